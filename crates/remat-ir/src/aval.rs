@@ -1,0 +1,107 @@
+//! Abstract values: what is known of an array before it is computed.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use crate::DType;
+
+/// The sizes of an array's dimensions, outermost first. A scalar has none.
+pub type Shape = SmallVec<[usize; 4]>;
+
+/// Where an array lives.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum MemorySpace {
+    /// The memory that the engine computes in.
+    #[default]
+    Device,
+    /// Memory beside the device, slower and larger: the target of an offload policy.
+    Host,
+}
+
+impl MemorySpace {
+    /// The name that programs print.
+    pub const fn name(self) -> &'static str {
+        match self {
+            MemorySpace::Device => "device",
+            MemorySpace::Host => "host",
+        }
+    }
+}
+
+/// Dtype, shape and memory space of an array: all that tracing knows of it.
+///
+/// ```
+/// use remat_ir::{Aval, DType};
+/// let aval = Aval::new(DType::F32, [5, 4]);
+/// assert_eq!(aval.to_string(), "f32[5,4]");
+/// assert_eq!(aval.bytes(), 80);
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Aval {
+    /// The element type.
+    pub dtype: DType,
+    /// The memory that holds it.
+    pub memory: MemorySpace,
+    /// The dimensions.
+    pub shape: Shape,
+}
+
+impl Aval {
+    /// An aval in device memory.
+    pub fn new(dtype: DType, shape: impl IntoIterator<Item = usize>) -> Aval {
+        Aval { dtype, memory: MemorySpace::Device, shape: shape.into_iter().collect() }
+    }
+
+    /// A scalar of this dtype.
+    pub fn scalar(dtype: DType) -> Aval {
+        Aval::new(dtype, [])
+    }
+
+    /// The same dtype and memory with another shape.
+    pub fn with_shape(&self, shape: impl IntoIterator<Item = usize>) -> Aval {
+        Aval { dtype: self.dtype, memory: self.memory, shape: shape.into_iter().collect() }
+    }
+
+    /// The same shape and memory with another dtype.
+    pub fn with_dtype(&self, dtype: DType) -> Aval {
+        Aval { dtype, memory: self.memory, shape: self.shape.clone() }
+    }
+
+    /// The same array in another memory space.
+    pub fn in_memory(&self, memory: MemorySpace) -> Aval {
+        Aval { dtype: self.dtype, memory, shape: self.shape.clone() }
+    }
+
+    /// The number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.shape.len()
+    }
+
+    /// The number of elements: the product of the dimensions, 1 for a scalar.
+    pub fn size(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// The number of bytes of the elements.
+    pub fn bytes(&self) -> usize {
+        self.size() * self.dtype.size()
+    }
+}
+
+impl fmt::Display for Aval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.dtype.name())?;
+        if self.memory != MemorySpace::Device {
+            write!(f, "<{}>", self.memory.name())?;
+        }
+        f.write_str("[")?;
+        for (i, d) in self.shape.iter().enumerate() {
+            if i > 0 {
+                f.write_str(",")?;
+            }
+            write!(f, "{d}")?;
+        }
+        f.write_str("]")
+    }
+}

@@ -1,0 +1,117 @@
+//! The one error type: what failed, why, and where the user wrote it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::Loc;
+
+/// A result whose error is [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What kind of mistake an error reports.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Shapes, ranks or sizes that do not fit.
+    Shape,
+    /// Dtypes that do not fit.
+    DType,
+    /// An axis or an index out of range, or given twice.
+    Axis,
+    /// A malformed argument: a parameter, a notation, a number of operands.
+    Argument,
+    /// The value of a traced tensor was asked for.
+    Traced,
+    /// A traced tensor was used after its trace had ended.
+    Escaped,
+    /// A checkpoint policy that cannot be applied.
+    Policy,
+    /// Something that cannot be differentiated or transposed.
+    Differentiation,
+    /// Trees whose structures differ.
+    Structure,
+    /// Text that is no program.
+    Parse,
+    /// A program that breaks a rule.
+    Check,
+    /// A file or stream that cannot be read or written.
+    Io,
+    /// A defect of remat itself.
+    Internal,
+}
+
+/// An error: the operation, what is wrong with which types, and the user's own line.
+///
+/// Cloning shares it; it is never nested in another error. `Display` prints the message and, where it is known, the
+/// location on a line of its own:
+///
+/// ```
+/// use remat_ir::{Error, ErrorKind};
+/// let error = Error::new(ErrorKind::Shape, "add", "shapes f32[2] and f32[3] differ");
+/// assert_eq!(error.to_string(), "add: shapes f32[2] and f32[3] differ");
+/// ```
+#[derive(Clone)]
+pub struct Error(Arc<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    operation: String,
+    message: String,
+    loc: Option<Loc>,
+}
+
+impl Error {
+    /// An error of `operation` without a location yet.
+    pub fn new(kind: ErrorKind, operation: impl Into<String>, message: impl Into<String>) -> Error {
+        Error(Arc::new(Inner { kind, operation: operation.into(), message: message.into(), loc: None }))
+    }
+
+    /// The same error at this location; a location that it already has stays.
+    pub fn at(self, loc: Loc) -> Error {
+        if self.0.loc.is_some() || loc.site.is_none() {
+            return self;
+        }
+        let mut inner = Arc::unwrap_or_clone(self.0);
+        inner.loc = Some(loc);
+        Error(Arc::new(inner))
+    }
+
+    /// The kind of mistake.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The operation that failed, as programs print it.
+    pub fn operation(&self) -> &str {
+        &self.0.operation
+    }
+
+    /// The message without operation and location.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// Where the user wrote the operation.
+    pub fn loc(&self) -> Option<Loc> {
+        self.0.loc
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0.operation, self.0.message)?;
+        match self.0.loc {
+            Some(loc) => write!(f, "\n  at {loc}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,32 @@
+//! What a `remat` program is.
+//!
+//! Layers, each using only those above it in this list (a test holds this):
+//!
+//! 1. [`dtype`](DType), [`aval`](Aval), [`loc`](Loc), [`error`](Error), [`literal`](Literal), [`array`](Array): values
+//! 2. [`policy`](Policy), [`ops`](Op), [`jaxpr`](Jaxpr): programs; the three refer to each other
+//! 3. `text`, `check`, `eval`, [`device`](Device): what can be done with any program
+//!
+//! Deliberately absent: tracing, derivatives and every other transformation (crate `remat`), and anything fast.
+
+mod array;
+mod aval;
+mod device;
+mod dtype;
+mod error;
+mod jaxpr;
+mod literal;
+mod loc;
+mod ops;
+mod policy;
+
+pub use array::{Array, Data, Element};
+pub use aval::{Aval, MemorySpace, Shape};
+pub use device::{Device, Executable, MemoryStats};
+pub use dtype::DType;
+pub use error::{Error, ErrorKind, Result};
+pub use half::{bf16, f16};
+pub use jaxpr::{Atom, Atoms, Builder, ClosedJaxpr, Eqn, Jaxpr, Var, VarMap, Vars};
+pub use literal::Literal;
+pub use loc::{Loc, Scope};
+pub use ops::*;
+pub use policy::{Candidate, CustomPolicy, Decision, Policy};

@@ -1,0 +1,303 @@
+//! What a checkpoint may keep: policies as data.
+//!
+//! A policy is asked once about each value that a checkpointed region computes from known values, and answers with a
+//! [`Decision`], or with none, which means recompute. Policies print, compare and hash; a callable is one more variant.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use crate::{Aval, MemorySpace, Op};
+
+/// What becomes of a value between the forward and the backward pass.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Decision {
+    /// Keep it, if the backward pass needs it.
+    Save,
+    /// Compute it again.
+    Recompute,
+    /// Keep it in this memory space.
+    Offload(MemorySpace),
+}
+
+/// A value that a policy is asked about.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'a> {
+    /// The operation that computes it.
+    pub op: &'a Op,
+    /// The avals of the operands.
+    pub ins: &'a [Aval],
+    /// The avals of the results.
+    pub outs: &'a [Aval],
+}
+
+impl Candidate<'_> {
+    /// The name, where the operation is a `name`.
+    pub fn name(&self) -> Option<&str> {
+        match self.op {
+            Op::Name(name) => Some(&name.name),
+            _ => None,
+        }
+    }
+}
+
+/// A callable policy. Two are equal if their names are.
+#[derive(Clone)]
+pub struct CustomPolicy {
+    name: Arc<str>,
+    decide: Option<Arc<dyn Fn(&Candidate<'_>) -> Option<Decision> + Send + Sync>>,
+}
+
+impl CustomPolicy {
+    /// The name that programs print.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether there is a callable: a policy that was read from text has its name only.
+    pub fn is_callable(&self) -> bool {
+        self.decide.is_some()
+    }
+}
+
+impl PartialEq for CustomPolicy {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for CustomPolicy {}
+
+impl Hash for CustomPolicy {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl fmt::Debug for CustomPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Custom({})", self.name)
+    }
+}
+
+/// What a checkpointed region may keep for the backward pass.
+///
+/// ```
+/// use remat_ir::Policy;
+/// assert_eq!(Policy::default(), Policy::Nothing);
+/// assert_eq!(Policy::names(["b", "a"]).to_string(), "Names(a, b)");
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Policy {
+    /// Recompute everything from the inputs. The default.
+    #[default]
+    #[doc(alias = "nothing_saveable")]
+    Nothing,
+    /// Keep whatever the backward pass needs.
+    #[doc(alias = "everything_saveable")]
+    Everything,
+    /// Keep the results of matrix products, and of convolutions.
+    #[doc(alias = "dots_saveable")]
+    #[doc(alias = "checkpoint_dots")]
+    Dots,
+    /// Keep the results of matrix products without batch dimensions: weights times activations.
+    #[doc(alias = "dots_with_no_batch_dims_saveable")]
+    #[doc(alias = "checkpoint_dots_with_no_batch_dims")]
+    DotsWithNoBatchDims,
+    /// Keep the values that bear one of these names.
+    #[doc(alias = "save_only_these_names")]
+    Names(BTreeSet<Arc<str>>),
+    /// Keep the values that bear a name which is none of these.
+    #[doc(alias = "save_any_names_but_these")]
+    AnyNamesBut(BTreeSet<Arc<str>>),
+    /// Keep everything but the values that bear one of these names.
+    #[doc(alias = "save_anything_except_these_names")]
+    AnythingBut(BTreeSet<Arc<str>>),
+    /// Offload the results of matrix products without batch dimensions.
+    #[doc(alias = "offload_dot_with_no_batch_dims")]
+    OffloadDotsWithNoBatchDims(MemorySpace),
+    /// Keep the values that bear one name, offload those that bear another.
+    #[doc(alias = "save_and_offload_only_these_names")]
+    SaveAndOffloadNames {
+        /// Kept in device memory.
+        saved: BTreeSet<Arc<str>>,
+        /// Kept in `to`.
+        offloaded: BTreeSet<Arc<str>>,
+        /// Where offloaded values go.
+        to: MemorySpace,
+    },
+    /// Keep what any of these keeps; the first that keeps or offloads says where.
+    #[doc(alias = "save_from_both_policies")]
+    Or(Vec<Policy>),
+    /// Keep what all of these keep; the last says where.
+    And(Vec<Policy>),
+    /// Keep what this recomputes, and recompute what it keeps or offloads.
+    Not(Box<Policy>),
+    /// The first of these that decides.
+    First(Vec<Policy>),
+    /// A callable.
+    Custom(CustomPolicy),
+}
+
+fn set<S: Into<Arc<str>>>(names: impl IntoIterator<Item = S>) -> BTreeSet<Arc<str>> {
+    names.into_iter().map(Into::into).collect()
+}
+
+impl Policy {
+    /// [`Policy::Names`] of these names.
+    pub fn names<S: Into<Arc<str>>>(names: impl IntoIterator<Item = S>) -> Policy {
+        Policy::Names(set(names))
+    }
+
+    /// [`Policy::AnyNamesBut`] of these names.
+    pub fn any_names_but<S: Into<Arc<str>>>(names: impl IntoIterator<Item = S>) -> Policy {
+        Policy::AnyNamesBut(set(names))
+    }
+
+    /// [`Policy::AnythingBut`] of these names.
+    pub fn anything_but<S: Into<Arc<str>>>(names: impl IntoIterator<Item = S>) -> Policy {
+        Policy::AnythingBut(set(names))
+    }
+
+    /// [`Policy::SaveAndOffloadNames`] to host memory.
+    pub fn save_and_offload_names<S: Into<Arc<str>>, O: Into<Arc<str>>>(
+        saved: impl IntoIterator<Item = S>,
+        offloaded: impl IntoIterator<Item = O>,
+    ) -> Policy {
+        Policy::SaveAndOffloadNames { saved: set(saved), offloaded: set(offloaded), to: MemorySpace::Host }
+    }
+
+    /// A callable that sees operation, avals and name, and may leave the decision open.
+    ///
+    /// `name` is what programs print, and identifies the policy: two callables of one name are taken for equal.
+    pub fn custom(
+        name: impl Into<Arc<str>>,
+        decide: impl Fn(&Candidate<'_>) -> Option<Decision> + Send + Sync + 'static,
+    ) -> Policy {
+        Policy::Custom(CustomPolicy { name: name.into(), decide: Some(Arc::new(decide)) })
+    }
+
+    /// The name of a callable policy that is not at hand: what the parser makes of one.
+    pub fn custom_named(name: impl Into<Arc<str>>) -> Policy {
+        Policy::Custom(CustomPolicy { name: name.into(), decide: None })
+    }
+
+    /// Keep what this or the other keeps.
+    pub fn or(self, other: Policy) -> Policy {
+        Policy::Or(vec![self, other])
+    }
+
+    /// Keep what this and the other keep.
+    pub fn and(self, other: Policy) -> Policy {
+        Policy::And(vec![self, other])
+    }
+
+    /// Keep what this recomputes.
+    #[allow(clippy::should_implement_trait)]
+    pub fn not(self) -> Policy {
+        Policy::Not(Box::new(self))
+    }
+
+    /// The decision about a value, or `None` where this policy leaves it open, which in the end means recompute.
+    pub fn decide(&self, candidate: &Candidate<'_>) -> Option<Decision> {
+        let keeps = |decision: Option<Decision>| matches!(decision, Some(Decision::Save | Decision::Offload(_)));
+        match self {
+            Policy::Nothing => Some(Decision::Recompute),
+            Policy::Everything => Some(Decision::Save),
+            Policy::Dots => matches!(candidate.op, Op::DotGeneral(_) | Op::Conv(_)).then_some(Decision::Save),
+            Policy::DotsWithNoBatchDims => is_dot_without_batch(candidate.op).then_some(Decision::Save),
+            Policy::Names(names) => names.contains(candidate.name()?).then_some(Decision::Save),
+            Policy::AnyNamesBut(names) => {
+                Some(if names.contains(candidate.name()?) { Decision::Recompute } else { Decision::Save })
+            }
+            Policy::AnythingBut(names) => match candidate.name() {
+                Some(name) if names.contains(name) => Some(Decision::Recompute),
+                _ => Some(Decision::Save),
+            },
+            Policy::OffloadDotsWithNoBatchDims(to) => {
+                is_dot_without_batch(candidate.op).then_some(Decision::Offload(*to))
+            }
+            Policy::SaveAndOffloadNames { saved, offloaded, to } => {
+                let name = candidate.name()?;
+                if saved.contains(name) {
+                    Some(Decision::Save)
+                } else {
+                    offloaded.contains(name).then_some(Decision::Offload(*to))
+                }
+            }
+            Policy::Or(policies) => {
+                let mut decided = None;
+                for policy in policies {
+                    let decision = policy.decide(candidate);
+                    if keeps(decision) {
+                        return decision;
+                    }
+                    decided = decided.or(decision);
+                }
+                decided
+            }
+            Policy::And(policies) => {
+                let mut last = Some(Decision::Save);
+                for policy in policies {
+                    last = policy.decide(candidate);
+                    if !keeps(last) {
+                        return last;
+                    }
+                }
+                last
+            }
+            Policy::Not(policy) => {
+                Some(if keeps(policy.decide(candidate)) { Decision::Recompute } else { Decision::Save })
+            }
+            Policy::First(policies) => policies.iter().find_map(|p| p.decide(candidate)),
+            Policy::Custom(custom) => custom.decide.as_ref().and_then(|f| f(candidate)),
+        }
+    }
+
+    /// Every name that this policy mentions.
+    pub fn mentioned_names(&self) -> BTreeSet<Arc<str>> {
+        match self {
+            Policy::Names(n) | Policy::AnyNamesBut(n) | Policy::AnythingBut(n) => n.clone(),
+            Policy::SaveAndOffloadNames { saved, offloaded, .. } => saved.union(offloaded).cloned().collect(),
+            Policy::Or(p) | Policy::And(p) | Policy::First(p) => p.iter().flat_map(|p| p.mentioned_names()).collect(),
+            Policy::Not(p) => p.mentioned_names(),
+            Policy::Nothing
+            | Policy::Everything
+            | Policy::Dots
+            | Policy::DotsWithNoBatchDims
+            | Policy::OffloadDotsWithNoBatchDims(_)
+            | Policy::Custom(_) => BTreeSet::new(),
+        }
+    }
+}
+
+fn is_dot_without_batch(op: &Op) -> bool {
+    matches!(op, Op::DotGeneral(dot) if dot.lhs_batch.is_empty())
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fn list<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
+            items.into_iter().map(|i| i.to_string()).collect::<Vec<_>>().join(", ")
+        }
+        match self {
+            Policy::Nothing => f.write_str("Nothing"),
+            Policy::Everything => f.write_str("Everything"),
+            Policy::Dots => f.write_str("Dots"),
+            Policy::DotsWithNoBatchDims => f.write_str("DotsWithNoBatchDims"),
+            Policy::Names(n) => write!(f, "Names({})", list(n)),
+            Policy::AnyNamesBut(n) => write!(f, "AnyNamesBut({})", list(n)),
+            Policy::AnythingBut(n) => write!(f, "AnythingBut({})", list(n)),
+            Policy::OffloadDotsWithNoBatchDims(to) => write!(f, "OffloadDotsWithNoBatchDims({})", to.name()),
+            Policy::SaveAndOffloadNames { saved, offloaded, to } => {
+                write!(f, "SaveAndOffloadNames(({}), ({}), {})", list(saved), list(offloaded), to.name())
+            }
+            Policy::Or(p) => write!(f, "Or({})", list(p)),
+            Policy::And(p) => write!(f, "And({})", list(p)),
+            Policy::Not(p) => write!(f, "Not({p})"),
+            Policy::First(p) => write!(f, "First({})", list(p)),
+            Policy::Custom(c) => write!(f, "Custom({})", c.name),
+        }
+    }
+}
