@@ -1,6 +1,6 @@
 //! Convolution.
 
-use super::{Operation, Params};
+use super::{Operation, ParamMap, Params};
 use crate::{Aval, DType, Result, Shape};
 
 /// Which dimension of an operand is which. For the input and the output `first` is batch and `second` feature; for the
@@ -44,5 +44,9 @@ impl Operation for Conv {
 
     fn params(&self) -> Params {
         todo!()
+    }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
     }
 }

@@ -3,7 +3,7 @@
 //! Operands of several-operand operations have equal shapes, or are scalars, which stand for every element: that keeps
 //! scalar constants scalar. All other broadcasting is a `broadcast_in_dim` of its own.
 
-use super::{Operation, Params};
+use super::{Operation, ParamMap, Params};
 use crate::{Aval, Result};
 
 /// A function of one operand, applied to each element.
@@ -112,6 +112,10 @@ impl Operation for IntegerPow {
     fn params(&self) -> Params {
         todo!()
     }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
+    }
 }
 
 impl Operation for SelectN {
@@ -126,6 +130,10 @@ impl Operation for SelectN {
     fn params(&self) -> Params {
         todo!()
     }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
+    }
 }
 
 impl Operation for Clamp {
@@ -139,6 +147,10 @@ impl Operation for Clamp {
 
     fn params(&self) -> Params {
         todo!()
+    }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
     }
 }
 
@@ -190,6 +202,10 @@ impl Operation for Unary {
     fn params(&self) -> Params {
         todo!()
     }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
+    }
 }
 
 impl Operation for Binary {
@@ -221,6 +237,10 @@ impl Operation for Binary {
     fn params(&self) -> Params {
         todo!()
     }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
+    }
 }
 
 impl Operation for Compare {
@@ -241,5 +261,9 @@ impl Operation for Compare {
 
     fn params(&self) -> Params {
         todo!()
+    }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
     }
 }

@@ -6,7 +6,7 @@
 //! `operand_batching_dims[k]` of `x` runs with `start_indices_batching_dims[k]` of `indices`, with slice size 1, dropped.
 //! Source: XLA's operation semantics, "Gather" and "Scatter".
 
-use super::{Operation, Params};
+use super::{Operation, ParamMap, Params};
 use crate::{Aval, Literal, Result, Shape};
 
 /// What happens to an index vector whose slice does not fit.
@@ -73,6 +73,10 @@ impl Operation for Gather {
     fn params(&self) -> Params {
         todo!()
     }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
+    }
 }
 
 impl Operation for Scatter {
@@ -92,5 +96,9 @@ impl Operation for Scatter {
 
     fn params(&self) -> Params {
         todo!()
+    }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
     }
 }

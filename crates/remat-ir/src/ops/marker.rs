@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Operation, Params};
+use super::{Operation, ParamMap, Params};
 use crate::{Aval, MemorySpace, Result};
 
 /// The operand, bearing a name that checkpoint policies see.
@@ -39,6 +39,10 @@ impl Operation for Name {
     fn params(&self) -> Params {
         todo!()
     }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
+    }
 }
 
 impl Operation for StopGradient {
@@ -52,6 +56,10 @@ impl Operation for StopGradient {
 
     fn params(&self) -> Params {
         todo!()
+    }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
     }
 }
 
@@ -67,6 +75,10 @@ impl Operation for OptimizationBarrier {
     fn params(&self) -> Params {
         todo!()
     }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
+    }
 }
 
 impl Operation for DevicePut {
@@ -80,5 +92,9 @@ impl Operation for DevicePut {
 
     fn params(&self) -> Params {
         todo!()
+    }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
     }
 }

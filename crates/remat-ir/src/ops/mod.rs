@@ -26,7 +26,7 @@ pub use dot::DotGeneral;
 pub use elementwise::{Binary, Clamp, Compare, IntegerPow, SelectN, Unary};
 pub use gather::{Gather, IndexMode, Scatter, ScatterKind};
 pub use marker::{DevicePut, Name, OptimizationBarrier, StopGradient};
-pub use params::{Param, Params};
+pub use params::{Param, ParamMap, Params};
 pub use random::Threefry2x32;
 pub use reduce::{ArgKind, ArgReduce, Cumulative, CumulativeKind, Reduce, ReduceKind};
 pub use shape::{BroadcastInDim, Concatenate, ExpandDims, Iota, Pad, Reshape, Rev, Squeeze, Transpose};
@@ -50,6 +50,12 @@ pub trait Operation: Clone + Into<Op> {
 
     /// The parameters, in the order in which programs print them.
     fn params(&self) -> Params;
+
+    /// The operation that programs print with this name and these parameters, or `None` if the name is another family's.
+    ///
+    /// # Errors
+    /// If the name is this family's and a parameter is missing, unknown or malformed.
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>>;
 }
 
 macro_rules! operations {
@@ -84,6 +90,19 @@ macro_rules! operations {
             /// The parameters, in the order in which programs print them.
             pub fn params(&self) -> Params {
                 match self { $(Op::$variant(op) => op.params(),)* }
+            }
+
+            /// The operation that programs print with this name and these parameters.
+            ///
+            /// # Errors
+            /// If there is no operation of this name, or a parameter is missing, unknown or malformed.
+            pub fn parse(name: &str, params: &ParamMap<'_>) -> Result<Op> {
+                $(if let Some(op) = <$variant as Operation>::parse(name, params) {
+                    let op = op?;
+                    params.finish()?;
+                    return Ok(Op::$variant(op));
+                })*
+                Err(Error::new(ErrorKind::Parse, name, "there is no operation of this name"))
             }
         }
     };

@@ -1,8 +1,9 @@
 //! The text form of parameters: one small data model between the printer, the parser and the operations.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
-use crate::{DType, Jaxpr, Literal, Policy};
+use crate::{DType, Error, ErrorKind, Jaxpr, Literal, Policy, Result, Shape};
 
 /// The parameters of an operation by name, in printing order.
 pub type Params = Vec<(&'static str, Param)>;
@@ -43,8 +44,123 @@ impl Param {
         Param::Tuple(values.into_iter().map(Param::Int).collect())
     }
 
+    /// The sizes of a tuple or list of sizes.
+    pub fn as_sizes(&self) -> Option<Shape> {
+        let (Param::Tuple(items) | Param::List(items)) = self else { return None };
+        items.iter().map(|i| if let Param::Int(i) = i { usize::try_from(*i).ok() } else { None }).collect()
+    }
+
     /// A bare word.
     pub fn word(word: &str) -> Param {
         Param::Word(word.into())
+    }
+}
+
+/// The parameters of one equation as they were read from text, taken out by name.
+///
+/// Each getter fails with a message that names the operation and the parameter if it is missing or of another kind;
+/// [`ParamMap::finish`] fails if one was left over.
+#[derive(Debug)]
+pub struct ParamMap<'a> {
+    operation: &'a str,
+    params: RefCell<Vec<(Arc<str>, Param)>>,
+}
+
+impl<'a> ParamMap<'a> {
+    /// The parameters of an equation of this operation.
+    pub fn new(operation: &'a str, params: Vec<(Arc<str>, Param)>) -> ParamMap<'a> {
+        ParamMap { operation, params: RefCell::new(params) }
+    }
+
+    /// An error of kind [`ErrorKind::Parse`] about the parameter `name`.
+    pub fn error(&self, name: &str, message: &str) -> Error {
+        Error::new(ErrorKind::Parse, self.operation, format!("parameter `{name}` {message}"))
+    }
+
+    /// Takes any parameter.
+    pub fn take(&self, name: &str) -> Result<Param> {
+        let mut params = self.params.borrow_mut();
+        match params.iter().position(|(n, _)| &**n == name) {
+            Some(i) => Ok(params.remove(i).1),
+            None => Err(self.error(name, "is missing")),
+        }
+    }
+
+    /// Takes an integer.
+    pub fn int(&self, name: &str) -> Result<i64> {
+        match self.take(name)? {
+            Param::Int(i) => Ok(i),
+            _ => Err(self.error(name, "is no integer")),
+        }
+    }
+
+    /// Takes a size.
+    pub fn size(&self, name: &str) -> Result<usize> {
+        usize::try_from(self.int(name)?).map_err(|_| self.error(name, "is negative"))
+    }
+
+    /// Takes a bool.
+    pub fn bool(&self, name: &str) -> Result<bool> {
+        match self.take(name)? {
+            Param::Bool(b) => Ok(b),
+            _ => Err(self.error(name, "is neither True nor False")),
+        }
+    }
+
+    /// Takes a word.
+    pub fn word(&self, name: &str) -> Result<Arc<str>> {
+        match self.take(name)? {
+            Param::Word(w) => Ok(w),
+            _ => Err(self.error(name, "is no word")),
+        }
+    }
+
+    /// Takes a dtype.
+    pub fn dtype(&self, name: &str) -> Result<DType> {
+        match self.take(name)? {
+            Param::DType(d) => Ok(d),
+            _ => Err(self.error(name, "is no dtype")),
+        }
+    }
+
+    /// Takes a literal.
+    pub fn literal(&self, name: &str) -> Result<Literal> {
+        match self.take(name)? {
+            Param::Literal(l) => Ok(l),
+            _ => Err(self.error(name, "is no literal")),
+        }
+    }
+
+    /// Takes a tuple or list of sizes.
+    pub fn sizes(&self, name: &str) -> Result<Shape> {
+        let param = self.take(name)?;
+        param.as_sizes().ok_or_else(|| self.error(name, "is no tuple of sizes"))
+    }
+
+    /// Takes a program.
+    pub fn jaxpr(&self, name: &str) -> Result<Arc<Jaxpr>> {
+        match self.take(name)? {
+            Param::Jaxpr(j) => Ok(j),
+            _ => Err(self.error(name, "is no jaxpr")),
+        }
+    }
+
+    /// Takes a policy.
+    pub fn policy(&self, name: &str) -> Result<Arc<Policy>> {
+        match self.take(name)? {
+            Param::Policy(p) => Ok(p),
+            _ => Err(self.error(name, "is no policy")),
+        }
+    }
+
+    /// Fails if a parameter was not taken.
+    ///
+    /// # Errors
+    /// Names the first one left.
+    pub fn finish(&self) -> Result<()> {
+        match self.params.borrow().first() {
+            Some((name, _)) => Err(self.error(name, "is unknown")),
+            None => Ok(()),
+        }
     }
 }

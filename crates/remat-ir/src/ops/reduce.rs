@@ -1,6 +1,6 @@
 //! Reductions and cumulative operations.
 
-use super::{Operation, Params};
+use super::{Operation, ParamMap, Params};
 use crate::{Aval, DType, Result, Shape};
 
 /// The monoid of a reduction.
@@ -83,6 +83,10 @@ impl Operation for Reduce {
     fn params(&self) -> Params {
         todo!()
     }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
+    }
 }
 
 impl Operation for ArgReduce {
@@ -99,6 +103,10 @@ impl Operation for ArgReduce {
 
     fn params(&self) -> Params {
         todo!()
+    }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
     }
 }
 
@@ -119,5 +127,9 @@ impl Operation for Cumulative {
 
     fn params(&self) -> Params {
         todo!()
+    }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
     }
 }

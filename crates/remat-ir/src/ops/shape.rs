@@ -1,6 +1,6 @@
 //! Operations that move elements without changing them.
 
-use super::{Operation, Params};
+use super::{Operation, ParamMap, Params};
 use crate::{Aval, DType, Result, Shape};
 
 /// Result dimension `dims[i]` is operand dimension `i`, repeated where its size is 1; the other dimensions are new.
@@ -83,6 +83,10 @@ impl Operation for BroadcastInDim {
     fn params(&self) -> Params {
         todo!()
     }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
+    }
 }
 
 impl Operation for Reshape {
@@ -96,6 +100,10 @@ impl Operation for Reshape {
 
     fn params(&self) -> Params {
         todo!()
+    }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
     }
 }
 
@@ -111,6 +119,10 @@ impl Operation for Transpose {
     fn params(&self) -> Params {
         todo!()
     }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
+    }
 }
 
 impl Operation for Squeeze {
@@ -124,6 +136,10 @@ impl Operation for Squeeze {
 
     fn params(&self) -> Params {
         todo!()
+    }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
     }
 }
 
@@ -139,6 +155,10 @@ impl Operation for ExpandDims {
     fn params(&self) -> Params {
         todo!()
     }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
+    }
 }
 
 impl Operation for Rev {
@@ -152,6 +172,10 @@ impl Operation for Rev {
 
     fn params(&self) -> Params {
         todo!()
+    }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
     }
 }
 
@@ -167,6 +191,10 @@ impl Operation for Concatenate {
     fn params(&self) -> Params {
         todo!()
     }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
+    }
 }
 
 impl Operation for Pad {
@@ -181,6 +209,10 @@ impl Operation for Pad {
     fn params(&self) -> Params {
         todo!()
     }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
+    }
 }
 
 impl Operation for Iota {
@@ -194,5 +226,9 @@ impl Operation for Iota {
 
     fn params(&self) -> Params {
         todo!()
+    }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
     }
 }

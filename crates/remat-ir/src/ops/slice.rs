@@ -1,6 +1,6 @@
 //! Slices with static and with dynamic starts.
 
-use super::{Operation, Params};
+use super::{Operation, ParamMap, Params};
 use crate::{Aval, Result, Shape};
 
 /// Elements `start, start + stride, .. < limit` of each dimension; strides are at least 1.
@@ -36,6 +36,10 @@ impl Operation for Slice {
     fn params(&self) -> Params {
         todo!()
     }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
+    }
 }
 
 impl Operation for DynamicSlice {
@@ -50,6 +54,10 @@ impl Operation for DynamicSlice {
     fn params(&self) -> Params {
         todo!()
     }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
+    }
 }
 
 impl Operation for DynamicUpdateSlice {
@@ -63,5 +71,9 @@ impl Operation for DynamicUpdateSlice {
 
     fn params(&self) -> Params {
         todo!()
+    }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
     }
 }

@@ -1,6 +1,6 @@
 //! Sorting.
 
-use super::{Operation, Params};
+use super::{Operation, ParamMap, Params};
 use crate::{Aval, Result};
 
 /// Sorts operands of one shape together along a dimension, ascending and lexicographic by the first `num_keys` of them.
@@ -34,6 +34,10 @@ impl Operation for Sort {
     fn params(&self) -> Params {
         todo!()
     }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
+    }
 }
 
 impl Operation for TopK {
@@ -47,5 +51,9 @@ impl Operation for TopK {
 
     fn params(&self) -> Params {
         todo!()
+    }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
     }
 }

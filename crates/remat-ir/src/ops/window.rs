@@ -1,6 +1,6 @@
 //! Reductions over sliding windows: pooling.
 
-use super::{ArgKind, Operation, Params};
+use super::{ArgKind, Operation, ParamMap, Params};
 use crate::{Aval, DType, Result, Shape};
 
 /// The geometry of sliding windows; every vector has one entry per dimension of the operand.
@@ -58,6 +58,10 @@ impl Operation for ReduceWindow {
     fn params(&self) -> Params {
         todo!()
     }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
+    }
 }
 
 impl Operation for ArgReduceWindow {
@@ -74,5 +78,9 @@ impl Operation for ArgReduceWindow {
 
     fn params(&self) -> Params {
         todo!()
+    }
+
+    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        None
     }
 }
