@@ -1,0 +1,77 @@
+//! Rules of markers.
+
+use remat_ir::{Atom, Builder, DevicePut, Name, OptimizationBarrier, Result, StopGradient};
+
+use super::{Batched, Linear, Operand, Rules, Sample};
+
+impl Rules for Name {
+    fn jvp(&self, _b: &mut Builder, _ins: &[Atom], _outs: &[Atom], _tangents: &[Option<Atom>]) -> Result<Linear> {
+        todo!()
+    }
+
+    fn transpose(&self, _b: &mut Builder, _cotangents: &[Option<Atom>], _ins: &[Operand]) -> Result<Linear> {
+        todo!()
+    }
+
+    fn vmap(&self, _b: &mut Builder, _size: usize, _ins: &[Batched]) -> Result<Vec<Batched>> {
+        todo!()
+    }
+
+    fn samples() -> Vec<Sample> {
+        todo!()
+    }
+}
+
+impl Rules for StopGradient {
+    fn jvp(&self, _b: &mut Builder, _ins: &[Atom], _outs: &[Atom], _tangents: &[Option<Atom>]) -> Result<Linear> {
+        todo!()
+    }
+
+    fn transpose(&self, _b: &mut Builder, _cotangents: &[Option<Atom>], _ins: &[Operand]) -> Result<Linear> {
+        todo!()
+    }
+
+    fn vmap(&self, _b: &mut Builder, _size: usize, _ins: &[Batched]) -> Result<Vec<Batched>> {
+        todo!()
+    }
+
+    fn samples() -> Vec<Sample> {
+        todo!()
+    }
+}
+
+impl Rules for OptimizationBarrier {
+    fn jvp(&self, _b: &mut Builder, _ins: &[Atom], _outs: &[Atom], _tangents: &[Option<Atom>]) -> Result<Linear> {
+        todo!()
+    }
+
+    fn transpose(&self, _b: &mut Builder, _cotangents: &[Option<Atom>], _ins: &[Operand]) -> Result<Linear> {
+        todo!()
+    }
+
+    fn vmap(&self, _b: &mut Builder, _size: usize, _ins: &[Batched]) -> Result<Vec<Batched>> {
+        todo!()
+    }
+
+    fn samples() -> Vec<Sample> {
+        todo!()
+    }
+}
+
+impl Rules for DevicePut {
+    fn jvp(&self, _b: &mut Builder, _ins: &[Atom], _outs: &[Atom], _tangents: &[Option<Atom>]) -> Result<Linear> {
+        todo!()
+    }
+
+    fn transpose(&self, _b: &mut Builder, _cotangents: &[Option<Atom>], _ins: &[Operand]) -> Result<Linear> {
+        todo!()
+    }
+
+    fn vmap(&self, _b: &mut Builder, _size: usize, _ins: &[Batched]) -> Result<Vec<Batched>> {
+        todo!()
+    }
+
+    fn samples() -> Vec<Sample> {
+        todo!()
+    }
+}
