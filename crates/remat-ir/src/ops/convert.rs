@@ -1,7 +1,8 @@
 //! Conversions between dtypes.
 
-use super::{Operation, ParamMap, Params};
-use crate::{Aval, DType, Result};
+use super::rules::{Accepts, elementwise};
+use super::{Operation, Param, ParamMap, Params, dtype_error, expect_operands, shape_error};
+use crate::{Aval, DType, Error, ErrorKind, Result};
 
 /// Value conversion. Float to integer truncates and saturates (NaN is 0); anything to bool is `!= 0`; integer to integer
 /// wraps; to a smaller float rounds half to even.
@@ -33,16 +34,17 @@ impl Operation for ConvertElementType {
         "convert_element_type"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        expect_operands(self.name(), ins, 1)?;
+        Ok(vec![ins[0].with_dtype(self.dtype)])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![("new_dtype", Param::DType(self.dtype))]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "convert_element_type").then(|| Ok(ConvertElementType { dtype: params.dtype("new_dtype")? }))
     }
 }
 
@@ -51,16 +53,32 @@ impl Operation for BitcastConvertType {
         "bitcast_convert_type"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        expect_operands(self.name(), ins, 1)?;
+        let (from, to) = (&ins[0], self.dtype);
+        if (from.dtype == DType::Bool || to == DType::Bool) && from.dtype != to {
+            let message = format!("{from} and {to} do not have the same bits: a bool has no defined ones");
+            return dtype_error(self.name(), message);
+        }
+        let mut shape = from.shape.clone();
+        if to.size() < from.dtype.size() {
+            shape.push(from.dtype.size() / to.size());
+        } else if to.size() > from.dtype.size() {
+            let count = to.size() / from.dtype.size();
+            if shape.pop() != Some(count) {
+                let message = format!("{from} to {to} needs a last dimension of size {count}");
+                return shape_error(self.name(), message);
+            }
+        }
+        Ok(vec![from.with_shape(shape).with_dtype(to)])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![("new_dtype", Param::DType(self.dtype))]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "bitcast_convert_type").then(|| Ok(BitcastConvertType { dtype: params.dtype("new_dtype")? }))
     }
 }
 
@@ -69,15 +87,26 @@ impl Operation for ReducePrecision {
         "reduce_precision"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let out = elementwise(self.name(), ins, 1, Accepts::Floats)?;
+        if self.exponent_bits == 0 {
+            let message = format!("a format for {out} has at least one bit of exponent");
+            return Err(Error::new(ErrorKind::Argument, self.name(), message));
+        }
+        Ok(vec![out])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![
+            ("exponent_bits", Param::Int(self.exponent_bits.into())),
+            ("mantissa_bits", Param::Int(self.mantissa_bits.into())),
+        ]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "reduce_precision").then(|| {
+            let bits = |name| u32::try_from(params.int(name)?).map_err(|_| params.error(name, "is no number of bits"));
+            Ok(ReducePrecision { exponent_bits: bits("exponent_bits")?, mantissa_bits: bits("mantissa_bits")? })
+        })
     }
 }

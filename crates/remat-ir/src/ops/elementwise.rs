@@ -3,8 +3,9 @@
 //! Operands of several-operand operations have equal shapes, or are scalars, which stand for every element: that keeps
 //! scalar constants scalar. All other broadcasting is a `broadcast_in_dim` of its own.
 
-use super::{Operation, ParamMap, Params};
-use crate::{Aval, Result};
+use super::rules::{Accepts, common_shape, elementwise, same_dtype};
+use super::{Operation, Param, ParamMap, Params, dtype_error};
+use crate::{Aval, DType, Error, ErrorKind, Result};
 
 /// A function of one operand, applied to each element.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -100,21 +101,93 @@ pub struct SelectN;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Clamp;
 
+impl Unary {
+    /// Every variant, in declaration order.
+    pub const ALL: [Unary; 35] = [
+        Unary::Neg,
+        Unary::Sign,
+        Unary::Abs,
+        Unary::Floor,
+        Unary::Ceil,
+        Unary::Round,
+        Unary::Exp,
+        Unary::Exp2,
+        Unary::Expm1,
+        Unary::Log,
+        Unary::Log1p,
+        Unary::Sqrt,
+        Unary::Rsqrt,
+        Unary::Cbrt,
+        Unary::Logistic,
+        Unary::Sin,
+        Unary::Cos,
+        Unary::Tan,
+        Unary::Asin,
+        Unary::Acos,
+        Unary::Atan,
+        Unary::Sinh,
+        Unary::Cosh,
+        Unary::Tanh,
+        Unary::Asinh,
+        Unary::Acosh,
+        Unary::Atanh,
+        Unary::Erf,
+        Unary::Erfc,
+        Unary::ErfInv,
+        Unary::Lgamma,
+        Unary::Digamma,
+        Unary::IsFinite,
+        Unary::Not,
+        Unary::PopulationCount,
+    ];
+}
+
+impl Binary {
+    /// Every variant, in declaration order.
+    pub const ALL: [Binary; 16] = [
+        Binary::Add,
+        Binary::AddAny,
+        Binary::Sub,
+        Binary::Mul,
+        Binary::Div,
+        Binary::Rem,
+        Binary::Pow,
+        Binary::Max,
+        Binary::Min,
+        Binary::Atan2,
+        Binary::And,
+        Binary::Or,
+        Binary::Xor,
+        Binary::ShiftLeft,
+        Binary::ShiftRightLogical,
+        Binary::ShiftRightArithmetic,
+    ];
+}
+
+impl Compare {
+    /// Every variant, in declaration order.
+    pub const ALL: [Compare; 6] = [Compare::Eq, Compare::Ne, Compare::Lt, Compare::Le, Compare::Gt, Compare::Ge];
+}
+
 impl Operation for IntegerPow {
     fn name(&self) -> &'static str {
         "integer_pow"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let accepts = if self.y < 0 { Accepts::Floats } else { Accepts::Numeric };
+        Ok(vec![elementwise(self.name(), ins, 1, accepts)?])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![("y", Param::Int(self.y.into()))]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "integer_pow").then(|| {
+            let y = i32::try_from(params.int("y")?).map_err(|_| params.error("y", "does not fit 32 bits"))?;
+            Ok(IntegerPow { y })
+        })
     }
 }
 
@@ -123,16 +196,31 @@ impl Operation for SelectN {
         "select_n"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let [which, cases @ ..] = ins else {
+            return Err(Error::new(ErrorKind::Argument, self.name(), "takes a selector and cases"));
+        };
+        match which.dtype {
+            DType::Bool if cases.len() > 2 => {
+                let message = format!("a bool selects between two cases, not {}; use an i32", cases.len());
+                return Err(Error::new(ErrorKind::Argument, self.name(), message));
+            }
+            DType::Bool | DType::I32 => {}
+            _ => return dtype_error(self.name(), format!("the selector is bool or i32, not {which}")),
+        }
+        let Some(case) = cases.first() else {
+            return Err(Error::new(ErrorKind::Argument, self.name(), "takes at least one case"));
+        };
+        same_dtype(self.name(), cases)?;
+        Ok(vec![common_shape(self.name(), ins)?.with_dtype(case.dtype)])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "select_n").then_some(Ok(SelectN))
     }
 }
 
@@ -141,16 +229,16 @@ impl Operation for Clamp {
         "clamp"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        Ok(vec![elementwise(self.name(), ins, 3, Accepts::Any)?])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "clamp").then_some(Ok(Clamp))
     }
 }
 
@@ -195,16 +283,24 @@ impl Operation for Unary {
         }
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let accepts = match self {
+            Unary::Neg => Accepts::Signed,
+            Unary::Sign | Unary::Abs => Accepts::Numeric,
+            Unary::Not => Accepts::Bits,
+            Unary::PopulationCount => Accepts::Integers,
+            _ => Accepts::Floats,
+        };
+        let out = elementwise(self.name(), ins, 1, accepts)?;
+        Ok(vec![if *self == Unary::IsFinite { out.with_dtype(DType::Bool) } else { out }])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        Unary::ALL.into_iter().find(|op| op.name() == name).map(Ok)
     }
 }
 
@@ -230,16 +326,23 @@ impl Operation for Binary {
         }
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let accepts = match self {
+            Binary::Add | Binary::AddAny | Binary::Sub | Binary::Mul | Binary::Div | Binary::Rem => Accepts::Numeric,
+            Binary::Pow | Binary::Atan2 => Accepts::Floats,
+            Binary::Max | Binary::Min => Accepts::Any,
+            Binary::And | Binary::Or | Binary::Xor => Accepts::Bits,
+            Binary::ShiftLeft | Binary::ShiftRightLogical | Binary::ShiftRightArithmetic => Accepts::Integers,
+        };
+        Ok(vec![elementwise(self.name(), ins, 2, accepts)?])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        Binary::ALL.into_iter().find(|op| op.name() == name).map(Ok)
     }
 }
 
@@ -255,15 +358,15 @@ impl Operation for Compare {
         }
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        Ok(vec![elementwise(self.name(), ins, 2, Accepts::Any)?.with_dtype(DType::Bool)])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        Compare::ALL.into_iter().find(|op| op.name() == name).map(Ok)
     }
 }

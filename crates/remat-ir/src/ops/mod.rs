@@ -14,6 +14,7 @@ mod marker;
 mod params;
 mod random;
 mod reduce;
+mod rules;
 mod shape;
 mod slice;
 mod sort;

@@ -1,6 +1,7 @@
 //! Reductions and cumulative operations.
 
-use super::{Operation, ParamMap, Params};
+use super::rules::{Accepts, check_axes, check_axis, elementwise};
+use super::{Operation, Param, ParamMap, Params, dtype_error, expect_operands, shape_error};
 use crate::{Aval, DType, Result, Shape};
 
 /// The monoid of a reduction.
@@ -76,16 +77,28 @@ impl Operation for Reduce {
         }
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        expect_operands(self.name(), ins, 1)?;
+        let x = &ins[0];
+        let accepts = match self.kind {
+            ReduceKind::Sum | ReduceKind::Prod => Accepts::Numeric,
+            ReduceKind::Max | ReduceKind::Min => Accepts::Any,
+            ReduceKind::And | ReduceKind::Or => Accepts::Bits,
+        };
+        accepts.check(self.name(), x)?;
+        check_axes(self.name(), x, &self.axes)?;
+        Ok(vec![x.with_shape((0..x.rank()).filter(|d| !self.axes.contains(d)).map(|d| x.shape[d]))])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![("axes", Param::ints(self.axes.iter().copied()))]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        let kinds =
+            [ReduceKind::Sum, ReduceKind::Prod, ReduceKind::Max, ReduceKind::Min, ReduceKind::And, ReduceKind::Or];
+        let op = kinds.into_iter().map(|kind| Reduce { kind, axes: Shape::new() }).find(|op| op.name() == name)?;
+        Some(params.sizes("axes").map(|axes| Reduce { axes, ..op }))
     }
 }
 
@@ -97,16 +110,41 @@ impl Operation for ArgReduce {
         }
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        expect_operands(self.name(), ins, 1)?;
+        let x = &ins[0];
+        check_axis(self.name(), x, self.axis)?;
+        let index = self.index_dtype;
+        if !index.is_integer() {
+            return dtype_error(self.name(), format!("an index of {x} is an integer, not {index}"));
+        }
+        let bits = index.bits() as u32 - u32::from(index.is_signed());
+        match x.shape[self.axis] {
+            0 => return shape_error(self.name(), format!("dimension {} of {x} is empty", self.axis)),
+            n if bits < usize::BITS && (n - 1) >> bits != 0 => {
+                let message = format!("the indices of dimension {} of {x} do not fit {index}", self.axis);
+                return dtype_error(self.name(), message);
+            }
+            _ => {}
+        }
+        Ok(vec![x.with_shape((0..x.rank()).filter(|&d| d != self.axis).map(|d| x.shape[d])).with_dtype(index)])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![("axes", Param::ints([self.axis])), ("index_dtype", Param::DType(self.index_dtype))]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        let kind = match name {
+            "argmax" => ArgKind::Max,
+            "argmin" => ArgKind::Min,
+            _ => return None,
+        };
+        let read = || {
+            let &[axis] = params.sizes("axes")?.as_slice() else { return Err(params.error("axes", "is not one axis")) };
+            Ok(ArgReduce { kind, axis, index_dtype: params.dtype("index_dtype")? })
+        };
+        Some(read())
     }
 }
 
@@ -121,15 +159,31 @@ impl Operation for Cumulative {
         }
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let accepts = match self.kind {
+            CumulativeKind::Sum | CumulativeKind::Prod | CumulativeKind::Max | CumulativeKind::Min => Accepts::Numeric,
+            CumulativeKind::LogSumExp => Accepts::Floats,
+        };
+        let out = elementwise(self.name(), ins, 1, accepts)?;
+        check_axis(self.name(), &out, self.axis)?;
+        Ok(vec![out])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![("axis", Param::Int(self.axis as i64)), ("reverse", Param::Bool(self.reverse))]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        let kinds = [
+            CumulativeKind::Sum,
+            CumulativeKind::Prod,
+            CumulativeKind::Max,
+            CumulativeKind::Min,
+            CumulativeKind::LogSumExp,
+        ];
+        let op =
+            kinds.into_iter().map(|kind| Cumulative { kind, axis: 0, reverse: false }).find(|o| o.name() == name)?;
+        let read = || Ok(Cumulative { axis: params.size("axis")?, reverse: params.bool("reverse")?, ..op });
+        Some(read())
     }
 }

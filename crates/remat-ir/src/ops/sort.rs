@@ -1,7 +1,8 @@
 //! Sorting.
 
-use super::{Operation, ParamMap, Params};
-use crate::{Aval, Result};
+use super::rules::{check_axis, same_memory};
+use super::{Operation, Param, ParamMap, Params, expect_operands, shape_error};
+use crate::{Aval, DType, Error, ErrorKind, Result};
 
 /// Sorts operands of one shape together along a dimension, ascending and lexicographic by the first `num_keys` of them.
 /// Floats are in total order but for zeros, which are equal, and NaNs, which are equal and last.
@@ -27,16 +28,35 @@ impl Operation for Sort {
         "sort"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let Some(first) = ins.first() else {
+            return Err(Error::new(ErrorKind::Argument, self.name(), "takes at least one operand"));
+        };
+        if self.num_keys == 0 || self.num_keys > ins.len() {
+            let message = format!("{} keys of {} operands, the first of them {first}", self.num_keys, ins.len());
+            return Err(Error::new(ErrorKind::Argument, self.name(), message));
+        }
+        if let Some(other) = ins.iter().find(|a| a.shape != first.shape) {
+            return shape_error(self.name(), format!("{first} and {other} have different shapes"));
+        }
+        same_memory(self.name(), ins)?;
+        check_axis(self.name(), first, self.axis)?;
+        Ok(ins.to_vec())
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![
+            ("dimension", Param::Int(self.axis as i64)),
+            ("is_stable", Param::Bool(self.is_stable)),
+            ("num_keys", Param::Int(self.num_keys as i64)),
+        ]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "sort").then(|| {
+            let axis = params.size("dimension")?;
+            Ok(Sort { axis, is_stable: params.bool("is_stable")?, num_keys: params.size("num_keys")? })
+        })
     }
 }
 
@@ -45,15 +65,25 @@ impl Operation for TopK {
         "top_k"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        expect_operands(self.name(), ins, 1)?;
+        let x = &ins[0];
+        let mut shape = x.shape.clone();
+        match shape.last_mut() {
+            Some(last) if self.k <= *last => *last = self.k,
+            Some(last) => return shape_error(self.name(), format!("the {} largest of {last}, for {x}", self.k)),
+            None => return shape_error(self.name(), format!("{x} has no dimension")),
+        }
+        let values = x.with_shape(shape);
+        let indices = values.with_dtype(DType::I32);
+        Ok(vec![values, indices])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![("k", Param::Int(self.k as i64))]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "top_k").then(|| Ok(TopK { k: params.size("k")? }))
     }
 }
