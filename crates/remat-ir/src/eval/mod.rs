@@ -1,0 +1,167 @@
+//! The reference evaluator: what every program means, computed one operation at a time.
+//!
+//! It is straightforward and handles every dtype: f16 and bf16 are computed in f32 and rounded once per operation.
+//! Engines are tested against it. A value is dropped after its last use, so that memory does not grow with the length
+//! of a program. Deliberately absent: fusion, threads, and any other speed that would cost clarity.
+
+mod control;
+mod conv;
+mod convert;
+mod dot;
+mod elementwise;
+mod gather;
+mod reduce;
+mod shape;
+mod slice;
+mod sort;
+mod threefry;
+mod window;
+
+use crate::{Array, Atom, Aval, Error, ErrorKind, Jaxpr, Op, Result, Var, VarMap};
+
+/// Evaluates one operation. Operands are checked by the shape rule of the operation.
+///
+/// ```
+/// use remat_ir::{Array, Binary, Op, eval_op};
+/// let x = Array::from_vec(vec![1.0f32, 2.0], [2])?;
+/// let y = eval_op(&Op::Binary(Binary::Add), &[x, Array::scalar(1.0f32)])?;
+/// assert_eq!(y[0].as_slice::<f32>(), Some(&[2.0, 3.0][..]));
+/// # Ok::<(), remat_ir::Error>(())
+/// ```
+///
+/// # Errors
+/// If the operation does not take operands of these avals, or has no evaluation: a linear map that is known by its
+/// transpose only.
+pub fn eval_op(op: &Op, ins: &[Array]) -> Result<Vec<Array>> {
+    apply(op, ins.to_vec())
+}
+
+/// Evaluates a program.
+///
+/// ```
+/// use remat_ir::{Array, Aval, Builder, DType, Op, Unary, eval};
+/// let mut b = Builder::new();
+/// let x = b.input(Aval::new(DType::F32, [2]));
+/// let y = b.emit1(Op::Unary(Unary::Neg), &[x])?;
+/// let out = eval(&b.finish(vec![y]), vec![Array::from_vec(vec![1.0f32, -2.0], [2])?])?;
+/// assert_eq!(out[0].as_slice::<f32>(), Some(&[-1.0, 2.0][..]));
+/// # Ok::<(), remat_ir::Error>(())
+/// ```
+///
+/// # Errors
+/// If the number of arguments or the aval of one is not the program's, or an operation fails; the error then has the
+/// location of its equation.
+pub fn eval(jaxpr: &Jaxpr, args: Vec<Array>) -> Result<Vec<Array>> {
+    if args.len() != jaxpr.ins.len() {
+        let message = format!("the program takes {} arguments and got {}", jaxpr.ins.len(), args.len());
+        return Err(Error::new(ErrorKind::Argument, "eval", message));
+    }
+    let last = last_uses(jaxpr);
+    let mut env: VarMap<Option<Array>> = jaxpr.var_map(None);
+    for (i, (&var, arg)) in jaxpr.ins.iter().zip(args).enumerate() {
+        if arg.aval() != jaxpr.aval(var) {
+            let message = format!("argument {i} is {} and got {}", jaxpr.aval(var), arg.aval());
+            return Err(Error::new(ErrorKind::Argument, "eval", message));
+        }
+        env[var] = last[var].map(|_| arg);
+    }
+    for (i, eqn) in jaxpr.eqns.iter().enumerate() {
+        let ins = eqn.ins.iter().map(|&a| read(&env, a)).collect::<Result<Vec<_>>>()?;
+        for var in eqn.ins.iter().filter_map(|a| a.var()) {
+            if last[var] == Some(i) {
+                env[var] = None;
+            }
+        }
+        let outs = apply(&eqn.op, ins).map_err(|e| e.at(eqn.loc))?;
+        for (&var, out) in eqn.outs.iter().zip(outs) {
+            env[var] = last[var].map(|_| out);
+        }
+    }
+    jaxpr.outs.iter().map(|&a| read(&env, a)).collect()
+}
+
+/// The position of the last equation that reads each variable: the number of equations for an output, `None` for a
+/// variable that nothing reads.
+fn last_uses(jaxpr: &Jaxpr) -> VarMap<Option<usize>> {
+    let mut last = jaxpr.var_map(None);
+    for (i, eqn) in jaxpr.eqns.iter().enumerate() {
+        for var in eqn.ins.iter().filter_map(|a| a.var()) {
+            last[var] = Some(i);
+        }
+    }
+    for var in jaxpr.outs.iter().filter_map(|a| a.var()) {
+        last[var] = Some(jaxpr.eqns.len());
+    }
+    last
+}
+
+fn read(env: &VarMap<Option<Array>>, atom: Atom) -> Result<Array> {
+    match atom {
+        Atom::Lit(literal) => Ok(Array::full(literal, [])),
+        Atom::Var(var) => env.get(var).cloned().flatten().ok_or_else(|| undefined(var)),
+    }
+}
+
+fn undefined(var: Var) -> Error {
+    Error::new(ErrorKind::Check, "eval", format!("variable {} is used before it is defined", var.0))
+}
+
+/// The results of an operation, which owns its operands: a body can drop them, and a buffer that nobody else holds can
+/// be reused.
+fn apply(op: &Op, ins: Vec<Array>) -> Result<Vec<Array>> {
+    let in_avals: Vec<Aval> = ins.iter().map(|a| a.aval().clone()).collect();
+    let out_avals = op.infer(&in_avals)?;
+    let outs = compute(op, ins)?;
+    debug_assert_eq!(out_avals, outs.iter().map(|a| a.aval().clone()).collect::<Vec<_>>(), "{}", op.name());
+    Ok(outs)
+}
+
+/// The results of an operation on operands that its shape rule takes.
+fn compute(op: &Op, ins: Vec<Array>) -> Result<Vec<Array>> {
+    let one = |array: Result<Array>| Ok(vec![array?]);
+    match op {
+        Op::Unary(op) => one(elementwise::unary(op, &ins)),
+        Op::IntegerPow(op) => one(elementwise::integer_pow(op, &ins)),
+        Op::Binary(op) => one(elementwise::binary(op, &ins)),
+        Op::Compare(op) => one(elementwise::compare(op, &ins)),
+        Op::SelectN(op) => one(elementwise::select_n(op, &ins)),
+        Op::Clamp(op) => one(elementwise::clamp(op, &ins)),
+        Op::ConvertElementType(op) => one(convert::convert_element_type(op, &ins)),
+        Op::BitcastConvertType(op) => one(convert::bitcast_convert_type(op, &ins)),
+        Op::ReducePrecision(op) => one(convert::reduce_precision(op, &ins)),
+        Op::BroadcastInDim(op) => one(shape::broadcast_in_dim(op, &ins)),
+        Op::Reshape(op) => one(shape::reshape(op, &ins)),
+        Op::Transpose(op) => one(shape::transpose(op, &ins)),
+        Op::Squeeze(op) => one(shape::squeeze(op, &ins)),
+        Op::ExpandDims(op) => one(shape::expand_dims(op, &ins)),
+        Op::Rev(op) => one(shape::rev(op, &ins)),
+        Op::Concatenate(op) => one(shape::concatenate(op, &ins)),
+        Op::Pad(op) => one(shape::pad(op, &ins)),
+        Op::Iota(op) => one(shape::iota(op, &ins)),
+        Op::Slice(op) => one(slice::slice(op, &ins)),
+        Op::DynamicSlice(op) => one(slice::dynamic_slice(op, &ins)),
+        Op::DynamicUpdateSlice(op) => one(slice::dynamic_update_slice(op, &ins)),
+        Op::Gather(op) => one(gather::gather(op, &ins)),
+        Op::Scatter(op) => one(gather::scatter(op, &ins)),
+        Op::Reduce(op) => one(reduce::reduce(op, &ins)),
+        Op::ArgReduce(op) => one(reduce::arg_reduce(op, &ins)),
+        Op::Cumulative(op) => one(reduce::cumulative(op, &ins)),
+        Op::Sort(op) => sort::sort(op, &ins),
+        Op::TopK(op) => sort::top_k(op, &ins),
+        Op::DotGeneral(op) => one(dot::dot_general(op, &ins)),
+        Op::Conv(op) => one(conv::conv(op, &ins)),
+        Op::ReduceWindow(op) => one(window::reduce_window(op, &ins)),
+        Op::ArgReduceWindow(op) => one(window::arg_reduce_window(op, &ins)),
+        Op::Threefry2x32(_) => threefry::threefry2x32(&ins),
+        Op::Name(_) | Op::StopGradient(_) | Op::OptimizationBarrier(_) => Ok(ins),
+        Op::DevicePut(op) => Ok(ins.iter().map(|a| a.in_memory(op.memory)).collect()),
+        Op::Jit(op) => eval(&op.jaxpr, ins),
+        Op::Checkpoint(op) => eval(&op.jaxpr, ins),
+        Op::Scan(op) => control::scan(op, ins),
+        Op::While(op) => control::while_loop(op, ins),
+        Op::Cond(op) => control::cond(op, ins),
+        Op::CustomJvp(op) => eval(&op.call, ins),
+        Op::CustomVjp(op) => eval(&op.call, ins),
+        Op::CustomLin(op) => control::custom_lin(op),
+    }
+}
