@@ -1,6 +1,6 @@
 //! Evaluation.
 
-use crate::{Array, ArgReduce, Cumulative, Error, ErrorKind, Reduce, Result};
+use crate::{ArgReduce, Array, Cumulative, Error, ErrorKind, Reduce, Result};
 
 pub(super) fn reduce(_op: &Reduce, _ins: &[Array]) -> Result<Array> {
     Err(Error::new(ErrorKind::Internal, "reduce", "has no evaluation yet"))

@@ -1,6 +1,9 @@
 //! Operations that move elements.
 
-use crate::{Array, BroadcastInDim, Concatenate, Error, ErrorKind, ExpandDims, Iota, Pad, Reshape, Result, Rev, Squeeze, Transpose};
+use crate::{
+    Array, BroadcastInDim, Concatenate, Error, ErrorKind, ExpandDims, Iota, Pad, Reshape, Result, Rev, Squeeze,
+    Transpose,
+};
 
 pub(super) fn broadcast_in_dim(_op: &BroadcastInDim, _ins: &[Array]) -> Result<Array> {
     Err(Error::new(ErrorKind::Internal, "broadcast_in_dim", "has no evaluation yet"))

@@ -1,6 +1,6 @@
 //! Reductions over windows.
 
-use crate::{Array, ArgReduceWindow, Error, ErrorKind, ReduceWindow, Result};
+use crate::{ArgReduceWindow, Array, Error, ErrorKind, ReduceWindow, Result};
 
 pub(super) fn reduce_window(_op: &ReduceWindow, _ins: &[Array]) -> Result<Array> {
     Err(Error::new(ErrorKind::Internal, "reduce_window", "has no evaluation yet"))
