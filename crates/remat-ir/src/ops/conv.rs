@@ -1,7 +1,11 @@
 //! Convolution.
 
-use super::{Operation, ParamMap, Params};
-use crate::{Aval, DType, Result, Shape};
+use super::dot::check_preferred;
+use super::geometry::{
+    alike, distinct_axes, operands, padded_size, padding_param, sized, take_padding, to_size, window_count,
+};
+use super::{Operation, Param, ParamMap, Params, shape_error};
+use crate::{Aval, DType, Error, ErrorKind, Result, Shape};
 
 /// Which dimension of an operand is which. For the input and the output `first` is batch and `second` feature; for the
 /// kernel `first` is output feature and `second` input feature.
@@ -14,7 +18,9 @@ pub struct ConvDims {
 }
 
 /// `conv_general_dilated input kernel` in 1 to 3 (or any number of) spatial dimensions; a cross-correlation, as in
-/// machine learning. Padding may be negative. Source: XLA's operation semantics, "Conv".
+/// machine learning. Padding may be negative. Source: XLA's operation semantics, "Conv", with two differences: a padded
+/// input that is smaller than the kernel gives an empty output, however negative its padding, and a kernel may be empty
+/// (the derivative of such a convolution by its kernel has an empty cotangent for a kernel).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs)]
 pub struct Conv {
@@ -38,15 +44,137 @@ impl Operation for Conv {
         "conv_general_dilated"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let name = self.name();
+        let [input, kernel] = operands(name, ins)?;
+        alike(name, input, kernel)?;
+        check_preferred(name, input.dtype, self.preferred_element_type)?;
+        self.check_parameters(input.rank(), input)?;
+        self.check_parameters(kernel.rank(), kernel)?;
+        self.check_groups(input, kernel)?;
+        let mut shape: Shape = Shape::from_elem(0, input.rank());
+        shape[self.out_dims.first] = input.shape[self.lhs_dims.first] / self.batch_group_count;
+        shape[self.out_dims.second] = kernel.shape[self.rhs_dims.first];
+        for (i, &d) in self.out_dims.spatial.iter().enumerate() {
+            let (low, high) = self.padding[i];
+            let padded = padded_size(input.shape[self.lhs_dims.spatial[i]], low, high, self.lhs_dilation[i] - 1);
+            let size = kernel.shape[self.rhs_dims.spatial[i]];
+            shape[d] = to_size(name, window_count(padded, size, self.rhs_dilation[i], self.strides[i]))?;
+        }
+        Ok(vec![sized(name, input.with_dtype(self.preferred_element_type).with_shape(shape))?])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        let dims = |d: &ConvDims| Param::ints([d.first, d.second].into_iter().chain(d.spatial.iter().copied()));
+        let numbers = vec![dims(&self.lhs_dims), dims(&self.rhs_dims), dims(&self.out_dims)];
+        vec![
+            ("batch_group_count", Param::Int(self.batch_group_count as i64)),
+            ("dimension_numbers", Param::Tuple(numbers)),
+            ("feature_group_count", Param::Int(self.feature_group_count as i64)),
+            ("lhs_dilation", Param::ints(self.lhs_dilation.iter().copied())),
+            ("padding", padding_param(&self.padding)),
+            ("preferred_element_type", Param::DType(self.preferred_element_type)),
+            ("rhs_dilation", Param::ints(self.rhs_dilation.iter().copied())),
+            ("window_strides", Param::ints(self.strides.iter().copied())),
+        ]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        let dims = |param: &Param| match param.as_sizes()?.as_slice() {
+            [first, second, spatial @ ..] => {
+                Some(ConvDims { first: *first, second: *second, spatial: spatial.iter().copied().collect() })
+            }
+            _ => None,
+        };
+        let numbers = |param: &Param| match param {
+            Param::Tuple(specs) if specs.len() == 3 => Some((dims(&specs[0])?, dims(&specs[1])?, dims(&specs[2])?)),
+            _ => None,
+        };
+        let read = || {
+            let param = params.take("dimension_numbers")?;
+            let (lhs_dims, rhs_dims, out_dims) = numbers(&param).ok_or_else(|| {
+                params.error("dimension_numbers", "is not the orders of the input, the kernel and the output")
+            })?;
+            Ok(Self {
+                strides: params.sizes("window_strides")?,
+                padding: take_padding(params, "padding")?,
+                lhs_dilation: params.sizes("lhs_dilation")?,
+                rhs_dilation: params.sizes("rhs_dilation")?,
+                lhs_dims,
+                rhs_dims,
+                out_dims,
+                feature_group_count: params.size("feature_group_count")?,
+                batch_group_count: params.size("batch_group_count")?,
+                preferred_element_type: params.dtype("preferred_element_type")?,
+            })
+        };
+        (name == "conv_general_dilated").then(read)
+    }
+}
+
+impl Conv {
+    /// Fails unless the parameters fit operands of this rank.
+    fn check_parameters(&self, rank: usize, aval: &Aval) -> Result<()> {
+        let name = self.name();
+        let spatial = self.strides.len();
+        if rank != spatial + 2 {
+            let message =
+                format!("{spatial} window_strides are for operands of rank {} and not for {aval}", spatial + 2);
+            return shape_error(name, message);
+        }
+        let lengths = [
+            ("padding", self.padding.len()),
+            ("lhs_dilation", self.lhs_dilation.len()),
+            ("rhs_dilation", self.rhs_dilation.len()),
+            ("the spatial dimensions of the input", self.lhs_dims.spatial.len()),
+            ("the spatial dimensions of the kernel", self.rhs_dims.spatial.len()),
+            ("the spatial dimensions of the output", self.out_dims.spatial.len()),
+        ];
+        if let Some((what, len)) = lengths.iter().find(|(_, len)| *len != spatial) {
+            return shape_error(name, format!("{what} has {len} entries and window_strides has {spatial}"));
+        }
+        for (what, dims) in [("input", &self.lhs_dims), ("kernel", &self.rhs_dims), ("output", &self.out_dims)] {
+            let order: Shape = [dims.first, dims.second].into_iter().chain(dims.spatial.iter().copied()).collect();
+            distinct_axes(name, &format!("dimension_numbers of the {what}"), &order, rank)?;
+        }
+        let steps = [
+            ("window_strides", &self.strides),
+            ("lhs_dilation", &self.lhs_dilation),
+            ("rhs_dilation", &self.rhs_dilation),
+        ];
+        match steps.iter().find(|(_, steps)| steps.contains(&0)) {
+            Some((what, _)) => Err(Error::new(ErrorKind::Argument, name, format!("{what} has a 0"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Fails unless batch and features divide into the groups.
+    fn check_groups(&self, input: &Aval, kernel: &Aval) -> Result<()> {
+        let name = self.name();
+        let (features, batches) = (self.feature_group_count, self.batch_group_count);
+        if features == 0 || batches == 0 || (features > 1 && batches > 1) {
+            let message =
+                format!("feature_group_count {features} and batch_group_count {batches} are not 1 and at least 1");
+            return Err(Error::new(ErrorKind::Argument, name, message));
+        }
+        let (batch, in_features) = (input.shape[self.lhs_dims.first], input.shape[self.lhs_dims.second]);
+        let (out_features, kernel_features) = (kernel.shape[self.rhs_dims.first], kernel.shape[self.rhs_dims.second]);
+        if kernel_features.checked_mul(features) != Some(in_features) {
+            let message = format!(
+                "input features differ: {in_features} of {input} and {kernel_features} of {kernel} in {features} groups"
+            );
+            return shape_error(name, message);
+        }
+        if out_features % features != 0 || out_features % batches != 0 {
+            let groups = features.max(batches);
+            return shape_error(
+                name,
+                format!("{out_features} output features of {kernel} are not {groups} equal groups"),
+            );
+        }
+        if batch % batches != 0 {
+            return shape_error(name, format!("{batch} batch elements of {input} are not {batches} equal groups"));
+        }
+        Ok(())
     }
 }

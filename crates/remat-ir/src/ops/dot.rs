@@ -1,13 +1,15 @@
 //! The general matrix product.
 
-use super::{Operation, ParamMap, Params};
+use super::geometry::{alike, distinct_axes, operands, sized, without_axes};
+use super::{Operation, Param, ParamMap, Params, dtype_error, shape_error};
 use crate::{Aval, DType, Result, Shape};
 
 /// `dot_general lhs rhs`: products summed over the contracting dimensions, for each index of the batch dimensions. The
 /// result has the batch dimensions, then the free ones of `lhs`, then those of `rhs`.
 ///
 /// Operands have one dtype; products are accumulated in at least f32 for f16 and bf16, and the result is rounded once to
-/// `preferred_element_type`.
+/// `preferred_element_type`: a float for floats, an integer or a float for integers, anything for bools. Integers wrap;
+/// bools to bool are an `or` of `and`s.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs)]
 pub struct DotGeneral {
@@ -19,20 +21,91 @@ pub struct DotGeneral {
     pub preferred_element_type: DType,
 }
 
+impl DotGeneral {
+    /// The dimensions of the left operand that are not free: batch, then contracting.
+    pub(crate) fn lhs_fixed(&self) -> Shape {
+        self.lhs_batch.iter().chain(&self.lhs_contract).copied().collect()
+    }
+
+    /// The dimensions of the right operand that are not free.
+    pub(crate) fn rhs_fixed(&self) -> Shape {
+        self.rhs_batch.iter().chain(&self.rhs_contract).copied().collect()
+    }
+}
+
 impl Operation for DotGeneral {
     fn name(&self) -> &'static str {
         "dot_general"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let name = self.name();
+        let [lhs, rhs] = operands(name, ins)?;
+        alike(name, lhs, rhs)?;
+        check_preferred(name, lhs.dtype, self.preferred_element_type)?;
+        let pairs =
+            [("contracting", &self.lhs_contract, &self.rhs_contract), ("batch", &self.lhs_batch, &self.rhs_batch)];
+        for (what, left, right) in pairs {
+            if left.len() != right.len() {
+                let message = format!("{} {what} dimensions of {lhs} and {} of {rhs}", left.len(), right.len());
+                return shape_error(name, message);
+            }
+        }
+        distinct_axes(name, "batch and contracting dimensions", &self.lhs_fixed(), lhs.rank())?;
+        distinct_axes(name, "batch and contracting dimensions", &self.rhs_fixed(), rhs.rank())?;
+        for (what, left, right) in pairs {
+            for (&l, &r) in left.iter().zip(right) {
+                if lhs.shape[l] != rhs.shape[r] {
+                    let (m, n) = (lhs.shape[l], rhs.shape[r]);
+                    return shape_error(name, format!("{what} dimensions differ: {m} of {lhs} and {n} of {rhs}"));
+                }
+            }
+        }
+        let mut shape: Shape = self.lhs_batch.iter().map(|&d| lhs.shape[d]).collect();
+        shape.extend(without_axes(&lhs.shape, &self.lhs_fixed()));
+        shape.extend(without_axes(&rhs.shape, &self.rhs_fixed()));
+        Ok(vec![sized(name, lhs.with_dtype(self.preferred_element_type).with_shape(shape))?])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        let list = |dims: &Shape| Param::List(dims.iter().map(|&d| Param::Int(d as i64)).collect());
+        let pair = |lhs: &Shape, rhs: &Shape| Param::Tuple(vec![list(lhs), list(rhs)]);
+        let contract = pair(&self.lhs_contract, &self.rhs_contract);
+        let batch = pair(&self.lhs_batch, &self.rhs_batch);
+        vec![
+            ("dimension_numbers", Param::Tuple(vec![contract, batch])),
+            ("preferred_element_type", Param::DType(self.preferred_element_type)),
+        ]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        let pair = |param: &Param| match param {
+            Param::Tuple(sides) if sides.len() == 2 => Some((sides[0].as_sizes()?, sides[1].as_sizes()?)),
+            _ => None,
+        };
+        let numbers = |param: &Param| match param {
+            Param::Tuple(pairs) if pairs.len() == 2 => Some((pair(&pairs[0])?, pair(&pairs[1])?)),
+            _ => None,
+        };
+        let read = || {
+            let param = params.take("dimension_numbers")?;
+            let ((lhs_contract, rhs_contract), (lhs_batch, rhs_batch)) = numbers(&param).ok_or_else(|| {
+                params.error("dimension_numbers", "is not (([..], [..]), ([..], [..])), contracting before batch")
+            })?;
+            let preferred_element_type = params.dtype("preferred_element_type")?;
+            Ok(Self { lhs_contract, rhs_contract, lhs_batch, rhs_batch, preferred_element_type })
+        };
+        (name == "dot_general").then(read)
     }
+}
+
+/// Fails unless products of `dtype` can be summed in `preferred`. Nothing narrows to bool, and no float becomes an
+/// integer without a conversion that says how.
+pub(super) fn check_preferred(name: &str, dtype: DType, preferred: DType) -> Result<()> {
+    let fits = match dtype {
+        DType::Bool => true,
+        d if d.is_integer() => preferred != DType::Bool,
+        _ => preferred.is_float(),
+    };
+    if fits { Ok(()) } else { dtype_error(name, format!("products of {dtype} cannot be summed in {preferred}")) }
 }

@@ -4,10 +4,13 @@
 //! of `slice_sizes` of `x` whose start is the vector, component `k` along dimension `start_index_map[k]`. Dimensions
 //! `collapsed_slice_dims` (of size 1 in the slice) are dropped; the others become `offset_dims` of the result.
 //! `operand_batching_dims[k]` of `x` runs with `start_indices_batching_dims[k]` of `indices`, with slice size 1, dropped.
+//! Dimension numbers are increasing but for `start_index_map`, its counterpart of scatter, and
+//! `start_indices_batching_dims`, which are distinct. The array and the indices may be in different memories.
 //! Source: XLA's operation semantics, "Gather" and "Scatter".
 
-use super::{Operation, ParamMap, Params};
-use crate::{Aval, Literal, Result, Shape};
+use super::geometry::{alike, distinct_axes, increasing_axes, one_per_dimension, operands, sized, without_axes};
+use super::{Operation, Param, ParamMap, Params, dtype_error, shape_error};
+use crate::{Aval, DType, Error, ErrorKind, Literal, Result, Shape};
 
 /// What happens to an index vector whose slice does not fit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -16,6 +19,24 @@ pub enum IndexMode {
     Clip,
     /// A gather gives the fill value; a scatter leaves the update out.
     FillOrDrop,
+}
+
+impl IndexMode {
+    /// The word that programs print.
+    pub const fn name(self) -> &'static str {
+        match self {
+            IndexMode::Clip => "clip",
+            IndexMode::FillOrDrop => "fill_or_drop",
+        }
+    }
+
+    fn parse(params: &ParamMap<'_>) -> Result<IndexMode> {
+        match &*params.word("mode")? {
+            "clip" => Ok(IndexMode::Clip),
+            "fill_or_drop" => Ok(IndexMode::FillOrDrop),
+            _ => Err(params.error("mode", "is neither clip nor fill_or_drop")),
+        }
+    }
 }
 
 /// `gather x indices`.
@@ -66,16 +87,66 @@ impl Operation for Gather {
         "gather"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let name = self.name();
+        let [x, indices] = operands(name, ins)?;
+        if self.fill_value.dtype() != x.dtype {
+            return dtype_error(name, format!("fill_value {} is not of the dtype of {x}", self.fill_value));
+        }
+        let numbers = IndexDims {
+            dropped: ("collapsed_slice_dims", &self.collapsed_slice_dims),
+            map: ("start_index_map", &self.start_index_map),
+            operand_batching: &self.operand_batching_dims,
+            index_batching: ("start_indices_batching_dims", &self.start_indices_batching_dims),
+        };
+        numbers.check(name, x, indices)?;
+        one_per_dimension(name, "slice_sizes", self.slice_sizes.len(), x)?;
+        if let Some(d) = (0..x.rank()).find(|&d| self.slice_sizes[d] > x.shape[d]) {
+            return shape_error(name, format!("slice size {} is more than dimension {d} of {x}", self.slice_sizes[d]));
+        }
+        let dropped = numbers.all_dropped();
+        if let Some(&d) = dropped.iter().find(|&&d| self.slice_sizes[d] > 1) {
+            let message = format!("dimension {d} of {x} has slice size {} and cannot be dropped", self.slice_sizes[d]);
+            return shape_error(name, message);
+        }
+        let window = without_axes(&self.slice_sizes, &dropped);
+        let shape = merge_dims(name, "offset_dims", &self.offset_dims, &window, &indices.shape[..indices.rank() - 1])?;
+        let out = sized(name, x.with_shape(shape))?;
+        // A slice size of 0 that is dropped would leave elements of the result without a source.
+        if out.size() > 0 && dropped.iter().any(|&d| self.slice_sizes[d] == 0) {
+            return shape_error(name, format!("elements of the result {out} have no source in {x}"));
+        }
+        Ok(vec![out])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        let ints = |dims: &Shape| Param::ints(dims.iter().copied());
+        vec![
+            ("collapsed_slice_dims", ints(&self.collapsed_slice_dims)),
+            ("fill_value", Param::Literal(self.fill_value)),
+            ("mode", Param::word(self.mode.name())),
+            ("offset_dims", ints(&self.offset_dims)),
+            ("operand_batching_dims", ints(&self.operand_batching_dims)),
+            ("slice_sizes", ints(&self.slice_sizes)),
+            ("start_index_map", ints(&self.start_index_map)),
+            ("start_indices_batching_dims", ints(&self.start_indices_batching_dims)),
+        ]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        let read = || {
+            Ok(Self {
+                offset_dims: params.sizes("offset_dims")?,
+                collapsed_slice_dims: params.sizes("collapsed_slice_dims")?,
+                start_index_map: params.sizes("start_index_map")?,
+                operand_batching_dims: params.sizes("operand_batching_dims")?,
+                start_indices_batching_dims: params.sizes("start_indices_batching_dims")?,
+                slice_sizes: params.sizes("slice_sizes")?,
+                mode: IndexMode::parse(params)?,
+                fill_value: params.literal("fill_value")?,
+            })
+        };
+        (name == "gather").then(read)
     }
 }
 
@@ -90,15 +161,142 @@ impl Operation for Scatter {
         }
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let name = self.name();
+        let [x, indices, updates] = operands(name, ins)?;
+        alike(name, x, updates)?;
+        if matches!(self.kind, ScatterKind::Add | ScatterKind::Mul) && x.dtype == DType::Bool {
+            return dtype_error(name, format!("takes a numeric operand and got {x}"));
+        }
+        let numbers = IndexDims {
+            dropped: ("inserted_window_dims", &self.inserted_window_dims),
+            map: ("scatter_dims_to_operand_dims", &self.scatter_dims_to_operand_dims),
+            operand_batching: &self.operand_batching_dims,
+            index_batching: ("scatter_indices_batching_dims", &self.scatter_indices_batching_dims),
+        };
+        numbers.check(name, x, indices)?;
+        increasing_axes(name, "update_window_dims", &self.update_window_dims, updates.rank())?;
+        let window: Shape = self.update_window_dims.iter().map(|&d| updates.shape[d]).collect();
+        let bounds = without_axes(&x.shape, &numbers.all_dropped());
+        if window.len() != bounds.len() {
+            let message =
+                format!("update_window_dims has {} entries and a slice of {x} has {}", window.len(), bounds.len());
+            return shape_error(name, message);
+        }
+        if let Some(i) = (0..window.len()).find(|&i| window[i] > bounds[i]) {
+            return shape_error(
+                name,
+                format!("slices of {updates} have size {} where {x} has {}", window[i], bounds[i]),
+            );
+        }
+        let scattered = without_axes(&updates.shape, &self.update_window_dims);
+        if scattered[..] != indices.shape[..indices.rank() - 1] {
+            let message = format!("the updates {updates} have {scattered:?} slices, which are not those of {indices}");
+            return shape_error(name, message);
+        }
+        Ok(vec![x.clone()])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        let ints = |dims: &Shape| Param::ints(dims.iter().copied());
+        vec![
+            ("inserted_window_dims", ints(&self.inserted_window_dims)),
+            ("mode", Param::word(self.mode.name())),
+            ("operand_batching_dims", ints(&self.operand_batching_dims)),
+            ("scatter_dims_to_operand_dims", ints(&self.scatter_dims_to_operand_dims)),
+            ("scatter_indices_batching_dims", ints(&self.scatter_indices_batching_dims)),
+            ("unique_indices", Param::Bool(self.unique_indices)),
+            ("update_window_dims", ints(&self.update_window_dims)),
+        ]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        let kind = match name {
+            "scatter" => ScatterKind::Set,
+            "scatter_add" => ScatterKind::Add,
+            "scatter_mul" => ScatterKind::Mul,
+            "scatter_min" => ScatterKind::Min,
+            "scatter_max" => ScatterKind::Max,
+            _ => return None,
+        };
+        let read = || {
+            Ok(Self {
+                kind,
+                update_window_dims: params.sizes("update_window_dims")?,
+                inserted_window_dims: params.sizes("inserted_window_dims")?,
+                scatter_dims_to_operand_dims: params.sizes("scatter_dims_to_operand_dims")?,
+                operand_batching_dims: params.sizes("operand_batching_dims")?,
+                scatter_indices_batching_dims: params.sizes("scatter_indices_batching_dims")?,
+                mode: IndexMode::parse(params)?,
+                unique_indices: params.bool("unique_indices")?,
+            })
+        };
+        Some(read())
     }
+}
+
+/// The dimension numbers that gather and scatter share, with the names that each gives them.
+struct IndexDims<'a> {
+    /// Dimensions of the operand that slices lack, besides batching ones.
+    dropped: (&'static str, &'a Shape),
+    /// The dimension of the operand for each component of an index vector.
+    map: (&'static str, &'a Shape),
+    operand_batching: &'a Shape,
+    /// The dimension of the indices for each batching dimension of the operand.
+    index_batching: (&'static str, &'a Shape),
+}
+
+impl IndexDims<'_> {
+    fn all_dropped(&self) -> Shape {
+        self.dropped.1.iter().chain(self.operand_batching).copied().collect()
+    }
+
+    fn check(&self, name: &str, x: &Aval, indices: &Aval) -> Result<()> {
+        if !indices.dtype.is_integer() {
+            return dtype_error(name, format!("indices are integers and {indices} are not"));
+        }
+        let Some((&components, batch)) = indices.shape.split_last() else {
+            return shape_error(name, format!("indices {indices} have no dimension of index vectors"));
+        };
+        if components != self.map.1.len() {
+            let (what, map) = self.map;
+            let message = format!("{what} has {} entries and index vectors of {indices} have {components}", map.len());
+            return shape_error(name, message);
+        }
+        increasing_axes(name, self.dropped.0, self.dropped.1, x.rank())?;
+        increasing_axes(name, "operand_batching_dims", self.operand_batching, x.rank())?;
+        distinct_axes(name, self.map.0, self.map.1, x.rank())?;
+        distinct_axes(name, self.index_batching.0, self.index_batching.1, batch.len())?;
+        for (what, dims) in [self.dropped, self.map] {
+            if let Some(d) = self.operand_batching.iter().find(|d| dims.contains(d)) {
+                let message = format!("dimension {d} of {x} is in operand_batching_dims and in {what}");
+                return Err(Error::new(ErrorKind::Axis, name, message));
+            }
+        }
+        if self.operand_batching.len() != self.index_batching.1.len() {
+            let (what, dims) = self.index_batching;
+            let message =
+                format!("operand_batching_dims has {} entries and {what} {}", self.operand_batching.len(), dims.len());
+            return shape_error(name, message);
+        }
+        for (&d, &i) in self.operand_batching.iter().zip(self.index_batching.1) {
+            if x.shape[d] != batch[i] {
+                let (m, n) = (x.shape[d], batch[i]);
+                return shape_error(name, format!("batching dimensions differ: {m} of {x} and {n} of {indices}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The shape that has `window` at `dims` and `batch` in the other places.
+fn merge_dims(name: &str, what: &str, dims: &[usize], window: &[usize], batch: &[usize]) -> Result<Shape> {
+    if dims.len() != window.len() {
+        let message = format!("{what} has {} entries and a slice has {} dimensions", dims.len(), window.len());
+        return shape_error(name, message);
+    }
+    let rank = window.len() + batch.len();
+    increasing_axes(name, what, dims, rank)?;
+    let (mut window, mut batch) = (window.iter(), batch.iter());
+    Ok((0..rank).filter_map(|d| if dims.contains(&d) { window.next() } else { batch.next() }).copied().collect())
 }

@@ -10,6 +10,7 @@ mod convert;
 mod dot;
 mod elementwise;
 mod gather;
+mod geometry;
 mod marker;
 mod params;
 mod random;

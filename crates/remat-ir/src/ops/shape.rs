@@ -1,7 +1,11 @@
 //! Operations that move elements without changing them.
 
-use super::{Operation, ParamMap, Params};
-use crate::{Aval, DType, Result, Shape};
+use super::geometry::{
+    alike, distinct_axes, increasing_axes, one_per_dimension, operands, padded_size, sized, take_rows, to_size,
+    without_axes,
+};
+use super::{Operation, Param, ParamMap, Params, dtype_error, shape_error};
+use crate::{Aval, DType, Error, ErrorKind, Result, Shape};
 
 /// Result dimension `dims[i]` is operand dimension `i`, repeated where its size is 1; the other dimensions are new.
 /// `dims` is strictly increasing.
@@ -76,16 +80,32 @@ impl Operation for BroadcastInDim {
         "broadcast_in_dim"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let name = self.name();
+        let [x] = operands(name, ins)?;
+        one_per_dimension(name, "broadcast_dimensions", self.dims.len(), x)?;
+        increasing_axes(name, "broadcast_dimensions", &self.dims, self.shape.len())?;
+        let out = sized(name, x.with_shape(self.shape.iter().copied()))?;
+        for (i, &d) in self.dims.iter().enumerate() {
+            if x.shape[i] != 1 && x.shape[i] != out.shape[d] {
+                let message = format!(
+                    "dimension {i} of {x} is neither 1 nor {}, the size of dimension {d} of {out}",
+                    out.shape[d]
+                );
+                return shape_error(name, message);
+            }
+        }
+        Ok(vec![out])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        let (dims, shape) = (self.dims.iter().copied(), self.shape.iter().copied());
+        vec![("broadcast_dimensions", Param::ints(dims)), ("shape", Param::ints(shape))]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        let read = || Ok(Self { dims: params.sizes("broadcast_dimensions")?, shape: params.sizes("shape")? });
+        (name == "broadcast_in_dim").then(read)
     }
 }
 
@@ -94,16 +114,22 @@ impl Operation for Reshape {
         "reshape"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let name = self.name();
+        let [x] = operands(name, ins)?;
+        let out = sized(name, x.with_shape(self.shape.iter().copied()))?;
+        if x.size() != out.size() {
+            return shape_error(name, format!("{x} has {} elements and {out} has {}", x.size(), out.size()));
+        }
+        Ok(vec![out])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![("new_sizes", Param::ints(self.shape.iter().copied()))]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "reshape").then(|| Ok(Self { shape: params.sizes("new_sizes")? }))
     }
 }
 
@@ -112,16 +138,20 @@ impl Operation for Transpose {
         "transpose"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let name = self.name();
+        let [x] = operands(name, ins)?;
+        one_per_dimension(name, "permutation", self.permutation.len(), x)?;
+        distinct_axes(name, "permutation", &self.permutation, x.rank())?;
+        Ok(vec![x.with_shape(self.permutation.iter().map(|&d| x.shape[d]))])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![("permutation", Param::ints(self.permutation.iter().copied()))]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "transpose").then(|| Ok(Self { permutation: params.sizes("permutation")? }))
     }
 }
 
@@ -130,16 +160,22 @@ impl Operation for Squeeze {
         "squeeze"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let name = self.name();
+        let [x] = operands(name, ins)?;
+        distinct_axes(name, "dimensions", &self.axes, x.rank())?;
+        if let Some(&axis) = self.axes.iter().find(|&&a| x.shape[a] != 1) {
+            return shape_error(name, format!("dimension {axis} of {x} has size {} and not 1", x.shape[axis]));
+        }
+        Ok(vec![x.with_shape(without_axes(&x.shape, &self.axes))])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![("dimensions", Param::ints(self.axes.iter().copied()))]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "squeeze").then(|| Ok(Self { axes: params.sizes("dimensions")? }))
     }
 }
 
@@ -148,16 +184,23 @@ impl Operation for ExpandDims {
         "expand_dims"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let name = self.name();
+        let [x] = operands(name, ins)?;
+        let rank = x.rank() + self.axes.len();
+        distinct_axes(name, "dimensions", &self.axes, rank)?;
+        let mut old = x.shape.iter().copied();
+        let shape: Shape =
+            (0..rank).filter_map(|d| if self.axes.contains(&d) { Some(1) } else { old.next() }).collect();
+        Ok(vec![x.with_shape(shape)])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![("dimensions", Param::ints(self.axes.iter().copied()))]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "expand_dims").then(|| Ok(Self { axes: params.sizes("dimensions")? }))
     }
 }
 
@@ -166,16 +209,18 @@ impl Operation for Rev {
         "rev"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let [x] = operands(self.name(), ins)?;
+        distinct_axes(self.name(), "dimensions", &self.axes, x.rank())?;
+        Ok(vec![x.clone()])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![("dimensions", Param::ints(self.axes.iter().copied()))]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "rev").then(|| Ok(Self { axes: params.sizes("dimensions")? }))
     }
 }
 
@@ -184,16 +229,35 @@ impl Operation for Concatenate {
         "concatenate"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let name = self.name();
+        let Some(first) = ins.first() else {
+            return Err(Error::new(ErrorKind::Argument, name, "takes at least one operand"));
+        };
+        distinct_axes(name, "dimension", &[self.axis], first.rank())?;
+        let mut total = 0i128;
+        for other in ins {
+            alike(name, first, other)?;
+            if other.rank() != first.rank() {
+                return shape_error(name, format!("ranks of {first} and {other} differ"));
+            }
+            if let Some(d) = (0..first.rank()).find(|&d| d != self.axis && first.shape[d] != other.shape[d]) {
+                let message = format!("sizes of {first} and {other} differ in dimension {d}");
+                return shape_error(name, message);
+            }
+            total += other.shape[self.axis] as i128;
+        }
+        let mut out = first.clone();
+        out.shape[self.axis] = to_size(name, total)?;
+        Ok(vec![sized(name, out)?])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![("dimension", Param::Int(self.axis as i64))]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "concatenate").then(|| Ok(Self { axis: params.size("dimension")? }))
     }
 }
 
@@ -202,16 +266,45 @@ impl Operation for Pad {
         "pad"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let name = self.name();
+        let [x, value] = operands(name, ins)?;
+        alike(name, x, value)?;
+        if value.rank() != 0 {
+            return shape_error(name, format!("the padding value {value} is no scalar"));
+        }
+        one_per_dimension(name, "padding_config", self.config.len(), x)?;
+        let mut out = x.clone();
+        for (d, &(low, high, interior)) in self.config.iter().enumerate() {
+            let size = padded_size(x.shape[d], low, high, interior);
+            if size < 0 {
+                let message =
+                    format!("padding ({low}, {high}, {interior}) leaves dimension {d} of {x} with size {size}");
+                return shape_error(name, message);
+            }
+            out.shape[d] = to_size(name, size)?;
+        }
+        Ok(vec![sized(name, out)?])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        // An interior padding past i64 cannot be printed, but also cannot be inferred: the result is too large.
+        let rows = self.config.iter().map(|&(low, high, interior)| Param::signed([low, high, interior as i64]));
+        vec![("padding_config", Param::Tuple(rows.collect()))]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        let row = |row: &Vec<i64>| match row[..] {
+            [low, high, interior] => usize::try_from(interior).ok().map(|interior| (low, high, interior)),
+            _ => None,
+        };
+        let read = || {
+            let config = take_rows(params, "padding_config")?.iter().map(row).collect::<Option<_>>();
+            let config =
+                config.ok_or_else(|| params.error("padding_config", "is no tuple of (low, high, interior)"))?;
+            Ok(Self { config })
+        };
+        (name == "pad").then(read)
     }
 }
 
@@ -220,15 +313,28 @@ impl Operation for Iota {
         "iota"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let name = self.name();
+        let [] = operands(name, ins)?;
+        if self.dtype == DType::Bool {
+            return dtype_error(name, "takes a numeric dtype and got bool");
+        }
+        distinct_axes(name, "dimension", &[self.axis], self.shape.len())?;
+        Ok(vec![sized(name, Aval::new(self.dtype, self.shape.iter().copied()))?])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![
+            ("dimension", Param::Int(self.axis as i64)),
+            ("dtype", Param::DType(self.dtype)),
+            ("shape", Param::ints(self.shape.iter().copied())),
+        ]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        let read = || {
+            Ok(Self { axis: params.size("dimension")?, dtype: params.dtype("dtype")?, shape: params.sizes("shape")? })
+        };
+        (name == "iota").then(read)
     }
 }

@@ -1,7 +1,8 @@
 //! Slices with static and with dynamic starts.
 
-use super::{Operation, ParamMap, Params};
-use crate::{Aval, Result, Shape};
+use super::geometry::{alike, one_per_dimension, operands};
+use super::{Operation, Param, ParamMap, Params, dtype_error, shape_error};
+use crate::{Aval, Error, ErrorKind, Result, Shape};
 
 /// Elements `start, start + stride, .. < limit` of each dimension; strides are at least 1.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -29,16 +30,40 @@ impl Operation for Slice {
         "slice"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let name = self.name();
+        let [x] = operands(name, ins)?;
+        one_per_dimension(name, "start_indices", self.start.len(), x)?;
+        one_per_dimension(name, "limit_indices", self.limit.len(), x)?;
+        one_per_dimension(name, "strides", self.strides.len(), x)?;
+        let mut out = x.clone();
+        for (d, &size) in x.shape.iter().enumerate() {
+            let (start, limit, stride) = (self.start[d], self.limit[d], self.strides[d]);
+            if start > limit || limit > size {
+                return shape_error(name, format!("{start}..{limit} is no range of dimension {d} of {x}"));
+            }
+            if stride == 0 {
+                return shape_error(name, format!("the stride of dimension {d} of {x} is 0"));
+            }
+            out.shape[d] = (limit - start).div_ceil(stride);
+        }
+        Ok(vec![out])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![
+            ("limit_indices", Param::ints(self.limit.iter().copied())),
+            ("start_indices", Param::ints(self.start.iter().copied())),
+            ("strides", Param::ints(self.strides.iter().copied())),
+        ]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        let read = || {
+            let limit = params.sizes("limit_indices")?;
+            Ok(Self { limit, start: params.sizes("start_indices")?, strides: params.sizes("strides")? })
+        };
+        (name == "slice").then(read)
     }
 }
 
@@ -47,16 +72,25 @@ impl Operation for DynamicSlice {
         "dynamic_slice"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let name = self.name();
+        let Some((x, starts)) = ins.split_first() else {
+            return Err(Error::new(ErrorKind::Argument, name, "takes an operand and its starts and got nothing"));
+        };
+        one_per_dimension(name, "slice_sizes", self.sizes.len(), x)?;
+        check_starts(name, x, starts)?;
+        if let Some(d) = (0..x.rank()).find(|&d| self.sizes[d] > x.shape[d]) {
+            return shape_error(name, format!("slice size {} is more than dimension {d} of {x}", self.sizes[d]));
+        }
+        Ok(vec![x.with_shape(self.sizes.iter().copied())])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![("slice_sizes", Param::ints(self.sizes.iter().copied()))]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "dynamic_slice").then(|| Ok(Self { sizes: params.sizes("slice_sizes")? }))
     }
 }
 
@@ -65,15 +99,49 @@ impl Operation for DynamicUpdateSlice {
         "dynamic_update_slice"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let name = self.name();
+        let [x, update, starts @ ..] = ins else {
+            let message = format!("takes an operand, an update and starts and got {} operands", ins.len());
+            return Err(Error::new(ErrorKind::Argument, name, message));
+        };
+        alike(name, x, update)?;
+        if x.rank() != update.rank() {
+            return shape_error(name, format!("ranks of {x} and of the update {update} differ"));
+        }
+        check_starts(name, x, starts)?;
+        if let Some(d) = (0..x.rank()).find(|&d| update.shape[d] > x.shape[d]) {
+            return shape_error(name, format!("the update {update} is larger than {x} in dimension {d}"));
+        }
+        Ok(vec![x.clone()])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "dynamic_update_slice").then_some(Ok(Self))
     }
+}
+
+/// Fails unless there is one integer scalar per dimension, all of one dtype. They may be in any memory: a block of an
+/// array in host memory is found by an index that the device has computed.
+fn check_starts(name: &str, x: &Aval, starts: &[Aval]) -> Result<()> {
+    if starts.len() != x.rank() {
+        let message = format!("{x} has {} dimensions and {} starts were given", x.rank(), starts.len());
+        return Err(Error::new(ErrorKind::Argument, name, message));
+    }
+    for start in starts {
+        if !start.dtype.is_integer() || start.dtype != starts[0].dtype {
+            return dtype_error(
+                name,
+                format!("starts are of one integer dtype, and {} and {start} are not", starts[0]),
+            );
+        }
+        if start.rank() != 0 {
+            return shape_error(name, format!("a start is a scalar and {start} is none"));
+        }
+    }
+    Ok(())
 }

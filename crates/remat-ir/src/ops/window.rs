@@ -1,7 +1,10 @@
 //! Reductions over sliding windows: pooling.
 
-use super::{ArgKind, Operation, ParamMap, Params};
-use crate::{Aval, DType, Result, Shape};
+use super::geometry::{
+    one_per_dimension, operands, padded_size, padding_param, sized, take_padding, to_size, window_count,
+};
+use super::{ArgKind, Operation, Param, ParamMap, Params, dtype_error, shape_error};
+use crate::{Aval, DType, Error, ErrorKind, Result, Shape};
 
 /// The geometry of sliding windows; every vector has one entry per dimension of the operand.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -23,7 +26,8 @@ pub enum WindowKind {
     Min,
 }
 
-/// Reduces every window; padding holds the identity of the monoid.
+/// Reduces every window; padding holds the identity of the monoid. A NaN wins a `Max` or `Min`; f16 and bf16 are summed in
+/// f32 and rounded once.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs)]
 pub struct ReduceWindow {
@@ -32,7 +36,7 @@ pub struct ReduceWindow {
 }
 
 /// For every window the row-major position in the whole operand of its first extremum, or -1 if the window holds padding
-/// only. The derivative of max pooling is a gather of these.
+/// only. A NaN is extreme. The derivative of max pooling is a gather of these.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs)]
 pub struct ArgReduceWindow {
@@ -51,16 +55,26 @@ impl Operation for ReduceWindow {
         }
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let [x] = operands(self.name(), ins)?;
+        if self.kind == WindowKind::Sum && x.dtype == DType::Bool {
+            return dtype_error(self.name(), format!("takes a numeric operand and got {}", x));
+        }
+        Ok(vec![self.window.infer(self.name(), x)?])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        self.window.params()
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        let kind = match name {
+            "reduce_window_sum" => WindowKind::Sum,
+            "reduce_window_max" => WindowKind::Max,
+            "reduce_window_min" => WindowKind::Min,
+            _ => return None,
+        };
+        Some(Window::parse(params).map(|window| Self { kind, window }))
     }
 }
 
@@ -72,15 +86,80 @@ impl Operation for ArgReduceWindow {
         }
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let name = self.name();
+        let [x] = operands(name, ins)?;
+        let most = match self.index_dtype {
+            DType::I32 => i32::MAX as usize,
+            DType::I64 => i64::MAX as usize,
+            other => return dtype_error(name, format!("index_dtype is int32 or int64 and not {}", other.long_name())),
+        };
+        if x.size() > most {
+            return shape_error(name, format!("positions in {} do not fit in {}", x, self.index_dtype));
+        }
+        Ok(vec![sized(name, self.window.infer(name, x)?.with_dtype(self.index_dtype))?])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        let mut params = self.window.params();
+        params.insert(1, ("index_dtype", Param::DType(self.index_dtype)));
+        params
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        let kind = match name {
+            "argmax_window" => ArgKind::Max,
+            "argmin_window" => ArgKind::Min,
+            _ => return None,
+        };
+        let read = || Ok(Self { kind, index_dtype: params.dtype("index_dtype")?, window: Window::parse(params)? });
+        Some(read())
+    }
+}
+
+impl Window {
+    /// The array of windows: one element per window.
+    fn infer(&self, name: &str, x: &Aval) -> Result<Aval> {
+        one_per_dimension(name, "window_dimensions", self.dimensions.len(), x)?;
+        one_per_dimension(name, "window_strides", self.strides.len(), x)?;
+        one_per_dimension(name, "padding", self.padding.len(), x)?;
+        one_per_dimension(name, "base_dilation", self.base_dilation.len(), x)?;
+        one_per_dimension(name, "window_dilation", self.window_dilation.len(), x)?;
+        let positive = [
+            ("window_dimensions", &self.dimensions),
+            ("window_strides", &self.strides),
+            ("base_dilation", &self.base_dilation),
+            ("window_dilation", &self.window_dilation),
+        ];
+        if let Some((what, _)) = positive.iter().find(|(_, values)| values.contains(&0)) {
+            return Err(Error::new(ErrorKind::Argument, name, format!("{what} has a 0")));
+        }
+        let mut out = x.clone();
+        for (d, &(low, high)) in self.padding.iter().enumerate() {
+            let padded = padded_size(x.shape[d], low, high, self.base_dilation[d] - 1);
+            let count = window_count(padded, self.dimensions[d], self.window_dilation[d], self.strides[d]);
+            out.shape[d] = to_size(name, count)?;
+        }
+        sized(name, out)
+    }
+
+    fn params(&self) -> Params {
+        vec![
+            ("base_dilation", Param::ints(self.base_dilation.iter().copied())),
+            ("padding", padding_param(&self.padding)),
+            ("window_dilation", Param::ints(self.window_dilation.iter().copied())),
+            ("window_dimensions", Param::ints(self.dimensions.iter().copied())),
+            ("window_strides", Param::ints(self.strides.iter().copied())),
+        ]
+    }
+
+    fn parse(params: &ParamMap<'_>) -> Result<Window> {
+        Ok(Window {
+            dimensions: params.sizes("window_dimensions")?,
+            strides: params.sizes("window_strides")?,
+            padding: take_padding(params, "padding")?,
+            base_dilation: params.sizes("base_dilation")?,
+            window_dilation: params.sizes("window_dilation")?,
+        })
     }
 }

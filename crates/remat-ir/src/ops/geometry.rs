@@ -1,0 +1,139 @@
+//! The arithmetic of sizes and axes that the shape rules of several families share; it neither overflows nor panics.
+
+use super::{Param, ParamMap, shape_error};
+use crate::{Aval, Error, ErrorKind, Result, Shape};
+
+/// The operands, if there are as many as the operation takes.
+pub(crate) fn operands<'a, const N: usize>(name: &str, ins: &'a [Aval]) -> Result<&'a [Aval; N]> {
+    super::expect_operands(name, ins, N)?;
+    ins.try_into().map_err(|_| Error::new(ErrorKind::Internal, name, "operands were counted wrong"))
+}
+
+/// The aval, if an array of it can be counted and measured: the arithmetic of whoever uses it cannot overflow.
+///
+/// Dimensions of size 0 do not excuse the others, so that the product may be taken in any order.
+pub(crate) fn sized(name: &str, aval: Aval) -> Result<Aval> {
+    let elements = aval.shape.iter().try_fold(1u64, |n, &d| n.checked_mul(d.max(1) as u64));
+    let Some(elements) = elements.filter(|&n| i64::try_from(n).is_ok()) else {
+        return shape_error(name, format!("the result {aval} has more than 2^63 elements"));
+    };
+    match elements.checked_mul(aval.dtype.size() as u64) {
+        Some(bytes) if i64::try_from(bytes).is_ok() => Ok(aval),
+        _ => shape_error(name, format!("the result {aval} takes more than 2^63 bytes")),
+    }
+}
+
+/// Fails unless every axis is below `rank` and none appears twice; `what` names the parameter.
+pub(crate) fn distinct_axes(name: &str, what: &str, axes: &[usize], rank: usize) -> Result<()> {
+    for (i, &axis) in axes.iter().enumerate() {
+        if axis >= rank {
+            let message = format!("{what} {axes:?} has axis {axis}, which rank {rank} does not have");
+            return Err(Error::new(ErrorKind::Axis, name, message));
+        }
+        if axes[..i].contains(&axis) {
+            return Err(Error::new(ErrorKind::Axis, name, format!("{what} {axes:?} has axis {axis} twice")));
+        }
+    }
+    Ok(())
+}
+
+/// Fails unless the axes are strictly increasing and below `rank`.
+pub(crate) fn increasing_axes(name: &str, what: &str, axes: &[usize], rank: usize) -> Result<()> {
+    distinct_axes(name, what, axes, rank)?;
+    if axes.is_sorted() {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Axis, name, format!("{what} {axes:?} is not increasing")))
+}
+
+/// Fails unless a parameter has one entry per dimension.
+pub(crate) fn one_per_dimension(name: &str, what: &str, len: usize, aval: &Aval) -> Result<()> {
+    if len == aval.rank() {
+        return Ok(());
+    }
+    shape_error(name, format!("{what} has {len} entries and {aval} has {} dimensions", aval.rank()))
+}
+
+/// Fails unless all operands are in one memory space.
+pub(crate) fn same_memory<'a>(name: &str, avals: impl IntoIterator<Item = &'a Aval>) -> Result<()> {
+    let mut avals = avals.into_iter();
+    let Some(first) = avals.next() else { return Ok(()) };
+    match avals.find(|a| a.memory != first.memory) {
+        None => Ok(()),
+        Some(other) => Err(Error::new(
+            ErrorKind::Argument,
+            name,
+            format!(
+                "operands {first} and {other} are in different memories, {} and {}",
+                first.memory.name(),
+                other.memory.name()
+            ),
+        )),
+    }
+}
+
+/// Fails unless two operands have one dtype and are in one memory space.
+pub(crate) fn alike(name: &str, a: &Aval, b: &Aval) -> Result<()> {
+    if a.dtype != b.dtype {
+        return super::dtype_error(name, format!("dtypes of {a} and {b} differ"));
+    }
+    same_memory(name, [a, b])
+}
+
+/// The size of a dimension after `interior` new elements between any two, and padding, which may be negative.
+pub(crate) fn padded_size(size: usize, low: i64, high: i64, interior: usize) -> i128 {
+    // A product of two 64-bit sizes can be more than an i128 holds; whatever is that large is an error anyway.
+    let dilated = match size {
+        0 => 0,
+        n => (n as i128 - 1).saturating_mul(interior as i128 + 1).saturating_add(1),
+    };
+    dilated.saturating_add(low as i128).saturating_add(high as i128)
+}
+
+/// The number of windows of `size` elements, `dilation` apart, at every `stride`-th position of `padded` elements.
+pub(crate) fn window_count(padded: i128, size: usize, dilation: usize, stride: usize) -> i128 {
+    let window = padded_size(size, 0, 0, dilation.saturating_sub(1));
+    if padded < window { 0 } else { (padded - window) / (stride.max(1) as i128) + 1 }
+}
+
+/// A computed size as one of an array.
+pub(crate) fn to_size(name: &str, size: i128) -> Result<usize> {
+    match i64::try_from(size) {
+        Ok(n) if n >= 0 => Ok(n as usize),
+        Ok(n) => shape_error(name, format!("a dimension of the result would have size {n}")),
+        Err(_) => shape_error(name, "the result has more than 2^63 elements"),
+    }
+}
+
+/// `((low, high), ..)`.
+pub(crate) fn padding_param(padding: &[(i64, i64)]) -> Param {
+    Param::Tuple(padding.iter().map(|&(low, high)| Param::signed([low, high])).collect())
+}
+
+/// Reads back [`padding_param`].
+pub(crate) fn take_padding(params: &ParamMap<'_>, name: &str) -> Result<Vec<(i64, i64)>> {
+    let rows = take_rows(params, name)?;
+    rows.iter()
+        .map(|row| match row[..] {
+            [low, high] => Ok((low, high)),
+            _ => Err(params.error(name, "is no tuple of pairs of integers")),
+        })
+        .collect()
+}
+
+/// Takes a tuple of tuples of integers.
+pub(crate) fn take_rows(params: &ParamMap<'_>, name: &str) -> Result<Vec<Vec<i64>>> {
+    let malformed = || params.error(name, "is no tuple of tuples of integers");
+    let Param::Tuple(rows) = params.take(name)? else { return Err(malformed()) };
+    rows.iter()
+        .map(|row| {
+            let (Param::Tuple(row) | Param::List(row)) = row else { return Err(malformed()) };
+            row.iter().map(|p| if let Param::Int(i) = p { Ok(*i) } else { Err(malformed()) }).collect()
+        })
+        .collect()
+}
+
+/// The shape without these axes.
+pub(crate) fn without_axes(shape: &[usize], axes: &[usize]) -> Shape {
+    (0..shape.len()).filter(|d| !axes.contains(d)).map(|d| shape[d]).collect()
+}
