@@ -27,6 +27,11 @@ impl MemorySpace {
             MemorySpace::Host => "host",
         }
     }
+
+    /// The memory space of this name.
+    pub fn from_name(name: &str) -> Option<MemorySpace> {
+        [MemorySpace::Device, MemorySpace::Host].into_iter().find(|m| m.name() == name)
+    }
 }
 
 /// Dtype, shape and memory space of an array: all that tracing knows of it.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Operation, ParamMap, Params};
-use crate::{Aval, Jaxpr, Policy, Result};
+use super::{Operation, Param, ParamMap, Params, expect_operands};
+use crate::{Aval, DType, Error, ErrorKind, Jaxpr, Policy, Result};
 
 /// A call of a compiled function.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -93,16 +93,17 @@ impl Operation for Jit {
         "jit"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        expect_avals(self.name(), "operand", ins, "the body takes", &self.jaxpr.in_avals())?;
+        Ok(self.jaxpr.out_avals())
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![("name", Param::Word(self.name.clone())), ("jaxpr", Param::Jaxpr(self.jaxpr.clone()))]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "jit").then(|| Ok(Jit { name: params.word("name")?, jaxpr: params.jaxpr("jaxpr")? }))
     }
 }
 
@@ -111,16 +112,27 @@ impl Operation for Checkpoint {
         "checkpoint"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        expect_avals(self.name(), "operand", ins, "the body takes", &self.jaxpr.in_avals())?;
+        Ok(self.jaxpr.out_avals())
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![
+            ("differentiated", Param::Bool(self.differentiated)),
+            ("jaxpr", Param::Jaxpr(self.jaxpr.clone())),
+            ("policy", Param::Policy(self.policy.clone())),
+        ]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "checkpoint").then(|| {
+            Ok(Checkpoint {
+                jaxpr: params.jaxpr("jaxpr")?,
+                differentiated: params.bool("differentiated")?,
+                policy: params.policy("policy")?,
+            })
+        })
     }
 }
 
@@ -129,16 +141,60 @@ impl Operation for Scan {
         "scan"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let takes = self.jaxpr.in_avals();
+        let mut outs = self.jaxpr.out_avals();
+        let Some(xs) = self.num_consts.checked_add(self.num_carry).filter(|&n| n <= takes.len()) else {
+            let message = format!(
+                "{} constants and {} carries are more than the {} inputs of the body",
+                self.num_consts,
+                self.num_carry,
+                takes.len()
+            );
+            return Err(Error::new(ErrorKind::Argument, self.name(), message));
+        };
+        if outs.len() < self.num_carry {
+            let message = format!("the body gives {} results for {} carries", outs.len(), self.num_carry);
+            return Err(Error::new(ErrorKind::Argument, self.name(), message));
+        }
+        if self.unroll == 0 {
+            return Err(Error::new(ErrorKind::Argument, self.name(), "unroll is 0"));
+        }
+        let (carries, ys) = outs.split_at_mut(self.num_carry);
+        expect_avals(self.name(), "carry", carries, "the body takes", &takes[self.num_consts..xs])?;
+        let mut wanted = takes;
+        for aval in &mut wanted[xs..] {
+            aval.shape.insert(0, self.length);
+        }
+        expect_avals(self.name(), "operand", ins, "the loop takes", &wanted)?;
+        for aval in ys {
+            aval.shape.insert(0, self.length);
+        }
+        Ok(outs)
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![
+            ("jaxpr", Param::Jaxpr(self.jaxpr.clone())),
+            ("length", Param::Int(self.length as i64)),
+            ("num_carry", Param::Int(self.num_carry as i64)),
+            ("num_consts", Param::Int(self.num_consts as i64)),
+            ("reverse", Param::Bool(self.reverse)),
+            ("unroll", Param::Int(self.unroll as i64)),
+        ]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "scan").then(|| {
+            Ok(Scan {
+                jaxpr: params.jaxpr("jaxpr")?,
+                length: params.size("length")?,
+                num_consts: params.size("num_consts")?,
+                num_carry: params.size("num_carry")?,
+                reverse: params.bool("reverse")?,
+                unroll: params.size("unroll")?,
+            })
+        })
     }
 }
 
@@ -147,16 +203,46 @@ impl Operation for While {
         "while"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let Some(consts) = self.cond_consts.checked_add(self.body_consts).filter(|&n| n <= ins.len()) else {
+            let message = format!(
+                "{} and {} constants are more than the {} operands",
+                self.cond_consts,
+                self.body_consts,
+                ins.len()
+            );
+            return Err(Error::new(ErrorKind::Argument, self.name(), message));
+        };
+        let (cond_consts, body_ins) = ins.split_at(self.cond_consts);
+        let carries = &ins[consts..];
+        let cond_ins = [cond_consts, carries].concat();
+        expect_avals(self.name(), "operand of the condition", &cond_ins, "it takes", &self.cond.in_avals())?;
+        expect_avals(self.name(), "operand of the body", body_ins, "it takes", &self.body.in_avals())?;
+        let holds = [Aval::scalar(DType::Bool)];
+        expect_avals(self.name(), "result of the condition", &self.cond.out_avals(), "the loop takes", &holds)?;
+        let outs = self.body.out_avals();
+        expect_avals(self.name(), "carry", &outs, "the body takes", carries)?;
+        Ok(outs)
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![
+            ("cond_jaxpr", Param::Jaxpr(self.cond.clone())),
+            ("cond_nconsts", Param::Int(self.cond_consts as i64)),
+            ("body_jaxpr", Param::Jaxpr(self.body.clone())),
+            ("body_nconsts", Param::Int(self.body_consts as i64)),
+        ]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "while").then(|| {
+            Ok(While {
+                cond: params.jaxpr("cond_jaxpr")?,
+                body: params.jaxpr("body_jaxpr")?,
+                cond_consts: params.size("cond_nconsts")?,
+                body_consts: params.size("body_nconsts")?,
+            })
+        })
     }
 }
 
@@ -165,16 +251,39 @@ impl Operation for Cond {
         "cond"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let Some(first) = self.branches.first() else {
+            return Err(Error::new(ErrorKind::Argument, self.name(), "there is no branch"));
+        };
+        let Some((index, operands)) = ins.split_first() else {
+            return Err(Error::new(ErrorKind::Argument, self.name(), "there is no index"));
+        };
+        let wanted = Aval::scalar(DType::I32);
+        if *index != wanted {
+            let kind = if index.dtype == wanted.dtype { ErrorKind::Shape } else { ErrorKind::DType };
+            return Err(Error::new(kind, self.name(), format!("the index is {index} and has to be {wanted}")));
+        }
+        let outs = first.out_avals();
+        for (i, branch) in self.branches.iter().enumerate() {
+            let takes = format!("branch {i} takes");
+            expect_avals(self.name(), "operand", operands, &takes, &branch.in_avals())?;
+            let result = format!("branch {i}: result");
+            expect_avals(self.name(), &result, &branch.out_avals(), "branch 0 gives", &outs)?;
+        }
+        Ok(outs)
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![("branches", Param::Tuple(self.branches.iter().cloned().map(Param::Jaxpr).collect()))]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "cond").then(|| {
+            let malformed = || params.error("branches", "is no tuple of jaxprs");
+            let Param::Tuple(items) = params.take("branches")? else { return Err(malformed()) };
+            let branch = |item| if let Param::Jaxpr(jaxpr) = item { Ok(jaxpr) } else { Err(malformed()) };
+            Ok(Cond { branches: items.into_iter().map(branch).collect::<Result<_>>()? })
+        })
     }
 }
 
@@ -183,16 +292,32 @@ impl Operation for CustomJvp {
         "custom_jvp"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        expect_avals(self.name(), "operand", ins, "the function takes", &self.call.in_avals())?;
+        let outs = self.call.out_avals();
+        let wanted = with_tangents(ins);
+        expect_avals(self.name(), "input of the jvp", &self.jvp.in_avals(), "the function wants", &wanted)?;
+        let wanted = with_tangents(&outs);
+        expect_avals(self.name(), "result of the jvp", &self.jvp.out_avals(), "the function wants", &wanted)?;
+        Ok(outs)
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![
+            ("name", Param::Word(self.name.clone())),
+            ("call_jaxpr", Param::Jaxpr(self.call.clone())),
+            ("jvp_jaxpr", Param::Jaxpr(self.jvp.clone())),
+        ]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "custom_jvp").then(|| {
+            Ok(CustomJvp {
+                name: params.word("name")?,
+                call: params.jaxpr("call_jaxpr")?,
+                jvp: params.jaxpr("jvp_jaxpr")?,
+            })
+        })
     }
 }
 
@@ -201,16 +326,42 @@ impl Operation for CustomVjp {
         "custom_vjp"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        expect_avals(self.name(), "operand", ins, "the function takes", &self.call.in_avals())?;
+        expect_avals(self.name(), "input of fwd", &self.fwd.in_avals(), "the function takes", ins)?;
+        let outs = self.call.out_avals();
+        let given = self.fwd.out_avals();
+        if given.len() < outs.len() {
+            let message = format!("fwd gives {} results and the function {}", given.len(), outs.len());
+            return Err(Error::new(ErrorKind::Argument, self.name(), message));
+        }
+        let (results, residuals) = given.split_at(outs.len());
+        expect_avals(self.name(), "result of fwd", results, "the function gives", &outs)?;
+        let wanted: Vec<Aval> = residuals.iter().chain(floats(&outs)).cloned().collect();
+        expect_avals(self.name(), "input of bwd", &self.bwd.in_avals(), "fwd wants", &wanted)?;
+        let wanted: Vec<Aval> = floats(ins).cloned().collect();
+        expect_avals(self.name(), "result of bwd", &self.bwd.out_avals(), "the function wants", &wanted)?;
+        Ok(outs)
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![
+            ("name", Param::Word(self.name.clone())),
+            ("call_jaxpr", Param::Jaxpr(self.call.clone())),
+            ("fwd_jaxpr", Param::Jaxpr(self.fwd.clone())),
+            ("bwd_jaxpr", Param::Jaxpr(self.bwd.clone())),
+        ]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "custom_vjp").then(|| {
+            Ok(CustomVjp {
+                name: params.word("name")?,
+                call: params.jaxpr("call_jaxpr")?,
+                fwd: params.jaxpr("fwd_jaxpr")?,
+                bwd: params.jaxpr("bwd_jaxpr")?,
+            })
+        })
     }
 }
 
@@ -219,15 +370,65 @@ impl Operation for CustomLin {
         "custom_lin"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let mut takes = self.bwd.in_avals();
+        if takes.len() < self.num_residuals {
+            let message = format!("bwd takes {} inputs for {} residuals", takes.len(), self.num_residuals);
+            return Err(Error::new(ErrorKind::Argument, self.name(), message));
+        }
+        let outs = takes.split_off(self.num_residuals);
+        expect_operands(self.name(), ins, takes.len() + self.bwd.outs.len())?;
+        let (residuals, tangents) = ins.split_at(self.num_residuals);
+        expect_avals(self.name(), "residual", residuals, "bwd takes", &takes)?;
+        expect_avals(self.name(), "tangent", tangents, "bwd gives", &self.bwd.out_avals())?;
+        Ok(outs)
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![
+            ("name", Param::Word(self.name.clone())),
+            ("bwd_jaxpr", Param::Jaxpr(self.bwd.clone())),
+            ("num_res", Param::Int(self.num_residuals as i64)),
+        ]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "custom_lin").then(|| {
+            Ok(CustomLin {
+                name: params.word("name")?,
+                bwd: params.jaxpr("bwd_jaxpr")?,
+                num_residuals: params.size("num_res")?,
+            })
+        })
     }
+}
+
+/// The avals that have tangents and cotangents.
+fn floats(avals: &[Aval]) -> impl Iterator<Item = &Aval> {
+    avals.iter().filter(|a| a.dtype.is_float())
+}
+
+/// The avals, then those of their tangents.
+fn with_tangents(avals: &[Aval]) -> Vec<Aval> {
+    avals.iter().chain(floats(avals)).cloned().collect()
+}
+
+/// Fails unless `got` are the avals `wanted`. The message reads `{what} 2 is f32[3] and {wants} f32[4]`.
+fn expect_avals(name: &str, what: &str, got: &[Aval], wants: &str, wanted: &[Aval]) -> Result<()> {
+    if got.len() != wanted.len() {
+        let message =
+            format!("{what} count is {} ({}) and {wants} {} ({})", got.len(), list(got), wanted.len(), list(wanted));
+        return Err(Error::new(ErrorKind::Argument, name, message));
+    }
+    for (i, (got, wanted)) in got.iter().zip(wanted).enumerate() {
+        if got != wanted {
+            let kind = if got.dtype == wanted.dtype { ErrorKind::Shape } else { ErrorKind::DType };
+            return Err(Error::new(kind, name, format!("{what} {i} is {got} and {wants} {wanted}")));
+        }
+    }
+    Ok(())
+}
+
+fn list(avals: &[Aval]) -> String {
+    avals.iter().map(Aval::to_string).collect::<Vec<_>>().join(", ")
 }

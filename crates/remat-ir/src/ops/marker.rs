@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Operation, ParamMap, Params};
+use super::{Operation, Param, ParamMap, Params, expect_operands};
 use crate::{Aval, MemorySpace, Result};
 
 /// The operand, bearing a name that checkpoint policies see.
@@ -32,16 +32,17 @@ impl Operation for Name {
         "name"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        expect_operands(Operation::name(self), ins, 1)?;
+        Ok(ins.to_vec())
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![("name", Param::Word(self.name.clone()))]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "name").then(|| Ok(Name { name: params.word("name")? }))
     }
 }
 
@@ -50,16 +51,17 @@ impl Operation for StopGradient {
         "stop_gradient"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        expect_operands(self.name(), ins, 1)?;
+        Ok(ins.to_vec())
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "stop_gradient").then_some(Ok(StopGradient))
     }
 }
 
@@ -68,16 +70,16 @@ impl Operation for OptimizationBarrier {
         "optimization_barrier"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        Ok(ins.to_vec())
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "optimization_barrier").then_some(Ok(OptimizationBarrier))
     }
 }
 
@@ -86,15 +88,20 @@ impl Operation for DevicePut {
         "device_put"
     }
 
-    fn infer(&self, _ins: &[Aval]) -> Result<Vec<Aval>> {
-        todo!()
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        expect_operands(self.name(), ins, 1)?;
+        Ok(vec![ins[0].in_memory(self.memory)])
     }
 
     fn params(&self) -> Params {
-        todo!()
+        vec![("memory", Param::word(self.memory.name()))]
     }
 
-    fn parse(_name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        None
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "device_put").then(|| {
+            let word = params.word("memory")?;
+            let memory = MemorySpace::from_name(&word).ok_or_else(|| params.error("memory", "is no memory space"))?;
+            Ok(DevicePut { memory })
+        })
     }
 }
