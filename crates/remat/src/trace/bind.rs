@@ -1,0 +1,89 @@
+//! Applying an operation to tensors: staged while a trace is open, computed at once otherwise.
+
+use remat_ir::{Array, Error, ErrorKind, Jaxpr, Loc, Op, Result};
+
+use super::Tensor;
+use super::tensor::Repr;
+use super::tracer::{Tracer, escaped};
+
+/// Applies an operation with one result.
+#[track_caller]
+pub(crate) fn bind1(op: impl Into<Op>, ins: &[&Tensor]) -> Tensor {
+    let loc = super::current_loc();
+    match apply(op.into(), ins, loc) {
+        Ok(outs) => match <[Tensor; 1]>::try_from(outs) {
+            Ok([out]) => out,
+            Err(outs) => {
+                let message = format!("expected one result and got {}", outs.len());
+                fail(Error::new(ErrorKind::Internal, "bind", message).at(loc))
+            }
+        },
+        Err(error) => fail(error.at(loc)),
+    }
+}
+
+/// Applies an operation with `n` results.
+#[track_caller]
+pub(crate) fn bind(op: impl Into<Op>, ins: &[&Tensor], n: usize) -> Vec<Tensor> {
+    let loc = super::current_loc();
+    match apply(op.into(), ins, loc) {
+        Ok(outs) => outs,
+        Err(error) => vec![fail(error.at(loc)); n],
+    }
+}
+
+/// A failed tensor, whose error the innermost trace remembers.
+pub(crate) fn fail(error: Error) -> Tensor {
+    Tracer::with_innermost(|tracer, _| tracer.fail(&error));
+    Tensor::failed(error)
+}
+
+fn apply(op: Op, ins: &[&Tensor], loc: Loc) -> Result<Vec<Tensor>> {
+    let staged = Tracer::with_innermost(|tracer, parents| {
+        let atoms = ins.iter().map(|t| tracer.lift(t, parents)).collect::<Result<Vec<_>>>()?;
+        tracer.builder.loc = loc;
+        let outs = tracer.builder.emit(op.clone(), &atoms)?;
+        Ok(outs.into_iter().map(|a| tracer.tensor(a, loc)).collect())
+    });
+    match staged {
+        Some(result) => result,
+        None => {
+            let arrays = concrete(ins.iter().copied())?;
+            Ok(remat_ir::eval_op(&op, &arrays)?.into_iter().map(Tensor::from_array).collect())
+        }
+    }
+}
+
+/// Runs a program on tensors: its equations are added to the innermost trace, or it is computed at once.
+///
+/// # Errors
+/// The error of a failed argument, or of the run.
+pub(crate) fn run(jaxpr: &Jaxpr, args: &[Tensor], loc: Loc) -> Result<Vec<Tensor>> {
+    let staged = Tracer::with_innermost(|tracer, parents| {
+        let atoms = args.iter().map(|t| tracer.lift(t, parents)).collect::<Result<Vec<_>>>()?;
+        let outs = tracer.builder.inline(jaxpr, &atoms)?;
+        Ok(outs.into_iter().map(|a| tracer.tensor(a, loc)).collect())
+    });
+    match staged {
+        Some(result) => result,
+        None => {
+            let arrays = concrete(args)?;
+            Ok(remat_ir::eval(jaxpr, arrays)?.into_iter().map(Tensor::from_array).collect())
+        }
+    }
+}
+
+/// The arrays of concrete tensors.
+///
+/// # Errors
+/// The error of a failed tensor; that of an escaped one, since without an open trace every traced tensor has escaped.
+fn concrete<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Vec<Array>> {
+    tensors
+        .into_iter()
+        .map(|t| match &t.0 {
+            Repr::Concrete(array) => Ok(array.clone()),
+            Repr::Traced(traced) => Err(escaped(traced)),
+            Repr::Failed(error) => Err(error.clone()),
+        })
+        .collect()
+}

@@ -1,0 +1,22 @@
+//! Tracing: tensors, the stack of open traces, trees.
+//!
+//! While a trace is open on a thread, every operation on that thread is staged into the innermost one, also an operation
+//! on concrete tensors: what is computed inside a closure belongs to its program. An outer tensor that a closure uses
+//! becomes an input of its program (closure conversion).
+
+mod bind;
+mod output;
+mod scope;
+mod tensor;
+mod tracer;
+mod tree;
+
+pub(crate) use bind::{bind, bind1, run};
+pub use output::Output;
+pub use scope::named_scope;
+pub(crate) use scope::{current_loc, short_type_name};
+pub(crate) use tensor::Repr;
+pub use tensor::Tensor;
+pub(crate) use tracer::{Program, Tracer, trace, trace_tree};
+pub use tree::{Path, Segment, Structure, Tree, Walk, leaves};
+pub(crate) use tree::{leaf_paths, rebuild, structure};

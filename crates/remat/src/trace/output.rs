@@ -1,0 +1,49 @@
+//! What a traced function may return.
+
+use remat_ir::{Error, Result};
+
+use super::{Tensor, Tree, Walk};
+
+/// A tree, or a `Result` of one: what a function that is traced may return.
+pub trait Output: Sized {
+    /// The tree.
+    type Tree: Tree;
+
+    /// The tree, or the error of the function.
+    ///
+    /// # Errors
+    /// The function's own.
+    fn into_result(self) -> Result<Self::Tree>;
+
+    /// The same kind of value with the tree that `f` makes; where `f` fails, an `Err`, or a tree of failed tensors.
+    fn map_tree(self, f: impl FnOnce(&Self::Tree) -> Result<Self::Tree>) -> Self;
+}
+
+impl<T: Tree> Output for T {
+    type Tree = T;
+
+    fn into_result(self) -> Result<T> {
+        Ok(self)
+    }
+
+    fn map_tree(self, f: impl FnOnce(&T) -> Result<T>) -> T {
+        f(&self).unwrap_or_else(|error| fail(&self, error))
+    }
+}
+
+impl<T: Tree> Output for Result<T, Error> {
+    type Tree = T;
+
+    fn into_result(self) -> Result<T> {
+        self
+    }
+
+    fn map_tree(self, f: impl FnOnce(&T) -> Result<T>) -> Self {
+        self.and_then(|tree| f(&tree))
+    }
+}
+
+/// The tree with every leaf failed.
+fn fail<T: Tree>(tree: &T, error: Error) -> T {
+    tree.map_leaves(&mut Walk::new(&mut |_, _| Tensor::failed(error.clone())))
+}

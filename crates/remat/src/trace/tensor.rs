@@ -1,0 +1,171 @@
+//! The one tensor type.
+
+use remat_ir::{Array, Aval, DType, Element, Error, ErrorKind, Loc, Result, Var};
+
+use super::scope::current_loc;
+
+/// An array: concrete, traced or failed.
+///
+/// Rank, dtype and memory are run-time values. Cloning is cheap: elements are shared. A concrete tensor is `Send` and
+/// `Sync`. Inside a trace a tensor stands for a variable of the program that is being traced. A failed tensor carries the
+/// error of the operation that made it: what returns a tensor never fails, it defers, and what reads one back, or ends
+/// the trace, reports the first error.
+///
+/// ```
+/// use remat::Tensor;
+/// let x = Tensor::from(vec![1.0f32, 2.0, 3.0]);
+/// assert_eq!(x.to_vec::<f32>()?, [1.0, 2.0, 3.0]);
+/// assert_eq!(x.dims()?, [3]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Tensor(pub(crate) Repr);
+
+/// What a tensor is.
+#[derive(Clone)]
+pub(crate) enum Repr {
+    Concrete(Array),
+    Traced(Traced),
+    Failed(Error),
+}
+
+/// A variable of an open trace.
+#[derive(Clone, Debug)]
+pub(crate) struct Traced {
+    /// The trace that it belongs to.
+    pub(crate) trace: u64,
+    pub(crate) var: Var,
+    pub(crate) aval: Aval,
+    /// Where it was made: what the error of an escaped tensor reports.
+    pub(crate) loc: Loc,
+}
+
+impl Tensor {
+    /// A failed tensor.
+    pub(crate) fn failed(error: Error) -> Tensor {
+        Tensor(Repr::Failed(error))
+    }
+
+    /// A concrete tensor of this array.
+    pub fn from_array(array: Array) -> Tensor {
+        Tensor(Repr::Concrete(array))
+    }
+
+    /// The array of a concrete tensor.
+    ///
+    /// # Errors
+    /// The error of a failed tensor; of kind [`ErrorKind::Traced`] if the tensor is traced.
+    #[track_caller]
+    pub fn array(&self) -> Result<&Array> {
+        match &self.0 {
+            Repr::Concrete(array) => Ok(array),
+            Repr::Failed(error) => Err(error.clone()),
+            Repr::Traced(traced) => {
+                let message = format!(
+                    "the value of a traced tensor ({}) is not known while its function is traced; \
+                     return it from the function, or compute with `select`, `cond` or `while_loop` instead",
+                    traced.aval
+                );
+                Err(Error::new(ErrorKind::Traced, "read", message).at(current_loc()))
+            }
+        }
+    }
+
+    /// Dtype and shape.
+    ///
+    /// # Errors
+    /// The error of a failed tensor.
+    pub fn aval(&self) -> Result<&Aval> {
+        match &self.0 {
+            Repr::Concrete(array) => Ok(array.aval()),
+            Repr::Traced(traced) => Ok(&traced.aval),
+            Repr::Failed(error) => Err(error.clone()),
+        }
+    }
+
+    /// The dtype.
+    ///
+    /// # Errors
+    /// The error of a failed tensor.
+    pub fn dtype(&self) -> Result<DType> {
+        Ok(self.aval()?.dtype)
+    }
+
+    /// The dimensions, outermost first.
+    ///
+    /// # Errors
+    /// The error of a failed tensor.
+    pub fn dims(&self) -> Result<Vec<usize>> {
+        Ok(self.aval()?.shape.to_vec())
+    }
+
+    /// The error of a failed tensor.
+    pub fn error(&self) -> Option<&Error> {
+        match &self.0 {
+            Repr::Failed(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Whether the tensor stands for a variable of a program that is being traced.
+    pub fn is_traced(&self) -> bool {
+        matches!(self.0, Repr::Traced(_))
+    }
+
+    /// The elements in row-major order.
+    ///
+    /// # Errors
+    /// The error of a failed tensor; if it is traced; if `T` is not its dtype.
+    #[track_caller]
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        let array = self.array()?;
+        let Some(slice) = array.as_slice::<T>() else {
+            let message = format!(
+                "{} cannot be read as {}; convert it first with .to_dtype(DType::{:?})",
+                array.aval(),
+                T::DTYPE,
+                T::DTYPE
+            );
+            return Err(Error::new(ErrorKind::DType, "to_vec", message).at(current_loc()));
+        };
+        Ok(slice.to_vec())
+    }
+
+    /// The value of a tensor of one element.
+    ///
+    /// # Errors
+    /// As [`Tensor::to_vec`], or if it has not exactly one element.
+    #[track_caller]
+    pub fn item<T: Element>(&self) -> Result<T> {
+        let array = self.array()?;
+        if array.data().len() != 1 {
+            let message = format!("takes a tensor of one element and got {}", array.aval());
+            return Err(Error::new(ErrorKind::Shape, "item", message).at(current_loc()));
+        }
+        Ok(self.to_vec::<T>()?[0])
+    }
+}
+
+macro_rules! from_scalar {
+    ($($type:ty)*) => {
+        $(impl From<$type> for Tensor {
+            /// A scalar of the dtype of `value`.
+            fn from(value: $type) -> Tensor {
+                Tensor::from_array(Array::scalar(value))
+            }
+        })*
+    };
+}
+
+from_scalar!(bool i8 i16 i32 i64 u8 u16 u32 u64 remat_ir::f16 remat_ir::bf16 f32 f64);
+
+impl<T: Element> From<Vec<T>> for Tensor {
+    /// A tensor of one dimension.
+    fn from(vec: Vec<T>) -> Tensor {
+        let shape = [vec.len()];
+        match Array::from_vec(vec, shape) {
+            Ok(array) => Tensor::from_array(array),
+            Err(error) => Tensor::failed(error),
+        }
+    }
+}

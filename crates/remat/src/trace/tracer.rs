@@ -1,0 +1,180 @@
+//! The stack of open traces of a thread.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use remat_ir::{Atom, Aval, Builder, Error, ErrorKind, Jaxpr, Loc, Result, Var};
+
+use super::tensor::{Repr, Traced};
+use super::{Output, Tensor, Tree, rebuild, structure};
+
+/// A traced function: its program takes the captured tensors, then the arguments.
+#[derive(Clone)]
+pub(crate) struct Program {
+    pub(crate) jaxpr: Arc<Jaxpr>,
+    /// The outer tensors that the function used.
+    pub(crate) captured: Vec<Tensor>,
+}
+
+/// One open trace.
+pub(crate) struct Tracer {
+    id: u64,
+    pub(crate) builder: Builder,
+    /// The inputs that stand for captured tensors, beside these.
+    captured: Vec<Tensor>,
+    captured_vars: Vec<Var>,
+    index: HashMap<CaptureKey, Atom>,
+    /// The first error of any operation in this trace, whether its result is used or not.
+    error: Option<Error>,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+enum CaptureKey {
+    /// The address of the elements, which the captured tensor keeps alive, and the aval, since reshaped arrays share
+    /// them.
+    Concrete(usize, Aval),
+    Traced(u64, Var),
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+thread_local! {
+    static STACK: RefCell<Vec<Tracer>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Tracer {
+    /// Runs `f` on the innermost open trace of this thread, if there is one.
+    pub(crate) fn with_innermost<R>(f: impl FnOnce(&mut Tracer, &Parents<'_>) -> R) -> Option<R> {
+        STACK.with_borrow_mut(|stack| {
+            let (top, below) = stack.split_last_mut()?;
+            Some(f(top, &Parents(below)))
+        })
+    }
+
+    /// Whether a trace is open on this thread.
+    pub(crate) fn is_open() -> bool {
+        STACK.with_borrow(|stack| !stack.is_empty())
+    }
+
+    /// Remembers the first error.
+    pub(crate) fn fail(&mut self, error: &Error) {
+        self.error.get_or_insert_with(|| error.clone());
+    }
+
+    /// The atom of a tensor in this trace. Scalars become literals, other outer tensors inputs.
+    pub(crate) fn lift(&mut self, tensor: &Tensor, parents: &Parents<'_>) -> Result<Atom> {
+        let key = match &tensor.0 {
+            Repr::Failed(error) => return Err(error.clone()),
+            Repr::Traced(traced) if traced.trace == self.id => return Ok(Atom::Var(traced.var)),
+            Repr::Traced(traced) if parents.contains(traced.trace) => CaptureKey::Traced(traced.trace, traced.var),
+            Repr::Traced(traced) => return Err(escaped(traced)),
+            Repr::Concrete(array) => match array.to_literal() {
+                Some(literal) if array.aval() == &literal.aval() => return Ok(Atom::Lit(literal)),
+                _ => CaptureKey::Concrete(array.data_id(), array.aval().clone()),
+            },
+        };
+        if let Some(&atom) = self.index.get(&key) {
+            return Ok(atom);
+        }
+        let atom = self.builder.input(tensor.aval()?.clone());
+        self.index.insert(key, atom);
+        self.captured.push(tensor.clone());
+        self.captured_vars.extend(atom.var());
+        Ok(atom)
+    }
+
+    /// The tensor of an atom of this trace.
+    pub(crate) fn tensor(&self, atom: Atom, loc: Loc) -> Tensor {
+        match atom {
+            Atom::Var(var) => Tensor(Repr::Traced(Traced { trace: self.id, var, aval: self.builder.aval(atom), loc })),
+            Atom::Lit(literal) => Tensor::from_array(remat_ir::Array::full(literal, [])),
+        }
+    }
+}
+
+/// The open traces around the innermost one.
+pub(crate) struct Parents<'a>(&'a [Tracer]);
+
+impl Parents<'_> {
+    fn contains(&self, id: u64) -> bool {
+        self.0.iter().any(|t| t.id == id)
+    }
+}
+
+/// The error of using a tensor whose trace has ended.
+pub(crate) fn escaped(traced: &Traced) -> Error {
+    let message = format!(
+        "a tensor ({}) is used after the function in which it was traced has ended; it was made at {}. \
+         Return it from the function instead of storing it elsewhere",
+        traced.aval, traced.loc
+    );
+    Error::new(ErrorKind::Escaped, "trace", message)
+}
+
+/// Traces `f` on arguments of these avals.
+///
+/// # Errors
+/// What `f` returns as an error, else the first error of any operation inside.
+pub(crate) fn trace<R>(
+    avals: impl IntoIterator<Item = Aval>,
+    loc: Loc,
+    f: impl FnOnce(&[Tensor]) -> Result<(Vec<Tensor>, R)>,
+) -> Result<(Program, R)> {
+    let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+    let mut builder = Builder::new();
+    builder.loc = loc;
+    let arguments = builder.inputs(avals);
+    let tracer =
+        Tracer { id, builder, captured: Vec::new(), captured_vars: Vec::new(), index: HashMap::new(), error: None };
+    let arguments: Vec<Tensor> = arguments.into_iter().map(|a| tracer.tensor(a, loc)).collect();
+    STACK.with_borrow_mut(|stack| stack.push(tracer));
+    let guard = PopOnUnwind;
+    let result = f(&arguments).and_then(|(outs, extra)| {
+        let atoms = Tracer::with_innermost(|tracer, parents| {
+            outs.iter().map(|t| tracer.lift(t, parents)).collect::<Result<Vec<Atom>>>()
+        });
+        Ok((atoms.unwrap_or_else(|| Ok(Vec::new()))?, extra))
+    });
+    std::mem::forget(guard);
+    let tracer = STACK.with_borrow_mut(|stack| stack.pop());
+    let Some(tracer) = tracer else {
+        return Err(Error::new(ErrorKind::Internal, "trace", "the stack of traces is empty"));
+    };
+    // The first error inside explains best: an error that the function returned usually is a consequence of it.
+    if let Some(error) = tracer.error {
+        return Err(error);
+    }
+    let (outs, extra) = result.map_err(|e| e.at(loc))?;
+    let mut jaxpr = tracer.builder.finish(outs);
+    let mut ins = tracer.captured_vars;
+    ins.extend(jaxpr.ins.iter().copied().take(arguments.len()));
+    jaxpr.ins = ins;
+    Ok((Program { jaxpr: Arc::new(jaxpr), captured: tracer.captured }, extra))
+}
+
+/// Traces a function of a tree; gives the program and what the function returned, whose leaves are of the ended trace
+/// and serve as structure only.
+pub(crate) fn trace_tree<A: Tree, R: Output>(
+    args: &A,
+    loc: Loc,
+    f: impl FnOnce(&A) -> R,
+) -> Result<(Program, R::Tree)> {
+    let (leaves, _) = structure(args);
+    let avals = leaves.iter().map(|t| t.aval().cloned()).collect::<Result<Vec<_>>>()?;
+    trace(avals, loc, |arguments| {
+        let args = rebuild(args, arguments.to_vec())?;
+        let out = f(&args).into_result()?;
+        Ok((structure(&out).0, out))
+    })
+}
+
+/// Takes the innermost trace off the stack when the traced function panics.
+struct PopOnUnwind;
+
+impl Drop for PopOnUnwind {
+    fn drop(&mut self) {
+        STACK.with_borrow_mut(|stack| drop(stack.pop()));
+    }
+}

@@ -1,0 +1,331 @@
+//! Trees of tensors: the arguments and results of traced functions.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use remat_ir::{Error, ErrorKind, Result};
+
+use super::Tensor;
+
+/// A value whose leaves are tensors: a tensor, a tuple, an array, a `Vec`, an `Option`, a struct that derives `Tree`.
+///
+/// One structural method serves all: [`Tree::map_leaves`] visits the leaves in a fixed order and builds a value of the
+/// same structure. So the value is its own description: there is no separate treedef. What is not a tensor (a `usize`, a
+/// `String`, the variant of an enum, the length of a `Vec`) is static structure, and takes part in the key of the `jit`
+/// cache.
+///
+/// ```
+/// use remat::{Tensor, Tree, leaves};
+///
+/// #[derive(Clone, Tree)]
+/// struct Linear { weight: Tensor, bias: Option<Tensor>, features: usize }
+///
+/// let layer = Linear { weight: Tensor::from(2.0f32), bias: None, features: 1 };
+/// let paths: Vec<String> = leaves(&layer).iter().map(|(path, _)| path.to_string()).collect();
+/// assert_eq!(paths, ["weight"]);
+/// ```
+pub trait Tree: Sized {
+    /// Visits every leaf in order and gives the value with the leaves that the visitor returned.
+    fn map_leaves(&self, walk: &mut Walk<'_>) -> Self;
+}
+
+/// One step of a path into a tree.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Segment {
+    /// A field of a struct or of an enum variant.
+    Field(&'static str),
+    /// A position in a tuple or sequence.
+    Index(usize),
+    /// A key of a map.
+    Key(String),
+}
+
+impl fmt::Display for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Segment::Field(name) => f.write_str(name),
+            Segment::Index(index) => write!(f, "{index}"),
+            Segment::Key(key) => f.write_str(key),
+        }
+    }
+}
+
+/// The way to a leaf: `blocks.3.attn.qkv.w`. Empty for a tree that is a leaf itself.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Path(pub Vec<Segment>);
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, segment) in self.0.iter().enumerate() {
+            if i > 0 {
+                f.write_str(".")?;
+            }
+            write!(f, "{segment}")?;
+        }
+        Ok(())
+    }
+}
+
+/// All of a tree that is not a leaf, as a list of what a walk met: two trees of one type can be exchanged for each other
+/// in a program if their structures are equal.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Structure(Vec<Token>);
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Token {
+    Enter(Segment),
+    Exit,
+    Leaf,
+    Variant(&'static str),
+    Len(usize),
+    Static(&'static str, Vec<u8>),
+}
+
+impl Structure {
+    /// Says where two structures differ first, for an error message.
+    pub fn difference(&self, other: &Structure) -> Option<String> {
+        let at = (0..self.0.len().max(other.0.len())).find(|&i| self.0.get(i) != other.0.get(i))?;
+        let mut path = Path::default();
+        for token in &self.0[..at.min(self.0.len())] {
+            match token {
+                Token::Enter(segment) => path.0.push(segment.clone()),
+                Token::Exit => drop(path.0.pop()),
+                Token::Leaf | Token::Variant(_) | Token::Len(_) | Token::Static(..) => {}
+            }
+        }
+        let describe = |token: Option<&Token>| match token {
+            Some(Token::Enter(segment)) => format!("an element `{segment}`"),
+            Some(Token::Leaf) => "a tensor".to_string(),
+            Some(Token::Variant(name)) => format!("the variant `{name}`"),
+            Some(Token::Len(len)) => format!("{len} elements"),
+            Some(Token::Static(name, _)) => format!("another value of the static type {name}"),
+            Some(Token::Exit) | None => "nothing".to_string(),
+        };
+        let place = if path.0.is_empty() { String::new() } else { format!(" at `{path}`") };
+        Some(format!("{} against {}{place}", describe(self.0.get(at)), describe(other.0.get(at))))
+    }
+}
+
+/// The state of one walk over a tree: the path, the visitor, and the structure that it meets.
+pub struct Walk<'a> {
+    path: Path,
+    structure: Vec<Token>,
+    visit: &'a mut dyn FnMut(&Path, &Tensor) -> Tensor,
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(visit: &'a mut dyn FnMut(&Path, &Tensor) -> Tensor) -> Walk<'a> {
+        Walk { path: Path::default(), structure: Vec::new(), visit }
+    }
+
+    /// Visits a leaf.
+    pub fn leaf(&mut self, tensor: &Tensor) -> Tensor {
+        self.structure.push(Token::Leaf);
+        (self.visit)(&self.path, tensor)
+    }
+
+    /// Walks into a field.
+    pub fn field<T: Tree>(&mut self, name: &'static str, child: &T) -> T {
+        self.enter(Segment::Field(name), child)
+    }
+
+    /// Walks into an element of a tuple or sequence.
+    pub fn index<T: Tree>(&mut self, index: usize, child: &T) -> T {
+        self.enter(Segment::Index(index), child)
+    }
+
+    /// Walks into an entry of a map.
+    pub fn key<T: Tree>(&mut self, key: &str, child: &T) -> T {
+        self.enter(Segment::Key(key.to_string()), child)
+    }
+
+    /// Records the variant of an enum.
+    pub fn variant(&mut self, name: &'static str) {
+        self.structure.push(Token::Variant(name));
+    }
+
+    /// Records the length of a sequence or map.
+    pub fn len(&mut self, len: usize) {
+        self.structure.push(Token::Len(len));
+    }
+
+    /// Records a value that is no tensor and no tree.
+    pub fn static_value<T: Hash + ?Sized>(&mut self, value: &T) {
+        let mut recorder = Recorder(Vec::new());
+        value.hash(&mut recorder);
+        self.structure.push(Token::Static(std::any::type_name::<T>(), recorder.0));
+    }
+
+    fn enter<T: Tree>(&mut self, segment: Segment, child: &T) -> T {
+        self.structure.push(Token::Enter(segment.clone()));
+        self.path.0.push(segment);
+        let child = child.map_leaves(self);
+        self.path.0.pop();
+        self.structure.push(Token::Exit);
+        child
+    }
+}
+
+/// Keeps every byte that a value hashes, so that equal records mean equal values: a hash alone could collide, and a
+/// collision in the cache of `jit` would run the wrong program.
+struct Recorder(Vec<u8>);
+
+impl Hasher for Recorder {
+    fn finish(&self) -> u64 {
+        0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+}
+
+/// The leaves of a tree with their paths, in order.
+///
+/// ```
+/// use remat::{Tensor, leaves};
+/// let pair = (Tensor::from(1.0f32), vec![Tensor::from(2.0f32)]);
+/// let paths: Vec<String> = leaves(&pair).iter().map(|(path, _)| path.to_string()).collect();
+/// assert_eq!(paths, ["0", "1.0"]);
+/// ```
+pub fn leaves<T: Tree>(tree: &T) -> Vec<(Path, Tensor)> {
+    let mut leaves = Vec::new();
+    tree.map_leaves(&mut Walk::new(&mut |path, tensor| {
+        leaves.push((path.clone(), tensor.clone()));
+        tensor.clone()
+    }));
+    leaves
+}
+
+/// The leaves of a tree, and its structure.
+pub(crate) fn structure<T: Tree>(tree: &T) -> (Vec<Tensor>, Structure) {
+    let mut leaves = Vec::new();
+    let mut visit = |_: &Path, tensor: &Tensor| {
+        leaves.push(tensor.clone());
+        tensor.clone()
+    };
+    let mut walk = Walk::new(&mut visit);
+    tree.map_leaves(&mut walk);
+    let structure = Structure(walk.structure);
+    (leaves, structure)
+}
+
+/// The paths of the leaves.
+pub(crate) fn leaf_paths<T: Tree>(tree: &T) -> Vec<Path> {
+    leaves(tree).into_iter().map(|(path, _)| path).collect()
+}
+
+/// A tree of the structure of `like` with these leaves.
+///
+/// # Errors
+/// If their number is not that of the leaves of `like`.
+pub(crate) fn rebuild<T: Tree>(like: &T, leaves: Vec<Tensor>) -> Result<T> {
+    let given = leaves.len();
+    let mut expected = 0;
+    let mut leaves = leaves.into_iter();
+    let tree = like.map_leaves(&mut Walk::new(&mut |_, old| {
+        expected += 1;
+        leaves.next().unwrap_or_else(|| old.clone())
+    }));
+    if expected != given {
+        let message = format!("a tree of {expected} leaves cannot be made of {given}");
+        return Err(Error::new(ErrorKind::Internal, "tree", message));
+    }
+    Ok(tree)
+}
+
+impl Tree for Tensor {
+    fn map_leaves(&self, walk: &mut Walk<'_>) -> Self {
+        walk.leaf(self)
+    }
+}
+
+impl Tree for () {
+    fn map_leaves(&self, _: &mut Walk<'_>) -> Self {}
+}
+
+impl<T: Tree> Tree for Vec<T> {
+    fn map_leaves(&self, walk: &mut Walk<'_>) -> Self {
+        walk.len(self.len());
+        self.iter().enumerate().map(|(i, child)| walk.index(i, child)).collect()
+    }
+}
+
+impl<T: Tree, const N: usize> Tree for [T; N] {
+    fn map_leaves(&self, walk: &mut Walk<'_>) -> Self {
+        std::array::from_fn(|i| walk.index(i, &self[i]))
+    }
+}
+
+impl<T: Tree> Tree for Box<T> {
+    fn map_leaves(&self, walk: &mut Walk<'_>) -> Self {
+        Box::new((**self).map_leaves(walk))
+    }
+}
+
+impl<T: Tree> Tree for Option<T> {
+    fn map_leaves(&self, walk: &mut Walk<'_>) -> Self {
+        walk.variant(if self.is_some() { "Some" } else { "None" });
+        self.as_ref().map(|child| child.map_leaves(walk))
+    }
+}
+
+impl<K: Clone + Ord + fmt::Display, T: Tree> Tree for BTreeMap<K, T> {
+    fn map_leaves(&self, walk: &mut Walk<'_>) -> Self {
+        walk.len(self.len());
+        self.iter().map(|(key, child)| (key.clone(), walk.key(&key.to_string(), child))).collect()
+    }
+}
+
+macro_rules! tuples {
+    ($($name:ident $index:tt),*) => {
+        impl<$($name: Tree),*> Tree for ($($name,)*) {
+            fn map_leaves(&self, walk: &mut Walk<'_>) -> Self {
+                ($(walk.index($index, &self.$index),)*)
+            }
+        }
+    };
+}
+
+tuples!(A 0);
+tuples!(A 0, B 1);
+tuples!(A 0, B 1, C 2);
+tuples!(A 0, B 1, C 2, D 3);
+tuples!(A 0, B 1, C 2, D 3, E 4);
+tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
+tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
+tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
+
+macro_rules! static_trees {
+    ($($type:ty => $hash:expr;)*) => {
+        $(impl Tree for $type {
+            fn map_leaves(&self, walk: &mut Walk<'_>) -> Self {
+                let hash: fn(&$type) -> _ = $hash;
+                walk.static_value(&hash(self));
+                self.clone()
+            }
+        })*
+    };
+}
+
+static_trees! {
+    bool => |x| *x;
+    char => |x| *x;
+    i8 => |x| *x;
+    i16 => |x| *x;
+    i32 => |x| *x;
+    i64 => |x| *x;
+    isize => |x| *x;
+    u8 => |x| *x;
+    u16 => |x| *x;
+    u32 => |x| *x;
+    u64 => |x| *x;
+    usize => |x| *x;
+    f32 => |x| x.to_bits();
+    f64 => |x| x.to_bits();
+    String => |x| x.clone();
+    &'static str => |x| *x;
+    remat_ir::DType => |x| *x;
+    remat_ir::Policy => |x| x.clone();
+}
