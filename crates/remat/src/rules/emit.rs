@@ -160,13 +160,18 @@ pub(crate) trait Emit {
 
     /// The value of a batched atom with its batch dimension in front, repeated where all examples share it.
     fn batch_front(&mut self, x: super::Batched, size: usize) -> Result<Atom> {
+        self.batch_at(x, size, 0)
+    }
+
+    /// The value of a batched atom with its batch dimension at `axis`, repeated where all examples share it.
+    fn batch_at(&mut self, x: super::Batched, size: usize, axis: usize) -> Result<Atom> {
         match x.axis {
-            Some(axis) => self.move_axis(x.atom, axis, 0),
+            Some(from) => self.move_axis(x.atom, from, axis),
             None => {
-                let shape = self.aval_of(x.atom).shape;
-                let mut batched = vec![size];
-                batched.extend(&shape);
-                self.broadcast(x.atom, &batched, &(1..=shape.len()).collect::<Vec<_>>())
+                let mut shape = self.aval_of(x.atom).shape;
+                shape.insert(axis, size);
+                let dims: Vec<usize> = (0..shape.len()).filter(|&d| d != axis).collect();
+                self.broadcast(x.atom, &shape, &dims)
             }
         }
     }

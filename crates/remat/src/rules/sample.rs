@@ -38,3 +38,8 @@ impl Sample {
         self
     }
 }
+
+/// An f64 array of different values in `-2..2`.
+pub(crate) fn floats(shape: &[usize]) -> Array {
+    any(DType::F64, shape)
+}
