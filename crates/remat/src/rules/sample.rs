@@ -1,6 +1,6 @@
 //! Samples: applications of operations that the generic test runs.
 
-use remat_ir::{Array, Op};
+use remat_ir::{Array, DType, Element, Literal, Op, with_dtype};
 
 /// One application of an operation to concrete operands.
 #[derive(Clone, Debug)]
@@ -36,6 +36,42 @@ impl Sample {
     pub fn linear_in(mut self, operands: &[usize]) -> Sample {
         self.linear.push(operands.to_vec());
         self
+    }
+
+    /// Allows this relative error, where central differences or a rounding operation cannot do better.
+    pub fn within(mut self, tolerance: f64) -> Sample {
+        self.tolerance = tolerance;
+        self
+    }
+}
+
+/// An array of these values, converted to `dtype` and repeated in order as often as the shape needs.
+pub(crate) fn array(dtype: DType, shape: &[usize], values: &[f64]) -> Array {
+    let size = shape.iter().product();
+    let literals = values.iter().cycle().take(size).map(|&value| Literal::from_f64(dtype, value));
+    let shape = shape.iter().copied();
+    let array = with_dtype!(dtype, T => {
+        Array::from_vec(literals.map(|l| T::from_literal(l).expect("a literal has its dtype")).collect(), shape)
+    });
+    array.expect("the shape has as many elements as were made for it")
+}
+
+/// An array of different values in no order, spread evenly over `low..high`.
+pub(crate) fn spread(dtype: DType, shape: &[usize], low: f64, high: f64) -> Array {
+    // The multiples of the golden ratio modulo 1 stay apart from each other, however many there are.
+    let golden = (5f64.sqrt() - 1.0) / 2.0;
+    let size: usize = shape.iter().product();
+    let values: Vec<f64> = (1..=size).map(|i| low + (high - low) * (i as f64 * golden).fract()).collect();
+    array(dtype, shape, &values)
+}
+
+/// Values in `-2..2` for floats, small integers of both signs where the dtype has them, and both bools.
+pub(crate) fn any(dtype: DType, shape: &[usize]) -> Array {
+    match dtype {
+        DType::Bool => array(dtype, shape, &[1.0, 0.0, 0.0, 1.0, 1.0]),
+        _ if dtype.is_float() => spread(dtype, shape, -2.0, 2.0),
+        _ if dtype.is_signed() => spread(dtype, shape, -9.0, 9.0),
+        _ => spread(dtype, shape, 0.0, 17.0),
     }
 }
 
