@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::marker::PhantomData;
 
 use remat_ir::{Error, ErrorKind, Result};
 
@@ -24,6 +25,43 @@ use super::Tensor;
 /// let layer = Linear { weight: Tensor::from(2.0f32), bias: None, features: 1 };
 /// let paths: Vec<String> = leaves(&layer).iter().map(|(path, _)| path.to_string()).collect();
 /// assert_eq!(paths, ["weight"]);
+/// ```
+///
+/// A field that is no tree is marked `#[tree(static)]`; it needs `Clone` and `Hash`:
+///
+/// ```
+/// use remat::{Tensor, Tree};
+///
+/// #[derive(Clone, Hash)]
+/// enum Padding { Same, Valid }
+///
+/// #[derive(Tree)]
+/// struct Conv { kernel: Tensor, #[tree(static)] padding: Padding }
+/// # let _ = Conv { kernel: Tensor::from(1.0f32), padding: Padding::Same };
+/// # let _ = Padding::Valid;
+/// ```
+///
+/// Unmarked, it does not compile:
+///
+/// ```compile_fail,E0277
+/// # use remat::{Tensor, Tree};
+/// # #[derive(Clone, Hash)]
+/// # enum Padding { Same, Valid }
+/// #[derive(Tree)]
+/// struct Conv { kernel: Tensor, padding: Padding }
+/// ```
+///
+/// Neither does an attribute that is not known, nor a union:
+///
+/// ```compile_fail
+/// # use remat::{Tensor, Tree};
+/// #[derive(Tree)]
+/// struct Conv { kernel: Tensor, #[tree(skip)] padding: usize }
+/// ```
+/// ```compile_fail
+/// # use remat::Tree;
+/// #[derive(Tree)]
+/// union Bits { integer: u32, float: f32 }
 /// ```
 pub trait Tree: Sized {
     /// Visits every leaf in order and gives the value with the leaves that the visitor returned.
@@ -69,6 +107,13 @@ impl fmt::Display for Path {
 
 /// All of a tree that is not a leaf, as a list of what a walk met: two trees of one type can be exchanged for each other
 /// in a program if their structures are equal.
+///
+/// ```
+/// use remat::{Structure, Tensor};
+/// let one = Structure::of(&vec![Tensor::from(1.0f32)]);
+/// let two = Structure::of(&vec![Tensor::from(1.0f32), Tensor::from(2.0f32)]);
+/// assert_eq!(one.difference(&two).as_deref(), Some("1 elements against 2 elements"));
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Structure(Vec<Token>);
 
@@ -83,6 +128,11 @@ enum Token {
 }
 
 impl Structure {
+    /// The structure of a tree.
+    pub fn of<T: Tree>(tree: &T) -> Structure {
+        structure(tree).1
+    }
+
     /// Says where two structures differ first, for an error message.
     pub fn difference(&self, other: &Structure) -> Option<String> {
         let at = (0..self.0.len().max(other.0.len())).find(|&i| self.0.get(i) != other.0.get(i))?;
@@ -94,15 +144,20 @@ impl Structure {
                 Token::Leaf | Token::Variant(_) | Token::Len(_) | Token::Static(..) => {}
             }
         }
+        let place = if path.0.is_empty() { String::new() } else { format!(" at `{path}`") };
+        if let (Some(Token::Static(name, _)), Some(Token::Static(other, _))) = (self.0.get(at), other.0.get(at))
+            && name == other
+        {
+            return Some(format!("two values of the static type {name}{place}"));
+        }
         let describe = |token: Option<&Token>| match token {
             Some(Token::Enter(segment)) => format!("an element `{segment}`"),
             Some(Token::Leaf) => "a tensor".to_string(),
             Some(Token::Variant(name)) => format!("the variant `{name}`"),
             Some(Token::Len(len)) => format!("{len} elements"),
-            Some(Token::Static(name, _)) => format!("another value of the static type {name}"),
+            Some(Token::Static(name, _)) => format!("a value of the static type {name}"),
             Some(Token::Exit) | None => "nothing".to_string(),
         };
-        let place = if path.0.is_empty() { String::new() } else { format!(" at `{path}`") };
         Some(format!("{} against {}{place}", describe(self.0.get(at)), describe(other.0.get(at))))
     }
 }
@@ -155,6 +210,13 @@ impl<'a> Walk<'a> {
         let mut recorder = Recorder(Vec::new());
         value.hash(&mut recorder);
         self.structure.push(Token::Static(std::any::type_name::<T>(), recorder.0));
+    }
+
+    /// Records a field, or an element, that is no tensor and no tree.
+    pub fn static_at<T: Hash + ?Sized>(&mut self, segment: Segment, value: &T) {
+        self.structure.push(Token::Enter(segment));
+        self.static_value(value);
+        self.structure.push(Token::Exit);
     }
 
     fn enter<T: Tree>(&mut self, segment: Segment, child: &T) -> T {
@@ -261,6 +323,12 @@ impl<T: Tree, const N: usize> Tree for [T; N] {
 impl<T: Tree> Tree for Box<T> {
     fn map_leaves(&self, walk: &mut Walk<'_>) -> Self {
         Box::new((**self).map_leaves(walk))
+    }
+}
+
+impl<T: ?Sized> Tree for PhantomData<T> {
+    fn map_leaves(&self, _: &mut Walk<'_>) -> Self {
+        PhantomData
     }
 }
 
