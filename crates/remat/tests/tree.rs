@@ -115,9 +115,9 @@ fn nested_containers() {
 
     let cases: [(&str, Box<dyn Fn(&mut Model<Linear, 1>)>); 8] = [
         ("2 elements against 1 elements at `blocks`", Box::new(|m| drop(m.blocks.pop()))),
-        ("an element `a` against an element `c` at `named`", {
+        ("an element `b` against an element `c` at `named`", {
             Box::new(|m| {
-                let old = m.named.remove("a").unwrap();
+                let old = m.named.remove("b").unwrap();
                 m.named.insert("c".to_string(), old);
             })
         }),
