@@ -158,6 +158,40 @@ pub(crate) trait Emit {
         self.reduce_sum(x, &axes)
     }
 
+    /// A scalar repeated to a shape; `x` itself where it has the shape. For the tangent of a scalar operand that stands
+    /// for every element.
+    fn spread_scalar(&mut self, x: Atom, shape: &[usize]) -> Result<Atom> {
+        if self.aval_of(x).shape[..] == *shape { Ok(x) } else { self.fill(x, shape) }
+    }
+
+    /// Operands of an elementwise operation, brought to equal shapes with the batch dimension at the position that is
+    /// returned. Scalars that all examples share stay scalars.
+    fn align(&mut self, size: usize, ins: &[super::Batched]) -> Result<(Vec<Atom>, usize)> {
+        let ranks: Vec<usize> =
+            ins.iter().map(|x| self.aval_of(x.atom).rank() - usize::from(x.axis.is_some())).collect();
+        let rank = ranks.iter().copied().max().unwrap_or(0);
+        let axis = ins.iter().zip(&ranks).find_map(|(x, &r)| x.axis.filter(|_| r == rank)).unwrap_or(0);
+        let mut shape = ins.iter().zip(&ranks).find(|&(_, &r)| r == rank).map_or_else(Default::default, |(x, _)| {
+            let mut shape = self.aval_of(x.atom).shape;
+            x.axis.map(|axis| shape.remove(axis));
+            shape
+        });
+        shape.insert(axis, size);
+        let mut aligned = Vec::with_capacity(ins.len());
+        for (x, &r) in ins.iter().zip(&ranks) {
+            aligned.push(match x.axis {
+                None if r == 0 => x.atom,
+                None => {
+                    let dims: Vec<usize> = (0..=rank).filter(|&d| d != axis).collect();
+                    self.broadcast(x.atom, &shape, &dims)?
+                }
+                Some(from) if r == rank => self.move_axis(x.atom, from, axis)?,
+                Some(_) => self.broadcast(x.atom, &shape, &[axis])?,
+            });
+        }
+        Ok((aligned, axis))
+    }
+
     /// The value of a batched atom with its batch dimension in front, repeated where all examples share it.
     fn batch_front(&mut self, x: super::Batched, size: usize) -> Result<Atom> {
         self.batch_at(x, size, 0)

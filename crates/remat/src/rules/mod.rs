@@ -9,6 +9,7 @@
 
 mod conv;
 mod convert;
+mod cumulative;
 mod dot;
 mod elementwise;
 pub(crate) mod emit;
@@ -20,6 +21,7 @@ mod sample;
 mod shape;
 mod slice;
 mod sort;
+mod unary;
 mod window;
 
 pub(crate) use emit::Emit;
