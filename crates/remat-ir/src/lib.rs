@@ -10,6 +10,7 @@
 
 mod array;
 mod aval;
+mod check;
 mod device;
 mod dtype;
 mod error;
@@ -19,9 +20,11 @@ mod literal;
 mod loc;
 mod ops;
 mod policy;
+mod text;
 
 pub use array::{Array, Data, Element};
 pub use aval::{Aval, MemorySpace, Shape};
+pub use check::{Fault, FaultKind, Faults, check};
 pub use device::{Device, Executable, MemoryStats};
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
@@ -32,3 +35,4 @@ pub use literal::Literal;
 pub use loc::{Loc, Scope};
 pub use ops::*;
 pub use policy::{Candidate, CustomPolicy, Decision, Policy};
+pub use text::{Place, PrintOptions};

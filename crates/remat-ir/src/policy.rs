@@ -8,6 +8,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use crate::ops::Quoted;
 use crate::{Aval, MemorySpace, Op};
 
 /// What becomes of a value between the forward and the backward pass.
@@ -276,28 +277,33 @@ fn is_dot_without_batch(op: &Op) -> bool {
     matches!(op, Op::DotGeneral(dot) if dot.lhs_batch.is_empty())
 }
 
+/// The form that programs print and the parser reads: `Or(Names(a, "b c"), Dots)`. Names that are no identifiers are
+/// quoted.
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fn list<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
             items.into_iter().map(|i| i.to_string()).collect::<Vec<_>>().join(", ")
+        }
+        fn names(names: &BTreeSet<Arc<str>>) -> String {
+            list(names.iter().map(|n| Quoted(n)))
         }
         match self {
             Policy::Nothing => f.write_str("Nothing"),
             Policy::Everything => f.write_str("Everything"),
             Policy::Dots => f.write_str("Dots"),
             Policy::DotsWithNoBatchDims => f.write_str("DotsWithNoBatchDims"),
-            Policy::Names(n) => write!(f, "Names({})", list(n)),
-            Policy::AnyNamesBut(n) => write!(f, "AnyNamesBut({})", list(n)),
-            Policy::AnythingBut(n) => write!(f, "AnythingBut({})", list(n)),
+            Policy::Names(n) => write!(f, "Names({})", names(n)),
+            Policy::AnyNamesBut(n) => write!(f, "AnyNamesBut({})", names(n)),
+            Policy::AnythingBut(n) => write!(f, "AnythingBut({})", names(n)),
             Policy::OffloadDotsWithNoBatchDims(to) => write!(f, "OffloadDotsWithNoBatchDims({})", to.name()),
             Policy::SaveAndOffloadNames { saved, offloaded, to } => {
-                write!(f, "SaveAndOffloadNames(({}), ({}), {})", list(saved), list(offloaded), to.name())
+                write!(f, "SaveAndOffloadNames(({}), ({}), {})", names(saved), names(offloaded), to.name())
             }
             Policy::Or(p) => write!(f, "Or({})", list(p)),
             Policy::And(p) => write!(f, "And({})", list(p)),
             Policy::Not(p) => write!(f, "Not({p})"),
             Policy::First(p) => write!(f, "First({})", list(p)),
-            Policy::Custom(c) => write!(f, "Custom({})", c.name),
+            Policy::Custom(c) => write!(f, "Custom({})", Quoted(&c.name)),
         }
     }
 }

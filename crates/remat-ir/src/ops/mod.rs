@@ -29,6 +29,7 @@ pub use elementwise::{Binary, Clamp, Compare, IntegerPow, SelectN, Unary};
 pub use gather::{Gather, IndexMode, Scatter, ScatterKind};
 pub use marker::{DevicePut, Name, OptimizationBarrier, StopGradient};
 pub use params::{Param, ParamMap, Params};
+pub(crate) use params::{Quoted, is_plain_word};
 pub use random::Threefry2x32;
 pub use reduce::{ArgKind, ArgReduce, Cumulative, CumulativeKind, Reduce, ReduceKind};
 pub use shape::{BroadcastInDim, Concatenate, ExpandDims, Iota, Pad, Reshape, Rev, Squeeze, Transpose};

@@ -1,6 +1,7 @@
 //! The text form of parameters: one small data model between the printer, the parser and the operations.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::sync::Arc;
 
 use crate::{DType, Error, ErrorKind, Jaxpr, Literal, Policy, Result, Shape};
@@ -27,9 +28,10 @@ pub enum Param {
     Tuple(Vec<Param>),
     /// `[a, b]`.
     List(Vec<Param>),
-    /// A program.
+    /// A program. The parameter's name ends in `jaxpr`, or is `branches` for a tuple of programs: by that the parser
+    /// tells the name of a program from a word.
     Jaxpr(Arc<Jaxpr>),
-    /// A checkpoint policy.
+    /// A checkpoint policy. The parameter's name is `policy`.
     Policy(Arc<Policy>),
 }
 
@@ -163,4 +165,20 @@ impl<'a> ParamMap<'a> {
             None => Ok(()),
         }
     }
+}
+
+/// A word as programs print it: bare where it is an identifier that means nothing else, and quoted otherwise.
+pub(crate) struct Quoted<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if is_plain_word(self.0) { f.write_str(self.0) } else { write!(f, "{:?}", self.0) }
+    }
+}
+
+/// Whether a word needs no quotes.
+pub(crate) fn is_plain_word(word: &str) -> bool {
+    let identifier = word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        && word.bytes().next().is_some_and(|b| !b.is_ascii_digit());
+    identifier && !matches!(word, "None" | "True" | "False") && DType::from_name(word).is_none()
 }

@@ -1,0 +1,229 @@
+//! The checker: the rules that every program keeps, here and in all of its bodies.
+//!
+//! 1. A variable is an index into the program's avals.
+//! 2. It is an input or an output of one equation, once, and is used only after that.
+//! 3. An equation's operation takes operands of these avals, and its outputs have the avals that the shape rule gives.
+//!
+//! All faults are collected. Deliberately absent: rules about style, such as equations that nothing uses.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+use crate::text::{Notes, print_with_notes};
+use crate::{Atom, Aval, Eqn, Error, ErrorKind, Jaxpr, Place, Var, VarMap};
+
+/// Reports all faults of a program.
+///
+/// ```
+/// use remat_ir::{Jaxpr, check};
+/// let jaxpr = Jaxpr::parse_unchecked("{ lambda ; a:f32[3]. let b:f32[4] = sin a in (b,) }")?;
+/// assert_eq!(check(&jaxpr).unwrap_err().to_string(), "\
+/// { lambda ; a:f32[3]. let
+///     b:f32[4] = sin a
+///     # ^ `b` is f32[4] and sin gives f32[3]
+///   in (b,) }
+/// 1 fault");
+/// # Ok::<(), remat_ir::Error>(())
+/// ```
+///
+/// # Errors
+/// If there is a fault.
+pub fn check(jaxpr: &Jaxpr) -> Result<(), Faults> {
+    let mut faults = Vec::new();
+    // A shared body is checked where it is met first.
+    let mut met: HashSet<*const Jaxpr> = HashSet::new();
+    let mut todo = vec![(Vec::new(), jaxpr)];
+    while let Some((path, body)) = todo.pop() {
+        check_one(body, &path, &mut faults);
+        let first = todo.len();
+        for (i, eqn) in body.eqns.iter().enumerate() {
+            for (j, inner) in eqn.op.bodies().into_iter().enumerate() {
+                if met.insert(Arc::as_ptr(inner)) {
+                    let path = path.iter().copied().chain([(i, j)]).collect();
+                    todo.push((path, &**inner));
+                }
+            }
+        }
+        todo[first..].reverse();
+    }
+    if faults.is_empty() { Ok(()) } else { Err(Faults { program: Arc::new(jaxpr.clone()), faults }) }
+}
+
+/// What breaks a rule.
+#[derive(Clone, Debug)]
+pub enum FaultKind {
+    /// A variable is no index into the avals of the program.
+    OutOfRange(Var),
+    /// A variable is used and not defined, or not before.
+    Undefined(Var),
+    /// A variable is defined a second time.
+    DefinedTwice(Var),
+    /// The operation does not take its operands.
+    Operation(Error),
+    /// The operation gives another number of results than the equation has outputs.
+    Count {
+        /// The number of results that the shape rule gives.
+        results: usize,
+        /// The number of outputs of the equation.
+        outputs: usize,
+    },
+    /// An output has another aval than the shape rule gives.
+    Aval {
+        /// The output.
+        var: Var,
+        /// The aval that the shape rule gives.
+        inferred: Aval,
+    },
+}
+
+/// One fault with its place.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    /// The way from the program to the body that has the fault: the index of an equation and which of its bodies, in the
+    /// order of [`Op::bodies`](crate::Op::bodies), again and again.
+    pub path: Vec<(usize, usize)>,
+    /// The place in that body.
+    pub place: Place,
+    /// What is wrong.
+    pub kind: FaultKind,
+}
+
+/// The faults of a program: at least one. `Display` prints the program with each fault below what it is about.
+#[derive(Clone)]
+pub struct Faults {
+    program: Arc<Jaxpr>,
+    faults: Vec<Fault>,
+}
+
+impl Faults {
+    /// The faults: those of a program before those of its bodies, and each program's in order.
+    pub fn faults(&self) -> &[Fault] {
+        &self.faults
+    }
+
+    fn body(&self, path: &[(usize, usize)]) -> &Jaxpr {
+        path.iter().fold(&*self.program, |body, &(eqn, inner)| body.eqns[eqn].op.bodies()[inner])
+    }
+}
+
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut remarks = Remarks(HashMap::new());
+        for fault in &self.faults {
+            let body = self.body(&fault.path);
+            remarks.0.entry((body as *const Jaxpr, fault.place)).or_default().push((fault, body));
+        }
+        let faults = if self.faults.len() == 1 { "fault" } else { "faults" };
+        write!(f, "{}\n{} {faults}", print_with_notes(&self.program, &remarks), self.faults.len())
+    }
+}
+
+impl fmt::Debug for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Faults {}
+
+impl From<Faults> for Error {
+    fn from(faults: Faults) -> Error {
+        Error::new(ErrorKind::Check, "check", format!("the program breaks a rule\n{faults}"))
+    }
+}
+
+/// The faults by place, with the bodies that have them.
+struct Remarks<'a>(HashMap<(*const Jaxpr, Place), Vec<(&'a Fault, &'a Jaxpr)>>);
+
+impl Notes for Remarks<'_> {
+    fn notes(&self, body: *const Jaxpr, place: Place, name: &mut dyn FnMut(Var) -> String) -> Vec<String> {
+        let faults = self.0.get(&(body, place)).map_or(&[][..], |f| f);
+        faults.iter().map(|(fault, body)| message(fault, body, name)).collect()
+    }
+}
+
+fn message(fault: &Fault, body: &Jaxpr, name: &mut dyn FnMut(Var) -> String) -> String {
+    let operation = match fault.place {
+        Place::Equation(i) => body.eqns[i].op.name(),
+        Place::Inputs | Place::Outputs => "",
+    };
+    match &fault.kind {
+        FaultKind::OutOfRange(var) => {
+            format!("`{}` is out of range: there are {} variables", name(*var), body.avals.len())
+        }
+        FaultKind::Undefined(var) => format!("`{}` is used before it is defined", name(*var)),
+        FaultKind::DefinedTwice(var) => format!("`{}` is defined twice", name(*var)),
+        FaultKind::Operation(error) => format!("{}: {}", error.operation(), error.message()),
+        FaultKind::Count { results, outputs } => {
+            format!("{operation} gives {results} results and there are {outputs} outputs")
+        }
+        FaultKind::Aval { var, inferred } => {
+            format!("`{}` is {} and {operation} gives {inferred}", name(*var), body.avals[*var])
+        }
+    }
+}
+
+/// Checks one program without its bodies.
+fn check_one(jaxpr: &Jaxpr, path: &[(usize, usize)], faults: &mut Vec<Fault>) {
+    let mut defined = jaxpr.var_map(false);
+    let mut report = |place, kind| faults.push(Fault { path: path.to_vec(), place, kind });
+    for &var in &jaxpr.ins {
+        define(&mut defined, var, &mut |kind| report(Place::Inputs, kind));
+    }
+    for (i, eqn) in jaxpr.eqns.iter().enumerate() {
+        check_eqn(jaxpr, eqn, &mut defined, &mut |kind| report(Place::Equation(i), kind));
+    }
+    for &atom in &jaxpr.outs {
+        use_atom(&defined, atom, &mut |kind| report(Place::Outputs, kind));
+    }
+}
+
+fn check_eqn(jaxpr: &Jaxpr, eqn: &Eqn, defined: &mut VarMap<bool>, report: &mut dyn FnMut(FaultKind)) {
+    for &atom in &eqn.ins {
+        use_atom(defined, atom, report);
+    }
+    let in_range = |atom: &Atom| atom.var().is_none_or(|v| jaxpr.avals.get(v).is_some());
+    // Without avals there is nothing to infer from; the fault itself is reported where it is.
+    if eqn.ins.iter().all(in_range) && eqn.op.bodies().into_iter().all(|body| has_interface(body)) {
+        let ins: Vec<Aval> = eqn.ins.iter().map(|&a| jaxpr.atom_aval(a)).collect();
+        match eqn.op.infer(&ins) {
+            Err(error) => report(FaultKind::Operation(error)),
+            Ok(outs) if outs.len() != eqn.outs.len() => {
+                report(FaultKind::Count { results: outs.len(), outputs: eqn.outs.len() });
+            }
+            Ok(outs) => {
+                for (&var, inferred) in eqn.outs.iter().zip(outs) {
+                    if jaxpr.avals.get(var).is_some_and(|aval| *aval != inferred) {
+                        report(FaultKind::Aval { var, inferred });
+                    }
+                }
+            }
+        }
+    }
+    for &var in &eqn.outs {
+        define(defined, var, report);
+    }
+}
+
+/// Whether the inputs and outputs have avals.
+fn has_interface(jaxpr: &Jaxpr) -> bool {
+    jaxpr.ins.iter().copied().chain(jaxpr.outs.iter().filter_map(|a| a.var())).all(|v| jaxpr.avals.get(v).is_some())
+}
+
+fn define(defined: &mut VarMap<bool>, var: Var, report: &mut dyn FnMut(FaultKind)) {
+    match defined.get(var) {
+        None => report(FaultKind::OutOfRange(var)),
+        Some(true) => report(FaultKind::DefinedTwice(var)),
+        Some(false) => defined[var] = true,
+    }
+}
+
+fn use_atom(defined: &VarMap<bool>, atom: Atom, report: &mut dyn FnMut(FaultKind)) {
+    let Some(var) = atom.var() else { return };
+    match defined.get(var) {
+        None => report(FaultKind::OutOfRange(var)),
+        Some(false) => report(FaultKind::Undefined(var)),
+        Some(true) => {}
+    }
+}

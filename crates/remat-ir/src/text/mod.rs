@@ -1,0 +1,28 @@
+//! The text form of programs: [`Display`](std::fmt::Display) prints a [`Jaxpr`](crate::Jaxpr) as JAX prints one, and
+//! [`Jaxpr::parse`](crate::Jaxpr::parse) reads it back.
+//!
+//! ```text
+//! program  = { "let" NAME "=" jaxpr "in" } jaxpr
+//! jaxpr    = "{" "lambda" {binder} ";" {binder} "." "let" {equation [";"]} "in" "(" [atom {"," atom} [","]] ")" "}"
+//! equation = {binder} "=" OPERATION [ "[" {PARAMETER "=" value} "]" ] {atom}
+//! binder   = NAME ":" aval                          an output that nothing uses prints as "_"
+//! atom     = NAME | literal
+//! literal  = NUMBER ":" DTYPE "[" "]"               also True, False, inf, -inf, nan and nan(BITS)
+//! aval     = DTYPE [ "<" MEMORY ">" ] "[" [SIZE {"," SIZE}] "]"
+//! value    = "None" | "True" | "False" | INTEGER | WORD | "\"TEXT\"" | DTYPE | literal | policy | jaxpr | NAME
+//!          | "(" [value {"," value} [","]] ")" | "[" [value {"," value} [","]] "]" | "(" {jaxpr | NAME} ")"
+//! ```
+//!
+//! The binders before the first `;` are the constants of a closed program. White space separates and means nothing more;
+//! `#` begins a comment that ends with its line. A program that is used in several places is bound ahead by `let`. The
+//! words `in`, `let`, `lambda`, `nan` and `inf` are never printed as names of variables.
+//!
+//! Deliberately absent: the values of constants.
+
+mod lex;
+mod parse;
+mod policy;
+mod print;
+
+pub(crate) use print::{Notes, print_with_notes};
+pub use print::{Place, PrintOptions};
