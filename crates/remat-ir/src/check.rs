@@ -21,7 +21,7 @@ use crate::{Atom, Aval, Eqn, Error, ErrorKind, Jaxpr, Place, Var, VarMap};
 /// assert_eq!(check(&jaxpr).unwrap_err().to_string(), "\
 /// { lambda ; a:f32[3]. let
 ///     b:f32[4] = sin a
-///     # ^ `b` is f32[4] and sin gives f32[3]
+///     ## ^ `b` is f32[4] and sin gives f32[3]
 ///   in (b,) }
 /// 1 fault");
 /// # Ok::<(), remat_ir::Error>(())
