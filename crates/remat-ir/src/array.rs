@@ -259,6 +259,15 @@ impl Array {
         Arc::unwrap_or_clone(self.data)
     }
 
+    /// The elements if nobody else holds them, and the array itself otherwise.
+    ///
+    /// # Errors
+    /// The array, where its elements are shared.
+    pub fn try_into_data(self) -> std::result::Result<Data, Array> {
+        let Array { aval, data } = self;
+        Arc::try_unwrap(data).map_err(|data| Array { aval, data })
+    }
+
     /// The elements as a slice of their Rust type, or `None` if `T` is not the dtype.
     pub fn as_slice<T: Element>(&self) -> Option<&[T]> {
         T::slice(&self.data)

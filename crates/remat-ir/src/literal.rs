@@ -35,8 +35,8 @@ impl Literal {
             DType::U16 => value as u16 as u64,
             DType::U32 => value as u32 as u64,
             DType::U64 => value as u64,
-            DType::F16 => f16::from_f64(value).to_bits() as u64,
-            DType::Bf16 => bf16::from_f64(value).to_bits() as u64,
+            DType::F16 => f16::from_f32(round_to_odd(value)).to_bits() as u64,
+            DType::Bf16 => bf16::from_f32(round_to_odd(value)).to_bits() as u64,
             DType::F32 => (value as f32).to_bits() as u64,
             DType::F64 => value.to_bits(),
         };
@@ -138,4 +138,15 @@ impl fmt::Debug for Literal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
+}
+
+/// An f32 that rounds to the f16 and bf16 to which this f64 rounds: truncated, with the last bit set if it is inexact.
+/// Rounding twice to nearest would err where the first rounding makes a tie.
+pub(crate) fn round_to_odd(value: f64) -> f32 {
+    let nearest = value as f32;
+    if f64::from(nearest) == value || value.is_nan() {
+        return nearest;
+    }
+    let overshot = f64::from(nearest).abs() > value.abs();
+    f32::from_bits((nearest.to_bits() - u32::from(overshot)) | 1)
 }

@@ -10,14 +10,19 @@ mod convert;
 mod dot;
 mod elementwise;
 mod gather;
+mod memory;
+mod number;
 mod reduce;
 mod shape;
 mod slice;
 mod sort;
+mod special;
 mod threefry;
 mod window;
 
-use crate::{Array, Atom, Aval, Error, ErrorKind, Jaxpr, Op, Result, Var, VarMap};
+pub use memory::Reference;
+
+use crate::{Array, Atom, Aval, Element, Error, ErrorKind, Jaxpr, Op, Result, Var, VarMap};
 
 /// Evaluates one operation. Operands are checked by the shape rule of the operation.
 ///
@@ -120,13 +125,13 @@ fn apply(op: &Op, ins: Vec<Array>) -> Result<Vec<Array>> {
 fn compute(op: &Op, ins: Vec<Array>) -> Result<Vec<Array>> {
     let one = |array: Result<Array>| Ok(vec![array?]);
     match op {
-        Op::Unary(op) => one(elementwise::unary(op, &ins)),
-        Op::IntegerPow(op) => one(elementwise::integer_pow(op, &ins)),
-        Op::Binary(op) => one(elementwise::binary(op, &ins)),
-        Op::Compare(op) => one(elementwise::compare(op, &ins)),
-        Op::SelectN(op) => one(elementwise::select_n(op, &ins)),
-        Op::Clamp(op) => one(elementwise::clamp(op, &ins)),
-        Op::ConvertElementType(op) => one(convert::convert_element_type(op, &ins)),
+        Op::Unary(op) => one(elementwise::unary(op, ins)),
+        Op::IntegerPow(op) => one(elementwise::integer_pow(op, ins)),
+        Op::Binary(op) => one(elementwise::binary(op, ins)),
+        Op::Compare(op) => one(elementwise::compare(op, ins)),
+        Op::SelectN(_) => one(elementwise::select_n(ins)),
+        Op::Clamp(_) => one(elementwise::clamp(ins)),
+        Op::ConvertElementType(op) => one(convert::convert_element_type(op, ins)),
         Op::BitcastConvertType(op) => one(convert::bitcast_convert_type(op, &ins)),
         Op::ReducePrecision(op) => one(convert::reduce_precision(op, &ins)),
         Op::BroadcastInDim(op) => one(shape::broadcast_in_dim(op, &ins)),
@@ -164,4 +169,21 @@ fn compute(op: &Op, ins: Vec<Array>) -> Result<Vec<Array>> {
         Op::CustomVjp(op) => eval(&op.call, ins),
         Op::CustomLin(op) => control::custom_lin(op),
     }
+}
+
+/// The elements of an operand whose dtype a shape rule has checked.
+fn elements<T: Element>(x: &Array) -> Result<&[T]> {
+    x.as_slice().map_or_else(|| internal(T::DTYPE.name(), x), Ok)
+}
+
+/// As many operands as a shape rule has checked.
+fn operands<const N: usize>(operation: &str, ins: Vec<Array>) -> Result<[Array; N]> {
+    ins.try_into().map_err(|ins: Vec<Array>| {
+        Error::new(ErrorKind::Internal, operation, format!("takes {N} operands and got {}", ins.len()))
+    })
+}
+
+/// The error of an operand that a shape rule should have refused.
+fn internal<T>(operation: &str, operand: &Array) -> Result<T> {
+    Err(Error::new(ErrorKind::Internal, operation, format!("the shape rule let {} pass", operand.aval())))
 }

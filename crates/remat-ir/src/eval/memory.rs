@@ -1,0 +1,257 @@
+//! The reference evaluator as a device, and what memory it needs.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::{eval, last_uses};
+use crate::{Array, Atom, Aval, Cond, Device, Executable, Jaxpr, MemoryStats, Op, Result, Scan, Unary, VarMap, While};
+
+/// The reference evaluator: slow, for every program, and what other engines are tested against.
+///
+/// ```
+/// use remat_ir::{Array, Aval, Builder, DType, Device, Op, Reference, Unary};
+/// let mut b = Builder::new();
+/// let x = b.input(Aval::new(DType::F32, [2]));
+/// let y = b.emit1(Op::Unary(Unary::Exp), &[x])?;
+/// let z = b.emit1(Op::Unary(Unary::Sin), &[y])?;
+/// let executable = Reference.compile(&b.finish(vec![z]).into())?;
+/// let memory = executable.memory();
+/// assert_eq!((memory.arguments, memory.outputs, memory.temporaries, memory.peak), (8, 8, 0, 16));
+/// assert_eq!(executable.run(vec![Array::from_vec(vec![0.0f32, 1.0], [2])?])?[0].shape(), [2]);
+/// # Ok::<(), remat_ir::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Reference;
+
+impl Device for Reference {
+    fn name(&self) -> &str {
+        "reference"
+    }
+
+    fn compile(&self, jaxpr: &Arc<Jaxpr>) -> Result<Arc<dyn Executable>> {
+        Ok(Arc::new(Evaluation { jaxpr: jaxpr.clone(), memory: memory(jaxpr) }))
+    }
+}
+
+struct Evaluation {
+    jaxpr: Arc<Jaxpr>,
+    memory: MemoryStats,
+}
+
+impl Executable for Evaluation {
+    fn run(&self, args: Vec<Array>) -> Result<Vec<Array>> {
+        eval(&self.jaxpr, args)
+    }
+
+    fn memory(&self) -> MemoryStats {
+        self.memory
+    }
+}
+
+/// The bytes of a run whose caller keeps the arguments: the evaluator's steps, followed with buffers that have sizes and
+/// no elements. What an operation needs while it runs is not counted, and the results of branches are taken to be new.
+fn memory(jaxpr: &Jaxpr) -> MemoryStats {
+    // Which buffers end as outputs is known at the end only, and so a first run finds them for the second.
+    let (_, outputs) = Heap::default().follow(jaxpr);
+    let heap = Heap { outputs, ..Heap::default() };
+    heap.follow(jaxpr).0
+}
+
+/// Simulated memory: what is live now, and the most that was.
+#[derive(Default)]
+struct Heap {
+    /// The numbers of the buffers that are outputs of the program.
+    outputs: BTreeSet<usize>,
+    /// How many buffers there were so far.
+    count: Cell<usize>,
+    live: Rc<Live>,
+    peak: Cell<usize>,
+    temporaries: Cell<usize>,
+}
+
+/// Live bytes: all, and those of outputs.
+#[derive(Default)]
+struct Live {
+    all: Cell<usize>,
+    outputs: Cell<usize>,
+}
+
+/// A shared buffer, freed with its last holder.
+#[derive(Clone)]
+struct Buffer(Rc<Block>);
+
+struct Block {
+    number: usize,
+    bytes: usize,
+    is_output: bool,
+    live: Rc<Live>,
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.live.all.update(|n| n - self.bytes);
+        if self.is_output {
+            self.live.outputs.update(|n| n - self.bytes);
+        }
+    }
+}
+
+impl Heap {
+    /// The statistics of a program, and the numbers of the buffers of its outputs that are no arguments.
+    fn follow(&self, jaxpr: &Jaxpr) -> (MemoryStats, BTreeSet<usize>) {
+        let args: Vec<Buffer> = jaxpr.ins.iter().map(|&v| self.allocate(jaxpr.aval(v))).collect();
+        let arguments = self.live.all.get();
+        // Until something else is allocated there are no temporaries.
+        self.temporaries.set(0);
+        self.peak.set(arguments);
+        let outs = self.run(jaxpr, args.clone(), arguments);
+        let mut outputs = BTreeSet::new();
+        let mut bytes = 0;
+        for Buffer(out) in &outs {
+            if out.number >= args.len() && outputs.insert(out.number) {
+                bytes += out.bytes;
+            }
+        }
+        let (temporaries, peak) = (self.temporaries.get(), self.peak.get());
+        (MemoryStats { arguments, outputs: bytes, temporaries, peak }, outputs)
+    }
+
+    fn allocate(&self, aval: &Aval) -> Buffer {
+        let number = self.count.replace(self.count.get() + 1);
+        let is_output = self.outputs.contains(&number);
+        let bytes = aval.bytes();
+        self.live.all.update(|n| n + bytes);
+        if is_output {
+            self.live.outputs.update(|n| n + bytes);
+        }
+        Buffer(Rc::new(Block { number, bytes, is_output, live: self.live.clone() }))
+    }
+
+    /// Notes the peak. `arguments` are the bytes of the arguments, which are live throughout.
+    fn note(&self, arguments: usize) {
+        let all = self.live.all.get();
+        if all > self.peak.get() {
+            self.peak.set(all);
+            self.temporaries.set(all - arguments - self.live.outputs.get());
+        }
+    }
+
+    /// Follows [`eval`].
+    fn run(&self, jaxpr: &Jaxpr, args: Vec<Buffer>, arguments: usize) -> Vec<Buffer> {
+        let last = last_uses(jaxpr);
+        let mut env: VarMap<Option<Buffer>> = jaxpr.var_map(None);
+        for (&var, arg) in jaxpr.ins.iter().zip(args) {
+            env[var] = last[var].map(|_| arg);
+        }
+        let read = |env: &VarMap<Option<Buffer>>, atom: Atom| match atom {
+            Atom::Var(var) => env[var].clone().unwrap_or_else(|| self.allocate(jaxpr.aval(var))),
+            Atom::Lit(literal) => self.allocate(&literal.aval()),
+        };
+        for (i, eqn) in jaxpr.eqns.iter().enumerate() {
+            let ins: Vec<Buffer> = eqn.ins.iter().map(|&a| read(&env, a)).collect();
+            for var in eqn.ins.iter().filter_map(|a| a.var()) {
+                if last[var] == Some(i) {
+                    env[var] = None;
+                }
+            }
+            let in_avals: Vec<Aval> = eqn.ins.iter().map(|&a| jaxpr.atom_aval(a)).collect();
+            let out_avals: Vec<&Aval> = eqn.outs.iter().map(|&v| jaxpr.aval(v)).collect();
+            let outs = self.step(&eqn.op, ins, &in_avals, &out_avals, arguments);
+            for (&var, out) in eqn.outs.iter().zip(outs) {
+                env[var] = last[var].map(|_| out);
+            }
+        }
+        jaxpr.outs.iter().map(|&a| read(&env, a)).collect()
+    }
+
+    /// Follows one operation.
+    fn step(&self, op: &Op, ins: Vec<Buffer>, avals: &[Aval], outs: &[&Aval], arguments: usize) -> Vec<Buffer> {
+        match op {
+            Op::Jit(op) => return self.run(&op.jaxpr, ins, arguments),
+            Op::Checkpoint(op) => return self.run(&op.jaxpr, ins, arguments),
+            Op::CustomJvp(op) => return self.run(&op.call, ins, arguments),
+            Op::CustomVjp(op) => return self.run(&op.call, ins, arguments),
+            Op::Scan(op) => return self.scan(op, ins, outs, arguments),
+            Op::While(op) => return self.while_loop(op, ins, arguments),
+            Op::Cond(op) => self.cond(op, &ins, arguments),
+            Op::Name(_) | Op::StopGradient(_) | Op::OptimizationBarrier(_) | Op::DevicePut(_) => return ins,
+            Op::Reshape(_) | Op::Squeeze(_) | Op::ExpandDims(_) => return ins,
+            Op::ConvertElementType(op) if avals[0].dtype == op.dtype => return ins,
+            Op::BitcastConvertType(op) if avals[0].dtype == op.dtype => return ins,
+            Op::Reduce(op) if op.axes.is_empty() => return ins,
+            Op::Unary(op) if *op != Unary::IsFinite => {
+                return vec![self.overwrite(ins, avals, outs[0], &[0], arguments)];
+            }
+            Op::IntegerPow(_) => return vec![self.overwrite(ins, avals, outs[0], &[0], arguments)],
+            Op::Binary(_) => return vec![self.overwrite(ins, avals, outs[0], &[0, 1], arguments)],
+            Op::Clamp(_) => return vec![self.overwrite(ins, avals, outs[0], &[1, 0], arguments)],
+            Op::Unary(_) | Op::Compare(_) | Op::SelectN(_) => {}
+            Op::ConvertElementType(_) | Op::BitcastConvertType(_) | Op::ReducePrecision(_) => {}
+            Op::BroadcastInDim(_) | Op::Transpose(_) | Op::Rev(_) | Op::Concatenate(_) | Op::Pad(_) | Op::Iota(_) => {}
+            Op::Slice(_) | Op::DynamicSlice(_) | Op::DynamicUpdateSlice(_) | Op::Gather(_) | Op::Scatter(_) => {}
+            Op::Reduce(_) | Op::ArgReduce(_) | Op::Cumulative(_) | Op::Sort(_) | Op::TopK(_) => {}
+            Op::DotGeneral(_) | Op::Conv(_) | Op::ReduceWindow(_) | Op::ArgReduceWindow(_) => {}
+            Op::Threefry2x32(_) | Op::CustomLin(_) => {}
+        }
+        let new = outs.iter().map(|a| self.allocate(a)).collect();
+        self.note(arguments);
+        new
+    }
+
+    /// The first of these operands that nobody else holds and that has the result's shape, or a new buffer.
+    fn overwrite(&self, ins: Vec<Buffer>, avals: &[Aval], out: &Aval, operands: &[usize], arguments: usize) -> Buffer {
+        let free = operands.iter().find(|&&i| Rc::strong_count(&ins[i].0) == 1 && avals[i] == *out);
+        let buffer = free.map_or_else(|| self.allocate(out), |&i| ins[i].clone());
+        self.note(arguments);
+        buffer
+    }
+
+    fn scan(&self, op: &Scan, mut ins: Vec<Buffer>, outs: &[&Aval], arguments: usize) -> Vec<Buffer> {
+        let _xs = ins.split_off(op.num_consts + op.num_carry);
+        let mut carry = ins.split_off(op.num_consts);
+        let slices = op.jaxpr.in_avals().split_off(op.num_consts + op.num_carry);
+        let ys: Vec<Buffer> = outs[op.num_carry..].iter().map(|a| self.allocate(a)).collect();
+        self.note(arguments);
+        self.repeat(op.length.min(op.num_carry + 2), || {
+            let mut args = ins.clone();
+            args.append(&mut carry);
+            args.extend(slices.iter().map(|a| self.allocate(a)));
+            self.note(arguments);
+            carry = self.run(&op.jaxpr, args, arguments);
+            carry.truncate(op.num_carry);
+        });
+        carry.extend(ys);
+        carry
+    }
+
+    fn while_loop(&self, op: &While, mut ins: Vec<Buffer>, arguments: usize) -> Vec<Buffer> {
+        let mut carry = ins.split_off(op.cond_consts + op.body_consts);
+        let body_consts = ins.split_off(op.cond_consts);
+        self.repeat(carry.len() + 2, || {
+            self.run(&op.cond, ins.iter().chain(&carry).cloned().collect(), arguments);
+            let mut args = body_consts.clone();
+            args.append(&mut carry);
+            carry = self.run(&op.body, args, arguments);
+        });
+        carry
+    }
+
+    fn cond(&self, op: &Cond, ins: &[Buffer], arguments: usize) {
+        for branch in &op.branches {
+            self.run(branch, ins[1..].to_vec(), arguments);
+        }
+    }
+
+    /// Follows iterations until one changes nothing: the first ones differ, because they free the initial carries.
+    fn repeat(&self, most: usize, mut iteration: impl FnMut()) {
+        for _ in 0..most {
+            let before = (self.live.all.get(), self.peak.get());
+            iteration();
+            if before == (self.live.all.get(), self.peak.get()) {
+                return;
+            }
+        }
+    }
+}
