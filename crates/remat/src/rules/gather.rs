@@ -480,7 +480,6 @@ fn geometries() -> Vec<Geometry> {
             operand_batching: &[0, 2],
             indices_batching: &[1, 0],
             slice_sizes: &[1, 2, 1],
-            ..rows
         },
         Geometry {
             label: "index vectors without components",
