@@ -156,7 +156,7 @@ fn message(fault: &Fault, body: &Jaxpr, name: &mut dyn FnMut(Var) -> String) -> 
         FaultKind::DefinedTwice(var) => format!("`{}` is defined twice", name(*var)),
         FaultKind::Operation(error) => format!("{}: {}", error.operation(), error.message()),
         FaultKind::Count { results, outputs } => {
-            format!("{operation} gives {results} results and there are {outputs} outputs")
+            format!("the number of results of {operation} is {results}, and of outputs {outputs}")
         }
         FaultKind::Aval { var, inferred } => {
             format!("`{}` is {} and {operation} gives {inferred}", name(*var), body.avals[*var])

@@ -310,7 +310,10 @@ impl<'t> Parser<'t> {
         let outs = op.infer(&avals).map_err(|e| self.error_of(at, e))?;
         let error = |token, message| self.error_of(token, Error::new(ErrorKind::Parse, op.name(), message));
         if outs.len() != binders.len() {
-            return Err(error(at, format!("there are {} results for {} outputs", outs.len(), binders.len())));
+            return Err(error(
+                at,
+                format!("the number of results is {}, and of outputs {}", outs.len(), binders.len()),
+            ));
         }
         for (binder, out) in binders.iter().zip(&outs) {
             if binder.aval != *out {

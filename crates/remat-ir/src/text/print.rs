@@ -257,7 +257,8 @@ impl<'a> Printer<'a> {
             if i > 0 {
                 self.soft_break(mode, indent + 2)?;
             }
-            if frame.is_used(var) {
+            // A remark may be about an output that nothing uses.
+            if frame.is_used(var) || self.notes.is_some() {
                 self.var(frame, var)?;
             } else {
                 self.text("_")?;

@@ -1,0 +1,46 @@
+//! Tests of the text form, of the checker, and of the order of the crate's layers.
+
+mod check;
+mod parse;
+mod print;
+
+use remat_ir::{Error, Jaxpr, PrintOptions};
+use remat_testkit::{FileTests, layers};
+
+const CRATE: &str = env!("CARGO_MANIFEST_DIR");
+
+#[test]
+fn filetests() {
+    let tests = FileTests::new()
+        .command("print", |jaxpr, args| {
+            let default = PrintOptions::default();
+            let options = PrintOptions {
+                width: args.get("width")?.unwrap_or(default.width),
+                locations: args.has("locations"),
+                num_consts: args.get("consts")?.unwrap_or(0),
+            };
+            let text = jaxpr.display(options).to_string();
+            let (again, num_consts) = Jaxpr::parse_closed(&text)?;
+            assert_eq!(num_consts, options.num_consts);
+            assert_eq!(again.display(options).to_string(), text, "what prints also parses");
+            remat_ir::check(&again)?;
+            Ok(text)
+        })
+        .unchecked_command("check", |jaxpr, _| match remat_ir::check(jaxpr) {
+            Ok(()) => Ok("no faults".to_string()),
+            Err(faults) => Ok(faults.to_string()),
+        });
+    if let Err(report) = tests.run(format!("{CRATE}/tests/filetests")) {
+        panic!("{report}");
+    }
+}
+
+#[test]
+fn layers_use_only_those_above() {
+    assert_eq!(layers::faults(format!("{CRATE}/src")).unwrap(), Vec::<String>::new());
+}
+
+/// The program of this text.
+fn program(text: &str) -> Jaxpr {
+    Jaxpr::parse(text).unwrap_or_else(|e: Error| panic!("{e}\n{text}"))
+}
