@@ -186,11 +186,14 @@ impl Heap {
             }
             Op::IntegerPow(_) => return vec![self.overwrite(ins, avals, outs[0], &[0], arguments)],
             Op::Binary(_) => return vec![self.overwrite(ins, avals, outs[0], &[0, 1], arguments)],
+            Op::DynamicUpdateSlice(_) | Op::Scatter(_) => {
+                return vec![self.overwrite(ins, avals, outs[0], &[0], arguments)];
+            }
             Op::Clamp(_) => return vec![self.overwrite(ins, avals, outs[0], &[1, 0], arguments)],
             Op::Unary(_) | Op::Compare(_) | Op::SelectN(_) => {}
             Op::ConvertElementType(_) | Op::BitcastConvertType(_) | Op::ReducePrecision(_) => {}
             Op::BroadcastInDim(_) | Op::Transpose(_) | Op::Rev(_) | Op::Concatenate(_) | Op::Pad(_) | Op::Iota(_) => {}
-            Op::Slice(_) | Op::DynamicSlice(_) | Op::DynamicUpdateSlice(_) | Op::Gather(_) | Op::Scatter(_) => {}
+            Op::Slice(_) | Op::DynamicSlice(_) | Op::Gather(_) => {}
             Op::Reduce(_) | Op::ArgReduce(_) | Op::Cumulative(_) | Op::Sort(_) | Op::TopK(_) => {}
             Op::DotGeneral(_) | Op::Conv(_) | Op::ReduceWindow(_) | Op::ArgReduceWindow(_) => {}
             Op::Threefry2x32(_) | Op::CustomLin(_) => {}

@@ -4,6 +4,7 @@
 //! Engines are tested against it. A value is dropped after its last use, so that memory does not grow with the length
 //! of a program. Deliberately absent: fusion, threads, and any other speed that would cost clarity.
 
+mod accumulate;
 mod control;
 mod conv;
 mod convert;
@@ -18,11 +19,12 @@ mod slice;
 mod sort;
 mod special;
 mod threefry;
+mod walk;
 mod window;
 
 pub use memory::Reference;
 
-use crate::{Array, Atom, Aval, Element, Error, ErrorKind, Jaxpr, Op, Result, Var, VarMap};
+use crate::{Array, Atom, Aval, Element, Error, ErrorKind, Jaxpr, Op, Operation, Result, Var, VarMap};
 
 /// Evaluates one operation. Operands are checked by the shape rule of the operation.
 ///
@@ -145,9 +147,9 @@ fn compute(op: &Op, ins: Vec<Array>) -> Result<Vec<Array>> {
         Op::Iota(op) => one(shape::iota(op, &ins)),
         Op::Slice(op) => one(slice::slice(op, &ins)),
         Op::DynamicSlice(op) => one(slice::dynamic_slice(op, &ins)),
-        Op::DynamicUpdateSlice(op) => one(slice::dynamic_update_slice(op, &ins)),
+        Op::DynamicUpdateSlice(op) => one(slice::dynamic_update_slice(op, ins)),
         Op::Gather(op) => one(gather::gather(op, &ins)),
-        Op::Scatter(op) => one(gather::scatter(op, &ins)),
+        Op::Scatter(op) => one(gather::scatter(op, ins)),
         Op::Reduce(op) => one(reduce::reduce(op, &ins)),
         Op::ArgReduce(op) => one(reduce::arg_reduce(op, &ins)),
         Op::Cumulative(op) => one(reduce::cumulative(op, &ins)),
@@ -186,4 +188,11 @@ fn operands<const N: usize>(operation: &str, ins: Vec<Array>) -> Result<[Array; 
 /// The error of an operand that a shape rule should have refused.
 fn internal<T>(operation: &str, operand: &Array) -> Result<T> {
     Err(Error::new(ErrorKind::Internal, operation, format!("the shape rule let {} pass", operand.aval())))
+}
+
+/// The aval of the one result, by the shape rule.
+fn result_aval(op: &impl Operation, ins: &[Array]) -> Result<Aval> {
+    let avals: Vec<Aval> = ins.iter().map(|a| a.aval().clone()).collect();
+    let first = op.infer(&avals)?.into_iter().next();
+    first.ok_or_else(|| Error::new(ErrorKind::Internal, op.name(), "has no result"))
 }
