@@ -2,7 +2,8 @@
 
 use super::dot::check_preferred;
 use super::geometry::{
-    alike, distinct_axes, operands, padded_size, padding_param, sized, take_padding, to_size, window_count,
+    alike, distinct_axes, operands, padded_size, padding_param, positive_steps, sized, take_padding, to_size,
+    window_count,
 };
 use super::{Operation, Param, ParamMap, Params, shape_error};
 use crate::{Aval, DType, Error, ErrorKind, Result, Shape};
@@ -137,24 +138,20 @@ impl Conv {
             let order: Shape = [dims.first, dims.second].into_iter().chain(dims.spatial.iter().copied()).collect();
             distinct_axes(name, &format!("dimension_numbers of the {what}"), &order, rank)?;
         }
-        let steps = [
-            ("window_strides", &self.strides),
-            ("lhs_dilation", &self.lhs_dilation),
-            ("rhs_dilation", &self.rhs_dilation),
-        ];
-        match steps.iter().find(|(_, steps)| steps.contains(&0)) {
-            Some((what, _)) => Err(Error::new(ErrorKind::Argument, name, format!("{what} has a 0"))),
-            None => Ok(()),
-        }
+        positive_steps(name, "window_strides", &self.strides)?;
+        positive_steps(name, "lhs_dilation", &self.lhs_dilation)?;
+        positive_steps(name, "rhs_dilation", &self.rhs_dilation)?;
+        positive_steps(name, "feature_group_count", &[self.feature_group_count])?;
+        positive_steps(name, "batch_group_count", &[self.batch_group_count])
     }
 
     /// Fails unless batch and features divide into the groups.
     fn check_groups(&self, input: &Aval, kernel: &Aval) -> Result<()> {
         let name = self.name();
         let (features, batches) = (self.feature_group_count, self.batch_group_count);
-        if features == 0 || batches == 0 || (features > 1 && batches > 1) {
+        if features > 1 && batches > 1 {
             let message =
-                format!("feature_group_count {features} and batch_group_count {batches} are not 1 and at least 1");
+                format!("feature_group_count {features} and batch_group_count {batches} are both more than 1");
             return Err(Error::new(ErrorKind::Argument, name, message));
         }
         let (batch, in_features) = (input.shape[self.lhs_dims.first], input.shape[self.lhs_dims.second]);

@@ -1,5 +1,6 @@
 //! The arithmetic of sizes and axes that the shape rules of several families share; it neither overflows nor panics.
 
+use super::rules::{same_dtype, same_memory};
 use super::{Param, ParamMap, shape_error};
 use crate::{Aval, Error, ErrorKind, Result, Shape};
 
@@ -54,30 +55,20 @@ pub(crate) fn one_per_dimension(name: &str, what: &str, len: usize, aval: &Aval)
     shape_error(name, format!("{what} has {len} entries and {aval} has {} dimensions", aval.rank()))
 }
 
-/// Fails unless all operands are in one memory space.
-pub(crate) fn same_memory<'a>(name: &str, avals: impl IntoIterator<Item = &'a Aval>) -> Result<()> {
-    let mut avals = avals.into_iter();
-    let Some(first) = avals.next() else { return Ok(()) };
-    match avals.find(|a| a.memory != first.memory) {
-        None => Ok(()),
-        Some(other) => Err(Error::new(
-            ErrorKind::Argument,
-            name,
-            format!(
-                "operands {first} and {other} are in different memories, {} and {}",
-                first.memory.name(),
-                other.memory.name()
-            ),
-        )),
-    }
-}
-
 /// Fails unless two operands have one dtype and are in one memory space.
 pub(crate) fn alike(name: &str, a: &Aval, b: &Aval) -> Result<()> {
-    if a.dtype != b.dtype {
-        return super::dtype_error(name, format!("dtypes of {a} and {b} differ"));
+    let pair = [a.clone(), b.clone()];
+    same_dtype(name, &pair)?;
+    same_memory(name, &pair)
+}
+
+/// Fails unless strides, dilations or counts are at least 1, and no more than programs can print.
+pub(crate) fn positive_steps(name: &str, what: &str, steps: &[usize]) -> Result<()> {
+    match steps.iter().find(|&&step| step == 0 || i64::try_from(step).is_err()) {
+        None => Ok(()),
+        Some(0) => Err(Error::new(ErrorKind::Argument, name, format!("{what} has a 0"))),
+        Some(step) => Err(Error::new(ErrorKind::Argument, name, format!("{what} has {step}, which is past 2^63"))),
     }
-    same_memory(name, [a, b])
 }
 
 /// The size of a dimension after `interior` new elements between any two, and padding, which may be negative.

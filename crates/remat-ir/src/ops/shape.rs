@@ -1,9 +1,10 @@
 //! Operations that move elements without changing them.
 
 use super::geometry::{
-    alike, distinct_axes, increasing_axes, one_per_dimension, operands, padded_size, sized, take_rows, to_size,
-    without_axes,
+    alike, distinct_axes, increasing_axes, one_per_dimension, operands, padded_size, positive_steps, sized, take_rows,
+    to_size, without_axes,
 };
+use super::rules::{same_dtype, same_memory};
 use super::{Operation, Param, ParamMap, Params, dtype_error, shape_error};
 use crate::{Aval, DType, Error, ErrorKind, Result, Shape};
 
@@ -235,9 +236,10 @@ impl Operation for Concatenate {
             return Err(Error::new(ErrorKind::Argument, name, "takes at least one operand"));
         };
         distinct_axes(name, "dimension", &[self.axis], first.rank())?;
+        same_dtype(name, ins)?;
+        same_memory(name, ins)?;
         let mut total = 0i128;
         for other in ins {
-            alike(name, first, other)?;
             if other.rank() != first.rank() {
                 return shape_error(name, format!("ranks of {first} and {other} differ"));
             }
@@ -276,6 +278,8 @@ impl Operation for Pad {
         one_per_dimension(name, "padding_config", self.config.len(), x)?;
         let mut out = x.clone();
         for (d, &(low, high, interior)) in self.config.iter().enumerate() {
+            // One more, because an interior padding of 0 is fine.
+            positive_steps(name, "padding_config", &[interior.saturating_add(1)])?;
             let size = padded_size(x.shape[d], low, high, interior);
             if size < 0 {
                 let message =
@@ -288,7 +292,6 @@ impl Operation for Pad {
     }
 
     fn params(&self) -> Params {
-        // An interior padding past i64 cannot be printed, but also cannot be inferred: the result is too large.
         let rows = self.config.iter().map(|&(low, high, interior)| Param::signed([low, high, interior as i64]));
         vec![("padding_config", Param::Tuple(rows.collect()))]
     }

@@ -1,10 +1,10 @@
 //! Reductions over sliding windows: pooling.
 
 use super::geometry::{
-    one_per_dimension, operands, padded_size, padding_param, sized, take_padding, to_size, window_count,
+    one_per_dimension, operands, padded_size, padding_param, positive_steps, sized, take_padding, to_size, window_count,
 };
 use super::{ArgKind, Operation, Param, ParamMap, Params, dtype_error, shape_error};
-use crate::{Aval, DType, Error, ErrorKind, Result, Shape};
+use crate::{Aval, DType, Result, Shape};
 
 /// The geometry of sliding windows; every vector has one entry per dimension of the operand.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -125,15 +125,10 @@ impl Window {
         one_per_dimension(name, "padding", self.padding.len(), x)?;
         one_per_dimension(name, "base_dilation", self.base_dilation.len(), x)?;
         one_per_dimension(name, "window_dilation", self.window_dilation.len(), x)?;
-        let positive = [
-            ("window_dimensions", &self.dimensions),
-            ("window_strides", &self.strides),
-            ("base_dilation", &self.base_dilation),
-            ("window_dilation", &self.window_dilation),
-        ];
-        if let Some((what, _)) = positive.iter().find(|(_, values)| values.contains(&0)) {
-            return Err(Error::new(ErrorKind::Argument, name, format!("{what} has a 0")));
-        }
+        positive_steps(name, "window_dimensions", &self.dimensions)?;
+        positive_steps(name, "window_strides", &self.strides)?;
+        positive_steps(name, "base_dilation", &self.base_dilation)?;
+        positive_steps(name, "window_dilation", &self.window_dilation)?;
         let mut out = x.clone();
         for (d, &(low, high)) in self.padding.iter().enumerate() {
             let padded = padded_size(x.shape[d], low, high, self.base_dilation[d] - 1);
