@@ -1,6 +1,13 @@
 //! The values and the shape rules of the reference evaluator.
 
+mod control;
+mod convert;
 mod elementwise;
+mod memory;
+mod random;
+mod reduce;
+mod rules;
+mod sort;
 
 use remat_ir::{Array, DType, Data, Element, Op, bf16, eval_op, f16};
 
@@ -42,7 +49,7 @@ fn run(op: impl Into<Op>, ins: &[Array]) -> Array {
 }
 
 /// The message of the error.
-#[allow(dead_code)]
+
 fn error(op: impl Into<Op>, ins: &[Array]) -> String {
     eval_op(&op.into(), ins).unwrap_err().to_string()
 }
