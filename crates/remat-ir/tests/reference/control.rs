@@ -78,12 +78,11 @@ fn scans() {
     assert_eq!(run(3, true), [vec![321], vec![32, 3, 0]]);
     assert_eq!(run(0, false), [vec![0], vec![]]);
     // Without stacked inputs, and with stacked outputs of another shape.
-    let body = jaxpr(
-        "{ lambda ; c:bf16[]. let d:bf16[] = add c 1.0:bf16[]; e:bf16[2] = broadcast_in_dim[shape=(2,) broadcast_dimensions=()] d in (d, e) }",
-    );
-    let op = Scan { jaxpr: body, length: 3, num_consts: 0, num_carry: 1, reverse: false, unroll: 1 };
-    let outs = eval_op(&op.into(), &[Array::scalar(bf16::ZERO)]).unwrap();
-    assert_eq!((outs[1].shape(), numbers(&outs[1])), (&[3, 2][..], vec![1.0, 1.0, 2.0, 2.0, 3.0, 3.0]));
+    let body = jaxpr("{ lambda ; k:bf16[2] c:bf16[]. let d:bf16[] = add c 1.0:bf16[]; e:bf16[2] = mul k d in (d, e) }");
+    let op = Scan { jaxpr: body, length: 3, num_consts: 1, num_carry: 1, reverse: false, unroll: 1 };
+    let k = super::cast(DType::Bf16, &[1.0, 2.0]);
+    let outs = eval_op(&op.into(), &[k, Array::scalar(bf16::ZERO)]).unwrap();
+    assert_eq!((outs[1].shape(), numbers(&outs[1])), (&[3, 2][..], vec![1.0, 2.0, 2.0, 4.0, 3.0, 6.0]));
     assert_eq!(numbers(&outs[0]), [3.0]);
 }
 

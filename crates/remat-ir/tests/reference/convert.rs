@@ -91,13 +91,12 @@ fn bitcasts_keep_bits_little_end_first() {
     assert_eq!(cast(DType::F32, &bytes).shape(), [2]);
     let numeric = DType::ALL.into_iter().filter(|&d| d != DType::Bool);
     for from in numeric.clone() {
-        for dtype in numeric.clone() {
-            let x = Array::full(Literal::from_bits(from, 0x0123_4567_89AB_CDEF), [3, 8 / from.size()]);
-            let back = cast(from, &cast(dtype, &x.reshaped([3, 8 / from.size()]).unwrap()));
-            if dtype.size() <= 8 / from.size() * from.size() && dtype.size() <= from.size() {
-                assert_eq!(back.shape(), x.shape(), "{from} {dtype}");
-                assert_eq!(back.data().get(2), x.data().get(2), "{from} {dtype}");
-            }
+        for dtype in numeric.clone().filter(|d| d.size() <= from.size()) {
+            let x = Array::full(Literal::from_bits(from, 0x0123_4567_89AB_CDEF), [3, 2]);
+            let parts = cast(dtype, &x);
+            assert_eq!(parts.data().get(0), Some(Literal::from_bits(dtype, 0x0123_4567_89AB_CDEF)), "{from} {dtype}");
+            let back = cast(from, &parts);
+            assert_eq!((back.shape(), back.data().get(5)), (x.shape(), x.data().get(5)), "{from} {dtype}");
         }
     }
     let flags = vec1(&[true, false]);

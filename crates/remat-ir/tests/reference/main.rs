@@ -49,7 +49,6 @@ fn run(op: impl Into<Op>, ins: &[Array]) -> Array {
 }
 
 /// The message of the error.
-
 fn error(op: impl Into<Op>, ins: &[Array]) -> String {
     eval_op(&op.into(), ins).unwrap_err().to_string()
 }

@@ -67,6 +67,6 @@ fn loops_and_branches() {
     let small = "{ lambda ; a:f32[100]. let  in (a,) }";
     let large = "{ lambda ; a:f32[100]. let b:bool[100] = is_finite a; c:f32[100] = convert_element_type[new_dtype=float32] b in (c,) }";
     let text =
-        format!("{{ lambda ; i:i32[] a:f32[100]. let b:f32[100] = cond[branches=({small}, {large})] i a in (b,) }}");
+        format!("{{ lambda ; i:i32[] a:f32[100]. let b:f32[100] = cond[branches=({small} {large})] i a in (b,) }}");
     assert_memory(&text, [404, 400, 500, 904]);
 }
