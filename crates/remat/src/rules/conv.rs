@@ -105,8 +105,10 @@ impl Rules for Conv {
         let typed = |from, to| {
             let op = Conv { preferred_element_type: to, ..op.clone() };
             Sample::new(format!("{from} with a result in {to}"), op, vec![any(from, input), any(from, kernel)])
+                .linear_in(&[0])
+                .linear_in(&[1])
         };
-        samples.extend(DType::ALL.into_iter().filter(|&d| d != DType::Bool).map(|d| typed(d, d)));
+        samples.extend(DType::ALL.map(|d| typed(d, d)));
         let pairs =
             [(DType::Bf16, DType::F32), (DType::F16, DType::F32), (DType::F32, DType::F16), (DType::I8, DType::I32)];
         samples.extend(pairs.map(|(from, to)| typed(from, to)));

@@ -100,9 +100,7 @@ impl Rules for DotGeneral {
         let pair = |d| vec![any(d, &[2, 3]), any(d, &[3, 2])];
         samples.extend(
             DType::ALL
-                .into_iter()
-                .filter(|&d| d != DType::Bool)
-                .map(|d| Sample::new(d.name(), op((&[1], &[0]), none, d), pair(d))),
+                .map(|d| Sample::new(d.name(), op((&[1], &[0]), none, d), pair(d)).linear_in(&[0]).linear_in(&[1])),
         );
         for (from, to) in [
             (DType::Bf16, DType::F32),
@@ -112,7 +110,8 @@ impl Rules for DotGeneral {
             (DType::I8, DType::I32),
         ] {
             let op = op((&[1], &[0]), none, to);
-            samples.push(Sample::new(format!("{from} with a result in {to}"), op, pair(from)));
+            let label = format!("{from} with a result in {to}");
+            samples.push(Sample::new(label, op, pair(from)).linear_in(&[0]).linear_in(&[1]));
         }
         samples
     }

@@ -201,10 +201,7 @@ impl Rules for Scatter {
                 (Operand::Linear(_), &Operand::Known(updates)) => {
                     (Some(b.apply(self.clone(), &[ct, indices, updates])?), None)
                 }
-                (&Operand::Known(x), Operand::Linear(_)) if self.unique_indices => {
-                    let ct = b.mul(ct, x)?;
-                    (None, Some(self.inverse_gather(b, ct, indices, &u_aval)?))
-                }
+                // Elements that no update reaches stay what they are: a constant, where `x` is known.
                 (Operand::Known(_), _) | (Operand::Linear(_), Operand::Linear(_)) => return Err(not_linear(self)),
             },
             ScatterKind::Min | ScatterKind::Max => return Err(not_linear(self)),
@@ -252,9 +249,7 @@ impl Rules for Scatter {
                 match kind {
                     ScatterKind::Set => samples.push(sample.linear_in(&[0, 2])),
                     ScatterKind::Add => samples.push(sample.linear_in(&[0, 2])),
-                    // With respect to all operands only where the indices are unique; else in the first one.
-                    ScatterKind::Mul if dims.unique => samples.push(sample.linear_in(&[0]).linear_in(&[2])),
-                    ScatterKind::Mul => samples.push(sample.not_smooth().linear_in(&[0])),
+                    ScatterKind::Mul => samples.push(sample.linear_in(&[0])),
                     ScatterKind::Min | ScatterKind::Max => samples.push(sample),
                 }
             }

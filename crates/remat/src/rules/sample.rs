@@ -32,9 +32,11 @@ impl Sample {
         self
     }
 
-    /// Says that the operation is linear in these operands together.
+    /// Says that the operation is linear in these operands together; ignored unless all are floats.
     pub fn linear_in(mut self, operands: &[usize]) -> Sample {
-        self.linear.push(operands.to_vec());
+        if operands.iter().all(|&i| self.inputs[i].dtype().is_float()) {
+            self.linear.push(operands.to_vec());
+        }
         self
     }
 

@@ -3,11 +3,11 @@
 //! All of them are linear. Batching keeps the batch dimension where it is wherever that needs no further equation.
 
 use remat_ir::{
-    Atom, Aval, BroadcastInDim, Builder, Concatenate, DType, ExpandDims, Iota, Literal, Operation, Pad, Reshape,
+    Array, Atom, Aval, BroadcastInDim, Builder, Concatenate, DType, ExpandDims, Iota, Literal, Operation, Pad, Reshape,
     Result, Rev, Shape, Slice, Squeeze, Transpose,
 };
 
-use super::sample::{any, floats};
+use super::sample::{any, array, floats};
 use super::{Batched, Emit, Linear, Operand, Rules, Sample, not_linear};
 
 impl Rules for BroadcastInDim {
@@ -56,7 +56,8 @@ impl Rules for BroadcastInDim {
         .into_iter()
         .map(|(label, op, shape)| Sample::new(label, op, vec![floats(shape)]).linear_in(&[0]))
         .collect();
-        samples.extend(DType::ALL.into_iter().map(|d| Sample::new(d.name(), op(&[2, 3], &[1]), vec![any(d, &[3])])));
+        samples
+            .extend(DType::ALL.map(|d| Sample::new(d.name(), op(&[2, 3], &[1]), vec![any(d, &[3])]).linear_in(&[0])));
         samples
     }
 }
@@ -93,7 +94,7 @@ impl Rules for Reshape {
         .into_iter()
         .map(|(label, op, shape)| Sample::new(label, op, vec![floats(shape)]).linear_in(&[0]))
         .collect();
-        samples.extend(DType::ALL.into_iter().map(|d| Sample::new(d.name(), op(&[4]), vec![any(d, &[2, 2])])));
+        samples.extend(DType::ALL.map(|d| Sample::new(d.name(), op(&[4]), vec![any(d, &[2, 2])]).linear_in(&[0])));
         samples
     }
 }
@@ -134,7 +135,7 @@ impl Rules for Transpose {
         .into_iter()
         .map(|(label, op, shape)| Sample::new(label, op, vec![floats(shape)]).linear_in(&[0]))
         .collect();
-        samples.extend(DType::ALL.into_iter().map(|d| Sample::new(d.name(), op(&[1, 0]), vec![any(d, &[2, 3])])));
+        samples.extend(DType::ALL.map(|d| Sample::new(d.name(), op(&[1, 0]), vec![any(d, &[2, 3])]).linear_in(&[0])));
         samples
     }
 }
@@ -171,7 +172,7 @@ impl Rules for Squeeze {
         .into_iter()
         .map(|(label, op, shape)| Sample::new(label, op, vec![floats(shape)]).linear_in(&[0]))
         .collect();
-        samples.extend(DType::ALL.into_iter().map(|d| Sample::new(d.name(), op(&[1]), vec![any(d, &[3, 1])])));
+        samples.extend(DType::ALL.map(|d| Sample::new(d.name(), op(&[1]), vec![any(d, &[3, 1])]).linear_in(&[0])));
         samples
     }
 }
@@ -210,7 +211,7 @@ impl Rules for ExpandDims {
         .into_iter()
         .map(|(label, op, shape)| Sample::new(label, op, vec![floats(shape)]).linear_in(&[0]))
         .collect();
-        samples.extend(DType::ALL.into_iter().map(|d| Sample::new(d.name(), op(&[1]), vec![any(d, &[3])])));
+        samples.extend(DType::ALL.map(|d| Sample::new(d.name(), op(&[1]), vec![any(d, &[3])]).linear_in(&[0])));
         samples
     }
 }
@@ -246,7 +247,7 @@ impl Rules for Rev {
         .into_iter()
         .map(|(label, op, shape)| Sample::new(label, op, vec![floats(shape)]).linear_in(&[0]))
         .collect();
-        samples.extend(DType::ALL.into_iter().map(|d| Sample::new(d.name(), op(&[0]), vec![any(d, &[3, 2])])));
+        samples.extend(DType::ALL.map(|d| Sample::new(d.name(), op(&[0]), vec![any(d, &[3, 2])]).linear_in(&[0])));
         samples
     }
 }
@@ -302,14 +303,17 @@ impl Rules for Concatenate {
         let mut samples = vec![
             sample("vectors", 0, &[&[2], &[3]]),
             sample("rows", 0, &[&[1, 3], &[2, 3], &[1, 3]]),
-            sample("columns", 1, &[&[2, 3], &[2, 1]]).linear_in(&[1]),
+            sample("columns", 1, &[&[2, 3], &[2, 1]]),
             sample("one operand", 1, &[&[2, 3]]),
             sample("an empty operand", 0, &[&[0, 2], &[2, 2], &[0, 2]]),
             sample("empty", 1, &[&[0, 2], &[0, 3]]),
             sample("rank 6", 4, &[&[1, 2, 1, 2, 1, 2], &[1, 2, 1, 2, 2, 2]]),
         ];
         let pair = |d| vec![any(d, &[2, 1]), any(d, &[2, 2])];
-        samples.extend(DType::ALL.into_iter().map(|d| Sample::new(d.name(), Concatenate { axis: 1 }, pair(d))));
+        samples.extend(DType::ALL.map(|d| Sample::new(d.name(), Concatenate { axis: 1 }, pair(d)).linear_in(&[0, 1])));
+        let zeros = array(DType::F64, &[2, 1], &[0.0]);
+        let beside_zeros = vec![zeros.clone(), floats(&[2, 2]), zeros];
+        samples.push(Sample::new("beside zeros", Concatenate { axis: 1 }, beside_zeros).linear_in(&[1]));
         samples
     }
 }
@@ -363,11 +367,9 @@ impl Rules for Pad {
     fn samples() -> Vec<Sample> {
         let sample = |label: &str, shape: &[usize], config: &[(i64, i64, usize)]| {
             let inputs = vec![floats(shape), floats(&[])];
-            Sample::new(label, Pad { config: config.to_vec() }, inputs)
-                .linear_in(&[0, 1])
-                .linear_in(&[0])
-                .linear_in(&[1])
+            Sample::new(label, Pad { config: config.to_vec() }, inputs).linear_in(&[0, 1])
         };
+        let (config, zeros) = (vec![(1, -1, 1), (0, 2, 0)], |shape| array(DType::F64, shape, &[0.0]));
         let mut samples = vec![
             sample("low and high", &[3], &[(1, 2, 0)]),
             sample("nothing", &[2, 2], &[(0, 0, 0), (0, 0, 0)]),
@@ -382,12 +384,11 @@ impl Rules for Pad {
             sample("scalar", &[], &[]),
             sample("rank 6", &[1, 2, 1, 2, 1, 2], &[(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 0, 0), (-1, 1, 1)]),
         ];
-        let config = vec![(1, -1, 1), (0, 2, 0)];
-        samples.extend(
-            DType::ALL
-                .into_iter()
-                .map(|d| Sample::new(d.name(), Pad { config: config.clone() }, vec![any(d, &[2, 1]), any(d, &[])])),
-        );
+        let padded =
+            |label: &str, x: Array, value: Array| Sample::new(label, Pad { config: config.clone() }, vec![x, value]);
+        samples.push(padded("with zero", floats(&[3, 2]), zeros(&[])).linear_in(&[0]));
+        samples.push(padded("of zeros", zeros(&[3, 2]), floats(&[])).linear_in(&[1]));
+        samples.extend(DType::ALL.map(|d| padded(d.name(), any(d, &[2, 1]), any(d, &[])).linear_in(&[0, 1])));
         samples
     }
 }

@@ -4,8 +4,8 @@
 //! clamp their starts as the slices do.
 
 use remat_ir::{
-    Atom, Builder, Concatenate, DType, DynamicSlice, DynamicUpdateSlice, Gather, IndexMode, Literal, Operation, Pad,
-    Result, Scatter, ScatterKind, Shape, Slice,
+    Array, Atom, Builder, Concatenate, DType, DynamicSlice, DynamicUpdateSlice, Gather, IndexMode, Literal, Operation,
+    Pad, Result, Scatter, ScatterKind, Shape, Slice,
 };
 
 use super::sample::{any, array, floats};
@@ -62,7 +62,10 @@ impl Rules for Slice {
         .into_iter()
         .map(|(label, op, shape)| Sample::new(label, op, vec![floats(shape)]).linear_in(&[0]))
         .collect();
-        samples.extend(DType::ALL.map(|d| Sample::new(d.name(), op(&[1, 0], &[3, 2], &[1, 2]), vec![any(d, &[3, 2])])));
+        samples.extend(
+            DType::ALL
+                .map(|d| Sample::new(d.name(), op(&[1, 0], &[3, 2], &[1, 2]), vec![any(d, &[3, 2])]).linear_in(&[0])),
+        );
         samples
     }
 }
@@ -136,8 +139,11 @@ impl Rules for DynamicSlice {
         let starts = |d| [array(d, &[], &[1.0]), array(d, &[], &[0.0])];
         let op = DynamicSlice { sizes: [2, 1].into_iter().collect() };
         let inputs = |x, starts: [_; 2]| std::iter::once(x).chain(starts).collect();
-        samples
-            .extend(DType::ALL.map(|d| Sample::new(d.name(), op.clone(), inputs(any(d, &[3, 2]), starts(DType::I32)))));
+        samples.extend(
+            DType::ALL.map(|d| {
+                Sample::new(d.name(), op.clone(), inputs(any(d, &[3, 2]), starts(DType::I32))).linear_in(&[0])
+            }),
+        );
         let integers = DType::ALL.into_iter().filter(|d| d.is_integer());
         samples.extend(integers.map(|d| {
             Sample::new(format!("starts in {d}"), op.clone(), inputs(floats(&[3, 2]), starts(d))).linear_in(&[0])
@@ -219,8 +225,16 @@ impl Rules for DynamicUpdateSlice {
         ];
         let starts = |d| [array(d, &[], &[1.0]), array(d, &[], &[0.0])];
         let inputs = |d, index| [any(d, &[3, 2]), any(d, &[1, 2])].into_iter().chain(starts(index)).collect();
-        samples.extend(DType::ALL.map(|d| Sample::new(d.name(), DynamicUpdateSlice, inputs(d, DType::I32))));
+        samples.extend(
+            DType::ALL.map(|d| Sample::new(d.name(), DynamicUpdateSlice, inputs(d, DType::I32)).linear_in(&[0, 1])),
+        );
         let integers = DType::ALL.into_iter().filter(|d| d.is_integer());
+        let starts = [array(DType::I32, &[], &[1.0]), array(DType::I32, &[], &[1.0])];
+        let with = |x: Array, update: Array| [x, update].into_iter().chain(starts.clone()).collect();
+        let zeros = |shape| array(DType::F64, shape, &[0.0]);
+        let (of_zeros, with_zeros) = (with(zeros(&[3, 2]), floats(&[2, 1])), with(floats(&[3, 2]), zeros(&[2, 1])));
+        samples.push(Sample::new("of zeros", DynamicUpdateSlice, of_zeros).linear_in(&[1]));
+        samples.push(Sample::new("with zeros", DynamicUpdateSlice, with_zeros).linear_in(&[0]));
         samples.extend(integers.map(|d| {
             Sample::new(format!("starts in {d}"), DynamicUpdateSlice, inputs(DType::F64, d)).linear_in(&[0, 1])
         }));
