@@ -3,7 +3,7 @@
 //! A convolution is bilinear, and its transposes are convolutions of the cotangent: with the reversed kernel for the
 //! input, and with the input for the kernel, where batch and features change places. Strides become dilations and
 //! dilations strides. Groups of features and groups of batches turn into each other. A batch of examples is folded into
-//! the batch, the features or the groups. Source: JAX's `convolution.py`, which cites the same rules for XLA.
+//! the batch, the features or the groups. Source: JAX, `jax/_src/lax/convolution.py`.
 
 use remat_ir::{Atom, Aval, Builder, Conv, ConvDims, DType, Operation, Result, Rev, Shape};
 

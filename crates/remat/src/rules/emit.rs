@@ -1,8 +1,8 @@
 //! Shortcuts with which rules write equations.
 
 use remat_ir::{
-    Atom, Aval, Binary, BroadcastInDim, Builder, Compare, ConvertElementType, DType, ExpandDims, IntegerPow, Literal,
-    Operation, Reduce, ReduceKind, Reshape, Result, SelectN, Transpose, Unary,
+    Atom, Aval, Binary, BroadcastInDim, Builder, Compare, ConvertElementType, DType, DevicePut, ExpandDims, IntegerPow,
+    Literal, MemorySpace, Operation, Reduce, ReduceKind, Reshape, Result, SelectN, Transpose, Unary,
 };
 
 /// Shortcuts on [`Builder`], one per operation that rules use often.
@@ -104,9 +104,13 @@ pub(crate) trait Emit {
         self.full(aval, 0.0)
     }
 
-    /// A constant of this aval: a literal for a scalar.
+    /// A constant of this aval: a literal for a scalar in device memory.
     fn full(&mut self, aval: &Aval, value: f64) -> Result<Atom> {
-        self.fill(Literal::from_f64(aval.dtype, value).into(), &aval.shape)
+        let x = self.fill(Literal::from_f64(aval.dtype, value).into(), &aval.shape)?;
+        match aval.memory {
+            MemorySpace::Device => Ok(x),
+            MemorySpace::Host => self.apply(DevicePut { memory: aval.memory }, &[x]),
+        }
     }
 
     /// `x` itself, or zeros of this aval for `None`.
