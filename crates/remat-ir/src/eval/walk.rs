@@ -8,13 +8,17 @@ use crate::Shape;
 /// repeats.
 pub(super) type Strides = SmallVec<[isize; 4]>;
 
-/// The strides of a dense row-major array.
+/// The strides of a dense row-major array. Those of an empty one are 0: it has no neighbours, and its other dimensions
+/// may be of any size.
 pub(super) fn row_major(shape: &[usize]) -> Strides {
     let mut strides = Strides::from_elem(0, shape.len());
+    if shape.contains(&0) {
+        return strides;
+    }
     let mut stride = 1isize;
     for (s, &size) in strides.iter_mut().zip(shape).rev() {
         *s = stride;
-        stride *= size.max(1) as isize;
+        stride *= size as isize;
     }
     strides
 }
@@ -41,12 +45,15 @@ impl<const N: usize> Walk<N> {
             len: 1,
             step: [0; N],
         };
+        if walk.is_empty {
+            return walk;
+        }
         for (d, &size) in shape.iter().enumerate().filter(|&(_, &size)| size != 1) {
             // A dimension joins the one before where no array can tell the two from one longer dimension.
             let joins = |(kept, new): (&Strides, &&[isize])| kept.last() == Some(&(new[d] * size as isize));
             let merge = walk.strides.iter().zip(&strides).all(joins);
             match walk.shape.last_mut() {
-                Some(last) if merge && !walk.is_empty => {
+                Some(last) if merge => {
                     *last *= size;
                     for (kept, new) in walk.strides.iter_mut().zip(&strides) {
                         kept.pop();

@@ -1,4 +1,9 @@
-use remat_ir::{Array, DType, DynamicSlice, DynamicUpdateSlice, MemorySpace, Shape, Slice, eval_op};
+use std::sync::Arc;
+
+use remat_ir::{
+    Array, Builder, DType, Device, DynamicSlice, DynamicUpdateSlice, MemorySpace, Op, Reference, Shape, Slice, Unary,
+    eval, eval_op,
+};
 
 use crate::support::{array, aval, fails, floats, indices, of_dtype, position, run, values};
 
@@ -101,4 +106,27 @@ fn dynamic_update_slice_replaces_a_block() {
     assert!(fails(op, &[aval("f32[2]")]).contains("got 1 operands"));
     let mixed = [aval("f32[2]"), aval("f32[1]").in_memory(MemorySpace::Host), aval("i32[]")];
     assert!(fails(op, &mixed).contains("different memory spaces"));
+}
+
+#[test]
+fn a_block_is_written_in_place() {
+    let mut b = Builder::new();
+    let ins = b.inputs([aval("f32[1000]"), aval("f32[10]"), aval("i32[]")]);
+    let x = b.emit1(Op::Unary(Unary::Exp), &ins[..1]).unwrap();
+    let y = b.emit1(DynamicUpdateSlice.into(), &[x, ins[1], ins[2]]).unwrap();
+    let jaxpr = b.finish(vec![y]);
+    assert_eq!(Reference.compile(&Arc::new(jaxpr)).unwrap().memory().temporaries, 0);
+
+    let jaxpr = {
+        let mut b = Builder::new();
+        let ins = b.inputs([aval("f32[1000]"), aval("f32[10]"), aval("i32[]")]);
+        let y = b.emit1(DynamicUpdateSlice.into(), &ins).unwrap();
+        b.finish(vec![y])
+    };
+    let zeros = array(vec![0.0f32; 1000], &[1000]);
+    let address = zeros.as_slice::<f32>().unwrap().as_ptr();
+    let out = eval(&jaxpr, vec![zeros, array(vec![1.0f32; 10], &[10]), Array::scalar(5)]).unwrap();
+    let data = out[0].as_slice::<f32>().unwrap();
+    assert_eq!(data.as_ptr(), address);
+    assert_eq!(data[4..16], [0., 1., 1., 1., 1., 1., 1., 1., 1., 1., 1., 0.]);
 }
