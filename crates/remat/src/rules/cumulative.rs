@@ -183,7 +183,7 @@ fn linear_recurrence(b: &mut Builder, factor: Atom, term: Atom, axis: usize) -> 
         b.apply(Concatenate { axis }, &[first, rest])?
     };
     let zero = b.literal(term, 0.0);
-    let is_even = i64::from(n % 2 == 0);
+    let is_even = i64::from(n.is_multiple_of(2));
     let even = pad(b, even, zero, axis, (0, is_even, 1))?;
     let odd = pad(b, odd, zero, axis, (1, 1 - is_even, 1))?;
     b.add(even, odd)
