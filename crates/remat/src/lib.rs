@@ -12,7 +12,4 @@ pub use remat_macros::Tree;
 pub use trace::{Output, Path, Segment, Structure, Tensor, Tree, Walk, leaves, named_scope};
 
 #[doc(hidden)]
-pub mod testing {
-    //! What the project's own generic tests run over; not a part of the API.
-    pub use crate::rules::{Sample, all_samples};
-}
+pub mod testing;

@@ -133,7 +133,7 @@ impl Rules for Binary {
 
     fn samples() -> Vec<Sample> {
         let mut samples = Vec::new();
-        for op in BINARY {
+        for op in Binary::ALL {
             for dtype in DType::ALL {
                 let takes = match op {
                     Binary::And | Binary::Or | Binary::Xor => !dtype.is_float(),
@@ -354,26 +354,6 @@ impl Rules for Clamp {
         samples
     }
 }
-
-/// Every binary operation.
-const BINARY: [Binary; 16] = [
-    Binary::Add,
-    Binary::AddAny,
-    Binary::Sub,
-    Binary::Mul,
-    Binary::Div,
-    Binary::Rem,
-    Binary::Pow,
-    Binary::Max,
-    Binary::Min,
-    Binary::Atan2,
-    Binary::And,
-    Binary::Or,
-    Binary::Xor,
-    Binary::ShiftLeft,
-    Binary::ShiftRightLogical,
-    Binary::ShiftRightArithmetic,
-];
 
 fn shift(op: Binary) -> bool {
     matches!(op, Binary::ShiftLeft | Binary::ShiftRightLogical | Binary::ShiftRightArithmetic)

@@ -14,13 +14,7 @@ impl Rules for Threefry2x32 {
     }
 
     fn vmap(&self, b: &mut Builder, size: usize, ins: &[Batched]) -> Result<Vec<Batched>> {
-        let (mut aligned, axis) = b.align(size, ins)?;
-        // Only keys can be scalars: a counter that all examples share is repeated.
-        for counter in &mut aligned[2..] {
-            if b.shape(*counter).is_empty() {
-                *counter = b.fill(*counter, &[size])?;
-            }
-        }
+        let (aligned, axis) = b.align(size, ins)?;
         let outs = b.emit((*self).into(), &aligned)?;
         Ok(outs.into_iter().map(|atom| Batched { atom, axis: Some(axis) }).collect())
     }

@@ -147,7 +147,7 @@ impl Rules for Unary {
 
     fn samples() -> Vec<Sample> {
         let mut samples = Vec::new();
-        for op in UNARY {
+        for op in Unary::ALL {
             let (low, high) = domain(op);
             let sample = |label: &str, dtype, shape: &[usize], low, high| {
                 let sample = Sample::new(label, op, vec![sample::spread(dtype, shape, low, high)]);
@@ -157,7 +157,8 @@ impl Rules for Unary {
                 let takes = match op {
                     Unary::Not => !dtype.is_float(),
                     Unary::PopulationCount => dtype.is_integer(),
-                    Unary::Neg | Unary::Sign | Unary::Abs => dtype != DType::Bool,
+                    Unary::Neg => dtype.is_signed(),
+                    Unary::Sign | Unary::Abs => dtype != DType::Bool,
                     _ => dtype.is_float(),
                 };
                 if !takes {
@@ -227,45 +228,6 @@ impl Rules for IntegerPow {
         samples
     }
 }
-
-/// Every unary operation.
-const UNARY: [Unary; 35] = [
-    Unary::Neg,
-    Unary::Sign,
-    Unary::Abs,
-    Unary::Floor,
-    Unary::Ceil,
-    Unary::Round,
-    Unary::Exp,
-    Unary::Exp2,
-    Unary::Expm1,
-    Unary::Log,
-    Unary::Log1p,
-    Unary::Sqrt,
-    Unary::Rsqrt,
-    Unary::Cbrt,
-    Unary::Logistic,
-    Unary::Sin,
-    Unary::Cos,
-    Unary::Tan,
-    Unary::Asin,
-    Unary::Acos,
-    Unary::Atan,
-    Unary::Sinh,
-    Unary::Cosh,
-    Unary::Tanh,
-    Unary::Asinh,
-    Unary::Acosh,
-    Unary::Atanh,
-    Unary::Erf,
-    Unary::Erfc,
-    Unary::ErfInv,
-    Unary::Lgamma,
-    Unary::Digamma,
-    Unary::IsFinite,
-    Unary::Not,
-    Unary::PopulationCount,
-];
 
 /// An interval on which the function is smooth and not steep.
 fn domain(op: Unary) -> (f64, f64) {
