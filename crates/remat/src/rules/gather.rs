@@ -8,7 +8,7 @@ use remat_ir::{
     Scatter, ScatterKind, Shape,
 };
 
-use super::sample::{any, array, floats};
+use super::sample::{any, array, floats, spread};
 use super::shape::{linear_aval, shifted, unbatched};
 use super::{Batched, Emit, Linear, Operand, Rules, Sample, not_linear};
 
@@ -244,12 +244,14 @@ impl Rules for Scatter {
                 let label = format!("{}, {}", dims.label, mode.name());
                 let updates = floats(&dims.updates());
                 let indices = array(DType::I32, dims.indices, dims.values);
-                let inputs = vec![floats(dims.operand), indices, updates];
+                // Other values than the updates have: equal extrema have no second derivative.
+                let inputs = vec![spread(DType::F64, dims.operand, -1.9, 2.1), indices, updates];
                 let sample = Sample::new(label, op.clone(), inputs.clone());
                 match kind {
                     ScatterKind::Set => samples.push(sample.linear_in(&[0, 2])),
                     ScatterKind::Add => samples.push(sample.linear_in(&[0, 2])),
-                    ScatterKind::Mul => samples.push(sample.linear_in(&[0])),
+                    ScatterKind::Mul if dims.unique => samples.push(sample.linear_in(&[0])),
+                    ScatterKind::Mul => samples.push(sample.without_derivative_in(&[2]).linear_in(&[0])),
                     ScatterKind::Min | ScatterKind::Max => samples.push(sample),
                 }
             }
@@ -262,7 +264,9 @@ impl Rules for Scatter {
             let updates = any(d, &rows.updates());
             let indices = array(DType::I32, rows.indices, rows.values);
             let op = rows.scatter(kind, IndexMode::FillOrDrop);
-            samples.push(Sample::new(d.name(), op, vec![any(d, rows.operand), indices, updates]).not_smooth());
+            let sample = Sample::new(d.name(), op, vec![any(d, rows.operand), indices, updates]).not_smooth();
+            let is_refused = kind == ScatterKind::Mul && d.is_float() && !rows.unique;
+            samples.push(if is_refused { sample.without_derivative_in(&[2]) } else { sample });
         }
         samples
     }

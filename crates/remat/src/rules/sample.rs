@@ -16,6 +16,8 @@ pub struct Sample {
     pub smooth: bool,
     /// Each set of operands in which, taken together and the others fixed, the operation is linear.
     pub linear: Vec<Vec<usize>>,
+    /// Operands in which the operation has no derivative: asking for it is an error.
+    pub without_derivative: Vec<usize>,
     /// The relative error allowed between central differences and the jvp.
     pub tolerance: f64,
 }
@@ -23,7 +25,15 @@ pub struct Sample {
 impl Sample {
     /// A sample that is smooth and not linear.
     pub fn new(label: impl Into<String>, op: impl Into<Op>, inputs: Vec<Array>) -> Sample {
-        Sample { label: label.into(), op: op.into(), inputs, smooth: true, linear: Vec::new(), tolerance: 1e-6 }
+        Sample {
+            label: label.into(),
+            op: op.into(),
+            inputs,
+            smooth: true,
+            linear: Vec::new(),
+            without_derivative: Vec::new(),
+            tolerance: 1e-6,
+        }
     }
 
     /// Says that central differences mean nothing here.
@@ -37,6 +47,12 @@ impl Sample {
         if operands.iter().all(|&i| self.inputs[i].dtype().is_float()) {
             self.linear.push(operands.to_vec());
         }
+        self
+    }
+
+    /// Says that a derivative with respect to these operands is an error.
+    pub fn without_derivative_in(mut self, operands: &[usize]) -> Sample {
+        self.without_derivative.extend(operands);
         self
     }
 
