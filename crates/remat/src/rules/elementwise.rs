@@ -378,7 +378,7 @@ fn linear(sample: Sample, op: Binary) -> Sample {
         return sample;
     }
     match op {
-        Binary::Add | Binary::AddAny | Binary::Sub => sample.linear_in(&[0, 1]),
+        Binary::Add | Binary::AddAny | Binary::Sub => sample.linear_in(&[0, 1]).linear_in(&[0]).linear_in(&[1]),
         Binary::Mul => sample.linear_in(&[0]).linear_in(&[1]),
         Binary::Div => sample.linear_in(&[0]),
         _ => sample,

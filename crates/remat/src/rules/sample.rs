@@ -14,7 +14,7 @@ pub struct Sample {
     /// Whether the function is differentiable around these operands, so that its jvp can be compared with central
     /// differences. Only samples whose floats are all f64 are compared.
     pub smooth: bool,
-    /// Each set of operands in which, taken together and the others fixed, the operation is linear.
+    /// Each set of operands in which, taken together and the others fixed, the operation is linear up to a constant.
     pub linear: Vec<Vec<usize>>,
     /// Operands in which the operation has no derivative: asking for it is an error.
     pub without_derivative: Vec<usize>,
@@ -42,7 +42,7 @@ impl Sample {
         self
     }
 
-    /// Says that the operation is linear in these operands together; ignored unless all are floats.
+    /// Says that the operation is linear in these operands together, up to a constant; ignored unless all are floats.
     pub fn linear_in(mut self, operands: &[usize]) -> Sample {
         if operands.iter().all(|&i| self.inputs[i].dtype().is_float()) {
             self.linear.push(operands.to_vec());
