@@ -1,6 +1,7 @@
 //! Tests of the text form, of the checker, and of the order of the crate's layers.
 
 mod check;
+mod control;
 mod parse;
 mod print;
 
