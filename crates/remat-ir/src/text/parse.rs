@@ -41,8 +41,8 @@ impl Jaxpr {
         Parser::new(text)?.program()
     }
 
-    /// Reads a program that may break the rules, with the avals that are written: [`check`](crate::check) tells all of
-    /// its faults.
+    /// Reads a program that may break the rules, with the avals that are written: [`check`](crate::check()) tells all
+    /// of its faults.
     ///
     /// # Errors
     /// If the text has not the form of a program, or a variable is never defined.
