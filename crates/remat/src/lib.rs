@@ -4,11 +4,15 @@ extern crate self as remat;
 
 #[allow(dead_code)]
 mod rules;
+mod tensor;
 #[allow(dead_code, unused_imports)]
 mod trace;
 
-pub use remat_ir::{DType, Element, Error, ErrorKind, Policy, Result};
+pub use remat_ir::{
+    Array, Aval, CumulativeKind, DType, Element, Error, ErrorKind, MemorySpace, Policy, Result, bf16, f16,
+};
 pub use remat_macros::Tree;
+pub use tensor::*;
 pub use trace::{Output, Path, Segment, Structure, Tensor, Tree, Walk, leaves, named_scope};
 
 #[doc(hidden)]

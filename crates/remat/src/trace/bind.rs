@@ -32,6 +32,18 @@ pub(crate) fn bind(op: impl Into<Op>, ins: &[&Tensor], n: usize) -> Vec<Tensor> 
     }
 }
 
+/// The tensor that `f` makes of several operations, all at the caller's location; a failed one where `f` fails.
+#[track_caller]
+pub(crate) fn deferred(f: impl FnOnce() -> Result<Tensor>) -> Tensor {
+    super::scope::pinned(|| f().unwrap_or_else(|error| fail(error.at(super::current_loc()))))
+}
+
+/// As [`deferred`], for `n` tensors.
+#[track_caller]
+pub(crate) fn deferred_all(n: usize, f: impl FnOnce() -> Result<Vec<Tensor>>) -> Vec<Tensor> {
+    super::scope::pinned(|| f().unwrap_or_else(|error| vec![fail(error.at(super::current_loc())); n]))
+}
+
 /// A failed tensor, whose error the innermost trace remembers.
 pub(crate) fn fail(error: Error) -> Tensor {
     Tracer::with_innermost(|tracer, _| tracer.fail(&error));

@@ -7,12 +7,31 @@ use remat_ir::{Loc, Scope};
 
 thread_local! {
     static SCOPE: Cell<Scope> = const { Cell::new(Scope::ROOT) };
+    static PINNED: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
 }
 
-/// The caller's location in the current scope.
+/// The caller's location in the current scope; inside [`pinned`], the location of the call of that.
 #[track_caller]
 pub(crate) fn current_loc() -> Loc {
-    Loc { site: Some(Location::caller()), scope: SCOPE.get() }
+    let caller = Location::caller();
+    Loc { site: Some(PINNED.get().unwrap_or(caller)), scope: SCOPE.get() }
+}
+
+/// Runs `f`, whose operations all are at the caller's location: a method that is made of several operations is one call
+/// to the user. `#[track_caller]` alone would not do, since it ends at every closure. `f` must not call the user's code.
+#[track_caller]
+pub(crate) fn pinned<R>(f: impl FnOnce() -> R) -> R {
+    let _unpin = Unpin(PINNED.replace(current_loc().site));
+    f()
+}
+
+/// Puts the pinned location back also when `f` panics.
+struct Unpin(Option<&'static Location<'static>>);
+
+impl Drop for Unpin {
+    fn drop(&mut self) {
+        PINNED.set(self.0);
+    }
 }
 
 /// Runs `f` in the scope `name` inside the current one: what reports call the function of an operation.

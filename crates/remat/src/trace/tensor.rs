@@ -159,13 +159,10 @@ macro_rules! from_scalar {
 
 from_scalar!(bool i8 i16 i32 i64 u8 u16 u32 u64 remat_ir::f16 remat_ir::bf16 f32 f64);
 
-impl<T: Element> From<Vec<T>> for Tensor {
-    /// A tensor of one dimension.
-    fn from(vec: Vec<T>) -> Tensor {
-        let shape = [vec.len()];
-        match Array::from_vec(vec, shape) {
-            Ok(array) => Tensor::from_array(array),
-            Err(error) => Tensor::failed(error),
-        }
+impl<T: crate::Nested> From<Vec<T>> for Tensor {
+    /// As [`Tensor::new`].
+    #[track_caller]
+    fn from(values: Vec<T>) -> Tensor {
+        Tensor::new(values)
     }
 }

@@ -1,0 +1,54 @@
+//! Conversions between dtypes.
+
+use remat_ir::{BitcastConvertType, ConvertElementType, DType, ReducePrecision};
+
+use crate::Tensor;
+use crate::trace::{bind1, deferred};
+
+impl Tensor {
+    /// The elements converted to a dtype. A float becomes an integer by truncation, saturating, with NaN as 0; integers
+    /// wrap; anything but zero is `true`; a smaller float is rounded half to even. No operation where it has the dtype.
+    ///
+    /// ```
+    /// use remat::{DType, Tensor};
+    /// let x = Tensor::new([1.7f32, -1.7, 300.0]);
+    /// assert_eq!(x.to_dtype(DType::U8).to_vec::<u8>()?, [1, 0, 255]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn to_dtype(&self, dtype: DType) -> Tensor {
+        deferred(|| if self.dtype()? == dtype { Ok(self.clone()) } else { Ok(bind1(ConvertElementType { dtype }, &[self])) })
+    }
+
+    /// The same bits as another dtype. To a narrower dtype a last dimension is added, to a wider one the last is
+    /// consumed, little end first.
+    ///
+    /// # Errors
+    /// If one dtype is bool and the other not, or the last dimension does not make one wider element.
+    ///
+    /// ```
+    /// use remat::{DType, Tensor};
+    /// assert_eq!(Tensor::new([1.0f32]).bitcast(DType::U32).to_vec::<u32>()?, [0x3f80_0000]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn bitcast(&self, dtype: DType) -> Tensor {
+        bind1(BitcastConvertType { dtype }, &[self])
+    }
+
+    /// The elements rounded, half to even, to a float format with fewer bits, in the same dtype.
+    ///
+    /// # Errors
+    /// If the dtype is no float.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// let x = Tensor::new([1.01f32]);
+    /// assert_eq!(x.reduce_precision(8, 7).to_vec::<f32>()?, [1.0078125]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn reduce_precision(&self, exponent_bits: u32, mantissa_bits: u32) -> Tensor {
+        bind1(ReducePrecision { exponent_bits, mantissa_bits }, &[self])
+    }
+}

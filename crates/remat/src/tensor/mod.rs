@@ -1,0 +1,21 @@
+//! The user's operations on tensors, one file per subject.
+//!
+//! Every method ends in one or a few operations, which are computed at once, or staged while a function is traced.
+//! Methods take `&self` and give a tensor; where something does not fit, that tensor is a failed one, whose error names
+//! the operation, the types and the user's own line. Deliberately absent: promotion between dtypes, operations in place,
+//! and views.
+
+mod argument;
+mod construct;
+mod convert;
+mod elementwise;
+mod linalg;
+mod marker;
+mod operators;
+mod read;
+mod reduce;
+mod shape;
+
+pub use argument::{Argument, Axes, Dims, Int, Keep, Operand, Scalar, keep};
+pub use construct::Nested;
+pub use marker::optimization_barrier;

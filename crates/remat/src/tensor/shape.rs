@@ -1,0 +1,675 @@
+//! Shapes: asking for them, and moving elements without changing them.
+
+use std::borrow::Borrow;
+
+use remat_ir::{
+    Aval, BroadcastInDim, Concatenate, Error, ErrorKind, ExpandDims, Pad, Reshape, Result, Rev, Shape, Slice, Squeeze,
+    Transpose,
+};
+
+use super::argument::{Axes, Dims, Int, Operand, axis, axis_of, dimensions, distinct_axes};
+use super::elementwise::{broadcast_trailing, same_dtype};
+use crate::Tensor;
+use crate::trace::{bind1, deferred, deferred_all};
+
+impl Tensor {
+    /// The dimensions, outermost first: a view, for the common case. A failed tensor has none to show, and gives an empty
+    /// slice; [`Tensor::dims`] gives its error.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// assert_eq!(Tensor::new([[1.0f32, 2.0, 3.0]]).shape(), [1, 3]);
+    /// ```
+    pub fn shape(&self) -> &[usize] {
+        self.aval().map_or(&[], |aval| &aval.shape[..])
+    }
+
+    /// The size of one dimension; a negative axis counts from the last.
+    ///
+    /// # Errors
+    /// The error of a failed tensor; if the axis is out of range.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// assert_eq!(Tensor::new([[1.0f32, 2.0, 3.0]]).dim(-1)?, 3);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn dim(&self, axis: impl Int) -> Result<usize> {
+        let aval = self.aval()?;
+        let axis = self::axis("dim", aval, axis.get()).map_err(|e| e.at(crate::trace::current_loc()))?;
+        Ok(aval.shape[axis])
+    }
+
+    /// The number of dimensions.
+    ///
+    /// # Errors
+    /// The error of a failed tensor.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// assert_eq!(Tensor::new([[1.0f32, 2.0, 3.0]]).rank()?, 2);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    pub fn rank(&self) -> Result<usize> {
+        Ok(self.aval()?.rank())
+    }
+
+    /// The number of elements.
+    ///
+    /// # Errors
+    /// The error of a failed tensor.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// assert_eq!(Tensor::new([[1.0f32, 2.0, 3.0]]).size()?, 3);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    pub fn size(&self) -> Result<usize> {
+        Ok(self.aval()?.size())
+    }
+
+    /// The same elements in row-major order with another shape; one size may be -1: what the others leave.
+    ///
+    /// # Errors
+    /// If the sizes do not make the same number of elements.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// let x = Tensor::arange(0..6);
+    /// assert_eq!(x.reshape([2, -1]).dims()?, [2, 3]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn reshape(&self, shape: impl Dims) -> Tensor {
+        deferred(|| {
+            let aval = self.aval()?;
+            let shape = new_shape(aval, &shape.to_ints())?;
+            Ok(reshape_to(self, aval, shape))
+        })
+    }
+
+    /// The elements in row-major order in one dimension.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// assert_eq!(Tensor::new([[1, 2], [3, 4]]).flatten().to_vec::<i32>()?, [1, 2, 3, 4]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn flatten(&self) -> Tensor {
+        deferred(|| {
+            let aval = self.aval()?;
+            Ok(reshape_to(self, aval, Shape::from_elem(aval.size(), 1)))
+        })
+    }
+
+    /// The dimensions in another order: dimension `i` of the result is dimension `axes[i]`. `..` reverses them.
+    ///
+    /// # Errors
+    /// If `axes` does not name every dimension once.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// let x = Tensor::arange(0..6).reshape([1, 2, 3]);
+    /// assert_eq!(x.transpose([2, 0, 1]).dims()?, [3, 1, 2]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn transpose(&self, axes: impl Axes) -> Tensor {
+        deferred(|| {
+            let aval = self.aval()?;
+            let axes = axes.resolve("transpose", aval)?;
+            if axes.len() != aval.rank() {
+                let message = format!("{} axes are given for {aval}, which has {}", axes.len(), dimensions(aval.rank()));
+                return Err(Error::new(ErrorKind::Axis, "transpose", message));
+            }
+            Ok(permute(self, axes))
+        })
+    }
+
+    /// The matrices in the last two dimensions transposed.
+    ///
+    /// # Errors
+    /// If there are fewer than two dimensions.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// assert_eq!(Tensor::new([[1, 2], [3, 4]]).t().to_vec::<i32>()?, [1, 3, 2, 4]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn t(&self) -> Tensor {
+        deferred(|| {
+            let aval = self.aval()?;
+            if aval.rank() < 2 {
+                let message = format!("takes at least two dimensions and got {aval}");
+                return Err(Error::new(ErrorKind::Shape, "t", message));
+            }
+            Ok(self.swap_axes(-1, -2))
+        })
+    }
+
+    /// Two dimensions exchanged; negative axes count from the last.
+    ///
+    /// # Errors
+    /// If an axis is out of range.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// assert_eq!(Tensor::arange(0..6).reshape([1, 2, 3]).swap_axes(0, -1).dims()?, [3, 2, 1]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn swap_axes(&self, a: impl Int, b: impl Int) -> Tensor {
+        deferred(|| {
+            let aval = self.aval()?;
+            let (a, b) = (axis("swap_axes", aval, a.get())?, axis("swap_axes", aval, b.get())?);
+            let mut order: Shape = (0..aval.rank()).collect();
+            order.swap(a, b);
+            Ok(permute(self, order))
+        })
+    }
+
+    /// Dimensions moved to other places, the others keeping their order.
+    ///
+    /// # Errors
+    /// If an axis is out of range or given twice, or the numbers of axes differ.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// assert_eq!(Tensor::arange(0..6).reshape([1, 2, 3]).move_axis(0, -1).dims()?, [2, 3, 1]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn move_axis(&self, from: impl Axes, to: impl Axes) -> Tensor {
+        deferred(|| {
+            let aval = self.aval()?;
+            let (from, to) = (from.resolve("move_axis", aval)?, to.resolve("move_axis", aval)?);
+            if from.len() != to.len() {
+                let message = format!("{} axes of {aval} are moved to {} places", from.len(), to.len());
+                return Err(Error::new(ErrorKind::Axis, "move_axis", message));
+            }
+            let mut rest = (0..aval.rank()).filter(|d| !from.contains(d));
+            let order = (0..aval.rank())
+                .filter_map(|place| match to.iter().position(|&t| t == place) {
+                    Some(i) => Some(from[i]),
+                    None => rest.next(),
+                })
+                .collect();
+            Ok(permute(self, order))
+        })
+    }
+
+    /// Without these dimensions, which have size 1; with `..` without every dimension of size 1.
+    ///
+    /// # Errors
+    /// If an axis is out of range or given twice, or its size is not 1.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// assert_eq!(Tensor::new([[[1], [2]]]).squeeze(0).dims()?, [2, 1]);
+    /// assert_eq!(Tensor::new([[[1], [2]]]).squeeze(..).dims()?, [2]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn squeeze(&self, axes: impl Axes) -> Tensor {
+        deferred(|| {
+            let aval = self.aval()?;
+            let all = axes.is_all();
+            let mut axes = axes.resolve("squeeze", aval)?;
+            if all {
+                axes.retain(|d| aval.shape[*d] == 1);
+            }
+            axes.sort_unstable();
+            Ok(self.squeeze_dims(axes))
+        })
+    }
+
+    /// With new dimensions of size 1 at these places of the result.
+    ///
+    /// # Errors
+    /// If a place is out of range or given twice.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// assert_eq!(Tensor::new([1, 2]).expand_dims(0).dims()?, [1, 2]);
+    /// assert_eq!(Tensor::new([1, 2]).expand_dims([0, -1]).dims()?, [1, 2, 1]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn expand_dims(&self, axes: impl Dims) -> Tensor {
+        deferred(|| {
+            let aval = self.aval()?;
+            let places = axes.to_ints();
+            let rank = aval.rank() + places.len();
+            let mut axes = Shape::new();
+            for &place in &places {
+                let message = match axis_of(rank, place) {
+                    Some(axis) if !axes.contains(&axis) => {
+                        axes.push(axis);
+                        continue;
+                    }
+                    Some(_) => format!("the place {place} for {aval} is given twice"),
+                    None => format!("the place {place} is out of range: {aval} becomes a tensor of {}", dimensions(rank)),
+                };
+                return Err(Error::new(ErrorKind::Axis, "expand_dims", message));
+            }
+            axes.sort_unstable();
+            Ok(expand(self, axes))
+        })
+    }
+
+    /// The tensor repeated to a shape: dimensions are added in front, and those of size 1 repeated.
+    ///
+    /// # Errors
+    /// If it does not broadcast to this shape.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// assert_eq!(Tensor::new([1, 2]).broadcast_to([2, 2]).to_vec::<i32>()?, [1, 2, 1, 2]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn broadcast_to(&self, shape: impl Dims) -> Tensor {
+        deferred(|| {
+            let aval = self.aval()?;
+            let shape = shape.to_shape("broadcast_to")?;
+            let offset = shape.len().checked_sub(aval.rank());
+            let fits = |offset: usize| (0..aval.rank()).all(|d| [1, shape[offset + d]].contains(&aval.shape[d]));
+            if !offset.is_some_and(fits) {
+                let message = format!("{aval} does not broadcast to {}", aval.with_shape(shape));
+                return Err(Error::new(ErrorKind::Shape, "broadcast_to", message));
+            }
+            Ok(broadcast_trailing(self, aval.clone(), &shape))
+        })
+    }
+
+    /// Reversed along dimensions.
+    ///
+    /// # Errors
+    /// If an axis is out of range or given twice.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// assert_eq!(Tensor::new([[1, 2], [3, 4]]).flip(-1).to_vec::<i32>()?, [2, 1, 4, 3]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn flip(&self, axes: impl Axes) -> Tensor {
+        deferred(|| {
+            let mut axes = axes.resolve("flip", self.aval()?)?;
+            axes.sort_unstable();
+            Ok(if axes.is_empty() { self.clone() } else { bind1(Rev { axes }, &[self]) })
+        })
+    }
+
+    /// Tensors joined along a dimension that they have.
+    ///
+    /// # Errors
+    /// If there is none, the axis is out of range, or dtypes or other sizes differ.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// let (x, y) = (Tensor::new([[1, 2]]), Tensor::new([[3, 4]]));
+    /// assert_eq!(Tensor::concatenate(&[&x, &y], 0).to_vec::<i32>()?, [1, 2, 3, 4]);
+    /// assert_eq!(Tensor::concatenate(&[&x, &y], -1).dims()?, [1, 4]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn concatenate(tensors: &[impl Borrow<Tensor>], axis: impl Int) -> Tensor {
+        deferred(|| {
+            let tensors: Vec<&Tensor> = tensors.iter().map(Borrow::borrow).collect();
+            let Some(first) = tensors.first() else {
+                return Err(Error::new(ErrorKind::Argument, "concatenate", "takes at least one tensor"));
+            };
+            let axis = self::axis("concatenate", first.aval()?, axis.get())?;
+            Ok(bind1(Concatenate { axis }, &tensors))
+        })
+    }
+
+    /// Tensors of one shape joined along a new dimension, at this place of the result.
+    ///
+    /// # Errors
+    /// If there is none, the place is out of range, or dtypes or shapes differ.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// let (x, y) = (Tensor::new([1, 2]), Tensor::new([3, 4]));
+    /// assert_eq!(Tensor::stack(&[x, y], 1).to_vec::<i32>()?, [1, 3, 2, 4]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn stack(tensors: &[impl Borrow<Tensor>], axis: impl Int) -> Tensor {
+        deferred(|| {
+            let Some(first) = tensors.first() else {
+                return Err(Error::new(ErrorKind::Argument, "stack", "takes at least one tensor"));
+            };
+            let first = first.borrow().aval()?;
+            for other in tensors {
+                let other = other.borrow().aval()?;
+                same_dtype("stack", first, other)?;
+                if first.shape != other.shape {
+                    let message = format!("{first} and {other} have different shapes");
+                    return Err(Error::new(ErrorKind::Shape, "stack", message));
+                }
+            }
+            let expanded = first.with_shape(std::iter::once(1).chain(first.shape.iter().copied()));
+            let axis = self::axis("stack", &expanded, axis.get())?;
+            let tensors: Vec<Tensor> = tensors.iter().map(|t| t.borrow().expand_dims(axis)).collect();
+            Ok(bind1(Concatenate { axis }, &tensors.iter().collect::<Vec<_>>()))
+        })
+    }
+
+    /// `count` equal parts along a dimension.
+    ///
+    /// # Errors
+    /// If the axis is out of range, or its size is no multiple of `count`; then every part is failed.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// let parts = Tensor::arange(0..6).split(3, 0);
+    /// assert_eq!(parts[1].to_vec::<i32>()?, [2, 3]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn split(&self, count: usize, axis: impl Int) -> Vec<Tensor> {
+        deferred_all(count, || {
+            let aval = self.aval()?;
+            let axis = self::axis("split", aval, axis.get())?;
+            let size = aval.shape[axis];
+            if count == 0 || !size.is_multiple_of(count) {
+                let message = format!("dimension {axis} of {aval} is not {count} equal parts");
+                return Err(Error::new(ErrorKind::Shape, "split", message));
+            }
+            let part = size / count;
+            Ok((0..count).map(|i| slice_axis(self, aval, axis, i * part, (i + 1) * part)).collect())
+        })
+    }
+
+    /// The parts along a dimension that begin at 0 and at each of these indices.
+    ///
+    /// # Errors
+    /// If the axis is out of range, or the indices decrease or pass its size; then every part is failed.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// let parts = Tensor::arange(0..6).split_at(&[1, 4], 0);
+    /// assert_eq!(parts[1].to_vec::<i32>()?, [1, 2, 3]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn split_at(&self, indices: &[usize], axis: impl Int) -> Vec<Tensor> {
+        deferred_all(indices.len() + 1, || {
+            let aval = self.aval()?;
+            let axis = self::axis("split_at", aval, axis.get())?;
+            let bounds = [&[0], indices, &[aval.shape[axis]]].concat();
+            if let Some(pair) = bounds.windows(2).find(|pair| pair[0] > pair[1]) {
+                let message = format!("{}..{} is no range of dimension {axis} of {aval}", pair[0], pair[1]);
+                return Err(Error::new(ErrorKind::Axis, "split_at", message));
+            }
+            Ok(bounds.windows(2).map(|pair| slice_axis(self, aval, axis, pair[0], pair[1])).collect())
+        })
+    }
+
+    /// At most `count` parts along a dimension, all of one size but for the last, which may be smaller.
+    ///
+    /// # Errors
+    /// If the axis is out of range or `count` is 0; then every part is failed.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// let parts = Tensor::arange(0..5).chunk(3, 0);
+    /// assert_eq!(parts.iter().map(|p| p.shape()[0]).collect::<Vec<_>>(), [2, 2, 1]);
+    /// ```
+    #[track_caller]
+    pub fn chunk(&self, count: usize, axis: impl Int) -> Vec<Tensor> {
+        deferred_all(count.max(1), || {
+            let aval = self.aval()?;
+            let axis = self::axis("chunk", aval, axis.get())?;
+            if count == 0 {
+                return Err(Error::new(ErrorKind::Argument, "chunk", format!("{aval} cannot be cut into 0 parts")));
+            }
+            let size = aval.shape[axis];
+            let part = size.div_ceil(count).max(1);
+            let starts = (0..size.max(1)).step_by(part);
+            Ok(starts.map(|start| slice_axis(self, aval, axis, start, (start + part).min(size))).collect())
+        })
+    }
+
+    /// `value` added before and after each dimension; negative numbers crop.
+    ///
+    /// # Errors
+    /// If there is not one pair per dimension, more is cropped than is there, or the value does not have the dtype.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// assert_eq!(Tensor::new([1, 2]).pad([(1, 2)], 0).to_vec::<i32>()?, [0, 1, 2, 0, 0]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn pad(&self, widths: impl AsRef<[(i64, i64)]>, value: impl Operand) -> Tensor {
+        deferred(|| {
+            let config = widths.as_ref().iter().map(|&(low, high)| (low, high, 0)).collect();
+            let value = value.argument().of_dtype("pad", self.aval()?.dtype)?;
+            Ok(bind1(Pad { config }, &[self, &value]))
+        })
+    }
+
+    /// As [`Tensor::pad`], with `value` also between the elements: before, after, and between for each dimension.
+    ///
+    /// # Errors
+    /// As [`Tensor::pad`].
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// assert_eq!(Tensor::new([1, 2]).pad_dilated([(0, 1, 2)], 0).to_vec::<i32>()?, [1, 0, 0, 2, 0]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn pad_dilated(&self, widths: impl AsRef<[(i64, i64, usize)]>, value: impl Operand) -> Tensor {
+        deferred(|| {
+            let value = value.argument().of_dtype("pad", self.aval()?.dtype)?;
+            Ok(bind1(Pad { config: widths.as_ref().to_vec() }, &[self, &value]))
+        })
+    }
+
+    /// The whole tensor repeated, `repeats[i]` times along dimension `i`; dimensions that either lacks are added in front.
+    ///
+    /// # Errors
+    /// If a number is negative.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// assert_eq!(Tensor::new([1, 2]).tile([2, 2]).to_vec::<i32>()?, [1, 2, 1, 2, 1, 2, 1, 2]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn tile(&self, repeats: impl Dims) -> Tensor {
+        deferred(|| {
+            let aval = self.aval()?;
+            let repeats = repeats.to_shape("tile")?;
+            let rank = aval.rank().max(repeats.len());
+            let old: Shape = at_least(rank, &aval.shape);
+            let repeats = at_least(rank, &repeats);
+            // Every dimension becomes two, of which the first is new.
+            let wide: Shape = (0..rank).flat_map(|d| [repeats[d], old[d]]).collect();
+            let dims = (rank - aval.rank()..rank).map(|d| 2 * d + 1).collect();
+            let wide = bind1(BroadcastInDim { shape: wide, dims }, &[self]);
+            Ok(reshape_to(&wide, wide.aval()?, (0..rank).map(|d| repeats[d] * old[d]).collect()))
+        })
+    }
+
+    /// Every slice along a dimension repeated `count` times.
+    ///
+    /// # Errors
+    /// If the axis is out of range.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// assert_eq!(Tensor::new([1, 2]).repeat(2, 0).to_vec::<i32>()?, [1, 1, 2, 2]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn repeat(&self, count: usize, axis: impl Int) -> Tensor {
+        deferred(|| {
+            let aval = self.aval()?;
+            let axis = self::axis("repeat", aval, axis.get())?;
+            let mut wide = aval.shape.clone();
+            wide.insert(axis + 1, count);
+            let dims = (0..=aval.rank()).filter(|&d| d != axis + 1).collect();
+            let wide = bind1(BroadcastInDim { shape: wide, dims }, &[self]);
+            let mut shape = aval.shape.clone();
+            shape[axis] *= count;
+            Ok(reshape_to(&wide, wide.aval()?, shape))
+        })
+    }
+
+    /// The elements moved on by `shift` along dimensions; what leaves at the end comes in at the start.
+    ///
+    /// # Errors
+    /// If an axis is out of range or given twice.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// assert_eq!(Tensor::new([1, 2, 3]).roll(1, 0).to_vec::<i32>()?, [3, 1, 2]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn roll(&self, shift: i64, axes: impl Axes) -> Tensor {
+        deferred(|| {
+            let aval = self.aval()?;
+            let mut out = self.clone();
+            for axis in axes.resolve("roll", aval)? {
+                let size = aval.shape[axis];
+                let shift = shift.checked_rem_euclid(size as i64).unwrap_or(0) as usize;
+                if shift != 0 {
+                    let (start, end) = out.split_two(axis, size - shift)?;
+                    out = Tensor::concatenate(&[end, start], axis);
+                }
+            }
+            Ok(out)
+        })
+    }
+
+    /// The elements of diagonal `offset` of the matrices in dimensions `axis1` and `axis2`, in a last dimension; positive
+    /// offsets are above the main diagonal.
+    ///
+    /// # Errors
+    /// If an axis is out of range, or both are one.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// let x = Tensor::arange(0..6).reshape([2, 3]);
+    /// assert_eq!(x.diagonal(1, 0, 1).to_vec::<i32>()?, [1, 5]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn diagonal(&self, offset: i64, axis1: impl Int, axis2: impl Int) -> Tensor {
+        deferred(|| {
+            let aval = self.aval()?;
+            let axes = distinct_axes("diagonal", aval, &[axis1.get(), axis2.get()])?;
+            let (n, m) = (aval.shape[axes[0]], aval.shape[axes[1]]);
+            let matrices = self.move_axis(&axes[..], [-2, -1]);
+            let shift = offset.unsigned_abs() as usize;
+            let (row, column) = if offset < 0 { (shift.min(n), 0) } else { (0, shift.min(m)) };
+            let len = (n - row).min(m - column);
+            // In the elements of a matrix in a row, one step down the diagonal is one row and one element.
+            let mut flat = matrices.aval()?.shape.clone();
+            flat.truncate(aval.rank() - 2);
+            let rank = flat.len();
+            flat.push(n * m);
+            let flat = reshape_to(&matrices, matrices.aval()?, flat);
+            let mut slice = whole(flat.aval()?);
+            if len == 0 {
+                (slice.start[rank], slice.limit[rank]) = (0, 0);
+            } else {
+                slice.start[rank] = row * m + column;
+                slice.limit[rank] = slice.start[rank] + (len - 1) * (m + 1) + 1;
+                slice.strides[rank] = m + 1;
+            }
+            Ok(bind1(slice, &[&flat]))
+        })
+    }
+
+    /// The parts before and from `index` along a dimension.
+    fn split_two(&self, axis: usize, index: usize) -> Result<(Tensor, Tensor)> {
+        let aval = self.aval()?;
+        let size = aval.shape[axis];
+        Ok((slice_axis(self, aval, axis, 0, index), slice_axis(self, aval, axis, index, size)))
+    }
+}
+
+impl Tensor {
+    /// Without these increasing dimensions of size 1.
+    #[track_caller]
+    pub(crate) fn squeeze_dims(&self, axes: Shape) -> Tensor {
+        if axes.is_empty() { self.clone() } else { bind1(Squeeze { axes }, &[self]) }
+    }
+}
+
+/// The slice that is all of a tensor.
+pub(crate) fn whole(aval: &Aval) -> Slice {
+    let rank = aval.rank();
+    Slice { start: Shape::from_elem(0, rank), limit: aval.shape.clone(), strides: Shape::from_elem(1, rank) }
+}
+
+/// Elements `start..end` along a dimension; the tensor itself where that is all of it.
+#[track_caller]
+pub(crate) fn slice_axis(tensor: &Tensor, aval: &Aval, axis: usize, start: usize, end: usize) -> Tensor {
+    if start == 0 && end == aval.shape[axis] {
+        return tensor.clone();
+    }
+    let mut slice = whole(aval);
+    (slice.start[axis], slice.limit[axis]) = (start, end);
+    bind1(slice, &[tensor])
+}
+
+/// The tensor with another shape of its size; itself where it has it.
+#[track_caller]
+pub(crate) fn reshape_to(tensor: &Tensor, aval: &Aval, shape: Shape) -> Tensor {
+    if aval.shape == shape { tensor.clone() } else { bind1(Reshape { shape }, &[tensor]) }
+}
+
+/// The dimensions in this order; the tensor itself where that is its own.
+#[track_caller]
+pub(crate) fn permute(tensor: &Tensor, permutation: Shape) -> Tensor {
+    if permutation.iter().copied().eq(0..permutation.len()) {
+        return tensor.clone();
+    }
+    bind1(Transpose { permutation }, &[tensor])
+}
+
+/// With dimensions of size 1 at these increasing places of the result.
+#[track_caller]
+pub(crate) fn expand(tensor: &Tensor, axes: Shape) -> Tensor {
+    if axes.is_empty() { tensor.clone() } else { bind1(ExpandDims { axes }, &[tensor]) }
+}
+
+/// The shape with ones in front, of at least this rank.
+fn at_least(rank: usize, shape: &[usize]) -> Shape {
+    std::iter::repeat_n(1, rank - shape.len()).chain(shape.iter().copied()).collect()
+}
+
+/// The shape with its one -1, if there is one, worked out.
+fn new_shape(aval: &Aval, sizes: &[i64]) -> Result<Shape> {
+    let wrong = |message: String| Err(Error::new(ErrorKind::Shape, "reshape", message));
+    if sizes.iter().filter(|&&n| n == -1).count() > 1 {
+        return wrong(format!("only one size of {sizes:?} can be -1, for {aval}"));
+    }
+    if let Some(n) = sizes.iter().find(|&&n| n < -1) {
+        return wrong(format!("the size {n} is negative, for {aval}"));
+    }
+    let known = sizes.iter().filter(|&&n| n != -1).try_fold(1usize, |size, &n| size.checked_mul(n as usize));
+    let Some(known) = known else { return wrong(format!("{sizes:?} has more elements than memory can hold")) };
+    let rest = if known == 0 { 0 } else { aval.size() / known };
+    if sizes.contains(&-1) && (known == 0 || known * rest != aval.size()) {
+        return wrong(format!("{aval} has {} elements, which {sizes:?} does not divide", aval.size()));
+    }
+    let shape: Shape = sizes.iter().map(|&n| if n == -1 { rest } else { n as usize }).collect();
+    if !sizes.contains(&-1) && known != aval.size() {
+        let new = aval.with_shape(shape);
+        return wrong(format!("{aval} has {} elements and {new} has {known}", aval.size()));
+    }
+    Ok(shape)
+}
