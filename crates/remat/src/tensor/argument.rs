@@ -38,9 +38,7 @@ impl Scalar {
                 }
                 finite(operation, literal, value as f64)
             }
-            Scalar::Float(value) if dtype.is_float() => {
-                finite(operation, Literal::from_f64(dtype, value), value)
-            }
+            Scalar::Float(value) if dtype.is_float() => finite(operation, Literal::from_f64(dtype, value), value),
             Scalar::Float(value) => wrong(format!("the scalar {value:?} is a float"), DType::F32),
         }
     }

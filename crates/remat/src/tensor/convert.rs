@@ -17,7 +17,9 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn to_dtype(&self, dtype: DType) -> Tensor {
-        deferred(|| if self.dtype()? == dtype { Ok(self.clone()) } else { Ok(bind1(ConvertElementType { dtype }, &[self])) })
+        deferred(|| {
+            if self.dtype()? == dtype { Ok(self.clone()) } else { Ok(bind1(ConvertElementType { dtype }, &[self])) }
+        })
     }
 
     /// The same bits as another dtype. To a narrower dtype a last dimension is added, to a wider one the last is

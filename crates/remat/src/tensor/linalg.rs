@@ -69,12 +69,7 @@ impl Tensor {
     /// # Ok::<(), remat::Error>(())
     /// ```
     #[track_caller]
-    pub fn dot_general(
-        &self,
-        rhs: &Tensor,
-        contract: (impl Axes, impl Axes),
-        batch: (impl Axes, impl Axes),
-    ) -> Tensor {
+    pub fn dot_general(&self, rhs: &Tensor, contract: (impl Axes, impl Axes), batch: (impl Axes, impl Axes)) -> Tensor {
         deferred(|| dot_general(self, rhs, contract, batch, self.dtype()?))
     }
 

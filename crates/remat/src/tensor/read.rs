@@ -41,5 +41,5 @@ fn close(a: Literal, b: Literal, rtol: f64, atol: f64) -> bool {
         _ if y.is_infinite() => return false,
         _ => (x - y).abs(),
     };
-    distance <= atol + rtol * y.abs()
+    distance == 0.0 || distance <= atol + rtol * y.abs()
 }

@@ -121,7 +121,8 @@ impl Tensor {
             let aval = self.aval()?;
             let axes = axes.resolve("transpose", aval)?;
             if axes.len() != aval.rank() {
-                let message = format!("{} axes are given for {aval}, which has {}", axes.len(), dimensions(aval.rank()));
+                let message =
+                    format!("{} axes are given for {aval}, which has {}", axes.len(), dimensions(aval.rank()));
                 return Err(Error::new(ErrorKind::Axis, "transpose", message));
             }
             Ok(permute(self, axes))
@@ -251,7 +252,9 @@ impl Tensor {
                         continue;
                     }
                     Some(_) => format!("the place {place} for {aval} is given twice"),
-                    None => format!("the place {place} is out of range: {aval} becomes a tensor of {}", dimensions(rank)),
+                    None => {
+                        format!("the place {place} is out of range: {aval} becomes a tensor of {}", dimensions(rank))
+                    }
                 };
                 return Err(Error::new(ErrorKind::Axis, "expand_dims", message));
             }
