@@ -23,9 +23,6 @@ impl Rules for Gather {
     fn transpose(&self, b: &mut Builder, cotangents: &[Option<Atom>], ins: &[Operand]) -> Result<Linear> {
         let aval = linear_aval(self, &ins[0])?;
         let indices = ins[1].known(self)?;
-        if !self.fill_value.is_zero() && self.mode == IndexMode::FillOrDrop {
-            return Err(not_linear(self));
-        }
         let Some(ct) = cotangents[0] else { return Ok(vec![None; 2]) };
         let scatter = Scatter {
             kind: ScatterKind::Add,
@@ -201,7 +198,11 @@ impl Rules for Scatter {
                 (Operand::Linear(_), &Operand::Known(updates)) => {
                     (Some(b.apply(self.clone(), &[ct, indices, updates])?), None)
                 }
-                // Elements that no update reaches stay what they are: a constant, where `x` is known.
+                // Elements that no update reaches stay what they are: a constant, which a cotangent does not see.
+                (&Operand::Known(x), Operand::Linear(_)) if self.unique_indices => {
+                    let ct = b.mul(ct, x)?;
+                    (None, Some(self.inverse_gather(b, ct, indices, &u_aval)?))
+                }
                 (Operand::Known(_), _) | (Operand::Linear(_), Operand::Linear(_)) => return Err(not_linear(self)),
             },
             ScatterKind::Min | ScatterKind::Max => return Err(not_linear(self)),
@@ -246,11 +247,11 @@ impl Rules for Scatter {
                 let indices = array(DType::I32, dims.indices, dims.values);
                 // Other values than the updates have: equal extrema have no second derivative.
                 let inputs = vec![spread(DType::F64, dims.operand, -1.9, 2.1), indices, updates];
-                let sample = Sample::new(label, op.clone(), inputs.clone());
+                let sample = Sample::new(label, op, inputs);
                 match kind {
                     ScatterKind::Set => samples.push(sample.linear_in(&[0, 2])),
                     ScatterKind::Add => samples.push(sample.linear_in(&[0, 2])),
-                    ScatterKind::Mul if dims.unique => samples.push(sample.linear_in(&[0])),
+                    ScatterKind::Mul if dims.unique => samples.push(sample.linear_in(&[0]).linear_in(&[2])),
                     ScatterKind::Mul => samples.push(sample.without_derivative_in(&[2]).linear_in(&[0])),
                     ScatterKind::Min | ScatterKind::Max => samples.push(sample),
                 }
