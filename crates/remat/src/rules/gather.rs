@@ -100,7 +100,7 @@ impl Rules for Gather {
         for d in DType::ALL {
             let op = rows.gather(IndexMode::FillOrDrop, Literal::from_f64(d, 1.0));
             let indices = array(DType::I32, rows.indices, rows.values);
-            samples.push(Sample::new(d.name(), op, vec![any(d, rows.operand), indices]));
+            samples.push(Sample::new(d.name(), op, vec![any(d, rows.operand), indices]).linear_in(&[0]));
         }
         for d in DType::ALL.into_iter().filter(|d| d.is_integer()) {
             let op = rows.gather(IndexMode::FillOrDrop, Literal::from_f64(DType::F64, 0.0));
