@@ -2,6 +2,7 @@
 
 extern crate self as remat;
 
+pub mod random;
 #[allow(dead_code)]
 mod rules;
 mod tensor;

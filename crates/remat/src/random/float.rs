@@ -1,0 +1,174 @@
+//! Continuous distributions.
+
+use std::ops::Range;
+
+use remat_ir::{Literal, Result};
+
+use super::Key;
+use super::integer::raw;
+use super::ops::{constant, expect_float, integer, parameter, scalar, shape, unsigned};
+use crate::tensor::Argument;
+use crate::trace::deferred;
+use crate::{DType, Dims, Operand, Tensor};
+
+/// Floats of `range`, uniform, its start included and its end not: JAX's `uniform`.
+///
+/// The bounds are converted to `dtype` and broadcast to the shape. The numbers are multiples of 2^-10 (f16), 2^-7 (bf16),
+/// 2^-23 (f32) or 2^-52 (f64) of the range. Another dtype gives a failed tensor.
+///
+/// ```
+/// use remat::{DType, random};
+/// let x = random::uniform(random::key(0), [3], DType::F32, 0.0..1.0);
+/// assert_eq!(x.to_vec::<f32>()?, [0.947667, 0.9785799, 0.33229148]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[track_caller]
+pub fn uniform<T: Operand>(key: Key, shape: impl Dims, dtype: DType, range: Range<T>) -> Tensor {
+    const NAME: &str = "random::uniform";
+    deferred(|| {
+        let shape = self::shape(NAME, shape)?;
+        let u = unit(&key, NAME, &shape, dtype)?;
+        match (range.start.argument(), range.end.argument()) {
+            (Argument::Scalar(min), Argument::Scalar(max)) => {
+                let (min, max) = (min.literal(NAME, dtype)?, max.literal(NAME, dtype)?);
+                if min.is_zero() && max.is_one() {
+                    return Ok(u);
+                }
+                // The difference of two f64 rounds to that of any narrower floats.
+                let span = scalar(dtype, max.as_f64() - min.as_f64());
+                Ok(scaled(&u, &span, &constant(min)))
+            }
+            (min, max) => {
+                let (min, max) = (parameter(NAME, min, dtype, &shape)?, parameter(NAME, max, dtype, &shape)?);
+                Ok(scaled(&u, &(max - &min), &min))
+            }
+        }
+    })
+}
+
+/// Standard normal numbers: JAX's `normal`, that is `sqrt(2) * erf_inv(u)` of the same uniform `u`.
+///
+/// Another than a float dtype gives a failed tensor.
+///
+/// ```
+/// use remat::{DType, random};
+/// let x = random::normal(random::key(0), [2, 3], DType::F32);
+/// assert!((x.to_vec::<f32>()?[0] - 1.6226422).abs() < 1e-5);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[track_caller]
+pub fn normal(key: Key, shape: impl Dims, dtype: DType) -> Tensor {
+    const NAME: &str = "random::normal";
+    deferred(|| {
+        let u = unit(&key, NAME, &self::shape(NAME, shape)?, dtype)?;
+        // The open interval from -1: its start is the float after -1, and 1 less that rounds to 2 in every dtype.
+        let (_, mantissa) = dtype.float_format().unwrap_or_default();
+        let min = scalar(dtype, (-f64::from(mantissa) - 1.0).exp2() - 1.0);
+        Ok(scalar(dtype, std::f64::consts::SQRT_2) * scaled(&u, &scalar(dtype, 2.0), &min).erf_inv())
+    })
+}
+
+/// Standard normal numbers on the condition that they lie in the open interval `range`: JAX's `truncated_normal`.
+///
+/// The bounds are converted to `dtype` and broadcast to the shape. Another than a float dtype gives a failed tensor.
+///
+/// ```
+/// use remat::{DType, random};
+/// let x = random::truncated_normal(random::key(0), [100], DType::F32, -2.0..2.0);
+/// assert!(x.to_vec::<f32>()?.iter().all(|x| x.abs() < 2.0));
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[track_caller]
+pub fn truncated_normal<T: Operand>(key: Key, shape: impl Dims, dtype: DType, range: Range<T>) -> Tensor {
+    const NAME: &str = "random::truncated_normal";
+    deferred(|| {
+        let shape = self::shape(NAME, shape)?;
+        let u = unit(&key, NAME, &shape, dtype)?;
+        let lower = parameter(NAME, range.start.argument(), dtype, &shape)?;
+        let upper = parameter(NAME, range.end.argument(), dtype, &shape)?;
+        let sqrt2 = scalar(dtype, std::f64::consts::SQRT_2);
+        let (min, max) = ((&lower / &sqrt2).erf(), (&upper / &sqrt2).erf());
+        let x = &sqrt2 * scaled(&u, &(max - &min), &min).erf_inv();
+        // Rounding, or a draw of the start itself, must not leave the open interval.
+        Ok(x.clamp(next(&lower, dtype, true), next(&upper, dtype, false)))
+    })
+}
+
+/// Numbers of the density `exp(-x)` on `x >= 0`: JAX's `exponential`.
+///
+/// Another than a float dtype gives a failed tensor.
+///
+/// ```
+/// use remat::{DType, random};
+/// let x = random::exponential(random::key(0), [3], DType::F32);
+/// assert!((x.to_vec::<f32>()?[0] - 2.950128).abs() < 1e-5);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[track_caller]
+pub fn exponential(key: Key, shape: impl Dims, dtype: DType) -> Tensor {
+    const NAME: &str = "random::exponential";
+    // Of 1 - u, which is never zero.
+    deferred(|| Ok(-(-unit(&key, NAME, &self::shape(NAME, shape)?, dtype)?).log1p()))
+}
+
+/// Numbers of the standard Gumbel distribution, `-log(-log(u))`: JAX's `gumbel` in its default mode.
+///
+/// The largest f32 is about 16, so that events of a probability below 1e-7 are biased. Another than a float dtype gives a
+/// failed tensor.
+///
+/// ```
+/// use remat::{DType, random};
+/// let x = random::gumbel(random::key(0), [3], DType::F32);
+/// assert!((x.to_vec::<f32>()?[0] - 2.9233725).abs() < 1e-5);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[track_caller]
+pub fn gumbel(key: Key, shape: impl Dims, dtype: DType) -> Tensor {
+    const NAME: &str = "random::gumbel";
+    deferred(|| noise(&key, NAME, &self::shape(NAME, shape)?, dtype))
+}
+
+/// Uniform numbers of `[0, 1)`: random mantissa bits under the exponent of 1, less 1.
+///
+/// # Errors
+/// If `dtype` is no float; as [`raw`].
+pub(super) fn unit(key: &Key, operation: &str, shape: &[usize], dtype: DType) -> Result<Tensor> {
+    expect_float(operation, dtype)?;
+    let (_, mantissa) = dtype.float_format().unwrap_or_default();
+    // JAX draws 8 bits for a mantissa of 7.
+    let drawn = if mantissa < 8 { DType::U8 } else { unsigned(dtype) };
+    let bits = raw(key, operation, shape, drawn)?.to_dtype(unsigned(dtype));
+    let distance = integer(unsigned(dtype), drawn.bits() as i128 - i128::from(mantissa));
+    let one = constant(Literal::from_bits(unsigned(dtype), Literal::from_f64(dtype, 1.0).bits()));
+    Ok((bits.shift_right_logical(distance) | one).bitcast(dtype) - 1)
+}
+
+/// Gumbel numbers, `-log(-log(u))`.
+///
+/// # Errors
+/// As [`unit`].
+pub(super) fn noise(key: &Key, operation: &str, shape: &[usize], dtype: DType) -> Result<Tensor> {
+    let u = unit(key, operation, shape, dtype)?;
+    let (exponent, _) = dtype.float_format().unwrap_or_default();
+    // From the smallest normal number, whose distance to 1 rounds to 1: so the logarithm is finite.
+    let tiny = scalar(dtype, (2.0 - (f64::from(exponent) - 1.0).exp2()).exp2());
+    Ok(-(-(u + tiny).log()).log())
+}
+
+/// `u * span + min`; rounding must not go below `min`.
+fn scaled(u: &Tensor, span: &Tensor, min: &Tensor) -> Tensor {
+    (u * span + min).maximum(min)
+}
+
+/// The float after `x` on the way up or down; infinity up and NaN stay. No tangent passes.
+fn next(x: &Tensor, dtype: DType, up: bool) -> Tensor {
+    let unsigned = unsigned(dtype);
+    let bits = x.bitcast(unsigned);
+    let away = if up { x.gt(0) } else { x.lt(0) };
+    let next = away.select(&bits + 1, &bits - 1);
+    // From zero of either sign to the smallest subnormal of the direction's sign.
+    let sign = if up { 0 } else { 1u64 << (dtype.bits() - 1) };
+    let next = x.eq(0).select(constant(Literal::from_bits(unsigned, sign | 1)), next).bitcast(dtype);
+    let end = if up { f64::INFINITY } else { f64::NEG_INFINITY };
+    (x.eq(end) | x.ne(x)).select(x.stop_gradient(), next)
+}
