@@ -1,0 +1,470 @@
+//! Reading elements by index: static, from tensors of integers, and at dynamic starts.
+
+use remat_ir::{
+    BroadcastInDim, Concatenate, DType, DynamicSlice, DynamicUpdateSlice, Error, ErrorKind, Gather, IndexMode, Iota,
+    Literal, Result, Rev, Shape,
+};
+
+use super::argument::{Argument, Dims, Int, Operand, axis};
+use super::elementwise::{broadcast_trailing, common_shape, same_dtype};
+use super::index::{Entry, Indices, Out, layout, resolve};
+use super::shape::{expand, whole};
+use crate::Tensor;
+use crate::trace::{bind1, deferred};
+
+impl Tensor {
+    /// The elements at an index, as NumPy's brackets: for each dimension a number (which drops it; negative ones count
+    /// from the end), a range, a range with a [`step`](crate::step), or a tensor of integers; `..` is a whole dimension,
+    /// [`Ellipsis`](crate::Ellipsis) all that are left, [`NewAxis`](crate::NewAxis) a new one.
+    ///
+    /// Several index tensors broadcast to one shape, whose dimensions stand where the tensors are if they and numbers are
+    /// neighbours, and in front otherwise. Their places are checked when the program runs, as [`Tensor::take`] does.
+    ///
+    /// # Errors
+    /// If there are more entries than dimensions, or a number or a range is out of range.
+    ///
+    /// ```
+    /// use remat::{Ellipsis, NewAxis, Tensor, step};
+    /// let x = Tensor::arange(0..12).reshape([3, 4]);
+    /// assert_eq!(x.index((1, -1)).item::<i32>()?, 7);
+    /// assert_eq!(x.index((.., 1..3)).to_vec::<i32>()?, [1, 2, 5, 6, 9, 10]);
+    /// assert_eq!(x.index((Ellipsis, step(.., -2), NewAxis)).dims()?, [3, 2, 1]);
+    /// assert_eq!(x.index((&Tensor::new([2, 0]), 1)).to_vec::<i32>()?, [9, 1]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn index(&self, index: impl Indices) -> Tensor {
+        deferred(|| get("index", self, resolve("index", self.aval()?, index.to_indices())?, IndexMode::FillOrDrop))
+    }
+
+    /// The slices along a dimension that a tensor of integers numbers: its dimensions replace that one. `take(ids, 0)` looks
+    /// embeddings up. Negative numbers count from the end. What is out of range gives NaN for floats, the smallest value
+    /// for signed integers, the largest for unsigned ones, `true` for bools, and no gradient; see [`Tensor::take_clipped`].
+    ///
+    /// # Errors
+    /// If the axis is out of range, or the indices are no integers.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// let table = Tensor::new([[0.0f32, 0.5], [1.0, 1.5], [2.0, 2.5]]);
+    /// assert_eq!(table.take(&Tensor::new([2, 0, -1]), 0).to_vec::<f32>()?, [2.0, 2.5, 0.0, 0.5, 2.0, 2.5]);
+    /// assert!(table.take(&Tensor::new(3), 0).to_vec::<f32>()?[0].is_nan());
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn take(&self, indices: &Tensor, axis: impl Int) -> Tensor {
+        deferred(|| take(self, indices, axis.get(), IndexMode::FillOrDrop))
+    }
+
+    /// As [`Tensor::take`], with places out of range clipped to the first and the last; so are negative ones.
+    ///
+    /// # Errors
+    /// As [`Tensor::take`].
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// let x = Tensor::new([10, 20, 30]);
+    /// assert_eq!(x.take_clipped(&Tensor::new([1, 7, -7]), 0).to_vec::<i32>()?, [20, 30, 10]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn take_clipped(&self, indices: &Tensor, axis: impl Int) -> Tensor {
+        deferred(|| take(self, indices, axis.get(), IndexMode::Clip))
+    }
+
+    /// For each place of `indices`, the element along a dimension that it numbers; the other dimensions broadcast. Out of
+    /// range it is as with [`Tensor::take`].
+    ///
+    /// # Errors
+    /// If the ranks differ, the axis is out of range, the other dimensions do not broadcast, or the indices are no integers.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// let x = Tensor::new([[10, 20, 30], [40, 50, 60]]);
+    /// let y = x.take_along_axis(&Tensor::new([[2], [0]]), 1);
+    /// assert_eq!(y.to_vec::<i32>()?, [30, 40]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn take_along_axis(&self, indices: &Tensor, axis: impl Int) -> Tensor {
+        deferred(|| take_along_axis(self, indices, axis.get()))
+    }
+
+    /// A block of these sizes at starts that may be computed: a tuple or slice of integer scalars, one per dimension. They
+    /// are clamped so that the block fits.
+    ///
+    /// # Errors
+    /// If there is not one start and one size per dimension, a size is more than there is, or a start is no integer scalar.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// let x = Tensor::arange(0..6).reshape([2, 3]);
+    /// let i = Tensor::from(1i32);
+    /// assert_eq!(x.dynamic_slice((&i, 1), [1, 2]).to_vec::<i32>()?, [4, 5]);
+    /// assert_eq!(x.dynamic_slice((0, 9), [1, 2]).to_vec::<i32>()?, [1, 2]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn dynamic_slice(&self, starts: impl Starts, sizes: impl Dims) -> Tensor {
+        deferred(|| {
+            let sizes = sizes.to_shape("dynamic_slice")?;
+            let starts = scalars("dynamic_slice", self, &starts.to_arguments())?;
+            let operands: Vec<&Tensor> = std::iter::once(self).chain(&starts).collect();
+            Ok(bind1(DynamicSlice { sizes }, &operands))
+        })
+    }
+
+    /// The tensor with a block replaced, at starts that may be computed; they are clamped so that the block fits.
+    ///
+    /// # Errors
+    /// If the update has another dtype or rank or is larger, or a start is no integer scalar.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// let x = Tensor::arange(0..4);
+    /// let y = x.dynamic_update_slice(&Tensor::new([7, 8]), Tensor::from(1i32));
+    /// assert_eq!(y.to_vec::<i32>()?, [0, 7, 8, 3]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn dynamic_update_slice(&self, update: &Tensor, starts: impl Starts) -> Tensor {
+        deferred(|| {
+            let starts = scalars("dynamic_update_slice", self, &starts.to_arguments())?;
+            let operands: Vec<&Tensor> = [self, update].into_iter().chain(&starts).collect();
+            Ok(bind1(DynamicUpdateSlice, &operands))
+        })
+    }
+
+    /// The slice at one place, which may be computed, along a dimension, which is dropped. The place is clamped.
+    ///
+    /// # Errors
+    /// If the axis is out of range, or the place is no integer scalar.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// let x = Tensor::arange(0..6).reshape([2, 3]);
+    /// assert_eq!(x.dynamic_index(Tensor::from(2i32), 1).to_vec::<i32>()?, [2, 5]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn dynamic_index(&self, place: impl Operand, axis: impl Int) -> Tensor {
+        deferred(|| {
+            let aval = self.aval()?;
+            let axis = self::axis("dynamic_index", aval, axis.get())?;
+            let mut starts = vec![0.argument(); aval.rank()];
+            starts[axis] = place.argument();
+            let starts = scalars("dynamic_index", self, &starts)?;
+            let mut sizes = aval.shape.clone();
+            sizes[axis] = 1;
+            let operands: Vec<&Tensor> = std::iter::once(self).chain(&starts).collect();
+            Ok(bind1(DynamicSlice { sizes }, &operands).squeeze(axis))
+        })
+    }
+
+    /// Ones where the new last dimension, of size `classes`, is at the place that the element numbers, zeros elsewhere; all
+    /// zeros for a number out of range.
+    ///
+    /// # Errors
+    /// If the elements are no integers.
+    ///
+    /// ```
+    /// use remat::{DType, Tensor};
+    /// let y = Tensor::new([2, 0, 5]).one_hot(3, DType::F32);
+    /// assert_eq!(y.to_vec::<f32>()?, [0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn one_hot(&self, classes: usize, dtype: DType) -> Tensor {
+        deferred(|| {
+            let aval = self.aval()?;
+            if !aval.dtype.is_integer() {
+                let message = format!("takes integers, not {aval}; convert it with .to_dtype(DType::I32)");
+                return Err(Error::new(ErrorKind::DType, "one_hot", message));
+            }
+            let ids = self.to_dtype(wide(aval.dtype)).expand_dims(-1);
+            let mut shape = Shape::from_elem(1, aval.rank());
+            shape.push(classes);
+            let places = bind1(Iota { dtype: wide(aval.dtype), axis: aval.rank(), shape }, &[]);
+            Ok(ids.eq(places).to_dtype(dtype))
+        })
+    }
+}
+
+/// The starts of a dynamic slice: a tuple, array, slice or `Vec` of integer scalars, tensors or numbers, or a single one.
+pub trait Starts {
+    /// The scalars.
+    fn to_arguments(&self) -> Vec<Argument<'_>>;
+}
+
+impl<T: Operand> Starts for T {
+    fn to_arguments(&self) -> Vec<Argument<'_>> {
+        vec![self.argument()]
+    }
+}
+
+impl<T: Operand, const N: usize> Starts for [T; N] {
+    fn to_arguments(&self) -> Vec<Argument<'_>> {
+        self.iter().map(Operand::argument).collect()
+    }
+}
+
+impl<T: Operand> Starts for [T] {
+    fn to_arguments(&self) -> Vec<Argument<'_>> {
+        self.iter().map(Operand::argument).collect()
+    }
+}
+
+impl<T: Operand> Starts for Vec<T> {
+    fn to_arguments(&self) -> Vec<Argument<'_>> {
+        self.iter().map(Operand::argument).collect()
+    }
+}
+
+impl Starts for () {
+    fn to_arguments(&self) -> Vec<Argument<'_>> {
+        Vec::new()
+    }
+}
+
+macro_rules! tuples {
+    ($($name:ident $index:tt),*) => {
+        impl<$($name: Operand),*> Starts for ($($name,)*) {
+            fn to_arguments(&self) -> Vec<Argument<'_>> {
+                vec![$(self.$index.argument()),*]
+            }
+        }
+    };
+}
+
+tuples!(A 0);
+tuples!(A 0, B 1);
+tuples!(A 0, B 1, C 2);
+tuples!(A 0, B 1, C 2, D 3);
+tuples!(A 0, B 1, C 2, D 3, E 4);
+tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
+
+/// The elements at an index that is worked out.
+pub(crate) fn get(operation: &str, tensor: &Tensor, entries: Vec<Entry>, mode: IndexMode) -> Result<Tensor> {
+    let aval = tensor.aval()?;
+    let layout = layout(&entries);
+    let mut slice = whole(aval);
+    let (mut reversed, mut dropped) = (Shape::new(), Shape::new());
+    let mut tensors: Vec<(usize, Tensor)> = Vec::new();
+    for (axis, entry) in entries.into_iter().filter(|e| !matches!(e, Entry::New)).enumerate() {
+        match entry {
+            Entry::At(place) => {
+                (slice.start[axis], slice.limit[axis]) = (place, place + 1);
+                dropped.push(axis);
+            }
+            Entry::Range { first, len, step } => {
+                let stride = step.unsigned_abs() as usize;
+                let reach = len.saturating_sub(1) * stride;
+                let start = if step < 0 { first - reach } else { first };
+                (slice.start[axis], slice.strides[axis]) = (start, stride);
+                slice.limit[axis] = if len == 0 { start } else { start + reach + 1 };
+                if step < 0 {
+                    reversed.push(axis);
+                }
+            }
+            Entry::Tensor(index) => tensors.push((axis, index)),
+            Entry::New => {}
+        }
+    }
+    let mut out = if slice == whole(aval) { tensor.clone() } else { bind1(slice, &[tensor]) };
+    if !reversed.is_empty() {
+        out = bind1(Rev { axes: reversed }, &[&out]);
+    }
+    out = out.squeeze_dims(dropped.clone());
+    let block = if tensors.is_empty() {
+        0
+    } else {
+        for (axis, _) in &mut tensors {
+            *axis -= dropped.iter().filter(|d| *d < axis).count();
+        }
+        let place = layout.iter().filter(|o| **o != Out::New).position(|o| *o == Out::Block).unwrap_or(0);
+        let indices: Vec<Tensor> = tensors.iter().map(|(_, t)| t.clone()).collect();
+        let block = common_shape(operation, &indices)?;
+        out = gather(&out, &tensors, &block, place, mode)?;
+        block.len()
+    };
+    let mut new = Shape::new();
+    let mut place = 0;
+    for o in layout {
+        match o {
+            Out::New => {
+                new.push(place);
+                place += 1;
+            }
+            Out::Block => place += block,
+            Out::Range(_) => place += 1,
+        }
+    }
+    Ok(expand(&out, new))
+}
+
+fn take(tensor: &Tensor, indices: &Tensor, axis: i64, mode: IndexMode) -> Result<Tensor> {
+    let aval = tensor.aval()?;
+    let axis = self::axis("take", aval, axis)?;
+    let index = indices.aval()?;
+    if !index.dtype.is_integer() {
+        let message = format!("the indices are integers, not {index}; convert them with .to_dtype(DType::I32)");
+        return Err(Error::new(ErrorKind::DType, "take", message));
+    }
+    gather(tensor, &[(axis, indices.clone())], &index.shape, axis, mode)
+}
+
+/// Slices of size 1 along the dimensions that have an index tensor, whole along the others. The dimensions `block` of the
+/// index tensors begin at `place` in the result.
+fn gather(
+    tensor: &Tensor,
+    tensors: &[(usize, Tensor)],
+    block: &[usize],
+    place: usize,
+    mode: IndexMode,
+) -> Result<Tensor> {
+    let aval = tensor.aval()?;
+    let mut slice_sizes = aval.shape.clone();
+    for (axis, _) in tensors {
+        slice_sizes[*axis] = slice_sizes[*axis].min(1);
+    }
+    let dims: Vec<usize> = (0..block.len()).collect();
+    let components = tensors
+        .iter()
+        .map(|(axis, index)| component(&wrapped(index, aval.shape[*axis], mode)?, block, &dims))
+        .collect::<Result<Vec<_>>>()?;
+    let windows = aval.rank() - tensors.len();
+    let mut collapsed: Shape = tensors.iter().map(|(axis, _)| *axis).collect();
+    let start_index_map = collapsed.clone();
+    collapsed.sort_unstable();
+    let op = Gather {
+        offset_dims: (0..place).chain(place + block.len()..windows + block.len()).collect(),
+        collapsed_slice_dims: collapsed,
+        start_index_map,
+        operand_batching_dims: Shape::new(),
+        start_indices_batching_dims: Shape::new(),
+        slice_sizes,
+        mode,
+        fill_value: fill_value(aval.dtype),
+    };
+    Ok(bind1(op, &[tensor, &join(&components)]))
+}
+
+fn take_along_axis(tensor: &Tensor, indices: &Tensor, axis: i64) -> Result<Tensor> {
+    let name = "take_along_axis";
+    let (aval, index) = (tensor.aval()?, indices.aval()?);
+    if !index.dtype.is_integer() {
+        let message = format!("the indices are integers, not {index}; convert them with .to_dtype(DType::I32)");
+        return Err(Error::new(ErrorKind::DType, name, message));
+    }
+    let axis = self::axis(name, aval, axis)?;
+    if aval.rank() != index.rank() {
+        return Err(Error::new(
+            ErrorKind::Shape,
+            name,
+            format!("the ranks of {aval} and of the indices {index} differ"),
+        ));
+    }
+    let mut shape = Shape::new();
+    for d in 0..aval.rank() {
+        let (m, n) = (aval.shape[d], index.shape[d]);
+        if d != axis && m != n && m != 1 && n != 1 {
+            let message =
+                format!("{aval} and the indices {index} do not broadcast: dimension {d} has size {m} and {n}");
+            return Err(Error::new(ErrorKind::Shape, name, message));
+        }
+        shape.push(if d == axis || m == 1 { n } else { m });
+    }
+    let index = broadcast_trailing(&wrapped(indices, aval.shape[axis], IndexMode::FillOrDrop)?, index.clone(), &shape);
+    let index = index.expand_dims(-1);
+    shape[axis] = aval.shape[axis];
+    let tensor = broadcast_trailing(tensor, aval.clone(), &shape);
+    let batch: Shape = (0..aval.rank()).filter(|&d| d != axis).collect();
+    let mut slice_sizes: Shape = shape.iter().map(|&n| n.min(1)).collect();
+    slice_sizes[axis] = shape[axis].min(1);
+    let op = Gather {
+        offset_dims: Shape::new(),
+        collapsed_slice_dims: Shape::from_elem(axis, 1),
+        start_index_map: Shape::from_elem(axis, 1),
+        operand_batching_dims: batch.clone(),
+        start_indices_batching_dims: batch,
+        slice_sizes,
+        mode: IndexMode::FillOrDrop,
+        fill_value: fill_value(aval.dtype),
+    };
+    Ok(bind1(op, &[&tensor, &index]))
+}
+
+/// Index tensors in 32 bits or more, where every size has a number, with negative places counted from the end. Clipping
+/// takes negative places for what they are.
+pub(crate) fn wrapped(index: &Tensor, size: usize, mode: IndexMode) -> Result<Tensor> {
+    let dtype = index.dtype()?;
+    let index = index.to_dtype(wide(dtype));
+    if !dtype.is_signed() || mode == IndexMode::Clip {
+        return Ok(index);
+    }
+    Ok(index.lt(0).select(&index + size, &index))
+}
+
+/// The integer dtype of indices for one that is perhaps too small to hold a size.
+pub(crate) fn wide(dtype: DType) -> DType {
+    match dtype {
+        DType::I64 | DType::U32 | DType::U64 => DType::I64,
+        _ => DType::I32,
+    }
+}
+
+/// A component of index vectors: `index` repeated to `batch`, with a last dimension of size 1. The dimensions of `index`
+/// are the last of these of `batch`.
+pub(crate) fn component(index: &Tensor, batch: &[usize], dims: &[usize]) -> Result<Tensor> {
+    let aval = index.aval()?;
+    if aval.shape[..] == *batch {
+        return Ok(expand(index, Shape::from_elem(batch.len(), 1)));
+    }
+    let mut shape: Shape = batch.into();
+    shape.push(1);
+    let dims = dims[dims.len() - aval.rank()..].into();
+    Ok(bind1(BroadcastInDim { shape, dims }, &[index]))
+}
+
+/// Index vectors of these components, in one dtype.
+pub(crate) fn join(components: &[Tensor]) -> Tensor {
+    let [one] = components else {
+        let any_wide = components.iter().any(|c| c.dtype().is_ok_and(|d| d == DType::I64));
+        let dtype = if any_wide { DType::I64 } else { DType::I32 };
+        let components: Vec<Tensor> = components.iter().map(|c| c.to_dtype(dtype)).collect();
+        let axis = components[0].shape().len() - 1;
+        return bind1(Concatenate { axis }, &components.iter().collect::<Vec<_>>());
+    };
+    one.clone()
+}
+
+/// What a read out of range gives, as in JAX.
+fn fill_value(dtype: DType) -> Literal {
+    match dtype {
+        DType::Bool => Literal::from_bool(true),
+        d if d.is_float() => Literal::from_f64(d, f64::NAN),
+        d if d.is_signed() => Literal::from_i128(d, -(1i128 << (d.bits() - 1))),
+        d => Literal::from_i128(d, -1),
+    }
+}
+
+/// Integer scalars of one dtype: that of the tensors among them.
+fn scalars(operation: &str, tensor: &Tensor, starts: &[Argument<'_>]) -> Result<Vec<Tensor>> {
+    let aval = tensor.aval()?;
+    if starts.len() != aval.rank() {
+        let message = format!(
+            "{} starts are given for {aval}, which has {}",
+            starts.len(),
+            super::argument::dimensions(aval.rank())
+        );
+        return Err(Error::new(ErrorKind::Argument, operation, message));
+    }
+    let mut first: Option<&Tensor> = None;
+    for start in starts {
+        if let Argument::Tensor(start) = start {
+            same_dtype(operation, first.get_or_insert(start).aval()?, start.aval()?)?;
+        }
+    }
+    let dtype = first.map_or(Ok(DType::I32), |t| t.dtype())?;
+    starts.iter().map(|s| s.of_dtype(operation, dtype)).collect()
+}

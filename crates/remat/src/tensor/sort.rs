@@ -1,0 +1,98 @@
+//! Sorting.
+
+use std::borrow::Borrow;
+
+use remat_ir::{DType, Error, ErrorKind, Iota, Sort, TopK};
+
+use super::argument::{Int, axis};
+use crate::Tensor;
+use crate::trace::{bind, bind1, deferred, deferred_all};
+
+impl Tensor {
+    /// The elements along a dimension in ascending order; NaN last.
+    ///
+    /// # Errors
+    /// If the axis is out of range.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// assert_eq!(Tensor::new([3, 1, 2]).sort(0).to_vec::<i32>()?, [1, 2, 3]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn sort(&self, axis: impl Int) -> Tensor {
+        deferred(|| {
+            let axis = self::axis("sort", self.aval()?, axis.get())?;
+            Ok(bind1(Sort { axis, num_keys: 1, is_stable: true }, &[self]))
+        })
+    }
+
+    /// The i32 places along a dimension of the elements in ascending order; equal ones keep theirs; NaN last.
+    ///
+    /// # Errors
+    /// If the axis is out of range.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// assert_eq!(Tensor::new([3, 1, 2]).argsort(0).to_vec::<i32>()?, [1, 2, 0]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn argsort(&self, axis: impl Int) -> Tensor {
+        deferred(|| {
+            let aval = self.aval()?;
+            let axis = self::axis("argsort", aval, axis.get())?;
+            let places = bind1(Iota { dtype: DType::I32, shape: aval.shape.clone(), axis }, &[]);
+            let mut sorted = bind(Sort { axis, num_keys: 1, is_stable: true }, &[self, &places], 2);
+            sorted.pop().ok_or_else(|| Error::new(ErrorKind::Internal, "argsort", "sort has no result"))
+        })
+    }
+
+    /// Tensors of one shape sorted together along a dimension, by the first `keys` of them, the first counting most; equal
+    /// keys keep their order.
+    ///
+    /// # Errors
+    /// If there is no tensor, the axis is out of range, shapes differ, or there are not between one and all keys.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// let (x, y) = (Tensor::new([2, 1, 2]), Tensor::new([0.5f32, 1.5, 2.5]));
+    /// let sorted = Tensor::sort_together(&[&x, &y], 0, 1);
+    /// assert_eq!(sorted[1].to_vec::<f32>()?, [1.5, 0.5, 2.5]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn sort_together(tensors: &[impl Borrow<Tensor>], axis: impl Int, keys: usize) -> Vec<Tensor> {
+        deferred_all(tensors.len(), || {
+            let tensors: Vec<&Tensor> = tensors.iter().map(Borrow::borrow).collect();
+            let Some(first) = tensors.first() else { return Ok(Vec::new()) };
+            let axis = self::axis("sort", first.aval()?, axis.get())?;
+            Ok(bind(Sort { axis, num_keys: keys, is_stable: true }, &tensors, tensors.len()))
+        })
+    }
+
+    /// The `k` largest elements along the last dimension, in descending order, and their i32 places; the first of equals
+    /// comes first, NaN is largest.
+    ///
+    /// # Errors
+    /// If there is no dimension, or it is smaller than `k`.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// let (values, places) = Tensor::new([3, 7, 5]).top_k(2);
+    /// assert_eq!(values.to_vec::<i32>()?, [7, 5]);
+    /// assert_eq!(places.to_vec::<i32>()?, [1, 2]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn top_k(&self, k: usize) -> (Tensor, Tensor) {
+        let mut out = bind(TopK { k }, &[self], 2).into_iter();
+        match (out.next(), out.next()) {
+            (Some(values), Some(places)) => (values, places),
+            _ => {
+                let failed = deferred(|| Err(Error::new(ErrorKind::Internal, "top_k", "has two results")));
+                (failed.clone(), failed)
+            }
+        }
+    }
+}
