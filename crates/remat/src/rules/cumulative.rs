@@ -6,7 +6,7 @@ use remat_ir::{
 };
 
 use super::reduce::{in_place, pad, past};
-use super::sort::take_along;
+use super::sort::{index_vectors, take_along};
 use super::{Batched, Emit, Linear, Operand, Rules, Sample, not_linear, sample};
 
 impl Rules for Cumulative {
@@ -137,7 +137,8 @@ fn extremum_tangent(b: &mut Builder, op: &Cumulative, x: Atom, out: Atom, t: Ato
     let start = Literal::from_i128(DType::I32, start as i128).into();
     let candidates = b.select(extreme, iota, start)?;
     let latest = b.apply(Cumulative { kind, ..*op }, &[candidates])?;
-    take_along(b, t, latest, op.axis)
+    let positions = index_vectors(b, latest)?;
+    take_along(b, t, positions, op.axis)
 }
 
 /// `exp(x - y)`, and 1 where the two are equal, infinite ones too. The difference is made harmless before the exponential

@@ -15,7 +15,7 @@ impl Rules for Sort {
         let mut operands = ins.to_vec();
         operands.push(b.apply(iota, &[])?);
         let sorted = b.emit((*self).into(), &operands)?;
-        let positions = sorted[ins.len()];
+        let positions = index_vectors(b, sorted[ins.len()])?;
         tangents.iter().map(|t| t.map(|t| take_along(b, t, positions, self.axis)).transpose()).collect()
     }
 
@@ -63,7 +63,8 @@ impl Rules for TopK {
     fn jvp(&self, b: &mut Builder, _ins: &[Atom], outs: &[Atom], tangents: &[Option<Atom>]) -> Result<Linear> {
         let Some(t) = tangents[0] else { return Ok(vec![None, None]) };
         let last = b.shape(t).len().saturating_sub(1);
-        Ok(vec![Some(take_along(b, t, outs[1], last)?), None])
+        let positions = index_vectors(b, outs[1])?;
+        Ok(vec![Some(take_along(b, t, positions, last)?), None])
     }
 
     fn transpose(&self, _b: &mut Builder, _cotangents: &[Option<Atom>], _ins: &[Operand]) -> Result<Linear> {
@@ -98,15 +99,22 @@ impl Rules for TopK {
     }
 }
 
-/// The elements of `x` at these positions along a dimension. `indices` has the shape of `x`, but along that dimension.
-pub(super) fn take_along(b: &mut Builder, x: Atom, indices: Atom, axis: usize) -> Result<Atom> {
+/// Positions along a dimension in the form that [`take_along`] takes: vectors of one element.
+pub(super) fn index_vectors(b: &mut Builder, positions: Atom) -> Result<Atom> {
+    let rank = b.shape(positions).len();
+    b.expand_dims(positions, &[rank])
+}
+
+/// The elements of `x` at these positions along a dimension. The positions have the shape of `x` but along that dimension,
+/// and a last dimension more.
+pub(super) fn take_along(b: &mut Builder, x: Atom, positions: Atom, axis: usize) -> Result<Atom> {
     let aval = b.aval_of(x);
-    let result = aval.with_shape(b.shape(indices));
+    let vectors = b.shape(positions);
+    let result = aval.with_shape(vectors[..aval.rank()].iter().copied());
     if result.size() == 0 {
         // A slice of one element does not fit into nothing.
         return b.zeros(&result);
     }
-    let vectors = b.expand_dims(indices, &[aval.rank()])?;
     let others: Shape = kept(&aval, &[axis]).into();
     let gather = Gather {
         offset_dims: Shape::new(),
@@ -118,5 +126,5 @@ pub(super) fn take_along(b: &mut Builder, x: Atom, indices: Atom, axis: usize) -
         mode: IndexMode::Clip,
         fill_value: Literal::from_f64(aval.dtype, 0.0),
     };
-    b.apply(gather, &[x, vectors])
+    b.apply(gather, &[x, positions])
 }
