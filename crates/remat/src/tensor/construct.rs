@@ -472,7 +472,7 @@ fn diagonal_mask(shape: &[usize; 2], offset: i64, compare: Compare) -> Tensor {
     }
 }
 
-fn from_elements<T: Element>(elements: Vec<T>, shape: Shape, operation: &str) -> Result<Tensor> {
+pub(crate) fn from_elements<T: Element>(elements: Vec<T>, shape: Shape, operation: &str) -> Result<Tensor> {
     let count = elements.len();
     let size = shape.iter().try_fold(1usize, |size, &n| size.checked_mul(n));
     if size != Some(count) {
@@ -519,7 +519,7 @@ fn arange<T: Element + Operand>(range: Range<T>, step: Scalar) -> Result<Tensor>
     let Ok(count) = usize::try_from(count) else { return wrong("there are more numbers than memory can hold") };
     let mut out = bind1(Iota { dtype, shape: Shape::from_elem(count, 1), axis: 0 }, &[]);
     if step != Scalar::Int(1) {
-        out = out * literal(step.literal("arange", dtype)?);
+        out *= literal(step.literal("arange", dtype)?);
     }
     let start = start.literal("arange", dtype)?;
     Ok(if start.is_zero() { out } else { out + literal(start) })

@@ -321,12 +321,12 @@ impl Tensor {
 pub(crate) fn binary(op: impl Into<Op>, x: Argument<'_>, y: Argument<'_>) -> Tensor {
     let op = op.into();
     // Most operands need nothing done to them, and then nothing is copied.
-    if let (Argument::Tensor(x), Argument::Tensor(y)) = (x, y) {
-        if let (Ok(a), Ok(b)) = (x.aval(), y.aval()) {
-            // The shape rule has the message for different dtypes.
-            if a.shape == b.shape || a.rank() == 0 || b.rank() == 0 || a.dtype != b.dtype {
-                return bind1(op, &[x, y]);
-            }
+    if let (Argument::Tensor(x), Argument::Tensor(y)) = (x, y)
+        && let (Ok(a), Ok(b)) = (x.aval(), y.aval())
+    {
+        // The shape rule has the message for different dtypes.
+        if a.shape == b.shape || a.rank() == 0 || b.rank() == 0 || a.dtype != b.dtype {
+            return bind1(op, &[x, y]);
         }
     }
     deferred(|| {

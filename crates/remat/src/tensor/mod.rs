@@ -5,15 +5,23 @@
 //! the operation, the types and the user's own line. Deliberately absent: promotion between dtypes, operations in place,
 //! and views.
 
+mod activation;
 mod argument;
 mod construct;
+mod conv;
 mod convert;
+mod display;
+mod einsum;
 mod elementwise;
 mod gather;
 mod index;
 mod linalg;
 mod marker;
+#[cfg(feature = "ndarray")]
+mod ndarray;
+mod normalise;
 mod operators;
+mod pool;
 mod read;
 mod reduce;
 mod shape;
@@ -22,6 +30,10 @@ mod update;
 
 pub use argument::{Argument, Axes, Dims, Int, Keep, Operand, Scalar, keep};
 pub use construct::Nested;
+pub use conv::{ConvConfig, Padding};
+pub use einsum::einsum;
 pub use gather::Starts;
 pub use index::{AsIndex, Ellipsis, Index, Indices, NewAxis, step};
 pub use marker::optimization_barrier;
+pub use pool::PoolConfig;
+pub use update::At;

@@ -665,7 +665,7 @@ fn new_shape(aval: &Aval, sizes: &[i64]) -> Result<Shape> {
     }
     let known = sizes.iter().filter(|&&n| n != -1).try_fold(1usize, |size, &n| size.checked_mul(n as usize));
     let Some(known) = known else { return wrong(format!("{sizes:?} has more elements than memory can hold")) };
-    let rest = if known == 0 { 0 } else { aval.size() / known };
+    let rest = aval.size().checked_div(known).unwrap_or(0);
     if sizes.contains(&-1) && (known == 0 || known * rest != aval.size()) {
         return wrong(format!("{aval} has {} elements, which {sizes:?} does not divide", aval.size()));
     }

@@ -1,0 +1,187 @@
+//! Convolution.
+
+use remat_ir::{Aval, Conv, ConvDims, DType, Error, ErrorKind, Result, Shape};
+
+use super::elementwise::same_dtype;
+use crate::Tensor;
+use crate::trace::{bind1, deferred};
+
+/// How the spatial dimensions of an array are padded.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Padding {
+    /// Not at all.
+    #[default]
+    Valid,
+    /// So that the result has the size of the operand divided by the stride, rounded up; an odd one is added at the end.
+    Same,
+    /// As `Same`, an odd one being added at the start.
+    SameLower,
+    /// By these numbers before and after each dimension; negative ones crop.
+    Explicit(Vec<(i64, i64)>),
+}
+
+/// The parameters of [`Tensor::conv`]; an empty `Vec` stands for ones.
+///
+/// ```
+/// use remat::{ConvConfig, Padding};
+/// let config = ConvConfig { strides: vec![2, 2], padding: Padding::Same, ..ConvConfig::default() };
+/// # assert_eq!(config.feature_groups, 1);
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ConvConfig {
+    /// The distance of windows in each spatial dimension.
+    pub strides: Vec<usize>,
+    /// The padding of the input.
+    pub padding: Padding,
+    /// The distance of the elements of the input, zeros between them: a transposed convolution.
+    pub input_dilation: Vec<usize>,
+    /// The distance of the elements of the kernel.
+    pub kernel_dilation: Vec<usize>,
+    /// The order of the dimensions of input, kernel and output: `N` batch, `C` feature, `O` output feature, `I` input
+    /// feature, and a letter for each spatial dimension. `None` is `NC..`, `OI..`, `NC..`.
+    pub layout: Option<[&'static str; 3]>,
+    /// The features are convolved in this many groups.
+    pub feature_groups: usize,
+    /// The batch is convolved in this many groups.
+    pub batch_groups: usize,
+    /// The dtype of the sums and of the result, if it is not that of the operands.
+    pub dtype: Option<DType>,
+}
+
+impl Default for ConvConfig {
+    fn default() -> ConvConfig {
+        ConvConfig {
+            strides: Vec::new(),
+            padding: Padding::Valid,
+            input_dilation: Vec::new(),
+            kernel_dilation: Vec::new(),
+            layout: None,
+            feature_groups: 1,
+            batch_groups: 1,
+            dtype: None,
+        }
+    }
+}
+
+impl Tensor {
+    /// The convolution with a kernel, in any number of spatial dimensions; a cross-correlation, as in machine learning.
+    /// Numbers per spatial dimension are in the order of the kernel's.
+    ///
+    /// # Errors
+    /// If ranks, features, groups or dtypes do not fit, or the layout is malformed.
+    ///
+    /// ```
+    /// use remat::{ConvConfig, Tensor};
+    /// let x = Tensor::new([1.0f32, 2.0, 3.0, 4.0]).reshape([1, 1, 4]);
+    /// let kernel = Tensor::new([1.0f32, 10.0]).reshape([1, 1, 2]);
+    /// let y = x.conv(&kernel, &ConvConfig::default());
+    /// assert_eq!(y.to_vec::<f32>()?, [21.0, 32.0, 43.0]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[doc(alias = "conv_general_dilated")]
+    #[track_caller]
+    pub fn conv(&self, kernel: &Tensor, config: &ConvConfig) -> Tensor {
+        deferred(|| {
+            let (x, k) = (self.aval()?, kernel.aval()?);
+            same_dtype("conv", x, k)?;
+            Ok(bind1(operation(x, k, config)?, &[self, kernel]))
+        })
+    }
+}
+
+fn operation(x: &Aval, kernel: &Aval, config: &ConvConfig) -> Result<Conv> {
+    if x.rank() < 2 || x.rank() != kernel.rank() {
+        let message = format!("{x} and the kernel {kernel} are not of one rank of at least 2");
+        return Err(Error::new(ErrorKind::Shape, "conv", message));
+    }
+    let spatial = x.rank() - 2;
+    let [lhs_dims, rhs_dims, out_dims] = match config.layout {
+        None => std::array::from_fn(|_| ConvDims { first: 0, second: 1, spatial: (2..spatial + 2).collect() }),
+        Some(layout) => dimension_numbers(x.rank(), layout)?,
+    };
+    let strides = numbers("strides", &config.strides, spatial)?;
+    let lhs_dilation = numbers("input_dilation", &config.input_dilation, spatial)?;
+    let rhs_dilation = numbers("kernel_dilation", &config.kernel_dilation, spatial)?;
+    let dilated = |size: usize, dilation: usize| if size == 0 { 0 } else { (size - 1) * dilation + 1 };
+    let sizes: Shape = (0..spatial).map(|i| dilated(x.shape[lhs_dims.spatial[i]], lhs_dilation[i])).collect();
+    let windows: Shape = (0..spatial).map(|i| dilated(kernel.shape[rhs_dims.spatial[i]], rhs_dilation[i])).collect();
+    Ok(Conv {
+        padding: config.padding.resolve("conv", &sizes, &windows, &strides)?,
+        strides,
+        lhs_dilation,
+        rhs_dilation,
+        lhs_dims,
+        rhs_dims,
+        out_dims,
+        feature_group_count: config.feature_groups,
+        batch_group_count: config.batch_groups,
+        preferred_element_type: config.dtype.unwrap_or(x.dtype),
+    })
+}
+
+fn numbers(what: &str, numbers: &[usize], spatial: usize) -> Result<Shape> {
+    if numbers.is_empty() {
+        return Ok(Shape::from_elem(1, spatial));
+    }
+    if numbers.len() != spatial || numbers.contains(&0) {
+        let message = format!("{what} is {numbers:?} and not {spatial} positive numbers");
+        return Err(Error::new(ErrorKind::Argument, "conv", message));
+    }
+    Ok(numbers.into())
+}
+
+fn dimension_numbers(rank: usize, layout: [&str; 3]) -> Result<[ConvDims; 3]> {
+    let [input, kernel, output] = layout;
+    let wrong = |text: &str, why: &str| {
+        let message = format!("the layout \"{text}\" {why}");
+        Err(Error::new(ErrorKind::Argument, "conv", message))
+    };
+    let order: Vec<char> = kernel.chars().filter(|c| !"OI".contains(*c)).collect();
+    let dims = |text: &str, features: [char; 2]| {
+        let letters: Vec<char> = text.chars().collect();
+        let place = |c: char| letters.iter().position(|l| *l == c);
+        if letters.len() != rank {
+            return wrong(text, &format!("is not of {rank} letters"));
+        }
+        let [Some(first), Some(second)] = features.map(place) else {
+            return wrong(text, &format!("lacks {} or {}", features[0], features[1]));
+        };
+        match order.iter().map(|c| place(*c)).collect::<Option<Shape>>() {
+            Some(spatial) if (0..rank).all(|d| d == first || d == second || spatial.contains(&d)) => {
+                Ok(ConvDims { first, second, spatial })
+            }
+            _ => wrong(text, &format!("has not the spatial letters of \"{kernel}\", each once")),
+        }
+    };
+    Ok([dims(input, ['N', 'C'])?, dims(kernel, ['O', 'I'])?, dims(output, ['N', 'C'])?])
+}
+
+impl Padding {
+    /// The numbers before and after each dimension, for operands and windows of these dilated sizes.
+    pub(crate) fn resolve(
+        &self,
+        operation: &str,
+        sizes: &[usize],
+        windows: &[usize],
+        strides: &[usize],
+    ) -> Result<Vec<(i64, i64)>> {
+        let same = |odd_first: bool| {
+            (0..sizes.len()).map(move |i| {
+                let reach = (sizes[i].div_ceil(strides[i]).max(1) - 1) * strides[i] + windows[i];
+                let total = reach.saturating_sub(sizes[i]) as i64;
+                let (less, more) = (total / 2, total - total / 2);
+                if odd_first { (more, less) } else { (less, more) }
+            })
+        };
+        match self {
+            Padding::Valid => Ok(vec![(0, 0); sizes.len()]),
+            Padding::Same => Ok(same(false).collect()),
+            Padding::SameLower => Ok(same(true).collect()),
+            Padding::Explicit(pairs) if pairs.len() == sizes.len() => Ok(pairs.clone()),
+            Padding::Explicit(pairs) => {
+                let message = format!("{} pairs of padding are given for {} dimensions", pairs.len(), sizes.len());
+                Err(Error::new(ErrorKind::Argument, operation, message))
+            }
+        }
+    }
+}

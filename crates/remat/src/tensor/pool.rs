@@ -1,0 +1,156 @@
+//! Pooling: reductions over sliding windows.
+
+use remat_ir::{Error, ErrorKind, Operation, ReduceWindow, Result, Shape, Window, WindowKind};
+
+use super::conv::Padding;
+use super::elementwise::require_float;
+use crate::Tensor;
+use crate::trace::{bind1, deferred};
+
+/// The windows of [`Tensor::max_pool`] and its like. They slide over the last `window.len()` dimensions; a 1 leaves a
+/// dimension alone. An empty `Vec` of strides stands for the window itself, one of dilations for ones.
+///
+/// ```
+/// use remat::{Padding, PoolConfig};
+/// let config = PoolConfig { strides: vec![1, 1], padding: Padding::Same, ..PoolConfig::new([3, 3]) };
+/// # assert_eq!(config.window, [3, 3]);
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct PoolConfig {
+    /// The size of a window.
+    pub window: Vec<usize>,
+    /// The distance of windows.
+    pub strides: Vec<usize>,
+    /// The padding of the operand.
+    pub padding: Padding,
+    /// The distance of the elements of a window.
+    pub dilation: Vec<usize>,
+    /// Whether an average counts the padding.
+    pub count_padding: bool,
+}
+
+impl PoolConfig {
+    /// Windows of this size beside each other, without padding.
+    pub fn new(window: impl Into<Vec<usize>>) -> PoolConfig {
+        PoolConfig {
+            window: window.into(),
+            strides: Vec::new(),
+            padding: Padding::Valid,
+            dilation: Vec::new(),
+            count_padding: true,
+        }
+    }
+}
+
+impl Tensor {
+    /// The largest element of each window; padding never is.
+    ///
+    /// # Errors
+    /// If there are more window sizes than dimensions, or the configuration is malformed.
+    ///
+    /// ```
+    /// use remat::{PoolConfig, Tensor};
+    /// let x = Tensor::arange(0..16).reshape([1, 1, 4, 4]);
+    /// assert_eq!(x.max_pool(&PoolConfig::new([2, 2])).to_vec::<i32>()?, [5, 7, 13, 15]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn max_pool(&self, config: &PoolConfig) -> Tensor {
+        deferred(|| self.reduce_window(WindowKind::Max, config))
+    }
+
+    /// The smallest element of each window; padding never is.
+    ///
+    /// # Errors
+    /// As [`Tensor::max_pool`].
+    ///
+    /// ```
+    /// use remat::{PoolConfig, Tensor};
+    /// let x = Tensor::arange(0..16).reshape([1, 1, 4, 4]);
+    /// assert_eq!(x.min_pool(&PoolConfig::new([2, 2])).to_vec::<i32>()?, [0, 2, 8, 10]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn min_pool(&self, config: &PoolConfig) -> Tensor {
+        deferred(|| self.reduce_window(WindowKind::Min, config))
+    }
+
+    /// The sum of each window.
+    ///
+    /// # Errors
+    /// As [`Tensor::max_pool`], or if the dtype is bool.
+    ///
+    /// ```
+    /// use remat::{PoolConfig, Tensor};
+    /// let x = Tensor::arange(0..4).reshape([1, 1, 4]);
+    /// assert_eq!(x.sum_pool(&PoolConfig::new([2])).to_vec::<i32>()?, [1, 5]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn sum_pool(&self, config: &PoolConfig) -> Tensor {
+        deferred(|| self.reduce_window(WindowKind::Sum, config))
+    }
+
+    /// The mean of each window; padding counts as zeros, or not at all with `count_padding: false`.
+    ///
+    /// # Errors
+    /// As [`Tensor::max_pool`], or if the dtype is no float.
+    ///
+    /// ```
+    /// use remat::{PoolConfig, Tensor};
+    /// let x = Tensor::arange(0.0..4.0f32).reshape([1, 1, 4]);
+    /// assert_eq!(x.avg_pool(&PoolConfig::new([2])).to_vec::<f32>()?, [0.5, 2.5]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn avg_pool(&self, config: &PoolConfig) -> Tensor {
+        deferred(|| {
+            let aval = self.aval()?;
+            require_float("avg_pool", aval)?;
+            let sums = self.reduce_window(WindowKind::Sum, config)?;
+            if config.count_padding {
+                return Ok(sums / config.window.iter().product::<usize>());
+            }
+            // How many elements a window has does not depend on the dimensions that it leaves alone.
+            let slid = aval.rank() - config.window.len();
+            let shape: Shape = (0..aval.rank()).map(|d| if d < slid { 1 } else { aval.shape[d] }).collect();
+            let ones = Tensor::ones(&shape[..], aval.dtype);
+            Ok(sums / ones.reduce_window(WindowKind::Sum, config)?)
+        })
+    }
+
+    fn reduce_window(&self, kind: WindowKind, config: &PoolConfig) -> Result<Tensor> {
+        let aval = self.aval()?;
+        let slid = config.window.len();
+        let wrong = |name: &str, message: String| Err(Error::new(ErrorKind::Argument, name, message));
+        let mut op = ReduceWindow {
+            kind,
+            window: Window {
+                dimensions: Shape::new(),
+                strides: Shape::new(),
+                padding: Vec::new(),
+                base_dilation: Shape::from_elem(1, aval.rank()),
+                window_dilation: Shape::new(),
+            },
+        };
+        let name = op.name();
+        let Some(left_alone) = aval.rank().checked_sub(slid) else {
+            return wrong(name, format!("a window of {slid} dimensions is too much for {aval}"));
+        };
+        let strides = if config.strides.is_empty() { config.window.clone() } else { config.strides.clone() };
+        let dilation = if config.dilation.is_empty() { vec![1; slid] } else { config.dilation.clone() };
+        for (what, numbers) in [("window", &config.window), ("strides", &strides), ("dilation", &dilation)] {
+            if numbers.len() != slid || numbers.contains(&0) {
+                return wrong(name, format!("{what} is {numbers:?} and not {slid} positive numbers"));
+            }
+        }
+        let windows: Vec<usize> = (0..slid).map(|i| (config.window[i] - 1) * dilation[i] + 1).collect();
+        let padding = config.padding.resolve(name, &aval.shape[left_alone..], &windows, &strides)?;
+        let all = |numbers: &[usize]| std::iter::repeat_n(1, left_alone).chain(numbers.iter().copied()).collect();
+        op.window.dimensions = all(&config.window);
+        op.window.strides = all(&strides);
+        op.window.window_dilation = all(&dilation);
+        op.window.padding = std::iter::repeat_n((0, 0), left_alone).chain(padding).collect();
+        Ok(bind1(op, &[self]))
+    }
+}
