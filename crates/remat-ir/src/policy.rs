@@ -256,6 +256,24 @@ impl Policy {
         }
     }
 
+    /// A name that one part of this policy would both save and offload.
+    pub fn contradictory_name(&self) -> Option<Arc<str>> {
+        match self {
+            Policy::SaveAndOffloadNames { saved, offloaded, .. } => saved.intersection(offloaded).next().cloned(),
+            Policy::Or(p) | Policy::And(p) | Policy::First(p) => p.iter().find_map(|p| p.contradictory_name()),
+            Policy::Not(p) => p.contradictory_name(),
+            Policy::Nothing
+            | Policy::Everything
+            | Policy::Dots
+            | Policy::DotsWithNoBatchDims
+            | Policy::Names(_)
+            | Policy::AnyNamesBut(_)
+            | Policy::AnythingBut(_)
+            | Policy::OffloadDotsWithNoBatchDims(_)
+            | Policy::Custom(_) => None,
+        }
+    }
+
     /// Every name that this policy mentions.
     pub fn mentioned_names(&self) -> BTreeSet<Arc<str>> {
         match self {

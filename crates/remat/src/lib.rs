@@ -2,15 +2,17 @@
 
 extern crate self as remat;
 
+mod api;
 pub mod random;
-#[allow(dead_code)]
 mod rules;
 mod tensor;
-#[allow(dead_code, unused_imports)]
 mod trace;
+pub mod transform;
 
+pub use api::*;
 pub use remat_ir::{
-    Array, Aval, CumulativeKind, DType, Element, Error, ErrorKind, MemorySpace, Policy, Result, bf16, f16,
+    Array, Atom, Aval, Candidate, ClosedJaxpr, CumulativeKind, DType, Decision, Device, Element, Error, ErrorKind,
+    Executable, Jaxpr, Loc, MemorySpace, MemoryStats, Op, Policy, Reference, Result, bf16, f16,
 };
 pub use remat_macros::Tree;
 pub use tensor::*;

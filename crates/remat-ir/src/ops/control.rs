@@ -57,18 +57,20 @@ pub struct Cond {
     pub branches: Vec<Arc<Jaxpr>>,
 }
 
-/// A function with a derivative of its own. `jvp` takes the operands and a tangent for each float operand; it gives the
-/// results and a tangent for each float result.
+/// A function with a derivative of its own. Operands: captured constants, then the argument. `jvp` takes the operands and
+/// a tangent for each float of the argument; it gives the results and a tangent for each float result.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs)]
 pub struct CustomJvp {
     pub name: Arc<str>,
     pub call: Arc<Jaxpr>,
     pub jvp: Arc<Jaxpr>,
+    pub num_consts: usize,
 }
 
-/// A function with a reverse rule of its own. `fwd` takes the operands and gives the results, then residuals; `bwd` takes
-/// the residuals and a cotangent for each float result and gives a cotangent for each float operand.
+/// A function with a reverse rule of its own. Operands: captured constants, then the argument. `fwd` takes the operands and
+/// gives the results, then residuals; `bwd` takes the residuals and a cotangent for each float result and gives a cotangent
+/// for each float of the argument.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs)]
 pub struct CustomVjp {
@@ -76,6 +78,7 @@ pub struct CustomVjp {
     pub call: Arc<Jaxpr>,
     pub fwd: Arc<Jaxpr>,
     pub bwd: Arc<Jaxpr>,
+    pub num_consts: usize,
 }
 
 /// The linear map whose transpose is `bwd`. Operands: residuals, then tangents. It appears when a [`CustomVjp`] is
@@ -295,7 +298,8 @@ impl Operation for CustomJvp {
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_avals(self.name(), "operand", ins, "the function takes", &self.call.in_avals())?;
         let outs = self.call.out_avals();
-        let wanted = with_tangents(ins);
+        let argument = argument(self.name(), ins, self.num_consts)?;
+        let wanted: Vec<Aval> = ins.iter().chain(floats(argument)).cloned().collect();
         expect_avals(self.name(), "input of the jvp", &self.jvp.in_avals(), "the function wants", &wanted)?;
         let wanted = with_tangents(&outs);
         expect_avals(self.name(), "result of the jvp", &self.jvp.out_avals(), "the function wants", &wanted)?;
@@ -307,6 +311,7 @@ impl Operation for CustomJvp {
             ("name", Param::Word(self.name.clone())),
             ("call_jaxpr", Param::Jaxpr(self.call.clone())),
             ("jvp_jaxpr", Param::Jaxpr(self.jvp.clone())),
+            ("num_consts", Param::Int(self.num_consts as i64)),
         ]
     }
 
@@ -316,6 +321,7 @@ impl Operation for CustomJvp {
                 name: params.word("name")?,
                 call: params.jaxpr("call_jaxpr")?,
                 jvp: params.jaxpr("jvp_jaxpr")?,
+                num_consts: params.size("num_consts")?,
             })
         })
     }
@@ -339,7 +345,7 @@ impl Operation for CustomVjp {
         expect_avals(self.name(), "result of fwd", results, "the function gives", &outs)?;
         let wanted: Vec<Aval> = residuals.iter().chain(floats(&outs)).cloned().collect();
         expect_avals(self.name(), "input of bwd", &self.bwd.in_avals(), "fwd wants", &wanted)?;
-        let wanted: Vec<Aval> = floats(ins).cloned().collect();
+        let wanted: Vec<Aval> = floats(argument(self.name(), ins, self.num_consts)?).cloned().collect();
         expect_avals(self.name(), "result of bwd", &self.bwd.out_avals(), "the function wants", &wanted)?;
         Ok(outs)
     }
@@ -350,6 +356,7 @@ impl Operation for CustomVjp {
             ("call_jaxpr", Param::Jaxpr(self.call.clone())),
             ("fwd_jaxpr", Param::Jaxpr(self.fwd.clone())),
             ("bwd_jaxpr", Param::Jaxpr(self.bwd.clone())),
+            ("num_consts", Param::Int(self.num_consts as i64)),
         ]
     }
 
@@ -360,6 +367,7 @@ impl Operation for CustomVjp {
                 call: params.jaxpr("call_jaxpr")?,
                 fwd: params.jaxpr("fwd_jaxpr")?,
                 bwd: params.jaxpr("bwd_jaxpr")?,
+                num_consts: params.size("num_consts")?,
             })
         })
     }
@@ -431,4 +439,11 @@ fn expect_avals(name: &str, what: &str, got: &[Aval], wants: &str, wanted: &[Ava
 
 fn list(avals: &[Aval]) -> String {
     avals.iter().map(Aval::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The operands after the captured constants.
+fn argument<'a>(name: &str, ins: &'a [Aval], num_consts: usize) -> Result<&'a [Aval]> {
+    ins.get(num_consts..).ok_or_else(|| {
+        Error::new(ErrorKind::Argument, name, format!("takes {num_consts} constants and got {} operands", ins.len()))
+    })
 }

@@ -146,6 +146,29 @@ impl Op {
             Op::Name(_) | Op::StopGradient(_) | Op::OptimizationBarrier(_) | Op::DevicePut(_) => vec![],
         }
     }
+
+    /// As [`Op::bodies`], for writing.
+    pub fn bodies_mut(&mut self) -> Vec<&mut Arc<Jaxpr>> {
+        match self {
+            Op::Jit(op) => vec![&mut op.jaxpr],
+            Op::Checkpoint(op) => vec![&mut op.jaxpr],
+            Op::Scan(op) => vec![&mut op.jaxpr],
+            Op::While(op) => vec![&mut op.cond, &mut op.body],
+            Op::Cond(op) => op.branches.iter_mut().collect(),
+            Op::CustomJvp(op) => vec![&mut op.call, &mut op.jvp],
+            Op::CustomVjp(op) => vec![&mut op.call, &mut op.fwd, &mut op.bwd],
+            Op::CustomLin(op) => vec![&mut op.bwd],
+            Op::Unary(_) | Op::IntegerPow(_) | Op::Binary(_) | Op::Compare(_) | Op::SelectN(_) | Op::Clamp(_) => vec![],
+            Op::ConvertElementType(_) | Op::BitcastConvertType(_) | Op::ReducePrecision(_) => vec![],
+            Op::BroadcastInDim(_) | Op::Reshape(_) | Op::Transpose(_) | Op::Squeeze(_) | Op::ExpandDims(_) => vec![],
+            Op::Rev(_) | Op::Concatenate(_) | Op::Pad(_) | Op::Iota(_) => vec![],
+            Op::Slice(_) | Op::DynamicSlice(_) | Op::DynamicUpdateSlice(_) | Op::Gather(_) | Op::Scatter(_) => vec![],
+            Op::Reduce(_) | Op::ArgReduce(_) | Op::Cumulative(_) | Op::Sort(_) | Op::TopK(_) => vec![],
+            Op::DotGeneral(_) | Op::Conv(_) | Op::ReduceWindow(_) | Op::ArgReduceWindow(_) => vec![],
+            Op::Threefry2x32(_) => vec![],
+            Op::Name(_) | Op::StopGradient(_) | Op::OptimizationBarrier(_) | Op::DevicePut(_) => vec![],
+        }
+    }
 }
 
 /// Fails unless the number of operands is `n`.

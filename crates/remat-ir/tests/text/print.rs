@@ -164,8 +164,8 @@ fn custom_rules_and_loops() {
         Arc::new(b.finish(vec![ct]))
     };
     let ops: [Op; 4] = [
-        CustomJvp { name: "relu".into(), call: unary.clone(), jvp: two }.into(),
-        CustomVjp { name: "<lambda>".into(), call: unary.clone(), fwd, bwd: bwd.clone() }.into(),
+        CustomJvp { name: "relu".into(), call: unary.clone(), jvp: two, num_consts: 0 }.into(),
+        CustomVjp { name: "<lambda>".into(), call: unary.clone(), fwd, bwd: bwd.clone(), num_consts: 0 }.into(),
         While { cond: always, body: unary, cond_consts: 0, body_consts: 0 }.into(),
         DevicePut { memory: MemorySpace::Host }.into(),
     ];

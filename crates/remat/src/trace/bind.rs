@@ -89,7 +89,7 @@ pub(crate) fn run(jaxpr: &Jaxpr, args: &[Tensor], loc: Loc) -> Result<Vec<Tensor
 ///
 /// # Errors
 /// The error of a failed tensor; that of an escaped one, since without an open trace every traced tensor has escaped.
-fn concrete<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Vec<Array>> {
+pub(crate) fn concrete<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Vec<Array>> {
     tensors
         .into_iter()
         .map(|t| match &t.0 {

@@ -15,6 +15,12 @@ pub trait Output: Sized {
     /// The function's own.
     fn into_result(self) -> Result<Self::Tree>;
 
+    /// As [`Output::into_result`], borrowed.
+    ///
+    /// # Errors
+    /// The function's own.
+    fn as_result(&self) -> Result<&Self::Tree>;
+
     /// The same kind of value with the tree that `f` makes; where `f` fails, an `Err`, or a tree of failed tensors.
     fn map_tree(self, f: impl FnOnce(&Self::Tree) -> Result<Self::Tree>) -> Self;
 }
@@ -23,6 +29,10 @@ impl<T: Tree> Output for T {
     type Tree = T;
 
     fn into_result(self) -> Result<T> {
+        Ok(self)
+    }
+
+    fn as_result(&self) -> Result<&T> {
         Ok(self)
     }
 
@@ -36,6 +46,10 @@ impl<T: Tree> Output for Result<T, Error> {
 
     fn into_result(self) -> Result<T> {
         self
+    }
+
+    fn as_result(&self) -> Result<&T> {
+        self.as_ref().map_err(Clone::clone)
     }
 
     fn map_tree(self, f: impl FnOnce(&T) -> Result<T>) -> Self {

@@ -30,12 +30,24 @@ pub(crate) struct Tracer {
     error: Option<Error>,
 }
 
-#[derive(PartialEq, Eq, Hash)]
-enum CaptureKey {
+/// What identifies a captured tensor.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) enum CaptureKey {
     /// The address of the elements, which the captured tensor keeps alive, and the aval, since reshaped arrays share
     /// them.
     Concrete(usize, Aval),
     Traced(u64, Var),
+}
+
+impl CaptureKey {
+    /// The key of a concrete or traced tensor.
+    pub(crate) fn of(tensor: &Tensor) -> Option<CaptureKey> {
+        match &tensor.0 {
+            Repr::Concrete(array) => Some(CaptureKey::Concrete(array.data_id(), array.aval().clone())),
+            Repr::Traced(traced) => Some(CaptureKey::Traced(traced.trace, traced.var)),
+            Repr::Failed(_) => None,
+        }
+    }
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);

@@ -1,0 +1,157 @@
+//! Batching of functions.
+
+use remat_ir::{Aval, Error, ErrorKind, Loc, Result};
+
+use crate::trace::{Output, Tensor, Tree, bind1, current_loc, leaf_paths, rebuild, run, structure, trace};
+use crate::transform;
+
+/// Where the batch dimension of each leaf is. Negative positions count from the end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BatchAxes {
+    /// The same position in every leaf.
+    All(isize),
+    /// One entry per leaf, in order; `None` for a leaf that all examples share.
+    PerLeaf(Vec<Option<isize>>),
+}
+
+impl BatchAxes {
+    fn of(&self, leaf: usize) -> Option<isize> {
+        match self {
+            BatchAxes::All(axis) => Some(*axis),
+            BatchAxes::PerLeaf(axes) => axes.get(leaf).copied().flatten(),
+        }
+    }
+
+    fn expect_leaves(&self, what: &str, leaves: usize, loc: Loc) -> Result<()> {
+        match self {
+            BatchAxes::PerLeaf(axes) if axes.len() != leaves => {
+                let message = format!("{} axes are given for the {leaves} leaves of the {what}", axes.len());
+                Err(Error::new(ErrorKind::Axis, "vmap", message).at(loc))
+            }
+            BatchAxes::All(_) | BatchAxes::PerLeaf(_) => Ok(()),
+        }
+    }
+}
+
+/// Options of [`vmap_with`].
+#[derive(Clone, Debug)]
+pub struct VmapOptions {
+    /// The batch dimensions of the argument.
+    pub in_axes: BatchAxes,
+    /// The batch dimensions of the result; a leaf with `None` must be the same for all examples.
+    pub out_axes: BatchAxes,
+    /// The number of examples: needed only if no leaf of the argument is batched.
+    pub size: Option<usize>,
+}
+
+impl Default for VmapOptions {
+    fn default() -> VmapOptions {
+        VmapOptions { in_axes: BatchAxes::All(0), out_axes: BatchAxes::All(0), size: None }
+    }
+}
+
+/// Applies a function to every example of a batch at once: along the first dimension of every leaf of its argument. What
+/// the closure captures is shared by all examples.
+///
+/// ```
+/// use remat::{Tensor, vmap};
+/// let x = Tensor::from(vec![1.0f32, 2.0, 3.0]);
+/// let y = vmap(|x: &Tensor| x * x)(&x)?;
+/// assert_eq!(y.to_vec::<f32>()?, [1.0, 4.0, 9.0]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// The first error inside the function; if a leaf has no dimensions, or the sizes differ.
+#[track_caller]
+pub fn vmap<A: Tree, R: Output>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Result<R::Tree> {
+    vmap_with(VmapOptions::default(), f)
+}
+
+/// As [`vmap`] with other batch dimensions.
+///
+/// # Errors
+/// As [`vmap`]; if an axis is out of range.
+#[track_caller]
+pub fn vmap_with<A: Tree, R: Output>(options: VmapOptions, f: impl Fn(&A) -> R) -> impl Fn(&A) -> Result<R::Tree> {
+    let loc = current_loc();
+    move |x| batch(&options, &f, x, loc)
+}
+
+fn batch<A: Tree, R: Output>(options: &VmapOptions, f: &impl Fn(&A) -> R, x: &A, loc: Loc) -> Result<R::Tree> {
+    let leaves = structure(x).0;
+    options.in_axes.expect_leaves("argument", leaves.len(), loc)?;
+    let mut size = options.size;
+    let mut axes = Vec::with_capacity(leaves.len());
+    let mut example_avals = Vec::with_capacity(leaves.len());
+    for ((i, leaf), path) in leaves.iter().enumerate().zip(leaf_paths(x)) {
+        let aval = leaf.aval()?;
+        let axis = match options.in_axes.of(i) {
+            Some(axis) => Some(resolve("argument", axis, aval, aval.rank(), loc)?),
+            None => None,
+        };
+        let mut example = aval.clone();
+        if let Some(axis) = axis {
+            let n = example.shape.remove(axis);
+            if *size.get_or_insert(n) != n {
+                let message = format!("the batch sizes differ: {n} at `{path}` ({aval}), {} before", size.unwrap_or(n));
+                return Err(Error::new(ErrorKind::Shape, "vmap", message).at(loc));
+            }
+        }
+        axes.push(axis);
+        example_avals.push(example);
+    }
+    let Some(size) = size else {
+        let message = "no leaf of the argument is batched, so the size is not known; give it in the options";
+        return Err(Error::new(ErrorKind::Argument, "vmap", message).at(loc));
+    };
+    let (program, like) = trace(example_avals, loc, |args| {
+        let out = f(&rebuild(x, args.to_vec())?).into_result()?;
+        Ok((structure(&out).0, out))
+    })?;
+    let num_outs = program.jaxpr.outs.len();
+    options.out_axes.expect_leaves("result", num_outs, loc)?;
+    let batched_ins: Vec<bool> =
+        program.captured.iter().map(|_| false).chain(axes.iter().map(Option::is_some)).collect();
+    let force: Vec<bool> = (0..num_outs).map(|i| options.out_axes.of(i).is_some()).collect();
+    let vmapped = transform::vmap(&program.jaxpr, size, &batched_ins, &force)?;
+    if let Some(i) = (0..num_outs).find(|&i| vmapped.batched_outs[i] && !force[i]) {
+        let message = format!("the result {i} differs between examples, so it needs a batch dimension in out_axes");
+        return Err(Error::new(ErrorKind::Axis, "vmap", message).at(loc));
+    }
+    let mut args = program.captured.clone();
+    for (leaf, axis) in leaves.iter().zip(&axes) {
+        args.push(match axis {
+            Some(axis) => move_axis(leaf, *axis, 0)?,
+            None => leaf.clone(),
+        });
+    }
+    let mut outs = run(&vmapped.jaxpr, &args, loc)?;
+    for (i, out) in outs.iter_mut().enumerate() {
+        if let Some(axis) = options.out_axes.of(i) {
+            let aval = out.aval()?.clone();
+            *out = move_axis(out, 0, resolve("result", axis, &aval, aval.rank(), loc)?)?;
+        }
+    }
+    rebuild(&like, outs)
+}
+
+/// The position that a possibly negative axis means.
+fn resolve(what: &str, axis: isize, aval: &Aval, rank: usize, loc: Loc) -> Result<usize> {
+    let position = if axis < 0 { axis + rank as isize } else { axis };
+    if position < 0 || position >= rank as isize {
+        let message = format!("axis {axis} is out of range for a leaf of the {what}, {aval}");
+        return Err(Error::new(ErrorKind::Axis, "vmap", message).at(loc));
+    }
+    Ok(position as usize)
+}
+
+fn move_axis(x: &Tensor, from: usize, to: usize) -> Result<Tensor> {
+    if from == to {
+        return Ok(x.clone());
+    }
+    let mut permutation: Vec<usize> = (0..x.aval()?.rank()).collect();
+    let axis = permutation.remove(from);
+    permutation.insert(to, axis);
+    Ok(bind1(remat_ir::Transpose { permutation: permutation.into() }, &[x]))
+}

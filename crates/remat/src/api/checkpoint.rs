@@ -1,0 +1,112 @@
+//! Checkpointed regions.
+
+use std::sync::Arc;
+
+use remat_ir::{Error, ErrorKind, Jaxpr, Loc, Op, Policy, Result};
+
+use crate::trace::{Output, Program, Tensor, Tree, bind, current_loc, fail, rebuild, structure, trace};
+
+/// A function whose intermediate values the backward pass computes again, but for what the policy saves.
+///
+/// The values and gradients are the same, bit for bit, under every policy. The inputs of the region are always kept (they
+/// are there anyway); nothing else is under [`Policy::Nothing`], the default in JAX. The policy reaches into every loop,
+/// branch, call and nested checkpoint inside the region; of nested checkpoints the outermost policy decides what the
+/// forward pass keeps, the inner ones what is kept while the region is computed again.
+///
+/// The returned function has the type of `f`: inside a trace it is used in its place. Source: Chen et al., "Training deep
+/// nets with sublinear memory cost", 2016; the semantics are those of JAX's `jax.checkpoint`.
+///
+/// ```
+/// use remat::{Policy, Tensor, checkpoint, grad};
+/// let f = checkpoint(Policy::Nothing, |x: &Tensor| x.sin().sin());
+/// let dx = grad(|x: &Tensor| f(x))(&Tensor::from(2.0f64))?;
+/// assert_eq!(dx.item::<f64>()?, 2.0f64.sin().cos() * 2.0f64.cos());
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// A policy that mentions a name which no value in the region bears is an error that proposes the nearest name: a failed
+/// tensor, or an `Err` if `f` returns a `Result`.
+#[doc(alias = "remat")]
+#[track_caller]
+pub fn checkpoint<A: Tree, R: Output>(policy: impl Into<Arc<Policy>>, f: impl Fn(&A) -> R) -> impl Fn(&A) -> R {
+    let policy = policy.into();
+    let loc = current_loc();
+    move |x| {
+        let mut value = None;
+        let program = trace_region(&f, x, loc, &mut value);
+        match value {
+            // The function was not even called: its argument failed, and so will its result.
+            None => f(x),
+            Some(value) => value.map_tree(|tree| {
+                let outs = program.and_then(|program| apply(&policy, &program, x, loc));
+                rebuild(tree, outs.inspect_err(|error| drop(fail(error.clone())))?)
+            }),
+        }
+    }
+}
+
+fn trace_region<A: Tree, R: Output>(f: &impl Fn(&A) -> R, x: &A, loc: Loc, value: &mut Option<R>) -> Result<Program> {
+    let avals = super::differentiate::avals(&structure(x).0)?;
+    let (program, ()) = trace(avals, loc, |args| {
+        let out = f(&rebuild(x, args.to_vec())?);
+        let leaves = out.as_result().map(|tree| structure(tree).0);
+        *value = Some(out);
+        Ok((leaves?, ()))
+    })?;
+    Ok(program)
+}
+
+fn apply<A: Tree>(policy: &Arc<Policy>, program: &Program, x: &A, loc: Loc) -> Result<Vec<Tensor>> {
+    check_names(policy, &program.jaxpr).map_err(|e| e.at(loc))?;
+    let op = remat_ir::Checkpoint { jaxpr: program.jaxpr.clone(), differentiated: false, policy: policy.clone() };
+    let leaves = structure(x).0;
+    let operands: Vec<&Tensor> = program.captured.iter().chain(&leaves).collect();
+    let outs = bind(op, &operands, program.jaxpr.outs.len());
+    match outs.iter().find_map(Tensor::error) {
+        Some(error) => Err(error.clone()),
+        None => Ok(outs),
+    }
+}
+
+/// Fails if the policy mentions a name that no value in the program bears, or a name both to save and to offload.
+fn check_names(policy: &Policy, jaxpr: &Jaxpr) -> Result<()> {
+    let error = |message: String| Err(Error::new(ErrorKind::Policy, "checkpoint", message));
+    if let Some(name) = policy.contradictory_name() {
+        return error(format!("the policy {policy} both saves and offloads `{name}`"));
+    }
+    let mentioned = policy.mentioned_names();
+    if mentioned.is_empty() {
+        return Ok(());
+    }
+    let mut names = Vec::new();
+    collect_names(jaxpr, &mut names);
+    names.sort_unstable();
+    names.dedup();
+    for mention in &mentioned {
+        if names.contains(mention) {
+            continue;
+        }
+        let nearest = names.iter().map(|n| (strsim::damerau_levenshtein(n, mention), n)).min();
+        let hint = match nearest {
+            Some((distance, name)) if distance <= 1 + mention.len() / 3 => format!("; did you mean `{name}`?"),
+            Some(_) => format!("; the names are {}", names.join(", ")),
+            None => "; no value bears a name, which .named(\"..\") gives".to_string(),
+        };
+        return error(format!(
+            "the policy {policy} mentions the name `{mention}`, which no value in the region bears{hint}"
+        ));
+    }
+    Ok(())
+}
+
+fn collect_names(jaxpr: &Jaxpr, names: &mut Vec<Arc<str>>) {
+    for eqn in &jaxpr.eqns {
+        if let Op::Name(op) = &eqn.op {
+            names.push(op.name.clone());
+        }
+        for body in eqn.op.bodies() {
+            collect_names(body, names);
+        }
+    }
+}

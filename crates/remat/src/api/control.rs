@@ -1,0 +1,347 @@
+//! Loops and branches.
+
+use std::sync::Arc;
+
+use remat_ir::{Atom, Aval, Builder, DType, Error, ErrorKind, Jaxpr, Loc, Result};
+
+use crate::trace::{
+    CaptureKey, Output, Program, Structure, Tensor, Tree, bind, bind1, current_loc, rebuild, structure, trace,
+    trace_tree,
+};
+
+/// Options of [`scan_with`].
+#[derive(Clone, Debug)]
+pub struct ScanOptions {
+    /// The number of iterations: needed only if there is no stacked input.
+    pub length: Option<usize>,
+    /// From the last slice to the first.
+    pub reverse: bool,
+    /// How many iterations an engine may lay out in a row.
+    pub unroll: usize,
+}
+
+impl Default for ScanOptions {
+    fn default() -> ScanOptions {
+        ScanOptions { length: None, reverse: false, unroll: 1 }
+    }
+}
+
+/// A loop over the first dimension of `xs`: `f` takes the carry and a slice of every leaf of `xs`, and gives the next
+/// carry and a slice of the result. Gives the last carry and the stacked slices.
+///
+/// The function is traced once, whatever the length.
+///
+/// ```
+/// use remat::{Tensor, scan};
+/// let xs = Tensor::from(vec![1.0f32, 2.0, 3.0]);
+/// let (sum, sums) = scan(
+///     |sum: &Tensor, x: &Tensor| {
+///         let sum = sum + x;
+///         (sum.clone(), sum)
+///     },
+///     &Tensor::from(0.0f32),
+///     &xs,
+/// )?;
+/// assert_eq!(sum.item::<f32>()?, 6.0);
+/// assert_eq!(sums.to_vec::<f32>()?, [1.0, 3.0, 6.0]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// The first error inside the function; if the new carry has another structure or other avals than the old one; if the
+/// lengths differ.
+#[track_caller]
+pub fn scan<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
+    f: impl Fn(&C, &X) -> R,
+    init: &C,
+    xs: &X,
+) -> Result<(C, Y)> {
+    scan_at(&ScanOptions::default(), f, init, xs, current_loc())
+}
+
+/// As [`scan`] with options.
+///
+/// # Errors
+/// As [`scan`]; if there is neither a stacked input nor a length.
+#[track_caller]
+pub fn scan_with<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
+    options: &ScanOptions,
+    f: impl Fn(&C, &X) -> R,
+    init: &C,
+    xs: &X,
+) -> Result<(C, Y)> {
+    scan_at(options, f, init, xs, current_loc())
+}
+
+fn scan_at<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
+    options: &ScanOptions,
+    f: impl Fn(&C, &X) -> R,
+    init: &C,
+    xs: &X,
+    loc: Loc,
+) -> Result<(C, Y)> {
+    let (carry, carry_structure) = structure(init);
+    let (stacked, _) = structure(xs);
+    let carry_avals = super::differentiate::avals(&carry)?;
+    let mut length = options.length;
+    let mut x_avals = Vec::with_capacity(stacked.len());
+    for x in &stacked {
+        let aval = x.aval()?;
+        let Some((&n, rest)) = aval.shape.split_first() else {
+            let message = format!("a stacked input is {aval}, which has no dimension to loop over");
+            return Err(Error::new(ErrorKind::Shape, "scan", message).at(loc));
+        };
+        if *length.get_or_insert(n) != n {
+            let message = format!("the lengths differ: {n} of {aval}, {} before", length.unwrap_or(n));
+            return Err(Error::new(ErrorKind::Shape, "scan", message).at(loc));
+        }
+        x_avals.push(aval.with_shape(rest.iter().copied()));
+    }
+    let Some(length) = length else {
+        let message = "there is no stacked input, so the length is not known; give it in the options";
+        return Err(Error::new(ErrorKind::Argument, "scan", message).at(loc));
+    };
+    let (program, (ys_like, out_structure)) = trace(carry_avals.iter().cloned().chain(x_avals), loc, |args| {
+        let (c, x) = args.split_at(carry.len());
+        let (next, y) = f(&rebuild(init, c.to_vec())?, &rebuild(xs, x.to_vec())?).into_result()?;
+        let (mut outs, out_structure) = structure(&next);
+        outs.extend(structure(&y).0);
+        Ok((outs, (y, out_structure)))
+    })?;
+    expect_carry("scan", &carry_structure, &out_structure, &carry_avals, &program.jaxpr.out_avals(), loc)?;
+    let op = remat_ir::Scan {
+        jaxpr: program.jaxpr.clone(),
+        length,
+        num_consts: program.captured.len(),
+        num_carry: carry.len(),
+        reverse: options.reverse,
+        unroll: options.unroll,
+    };
+    let operands: Vec<&Tensor> = program.captured.iter().chain(&carry).chain(&stacked).collect();
+    let mut outs = checked(bind(op, &operands, program.jaxpr.outs.len()), loc)?;
+    let ys = outs.split_off(carry.len());
+    Ok((rebuild(init, outs)?, rebuild(&ys_like, ys)?))
+}
+
+/// Applies a function to every slice along the first dimension, one after the other: [`scan`] without a carry.
+///
+/// # Errors
+/// As [`scan`].
+#[track_caller]
+pub fn map<X: Tree, R: Output>(f: impl Fn(&X) -> R, xs: &X) -> Result<R::Tree> {
+    let body = |_: &(), x: &X| f(x).into_result().map(|y| ((), y));
+    Ok(scan_at(&ScanOptions::default(), body, &(), xs, current_loc())?.1)
+}
+
+/// A loop over the integers `lower..upper`: `f` takes the index, an i32 scalar, and the carry, and gives the next carry.
+/// The bounds are static, so the loop can be differentiated in reverse.
+///
+/// ```
+/// use remat::{Tensor, fori_loop};
+/// let doubled = fori_loop(0, 5, |_: &Tensor, x: &Tensor| x * 2.0, &Tensor::from(1.0f32))?;
+/// assert_eq!(doubled.item::<f32>()?, 32.0);
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`scan`]; if a bound is no i32.
+#[track_caller]
+pub fn fori_loop<C: Tree, R: Output<Tree = C>>(
+    lower: i64,
+    upper: i64,
+    f: impl Fn(&Tensor, &C) -> R,
+    init: &C,
+) -> Result<C> {
+    let loc = current_loc();
+    let length = usize::try_from(upper - lower).unwrap_or(0);
+    let (Ok(lower), Ok(_)) = (i32::try_from(lower), i32::try_from(upper)) else {
+        let message = format!("the bounds {lower} and {upper} are no 32-bit integers");
+        return Err(Error::new(ErrorKind::Argument, "fori_loop", message).at(loc));
+    };
+    let iota = remat_ir::Iota { dtype: DType::I32, shape: [length].into_iter().collect(), axis: 0 };
+    let index = bind1(remat_ir::Binary::Add, &[&bind1(iota, &[]), &Tensor::from(lower)]);
+    let body = |carry: &C, i: &Tensor| f(i, carry).into_result().map(|next| (next, ()));
+    Ok(scan_at(&ScanOptions::default(), body, init, &index, loc)?.0)
+}
+
+/// A loop while `condition` gives a true bool scalar.
+///
+/// It can be differentiated forward. Reverse mode needs the states of all iterations, whose number is not known: use a
+/// checkpointed loop, or [`fori_loop`].
+///
+/// ```
+/// use remat::{Tensor, while_loop};
+/// let x = while_loop(|x: &Tensor| x.lt(&Tensor::from(100.0f32)), |x: &Tensor| x * 2.0, &Tensor::from(1.0f32))?;
+/// assert_eq!(x.item::<f32>()?, 128.0);
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// The first error inside the functions; if the condition is no bool scalar; if the new carry has another structure or
+/// other avals than the old one.
+#[track_caller]
+pub fn while_loop<C: Tree, P: Output<Tree = Tensor>, R: Output<Tree = C>>(
+    condition: impl Fn(&C) -> P,
+    body: impl Fn(&C) -> R,
+    init: &C,
+) -> Result<C> {
+    let loc = current_loc();
+    let (carry, carry_structure) = structure(init);
+    let carry_avals = super::differentiate::avals(&carry)?;
+    let (cond, _) = trace_tree(init, loc, &condition)?;
+    let verdict = cond.jaxpr.out_avals();
+    if verdict[0] != Aval::scalar(DType::Bool) {
+        let message = format!("the condition must give bool[] and gives {}", verdict[0]);
+        return Err(Error::new(ErrorKind::DType, "while_loop", message).at(loc));
+    }
+    let (body, next) = trace_tree(init, loc, &body)?;
+    let out_structure = structure(&next).1;
+    expect_carry("while_loop", &carry_structure, &out_structure, &carry_avals, &body.jaxpr.out_avals(), loc)?;
+    let op = remat_ir::While {
+        cond: cond.jaxpr.clone(),
+        body: body.jaxpr.clone(),
+        cond_consts: cond.captured.len(),
+        body_consts: body.captured.len(),
+    };
+    let operands: Vec<&Tensor> = cond.captured.iter().chain(&body.captured).chain(&carry).collect();
+    let outs = checked(bind(op, &operands, carry.len()), loc)?;
+    rebuild(init, outs)
+}
+
+/// One of two functions of `operand`, chosen by a bool scalar. Both are traced; one runs.
+///
+/// ```
+/// use remat::{Tensor, cond};
+/// let x = Tensor::from(-2.0f32);
+/// let y = cond(&x.gt(&Tensor::from(0.0f32)), |x: &Tensor| x.clone(), |x: &Tensor| -x, &x)?;
+/// assert_eq!(y.item::<f32>()?, 2.0);
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// The first error inside the functions; if the predicate is no bool scalar; if the results differ in structure or avals.
+#[track_caller]
+pub fn cond<A: Tree, R: Output>(
+    predicate: &Tensor,
+    if_true: impl Fn(&A) -> R,
+    if_false: impl Fn(&A) -> R,
+    operand: &A,
+) -> Result<R::Tree> {
+    let loc = current_loc();
+    let aval = predicate.aval()?;
+    if *aval != Aval::scalar(DType::Bool) {
+        let message = format!("the predicate must be bool[] and is {aval}");
+        return Err(Error::new(ErrorKind::DType, "cond", message).at(loc));
+    }
+    let index = bind1(remat_ir::ConvertElementType { dtype: DType::I32 }, &[predicate]);
+    branch("cond", &index, &[&if_false, &if_true], operand, loc)
+}
+
+/// One of several functions of `operand`, chosen by an i32 scalar, which is clamped to their number.
+///
+/// # Errors
+/// As [`cond`]; if there is no branch, or the index is no i32 scalar.
+#[track_caller]
+pub fn switch<A: Tree, R: Output>(index: &Tensor, branches: &[&dyn Fn(&A) -> R], operand: &A) -> Result<R::Tree> {
+    let loc = current_loc();
+    let aval = index.aval()?;
+    if *aval != Aval::scalar(DType::I32) {
+        let message = format!("the index must be i32[] and is {aval}");
+        return Err(Error::new(ErrorKind::DType, "switch", message).at(loc));
+    }
+    branch("switch", index, branches, operand, loc)
+}
+
+fn branch<A: Tree, R: Output>(
+    operation: &str,
+    index: &Tensor,
+    branches: &[&dyn Fn(&A) -> R],
+    operand: &A,
+    loc: Loc,
+) -> Result<R::Tree> {
+    let traced = branches.iter().map(|f| trace_tree(operand, loc, f)).collect::<Result<Vec<_>>>()?;
+    let Some((first, like)) = traced.first() else {
+        return Err(Error::new(ErrorKind::Argument, operation, "there must be at least one branch").at(loc));
+    };
+    let expected = structure(like).1;
+    for (i, (program, tree)) in traced.iter().enumerate().skip(1) {
+        if let Some(difference) = expected.difference(&structure(tree).1) {
+            let message = format!("the results of branches 0 and {i} differ in structure: {difference}");
+            return Err(Error::new(ErrorKind::Structure, operation, message).at(loc));
+        }
+        for (expected, given) in first.jaxpr.out_avals().iter().zip(program.jaxpr.out_avals()) {
+            if *expected != given {
+                let message = format!("branch 0 returns {expected} where branch {i} returns {given}");
+                return Err(Error::new(ErrorKind::Shape, operation, message).at(loc));
+            }
+        }
+    }
+    let (captured, bodies) = share_captures(traced.iter().map(|(program, _)| program))?;
+    let num_outs = first.jaxpr.outs.len();
+    let leaves = structure(operand).0;
+    let operands: Vec<&Tensor> = std::iter::once(index).chain(&captured).chain(&leaves).collect();
+    let outs = checked(bind(remat_ir::Cond { branches: bodies }, &operands, num_outs), loc)?;
+    rebuild(like, outs)
+}
+
+/// Programs that take the captured tensors of all of them, then their own arguments.
+pub(super) fn share_captures<'p>(
+    programs: impl Iterator<Item = &'p Program> + Clone,
+) -> Result<(Vec<Tensor>, Vec<Arc<Jaxpr>>)> {
+    let mut captured: Vec<Tensor> = Vec::new();
+    let mut keys: Vec<CaptureKey> = Vec::new();
+    for tensor in programs.clone().flat_map(|p| &p.captured) {
+        if let Some(key) = CaptureKey::of(tensor)
+            && !keys.contains(&key)
+        {
+            keys.push(key);
+            captured.push(tensor.clone());
+        }
+    }
+    let mut bodies = Vec::new();
+    for program in programs {
+        let mut b = Builder::new();
+        let shared = b.inputs(super::differentiate::avals(&captured)?);
+        let own = b.inputs(program.jaxpr.in_avals().into_iter().skip(program.captured.len()));
+        let mut args: Vec<Atom> = Vec::new();
+        for tensor in &program.captured {
+            let place = CaptureKey::of(tensor).and_then(|key| keys.iter().position(|k| *k == key));
+            args.push(shared[place.ok_or_else(|| crate::transform::internal("a captured tensor is missing"))?]);
+        }
+        args.extend(own);
+        let outs = b.inline(&program.jaxpr, &args)?;
+        bodies.push(Arc::new(b.finish(outs)));
+    }
+    Ok((captured, bodies))
+}
+
+/// Fails unless the new carry fits the old one.
+fn expect_carry(
+    operation: &str,
+    old: &Structure,
+    new: &Structure,
+    old_avals: &[Aval],
+    new_avals: &[Aval],
+    loc: Loc,
+) -> Result<()> {
+    if let Some(difference) = old.difference(new) {
+        let message = format!("the new carry has another structure than the old one: {difference}");
+        return Err(Error::new(ErrorKind::Structure, operation, message).at(loc));
+    }
+    for (i, (old, new)) in old_avals.iter().zip(new_avals).enumerate() {
+        if old != new {
+            let message =
+                format!("leaf {i} of the carry is {old} at first and {new} after an iteration; they must be equal");
+            return Err(Error::new(ErrorKind::Shape, operation, message).at(loc));
+        }
+    }
+    Ok(())
+}
+
+/// The tensors, or the error of a failed one.
+pub(super) fn checked(outs: Vec<Tensor>, loc: Loc) -> Result<Vec<Tensor>> {
+    match outs.iter().find_map(Tensor::error) {
+        Some(error) => Err(error.clone().at(loc)),
+        None => Ok(outs),
+    }
+}

@@ -1,0 +1,200 @@
+//! Functions with a derivative of their own.
+
+use std::sync::Arc;
+
+use remat_ir::{Aval, Builder, Error, ErrorKind, Jaxpr, Loc, Result};
+
+use super::control::{checked, share_captures};
+use super::differentiate::{avals, zeros};
+use crate::trace::{
+    Output, Program, Tensor, Tree, bind, current_loc, fail, rebuild, short_type_name, structure, trace,
+};
+
+/// A function whose derivative is `rule`: it takes the argument and its tangent and gives the result and its tangent.
+///
+/// The tangent has the structure of the argument; leaves that are no floats have tangents of zeros. The rule must be
+/// linear in the tangent; it may be differentiated again, and is transposed for reverse mode.
+///
+/// ```
+/// use remat::{Tensor, custom_jvp, grad};
+/// // log(1 + e^x), whose derivative is stable for large x.
+/// let softplus = custom_jvp(
+///     |x: &Tensor| (x.exp() + 1.0).log(),
+///     |x: &Tensor, t: &Tensor| ((x.exp() + 1.0).log(), t * x.logistic()),
+/// );
+/// let dx = grad(|x: &Tensor| softplus(x))(&Tensor::from(1000.0f32))?;
+/// assert_eq!(dx.item::<f32>()?, 1.0);
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// Inside a trace a failed tensor (or an `Err` if `f` returns a `Result`): the first error inside the functions, or if
+/// the rule gives another structure or other avals than the function.
+#[track_caller]
+pub fn custom_jvp<A: Tree, R: Output, J: Output<Tree = (R::Tree, R::Tree)>>(
+    f: impl Fn(&A) -> R,
+    rule: impl Fn(&A, &A) -> J,
+) -> impl Fn(&A) -> R {
+    let loc = current_loc();
+    let name: Arc<str> = short_type_name_of(&f).into();
+    move |x| {
+        define(&f, x, loc, |call, args| {
+            let primal_avals = avals(args)?;
+            let tangent_avals = primal_avals.iter().filter(|a| a.dtype.is_float());
+            let (jvp, ()) = trace(primal_avals.iter().chain(tangent_avals).cloned(), loc, |ins| {
+                let (primals, tangents) = ins.split_at(args.len());
+                let tangents = spread_floats(&primal_avals, tangents);
+                let (out, tangent) = rule(&rebuild(x, primals.to_vec())?, &rebuild(x, tangents)?).into_result()?;
+                let (mut outs, tangents) = (structure(&out).0, structure(&tangent).0);
+                expect_outs("custom_jvp", "result of the rule", &call.jaxpr.out_avals(), &outs, loc)?;
+                expect_outs("custom_jvp", "tangent of the rule", &call.jaxpr.out_avals(), &tangents, loc)?;
+                outs.extend(keep_floats(&call.jaxpr.out_avals(), tangents));
+                Ok((outs, ()))
+            })?;
+            let (captured, bodies) = share_captures([call, &jvp].into_iter())?;
+            let [call, jvp] = expect_bodies(bodies)?;
+            let op = remat_ir::CustomJvp { name: name.clone(), call, jvp, num_consts: captured.len() };
+            Ok((op.into(), captured))
+        })
+    }
+}
+
+/// A function with a reverse rule of its own. `forward` takes the argument and gives the result and residuals; `backward`
+/// takes the residuals and the cotangent of the result and gives the cotangent of the argument.
+///
+/// Leaves that are no floats have cotangents that are not read. Forward mode is an error. Under a checkpoint, `forward` is
+/// a part of the region: values named inside it can be saved by name.
+///
+/// ```
+/// use remat::{Tensor, custom_vjp, grad};
+/// let clip_gradient = custom_vjp(
+///     |x: &Tensor| x.clone(),
+///     |x: &Tensor| (x.clone(), ()),
+///     |_: &(), ct: &Tensor| ct.clamp(-1.0, 1.0),
+/// );
+/// let dx = grad(|x: &Tensor| clip_gradient(x) * 5.0)(&Tensor::from(1.0f32))?;
+/// assert_eq!(dx.item::<f32>()?, 1.0);
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`custom_jvp`].
+#[track_caller]
+pub fn custom_vjp<A: Tree, R: Output, S: Tree, F: Output<Tree = (R::Tree, S)>, B: Output<Tree = A>>(
+    f: impl Fn(&A) -> R,
+    forward: impl Fn(&A) -> F,
+    backward: impl Fn(&S, &R::Tree) -> B,
+) -> impl Fn(&A) -> R {
+    let loc = current_loc();
+    let name: Arc<str> = short_type_name_of(&f).into();
+    move |x| {
+        define(&f, x, loc, |call, args| {
+            let primal_avals = avals(args)?;
+            let out_avals = call.jaxpr.out_avals();
+            let (fwd, (out_like, residuals_like)) = trace(primal_avals.iter().cloned(), loc, |ins| {
+                let (out, residuals) = forward(&rebuild(x, ins.to_vec())?).into_result()?;
+                let mut outs = structure(&out).0;
+                expect_outs("custom_vjp", "result of the forward rule", &out_avals, &outs, loc)?;
+                outs.extend(structure(&residuals).0);
+                Ok((outs, (out, residuals)))
+            })?;
+            let residual_avals: Vec<Aval> = fwd.jaxpr.out_avals().split_off(out_avals.len());
+            let ct_avals = out_avals.iter().filter(|a| a.dtype.is_float());
+            let (bwd, ()) = trace(residual_avals.iter().chain(ct_avals).cloned(), loc, |ins| {
+                let (residuals, cts) = ins.split_at(residual_avals.len());
+                let cts = rebuild(&out_like, spread_floats(&out_avals, cts))?;
+                let cts = structure(&backward(&rebuild(&residuals_like, residuals.to_vec())?, &cts).into_result()?).0;
+                expect_outs("custom_vjp", "cotangent of the backward rule", &primal_avals, &cts, loc)?;
+                Ok((keep_floats(&primal_avals, cts), ()))
+            })?;
+            let (captured, bodies) = share_captures([call, &fwd, &bwd].into_iter())?;
+            let [call, fwd, bwd] = expect_bodies(bodies)?;
+            let n = captured.len();
+            let op = remat_ir::CustomVjp {
+                name: name.clone(),
+                call,
+                fwd: Arc::new(return_consts(&fwd, n, out_avals.len())?),
+                bwd,
+                num_consts: n,
+            };
+            Ok((op.into(), captured))
+        })
+    }
+}
+
+/// What the backward rule captures it gets as residuals: the forward rule hands its constants on, right after the results.
+fn return_consts(fwd: &Jaxpr, num_consts: usize, num_outs: usize) -> Result<Jaxpr> {
+    let mut b = Builder::new();
+    let ins = b.inputs(fwd.in_avals());
+    let mut outs = b.inline(fwd, &ins)?;
+    outs.splice(num_outs..num_outs, ins[..num_consts].iter().copied());
+    Ok(b.finish(outs))
+}
+
+/// Traces the function, makes the operation and applies it; the result has the type of `f`'s.
+fn define<A: Tree, R: Output>(
+    f: &impl Fn(&A) -> R,
+    x: &A,
+    loc: Loc,
+    operation: impl FnOnce(&Program, &[Tensor]) -> Result<(remat_ir::Op, Vec<Tensor>)>,
+) -> R {
+    let args = structure(x).0;
+    let mut value = None;
+    let program = avals(&args).and_then(|avals| {
+        trace(avals, loc, |ins| {
+            let out = f(&rebuild(x, ins.to_vec())?);
+            let leaves = out.as_result().map(|tree| structure(tree).0);
+            value = Some(out);
+            Ok((leaves?, ()))
+        })
+    });
+    match value {
+        None => f(x),
+        Some(value) => value.map_tree(|tree| {
+            let outs = program.and_then(|(program, ())| {
+                let (op, captured) = operation(&program, &args)?;
+                let operands: Vec<&Tensor> = captured.iter().chain(&args).collect();
+                checked(bind(op, &operands, program.jaxpr.outs.len()), loc)
+            });
+            rebuild(tree, outs.inspect_err(|error| drop(fail(error.clone())))?)
+        }),
+    }
+}
+
+/// One tensor per aval: the given ones for floats, zeros for the others.
+fn spread_floats(avals: &[Aval], floats: &[Tensor]) -> Vec<Tensor> {
+    let mut floats = floats.iter();
+    let spread = |aval: &Aval| match floats.next() {
+        Some(t) => t.clone(),
+        None => zeros(aval),
+    };
+    let mut spread = spread;
+    avals.iter().map(|aval| if aval.dtype.is_float() { spread(aval) } else { zeros(aval) }).collect()
+}
+
+fn keep_floats(avals: &[Aval], tensors: Vec<Tensor>) -> Vec<Tensor> {
+    avals.iter().zip(tensors).filter(|(aval, _)| aval.dtype.is_float()).map(|(_, t)| t).collect()
+}
+
+fn expect_outs(operation: &str, what: &str, expected: &[Aval], given: &[Tensor], loc: Loc) -> Result<()> {
+    if expected.len() != given.len() {
+        let message = format!("the {what} has {} leaves and must have {}", given.len(), expected.len());
+        return Err(Error::new(ErrorKind::Structure, operation, message).at(loc));
+    }
+    for (expected, given) in expected.iter().zip(given) {
+        let given = given.aval()?;
+        if expected != given && expected.dtype.is_float() {
+            let message = format!("the {what} is {given} and must be {expected}");
+            return Err(Error::new(ErrorKind::Shape, operation, message).at(loc));
+        }
+    }
+    Ok(())
+}
+
+fn expect_bodies<const N: usize>(bodies: Vec<Arc<Jaxpr>>) -> Result<[Arc<Jaxpr>; N]> {
+    <[Arc<Jaxpr>; N]>::try_from(bodies).map_err(|_| crate::transform::internal("a body is missing"))
+}
+
+fn short_type_name_of<F>(_: &F) -> String {
+    short_type_name::<F>()
+}

@@ -1,0 +1,437 @@
+//! Forward and reverse mode.
+
+use std::marker::PhantomData;
+
+use remat_ir::{Aval, DType, Error, ErrorKind, Jaxpr, Literal, Loc, Result};
+
+use super::linearized::Parts;
+use crate::trace::{
+    Output, Program, Tensor, Tree, bind1, current_loc, leaf_paths, leaves, rebuild, run, structure, trace_tree,
+};
+use crate::transform::{self, transpose};
+
+/// The gradient of a scalar function of a tree of floats: a value of the type of the argument.
+///
+/// What the closure captures is constant; so a batch, a mask or a hyperparameter is captured, and there are no argument
+/// numbers.
+///
+/// ```
+/// use remat::{Tensor, grad};
+/// let x = Tensor::from(vec![1.0f32, 2.0]);
+/// let dx = grad(|x: &Tensor| (x * x).sum(..))(&x)?;
+/// assert_eq!(dx.to_vec::<f32>()?, [2.0, 4.0]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// The first error inside the function; if its result is not a scalar float, or an argument is no float; if an operation
+/// has no derivative.
+#[track_caller]
+pub fn grad<A: Tree, R: Output<Tree = Tensor>>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Result<A> {
+    let value_and_grad = value_and_grad(f);
+    move |x| Ok(value_and_grad(x)?.1)
+}
+
+/// As [`grad`] of a function that also returns a tree that is not differentiated.
+///
+/// # Errors
+/// As [`grad`].
+#[track_caller]
+pub fn grad_with_aux<A: Tree, X: Tree, R: Output<Tree = (Tensor, X)>>(
+    f: impl Fn(&A) -> R,
+) -> impl Fn(&A) -> Result<(A, X)> {
+    let value_and_grad = value_and_grad_with_aux(f);
+    move |x| {
+        let ((_, aux), grad) = value_and_grad(x)?;
+        Ok((grad, aux))
+    }
+}
+
+/// The value and the gradient of a scalar function.
+///
+/// ```
+/// use remat::{Tensor, value_and_grad};
+/// let (y, dx) = value_and_grad(|x: &Tensor| x.sin())(&Tensor::from(0.0f64))?;
+/// assert_eq!((y.item::<f64>()?, dx.item::<f64>()?), (0.0, 1.0));
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`grad`].
+#[track_caller]
+pub fn value_and_grad<A: Tree, R: Output<Tree = Tensor>>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Result<(Tensor, A)> {
+    let loc = current_loc();
+    move |x| {
+        let (program, _) = trace_tree(x, loc, &f)?;
+        let (mut outs, grad) = run_gradient(x, program, loc)?;
+        Ok((outs.swap_remove(0), grad))
+    }
+}
+
+/// As [`value_and_grad`] of a function that also returns a tree that is not differentiated: `((value, aux), gradient)`.
+///
+/// # Errors
+/// As [`grad`].
+#[track_caller]
+pub fn value_and_grad_with_aux<A: Tree, X: Tree, R: Output<Tree = (Tensor, X)>>(
+    f: impl Fn(&A) -> R,
+) -> impl Fn(&A) -> Result<((Tensor, X), A)> {
+    let loc = current_loc();
+    move |x| {
+        let (program, like) = trace_tree(x, loc, &f)?;
+        let (outs, grad) = run_gradient(x, program, loc)?;
+        Ok((rebuild(&like, outs)?, grad))
+    }
+}
+
+/// Runs forward and backward pass; the first result is the scalar, the others have no cotangent.
+fn run_gradient<A: Tree>(x: &A, program: Program, loc: Loc) -> Result<(Vec<Tensor>, A)> {
+    let avals = program.jaxpr.out_avals();
+    if avals[0].rank() != 0 || !avals[0].dtype.is_float() {
+        let message = format!(
+            "the function must return a float scalar and returned {}; reduce it first, for example with .sum(..) or .mean(..)",
+            avals[0]
+        );
+        return Err(Error::new(ErrorKind::Differentiation, "grad", message).at(loc));
+    }
+    for (path, tensor) in leaves(x) {
+        let aval = tensor.aval()?;
+        if !aval.dtype.is_float() {
+            let place = if path.0.is_empty() { String::new() } else { format!(" at `{path}`") };
+            let message = format!(
+                "the argument{place} is {aval}, and only floats can be differentiated; capture it in the closure instead of \
+                 passing it"
+            );
+            return Err(Error::new(ErrorKind::Differentiation, "grad", message).at(loc));
+        }
+    }
+    let parts = Parts::new(program, |_| true)?;
+    let gradient = parts.forward_and_backward(|b, outs| {
+        let mut cotangents = Vec::new();
+        for (i, &out) in outs.iter().enumerate() {
+            let aval = b.aval(out);
+            if i == 0 {
+                cotangents.push(Literal::from_f64(aval.dtype, 1.0).into());
+            } else if aval.dtype.is_float() {
+                cotangents.push(crate::rules::Emit::zeros(b, &aval)?);
+            }
+        }
+        Ok(cotangents)
+    })?;
+    let args = [parts.program.captured, structure(x).0].concat();
+    let mut outs = run(&gradient, &args, loc)?;
+    let grads = outs.split_off(avals.len());
+    Ok((outs, rebuild(x, grads)?))
+}
+
+/// The result of a function and its derivative in one direction: `(f(x), df(x)[t])`.
+///
+/// The tangent has the structure of the argument. Tangents of leaves that are no floats are not read; those of results
+/// that are no floats are zeros.
+///
+/// ```
+/// use remat::{Tensor, jvp};
+/// let (y, t) = jvp(|x: &Tensor| x.sin(), &Tensor::from(0.0f64), &Tensor::from(2.0f64))?;
+/// assert_eq!((y.item::<f64>()?, t.item::<f64>()?), (0.0, 2.0));
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// The first error inside the function; if the structures or avals of primal and tangent differ; if an operation has no
+/// derivative.
+#[track_caller]
+pub fn jvp<A: Tree, R: Output>(f: impl Fn(&A) -> R, primal: &A, tangent: &A) -> Result<(R::Tree, R::Tree)> {
+    let loc = current_loc();
+    let (program, like) = trace_tree(primal, loc, &f)?;
+    let num_outs = program.jaxpr.outs.len();
+    let primals = structure(primal).0;
+    let tangents = matching("jvp", "tangent", primal, tangent, loc)?;
+    let nonzero: Vec<bool> = primals.iter().map(|t| Ok(t.dtype()?.is_float())).collect::<Result<_>>()?;
+    let mask = [vec![false; program.captured.len()], nonzero.clone()].concat();
+    let both = transform::jvp(&program.jaxpr, &mask, &vec![true; num_outs])?;
+    let args = [program.captured, primals, transform::select(&tangents, &nonzero)].concat();
+    let mut outs = run(&both.jaxpr, &args, loc)?;
+    let tangents = outs.split_off(num_outs);
+    let tangents = fill_zeros(&both.nonzero, tangents, &outs)?;
+    Ok((rebuild(&like, outs)?, rebuild(&like, tangents)?))
+}
+
+/// A function at a point: the linear map of [`linearize`]. It holds the residuals.
+pub struct Linearized<A, B> {
+    jaxpr: Jaxpr,
+    residuals: Vec<Tensor>,
+    differentiated: Vec<bool>,
+    float_outs: Vec<bool>,
+    primal_avals: Vec<Aval>,
+    outs: Vec<Tensor>,
+    like: B,
+    loc: Loc,
+    marker: PhantomData<fn(&A)>,
+}
+
+impl<A: Tree, B: Tree> Linearized<A, B> {
+    /// The derivative in the direction of a tangent, without computing the function again.
+    ///
+    /// # Errors
+    /// If the tangent has not the avals of the argument.
+    pub fn call(&self, tangent: &A) -> Result<B> {
+        let tangents = structure(tangent).0;
+        expect_avals("linearize", "tangent", &self.primal_avals, &tangents, self.loc)?;
+        let args = [self.residuals.clone(), transform::select(&tangents, &self.differentiated)].concat();
+        let tangents = run(&self.jaxpr, &args, self.loc)?;
+        rebuild(&self.like, fill_zeros(&self.float_outs, tangents, &self.outs)?)
+    }
+
+    /// The linear program: residuals, then tangents.
+    pub fn jaxpr(&self) -> &Jaxpr {
+        &self.jaxpr
+    }
+}
+
+/// The result of a function and its derivative as a linear map, which can be called many times.
+///
+/// ```
+/// use remat::{Tensor, linearize};
+/// let (y, df) = linearize(|x: &Tensor| x.sin(), &Tensor::from(0.0f64))?;
+/// assert_eq!(df.call(&Tensor::from(3.0f64))?.item::<f64>()?, 3.0);
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// The first error inside the function; if an operation has no derivative.
+#[track_caller]
+pub fn linearize<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<(R::Tree, Linearized<A, R::Tree>)> {
+    let loc = current_loc();
+    let (program, like) = trace_tree(x, loc, &f)?;
+    let parts = Parts::new(program, |_| true)?;
+    let (outs, residuals) = run_forward(&parts, x, loc)?;
+    let out = rebuild(&like, outs.clone())?;
+    let primal_avals = avals(&structure(x).0)?;
+    let linear = Linearized {
+        jaxpr: parts.split.staged,
+        residuals,
+        differentiated: parts.differentiated,
+        float_outs: parts.float_outs,
+        primal_avals,
+        outs,
+        like,
+        loc,
+        marker: PhantomData,
+    };
+    Ok((out, linear))
+}
+
+/// The pullback of [`vjp`]. It holds the residuals, and can be called many times.
+pub struct Pullback<A, B> {
+    jaxpr: Jaxpr,
+    residuals: Vec<Tensor>,
+    differentiated: Vec<bool>,
+    float_outs: Vec<bool>,
+    args: Vec<Tensor>,
+    out_avals: Vec<Aval>,
+    like: A,
+    loc: Loc,
+    marker: PhantomData<fn(&B)>,
+}
+
+impl<A: Tree, B: Tree> Pullback<A, B> {
+    /// The cotangent of the argument for a cotangent of the result. Leaves that are no floats get zeros.
+    ///
+    /// # Errors
+    /// If the cotangent has not the avals of the result.
+    pub fn call(&self, cotangent: &B) -> Result<A> {
+        let cotangents = structure(cotangent).0;
+        expect_avals("vjp", "cotangent", &self.out_avals, &cotangents, self.loc)?;
+        let args = [self.residuals.clone(), transform::select(&cotangents, &self.float_outs)].concat();
+        let cts = run(&self.jaxpr, &args, self.loc)?;
+        rebuild(&self.like, fill_zeros(&self.differentiated, cts, &self.args)?)
+    }
+
+    /// The backward program: residuals, then cotangents.
+    pub fn jaxpr(&self) -> &Jaxpr {
+        &self.jaxpr
+    }
+
+    /// The values that the forward pass kept.
+    pub fn residuals(&self) -> &[Tensor] {
+        &self.residuals
+    }
+}
+
+/// The result of a function and its pullback.
+///
+/// ```
+/// use remat::{Tensor, vjp};
+/// let x = (Tensor::from(2.0f64), Tensor::from(3.0f64));
+/// let (y, pullback) = vjp(|(a, b): &(Tensor, Tensor)| a * b, &x)?;
+/// let (da, db) = pullback.call(&Tensor::from(1.0f64))?;
+/// assert_eq!((da.item::<f64>()?, db.item::<f64>()?), (3.0, 2.0));
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// The first error inside the function; if an operation has no derivative or cannot be transposed.
+#[track_caller]
+pub fn vjp<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<(R::Tree, Pullback<A, R::Tree>)> {
+    let loc = current_loc();
+    let (program, like) = trace_tree(x, loc, &f)?;
+    let (outs, pullback) = pull_back(program, x, None, loc)?;
+    Ok((rebuild(&like, outs)?, pullback))
+}
+
+/// As [`vjp`] of a function that also returns a tree that is not differentiated: `(result, pullback, aux)`.
+///
+/// # Errors
+/// As [`vjp`].
+#[track_caller]
+pub fn vjp_with_aux<A: Tree, B: Tree, X: Tree, R: Output<Tree = (B, X)>>(
+    f: impl Fn(&A) -> R,
+    x: &A,
+) -> Result<(B, Pullback<A, B>, X)> {
+    let loc = current_loc();
+    let (program, like) = trace_tree(x, loc, &f)?;
+    let num_outs = structure(&like.0).0.len();
+    let (mut outs, pullback) = pull_back(program, x, Some(num_outs), loc)?;
+    let aux = outs.split_off(num_outs);
+    Ok((rebuild(&like.0, outs)?, pullback, rebuild(&like.1, aux)?))
+}
+
+/// Runs the forward pass and makes the pullback of the first `num_outs` results.
+fn pull_back<A: Tree, B>(
+    program: Program,
+    x: &A,
+    num_outs: Option<usize>,
+    loc: Loc,
+) -> Result<(Vec<Tensor>, Pullback<A, B>)> {
+    let num_outs = num_outs.unwrap_or(program.jaxpr.outs.len());
+    let parts = Parts::new(program, |_| true)?;
+    let (outs, residuals) = run_forward(&parts, x, loc)?;
+    let staged = &parts.split.staged;
+    let linear: Vec<bool> = (0..staged.ins.len()).map(|i| i >= residuals.len()).collect();
+    let num_floats = transform::count(&parts.float_outs[..num_outs]);
+    let cotangents: Vec<bool> = (0..staged.outs.len()).map(|i| i < num_floats).collect();
+    let args = structure(x).0;
+    let pullback = Pullback {
+        jaxpr: transpose(staged, &linear, &cotangents, true)?.jaxpr,
+        residuals,
+        differentiated: parts.differentiated,
+        float_outs: parts.float_outs[..num_outs].to_vec(),
+        like: rebuild(x, args.clone())?,
+        args,
+        out_avals: avals(&outs[..num_outs])?,
+        loc,
+        marker: PhantomData,
+    };
+    Ok((outs, pullback))
+}
+
+/// The results of the forward pass, and the residuals.
+fn run_forward<A: Tree>(parts: &Parts, x: &A, loc: Loc) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+    let args = [parts.program.captured.clone(), structure(x).0].concat();
+    let mut outs = run(&parts.split.known, &args, loc)?;
+    let residual = |r: &transform::Residual| match *r {
+        transform::Residual::Input(i) => args[i].clone(),
+        transform::Residual::Out(i) => outs[i].clone(),
+    };
+    let residuals = parts.split.residuals.iter().map(residual).collect();
+    outs.truncate(parts.program.jaxpr.outs.len());
+    Ok((outs, residuals))
+}
+
+/// The transpose of a linear function: maps cotangents of its result to cotangents of its argument. `example` gives the
+/// structure and avals of the argument; its values are not read.
+///
+/// ```
+/// use remat::{Tensor, linear_transpose};
+/// let x = Tensor::from(vec![0.0f32, 0.0]);
+/// let transposed = linear_transpose(|x: &Tensor| x * 3.0, &x)?;
+/// assert_eq!(transposed(&Tensor::from(vec![1.0f32, 2.0]))?.to_vec::<f32>()?, [3.0, 6.0]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// The first error inside the function; if it is not linear.
+#[track_caller]
+pub fn linear_transpose<A: Tree, R: Output>(
+    f: impl Fn(&A) -> R,
+    example: &A,
+) -> Result<impl Fn(&R::Tree) -> Result<A>> {
+    let loc = current_loc();
+    let (program, _) = trace_tree(example, loc, &f)?;
+    let args = structure(example).0;
+    let linear: Vec<bool> = (0..program.jaxpr.ins.len()).map(|i| i >= program.captured.len()).collect();
+    let out_avals = program.jaxpr.out_avals();
+    let transposed = transpose(&program.jaxpr, &linear, &vec![true; out_avals.len()], true)?.jaxpr;
+    let like = rebuild(example, args)?;
+    Ok(move |cotangent: &R::Tree| {
+        let cotangents = structure(cotangent).0;
+        expect_avals("linear_transpose", "cotangent", &out_avals, &cotangents, loc)?;
+        let cts = run(&transposed, &[program.captured.clone(), cotangents].concat(), loc)?;
+        rebuild(&like, cts)
+    })
+}
+
+/// The avals of tensors.
+pub(super) fn avals(tensors: &[Tensor]) -> Result<Vec<Aval>> {
+    tensors.iter().map(|t| t.aval().cloned()).collect()
+}
+
+/// The leaves of `other`, which must have the structure and avals of `tree`.
+fn matching<A: Tree>(operation: &str, what: &str, tree: &A, other: &A, loc: Loc) -> Result<Vec<Tensor>> {
+    let (leaves, expected) = structure(tree);
+    let (others, given) = structure(other);
+    if let Some(difference) = expected.difference(&given) {
+        let message = format!("the {what} has another structure than the argument: {difference}");
+        return Err(Error::new(ErrorKind::Structure, operation, message).at(loc));
+    }
+    let paths = leaf_paths(tree);
+    for ((leaf, other), path) in leaves.iter().zip(&others).zip(paths) {
+        let (expected, given) = (leaf.aval()?, other.aval()?);
+        if expected.dtype.is_float() && expected != given {
+            let place = if path.0.is_empty() { String::new() } else { format!(" at `{path}`") };
+            let message = format!("the {what}{place} is {given} and must be {expected}");
+            return Err(Error::new(ErrorKind::Shape, operation, message).at(loc));
+        }
+    }
+    Ok(others)
+}
+
+/// Fails unless the float tensors have these avals.
+fn expect_avals(operation: &str, what: &str, expected: &[Aval], given: &[Tensor], loc: Loc) -> Result<()> {
+    if expected.len() != given.len() {
+        let message = format!("the {what} has {} leaves and must have {}", given.len(), expected.len());
+        return Err(Error::new(ErrorKind::Structure, operation, message).at(loc));
+    }
+    for (expected, given) in expected.iter().zip(given) {
+        let given = given.aval()?;
+        if expected.dtype.is_float() && expected != given {
+            let message = format!("the {what} is {given} and must be {expected}");
+            return Err(Error::new(ErrorKind::Shape, operation, message).at(loc));
+        }
+    }
+    Ok(())
+}
+
+/// The values at the places in the mask, zeros like `like` at the others.
+fn fill_zeros(mask: &[bool], values: Vec<Tensor>, like: &[Tensor]) -> Result<Vec<Tensor>> {
+    let mut values = values.into_iter();
+    let mut all = Vec::with_capacity(mask.len());
+    for (&has, like) in mask.iter().zip(like) {
+        let value = if has { values.next() } else { None };
+        all.push(match value {
+            Some(value) => value,
+            None => zeros(like.aval()?),
+        });
+    }
+    Ok(all)
+}
+
+/// Zeros of this aval, staged where a trace is open.
+pub(super) fn zeros(aval: &Aval) -> Tensor {
+    let zero = Tensor::from_array(remat_ir::Array::full(zero_literal(aval.dtype), []));
+    bind1(remat_ir::BroadcastInDim { shape: aval.shape.clone(), dims: remat_ir::Shape::new() }, &[&zero])
+}
+
+fn zero_literal(dtype: DType) -> Literal {
+    Literal::from_f64(dtype, 0.0)
+}

@@ -1,0 +1,247 @@
+//! Jacobians and Hessians.
+
+use std::collections::BTreeMap;
+
+use remat_ir::{Aval, Builder, Iota, Loc, Result};
+
+use super::linearized::Parts;
+use crate::rules::Emit;
+use crate::trace::{Output, Program, Tensor, Tree, current_loc, rebuild, run, structure, trace_tree};
+use crate::transform;
+
+/// The type of the Jacobian of a result: the result's structure with a value of the argument's type at every leaf.
+///
+/// Leaf `o` of the result and leaf `i` of the argument meet in a tensor of the dimensions of `o`, then those of `i`.
+pub trait JacobianOf<A>: Tree {
+    /// A tree of `A`s.
+    type Jacobian;
+
+    /// Puts one `A` per leaf of the result, in order, into place.
+    fn assemble(&self, rows: &mut dyn FnMut() -> Result<A>) -> Result<Self::Jacobian>;
+}
+
+impl<A> JacobianOf<A> for Tensor {
+    type Jacobian = A;
+
+    fn assemble(&self, rows: &mut dyn FnMut() -> Result<A>) -> Result<A> {
+        rows()
+    }
+}
+
+impl<A, T: JacobianOf<A>> JacobianOf<A> for Vec<T> {
+    type Jacobian = Vec<T::Jacobian>;
+
+    fn assemble(&self, rows: &mut dyn FnMut() -> Result<A>) -> Result<Self::Jacobian> {
+        self.iter().map(|child| child.assemble(rows)).collect()
+    }
+}
+
+impl<A, T: JacobianOf<A>> JacobianOf<A> for Option<T> {
+    type Jacobian = Option<T::Jacobian>;
+
+    fn assemble(&self, rows: &mut dyn FnMut() -> Result<A>) -> Result<Self::Jacobian> {
+        self.as_ref().map(|child| child.assemble(rows)).transpose()
+    }
+}
+
+impl<A, K: Clone + Ord + std::fmt::Display, T: JacobianOf<A>> JacobianOf<A> for BTreeMap<K, T> {
+    type Jacobian = BTreeMap<K, T::Jacobian>;
+
+    fn assemble(&self, rows: &mut dyn FnMut() -> Result<A>) -> Result<Self::Jacobian> {
+        self.iter().map(|(key, child)| Ok((key.clone(), child.assemble(rows)?))).collect()
+    }
+}
+
+macro_rules! tuples {
+    ($($name:ident $index:tt),*) => {
+        impl<Arg, $($name: JacobianOf<Arg>),*> JacobianOf<Arg> for ($($name,)*) {
+            type Jacobian = ($($name::Jacobian,)*);
+
+            fn assemble(&self, rows: &mut dyn FnMut() -> Result<Arg>) -> Result<Self::Jacobian> {
+                Ok(($(self.$index.assemble(rows)?,)*))
+            }
+        }
+    };
+}
+
+tuples!(A 0);
+tuples!(A 0, B 1);
+tuples!(A 0, B 1, C 2);
+tuples!(A 0, B 1, C 2, D 3);
+tuples!(A 0, B 1, C 2, D 3, E 4);
+tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
+tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
+tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
+
+/// The Jacobian by reverse mode: one pullback per element of the result, batched. For functions with fewer results than
+/// arguments.
+///
+/// ```
+/// use remat::{Tensor, jacrev};
+/// let x = Tensor::from(vec![1.0f32, 2.0]);
+/// let jacobian = jacrev(|x: &Tensor| x * x)(&x)?;
+/// assert_eq!(jacobian.dims()?, [2, 2]);
+/// assert_eq!(jacobian.to_vec::<f32>()?, [2.0, 0.0, 0.0, 4.0]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`crate::vjp`]; if an argument or a result is no float.
+#[track_caller]
+pub fn jacrev<A: Tree, R: Output>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Result<<R::Tree as JacobianOf<A>>::Jacobian>
+where
+    R::Tree: JacobianOf<A>,
+{
+    let loc = current_loc();
+    move |x| {
+        let (program, like) = trace_tree(x, loc, &f)?;
+        let rows = reverse_rows(program, x, loc)?;
+        assemble(&like, x, rows)
+    }
+}
+
+/// The Jacobian by forward mode: one tangent per element of the argument, batched. For functions with more results than
+/// arguments.
+///
+/// # Errors
+/// As [`crate::jvp`]; if an argument or a result is no float.
+#[track_caller]
+pub fn jacfwd<A: Tree, R: Output>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Result<<R::Tree as JacobianOf<A>>::Jacobian>
+where
+    R::Tree: JacobianOf<A>,
+{
+    let loc = current_loc();
+    move |x| {
+        let (program, like) = trace_tree(x, loc, &f)?;
+        let rows = forward_rows(program, x, loc)?;
+        assemble(&like, x, rows)
+    }
+}
+
+/// The matrix of second derivatives of a scalar function: forward mode over reverse mode. For a tensor of dimensions `d`
+/// it has dimensions `d ++ d`; for a tree, at each leaf a tree.
+///
+/// ```
+/// use remat::{Tensor, hessian};
+/// let x = Tensor::from(vec![1.0f64, 2.0]);
+/// let h = hessian(|x: &Tensor| (x * x * x).sum(..))(&x)?;
+/// assert_eq!(h.to_vec::<f64>()?, [6.0, 0.0, 0.0, 12.0]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`crate::grad`].
+#[track_caller]
+pub fn hessian<A: Tree + JacobianOf<A>, R: Output<Tree = Tensor>>(
+    f: impl Fn(&A) -> R,
+) -> impl Fn(&A) -> Result<<A as JacobianOf<A>>::Jacobian> {
+    let gradient = super::grad(f);
+    jacfwd(move |x: &A| gradient(x))
+}
+
+/// Builds the Jacobian of the structure of `like` from its tensors, one row of tensors per result.
+fn assemble<A: Tree, B: JacobianOf<A>>(like: &B, x: &A, rows: Vec<Vec<Tensor>>) -> Result<B::Jacobian> {
+    let mut rows = rows.into_iter();
+    like.assemble(&mut || rebuild(x, rows.next().unwrap_or_default()))
+}
+
+fn expect_floats(avals: &[Aval], what: &str, loc: Loc) -> Result<()> {
+    match avals.iter().find(|a| !a.dtype.is_float()) {
+        Some(aval) => {
+            let message = format!("a leaf of the {what} is {aval}, and only floats can be differentiated");
+            Err(remat_ir::Error::new(remat_ir::ErrorKind::Differentiation, "jacobian", message).at(loc))
+        }
+        None => Ok(()),
+    }
+}
+
+/// For each result the cotangents of all arguments, batched over its elements in front.
+fn reverse_rows<A: Tree>(program: Program, x: &A, loc: Loc) -> Result<Vec<Vec<Tensor>>> {
+    let args = structure(x).0;
+    let in_avals = super::differentiate::avals(&args)?;
+    expect_floats(&in_avals, "argument", loc)?;
+    let out_avals = program.jaxpr.out_avals();
+    expect_floats(&out_avals, "result", loc)?;
+    let parts = Parts::new(program, |_| true)?;
+    let backward = parts.backward()?;
+    let num_residuals = parts.split.residuals.len();
+    let mut b = Builder::new();
+    b.loc = loc;
+    let ins = b.inputs(parts.program.jaxpr.in_avals());
+    let known = b.inline(&parts.split.known, &ins)?;
+    let residuals = parts.split.residual_atoms(&ins, &known);
+    let mut outs = Vec::new();
+    for (i, out) in out_avals.iter().enumerate() {
+        let batched: Vec<bool> = (0..backward.ins.len()).map(|k| k == num_residuals + i).collect();
+        let rows = transform::vmap(&backward, out.size(), &batched, &vec![true; in_avals.len()])?.jaxpr;
+        let mut operands = residuals.clone();
+        for (k, aval) in out_avals.iter().enumerate() {
+            operands.push(if k == i { basis(&mut b, aval)? } else { b.zeros(aval)? });
+        }
+        for (row, aval) in b.inline(&rows, &operands)?.into_iter().zip(&in_avals) {
+            let shape: Vec<usize> = out.shape.iter().chain(&aval.shape).copied().collect();
+            outs.push(b.reshape(row, &shape)?);
+        }
+    }
+    run_rows(b, outs, parts.program.captured, args, in_avals.len(), loc)
+}
+
+/// For each result the tangents of it for all arguments, whose elements come last.
+fn forward_rows<A: Tree>(program: Program, x: &A, loc: Loc) -> Result<Vec<Vec<Tensor>>> {
+    let args = structure(x).0;
+    let in_avals = super::differentiate::avals(&args)?;
+    expect_floats(&in_avals, "argument", loc)?;
+    let out_avals = program.jaxpr.out_avals();
+    expect_floats(&out_avals, "result", loc)?;
+    let parts = Parts::new(program, |_| true)?;
+    let linear = &parts.split.staged;
+    let num_residuals = parts.split.residuals.len();
+    let mut b = Builder::new();
+    b.loc = loc;
+    let ins = b.inputs(parts.program.jaxpr.in_avals());
+    let known = b.inline(&parts.split.known, &ins)?;
+    let residuals = parts.split.residual_atoms(&ins, &known);
+    let mut columns = Vec::new();
+    for (i, aval) in in_avals.iter().enumerate() {
+        let batched: Vec<bool> = (0..linear.ins.len()).map(|k| k == num_residuals + i).collect();
+        let column = transform::vmap(linear, aval.size(), &batched, &vec![true; out_avals.len()])?.jaxpr;
+        let mut operands = residuals.clone();
+        for (k, other) in in_avals.iter().enumerate() {
+            operands.push(if k == i { basis(&mut b, other)? } else { b.zeros(other)? });
+        }
+        columns.push(b.inline(&column, &operands)?);
+    }
+    let mut outs = Vec::new();
+    for (o, out) in out_avals.iter().enumerate() {
+        for (column, aval) in columns.iter().zip(&in_avals) {
+            let last = b.move_axis(column[o], 0, out.rank())?;
+            let shape: Vec<usize> = out.shape.iter().chain(&aval.shape).copied().collect();
+            outs.push(b.reshape(last, &shape)?);
+        }
+    }
+    run_rows(b, outs, parts.program.captured, args, in_avals.len(), loc)
+}
+
+fn run_rows(
+    b: Builder,
+    outs: Vec<remat_ir::Atom>,
+    captured: Vec<Tensor>,
+    args: Vec<Tensor>,
+    num_ins: usize,
+    loc: Loc,
+) -> Result<Vec<Vec<Tensor>>> {
+    let rows = run(&b.finish(outs), &[captured, args].concat(), loc)?;
+    // chunks(0) would panic; without arguments every row is empty, and `assemble` makes it so.
+    Ok(rows.chunks(num_ins.max(1)).map(<[Tensor]>::to_vec).collect())
+}
+
+/// The unit vectors of the space of an aval, stacked in front.
+fn basis(b: &mut Builder, aval: &Aval) -> Result<remat_ir::Atom> {
+    let n = aval.size();
+    let square = |axis| Iota { dtype: remat_ir::DType::I64, shape: [n, n].into_iter().collect(), axis };
+    let (row, column) = (b.apply(square(0), &[])?, b.apply(square(1), &[])?);
+    let eye = b.compare(remat_ir::Compare::Eq, row, column)?;
+    let eye = b.convert(eye, aval.dtype)?;
+    let shape: Vec<usize> = std::iter::once(n).chain(aval.shape.iter().copied()).collect();
+    b.reshape(eye, &shape)
+}

@@ -1,0 +1,65 @@
+//! A traced function split into its forward pass and its linear function: what every reverse-mode entry point and every
+//! report of residuals is made of.
+
+use remat_ir::{Atom, Builder, Jaxpr, Result};
+
+use crate::trace::Program;
+use crate::transform::{self, PartialEval, Saving, jvp, partial_eval, transpose};
+
+/// The forward pass and the linear function of a program.
+pub(crate) struct Parts {
+    /// The program that was differentiated; its inputs are the captured tensors, then the arguments.
+    pub(crate) program: Program,
+    /// Which arguments are differentiated: the floats.
+    pub(crate) differentiated: Vec<bool>,
+    /// Which results have a tangent: the floats.
+    pub(crate) float_outs: Vec<bool>,
+    /// The known part is the forward pass (the inputs of the program to its outputs and residuals), the staged part the
+    /// linear function of the tangents of the differentiated arguments.
+    pub(crate) split: PartialEval,
+}
+
+impl Parts {
+    /// Linearizes a program in the float arguments for which `wanted` holds.
+    pub(crate) fn new(program: Program, wanted: impl Fn(usize) -> bool) -> Result<Parts> {
+        let jaxpr = &program.jaxpr;
+        let num_captured = program.captured.len();
+        let differentiated: Vec<bool> = jaxpr.ins[num_captured..]
+            .iter()
+            .enumerate()
+            .map(|(i, &v)| jaxpr.avals[v].dtype.is_float() && wanted(i))
+            .collect();
+        let float_outs: Vec<bool> = jaxpr.out_avals().iter().map(|a| a.dtype.is_float()).collect();
+        let nonzero = [vec![false; num_captured], differentiated.clone()].concat();
+        let both = jvp(jaxpr, &nonzero, &vec![true; jaxpr.outs.len()])?.jaxpr;
+        let unknown_ins: Vec<bool> = (0..both.ins.len()).map(|i| i >= jaxpr.ins.len()).collect();
+        let unknown_outs: Vec<bool> = (0..both.outs.len()).map(|i| i >= jaxpr.outs.len()).collect();
+        let split = partial_eval(&both, &unknown_ins, &unknown_outs, Saving::Residuals)?;
+        Ok(Parts { program, differentiated, float_outs, split })
+    }
+
+    /// The backward pass: residuals and cotangents of the float results to cotangents of the differentiated arguments.
+    pub(crate) fn backward(&self) -> Result<Jaxpr> {
+        let linear: Vec<bool> = (0..self.split.staged.ins.len()).map(|i| i >= self.split.residuals.len()).collect();
+        let cotangents = vec![true; self.split.staged.outs.len()];
+        Ok(transpose(&self.split.staged, &linear, &cotangents, true)?.jaxpr)
+    }
+
+    /// Forward and backward pass in one program: the inputs of the program, then cotangents made by `seed` from the
+    /// results; gives the results, then the cotangents of the differentiated arguments.
+    pub(crate) fn forward_and_backward(
+        &self,
+        seed: impl FnOnce(&mut Builder, &[Atom]) -> Result<Vec<Atom>>,
+    ) -> Result<Jaxpr> {
+        let backward = self.backward()?;
+        let mut b = Builder::new();
+        let ins = b.inputs(self.program.jaxpr.in_avals());
+        let known = b.inline(&self.split.known, &ins)?;
+        let outs = known[..self.program.jaxpr.outs.len()].to_vec();
+        let cotangents = seed(&mut b, &outs)?;
+        let residuals = self.split.residual_atoms(&ins, &known);
+        let cts = b.inline(&backward, &[residuals, cotangents].concat())?;
+        let both = b.finish([outs, cts].concat());
+        Ok(transform::dce(&both, &vec![true; both.outs.len()], &vec![true; both.ins.len()])?.jaxpr)
+    }
+}

@@ -1,0 +1,26 @@
+//! The transformations as the user calls them: on closures over trees.
+//!
+//! Each takes a function of one tree, traces it once, transforms the program and runs it, or splices it into the trace
+//! that is open. What a closure captures is constant for the transformation.
+
+mod batch;
+mod checkpoint;
+mod control;
+mod custom;
+mod differentiate;
+mod jacobian;
+mod jit;
+mod linearized;
+mod program;
+
+pub use batch::{BatchAxes, VmapOptions, vmap, vmap_with};
+pub use checkpoint::checkpoint;
+pub use control::{ScanOptions, cond, fori_loop, map, scan, scan_with, switch, while_loop};
+pub use custom::{custom_jvp, custom_vjp};
+pub use differentiate::{
+    Linearized, Pullback, grad, grad_with_aux, jvp, linear_transpose, linearize, value_and_grad,
+    value_and_grad_with_aux, vjp, vjp_with_aux,
+};
+pub use jacobian::{JacobianOf, hessian, jacfwd, jacrev};
+pub use jit::{Compiled, Jit, JitOptions, Lowered, Traced, jit, jit_with};
+pub use program::{eval_shape, make_jaxpr};

@@ -1,0 +1,42 @@
+//! Looking at programs without running them.
+
+use remat_ir::{Aval, ClosedJaxpr, Result};
+
+use crate::trace::{Output, Tree, concrete, current_loc, trace_tree};
+
+/// The program of a function for an argument of these avals, whose values are not read.
+///
+/// ```
+/// use remat::{Tensor, make_jaxpr};
+/// let jaxpr = make_jaxpr(|x: &Tensor| x.sin())(&Tensor::from(1.0f32))?;
+/// assert_eq!(jaxpr.to_string(), "{ lambda ; a:f32[]. let b:f32[] = sin a in (b,) }");
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// The first error inside the function; if it captures a tensor of a trace that is open.
+#[track_caller]
+pub fn make_jaxpr<A: Tree, R: Output>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Result<ClosedJaxpr> {
+    let loc = current_loc();
+    move |x| {
+        let (program, _) = trace_tree(x, loc, &f)?;
+        Ok(ClosedJaxpr { jaxpr: program.jaxpr, consts: concrete(&program.captured)? })
+    }
+}
+
+/// The avals of the leaves of the result, without computing it.
+///
+/// ```
+/// use remat::{Tensor, eval_shape};
+/// let avals = eval_shape(|x: &Tensor| x.sin())(&Tensor::from(vec![1.0f32, 2.0]))?;
+/// assert_eq!(avals[0].to_string(), "f32[2]");
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// The first error inside the function.
+#[track_caller]
+pub fn eval_shape<A: Tree, R: Output>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Result<Vec<Aval>> {
+    let loc = current_loc();
+    move |x| Ok(trace_tree(x, loc, &f)?.0.jaxpr.out_avals())
+}

@@ -1,0 +1,260 @@
+//! `cond`: one of several branches.
+
+use std::sync::Arc;
+
+use remat_ir::{Atom, Atoms, Aval, Builder, Cond, DType, Eqn, Jaxpr, Literal, Result, SelectN, Vars};
+
+use super::super::partial_eval::{PartialEval, Residual, Saving, Splitter, StageOuts, split as split_jaxpr};
+use super::super::{dce as dce_jaxpr, jvp as jvp_jaxpr, select, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
+use super::{Pruned, batched_mask, batched_outs, front, fronted, known, present, push, spread};
+use crate::rules::{Batched, Emit, Linear, Operand};
+
+fn of(branches: impl IntoIterator<Item = Jaxpr>) -> Cond {
+    Cond { branches: branches.into_iter().map(Arc::new).collect() }
+}
+
+/// Widens a mask by what each branch asks for until all branches agree.
+fn agree<T>(
+    op: &Cond,
+    mut mask: Vec<bool>,
+    transform: impl Fn(&Jaxpr, &[bool]) -> Result<T>,
+    outs: impl Fn(&T) -> &[bool],
+) -> Result<(Vec<T>, Vec<bool>)> {
+    loop {
+        let branches = op.branches.iter().map(|j| transform(j, &mask)).collect::<Result<Vec<T>>>()?;
+        let mut wider = mask.clone();
+        for branch in &branches {
+            for (w, &o) in wider.iter_mut().zip(outs(branch)) {
+                *w |= o;
+            }
+        }
+        if wider == mask {
+            return Ok((branches, mask));
+        }
+        mask = wider;
+    }
+}
+
+pub(super) fn jvp(b: &mut Builder, op: &Cond, ins: &[Atom], tangents: &[Option<Atom>]) -> Result<(Vec<Atom>, Linear)> {
+    let nonzero: Vec<bool> = tangents[1..].iter().map(Option::is_some).collect();
+    let num_outs = op.branches[0].outs.len();
+    let (branches, out_nonzero) =
+        agree(op, vec![false; num_outs], |j, mask| jvp_jaxpr(j, &nonzero, mask), |j| &j.nonzero)?;
+    let operands = [ins, &present(tangents)].concat();
+    let like = branches[0].jaxpr.clone();
+    let mut outs = push(b, of(branches.into_iter().map(|j| j.jaxpr)).into(), &operands, &like);
+    let out_tangents = outs.split_off(num_outs);
+    Ok((outs, spread(&out_nonzero, out_tangents)))
+}
+
+pub(super) fn dce(op: &Cond, used_outs: &[bool]) -> Result<Pruned> {
+    let nothing = vec![false; op.branches[0].ins.len()];
+    let (branches, used) = agree(op, nothing, |j, keep| dce_jaxpr(j, used_outs, keep), |d| &d.used_ins)?;
+    let used_ins = [vec![true], used].concat();
+    let op = of(branches.into_iter().map(|d| d.jaxpr));
+    Ok(Pruned { op: op.into(), used_ins, kept_outs: used_outs.to_vec() })
+}
+
+pub(super) fn split(splitter: &mut Splitter<'_>, eqn: &Eqn, op: &Cond, any_unknown: bool) -> Result<bool> {
+    if splitter.is_unknown(eqn.ins[0]) {
+        return Ok(false);
+    }
+    let unknown: Vec<bool> = eqn.ins[1..].iter().map(|&a| splitter.is_unknown(a)).collect();
+    let all_known = vec![false; op.branches[0].outs.len()];
+    let separate = |saving: Saving<'_>| {
+        let stage_outs = if matches!(saving, Saving::Policy(_)) { StageOuts::All } else { StageOuts::Unknown };
+        let separate = |j: &Jaxpr, force: &[bool]| split_jaxpr(j, &unknown, force, stage_outs, saving);
+        agree(op, all_known.clone(), separate, |p: &PartialEval| &p.unknown_outs)
+    };
+    let saving = match splitter.saving {
+        Saving::Residuals | Saving::Linear if !any_unknown => return Ok(false),
+        Saving::Linear if separate(Saving::Linear)?.1.iter().all(|&u| u) => return Ok(false),
+        Saving::Residuals | Saving::Linear => Saving::Residuals,
+        policy @ Saving::Policy(_) => policy,
+    };
+    let (branches, unknown_outs) = separate(saving)?;
+    let known_ins: Vec<Atom> = eqn.ins[1..].iter().copied().filter(|&a| !splitter.is_unknown(a)).collect();
+    let num_known = unknown_outs.iter().filter(|u| !**u).count();
+    let merged = Merged::new(&branches);
+
+    let known_branches =
+        branches.iter().enumerate().map(|(i, p)| merged.known_branch(i, p, num_known)).collect::<Result<Vec<_>>>()?;
+    let mut known_outs: Vec<_> = eqn.outs.iter().zip(&unknown_outs).filter(|(_, u)| !**u).map(|(&v, _)| v).collect();
+    for aval in &merged.avals {
+        known_outs.push(splitter.new_var(aval.clone()));
+    }
+    if !known_outs.is_empty() {
+        let ins: Atoms = std::iter::once(eqn.ins[0]).chain(known_ins.iter().copied()).collect();
+        let outs: Vars = known_outs.iter().copied().collect();
+        splitter.push_known(of(known_branches).into(), ins, outs, eqn.loc);
+    }
+
+    let staged_outs = &branches[0].staged_outs;
+    let staged_branches = branches
+        .iter()
+        .enumerate()
+        .map(|(i, p)| merged.staged_branch(i, p, &known_ins_avals(op, &unknown)))
+        .collect::<Result<Vec<_>>>()?;
+    let outs: Vars = select(&eqn.outs, staged_outs).into();
+    if !outs.is_empty() {
+        let residuals = known_outs[num_known..].iter().map(|&v| Atom::Var(v));
+        let operands = merged.inputs.iter().map(|&i| known_ins[i]);
+        let unknown_ins = eqn.ins[1..].iter().copied().filter(|&a| splitter.is_unknown(a));
+        let ins = std::iter::once(eqn.ins[0]).chain(residuals).chain(operands).chain(unknown_ins).collect();
+        let unknown = select(&unknown_outs, staged_outs);
+        splitter.push_staged(of(staged_branches).into(), ins, outs, &unknown, eqn.loc);
+    }
+    Ok(true)
+}
+
+fn known_ins_avals(op: &Cond, unknown: &[bool]) -> Vec<Aval> {
+    let avals = op.branches[0].in_avals();
+    avals.into_iter().zip(unknown).filter(|(_, u)| !**u).map(|(a, _)| a).collect()
+}
+
+/// The residuals of all branches in one list: a place serves every branch that needs a value of its aval, and holds
+/// zeros for a branch that does not need it. Known operands that any branch keeps are passed as they are.
+struct Merged {
+    avals: Vec<Aval>,
+    /// For each branch, the place of each of its residuals; `None` for an operand.
+    places: Vec<Vec<Option<usize>>>,
+    /// The known operands that are kept.
+    inputs: Vec<usize>,
+}
+
+impl Merged {
+    fn new(branches: &[PartialEval]) -> Merged {
+        let mut avals: Vec<Aval> = Vec::new();
+        let mut inputs: Vec<usize> = Vec::new();
+        let mut places = Vec::new();
+        for parts in branches {
+            let mut taken = vec![false; avals.len()];
+            let mut of_branch = Vec::new();
+            for residual in &parts.residuals {
+                of_branch.push(match *residual {
+                    Residual::Input(i) => {
+                        if !inputs.contains(&i) {
+                            inputs.push(i);
+                        }
+                        None
+                    }
+                    Residual::Out(i) => {
+                        let aval = parts.known.atom_aval(parts.known.outs[i]);
+                        let free = (0..avals.len()).find(|&p| !taken[p] && avals[p] == aval);
+                        let place = free.unwrap_or_else(|| {
+                            avals.push(aval);
+                            taken.push(false);
+                            avals.len() - 1
+                        });
+                        taken[place] = true;
+                        Some(place)
+                    }
+                });
+            }
+            places.push(of_branch);
+        }
+        inputs.sort_unstable();
+        Merged { avals, places, inputs }
+    }
+
+    /// The known part of a branch: the known outputs, then all places.
+    fn known_branch(&self, branch: usize, parts: &PartialEval, num_known: usize) -> Result<Jaxpr> {
+        let mut b = Builder::new();
+        let ins = b.inputs(parts.known.in_avals());
+        let outs = b.inline(&parts.known, &ins)?;
+        let mut all = outs[..num_known].to_vec();
+        for (place, aval) in self.avals.iter().enumerate() {
+            let index = self.places[branch].iter().position(|&p| p == Some(place));
+            let atom = match index.map(|i| parts.residuals[i]) {
+                Some(Residual::Out(i)) => outs[i],
+                Some(Residual::Input(i)) => ins[i],
+                None => {
+                    let zeros = b.zeros(&aval.in_memory(remat_ir::MemorySpace::Device))?;
+                    if aval.memory == remat_ir::MemorySpace::Device {
+                        zeros
+                    } else {
+                        b.apply(remat_ir::DevicePut { memory: aval.memory }, &[zeros])?
+                    }
+                }
+            };
+            all.push(atom);
+        }
+        Ok(b.finish(all))
+    }
+
+    /// The staged part of a branch: takes all places, the kept operands, then the unknown operands.
+    fn staged_branch(&self, branch: usize, parts: &PartialEval, known_avals: &[Aval]) -> Result<Jaxpr> {
+        let mut b = Builder::new();
+        let places = b.inputs(self.avals.iter().cloned());
+        let inputs = b.inputs(self.inputs.iter().map(|&i| known_avals[i].clone()));
+        let unknown = b.inputs(parts.staged.in_avals().into_iter().skip(parts.residuals.len()));
+        let mut args = Vec::new();
+        for (residual, place) in parts.residuals.iter().zip(&self.places[branch]) {
+            args.push(match (*residual, *place) {
+                (_, Some(place)) => places[place],
+                (Residual::Input(i) | Residual::Out(i), None) => {
+                    let at = self.inputs.iter().position(|&k| k == i);
+                    inputs[at.ok_or_else(|| super::super::internal("a kept operand of a branch is missing"))?]
+                }
+            });
+        }
+        args.extend(unknown);
+        let outs = b.inline(&parts.staged, &args)?;
+        Ok(b.finish(outs))
+    }
+}
+
+pub(super) fn transpose(b: &mut Builder, op: &Cond, cotangents: &[Option<Atom>], ins: &[Operand]) -> Result<Linear> {
+    let index = ins[0].known(op)?;
+    let linear: Vec<bool> = ins[1..].iter().map(Operand::is_linear).collect();
+    let has_ct: Vec<bool> = cotangents.iter().map(Option::is_some).collect();
+    // Every branch gives a cotangent for every linear operand, since the branches must agree.
+    let branches = op
+        .branches
+        .iter()
+        .map(|j| Ok(transpose_jaxpr(j, &linear, &has_ct, true)?.jaxpr))
+        .collect::<Result<Vec<Jaxpr>>>()?;
+    let like = branches[0].clone();
+    let operands = [vec![index], known(&ins[1..]), present(cotangents)].concat();
+    let outs = push(b, of(branches).into(), &operands, &like);
+    let mut cts = vec![None];
+    cts.extend(spread(&linear, outs));
+    Ok(cts)
+}
+
+pub(super) fn vmap(b: &mut Builder, op: &Cond, size: usize, ins: &[Batched]) -> Result<Vec<Batched>> {
+    let batched = batched_mask(&ins[1..]);
+    let num_outs = op.branches[0].outs.len();
+    if ins[0].axis.is_none() {
+        let transform = |j: &Jaxpr, force: &[bool]| vmap_jaxpr(j, size, &batched, force);
+        let (branches, outs_batched) = agree(op, vec![false; num_outs], transform, |v| &v.batched_outs)?;
+        let operands = fronted(b, size, ins)?;
+        let like = branches[0].jaxpr.clone();
+        let outs = push(b, of(branches.into_iter().map(|v| v.jaxpr)).into(), &operands, &like);
+        return Ok(batched_outs(outs, &outs_batched));
+    }
+    // Each example takes its own branch: compute all and select.
+    let index = front(b, size, ins[0])?;
+    let last = Literal::from_i128(DType::I32, op.branches.len() as i128 - 1);
+    let index = b.apply(remat_ir::Clamp, &[Literal::from_i128(DType::I32, 0).into(), index, last.into()])?;
+    let operands = fronted(b, size, &ins[1..])?;
+    let force = vec![true; num_outs];
+    let mut outs_of_branches = Vec::with_capacity(op.branches.len());
+    for branch in &op.branches {
+        let vmapped = vmap_jaxpr(branch, size, &batched, &force)?;
+        outs_of_branches.push(b.inline(&vmapped.jaxpr, &operands)?);
+    }
+    let mut outs = Vec::with_capacity(num_outs);
+    for i in 0..num_outs {
+        let cases: Vec<Atom> = outs_of_branches.iter().map(|outs| outs[i]).collect();
+        if cases.len() == 1 {
+            outs.push(Batched::front(cases[0]));
+            continue;
+        }
+        let shape = b.shape(cases[0]);
+        let which = b.broadcast(index, &shape, &[0])?;
+        let operands = [vec![which], cases].concat();
+        outs.push(Batched::front(b.apply(SelectN, &operands)?));
+    }
+    Ok(outs)
+}

@@ -1,0 +1,190 @@
+//! The rules of operations with programs in them, one file per operation: each is its transformation applied to the
+//! bodies.
+
+mod call;
+mod cond;
+mod custom;
+mod scan;
+mod while_loop;
+
+use remat_ir::{Atom, Aval, Builder, Eqn, Jaxpr, Op, Result};
+
+use super::partial_eval::Splitter;
+use crate::rules::{Batched, Linear, Operand};
+
+/// What is left of an equation without its unused results.
+pub(super) struct Pruned {
+    pub(super) op: Op,
+    pub(super) used_ins: Vec<bool>,
+    pub(super) kept_outs: Vec<bool>,
+}
+
+/// An operation that is first-order came here: a defect of the caller.
+macro_rules! first_order_ops {
+    () => {
+        Op::Unary(_)
+            | Op::IntegerPow(_)
+            | Op::Binary(_)
+            | Op::Compare(_)
+            | Op::SelectN(_)
+            | Op::Clamp(_)
+            | Op::ConvertElementType(_)
+            | Op::BitcastConvertType(_)
+            | Op::ReducePrecision(_)
+            | Op::BroadcastInDim(_)
+            | Op::Reshape(_)
+            | Op::Transpose(_)
+            | Op::Squeeze(_)
+            | Op::ExpandDims(_)
+            | Op::Rev(_)
+            | Op::Concatenate(_)
+            | Op::Pad(_)
+            | Op::Iota(_)
+            | Op::Slice(_)
+            | Op::DynamicSlice(_)
+            | Op::DynamicUpdateSlice(_)
+            | Op::Gather(_)
+            | Op::Scatter(_)
+            | Op::Reduce(_)
+            | Op::ArgReduce(_)
+            | Op::Cumulative(_)
+            | Op::Sort(_)
+            | Op::TopK(_)
+            | Op::DotGeneral(_)
+            | Op::Conv(_)
+            | Op::ReduceWindow(_)
+            | Op::ArgReduceWindow(_)
+            | Op::Threefry2x32(_)
+            | Op::Name(_)
+            | Op::StopGradient(_)
+            | Op::OptimizationBarrier(_)
+            | Op::DevicePut(_)
+    };
+}
+
+fn misplaced<T>(op: &Op) -> Result<T> {
+    Err(super::internal(format!("`{}` has no program in it", op.name())))
+}
+
+/// Results and their tangents; at least one operand has a tangent.
+pub(super) fn jvp(b: &mut Builder, op: &Op, ins: &[Atom], tangents: &[Option<Atom>]) -> Result<(Vec<Atom>, Linear)> {
+    match op {
+        Op::Jit(op) => call::jvp(b, op, ins, tangents),
+        Op::Checkpoint(op) => call::jvp(b, op, ins, tangents),
+        Op::Scan(op) => scan::jvp(b, op, ins, tangents),
+        Op::While(op) => while_loop::jvp(b, op, ins, tangents),
+        Op::Cond(op) => cond::jvp(b, op, ins, tangents),
+        Op::CustomJvp(op) => custom::jvp_of_custom_jvp(b, op, ins, tangents),
+        Op::CustomVjp(op) => custom::jvp_of_custom_vjp(b, op, ins, tangents),
+        Op::CustomLin(op) => Err(custom::no_forward_mode(op)),
+        first_order_ops!() => misplaced(op),
+    }
+}
+
+/// What is left of an equation of which only some results are used; `None` if all of it.
+pub(super) fn dce(op: &Op, used_outs: &[bool]) -> Result<Option<Pruned>> {
+    match op {
+        Op::Jit(op) => call::dce(op, used_outs).map(Some),
+        Op::Checkpoint(op) => call::dce(op, used_outs).map(Some),
+        Op::Scan(op) => scan::dce(op, used_outs).map(Some),
+        Op::While(op) => while_loop::dce(op, used_outs).map(Some),
+        Op::Cond(op) => cond::dce(op, used_outs).map(Some),
+        // The rule of the function is for all of its results.
+        Op::CustomJvp(_) | Op::CustomVjp(_) | Op::CustomLin(_) => Ok(None),
+        first_order_ops!() => misplaced(op),
+    }
+}
+
+/// Splits an equation into known and staged ones. Gives `false` where it is to be treated as one operation.
+pub(super) fn split(splitter: &mut Splitter<'_>, eqn: &Eqn, any_unknown: bool) -> Result<bool> {
+    match &eqn.op {
+        Op::Jit(op) => call::split_jit(splitter, eqn, op, any_unknown),
+        Op::Checkpoint(op) => call::split_checkpoint(splitter, eqn, op, any_unknown),
+        Op::Scan(op) => scan::split(splitter, eqn, op, any_unknown),
+        Op::While(op) => while_loop::split(splitter, eqn, op, any_unknown),
+        Op::Cond(op) => cond::split(splitter, eqn, op, any_unknown),
+        Op::CustomJvp(_) | Op::CustomVjp(_) | Op::CustomLin(_) => Ok(false),
+        op @ first_order_ops!() => misplaced(op),
+    }
+}
+
+/// The cotangents of the linear operands; at least one result has one.
+pub(super) fn transpose(
+    b: &mut Builder,
+    op: &Op,
+    cotangents: &[Option<Atom>],
+    out_avals: &[Aval],
+    ins: &[Operand],
+) -> Result<Linear> {
+    match op {
+        Op::Jit(op) => call::transpose(b, op, cotangents, ins),
+        Op::Checkpoint(op) => call::transpose(b, op, cotangents, ins),
+        Op::Scan(op) => scan::transpose(b, op, cotangents, out_avals, ins),
+        Op::While(op) => Err(while_loop::no_reverse_mode(op)),
+        Op::Cond(op) => cond::transpose(b, op, cotangents, ins),
+        Op::CustomLin(op) => custom::transpose(b, op, cotangents, out_avals, ins),
+        Op::CustomJvp(_) | Op::CustomVjp(_) => Err(custom::not_linear(op)),
+        first_order_ops!() => misplaced(op),
+    }
+}
+
+/// The results for a batch; at least one operand is batched.
+pub(super) fn vmap(b: &mut Builder, op: &Op, size: usize, ins: &[Batched]) -> Result<Vec<Batched>> {
+    match op {
+        Op::Jit(op) => call::vmap(b, op, size, ins),
+        Op::Checkpoint(op) => call::vmap(b, op, size, ins),
+        Op::Scan(op) => scan::vmap(b, op, size, ins),
+        Op::While(op) => while_loop::vmap(b, op, size, ins),
+        Op::Cond(op) => cond::vmap(b, op, size, ins),
+        Op::CustomJvp(op) => custom::vmap_custom_jvp(b, op, size, ins),
+        Op::CustomVjp(op) => custom::vmap_custom_vjp(b, op, size, ins),
+        Op::CustomLin(op) => custom::vmap_custom_lin(b, op, size, ins),
+        first_order_ops!() => misplaced(op),
+    }
+}
+
+/// Adds an equation whose results have the avals of the outputs of `like`.
+fn push(b: &mut Builder, op: Op, ins: &[Atom], like: &Jaxpr) -> Vec<Atom> {
+    let loc = b.loc;
+    b.push(op, ins, like.out_avals(), loc).into_iter().map(Atom::Var).collect()
+}
+
+/// Hands out the values in turn to the places where the mask is `true`.
+fn spread<T>(mask: &[bool], values: impl IntoIterator<Item = T>) -> Vec<Option<T>> {
+    let mut values = values.into_iter();
+    mask.iter().map(|&m| if m { values.next() } else { None }).collect()
+}
+
+/// The present ones of optional values.
+fn present<T: Copy>(values: &[Option<T>]) -> Vec<T> {
+    values.iter().flatten().copied().collect()
+}
+
+/// The operands that are known.
+fn known(ins: &[Operand]) -> Vec<Atom> {
+    let atom = |i: &Operand| match i {
+        Operand::Known(atom) => Some(*atom),
+        Operand::Linear(_) => None,
+    };
+    ins.iter().filter_map(atom).collect()
+}
+
+/// The operands with the batch dimension in front where they have one.
+fn fronted(b: &mut Builder, size: usize, ins: &[Batched]) -> Result<Vec<Atom>> {
+    ins.iter().map(|&i| if i.axis.is_some() { front(b, size, i) } else { Ok(i.atom) }).collect()
+}
+
+/// The value with the batch dimension in front, repeated if it is shared.
+fn front(b: &mut Builder, size: usize, x: Batched) -> Result<Atom> {
+    crate::rules::Emit::batch_front(b, x, size)
+}
+
+fn batched_mask(ins: &[Batched]) -> Vec<bool> {
+    ins.iter().map(|i| i.axis.is_some()).collect()
+}
+
+/// The results of a batched body, in front where the mask says so.
+fn batched_outs(outs: Vec<Atom>, batched: &[bool]) -> Vec<Batched> {
+    let pack = |(atom, &batched): (Atom, &bool)| if batched { Batched::front(atom) } else { Batched::shared(atom) };
+    outs.into_iter().zip(batched).map(pack).collect()
+}

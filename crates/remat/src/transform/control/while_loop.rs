@@ -1,0 +1,217 @@
+//! `while`: a loop while a condition holds.
+
+use std::sync::Arc;
+
+use remat_ir::{Atom, Builder, Eqn, Error, ErrorKind, Jaxpr, Result, Vars, While};
+
+use super::super::partial_eval::{Saving, Splitter, partial_eval};
+use super::super::{dce as dce_jaxpr, jvp as jvp_jaxpr, select, vmap as vmap_jaxpr};
+use super::{Pruned, batched_mask, batched_outs, front, present, push, spread};
+use crate::rules::{Batched, Emit, Linear};
+
+fn groups<'t, T>(op: &While, items: &'t [T]) -> (&'t [T], &'t [T], &'t [T]) {
+    let (cond_consts, rest) = items.split_at(op.cond_consts);
+    let (body_consts, carry) = rest.split_at(op.body_consts);
+    (cond_consts, body_consts, carry)
+}
+
+/// The error of reverse mode.
+pub(super) fn no_reverse_mode(_: &While) -> Error {
+    let message = "reverse-mode differentiation needs the states of all iterations, and their number is not known; use \
+                   `while_loop_checkpointed`, which keeps a bounded number of states, or `scan` or `fori_loop` for a known number of \
+                   iterations";
+    Error::new(ErrorKind::Differentiation, "while", message)
+}
+
+/// A condition that takes more carries: it reads those in the mask.
+fn widen_condition(cond: &Jaxpr, num_consts: usize, carry: Vec<remat_ir::Aval>, is_old: &[bool]) -> Result<Jaxpr> {
+    let mut b = Builder::new();
+    let consts = b.inputs(cond.in_avals().into_iter().take(num_consts));
+    let carry = b.inputs(carry);
+    let outs = b.inline(cond, &[consts, select(&carry, is_old)].concat())?;
+    Ok(b.finish(outs))
+}
+
+pub(super) fn jvp(b: &mut Builder, op: &While, ins: &[Atom], tangents: &[Option<Atom>]) -> Result<(Vec<Atom>, Linear)> {
+    let (cond_consts, body_consts, carry) = groups(op, ins);
+    let (_, const_tangents, carry_tangents) = groups(op, tangents);
+    let const_nonzero: Vec<bool> = const_tangents.iter().map(Option::is_some).collect();
+    let mut carry_nonzero: Vec<bool> = carry_tangents.iter().map(Option::is_some).collect();
+    let body = loop {
+        let nonzero = [const_nonzero.clone(), carry_nonzero.clone()].concat();
+        let body = jvp_jaxpr(&op.body, &nonzero, &carry_nonzero)?;
+        if body.nonzero == carry_nonzero {
+            break body;
+        }
+        carry_nonzero = body.nonzero;
+    };
+    let mut carry_in = carry.to_vec();
+    for (i, &tangent) in carry_tangents.iter().enumerate() {
+        if carry_nonzero[i] {
+            let aval = b.aval(carry[i]);
+            carry_in.push(b.instantiate(tangent, &aval)?);
+        }
+    }
+    // Inputs come as constants, carries, then the tangents of both; a loop wants constants and theirs first.
+    let mut jaxpr = body.jaxpr;
+    let num_const_tangents = const_nonzero.iter().filter(|n| **n).count();
+    let (primals, tangent_ins) = jaxpr.ins.split_at(op.body_consts + carry.len());
+    let (consts, carries) = primals.split_at(op.body_consts);
+    let (tangent_consts, tangent_carries) = tangent_ins.split_at(num_const_tangents);
+    jaxpr.ins = [consts, tangent_consts, carries, tangent_carries].concat();
+
+    let carry_avals = carry_in.iter().map(|&a| b.aval(a)).collect();
+    let is_old: Vec<bool> = (0..carry_in.len()).map(|i| i < carry.len()).collect();
+    let cond = widen_condition(&op.cond, op.cond_consts, carry_avals, &is_old)?;
+    let loop_ = While {
+        cond: Arc::new(cond),
+        body: Arc::new(jaxpr.clone()),
+        cond_consts: op.cond_consts,
+        body_consts: op.body_consts + num_const_tangents,
+    };
+    let operands = [cond_consts, body_consts, &present(const_tangents), &carry_in].concat();
+    let mut outs = push(b, loop_.into(), &operands, &jaxpr);
+    let out_tangents = outs.split_off(carry.len());
+    Ok((outs, spread(&carry_nonzero, out_tangents)))
+}
+
+pub(super) fn dce(op: &While, used_outs: &[bool]) -> Result<Pruned> {
+    let condition = dce_jaxpr(&op.cond, &[true], &vec![false; op.cond.ins.len()])?;
+    let mut used: Vec<bool> =
+        used_outs.iter().zip(&condition.used_ins[op.cond_consts..]).map(|(&out, &cond)| out || cond).collect();
+    let body = loop {
+        let keep = [vec![false; op.body_consts], used.clone()].concat();
+        let body = dce_jaxpr(&op.body, &used, &keep)?;
+        if body.used_ins[op.body_consts..] == used[..] {
+            break body;
+        }
+        used.copy_from_slice(&body.used_ins[op.body_consts..]);
+    };
+    let keep = [vec![false; op.cond_consts], used.clone()].concat();
+    let condition = dce_jaxpr(&op.cond, &[true], &keep)?;
+    let cond_consts = &condition.used_ins[..op.cond_consts];
+    let body_consts = &body.used_ins[..op.body_consts];
+    let pruned = While {
+        cond: Arc::new(condition.jaxpr),
+        body: Arc::new(body.jaxpr),
+        cond_consts: cond_consts.iter().filter(|u| **u).count(),
+        body_consts: body_consts.iter().filter(|u| **u).count(),
+    };
+    let used_ins = [cond_consts, body_consts, &used].concat();
+    Ok(Pruned { op: pruned.into(), used_ins, kept_outs: used })
+}
+
+/// The known carries are computed by a loop of their own. The staged loop runs everything again: the number of
+/// iterations is not known, so nothing can be stacked.
+pub(super) fn split(splitter: &mut Splitter<'_>, eqn: &Eqn, op: &While, any_unknown: bool) -> Result<bool> {
+    if !any_unknown {
+        return Ok(false);
+    }
+    let unknown: Vec<bool> = eqn.ins.iter().map(|&a| splitter.is_unknown(a)).collect();
+    let (cond_consts, body_consts, carry) = groups(op, &unknown);
+    let mut carry = carry.to_vec();
+    let parts = loop {
+        let unknown = [body_consts, &carry].concat();
+        let parts = partial_eval(&op.body, &unknown, &carry, Saving::Linear)?;
+        if parts.unknown_outs == carry {
+            break parts;
+        }
+        carry.copy_from_slice(&parts.unknown_outs);
+    };
+    let condition_reads = dce_jaxpr(&op.cond, &[true], &vec![false; op.cond.ins.len()])?.used_ins;
+    let is_unknown_condition =
+        condition_reads.iter().zip(cond_consts.iter().chain(&carry)).any(|(&read, &unknown)| read && unknown);
+    let known_carry: Vec<bool> = carry.iter().map(|u| !u).collect();
+    if is_unknown_condition || !known_carry.contains(&true) {
+        return Ok(false);
+    }
+    let is_known_out: Vec<bool> = (0..parts.known.outs.len()).map(|i| i < parts.num_known_outs()).collect();
+    let body = dce_jaxpr(&parts.known, &is_known_out, &vec![true; parts.known.ins.len()])?.jaxpr;
+    let keep = [vec![true; op.cond_consts], known_carry.clone()].concat();
+    let known_loop = While {
+        cond: Arc::new(dce_jaxpr(&op.cond, &[true], &keep)?.jaxpr),
+        body: Arc::new(body),
+        cond_consts: op.cond_consts,
+        body_consts: body_consts.iter().filter(|u| !**u).count(),
+    };
+    let (cond_atoms, body_atoms, carry_atoms) = groups(op, &eqn.ins);
+    let known = |atoms: &[Atom], unknown: &[bool]| -> Vec<Atom> {
+        atoms.iter().zip(unknown).filter(|(_, u)| !**u).map(|(&a, _)| a).collect()
+    };
+    let ins = [cond_atoms.to_vec(), known(body_atoms, body_consts), known(carry_atoms, &carry)].concat();
+    let outs: Vars = select(&eqn.outs, &known_carry).into();
+    splitter.push_known(known_loop.into(), ins.into(), outs, eqn.loc);
+    // The staged loop computes the known carries too; nobody reads them from there.
+    let mut outs = Vars::new();
+    for (&out, &is_unknown) in eqn.outs.iter().zip(&carry) {
+        let aval = splitter.avals[out].clone();
+        outs.push(if is_unknown { out } else { splitter.new_var(aval) });
+    }
+    let all_unknown = vec![true; outs.len()];
+    splitter.push_staged(eqn.op.clone(), eqn.ins.clone(), outs, &all_unknown, eqn.loc);
+    Ok(true)
+}
+
+pub(super) fn vmap(b: &mut Builder, op: &While, size: usize, ins: &[Batched]) -> Result<Vec<Batched>> {
+    let batched = batched_mask(ins);
+    let (cond_consts, body_consts, carry) = groups(op, &batched);
+    let mut carry = carry.to_vec();
+    let (cond, body) = loop {
+        let body = vmap_jaxpr(&op.body, size, &[body_consts, &carry].concat(), &carry)?;
+        let cond = vmap_jaxpr(&op.cond, size, &[cond_consts, &carry].concat(), &[false])?;
+        // Examples that end at different times all go on until the last one ends, so each carry needs a batch.
+        let needed: Vec<bool> = body.batched_outs.iter().map(|&o| o || cond.batched_outs[0]).collect();
+        if needed == carry {
+            break (cond, body);
+        }
+        carry = needed;
+    };
+    let mut operands = Vec::with_capacity(ins.len());
+    let wanted = [cond_consts, body_consts, &carry].concat();
+    for (&x, &is_batched) in ins.iter().zip(&wanted) {
+        operands.push(if is_batched { front(b, size, x)? } else { x.atom });
+    }
+    let avals: Vec<_> = operands.iter().map(|&a| b.aval(a)).collect();
+    let (cond_avals, body_avals, carry_avals) = groups(op, &avals);
+    let loop_ = if cond.batched_outs[0] {
+        let any = {
+            let mut b = Builder::new();
+            let ins = b.inputs(cond_avals.iter().chain(carry_avals).cloned());
+            let going = b.inline(&cond.jaxpr, &ins)?;
+            let any =
+                b.apply(remat_ir::Reduce { kind: remat_ir::ReduceKind::Or, axes: [0].into_iter().collect() }, &going)?;
+            b.finish(vec![any])
+        };
+        // The body freezes the examples that have ended, so it needs what the condition reads.
+        let frozen = {
+            let mut b = Builder::new();
+            let cond_ins = b.inputs(cond_avals.iter().cloned());
+            let body_ins = b.inputs(body_avals.iter().cloned());
+            let old = b.inputs(carry_avals.iter().cloned());
+            let going = b.inline(&cond.jaxpr, &[cond_ins, old.clone()].concat())?[0];
+            let new = b.inline(&body.jaxpr, &[body_ins, old.clone()].concat())?;
+            let mut outs = Vec::with_capacity(old.len());
+            for (&old, &new) in old.iter().zip(&new) {
+                let shape = b.shape(old);
+                let mask = b.broadcast(going, &shape, &[0])?;
+                outs.push(b.select(mask, new, old)?);
+            }
+            b.finish(outs)
+        };
+        While {
+            cond: Arc::new(any),
+            body: Arc::new(frozen),
+            cond_consts: op.cond_consts,
+            body_consts: op.cond_consts + op.body_consts,
+        }
+    } else {
+        While { cond: Arc::new(cond.jaxpr.clone()), body: Arc::new(body.jaxpr.clone()), ..op.clone() }
+    };
+    if cond.batched_outs[0] {
+        let cond_operands: Vec<Atom> = operands[..op.cond_consts].to_vec();
+        operands.splice(op.cond_consts..op.cond_consts, cond_operands);
+    }
+    let body = loop_.body.clone();
+    let outs = push(b, loop_.into(), &operands, &body);
+    Ok(batched_outs(outs, &carry))
+}

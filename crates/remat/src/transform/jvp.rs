@@ -1,0 +1,78 @@
+//! Forward-mode differentiation.
+//!
+//! ```text
+//! jvp : { lambda ; a b. -> c d }  ×  which of (a, b) have a tangent
+//!     → { lambda ; a b a' b'. -> c d c' d' }
+//! ```
+//!
+//! Tangents exist only where they can differ from zero: the result says for which outputs there is one. Source: Griewank
+//! and Walther, "Evaluating Derivatives"; the decomposition into jvp, partial evaluation and transposition is that of
+//! Radul et al., "You only linearize once", POPL 2023.
+
+use remat_ir::{Atom, Builder, Jaxpr, Result};
+
+use super::{Env, checked, control, lookup, read};
+use crate::rules::{Emit, first_order};
+
+/// A program with its derivative.
+#[derive(Clone, Debug)]
+pub struct Jvp {
+    /// Inputs: the primals, then the tangents that are not zero. Outputs likewise.
+    pub jaxpr: Jaxpr,
+    /// Which outputs have a tangent.
+    pub nonzero: Vec<bool>,
+}
+
+/// Differentiates a program forward. `nonzero` says which inputs have a tangent, `instantiate` which outputs get one in
+/// any case, of zeros if need be; only floats can have one.
+///
+/// # Errors
+/// If an operation has no derivative.
+pub fn jvp(jaxpr: &Jaxpr, nonzero: &[bool], instantiate: &[bool]) -> Result<Jvp> {
+    let mut b = Builder::new();
+    let mut primals: Env = jaxpr.var_map(None);
+    let mut tangents: Env = jaxpr.var_map(None);
+    for &var in &jaxpr.ins {
+        primals[var] = Some(b.input(jaxpr.avals[var].clone()));
+    }
+    for (&var, &nonzero) in jaxpr.ins.iter().zip(nonzero) {
+        if nonzero {
+            tangents[var] = Some(b.input(jaxpr.avals[var].clone()));
+        }
+    }
+    for eqn in &jaxpr.eqns {
+        b.loc = eqn.loc;
+        let ins = eqn.ins.iter().map(|&a| read(&primals, a)).collect::<Result<Vec<Atom>>>()?;
+        let in_tangents: Vec<Option<Atom>> = eqn.ins.iter().map(|&a| a.var().and_then(|v| tangents[v])).collect();
+        let is_linearized = in_tangents.iter().any(Option::is_some);
+        let rules = first_order(&eqn.op);
+        let (outs, out_tangents) = if is_linearized && rules.is_none() {
+            control::jvp(&mut b, &eqn.op, &ins, &in_tangents)?
+        } else {
+            let avals = eqn.outs.iter().map(|&v| jaxpr.avals[v].clone());
+            let outs: Vec<Atom> = b.push(eqn.op.clone(), &ins, avals, eqn.loc).into_iter().map(Atom::Var).collect();
+            let out_tangents = match rules {
+                Some(rules) if is_linearized => {
+                    rules.jvp(&mut b, &ins, &outs, &in_tangents).map_err(|e| e.at(eqn.loc))?
+                }
+                _ => vec![None; outs.len()],
+            };
+            (outs, out_tangents)
+        };
+        for ((&var, out), tangent) in eqn.outs.iter().zip(outs).zip(out_tangents) {
+            primals[var] = Some(out);
+            tangents[var] = tangent;
+        }
+    }
+    let mut outs = jaxpr.outs.iter().map(|&a| read(&primals, a)).collect::<Result<Vec<Atom>>>()?;
+    let mut out_nonzero = Vec::with_capacity(outs.len());
+    for (&atom, &instantiate) in jaxpr.outs.iter().zip(instantiate) {
+        let tangent = atom.var().and_then(|v| lookup(&tangents, Atom::Var(v)));
+        let aval = jaxpr.atom_aval(atom);
+        let instantiate = instantiate && aval.dtype.is_float();
+        let tangent = if instantiate { Some(b.instantiate(tangent, &aval)?) } else { tangent };
+        out_nonzero.push(tangent.is_some());
+        outs.extend(tangent);
+    }
+    Ok(Jvp { jaxpr: checked(b.finish(outs))?, nonzero: out_nonzero })
+}

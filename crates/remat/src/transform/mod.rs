@@ -1,0 +1,68 @@
+//! Transformations: functions from a jaxpr to a jaxpr.
+//!
+//! Each module states the type of its transformation; [`checked`] holds the outputs to it in debug builds. First-order
+//! equations are handled by their [`crate::rules`]; the equations with programs in them by `control`, one file per
+//! operation, since their rules are these transformations applied to the bodies.
+
+mod control;
+mod dce;
+mod jvp;
+mod partial_eval;
+mod simplify;
+mod tighten;
+mod transpose;
+mod vmap;
+
+pub use dce::{Dce, dce};
+pub use jvp::{Jvp, jvp};
+pub use partial_eval::{Known, PartialEval, Residual, Saving, partial_eval};
+pub use simplify::{cse, fold_literals};
+pub use transpose::{Transposed, transpose};
+pub use vmap::{Vmapped, vmap};
+
+use remat_ir::{Atom, Error, ErrorKind, Jaxpr, Result, VarMap};
+
+/// Where the variables of a program went in the program that is being built.
+pub(crate) type Env = VarMap<Option<Atom>>;
+
+/// What `env` says of an atom: a literal stands for itself.
+pub(crate) fn lookup(env: &Env, atom: Atom) -> Option<Atom> {
+    match atom {
+        Atom::Var(var) => env[var],
+        Atom::Lit(_) => Some(atom),
+    }
+}
+
+/// Reads an atom that has to be there, in a program that is well formed.
+pub(crate) fn read(env: &Env, atom: Atom) -> Result<Atom> {
+    lookup(env, atom).ok_or_else(|| internal("a variable is used before it is defined"))
+}
+
+/// An error that only a defect of remat can cause.
+pub(crate) fn internal(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Internal, "transform", message)
+}
+
+/// The output of a transformation, checked in debug builds.
+pub(crate) fn checked(jaxpr: Jaxpr) -> Result<Jaxpr> {
+    #[cfg(debug_assertions)]
+    if let Err(faults) = remat_ir::check(&jaxpr) {
+        return Err(internal(format!("a transformation made a faulty program:\n{faults}")));
+    }
+    Ok(jaxpr)
+}
+
+/// The number of `true`s.
+pub(crate) fn count(mask: &[bool]) -> usize {
+    mask.iter().filter(|&&m| m).count()
+}
+
+/// The items where the mask is `true`.
+pub(crate) fn select<T: Clone>(items: &[T], mask: &[bool]) -> Vec<T> {
+    items.iter().zip(mask).filter(|(_, m)| **m).map(|(t, _)| t.clone()).collect()
+}
+
+/// The mask with every entry turned round.
+pub(crate) fn invert(mask: &[bool]) -> Vec<bool> {
+    mask.iter().map(|m| !m).collect()
+}

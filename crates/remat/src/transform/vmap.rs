@@ -1,0 +1,70 @@
+//! Batching.
+//!
+//! ```text
+//! vmap : { lambda ; a b. -> c d }  ×  size n  ×  which of (a, b) are batched
+//!      → { lambda ; a:[n,..] b. -> c:[n,..] d }  ×  which of (c, d) are
+//! ```
+//!
+//! At the borders of a program the batch dimension is the first one; inside, each rule leaves it where it falls.
+
+use remat_ir::{Atom, Builder, Jaxpr, Result, VarMap};
+
+use super::{checked, control, internal};
+use crate::rules::{Batched, Emit, first_order};
+
+/// A batched program.
+#[derive(Clone, Debug)]
+pub struct Vmapped {
+    /// Batched inputs and outputs have a first dimension more.
+    pub jaxpr: Jaxpr,
+    /// Which outputs are batched.
+    pub batched_outs: Vec<bool>,
+}
+
+/// Batches a program over `size` examples. Outputs in `force` are batched in any case.
+///
+/// # Errors
+/// If the program is not well formed.
+pub fn vmap(jaxpr: &Jaxpr, size: usize, batched_ins: &[bool], force: &[bool]) -> Result<Vmapped> {
+    let mut b = Builder::new();
+    let mut env: VarMap<Option<Batched>> = jaxpr.var_map(None);
+    for (&var, &batched) in jaxpr.ins.iter().zip(batched_ins) {
+        let aval = &jaxpr.avals[var];
+        env[var] = Some(if batched {
+            Batched::front(b.input(aval.with_shape(std::iter::once(size).chain(aval.shape.iter().copied()))))
+        } else {
+            Batched::shared(b.input(aval.clone()))
+        });
+    }
+    let get = |env: &VarMap<Option<Batched>>, atom: Atom| match atom {
+        Atom::Lit(_) => Ok(Batched::shared(atom)),
+        Atom::Var(v) => env[v].ok_or_else(|| internal("a variable is used before it is defined")),
+    };
+    for eqn in &jaxpr.eqns {
+        b.loc = eqn.loc;
+        let ins = eqn.ins.iter().map(|&a| get(&env, a)).collect::<Result<Vec<_>>>()?;
+        let outs = if ins.iter().all(|x| x.axis.is_none()) {
+            let atoms: Vec<Atom> = ins.iter().map(|x| x.atom).collect();
+            let avals = eqn.outs.iter().map(|&v| jaxpr.avals[v].clone());
+            b.push(eqn.op.clone(), &atoms, avals, eqn.loc).into_iter().map(|v| Batched::shared(Atom::Var(v))).collect()
+        } else {
+            match first_order(&eqn.op) {
+                Some(rules) => rules.vmap(&mut b, size, &ins),
+                None => control::vmap(&mut b, &eqn.op, size, &ins),
+            }
+            .map_err(|e| e.at(eqn.loc))?
+        };
+        for (&var, out) in eqn.outs.iter().zip(outs) {
+            env[var] = Some(out);
+        }
+    }
+    let mut outs = Vec::with_capacity(jaxpr.outs.len());
+    let mut batched_outs = Vec::with_capacity(jaxpr.outs.len());
+    for (&atom, &force) in jaxpr.outs.iter().zip(force) {
+        let out = get(&env, atom)?;
+        let is_batched = force || out.axis.is_some();
+        batched_outs.push(is_batched);
+        outs.push(if is_batched { b.batch_front(out, size)? } else { out.atom });
+    }
+    Ok(Vmapped { jaxpr: checked(b.finish(outs))?, batched_outs })
+}
