@@ -5,7 +5,8 @@
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use remat::testing::{Sample, all_samples, jvp, transpose, vmap};
+use remat::testing::{Sample, all_samples, batch};
+use remat::transform::{self, Residual, Saving, partial_eval};
 use remat_ir::{
     Array, Atom, Aval, Builder, DType, Element, ErrorKind, Jaxpr, Literal, check, eval, eval_op, with_dtype,
 };
@@ -181,7 +182,8 @@ fn vmap_agrees_with_a_loop() {
                     .zip(&batched)
                     .map(|(x, &b)| b.then_some(if last { x.shape().len() } else { 0 }))
                     .collect();
-                let (mapped, out_axes) = vmap(&jaxpr, size, &axes).map_err(text)?;
+                let avals: Vec<Aval> = sample.inputs.iter().map(|x| x.aval().clone()).collect();
+                let (mapped, out_axes) = batch(&sample.op, &avals, size, &axes).map_err(text)?;
                 check(&mapped).map_err(text)?;
                 let args: Vec<Array> = axes
                     .iter()
@@ -214,21 +216,90 @@ fn vmap_agrees_with_a_loop() {
 #[test]
 fn vmap_of_no_examples() {
     for_each_sample(|sample| {
-        let axes: Vec<Option<usize>> = sample.inputs.iter().map(|_| Some(0)).collect();
-        if axes.is_empty() {
-            return Ok(());
-        }
-        let (mapped, out_axes) = vmap(&program(sample)?, 0, &axes).map_err(text)?;
+        let all = vec![true; sample.inputs.len()];
+        let plain = evaluate(sample)?;
+        let mapped = transform::vmap(&program(sample)?, 0, &all, &vec![true; plain.len()]).map_err(text)?.jaxpr;
         let args: Vec<Array> =
             sample.inputs.iter().map(|x| build(x, &[&[0], x.shape()].concat(), Vec::new())).collect();
         let outs = eval(&mapped, args).map_err(|e| format!("{e}\n{mapped}"))?;
-        for ((out, axis), plain) in outs.iter().zip(out_axes).zip(evaluate(sample)?) {
-            let mut shape = plain.shape().to_vec();
-            axis.iter().for_each(|&axis| shape.insert(axis, 0));
-            ensure(out.shape() == shape && out.dtype() == plain.dtype(), || format!("gives {}", out.aval()))?;
+        for (out, plain) in outs.iter().zip(plain) {
+            let expected = plain.aval().with_shape([&[0], plain.shape()].concat());
+            ensure(*out.aval() == expected, || format!("gives {} and not {expected}", out.aval()))?;
         }
         Ok(())
     });
+}
+
+#[test]
+fn dead_code_elimination_keeps_values() {
+    for_each_sample(|sample| {
+        let mut b = Builder::new();
+        let ins = b.inputs(sample.inputs.iter().map(|x| x.aval().clone()));
+        let outs = b.emit(sample.op.clone(), &ins).map_err(text)?;
+        b.emit(sample.op.clone(), &ins).map_err(text)?;
+        let jaxpr = b.finish(outs.into_vec());
+        let plain = evaluate(sample)?;
+        for (k, plain) in plain.iter().enumerate() {
+            let used: Vec<bool> = (0..jaxpr.outs.len()).map(|i| i == k).collect();
+            let pruned = transform::dce(&jaxpr, &used, &vec![false; ins.len()]).map_err(text)?;
+            ensure(pruned.jaxpr.eqns.len() == 1, || format!("dead code stays in\n{}", pruned.jaxpr))?;
+            let args = sample.inputs.iter().zip(&pruned.used_ins).filter(|(_, u)| **u).map(|(x, _)| x.clone());
+            let outs = eval(&pruned.jaxpr, args.collect()).map_err(text)?;
+            ensure(outs.len() == 1 && bits(&outs[0]) == bits(plain), || format!("gives {outs:?} and not {plain:?}"))?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn simplification_keeps_values() {
+    for_each_sample(|sample| {
+        let nonzero = float_inputs(sample);
+        let (jaxpr, _) = jvp(&program(sample)?, &nonzero).map_err(text)?;
+        let args = [sample.inputs.clone(), tangents(&sample.inputs, &nonzero, 4)].concat();
+        let expected: Vec<_> = eval(&jaxpr, args.clone()).map_err(text)?.iter().map(bits).collect();
+        for simple in [transform::cse(&jaxpr), transform::fold_literals(&jaxpr)] {
+            let simple = simple.map_err(text)?;
+            let outs: Vec<_> = eval(&simple, args.clone()).map_err(text)?.iter().map(bits).collect();
+            ensure(outs == expected, || format!("values differ between\n{jaxpr}\nand\n{simple}"))?;
+        }
+        Ok(())
+    });
+}
+
+/// The known and the staged part together compute what the derivative computes.
+#[test]
+fn linearization_keeps_values() {
+    for_each_sample(|sample| {
+        let nonzero = float_inputs(sample);
+        let (jaxpr, has) = jvp(&program(sample)?, &nonzero).map_err(text)?;
+        let (primals, ts) = (sample.inputs.clone(), tangents(&sample.inputs, &nonzero, 4));
+        let expected = eval(&jaxpr, [primals.clone(), ts.clone()].concat()).map_err(text)?;
+        let unknown: Vec<bool> = (0..jaxpr.ins.len()).map(|i| i >= primals.len()).collect();
+        let is_tangent: Vec<bool> = (0..jaxpr.outs.len()).map(|i| i >= has.len()).collect();
+        let split = partial_eval(&jaxpr, &unknown, &is_tangent, Saving::Residuals).map_err(text)?;
+        let outs = eval(&split.known, primals.clone()).map_err(text)?;
+        let residual = |r: &Residual| match *r {
+            Residual::Input(i) => primals[i].clone(),
+            Residual::Out(i) => outs[i].clone(),
+        };
+        let residuals: Vec<Array> = split.residuals.iter().map(residual).collect();
+        let staged = eval(&split.staged, [residuals, ts].concat()).map_err(|e| format!("{e}\n{}", split.staged))?;
+        let got: Vec<_> = outs[..has.len()].iter().chain(&staged).map(bits).collect();
+        let expected: Vec<_> = expected.iter().map(bits).collect();
+        ensure(got == expected, || format!("values differ between\n{jaxpr}\nand\n{}\n{}", split.known, split.staged))
+    });
+}
+
+/// A program with its derivative, and which results have a tangent.
+fn jvp(jaxpr: &Jaxpr, nonzero: &[bool]) -> remat::Result<(Jaxpr, Vec<bool>)> {
+    let derivative = transform::jvp(jaxpr, nonzero, &vec![false; jaxpr.outs.len()])?;
+    Ok((derivative.jaxpr, derivative.nonzero))
+}
+
+/// A transposed program that gives a cotangent for every linear input.
+fn transpose(jaxpr: &Jaxpr, linear: &[bool], cotangents: &[bool]) -> remat::Result<Jaxpr> {
+    Ok(transform::transpose(jaxpr, linear, cotangents, true)?.jaxpr)
 }
 
 /// Runs a property over every sample and reports all that fail, panics included.
