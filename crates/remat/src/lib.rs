@@ -3,6 +3,7 @@
 extern crate self as remat;
 
 mod api;
+pub mod optim;
 pub mod random;
 mod rules;
 mod tensor;
@@ -16,7 +17,7 @@ pub use remat_ir::{
 };
 pub use remat_macros::Tree;
 pub use tensor::*;
-pub use trace::{Output, Path, Segment, Structure, Tensor, Tree, Walk, leaves, named_scope};
+pub use trace::{Output, Path, Segment, Structure, Tensor, Tree, Walk, leaves, map_leaves, map_leaves2, named_scope};
 
 #[doc(hidden)]
 pub mod testing;

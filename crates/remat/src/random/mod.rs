@@ -46,3 +46,55 @@ pub use discrete::{Choice, bernoulli, categorical, choice, permutation, permuted
 pub use float::{exponential, gumbel, normal, truncated_normal, uniform};
 pub use integer::{bits, randint};
 pub use key::{Key, key};
+
+#[cfg(test)]
+mod tests {
+    use remat_ir::{Array, Loc, Result};
+
+    use super::*;
+    use crate::trace::{structure, trace_tree};
+    use crate::{DType, Tensor, Tree};
+
+    /// A traced function draws what the function draws as it is.
+    fn check<R: Tree>(f: impl Fn(&Key) -> R) -> Result<()> {
+        let key = key(1701);
+        let (program, _) = trace_tree(&key, Loc::default(), &f)?;
+        let bits = |array: &Array| (0..array.data().len()).map(|i| array.data().get(i)).collect::<Vec<_>>();
+        let inputs = program.captured.iter().chain([key.data()]).map(|x| x.array().cloned()).collect::<Result<_>>()?;
+        let staged = remat_ir::eval(&program.jaxpr, inputs)?;
+        for (staged, drawn) in staged.iter().zip(structure(&f(&key)).0) {
+            assert_eq!((staged.aval(), bits(staged)), (drawn.aval()?, bits(drawn.array()?)));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn traced_draws_are_the_same() -> Result<()> {
+        for dtype in [DType::F16, DType::Bf16, DType::F32, DType::F64] {
+            check(|key| {
+                let [a, b, c, d] = key.fold_in(3).split();
+                let x = normal(a, [2, 3], dtype);
+                (
+                    truncated_normal(b, [3], dtype, -1..1),
+                    exponential(c, (), dtype),
+                    uniform(d, [2, 3], dtype, &x..&(&x + 1)),
+                )
+            })?;
+        }
+        check(|key| {
+            let [a, b, c] = key.reuse().split();
+            let weights = Choice { p: Some(Tensor::new([0.5f32, 0.25, 0.25])), ..Choice::default() };
+            (randint(a, [4], DType::U8, 0..256), permutation(b, 10), choice(c, [4], 3, &weights), key.reuse())
+        })?;
+        check(|key| categorical(key.reuse(), [4], &Tensor::new([0.5f32, 0.25, 0.25]).log(), 0))
+    }
+
+    #[test]
+    fn more_than_32_bits_of_counter() -> Result<()> {
+        let (program, _) =
+            trace_tree(&key(0), Loc::default(), |key| bits(key.reuse(), [1usize << 20, 1 << 14], DType::U8))?;
+        assert_eq!(program.jaxpr.out_avals()[0].to_string(), "u8[1048576,16384]");
+        assert!(program.jaxpr.to_string().contains("u64[17179869184]"));
+        Ok(())
+    }
+}

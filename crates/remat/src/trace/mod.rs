@@ -18,5 +18,5 @@ pub(crate) use scope::{current_loc, pinned, short_type_name};
 pub(crate) use tensor::Repr;
 pub use tensor::Tensor;
 pub(crate) use tracer::{CaptureKey, Program, Tracer, trace, trace_tree};
-pub use tree::{Path, Segment, Structure, Tree, Walk, leaves};
+pub use tree::{Path, Segment, Structure, Tree, Walk, leaves, map_leaves, map_leaves2};
 pub(crate) use tree::{leaf_paths, rebuild, structure};

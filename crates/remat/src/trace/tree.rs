@@ -260,6 +260,43 @@ pub fn leaves<T: Tree>(tree: &T) -> Vec<(Path, Tensor)> {
     leaves
 }
 
+/// The tree with `f` of each leaf: what scales, casts or freezes parameters.
+///
+/// ```
+/// use remat::{Tensor, map_leaves};
+/// let pair = (Tensor::from(1.0f32), vec![Tensor::from(2.0f32)]);
+/// let doubled = map_leaves(&pair, |_, x| x * 2);
+/// assert_eq!(doubled.1[0].item::<f32>()?, 4.0);
+/// # Ok::<(), remat::Error>(())
+/// ```
+pub fn map_leaves<T: Tree>(tree: &T, mut f: impl FnMut(&Path, &Tensor) -> Tensor) -> T {
+    tree.map_leaves(&mut Walk::new(&mut f))
+}
+
+/// The tree with `f` of each two corresponding leaves of two trees: what averages or adds parameters.
+///
+/// # Errors
+/// If the structures of the trees differ.
+///
+/// ```
+/// use remat::{Tensor, map_leaves2};
+/// let (a, b) = (vec![Tensor::from(1.0f32)], vec![Tensor::from(2.0f32)]);
+/// let mean = map_leaves2(&a, &b, |_, a, b| (a + b) / 2)?;
+/// assert_eq!(mean[0].item::<f32>()?, 1.5);
+/// assert!(map_leaves2(&a, &vec![], |_, a, _| a.clone()).is_err());
+/// # Ok::<(), remat::Error>(())
+/// ```
+pub fn map_leaves2<T: Tree>(a: &T, b: &T, mut f: impl FnMut(&Path, &Tensor, &Tensor) -> Tensor) -> Result<T> {
+    let (others, other) = structure(b);
+    if let Some(difference) = structure(a).1.difference(&other) {
+        let message = format!("the trees have different structures: {difference}");
+        return Err(Error::new(ErrorKind::Structure, "map_leaves2", message));
+    }
+    let mut others = others.iter();
+    // Equal structures have equally many leaves.
+    Ok(map_leaves(a, |path, x| others.next().map_or_else(|| x.clone(), |y| f(path, x, y))))
+}
+
 /// The leaves of a tree, and its structure.
 pub(crate) fn structure<T: Tree>(tree: &T) -> (Vec<Tensor>, Structure) {
     let mut leaves = Vec::new();

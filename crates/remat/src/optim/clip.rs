@@ -1,0 +1,55 @@
+//! The norm of gradients.
+
+use super::leaves::{scalar, working_dtype};
+use crate::trace::pinned;
+use crate::{DType, Tensor, Tree, leaves, map_leaves};
+
+/// The Euclidean norm of all float leaves of a tree together: an f64 scalar if a leaf is f64, else f32.
+///
+/// ```
+/// use remat::{Tensor, optim};
+/// let gradients = (Tensor::new([3.0f32, 0.0]), Tensor::new([[4.0f32]]));
+/// assert_eq!(optim::global_norm(&gradients).item::<f32>()?, 5.0);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[track_caller]
+pub fn global_norm<T: Tree>(tree: &T) -> Tensor {
+    pinned(|| norm(tree))
+}
+
+/// The tree scaled so that its [`global_norm`] is at most `max_norm`, and the norm that it had.
+///
+/// ```
+/// use remat::{Tensor, optim};
+/// let gradients = (Tensor::new([3.0f32, 0.0]), Tensor::new([[4.0f32]]));
+/// let (clipped, norm) = optim::clip_by_global_norm(&gradients, 2.5);
+/// assert_eq!(clipped.0.to_vec::<f32>()?, [1.5, 0.0]);
+/// assert_eq!(norm.item::<f32>()?, 5.0);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[track_caller]
+pub fn clip_by_global_norm<T: Tree>(tree: &T, max_norm: f64) -> (T, Tensor) {
+    pinned(|| {
+        let norm = norm(tree);
+        let fits = norm.lt(max_norm);
+        let clipped = map_leaves(tree, |_, leaf| match leaf.dtype() {
+            Ok(dtype) if dtype.is_float() => {
+                let work = working_dtype(dtype);
+                let scaled = leaf.to_dtype(work) / norm.to_dtype(work) * max_norm;
+                fits.select(leaf, scaled.to_dtype(dtype))
+            }
+            Ok(_) | Err(_) => leaf.clone(),
+        });
+        (clipped, norm)
+    })
+}
+
+fn norm<T: Tree>(tree: &T) -> Tensor {
+    let floats =
+        leaves(tree).into_iter().map(|(_, leaf)| leaf).filter(|leaf| !leaf.dtype().is_ok_and(|d| !d.is_float()));
+    let floats: Vec<Tensor> = floats.collect();
+    let is_wide = floats.iter().any(|leaf| leaf.dtype().is_ok_and(|d| d == DType::F64));
+    let dtype = if is_wide { DType::F64 } else { DType::F32 };
+    let squares = floats.iter().map(|leaf| leaf.to_dtype(dtype).square().sum(..));
+    squares.reduce(|sum, square| sum + square).unwrap_or_else(|| scalar(dtype, 0.0)).sqrt()
+}

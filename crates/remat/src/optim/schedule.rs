@@ -1,0 +1,112 @@
+//! Learning rates over steps.
+
+use std::f64::consts::PI;
+
+use super::leaves::scalar;
+use crate::trace::pinned;
+use crate::{DType, Tensor};
+
+/// A learning rate as a function of the number of steps done.
+///
+/// A number is a constant rate, and a tensor is the rate itself: compute any other schedule of the state's step.
+///
+/// ```
+/// use remat::{DType, Tensor, optim::Schedule};
+/// let rate = Schedule::WarmupCosine { start: 0.0, peak: 1.0, end: 0.1, warmup_steps: 10, steps: 110 };
+/// let at = |step: i32| rate.at(&Tensor::from(step), DType::F64).item::<f64>();
+/// assert_eq!(at(5)?, 0.5);
+/// assert_eq!(at(10)?, 1.0);
+/// assert!((at(60)? - 0.55).abs() < 1e-12);
+/// assert_eq!(at(1000)?, 0.1);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone)]
+pub enum Schedule {
+    /// One rate.
+    Constant(f64),
+    /// A straight line from `start` to `end`, reached after `steps`.
+    Linear {
+        /// The rate of the first step.
+        start: f64,
+        /// The rate from step `steps` on.
+        end: f64,
+        /// The length of the line.
+        steps: u64,
+    },
+    /// Half a period of a cosine from `start` to `end`, reached after `steps`.
+    Cosine {
+        /// The rate of the first step.
+        start: f64,
+        /// The rate from step `steps` on.
+        end: f64,
+        /// The length of the curve.
+        steps: u64,
+    },
+    /// A straight line from `start` to `peak`, then half a period of a cosine from there to `end`.
+    WarmupCosine {
+        /// The rate of the first step.
+        start: f64,
+        /// The rate of step `warmup_steps`.
+        peak: f64,
+        /// The rate from step `steps` on.
+        end: f64,
+        /// The length of the line.
+        warmup_steps: u64,
+        /// The length of line and curve together.
+        steps: u64,
+    },
+    /// This rate, a scalar: of a schedule of one's own.
+    Rate(Tensor),
+}
+
+impl Schedule {
+    /// The rate after `step` steps, an integer scalar, as a float of this dtype.
+    #[track_caller]
+    pub fn at(&self, step: &Tensor, dtype: DType) -> Tensor {
+        pinned(|| match *self {
+            Schedule::Constant(rate) => scalar(dtype, rate),
+            Schedule::Linear { start, end, steps } => line(&step.to_dtype(dtype), dtype, start, end, steps),
+            Schedule::Cosine { start, end, steps } => cosine(&step.to_dtype(dtype), dtype, start, end, steps),
+            Schedule::WarmupCosine { start, peak, end, warmup_steps, steps } => {
+                let step = step.to_dtype(dtype);
+                let rest = &step - warmup_steps as f64;
+                let after = cosine(&rest, dtype, peak, end, steps.saturating_sub(warmup_steps));
+                rest.lt(0).select(line(&step, dtype, start, peak, warmup_steps), after)
+            }
+            Schedule::Rate(ref rate) => rate.to_dtype(dtype),
+        })
+    }
+}
+
+impl From<f64> for Schedule {
+    /// A constant rate.
+    fn from(rate: f64) -> Schedule {
+        Schedule::Constant(rate)
+    }
+}
+
+impl From<Tensor> for Schedule {
+    /// This rate.
+    fn from(rate: Tensor) -> Schedule {
+        Schedule::Rate(rate)
+    }
+}
+
+fn line(step: &Tensor, dtype: DType, start: f64, end: f64, steps: u64) -> Tensor {
+    if steps == 0 {
+        return scalar(dtype, end);
+    }
+    (start - end) * (1 - part(step, steps)) + end
+}
+
+fn cosine(step: &Tensor, dtype: DType, start: f64, end: f64, steps: u64) -> Tensor {
+    if steps == 0 {
+        return scalar(dtype, end);
+    }
+    (start - end) * (((part(step, steps) * PI).cos() + 1) * 0.5) + end
+}
+
+/// How much of `steps` is done, up to 1.
+fn part(step: &Tensor, steps: u64) -> Tensor {
+    step.clamp(0, steps as f64) / steps as f64
+}
