@@ -1,7 +1,7 @@
 //! Optimizers against what optax computes; `data/optim/generate.py` wrote the numbers.
 
 use remat::optim::{AdamW, Lion, Mask, Moments, Momentum, Schedule, Sgd, clip_by_global_norm, global_norm};
-use remat::{DType, Error, ErrorKind, Tensor, Tree, bf16, leaves, map_leaves, map_leaves2};
+use remat::{DType, Error, ErrorKind, Tensor, Tree, bf16, grad, jit, leaves, map_leaves, map_leaves2};
 
 #[derive(Clone, Tree)]
 struct Model {
@@ -155,6 +155,30 @@ fn narrow_floats_and_integers() {
     assert_eq!(paths, ["step", "mu.0.a", "mu.0.b", "mu.1", "nu.0.a", "nu.0.b", "nu.1"]);
     let last = Moments { step: Tensor::from(i32::MAX), ..state };
     assert_eq!(adam.update(&next, &gradients, &last).unwrap().1.step.item::<i32>().unwrap(), i32::MAX);
+}
+
+/// A step inside `jit`, with gradients from `grad`, learns, and is the step as it is.
+#[test]
+fn inside_jit() {
+    let adam = AdamW { learning_rate: 0.1.into(), ..AdamW::default() };
+    let loss = |m: &Model| (&m.a - 3).square().sum(..) + (&m.b + 1).square().sum(..);
+    let plain = |(model, state): &(Model, Moments<Model>)| -> Result<_, Error> {
+        let gradients = clip_by_global_norm(&grad(loss)(model)?, 1.0).0;
+        adam.update(model, &gradients, state)
+    };
+    let step = jit(plain);
+    let first = start(DType::F32);
+    let (mut model, mut state) = (first.clone(), adam.init(&first));
+    let mut expected = (first.clone(), adam.init(&first));
+    for _ in 0..50 {
+        (model, state) = step.call((model, state)).unwrap();
+        expected = plain(&expected).unwrap();
+    }
+    assert_eq!(step.cache_size(), 1);
+    assert_eq!(values(&model.a), values(&expected.0.a));
+    assert_eq!(state.step.item::<i32>().unwrap(), 50);
+    let value = |m: &Model| values(&loss(m))[0];
+    assert!(value(&model) < 0.1 * value(&first), "{} of {}", value(&model), value(&first));
 }
 
 #[test]

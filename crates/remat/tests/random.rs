@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 
 use remat::random::{self, Choice, Key};
-use remat::{DType, Element, ErrorKind, Tensor, Tree, leaves};
+use remat::{
+    DType, Element, Error, ErrorKind, Policy, ScanOptions, Tensor, Tree, checkpoint, grad, jit, leaves, scan,
+    scan_with, vmap,
+};
 use remat_ir::Literal;
 
 /// What JAX drew: the bits of the elements.
@@ -90,6 +93,70 @@ fn keys() {
     check("fold_in.1", key().fold_in(Tensor::from(1u8)).data());
     check("fold_in.4294967295", key().fold_in(u32::MAX).data());
     check("fold_in.4294967295", key().fold_in(-1i64).data());
+}
+
+#[test]
+fn keys_in_transformations() {
+    let keys = || random::key(1701).split_batch(3);
+    let draw = |key: &Key| random::normal(key.reuse(), [2], DType::F32);
+    let mapped = vmap(draw)(&keys()).unwrap();
+    check_within(8.0, "vmap.normal", &mapped);
+    check("vmap.split", vmap(|key: &Key| key.reuse().split_batch(2))(&keys()).unwrap().data());
+    let rows: Vec<Tensor> = random::key(1701).split_vec(3).iter().map(draw).collect();
+    assert_eq!(bits(&mapped), bits(&Tensor::stack(&rows, 0)));
+    assert_eq!(bits(&vmap(jit_draw)(&keys()).unwrap()), bits(&mapped));
+    let (_, scanned) = scan(|(): &(), key: &Key| ((), draw(key)), &(), &keys()).unwrap();
+    assert_eq!(bits(&scanned), bits(&mapped));
+
+    // A key as a carry: each step splits it.
+    let step = |key: &Key, (): &()| {
+        let [next, now] = key.reuse().split();
+        (next, random::bits(now, (), DType::U32))
+    };
+    let options = ScanOptions { length: Some(4), ..ScanOptions::default() };
+    let (last, words) = scan_with(&options, step, &random::key(9), &()).unwrap();
+    let (mut key, mut expected) = (random::key(9), Vec::new());
+    for _ in 0..4 {
+        let [next, now] = key.split();
+        expected.extend(bits(&random::bits(now, (), DType::U32)));
+        key = next;
+    }
+    assert_eq!((bits(&words), bits(last.data())), (expected, bits(key.data())));
+}
+
+fn jit_draw(key: &Key) -> Result<Tensor, Error> {
+    jit(|key: &Key| random::normal(key.reuse(), [2], DType::F32)).call(key.reuse())
+}
+
+/// The mask of a checkpointed dropout is drawn again, and is the same.
+#[test]
+fn recomputed_draws_are_the_same() {
+    let dropout = |(x, key): &(Tensor, Key)| {
+        let mask = random::bernoulli(key.reuse(), [64], DType::F32, 0.5);
+        mask.select((x * 2).sin(), 0).sum(..)
+    };
+    let x = random::normal(random::key(1), [64], DType::F32);
+    let gradient = |policy: Option<Policy>| {
+        let f = |x: &Tensor| match &policy {
+            Some(policy) => checkpoint(policy.clone(), dropout)(&(x.clone(), random::key(2))),
+            None => dropout(&(x.clone(), random::key(2))),
+        };
+        bits(&grad(f)(&x).unwrap())
+    };
+    let plain = gradient(None);
+    assert!(plain.contains(&0) && plain.iter().any(|x| *x != 0));
+    assert_eq!(gradient(Some(Policy::Nothing)), plain);
+    assert_eq!(gradient(Some(Policy::Everything)), plain);
+}
+
+/// Samples are differentiable in their parameters, not in their key.
+#[test]
+fn gradients_of_parameters() {
+    let f =
+        |scale: &Tensor| random::uniform(random::key(0), [8], DType::F64, Tensor::from(0.0f64)..scale.clone()).sum(..);
+    let gradient = grad(f)(&Tensor::from(3.0f64)).unwrap().item::<f64>().unwrap();
+    let u = random::uniform(random::key(0), [8], DType::F64, 0..1).sum(..).item::<f64>().unwrap();
+    assert!((gradient - u).abs() < 1e-12);
 }
 
 #[test]
