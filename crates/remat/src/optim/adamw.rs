@@ -21,7 +21,7 @@ use crate::{DType, Tensor, Tree, named_scope};
 /// assert_eq!(state.step.item::<i32>()?, 1);
 /// # Ok::<(), remat::Error>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct AdamW {
     /// The rate; 1e-3 by default.
     pub learning_rate: Schedule,
@@ -38,7 +38,7 @@ pub struct AdamW {
 }
 
 /// The state of [`AdamW`].
-#[derive(Clone, Tree)]
+#[derive(Clone, Debug, Tree)]
 pub struct Moments<M> {
     /// The number of steps done, i32.
     pub step: Tensor,

@@ -19,7 +19,7 @@ use crate::{Tensor, Tree, named_scope};
 /// assert_eq!(model.to_vec::<f32>()?, [0.75, -0.75]);
 /// # Ok::<(), remat::Error>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Lion {
     /// The rate; 1e-4 by default.
     pub learning_rate: Schedule,
@@ -34,7 +34,7 @@ pub struct Lion {
 }
 
 /// The state of [`Lion`].
-#[derive(Clone, Tree)]
+#[derive(Clone, Debug, Tree)]
 pub struct Momentum<M> {
     /// The number of steps done, i32.
     pub step: Tensor,

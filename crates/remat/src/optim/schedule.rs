@@ -20,7 +20,7 @@ use crate::{DType, Tensor};
 /// assert_eq!(at(1000)?, 0.1);
 /// # Ok::<(), remat::Error>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub enum Schedule {
     /// One rate.
     Constant(f64),

@@ -19,7 +19,7 @@ use crate::{Tensor, Tree, named_scope};
 /// assert_eq!(model.to_vec::<f32>()?, [0.5, -2.0]);
 /// # Ok::<(), remat::Error>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Sgd {
     /// The rate; 1e-2 by default.
     pub learning_rate: Schedule,
@@ -30,7 +30,7 @@ pub struct Sgd {
 }
 
 /// The state of [`Sgd`].
-#[derive(Clone, Tree)]
+#[derive(Clone, Debug, Tree)]
 pub struct Velocity<M> {
     /// The number of steps done, i32.
     pub step: Tensor,

@@ -119,7 +119,7 @@ pub fn permuted(key: Key, x: &Tensor, axis: impl Int) -> Tensor {
 /// let hand = Choice { without_replacement: true, ..Choice::default() };
 /// # assert!(hand.p.is_none());
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Choice {
     /// Draws no integer twice.
     pub without_replacement: bool,
