@@ -49,8 +49,8 @@ fn calls_evaluate_their_bodies() {
     let calls: [Op; 4] = [
         Jit { name: name.clone(), jaxpr: body.clone() }.into(),
         Checkpoint { jaxpr: body.clone(), differentiated: true, policy: Arc::new(Policy::Nothing) }.into(),
-        CustomJvp { name: name.clone(), call: body.clone(), jvp }.into(),
-        CustomVjp { name: name.clone(), call: body.clone(), fwd: body, bwd: bwd.clone() }.into(),
+        CustomJvp { name: name.clone(), call: body.clone(), jvp, num_consts: 0 }.into(),
+        CustomVjp { name: name.clone(), call: body.clone(), fwd: body, bwd: bwd.clone(), num_consts: 0 }.into(),
     ];
     for op in calls {
         assert_eq!(eval_op(&op, &x).unwrap().iter().map(numbers).collect::<Vec<_>>(), want, "{}", op.name());
