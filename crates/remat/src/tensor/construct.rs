@@ -524,3 +524,24 @@ fn arange<T: Element + Operand>(range: Range<T>, step: Scalar) -> Result<Tensor>
     let start = start.literal("arange", dtype)?;
     Ok(if start.is_zero() { out } else { out + literal(start) })
 }
+
+macro_rules! from_scalar {
+    ($($type:ty)*) => {
+        $(impl From<$type> for Tensor {
+            /// A scalar of the dtype of `value`.
+            fn from(value: $type) -> Tensor {
+                Tensor::from_array(Array::scalar(value))
+            }
+        })*
+    };
+}
+
+from_scalar!(bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64);
+
+impl<T: Nested> From<Vec<T>> for Tensor {
+    /// As [`Tensor::new`].
+    #[track_caller]
+    fn from(values: Vec<T>) -> Tensor {
+        Tensor::new(values)
+    }
+}

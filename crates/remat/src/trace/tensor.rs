@@ -145,24 +145,3 @@ impl Tensor {
         Ok(self.to_vec::<T>()?[0])
     }
 }
-
-macro_rules! from_scalar {
-    ($($type:ty)*) => {
-        $(impl From<$type> for Tensor {
-            /// A scalar of the dtype of `value`.
-            fn from(value: $type) -> Tensor {
-                Tensor::from_array(Array::scalar(value))
-            }
-        })*
-    };
-}
-
-from_scalar!(bool i8 i16 i32 i64 u8 u16 u32 u64 remat_ir::f16 remat_ir::bf16 f32 f64);
-
-impl<T: crate::Nested> From<Vec<T>> for Tensor {
-    /// As [`Tensor::new`].
-    #[track_caller]
-    fn from(values: Vec<T>) -> Tensor {
-        Tensor::new(values)
-    }
-}
