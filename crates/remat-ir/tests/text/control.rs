@@ -102,7 +102,7 @@ fn custom_derivatives() {
     let call = "{ lambda ; a:f32[2] n:i32[]. let in (a, n) }";
     let jvp = |outs: &str| {
         op(&format!(
-            "= custom_jvp[name=f call_jaxpr={call} jvp_jaxpr={{ lambda ; a:f32[2] n:i32[] t:f32[2]. let in ({outs}) }}]"
+            "= custom_jvp[name=f call_jaxpr={call} jvp_jaxpr={{ lambda ; a:f32[2] n:i32[] t:f32[2]. let in ({outs}) }} num_consts=0]"
         ))
     };
     let ins = "a:f32[2] n:i32[]";
@@ -118,6 +118,7 @@ fn custom_derivatives() {
               call_jaxpr={call}
               fwd_jaxpr={{ lambda ; a:f32[2] n:i32[]. let in ({fwd}) }}
               bwd_jaxpr={{ lambda ; r:i32[] ct:f32[2]. let in ({bwd}) }}
+              num_consts=0
             ]"
         ))
     };

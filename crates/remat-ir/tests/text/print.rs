@@ -185,12 +185,14 @@ let jaxpr1 = { lambda ; c:f32[]. let d:f32[] = sin c in (d,) } in
       name=relu
       call_jaxpr=jaxpr1
       jvp_jaxpr={ lambda ; h:f32[] i:f32[]. let  in (h, i) }
+      num_consts=0
     ] f
     j:f32[] = custom_vjp[
       name=\"<lambda>\"
       call_jaxpr=jaxpr1
       fwd_jaxpr={ lambda ; k:f32[]. let  in (k, k) }
       bwd_jaxpr=jaxpr
+      num_consts=0
     ] g
     l:f32[] = while[
       cond_jaxpr={ lambda ; m:f32[]. let  in (False:bool[],) }
