@@ -5,7 +5,7 @@
 //! by a [`Policy`], and the values and gradients are the same under each:
 //!
 //! ```
-//! use remat::{Policy, Tensor, Tree, checkpoint, value_and_grad};
+//! use remat::{DType, Policy, Tensor, Tree, checkpoint, value_and_grad};
 //!
 //! #[derive(Clone, Tree)]
 //! struct Mlp {
@@ -13,7 +13,7 @@
 //!     down: Tensor,
 //! }
 //!
-//! let model = Mlp { up: Tensor::full([3, 4], 0.5f32), down: Tensor::full([4, 3], 0.25f32) };
+//! let model = Mlp { up: Tensor::full([3, 4], 0.5, DType::F32), down: Tensor::full([4, 3], 0.25, DType::F32) };
 //! let x = Tensor::from(vec![1.0f32, 2.0, 3.0]);
 //!
 //! let loss = |policy: Policy| {
