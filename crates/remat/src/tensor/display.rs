@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use remat_ir::{Array, DType, Element, Literal, bf16, f16};
+use remat_ir::{Array, DType, Element, Literal};
 
 use crate::Tensor;
 use crate::trace::Repr;
@@ -193,14 +193,11 @@ fn float_style(shown: &[Literal]) -> Style {
     let finite: Vec<Literal> = shown.iter().copied().filter(|x| non_finite(*x).is_none()).collect();
     let sizes = finite.iter().map(|x| x.as_f64().abs()).filter(|x| *x != 0.0);
     let (smallest, largest) = sizes.fold((f64::INFINITY, 0.0f64), |(s, l), x| (s.min(x), l.max(x)));
-    let digits_of_dtype = match shown.first().map(|x| x.dtype()) {
-        Some(DType::Bf16) => 2,
-        Some(DType::F16) => 3,
-        Some(DType::F32) => 6,
-        _ => 8,
-    };
-    let many =
-        largest > 0.0 && (largest >= 10f64.powi(digits_of_dtype) || smallest < 1e-4 || largest / smallest > 1000.0);
+    // NumPy compares and divides in the dtype.
+    let rounded = |x: f64| shown.first().map_or(x, |like| Literal::from_f64(like.dtype(), x).as_f64());
+    let most_digits = shown.first().map_or(0, |x| sure_digits(x.dtype()).min(8));
+    let many = largest > 0.0
+        && (largest >= 10f64.powi(most_digits) || smallest < rounded(1e-4) || rounded(largest / smallest) > 1000.0);
     let (style, offset) = if finite.is_empty() {
         (Style::Positional { left: 0, right: 0 }, 1)
     } else if many {
@@ -226,6 +223,16 @@ fn float_style(shown: &[Literal]) -> Style {
     }
 }
 
+/// The decimal digits that every number of a float dtype holds. f64 counts one more than it has, as Python's floats do.
+fn sure_digits(dtype: DType) -> i32 {
+    match dtype {
+        DType::Bf16 => 2,
+        DType::F16 => 3,
+        DType::F32 => 6,
+        _ => 16,
+    }
+}
+
 /// What NumPy prints of a scalar: as Python prints a float.
 fn print_scalar(x: Literal) -> String {
     match x.dtype() {
@@ -236,7 +243,8 @@ fn print_scalar(x: Literal) -> String {
             if let Some(word) = non_finite(x) {
                 return word.to_string();
             }
-            if value == 0.0 || (1e-4..1e16).contains(&value) {
+            let limit = 10f64.powi(sure_digits(x.dtype()));
+            if value == 0.0 || (1e-4..limit).contains(&value) {
                 let (whole, fraction) = positional(x, usize::MAX);
                 return format!("{whole}.{}", if fraction.is_empty() { "0" } else { &fraction });
             }
@@ -251,19 +259,28 @@ fn print_scalar(x: Literal) -> String {
 /// The fewest digits that read back as this number in its dtype, and the power of ten of the first.
 fn shortest(x: Literal) -> (String, i32) {
     let value = x.as_f64().abs();
+    let reads_back = |text: &str| {
+        let read = match x.dtype() {
+            // By way of f64 a number could be rounded twice.
+            DType::F32 => text.parse().map(|v: f32| v.literal()),
+            d => text.parse().map(|v: f64| Literal::from_f64(d, v)),
+        };
+        read.is_ok_and(|read| read.as_f64() == value)
+    };
     let text = match x.dtype() {
         DType::F32 => format!("{:e}", value as f32),
-        DType::F16 => shortest_narrow(value, |v| f16::from_f64(v).literal() == f16::from_f64(value).literal()),
-        DType::Bf16 => shortest_narrow(value, |v| bf16::from_f64(v).literal() == bf16::from_f64(value).literal()),
+        DType::F16 | DType::Bf16 => {
+            let mut texts = (0..17).map(|digits| format!("{value:.digits$e}"));
+            texts.find(|t| reads_back(t)).unwrap_or_else(|| format!("{value:e}"))
+        }
         _ => format!("{value:e}"),
     };
+    // Of two numbers of as many digits that are equally near, NumPy takes the even one, and Rust the larger.
+    let digits = text.bytes().take_while(|b| *b != b'e').filter(u8::is_ascii_digit).count().max(1) - 1;
+    let even = format!("{value:.digits$e}");
+    let text = if reads_back(&even) { even } else { text };
     let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
     (digits.replace('.', ""), power.parse().unwrap_or(0))
-}
-
-fn shortest_narrow(value: f64, reads_back: impl Fn(f64) -> bool) -> String {
-    let texts = (0..17).map(|digits| format!("{value:.digits$e}"));
-    texts.into_iter().find(|t| t.parse().is_ok_and(&reads_back)).unwrap_or_else(|| format!("{value:e}"))
 }
 
 fn sign(x: Literal) -> &'static str {
