@@ -36,19 +36,21 @@ impl Scalar {
                 if literal.as_i128().is_some_and(|kept| kept != value) {
                     return Err(out_of_range(operation, &value.to_string(), dtype));
                 }
-                finite(operation, literal, value as f64)
+                finite(operation, literal, &value.to_string())
             }
-            Scalar::Float(value) if dtype.is_float() => finite(operation, Literal::from_f64(dtype, value), value),
+            Scalar::Float(value) if dtype.is_float() && !value.is_finite() => Ok(Literal::from_f64(dtype, value)),
+            Scalar::Float(value) if dtype.is_float() => {
+                finite(operation, Literal::from_f64(dtype, value), &format!("{value:?}"))
+            }
+
             Scalar::Float(value) => wrong(format!("the scalar {value:?} is a float"), DType::F32),
         }
     }
 }
 
-fn finite(operation: &str, literal: Literal, value: f64) -> Result<Literal> {
-    if value.is_finite() && !literal.as_f64().is_finite() {
-        return Err(out_of_range(operation, &format!("{value:?}"), literal.dtype()));
-    }
-    Ok(literal)
+/// The literal of a finite number, if it is one itself.
+fn finite(operation: &str, literal: Literal, text: &str) -> Result<Literal> {
+    if literal.as_f64().is_finite() { Ok(literal) } else { Err(out_of_range(operation, text, literal.dtype())) }
 }
 
 fn out_of_range(operation: &str, value: &str, dtype: DType) -> Error {

@@ -10,7 +10,7 @@ use remat_ir::{
 use super::argument::{Axes, Dims, Int, Operand, axis, axis_of, dimensions, distinct_axes};
 use super::elementwise::{broadcast_trailing, same_dtype};
 use crate::Tensor;
-use crate::trace::{bind1, deferred, deferred_all};
+use crate::trace::{bind1, current_loc, deferred, deferred_all};
 
 impl Tensor {
     /// The dimensions, outermost first: a view, for the common case. A failed tensor has none to show, and gives an empty
@@ -36,8 +36,9 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn dim(&self, axis: impl Int) -> Result<usize> {
+        let loc = current_loc();
         let aval = self.aval()?;
-        let axis = self::axis("dim", aval, axis.get()).map_err(|e| e.at(crate::trace::current_loc()))?;
+        let axis = self::axis("dim", aval, axis.get()).map_err(|e| e.at(loc))?;
         Ok(aval.shape[axis])
     }
 
