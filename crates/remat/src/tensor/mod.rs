@@ -26,6 +26,8 @@ mod read;
 mod reduce;
 mod shape;
 mod sort;
+#[cfg(test)]
+mod tests;
 mod update;
 
 pub use argument::{Argument, Axes, Dims, Int, Keep, Operand, Scalar, keep};
