@@ -3,7 +3,8 @@
 use std::panic::Location;
 
 use remat::{
-    ConvConfig, DType, Ellipsis, ErrorKind, Padding, PoolConfig, Result, Tensor, einsum, optimization_barrier, step,
+    ConvConfig, DType, Ellipsis, ErrorKind, Padding, PoolConfig, Result, Tensor, einsum, optimization_barrier, span,
+    step,
 };
 
 /// Checks the message of the error of a failed tensor, or of a `Result`, and that its place is in the calling statement.
@@ -145,8 +146,8 @@ fn tensors_that_cannot_be_made() {
     fails(Tensor::full([2], floats(&[3]), DType::F32), "broadcast_to: f32[3] does not broadcast to f32[2]");
     fails(Tensor::iota([2], 1, DType::I32), "iota: axis 1 is out of range for i32[2], which has 1 dimension");
     fails(Tensor::iota([2], 0, DType::Bool), "iota: takes a numeric dtype and got bool");
-    fails(Tensor::arange_step(0..5, 0), "arange: the step is 0");
-    fails(Tensor::arange_step(0.0..5.0f32, f32::NAN), "arange: start, end and step are finite numbers");
+    fails(Tensor::arange_step(0, 5, 0), "arange: the step is 0");
+    fails(Tensor::arange_step(0.0, 5.0, f32::NAN), "arange: start, end and step are finite numbers");
     fails(Tensor::arange(0.0..f32::INFINITY), "arange: start, end and step are finite numbers");
     fails(Tensor::linspace(0.0, 1.0, 3, DType::I32), "linspace: takes a float dtype and got i32");
     fails(floats(&[3]).tril(0), "tril: takes at least two dimensions and got f32[3]");
@@ -216,7 +217,7 @@ fn indices_out_of_range() {
     fails(x.index((0, 0, 0)), "index: 3 indices are given for f32[2,3], which has 2 dimensions");
     fails(x.index((.., 1..4)), "index: range 1..4 is out of range for dimension 1 of f32[2,3], of size 3");
     fails(x.index((.., 4..)), "index: range 4.. is out of range for dimension 1 of f32[2,3], of size 3");
-    fails(x.index((.., 2..-2)), "index: range 2..-2 of dimension 1 of f32[2,3] ends before it starts");
+    fails(x.index((.., span(2, -2))), "index: range 2..-2 of dimension 1 of f32[2,3] ends before it starts");
     fails(x.index(step(.., 0)), "index: the step of dimension 0 of f32[2,3] is 0");
     fails(x.index((Ellipsis, Ellipsis)), "index: an index of f32[2,3] has 2 ellipses");
     fails(x.index(&x), "index: an index tensor holds integers, not f32[2,3]; convert it with .to_dtype(DType::I32)");

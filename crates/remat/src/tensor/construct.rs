@@ -298,19 +298,19 @@ impl Tensor {
         deferred(|| arange(range, Scalar::Int(1)))
     }
 
-    /// The numbers from `range.start` up or down to, not including, `range.end`, `step` apart.
+    /// The numbers from `start` up or down to, not including, `end`, `step` apart.
     ///
     /// # Errors
     /// If the step is 0, or a bound is not finite.
     ///
     /// ```
     /// use remat::Tensor;
-    /// assert_eq!(Tensor::arange_step(5..0, -2).to_vec::<i32>()?, [5, 3, 1]);
+    /// assert_eq!(Tensor::arange_step(5, 0, -2).to_vec::<i32>()?, [5, 3, 1]);
     /// # Ok::<(), remat::Error>(())
     /// ```
     #[track_caller]
-    pub fn arange_step<T: Element + Operand>(range: Range<T>, step: T) -> Tensor {
-        deferred(|| arange(range, scalar_of(&step)?))
+    pub fn arange_step<T: Element + Operand>(start: T, end: T, step: T) -> Tensor {
+        deferred(|| arange(start..end, scalar_of(&step)?))
     }
 
     /// `num` evenly spaced numbers from `start` to `end`, both included.

@@ -54,6 +54,18 @@ pub fn step(range: impl AsIndex, by: i64) -> Index {
     }
 }
 
+/// The places from `start` to before `end`, as `start..end`. For an end that is counted from the last: clippy takes `1..-1`
+/// for a range of nothing.
+///
+/// ```
+/// use remat::{Tensor, span};
+/// assert_eq!(Tensor::arange(0..5).index(span(1, -1)).to_vec::<i32>()?, [1, 2, 3]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+pub fn span(start: impl Int, end: impl Int) -> Index {
+    Index::Range { start: Some(start.get()), end: Some(end.get()), step: 1 }
+}
+
 /// What can stand for an [`Index`].
 pub trait AsIndex {
     /// The entry.

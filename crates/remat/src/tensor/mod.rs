@@ -35,7 +35,7 @@ pub use construct::Nested;
 pub use conv::{ConvConfig, Padding};
 pub use einsum::einsum;
 pub use gather::Starts;
-pub use index::{AsIndex, Ellipsis, Index, Indices, NewAxis, step};
+pub use index::{AsIndex, Ellipsis, Index, Indices, NewAxis, span, step};
 pub use marker::optimization_barrier;
 pub use pool::PoolConfig;
 pub use update::At;
