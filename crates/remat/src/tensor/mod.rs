@@ -15,6 +15,7 @@ mod einsum;
 mod elementwise;
 mod gather;
 mod index;
+mod join;
 mod linalg;
 mod marker;
 #[cfg(feature = "ndarray")]
