@@ -45,11 +45,13 @@
 //! 3. `trace`: tensors, open traces, trees
 //! 4. `tensor`: the methods of tensors
 //! 5. `api`: the transformations of closures
-//! 6. [`random`], [`optim`], `testing`: what is built of all these
+//! 6. `inspect`: reports of what is saved
+//! 7. [`random`], [`optim`], `testing`: what is built of all these
 
 extern crate self as remat;
 
 mod api;
+mod inspect;
 pub mod optim;
 pub mod random;
 mod rules;
@@ -58,6 +60,7 @@ mod trace;
 pub mod transform;
 
 pub use api::*;
+pub use inspect::*;
 pub use remat_ir::{
     Array, Atom, Aval, Candidate, ClosedJaxpr, CumulativeKind, DType, Decision, Device, Element, Error, ErrorKind,
     Executable, Jaxpr, Loc, MemorySpace, MemoryStats, Op, Policy, Reference, Result, bf16, f16,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use remat_ir::{Error, ErrorKind, Jaxpr, Loc, Op, Policy, Result};
 
-use crate::trace::{Output, Program, Tensor, Tree, bind, current_loc, fail, rebuild, structure, trace};
+use crate::trace::{Output, Program, Tensor, Tree, bind_at, current_loc, fail, rebuild, structure, trace};
 
 /// A function whose intermediate values the backward pass computes again, but for what the policy saves.
 ///
@@ -62,7 +62,7 @@ fn apply<A: Tree>(policy: &Arc<Policy>, program: &Program, x: &A, loc: Loc) -> R
     let op = remat_ir::Checkpoint { jaxpr: program.jaxpr.clone(), differentiated: false, policy: policy.clone() };
     let leaves = structure(x).0;
     let operands: Vec<&Tensor> = program.captured.iter().chain(&leaves).collect();
-    let outs = bind(op, &operands, program.jaxpr.outs.len());
+    let outs = bind_at(op, &operands, program.jaxpr.outs.len(), loc);
     match outs.iter().find_map(Tensor::error) {
         Some(error) => Err(error.clone()),
         None => Ok(outs),

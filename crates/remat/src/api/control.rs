@@ -5,7 +5,7 @@ use std::sync::Arc;
 use remat_ir::{Atom, Aval, Builder, DType, Error, ErrorKind, Jaxpr, Loc, Result};
 
 use crate::trace::{
-    CaptureKey, Output, Program, Structure, Tensor, Tree, bind, bind1, current_loc, rebuild, structure, trace,
+    CaptureKey, Output, Program, Structure, Tensor, Tree, bind_at, bind1, current_loc, rebuild, structure, trace,
     trace_tree,
 };
 
@@ -118,7 +118,7 @@ fn scan_at<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
         unroll: options.unroll,
     };
     let operands: Vec<&Tensor> = program.captured.iter().chain(&carry).chain(&stacked).collect();
-    let mut outs = checked(bind(op, &operands, program.jaxpr.outs.len()), loc)?;
+    let mut outs = checked(bind_at(op, &operands, program.jaxpr.outs.len(), loc), loc)?;
     let ys = outs.split_off(carry.len());
     Ok((rebuild(init, outs)?, rebuild(&ys_like, ys)?))
 }
@@ -204,7 +204,7 @@ pub fn while_loop<C: Tree, P: Output<Tree = Tensor>, R: Output<Tree = C>>(
         body_consts: body.captured.len(),
     };
     let operands: Vec<&Tensor> = cond.captured.iter().chain(&body.captured).chain(&carry).collect();
-    let outs = checked(bind(op, &operands, carry.len()), loc)?;
+    let outs = checked(bind_at(op, &operands, carry.len(), loc), loc)?;
     rebuild(init, outs)
 }
 
@@ -280,7 +280,7 @@ fn branch<A: Tree, R: Output>(
     let num_outs = first.jaxpr.outs.len();
     let leaves = structure(operand).0;
     let operands: Vec<&Tensor> = std::iter::once(index).chain(&captured).chain(&leaves).collect();
-    let outs = checked(bind(remat_ir::Cond { branches: bodies }, &operands, num_outs), loc)?;
+    let outs = checked(bind_at(remat_ir::Cond { branches: bodies }, &operands, num_outs, loc), loc)?;
     rebuild(like, outs)
 }
 

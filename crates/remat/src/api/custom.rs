@@ -7,7 +7,7 @@ use remat_ir::{Aval, Builder, Error, ErrorKind, Jaxpr, Loc, Result};
 use super::control::{checked, share_captures};
 use super::differentiate::{avals, zeros};
 use crate::trace::{
-    Output, Program, Tensor, Tree, bind, current_loc, fail, rebuild, short_type_name, structure, trace,
+    Output, Program, Tensor, Tree, bind_at, current_loc, fail, rebuild, short_type_name, structure, trace,
 };
 
 /// A function whose derivative is `rule`: it takes the argument and its tangent and gives the result and its tangent.
@@ -154,7 +154,7 @@ fn define<A: Tree, R: Output>(
             let outs = program.and_then(|(program, ())| {
                 let (op, captured) = operation(&program, &args)?;
                 let operands: Vec<&Tensor> = captured.iter().chain(&args).collect();
-                checked(bind(op, &operands, program.jaxpr.outs.len()), loc)
+                checked(bind_at(op, &operands, program.jaxpr.outs.len(), loc), loc)
             });
             rebuild(tree, outs.inspect_err(|error| drop(fail(error.clone())))?)
         }),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use remat_ir::{Aval, Device, Error, ErrorKind, Executable, Jaxpr, Loc, MemoryStats, Reference, Result};
 
 use crate::trace::{
-    Output, Program, Repr, Structure, Tensor, Tracer, Tree, bind, concrete, current_loc, rebuild, short_type_name,
+    Output, Program, Repr, Structure, Tensor, Tracer, Tree, bind_at, concrete, current_loc, rebuild, short_type_name,
     structure, trace_tree,
 };
 use crate::transform::{cse, dce, fold_literals};
@@ -83,7 +83,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jit<A, R, F> {
         let outs = if Tracer::is_open() {
             let op = remat_ir::Jit { name: self.name.clone(), jaxpr: entry.program.jaxpr.clone() };
             let operands: Vec<&Tensor> = operands.iter().collect();
-            let outs = bind(op, &operands, entry.program.jaxpr.outs.len());
+            let outs = bind_at(op, &operands, entry.program.jaxpr.outs.len(), self.loc);
             match outs.iter().find_map(Tensor::error) {
                 Some(error) => return Err(error.clone()),
                 None => outs,

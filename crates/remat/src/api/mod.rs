@@ -10,7 +10,7 @@ mod custom;
 mod differentiate;
 mod jacobian;
 mod jit;
-mod linearized;
+pub(crate) mod linearized;
 mod program;
 
 pub use batch::{BatchAxes, VmapOptions, vmap, vmap_with};

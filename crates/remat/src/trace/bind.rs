@@ -32,6 +32,15 @@ pub(crate) fn bind(op: impl Into<Op>, ins: &[&Tensor], n: usize) -> Vec<Tensor> 
     }
 }
 
+/// As [`bind`], at the site of `loc` in the current scope: for a function that is made at one place and called later.
+pub(crate) fn bind_at(op: impl Into<Op>, ins: &[&Tensor], n: usize, loc: Loc) -> Vec<Tensor> {
+    let loc = Loc { site: loc.site, ..super::current_loc() };
+    match apply(op.into(), ins, loc) {
+        Ok(outs) => outs,
+        Err(error) => vec![fail(error.at(loc)); n],
+    }
+}
+
 /// The tensor that `f` makes of several operations, all at the caller's location; a failed one where `f` fails.
 #[track_caller]
 pub(crate) fn deferred(f: impl FnOnce() -> Result<Tensor>) -> Tensor {

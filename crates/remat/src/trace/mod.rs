@@ -11,7 +11,7 @@ mod tensor;
 mod tracer;
 mod tree;
 
-pub(crate) use bind::{bind, bind1, concrete, deferred, deferred_all, fail, run};
+pub(crate) use bind::{bind, bind_at, bind1, concrete, deferred, deferred_all, fail, run};
 pub use output::Output;
 pub use scope::named_scope;
 pub(crate) use scope::{current_loc, pinned, short_type_name};

@@ -13,6 +13,7 @@ mod tighten;
 mod transpose;
 mod vmap;
 
+pub(crate) use control::first_order_ops;
 pub use dce::{Dce, dce};
 pub use jvp::{Jvp, jvp};
 pub use partial_eval::{Known, PartialEval, Residual, Saving, partial_eval};

@@ -75,7 +75,7 @@ pub(super) fn split(splitter: &mut Splitter<'_>, eqn: &Eqn, op: &Cond, any_unkno
     let (branches, unknown_outs) = separate(saving)?;
     let known_ins: Vec<Atom> = eqn.ins[1..].iter().copied().filter(|&a| !splitter.is_unknown(a)).collect();
     let num_known = unknown_outs.iter().filter(|u| !**u).count();
-    let merged = Merged::new(&branches);
+    let merged = Merged::new(&branches)?;
 
     let known_branches =
         branches.iter().enumerate().map(|(i, p)| merged.known_branch(i, p, num_known)).collect::<Result<Vec<_>>>()?;
@@ -123,38 +123,46 @@ struct Merged {
 }
 
 impl Merged {
-    fn new(branches: &[PartialEval]) -> Merged {
+    /// What only known outputs need, which are there in case that they are read where the branch is computed again, has
+    /// places of its own: dead code elimination takes those away where nobody reads the outputs.
+    fn new(branches: &[PartialEval]) -> Result<Merged> {
         let mut avals: Vec<Aval> = Vec::new();
         let mut inputs: Vec<usize> = Vec::new();
-        let mut places = Vec::new();
+        let mut places: Vec<Vec<Option<usize>>> = Vec::new();
+        let mut needed: Vec<Vec<bool>> = Vec::new();
         for parts in branches {
-            let mut taken = vec![false; avals.len()];
-            let mut of_branch = Vec::new();
-            for residual in &parts.residuals {
-                of_branch.push(match *residual {
-                    Residual::Input(i) => {
-                        if !inputs.contains(&i) {
-                            inputs.push(i);
+            places.push(vec![None; parts.residuals.len()]);
+            let staged = &parts.staged;
+            let unknown = select(&parts.unknown_outs, &parts.staged_outs);
+            needed.push(dce_jaxpr(staged, &unknown, &vec![false; staged.ins.len()])?.used_ins);
+        }
+        for is_needed in [true, false] {
+            let first_place = avals.len();
+            for (branch, parts) in branches.iter().enumerate() {
+                let mut taken = vec![false; avals.len()];
+                taken[..first_place].fill(true);
+                for (k, residual) in parts.residuals.iter().enumerate().filter(|&(k, _)| needed[branch][k] == is_needed)
+                {
+                    match *residual {
+                        Residual::Input(i) if inputs.contains(&i) => {}
+                        Residual::Input(i) => inputs.push(i),
+                        Residual::Out(i) => {
+                            let aval = parts.known.atom_aval(parts.known.outs[i]);
+                            let free = (0..avals.len()).find(|&p| !taken[p] && avals[p] == aval);
+                            let place = free.unwrap_or_else(|| {
+                                avals.push(aval);
+                                taken.push(false);
+                                avals.len() - 1
+                            });
+                            taken[place] = true;
+                            places[branch][k] = Some(place);
                         }
-                        None
                     }
-                    Residual::Out(i) => {
-                        let aval = parts.known.atom_aval(parts.known.outs[i]);
-                        let free = (0..avals.len()).find(|&p| !taken[p] && avals[p] == aval);
-                        let place = free.unwrap_or_else(|| {
-                            avals.push(aval);
-                            taken.push(false);
-                            avals.len() - 1
-                        });
-                        taken[place] = true;
-                        Some(place)
-                    }
-                });
+                }
             }
-            places.push(of_branch);
         }
         inputs.sort_unstable();
-        Merged { avals, places, inputs }
+        Ok(Merged { avals, places, inputs })
     }
 
     /// The known part of a branch: the known outputs, then all places.

@@ -19,7 +19,7 @@ pub(super) struct Pruned {
     pub(super) kept_outs: Vec<bool>,
 }
 
-/// An operation that is first-order came here: a defect of the caller.
+/// The pattern of every operation without a program in it.
 macro_rules! first_order_ops {
     () => {
         Op::Unary(_)
@@ -61,7 +61,9 @@ macro_rules! first_order_ops {
             | Op::DevicePut(_)
     };
 }
+pub(crate) use first_order_ops;
 
+/// An operation that is first-order came here: a defect of the caller.
 fn misplaced<T>(op: &Op) -> Result<T> {
     Err(super::internal(format!("`{}` has no program in it", op.name())))
 }

@@ -1,0 +1,15 @@
+//! Reports: what the backward pass keeps and why, and the programs of both passes.
+//!
+//! Nothing here runs a program: the reports are made from the traced one, so they are the same before the first step as
+//! after it, whatever the size of the model.
+
+mod decisions;
+mod highlight;
+mod origin;
+mod programs;
+mod residuals;
+
+pub use decisions::{PolicyDecision, PolicyDecisions, policy_decisions};
+pub use origin::Through;
+pub use programs::{FwdBwd, fwd_bwd, print_fwd_bwd};
+pub use residuals::{Residuals, SavedKind, SavedResidual, print_saved_residuals, saved_residuals};

@@ -1,0 +1,223 @@
+//! Where a value of a program comes from: the first-order equation behind loops, branches, calls and transfers.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use remat_ir::{Atom, Eqn, Jaxpr, Op, VarMap};
+
+use crate::transform::first_order_ops;
+
+/// An equation with a program in it that a value leaves on its way from its origin to where it is kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Through {
+    /// A jitted function of this name.
+    Jit(Arc<str>),
+    /// A checkpointed region inside another one.
+    Checkpoint,
+    /// A loop over a first dimension.
+    Scan {
+        /// The number of iterations.
+        length: usize,
+        /// Whether the values of all iterations are kept, stacked, and not only the last one.
+        stacked: bool,
+        /// Whether this is what an iteration starts from: the result of the iteration before, or the initial value.
+        carry: bool,
+    },
+    /// A loop while a condition holds.
+    While,
+    /// A branch, by its number.
+    Cond(usize),
+    /// A function with a derivative of its own, which is not differentiated here.
+    Custom(Arc<str>),
+}
+
+impl fmt::Display for Through {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Through::Jit(name) => write!(f, "jit {name}"),
+            Through::Checkpoint => f.write_str("checkpoint"),
+            Through::Scan { length, stacked, carry } => {
+                let kept = if *stacked { "stacked" } else { "last" };
+                let what = if *carry { " carry" } else { "" };
+                write!(f, "scan of {length} ({kept}{what})")
+            }
+            Through::While => f.write_str("while"),
+            Through::Cond(branch) => write!(f, "branch {branch} of cond"),
+            Through::Custom(name) => write!(f, "custom {name}"),
+        }
+    }
+}
+
+/// What computes a value.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Origin<'j> {
+    /// This input of the program.
+    Input(usize),
+    /// A scalar constant of the program.
+    Literal,
+    /// This equation, and the program that it is in.
+    Equation(&'j Eqn, &'j Jaxpr),
+}
+
+/// Finds origins in one program and its bodies. Remembers where each variable is defined, so that many look-ups in a long
+/// program take linear time.
+#[derive(Default)]
+pub(super) struct Origins {
+    definitions: HashMap<*const Jaxpr, VarMap<Definition>>,
+    /// Whether loops of unknown length and functions with a derivative of their own are one equation, as to a policy.
+    is_policy: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Definition {
+    Missing,
+    Input(usize),
+    /// An equation and which of its results.
+    Result(usize, usize),
+}
+
+impl Origins {
+    /// Finds the equations that policies are asked about.
+    pub(super) fn of_policy() -> Origins {
+        Origins { is_policy: true, ..Origins::default() }
+    }
+
+    /// The origin of an atom.
+    pub(super) fn find<'j>(&mut self, jaxpr: &'j Jaxpr, atom: Atom) -> Found<'j> {
+        let Atom::Var(var) = atom else { return Found::new(Origin::Literal) };
+        let definitions = self.definitions.entry(jaxpr).or_insert_with(|| define(jaxpr));
+        let (index, out) = match definitions[var] {
+            // A program that is well formed defines its variables.
+            Definition::Missing => return Found::new(Origin::Literal),
+            Definition::Input(i) => return Found::new(Origin::Input(i)),
+            Definition::Result(eqn, out) => (eqn, out),
+        };
+        let eqn = &jaxpr.eqns[index];
+        let whole = Found::new(Origin::Equation(eqn, jaxpr));
+        // A transfer by a policy: what was transferred is of interest. A transfer of an input is the user's own.
+        if let Op::DevicePut(_) = eqn.op
+            && let transferred @ Found { origin: Origin::Equation(..), .. } = self.find(jaxpr, eqn.ins[0])
+        {
+            return transferred;
+        }
+        let mut found = match &eqn.op {
+            Op::Jit(op) => self.in_body(&op.jaxpr, out, Through::Jit(op.name.clone())),
+            Op::Checkpoint(op) => self.in_body(&op.jaxpr, out, Through::Checkpoint),
+            Op::While(_) | Op::CustomJvp(_) | Op::CustomVjp(_) if self.is_policy => whole,
+            Op::CustomJvp(op) => self.in_body(&op.call, out, Through::Custom(op.name.clone())),
+            Op::CustomVjp(op) => self.in_body(&op.call, out, Through::Custom(op.name.clone())),
+            Op::Scan(op) => {
+                let through = |carry| Through::Scan { length: op.length, stacked: out >= op.num_carry, carry };
+                let range = op.num_consts..op.num_consts + op.num_carry;
+                self.in_loop(&op.jaxpr, out, range, through)
+            }
+            Op::While(op) => {
+                let range = op.body_consts..op.body_consts + op.body.outs.len();
+                self.in_loop(&op.body, out, range, |_| Through::While).shifted(op.cond_consts)
+            }
+            Op::Cond(op) => self.in_branches(&op.branches, out).shifted(1),
+            Op::CustomLin(_) | first_order_ops!() => whole,
+        };
+        match found.origin {
+            // Handed through: the operand is the same value.
+            Origin::Input(i) => self.find(jaxpr, eqn.ins[i]),
+            Origin::Literal | Origin::Equation(..) => {
+                found.order.insert(0, index);
+                found
+            }
+        }
+    }
+
+    fn in_body<'j>(&mut self, body: &'j Jaxpr, out: usize, through: Through) -> Found<'j> {
+        let mut found = self.find(body, body.outs[out]);
+        found.through.insert(0, through);
+        found
+    }
+
+    /// The origin of a result of a loop body. A carry that enters an iteration comes from the iteration before; one that
+    /// no iteration changes is its initial value.
+    fn in_loop<'j>(
+        &mut self,
+        body: &'j Jaxpr,
+        mut out: usize,
+        carries: std::ops::Range<usize>,
+        through: impl Fn(bool) -> Through,
+    ) -> Found<'j> {
+        let mut seen = vec![false; carries.len()];
+        let mut is_carry = false;
+        loop {
+            let mut found = self.find(body, body.outs[out]);
+            match found.origin {
+                Origin::Input(i) if carries.contains(&i) && !seen[i - carries.start] => {
+                    out = i - carries.start;
+                    seen[out] = true;
+                    is_carry = true;
+                }
+                _ => {
+                    found.through.insert(0, through(is_carry));
+                    // What an iteration starts from comes before what it computes.
+                    found.order.insert(0, usize::from(!is_carry));
+                    return found;
+                }
+            }
+        }
+    }
+
+    /// The origin in the first branch that computes the value: another may fill its place with zeros.
+    fn in_branches<'j>(&mut self, branches: &'j [Arc<Jaxpr>], out: usize) -> Found<'j> {
+        let mut first = None;
+        for (i, branch) in branches.iter().enumerate() {
+            let mut found = self.in_body(branch, out, Through::Cond(i));
+            found.order.insert(0, i);
+            let is_filling = match found.origin {
+                Origin::Literal => true,
+                Origin::Equation(eqn, _) => {
+                    matches!(eqn.op, Op::BroadcastInDim(_)) && matches!(eqn.ins[..], [Atom::Lit(_)])
+                }
+                Origin::Input(_) => false,
+            };
+            if !is_filling {
+                return found;
+            }
+            first = first.or(Some(found));
+        }
+        first.unwrap_or_else(|| Found::new(Origin::Literal))
+    }
+}
+
+/// Where a value comes from.
+pub(super) struct Found<'j> {
+    pub(super) origin: Origin<'j>,
+    /// What lies between, outermost first.
+    pub(super) through: Vec<Through>,
+    /// Compares as the places in the program do.
+    pub(super) order: Vec<usize>,
+}
+
+impl<'j> Found<'j> {
+    fn new(origin: Origin<'j>) -> Found<'j> {
+        Found { origin, through: Vec::new(), order: Vec::new() }
+    }
+
+    /// With so many operands before the inputs of the body.
+    fn shifted(mut self, by: usize) -> Found<'j> {
+        if let Origin::Input(i) = &mut self.origin {
+            *i += by;
+        }
+        self
+    }
+}
+
+fn define(jaxpr: &Jaxpr) -> VarMap<Definition> {
+    let mut definitions = jaxpr.var_map(Definition::Missing);
+    for (i, &var) in jaxpr.ins.iter().enumerate() {
+        definitions[var] = Definition::Input(i);
+    }
+    for (i, eqn) in jaxpr.eqns.iter().enumerate() {
+        for (k, &var) in eqn.outs.iter().enumerate() {
+            definitions[var] = Definition::Result(i, k);
+        }
+    }
+    definitions
+}

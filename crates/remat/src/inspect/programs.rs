@@ -1,0 +1,136 @@
+//! The programs of the forward and the backward pass, side by side.
+
+use std::fmt;
+
+use remat_ir::{Jaxpr, PrintOptions, Result};
+
+use super::highlight::highlight;
+use crate::api::linearized::Parts;
+use crate::trace::{Output, Tree, current_loc, trace_tree};
+use crate::transform::dce;
+
+/// The width where the terminal does not tell: JAX's.
+const DEFAULT_WIDTH: usize = 80;
+/// The least width of a column: programs in narrower ones are one line a word.
+const MIN_COLUMN: usize = 48;
+/// Between the columns.
+const GAP: &str = " │ ";
+const FORWARD: &str = "--- forward computation:";
+const BACKWARD: &str = "--- backward computation:";
+
+/// The programs of both passes of a function.
+#[derive(Clone, Debug)]
+pub struct FwdBwd {
+    /// From captured constants and arguments to the results, then the residuals.
+    pub forward: Jaxpr,
+    /// From residuals and cotangents of the results to cotangents of the arguments.
+    pub backward: Jaxpr,
+    /// The number of captured constants, the first inputs of the forward program.
+    pub num_consts: usize,
+    /// The number of residuals: the last results of the forward program, the first inputs of the backward program.
+    pub num_residuals: usize,
+}
+
+impl FwdBwd {
+    /// Both programs for a terminal of this width: side by side where each fits into a half, else one above the other.
+    pub fn side_by_side(&self, width: usize) -> String {
+        self.laid_out(width, |line| line.to_string())
+    }
+
+    fn laid_out(&self, width: usize, style: impl Fn(&str) -> String) -> String {
+        let column = width.saturating_sub(GAP.chars().count()) / 2;
+        let mut text = String::new();
+        if column >= MIN_COLUMN {
+            let left = self.lines(FORWARD, &self.forward, self.num_consts, column);
+            let right = self.lines(BACKWARD, &self.backward, 0, column);
+            if left.iter().chain(&right).all(|line| line.chars().count() <= column) {
+                for i in 0..left.len().max(right.len()) {
+                    let (l, r) = (left.get(i).map_or("", |s| s), right.get(i).map_or("", |s| s));
+                    let padding = " ".repeat(column - l.chars().count());
+                    let line = format!("{}{padding}{GAP}{}", style(l), style(r));
+                    text.push_str(line.trim_end());
+                    text.push('\n');
+                }
+                return text;
+            }
+        }
+        let width = if width == 0 { DEFAULT_WIDTH } else { width };
+        let forward = self.lines(FORWARD, &self.forward, self.num_consts, width);
+        for line in forward.iter().chain(&self.lines(BACKWARD, &self.backward, 0, width)) {
+            text.push_str(&style(line));
+            text.push('\n');
+        }
+        text
+    }
+
+    fn lines(&self, title: &str, jaxpr: &Jaxpr, num_consts: usize, width: usize) -> Vec<String> {
+        let program = jaxpr.display(PrintOptions { width, num_consts, ..PrintOptions::default() }).to_string();
+        std::iter::once(title).chain(program.lines()).map(str::to_string).collect()
+    }
+}
+
+/// One above the other, as JAX's tutorial prints them.
+impl fmt::Display for FwdBwd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let options = PrintOptions { num_consts: self.num_consts, ..PrintOptions::default() };
+        write!(f, "{FORWARD}\n{}\n{BACKWARD}\n{}", self.forward.display(options), self.backward)
+    }
+}
+
+/// The forward and the backward program of a function, for an argument of these avals, whose values are not read.
+///
+/// ```
+/// use remat::{Policy, Tensor, checkpoint, fwd_bwd};
+/// let f = checkpoint(Policy::Nothing, |x: &Tensor| x.sin().sin());
+/// let programs = fwd_bwd(|x: &Tensor| f(x), &Tensor::from(1.0f32))?;
+/// assert_eq!(programs.forward.to_string(), "{ lambda ; a:f32[]. let b:f32[] = sin a; c:f32[] = sin b in (c, a) }");
+/// assert_eq!(programs.num_residuals, 1);
+/// println!("{programs}");
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`vjp`](crate::vjp).
+#[track_caller]
+pub fn fwd_bwd<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<FwdBwd> {
+    let (program, _) = trace_tree(x, current_loc(), &f)?;
+    let parts = Parts::new(program, |_| true)?;
+    let known = &parts.split.known;
+    let ins: Vec<_> = known.ins.iter().map(|&v| v.into()).collect();
+    let residuals = parts.split.residual_atoms(&ins, &known.outs);
+    let mut forward = known.clone();
+    forward.outs.truncate(parts.split.num_known_outs());
+    forward.outs.extend(&residuals);
+    let backward = parts.backward()?;
+    Ok(FwdBwd {
+        forward: live(&forward)?,
+        backward: live(&backward)?,
+        num_consts: parts.program.captured.len(),
+        num_residuals: residuals.len(),
+    })
+}
+
+/// Prints [`fwd_bwd`] to the standard output: side by side if the terminal is wide enough, in colour if it has colour
+/// and `NO_COLOR` is not set.
+///
+/// ```
+/// use remat::{Tensor, print_fwd_bwd};
+/// print_fwd_bwd(|x: &Tensor| x.sin(), &Tensor::from(1.0f32))?;
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`vjp`](crate::vjp).
+#[track_caller]
+pub fn print_fwd_bwd<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<()> {
+    let programs = fwd_bwd(f, x)?;
+    let width = terminal_size::terminal_size().map_or(DEFAULT_WIDTH, |(width, _)| usize::from(width.0));
+    // The stream takes the styles away where there is no colour.
+    anstream::print!("{}", programs.laid_out(width, highlight));
+    Ok(())
+}
+
+/// Without dead equations; all inputs stay.
+fn live(jaxpr: &Jaxpr) -> Result<Jaxpr> {
+    Ok(dce(jaxpr, &vec![true; jaxpr.outs.len()], &vec![true; jaxpr.ins.len()])?.jaxpr)
+}

@@ -1,0 +1,219 @@
+//! Reports of residuals, policies and programs, to the letter.
+
+use remat::{
+    DType, Decision, MemorySpace, Policy, SavedKind, ScanOptions, Tensor, Through, Tree, checkpoint, cond, fwd_bwd,
+    jit, jit_with, named_scope, policy_decisions, saved_residuals, scan, scan_with,
+};
+
+fn ones(shape: &[usize]) -> Tensor {
+    Tensor::full(shape.to_vec(), 0.5f32, DType::F32)
+}
+
+/// A report with `LOC` for the places in this file.
+fn without_places(report: impl ToString) -> String {
+    let report = report.to_string();
+    let mut parts = report.split(concat!(file!(), ":"));
+    let mut text = parts.next().unwrap_or_default().to_string();
+    for part in parts {
+        text.push_str("LOC");
+        let (line, rest) = part.split_once(':').unwrap_or_default();
+        assert!(line.parse::<u32>().is_ok());
+        text.push_str(rest.trim_start_matches(|c: char| c.is_ascii_digit()));
+    }
+    text
+}
+
+#[derive(Clone, Tree)]
+struct Args {
+    params: Vec<Tensor>,
+    x: Tensor,
+}
+
+#[test]
+fn residuals_print_as_in_jax_with_their_bytes() {
+    let line = std::cell::Cell::new(0);
+    let f = |a: &Args| {
+        named_scope("g", || {
+            line.set(line!() + 1);
+            a.params[0].matmul(&a.x).sin()
+        })
+    };
+    let args = Args { params: vec![ones(&[5, 4])], x: ones(&[4]) };
+    let report = saved_residuals(f, &args).unwrap().to_string();
+    let place = format!("{}:{}:38 (g)", file!(), line.get());
+    assert_eq!(
+        report,
+        format!(
+            "f32[5,4] from the argument params.0; 80 B\n\
+             f32[4] from the argument x; 16 B\n\
+             f32[5] output of cos from {place}; 20 B\n\
+             total 116 B in 3 residuals; 20 B in 1 intermediate"
+        )
+    );
+}
+
+#[test]
+fn a_tensor_argument_has_no_path_and_a_captured_one_is_a_constant() {
+    let c = ones(&[600]);
+    let report = saved_residuals(|x: &Tensor| (x * x * &c).sum(..), &ones(&[600])).unwrap();
+    assert_eq!(
+        without_places(&report),
+        "f32[600] from a constant; 2.34 KiB\nf32[600] from the argument; 2.34 KiB\n\
+         total 4.69 KiB in 2 residuals; 0 B in 0 intermediates"
+    );
+    let nothing = saved_residuals(|x: &Tensor| x.sum(..), &ones(&[2])).unwrap();
+    assert!(nothing.is_empty());
+    assert_eq!(nothing.to_string(), "total 0 B in 0 residuals; 0 B in 0 intermediates");
+}
+
+#[test]
+fn names_and_operations_are_found_inside_jit() {
+    let options = remat::JitOptions { name: Some("step".into()), ..Default::default() };
+    let step = jit_with(options, |x: &Tensor| x.sin().named("y").exp());
+    let report = saved_residuals(|x: &Tensor| step.call(x.clone()), &ones(&[3])).unwrap();
+    assert_eq!(
+        without_places(&report),
+        "f32[3] output of cos from LOC in jit step; 12 B\nf32[3] output of exp from LOC in jit step; 12 B\n\
+         total 24 B in 2 residuals; 24 B in 2 intermediates"
+    );
+}
+
+#[test]
+fn names_and_offloads_are_found_inside_scan() {
+    let policy = Policy::save_and_offload_names(["y"], ["z"]);
+    let body = checkpoint(policy, |x: &Tensor| x.sin().named("y").sin().named("z").sin());
+    let options = ScanOptions { length: Some(3), ..Default::default() };
+    let f = |x: &Tensor| scan_with(&options, |c: &Tensor, _: &()| (body(c), ()), x, &()).map(|r| r.0);
+    let residuals = saved_residuals(f, &ones(&[16])).unwrap();
+    assert_eq!(
+        without_places(&residuals),
+        "f32[3,16] output of sin from LOC in scan of 3 (stacked carry); 192 B\n\
+         f32[3,16] named 'y' from LOC in scan of 3 (stacked); 192 B\n\
+         f32<host>[3,16] named 'z' from LOC in scan of 3 (stacked); 192 B\n\
+         total 576 B in 3 residuals; 576 B in 3 intermediates"
+    );
+    let z = residuals.iter().last().unwrap();
+    assert_eq!((&z.kind, z.aval.memory), (&SavedKind::Named("z".into()), MemorySpace::Host));
+    assert_eq!(z.through, [Through::Scan { length: 3, stacked: true, carry: false }]);
+}
+
+#[test]
+fn nested_regions_keep_the_origin_of_what_the_outer_policy_saves() {
+    let inner = checkpoint(Policy::Nothing, |x: &Tensor| x.sin().named("n").sin());
+    let outer = checkpoint(Policy::names(["n"]), |x: &Tensor| inner(x).cos());
+    let report = saved_residuals(|x: &Tensor| outer(x), &ones(&[3])).unwrap();
+    assert_eq!(
+        without_places(&report),
+        "f32[3] from the argument; 12 B\nf32[3] named 'n' from LOC in checkpoint; 12 B\n\
+         total 24 B in 2 residuals; 12 B in 1 intermediate"
+    );
+}
+
+#[test]
+fn branches_share_places_for_what_either_needs() {
+    let f = checkpoint(Policy::Everything, |x: &Tensor| {
+        cond(&x.sum(..).gt(0.0), |x: &Tensor| x.sin().sin(), |x: &Tensor| x.cos(), x)
+    });
+    let report = saved_residuals(|x: &Tensor| f(x), &ones(&[3])).unwrap();
+    // One place of the two that the second branch needs serves the first one too.
+    assert_eq!(
+        without_places(&report),
+        "i32[] output of convert_element_type from LOC; 4 B\n\
+         f32[3] output of sin from LOC in branch 0 of cond; 12 B\n\
+         f32[3] output of cos from LOC in branch 1 of cond; 12 B\n\
+         total 28 B in 3 residuals; 28 B in 3 intermediates"
+    );
+}
+
+#[test]
+fn stacked_inputs_and_unchanged_carries_are_arguments() {
+    let f = |(w, xs): &(Tensor, Tensor)| {
+        scan(|w: &Tensor, x: &Tensor| (w.clone(), (w * x).sum(..)), w, xs).map(|(_, ys)| ys.sum(..))
+    };
+    let residuals = saved_residuals(f, &(ones(&[2]), ones(&[3, 2]))).unwrap();
+    let kinds: Vec<String> = residuals.iter().map(|r| r.kind.to_string()).collect();
+    assert_eq!(kinds, ["from the argument 0", "from the argument 1"]);
+}
+
+#[test]
+fn decisions_of_policies_are_listed_with_their_effect() {
+    let f = checkpoint(Policy::names(["a", "b"]), |x: &Tensor| {
+        let x = (0..3).fold(x.clone(), |x, _| x.matmul(&x).sin().named("a"));
+        x.sum(..).named("b")
+    });
+    let decisions = policy_decisions(|x: &Tensor| f(x), &ones(&[2, 2])).unwrap();
+    assert_eq!(
+        without_places(&decisions),
+        "checkpoint at LOC with policy Names(a, b)\n\
+         \x20 recompute f32[2,2] output of dot_general from LOC: 3 of 3 computed again\n\
+         \x20 recompute f32[2,2] output of sin from LOC: no effect\n\
+         \x20 recompute f32[2,2] output of cos from LOC: 3 of 3 computed again\n\
+         \x20 save f32[2,2] named 'a' from LOC: 2 of 3 kept\n\
+         \x20 recompute f32[] output of reduce_sum from LOC: no effect\n\
+         \x20 save f32[] named 'b' from LOC: no effect\n"
+    );
+    let idle: Vec<_> = decisions.without_effect().filter(|d| d.decision == Decision::Save).map(|d| &d.kind).collect();
+    assert_eq!(idle, [&SavedKind::Named("b".into())]);
+}
+
+#[test]
+fn decisions_reach_into_loops_and_skip_what_is_not_differentiated() {
+    let f = checkpoint(Policy::Dots, |(w, xs): &(Tensor, Tensor)| {
+        scan(|c: &Tensor, x: &Tensor| ((w.matmul(c) + x).tanh(), ()), &xs.index(0), xs).map(|r| r.0.sum(..))
+    });
+    let args = (ones(&[2, 2]), ones(&[3, 2]));
+    let decisions = policy_decisions(|a: &(Tensor, Tensor)| f(a), &args).unwrap();
+    let dot = decisions.iter().find(|d| d.kind == SavedKind::Output("dot_general")).unwrap();
+    assert_eq!((dot.decision, dot.asked, dot.used), (Decision::Save, 1, 1));
+    let constant = policy_decisions(|x: &Tensor| f(&args).map(|y| y * x), &Tensor::from(1.0f32)).unwrap();
+    assert_eq!(constant.iter().len(), 0);
+}
+
+#[test]
+fn programs_print_one_above_the_other() {
+    let programs = fwd_bwd(|x: &Tensor| x.sin().sin(), &ones(&[2])).unwrap();
+    assert_eq!(
+        programs.to_string(),
+        "--- forward computation:
+{ lambda ; a:f32[2]. let
+    b:f32[2] = sin a
+    c:f32[2] = cos a
+    d:f32[2] = sin b
+    e:f32[2] = cos b
+  in (d, c, e) }
+--- backward computation:
+{ lambda ; a:f32[2] b:f32[2] c:f32[2]. let
+    d:f32[2] = mul c b
+    e:f32[2] = mul d a
+  in (e,) }"
+    );
+    assert_eq!(programs.side_by_side(80), format!("{programs}\n"));
+}
+
+#[test]
+fn programs_print_side_by_side_where_there_is_room() {
+    let c = ones(&[2]);
+    let programs = fwd_bwd(|x: &Tensor| x.sin() * &c, &ones(&[2])).unwrap();
+    assert_eq!((programs.num_consts, programs.num_residuals), (1, 2));
+    let expected = [
+        ("--- forward computation:", "--- backward computation:"),
+        ("{ lambda a:f32[2]; b:f32[2]. let", "{ lambda ; a:f32[2] b:f32[2] c:f32[2]. let"),
+        ("    c:f32[2] = sin b", "    d:f32[2] = mul c a"),
+        ("    d:f32[2] = cos b", "    e:f32[2] = mul d b"),
+        ("    e:f32[2] = mul c a", "  in (e,) }"),
+        ("  in (e, a, d) }", ""),
+    ];
+    let expected: String =
+        expected.iter().map(|(l, r)| format!("{l:48} │ {r}").trim_end().to_string() + "\n").collect();
+    assert_eq!(programs.side_by_side(100), expected);
+}
+
+#[test]
+fn an_error_in_the_function_is_the_error_of_the_report() {
+    let mismatch = |x: &Tensor| x + &ones(&[3]);
+    assert!(saved_residuals(mismatch, &ones(&[2])).is_err());
+    assert!(fwd_bwd(mismatch, &ones(&[2])).is_err());
+    assert!(policy_decisions(mismatch, &ones(&[2])).is_err());
+    let called = jit(|x: &Tensor| x + &ones(&[3]));
+    assert!(saved_residuals(|x: &Tensor| called.call(x.clone()), &ones(&[2])).is_err());
+}
