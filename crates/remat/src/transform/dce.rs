@@ -24,6 +24,15 @@ pub struct Dce {
 
 /// Keeps what the outputs in `used` need. The inputs in `keep_ins` stay though they are not used.
 ///
+/// ```
+/// use remat::{Jaxpr, transform::dce};
+/// let program: Jaxpr = "{ lambda ; a:f32[] b:f32[]. let c:f32[] = sin a; d:f32[] = cos b in (c, d) }".parse()?;
+/// let live = dce(&program, &[true, false], &[false, false])?;
+/// assert_eq!(live.jaxpr.to_string(), "{ lambda ; a:f32[]. let b:f32[] = sin a in (b,) }");
+/// assert_eq!(live.used_ins, [true, false]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
 /// # Errors
 /// If the program is not well formed.
 pub fn dce(jaxpr: &Jaxpr, used: &[bool], keep_ins: &[bool]) -> Result<Dce> {

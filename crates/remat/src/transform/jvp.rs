@@ -26,6 +26,16 @@ pub struct Jvp {
 /// Differentiates a program forward. `nonzero` says which inputs have a tangent, `instantiate` which outputs get one in
 /// any case, of zeros if need be; only floats can have one.
 ///
+/// ```
+/// use remat::{Jaxpr, transform::jvp};
+/// let sine: Jaxpr = "{ lambda ; a:f32[]. let b:f32[] = sin a in (b,) }".parse()?;
+/// let both = jvp(&sine, &[true], &[false])?;
+/// assert_eq!(both.nonzero, [true]);
+/// let text = "{ lambda ; a:f32[] b:f32[]. let c:f32[] = sin a; d:f32[] = cos a; e:f32[] = mul b d in (c, e) }";
+/// assert_eq!(both.jaxpr, text.parse()?);
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
 /// # Errors
 /// If an operation has no derivative.
 pub fn jvp(jaxpr: &Jaxpr, nonzero: &[bool], instantiate: &[bool]) -> Result<Jvp> {

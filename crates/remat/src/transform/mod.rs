@@ -1,8 +1,18 @@
 //! Transformations: functions from a jaxpr to a jaxpr.
 //!
-//! Each module states the type of its transformation; [`checked`] holds the outputs to it in debug builds. First-order
-//! equations are handled by their [`crate::rules`]; the equations with programs in them by `control`, one file per
+//! Each module states the type of its transformation, and its outputs are held to it by the checker in debug builds.
+//! First-order equations are handled by their `rules`; the equations with programs in them by `control`, one file per
 //! operation, since their rules are these transformations applied to the bodies.
+//!
+//! Programs can be read from text, so a transformation can be tried on its own:
+//!
+//! ```
+//! use remat::{Jaxpr, transform};
+//! let square: Jaxpr = "{ lambda ; a:f32[]. let b:f32[] = mul a a in (b,) }".parse()?;
+//! let doubled = transform::jvp(&square, &[true], &[true])?;
+//! assert_eq!(doubled.jaxpr.in_avals().len(), 2);
+//! # Ok::<(), remat::Error>(())
+//! ```
 
 mod control;
 mod dce;

@@ -91,6 +91,17 @@ impl PartialEval {
 
 /// Splits a program by which inputs are unknown. Outputs in `force_unknown` are given by the staged part alone.
 ///
+/// ```
+/// use remat::{Jaxpr, transform::{Residual, Saving, partial_eval}};
+/// // The jvp of sin: the tangent b is unknown, and the cosine is the residual.
+/// let text = "{ lambda ; a:f32[] b:f32[]. let c:f32[] = sin a; d:f32[] = cos a; e:f32[] = mul b d in (c, e) }";
+/// let parts = partial_eval(&text.parse()?, &[false, true], &[false, true], Saving::Residuals)?;
+/// assert_eq!(parts.known.to_string(), "{ lambda ; a:f32[]. let b:f32[] = sin a; c:f32[] = cos a in (b, c) }");
+/// assert_eq!(parts.staged.to_string(), "{ lambda ; a:f32[] b:f32[]. let c:f32[] = mul b a in (c,) }");
+/// assert_eq!(parts.residuals, [Residual::Out(1)]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
 /// # Errors
 /// If the program is not well formed, or an operation in it cannot be split.
 pub fn partial_eval(

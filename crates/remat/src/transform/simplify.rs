@@ -15,6 +15,13 @@ use super::{Env, checked, read};
 /// Common subexpression elimination: an equation equal to an earlier one is dropped. Bodies are treated one by one, so
 /// nothing is merged across the boundary of a checkpoint, and what is recomputed is never merged with its forward twin.
 ///
+/// ```
+/// use remat::{Jaxpr, transform::cse};
+/// let program: Jaxpr = "{ lambda ; a:f32[]. let b:f32[] = sin a; c:f32[] = sin a; d:f32[] = mul b c in (d,) }".parse()?;
+/// assert_eq!(cse(&program)?.to_string(), "{ lambda ; a:f32[]. let b:f32[] = sin a; c:f32[] = mul b b in (c,) }");
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
 /// # Errors
 /// If the program is not well formed.
 pub fn cse(jaxpr: &Jaxpr) -> Result<Jaxpr> {
@@ -37,6 +44,14 @@ pub fn cse(jaxpr: &Jaxpr) -> Result<Jaxpr> {
 }
 
 /// Constant folding: an equation whose operands are all literals and whose results are scalars becomes literals.
+///
+/// ```
+/// use remat::{Jaxpr, transform::fold_literals};
+/// let text = "{ lambda ; a:f32[]. let b:f32[] = mul 2.0:f32[] 3.0:f32[]; c:f32[] = mul a b in (c,) }";
+/// let folded = fold_literals(&text.parse()?)?;
+/// assert_eq!(folded.to_string(), "{ lambda ; a:f32[]. let b:f32[] = mul a 6.0:f32[] in (b,) }");
+/// # Ok::<(), remat::Error>(())
+/// ```
 ///
 /// # Errors
 /// If the program is not well formed, or such an equation cannot be computed.

@@ -27,6 +27,14 @@ pub struct Transposed {
 /// Transposes a program that is linear in the inputs `linear`. `cotangents` says which outputs have a cotangent,
 /// `instantiate` whether all linear inputs get one, of zeros if need be.
 ///
+/// ```
+/// use remat::{Jaxpr, transform::transpose};
+/// let scale: Jaxpr = "{ lambda ; a:f32[3] b:f32[3]. let c:f32[3] = mul a b in (c,) }".parse()?;
+/// let back = transpose(&scale, &[false, true], &[true], true)?;
+/// assert_eq!(back.jaxpr.to_string(), "{ lambda ; a:f32[3] b:f32[3]. let c:f32[3] = mul a b in (c,) }");
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
 /// # Errors
 /// If the program is not linear in them.
 pub fn transpose(jaxpr: &Jaxpr, linear: &[bool], cotangents: &[bool], instantiate: bool) -> Result<Transposed> {

@@ -23,6 +23,15 @@ pub struct Vmapped {
 
 /// Batches a program over `size` examples. Outputs in `force` are batched in any case.
 ///
+/// ```
+/// use remat::{Jaxpr, transform::vmap};
+/// let program: Jaxpr = "{ lambda ; a:f32[3] b:f32[3]. let c:f32[3] = sin a; d:f32[3] = cos b in (c, d) }".parse()?;
+/// let batch = vmap(&program, 5, &[true, false], &[false, false])?;
+/// assert_eq!(batch.batched_outs, [true, false]);
+/// assert_eq!(batch.jaxpr.out_avals()[0].to_string(), "f32[5,3]");
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
 /// # Errors
 /// If the program is not well formed.
 pub fn vmap(jaxpr: &Jaxpr, size: usize, batched_ins: &[bool], force: &[bool]) -> Result<Vmapped> {
