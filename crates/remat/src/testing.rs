@@ -2,6 +2,7 @@
 
 use remat_ir::{Atom, Aval, Builder, Error, ErrorKind, Jaxpr, Op, Result};
 
+use crate::Tensor;
 use crate::rules::{Batched, first_order};
 pub use crate::rules::{Sample, all_samples};
 
@@ -27,4 +28,13 @@ pub fn batch(op: &Op, avals: &[Aval], size: usize, axes: &[Option<usize>]) -> Re
     let outs = rules.vmap(&mut b, size, &ins)?;
     let atoms: Vec<Atom> = outs.iter().map(|x| x.atom).collect();
     Ok((b.finish(atoms), outs.iter().map(|x| x.axis).collect()))
+}
+
+/// A program as a function of tensors: spliced into the trace that is open, or run.
+///
+/// # Errors
+/// That of a failed tensor; if the number of arguments or an aval is not the program's.
+#[track_caller]
+pub fn call(jaxpr: &Jaxpr, args: &[Tensor]) -> Result<Vec<Tensor>> {
+    crate::trace::run(jaxpr, args, crate::trace::current_loc())
 }

@@ -22,7 +22,7 @@ use remat_ir::{
 };
 
 use super::dce::dce;
-use super::tighten::tighten;
+use super::tighten::{Facts, tighten};
 use super::{Env, checked, control, internal, invert, read};
 use crate::rules::first_order;
 
@@ -110,7 +110,7 @@ pub fn partial_eval(
     force_unknown: &[bool],
     saving: Saving<'_>,
 ) -> Result<PartialEval> {
-    split(jaxpr, unknown_ins, force_unknown, StageOuts::Unknown, saving)
+    split(jaxpr, unknown_ins, force_unknown, StageOuts::Unknown, saving, &vec![true; jaxpr.ins.len()])
 }
 
 /// Which outputs the staged part gives beside the unknown ones.
@@ -124,15 +124,17 @@ pub(crate) enum StageOuts {
     All,
 }
 
-/// As [`partial_eval`], with more outputs of the staged part.
+/// As [`partial_eval`], with more outputs of the staged part. `at_hand` says which inputs are kept whether the staged part
+/// needs them or not: the arguments of the user's function, but not the carry of a loop, which would have to be stacked.
 pub(crate) fn split(
     jaxpr: &Jaxpr,
     unknown_ins: &[bool],
     force_unknown: &[bool],
     stage_outs: StageOuts,
     saving: Saving<'_>,
+    at_hand: &[bool],
 ) -> Result<PartialEval> {
-    let mut splitter = Splitter::new(jaxpr, unknown_ins, saving);
+    let mut splitter = Splitter::new(jaxpr, unknown_ins, saving, at_hand);
     for eqn in &jaxpr.eqns {
         splitter.equation(eqn)?;
     }
@@ -146,6 +148,8 @@ pub(crate) struct Splitter<'a> {
     pub(crate) avals: VarMap<Aval>,
     status: VarMap<Known>,
     is_input: VarMap<bool>,
+    /// The inputs that are kept in any case.
+    at_hand: VarMap<bool>,
     /// What stands for a variable: the named value for the operand of a `name`, an operand for a result that is one.
     same: VarMap<Option<Atom>>,
     known: Vec<Eqn>,
@@ -155,11 +159,13 @@ pub(crate) struct Splitter<'a> {
 }
 
 impl<'a> Splitter<'a> {
-    fn new(jaxpr: &Jaxpr, unknown_ins: &[bool], saving: Saving<'a>) -> Splitter<'a> {
+    fn new(jaxpr: &Jaxpr, unknown_ins: &[bool], saving: Saving<'a>, at_hand: &[bool]) -> Splitter<'a> {
         let mut status = jaxpr.var_map(Known::Saved);
         let mut is_input = jaxpr.var_map(false);
-        for (&var, &unknown) in jaxpr.ins.iter().zip(unknown_ins) {
+        let mut kept = jaxpr.var_map(false);
+        for ((&var, &unknown), &at_hand) in jaxpr.ins.iter().zip(unknown_ins).zip(at_hand) {
             is_input[var] = true;
+            kept[var] = at_hand && !unknown;
             if unknown {
                 status[var] = Known::No;
             }
@@ -169,6 +175,7 @@ impl<'a> Splitter<'a> {
             avals: jaxpr.avals.clone(),
             status,
             is_input,
+            at_hand: kept,
             same: jaxpr.var_map(None),
             known: Vec::new(),
             fetched: Vec::new(),
@@ -181,10 +188,16 @@ impl<'a> Splitter<'a> {
         atom.var().is_some_and(|v| self.status[v] == Known::No)
     }
 
+    /// Whether an atom is kept in any case.
+    pub(crate) fn is_at_hand(&self, atom: Atom) -> bool {
+        atom.var().is_none_or(|v| self.at_hand[v])
+    }
+
     /// A new variable of the known part.
     pub(crate) fn new_var(&mut self, aval: Aval) -> Var {
         self.status.push(Known::Saved);
         self.is_input.push(false);
+        self.at_hand.push(false);
         self.same.push(None);
         self.avals.push(aval)
     }
@@ -327,7 +340,16 @@ impl<'a> Splitter<'a> {
             .collect();
         let (staged, residual_vars) = self.build_staged(jaxpr, unknown_ins, &staged_outs)?;
         let (staged, residual_vars) = match self.saving {
-            Saving::Residuals => tighten(staged, residual_vars, &self.known, &self.avals, &self.is_input)?,
+            Saving::Residuals | Saving::Policy(Policy::Everything) => {
+                let facts = Facts {
+                    known: &self.known,
+                    avals: &self.avals,
+                    is_input: &self.is_input,
+                    at_hand: &self.at_hand,
+                    order: &self.definition_order(jaxpr),
+                };
+                tighten(staged, residual_vars, &jaxpr.outs, &facts)?
+            }
             Saving::Linear | Saving::Policy(_) => (staged, residual_vars),
         };
         self.build_known(jaxpr, unknown_ins, unknown_outs, staged_outs, staged, residual_vars)

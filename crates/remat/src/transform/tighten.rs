@@ -6,7 +6,10 @@
 //! ```
 //!
 //! Cheap is an elementwise operation that is no transcendental function, a conversion or a move of elements, and whatever
-//! depends on literals only. So `where` keeps no array of zeros, and no transposed copy of a weight is kept.
+//! depends on literals only. So `where` keeps no array of zeros, and no transposed copy of a weight is kept. Where several
+//! residuals are cheap to compute from one value that is none, that value is kept in their place: the tanh of a gelu.
+
+use std::collections::BTreeMap;
 
 use remat_ir::{Atom, Atoms, Aval, Binary, Builder, Eqn, Jaxpr, Op, Result, Unary, Var, VarMap};
 
@@ -15,50 +18,62 @@ use super::{Env, checked, read};
 /// How many equations may stand between a residual that is not kept and those it is computed from.
 const MAX_DEPTH: usize = 4;
 
-/// Drops residuals of the staged part that are cheap to compute from the others. `residuals` are the variables of the
-/// known part that its first inputs stand for.
+/// What is known of the known part.
+pub(super) struct Facts<'a> {
+    pub(super) known: &'a [Eqn],
+    pub(super) avals: &'a VarMap<Aval>,
+    pub(super) is_input: &'a VarMap<bool>,
+    /// The inputs that are kept whether the staged part needs them or not.
+    pub(super) at_hand: &'a VarMap<bool>,
+    /// The place of each variable in the program.
+    pub(super) order: &'a VarMap<usize>,
+}
+
+/// Drops residuals of the staged part that are cheap to compute from others. `residuals` are the variables of the known
+/// part that its first inputs stand for, `outs` the outputs of the program.
 pub(super) fn tighten(
     staged: Jaxpr,
     residuals: Vec<Var>,
-    known: &[Eqn],
-    avals: &VarMap<Aval>,
-    is_input: &VarMap<bool>,
+    outs: &[Atom],
+    facts: &Facts<'_>,
 ) -> Result<(Jaxpr, Vec<Var>)> {
-    let mut definition: VarMap<Option<usize>> = VarMap::filled(avals.len(), None);
-    for (i, eqn) in known.iter().enumerate() {
-        for &out in &eqn.outs {
-            definition[out] = Some(i);
-        }
-    }
-    let mut kept: VarMap<bool> = VarMap::filled(avals.len(), false);
-    for &var in &residuals {
-        kept[var] = true;
-    }
-    let mut needed: Vec<usize> = Vec::new();
+    let mut search = Search::new(&residuals, facts);
     // The latest first, so that a chain of cheap values falls back to its first.
     for &var in residuals.iter().rev() {
-        let mut eqns = Vec::new();
-        if !is_input[var] && derive(var, var, &kept, &definition, known, MAX_DEPTH, &mut eqns) {
-            kept[var] = false;
-            needed.extend(eqns);
-        }
+        search.derive_from_kept(var);
     }
-    if needed.is_empty() {
+    search.replace_by_roots(&residuals, outs);
+    if search.needed.is_empty() {
         return Ok((staged, residuals));
     }
+    let mut needed = search.needed;
     needed.sort_unstable();
     needed.dedup();
 
+    let mut kept: Vec<Var> = residuals.iter().copied().filter(|&v| search.kept[v]).collect();
+    kept.extend(search.roots);
+    let mut is_defined: VarMap<bool> = VarMap::filled(facts.avals.len(), false);
+    kept.iter().for_each(|&v| is_defined[v] = true);
+    for eqn in needed.iter().map(|&i| &facts.known[i]) {
+        for var in eqn.ins.iter().filter_map(|a| a.var()) {
+            if !is_defined[var] {
+                is_defined[var] = true;
+                kept.push(var);
+            }
+        }
+        eqn.outs.iter().for_each(|&v| is_defined[v] = true);
+    }
+    kept.sort_by_key(|&v| facts.order[v]);
+
     let mut b = Builder::new();
-    let mut env: Env = VarMap::filled(avals.len(), None);
-    let remaining: Vec<Var> = residuals.iter().copied().filter(|&v| kept[v]).collect();
-    for &var in &remaining {
-        env[var] = Some(b.input(avals[var].clone()));
+    let mut env: Env = VarMap::filled(facts.avals.len(), None);
+    for &var in &kept {
+        env[var] = Some(b.input(facts.avals[var].clone()));
     }
     let unknown: Vec<Atom> = staged.ins[residuals.len()..].iter().map(|&v| b.input(staged.avals[v].clone())).collect();
-    for eqn in needed.into_iter().map(|i| &known[i]) {
+    for eqn in needed.into_iter().map(|i| &facts.known[i]) {
         let ins = eqn.ins.iter().map(|&a| read(&env, a)).collect::<Result<Atoms>>()?;
-        let outs = b.push(eqn.op.clone(), &ins, eqn.outs.iter().map(|&v| avals[v].clone()), eqn.loc);
+        let outs = b.push(eqn.op.clone(), &ins, eqn.outs.iter().map(|&v| facts.avals[v].clone()), eqn.loc);
         for (&var, out) in eqn.outs.iter().zip(outs) {
             // A kept residual that a needed equation happens to define stays the residual.
             env[var] = env[var].or(Some(Atom::Var(out)));
@@ -67,33 +82,96 @@ pub(super) fn tighten(
     let mut args = residuals.iter().map(|&v| read(&env, Atom::Var(v))).collect::<Result<Vec<_>>>()?;
     args.extend(unknown);
     let outs = b.inline(&staged, &args)?;
-    Ok((checked(b.finish(outs))?, remaining))
+    Ok((checked(b.finish(outs))?, kept))
 }
 
-/// Whether `var` can be computed by cheap equations from kept residuals other than `target`; collects the equations.
-fn derive(
-    var: Var,
-    target: Var,
-    kept: &VarMap<bool>,
-    definition: &VarMap<Option<usize>>,
-    known: &[Eqn],
-    depth: usize,
-    eqns: &mut Vec<usize>,
-) -> bool {
-    if var != target && kept[var] {
-        return true;
+struct Search<'a> {
+    facts: &'a Facts<'a>,
+    /// The equation of the known part that defines a variable.
+    definition: VarMap<Option<usize>>,
+    kept: VarMap<bool>,
+    /// What is kept in the place of residuals.
+    roots: Vec<Var>,
+    /// The equations of the known part that the staged part repeats.
+    needed: Vec<usize>,
+}
+
+impl<'a> Search<'a> {
+    fn new(residuals: &[Var], facts: &'a Facts<'a>) -> Search<'a> {
+        let mut definition: VarMap<Option<usize>> = VarMap::filled(facts.avals.len(), None);
+        for (i, eqn) in facts.known.iter().enumerate() {
+            for &out in &eqn.outs {
+                definition[out] = Some(i);
+            }
+        }
+        let mut kept = facts.at_hand.clone();
+        for &var in residuals {
+            kept[var] = true;
+        }
+        Search { facts, definition, kept, roots: Vec::new(), needed: Vec::new() }
     }
-    let Some(index) = definition[var] else { return false };
-    let eqn = &known[index];
-    if depth == 0 || !is_cheap(&eqn.op) {
-        return false;
+
+    /// Drops a residual that is cheap to compute from what is kept.
+    fn derive_from_kept(&mut self, var: Var) {
+        let (mut roots, mut eqns) = (Vec::new(), Vec::new());
+        if !self.facts.is_input[var] && self.trace(var, var, MAX_DEPTH, &mut roots, &mut eqns) && roots.is_empty() {
+            self.kept[var] = false;
+            self.needed.extend(eqns);
+        }
     }
-    let derived = eqn.ins.iter().all(|atom| match *atom {
-        Atom::Lit(_) => true,
-        Atom::Var(v) => derive(v, target, kept, definition, known, depth - 1, eqns),
-    });
-    eqns.push(index);
-    derived
+
+    /// Keeps one value in the place of the residuals that are cheap to compute from it, if it is the smaller one, or an
+    /// output of the program, which exists anyway.
+    fn replace_by_roots(&mut self, residuals: &[Var], outs: &[Atom]) {
+        let mut groups: BTreeMap<Var, (usize, Vec<Var>, Vec<usize>)> = BTreeMap::new();
+        for &var in residuals.iter().filter(|&&v| self.kept[v] && !self.facts.is_input[v]) {
+            let (mut roots, mut eqns) = (Vec::new(), Vec::new());
+            if self.trace(var, var, MAX_DEPTH, &mut roots, &mut eqns)
+                && let [root] = roots[..]
+                && root != var
+            {
+                let (bytes, vars, all) = groups.entry(root).or_default();
+                *bytes += self.facts.avals[var].bytes();
+                vars.push(var);
+                all.extend(eqns);
+            }
+        }
+        if groups.is_empty() {
+            return;
+        }
+        let mut is_out: VarMap<bool> = VarMap::filled(self.kept.len(), false);
+        outs.iter().filter_map(|a| a.var()).for_each(|v| is_out[v] = true);
+        for (root, (bytes, vars, eqns)) in groups {
+            let of_root = self.facts.avals[root].bytes();
+            if of_root < bytes || (of_root == bytes && is_out[root]) {
+                vars.iter().for_each(|&v| self.kept[v] = false);
+                self.roots.push(root);
+                self.needed.extend(eqns);
+            }
+        }
+    }
+
+    /// Follows cheap equations from `var` up to what is kept, `target` excepted, and to roots: values that are not cheap.
+    /// Collects roots and equations; `false` if the way is too long.
+    fn trace(&self, var: Var, target: Var, depth: usize, roots: &mut Vec<Var>, eqns: &mut Vec<usize>) -> bool {
+        if var != target && self.kept[var] {
+            return true;
+        }
+        // An input, or what a spliced program only hands on.
+        let Some(index) = self.definition[var] else { return false };
+        let eqn = &self.facts.known[index];
+        if !is_cheap(&eqn.op) {
+            let is_new = !roots.contains(&var);
+            roots.extend(is_new.then_some(var));
+            return true;
+        }
+        if depth == 0 {
+            return false;
+        }
+        let found = eqn.ins.iter().filter_map(|a| a.var()).all(|v| self.trace(v, target, depth - 1, roots, eqns));
+        eqns.push(index);
+        found
+    }
 }
 
 /// Whether computing the results again costs about as little as reading them from memory.

@@ -149,8 +149,11 @@ fn split_body(
     saving: Saving<'_>,
 ) -> Result<PartialEval> {
     let unknown: Vec<bool> = eqn.ins.iter().map(|&a| splitter.is_unknown(a)).collect();
+    // The inputs of a region are always kept.
+    let is_region = matches!(saving, Saving::Policy(_)) && !matches!(splitter.saving, Saving::Policy(_));
+    let at_hand: Vec<bool> = eqn.ins.iter().map(|&a| is_region || splitter.is_at_hand(a)).collect();
     let body = op.body();
-    split(body, &unknown, &vec![false; body.outs.len()], stage_outs, saving)
+    split(body, &unknown, &vec![false; body.outs.len()], stage_outs, saving, &at_hand)
 }
 
 fn known_atoms(splitter: &Splitter<'_>, eqn: &Eqn) -> Vec<Atom> {

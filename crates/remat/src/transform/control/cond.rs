@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use remat_ir::{Atom, Atoms, Aval, Builder, Cond, DType, Eqn, Jaxpr, Literal, Result, SelectN, Vars};
+use remat_ir::{Atom, Atoms, Aval, Builder, Cond, DType, Eqn, Jaxpr, Literal, Result, Vars};
 
 use super::super::partial_eval::{PartialEval, Residual, Saving, Splitter, StageOuts, split as split_jaxpr};
 use super::super::{dce as dce_jaxpr, jvp as jvp_jaxpr, select, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
-use super::{Pruned, batched_mask, batched_outs, front, fronted, known, present, push, spread};
+use super::{Pruned, batched_mask, batched_outs, front, fronted, known, present, push, select_example, spread};
 use crate::rules::{Batched, Emit, Linear, Operand};
 
 fn of(branches: impl IntoIterator<Item = Jaxpr>) -> Cond {
@@ -60,10 +60,11 @@ pub(super) fn split(splitter: &mut Splitter<'_>, eqn: &Eqn, op: &Cond, any_unkno
         return Ok(false);
     }
     let unknown: Vec<bool> = eqn.ins[1..].iter().map(|&a| splitter.is_unknown(a)).collect();
+    let at_hand: Vec<bool> = eqn.ins[1..].iter().map(|&a| splitter.is_at_hand(a)).collect();
     let all_known = vec![false; op.branches[0].outs.len()];
     let separate = |saving: Saving<'_>| {
         let stage_outs = if matches!(saving, Saving::Policy(_)) { StageOuts::All } else { StageOuts::Unknown };
-        let separate = |j: &Jaxpr, force: &[bool]| split_jaxpr(j, &unknown, force, stage_outs, saving);
+        let separate = |j: &Jaxpr, force: &[bool]| split_jaxpr(j, &unknown, force, stage_outs, saving, &at_hand);
         agree(op, all_known.clone(), separate, |p: &PartialEval| &p.unknown_outs)
     };
     let saving = match splitter.saving {
@@ -259,10 +260,7 @@ pub(super) fn vmap(b: &mut Builder, op: &Cond, size: usize, ins: &[Batched]) -> 
             outs.push(Batched::front(cases[0]));
             continue;
         }
-        let shape = b.shape(cases[0]);
-        let which = b.broadcast(index, &shape, &[0])?;
-        let operands = [vec![which], cases].concat();
-        outs.push(Batched::front(b.apply(SelectN, &operands)?));
+        outs.push(Batched::front(select_example(b, index, &cases)?));
     }
     Ok(outs)
 }

@@ -7,7 +7,7 @@ mod custom;
 mod scan;
 mod while_loop;
 
-use remat_ir::{Atom, Aval, Builder, Eqn, Jaxpr, Op, Result};
+use remat_ir::{Atom, Aval, Builder, DevicePut, Eqn, Jaxpr, MemorySpace, Op, Result, SelectN};
 
 use super::partial_eval::Splitter;
 use crate::rules::{Batched, Linear, Operand};
@@ -179,6 +179,21 @@ fn fronted(b: &mut Builder, size: usize, ins: &[Batched]) -> Result<Vec<Atom>> {
 /// The value with the batch dimension in front, repeated if it is shared.
 fn front(b: &mut Builder, size: usize, x: Batched) -> Result<Atom> {
     crate::rules::Emit::batch_front(b, x, size)
+}
+
+/// For each example the case that `which` says. What lives in another memory is selected in that of the device.
+fn select_example(b: &mut Builder, which: Atom, cases: &[Atom]) -> Result<Atom> {
+    let aval = b.aval(cases[0]);
+    let which = crate::rules::Emit::broadcast(b, which, &aval.shape, &[0])?;
+    if aval.memory == MemorySpace::Device {
+        return b.emit1(SelectN.into(), &[&[which], cases].concat());
+    }
+    let mut operands = vec![which];
+    for &case in cases {
+        operands.push(b.emit1(DevicePut { memory: MemorySpace::Device }.into(), &[case])?);
+    }
+    let chosen = b.emit1(SelectN.into(), &operands)?;
+    b.emit1(DevicePut { memory: aval.memory }.into(), &[chosen])
 }
 
 fn batched_mask(ins: &[Batched]) -> Vec<bool> {

@@ -115,13 +115,16 @@ pub(super) fn split(splitter: &mut Splitter<'_>, eqn: &Eqn, op: &Scan, any_unkno
         Saving::Residuals | Saving::Linear => Saving::Residuals,
         policy @ Saving::Policy(_) => policy,
     };
+    // A carry is not at hand: it would have to be stacked.
+    let mut at_hand: Vec<bool> = eqn.ins.iter().map(|&a| splitter.is_at_hand(a)).collect();
+    at_hand[op.num_consts..op.num_consts + op.num_carry].fill(false);
     let recompute = matches!(saving, Saving::Policy(_));
     let stage_outs = if recompute { StageOuts::All } else { StageOuts::Unknown };
     let parts = loop {
         let (_, carry, _) = groups(op, &unknown);
         let num_ys = op.jaxpr.outs.len() - op.num_carry;
         let force = [carry.to_vec(), vec![false; num_ys]].concat();
-        let parts = split_jaxpr(&op.jaxpr, &unknown, &force, stage_outs, saving)?;
+        let parts = split_jaxpr(&op.jaxpr, &unknown, &force, stage_outs, saving, &at_hand)?;
         if parts.unknown_outs[..op.num_carry] == *carry {
             break parts;
         }
@@ -244,11 +247,12 @@ enum Source {
 
 /// Whether every carry depends on unknown operands; completes the carries of `unknown`.
 fn carries_are_unknown(op: &Scan, unknown: &mut [bool]) -> Result<bool> {
+    let nothing = vec![false; op.jaxpr.ins.len()];
     loop {
         let (_, carry, _) = groups(op, unknown);
         let num_ys = op.jaxpr.outs.len() - op.num_carry;
         let force = [carry.to_vec(), vec![false; num_ys]].concat();
-        let parts = split_jaxpr(&op.jaxpr, unknown, &force, StageOuts::Unknown, Saving::Linear)?;
+        let parts = split_jaxpr(&op.jaxpr, unknown, &force, StageOuts::Unknown, Saving::Linear, &nothing)?;
         let (outs, ys) = parts.unknown_outs.split_at(op.num_carry);
         if outs == carry {
             return Ok(carry.iter().chain(ys).all(|&u| u));

@@ -6,7 +6,7 @@ use remat_ir::{Atom, Builder, Eqn, Error, ErrorKind, Jaxpr, Result, Vars, While}
 
 use super::super::partial_eval::{Saving, Splitter, partial_eval};
 use super::super::{dce as dce_jaxpr, jvp as jvp_jaxpr, select, vmap as vmap_jaxpr};
-use super::{Pruned, batched_mask, batched_outs, front, present, push, spread};
+use super::{Pruned, batched_mask, batched_outs, front, present, push, select_example, spread};
 use crate::rules::{Batched, Emit, Linear};
 
 fn groups<'t, T>(op: &While, items: &'t [T]) -> (&'t [T], &'t [T], &'t [T]) {
@@ -192,9 +192,7 @@ pub(super) fn vmap(b: &mut Builder, op: &While, size: usize, ins: &[Batched]) ->
             let new = b.inline(&body.jaxpr, &[body_ins, old.clone()].concat())?;
             let mut outs = Vec::with_capacity(old.len());
             for (&old, &new) in old.iter().zip(&new) {
-                let shape = b.shape(old);
-                let mask = b.broadcast(going, &shape, &[0])?;
-                outs.push(b.select(mask, new, old)?);
+                outs.push(select_example(&mut b, going, &[old, new])?);
             }
             b.finish(outs)
         };
