@@ -140,7 +140,7 @@ fn run(steps: &[Step], regions: Regions, values: &mut Args) -> Result<()> {
                 };
                 let index = pick(index).sum(..);
                 let [f, g] = branches;
-                cond(&index.gt(&index.zeros_like()), |a: &Args| branch(f, a), |a: &Args| branch(g, a), values)?
+                cond(&index.gt(index.zeros_like()), |a: &Args| branch(f, a), |a: &Args| branch(g, a), values)?
             }
         };
         values.push(new);
@@ -279,7 +279,7 @@ proptest! {
         let plain = function(&steps, Regions::Inlined);
         let f = function(&steps, Regions::AsGiven);
         let (value, gradient) = (plain(&x)?, grad(&plain)(&x)?);
-        expect_close("value", &[f(&x)?], &[value.clone()], 1e-12)?;
+        expect_close("value", &[f(&x)?], std::slice::from_ref(&value), 1e-12)?;
         expect_close("jit", &[jit(&f).call(x.clone())?], &[value], 1e-12)?;
         let given = grad(&f)(&x)?;
         expect_close("grad", &given, &gradient, 1e-9)?;

@@ -1,5 +1,8 @@
 //! The programs: scalar functions of floats that bear the names `a` and `b`, which the policies mention.
 
+// The functions take trees, and a slice is none.
+#![allow(clippy::ptr_arg)]
+
 use remat::{
     ConvConfig, DType, Padding, Policy, Result, Tensor, checkpoint, cond, custom_jvp, custom_vjp, einsum, fori_loop,
     jit, map, optimization_barrier, random, scan, switch, while_loop,
@@ -101,7 +104,7 @@ fn attention(p: &Vec<Tensor>) -> Result<Tensor> {
     let part = |i: i64| qkv.index((.., .., i)).transpose([0, 2, 1, 3]);
     let (q, k, v) = (part(0), part(1), part(2));
     let scores = einsum("bhqd,bhkd->bhqk", &[&q, &k]) * 0.7;
-    let mask = Tensor::ones([3, 3], DType::F32).tril(0).gt(&Tensor::zeros([3, 3], DType::F32));
+    let mask = Tensor::ones([3, 3], DType::F32).tril(0).gt(Tensor::zeros([3, 3], DType::F32));
     let scores = mask.select(&scores, scores.full_like(-1e9));
     let out = einsum("bhqk,bhkd->bqhd", &[&scores.softmax(-1), &v]).reshape([2, 3, 4]);
     let b = out.matmul(&p[2]).named("b");
@@ -127,7 +130,7 @@ fn embedding(p: &Vec<Tensor>) -> Result<Tensor> {
 
 fn indexing(p: &Vec<Tensor>) -> Result<Tensor> {
     let a = p[0].index((1..3, ..)).named("a");
-    let row = p[0].dynamic_index(&Tensor::from(2i32), 0);
+    let row = p[0].dynamic_index(Tensor::from(2i32), 0);
     let b = a.dynamic_update_slice(&row.index(1..3).reshape([1, 2]), [0, 2]).named("b");
     Ok((b * row.expand_dims([0])).sin().sum(..))
 }
@@ -168,7 +171,7 @@ fn rnn(p: &Vec<Tensor>) -> Result<Tensor> {
 
 fn scan_of_cond(p: &Vec<Tensor>) -> Result<Tensor> {
     let step = |h: &Tensor, x: &Tensor| {
-        let positive = x.sum(..).gt(&x.sum(..).zeros_like());
+        let positive = x.sum(..).gt(x.sum(..).zeros_like());
         let next = cond(
             &positive,
             |(h, x): &(Tensor, Tensor)| (h.sin() * x).named("a"),
@@ -258,7 +261,7 @@ fn own_vjp(p: &Vec<Tensor>) -> Result<Tensor> {
 
 fn counted_while(p: &Vec<Tensor>) -> Result<Tensor> {
     let (x, _) = while_loop(
-        |(_, n): &(Tensor, Tensor)| n.lt(&Tensor::from(4i32)),
+        |(_, n): &(Tensor, Tensor)| n.lt(Tensor::from(4i32)),
         |(x, n): &(Tensor, Tensor)| ((x.sin().named("a") + x * &p[0]).named("b"), n + 1),
         &(p[0].clone(), Tensor::from(0i32)),
     )?;
@@ -267,7 +270,7 @@ fn counted_while(p: &Vec<Tensor>) -> Result<Tensor> {
 
 fn dropout(p: &Vec<Tensor>) -> Result<Tensor> {
     let [key, noise] = random::key(7).split();
-    let keep = random::uniform(key, [3, 4], DType::F32, 0.0..1.0).lt(&Tensor::full([3, 4], 0.6, DType::F32));
+    let keep = random::uniform(key, [3, 4], DType::F32, 0.0..1.0).lt(Tensor::full([3, 4], 0.6, DType::F32));
     let a = keep.select(&p[0] / 0.6, 0.0).named("a");
     let b = (&a + random::normal(noise, [3, 4], DType::F32).to_dtype(p[0].dtype()?)).named("b");
     Ok((b.sin() * a).sum(..))
