@@ -52,6 +52,7 @@ extern crate self as remat;
 
 mod api;
 mod inspect;
+pub mod nn;
 pub mod optim;
 pub mod random;
 mod rules;

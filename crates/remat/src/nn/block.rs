@@ -1,0 +1,102 @@
+//! The block of a transformer.
+
+use remat_ir::Result;
+
+use super::{Attention, LayerNorm, Linear};
+use crate::random::Key;
+use crate::trace::{current_loc, pinned};
+use crate::{DType, Tensor, Tree, named_scope};
+
+/// Two linear maps with a [`Tensor::gelu`] between them. The result bears the name `mlp`.
+///
+/// ```
+/// use remat::{DType, Tensor, nn::Mlp, random};
+/// let mlp = Mlp::init(random::key(0), 16, 64, DType::F32);
+/// assert_eq!(mlp.apply(&Tensor::ones([8, 16], DType::F32)).dims()?, [8, 16]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone, Debug, Tree)]
+pub struct Mlp {
+    /// From the features to the hidden ones.
+    pub up: Linear,
+    /// From the hidden features back.
+    pub down: Linear,
+}
+
+impl Mlp {
+    /// Weights as [`Linear::init`] makes them.
+    #[track_caller]
+    pub fn init(key: Key, features: usize, hidden: usize, dtype: DType) -> Mlp {
+        pinned(|| {
+            let [up, down] = key.split();
+            Mlp { up: Linear::init(up, features, hidden, dtype), down: Linear::init(down, hidden, features, dtype) }
+        })
+    }
+
+    /// The map of `x`, of type `dtype[.., features]`; the result has the same type.
+    ///
+    /// # Errors
+    /// If the last size of `x` is not the number of features, or the dtypes differ.
+    #[track_caller]
+    pub fn apply(&self, x: &Tensor) -> Tensor {
+        pinned(|| named_scope("mlp", || self.down.apply(&self.up.apply(x).gelu()).named("mlp")))
+    }
+}
+
+/// Attention and a [`Mlp`], each of the normal form of what it gets and added to it.
+///
+/// Source: Radford et al., "Language models are unsupervised multitask learners", 2019.
+///
+/// ```
+/// use remat::{DType, Policy, Tensor, checkpoint, nn::Block, random};
+/// let block = Block::init(random::key(0), 16, 4, DType::F32)?;
+/// let apply = checkpoint(Policy::names(["attn"]), |x: &Tensor| block.apply(x));
+/// assert_eq!(apply(&Tensor::ones([2, 8, 16], DType::F32)).dims()?, [2, 8, 16]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone, Debug, Tree)]
+pub struct Block {
+    /// Before the attention.
+    pub norm1: LayerNorm,
+    /// The attention.
+    pub attn: Attention,
+    /// Before the two linear maps.
+    pub norm2: LayerNorm,
+    /// The two linear maps.
+    pub mlp: Mlp,
+}
+
+impl Block {
+    /// Weights as the parts make them, with four times as many hidden features.
+    ///
+    /// # Errors
+    /// If the heads do not divide the features.
+    #[track_caller]
+    pub fn init(key: Key, features: usize, heads: usize, dtype: DType) -> Result<Block> {
+        let loc = current_loc();
+        pinned(|| {
+            let [attn, mlp] = key.split();
+            Ok(Block {
+                norm1: LayerNorm::init(features, dtype),
+                attn: Attention::init(attn, features, heads, dtype)?,
+                norm2: LayerNorm::init(features, dtype),
+                mlp: Mlp::init(mlp, features, 4 * features, dtype),
+            })
+        })
+        .map_err(|error: remat_ir::Error| error.at(loc))
+    }
+
+    /// The block's result for `x`, of type `dtype[.., places, features]`; it has the same type.
+    ///
+    /// # Errors
+    /// As [`Attention::apply`].
+    #[track_caller]
+    pub fn apply(&self, x: &Tensor) -> Tensor {
+        pinned(|| {
+            named_scope("block", || {
+                let x = x + self.attn.apply(&self.norm1.apply(x));
+                &x + self.mlp.apply(&self.norm2.apply(&x))
+            })
+        })
+    }
+}

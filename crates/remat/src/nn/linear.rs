@@ -1,0 +1,112 @@
+//! Tables of weights: linear maps and embeddings.
+
+use remat_ir::{Error, ErrorKind};
+
+use crate::random::{self, Key};
+use crate::trace::{deferred, pinned};
+use crate::{DType, Tensor, Tree};
+
+/// `x @ weight + bias` along the last dimension.
+///
+/// ```
+/// use remat::{DType, Tensor, nn::Linear, random};
+/// let layer = Linear::init(random::key(0), 3, 5, DType::F32);
+/// let y = layer.apply(&Tensor::ones([2, 4, 3], DType::F32));
+/// assert_eq!(y.dims()?, [2, 4, 5]);
+///
+/// let no_bias = Linear { bias: None, ..layer };
+/// # assert_eq!(no_bias.apply(&Tensor::ones([3], DType::F32)).dims()?, [5]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone, Debug, Tree)]
+pub struct Linear {
+    /// `[inputs, outputs]`
+    pub weight: Tensor,
+    /// `[outputs]`
+    pub bias: Option<Tensor>,
+}
+
+impl Linear {
+    /// Normal weights of variance `1 / inputs`, cut at two standard deviations, and a bias of zeros. Source: LeCun et al.,
+    /// "Efficient backprop", 1998.
+    ///
+    /// Another than a float dtype gives failed tensors.
+    #[track_caller]
+    pub fn init(key: Key, inputs: usize, outputs: usize, dtype: DType) -> Linear {
+        pinned(|| {
+            let weight = normal(key, [inputs, outputs], dtype, 1.0 / (inputs.max(1) as f64).sqrt());
+            Linear { weight, bias: Some(Tensor::zeros([outputs], dtype)) }
+        })
+    }
+
+    /// The map of `x`, of type `dtype[.., inputs]`: `dtype[.., outputs]`.
+    ///
+    /// # Errors
+    /// If the last size of `x` is not the number of inputs, or the dtypes differ.
+    #[track_caller]
+    pub fn apply(&self, x: &Tensor) -> Tensor {
+        pinned(|| {
+            let y = x.matmul(&self.weight);
+            match &self.bias {
+                Some(bias) => y + bias,
+                None => y,
+            }
+        })
+    }
+}
+
+/// A vector for each of a number of entries.
+///
+/// ```
+/// use remat::{DType, Tensor, nn::Embedding, random};
+/// let bytes = Embedding::init(random::key(0), 256, 16, DType::F32);
+/// let x = bytes.apply(&Tensor::new([[104, 105]]));
+/// assert_eq!(x.dims()?, [1, 2, 16]);
+/// assert_eq!(bytes.logits(&x).dims()?, [1, 2, 256]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone, Debug, Tree)]
+pub struct Embedding {
+    /// `[entries, features]`
+    pub table: Tensor,
+}
+
+impl Embedding {
+    /// Normal vectors of standard deviation 0.02, cut at two of it. Source: Radford et al., "Improving language
+    /// understanding by generative pre-training", 2018.
+    ///
+    /// Another than a float dtype gives a failed tensor.
+    #[track_caller]
+    pub fn init(key: Key, entries: usize, features: usize, dtype: DType) -> Embedding {
+        pinned(|| Embedding { table: normal(key, [entries, features], dtype, 0.02) })
+    }
+
+    /// The vectors that a tensor of integers numbers, as [`Tensor::take`] finds them: `dtype[.., features]`.
+    ///
+    /// # Errors
+    /// If the numbers are no integers.
+    #[track_caller]
+    pub fn apply(&self, entries: &Tensor) -> Tensor {
+        self.table.take(entries, 0)
+    }
+
+    /// The products of `x`, of type `dtype[.., features]`, with the vectors of all entries: a head that shares its weights.
+    ///
+    /// # Errors
+    /// If the last size of `x` is not the number of features, or the dtypes differ.
+    #[track_caller]
+    pub fn logits(&self, x: &Tensor) -> Tensor {
+        pinned(|| x.matmul(&self.table.t()))
+    }
+}
+
+/// Normal numbers of this standard deviation before they are cut at two of it.
+fn normal(key: Key, shape: [usize; 2], dtype: DType, deviation: f64) -> Tensor {
+    deferred(|| {
+        if !dtype.is_float() {
+            let message = format!("weights are of a float dtype, not {dtype}");
+            return Err(Error::new(ErrorKind::DType, "nn", message));
+        }
+        Ok(random::truncated_normal(key, shape, dtype, -2.0..2.0) * deviation)
+    })
+}

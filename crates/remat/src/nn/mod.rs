@@ -1,0 +1,42 @@
+//! Layers of neural networks: plain structs of tensors.
+//!
+//! A layer is a struct that derives [`Tree`](crate::Tree), made by `init` of a random key, and applied by a method. So a
+//! model is a struct of layers, its gradient has the model's own type, and freezing, sharing or replacing a part is
+//! ordinary Rust. Deliberately absent: a trait that layers implement, a store of parameters, a mode for training.
+//!
+//! ```
+//! use remat::{DType, Tensor, Tree, grad, nn, random};
+//!
+//! #[derive(Tree)]
+//! struct Model { hidden: nn::Linear, out: nn::Linear }
+//!
+//! impl Model {
+//!     fn apply(&self, x: &Tensor) -> Tensor {
+//!         self.out.apply(&self.hidden.apply(x).relu())
+//!     }
+//! }
+//!
+//! let [first, second] = random::key(0).split();
+//! let hidden = nn::Linear::init(first, 4, 16, DType::F32);
+//! let model = Model { hidden, out: nn::Linear::init(second, 16, 3, DType::F32) };
+//! let (x, classes) = (Tensor::ones([8, 4], DType::F32), Tensor::zeros([8], DType::I32));
+//! let gradient = grad(|model: &Model| nn::cross_entropy(&model.apply(&x), &classes))(&model)?;
+//! assert_eq!(gradient.out.weight.dims()?, [16, 3]);
+//! # Ok::<(), remat::Error>(())
+//! ```
+//!
+//! The values that a checkpoint's policy may want to keep bear names: `qkv` and `attn` in [`Attention`], `mlp` in [`Mlp`].
+
+mod attention;
+mod block;
+mod dropout;
+mod linear;
+mod loss;
+mod norm;
+
+pub use attention::Attention;
+pub use block::{Block, Mlp};
+pub use dropout::dropout;
+pub use linear::{Embedding, Linear};
+pub use loss::cross_entropy;
+pub use norm::{LayerNorm, RmsNorm};
