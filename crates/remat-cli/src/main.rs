@@ -1,1 +1,59 @@
-fn main() {}
+//! The `remat` command: trains a small GPT, and shows what each checkpoint policy saves of it.
+//!
+//! Layers, each using only those above it in this list:
+//!
+//! 1. `policy`, `data`, `model`, `table`: policies by name, the text, the GPT, tables of text
+//! 2. `sample`, `memory`: text out of a model, the bytes that each policy saves
+//! 3. `train`, `show`: the two commands
+//! 4. `main`: their arguments
+
+mod data;
+mod memory;
+mod model;
+mod policy;
+mod sample;
+mod show;
+mod table;
+mod train;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// What goes wrong in a command: one line for the user.
+type Result<T, E = String> = std::result::Result<T, E>;
+
+/// Program transformation for Rust, built around rematerialization.
+#[derive(Parser)]
+#[command(name = "remat", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Train a byte-level GPT on text, and show what each checkpoint policy saves.
+    Train(train::Args),
+    /// Print what the model's block saves under a policy, and its forward and backward programs side by side.
+    Show(show::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Train(args) => train::run(&args),
+        Command::Show(args) => show::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The line of an error for someone who uses the command and did not write the program: no source location.
+fn line(error: remat::Error) -> String {
+    format!("{}: {}", error.operation(), error.message())
+}

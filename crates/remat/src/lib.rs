@@ -47,6 +47,7 @@
 //! 5. `api`: the transformations of closures
 //! 6. `inspect`: reports of what is saved
 //! 7. [`random`], [`optim`], `testing`: what is built of all these
+//! 8. [`nn`]: the layers of models
 
 extern crate self as remat;
 

@@ -1,0 +1,113 @@
+//! A byte-level GPT.
+
+use remat::{DType, Policy, Result, Tensor, Tree, checkpoint, nn, random};
+
+use crate::data::Batch;
+
+/// The number of tokens: a byte is one.
+const BYTES: usize = 256;
+
+/// The sizes of a model and of a batch.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Sizes {
+    /// Blocks, one after the other
+    #[arg(long, default_value_t = 2, value_parser = positive)]
+    pub(crate) layers: usize,
+    /// Features of a place
+    #[arg(long, default_value_t = 96, value_parser = positive)]
+    pub(crate) width: usize,
+    /// Heads of the attention; they divide the width
+    #[arg(long, default_value_t = 4, value_parser = positive)]
+    pub(crate) heads: usize,
+    /// Bytes that the model sees at once
+    #[arg(long, default_value_t = 64, value_parser = positive)]
+    pub(crate) context: usize,
+    /// Sequences of a training step
+    #[arg(long, default_value_t = 8, value_parser = positive)]
+    pub(crate) batch: usize,
+}
+
+/// The model: a plain struct of layers.
+#[derive(Clone, Tree)]
+pub(crate) struct Gpt {
+    embed: nn::Embedding,
+    places: nn::Embedding,
+    /// The blocks, all of one shape.
+    pub(crate) blocks: Vec<nn::Block>,
+    norm: nn::LayerNorm,
+    head: nn::Linear,
+}
+
+impl Gpt {
+    /// Random weights.
+    ///
+    /// # Errors
+    /// If the heads do not divide the width.
+    pub(crate) fn init(key: random::Key, sizes: &Sizes) -> Result<Gpt> {
+        let [embed, places, blocks, head] = key.split();
+        let blocks = blocks.split_vec(sizes.layers).into_iter();
+        Ok(Gpt {
+            embed: nn::Embedding::init(embed, BYTES, sizes.width, DType::F32),
+            places: nn::Embedding::init(places, sizes.context, sizes.width, DType::F32),
+            blocks: blocks
+                .map(|key| nn::Block::init(key, sizes.width, sizes.heads, DType::F32))
+                .collect::<Result<_>>()?,
+            norm: nn::LayerNorm::init(sizes.width, DType::F32),
+            head: nn::Linear { bias: None, ..nn::Linear::init(head, sizes.width, BYTES, DType::F32) },
+        })
+    }
+
+    /// For each place of `tokens`, `i32[batch, places]`, the logits of the byte that follows: `f32[batch, places, 256]`.
+    pub(crate) fn logits(&self, tokens: &Tensor, policy: Option<&Policy>) -> Tensor {
+        let places = tokens.shape().get(1).copied().unwrap_or(0);
+        let mut x = self.embed.apply(tokens) + self.places.table.index(..places);
+        for block in &self.blocks {
+            x = apply(block, &x, policy);
+        }
+        self.head.apply(&self.norm.apply(&x))
+    }
+
+    /// The mean loss of a batch: the surprise at the byte that follows, in nats.
+    pub(crate) fn loss(&self, batch: &Batch, policy: Option<&Policy>) -> Tensor {
+        nn::cross_entropy(&self.logits(&batch.tokens, policy), &batch.targets)
+    }
+}
+
+/// A block under a policy, or without checkpoint.
+pub(crate) fn apply(block: &nn::Block, x: &Tensor, policy: Option<&Policy>) -> Tensor {
+    match policy {
+        None => block.apply(x),
+        Some(policy) => checkpoint(policy.clone(), |x: &Tensor| block.apply(x))(x),
+    }
+}
+
+/// A size on the command line.
+fn positive(text: &str) -> std::result::Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(0) => Err("must be at least 1".into()),
+        Ok(n) => Ok(n),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_that_knows_nothing_is_as_surprised_as_by_chance() {
+        let sizes = Sizes { layers: 2, width: 8, heads: 2, context: 6, batch: 3 };
+        let gpt = Gpt::init(random::key(0), &sizes).unwrap();
+        let tokens = Tensor::zeros([3, 6], DType::I32);
+        assert_eq!(gpt.logits(&tokens, None).dims().unwrap(), [3, 6, 256]);
+        let loss = gpt.loss(&Batch { targets: tokens.clone(), tokens }, None).item::<f32>().unwrap();
+        assert!((loss - 256f32.ln()).abs() < 1.5, "{loss}");
+    }
+
+    #[test]
+    fn heads_that_do_not_divide_the_width_are_an_error() {
+        let sizes = Sizes { layers: 1, width: 8, heads: 3, context: 6, batch: 3 };
+        let error = Gpt::init(random::key(0), &sizes).err().unwrap();
+        assert_eq!(error.message(), "3 heads do not divide 8 features");
+    }
+}

@@ -1,0 +1,38 @@
+//! Text out of a model.
+
+use remat::{Result, Tensor, jit, random};
+
+use crate::model::Gpt;
+
+/// `count` bytes that the model writes after a prompt, drawn at this temperature; at 0 the likeliest byte each time.
+///
+/// # Errors
+/// The first error of the model.
+pub(crate) fn sample(
+    model: &Gpt,
+    prompt: &[u8],
+    count: usize,
+    context: usize,
+    temperature: f64,
+    key: random::Key,
+) -> Result<Vec<u8>> {
+    let next = jit(|(model, window, last, key): &(Gpt, Tensor, Tensor, random::Key)| {
+        let logits = model.logits(window, None).index(0).dynamic_index(last, 0);
+        if temperature == 0.0 {
+            return logits.argmax(-1);
+        }
+        random::categorical(key.reuse(), (), &(logits / temperature), -1)
+    });
+    let mut text = prompt.to_vec();
+    for i in 0..count {
+        // What follows the last byte is padding: no place looks ahead.
+        let start = text.len().saturating_sub(context);
+        let mut window: Vec<i32> = text[start..].iter().map(|&byte| i32::from(byte)).collect();
+        let last = Tensor::from(window.len() as i32 - 1);
+        window.resize(context, 0);
+        let window = Tensor::from_vec(window, [1, context]);
+        let byte = next.call((model.clone(), window, last, key.fold_in(i as i64)))?.item::<i32>()?;
+        text.push(byte as u8);
+    }
+    Ok(text.split_off(prompt.len()))
+}
