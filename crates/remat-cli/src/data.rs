@@ -43,7 +43,7 @@ pub(crate) fn load(path: Option<&Path>) -> Result<Text> {
         let files = files(&root)?;
         let bytes = read(&files)?;
         if bytes.is_empty() {
-            return Ok(Text { source: "the built-in README".into(), bytes: EMBEDDED.into() });
+            return Ok(Text { source: "the built-in manual".into(), bytes: EMBEDDED.into() });
         }
         return Ok(Text { source: format!("{} files of {}", files.len(), root.display()), bytes });
     };

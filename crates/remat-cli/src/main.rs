@@ -40,6 +40,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    leave_when_nobody_reads();
     let result = match Cli::parse().command {
         Command::Train(args) => train::run(&args),
         Command::Show(args) => show::run(&args),
@@ -56,4 +57,17 @@ fn main() -> ExitCode {
 /// The line of an error for someone who uses the command and did not write the program: no source location.
 fn line(error: remat::Error) -> String {
     format!("{}: {}", error.operation(), error.message())
+}
+
+/// Ends the program quietly when what reads its output has ended, as `head` in `remat show | head`: to `println!` that
+/// is a panic.
+fn leave_when_nobody_reads() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let message = panic.payload().downcast_ref::<String>();
+        if message.is_some_and(|message| message.starts_with("failed printing to stdout")) {
+            std::process::exit(0);
+        }
+        report(panic);
+    }));
 }

@@ -19,6 +19,9 @@ const MAX_NORM: f64 = 1.0;
 /// Batches of held-out text that are tested at most: a small part of the time of training.
 const TESTED: usize = 16;
 
+/// How much of the shown loss stays from step to step.
+const SMOOTHING: f64 = 0.95;
+
 /// Lines of progress where the output is no terminal.
 const LINES: usize = 20;
 
@@ -33,7 +36,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     sizes: Sizes,
     /// Training steps
-    #[arg(long, default_value_t = 400)]
+    #[arg(long, default_value_t = 2000)]
     steps: u32,
     /// The highest learning rate: it rises over the first steps, and falls to a tenth at the end
     #[arg(long, default_value_t = 3e-3)]
@@ -81,16 +84,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let before = held_out_loss(&model, &tests).map_err(line)?;
     println!("held-out loss before training: {before:.4}");
     let started = Instant::now();
-    let model = fit(model, args, policy, batch).map_err(line)?;
-    let seconds = started.elapsed();
+    let mut progress = Progress::new(args);
+    let model = fit(model, args, policy.as_ref(), batch, |loss| progress.step(loss)).map_err(line)?;
+    progress.finish();
+    let seconds = started.elapsed().as_secs_f64();
     let after = held_out_loss(&model, &tests).map_err(line)?;
     let tokens = args.steps as usize * sizes.batch * sizes.context;
     println!("held-out loss after training: {after:.4}");
     println!(
-        "{} steps in {:.1} s, {} tokens/s",
+        "{} steps in {seconds:.1} s, {} tokens/s",
         args.steps,
-        seconds.as_secs_f64(),
-        thousands((tokens as f64 / seconds.as_secs_f64().max(1e-9)) as usize)
+        thousands((tokens as f64 / seconds.max(1e-9)) as usize)
     );
     if args.sample > 0 {
         let prompt = &test[..sizes.context.min(test.len())];
@@ -112,41 +116,39 @@ fn check(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The model after all steps.
+/// The model after all steps; each tells its loss.
 ///
 /// # Errors
 /// The first error of a step.
 fn fit(
     mut model: Gpt,
     args: &Args,
-    policy: Option<Policy>,
+    policy: Option<&Policy>,
     batch: impl Fn(u32) -> remat::Result<Batch>,
+    mut done: impl FnMut(f32),
 ) -> remat::Result<Gpt> {
     let steps = u64::from(args.steps);
     let learning_rate = Schedule::WarmupCosine {
         start: 0.0,
         peak: args.learning_rate,
         end: args.learning_rate / 10.0,
-        // The first step moves as well.
         warmup_steps: (steps / 10).min(100),
         steps,
     };
     let adam = AdamW { learning_rate, weight_decay: 0.1, decay: Mask::Matrices, b2: 0.99, ..AdamW::default() };
     let step =
         jit(|(model, state, batch): &(Gpt, Moments<Gpt>, Batch)| -> remat::Result<(Gpt, Moments<Gpt>, Tensor)> {
-            let (loss, gradient) = value_and_grad(|model: &Gpt| model.loss(batch, policy.as_ref()))(model)?;
+            let (loss, gradient) = value_and_grad(|model: &Gpt| model.loss(batch, policy))(model)?;
             let (gradient, _) = clip_by_global_norm(&gradient, MAX_NORM);
             let (model, state) = adam.update(model, &gradient, state)?;
             Ok((model, state, loss))
         });
     let mut state = adam.init(&model);
-    let mut progress = Progress::new(args);
     for i in 0..args.steps {
         let loss;
         (model, state, loss) = step.call((model, state, batch(i)?))?;
-        progress.step(loss.item::<f32>()?);
+        done(loss.item::<f32>()?);
     }
-    progress.finish();
     Ok(model)
 }
 
@@ -177,6 +179,8 @@ fn readable(bytes: &[u8]) -> String {
 struct Progress {
     bar: Option<ProgressBar>,
     done: usize,
+    /// The average of recent losses: one batch is easier than another.
+    loss: f64,
     steps: usize,
     tokens_of_step: usize,
     started: Instant,
@@ -192,12 +196,14 @@ impl Progress {
             bar
         });
         let tokens_of_step = args.sizes.batch * args.sizes.context;
-        Progress { bar, done: 0, steps: args.steps as usize, tokens_of_step, started: Instant::now() }
+        Progress { bar, done: 0, loss: 0.0, steps: args.steps as usize, tokens_of_step, started: Instant::now() }
     }
 
     /// One step more is done, of this loss.
     fn step(&mut self, loss: f32) {
         self.done += 1;
+        self.loss = SMOOTHING * self.loss + (1.0 - SMOOTHING) * f64::from(loss);
+        let loss = self.loss / (1.0 - SMOOTHING.powf(self.done as f64));
         let seconds = self.started.elapsed().as_secs_f64().max(1e-9);
         let rate = thousands(((self.done * self.tokens_of_step) as f64 / seconds) as usize);
         if let Some(bar) = &self.bar {
@@ -218,7 +224,37 @@ impl Progress {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// The bits of the losses of a small run.
+    fn losses(policy: &str) -> Vec<u32> {
+        let flags = "train --layers 2 --width 8 --heads 2 --context 6 --batch 3 --steps 4";
+        let args = Cli::parse_from(flags.split(' ')).args;
+        let model = Gpt::init(random::key(0), &args.sizes).unwrap();
+        let text: Vec<u8> = (0..100).collect();
+        let batch = |step: u32| random_batch(random::key(1).fold_in(step), &text, 3, 6);
+        let policy = policy::parse(policy).unwrap();
+        let mut losses = Vec::new();
+        fit(model, &args, policy.as_ref(), batch, |loss| losses.push(loss.to_bits())).unwrap();
+        losses
+    }
+
+    #[test]
+    fn no_policy_changes_a_bit() {
+        let expected = losses("none");
+        assert_eq!(expected.len(), 4);
+        for policy in policy::LISTED.into_iter().chain(["anything-but:qkv,attn", "offload-names:attn"]) {
+            assert_eq!(losses(policy), expected, "{policy}");
+        }
+    }
 
     #[test]
     fn what_is_no_text_is_replaced() {

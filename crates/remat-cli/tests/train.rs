@@ -1,0 +1,153 @@
+//! `remat train` as a user runs it.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+const POLICIES: [&str; 8] = [
+    "none",
+    "everything",
+    "dots",
+    "dots-no-batch",
+    "names:attn,mlp",
+    "any-names-but:qkv",
+    "offload-dots-no-batch",
+    "nothing",
+];
+
+const SMALL: &str = "--layers 1 --width 16 --heads 2 --context 12 --batch 4";
+
+/// A folder with a file `text.txt`.
+fn folder(text: &str) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("text.txt"), text).unwrap();
+    folder
+}
+
+/// `remat train` with these arguments in this folder.
+fn train(folder: &Path, args: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
+    command.current_dir(folder).arg("train").args(args.split_whitespace()).output().unwrap()
+}
+
+/// What a run that went well printed.
+fn stdout(output: Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The lines of a run, without what depends on the speed of the machine.
+fn steady(stdout: &str) -> Vec<String> {
+    let lines = stdout.lines().filter(|line| !line.contains(" steps in "));
+    lines.map(|line| if line.starts_with("step ") { line.split("  ").take(2).collect() } else { line.into() }).collect()
+}
+
+/// The number behind a text.
+fn number(stdout: &str, before: &str) -> f64 {
+    let at = stdout.find(before).unwrap_or_else(|| panic!("no `{before}` in {stdout}")) + before.len();
+    stdout[at..].split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn the_loss_falls_and_text_is_learnt() {
+    let folder = folder(&"to be or not to be, ".repeat(40));
+    let args = format!("{SMALL} --steps 120 --learning-rate 0.02 --sample 20 --temperature 0");
+    let output = stdout(train(folder.path(), &args));
+    let (before, after) = (number(&output, "before training: "), number(&output, "after training: "));
+    assert!((5.0..7.0).contains(&before) && after < 0.5, "{before} {after}");
+    assert!(number(&output, "step 1/120  loss ") > number(&output, "step 120/120  loss "));
+    assert!(output.contains("text: 800 bytes in 1 files of "), "{output}");
+    let sample = output.lines().last().unwrap();
+    assert!("to be or not to be, ".repeat(3).contains(sample), "{sample}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let folder = folder(&"abcdefghij klmno\n".repeat(10));
+    let run =
+        |seed: u32| steady(&stdout(train(folder.path(), &format!("{SMALL} --steps 5 --sample 30 --seed {seed}"))));
+    let first = run(7);
+    assert_eq!(first, run(7));
+    assert_ne!(first, run(8));
+}
+
+#[test]
+fn every_policy_is_listed_and_gives_the_same_losses() {
+    let folder = folder(&"abcdefghij klmno\n".repeat(10));
+    let run = |policy: &str| stdout(train(folder.path(), &format!("{SMALL} --steps 5 --sample 30 --policy {policy}")));
+    let unmarked = |output: &str| steady(output).iter().map(|line| line.replacen("> ", "  ", 1)).collect::<Vec<_>>();
+    let plain = run("none");
+    for policy in POLICIES {
+        let output = run(policy);
+        assert_eq!(unmarked(&plain), unmarked(&output), "{policy}");
+        for listed in POLICIES {
+            let mark = if listed == policy { "> " } else { "  " };
+            assert!(output.lines().any(|line| line.starts_with(&format!("{mark}{listed} "))), "{listed} in {output}");
+        }
+    }
+    // A policy that is not listed has a row of its own.
+    assert!(run("names:qkv").lines().any(|line| line.starts_with("> names:qkv ")));
+}
+
+#[test]
+fn policies_save_less_than_no_checkpoint_and_more_than_nothing() {
+    let folder = folder(&"abcdefghij klmno\n".repeat(10));
+    let output = stdout(train(folder.path(), &format!("{SMALL} --steps 0 --sample 0")));
+    let saved = |policy: &str| {
+        let line = output.lines().find(|line| line[2..].starts_with(&format!("{policy} "))).unwrap();
+        line[2 + policy.len()..].split_whitespace().next().unwrap().replace(',', "").parse::<usize>().unwrap()
+    };
+    assert_eq!(saved("none"), saved("everything"));
+    assert!(saved("none") > saved("dots"));
+    assert!(saved("dots") > saved("dots-no-batch"));
+    assert!(saved("dots-no-batch") > saved("names:attn,mlp"));
+    assert!(saved("names:attn,mlp") > saved("nothing"));
+    assert_eq!(saved("offload-dots-no-batch"), saved("nothing"));
+    // The named values of the block are one f32 for each feature of each place.
+    assert_eq!(saved("names:attn,mlp") - saved("nothing"), 4 * 4 * 12 * 16);
+}
+
+#[test]
+fn a_folder_without_text_trains_on_the_manual() {
+    let folder = TempDir::new().unwrap();
+    let output = stdout(train(folder.path(), &format!("{SMALL} --steps 1 --sample 0")));
+    assert!(output.starts_with("text: "), "{output}");
+    assert!(output.contains(" bytes in the built-in manual; "), "{output}");
+}
+
+#[test]
+fn mistakes_are_one_line() {
+    let folder = folder("just a little text");
+    fs::write(folder.path().join("empty.txt"), "").unwrap();
+    fs::create_dir(folder.path().join("none")).unwrap();
+    let message = |args: &str| {
+        let output = train(folder.path(), args);
+        assert_eq!(output.status.code(), Some(1), "{args}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let cases = [
+        ("--text nowhere.txt", "there is no file or folder `nowhere.txt`"),
+        ("--text empty.txt", "the file `empty.txt` is empty"),
+        ("--text none", "the folder `none` has no text: no .rs, .md, .toml, .txt file with anything in it"),
+        (
+            "--text text.txt --context 9",
+            "the text has 18 bytes, too few for a context of 9: 20 are needed, half of them to train and half to test",
+        ),
+        ("--policy dost", "there is no policy `dost`; did you mean `dots`?"),
+        ("--policy names", "the policy `names` needs names, as in `names:attn,mlp`"),
+        (
+            "--context 8 --policy names:atn",
+            "checkpoint: the policy Names(atn) mentions the name `atn`, which no value in the region bears; did you mean \
+             `attn`?",
+        ),
+        ("--context 8 --width 30 --heads 4", "nn::Attention::init: 4 heads do not divide 30 features"),
+        ("--learning-rate NaN", "the learning rate is NaN, and not a number from 0 up"),
+        ("--temperature=-1", "the temperature is -1, and not a number from 0 up"),
+    ];
+    for (args, expected) in cases {
+        assert_eq!(message(args), format!("error: {expected}\n"), "{args}");
+    }
+}
