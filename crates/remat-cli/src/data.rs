@@ -45,7 +45,7 @@ pub(crate) fn load(path: Option<&Path>) -> Result<Text> {
         if bytes.is_empty() {
             return Ok(Text { source: "the built-in manual".into(), bytes: EMBEDDED.into() });
         }
-        return Ok(Text { source: format!("{} files of {}", files.len(), root.display()), bytes });
+        return Ok(Text { source: source(&files, &root), bytes });
     };
     let shown = path.display();
     let kind = fs::metadata(path).map_err(|error| match error.kind() {
@@ -59,7 +59,7 @@ pub(crate) fn load(path: Option<&Path>) -> Result<Text> {
             let kinds = EXTENSIONS.map(|extension| format!(".{extension}")).join(", ");
             return Err(format!("the folder `{shown}` has no text: no {kinds} file with anything in it"));
         }
-        return Ok(Text { source: format!("{} files of {shown}", files.len()), bytes });
+        return Ok(Text { source: source(&files, path), bytes });
     }
     let bytes = read(&[path.to_path_buf()])?;
     match bytes.is_empty() {
@@ -114,6 +114,12 @@ fn batch_at(text: &[u8], starts: impl Iterator<Item = usize>, context: usize) ->
     }
     let tensor = |bytes: Vec<i32>| Tensor::from_vec(bytes, [rows, context]);
     Batch { tokens: tensor(tokens), targets: tensor(targets) }
+}
+
+/// What files are, for the user.
+fn source(files: &[PathBuf], folder: &Path) -> String {
+    let plural = if files.len() == 1 { "" } else { "s" };
+    format!("{} file{plural} of {}", files.len(), folder.display())
 }
 
 /// The root of the git checkout around the current folder, or that folder.

@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     println!("text: {} bytes in {}; the last {} are held out", thousands(text.bytes.len()), text.source, test.len());
     let parameters = leaves(&model).iter().map(|(_, leaf)| leaf.size()).sum::<remat::Result<usize>>().map_err(line)?;
     println!(
-        "model: {} parameters ({} layers, width {}, {} heads, context {}), batch {}",
+        "model: {} parameters (layers {}, width {}, heads {}, context {}), batch {}",
         thousands(parameters),
         sizes.layers,
         sizes.width,

@@ -59,7 +59,7 @@ fn the_loss_falls_and_text_is_learnt() {
     let (before, after) = (number(&output, "before training: "), number(&output, "after training: "));
     assert!((5.0..7.0).contains(&before) && after < 0.5, "{before} {after}");
     assert!(number(&output, "step 1/120  loss ") > number(&output, "step 120/120  loss "));
-    assert!(output.contains("text: 800 bytes in 1 files of "), "{output}");
+    assert!(output.contains("text: 800 bytes in 1 file of "), "{output}");
     let sample = output.lines().last().unwrap();
     assert!("to be or not to be, ".repeat(3).contains(sample), "{sample}");
 }
@@ -97,12 +97,13 @@ fn policies_save_less_than_no_checkpoint_and_more_than_nothing() {
     let folder = folder(&"abcdefghij klmno\n".repeat(10));
     let output = stdout(train(folder.path(), &format!("{SMALL} --steps 0 --sample 0")));
     let saved = |policy: &str| {
-        let line = output.lines().find(|line| line[2..].starts_with(&format!("{policy} "))).unwrap();
-        line[2 + policy.len()..].split_whitespace().next().unwrap().replace(',', "").parse::<usize>().unwrap()
+        let line = output.lines().find_map(|line| line.trim_start_matches("> ").trim_start().strip_prefix(policy));
+        line.unwrap().split_whitespace().next().unwrap().replace(',', "").parse::<usize>().unwrap()
     };
-    assert_eq!(saved("none"), saved("everything"));
-    assert!(saved("none") > saved("dots"));
-    assert!(saved("dots") > saved("dots-no-batch"));
+    // What crosses the border of a checkpoint is kept as it is, also where it would be cheap to compute again.
+    assert!(saved("everything").abs_diff(saved("none")) < saved("none") / 100);
+    assert!(saved("none") > saved("dots "));
+    assert!(saved("dots ") > saved("dots-no-batch"));
     assert!(saved("dots-no-batch") > saved("names:attn,mlp"));
     assert!(saved("names:attn,mlp") > saved("nothing"));
     assert_eq!(saved("offload-dots-no-batch"), saved("nothing"));
