@@ -20,8 +20,8 @@ const EMBEDDED: &str = include_str!("../README.md");
 pub(crate) struct Text {
     /// For the user.
     pub(crate) source: String,
-    /// All files, one after the other.
-    pub(crate) bytes: Vec<u8>,
+    /// The content of each file.
+    pub(crate) files: Vec<Vec<u8>>,
 }
 
 /// Sequences of bytes, and for each place the byte that follows: both `i32[batch, context]`.
@@ -40,51 +40,63 @@ pub(crate) struct Batch {
 pub(crate) fn load(path: Option<&Path>) -> Result<Text> {
     let Some(path) = path else {
         let root = checkout();
-        let files = files(&root)?;
-        let bytes = read(&files)?;
-        if bytes.is_empty() {
-            return Ok(Text { source: "the built-in manual".into(), bytes: EMBEDDED.into() });
-        }
-        return Ok(Text { source: source(&files, &root), bytes });
+        let text = folder(&root)?;
+        return Ok(match text.size() {
+            0 => Text { source: "the built-in manual".into(), files: vec![EMBEDDED.into()] },
+            _ => text,
+        });
     };
     let shown = path.display();
     let kind = fs::metadata(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => format!("there is no file or folder `{shown}`"),
-        _ => format!("cannot read `{shown}`: {error}"),
+        _ => unreadable(path, &error),
     })?;
-    if kind.is_dir() {
-        let files = files(path)?;
-        let bytes = read(&files)?;
-        if bytes.is_empty() {
+    let text = match kind.is_dir() {
+        true => folder(path)?,
+        false => Text { source: shown.to_string(), files: vec![read(path)?] },
+    };
+    match (text.size(), kind.is_dir()) {
+        (0, true) => {
             let kinds = EXTENSIONS.map(|extension| format!(".{extension}")).join(", ");
-            return Err(format!("the folder `{shown}` has no text: no {kinds} file with anything in it"));
+            Err(format!("the folder `{shown}` has no text: no {kinds} file with anything in it"))
         }
-        return Ok(Text { source: source(&files, path), bytes });
-    }
-    let bytes = read(&[path.to_path_buf()])?;
-    match bytes.is_empty() {
-        true => Err(format!("the file `{shown}` is empty")),
-        false => Ok(Text { source: shown.to_string(), bytes }),
+        (0, false) => Err(format!("the file `{shown}` is empty")),
+        _ => Ok(text),
     }
 }
 
 impl Text {
-    /// The text for training and the last tenth, which is held out.
+    /// The number of bytes.
+    pub(crate) fn size(&self) -> usize {
+        self.files.iter().map(Vec::len).sum()
+    }
+
+    /// The text for training, and the last tenth of each file, which is held out. Where that is shorter than a sequence, the
+    /// end of the text is held out.
     ///
     /// # Errors
     /// If a part is not longer than the context.
-    pub(crate) fn divide(&self, context: usize) -> Result<(&[u8], &[u8])> {
+    pub(crate) fn divide(&self, context: usize) -> Result<(Vec<u8>, Vec<u8>)> {
         // A sequence, and the byte that follows its last place.
         let least = context.saturating_add(1);
-        let length = self.bytes.len();
-        if length < least.saturating_mul(2) {
+        let (size, needed) = (self.size(), least.saturating_mul(2));
+        if size < needed {
             return Err(format!(
-                "the text has {length} bytes, too few for a context of {context}: {} are needed, half of them to train \
-                 and half to test",
-                least.saturating_mul(2)
+                "the text has {size} bytes, too few for a context of {context}: {needed} are needed, half of them to \
+                 train and half to test"
             ));
         }
-        Ok(self.bytes.split_at(length - least.max(length / 10)))
+        let (mut train, mut test) = (Vec::new(), Vec::new());
+        for file in &self.files {
+            let (start, end) = file.split_at(file.len() - file.len() / 10);
+            train.extend(start);
+            test.extend(end);
+        }
+        if test.len() < least {
+            train = self.files.concat();
+            test = train.split_off(size - least);
+        }
+        Ok((train, test))
     }
 }
 
@@ -116,12 +128,6 @@ fn batch_at(text: &[u8], starts: impl Iterator<Item = usize>, context: usize) ->
     Batch { tokens: tensor(tokens), targets: tensor(targets) }
 }
 
-/// What files are, for the user.
-fn source(files: &[PathBuf], folder: &Path) -> String {
-    let plural = if files.len() == 1 { "" } else { "s" };
-    format!("{} file{plural} of {}", files.len(), folder.display())
-}
-
 /// The root of the git checkout around the current folder, or that folder.
 fn checkout() -> PathBuf {
     let current = std::env::current_dir().unwrap_or_else(|_| ".".into());
@@ -129,12 +135,23 @@ fn checkout() -> PathBuf {
     root.unwrap_or(current)
 }
 
+/// The text of the files in a folder; it may be empty.
+///
+/// # Errors
+/// If the folder or a file cannot be read.
+fn folder(root: &Path) -> Result<Text> {
+    let paths = files(root)?;
+    let plural = if paths.len() == 1 { "" } else { "s" };
+    let source = format!("{} file{plural} of {}", paths.len(), root.display());
+    Ok(Text { source, files: paths.iter().map(|path| read(path)).collect::<Result<_>>()? })
+}
+
 /// The text files below a folder, in the order of their paths. Hidden ones are skipped; so are links, which may be loops.
 ///
 /// # Errors
 /// If the folder cannot be read. A folder below it that cannot be read is skipped.
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(folder).map_err(|error| format!("cannot read `{}`: {error}", folder.display()))?;
+    let entries = fs::read_dir(folder).map_err(|error| unreadable(folder, &error))?;
     let mut found = Vec::new();
     for entry in entries.flatten() {
         let (path, name) = (entry.path(), entry.file_name());
@@ -153,33 +170,41 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The bytes of files, one after the other.
+/// The bytes of a file.
 ///
 /// # Errors
-/// If one cannot be read.
-fn read(files: &[PathBuf]) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    for file in files {
-        bytes.extend(fs::read(file).map_err(|error| format!("cannot read `{}`: {error}", file.display()))?);
-    }
-    Ok(bytes)
+/// If it cannot be read.
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).map_err(|error| unreadable(path, &error))
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> String {
+    format!("cannot read `{}`: {error}", path.display())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn text(bytes: &[u8]) -> Text {
-        Text { source: String::new(), bytes: bytes.to_vec() }
+    fn text(files: &[&[u8]]) -> Text {
+        Text { source: String::new(), files: files.iter().map(|file| file.to_vec()).collect() }
     }
 
     #[test]
-    fn the_last_tenth_is_held_out_and_no_less_than_a_sequence() {
+    fn the_last_tenth_of_each_file_is_held_out() {
+        let (first, second): (Vec<u8>, Vec<u8>) = ((0..100).collect(), (100..150).collect());
+        let (train, test) = text(&[&first, &second]).divide(4).unwrap();
+        assert_eq!(train, (0..90).chain(100..145).collect::<Vec<u8>>());
+        assert_eq!(test, (90..100).chain(145..150).collect::<Vec<u8>>());
+    }
+
+    #[test]
+    fn no_less_than_a_sequence_is_held_out() {
         let bytes: Vec<u8> = (0..100).collect();
-        let both = |context| text(&bytes).divide(context).map(|(train, test)| (train.len(), test.len()));
-        assert_eq!(both(4), Ok((90, 10)));
-        assert_eq!(both(20), Ok((79, 21)));
-        assert_eq!(both(49), Ok((50, 50)));
+        let both = |context| text(&[&bytes]).divide(context).map(|(train, test)| (train.len(), test));
+        assert_eq!(both(9), Ok((90, (90..100).collect())));
+        assert_eq!(both(20), Ok((79, (79..100).collect())));
+        assert_eq!(both(49), Ok((50, (50..100).collect())));
         assert_eq!(
             both(50),
             Err("the text has 100 bytes, too few for a context of 50: 102 are needed, half of them to train and half to \
@@ -212,7 +237,7 @@ mod tests {
             fs::write(path, content).unwrap();
         }
         let loaded = load(Some(root.path())).unwrap();
-        assert_eq!(loaded.bytes, b"12");
+        assert_eq!(loaded.files, [b"1", b"2"]);
         assert_eq!(loaded.source, format!("2 files of {}", root.path().display()));
     }
 }

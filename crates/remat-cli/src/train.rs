@@ -65,7 +65,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let [weights, batch_key, sample_key] = random::key(args.seed).split();
     let model = Gpt::init(weights, sizes).map_err(line)?;
 
-    println!("text: {} bytes in {}; the last {} are held out", thousands(text.bytes.len()), text.source, test.len());
+    println!(
+        "text: {} bytes in {}; {} of them are held out",
+        thousands(text.size()),
+        text.source,
+        thousands(test.len())
+    );
     let parameters = leaves(&model).iter().map(|(_, leaf)| leaf.size()).sum::<remat::Result<usize>>().map_err(line)?;
     println!(
         "model: {} parameters (layers {}, width {}, heads {}, context {}), batch {}",
@@ -76,11 +81,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         sizes.context,
         sizes.batch
     );
-    let batch = |step: u32| random_batch(batch_key.fold_in(step), train, sizes.batch, sizes.context);
+    let batch = |step: u32| random_batch(batch_key.fold_in(step), &train, sizes.batch, sizes.context);
     println!("what each policy keeps of one training step for its backward pass:\n");
     println!("{}\n", memory::report(&model, &batch(0).map_err(line)?, &args.policy)?);
 
-    let tests = batches(test, sizes.batch, sizes.context, TESTED);
+    let tests = batches(&test, sizes.batch, sizes.context, TESTED);
     let before = held_out_loss(&model, &tests).map_err(line)?;
     println!("held-out loss before training: {before:.4}");
     let started = Instant::now();
@@ -99,7 +104,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.sample > 0 {
         let prompt = &test[..sizes.context.min(test.len())];
         let written = sample::sample(&model, prompt, args.sample, sizes.context, args.temperature, sample_key);
-        println!("\nsample, after {} held-out bytes:", prompt.len());
+        println!("\nthe model continues {:?}:\n", readable(prompt));
         println!("{}", readable(&written.map_err(line)?));
     }
     Ok(())
