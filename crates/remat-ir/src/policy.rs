@@ -31,15 +31,15 @@ pub struct Candidate<'a> {
     pub ins: &'a [Aval],
     /// The avals of the results.
     pub outs: &'a [Aval],
+    /// The name that a `name` gives to the result later on. A policy is asked about a value first without it, and again
+    /// with it if it would save the value: to keep the operand of a `name` is to keep what bears the name.
+    pub label: Option<&'a str>,
 }
 
 impl Candidate<'_> {
-    /// The name, where the operation is a `name`.
+    /// The name, where the operation is a `name` or the value is asked about by its label.
     pub fn name(&self) -> Option<&str> {
-        match self.op {
-            Op::Name(name) => Some(&name.name),
-            _ => None,
-        }
+        if let Op::Name(name) = self.op { Some(&name.name) } else { self.label }
     }
 }
 

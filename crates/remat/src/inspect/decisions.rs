@@ -8,12 +8,12 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-use remat_ir::{Atom, Aval, Candidate, Checkpoint, Decision, Eqn, Jaxpr, Loc, Op, Policy, Result, Scope};
+use remat_ir::{Atom, Aval, Checkpoint, Decision, Eqn, Jaxpr, Loc, Op, Policy, Result, Scope, VarMap};
 
 use super::origin::{Origin, Origins};
 use super::residuals::{SavedKind, kind_of};
 use crate::trace::{Output, Tree, current_loc, trace_tree};
-use crate::transform::{Residual, Saving, first_order_ops, jvp, partial_eval};
+use crate::transform::{Residual, Saving, decide, first_order_ops, jvp, labels, partial_eval};
 
 /// What the policy of a checkpointed region decided about the values that one operation of the user computes.
 #[derive(Clone, Debug)]
@@ -181,6 +181,7 @@ fn decisions_of(region: &Eqn, op: &Checkpoint, unknown: &[bool]) -> Result<Vec<P
 
     let mut list: Vec<PolicyDecision> = Vec::new();
     let mut index: HashMap<Key, usize> = HashMap::new();
+    let mut labels_of: HashMap<*const Jaxpr, VarMap<Vec<Arc<str>>>> = HashMap::new();
     walk(body, unknown, &mut |seen| {
         let Seen::Known(eqn, within) = seen else { return true };
         let key = key(within, eqn);
@@ -191,8 +192,8 @@ fn decisions_of(region: &Eqn, op: &Checkpoint, unknown: &[bool]) -> Result<Vec<P
         let ins: Vec<Aval> = eqn.ins.iter().map(|&a| within.atom_aval(a)).collect();
         let outs: Vec<Aval> = eqn.outs.iter().map(|&v| within.avals[v].clone()).collect();
         let Some(aval) = outs.first().cloned() else { return true };
-        let candidate = Candidate { op: &eqn.op, ins: &ins, outs: &outs };
-        let decision = op.policy.decide(&candidate).unwrap_or(Decision::Recompute);
+        let labels = labels_of.entry(within).or_insert_with(|| labels(within));
+        let decision = decide(&op.policy, &eqn.op, &ins, &outs, eqn.outs.iter().flat_map(|&v| &labels[v]));
         let used = match decision {
             Decision::Save | Decision::Offload(_) => kept.get(&key),
             Decision::Recompute => recomputed.get(&key),

@@ -27,6 +27,7 @@ pub(crate) use control::first_order_ops;
 pub use dce::{Dce, dce};
 pub use jvp::{Jvp, jvp};
 pub use partial_eval::{Known, PartialEval, Residual, Saving, partial_eval};
+pub(crate) use partial_eval::{decide, labels};
 pub use simplify::{cse, fold_literals};
 pub use transpose::{Transposed, transpose};
 pub use vmap::{Vmapped, vmap};

@@ -16,6 +16,8 @@
 //!
 //! Source: JAX's `partial_eval_jaxpr_custom` for the semantics of policies.
 
+use std::sync::Arc;
+
 use remat_ir::{
     Atom, Atoms, Aval, Builder, Candidate, Decision, DevicePut, Eqn, Jaxpr, Loc, MemorySpace, Op, Policy, Result, Var,
     VarMap, Vars,
@@ -141,6 +143,33 @@ pub(crate) fn split(
     splitter.finish(jaxpr, unknown_ins, force_unknown, stage_outs)
 }
 
+/// The names that each variable of a program is given by later equations.
+pub(crate) fn labels(jaxpr: &Jaxpr) -> VarMap<Vec<Arc<str>>> {
+    let mut labels = jaxpr.var_map(Vec::new());
+    for eqn in &jaxpr.eqns {
+        if let (Op::Name(op), [Atom::Var(operand)]) = (&eqn.op, &eqn.ins[..]) {
+            labels[*operand].push(op.name.clone());
+        }
+    }
+    labels
+}
+
+/// What a policy decides about the results of an operation that are given these names later on. A value that is not to
+/// be saved under its name is not saved without it.
+pub(crate) fn decide<'l>(
+    policy: &Policy,
+    op: &Op,
+    ins: &[Aval],
+    outs: &[Aval],
+    mut labels: impl Iterator<Item = &'l Arc<str>>,
+) -> Decision {
+    let ask = |label| policy.decide(&Candidate { op, ins, outs, label }).unwrap_or(Decision::Recompute);
+    match ask(None) {
+        Decision::Save if labels.any(|label| ask(Some(label)) == Decision::Recompute) => Decision::Recompute,
+        decision => decision,
+    }
+}
+
 /// The state of a split: the equations of both parts over one set of variables, those of the program and new ones. A
 /// variable may be defined in both parts.
 pub(crate) struct Splitter<'a> {
@@ -152,6 +181,8 @@ pub(crate) struct Splitter<'a> {
     at_hand: VarMap<bool>,
     /// What stands for a variable: the named value for the operand of a `name`, an operand for a result that is one.
     same: VarMap<Option<Atom>>,
+    /// The names that policies see; empty where there is no policy.
+    labels: VarMap<Vec<Arc<str>>>,
     known: Vec<Eqn>,
     /// Fetches what was offloaded. These come first in the staged part, since any equation there may read them.
     fetched: Vec<Eqn>,
@@ -177,6 +208,10 @@ impl<'a> Splitter<'a> {
             is_input,
             at_hand: kept,
             same: jaxpr.var_map(None),
+            labels: match saving {
+                Saving::Policy(_) => labels(jaxpr),
+                Saving::Residuals | Saving::Linear => VarMap::default(),
+            },
             known: Vec::new(),
             fetched: Vec::new(),
             staged: Vec::new(),
@@ -277,7 +312,8 @@ impl<'a> Splitter<'a> {
         let Saving::Policy(policy) = self.saving else { return Decision::Save };
         let ins: Vec<Aval> = eqn.ins.iter().map(|&a| self.aval(a)).collect();
         let outs: Vec<Aval> = eqn.outs.iter().map(|&v| self.avals[v].clone()).collect();
-        let decision = policy.decide(&Candidate { op: &eqn.op, ins: &ins, outs: &outs }).unwrap_or(Decision::Recompute);
+        let labels = eqn.outs.iter().filter_map(|&v| self.labels.get(v)).flatten();
+        let decision = decide(policy, &eqn.op, &ins, &outs, labels);
         match (&eqn.op, eqn.ins[..].first()) {
             // The label of an input: the input is there anyway.
             (Op::Name(_), Some(Atom::Var(v))) if self.is_input[*v] && decision == Decision::Save => Decision::Recompute,

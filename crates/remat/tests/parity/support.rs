@@ -106,15 +106,6 @@ impl Counts {
             assert_eq!(self.get(operation), theirs, "{operation} in {self:?}, in JAX {recorded}");
         }
     }
-
-    /// Whether there are no more of these operations than were recorded.
-    #[track_caller]
-    pub(crate) fn assert_at_most(&self, recorded: &Value, operations: &[&str]) {
-        for operation in operations {
-            let theirs = recorded[jax_name(operation)].as_u64().unwrap_or(0);
-            assert!(self.get(operation) <= theirs, "{operation} in {self:?}, in JAX {recorded}");
-        }
-    }
 }
 
 fn jax_name(operation: &str) -> &str {
