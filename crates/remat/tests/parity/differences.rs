@@ -52,16 +52,14 @@ fn prevent_cse_barriers() {
         w: Tensor,
         b: Tensor,
     }
-    let layer = checkpoint(Policy::Nothing, |(l, x): &(Layer, Tensor)| (x.matmul(&l.w) + &l.b).sin());
+    let layer = checkpoint(Policy::Nothing, |(l, x): &(Layer, Tensor)| x.matmul(&l.w) + &l.b);
     let two = |(a, b, x): &(Layer, Layer, Tensor)| {
         let x = layer(&(a.clone(), x.clone()));
         layer(&(b.clone(), x))
     };
     let new = || Layer { w: Tensor::eye(3, remat::DType::F32), b: Tensor::new([0.1f32, 0.2, 0.3]) };
     let run = run(two, &(new(), new(), Tensor::new([1.0f32, 2.0, 3.0])));
-    // JAX's layers are affine, so that the bias is no operand; here it is, since the sine is computed from it.
-    let affine: Vec<usize> = recorded("bool_True").iter().map(|n| n + 1).collect();
-    assert_eq!(barriers(&run.backward_jaxpr), affine);
+    assert_eq!(barriers(&run.backward_jaxpr), recorded("bool_True"));
 }
 
 /// Operations have no effects, so there is nothing to be run again for its own sake: what the backward pass computes is
