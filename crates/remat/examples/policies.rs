@@ -52,7 +52,7 @@ fn main() -> Result<()> {
     }
 
     // A name that no value bears is a mistake, and says so.
-    let error = grad(loss(Policy::names(["gaet"])))(&args).err().expect("no value bears this name");
+    let error = grad(loss(Policy::names(["gaet"])))(&args).expect_err("no value bears this name");
     println!("\n{error}");
     Ok(())
 }
