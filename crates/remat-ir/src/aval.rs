@@ -83,14 +83,21 @@ impl Aval {
         self.shape.len()
     }
 
-    /// The number of elements: the product of the dimensions, 1 for a scalar.
+    /// The number of elements: the product of the dimensions, 1 for a scalar. No operation makes an array that has more
+    /// than can be counted; for such a shape this is the largest number.
+    ///
+    /// ```
+    /// use remat_ir::{Aval, DType};
+    /// assert_eq!(Aval::new(DType::F32, [1 << 40, 1 << 40, 0]).size(), 0);
+    /// assert_eq!(Aval::new(DType::F32, [1 << 40, 1 << 40]).size(), usize::MAX);
+    /// ```
     pub fn size(&self) -> usize {
-        self.shape.iter().product()
+        if self.shape.contains(&0) { 0 } else { self.shape.iter().fold(1, |size: usize, &d| size.saturating_mul(d)) }
     }
 
     /// The number of bytes of the elements.
     pub fn bytes(&self) -> usize {
-        self.size() * self.dtype.size()
+        self.size().saturating_mul(self.dtype.size())
     }
 }
 

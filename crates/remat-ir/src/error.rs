@@ -98,6 +98,21 @@ impl Error {
     }
 }
 
+/// A number of things for a message: `1 leaf`, `2 leaves`.
+///
+/// ```
+/// assert_eq!(remat_ir::counted(1, "element"), "1 element");
+/// assert_eq!(remat_ir::counted(0, "leaf"), "0 leaves");
+/// ```
+pub fn counted(n: usize, noun: &str) -> String {
+    let (stem, ending) = match noun.strip_suffix('f') {
+        _ if n == 1 => (noun, ""),
+        Some(stem) => (stem, "ves"),
+        None => (noun, "s"),
+    };
+    format!("{n} {stem}{ending}")
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.0.operation, self.0.message)?;

@@ -27,7 +27,7 @@ pub use aval::{Aval, MemorySpace, Shape};
 pub use check::{Fault, FaultKind, Faults, check};
 pub use device::{Device, Executable, MemoryStats};
 pub use dtype::DType;
-pub use error::{Error, ErrorKind, Result};
+pub use error::{Error, ErrorKind, Result, counted};
 pub use eval::{Reference, eval, eval_op};
 pub use half::{bf16, f16};
 pub use jaxpr::{Atom, Atoms, Builder, ClosedJaxpr, Eqn, Jaxpr, Var, VarMap, Vars};

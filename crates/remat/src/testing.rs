@@ -36,5 +36,5 @@ pub fn batch(op: &Op, avals: &[Aval], size: usize, axes: &[Option<usize>]) -> Re
 /// That of a failed tensor; if the number of arguments or an aval is not the program's.
 #[track_caller]
 pub fn call(jaxpr: &Jaxpr, args: &[Tensor]) -> Result<Vec<Tensor>> {
-    crate::trace::run(jaxpr, args, crate::trace::current_loc())
+    crate::trace::run("run", jaxpr, args, crate::trace::current_loc())
 }

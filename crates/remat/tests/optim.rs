@@ -193,7 +193,7 @@ fn mistakes() {
     };
     assert_eq!(
         message(&Model { layers: 2, ..gradients.clone() }),
-        "the structures of the model and of the gradients differ: two values of the static type usize at `layers`"
+        "the structures of the model and of the gradients differ: the values of type usize at `layers` differ"
     );
     assert_eq!(
         message(&Model { b: Tensor::new([0.0f32, 1.0]), ..gradients.clone() }),
@@ -210,7 +210,7 @@ fn mistakes() {
     let lion = Lion::default();
     let short = Momentum { mu: vec![Tensor::from(0.0f32)], ..lion.init(&vec![]) };
     let error = lion.update(&vec![], &vec![], &short).err().unwrap();
-    assert_eq!(error.message(), "the structures of the model and of the state differ: 0 elements against 1 elements");
+    assert_eq!(error.message(), "the structures of the model and of the state differ: 0 elements against 1 element");
 }
 
 #[test]
@@ -221,5 +221,5 @@ fn maps_over_leaves() {
     let sum = map_leaves2(&one, &two, |_, x, y| x + y).unwrap();
     assert_eq!(values(&sum.a)[0], -3.0);
     let error = map_leaves2(&one, &Model { layers: 3, ..one.clone() }, |_, x, _| x.clone()).err().unwrap();
-    assert_eq!(error.message(), "the trees have different structures: two values of the static type usize at `layers`");
+    assert_eq!(error.message(), "the trees have different structures: the values of type usize at `layers` differ");
 }

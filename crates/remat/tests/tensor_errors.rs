@@ -173,7 +173,7 @@ fn axes_and_shapes_that_do_not_fit() {
     fails(x.log_softmax(5), "log_softmax: axis 5 is out of range for f32[2,3], which has 2 dimensions");
     fails(x.cumsum(2), "cumsum: axis 2 is out of range for f32[2,3], which has 2 dimensions");
     fails(x.sort(-3), "sort: axis -3 is out of range for f32[2,3], which has 2 dimensions");
-    fails(x.top_k(4).0, "top_k: the 4 largest of 3, for f32[2,3]");
+    fails(x.top_k(4).0, "top_k: takes the 4 largest of 3 elements of f32[2,3]");
     fails(x.reshape([4, 2]), "reshape: f32[2,3] has 6 elements and f32[4,2] has 8");
     fails(x.reshape([4, -1]), "reshape: f32[2,3] has 6 elements, which [4, -1] does not divide");
     fails(x.reshape([-1, -1]), "reshape: only one size of [-1, -1] can be -1, for f32[2,3]");
@@ -194,8 +194,11 @@ fn axes_and_shapes_that_do_not_fit() {
     );
     fails(Tensor::concatenate(&[] as &[Tensor], 0), "concatenate: takes at least one tensor");
     fails(Tensor::stack(&[&x, &floats(&[3])], 0), "stack: f32[2,3] and f32[3] have different shapes");
-    fails(Tensor::stack(&[&x, &x], 3), "stack: axis 3 is out of range for f32[1,2,3], which has 3 dimensions");
-    fails(x.split(2, 1)[0].clone(), "split: dimension 1 of f32[2,3] is not 2 equal parts");
+    fails(Tensor::stack(&[&x, &x], 3), "stack: the place 3 is out of range: f32[2,3] becomes a tensor of 3 dimensions");
+    fails(
+        x.split(2, 1)[0].clone(),
+        "split: dimension 1 of f32[2,3] is not 2 equal parts; `chunk` and `split_at` make unequal ones",
+    );
     fails(x.split_at(&[2, 1], 1)[2].clone(), "split_at: 2..1 is no range of dimension 1 of f32[2,3]");
     fails(x.chunk(0, 1)[0].clone(), "chunk: f32[2,3] cannot be cut into 0 parts");
     fails(x.pad([(1, 1)], 0), "pad: padding_config has 1 entries and f32[2,3] has 2 dimensions");
@@ -230,7 +233,7 @@ fn indices_out_of_range() {
         "index: i32[2] and i32[3] do not broadcast: dimension -1 has size 2 and 3",
     );
     fails(x.at(2).set(0), "at: index 2 is out of range for dimension 0 of f32[2,3], of size 2");
-    fails(x.at(0).set(floats(&[2])), "broadcast_to: f32[2] does not broadcast to f32[3]");
+    fails(x.at(0).set(floats(&[2])), "at: the values f32[2] do not broadcast to f32[3], which is indexed");
     fails(
         x.at(0).add(ints(&[3])),
         "at: f32[2,3] and i32[3] have different dtypes; convert one with .to_dtype(DType::F32)",
@@ -327,7 +330,7 @@ fn products_that_do_not_fit() {
 fn elements_that_cannot_be_read() {
     let x = Tensor::new([1.5f32, 2.5]);
     fails(x.to_vec::<f64>(), "to_vec: f32[2] cannot be read as f64; convert it first with .to_dtype(DType::F64)");
-    fails(x.item::<f32>(), "item: takes a tensor of one element and got f32[2]");
+    fails(x.item::<f32>(), "item: takes a tensor of one element and got f32[2]; `to_vec` reads several");
     fails(x.allclose(&ints(&[2]), 0.0, 0.0), "allclose: f32[2] and i32[2] cannot be compared");
 }
 

@@ -114,7 +114,7 @@ fn nested_containers() {
     assert_eq!(values(&model), (1..=17).map(|i| i as f32).collect::<Vec<_>>());
 
     let cases: [(&str, Box<dyn Fn(&mut Model<Linear, 1>)>); 8] = [
-        ("2 elements against 1 elements at `blocks`", Box::new(|m| drop(m.blocks.pop()))),
+        ("2 elements against 1 element at `blocks`", Box::new(|m| drop(m.blocks.pop()))),
         ("an element `b` against an element `c` at `named`", {
             Box::new(|m| {
                 let old = m.named.remove("b").unwrap();
@@ -122,11 +122,11 @@ fn nested_containers() {
             })
         }),
         ("the variant `Some` against the variant `None` at `fixed.0.bias`", Box::new(|m| m.fixed[0].bias = None)),
-        ("two values of the static type usize at `boxed.features`", Box::new(|m| m.boxed.features = 5)),
+        ("the values of type usize at `boxed.features` differ", Box::new(|m| m.boxed.features = 5)),
         ("the variant `Some` against the variant `None` at `maybe`", Box::new(|m| m.maybe = None)),
         ("the variant `Some` against the variant `None` at `maybe`", Box::new(|m| m.maybe = Some(None))),
-        ("two values of the static type remat_ir::dtype::DType at `type`", Box::new(|m| m.r#type = DType::F16)),
-        ("two values of the static type remat_ir::policy::Policy at `policy`", {
+        ("the values of type remat_ir::dtype::DType at `type` differ", Box::new(|m| m.r#type = DType::F16)),
+        ("the values of type remat_ir::policy::Policy at `policy` differ", {
             Box::new(|m| m.policy = Policy::Everything)
         }),
     ];
@@ -163,11 +163,11 @@ fn static_fields() {
     let explicit = || conv(Padding::Explicit(vec![(1, 2)]));
     assert_eq!(difference(&explicit(), &explicit()), None);
     assert_eq!(explicit().padding, Padding::Explicit(vec![(1, 2)]));
-    let message = "two values of the static type tree::Padding at `padding`";
+    let message = "the values of type tree::Padding at `padding` differ";
     assert_eq!(difference(&conv(Padding::Same), &explicit()).as_deref(), Some(message));
     assert!(difference(&explicit(), &conv(Padding::Explicit(vec![(1, 3)]))).is_some());
 
-    let message = "two values of the static type tree::Padding at `1`";
+    let message = "the values of type tree::Padding at `1` differ";
     let named = |padding| Named(scalar(1.0), padding);
     assert_eq!(difference(&named(Padding::Same), &named(Padding::Explicit(vec![]))).as_deref(), Some(message));
 }

@@ -63,10 +63,11 @@ pub(super) fn cond(op: &Cond, mut ins: Vec<Array>) -> Result<Vec<Array>> {
 /// Fails: only the transpose of this map is known.
 pub(super) fn custom_lin(op: &CustomLin) -> Result<Vec<Array>> {
     let message = format!(
-        "forward mode is not defined for the custom_vjp function `{}`: only its reverse rule was given",
+        "forward-mode differentiation of `{}` is not defined: it has a reverse rule only (custom_vjp); give it a \
+         custom_jvp instead",
         op.name
     );
-    Err(Error::new(ErrorKind::Differentiation, "custom_lin", message))
+    Err(Error::new(ErrorKind::Differentiation, "custom_vjp", message))
 }
 
 /// The slice of `x` at this index of the first dimension.

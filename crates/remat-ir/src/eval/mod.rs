@@ -118,9 +118,22 @@ fn undefined(var: Var) -> Error {
 fn apply(op: &Op, ins: Vec<Array>) -> Result<Vec<Array>> {
     let in_avals: Vec<Aval> = ins.iter().map(|a| a.aval().clone()).collect();
     let out_avals = op.infer(&in_avals)?;
+    expect_memory(op, &out_avals)?;
     let outs = compute(op, ins)?;
     debug_assert_eq!(out_avals, outs.iter().map(|a| a.aval().clone()).collect::<Vec<_>>(), "{}", op.name());
     Ok(outs)
+}
+
+/// Fails if there is no memory for results that are large: an allocation that fails would end the process.
+fn expect_memory(op: &Op, outs: &[Aval]) -> Result<()> {
+    const LARGE: usize = 1 << 30;
+    let bytes = outs.iter().fold(0usize, |sum, aval| sum.saturating_add(aval.bytes()));
+    if bytes < LARGE || Vec::<u8>::new().try_reserve_exact(bytes).is_ok() {
+        return Ok(());
+    }
+    let outs: Vec<String> = outs.iter().map(Aval::to_string).collect();
+    let message = format!("there is no memory for the result {}, of {bytes} bytes", outs.join(" "));
+    Err(Error::new(ErrorKind::Shape, op.name(), message))
 }
 
 /// The results of an operation on operands that its shape rule takes.

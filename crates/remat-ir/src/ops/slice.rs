@@ -131,11 +131,14 @@ fn check_starts(name: &str, x: &Aval, starts: &[Aval]) -> Result<()> {
         return Err(Error::new(ErrorKind::Argument, name, message));
     }
     for start in starts {
-        if !start.dtype.is_integer() || start.dtype != starts[0].dtype {
+        if !start.dtype.is_integer() {
             return dtype_error(
                 name,
-                format!("starts are of one integer dtype, and {} and {start} are not", starts[0]),
+                format!("a start is an integer, not {start}; convert it with .to_dtype(DType::I32)"),
             );
+        }
+        if start.dtype != starts[0].dtype {
+            return dtype_error(name, format!("starts are of one dtype, and {} and {start} are not", starts[0]));
         }
         if start.rank() != 0 {
             return shape_error(name, format!("a start is a scalar and {start} is none"));

@@ -71,8 +71,15 @@ impl Operation for TopK {
         let mut shape = x.shape.clone();
         match shape.last_mut() {
             Some(last) if self.k <= *last => *last = self.k,
-            Some(last) => return shape_error(self.name(), format!("the {} largest of {last}, for {x}", self.k)),
-            None => return shape_error(self.name(), format!("{x} has no dimension")),
+            Some(last) => {
+                return shape_error(self.name(), format!("takes the {} largest of {last} elements of {x}", self.k));
+            }
+            None => {
+                return shape_error(
+                    self.name(),
+                    format!("takes the largest along the last dimension, and {x} has none"),
+                );
+            }
         }
         let values = x.with_shape(shape);
         let indices = values.with_dtype(DType::I32);

@@ -60,7 +60,8 @@ fn calls_evaluate_their_bodies() {
     assert_eq!(error.kind(), ErrorKind::Differentiation);
     assert_eq!(
         error.to_string(),
-        "custom_lin: forward mode is not defined for the custom_vjp function `f`: only its reverse rule was given"
+        "custom_vjp: forward-mode differentiation of `f` is not defined: it has a reverse rule only (custom_vjp); give it a \
+         custom_jvp instead"
     );
 }
 

@@ -69,6 +69,9 @@ fn the_largest() {
         assert_eq!((out[0].shape(), out[1].shape()), (&[2, 2][..], &[2, 2][..]));
     }
     assert_eq!(top(0, vec1(&[1.0f32]))[1].shape(), [0]);
-    assert_eq!(error(TopK { k: 3 }, &[vec1(&[1.0f32])]), "top_k: the 3 largest of 1, for f32[1]");
-    assert_eq!(error(TopK { k: 0 }, &[Array::scalar(1.0f32)]), "top_k: f32[] has no dimension");
+    assert_eq!(error(TopK { k: 3 }, &[vec1(&[1.0f32])]), "top_k: takes the 3 largest of 1 elements of f32[1]");
+    assert_eq!(
+        error(TopK { k: 0 }, &[Array::scalar(1.0f32)]),
+        "top_k: takes the largest along the last dimension, and f32[] has none"
+    );
 }

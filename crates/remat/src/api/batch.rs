@@ -1,8 +1,8 @@
 //! Batching of functions.
 
-use remat_ir::{Aval, Error, ErrorKind, Loc, Result};
+use remat_ir::{Aval, Error, ErrorKind, Loc, Result, counted};
 
-use crate::trace::{Output, Tensor, Tree, bind1, current_loc, leaf_paths, rebuild, run, structure, trace};
+use crate::trace::{Output, Tensor, Tree, bind1, current_loc, leaf_paths, pinned_at, rebuild, run, structure, trace};
 use crate::transform;
 
 /// Where the batch dimension of each leaf is. Negative positions count from the end.
@@ -25,7 +25,7 @@ impl BatchAxes {
     fn expect_leaves(&self, what: &str, leaves: usize, loc: Loc) -> Result<()> {
         match self {
             BatchAxes::PerLeaf(axes) if axes.len() != leaves => {
-                let message = format!("{} axes are given for the {leaves} leaves of the {what}", axes.len());
+                let message = format!("{} for the {} of the {what}", given(axes.len()), counted(leaves, "leaf"));
                 Err(Error::new(ErrorKind::Axis, "vmap", message).at(loc))
             }
             BatchAxes::All(_) | BatchAxes::PerLeaf(_) => Ok(()),
@@ -82,27 +82,37 @@ fn batch<A: Tree, R: Output>(options: &VmapOptions, f: &impl Fn(&A) -> R, x: &A,
     let leaves = structure(x).0;
     options.in_axes.expect_leaves("argument", leaves.len(), loc)?;
     let mut size = options.size;
+    let mut giver = "the options".to_string();
     let mut axes = Vec::with_capacity(leaves.len());
     let mut example_avals = Vec::with_capacity(leaves.len());
     for ((i, leaf), path) in leaves.iter().enumerate().zip(leaf_paths(x)) {
         let aval = leaf.aval()?;
         let axis = match options.in_axes.of(i) {
-            Some(axis) => Some(resolve("argument", axis, aval, aval.rank(), loc)?),
+            Some(axis) => Some(resolve(axis, aval, loc, || {
+                let place = path.place();
+                let advice = "what all examples share is captured by the closure";
+                format!("the argument{place} is {aval} and has no axis {axis} of examples; {advice}")
+            })?),
             None => None,
         };
         let mut example = aval.clone();
         if let Some(axis) = axis {
             let n = example.shape.remove(axis);
-            if *size.get_or_insert(n) != n {
-                let message = format!("the batch sizes differ: {n} at `{path}` ({aval}), {} before", size.unwrap_or(n));
-                return Err(Error::new(ErrorKind::Shape, "vmap", message).at(loc));
+            let own = format!("{aval}{}", path.place());
+            match size {
+                Some(size) if size != n => {
+                    let message = format!("the numbers of examples differ: {size} of {giver} and {n} of {own}");
+                    return Err(Error::new(ErrorKind::Shape, "vmap", message).at(loc));
+                }
+                Some(_) => {}
+                None => (size, giver) = (Some(n), own),
             }
         }
         axes.push(axis);
         example_avals.push(example);
     }
     let Some(size) = size else {
-        let message = "no leaf of the argument is batched, so the size is not known; give it in the options";
+        let message = "no leaf of the argument is batched, so the number of examples is not known; give it in `size`";
         return Err(Error::new(ErrorKind::Argument, "vmap", message).at(loc));
     };
     let (program, like) = trace(example_avals, loc, |args| {
@@ -114,36 +124,43 @@ fn batch<A: Tree, R: Output>(options: &VmapOptions, f: &impl Fn(&A) -> R, x: &A,
     let batched_ins: Vec<bool> =
         program.captured.iter().map(|_| false).chain(axes.iter().map(Option::is_some)).collect();
     let force: Vec<bool> = (0..num_outs).map(|i| options.out_axes.of(i).is_some()).collect();
-    let vmapped = transform::vmap(&program.jaxpr, size, &batched_ins, &force)?;
+    let vmapped = transform::vmap(&program.jaxpr, size, &batched_ins, &force).map_err(|e| e.at(loc))?;
     if let Some(i) = (0..num_outs).find(|&i| vmapped.batched_outs[i] && !force[i]) {
-        let message = format!("the result {i} differs between examples, so it needs a batch dimension in out_axes");
+        let path = leaf_paths(&like).into_iter().nth(i).unwrap_or_default();
+        let message = format!("the result{} differs between examples, so it needs an axis in `out_axes`", path.place());
         return Err(Error::new(ErrorKind::Axis, "vmap", message).at(loc));
     }
     let mut args = program.captured.clone();
     for (leaf, axis) in leaves.iter().zip(&axes) {
         args.push(match axis {
-            Some(axis) => move_axis(leaf, *axis, 0)?,
+            Some(axis) => pinned_at(loc, || move_axis(leaf, *axis, 0))?,
             None => leaf.clone(),
         });
     }
-    let mut outs = run(&vmapped.jaxpr, &args, loc)?;
+    let mut outs = run("vmap", &vmapped.jaxpr, &args, loc)?;
     for (i, out) in outs.iter_mut().enumerate() {
         if let Some(axis) = options.out_axes.of(i) {
             let aval = out.aval()?.clone();
-            *out = move_axis(out, 0, resolve("result", axis, &aval, aval.rank(), loc)?)?;
+            let place =
+                resolve(axis, &aval, loc, || format!("the result is {aval} with its examples and has no axis {axis}"))?;
+            *out = pinned_at(loc, || move_axis(out, 0, place))?;
         }
     }
     rebuild(&like, outs)
 }
 
 /// The position that a possibly negative axis means.
-fn resolve(what: &str, axis: isize, aval: &Aval, rank: usize, loc: Loc) -> Result<usize> {
-    let position = if axis < 0 { axis + rank as isize } else { axis };
-    if position < 0 || position >= rank as isize {
-        let message = format!("axis {axis} is out of range for a leaf of the {what}, {aval}");
-        return Err(Error::new(ErrorKind::Axis, "vmap", message).at(loc));
+fn resolve(axis: isize, aval: &Aval, loc: Loc, message: impl FnOnce() -> String) -> Result<usize> {
+    let rank = aval.rank() as isize;
+    if !(-rank..rank).contains(&axis) {
+        return Err(Error::new(ErrorKind::Axis, "vmap", message()).at(loc));
     }
-    Ok(position as usize)
+    Ok(axis.rem_euclid(rank) as usize)
+}
+
+/// `1 axis is given`, `2 axes are given`.
+fn given(axes: usize) -> String {
+    if axes == 1 { "1 axis is given".to_string() } else { format!("{axes} axes are given") }
 }
 
 fn move_axis(x: &Tensor, from: usize, to: usize) -> Result<Tensor> {

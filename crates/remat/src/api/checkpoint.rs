@@ -91,7 +91,7 @@ fn check_names(policy: &Policy, jaxpr: &Jaxpr) -> Result<()> {
         let hint = match nearest {
             Some((distance, name)) if distance <= 1 + mention.len() / 3 => format!("; did you mean `{name}`?"),
             Some(_) => format!("; the names are {}", names.join(", ")),
-            None => "; no value bears a name, which .named(\"..\") gives".to_string(),
+            None => format!("; nothing in it is named, which .named(\"{mention}\") does"),
         };
         return error(format!(
             "the policy {policy} mentions the name `{mention}`, which no value in the region bears{hint}"

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use remat_ir::{Atom, Aval, Builder, DType, Error, ErrorKind, Jaxpr, Loc, Result};
 
 use crate::trace::{
-    CaptureKey, Output, Program, Structure, Tensor, Tree, bind_at, bind1, current_loc, rebuild, structure, trace,
-    trace_tree,
+    CaptureKey, Output, Program, Structure, Tensor, Tree, bind_at, bind1, current_loc, leaf_paths, rebuild, structure,
+    trace, trace_tree,
 };
 
 /// Options of [`scan_with`].
@@ -84,21 +84,30 @@ fn scan_at<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
     let (stacked, _) = structure(xs);
     let carry_avals = super::differentiate::avals(&carry)?;
     let mut length = options.length;
+    let mut giver = "the options".to_string();
     let mut x_avals = Vec::with_capacity(stacked.len());
-    for x in &stacked {
+    for (x, path) in stacked.iter().zip(leaf_paths(xs)) {
         let aval = x.aval()?;
         let Some((&n, rest)) = aval.shape.split_first() else {
-            let message = format!("a stacked input is {aval}, which has no dimension to loop over");
+            let place = path.place();
+            let message = format!(
+                "the stacked input{place} is {aval}, which has no dimension to loop over; capture what all iterations share"
+            );
             return Err(Error::new(ErrorKind::Shape, "scan", message).at(loc));
         };
-        if *length.get_or_insert(n) != n {
-            let message = format!("the lengths differ: {n} of {aval}, {} before", length.unwrap_or(n));
-            return Err(Error::new(ErrorKind::Shape, "scan", message).at(loc));
+        let own = format!("{aval}{}", path.place());
+        match length {
+            Some(length) if length != n => {
+                let message = format!("the lengths of the stacked inputs differ: {length} of {giver} and {n} of {own}");
+                return Err(Error::new(ErrorKind::Shape, "scan", message).at(loc));
+            }
+            Some(_) => {}
+            None => (length, giver) = (Some(n), own),
         }
         x_avals.push(aval.with_shape(rest.iter().copied()));
     }
     let Some(length) = length else {
-        let message = "there is no stacked input, so the length is not known; give it in the options";
+        let message = "there is no stacked input, so the length is not known; call `scan_with` with ScanOptions { length: Some(..), .. }";
         return Err(Error::new(ErrorKind::Argument, "scan", message).at(loc));
     };
     let (program, (ys_like, out_structure)) = trace(carry_avals.iter().cloned().chain(x_avals), loc, |args| {
@@ -108,7 +117,8 @@ fn scan_at<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
         outs.extend(structure(&y).0);
         Ok((outs, (y, out_structure)))
     })?;
-    expect_carry("scan", &carry_structure, &out_structure, &carry_avals, &program.jaxpr.out_avals(), loc)?;
+    let next_avals = program.jaxpr.out_avals();
+    expect_carry("scan", init, (&carry_structure, &out_structure), (&carry_avals, &next_avals), loc)?;
     let op = remat_ir::Scan {
         jaxpr: program.jaxpr.clone(),
         length,
@@ -153,9 +163,9 @@ pub fn fori_loop<C: Tree, R: Output<Tree = C>>(
     init: &C,
 ) -> Result<C> {
     let loc = current_loc();
-    let length = usize::try_from(upper - lower).unwrap_or(0);
+    let length = usize::try_from(upper.saturating_sub(lower)).unwrap_or(0);
     let (Ok(lower), Ok(_)) = (i32::try_from(lower), i32::try_from(upper)) else {
-        let message = format!("the bounds {lower} and {upper} are no 32-bit integers");
+        let message = format!("the index is an i32, and the bounds {lower} and {upper} are past its range");
         return Err(Error::new(ErrorKind::Argument, "fori_loop", message).at(loc));
     };
     let iota = remat_ir::Iota { dtype: DType::I32, shape: [length].into_iter().collect(), axis: 0 };
@@ -191,12 +201,13 @@ pub fn while_loop<C: Tree, P: Output<Tree = Tensor>, R: Output<Tree = C>>(
     let (cond, _) = trace_tree(init, loc, &condition)?;
     let verdict = cond.jaxpr.out_avals();
     if verdict[0] != Aval::scalar(DType::Bool) {
-        let message = format!("the condition must give bool[] and gives {}", verdict[0]);
+        let message = format!("the condition must give bool[] and gives {}; {}", verdict[0], to_bool(&verdict[0]));
         return Err(Error::new(ErrorKind::DType, "while_loop", message).at(loc));
     }
     let (body, next) = trace_tree(init, loc, &body)?;
     let out_structure = structure(&next).1;
-    expect_carry("while_loop", &carry_structure, &out_structure, &carry_avals, &body.jaxpr.out_avals(), loc)?;
+    let next_avals = body.jaxpr.out_avals();
+    expect_carry("while_loop", init, (&carry_structure, &out_structure), (&carry_avals, &next_avals), loc)?;
     let op = remat_ir::While {
         cond: cond.jaxpr.clone(),
         body: body.jaxpr.clone(),
@@ -230,7 +241,7 @@ pub fn cond<A: Tree, R: Output>(
     let loc = current_loc();
     let aval = predicate.aval()?;
     if *aval != Aval::scalar(DType::Bool) {
-        let message = format!("the predicate must be bool[] and is {aval}");
+        let message = format!("the predicate must be bool[] and is {aval}; {}", to_bool(aval));
         return Err(Error::new(ErrorKind::DType, "cond", message).at(loc));
     }
     let index = bind1(remat_ir::ConvertElementType { dtype: DType::I32 }, &[predicate]);
@@ -246,7 +257,11 @@ pub fn switch<A: Tree, R: Output>(index: &Tensor, branches: &[&dyn Fn(&A) -> R],
     let loc = current_loc();
     let aval = index.aval()?;
     if *aval != Aval::scalar(DType::I32) {
-        let message = format!("the index must be i32[] and is {aval}");
+        let advice = match aval.dtype {
+            DType::I32 => "take one element of it",
+            _ => "convert it with .to_dtype(DType::I32)",
+        };
+        let message = format!("the index must be i32[] and is {aval}; {advice}");
         return Err(Error::new(ErrorKind::DType, "switch", message).at(loc));
     }
     branch("switch", index, branches, operand, loc)
@@ -263,16 +278,22 @@ fn branch<A: Tree, R: Output>(
     let Some((first, like)) = traced.first() else {
         return Err(Error::new(ErrorKind::Argument, operation, "there must be at least one branch").at(loc));
     };
+    let name = |i: usize| match (operation, i) {
+        ("cond", 0) => "the false branch".to_string(),
+        ("cond", _) => "the true branch".to_string(),
+        (_, i) => format!("branch {i}"),
+    };
     let expected = structure(like).1;
     for (i, (program, tree)) in traced.iter().enumerate().skip(1) {
         if let Some(difference) = expected.difference(&structure(tree).1) {
-            let message = format!("the results of branches 0 and {i} differ in structure: {difference}");
+            let message = format!("the results of {} and of {} differ in structure: {difference}", name(0), name(i));
             return Err(Error::new(ErrorKind::Structure, operation, message).at(loc));
         }
         for (expected, given) in first.jaxpr.out_avals().iter().zip(program.jaxpr.out_avals()) {
             if *expected != given {
-                let message = format!("branch 0 returns {expected} where branch {i} returns {given}");
-                return Err(Error::new(ErrorKind::Shape, operation, message).at(loc));
+                let message = format!("{} returns {expected} where {} returns {given}", name(0), name(i));
+                let kind = if expected.dtype == given.dtype { ErrorKind::Shape } else { ErrorKind::DType };
+                return Err(Error::new(kind, operation, message).at(loc));
             }
         }
     }
@@ -316,26 +337,35 @@ pub(super) fn share_captures<'p>(
 }
 
 /// Fails unless the new carry fits the old one.
-fn expect_carry(
+fn expect_carry<C: Tree>(
     operation: &str,
-    old: &Structure,
-    new: &Structure,
-    old_avals: &[Aval],
-    new_avals: &[Aval],
+    init: &C,
+    (old, new): (&Structure, &Structure),
+    (old_avals, new_avals): (&[Aval], &[Aval]),
     loc: Loc,
 ) -> Result<()> {
     if let Some(difference) = old.difference(new) {
         let message = format!("the new carry has another structure than the old one: {difference}");
         return Err(Error::new(ErrorKind::Structure, operation, message).at(loc));
     }
-    for (i, (old, new)) in old_avals.iter().zip(new_avals).enumerate() {
+    for ((old, new), path) in old_avals.iter().zip(new_avals).zip(leaf_paths(init)) {
         if old != new {
+            let place = path.place();
             let message =
-                format!("leaf {i} of the carry is {old} at first and {new} after an iteration; they must be equal");
-            return Err(Error::new(ErrorKind::Shape, operation, message).at(loc));
+                format!("the carry{place} is {old} at first and {new} after an iteration; it must keep its type");
+            let kind = if old.dtype == new.dtype { ErrorKind::Shape } else { ErrorKind::DType };
+            return Err(Error::new(kind, operation, message).at(loc));
         }
     }
     Ok(())
+}
+
+/// How to make a bool scalar of this.
+fn to_bool(aval: &Aval) -> &'static str {
+    match aval.dtype {
+        DType::Bool => "reduce it with .all(..) or .any(..)",
+        _ => "compare it, as in `x.gt(0)`",
+    }
 }
 
 /// The tensors, or the error of a failed one.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use remat_ir::{Aval, Builder, Error, ErrorKind, Jaxpr, Loc, Result};
+use remat_ir::{Aval, Builder, Error, ErrorKind, Jaxpr, Loc, Result, counted};
 
 use super::control::{checked, share_captures};
 use super::differentiate::{avals, zeros};
@@ -43,7 +43,7 @@ pub fn custom_jvp<A: Tree, R: Output, J: Output<Tree = (R::Tree, R::Tree)>>(
             let tangent_avals = primal_avals.iter().filter(|a| a.dtype.is_float());
             let (jvp, ()) = trace(primal_avals.iter().chain(tangent_avals).cloned(), loc, |ins| {
                 let (primals, tangents) = ins.split_at(args.len());
-                let tangents = spread_floats(&primal_avals, tangents);
+                let tangents = spread_floats(&primal_avals, tangents, loc);
                 let (out, tangent) = rule(&rebuild(x, primals.to_vec())?, &rebuild(x, tangents)?).into_result()?;
                 let (mut outs, tangents) = (structure(&out).0, structure(&tangent).0);
                 expect_outs("custom_jvp", "result of the rule", &call.jaxpr.out_avals(), &outs, loc)?;
@@ -102,7 +102,7 @@ pub fn custom_vjp<A: Tree, R: Output, S: Tree, F: Output<Tree = (R::Tree, S)>, B
             let ct_avals = out_avals.iter().filter(|a| a.dtype.is_float());
             let (bwd, ()) = trace(residual_avals.iter().chain(ct_avals).cloned(), loc, |ins| {
                 let (residuals, cts) = ins.split_at(residual_avals.len());
-                let cts = rebuild(&out_like, spread_floats(&out_avals, cts))?;
+                let cts = rebuild(&out_like, spread_floats(&out_avals, cts, loc))?;
                 let cts = structure(&backward(&rebuild(&residuals_like, residuals.to_vec())?, &cts).into_result()?).0;
                 expect_outs("custom_vjp", "cotangent of the backward rule", &primal_avals, &cts, loc)?;
                 Ok((keep_floats(&primal_avals, cts), ()))
@@ -162,14 +162,14 @@ fn define<A: Tree, R: Output>(
 }
 
 /// One tensor per aval: the given ones for floats, zeros for the others.
-fn spread_floats(avals: &[Aval], floats: &[Tensor]) -> Vec<Tensor> {
+fn spread_floats(avals: &[Aval], floats: &[Tensor], loc: Loc) -> Vec<Tensor> {
     let mut floats = floats.iter();
     let spread = |aval: &Aval| match floats.next() {
         Some(t) => t.clone(),
-        None => zeros(aval),
+        None => zeros(aval, loc),
     };
     let mut spread = spread;
-    avals.iter().map(|aval| if aval.dtype.is_float() { spread(aval) } else { zeros(aval) }).collect()
+    avals.iter().map(|aval| if aval.dtype.is_float() { spread(aval) } else { zeros(aval, loc) }).collect()
 }
 
 fn keep_floats(avals: &[Aval], tensors: Vec<Tensor>) -> Vec<Tensor> {
@@ -178,7 +178,7 @@ fn keep_floats(avals: &[Aval], tensors: Vec<Tensor>) -> Vec<Tensor> {
 
 fn expect_outs(operation: &str, what: &str, expected: &[Aval], given: &[Tensor], loc: Loc) -> Result<()> {
     if expected.len() != given.len() {
-        let message = format!("the {what} has {} leaves and must have {}", given.len(), expected.len());
+        let message = format!("the {what} has {} and must have {}", counted(given.len(), "leaf"), expected.len());
         return Err(Error::new(ErrorKind::Structure, operation, message).at(loc));
     }
     for (expected, given) in expected.iter().zip(given) {

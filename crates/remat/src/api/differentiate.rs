@@ -2,11 +2,12 @@
 
 use std::marker::PhantomData;
 
-use remat_ir::{Aval, DType, Error, ErrorKind, Jaxpr, Literal, Loc, Result};
+use remat_ir::{Aval, DType, Error, ErrorKind, Jaxpr, Literal, Loc, Result, counted};
 
 use super::linearized::Parts;
 use crate::trace::{
-    Output, Program, Tensor, Tree, bind1, current_loc, leaf_paths, leaves, rebuild, run, structure, trace_tree,
+    Output, Program, Tensor, Tree, bind1, current_loc, leaf_paths, leaves, pinned_at, rebuild, run, structure,
+    trace_tree,
 };
 use crate::transform::{self, transpose};
 
@@ -97,7 +98,7 @@ fn run_gradient<A: Tree>(x: &A, program: Program, loc: Loc) -> Result<(Vec<Tenso
     for (path, tensor) in leaves(x) {
         let aval = tensor.aval()?;
         if !aval.dtype.is_float() {
-            let place = if path.0.is_empty() { String::new() } else { format!(" at `{path}`") };
+            let place = path.place();
             let message = format!(
                 "the argument{place} is {aval}, and only floats can be differentiated; capture it in the closure instead of \
                  passing it"
@@ -105,7 +106,7 @@ fn run_gradient<A: Tree>(x: &A, program: Program, loc: Loc) -> Result<(Vec<Tenso
             return Err(Error::new(ErrorKind::Differentiation, "grad", message).at(loc));
         }
     }
-    let parts = Parts::new(program, |_| true)?;
+    let parts = Parts::new(program, |_| true).map_err(|e| e.at(loc))?;
     let gradient = parts.forward_and_backward(|b, outs| {
         let mut cotangents = Vec::new();
         for (i, &out) in outs.iter().enumerate() {
@@ -117,9 +118,10 @@ fn run_gradient<A: Tree>(x: &A, program: Program, loc: Loc) -> Result<(Vec<Tenso
             }
         }
         Ok(cotangents)
-    })?;
+    });
+    let gradient = gradient.map_err(|e| e.at(loc))?;
     let args = [parts.program.captured, structure(x).0].concat();
-    let mut outs = run(&gradient, &args, loc)?;
+    let mut outs = run("grad", &gradient, &args, loc)?;
     let grads = outs.split_off(avals.len());
     Ok((outs, rebuild(x, grads)?))
 }
@@ -148,11 +150,11 @@ pub fn jvp<A: Tree, R: Output>(f: impl Fn(&A) -> R, primal: &A, tangent: &A) -> 
     let tangents = matching("jvp", "tangent", primal, tangent, loc)?;
     let nonzero: Vec<bool> = primals.iter().map(|t| Ok(t.dtype()?.is_float())).collect::<Result<_>>()?;
     let mask = [vec![false; program.captured.len()], nonzero.clone()].concat();
-    let both = transform::jvp(&program.jaxpr, &mask, &vec![true; num_outs])?;
+    let both = transform::jvp(&program.jaxpr, &mask, &vec![true; num_outs]).map_err(|e| e.at(loc))?;
     let args = [program.captured, primals, transform::select(&tangents, &nonzero)].concat();
-    let mut outs = run(&both.jaxpr, &args, loc)?;
+    let mut outs = run("jvp", &both.jaxpr, &args, loc)?;
     let tangents = outs.split_off(num_outs);
-    let tangents = fill_zeros(&both.nonzero, tangents, &outs)?;
+    let tangents = fill_zeros(&both.nonzero, tangents, &outs, loc)?;
     Ok((rebuild(&like, outs)?, rebuild(&like, tangents)?))
 }
 
@@ -178,8 +180,8 @@ impl<A: Tree, B: Tree> Linearized<A, B> {
         let tangents = structure(tangent).0;
         expect_avals("linearize", "tangent", &self.primal_avals, &tangents, self.loc)?;
         let args = [self.residuals.clone(), transform::select(&tangents, &self.differentiated)].concat();
-        let tangents = run(&self.jaxpr, &args, self.loc)?;
-        rebuild(&self.like, fill_zeros(&self.float_outs, tangents, &self.outs)?)
+        let tangents = run("linearize", &self.jaxpr, &args, self.loc)?;
+        rebuild(&self.like, fill_zeros(&self.float_outs, tangents, &self.outs, self.loc)?)
     }
 
     /// The linear program: residuals, then tangents.
@@ -203,7 +205,7 @@ impl<A: Tree, B: Tree> Linearized<A, B> {
 pub fn linearize<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<(R::Tree, Linearized<A, R::Tree>)> {
     let loc = current_loc();
     let (program, like) = trace_tree(x, loc, &f)?;
-    let parts = Parts::new(program, |_| true)?;
+    let parts = Parts::new(program, |_| true).map_err(|e| e.at(loc))?;
     let (outs, residuals) = run_forward(&parts, x, loc)?;
     let out = rebuild(&like, outs.clone())?;
     let primal_avals = avals(&structure(x).0)?;
@@ -243,8 +245,8 @@ impl<A: Tree, B: Tree> Pullback<A, B> {
         let cotangents = structure(cotangent).0;
         expect_avals("vjp", "cotangent", &self.out_avals, &cotangents, self.loc)?;
         let args = [self.residuals.clone(), transform::select(&cotangents, &self.float_outs)].concat();
-        let cts = run(&self.jaxpr, &args, self.loc)?;
-        rebuild(&self.like, fill_zeros(&self.differentiated, cts, &self.args)?)
+        let cts = run("vjp", &self.jaxpr, &args, self.loc)?;
+        rebuild(&self.like, fill_zeros(&self.differentiated, cts, &self.args, self.loc)?)
     }
 
     /// The backward program: residuals, then cotangents.
@@ -304,7 +306,7 @@ fn pull_back<A: Tree, B>(
     loc: Loc,
 ) -> Result<(Vec<Tensor>, Pullback<A, B>)> {
     let num_outs = num_outs.unwrap_or(program.jaxpr.outs.len());
-    let parts = Parts::new(program, |_| true)?;
+    let parts = Parts::new(program, |_| true).map_err(|e| e.at(loc))?;
     let (outs, residuals) = run_forward(&parts, x, loc)?;
     let staged = &parts.split.staged;
     let linear: Vec<bool> = (0..staged.ins.len()).map(|i| i >= residuals.len()).collect();
@@ -312,7 +314,7 @@ fn pull_back<A: Tree, B>(
     let cotangents: Vec<bool> = (0..staged.outs.len()).map(|i| i < num_floats).collect();
     let args = structure(x).0;
     let pullback = Pullback {
-        jaxpr: transpose(staged, &linear, &cotangents, true)?.jaxpr,
+        jaxpr: transpose(staged, &linear, &cotangents, true).map_err(|e| e.at(loc))?.jaxpr,
         residuals,
         differentiated: parts.differentiated,
         float_outs: parts.float_outs[..num_outs].to_vec(),
@@ -328,7 +330,7 @@ fn pull_back<A: Tree, B>(
 /// The results of the forward pass, and the residuals.
 fn run_forward<A: Tree>(parts: &Parts, x: &A, loc: Loc) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
     let args = [parts.program.captured.clone(), structure(x).0].concat();
-    let mut outs = run(&parts.split.known, &args, loc)?;
+    let mut outs = run("vjp", &parts.split.known, &args, loc)?;
     let residual = |r: &transform::Residual| match *r {
         transform::Residual::Input(i) => args[i].clone(),
         transform::Residual::Out(i) => outs[i].clone(),
@@ -352,21 +354,22 @@ fn run_forward<A: Tree>(parts: &Parts, x: &A, loc: Loc) -> Result<(Vec<Tensor>, 
 /// # Errors
 /// The first error inside the function; if it is not linear.
 #[track_caller]
-pub fn linear_transpose<A: Tree, R: Output>(
-    f: impl Fn(&A) -> R,
+pub fn linear_transpose<A: Tree, R: Output, F: Fn(&A) -> R>(
+    f: F,
     example: &A,
-) -> Result<impl Fn(&R::Tree) -> Result<A>> {
+) -> Result<impl Fn(&R::Tree) -> Result<A> + use<A, R, F>> {
     let loc = current_loc();
     let (program, _) = trace_tree(example, loc, &f)?;
     let args = structure(example).0;
     let linear: Vec<bool> = (0..program.jaxpr.ins.len()).map(|i| i >= program.captured.len()).collect();
     let out_avals = program.jaxpr.out_avals();
-    let transposed = transpose(&program.jaxpr, &linear, &vec![true; out_avals.len()], true)?.jaxpr;
+    let transposed =
+        transpose(&program.jaxpr, &linear, &vec![true; out_avals.len()], true).map_err(|e| e.at(loc))?.jaxpr;
     let like = rebuild(example, args)?;
     Ok(move |cotangent: &R::Tree| {
         let cotangents = structure(cotangent).0;
         expect_avals("linear_transpose", "cotangent", &out_avals, &cotangents, loc)?;
-        let cts = run(&transposed, &[program.captured.clone(), cotangents].concat(), loc)?;
+        let cts = run("linear_transpose", &transposed, &[program.captured.clone(), cotangents].concat(), loc)?;
         rebuild(&like, cts)
     })
 }
@@ -388,7 +391,7 @@ fn matching<A: Tree>(operation: &str, what: &str, tree: &A, other: &A, loc: Loc)
     for ((leaf, other), path) in leaves.iter().zip(&others).zip(paths) {
         let (expected, given) = (leaf.aval()?, other.aval()?);
         if expected.dtype.is_float() && expected != given {
-            let place = if path.0.is_empty() { String::new() } else { format!(" at `{path}`") };
+            let place = path.place();
             let message = format!("the {what}{place} is {given} and must be {expected}");
             return Err(Error::new(ErrorKind::Shape, operation, message).at(loc));
         }
@@ -399,7 +402,7 @@ fn matching<A: Tree>(operation: &str, what: &str, tree: &A, other: &A, loc: Loc)
 /// Fails unless the float tensors have these avals.
 fn expect_avals(operation: &str, what: &str, expected: &[Aval], given: &[Tensor], loc: Loc) -> Result<()> {
     if expected.len() != given.len() {
-        let message = format!("the {what} has {} leaves and must have {}", given.len(), expected.len());
+        let message = format!("the {what} has {} and must have {}", counted(given.len(), "leaf"), expected.len());
         return Err(Error::new(ErrorKind::Structure, operation, message).at(loc));
     }
     for (expected, given) in expected.iter().zip(given) {
@@ -413,23 +416,24 @@ fn expect_avals(operation: &str, what: &str, expected: &[Aval], given: &[Tensor]
 }
 
 /// The values at the places in the mask, zeros like `like` at the others.
-fn fill_zeros(mask: &[bool], values: Vec<Tensor>, like: &[Tensor]) -> Result<Vec<Tensor>> {
+fn fill_zeros(mask: &[bool], values: Vec<Tensor>, like: &[Tensor], loc: Loc) -> Result<Vec<Tensor>> {
     let mut values = values.into_iter();
     let mut all = Vec::with_capacity(mask.len());
     for (&has, like) in mask.iter().zip(like) {
         let value = if has { values.next() } else { None };
         all.push(match value {
             Some(value) => value,
-            None => zeros(like.aval()?),
+            None => zeros(like.aval()?, loc),
         });
     }
     Ok(all)
 }
 
 /// Zeros of this aval, staged where a trace is open.
-pub(super) fn zeros(aval: &Aval) -> Tensor {
+pub(super) fn zeros(aval: &Aval, loc: Loc) -> Tensor {
     let zero = Tensor::from_array(remat_ir::Array::full(zero_literal(aval.dtype), []));
-    bind1(remat_ir::BroadcastInDim { shape: aval.shape.clone(), dims: remat_ir::Shape::new() }, &[&zero])
+    let op = remat_ir::BroadcastInDim { shape: aval.shape.clone(), dims: remat_ir::Shape::new() };
+    pinned_at(loc, || bind1(op, &[&zero]))
 }
 
 fn zero_literal(dtype: DType) -> Literal {

@@ -145,11 +145,11 @@ fn assemble<A: Tree, B: JacobianOf<A>>(like: &B, x: &A, rows: Vec<Vec<Tensor>>) 
     like.assemble(&mut || rebuild(x, rows.next().unwrap_or_default()))
 }
 
-fn expect_floats(avals: &[Aval], what: &str, loc: Loc) -> Result<()> {
+fn expect_floats(operation: &str, avals: &[Aval], what: &str, loc: Loc) -> Result<()> {
     match avals.iter().find(|a| !a.dtype.is_float()) {
         Some(aval) => {
             let message = format!("a leaf of the {what} is {aval}, and only floats can be differentiated");
-            Err(remat_ir::Error::new(remat_ir::ErrorKind::Differentiation, "jacobian", message).at(loc))
+            Err(remat_ir::Error::new(remat_ir::ErrorKind::Differentiation, operation, message).at(loc))
         }
         None => Ok(()),
     }
@@ -159,10 +159,10 @@ fn expect_floats(avals: &[Aval], what: &str, loc: Loc) -> Result<()> {
 fn reverse_rows<A: Tree>(program: Program, x: &A, loc: Loc) -> Result<Vec<Vec<Tensor>>> {
     let args = structure(x).0;
     let in_avals = super::differentiate::avals(&args)?;
-    expect_floats(&in_avals, "argument", loc)?;
+    expect_floats("jacrev", &in_avals, "argument", loc)?;
     let out_avals = program.jaxpr.out_avals();
-    expect_floats(&out_avals, "result", loc)?;
-    let parts = Parts::new(program, |_| true)?;
+    expect_floats("jacrev", &out_avals, "result", loc)?;
+    let parts = Parts::new(program, |_| true).map_err(|e| e.at(loc))?;
     let backward = parts.backward()?;
     let num_residuals = parts.split.residuals.len();
     let mut b = Builder::new();
@@ -190,10 +190,10 @@ fn reverse_rows<A: Tree>(program: Program, x: &A, loc: Loc) -> Result<Vec<Vec<Te
 fn forward_rows<A: Tree>(program: Program, x: &A, loc: Loc) -> Result<Vec<Vec<Tensor>>> {
     let args = structure(x).0;
     let in_avals = super::differentiate::avals(&args)?;
-    expect_floats(&in_avals, "argument", loc)?;
+    expect_floats("jacfwd", &in_avals, "argument", loc)?;
     let out_avals = program.jaxpr.out_avals();
-    expect_floats(&out_avals, "result", loc)?;
-    let parts = Parts::new(program, |_| true)?;
+    expect_floats("jacfwd", &out_avals, "result", loc)?;
+    let parts = Parts::new(program, |_| true).map_err(|e| e.at(loc))?;
     let linear = &parts.split.staged;
     let num_residuals = parts.split.residuals.len();
     let mut b = Builder::new();
@@ -230,7 +230,7 @@ fn run_rows(
     num_ins: usize,
     loc: Loc,
 ) -> Result<Vec<Vec<Tensor>>> {
-    let rows = run(&b.finish(outs), &[captured, args].concat(), loc)?;
+    let rows = run("jacobian", &b.finish(outs), &[captured, args].concat(), loc)?;
     // chunks(0) would panic; without arguments every row is empty, and `assemble` makes it so.
     Ok(rows.chunks(num_ins.max(1)).map(<[Tensor]>::to_vec).collect())
 }

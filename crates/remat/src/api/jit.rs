@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use remat_ir::{Aval, Device, Error, ErrorKind, Executable, Jaxpr, Loc, MemoryStats, Reference, Result};
+use remat_ir::{Aval, Device, Error, ErrorKind, Executable, Jaxpr, Loc, MemoryStats, Reference, Result, counted};
 
 use crate::trace::{
     Output, Program, Repr, Structure, Tensor, Tracer, Tree, bind_at, concrete, current_loc, rebuild, short_type_name,
@@ -29,11 +29,20 @@ pub struct Jit<A, R: Output, F> {
     name: Arc<str>,
     device: Arc<dyn Device>,
     loc: Loc,
-    cache: Mutex<HashMap<Key, Arc<Entry<R::Tree>>>>,
+    cache: Mutex<HashMap<Key, Slot<R::Tree>>>,
+    /// Woken when a thread has ended to trace.
+    traced: Condvar,
     marker: PhantomData<fn(&A) -> R>,
 }
 
 type Key = (Structure, Vec<Aval>);
+
+/// What the cache has of a key.
+enum Slot<T> {
+    /// A thread traces it.
+    Tracing,
+    Ready(Arc<Entry<T>>),
+}
 
 /// A traced function, and its executable once it was needed.
 struct Entry<T> {
@@ -64,6 +73,7 @@ pub fn jit_with<A: Tree, R: Output, F: Fn(&A) -> R>(options: JitOptions, f: F) -
         device: options.device.unwrap_or_else(|| Arc::new(Reference)),
         loc: current_loc(),
         cache: Mutex::new(HashMap::new()),
+        traced: Condvar::new(),
         marker: PhantomData,
     }
 }
@@ -75,24 +85,27 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jit<A, R, F> {
     ///
     /// # Errors
     /// The first error inside the function; a failed tensor in the argument.
+    #[track_caller]
     pub fn call(&self, args: A) -> Result<R::Tree> {
         let (leaves, structure) = structure(&args);
         let entry = self.entry(&args, &leaves, structure)?;
         drop(args);
         let operands: Vec<Tensor> = entry.program.captured.iter().cloned().chain(leaves).collect();
+        let loc = current_loc();
         let outs = if Tracer::is_open() {
             let op = remat_ir::Jit { name: self.name.clone(), jaxpr: entry.program.jaxpr.clone() };
             let operands: Vec<&Tensor> = operands.iter().collect();
             let outs = bind_at(op, &operands, entry.program.jaxpr.outs.len(), self.loc);
             match outs.iter().find_map(Tensor::error) {
-                Some(error) => return Err(error.clone()),
+                Some(error) => return Err(error.clone().at(loc)),
                 None => outs,
             }
         } else {
-            let executable = self.executable(&entry)?;
-            let arrays = concrete(&operands)?;
+            let executable = self.executable(&entry).map_err(|e| e.at(loc))?;
+            let arrays = concrete("jit", &operands).map_err(|e| e.at(loc))?;
             drop(operands);
-            executable.run(arrays)?.into_iter().map(Tensor::from_array).collect()
+            let outs = executable.run(arrays).map_err(|e| e.at(loc))?;
+            outs.into_iter().map(Tensor::from_array).collect()
         };
         rebuild(&entry.like, outs)
     }
@@ -117,23 +130,40 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jit<A, R, F> {
 
     /// The number of programs that were traced so far.
     pub fn cache_size(&self) -> usize {
-        self.cache.lock().unwrap_or_else(|e| e.into_inner()).len()
+        self.cache().values().filter(|slot| matches!(slot, Slot::Ready(_))).count()
+    }
+
+    fn cache(&self) -> MutexGuard<'_, HashMap<Key, Slot<R::Tree>>> {
+        self.cache.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     fn entry(&self, args: &A, leaves: &[Tensor], structure: Structure) -> Result<Arc<Entry<R::Tree>>> {
         let avals = super::differentiate::avals(leaves).map_err(|e| e.at(self.loc))?;
         let key = (structure, avals);
-        if let Some(entry) = self.cache.lock().unwrap_or_else(|e| e.into_inner()).get(&key) {
-            return Ok(entry.clone());
-        }
+        // Of several threads one traces and the others wait, unless they are tracing themselves: then something may wait
+        // for them, and they trace for their own. So does a function that calls itself.
+        let mut cache = self.cache();
+        let own = loop {
+            match cache.get(&key) {
+                Some(Slot::Ready(entry)) => return Ok(entry.clone()),
+                Some(Slot::Tracing) if Tracer::is_open() => break None,
+                Some(Slot::Tracing) => cache = self.traced.wait(cache).unwrap_or_else(|e| e.into_inner()),
+                None => {
+                    cache.insert(key.clone(), Slot::Tracing);
+                    break Some(Claim { jit: self, key: &key });
+                }
+            }
+        };
         // Traced without the lock: the function may call this very function again.
+        drop(cache);
         let (program, like) = trace_tree(args, self.loc, &self.f)?;
         // What belongs to a trace that is open now cannot be used in another one.
         let is_cacheable = program.captured.iter().all(|t| matches!(t.0, Repr::Concrete(_)));
         let entry = Arc::new(Entry { program, like, executable: Mutex::new(None) });
         if is_cacheable {
-            self.cache.lock().unwrap_or_else(|e| e.into_inner()).insert(key, entry.clone());
+            self.cache().insert(key.clone(), Slot::Ready(entry.clone()));
         }
+        drop(own);
         Ok(entry)
     }
 
@@ -146,6 +176,23 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jit<A, R, F> {
         let compiled = traced.lower()?.compile()?.executable;
         *executable = Some(compiled.clone());
         Ok(compiled)
+    }
+}
+
+/// The claim of a thread to trace a function; given up, it wakes those who wait.
+struct Claim<'a, A, R: Output, F> {
+    jit: &'a Jit<A, R, F>,
+    key: &'a Key,
+}
+
+impl<A, R: Output, F> Drop for Claim<'_, A, R, F> {
+    /// Also where the function failed or panicked: then the next thread traces it.
+    fn drop(&mut self) {
+        let mut cache = self.jit.cache.lock().unwrap_or_else(|e| e.into_inner());
+        if matches!(cache.get(self.key), Some(Slot::Tracing)) {
+            cache.remove(self.key);
+        }
+        self.jit.traced.notify_all();
     }
 }
 
@@ -191,7 +238,8 @@ impl Lowered {
     /// # Errors
     /// If the engine cannot run the program.
     pub fn compile(&self) -> Result<Compiled> {
-        Ok(Compiled { executable: self.device.compile(&self.jaxpr)?, captured: self.captured.clone() })
+        let avals = self.jaxpr.in_avals().split_off(self.captured.len());
+        Ok(Compiled { executable: self.device.compile(&self.jaxpr)?, captured: self.captured.clone(), avals })
     }
 }
 
@@ -199,6 +247,8 @@ impl Lowered {
 pub struct Compiled {
     executable: Arc<dyn Executable>,
     captured: Vec<Tensor>,
+    /// The avals of the leaves.
+    avals: Vec<Aval>,
 }
 
 impl Compiled {
@@ -211,12 +261,30 @@ impl Compiled {
     ///
     /// # Errors
     /// If their number or an aval is not the program's.
+    #[track_caller]
     pub fn call(&self, leaves: Vec<Tensor>) -> Result<Vec<Tensor>> {
+        let loc = current_loc();
+        self.run(leaves).map_err(|error| error.at(loc))
+    }
+
+    fn run(&self, leaves: Vec<Tensor>) -> Result<Vec<Tensor>> {
+        let wrong = |kind, message: String| Err(Error::new(kind, "compiled", message));
         if Tracer::is_open() {
             let message = "a compiled program cannot be called while a function is traced; call the jitted function";
-            return Err(Error::new(ErrorKind::Traced, "compiled", message).at(current_loc()));
+            return wrong(ErrorKind::Traced, message.to_string());
         }
-        let operands = concrete(self.captured.iter().chain(&leaves))?;
+        if leaves.len() != self.avals.len() {
+            let message = format!("takes {} and got {}", counted(self.avals.len(), "leaf"), leaves.len());
+            return wrong(ErrorKind::Argument, message);
+        }
+        for (i, (leaf, expected)) in leaves.iter().zip(&self.avals).enumerate() {
+            let given = leaf.aval()?;
+            if given != expected {
+                return wrong(ErrorKind::Argument, format!("leaf {i} is {given} and must be {expected}"));
+            }
+        }
+        let operands = concrete("compiled", self.captured.iter().chain(&leaves))?;
+        drop(leaves);
         Ok(self.executable.run(operands)?.into_iter().map(Tensor::from_array).collect())
     }
 }

@@ -1,6 +1,6 @@
 //! Looking at programs without running them.
 
-use remat_ir::{Aval, ClosedJaxpr, Result};
+use remat_ir::{Aval, ClosedJaxpr, Error, ErrorKind, Result};
 
 use crate::trace::{Output, Tree, concrete, current_loc, trace_tree};
 
@@ -20,7 +20,14 @@ pub fn make_jaxpr<A: Tree, R: Output>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Res
     let loc = current_loc();
     move |x| {
         let (program, _) = trace_tree(x, loc, &f)?;
-        Ok(ClosedJaxpr { jaxpr: program.jaxpr, consts: concrete(&program.captured)? })
+        if let Some(open) = program.captured.iter().find(|tensor| tensor.is_traced()) {
+            let message = format!(
+                "the function captures a tensor ({}) of a function that is being traced; make it a part of the argument",
+                open.aval()?
+            );
+            return Err(Error::new(ErrorKind::Traced, "make_jaxpr", message).at(loc));
+        }
+        Ok(ClosedJaxpr { jaxpr: program.jaxpr, consts: concrete("make_jaxpr", &program.captured)? })
     }
 }
 

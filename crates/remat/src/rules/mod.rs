@@ -103,10 +103,13 @@ pub(crate) trait Rules {
         Self: Sized;
 }
 
+/// Says where a user can have written what is transposed.
+pub(crate) const NOT_LINEAR: &str = "is not linear in the operands that are to be transposed; the function of `linear_transpose`, and \
+                                     the rule of a `custom_jvp` in its tangent, must be linear";
+
 /// The error of transposing an operation that is not linear in the operands asked for.
 pub(crate) fn not_linear(op: &impl Operation) -> Error {
-    let message = "is not linear in the operands that are to be transposed";
-    Error::new(ErrorKind::Differentiation, op.name(), message)
+    Error::new(ErrorKind::Differentiation, op.name(), NOT_LINEAR)
 }
 
 macro_rules! first_order {

@@ -414,9 +414,10 @@ impl Tensor {
             match aval.rank() {
                 1 => {
                     let shift = offset.unsigned_abs() as usize;
-                    let n = aval.shape[0] + shift;
-                    let (before, after) = if offset < 0 { (0, shift) } else { (shift, 0) };
-                    let row = self.pad([(before as i64, after as i64)], super::argument::literal(zero(aval.dtype)));
+                    let n = aval.shape[0].saturating_add(shift);
+                    let width = i64::try_from(shift).unwrap_or(i64::MAX);
+                    let widths = if offset < 0 { (0, width) } else { (width, 0) };
+                    let row = self.pad([widths], super::argument::literal(zero(aval.dtype)));
                     Ok(diagonal_mask(&[n, n], offset, Compare::Eq).select(row, literal(zero(aval.dtype))))
                 }
                 2 => Ok(self.diagonal(offset, 0, 1)),
@@ -458,7 +459,7 @@ pub(crate) fn zero(dtype: DType) -> Literal {
 /// Whether `row + offset` compares to `column` so.
 fn diagonal_mask(shape: &[usize; 2], offset: i64, compare: Compare) -> Tensor {
     // 32 bits count every matrix that fits in memory, and an offset past the sizes is like one at their edge.
-    let bound = shape[0].max(shape[1]) as i64;
+    let bound = i64::try_from(shape[0].max(shape[1])).unwrap_or(i64::MAX);
     let rows = Tensor::iota(shape, 0, DType::I32);
     let rows = if offset == 0 { rows } else { rows + offset.clamp(-bound, bound) };
     let columns = Tensor::iota(shape, 1, DType::I32);

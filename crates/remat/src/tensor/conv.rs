@@ -102,7 +102,9 @@ fn operation(x: &Aval, kernel: &Aval, config: &ConvConfig) -> Result<Conv> {
     let strides = numbers("strides", &config.strides, spatial)?;
     let lhs_dilation = numbers("input_dilation", &config.input_dilation, spatial)?;
     let rhs_dilation = numbers("kernel_dilation", &config.kernel_dilation, spatial)?;
-    let dilated = |size: usize, dilation: usize| if size == 0 { 0 } else { (size - 1) * dilation + 1 };
+    let dilated = |size: usize, dilation: usize| {
+        if size == 0 { 0 } else { (size - 1).saturating_mul(dilation).saturating_add(1) }
+    };
     let sizes: Shape = (0..spatial).map(|i| dilated(x.shape[lhs_dims.spatial[i]], lhs_dilation[i])).collect();
     let windows: Shape = (0..spatial).map(|i| dilated(kernel.shape[rhs_dims.spatial[i]], rhs_dilation[i])).collect();
     Ok(Conv {
@@ -167,8 +169,9 @@ impl Padding {
     ) -> Result<Vec<(i64, i64)>> {
         let same = |odd_first: bool| {
             (0..sizes.len()).map(move |i| {
-                let reach = (sizes[i].div_ceil(strides[i]).max(1) - 1) * strides[i] + windows[i];
-                let total = reach.saturating_sub(sizes[i]) as i64;
+                let last = (sizes[i].div_ceil(strides[i]).max(1) - 1).saturating_mul(strides[i]);
+                let total = last.saturating_add(windows[i]).saturating_sub(sizes[i]);
+                let total = i64::try_from(total).unwrap_or(i64::MAX);
                 let (less, more) = (total / 2, total - total / 2);
                 if odd_first { (more, less) } else { (less, more) }
             })

@@ -369,6 +369,12 @@ pub(crate) fn broadcast_trailing(tensor: &Tensor, aval: Aval, shape: &[usize]) -
     bind1(BroadcastInDim { shape: shape.into(), dims }, &[tensor])
 }
 
+/// Whether a shape broadcasts to another, dimensions being added in front.
+pub(crate) fn broadcasts(from: &[usize], to: &[usize]) -> bool {
+    let trailing = to.len().checked_sub(from.len()).map(|offset| &to[offset..]);
+    trailing.is_some_and(|to| from.iter().zip(to).all(|(&from, &to)| from == 1 || from == to))
+}
+
 /// The shape that all operands broadcast to, aligned at the last dimension.
 ///
 /// # Errors

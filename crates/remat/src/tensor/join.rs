@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 
 use remat_ir::{BroadcastInDim, Concatenate, Error, ErrorKind, Pad, Result, Shape};
 
-use super::argument::{Axes, Dims, Int, Operand, axis};
+use super::argument::{Axes, Dims, Int, Operand, axis, axis_of, dimensions};
 use super::elementwise::same_dtype;
 use super::shape::{reshape_to, slice_axis};
 use crate::Tensor;
@@ -61,8 +61,13 @@ impl Tensor {
                     return Err(Error::new(ErrorKind::Shape, "stack", message));
                 }
             }
-            let expanded = first.with_shape(std::iter::once(1).chain(first.shape.iter().copied()));
-            let axis = self::axis("stack", &expanded, axis.get())?;
+            let rank = first.rank() + 1;
+            let Some(axis) = axis_of(rank, axis.get()) else {
+                let place = axis.get();
+                let message =
+                    format!("the place {place} is out of range: {first} becomes a tensor of {}", dimensions(rank));
+                return Err(Error::new(ErrorKind::Axis, "stack", message));
+            };
             let tensors: Vec<Tensor> = tensors.iter().map(|t| t.borrow().expand_dims(axis)).collect();
             Ok(bind1(Concatenate { axis }, &tensors.iter().collect::<Vec<_>>()))
         })
@@ -81,12 +86,14 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn split(&self, count: usize, axis: impl Int) -> Vec<Tensor> {
-        deferred_all(count, || {
+        deferred_all(failed_parts(count), || {
             let aval = self.aval()?;
             let axis = self::axis("split", aval, axis.get())?;
             let size = aval.shape[axis];
             if count == 0 || !size.is_multiple_of(count) {
-                let message = format!("dimension {axis} of {aval} is not {count} equal parts");
+                let message = format!(
+                    "dimension {axis} of {aval} is not {count} equal parts; `chunk` and `split_at` make unequal ones"
+                );
                 return Err(Error::new(ErrorKind::Shape, "split", message));
             }
             let part = size / count;
@@ -131,7 +138,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn chunk(&self, count: usize, axis: impl Int) -> Vec<Tensor> {
-        deferred_all(count.max(1), || {
+        deferred_all(failed_parts(count), || {
             let aval = self.aval()?;
             let axis = self::axis("chunk", aval, axis.get())?;
             if count == 0 {
@@ -227,7 +234,7 @@ impl Tensor {
             let dims = (0..=aval.rank()).filter(|&d| d != axis + 1).collect();
             let wide = bind1(BroadcastInDim { shape: wide, dims }, &[self]);
             let mut shape = aval.shape.clone();
-            shape[axis] *= count;
+            shape[axis] = shape[axis].saturating_mul(count);
             Ok(reshape_to(&wide, wide.aval()?, shape))
         })
     }
@@ -270,4 +277,9 @@ impl Tensor {
 /// The shape with ones in front, of at least this rank.
 fn at_least(rank: usize, shape: &[usize]) -> Shape {
     std::iter::repeat_n(1, rank - shape.len()).chain(shape.iter().copied()).collect()
+}
+
+/// How many failed tensors stand for so many parts: one at least, which has the error, and no more than memory holds.
+fn failed_parts(count: usize) -> usize {
+    count.clamp(1, 1 << 16)
 }

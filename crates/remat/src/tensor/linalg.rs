@@ -162,6 +162,12 @@ fn dot_general(
     let (a, b) = (lhs.aval()?, rhs.aval()?);
     let (l, r) = (contracting.0.resolve(name, a)?, contracting.1.resolve(name, b)?);
     let (lb, rb) = (batch.0.resolve(name, a)?, batch.1.resolve(name, b)?);
+    for (aval, contracting, batch) in [(a, &l, &lb), (b, &r, &rb)] {
+        if let Some(axis) = contracting.iter().find(|axis| batch.contains(axis)) {
+            let message = format!("axis {axis} of {aval} is given both to contract and as batch");
+            return Err(Error::new(ErrorKind::Axis, name, message));
+        }
+    }
     Ok(contract(lhs, rhs, &l, &r, &lb, &rb, dtype))
 }
 

@@ -109,7 +109,7 @@ impl Tensor {
             require_float("avg_pool", aval)?;
             let sums = self.reduce_window(WindowKind::Sum, config)?;
             if config.count_padding {
-                return Ok(sums / config.window.iter().product::<usize>());
+                return Ok(sums / config.window.iter().fold(1usize, |size, &n| size.saturating_mul(n)));
             }
             // How many elements a window has does not depend on the dimensions that it leaves alone.
             let slid = aval.rank() - config.window.len();
@@ -144,7 +144,8 @@ impl Tensor {
                 return wrong(name, format!("{what} is {numbers:?} and not {slid} positive numbers"));
             }
         }
-        let windows: Vec<usize> = (0..slid).map(|i| (config.window[i] - 1) * dilation[i] + 1).collect();
+        let windows: Vec<usize> =
+            (0..slid).map(|i| (config.window[i] - 1).saturating_mul(dilation[i]).saturating_add(1)).collect();
         let padding = config.padding.resolve(name, &aval.shape[left_alone..], &windows, &strides)?;
         let all = |numbers: &[usize]| std::iter::repeat_n(1, left_alone).chain(numbers.iter().copied()).collect();
         op.window.dimensions = all(&config.window);

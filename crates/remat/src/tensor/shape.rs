@@ -3,7 +3,7 @@
 use remat_ir::{Aval, Error, ErrorKind, ExpandDims, Reshape, Result, Rev, Shape, Slice, Squeeze, Transpose};
 
 use super::argument::{Axes, Dims, Int, axis, axis_of, dimensions, distinct_axes};
-use super::elementwise::broadcast_trailing;
+use super::elementwise::{broadcast_trailing, broadcasts};
 use crate::Tensor;
 use crate::trace::{bind1, current_loc, deferred};
 
@@ -274,9 +274,7 @@ impl Tensor {
         deferred(|| {
             let aval = self.aval()?;
             let shape = shape.to_shape("broadcast_to")?;
-            let offset = shape.len().checked_sub(aval.rank());
-            let fits = |offset: usize| (0..aval.rank()).all(|d| [1, shape[offset + d]].contains(&aval.shape[d]));
-            if !offset.is_some_and(fits) {
+            if !broadcasts(&aval.shape, &shape) {
                 let message = format!("{aval} does not broadcast to {}", aval.with_shape(shape));
                 return Err(Error::new(ErrorKind::Shape, "broadcast_to", message));
             }

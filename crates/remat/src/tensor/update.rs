@@ -1,9 +1,12 @@
 //! Functional updates: a tensor with elements at an index replaced, added to, and so on.
 
-use remat_ir::{Binary, DType, DynamicUpdateSlice, IndexMode, Iota, Literal, Result, Rev, Scatter, ScatterKind, Shape};
+use remat_ir::{
+    Binary, DType, DynamicUpdateSlice, Error, ErrorKind, IndexMode, Iota, Literal, Result, Rev, Scatter, ScatterKind,
+    Shape,
+};
 
 use super::argument::{Argument, Operand, literal};
-use super::elementwise::{binary, common_shape, same_dtype};
+use super::elementwise::{binary, broadcast_trailing, broadcasts, common_shape, same_dtype};
 use super::gather::{component, get, join, wide, wrapped};
 use super::index::{Entry, Index, Indices, Out, layout, resolve, sizes};
 use super::shape::{reshape_to, whole};
@@ -169,7 +172,7 @@ impl At {
     /// An update of one block at a static place: no index arrays, and the rest is untouched.
     fn update_block(&self, kind: ScatterKind, entries: &[Entry], values: &Tensor) -> Result<Tensor> {
         let aval = self.tensor.aval()?;
-        let values = values.broadcast_to(&sizes(&layout(entries), entries, &[])[..]);
+        let values = fill(values, &sizes(&layout(entries), entries, &[]))?;
         let mut block = whole(aval);
         let mut reversed = Shape::new();
         for (axis, entry) in entries.iter().filter(|e| !matches!(e, Entry::New)).enumerate() {
@@ -217,7 +220,7 @@ impl At {
             entries.iter().filter_map(|e| if let Entry::Tensor(t) = e { Some(t.clone()) } else { None }).collect();
         let block = common_shape("at", &tensors)?;
         let layout = layout(entries);
-        let values = values.broadcast_to(&sizes(&layout, entries, &block)[..]);
+        let values = fill(values, &sizes(&layout, entries, &block))?;
         let layout: Vec<Out> = layout.into_iter().filter(|o| *o != Out::New).collect();
         let values = reshape_to(&values, values.aval()?, sizes(&layout, entries, &block));
 
@@ -271,6 +274,19 @@ impl At {
         };
         Ok(bind1(op, &[&self.tensor, &join(&components), &values]))
     }
+}
+
+/// The values, repeated to the shape of what is indexed.
+fn fill(values: &Tensor, shape: &[usize]) -> Result<Tensor> {
+    let aval = values.aval()?;
+    if !broadcasts(&aval.shape, shape) {
+        let message = format!(
+            "the values {aval} do not broadcast to {}, which is indexed",
+            aval.with_shape(shape.iter().copied())
+        );
+        return Err(Error::new(ErrorKind::Shape, "at", message));
+    }
+    Ok(broadcast_trailing(values, aval.clone(), shape))
 }
 
 /// The dtype in which every place in this shape has a number.

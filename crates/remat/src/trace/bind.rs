@@ -34,11 +34,7 @@ pub(crate) fn bind(op: impl Into<Op>, ins: &[&Tensor], n: usize) -> Vec<Tensor> 
 
 /// As [`bind`], at the site of `loc` in the current scope: for a function that is made at one place and called later.
 pub(crate) fn bind_at(op: impl Into<Op>, ins: &[&Tensor], n: usize, loc: Loc) -> Vec<Tensor> {
-    let loc = Loc { site: loc.site, ..super::current_loc() };
-    match apply(op.into(), ins, loc) {
-        Ok(outs) => outs,
-        Err(error) => vec![fail(error.at(loc)); n],
-    }
+    super::pinned_at(loc, || bind(op, ins, n))
 }
 
 /// The tensor that `f` makes of several operations, all at the caller's location; a failed one where `f` fails.
@@ -61,7 +57,7 @@ pub(crate) fn fail(error: Error) -> Tensor {
 
 fn apply(op: Op, ins: &[&Tensor], loc: Loc) -> Result<Vec<Tensor>> {
     let staged = Tracer::with_innermost(|tracer, parents| {
-        let atoms = ins.iter().map(|t| tracer.lift(t, parents)).collect::<Result<Vec<_>>>()?;
+        let atoms = ins.iter().map(|t| tracer.lift(op.name(), t, parents)).collect::<Result<Vec<_>>>()?;
         tracer.builder.loc = loc;
         let outs = tracer.builder.emit(op.clone(), &atoms)?;
         Ok(outs.into_iter().map(|a| tracer.tensor(a, loc)).collect())
@@ -69,26 +65,30 @@ fn apply(op: Op, ins: &[&Tensor], loc: Loc) -> Result<Vec<Tensor>> {
     match staged {
         Some(result) => result,
         None => {
-            let arrays = concrete(ins.iter().copied())?;
+            let arrays = concrete(op.name(), ins.iter().copied())?;
             Ok(remat_ir::eval_op(&op, &arrays)?.into_iter().map(Tensor::from_array).collect())
         }
     }
 }
 
-/// Runs a program on tensors: its equations are added to the innermost trace, or it is computed at once.
+/// Runs a program on tensors, for a method of this name: its equations are added to the innermost trace, or it is computed at once.
 ///
 /// # Errors
 /// The error of a failed argument, or of the run.
-pub(crate) fn run(jaxpr: &Jaxpr, args: &[Tensor], loc: Loc) -> Result<Vec<Tensor>> {
+pub(crate) fn run(operation: &str, jaxpr: &Jaxpr, args: &[Tensor], loc: Loc) -> Result<Vec<Tensor>> {
+    run_unlocated(operation, jaxpr, args, loc).map_err(|error| error.at(loc))
+}
+
+fn run_unlocated(operation: &str, jaxpr: &Jaxpr, args: &[Tensor], loc: Loc) -> Result<Vec<Tensor>> {
     let staged = Tracer::with_innermost(|tracer, parents| {
-        let atoms = args.iter().map(|t| tracer.lift(t, parents)).collect::<Result<Vec<_>>>()?;
+        let atoms = args.iter().map(|t| tracer.lift(operation, t, parents)).collect::<Result<Vec<_>>>()?;
         let outs = tracer.builder.inline(jaxpr, &atoms)?;
         Ok(outs.into_iter().map(|a| tracer.tensor(a, loc)).collect())
     });
     match staged {
         Some(result) => result,
         None => {
-            let arrays = concrete(args)?;
+            let arrays = concrete(operation, args)?;
             Ok(remat_ir::eval(jaxpr, arrays)?.into_iter().map(Tensor::from_array).collect())
         }
     }
@@ -98,12 +98,12 @@ pub(crate) fn run(jaxpr: &Jaxpr, args: &[Tensor], loc: Loc) -> Result<Vec<Tensor
 ///
 /// # Errors
 /// The error of a failed tensor; that of an escaped one, since without an open trace every traced tensor has escaped.
-pub(crate) fn concrete<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Vec<Array>> {
+pub(crate) fn concrete<'a>(operation: &str, tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Vec<Array>> {
     tensors
         .into_iter()
         .map(|t| match &t.0 {
             Repr::Concrete(array) => Ok(array.clone()),
-            Repr::Traced(traced) => Err(escaped(traced)),
+            Repr::Traced(traced) => Err(escaped(operation, traced)),
             Repr::Failed(error) => Err(error.clone()),
         })
         .collect()

@@ -14,7 +14,7 @@ mod tree;
 pub(crate) use bind::{bind, bind_at, bind1, concrete, deferred, deferred_all, fail, run};
 pub use output::Output;
 pub use scope::named_scope;
-pub(crate) use scope::{current_loc, pinned, short_type_name};
+pub(crate) use scope::{current_loc, pinned, pinned_at, short_type_name};
 pub(crate) use tensor::Repr;
 pub use tensor::Tensor;
 pub(crate) use tracer::{CaptureKey, Program, Tracer, trace, trace_tree};

@@ -25,6 +25,14 @@ pub(crate) fn pinned<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
+/// As [`pinned`], for a function that the user called elsewhere than where it was made: all operations are at `loc`, but
+/// in the scope that is current.
+pub(crate) fn pinned_at<R>(loc: Loc, f: impl FnOnce() -> R) -> R {
+    let site = PINNED.get().or(loc.site);
+    let _unpin = Unpin(PINNED.replace(site));
+    f()
+}
+
 /// Puts the pinned location back also when `f` panics.
 struct Unpin(Option<&'static Location<'static>>);
 

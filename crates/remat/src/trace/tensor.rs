@@ -3,6 +3,7 @@
 use remat_ir::{Array, Aval, DType, Element, Error, ErrorKind, Loc, Result, Var};
 
 use super::scope::current_loc;
+use super::tracer::{TraceId, escaped, is_open};
 
 /// An array: concrete, traced or failed.
 ///
@@ -33,7 +34,7 @@ pub(crate) enum Repr {
 #[derive(Clone, Debug)]
 pub(crate) struct Traced {
     /// The trace that it belongs to.
-    pub(crate) trace: u64,
+    pub(crate) trace: TraceId,
     pub(crate) var: Var,
     pub(crate) aval: Aval,
     /// Where it was made: what the error of an escaped tensor reports.
@@ -57,16 +58,23 @@ impl Tensor {
     /// The error of a failed tensor; of kind [`ErrorKind::Traced`] if the tensor is traced.
     #[track_caller]
     pub fn array(&self) -> Result<&Array> {
+        self.read("array")
+    }
+
+    /// As [`Tensor::array`], for a method of this name.
+    #[track_caller]
+    pub(crate) fn read(&self, operation: &str) -> Result<&Array> {
         match &self.0 {
             Repr::Concrete(array) => Ok(array),
             Repr::Failed(error) => Err(error.clone()),
+            Repr::Traced(traced) if !is_open(traced.trace) => Err(escaped(operation, traced).at(current_loc())),
             Repr::Traced(traced) => {
                 let message = format!(
                     "the value of a traced tensor ({}) is not known while its function is traced; \
                      return it from the function, or compute with `select`, `cond` or `while_loop` instead",
                     traced.aval
                 );
-                Err(Error::new(ErrorKind::Traced, "read", message).at(current_loc()))
+                Err(Error::new(ErrorKind::Traced, operation, message).at(current_loc()))
             }
         }
     }
@@ -118,7 +126,12 @@ impl Tensor {
     /// The error of a failed tensor; if it is traced; if `T` is not its dtype.
     #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        let array = self.array()?;
+        Ok(self.elements::<T>("to_vec")?.to_vec())
+    }
+
+    #[track_caller]
+    fn elements<T: Element>(&self, operation: &str) -> Result<&[T]> {
+        let array = self.read(operation)?;
         let Some(slice) = array.as_slice::<T>() else {
             let message = format!(
                 "{} cannot be read as {}; convert it first with .to_dtype(DType::{:?})",
@@ -126,9 +139,9 @@ impl Tensor {
                 T::DTYPE,
                 T::DTYPE
             );
-            return Err(Error::new(ErrorKind::DType, "to_vec", message).at(current_loc()));
+            return Err(Error::new(ErrorKind::DType, operation, message).at(current_loc()));
         };
-        Ok(slice.to_vec())
+        Ok(slice)
     }
 
     /// The value of a tensor of one element.
@@ -137,11 +150,11 @@ impl Tensor {
     /// As [`Tensor::to_vec`], or if it has not exactly one element.
     #[track_caller]
     pub fn item<T: Element>(&self) -> Result<T> {
-        let array = self.array()?;
+        let array = self.read("item")?;
         if array.data().len() != 1 {
-            let message = format!("takes a tensor of one element and got {}", array.aval());
+            let message = format!("takes a tensor of one element and got {}; `to_vec` reads several", array.aval());
             return Err(Error::new(ErrorKind::Shape, "item", message).at(current_loc()));
         }
-        Ok(self.to_vec::<T>()?[0])
+        Ok(self.elements::<T>("item")?[0])
     }
 }

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, ThreadId};
 
 use remat_ir::{Atom, Aval, Builder, Error, ErrorKind, Jaxpr, Loc, Result, Var};
 
@@ -20,7 +21,7 @@ pub(crate) struct Program {
 
 /// One open trace.
 pub(crate) struct Tracer {
-    id: u64,
+    id: TraceId,
     pub(crate) builder: Builder,
     /// The inputs that stand for captured tensors, beside these.
     captured: Vec<Tensor>,
@@ -36,7 +37,7 @@ pub(crate) enum CaptureKey {
     /// The address of the elements, which the captured tensor keeps alive, and the aval, since reshaped arrays share
     /// them.
     Concrete(usize, Aval),
-    Traced(u64, Var),
+    Traced(TraceId, Var),
 }
 
 impl CaptureKey {
@@ -48,6 +49,13 @@ impl CaptureKey {
             Repr::Failed(_) => None,
         }
     }
+}
+
+/// What tells a trace from all others, and where it is: tracing is per thread.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct TraceId {
+    number: u64,
+    thread: ThreadId,
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -75,13 +83,13 @@ impl Tracer {
         self.error.get_or_insert_with(|| error.clone());
     }
 
-    /// The atom of a tensor in this trace. Scalars become literals, other outer tensors inputs.
-    pub(crate) fn lift(&mut self, tensor: &Tensor, parents: &Parents<'_>) -> Result<Atom> {
+    /// The atom of a tensor in this trace, as an operand of this operation. Scalars become literals, other outer tensors inputs.
+    pub(crate) fn lift(&mut self, operation: &str, tensor: &Tensor, parents: &Parents<'_>) -> Result<Atom> {
         let key = match &tensor.0 {
             Repr::Failed(error) => return Err(error.clone()),
             Repr::Traced(traced) if traced.trace == self.id => return Ok(Atom::Var(traced.var)),
             Repr::Traced(traced) if parents.contains(traced.trace) => CaptureKey::Traced(traced.trace, traced.var),
-            Repr::Traced(traced) => return Err(escaped(traced)),
+            Repr::Traced(traced) => return Err(escaped(operation, traced)),
             Repr::Concrete(array) => match array.to_literal() {
                 Some(literal) if array.aval() == &literal.aval() => return Ok(Atom::Lit(literal)),
                 _ => CaptureKey::Concrete(array.data_id(), array.aval().clone()),
@@ -110,19 +118,25 @@ impl Tracer {
 pub(crate) struct Parents<'a>(&'a [Tracer]);
 
 impl Parents<'_> {
-    fn contains(&self, id: u64) -> bool {
+    fn contains(&self, id: TraceId) -> bool {
         self.0.iter().any(|t| t.id == id)
     }
 }
 
-/// The error of using a tensor whose trace has ended.
-pub(crate) fn escaped(traced: &Traced) -> Error {
-    let message = format!(
-        "a tensor ({}) is used after the function in which it was traced has ended; it was made at {}. \
-         Return it from the function instead of storing it elsewhere",
-        traced.aval, traced.loc
-    );
-    Error::new(ErrorKind::Escaped, "trace", message)
+/// Whether this trace is open on this thread.
+pub(crate) fn is_open(id: TraceId) -> bool {
+    STACK.with_borrow(|stack| stack.iter().any(|tracer| tracer.id == id))
+}
+
+/// The error of using a tensor whose trace has ended, or is on another thread.
+pub(crate) fn escaped(operation: &str, traced: &Traced) -> Error {
+    let (where_used, advice) = if traced.trace.thread == thread::current().id() {
+        ("after the function in which it was traced has ended", "Return it from the function instead of storing it")
+    } else {
+        ("on another thread than the one that traces it", "Return it from the function, and use what that gives")
+    };
+    let message = format!("a tensor ({}) is used {where_used}; it was made at {}. {advice}", traced.aval, traced.loc);
+    Error::new(ErrorKind::Escaped, operation, message)
 }
 
 /// Traces `f` on arguments of these avals.
@@ -134,7 +148,7 @@ pub(crate) fn trace<R>(
     loc: Loc,
     f: impl FnOnce(&[Tensor]) -> Result<(Vec<Tensor>, R)>,
 ) -> Result<(Program, R)> {
-    let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+    let id = TraceId { number: NEXT_ID.fetch_add(1, Ordering::Relaxed), thread: thread::current().id() };
     let mut builder = Builder::new();
     builder.loc = loc;
     let arguments = builder.inputs(avals);
@@ -145,7 +159,7 @@ pub(crate) fn trace<R>(
     let guard = PopOnUnwind;
     let result = f(&arguments).and_then(|(outs, extra)| {
         let atoms = Tracer::with_innermost(|tracer, parents| {
-            outs.iter().map(|t| tracer.lift(t, parents)).collect::<Result<Vec<Atom>>>()
+            outs.iter().map(|t| tracer.lift("return", t, parents)).collect::<Result<Vec<Atom>>>()
         });
         Ok((atoms.unwrap_or_else(|| Ok(Vec::new()))?, extra))
     });

@@ -93,6 +93,13 @@ impl fmt::Display for Segment {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Path(pub Vec<Segment>);
 
+impl Path {
+    /// Where a leaf is, for an error message: nothing for a tree that is one leaf.
+    pub(crate) fn place(&self) -> String {
+        if self.0.is_empty() { String::new() } else { format!(" at `{self}`") }
+    }
+}
+
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, segment) in self.0.iter().enumerate() {
@@ -112,7 +119,7 @@ impl fmt::Display for Path {
 /// use remat::{Structure, Tensor};
 /// let one = Structure::of(&vec![Tensor::from(1.0f32)]);
 /// let two = Structure::of(&vec![Tensor::from(1.0f32), Tensor::from(2.0f32)]);
-/// assert_eq!(one.difference(&two).as_deref(), Some("1 elements against 2 elements"));
+/// assert_eq!(one.difference(&two).as_deref(), Some("1 element against 2 elements"));
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Structure(Vec<Token>);
@@ -144,17 +151,17 @@ impl Structure {
                 Token::Leaf | Token::Variant(_) | Token::Len(_) | Token::Static(..) => {}
             }
         }
-        let place = if path.0.is_empty() { String::new() } else { format!(" at `{path}`") };
+        let place = path.place();
         if let (Some(Token::Static(name, _)), Some(Token::Static(other, _))) = (self.0.get(at), other.0.get(at))
             && name == other
         {
-            return Some(format!("two values of the static type {name}{place}"));
+            return Some(format!("the values of type {name}{place} differ"));
         }
         let describe = |token: Option<&Token>| match token {
             Some(Token::Enter(segment)) => format!("an element `{segment}`"),
             Some(Token::Leaf) => "a tensor".to_string(),
             Some(Token::Variant(name)) => format!("the variant `{name}`"),
-            Some(Token::Len(len)) => format!("{len} elements"),
+            Some(Token::Len(len)) => remat_ir::counted(*len, "element"),
             Some(Token::Static(name, _)) => format!("a value of the static type {name}"),
             Some(Token::Exit) | None => "nothing".to_string(),
         };
@@ -286,11 +293,12 @@ pub fn map_leaves<T: Tree>(tree: &T, mut f: impl FnMut(&Path, &Tensor) -> Tensor
 /// assert!(map_leaves2(&a, &vec![], |_, a, _| a.clone()).is_err());
 /// # Ok::<(), remat::Error>(())
 /// ```
+#[track_caller]
 pub fn map_leaves2<T: Tree>(a: &T, b: &T, mut f: impl FnMut(&Path, &Tensor, &Tensor) -> Tensor) -> Result<T> {
     let (others, other) = structure(b);
     if let Some(difference) = structure(a).1.difference(&other) {
         let message = format!("the trees have different structures: {difference}");
-        return Err(Error::new(ErrorKind::Structure, "map_leaves2", message));
+        return Err(Error::new(ErrorKind::Structure, "map_leaves2", message).at(super::current_loc()));
     }
     let mut others = others.iter();
     // Equal structures have equally many leaves.

@@ -57,7 +57,7 @@ pub fn jvp(jaxpr: &Jaxpr, nonzero: &[bool], instantiate: &[bool]) -> Result<Jvp>
         let is_linearized = in_tangents.iter().any(Option::is_some);
         let rules = first_order(&eqn.op);
         let (outs, out_tangents) = if is_linearized && rules.is_none() {
-            control::jvp(&mut b, &eqn.op, &ins, &in_tangents)?
+            control::jvp(&mut b, &eqn.op, &ins, &in_tangents).map_err(|e| e.at(eqn.loc))?
         } else {
             let avals = eqn.outs.iter().map(|&v| jaxpr.avals[v].clone());
             let outs: Vec<Atom> = b.push(eqn.op.clone(), &ins, avals, eqn.loc).into_iter().map(Atom::Var).collect();

@@ -23,7 +23,7 @@ pub(super) fn no_forward_mode(op: &CustomLin) -> Error {
 }
 
 pub(super) fn not_linear(op: &Op) -> Error {
-    Error::new(ErrorKind::Differentiation, op.name(), "is not linear in the operands that are to be transposed")
+    Error::new(ErrorKind::Differentiation, op.name(), crate::rules::NOT_LINEAR)
 }
 
 /// The tangents of the floats of the argument, zeros where there is none.

@@ -1,0 +1,21 @@
+//! Mistakes that users make, and the whole message that each one gets: the operation, the types, what to do, and the
+//! user's own line. One file per subject.
+
+#[macro_use]
+mod report;
+
+mod axes;
+mod checkpoint;
+mod compiled;
+mod construct;
+mod derivatives;
+mod dtypes;
+mod einsum;
+mod indexing;
+mod loops;
+mod nested;
+mod odd;
+mod rules;
+mod shapes;
+mod traced;
+mod training;

@@ -1,0 +1,86 @@
+//! Errors inside several transformations are reported once, at the innermost line of the user, and are never nested.
+
+use remat::{DType, Policy, Result, Tensor, checkpoint, cond, custom_jvp, grad, jit, jvp, scan, vjp, vmap, while_loop};
+
+fn bad(x: &Tensor) -> Tensor {
+    x.matmul(&Tensor::zeros([7, 7], DType::F32))
+}
+
+fn matrix() -> Tensor {
+    Tensor::zeros([2, 3], DType::F32)
+}
+
+#[test]
+fn transformations_of_one_function() {
+    let x = matrix();
+    let loss = |x: &Tensor| bad(x).sum(..);
+    mistake!(jit(loss).call(x.clone()), "matmul: the inner sizes of f32[2,3] and f32[7,7] differ: 3 and 7", -11, 7);
+    mistake!(grad(loss)(&x), "matmul: the inner sizes of f32[2,3] and f32[7,7] differ: 3 and 7", -12, 7);
+    mistake!(jvp(loss, &x, &x), "matmul: the inner sizes of f32[2,3] and f32[7,7] differ: 3 and 7", -13, 7);
+    mistake!(vjp(loss, &x), "matmul: the inner sizes of f32[2,3] and f32[7,7] differ: 3 and 7", -14, 7);
+    mistake!(
+        checkpoint(Policy::Nothing, loss)(&x),
+        "matmul: the inner sizes of f32[2,3] and f32[7,7] differ: 3 and 7",
+        -15,
+        7
+    );
+    mistake!(
+        vmap(loss)(&Tensor::zeros([5, 2, 3], DType::F32)),
+        "matmul: the inner sizes of f32[2,3] and f32[7,7] differ: 3 and 7",
+        -21,
+        7
+    );
+    mistake!(
+        scan(|c: &Tensor, x: &Tensor| (c + loss(x), ()), &Tensor::from(0.0f32), &Tensor::zeros([5, 2, 3], DType::F32)),
+        "matmul: the inner sizes of f32[2,3] and f32[7,7] differ: 3 and 7",
+        -27,
+        7
+    );
+    mistake!(
+        cond(&Tensor::from(true), loss, loss, &x),
+        "matmul: the inner sizes of f32[2,3] and f32[7,7] differ: 3 and 7",
+        -33,
+        7
+    );
+    mistake!(
+        while_loop(|x: &Tensor| x.sum(..).gt(1), bad, &x),
+        "matmul: the inner sizes of f32[2,3] and f32[7,7] differ: 3 and 7",
+        -39,
+        7
+    );
+    mistake!(
+        custom_jvp(loss, |x: &Tensor, t: &Tensor| (loss(x), t.sum(..)))(&x),
+        "matmul: the inner sizes of f32[2,3] and f32[7,7] differ: 3 and 7",
+        -45,
+        7
+    );
+}
+
+#[test]
+fn transformations_of_transformations() {
+    let x = matrix();
+    let inner = jit(|x: &Tensor| grad(|x: &Tensor| checkpoint(Policy::Nothing, bad)(x).sum(..))(x));
+    mistake!(inner.call(x.clone()), "matmul: the inner sizes of f32[2,3] and f32[7,7] differ: 3 and 7", -57, 7);
+    let outer = jit(|x: &Tensor| inner.call(x.clone()));
+    mistake!(outer.call(x.clone()), "matmul: the inner sizes of f32[2,3] and f32[7,7] differ: 3 and 7", -59, 7);
+    let looped = |x: &Tensor| -> Result<Tensor> {
+        let (y, ()) = scan(|c: &Tensor, _: &Tensor| Ok((inner.call(c.clone())?, ())), x, &Tensor::arange(0..3))?;
+        Ok(y.sum(..))
+    };
+    mistake!(grad(looped)(&x), "matmul: the inner sizes of f32[2,3] and f32[7,7] differ: 3 and 7", -64, 7);
+    mistake!(
+        vmap(|x: &Tensor| grad(looped)(x))(&Tensor::zeros([5, 2, 3], DType::F32)),
+        "matmul: the inner sizes of f32[2,3] and f32[7,7] differ: 3 and 7",
+        -65,
+        7
+    );
+}
+
+#[test]
+fn deferred_in_a_loop() {
+    let mut x = matrix();
+    for _ in 0..3 {
+        x = bad(&x) + 1;
+    }
+    mistake!(x.sum(..), "matmul: the inner sizes of f32[2,3] and f32[7,7] differ: 3 and 7", -79, 7);
+}

@@ -1,0 +1,368 @@
+//! Sizes and numbers at the edge of what can be counted: an error or a tensor, never a panic.
+
+use remat::{
+    BatchAxes, ConvConfig, DType, Padding, PoolConfig, ScanOptions, Tensor, VmapOptions, eval_shape, fori_loop, random,
+    scan_with, step, vmap_with,
+};
+
+const HUGE: i64 = 1 << 40;
+
+#[test]
+fn shapes_past_what_can_be_counted() {
+    mistake!(
+        Tensor::zeros([HUGE, HUGE], DType::F32),
+        "broadcast_in_dim: the result f32[1099511627776,1099511627776] has more than 2^63 elements",
+        1,
+        9
+    );
+    mistake!(
+        Tensor::zeros([HUGE, HUGE, 0], DType::F32),
+        "broadcast_in_dim: the result f32[1099511627776,1099511627776,0] has more than 2^63 elements",
+        1,
+        9
+    );
+    mistake!(
+        Tensor::zeros([i64::MAX], DType::F32),
+        "broadcast_in_dim: the result f32[9223372036854775807] takes more than 2^63 bytes",
+        1,
+        9
+    );
+    mistake!(
+        Tensor::iota([HUGE, HUGE], 0, DType::I32),
+        "iota: the result i32[1099511627776,1099511627776] has more than 2^63 elements",
+        1,
+        9
+    );
+    mistake!(
+        Tensor::eye(1 << 40, DType::F32),
+        "iota: the result i32[1099511627776,1099511627776] has more than 2^63 elements",
+        1,
+        9
+    );
+    mistake!(
+        Tensor::from_slice(&[1.0f32], [HUGE, HUGE, 0]),
+        "from_slice: 1 elements do not fill f32[1099511627776,1099511627776,0]",
+        1,
+        9
+    );
+    mistake!(
+        random::normal(random::key(0), [HUGE, HUGE], DType::F32),
+        "random::normal: the shape [1099511627776, 1099511627776] is too large",
+        1,
+        9
+    );
+    let x = Tensor::new([1.0f32, 2.0]);
+    mistake!(
+        x.broadcast_to([HUGE, HUGE, 2]),
+        "broadcast_in_dim: the result f32[1099511627776,1099511627776,2] has more than 2^63 elements",
+        1,
+        11
+    );
+    mistake!(
+        x.reshape([HUGE, HUGE]),
+        "reshape: [1099511627776, 1099511627776] has more elements than memory can hold",
+        1,
+        11
+    );
+    mistake!(
+        x.tile([HUGE, HUGE]),
+        "broadcast_in_dim: the result f32[1099511627776,1,1099511627776,2] has more than 2^63 elements",
+        1,
+        11
+    );
+    mistake!(
+        x.tile(i64::MAX),
+        "broadcast_in_dim: the result f32[9223372036854775807,2] has more than 2^63 elements",
+        1,
+        11
+    );
+    mistake!(
+        x.repeat(usize::MAX, 0),
+        "broadcast_in_dim: the result f32[2,18446744073709551615] has more than 2^63 elements",
+        1,
+        11
+    );
+    mistake!(x.pad([(i64::MAX, i64::MAX)], 0), "pad: the result has more than 2^63 elements", 0, 16);
+    mistake!(
+        x.pad([(i64::MIN, 0)], 0),
+        "pad: padding (-9223372036854775808, 0, 0) leaves dimension 0 of f32[2] with size -9223372036854775806",
+        1,
+        11
+    );
+    mistake!(
+        x.pad_dilated([(0, 0, usize::MAX)], 0),
+        "pad: padding_config has 18446744073709551615, which is past 2^63",
+        1,
+        11
+    );
+    mistake!(
+        x.diag(i64::MIN),
+        "iota: the result i32[9223372036854775807,9223372036854775807] has more than 2^63 elements",
+        1,
+        11
+    );
+    mistake!(
+        x.diag(i64::MAX),
+        "iota: the result i32[9223372036854775807,9223372036854775807] has more than 2^63 elements",
+        1,
+        11
+    );
+    mistake!(x.top_k(usize::MAX), "top_k: takes the 18446744073709551615 largest of 2 elements of f32[2]", 0, 16);
+}
+
+#[test]
+fn arrays_past_what_memory_holds() {
+    mistake!(
+        Tensor::zeros([1i64 << 60], DType::F32),
+        "broadcast_in_dim: there is no memory for the result f32[1152921504606846976], of 4611686018427387904 bytes",
+        1,
+        9
+    );
+    mistake!(
+        Tensor::arange(0_i64..i64::MAX),
+        "iota: the result i64[9223372036854775807] takes more than 2^63 bytes",
+        1,
+        9
+    );
+    mistake!(
+        Tensor::arange(i64::MIN..i64::MAX),
+        "iota: the result i64[18446744073709551615] has more than 2^63 elements",
+        1,
+        9
+    );
+    mistake!(Tensor::arange(0.0..1e300f64), "arange: there are more numbers than memory can hold", 0, 14);
+    mistake!(
+        Tensor::linspace(0.0, 1.0, usize::MAX, DType::F32),
+        "iota: the result f32[9223372036854775807] takes more than 2^63 bytes",
+        1,
+        9
+    );
+    mistake!(
+        Tensor::new([0]).one_hot(usize::MAX, DType::F32),
+        "iota: the result i32[1,18446744073709551615] has more than 2^63 elements",
+        1,
+        26
+    );
+    mistake!(
+        Tensor::new([0]).one_hot(1 << 55, DType::F32),
+        "iota: there is no memory for the result i32[1,36028797018963968], of 144115188075855872 bytes",
+        1,
+        26
+    );
+    mistake!(
+        random::uniform(random::key(0), [1i64 << 55], DType::F32, 0.0..1.0),
+        "iota: there is no memory for the result u64[36028797018963968], of 288230376151711744 bytes",
+        1,
+        9
+    );
+    mistake!(
+        random::permutation(random::key(0), usize::MAX),
+        "random::permutation: 18446744073709551615 elements are too many for i32 indices",
+        1,
+        9
+    );
+}
+
+#[test]
+fn axes_and_indices_at_the_ends_of_integers() {
+    let x = Tensor::zeros([2, 3], DType::F32);
+    mistake!(
+        x.sum(i64::MIN),
+        "sum: axis -9223372036854775808 is out of range for f32[2,3], which has 2 dimensions",
+        1,
+        11
+    );
+    mistake!(
+        x.sum(usize::MAX),
+        "sum: axis 9223372036854775807 is out of range for f32[2,3], which has 2 dimensions",
+        1,
+        11
+    );
+    mistake!(
+        x.expand_dims(i64::MIN),
+        "expand_dims: the place -9223372036854775808 is out of range: f32[2,3] becomes a tensor of 3 dimensions",
+        1,
+        11
+    );
+    mistake!(
+        x.index(i64::MIN),
+        "index: index -9223372036854775808 is out of range for dimension 0 of f32[2,3], of size 2",
+        1,
+        11
+    );
+    mistake!(
+        x.index(i64::MIN..i64::MAX),
+        "index: range -9223372036854775808..9223372036854775807 is out of range for dimension 0 of f32[2,3], of size 2",
+        1,
+        11
+    );
+    mistake!(
+        x.index(..=i64::MAX),
+        "index: range ..9223372036854775807 is out of range for dimension 0 of f32[2,3], of size 2",
+        1,
+        11
+    );
+    mistake!(
+        x.split(0, 0),
+        "split: dimension 0 of f32[2,3] is not 0 equal parts; `chunk` and `split_at` make unequal ones",
+        1,
+        11
+    );
+    mistake!(x.chunk(0, 0), "chunk: f32[2,3] cannot be cut into 0 parts", 0, 16);
+    mistake!(
+        x.split_at(&[usize::MAX], 0),
+        "split_at: 18446744073709551615..2 is no range of dimension 0 of f32[2,3]",
+        1,
+        11
+    );
+    let axes = |axis| VmapOptions { in_axes: BatchAxes::All(axis), ..VmapOptions::default() };
+    mistake!(
+        vmap_with(axes(isize::MIN), |x: &Tensor| x.sin())(&x),
+        "vmap: the argument is f32[2,3] and has no axis -9223372036854775808 of examples; what all examples share \
+         is captured by the closure",
+        1,
+        9
+    );
+    mistake!(
+        vmap_with(axes(isize::MAX), |x: &Tensor| x.sin())(&x),
+        "vmap: the argument is f32[2,3] and has no axis 9223372036854775807 of examples; what all examples share is \
+         captured by the closure",
+        1,
+        9
+    );
+    mistake!(
+        fori_loop(i64::MIN, i64::MAX, |_: &Tensor, x: &Tensor| x.sin(), &x),
+        "fori_loop: the index is an i32, and the bounds -9223372036854775808 and 9223372036854775807 are past its \
+         range",
+        1,
+        9
+    );
+}
+
+#[test]
+fn steps_at_the_ends_of_integers_are_no_mistake() {
+    let x = Tensor::arange(0..6);
+    assert_eq!(x.index(step(.., i64::MAX)).to_vec::<i32>().unwrap(), [0]);
+    assert_eq!(x.index(step(.., i64::MIN)).to_vec::<i32>().unwrap(), [5]);
+    assert_eq!(x.roll(i64::MIN, 0).to_vec::<i32>().unwrap().len(), 6);
+    assert_eq!(x.reshape([2, 3]).tril(i64::MIN).to_vec::<i32>().unwrap(), [0; 6]);
+    assert_eq!(x.reshape([2, 3]).triu(i64::MIN).to_vec::<i32>().unwrap(), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(x.reshape([2, 3]).diagonal(i64::MIN, 0, 1).to_vec::<i32>().unwrap(), []);
+    assert_eq!(x.chunk(usize::MAX >> 8, 0).len(), 6);
+    let ends = Tensor::new([i32::MIN, -1]);
+    assert_eq!((ends.abs().neg() / -1).to_vec::<i32>().unwrap(), [i32::MIN, 1]);
+    assert_eq!((&ends / 0).to_vec::<i32>().unwrap().len(), 2);
+    assert_eq!((&ends % 0).to_vec::<i32>().unwrap().len(), 2);
+    assert_eq!((&ends << 99).to_vec::<i32>().unwrap(), [0, 0]);
+    assert_eq!(ends.powi(i32::MAX).to_vec::<i32>().unwrap(), [0, -1]);
+    assert_eq!(x.take(&Tensor::new([i64::MIN, i64::MAX]), 0).to_vec::<i32>().unwrap(), [i32::MIN; 2]);
+    assert_eq!(x.take(&Tensor::new([u64::MAX]), 0).to_vec::<i32>().unwrap().len(), 1);
+    assert_eq!(x.dynamic_slice(i32::MIN, [2]).to_vec::<i32>().unwrap(), [0, 1]);
+    assert_eq!(x.dynamic_slice(Tensor::from(u64::MAX), [2]).to_vec::<i32>().unwrap(), [4, 5]);
+}
+
+#[test]
+fn windows_past_what_can_be_counted() {
+    let x = Tensor::zeros([1, 1, 4], DType::F32);
+    let kernel = Tensor::zeros([1, 1, 2], DType::F32);
+    let config = ConvConfig::default();
+    mistake!(
+        x.conv(&kernel, &ConvConfig { kernel_dilation: vec![usize::MAX], ..config.clone() }),
+        "conv_general_dilated: rhs_dilation has 18446744073709551615, which is past 2^63",
+        1,
+        11
+    );
+    mistake!(
+        x.conv(&kernel, &ConvConfig { input_dilation: vec![usize::MAX], ..config.clone() }),
+        "conv_general_dilated: lhs_dilation has 18446744073709551615, which is past 2^63",
+        1,
+        11
+    );
+    let huge = ConvConfig { strides: vec![usize::MAX], padding: Padding::Same, ..config.clone() };
+    mistake!(
+        x.conv(&kernel, &huge),
+        "conv_general_dilated: window_strides has 18446744073709551615, which is past 2^63",
+        1,
+        11
+    );
+    let padding = Padding::Explicit(vec![(i64::MAX, i64::MAX)]);
+    mistake!(
+        x.conv(&kernel, &ConvConfig { padding, ..config.clone() }),
+        "conv_general_dilated: the result has more than 2^63 elements",
+        1,
+        11
+    );
+    mistake!(
+        x.conv(&kernel, &ConvConfig { feature_groups: 0, ..config.clone() }),
+        "conv_general_dilated: feature_group_count has a 0",
+        1,
+        11
+    );
+    mistake!(
+        x.conv(&kernel, &ConvConfig { batch_groups: usize::MAX, ..config.clone() }),
+        "conv_general_dilated: batch_group_count has 18446744073709551615, which is past 2^63",
+        1,
+        11
+    );
+    let pool = PoolConfig { dilation: vec![usize::MAX], padding: Padding::Same, ..PoolConfig::new([3]) };
+    mistake!(
+        x.max_pool(&pool),
+        "reduce_window_max: window_dilation has 18446744073709551615, which is past 2^63",
+        1,
+        11
+    );
+    let pool = PoolConfig { padding: Padding::Same, ..PoolConfig::new([usize::MAX]) };
+    mistake!(
+        x.avg_pool(&pool),
+        "reduce_window_sum: window_dimensions has 18446744073709551615, which is past 2^63",
+        1,
+        11
+    );
+}
+
+#[test]
+fn shapes_past_memory_are_fine_where_nothing_is_computed() {
+    let avals = eval_shape(|x: &Tensor| x.broadcast_to([1 << 30, 1 << 20, 2]))(&Tensor::new([1.0f32, 2.0])).unwrap();
+    assert_eq!(avals[0].to_string(), "f32[1073741824,1048576,2]");
+}
+
+#[test]
+fn loops_and_batches_of_nothing() {
+    let zero = Tensor::from(0.0f32);
+    let options = ScanOptions { length: Some(0), ..ScanOptions::default() };
+    let (sum, ys) = scan_with(&options, |c: &Tensor, _: &()| (c + 1, c.clone()), &zero, &()).unwrap();
+    assert_eq!((sum.item::<f32>().unwrap(), ys.dims().unwrap()), (0.0, vec![0]));
+    assert_eq!(fori_loop(5, -5, |_: &Tensor, x: &Tensor| x + 1, &zero).unwrap().item::<f32>().unwrap(), 0.0);
+    let options = VmapOptions { size: Some(0), ..VmapOptions::default() };
+    let out = vmap_with(options, |_: &()| Tensor::from(1.0f32))(&()).unwrap();
+    assert_eq!(out.dims().unwrap(), [0]);
+    let options = VmapOptions { size: Some(usize::MAX), ..VmapOptions::default() };
+    mistake!(
+        vmap_with(options, |_: &()| Tensor::new([1.0f32, 2.0]))(&()),
+        "broadcast_in_dim: the result f32[18446744073709551615,2] has more than 2^63 elements",
+        1,
+        9
+    );
+    let options = ScanOptions { length: Some(usize::MAX), ..ScanOptions::default() };
+    mistake!(
+        scan_with(&options, |c: &Tensor, _: &()| (c + 1, c.clone()), &zero, &()),
+        "scan: there is no memory for the result f32[] f32[18446744073709551615], of 18446744073709551615 bytes",
+        1,
+        9
+    );
+}
+
+#[test]
+fn empty_tensors() {
+    let x = Tensor::zeros([0, 3], DType::F32);
+    for y in [x.sum(0), x.prod(0), x.mean(0), x.variance(0), x.norm(0)] {
+        assert_eq!(y.to_vec::<f32>().unwrap().len(), 3);
+    }
+    for y in [x.sort(0), x.cumsum(0), x.flip(0), x.roll(2, 0), x.softmax(1), x.layer_norm(1, 1e-5, None, None)] {
+        assert_eq!(y.dims().unwrap(), [0, 3]);
+    }
+    assert_eq!(x.t().matmul(&x).to_vec::<f32>().unwrap(), [0.0; 9]);
+    assert_eq!(x.to_string(), "[]");
+    assert_eq!(x.top_k(0).0.dims().unwrap(), [0, 0]);
+    mistake!(x.take(&Tensor::new([0]), 0), "gather: elements of the result f32[1,3] have no source in f32[0,3]", 0, 16);
+}
