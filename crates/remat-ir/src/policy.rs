@@ -256,6 +256,24 @@ impl Policy {
         }
     }
 
+    /// The name of a callable in this policy that is not at hand, since the policy was read from text.
+    pub fn missing_callable(&self) -> Option<&str> {
+        match self {
+            Policy::Custom(custom) => (!custom.is_callable()).then(|| custom.name()),
+            Policy::Or(p) | Policy::And(p) | Policy::First(p) => p.iter().find_map(|p| p.missing_callable()),
+            Policy::Not(p) => p.missing_callable(),
+            Policy::Nothing
+            | Policy::Everything
+            | Policy::Dots
+            | Policy::DotsWithNoBatchDims
+            | Policy::Names(_)
+            | Policy::AnyNamesBut(_)
+            | Policy::AnythingBut(_)
+            | Policy::OffloadDotsWithNoBatchDims(_)
+            | Policy::SaveAndOffloadNames { .. } => None,
+        }
+    }
+
     /// A name that one part of this policy would both save and offload.
     pub fn contradictory_name(&self) -> Option<Arc<str>> {
         match self {

@@ -85,7 +85,7 @@ pub fn value_and_grad_with_aux<A: Tree, X: Tree, R: Output<Tree = (Tensor, X)>>(
     }
 }
 
-/// Runs forward and backward pass; the first result is the scalar, the others have no cotangent.
+/// Runs forward and backward pass; the first result is the scalar, the others are not differentiated.
 fn run_gradient<A: Tree>(x: &A, program: Program, loc: Loc) -> Result<(Vec<Tensor>, A)> {
     let avals = program.jaxpr.out_avals();
     if avals[0].rank() != 0 || !avals[0].dtype.is_float() {
@@ -106,20 +106,9 @@ fn run_gradient<A: Tree>(x: &A, program: Program, loc: Loc) -> Result<(Vec<Tenso
             return Err(Error::new(ErrorKind::Differentiation, "grad", message).at(loc));
         }
     }
-    let parts = Parts::new(program, |_| true).map_err(|e| e.at(loc))?;
-    let gradient = parts.forward_and_backward(|b, outs| {
-        let mut cotangents = Vec::new();
-        for (i, &out) in outs.iter().enumerate() {
-            let aval = b.aval(out);
-            if i == 0 {
-                cotangents.push(Literal::from_f64(aval.dtype, 1.0).into());
-            } else if aval.dtype.is_float() {
-                cotangents.push(crate::rules::Emit::zeros(b, &aval)?);
-            }
-        }
-        Ok(cotangents)
-    });
-    let gradient = gradient.map_err(|e| e.at(loc))?;
+    let parts = Parts::new(program, 1).map_err(|e| e.at(loc))?;
+    let one = Literal::from_f64(avals[0].dtype, 1.0);
+    let gradient = parts.forward_and_backward(|_, _| Ok(vec![one.into()])).map_err(|e| e.at(loc))?;
     let args = [parts.program.captured, structure(x).0].concat();
     let mut outs = run("grad", &gradient, &args, loc)?;
     let grads = outs.split_off(avals.len());
@@ -205,7 +194,8 @@ impl<A: Tree, B: Tree> Linearized<A, B> {
 pub fn linearize<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<(R::Tree, Linearized<A, R::Tree>)> {
     let loc = current_loc();
     let (program, like) = trace_tree(x, loc, &f)?;
-    let parts = Parts::new(program, |_| true).map_err(|e| e.at(loc))?;
+    let num_outs = program.jaxpr.outs.len();
+    let parts = Parts::new(program, num_outs).map_err(|e| e.at(loc))?;
     let (outs, residuals) = run_forward(&parts, x, loc)?;
     let out = rebuild(&like, outs.clone())?;
     let primal_avals = avals(&structure(x).0)?;
@@ -306,15 +296,11 @@ fn pull_back<A: Tree, B>(
     loc: Loc,
 ) -> Result<(Vec<Tensor>, Pullback<A, B>)> {
     let num_outs = num_outs.unwrap_or(program.jaxpr.outs.len());
-    let parts = Parts::new(program, |_| true).map_err(|e| e.at(loc))?;
+    let parts = Parts::new(program, num_outs).map_err(|e| e.at(loc))?;
     let (outs, residuals) = run_forward(&parts, x, loc)?;
-    let staged = &parts.split.staged;
-    let linear: Vec<bool> = (0..staged.ins.len()).map(|i| i >= residuals.len()).collect();
-    let num_floats = transform::count(&parts.float_outs[..num_outs]);
-    let cotangents: Vec<bool> = (0..staged.outs.len()).map(|i| i < num_floats).collect();
     let args = structure(x).0;
     let pullback = Pullback {
-        jaxpr: transpose(staged, &linear, &cotangents, true).map_err(|e| e.at(loc))?.jaxpr,
+        jaxpr: parts.backward().map_err(|e| e.at(loc))?,
         residuals,
         differentiated: parts.differentiated,
         float_outs: parts.float_outs[..num_outs].to_vec(),

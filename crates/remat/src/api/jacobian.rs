@@ -162,7 +162,7 @@ fn reverse_rows<A: Tree>(program: Program, x: &A, loc: Loc) -> Result<Vec<Vec<Te
     expect_floats("jacrev", &in_avals, "argument", loc)?;
     let out_avals = program.jaxpr.out_avals();
     expect_floats("jacrev", &out_avals, "result", loc)?;
-    let parts = Parts::new(program, |_| true).map_err(|e| e.at(loc))?;
+    let parts = Parts::new(program, out_avals.len()).map_err(|e| e.at(loc))?;
     let backward = parts.backward()?;
     let num_residuals = parts.split.residuals.len();
     let mut b = Builder::new();
@@ -193,7 +193,7 @@ fn forward_rows<A: Tree>(program: Program, x: &A, loc: Loc) -> Result<Vec<Vec<Te
     expect_floats("jacfwd", &in_avals, "argument", loc)?;
     let out_avals = program.jaxpr.out_avals();
     expect_floats("jacfwd", &out_avals, "result", loc)?;
-    let parts = Parts::new(program, |_| true).map_err(|e| e.at(loc))?;
+    let parts = Parts::new(program, out_avals.len()).map_err(|e| e.at(loc))?;
     let linear = &parts.split.staged;
     let num_residuals = parts.split.residuals.len();
     let mut b = Builder::new();

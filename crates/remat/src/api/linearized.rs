@@ -4,7 +4,7 @@
 use remat_ir::{Atom, Builder, Jaxpr, Result};
 
 use crate::trace::Program;
-use crate::transform::{self, PartialEval, Saving, jvp, partial_eval, transpose};
+use crate::transform::{self, Jvp, PartialEval, Saving, jvp, partial_eval, transpose};
 
 /// The forward pass and the linear function of a program.
 pub(crate) struct Parts {
@@ -12,7 +12,7 @@ pub(crate) struct Parts {
     pub(crate) program: Program,
     /// Which arguments are differentiated: the floats.
     pub(crate) differentiated: Vec<bool>,
-    /// Which results have a tangent: the floats.
+    /// Which results have a tangent: the floats among the wanted ones.
     pub(crate) float_outs: Vec<bool>,
     /// The known part is the forward pass (the inputs of the program to its outputs and residuals), the staged part the
     /// linear function of the tangents of the differentiated arguments.
@@ -20,18 +20,21 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Linearizes a program in the float arguments for which `wanted` holds.
-    pub(crate) fn new(program: Program, wanted: impl Fn(usize) -> bool) -> Result<Parts> {
+    /// Linearizes the first `num_outs` results of a program in its float arguments; the others have no tangents.
+    pub(crate) fn new(program: Program, num_outs: usize) -> Result<Parts> {
         let jaxpr = &program.jaxpr;
         let num_captured = program.captured.len();
-        let differentiated: Vec<bool> = jaxpr.ins[num_captured..]
-            .iter()
-            .enumerate()
-            .map(|(i, &v)| jaxpr.avals[v].dtype.is_float() && wanted(i))
-            .collect();
-        let float_outs: Vec<bool> = jaxpr.out_avals().iter().map(|a| a.dtype.is_float()).collect();
+        let differentiated: Vec<bool> =
+            jaxpr.ins[num_captured..].iter().map(|&v| jaxpr.avals[v].dtype.is_float()).collect();
+        let float_outs: Vec<bool> =
+            jaxpr.out_avals().iter().enumerate().map(|(i, a)| a.dtype.is_float() && i < num_outs).collect();
         let nonzero = [vec![false; num_captured], differentiated.clone()].concat();
-        let both = jvp(jaxpr, &nonzero, &vec![true; jaxpr.outs.len()])?.jaxpr;
+        let Jvp { jaxpr: mut both, nonzero: has_tangent } = jvp(jaxpr, &nonzero, &float_outs)?;
+        let mut tangents = both.outs.split_off(jaxpr.outs.len()).into_iter();
+        for (&wanted, &has) in float_outs.iter().zip(&has_tangent) {
+            let tangent = if has { tangents.next() } else { None };
+            both.outs.extend(tangent.filter(|_| wanted));
+        }
         let unknown_ins: Vec<bool> = (0..both.ins.len()).map(|i| i >= jaxpr.ins.len()).collect();
         let unknown_outs: Vec<bool> = (0..both.outs.len()).map(|i| i >= jaxpr.outs.len()).collect();
         let split = partial_eval(&both, &unknown_ins, &unknown_outs, Saving::Residuals)?;

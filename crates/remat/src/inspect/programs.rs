@@ -94,7 +94,8 @@ impl fmt::Display for FwdBwd {
 #[track_caller]
 pub fn fwd_bwd<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<FwdBwd> {
     let (program, _) = trace_tree(x, current_loc(), &f)?;
-    let parts = Parts::new(program, |_| true)?;
+    let num_outs = program.jaxpr.outs.len();
+    let parts = Parts::new(program, num_outs)?;
     let known = &parts.split.known;
     let ins: Vec<_> = known.ins.iter().map(|&v| v.into()).collect();
     let residuals = parts.split.residual_atoms(&ins, &known.outs);

@@ -163,7 +163,8 @@ impl fmt::Display for Residuals {
 #[track_caller]
 pub fn saved_residuals<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<Residuals> {
     let (program, _) = trace_tree(x, current_loc(), &f)?;
-    let parts = Parts::new(program, |_| true)?;
+    let num_outs = program.jaxpr.outs.len();
+    let parts = Parts::new(program, num_outs)?;
     let paths: Vec<String> = leaf_paths(x).iter().map(|p| p.to_string()).collect();
     Ok(residuals(&parts, &paths))
 }

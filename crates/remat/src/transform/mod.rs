@@ -18,6 +18,7 @@ mod control;
 mod dce;
 mod jvp;
 mod partial_eval;
+mod reach;
 mod simplify;
 mod tighten;
 mod transpose;

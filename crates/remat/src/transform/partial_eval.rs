@@ -315,8 +315,8 @@ impl<'a> Splitter<'a> {
         let labels = eqn.outs.iter().filter_map(|&v| self.labels.get(v)).flatten();
         let decision = decide(policy, &eqn.op, &ins, &outs, labels);
         match (&eqn.op, eqn.ins[..].first()) {
-            // The label of an input: the input is there anyway.
-            (Op::Name(_), Some(Atom::Var(v))) if self.is_input[*v] && decision == Decision::Save => Decision::Recompute,
+            // The label of what is there anyway.
+            (Op::Name(_), Some(Atom::Var(v))) if self.at_hand[*v] && decision == Decision::Save => Decision::Recompute,
             _ => decision,
         }
     }
@@ -328,10 +328,10 @@ impl<'a> Splitter<'a> {
         }
     }
 
-    /// Lets a kept named value stand for the operand of the `name`, unless that is an input.
+    /// Lets a kept named value stand for the operand of the `name`, unless that is there anyway.
     fn alias_name(&mut self, eqn: &Eqn) {
         if let (Op::Name(_), [Atom::Var(operand)], [named]) = (&eqn.op, &eqn.ins[..], &eqn.outs[..])
-            && !self.is_input[*operand]
+            && !self.at_hand[*operand]
             && self.same[*operand].is_none()
         {
             self.same[*operand] = Some(Atom::Var(*named));
@@ -369,7 +369,10 @@ impl<'a> Splitter<'a> {
                 unknown
                     || match stage_outs {
                         StageOuts::Unknown => false,
-                        StageOuts::Recomputed => a.var().is_some_and(|v| self.status[v] == Known::Recomputed),
+                        // An input that is handed on may be recomputed outside, and must not be kept on its way through.
+                        StageOuts::Recomputed => {
+                            a.var().is_some_and(|v| self.status[v] == Known::Recomputed || self.is_input[v])
+                        }
                         StageOuts::All => true,
                     }
             })
@@ -377,8 +380,12 @@ impl<'a> Splitter<'a> {
         let (staged, residual_vars) = self.build_staged(jaxpr, unknown_ins, &staged_outs)?;
         let (staged, residual_vars) = match self.saving {
             Saving::Residuals | Saving::Policy(Policy::Everything) => {
+                // Where a label stands for a value, it does so here too.
+                let resolved =
+                    |eqn: &Eqn| Eqn { ins: eqn.ins.iter().map(|&a| self.resolve(a)).collect(), ..eqn.clone() };
+                let known: Vec<Eqn> = self.known.iter().map(resolved).collect();
                 let facts = Facts {
-                    known: &self.known,
+                    known: &known,
                     avals: &self.avals,
                     is_input: &self.is_input,
                     at_hand: &self.at_hand,
@@ -484,10 +491,16 @@ impl<'a> Splitter<'a> {
             input_index[var] = Some(b.peek().ins.len());
             env[var] = Some(b.input(self.avals[var].clone()));
         }
-        // In the known part the operand of a `name` is itself: only a result that was inlined may stand for another.
-        let get = |env: &Env, atom: Atom| match atom {
-            Atom::Var(var) if env[var].is_none() => read(env, self.resolve(atom)),
-            _ => read(env, atom),
+        // In the known part the operand of a `name` is itself: only a result that was inlined stands for another, and only
+        // as far as that is defined, since a label may come later.
+        let get = |env: &Env, mut atom: Atom| {
+            while let Atom::Var(var) = atom
+                && env[var].is_none()
+                && let Some(same) = self.same[var]
+            {
+                atom = same;
+            }
+            read(env, atom)
         };
         for eqn in &self.known {
             let ins = eqn.ins.iter().map(|&a| get(&env, a)).collect::<Result<Atoms>>()?;
@@ -502,14 +515,22 @@ impl<'a> Splitter<'a> {
             outs.push(get(&env, atom)?);
         }
         let mut residuals = Vec::with_capacity(residual_vars.len());
+        let mut place_of: VarMap<Option<usize>> = b.peek().var_map(None);
+        for (i, var) in outs.iter().enumerate().filter_map(|(i, a)| Some((i, a.var()?))) {
+            place_of[var] = place_of[var].or(Some(i));
+        }
         for var in residual_vars {
             let atom = read(&env, Atom::Var(var))?;
-            residuals.push(match input_index[var] {
-                Some(i) => Residual::Input(i),
-                None => Residual::Out(outs.iter().position(|&o| o == atom).unwrap_or_else(|| {
+            residuals.push(match (input_index[var], atom) {
+                (Some(i), _) => Residual::Input(i),
+                (None, Atom::Var(v)) => Residual::Out(*place_of[v].get_or_insert_with(|| {
                     outs.push(atom);
                     outs.len() - 1
                 })),
+                (None, Atom::Lit(_)) => {
+                    outs.push(atom);
+                    Residual::Out(outs.len() - 1)
+                }
             });
         }
         let known = b.finish(outs);

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use remat_ir::{Atom, Atoms, Aval, Binary, Builder, Eqn, Jaxpr, Op, Result, Unary, Var, VarMap};
+use remat_ir::{Atom, Atoms, Aval, Binary, Builder, Eqn, Jaxpr, Op, OptimizationBarrier, Result, Unary, Var, VarMap};
 
 use super::{Env, checked, read};
 
@@ -71,12 +71,27 @@ pub(super) fn tighten(
         env[var] = Some(b.input(facts.avals[var].clone()));
     }
     let unknown: Vec<Atom> = staged.ins[residuals.len()..].iter().map(|&v| b.input(staged.avals[v].clone())).collect();
+    // Behind a barrier, so that they are not merged with their twins in the forward pass, which would keep the values alive
+    // after all.
+    let mut late = env.clone();
+    let operands = needed.iter().flat_map(|&i| &facts.known[i].ins).filter_map(|a| a.var());
+    let mut barred: Vec<Var> = operands.filter(|&v| env[v].is_some()).collect();
+    barred.sort_unstable();
+    barred.dedup();
+    let behind = barred.iter().map(|&v| read(&env, Atom::Var(v))).collect::<Result<Vec<_>>>()?;
+    if !behind.is_empty() {
+        b.loc = facts.known[needed[0]].loc;
+        for (&var, out) in barred.iter().zip(b.emit(OptimizationBarrier.into(), &behind)?) {
+            late[var] = Some(out);
+        }
+    }
     for eqn in needed.into_iter().map(|i| &facts.known[i]) {
-        let ins = eqn.ins.iter().map(|&a| read(&env, a)).collect::<Result<Atoms>>()?;
+        let ins = eqn.ins.iter().map(|&a| read(&late, a)).collect::<Result<Atoms>>()?;
         let outs = b.push(eqn.op.clone(), &ins, eqn.outs.iter().map(|&v| facts.avals[v].clone()), eqn.loc);
         for (&var, out) in eqn.outs.iter().zip(outs) {
             // A kept residual that a needed equation happens to define stays the residual.
             env[var] = env[var].or(Some(Atom::Var(out)));
+            late[var] = late[var].or(Some(Atom::Var(out)));
         }
     }
     let mut args = residuals.iter().map(|&v| read(&env, Atom::Var(v))).collect::<Result<Vec<_>>>()?;

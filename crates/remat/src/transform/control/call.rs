@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use remat_ir::{Atom, Builder, Checkpoint, Eqn, Jaxpr, Jit, Op, Result, Var, Vars};
+use remat_ir::{Atom, Builder, Checkpoint, Eqn, Error, ErrorKind, Jaxpr, Jit, Op, Result, Var, Vars};
 
 use super::super::partial_eval::{PartialEval, Residual, Saving, Splitter, StageOuts, split};
+use super::super::reach::unknown_outs;
 use super::super::{dce as dce_jaxpr, jvp as jvp_jaxpr, select, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
 use super::{Pruned, batched_mask, batched_outs, fronted, known, present, push, spread};
 use crate::rules::{Batched, Linear, Operand};
@@ -93,11 +94,13 @@ pub(super) fn vmap(b: &mut Builder, op: &impl Call, size: usize, ins: &[Batched]
 pub(super) fn split_jit(splitter: &mut Splitter<'_>, eqn: &Eqn, op: &Jit, any_unknown: bool) -> Result<bool> {
     let saving = match splitter.saving {
         Saving::Residuals if !any_unknown => return Ok(false),
-        Saving::Linear if !any_unknown || !has_known_outs(splitter, eqn, op)? => return Ok(false),
+        Saving::Linear if !any_unknown || !has_known_outs(splitter, eqn, op) => return Ok(false),
         Saving::Residuals | Saving::Linear => Saving::Residuals,
         policy @ Saving::Policy(_) => policy,
     };
-    let parts = split_body(splitter, eqn, op, StageOuts::Recomputed, saving)?;
+    let is_inside_region = matches!(saving, Saving::Policy(_));
+    let stage_outs = if is_inside_region { StageOuts::Recomputed } else { StageOuts::Unknown };
+    let parts = split_body(splitter, eqn, op, stage_outs, saving)?;
     let known_outs = push_known_call(splitter, eqn, op, &parts);
     push_staged_call(splitter, eqn, op.of(parts.staged.clone()), &parts, &known_outs);
     Ok(true)
@@ -111,10 +114,15 @@ pub(super) fn split_checkpoint(
 ) -> Result<bool> {
     let is_inside_region = match splitter.saving {
         Saving::Residuals if !any_unknown => return Ok(false),
-        Saving::Linear if !any_unknown || !has_known_outs(splitter, eqn, op)? => return Ok(false),
+        Saving::Linear if !any_unknown || !has_known_outs(splitter, eqn, op) => return Ok(false),
         Saving::Residuals | Saving::Linear => false,
         Saving::Policy(_) => true,
     };
+    if let Some(name) = op.policy.missing_callable() {
+        let message =
+            format!("the policy `{name}` is a callable, and the program that was read from text has its name only");
+        return Err(Error::new(ErrorKind::Policy, "checkpoint", message).at(eqn.loc));
+    }
     let saving = match splitter.saving {
         // The policy of the outer region alone decides what the forward pass keeps.
         outer @ Saving::Policy(_) => outer,
@@ -136,9 +144,9 @@ pub(super) fn split_checkpoint(
 }
 
 /// Whether some result does not depend on unknown operands.
-fn has_known_outs(splitter: &Splitter<'_>, eqn: &Eqn, op: &impl Call) -> Result<bool> {
-    let parts = split_body(splitter, eqn, op, StageOuts::Unknown, Saving::Linear)?;
-    Ok(parts.unknown_outs.iter().any(|u| !u))
+fn has_known_outs(splitter: &Splitter<'_>, eqn: &Eqn, op: &impl Call) -> bool {
+    let unknown: Vec<bool> = eqn.ins.iter().map(|&a| splitter.is_unknown(a)).collect();
+    unknown_outs(op.body(), &unknown).contains(&false)
 }
 
 fn split_body(

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use remat_ir::{Atom, Atoms, Aval, Builder, Cond, DType, Eqn, Jaxpr, Literal, Result, Vars};
 
+use super::super::dce::Dce;
 use super::super::partial_eval::{PartialEval, Residual, Saving, Splitter, StageOuts, split as split_jaxpr};
+use super::super::reach::unknown_of_branches;
 use super::super::{dce as dce_jaxpr, jvp as jvp_jaxpr, select, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
 use super::{Pruned, batched_mask, batched_outs, front, fronted, known, present, push, select_example, spread};
 use crate::rules::{Batched, Emit, Linear, Operand};
@@ -13,25 +15,27 @@ fn of(branches: impl IntoIterator<Item = Jaxpr>) -> Cond {
     Cond { branches: branches.into_iter().map(Arc::new).collect() }
 }
 
-/// Widens a mask by what each branch asks for until all branches agree.
+/// Widens a mask by what each branch asks for until all branches agree; a branch that agrees already is not done again.
 fn agree<T>(
     op: &Cond,
     mut mask: Vec<bool>,
     transform: impl Fn(&Jaxpr, &[bool]) -> Result<T>,
     outs: impl Fn(&T) -> &[bool],
 ) -> Result<(Vec<T>, Vec<bool>)> {
+    let mut branches = op.branches.iter().map(|j| transform(j, &mask)).collect::<Result<Vec<T>>>()?;
     loop {
-        let branches = op.branches.iter().map(|j| transform(j, &mask)).collect::<Result<Vec<T>>>()?;
-        let mut wider = mask.clone();
         for branch in &branches {
-            for (w, &o) in wider.iter_mut().zip(outs(branch)) {
-                *w |= o;
+            for (wider, &o) in mask.iter_mut().zip(outs(branch)) {
+                *wider |= o;
             }
         }
-        if wider == mask {
+        let stale: Vec<usize> = (0..branches.len()).filter(|&i| outs(&branches[i]) != mask).collect();
+        if stale.is_empty() {
             return Ok((branches, mask));
         }
-        mask = wider;
+        for i in stale {
+            branches[i] = transform(&op.branches[i], &mask)?;
+        }
     }
 }
 
@@ -48,10 +52,22 @@ pub(super) fn jvp(b: &mut Builder, op: &Cond, ins: &[Atom], tangents: &[Option<A
 }
 
 pub(super) fn dce(op: &Cond, used_outs: &[bool]) -> Result<Pruned> {
-    let nothing = vec![false; op.branches[0].ins.len()];
-    let (branches, used) = agree(op, nothing, |j, keep| dce_jaxpr(j, used_outs, keep), |d| &d.used_ins)?;
+    let keep_none = vec![false; op.branches[0].ins.len()];
+    let pruned = op.branches.iter().map(|j| dce_jaxpr(j, used_outs, &keep_none)).collect::<Result<Vec<Dce>>>()?;
+    let used: Vec<bool> = (0..keep_none.len()).map(|i| pruned.iter().any(|d| d.used_ins[i])).collect();
+    // The branches take the same operands, so each gets those that only others read.
+    let avals = op.branches[0].in_avals();
+    let branches = pruned.into_iter().map(|Dce { mut jaxpr, used_ins }| {
+        let mut own = std::mem::take(&mut jaxpr.ins).into_iter();
+        for (i, aval) in avals.iter().enumerate().filter(|(i, _)| used[*i]) {
+            let var = if used_ins[i] { own.next() } else { None };
+            let var = var.unwrap_or_else(|| jaxpr.avals.push(aval.clone()));
+            jaxpr.ins.push(var);
+        }
+        jaxpr
+    });
+    let op = of(branches);
     let used_ins = [vec![true], used].concat();
-    let op = of(branches.into_iter().map(|d| d.jaxpr));
     Ok(Pruned { op: op.into(), used_ins, kept_outs: used_outs.to_vec() })
 }
 
@@ -61,19 +77,16 @@ pub(super) fn split(splitter: &mut Splitter<'_>, eqn: &Eqn, op: &Cond, any_unkno
     }
     let unknown: Vec<bool> = eqn.ins[1..].iter().map(|&a| splitter.is_unknown(a)).collect();
     let at_hand: Vec<bool> = eqn.ins[1..].iter().map(|&a| splitter.is_at_hand(a)).collect();
-    let all_known = vec![false; op.branches[0].outs.len()];
-    let separate = |saving: Saving<'_>| {
-        let stage_outs = if matches!(saving, Saving::Policy(_)) { StageOuts::All } else { StageOuts::Unknown };
-        let separate = |j: &Jaxpr, force: &[bool]| split_jaxpr(j, &unknown, force, stage_outs, saving, &at_hand);
-        agree(op, all_known.clone(), separate, |p: &PartialEval| &p.unknown_outs)
-    };
+    let unknown_outs = unknown_of_branches(&op.branches, &unknown);
     let saving = match splitter.saving {
         Saving::Residuals | Saving::Linear if !any_unknown => return Ok(false),
-        Saving::Linear if separate(Saving::Linear)?.1.iter().all(|&u| u) => return Ok(false),
+        Saving::Linear if !unknown_outs.contains(&false) => return Ok(false),
         Saving::Residuals | Saving::Linear => Saving::Residuals,
         policy @ Saving::Policy(_) => policy,
     };
-    let (branches, unknown_outs) = separate(saving)?;
+    let stage_outs = if matches!(saving, Saving::Policy(_)) { StageOuts::All } else { StageOuts::Unknown };
+    let separate = |j: &Arc<Jaxpr>| split_jaxpr(j, &unknown, &unknown_outs, stage_outs, saving, &at_hand);
+    let branches = op.branches.iter().map(separate).collect::<Result<Vec<PartialEval>>>()?;
     let known_ins: Vec<Atom> = eqn.ins[1..].iter().copied().filter(|&a| !splitter.is_unknown(a)).collect();
     let num_known = unknown_outs.iter().filter(|u| !**u).count();
     let merged = Merged::new(&branches)?;

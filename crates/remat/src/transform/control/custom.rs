@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use remat_ir::{Atom, Aval, Builder, CustomJvp, CustomLin, CustomVjp, Error, ErrorKind, Jaxpr, Op, Result};
 
-use super::super::{internal, vmap as vmap_jaxpr};
-use super::{batched_mask, batched_outs, front, push, spread};
+use super::super::{dce as dce_jaxpr, vmap as vmap_jaxpr};
+use super::{Pruned, batched_mask, batched_outs, fronted, push, spread};
 use crate::rules::{Batched, Emit, Linear, Operand};
 
 /// Which avals can have a tangent.
@@ -32,6 +32,7 @@ pub(super) fn not_linear(op: &Op) -> Error {
 /// If a captured constant has a tangent: the rule says nothing of it, and to drop it would give a wrong gradient.
 fn instantiate_floats(
     b: &mut Builder,
+    operation: &str,
     name: &str,
     num_consts: usize,
     ins: &[Atom],
@@ -43,7 +44,7 @@ fn instantiate_floats(
              of the argument, or capture it through .stop_gradient()",
             b.aval(ins[i])
         );
-        return Err(Error::new(ErrorKind::Differentiation, "custom_jvp", message));
+        return Err(Error::new(ErrorKind::Differentiation, operation, message));
     }
     let mut all = Vec::new();
     for (&atom, &tangent) in ins.iter().zip(tangents).skip(num_consts) {
@@ -61,7 +62,7 @@ pub(super) fn jvp_of_custom_jvp(
     ins: &[Atom],
     tangents: &[Option<Atom>],
 ) -> Result<(Vec<Atom>, Linear)> {
-    let operands = [ins, &instantiate_floats(b, &op.name, op.num_consts, ins, tangents)?].concat();
+    let operands = [ins, &instantiate_floats(b, "custom_jvp", &op.name, op.num_consts, ins, tangents)?].concat();
     let mut outs = b.inline(&op.jvp, &operands)?;
     let out_tangents = outs.split_off(op.call.outs.len());
     Ok((outs, spread(&floats(&op.call.out_avals()), out_tangents)))
@@ -75,9 +76,13 @@ pub(super) fn jvp_of_custom_vjp(
 ) -> Result<(Vec<Atom>, Linear)> {
     let mut outs = b.inline(&op.fwd, ins)?;
     let residuals = outs.split_off(op.call.outs.len());
-    let operands = [residuals.clone(), instantiate_floats(b, &op.name, op.num_consts, ins, tangents)?].concat();
+    let operands =
+        [residuals.clone(), instantiate_floats(b, "custom_vjp", &op.name, op.num_consts, ins, tangents)?].concat();
     let out_avals = op.call.out_avals();
     let mask = floats(&out_avals);
+    if !mask.contains(&true) {
+        return Ok((outs, vec![None; mask.len()]));
+    }
     let tangent_avals = out_avals.into_iter().zip(&mask).filter(|(_, f)| **f).map(|(a, _)| a);
     let linear = CustomLin { name: op.name.clone(), bwd: op.bwd.clone(), num_residuals: residuals.len() };
     let loc = b.loc;
@@ -121,42 +126,71 @@ pub(super) fn vmap_custom_jvp(b: &mut Builder, op: &CustomJvp, size: usize, ins:
     let all = |jaxpr: &Jaxpr| vec![true; jaxpr.outs.len()];
     let call = vmap_jaxpr(&op.call, size, &batched, &all(&op.call))?.jaxpr;
     let jvp = vmap_jaxpr(&op.jvp, size, &[batched.clone(), tangents].concat(), &all(&op.jvp))?.jaxpr;
-    let operands = super::fronted(b, size, ins)?;
+    let operands = fronted(b, size, ins)?;
     let vmapped = CustomJvp { call: Arc::new(call.clone()), jvp: Arc::new(jvp), ..op.clone() };
     let outs = push(b, vmapped.into(), &operands, &call);
     let mask = vec![true; outs.len()];
     Ok(batched_outs(outs, &mask))
 }
 
-/// A program with every input and output batched.
-fn fully_batched(jaxpr: &Jaxpr, size: usize) -> Result<Arc<Jaxpr>> {
-    Ok(Arc::new(vmap_jaxpr(jaxpr, size, &vec![true; jaxpr.ins.len()], &vec![true; jaxpr.outs.len()])?.jaxpr))
+/// A program whose outputs are all batched.
+fn batch_all_outs(jaxpr: &Jaxpr, size: usize, batched: &[bool]) -> Result<Jaxpr> {
+    Ok(vmap_jaxpr(jaxpr, size, batched, &vec![true; jaxpr.outs.len()])?.jaxpr)
 }
 
-/// Every operand is batched first: the sum over the examples of the cotangent of a shared one is the transpose of its
-/// broadcast.
+/// The batch of a backward rule: a cotangent of a value that all examples share is the sum over the examples.
+fn batch_backward(bwd: &Jaxpr, size: usize, batched_ins: &[bool], batched_outs: &[bool]) -> Result<Jaxpr> {
+    let batch = batch_all_outs(bwd, size, batched_ins)?;
+    let mut b = Builder::new();
+    let ins = b.inputs(batch.in_avals());
+    let mut outs = b.inline(&batch, &ins)?;
+    for (out, _) in outs.iter_mut().zip(batched_outs).filter(|(_, batched)| !**batched) {
+        *out = b.reduce_sum(*out, &[0])?;
+    }
+    Ok(b.finish(outs))
+}
+
 pub(super) fn vmap_custom_vjp(b: &mut Builder, op: &CustomVjp, size: usize, ins: &[Batched]) -> Result<Vec<Batched>> {
-    let operands = ins.iter().map(|&x| front(b, size, x)).collect::<Result<Vec<_>>>()?;
-    let vmapped = CustomVjp {
-        call: fully_batched(&op.call, size)?,
-        fwd: fully_batched(&op.fwd, size)?,
-        bwd: fully_batched(&op.bwd, size)?,
-        ..op.clone()
-    };
-    let call = vmapped.call.clone();
+    let batched = batched_mask(ins);
+    let num_outs = op.call.outs.len();
+    let fwd = batch_all_outs(&op.fwd, size, &batched)?;
+    let argument = &batched[op.num_consts..];
+    let float_args = floats(&op.call.in_avals()[op.num_consts..]);
+    let float_args: Vec<bool> = argument.iter().zip(float_args).filter(|(_, f)| *f).map(|(&m, _)| m).collect();
+    let bwd = batch_backward(&op.bwd, size, &vec![true; op.bwd.ins.len()], &float_args)?;
+    let call = Arc::new(batch_all_outs(&op.call, size, &batched)?);
+    let vmapped = CustomVjp { call: call.clone(), fwd: Arc::new(fwd), bwd: Arc::new(bwd), ..op.clone() };
+    let operands = fronted(b, size, ins)?;
     let outs = push(b, vmapped.into(), &operands, &call);
-    Ok(outs.into_iter().map(Batched::front).collect())
+    Ok(batched_outs(outs, &vec![true; num_outs]))
 }
 
 pub(super) fn vmap_custom_lin(b: &mut Builder, op: &CustomLin, size: usize, ins: &[Batched]) -> Result<Vec<Batched>> {
-    let operands = ins.iter().map(|&x| front(b, size, x)).collect::<Result<Vec<_>>>()?;
-    let bwd = fully_batched(&op.bwd, size)?;
+    let batched = batched_mask(ins);
+    let (residuals, tangents) = batched.split_at(op.num_residuals);
+    // All cotangents that come are batched, since the results are.
+    let num_cts = op.bwd.ins.len() - op.num_residuals;
+    let bwd = batch_backward(&op.bwd, size, &[residuals, &vec![true; num_cts]].concat(), tangents)?;
+    let operands = fronted(b, size, ins)?;
     let avals = bwd.in_avals().split_off(op.num_residuals);
-    if avals.is_empty() && !bwd.outs.is_empty() {
-        return Err(internal("a linear map without results is batched"));
-    }
-    let vmapped = CustomLin { name: op.name.clone(), bwd, num_residuals: op.num_residuals };
+    let vmapped = CustomLin { name: op.name.clone(), bwd: Arc::new(bwd), num_residuals: op.num_residuals };
     let loc = b.loc;
     let outs = b.push(vmapped.into(), &operands, avals, loc);
     Ok(outs.into_iter().map(|v| Batched::front(Atom::Var(v))).collect())
+}
+
+/// Drops the residuals that the backward rule does not read.
+pub(super) fn dce(op: &CustomLin) -> Result<Pruned> {
+    let num_outs = op.bwd.outs.len();
+    let keep: Vec<bool> = (0..op.bwd.ins.len()).map(|i| i >= op.num_residuals).collect();
+    let bwd = dce_jaxpr(&op.bwd, &vec![true; num_outs], &keep)?;
+    let num_cts = op.bwd.ins.len() - op.num_residuals;
+    let used_residuals = &bwd.used_ins[..op.num_residuals];
+    let pruned = CustomLin {
+        name: op.name.clone(),
+        num_residuals: used_residuals.iter().filter(|u| **u).count(),
+        bwd: Arc::new(bwd.jaxpr),
+    };
+    let used_ins = [used_residuals, &vec![true; num_outs]].concat();
+    Ok(Pruned { op: pruned.into(), used_ins, kept_outs: vec![true; num_cts] })
 }

@@ -92,7 +92,8 @@ pub(super) fn dce(op: &Op, used_outs: &[bool]) -> Result<Option<Pruned>> {
         Op::While(op) => while_loop::dce(op, used_outs).map(Some),
         Op::Cond(op) => cond::dce(op, used_outs).map(Some),
         // The rule of the function is for all of its results.
-        Op::CustomJvp(_) | Op::CustomVjp(_) | Op::CustomLin(_) => Ok(None),
+        Op::CustomJvp(_) | Op::CustomVjp(_) => Ok(None),
+        Op::CustomLin(op) => custom::dce(op).map(Some),
         first_order_ops!() => misplaced(op),
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use remat_ir::{Atom, Atoms, Aval, Builder, Eqn, Jaxpr, Result, Scan, Var, Vars};
 
 use super::super::partial_eval::{Residual, Saving, Splitter, StageOuts, split as split_jaxpr};
+use super::super::reach::unknown_of_scan;
 use super::super::{dce as dce_jaxpr, jvp as jvp_jaxpr, select, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
 use super::{Pruned, batched_mask, front, known, present, spread};
 use crate::rules::{Batched, Emit, Linear, Operand};
@@ -111,7 +112,7 @@ pub(super) fn split(splitter: &mut Splitter<'_>, eqn: &Eqn, op: &Scan, any_unkno
     let saving = match splitter.saving {
         Saving::Residuals if !any_unknown => return Ok(false),
         // A loop that carries nothing known is transposed whole, so that nothing inside it has to be stacked.
-        Saving::Linear if !any_unknown || carries_are_unknown(op, &mut unknown)? => return Ok(false),
+        Saving::Linear if !any_unknown || !unknown_of_scan(op, &mut unknown).contains(&false) => return Ok(false),
         Saving::Residuals | Saving::Linear => Saving::Residuals,
         policy @ Saving::Policy(_) => policy,
     };
@@ -120,16 +121,10 @@ pub(super) fn split(splitter: &mut Splitter<'_>, eqn: &Eqn, op: &Scan, any_unkno
     at_hand[op.num_consts..op.num_consts + op.num_carry].fill(false);
     let recompute = matches!(saving, Saving::Policy(_));
     let stage_outs = if recompute { StageOuts::All } else { StageOuts::Unknown };
-    let parts = loop {
-        let (_, carry, _) = groups(op, &unknown);
-        let num_ys = op.jaxpr.outs.len() - op.num_carry;
-        let force = [carry.to_vec(), vec![false; num_ys]].concat();
-        let parts = split_jaxpr(&op.jaxpr, &unknown, &force, stage_outs, saving, &at_hand)?;
-        if parts.unknown_outs[..op.num_carry] == *carry {
-            break parts;
-        }
-        unknown[op.num_consts..op.num_consts + op.num_carry].copy_from_slice(&parts.unknown_outs[..op.num_carry]);
-    };
+    unknown_of_scan(op, &mut unknown);
+    let (_, carry, _) = groups(op, &unknown);
+    let force = [carry.to_vec(), vec![false; op.jaxpr.outs.len() - op.num_carry]].concat();
+    let parts = split_jaxpr(&op.jaxpr, &unknown, &force, stage_outs, saving, &at_hand)?;
     let (unknown_consts, unknown_carry, unknown_xs) = groups(op, &unknown);
     let is_known = |mask: &[bool]| mask.iter().filter(|u| !**u).count();
     let (known_consts, known_carry) = (is_known(unknown_consts), is_known(unknown_carry));
@@ -243,23 +238,6 @@ enum Source {
     Extra(usize),
     /// The carry with this number among the known ones, which the staged loop computes again.
     Carry(usize),
-}
-
-/// Whether every carry depends on unknown operands; completes the carries of `unknown`.
-fn carries_are_unknown(op: &Scan, unknown: &mut [bool]) -> Result<bool> {
-    let nothing = vec![false; op.jaxpr.ins.len()];
-    loop {
-        let (_, carry, _) = groups(op, unknown);
-        let num_ys = op.jaxpr.outs.len() - op.num_carry;
-        let force = [carry.to_vec(), vec![false; num_ys]].concat();
-        let parts = split_jaxpr(&op.jaxpr, unknown, &force, StageOuts::Unknown, Saving::Linear, &nothing)?;
-        let (outs, ys) = parts.unknown_outs.split_at(op.num_carry);
-        if outs == carry {
-            return Ok(carry.iter().chain(ys).all(|&u| u));
-        }
-        let outs = outs.to_vec();
-        unknown[op.num_consts..op.num_consts + op.num_carry].copy_from_slice(&outs);
-    }
 }
 
 /// Which variables of a body depend on its constants only.

@@ -141,7 +141,12 @@ pub(super) fn split(splitter: &mut Splitter<'_>, eqn: &Eqn, op: &While, any_unkn
     let ins = [cond_atoms.to_vec(), known(body_atoms, body_consts), known(carry_atoms, &carry)].concat();
     let outs: Vars = select(&eqn.outs, &known_carry).into();
     splitter.push_known(known_loop.into(), ins.into(), outs, eqn.loc);
-    // The staged loop computes the known carries too; nobody reads them from there.
+    // The staged loop computes the known carries too. Inside a region they are taken from there, so that they need not be
+    // kept; else nobody reads them there.
+    if matches!(splitter.saving, Saving::Policy(_)) {
+        splitter.push_staged(eqn.op.clone(), eqn.ins.clone(), eqn.outs.clone(), &carry, eqn.loc);
+        return Ok(true);
+    }
     let mut outs = Vars::new();
     for (&out, &is_unknown) in eqn.outs.iter().zip(&carry) {
         let aval = splitter.avals[out].clone();

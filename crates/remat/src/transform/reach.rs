@@ -1,0 +1,69 @@
+//! What depends on what: the cheap question that precedes a split.
+//!
+//! ```text
+//! unknown_outs : { lambda ; a b. -> c d }  ×  which of (a, b) are unknown  →  which of (c, d) are
+//! ```
+//!
+//! One walk over a program and its bodies. Loops are walked until their carries settle, so that the split itself, which is
+//! dear, is done once.
+
+use remat_ir::{Atom, Jaxpr, Op, Scan};
+
+use super::control::first_order_ops;
+
+/// Which outputs depend on unknown inputs.
+pub(crate) fn unknown_outs(jaxpr: &Jaxpr, unknown_ins: &[bool]) -> Vec<bool> {
+    let mut unknown = jaxpr.var_map(false);
+    for (&var, &is_unknown) in jaxpr.ins.iter().zip(unknown_ins) {
+        unknown[var] = is_unknown;
+    }
+    for eqn in &jaxpr.eqns {
+        let ins: Vec<bool> = eqn.ins.iter().map(|&a| matches!(a, Atom::Var(v) if unknown[v])).collect();
+        if !ins.contains(&true) {
+            continue;
+        }
+        let outs = match &eqn.op {
+            Op::Jit(op) => unknown_outs(&op.jaxpr, &ins),
+            Op::Checkpoint(op) => unknown_outs(&op.jaxpr, &ins),
+            Op::Scan(op) => unknown_of_scan(op, &mut ins.clone()),
+            Op::Cond(_) if ins[0] => vec![true; eqn.outs.len()],
+            Op::Cond(op) => unknown_of_branches(&op.branches, &ins[1..]),
+            // Unknown carries may decide how long the loop goes on, so that all of it is unknown; the split looks closer.
+            Op::While(_) | Op::CustomJvp(_) | Op::CustomVjp(_) | Op::CustomLin(_) | first_order_ops!() => {
+                vec![true; eqn.outs.len()]
+            }
+        };
+        for (&var, is_unknown) in eqn.outs.iter().zip(outs) {
+            unknown[var] = is_unknown;
+        }
+    }
+    jaxpr.outs.iter().map(|&a| matches!(a, Atom::Var(v) if unknown[v])).collect()
+}
+
+/// Which results of a loop depend on unknown operands; completes the carries in `ins`.
+pub(crate) fn unknown_of_scan(op: &Scan, ins: &mut [bool]) -> Vec<bool> {
+    loop {
+        let mut outs = unknown_outs(&op.jaxpr, ins);
+        let carry = &mut ins[op.num_consts..op.num_consts + op.num_carry];
+        let mut has_settled = true;
+        for (before, after) in carry.iter_mut().zip(&mut outs) {
+            has_settled &= *before || !*after;
+            *before |= *after;
+            *after = *before;
+        }
+        if has_settled {
+            return outs;
+        }
+    }
+}
+
+/// Which results of any of several branches depend on unknown operands.
+pub(crate) fn unknown_of_branches(branches: &[std::sync::Arc<Jaxpr>], ins: &[bool]) -> Vec<bool> {
+    let mut all = vec![false; branches.first().map_or(0, |j| j.outs.len())];
+    for branch in branches {
+        for (all, unknown) in all.iter_mut().zip(unknown_outs(branch, ins)) {
+            *all |= unknown;
+        }
+    }
+    all
+}
