@@ -62,17 +62,19 @@ pub trait Operation: Clone + Into<Op> {
 }
 
 macro_rules! operations {
-    ($($variant:ident,)*) => {
-        /// Every operation of the language.
+    ($($variant:ident $(as $shared:ty)?,)*) => {
+        /// Every operation of the language. Those with many parameters are shared, since programs are copied a lot: an
+        /// equation stays small, and a copy of it allocates nothing.
         #[derive(Clone, PartialEq, Eq, Hash, Debug)]
         #[allow(missing_docs)]
         pub enum Op {
-            $($variant($variant),)*
+            $($variant(operations!(@type $variant $($shared)?)),)*
         }
 
         $(impl From<$variant> for Op {
             fn from(op: $variant) -> Op {
-                Op::$variant(op)
+                #[allow(clippy::useless_conversion)]
+                Op::$variant(op.into())
             }
         })*
 
@@ -103,21 +105,23 @@ macro_rules! operations {
                 $(if let Some(op) = <$variant as Operation>::parse(name, params) {
                     let op = op?;
                     params.finish()?;
-                    return Ok(Op::$variant(op));
+                    return Ok(op.into());
                 })*
                 Err(Error::new(ErrorKind::Parse, name, "there is no operation of this name"))
             }
         }
     };
+    (@type $variant:ident) => { $variant };
+    (@type $variant:ident $shared:ty) => { $shared };
 }
 
 operations! {
     Unary, IntegerPow, Binary, Compare, SelectN, Clamp,
     ConvertElementType, BitcastConvertType, ReducePrecision,
     BroadcastInDim, Reshape, Transpose, Squeeze, ExpandDims, Rev, Concatenate, Pad, Iota,
-    Slice, DynamicSlice, DynamicUpdateSlice, Gather, Scatter,
+    Slice as Arc<Slice>, DynamicSlice, DynamicUpdateSlice, Gather as Arc<Gather>, Scatter as Arc<Scatter>,
     Reduce, ArgReduce, Cumulative, Sort, TopK,
-    DotGeneral, Conv, ReduceWindow, ArgReduceWindow,
+    DotGeneral as Arc<DotGeneral>, Conv as Arc<Conv>, ReduceWindow as Arc<ReduceWindow>, ArgReduceWindow as Arc<ArgReduceWindow>,
     Threefry2x32,
     Name, StopGradient, OptimizationBarrier, DevicePut,
     Jit, Checkpoint, Scan, While, Cond, CustomJvp, CustomVjp, CustomLin,

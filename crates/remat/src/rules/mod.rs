@@ -117,7 +117,10 @@ macro_rules! first_order {
         /// The rules of a first-order operation; `None` for one with programs in it.
         pub(crate) fn first_order(op: &Op) -> Option<&dyn Rules> {
             match op {
-                $(Op::$variant(op) => Some(op),)*
+                $(Op::$variant(op) => {
+                    let op: &remat_ir::$variant = op;
+                    Some(op)
+                })*
                 $(Op::$higher(_))|* => None,
             }
         }
