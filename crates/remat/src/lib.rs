@@ -73,3 +73,8 @@ pub use trace::{Output, Path, Segment, Structure, Tensor, Tree, Walk, leaves, ma
 
 #[doc(hidden)]
 pub mod testing;
+
+/// The README's example is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
