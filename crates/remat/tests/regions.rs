@@ -181,3 +181,19 @@ fn a_callable_policy_read_from_text_is_an_error() {
     let message = error.unwrap_err().to_string();
     assert!(message.contains("the policy `mine` is a callable"), "{message}");
 }
+
+#[test]
+fn the_first_error_of_a_region_is_not_lost_behind_one_of_the_function() {
+    let region = checkpoint(Policy::Nothing, |x: &Tensor| -> remat::Result<Tensor> {
+        let _ = x.reshape([7]);
+        Err(remat::Error::new(remat::ErrorKind::Argument, "mine", "I give up"))
+    });
+    let error = grad(|x: &Tensor| region(x).or_else(|_| Ok(x.sum(..))))(&x()).unwrap_err();
+    assert_eq!(error.operation(), "reshape");
+
+    let deliberate = checkpoint(Policy::Nothing, |_: &Tensor| -> remat::Result<Tensor> {
+        Err(remat::Error::new(remat::ErrorKind::Argument, "mine", "I give up"))
+    });
+    let gradient = grad(|x: &Tensor| deliberate(x).or_else(|_| Ok(x.sum(..))))(&x()).unwrap();
+    assert_eq!(gradient.to_vec::<f64>().unwrap(), [1.0, 1.0, 1.0]);
+}

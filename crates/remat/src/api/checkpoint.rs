@@ -38,11 +38,24 @@ pub fn checkpoint<A: Tree, R: Output>(policy: impl Into<Arc<Policy>>, f: impl Fn
         match value {
             // The function was not even called: its argument failed, and so will its result.
             None => f(x),
-            Some(value) => value.map_tree(|tree| {
-                let outs = program.and_then(|program| apply(&policy, &program, x, loc));
-                rebuild(tree, outs.inspect_err(|error| drop(fail(error.clone())))?)
-            }),
+            Some(value) => {
+                remember_first(&program, &value);
+                value.map_tree(|tree| {
+                    let outs = program.and_then(|program| apply(&policy, &program, x, loc));
+                    rebuild(tree, outs.inspect_err(|error| drop(fail(error.clone())))?)
+                })
+            }
         }
+    }
+}
+
+/// Tells the trace around of an operation that failed inside, where the function returned an error of its own: that one is
+/// what the caller gets, and may deal with, but what failed first must not be lost.
+pub(super) fn remember_first<T, R: Output>(traced: &Result<T>, value: &R) {
+    if let (Err(first), Err(own)) = (traced, value.as_result())
+        && first.message() != own.message()
+    {
+        drop(fail(first.clone()));
     }
 }
 

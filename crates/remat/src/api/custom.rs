@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use remat_ir::{Aval, Builder, Error, ErrorKind, Jaxpr, Loc, Result, counted};
 
+use super::checkpoint::remember_first;
 use super::control::{checked, share_captures};
 use super::differentiate::{avals, zeros};
 use crate::trace::{
@@ -150,14 +151,17 @@ fn define<A: Tree, R: Output>(
     });
     match value {
         None => f(x),
-        Some(value) => value.map_tree(|tree| {
-            let outs = program.and_then(|(program, ())| {
-                let (op, captured) = operation(&program, &args)?;
-                let operands: Vec<&Tensor> = captured.iter().chain(&args).collect();
-                checked(bind_at(op, &operands, program.jaxpr.outs.len(), loc), loc)
-            });
-            rebuild(tree, outs.inspect_err(|error| drop(fail(error.clone())))?)
-        }),
+        Some(value) => {
+            remember_first(&program, &value);
+            value.map_tree(|tree| {
+                let outs = program.and_then(|(program, ())| {
+                    let (op, captured) = operation(&program, &args)?;
+                    let operands: Vec<&Tensor> = captured.iter().chain(&args).collect();
+                    checked(bind_at(op, &operands, program.jaxpr.outs.len(), loc), loc)
+                });
+                rebuild(tree, outs.inspect_err(|error| drop(fail(error.clone())))?)
+            })
+        }
     }
 }
 

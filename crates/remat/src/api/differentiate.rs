@@ -1,13 +1,11 @@
 //! Forward and reverse mode.
 
-use std::marker::PhantomData;
-
-use remat_ir::{Aval, DType, Error, ErrorKind, Jaxpr, Literal, Loc, Result, counted};
+use remat_ir::{Aval, DType, Error, ErrorKind, Jaxpr, Literal, Loc, Result};
 
 use super::linearized::Parts;
+use super::skeleton::Skeleton;
 use crate::trace::{
-    Output, Program, Tensor, Tree, bind1, current_loc, leaf_paths, leaves, pinned_at, rebuild, run, structure,
-    trace_tree,
+    Output, Program, Tensor, Tree, bind1, current_loc, leaves, pinned_at, rebuild, run, structure, trace_tree,
 };
 use crate::transform::{self, transpose};
 
@@ -136,15 +134,15 @@ pub fn jvp<A: Tree, R: Output>(f: impl Fn(&A) -> R, primal: &A, tangent: &A) -> 
     let (program, like) = trace_tree(primal, loc, &f)?;
     let num_outs = program.jaxpr.outs.len();
     let primals = structure(primal).0;
-    let tangents = matching("jvp", "tangent", primal, tangent, loc)?;
+    let tangents = Skeleton::of(primal)?.matching("jvp", "tangent", "argument", tangent, loc)?;
     let nonzero: Vec<bool> = primals.iter().map(|t| Ok(t.dtype()?.is_float())).collect::<Result<_>>()?;
     let mask = [vec![false; program.captured.len()], nonzero.clone()].concat();
     let both = transform::jvp(&program.jaxpr, &mask, &vec![true; num_outs]).map_err(|e| e.at(loc))?;
-    let args = [program.captured, primals, transform::select(&tangents, &nonzero)].concat();
+    let args = [program.captured.clone(), primals, transform::select(&tangents, &nonzero)].concat();
     let mut outs = run("jvp", &both.jaxpr, &args, loc)?;
     let tangents = outs.split_off(num_outs);
-    let tangents = fill_zeros(&both.nonzero, tangents, &outs, loc)?;
-    Ok((rebuild(&like, outs)?, rebuild(&like, tangents)?))
+    let result = Skeleton::new(&like, program.jaxpr.out_avals())?;
+    Ok((rebuild(&like, outs)?, result.fill(&both.nonzero, tangents, loc)?))
 }
 
 /// A function at a point: the linear map of [`linearize`]. It holds the residuals.
@@ -153,24 +151,21 @@ pub struct Linearized<A, B> {
     residuals: Vec<Tensor>,
     differentiated: Vec<bool>,
     float_outs: Vec<bool>,
-    primal_avals: Vec<Aval>,
-    outs: Vec<Tensor>,
-    like: B,
+    argument: Skeleton<A>,
+    result: Skeleton<B>,
     loc: Loc,
-    marker: PhantomData<fn(&A)>,
 }
 
 impl<A: Tree, B: Tree> Linearized<A, B> {
     /// The derivative in the direction of a tangent, without computing the function again.
     ///
     /// # Errors
-    /// If the tangent has not the avals of the argument.
+    /// If the tangent has not the structure and avals of the argument.
     pub fn call(&self, tangent: &A) -> Result<B> {
-        let tangents = structure(tangent).0;
-        expect_avals("linearize", "tangent", &self.primal_avals, &tangents, self.loc)?;
+        let tangents = self.argument.matching("linearize", "tangent", "argument", tangent, self.loc)?;
         let args = [self.residuals.clone(), transform::select(&tangents, &self.differentiated)].concat();
         let tangents = run("linearize", &self.jaxpr, &args, self.loc)?;
-        rebuild(&self.like, fill_zeros(&self.float_outs, tangents, &self.outs, self.loc)?)
+        self.result.fill(&self.float_outs, tangents, self.loc)
     }
 
     /// The linear program: residuals, then tangents.
@@ -197,20 +192,16 @@ pub fn linearize<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<(R::T
     let num_outs = program.jaxpr.outs.len();
     let parts = Parts::new(program, num_outs).map_err(|e| e.at(loc))?;
     let (outs, residuals) = run_forward(&parts, x, loc)?;
-    let out = rebuild(&like, outs.clone())?;
-    let primal_avals = avals(&structure(x).0)?;
     let linear = Linearized {
         jaxpr: parts.split.staged,
         residuals,
         differentiated: parts.differentiated,
         float_outs: parts.float_outs,
-        primal_avals,
-        outs,
-        like,
+        argument: Skeleton::of(x)?,
+        result: Skeleton::new(&like, avals(&outs)?)?,
         loc,
-        marker: PhantomData,
     };
-    Ok((out, linear))
+    Ok((rebuild(&like, outs)?, linear))
 }
 
 /// The pullback of [`vjp`]. It holds the residuals, and can be called many times.
@@ -219,24 +210,21 @@ pub struct Pullback<A, B> {
     residuals: Vec<Tensor>,
     differentiated: Vec<bool>,
     float_outs: Vec<bool>,
-    args: Vec<Tensor>,
-    out_avals: Vec<Aval>,
-    like: A,
+    argument: Skeleton<A>,
+    result: Skeleton<B>,
     loc: Loc,
-    marker: PhantomData<fn(&B)>,
 }
 
 impl<A: Tree, B: Tree> Pullback<A, B> {
     /// The cotangent of the argument for a cotangent of the result. Leaves that are no floats get zeros.
     ///
     /// # Errors
-    /// If the cotangent has not the avals of the result.
+    /// If the cotangent has not the structure and avals of the result.
     pub fn call(&self, cotangent: &B) -> Result<A> {
-        let cotangents = structure(cotangent).0;
-        expect_avals("vjp", "cotangent", &self.out_avals, &cotangents, self.loc)?;
+        let cotangents = self.result.matching("vjp", "cotangent", "result", cotangent, self.loc)?;
         let args = [self.residuals.clone(), transform::select(&cotangents, &self.float_outs)].concat();
         let cts = run("vjp", &self.jaxpr, &args, self.loc)?;
-        rebuild(&self.like, fill_zeros(&self.differentiated, cts, &self.args, self.loc)?)
+        self.argument.fill(&self.differentiated, cts, self.loc)
     }
 
     /// The backward program: residuals, then cotangents.
@@ -267,7 +255,7 @@ impl<A: Tree, B: Tree> Pullback<A, B> {
 pub fn vjp<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<(R::Tree, Pullback<A, R::Tree>)> {
     let loc = current_loc();
     let (program, like) = trace_tree(x, loc, &f)?;
-    let (outs, pullback) = pull_back(program, x, None, loc)?;
+    let (outs, pullback) = pull_back(program, x, &like, loc)?;
     Ok((rebuild(&like, outs)?, pullback))
 }
 
@@ -283,32 +271,24 @@ pub fn vjp_with_aux<A: Tree, B: Tree, X: Tree, R: Output<Tree = (B, X)>>(
     let loc = current_loc();
     let (program, like) = trace_tree(x, loc, &f)?;
     let num_outs = structure(&like.0).0.len();
-    let (mut outs, pullback) = pull_back(program, x, Some(num_outs), loc)?;
+    let (mut outs, pullback) = pull_back(program, x, &like.0, loc)?;
     let aux = outs.split_off(num_outs);
     Ok((rebuild(&like.0, outs)?, pullback, rebuild(&like.1, aux)?))
 }
 
-/// Runs the forward pass and makes the pullback of the first `num_outs` results.
-fn pull_back<A: Tree, B>(
-    program: Program,
-    x: &A,
-    num_outs: Option<usize>,
-    loc: Loc,
-) -> Result<(Vec<Tensor>, Pullback<A, B>)> {
-    let num_outs = num_outs.unwrap_or(program.jaxpr.outs.len());
+/// Runs the forward pass and makes the pullback of the results in `like`, which come first.
+fn pull_back<A: Tree, B: Tree>(program: Program, x: &A, like: &B, loc: Loc) -> Result<(Vec<Tensor>, Pullback<A, B>)> {
+    let num_outs = structure(like).0.len();
     let parts = Parts::new(program, num_outs).map_err(|e| e.at(loc))?;
     let (outs, residuals) = run_forward(&parts, x, loc)?;
-    let args = structure(x).0;
     let pullback = Pullback {
         jaxpr: parts.backward().map_err(|e| e.at(loc))?,
         residuals,
         differentiated: parts.differentiated,
         float_outs: parts.float_outs[..num_outs].to_vec(),
-        like: rebuild(x, args.clone())?,
-        args,
-        out_avals: avals(&outs[..num_outs])?,
+        argument: Skeleton::of(x)?,
+        result: Skeleton::new(like, avals(&outs[..num_outs])?)?,
         loc,
-        marker: PhantomData,
     };
     Ok((outs, pullback))
 }
@@ -345,74 +325,24 @@ pub fn linear_transpose<A: Tree, R: Output, F: Fn(&A) -> R>(
     example: &A,
 ) -> Result<impl Fn(&R::Tree) -> Result<A> + use<A, R, F>> {
     let loc = current_loc();
-    let (program, _) = trace_tree(example, loc, &f)?;
-    let args = structure(example).0;
+    let (program, like) = trace_tree(example, loc, &f)?;
     let linear: Vec<bool> = (0..program.jaxpr.ins.len()).map(|i| i >= program.captured.len()).collect();
     let out_avals = program.jaxpr.out_avals();
     let transposed =
         transpose(&program.jaxpr, &linear, &vec![true; out_avals.len()], true).map_err(|e| e.at(loc))?.jaxpr;
-    let like = rebuild(example, args)?;
+    let result = Skeleton::new(&like, out_avals)?;
+    let argument = Skeleton::of(example)?;
+    let all = vec![true; program.jaxpr.ins.len() - program.captured.len()];
     Ok(move |cotangent: &R::Tree| {
-        let cotangents = structure(cotangent).0;
-        expect_avals("linear_transpose", "cotangent", &out_avals, &cotangents, loc)?;
+        let cotangents = result.matching("linear_transpose", "cotangent", "result", cotangent, loc)?;
         let cts = run("linear_transpose", &transposed, &[program.captured.clone(), cotangents].concat(), loc)?;
-        rebuild(&like, cts)
+        argument.fill(&all, cts, loc)
     })
 }
 
 /// The avals of tensors.
 pub(super) fn avals(tensors: &[Tensor]) -> Result<Vec<Aval>> {
     tensors.iter().map(|t| t.aval().cloned()).collect()
-}
-
-/// The leaves of `other`, which must have the structure and avals of `tree`.
-fn matching<A: Tree>(operation: &str, what: &str, tree: &A, other: &A, loc: Loc) -> Result<Vec<Tensor>> {
-    let (leaves, expected) = structure(tree);
-    let (others, given) = structure(other);
-    if let Some(difference) = expected.difference(&given) {
-        let message = format!("the {what} has another structure than the argument: {difference}");
-        return Err(Error::new(ErrorKind::Structure, operation, message).at(loc));
-    }
-    let paths = leaf_paths(tree);
-    for ((leaf, other), path) in leaves.iter().zip(&others).zip(paths) {
-        let (expected, given) = (leaf.aval()?, other.aval()?);
-        if expected.dtype.is_float() && expected != given {
-            let place = path.place();
-            let message = format!("the {what}{place} is {given} and must be {expected}");
-            return Err(Error::new(ErrorKind::Shape, operation, message).at(loc));
-        }
-    }
-    Ok(others)
-}
-
-/// Fails unless the float tensors have these avals.
-fn expect_avals(operation: &str, what: &str, expected: &[Aval], given: &[Tensor], loc: Loc) -> Result<()> {
-    if expected.len() != given.len() {
-        let message = format!("the {what} has {} and must have {}", counted(given.len(), "leaf"), expected.len());
-        return Err(Error::new(ErrorKind::Structure, operation, message).at(loc));
-    }
-    for (expected, given) in expected.iter().zip(given) {
-        let given = given.aval()?;
-        if expected.dtype.is_float() && expected != given {
-            let message = format!("the {what} is {given} and must be {expected}");
-            return Err(Error::new(ErrorKind::Shape, operation, message).at(loc));
-        }
-    }
-    Ok(())
-}
-
-/// The values at the places in the mask, zeros like `like` at the others.
-fn fill_zeros(mask: &[bool], values: Vec<Tensor>, like: &[Tensor], loc: Loc) -> Result<Vec<Tensor>> {
-    let mut values = values.into_iter();
-    let mut all = Vec::with_capacity(mask.len());
-    for (&has, like) in mask.iter().zip(like) {
-        let value = if has { values.next() } else { None };
-        all.push(match value {
-            Some(value) => value,
-            None => zeros(like.aval()?, loc),
-        });
-    }
-    Ok(all)
 }
 
 /// Zeros of this aval, staged where a trace is open.

@@ -128,6 +128,31 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jit<A, R, F> {
         self.trace(args)?.lower()
     }
 
+    /// The simplified program for an argument of this structure and avals: short for [`Jit::lower`] and
+    /// [`Lowered::jaxpr`].
+    ///
+    /// # Errors
+    /// The first error inside the function.
+    pub fn jaxpr(&self, args: &A) -> Result<Arc<Jaxpr>> {
+        Ok(self.lower(args)?.jaxpr().clone())
+    }
+
+    /// The bytes that a call with an argument of this structure and avals needs, known before it.
+    ///
+    /// ```
+    /// use remat::{Tensor, jit};
+    /// let step = jit(|x: &Tensor| x.sin());
+    /// let memory = step.memory(&Tensor::from(vec![1.0f32, 2.0]))?;
+    /// assert_eq!((memory.arguments, memory.outputs), (8, 8));
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The first error inside the function; if the engine cannot run the program.
+    pub fn memory(&self, args: &A) -> Result<MemoryStats> {
+        Ok(self.lower(args)?.compile()?.memory())
+    }
+
     /// The number of programs that were traced so far.
     pub fn cache_size(&self) -> usize {
         self.cache().values().filter(|slot| matches!(slot, Slot::Ready(_))).count()

@@ -12,6 +12,7 @@ mod jacobian;
 mod jit;
 pub(crate) mod linearized;
 mod program;
+mod skeleton;
 
 pub use batch::{BatchAxes, VmapOptions, vmap, vmap_with};
 pub use checkpoint::checkpoint;

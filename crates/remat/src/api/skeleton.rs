@@ -1,0 +1,62 @@
+//! A tree without its arrays.
+
+use remat_ir::{Array, Aval, DType, Error, ErrorKind, Literal, Loc, Result};
+
+use super::differentiate::zeros;
+use crate::trace::{Path, Structure, Tensor, Tree, leaf_paths, rebuild, structure};
+
+/// The structure and the avals of a tree, to check another one against and to rebuild one; it keeps no elements alive.
+pub(super) struct Skeleton<T> {
+    like: T,
+    structure: Structure,
+    paths: Vec<Path>,
+    avals: Vec<Aval>,
+}
+
+impl<T: Tree> Skeleton<T> {
+    /// Of `tree`, whose leaves have these avals; the leaves themselves may be of a trace that has ended.
+    pub(super) fn new(tree: &T, avals: Vec<Aval>) -> Result<Skeleton<T>> {
+        let placeholder = Tensor::from_array(Array::full(Literal::from_f64(DType::F32, 0.0), []));
+        let like = rebuild(tree, vec![placeholder; avals.len()])?;
+        Ok(Skeleton { like, structure: structure(tree).1, paths: leaf_paths(tree), avals })
+    }
+
+    /// Of a tree.
+    ///
+    /// # Errors
+    /// That of a failed leaf.
+    pub(super) fn of(tree: &T) -> Result<Skeleton<T>> {
+        Skeleton::new(tree, super::differentiate::avals(&structure(tree).0)?)
+    }
+
+    /// The leaves of another tree, called `what` beside this one, which is called `this`.
+    ///
+    /// # Errors
+    /// If its structure is another one, or a float of it has another aval.
+    pub(super) fn matching(&self, operation: &str, what: &str, this: &str, tree: &T, loc: Loc) -> Result<Vec<Tensor>> {
+        let (leaves, given) = structure(tree);
+        if let Some(difference) = given.difference(&self.structure) {
+            let message = format!("the {what} has another structure than the {this}: {difference}");
+            return Err(Error::new(ErrorKind::Structure, operation, message).at(loc));
+        }
+        for ((leaf, expected), path) in leaves.iter().zip(&self.avals).zip(&self.paths) {
+            let given = leaf.aval().map_err(|e| e.at(loc))?;
+            if expected.dtype.is_float() && expected != given {
+                let message = format!("the {what}{} is {given} and must be {expected}", path.place());
+                return Err(Error::new(ErrorKind::Shape, operation, message).at(loc));
+            }
+        }
+        Ok(leaves)
+    }
+
+    /// A tree of `values` at the leaves in the mask, and of zeros at the others.
+    pub(super) fn fill(&self, mask: &[bool], values: Vec<Tensor>, loc: Loc) -> Result<T> {
+        let mut values = values.into_iter();
+        let mut fill = |(&has, aval): (&bool, &Aval)| {
+            let value = if has { values.next() } else { None };
+            value.unwrap_or_else(|| zeros(aval, loc))
+        };
+        let leaves = mask.iter().zip(&self.avals).map(&mut fill).collect();
+        rebuild(&self.like, leaves)
+    }
+}
