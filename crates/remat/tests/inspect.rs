@@ -217,3 +217,13 @@ fn an_error_in_the_function_is_the_error_of_the_report() {
     let called = jit(|x: &Tensor| x + &ones(&[3]));
     assert!(saved_residuals(|x: &Tensor| called.call(x.clone()), &ones(&[2])).is_err());
 }
+
+#[test]
+fn long_lines_are_broken_so_that_the_programs_stand_side_by_side() {
+    let f = checkpoint(Policy::Nothing, |xs: &Vec<Tensor>| {
+        xs.iter().fold(Tensor::zeros([3], DType::F32), |sum, x| sum + x.sin().sin()).sum(..)
+    });
+    let xs = vec![Tensor::zeros([3], DType::F32); 12];
+    let text = fwd_bwd(|xs: &Vec<Tensor>| f(xs), &xs).unwrap().side_by_side(100);
+    assert!(text.lines().all(|line| line.chars().count() <= 100 && line.contains('│')), "{text}");
+}

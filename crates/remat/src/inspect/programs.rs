@@ -32,7 +32,8 @@ pub struct FwdBwd {
 }
 
 impl FwdBwd {
-    /// Both programs for a terminal of this width: side by side where each fits into a half, else one above the other.
+    /// Both programs for a terminal of this width: side by side where it is wide enough for two columns, else one above the
+    /// other.
     pub fn side_by_side(&self, width: usize) -> String {
         self.laid_out(width, |line| line.to_string())
     }
@@ -41,18 +42,16 @@ impl FwdBwd {
         let column = width.saturating_sub(GAP.chars().count()) / 2;
         let mut text = String::new();
         if column >= MIN_COLUMN {
-            let left = self.lines(FORWARD, &self.forward, self.num_consts, column);
-            let right = self.lines(BACKWARD, &self.backward, 0, column);
-            if left.iter().chain(&right).all(|line| line.chars().count() <= column) {
-                for i in 0..left.len().max(right.len()) {
-                    let (l, r) = (left.get(i).map_or("", |s| s), right.get(i).map_or("", |s| s));
-                    let padding = " ".repeat(column - l.chars().count());
-                    let line = format!("{}{padding}{GAP}{}", style(l), style(r));
-                    text.push_str(line.trim_end());
-                    text.push('\n');
-                }
-                return text;
+            let left = wrapped(self.lines(FORWARD, &self.forward, self.num_consts, column), column);
+            let right = wrapped(self.lines(BACKWARD, &self.backward, 0, column), column);
+            for i in 0..left.len().max(right.len()) {
+                let (l, r) = (left.get(i).map_or("", |s| s), right.get(i).map_or("", |s| s));
+                let padding = " ".repeat(column.saturating_sub(l.chars().count()));
+                let line = format!("{}{padding}{GAP}{}", style(l), style(r));
+                text.push_str(line.trim_end());
+                text.push('\n');
             }
+            return text;
         }
         let width = if width == 0 { DEFAULT_WIDTH } else { width };
         let forward = self.lines(FORWARD, &self.forward, self.num_consts, width);
@@ -129,6 +128,25 @@ pub fn print_fwd_bwd<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<(
     // The stream takes the styles away where there is no colour.
     anstream::print!("{}", programs.laid_out(width, highlight));
     Ok(())
+}
+
+/// Breaks the lines that are longer than a column between words, and those of longer words within them.
+fn wrapped(lines: Vec<String>, column: usize) -> Vec<String> {
+    let mut all = Vec::with_capacity(lines.len());
+    for line in lines {
+        let indent = " ".repeat(line.chars().take_while(|c| *c == ' ').count().min(column / 2) + 2);
+        let mut rest = line;
+        while rest.chars().count() > column {
+            let end = rest.char_indices().nth(column).map_or(rest.len(), |(i, _)| i);
+            let start = rest.len() - rest.trim_start().len();
+            let at = rest[..end].rfind(' ').filter(|&at| at > start).unwrap_or(end);
+            let tail = format!("{indent}{}", rest[at..].trim_start());
+            rest.truncate(at);
+            all.push(std::mem::replace(&mut rest, tail));
+        }
+        all.push(rest);
+    }
+    all
 }
 
 /// Without dead equations; all inputs stay.
