@@ -45,14 +45,16 @@
 //! 3. `trace`: tensors, open traces, trees
 //! 4. `tensor`: the methods of tensors
 //! 5. `api`: the transformations of closures
-//! 6. `inspect`: reports of what is saved
-//! 7. [`random`], [`optim`], `testing`: what is built of all these
-//! 8. [`nn`]: the layers of models
+//! 6. `loops`: loops that keep a bounded number of states for reverse mode
+//! 7. `inspect`: reports of what is saved
+//! 8. [`random`], [`optim`], `testing`: what is built of all these
+//! 9. [`nn`]: the layers of models
 
 extern crate self as remat;
 
 mod api;
 mod inspect;
+mod loops;
 pub mod nn;
 pub mod optim;
 pub mod random;
@@ -63,6 +65,7 @@ pub mod transform;
 
 pub use api::*;
 pub use inspect::*;
+pub use loops::*;
 pub use remat_ir::{
     Array, Atom, Aval, Candidate, ClosedJaxpr, CumulativeKind, DType, Decision, Device, Element, Error, ErrorKind,
     Executable, Jaxpr, Loc, MemorySpace, MemoryStats, Op, Policy, Reference, Result, bf16, f16,

@@ -80,6 +80,42 @@ fn scan_at<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
     xs: &X,
     loc: Loc,
 ) -> Result<(C, Y)> {
+    let traced = trace_scan("scan", options, f, init, xs, loc)?;
+    let TracedScan { program, carry, xs: stacked, length, .. } = &traced;
+    let op = remat_ir::Scan {
+        jaxpr: program.jaxpr.clone(),
+        length: *length,
+        num_consts: program.captured.len(),
+        num_carry: carry.len(),
+        reverse: options.reverse,
+        unroll: options.unroll,
+    };
+    let operands: Vec<&Tensor> = program.captured.iter().chain(carry).chain(stacked).collect();
+    let mut outs = checked(bind_at(op, &operands, program.jaxpr.outs.len(), loc), loc)?;
+    let ys = outs.split_off(carry.len());
+    Ok((rebuild(init, outs)?, rebuild(&traced.ys_like, ys)?))
+}
+
+/// What every kind of scan is made of.
+pub(crate) struct TracedScan<Y> {
+    /// Takes the captured tensors, the carry and a slice of each stacked input; gives the next carry and slices.
+    pub(crate) program: Program,
+    pub(crate) carry: Vec<Tensor>,
+    pub(crate) xs: Vec<Tensor>,
+    pub(crate) length: usize,
+    /// The structure of the stacked outputs.
+    pub(crate) ys_like: Y,
+}
+
+/// Traces the body of a scan and checks that it fits the operands.
+pub(crate) fn trace_scan<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
+    operation: &str,
+    options: &ScanOptions,
+    f: impl Fn(&C, &X) -> R,
+    init: &C,
+    xs: &X,
+    loc: Loc,
+) -> Result<TracedScan<Y>> {
     let (carry, carry_structure) = structure(init);
     let (stacked, _) = structure(xs);
     let carry_avals = super::differentiate::avals(&carry)?;
@@ -93,13 +129,13 @@ fn scan_at<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
             let message = format!(
                 "the stacked input{place} is {aval}, which has no dimension to loop over; capture what all iterations share"
             );
-            return Err(Error::new(ErrorKind::Shape, "scan", message).at(loc));
+            return Err(Error::new(ErrorKind::Shape, operation, message).at(loc));
         };
         let own = format!("{aval}{}", path.place());
         match length {
             Some(length) if length != n => {
                 let message = format!("the lengths of the stacked inputs differ: {length} of {giver} and {n} of {own}");
-                return Err(Error::new(ErrorKind::Shape, "scan", message).at(loc));
+                return Err(Error::new(ErrorKind::Shape, operation, message).at(loc));
             }
             Some(_) => {}
             None => (length, giver) = (Some(n), own),
@@ -107,8 +143,10 @@ fn scan_at<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
         x_avals.push(aval.with_shape(rest.iter().copied()));
     }
     let Some(length) = length else {
-        let message = "there is no stacked input, so the length is not known; call `scan_with` with ScanOptions { length: Some(..), .. }";
-        return Err(Error::new(ErrorKind::Argument, "scan", message).at(loc));
+        let message = format!(
+            "there is no stacked input, so the length is not known; call `{operation}_with` with ScanOptions {{ length: Some(..), .. }}"
+        );
+        return Err(Error::new(ErrorKind::Argument, operation, message).at(loc));
     };
     let (program, (ys_like, out_structure)) = trace(carry_avals.iter().cloned().chain(x_avals), loc, |args| {
         let (c, x) = args.split_at(carry.len());
@@ -118,19 +156,8 @@ fn scan_at<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
         Ok((outs, (y, out_structure)))
     })?;
     let next_avals = program.jaxpr.out_avals();
-    expect_carry("scan", init, (&carry_structure, &out_structure), (&carry_avals, &next_avals), loc)?;
-    let op = remat_ir::Scan {
-        jaxpr: program.jaxpr.clone(),
-        length,
-        num_consts: program.captured.len(),
-        num_carry: carry.len(),
-        reverse: options.reverse,
-        unroll: options.unroll,
-    };
-    let operands: Vec<&Tensor> = program.captured.iter().chain(&carry).chain(&stacked).collect();
-    let mut outs = checked(bind_at(op, &operands, program.jaxpr.outs.len(), loc), loc)?;
-    let ys = outs.split_off(carry.len());
-    Ok((rebuild(init, outs)?, rebuild(&ys_like, ys)?))
+    expect_carry(operation, init, (&carry_structure, &out_structure), (&carry_avals, &next_avals), loc)?;
+    Ok(TracedScan { program, carry, xs: stacked, length, ys_like })
 }
 
 /// Applies a function to every slice along the first dimension, one after the other: [`scan`] without a carry.
@@ -176,8 +203,8 @@ pub fn fori_loop<C: Tree, R: Output<Tree = C>>(
 
 /// A loop while `condition` gives a true bool scalar.
 ///
-/// It can be differentiated forward. Reverse mode needs the states of all iterations, whose number is not known: use a
-/// checkpointed loop, or [`fori_loop`].
+/// It can be differentiated forward. Reverse mode needs the states of all iterations, whose number is not known: use
+/// [`while_loop_checkpointed`](crate::while_loop_checkpointed), or [`fori_loop`].
 ///
 /// ```
 /// use remat::{Tensor, while_loop};
@@ -196,18 +223,7 @@ pub fn while_loop<C: Tree, P: Output<Tree = Tensor>, R: Output<Tree = C>>(
     init: &C,
 ) -> Result<C> {
     let loc = current_loc();
-    let (carry, carry_structure) = structure(init);
-    let carry_avals = super::differentiate::avals(&carry)?;
-    let (cond, _) = trace_tree(init, loc, &condition)?;
-    let verdict = cond.jaxpr.out_avals();
-    if verdict[0] != Aval::scalar(DType::Bool) {
-        let message = format!("the condition must give bool[] and gives {}; {}", verdict[0], to_bool(&verdict[0]));
-        return Err(Error::new(ErrorKind::DType, "while_loop", message).at(loc));
-    }
-    let (body, next) = trace_tree(init, loc, &body)?;
-    let out_structure = structure(&next).1;
-    let next_avals = body.jaxpr.out_avals();
-    expect_carry("while_loop", init, (&carry_structure, &out_structure), (&carry_avals, &next_avals), loc)?;
+    let (carry, cond, body) = trace_while("while_loop", condition, body, init, loc)?;
     let op = remat_ir::While {
         cond: cond.jaxpr.clone(),
         body: body.jaxpr.clone(),
@@ -217,6 +233,29 @@ pub fn while_loop<C: Tree, P: Output<Tree = Tensor>, R: Output<Tree = C>>(
     let operands: Vec<&Tensor> = cond.captured.iter().chain(&body.captured).chain(&carry).collect();
     let outs = checked(bind_at(op, &operands, carry.len(), loc), loc)?;
     rebuild(init, outs)
+}
+
+/// The leaves of the carry and the programs of condition and body, which fit them.
+pub(crate) fn trace_while<C: Tree, P: Output<Tree = Tensor>, R: Output<Tree = C>>(
+    operation: &str,
+    condition: impl Fn(&C) -> P,
+    body: impl Fn(&C) -> R,
+    init: &C,
+    loc: Loc,
+) -> Result<(Vec<Tensor>, Program, Program)> {
+    let (carry, carry_structure) = structure(init);
+    let carry_avals = super::differentiate::avals(&carry)?;
+    let (cond, _) = trace_tree(init, loc, &condition)?;
+    let verdict = cond.jaxpr.out_avals();
+    if verdict[0] != Aval::scalar(DType::Bool) {
+        let message = format!("the condition must give bool[] and gives {}; {}", verdict[0], to_bool(&verdict[0]));
+        return Err(Error::new(ErrorKind::DType, operation, message).at(loc));
+    }
+    let (body, next) = trace_tree(init, loc, &body)?;
+    let out_structure = structure(&next).1;
+    let next_avals = body.jaxpr.out_avals();
+    expect_carry(operation, init, (&carry_structure, &out_structure), (&carry_avals, &next_avals), loc)?;
+    Ok((carry, cond, body))
 }
 
 /// One of two functions of `operand`, chosen by a bool scalar. Both are traced; one runs.
@@ -369,7 +408,7 @@ fn to_bool(aval: &Aval) -> &'static str {
 }
 
 /// The tensors, or the error of a failed one.
-pub(super) fn checked(outs: Vec<Tensor>, loc: Loc) -> Result<Vec<Tensor>> {
+pub(crate) fn checked(outs: Vec<Tensor>, loc: Loc) -> Result<Vec<Tensor>> {
     match outs.iter().find_map(Tensor::error) {
         Some(error) => Err(error.clone().at(loc)),
         None => Ok(outs),

@@ -6,7 +6,8 @@ use remat_ir::{Aval, Builder, Error, ErrorKind, Jaxpr, Loc, Result, counted};
 
 use super::checkpoint::remember_first;
 use super::control::{checked, share_captures};
-use super::differentiate::{avals, zeros};
+use super::differentiate::avals;
+pub(crate) use super::differentiate::zeros;
 use crate::trace::{
     Output, Program, Tensor, Tree, bind_at, current_loc, fail, rebuild, short_type_name, structure, trace,
 };
@@ -86,8 +87,18 @@ pub fn custom_vjp<A: Tree, R: Output, S: Tree, F: Output<Tree = (R::Tree, S)>, B
     forward: impl Fn(&A) -> F,
     backward: impl Fn(&S, &R::Tree) -> B,
 ) -> impl Fn(&A) -> R {
-    let loc = current_loc();
-    let name: Arc<str> = short_type_name_of(&f).into();
+    let name = short_type_name_of(&f);
+    custom_vjp_at(name.into(), current_loc(), f, forward, backward)
+}
+
+/// As [`custom_vjp`], called `name` in programs and errors.
+pub(crate) fn custom_vjp_at<A: Tree, R: Output, S: Tree, F: Output<Tree = (R::Tree, S)>, B: Output<Tree = A>>(
+    name: Arc<str>,
+    loc: Loc,
+    f: impl Fn(&A) -> R,
+    forward: impl Fn(&A) -> F,
+    backward: impl Fn(&S, &R::Tree) -> B,
+) -> impl Fn(&A) -> R {
     move |x| {
         define(&f, x, loc, |call, args| {
             let primal_avals = avals(args)?;

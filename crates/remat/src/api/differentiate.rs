@@ -346,7 +346,7 @@ pub(super) fn avals(tensors: &[Tensor]) -> Result<Vec<Aval>> {
 }
 
 /// Zeros of this aval, staged where a trace is open.
-pub(super) fn zeros(aval: &Aval, loc: Loc) -> Tensor {
+pub(crate) fn zeros(aval: &Aval, loc: Loc) -> Tensor {
     let zero = Tensor::from_array(remat_ir::Array::full(zero_literal(aval.dtype), []));
     let op = remat_ir::BroadcastInDim { shape: aval.shape.clone(), dims: remat_ir::Shape::new() };
     pinned_at(loc, || bind1(op, &[&zero]))

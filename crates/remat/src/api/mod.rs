@@ -3,10 +3,11 @@
 //! Each takes a function of one tree, traces it once, transforms the program and runs it, or splices it into the trace
 //! that is open. What a closure captures is constant for the transformation.
 
+mod associative;
 mod batch;
 mod checkpoint;
-mod control;
-mod custom;
+pub(crate) mod control;
+pub(crate) mod custom;
 mod differentiate;
 mod jacobian;
 mod jit;
@@ -14,6 +15,7 @@ pub(crate) mod linearized;
 mod program;
 mod skeleton;
 
+pub use associative::{AssociativeScanOptions, associative_scan};
 pub use batch::{BatchAxes, VmapOptions, vmap, vmap_with};
 pub use checkpoint::checkpoint;
 pub use control::{ScanOptions, cond, fori_loop, map, scan, scan_with, switch, while_loop};

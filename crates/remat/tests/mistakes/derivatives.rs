@@ -106,9 +106,9 @@ fn loops_of_unknown_length_in_reverse() {
     let double = |x: &Tensor| while_loop(|x: &Tensor| x.lt(100), |x: &Tensor| x * 2, x);
     mistake!(
         grad(double)(&Tensor::from(1.0f32)),
-        "while: reverse-mode differentiation needs the states of all iterations, and their number is not known; use \
-         `while_loop_checkpointed`, which keeps a bounded number of states, or `scan` or `fori_loop` for a known \
-         number of iterations",
+        "while: reverse-mode differentiation needs the states of all iterations, and their number is not known; for \
+         a first derivative use `while_loop_checkpointed`, which keeps a bounded number of states; for one of any \
+         order use `scan` or `fori_loop`, with a known number of iterations",
         -1,
         31
     );

@@ -17,9 +17,9 @@ fn groups<'t, T>(op: &While, items: &'t [T]) -> (&'t [T], &'t [T], &'t [T]) {
 
 /// The error of reverse mode.
 pub(super) fn no_reverse_mode(_: &While) -> Error {
-    let message = "reverse-mode differentiation needs the states of all iterations, and their number is not known; use \
-                   `while_loop_checkpointed`, which keeps a bounded number of states, or `scan` or `fori_loop` for a known number of \
-                   iterations";
+    let message = "reverse-mode differentiation needs the states of all iterations, and their number is not known; for a first \
+                   derivative use `while_loop_checkpointed`, which keeps a bounded number of states; for one of any order use \
+                   `scan` or `fori_loop`, with a known number of iterations";
     Error::new(ErrorKind::Differentiation, "while", message)
 }
 

@@ -1,0 +1,145 @@
+//! Prefix sums under any associative operation, in logarithmic depth.
+
+use remat_ir::{Error, ErrorKind, Loc, Result};
+
+use crate::tensor::{Index, step};
+use crate::trace::{Output, Tensor, Tree, current_loc, rebuild, structure};
+
+/// Options of [`associative_scan`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AssociativeScanOptions {
+    /// The dimension along which to combine. Negative ones count from the last.
+    pub axis: i64,
+    /// From the last slice to the first.
+    pub reverse: bool,
+}
+
+/// All prefixes `x0, f(x0, x1), f(f(x0, x1), x2), ..` along a dimension of the leaves, under an associative `f`: as many
+/// slices as `elems` has, in a number of steps that grows with the logarithm of the length.
+///
+/// `f` takes two trees of equally many slices, which it combines one by one: the leaves have the dimension of the scan,
+/// with fewer slices than those of `elems`. The length may be anything, zero too. Reverse mode keeps what `f` needs at
+/// each level, which is linear in the length.
+///
+/// Source: Blelloch, "Prefix sums and their applications", 1990, as the recursion on pairs of neighbours: the odd prefixes
+/// are the prefixes of the combined pairs, the even ones need one more step.
+///
+/// ```
+/// use remat::{AssociativeScanOptions, Tensor, associative_scan};
+/// // The linear recurrence h = a h + b, by composing affine maps.
+/// let (a, b) = (Tensor::new([2.0f32, 3.0, 4.0]), Tensor::new([1.0f32, 1.0, 1.0]));
+/// let (_, h) = associative_scan(
+///     |(a1, b1): &(Tensor, Tensor), (a2, b2): &(Tensor, Tensor)| (a1 * a2, a2 * b1 + b2),
+///     &(a, b),
+///     AssociativeScanOptions::default(),
+/// )?;
+/// assert_eq!(h.to_vec::<f32>()?, [1.0, 4.0, 17.0]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// The first error inside the function; if a leaf has no such axis, the lengths differ, or the function gives another
+/// structure or other avals than it takes.
+#[track_caller]
+pub fn associative_scan<T: Tree, R: Output<Tree = T>>(
+    f: impl Fn(&T, &T) -> R,
+    elems: &T,
+    options: AssociativeScanOptions,
+) -> Result<T> {
+    let loc = current_loc();
+    let (leaves, expected) = structure(elems);
+    let mut axes = Vec::with_capacity(leaves.len());
+    let mut length = None;
+    for leaf in &leaves {
+        let aval = leaf.aval()?;
+        let rank = aval.rank() as i64;
+        let axis = if options.axis < 0 { options.axis + rank } else { options.axis };
+        if !(0..rank).contains(&axis) {
+            let message = format!("{aval} has no axis {}", options.axis);
+            return Err(error(ErrorKind::Argument, message, loc));
+        }
+        axes.push(axis as usize);
+        let n = aval.shape[axis as usize];
+        if *length.get_or_insert(n) != n {
+            let message = format!("the lengths differ: {n} of {aval}, {} before", length.unwrap_or(n));
+            return Err(error(ErrorKind::Shape, message, loc));
+        }
+    }
+    let combine = |a: &[Tensor], b: &[Tensor]| -> Result<Vec<Tensor>> {
+        let out = f(&rebuild(elems, a.to_vec())?, &rebuild(elems, b.to_vec())?).into_result()?;
+        let (outs, given) = structure(&out);
+        if let Some(difference) = expected.difference(&given) {
+            let message = format!("the function gives another structure than it takes: {difference}");
+            return Err(error(ErrorKind::Structure, message, loc));
+        }
+        for (x, out) in a.iter().zip(&outs) {
+            let (x, out) = (x.aval()?, out.aval()?);
+            if x != out {
+                let message = format!("the function takes {x} and gives {out}; they must be equal");
+                return Err(error(ErrorKind::Shape, message, loc));
+            }
+        }
+        Ok(outs)
+    };
+    let flip = |leaves: &[Tensor]| -> Vec<Tensor> { leaves.iter().zip(&axes).map(|(x, &axis)| x.flip(axis)).collect() };
+    let elems_in = if options.reverse { flip(&leaves) } else { leaves };
+    let mut outs = prefixes(&combine, &elems_in, &axes, length.unwrap_or(0))?;
+    if options.reverse {
+        outs = flip(&outs);
+    }
+    super::control::checked(outs, loc).and_then(|outs| rebuild(elems, outs))
+}
+
+fn prefixes(
+    combine: &impl Fn(&[Tensor], &[Tensor]) -> Result<Vec<Tensor>>,
+    elems: &[Tensor],
+    axes: &[usize],
+    length: usize,
+) -> Result<Vec<Tensor>> {
+    if length < 2 {
+        return Ok(elems.to_vec());
+    }
+    let pick = |leaves: &[Tensor], start: usize, end: usize, by: i64| -> Vec<Tensor> {
+        let places = step(start as i64..end as i64, by);
+        leaves.iter().zip(axes).map(|(x, &axis)| along(x, axis, places.clone())).collect()
+    };
+    let num_pairs = length / 2;
+    let pairs = combine(&pick(elems, 0, 2 * num_pairs, 2), &pick(elems, 1, 2 * num_pairs, 2))?;
+    let odd = prefixes(combine, &pairs, axes, num_pairs)?;
+    let first = pick(elems, 0, 1, 1);
+    let num_even = length - num_pairs;
+    if num_even == 1 {
+        return Ok(join(&[&first, &odd], axes));
+    }
+    let even = combine(&pick(&odd, 0, num_even - 1, 1), &pick(elems, 2, length, 2))?;
+    let even = join(&[&first, &even], axes);
+    // Neighbours side by side, then in one dimension; an odd length leaves the last even one over.
+    let mut woven = Vec::with_capacity(odd.len());
+    for ((e, o), &axis) in pick(&even, 0, num_pairs, 1).iter().zip(&odd).zip(axes) {
+        let mut shape = e.dims()?;
+        shape[axis] *= 2;
+        woven.push(Tensor::stack(&[e, o], axis + 1).reshape(shape));
+    }
+    if num_even == num_pairs {
+        return Ok(woven);
+    }
+    Ok(join(&[&woven, &pick(&even, num_pairs, num_even, 1)], axes))
+}
+
+/// A range of places along one dimension.
+fn along(x: &Tensor, axis: usize, places: Index) -> Tensor {
+    let whole = step(.., 1);
+    let entries: Vec<Index> = std::iter::repeat_n(whole, axis).chain([places]).collect();
+    x.index(entries)
+}
+
+fn join(parts: &[&[Tensor]], axes: &[usize]) -> Vec<Tensor> {
+    let leaf = |(i, &axis): (usize, &usize)| {
+        Tensor::concatenate(&parts.iter().map(|leaves| &leaves[i]).collect::<Vec<_>>(), axis)
+    };
+    axes.iter().enumerate().map(leaf).collect()
+}
+
+fn error(kind: ErrorKind, message: String, loc: Loc) -> Error {
+    Error::new(kind, "associative_scan", message).at(loc)
+}

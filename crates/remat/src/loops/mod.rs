@@ -1,0 +1,202 @@
+//! Loops that keep a bounded number of states for reverse mode, and compute the others again.
+//!
+//! One file per scheme: `levels` nests loops, `binomial` follows the optimal `schedule` for a known length, `online` keeps
+//! up with a loop whose length is not known. Each works on the traced body, whose captured tensors are operands: so they
+//! get their gradients.
+
+mod binomial;
+mod levels;
+mod online;
+mod rows;
+mod schedule;
+
+use remat_ir::{Error, ErrorKind, Result};
+
+use crate::api::ScanOptions;
+use crate::api::control::{checked, trace_scan, trace_while};
+use crate::trace::{Output, Tensor, Tree, current_loc, pinned, rebuild};
+pub use schedule::binomial_steps;
+
+/// The operation in errors and in programs.
+const SCAN: &str = "scan_checkpointed";
+
+/// Which states a checkpointed scan keeps for reverse mode.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum LoopScheme {
+    /// This number of nested loops, each of about the same length: `n` levels keep about `n` times the `n`-th root of the
+    /// length, and compute every iteration up to `n - 1` times again. 1 is a plain scan, 2 the square root.
+    ///
+    /// Source: Chen et al., "Training deep nets with sublinear memory cost", 2016.
+    Levels(usize),
+    /// As `Levels`, with the number of iterations in a block of each level, the longest first. `Blocks([100, 10])` runs
+    /// blocks of 100 that are blocks of 10; what is left over at a level is a shorter block.
+    Blocks(Vec<usize>),
+    /// This number of states, placed so that the number of iterations that are computed again is the least possible; see
+    /// [`binomial_steps`]. The initial state is one of them; the state that the loop works on comes on top. The order of
+    /// the backward pass is a table with 13 bytes for each iteration that it computes.
+    ///
+    /// Source: Griewank and Walther, "Algorithm 799: revolve", ACM Transactions on Mathematical Software 26, 2000.
+    Binomial {
+        /// The number of states, at least 1.
+        states: usize,
+    },
+}
+
+/// As [`scan`](crate::scan), keeping for reverse mode only the states that the scheme says. The values are the same; so
+/// are the gradients, up to the order in which the levels sum those of captured tensors.
+///
+/// Between two states the backward pass runs the loop again. With levels, a block of the innermost loop keeps what plain
+/// differentiation keeps; use [`checkpoint`](crate::checkpoint) in the body where that is much. With the binomial scheme a
+/// single iteration is differentiated at a time; it has no forward mode, and its second derivatives in reverse keep all
+/// states of its backward pass.
+///
+/// ```
+/// use remat::{LoopScheme, Tensor, grad, scan_checkpointed, vjp};
+/// let xs = Tensor::linspace(0.1, 1.0, 100, remat::DType::F64);
+/// let run = |scheme: LoopScheme| {
+///     let xs = &xs;
+///     move |h: &Tensor| Ok(scan_checkpointed(scheme.clone(), |h: &Tensor, x: &Tensor| ((h * x).sin(), ()), h, xs)?.0)
+/// };
+/// let h = Tensor::from(0.5f64);
+/// let plain = grad(run(LoopScheme::Levels(1)))(&h)?;
+/// let few = LoopScheme::Binomial { states: 5 };
+/// assert_eq!(grad(run(few.clone()))(&h)?.item::<f64>()?, plain.item::<f64>()?);
+///
+/// let kept = |scheme| -> remat::Result<usize> {
+///     let (_, pullback) = vjp(run(scheme), &h)?;
+///     let floats = pullback.residuals().iter().filter(|t| t.dtype().is_ok_and(|d| d.is_float()));
+///     floats.map(Tensor::size).sum()
+/// };
+/// assert_eq!(kept(few)?, 100 + 5 + 1); // the inputs, the states, the state that the loop works on
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`scan`](crate::scan); if the scheme has no level, an empty block, or no state.
+#[track_caller]
+pub fn scan_checkpointed<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
+    scheme: LoopScheme,
+    f: impl Fn(&C, &X) -> R,
+    init: &C,
+    xs: &X,
+) -> Result<(C, Y)> {
+    scan_checkpointed_with(scheme, &ScanOptions::default(), f, init, xs)
+}
+
+/// As [`scan_checkpointed`] with options.
+///
+/// ```
+/// use remat::{LoopScheme, ScanOptions, Tensor, grad, scan_checkpointed_with};
+/// // Eight iterations without a stacked input, in blocks of three.
+/// let options = ScanOptions { length: Some(8), ..ScanOptions::default() };
+/// let f = |x: &Tensor| {
+///     let scheme = LoopScheme::Blocks(vec![3]);
+///     Ok(scan_checkpointed_with(scheme, &options, |x: &Tensor, _: &()| (x * x, ()), x, &())?.0)
+/// };
+/// assert_eq!(grad(f)(&Tensor::from(1.0f32))?.item::<f32>()?, 256.0);
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`scan_checkpointed`].
+#[track_caller]
+pub fn scan_checkpointed_with<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
+    scheme: LoopScheme,
+    options: &ScanOptions,
+    f: impl Fn(&C, &X) -> R,
+    init: &C,
+    xs: &X,
+) -> Result<(C, Y)> {
+    let loc = current_loc();
+    let traced = trace_scan(SCAN, options, f, init, xs, loc)?;
+    let body = Body {
+        program: traced.program,
+        carry: traced.carry,
+        xs: traced.xs,
+        length: traced.length,
+        options: ScanOptions { length: None, ..options.clone() },
+        loc,
+    };
+    let error = |message: &str| Err(Error::new(ErrorKind::Argument, SCAN, message).at(loc));
+    let (carry, ys) = match scheme {
+        LoopScheme::Levels(0) => return error("there must be at least one level"),
+        LoopScheme::Levels(levels) => pinned(|| levels::run(&body, &levels::equal_blocks(body.length, levels))),
+        LoopScheme::Blocks(blocks) if blocks.contains(&0) => return error("a block must have at least one iteration"),
+        LoopScheme::Blocks(blocks) => pinned(|| levels::run(&body, &blocks)),
+        LoopScheme::Binomial { states: 0 } => {
+            return error("the number of states must be at least 1: the initial state is kept");
+        }
+        LoopScheme::Binomial { states } => pinned(|| binomial::run(&body, states)),
+    }?;
+    Ok((rebuild(init, checked(carry, loc)?)?, rebuild(&traced.ys_like, checked(ys, loc)?)?))
+}
+
+/// As [`while_loop`](crate::while_loop) with reverse mode: `states` states are kept while the loop runs, though the number
+/// of iterations is not known. They get sparser as it goes on; the backward pass computes the others again, and places
+/// states that it no longer needs anew.
+///
+/// The initial state is one of them; the state that the loop works on comes on top. The condition has no gradient. There is
+/// no forward mode, and no second derivative in reverse mode: the backward pass is a `while` itself.
+///
+/// Source: Wang, Moin and Iaccarino, "Minimal repetition dynamic checkpointing algorithm for unsteady adjoint calculation",
+/// SIAM Journal on Scientific Computing 31, 2009; Stumm and Walther, "New algorithms for optimal online checkpointing",
+/// SIAM Journal on Scientific Computing 32, 2010.
+///
+/// ```
+/// use remat::{Tensor, grad, while_loop_checkpointed};
+/// // 1 to 128 takes 7 doublings.
+/// let f = |x: &Tensor| while_loop_checkpointed(|x: &Tensor| x.lt(100.0), |x: &Tensor| x * 2.0, x, 3);
+/// assert_eq!(grad(f)(&Tensor::from(1.0f32))?.item::<f32>()?, 128.0);
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`while_loop`](crate::while_loop); if `states` is 0.
+#[track_caller]
+pub fn while_loop_checkpointed<C: Tree, P: Output<Tree = Tensor>, R: Output<Tree = C>>(
+    condition: impl Fn(&C) -> P,
+    body: impl Fn(&C) -> R,
+    init: &C,
+    states: usize,
+) -> Result<C> {
+    let loc = current_loc();
+    if states == 0 {
+        let message = "the number of states must be at least 1: the initial state is kept";
+        return Err(Error::new(ErrorKind::Argument, online::NAME, message).at(loc));
+    }
+    let (carry, condition, body) = trace_while(online::NAME, condition, body, init, loc)?;
+    let outs = pinned(|| online::run(&condition, &body, carry, states, loc))?;
+    rebuild(init, checked(outs, loc)?)
+}
+
+/// A traced scan.
+struct Body {
+    program: crate::trace::Program,
+    carry: Vec<Tensor>,
+    xs: Vec<Tensor>,
+    length: usize,
+    options: ScanOptions,
+    loc: remat_ir::Loc,
+}
+
+impl Body {
+    /// The last carry and the stacked outputs of a plain scan over these operands.
+    fn scan(
+        &self,
+        consts: &[Tensor],
+        carry: &[Tensor],
+        xs: &[Tensor],
+        length: usize,
+    ) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+        let options = ScanOptions { length: Some(length), ..self.options.clone() };
+        let step = |carry: &Vec<Tensor>, x: &Vec<Tensor>| self.step(consts, carry, x);
+        crate::api::scan_with(&options, step, &carry.to_vec(), &xs.to_vec())
+    }
+
+    /// The next carry and the slices of the outputs of one iteration.
+    fn step(&self, consts: &[Tensor], carry: &[Tensor], x: &[Tensor]) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+        let mut outs = crate::trace::run(SCAN, &self.program.jaxpr, &[consts, carry, x].concat(), self.loc)?;
+        let ys = outs.split_off(carry.len());
+        Ok((outs, ys))
+    }
+}

@@ -1,0 +1,64 @@
+//! States in the rows of buffers, and the gradients of one iteration.
+
+use remat_ir::{Aval, Result};
+
+use crate::api::custom::zeros;
+use crate::trace::{Tensor, current_loc};
+
+/// Buffers of this many rows for tensors of these avals.
+pub(super) fn buffers(tensors: &[Tensor], rows: usize) -> Result<Vec<Tensor>> {
+    let buffer = |t: &Tensor| {
+        let aval: &Aval = t.aval()?;
+        let stacked = aval.with_shape(std::iter::once(rows).chain(aval.shape.iter().copied()));
+        Ok(zeros(&stacked, current_loc()))
+    };
+    tensors.iter().map(buffer).collect()
+}
+
+/// One row of each buffer.
+pub(super) fn read(buffers: &[Tensor], row: &Tensor) -> Vec<Tensor> {
+    buffers.iter().map(|b| b.dynamic_index(row, 0)).collect()
+}
+
+/// The buffers with one row replaced.
+pub(super) fn write(buffers: &[Tensor], row: &Tensor, values: &[Tensor]) -> Vec<Tensor> {
+    let replace = |(buffer, value): (&Tensor, &Tensor)| {
+        let mut starts = vec![row.clone()];
+        starts.extend(value.shape().iter().map(|_| Tensor::from(0i32)));
+        buffer.dynamic_update_slice(&value.expand_dims(0), starts)
+    };
+    buffers.iter().zip(values).map(replace).collect()
+}
+
+/// The floats among tensors: what has a cotangent.
+pub(super) fn floats(tensors: &[Tensor]) -> Result<Vec<Tensor>> {
+    let mut floats = Vec::new();
+    for tensor in tensors {
+        if tensor.dtype()?.is_float() {
+            floats.push(tensor.clone());
+        }
+    }
+    Ok(floats)
+}
+
+/// One tensor for each of `like`: the floats in turn, zeros at the others.
+pub(super) fn with_zeros(like: &[Tensor], floats: &[Tensor]) -> Result<Vec<Tensor>> {
+    let mut floats = floats.iter();
+    let mut all = Vec::with_capacity(like.len());
+    for tensor in like {
+        let aval = tensor.aval()?;
+        let float = if aval.dtype.is_float() { floats.next() } else { None };
+        all.push(float.cloned().unwrap_or_else(|| zeros(aval, current_loc())));
+    }
+    Ok(all)
+}
+
+/// Zeros for each float among tensors.
+pub(super) fn zero_floats(tensors: &[Tensor]) -> Result<Vec<Tensor>> {
+    floats(tensors)?.iter().map(|t| Ok(zeros(t.aval()?, current_loc()))).collect()
+}
+
+/// Sums in pairs.
+pub(super) fn add(sums: &[Tensor], terms: &[Tensor]) -> Vec<Tensor> {
+    sums.iter().zip(terms).map(|(sum, term)| sum + term).collect()
+}
