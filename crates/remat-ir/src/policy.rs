@@ -260,17 +260,7 @@ impl Policy {
     pub fn missing_callable(&self) -> Option<&str> {
         match self {
             Policy::Custom(custom) => (!custom.is_callable()).then(|| custom.name()),
-            Policy::Or(p) | Policy::And(p) | Policy::First(p) => p.iter().find_map(|p| p.missing_callable()),
-            Policy::Not(p) => p.missing_callable(),
-            Policy::Nothing
-            | Policy::Everything
-            | Policy::Dots
-            | Policy::DotsWithNoBatchDims
-            | Policy::Names(_)
-            | Policy::AnyNamesBut(_)
-            | Policy::AnythingBut(_)
-            | Policy::OffloadDotsWithNoBatchDims(_)
-            | Policy::SaveAndOffloadNames { .. } => None,
+            _ => self.parts().iter().find_map(|p| p.missing_callable()),
         }
     }
 
@@ -278,17 +268,7 @@ impl Policy {
     pub fn contradictory_name(&self) -> Option<Arc<str>> {
         match self {
             Policy::SaveAndOffloadNames { saved, offloaded, .. } => saved.intersection(offloaded).next().cloned(),
-            Policy::Or(p) | Policy::And(p) | Policy::First(p) => p.iter().find_map(|p| p.contradictory_name()),
-            Policy::Not(p) => p.contradictory_name(),
-            Policy::Nothing
-            | Policy::Everything
-            | Policy::Dots
-            | Policy::DotsWithNoBatchDims
-            | Policy::Names(_)
-            | Policy::AnyNamesBut(_)
-            | Policy::AnythingBut(_)
-            | Policy::OffloadDotsWithNoBatchDims(_)
-            | Policy::Custom(_) => None,
+            _ => self.parts().iter().find_map(|p| p.contradictory_name()),
         }
     }
 
@@ -297,14 +277,25 @@ impl Policy {
         match self {
             Policy::Names(n) | Policy::AnyNamesBut(n) | Policy::AnythingBut(n) => n.clone(),
             Policy::SaveAndOffloadNames { saved, offloaded, .. } => saved.union(offloaded).cloned().collect(),
-            Policy::Or(p) | Policy::And(p) | Policy::First(p) => p.iter().flat_map(|p| p.mentioned_names()).collect(),
-            Policy::Not(p) => p.mentioned_names(),
+            _ => self.parts().iter().flat_map(|p| p.mentioned_names()).collect(),
+        }
+    }
+
+    /// The policies that this one is made of.
+    fn parts(&self) -> &[Policy] {
+        match self {
+            Policy::Or(parts) | Policy::And(parts) | Policy::First(parts) => parts,
+            Policy::Not(part) => std::slice::from_ref(part),
             Policy::Nothing
             | Policy::Everything
             | Policy::Dots
             | Policy::DotsWithNoBatchDims
+            | Policy::Names(_)
+            | Policy::AnyNamesBut(_)
+            | Policy::AnythingBut(_)
             | Policy::OffloadDotsWithNoBatchDims(_)
-            | Policy::Custom(_) => BTreeSet::new(),
+            | Policy::SaveAndOffloadNames { .. }
+            | Policy::Custom(_) => &[],
         }
     }
 }

@@ -103,6 +103,14 @@ where
 /// The Jacobian by forward mode: one tangent per element of the argument, batched. For functions with more results than
 /// arguments.
 ///
+/// ```
+/// use remat::{Tensor, jacfwd};
+/// let x = (Tensor::from(2.0f32), Tensor::from(3.0f32));
+/// let (da, db) = jacfwd(|(a, b): &(Tensor, Tensor)| a * b)(&x)?;
+/// assert_eq!((da.item::<f32>()?, db.item::<f32>()?), (3.0, 2.0));
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
 /// # Errors
 /// As [`crate::jvp`]; if an argument or a result is no float.
 #[track_caller]
