@@ -75,11 +75,7 @@ fn apply<A: Tree>(policy: &Arc<Policy>, program: &Program, x: &A, loc: Loc) -> R
     let op = remat_ir::Checkpoint { jaxpr: program.jaxpr.clone(), differentiated: false, policy: policy.clone() };
     let leaves = structure(x).0;
     let operands: Vec<&Tensor> = program.captured.iter().chain(&leaves).collect();
-    let outs = bind_at(op, &operands, program.jaxpr.outs.len(), loc);
-    match outs.iter().find_map(Tensor::error) {
-        Some(error) => Err(error.clone()),
-        None => Ok(outs),
-    }
+    bind_at(op, &operands, loc)
 }
 
 /// Fails if the policy mentions a name that no value in the program bears, or a name both to save and to offload.

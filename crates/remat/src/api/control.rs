@@ -91,7 +91,7 @@ fn scan_at<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
         unroll: options.unroll,
     };
     let operands: Vec<&Tensor> = program.captured.iter().chain(carry).chain(stacked).collect();
-    let mut outs = checked(bind_at(op, &operands, program.jaxpr.outs.len(), loc), loc)?;
+    let mut outs = bind_at(op, &operands, loc)?;
     let ys = outs.split_off(carry.len());
     Ok((rebuild(init, outs)?, rebuild(&traced.ys_like, ys)?))
 }
@@ -231,7 +231,7 @@ pub fn while_loop<C: Tree, P: Output<Tree = Tensor>, R: Output<Tree = C>>(
         body_consts: body.captured.len(),
     };
     let operands: Vec<&Tensor> = cond.captured.iter().chain(&body.captured).chain(&carry).collect();
-    let outs = checked(bind_at(op, &operands, carry.len(), loc), loc)?;
+    let outs = bind_at(op, &operands, loc)?;
     rebuild(init, outs)
 }
 
@@ -337,10 +337,9 @@ fn branch<A: Tree, R: Output>(
         }
     }
     let (captured, bodies) = share_captures(traced.iter().map(|(program, _)| program))?;
-    let num_outs = first.jaxpr.outs.len();
     let leaves = structure(operand).0;
     let operands: Vec<&Tensor> = std::iter::once(index).chain(&captured).chain(&leaves).collect();
-    let outs = checked(bind_at(remat_ir::Cond { branches: bodies }, &operands, num_outs, loc), loc)?;
+    let outs = bind_at(remat_ir::Cond { branches: bodies }, &operands, loc)?;
     rebuild(like, outs)
 }
 
@@ -383,7 +382,7 @@ fn expect_carry<C: Tree>(
     (old_avals, new_avals): (&[Aval], &[Aval]),
     loc: Loc,
 ) -> Result<()> {
-    if let Some(difference) = old.difference(new) {
+    if let Some(difference) = new.difference(old) {
         let message = format!("the new carry has another structure than the old one: {difference}");
         return Err(Error::new(ErrorKind::Structure, operation, message).at(loc));
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use remat_ir::{Aval, Builder, Error, ErrorKind, Jaxpr, Loc, Result, counted};
 
 use super::checkpoint::remember_first;
-use super::control::{checked, share_captures};
+use super::control::share_captures;
 use super::differentiate::avals;
 pub(crate) use super::differentiate::zeros;
 use crate::trace::{
@@ -168,7 +168,7 @@ fn define<A: Tree, R: Output>(
                 let outs = program.and_then(|(program, ())| {
                     let (op, captured) = operation(&program, &args)?;
                     let operands: Vec<&Tensor> = captured.iter().chain(&args).collect();
-                    checked(bind_at(op, &operands, program.jaxpr.outs.len(), loc), loc)
+                    bind_at(op, &operands, loc)
                 });
                 rebuild(tree, outs.inspect_err(|error| drop(fail(error.clone())))?)
             })

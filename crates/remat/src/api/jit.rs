@@ -95,11 +95,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jit<A, R, F> {
         let outs = if Tracer::is_open() {
             let op = remat_ir::Jit { name: self.name.clone(), jaxpr: entry.program.jaxpr.clone() };
             let operands: Vec<&Tensor> = operands.iter().collect();
-            let outs = bind_at(op, &operands, entry.program.jaxpr.outs.len(), self.loc);
-            match outs.iter().find_map(Tensor::error) {
-                Some(error) => return Err(error.clone().at(loc)),
-                None => outs,
-            }
+            bind_at(op, &operands, self.loc).map_err(|e| e.at(loc))?
         } else {
             let executable = self.executable(&entry).map_err(|e| e.at(loc))?;
             let arrays = concrete("jit", &operands).map_err(|e| e.at(loc))?;

@@ -32,9 +32,19 @@ pub(crate) fn bind(op: impl Into<Op>, ins: &[&Tensor], n: usize) -> Vec<Tensor> 
     }
 }
 
-/// As [`bind`], at the site of `loc` in the current scope: for a function that is made at one place and called later.
-pub(crate) fn bind_at(op: impl Into<Op>, ins: &[&Tensor], n: usize, loc: Loc) -> Vec<Tensor> {
-    super::pinned_at(loc, || bind(op, ins, n))
+/// As [`bind`], at the site of `loc` in the current scope, for a function that is made at one place and called later.
+///
+/// # Errors
+/// That of the operation, which the innermost trace remembers: also one without results can fail.
+pub(crate) fn bind_at(op: impl Into<Op>, ins: &[&Tensor], loc: Loc) -> Result<Vec<Tensor>> {
+    super::pinned_at(loc, || {
+        let loc = super::current_loc();
+        apply(op.into(), ins, loc).map_err(|error| {
+            let error = error.at(loc);
+            drop(fail(error.clone()));
+            error
+        })
+    })
 }
 
 /// The tensor that `f` makes of several operations, all at the caller's location; a failed one where `f` fails.

@@ -27,7 +27,7 @@ fn the_carry_of_a_scan() {
     let grow = |c: &Vec<Tensor>, x: &Tensor| ([&c[..], std::slice::from_ref(x)].concat(), ());
     mistake!(
         scan(grow, &vec![zero()], &vector(3)),
-        "scan: the new carry has another structure than the old one: 1 element against 2 elements",
+        "scan: the new carry has another structure than the old one: 2 elements against 1 element",
         1,
         9
     );
@@ -97,7 +97,7 @@ fn the_parts_of_a_while_loop() {
     let shrink = |x: &Vec<Tensor>| x[1..].to_vec();
     mistake!(
         while_loop(|x: &Vec<Tensor>| x[0].gt(1), shrink, &vec![zero(), zero()]),
-        "while_loop: the new carry has another structure than the old one: 2 elements against 1 element",
+        "while_loop: the new carry has another structure than the old one: 1 element against 2 elements",
         1,
         9
     );
