@@ -197,3 +197,18 @@ fn the_first_error_of_a_region_is_not_lost_behind_one_of_the_function() {
     let gradient = grad(|x: &Tensor| deliberate(x).or_else(|_| Ok(x.sum(..))))(&x()).unwrap();
     assert_eq!(gradient.to_vec::<f64>().unwrap(), [1.0, 1.0, 1.0]);
 }
+
+#[test]
+fn a_mask_of_another_length_is_an_error() {
+    use remat::transform::{Saving, dce, jvp, partial_eval, transpose, vmap};
+    let program: remat::Jaxpr = "{ lambda ; a:f32[] b:f32[]. let c:f32[] = mul a b in (c,) }".parse().unwrap();
+    let ins = "the mask is for 1 input, and the program has 2 inputs";
+    let outs = "the mask is for 2 outputs, and the program has 1 output";
+    let (one, two) = ([true], [true; 2]);
+    assert_eq!(jvp(&program, &one, &one).unwrap_err().message(), ins);
+    assert_eq!(jvp(&program, &two, &two).unwrap_err().message(), outs);
+    assert_eq!(dce(&program, &one, &one).unwrap_err().message(), ins);
+    assert_eq!(transpose(&program, &one, &one, true).unwrap_err().message(), ins);
+    assert_eq!(vmap(&program, 3, &one, &one).unwrap_err().message(), ins);
+    assert_eq!(partial_eval(&program, &one, &one, Saving::Residuals).unwrap_err().message(), ins);
+}

@@ -10,7 +10,7 @@
 use remat_ir::{Atom, Atoms, Builder, Jaxpr, Op, Result, VarMap, Vars};
 
 use super::control::{self, Pruned};
-use super::{Env, checked, read, select};
+use super::{Env, checked, expect_mask, read, select};
 use crate::rules::first_order;
 
 /// A program without dead code.
@@ -36,6 +36,8 @@ pub struct Dce {
 /// # Errors
 /// If the program is not well formed.
 pub fn dce(jaxpr: &Jaxpr, used: &[bool], keep_ins: &[bool]) -> Result<Dce> {
+    expect_mask("dce", "output", used, jaxpr.outs.len())?;
+    expect_mask("dce", "input", keep_ins, jaxpr.ins.len())?;
     let mut live: VarMap<bool> = jaxpr.var_map(false);
     let outs = select(&jaxpr.outs, used);
     for var in outs.iter().filter_map(|a| a.var()) {

@@ -11,7 +11,7 @@
 
 use remat_ir::{Atom, Builder, Jaxpr, Result};
 
-use super::{Env, checked, control, lookup, read};
+use super::{Env, checked, control, expect_mask, lookup, read};
 use crate::rules::{Emit, first_order};
 
 /// A program with its derivative.
@@ -39,6 +39,8 @@ pub struct Jvp {
 /// # Errors
 /// If an operation has no derivative.
 pub fn jvp(jaxpr: &Jaxpr, nonzero: &[bool], instantiate: &[bool]) -> Result<Jvp> {
+    expect_mask("jvp", "input", nonzero, jaxpr.ins.len())?;
+    expect_mask("jvp", "output", instantiate, jaxpr.outs.len())?;
     let mut b = Builder::new();
     let mut primals: Env = jaxpr.var_map(None);
     let mut tangents: Env = jaxpr.var_map(None);

@@ -33,7 +33,7 @@ pub use simplify::{cse, fold_literals};
 pub use transpose::{Transposed, transpose};
 pub use vmap::{Vmapped, vmap};
 
-use remat_ir::{Atom, Error, ErrorKind, Jaxpr, Result, VarMap};
+use remat_ir::{Atom, Error, ErrorKind, Jaxpr, Result, VarMap, counted};
 
 /// Where the variables of a program went in the program that is being built.
 pub(crate) type Env = VarMap<Option<Atom>>;
@@ -54,6 +54,16 @@ pub(crate) fn read(env: &Env, atom: Atom) -> Result<Atom> {
 /// An error that only a defect of remat can cause.
 pub(crate) fn internal(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Internal, "transform", message)
+}
+
+/// Fails unless a mask over the inputs or outputs of a program, called `what` one by one, has their number.
+fn expect_mask(operation: &str, what: &str, mask: &[bool], expected: usize) -> Result<()> {
+    if mask.len() == expected {
+        return Ok(());
+    }
+    let message =
+        format!("the mask is for {}, and the program has {}", counted(mask.len(), what), counted(expected, what));
+    Err(Error::new(ErrorKind::Argument, operation, message))
 }
 
 /// The output of a transformation, checked in debug builds.

@@ -25,7 +25,7 @@ use remat_ir::{
 
 use super::dce::dce;
 use super::tighten::{Facts, tighten};
-use super::{Env, checked, control, internal, invert, read};
+use super::{Env, checked, control, expect_mask, internal, invert, read};
 use crate::rules::first_order;
 
 /// What the staged part may take from the known part.
@@ -112,6 +112,8 @@ pub fn partial_eval(
     force_unknown: &[bool],
     saving: Saving<'_>,
 ) -> Result<PartialEval> {
+    expect_mask("partial_eval", "input", unknown_ins, jaxpr.ins.len())?;
+    expect_mask("partial_eval", "output", force_unknown, jaxpr.outs.len())?;
     split(jaxpr, unknown_ins, force_unknown, StageOuts::Unknown, saving, &vec![true; jaxpr.ins.len()])
 }
 

@@ -11,7 +11,7 @@
 use remat_ir::{Atom, Aval, Builder, Jaxpr, Result};
 
 use super::partial_eval::{Saving, partial_eval};
-use super::{Env, checked, control, count, read};
+use super::{Env, checked, control, count, expect_mask, read};
 use crate::rules::{Emit, Operand, first_order};
 
 /// A transposed program.
@@ -38,6 +38,8 @@ pub struct Transposed {
 /// # Errors
 /// If the program is not linear in them.
 pub fn transpose(jaxpr: &Jaxpr, linear: &[bool], cotangents: &[bool], instantiate: bool) -> Result<Transposed> {
+    expect_mask("transpose", "input", linear, jaxpr.ins.len())?;
+    expect_mask("transpose", "output", cotangents, jaxpr.outs.len())?;
     let all_unknown = vec![true; jaxpr.outs.len()];
     let split = partial_eval(jaxpr, linear, &all_unknown, Saving::Linear)?;
     let staged = &split.staged;

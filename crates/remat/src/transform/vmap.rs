@@ -9,7 +9,7 @@
 
 use remat_ir::{Atom, Builder, Jaxpr, Result, VarMap};
 
-use super::{checked, control, internal};
+use super::{checked, control, expect_mask, internal};
 use crate::rules::{Batched, Emit, first_order};
 
 /// A batched program.
@@ -35,6 +35,8 @@ pub struct Vmapped {
 /// # Errors
 /// If the program is not well formed.
 pub fn vmap(jaxpr: &Jaxpr, size: usize, batched_ins: &[bool], force: &[bool]) -> Result<Vmapped> {
+    expect_mask("vmap", "input", batched_ins, jaxpr.ins.len())?;
+    expect_mask("vmap", "output", force, jaxpr.outs.len())?;
     let mut b = Builder::new();
     let mut env: VarMap<Option<Batched>> = jaxpr.var_map(None);
     for (&var, &batched) in jaxpr.ins.iter().zip(batched_ins) {
