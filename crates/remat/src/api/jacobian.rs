@@ -93,11 +93,7 @@ where
     R::Tree: JacobianOf<A>,
 {
     let loc = current_loc();
-    move |x| {
-        let (program, like) = trace_tree(x, loc, &f)?;
-        let rows = reverse_rows(program, x, loc)?;
-        assemble(&like, x, rows)
-    }
+    move |x| jacobian(&f, x, reverse_rows, loc)
 }
 
 /// The Jacobian by forward mode: one tangent per element of the argument, batched. For functions with more results than
@@ -119,11 +115,7 @@ where
     R::Tree: JacobianOf<A>,
 {
     let loc = current_loc();
-    move |x| {
-        let (program, like) = trace_tree(x, loc, &f)?;
-        let rows = forward_rows(program, x, loc)?;
-        assemble(&like, x, rows)
-    }
+    move |x| jacobian(&f, x, forward_rows, loc)
 }
 
 /// The matrix of second derivatives of a scalar function: forward mode over reverse mode. For a tensor of dimensions `d`
@@ -147,9 +139,18 @@ pub fn hessian<A: Tree + JacobianOf<A>, R: Output<Tree = Tensor>>(
     jacfwd(move |x: &A| gradient(x))
 }
 
-/// Builds the Jacobian of the structure of `like` from its tensors, one row of tensors per result.
-fn assemble<A: Tree, B: JacobianOf<A>>(like: &B, x: &A, rows: Vec<Vec<Tensor>>) -> Result<B::Jacobian> {
-    let mut rows = rows.into_iter();
+/// Traces a function and builds its Jacobian, of the structure of the result, from one row of tensors per result.
+fn jacobian<A: Tree, R: Output>(
+    f: impl Fn(&A) -> R,
+    x: &A,
+    rows: impl FnOnce(Program, &A, Loc) -> Result<Vec<Vec<Tensor>>>,
+    loc: Loc,
+) -> Result<<R::Tree as JacobianOf<A>>::Jacobian>
+where
+    R::Tree: JacobianOf<A>,
+{
+    let (program, like) = trace_tree(x, loc, f)?;
+    let mut rows = rows(program, x, loc)?.into_iter();
     like.assemble(&mut || rebuild(x, rows.next().unwrap_or_default()))
 }
 

@@ -13,7 +13,7 @@ use remat_ir::{Atom, Aval, Checkpoint, Decision, Eqn, Jaxpr, Loc, Op, Policy, Re
 use super::origin::{Origin, Origins};
 use super::residuals::{SavedKind, kind_of};
 use crate::trace::{Output, Tree, current_loc, trace_tree};
-use crate::transform::{Residual, Saving, decide, first_order_ops, jvp, labels, partial_eval};
+use crate::transform::{Residual, Saving, decide, first_order_ops, jvp, labels, partial_eval, unknown_results};
 
 /// What the policy of a checkpointed region decided about the values that one operation of the user computes.
 #[derive(Clone, Debug)]
@@ -222,58 +222,33 @@ enum Seen<'a> {
     Region(&'a Eqn, &'a Checkpoint, &'a [bool]),
 }
 
-/// Walks a program with these unknown inputs as partial evaluation does, and gives the unknown outputs. `visit` says
-/// whether to walk into a region.
-fn walk(jaxpr: &Jaxpr, unknown_ins: &[bool], visit: &mut dyn FnMut(Seen<'_>) -> bool) -> Vec<bool> {
+/// Walks a program with these unknown inputs as partial evaluation does. `visit` says whether to walk into a region.
+fn walk(jaxpr: &Jaxpr, unknown_ins: &[bool], visit: &mut dyn FnMut(Seen<'_>) -> bool) {
     let mut unknown = jaxpr.var_map(false);
     for (&var, &is_unknown) in jaxpr.ins.iter().zip(unknown_ins) {
         unknown[var] = is_unknown;
     }
     for eqn in &jaxpr.eqns {
-        let mask: Vec<bool> = eqn.ins.iter().map(|&a| matches!(a, Atom::Var(v) if unknown[v])).collect();
-        let any = mask.contains(&true);
-        let outs = match &eqn.op {
+        let mut mask: Vec<bool> = eqn.ins.iter().map(|&a| matches!(a, Atom::Var(v) if unknown[v])).collect();
+        let outs = unknown_results(eqn, &mut mask);
+        match &eqn.op {
             Op::Jit(op) => walk(&op.jaxpr, &mask, visit),
             Op::Checkpoint(op) => {
                 if visit(Seen::Region(eqn, op, &mask)) {
-                    walk(&op.jaxpr, &mask, visit)
-                } else {
-                    walk(&op.jaxpr, &mask, &mut |_| true)
+                    walk(&op.jaxpr, &mask, visit);
                 }
             }
-            Op::Scan(op) => {
-                let mut mask = mask;
-                loop {
-                    let outs = walk(&op.jaxpr, &mask, &mut |_| true);
-                    let carry = &mut mask[op.num_consts..op.num_consts + op.num_carry];
-                    if carry.iter().zip(&outs).all(|(&before, &after)| before || !after) {
-                        break;
-                    }
-                    carry.iter_mut().zip(&outs).for_each(|(before, &after)| *before |= after);
-                }
-                let mut outs = walk(&op.jaxpr, &mask, visit);
-                outs.iter_mut().zip(&mask[op.num_consts..][..op.num_carry]).for_each(|(out, &carry)| *out |= carry);
-                outs
-            }
-            Op::Cond(_) if mask[0] => vec![true; eqn.outs.len()],
-            Op::Cond(op) => {
-                let mut outs = vec![false; eqn.outs.len()];
-                for branch in &op.branches {
-                    let branch = walk(branch, &mask[1..], visit);
-                    outs.iter_mut().zip(branch).for_each(|(out, branch)| *out |= branch);
-                }
-                outs
-            }
+            Op::Scan(op) => walk(&op.jaxpr, &mask, visit),
+            Op::Cond(_) if mask[0] => {}
+            Op::Cond(op) => op.branches.iter().for_each(|branch| walk(branch, &mask[1..], visit)),
             Op::While(_) | Op::CustomJvp(_) | Op::CustomVjp(_) | Op::CustomLin(_) | first_order_ops!() => {
-                if !any {
+                if !mask.contains(&true) {
                     visit(Seen::Known(eqn, jaxpr));
                 }
-                vec![any; eqn.outs.len()]
             }
-        };
+        }
         for (&var, is_unknown) in eqn.outs.iter().zip(outs) {
             unknown[var] = is_unknown;
         }
     }
-    jaxpr.outs.iter().map(|&a| matches!(a, Atom::Var(v) if unknown[v])).collect()
 }

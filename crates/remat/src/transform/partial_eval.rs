@@ -66,7 +66,7 @@ pub struct PartialEval {
 
 /// Whether and where a variable of the known part is at hand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Known {
+enum Known {
     /// Not known.
     No,
     /// Known, and kept if the staged part needs it.

@@ -7,7 +7,7 @@
 //! One walk over a program and its bodies. Loops are walked until their carries settle, so that the split itself, which is
 //! dear, is done once.
 
-use remat_ir::{Atom, Jaxpr, Op, Scan};
+use remat_ir::{Atom, Eqn, Jaxpr, Op, Scan};
 
 use super::control::first_order_ops;
 
@@ -18,26 +18,30 @@ pub(crate) fn unknown_outs(jaxpr: &Jaxpr, unknown_ins: &[bool]) -> Vec<bool> {
         unknown[var] = is_unknown;
     }
     for eqn in &jaxpr.eqns {
-        let ins: Vec<bool> = eqn.ins.iter().map(|&a| matches!(a, Atom::Var(v) if unknown[v])).collect();
-        if !ins.contains(&true) {
-            continue;
-        }
-        let outs = match &eqn.op {
-            Op::Jit(op) => unknown_outs(&op.jaxpr, &ins),
-            Op::Checkpoint(op) => unknown_outs(&op.jaxpr, &ins),
-            Op::Scan(op) => unknown_of_scan(op, &mut ins.clone()),
-            Op::Cond(_) if ins[0] => vec![true; eqn.outs.len()],
-            Op::Cond(op) => unknown_of_branches(&op.branches, &ins[1..]),
-            // Unknown carries may decide how long the loop goes on, so that all of it is unknown; the split looks closer.
-            Op::While(_) | Op::CustomJvp(_) | Op::CustomVjp(_) | Op::CustomLin(_) | first_order_ops!() => {
-                vec![true; eqn.outs.len()]
-            }
-        };
-        for (&var, is_unknown) in eqn.outs.iter().zip(outs) {
+        let mut ins: Vec<bool> = eqn.ins.iter().map(|&a| matches!(a, Atom::Var(v) if unknown[v])).collect();
+        for (&var, is_unknown) in eqn.outs.iter().zip(unknown_results(eqn, &mut ins)) {
             unknown[var] = is_unknown;
         }
     }
     jaxpr.outs.iter().map(|&a| matches!(a, Atom::Var(v) if unknown[v])).collect()
+}
+
+/// Which results of an equation depend on unknown operands; completes the carries of a loop in `ins`.
+pub(crate) fn unknown_results(eqn: &Eqn, ins: &mut [bool]) -> Vec<bool> {
+    if !ins.contains(&true) {
+        return vec![false; eqn.outs.len()];
+    }
+    match &eqn.op {
+        Op::Jit(op) => unknown_outs(&op.jaxpr, ins),
+        Op::Checkpoint(op) => unknown_outs(&op.jaxpr, ins),
+        Op::Scan(op) => unknown_of_scan(op, ins),
+        Op::Cond(_) if ins[0] => vec![true; eqn.outs.len()],
+        Op::Cond(op) => unknown_of_branches(&op.branches, &ins[1..]),
+        // Unknown carries may decide how long the loop goes on, so that all of it is unknown; the split looks closer.
+        Op::While(_) | Op::CustomJvp(_) | Op::CustomVjp(_) | Op::CustomLin(_) | first_order_ops!() => {
+            vec![true; eqn.outs.len()]
+        }
+    }
 }
 
 /// Which results of a loop depend on unknown operands; completes the carries in `ins`.
