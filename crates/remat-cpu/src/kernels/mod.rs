@@ -1,0 +1,30 @@
+//! Kernels: each computes one step over operands that lie in memory already.
+//!
+//! A kernel is built once, when a program is compiled, for operands of known dtypes and shapes; whatever can be decided
+//! then is decided then. It allocates nothing while it runs: what it needs beside its outputs it asks for as scratch.
+
+mod operand;
+
+pub(crate) use operand::{Layout, Source, Target};
+
+use crate::threads::Threads;
+
+/// One step of a compiled program.
+pub(crate) trait Kernel: Send + Sync {
+    /// Bytes of scratch memory that a run on so many threads needs.
+    fn scratch(&self, threads: usize) -> usize {
+        let _ = threads;
+        0
+    }
+
+    /// The operands whose memory output 0 may take, if nobody needs the operand afterwards. Such an operand is a whole
+    /// buffer of the output's size. In a run where the output did take it, [`Source::is_in_place`] says so, the operand has no elements of its
+    /// own, and the output holds the operand's elements when the run begins.
+    fn in_place(&self) -> &[usize] {
+        &[]
+    }
+
+    /// Computes the outputs. What they hold before is unspecified, unless in place. The scratch memory is aligned to 64
+    /// bytes and what it holds is unspecified.
+    fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads);
+}

@@ -1,0 +1,155 @@
+//! What kernels read and write.
+
+// One place turns bytes into elements, so that kernels can be safe code.
+#![allow(unsafe_code)]
+
+use remat_ir::{Aval, DType, Element, Shape};
+use smallvec::SmallVec;
+
+/// How an operand lies in its buffer: element `i, j, ..` is at `offset + i * strides[0] + j * strides[1] + ..`, counted in
+/// elements. A stride of zero repeats, a negative one reverses.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Layout {
+    pub(crate) shape: Shape,
+    pub(crate) strides: SmallVec<[isize; 4]>,
+    pub(crate) offset: usize,
+}
+
+impl Layout {
+    /// Row-major from the start of the buffer.
+    pub(crate) fn contiguous(shape: &[usize]) -> Layout {
+        let mut strides: SmallVec<[isize; 4]> = SmallVec::from_elem(0, shape.len());
+        let mut step = 1isize;
+        for (stride, &size) in strides.iter_mut().zip(shape).rev() {
+            *stride = step;
+            step *= size.max(1) as isize;
+        }
+        Layout { shape: shape.iter().copied().collect(), strides, offset: 0 }
+    }
+
+    /// Whether this is row-major without gaps, from wherever it begins. Dimensions of one element have any stride.
+    pub(crate) fn is_contiguous(&self) -> bool {
+        let mut step = 1isize;
+        for (&stride, &size) in self.strides.iter().zip(&self.shape).rev() {
+            if size > 1 && stride != step {
+                return false;
+            }
+            step *= size.max(1) as isize;
+        }
+        true
+    }
+
+    /// The number of elements.
+    pub(crate) fn size(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+/// An operand that a kernel reads: the elements of its buffer.
+#[derive(Clone, Copy)]
+pub(crate) struct Source<'a> {
+    dtype: DType,
+    bytes: &'a [u8],
+    in_place: bool,
+}
+
+/// An output that a kernel writes: row-major, without gaps.
+pub(crate) struct Target<'a> {
+    dtype: DType,
+    bytes: &'a mut [u8],
+}
+
+impl<'a> Source<'a> {
+    /// Bytes that hold elements of this dtype.
+    ///
+    /// # Safety
+    /// Each element must be a valid one: a bool is 0 or 1.
+    pub(crate) unsafe fn new(dtype: DType, bytes: &'a [u8]) -> Source<'a> {
+        Source { dtype, bytes, in_place: false }
+    }
+
+    /// An operand whose elements the output holds.
+    pub(crate) fn in_place(dtype: DType) -> Source<'a> {
+        Source { dtype, bytes: &[], in_place: true }
+    }
+
+    /// The elements of a slice, for tests.
+    #[cfg(test)]
+    pub(crate) fn of<T: Element>(elements: &'a [T]) -> Source<'a> {
+        // SAFETY: the bytes are those of valid elements, for as long as the slice is borrowed.
+        let bytes = unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) };
+        Source { dtype: T::DTYPE, bytes, in_place: false }
+    }
+
+    /// Whether the output holds this operand's elements.
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.in_place
+    }
+
+    /// The dtype.
+    pub(crate) fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The elements; none where the operand is in place.
+    ///
+    /// # Panics
+    /// If `T` is not the dtype.
+    pub(crate) fn slice<T: Element>(&self) -> &'a [T] {
+        assert_eq!(self.dtype, T::DTYPE);
+        if self.bytes.is_empty() {
+            return &[];
+        }
+        assert!(self.bytes.as_ptr().cast::<T>().is_aligned());
+        // SAFETY: the bytes are aligned (checked), hold valid elements of this dtype (promised to `new`), and are borrowed
+        // for `'a`.
+        unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.bytes.len() / size_of::<T>()) }
+    }
+}
+
+impl<'a> Target<'a> {
+    /// Bytes that hold elements of this dtype.
+    ///
+    /// # Safety
+    /// Each element must be a valid one: a bool is 0 or 1.
+    pub(crate) unsafe fn new(dtype: DType, bytes: &'a mut [u8]) -> Target<'a> {
+        Target { dtype, bytes }
+    }
+
+    /// The elements of a slice, for tests.
+    #[cfg(test)]
+    pub(crate) fn of<T: Element>(elements: &'a mut [T]) -> Target<'a> {
+        let len = size_of_val(elements);
+        // SAFETY: the bytes are those of valid elements, for as long as the slice is borrowed; they are only written through
+        // `slice_mut`, which writes elements of this very type.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(elements.as_mut_ptr().cast(), len) };
+        Target { dtype: T::DTYPE, bytes }
+    }
+
+    /// The dtype.
+    pub(crate) fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The elements.
+    ///
+    /// # Panics
+    /// If `T` is not the dtype.
+    pub(crate) fn slice_mut<T: Element>(&mut self) -> &mut [T] {
+        assert_eq!(self.dtype, T::DTYPE);
+        if self.bytes.is_empty() {
+            return &mut [];
+        }
+        assert!(self.bytes.as_ptr().cast::<T>().is_aligned());
+        // SAFETY: the bytes are aligned (checked), hold valid elements of this dtype (promised to `new`), and are borrowed
+        // exclusively for as long as the slice lives.
+        unsafe { std::slice::from_raw_parts_mut(self.bytes.as_mut_ptr().cast(), self.bytes.len() / size_of::<T>()) }
+    }
+}
+
+/// An aval's layout where it has a buffer for itself.
+impl From<&Aval> for Layout {
+    fn from(aval: &Aval) -> Layout {
+        Layout::contiguous(&aval.shape)
+    }
+}

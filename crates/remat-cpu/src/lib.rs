@@ -1,0 +1,16 @@
+//! The native engine: compiles a whole program for the CPU and runs it in memory that is known before.
+//!
+//! A program passes through these modules, each of which uses only those before it:
+//!
+//! 1. `kernels`: what computes one step, over operands that lie in memory already
+//! 2. `lower`: inlines calls, turns changes of layout into views
+//! 3. `fuse`: groups elementwise operations and reductions into loops
+//! 4. `schedule`: orders the steps for a low peak of memory
+//! 5. `plan`: gives every value its place in one arena
+//! 6. `run`: the executable
+
+// Until every kernel is wired to the lowering.
+#![allow(dead_code)]
+
+mod kernels;
+mod threads;

@@ -1,0 +1,87 @@
+//! The threads of the engine.
+//!
+//! Work is cut into tasks by its shape alone, never by the number of threads, and a task computes its elements alone: so
+//! results are the same, bit for bit, on any number of threads.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rayon::ThreadPool;
+use rayon::prelude::*;
+
+/// A number of threads and the pool that has them; without a pool everything runs on the calling thread.
+#[derive(Clone)]
+pub(crate) struct Threads {
+    pool: Option<Arc<ThreadPool>>,
+}
+
+impl Threads {
+    /// The calling thread alone.
+    pub(crate) const SERIAL: Threads = Threads { pool: None };
+
+    /// The threads of a pool.
+    pub(crate) fn of(pool: Arc<ThreadPool>) -> Threads {
+        Threads { pool: (pool.current_num_threads() > 1).then_some(pool) }
+    }
+
+    /// How many tasks can run at one time.
+    pub(crate) fn count(&self) -> usize {
+        self.pool.as_ref().map_or(1, |pool| pool.current_num_threads())
+    }
+
+    /// Calls `f` for each of `tasks` tasks, in any order, on any thread.
+    pub(crate) fn for_each(&self, tasks: usize, f: impl Fn(usize) + Send + Sync) {
+        match &self.pool {
+            Some(pool) if tasks > 1 => pool.install(|| (0..tasks).into_par_iter().with_max_len(1).for_each(f)),
+            _ => (0..tasks).for_each(f),
+        }
+    }
+
+    /// Calls `f` for each chunk of `len` elements (the last may be shorter) with its number.
+    pub(crate) fn for_each_chunk<T: Send>(
+        &self,
+        data: &mut [T],
+        len: usize,
+        f: impl Fn(usize, &mut [T]) + Send + Sync,
+    ) {
+        let len = len.max(1);
+        match &self.pool {
+            Some(pool) if data.len() > len => {
+                pool.install(|| {
+                    data.par_chunks_mut(len).enumerate().with_max_len(1).for_each(|(i, chunk)| f(i, chunk))
+                });
+            }
+            _ => data.chunks_mut(len).enumerate().for_each(|(i, chunk)| f(i, chunk)),
+        }
+    }
+
+    /// Calls `f` for each of `tasks` tasks with scratch memory that no other task uses at the same time. `scratch` is cut
+    /// into as many equal pieces as there are threads; what a piece holds when a task begins is unspecified.
+    pub(crate) fn for_each_with_scratch<T: Send>(
+        &self,
+        tasks: usize,
+        scratch: &mut [T],
+        f: impl Fn(usize, &mut [T]) + Send + Sync,
+    ) {
+        let workers = self.count().min(tasks);
+        let piece = scratch.len() / self.count();
+        let (Some(pool), 2..) = (&self.pool, workers) else {
+            return (0..tasks).for_each(|i| f(i, scratch));
+        };
+        if piece == 0 {
+            return self.for_each(tasks, |i| f(i, &mut []));
+        }
+        let next = AtomicUsize::new(0);
+        let work = |scratch: &mut [T]| {
+            loop {
+                let task = next.fetch_add(1, Ordering::Relaxed);
+                if task >= tasks {
+                    break;
+                }
+                f(task, scratch);
+            }
+        };
+        // A parallel iterator, unlike a scope, allocates nothing.
+        pool.install(|| scratch.par_chunks_mut(piece).take(workers).with_max_len(1).for_each(work));
+    }
+}
