@@ -10,7 +10,7 @@
 //! 6. `run`: the executable
 
 // Until every kernel is wired to the lowering.
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports)]
 
 mod kernels;
 mod threads;
