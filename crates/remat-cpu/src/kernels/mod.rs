@@ -4,6 +4,8 @@
 //! then is decided then. It allocates nothing while it runs: what it needs beside its outputs it asks for as scratch.
 
 mod operand;
+#[cfg(test)]
+pub(crate) mod test_support;
 
 pub(crate) use operand::{Layout, Source, Target};
 
