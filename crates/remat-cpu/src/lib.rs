@@ -10,7 +10,8 @@
 //! 6. `run`: the executable
 
 // Until every kernel is wired to the lowering.
-#![allow(dead_code, unused_imports)]
+#![allow(dead_code, unused_imports, unused_macros)]
 
 mod kernels;
+mod simd;
 mod threads;

@@ -1,0 +1,242 @@
+//! The one way in which this crate uses vector instructions: plain Rust loops, compiled once per instruction set.
+//!
+//! [`multiversion!`] takes a function whose loops LLVM can vectorise and compiles it for each [`Level`]. The version for this
+//! CPU is chosen when the function is called, which costs a load and a branch:
+//!
+//! ```text
+//! multiversion! {
+//!     /// Adds `a * x` to `y`.
+//!     pub(crate) fn scaled_add<T: Real>(a: T, x: &[T], y: &mut [T]) {
+//!         for (y, &x) in y.iter_mut().zip(x) {
+//!             *y = a.mul_add(x, *y);
+//!         }
+//!     }
+//! }
+//! ```
+//!
+//! Where a call is so short that even this counts, the second form gives a pointer to the version for a level, to be kept:
+//!
+//! ```text
+//! multiversion! {
+//!     /// The function that negates `n` elements.
+//!     fn negate<T: Real>(level: Level) -> unsafe fn(n: usize, out: *mut T, x: *const T) {
+//!         for i in 0..n {
+//!             unsafe { out.add(i).write(-x.add(i).read()) }
+//!         }
+//!     }
+//! }
+//! let negate = negate::<f32>(Level::best());
+//! ```
+//!
+//! What to know when writing such a function:
+//!
+//! - Functions that it calls are compiled for a level only where they are inlined: mark them `#[inline(always)]`. Closures
+//!   and iterators are inlined as a rule.
+//! - Generic parameters are types with at most one bound.
+//! - Rust never contracts `a * b + c`, so that all levels give the same bits. `mul_add` is one instruction at every level
+//!   but [`Level::PLAIN`] on x86-64, where it calls a (slow) function with the same result.
+//! - LLVM does not reorder floating-point additions: a sum is vectorised only if it is written with several sums side by
+//!   side.
+
+// A version is called where the level says that the CPU has its instructions.
+#![allow(unsafe_code)]
+
+use std::sync::LazyLock;
+
+/// A set of instructions that this CPU has. Only levels found on this CPU can be had, so that holding one proves that the
+/// functions compiled for it may be called.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Level(Instructions);
+
+/// The instruction sets that functions are compiled for, the later ones with all that the earlier ones have.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Instructions {
+    /// What every CPU of the architecture has: SSE2 on x86-64, NEON on AArch64.
+    Plain,
+    /// x86-64-v3: AVX2, FMA, F16C, BMI.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// x86-64-v4: AVX-512 F, BW, CD, DQ, VL.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Level {
+    /// What every CPU of the architecture has.
+    pub(crate) const PLAIN: Level = Level(Instructions::Plain);
+
+    /// The best level that this CPU has.
+    #[inline]
+    pub(crate) fn best() -> Level {
+        static BEST: LazyLock<Level> = LazyLock::new(|| Level::all().last().unwrap_or(Level::PLAIN));
+        *BEST
+    }
+
+    /// The levels that this CPU has, from plain to best.
+    pub(crate) fn all() -> impl Iterator<Item = Level> {
+        #[cfg(target_arch = "x86_64")]
+        let found = {
+            let avx2 = is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("fma")
+                && is_x86_feature_detected!("f16c")
+                && is_x86_feature_detected!("bmi1")
+                && is_x86_feature_detected!("bmi2")
+                && is_x86_feature_detected!("lzcnt")
+                && is_x86_feature_detected!("popcnt");
+            let avx512 = avx2
+                && is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512cd")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl");
+            [(avx2, Instructions::Avx2), (avx512, Instructions::Avx512)]
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        let found: [(bool, Instructions); 0] = [];
+        let found = found.into_iter().filter_map(|(has, instructions)| has.then_some(Level(instructions)));
+        std::iter::once(Level::PLAIN).chain(found)
+    }
+
+    /// The instructions.
+    #[inline]
+    pub(crate) fn instructions(self) -> Instructions {
+        self.0
+    }
+}
+
+/// Compiles a function for each [`Level`]; see the module's documentation.
+macro_rules! multiversion {
+    (
+        $(#[$meta:meta])*
+        $vis:vis fn $name:ident $(<$($generic:ident $(: $bound:path)?),+>)? ($level:ident: Level)
+        -> unsafe fn($($arg:ident: $type:ty),* $(,)?)
+        $body:block
+    ) => {
+        $(#[$meta])*
+        $vis fn $name $(<$($generic $(: $bound)?),+>)? ($level: $crate::simd::Level) -> unsafe fn($($type),*) {
+            // What a version may assume about its arguments is what the function's documentation asks of its callers.
+            #[inline(always)]
+            unsafe fn plain $(<$($generic $(: $bound)?),+>)? ($($arg: $type),*) $body
+            // SAFETY of the calls: the arguments are passed on as they are.
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+            unsafe fn avx2 $(<$($generic $(: $bound)?),+>)? ($($arg: $type),*) {
+                unsafe { plain $(::<$($generic),+>)? ($($arg),*) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
+            unsafe fn avx512 $(<$($generic $(: $bound)?),+>)? ($($arg: $type),*) {
+                unsafe { plain $(::<$($generic),+>)? ($($arg),*) }
+            }
+            match $level.instructions() {
+                #[cfg(target_arch = "x86_64")]
+                $crate::simd::Instructions::Avx512 => avx512 $(::<$($generic),+>)?,
+                #[cfg(target_arch = "x86_64")]
+                $crate::simd::Instructions::Avx2 => avx2 $(::<$($generic),+>)?,
+                $crate::simd::Instructions::Plain => plain $(::<$($generic),+>)?,
+            }
+        }
+    };
+    (
+        $(#[$meta:meta])*
+        $vis:vis fn $name:ident $(<$($generic:ident $(: $bound:path)?),+>)? ($($arg:ident: $type:ty),* $(,)?)
+        $(-> $output:ty)?
+        $body:block
+    ) => {
+        $(#[$meta])*
+        #[allow(unsafe_code)]
+        $vis fn $name $(<$($generic $(: $bound)?),+>)? ($($arg: $type),*) $(-> $output)? {
+            #[inline(always)]
+            fn plain $(<$($generic $(: $bound)?),+>)? ($($arg: $type),*) $(-> $output)? $body
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+            fn avx2 $(<$($generic $(: $bound)?),+>)? ($($arg: $type),*) $(-> $output)? {
+                plain $(::<$($generic),+>)? ($($arg),*)
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
+            fn avx512 $(<$($generic $(: $bound)?),+>)? ($($arg: $type),*) $(-> $output)? {
+                plain $(::<$($generic),+>)? ($($arg),*)
+            }
+            match $crate::simd::Level::best().instructions() {
+                // SAFETY: a level is only found where the CPU has the instructions.
+                #[cfg(target_arch = "x86_64")]
+                $crate::simd::Instructions::Avx512 => unsafe { avx512 $(::<$($generic),+>)? ($($arg),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                $crate::simd::Instructions::Avx2 => unsafe { avx2 $(::<$($generic),+>)? ($($arg),*) },
+                $crate::simd::Instructions::Plain => plain $(::<$($generic),+>)? ($($arg),*),
+            }
+        }
+    };
+}
+
+pub(crate) use multiversion;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    multiversion! {
+        /// Adds `a * x` to `y`.
+        fn scaled_add<T: num_like::Number>(a: T, x: &[T], y: &mut [T]) {
+            for (y, &x) in y.iter_mut().zip(x) {
+                *y = *y + a * x;
+            }
+        }
+    }
+
+    multiversion! {
+        /// The first of the elements.
+        fn first(x: &[u8]) -> Option<&u8> {
+            x.first()
+        }
+    }
+
+    multiversion! {
+        /// The function that negates `n` floats.
+        fn negate(level: Level) -> unsafe fn(n: usize, out: *mut f32, x: *const f32) {
+            for i in 0..n {
+                // SAFETY: the caller passes pointers to `n` floats.
+                unsafe { out.add(i).write(-x.add(i).read()) }
+            }
+        }
+    }
+
+    mod num_like {
+        use std::ops::{Add, Mul};
+        pub(super) trait Number: Copy + Add<Output = Self> + Mul<Output = Self> {}
+        impl Number for f32 {}
+        impl Number for i64 {}
+    }
+
+    #[test]
+    fn a_function_is_called_at_the_best_level() {
+        let mut y: Vec<f32> = (0..37).map(|i| i as f32).collect();
+        scaled_add(2.0, &[1.0; 37], &mut y);
+        assert!(y.iter().enumerate().all(|(i, &y)| y == i as f32 + 2.0));
+        let mut y = [1i64, 2];
+        scaled_add(3, &[10, 20], &mut y);
+        assert_eq!(y, [31, 62]);
+        assert_eq!(first(&[7, 8]), Some(&7));
+        assert_eq!(first(&[]), None);
+    }
+
+    #[test]
+    fn a_version_can_be_had_for_each_level() {
+        for level in Level::all() {
+            let (x, mut out) = ([1.0f32, -2.0, f32::INFINITY], [0.0f32; 3]);
+            // SAFETY: both pointers are to three floats.
+            unsafe { negate(level)(3, out.as_mut_ptr(), x.as_ptr()) };
+            assert_eq!(out, [-1.0, 2.0, f32::NEG_INFINITY], "{level:?}");
+        }
+    }
+
+    #[test]
+    fn the_best_level_is_the_last() {
+        assert_eq!(Level::all().last(), Some(Level::best()));
+        assert!(Level::all().is_sorted());
+    }
+}
