@@ -13,5 +13,7 @@
 #![allow(dead_code, unused_imports, unused_macros)]
 
 mod kernels;
+mod plan;
+mod schedule;
 mod simd;
 mod threads;

@@ -1,0 +1,68 @@
+//! Random graphs for tests.
+
+use super::{BufferKind, BufferNode, Graph, StepNode};
+
+/// Random numbers: SplitMix64 (Steele, Lea and Flood 2014).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    /// A number below `end`.
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) % end as u64) as usize
+    }
+
+    /// Whether something happens that happens once in `n` times.
+    pub(crate) fn once_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+
+    /// A number of bytes: often 0, often one of a few so that buffers fit each other.
+    fn bytes(&mut self) -> usize {
+        match self.below(8) {
+            0 => 0,
+            1 => self.below(2000),
+            _ => 64 << self.below(4),
+        }
+    }
+
+    /// A graph of so many steps with buffers of every kind, results that nobody reads, scratch memory and pairs that may
+    /// share memory.
+    pub(crate) fn graph(&mut self, steps: usize) -> Graph {
+        let mut graph = Graph::default();
+        for kind in [BufferKind::Argument, BufferKind::Argument, BufferKind::Constant] {
+            graph.buffers.push(BufferNode { bytes: self.bytes(), kind });
+        }
+        for _ in 0..steps {
+            let mut step = StepNode::default();
+            for _ in 0..self.below(4) {
+                let count = graph.buffers.len();
+                // Mostly what was written a short time ago.
+                let read = if self.once_in(3) { self.below(count) } else { count - 1 - self.below(count.min(4)) };
+                if !step.reads.contains(&read) {
+                    step.reads.push(read);
+                }
+            }
+            for _ in 0..1 + self.below(5) / 3 {
+                let kind = if self.once_in(6) { BufferKind::Output } else { BufferKind::Temporary };
+                let buffer = graph.buffers.len();
+                let like = step.reads.first().filter(|_| self.once_in(2)).map(|&read| graph.buffers[read].bytes);
+                graph.buffers.push(BufferNode { bytes: like.unwrap_or_else(|| self.bytes()), kind });
+                step.writes.push(buffer);
+                for &read in &step.reads {
+                    if self.once_in(2) {
+                        step.in_place.push((read, buffer));
+                    }
+                }
+            }
+            if self.once_in(4) {
+                step.scratch = self.bytes();
+            }
+            graph.steps.push(step);
+        }
+        graph
+    }
+}
