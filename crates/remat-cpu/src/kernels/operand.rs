@@ -3,47 +3,7 @@
 // One place turns bytes into elements, so that kernels can be safe code.
 #![allow(unsafe_code)]
 
-use remat_ir::{Aval, DType, Element, Shape};
-use smallvec::SmallVec;
-
-/// How an operand lies in its buffer: element `i, j, ..` is at `offset + i * strides[0] + j * strides[1] + ..`, counted in
-/// elements. A stride of zero repeats, a negative one reverses.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Layout {
-    pub(crate) shape: Shape,
-    pub(crate) strides: SmallVec<[isize; 4]>,
-    pub(crate) offset: usize,
-}
-
-impl Layout {
-    /// Row-major from the start of the buffer.
-    pub(crate) fn contiguous(shape: &[usize]) -> Layout {
-        let mut strides: SmallVec<[isize; 4]> = SmallVec::from_elem(0, shape.len());
-        let mut step = 1isize;
-        for (stride, &size) in strides.iter_mut().zip(shape).rev() {
-            *stride = step;
-            step *= size.max(1) as isize;
-        }
-        Layout { shape: shape.iter().copied().collect(), strides, offset: 0 }
-    }
-
-    /// Whether this is row-major without gaps, from wherever it begins. Dimensions of one element have any stride.
-    pub(crate) fn is_contiguous(&self) -> bool {
-        let mut step = 1isize;
-        for (&stride, &size) in self.strides.iter().zip(&self.shape).rev() {
-            if size > 1 && stride != step {
-                return false;
-            }
-            step *= size.max(1) as isize;
-        }
-        true
-    }
-
-    /// The number of elements.
-    pub(crate) fn size(&self) -> usize {
-        self.shape.iter().product()
-    }
-}
+use remat_ir::{DType, Element};
 
 /// An operand that a kernel reads: the elements of its buffer.
 #[derive(Clone, Copy)]
@@ -79,6 +39,11 @@ impl<'a> Source<'a> {
         // SAFETY: the bytes are those of valid elements, for as long as the slice is borrowed.
         let bytes = unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) };
         Source { dtype: T::DTYPE, bytes, in_place: false }
+    }
+
+    /// Where the elements are; dangling where the operand is in place.
+    pub(crate) fn as_ptr(&self) -> *const u8 {
+        self.bytes.as_ptr()
     }
 
     /// Whether the output holds this operand's elements.
@@ -126,6 +91,11 @@ impl<'a> Target<'a> {
         Target { dtype: T::DTYPE, bytes }
     }
 
+    /// Where the elements are.
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.bytes.as_mut_ptr()
+    }
+
     /// The dtype.
     pub(crate) fn dtype(&self) -> DType {
         self.dtype
@@ -144,12 +114,5 @@ impl<'a> Target<'a> {
         // SAFETY: the bytes are aligned (checked), hold valid elements of this dtype (promised to `new`), and are borrowed
         // exclusively for as long as the slice lives.
         unsafe { std::slice::from_raw_parts_mut(self.bytes.as_mut_ptr().cast(), self.bytes.len() / size_of::<T>()) }
-    }
-}
-
-/// An aval's layout where it has a buffer for itself.
-impl From<&Aval> for Layout {
-    fn from(aval: &Aval) -> Layout {
-        Layout::contiguous(&aval.shape)
     }
 }
