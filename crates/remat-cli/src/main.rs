@@ -1,12 +1,15 @@
-//! The `remat` command: trains a small GPT, and shows what each checkpoint policy saves of it.
+//! The `remat` command: trains a small GPT, shows what each checkpoint policy saves of it, and measures the engine.
 //!
 //! Layers, each using only those above it in this list:
 //!
-//! 1. `policy`, `data`, `model`, `table`: policies by name, the text, the GPT, tables of text
+//! 1. `arguments`, `policy`, `data`, `model`, `table`: values of arguments, policies by name, the text, the GPT, tables of
+//!    text
 //! 2. `sample`, `memory`: text out of a model, the bytes that each policy saves
-//! 3. `train`, `show`: the two commands
+//! 3. `train`, `show`, `bench`: the commands
 //! 4. `main`: their arguments
 
+mod arguments;
+mod bench;
 mod data;
 mod memory;
 mod model;
@@ -37,13 +40,21 @@ enum Command {
     Train(train::Args),
     /// Print what the model's block saves under a policy, and its forward and backward programs side by side.
     Show(show::Args),
+    /// Measure how fast the engine is, and in how much memory.
+    #[command(subcommand)]
+    Bench(bench::Command),
 }
+
+/// Counts what the benchmarks report.
+#[global_allocator]
+static ALLOCATOR: remat_alloc::Counting = remat_alloc::Counting::new();
 
 fn main() -> ExitCode {
     leave_when_nobody_reads();
     let result = match Cli::parse().command {
         Command::Train(args) => train::run(&args),
         Command::Show(args) => show::run(&args),
+        Command::Bench(command) => bench::run(&command),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -2,6 +2,7 @@
 
 use remat::{DType, Policy, Result, Tensor, Tree, checkpoint, nn, random};
 
+use crate::arguments::positive;
 use crate::data::Batch;
 
 /// The number of tokens: a byte is one.
@@ -78,15 +79,6 @@ pub(crate) fn apply(block: &nn::Block, x: &Tensor, policy: Option<&Policy>) -> T
     match policy {
         None => block.apply(x),
         Some(policy) => checkpoint(policy.clone(), |x: &Tensor| block.apply(x))(x),
-    }
-}
-
-/// A size on the command line.
-fn positive(text: &str) -> std::result::Result<usize, String> {
-    match text.parse::<usize>() {
-        Ok(0) => Err("must be at least 1".into()),
-        Ok(n) => Ok(n),
-        Err(error) => Err(error.to_string()),
     }
 }
 

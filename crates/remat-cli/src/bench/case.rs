@@ -1,0 +1,129 @@
+//! What is measured, and what comes of it: both travel as JSON between the process that asks and the one that measures.
+
+use remat::{DType, Policy};
+use serde::{Deserialize, Serialize};
+
+use super::gpt::{self, Attention, Gpt, LayersAs};
+use super::measure::{Measured, measure};
+use crate::{Result, line, policy};
+
+/// One thing to measure, in a process of its own.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Case {
+    #[serde(flatten)]
+    pub(crate) work: Work,
+    /// As the command line names it.
+    pub(crate) policy: String,
+    pub(crate) dtype: Float,
+    pub(crate) threads: usize,
+    /// How many steps are timed.
+    pub(crate) repeat: usize,
+}
+
+/// The model, and its sizes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "work", rename_all = "lowercase")]
+pub(crate) enum Work {
+    Step {
+        #[serde(flatten)]
+        sizes: gpt::Sizes,
+        layers_as: LayersAs,
+        attention: Attention,
+    },
+}
+
+/// The dtype of weights and activations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Float {
+    F32,
+    Bf16,
+}
+
+impl Float {
+    fn dtype(self) -> DType {
+        match self {
+            Float::F32 => DType::F32,
+            Float::Bf16 => DType::Bf16,
+        }
+    }
+}
+
+/// What came of a measurement: a line of JSON, in which the scripts for other frameworks use the same names. Times are
+/// seconds, sizes bytes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) framework: String,
+    #[serde(flatten)]
+    pub(crate) case: Case,
+    pub(crate) parameters: usize,
+    pub(crate) step_s: f64,
+    /// Useful operations per second.
+    pub(crate) gflops: f64,
+    pub(crate) trace_s: f64,
+    pub(crate) compile_s: f64,
+    pub(crate) planned_peak: usize,
+    pub(crate) temporaries: usize,
+    pub(crate) allocator_peak: usize,
+    pub(crate) resident_peak: Option<usize>,
+    pub(crate) resident_growth: Option<usize>,
+    /// `None` if it is not finite, for which JSON has no number.
+    pub(crate) loss: Option<f64>,
+}
+
+impl Case {
+    /// Measures it, in this process.
+    ///
+    /// # Errors
+    /// If there is no such policy, or the model cannot be built or run with it.
+    pub(crate) fn measure(self) -> Result<Record> {
+        let policy = policy::parse(&self.policy)?;
+        let (measured, flops) = self.work.measure(policy, self.dtype.dtype(), self.repeat).map_err(line)?;
+        Ok(Record {
+            framework: concat!("remat ", env!("CARGO_PKG_VERSION")).into(),
+            case: self,
+            parameters: measured.parameters,
+            step_s: measured.step_s,
+            gflops: flops / measured.step_s / 1e9,
+            trace_s: measured.trace_s,
+            compile_s: measured.compile_s,
+            planned_peak: measured.planned.peak,
+            temporaries: measured.planned.temporaries,
+            allocator_peak: measured.allocator_peak,
+            resident_peak: measured.resident_peak,
+            resident_growth: measured.resident_growth,
+            loss: Some(measured.loss).filter(|loss| loss.is_finite()),
+        })
+    }
+
+    /// What distinguishes it from other cases of the same work and sizes, each under its name.
+    pub(crate) fn labels(&self) -> Vec<(&'static str, String)> {
+        let mut labels = vec![("policy", self.policy.clone())];
+        match &self.work {
+            Work::Step { layers_as, attention, .. } => {
+                labels.extend([("layers as", label(layers_as)), ("attention", label(attention))]);
+            }
+        }
+        labels.extend([("dtype", label(&self.dtype)), ("threads", self.threads.to_string())]);
+        labels
+    }
+}
+
+impl Work {
+    /// What is measured, and the useful operations of a step.
+    fn measure(&self, policy: Option<Policy>, dtype: DType, repeat: usize) -> remat::Result<(Measured, f64)> {
+        match *self {
+            Work::Step { sizes, layers_as, attention } => {
+                let (model, tokens) = Gpt::init(&sizes, layers_as, dtype);
+                let choices = gpt::Choices { sizes, attention, policy };
+                let loss = |model: &Gpt, tokens: &_| model.loss(tokens, &choices);
+                Ok((measure(model, tokens, loss, repeat)?, sizes.flops()))
+            }
+        }
+    }
+}
+
+/// A choice as the command line names it.
+pub(crate) fn label(choice: &impl clap::ValueEnum) -> String {
+    choice.to_possible_value().map(|value| value.get_name().to_string()).unwrap_or_default()
+}

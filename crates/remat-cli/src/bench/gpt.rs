@@ -1,0 +1,193 @@
+//! The reference step: loss and gradient of a GPT with respect to all of its weights.
+//!
+//! The work is the same in every framework that it is measured in (`bench/peers`): blocks with the norm in front, a layer
+//! norm without scale and bias, causal softmax attention, an MLP with the gelu by `tanh`, no biases, no places, the table of
+//! the embedding as head, and the mean cross-entropy of the next token. Weights and tokens are those that JAX draws from
+//! the key 0, so that the losses can be compared too.
+
+use std::array;
+
+use remat::{DType, Policy, Result, Tensor, Tree, checkpoint, einsum, nn, random, scan};
+use serde::{Deserialize, Serialize};
+
+use crate::arguments::positive;
+
+/// What is added to a variance before its root is taken.
+const EPS: f64 = 1e-5;
+
+/// The score of a place that must not be seen.
+const UNSEEN: f64 = -1e9;
+
+/// The standard deviation of the weights.
+const DEVIATION: f64 = 0.02;
+
+/// The sizes of the model and of a batch.
+#[derive(Clone, Copy, Debug, clap::Args, Serialize, Deserialize)]
+pub(crate) struct Sizes {
+    /// Blocks, one after the other
+    #[arg(long, default_value_t = 8, value_parser = positive)]
+    pub(crate) layers: usize,
+    /// Features of a place
+    #[arg(long, default_value_t = 512, value_parser = positive)]
+    pub(crate) width: usize,
+    /// Heads of the attention; they divide the width
+    #[arg(long, default_value_t = 8, value_parser = positive)]
+    pub(crate) heads: usize,
+    /// Hidden features of the MLP
+    #[arg(long, default_value_t = 2048, value_parser = positive)]
+    pub(crate) hidden: usize,
+    /// Places of a sequence
+    #[arg(long, default_value_t = 512, value_parser = positive)]
+    pub(crate) sequence: usize,
+    /// Sequences
+    #[arg(long, default_value_t = 4, value_parser = positive)]
+    pub(crate) batch: usize,
+    /// Tokens that there are
+    #[arg(long, default_value_t = 8192, value_parser = positive)]
+    pub(crate) vocabulary: usize,
+}
+
+impl Sizes {
+    /// Useful operations of a step: those of the matrix products of the forward pass, the whole square of the attention
+    /// counted, and twice as many for the gradient.
+    pub(crate) fn flops(&self) -> f64 {
+        let [layers, width, hidden, sequence, batch, vocabulary] =
+            [self.layers, self.width, self.hidden, self.sequence, self.batch, self.vocabulary].map(|n| n as f64);
+        let block = 2.0 * (4.0 * width * width + 2.0 * width * hidden) + 4.0 * sequence * width;
+        3.0 * batch * sequence * (layers * block + 2.0 * width * vocabulary)
+    }
+}
+
+/// How the blocks are laid out in the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LayersAs {
+    /// One after the other
+    Unroll,
+    /// As a loop over stacked weights
+    Scan,
+}
+
+/// How the attention is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Attention {
+    /// By two products and a softmax
+    Plain,
+}
+
+/// The weights of a block, or of all blocks stacked: the same type.
+#[derive(Clone, Tree)]
+pub(crate) struct Block {
+    /// `[width, width]`, as the next three.
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    o: Tensor,
+    /// `[width, hidden]`
+    up: Tensor,
+    /// `[hidden, width]`
+    down: Tensor,
+}
+
+/// The weights of all blocks.
+#[derive(Clone, Tree)]
+pub(crate) enum Blocks {
+    Unrolled(Vec<Block>),
+    Scanned(Box<Block>),
+}
+
+/// The model: all that the loss is differentiated by.
+#[derive(Clone, Tree)]
+pub(crate) struct Gpt {
+    blocks: Blocks,
+    /// `[vocabulary, width]`
+    embed: Tensor,
+}
+
+/// What is chosen for a measurement besides the weights.
+pub(crate) struct Choices {
+    pub(crate) sizes: Sizes,
+    pub(crate) attention: Attention,
+    pub(crate) policy: Option<Policy>,
+}
+
+impl Gpt {
+    /// The weights, and the tokens of a batch: `i32[batch, sequence]`.
+    pub(crate) fn init(sizes: &Sizes, layers_as: LayersAs, dtype: DType) -> (Gpt, Tensor) {
+        let Sizes { layers, width, hidden, sequence, batch, vocabulary, .. } = *sizes;
+        let weights = |shape: &[usize]| (random::normal(random::key(0), shape, DType::F32) * DEVIATION).to_dtype(dtype);
+        let [q, k, v, o] = array::from_fn(|_| weights(&[layers, width, width]));
+        let stacked =
+            Block { q, k, v, o, up: weights(&[layers, width, hidden]), down: weights(&[layers, hidden, width]) };
+        let blocks = match layers_as {
+            LayersAs::Scan => Blocks::Scanned(Box::new(stacked)),
+            LayersAs::Unroll => Blocks::Unrolled((0..layers).map(|i| stacked.of_layer(i)).collect()),
+        };
+        let tokens = random::randint(random::key(0), [batch, sequence], DType::I32, 0..vocabulary as i64);
+        (Gpt { blocks, embed: weights(&[vocabulary, width]) }, tokens)
+    }
+
+    /// The mean surprise at each token but the first, in nats.
+    ///
+    /// # Errors
+    /// The first error of a block.
+    pub(crate) fn loss(&self, tokens: &Tensor, choices: &Choices) -> Result<Tensor> {
+        let mut x = self.embed.take(tokens, 0);
+        match &self.blocks {
+            Blocks::Unrolled(blocks) => {
+                for block in blocks {
+                    x = block.checkpointed(&x, choices);
+                }
+            }
+            Blocks::Scanned(blocks) => {
+                (x, ()) = scan(|x: &Tensor, block: &Block| (block.checkpointed(x, choices), ()), &x, &**blocks)?;
+            }
+        }
+        let logits = norm(&x).matmul(&self.embed.t());
+        Ok(nn::cross_entropy(&logits.index((.., ..-1)), &tokens.index((.., 1..))))
+    }
+}
+
+impl Block {
+    /// The weights of one of the stacked blocks.
+    fn of_layer(&self, layer: usize) -> Block {
+        remat::map_leaves(self, |_, stacked| stacked.index(layer))
+    }
+
+    /// The block under the policy.
+    fn checkpointed(&self, x: &Tensor, choices: &Choices) -> Tensor {
+        match &choices.policy {
+            None => self.apply(x, choices),
+            Some(policy) => {
+                let run = |(block, x): &(Block, Tensor)| block.apply(x, choices);
+                checkpoint(policy.clone(), run)(&(self.clone(), x.clone()))
+            }
+        }
+    }
+
+    /// `x` and the result are `[batch, sequence, width]`.
+    fn apply(&self, x: &Tensor, choices: &Choices) -> Tensor {
+        let Sizes { batch, sequence, heads, width, .. } = choices.sizes;
+        let h = norm(x);
+        let split = |y: Tensor| y.reshape([batch, sequence, heads, width / heads]);
+        let [q, k, v] = [&self.q, &self.k, &self.v].map(|weight| split(h.matmul(weight)));
+        let mixed = match choices.attention {
+            Attention::Plain => plain_attention(&q, &k, &v, &choices.sizes),
+        };
+        let x = x + mixed.reshape([batch, sequence, width]).matmul(&self.o);
+        &x + norm(&x).matmul(&self.up).gelu().matmul(&self.down)
+    }
+}
+
+fn norm(x: &Tensor) -> Tensor {
+    x.layer_norm(-1, EPS, None, None)
+}
+
+/// Causal attention of `[batch, sequence, heads, size]`, by the operations that define it.
+fn plain_attention(q: &Tensor, k: &Tensor, v: &Tensor, sizes: &Sizes) -> Tensor {
+    let scores = einsum("bqhd,bkhd->bhqk", &[q, k]) / ((sizes.width / sizes.heads) as f64).sqrt();
+    let seen = Tensor::ones([sizes.sequence, sizes.sequence], DType::Bool).tril(0);
+    let weights = seen.select(scores, UNSEEN).softmax(-1);
+    einsum("bhqk,bkhd->bqhd", &[&weights, v])
+}

@@ -1,0 +1,149 @@
+//! Measures a step: loss and gradient of a model.
+
+use std::fs;
+use std::time::Instant;
+
+use remat::{DType, MemoryStats, Result, Tensor, Tree, jit, leaves, value_and_grad};
+
+use crate::ALLOCATOR;
+
+/// What a process finds out about a step that it alone has run. Times are seconds, sizes bytes.
+pub(crate) struct Measured {
+    /// The number of weights.
+    pub(crate) parameters: usize,
+    /// The median time of a step.
+    pub(crate) step_s: f64,
+    /// The time to trace the loss and to differentiate it.
+    pub(crate) trace_s: f64,
+    /// The time to simplify the program and to compile it.
+    pub(crate) compile_s: f64,
+    /// What the engine said before the first run.
+    pub(crate) planned: MemoryStats,
+    /// The most bytes that were live while steps ran: the arguments, and all that was allocated for the run.
+    pub(crate) allocator_peak: usize,
+    /// The most memory that the process has had, as the system counts it; `None` where it does not say.
+    pub(crate) resident_peak: Option<usize>,
+    /// By how much that grew while steps ran.
+    pub(crate) resident_growth: Option<usize>,
+    /// The loss.
+    pub(crate) loss: f64,
+}
+
+/// Compiles the step and runs it: once to warm up, then `repeat` times.
+///
+/// # Errors
+/// The first error of the loss or of the engine.
+pub(crate) fn measure<M: Tree, D: Tree>(
+    model: M,
+    data: D,
+    loss: impl Fn(&M, &D) -> Result<Tensor>,
+    repeat: usize,
+) -> Result<Measured> {
+    let parameters = leaves(&model).iter().map(|(_, leaf)| leaf.size()).sum::<Result<usize>>()?;
+    let arguments = (model, data);
+    let operands: Vec<Tensor> = leaves(&arguments).into_iter().map(|(_, leaf)| leaf).collect();
+    let step = jit(|(model, data): &(M, D)| value_and_grad(|model: &M| loss(model, data))(model));
+    let (traced, trace_s) = timed(|| step.trace(&arguments))?;
+    let (compiled, compile_s) = timed(|| traced.lower()?.compile())?;
+    let planned = compiled.memory();
+
+    let highest_before = resident::peak();
+    resident::reset_peak();
+    let resident_before = resident::now();
+    ALLOCATOR.reset_peak();
+    let live_before = ALLOCATOR.peak();
+    let mut times = Vec::with_capacity(repeat);
+    let (first, _) = timed(|| compiled.call(operands.clone()))?;
+    let loss = first[0].to_dtype(DType::F64).item::<f64>()?;
+    drop(first);
+    for _ in 0..repeat {
+        let (_, seconds) = timed(|| compiled.call(operands.clone()))?;
+        times.push(seconds);
+    }
+    let allocated = ALLOCATOR.peak() - live_before;
+    let highest = resident::peak();
+    Ok(Measured {
+        parameters,
+        step_s: median(&mut times),
+        trace_s,
+        compile_s,
+        planned,
+        allocator_peak: planned.arguments + allocated,
+        resident_peak: highest.max(highest_before),
+        resident_growth: highest.zip(resident_before).map(|(after, before)| after.saturating_sub(before)),
+        loss,
+    })
+}
+
+/// What `f` gives, and the seconds that it took.
+///
+/// # Errors
+/// The error of `f`.
+pub(crate) fn timed<T>(f: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
+    let started = Instant::now();
+    let value = f()?;
+    Ok((value, started.elapsed().as_secs_f64()))
+}
+
+/// The middle of some numbers, or the mean of the two in the middle; NaN of none.
+pub(crate) fn median(numbers: &mut [f64]) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    let half = numbers.len() / 2;
+    match numbers.len() {
+        0 => f64::NAN,
+        len if len % 2 == 0 => (numbers[half - 1] + numbers[half]) / 2.0,
+        _ => numbers[half],
+    }
+}
+
+/// The resident memory of this process, as Linux counts it.
+mod resident {
+    use super::fs;
+
+    /// The bytes that are resident now.
+    pub(super) fn now() -> Option<usize> {
+        read("VmRSS:")
+    }
+
+    /// The most bytes that were resident since the start or since [`reset_peak`].
+    pub(super) fn peak() -> Option<usize> {
+        read("VmHWM:")
+    }
+
+    /// Makes what is resident now the peak. Where the system refuses, growth is measured from the peak before.
+    pub(super) fn reset_peak() {
+        // 5 is the number that `proc(5)` gives this request.
+        let _ = fs::write("/proc/self/clear_refs", "5");
+    }
+
+    fn read(field: &str) -> Option<usize> {
+        let status = fs::read_to_string("/proc/self/status").ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+        let kib: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(kib * 1024)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median(&mut []).is_nan());
+    }
+
+    #[test]
+    fn a_step_is_measured() {
+        let model = Tensor::arange(0.0..1000.0f64);
+        let scale = Tensor::from(2.0f64);
+        let measured = measure(model, scale, |x, scale| Ok((x * scale).square().sum(..)), 3).unwrap();
+        assert_eq!(measured.parameters, 1000);
+        assert_eq!(measured.planned.arguments, 8008);
+        assert_eq!(measured.loss, (0..1000).map(|n| 4.0 * f64::from(n * n)).sum::<f64>());
+        assert!(measured.allocator_peak >= measured.planned.arguments);
+        assert!([measured.step_s, measured.trace_s, measured.compile_s].iter().all(|&s| s > 0.0));
+    }
+}

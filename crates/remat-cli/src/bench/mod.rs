@@ -1,0 +1,50 @@
+//! `remat bench`: how fast the engine is, and in how much memory.
+//!
+//! A measurement is a [`Case`](case::Case), made in a process of its own, and gives a [`Record`](case::Record). Layers,
+//! each using only those above it in this list:
+//!
+//! 1. `measure`, `gpt`: a step of any model, and the models
+//! 2. `case`: what is measured, and what comes of it
+//! 3. `child`, `report`: a process for each case, tables
+//! 4. `options`: the arguments that all commands have
+//! 5. `step`: the commands
+
+mod case;
+mod child;
+mod gpt;
+mod measure;
+mod options;
+mod report;
+mod step;
+
+use clap::Subcommand;
+
+use crate::Result;
+
+/// What is measured.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// The reference step: loss and gradient of a GPT, under each policy, layers unrolled and scanned
+    Step(step::Args),
+    /// One case, in this process: what the other commands start
+    #[command(name = child::COMMAND, hide = true)]
+    One {
+        /// The case, as JSON
+        case: String,
+    },
+}
+
+/// Measures, and prints what came of it.
+///
+/// # Errors
+/// In one line, what is wrong with the arguments or with a configuration.
+pub(crate) fn run(command: &Command) -> Result<()> {
+    match command {
+        Command::Step(args) => step::run(args),
+        Command::One { case } => {
+            let case: case::Case = serde_json::from_str(case).map_err(|error| error.to_string())?;
+            println!("{}", options::json(&case.measure()?));
+            Ok(())
+        }
+    }
+}

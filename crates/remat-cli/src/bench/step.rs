@@ -1,0 +1,46 @@
+//! `remat bench step`.
+
+use super::case::Work;
+use super::gpt::{Attention, LayersAs, Sizes};
+use super::options::{Options, POLICY_HELP};
+use crate::Result;
+
+/// Arguments of `remat bench step`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[arg(long, value_delimiter = ',', default_value = "none,dots,dots-no-batch,nothing", help = POLICY_HELP)]
+    policy: Vec<String>,
+    /// How the blocks are laid out
+    #[arg(long, value_delimiter = ',', default_value = "unroll,scan")]
+    layers_as: Vec<LayersAs>,
+    /// How the attention is written
+    #[arg(long, value_delimiter = ',', default_value = "plain")]
+    attention: Vec<Attention>,
+    #[command(flatten)]
+    sizes: Sizes,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// Measures the reference step in every configuration.
+///
+/// # Errors
+/// In one line, what is wrong with the arguments or with a configuration.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let sizes = args.sizes;
+    let mut works = Vec::new();
+    for &attention in &args.attention {
+        works.extend(args.layers_as.iter().map(|&layers_as| Work::Step { sizes, layers_as, attention }));
+    }
+    let title = format!("loss and gradient of {}, {:.1} useful GFLOP", describe(&sizes), sizes.flops() / 1e9);
+    args.options.run(&title, &args.options.cases(&works, &args.policy)?)
+}
+
+/// The model in a line.
+pub(crate) fn describe(sizes: &Sizes) -> String {
+    let Sizes { layers, width, heads, hidden, sequence, batch, vocabulary } = sizes;
+    format!(
+        "a GPT: layers {layers}, width {width}, heads {heads}, hidden {hidden}, sequence {sequence}, batch {batch}, \
+         vocabulary {vocabulary}"
+    )
+}

@@ -1,0 +1,104 @@
+//! `remat bench` as a user runs it, with small sizes.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const SMALL: &str =
+    "--layers 2 --width 8 --heads 2 --hidden 16 --sequence 6 --batch 2 --vocabulary 40 --repeat 2 --threads 1";
+
+/// `remat bench` with these arguments.
+fn bench(args: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_remat")).arg("bench").args(args.split_whitespace()).output().unwrap()
+}
+
+/// What a run that went well printed.
+fn stdout(output: Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The records of a run with `--json`.
+fn records(args: &str) -> Vec<Value> {
+    stdout(bench(&format!("{args} --json"))).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The line of an error.
+fn failure(args: &str) -> String {
+    let output = bench(args);
+    assert!(!output.status.success());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn number(record: &Value, field: &str) -> f64 {
+    record[field].as_f64().unwrap_or_else(|| panic!("no number `{field}` in {record}"))
+}
+
+#[test]
+fn the_step_is_measured_in_every_configuration() {
+    let records = records(&format!("step {SMALL}"));
+    let configurations: Vec<_> =
+        records.iter().map(|r| (r["layers_as"].as_str().unwrap(), r["policy"].as_str().unwrap())).collect();
+    let policies = ["none", "dots", "dots-no-batch", "nothing"];
+    let expected: Vec<_> =
+        ["unroll", "scan"].iter().flat_map(|&layers_as| policies.map(|policy| (layers_as, policy))).collect();
+    assert_eq!(configurations, expected);
+    for record in &records {
+        assert_eq!(number(record, "loss").to_bits(), number(&records[0], "loss").to_bits(), "{record}");
+        // The four projections, the two maps of the MLP, the embedding.
+        assert_eq!(number(record, "parameters"), (2 * (4 * 8 * 8 + 2 * 8 * 16) + 40 * 8) as f64);
+        let arguments = 4.0 * (number(record, "parameters") + 12.0);
+        assert!(number(record, "planned_peak") >= arguments + number(record, "temporaries"), "{record}");
+        assert!(number(record, "allocator_peak") > arguments, "{record}");
+        for time in ["step_s", "trace_s", "compile_s", "gflops"] {
+            assert!(number(record, time) > 0.0, "{record}");
+        }
+    }
+    let loss = number(&records[0], "loss");
+    assert!((loss - 40f64.ln()).abs() < 0.1, "{loss}");
+}
+
+#[test]
+fn a_checkpoint_needs_less_memory() {
+    // Long enough that the residuals of a block outweigh its weights.
+    let sizes = "--layers 6 --width 8 --heads 2 --hidden 16 --sequence 24 --batch 2 --vocabulary 10 --repeat 1";
+    for layers_as in ["unroll", "scan"] {
+        let records = records(&format!("step {sizes} --layers-as {layers_as} --policy none,nothing"));
+        let [none, nothing] = [0, 1].map(|i| number(&records[i], "temporaries"));
+        assert!(nothing < 0.7 * none, "{layers_as}: {none} {nothing}");
+    }
+}
+
+#[test]
+fn dtypes_and_policies_as_in_jax_are_taken() {
+    let records = records(&format!("step {SMALL} --layers-as scan --policy dots_no_batch --dtype f32,bf16"));
+    let [wide, narrow] = &records[..] else { panic!("{records:?}") };
+    assert_eq!((&wide["dtype"], &narrow["dtype"]), (&"f32".into(), &"bf16".into()));
+    assert!(number(narrow, "planned_peak") < 0.7 * number(wide, "planned_peak"));
+    assert!((number(narrow, "loss") - number(wide, "loss")).abs() < 0.05);
+}
+
+#[test]
+fn the_table_shows_what_differs() {
+    let output = stdout(bench(&format!("step {SMALL} --policy none,nothing")));
+    let lines: Vec<&str> = output.lines().collect();
+    assert!(lines[0].starts_with("loss and gradient of a GPT: layers 2, width 8, "), "{output}");
+    assert_eq!(lines[1], "f32, threads 1, median of 2 steps, one process each");
+    assert!(lines[3].starts_with("policy   layers as  step s  GFLOP/s  planned MiB"), "{output}");
+    assert!(lines[4].starts_with("none "), "{output}");
+    assert_eq!(lines.last(), Some(&"all losses are equal, in every bit"));
+    assert_eq!(lines.len(), 10, "{output}");
+}
+
+#[test]
+fn what_is_wrong_is_one_line() {
+    let message = failure(&format!("step {SMALL} --policy none,dost"));
+    assert_eq!(message, "error: there is no policy `dost`; did you mean `dots`?\n");
+    let message = failure(&format!("step {} --policy none --layers-as scan", SMALL.replace("heads 2", "heads 3")));
+    assert!(message.starts_with("error: policy none, layers as scan, attention plain, "), "{message}");
+    assert!(message.contains("reshape") && message.lines().count() == 1, "{message}");
+    let message = failure(&format!("step {SMALL} --policy names:mlp"));
+    assert!(message.contains("mentions the name `mlp`, which no value in the region bears"), "{message}");
+    assert!(failure("step --layers 0").contains("must be at least 1"));
+}
