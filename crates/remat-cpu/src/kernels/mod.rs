@@ -21,10 +21,11 @@ pub(crate) trait Kernel: Send + Sync {
         0
     }
 
-    /// The operands whose memory output 0 may take, if nobody needs the operand afterwards. Such an operand is a whole
-    /// buffer of the output's size. In a run where the output did take it, [`Source::is_in_place`] says so, the operand has no elements of its
-    /// own, and the output holds the operand's elements when the run begins.
-    fn in_place(&self) -> &[usize] {
+    /// The operands whose memory an output may take, if nobody needs the operand afterwards, as pairs of operand and output.
+    /// Such an operand is a whole buffer of the output's size. In a run where the output did take it,
+    /// [`Source::is_in_place`] says so, the operand has no elements of its own, and the output holds the operand's
+    /// elements when the run begins.
+    fn in_place(&self) -> &[(usize, usize)] {
         &[]
     }
 

@@ -3,21 +3,34 @@
 // One place turns bytes into elements, so that kernels can be safe code.
 #![allow(unsafe_code)]
 
+use std::marker::PhantomData;
+
 use remat_ir::{DType, Element};
 
 /// An operand that a kernel reads: the elements of its buffer.
 #[derive(Clone, Copy)]
 pub(crate) struct Source<'a> {
     dtype: DType,
-    bytes: &'a [u8],
+    start: *const u8,
+    bytes: usize,
     in_place: bool,
+    elements: PhantomData<&'a [u8]>,
 }
 
 /// An output that a kernel writes: row-major, without gaps.
 pub(crate) struct Target<'a> {
     dtype: DType,
-    bytes: &'a mut [u8],
+    start: *mut u8,
+    bytes: usize,
+    elements: PhantomData<&'a mut [u8]>,
 }
+
+// SAFETY: a source is a shared borrow of bytes, a target an exclusive one; a target hands out its address only to code that
+// says itself why it may write there.
+unsafe impl Send for Source<'_> {}
+unsafe impl Sync for Source<'_> {}
+unsafe impl Send for Target<'_> {}
+unsafe impl Sync for Target<'_> {}
 
 impl<'a> Source<'a> {
     /// Bytes that hold elements of this dtype.
@@ -25,12 +38,12 @@ impl<'a> Source<'a> {
     /// # Safety
     /// Each element must be a valid one: a bool is 0 or 1.
     pub(crate) unsafe fn new(dtype: DType, bytes: &'a [u8]) -> Source<'a> {
-        Source { dtype, bytes, in_place: false }
+        Source { dtype, start: bytes.as_ptr(), bytes: bytes.len(), in_place: false, elements: PhantomData }
     }
 
-    /// An operand whose elements the output holds.
-    pub(crate) fn in_place(dtype: DType) -> Source<'a> {
-        Source { dtype, bytes: &[], in_place: true }
+    /// An operand whose elements the output holds, which begins here.
+    pub(crate) fn in_place(dtype: DType, start: *const u8) -> Source<'a> {
+        Source { dtype, start, bytes: 0, in_place: true, elements: PhantomData }
     }
 
     /// The elements of a slice, for tests.
@@ -38,12 +51,13 @@ impl<'a> Source<'a> {
     pub(crate) fn of<T: Element>(elements: &'a [T]) -> Source<'a> {
         // SAFETY: the bytes are those of valid elements, for as long as the slice is borrowed.
         let bytes = unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) };
-        Source { dtype: T::DTYPE, bytes, in_place: false }
+        // SAFETY: they are valid elements.
+        unsafe { Source::new(T::DTYPE, bytes) }
     }
 
-    /// Where the elements are; dangling where the operand is in place.
+    /// Where the elements are: in the output, where the operand is in place.
     pub(crate) fn as_ptr(&self) -> *const u8 {
-        self.bytes.as_ptr()
+        self.start
     }
 
     /// Whether the output holds this operand's elements.
@@ -62,13 +76,13 @@ impl<'a> Source<'a> {
     /// If `T` is not the dtype.
     pub(crate) fn slice<T: Element>(&self) -> &'a [T] {
         assert_eq!(self.dtype, T::DTYPE);
-        if self.bytes.is_empty() {
+        if self.bytes == 0 {
             return &[];
         }
-        assert!(self.bytes.as_ptr().cast::<T>().is_aligned());
+        assert!(self.start.cast::<T>().is_aligned());
         // SAFETY: the bytes are aligned (checked), hold valid elements of this dtype (promised to `new`), and are borrowed
         // for `'a`.
-        unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.bytes.len() / size_of::<T>()) }
+        unsafe { std::slice::from_raw_parts(self.start.cast(), self.bytes / size_of::<T>()) }
     }
 }
 
@@ -78,7 +92,7 @@ impl<'a> Target<'a> {
     /// # Safety
     /// Each element must be a valid one: a bool is 0 or 1.
     pub(crate) unsafe fn new(dtype: DType, bytes: &'a mut [u8]) -> Target<'a> {
-        Target { dtype, bytes }
+        Target { dtype, start: bytes.as_mut_ptr(), bytes: bytes.len(), elements: PhantomData }
     }
 
     /// The elements of a slice, for tests.
@@ -87,13 +101,12 @@ impl<'a> Target<'a> {
         let len = size_of_val(elements);
         // SAFETY: the bytes are those of valid elements, for as long as the slice is borrowed; they are only written through
         // `slice_mut`, which writes elements of this very type.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(elements.as_mut_ptr().cast(), len) };
-        Target { dtype: T::DTYPE, bytes }
+        unsafe { Target::new(T::DTYPE, std::slice::from_raw_parts_mut(elements.as_mut_ptr().cast(), len)) }
     }
 
     /// Where the elements are.
-    pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
-        self.bytes.as_mut_ptr()
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.start
     }
 
     /// The dtype.
@@ -107,12 +120,12 @@ impl<'a> Target<'a> {
     /// If `T` is not the dtype.
     pub(crate) fn slice_mut<T: Element>(&mut self) -> &mut [T] {
         assert_eq!(self.dtype, T::DTYPE);
-        if self.bytes.is_empty() {
+        if self.bytes == 0 {
             return &mut [];
         }
-        assert!(self.bytes.as_ptr().cast::<T>().is_aligned());
+        assert!(self.start.cast::<T>().is_aligned());
         // SAFETY: the bytes are aligned (checked), hold valid elements of this dtype (promised to `new`), and are borrowed
         // exclusively for as long as the slice lives.
-        unsafe { std::slice::from_raw_parts_mut(self.bytes.as_mut_ptr().cast(), self.bytes.len() / size_of::<T>()) }
+        unsafe { std::slice::from_raw_parts_mut(self.start.cast(), self.bytes / size_of::<T>()) }
     }
 }

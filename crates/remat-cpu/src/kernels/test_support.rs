@@ -101,13 +101,13 @@ pub(crate) fn check_by(
     }
 }
 
-/// Runs a kernel on buffers with these elements, in place of operand `place` if there is one. Nothing may be allocated on
+/// Runs a kernel on buffers with these elements, with an output in place of an operand (operand, output) if `place` says so. Nothing may be allocated on
 /// the calling thread where it does all of the work.
 pub(crate) fn run(
     kernel: &dyn Kernel,
     ins: &[Array],
     outs: &[Aval],
-    place: Option<usize>,
+    place: Option<(usize, usize)>,
     threads: &Threads,
 ) -> Vec<Array> {
     // What an output holds before is unspecified, and differs from run to run.
@@ -120,9 +120,9 @@ pub(crate) fn run(
         // SAFETY: the buffer holds the elements of an array of this dtype.
         .map(|(buffer, x)| unsafe { Source::new(x.dtype(), buffer.bytes()) })
         .collect();
-    if let Some(place) = place {
-        outputs[0].bytes_mut().copy_from_slice(inputs[place].bytes());
-        sources[place] = Source::in_place(ins[place].dtype());
+    if let Some((operand, output)) = place {
+        outputs[output].bytes_mut().copy_from_slice(inputs[operand].bytes());
+        sources[operand] = Source::in_place(ins[operand].dtype(), outputs[output].bytes().as_ptr());
     }
     let mut scratch = Buffer::new(kernel.scratch(threads.count()), 0xA5);
     let mut targets: Vec<Target> = outputs
@@ -245,8 +245,8 @@ static COUNTING: Counting = Counting;
 fn a_kernel_that_copies_agrees_with_the_evaluator() {
     struct Same;
     impl Kernel for Same {
-        fn in_place(&self) -> &[usize] {
-            &[0]
+        fn in_place(&self) -> &[(usize, usize)] {
+            &[(0, 0)]
         }
 
         fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], _: &mut [u8], threads: &Threads) {
