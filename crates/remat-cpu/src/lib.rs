@@ -17,3 +17,4 @@ mod plan;
 mod schedule;
 mod simd;
 mod threads;
+mod tile;

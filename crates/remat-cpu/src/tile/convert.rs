@@ -1,0 +1,138 @@
+//! Conversions between dtypes.
+
+use remat_ir::DType;
+
+use super::TileFn;
+use super::loops::{self, Scalar};
+use super::number::{with_bits, with_integer};
+use super::rounding::{Exact, ToBf16, ToF16, from_bf16, from_f16, to_bf16, to_f16};
+use crate::simd::Level;
+
+/// The function that converts elements of one dtype to another.
+pub(super) fn convert(level: Level, from: DType, to: DType) -> Option<TileFn> {
+    match from {
+        _ if from == to => Some(copy(level, from)),
+        DType::Bool => convert_from::<u8>(level, to),
+        // Every f16 and bf16 is an f32, and held as one.
+        DType::F16 | DType::Bf16 if to == DType::F32 => Some(copy(level, DType::F32)),
+        DType::F16 | DType::Bf16 | DType::F32 => convert_from::<f32>(level, to),
+        DType::F64 => convert_from::<f64>(level, to),
+        _ => with_integer!(from, T => convert_from::<T>(level, to), else None),
+    }
+}
+
+/// The function that copies a register.
+fn copy(level: Level, dtype: DType) -> TileFn {
+    with_bits!(dtype, T => loops::unary(level, |x: T| x, Exact))
+}
+
+fn convert_from<S: Convert>(level: Level, to: DType) -> Option<TileFn> {
+    Some(match to {
+        DType::Bool => loops::unary(level, S::to_bool, Exact),
+        DType::I8 => loops::unary(level, S::to_i8, Exact),
+        DType::I16 => loops::unary(level, S::to_i16, Exact),
+        DType::I32 => loops::unary(level, S::to_i32, Exact),
+        DType::I64 => loops::unary(level, S::to_i64, Exact),
+        DType::U8 => loops::unary(level, S::to_u8, Exact),
+        DType::U16 => loops::unary(level, S::to_u16, Exact),
+        DType::U32 => loops::unary(level, S::to_u32, Exact),
+        DType::U64 => loops::unary(level, S::to_u64, Exact),
+        DType::F16 => loops::unary(level, S::to_odd_f32, ToF16),
+        DType::Bf16 => loops::unary(level, S::to_odd_f32, ToBf16),
+        DType::F32 => loops::unary(level, S::to_f32, Exact),
+        DType::F64 => loops::unary(level, S::to_f64, Exact),
+    })
+}
+
+/// The conversions of one value. Floats are truncated and saturated, NaN becomes zero, and integers wrap, as Rust's `as`
+/// has it.
+trait Convert: Scalar {
+    fn to_bool(self) -> u8;
+    fn to_i8(self) -> i8;
+    fn to_i16(self) -> i16;
+    fn to_i32(self) -> i32;
+    fn to_i64(self) -> i64;
+    fn to_u8(self) -> u8;
+    fn to_u16(self) -> u16;
+    fn to_u32(self) -> u32;
+    fn to_u64(self) -> u64;
+    fn to_f32(self) -> f32;
+    fn to_f64(self) -> f64;
+    /// An f32 that rounds to the f16 and bf16 to which this value rounds.
+    fn to_odd_f32(self) -> f32;
+}
+
+macro_rules! convert {
+    ($($type:ty, |$x:ident| $odd:expr;)*) => { $(
+        impl Convert for $type {
+            convert! { @as to_i8 i8, to_i16 i16, to_i32 i32, to_i64 i64, to_u8 u8, to_u16 u16, to_u32 u32, to_u64 u64 }
+            convert! { @as to_f32 f32, to_f64 f64 }
+            #[inline(always)]
+            fn to_bool(self) -> u8 {
+                u8::from(self != 0 as $type)
+            }
+            #[inline(always)]
+            fn to_odd_f32(self) -> f32 {
+                let $x = self;
+                $odd
+            }
+        }
+    )* };
+    (@as $($name:ident $to:ident),*) => { $(
+        #[inline(always)]
+        fn $name(self) -> $to {
+            self as $to
+        }
+    )* };
+}
+
+convert! {
+    i8, |x| x.into();
+    i16, |x| x.into();
+    i32, |x| round_to_odd(x.into());
+    i64, |x| round_to_odd(sticky(x.unsigned_abs()).copysign(if x < 0 { -1.0 } else { 1.0 }));
+    u8, |x| x.into();
+    u16, |x| x.into();
+    u32, |x| round_to_odd(x.into());
+    u64, |x| round_to_odd(sticky(x));
+    f32, |x| x;
+    f64, |x| round_to_odd(x);
+}
+
+/// An f32 that rounds to the f16 and bf16 to which this f64 rounds: truncated, with the last bit set if it is inexact.
+/// Rounding twice to nearest would err where the first rounding makes a tie.
+#[inline(always)]
+fn round_to_odd(x: f64) -> f32 {
+    let nearest = x as f32;
+    let exact = (f64::from(nearest) == x) | x.is_nan();
+    let overshot = f64::from(nearest).abs() > x.abs();
+    let odd = f32::from_bits(nearest.to_bits().wrapping_sub(u32::from(overshot)) | 1);
+    if exact { nearest } else { odd }
+}
+
+/// An f64 that rounds to every smaller format as this integer does: the bits that do not fit are gathered in the last.
+#[inline(always)]
+fn sticky(x: u64) -> f64 {
+    let low = u64::from(x & 0xFFF != 0) << 12;
+    let gathered = (x & !0xFFF) | low;
+    (if x < 1 << 53 { x } else { gathered }) as f64
+}
+
+/// The function that reads the bits of one dtype as another of the same size.
+pub(super) fn bitcast(level: Level, from: DType, to: DType) -> Option<TileFn> {
+    if from == to {
+        return Some(copy(level, from));
+    }
+    if from.size() != to.size() || from == DType::Bool || to == DType::Bool {
+        return None;
+    }
+    Some(match (from, to) {
+        (DType::F16, DType::Bf16) => loops::unary(level, |x: f32| from_bf16(to_f16(x)), Exact),
+        (DType::Bf16, DType::F16) => loops::unary(level, |x: f32| from_f16(to_bf16(x)), Exact),
+        (DType::F16, _) => loops::unary(level, to_f16, Exact),
+        (DType::Bf16, _) => loops::unary(level, to_bf16, Exact),
+        (_, DType::F16) => loops::unary(level, from_f16, Exact),
+        (_, DType::Bf16) => loops::unary(level, from_bf16, Exact),
+        _ => copy(level, from),
+    })
+}

@@ -1,0 +1,238 @@
+//! The loop that all elementwise functions share.
+//!
+//! Elements are read, computed and written in blocks that are values of their own. So it does not matter to LLVM's
+//! vectoriser whether the output is one of the operands, and one body serves all cases. What is left at the end is
+//! computed as a block too, so that there is no scalar remainder.
+
+use std::mem::MaybeUninit;
+
+use super::TileFn;
+use super::rounding::{Exact, Round};
+use crate::simd::{Level, multiversion};
+
+/// Elements of a block: enough vectors to keep a CPU with long latencies busy, and not so many that they do not fit its
+/// registers.
+pub(super) const BLOCK: usize = 64;
+
+/// What a loop reads: a number, or nothing. All bits zero is a valid value.
+pub(super) trait Scalar: Copy + 'static {}
+
+macro_rules! scalar {
+    ($($type:ty)*) => { $( impl Scalar for $type {} )* };
+}
+
+scalar! { () u8 u16 u32 u64 i8 i16 i32 i64 f32 f64 }
+
+/// A function of up to three elements; the operands that it does not have are `()`.
+pub(super) trait Function<A, B, C, D>: Copy {
+    /// The function, made when a tile begins.
+    ///
+    /// # Safety
+    /// `ins` are those of a [`TileFn`] for this function.
+    unsafe fn new(ins: &[*const u8]) -> Self;
+
+    /// One element.
+    fn call(self, a: A, b: B, c: C) -> D;
+}
+
+/// A function of one element, as closures are.
+#[derive(Clone, Copy)]
+struct One<F>(F);
+
+/// A function of two elements.
+#[derive(Clone, Copy)]
+struct Two<F>(F);
+
+/// A function of three elements.
+#[derive(Clone, Copy)]
+struct Three<F>(F);
+
+impl<A, D, F: Fn(A) -> D + Copy> Function<A, (), (), D> for One<F> {
+    #[inline(always)]
+    unsafe fn new(_: &[*const u8]) -> Self {
+        // SAFETY: the loops are only made in this file, for a function that was passed by value.
+        One(unsafe { stateless() })
+    }
+
+    #[inline(always)]
+    fn call(self, a: A, _: (), _: ()) -> D {
+        self.0(a)
+    }
+}
+
+impl<A, B, D, F: Fn(A, B) -> D + Copy> Function<A, B, (), D> for Two<F> {
+    #[inline(always)]
+    unsafe fn new(_: &[*const u8]) -> Self {
+        // SAFETY: as above.
+        Two(unsafe { stateless() })
+    }
+
+    #[inline(always)]
+    fn call(self, a: A, b: B, _: ()) -> D {
+        self.0(a, b)
+    }
+}
+
+impl<A, B, C, D, F: Fn(A, B, C) -> D + Copy> Function<A, B, C, D> for Three<F> {
+    #[inline(always)]
+    unsafe fn new(_: &[*const u8]) -> Self {
+        // SAFETY: as above.
+        Three(unsafe { stateless() })
+    }
+
+    #[inline(always)]
+    fn call(self, a: A, b: B, c: C) -> D {
+        self.0(a, b, c)
+    }
+}
+
+/// Another copy of a function that captures nothing.
+///
+/// # Safety
+/// There is a value of this type.
+#[inline(always)]
+unsafe fn stateless<F: Copy>() -> F {
+    const { assert!(size_of::<F>() == 0, "a function of a tile captures nothing") };
+    // SAFETY: no byte is read; the type has values (promised), and another one can be made by copying.
+    unsafe { std::ptr::NonNull::<F>::dangling().read() }
+}
+
+/// A loop over one operand, whose results are rounded. `f` is inlined where it is small or `#[inline(always)]`.
+pub(super) fn unary<A: Scalar, D: Scalar, R: Round<D>>(
+    level: Level,
+    f: impl Fn(A) -> D + Copy + 'static,
+    round: R,
+) -> TileFn {
+    fn of<A: Scalar, D: Scalar, R: Round<D>, F: Function<A, (), (), D>>(level: Level, _: F, _: R) -> TileFn {
+        blocks::<A, (), (), D, R, F>(level)
+    }
+    of(level, One(f), round)
+}
+
+/// A loop over two operands, whose results are rounded.
+pub(super) fn binary<A: Scalar, D: Scalar, R: Round<D>>(
+    level: Level,
+    f: impl Fn(A, A) -> D + Copy + 'static,
+    round: R,
+) -> TileFn {
+    fn of<A: Scalar, D: Scalar, R: Round<D>, F: Function<A, A, (), D>>(level: Level, _: F, _: R) -> TileFn {
+        blocks::<A, A, (), D, R, F>(level)
+    }
+    of(level, Two(f), round)
+}
+
+/// A loop over two operands of any types.
+pub(super) fn mixed<A: Scalar, B: Scalar, D: Scalar>(level: Level, f: impl Fn(A, B) -> D + Copy + 'static) -> TileFn {
+    fn of<A: Scalar, B: Scalar, D: Scalar, F: Function<A, B, (), D>>(level: Level, _: F) -> TileFn {
+        blocks::<A, B, (), D, Exact, F>(level)
+    }
+    of(level, Two(f))
+}
+
+/// A loop over three operands.
+pub(super) fn ternary<A: Scalar, B: Scalar>(level: Level, f: impl Fn(A, B, B) -> B + Copy + 'static) -> TileFn {
+    fn of<A: Scalar, B: Scalar, F: Function<A, B, B, B>>(level: Level, _: F) -> TileFn {
+        blocks::<A, B, B, B, Exact, F>(level)
+    }
+    of(level, Three(f))
+}
+
+/// A loop over one operand and a function that knows the instruction's immediate.
+pub(super) fn with_immediate<A: Scalar, D: Scalar, R: Round<D>, F: Function<A, (), (), D>>(level: Level) -> TileFn {
+    blocks::<A, (), (), D, R, F>(level)
+}
+
+/// A plain loop over one operand, for functions that cannot be vectorised.
+pub(super) fn unary_scalar<A: Scalar, D: Scalar, R: Round<D>>(f: impl Fn(A) -> D + Copy + 'static, round: R) -> TileFn {
+    fn of<A: Scalar, D: Scalar, R: Round<D>, F: Function<A, (), (), D>>(_: F, _: R) -> TileFn {
+        one_by_one::<A, (), D, R, F>
+    }
+    of(One(f), round)
+}
+
+/// A plain loop over two operands, for functions that cannot be vectorised.
+pub(super) fn binary_scalar<A: Scalar, D: Scalar, R: Round<D>>(
+    f: impl Fn(A, A) -> D + Copy + 'static,
+    round: R,
+) -> TileFn {
+    fn of<A: Scalar, D: Scalar, R: Round<D>, F: Function<A, A, (), D>>(_: F, _: R) -> TileFn {
+        one_by_one::<A, A, D, R, F>
+    }
+    of(Two(f), round)
+}
+
+multiversion! {
+    /// The loop over blocks, the last of which may be filled up.
+    fn blocks<A: Scalar, B: Scalar, C: Scalar, D: Scalar, R: Round<D>, F: Function<A, B, C, D>>(level: Level)
+    -> unsafe fn(n: usize, out: *mut u8, ins: &[*const u8]) {
+        // SAFETY: `ins` are those of a `TileFn`.
+        let f = unsafe { F::new(ins) };
+        let (mut a, mut b, mut c, mut to) = (operand::<A>(ins, 0), operand::<B>(ins, 1), operand::<C>(ins, 2), out.cast::<D>());
+        let (mut count, rest) = (n / BLOCK, n % BLOCK);
+        let mut rest_in = MaybeUninit::<([A; BLOCK], [B; BLOCK], [C; BLOCK])>::uninit();
+        let mut rest_out = MaybeUninit::<[D; BLOCK]>::uninit();
+        let mut at_rest = false;
+        loop {
+            for i in (0..count).map(|i| i * BLOCK) {
+                // SAFETY: `BLOCK` elements from `i` can be read from each operand, and written to the output: those of the
+                // tile, or those of the rest, which are filled up. A block is read before any of it is written, so that the
+                // output may be an operand.
+                unsafe {
+                    let a = a.add(i).cast::<[A; BLOCK]>().read();
+                    let b = b.add(i).cast::<[B; BLOCK]>().read();
+                    let c = c.add(i).cast::<[C; BLOCK]>().read();
+                    let mut results = [MaybeUninit::<D>::uninit(); BLOCK];
+                    for j in 0..BLOCK {
+                        results[j].write(R::round(f.call(a[j], b[j], c[j])));
+                    }
+                    to.add(i).cast::<[MaybeUninit<D>; BLOCK]>().write(results);
+                }
+            }
+            if at_rest || rest == 0 {
+                break;
+            }
+            // SAFETY: `rest` elements of each operand follow those that are done, and they fit into a block, of which zeros
+            // are valid elements.
+            unsafe {
+                let done = count * BLOCK;
+                let filled = rest_in.as_mut_ptr();
+                filled.write_bytes(0, 1);
+                let (to_a, to_b, to_c) = (&raw mut (*filled).0, &raw mut (*filled).1, &raw mut (*filled).2);
+                to_a.cast::<A>().copy_from_nonoverlapping(a.add(done), rest);
+                to_b.cast::<B>().copy_from_nonoverlapping(b.add(done), rest);
+                to_c.cast::<C>().copy_from_nonoverlapping(c.add(done), rest);
+                (a, b, c, to) = (to_a.cast(), to_b.cast(), to_c.cast(), rest_out.as_mut_ptr().cast());
+            }
+            (count, at_rest) = (1, true);
+        }
+        if rest > 0 {
+            // SAFETY: the block is computed, and `rest` elements of the output are left.
+            unsafe { out.cast::<D>().add(n - rest).copy_from_nonoverlapping(rest_out.as_ptr().cast(), rest) };
+        }
+    }
+}
+
+/// The loop of functions that cannot be vectorised.
+///
+/// # Safety
+/// That of a [`TileFn`].
+unsafe fn one_by_one<A: Scalar, B: Scalar, D: Scalar, R: Round<D>, F: Function<A, B, (), D>>(
+    n: usize,
+    out: *mut u8,
+    ins: &[*const u8],
+) {
+    // SAFETY: `ins` are those of a `TileFn`.
+    let f = unsafe { F::new(ins) };
+    let (a, b, out) = (operand::<A>(ins, 0), operand::<B>(ins, 1), out.cast::<D>());
+    for i in 0..n {
+        // SAFETY: `n` elements can be read from each operand and written to the output. An element is read before it is
+        // written, so that the output may be an operand.
+        unsafe { out.add(i).write(R::round(f.call(a.add(i).read(), b.add(i).read(), ()))) };
+    }
+}
+
+/// The pointer to an operand; one that does not exist is `()`, of which nothing is read.
+#[inline(always)]
+fn operand<T: Scalar>(ins: &[*const u8], i: usize) -> *const T {
+    if size_of::<T>() == 0 { std::ptr::dangling() } else { ins[i].cast() }
+}

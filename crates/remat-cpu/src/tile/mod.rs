@@ -1,0 +1,93 @@
+//! Functions of tiles: each computes one instruction of a fused loop for a few hundred to a few thousand elements that lie
+//! in the first-level cache.
+//!
+//! A tile lies in a *register*: memory for its elements, each held as its [`register_type`]. f16 and bf16 are held as f32
+//! that are rounded to the dtype after each operation, so that a chain of operations converts only where it loads and stores.
+//! What the functions compute is what the evaluator computes, bit for bit, except the transcendental functions, whose
+//! accuracy [`math`] lists, and the order in which reductions add.
+//!
+//! Whether a function exists for an operation and its dtypes, and which version of it suits this CPU, is decided once, when
+//! a program is compiled. A result does not depend on where in a tile an element lies nor on the other elements.
+//!
+//! All pointers need only the alignment of their elements.
+
+// Tiles are addressed by pointers: an interpreter knows their number, types and places only at run time.
+#![allow(unsafe_code)]
+
+mod convert;
+mod float;
+mod integer;
+mod loops;
+mod moves;
+mod number;
+mod power;
+mod precision;
+mod reduce;
+mod rounding;
+mod select;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use moves::{SpreadFn, StridedFn, load, spread, store, strided};
+pub(crate) use reduce::{ReduceFn, accumulate, finish, identity, reduce_rows};
+
+use remat_ir::{DType, Op};
+
+use crate::simd::Level;
+
+/// Computes `n` elements of one instruction: reads `n` elements from each of `ins`, writes `n` at `out`.
+///
+/// `out` may be one of `ins` where the elements of both have the same size; otherwise they do not overlap.
+///
+/// # Safety
+/// The pointers are aligned to their elements and valid for `n` of them, of the register types that the function was made
+/// for; those for reading hold valid ones (0 or 1 where they are bools). `ins` has as many pointers as the operation has
+/// operands, and then one to an [`Immediate`] if the operation has one.
+pub(crate) type TileFn = unsafe fn(n: usize, out: *mut u8, ins: &[*const u8]);
+
+/// The parameters of an operation that its function reads when it runs.
+pub(crate) type Immediate = [i32; 2];
+
+/// The type in which elements of a dtype are held in a register: f32 for f16 and bf16, the dtype itself for all others. A
+/// bool is a byte, 0 or 1.
+pub(crate) fn register_type(dtype: DType) -> DType {
+    match dtype {
+        DType::F16 | DType::Bf16 => DType::F32,
+        dtype => dtype,
+    }
+}
+
+/// What the function of this operation reads through one pointer more, after those to the operands.
+pub(crate) fn immediate(op: &Op) -> Option<Immediate> {
+    match op {
+        Op::IntegerPow(op) => Some([op.y, 0]),
+        Op::ReducePrecision(op) => Some([op.exponent_bits as i32, op.mantissa_bits as i32]),
+        _ => None,
+    }
+}
+
+/// The function of an elementwise operation on operands of these dtypes, for this CPU; `None` for other operations, and
+/// for dtypes that the operation does not take.
+pub(crate) fn elementwise(op: &Op, ins: &[DType]) -> Option<TileFn> {
+    elementwise_at(Level::best(), op, ins)
+}
+
+fn elementwise_at(level: Level, op: &Op, ins: &[DType]) -> Option<TileFn> {
+    match (op, ins) {
+        (Op::Unary(op), &[x]) if x.is_float() => float::unary(level, *op, x),
+        (Op::Unary(op), &[x]) => integer::unary(level, *op, x),
+        (Op::IntegerPow(op), &[x]) => power::integer_pow(level, op.y, x),
+        (Op::Binary(op), &[a, b]) if a == b && a.is_float() => float::binary(level, *op, a),
+        (Op::Binary(op), &[a, b]) if a == b => integer::binary(level, *op, a),
+        (Op::Compare(op), &[a, b]) if a == b => select::compare(level, *op, a),
+        (Op::Clamp(_), &[low, x, high]) if low == x && x == high => select::clamp(level, x),
+        (Op::SelectN(_), [which, cases @ ..]) if cases.windows(2).all(|pair| pair[0] == pair[1]) => {
+            select::select_n(level, *which, *cases.first()?, cases.len())
+        }
+        (Op::ConvertElementType(op), &[x]) => convert::convert(level, x, op.dtype),
+        (Op::BitcastConvertType(op), &[x]) => convert::bitcast(level, x, op.dtype),
+        (Op::ReducePrecision(_), &[x]) => precision::reduce_precision(level, x),
+        _ => None,
+    }
+}

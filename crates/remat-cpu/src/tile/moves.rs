@@ -1,0 +1,103 @@
+//! Moving elements: between memory and registers, from one to many, from places that are apart.
+
+use remat_ir::DType;
+
+use super::TileFn;
+use super::loops::{self, Scalar};
+use super::number::with_bits;
+use super::rounding::{Exact, from_bf16, from_f16, to_bf16, to_f16};
+use crate::simd::{Level, multiversion};
+
+/// Spreads an element over each row: `out[r * columns + c] = input[r]`.
+///
+/// # Safety
+/// `input` is valid for reading `rows` elements and `out` for writing `rows * columns`, both aligned to the element, and
+/// they do not overlap.
+pub(crate) type SpreadFn = unsafe fn(rows: usize, columns: usize, out: *mut u8, input: *const u8);
+
+/// Gathers elements that are apart: `out[i] = input[i * stride]` for `i < n`, the stride counted in elements.
+///
+/// # Safety
+/// Each element that is read or written is valid and aligned, and `out` does not overlap what is read.
+pub(crate) type StridedFn = unsafe fn(n: usize, out: *mut u8, input: *const u8, stride: isize);
+
+/// The function that loads from memory into a register, where these differ: it widens f16 and bf16.
+pub(crate) fn load(dtype: DType) -> Option<TileFn> {
+    load_at(Level::best(), dtype)
+}
+
+/// The function that stores a register to memory, where these differ: it narrows to f16 and bf16, to which the elements
+/// are rounded already.
+pub(crate) fn store(dtype: DType) -> Option<TileFn> {
+    store_at(Level::best(), dtype)
+}
+
+pub(super) fn load_at(level: Level, dtype: DType) -> Option<TileFn> {
+    match dtype {
+        DType::F16 => Some(loops::unary(level, from_f16, Exact)),
+        DType::Bf16 => Some(loops::unary(level, from_bf16, Exact)),
+        _ => None,
+    }
+}
+
+pub(super) fn store_at(level: Level, dtype: DType) -> Option<TileFn> {
+    match dtype {
+        DType::F16 => Some(loops::unary(level, to_f16, Exact)),
+        DType::Bf16 => Some(loops::unary(level, to_bf16, Exact)),
+        _ => None,
+    }
+}
+
+/// The function that spreads registers' elements of this dtype.
+pub(crate) fn spread(dtype: DType) -> SpreadFn {
+    with_bits!(dtype, T => spread_at::<T>(Level::best()))
+}
+
+/// The function that gathers elements of so many bytes: 1, 2, 4 or 8.
+pub(crate) fn strided(bytes: usize) -> StridedFn {
+    match bytes {
+        1 => strided_at::<u8>(Level::best()),
+        2 => strided_at::<u16>(Level::best()),
+        4 => strided_at::<u32>(Level::best()),
+        _ => strided_at::<u64>(Level::best()),
+    }
+}
+
+multiversion! {
+    fn spread_at<T: Scalar>(level: Level)
+    -> unsafe fn(rows: usize, columns: usize, out: *mut u8, input: *const u8) {
+        for r in 0..rows {
+            // SAFETY: the caller promises `rows` elements to read and `rows * columns` to write.
+            unsafe {
+                let x = input.cast::<T>().add(r).read();
+                let row = out.cast::<T>().add(r * columns);
+                for c in 0..columns {
+                    row.add(c).write(x);
+                }
+            }
+        }
+    }
+}
+
+multiversion! {
+    fn strided_at<T: Scalar>(level: Level) -> unsafe fn(n: usize, out: *mut u8, input: *const u8, stride: isize) {
+        let (out, input) = (out.cast::<T>(), input.cast::<T>());
+        // SAFETY: the caller promises the elements that are read and written.
+        unsafe {
+            match stride {
+                1 => out.copy_from_nonoverlapping(input, n),
+                0 if n > 0 => {
+                    let x = input.read();
+                    for i in 0..n {
+                        out.add(i).write(x);
+                    }
+                }
+                _ => {
+                    for i in 0..n {
+                        out.add(i).write(input.offset(i as isize * stride).read());
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! What the functions ask of numbers: the arithmetic of the evaluator, written without branches.
+
+use std::ops::{Add, Div, Mul, Neg, Sub};
+
+use super::loops::Scalar;
+
+/// A number with an order in which NaN wins.
+pub(super) trait Ordered: Scalar + PartialOrd {
+    /// The identity of the minimum: infinity, or the largest integer.
+    const TOP: Self;
+    /// The identity of the maximum: negative infinity, or the smallest integer.
+    const BOTTOM: Self;
+
+    /// The larger of the two; a NaN wins, and zero is larger than negative zero.
+    fn largest(self, other: Self) -> Self;
+
+    /// The smaller of the two; a NaN wins, and negative zero is smaller than zero.
+    fn smallest(self, other: Self) -> Self;
+}
+
+/// f32 or f64.
+pub(super) trait Real:
+    Ordered + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
+{
+    const ZERO: Self;
+    const ONE: Self;
+    fn is_finite(self) -> bool;
+    fn sign(self) -> Self;
+    fn abs(self) -> Self;
+    fn floor(self) -> Self;
+    fn ceil(self) -> Self;
+    fn round_half_even(self) -> Self;
+    fn sqrt(self) -> Self;
+}
+
+/// An integer, with arithmetic that wraps.
+pub(super) trait Integer: Ordered + Eq {
+    const ZERO: Self;
+    const ONE: Self;
+    const ALL_BITS: Self;
+    fn neg(self) -> Self;
+    fn sign(self) -> Self;
+    fn abs(self) -> Self;
+    fn not(self) -> Self;
+    fn count_ones(self) -> Self;
+    fn add(self, other: Self) -> Self;
+    fn sub(self, other: Self) -> Self;
+    fn mul(self, other: Self) -> Self;
+    /// The quotient, rounded to zero; all ones when divided by zero.
+    fn div(self, other: Self) -> Self;
+    /// The remainder, with the sign of `self`; `self` when divided by zero.
+    fn rem(self, other: Self) -> Self;
+    fn and(self, other: Self) -> Self;
+    fn or(self, other: Self) -> Self;
+    fn xor(self, other: Self) -> Self;
+    /// Zero when shifted by at least the number of bits; a negative distance counts as such.
+    fn shift_left(self, distance: Self) -> Self;
+    /// As if unsigned: zeros come in.
+    fn shift_right_logical(self, distance: Self) -> Self;
+    /// As if signed, also for unsigned types: copies of the highest bit come in.
+    fn shift_right_arithmetic(self, distance: Self) -> Self;
+}
+
+macro_rules! real {
+    ($($type:ident)*) => { $(
+        impl Ordered for $type {
+            const TOP: Self = $type::INFINITY;
+            const BOTTOM: Self = $type::NEG_INFINITY;
+            // The conditions are joined by `|` and `&`, which do not branch.
+            #[inline(always)]
+            fn largest(self, other: Self) -> Self {
+                let wins = (self > other) | self.is_nan() | ((self == other) & self.is_sign_positive());
+                if wins { self } else { other }
+            }
+            #[inline(always)]
+            fn smallest(self, other: Self) -> Self {
+                let wins = (self < other) | self.is_nan() | ((self == other) & self.is_sign_negative());
+                if wins { self } else { other }
+            }
+        }
+        impl Real for $type {
+            const ZERO: Self = 0.0;
+            const ONE: Self = 1.0;
+            #[inline(always)]
+            fn is_finite(self) -> bool {
+                $type::is_finite(self)
+            }
+            #[inline(always)]
+            fn sign(self) -> Self {
+                if (self == 0.0) | self.is_nan() { self } else { (1.0 as $type).copysign(self) }
+            }
+            #[inline(always)]
+            fn abs(self) -> Self {
+                $type::abs(self)
+            }
+            #[inline(always)]
+            fn floor(self) -> Self {
+                $type::floor(self)
+            }
+            #[inline(always)]
+            fn ceil(self) -> Self {
+                $type::ceil(self)
+            }
+            #[inline(always)]
+            fn round_half_even(self) -> Self {
+                self.round_ties_even()
+            }
+            #[inline(always)]
+            fn sqrt(self) -> Self {
+                $type::sqrt(self)
+            }
+        }
+    )* };
+}
+
+real! { f32 f64 }
+
+macro_rules! integer {
+    ($($type:ident $signed:ident $unsigned:ident;)*) => { $(
+        impl Ordered for $type {
+            const TOP: Self = $type::MAX;
+            const BOTTOM: Self = $type::MIN;
+            #[inline(always)]
+            fn largest(self, other: Self) -> Self {
+                Ord::max(self, other)
+            }
+            #[inline(always)]
+            fn smallest(self, other: Self) -> Self {
+                Ord::min(self, other)
+            }
+        }
+        impl Integer for $type {
+            const ZERO: Self = 0;
+            const ONE: Self = 1;
+            const ALL_BITS: Self = !0;
+            #[inline(always)]
+            fn neg(self) -> Self {
+                self.wrapping_neg()
+            }
+            #[inline(always)]
+            #[allow(unused_comparisons, reason = "one body for both kinds of integers")]
+            fn sign(self) -> Self {
+                ((self > 0) as $type).wrapping_sub((self < 0) as $type)
+            }
+            #[inline(always)]
+            #[allow(unused_comparisons, reason = "one body for both kinds of integers")]
+            fn abs(self) -> Self {
+                if self < 0 { self.wrapping_neg() } else { self }
+            }
+            #[inline(always)]
+            fn not(self) -> Self {
+                !self
+            }
+            #[inline(always)]
+            fn count_ones(self) -> Self {
+                $type::count_ones(self) as $type
+            }
+            #[inline(always)]
+            fn add(self, other: Self) -> Self {
+                self.wrapping_add(other)
+            }
+            #[inline(always)]
+            fn sub(self, other: Self) -> Self {
+                self.wrapping_sub(other)
+            }
+            #[inline(always)]
+            fn mul(self, other: Self) -> Self {
+                self.wrapping_mul(other)
+            }
+            #[inline(always)]
+            fn div(self, other: Self) -> Self {
+                if other == 0 { !0 } else { self.wrapping_div(other) }
+            }
+            #[inline(always)]
+            fn rem(self, other: Self) -> Self {
+                if other == 0 { self } else { self.wrapping_rem(other) }
+            }
+            #[inline(always)]
+            fn and(self, other: Self) -> Self {
+                self & other
+            }
+            #[inline(always)]
+            fn or(self, other: Self) -> Self {
+                self | other
+            }
+            #[inline(always)]
+            fn xor(self, other: Self) -> Self {
+                self ^ other
+            }
+            #[inline(always)]
+            fn shift_left(self, distance: Self) -> Self {
+                let fits = (distance as $unsigned) < $unsigned::BITS as $unsigned;
+                let shifted = self.wrapping_shl(distance as u32);
+                if fits { shifted } else { 0 }
+            }
+            #[inline(always)]
+            fn shift_right_logical(self, distance: Self) -> Self {
+                let fits = (distance as $unsigned) < $unsigned::BITS as $unsigned;
+                let shifted = (self as $unsigned).wrapping_shr(distance as u32) as $type;
+                if fits { shifted } else { 0 }
+            }
+            #[inline(always)]
+            fn shift_right_arithmetic(self, distance: Self) -> Self {
+                let distance = (distance as $unsigned).min($unsigned::BITS as $unsigned - 1);
+                (self as $signed).wrapping_shr(distance as u32) as $type
+            }
+        }
+    )* };
+}
+
+integer! {
+    i8 i8 u8;
+    i16 i16 u16;
+    i32 i32 u32;
+    i64 i64 u64;
+    u8 i8 u8;
+    u16 i16 u16;
+    u32 i32 u32;
+    u64 i64 u64;
+}
+
+/// Runs a block with `$t` bound to the Rust type of an integer dtype; other dtypes give `$other`.
+macro_rules! with_integer {
+    ($dtype:expr, $t:ident => $integer:expr, else $other:expr) => {
+        match $dtype {
+            remat_ir::DType::I8 => {
+                type $t = i8;
+                $integer
+            }
+            remat_ir::DType::I16 => {
+                type $t = i16;
+                $integer
+            }
+            remat_ir::DType::I32 => {
+                type $t = i32;
+                $integer
+            }
+            remat_ir::DType::I64 => {
+                type $t = i64;
+                $integer
+            }
+            remat_ir::DType::U8 => {
+                type $t = u8;
+                $integer
+            }
+            remat_ir::DType::U16 => {
+                type $t = u16;
+                $integer
+            }
+            remat_ir::DType::U32 => {
+                type $t = u32;
+                $integer
+            }
+            remat_ir::DType::U64 => {
+                type $t = u64;
+                $integer
+            }
+            _ => $other,
+        }
+    };
+}
+
+/// Runs a block with `$t` bound to the unsigned integer of so many bytes as the elements of a register have: for what
+/// depends on their bits alone.
+macro_rules! with_bits {
+    ($dtype:expr, $t:ident => $block:expr) => {
+        match $crate::tile::register_type($dtype).size() {
+            1 => {
+                type $t = u8;
+                $block
+            }
+            2 => {
+                type $t = u16;
+                $block
+            }
+            4 => {
+                type $t = u32;
+                $block
+            }
+            _ => {
+                type $t = u64;
+                $block
+            }
+        }
+    };
+}
+
+/// Runs a block with `$t` bound to the type of the elements of a register, where a bool is a `u8`.
+macro_rules! with_register {
+    ($dtype:expr, $t:ident => $block:expr) => {
+        match $dtype {
+            remat_ir::DType::F64 => {
+                type $t = f64;
+                $block
+            }
+            remat_ir::DType::F16 | remat_ir::DType::Bf16 | remat_ir::DType::F32 => {
+                type $t = f32;
+                $block
+            }
+            remat_ir::DType::Bool => {
+                type $t = u8;
+                $block
+            }
+            integer => $crate::tile::number::with_integer!(integer, $t => $block, else unreachable!("every dtype is listed")),
+        }
+    };
+}
+
+pub(super) use {with_bits, with_integer, with_register};

@@ -1,0 +1,115 @@
+//! Small integer powers, by the evaluator's repeated squaring.
+
+use remat_ir::DType;
+
+use super::TileFn;
+use super::loops::{self, Function, Scalar};
+use super::number::{Real, with_bits};
+use super::rounding::{Exact, Round, ToBf16, ToF16};
+use crate::simd::Level;
+
+/// The function of a power of this dtype; integers have no negative powers. The exponent is the instruction's immediate.
+pub(super) fn integer_pow(level: Level, y: i32, dtype: DType) -> Option<TileFn> {
+    match dtype {
+        DType::Bool => None,
+        DType::F16 => Some(float::<f32, ToF16>(level, y, ToF16)),
+        DType::Bf16 => Some(float::<f32, ToBf16>(level, y, ToBf16)),
+        DType::F32 => Some(float::<f32, Exact>(level, y, Exact)),
+        DType::F64 => Some(float::<f64, Exact>(level, y, Exact)),
+        _ if y < 0 => None,
+        _ if y < 8 => with_bits!(dtype, T => Some(loops::with_immediate::<T, T, Exact, Power<3>>(level))),
+        _ => with_bits!(dtype, T => Some(loops::with_immediate::<T, T, Exact, Power<32>>(level))),
+    }
+}
+
+fn float<T: Real + Factor, R: Round<T>>(level: Level, y: i32, round: R) -> TileFn {
+    match y {
+        2 => loops::unary(level, |x: T| x * x, round),
+        3 => loops::unary(level, |x: T| x * (x * x), round),
+        0..8 => loops::with_immediate::<T, T, R, Power<3>>(level),
+        8.. => loops::with_immediate::<T, T, R, Power<32>>(level),
+        -7..0 => loops::with_immediate::<T, T, R, Reciprocal<3>>(level),
+        _ => loops::with_immediate::<T, T, R, Reciprocal<32>>(level),
+    }
+}
+
+/// A power whose exponent has at most so many bits.
+#[derive(Clone, Copy)]
+struct Power<const BITS: u32> {
+    exponent: u32,
+}
+
+/// The reciprocal of a power.
+#[derive(Clone, Copy)]
+struct Reciprocal<const BITS: u32>(Power<BITS>);
+
+/// What repeated squaring needs.
+trait Factor: Scalar {
+    const ONE: Self;
+    fn times(self, other: Self) -> Self;
+}
+
+macro_rules! factor {
+    ($($type:ident)*) => { $(
+        impl Factor for $type {
+            const ONE: Self = 1 as $type;
+            #[inline(always)]
+            fn times(self, other: Self) -> Self {
+                factor!(@times $type self other)
+            }
+        }
+    )* };
+    (@times f32 $a:ident $b:ident) => { $a * $b };
+    (@times f64 $a:ident $b:ident) => { $a * $b };
+    (@times $integer:ident $a:ident $b:ident) => { $a.wrapping_mul($b) };
+}
+
+factor! { u8 u16 u32 u64 f32 f64 }
+
+impl<const BITS: u32> Power<BITS> {
+    /// # Safety
+    /// The second pointer is to an `Immediate`.
+    #[inline(always)]
+    unsafe fn read(ins: &[*const u8]) -> Self {
+        // SAFETY: it is to an `Immediate` (promised), of which the first number is the exponent.
+        Power { exponent: unsafe { ins[1].cast::<i32>().read() }.unsigned_abs() }
+    }
+
+    /// All bits are looked at, so that every element takes the same way.
+    #[inline(always)]
+    fn of<T: Factor>(self, x: T) -> T {
+        let (mut result, mut square) = (T::ONE, x);
+        for bit in 0..BITS {
+            let product = result.times(square);
+            result = if self.exponent >> bit & 1 == 1 { product } else { result };
+            square = square.times(square);
+        }
+        result
+    }
+}
+
+impl<T: Factor, const BITS: u32> Function<T, (), (), T> for Power<BITS> {
+    #[inline(always)]
+    unsafe fn new(ins: &[*const u8]) -> Self {
+        // SAFETY: the second of the pointers of this function is to its immediate.
+        unsafe { Power::read(ins) }
+    }
+
+    #[inline(always)]
+    fn call(self, x: T, _: (), _: ()) -> T {
+        self.of(x)
+    }
+}
+
+impl<T: Real + Factor, const BITS: u32> Function<T, (), (), T> for Reciprocal<BITS> {
+    #[inline(always)]
+    unsafe fn new(ins: &[*const u8]) -> Self {
+        // SAFETY: as above.
+        Reciprocal(unsafe { Power::read(ins) })
+    }
+
+    #[inline(always)]
+    fn call(self, x: T, _: (), _: ()) -> T {
+        <T as Real>::ONE / self.0.of(x)
+    }
+}
