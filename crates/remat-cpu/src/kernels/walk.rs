@@ -1,0 +1,220 @@
+//! Loops over strided arrays: everything that moves elements is one walk over several arrays at once.
+
+use std::ops::Range;
+
+use remat_ir::Shape;
+use smallvec::SmallVec;
+
+/// The distance in elements between neighbours along each dimension; negative or zero where a view is reversed or repeats.
+pub(crate) type Strides = SmallVec<[isize; 4]>;
+
+/// Bytes that one task moves. Many times what it costs to hand out a task, and few enough to stay in the cache of a core.
+pub(crate) const TASK_BYTES: usize = 1 << 18;
+
+/// More dimensions than an array that can be counted has, not counting those of one element.
+const MOST_DIMENSIONS: usize = 64;
+
+/// The strides of a row-major array. Those of an empty one are 0: it has no neighbours, and its other dimensions may be of
+/// any size.
+pub(crate) fn row_major(shape: &[usize]) -> Strides {
+    let mut strides = Strides::from_elem(0, shape.len());
+    if shape.contains(&0) {
+        return strides;
+    }
+    let mut step = 1;
+    for (stride, &size) in strides.iter_mut().zip(shape).rev() {
+        *stride = step;
+        step *= size as isize;
+    }
+    strides
+}
+
+/// An index space, and where its elements are in each of `N` arrays.
+#[derive(Clone, Debug)]
+pub(crate) struct Walk<const N: usize> {
+    /// The number of indices.
+    len: usize,
+    sizes: Shape,
+    strides: SmallVec<[[isize; N]; 4]>,
+}
+
+impl<const N: usize> Walk<N> {
+    /// All indices of `shape`, with the strides of each array. Dimensions of one element are dropped, and a dimension joins
+    /// the one before where no array can tell the two from one longer dimension.
+    pub(crate) fn new(shape: &[usize], strides: [&[isize]; N]) -> Walk<N> {
+        let mut walk = Walk { len: 1, sizes: Shape::new(), strides: SmallVec::new() };
+        if shape.contains(&0) {
+            walk.len = 0;
+            return walk;
+        }
+        for (d, &size) in shape.iter().enumerate().filter(|&(_, &size)| size != 1) {
+            let stride = strides.map(|strides| strides[d]);
+            walk.len *= size;
+            match (walk.sizes.last_mut(), walk.strides.last_mut()) {
+                (Some(last), Some(step)) if *step == stride.map(|s| s * size as isize) => {
+                    *last *= size;
+                    *step = stride;
+                }
+                _ => {
+                    walk.sizes.push(size);
+                    walk.strides.push(stride);
+                }
+            }
+        }
+        walk
+    }
+
+    /// The number of indices.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The sizes of the dimensions that are left.
+    pub(crate) fn sizes(&self) -> &[usize] {
+        &self.sizes
+    }
+
+    /// The strides of the dimensions that are left.
+    pub(crate) fn strides(&self) -> &[[isize; N]] {
+        &self.strides
+    }
+
+    /// The walks over the dimensions before `d` and from `d` on.
+    pub(crate) fn split(&self, d: usize) -> (Walk<N>, Walk<N>) {
+        let part = |dims: Range<usize>| Walk {
+            // Of no index at all, each part has none.
+            len: if self.len == 0 { 0 } else { self.sizes[dims.clone()].iter().product() },
+            sizes: self.sizes[dims.clone()].into(),
+            strides: self.strides[dims].iter().copied().collect(),
+        };
+        (part(0..d), part(d..self.sizes.len()))
+    }
+
+    /// How far the last element is from the first in array `n`, for strides that are not negative.
+    pub(crate) fn extent(&self, n: usize) -> isize {
+        self.sizes.iter().zip(&self.strides).map(|(&size, stride)| (size as isize - 1) * stride[n]).sum()
+    }
+
+    /// Calls `f` with the offsets of each index of a range of them, in row-major order.
+    #[inline(always)]
+    pub(crate) fn each(&self, indices: Range<usize>, mut f: impl FnMut([isize; N])) {
+        if indices.is_empty() {
+            return;
+        }
+        let rank = self.sizes.len();
+        let mut index = [0; MOST_DIMENSIONS];
+        let mut at = [0; N];
+        let mut rest = indices.start;
+        for d in (0..rank).rev() {
+            index[d] = rest % self.sizes[d];
+            rest /= self.sizes[d];
+            for n in 0..N {
+                at[n] += index[d] as isize * self.strides[d][n];
+            }
+        }
+        for _ in indices {
+            f(at);
+            for d in (0..rank).rev() {
+                index[d] += 1;
+                for n in 0..N {
+                    at[n] += self.strides[d][n];
+                }
+                if index[d] < self.sizes[d] {
+                    break;
+                }
+                index[d] = 0;
+                for n in 0..N {
+                    at[n] -= self.strides[d][n] * self.sizes[d] as isize;
+                }
+            }
+        }
+    }
+}
+
+/// A walk whose innermost dimension is left to the caller, as a row of `len` elements that are `step` apart in each array.
+#[derive(Clone, Debug)]
+pub(crate) struct Rows<const N: usize> {
+    pub(crate) outer: Walk<N>,
+    pub(crate) len: usize,
+    pub(crate) step: [isize; N],
+}
+
+impl<const N: usize> From<Walk<N>> for Rows<N> {
+    fn from(walk: Walk<N>) -> Rows<N> {
+        let rank = walk.sizes.len();
+        match (walk.sizes.last(), walk.strides.last()) {
+            (Some(&len), Some(&step)) => Rows { outer: walk.split(rank - 1).0, len, step },
+            _ => Rows { outer: walk, len: 1, step: [0; N] },
+        }
+    }
+}
+
+impl<const N: usize> Rows<N> {
+    /// Calls `f` for each row that has elements in a range of the elements in row-major order, with the offsets of the row's
+    /// first element and the range of its elements.
+    #[inline(always)]
+    pub(crate) fn each(&self, elements: Range<usize>, mut f: impl FnMut([isize; N], Range<usize>)) {
+        if elements.is_empty() {
+            return;
+        }
+        let rows = elements.start / self.len..elements.end.div_ceil(self.len);
+        let mut start = rows.start * self.len;
+        self.outer.each(rows, |at| {
+            f(at, elements.start.saturating_sub(start)..self.len.min(elements.end - start));
+            start += self.len;
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offsets<const N: usize>(walk: &Walk<N>, range: Range<usize>) -> Vec<[isize; N]> {
+        let mut all = Vec::new();
+        walk.each(range, |at| all.push(at));
+        all
+    }
+
+    #[test]
+    fn adjacent_dimensions_join_where_all_arrays_allow_it() {
+        let walk = Walk::new(&[2, 1, 3, 4], [&[12, 5, 4, 1], &[12, 7, 4, 1]]);
+        assert_eq!((walk.len(), walk.sizes(), walk.strides()), (24, &[24][..], &[[1, 1]][..]));
+        let walk = Walk::new(&[2, 3, 4], [&[12, 4, 1], &[3, 1, 6]]);
+        assert_eq!((walk.sizes(), walk.strides()), (&[6, 4][..], &[[4, 1], [1, 6]][..]));
+        let walk = Walk::new(&[2, 3], [&[0, 0]]);
+        assert_eq!((walk.sizes(), walk.strides()), (&[6][..], &[[0]][..]));
+    }
+
+    #[test]
+    fn a_walk_lists_the_offsets_of_any_range() {
+        let walk = Walk::new(&[2, 3, 2], [&[1, 2, 6], &[-6, -2, -1]]);
+        let all: Vec<[isize; 2]> = (0..2)
+            .flat_map(|i| (0..3).flat_map(move |j| (0..2).map(move |k| [i + 2 * j + 6 * k, -6 * i - 2 * j - k])))
+            .collect();
+        for start in 0..=12 {
+            for end in start..=12 {
+                assert_eq!(offsets(&walk, start..end), all[start..end]);
+            }
+        }
+        assert_eq!(offsets(&Walk::new(&[], [&[]]), 0..1), [[0]]);
+        let empty = Walk::new(&[usize::MAX, 0, usize::MAX], [&[0, 0, 0]]);
+        assert_eq!((empty.len(), offsets(&empty, 0..0)), (0, vec![]));
+    }
+
+    #[test]
+    fn rows_are_cut_at_the_ends_of_a_range() {
+        let rows = Rows::from(Walk::new(&[3, 4], [&[10, 2]]));
+        assert_eq!((rows.len, rows.step), (4, [2]));
+        let mut seen = Vec::new();
+        rows.each(2..9, |[at], range| seen.push((at, range)));
+        assert_eq!(seen, [(0, 2..4), (10, 0..4), (20, 0..1)]);
+        rows.each(5..7, |[at], range| seen.push((at, range)));
+        assert_eq!(seen[3..], [(10, 1..3)]);
+        rows.each(4..4, |_, _| panic!("no elements"));
+        let scalar = Rows::from(Walk::new(&[1, 1], [&[5, 5]]));
+        scalar.each(0..1, |at, range| seen.push((at[0], range)));
+        assert_eq!(seen[4..], [(0, 0..1)]);
+        Rows::from(Walk::new(&[0, 3], [&[3, 1]])).each(0..0, |_, _| panic!("no elements"));
+    }
+}
