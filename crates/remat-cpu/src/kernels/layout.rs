@@ -144,7 +144,8 @@ impl From<&Aval> for Layout {
     }
 }
 
-fn row_major(shape: &[usize]) -> Strides {
+/// The strides of a row-major array.
+pub(crate) fn row_major(shape: &[usize]) -> Strides {
     let mut strides: Strides = SmallVec::from_elem(0, shape.len());
     let mut step = 1isize;
     for (stride, &size) in strides.iter_mut().zip(shape).rev() {

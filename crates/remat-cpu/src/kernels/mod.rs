@@ -3,10 +3,14 @@
 //! A kernel is built once, when a program is compiled, for operands of known dtypes and shapes; whatever can be decided
 //! then is decided then. It allocates nothing while it runs: what it needs beside its outputs it asks for as scratch.
 
+mod blocks;
+pub(crate) mod copy;
 mod layout;
 mod operand;
 #[cfg(test)]
 pub(crate) mod test_support;
+mod transpose;
+mod walk;
 
 pub(crate) use layout::{Layout, Strides};
 pub(crate) use operand::{Source, Target};

@@ -76,12 +76,22 @@ impl<'a> Source<'a> {
     /// If `T` is not the dtype.
     pub(crate) fn slice<T: Element>(&self) -> &'a [T] {
         assert_eq!(self.dtype, T::DTYPE);
+        self.words()
+    }
+
+    /// The bits of the elements as numbers of another type, which need not be of the same size; none where the operand is
+    /// in place. See [`with_word!`].
+    ///
+    /// # Panics
+    /// If one of `T` and the dtype is bool and the other is not.
+    pub(crate) fn words<T: Element>(&self) -> &'a [T] {
+        assert!(have_the_same_bits(self.dtype, T::DTYPE));
         if self.bytes == 0 {
             return &[];
         }
         assert!(self.start.cast::<T>().is_aligned());
-        // SAFETY: the bytes are aligned (checked), hold valid elements of this dtype (promised to `new`), and are borrowed
-        // for `'a`.
+        // SAFETY: the bytes are aligned (checked), and are borrowed for `'a`. If `T` is bool, so is the dtype (checked), and
+        // the elements are valid (promised to `new`); any bits are valid as a number.
         unsafe { std::slice::from_raw_parts(self.start.cast(), self.bytes / size_of::<T>()) }
     }
 }
@@ -120,12 +130,57 @@ impl<'a> Target<'a> {
     /// If `T` is not the dtype.
     pub(crate) fn slice_mut<T: Element>(&mut self) -> &mut [T] {
         assert_eq!(self.dtype, T::DTYPE);
+        self.words_mut()
+    }
+
+    /// The bits of the elements as numbers of another type, which need not be of the same size. See [`with_word!`].
+    ///
+    /// # Panics
+    /// If one of `T` and the dtype is bool and the other is not.
+    pub(crate) fn words_mut<T: Element>(&mut self) -> &mut [T] {
+        assert!(have_the_same_bits(self.dtype, T::DTYPE));
         if self.bytes == 0 {
             return &mut [];
         }
         assert!(self.start.cast::<T>().is_aligned());
-        // SAFETY: the bytes are aligned (checked), hold valid elements of this dtype (promised to `new`), and are borrowed
-        // exclusively for as long as the slice lives.
+        // SAFETY: the bytes are aligned (checked), and are borrowed exclusively for as long as the slice lives. If one of `T`
+        // and the dtype is bool, so is the other (checked), and what is written is valid; any bits are valid as a number.
         unsafe { std::slice::from_raw_parts_mut(self.start.cast(), self.bytes / size_of::<T>()) }
     }
 }
+
+/// Whether bits of one dtype are bits of the other: a bool has two values only.
+fn have_the_same_bits(a: DType, b: DType) -> bool {
+    (a == DType::Bool) == (b == DType::Bool)
+}
+
+/// Runs a block with `$word` bound to the one type that stands for all dtypes of a size, for what moves elements without
+/// looking at them: bool, or the unsigned integer of the size.
+macro_rules! with_word {
+    ($dtype:expr, $word:ident => $body:expr) => {
+        match ($dtype, $dtype.size()) {
+            (remat_ir::DType::Bool, _) => {
+                type $word = bool;
+                $body
+            }
+            (_, 1) => {
+                type $word = u8;
+                $body
+            }
+            (_, 2) => {
+                type $word = u16;
+                $body
+            }
+            (_, 4) => {
+                type $word = u32;
+                $body
+            }
+            _ => {
+                type $word = u64;
+                $body
+            }
+        }
+    };
+}
+
+pub(crate) use with_word;

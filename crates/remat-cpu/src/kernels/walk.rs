@@ -5,29 +5,11 @@ use std::ops::Range;
 use remat_ir::Shape;
 use smallvec::SmallVec;
 
-/// The distance in elements between neighbours along each dimension; negative or zero where a view is reversed or repeats.
-pub(crate) type Strides = SmallVec<[isize; 4]>;
-
 /// Bytes that one task moves. Many times what it costs to hand out a task, and few enough to stay in the cache of a core.
 pub(crate) const TASK_BYTES: usize = 1 << 18;
 
 /// More dimensions than an array that can be counted has, not counting those of one element.
 const MOST_DIMENSIONS: usize = 64;
-
-/// The strides of a row-major array. Those of an empty one are 0: it has no neighbours, and its other dimensions may be of
-/// any size.
-pub(crate) fn row_major(shape: &[usize]) -> Strides {
-    let mut strides = Strides::from_elem(0, shape.len());
-    if shape.contains(&0) {
-        return strides;
-    }
-    let mut step = 1;
-    for (stride, &size) in strides.iter_mut().zip(shape).rev() {
-        *stride = step;
-        step *= size as isize;
-    }
-    strides
-}
 
 /// An index space, and where its elements are in each of `N` arrays.
 #[derive(Clone, Debug)]

@@ -1,0 +1,262 @@
+//! Copies of strided arrays to row-major ones: this is what makes a transpose, a broadcast, a reversal or a slice real.
+
+use remat_ir::{DType, Element};
+
+use super::blocks::{Block, for_each_block};
+use super::operand::with_word;
+use super::transpose::{LINE, finish_stream, transpose};
+use super::walk::{Rows, TASK_BYTES, Walk};
+use super::{Kernel, Layout, Source, Target};
+use crate::threads::Threads;
+
+/// The kernel that copies the elements of a layout to a row-major output of the same dtype.
+pub(crate) fn kernel(dtype: DType, layout: &Layout) -> Box<dyn Kernel> {
+    Box::new(CopyLayout {
+        dtype,
+        start: layout.offset as isize,
+        copy: StridedCopy::new(&layout.shape, &layout.strides),
+    })
+}
+
+struct CopyLayout {
+    dtype: DType,
+    start: isize,
+    copy: StridedCopy,
+}
+
+impl Kernel for CopyLayout {
+    fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], _: &mut [u8], threads: &Threads) {
+        with_word!(self.dtype, W => self.copy.run::<W>(ins[0].words(), self.start, outs[0].words_mut(), threads));
+    }
+}
+
+/// How the elements of a strided array get to a row-major one.
+pub(super) enum StridedCopy {
+    /// Row by row of the result. The steps are those of the source and of the result.
+    Rows(Rows<2>),
+    /// In tiles, because neighbours in the source are no neighbours in the result.
+    Tiles(Transposition),
+}
+
+/// A copy of an array in which neighbours are not along the last dimension but along an earlier one.
+pub(super) struct Transposition {
+    /// The dimensions before that one.
+    outer: Walk<2>,
+    /// The dimension along which the source has its neighbours: its size and the step of the source.
+    rows: (usize, isize),
+    /// The dimensions after it, the last of which has the neighbours of the result.
+    columns: Rows<2>,
+}
+
+/// Rows of a block of a transposition: so many lines of the source are read in a row, one for each tile.
+const BLOCK_ROWS: usize = 512;
+
+/// Results that will hardly be in the cache when they are used, so that it is faster to write them past it.
+const STREAM_BYTES: usize = 1 << 23;
+
+impl StridedCopy {
+    /// The copy of an array with this shape and these strides.
+    pub(super) fn new(shape: &[usize], strides: &[isize]) -> StridedCopy {
+        let walk = Walk::new(shape, [strides, &super::layout::row_major(shape)]);
+        let Some((&[last, _], before)) = walk.strides().split_last() else { return StridedCopy::Rows(walk.into()) };
+        let nearer = |&d: &usize| before[d][0] != 0 && before[d][0].abs() < last.abs();
+        match (0..before.len()).filter(nearer).min_by_key(|&d| before[d][0].abs()) {
+            Some(d) => {
+                let (outer, rest) = walk.split(d);
+                let columns = rest.split(1).1.into();
+                StridedCopy::Tiles(Transposition { outer, rows: (walk.sizes()[d], before[d][0]), columns })
+            }
+            None => StridedCopy::Rows(walk.into()),
+        }
+    }
+
+    /// Copies from the array whose first element is at `start`.
+    pub(super) fn run<W: Element>(&self, from: &[W], start: isize, to: &mut [W], threads: &Threads) {
+        if to.is_empty() {
+            return;
+        }
+        match self {
+            StridedCopy::Rows(rows) => {
+                let task = TASK_BYTES / size_of::<W>();
+                threads.for_each_chunk(to, task, |i, to| {
+                    let first = i * task;
+                    let mut at = 0;
+                    rows.each(first..first + to.len(), |[source, _], range| {
+                        let len = range.len();
+                        let source = start + source + range.start as isize * rows.step[0];
+                        copy_row(from, source, rows.step[0], &mut to[at..at + len]);
+                        at += len;
+                    });
+                });
+            }
+            StridedCopy::Tiles(transposition) => transposition.run(from, start, to, threads),
+        }
+    }
+}
+
+impl Transposition {
+    fn run<W: Element>(&self, from: &[W], start: isize, to: &mut [W], threads: &Threads) {
+        let columns = self.columns.outer.len() * self.columns.len;
+        let matrix = self.rows.0 * columns;
+        let task = TASK_BYTES / size_of::<W>();
+        if matrix <= task {
+            let matrices = task / matrix;
+            threads.for_each_chunk(to, matrices * matrix, |i, to| {
+                let mut rest = to.chunks_exact_mut(matrix);
+                self.outer.each(i * matrices..i * matrices + rest.len(), |[source, _]| {
+                    if let Some(to) = rest.next() {
+                        self.block(from, start + source, &mut Block::whole(to, columns), false);
+                    }
+                });
+            });
+            return;
+        }
+        // Rows of single bytes are so short that too many lines would be written at a time.
+        let stream = size_of_val(to) >= STREAM_BYTES && size_of::<W>() > 1;
+        let size = [BLOCK_ROWS, (task / BLOCK_ROWS).max(task / self.rows.0).next_multiple_of(64)];
+        let mut rest = to.chunks_exact_mut(matrix);
+        self.outer.each(0..self.outer.len(), |[source, _]| {
+            if let Some(to) = rest.next() {
+                for_each_block(threads, to, columns, size, |mut block| {
+                    self.block(from, start + source, &mut block, stream);
+                    if stream {
+                        finish_stream();
+                    }
+                });
+            }
+        });
+    }
+
+    /// Copies to one block of a matrix whose first element comes from `start`, in tiles that are a line of the cache wide and
+    /// high: both the source and the result are touched a line at a time, so that lines may exclude each other from the cache.
+    fn block<W: Element>(&self, from: &[W], start: isize, block: &mut Block<'_, W>, stream: bool) {
+        let (row_step, column_step) = (self.rows.1, self.columns.step[0]);
+        let line = LINE / size_of::<W>();
+        let start = start + block.rows.start as isize * row_step;
+        let rows = block.rows.len();
+        let mut at = 0;
+        self.columns.each(block.columns.clone(), |[source, _], range| {
+            let source = start + source + range.start as isize * column_step;
+            for j in (0..range.len()).step_by(line) {
+                let columns = line.min(range.len() - j);
+                for i in (0..rows).step_by(line) {
+                    let tile = [line.min(rows - i), columns];
+                    let source = source + i as isize * row_step + j as isize * column_step;
+                    if row_step == 1 {
+                        transpose(from, source, column_step, block, [i, at + j], tile, stream);
+                        continue;
+                    }
+                    for k in 0..tile[0] {
+                        let to = &mut block.row(i + k)[at + j..][..columns];
+                        copy_row(from, source + k as isize * row_step, column_step, to);
+                    }
+                }
+            }
+            at += range.len();
+        });
+    }
+}
+
+/// Copies elements that are `step` apart.
+#[inline(always)]
+pub(super) fn copy_row<W: Copy>(from: &[W], start: isize, step: isize, to: &mut [W]) {
+    let start = start as usize;
+    match step {
+        1 => to.copy_from_slice(&from[start..start + to.len()]),
+        0 => to.fill(from[start]),
+        -1 => {
+            let from = &from[start + 1 - to.len()..=start];
+            for (to, &from) in to.iter_mut().zip(from.iter().rev()) {
+                *to = from;
+            }
+        }
+        _ => {
+            for (i, to) in to.iter_mut().enumerate() {
+                *to = from[start.wrapping_add_signed(i as isize * step)];
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use remat_ir::{BroadcastInDim, Op, Rev, Slice, Transpose};
+
+    use super::super::test_support::{Stream, check, plain, wild};
+    use super::*;
+
+    #[test]
+    fn every_dtype_is_copied() {
+        for dtype in DType::ALL {
+            for permutation in [&[][..], &[0], &[1, 0], &[0, 2, 1], &[2, 1, 0], &[1, 2, 0]] {
+                let shape = &[37, 5, 70][..permutation.len()];
+                transposed(shape, permutation, dtype);
+            }
+            let x = wild(dtype, &[3, 1, 70], 4);
+            let broadcast = BroadcastInDim { shape: (&[3, 2, 5, 70][..]).into(), dims: (&[0, 2, 3][..]).into() };
+            check(
+                &broadcast.clone().into(),
+                |ins, _| kernel(dtype, &layout(ins).broadcast(&broadcast.shape, &broadcast.dims)),
+                &[x],
+            );
+        }
+    }
+
+    #[test]
+    fn large_arrays_are_copied_in_many_tasks() {
+        for (shape, permutation) in [
+            (&[1 << 17, 3][..], &[1, 0][..]),
+            (&[3, 1 << 17], &[1, 0]),
+            (&[700, 611], &[1, 0]),
+            (&[5, 300, 301], &[0, 2, 1]),
+            (&[300, 5, 301], &[2, 1, 0]),
+            (&[900, 21, 30], &[0, 2, 1]),
+            (&[1 << 19], &[0]),
+        ] {
+            for dtype in [DType::U8, DType::F16, DType::F32, DType::F64] {
+                transposed(shape, permutation, dtype);
+            }
+        }
+    }
+
+    #[test]
+    fn empty_arrays_and_huge_ranks_are_copied() {
+        transposed(&[0], &[0], DType::F32);
+        transposed(&[3, 0, 2], &[2, 0, 1], DType::F32);
+        transposed(&[2; 12], &[11, 3, 4, 5, 0, 1, 2, 10, 9, 6, 7, 8], DType::F32);
+        let ranks: Vec<usize> = (0..40).rev().collect();
+        let shape: Vec<usize> = ranks.iter().map(|d| if d % 4 == 0 { 2 } else { 1 }).collect();
+        transposed(&shape, &ranks, DType::I16);
+    }
+
+    #[test]
+    fn reversals_and_slices_are_copied() {
+        let mut stream = Stream::new(1);
+        for round in 0..200 {
+            let shape: Vec<usize> = (0..stream.below(4)).map(|_| 1 + stream.below(40)).collect();
+            let x = plain(DType::ALL[round % 13], &shape, round as u64);
+            let axes: Vec<usize> = (0..shape.len()).filter(|_| stream.below(2) == 0).collect();
+            let op = Op::from(Rev { axes: axes.iter().copied().collect() });
+            check(&op, |ins, _| kernel(ins[0].dtype, &layout(ins).reversed(&axes)), std::slice::from_ref(&x));
+
+            let start: Vec<usize> = shape.iter().map(|&n| stream.below(n)).collect();
+            let limit: Vec<usize> = shape.iter().zip(&start).map(|(&n, &s)| s + stream.below(n - s + 1)).collect();
+            let steps: Vec<usize> = shape.iter().map(|_| 1 + stream.below(4)).collect();
+            let slice = Slice {
+                start: start.as_slice().into(),
+                limit: limit.as_slice().into(),
+                strides: steps.as_slice().into(),
+            };
+            check(&slice.into(), |ins, _| kernel(ins[0].dtype, &layout(ins).sliced(&start, &limit, &steps)), &[x]);
+        }
+    }
+
+    fn transposed(shape: &[usize], permutation: &[usize], dtype: DType) {
+        let op = Op::from(Transpose { permutation: permutation.into() });
+        check(&op, |ins, _| kernel(dtype, &layout(ins).permuted(permutation)), &[wild(dtype, shape, 3)]);
+    }
+
+    fn layout(ins: &[remat_ir::Aval]) -> Layout {
+        Layout::from(&ins[0])
+    }
+}

@@ -1,0 +1,161 @@
+//! Transposition in registers.
+//!
+//! Squares of elements are read as rows of 16 bytes, interleaved in registers, and written as rows of 16 bytes. Interleaving
+//! row `k` with row `k + N / 2`, for each `k`, rotates the bits of an element's position (row, column) by one; as often as a
+//! position has bits for the row, this exchanges row and column. Source: Stone, "Parallel processing with the perfect
+//! shuffle", IEEE Transactions on Computers, 1971.
+
+// Vector registers are loaded and stored through pointers.
+#![allow(unsafe_code)]
+
+use remat_ir::Element;
+
+use super::blocks::Block;
+use super::copy::copy_row;
+
+/// Bytes of a register.
+const REGISTER: usize = 16;
+
+/// Bytes of a line of the cache.
+pub(super) const LINE: usize = 64;
+
+/// Copies `rows` by `columns` elements to a block from `row` and `column` on. Element `i, j` is read from
+/// `start + i + j * step`. With `stream`, lines are written past the cache where they are
+/// aligned to it; the thread must call [`finish_stream`] before another may read them.
+#[inline(always)]
+pub(super) fn transpose<W: Element>(
+    from: &[W],
+    start: isize,
+    step: isize,
+    block: &mut Block<'_, W>,
+    [row, column]: [usize; 2],
+    [rows, columns]: [usize; 2],
+    stream: bool,
+) {
+    let n = REGISTER / size_of::<W>();
+    let stream = stream && block.is_aligned(column, LINE);
+    for i in (0..rows).step_by(n) {
+        for j in (0..columns).step_by(n) {
+            let source = start + i as isize + j as isize * step;
+            if i + n <= rows && j + n <= columns {
+                square(from, source, step, block, [row + i, column + j], stream);
+                continue;
+            }
+            for k in i..rows.min(i + n) {
+                let to = &mut block.row(row + k)[column + j..column + columns.min(j + n)];
+                copy_row(from, start + k as isize + j as isize * step, step, to);
+            }
+        }
+    }
+}
+
+/// Makes what this thread has written past the cache visible to the threads that it is handed to.
+pub(super) fn finish_stream() {
+    // SAFETY: every x86-64 CPU has SSE.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
+/// Copies a square of as many rows and columns as there are elements in a register.
+#[inline(always)]
+fn square<W: Element>(
+    from: &[W],
+    start: isize,
+    step: isize,
+    block: &mut Block<'_, W>,
+    [row, column]: [usize; 2],
+    stream: bool,
+) {
+    let n = REGISTER / size_of::<W>();
+    let last = start + (n as isize - 1) * step;
+    // The first elements of the first and the last row, and with them those between, are followed by a row's.
+    let inside = |first: isize| first >= 0 && first as usize + n <= from.len();
+    assert!(inside(start) && inside(last));
+    let (to, stride) = block.square(row, column, n);
+    // SAFETY: all rows of the square are inside of `from` (checked) and of the block (checked by `square`); streaming was
+    // asked for aligned rows only.
+    unsafe {
+        let from = from.as_ptr().offset(start);
+        #[cfg(target_arch = "x86_64")]
+        match size_of::<W>() {
+            1 => x86::square::<W, 16>(from, step, to, stride, stream),
+            2 => x86::square::<W, 8>(from, step, to, stride, stream),
+            4 => x86::square::<W, 4>(from, step, to, stride, stream),
+            _ => x86::square::<W, 2>(from, step, to, stride, stream),
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        plain::square(from, step, to, stride, n);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    /// Copies a square of `N` by `N` elements of `16 / N` bytes.
+    ///
+    /// # Safety
+    /// All rows must be readable and writable, and those written must be aligned to 16 bytes if `stream`.
+    #[inline(always)]
+    pub(super) unsafe fn square<W, const N: usize>(
+        from: *const W,
+        step: isize,
+        to: *mut W,
+        stride: usize,
+        stream: bool,
+    ) {
+        // SAFETY: every x86-64 CPU has SSE2; the rows are as promised.
+        unsafe {
+            let mut rows: [__m128i; N] =
+                std::array::from_fn(|j| _mm_loadu_si128(from.offset(j as isize * step).cast()));
+            for _ in 0..N.ilog2() {
+                let mut next = rows;
+                for k in 0..N / 2 {
+                    [next[2 * k], next[2 * k + 1]] = interleave::<N>(rows[k], rows[k + N / 2]);
+                }
+                rows = next;
+            }
+            for (i, &row) in rows.iter().enumerate() {
+                let to = to.add(i * stride).cast();
+                if stream {
+                    _mm_stream_si128(to, row);
+                } else {
+                    _mm_storeu_si128(to, row);
+                }
+            }
+        }
+    }
+
+    /// `a[0], b[0], a[1], b[1], ..` of registers of `N` elements, in two registers.
+    #[inline(always)]
+    unsafe fn interleave<const N: usize>(a: __m128i, b: __m128i) -> [__m128i; 2] {
+        // SAFETY: every x86-64 CPU has SSE2.
+        unsafe {
+            match N {
+                16 => [_mm_unpacklo_epi8(a, b), _mm_unpackhi_epi8(a, b)],
+                8 => [_mm_unpacklo_epi16(a, b), _mm_unpackhi_epi16(a, b)],
+                4 => [_mm_unpacklo_epi32(a, b), _mm_unpackhi_epi32(a, b)],
+                _ => [_mm_unpacklo_epi64(a, b), _mm_unpackhi_epi64(a, b)],
+            }
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod plain {
+    /// Copies a square of `n` by `n` elements.
+    ///
+    /// # Safety
+    /// All rows must be readable and writable.
+    #[inline(always)]
+    pub(super) unsafe fn square<W: Copy>(from: *const W, step: isize, to: *mut W, stride: usize, n: usize) {
+        for i in 0..n {
+            for j in 0..n {
+                // SAFETY: the rows are as promised.
+                unsafe { to.add(i * stride + j).write(from.offset(i as isize + j as isize * step).read()) };
+            }
+        }
+    }
+}
