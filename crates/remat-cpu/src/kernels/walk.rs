@@ -90,26 +90,28 @@ impl<const N: usize> Walk<N> {
         for d in (0..rank).rev() {
             index[d] = rest % self.sizes[d];
             rest /= self.sizes[d];
-            for n in 0..N {
-                at[n] += index[d] as isize * self.strides[d][n];
-            }
+            step(&mut at, self.strides[d], index[d] as isize);
         }
         for _ in indices {
             f(at);
             for d in (0..rank).rev() {
                 index[d] += 1;
-                for n in 0..N {
-                    at[n] += self.strides[d][n];
-                }
+                step(&mut at, self.strides[d], 1);
                 if index[d] < self.sizes[d] {
                     break;
                 }
                 index[d] = 0;
-                for n in 0..N {
-                    at[n] -= self.strides[d][n] * self.sizes[d] as isize;
-                }
+                step(&mut at, self.strides[d], -(self.sizes[d] as isize));
             }
         }
+    }
+}
+
+/// Adds so many steps to the offset in each array.
+#[inline(always)]
+fn step<const N: usize>(at: &mut [isize; N], strides: [isize; N], steps: isize) {
+    for (at, stride) in at.iter_mut().zip(strides) {
+        *at += stride * steps;
     }
 }
 
