@@ -1,31 +1,15 @@
 """One configuration of the reference step in PyTorch on the CPU: loss and gradient of a GPT."""
 
-import time
-
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 import common
-
-
-def arguments():
-    parser = common.parser(__doc__, common.STEP_SIZES)
-    parser.add_argument("--policy", choices=["none", "nothing"], default="none",
-                        help="nothing: a checkpoint around each block")
-    parser.add_argument("--attention", choices=["plain", "fused"], default="plain")
-    return parser.parse_args()
-
-
-a = arguments()
-torch.set_num_threads(a.threads)
-torch.manual_seed(0)
-DTYPE = dict(f32=torch.float32, bf16=torch.bfloat16)[a.dtype]
+from torch_common import DTYPES, begin, measure_and_report, parser, under
 
 
 def weight(*shape):
-    return nn.Parameter((0.02 * torch.randn(shape)).to(DTYPE))
+    return nn.Parameter((0.02 * torch.randn(shape)).to(DTYPES[a.dtype]))
 
 
 class Block(nn.Module):
@@ -42,7 +26,7 @@ class Block(nn.Module):
             mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:
             scores = q @ k.mT / size**0.5
-            mixed = scores.masked_fill(UNSEEN, -1e9).softmax(-1) @ v
+            mixed = scores.masked_fill(unseen, -1e9).softmax(-1) @ v
         return mixed.transpose(1, 2).flatten(2) @ self.o
 
     def forward(self, x):
@@ -59,32 +43,16 @@ class Gpt(nn.Module):
     def forward(self, tokens):
         x = self.embed[tokens]
         for block in self.blocks:
-            x = checkpoint(block, x, use_reentrant=False) if a.policy == "nothing" else block(x)
+            x = under(a.policy, block, x)
         logits = F.layer_norm(x, (a.width,)) @ self.embed.T
         return F.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
 
 
-UNSEEN = torch.ones(a.sequence, a.sequence, dtype=torch.bool).triu(1)
+options = parser(__doc__, common.STEP_SIZES)
+options.add_argument("--attention", choices=["plain", "fused"], default="plain")
+a = options.parse_args()
+begin(a)
+unseen = torch.ones(a.sequence, a.sequence, dtype=torch.bool).triu(1)
 model = Gpt()
 tokens = torch.randint(a.vocabulary, (a.batch, a.sequence))
-
-
-def step():
-    start = time.perf_counter()
-    loss = model(tokens)
-    loss.backward()
-    seconds = time.perf_counter() - start
-    model.zero_grad(set_to_none=True)
-    return loss.item(), seconds
-
-
-measured = common.measure(step, a.repeat)
-common.report(
-    "torch " + torch.__version__.split("+")[0],
-    a,
-    measured,
-    common.step_flops(a),
-    work="step",
-    layers_as="unroll",
-    parameters=sum(p.numel() for p in model.parameters()),
-)
+measure_and_report(a, model, lambda: model(tokens), lambda: common.step_flops(a), work="step", layers_as="unroll")

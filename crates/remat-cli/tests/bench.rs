@@ -102,3 +102,21 @@ fn what_is_wrong_is_one_line() {
     assert!(message.contains("mentions the name `mlp`, which no value in the region bears"), "{message}");
     assert!(failure("step --layers 0").contains("must be at least 1"));
 }
+
+#[test]
+fn models_of_images_are_measured() {
+    for (model, parameters) in [
+        ("resnet --image 32 --batch 2 --classes 10", 23_528_522.0),
+        ("unet --image 16 --batch 1 --width 8 --levels 3", 32_819.0),
+    ] {
+        let records = records(&format!("{model} --repeat 1"));
+        let policies: Vec<_> = records.iter().map(|record| record["policy"].as_str().unwrap()).collect();
+        assert_eq!(policies, ["none", "names:conv", "nothing"]);
+        for record in &records {
+            assert_eq!(number(record, "parameters"), parameters);
+            assert_eq!(number(record, "loss").to_bits(), number(&records[0], "loss").to_bits(), "{record}");
+        }
+        let [none, named, nothing] = [0, 1, 2].map(|i| number(&records[i], "temporaries"));
+        assert!(nothing <= named && named < none, "{model}: {none} {named} {nothing}");
+    }
+}

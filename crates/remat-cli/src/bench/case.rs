@@ -1,10 +1,13 @@
 //! What is measured, and what comes of it: both travel as JSON between the process that asks and the one that measures.
 
-use remat::{DType, Policy};
+use remat::{DType, Policy, Tensor, Tree, make_jaxpr, random};
 use serde::{Deserialize, Serialize};
 
+use super::count::products;
 use super::gpt::{self, Attention, Gpt, LayersAs};
 use super::measure::{Measured, measure};
+use super::resnet::{self, ResNet};
+use super::unet::{self, UNet};
 use crate::{Result, line, policy};
 
 /// One thing to measure, in a process of its own.
@@ -29,6 +32,14 @@ pub(crate) enum Work {
         sizes: gpt::Sizes,
         layers_as: LayersAs,
         attention: Attention,
+    },
+    Resnet {
+        #[serde(flatten)]
+        sizes: resnet::Sizes,
+    },
+    Unet {
+        #[serde(flatten)]
+        sizes: unet::Sizes,
     },
 }
 
@@ -103,6 +114,7 @@ impl Case {
             Work::Step { layers_as, attention, .. } => {
                 labels.extend([("layers as", label(layers_as)), ("attention", label(attention))]);
             }
+            Work::Resnet { .. } | Work::Unet { .. } => {}
         }
         labels.extend([("dtype", label(&self.dtype)), ("threads", self.threads.to_string())]);
         labels
@@ -119,8 +131,33 @@ impl Work {
                 let loss = |model: &Gpt, tokens: &_| model.loss(tokens, &choices);
                 Ok((measure(model, tokens, loss, repeat)?, sizes.flops()))
             }
+            Work::Resnet { sizes } => {
+                let [weights, data] = random::key(0).split();
+                let model = ResNet::init(weights, sizes.classes, dtype);
+                let batch = resnet::Batch::random(data, &sizes, dtype);
+                let loss = |model: &ResNet, batch: &resnet::Batch| Ok(model.loss(batch, policy.as_ref()));
+                counted(model, batch, loss, repeat)
+            }
+            Work::Unet { sizes } => {
+                let [weights, data] = random::key(0).split();
+                let model = UNet::init(weights, &sizes, dtype)?;
+                let batch = unet::Batch::random(data, &sizes, dtype);
+                let loss = |model: &UNet, batch: &unet::Batch| Ok(model.loss(batch, policy.as_ref()));
+                counted(model, batch, loss, repeat)
+            }
         }
     }
+}
+
+/// What is measured, and as useful operations three times those of the products of the loss.
+fn counted<M: Tree, D: Tree>(
+    model: M,
+    data: D,
+    loss: impl Fn(&M, &D) -> remat::Result<Tensor>,
+    repeat: usize,
+) -> remat::Result<(Measured, f64)> {
+    let forward = make_jaxpr(|model: &M| loss(model, &data))(&model)?;
+    Ok((measure(model, data, loss, repeat)?, 3.0 * products(&forward.jaxpr)))
 }
 
 /// A choice as the command line names it.

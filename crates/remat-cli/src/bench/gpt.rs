@@ -7,9 +7,10 @@
 
 use std::array;
 
-use remat::{DType, Policy, Result, Tensor, Tree, checkpoint, einsum, nn, random, scan};
+use remat::{DType, Policy, Result, Tensor, Tree, einsum, nn, random, scan};
 use serde::{Deserialize, Serialize};
 
+use super::region::under;
 use crate::arguments::positive;
 
 /// What is added to a variance before its root is taken.
@@ -157,13 +158,8 @@ impl Block {
 
     /// The block under the policy.
     fn checkpointed(&self, x: &Tensor, choices: &Choices) -> Tensor {
-        match &choices.policy {
-            None => self.apply(x, choices),
-            Some(policy) => {
-                let run = |(block, x): &(Block, Tensor)| block.apply(x, choices);
-                checkpoint(policy.clone(), run)(&(self.clone(), x.clone()))
-            }
-        }
+        let run = |(block, x): &(Block, Tensor)| block.apply(x, choices);
+        under(choices.policy.as_ref(), run, (self.clone(), x.clone()))
     }
 
     /// `x` and the result are `[batch, sequence, width]`.
@@ -190,4 +186,42 @@ fn plain_attention(q: &Tensor, k: &Tensor, v: &Tensor, sizes: &Sizes) -> Tensor 
     let seen = Tensor::ones([sizes.sequence, sizes.sequence], DType::Bool).tril(0);
     let weights = seen.select(scores, UNSEEN).softmax(-1);
     einsum("bhqk,bkhd->bqhd", &[&weights, v])
+}
+
+#[cfg(test)]
+mod tests {
+    use remat::make_jaxpr;
+
+    use super::super::count::products;
+    use super::*;
+
+    const SMALL: Sizes = Sizes { layers: 3, width: 8, heads: 2, hidden: 20, sequence: 6, batch: 2, vocabulary: 30 };
+
+    fn choices(policy: Option<Policy>) -> Choices {
+        Choices { sizes: SMALL, attention: Attention::Plain, policy }
+    }
+
+    #[test]
+    fn the_useful_operations_are_the_products_of_the_program() {
+        for layers_as in [LayersAs::Unroll, LayersAs::Scan] {
+            let (model, tokens) = Gpt::init(&SMALL, layers_as, DType::F32);
+            let program = make_jaxpr(|model: &Gpt| model.loss(&tokens, &choices(None)))(&model).unwrap();
+            assert_eq!(3.0 * products(&program.jaxpr), SMALL.flops(), "{layers_as:?}");
+        }
+        let reference =
+            Sizes { layers: 8, width: 512, heads: 8, hidden: 2048, sequence: 512, batch: 4, vocabulary: 8192 };
+        assert_eq!((reference.flops() / 1e9).round(), 412.0);
+    }
+
+    #[test]
+    fn the_loss_is_that_of_jax() {
+        let loss = |layers_as, policy| {
+            let (model, tokens) = Gpt::init(&SMALL, layers_as, DType::F32);
+            model.loss(&tokens, &choices(policy)).unwrap().item::<f32>().unwrap()
+        };
+        let first = loss(LayersAs::Unroll, None);
+        // What `bench/peers/jax_step.py` prints for these sizes.
+        assert!((first - 3.357_061).abs() < 1e-6, "{first}");
+        assert_eq!(loss(LayersAs::Scan, Some(Policy::Nothing)), first);
+    }
 }

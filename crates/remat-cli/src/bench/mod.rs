@@ -3,19 +3,25 @@
 //! A measurement is a [`Case`](case::Case), made in a process of its own, and gives a [`Record`](case::Record). Layers,
 //! each using only those above it in this list:
 //!
-//! 1. `measure`, `gpt`: a step of any model, and the models
-//! 2. `case`: what is measured, and what comes of it
-//! 3. `child`, `report`: a process for each case, tables
-//! 4. `options`: the arguments that all commands have
-//! 5. `step`: the commands
+//! 1. `measure`, `count`, `region`: a step of any model, its useful operations, a part of it under a policy
+//! 2. `gpt`, `resnet`, `unet`: the models
+//! 3. `case`: what is measured, and what comes of it
+//! 4. `child`, `report`: a process for each case, tables
+//! 5. `options`: the arguments that all commands have
+//! 6. `step`, `vision`: the commands
 
 mod case;
 mod child;
+mod count;
 mod gpt;
 mod measure;
 mod options;
+mod region;
 mod report;
+mod resnet;
 mod step;
+mod unet;
+mod vision;
 
 use clap::Subcommand;
 
@@ -26,6 +32,10 @@ use crate::Result;
 pub(crate) enum Command {
     /// The reference step: loss and gradient of a GPT, under each policy, layers unrolled and scanned
     Step(step::Args),
+    /// A step of ResNet-50, each block under each policy
+    Resnet(vision::Args<resnet::Sizes>),
+    /// A step of a U-Net, each level under each policy
+    Unet(vision::Args<unet::Sizes>),
     /// One case, in this process: what the other commands start
     #[command(name = child::COMMAND, hide = true)]
     One {
@@ -41,6 +51,8 @@ pub(crate) enum Command {
 pub(crate) fn run(command: &Command) -> Result<()> {
     match command {
         Command::Step(args) => step::run(args),
+        Command::Resnet(args) => vision::resnet(args),
+        Command::Unet(args) => vision::unet(args),
         Command::One { case } => {
             let case: case::Case = serde_json::from_str(case).map_err(|error| error.to_string())?;
             println!("{}", options::json(&case.measure()?));

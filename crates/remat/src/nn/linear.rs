@@ -34,7 +34,7 @@ impl Linear {
     #[track_caller]
     pub fn init(key: Key, inputs: usize, outputs: usize, dtype: DType) -> Linear {
         pinned(|| {
-            let weight = normal(key, [inputs, outputs], dtype, 1.0 / (inputs.max(1) as f64).sqrt());
+            let weight = normal(key, &[inputs, outputs], dtype, 1.0 / (inputs.max(1) as f64).sqrt());
             Linear { weight, bias: Some(Tensor::zeros([outputs], dtype)) }
         })
     }
@@ -78,7 +78,7 @@ impl Embedding {
     /// Another than a float dtype gives a failed tensor.
     #[track_caller]
     pub fn init(key: Key, entries: usize, features: usize, dtype: DType) -> Embedding {
-        pinned(|| Embedding { table: normal(key, [entries, features], dtype, 0.02) })
+        pinned(|| Embedding { table: normal(key, &[entries, features], dtype, 0.02) })
     }
 
     /// The vectors that a tensor of integers numbers, as [`Tensor::take`] finds them: `dtype[.., features]`.
@@ -101,7 +101,7 @@ impl Embedding {
 }
 
 /// Normal numbers of this standard deviation before they are cut at two of it.
-fn normal(key: Key, shape: [usize; 2], dtype: DType, deviation: f64) -> Tensor {
+pub(super) fn normal(key: Key, shape: &[usize], dtype: DType, deviation: f64) -> Tensor {
     deferred(|| {
         if !dtype.is_float() {
             let message = format!("weights are of a float dtype, not {dtype}");

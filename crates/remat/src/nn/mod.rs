@@ -29,6 +29,7 @@
 
 mod attention;
 mod block;
+mod conv;
 mod dropout;
 mod linear;
 mod loss;
@@ -36,7 +37,8 @@ mod norm;
 
 pub use attention::Attention;
 pub use block::{Block, Mlp};
+pub use conv::Conv;
 pub use dropout::dropout;
 pub use linear::{Embedding, Linear};
 pub use loss::cross_entropy;
-pub use norm::{LayerNorm, RmsNorm};
+pub use norm::{BatchNorm, GroupNorm, LayerNorm, RmsNorm};

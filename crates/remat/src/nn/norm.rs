@@ -1,6 +1,9 @@
 //! Normalisation with weights.
 
-use crate::trace::pinned;
+use remat_ir::{Aval, Error, ErrorKind, Result};
+
+use super::conv::per_feature;
+use crate::trace::{current_loc, deferred, pinned};
 use crate::{DType, Tensor, Tree};
 
 /// What is added to a variance before its root is taken, by default.
@@ -76,4 +79,178 @@ impl RmsNorm {
     pub fn apply(&self, x: &Tensor) -> Tensor {
         x.rms_norm(-1, self.eps, Some(&self.scale))
     }
+}
+
+/// Each feature with mean 0 and variance 1 over a batch, then weights; the features are dimension 1.
+///
+/// [`BatchNorm::apply`] takes the statistics of its own batch, as training does. Of what it has seen it keeps nothing: a
+/// model that is to be used on single examples has averages of [`BatchNorm::statistics`] beside its weights, and gives them
+/// to [`BatchNorm::apply_with`]. Source: Ioffe and Szegedy, "Batch normalization", 2015.
+///
+/// ```
+/// use remat::{DType, Tensor, nn::BatchNorm};
+/// let norm = BatchNorm { eps: 0.0, ..BatchNorm::init(1, DType::F32) };
+/// let x = Tensor::new([[1.0f32], [3.0]]);
+/// assert_eq!(norm.apply(&x).to_vec::<f32>()?, [-1.0, 1.0]);
+/// let (mean, variance) = norm.statistics(&x);
+/// assert_eq!(norm.apply_with(&Tensor::new([[4.0f32]]), &mean, &variance).to_vec::<f32>()?, [2.0]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone, Debug, Tree)]
+pub struct BatchNorm {
+    /// `[features]`
+    pub scale: Tensor,
+    /// `[features]`
+    pub bias: Tensor,
+    /// What is added to the variance; 1e-5 by default.
+    pub eps: f64,
+}
+
+impl BatchNorm {
+    /// A scale of ones and a bias of zeros.
+    #[track_caller]
+    pub fn init(features: usize, dtype: DType) -> BatchNorm {
+        pinned(|| BatchNorm {
+            scale: Tensor::ones([features], dtype),
+            bias: Tensor::zeros([features], dtype),
+            eps: EPS,
+        })
+    }
+
+    /// The normal form of `x`, of type `dtype[batch, features, spatial..]`, by its own statistics.
+    ///
+    /// # Errors
+    /// If `x` has fewer than two dimensions, another number of features or another dtype than the weights.
+    #[track_caller]
+    pub fn apply(&self, x: &Tensor) -> Tensor {
+        deferred(|| {
+            let aval = features("nn::BatchNorm::apply", x, &self.scale)?;
+            let [scale, bias] = [&self.scale, &self.bias].map(|weights| per_feature(weights, aval.rank()));
+            Ok(x.layer_norm(all_but_features(aval), self.eps, Some(&scale), Some(&bias)))
+        })
+    }
+
+    /// As [`BatchNorm::apply`] by a mean and a variance that are given, `[features]` each.
+    ///
+    /// # Errors
+    /// As [`BatchNorm::apply`]; if the statistics have another shape or dtype.
+    #[track_caller]
+    pub fn apply_with(&self, x: &Tensor, mean: &Tensor, variance: &Tensor) -> Tensor {
+        deferred(|| {
+            let aval = features("nn::BatchNorm::apply_with", x, &self.scale)?;
+            let weights = [mean, variance, &self.scale, &self.bias];
+            let [mean, variance, scale, bias] = weights.map(|weights| per_feature(weights, aval.rank()));
+            let normal = x.in_wide("nn::BatchNorm::apply_with", |x| {
+                let wide = x.dtype()?;
+                Ok((x - mean.to_dtype(wide)) * (variance.to_dtype(wide) + self.eps).rsqrt())
+            })?;
+            Ok(normal * scale + bias)
+        })
+    }
+
+    /// The mean and the variance of each feature of `x`, of type `dtype[batch, features, spatial..]`: `dtype[features]` each.
+    ///
+    /// # Errors
+    /// As [`BatchNorm::apply`].
+    #[track_caller]
+    pub fn statistics(&self, x: &Tensor) -> (Tensor, Tensor) {
+        let axes =
+            || -> Result<Vec<usize>> { Ok(all_but_features(features("nn::BatchNorm::statistics", x, &self.scale)?)) };
+        (deferred(|| Ok(x.mean(axes()?))), deferred(|| Ok(x.variance(axes()?))))
+    }
+}
+
+/// Each group of features of each example with mean 0 and variance 1, then weights; the features are dimension 1.
+///
+/// Unlike with [`BatchNorm`] the examples of a batch have nothing to do with each other. Source: Wu and He, "Group
+/// normalization", 2018.
+///
+/// ```
+/// use remat::{DType, Tensor, nn::GroupNorm};
+/// let norm = GroupNorm { eps: 0.0, ..GroupNorm::init(4, 2, DType::F32)? };
+/// let x = Tensor::new([[1.0f32, 3.0, 10.0, 20.0]]);
+/// assert_eq!(norm.apply(&x).to_vec::<f32>()?, [-1.0, 1.0, -1.0, 1.0]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone, Debug, Tree)]
+pub struct GroupNorm {
+    /// `[features]`
+    pub scale: Tensor,
+    /// `[features]`
+    pub bias: Tensor,
+    /// The number of groups; they divide the features.
+    pub groups: usize,
+    /// What is added to the variance; 1e-5 by default.
+    pub eps: f64,
+}
+
+impl GroupNorm {
+    /// A scale of ones and a bias of zeros.
+    ///
+    /// # Errors
+    /// If the groups do not divide the features.
+    #[track_caller]
+    pub fn init(features: usize, groups: usize, dtype: DType) -> Result<GroupNorm> {
+        let loc = current_loc();
+        group_size("nn::GroupNorm::init", features, groups).map_err(|error| error.at(loc))?;
+        Ok(pinned(|| GroupNorm {
+            scale: Tensor::ones([features], dtype),
+            bias: Tensor::zeros([features], dtype),
+            groups,
+            eps: EPS,
+        }))
+    }
+
+    /// The normal form of `x`, of type `dtype[batch, features, spatial..]`.
+    ///
+    /// # Errors
+    /// As [`BatchNorm::apply`]; if the groups do not divide the features.
+    #[track_caller]
+    pub fn apply(&self, x: &Tensor) -> Tensor {
+        const NAME: &str = "nn::GroupNorm::apply";
+        deferred(|| {
+            let aval = features(NAME, x, &self.scale)?;
+            let size = group_size(NAME, aval.shape[1], self.groups)?;
+            // The features become two dimensions, that of the groups and that of the features of one.
+            let (batch, spatial) = (aval.shape[0], &aval.shape[2..]);
+            let grouped: Vec<usize> = [batch, self.groups, size].iter().chain(spatial).copied().collect();
+            let of_features: Vec<usize> = [self.groups, size].into_iter().chain(spatial.iter().map(|_| 1)).collect();
+            let [scale, bias] = [&self.scale, &self.bias].map(|weights| weights.reshape(&of_features));
+            let axes: Vec<usize> = (2..grouped.len()).collect();
+            Ok(x.reshape(grouped).layer_norm(axes, self.eps, Some(&scale), Some(&bias)).reshape(&aval.shape[..]))
+        })
+    }
+}
+
+/// The aval of a tensor whose dimension 1 has the features of these weights.
+///
+/// # Errors
+/// If it has no such dimension, or another number of features.
+fn features<'a>(operation: &str, x: &'a Tensor, weights: &Tensor) -> Result<&'a Aval> {
+    let (aval, weights) = (x.aval()?, weights.aval()?);
+    match &aval.shape[..] {
+        [_, features, ..] if weights.shape[..] == [*features] => Ok(aval),
+        _ => {
+            let message =
+                format!("takes a batch whose dimension 1 has the features of the weights {weights}, not {aval}");
+            Err(Error::new(ErrorKind::Shape, operation, message))
+        }
+    }
+}
+
+/// All axes but that of the features.
+fn all_but_features(aval: &Aval) -> Vec<usize> {
+    (0..aval.rank()).filter(|&axis| axis != 1).collect()
+}
+
+/// The number of features of a group.
+///
+/// # Errors
+/// If the groups do not divide the features.
+fn group_size(operation: &str, features: usize, groups: usize) -> Result<usize> {
+    if groups == 0 || !features.is_multiple_of(groups) {
+        let message = format!("{groups} groups do not divide {features} features");
+        return Err(Error::new(ErrorKind::Shape, operation, message));
+    }
+    Ok(features / groups)
 }

@@ -1,0 +1,164 @@
+//! ResNet-50: loss and gradient with respect to all weights.
+//!
+//! Source: He et al., "Deep residual learning for image recognition", 2016, with the stride in the middle convolution of a
+//! block, as everybody has it since. Batch norm takes the statistics of the batch and keeps no averages. Convolutions bear
+//! the name `conv`.
+
+use remat::nn::{BatchNorm, Conv, Linear, cross_entropy};
+use remat::{DType, Padding, Policy, PoolConfig, Tensor, Tree, random};
+use serde::{Deserialize, Serialize};
+
+use super::region::under;
+use crate::arguments::positive;
+
+/// Blocks of each stage.
+const STAGES: [usize; 4] = [3, 4, 6, 3];
+
+/// How many times the features of the middle of a block it gives.
+const EXPANSION: usize = 4;
+
+/// The sizes of a batch.
+#[derive(Clone, Copy, Debug, clap::Args, Serialize, Deserialize)]
+pub(crate) struct Sizes {
+    /// Height and width of an image
+    #[arg(long, default_value_t = 224, value_parser = positive)]
+    pub(crate) image: usize,
+    /// Images
+    #[arg(long, default_value_t = 8, value_parser = positive)]
+    pub(crate) batch: usize,
+    /// Classes
+    #[arg(long, default_value_t = 1000, value_parser = positive)]
+    pub(crate) classes: usize,
+}
+
+/// A convolution and the norm behind it.
+#[derive(Clone, Tree)]
+struct Unit {
+    conv: Conv,
+    norm: BatchNorm,
+}
+
+/// A block: three units, and one beside them where the sizes change.
+#[derive(Clone, Tree)]
+struct Block {
+    narrow: Unit,
+    middle: Unit,
+    widen: Unit,
+    shortcut: Option<Unit>,
+}
+
+/// The model.
+#[derive(Clone, Tree)]
+pub(crate) struct ResNet {
+    stem: Unit,
+    blocks: Vec<Block>,
+    head: Linear,
+}
+
+/// Images and their classes.
+#[derive(Clone, Tree)]
+pub(crate) struct Batch {
+    /// `[batch, 3, image, image]`
+    images: Tensor,
+    /// `i32[batch]`
+    classes: Tensor,
+}
+
+impl Batch {
+    pub(crate) fn random(key: random::Key, sizes: &Sizes, dtype: DType) -> Batch {
+        let [images, classes] = key.split();
+        Batch {
+            images: random::normal(images, [sizes.batch, 3, sizes.image, sizes.image], dtype),
+            classes: random::randint(classes, [sizes.batch], DType::I32, 0..sizes.classes as i64),
+        }
+    }
+}
+
+impl Unit {
+    fn init(key: random::Key, inputs: usize, outputs: usize, window: usize, stride: usize, dtype: DType) -> Unit {
+        let before = (window / 2) as i64;
+        let conv = Conv {
+            bias: None,
+            strides: vec![stride; 2],
+            padding: Padding::Explicit(vec![(before, before); 2]),
+            ..Conv::init(key, inputs, outputs, [window; 2], dtype)
+        };
+        Unit { conv, norm: BatchNorm::init(outputs, dtype) }
+    }
+
+    fn apply(&self, x: &Tensor) -> Tensor {
+        self.norm.apply(&self.conv.apply(x).named("conv"))
+    }
+}
+
+impl Block {
+    fn init(key: random::Key, inputs: usize, features: usize, stride: usize, dtype: DType) -> Block {
+        let [narrow, middle, widen, shortcut] = key.split();
+        let outputs = EXPANSION * features;
+        let changes = stride != 1 || inputs != outputs;
+        Block {
+            narrow: Unit::init(narrow, inputs, features, 1, 1, dtype),
+            middle: Unit::init(middle, features, features, 3, stride, dtype),
+            widen: Unit::init(widen, features, outputs, 1, 1, dtype),
+            shortcut: changes.then(|| Unit::init(shortcut, inputs, outputs, 1, stride, dtype)),
+        }
+    }
+
+    fn apply(&self, x: &Tensor) -> Tensor {
+        let y = self.middle.apply(&self.narrow.apply(x).relu()).relu();
+        let beside = self.shortcut.as_ref().map_or(x.clone(), |unit| unit.apply(x));
+        (self.widen.apply(&y) + beside).relu()
+    }
+}
+
+impl ResNet {
+    pub(crate) fn init(key: random::Key, classes: usize, dtype: DType) -> ResNet {
+        let [stem, blocks, head] = key.split();
+        let mut keys = blocks.split_vec(STAGES.iter().sum()).into_iter();
+        let mut inputs = 64;
+        let mut blocks = Vec::new();
+        for (stage, &count) in STAGES.iter().enumerate() {
+            let features = 64 << stage;
+            for (i, key) in keys.by_ref().take(count).enumerate() {
+                let stride = if stage > 0 && i == 0 { 2 } else { 1 };
+                blocks.push(Block::init(key, inputs, features, stride, dtype));
+                inputs = EXPANSION * features;
+            }
+        }
+        let head = Linear::init(head, inputs, classes, dtype);
+        ResNet { stem: Unit::init(stem, 3, 64, 7, 2, dtype), blocks, head }
+    }
+
+    /// The mean cross-entropy of a batch, each block under the policy.
+    pub(crate) fn loss(&self, batch: &Batch, policy: Option<&Policy>) -> Tensor {
+        let pool = PoolConfig {
+            strides: vec![2, 2],
+            padding: Padding::Explicit(vec![(1, 1), (1, 1)]),
+            ..PoolConfig::new([3, 3])
+        };
+        let mut x = self.stem.apply(&batch.images).relu().max_pool(&pool);
+        for block in &self.blocks {
+            x = under(policy, |(block, x): &(Block, Tensor)| block.apply(x), (block.clone(), x));
+        }
+        cross_entropy(&self.head.apply(&x.mean([2, 3])), &batch.classes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use remat::{eval_shape, make_jaxpr};
+
+    use super::super::count::products;
+    use super::*;
+
+    #[test]
+    fn it_is_the_known_model() {
+        let init = |key: &Tensor| ResNet::init(random::Key::from_data(key.clone()), 1000, DType::F32);
+        let avals = eval_shape(init)(random::key(0).data()).unwrap();
+        assert_eq!(avals.iter().map(|aval| aval.size()).sum::<usize>(), 25_557_032);
+        let sizes = Sizes { image: 224, batch: 2, classes: 1000 };
+        let loss = |key: &Tensor| init(key).loss(&Batch::random(random::key(1), &sizes, DType::F32), None);
+        let forward = products(&make_jaxpr(loss)(random::key(0).data()).unwrap().jaxpr) / 2.0;
+        assert!((forward / 2.0 / 4.089e9 - 1.0).abs() < 0.001, "{forward}");
+    }
+}

@@ -1,0 +1,177 @@
+//! A U-Net that removes noise from images: loss and gradient with respect to all weights.
+//!
+//! Source of the shape: Ronneberger, Fischer and Brox, "U-Net", 2015. Two convolutions with group norm and `silu` at each
+//! level, down by max pooling, up by repeating each place, followed by a convolution; what is at a level on the way down is
+//! joined on the way up. Convolutions bear the name `conv`.
+
+use remat::nn::{Conv, GroupNorm};
+use remat::{DType, Policy, PoolConfig, Result, Tensor, Tree, random};
+use serde::{Deserialize, Serialize};
+
+use super::region::under;
+use crate::arguments::positive;
+
+/// Groups of each norm.
+const GROUPS: usize = 8;
+
+/// Features of an image.
+const CHANNELS: usize = 3;
+
+/// The sizes of the model and of a batch.
+#[derive(Clone, Copy, Debug, clap::Args, Serialize, Deserialize)]
+pub(crate) struct Sizes {
+    /// Height and width of an image; they are halved from level to level
+    #[arg(long, default_value_t = 128, value_parser = positive)]
+    pub(crate) image: usize,
+    /// Images
+    #[arg(long, default_value_t = 4, value_parser = positive)]
+    pub(crate) batch: usize,
+    /// Features of the first level, divisible by 8; each level below has twice as many
+    #[arg(long, default_value_t = 32, value_parser = positive)]
+    pub(crate) width: usize,
+    /// Levels
+    #[arg(long, default_value_t = 4, value_parser = positive)]
+    pub(crate) levels: usize,
+}
+
+/// A convolution, a norm, an activation.
+#[derive(Clone, Tree)]
+struct Unit {
+    conv: Conv,
+    norm: GroupNorm,
+}
+
+/// What is at a level: two units.
+#[derive(Clone, Tree)]
+struct Level {
+    first: Unit,
+    second: Unit,
+}
+
+/// From one level up to the next: a convolution of the enlarged images, then the level with what is joined.
+#[derive(Clone, Tree)]
+struct Up {
+    conv: Conv,
+    level: Level,
+}
+
+/// The model.
+#[derive(Clone, Tree)]
+pub(crate) struct UNet {
+    down: Vec<Level>,
+    up: Vec<Up>,
+    out: Conv,
+}
+
+/// Images with noise, and the noise: `[batch, 3, image, image]`.
+#[derive(Clone, Tree)]
+pub(crate) struct Batch {
+    noisy: Tensor,
+    noise: Tensor,
+}
+
+impl Batch {
+    pub(crate) fn random(key: random::Key, sizes: &Sizes, dtype: DType) -> Batch {
+        let [noisy, noise] = key.split();
+        let normal = |key| random::normal(key, [sizes.batch, CHANNELS, sizes.image, sizes.image], dtype);
+        Batch { noisy: normal(noisy), noise: normal(noise) }
+    }
+}
+
+impl Unit {
+    fn init(key: random::Key, inputs: usize, outputs: usize, dtype: DType) -> Result<Unit> {
+        let conv = Conv { bias: None, ..Conv::init(key, inputs, outputs, [3, 3], dtype) };
+        Ok(Unit { conv, norm: GroupNorm::init(outputs, GROUPS, dtype)? })
+    }
+
+    fn apply(&self, x: &Tensor) -> Tensor {
+        self.norm.apply(&self.conv.apply(x).named("conv")).silu()
+    }
+}
+
+impl Level {
+    fn init(key: random::Key, inputs: usize, outputs: usize, dtype: DType) -> Result<Level> {
+        let [first, second] = key.split();
+        Ok(Level {
+            first: Unit::init(first, inputs, outputs, dtype)?,
+            second: Unit::init(second, outputs, outputs, dtype)?,
+        })
+    }
+
+    fn apply(&self, x: &Tensor) -> Tensor {
+        self.second.apply(&self.first.apply(x))
+    }
+}
+
+impl Up {
+    fn init(key: random::Key, inputs: usize, outputs: usize, dtype: DType) -> Result<Up> {
+        let [conv, level] = key.split();
+        Ok(Up {
+            conv: Conv { bias: None, ..Conv::init(conv, inputs, outputs, [3, 3], dtype) },
+            level: Level::init(level, 2 * outputs, outputs, dtype)?,
+        })
+    }
+
+    /// From `below` and what the way down left at this level.
+    fn apply(&self, below: &Tensor, beside: &Tensor) -> Tensor {
+        let enlarged = self.conv.apply(&below.repeat(2, 2).repeat(2, 3)).named("conv");
+        self.level.apply(&Tensor::concatenate(&[beside, &enlarged], 1))
+    }
+}
+
+impl UNet {
+    /// # Errors
+    /// If the groups of the norms do not divide the features.
+    pub(crate) fn init(key: random::Key, sizes: &Sizes, dtype: DType) -> Result<UNet> {
+        let [down, up, out] = key.split();
+        let features = |level: usize| sizes.width << level;
+        let inputs = |level: usize| if level == 0 { CHANNELS } else { features(level - 1) };
+        let down = down.split_vec(sizes.levels).into_iter().enumerate();
+        let up = up.split_vec(sizes.levels - 1).into_iter().enumerate().rev();
+        Ok(UNet {
+            down: down.map(|(i, key)| Level::init(key, inputs(i), features(i), dtype)).collect::<Result<_>>()?,
+            up: up.map(|(i, key)| Up::init(key, features(i + 1), features(i), dtype)).collect::<Result<_>>()?,
+            out: Conv::init(out, sizes.width, CHANNELS, [1, 1], dtype),
+        })
+    }
+
+    /// The mean squared distance of what the model finds from the noise, each level under the policy.
+    pub(crate) fn loss(&self, batch: &Batch, policy: Option<&Policy>) -> Tensor {
+        let mut x = batch.noisy.clone();
+        let mut left = Vec::new();
+        for (i, level) in self.down.iter().enumerate() {
+            if i > 0 {
+                left.push(x.clone());
+                x = x.max_pool(&PoolConfig::new([2, 2]));
+            }
+            x = under(policy, |(level, x): &(Level, Tensor)| level.apply(x), (level.clone(), x));
+        }
+        for (up, beside) in self.up.iter().zip(left.into_iter().rev()) {
+            let run = |(up, below, beside): &(Up, Tensor, Tensor)| up.apply(below, beside);
+            x = under(policy, run, (up.clone(), x, beside));
+        }
+        (self.out.apply(&x) - &batch.noise).square().mean(..)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_that_knows_nothing_is_as_far_as_the_noise_is_wide() {
+        let sizes = Sizes { image: 8, batch: 2, width: 8, levels: 3 };
+        let model = UNet::init(random::key(0), &sizes, DType::F32).unwrap();
+        let batch = Batch::random(random::key(1), &sizes, DType::F32);
+        let loss = |policy: Option<&Policy>| model.loss(&batch, policy).item::<f32>().unwrap();
+        assert!((0.8..3.0).contains(&loss(None)), "{}", loss(None));
+        assert_eq!(loss(Some(&Policy::names(["conv"]))).to_bits(), loss(None).to_bits());
+    }
+
+    #[test]
+    fn features_that_the_groups_do_not_divide_are_an_error() {
+        let sizes = Sizes { image: 8, batch: 1, width: 12, levels: 2 };
+        let error = UNet::init(random::key(0), &sizes, DType::F32).err().unwrap();
+        assert_eq!(error.message(), "8 groups do not divide 12 features");
+    }
+}

@@ -1,0 +1,91 @@
+//! Convolutions.
+
+use super::linear::normal;
+use crate::random::Key;
+use crate::trace::{deferred, pinned};
+use crate::{ConvConfig, DType, Padding, Tensor, Tree};
+
+/// A convolution with weights, in any number of spatial dimensions.
+///
+/// The strides and the rest are fields, set where the layer is made. A convolution in groups takes the weights of one whose
+/// inputs are those of a group:
+///
+/// ```
+/// use remat::{DType, Padding, Tensor, nn::Conv, random};
+/// let [first, second] = random::key(0).split();
+/// let halved = Conv { strides: vec![2, 2], ..Conv::init(first, 3, 8, [3, 3], DType::F32) };
+/// let x = Tensor::ones([2, 3, 16, 16], DType::F32);
+/// assert_eq!(halved.apply(&x).dims()?, [2, 8, 8, 8]);
+///
+/// let depthwise = Conv { groups: 8, padding: Padding::Valid, ..Conv::init(second, 1, 8, [3, 3], DType::F32) };
+/// assert_eq!(depthwise.apply(&halved.apply(&x)).dims()?, [2, 8, 6, 6]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone, Debug, Tree)]
+pub struct Conv {
+    /// `[outputs, inputs / groups, spatial..]`
+    pub kernel: Tensor,
+    /// `[outputs]`
+    pub bias: Option<Tensor>,
+    /// The distance of windows in each spatial dimension; an empty `Vec` stands for ones.
+    pub strides: Vec<usize>,
+    /// The padding of the input: by default what keeps its size if the strides are 1.
+    #[tree(static)]
+    pub padding: Padding,
+    /// The distance of the elements of the kernel in each spatial dimension; an empty `Vec` stands for ones.
+    pub dilation: Vec<usize>,
+    /// The features are convolved in this many groups; 1 by default.
+    pub groups: usize,
+}
+
+impl Conv {
+    /// Weights as [`Linear::init`](super::Linear::init) makes them, of so many inputs as a window has elements, and a bias
+    /// of zeros. `window` has the sizes of the kernel's spatial dimensions.
+    ///
+    /// Another than a float dtype gives failed tensors.
+    #[track_caller]
+    pub fn init(key: Key, inputs: usize, outputs: usize, window: impl AsRef<[usize]>, dtype: DType) -> Conv {
+        pinned(|| {
+            let window = window.as_ref();
+            let elements = window.iter().fold(inputs, |product, &size| product.saturating_mul(size));
+            let shape: Vec<usize> = [outputs, inputs].iter().chain(window).copied().collect();
+            Conv {
+                kernel: normal(key, &shape, dtype, 1.0 / (elements.max(1) as f64).sqrt()),
+                bias: Some(Tensor::zeros([outputs], dtype)),
+                strides: Vec::new(),
+                padding: Padding::Same,
+                dilation: Vec::new(),
+                groups: 1,
+            }
+        })
+    }
+
+    /// The convolution of `x`, of type `dtype[batch, inputs, spatial..]`: `dtype[batch, outputs, spatial..]`.
+    ///
+    /// # Errors
+    /// If the ranks, the numbers of features or the dtypes do not fit, or a field has not one number for each spatial
+    /// dimension.
+    #[track_caller]
+    pub fn apply(&self, x: &Tensor) -> Tensor {
+        pinned(|| {
+            let config = ConvConfig {
+                strides: self.strides.clone(),
+                padding: self.padding.clone(),
+                kernel_dilation: self.dilation.clone(),
+                feature_groups: self.groups,
+                ..ConvConfig::default()
+            };
+            let y = x.conv(&self.kernel, &config);
+            match &self.bias {
+                Some(bias) => deferred(|| Ok(&y + per_feature(bias, y.rank()?))),
+                None => y,
+            }
+        })
+    }
+}
+
+/// Weights `[features]` as an array of this rank that broadcasts along dimension 1, the one of features.
+pub(super) fn per_feature(weights: &Tensor, rank: usize) -> Tensor {
+    let shape: Vec<i64> = std::iter::once(-1).chain(std::iter::repeat_n(1, rank.saturating_sub(2))).collect();
+    weights.reshape(shape)
+}
