@@ -23,6 +23,9 @@ pub(crate) struct Plan {
     pub(crate) live: Vec<Live>,
     /// The temporaries whose memory a result takes.
     pub(crate) in_place: Vec<InPlace>,
+    /// The arguments whose memory a result may take, if the caller gives them up: then the output in whose memory the
+    /// result lies has the argument's.
+    pub(crate) donations: Vec<InPlace>,
 }
 
 /// Where a buffer lies.
@@ -55,7 +58,7 @@ pub(crate) fn plan(graph: &Graph, order: &[usize]) -> Plan {
     let lives = Lives::new(graph, order);
     let (peak, position) = lives.peak(graph, order);
     let items = items(graph, order, &lives);
-    let packed = pack::pack(&items, peak);
+    let packed = pack::pack(&items, peak, position);
     let mut offsets = packed.offsets.iter().copied();
     let blocks: Vec<Place> = lives
         .blocks
@@ -75,7 +78,7 @@ pub(crate) fn plan(graph: &Graph, order: &[usize]) -> Plan {
     });
     let places = places.collect();
     let live = live(graph, order, &lives, position);
-    Plan { places, scratch, arena: packed.size, peak, live, in_place: lives.in_place }
+    Plan { places, scratch, arena: packed.size, peak, live, in_place: lives.in_place, donations: lives.donations }
 }
 
 /// What has to be packed: first the blocks of the arena, then the scratch memory of each step that needs any, in order.

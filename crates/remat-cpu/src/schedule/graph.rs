@@ -21,8 +21,10 @@ pub(crate) struct StepNode {
     pub(crate) writes: SmallVec<[usize; 2]>,
     /// Bytes that it needs while it runs.
     pub(crate) scratch: usize,
-    /// What it reads and what it writes that may be one piece of memory, if nobody needs the former afterwards. The first
-    /// of several pairs is preferred.
+    /// What it reads and what it writes that may be one piece of memory, if nobody needs the former afterwards: the first of
+    /// several pairs is preferred. Only temporaries and arguments of as many bytes as the result are ever taken. A
+    /// temporary that an output takes lies in the output's memory from the beginning; an argument is taken where the caller
+    /// gives it up, which is known only when the program runs.
     pub(crate) in_place: SmallVec<[(usize, usize); 2]>,
 }
 
@@ -38,7 +40,7 @@ pub(crate) struct BufferNode {
 pub(crate) enum BufferKind {
     /// The arena: the buffer lives from the step that writes it to the last one that reads it.
     Temporary,
-    /// The caller: it lives throughout.
+    /// The caller: it lives throughout, unless it is given up.
     Argument,
     /// The caller: it lives throughout and is free until something is written into it.
     Output,

@@ -2,7 +2,7 @@
 
 use super::graph::{BufferKind, Graph, aligned};
 
-/// A temporary that is taken by a result: both are one piece of memory.
+/// A value whose memory a result takes: both are one piece of memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct InPlace {
     pub(crate) step: usize,
@@ -37,11 +37,13 @@ pub(crate) struct Lives {
     pub(crate) slots: Vec<Slot>,
     /// The temporaries that are taken, in the order of the steps.
     pub(crate) in_place: Vec<InPlace>,
+    /// The arguments that may be taken where the caller gives them up, in the order of the steps. The result is an output
+    /// or lies in the memory of one, in which nothing lay before.
+    pub(crate) donations: Vec<InPlace>,
 }
 
 impl Lives {
-    /// Follows the steps in this order. A temporary that a step reads last is taken by what the step writes, where the
-    /// step allows it.
+    /// Follows the steps in this order. What a step reads last is taken by what the step writes, where the step allows it.
     pub(crate) fn new(graph: &Graph, order: &[usize]) -> Lives {
         let mut last = vec![0; graph.buffers.len()];
         for (position, &step) in order.iter().enumerate() {
@@ -50,17 +52,11 @@ impl Lives {
                 last[buffer] = position;
             }
         }
-        let mut lives = Lives { blocks: Vec::new(), slots: vec![Slot::Own; graph.buffers.len()], in_place: Vec::new() };
+        let slots = vec![Slot::Own; graph.buffers.len()];
+        let mut lives = Lives { blocks: Vec::new(), slots, in_place: Vec::new(), donations: Vec::new() };
         for (position, &number) in order.iter().enumerate() {
             let step = &graph.steps[number];
-            let taken = lives.in_place.len();
-            for &(input, output) in &step.in_place {
-                let is_free = lives.in_place[taken..].iter().all(|t| t.input != input && t.output != output);
-                let dies = graph.is_temporary(input) && last[input] == position;
-                if is_free && dies && graph.bytes(input) == graph.bytes(output) {
-                    lives.take(graph, InPlace { step: number, input, output }, last[output]);
-                }
-            }
+            lives.pair(graph, number, |buffer| last[buffer] == position, |buffer| last[buffer]);
             for &output in &step.writes {
                 if graph.is_temporary(output) && lives.slots[output] == Slot::Own {
                     lives.slots[output] = Slot::Block(lives.blocks.len());
@@ -69,14 +65,44 @@ impl Lives {
                 }
             }
         }
+        let Lives { blocks, slots, donations, .. } = &mut lives;
+        donations.retain(|donation| match slots[donation.output] {
+            Slot::Own => true,
+            Slot::Block(block) => blocks[block].output.is_some(),
+        });
         lives
     }
 
-    fn take(&mut self, graph: &Graph, pair: InPlace, last: usize) {
+    /// Decides which of its results a step computes in place.
+    fn pair(&mut self, graph: &Graph, step: usize, dies: impl Fn(usize) -> bool, last: impl Fn(usize) -> usize) {
+        let (taken, given) = (self.in_place.len(), self.donations.len());
+        let kind = |buffer: usize| graph.buffers[buffer].kind;
+        // A temporary takes no argument in place of another temporary: whether the argument is given up is not known yet.
+        for is_argument in [false, true] {
+            for &(input, output) in &graph.steps[step].in_place {
+                let pairs = self.in_place[taken..].iter().chain(&self.donations[given..]);
+                let is_free = pairs.into_iter().all(|pair| pair.input != input && pair.output != output);
+                let fits = graph.buffers[input].bytes == graph.buffers[output].bytes;
+                if !is_free || !fits || !dies(input) {
+                    continue;
+                }
+                let pair = InPlace { step, input, output };
+                match kind(input) {
+                    BufferKind::Temporary => self.take(pair, last(output), kind(output)),
+                    BufferKind::Argument if is_argument || kind(output) == BufferKind::Output => {
+                        self.donations.push(pair);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, pair: InPlace, last: usize, kind: BufferKind) {
         let Slot::Block(number) = self.slots[pair.input] else { return };
         let block = &mut self.blocks[number];
         block.last = last;
-        if graph.buffers[pair.output].kind == BufferKind::Output {
+        if kind == BufferKind::Output {
             block.output = Some(pair.output);
         }
         self.slots[pair.output] = Slot::Block(number);

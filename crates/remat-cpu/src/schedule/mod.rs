@@ -1,20 +1,107 @@
 //! The order of the steps: a low peak of memory.
+//!
+//! To find the best order is NP-complete (Sethi 1975), and the program's own is good already: derivatives come in the
+//! reverse order of what they belong to. So a few orders are made of it, the lowest peak wins, and the steps around the
+//! peak are then ordered exactly.
 
+mod flow;
 mod graph;
+mod list;
 mod lives;
 #[cfg(test)]
+pub(crate) mod models;
+mod postorder;
+#[cfg(test)]
 pub(crate) mod random;
+#[cfg(test)]
+mod tests;
+mod window;
+
+use flow::Flow;
+use window::WINDOW;
 
 pub(crate) use graph::{BufferKind, BufferNode, Graph, StepNode, aligned};
 pub(crate) use lives::{Block, InPlace, Lives, Slot};
 
+/// Of programs with more steps fewer orders are tried.
+const LARGE: usize = 20_000;
+
+/// How many steps are looked at in all while the steps around the peak are ordered anew.
+const REFINEMENT_STEPS: usize = 300_000;
+
+/// How often the steps around the peak are ordered anew at most.
+const REFINEMENTS: usize = 50;
+
 /// An order of the steps in which each runs after those whose results it reads, and whose peak is at most that of the
 /// program's own order.
 pub(crate) fn schedule(graph: &Graph) -> Vec<usize> {
-    (0..graph.steps.len()).collect()
+    let mut best = Candidate::new(graph, (0..graph.steps.len()).collect());
+    if graph.steps.len() < 3 {
+        return best.order;
+    }
+    let flow = Flow::new(graph);
+    let sunk = list::backward(&flow, &best.order, 0);
+    let hoisted = list::forward(&flow, &best.order, 0);
+    let mut orders = vec![list::backward(&flow, &hoisted, 0)];
+    if graph.steps.len() <= LARGE {
+        orders.push(list::forward(&flow, &sunk, 0));
+        orders.push(list::forward(&flow, &best.order, i64::MAX));
+        orders.push(list::backward(&flow, &best.order, i64::MAX));
+    }
+    orders.extend([sunk, hoisted]);
+    for order in orders {
+        best = best.or_lower(Candidate::new(graph, order));
+    }
+    let by_depth = postorder::postorder(&flow, &best.order);
+    best = best.or_lower(Candidate::new(graph, by_depth));
+    refine(&flow, &mut best);
+    best.order
 }
 
 /// The most bytes of temporaries that are live at one time when the steps run in this order: no arena is smaller.
 pub(crate) fn peak(graph: &Graph, order: &[usize]) -> usize {
     Lives::new(graph, order).peak(graph, order).0
+}
+
+/// An order and its peak.
+struct Candidate {
+    order: Vec<usize>,
+    peak: usize,
+    /// The first position at which the peak is reached.
+    position: usize,
+}
+
+impl Candidate {
+    fn new(graph: &Graph, order: Vec<usize>) -> Candidate {
+        let (peak, position) = Lives::new(graph, &order).peak(graph, &order);
+        Candidate { order, peak, position }
+    }
+
+    /// The one with the lower peak; itself if they are equal.
+    fn or_lower(self, other: Candidate) -> Candidate {
+        if other.peak < self.peak { other } else { self }
+    }
+}
+
+/// Orders the steps around the peak anew, as long as that lowers it or puts off when it is reached first.
+fn refine(flow: &Flow, best: &mut Candidate) {
+    let count = best.order.len();
+    let size = WINDOW.min(count);
+    for _ in 0..REFINEMENTS.min(REFINEMENT_STEPS / count) {
+        let mut position = vec![0u32; count];
+        best.order.iter().enumerate().for_each(|(i, &step)| position[step] = i as u32);
+        let starts = (0..=size).step_by(3).map(|back| best.position.saturating_sub(back).min(count - size));
+        let better = starts.filter_map(|start| {
+            let window = window::improve(flow, &best.order[start..start + size], &position)?;
+            let mut order = best.order.clone();
+            order[start..start + size].copy_from_slice(&window);
+            Some(order)
+        });
+        // Several positions may share the peak: then the next one is later.
+        let is_better = |c: &Candidate| (c.peak, best.position) < (best.peak, c.position);
+        match better.map(|order| Candidate::new(flow.graph, order)).find(is_better) {
+            Some(candidate) => *best = candidate,
+            None => return,
+        }
+    }
 }

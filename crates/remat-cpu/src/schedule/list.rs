@@ -1,0 +1,152 @@
+//! List scheduling: of the steps that can run next, one that frees memory, or else the next of a given order.
+//!
+//! Plain list scheduling by memory freed, as XLA's `ListMemoryScheduler` does it, strays from a good order: among steps
+//! that all take memory it prefers a small one far away to the large one that is due, and so begins to compute again
+//! what a later layer needs, or leaves a cheap gradient for the end and its operands in memory. So only what frees
+//! memory (or takes none) leaves its place. From the front this computes a weight's gradient as soon as it is the
+//! last use of its operands; from the back it computes each value as late as possible, which puts recomputation just
+//! before its first use.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::flow::Flow;
+
+/// Steps that can be taken next.
+struct Ready<'a> {
+    /// The place of each step in the given order, counted from where the new order begins.
+    rank: &'a [u32],
+    /// A step that adds no more than this to what is live is taken at once.
+    most: i64,
+    taken: Vec<bool>,
+    /// All that can be taken, the first of the given order on top.
+    all: BinaryHeap<Reverse<u32>>,
+    /// Those that are taken at once, with what they add, the least on top.
+    eager: BinaryHeap<Reverse<(i64, u32)>>,
+}
+
+impl<'a> Ready<'a> {
+    fn new(rank: &'a [u32], most: i64) -> Ready<'a> {
+        let taken = vec![false; rank.len()];
+        Ready { rank, most, taken, all: BinaryHeap::new(), eager: BinaryHeap::new() }
+    }
+
+    /// A step can be taken and adds so much.
+    fn add(&mut self, step: usize, adds: i64) {
+        self.all.push(Reverse(self.rank[step]));
+        self.update(step, adds);
+    }
+
+    /// A step that can be taken adds less than before. Its older entry stays behind, and is skipped when it comes up.
+    fn update(&mut self, step: usize, adds: i64) {
+        if adds <= self.most {
+            self.eager.push(Reverse((adds, self.rank[step])));
+        }
+    }
+
+    /// The rank of the step to take.
+    fn pop(&mut self) -> Option<usize> {
+        while let Some(Reverse((_, rank))) = self.eager.pop() {
+            if !std::mem::replace(&mut self.taken[rank as usize], true) {
+                return Some(rank as usize);
+            }
+        }
+        while let Some(Reverse(rank)) = self.all.pop() {
+            if !std::mem::replace(&mut self.taken[rank as usize], true) {
+                return Some(rank as usize);
+            }
+        }
+        None
+    }
+}
+
+/// Schedules from the first step to the last. What adds at most `most` bytes is taken as soon as it can run, the rest in
+/// the given order.
+pub(super) fn forward(flow: &Flow, order: &[usize], most: i64) -> Vec<usize> {
+    let graph = flow.graph;
+    let mut rank = vec![0u32; order.len()];
+    order.iter().enumerate().for_each(|(i, &step)| rank[step] = i as u32);
+    // Of each buffer the number of readers that are still to come, and the exclusive or of them: the last one itself.
+    let mut count: Vec<u32> = (0..graph.buffers.len()).map(|b| flow.readers(b).len() as u32).collect();
+    let mut last: Vec<u32> =
+        (0..graph.buffers.len()).map(|b| flow.readers(b).iter().fold(0, |all, &step| all ^ step)).collect();
+    let mut adds = vec![0i64; order.len()];
+    let mut waits = vec![0u32; order.len()];
+    for (number, step) in graph.steps.iter().enumerate() {
+        let dies = step.reads.iter().filter(|&&b| count[b] == 1);
+        let freed: i64 = dies.map(|&b| flow.weight[b]).sum();
+        adds[number] = step.writes.iter().map(|&b| flow.weight[b]).sum::<i64>() - freed;
+        waits[number] = flow.inputs(number).count() as u32;
+    }
+    let mut ready = Ready::new(&rank, most);
+    (0..order.len()).filter(|&s| waits[s] == 0).for_each(|s| ready.add(s, adds[s]));
+    let mut scheduled = Vec::with_capacity(order.len());
+    while let Some(next) = ready.pop() {
+        let number = order[next];
+        scheduled.push(number);
+        for &buffer in &graph.steps[number].reads {
+            count[buffer] -= 1;
+            last[buffer] ^= number as u32;
+            if count[buffer] == 1 && flow.weight[buffer] > 0 {
+                let reader = last[buffer] as usize;
+                adds[reader] -= flow.weight[buffer];
+                if waits[reader] == 0 {
+                    ready.update(reader, adds[reader]);
+                }
+            }
+        }
+        for &buffer in &graph.steps[number].writes {
+            for &reader in flow.readers(buffer) {
+                let reader = reader as usize;
+                waits[reader] -= 1;
+                if waits[reader] == 0 {
+                    ready.add(reader, adds[reader]);
+                }
+            }
+        }
+    }
+    scheduled
+}
+
+/// Schedules from the last step to the first. What adds at most `most` bytes to what has to be live before it is taken as
+/// soon as all that need it are scheduled, the rest in the given order.
+pub(super) fn backward(flow: &Flow, order: &[usize], most: i64) -> Vec<usize> {
+    let graph = flow.graph;
+    let count = order.len();
+    let mut rank = vec![0u32; count];
+    order.iter().rev().enumerate().for_each(|(i, &step)| rank[step] = i as u32);
+    let mut is_live = vec![false; graph.buffers.len()];
+    let mut adds = vec![0i64; count];
+    let mut waits = vec![0u32; count];
+    for (number, step) in graph.steps.iter().enumerate() {
+        let taken: i64 = step.reads.iter().map(|&b| flow.weight[b]).sum();
+        adds[number] = taken - step.writes.iter().map(|&b| flow.weight[b]).sum::<i64>();
+        waits[number] = step.writes.iter().map(|&b| flow.readers(b).len() as u32).sum();
+    }
+    let mut ready = Ready::new(&rank, most);
+    (0..count).filter(|&s| waits[s] == 0).for_each(|s| ready.add(s, adds[s]));
+    let mut scheduled = Vec::with_capacity(count);
+    while let Some(next) = ready.pop() {
+        let number = order[count - 1 - next];
+        scheduled.push(number);
+        for &buffer in &graph.steps[number].reads {
+            if flow.weight[buffer] > 0 && !std::mem::replace(&mut is_live[buffer], true) {
+                for &reader in flow.readers(buffer) {
+                    let reader = reader as usize;
+                    adds[reader] -= flow.weight[buffer];
+                    if waits[reader] == 0 {
+                        ready.update(reader, adds[reader]);
+                    }
+                }
+            }
+        }
+        for writer in flow.inputs(number).filter_map(|b| flow.writer(b)) {
+            waits[writer] -= 1;
+            if waits[writer] == 0 {
+                ready.add(writer, adds[writer]);
+            }
+        }
+    }
+    scheduled.reverse();
+    scheduled
+}
