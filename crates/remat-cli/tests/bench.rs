@@ -120,3 +120,32 @@ fn models_of_images_are_measured() {
         assert!(nothing <= named && named < none, "{model}: {none} {named} {nothing}");
     }
 }
+
+#[test]
+fn scaling_varies_one_size_at_a_time() {
+    let small = SMALL.replace("--layers 2", "--layers 4").replace("--threads 1", "--threads 2");
+    let output = stdout(bench(&format!("scaling {small}")));
+    for line in ["\nby layers\n", "\nby sequence\n", "\nby batch\n", "\nby threads\n", "\ntime grows as layers^"] {
+        assert!(output.contains(line), "{output}");
+    }
+    assert!(output.contains("2 threads are ") && output.contains(" times as fast as 1"), "{output}");
+    let records = records(&format!("scaling {small} --by layers,threads"));
+    let sizes: Vec<_> = records.iter().map(|r| (number(r, "layers"), number(r, "threads"))).collect();
+    assert_eq!(sizes, [(1.0, 2.0), (2.0, 2.0), (4.0, 2.0), (4.0, 1.0), (4.0, 2.0)]);
+}
+
+#[test]
+fn calls_and_compilations_are_measured() {
+    let records = records("calls --layers 3 --width 8 --repeat 1");
+    let (calls, compilations) = records.split_at(3);
+    for call in calls {
+        assert!(number(call, "seconds") > 0.0 && number(call, "seconds") < 1e-3, "{call}");
+        assert!(number(call, "allocations") > 0.0, "{call}");
+    }
+    assert_eq!(compilations.len(), 8);
+    for compilation in compilations {
+        assert!(number(compilation, "trace_s") > 0.0 && number(compilation, "compile_s") > 0.0, "{compilation}");
+    }
+    let output = stdout(bench("calls --layers 3 --width 8 --repeat 1"));
+    assert!(output.contains("a jitted scalar function") && output.contains("dots-no-batch"), "{output}");
+}

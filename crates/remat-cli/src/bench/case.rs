@@ -107,6 +107,16 @@ impl Case {
         })
     }
 
+    /// The sizes that are varied, each under its name.
+    pub(crate) fn sizes(&self) -> Vec<(&'static str, String)> {
+        match &self.work {
+            Work::Step { sizes: gpt::Sizes { layers, sequence, batch, .. }, .. } => {
+                [("layers", layers), ("sequence", sequence), ("batch", batch)].map(|(n, v)| (n, v.to_string())).into()
+            }
+            Work::Resnet { .. } | Work::Unet { .. } => Vec::new(),
+        }
+    }
+
     /// What distinguishes it from other cases of the same work and sizes, each under its name.
     pub(crate) fn labels(&self) -> Vec<(&'static str, String)> {
         let mut labels = vec![("policy", self.policy.clone())];

@@ -114,10 +114,23 @@ pub(crate) struct Choices {
 }
 
 impl Gpt {
-    /// The weights, and the tokens of a batch: `i32[batch, sequence]`.
+    /// Random weights, and the tokens of a batch: `i32[batch, sequence]`.
     pub(crate) fn init(sizes: &Sizes, layers_as: LayersAs, dtype: DType) -> (Gpt, Tensor) {
-        let Sizes { layers, width, hidden, sequence, batch, vocabulary, .. } = *sizes;
-        let weights = |shape: &[usize]| (random::normal(random::key(0), shape, DType::F32) * DEVIATION).to_dtype(dtype);
+        let normal = |shape: &[usize]| (random::normal(random::key(0), shape, DType::F32) * DEVIATION).to_dtype(dtype);
+        let shape = [sizes.batch, sizes.sequence];
+        let tokens = random::randint(random::key(0), shape, DType::I32, 0..sizes.vocabulary as i64);
+        (Gpt::with(sizes, layers_as, normal), tokens)
+    }
+
+    /// Weights of zeros, and tokens of zeros.
+    pub(crate) fn zeros(sizes: &Sizes, layers_as: LayersAs, dtype: DType) -> (Gpt, Tensor) {
+        let tokens = Tensor::zeros([sizes.batch, sizes.sequence], DType::I32);
+        (Gpt::with(sizes, layers_as, |shape| Tensor::zeros(shape, dtype)), tokens)
+    }
+
+    /// The model with weights that are made for a shape.
+    fn with(sizes: &Sizes, layers_as: LayersAs, weights: impl Fn(&[usize]) -> Tensor) -> Gpt {
+        let Sizes { layers, width, hidden, vocabulary, .. } = *sizes;
         let [q, k, v, o] = array::from_fn(|_| weights(&[layers, width, width]));
         let stacked =
             Block { q, k, v, o, up: weights(&[layers, width, hidden]), down: weights(&[layers, hidden, width]) };
@@ -125,8 +138,7 @@ impl Gpt {
             LayersAs::Scan => Blocks::Scanned(Box::new(stacked)),
             LayersAs::Unroll => Blocks::Unrolled((0..layers).map(|i| stacked.of_layer(i)).collect()),
         };
-        let tokens = random::randint(random::key(0), [batch, sequence], DType::I32, 0..vocabulary as i64);
-        (Gpt { blocks, embed: weights(&[vocabulary, width]) }, tokens)
+        Gpt { blocks, embed: weights(&[vocabulary, width]) }
     }
 
     /// The mean surprise at each token but the first, in nats.

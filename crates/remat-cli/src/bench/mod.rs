@@ -8,8 +8,9 @@
 //! 3. `case`: what is measured, and what comes of it
 //! 4. `child`, `report`: a process for each case, tables
 //! 5. `options`: the arguments that all commands have
-//! 6. `step`, `vision`: the commands
+//! 6. `step`, `vision`, `scaling`, `calls`: the commands
 
+mod calls;
 mod case;
 mod child;
 mod count;
@@ -19,6 +20,7 @@ mod options;
 mod region;
 mod report;
 mod resnet;
+mod scaling;
 mod step;
 mod unet;
 mod vision;
@@ -36,6 +38,10 @@ pub(crate) enum Command {
     Resnet(vision::Args<resnet::Sizes>),
     /// A step of a U-Net, each level under each policy
     Unet(vision::Args<unet::Sizes>),
+    /// The step time against layers, sequence, batch and threads
+    Scaling(scaling::Args),
+    /// What is spent besides computing: calls, and compiling a deep step
+    Calls(calls::Args),
     /// One case, in this process: what the other commands start
     #[command(name = child::COMMAND, hide = true)]
     One {
@@ -53,6 +59,8 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::Step(args) => step::run(args),
         Command::Resnet(args) => vision::resnet(args),
         Command::Unet(args) => vision::unet(args),
+        Command::Scaling(args) => scaling::run(args),
+        Command::Calls(args) => calls::run(args),
         Command::One { case } => {
             let case: case::Case = serde_json::from_str(case).map_err(|error| error.to_string())?;
             println!("{}", options::json(&case.measure()?));

@@ -22,7 +22,7 @@ const COLUMNS: [Column; 10] = [
 
 /// A row for each record: what distinguishes them from each other, then what was measured.
 pub(crate) fn report(records: &[Record]) -> String {
-    let labels: Vec<_> = records.iter().map(|record| record.case.labels()).collect();
+    let labels: Vec<_> = records.iter().map(|r| [r.case.labels(), r.case.sizes()].concat()).collect();
     let shown = |column: usize| column == 0 || labels.iter().any(|row| row[column].1 != labels[0][column].1);
     let shown: Vec<usize> = (0..labels.first().map_or(0, Vec::len)).filter(|&column| shown(column)).collect();
     let names = shown.iter().map(|&column| labels[0][column].0);

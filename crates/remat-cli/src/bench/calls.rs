@@ -1,0 +1,155 @@
+//! `remat bench calls`: what is spent besides computing.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use remat::{DType, Tensor, jit, value_and_grad};
+use serde::Serialize;
+
+use super::gpt::{Attention, Choices, Gpt, LayersAs, Sizes};
+use super::measure::{median, timed};
+use crate::arguments::positive;
+use crate::table::table;
+use crate::{ALLOCATOR, Result, line, policy};
+
+/// Calls that are timed together, since one is shorter than the clock is fine.
+const CALLS: usize = 1000;
+
+/// How often those are timed.
+const SAMPLES: usize = 25;
+
+/// The policies that the step is compiled under.
+const POLICIES: [&str; 4] = ["none", "dots", "dots-no-batch", "nothing"];
+
+/// Arguments of `remat bench calls`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    sizes: Compiled,
+    /// How often each program is traced and compiled
+    #[arg(long, default_value_t = 5, value_parser = positive)]
+    repeat: usize,
+    /// Print lines of JSON instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
+/// The sizes of the step that is compiled: those of the reference step, but for these.
+#[derive(clap::Args)]
+struct Compiled {
+    /// Blocks of the step that is compiled
+    #[arg(long, default_value_t = 24, value_parser = positive)]
+    layers: usize,
+    /// Features of a place in it
+    #[arg(long, default_value_t = 512, value_parser = positive)]
+    width: usize,
+}
+
+/// What a call takes.
+#[derive(Serialize)]
+struct Call {
+    call: &'static str,
+    seconds: f64,
+    allocations: f64,
+}
+
+/// What it takes until a step can run.
+#[derive(Serialize)]
+struct Compilation {
+    layers: usize,
+    layers_as: LayersAs,
+    policy: &'static str,
+    trace_s: f64,
+    compile_s: f64,
+}
+
+/// Measures calls and compilations.
+///
+/// # Errors
+/// If a program cannot be compiled or run, which is a defect.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let calls = calls().map_err(line)?;
+    let compilations = compilations(args)?;
+    if args.json {
+        let lines = calls.iter().map(serde_json::to_string).chain(compilations.iter().map(serde_json::to_string));
+        for line in lines {
+            println!("{}", line.map_err(|error| error.to_string())?);
+        }
+        return Ok(());
+    }
+    let rows: Vec<_> = calls
+        .iter()
+        .map(|c| vec![c.call.to_string(), format!("{:.2}", 1e6 * c.seconds), format!("{:.1}", c.allocations)])
+        .collect();
+    println!("{}\n", table(&["a call of", "us", "allocations"], &rows));
+    let rows: Vec<_> = compilations
+        .iter()
+        .map(|c| {
+            let layers_as = super::case::label(&c.layers_as);
+            let milliseconds = |seconds: f64| format!("{:.1}", 1e3 * seconds);
+            let total = c.trace_s + c.compile_s;
+            vec![
+                c.policy.to_string(),
+                layers_as,
+                milliseconds(c.trace_s),
+                milliseconds(c.compile_s),
+                milliseconds(total),
+            ]
+        })
+        .collect();
+    println!("the reference step with {} layers\n", args.sizes.layers);
+    println!("{}", table(&["policy", "layers as", "trace ms", "compile ms", "sum ms"], &rows));
+    Ok(())
+}
+
+fn calls() -> remat::Result<Vec<Call>> {
+    let scalar = Tensor::from(3.0f32);
+    let affine = jit(|x: &Tensor| x * 2.0 + 1.0);
+    let small = Tensor::ones([8], DType::F32);
+    Ok(vec![
+        measure("a jitted scalar function", || affine.call(scalar.clone()))?,
+        measure("an eager sum of two f32[]", || (&scalar + &scalar).dims())?,
+        measure("an eager sum of two f32[8]", || (&small + &small).dims())?,
+    ])
+}
+
+/// The median time of a call, and its allocations.
+fn measure<T>(call: &'static str, f: impl Fn() -> remat::Result<T>) -> remat::Result<Call> {
+    black_box(f()?);
+    let mut times = Vec::with_capacity(SAMPLES);
+    let before = ALLOCATOR.allocations();
+    for _ in 0..SAMPLES {
+        let started = Instant::now();
+        for _ in 0..CALLS {
+            black_box(f()?);
+        }
+        times.push(started.elapsed().as_secs_f64() / CALLS as f64);
+    }
+    let allocations = (ALLOCATOR.allocations() - before) as f64 / (SAMPLES * CALLS) as f64;
+    Ok(Call { call, seconds: median(&mut times), allocations })
+}
+
+fn compilations(args: &Args) -> Result<Vec<Compilation>> {
+    let Compiled { layers, width } = args.sizes;
+    let sizes = Sizes { layers, width, heads: 8, hidden: 4 * width, sequence: 512, batch: 4, vocabulary: 8192 };
+    let mut compilations = Vec::new();
+    for layers_as in [LayersAs::Unroll, LayersAs::Scan] {
+        // The values do not matter.
+        let arguments = Gpt::zeros(&sizes, layers_as, DType::F32);
+        for name in POLICIES {
+            let choices = Choices { sizes, attention: Attention::Plain, policy: policy::parse(name)? };
+            let (mut traces, mut compiles) = (Vec::new(), Vec::new());
+            for _ in 0..args.repeat {
+                let step = jit(|(model, tokens): &(Gpt, Tensor)| {
+                    value_and_grad(|model: &Gpt| model.loss(tokens, &choices))(model)
+                });
+                let (traced, seconds) = timed(|| step.trace(&arguments)).map_err(line)?;
+                traces.push(seconds);
+                compiles.push(timed(|| traced.lower()?.compile()).map_err(line)?.1);
+            }
+            let (trace_s, compile_s) = (median(&mut traces), median(&mut compiles));
+            compilations.push(Compilation { layers, layers_as, policy: name, trace_s, compile_s });
+        }
+    }
+    Ok(compilations)
+}
