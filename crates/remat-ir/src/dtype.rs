@@ -123,6 +123,14 @@ impl DType {
         self.is_float() || matches!(self, DType::I8 | DType::I16 | DType::I32 | DType::I64)
     }
 
+    /// The float in which attention and losses are computed: f64 for f64, f32 for the narrower ones.
+    pub const fn wide(self) -> DType {
+        match self {
+            DType::F64 => DType::F64,
+            _ => DType::F32,
+        }
+    }
+
     /// Exponent and mantissa bits of a float; `None` for the others.
     pub const fn float_format(self) -> Option<(u32, u32)> {
         match self {

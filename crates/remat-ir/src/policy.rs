@@ -98,7 +98,7 @@ pub enum Policy {
     /// Keep whatever the backward pass needs.
     #[doc(alias = "everything_saveable")]
     Everything,
-    /// Keep the results of matrix products, and of convolutions.
+    /// Keep the results of matrix products, of convolutions, and of attention, which is made of products.
     #[doc(alias = "dots_saveable")]
     #[doc(alias = "checkpoint_dots")]
     Dots,
@@ -206,7 +206,7 @@ impl Policy {
         match self {
             Policy::Nothing => Some(Decision::Recompute),
             Policy::Everything => Some(Decision::Save),
-            Policy::Dots => matches!(candidate.op, Op::DotGeneral(_) | Op::Conv(_)).then_some(Decision::Save),
+            Policy::Dots => is_dot(candidate.op).then_some(Decision::Save),
             Policy::DotsWithNoBatchDims => is_dot_without_batch(candidate.op).then_some(Decision::Save),
             Policy::Names(names) => names.contains(candidate.name()?).then_some(Decision::Save),
             Policy::AnyNamesBut(names) => {
@@ -298,6 +298,18 @@ impl Policy {
             | Policy::Custom(_) => &[],
         }
     }
+}
+
+/// Whether the results are matrix products, or made of them.
+fn is_dot(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::DotGeneral(_)
+            | Op::Conv(_)
+            | Op::DotProductAttention(_)
+            | Op::DotProductAttentionTangent(_)
+            | Op::DotProductAttentionCotangent(_)
+    )
 }
 
 fn is_dot_without_batch(op: &Op) -> bool {

@@ -1,6 +1,6 @@
 //! Gradients of the methods that are made of several operations, against central differences in f64.
 
-use remat::{ConvConfig, Padding, PoolConfig, Tensor, einsum, grad, keep, step};
+use remat::{ConvConfig, Padding, PoolConfig, Tensor, einsum, grad, keep, nn, step};
 
 /// Checks the gradient of `sum(weights * f(x))` at a fixed point, with other weights for every element.
 #[track_caller]
@@ -24,6 +24,12 @@ fn check(dims: &[usize], f: impl Fn(&Tensor) -> Tensor) {
         let distance = (gradient[i] - difference).abs();
         assert!(distance <= 1e-7 * (1.0 + difference.abs()) * 10.0, "{i}: {} and {difference}", gradient[i]);
     }
+}
+
+#[test]
+fn cross_entropy_has_its_gradient() {
+    check(&[2, 3, 4], |x| nn::cross_entropy(x, &Tensor::new([[3, 0, 1], [-1, 2, 2]])));
+    check(&[3], |x| nn::cross_entropy(x, &Tensor::new(1u8)));
 }
 
 #[test]

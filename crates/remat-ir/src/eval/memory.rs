@@ -196,7 +196,8 @@ impl Heap {
             Op::Slice(_) | Op::DynamicSlice(_) | Op::Gather(_) => {}
             Op::Reduce(_) | Op::ArgReduce(_) | Op::Cumulative(_) | Op::Sort(_) | Op::TopK(_) => {}
             Op::DotGeneral(_) | Op::Conv(_) | Op::ReduceWindow(_) | Op::ArgReduceWindow(_) => {}
-            Op::Threefry2x32(_) | Op::CustomLin(_) => {}
+            Op::DotProductAttention(_) | Op::DotProductAttentionTangent(_) | Op::DotProductAttentionCotangent(_) => {}
+            Op::CrossEntropyTangent(_) | Op::Threefry2x32(_) | Op::CustomLin(_) => {}
         }
         let new = outs.iter().map(|a| self.allocate(a)).collect();
         self.note(arguments);

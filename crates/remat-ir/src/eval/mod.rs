@@ -116,11 +116,10 @@ fn undefined(var: Var) -> Error {
 /// The results of an operation, which owns its operands: a body can drop them, and a buffer that nobody else holds can
 /// be reused.
 fn apply(op: &Op, ins: Vec<Array>) -> Result<Vec<Array>> {
-    let in_avals: Vec<Aval> = ins.iter().map(|a| a.aval().clone()).collect();
-    let out_avals = op.infer(&in_avals)?;
+    let out_avals = op.infer(&avals(&ins))?;
     expect_memory(op, &out_avals)?;
     let outs = compute(op, ins)?;
-    debug_assert_eq!(out_avals, outs.iter().map(|a| a.aval().clone()).collect::<Vec<_>>(), "{}", op.name());
+    debug_assert_eq!(out_avals, avals(&outs), "{}", op.name());
     Ok(outs)
 }
 
@@ -172,6 +171,10 @@ fn compute(op: &Op, ins: Vec<Array>) -> Result<Vec<Array>> {
         Op::Conv(op) => one(conv::conv(op, &ins)),
         Op::ReduceWindow(op) => one(window::reduce_window(op, &ins)),
         Op::ArgReduceWindow(op) => one(window::arg_reduce_window(op, &ins)),
+        Op::DotProductAttention(op) => eval(&op.definition(&avals(&ins))?, ins),
+        Op::DotProductAttentionTangent(op) => eval(&op.definition(&avals(&ins))?, ins),
+        Op::DotProductAttentionCotangent(op) => eval(&op.definition(&avals(&ins))?, ins),
+        Op::CrossEntropyTangent(op) => eval(&op.definition(&avals(&ins))?, ins),
         Op::Threefry2x32(_) => threefry::threefry2x32(&ins),
         Op::Name(_) | Op::StopGradient(_) | Op::OptimizationBarrier(_) => Ok(ins),
         Op::DevicePut(op) => Ok(ins.iter().map(|a| a.in_memory(op.memory)).collect()),
@@ -184,6 +187,10 @@ fn compute(op: &Op, ins: Vec<Array>) -> Result<Vec<Array>> {
         Op::CustomVjp(op) => eval(&op.call, ins),
         Op::CustomLin(op) => control::custom_lin(op),
     }
+}
+
+fn avals(arrays: &[Array]) -> Vec<Aval> {
+    arrays.iter().map(|a| a.aval().clone()).collect()
 }
 
 /// The elements of an operand whose dtype a shape rule has checked.
@@ -205,7 +212,6 @@ fn internal<T>(operation: &str, operand: &Array) -> Result<T> {
 
 /// The aval of the one result, by the shape rule.
 fn result_aval(op: &impl Operation, ins: &[Array]) -> Result<Aval> {
-    let avals: Vec<Aval> = ins.iter().map(|a| a.aval().clone()).collect();
-    let first = op.infer(&avals)?.into_iter().next();
+    let first = op.infer(&avals(ins))?.into_iter().next();
     first.ok_or_else(|| Error::new(ErrorKind::Internal, op.name(), "has no result"))
 }

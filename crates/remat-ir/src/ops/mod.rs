@@ -4,6 +4,7 @@
 //! name, its shape rule ([`Operation::infer`]) and its text form ([`Operation::params`]). The calculus of each (jvp,
 //! transpose, vmap) is in the crate `remat`; how each runs is in the engines.
 
+mod attention;
 mod control;
 mod conv;
 mod convert;
@@ -11,6 +12,7 @@ mod dot;
 mod elementwise;
 mod gather;
 mod geometry;
+mod loss;
 mod marker;
 mod params;
 mod random;
@@ -21,12 +23,16 @@ mod slice;
 mod sort;
 mod window;
 
+pub use attention::{
+    AttentionOperands, AttentionSizes, DotProductAttention, DotProductAttentionCotangent, DotProductAttentionTangent,
+};
 pub use control::{Checkpoint, Cond, CustomJvp, CustomLin, CustomVjp, Jit, Scan, While};
 pub use conv::{Conv, ConvDims};
 pub use convert::{BitcastConvertType, ConvertElementType, ReducePrecision};
 pub use dot::DotGeneral;
 pub use elementwise::{Binary, Clamp, Compare, IntegerPow, SelectN, Unary};
 pub use gather::{Gather, IndexMode, Scatter, ScatterKind};
+pub use loss::CrossEntropyTangent;
 pub use marker::{DevicePut, Name, OptimizationBarrier, StopGradient};
 pub use params::{Param, ParamMap, Params};
 pub(crate) use params::{Quoted, is_plain_word};
@@ -122,6 +128,7 @@ operations! {
     Slice as Arc<Slice>, DynamicSlice, DynamicUpdateSlice, Gather as Arc<Gather>, Scatter as Arc<Scatter>,
     Reduce, ArgReduce, Cumulative, Sort, TopK,
     DotGeneral as Arc<DotGeneral>, Conv as Arc<Conv>, ReduceWindow as Arc<ReduceWindow>, ArgReduceWindow as Arc<ArgReduceWindow>,
+    DotProductAttention, DotProductAttentionTangent, DotProductAttentionCotangent, CrossEntropyTangent,
     Threefry2x32,
     Name, StopGradient, OptimizationBarrier, DevicePut,
     Jit, Checkpoint, Scan, While, Cond, CustomJvp, CustomVjp, CustomLin,
@@ -146,7 +153,10 @@ impl Op {
             Op::Slice(_) | Op::DynamicSlice(_) | Op::DynamicUpdateSlice(_) | Op::Gather(_) | Op::Scatter(_) => vec![],
             Op::Reduce(_) | Op::ArgReduce(_) | Op::Cumulative(_) | Op::Sort(_) | Op::TopK(_) => vec![],
             Op::DotGeneral(_) | Op::Conv(_) | Op::ReduceWindow(_) | Op::ArgReduceWindow(_) => vec![],
-            Op::Threefry2x32(_) => vec![],
+            Op::DotProductAttention(_) | Op::DotProductAttentionTangent(_) | Op::DotProductAttentionCotangent(_) => {
+                vec![]
+            }
+            Op::CrossEntropyTangent(_) | Op::Threefry2x32(_) => vec![],
             Op::Name(_) | Op::StopGradient(_) | Op::OptimizationBarrier(_) | Op::DevicePut(_) => vec![],
         }
     }
@@ -169,7 +179,10 @@ impl Op {
             Op::Slice(_) | Op::DynamicSlice(_) | Op::DynamicUpdateSlice(_) | Op::Gather(_) | Op::Scatter(_) => vec![],
             Op::Reduce(_) | Op::ArgReduce(_) | Op::Cumulative(_) | Op::Sort(_) | Op::TopK(_) => vec![],
             Op::DotGeneral(_) | Op::Conv(_) | Op::ReduceWindow(_) | Op::ArgReduceWindow(_) => vec![],
-            Op::Threefry2x32(_) => vec![],
+            Op::DotProductAttention(_) | Op::DotProductAttentionTangent(_) | Op::DotProductAttentionCotangent(_) => {
+                vec![]
+            }
+            Op::CrossEntropyTangent(_) | Op::Threefry2x32(_) => vec![],
             Op::Name(_) | Op::StopGradient(_) | Op::OptimizationBarrier(_) | Op::DevicePut(_) => vec![],
         }
     }

@@ -1,11 +1,122 @@
 //! Attention.
 
-use remat_ir::{Error, ErrorKind, Result};
+use remat_ir::{Error, ErrorKind, Literal, Result};
 
 use super::Linear;
 use crate::random::Key;
-use crate::trace::{current_loc, deferred, pinned};
-use crate::{DType, Tensor, Tree, einsum, named_scope};
+use crate::trace::{bind, current_loc, deferred, pinned};
+use crate::{DType, Tensor, Tree, named_scope};
+
+/// What [`dot_product_attention`] takes beside queries, keys and values.
+///
+/// ```
+/// use remat::nn::AttentionConfig;
+/// let config = AttentionConfig { causal: true, ..AttentionConfig::default() };
+/// # assert!(config.bias.is_none());
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct AttentionConfig {
+    /// Each place looks at no later one, both being counted from the first.
+    pub causal: bool,
+    /// What the products of queries and keys are multiplied by; `None` is one over the square root of the features.
+    pub scale: Option<f64>,
+    /// What is added to the scores, which are `[.., heads, places, other places]`; it broadcasts to them.
+    pub bias: Option<Tensor>,
+    /// Bools that say which place looks at which other one; they broadcast to the scores.
+    pub mask: Option<Tensor>,
+}
+
+/// For each query the mean of the values, weighted by the softmax of its products with the keys.
+///
+/// Queries are `[.., places, heads, features]`, keys `[.., other places, key heads, features]` and values
+/// `[.., other places, key heads, value features]`, all of one float dtype; the result is `[.., places, heads, value
+/// features]`. The number of heads is a multiple of that of key heads, and as many consecutive heads share one. f16 and bf16
+/// are computed in f32 and rounded once. A query that may look at no key gives zeros, where JAX gives the mean of all values.
+///
+/// It is one operation, whose backward pass keeps queries, keys, values, the result and one number per query and head: the
+/// matrix of scores is never a residual. [`Policy::Dots`](crate::Policy::Dots) saves its result. Source: Dao et al.,
+/// "FlashAttention", 2022; the interface is that of `jax.nn.dot_product_attention`.
+///
+/// ```
+/// use remat::{Tensor, nn::{AttentionConfig, dot_product_attention}};
+/// let q = Tensor::new([[[0.0f32]], [[100.0]]]);
+/// let (k, v) = (Tensor::new([[[1.0f32]], [[2.0]]]), Tensor::new([[[4.0f32]], [[8.0]]]));
+/// let all = dot_product_attention(&q, &k, &v, &AttentionConfig::default());
+/// assert_eq!(all.to_vec::<f32>()?, [6.0, 8.0]);
+/// let causal = dot_product_attention(&q, &k, &v, &AttentionConfig { causal: true, ..AttentionConfig::default() });
+/// assert_eq!(causal.to_vec::<f32>()?, [4.0, 8.0]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// If the shapes do not fit, the dtypes differ or are no floats, or the mask is not bool.
+#[track_caller]
+pub fn dot_product_attention(query: &Tensor, key: &Tensor, value: &Tensor, config: &AttentionConfig) -> Tensor {
+    deferred(|| {
+        let shape = &query.aval()?.shape;
+        let batch = batch_of("queries", query)?;
+        for (what, x) in [("keys", key), ("values", value)] {
+            if batch_of(what, x)? != batch {
+                let message = format!("the batches of queries {} and {what} {} differ", query.aval()?, x.aval()?);
+                return Err(Error::new(ErrorKind::Shape, ATTENTION, message));
+            }
+        }
+        let features = shape[shape.len() - 1];
+        let scale = config.scale.unwrap_or_else(|| 1.0 / (features as f64).sqrt());
+        let op = remat_ir::DotProductAttention {
+            scale: Literal::from_f64(DType::F64, scale),
+            causal: config.causal,
+            bias: config.bias.is_some(),
+            mask: config.mask.is_some(),
+        };
+        let mut operands = [query, key, value].map(|x| one_batch(x, batch)).into_iter().collect::<Result<Vec<_>>>()?;
+        for (what, x) in [("bias", &config.bias), ("mask", &config.mask)] {
+            if let Some(x) = x {
+                operands.push(scores_of_one_batch(what, x, batch)?);
+            }
+        }
+        let results = bind(op, &operands.iter().collect::<Vec<_>>(), 2);
+        let out = &results[0];
+        let sizes = [batch, &out.aval()?.shape[1..]].concat();
+        Ok(out.reshape(sizes))
+    })
+}
+
+const ATTENTION: &str = "dot_product_attention";
+
+/// The dimensions before those of places, heads and features.
+fn batch_of<'a>(what: &str, x: &'a Tensor) -> Result<&'a [usize]> {
+    let aval = x.aval()?;
+    match &aval.shape[..] {
+        [batch @ .., _, _, _] => Ok(batch),
+        _ => {
+            let message = format!("takes {what} [.., places, heads, features], not {aval}");
+            Err(Error::new(ErrorKind::Shape, ATTENTION, message))
+        }
+    }
+}
+
+/// `x` with one dimension for its batch.
+fn one_batch(x: &Tensor, batch: &[usize]) -> Result<Tensor> {
+    let own = &x.aval()?.shape[batch.len()..];
+    Ok(x.reshape([&[batch.iter().product()], own].concat()))
+}
+
+/// A bias or mask with four dimensions, of which the first is the batch or 1.
+fn scores_of_one_batch(what: &str, x: &Tensor, batch: &[usize]) -> Result<Tensor> {
+    let aval = x.aval()?;
+    let rank = batch.len() + 3;
+    let Some(missing) = rank.checked_sub(aval.rank()) else {
+        let message = format!("the {what} {aval} has more dimensions than the scores, which have {rank}");
+        return Err(Error::new(ErrorKind::Shape, ATTENTION, message));
+    };
+    let full: Vec<usize> = std::iter::repeat_n(1, missing).chain(aval.shape.iter().copied()).collect();
+    let (own_batch, scores) = full.split_at(batch.len());
+    if own_batch.iter().all(|&n| n == 1) {
+        return Ok(x.reshape([&[1], scores].concat()));
+    }
+    one_batch(&x.broadcast_to([batch, scores].concat()), batch)
+}
 
 /// Causal self-attention with several heads: each place of a sequence looks at itself and at those before it.
 ///
@@ -70,10 +181,8 @@ impl Attention {
         let parts: Vec<usize> = batch.iter().copied().chain([*places, 3, self.heads, size]).collect();
         let qkv = qkv.reshape(parts);
         let [q, k, v] = [0, 1, 2].map(|i| qkv.index((crate::Ellipsis, i, .., ..)));
-        let scores = einsum("...qhd,...khd->...hqk", &[&q, &k]) / (size as f64).sqrt();
-        let earlier = Tensor::ones([*places, *places], DType::Bool).tril(0);
-        let weights = earlier.select(scores, f64::NEG_INFINITY).softmax(-1);
-        let mixed = einsum("...hqk,...khd->...qhd", &[&weights, &v]).reshape(&aval.shape[..]);
+        let config = AttentionConfig { causal: true, ..AttentionConfig::default() };
+        let mixed = dot_product_attention(&q, &k, &v, &config).reshape(&aval.shape[..]);
         Ok(self.out.apply(&mixed).named("attn"))
     }
 }

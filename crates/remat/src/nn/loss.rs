@@ -1,15 +1,23 @@
 //! Losses.
 
-use crate::Tensor;
-use crate::trace::pinned;
+use remat_ir::{CrossEntropyTangent, Error, ErrorKind, IndexMode, Result};
+
+use crate::tensor::wrapped;
+use crate::trace::{bind1, deferred};
+use crate::{Tensor, custom_jvp};
 
 /// The mean over all places of the negative logarithm of the probability that `softmax(logits)` gives to the target.
 ///
-/// `logits` are floats `[.., classes]`, `targets` integers `[..]` that number the classes: a scalar of the dtype of the
-/// logits. A target out of range makes the mean NaN, and so does having no places.
+/// `logits` are floats `[.., classes]`, `targets` integers `[..]` that number the classes, negative ones from the end: a
+/// scalar of the dtype of the logits. f16 and bf16 are computed in f32. A target out of range makes the mean NaN, and so
+/// does having no places.
+///
+/// The backward pass keeps the logits, the targets and one number per place; the gradient is one elementwise expression of
+/// them, and the probabilities are no residual.
 ///
 /// # Errors
-/// If the targets are no integers, or their shape is not that of the logits without the last dimension.
+/// If the logits are no floats, the targets no integers, or their shape is not that of the logits without the last
+/// dimension.
 ///
 /// ```
 /// use remat::{Tensor, nn};
@@ -20,5 +28,57 @@ use crate::trace::pinned;
 /// ```
 #[track_caller]
 pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Tensor {
-    pinned(|| -logits.log_softmax(-1).take_along_axis(&targets.expand_dims(-1), -1).mean(..))
+    deferred(|| {
+        check(logits, targets)?;
+        let losses = custom_jvp(cross_entropies, |(logits, targets), (tangent, _)| {
+            let logsumexp = logsumexp(logits);
+            let losses = &logsumexp - chosen(logits, targets);
+            let tangent = deferred(|| {
+                let aval = logits.aval()?;
+                let labels = wrapped(targets, aval.shape[aval.rank() - 1], IndexMode::FillOrDrop)?;
+                Ok(bind1(CrossEntropyTangent, &[logits, &labels, &logsumexp, tangent]))
+            });
+            (losses, tangent)
+        });
+        Ok(losses(&(logits.clone(), targets.clone())).mean(..).to_dtype(logits.dtype()?))
+    })
+}
+
+fn check(logits: &Tensor, targets: &Tensor) -> Result<()> {
+    const NAME: &str = "nn::cross_entropy";
+    let (logits, targets) = (logits.aval()?, targets.aval()?);
+    if !logits.dtype.is_float() {
+        let message = format!("the logits are floats, not {logits}; convert them with .to_dtype(DType::F32)");
+        return Err(Error::new(ErrorKind::DType, NAME, message));
+    }
+    if !targets.dtype.is_integer() {
+        let message = format!("the targets are integers, not {targets}; convert them with .to_dtype(DType::I32)");
+        return Err(Error::new(ErrorKind::DType, NAME, message));
+    }
+    match logits.shape.split_last() {
+        Some((_, places)) if targets.shape[..] == *places => Ok(()),
+        _ => {
+            let message = format!("the targets {targets} are not one for each place of the logits {logits}");
+            Err(Error::new(ErrorKind::Shape, NAME, message))
+        }
+    }
+}
+
+/// The loss of each place.
+fn cross_entropies((logits, targets): &(Tensor, Tensor)) -> Tensor {
+    logsumexp(logits) - chosen(logits, targets)
+}
+
+fn logsumexp(logits: &Tensor) -> Tensor {
+    wide(logits).logsumexp(-1)
+}
+
+/// The logits of the targets.
+fn chosen(logits: &Tensor, targets: &Tensor) -> Tensor {
+    wide(&logits.take_along_axis(&targets.expand_dims(-1), -1).squeeze(-1))
+}
+
+/// `x` in the dtype that losses are computed in.
+fn wide(x: &Tensor) -> Tensor {
+    deferred(|| Ok(x.to_dtype(x.dtype()?.wide())))
 }

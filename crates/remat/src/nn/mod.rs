@@ -35,7 +35,7 @@ mod linear;
 mod loss;
 mod norm;
 
-pub use attention::Attention;
+pub use attention::{Attention, AttentionConfig, dot_product_attention};
 pub use block::{Block, Mlp};
 pub use conv::Conv;
 pub use dropout::dropout;

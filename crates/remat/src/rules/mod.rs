@@ -7,6 +7,7 @@
 //! Deliberately absent: operations with programs in them, whose rules need the transformations themselves. They are in
 //! `transform::control`.
 
+mod attention;
 mod conv;
 mod convert;
 mod cumulative;
@@ -14,6 +15,7 @@ mod dot;
 mod elementwise;
 pub(crate) mod emit;
 mod gather;
+mod loss;
 mod marker;
 mod random;
 mod reduce;
@@ -25,7 +27,7 @@ mod unary;
 mod window;
 
 pub(crate) use emit::Emit;
-use remat_ir::{Atom, Aval, Builder, Error, ErrorKind, Op, Operation, Result};
+use remat_ir::{Atom, Aval, Builder, Error, ErrorKind, Jaxpr, Op, Operation, Result, VarMap};
 pub use sample::Sample;
 
 /// One optional atom per operand or result: `None` is a tangent or cotangent that is zero.
@@ -141,7 +143,33 @@ first_order! {
     Slice DynamicSlice DynamicUpdateSlice Gather Scatter
     Reduce ArgReduce Cumulative Sort TopK
     DotGeneral Conv ReduceWindow ArgReduceWindow
+    DotProductAttention DotProductAttentionTangent DotProductAttentionCotangent CrossEntropyTangent
     Threefry2x32
     Name StopGradient OptimizationBarrier DevicePut;
     higher Jit Checkpoint Scan While Cond CustomJvp CustomVjp CustomLin
+}
+
+/// The tangents of the results of a program, all of whose equations are first-order: for an operation whose derivative is
+/// that of its definition.
+fn differentiate(b: &mut Builder, definition: &Jaxpr, ins: &[Atom], tangents: &[Option<Atom>]) -> Result<Linear> {
+    let mut primals: VarMap<Option<Atom>> = definition.var_map(None);
+    let mut changes: VarMap<Option<Atom>> = definition.var_map(None);
+    for ((&var, &atom), &tangent) in definition.ins.iter().zip(ins).zip(tangents) {
+        (primals[var], changes[var]) = (Some(atom), tangent);
+    }
+    for eqn in &definition.eqns {
+        // A variable is defined before it is used.
+        let ins: Vec<Atom> = eqn.ins.iter().filter_map(|&a| a.var().map_or(Some(a), |v| primals[v])).collect();
+        let tangents: Linear = eqn.ins.iter().map(|a| a.var().and_then(|v| changes[v])).collect();
+        let outs = b.emit(eqn.op.clone(), &ins)?;
+        let rules = first_order(&eqn.op).filter(|_| tangents.iter().any(Option::is_some));
+        let out_tangents = match rules {
+            Some(rules) => rules.jvp(b, &ins, &outs, &tangents)?,
+            None => vec![None; outs.len()],
+        };
+        for ((&var, &out), tangent) in eqn.outs.iter().zip(&outs).zip(out_tangents) {
+            (primals[var], changes[var]) = (Some(out), tangent);
+        }
+    }
+    Ok(definition.outs.iter().map(|a| a.var().and_then(|v| changes[v])).collect())
 }

@@ -36,6 +36,7 @@ pub use construct::Nested;
 pub use conv::{ConvConfig, Padding};
 pub use einsum::einsum;
 pub use gather::Starts;
+pub(crate) use gather::wrapped;
 pub use index::{AsIndex, Ellipsis, Index, Indices, NewAxis, span, step};
 pub use marker::optimization_barrier;
 pub use pool::PoolConfig;

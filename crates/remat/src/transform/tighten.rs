@@ -214,7 +214,8 @@ fn is_cheap(op: &Op) -> bool {
         Op::Concatenate(_) | Op::Pad(_) | Op::DynamicSlice(_) | Op::DynamicUpdateSlice(_) => false,
         Op::Gather(_) | Op::Scatter(_) | Op::Reduce(_) | Op::ArgReduce(_) | Op::Cumulative(_) => false,
         Op::Sort(_) | Op::TopK(_) | Op::DotGeneral(_) | Op::Conv(_) => false,
-        Op::ReduceWindow(_) | Op::ArgReduceWindow(_) | Op::Threefry2x32(_) => false,
+        Op::DotProductAttention(_) | Op::DotProductAttentionTangent(_) | Op::DotProductAttentionCotangent(_) => false,
+        Op::ReduceWindow(_) | Op::ArgReduceWindow(_) | Op::CrossEntropyTangent(_) | Op::Threefry2x32(_) => false,
         // A label says that the user wants to see the value; a barrier and a transfer are there for a reason.
         Op::Name(_) | Op::OptimizationBarrier(_) | Op::DevicePut(_) => false,
         Op::Jit(_) | Op::Checkpoint(_) | Op::Scan(_) | Op::While(_) | Op::Cond(_) => false,

@@ -3,6 +3,7 @@
 // The functions take trees, and a slice is none.
 #![allow(clippy::ptr_arg)]
 
+use remat::nn::{self, AttentionConfig, dot_product_attention};
 use remat::{
     ConvConfig, DType, Padding, Policy, Result, Tensor, checkpoint, cond, custom_jvp, custom_vjp, einsum, fori_loop,
     jit, map, optimization_barrier, random, scan, switch, while_loop,
@@ -35,6 +36,8 @@ pub(crate) const PROGRAMS: &[Program] = &[
     program("layer_norm", &[&[3, 5], &[5], &[5]], layer_norm),
     program("softmax", &[&[3, 5]], softmax),
     program("attention", &[&[2, 3, 4], &[4, 12], &[4, 4]], attention),
+    program("fused_attention", &[&[2, 3, 4, 2], &[2, 3, 2, 2], &[2, 3, 2, 3], &[4, 1, 3]], fused_attention),
+    program("cross_entropy", &[&[2, 3], &[3, 5]], cross_entropy),
     program("conv_net", &[&[1, 2, 5, 5], &[3, 2, 3, 3], &[3]], conv_net),
     program("embedding", &[&[5, 4], &[4, 5]], embedding),
     program("indexing", &[&[4, 5]], indexing),
@@ -109,6 +112,20 @@ fn attention(p: &Vec<Tensor>) -> Result<Tensor> {
     let out = einsum("bhqk,bhkd->bqhd", &[&scores.softmax(-1), &v]).reshape([2, 3, 4]);
     let b = out.matmul(&p[2]).named("b");
     Ok((&p[0] + b).square().sum(..))
+}
+
+fn fused_attention(p: &Vec<Tensor>) -> Result<Tensor> {
+    let key = p[1].sin().named("a");
+    let bias = Some(p[3].clone());
+    let config = AttentionConfig { causal: true, bias, ..AttentionConfig::default() };
+    let b = dot_product_attention(&p[0].cos(), &key, &p[2], &config).named("b");
+    Ok(b.square().sum(..))
+}
+
+fn cross_entropy(p: &Vec<Tensor>) -> Result<Tensor> {
+    let a = p[0].tanh().named("a");
+    let b = (a.matmul(&p[1]) * 3).named("b");
+    Ok(nn::cross_entropy(&b, &Tensor::new([4i32, -3])))
 }
 
 fn conv_net(p: &Vec<Tensor>) -> Result<Tensor> {

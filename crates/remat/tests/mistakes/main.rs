@@ -4,6 +4,7 @@
 #[macro_use]
 mod report;
 
+mod attention;
 mod axes;
 mod checkpoint;
 mod compiled;

@@ -1,0 +1,102 @@
+//! The derivative of cross entropy.
+
+use super::geometry::operands;
+use super::rules::{Accepts, same_memory};
+use super::{Operation, ParamMap, Params, dtype_error, shape_error};
+use crate::{
+    Atom, Aval, Binary, BroadcastInDim, Builder, Compare, ConvertElementType, DType, Iota, Jaxpr, Literal, Op, Reduce,
+    ReduceKind, Result, SelectN, Unary,
+};
+
+/// `cross_entropy_tangent logits labels logsumexp tangent`: the tangent of `logsumexp(logits) - logits[label]` along the
+/// last dimension, which is linear in the tangent of the logits: its sum, weighted by the probabilities less one at the
+/// label.
+///
+/// It is one operation so that the probabilities, which it computes from the logits and the logarithms of their sums of
+/// exponentials, are no residual under any policy. Logits and tangent are floats `[.., classes]`, labels `[..]` are i32 or
+/// i64, one out of range being no class, and the logarithms are f32 `[..]`, or f64 for f64, as is the result.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct CrossEntropyTangent;
+
+impl Operation for CrossEntropyTangent {
+    fn name(&self) -> &'static str {
+        "cross_entropy_tangent"
+    }
+
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let [logits, labels, logsumexp, tangent] = operands(self.name(), ins)?;
+        Accepts::Floats.check(self.name(), logits)?;
+        same_memory(self.name(), ins)?;
+        if !matches!(labels.dtype, DType::I32 | DType::I64) {
+            return dtype_error(self.name(), format!("the labels are i32 or i64, not {labels}"));
+        }
+        let Some((_, places)) = logits.shape.split_last() else {
+            return shape_error(self.name(), format!("the logits {logits} have no dimension of classes"));
+        };
+        if labels.shape[..] != *places {
+            return shape_error(self.name(), format!("{labels} are not one label for each place of {logits}"));
+        }
+        let out = labels.with_dtype(logits.dtype.wide());
+        for (expected, got) in [(&out, logsumexp), (logits, tangent)] {
+            if expected != got {
+                return shape_error(self.name(), format!("takes {expected} and got {got}"));
+            }
+        }
+        Ok(vec![out])
+    }
+
+    fn params(&self) -> Params {
+        Params::new()
+    }
+
+    fn parse(name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "cross_entropy_tangent").then_some(Ok(CrossEntropyTangent))
+    }
+}
+
+impl CrossEntropyTangent {
+    /// A program of other operations that gives the same result for operands of these avals.
+    ///
+    /// # Errors
+    /// If the operation does not take operands of these avals.
+    pub fn definition(&self, ins: &[Aval]) -> Result<Jaxpr> {
+        self.infer(ins)?;
+        let mut b = Builder::new();
+        let atoms = b.inputs(ins.iter().cloned());
+        let weights = self.weights(&mut b, &atoms[..3])?;
+        let tangent = convert(&mut b, atoms[3], ins[3].dtype.wide())?;
+        let weighted = b.emit1(Binary::Mul.into(), &[weights, tangent])?;
+        let axes = [ins[0].rank() - 1].into_iter().collect();
+        let sum = b.emit1(Reduce { kind: ReduceKind::Sum, axes }.into(), &[weighted])?;
+        Ok(b.finish(vec![sum]))
+    }
+
+    /// What each element of the tangent is multiplied by: the probabilities less one at the label. `known` are the
+    /// operands without the tangent.
+    ///
+    /// # Errors
+    /// If the operation does not take these operands.
+    pub fn weights(&self, b: &mut Builder, known: &[Atom]) -> Result<Atom> {
+        let [logits, labels, logsumexp] = *known else {
+            return shape_error(self.name(), format!("has weights of 3 operands and got {}", known.len()));
+        };
+        let shape = b.shape(logits);
+        let dtype = b.dtype(logits).wide();
+        let places = 0..shape.len() - 1;
+        let spread: Op = BroadcastInDim { shape: shape.clone(), dims: places.clone().collect() }.into();
+        let logits = convert(b, logits, dtype)?;
+        let normaliser = b.emit1(spread.clone(), &[logsumexp])?;
+        let shifted = b.emit1(Binary::Sub.into(), &[logits, normaliser])?;
+        let probabilities = b.emit1(Unary::Exp.into(), &[shifted])?;
+        let classes = b.emit1(Iota { dtype: b.dtype(labels), shape, axis: places.end }.into(), &[])?;
+        let labels = b.emit1(spread, &[labels])?;
+        let is_label = b.emit1(Compare::Eq.into(), &[classes, labels])?;
+        let [zero, one] = [0.0, 1.0].map(|value| Atom::Lit(Literal::from_f64(dtype, value)));
+        let taken = b.emit1(SelectN.into(), &[is_label, zero, one])?;
+        b.emit1(Binary::Sub.into(), &[probabilities, taken])
+    }
+}
+
+fn convert(b: &mut Builder, x: Atom, dtype: DType) -> Result<Atom> {
+    if b.dtype(x) == dtype { Ok(x) } else { b.emit1(ConvertElementType { dtype }.into(), &[x]) }
+}
