@@ -137,7 +137,7 @@ fn compilations(args: &Args) -> Result<Vec<Compilation>> {
         // The values do not matter.
         let arguments = Gpt::zeros(&sizes, layers_as, DType::F32);
         for name in POLICIES {
-            let choices = Choices { sizes, attention: Attention::Plain, policy: policy::parse(name)? };
+            let choices = Choices { sizes, attention: Attention::Fused, policy: policy::parse(name)? };
             let (mut traces, mut compiles) = (Vec::new(), Vec::new());
             for _ in 0..args.repeat {
                 let step = jit(|(model, tokens): &(Gpt, Tensor)| {

@@ -3,7 +3,7 @@
 use remat::{Jaxpr, Op};
 
 /// Additions and multiplications in the matrix products and convolutions of a program, the bodies of its loops counted as
-/// often as they run. Of branches all count, and the body of a `while`, whose number of runs nobody knows, counts once.
+/// often as they run; attention as one operation has none. Of branches all count, and the body of a `while`, whose number of runs nobody knows, counts once.
 pub(crate) fn products(jaxpr: &Jaxpr) -> f64 {
     let elements = |shape: &[usize]| shape.iter().map(|&n| n as f64).product::<f64>();
     let mut sum = 0.0;
@@ -18,6 +18,9 @@ pub(crate) fn products(jaxpr: &Jaxpr) -> f64 {
                 2.0 * out * elements(kernel) / (kernel[conv.rhs_dims.first] as f64).max(1.0)
             }
             Op::Scan(scan) => scan.length as f64 * products(&scan.jaxpr),
+            // The derivative of a function is no part of its value.
+            Op::CustomJvp(op) => products(&op.call),
+            Op::CustomVjp(op) => products(&op.call),
             op => op.bodies().into_iter().map(|body| products(body)).sum(),
         };
     }

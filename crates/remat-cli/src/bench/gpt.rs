@@ -7,7 +7,8 @@
 
 use std::array;
 
-use remat::{DType, Policy, Result, Tensor, Tree, einsum, nn, random, scan};
+use remat::nn::{AttentionConfig, cross_entropy, dot_product_attention};
+use remat::{DType, Policy, Result, Tensor, Tree, einsum, random, scan};
 use serde::{Deserialize, Serialize};
 
 use super::region::under;
@@ -75,6 +76,8 @@ pub(crate) enum LayersAs {
 pub(crate) enum Attention {
     /// By two products and a softmax
     Plain,
+    /// As one operation
+    Fused,
 }
 
 /// The weights of a block, or of all blocks stacked: the same type.
@@ -158,7 +161,7 @@ impl Gpt {
             }
         }
         let logits = norm(&x).matmul(&self.embed.t());
-        Ok(nn::cross_entropy(&logits.index((.., ..-1)), &tokens.index((.., 1..))))
+        Ok(cross_entropy(&logits.index((.., ..-1)), &tokens.index((.., 1..))))
     }
 }
 
@@ -182,6 +185,10 @@ impl Block {
         let [q, k, v] = [&self.q, &self.k, &self.v].map(|weight| split(h.matmul(weight)));
         let mixed = match choices.attention {
             Attention::Plain => plain_attention(&q, &k, &v, &choices.sizes),
+            Attention::Fused => {
+                let causal = AttentionConfig { causal: true, ..AttentionConfig::default() };
+                dot_product_attention(&q, &k, &v, &causal)
+            }
         };
         let x = x + mixed.reshape([batch, sequence, width]).matmul(&self.o);
         &x + norm(&x).matmul(&self.up).gelu().matmul(&self.down)
@@ -209,15 +216,16 @@ mod tests {
 
     const SMALL: Sizes = Sizes { layers: 3, width: 8, heads: 2, hidden: 20, sequence: 6, batch: 2, vocabulary: 30 };
 
-    fn choices(policy: Option<Policy>) -> Choices {
-        Choices { sizes: SMALL, attention: Attention::Plain, policy }
+    fn choices(attention: Attention, policy: Option<Policy>) -> Choices {
+        Choices { sizes: SMALL, attention, policy }
     }
 
     #[test]
     fn the_useful_operations_are_the_products_of_the_program() {
+        let plain = choices(Attention::Plain, None);
         for layers_as in [LayersAs::Unroll, LayersAs::Scan] {
             let (model, tokens) = Gpt::init(&SMALL, layers_as, DType::F32);
-            let program = make_jaxpr(|model: &Gpt| model.loss(&tokens, &choices(None)))(&model).unwrap();
+            let program = make_jaxpr(|model: &Gpt| model.loss(&tokens, &plain))(&model).unwrap();
             assert_eq!(3.0 * products(&program.jaxpr), SMALL.flops(), "{layers_as:?}");
         }
         let reference =
@@ -227,13 +235,15 @@ mod tests {
 
     #[test]
     fn the_loss_is_that_of_jax() {
-        let loss = |layers_as, policy| {
-            let (model, tokens) = Gpt::init(&SMALL, layers_as, DType::F32);
-            model.loss(&tokens, &choices(policy)).unwrap().item::<f32>().unwrap()
-        };
-        let first = loss(LayersAs::Unroll, None);
-        // What `bench/peers/jax_step.py` prints for these sizes.
-        assert!((first - 3.357_061).abs() < 1e-6, "{first}");
-        assert_eq!(loss(LayersAs::Scan, Some(Policy::Nothing)), first);
+        for attention in [Attention::Plain, Attention::Fused] {
+            let loss = |layers_as, policy| {
+                let (model, tokens) = Gpt::init(&SMALL, layers_as, DType::F32);
+                model.loss(&tokens, &choices(attention, policy)).unwrap().item::<f32>().unwrap()
+            };
+            let first = loss(LayersAs::Unroll, None);
+            // What `bench/peers/jax_step.py` prints for these sizes.
+            assert!((first - 3.357_061).abs() < 1e-6, "{attention:?}: {first}");
+            assert_eq!(loss(LayersAs::Scan, Some(Policy::Nothing)), first, "{attention:?}");
+        }
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "unroll")]
     layers_as: LayersAs,
     /// How the attention is written
-    #[arg(long, default_value = "plain")]
+    #[arg(long, default_value = "fused")]
     attention: Attention,
     #[command(flatten)]
     sizes: Sizes,

@@ -14,7 +14,7 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', default_value = "unroll,scan")]
     layers_as: Vec<LayersAs>,
     /// How the attention is written
-    #[arg(long, value_delimiter = ',', default_value = "plain")]
+    #[arg(long, value_delimiter = ',', default_value = "fused")]
     attention: Vec<Attention>,
     #[command(flatten)]
     sizes: Sizes,
