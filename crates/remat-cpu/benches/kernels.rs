@@ -12,6 +12,8 @@ mod kernels;
 mod simd;
 #[path = "../src/threads.rs"]
 mod threads;
+#[path = "../src/tile/mod.rs"]
+mod tile;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -12,9 +12,19 @@
 // Until every kernel is wired to the lowering.
 #![allow(dead_code, unused_imports, unused_macros)]
 
+mod arena;
+mod compile;
+mod control;
+mod device;
+mod eager;
 mod kernels;
+mod lower;
 mod plan;
+mod program;
 mod schedule;
 mod simd;
 mod threads;
 mod tile;
+
+pub use device::Cpu;
+pub use eager::{apply, run};

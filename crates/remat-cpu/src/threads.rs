@@ -3,11 +3,12 @@
 //! Work is cut into tasks by its shape alone, never by the number of threads, and a task computes its elements alone: so
 //! results are the same, bit for bit, on any number of threads.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
-use rayon::ThreadPool;
 use rayon::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+use remat_ir::{Error, ErrorKind, Result};
 
 /// A number of threads and the pool that has them; without a pool everything runs on the calling thread.
 #[derive(Clone)]
@@ -18,6 +19,32 @@ pub(crate) struct Threads {
 impl Threads {
     /// The calling thread alone.
     pub(crate) const SERIAL: Threads = Threads { pool: None };
+
+    /// So many threads of their own.
+    ///
+    /// # Errors
+    /// If there are to be none, or the system refuses to start them.
+    pub(crate) fn new(count: usize) -> Result<Threads> {
+        match count {
+            0 => Err(Error::new(ErrorKind::Argument, "threads", "an engine needs at least one thread")),
+            1 => Ok(Threads::SERIAL),
+            _ => {
+                let pool = ThreadPoolBuilder::new().num_threads(count).thread_name(|i| format!("remat-{i}")).build();
+                let refused =
+                    |e| Error::new(ErrorKind::Io, "threads", format!("{count} threads cannot be started: {e}"));
+                Ok(Threads::of(Arc::new(pool.map_err(refused)?)))
+            }
+        }
+    }
+
+    /// As many threads as the machine has cores, started once; the calling thread alone where they cannot be had.
+    pub(crate) fn all() -> Threads {
+        static ALL: LazyLock<Threads> = LazyLock::new(|| {
+            let count = std::thread::available_parallelism().map_or(1, |n| n.get());
+            Threads::new(count).unwrap_or(Threads::SERIAL)
+        });
+        ALL.clone()
+    }
 
     /// The threads of a pool.
     pub(crate) fn of(pool: Arc<ThreadPool>) -> Threads {

@@ -6,6 +6,7 @@
 mod blocks;
 pub(crate) mod copy;
 mod layout;
+pub(crate) mod loops;
 mod operand;
 #[cfg(test)]
 pub(crate) mod test_support;
@@ -13,6 +14,7 @@ mod transpose;
 mod walk;
 
 pub(crate) use layout::{Layout, Strides};
+pub(crate) use loops::Extent;
 pub(crate) use operand::{Source, Target};
 
 use crate::threads::Threads;
@@ -37,3 +39,6 @@ pub(crate) trait Kernel: Send + Sync {
     /// bytes and what it holds is unspecified.
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads);
 }
+
+mod fallback;
+pub(crate) use fallback::kernel;

@@ -20,7 +20,7 @@ mod window;
 use flow::Flow;
 use window::WINDOW;
 
-pub(crate) use graph::{BufferKind, BufferNode, Graph, StepNode, aligned};
+pub(crate) use graph::{ALIGNMENT, BufferKind, BufferNode, Graph, StepNode, aligned};
 pub(crate) use lives::{Block, InPlace, Lives, Slot};
 
 /// Of programs with more steps fewer orders are tried.

@@ -62,14 +62,14 @@ trait Convert: Scalar {
     fn to_odd_f32(self) -> f32;
 }
 
-macro_rules! convert {
-    ($($type:ty, |$x:ident| $odd:expr;)*) => { $(
+macro_rules! convert_integers {
+    ($($type:ident, |$x:ident| $odd:expr;)*) => { $(
         impl Convert for $type {
-            convert! { @as to_i8 i8, to_i16 i16, to_i32 i32, to_i64 i64, to_u8 u8, to_u16 u16, to_u32 u32, to_u64 u64 }
-            convert! { @as to_f32 f32, to_f64 f64 }
+            convert_integers! { @as to_i8 i8, to_i16 i16, to_i32 i32, to_i64 i64, to_u8 u8, to_u16 u16, to_u32 u32 }
+            convert_integers! { @as to_u64 u64, to_f32 f32, to_f64 f64 }
             #[inline(always)]
             fn to_bool(self) -> u8 {
-                u8::from(self != 0 as $type)
+                u8::from(self != 0)
             }
             #[inline(always)]
             fn to_odd_f32(self) -> f32 {
@@ -86,7 +86,49 @@ macro_rules! convert {
     )* };
 }
 
-convert! {
+macro_rules! convert_floats {
+    ($($type:ident, |$x:ident| $odd:expr;)*) => { $(
+        impl Convert for $type {
+            convert_floats! { @truncate $type to_i8 i8, to_i16 i16, to_i32 i32, to_i64 i64 }
+            convert_floats! { @truncate $type to_u8 u8, to_u16 u16, to_u32 u32, to_u64 u64 }
+            #[inline(always)]
+            fn to_bool(self) -> u8 {
+                u8::from(self != 0.0)
+            }
+            #[inline(always)]
+            fn to_f32(self) -> f32 {
+                self as f32
+            }
+            #[inline(always)]
+            fn to_f64(self) -> f64 {
+                self.into()
+            }
+            #[inline(always)]
+            fn to_odd_f32(self) -> f32 {
+                let $x = self;
+                $odd
+            }
+        }
+    )* };
+    // What `as` does, in a way that is vectorised.
+    (@truncate $type:ident $($name:ident $to:ident),*) => { $(
+        #[inline(always)]
+        fn $name(self) -> $to {
+            const LOW: $type = $to::MIN as $type;
+            // One more than the largest integer is a power of 2.
+            const ABOVE: $type = ($to::MAX / 2 + 1) as $type * 2.0;
+            let whole = self.trunc();
+            let fits = (LOW..ABOVE).contains(&whole);
+            // SAFETY: it is a whole number, not less than the smallest nor more than the largest integer.
+            let integer: $to = unsafe { (if fits { whole } else { 0.0 }).to_int_unchecked() };
+            let bound = if self > 0.0 { $to::MAX } else { $to::MIN };
+            let bound = if self.is_nan() { 0 } else { bound };
+            if fits { integer } else { bound }
+        }
+    )* };
+}
+
+convert_integers! {
     i8, |x| x.into();
     i16, |x| x.into();
     i32, |x| round_to_odd(x.into());
@@ -95,6 +137,9 @@ convert! {
     u16, |x| x.into();
     u32, |x| round_to_odd(x.into());
     u64, |x| round_to_odd(sticky(x));
+}
+
+convert_floats! {
     f32, |x| x;
     f64, |x| round_to_odd(x);
 }

@@ -3,7 +3,8 @@
 use remat_ir::{Binary, DType, Unary};
 
 use super::TileFn;
-use super::loops;
+use super::loops::{self, Guarded};
+use super::math::{double, error, exp, log, special, trigonometric, wide};
 use super::number::{Ordered, Real};
 use super::rounding::{Exact, Round, ToBf16, ToF16};
 use crate::simd::Level;
@@ -30,7 +31,7 @@ pub(super) fn binary(level: Level, op: Binary, dtype: DType) -> Option<TileFn> {
     }
 }
 
-/// The operations whose result is always one of the dtype's numbers.
+/// The operations whose results need no rounding: of numbers of a dtype they are numbers of this dtype.
 fn exact_unary<T: Real>(level: Level, op: Unary) -> Option<TileFn> {
     Some(match op {
         Unary::Neg => loops::unary(level, |x: T| -x, Exact),
@@ -65,9 +66,9 @@ fn arithmetic<T: Real, R: Round<T>>(level: Level, op: Binary, round: R) -> Optio
 fn binary_f32<R: Round<f32>>(level: Level, op: Binary, round: R) -> Option<TileFn> {
     Some(match op {
         Binary::Rem => loops::binary_scalar(|a: f32, b: f32| a % b, round),
-        Binary::Pow => loops::binary_scalar(f32::powf, round),
-        Binary::Atan2 => loops::binary_scalar(f32::atan2, round),
-        _ => return arithmetic::<f32, R>(level, op, round),
+        Binary::Pow => loops::binary(level, wide::pow, round),
+        Binary::Atan2 => loops::binary(level, wide::atan2, round),
+        _ => return arithmetic(level, op, round),
     })
 }
 
@@ -82,48 +83,100 @@ fn binary_f64(level: Level, op: Binary) -> Option<TileFn> {
 
 fn unary_f32<R: Round<f32>>(level: Level, op: Unary, round: R) -> Option<TileFn> {
     Some(match op {
-        Unary::Exp => loops::unary_scalar(f32::exp, round),
-        Unary::Exp2 => loops::unary_scalar(f32::exp2, round),
-        Unary::Expm1 => loops::unary_scalar(f32::exp_m1, round),
-        Unary::Log => loops::unary_scalar(f32::ln, round),
-        Unary::Log1p => loops::unary_scalar(f32::ln_1p, round),
+        Unary::Exp => loops::unary(level, exp::exp, round),
+        Unary::Exp2 => loops::unary(level, exp::exp2, round),
+        Unary::Expm1 => loops::unary(level, exp::expm1, round),
+        Unary::Log => loops::unary(level, log::log, round),
+        Unary::Log1p => loops::unary(level, log::log1p, round),
         Unary::Sqrt => loops::unary(level, <f32 as Real>::sqrt, round),
         Unary::Rsqrt => loops::unary(level, |x: f32| 1.0 / Real::sqrt(x), round),
-        Unary::Cbrt => loops::unary_scalar(f32::cbrt, round),
-        Unary::Logistic => loops::unary_scalar(|x: f32| 1.0 / (1.0 + (-x).exp()), round),
-        Unary::Sin => loops::unary_scalar(f32::sin, round),
-        Unary::Cos => loops::unary_scalar(f32::cos, round),
-        Unary::Tan => loops::unary_scalar(f32::tan, round),
-        Unary::Asin => loops::unary_scalar(f32::asin, round),
-        Unary::Acos => loops::unary_scalar(f32::acos, round),
-        Unary::Atan => loops::unary_scalar(f32::atan, round),
-        Unary::Sinh => loops::unary_scalar(f32::sinh, round),
-        Unary::Cosh => loops::unary_scalar(f32::cosh, round),
-        Unary::Tanh => loops::unary_scalar(f32::tanh, round),
+        Unary::Cbrt => loops::unary(level, wide::cbrt, round),
+        Unary::Logistic => loops::unary(level, exp::logistic, round),
+        Unary::Sin => loops::guarded(level, Sine, round),
+        Unary::Cos => loops::guarded(level, Cosine, round),
+        Unary::Tan => loops::guarded(level, Tangent, round),
+        Unary::Asin => loops::unary(level, wide::asin, round),
+        Unary::Acos => loops::unary(level, wide::acos, round),
+        Unary::Atan => loops::unary(level, wide::atan, round),
+        Unary::Sinh => loops::unary(level, wide::sinh, round),
+        Unary::Cosh => loops::unary(level, wide::cosh, round),
+        Unary::Tanh => loops::unary(level, exp::tanh, round),
+        Unary::Asinh => loops::unary(level, wide::asinh, round),
+        Unary::Acosh => loops::unary(level, wide::acosh, round),
+        Unary::Atanh => loops::unary(level, wide::atanh, round),
+        Unary::Erf => loops::unary(level, error::erf, round),
+        Unary::Erfc => loops::unary(level, error::erfc, round),
+        Unary::ErfInv => loops::unary(level, error::erf_inv, round),
+        Unary::Lgamma => loops::unary_scalar(|x: f32| libm::lgamma(x.into()) as f32, round),
+        Unary::Digamma => loops::unary_scalar(|x: f32| special::digamma(x.into()) as f32, round),
         _ => return None,
     })
 }
 
 fn unary_f64(level: Level, op: Unary) -> Option<TileFn> {
     Some(match op {
-        Unary::Exp => loops::unary_scalar(f64::exp, Exact),
-        Unary::Exp2 => loops::unary_scalar(f64::exp2, Exact),
-        Unary::Expm1 => loops::unary_scalar(f64::exp_m1, Exact),
-        Unary::Log => loops::unary_scalar(f64::ln, Exact),
-        Unary::Log1p => loops::unary_scalar(f64::ln_1p, Exact),
+        Unary::Exp => loops::unary(level, double::exp, Exact),
+        Unary::Exp2 => loops::unary(level, double::exp2, Exact),
+        Unary::Expm1 => loops::unary(level, double::expm1, Exact),
+        Unary::Log => loops::unary(level, double::log, Exact),
+        Unary::Log1p => loops::unary(level, double::log1p, Exact),
         Unary::Sqrt => loops::unary(level, <f64 as Real>::sqrt, Exact),
         Unary::Rsqrt => loops::unary(level, |x: f64| 1.0 / Real::sqrt(x), Exact),
         Unary::Cbrt => loops::unary_scalar(f64::cbrt, Exact),
-        Unary::Logistic => loops::unary_scalar(|x: f64| 1.0 / (1.0 + (-x).exp()), Exact),
-        Unary::Sin => loops::unary_scalar(f64::sin, Exact),
-        Unary::Cos => loops::unary_scalar(f64::cos, Exact),
+        Unary::Logistic => loops::unary(level, double::logistic, Exact),
+        Unary::Sin => loops::guarded::<f64, _, _>(level, Sine, Exact),
+        Unary::Cos => loops::guarded::<f64, _, _>(level, Cosine, Exact),
         Unary::Tan => loops::unary_scalar(f64::tan, Exact),
         Unary::Asin => loops::unary_scalar(f64::asin, Exact),
         Unary::Acos => loops::unary_scalar(f64::acos, Exact),
         Unary::Atan => loops::unary_scalar(f64::atan, Exact),
         Unary::Sinh => loops::unary_scalar(f64::sinh, Exact),
         Unary::Cosh => loops::unary_scalar(f64::cosh, Exact),
-        Unary::Tanh => loops::unary_scalar(f64::tanh, Exact),
+        Unary::Tanh => loops::unary(level, double::tanh, Exact),
+        Unary::Asinh => loops::unary_scalar(libm::asinh, Exact),
+        Unary::Acosh => loops::unary_scalar(libm::acosh, Exact),
+        Unary::Atanh => loops::unary_scalar(libm::atanh, Exact),
+        Unary::Erf => loops::unary_scalar(libm::erf, Exact),
+        Unary::Erfc => loops::unary_scalar(libm::erfc, Exact),
+        Unary::ErfInv => loops::unary_scalar(special::erf_inv, Exact),
+        Unary::Lgamma => loops::unary_scalar(libm::lgamma, Exact),
+        Unary::Digamma => loops::unary_scalar(special::digamma, Exact),
         _ => return None,
     })
+}
+
+#[derive(Clone, Copy)]
+struct Sine;
+#[derive(Clone, Copy)]
+struct Cosine;
+#[derive(Clone, Copy)]
+struct Tangent;
+
+macro_rules! guarded {
+    ($($name:ident $type:ident $limit:path, $within:path, $beyond:path;)*) => { $(
+        impl Guarded<$type> for $name {
+            #[inline(always)]
+            fn is_within(x: $type) -> bool {
+                // Of an infinity and a NaN any method makes NaN.
+                let distance = x.abs();
+                !((distance > $limit) & (distance < $type::INFINITY))
+            }
+            #[inline(always)]
+            fn within(x: $type) -> $type {
+                $within(x)
+            }
+            #[inline(always)]
+            fn beyond(x: $type) -> $type {
+                $beyond(x.into()) as $type
+            }
+        }
+    )* };
+}
+
+guarded! {
+    Sine f32 trigonometric::LIMIT, trigonometric::sin, libm::sin;
+    Cosine f32 trigonometric::LIMIT, trigonometric::cos, libm::cos;
+    Tangent f32 trigonometric::LIMIT, wide::tan, libm::tan;
+    Sine f64 double::LIMIT, double::sin, libm::sin;
+    Cosine f64 double::LIMIT, double::cos, libm::cos;
 }

@@ -64,6 +64,8 @@ fn binary_of_bits<T: Integer>(level: Level, op: Binary) -> Option<TileFn> {
 /// Operations that depend on the sign.
 fn binary_of_numbers<T: Integer>(level: Level, op: Binary) -> Option<TileFn> {
     Some(match op {
+        Binary::Div if T::DIVIDES_IN_FLOATS => loops::binary(level, T::div, Exact),
+        Binary::Rem if T::DIVIDES_IN_FLOATS => loops::binary(level, T::rem, Exact),
         Binary::Div => loops::binary_scalar(T::div, Exact),
         Binary::Rem => loops::binary_scalar(T::rem, Exact),
         Binary::Max => loops::binary(level, T::largest, Exact),

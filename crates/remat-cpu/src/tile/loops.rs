@@ -4,6 +4,7 @@
 //! vectoriser whether the output is one of the operands, and one body serves all cases. What is left at the end is
 //! computed as a block too, so that there is no scalar remainder.
 
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
 use super::TileFn;
@@ -47,6 +48,26 @@ struct Two<F>(F);
 #[derive(Clone, Copy)]
 struct Three<F>(F);
 
+/// A function that is vectorised for most arguments, and needs another method for others.
+pub(super) trait Guarded<T>: Copy + 'static {
+    /// Whether the argument is one of most.
+    fn is_within(x: T) -> bool;
+
+    /// The function of an argument within.
+    fn within(x: T) -> T;
+
+    /// The function of another argument.
+    fn beyond(x: T) -> T;
+}
+
+/// A guarded function of arguments that are all within.
+#[derive(Clone, Copy)]
+struct Within<G>(PhantomData<G>);
+
+/// A guarded function of any arguments.
+#[derive(Clone, Copy)]
+struct Any<G>(PhantomData<G>);
+
 impl<A, D, F: Fn(A) -> D + Copy> Function<A, (), (), D> for One<F> {
     #[inline(always)]
     unsafe fn new(_: &[*const u8]) -> Self {
@@ -83,6 +104,30 @@ impl<A, B, C, D, F: Fn(A, B, C) -> D + Copy> Function<A, B, C, D> for Three<F> {
     #[inline(always)]
     fn call(self, a: A, b: B, c: C) -> D {
         self.0(a, b, c)
+    }
+}
+
+impl<T, G: Guarded<T>> Function<T, (), (), T> for Within<G> {
+    #[inline(always)]
+    unsafe fn new(_: &[*const u8]) -> Self {
+        Within(PhantomData)
+    }
+
+    #[inline(always)]
+    fn call(self, x: T, _: (), _: ()) -> T {
+        G::within(x)
+    }
+}
+
+impl<T: Copy, G: Guarded<T>> Function<T, (), (), T> for Any<G> {
+    #[inline(always)]
+    unsafe fn new(_: &[*const u8]) -> Self {
+        Any(PhantomData)
+    }
+
+    #[inline(always)]
+    fn call(self, x: T, _: (), _: ()) -> T {
+        if G::is_within(x) { G::within(x) } else { G::beyond(x) }
     }
 }
 
@@ -142,6 +187,12 @@ pub(super) fn with_immediate<A: Scalar, D: Scalar, R: Round<D>, F: Function<A, (
     blocks::<A, (), (), D, R, F>(level)
 }
 
+/// A loop over one operand and a function with a rare case. Whether a tile is computed in blocks or element by element
+/// does not change the results.
+pub(super) fn guarded<T: Scalar, R: Round<T>, G: Guarded<T>>(level: Level, _: G, _: R) -> TileFn {
+    guarded_blocks::<T, R, G>(level)
+}
+
 /// A plain loop over one operand, for functions that cannot be vectorised.
 pub(super) fn unary_scalar<A: Scalar, D: Scalar, R: Round<D>>(f: impl Fn(A) -> D + Copy + 'static, round: R) -> TileFn {
     fn of<A: Scalar, D: Scalar, R: Round<D>, F: Function<A, (), (), D>>(_: F, _: R) -> TileFn {
@@ -162,53 +213,87 @@ pub(super) fn binary_scalar<A: Scalar, D: Scalar, R: Round<D>>(
 }
 
 multiversion! {
-    /// The loop over blocks, the last of which may be filled up.
     fn blocks<A: Scalar, B: Scalar, C: Scalar, D: Scalar, R: Round<D>, F: Function<A, B, C, D>>(level: Level)
     -> unsafe fn(n: usize, out: *mut u8, ins: &[*const u8]) {
-        // SAFETY: `ins` are those of a `TileFn`.
-        let f = unsafe { F::new(ins) };
-        let (mut a, mut b, mut c, mut to) = (operand::<A>(ins, 0), operand::<B>(ins, 1), operand::<C>(ins, 2), out.cast::<D>());
-        let (mut count, rest) = (n / BLOCK, n % BLOCK);
-        let mut rest_in = MaybeUninit::<([A; BLOCK], [B; BLOCK], [C; BLOCK])>::uninit();
-        let mut rest_out = MaybeUninit::<[D; BLOCK]>::uninit();
-        let mut at_rest = false;
-        loop {
-            for i in (0..count).map(|i| i * BLOCK) {
-                // SAFETY: `BLOCK` elements from `i` can be read from each operand, and written to the output: those of the
-                // tile, or those of the rest, which are filled up. A block is read before any of it is written, so that the
-                // output may be an operand.
-                unsafe {
-                    let a = a.add(i).cast::<[A; BLOCK]>().read();
-                    let b = b.add(i).cast::<[B; BLOCK]>().read();
-                    let c = c.add(i).cast::<[C; BLOCK]>().read();
-                    let mut results = [MaybeUninit::<D>::uninit(); BLOCK];
-                    for j in 0..BLOCK {
-                        results[j].write(R::round(f.call(a[j], b[j], c[j])));
-                    }
-                    to.add(i).cast::<[MaybeUninit<D>; BLOCK]>().write(results);
-                }
+        // SAFETY: the arguments are those of a `TileFn`.
+        unsafe { in_blocks::<A, B, C, D, R, F>(n, out, ins) }
+    }
+}
+
+multiversion! {
+    fn guarded_blocks<T: Scalar, R: Round<T>, G: Guarded<T>>(level: Level)
+    -> unsafe fn(n: usize, out: *mut u8, ins: &[*const u8]) {
+        let x = operand::<T>(ins, 0);
+        let mut outside = false;
+        for i in 0..n {
+            // SAFETY: `n` elements of the operand can be read.
+            outside |= !G::is_within(unsafe { x.add(i).read() });
+        }
+        // SAFETY: the arguments are those of a `TileFn`.
+        unsafe {
+            if outside {
+                one_by_one::<T, (), T, R, Any<G>>(n, out, ins);
+            } else {
+                in_blocks::<T, (), (), T, R, Within<G>>(n, out, ins);
             }
-            if at_rest || rest == 0 {
-                break;
-            }
-            // SAFETY: `rest` elements of each operand follow those that are done, and they fit into a block, of which zeros
-            // are valid elements.
+        }
+    }
+}
+
+/// The loop over blocks, the last of which may be filled up.
+///
+/// # Safety
+/// That of a [`TileFn`].
+#[inline(always)]
+unsafe fn in_blocks<A: Scalar, B: Scalar, C: Scalar, D: Scalar, R: Round<D>, F: Function<A, B, C, D>>(
+    n: usize,
+    out: *mut u8,
+    ins: &[*const u8],
+) {
+    // SAFETY: `ins` are those of a `TileFn`.
+    let f = unsafe { F::new(ins) };
+    let (mut a, mut b, mut c, mut to) =
+        (operand::<A>(ins, 0), operand::<B>(ins, 1), operand::<C>(ins, 2), out.cast::<D>());
+    let (mut count, rest) = (n / BLOCK, n % BLOCK);
+    let mut rest_in = MaybeUninit::<([A; BLOCK], [B; BLOCK], [C; BLOCK])>::uninit();
+    let mut rest_out = MaybeUninit::<[D; BLOCK]>::uninit();
+    let mut at_rest = false;
+    loop {
+        for i in (0..count).map(|i| i * BLOCK) {
+            // SAFETY: `BLOCK` elements from `i` can be read from each operand, and written to the output: those of the
+            // tile, or those of the rest, which are filled up. A block is read before any of it is written, so that the
+            // output may be an operand.
             unsafe {
-                let done = count * BLOCK;
-                let filled = rest_in.as_mut_ptr();
-                filled.write_bytes(0, 1);
-                let (to_a, to_b, to_c) = (&raw mut (*filled).0, &raw mut (*filled).1, &raw mut (*filled).2);
-                to_a.cast::<A>().copy_from_nonoverlapping(a.add(done), rest);
-                to_b.cast::<B>().copy_from_nonoverlapping(b.add(done), rest);
-                to_c.cast::<C>().copy_from_nonoverlapping(c.add(done), rest);
-                (a, b, c, to) = (to_a.cast(), to_b.cast(), to_c.cast(), rest_out.as_mut_ptr().cast());
+                let a = a.add(i).cast::<[A; BLOCK]>().read();
+                let b = b.add(i).cast::<[B; BLOCK]>().read();
+                let c = c.add(i).cast::<[C; BLOCK]>().read();
+                let mut results = [MaybeUninit::<D>::uninit(); BLOCK];
+                for j in 0..BLOCK {
+                    results[j].write(R::round(f.call(a[j], b[j], c[j])));
+                }
+                to.add(i).cast::<[MaybeUninit<D>; BLOCK]>().write(results);
             }
-            (count, at_rest) = (1, true);
         }
-        if rest > 0 {
-            // SAFETY: the block is computed, and `rest` elements of the output are left.
-            unsafe { out.cast::<D>().add(n - rest).copy_from_nonoverlapping(rest_out.as_ptr().cast(), rest) };
+        if at_rest || rest == 0 {
+            break;
         }
+        // SAFETY: `rest` elements of each operand follow those that are done, and they fit into a block, of which zeros
+        // are valid elements.
+        unsafe {
+            let done = count * BLOCK;
+            let filled = rest_in.as_mut_ptr();
+            filled.write_bytes(0, 1);
+            let (to_a, to_b, to_c) = (&raw mut (*filled).0, &raw mut (*filled).1, &raw mut (*filled).2);
+            to_a.cast::<A>().copy_from_nonoverlapping(a.add(done), rest);
+            to_b.cast::<B>().copy_from_nonoverlapping(b.add(done), rest);
+            to_c.cast::<C>().copy_from_nonoverlapping(c.add(done), rest);
+            (a, b, c, to) = (to_a.cast(), to_b.cast(), to_c.cast(), rest_out.as_mut_ptr().cast());
+        }
+        (count, at_rest) = (1, true);
+    }
+    if rest > 0 {
+        // SAFETY: the block is computed, and `rest` elements of the output are left.
+        unsafe { out.cast::<D>().add(n - rest).copy_from_nonoverlapping(rest_out.as_ptr().cast(), rest) };
     }
 }
 
@@ -216,6 +301,7 @@ multiversion! {
 ///
 /// # Safety
 /// That of a [`TileFn`].
+#[inline(always)]
 unsafe fn one_by_one<A: Scalar, B: Scalar, D: Scalar, R: Round<D>, F: Function<A, B, (), D>>(
     n: usize,
     out: *mut u8,

@@ -18,6 +18,7 @@ mod convert;
 mod float;
 mod integer;
 mod loops;
+mod math;
 mod moves;
 mod number;
 mod power;

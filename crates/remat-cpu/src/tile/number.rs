@@ -46,6 +46,8 @@ pub(super) trait Integer: Ordered + Eq {
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
+    /// Whether the quotient is computed without an instruction that divides integers, so that loops are vectorised.
+    const DIVIDES_IN_FLOATS: bool;
     /// The quotient, rounded to zero; all ones when divided by zero.
     fn div(self, other: Self) -> Self;
     /// The remainder, with the sign of `self`; `self` when divided by zero.
@@ -116,7 +118,7 @@ macro_rules! real {
 real! { f32 f64 }
 
 macro_rules! integer {
-    ($($type:ident $signed:ident $unsigned:ident;)*) => { $(
+    ($($type:ident $signed:ident $unsigned:ident, $division:tt;)*) => { $(
         impl Ordered for $type {
             const TOP: Self = $type::MAX;
             const BOTTOM: Self = $type::MIN;
@@ -167,14 +169,7 @@ macro_rules! integer {
             fn mul(self, other: Self) -> Self {
                 self.wrapping_mul(other)
             }
-            #[inline(always)]
-            fn div(self, other: Self) -> Self {
-                if other == 0 { !0 } else { self.wrapping_div(other) }
-            }
-            #[inline(always)]
-            fn rem(self, other: Self) -> Self {
-                if other == 0 { self } else { self.wrapping_rem(other) }
-            }
+            integer! { @division $division $type }
             #[inline(always)]
             fn and(self, other: Self) -> Self {
                 self & other
@@ -206,17 +201,49 @@ macro_rules! integer {
             }
         }
     )* };
+    (@division integer $type:ident) => {
+        const DIVIDES_IN_FLOATS: bool = false;
+        #[inline(always)]
+        fn div(self, other: Self) -> Self {
+            if other == 0 { !0 } else { self.wrapping_div(other) }
+        }
+        #[inline(always)]
+        fn rem(self, other: Self) -> Self {
+            if other == 0 { self } else { self.wrapping_rem(other) }
+        }
+    };
+    // CPUs have no vectors of quotients of integers, but truncated quotients of floats are exact: `a / b` is at least `1 / b`
+    // below the next integer, and rounded by less than that as long as the float holds `a`.
+    (@division $float:ident $type:ident) => {
+        const DIVIDES_IN_FLOATS: bool = true;
+        #[inline(always)]
+        fn div(self, other: Self) -> Self {
+            // The two divisors by which a quotient may not be an integer of this type.
+            let (zero, minus_one) = (other == 0, ($type::MIN != 0) & (other == !0));
+            let quotient = self as $float / (if zero | minus_one { 1 } else { other }) as $float;
+            // SAFETY: the divisor is not zero, and what the quotient truncates to is not further from zero than `self`.
+            let quotient: $type = unsafe { quotient.to_int_unchecked() };
+            let quotient = if minus_one { self.wrapping_neg() } else { quotient };
+            if zero { !0 } else { quotient }
+        }
+        #[inline(always)]
+        fn rem(self, other: Self) -> Self {
+            let quotient = Integer::div(self, other);
+            let remainder = self.wrapping_sub(quotient.wrapping_mul(other));
+            if other == 0 { self } else { remainder }
+        }
+    };
 }
 
 integer! {
-    i8 i8 u8;
-    i16 i16 u16;
-    i32 i32 u32;
-    i64 i64 u64;
-    u8 i8 u8;
-    u16 i16 u16;
-    u32 i32 u32;
-    u64 i64 u64;
+    i8 i8 u8, f32;
+    i16 i16 u16, f32;
+    i32 i32 u32, f64;
+    i64 i64 u64, integer;
+    u8 i8 u8, f32;
+    u16 i16 u16, f32;
+    u32 i32 u32, f64;
+    u64 i64 u64, integer;
 }
 
 /// Runs a block with `$t` bound to the Rust type of an integer dtype; other dtypes give `$other`.

@@ -62,12 +62,7 @@ pub(super) fn cond(op: &Cond, mut ins: Vec<Array>) -> Result<Vec<Array>> {
 
 /// Fails: only the transpose of this map is known.
 pub(super) fn custom_lin(op: &CustomLin) -> Result<Vec<Array>> {
-    let message = format!(
-        "forward-mode differentiation of `{}` is not defined: it has a reverse rule only (custom_vjp); give it a \
-         custom_jvp instead",
-        op.name
-    );
-    Err(Error::new(ErrorKind::Differentiation, "custom_vjp", message))
+    Err(op.not_evaluated())
 }
 
 /// The slice of `x` at this index of the first dimension.

@@ -91,6 +91,18 @@ pub struct CustomLin {
     pub num_residuals: usize,
 }
 
+impl CustomLin {
+    /// The error of an engine that is to evaluate it: only the transpose of this map is known.
+    pub fn not_evaluated(&self) -> Error {
+        let message = format!(
+            "forward-mode differentiation of `{}` is not defined: it has a reverse rule only (custom_vjp); give it a \
+             custom_jvp instead",
+            self.name
+        );
+        Error::new(ErrorKind::Differentiation, "custom_vjp", message)
+    }
+}
+
 impl Operation for Jit {
     fn name(&self) -> &'static str {
         "jit"

@@ -11,7 +11,6 @@ pub(crate) mod custom;
 mod differentiate;
 mod jacobian;
 mod jit;
-mod limit;
 pub(crate) mod linearized;
 mod program;
 mod skeleton;

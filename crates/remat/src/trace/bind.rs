@@ -76,7 +76,7 @@ fn apply(op: Op, ins: &[&Tensor], loc: Loc) -> Result<Vec<Tensor>> {
         Some(result) => result,
         None => {
             let arrays = concrete(op.name(), ins.iter().copied())?;
-            Ok(remat_ir::eval_op(&op, &arrays)?.into_iter().map(Tensor::from_array).collect())
+            Ok(remat_cpu::apply(&op, arrays)?.into_iter().map(Tensor::from_array).collect())
         }
     }
 }
@@ -85,11 +85,11 @@ fn apply(op: Op, ins: &[&Tensor], loc: Loc) -> Result<Vec<Tensor>> {
 ///
 /// # Errors
 /// The error of a failed argument, or of the run.
-pub(crate) fn run(operation: &str, jaxpr: &Jaxpr, args: &[Tensor], loc: Loc) -> Result<Vec<Tensor>> {
+pub(crate) fn run(operation: &'static str, jaxpr: &Jaxpr, args: &[Tensor], loc: Loc) -> Result<Vec<Tensor>> {
     run_unlocated(operation, jaxpr, args, loc).map_err(|error| error.at(loc))
 }
 
-fn run_unlocated(operation: &str, jaxpr: &Jaxpr, args: &[Tensor], loc: Loc) -> Result<Vec<Tensor>> {
+fn run_unlocated(operation: &'static str, jaxpr: &Jaxpr, args: &[Tensor], loc: Loc) -> Result<Vec<Tensor>> {
     let staged = Tracer::with_innermost(|tracer, parents| {
         let atoms = args.iter().map(|t| tracer.lift(operation, t, parents)).collect::<Result<Vec<_>>>()?;
         let outs = tracer.builder.inline(jaxpr, &atoms)?;
@@ -99,7 +99,7 @@ fn run_unlocated(operation: &str, jaxpr: &Jaxpr, args: &[Tensor], loc: Loc) -> R
         Some(result) => result,
         None => {
             let arrays = concrete(operation, args)?;
-            Ok(remat_ir::eval(jaxpr, arrays)?.into_iter().map(Tensor::from_array).collect())
+            Ok(remat_cpu::run(operation, jaxpr, arrays)?.into_iter().map(Tensor::from_array).collect())
         }
     }
 }

@@ -14,7 +14,6 @@ mod dtypes;
 mod einsum;
 mod indexing;
 mod loops;
-mod memory;
 mod nested;
 mod odd;
 mod rules;

@@ -1,0 +1,443 @@
+//! From a jaxpr to a compiled program: lowering, kernels, schedule, memory plan.
+
+use std::collections::HashMap;
+
+use remat_ir::{Aval, DType, Error, ErrorKind, Iota, Jaxpr, Literal, Loc, Op, Result, Var, VarMap};
+
+use crate::control;
+use crate::kernels::loops::{LoopEquation, LoopInput, LoopOperand, LoopSource, LoopSpec};
+use crate::kernels::{self, Extent, Kernel, Layout};
+use crate::lower::{Flat, Group, Step, Steps, Value};
+use crate::plan::{self, Plan};
+use crate::program::{CompiledStep, Memory, Out, Place, Program};
+use crate::schedule::{BufferKind, BufferNode, Graph, StepNode, aligned, schedule};
+use crate::threads::Threads;
+
+/// Who runs a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Caller {
+    /// A user, to whom an argument can be given back as an output.
+    User,
+    /// A loop or a branch, which has the memory of every output ready.
+    Control,
+}
+
+/// Compiles a program for so many threads.
+///
+/// # Errors
+/// If an operation cannot be run.
+pub(crate) fn compile(jaxpr: &Jaxpr, caller: Caller, threads: &Threads) -> Result<Program> {
+    let steps = Steps::of(Flat::of(jaxpr)?);
+    let mut compiler = Compiler {
+        buffers: VarMap::filled(steps.flat.avals.len(), None),
+        steps: &steps,
+        graph: Graph::default(),
+        avals: Vec::new(),
+        arguments: HashMap::new(),
+        outputs: Vec::new(),
+        constants: Vec::new(),
+        constant_of: HashMap::new(),
+        compiled: Vec::new(),
+        threads,
+    };
+    compiler.declare(caller);
+    for step in &steps.steps {
+        compiler.step(step)?;
+    }
+    let outs = compiler.outs(caller)?;
+    Ok(compiler.finish(jaxpr, outs))
+}
+
+struct Compiler<'a> {
+    steps: &'a Steps,
+    /// The buffer of each variable that has one.
+    buffers: VarMap<Option<usize>>,
+    graph: Graph,
+    /// The aval of each buffer.
+    avals: Vec<Aval>,
+    /// The argument that a buffer is.
+    arguments: HashMap<usize, usize>,
+    /// The buffers of outputs.
+    outputs: Vec<usize>,
+    constants: Vec<u64>,
+    /// The buffer of each constant, and its place among the constants.
+    constant_of: HashMap<Literal, (usize, usize)>,
+    compiled: Vec<Compiled>,
+    threads: &'a Threads,
+}
+
+/// A step before its operands have places.
+struct Compiled {
+    kernel: Box<dyn Kernel>,
+    ins: Vec<Part>,
+    outs: Vec<usize>,
+}
+
+/// What a kernel reads of a buffer.
+#[derive(Clone, Copy)]
+struct Part {
+    buffer: usize,
+    dtype: DType,
+    /// In bytes.
+    offset: usize,
+    bytes: usize,
+}
+
+/// An operand: a buffer, and how the elements lie there.
+struct Operand {
+    buffer: usize,
+    dtype: DType,
+    layout: Layout,
+}
+
+impl Part {
+    /// Where this part of a buffer is.
+    fn place(&self, whole: Place) -> Place {
+        Place { bytes: self.bytes, offset: whole.offset + self.offset, ..whole }
+    }
+}
+
+impl Operand {
+    /// What a kernel is given, and the layout in it: a row-major part of a buffer is given as if it were one.
+    fn part(self, avals: &[Aval]) -> (Part, Layout) {
+        let Operand { buffer, dtype, mut layout } = self;
+        if layout.is_contiguous() {
+            let part =
+                Part { buffer, dtype, offset: layout.offset * dtype.size(), bytes: layout.size() * dtype.size() };
+            layout.offset = 0;
+            return (part, layout);
+        }
+        (Part { buffer, dtype, offset: 0, bytes: avals[buffer].bytes() }, layout)
+    }
+}
+
+impl Compiler<'_> {
+    fn buffer(&mut self, aval: &Aval, kind: BufferKind) -> usize {
+        self.graph.buffers.push(BufferNode { bytes: aval.bytes(), kind });
+        self.avals.push(aval.clone());
+        self.graph.buffers.len() - 1
+    }
+
+    /// Makes the buffers of arguments, and of the outputs that are computed into memory of the caller.
+    fn declare(&mut self, caller: Caller) {
+        let steps = self.steps;
+        for (i, &var) in steps.flat.ins.iter().enumerate() {
+            let buffer = self.buffer(&steps.flat.avals[var], BufferKind::Argument);
+            self.buffers[var] = Some(buffer);
+            self.arguments.insert(buffer, i);
+        }
+        for &out in &steps.flat.outs {
+            if let Some(base) = self.whole(out.var().map(|v| &steps.values[v]))
+                && self.buffers[base].is_none()
+            {
+                let buffer = self.buffer(&steps.flat.avals[base], BufferKind::Output);
+                self.buffers[base] = Some(buffer);
+                self.outputs.push(buffer);
+            }
+        }
+        let _ = caller;
+    }
+
+    /// The variable whose buffer a value is, all of it and in order.
+    fn whole(&self, value: Option<&Value>) -> Option<Var> {
+        match value? {
+            Value::View { base, layout } => {
+                let is_whole = layout.is_contiguous() && layout.size() == self.steps.flat.avals[*base].size();
+                is_whole.then_some(*base)
+            }
+            Value::Splat { .. } => None,
+        }
+    }
+
+    /// The outputs of the program; what is not computed into an output buffer is copied there.
+    fn outs(&mut self, caller: Caller) -> Result<Vec<Out>> {
+        let steps = self.steps;
+        let mut taken = Vec::new();
+        let mut outs = Vec::new();
+        for &out in &steps.flat.outs {
+            let value = self.value(out);
+            let buffer = self.whole(Some(&value)).and_then(|base| self.buffers[base]);
+            let argument = buffer.and_then(|b| self.arguments.get(&b).copied());
+            match (buffer, argument, caller) {
+                (_, Some(argument), Caller::User) => outs.push(Out::Argument(argument)),
+                (Some(buffer), None, _) if caller == Caller::User || !taken.contains(&buffer) => {
+                    taken.push(buffer);
+                    outs.push(Out::Buffer(self.output(buffer)));
+                }
+                _ => {
+                    let aval = steps.flat.atom_aval(out);
+                    let to = self.buffer(&aval, BufferKind::Output);
+                    self.outputs.push(to);
+                    taken.push(to);
+                    self.copy(&value, to)?;
+                    outs.push(Out::Buffer(self.outputs.len() - 1));
+                }
+            }
+        }
+        Ok(outs)
+    }
+
+    /// The number of an output buffer.
+    fn output(&self, buffer: usize) -> usize {
+        self.outputs.iter().position(|&b| b == buffer).unwrap_or(0)
+    }
+
+    fn value(&self, atom: remat_ir::Atom) -> Value {
+        match atom {
+            remat_ir::Atom::Var(var) => self.steps.values[var].clone(),
+            remat_ir::Atom::Lit(literal) => Value::Splat { literal, shape: [].into_iter().collect() },
+        }
+    }
+
+    /// The buffer of a variable that has its own, made where there is none yet.
+    fn own(&mut self, var: Var) -> usize {
+        let steps = self.steps;
+        self.buffers[var].unwrap_or_else(|| {
+            let buffer = self.buffer(&steps.flat.avals[var], BufferKind::Temporary);
+            self.buffers[var] = Some(buffer);
+            buffer
+        })
+    }
+
+    /// A buffer that holds one number.
+    fn constant(&mut self, literal: Literal) -> usize {
+        if let Some(&(buffer, _)) = self.constant_of.get(&literal) {
+            return buffer;
+        }
+        let buffer = self.buffer(&literal.aval(), BufferKind::Constant);
+        self.constant_of.insert(literal, (buffer, self.constants.len() * 8));
+        let mut bytes = [0; 8];
+        let bits = literal.bits().to_ne_bytes();
+        let width = literal.dtype().size();
+        let from = if cfg!(target_endian = "big") { 8 - width } else { 0 };
+        bytes[..width].copy_from_slice(&bits[from..from + width]);
+        self.constants.push(u64::from_ne_bytes(bytes));
+        buffer
+    }
+
+    fn operand(&mut self, value: &Value) -> Operand {
+        match value {
+            Value::View { base, layout } => {
+                let dtype = self.steps.flat.avals[*base].dtype;
+                Operand { buffer: self.own(*base), dtype, layout: layout.clone() }
+            }
+            Value::Splat { literal, shape } => {
+                Operand { buffer: self.constant(*literal), dtype: literal.dtype(), layout: Layout::splat(shape) }
+            }
+        }
+    }
+
+    fn step(&mut self, step: &Step) -> Result<()> {
+        let steps = self.steps;
+        match step {
+            Step::Equation { eqn, operands } => {
+                let eqn = &steps.flat.eqns[*eqn];
+                let operands = operands.iter().map(|x| self.operand(x).part(&self.avals)).collect::<Vec<_>>();
+                let out_avals: Vec<Aval> = eqn.outs.iter().map(|&v| steps.flat.avals[v].clone()).collect();
+                let ins: Vec<(DType, &Layout)> = operands.iter().map(|(part, layout)| (part.dtype, layout)).collect();
+                let kernel = self.kernel(&eqn.op, &ins, &out_avals).map_err(|e| e.at(eqn.loc))?;
+                let outs = eqn.outs.iter().map(|&v| self.own(v)).collect();
+                self.push(kernel, operands.into_iter().map(|(part, _)| part).collect(), outs);
+            }
+            Step::Copy { operand, out, .. } => {
+                let to = self.own(*out);
+                self.copy(operand, to)?;
+            }
+            Step::Count { out, iota, .. } => {
+                let to = self.own(*out);
+                let kernel = self.kernel(&Op::from(iota.clone()), &[], &[steps.flat.avals[*out].clone()])?;
+                self.push(kernel, Vec::new(), vec![to]);
+            }
+            Step::Loop(group) => self.fused(group)?,
+        }
+        Ok(())
+    }
+
+    fn kernel(&self, op: &Op, ins: &[(DType, &Layout)], outs: &[Aval]) -> Result<Box<dyn Kernel>> {
+        if let Op::CustomLin(op) = op {
+            return Err(op.not_evaluated());
+        }
+        if let Some(kernel) = control::kernel(op, self.threads)? {
+            return Ok(kernel);
+        }
+        kernels::kernel(op, ins, outs).ok_or_else(|| internal(op, ins))
+    }
+
+    fn copy(&mut self, value: &Value, to: usize) -> Result<()> {
+        let (part, layout) = self.operand(value).part(&self.avals);
+        let kernel = kernels::copy::kernel(part.dtype, &layout);
+        self.push(kernel, vec![part], vec![to]);
+        Ok(())
+    }
+
+    /// One loop. Each buffer is one input of its kernel, through however many layouts it is read.
+    fn fused(&mut self, group: &Group) -> Result<()> {
+        let steps = self.steps;
+        let eqns = &steps.flat.eqns;
+        let number: HashMap<Var, usize> = group.members.iter().enumerate().map(|(i, m)| (m.out, i)).collect();
+        let mut inputs: Vec<Part> = Vec::new();
+        let mut operands: Vec<LoopOperand> = Vec::new();
+        let mut known: HashMap<(usize, Layout, Extent), usize> = HashMap::new();
+        let mut equations = Vec::new();
+        for member in &group.members {
+            let op = &eqns[member.eqn].op;
+            let extent = if matches!(op, Op::Reduce(_)) { Extent::Full } else { member.extent };
+            let mut ins = Vec::new();
+            for value in &member.operands {
+                let inside = value.base().and_then(|base| number.get(&base));
+                if let Some(&equation) = inside {
+                    ins.push(LoopInput::Equation(equation));
+                    continue;
+                }
+                let operand = match value {
+                    Value::Splat { literal, .. } => {
+                        let source = LoopSource::Literal(*literal);
+                        operands.push(LoopOperand { dtype: literal.dtype(), extent, source });
+                        operands.len() - 1
+                    }
+                    Value::View { layout, .. } => {
+                        let x = self.operand(value);
+                        let input = inputs.iter().position(|y| y.buffer == x.buffer);
+                        let (dtype, buffer) = (x.dtype, x.buffer);
+                        let input = input.unwrap_or_else(|| {
+                            inputs.push(Part { buffer, dtype, offset: 0, bytes: self.avals[buffer].bytes() });
+                            inputs.len() - 1
+                        });
+                        *known.entry((buffer, layout.clone(), extent)).or_insert_with(|| {
+                            let source = LoopSource::Input { input, layout: layout.clone() };
+                            operands.push(LoopOperand { dtype, extent, source });
+                            operands.len() - 1
+                        })
+                    }
+                };
+                ins.push(LoopInput::Operand(operand));
+            }
+            let dtype = steps.flat.avals[member.out].dtype;
+            equations.push(LoopEquation { op: op.clone(), ins, dtype, extent: member.extent });
+        }
+        let (rows, columns, reduction) = (group.rows, group.columns, group.reduction.clone());
+        let outs = group.outs.iter().map(|out| number[out]).collect();
+        let spec = LoopSpec { operands, equations, outs, rows, columns, reduction };
+        let kernel = spec.kernel().ok_or_else(|| {
+            let first = group.members.first().map_or("loop", |m| eqns[m.eqn].op.name());
+            Error::new(ErrorKind::Internal, first, "there is no function for the tiles of this loop")
+        })?;
+        let outs = group.outs.iter().map(|&v| self.own(v)).collect();
+        self.push(kernel, inputs, outs);
+        Ok(())
+    }
+
+    /// Adds a step to the graph.
+    fn push(&mut self, kernel: Box<dyn Kernel>, ins: Vec<Part>, outs: Vec<usize>) {
+        let mut node = StepNode { scratch: kernel.scratch(self.threads.count()), ..StepNode::default() };
+        for part in &ins {
+            if !node.reads.contains(&part.buffer) {
+                node.reads.push(part.buffer);
+            }
+        }
+        node.writes = outs.iter().copied().collect();
+        for &(i, k) in kernel.in_place() {
+            let from = ins[i].buffer;
+            let is_read_once = ins.iter().filter(|part| part.buffer == from).count() == 1;
+            let is_whole = ins[i].bytes == self.avals[from].bytes() && ins[i].bytes == self.avals[outs[k]].bytes();
+            if is_read_once && is_whole && !node.in_place.contains(&(from, outs[k])) {
+                node.in_place.push((from, outs[k]));
+            }
+        }
+        self.graph.steps.push(node);
+        self.compiled.push(Compiled { kernel, ins, outs });
+    }
+
+    fn finish(self, jaxpr: &Jaxpr, outs: Vec<Out>) -> Program {
+        let order = schedule(&self.graph);
+        let plan = plan::plan(&self.graph, &order);
+        let donations = self.donations(&order, &plan);
+        let table = self.compiled.iter().map(|c| Program::table(c.ins.len(), c.outs.len())).max().unwrap_or(0);
+        let (arena, tables) =
+            if table > 0 { (aligned(plan.arena + table), Some(plan.arena)) } else { (plan.arena, None) };
+        let place = |buffer: usize| self.place(buffer, &plan);
+        let mut compiled: Vec<Option<Compiled>> = Vec::new();
+        let places: Vec<(Vec<Place>, Vec<Place>)> = self
+            .compiled
+            .iter()
+            .map(|c| {
+                (c.ins.iter().map(|x| x.place(place(x.buffer))).collect(), c.outs.iter().map(|&b| place(b)).collect())
+            })
+            .collect();
+        let buffers = self.outputs.iter().map(|&b| self.avals[b].clone()).collect();
+        let mut places: Vec<Option<(Vec<Place>, Vec<Place>)>> = places.into_iter().map(Some).collect();
+        compiled.extend(self.compiled.into_iter().map(Some));
+        let steps = order.iter().filter_map(|&step| {
+            let (kernel, (ins, outs)) = (compiled[step].take()?.kernel, places[step].take()?);
+            let scratch = plan.scratch[step]..plan.scratch[step] + self.graph.steps[step].scratch;
+            Some(CompiledStep { kernel, ins, outs, scratch })
+        });
+        let steps = steps.collect();
+        let constants = self.constants;
+        Program {
+            ins: jaxpr.in_avals(),
+            outs,
+            out_avals: jaxpr.out_avals(),
+            buffers,
+            steps,
+            constants,
+            arena,
+            tables,
+            donations,
+        }
+    }
+
+    fn place(&self, buffer: usize, plan: &Plan) -> Place {
+        let (dtype, bytes) = (self.avals[buffer].dtype, self.avals[buffer].bytes());
+        let memory = match plan.places[buffer] {
+            plan::Place::Arena(offset) => Memory::Arena(offset),
+            plan::Place::Buffer(owner) => match self.graph.buffers[owner].kind {
+                BufferKind::Argument => Memory::Argument(self.arguments[&owner]),
+                BufferKind::Output => Memory::Output(self.output(owner)),
+                BufferKind::Constant | BufferKind::Temporary => {
+                    let offset = self.constant_of.values().find(|(b, _)| *b == owner).map_or(0, |(_, offset)| *offset);
+                    Memory::Constant(offset)
+                }
+            },
+        };
+        Place { dtype, bytes, memory, offset: 0 }
+    }
+
+    /// The arguments that a step reads last and whose memory an output that it writes may take.
+    fn donations(&self, order: &[usize], plan: &Plan) -> Vec<(usize, usize)> {
+        let mut last: HashMap<usize, usize> = HashMap::new();
+        for (position, &step) in order.iter().enumerate() {
+            for buffer in self.graph.steps[step].reads.iter().filter(|b| self.arguments.contains_key(b)) {
+                last.insert(*buffer, position);
+            }
+        }
+        // Before an output is written its memory may hold temporaries that become it.
+        let mut holds: HashMap<usize, usize> = HashMap::new();
+        for place in &plan.places {
+            if let plan::Place::Buffer(owner) = place {
+                *holds.entry(*owner).or_default() += 1;
+            }
+        }
+        let mut donations: Vec<(usize, usize)> = Vec::new();
+        for (position, &step) in order.iter().enumerate() {
+            for &(from, to) in &self.graph.steps[step].in_place {
+                let Some(&argument) = self.arguments.get(&from) else { continue };
+                let is_output = self.graph.buffers[to].kind == BufferKind::Output && holds.get(&to) == Some(&1);
+                let output = self.output(to);
+                let is_taken = donations.iter().any(|&(a, o)| a == argument || o == output);
+                let is_returned = self.steps.flat.outs.iter().any(|a| {
+                    a.var().is_some_and(|v| self.steps.values[v].base() == Some(self.steps.flat.ins[argument]))
+                });
+                if is_output && last.get(&from) == Some(&position) && !is_taken && !is_returned {
+                    donations.push((argument, output));
+                }
+            }
+        }
+        donations
+    }
+}
+
+fn internal(op: &Op, ins: &[(DType, &Layout)]) -> Error {
+    let ins: Vec<String> = ins.iter().map(|(dtype, layout)| format!("{dtype}{:?}", layout.shape)).collect();
+    Error::new(ErrorKind::Internal, op.name(), format!("there is no kernel for {}", ins.join(" ")))
+}

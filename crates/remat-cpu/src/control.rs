@@ -1,0 +1,385 @@
+//! Loops and branches as kernels: a body is a program whose arena is scratch memory of the step.
+//!
+//! Iterations read slices of stacked arguments and write slices of stacked results where they lie. A carry that the body
+//! can compute in the memory of its argument stays there; another one alternates between the output's memory and a second
+//! place.
+
+// Bodies are run on addresses: slices of operands, and places in scratch memory.
+#![allow(unsafe_code)]
+
+use remat_ir::{Atom, Cond, Element, Jaxpr, Op, Result, Scan, While, with_dtype};
+
+use crate::compile::{Caller, compile};
+use crate::kernels::{Kernel, Source, Target};
+use crate::program::{Out, Program, Run};
+use crate::schedule::aligned;
+use crate::threads::Threads;
+
+/// The kernel of a loop or a branch; `None` for other operations.
+///
+/// # Errors
+/// If a body cannot be compiled.
+pub(crate) fn kernel(op: &Op, threads: &Threads) -> Result<Option<Box<dyn Kernel>>> {
+    Ok(Some(match op {
+        Op::Scan(op) => Box::new(ScanKernel::new(op, threads)?),
+        Op::While(op) => Box::new(WhileKernel::new(op, threads)?),
+        Op::Cond(op) => Box::new(CondKernel::new(op, threads)?),
+        _ => return Ok(None),
+    }))
+}
+
+/// A body, compiled.
+struct Body {
+    program: Program,
+    /// The output that each output buffer is.
+    out_of: Vec<usize>,
+}
+
+impl Body {
+    fn new(jaxpr: &Jaxpr, threads: &Threads) -> Result<Body> {
+        let program = compile(jaxpr, Caller::Control, threads)?;
+        let mut out_of = vec![0; program.buffers.len()];
+        for (i, out) in program.outs.iter().enumerate() {
+            if let Out::Buffer(k) = out {
+                out_of[*k] = i;
+            }
+        }
+        Ok(Body { program, out_of })
+    }
+
+    /// Whether an output can be computed in the memory of this argument.
+    fn is_donated(&self, argument: usize, out: usize) -> bool {
+        self.program.donations.iter().any(|&(a, k)| a == argument && self.out_of[k] == out)
+    }
+
+    /// Bytes of pointers to arguments and outputs.
+    fn pointers(&self) -> usize {
+        aligned((self.program.ins.len() + self.program.buffers.len()) * size_of::<usize>())
+    }
+
+    fn scratch(&self) -> usize {
+        self.pointers() + self.program.arena
+    }
+
+    /// Runs the body.
+    ///
+    /// # Safety
+    /// `scratch` has [`Body::scratch`] bytes; else as for [`Program::run`], with the addresses that `ins` and `outs` give.
+    unsafe fn run(
+        &self,
+        scratch: *mut u8,
+        threads: &Threads,
+        ins: impl Fn(usize) -> *const u8,
+        outs: impl Fn(usize) -> *mut u8,
+    ) {
+        let (arguments, buffers) = (self.program.ins.len(), self.program.buffers.len());
+        // SAFETY: the pointers lie at the start of the scratch memory, which has room for them.
+        unsafe {
+            let in_pointers = scratch.cast::<*const u8>();
+            let out_pointers = in_pointers.add(arguments).cast::<*mut u8>();
+            for i in 0..arguments {
+                in_pointers.add(i).write(ins(i));
+            }
+            for (k, &out) in self.out_of.iter().enumerate() {
+                out_pointers.add(k).write(outs(out));
+            }
+            self.program.run(Run {
+                ins: std::slice::from_raw_parts(in_pointers, arguments),
+                outs: std::slice::from_raw_parts(out_pointers, buffers),
+                arena: scratch.add(self.pointers()),
+                threads,
+            });
+        }
+    }
+}
+
+/// What a loop carries from one iteration to the next.
+struct Carry {
+    /// The operand with the initial value.
+    operand: usize,
+    bytes: usize,
+    kind: CarryKind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CarryKind {
+    /// The body gives back what it gets.
+    Constant,
+    /// The body computes it in place.
+    InPlace,
+    /// It alternates between the output and scratch memory at this offset.
+    Alternating(usize),
+}
+
+impl Carry {
+    /// Writes the initial value into the output, unless it is there.
+    ///
+    /// # Safety
+    /// The operand is the one that the carry was made for, and `out` its output.
+    unsafe fn begin(&self, operand: &Source<'_>, out: *mut u8) {
+        if !operand.is_in_place() {
+            // SAFETY: both have the bytes of the carry; an operand that is not in place lies elsewhere.
+            unsafe { std::ptr::copy_nonoverlapping(operand.as_ptr(), out, self.bytes) }
+        }
+    }
+}
+
+/// The carries of a body, and the bytes of scratch memory that they need.
+///
+/// `first` is the operand of the first carry, and `argument` the argument of the body that it is.
+fn carries(
+    jaxpr: &Jaxpr,
+    body: &Body,
+    first: usize,
+    argument: usize,
+    count: usize,
+    is_constant: &[bool],
+) -> (Vec<Carry>, usize) {
+    let mut bytes_needed = 0;
+    let mut computed = 0;
+    let carries = (0..count).map(|c| {
+        let bytes = jaxpr.aval(jaxpr.ins[argument + c]).bytes();
+        let kind = if is_constant[c] {
+            CarryKind::Constant
+        } else {
+            computed += 1;
+            if body.is_donated(argument + c, computed - 1) {
+                CarryKind::InPlace
+            } else {
+                bytes_needed += aligned(bytes);
+                CarryKind::Alternating(bytes_needed - aligned(bytes))
+            }
+        };
+        Carry { operand: first + c, bytes, kind }
+    });
+    (carries.collect(), bytes_needed)
+}
+
+/// A body without the carries that it gives back as it gets them, and which these are.
+fn without_constants(jaxpr: &Jaxpr, argument: usize, count: usize) -> (Jaxpr, Vec<bool>) {
+    let is_constant: Vec<bool> = (0..count).map(|c| jaxpr.outs[c] == Atom::Var(jaxpr.ins[argument + c])).collect();
+    let mut jaxpr = jaxpr.clone();
+    let mut at = 0;
+    jaxpr.outs.retain(|_| {
+        at += 1;
+        !is_constant.get(at - 1).copied().unwrap_or(false)
+    });
+    (jaxpr, is_constant)
+}
+
+/// The pairs of operands and outputs that may be one piece of memory.
+fn pairs(carries: &[Carry]) -> Vec<(usize, usize)> {
+    let in_place = carries.iter().enumerate().filter(|(_, carry)| carry.kind == CarryKind::InPlace);
+    in_place.map(|(c, carry)| (carry.operand, c)).collect()
+}
+
+struct ScanKernel {
+    body: Body,
+    length: usize,
+    reverse: bool,
+    consts: usize,
+    carries: Vec<Carry>,
+    /// The carries that the body computes.
+    computed: Vec<usize>,
+    /// Bytes of one slice of each stacked argument, and of each stacked result.
+    xs: Vec<usize>,
+    ys: Vec<usize>,
+    second: usize,
+    in_place: Vec<(usize, usize)>,
+}
+
+impl ScanKernel {
+    fn new(op: &Scan, threads: &Threads) -> Result<ScanKernel> {
+        let (jaxpr, is_constant) = without_constants(&op.jaxpr, op.num_consts, op.num_carry);
+        let body = Body::new(&jaxpr, threads)?;
+        let (carries, second) = carries(&jaxpr, &body, op.num_consts, op.num_consts, op.num_carry, &is_constant);
+        let computed: Vec<usize> = (0..op.num_carry).filter(|&c| !is_constant[c]).collect();
+        let bytes = |avals: Vec<remat_ir::Aval>| avals.iter().map(remat_ir::Aval::bytes).collect::<Vec<usize>>();
+        Ok(ScanKernel {
+            in_place: pairs(&carries),
+            xs: bytes(op.jaxpr.in_avals().split_off(op.num_consts + op.num_carry)),
+            ys: bytes(op.jaxpr.out_avals().split_off(op.num_carry)),
+            body,
+            length: op.length,
+            reverse: op.reverse,
+            consts: op.num_consts,
+            carries,
+            computed,
+            second,
+        })
+    }
+}
+
+impl Kernel for ScanKernel {
+    fn scratch(&self, _: usize) -> usize {
+        self.second + self.body.scratch()
+    }
+
+    fn in_place(&self) -> &[(usize, usize)] {
+        &self.in_place
+    }
+
+    fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
+        let outs = &*outs;
+        let scratch = scratch.as_mut_ptr();
+        for (carry, out) in self.carries.iter().zip(outs) {
+            if self.length == 0 || !matches!(carry.kind, CarryKind::Alternating(_)) {
+                // SAFETY: operand and output of this carry.
+                unsafe { carry.begin(&ins[carry.operand], out.as_ptr()) }
+            }
+        }
+        for step in 0..self.length {
+            let slice = if self.reverse { self.length - 1 - step } else { step };
+            // The last iteration writes the output.
+            let place = |c: usize, step: usize| match self.carries[c].kind {
+                CarryKind::Alternating(offset) if (self.length - 1 - step) % 2 == 1 => scratch.wrapping_add(offset),
+                _ => outs[c].as_ptr(),
+            };
+            let argument = |i: usize| {
+                if i < self.consts {
+                    return ins[i].as_ptr();
+                }
+                let c = i - self.consts;
+                match self.carries.get(c) {
+                    Some(carry) if step == 0 && matches!(carry.kind, CarryKind::Alternating(_)) => ins[i].as_ptr(),
+                    Some(carry) if carry.kind == CarryKind::Constant => outs[c].as_ptr().cast_const(),
+                    Some(_) => place(c, step.saturating_sub(1)).cast_const(),
+                    None => ins[i].as_ptr().wrapping_add(slice * self.xs[c - self.carries.len()]),
+                }
+            };
+            let output = |o: usize| match self.computed.get(o) {
+                Some(&c) => place(c, step),
+                None => {
+                    let y = o - self.computed.len();
+                    outs[self.carries.len() + y].as_ptr().wrapping_add(slice * self.ys[y])
+                }
+            };
+            // SAFETY: an iteration reads what the one before wrote, and writes its own slices and the other place of each
+            // carry, or the same where the body allows it.
+            unsafe { self.body.run(scratch.wrapping_add(self.second), threads, argument, output) }
+        }
+    }
+}
+
+struct WhileKernel {
+    cond: Body,
+    body: Body,
+    cond_consts: usize,
+    body_consts: usize,
+    carries: Vec<Carry>,
+    computed: Vec<usize>,
+    second: usize,
+    in_place: Vec<(usize, usize)>,
+}
+
+impl WhileKernel {
+    fn new(op: &While, threads: &Threads) -> Result<WhileKernel> {
+        let count = op.body.outs.len();
+        let (jaxpr, is_constant) = without_constants(&op.body, op.body_consts, count);
+        let body = Body::new(&jaxpr, threads)?;
+        let first = op.cond_consts + op.body_consts;
+        let (carries, second) = carries(&jaxpr, &body, first, op.body_consts, count, &is_constant);
+        Ok(WhileKernel {
+            cond: Body::new(&op.cond, threads)?,
+            in_place: pairs(&carries),
+            body,
+            cond_consts: op.cond_consts,
+            body_consts: op.body_consts,
+            computed: (0..count).filter(|&c| !is_constant[c]).collect(),
+            carries,
+            second,
+        })
+    }
+
+    /// Where the condition is written, and where the memory of the bodies begins.
+    fn places(&self) -> (usize, usize) {
+        (self.second, self.second + aligned(1))
+    }
+}
+
+impl Kernel for WhileKernel {
+    fn scratch(&self, _: usize) -> usize {
+        self.places().1 + self.cond.scratch().max(self.body.scratch())
+    }
+
+    fn in_place(&self) -> &[(usize, usize)] {
+        &self.in_place
+    }
+
+    fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
+        let outs = &*outs;
+        let scratch = scratch.as_mut_ptr();
+        let (holds, memory) = (scratch.wrapping_add(self.places().0), scratch.wrapping_add(self.places().1));
+        for (carry, out) in self.carries.iter().zip(outs) {
+            if !matches!(carry.kind, CarryKind::Alternating(_)) {
+                // SAFETY: operand and output of this carry.
+                unsafe { carry.begin(&ins[carry.operand], out.as_ptr()) }
+            }
+        }
+        // The first iteration writes the outputs, the next the second places, and so on.
+        let written = |c: usize, step: usize| match self.carries[c].kind {
+            CarryKind::Alternating(offset) if step % 2 == 1 => scratch.wrapping_add(offset),
+            _ => outs[c].as_ptr(),
+        };
+        let mut step = 0;
+        loop {
+            let read = |c: usize| match self.carries[c].kind {
+                CarryKind::Alternating(_) if step == 0 => ins[self.carries[c].operand].as_ptr(),
+                _ => written(c, step.max(1) - 1).cast_const(),
+            };
+            let consts = self.cond_consts;
+            let argument = |i: usize| if i < consts { ins[i].as_ptr() } else { read(i - consts) };
+            // SAFETY: the condition reads constants and carries, and writes one bool.
+            let goes_on = unsafe {
+                self.cond.run(memory, threads, argument, |_| holds);
+                holds.read() != 0
+            };
+            if !goes_on {
+                for (c, carry) in
+                    self.carries.iter().enumerate().filter(|(_, c)| matches!(c.kind, CarryKind::Alternating(_)))
+                {
+                    let (from, to) = (read(c), outs[c].as_ptr());
+                    if from != to.cast_const() {
+                        // SAFETY: both have the bytes of the carry and are different places.
+                        unsafe { std::ptr::copy_nonoverlapping(from, to, carry.bytes) }
+                    }
+                }
+                return;
+            }
+            let consts = self.body_consts;
+            let argument = |i: usize| if i < consts { ins[self.cond_consts + i].as_ptr() } else { read(i - consts) };
+            // SAFETY: an iteration reads what the one before wrote, and writes the other place of each carry, or the same
+            // where the body allows it.
+            unsafe { self.body.run(memory, threads, argument, |o| written(self.computed[o], step)) }
+            step += 1;
+        }
+    }
+}
+
+struct CondKernel {
+    branches: Vec<Body>,
+}
+
+impl CondKernel {
+    fn new(op: &Cond, threads: &Threads) -> Result<CondKernel> {
+        let branches = op.branches.iter().map(|branch| Body::new(branch, threads));
+        Ok(CondKernel { branches: branches.collect::<Result<Vec<Body>>>()? })
+    }
+}
+
+impl Kernel for CondKernel {
+    fn scratch(&self, _: usize) -> usize {
+        self.branches.iter().map(Body::scratch).max().unwrap_or(0)
+    }
+
+    fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
+        let outs = &*outs;
+        let index = with_dtype!(ins[0].dtype(), T => ins[0].slice::<T>().first().and_then(|i| i.literal().as_i128()));
+        let last = self.branches.len().saturating_sub(1);
+        let branch = index.unwrap_or(0).clamp(0, last as i128) as usize;
+        if let Some(body) = self.branches.get(branch) {
+            // SAFETY: the branch reads operands and writes outputs, none of which is an operand.
+            unsafe { body.run(scratch.as_mut_ptr(), threads, |i| ins[i + 1].as_ptr(), |o| outs[o].as_ptr()) }
+        }
+    }
+}

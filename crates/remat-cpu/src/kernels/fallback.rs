@@ -1,0 +1,44 @@
+//! Kernels that ask the evaluator, until every operation has its own.
+
+use remat_ir::{Array, Aval, DType, Data, Element, Op, eval_op, with_dtype};
+
+use super::{Kernel, Layout, Source, Target};
+use crate::threads::Threads;
+
+struct Fallback {
+    op: Op,
+    ins: Vec<(DType, Layout)>,
+}
+
+/// The evaluator as a kernel.
+pub(crate) fn kernel(op: &Op, ins: &[(DType, &Layout)], _outs: &[Aval]) -> Option<Box<dyn Kernel>> {
+    Some(Box::new(Fallback { op: op.clone(), ins: ins.iter().map(|(d, l)| (*d, (*l).clone())).collect() }))
+}
+
+impl Kernel for Fallback {
+    fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], _: &mut [u8], _: &Threads) {
+        let arrays: Vec<Array> = ins
+            .iter()
+            .zip(&self.ins)
+            .map(|(x, (dtype, layout))| {
+                let data: Data = with_dtype!(*dtype, T => {
+                    let all = x.slice::<T>();
+                    let n = layout.size();
+                    let v: Vec<T> = (0..n).map(|mut i| {
+                        let mut p = layout.offset as isize;
+                        for (&s, &st) in layout.shape.iter().zip(&layout.strides).rev() {
+                            p += (i % s) as isize * st;
+                            i /= s;
+                        }
+                        all[p as usize]
+                    }).collect();
+                    T::wrap(v)
+                });
+                Array::new(Aval::new(*dtype, layout.shape.iter().copied()), data).expect("size")
+            })
+            .collect();
+        for (out, to) in eval_op(&self.op, &arrays).expect("evaluates").iter().zip(outs) {
+            with_dtype!(out.dtype(), T => to.slice_mut::<T>().copy_from_slice(out.as_slice::<T>().expect("dtype")));
+        }
+    }
+}

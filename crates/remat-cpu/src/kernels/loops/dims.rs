@@ -1,0 +1,75 @@
+//! Walking through the dimensions of a strided operand.
+
+// Elements are addressed by pointers, as the functions of tiles are.
+#![allow(unsafe_code)]
+
+use smallvec::SmallVec;
+
+use crate::kernels::Layout;
+use crate::tile::StridedFn;
+
+/// Merged dimensions, outermost first: their elements in row-major order.
+#[derive(Clone, Debug)]
+pub(super) struct Dims(SmallVec<[(usize, isize); 4]>);
+
+impl Dims {
+    pub(super) fn of(layout: &Layout) -> Dims {
+        Dims(layout.merged())
+    }
+
+    /// Whether element `i` is at position `i`.
+    pub(super) fn is_contiguous(&self) -> bool {
+        matches!(self.0.as_slice(), [] | [(_, 1)])
+    }
+
+    /// Whether there is one element, repeated.
+    pub(super) fn is_splat(&self) -> bool {
+        self.0.iter().all(|&(_, stride)| stride == 0)
+    }
+
+    /// The position of an element, relative to the first.
+    pub(super) fn at(&self, mut index: usize) -> isize {
+        let mut position = 0;
+        for &(size, stride) in self.0.iter().rev() {
+            position += (index % size) as isize * stride;
+            index /= size;
+        }
+        position
+    }
+
+    /// The position of element `start`, if the `n` elements from there are neighbours in memory.
+    pub(super) fn run(&self, start: usize, n: usize) -> Option<isize> {
+        match self.0.as_slice() {
+            [] => Some(0),
+            [.., (size, 1)] if start % size + n <= *size => Some(self.at(start)),
+            _ => None,
+        }
+    }
+
+    /// Copies the elements from `start` to `start + n` to `out`. `base` is the first element.
+    ///
+    /// # Safety
+    /// All elements of these dimensions must be readable at `base`, `n` of them writable at `out`, and there must be
+    /// `start + n` of them; they have `width` bytes, for which `copy` is made.
+    pub(super) unsafe fn copy(
+        &self,
+        copy: StridedFn,
+        width: usize,
+        base: *const u8,
+        start: usize,
+        n: usize,
+        out: *mut u8,
+    ) {
+        let &(size, stride) = self.0.last().unwrap_or(&(1, 0));
+        let mut done = 0;
+        while done < n {
+            let index = start + done;
+            let len = (size - index % size).min(n - done);
+            let from = base.wrapping_offset(self.at(index) * width as isize);
+            // SAFETY: these are elements `index` to `index + len`, which lie in one run of the innermost dimension, and
+            // `done + len` is at most `n`.
+            unsafe { copy(len, out.add(done * width), from, stride) };
+            done += len;
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Loops that end in reductions over any axes.
+//!
+//! What is reduced is computed tile by tile, and only accumulators are kept. If the last dimensions are kept, a tile lies
+//! along them and is added to a tile of accumulators; otherwise a tile lies along what is reduced, and the accumulators
+//! are reduced to one number at the end. Long reductions are cut into segments, by shape alone, whose results are
+//! combined in order: so results do not depend on the number of threads.
+
+// Tiles are addressed by pointers, as the functions of tiles are.
+#![allow(unsafe_code)]
+
+use remat_ir::{DType, Op, ReduceKind, Shape};
+use smallvec::SmallVec;
+
+use super::dims::Dims;
+use super::program::{Frame, Program, Tile};
+use super::{LoopInput, LoopSource, LoopSpec};
+use crate::kernels::{Kernel, Layout, Source, Target};
+use crate::threads::Threads;
+use crate::tile::{self, ReduceFn, TileFn};
+
+/// A loop whose results are reductions.
+pub(super) struct Reduction {
+    program: Program,
+    ends: Vec<End>,
+    walks: Vec<Walk>,
+    /// Elements before, along and after what is reduced.
+    outer: usize,
+    reduced: usize,
+    inner: usize,
+    segments: usize,
+}
+
+/// One reduction.
+struct End {
+    /// The slot of what it reduces.
+    value: usize,
+    accumulate: TileFn,
+    /// Reduces accumulators, without rounding.
+    fold: ReduceFn,
+    identity: [u8; 8],
+    /// The dtype of an accumulator.
+    register: DType,
+    dtype: DType,
+}
+
+/// Where an operand's elements are: outside of what a tile walks along.
+struct Walk {
+    outer: Dims,
+    /// Along what is reduced, if tiles lie along what is kept.
+    reduced: Dims,
+    width: usize,
+    input: usize,
+    offset: usize,
+}
+
+/// A task computes at least this many elements.
+const TASK: usize = 1 << 15;
+/// There are segments until there are this many tasks.
+const TASKS: usize = 32;
+
+/// A pointer that tasks share.
+#[derive(Clone, Copy)]
+struct Shared(*mut u8);
+
+// SAFETY: whoever uses the pointer says why no two tasks touch the same bytes.
+unsafe impl Send for Shared {}
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    /// The address `elements` further on.
+    fn at(self, elements: usize, width: usize) -> *mut u8 {
+        self.0.wrapping_add(elements * width)
+    }
+}
+
+impl Reduction {
+    pub(super) fn new(spec: &LoopSpec, shape: &Shape, axes: &[usize]) -> Option<Reduction> {
+        let last = axes.iter().copied().filter(|&d| shape[d] != 1).max().unwrap_or(0);
+        let kept = |d: &usize| !axes.contains(d);
+        let outer: Vec<usize> = (0..last).filter(kept).collect();
+        let inner: Vec<usize> = (last + 1..shape.len()).filter(kept).collect();
+        let size = |dims: &[usize]| dims.iter().map(|&d| shape[d]).product::<usize>();
+        let is_inner = size(&inner) > 1;
+        let whole = |layout: &Layout| {
+            if layout.size() == 1 {
+                return Some(Layout { offset: layout.offset, ..Layout::splat(shape) });
+            }
+            layout.reshaped(shape)
+        };
+        let ends: Vec<usize> = spec.outs.clone();
+        let others: Vec<usize> = (0..spec.equations.len()).filter(|e| !ends.contains(e)).collect();
+        let wanted: Vec<LoopInput> = ends.iter().map(|&e| spec.equations[e].ins[0]).collect();
+        let section = |layout: &Layout| Some(whole(layout)?.permuted(if is_inner { &inner } else { axes }));
+        let (program, slots) = Program::new(spec, &others, &wanted, &[], section)?;
+        let walks = program.operands().map(|number| {
+            let operand = &spec.operands[number];
+            let LoopSource::Input { input, layout } = &operand.source else { return None };
+            let layout = whole(layout)?;
+            let reduced = if is_inner { layout.permuted(axes) } else { Layout::contiguous(&[]) };
+            Some(Walk {
+                outer: Dims::of(&layout.permuted(&outer)),
+                reduced: Dims::of(&reduced),
+                width: operand.dtype.size(),
+                input: *input,
+                offset: layout.offset * operand.dtype.size(),
+            })
+        });
+        let walks = walks.collect::<Option<Vec<Walk>>>()?;
+        let ends = ends.iter().zip(slots).map(|(&e, value)| {
+            let equation = &spec.equations[e];
+            let Op::Reduce(op) = &equation.op else { return None };
+            End::new(op.kind, equation.dtype, value)
+        });
+        let ends = ends.collect::<Option<Vec<End>>>()?;
+        let (outer, reduced, inner) = (size(&outer), size(axes), size(&inner));
+        let mut this = Reduction { program, ends, walks, outer, reduced, inner, segments: 1 };
+        let (tasks, steps) = (this.outer * this.tiles(), this.reduced * inner.min(this.program.capacity));
+        this.segments = (TASKS.div_ceil(tasks.max(1))).min(steps / TASK).max(1);
+        Some(this)
+    }
+
+    fn is_inner(&self) -> bool {
+        self.inner > 1
+    }
+
+    /// Tiles along the inner dimensions.
+    fn tiles(&self) -> usize {
+        self.inner.div_ceil(self.program.capacity.max(1)).max(1)
+    }
+
+    /// What each thread needs: registers and accumulators.
+    fn piece(&self) -> usize {
+        self.program.scratch() + self.ends.len() * self.accumulator()
+    }
+
+    fn accumulator(&self) -> usize {
+        (self.program.capacity * 8).next_multiple_of(64)
+    }
+
+    fn results(&self) -> usize {
+        self.outer * self.inner
+    }
+
+    /// Whether the accumulators are the outputs.
+    fn is_direct(&self, end: &End) -> bool {
+        self.segments == 1 && end.register == end.dtype
+    }
+
+    /// Where segments' results begin in the scratch memory, in bytes.
+    fn partial(&self, threads: usize, end: usize) -> usize {
+        threads * self.piece() + end * self.segments * (self.results() * 8).next_multiple_of(64)
+    }
+
+    /// Accumulates a segment of one tile of results.
+    ///
+    /// # Safety
+    /// As for [`Frame::run`]; `to` gives room for the results of the task.
+    unsafe fn task(&self, task: usize, scratch: &mut [u8], ins: &[Source<'_>], to: &dyn Fn(usize, usize) -> *mut u8) {
+        let (per_outer, capacity) = (self.tiles() * self.segments, self.program.capacity);
+        let (outer, rest) = (task / per_outer, task % per_outer);
+        let (segment, tile) = (rest % self.segments, rest / self.segments);
+        let len = self.reduced.div_ceil(self.segments);
+        let (from, until) = ((segment * len).min(self.reduced), ((segment + 1) * len).min(self.reduced));
+        let (registers, accumulators) = scratch.split_at_mut(self.program.scratch());
+        let start = tile * capacity;
+        let width = if self.is_inner() { capacity.min(self.inner - start) } else { capacity };
+        // SAFETY: the caller's promise is passed on; accumulators have room for a tile each.
+        unsafe {
+            let frame = Frame::new(&self.program, registers, ins, &[]);
+            let accumulator = |end: usize| accumulators.as_ptr().cast_mut().add(end * self.accumulator());
+            for (e, end) in self.ends.iter().enumerate() {
+                fill(accumulator(e), end.identity, end.register.size(), width);
+            }
+            let add = |n: usize| {
+                for (e, end) in self.ends.iter().enumerate() {
+                    let acc = accumulator(e);
+                    (end.accumulate)(n, acc, &[acc.cast_const(), frame.value(end.value)]);
+                }
+            };
+            let place = |reduced: usize| {
+                for (o, walk) in self.walks.iter().enumerate() {
+                    let position = walk.outer.at(outer) + walk.reduced.at(reduced);
+                    let start = ins[walk.input].as_ptr().wrapping_add(walk.offset);
+                    frame.place(o, start.wrapping_offset(position * walk.width as isize));
+                }
+            };
+            if self.is_inner() {
+                for reduced in from..until {
+                    place(reduced);
+                    frame.run(Tile { start, len: width, row: 0, rows: 0 });
+                    add(width);
+                }
+            } else {
+                place(0);
+                for start in (from..until).step_by(capacity) {
+                    let len = capacity.min(until - start);
+                    frame.run(Tile { start, len, row: 0, rows: 0 });
+                    add(len);
+                }
+            }
+            for (e, end) in self.ends.iter().enumerate() {
+                let out = to(e, segment * self.results() + outer * self.inner + start * usize::from(self.is_inner()));
+                if self.is_inner() {
+                    std::ptr::copy_nonoverlapping(accumulator(e), out, width * end.register.size());
+                } else {
+                    (end.fold)(1, width.min(until - from), out, accumulator(e));
+                }
+            }
+        }
+    }
+
+    /// Combines the segments of one reduction, rounds and stores.
+    fn combine(&self, end: &End, partial: Shared, out: &Target<'_>, threads: &Threads) {
+        let (results, width) = (self.results(), end.register.size());
+        threads.for_each(results.div_ceil(TASK), |task| {
+            let from = task * TASK;
+            let n = TASK.min(results - from);
+            let first = partial.at(from, width);
+            // SAFETY: partial results of all segments lie one after the other; each task has its own range of results.
+            unsafe {
+                for segment in 1..self.segments {
+                    let next = partial.at(segment * results + from, width);
+                    (end.accumulate)(n, first, &[first.cast_const(), next.cast_const()]);
+                }
+                let to = out.as_ptr().wrapping_add(from * end.dtype.size());
+                match (tile::finish(end.dtype), tile::store(end.dtype)) {
+                    (Some(finish), Some(store)) => {
+                        finish(n, first, &[first.cast_const()]);
+                        store(n, to, &[first.cast_const()]);
+                    }
+                    _ => std::ptr::copy_nonoverlapping(first, to, n * width),
+                }
+            }
+        });
+    }
+}
+
+impl End {
+    fn new(kind: ReduceKind, dtype: DType, value: usize) -> Option<End> {
+        let register = tile::register_type(dtype);
+        Some(End {
+            value,
+            accumulate: tile::accumulate(kind, dtype)?,
+            fold: tile::reduce_rows(kind, register)?,
+            identity: tile::identity(kind, dtype)?,
+            register,
+            dtype,
+        })
+    }
+}
+
+impl Kernel for Reduction {
+    fn scratch(&self, threads: usize) -> usize {
+        if self.ends.iter().all(|end| self.is_direct(end)) {
+            return threads * self.piece();
+        }
+        self.partial(threads, self.ends.len())
+    }
+
+    fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
+        let partial = self.partial(threads.count(), 0);
+        let (pieces, partials) = scratch.split_at_mut(partial);
+        let partials = Shared(partials.as_mut_ptr());
+        let starts = |e: usize| Shared(partials.at(self.partial(threads.count(), e) - partial, 1));
+        let outs = &*outs;
+        let to = |e: usize, index: usize| {
+            let end = &self.ends[e];
+            let start = if self.is_direct(end) { Shared(outs[e].as_ptr()) } else { starts(e) };
+            start.at(index, end.register.size())
+        };
+        threads.for_each_with_scratch(self.outer * self.tiles() * self.segments, pieces, |task, scratch| {
+            // SAFETY: the sources and targets are those that the kernel was made for. Each task computes other results, or
+            // another segment of them.
+            unsafe { self.task(task, scratch, ins, &to) }
+        });
+        for (e, end) in self.ends.iter().enumerate() {
+            if !self.is_direct(end) {
+                self.combine(end, starts(e), &outs[e], threads);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// There is room for `len` elements of `width` bytes.
+unsafe fn fill(out: *mut u8, element: [u8; 8], width: usize, len: usize) {
+    for i in 0..len {
+        // SAFETY: promised by the caller.
+        unsafe { std::ptr::copy_nonoverlapping(element.as_ptr(), out.add(i * width), width) };
+    }
+}

@@ -1,0 +1,120 @@
+//! Inlines calls and drops what nobody needs: a program becomes one list of equations.
+//!
+//! Equations are never merged here. `jit` merges common subexpressions before, within each body; a recomputation is a
+//! body of its own until it is inlined, and so it is never merged with its twin in the forward pass.
+
+use std::sync::Arc;
+
+use remat_ir::{Atom, Aval, Eqn, Error, ErrorKind, Jaxpr, Loc, Op, Result, Var, VarMap};
+
+/// A program without calls. Its operations are first-order, or loops and branches.
+pub(crate) struct Flat {
+    pub(crate) avals: VarMap<Aval>,
+    /// The names that the user gave to values.
+    pub(crate) names: VarMap<Option<Arc<str>>>,
+    pub(crate) ins: Vec<Var>,
+    pub(crate) eqns: Vec<Eqn>,
+    pub(crate) outs: Vec<Atom>,
+}
+
+impl Flat {
+    /// Inlines the calls of a program.
+    ///
+    /// # Errors
+    /// If it has a linear map of which only the transpose is known.
+    pub(crate) fn of(jaxpr: &Jaxpr) -> Result<Flat> {
+        let mut flat = Flat {
+            avals: VarMap::default(),
+            names: VarMap::default(),
+            ins: Vec::new(),
+            eqns: Vec::with_capacity(jaxpr.eqns.len()),
+            outs: Vec::new(),
+        };
+        flat.ins = jaxpr.ins.iter().map(|&v| flat.var(jaxpr.aval(v))).collect();
+        let ins: Vec<Atom> = flat.ins.iter().map(|&v| v.into()).collect();
+        flat.outs = flat.inline(jaxpr, &ins, None)?;
+        flat.drop_dead();
+        Ok(flat)
+    }
+
+    /// A new variable.
+    pub(crate) fn var(&mut self, aval: &Aval) -> Var {
+        self.names.push(None);
+        self.avals.push(aval.clone())
+    }
+
+    /// The aval of an atom.
+    pub(crate) fn atom_aval(&self, atom: Atom) -> Aval {
+        match atom {
+            Atom::Var(var) => self.avals[var].clone(),
+            Atom::Lit(literal) => literal.aval(),
+        }
+    }
+
+    /// Adds the equations of a program to which these operands are given; `call` is the place of the call, for equations
+    /// that have none.
+    fn inline(&mut self, jaxpr: &Jaxpr, ins: &[Atom], call: Option<Loc>) -> Result<Vec<Atom>> {
+        let mut env: VarMap<Option<Atom>> = jaxpr.var_map(None);
+        for (&var, &atom) in jaxpr.ins.iter().zip(ins) {
+            env[var] = Some(atom);
+        }
+        let read = |env: &VarMap<Option<Atom>>, atom: Atom| match atom {
+            Atom::Lit(literal) => Ok(Atom::Lit(literal)),
+            Atom::Var(var) => env.get(var).copied().flatten().ok_or_else(|| undefined(var)),
+        };
+        for eqn in &jaxpr.eqns {
+            let ins = eqn.ins.iter().map(|&a| read(&env, a)).collect::<Result<Vec<Atom>>>()?;
+            let loc = if eqn.loc.site.is_some() { eqn.loc } else { call.unwrap_or(eqn.loc) };
+            let outs: Vec<Atom> = match &eqn.op {
+                Op::Jit(op) => self.inline(&op.jaxpr, &ins, Some(loc))?,
+                Op::Checkpoint(op) => self.inline(&op.jaxpr, &ins, Some(loc))?,
+                Op::CustomJvp(op) => self.inline(&op.call, &ins, Some(loc))?,
+                Op::CustomVjp(op) => self.inline(&op.call, &ins, Some(loc))?,
+                Op::Name(op) => {
+                    if let Some(Atom::Var(var)) = ins.first() {
+                        self.names[*var] = Some(op.name.clone());
+                    }
+                    ins
+                }
+                Op::StopGradient(_) | Op::OptimizationBarrier(_) | Op::DevicePut(_) => ins,
+                op => {
+                    let outs: Vec<Var> = eqn.outs.iter().map(|&v| self.var(jaxpr.aval(v))).collect();
+                    let ins = ins.into_iter().collect();
+                    self.eqns.push(Eqn { outs: outs.iter().copied().collect(), op: op.clone(), ins, loc });
+                    outs.into_iter().map(Atom::from).collect()
+                }
+            };
+            for (&var, atom) in eqn.outs.iter().zip(outs) {
+                env[var] = Some(atom);
+            }
+        }
+        jaxpr.outs.iter().map(|&a| read(&env, a)).collect()
+    }
+
+    /// Keeps the equations whose results reach an output.
+    fn drop_dead(&mut self) {
+        let mut needed = VarMap::filled(self.avals.len(), false);
+        for var in self.outs.iter().filter_map(|a| a.var()) {
+            needed[var] = true;
+        }
+        let mut kept: Vec<bool> = self
+            .eqns
+            .iter()
+            .rev()
+            .map(|eqn| {
+                let keep = eqn.outs.iter().any(|&v| needed[v]);
+                if keep {
+                    for var in eqn.ins.iter().filter_map(|a| a.var()) {
+                        needed[var] = true;
+                    }
+                }
+                keep
+            })
+            .collect();
+        self.eqns.retain(|_| kept.pop().unwrap_or(true));
+    }
+}
+
+fn undefined(var: Var) -> Error {
+    Error::new(ErrorKind::Check, "compile", format!("variable {} is used before it is defined", var.0))
+}

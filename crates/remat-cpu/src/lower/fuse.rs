@@ -1,0 +1,533 @@
+//! Fusion: which elementwise equations and reductions one loop computes.
+//!
+//! Everything in a loop has the elements of one row-major space of `rows x columns`, in which reshapes mean nothing. A
+//! value is *full* (an element at each place) or has one element per *row*: the reduction of a full value over its last
+//! dimensions, or what is computed of such. A row value that is broadcast along the rows is used as it is. So a softmax
+//! or a normalisation, and what comes before and after it, is one loop. Reductions over other dimensions, or over rows
+//! too long for a cache, end a loop of their own kind, which keeps nothing but their accumulators.
+//!
+//! Equations are taken in program order, and each joins the loop that computes one of its operands if that makes no
+//! cycle: no other operand may depend on the loop. This is known without a search. A loop is *closed* at the first
+//! position from which on something outside may depend on it: that of the first equation outside that reads it, or the
+//! one at which a loop that reads it is closed, if that is earlier. What was complete before cannot depend on it. (Loops
+//! are grown as in XLA's instruction fusion, but over whole programs, and several results are kept.)
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use remat_ir::{Eqn, Iota, Op, Shape, Var, VarMap};
+
+use super::flat::Flat;
+use super::steps::{LONGEST_ROW, Step, Value};
+use crate::kernels::{Extent, Layout};
+
+/// An equation of a loop.
+pub(crate) struct Member {
+    pub(crate) eqn: usize,
+    pub(crate) out: Var,
+    pub(crate) operands: Vec<Value>,
+    pub(crate) extent: Extent,
+}
+
+/// Equations that one loop computes.
+pub(crate) struct Group {
+    pub(crate) members: Vec<Member>,
+    /// Rows; all places where there are no columns.
+    pub(crate) rows: usize,
+    /// Elements per row, once a row means something.
+    pub(crate) columns: Option<usize>,
+    /// The shape and the axes of the reductions that end it, where it is a loop that keeps only accumulators.
+    pub(crate) reduction: Option<(Shape, Shape)>,
+    /// The members that others read, in order.
+    pub(crate) outs: Vec<Var>,
+}
+
+impl Group {
+    fn size(&self) -> usize {
+        self.rows * self.columns.unwrap_or(1)
+    }
+}
+
+/// A loop has at most this many equations, so that what it computes stays in the first cache.
+const MOST_MEMBERS: usize = 64;
+
+/// What may become a step.
+struct Unit {
+    kind: Kind,
+    /// The position of the last equation in it.
+    last: usize,
+    /// What depends on it, outside of it, has this position or a later one.
+    closed: usize,
+    /// The units that it reads, which are closed no later than it is.
+    reads: Vec<usize>,
+}
+
+enum Kind {
+    Equation {
+        eqn: usize,
+        operands: Vec<Value>,
+    },
+    Copy {
+        eqn: usize,
+        operand: Value,
+        out: Var,
+    },
+    Count {
+        eqn: usize,
+        out: Var,
+        iota: Iota,
+    },
+    Group(Group),
+    /// Merged into another one.
+    Gone(usize),
+}
+
+pub(crate) struct Fusion {
+    units: Vec<Unit>,
+    /// The unit that computes each variable; `None` for arguments and for what has no buffer.
+    unit: VarMap<Option<usize>>,
+    extent: VarMap<Extent>,
+    /// The equations that read each variable.
+    readers: VarMap<Vec<u32>>,
+    /// What is an output of the program, or read by a copy.
+    is_read: VarMap<bool>,
+    /// What each equation became part of.
+    part_of: Vec<Option<usize>>,
+    /// The first variable that each equation makes: the only one, if it is a change of layout.
+    eqn_outs: Vec<Var>,
+}
+
+/// How an equation fits into a group.
+#[derive(Clone, Copy, PartialEq)]
+struct Fit {
+    extent: Extent,
+    columns: Option<usize>,
+    /// What the group has is per row of what the equation has.
+    promotes: bool,
+}
+
+impl Fusion {
+    pub(crate) fn new(flat: &Flat, eqns: &[Eqn]) -> Fusion {
+        let len = flat.avals.len();
+        let mut readers = VarMap::filled(len, Vec::new());
+        for (at, eqn) in eqns.iter().enumerate() {
+            for var in eqn.ins.iter().filter_map(|a| a.var()) {
+                readers[var].push(at as u32);
+            }
+        }
+        let mut is_read = VarMap::filled(len, false);
+        for var in flat.outs.iter().filter_map(|a| a.var()) {
+            is_read[var] = true;
+        }
+        Fusion {
+            units: Vec::new(),
+            unit: VarMap::filled(len, None),
+            extent: VarMap::filled(len, Extent::Full),
+            readers,
+            is_read,
+            part_of: vec![None; eqns.len()],
+            eqn_outs: eqns.iter().map(|e| e.outs.first().copied().unwrap_or(Var(0))).collect(),
+        }
+    }
+
+    /// Makes room for a new variable.
+    pub(crate) fn var(&mut self) {
+        self.unit.push(None);
+        self.extent.push(Extent::Full);
+        self.readers.push(Vec::new());
+        self.is_read.push(false);
+    }
+
+    /// An equation that runs alone.
+    pub(crate) fn alone(&mut self, eqn: usize, outs: &[Var], operands: Vec<Value>) {
+        self.part_of[eqn] = Some(self.units.len());
+        self.push(Kind::Equation { eqn, operands: operands.clone() }, eqn, outs);
+        self.read(eqn, &operands, self.units.len() - 1);
+    }
+
+    /// A copy for the sake of an equation.
+    pub(crate) fn copy(&mut self, eqn: usize, operand: Value, out: Var) {
+        if let Some(base) = operand.base() {
+            self.is_read[base] = true;
+        }
+        self.push(Kind::Copy { eqn, operand: operand.clone(), out }, eqn, &[out]);
+        self.read(eqn, &[operand], self.units.len() - 1);
+    }
+
+    /// The numbers from zero, for the sake of an equation.
+    pub(crate) fn count(&mut self, eqn: usize, out: Var, iota: Iota) {
+        self.push(Kind::Count { eqn, out, iota }, eqn, &[out]);
+    }
+
+    fn push(&mut self, kind: Kind, at: usize, outs: &[Var]) {
+        for &out in outs {
+            self.unit[out] = Some(self.units.len());
+        }
+        self.units.push(Unit { kind, last: at, closed: usize::MAX, reads: Vec::new() });
+    }
+
+    /// Notes that an equation of a unit reads these.
+    fn read(&mut self, at: usize, operands: &[Value], reader: usize) {
+        for base in operands.iter().filter_map(Value::base) {
+            if let Some(unit) = self.unit[base].filter(|&u| u != reader) {
+                if !self.units[reader].reads.contains(&unit) {
+                    self.units[reader].reads.push(unit);
+                }
+                self.close(unit, at.min(self.units[reader].closed));
+            }
+        }
+    }
+
+    /// Closes a unit at a position, and what it reads.
+    fn close(&mut self, unit: usize, at: usize) {
+        let mut stack = vec![unit];
+        while let Some(unit) = stack.pop() {
+            if self.units[unit].closed > at {
+                self.units[unit].closed = at;
+                stack.extend(&self.units[unit].reads);
+            }
+            if let Kind::Gone(into) = self.units[unit].kind {
+                stack.push(into);
+            }
+        }
+    }
+
+    /// Takes an elementwise equation or a reduction into a loop; false if it is neither.
+    pub(crate) fn fuse(&mut self, flat: &Flat, at: usize, eqn: &Eqn, operands: &[Value]) -> bool {
+        match &eqn.op {
+            Op::Unary(_) | Op::IntegerPow(_) | Op::Binary(_) | Op::Compare(_) | Op::SelectN(_) | Op::Clamp(_) => {}
+            Op::ConvertElementType(_) | Op::ReducePrecision(_) => {}
+            Op::BitcastConvertType(op) if flat.atom_aval(eqn.ins[0]).dtype.size() == op.dtype.size() => {}
+            Op::Reduce(op) => {
+                self.reduce(flat, at, eqn, &operands[0], &op.axes);
+                return true;
+            }
+            _ => return false,
+        }
+        let size = self.size(flat, eqn.outs[0]);
+        let mut candidates: Vec<usize> = operands.iter().filter_map(|x| self.unit[x.base()?]).collect();
+        candidates.sort_unstable();
+        candidates.dedup();
+        let mut joined: Option<(usize, Fit)> = None;
+        for &unit in candidates.iter().rev() {
+            let Some(fit) = self.fits(unit, size, operands) else { continue };
+            match joined {
+                None if self.is_free(unit, operands, &[unit]) => {
+                    self.adjust(unit, fit);
+                    joined = Some((unit, fit));
+                }
+                Some((into, chosen)) if self.can_merge(into, unit, chosen, fit, operands) => {
+                    self.merge(into, unit, fit)
+                }
+                _ => {}
+            }
+        }
+        let member = |extent| Member { eqn: at, out: eqn.outs[0], operands: operands.to_vec(), extent };
+        match joined {
+            Some((unit, fit)) => self.join(unit, member(fit.extent)),
+            None => {
+                let group = Group { members: Vec::new(), rows: size, columns: None, reduction: None, outs: Vec::new() };
+                self.push(Kind::Group(group), at, &[]);
+                self.join(self.units.len() - 1, member(Extent::Full));
+            }
+        }
+        if let Some(unit) = self.unit[eqn.outs[0]] {
+            self.read(at, operands, unit);
+        }
+        true
+    }
+
+    fn size(&self, flat: &Flat, var: Var) -> usize {
+        flat.avals[var].size()
+    }
+
+    fn group(&self, unit: usize) -> Option<&Group> {
+        match &self.units[unit].kind {
+            Kind::Group(group) => Some(group),
+            _ => None,
+        }
+    }
+
+    fn group_mut(&mut self, unit: usize) -> Option<&mut Group> {
+        match &mut self.units[unit].kind {
+            Kind::Group(group) => Some(group),
+            _ => None,
+        }
+    }
+
+    /// Whether no operand that is computed outside of `inside` depends on the unit.
+    fn is_free(&self, unit: usize, operands: &[Value], inside: &[usize]) -> bool {
+        let closed = self.units[unit].closed;
+        let mut outside = operands.iter().filter_map(|x| self.unit[x.base()?]).filter(|u| !inside.contains(u));
+        outside.all(|u| self.units[u].last < closed)
+    }
+
+    /// How an elementwise equation of `size` elements fits the shape of a group, if it does.
+    fn fits(&self, unit: usize, size: usize, operands: &[Value]) -> Option<Fit> {
+        let group = self.group(unit)?;
+        if group.reduction.is_some() || group.members.len() >= MOST_MEMBERS {
+            return None;
+        }
+        let inside = || {
+            operands.iter().filter_map(|x| match x {
+                Value::View { base, layout } if self.unit[*base] == Some(unit) => Some((self.extent[*base], layout)),
+                _ => None,
+            })
+        };
+        let mut rows = inside().map(|(extent, layout)| extent == Extent::Row && layout.is_contiguous());
+        if group.columns.is_some() && size == group.rows && rows.all(|is_row| is_row) {
+            return Some(Fit { extent: Extent::Row, columns: group.columns, promotes: false });
+        }
+        if size == group.size() {
+            let mut columns = group.columns;
+            let fits = inside().all(|(extent, layout)| match extent {
+                Extent::Full => layout.is_contiguous() && layout.size() == size,
+                Extent::Row => {
+                    let repeats = repeats(layout, group.rows, size);
+                    columns = columns.or(repeats);
+                    repeats.is_some() && repeats == columns
+                }
+            });
+            return fits.then_some(Fit { extent: Extent::Full, columns, promotes: false });
+        }
+        // What the group computed so far is one element per row of this.
+        if group.columns.is_none() && group.rows > 0 && size > group.rows && size.is_multiple_of(group.rows) {
+            let columns = size / group.rows;
+            let fits = inside().all(|(_, layout)| repeats(layout, group.rows, size) == Some(columns));
+            return (fits && columns <= LONGEST_ROW).then_some(Fit {
+                extent: Extent::Full,
+                columns: Some(columns),
+                promotes: true,
+            });
+        }
+        None
+    }
+
+    /// Makes a group what a fit says.
+    fn adjust(&mut self, unit: usize, fit: Fit) {
+        let Some(group) = self.group_mut(unit) else { return };
+        if fit.promotes {
+            group.columns = fit.columns;
+            for member in &mut group.members {
+                member.extent = Extent::Row;
+            }
+            let outs: Vec<Var> = group.members.iter().map(|m| m.out).collect();
+            for out in outs {
+                self.extent[out] = Extent::Row;
+            }
+        } else if group.columns != fit.columns
+            && let Some(columns) = fit.columns
+        {
+            group.rows /= columns;
+            group.columns = fit.columns;
+        }
+    }
+
+    /// Whether a second group can be merged into the one that the equation joins.
+    fn can_merge(&self, into: usize, unit: usize, chosen: Fit, fit: Fit, operands: &[Value]) -> bool {
+        let (Some(a), Some(b)) = (self.group(into), self.group(unit)) else { return false };
+        // Without columns there are full values only, which fit any.
+        let columns_agree = a.columns.is_none_or(|x| fit.columns.is_none_or(|y| x == y));
+        chosen.extent == fit.extent
+            && columns_agree
+            && a.members.len() + b.members.len() < MOST_MEMBERS
+            && self.units[unit].last < self.units[into].closed
+            && self.units[into].last < self.units[unit].closed
+            && self.is_free(into, operands, &[into, unit])
+            && self.is_free(unit, operands, &[into, unit])
+    }
+
+    fn merge(&mut self, into: usize, unit: usize, fit: Fit) {
+        self.adjust(unit, fit);
+        let gone = std::mem::replace(&mut self.units[unit].kind, Kind::Gone(into));
+        let reads = std::mem::take(&mut self.units[unit].reads);
+        let (last, closed) = (self.units[unit].last, self.units[unit].closed.min(self.units[into].closed));
+        self.units[into].last = self.units[into].last.max(last);
+        self.units[into].closed = closed;
+        self.units[into].reads.extend(reads);
+        for other in self.units[into].reads.clone() {
+            self.close(other, closed);
+        }
+        if let Kind::Group(other) = gone {
+            for member in &other.members {
+                self.unit[member.out] = Some(into);
+                self.part_of[member.eqn] = Some(into);
+            }
+            if let Some(group) = self.group_mut(into) {
+                if let (None, Some(columns)) = (group.columns, other.columns) {
+                    (group.rows, group.columns) = (other.rows, Some(columns));
+                }
+                group.members.extend(other.members);
+                group.members.sort_by_key(|m| m.eqn);
+            }
+        }
+    }
+
+    fn join(&mut self, unit: usize, member: Member) {
+        self.unit[member.out] = Some(unit);
+        self.extent[member.out] = member.extent;
+        self.part_of[member.eqn] = Some(unit);
+        self.units[unit].last = self.units[unit].last.max(member.eqn);
+        if let Some(group) = self.group_mut(unit) {
+            group.members.push(member);
+        }
+    }
+
+    /// Takes a reduction into the loop that computes its operand, or into a new one.
+    fn reduce(&mut self, flat: &Flat, at: usize, eqn: &Eqn, operand: &Value, axes: &[usize]) {
+        let shape = operand.shape().clone();
+        let (size, rows) = (shape.iter().product::<usize>(), self.size(flat, eqn.outs[0]));
+        let columns = size / rows.max(1);
+        let kept_after = |axis: usize| (axis + 1..shape.len()).any(|d| shape[d] != 1 && !axes.contains(&d));
+        let is_last = !axes.iter().any(|&axis| shape[axis] != 1 && kept_after(axis));
+        let in_rows = is_last && columns <= LONGEST_ROW;
+        let source = match operand {
+            Value::View { base, layout } if layout.is_contiguous() && layout.size() == size => {
+                self.unit[*base].filter(|&u| self.group(u).is_some() && self.extent[*base] == Extent::Full)
+            }
+            _ => None,
+        };
+        let operands = [operand.clone()];
+        let source = source.filter(|&u| {
+            let Some(group) = self.group(u) else { return false };
+            let fits = match (in_rows, &group.reduction) {
+                (true, None) => group.size() == size && group.columns.is_none_or(|c| c == columns),
+                (false, None) => {
+                    group.columns.is_none()
+                        && self.ends_in(u, at)
+                        && group.members.iter().all(|m| fits_shape(m, &shape))
+                }
+                (false, Some((s, a))) => *s == shape && a[..] == *axes,
+                (true, Some(_)) => false,
+            };
+            fits && group.members.len() < MOST_MEMBERS && self.is_free(u, &operands, &[u])
+        });
+        let unit = source.unwrap_or_else(|| {
+            let rows = if in_rows { rows } else { size };
+            let group = Group { members: Vec::new(), rows, columns: None, reduction: None, outs: Vec::new() };
+            self.push(Kind::Group(group), at, &[]);
+            self.units.len() - 1
+        });
+        if let Some(group) = self.group_mut(unit) {
+            if in_rows {
+                (group.rows, group.columns) = (rows, Some(columns));
+            } else {
+                group.reduction = Some((shape, axes.into()));
+            }
+        }
+        self.join(unit, Member { eqn: at, out: eqn.outs[0], operands: operands.to_vec(), extent: Extent::Row });
+        self.read(at, &operands, unit);
+    }
+
+    /// Whether everything that a group computes is read by the group itself and by this equation only.
+    fn ends_in(&self, unit: usize, at: usize) -> bool {
+        let Some(group) = self.group(unit) else { return false };
+        group.members.iter().all(|m| !self.leaves(m.out, unit, Some(at)))
+    }
+
+    /// Whether something outside of a unit, other than one equation, reads a value or a view of it.
+    fn leaves(&self, var: Var, unit: usize, except: Option<usize>) -> bool {
+        let mut stack = vec![var];
+        while let Some(var) = stack.pop() {
+            if self.is_read[var] {
+                return true;
+            }
+            for &reader in &self.readers[var] {
+                let reader = reader as usize;
+                match self.part_of[reader] {
+                    _ if except == Some(reader) => {}
+                    Some(u) if u == unit => {}
+                    Some(_) => return true,
+                    // A change of layout that was seen, or an equation that is still to come.
+                    None if except.is_none_or(|at| reader < at) => stack.push(self.eqn_outs[reader]),
+                    None => return true,
+                }
+            }
+        }
+        false
+    }
+
+    /// The steps, in an order in which they can run.
+    pub(crate) fn finish(mut self) -> Vec<Step> {
+        for unit in 0..self.units.len() {
+            let Some(group) = self.group(unit) else { continue };
+            let outs = group.members.iter().map(|m| m.out).filter(|&out| self.leaves(out, unit, None)).collect();
+            if let Some(group) = self.group_mut(unit) {
+                group.outs = outs;
+            }
+        }
+        let order = self.order();
+        let mut units: Vec<Option<Kind>> = self.units.into_iter().map(|u| Some(u.kind)).collect();
+        let steps = order.into_iter().filter_map(|u| match units[u].take()? {
+            Kind::Equation { eqn, operands } => Some(Step::Equation { eqn, operands }),
+            Kind::Copy { eqn, operand, out } => Some(Step::Copy { eqn, operand, out }),
+            Kind::Count { eqn, out, iota } => Some(Step::Count { eqn, out, iota }),
+            Kind::Group(group) => Some(Step::Loop(group)),
+            Kind::Gone(_) => None,
+        });
+        steps.collect()
+    }
+
+    /// The units after the units that they read, and else by position.
+    fn order(&self) -> Vec<usize> {
+        let mut waits = vec![0usize; self.units.len()];
+        let mut readers: Vec<Vec<u32>> = vec![Vec::new(); self.units.len()];
+        for (i, unit) in self.units.iter().enumerate() {
+            let mut reads: Vec<usize> = unit.kind.operands().filter_map(|x| self.unit[x.base()?]).collect();
+            reads.sort_unstable();
+            reads.dedup();
+            for read in reads.into_iter().filter(|&u| u != i) {
+                waits[i] += 1;
+                readers[read].push(i as u32);
+            }
+        }
+        let key = |i: usize| Reverse((self.units[i].last.min(self.units[i].closed), i));
+        let mut ready: BinaryHeap<_> = (0..waits.len()).filter(|&i| waits[i] == 0).map(key).collect();
+        let mut order = Vec::with_capacity(waits.len());
+        while let Some(Reverse((_, i))) = ready.pop() {
+            order.push(i);
+            for &reader in &readers[i] {
+                waits[reader as usize] -= 1;
+                if waits[reader as usize] == 0 {
+                    ready.push(key(reader as usize));
+                }
+            }
+        }
+        debug_assert_eq!(order.len(), self.units.len(), "fusion made a cycle");
+        order
+    }
+}
+
+impl Kind {
+    fn operands(&self) -> Box<dyn Iterator<Item = &Value> + '_> {
+        match self {
+            Kind::Equation { operands, .. } => Box::new(operands.iter()),
+            Kind::Copy { operand, .. } => Box::new(std::iter::once(operand)),
+            Kind::Group(group) => Box::new(group.members.iter().flat_map(|m| &m.operands)),
+            Kind::Count { .. } | Kind::Gone(_) => Box::new(std::iter::empty()),
+        }
+    }
+}
+
+/// How often a layout of `size` elements repeats each of the `rows` elements of a row-major buffer before the next.
+fn repeats(layout: &Layout, rows: usize, size: usize) -> Option<usize> {
+    let columns = size.checked_div(rows)?;
+    let is_scalar = layout.size() == 1 && rows == 1;
+    let is_repeated = layout.size() == size
+        && match layout.merged().as_slice() {
+            [] => rows == 1,
+            [(_, 0)] => rows == 1,
+            [(n, 1)] => *n == rows,
+            [(n, 1), (_, 0)] => *n == rows,
+            _ => false,
+        };
+    (layout.offset == 0 && (is_scalar || is_repeated)).then_some(columns)
+}
+
+/// Whether everything that a member reads can be read in the dimensions of this shape.
+fn fits_shape(member: &Member, shape: &[usize]) -> bool {
+    member.operands.iter().all(|x| match x {
+        Value::View { layout, .. } => layout.size() == 1 || layout.reshaped(shape).is_some(),
+        Value::Splat { .. } => true,
+    })
+}

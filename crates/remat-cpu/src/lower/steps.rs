@@ -1,0 +1,218 @@
+//! Steps: what the equations of a program become.
+//!
+//! A value has a buffer of its own, or is a view of another value's buffer, or is one number repeated. Reshapes,
+//! transposes, broadcasts, reversals and slices are views: they cost nothing, and what reads them reads through strides.
+
+use std::collections::HashMap;
+
+use remat_ir::{Array, Atom, Aval, DType, Eqn, Iota, Literal, Op, Reduce, Shape, Var, VarMap, eval_op};
+
+use super::flat::Flat;
+use super::fuse::{Fusion, Group};
+use crate::kernels::Layout;
+
+/// What a value is.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Value {
+    /// Elements of the buffer of a variable that has its own.
+    View { base: Var, layout: Layout },
+    /// One number, repeated.
+    Splat { literal: Literal, shape: Shape },
+}
+
+impl Value {
+    /// The buffer that it lies in.
+    pub(crate) fn base(&self) -> Option<Var> {
+        match self {
+            Value::View { base, .. } => Some(*base),
+            Value::Splat { .. } => None,
+        }
+    }
+
+    /// Its elements.
+    pub(crate) fn shape(&self) -> &Shape {
+        match self {
+            Value::View { layout, .. } => &layout.shape,
+            Value::Splat { shape, .. } => shape,
+        }
+    }
+
+    /// The view of it that `f` makes of its layout.
+    fn map(&self, shape: &Shape, f: impl FnOnce(&Layout) -> Option<Layout>) -> Option<Value> {
+        match self {
+            Value::View { base, layout } => Some(Value::View { base: *base, layout: f(layout)? }),
+            Value::Splat { literal, .. } => Some(Value::Splat { literal: *literal, shape: shape.clone() }),
+        }
+    }
+}
+
+/// What runs at one time.
+pub(crate) enum Step {
+    /// One equation, with its operands.
+    Equation { eqn: usize, operands: Vec<Value> },
+    /// An operand is copied into a buffer of its own, row-major, for the sake of this equation.
+    Copy { eqn: usize, operand: Value, out: Var },
+    /// The numbers from zero, for the sake of this equation.
+    Count { eqn: usize, out: Var, iota: Iota },
+    /// Equations that one loop computes.
+    Loop(Group),
+}
+
+/// A program as steps, in an order in which they can run.
+pub(crate) struct Steps {
+    pub(crate) flat: Flat,
+    /// What each variable is.
+    pub(crate) values: VarMap<Value>,
+    pub(crate) steps: Vec<Step>,
+}
+
+/// The number of elements at which a loop's row stays in the cache of its core with all that is computed of it.
+pub(crate) const LONGEST_ROW: usize = 1 << 14;
+
+/// A part this many times smaller than its base is copied and not viewed, so that the base can die.
+const SMALL_PART: usize = 8;
+
+impl Steps {
+    /// Lowers a flat program.
+    pub(crate) fn of(mut flat: Flat) -> Steps {
+        let mut values = VarMap::default();
+        for (var, aval) in flat.avals.iter() {
+            values.push(Value::View { base: var, layout: Layout::from(aval) });
+        }
+        let eqns = std::mem::take(&mut flat.eqns);
+        let fusion = Fusion::new(&flat, &eqns);
+        let mut lowering = Lowering { flat, values, fusion, counts: HashMap::new(), copies: HashMap::new() };
+        for (at, eqn) in eqns.iter().enumerate() {
+            lowering.equation(at, eqn);
+        }
+        let Lowering { mut flat, values, fusion, .. } = lowering;
+        flat.eqns = eqns;
+        let steps = fusion.finish();
+        Steps { flat, values, steps }
+    }
+}
+
+struct Lowering {
+    flat: Flat,
+    values: VarMap<Value>,
+    fusion: Fusion,
+    /// The numbers from zero, by dtype and count: one buffer serves every `iota` of a program.
+    counts: HashMap<(DType, usize), Var>,
+    /// The row-major copies that were made of views.
+    copies: HashMap<(Var, Layout), Var>,
+}
+
+impl Lowering {
+    fn equation(&mut self, at: usize, eqn: &Eqn) {
+        let operands: Vec<Value> = eqn.ins.iter().map(|&a| self.value(a)).collect();
+        if let Some(value) = self.view(at, eqn, &operands) {
+            self.values[eqn.outs[0]] = value;
+            return;
+        }
+        if self.fusion.fuse(&self.flat, at, eqn, &operands) {
+            return;
+        }
+        let operands = operands.into_iter().enumerate();
+        let operands = operands.map(|(i, x)| if reads_strides(&eqn.op, i) { x } else { self.row_major(at, x) });
+        let operands: Vec<Value> = operands.collect();
+        self.fusion.alone(at, &eqn.outs, operands);
+    }
+
+    fn value(&self, atom: Atom) -> Value {
+        match atom {
+            Atom::Lit(literal) => Value::Splat { literal, shape: Shape::new() },
+            Atom::Var(var) => self.values[var].clone(),
+        }
+    }
+
+    /// The result of an equation that only changes a layout, or that is one number.
+    fn view(&mut self, at: usize, eqn: &Eqn, operands: &[Value]) -> Option<Value> {
+        let aval = self.flat.avals[*eqn.outs.first()?].clone();
+        let shape = &aval.shape;
+        let x = operands.first();
+        match &eqn.op {
+            Op::Reshape(_) | Op::Squeeze(_) | Op::ExpandDims(_) => {
+                let x = x?;
+                x.map(shape, |l| l.reshaped(shape)).or_else(|| {
+                    let copy = self.row_major(at, x.clone());
+                    copy.map(shape, |l| l.reshaped(shape))
+                })
+            }
+            Op::Transpose(op) => x?.map(shape, |l| Some(l.permuted(&op.permutation))),
+            Op::BroadcastInDim(op) => x?.map(shape, |l| Some(l.broadcast(shape, &op.dims))),
+            Op::Rev(op) => x?.map(shape, |l| Some(l.reversed(&op.axes))),
+            Op::Slice(op) => {
+                let view = x?.map(shape, |l| Some(l.sliced(&op.start, &op.limit, &op.strides)))?;
+                let base = view.base();
+                let is_small = base.is_some_and(|b| aval.size() * SMALL_PART < self.flat.avals[b].size());
+                let is_input = base.is_some_and(|b| self.flat.ins.contains(&b));
+                Some(if is_small && !is_input { self.row_major(at, view) } else { view })
+            }
+            Op::Iota(op) => {
+                let count = self.count(at, op.dtype, op.shape[op.axis]);
+                let value = self.values[count].clone();
+                value.map(shape, |l| Some(l.broadcast(shape, &[op.axis])))
+            }
+            Op::Reduce(op) if op.axes.is_empty() => x.cloned(),
+            Op::Reduce(op) if x?.shape().contains(&0) => {
+                // What nothing is reduced to.
+                let whole = Reduce { kind: op.kind, axes: [0].into_iter().collect() };
+                let nothing = Array::full(Literal::from_bits(aval.dtype, 0), [0]);
+                let literal = eval_op(&whole.into(), &[nothing]).ok()?.first()?.to_literal()?;
+                Some(Value::Splat { literal, shape: shape.clone() })
+            }
+            Op::ConvertElementType(_) | Op::BitcastConvertType(_) => {
+                (self.flat.atom_aval(eqn.ins[0]).dtype == aval.dtype).then(|| x.cloned())?
+            }
+            _ => None,
+        }
+    }
+
+    /// The numbers from zero to `len`.
+    fn count(&mut self, at: usize, dtype: DType, len: usize) -> Var {
+        if let Some(&var) = self.counts.get(&(dtype, len)) {
+            return var;
+        }
+        let var = self.buffer(&Aval::new(dtype, [len]));
+        self.counts.insert((dtype, len), var);
+        self.fusion.count(at, var, Iota { dtype, shape: [len].into_iter().collect(), axis: 0 });
+        var
+    }
+
+    /// The value, copied into a buffer of its own unless it is one, or a row-major part of one.
+    fn row_major(&mut self, at: usize, value: Value) -> Value {
+        let (key, aval) = match &value {
+            Value::View { layout, .. } if layout.is_contiguous() => return value,
+            Value::View { base, layout } => {
+                let aval = self.flat.avals[*base].with_shape(layout.shape.iter().copied());
+                (Some((*base, layout.clone())), aval)
+            }
+            Value::Splat { literal, shape } => (None, Aval::new(literal.dtype(), shape.iter().copied())),
+        };
+        // One number is a constant of the program, and needs no step.
+        if key.is_none() && aval.size() == 1 {
+            return value;
+        }
+        if let Some(&copy) = key.as_ref().and_then(|key| self.copies.get(key)) {
+            return self.values[copy].clone();
+        }
+        let out = self.buffer(&aval);
+        if let Some(key) = key {
+            self.copies.insert(key, out);
+        }
+        self.fusion.copy(at, value, out);
+        self.values[out].clone()
+    }
+
+    /// A new variable with a buffer.
+    fn buffer(&mut self, aval: &Aval) -> Var {
+        let var = self.flat.var(aval);
+        self.fusion.var();
+        self.values.push(Value::View { base: var, layout: Layout::from(aval) })
+    }
+}
+
+/// Whether the kernel of an operation reads this operand through strides.
+fn reads_strides(op: &Op, _operand: usize) -> bool {
+    matches!(op, Op::DotGeneral(_))
+}

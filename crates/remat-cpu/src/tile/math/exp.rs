@@ -1,0 +1,96 @@
+//! Exponentials in f32.
+//!
+//! The argument is reduced to `x = k ln 2 + r`, `|r| <= ln 2 / 2`, with `ln 2` in two parts (Cody and Waite, *Software Manual
+//! for the Elementary Functions*, 1980), a polynomial approximates the function of `r`, and the exponent of the result is
+//! put together of `k`.
+
+use std::f32::consts::{LN_2, LOG2_E};
+
+use super::{clamp, polynomial};
+
+/// Adding this number rounds to an integer, which the last bits of the sum then hold.
+pub(super) const TO_INTEGER: f32 = 12_582_912.0;
+/// What [`LN_2`] lacks of the logarithm of 2.
+const LN_2_LOW: f32 = -1.904_654_2e-9;
+
+/// Below 2^-25 functions of slope 1 are their argument.
+pub(super) const TINY: f32 = 1.0 / 33_554_432.0;
+
+/// `e^x`.
+#[inline(always)]
+pub(in crate::tile) fn exp(x: f32) -> f32 {
+    let (k, r) = reduce(clamp(x, -104.0, 89.0));
+    let q = polynomial(r, [0.499_999_94, 0.166_665_17, 0.041_668_136, 0.008_369_31, 0.001_382_586_9]);
+    // What is lost where 1 is added to `r` is added to the small rest.
+    let sum = 1.0 + r;
+    let rest = (r * r).mul_add(q, r - (sum - 1.0));
+    scale(sum + rest, k)
+}
+
+/// `2^x`.
+#[inline(always)]
+pub(in crate::tile) fn exp2(x: f32) -> f32 {
+    let x = clamp(x, -151.0, 129.0);
+    let k = x + TO_INTEGER;
+    let r = x - (k - TO_INTEGER);
+    let q = polynomial(
+        r,
+        [LN_2, 0.240_226_5, 0.055_504_01, 0.009_618_083, 0.001_334_284_2, 0.000_154_538_78, 1.298_690_7e-5],
+    );
+    scale(r.mul_add(q, 1.0), k)
+}
+
+/// `e^x - 1`.
+#[inline(always)]
+pub(in crate::tile) fn expm1(x: f32) -> f32 {
+    let (k, r) = reduce(clamp(x, -18.0, 89.0));
+    let q = polynomial(r, [0.5, 0.166_666_36, 0.041_666_51, 0.008_341_62, 0.001_393_052_3, 0.000_149_170_42]);
+    let reduced = (r * r).mul_add(q, r);
+    // One half of 2^k, which is finite also where 2^k is not.
+    let half = f32::from_bits((k.to_bits() << 23).wrapping_add(126 << 23));
+    let result = 2.0 * half.mul_add(reduced, half - 0.5);
+    // Half of a subnormal number is not exact; and a zero keeps its sign.
+    if x.abs() < TINY { x } else { result }
+}
+
+/// `1 / (1 + e^-x)`, without overflow.
+#[inline(always)]
+pub(in crate::tile) fn logistic(x: f32) -> f32 {
+    let e = exp(-x.abs());
+    let divisor = 1.0 + e;
+    quotient(if x < 0.0 { e } else { 1.0 }, divisor, e - (divisor - 1.0))
+}
+
+/// The hyperbolic tangent, `e / (e + 2)` with `e = exp(2 |x|) - 1`.
+#[inline(always)]
+pub(in crate::tile) fn tanh(x: f32) -> f32 {
+    let e = expm1(clamp(2.0 * x.abs(), 0.0, 40.0));
+    let divisor = 2.0 + e;
+    quotient(e, divisor, e - (divisor - 2.0)).copysign(x)
+}
+
+/// The quotient by a divisor that is rounded, and lacks `lost`: corrected by what the division and the rounding left.
+#[inline(always)]
+fn quotient(dividend: f32, divisor: f32, lost: f32) -> f32 {
+    let reciprocal = 1.0 / divisor;
+    let quotient = dividend * reciprocal;
+    let rest = quotient.mul_add(-lost, quotient.mul_add(-divisor, dividend));
+    rest.mul_add(reciprocal, quotient)
+}
+
+/// `k + TO_INTEGER` and `r` of `x = k ln 2 + r`.
+#[inline(always)]
+fn reduce(x: f32) -> (f32, f32) {
+    let k = x.mul_add(LOG2_E, TO_INTEGER);
+    let whole = k - TO_INTEGER;
+    // The first difference is exact: it is a small multiple of the last bit of `LN_2`.
+    (k, whole.mul_add(-LN_2_LOW, whole.mul_add(-LN_2, x)))
+}
+
+/// `x * 2^k`, of `k + TO_INTEGER`. In two steps, because `2^k` may be out of range where the product is not.
+#[inline(always)]
+fn scale(x: f32, k: f32) -> f32 {
+    let exponents = k.to_bits().wrapping_sub(TO_INTEGER.to_bits() - 2 * 127);
+    let first = exponents >> 1;
+    x * f32::from_bits(first << 23) * f32::from_bits(exponents.wrapping_sub(first) << 23)
+}

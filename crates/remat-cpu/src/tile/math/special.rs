@@ -1,0 +1,17 @@
+//! Special functions in f64, one element at a time, with the evaluator's values at poles and outside of their domains.
+
+/// The inverse of the error function; NaN outside of [-1, 1].
+pub(in crate::tile) fn erf_inv(x: f64) -> f64 {
+    if x == 0.0 {
+        return x;
+    }
+    if x.abs() <= 1.0 { statrs::function::erf::erf_inv(x) } else { f64::NAN }
+}
+
+/// The logarithmic derivative of the gamma function; NaN at its poles.
+pub(in crate::tile) fn digamma(x: f64) -> f64 {
+    if x == f64::INFINITY {
+        return x;
+    }
+    if x.is_nan() || (x <= 0.0 && x == x.floor()) { f64::NAN } else { statrs::function::gamma::digamma(x) }
+}
