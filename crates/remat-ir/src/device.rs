@@ -2,20 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Array, Jaxpr, Result};
-
-/// Bytes that a compiled program needs.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct MemoryStats {
-    /// Bytes of the inputs.
-    pub arguments: usize,
-    /// Bytes of the outputs.
-    pub outputs: usize,
-    /// Bytes of everything else that is live at the peak.
-    pub temporaries: usize,
-    /// The most bytes that are live at one time.
-    pub peak: usize,
-}
+use crate::{Array, Jaxpr, MemoryReport, MemoryStats, Result};
 
 /// An engine.
 pub trait Device: Send + Sync {
@@ -39,4 +26,7 @@ pub trait Executable: Send + Sync {
 
     /// The bytes that a run needs, known before it.
     fn memory(&self) -> MemoryStats;
+
+    /// The same bytes, and what is live when most are needed.
+    fn memory_report(&self) -> MemoryReport;
 }

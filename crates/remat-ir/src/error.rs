@@ -34,6 +34,8 @@ pub enum ErrorKind {
     Parse,
     /// A program that breaks a rule.
     Check,
+    /// A program that needs more memory than it may have, or than there is.
+    Memory,
     /// A file or stream that cannot be read or written.
     Io,
     /// A defect of remat itself.

@@ -2,7 +2,8 @@
 //!
 //! Layers, each using only those above it in this list (a test holds this):
 //!
-//! 1. [`dtype`](DType), [`aval`](Aval), [`loc`](Loc), [`error`](Error), [`literal`](Literal), [`array`](Array): values
+//! 1. [`dtype`](DType), [`aval`](Aval), [`loc`](Loc), [`error`](Error), [`literal`](Literal), [`array`](Array),
+//!    [`memory`](MemoryReport): values
 //! 2. [`policy`](Policy), [`ops`](Op), [`jaxpr`](Jaxpr): programs; the three refer to each other
 //! 3. `text`, `check`, `eval`, [`device`](Device): what can be done with any program
 //!
@@ -18,6 +19,7 @@ mod eval;
 mod jaxpr;
 mod literal;
 mod loc;
+mod memory;
 mod ops;
 mod policy;
 mod text;
@@ -25,7 +27,7 @@ mod text;
 pub use array::{Array, Data, Element};
 pub use aval::{Aval, MemorySpace, Shape};
 pub use check::{Fault, FaultKind, Faults, check};
-pub use device::{Device, Executable, MemoryStats};
+pub use device::{Device, Executable};
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result, counted};
 pub use eval::{Reference, eval, eval_op};
@@ -33,6 +35,7 @@ pub use half::{bf16, f16};
 pub use jaxpr::{Atom, Atoms, Builder, ClosedJaxpr, Eqn, Jaxpr, Var, VarMap, Vars};
 pub use literal::Literal;
 pub use loc::{Loc, Scope};
+pub use memory::{LiveKind, LiveValue, MemoryReport, MemoryStats, readable_bytes};
 pub use ops::*;
 pub use policy::{Candidate, CustomPolicy, Decision, Policy};
 pub use text::{Place, PrintOptions};

@@ -68,7 +68,8 @@ pub use inspect::*;
 pub use loops::*;
 pub use remat_ir::{
     Array, Atom, Aval, Candidate, ClosedJaxpr, CumulativeKind, DType, Decision, Device, Element, Error, ErrorKind,
-    Executable, Jaxpr, Loc, MemorySpace, MemoryStats, Op, Policy, Reference, Result, bf16, f16,
+    Executable, Jaxpr, LiveKind, LiveValue, Loc, MemoryReport, MemorySpace, MemoryStats, Op, Policy, Reference, Result,
+    bf16, f16,
 };
 pub use remat_macros::Tree;
 pub use tensor::*;

@@ -1,12 +1,15 @@
 //! The reference evaluator as a device, and what memory it needs.
 
-use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::{eval, last_uses};
-use crate::{Array, Atom, Aval, Cond, Device, Executable, Jaxpr, MemoryStats, Op, Result, Scan, Unary, VarMap, While};
+use crate::{
+    Array, Atom, Aval, Cond, Device, Eqn, Executable, Jaxpr, LiveKind, LiveValue, Loc, MemoryReport, MemoryStats, Op,
+    Result, Scan, Unary, VarMap, While,
+};
 
 /// The reference evaluator: slow, for every program, and what other engines are tested against.
 ///
@@ -48,6 +51,10 @@ impl Executable for Evaluation {
     fn memory(&self) -> MemoryStats {
         self.memory
     }
+
+    fn memory_report(&self) -> MemoryReport {
+        report(&self.jaxpr)
+    }
 }
 
 /// The bytes of a run whose caller keeps the arguments: the evaluator's steps, followed with buffers that have sizes and
@@ -57,6 +64,14 @@ fn memory(jaxpr: &Jaxpr) -> MemoryStats {
     let (_, outputs) = Heap::default().follow(jaxpr);
     let heap = Heap { outputs, ..Heap::default() };
     heap.follow(jaxpr).0
+}
+
+/// The same, and what is live when the peak is reached first, which is known after a run.
+fn report(jaxpr: &Jaxpr) -> MemoryReport {
+    let (stats, outputs) = Heap::default().follow(jaxpr);
+    let heap = Heap { outputs, census: Some(Census { peak: stats.peak, ..Census::default() }), ..Heap::default() };
+    let (stats, _) = heap.follow(jaxpr);
+    MemoryReport::new(stats, heap.census.and_then(|census| census.found.into_inner()).unwrap_or_default())
 }
 
 /// Simulated memory: what is live now, and the most that was.
@@ -69,13 +84,33 @@ struct Heap {
     live: Rc<Live>,
     peak: Cell<usize>,
     temporaries: Cell<usize>,
+    census: Option<Census>,
 }
 
-/// Live bytes: all, and those of outputs.
+/// Live bytes: all, and those of outputs; and what there is to tell of each buffer, by its number, if there is a census.
 #[derive(Default)]
 struct Live {
     all: Cell<usize>,
     outputs: Cell<usize>,
+    values: RefCell<BTreeMap<usize, LiveValue>>,
+}
+
+/// Looks for what is live at the peak.
+#[derive(Default)]
+struct Census {
+    /// The bytes of the peak.
+    peak: usize,
+    /// What runs now.
+    now: RefCell<Origin>,
+    found: RefCell<Option<Vec<LiveValue>>>,
+}
+
+/// What computes a value.
+#[derive(Clone, Default)]
+struct Origin {
+    operation: Option<&'static str>,
+    loc: Loc,
+    name: Option<Arc<str>>,
 }
 
 /// A shared buffer, freed with its last holder.
@@ -95,17 +130,20 @@ impl Drop for Block {
         if self.is_output {
             self.live.outputs.update(|n| n - self.bytes);
         }
+        self.live.values.borrow_mut().remove(&self.number);
     }
 }
 
 impl Heap {
     /// The statistics of a program, and the numbers of the buffers of its outputs that are no arguments.
     fn follow(&self, jaxpr: &Jaxpr) -> (MemoryStats, BTreeSet<usize>) {
-        let args: Vec<Buffer> = jaxpr.ins.iter().map(|&v| self.allocate(jaxpr.aval(v))).collect();
+        let arg = |(i, &v)| self.allocate(jaxpr.aval(v), LiveKind::Argument(i));
+        let args: Vec<Buffer> = jaxpr.ins.iter().enumerate().map(arg).collect();
         let arguments = self.live.all.get();
         // Until something else is allocated there are no temporaries.
         self.temporaries.set(0);
         self.peak.set(arguments);
+        self.look();
         let outs = self.run(jaxpr, args.clone(), arguments);
         let mut outputs = BTreeSet::new();
         let mut bytes = 0;
@@ -118,7 +156,7 @@ impl Heap {
         (MemoryStats { arguments, outputs: bytes, temporaries, peak }, outputs)
     }
 
-    fn allocate(&self, aval: &Aval) -> Buffer {
+    fn allocate(&self, aval: &Aval, kind: LiveKind) -> Buffer {
         let number = self.count.replace(self.count.get() + 1);
         let is_output = self.outputs.contains(&number);
         let bytes = aval.bytes();
@@ -126,7 +164,25 @@ impl Heap {
         if is_output {
             self.live.outputs.update(|n| n + bytes);
         }
+        self.describe(number, aval, kind);
         Buffer(Rc::new(Block { number, bytes, is_output, live: self.live.clone() }))
+    }
+
+    /// Remembers what a buffer holds from now on.
+    fn describe(&self, number: usize, aval: &Aval, kind: LiveKind) {
+        let Some(census) = &self.census else { return };
+        let kind = if self.outputs.contains(&number) { LiveKind::Output } else { kind };
+        let Origin { operation, loc, name } = match kind {
+            LiveKind::Argument(_) | LiveKind::Constant => Origin::default(),
+            LiveKind::Output | LiveKind::Temporary | LiveKind::Scratch => census.now.borrow().clone(),
+        };
+        let value = LiveValue { bytes: aval.bytes(), aval: aval.clone(), kind, name, operation, loc };
+        self.live.values.borrow_mut().insert(number, value);
+    }
+
+    /// A new buffer for a result.
+    fn result(&self, aval: &Aval) -> Buffer {
+        self.allocate(aval, LiveKind::Temporary)
     }
 
     /// Notes the peak. `arguments` are the bytes of the arguments, which are live throughout.
@@ -135,19 +191,57 @@ impl Heap {
         if all > self.peak.get() {
             self.peak.set(all);
             self.temporaries.set(all - arguments - self.live.outputs.get());
+            self.look();
         }
+    }
+
+    /// Writes down what is live, if this is the peak.
+    fn look(&self) {
+        if let Some(census) = self.census.as_ref().filter(|census| census.peak == self.live.all.get()) {
+            let values = self.live.values.borrow();
+            let live = values.values().filter(|value| value.bytes > 0).cloned();
+            census.found.replace(Some(live.collect()));
+        }
+    }
+
+    /// The names that values are given.
+    fn names(&self, jaxpr: &Jaxpr) -> VarMap<Option<Arc<str>>> {
+        if self.census.is_none() {
+            return VarMap::default();
+        }
+        let mut names = jaxpr.var_map(None);
+        for eqn in &jaxpr.eqns {
+            if let (Op::Name(op), Some(var)) = (&eqn.op, eqn.ins.first().and_then(|atom| atom.var())) {
+                names[var] = Some(op.name.clone());
+            }
+        }
+        names
+    }
+
+    /// Remembers what runs now.
+    fn enter(&self, eqn: &Eqn, names: &VarMap<Option<Arc<str>>>, ins: &[Buffer]) {
+        let Some(census) = &self.census else { return };
+        if let (Op::Name(op), [Buffer(block)]) = (&eqn.op, ins) {
+            let mut values = self.live.values.borrow_mut();
+            if let Some(value) = values.get_mut(&block.number).filter(|v| v.operation.is_some()) {
+                value.name = Some(op.name.clone());
+            }
+        }
+        let name = eqn.outs.first().and_then(|&var| names[var].clone());
+        census.now.replace(Origin { operation: Some(eqn.op.name()), loc: eqn.loc, name });
     }
 
     /// Follows [`eval`].
     fn run(&self, jaxpr: &Jaxpr, args: Vec<Buffer>, arguments: usize) -> Vec<Buffer> {
         let last = last_uses(jaxpr);
+        let names = self.names(jaxpr);
         let mut env: VarMap<Option<Buffer>> = jaxpr.var_map(None);
         for (&var, arg) in jaxpr.ins.iter().zip(args) {
             env[var] = last[var].map(|_| arg);
         }
         let read = |env: &VarMap<Option<Buffer>>, atom: Atom| match atom {
-            Atom::Var(var) => env[var].clone().unwrap_or_else(|| self.allocate(jaxpr.aval(var))),
-            Atom::Lit(literal) => self.allocate(&literal.aval()),
+            Atom::Var(var) => env[var].clone().unwrap_or_else(|| self.result(jaxpr.aval(var))),
+            Atom::Lit(literal) => self.allocate(&literal.aval(), LiveKind::Constant),
         };
         for (i, eqn) in jaxpr.eqns.iter().enumerate() {
             let ins: Vec<Buffer> = eqn.ins.iter().map(|&a| read(&env, a)).collect();
@@ -156,6 +250,7 @@ impl Heap {
                     env[var] = None;
                 }
             }
+            self.enter(eqn, &names, &ins);
             let in_avals: Vec<Aval> = eqn.ins.iter().map(|&a| jaxpr.atom_aval(a)).collect();
             let out_avals: Vec<&Aval> = eqn.outs.iter().map(|&v| jaxpr.aval(v)).collect();
             let outs = self.step(&eqn.op, ins, &in_avals, &out_avals, arguments);
@@ -199,7 +294,7 @@ impl Heap {
             Op::DotProductAttention(_) | Op::DotProductAttentionTangent(_) | Op::DotProductAttentionCotangent(_) => {}
             Op::CrossEntropyTangent(_) | Op::Threefry2x32(_) | Op::CustomLin(_) => {}
         }
-        let new = outs.iter().map(|a| self.allocate(a)).collect();
+        let new = outs.iter().map(|a| self.result(a)).collect();
         self.note(arguments);
         new
     }
@@ -207,7 +302,13 @@ impl Heap {
     /// The first of these operands that nobody else holds and that has the result's shape, or a new buffer.
     fn overwrite(&self, ins: Vec<Buffer>, avals: &[Aval], out: &Aval, operands: &[usize], arguments: usize) -> Buffer {
         let free = operands.iter().find(|&&i| Rc::strong_count(&ins[i].0) == 1 && avals[i] == *out);
-        let buffer = free.map_or_else(|| self.allocate(out), |&i| ins[i].clone());
+        let buffer = match free {
+            Some(&i) => {
+                self.describe(ins[i].0.number, out, LiveKind::Temporary);
+                ins[i].clone()
+            }
+            None => self.result(out),
+        };
         self.note(arguments);
         buffer
     }
@@ -216,12 +317,12 @@ impl Heap {
         let _xs = ins.split_off(op.num_consts + op.num_carry);
         let mut carry = ins.split_off(op.num_consts);
         let slices = op.jaxpr.in_avals().split_off(op.num_consts + op.num_carry);
-        let ys: Vec<Buffer> = outs[op.num_carry..].iter().map(|a| self.allocate(a)).collect();
+        let ys: Vec<Buffer> = outs[op.num_carry..].iter().map(|a| self.result(a)).collect();
         self.note(arguments);
         self.repeat(op.length.min(op.num_carry + 2), || {
             let mut args = ins.clone();
             args.append(&mut carry);
-            args.extend(slices.iter().map(|a| self.allocate(a)));
+            args.extend(slices.iter().map(|a| self.result(a)));
             self.note(arguments);
             carry = self.run(&op.jaxpr, args, arguments);
             carry.truncate(op.num_carry);

@@ -5,11 +5,14 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use remat_cpu::Cpu;
-use remat_ir::{Aval, Device, Error, ErrorKind, Executable, Jaxpr, Loc, MemoryStats, Result, counted};
+use remat_ir::{
+    Aval, Device, Error, ErrorKind, Executable, Jaxpr, LiveKind, Loc, MemoryReport, MemoryStats, Result, counted,
+};
 
+use super::limit::memory_limit;
 use crate::trace::{
-    Output, Program, Repr, Structure, Tensor, Tracer, Tree, bind_at, concrete, current_loc, rebuild, short_type_name,
-    structure, trace_tree,
+    Output, Program, Repr, Structure, Tensor, Tracer, Tree, bind_at, concrete, current_loc, leaf_paths, rebuild,
+    short_type_name, structure, trace_tree,
 };
 use crate::transform::{cse, dce, fold_literals};
 
@@ -20,6 +23,17 @@ pub struct JitOptions {
     pub name: Option<String>,
     /// The engine; the default one where it is `None`.
     pub device: Option<Arc<dyn Device>>,
+    /// The most bytes that a compiled program may need; where it is `None`, what the environment variable
+    /// `REMAT_MEMORY_LIMIT` says: a number of bytes, such as `500000`, `512MiB` or `1.5GiB`. A program that needs more is not
+    /// compiled; the error lists what takes them.
+    pub memory_limit: Option<usize>,
+}
+
+/// What programs are compiled for.
+#[derive(Clone)]
+struct Target {
+    device: Arc<dyn Device>,
+    memory_limit: Option<usize>,
 }
 
 /// A function that is traced and compiled once for each structure, static fields and avals of its argument.
@@ -28,7 +42,7 @@ pub struct JitOptions {
 pub struct Jit<A, R: Output, F> {
     f: F,
     name: Arc<str>,
-    device: Arc<dyn Device>,
+    target: Target,
     loc: Loc,
     cache: Mutex<HashMap<Key, Slot<R::Tree>>>,
     /// Woken when a thread has ended to trace.
@@ -48,6 +62,8 @@ enum Slot<T> {
 /// A traced function, and its executable once it was needed.
 struct Entry<T> {
     program: Program,
+    /// The path of each leaf of the argument.
+    paths: Arc<[Arc<str>]>,
     like: T,
     executable: Mutex<Option<Arc<dyn Executable>>>,
 }
@@ -71,7 +87,10 @@ pub fn jit_with<A: Tree, R: Output, F: Fn(&A) -> R>(options: JitOptions, f: F) -
     Jit {
         f,
         name: options.name.unwrap_or_else(short_type_name::<F>).into(),
-        device: options.device.unwrap_or_else(|| Arc::new(Cpu::default())),
+        target: Target {
+            device: options.device.unwrap_or_else(|| Arc::new(Cpu::default())),
+            memory_limit: options.memory_limit,
+        },
         loc: current_loc(),
         cache: Mutex::new(HashMap::new()),
         traced: Condvar::new(),
@@ -113,8 +132,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jit<A, R, F> {
     /// The first error inside the function.
     pub fn trace(&self, args: &A) -> Result<Traced> {
         let (leaves, structure) = structure(args);
-        let entry = self.entry(args, &leaves, structure)?;
-        Ok(Traced { program: entry.program.clone(), device: self.device.clone() })
+        Ok(self.traced(&*self.entry(args, &leaves, structure)?))
     }
 
     /// Traces and simplifies: short for [`Jit::trace`] and [`Traced::lower`].
@@ -145,9 +163,29 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jit<A, R, F> {
     /// ```
     ///
     /// # Errors
-    /// The first error inside the function; if the engine cannot run the program.
+    /// The first error inside the function; if the engine cannot run the program, or it needs more memory than it may.
+    #[track_caller]
     pub fn memory(&self, args: &A) -> Result<MemoryStats> {
         Ok(self.lower(args)?.compile()?.memory())
+    }
+
+    /// The same, and what is live when most memory is needed: values with their bytes, names, operations and your lines.
+    ///
+    /// ```
+    /// use remat::{Tensor, jit};
+    /// let step = jit(|x: &Tensor| x.exp().named("hidden").sum(..));
+    /// let report = step.memory_report(&Tensor::from(vec![1.0f32, 2.0]))?;
+    /// assert_eq!(report.stats.arguments, 8);
+    /// assert_eq!(report.live[0].to_string(), "8 B  f32[2]  argument 0");
+    /// println!("{report}");
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Jit::memory`].
+    #[track_caller]
+    pub fn memory_report(&self, args: &A) -> Result<MemoryReport> {
+        Ok(self.lower(args)?.compile()?.memory_report())
     }
 
     /// The number of programs that were traced so far.
@@ -181,7 +219,8 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jit<A, R, F> {
         let (program, like) = trace_tree(args, self.loc, &self.f)?;
         // What belongs to a trace that is open now cannot be used in another one.
         let is_cacheable = program.captured.iter().all(|t| matches!(t.0, Repr::Concrete(_)));
-        let entry = Arc::new(Entry { program, like, executable: Mutex::new(None) });
+        let paths = leaf_paths(args).iter().map(|path| path.to_string().into()).collect();
+        let entry = Arc::new(Entry { program, paths, like, executable: Mutex::new(None) });
         if is_cacheable {
             self.cache().insert(key.clone(), Slot::Ready(entry.clone()));
         }
@@ -189,13 +228,17 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jit<A, R, F> {
         Ok(entry)
     }
 
+    fn traced(&self, entry: &Entry<R::Tree>) -> Traced {
+        Traced { program: entry.program.clone(), paths: entry.paths.clone(), target: self.target.clone() }
+    }
+
+    #[track_caller]
     fn executable(&self, entry: &Entry<R::Tree>) -> Result<Arc<dyn Executable>> {
         let mut executable = entry.executable.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(executable) = &*executable {
             return Ok(executable.clone());
         }
-        let traced = Traced { program: entry.program.clone(), device: self.device.clone() };
-        let compiled = traced.lower()?.compile()?.executable;
+        let compiled = self.traced(entry).lower()?.compile()?.executable;
         *executable = Some(compiled.clone());
         Ok(compiled)
     }
@@ -221,7 +264,8 @@ impl<A, R: Output, F> Drop for Claim<'_, A, R, F> {
 /// A traced function.
 pub struct Traced {
     program: Program,
-    device: Arc<dyn Device>,
+    paths: Arc<[Arc<str>]>,
+    target: Target,
 }
 
 impl Traced {
@@ -238,7 +282,8 @@ impl Traced {
         let jaxpr = cse(&fold_literals(&self.program.jaxpr)?)?;
         let keep = vec![true; jaxpr.ins.len()];
         let jaxpr = Arc::new(dce(&jaxpr, &vec![true; jaxpr.outs.len()], &keep)?.jaxpr);
-        Ok(Lowered { jaxpr, captured: self.program.captured.clone(), device: self.device.clone() })
+        let Traced { program, paths, target } = self;
+        Ok(Lowered { jaxpr, captured: program.captured.clone(), paths: paths.clone(), target: target.clone() })
     }
 }
 
@@ -246,7 +291,8 @@ impl Traced {
 pub struct Lowered {
     jaxpr: Arc<Jaxpr>,
     captured: Vec<Tensor>,
-    device: Arc<dyn Device>,
+    paths: Arc<[Arc<str>]>,
+    target: Target,
 }
 
 impl Lowered {
@@ -258,10 +304,18 @@ impl Lowered {
     /// Compiles it for the engine.
     ///
     /// # Errors
-    /// If the engine cannot run the program.
+    /// If the engine cannot run the program; if the program needs more memory than [`JitOptions::memory_limit`].
+    #[track_caller]
     pub fn compile(&self) -> Result<Compiled> {
+        let loc = current_loc();
+        let limit = memory_limit(self.target.memory_limit).map_err(|error| error.at(loc))?;
         let avals = self.jaxpr.in_avals().split_off(self.captured.len());
-        Ok(Compiled { executable: self.device.compile(&self.jaxpr)?, captured: self.captured.clone(), avals })
+        let executable = self.target.device.compile(&self.jaxpr)?;
+        let compiled = Compiled { executable, captured: self.captured.clone(), paths: self.paths.clone(), avals };
+        match limit {
+            Some(limit) if compiled.memory().peak > limit => Err(compiled.memory_report().over_limit(limit).at(loc)),
+            _ => Ok(compiled),
+        }
     }
 }
 
@@ -269,6 +323,8 @@ impl Lowered {
 pub struct Compiled {
     executable: Arc<dyn Executable>,
     captured: Vec<Tensor>,
+    /// The paths of the leaves.
+    paths: Arc<[Arc<str>]>,
     /// The avals of the leaves.
     avals: Vec<Aval>,
 }
@@ -277,6 +333,20 @@ impl Compiled {
     /// The bytes that a run needs, known before it.
     pub fn memory(&self) -> MemoryStats {
         self.executable.memory()
+    }
+
+    /// The same bytes, and what is live when most are needed.
+    pub fn memory_report(&self) -> MemoryReport {
+        let mut report = self.executable.memory_report();
+        for value in &mut report.live {
+            if let LiveKind::Argument(i) = value.kind {
+                match i.checked_sub(self.captured.len()) {
+                    Some(leaf) => value.name = self.paths.get(leaf).filter(|path| !path.is_empty()).cloned(),
+                    None => value.kind = LiveKind::Constant,
+                }
+            }
+        }
+        report
     }
 
     /// Runs the program on the leaves of an argument.

@@ -11,6 +11,7 @@ pub(crate) mod custom;
 mod differentiate;
 mod jacobian;
 mod jit;
+mod limit;
 pub(crate) mod linearized;
 mod program;
 mod skeleton;

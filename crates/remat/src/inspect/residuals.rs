@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use remat_ir::{Aval, Loc, Op, Result};
+use remat_ir::{Aval, Loc, Op, Result, readable_bytes};
 
 use super::origin::{Origin, Origins, Through};
 use crate::api::linearized::Parts;
@@ -77,7 +77,7 @@ impl fmt::Display for SavedResidual {
         for (i, through) in self.through.iter().enumerate() {
             write!(f, "{}{through}", if i == 0 { " in " } else { " > " })?;
         }
-        write!(f, "; {}", bytes(self.bytes()))
+        write!(f, "; {}", readable_bytes(self.bytes()))
     }
 }
 
@@ -136,7 +136,7 @@ impl fmt::Display for Residuals {
             writeln!(f, "{residual}")?;
         }
         let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-        let (all, intermediate) = (bytes(self.total_bytes()), bytes(self.intermediate_bytes()));
+        let (all, intermediate) = (readable_bytes(self.total_bytes()), readable_bytes(self.intermediate_bytes()));
         let count = plural(self.intermediates().count(), "intermediate");
         write!(f, "total {all} in {}; {intermediate} in {count}", plural(self.len(), "residual"))
     }
@@ -215,35 +215,5 @@ pub(super) fn kind_of(op: &Op) -> SavedKind {
     match op {
         Op::Name(op) => SavedKind::Named(op.name.clone()),
         op => SavedKind::Output(op.name()),
-    }
-}
-
-/// A number of bytes for people: exact below 1024, then with two decimals.
-pub(super) fn bytes(n: usize) -> String {
-    if n < 1024 {
-        return format!("{n} B");
-    }
-    let mut value = n as f64;
-    let mut unit = "B";
-    for next in ["KiB", "MiB", "GiB", "TiB", "PiB"] {
-        if value < 1024.0 {
-            break;
-        }
-        value /= 1024.0;
-        unit = next;
-    }
-    format!("{value:.2} {unit}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_are_exact_or_have_two_decimals() {
-        let cases = [(0, "0 B"), (1023, "1023 B"), (1024, "1.00 KiB"), (1536, "1.50 KiB"), (1 << 30, "1.00 GiB")];
-        for (n, text) in cases {
-            assert_eq!(bytes(n), text);
-        }
     }
 }

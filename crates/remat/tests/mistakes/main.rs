@@ -14,6 +14,7 @@ mod dtypes;
 mod einsum;
 mod indexing;
 mod loops;
+mod memory;
 mod nested;
 mod odd;
 mod rules;

@@ -1,0 +1,286 @@
+//! What a compiled program needs: how many bytes, and what takes them.
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{Aval, Error, ErrorKind, Loc};
+
+/// Bytes that a compiled program needs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct MemoryStats {
+    /// Bytes of the inputs.
+    pub arguments: usize,
+    /// Bytes of the outputs.
+    pub outputs: usize,
+    /// Bytes of everything else that is live at the peak.
+    pub temporaries: usize,
+    /// The most bytes that are live at one time.
+    pub peak: usize,
+}
+
+/// `arguments 8 B, outputs 8 B, temporaries 0 B; peak 16 B`.
+impl fmt::Display for MemoryStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [arguments, outputs, temporaries, peak] =
+            [self.arguments, self.outputs, self.temporaries, self.peak].map(readable_bytes);
+        write!(f, "arguments {arguments}, outputs {outputs}, temporaries {temporaries}; peak {peak}")
+    }
+}
+
+/// What a value in memory is to the program.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum LiveKind {
+    /// The input of this number.
+    Argument(usize),
+    /// A constant.
+    Constant,
+    /// An output of the program, also before it is complete.
+    Output,
+    /// A value that the program computes and does not return.
+    Temporary,
+    /// Memory that an operation needs while it runs.
+    Scratch,
+}
+
+/// A value that is in memory when most memory is used.
+#[derive(Clone, Debug)]
+pub struct LiveValue {
+    /// The bytes that it takes.
+    pub bytes: usize,
+    /// Dtype, shape and memory space.
+    pub aval: Aval,
+    /// What it is to the program.
+    pub kind: LiveKind,
+    /// The name that the user gave to a value; the path of a leaf.
+    pub name: Option<Arc<str>>,
+    /// The operation that computes it; none for arguments and constants.
+    pub operation: Option<&'static str>,
+    /// Where the user wrote the operation.
+    pub loc: Loc,
+}
+
+/// `8.00 KiB  f32[64,32]  dot_general 'hidden'  src/main.rs:5:9`.
+impl fmt::Display for LiveValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_row(f, self, [0; 3])
+    }
+}
+
+impl LiveValue {
+    /// The columns of a table before the location.
+    fn cells(&self) -> [String; 3] {
+        [readable_bytes(self.bytes), self.aval.to_string(), self.what()]
+    }
+
+    /// `dot_general 'logits'`, `output of dot_general`, `scratch of sort`, `argument 2`, `argument up`, `constant`.
+    fn what(&self) -> String {
+        let operation = self.operation.unwrap_or("the program");
+        let named = |text: String| match &self.name {
+            Some(name) => format!("{text} '{name}'"),
+            None => text,
+        };
+        match (self.kind, &self.name) {
+            (LiveKind::Argument(_), Some(path)) => format!("argument {path}"),
+            (LiveKind::Argument(i), None) => format!("argument {i}"),
+            (LiveKind::Constant, _) => "constant".to_string(),
+            (LiveKind::Output, _) => named(format!("output of {operation}")),
+            (LiveKind::Temporary, _) => named(operation.to_string()),
+            (LiveKind::Scratch, _) => format!("scratch of {operation}"),
+        }
+    }
+}
+
+/// The bytes that a compiled program needs, and what is live when it needs most.
+///
+/// `Display` prints the bytes, then the largest values in a table; the alternate form `{:#}` prints all of them.
+///
+/// ```
+/// use remat_ir::{Aval, Builder, DType, Device, Op, Reference, Unary};
+/// let mut b = Builder::new();
+/// let x = b.input(Aval::new(DType::F32, [500]));
+/// let y = b.emit1(Op::Unary(Unary::Exp), &[x])?;
+/// let report = Reference.compile(&b.finish(vec![y]).into())?.memory_report();
+/// let expected = "\
+/// arguments 1.95 KiB, outputs 1.95 KiB, temporaries 0 B; peak 3.91 KiB
+/// live at the peak:
+///   1.95 KiB  f32[500]  argument 0
+///   1.95 KiB  f32[500]  output of exp";
+/// assert_eq!(report.to_string(), expected);
+/// # Ok::<(), remat_ir::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct MemoryReport {
+    /// The bytes.
+    pub stats: MemoryStats,
+    /// What is live at the peak, largest first.
+    pub live: Vec<LiveValue>,
+}
+
+/// How many values a report prints.
+const SHOWN: usize = 20;
+
+/// How many values an error prints.
+const SHOWN_IN_ERROR: usize = 10;
+
+impl MemoryReport {
+    /// A report of these bytes and values, which it sorts.
+    pub fn new(stats: MemoryStats, mut live: Vec<LiveValue>) -> MemoryReport {
+        live.sort_by_key(|value| Reverse(value.bytes));
+        MemoryReport { stats, live }
+    }
+
+    /// The error of a program that needs more than `limit` bytes: both numbers, and the largest values.
+    pub fn over_limit(&self, limit: usize) -> Error {
+        let (needed, limit) = (exact_bytes(self.stats.peak), exact_bytes(limit));
+        let message = format!("the program needs {needed} and the limit is {limit}\n{}", Table(self, SHOWN_IN_ERROR));
+        Error::new(ErrorKind::Memory, "compile", message)
+    }
+}
+
+impl fmt::Display for MemoryReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = if f.alternate() { usize::MAX } else { SHOWN };
+        write!(f, "{}", self.stats)?;
+        if self.live.is_empty() { Ok(()) } else { write!(f, "\n{}", Table(self, shown)) }
+    }
+}
+
+/// The largest values of a report, at most so many.
+struct Table<'a>(&'a MemoryReport, usize);
+
+impl fmt::Display for Table<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Table(MemoryReport { live, .. }, most) = self;
+        // A single value more takes no more room than the line that tells of it.
+        let shown = if live.len() <= most.saturating_add(1) { live.len() } else { *most };
+        let (shown, rest) = live.split_at(shown);
+        let mut widths = [0; 3];
+        for value in shown {
+            for (width, cell) in widths.iter_mut().zip(value.cells()) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        f.write_str("live at the peak:")?;
+        for value in shown {
+            f.write_str("\n  ")?;
+            write_row(f, value, widths)?;
+        }
+        if !rest.is_empty() {
+            let bytes = rest.iter().map(|value| value.bytes).fold(0, usize::saturating_add);
+            write!(f, "\n  and {} more of {}", rest.len(), readable_bytes(bytes))?;
+        }
+        Ok(())
+    }
+}
+
+/// One value, in columns of these widths.
+fn write_row(f: &mut fmt::Formatter<'_>, value: &LiveValue, widths: [usize; 3]) -> fmt::Result {
+    let [bytes, aval, what] = value.cells();
+    write!(f, "{bytes:>0$}  {aval:<1$}  ", widths[0], widths[1])?;
+    match value.loc.site {
+        Some(_) => write!(f, "{what:<0$}  {1}", widths[2], value.loc),
+        None => f.write_str(&what),
+    }
+}
+
+/// A number of bytes for people: exact below 1024, then with two decimals and a binary unit.
+///
+/// ```
+/// use remat_ir::readable_bytes;
+/// assert_eq!([0, 1023, 1536, 1 << 30].map(readable_bytes), ["0 B", "1023 B", "1.50 KiB", "1.00 GiB"]);
+/// ```
+pub fn readable_bytes(n: usize) -> String {
+    if n < 1024 {
+        return format!("{n} B");
+    }
+    let mut value = n as f64;
+    let mut unit = "B";
+    for next in ["KiB", "MiB", "GiB", "TiB", "PiB"] {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        unit = next;
+    }
+    format!("{value:.2} {unit}")
+}
+
+/// The exact number beside the readable one, where they differ.
+fn exact_bytes(n: usize) -> String {
+    if n < 1024 { readable_bytes(n) } else { format!("{} ({n} B)", readable_bytes(n)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DType;
+
+    fn report(values: usize) -> MemoryReport {
+        let value = |i| LiveValue {
+            bytes: 4 * (i + 1),
+            aval: Aval::new(DType::F32, [i + 1]),
+            kind: LiveKind::Temporary,
+            name: None,
+            operation: Some("exp"),
+            loc: Loc::UNKNOWN,
+        };
+        MemoryReport::new(MemoryStats { peak: 5000, ..MemoryStats::default() }, (0..values).map(value).collect())
+    }
+
+    #[test]
+    fn long_reports_are_cut() {
+        let text = report(30).to_string();
+        assert_eq!(text.lines().count(), 2 + 20 + 1);
+        assert_eq!(text.lines().nth(2), Some("  120 B  f32[30]  exp"));
+        assert_eq!(text.lines().last(), Some("  and 10 more of 220 B"));
+        assert_eq!(format!("{:#}", report(30)).lines().count(), 2 + 30);
+        assert_eq!(report(21).to_string().lines().count(), 2 + 21);
+        assert_eq!(report(0).to_string(), report(0).stats.to_string());
+    }
+
+    #[test]
+    fn kinds_and_places_are_told() {
+        let mut report = report(0);
+        let loc = Loc::caller();
+        let mut add = |kind, name: Option<&str>, operation| {
+            let aval = Aval::new(DType::F32, [2]);
+            report.live.push(LiveValue {
+                bytes: 8,
+                aval,
+                kind,
+                name: name.map(Arc::from),
+                operation,
+                loc: Loc::UNKNOWN,
+            });
+        };
+        add(LiveKind::Argument(3), None, None);
+        add(LiveKind::Argument(3), Some(".up"), None);
+        add(LiveKind::Constant, None, None);
+        add(LiveKind::Output, Some("loss"), Some("exp"));
+        add(LiveKind::Scratch, None, Some("sort"));
+        add(LiveKind::Temporary, None, Some("dot_general"));
+        report.live[3].loc = loc;
+        let expected = format!(
+            "live at the peak:
+  8 B  f32[2]  argument 3
+  8 B  f32[2]  argument .up
+  8 B  f32[2]  constant
+  8 B  f32[2]  output of exp 'loss'  {loc}
+  8 B  f32[2]  scratch of sort
+  8 B  f32[2]  dot_general"
+        );
+        assert_eq!(Table(&report, 20).to_string(), expected);
+    }
+
+    #[test]
+    fn the_error_tells_both_numbers() {
+        let error = report(2).over_limit(1000);
+        let expected = "compile: the program needs 4.88 KiB (5000 B) and the limit is 1000 B
+live at the peak:
+  8 B  f32[2]  exp
+  4 B  f32[1]  exp";
+        assert_eq!(error.to_string(), expected);
+        assert_eq!(error.kind(), ErrorKind::Memory);
+    }
+}
