@@ -1,8 +1,9 @@
 //! From a jaxpr to a compiled program: lowering, kernels, schedule, memory plan.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use remat_ir::{Aval, DType, Error, ErrorKind, Iota, Jaxpr, Literal, Loc, Op, Result, Var, VarMap};
+use remat_ir::{Aval, DType, Error, ErrorKind, Jaxpr, Literal, LiveKind, LiveValue, Loc, Op, Result, Var, VarMap};
 
 use crate::control;
 use crate::kernels::loops::{LoopEquation, LoopInput, LoopOperand, LoopSource, LoopSpec};
@@ -44,7 +45,7 @@ pub(crate) fn compile(jaxpr: &Jaxpr, caller: Caller, threads: &Threads) -> Resul
     for step in &steps.steps {
         compiler.step(step)?;
     }
-    let outs = compiler.outs(caller)?;
+    let outs = compiler.outs(caller);
     Ok(compiler.finish(jaxpr, outs))
 }
 
@@ -71,6 +72,8 @@ struct Compiled {
     kernel: Box<dyn Kernel>,
     ins: Vec<Part>,
     outs: Vec<usize>,
+    /// The equation that it computes, or the last of them.
+    eqn: Option<usize>,
 }
 
 /// What a kernel reads of a buffer.
@@ -150,7 +153,7 @@ impl Compiler<'_> {
     }
 
     /// The outputs of the program; what is not computed into an output buffer is copied there.
-    fn outs(&mut self, caller: Caller) -> Result<Vec<Out>> {
+    fn outs(&mut self, caller: Caller) -> Vec<Out> {
         let steps = self.steps;
         let mut taken = Vec::new();
         let mut outs = Vec::new();
@@ -169,12 +172,12 @@ impl Compiler<'_> {
                     let to = self.buffer(&aval, BufferKind::Output);
                     self.outputs.push(to);
                     taken.push(to);
-                    self.copy(&value, to)?;
+                    self.copy(None, &value, to);
                     outs.push(Out::Buffer(self.outputs.len() - 1));
                 }
             }
         }
-        Ok(outs)
+        outs
     }
 
     /// The number of an output buffer.
@@ -230,23 +233,23 @@ impl Compiler<'_> {
     fn step(&mut self, step: &Step) -> Result<()> {
         let steps = self.steps;
         match step {
-            Step::Equation { eqn, operands } => {
-                let eqn = &steps.flat.eqns[*eqn];
+            Step::Equation { eqn: number, operands } => {
+                let eqn = &steps.flat.eqns[*number];
                 let operands = operands.iter().map(|x| self.operand(x).part(&self.avals)).collect::<Vec<_>>();
                 let out_avals: Vec<Aval> = eqn.outs.iter().map(|&v| steps.flat.avals[v].clone()).collect();
                 let ins: Vec<(DType, &Layout)> = operands.iter().map(|(part, layout)| (part.dtype, layout)).collect();
                 let kernel = self.kernel(&eqn.op, &ins, &out_avals).map_err(|e| e.at(eqn.loc))?;
                 let outs = eqn.outs.iter().map(|&v| self.own(v)).collect();
-                self.push(kernel, operands.into_iter().map(|(part, _)| part).collect(), outs);
+                self.push(Some(*number), kernel, operands.into_iter().map(|(part, _)| part).collect(), outs);
             }
-            Step::Copy { operand, out, .. } => {
+            Step::Copy { eqn, operand, out } => {
                 let to = self.own(*out);
-                self.copy(operand, to)?;
+                self.copy(Some(*eqn), operand, to);
             }
-            Step::Count { out, iota, .. } => {
+            Step::Count { eqn, out, iota } => {
                 let to = self.own(*out);
                 let kernel = self.kernel(&Op::from(iota.clone()), &[], &[steps.flat.avals[*out].clone()])?;
-                self.push(kernel, Vec::new(), vec![to]);
+                self.push(Some(*eqn), kernel, Vec::new(), vec![to]);
             }
             Step::Loop(group) => self.fused(group)?,
         }
@@ -263,11 +266,10 @@ impl Compiler<'_> {
         kernels::kernel(op, ins, outs).ok_or_else(|| internal(op, ins))
     }
 
-    fn copy(&mut self, value: &Value, to: usize) -> Result<()> {
+    fn copy(&mut self, eqn: Option<usize>, value: &Value, to: usize) {
         let (part, layout) = self.operand(value).part(&self.avals);
         let kernel = kernels::copy::kernel(part.dtype, &layout);
-        self.push(kernel, vec![part], vec![to]);
-        Ok(())
+        self.push(eqn, kernel, vec![part], vec![to]);
     }
 
     /// One loop. Each buffer is one input of its kernel, through however many layouts it is read.
@@ -323,12 +325,12 @@ impl Compiler<'_> {
             Error::new(ErrorKind::Internal, first, "there is no function for the tiles of this loop")
         })?;
         let outs = group.outs.iter().map(|&v| self.own(v)).collect();
-        self.push(kernel, inputs, outs);
+        self.push(group.members.last().map(|m| m.eqn), kernel, inputs, outs);
         Ok(())
     }
 
     /// Adds a step to the graph.
-    fn push(&mut self, kernel: Box<dyn Kernel>, ins: Vec<Part>, outs: Vec<usize>) {
+    fn push(&mut self, eqn: Option<usize>, kernel: Box<dyn Kernel>, ins: Vec<Part>, outs: Vec<usize>) {
         let mut node = StepNode { scratch: kernel.scratch(self.threads.count()), ..StepNode::default() };
         for part in &ins {
             if !node.reads.contains(&part.buffer) {
@@ -345,13 +347,14 @@ impl Compiler<'_> {
             }
         }
         self.graph.steps.push(node);
-        self.compiled.push(Compiled { kernel, ins, outs });
+        self.compiled.push(Compiled { kernel, ins, outs, eqn });
     }
 
     fn finish(self, jaxpr: &Jaxpr, outs: Vec<Out>) -> Program {
         let order = schedule(&self.graph);
         let plan = plan::plan(&self.graph, &order);
         let donations = self.donations(&order, &plan);
+        let live = self.live(&plan);
         let table = self.compiled.iter().map(|c| Program::table(c.ins.len(), c.outs.len())).max().unwrap_or(0);
         let (arena, tables) =
             if table > 0 { (aligned(plan.arena + table), Some(plan.arena)) } else { (plan.arena, None) };
@@ -384,7 +387,69 @@ impl Compiler<'_> {
             arena,
             tables,
             donations,
+            live,
         }
+    }
+
+    /// What is live at the peak.
+    fn live(&self, plan: &Plan) -> Vec<LiveValue> {
+        let flat = &self.steps.flat;
+        let mut names: Vec<Option<Arc<str>>> = vec![None; self.avals.len()];
+        // The equation that a buffer's value is the result of: in a loop, the one of its members that is stored.
+        let mut eqns: Vec<Option<usize>> = vec![None; self.avals.len()];
+        for (var, &buffer) in self.buffers.iter() {
+            if let Some(buffer) = buffer {
+                names[buffer] = flat.names[var].clone();
+            }
+        }
+        for compiled in &self.compiled {
+            for &out in &compiled.outs {
+                eqns[out] = compiled.eqn;
+            }
+        }
+        for (e, eqn) in flat.eqns.iter().enumerate() {
+            for buffer in eqn.outs.iter().filter_map(|&v| self.buffers[v]) {
+                eqns[buffer] = Some(e);
+            }
+        }
+        let value = |buffer: usize, kind: LiveKind| {
+            let eqn = eqns[buffer].map(|e| &flat.eqns[e]);
+            LiveValue {
+                bytes: self.avals[buffer].bytes(),
+                aval: self.avals[buffer].clone(),
+                kind,
+                name: names[buffer].clone(),
+                operation: eqn.map(|e| e.op.name()),
+                loc: eqn.map_or(Loc::default(), |e| e.loc),
+            }
+        };
+        let mut live: Vec<LiveValue> = Vec::new();
+        for (&buffer, &i) in &self.arguments {
+            live.push(value(buffer, LiveKind::Argument(i)));
+        }
+        live.extend(self.outputs.iter().map(|&buffer| value(buffer, LiveKind::Output)));
+        for item in &plan.live {
+            match *item {
+                plan::Live::Buffer { buffer, .. } => live.push(value(buffer, LiveKind::Temporary)),
+                plan::Live::Scratch { step, bytes } => {
+                    let compiled = &self.compiled[step];
+                    let inside = compiled.kernel.live();
+                    live.extend(inside.iter().cloned());
+                    let bytes = bytes - inside.iter().map(|value| value.bytes).sum::<usize>().min(bytes);
+                    let eqn = compiled.eqn.map(|e| &flat.eqns[e]);
+                    live.push(LiveValue {
+                        bytes,
+                        aval: Aval::new(DType::U8, [bytes]),
+                        kind: LiveKind::Scratch,
+                        name: None,
+                        operation: eqn.map(|e| e.op.name()),
+                        loc: eqn.map_or(Loc::default(), |e| e.loc),
+                    });
+                }
+            }
+        }
+        live.retain(|value| value.bytes > 0);
+        live
     }
 
     fn place(&self, buffer: usize, plan: &Plan) -> Place {

@@ -7,7 +7,7 @@
 // Bodies are run on addresses: slices of operands, and places in scratch memory.
 #![allow(unsafe_code)]
 
-use remat_ir::{Atom, Cond, Element, Jaxpr, Op, Result, Scan, While, with_dtype};
+use remat_ir::{Atom, Cond, Element, Jaxpr, LiveKind, LiveValue, Op, Result, Scan, While, with_dtype};
 
 use crate::compile::{Caller, compile};
 use crate::kernels::{Kernel, Source, Target};
@@ -50,6 +50,12 @@ impl Body {
     /// Whether an output can be computed in the memory of this argument.
     fn is_donated(&self, argument: usize, out: usize) -> bool {
         self.program.donations.iter().any(|&(a, k)| a == argument && self.out_of[k] == out)
+    }
+
+    /// What is live in the arena at the peak of the body.
+    fn live(&self) -> impl Iterator<Item = LiveValue> + '_ {
+        let is_inside = |value: &&LiveValue| matches!(value.kind, LiveKind::Temporary | LiveKind::Scratch);
+        self.program.live.iter().filter(is_inside).cloned()
     }
 
     /// Bytes of pointers to arguments and outputs.
@@ -186,6 +192,7 @@ struct ScanKernel {
     ys: Vec<usize>,
     second: usize,
     in_place: Vec<(usize, usize)>,
+    live: Vec<LiveValue>,
 }
 
 impl ScanKernel {
@@ -197,6 +204,7 @@ impl ScanKernel {
         let bytes = |avals: Vec<remat_ir::Aval>| avals.iter().map(remat_ir::Aval::bytes).collect::<Vec<usize>>();
         Ok(ScanKernel {
             in_place: pairs(&carries),
+            live: body.live().collect(),
             xs: bytes(op.jaxpr.in_avals().split_off(op.num_consts + op.num_carry)),
             ys: bytes(op.jaxpr.out_avals().split_off(op.num_carry)),
             body,
@@ -217,6 +225,10 @@ impl Kernel for ScanKernel {
 
     fn in_place(&self) -> &[(usize, usize)] {
         &self.in_place
+    }
+
+    fn live(&self) -> &[LiveValue] {
+        &self.live
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
@@ -270,6 +282,7 @@ struct WhileKernel {
     computed: Vec<usize>,
     second: usize,
     in_place: Vec<(usize, usize)>,
+    live: Vec<LiveValue>,
 }
 
 impl WhileKernel {
@@ -282,6 +295,7 @@ impl WhileKernel {
         Ok(WhileKernel {
             cond: Body::new(&op.cond, threads)?,
             in_place: pairs(&carries),
+            live: body.live().collect(),
             body,
             cond_consts: op.cond_consts,
             body_consts: op.body_consts,
@@ -304,6 +318,10 @@ impl Kernel for WhileKernel {
 
     fn in_place(&self) -> &[(usize, usize)] {
         &self.in_place
+    }
+
+    fn live(&self) -> &[LiveValue] {
+        &self.live
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
@@ -358,18 +376,26 @@ impl Kernel for WhileKernel {
 
 struct CondKernel {
     branches: Vec<Body>,
+    /// Of the branch that needs most.
+    live: Vec<LiveValue>,
 }
 
 impl CondKernel {
     fn new(op: &Cond, threads: &Threads) -> Result<CondKernel> {
         let branches = op.branches.iter().map(|branch| Body::new(branch, threads));
-        Ok(CondKernel { branches: branches.collect::<Result<Vec<Body>>>()? })
+        let branches = branches.collect::<Result<Vec<Body>>>()?;
+        let live = branches.iter().max_by_key(|body| body.scratch()).map(|body| body.live().collect());
+        Ok(CondKernel { live: live.unwrap_or_default(), branches })
     }
 }
 
 impl Kernel for CondKernel {
     fn scratch(&self, _: usize) -> usize {
         self.branches.iter().map(Body::scratch).max().unwrap_or(0)
+    }
+
+    fn live(&self) -> &[LiveValue] {
+        &self.live
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {

@@ -5,7 +5,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use remat_ir::{Array, Aval, Data, Device, Error, ErrorKind, Executable, Jaxpr, MemoryStats, Result, counted};
+use remat_ir::{
+    Array, Aval, Data, Device, Error, ErrorKind, Executable, Jaxpr, MemoryReport, MemoryStats, Result, counted,
+};
 
 use crate::arena::{self, Arena};
 use crate::compile::{Caller, compile};
@@ -96,6 +98,10 @@ impl Executable for Compiled {
         let (arguments, outputs, temporaries) =
             (sum(&self.program.ins), sum(&self.program.buffers), self.program.arena);
         MemoryStats { arguments, outputs, temporaries, peak: arguments + outputs + temporaries }
+    }
+
+    fn memory_report(&self) -> MemoryReport {
+        MemoryReport::new(self.memory(), self.program.live.clone())
     }
 }
 

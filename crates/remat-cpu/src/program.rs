@@ -6,7 +6,7 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use remat_ir::{Aval, DType};
+use remat_ir::{Aval, DType, LiveValue};
 
 use crate::kernels::{Kernel, Source, Target};
 use crate::threads::Threads;
@@ -26,6 +26,8 @@ pub(crate) struct Program {
     pub(crate) tables: Option<usize>,
     /// Arguments whose memory an output may take where nobody else holds them: (argument, output buffer).
     pub(crate) donations: Vec<(usize, usize)>,
+    /// What is live at the peak: arguments, outputs, and what the arena holds then.
+    pub(crate) live: Vec<LiveValue>,
 }
 
 /// An output of a program.

@@ -17,6 +17,8 @@ pub(crate) use layout::{Layout, Strides};
 pub(crate) use loops::Extent;
 pub(crate) use operand::{Source, Target};
 
+use remat_ir::LiveValue;
+
 use crate::threads::Threads;
 
 /// One step of a compiled program.
@@ -32,6 +34,11 @@ pub(crate) trait Kernel: Send + Sync {
     /// [`Source::is_in_place`] says so, the operand has no elements of its own, and the output holds the operand's
     /// elements when the run begins.
     fn in_place(&self) -> &[(usize, usize)] {
+        &[]
+    }
+
+    /// What lies in the scratch memory when most of it is used, where the kernel knows it better than by its size.
+    fn live(&self) -> &[LiveValue] {
         &[]
     }
 
