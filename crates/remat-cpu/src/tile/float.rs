@@ -134,7 +134,7 @@ fn unary_f64(level: Level, op: Unary) -> Option<TileFn> {
         Unary::Cosh => loops::unary_scalar(f64::cosh, Exact),
         Unary::Tanh => loops::unary(level, double::tanh, Exact),
         Unary::Asinh => loops::unary_scalar(libm::asinh, Exact),
-        Unary::Acosh => loops::unary_scalar(libm::acosh, Exact),
+        Unary::Acosh => loops::unary_scalar(special::acosh, Exact),
         Unary::Atanh => loops::unary_scalar(libm::atanh, Exact),
         Unary::Erf => loops::unary_scalar(libm::erf, Exact),
         Unary::Erfc => loops::unary_scalar(libm::erfc, Exact),

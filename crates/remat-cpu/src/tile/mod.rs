@@ -19,6 +19,7 @@ mod float;
 mod integer;
 mod loops;
 mod math;
+mod monoid;
 mod moves;
 mod number;
 mod power;
@@ -27,6 +28,8 @@ mod reduce;
 mod rounding;
 mod select;
 
+#[cfg(test)]
+mod accuracy;
 #[cfg(test)]
 mod tests;
 
@@ -74,7 +77,8 @@ pub(crate) fn elementwise(op: &Op, ins: &[DType]) -> Option<TileFn> {
     elementwise_at(Level::best(), op, ins)
 }
 
-fn elementwise_at(level: Level, op: &Op, ins: &[DType]) -> Option<TileFn> {
+/// As [`elementwise`], for a level of this CPU.
+pub(crate) fn elementwise_at(level: Level, op: &Op, ins: &[DType]) -> Option<TileFn> {
     match (op, ins) {
         (Op::Unary(op), &[x]) if x.is_float() => float::unary(level, *op, x),
         (Op::Unary(op), &[x]) => integer::unary(level, *op, x),

@@ -16,6 +16,12 @@ pub(super) trait Ordered: Scalar + PartialOrd {
 
     /// The smaller of the two; a NaN wins, and negative zero is smaller than zero.
     fn smallest(self, other: Self) -> Self;
+
+    /// The [`largest`](Ordered::largest) of many; of none the smallest number.
+    fn largest_of(numbers: &[Self]) -> Self;
+
+    /// The [`smallest`](Ordered::smallest) of many; of none the largest number.
+    fn smallest_of(numbers: &[Self]) -> Self;
 }
 
 /// f32 or f64.
@@ -64,20 +70,43 @@ pub(super) trait Integer: Ordered + Eq {
 }
 
 macro_rules! real {
-    ($($type:ident)*) => { $(
+    ($($type:ident $key:ident $bits:ident $ordered:ident;)*) => { $(
         impl Ordered for $type {
             const TOP: Self = $type::INFINITY;
             const BOTTOM: Self = $type::NEG_INFINITY;
-            // The conditions are joined by `|` and `&`, which do not branch.
+            // Equal numbers differ at most in the sign of zero.
             #[inline(always)]
             fn largest(self, other: Self) -> Self {
-                let wins = (self > other) | self.is_nan() | ((self == other) & self.is_sign_positive());
-                if wins { self } else { other }
+                let larger = if self > other { self } else { other };
+                let equal = $type::from_bits(self.to_bits() & other.to_bits());
+                let number = if self == other { equal } else { larger };
+                if self.is_nan() { self } else { number }
             }
             #[inline(always)]
             fn smallest(self, other: Self) -> Self {
-                let wins = (self < other) | self.is_nan() | ((self == other) & self.is_sign_negative());
-                if wins { self } else { other }
+                let smaller = if self < other { self } else { other };
+                let equal = $type::from_bits(self.to_bits() | other.to_bits());
+                let number = if self == other { equal } else { smaller };
+                if self.is_nan() { self } else { number }
+            }
+            // LLVM vectorises extrema of integers.
+            #[inline(always)]
+            fn largest_of(numbers: &[Self]) -> Self {
+                let (mut largest, mut has_nan) = ($ordered(Self::BOTTOM.to_bits() as $key), false);
+                for x in numbers {
+                    largest = largest.max($ordered(x.to_bits() as $key));
+                    has_nan |= x.is_nan();
+                }
+                if has_nan { $type::NAN } else { $type::from_bits($ordered(largest) as $bits) }
+            }
+            #[inline(always)]
+            fn smallest_of(numbers: &[Self]) -> Self {
+                let (mut smallest, mut has_nan) = ($ordered(Self::TOP.to_bits() as $key), false);
+                for x in numbers {
+                    smallest = smallest.min($ordered(x.to_bits() as $key));
+                    has_nan |= x.is_nan();
+                }
+                if has_nan { $type::NAN } else { $type::from_bits($ordered(smallest) as $bits) }
             }
         }
         impl Real for $type {
@@ -115,7 +144,22 @@ macro_rules! real {
     )* };
 }
 
-real! { f32 f64 }
+real! {
+    f32 i32 u32 ordered_32;
+    f64 i64 u64 ordered_64;
+}
+
+/// The bits of an f32 as an integer of the same order, and back.
+#[inline(always)]
+fn ordered_32(bits: i32) -> i32 {
+    bits ^ (bits >> 31) & i32::MAX
+}
+
+/// The bits of an f64 as an integer of the same order, and back.
+#[inline(always)]
+fn ordered_64(bits: i64) -> i64 {
+    bits ^ (bits >> 63) & i64::MAX
+}
 
 macro_rules! integer {
     ($($type:ident $signed:ident $unsigned:ident, $division:tt;)*) => { $(
@@ -129,6 +173,14 @@ macro_rules! integer {
             #[inline(always)]
             fn smallest(self, other: Self) -> Self {
                 Ord::min(self, other)
+            }
+            #[inline(always)]
+            fn largest_of(numbers: &[Self]) -> Self {
+                numbers.iter().copied().fold(Self::BOTTOM, Ord::max)
+            }
+            #[inline(always)]
+            fn smallest_of(numbers: &[Self]) -> Self {
+                numbers.iter().copied().fold(Self::TOP, Ord::min)
             }
         }
         impl Integer for $type {

@@ -1,13 +1,13 @@
 //! Reductions of tiles.
 //!
-//! Floats are added in an order that depends on the number of columns alone. Several sums are kept side by side and added
-//! in pairs at the end, so that the error is far below that of adding one after the other.
+//! Floats are added in an order that depends on the number of columns alone.
 
 use remat_ir::{DType, ReduceKind};
 
 use super::TileFn;
 use super::loops::{self, Scalar};
-use super::number::{Integer, Ordered, Real, with_bits, with_integer};
+use super::monoid::{And, AndOfBools, Maximum, Minimum, Monoid, Or, Product, Sum};
+use super::number::{Integer, Real, with_bits, with_integer};
 use super::rounding::{Exact, Round, ToBf16, ToF16};
 use crate::simd::{Level, multiversion};
 
@@ -52,27 +52,6 @@ pub(super) fn reduce_rows_at(level: Level, kind: ReduceKind, dtype: DType) -> Op
 pub(super) fn accumulate_at(level: Level, kind: ReduceKind, dtype: DType) -> Option<TileFn> {
     with_monoid(kind, dtype, Accumulate(level))
 }
-
-/// An associative operation and its identity.
-trait Monoid<T>: Copy + 'static {
-    const IDENTITY: T;
-    fn combine(a: T, b: T) -> T;
-}
-
-#[derive(Clone, Copy)]
-struct Sum;
-#[derive(Clone, Copy)]
-struct Product;
-#[derive(Clone, Copy)]
-struct Maximum;
-#[derive(Clone, Copy)]
-struct Minimum;
-#[derive(Clone, Copy)]
-struct And;
-#[derive(Clone, Copy)]
-struct Or;
-#[derive(Clone, Copy)]
-struct AndOfBools;
 
 /// What is made for a monoid.
 trait Visit {
@@ -166,74 +145,6 @@ where
     }
 }
 
-macro_rules! sums_and_products {
-    ($($type:ident $zero:literal $one:literal $add:path, $mul:path;)*) => { $(
-        impl Monoid<$type> for Sum {
-            const IDENTITY: $type = $zero;
-            #[inline(always)]
-            fn combine(a: $type, b: $type) -> $type {
-                $add(a, b)
-            }
-        }
-        impl Monoid<$type> for Product {
-            const IDENTITY: $type = $one;
-            #[inline(always)]
-            fn combine(a: $type, b: $type) -> $type {
-                $mul(a, b)
-            }
-        }
-    )* };
-}
-
-sums_and_products! {
-    f32 0.0 1.0 std::ops::Add::add, std::ops::Mul::mul;
-    f64 0.0 1.0 std::ops::Add::add, std::ops::Mul::mul;
-    u8 0 1 u8::wrapping_add, u8::wrapping_mul;
-    u16 0 1 u16::wrapping_add, u16::wrapping_mul;
-    u32 0 1 u32::wrapping_add, u32::wrapping_mul;
-    u64 0 1 u64::wrapping_add, u64::wrapping_mul;
-}
-
-impl<T: Ordered> Monoid<T> for Maximum {
-    const IDENTITY: T = T::BOTTOM;
-    #[inline(always)]
-    fn combine(a: T, b: T) -> T {
-        a.largest(b)
-    }
-}
-
-impl<T: Ordered> Monoid<T> for Minimum {
-    const IDENTITY: T = T::TOP;
-    #[inline(always)]
-    fn combine(a: T, b: T) -> T {
-        a.smallest(b)
-    }
-}
-
-impl<T: Integer> Monoid<T> for And {
-    const IDENTITY: T = T::ALL_BITS;
-    #[inline(always)]
-    fn combine(a: T, b: T) -> T {
-        a.and(b)
-    }
-}
-
-impl<T: Integer> Monoid<T> for Or {
-    const IDENTITY: T = T::ZERO;
-    #[inline(always)]
-    fn combine(a: T, b: T) -> T {
-        a.or(b)
-    }
-}
-
-impl Monoid<u8> for AndOfBools {
-    const IDENTITY: u8 = 1;
-    #[inline(always)]
-    fn combine(a: u8, b: u8) -> u8 {
-        a & b
-    }
-}
-
 multiversion! {
     fn rows<T: Scalar, M: Monoid<T>, R: Round<T>>(level: Level)
     -> unsafe fn(rows: usize, columns: usize, out: *mut u8, input: *const u8) {
@@ -241,66 +152,9 @@ multiversion! {
         for r in 0..rows {
             // SAFETY: the caller promises `rows` rows of `columns` elements to read and `rows` elements to write.
             unsafe {
-                let row = input.add(r * columns);
-                let reduction = match columns {
-                    RUN.. => long_row::<T, M>(row, columns),
-                    LONG.. => row_in_lanes::<T, M, LONG>(row, columns),
-                    SHORT.. => row_in_lanes::<T, M, SHORT>(row, columns),
-                    _ => row_in_lanes::<T, M, 1>(row, columns),
-                };
-                out.add(r).write(R::round(reduction));
+                let row = std::slice::from_raw_parts(input.add(r * columns), columns);
+                out.add(r).write(R::round(M::row(row)));
             }
         }
     }
-}
-
-/// The columns that are reduced in lanes before the next are.
-const RUN: usize = 4096;
-/// Reductions side by side of long rows.
-const LONG: usize = 64;
-/// Reductions side by side of short rows.
-const SHORT: usize = 8;
-
-/// The reduction of a row that is longer than a tile: of runs, one after the other.
-///
-/// # Safety
-/// `row` is valid for reading `columns` elements.
-#[inline(always)]
-unsafe fn long_row<T: Scalar, M: Monoid<T>>(row: *const T, columns: usize) -> T {
-    let mut total = M::IDENTITY;
-    for start in (0..columns).step_by(RUN) {
-        // SAFETY: the run ends with the row at the latest.
-        let run = unsafe { row_in_lanes::<T, M, LONG>(row.add(start), RUN.min(columns - start)) };
-        total = M::combine(total, run);
-    }
-    total
-}
-
-/// The reduction of a row: every `LANES`-th element, then pairs of these.
-///
-/// # Safety
-/// `row` is valid for reading `columns` elements.
-#[inline(always)]
-unsafe fn row_in_lanes<T: Scalar, M: Monoid<T>, const LANES: usize>(row: *const T, columns: usize) -> T {
-    let mut lanes = [M::IDENTITY; LANES];
-    let blocks = columns / LANES;
-    for i in 0..blocks {
-        // SAFETY: the row has `blocks` blocks of `LANES` elements.
-        let block = unsafe { row.add(i * LANES).cast::<[T; LANES]>().read() };
-        for j in 0..LANES {
-            lanes[j] = M::combine(lanes[j], block[j]);
-        }
-    }
-    for (j, lane) in lanes.iter_mut().enumerate().take(columns % LANES) {
-        // SAFETY: so many elements follow the blocks.
-        *lane = M::combine(*lane, unsafe { row.add(blocks * LANES + j).read() });
-    }
-    let mut half = LANES / 2;
-    while half > 0 {
-        for j in 0..half {
-            lanes[j] = M::combine(lanes[j], lanes[j + half]);
-        }
-        half /= 2;
-    }
-    lanes[0]
 }

@@ -121,7 +121,7 @@ pub(super) fn values(dtype: DType, n: usize, seed: u64) -> Array {
 }
 
 /// Runs the function of an operation, into a register of its own and in place of each operand of the output's size.
-fn run(level: Level, op: &Op, ins: &[Array]) -> Option<Vec<Array>> {
+pub(super) fn run(level: Level, op: &Op, ins: &[Array]) -> Option<Vec<Array>> {
     let dtypes: Vec<DType> = ins.iter().map(Array::dtype).collect();
     let avals: Vec<Aval> = ins.iter().map(|x| x.aval().clone()).collect();
     let out = op.infer(&avals).expect("valid operands").remove(0);
@@ -168,7 +168,7 @@ fn check(op: impl Into<Op>, ins: &[DType]) {
 }
 
 /// Whether results may differ from the evaluator's in the last place.
-fn is_approximate(op: Unary) -> bool {
+pub(super) fn is_approximate(op: Unary) -> bool {
     use Unary::*;
     match op {
         Neg | Sign | Abs | Floor | Ceil | Round | Sqrt | Rsqrt | IsFinite | Not | PopulationCount => false,

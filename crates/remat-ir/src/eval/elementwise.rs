@@ -5,7 +5,7 @@
 use num_traits::Float;
 
 use super::number::{FloatElement, Integer, Ordered, Real, with_float, with_integer};
-use super::special::{digamma, erf_inv};
+use super::special::{acosh, digamma, erf_inv};
 use super::{elements, internal, operands};
 use crate::{Array, Binary, Compare, DType, Element, IntegerPow, Operation, Result, Unary, with_dtype};
 
@@ -116,7 +116,7 @@ fn unary_float<T: FloatElement>(op: Unary, x: Array) -> Result<Array> {
         Unary::Cosh => float::<T>(x, Float::cosh),
         Unary::Tanh => float::<T>(x, Float::tanh),
         Unary::Asinh => float::<T>(x, |x| x.through_f64(libm::asinh)),
-        Unary::Acosh => float::<T>(x, |x| x.through_f64(libm::acosh)),
+        Unary::Acosh => float::<T>(x, |x| x.through_f64(acosh)),
         Unary::Atanh => float::<T>(x, |x| x.through_f64(libm::atanh)),
         Unary::Erf => float::<T>(x, |x| x.through_f64(libm::erf)),
         Unary::Erfc => float::<T>(x, |x| x.through_f64(libm::erfc)),

@@ -126,9 +126,10 @@ pub(in crate::tile) fn log(x: f64) -> f64 {
     let subnormal = x < f64::MIN_POSITIVE;
     let (k, f) = exponent_and_fraction(if subnormal { x * SUBNORMAL_SCALE } else { x });
     let result = reduced_log(f, k - if subnormal { 54.0 } else { 0.0 });
-    let result = if x < f64::INFINITY { result } else { x };
-    let result = if x == 0.0 { f64::NEG_INFINITY } else { result };
-    if x < 0.0 { f64::NAN } else { result }
+    let special = if x == 0.0 { f64::NEG_INFINITY } else { x };
+    let special = if x < 0.0 { f64::NAN } else { special };
+    // The bits of the positive finite numbers are those between zero's and infinity's.
+    if x.to_bits().wrapping_sub(1) < f64::INFINITY.to_bits() - 1 { result } else { special }
 }
 
 /// `log(1 + x)`.

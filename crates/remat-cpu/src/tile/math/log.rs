@@ -22,9 +22,10 @@ pub(in crate::tile) fn log(x: f32) -> f32 {
     let f = f32::from_bits(bits.wrapping_sub(exponent)) - 1.0;
     let k = (exponent as i32 >> 23) as f32 - if subnormal { 23.0 } else { 0.0 };
     let result = reduced(f, k);
-    let result = if x < f32::INFINITY { result } else { x };
-    let result = if x == 0.0 { f32::NEG_INFINITY } else { result };
-    if x < 0.0 { f32::NAN } else { result }
+    let special = if x == 0.0 { f32::NEG_INFINITY } else { x };
+    let special = if x < 0.0 { f32::NAN } else { special };
+    // The bits of the positive finite numbers are those between zero's and infinity's.
+    if x.to_bits().wrapping_sub(1) < f32::INFINITY.to_bits() - 1 { result } else { special }
 }
 
 /// `log(1 + x)`.

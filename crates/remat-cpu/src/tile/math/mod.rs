@@ -1,11 +1,33 @@
 //! Transcendental functions that LLVM vectorises.
 //!
-//! They have no branches, no tables and no calls: every element takes the same way, both sides of a condition are computed.
-//! Their polynomials are minimax approximations found by Remez's exchange algorithm, with the coefficients rounded one after
-//! the other and the rest fitted again. `mul_add` is part of the definition, so that all CPUs give the same bits.
+//! They have no branches, no tables and no calls: every element takes the same way, and both sides of a condition are
+//! computed. Their polynomials are minimax approximations found by Remez's exchange algorithm, with the coefficients rounded
+//! one after the other and the rest fitted again. `mul_add` is part of the definition, so that all CPUs give the same bits.
 //!
-//! The functions of f32 that training spends its time in (`exp`, `log`, `tanh`, `sin`, `erf` and their like) are computed in
-//! f32. The others are computed in f64 to some 35 bits and rounded once, which is simpler and nearly exact.
+//! The functions of f32 that training spends its time in are computed in f32. The others are computed in f64 to some 35
+//! bits and rounded once, which is simpler and nearly exact.
+//!
+//! Largest errors found, in units of the last place, over the whole range, subnormal numbers and infinities among it:
+//!
+//! | dtype | functions | error |
+//! |---|---|---|
+//! | f32 | `exp`, `log` | 0.8 |
+//! | f32 | `exp2` | 0.9 |
+//! | f32 | `erf` | 1.1 |
+//! | f32 | `expm1`, `log1p` | 1.5 |
+//! | f32 | `logistic` | 1.6 |
+//! | f32 | `tanh`, `sin`, `cos` | 1.7 |
+//! | f32 | `tan`, `asin`, `acos`, `atan`, `atan2`, `sinh`, `cosh`, `asinh`, `acosh`, `atanh`, `cbrt`, `pow`, `erfc`, `erf_inv` | 0.6 |
+//! | f64 | `exp`, `exp2`, `log`, `log1p` | 0.8 |
+//! | f64 | `expm1` | 1.1 |
+//! | f64 | `logistic`, `sin`, `cos` | 1.5 |
+//! | f64 | `tanh` | 1.7 |
+//!
+//! `sqrt` is exact, `rsqrt` is `1 / sqrt(x)` with two roundings. Functions of f16 and bf16 are those of f32, rounded again.
+//! All others (`lgamma` and `digamma`; of f64 also `tan`, `pow`, the inverse and the hyperbolic functions, `cbrt`, `erf` and
+//! its relatives) call, element by element, what the evaluator calls.
+//!
+//! Sines, cosines and tangents of arguments beyond some limit take another method, also element by element.
 
 pub(super) mod double;
 pub(super) mod error;

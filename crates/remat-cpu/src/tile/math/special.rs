@@ -1,5 +1,10 @@
 //! Special functions in f64, one element at a time, with the evaluator's values at poles and outside of their domains.
 
+/// The inverse hyperbolic cosine; NaN below 1, where `libm` may give a number.
+pub(in crate::tile) fn acosh(x: f64) -> f64 {
+    if x < 1.0 { f64::NAN } else { libm::acosh(x) }
+}
+
 /// The inverse of the error function; NaN outside of [-1, 1].
 pub(in crate::tile) fn erf_inv(x: f64) -> f64 {
     if x == 0.0 {
