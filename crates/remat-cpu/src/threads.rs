@@ -4,7 +4,7 @@
 //! results are the same, bit for bit, on any number of threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
@@ -111,4 +111,35 @@ impl Threads {
         // A parallel iterator, unlike a scope, allocates nothing.
         pool.install(|| scratch.par_chunks_mut(piece).take(workers).with_max_len(1).for_each(work));
     }
+
+    /// Calls `f` for each of `tasks` items, in any order, on any thread.
+    pub(crate) fn for_each_item<I: Iterator + Send>(&self, tasks: usize, items: I, f: impl Fn(I::Item) + Send + Sync) {
+        let items = Mutex::new(items);
+        self.for_each(tasks, |_| {
+            if let Some(item) = next(&items) {
+                f(item);
+            }
+        });
+    }
+
+    /// Calls `f` for each of `tasks` items with scratch memory, as [`Threads::for_each_with_scratch`] does.
+    pub(crate) fn for_each_item_with_scratch<I: Iterator + Send, T: Send>(
+        &self,
+        tasks: usize,
+        items: I,
+        scratch: &mut [T],
+        f: impl Fn(I::Item, &mut [T]) + Send + Sync,
+    ) {
+        let items = Mutex::new(items);
+        self.for_each_with_scratch(tasks, scratch, |_, scratch| {
+            if let Some(item) = next(&items) {
+                f(item, scratch);
+            }
+        });
+    }
+}
+
+/// The next item, for whichever thread asks first. Where a thread has panicked, the panic is about to be passed on.
+fn next<I: Iterator>(items: &Mutex<I>) -> Option<I::Item> {
+    items.lock().unwrap_or_else(PoisonError::into_inner).next()
 }

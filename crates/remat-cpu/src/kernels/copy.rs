@@ -157,6 +157,12 @@ impl Transposition {
     }
 }
 
+/// Copies elements.
+pub(super) fn copy<T: Copy + Send + Sync>(from: &[T], to: &mut [T], threads: &Threads) {
+    let task = TASK_BYTES / size_of::<T>();
+    threads.for_each_chunk(to, task, |i, part| part.copy_from_slice(&from[i * task..][..part.len()]));
+}
+
 /// Copies elements that are `step` apart.
 #[inline(always)]
 pub(super) fn copy_row<W: Copy>(from: &[W], start: isize, step: isize, to: &mut [W]) {

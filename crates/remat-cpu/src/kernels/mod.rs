@@ -3,11 +3,22 @@
 //! A kernel is built once, when a program is compiled, for operands of known dtypes and shapes; whatever can be decided
 //! then is decided then. It allocates nothing while it runs: what it needs beside its outputs it asks for as scratch.
 
+mod bitcast;
 mod blocks;
+mod concatenate;
 pub(crate) mod copy;
+mod gather;
+mod index;
+mod iota;
 mod layout;
 pub(crate) mod loops;
+mod number;
 mod operand;
+mod pad;
+mod placement;
+mod scatter;
+pub(crate) mod scratch;
+mod slice;
 #[cfg(test)]
 pub(crate) mod test_support;
 mod transpose;

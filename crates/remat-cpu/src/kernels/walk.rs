@@ -77,24 +77,24 @@ impl<const N: usize> Walk<N> {
         self.sizes.iter().zip(&self.strides).map(|(&size, stride)| (size as isize - 1) * stride[n]).sum()
     }
 
+    /// The offsets of the index that is number `i` in row-major order.
+    pub(crate) fn offsets(&self, i: usize) -> [isize; N] {
+        self.locate(i).0
+    }
+
     /// Calls `f` with the offsets of each index of a range of them, in row-major order.
     #[inline(always)]
     pub(crate) fn each(&self, indices: Range<usize>, mut f: impl FnMut([isize; N])) {
         if indices.is_empty() {
             return;
         }
-        let rank = self.sizes.len();
-        let mut index = [0; MOST_DIMENSIONS];
-        let mut at = [0; N];
-        let mut rest = indices.start;
-        for d in (0..rank).rev() {
-            index[d] = rest % self.sizes[d];
-            rest /= self.sizes[d];
-            step(&mut at, self.strides[d], index[d] as isize);
+        if self.sizes.is_empty() {
+            return f([0; N]);
         }
+        let (mut at, mut index) = self.locate(indices.start);
         for _ in indices {
             f(at);
-            for d in (0..rank).rev() {
+            for d in (0..self.sizes.len()).rev() {
                 index[d] += 1;
                 step(&mut at, self.strides[d], 1);
                 if index[d] < self.sizes[d] {
@@ -104,6 +104,18 @@ impl<const N: usize> Walk<N> {
                 step(&mut at, self.strides[d], -(self.sizes[d] as isize));
             }
         }
+    }
+
+    /// The offsets of the index that is number `i` in row-major order, and the index itself.
+    fn locate(&self, i: usize) -> ([isize; N], [usize; MOST_DIMENSIONS]) {
+        let (mut at, mut index) = ([0; N], [0; MOST_DIMENSIONS]);
+        let mut rest = i;
+        for d in (0..self.sizes.len()).rev() {
+            index[d] = rest % self.sizes[d];
+            rest /= self.sizes[d];
+            step(&mut at, self.strides[d], index[d] as isize);
+        }
+        (at, index)
     }
 }
 

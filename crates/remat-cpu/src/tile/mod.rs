@@ -25,7 +25,7 @@ mod number;
 mod power;
 mod precision;
 mod reduce;
-mod rounding;
+pub(crate) mod rounding;
 mod select;
 
 #[cfg(test)]

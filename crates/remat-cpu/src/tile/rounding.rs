@@ -43,7 +43,7 @@ impl Round<f32> for ToBf16 {
 
 /// The nearest bf16, half to even; a NaN stays one.
 #[inline(always)]
-pub(super) fn round_to_bf16(x: f32) -> f32 {
+pub(crate) fn round_to_bf16(x: f32) -> f32 {
     let bits = x.to_bits();
     let rounded = bits.wrapping_add(0x7FFF + (bits >> 16 & 1));
     f32::from_bits(if x.is_nan() { bits | 0x0040_0000 } else { rounded } & 0xFFFF_0000)
@@ -51,7 +51,7 @@ pub(super) fn round_to_bf16(x: f32) -> f32 {
 
 /// The nearest f16, half to even; a NaN stays one.
 #[inline(always)]
-pub(super) fn round_to_f16(x: f32) -> f32 {
+pub(crate) fn round_to_f16(x: f32) -> f32 {
     let bits = x.to_bits();
     let sign = bits & 0x8000_0000;
     let magnitude = bits ^ sign;
@@ -67,19 +67,19 @@ pub(super) fn round_to_f16(x: f32) -> f32 {
 
 /// The f32 of a bf16's bits.
 #[inline(always)]
-pub(super) fn from_bf16(bits: u16) -> f32 {
+pub(crate) fn from_bf16(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
 /// The bits of a bf16 that an f32 holds.
 #[inline(always)]
-pub(super) fn to_bf16(x: f32) -> u16 {
+pub(crate) fn to_bf16(x: f32) -> u16 {
     (x.to_bits() >> 16) as u16
 }
 
 /// The f32 of an f16's bits.
 #[inline(always)]
-pub(super) fn from_f16(bits: u16) -> f32 {
+pub(crate) fn from_f16(bits: u16) -> f32 {
     let sign = u32::from(bits & 0x8000) << 16;
     let shifted = u32::from(bits & 0x7FFF) << 13;
     // The bias of the exponent is 15 there and 127 here. Multiplication makes subnormals normal.
@@ -90,7 +90,7 @@ pub(super) fn from_f16(bits: u16) -> f32 {
 
 /// The bits of an f16 that an f32 holds.
 #[inline(always)]
-pub(super) fn to_f16(x: f32) -> u16 {
+pub(crate) fn to_f16(x: f32) -> u16 {
     let bits = x.to_bits();
     let magnitude = bits & 0x7FFF_FFFF;
     let normal = (magnitude >> 13).wrapping_sub((127 - 15) << 10);

@@ -1,0 +1,225 @@
+//! Indices that are known when the program runs: the starts of the slices that gathers read and scatters write.
+
+use std::ops::Range;
+
+use remat_ir::{Aval, DType, IndexMode};
+use smallvec::SmallVec;
+
+use super::Source;
+use super::layout::row_major;
+use super::walk::Walk;
+
+/// Index vectors that are looked at together: their starts are on the stack.
+pub(super) const BLOCK: usize = 256;
+
+/// The slices of an array that index vectors name.
+pub(super) struct Slices {
+    /// The dtype of the indices.
+    dtype: DType,
+    /// For each component of an index vector the largest start and the stride of its dimension.
+    components: SmallVec<[(i64, isize); 4]>,
+    mode: IndexMode,
+    /// All index vectors, with what their batching dimensions add to the offset in the array, and with the offset of their
+    /// counterpart.
+    vectors: Walk<2>,
+}
+
+/// The dimension numbers of a gather or a scatter.
+pub(super) struct Numbers<'a> {
+    /// The size of a slice along each dimension of the array.
+    pub(super) sizes: &'a [usize],
+    /// The dimension of the array for each component of an index vector.
+    pub(super) index_map: &'a [usize],
+    /// Dimensions of the array that run with dimensions of the indices.
+    pub(super) operand_batching: &'a [usize],
+    pub(super) index_batching: &'a [usize],
+    pub(super) mode: IndexMode,
+}
+
+/// The starts of consecutive index vectors.
+pub(super) struct Starts {
+    /// Which index vectors.
+    vectors: Range<usize>,
+    /// Offsets in the array; negative for a slice that is left out.
+    array: [isize; BLOCK],
+    /// Offsets in the counterpart of the slices: the result of a gather, the updates of a scatter.
+    counterpart: [isize; BLOCK],
+}
+
+impl Slices {
+    /// The slices of `array` at `indices`, where the index vectors have these strides in the slices' counterpart.
+    pub(super) fn new(array: &Aval, indices: &Aval, numbers: &Numbers<'_>, counterpart: &[isize]) -> Slices {
+        let strides = row_major(&array.shape);
+        let batch = &indices.shape[..indices.rank() - 1];
+        let mut batching: SmallVec<[isize; 4]> = SmallVec::from_elem(0, batch.len());
+        for (&d, &i) in numbers.operand_batching.iter().zip(numbers.index_batching) {
+            batching[i] = strides[d];
+        }
+        Slices {
+            dtype: indices.dtype,
+            components: numbers
+                .index_map
+                .iter()
+                .map(|&d| ((array.shape[d] - numbers.sizes[d]) as i64, strides[d]))
+                .collect(),
+            mode: numbers.mode,
+            vectors: Walk::new(batch, [&batching, counterpart]),
+        }
+    }
+
+    /// The number of index vectors.
+    pub(super) fn len(&self) -> usize {
+        self.vectors.len()
+    }
+
+    /// The distance in the counterpart between the slices of neighbouring index vectors; `None` if there is but one.
+    pub(super) fn counterpart_step(&self) -> Option<isize> {
+        self.vectors.strides().last().map(|stride| stride[1])
+    }
+
+    /// Adds the components of the index vectors from `first` on to their starts.
+    fn add_components(&self, indices: &Source<'_>, first: usize, starts: &mut [isize]) {
+        match self.dtype {
+            DType::I8 => self.add(indices.slice::<i8>(), first, starts, i64::from),
+            DType::I16 => self.add(indices.slice::<i16>(), first, starts, i64::from),
+            DType::I32 => self.add(indices.slice::<i32>(), first, starts, i64::from),
+            DType::I64 => self.add(indices.slice::<i64>(), first, starts, |i| i),
+            DType::U8 => self.add(indices.slice::<u8>(), first, starts, i64::from),
+            DType::U16 => self.add(indices.slice::<u16>(), first, starts, i64::from),
+            DType::U32 => self.add(indices.slice::<u32>(), first, starts, i64::from),
+            DType::U64 => self.add(indices.slice::<u64>(), first, starts, saturated),
+            DType::Bool | DType::F16 | DType::Bf16 | DType::F32 | DType::F64 => {}
+        }
+    }
+
+    #[inline(always)]
+    fn add<T: Copy>(&self, indices: &[T], first: usize, starts: &mut [isize], value: impl Fn(T) -> i64) {
+        let n = self.components.len();
+        for (c, &(most, stride)) in self.components.iter().enumerate() {
+            let indices = indices[first * n + c..].iter().step_by(n);
+            for (start, &index) in starts.iter_mut().zip(indices) {
+                let index = value(index);
+                let clamped = index.clamp(0, most);
+                let dropped = (self.mode == IndexMode::FillOrDrop) & (index != clamped) | (*start < 0);
+                *start = if dropped { -1 } else { *start + clamped as isize * stride };
+            }
+        }
+    }
+}
+
+impl Starts {
+    pub(super) fn new() -> Starts {
+        Starts { vectors: 0..0, array: [0; BLOCK], counterpart: [0; BLOCK] }
+    }
+
+    /// Finds the starts of `count` index vectors, at most [`BLOCK`], from `first` on: in the array and in the counterpart.
+    pub(super) fn find(
+        &mut self,
+        slices: &Slices,
+        indices: &Source<'_>,
+        first: usize,
+        count: usize,
+    ) -> (&[isize], &[isize]) {
+        let (array, counterpart) = (&mut self.array[..count], &mut self.counterpart[..count]);
+        if self.vectors == (first..first + count) {
+            return (array, counterpart);
+        }
+        self.vectors = first..first + count;
+        let mut slots = array.iter_mut().zip(counterpart.iter_mut());
+        slices.vectors.each(first..first + count, |start| {
+            if let Some((array, counterpart)) = slots.next() {
+                [*array, *counterpart] = start;
+            }
+        });
+        slices.add_components(indices, first, array);
+        (array, counterpart)
+    }
+
+    /// The start of one index vector in the array. Those after it are found with it.
+    pub(super) fn of(&mut self, slices: &Slices, indices: &Source<'_>, vector: usize) -> isize {
+        if !self.vectors.contains(&vector) {
+            self.find(slices, indices, vector, BLOCK.min(slices.len() - vector));
+        }
+        self.array[vector - self.vectors.start]
+    }
+}
+
+/// The value of an integer scalar.
+pub(super) fn integer(scalar: &Source<'_>) -> i64 {
+    match scalar.dtype() {
+        DType::I8 => scalar.slice::<i8>()[0].into(),
+        DType::I16 => scalar.slice::<i16>()[0].into(),
+        DType::I32 => scalar.slice::<i32>()[0].into(),
+        DType::I64 => scalar.slice::<i64>()[0],
+        DType::U8 => scalar.slice::<u8>()[0].into(),
+        DType::U16 => scalar.slice::<u16>()[0].into(),
+        DType::U32 => scalar.slice::<u32>()[0].into(),
+        DType::U64 => saturated(scalar.slice::<u64>()[0]),
+        DType::Bool | DType::F16 | DType::Bf16 | DType::F32 | DType::F64 => 0,
+    }
+}
+
+/// A number past the range of i64 is past every size, and so is its bound.
+fn saturated(index: u64) -> i64 {
+    i64::try_from(index).unwrap_or(i64::MAX)
+}
+
+/// Operands for the tests of gathers and scatters.
+#[cfg(test)]
+pub(crate) mod samples {
+    use remat_ir::{Array, Gather, Literal, Shape};
+
+    use super::super::test_support::{Stream, filled, wild};
+    use super::*;
+
+    /// Indices below `n`, and some out of range.
+    pub(crate) fn indices(dtype: DType, shape: &[usize], n: usize, seed: u64) -> Array {
+        filled(dtype, shape, seed, |stream| Literal::from_i128(dtype, stream.below(n + 6) as i128 - 3))
+    }
+
+    /// A gather with any dimension numbers, of an operand of at most four dimensions of less than `size` elements.
+    pub(crate) fn any_gather(stream: &mut Stream, dtype: DType, size: usize) -> (Gather, Array, Array) {
+        let shape: Vec<usize> = (0..stream.below(4) + 1).map(|_| stream.below(size)).collect();
+        let batch: Vec<usize> = (0..stream.below(3)).map(|_| stream.below(size)).collect();
+        let mut op = Gather {
+            offset_dims: Shape::new(),
+            collapsed_slice_dims: Shape::new(),
+            start_index_map: Shape::new(),
+            operand_batching_dims: Shape::new(),
+            start_indices_batching_dims: Shape::new(),
+            slice_sizes: Shape::new(),
+            mode: if stream.below(2) == 0 { IndexMode::Clip } else { IndexMode::FillOrDrop },
+            fill_value: Literal::from_f64(dtype, 1.0),
+        };
+        let mut batch_of_indices = batch.clone();
+        for (d, &n) in shape.iter().enumerate() {
+            let batching = op.operand_batching_dims.len();
+            let kind = stream.below(4);
+            if kind == 0 && batching < batch.len() && n > 0 {
+                batch_of_indices[batching] = n;
+                op.operand_batching_dims.push(d);
+                op.start_indices_batching_dims.push(batching);
+                op.slice_sizes.push(1);
+                continue;
+            }
+            op.slice_sizes.push(if kind == 1 { n.min(1) } else { stream.below(n + 1) });
+            if kind == 1 && n > 0 {
+                op.collapsed_slice_dims.push(d);
+            }
+            if kind == 1 || stream.below(2) == 0 {
+                op.start_index_map.insert(stream.below(op.start_index_map.len() + 1), d);
+            }
+        }
+        let window = shape.len() - op.collapsed_slice_dims.len() - op.operand_batching_dims.len();
+        let rank = window + batch.len();
+        let mut places: Vec<usize> = (0..rank).collect();
+        while places.len() > window {
+            places.remove(stream.below(places.len()));
+        }
+        op.offset_dims = places.into();
+        let components = op.start_index_map.len();
+        let shape_of_indices: Vec<usize> = batch_of_indices.iter().copied().chain([components]).collect();
+        let seed = stream.bits();
+        (op, wild(dtype, &shape, seed), indices(DType::I32, &shape_of_indices, size, seed))
+    }
+}

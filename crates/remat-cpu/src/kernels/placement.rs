@@ -1,0 +1,109 @@
+//! A strided array laid into a row-major one: what padding, concatenation, updates of slices and scatters have in common.
+
+use std::ops::Range;
+
+use super::walk::{Rows, Walk};
+
+/// How the elements of an array are spread in a larger row-major one. Both have the dimensions in the same order, so that
+/// later elements go further back.
+pub(super) struct Placement {
+    /// Rows, with the steps of the smaller and of the larger array.
+    rows: Rows<2>,
+    /// How far behind the first element the last one goes; negative if there is none.
+    extent: isize,
+}
+
+impl Placement {
+    /// The placement of an array of this shape, with its strides in the smaller and in the larger array.
+    pub(super) fn new(shape: &[usize], from: &[isize], to: &[isize]) -> Placement {
+        let walk = Walk::new(shape, [from, to]);
+        let extent = if walk.len() == 0 { -1 } else { walk.extent(1) };
+        Placement { rows: walk.into(), extent }
+    }
+
+    /// The number of elements.
+    pub(super) fn len(&self) -> usize {
+        self.rows.outer.len() * self.rows.len
+    }
+
+    /// How far behind the first element the last one goes; negative if there is none.
+    pub(super) fn extent(&self) -> isize {
+        self.extent
+    }
+
+    /// The distance between the elements of a row, in the smaller and in the larger array.
+    pub(super) fn steps(&self) -> [isize; 2] {
+        self.rows.step
+    }
+
+    /// The part of the larger array from the first to the last element, if the first goes to `to`.
+    pub(super) fn range(&self, to: isize) -> Range<usize> {
+        if self.extent < 0 { 0..0 } else { to as usize..(to + self.extent + 1) as usize }
+    }
+
+    /// Calls `row` for each row that has elements in a part of the larger array, with where the first of these elements is
+    /// in the smaller array and in the part, and with their number. `from` is the first element of the smaller array, and
+    /// `to` is where it goes, counted from where the part of `len` elements begins.
+    #[inline(always)]
+    pub(super) fn each_row(&self, [from, to]: [isize; 2], len: usize, mut row: impl FnMut([usize; 2], usize)) {
+        let [from_step, to_step] = self.rows.step;
+        let (end, count) = (len as isize, self.rows.len as isize);
+        let last = (count - 1) * to_step;
+        let outer = &self.rows.outer;
+        let rows = if to >= 0 && to + self.extent < end {
+            0..outer.len()
+        } else {
+            let reaches = |i| to + outer.offsets(i)[1] + last >= 0;
+            let passes = |i| to + outer.offsets(i)[1] >= end;
+            first_index(outer.len(), reaches)..first_index(outer.len(), passes)
+        };
+        outer.each(rows, |[source, target]| {
+            let (source, target) = (from + source, to + target);
+            let before = if target < 0 { (-target + to_step - 1) / to_step } else { 0 };
+            let inside = if target + last < end { count } else { (end - 1 - target) / to_step + 1 };
+            if before < inside {
+                let [source, target] = [source + before * from_step, target + before * to_step];
+                row([source as usize, target as usize], (inside - before) as usize);
+            }
+        });
+    }
+
+    /// Calls `position` for each element with its offset from the first one in the smaller and in the larger array.
+    #[inline(always)]
+    pub(super) fn each_position(&self, mut position: impl FnMut([isize; 2])) {
+        let [from_step, to_step] = self.rows.step;
+        self.rows.outer.each(0..self.rows.outer.len(), |[from, to]| {
+            for k in 0..self.rows.len as isize {
+                position([from + k * from_step, to + k * to_step]);
+            }
+        });
+    }
+
+    /// Copies the elements that go to a part of the larger array; see [`Placement::each_row`].
+    pub(super) fn place<T: Copy>(&self, from: &[T], starts: [isize; 2], part: &mut [T]) {
+        let steps = self.rows.step;
+        self.each_row(starts, part.len(), |[source, target], count| match steps {
+            // A call for a few elements would take longer than to copy them.
+            [1, 1] if count > 8 => part[target..target + count].copy_from_slice(&from[source..source + count]),
+            [from_step, to_step] => {
+                for k in 0..count {
+                    part[target + k * to_step as usize] = from[source + k * from_step as usize];
+                }
+            }
+        });
+    }
+}
+
+/// The first of `n` indices for which `test` holds, which then holds for all later ones; `n` if there is none.
+fn first_index(n: usize, test: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, n);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if test(middle) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    low
+}

@@ -1,0 +1,369 @@
+//! Scatters. The result is cut into parts, each of which one task updates with whatever falls into it: so an element is
+//! updated in the order of the index vectors, whoever does it and however the result is cut.
+
+use remat_ir::{Aval, DType, Element, Scatter, ScatterKind, Shape, bf16, f16, with_dtype};
+
+use super::copy::copy;
+use super::index::{BLOCK, Numbers, Slices, Starts};
+use super::layout::{Strides, row_major};
+use super::number::Number;
+use super::operand::with_word;
+use super::placement::Placement;
+use super::scratch;
+use super::walk::TASK_BYTES;
+use super::{Kernel, Source, Target};
+use crate::threads::Threads;
+
+/// The kernel of a scatter into a row-major operand, in place if nobody else needs it.
+pub(crate) fn kernel(op: &Scatter, ins: &[Aval], _outs: &[Aval]) -> Box<dyn Kernel> {
+    let (x, indices, updates) = (&ins[0], &ins[1], &ins[2]);
+    let kept = |d: &usize| !op.inserted_window_dims.contains(d) && !op.operand_batching_dims.contains(d);
+    let window: Shape = (0..x.rank()).filter(kept).collect();
+    let mut sizes = Shape::from_elem(1, x.rank());
+    for (&d, &u) in window.iter().zip(&op.update_window_dims) {
+        sizes[d] = updates.shape[u];
+    }
+    let (x_strides, update_strides) = (row_major(&x.shape), row_major(&updates.shape));
+    let along_vectors = (0..updates.rank()).filter(|d| !op.update_window_dims.contains(d));
+    let along_vectors: Strides = along_vectors.map(|d| update_strides[d]).collect();
+    let from: Strides = op.update_window_dims.iter().map(|&d| update_strides[d]).collect();
+    let to: Strides = window.iter().map(|&d| x_strides[d]).collect();
+    let window_sizes: Shape = window.iter().map(|&d| sizes[d]).collect();
+    let slice = Placement::new(&window_sizes, &from, &to);
+    let numbers = Numbers {
+        sizes: &sizes,
+        index_map: &op.scatter_dims_to_operand_dims,
+        operand_batching: &op.operand_batching_dims,
+        index_batching: &op.scatter_indices_batching_dims,
+        mode: op.mode,
+    };
+    let slices = Slices::new(x, indices, &numbers, &along_vectors);
+    // No two positions of a slice can meet if those dimensions in which it has several are not indexed.
+    let meet = window.iter().any(|d| sizes[*d] > 1 && op.scatter_dims_to_operand_dims.contains(d));
+    let by_position = slice.len() == 1 || !meet && slices.counterpart_step().is_some_and(|s| s < slice.steps()[0]);
+    Box::new(Scattered { dtype: x.dtype, kind: op.kind, size: x.size(), slices, slice, by_position })
+}
+
+struct Scattered {
+    dtype: DType,
+    kind: ScatterKind,
+    /// Elements of the result.
+    size: usize,
+    slices: Slices,
+    /// How the elements of one slice of the updates are spread in the operand.
+    slice: Placement,
+    /// Whether each position of the slices is updated for many index vectors, rather than each slice for all positions.
+    by_position: bool,
+}
+
+/// Parts of the result into which updates are sorted, at most: each part has to look at all indices.
+const PARTS: usize = 64;
+
+/// Elements of the result that are updated in a wider type, at least.
+const WIDE_PART: usize = 1 << 18;
+
+impl Kernel for Scattered {
+    fn scratch(&self, threads: usize) -> usize {
+        if self.is_wide() { threads * self.wide_part(threads) * size_of::<f32>() } else { 0 }
+    }
+
+    fn in_place(&self) -> &[(usize, usize)] {
+        &[(0, 0)]
+    }
+
+    fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
+        if !ins[0].is_in_place() {
+            with_word!(self.dtype, W => copy::<W>(ins[0].words(), outs[0].words_mut(), threads));
+        }
+        if self.size == 0 || self.slices.len() * self.slice.len() == 0 {
+            return;
+        }
+        match (self.kind, self.dtype) {
+            (ScatterKind::Set, _) => with_word!(self.dtype, W => {
+                self.update::<W>(&ins[1], ins[2].words(), outs[0].words_mut(), threads, |_, update| update);
+            }),
+            (_, DType::F16) if self.is_wide() => self.run_wide::<f16>(ins, &mut outs[0], scratch, threads),
+            (_, DType::Bf16) if self.is_wide() => self.run_wide::<bf16>(ins, &mut outs[0], scratch, threads),
+            _ => with_dtype!(self.dtype, T => self.run_same::<T>(ins, &mut outs[0], threads)),
+        }
+    }
+}
+
+impl Scattered {
+    /// Whether many updates may meet in one element, which is rounded once, after the last.
+    fn is_wide(&self) -> bool {
+        matches!(self.kind, ScatterKind::Add | ScatterKind::Mul) && matches!(self.dtype, DType::F16 | DType::Bf16)
+    }
+
+    /// Elements of the parts of the result. Since a part looks at all indices, there are more parts if slices are long.
+    fn part(&self, threads: usize) -> usize {
+        let slice = self.slice.len() * self.dtype.size();
+        if self.slices.len() * slice <= TASK_BYTES {
+            return self.size;
+        }
+        let parts = (slice / 64).min(PARTS).max(threads);
+        let (part, extent) = (self.size.div_ceil(parts), self.slice.extent() as usize + 1);
+        // Slices are rather not cut.
+        if extent <= part { part.next_multiple_of(extent) } else { part }
+    }
+
+    /// Elements of the parts that are updated in a wider type, for which there is scratch memory.
+    fn wide_part(&self, threads: usize) -> usize {
+        self.part(threads).min(WIDE_PART.max(self.size / PARTS)).min(self.size)
+    }
+
+    /// Combines elements in their own type.
+    fn run_same<T: Number>(&self, ins: &[Source<'_>], out: &mut Target<'_>, threads: &Threads) {
+        let (updates, to) = (ins[2].slice::<T>(), out.slice_mut::<T>());
+        match self.kind {
+            ScatterKind::Add => self.update(&ins[1], updates, to, threads, T::plus),
+            ScatterKind::Mul => self.update(&ins[1], updates, to, threads, T::times),
+            ScatterKind::Min => self.update(&ins[1], updates, to, threads, T::smallest),
+            ScatterKind::Max => self.update(&ins[1], updates, to, threads, T::largest),
+            ScatterKind::Set => self.update(&ins[1], updates, to, threads, |_, update| update),
+        }
+    }
+
+    fn update<T: Element>(
+        &self,
+        indices: &Source<'_>,
+        updates: &[T],
+        to: &mut [T],
+        threads: &Threads,
+        combine: impl Fn(T, T) -> T + Send + Sync + Copy,
+    ) {
+        let len = self.part(threads.count());
+        threads.for_each_chunk(to, len, |i, part| self.update_part(indices, updates, i * len, part, combine));
+    }
+
+    /// Combines elements in f32.
+    fn run_wide<T: Number<Wide = f32>>(
+        &self,
+        ins: &[Source<'_>],
+        out: &mut Target<'_>,
+        scratch: &mut [u8],
+        threads: &Threads,
+    ) {
+        let (indices, updates) = (&ins[1], ins[2].slice::<T>());
+        let len = self.wide_part(threads.count());
+        let to = out.slice_mut::<T>();
+        let tasks = to.len().div_ceil(len);
+        let parts = to.chunks_mut(len).enumerate();
+        threads.for_each_item_with_scratch(tasks, parts, scratch::of::<f32>(scratch), |(i, part), wide| {
+            // Rounding leaves all elements as they are to which nothing is added; so those that nothing reaches may be left out.
+            let touched = self.touched(indices, i * len, part.len());
+            let part = &mut part[touched.clone()];
+            let wide = &mut wide[..part.len()];
+            for (wide, &x) in wide.iter_mut().zip(&*part) {
+                *wide = x.widen();
+            }
+            let first = i * len + touched.start;
+            match self.kind {
+                ScatterKind::Mul => self.update_part(indices, updates, first, wide, |x, update: T| x * update.widen()),
+                _ => self.update_part(indices, updates, first, wide, |x, update: T| x + update.widen()),
+            }
+            for (x, &wide) in part.iter_mut().zip(&*wide) {
+                *x = T::narrow(wide);
+            }
+        });
+    }
+
+    /// From the first to the last element of a part that a slice may reach. The part has `len` elements from `first` on.
+    fn touched(&self, indices: &Source<'_>, first: usize, len: usize) -> std::ops::Range<usize> {
+        let (mut low, mut high) = (isize::MAX, isize::MIN);
+        let part = first as isize..(first + len) as isize;
+        self.each_block(indices, |starts, _| {
+            for &start in starts.iter().filter(|&&start| start >= 0) {
+                let last = start + self.slice.extent();
+                if last >= part.start && start < part.end {
+                    low = low.min(start);
+                    high = high.max(last);
+                }
+            }
+        });
+        if low > high {
+            return 0..0;
+        }
+        ((low - part.start).max(0) as usize)..((high + 1 - part.start) as usize).min(len)
+    }
+
+    /// Applies all updates of a part of the result, in the order of their index vectors. The part begins with element `first`.
+    fn update_part<T: Copy, A: Copy>(
+        &self,
+        indices: &Source<'_>,
+        updates: &[T],
+        first: usize,
+        part: &mut [A],
+        combine: impl Fn(A, T) -> A,
+    ) {
+        let (first, end) = (first as isize, (first + part.len()) as isize);
+        self.each_block(indices, |starts, counterparts| {
+            let vectors = starts.iter().zip(counterparts).filter(|(start, _)| **start >= 0);
+            if self.by_position {
+                let low = vectors.clone().map(|(&start, _)| start).min().unwrap_or(end);
+                let high = vectors.clone().map(|(&start, _)| start).max().unwrap_or(first - 1);
+                self.slice.each_position(|[from, to]| {
+                    if high + to < first || low + to >= end {
+                        return;
+                    }
+                    for (&start, &counterpart) in vectors.clone() {
+                        if let Some(x) = part.get_mut((start + to - first) as usize) {
+                            *x = combine(*x, updates[(counterpart + from) as usize]);
+                        }
+                    }
+                });
+                return;
+            }
+            for (&start, &counterpart) in vectors {
+                if start + self.slice.extent() < first || start >= end {
+                    continue;
+                }
+                let [from_step, to_step] = self.slice.steps();
+                self.slice.each_row([counterpart, start - first], part.len(), |[from, to], count| {
+                    if let [1, 1] = [from_step, to_step] {
+                        for (x, &update) in part[to..to + count].iter_mut().zip(&updates[from..from + count]) {
+                            *x = combine(*x, update);
+                        }
+                        return;
+                    }
+                    for k in 0..count {
+                        let x = &mut part[to + k * to_step as usize];
+                        *x = combine(*x, updates[from + k * from_step as usize]);
+                    }
+                });
+            }
+        });
+    }
+
+    /// Calls `f` for blocks of index vectors, in order, with their starts in the operand and in the updates.
+    #[inline(always)]
+    fn each_block(&self, indices: &Source<'_>, mut f: impl FnMut(&[isize], &[isize])) {
+        let mut starts = Starts::new();
+        for first in (0..self.slices.len()).step_by(BLOCK) {
+            let (array, counterpart) = starts.find(&self.slices, indices, first, BLOCK.min(self.slices.len() - first));
+            f(array, counterpart);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use remat_ir::{Array, Gather, IndexMode, Literal, Op};
+
+    use super::super::index::samples::{any_gather, indices};
+    use super::super::test_support::{Stream, check, filled, plain, wild};
+    use super::*;
+
+    const KINDS: [ScatterKind; 5] =
+        [ScatterKind::Set, ScatterKind::Add, ScatterKind::Mul, ScatterKind::Min, ScatterKind::Max];
+
+    #[test]
+    fn dimension_numbers_of_every_kind_are_understood() {
+        let mut stream = Stream::new(6);
+        for round in 0..800 {
+            let (gather, x, indices) = any_gather(&mut stream, DType::ALL[round % 13], 5);
+            scattered(&mirror(&gather, KINDS[round % 5]), &gather, x, indices);
+        }
+    }
+
+    #[test]
+    fn rows_that_meet_are_combined_in_every_dtype() {
+        for dtype in DType::ALL {
+            for kind in KINDS {
+                for mode in [IndexMode::Clip, IndexMode::FillOrDrop] {
+                    let gather = rows(dtype, 9, mode);
+                    scattered(
+                        &mirror(&gather, kind),
+                        &gather,
+                        plain(dtype, &[20, 9], 1),
+                        indices(DType::I32, &[300, 1], 20, 2),
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn large_scatters_are_cut_into_parts() {
+        for dtype in [DType::F32, DType::Bf16, DType::I64] {
+            for kind in [ScatterKind::Set, ScatterKind::Add] {
+                // Rows, columns, and single elements.
+                let by_rows = rows(dtype, 100, IndexMode::FillOrDrop);
+                let x = plain(dtype, &[3000, 100], 1);
+                scattered(&mirror(&by_rows, kind), &by_rows, x, indices(DType::I32, &[2000, 1], 3000, 2));
+                let by_columns = Gather {
+                    offset_dims: (&[0][..]).into(),
+                    collapsed_slice_dims: (&[1][..]).into(),
+                    start_index_map: (&[1][..]).into(),
+                    slice_sizes: (&[100, 1][..]).into(),
+                    ..by_rows.clone()
+                };
+                let x = plain(dtype, &[100, 3000], 1);
+                scattered(&mirror(&by_columns, kind), &by_columns, x, indices(DType::I32, &[2000, 1], 3000, 2));
+                let elements = Gather {
+                    offset_dims: Shape::new(),
+                    collapsed_slice_dims: (&[0][..]).into(),
+                    start_index_map: (&[0][..]).into(),
+                    slice_sizes: (&[1][..]).into(),
+                    ..by_rows
+                };
+                let x = plain(dtype, &[600_000], 1);
+                scattered(&mirror(&elements, kind), &elements, x, indices(DType::I64, &[200_000, 1], 600_000, 2));
+            }
+        }
+    }
+
+    #[test]
+    fn overlapping_windows_are_combined_in_the_order_of_the_indices() {
+        let mut stream = Stream::new(7);
+        for kind in KINDS {
+            let gather = Gather {
+                offset_dims: (&[0, 1][..]).into(),
+                collapsed_slice_dims: Shape::new(),
+                start_index_map: (&[1, 0][..]).into(),
+                slice_sizes: (&[40, 50][..]).into(),
+                ..rows(DType::F32, 1, IndexMode::Clip)
+            };
+            let starts =
+                filled(DType::I32, &[150, 2], stream.bits(), |s| Literal::from_i128(DType::I32, s.below(300) as i128));
+            scattered(&mirror(&gather, kind), &gather, wild(DType::F32, &[300, 300], 3), starts);
+        }
+    }
+
+    /// The gather of rows of a matrix.
+    fn rows(dtype: DType, columns: usize, mode: IndexMode) -> Gather {
+        Gather {
+            offset_dims: (&[1][..]).into(),
+            collapsed_slice_dims: (&[0][..]).into(),
+            start_index_map: (&[0][..]).into(),
+            operand_batching_dims: Shape::new(),
+            start_indices_batching_dims: Shape::new(),
+            slice_sizes: (&[1, columns][..]).into(),
+            mode,
+            fill_value: Literal::from_f64(dtype, 0.0),
+        }
+    }
+
+    /// The scatter of what a gather reads.
+    fn mirror(op: &Gather, kind: ScatterKind) -> Scatter {
+        Scatter {
+            kind,
+            update_window_dims: op.offset_dims.clone(),
+            inserted_window_dims: op.collapsed_slice_dims.clone(),
+            scatter_dims_to_operand_dims: op.start_index_map.clone(),
+            operand_batching_dims: op.operand_batching_dims.clone(),
+            scatter_indices_batching_dims: op.start_indices_batching_dims.clone(),
+            mode: op.mode,
+            unique_indices: false,
+        }
+    }
+
+    fn scattered(op: &Scatter, mirror: &Gather, x: Array, indices: Array) {
+        if x.dtype() == DType::Bool && matches!(op.kind, ScatterKind::Add | ScatterKind::Mul) {
+            return;
+        }
+        let read = Op::from(mirror.clone()).infer(&[x.aval().clone(), indices.aval().clone()]).expect("a gather");
+        let updates = wild(x.dtype(), &read[0].shape, 8);
+        check(&Op::from(op.clone()), |ins, outs| kernel(op, ins, outs), &[x, indices, updates]);
+    }
+}
