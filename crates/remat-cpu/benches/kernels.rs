@@ -19,7 +19,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kernels::{Kernel, Layout, Source, Target};
-use remat_ir::{Aval, DType};
+use remat_ir::{
+    Aval, Concatenate, DType, DynamicSlice, DynamicUpdateSlice, Gather, IndexMode, Iota, Literal, Op, Pad, Scatter,
+    ScatterKind, Shape,
+};
 use threads::Threads;
 
 fn main() {
@@ -29,6 +32,8 @@ fn main() {
     let bench = Bench { filter, threads: Threads::of(Arc::new(pool)) };
     println!("{:44} {:>9} {:>9} {:>9}", format!("{cores} threads"), "us", "GB/s", "x copy");
     copies(&bench);
+    moves(&bench);
+    indexed(&bench);
 }
 
 fn copies(bench: &Bench) {
@@ -59,6 +64,100 @@ fn copies(bench: &Bench) {
     }
 }
 
+fn moves(bench: &Bench) {
+    let x = Aval::new(DType::F32, [16, 56, 56, 64]);
+    let zero = Aval::scalar(DType::F32);
+    let config = vec![(0, 0, 0), (1, 1, 0), (1, 1, 0), (0, 0, 0)];
+    bench.op("pad NHWC by 1", Pad { config }, vec![zeros(x), zeros(zero.clone())]);
+    let x = Aval::new(DType::F32, [16, 64, 56, 56]);
+    let config = vec![(0, 0, 0), (0, 0, 0), (1, 1, 0), (1, 1, 0)];
+    bench.op("pad NCHW by 1", Pad { config }, vec![zeros(x.clone()), zeros(zero.clone())]);
+    let config = vec![(0, 0, 0), (0, 0, 0), (0, 0, 1), (0, 0, 1)];
+    bench.op("pad NCHW between elements", Pad { config }, vec![zeros(x), zeros(zero)]);
+    let x = Aval::new(DType::F32, [2048, 512]);
+    bench.op("concatenate rows", Concatenate { axis: 0 }, vec![zeros(x.clone()), zeros(x.clone())]);
+    bench.op("concatenate columns", Concatenate { axis: 1 }, vec![zeros(x.clone()), zeros(x.clone())]);
+    let narrow = Aval::new(DType::F32, [1 << 20, 2]);
+    bench.op("concatenate pairs", Concatenate { axis: 1 }, vec![zeros(narrow.clone()), zeros(narrow)]);
+    bench.op("iota", Iota { dtype: DType::F32, shape: (&[1 << 22][..]).into(), axis: 0 }, vec![]);
+    let starts = [integers(&[], &[3]), integers(&[], &[1])];
+    let [i, j] = starts.clone();
+    bench.op("dynamic_slice", DynamicSlice { sizes: (&[2000, 500][..]).into() }, vec![zeros(x.clone()), i, j]);
+    let [i, j] = starts;
+    let update = Aval::new(DType::F32, [2000, 500]);
+    bench.op("dynamic_update_slice in place", DynamicUpdateSlice, vec![zeros(x), zeros(update), i, j]);
+}
+
+fn indexed(bench: &Bench) {
+    for dtype in [DType::F32, DType::Bf16] {
+        let (table, rows) = (Aval::new(dtype, [8192, 512]), Aval::new(dtype, [2048, 512]));
+        let indices = integers(&[2048, 1], &random(2048, 8192));
+        let gather = Gather {
+            offset_dims: (&[1][..]).into(),
+            collapsed_slice_dims: (&[0][..]).into(),
+            start_index_map: (&[0][..]).into(),
+            operand_batching_dims: Shape::new(),
+            start_indices_batching_dims: Shape::new(),
+            slice_sizes: (&[1, 512][..]).into(),
+            mode: IndexMode::Clip,
+            fill_value: Literal::from_f64(dtype, 0.0),
+        };
+        bench.op(&format!("gather {rows} from {table}"), gather, vec![zeros(table.clone()), indices.clone()]);
+        let scatter = Scatter {
+            kind: ScatterKind::Add,
+            update_window_dims: (&[1][..]).into(),
+            inserted_window_dims: (&[0][..]).into(),
+            scatter_dims_to_operand_dims: (&[0][..]).into(),
+            operand_batching_dims: Shape::new(),
+            scatter_indices_batching_dims: Shape::new(),
+            mode: IndexMode::Clip,
+            unique_indices: false,
+        };
+        let ins = vec![zeros(table.clone()), indices, zeros(rows.clone())];
+        bench.op(&format!("scatter_add {rows} to {table}"), scatter, ins);
+        let (x, n) = (Aval::new(dtype, [1 << 21]), 1 << 20);
+        let indices = integers(&[n, 1], &random(n, 1 << 21));
+        let gather = Gather {
+            offset_dims: Shape::new(),
+            collapsed_slice_dims: (&[0][..]).into(),
+            start_index_map: (&[0][..]).into(),
+            operand_batching_dims: Shape::new(),
+            start_indices_batching_dims: Shape::new(),
+            slice_sizes: (&[1][..]).into(),
+            mode: IndexMode::FillOrDrop,
+            fill_value: Literal::from_f64(dtype, 0.0),
+        };
+        bench.op(&format!("gather {n} elements of {x}"), gather, vec![zeros(x.clone()), indices.clone()]);
+        let scatter = Scatter {
+            kind: ScatterKind::Add,
+            update_window_dims: Shape::new(),
+            inserted_window_dims: (&[0][..]).into(),
+            scatter_dims_to_operand_dims: (&[0][..]).into(),
+            operand_batching_dims: Shape::new(),
+            scatter_indices_batching_dims: Shape::new(),
+            mode: IndexMode::FillOrDrop,
+            unique_indices: false,
+        };
+        let ins = vec![zeros(x.clone()), indices, zeros(Aval::new(dtype, [n]))];
+        bench.op(&format!("scatter_add {n} elements to {x}"), scatter, ins);
+    }
+}
+
+/// An operand of these integers.
+fn integers(shape: &[usize], values: &[i32]) -> (Aval, Vec<u8>) {
+    (Aval::new(DType::I32, shape.iter().copied()), values.iter().flat_map(|i| i.to_ne_bytes()).collect())
+}
+
+/// Numbers below `bound` in no order.
+fn random(n: usize, bound: usize) -> Vec<i32> {
+    let mut state = 1u64;
+    let mut next = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((state >> 33) as usize % bound) as i32
+    };
+    (0..n).map(|_| next()).collect()
+}
+
 struct Bench {
     filter: String,
     threads: Threads,
@@ -85,6 +184,20 @@ fn zeros(aval: Aval) -> (Aval, Vec<u8>) {
 }
 
 impl Bench {
+    /// Measures the kernel of an operation, in place where it can be. What it reads and writes are its results twice, or,
+    /// where it works in place, the other operands and what they replace.
+    fn op(&self, name: &str, op: impl Into<Op>, ins: Vec<(Aval, Vec<u8>)>) {
+        let op = op.into();
+        let avals: Vec<Aval> = ins.iter().map(|(aval, _)| aval.clone()).collect();
+        let outs = op.infer(&avals).expect("an operation");
+        let kernel = kernels::library(&op, &avals, &outs).expect("a kernel");
+        let bytes = match kernel.in_place() {
+            [] => 2 * outs.iter().map(Aval::bytes).sum::<usize>(),
+            _ => 3 * avals[1..].iter().map(Aval::bytes).max().unwrap_or(0),
+        };
+        self.row(name, bytes, &*kernel, &ins, &outs);
+    }
+
     /// Measures a kernel that reads and writes so many bytes, on operands with these bytes.
     fn row(&self, name: &str, bytes: usize, kernel: &dyn Kernel, ins: &[(Aval, Vec<u8>)], outs: &[Aval]) {
         if !name.contains(&self.filter) {
@@ -98,7 +211,7 @@ impl Bench {
                 buffer
             })
             .collect();
-        let sources: Vec<Source> = inputs
+        let mut sources: Vec<Source> = inputs
             .iter_mut()
             .zip(ins)
             // SAFETY: the bytes are those of valid elements.
@@ -111,6 +224,9 @@ impl Bench {
             // SAFETY: zeros are valid elements of every dtype.
             .map(|(buffer, aval)| unsafe { Target::new(aval.dtype, buffer.bytes(aval.bytes())) })
             .collect();
+        if let Some(&(operand, output)) = kernel.in_place().first() {
+            sources[operand] = Source::in_place(ins[operand].0.dtype, targets[output].as_ptr());
+        }
         let needed = kernel.scratch(self.threads.count());
         let mut scratch = Bytes::new(needed);
         let (from, mut to) = (vec![1u8; bytes / 2], vec![0u8; bytes / 2]);

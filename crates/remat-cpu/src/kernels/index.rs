@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 
-use remat_ir::{Aval, DType, IndexMode};
+use remat_ir::{Aval, DType, Element, IndexMode};
 use smallvec::SmallVec;
 
 use super::Source;
 use super::layout::row_major;
 use super::walk::Walk;
+use crate::simd::multiversion;
 
 /// Index vectors that are looked at together: their starts are on the stack.
 pub(super) const BLOCK: usize = 256;
@@ -80,31 +81,83 @@ impl Slices {
     /// Adds the components of the index vectors from `first` on to their starts.
     fn add_components(&self, indices: &Source<'_>, first: usize, starts: &mut [isize]) {
         match self.dtype {
-            DType::I8 => self.add(indices.slice::<i8>(), first, starts, i64::from),
-            DType::I16 => self.add(indices.slice::<i16>(), first, starts, i64::from),
-            DType::I32 => self.add(indices.slice::<i32>(), first, starts, i64::from),
-            DType::I64 => self.add(indices.slice::<i64>(), first, starts, |i| i),
-            DType::U8 => self.add(indices.slice::<u8>(), first, starts, i64::from),
-            DType::U16 => self.add(indices.slice::<u16>(), first, starts, i64::from),
-            DType::U32 => self.add(indices.slice::<u32>(), first, starts, i64::from),
-            DType::U64 => self.add(indices.slice::<u64>(), first, starts, saturated),
+            DType::I8 => self.add(indices.slice::<i8>(), first, starts),
+            DType::I16 => self.add(indices.slice::<i16>(), first, starts),
+            DType::I32 => self.add(indices.slice::<i32>(), first, starts),
+            DType::I64 => self.add(indices.slice::<i64>(), first, starts),
+            DType::U8 => self.add(indices.slice::<u8>(), first, starts),
+            DType::U16 => self.add(indices.slice::<u16>(), first, starts),
+            DType::U32 => self.add(indices.slice::<u32>(), first, starts),
+            DType::U64 => self.add(indices.slice::<u64>(), first, starts),
             DType::Bool | DType::F16 | DType::Bf16 | DType::F32 | DType::F64 => {}
         }
     }
 
-    #[inline(always)]
-    fn add<T: Copy>(&self, indices: &[T], first: usize, starts: &mut [isize], value: impl Fn(T) -> i64) {
+    fn add<T: Index>(&self, indices: &[T], first: usize, starts: &mut [isize]) {
         let n = self.components.len();
+        let indices = &indices[first * n..(first + starts.len()) * n];
+        let drop = self.mode == IndexMode::FillOrDrop;
         for (c, &(most, stride)) in self.components.iter().enumerate() {
-            let indices = indices[first * n + c..].iter().step_by(n);
+            add_component(&indices[c..], n, most, stride, drop, starts);
+        }
+    }
+}
+
+multiversion! {
+    /// Adds every `n`th index, clamped and times `stride`, to the starts, or drops those that are out of range.
+    fn add_component<T: Index>(
+        indices: &[T],
+        n: usize,
+        most: i64,
+        stride: isize,
+        drop: bool,
+        starts: &mut [isize],
+    ) {
+        let add = |start: &mut isize, index: T| {
+            let index = index.value();
+            let clamped = index.min(most).max(0);
+            let dropped = (drop & (index != clamped)) | (*start < 0);
+            *start = if dropped { -1 } else { *start + clamped as isize * stride };
+        };
+        if n == 1 {
             for (start, &index) in starts.iter_mut().zip(indices) {
-                let index = value(index);
-                let clamped = index.clamp(0, most);
-                let dropped = (self.mode == IndexMode::FillOrDrop) & (index != clamped) | (*start < 0);
-                *start = if dropped { -1 } else { *start + clamped as isize * stride };
+                add(start, index);
+            }
+        } else {
+            for (i, start) in starts.iter_mut().enumerate() {
+                add(start, indices[i * n]);
             }
         }
     }
+}
+
+/// An integer type as an index.
+trait Index: Element {
+    /// The index. A number past the range of i64 is past every size, and so is its bound.
+    fn value(self) -> i64;
+}
+
+macro_rules! index {
+    ($($type:ident, |$i:ident| $value:expr;)*) => { $(
+        impl Index for $type {
+            #[inline(always)]
+            fn value(self) -> i64 {
+                let $i = self;
+                $value
+            }
+        }
+    )* };
+}
+
+index! {
+    i8, |i| i.into();
+    i16, |i| i.into();
+    i32, |i| i.into();
+    i64, |i| i;
+    u8, |i| i.into();
+    u16, |i| i.into();
+    u32, |i| i.into();
+    u64, |i| i.min(i64::MAX as u64) as i64;
 }
 
 impl Starts {
@@ -125,12 +178,23 @@ impl Starts {
             return (array, counterpart);
         }
         self.vectors = first..first + count;
-        let mut slots = array.iter_mut().zip(counterpart.iter_mut());
-        slices.vectors.each(first..first + count, |start| {
-            if let Some((array, counterpart)) = slots.next() {
-                [*array, *counterpart] = start;
+        match (slices.vectors.sizes(), slices.vectors.strides()) {
+            ([] | [_], strides) => {
+                let [step, counterpart_step] = strides.first().copied().unwrap_or_default();
+                for (i, (array, counterpart)) in array.iter_mut().zip(counterpart.iter_mut()).enumerate() {
+                    let vector = (first + i) as isize;
+                    (*array, *counterpart) = (vector * step, vector * counterpart_step);
+                }
             }
-        });
+            _ => {
+                let mut slots = array.iter_mut().zip(counterpart.iter_mut());
+                slices.vectors.each(first..first + count, |start| {
+                    if let Some((array, counterpart)) = slots.next() {
+                        [*array, *counterpart] = start;
+                    }
+                });
+            }
+        }
         slices.add_components(indices, first, array);
         (array, counterpart)
     }
@@ -147,21 +211,16 @@ impl Starts {
 /// The value of an integer scalar.
 pub(super) fn integer(scalar: &Source<'_>) -> i64 {
     match scalar.dtype() {
-        DType::I8 => scalar.slice::<i8>()[0].into(),
-        DType::I16 => scalar.slice::<i16>()[0].into(),
-        DType::I32 => scalar.slice::<i32>()[0].into(),
-        DType::I64 => scalar.slice::<i64>()[0],
-        DType::U8 => scalar.slice::<u8>()[0].into(),
-        DType::U16 => scalar.slice::<u16>()[0].into(),
-        DType::U32 => scalar.slice::<u32>()[0].into(),
-        DType::U64 => saturated(scalar.slice::<u64>()[0]),
+        DType::I8 => scalar.slice::<i8>()[0].value(),
+        DType::I16 => scalar.slice::<i16>()[0].value(),
+        DType::I32 => scalar.slice::<i32>()[0].value(),
+        DType::I64 => scalar.slice::<i64>()[0].value(),
+        DType::U8 => scalar.slice::<u8>()[0].value(),
+        DType::U16 => scalar.slice::<u16>()[0].value(),
+        DType::U32 => scalar.slice::<u32>()[0].value(),
+        DType::U64 => scalar.slice::<u64>()[0].value(),
         DType::Bool | DType::F16 | DType::Bf16 | DType::F32 | DType::F64 => 0,
     }
-}
-
-/// A number past the range of i64 is past every size, and so is its bound.
-fn saturated(index: u64) -> i64 {
-    i64::try_from(index).unwrap_or(i64::MAX)
 }
 
 /// Operands for the tests of gathers and scatters.

@@ -12,6 +12,7 @@ mod index;
 mod iota;
 mod layout;
 pub(crate) mod loops;
+mod library;
 mod number;
 mod operand;
 mod pad;
@@ -26,6 +27,7 @@ mod walk;
 
 pub(crate) use layout::{Layout, Strides};
 pub(crate) use loops::Extent;
+pub(crate) use library::library;
 pub(crate) use operand::{Source, Target};
 
 use remat_ir::LiveValue;

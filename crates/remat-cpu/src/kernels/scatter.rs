@@ -150,8 +150,9 @@ impl Scattered {
         let tasks = to.len().div_ceil(len);
         let parts = to.chunks_mut(len).enumerate();
         threads.for_each_item_with_scratch(tasks, parts, scratch::of::<f32>(scratch), |(i, part), wide| {
-            // Rounding leaves all elements as they are to which nothing is added; so those that nothing reaches may be left out.
-            let touched = self.touched(indices, i * len, part.len());
+            // Rounding leaves all elements as they are that no update reaches; where there are few updates it pays to look.
+            let few = self.slices.len() * self.slice.len() < self.size / 8;
+            let touched = if few { self.touched(indices, i * len, part.len()) } else { 0..part.len() };
             let part = &mut part[touched.clone()];
             let wide = &mut wide[..part.len()];
             for (wide, &x) in wide.iter_mut().zip(&*part) {
@@ -197,25 +198,20 @@ impl Scattered {
         combine: impl Fn(A, T) -> A,
     ) {
         let (first, end) = (first as isize, (first + part.len()) as isize);
+        let (mut reached, mut sources) = ([0; BLOCK], [0; BLOCK]);
         self.each_block(indices, |starts, counterparts| {
-            let vectors = starts.iter().zip(counterparts).filter(|(start, _)| **start >= 0);
             if self.by_position {
-                let low = vectors.clone().map(|(&start, _)| start).min().unwrap_or(end);
-                let high = vectors.clone().map(|(&start, _)| start).max().unwrap_or(first - 1);
                 self.slice.each_position(|[from, to]| {
-                    if high + to < first || low + to >= end {
-                        return;
-                    }
-                    for (&start, &counterpart) in vectors.clone() {
-                        if let Some(x) = part.get_mut((start + to - first) as usize) {
-                            *x = combine(*x, updates[(counterpart + from) as usize]);
-                        }
+                    let (reached, sources) = (&mut reached, &mut sources);
+                    let count = inside(starts, counterparts, first - to, part.len(), reached, sources);
+                    for (&x, &source) in reached[..count].iter().zip(&sources[..count]) {
+                        part[x] = combine(part[x], updates[(source + from) as usize]);
                     }
                 });
                 return;
             }
-            for (&start, &counterpart) in vectors {
-                if start + self.slice.extent() < first || start >= end {
+            for (&start, &counterpart) in starts.iter().zip(counterparts) {
+                if start < 0 || start + self.slice.extent() < first || start >= end {
                     continue;
                 }
                 let [from_step, to_step] = self.slice.steps();
@@ -244,6 +240,25 @@ impl Scattered {
             f(array, counterpart);
         }
     }
+}
+
+/// Lists which starts are among `len` elements from `first` on, counted from there, each with its counterpart. Where they
+/// are is as good as random, so this does not branch.
+fn inside(
+    starts: &[isize],
+    counterparts: &[isize],
+    first: isize,
+    len: usize,
+    reached: &mut [usize; BLOCK],
+    sources: &mut [isize; BLOCK],
+) -> usize {
+    let mut count = 0;
+    for (&start, &counterpart) in starts.iter().zip(counterparts) {
+        let at = (start - first) as usize;
+        (reached[count], sources[count]) = (at, counterpart);
+        count += usize::from((start >= 0) & (at < len));
+    }
+    count
 }
 
 #[cfg(test)]
@@ -288,18 +303,18 @@ mod tests {
         for dtype in [DType::F32, DType::Bf16, DType::I64] {
             for kind in [ScatterKind::Set, ScatterKind::Add] {
                 // Rows, columns, and single elements.
-                let by_rows = rows(dtype, 100, IndexMode::FillOrDrop);
-                let x = plain(dtype, &[3000, 100], 1);
-                scattered(&mirror(&by_rows, kind), &by_rows, x, indices(DType::I32, &[2000, 1], 3000, 2));
+                let by_rows = rows(dtype, 200, IndexMode::FillOrDrop);
+                let x = plain(dtype, &[500, 200], 1);
+                scattered(&mirror(&by_rows, kind), &by_rows, x, indices(DType::I32, &[900, 1], 500, 2));
                 let by_columns = Gather {
                     offset_dims: (&[0][..]).into(),
                     collapsed_slice_dims: (&[1][..]).into(),
                     start_index_map: (&[1][..]).into(),
-                    slice_sizes: (&[100, 1][..]).into(),
+                    slice_sizes: (&[200, 1][..]).into(),
                     ..by_rows.clone()
                 };
-                let x = plain(dtype, &[100, 3000], 1);
-                scattered(&mirror(&by_columns, kind), &by_columns, x, indices(DType::I32, &[2000, 1], 3000, 2));
+                let x = plain(dtype, &[200, 500], 1);
+                scattered(&mirror(&by_columns, kind), &by_columns, x, indices(DType::I32, &[900, 1], 500, 2));
                 let elements = Gather {
                     offset_dims: Shape::new(),
                     collapsed_slice_dims: (&[0][..]).into(),
@@ -307,8 +322,8 @@ mod tests {
                     slice_sizes: (&[1][..]).into(),
                     ..by_rows
                 };
-                let x = plain(dtype, &[600_000], 1);
-                scattered(&mirror(&elements, kind), &elements, x, indices(DType::I64, &[200_000, 1], 600_000, 2));
+                let x = plain(dtype, &[400_000], 1);
+                scattered(&mirror(&elements, kind), &elements, x, indices(DType::I64, &[150_000, 1], 400_000, 2));
             }
         }
     }

@@ -150,6 +150,9 @@ pub(crate) fn threads(count: usize) -> Threads {
 /// Fails unless the avals are equal and the elements are, bit for bit; one NaN is as good as another.
 #[track_caller]
 pub(crate) fn assert_same(got: &Array, expected: &Array, what: &str) {
+    if got.aval() == expected.aval() && Buffer::of(got).bytes() == Buffer::of(expected).bytes() {
+        return;
+    }
     assert_each(got, expected, what, |a, b| a == b || (a.as_f64().is_nan() && b.as_f64().is_nan()));
 }
 
