@@ -2,7 +2,7 @@
 
 use remat_ir::{Array, Aval, DType, Data, Element, Op, eval_op, with_dtype};
 
-use super::{Kernel, Layout, Source, Target};
+use super::{Kernel, Layout, Source, Target, library};
 use crate::threads::Threads;
 
 struct Fallback {
@@ -10,8 +10,14 @@ struct Fallback {
     ins: Vec<(DType, Layout)>,
 }
 
-/// The evaluator as a kernel.
-pub(crate) fn kernel(op: &Op, ins: &[(DType, &Layout)], _outs: &[Aval]) -> Option<Box<dyn Kernel>> {
+/// The operation's own kernel, or the evaluator as one.
+pub(crate) fn kernel(op: &Op, ins: &[(DType, &Layout)], outs: &[Aval]) -> Option<Box<dyn Kernel>> {
+    if ins.iter().all(|(_, layout)| layout.offset == 0 && layout.is_contiguous()) {
+        let avals: Vec<Aval> = ins.iter().map(|(dtype, x)| Aval::new(*dtype, x.shape.iter().copied())).collect();
+        if let Some(kernel) = library(op, &avals, outs) {
+            return Some(kernel);
+        }
+    }
     Some(Box::new(Fallback { op: op.clone(), ins: ins.iter().map(|(d, l)| (*d, (*l).clone())).collect() }))
 }
 

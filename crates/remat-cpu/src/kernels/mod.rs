@@ -11,8 +11,8 @@ mod gather;
 mod index;
 mod iota;
 mod layout;
-pub(crate) mod loops;
 mod library;
+pub(crate) mod loops;
 mod number;
 mod operand;
 mod pad;
@@ -26,8 +26,8 @@ mod transpose;
 mod walk;
 
 pub(crate) use layout::{Layout, Strides};
-pub(crate) use loops::Extent;
 pub(crate) use library::library;
+pub(crate) use loops::Extent;
 pub(crate) use operand::{Source, Target};
 
 use remat_ir::LiveValue;
