@@ -13,6 +13,7 @@ mod iota;
 mod layout;
 mod library;
 pub(crate) mod loops;
+pub(crate) mod matmul;
 mod number;
 mod operand;
 mod pad;

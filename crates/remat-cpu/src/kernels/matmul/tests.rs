@@ -1,0 +1,229 @@
+//! Matrix products against the evaluator.
+
+use remat_ir::{Array, Aval, Binary, DType, DotGeneral, Op, eval_op, with_dtype};
+
+use super::*;
+use crate::kernels::test_support::{assert_close, assert_same, check_by, plain, run, threads, wild};
+
+fn numbers(contract: [&[usize]; 2], batch: [&[usize]; 2], to: DType) -> DotGeneral {
+    DotGeneral {
+        lhs_contract: contract[0].into(),
+        rhs_contract: contract[1].into(),
+        lhs_batch: batch[0].into(),
+        rhs_batch: batch[1].into(),
+        preferred_element_type: to,
+    }
+}
+
+/// How far sums of so many products may be from the evaluator's, which adds in another order.
+fn tolerance(dtype: DType, depth: usize) -> f64 {
+    let terms = depth.max(1) as f64;
+    match dtype {
+        DType::F64 => 1e-15 * terms,
+        DType::F32 => 1e-6 * terms,
+        DType::F16 => 2e-3,
+        DType::Bf16 => 1e-2,
+        _ => 0.0,
+    }
+}
+
+fn agree(op: &DotGeneral, lhs: &Array, rhs: &Array) {
+    let depth: usize = op.lhs_contract.iter().map(|&d| lhs.shape()[d]).product();
+    let tolerance = tolerance(op.preferred_element_type, depth);
+    let build = |ins: &[Aval], outs: &[Aval]| {
+        let [l, r] = [Layout::from(&ins[0]), Layout::from(&ins[1])];
+        kernel(op, [(ins[0].dtype, &l), (ins[1].dtype, &r)], &outs[0])
+    };
+    check_by(&Op::from(op.clone()), build, &[lhs.clone(), rhs.clone()], |got, expected, what| {
+        assert_close(got, expected, tolerance, 1.0, what);
+    });
+}
+
+/// Pairs of a dtype of operands and one of a result that the operation takes.
+fn dtypes() -> Vec<(DType, DType)> {
+    let mut pairs = Vec::new();
+    for from in DType::ALL {
+        for to in DType::ALL {
+            let op = numbers([&[0], &[0]], [&[], &[]], to);
+            if remat_ir::Operation::infer(&op, &[Aval::new(from, [2]), Aval::new(from, [2])]).is_ok() {
+                pairs.push((from, to));
+            }
+        }
+    }
+    pairs
+}
+
+#[test]
+fn products_of_every_dtype_agree_with_the_evaluator() {
+    for (from, to) in dtypes() {
+        for (m, k, n) in [(5, 7, 3), (13, 30, 35), (1, 40, 6), (9, 33, 1), (1, 70, 1)] {
+            agree(&numbers([&[1], &[0]], [&[], &[]], to), &plain(from, &[m, k], 1), &plain(from, &[k, n], 2));
+            agree(&numbers([&[0], &[1]], [&[], &[]], to), &plain(from, &[k, m], 3), &plain(from, &[n, k], 4));
+        }
+        agree(&numbers([&[2], &[1]], [&[0], &[2]], to), &plain(from, &[3, 4, 5], 5), &plain(from, &[2, 5, 3], 6));
+    }
+}
+
+#[test]
+fn products_of_any_size_agree_with_the_evaluator() {
+    let sizes = [0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 15, 16, 17, 25, 31, 32, 33, 47, 48, 49, 65];
+    for dtype in [DType::F32, DType::F64, DType::Bf16, DType::I32] {
+        for (i, &m) in sizes.iter().enumerate() {
+            for (j, &n) in sizes.iter().enumerate() {
+                let k = sizes[(i * 7 + j * 5) % sizes.len()];
+                agree(&numbers([&[1], &[0]], [&[], &[]], dtype), &plain(dtype, &[m, k], 1), &plain(dtype, &[k, n], 2));
+                agree(&numbers([&[0], &[1]], [&[], &[]], dtype), &plain(dtype, &[k, m], 3), &plain(dtype, &[n, k], 4));
+            }
+        }
+    }
+}
+
+#[test]
+fn products_that_are_cut_agree_with_the_evaluator() {
+    for dtype in [DType::F32, DType::F64, DType::F16, DType::I64] {
+        // Several parts of the contracted dimension, several blocks, several strips.
+        for (m, k, n) in [(50, 900, 40), (200, 385, 550), (300, 70, 1100), (30, 3000, 700)] {
+            agree(&numbers([&[1], &[0]], [&[], &[]], dtype), &plain(dtype, &[m, k], 1), &plain(dtype, &[k, n], 2));
+            agree(&numbers([&[0], &[1]], [&[], &[]], dtype), &plain(dtype, &[k, m], 3), &plain(dtype, &[n, k], 4));
+        }
+        for (m, k) in [(1, 200_000), (3, 50_000), (2500, 60), (60, 2500)] {
+            for (left, right) in [([m, k], 1), ([k, m], 0)] {
+                let (matrix, vector) = (plain(dtype, &left, 5), plain(dtype, &[k], 6));
+                agree(&numbers([&[right], &[0]], [&[], &[]], dtype), &matrix, &vector);
+                agree(&numbers([&[0], &[right]], [&[], &[]], dtype), &vector, &matrix);
+            }
+        }
+    }
+}
+
+#[test]
+fn batches_agree_with_the_evaluator() {
+    for dtype in [DType::F32, DType::Bf16, DType::U8, DType::Bool] {
+        for (b, c, m, k, n) in [(2, 3, 4, 5, 6), (0, 2, 3, 4, 5), (3, 1, 1, 6, 5), (40, 2, 9, 20, 33), (4, 2, 3, 0, 2)] {
+            // Batch dimensions in any place, on both sides in another order.
+            let op = numbers([&[3], &[1]], [&[1, 0], &[2, 3]], dtype);
+            agree(&op, &plain(dtype, &[b, c, m, k], 1), &plain(dtype, &[n, k, c, b], 2));
+            let op = numbers([&[0, 3], &[2, 0]], [&[1], &[1]], dtype);
+            agree(&op, &plain(dtype, &[b, c, m, k], 3), &plain(dtype, &[k, c, b, n], 4));
+            // Free dimensions that are apart, several contracted ones that do not merge.
+            let op = numbers([&[1, 3], &[3, 1]], [&[], &[]], dtype);
+            agree(&op, &plain(dtype, &[b, c, m, k], 5), &plain(dtype, &[n, k, b, c], 6));
+        }
+        let op = numbers([&[], &[]], [&[], &[]], dtype);
+        agree(&op, &plain(dtype, &[3, 4], 7), &plain(dtype, &[5], 8));
+        agree(&op, &plain(dtype, &[], 7), &plain(dtype, &[], 8));
+        let rank: Vec<usize> = (0..12).map(|d| if d % 3 == 0 { 2 } else { 1 }).collect();
+        let op = numbers([&[0, 9], &[9, 0]], [&[3], &[3]], dtype);
+        agree(&op, &plain(dtype, &rank, 9), &plain(dtype, &rank, 10));
+    }
+}
+
+#[test]
+fn no_number_and_infinity_go_where_the_evaluator_has_them() {
+    for dtype in DType::ALL.into_iter().filter(|d| d.is_float()) {
+        for (m, k, n) in [(20, 40, 50), (1, 90, 20), (30, 10, 1)] {
+            // Ones and zeros, so that sums are exact, beside NaN and infinity.
+            let special = |shape: &[usize], seed| {
+                crate::kernels::test_support::filled(dtype, shape, seed, |stream| {
+                    let x = match stream.below(40) {
+                        0 => f64::NAN,
+                        1 => f64::INFINITY,
+                        2 => f64::NEG_INFINITY,
+                        n => (n % 2) as f64,
+                    };
+                    remat_ir::Literal::from_f64(dtype, x)
+                })
+            };
+            agree(&numbers([&[1], &[0]], [&[], &[]], dtype), &special(&[m, k], 1), &special(&[k, n], 2));
+        }
+    }
+    let op = numbers([&[1], &[0]], [&[], &[]], DType::I16);
+    agree(&op, &wild(DType::I16, &[9, 50], 1), &wild(DType::I16, &[50, 40], 2));
+}
+
+/// Views of a buffer: the layout, and the array that it shows.
+fn views(array: &Array) -> Vec<(Layout, Array)> {
+    let x = Layout::from(array.aval());
+    let [m, n] = [array.shape()[0], array.shape()[1]];
+    let layouts = [
+        x.permuted(&[1, 0]),
+        x.reversed(&[0]),
+        x.reversed(&[1]),
+        x.reversed(&[0, 1]).permuted(&[1, 0]),
+        x.sliced(&[1, 2], &[m, n - 1], &[1, 1]),
+        x.sliced(&[0, 1], &[m, n], &[2, 3]),
+        x.sliced(&[0, 3], &[m, 4], &[1, 1]).broadcast(&[m, n], &[0, 1]),
+        x.sliced(&[2, 0], &[3, n], &[1, 1]).broadcast(&[m, n], &[0, 1]),
+        x.sliced(&[2, 0], &[3, 1], &[1, 1]).broadcast(&[m, n], &[0, 1]),
+        x.sliced(&[2, 0], &[3, n], &[1, 1]).permuted(&[1, 0]),
+    ];
+    let shown = |layout: &Layout| {
+        let mut at = vec![layout.offset as isize];
+        for (&size, &stride) in layout.shape.iter().zip(&layout.strides) {
+            at = at.iter().flat_map(|&p| (0..size as isize).map(move |i| p + i * stride)).collect();
+        }
+        with_dtype!(array.dtype(), T => {
+            let from = array.as_slice::<T>().expect("the dtype");
+            let elements = at.iter().map(|&p| from[p as usize]).collect();
+            Array::from_vec::<T>(elements, layout.shape.iter().copied()).expect("as many")
+        })
+    };
+    layouts.into_iter().map(|layout| (layout.clone(), shown(&layout))).collect()
+}
+
+#[test]
+fn operands_of_any_layout_agree_with_the_evaluator() {
+    for dtype in [DType::F32, DType::F64, DType::F16, DType::I32] {
+        for shape in [[5, 6], [17, 40], [60, 33]] {
+            let (a, b) = (plain(dtype, &shape, 1), plain(dtype, &shape, 2));
+            for (l_layout, l) in views(&a) {
+                for (r_layout, r) in views(&b) {
+                    for (i, j) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+                        if l.shape()[i] != r.shape()[j] {
+                            continue;
+                        }
+                        let op = numbers([&[i], &[j]], [&[], &[]], dtype);
+                        let expected = eval_op(&Op::from(op.clone()), &[l.clone(), r.clone()]).expect("shapes that fit");
+                        let out = expected[0].aval().clone();
+                        let product = kernel(&op, [(dtype, &l_layout), (dtype, &r_layout)], &out);
+                        let ins = [a.clone(), b.clone()];
+                        let results =
+                            [1, 2, 3].map(|n| run(&*product, &ins, &[out.clone()], None, &threads(n)).remove(0));
+                        let what = format!("{op:?} of {l_layout:?} and {r_layout:?}");
+                        assert_close(&results[0], &expected[0], tolerance(dtype, l.shape()[i]), 1.0, &what);
+                        assert_same(&results[1], &results[0], &what);
+                        assert_same(&results[2], &results[0], &what);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn accumulated_products_are_products_added() {
+    for (from, to) in dtypes() {
+        for (b, m, k, n) in [(2, 5, 7, 9), (1, 60, 800, 40), (3, 1, 20, 30), (2, 30, 20, 1), (2, 3, 0, 4), (1, 1, 0, 1)] {
+            let op = numbers([&[2], &[1]], [&[0], &[0]], to);
+            let (lhs, rhs) = (plain(from, &[b, m, k], 1), plain(from, &[b, k, n], 2));
+            let (avals, sum) = ([lhs.aval().clone(), rhs.aval().clone()], plain(to, &[b, m, n], 3));
+            let out = sum.aval().clone();
+            let [l, r] = [Layout::from(&avals[0]), Layout::from(&avals[1])];
+            let product = kernel(&op, [(from, &l), (from, &r)], &out);
+            let product = run(&*product, &[lhs.clone(), rhs.clone()], &[out.clone()], None, &threads(1)).remove(0);
+            let expected = match to {
+                DType::Bool => eval_op(&Op::from(Binary::Or), &[sum.clone(), product]),
+                _ => eval_op(&Op::from(Binary::Add), &[sum.clone(), product]),
+            };
+            let expected = expected.expect("one shape").remove(0);
+            let sum_of_both = accumulating(&op, [(from, &l), (from, &r)], &out);
+            for place in [None, Some((2, 0))] {
+                for count in [1, 2, 3] {
+                    let ins = [lhs.clone(), rhs.clone(), sum.clone()];
+                    let got = run(&*sum_of_both, &ins, &[out.clone()], place, &threads(count)).remove(0);
+                    assert_same(&got, &expected, &format!("{op:?}, {count} threads"));
+                }
+            }
+        }
+    }
+}
