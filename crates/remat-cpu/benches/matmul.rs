@@ -1,7 +1,7 @@
 //! How fast matrix products are, beside what the CPU can do: `cargo bench -p remat-cpu --bench matmul`.
 //!
 //! The ceiling is that of fused multiplications and additions on registers alone. A row has the operations per second on one
-//! thread, as a part of the ceiling, and on all threads; times are the least of several.
+//! thread (by processor time), as a part of the ceiling, and on all threads (by the clock); times are the least of several.
 
 #![allow(dead_code, unused_imports, unused_macros, missing_docs, unsafe_code)]
 

@@ -138,7 +138,7 @@ impl Place {
 }
 
 impl<A: Accumulator> Dot<A> {
-    fn new(op: &DotGeneral, lhs: (DType, &Layout), rhs: (DType, &Layout), out: &Aval, accumulate: bool) -> Dot<A> {
+    fn new(op: &DotGeneral, [lhs, rhs]: [(DType, &Layout); 2], out: &Aval, accumulate: bool) -> Dot<A> {
         // Sums are in any order: with the neighbours of the left operand last, fewer dimensions remain.
         let mut pairs: SmallVec<[(usize, usize); 4]> =
             op.lhs_contract.iter().copied().zip(op.rhs_contract.iter().copied()).collect();

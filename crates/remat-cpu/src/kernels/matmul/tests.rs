@@ -99,7 +99,8 @@ fn products_that_are_cut_agree_with_the_evaluator() {
 #[test]
 fn batches_agree_with_the_evaluator() {
     for dtype in [DType::F32, DType::Bf16, DType::U8, DType::Bool] {
-        for (b, c, m, k, n) in [(2, 3, 4, 5, 6), (0, 2, 3, 4, 5), (3, 1, 1, 6, 5), (40, 2, 9, 20, 33), (4, 2, 3, 0, 2)] {
+        for (b, c, m, k, n) in [(2, 3, 4, 5, 6), (0, 2, 3, 4, 5), (3, 1, 1, 6, 5), (40, 2, 9, 20, 33), (4, 2, 3, 0, 2)]
+        {
             // Batch dimensions in any place, on both sides in another order.
             let op = numbers([&[3], &[1]], [&[1, 0], &[2, 3]], dtype);
             agree(&op, &plain(dtype, &[b, c, m, k], 1), &plain(dtype, &[n, k, c, b], 2));
@@ -183,12 +184,13 @@ fn operands_of_any_layout_agree_with_the_evaluator() {
                             continue;
                         }
                         let op = numbers([&[i], &[j]], [&[], &[]], dtype);
-                        let expected = eval_op(&Op::from(op.clone()), &[l.clone(), r.clone()]).expect("shapes that fit");
+                        let expected =
+                            eval_op(&Op::from(op.clone()), &[l.clone(), r.clone()]).expect("shapes that fit");
                         let out = expected[0].aval().clone();
                         let product = kernel(&op, [(dtype, &l_layout), (dtype, &r_layout)], &out);
                         let ins = [a.clone(), b.clone()];
-                        let results =
-                            [1, 2, 3].map(|n| run(&*product, &ins, &[out.clone()], None, &threads(n)).remove(0));
+                        let results = [1, 2, 3]
+                            .map(|n| run(&*product, &ins, std::slice::from_ref(&out), None, &threads(n)).remove(0));
                         let what = format!("{op:?} of {l_layout:?} and {r_layout:?}");
                         assert_close(&results[0], &expected[0], tolerance(dtype, l.shape()[i]), 1.0, &what);
                         assert_same(&results[1], &results[0], &what);
@@ -203,14 +205,16 @@ fn operands_of_any_layout_agree_with_the_evaluator() {
 #[test]
 fn accumulated_products_are_products_added() {
     for (from, to) in dtypes() {
-        for (b, m, k, n) in [(2, 5, 7, 9), (1, 60, 800, 40), (3, 1, 20, 30), (2, 30, 20, 1), (2, 3, 0, 4), (1, 1, 0, 1)] {
+        for (b, m, k, n) in [(2, 5, 7, 9), (1, 60, 800, 40), (3, 1, 20, 30), (2, 30, 20, 1), (2, 3, 0, 4), (1, 1, 0, 1)]
+        {
             let op = numbers([&[2], &[1]], [&[0], &[0]], to);
             let (lhs, rhs) = (plain(from, &[b, m, k], 1), plain(from, &[b, k, n], 2));
             let (avals, sum) = ([lhs.aval().clone(), rhs.aval().clone()], plain(to, &[b, m, n], 3));
             let out = sum.aval().clone();
             let [l, r] = [Layout::from(&avals[0]), Layout::from(&avals[1])];
             let product = kernel(&op, [(from, &l), (from, &r)], &out);
-            let product = run(&*product, &[lhs.clone(), rhs.clone()], &[out.clone()], None, &threads(1)).remove(0);
+            let product =
+                run(&*product, &[lhs.clone(), rhs.clone()], std::slice::from_ref(&out), None, &threads(1)).remove(0);
             let expected = match to {
                 DType::Bool => eval_op(&Op::from(Binary::Or), &[sum.clone(), product]),
                 _ => eval_op(&Op::from(Binary::Add), &[sum.clone(), product]),
@@ -220,7 +224,7 @@ fn accumulated_products_are_products_added() {
             for place in [None, Some((2, 0))] {
                 for count in [1, 2, 3] {
                     let ins = [lhs.clone(), rhs.clone(), sum.clone()];
-                    let got = run(&*sum_of_both, &ins, &[out.clone()], place, &threads(count)).remove(0);
+                    let got = run(&*sum_of_both, &ins, std::slice::from_ref(&out), place, &threads(count)).remove(0);
                     assert_same(&got, &expected, &format!("{op:?}, {count} threads"));
                 }
             }
