@@ -6,6 +6,8 @@
 mod flat;
 mod fuse;
 mod steps;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use flat::Flat;
 pub(crate) use fuse::{Group, Member};

@@ -1,0 +1,119 @@
+//! What becomes one loop, and what does not.
+
+use remat_ir::{Jaxpr, Op};
+
+use super::{Flat, Step, Steps};
+
+/// The steps of a program, by the names of their operations.
+fn steps(text: &str) -> Vec<String> {
+    let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
+    let steps = Steps::of(Flat::of(&jaxpr).unwrap_or_else(|e| panic!("{e}")));
+    let name = |eqn: usize| steps.flat.eqns[eqn].op.name();
+    let describe = |step: &Step| match step {
+        Step::Equation { eqn, .. } => name(*eqn).to_string(),
+        Step::Copy { .. } => "copy".to_string(),
+        Step::Count { .. } => "count".to_string(),
+        Step::Loop(group) => {
+            let names: Vec<&str> = group.members.iter().map(|m| name(m.eqn)).collect();
+            format!("[{}] -> {}", names.join(" "), group.outs.len())
+        }
+    };
+    steps.steps.iter().map(describe).collect()
+}
+
+#[test]
+fn a_softmax_is_one_loop() {
+    let text = "{ lambda ; a:f32[4,8]. let
+        b:f32[4] = reduce_max[axes=(1,)] a
+        c:f32[4,1] = reshape[new_sizes=(4, 1)] b
+        d:f32[4,8] = broadcast_in_dim[broadcast_dimensions=(0, 1) shape=(4, 8)] c
+        e:f32[4,8] = sub a d
+        f:f32[4,8] = exp e
+        g:f32[4] = reduce_sum[axes=(1,)] f
+        h:f32[4,8] = broadcast_in_dim[broadcast_dimensions=(0,) shape=(4, 8)] g
+        i:f32[4,8] = div f h
+      in (i,) }";
+    assert_eq!(steps(text), ["[reduce_max sub exp reduce_sum div] -> 1"]);
+}
+
+#[test]
+fn reshapes_do_not_end_a_loop_and_transposes_do() {
+    let text = "{ lambda ; a:f32[4,8]. let
+        b:f32[4,8] = exp a
+        c:f32[32] = reshape[new_sizes=(32,)] b
+        d:f32[32] = sin c
+        e:f32[8,4] = reshape[new_sizes=(8, 4)] d
+        f:f32[4,8] = transpose[permutation=(1, 0)] e
+        g:f32[4,8] = neg f
+      in (g,) }";
+    assert_eq!(steps(text), ["[exp sin] -> 1", "[neg] -> 1"]);
+}
+
+#[test]
+fn a_reduction_over_leading_dimensions_takes_what_only_it_reads() {
+    let text = "{ lambda ; a:f32[64,8]. let
+        b:f32[64,8] = exp a
+        c:f32[8] = reduce_sum[axes=(0,)] b
+        d:f32[64,8] = sin a
+        e:f32[8] = reduce_sum[axes=(0,)] d
+      in (c, d, e) }";
+    assert_eq!(steps(text), ["[exp reduce_sum] -> 1", "[sin] -> 1", "[reduce_sum] -> 1"]);
+}
+
+#[test]
+fn no_loop_depends_on_itself() {
+    // The last equation reads the first loop and a product of it.
+    let text = "{ lambda ; a:f32[4,4]. let
+        b:f32[4,4] = exp a
+        c:f32[4,4] = dot_general[
+          dimension_numbers=(([1], [0]), ([], []))
+          preferred_element_type=float32
+        ] b b
+        d:f32[4,4] = add b c
+      in (d,) }";
+    assert_eq!(steps(text), ["[exp] -> 1", "dot_general", "[add] -> 1"]);
+    // `c` could join the loop of `b` and then be read by `d`, which a product of `b` reads.
+    let text = "{ lambda ; a:f32[4,4] x:f32[4,4]. let
+        b:f32[4,4] = exp a
+        p:f32[4,4] = exp x
+        d:f32[4,4] = add b p
+        m:f32[4,4] = dot_general[
+          dimension_numbers=(([1], [0]), ([], []))
+          preferred_element_type=float32
+        ] b b
+        q:f32[4,4] = sin m
+        r:f32[4,4] = mul q p
+      in (d, r) }";
+    assert_eq!(steps(text), ["[exp exp add] -> 3", "dot_general", "[sin mul] -> 1"]);
+}
+
+#[test]
+fn what_nobody_needs_is_not_computed() {
+    let text = "{ lambda ; a:f32[4]. let
+        b:f32[4] = exp a
+        c:f32[4] = sin a
+      in (c,) }";
+    assert_eq!(steps(text), ["[sin] -> 1"]);
+}
+
+#[test]
+fn an_iota_is_one_count_for_all_its_uses() {
+    let text = "{ lambda ; a:i32[4,8]. let
+        b:i32[4,8] = iota[dimension=1 dtype=int32 shape=(4, 8)]
+        c:i32[8,3] = iota[dimension=0 dtype=int32 shape=(8, 3)]
+        d:i32[4,8] = add a b
+        e:i32[8,3] = neg c
+      in (d, e) }";
+    assert_eq!(steps(text), ["count", "[add] -> 1", "[neg] -> 1"]);
+}
+
+#[test]
+fn a_reduction_of_nothing_is_a_number() {
+    let text = "{ lambda ; a:f32[4,0]. let
+        b:f32[4] = reduce_sum[axes=(1,)] a
+        c:f32[4] = exp b
+      in (c,) }";
+    assert_eq!(steps(text), ["[exp] -> 1"]);
+    let jaxpr: Jaxpr = text.parse().expect("a program");
+    assert!(jaxpr.eqns.iter().any(|e| matches!(e.op, Op::Reduce(_))));
+}
