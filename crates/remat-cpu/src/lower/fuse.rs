@@ -49,7 +49,7 @@ impl Group {
 }
 
 /// A loop has at most this many equations, so that what it computes stays in the first cache.
-const MOST_MEMBERS: usize = 64;
+pub(super) const MOST_MEMBERS: usize = 64;
 
 /// What may become a step.
 struct Unit {

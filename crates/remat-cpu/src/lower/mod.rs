@@ -1,10 +1,11 @@
 //! Lowering: from a program to steps over buffers.
 //!
 //! [`flat`] inlines calls, [`steps`] turns changes of layout into views, [`fuse`] decides which equations compute
-//! together.
+//! together, [`recompute`] what is not worth keeping.
 
 mod flat;
 mod fuse;
+mod recompute;
 mod steps;
 #[cfg(test)]
 mod tests;

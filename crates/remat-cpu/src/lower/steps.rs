@@ -9,6 +9,7 @@ use remat_ir::{Array, Atom, Aval, DType, Eqn, Iota, Literal, Op, Reduce, Shape, 
 
 use super::flat::Flat;
 use super::fuse::{Fusion, Group};
+use super::recompute::recompute;
 use crate::kernels::Layout;
 
 /// What a value is.
@@ -88,7 +89,7 @@ impl Steps {
         let Lowering { mut flat, values, fusion, .. } = lowering;
         flat.eqns = eqns;
         let steps = fusion.finish();
-        Steps { flat, values, steps }
+        recompute(Steps { flat, values, steps })
     }
 }
 

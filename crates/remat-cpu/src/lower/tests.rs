@@ -117,3 +117,64 @@ fn a_reduction_of_nothing_is_a_number() {
     let jaxpr: Jaxpr = text.parse().expect("a program");
     assert!(jaxpr.eqns.iter().any(|e| matches!(e.op, Op::Reduce(_))));
 }
+
+/// A program with `count` products of `x` in a row, of which nothing else is fused, between two texts.
+fn with_products(before: &str, count: usize, after: &str, outs: &str) -> String {
+    let product = |i: usize| {
+        let from = if i == 0 { "x".to_string() } else { format!("x{}", i - 1) };
+        format!(
+            "x{i}:f32[128,128] = dot_general[
+              dimension_numbers=(([1], [0]), ([], []))
+              preferred_element_type=float32
+            ] {from} x\n"
+        )
+    };
+    let products: String = (0..count).map(product).collect();
+    format!("{{ lambda ; u:f32[128,128] x:f32[128,128]. let\n{before}{products}{after} in ({outs},) }}")
+}
+
+#[test]
+fn what_is_read_far_away_is_computed_again() {
+    let product = |out: &str, of: &str| {
+        format!(
+            "{out}:f32[128,128] = dot_general[
+              dimension_numbers=(([1], [0]), ([], []))
+              preferred_element_type=float32
+            ] {of} x\n"
+        )
+    };
+    let chain = "a:f32[128,128] = tanh u
+        b:f32[128,128] = mul a a
+        c:f32[128,128] = exp b\n";
+    let before = format!("{chain}{}", product("p", "c"));
+    let last = |count: usize| format!("d:f32[128,128] = add x{} c\ne:f32[128,128] = add d p\n", count - 1);
+    let ends = |found: &[String]| (found[0].clone(), found[found.len() - 1].clone());
+    // By a loop, in the loop.
+    let found = steps(&with_products(&before, 20, &last(20), "e"));
+    assert_eq!(ends(&found), ("[tanh mul exp] -> 1".into(), "[tanh mul exp add add] -> 1".into()));
+    // Not where it is read soon.
+    let found = steps(&with_products(&before, 3, &last(3), "e"));
+    assert_eq!(ends(&found), ("[tanh mul exp] -> 1".into(), "[add add] -> 1".into()));
+    // By another step, in a loop before it.
+    let after = format!("{}e:f32[128,128] = add d x19\nf:f32[128,128] = add e p\n", product("d", "c"));
+    let found = steps(&with_products(&before, 20, &after, "f"));
+    assert_eq!(found[found.len() - 3..], ["[tanh mul exp] -> 1", "dot_general", "[add add] -> 1"]);
+    // Nor where what it is computed from would have to stay for it.
+    let before = format!("{}{}{}", product("v", "u"), "c:f32[128,128] = tanh v\n", product("p", "c"));
+    let found = steps(&with_products(&before, 20, &last(20), "e"));
+    assert_eq!((found[1].as_str(), found[found.len() - 1].as_str()), ("[tanh] -> 1", "[add add] -> 1"));
+}
+
+#[test]
+fn what_is_left_of_a_normalisation_are_its_row_values() {
+    let before = "s:f32[128] = reduce_max[axes=(1,)] u
+        t:f32[128,128] = broadcast_in_dim[broadcast_dimensions=(0,) shape=(128, 128)] s
+        a:f32[128,128] = sub u t
+        p:f32[128,128] = dot_general[
+          dimension_numbers=(([1], [0]), ([], []))
+          preferred_element_type=float32
+        ] a x\n";
+    let found = steps(&with_products(before, 20, "d:f32[128,128] = mul x19 a\ne:f32[128,128] = add d p\n", "e"));
+    assert_eq!(found[0], "[reduce_max sub] -> 2");
+    assert_eq!(found[found.len() - 1], "[sub mul add] -> 1");
+}

@@ -1,0 +1,328 @@
+//! Rematerialization that costs next to nothing: what a loop stores for a step far away is computed again there.
+//!
+//! A value of elementwise operations whose operands are in memory anyway when it is read again need not stay in memory
+//! until then. A loop that reads it computes it for itself; for other steps a loop is put before the first of them. Only
+//! elementwise operations are computed again: row values of a loop (a mean, a maximum) are small and are stored. Nothing
+//! changes in the results, since the same operations are applied to the same elements. (The idea is that of XLA's fusion,
+//! which duplicates cheap producers into their consumers, decided here by how long a value would be kept.)
+
+use std::collections::HashMap;
+
+use remat_ir::{Var, VarMap};
+
+use super::fuse::{Group, MOST_MEMBERS, Member};
+use super::steps::{Step, Steps, Value};
+use crate::kernels::{Extent, Layout};
+
+/// A value that is read this many steps after it was computed is read far away.
+const FAR: usize = 16;
+
+/// Values of fewer bytes stay in memory.
+const SMALL: usize = 1 << 14;
+
+/// At most this many operations are computed again for a value.
+const MOST_RECOMPUTED: usize = 24;
+
+/// Recomputes what is read far away from where it is computed.
+pub(super) fn recompute(steps: Steps) -> Steps {
+    let mut pass = Pass::new(steps);
+    for at in 0..pass.steps.steps.len() {
+        pass.group(at);
+    }
+    pass.finish()
+}
+
+struct Pass {
+    steps: Steps,
+    /// The steps that read each variable's buffer, in order.
+    readers: VarMap<Vec<usize>>,
+    /// The step that computes it in a loop.
+    computed: VarMap<Option<usize>>,
+    /// Arguments and outputs, which are in memory throughout.
+    stays: VarMap<bool>,
+    /// Values that something is computed from again: they are not computed again themselves.
+    pinned: VarMap<bool>,
+    /// The steps that are put before each step.
+    before: Vec<Vec<Step>>,
+}
+
+/// The members that compute a value from leaves.
+struct Cone {
+    /// Positions in the group, in order.
+    members: Vec<usize>,
+    leaves: Vec<Var>,
+}
+
+impl Pass {
+    fn new(steps: Steps) -> Pass {
+        let vars = steps.flat.avals.len();
+        let mut readers: VarMap<Vec<usize>> = VarMap::filled(vars, Vec::new());
+        let mut computed = VarMap::filled(vars, None);
+        let mut stays = VarMap::filled(vars, false);
+        for (at, step) in steps.steps.iter().enumerate() {
+            if let Step::Loop(group) = step {
+                for member in &group.members {
+                    computed[member.out] = Some(at);
+                }
+            }
+            for base in operands(step).filter_map(Value::base) {
+                let is_own = computed[base] == Some(at);
+                if !is_own && readers[base].last() != Some(&at) {
+                    readers[base].push(at);
+                }
+            }
+        }
+        let outs = steps.flat.outs.iter().filter_map(|a| steps.values[a.var()?].base());
+        for var in steps.flat.ins.iter().copied().chain(outs) {
+            stays[var] = true;
+        }
+        let before = steps.steps.iter().map(|_| Vec::new()).collect();
+        Pass { steps, readers, computed, stays, pinned: VarMap::filled(vars, false), before }
+    }
+
+    fn loop_at(&self, at: usize) -> Option<&Group> {
+        match &self.steps.steps[at] {
+            Step::Loop(group) => Some(group),
+            _ => None,
+        }
+    }
+
+    fn loop_at_mut(&mut self, at: usize) -> Option<&mut Group> {
+        match &mut self.steps.steps[at] {
+            Step::Loop(group) => Some(group),
+            _ => None,
+        }
+    }
+
+    /// Looks at the values that a loop stores, the last first: what they are computed from may stay then.
+    fn group(&mut self, at: usize) {
+        let Some(group) = self.loop_at(at).filter(|g| g.reduction.is_none()) else { return };
+        let outs: Vec<Var> = group.outs.iter().rev().copied().collect();
+        for out in outs {
+            self.value(at, out);
+        }
+    }
+
+    fn value(&mut self, at: usize, out: Var) {
+        let far: Vec<usize> = self.readers[out].iter().copied().filter(|&r| r > at + FAR).collect();
+        let (Some(&last), Some(group)) = (far.last(), self.loop_at(at)) else { return };
+        let is_full = group.members.iter().any(|m| m.out == out && m.extent == Extent::Full);
+        if !is_full || self.stays[out] || self.pinned[out] || self.steps.flat.avals[out].bytes() < SMALL {
+            return;
+        }
+        let whole = self.cone(group, at, out, false).filter(|cone| self.available(cone, at, last));
+        let Some(cone) = whole.or_else(|| self.cone(group, at, out, true).filter(|c| self.available(c, at, last)))
+        else {
+            return;
+        };
+        for &leaf in &cone.leaves {
+            self.pinned[leaf] = true;
+            if self.computed[leaf] == Some(at)
+                && let Some(group) = self.loop_at_mut(at)
+                && !group.outs.contains(&leaf)
+            {
+                group.outs.push(leaf);
+            }
+        }
+        let mut from = 0;
+        while from < far.len() {
+            let until = far[from..].iter().position(|&r| r > far[from] + FAR).map_or(far.len(), |n| from + n);
+            self.serve(at, out, &cone, &far[from..until]);
+            from = until;
+        }
+        self.readers[out].retain(|&r| r <= at + FAR);
+        let is_needed = !self.readers[out].is_empty();
+        if let Some(group) = self.loop_at_mut(at).filter(|_| !is_needed) {
+            group.outs.retain(|&v| v != out);
+            prune(group);
+        }
+    }
+
+    /// What computes a value of a loop: from what the loop reads and from its row values; and, where `from_stored`, from
+    /// other values that it stores.
+    fn cone(&self, group: &Group, at: usize, out: Var, from_stored: bool) -> Option<Cone> {
+        let place: HashMap<Var, usize> = group.members.iter().enumerate().map(|(i, m)| (m.out, i)).collect();
+        let mut cone = Cone { members: Vec::new(), leaves: Vec::new() };
+        let mut stack = vec![out];
+        while let Some(var) = stack.pop() {
+            let &i = place.get(&var)?;
+            if cone.members.contains(&i) {
+                continue;
+            }
+            cone.members.push(i);
+            if cone.members.len() > MOST_RECOMPUTED {
+                return None;
+            }
+            for base in group.members[i].operands.iter().filter_map(Value::base) {
+                let inside = place.get(&base).map(|&j| &group.members[j]);
+                let is_leaf = inside.is_none_or(|m| {
+                    m.extent == Extent::Row || (from_stored && group.outs.contains(&base) && self.is_read_far(base, at))
+                });
+                match is_leaf {
+                    true if !cone.leaves.contains(&base) => cone.leaves.push(base),
+                    true => {}
+                    false => stack.push(base),
+                }
+            }
+        }
+        cone.members.sort_unstable();
+        Some(cone)
+    }
+
+    fn is_read_far(&self, var: Var, at: usize) -> bool {
+        self.stays[var] || self.readers[var].last().is_some_and(|&r| r > at + FAR)
+    }
+
+    /// Whether what a value is computed from is in memory at a step anyway, or nearly until then, or is small.
+    fn available(&self, cone: &Cone, at: usize, step: usize) -> bool {
+        cone.leaves.iter().all(|&leaf| {
+            let is_small = self.steps.flat.avals[leaf].bytes() < SMALL;
+            let is_row = self.computed[leaf] == Some(at) && self.is_row(leaf, at);
+            let last = self.readers[leaf].last().copied().unwrap_or(0);
+            self.stays[leaf] || is_small || is_row || last + FAR >= step
+        })
+    }
+
+    fn is_row(&self, var: Var, at: usize) -> bool {
+        self.loop_at(at).is_some_and(|g| g.members.iter().any(|m| m.out == var && m.extent == Extent::Row))
+    }
+
+    /// Computes a value again for some steps.
+    fn serve(&mut self, at: usize, out: Var, cone: &Cone, readers: &[usize]) {
+        let Some(&first) = readers.first() else { return };
+        let size = self.steps.flat.avals[out].size();
+        if readers.iter().all(|&r| self.can_inline(r, out, cone, size)) {
+            for &reader in readers {
+                let (members, again) = self.copies(at, out, cone);
+                self.replace(reader, out, again);
+                self.note(cone, reader);
+                if let Some(group) = self.loop_at_mut(reader) {
+                    group.members.splice(0..0, members);
+                }
+            }
+            return;
+        }
+        let (members, again) = self.copies(at, out, cone);
+        let group = Group { members, rows: size, columns: None, reduction: None, outs: vec![again] };
+        self.before[first].push(Step::Loop(group));
+        self.note(cone, first);
+        for &reader in readers {
+            self.replace(reader, out, again);
+            self.readers[again].push(reader);
+        }
+    }
+
+    /// Notes that the leaves are read at a step.
+    fn note(&mut self, cone: &Cone, reader: usize) {
+        for &leaf in &cone.leaves {
+            self.readers[leaf].push(reader);
+            self.readers[leaf].sort_unstable();
+            self.readers[leaf].dedup();
+        }
+    }
+
+    /// Whether a loop can compute the value for itself: it has an element at each place of it.
+    fn can_inline(&self, reader: usize, out: Var, cone: &Cone, size: usize) -> bool {
+        let Some(group) = self.loop_at(reader) else { return false };
+        let is_whole = |layout: &Layout| layout.is_contiguous() && layout.size() == size;
+        group.reduction.is_none()
+            && group.rows * group.columns.unwrap_or(1) == size
+            && group.members.len() + cone.members.len() <= MOST_MEMBERS
+            && group.members.iter().filter(|m| m.extent == Extent::Full || reads(m, out)).all(|m| {
+                m.operands.iter().all(|x| match x {
+                    Value::View { base, layout } => *base != out || is_whole(layout),
+                    Value::Splat { .. } => true,
+                })
+            })
+    }
+
+    /// The members of a cone once more, with results of their own, and the one that is the value.
+    fn copies(&mut self, at: usize, out: Var, cone: &Cone) -> (Vec<Member>, Var) {
+        let mut again: HashMap<Var, Var> = HashMap::new();
+        let mut members = Vec::new();
+        for &i in &cone.members {
+            let Some(group) = self.loop_at(at) else { continue };
+            let member = &group.members[i];
+            let (eqn, var) = (member.eqn, member.out);
+            let mut operands = member.operands.clone();
+            for operand in &mut operands {
+                if let Value::View { base, .. } = operand
+                    && let Some(&copy) = again.get(base)
+                {
+                    *base = copy;
+                }
+            }
+            let copy = self.var(var);
+            again.insert(var, copy);
+            members.push(Member { eqn, out: copy, operands, extent: Extent::Full });
+        }
+        (members, again.get(&out).copied().unwrap_or(out))
+    }
+
+    /// A new variable like another one.
+    fn var(&mut self, like: Var) -> Var {
+        let aval = self.steps.flat.avals[like].clone();
+        let var = self.steps.flat.var(&aval);
+        self.steps.flat.names[var] = self.steps.flat.names[like].clone();
+        self.steps.values.push(Value::View { base: var, layout: Layout::from(&aval) });
+        self.readers.push(Vec::new());
+        self.computed.push(None);
+        self.stays.push(false);
+        self.pinned.push(true);
+        var
+    }
+
+    /// Makes a step read another variable's buffer.
+    fn replace(&mut self, reader: usize, old: Var, new: Var) {
+        let operands: Vec<&mut Value> = match &mut self.steps.steps[reader] {
+            Step::Equation { operands, .. } => operands.iter_mut().collect(),
+            Step::Copy { operand, .. } => vec![operand],
+            Step::Count { .. } => Vec::new(),
+            Step::Loop(group) => group.members.iter_mut().flat_map(|m| &mut m.operands).collect(),
+        };
+        for operand in operands {
+            if let Value::View { base, .. } = operand
+                && *base == old
+            {
+                *base = new;
+            }
+        }
+    }
+
+    fn finish(self) -> Steps {
+        let Pass { mut steps, before, .. } = self;
+        let old = std::mem::take(&mut steps.steps);
+        for (step, before) in old.into_iter().zip(before) {
+            steps.steps.extend(before);
+            // A loop of which nothing is stored any more.
+            if !matches!(&step, Step::Loop(group) if group.outs.is_empty()) {
+                steps.steps.push(step);
+            }
+        }
+        steps
+    }
+}
+
+fn reads(member: &Member, var: Var) -> bool {
+    member.operands.iter().any(|x| x.base() == Some(var))
+}
+
+fn operands(step: &Step) -> Box<dyn Iterator<Item = &Value> + '_> {
+    match step {
+        Step::Equation { operands, .. } => Box::new(operands.iter()),
+        Step::Copy { operand, .. } => Box::new(std::iter::once(operand)),
+        Step::Count { .. } => Box::new(std::iter::empty()),
+        Step::Loop(group) => Box::new(group.members.iter().flat_map(|m| &m.operands)),
+    }
+}
+
+/// Drops the members that nothing stored depends on.
+fn prune(group: &mut Group) {
+    let mut needed: Vec<Var> = group.outs.clone();
+    for member in group.members.iter().rev() {
+        if needed.contains(&member.out) {
+            needed.extend(member.operands.iter().filter_map(Value::base));
+        }
+    }
+    group.members.retain(|m| needed.contains(&m.out));
+}
