@@ -2,7 +2,7 @@
 
 use remat_ir::{Array, Aval, DType, Data, Element, Op, eval_op, with_dtype};
 
-use super::{Kernel, Layout, Source, Target, library};
+use super::{Kernel, Layout, Source, Target, library, matmul};
 use crate::threads::Threads;
 
 struct Fallback {
@@ -12,6 +12,9 @@ struct Fallback {
 
 /// The operation's own kernel, or the evaluator as one.
 pub(crate) fn kernel(op: &Op, ins: &[(DType, &Layout)], outs: &[Aval]) -> Option<Box<dyn Kernel>> {
+    if let (Op::DotGeneral(op), &[lhs, rhs], [out]) = (op, ins, outs) {
+        return Some(matmul::kernel(op, [lhs, rhs], out));
+    }
     if ins.iter().all(|(_, layout)| layout.offset == 0 && layout.is_contiguous()) {
         let avals: Vec<Aval> = ins.iter().map(|(dtype, x)| Aval::new(*dtype, x.shape.iter().copied())).collect();
         if let Some(kernel) = library(op, &avals, outs) {
