@@ -121,8 +121,9 @@ fn models_of_images_are_measured() {
             assert_eq!(number(record, "parameters"), parameters);
             assert_eq!(number(record, "loss").to_bits(), number(&records[0], "loss").to_bits(), "{record}");
         }
-        let [none, named, nothing] = [0, 1, 2].map(|i| number(&records[i], "temporaries"));
-        assert!(nothing <= named && named < none, "{model}: {none} {named} {nothing}");
+        // In between it depends on how small the images are.
+        let [none, _, nothing] = [0, 1, 2].map(|i| number(&records[i], "temporaries"));
+        assert!(nothing < none, "{model}: {none} {nothing}");
     }
 }
 

@@ -176,7 +176,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jit<A, R, F> {
     /// let step = jit(|x: &Tensor| x.exp().named("hidden").sum(..));
     /// let report = step.memory_report(&Tensor::from(vec![1.0f32, 2.0]))?;
     /// assert_eq!(report.stats.arguments, 8);
-    /// assert_eq!(report.live[0].to_string(), "8 B  f32[2]  argument 0");
+    /// assert!(report.live.iter().any(|value| value.to_string() == "8 B  f32[2]  argument 0"));
     /// println!("{report}");
     /// # Ok::<(), remat::Error>(())
     /// ```
