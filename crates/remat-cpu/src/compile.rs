@@ -488,12 +488,13 @@ impl Compiler<'_> {
             for &(from, to) in &self.graph.steps[step].in_place {
                 let Some(&argument) = self.arguments.get(&from) else { continue };
                 let is_output = self.graph.buffers[to].kind == BufferKind::Output && holds.get(&to) == Some(&1);
+                let is_alike = self.avals[from].dtype == self.avals[to].dtype;
                 let output = self.output(to);
                 let is_taken = donations.iter().any(|&(a, o)| a == argument || o == output);
                 let is_returned = self.steps.flat.outs.iter().any(|a| {
                     a.var().is_some_and(|v| self.steps.values[v].base() == Some(self.steps.flat.ins[argument]))
                 });
-                if is_output && last.get(&from) == Some(&position) && !is_taken && !is_returned {
+                if is_output && is_alike && last.get(&from) == Some(&position) && !is_taken && !is_returned {
                     donations.push((argument, output));
                 }
             }

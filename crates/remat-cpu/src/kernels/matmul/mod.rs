@@ -247,7 +247,7 @@ impl<A: Accumulator> MatrixKernel<A> {
 impl<A: Accumulator> Kernel for MatrixKernel<A> {
     fn scratch(&self, threads: usize) -> usize {
         let of_threads = match self.together {
-            Some(together) => threads.min(self.dot.batch.len().div_ceil(together)) * self.scratch_of_thread(),
+            Some(_) => threads * self.scratch_of_thread(),
             None => threads * self.scratch_of_thread() + self.sizes.strip,
         };
         of_threads * size_of::<A>()
