@@ -18,6 +18,7 @@ mod number;
 mod operand;
 mod pad;
 mod placement;
+mod product;
 mod scatter;
 pub(crate) mod scratch;
 mod slice;
