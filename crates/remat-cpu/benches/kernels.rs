@@ -20,8 +20,9 @@ use std::time::{Duration, Instant};
 
 use kernels::{Kernel, Layout, Source, Target};
 use remat_ir::{
-    Aval, Concatenate, DType, DynamicSlice, DynamicUpdateSlice, Gather, IndexMode, Iota, Literal, Op, Pad, Scatter,
-    ScatterKind, Shape,
+    ArgKind, ArgReduce, ArgReduceWindow, Aval, Concatenate, Cumulative, CumulativeKind, DType, DynamicSlice,
+    DynamicUpdateSlice, Gather, IndexMode, Iota, Literal, Op, Pad, ReduceWindow, Scatter, ScatterKind, Shape, Sort,
+    Threefry2x32, TopK, Window, WindowKind,
 };
 use threads::Threads;
 
@@ -34,6 +35,10 @@ fn main() {
     copies(&bench);
     moves(&bench);
     indexed(&bench);
+    searches(&bench);
+    lanes(&bench);
+    windows(&bench);
+    bits(&bench);
 }
 
 fn copies(bench: &Bench) {
@@ -143,6 +148,97 @@ fn indexed(bench: &Bench) {
     }
 }
 
+fn searches(bench: &Bench) {
+    let sort = |axis| Sort { axis, num_keys: 1, is_stable: true };
+    let x = Aval::new(DType::F32, [1 << 20]);
+    bench.op(&format!("sort {x}"), sort(0), vec![noise(x.clone())]);
+    let positions = Aval::new(DType::I32, [1 << 20]);
+    bench.op(&format!("sort {x} with positions"), sort(0), vec![noise(x), zeros(positions)]);
+    let x = Aval::new(DType::F32, [1024, 1024]);
+    bench.op(&format!("sort {x} along rows"), sort(1), vec![noise(x.clone())]);
+    bench.op(&format!("sort {x} along columns"), sort(0), vec![noise(x.clone())]);
+    let x = Aval::new(DType::F64, [1024, 1024]);
+    bench.op(&format!("sort {x} along rows"), sort(1), vec![noise(x.clone())]);
+    for k in [1, 50, 1000] {
+        let x = Aval::new(DType::F32, [64, 50257]);
+        bench.op(&format!("top_k {k} of {x}"), TopK { k }, vec![noise(x)]);
+    }
+    for dtype in [DType::F32, DType::Bf16] {
+        for axis in [0, 1] {
+            let x = Aval::new(dtype, [2048, 8192]);
+            let op = ArgReduce { kind: ArgKind::Max, axis, index_dtype: DType::I32 };
+            bench.op(&format!("argmax of {x} along {axis}"), op, vec![noise(x)]);
+        }
+    }
+}
+
+fn lanes(bench: &Bench) {
+    for dtype in [DType::F32, DType::Bf16, DType::I32] {
+        for (shape, axis) in [(&[2048, 2048][..], 0), (&[2048, 2048], 1), (&[1 << 22], 0), (&[64, 64, 1024], 1)] {
+            for kind in [CumulativeKind::Sum, CumulativeKind::Max] {
+                let x = Aval::new(dtype, shape.iter().copied());
+                let op = Cumulative { kind, axis, reverse: false };
+                let name = format!("{} of {x} along {axis}", Op::from(op).name());
+                bench.op(&name, op, vec![noise(x)]);
+            }
+        }
+    }
+    let x = Aval::new(DType::F32, [1024, 1024]);
+    let op = Cumulative { kind: CumulativeKind::LogSumExp, axis: 1, reverse: false };
+    bench.op(&format!("cumlogsumexp of {x} along 1"), op, vec![noise(x)]);
+}
+
+fn windows(bench: &Bench) {
+    for dtype in [DType::F32, DType::Bf16] {
+        for (name, shape, dimensions, strides) in [
+            ("NCHW", [16, 64, 112, 112], [1, 1, 3, 3], [1, 1, 2, 2]),
+            ("NHWC", [16, 112, 112, 64], [1, 3, 3, 1], [1, 2, 2, 1]),
+            ("NCHW", [16, 64, 56, 56], [1, 1, 3, 3], [1, 1, 1, 1]),
+            ("NHWC", [16, 56, 56, 64], [1, 3, 3, 1], [1, 1, 1, 1]),
+            ("NCHW", [16, 512, 7, 7], [1, 1, 7, 7], [1, 1, 1, 1]),
+            ("NHWC", [16, 7, 7, 512], [1, 7, 7, 1], [1, 1, 1, 1]),
+        ] {
+            let x = Aval::new(dtype, shape);
+            let padding = dimensions.map(|d: usize| if d == 3 { (1, 1) } else { (0, 0) }).to_vec();
+            let ones = Shape::from_elem(1, 4);
+            let window = Window {
+                dimensions: dimensions[..].into(),
+                strides: strides[..].into(),
+                padding,
+                base_dilation: ones.clone(),
+                window_dilation: ones,
+            };
+            let bytes = x.bytes();
+            for kind in [WindowKind::Max, WindowKind::Sum] {
+                let op = ReduceWindow { kind, window: window.clone() };
+                let name = format!("{} {name} of {x}", Op::from(op.clone()).name());
+                bench.op_of_bytes(&name, bytes, op, vec![noise(x.clone())]);
+            }
+            let op = ArgReduceWindow { kind: ArgKind::Max, window, index_dtype: DType::I32 };
+            bench.op_of_bytes(&format!("argmax_window {name} of {x}"), bytes, op, vec![noise(x)]);
+        }
+    }
+}
+
+fn bits(bench: &Bench) {
+    let (key, counters) = (Aval::scalar(DType::U32), Aval::new(DType::U32, [1 << 21]));
+    let ins = vec![zeros(key.clone()), zeros(key), zeros(counters.clone()), zeros(counters.clone())];
+    bench.op_of_bytes("threefry2x32", 4 * counters.bytes(), Threefry2x32, ins);
+}
+
+/// An operand of small numbers in no order, or any bits.
+fn noise(aval: Aval) -> (Aval, Vec<u8>) {
+    let numbers = random(aval.size(), 1 << 16);
+    let bytes = numbers.iter().flat_map(|&i| match aval.dtype {
+        DType::F32 => (i as f32).to_ne_bytes().to_vec(),
+        DType::F64 => f64::from(i).to_ne_bytes().to_vec(),
+        DType::Bf16 => (i as f32).to_ne_bytes()[2..].to_vec(),
+        _ => i.to_ne_bytes()[..aval.dtype.size()].to_vec(),
+    });
+    let bytes = bytes.collect();
+    (aval, bytes)
+}
+
 /// An operand of these integers.
 fn integers(shape: &[usize], values: &[i32]) -> (Aval, Vec<u8>) {
     (Aval::new(DType::I32, shape.iter().copied()), values.iter().flat_map(|i| i.to_ne_bytes()).collect())
@@ -190,11 +286,21 @@ impl Bench {
         let op = op.into();
         let avals: Vec<Aval> = ins.iter().map(|(aval, _)| aval.clone()).collect();
         let outs = op.infer(&avals).expect("an operation");
-        let kernel = kernels::library(&op, &avals, &outs).expect("a kernel");
-        let bytes = match kernel.in_place() {
-            [] => 2 * outs.iter().map(Aval::bytes).sum::<usize>(),
-            _ => 3 * avals[1..].iter().map(Aval::bytes).max().unwrap_or(0),
+        let others = avals.iter().skip(1).map(Aval::bytes).max();
+        let bytes = match (&op, others) {
+            (Op::Scatter(_) | Op::DynamicUpdateSlice(_), Some(others)) => 3 * others,
+            (Op::ArgReduce(_) | Op::TopK(_), _) => avals[0].bytes(),
+            _ => 2 * outs.iter().map(Aval::bytes).sum::<usize>(),
         };
+        self.op_of_bytes(name, bytes, op, ins);
+    }
+
+    /// Measures the kernel of an operation that reads and writes so many bytes, in place where it can be.
+    fn op_of_bytes(&self, name: &str, bytes: usize, op: impl Into<Op>, ins: Vec<(Aval, Vec<u8>)>) {
+        let op = op.into();
+        let avals: Vec<Aval> = ins.iter().map(|(aval, _)| aval.clone()).collect();
+        let outs = op.infer(&avals).expect("an operation");
+        let kernel = kernels::library(&op, &avals, &outs).expect("a kernel");
         self.row(name, bytes, &*kernel, &ins, &outs);
     }
 

@@ -58,6 +58,11 @@ impl Threads {
 
     /// Calls `f` for each of `tasks` tasks, in any order, on any thread.
     pub(crate) fn for_each(&self, tasks: usize, f: impl Fn(usize) + Send + Sync) {
+        self.run(tasks, &f);
+    }
+
+    /// As [`Threads::for_each`]. Since this is not generic, the machinery of the pool is compiled once, not for each kernel.
+    fn run(&self, tasks: usize, f: &(dyn Fn(usize) + Send + Sync)) {
         match &self.pool {
             Some(pool) if tasks > 1 => pool.install(|| (0..tasks).into_par_iter().with_max_len(1).for_each(f)),
             _ => (0..tasks).for_each(f),
@@ -72,14 +77,8 @@ impl Threads {
         f: impl Fn(usize, &mut [T]) + Send + Sync,
     ) {
         let len = len.max(1);
-        match &self.pool {
-            Some(pool) if data.len() > len => {
-                pool.install(|| {
-                    data.par_chunks_mut(len).enumerate().with_max_len(1).for_each(|(i, chunk)| f(i, chunk))
-                });
-            }
-            _ => data.chunks_mut(len).enumerate().for_each(|(i, chunk)| f(i, chunk)),
-        }
+        let tasks = data.len().div_ceil(len);
+        self.for_each_item(tasks, data.chunks_mut(len).enumerate(), |(i, chunk)| f(i, chunk));
     }
 
     /// Calls `f` for each of `tasks` tasks with scratch memory that no other task uses at the same time. `scratch` is cut
@@ -92,24 +91,19 @@ impl Threads {
     ) {
         let workers = self.count().min(tasks);
         let piece = scratch.len() / self.count();
-        let (Some(pool), 2..) = (&self.pool, workers) else {
-            return (0..tasks).for_each(|i| f(i, scratch));
-        };
         if piece == 0 {
             return self.for_each(tasks, |i| f(i, &mut []));
         }
-        let next = AtomicUsize::new(0);
-        let work = |scratch: &mut [T]| {
+        let next_task = AtomicUsize::new(0);
+        self.for_each_item(workers, scratch.chunks_mut(piece), |scratch| {
             loop {
-                let task = next.fetch_add(1, Ordering::Relaxed);
+                let task = next_task.fetch_add(1, Ordering::Relaxed);
                 if task >= tasks {
                     break;
                 }
                 f(task, scratch);
             }
-        };
-        // A parallel iterator, unlike a scope, allocates nothing.
-        pool.install(|| scratch.par_chunks_mut(piece).take(workers).with_max_len(1).for_each(work));
+        });
     }
 
     /// Calls `f` for each of `tasks` items, in any order, on any thread.

@@ -3,13 +3,16 @@
 //! A kernel is built once, when a program is compiled, for operands of known dtypes and shapes; whatever can be decided
 //! then is decided then. It allocates nothing while it runs: what it needs beside its outputs it asks for as scratch.
 
+mod arg_reduce;
 mod bitcast;
 mod blocks;
 mod concatenate;
 pub(crate) mod copy;
+mod cumulative;
 mod gather;
 mod index;
 mod iota;
+mod keys;
 mod layout;
 mod library;
 pub(crate) mod loops;
@@ -22,10 +25,14 @@ mod product;
 mod scatter;
 pub(crate) mod scratch;
 mod slice;
+mod sort;
 #[cfg(test)]
 pub(crate) mod test_support;
+mod threefry;
+mod top_k;
 mod transpose;
 mod walk;
+mod window;
 
 pub(crate) use layout::{Layout, Strides};
 pub(crate) use library::library;

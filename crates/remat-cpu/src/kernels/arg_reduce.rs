@@ -1,0 +1,216 @@
+//! The index of the first extremum along a dimension.
+
+use remat_ir::{ArgKind, ArgReduce, Aval, DType, with_dtype};
+
+use super::number::Number;
+use super::walk::TASK_BYTES;
+use super::{Kernel, Source, Target};
+use crate::simd::multiversion;
+use crate::threads::Threads;
+
+/// The kernel that finds the index of the first extremum of each lane of a row-major operand.
+pub(crate) fn kernel(op: &ArgReduce, ins: &[Aval], _outs: &[Aval]) -> Box<dyn Kernel> {
+    let shape = &ins[0].shape;
+    Box::new(Extrema {
+        dtype: ins[0].dtype,
+        index_dtype: op.index_dtype,
+        kind: op.kind,
+        n: shape[op.axis],
+        inner: shape[op.axis + 1..].iter().product(),
+    })
+}
+
+struct Extrema {
+    dtype: DType,
+    index_dtype: DType,
+    kind: ArgKind,
+    /// The size of the dimension, which is not 0.
+    n: usize,
+    /// Elements of the dimensions after it.
+    inner: usize,
+}
+
+/// Lanes that are searched together: their positions are on the stack.
+const BLOCK: usize = 1024;
+
+impl Kernel for Extrema {
+    fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], _: &mut [u8], threads: &Threads) {
+        with_dtype!(self.dtype, T => {
+            let x = ins[0].slice::<T>();
+            match self.kind {
+                ArgKind::Max => self.write(outs, threads, &|first, positions| self.find(x, first, positions, Number::is_above)),
+                ArgKind::Min => self.write(outs, threads, &|first, positions| self.find(x, first, positions, Number::is_below)),
+            }
+        });
+    }
+}
+
+impl Extrema {
+    /// Writes what `find` finds in consecutive lanes, from some lane on.
+    fn write(&self, outs: &mut [Target<'_>], threads: &Threads, find: &(dyn Fn(usize, &mut [usize]) + Sync)) {
+        // A bool and a float are no indices.
+        with_dtype!(self.index_dtype, I => {
+            let task = (TASK_BYTES / self.dtype.size() / self.n).max(if self.inner == 1 { 1 } else { BLOCK });
+            threads.for_each_chunk(outs[0].slice_mut::<I>(), task, |i, part| {
+                let mut positions = [0; BLOCK];
+                for (block, out) in part.chunks_mut(BLOCK).enumerate() {
+                    let positions = &mut positions[..out.len()];
+                    find(i * task + block * BLOCK, positions);
+                    for (out, &mut position) in out.iter_mut().zip(positions) {
+                        *out = I::from_index(position);
+                    }
+                }
+            });
+        });
+    }
+
+    /// Finds the extrema of the lanes from `first` on; `better` says whether a value comes before the best so far.
+    fn find<T: Number>(
+        &self,
+        x: &[T],
+        first: usize,
+        positions: &mut [usize],
+        better: impl Fn(T::Wide, T::Wide) -> bool + Copy,
+    ) {
+        if self.inner == 1 {
+            for (position, row) in positions.iter_mut().zip(x[first * self.n..].chunks(self.n)) {
+                *position = first_extremum(row, better);
+            }
+            return;
+        }
+        let (mut lane, mut rest) = (first, positions);
+        while !rest.is_empty() {
+            let (outer, k) = (lane / self.inner, lane % self.inner);
+            let (positions, after) = rest.split_at_mut(rest.len().min(self.inner - k));
+            first_extrema(&x[outer * self.n * self.inner + k..], self.inner, self.n, positions, better);
+            lane += positions.len();
+            rest = after;
+        }
+    }
+}
+
+/// Elements of a row that are compared side by side.
+const LANES: usize = 16;
+
+/// Elements of a lane whose positions are counted in 32 bits.
+const PIECE: usize = 1 << 30;
+
+multiversion! {
+    /// The position of the first element that no other is better than.
+    fn first_extremum<T: Number, F: Fn(T::Wide, T::Wide) -> bool>(row: &[T], better: F) -> usize {
+        let (mut best, mut position) = (row[0].widen(), 0);
+        for (number, piece) in row.chunks(PIECE).enumerate() {
+            let start = number * PIECE;
+            let (chunks, rest) = piece.as_chunks::<LANES>();
+            if let Some(first) = chunks.first() {
+                let (mut values, mut numbers) = (first.map(Number::widen), [0u32; LANES]);
+                for (number, chunk) in chunks.iter().enumerate() {
+                    for lane in 0..LANES {
+                        let value = chunk[lane].widen();
+                        let wins = better(value, values[lane]);
+                        values[lane] = if wins { value } else { values[lane] };
+                        numbers[lane] = if wins { number as u32 } else { numbers[lane] };
+                    }
+                }
+                for lane in 0..LANES {
+                    let (value, at) = (values[lane], start + numbers[lane] as usize * LANES + lane);
+                    if better(value, best) || (!better(best, value) && at < position) {
+                        (best, position) = (value, at);
+                    }
+                }
+            }
+            for (i, x) in rest.iter().enumerate() {
+                if better(x.widen(), best) {
+                    (best, position) = (x.widen(), start + piece.len() - rest.len() + i);
+                }
+            }
+        }
+        position
+    }
+}
+
+multiversion! {
+    /// The positions of the first extrema of the first columns of `n` rows, which are `stride` apart. There are at most
+    /// [`BLOCK`] columns.
+    fn first_extrema<T: Number, F: Fn(T::Wide, T::Wide) -> bool>(
+        x: &[T],
+        stride: usize,
+        n: usize,
+        positions: &mut [usize],
+        better: F,
+    ) {
+        let mut best = [T::Wide::default(); BLOCK];
+        for (best, x) in best.iter_mut().zip(&x[..positions.len()]) {
+            *best = x.widen();
+        }
+        positions.fill(0);
+        for start in (0..n).step_by(PIECE) {
+            let mut numbers = [u32::MAX; BLOCK];
+            for i in start..n.min(start + PIECE) {
+                let row = &x[i * stride..][..positions.len()];
+                for ((x, best), number) in row.iter().zip(&mut best).zip(&mut numbers) {
+                    let value = x.widen();
+                    let wins = better(value, *best);
+                    *best = if wins { value } else { *best };
+                    *number = if wins { (i - start) as u32 } else { *number };
+                }
+            }
+            for (position, &number) in positions.iter_mut().zip(&numbers) {
+                if number != u32::MAX {
+                    *position = start + number as usize;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use remat_ir::{Array, Op};
+
+    use super::super::test_support::{check, plain, wild};
+    use super::*;
+
+    #[test]
+    fn every_dtype_is_searched_along_every_axis() {
+        for dtype in DType::ALL {
+            for (shape, axis) in [
+                (&[50][..], 0),
+                (&[13, 21], 0),
+                (&[13, 21], 1),
+                (&[3, 10, 300], 1),
+                (&[1], 0),
+                (&[3, 0], 0),
+                (&[40, 100], 1),
+            ] {
+                searched(&plain(dtype, shape, 1), axis, DType::I32);
+                searched(&wild(dtype, shape, 2), axis, DType::I64);
+            }
+        }
+    }
+
+    #[test]
+    fn indices_of_every_dtype_are_written() {
+        for dtype in DType::ALL.into_iter().filter(|d| d.is_integer()) {
+            searched(&wild(DType::F32, &[100, 7], 1), 0, dtype);
+        }
+    }
+
+    #[test]
+    fn large_and_huge_ranked_arrays_are_searched() {
+        searched(&wild(DType::F32, &[2; 12], 1), 3, DType::I32);
+        for dtype in [DType::F32, DType::Bf16, DType::U8] {
+            searched(&wild(dtype, &[90_000], 1), 0, DType::I32);
+            searched(&wild(dtype, &[3, 90_000], 1), 0, DType::I32);
+            searched(&wild(dtype, &[90_000, 3], 1), 0, DType::I32);
+            searched(&wild(dtype, &[90_000, 3], 1), 1, DType::I32);
+        }
+    }
+
+    fn searched(x: &Array, axis: usize, index_dtype: DType) {
+        for kind in [ArgKind::Max, ArgKind::Min] {
+            let op = ArgReduce { kind, axis, index_dtype };
+            check(&Op::from(op), |ins, outs| kernel(&op, ins, outs), std::slice::from_ref(x));
+        }
+    }
+}

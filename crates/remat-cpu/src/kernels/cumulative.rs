@@ -1,0 +1,239 @@
+//! Reductions of all prefixes or suffixes along a dimension.
+//!
+//! Each lane is accumulated from one end to the other, as the definition says; several lanes go side by side.
+
+use remat_ir::{Aval, Cumulative, CumulativeKind, DType, bf16, f16, with_dtype};
+
+use super::blocks::{Block, for_each_block};
+use super::number::Number;
+use super::walk::TASK_BYTES;
+use super::{Kernel, Source, Target};
+use crate::simd::multiversion;
+use crate::threads::Threads;
+
+/// The kernel that reduces all prefixes, or suffixes, of the lanes of a row-major operand.
+pub(crate) fn kernel(op: &Cumulative, ins: &[Aval], _outs: &[Aval]) -> Box<dyn Kernel> {
+    let shape = &ins[0].shape;
+    let inner = shape[op.axis + 1..].iter().product();
+    Box::new(Scan { dtype: ins[0].dtype, kind: op.kind, reverse: op.reverse, n: shape[op.axis], inner })
+}
+
+struct Scan {
+    dtype: DType,
+    kind: CumulativeKind,
+    reverse: bool,
+    /// The size of the dimension.
+    n: usize,
+    /// Elements of the dimensions after it.
+    inner: usize,
+}
+
+/// Rows that are accumulated side by side: an addition waits for the one before it.
+const ROWS: usize = 8;
+
+/// Columns that are accumulated side by side.
+const COLUMNS: usize = 256;
+
+impl Kernel for Scan {
+    fn in_place(&self) -> &[(usize, usize)] {
+        &[(0, 0)]
+    }
+
+    fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], _: &mut [u8], threads: &Threads) {
+        let (x, out) = (&ins[0], &mut outs[0]);
+        match (self.kind, self.dtype) {
+            (CumulativeKind::Sum, dtype) => with_dtype!(dtype, T => self.scan::<T>(x, out, threads, Number::plus)),
+            (CumulativeKind::Prod, dtype) => with_dtype!(dtype, T => self.scan::<T>(x, out, threads, Number::times)),
+            (CumulativeKind::Max, dtype) => with_dtype!(dtype, T => self.scan::<T>(x, out, threads, Number::largest)),
+            (CumulativeKind::Min, dtype) => with_dtype!(dtype, T => self.scan::<T>(x, out, threads, Number::smallest)),
+            (CumulativeKind::LogSumExp, DType::F16) => self.scan::<f16>(x, out, threads, log_add_exp_f32),
+            (CumulativeKind::LogSumExp, DType::Bf16) => self.scan::<bf16>(x, out, threads, log_add_exp_f32),
+            (CumulativeKind::LogSumExp, DType::F64) => self.scan::<f64>(x, out, threads, log_add_exp_f64),
+            (CumulativeKind::LogSumExp, _) => self.scan::<f32>(x, out, threads, log_add_exp_f32),
+        }
+    }
+}
+
+impl Scan {
+    fn scan<T: Number>(
+        &self,
+        x: &Source<'_>,
+        out: &mut Target<'_>,
+        threads: &Threads,
+        combine: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy + Send + Sync,
+    ) {
+        // Each task copies its elements and then works in place.
+        let x = (!x.is_in_place()).then(|| x.slice::<T>());
+        let (out, task) = (out.slice_mut::<T>(), TASK_BYTES / size_of::<T>());
+        let matrix = self.n * self.inner;
+        if out.is_empty() {
+            return;
+        }
+        if self.inner == 1 || matrix <= task {
+            let len = (task / matrix).max(if self.inner == 1 { ROWS / 2 } else { 1 }) * matrix;
+            threads.for_each_chunk(out, len, |i, part| {
+                if let Some(x) = x {
+                    part.copy_from_slice(&x[i * len..][..part.len()]);
+                }
+                if self.inner == 1 {
+                    for rows in part.chunks_mut(ROWS * self.n) {
+                        scan_rows(rows, self.n, self.reverse, combine);
+                    }
+                } else {
+                    for part in part.chunks_mut(matrix) {
+                        self.columns(&mut Block::whole(part, self.inner), combine);
+                    }
+                }
+            });
+            return;
+        }
+        let columns = (task / self.n).max(1).next_multiple_of(64);
+        for (i, part) in out.chunks_mut(matrix).enumerate() {
+            for_each_block(threads, part, self.inner, [self.n, columns], |mut block| {
+                for (row, x) in x.iter().flat_map(|x| x[i * matrix..].chunks(self.inner)).enumerate().take(self.n) {
+                    let columns = block.columns.clone();
+                    block.row(row).copy_from_slice(&x[columns]);
+                }
+                self.columns(&mut block, combine);
+            });
+        }
+    }
+
+    /// Accumulates down, or up, the columns of a block.
+    fn columns<T: Number>(&self, block: &mut Block<'_, T>, combine: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy) {
+        let rows = block.rows.len();
+        for start in (0..block.columns.len()).step_by(COLUMNS) {
+            let columns = start..block.columns.len().min(start + COLUMNS);
+            let mut sums = [T::Wide::default(); COLUMNS];
+            for step in 0..rows {
+                let row = &mut block.row(if self.reverse { rows - 1 - step } else { step })[columns.clone()];
+                if step == 0 {
+                    for (sum, x) in sums.iter_mut().zip(row) {
+                        *sum = x.widen();
+                    }
+                } else {
+                    accumulate(row, &mut sums, combine);
+                }
+            }
+        }
+    }
+}
+
+multiversion! {
+    /// Combines each element with the sum of those before it.
+    fn accumulate<T: Number, F: Fn(T::Wide, T::Wide) -> T::Wide>(row: &mut [T], sums: &mut [T::Wide], combine: F) {
+        for (x, sum) in row.iter_mut().zip(sums) {
+            *sum = combine(*sum, x.widen());
+            *x = T::narrow(*sum);
+        }
+    }
+}
+
+multiversion! {
+    /// Accumulates at most [`ROWS`] rows of `n` elements.
+    fn scan_rows<T: Number, F: Fn(T::Wide, T::Wide) -> T::Wide>(rows: &mut [T], n: usize, reverse: bool, combine: F) {
+        let next = |x: &mut T, sum: &mut T::Wide| {
+            *sum = combine(*sum, x.widen());
+            *x = T::narrow(*sum);
+        };
+        let count = rows.len() / n;
+        let mut sums = [T::Wide::default(); ROWS];
+        for (row, sum) in sums[..count].iter_mut().enumerate() {
+            *sum = rows[row * n + if reverse { n - 1 } else { 0 }].widen();
+        }
+        let at = |step: usize| if reverse { n - 1 - step } else { step };
+        match (count, reverse) {
+            (1, false) => rows[1..].iter_mut().for_each(|x| next(x, &mut sums[0])),
+            (1, true) => rows[..n - 1].iter_mut().rev().for_each(|x| next(x, &mut sums[0])),
+            // A number of rows that is known keeps their sums in registers.
+            (ROWS, _) => {
+                for i in (1..n).map(at) {
+                    for (row, sum) in sums.iter_mut().enumerate() {
+                        next(&mut rows[row * n + i], sum);
+                    }
+                }
+            }
+            _ => {
+                for i in (1..n).map(at) {
+                    for (row, sum) in sums[..count].iter_mut().enumerate() {
+                        next(&mut rows[row * n + i], sum);
+                    }
+                }
+            }
+        }
+    }
+}
+
+macro_rules! log_add_exp {
+    ($($name:ident $type:ident;)*) => { $(
+        /// The logarithm of the sum of two exponentials.
+        fn $name(a: $type, b: $type) -> $type {
+            let largest = a.largest(b);
+            // Equal infinities have no difference, and a NaN stays.
+            if largest.is_finite() { largest + (-(a - b).abs()).exp().ln_1p() } else { largest }
+        }
+    )* };
+}
+
+log_add_exp! {
+    log_add_exp_f32 f32;
+    log_add_exp_f64 f64;
+}
+
+#[cfg(test)]
+mod tests {
+    use remat_ir::{Array, Op};
+
+    use super::super::test_support::{check, plain, wild};
+    use super::*;
+
+    const KINDS: [CumulativeKind; 5] = [
+        CumulativeKind::Sum,
+        CumulativeKind::Prod,
+        CumulativeKind::Max,
+        CumulativeKind::Min,
+        CumulativeKind::LogSumExp,
+    ];
+
+    #[test]
+    fn every_dtype_accumulates_along_every_axis() {
+        for dtype in DType::ALL.into_iter().filter(|&d| d != DType::Bool) {
+            for (shape, axis) in [
+                (&[50][..], 0),
+                (&[13, 21], 0),
+                (&[13, 21], 1),
+                (&[3, 10, 300], 1),
+                (&[0], 0),
+                (&[3, 0], 0),
+                (&[1, 1], 1),
+            ] {
+                accumulated(&plain(dtype, shape, 1), axis);
+                accumulated(&wild(dtype, shape, 2), axis);
+            }
+        }
+    }
+
+    #[test]
+    fn large_and_huge_ranked_arrays_accumulate() {
+        accumulated(&plain(DType::F32, &[2; 12], 1), 3);
+        for dtype in [DType::F32, DType::Bf16, DType::I8] {
+            accumulated(&plain(dtype, &[90_000], 1), 0);
+            accumulated(&plain(dtype, &[3, 90_000], 1), 0);
+            accumulated(&plain(dtype, &[90_000, 3], 1), 0);
+            accumulated(&plain(dtype, &[1000, 300], 1), 0);
+            accumulated(&plain(dtype, &[1000, 300], 1), 1);
+        }
+    }
+
+    fn accumulated(x: &Array, axis: usize) {
+        for kind in KINDS {
+            if kind == CumulativeKind::LogSumExp && !x.dtype().is_float() {
+                continue;
+            }
+            for reverse in [false, true] {
+                let op = Cumulative { kind, axis, reverse };
+                check(&Op::from(op), |ins, outs| kernel(&op, ins, outs), std::slice::from_ref(x));
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Keys: integers in the order of the elements, packed with where the element is, so that to sort is to sort integers and
+//! equal elements keep their order.
+
+use remat_ir::{Element, bf16, f16};
+
+use super::number::Number;
+use super::scratch::AnyBits;
+
+/// An element type that can be sorted.
+pub(super) trait Key: Element {
+    /// A key in the order of the elements: zeros are equal, NaNs are equal and last. It has no more than 32
+    /// bits if the element has no more.
+    fn key(self) -> u64;
+}
+
+macro_rules! keys {
+    ($($type:ident, |$x:ident| $key:expr;)*) => { $(
+        impl Key for $type {
+            #[inline(always)]
+            fn key(self) -> u64 {
+                let $x = self;
+                $key
+            }
+        }
+    )* };
+}
+
+keys! {
+    bool, |x| x.into();
+    i8, |x| (x as u8 ^ (1 << 7)).into();
+    i16, |x| (x as u16 ^ (1 << 15)).into();
+    i32, |x| (x as u32 ^ (1 << 31)).into();
+    i64, |x| x as u64 ^ (1 << 63);
+    u8, |x| x.into();
+    u16, |x| x.into();
+    u32, |x| x.into();
+    u64, |x| x;
+    f16, |x| x.widen().key() >> 13;
+    bf16, |x| x.widen().key() >> 16;
+    f32, |x| {
+        // Adding zero makes negative zero positive.
+        let bits = (x + 0.0).to_bits();
+        let key = if bits >> 31 == 1 { !bits } else { bits | (1 << 31) };
+        if x.is_nan() { u32::MAX } else { key }.into()
+    };
+    f64, |x| {
+        let bits = (x + 0.0).to_bits();
+        let key = if bits >> 63 == 1 { !bits } else { bits | (1 << 63) };
+        if x.is_nan() { u64::MAX } else { key }
+    };
+}
+
+/// A key and the position of its element, as one integer that is ordered by the key first.
+pub(super) trait Packed: AnyBits + Ord {
+    /// What holds a position.
+    type Position: AnyBits;
+    fn pack(key: u64, position: usize) -> Self;
+    /// As [`Packed::pack`], but ordered by descending keys.
+    fn pack_descending(key: u64, position: usize) -> Self;
+    /// The key that was packed.
+    fn unpack_key(self) -> u64;
+    /// The key that was packed by [`Packed::pack_descending`].
+    fn unpack_descending(self) -> u64;
+    fn position(self) -> usize;
+    fn narrow(position: usize) -> Self::Position;
+    fn widen(position: Self::Position) -> usize;
+}
+
+macro_rules! packed {
+    ($($packed:ident $half:ident;)*) => { $(
+        impl Packed for $packed {
+            type Position = $half;
+
+            #[inline(always)]
+            fn pack(key: u64, position: usize) -> Self {
+                $packed::from(key as $half) << $half::BITS | position as $packed
+            }
+            #[inline(always)]
+            fn pack_descending(key: u64, position: usize) -> Self {
+                $packed::from(!(key as $half)) << $half::BITS | position as $packed
+            }
+            #[inline(always)]
+            fn unpack_key(self) -> u64 {
+                (self >> $half::BITS) as u64
+            }
+            #[inline(always)]
+            fn unpack_descending(self) -> u64 {
+                !((self >> $half::BITS) as $half) as u64
+            }
+            #[inline(always)]
+            fn position(self) -> usize {
+                self as $half as usize
+            }
+            #[inline(always)]
+            fn narrow(position: usize) -> $half {
+                position as $half
+            }
+            #[inline(always)]
+            fn widen(position: $half) -> usize {
+                position as usize
+            }
+        }
+    )* };
+}
+
+packed! {
+    u64 u32;
+    u128 u64;
+}
+
+/// Whether a key of an element of so many bytes and one of `n` positions fit in a u64; they fit in a u128 always.
+pub(super) fn fits_u64(bytes: usize, n: usize) -> bool {
+    bytes <= 4 && u32::try_from(n).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cmp::Ordering;
+
+    use remat_ir::{DType, with_dtype};
+
+    use super::super::test_support::wild;
+    use super::*;
+
+    #[test]
+    fn keys_have_the_order_of_the_elements() {
+        for dtype in DType::ALL {
+            let x = wild(dtype, &[300], 1);
+            with_dtype!(dtype, T => {
+                let x = x.as_slice::<T>().expect("the dtype");
+                for &a in x {
+                    assert!(dtype.size() > 4 || u32::try_from(a.key()).is_ok(), "{a:?}");
+                    for &b in x {
+                        let expected = match (Number::is_nan(a), Number::is_nan(b)) {
+                            (false, false) => a.partial_cmp(&b).expect("numbers"),
+                            (a_is_nan, b_is_nan) => a_is_nan.cmp(&b_is_nan),
+                        };
+                        assert_eq!(a.key().cmp(&b.key()), expected, "{a:?} {b:?}");
+                        if expected != Ordering::Equal {
+                            assert_eq!(u128::pack(a.key(), 7).cmp(&u128::pack(b.key(), 3)), expected);
+                            assert_eq!(u128::pack_descending(a.key(), 7).cmp(&u128::pack_descending(b.key(), 3)), expected.reverse());
+                        }
+                    }
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn equal_keys_are_ordered_by_position() {
+        assert!(u64::pack(5, 1) < u64::pack(5, 2) && u64::pack_descending(5, 1) < u64::pack_descending(5, 2));
+        let packed = u64::pack(5, 9);
+        assert_eq!((packed.unpack_key(), packed.position()), (5, 9));
+    }
+}
