@@ -153,7 +153,10 @@ impl Windows {
 
     /// Calls `f` with the offset of each element that windows of this row show in all dimensions but the last.
     fn each_row(&self, row: usize, mut f: impl FnMut(usize)) {
-        visit(&self.outer, row, 0, &mut f);
+        // Where no window meets an element of the last dimension, the operand may have none.
+        if !self.runs.is_empty() {
+            visit(&self.outer, row, 0, &mut f);
+        }
     }
 
     /// Calls `f` for the runs that reach windows `columns` of a row, in the order of the window's positions, counted in
