@@ -1,4 +1,4 @@
-//! The kernel of each operation that moves, finds or counts elements.
+//! The kernels of operations that move, find, sort, count or accumulate elements, and of random bits.
 
 use remat_ir::{Aval, Op};
 

@@ -159,27 +159,25 @@ impl Windows {
         }
     }
 
-    /// Calls `f` for the runs that reach windows `columns` of a row, in the order of the window's positions, counted in
-    /// numbers: elements from the start of the row of the operand, and windows from the first of them.
+    /// The runs that reach windows `columns` of a row, in the order of the window's positions, counted in numbers: elements
+    /// from the start of the row of the operand, and windows from the first of them.
     #[inline(always)]
-    fn each_run(&self, columns: Range<usize>, mut f: impl FnMut(Run)) {
+    fn runs(&self, columns: Range<usize>) -> impl Iterator<Item = Run> {
         let all = columns == (0..self.len);
-        for run in &self.runs {
+        self.runs.iter().filter_map(move |run| {
             let (before, end) = if all {
                 (0, run.count)
             } else {
                 let before = columns.start.saturating_sub(run.to).div_ceil(run.to_step);
                 (before, columns.end.saturating_sub(run.to).div_ceil(run.to_step).min(run.count))
             };
-            if before < end {
-                f(Run {
-                    from: (run.from + before * run.from_step) * self.inner,
-                    to: (run.to + before * run.to_step - columns.start) * self.inner,
-                    count: end - before,
-                    ..*run
-                });
-            }
-        }
+            (before < end).then(|| Run {
+                from: (run.from + before * run.from_step) * self.inner,
+                to: (run.to + before * run.to_step - columns.start) * self.inner,
+                count: end - before,
+                ..*run
+            })
+        })
     }
 }
 
@@ -281,10 +279,11 @@ multiversion! {
         columns: Range<usize>,
         combine: F,
     ) {
-        windows.each_run(columns, |run| {
+        // In a closure, these loops would not be compiled for the level.
+        for run in windows.runs(columns) {
             let nothing = &mut [(); BLOCK];
             run.each(windows.inner, (sums, nothing), &x[run.from..], |(sum, _), x, _| *sum = combine(*sum, x.widen()));
-        });
+        }
     }
 }
 
@@ -383,7 +382,7 @@ multiversion! {
         columns: Range<usize>,
         better: F,
     ) {
-        windows.each_run(columns, |run| {
+        for run in windows.runs(columns) {
             let first = base + run.from;
             run.each(windows.inner, (best, positions), &x[run.from..], |(best, position), x, i| {
                 let x = x.widen();
@@ -391,7 +390,7 @@ multiversion! {
                 *best = if wins { x } else { *best };
                 *position = if wins { I::from_index(first + i) } else { *position };
             });
-        });
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! Inlines calls and drops what nobody needs: a program becomes one list of equations.
+//! Inlines calls and drops what nobody needs: a program becomes one list of equations. The tangents of attention and of cross
+//! entropy, which have no kernels, are inlined as calls of their definitions.
 //!
 //! Equations are never merged here. `jit` merges common subexpressions before, within each body; a recomputation is a
 //! body of its own until it is inlined, and so it is never merged with its twin in the forward pass.
@@ -51,6 +52,10 @@ impl Flat {
         }
     }
 
+    fn atom_avals(&self, atoms: &[Atom]) -> Vec<Aval> {
+        atoms.iter().map(|&atom| self.atom_aval(atom)).collect()
+    }
+
     /// Adds the equations of a program to which these operands are given; `call` is the place of the call, for equations
     /// that have none.
     fn inline(&mut self, jaxpr: &Jaxpr, ins: &[Atom], call: Option<Loc>) -> Result<Vec<Atom>> {
@@ -70,6 +75,10 @@ impl Flat {
                 Op::Checkpoint(op) => self.inline(&op.jaxpr, &ins, Some(loc))?,
                 Op::CustomJvp(op) => self.inline(&op.call, &ins, Some(loc))?,
                 Op::CustomVjp(op) => self.inline(&op.call, &ins, Some(loc))?,
+                Op::DotProductAttentionTangent(op) => {
+                    self.inline(&op.definition(&self.atom_avals(&ins))?, &ins, Some(loc))?
+                }
+                Op::CrossEntropyTangent(op) => self.inline(&op.definition(&self.atom_avals(&ins))?, &ins, Some(loc))?,
                 Op::Name(op) => {
                     if let Some(Atom::Var(var)) = ins.first() {
                         self.names[*var] = Some(op.name.clone());

@@ -118,6 +118,32 @@ fn a_reduction_of_nothing_is_a_number() {
     assert!(jaxpr.eqns.iter().any(|e| matches!(e.op, Op::Reduce(_))));
 }
 
+#[test]
+fn the_tangent_of_cross_entropy_is_one_loop() {
+    let text = "{ lambda ; x:bf16[4,9] i:i32[4] l:f32[4] t:bf16[4,9]. let
+        y:f32[4] = cross_entropy_tangent x i l t
+      in (y,) }";
+    let found = steps(text);
+    let body = "[convert_element_type sub exp eq select_n sub convert_element_type mul reduce_sum] -> 1";
+    assert_eq!(found, ["count", body]);
+}
+
+#[test]
+fn the_tangent_of_attention_is_its_definition() {
+    let text = "{ lambda ; q:f32[1,4,2,8] k:f32[1,4,2,8] v:f32[1,4,2,8] o:f32[1,4,2,8] l:f32[1,2,4] t:f32[1,4,2,8]. let
+        y:f32[1,4,2,8] z:f32[1,2,4] = dot_product_attention_tangent[
+          bias=False
+          causal=False
+          mask=False
+          scale=0.5:f64[]
+          tangents=(query,)
+        ] q k v o l t
+      in (y, z) }";
+    let found = steps(text);
+    assert_eq!(found.iter().filter(|name| *name == "dot_general").count(), 3, "{found:?}");
+    assert!(found.iter().all(|name| !name.contains("attention")), "{found:?}");
+}
+
 /// A program with `count` products of `x` in a row, of which nothing else is fused, between two texts.
 fn with_products(before: &str, count: usize, after: &str, outs: &str) -> String {
     let product = |i: usize| {
