@@ -39,6 +39,7 @@ fn main() {
     lanes(&bench);
     windows(&bench);
     bits(&bench);
+    plain_loops(&bench);
 }
 
 fn copies(bench: &Bench) {
@@ -226,6 +227,45 @@ fn bits(bench: &Bench) {
     bench.op_of_bytes("threefry2x32", 4 * counters.bytes(), Threefry2x32, ins);
 }
 
+/// What the standard library and a loop on one thread take for the same, beside which the rows above can be read.
+fn plain_loops(bench: &Bench) {
+    let numbers = |n: usize| random(n, 1 << 16).into_iter().map(|i| i as f32).collect::<Vec<f32>>();
+    let (x, mut out) = (numbers(1 << 20), vec![0.0; 1 << 20]);
+    bench.plain("plain sort_unstable of f32[1048576]", || {
+        out.copy_from_slice(&x);
+        out.sort_unstable_by(f32::total_cmp);
+    });
+    let (x, mut out) = (numbers(1 << 22), vec![0.0; 1 << 22]);
+    bench.plain("plain cumsum of f32[4194304]", || {
+        let mut sum = 0.0;
+        for (out, x) in out.iter_mut().zip(&x) {
+            sum += x;
+            *out = sum;
+        }
+    });
+    bench.plain("plain cummax of f32[4194304]", || {
+        let mut largest = f32::NEG_INFINITY;
+        for (out, x) in out.iter_mut().zip(&x) {
+            largest = largest.max(*x);
+            *out = largest;
+        }
+    });
+    let (images, n) = (16 * 64, 112);
+    let (x, mut out) = (numbers(images * n * n), vec![0.0; images * n * n / 4]);
+    bench.plain("plain reduce_window_max NCHW of f32[16,64,112,112]", || {
+        for (image, out) in x.chunks(n * n).zip(out.chunks_mut(n * n / 4)) {
+            for (i, out) in out.iter_mut().enumerate() {
+                let (row, column) = (i / (n / 2) * 2, i % (n / 2) * 2);
+                let rows = row.saturating_sub(1)..row + 2;
+                let columns = column.saturating_sub(1)..column + 2;
+                *out = rows
+                    .flat_map(|row| &image[row * n..][columns.clone()])
+                    .fold(f32::NEG_INFINITY, |largest, x| largest.max(*x));
+            }
+        }
+    });
+}
+
 /// An operand of small numbers in no order, or any bits.
 fn noise(aval: Aval) -> (Aval, Vec<u8>) {
     let numbers = random(aval.size(), 1 << 16);
@@ -302,6 +342,14 @@ impl Bench {
         let outs = op.infer(&avals).expect("an operation");
         let kernel = kernels::library(&op, &avals, &outs).expect("a kernel");
         self.row(name, bytes, &*kernel, &ins, &outs);
+    }
+
+    /// Measures anything else.
+    fn plain(&self, name: &str, mut f: impl FnMut()) {
+        if name.contains(&self.filter) {
+            let times: Vec<f64> = (0..10).map(|_| time(&mut f)).collect();
+            println!("{name:50} {:9.1}", least(&times) * 1e6);
+        }
     }
 
     /// Measures a kernel that reads and writes so many bytes, on operands with these bytes.

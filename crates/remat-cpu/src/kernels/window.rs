@@ -279,6 +279,11 @@ multiversion! {
         columns: Range<usize>,
         combine: F,
     ) {
+        if windows.len * windows.inner == 1 {
+            // One result stays in a register.
+            sums[0] = windows.runs.iter().fold(sums[0], |sum, run| combine(sum, x[run.from].widen()));
+            return;
+        }
         // In a closure, these loops would not be compiled for the level.
         for run in windows.runs(columns) {
             let nothing = &mut [(); BLOCK];

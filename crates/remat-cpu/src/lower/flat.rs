@@ -52,10 +52,6 @@ impl Flat {
         }
     }
 
-    fn atom_avals(&self, atoms: &[Atom]) -> Vec<Aval> {
-        atoms.iter().map(|&atom| self.atom_aval(atom)).collect()
-    }
-
     /// Adds the equations of a program to which these operands are given; `call` is the place of the call, for equations
     /// that have none.
     fn inline(&mut self, jaxpr: &Jaxpr, ins: &[Atom], call: Option<Loc>) -> Result<Vec<Atom>> {
@@ -76,9 +72,9 @@ impl Flat {
                 Op::CustomJvp(op) => self.inline(&op.call, &ins, Some(loc))?,
                 Op::CustomVjp(op) => self.inline(&op.call, &ins, Some(loc))?,
                 Op::DotProductAttentionTangent(op) => {
-                    self.inline(&op.definition(&self.atom_avals(&ins))?, &ins, Some(loc))?
+                    self.inline(&op.definition(&avals(jaxpr, eqn))?, &ins, Some(loc))?
                 }
-                Op::CrossEntropyTangent(op) => self.inline(&op.definition(&self.atom_avals(&ins))?, &ins, Some(loc))?,
+                Op::CrossEntropyTangent(op) => self.inline(&op.definition(&avals(jaxpr, eqn))?, &ins, Some(loc))?,
                 Op::Name(op) => {
                     if let Some(Atom::Var(var)) = ins.first() {
                         self.names[*var] = Some(op.name.clone());
@@ -122,6 +118,12 @@ impl Flat {
             .collect();
         self.eqns.retain(|_| kept.pop().unwrap_or(true));
     }
+}
+
+/// The avals of an equation's operands in its own program. What stands for an operand here may be of another memory space,
+/// since nothing is moved.
+fn avals(jaxpr: &Jaxpr, eqn: &Eqn) -> Vec<Aval> {
+    eqn.ins.iter().map(|&atom| jaxpr.atom_aval(atom)).collect()
 }
 
 fn undefined(var: Var) -> Error {
