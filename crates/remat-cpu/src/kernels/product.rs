@@ -55,18 +55,35 @@ pub(super) struct Out<'a, T> {
 /// # Panics
 /// If an operand is shorter than the size says.
 pub(super) fn product<T: Factor>(size: [usize; 3], left: Left<'_, T>, right: Right<'_, T>, out: Out<'_, T>) {
+    let [m, n, _] = size;
+    assert!(m == 0 || n == 0 || (m - 1) * out.row + n <= out.elements.len());
+    // SAFETY: the result has these rows and columns (checked), and is borrowed mutably.
+    unsafe { product_at(size, left, right, (out.elements.as_mut_ptr(), out.row), out.adds) }
+}
+
+/// As [`product`], with the first element of the result and the distance between its rows.
+///
+/// # Safety
+/// `out` is valid for writing elements of so many rows and columns, and for reading if `adds`. Nobody else has access to them
+/// meanwhile.
+///
+/// # Panics
+/// If an operand is shorter than the size says.
+pub(super) unsafe fn product_at<T: Factor>(
+    size: [usize; 3],
+    left: Left<'_, T>,
+    right: Right<'_, T>,
+    (out, out_row): (*mut T, usize),
+    adds: bool,
+) {
     let [m, n, k] = size;
-    if m == 0 || n == 0 {
-        return;
-    }
-    assert!(k == 0 || (m - 1) * left.row + (k - 1) * left.column < left.elements.len());
-    assert!(k == 0 || (k - 1) * right.row + n <= right.elements.len());
-    assert!((m - 1) * out.row + n <= out.elements.len());
-    // SAFETY: the operands have these rows and columns (checked), and the result is borrowed mutably.
+    assert!(m == 0 || k == 0 || (m - 1) * left.row + (k - 1) * left.column < left.elements.len());
+    assert!(n == 0 || k == 0 || (k - 1) * right.row + n <= right.elements.len());
+    // SAFETY: the operands have these rows and columns (checked); the result has them as the caller promises.
     unsafe {
         let left = (left.elements.as_ptr(), [left.row as isize, left.column as isize]);
         let right = (right.elements.as_ptr(), right.row as isize);
-        multiply(size, left, right, (out.elements.as_mut_ptr(), out.row as isize), out.adds);
+        multiply(size, left, right, (out, out_row as isize), adds);
     }
 }
 

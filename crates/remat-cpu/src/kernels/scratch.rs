@@ -16,7 +16,7 @@ macro_rules! any_bits {
     )* };
 }
 
-any_bits! { u8 u16 u32 u64 u128 f32 f64 }
+any_bits! { u8 u16 u32 u64 u128 i64 f32 f64 }
 
 /// As many elements as fit in the bytes, which are aligned to 64. What they hold is unspecified.
 pub(crate) fn of<T: AnyBits>(bytes: &mut [u8]) -> &mut [T] {

@@ -1,112 +1,384 @@
-//! Products of large matrices, block by block.
+//! Products of matrices, block by block.
 //!
-//! The right operand is cut into *strips* of columns. A strip is packed as panels of a tile's width over the whole contracted
-//! dimension. Then blocks of rows are multiplied with it: a block of the left operand is packed over a part of the contracted
-//! dimension, and each of its panels meets each panel of the strip in a tile. How the sums are grouped depends on the size of
-//! the matrices alone.
+//! The right operand is taken in *strips*: some columns of a part of the contracted dimension. A strip is copied into *panels*
+//! of a few columns, so narrow that the innermost loop reads them from beginning to end. Then blocks of rows of the left
+//! operand are multiplied with one panel after the other. A left operand is read where it lies, if its elements are numbers in
+//! a suitable order, and copied block by block otherwise; a right operand that is used for few rows is read where it lies too.
+//! The method is that of Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", ACM Transactions on
+//! Mathematical Software, 2008.
+//!
+//! All threads share the strips of a large product. Of small products, and of many, each task computes a tile with strips of
+//! its own. Each sum is over the same parts in the same order, whatever tiles, layouts and threads there are.
 
-// Tiles are written through pointers, since blocks of several threads lie between each other.
+// Products are written through pointers, since tiles of several threads lie between each other.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
 
-use super::pack::{Left, Right};
-use super::tile::{Accumulator, Tiles, panel_len};
-use crate::simd::Level;
+use super::element::Accumulator;
+use crate::kernels::product::{self, product_at};
 use crate::threads::Threads;
 
-/// Numbers in a strip, so that it stays in the last level of the cache; if a panel over the whole contracted dimension is
-/// larger, the strip is that panel.
+/// The contracted dimension is taken in parts of this length at most.
+const PART: usize = 256;
+
+/// Numbers of a strip that all threads share, so that it stays in the last level of the cache.
 const STRIP: usize = 1 << 20;
 
-/// Most columns of a strip. More would not make the packing of the left operand any cheaper beside its use.
+/// Most columns of such a strip: so often is a copied block of the left operand used.
 const STRIP_COLUMNS: usize = 512;
 
-/// Rows that are packed at a time: a multiple of the rows of every tile.
-pub(super) const BLOCK_ROWS: usize = 48;
+/// Most rows of a tile with strips of its own: so often is a panel used.
+const TILE_ROWS: usize = 512;
 
-/// A product of two matrices.
-pub(in super::super) struct Product<'a, A: 'static, L, R> {
-    pub(super) left: &'a L,
-    pub(super) right: &'a R,
-    pub(super) depth: usize,
-    pub(super) tiles: &'static Tiles<A>,
+/// Most columns of such a tile.
+const TILE_COLUMNS: usize = 256;
+
+/// Bytes in a row of a panel: two of the largest vectors, as many as the innermost loop takes at a time.
+const PANEL_BYTES: usize = 128;
+
+/// Rows of the left operand that are multiplied at a time, few enough to stay in the caches beside a panel.
+const BLOCK_ROWS: usize = 48;
+
+/// Room between the rows of a block that is copied row by row, so that they do not meet in one set of a cache.
+const GAP: usize = 16;
+
+/// Multiplications that are worth a task.
+const TASK: usize = 1 << 20;
+
+/// Multiplications for which it is worth that threads wait for each other.
+const SHARED: usize = 1 << 23;
+
+/// So many tasks keep all threads busy.
+pub(super) const MANY: usize = 16;
+
+/// A left operand: it has rows, and columns along which products are summed.
+pub(in super::super) trait Left<A>: Sync {
+    /// A block of it, read where it lies or copied to memory for as many numbers as [`block_len`] says.
+    fn block<'a>(&'a self, rows: Range<usize>, depth: Range<usize>, to: &'a mut [A]) -> product::Left<'a, A>;
 }
 
-/// How much memory a product of this size takes while it is computed, in numbers.
-#[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Sizes {
-    /// Columns of a strip.
-    pub(super) strip_columns: usize,
-    /// A strip.
-    pub(super) strip: usize,
-    /// The panels of a block of rows.
-    pub(super) panels: usize,
+/// A right operand: it has rows along which products are summed, and columns.
+pub(in super::super) trait Right<A>: Sync {
+    /// A part of it, if it can be read where it lies.
+    fn in_place(&self, depth: Range<usize>, columns: Range<usize>) -> Option<product::Right<'_, A>>;
+
+    /// Copies a part of it, row by row without gaps.
+    fn pack(&self, depth: Range<usize>, columns: Range<usize>, to: &mut [A]);
 }
 
-impl Sizes {
-    pub(in super::super) fn new<A: Accumulator>(rows: usize, columns: usize, depth: usize) -> Sizes {
-        let tiles = A::tiles(Level::best());
-        let whole = columns.next_multiple_of(tiles.columns);
-        let fits = STRIP / depth.max(1) / tiles.columns * tiles.columns;
-        let strip_columns = fits.clamp(tiles.columns, STRIP_COLUMNS).min(whole);
-        let panels = rows.min(BLOCK_ROWS).div_ceil(tiles.rows) * panel_len(tiles);
-        Sizes { strip_columns, strip: strip_columns * depth, panels }
+/// Where products go.
+pub(in super::super) trait Output<A>: Sync {
+    /// The first element and the distance between rows, where products are written as they are, neighbours in a row side by
+    /// side. Either all outputs of a [`Cut`] have one or none.
+    fn direct(&self) -> Option<(*mut A, usize)>;
+
+    /// Writes a tile of products, row by row.
+    ///
+    /// # Safety
+    /// Nobody else has access to the place of the tile meanwhile.
+    unsafe fn write(&self, rows: Range<usize>, columns: Range<usize>, sums: &[A]);
+}
+
+/// How a batch of products of matrices of one size is cut into tasks.
+pub(in super::super) struct Cut {
+    batch: usize,
+    rows: usize,
+    columns: usize,
+    depth: usize,
+    /// The length of a part of the contracted dimension.
+    part: usize,
+    strip_depth: usize,
+    strip_columns: usize,
+    tile_rows: usize,
+    tile_columns: usize,
+    /// Tiles that one task computes, with strips of its own; if none, all tasks share each strip.
+    together: Option<usize>,
+    /// Whether products are written as they are.
+    direct: bool,
+}
+
+/// A strip of the right operand: panel after panel, or where it lies.
+struct Strip<'a, A> {
+    elements: &'a [A],
+    /// The distance between rows, if it is where it lies.
+    row: Option<usize>,
+    columns: Range<usize>,
+    depth: Range<usize>,
+}
+
+/// Numbers that a block of so many rows and such a part of the contracted dimension may take.
+pub(in super::super) fn block_len(rows: usize, depth: usize) -> usize {
+    rows * block_step(depth)
+}
+
+/// The distance between the rows of a block that is copied row by row.
+pub(in super::super) fn block_step(depth: usize) -> usize {
+    depth + GAP
+}
+
+/// Columns of a panel.
+pub(in super::super) const fn panel_columns<A>() -> usize {
+    PANEL_BYTES / size_of::<A>()
+}
+
+impl Cut {
+    /// The cut of `batch` products of `rows` by `depth` and `depth` by `columns` elements, which are written as they are if
+    /// `direct`.
+    pub(in super::super) fn new<A>(batch: usize, [rows, columns, depth]: [usize; 3], direct: bool) -> Cut {
+        let even = |len: usize, most: usize, multiple: usize| {
+            let len = len.max(1);
+            len.div_ceil(len.div_ceil(most.max(multiple))).next_multiple_of(multiple).min(len)
+        };
+        let panel = panel_columns::<A>();
+        let part = even(depth, PART, 8);
+        let work = |rows: usize, columns: usize| rows.saturating_mul(columns).saturating_mul(depth).max(1);
+        if batch < MANY && work(rows, columns) >= SHARED {
+            let strip_depth = if direct { even(depth, STRIP / STRIP_COLUMNS, part) } else { depth };
+            let strip_columns = even(columns, (STRIP / strip_depth / panel * panel).min(STRIP_COLUMNS), panel);
+            let tile_rows = even(rows, BLOCK_ROWS, 8);
+            let across = MANY.div_ceil(rows.div_ceil(tile_rows)).max(1);
+            let tile_columns = even(strip_columns, strip_columns / across, panel);
+            let together = None;
+            return Cut {
+                batch,
+                rows,
+                columns,
+                depth,
+                part,
+                strip_depth,
+                strip_columns,
+                tile_rows,
+                tile_columns,
+                together,
+                direct,
+            };
+        }
+        let mut tile_rows = even(rows, TILE_ROWS, 8);
+        let mut tile_columns = even(columns, TILE_COLUMNS, panel);
+        let tiles = |tile_rows, tile_columns| batch * rows.div_ceil(tile_rows) * columns.div_ceil(tile_columns);
+        while tiles(tile_rows, tile_columns) < MANY && work(tile_rows, tile_columns) >= 2 * TASK {
+            if tile_rows >= tile_columns && tile_rows > BLOCK_ROWS {
+                tile_rows = even(rows, tile_rows / 2, 8);
+            } else if tile_columns > panel {
+                tile_columns = even(columns, tile_columns / 2, panel);
+            } else {
+                break;
+            }
+        }
+        let most = tiles(tile_rows, tile_columns).max(1);
+        let together = Some((TASK / work(tile_rows, tile_columns)).clamp(1, most));
+        let (strip_depth, strip_columns) = (part, tile_columns);
+        Cut { batch, rows, columns, depth, part, strip_depth, strip_columns, tile_rows, tile_columns, together, direct }
     }
-}
 
-impl<'a, A: Accumulator, L: Left<A>, R: Right<A>> Product<'a, A, L, R> {
-    pub(in super::super) fn new(left: &'a L, right: &'a R, depth: usize) -> Product<'a, A, L, R> {
-        Product { left, right, depth, tiles: A::tiles(Level::best()) }
+    /// Numbers of scratch memory that a run on so many threads needs.
+    pub(in super::super) fn scratch(&self, threads: usize) -> usize {
+        let of_thread = self.block() + self.sums();
+        if self.together.is_some() { threads * (self.strip() + of_thread) } else { self.strip() + threads * of_thread }
     }
 
-    /// Packs a strip.
-    pub(in super::super) fn pack(&self, columns: Range<usize>, strip: &mut [A], threads: &Threads) {
-        let size = self.tiles.columns;
-        let panels = columns.len().div_ceil(size);
-        threads.for_each_chunk(&mut strip[..panels * size * self.depth], size * self.depth, |i, panel| {
-            let first = columns.start + i * size;
-            self.right.pack(self.tiles, first..columns.end.min(first + size), panel);
+    /// Computes the products. `operands` gives the operands and the place of each.
+    pub(in super::super) fn run<A: Accumulator, L: Left<A>, R: Right<A>, O: Output<A>>(
+        &self,
+        scratch: &mut [A],
+        threads: &Threads,
+        operands: impl Fn(usize) -> (L, R, O) + Sync,
+    ) {
+        if self.rows == 0 || self.columns == 0 {
+            return;
+        }
+        match self.together {
+            Some(together) => self.run_alone(together, scratch, threads, operands),
+            None => self.run_shared(scratch, threads, operands),
+        }
+    }
+
+    /// Each task computes tiles with strips of its own.
+    fn run_alone<A: Accumulator, L: Left<A>, R: Right<A>, O: Output<A>>(
+        &self,
+        together: usize,
+        scratch: &mut [A],
+        threads: &Threads,
+        operands: impl Fn(usize) -> (L, R, O) + Sync,
+    ) {
+        let across = self.columns.div_ceil(self.tile_columns);
+        let of_one = self.rows.div_ceil(self.tile_rows) * across;
+        threads.for_each_with_scratch(self.tiles().div_ceil(together), scratch, |task, scratch| {
+            let (panels, scratch) = scratch.split_at_mut(self.strip());
+            let (block, sums) = scratch.split_at_mut(self.block());
+            for i in task * together..self.tiles().min((task + 1) * together) {
+                let (left, right, out) = operands(i / of_one);
+                let rows = piece(self.rows, self.tile_rows, i % of_one / across);
+                let columns = piece(self.columns, self.tile_columns, i % across);
+                let place = self.place(&out, &rows, &columns, sums);
+                for depth in pieces(0..self.depth, self.strip_depth) {
+                    let strip = Strip::new(&right, depth, columns.clone(), panels, rows.len() <= BLOCK_ROWS);
+                    // SAFETY: each tile of each product is computed once.
+                    unsafe { self.multiply(&left, &strip, rows.clone(), columns.clone(), block, place) };
+                }
+                self.finish(&out, rows, columns, sums);
+            }
         });
     }
 
-    /// Multiplies rows, at most [`BLOCK_ROWS`], with a packed strip of so many columns, and writes the products to `out`,
-    /// whose rows are `stride` apart.
+    /// All tasks share each strip.
+    fn run_shared<A: Accumulator, L: Left<A>, R: Right<A>, O: Output<A>>(
+        &self,
+        scratch: &mut [A],
+        threads: &Threads,
+        operands: impl Fn(usize) -> (L, R, O) + Sync,
+    ) {
+        let (panels, scratch) = scratch.split_at_mut(self.strip());
+        for i in 0..self.batch {
+            let (left, right, out) = operands(i);
+            for strip_columns in pieces(0..self.columns, self.strip_columns) {
+                for depth in pieces(0..self.depth, self.strip_depth) {
+                    let strip = Strip::pack(&right, depth, strip_columns.clone(), panels, threads);
+                    let across = strip_columns.len().div_ceil(self.tile_columns);
+                    let tiles = self.rows.div_ceil(self.tile_rows) * across;
+                    threads.for_each_with_scratch(tiles, scratch, |tile, scratch| {
+                        let (block, sums) = scratch.split_at_mut(self.block());
+                        let rows = piece(self.rows, self.tile_rows, tile / across);
+                        let columns = piece(strip_columns.len(), self.tile_columns, tile % across);
+                        let columns = strip_columns.start + columns.start..strip_columns.start + columns.end;
+                        let place = self.place(&out, &rows, &columns, sums);
+                        // SAFETY: each tile is computed by one task; where there are several strips for it, one is
+                        // multiplied after the other.
+                        unsafe { self.multiply(&left, &strip, rows.clone(), columns.clone(), block, place) };
+                        self.finish(&out, rows, columns, sums);
+                    });
+                }
+            }
+        }
+    }
+
+    /// Tiles of all products.
+    fn tiles(&self) -> usize {
+        self.batch * self.rows.div_ceil(self.tile_rows) * self.columns.div_ceil(self.tile_columns)
+    }
+
+    /// Numbers of a strip.
+    fn strip(&self) -> usize {
+        self.strip_depth.min(self.depth) * self.strip_columns
+    }
+
+    /// Numbers of a block of the left operand.
+    fn block(&self) -> usize {
+        block_len(self.tile_rows.min(BLOCK_ROWS), self.part)
+    }
+
+    /// Numbers of a tile, if it is not written as it is.
+    fn sums(&self) -> usize {
+        if self.direct { 0 } else { self.tile_rows * self.tile_columns }
+    }
+
+    /// Where the products of a tile are written: in the output, or in memory for sums.
+    fn place<A>(
+        &self,
+        out: &impl Output<A>,
+        rows: &Range<usize>,
+        columns: &Range<usize>,
+        sums: &mut [A],
+    ) -> (*mut A, usize) {
+        match out.direct() {
+            Some((out, step)) if self.direct => (out.wrapping_add(rows.start * step + columns.start), step),
+            _ => (sums[..rows.len() * columns.len()].as_mut_ptr(), columns.len()),
+        }
+    }
+
+    /// Writes a tile to the output, if it is not there.
+    fn finish<A>(&self, out: &impl Output<A>, rows: Range<usize>, columns: Range<usize>, sums: &[A]) {
+        if !self.direct {
+            let sums = &sums[..rows.len() * columns.len()];
+            // SAFETY: each tile of each product is computed by one task.
+            unsafe { out.write(rows, columns, sums) };
+        }
+    }
+
+    /// Multiplies rows with some columns of a strip, and writes the products to `out`, whose rows are `step` apart, or adds
+    /// them unless the strip is the first.
     ///
     /// # Safety
     /// `out` is valid for reading and writing these rows and columns, and nobody else has access to them meanwhile.
-    pub(in super::super) unsafe fn multiply(
+    unsafe fn multiply<A: Accumulator>(
         &self,
+        left: &impl Left<A>,
+        strip: &Strip<'_, A>,
         rows: Range<usize>,
-        strip: &[A],
-        columns: usize,
-        panels: &mut [A],
-        out: *mut A,
-        stride: usize,
+        columns: Range<usize>,
+        block: &mut [A],
+        (out, step): (*mut A, usize),
     ) {
-        let (tiles, order, panel) = (self.tiles, self.left.order(), panel_len(self.tiles));
-        assert!(strip.len() >= columns.next_multiple_of(tiles.columns) * self.depth);
-        assert!(panels.len() >= rows.len().div_ceil(tiles.rows) * panel);
-        let parts = self.depth.div_ceil(A::DEPTH);
-        let step = self.depth.div_ceil(parts.max(1)).max(1);
-        for from in (0..self.depth).step_by(step) {
-            let depth = from..self.depth.min(from + step);
-            self.left.pack(tiles, rows.clone(), depth.clone(), panels);
-            for j in (0..columns).step_by(tiles.columns) {
-                let right = &strip[j * self.depth + from * tiles.columns..];
-                let width = tiles.columns.min(columns - j);
-                for (i, left) in (0..rows.len()).step_by(tiles.rows).zip(panels.chunks_exact(panel)) {
-                    let height = tiles.rows.min(rows.len() - i);
-                    // SAFETY: the tile has no more rows and columns than the block has from here on, which the caller
-                    // promises; the panels were packed for this depth, and are long enough (checked); the tiles are those of
-                    // a level that this CPU has.
+        for block_rows in pieces(rows.clone(), BLOCK_ROWS) {
+            for depth in pieces(strip.depth.clone(), self.part) {
+                let left = left.block(block_rows.clone(), depth.clone(), block);
+                for panel in pieces(columns.clone(), panel_columns::<A>()) {
+                    let size = [block_rows.len(), panel.len(), depth.len()];
+                    let right = strip.part(&panel, &depth);
+                    // SAFETY: these are rows and columns of those that the caller promises.
                     unsafe {
-                        let out = out.add(i * stride + j);
-                        let tile = tiles.version(order, height, width);
-                        tile(depth.len(), left.as_ptr(), right.as_ptr(), out, stride, height, width, from > 0);
+                        let out = out.add((block_rows.start - rows.start) * step + panel.start - columns.start);
+                        product_at(size, left, right, (out, step), depth.start > 0);
                     }
                 }
             }
         }
     }
+}
+
+impl<'a, A: Accumulator> Strip<'a, A> {
+    /// A strip for one task, read where it lies if that can be and `in_place` says so.
+    fn new<R: Right<A>>(
+        right: &'a R,
+        depth: Range<usize>,
+        columns: Range<usize>,
+        panels: &'a mut [A],
+        in_place: bool,
+    ) -> Strip<'a, A> {
+        match right.in_place(depth.clone(), columns.clone()) {
+            Some(product::Right { elements, row }) if in_place => Strip { elements, row: Some(row), columns, depth },
+            _ => Strip::pack(right, depth, columns, panels, &Threads::SERIAL),
+        }
+    }
+
+    /// A strip copied into panels.
+    fn pack(
+        right: &impl Right<A>,
+        depth: Range<usize>,
+        columns: Range<usize>,
+        panels: &'a mut [A],
+        threads: &Threads,
+    ) -> Strip<'a, A> {
+        let size = panel_columns::<A>();
+        let panels = &mut panels[..depth.len() * columns.len()];
+        threads.for_each_chunk(panels, depth.len() * size, |i, panel| {
+            let piece = piece(columns.len(), size, i);
+            right.pack(depth.clone(), columns.start + piece.start..columns.start + piece.end, panel);
+        });
+        Strip { elements: panels, row: None, columns, depth }
+    }
+
+    /// A part of a panel, which has these columns.
+    fn part(&self, panel: &Range<usize>, depth: &Range<usize>) -> product::Right<'_, A> {
+        let (j, from) = (panel.start - self.columns.start, depth.start - self.depth.start);
+        match self.row {
+            Some(row) => product::Right { elements: &self.elements[from * row + j..], row },
+            None => {
+                let first = j * self.depth.len() + from * panel.len();
+                product::Right { elements: &self.elements[first..], row: panel.len() }
+            }
+        }
+    }
+}
+
+/// Piece `i` of a length.
+fn piece(len: usize, size: usize, i: usize) -> Range<usize> {
+    i * size..len.min((i + 1) * size)
+}
+
+/// The pieces of a range; of an empty one there is one, which is empty.
+fn pieces(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
+    let count = range.len().div_ceil(size).max(1);
+    (0..count).map(move |i| range.start + i * size..range.end.min(range.start + (i + 1) * size))
 }

@@ -4,19 +4,58 @@
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 
-use remat_ir::{Binary, ConvertElementType, DType, Op};
+use remat_ir::{Binary, ConvertElementType, DType, Element, Op};
 
-use super::tile::Accumulator;
 use crate::kernels::Source;
 use crate::kernels::operand::with_word;
+use crate::kernels::product::Factor;
+use crate::kernels::scratch::AnyBits;
 use crate::tile::{self, StridedFn, TileFn};
 
 /// Elements that are converted at a time, through memory of this many numbers of 8 bytes.
 const CHUNK: usize = 256;
 
 /// Memory for a chunk of elements of any dtype.
-type Chunk = [u64; CHUNK];
+type Chunk = MaybeUninit<[u64; CHUNK]>;
+
+/// A type that products are summed in: f32, f64 or i64.
+pub(in super::super) trait Accumulator: Factor + Element + AnyBits + Default {
+    /// `self + a * b`, fused where every CPU of the architecture can.
+    fn multiply_add(self, a: Self, b: Self) -> Self;
+
+    /// `self + other`.
+    fn plus(self, other: Self) -> Self;
+}
+
+macro_rules! real {
+    ($($type:ident)*) => { $(
+        impl Accumulator for $type {
+            #[inline(always)]
+            fn multiply_add(self, a: Self, b: Self) -> Self {
+                if cfg!(target_arch = "aarch64") { a.mul_add(b, self) } else { self + a * b }
+            }
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self {
+                self + other
+            }
+        }
+    )* };
+}
+
+real! { f32 f64 }
+
+impl Accumulator for i64 {
+    #[inline(always)]
+    fn multiply_add(self, a: Self, b: Self) -> Self {
+        self.wrapping_add(a.wrapping_mul(b))
+    }
+    #[inline(always)]
+    fn plus(self, other: Self) -> Self {
+        self.wrapping_add(other)
+    }
+}
 
 /// The type that products are summed in, as the evaluator has it: integers and bools modulo 2^64, and otherwise f32 where
 /// it is exact for the products of f16 and bf16 or is the dtype itself.
@@ -52,63 +91,77 @@ impl<A: Accumulator> Reader<A> {
 
     /// The elements of an operand of this dtype.
     pub(in super::super) fn of<'a>(&'a self, source: Source<'a>) -> Elements<'a, A> {
+        if self.dtype == A::DTYPE {
+            return Elements::Numbers(source.slice());
+        }
         let len = with_word!(self.dtype, W => source.words::<W>().len());
-        Elements { direct: (self.dtype == A::DTYPE).then(|| source.slice()), source, len, reader: self }
+        Elements::Other { source, len, reader: self }
     }
 }
 
 /// The elements of an operand, to be read as numbers.
 #[derive(Clone, Copy)]
-pub(in super::super) struct Elements<'a, A> {
-    /// The elements, where no conversion is needed.
-    pub(in super::super) direct: Option<&'a [A]>,
-    source: Source<'a>,
-    len: usize,
-    reader: &'a Reader<A>,
+pub(in super::super) enum Elements<'a, A> {
+    /// They are such numbers.
+    Numbers(&'a [A]),
+    /// They have to be converted.
+    Other { source: Source<'a>, len: usize, reader: &'a Reader<A> },
 }
 
 impl<A: Accumulator> Elements<'_, A> {
+    /// The elements, where they are numbers.
+    pub(in super::super) fn numbers(&self) -> Option<&[A]> {
+        match self {
+            Elements::Numbers(numbers) => Some(numbers),
+            Elements::Other { .. } => None,
+        }
+    }
+
     /// Reads `to.len()` elements that are `step` apart, the first at `start`.
     #[inline]
     pub(in super::super) fn read(&self, start: isize, step: isize, to: &mut [A]) {
+        match *self {
+            Elements::Numbers(from) if step == 1 => to.copy_from_slice(&from[start as usize..][..to.len()]),
+            Elements::Numbers(from) => {
+                for (i, to) in to.iter_mut().enumerate() {
+                    *to = from[(start + i as isize * step) as usize];
+                }
+            }
+            Elements::Other { source, len, reader } => reader.convert(source, len, start, step, to),
+        }
+    }
+}
+
+impl<A: Accumulator> Reader<A> {
+    /// Reads and converts `to.len()` of the `len` elements of an operand, which are `step` apart, the first at `start`.
+    fn convert(&self, source: Source<'_>, len: usize, start: isize, step: isize, to: &mut [A]) {
         if to.is_empty() {
             return;
         }
         let last = start + (to.len() as isize - 1) * step;
-        assert!(start >= 0 && last >= 0 && (start.max(last) as usize) < self.len);
-        let Reader { dtype, gather, load, convert, .. } = *self.reader;
+        assert!(start >= 0 && last >= 0 && (start.max(last) as usize) < len);
         let from = |i: usize| {
             let at = (start + i as isize * step) as usize;
             // SAFETY: the element is one of the operand's, since the first and the last are (checked).
-            unsafe { self.source.as_ptr().add(at * dtype.size()) }
+            unsafe { source.as_ptr().add(at * self.dtype.size()) }
         };
-        // SAFETY, of all calls: the elements that are read are the operand's, of the dtype that the functions are for, and lie
-        // `step` apart from `from(i)` on; those that are written are in `to` or in the chunk, which they fit.
-        let run = |function: TileFn, n: usize, to: *mut u8, from: *const u8| unsafe { function(n, to, &[from]) };
-        let (to, n) = (to.as_mut_ptr(), to.len());
-        match (load.or(convert), load.and(convert)) {
-            (None, _) => unsafe { gather(n, to.cast(), from(0), step) },
-            (Some(only), None) if step == 1 => run(only, n, to.cast(), from(0)),
-            (Some(first), second) => {
-                let mut chunk: Chunk = [0; CHUNK];
-                let chunk = chunk.as_mut_ptr().cast::<u8>();
-                for i in (0..n).step_by(CHUNK) {
-                    let n = CHUNK.min(n - i);
-                    // SAFETY: element `i` is in `to`.
-                    let to = unsafe { to.add(i) }.cast();
-                    let mut at = from(i);
-                    if step != 1 {
-                        unsafe { gather(n, chunk, at, step) };
-                        at = chunk;
+        for (i, to) in to.chunks_mut(CHUNK).enumerate() {
+            let (mut gathered, mut loaded) = (Chunk::uninit(), Chunk::uninit());
+            let (n, to, mut at) = (to.len(), to.as_mut_ptr().cast(), from(i * CHUNK));
+            // SAFETY: the elements that are read are the operand's, of the dtype that the functions are for, or in a chunk;
+            // those that are written are in `to` or in a chunk, which fits as many of any dtype.
+            unsafe {
+                if step != 1 {
+                    (self.gather)(n, gathered.as_mut_ptr().cast(), at, step);
+                    at = gathered.as_ptr().cast();
+                }
+                match (self.load, self.convert) {
+                    (Some(load), Some(convert)) => {
+                        load(n, loaded.as_mut_ptr().cast(), &[at]);
+                        convert(n, to, &[loaded.as_ptr().cast()]);
                     }
-                    match second {
-                        None => run(first, n, to, at),
-                        Some(second) => {
-                            let mut loaded: Chunk = [0; CHUNK];
-                            run(first, n, loaded.as_mut_ptr().cast(), at);
-                            run(second, n, to, loaded.as_ptr().cast());
-                        }
-                    }
+                    (Some(only), None) | (None, Some(only)) => only(n, to, &[at]),
+                    (None, None) => to.copy_from_nonoverlapping(at, n * size_of::<A>()),
                 }
             }
         }
@@ -159,7 +212,7 @@ impl<A: Accumulator> Writer<A> {
             unsafe {
                 let (to, before) = (to.add(i * CHUNK * size), before.wrapping_add(i * CHUNK * size));
                 let mut at = sums.as_ptr().cast::<u8>();
-                let (mut rounded, mut loaded): (Chunk, Chunk) = ([0; CHUNK], [0; CHUNK]);
+                let (mut rounded, mut loaded) = (Chunk::uninit(), Chunk::uninit());
                 let register = rounded.as_mut_ptr().cast::<u8>();
                 if let Some(convert) = self.convert {
                     convert(n, register, &[at]);
@@ -181,10 +234,4 @@ impl<A: Accumulator> Writer<A> {
             }
         }
     }
-}
-
-/// Scratch memory as numbers.
-pub(in super::super) fn numbers<A: Accumulator>(scratch: &mut [u8]) -> &mut [A] {
-    // SAFETY: any bits are a number.
-    unsafe { scratch.align_to_mut().1 }
 }

@@ -11,12 +11,12 @@ use std::ops::Range;
 
 use remat_ir::DType;
 
-use super::element::{Writer, numbers};
-use super::pack::Matrix;
-use super::tile::Accumulator;
-use super::{MANY, Place, Side};
+use super::blocked::MANY;
+use super::element::{Accumulator, Writer};
+use super::matrix::Matrix;
+use super::{Place, Side};
 use crate::kernels::walk::Walk;
-use crate::kernels::{Kernel, Source, Target};
+use crate::kernels::{Kernel, Source, Target, scratch};
 use crate::simd::multiversion;
 use crate::threads::Threads;
 
@@ -111,13 +111,12 @@ impl<A: Accumulator> Kernel for LineKernel<A> {
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
         let cut = self.cut();
         let (matrices, block) = (self.batch.len(), cut.parts * cut.rows);
-        let sums = numbers::<A>(scratch);
+        let sums = scratch::of::<A>(scratch);
         // The operands in the order that this kernel has them.
         let (m, v) = if self.vector_first { (1, 0) } else { (0, 1) };
         threads.for_each_chunk(&mut sums[..matrices * cut.blocks * block], cut.rows, |task, sums| {
             let (i, part) = (task / cut.parts, task % cut.parts);
-            let mut offsets = [0; 2];
-            self.batch.each(i / cut.blocks..i / cut.blocks + 1, |at| offsets = at);
+            let offsets = self.batch.offsets(i / cut.blocks);
             let (matrix, vector) = (self.matrix.matrix(ins[m], offsets[m]), self.vector.matrix(ins[v], offsets[v]));
             let first = i % cut.blocks * cut.rows;
             let rows = first..self.rows.min(first + cut.rows);

@@ -1,10 +1,10 @@
 //! Matrix products.
 //!
-//! A product of large matrices is cut into strips and blocks ([`blocked`]), which are packed ([`pack`]) into panels for the
-//! tiles ([`tile`]) that do the work. A product with one row or one column is not packed ([`line`]): it is read once, at the
-//! speed of memory. Any layout of the operands will do.
+//! A product is cut into tiles and blocks ([`blocked`]), whose elements are brought in order ([`matrix`]) where they are not,
+//! and which are multiplied by [`product`](super::product). A product with one row or one column is not cut ([`line`]): it is
+//! read once, at the speed of memory. Any layout of the operands will do.
 //!
-//! Why not a crate: docs/PERFORMANCE.md, "Choice of the GEMM".
+//! What the crates for products of large matrices can do: docs/PERFORMANCE.md, "Matrix products".
 
 // The output is written by several threads, in blocks that lie between each other.
 #![allow(unsafe_code)]
@@ -12,9 +12,7 @@
 mod blocked;
 mod element;
 mod line;
-mod pack;
-mod tile;
-mod vector;
+mod matrix;
 
 #[cfg(test)]
 mod tests;
@@ -25,15 +23,14 @@ use std::ops::Range;
 use remat_ir::{Aval, DType, DotGeneral, Shape};
 use smallvec::SmallVec;
 
-use blocked::{BLOCK_ROWS, Product, Sizes};
-use element::{Reader, Writer, accumulator, numbers};
+use blocked::{Cut, Output};
+use element::{Accumulator, Reader, Writer, accumulator};
 use line::LineKernel;
-use pack::{Matrix, is_contiguous_along_free};
-use tile::Accumulator;
+use matrix::{Matrix, is_contiguous_along_free};
 
 use super::layout::{Layout, Strides};
 use super::walk::{Rows, Walk};
-use super::{Kernel, Source, Target};
+use super::{Kernel, Source, Target, scratch};
 use crate::threads::Threads;
 
 /// The kernel of a matrix product, of operands of these dtypes in any layout.
@@ -58,15 +55,6 @@ fn of_dtype(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval, accumulate:
     }
 }
 
-/// Operations below which a task is not worth handing to another thread.
-const TASK: usize = 1 << 20;
-
-/// Matrices that are multiplied by one task each are not larger, unless there are many.
-const SMALL: usize = 1 << 23;
-
-/// So many tasks keep all threads busy.
-const MANY: usize = 16;
-
 /// A product as products of matrices, one for each index of the batch.
 struct Dot<A: 'static> {
     batch: Walk<2>,
@@ -82,9 +70,7 @@ struct Dot<A: 'static> {
 /// The kernel of products of matrices that have several rows and columns.
 struct MatrixKernel<A: 'static> {
     dot: Dot<A>,
-    sizes: Sizes,
-    /// Matrices that one task multiplies; if none, all tasks share each.
-    together: Option<usize>,
+    cut: Cut,
 }
 
 /// An operand: matrices in a buffer.
@@ -176,81 +162,20 @@ impl<A: Accumulator> Dot<A> {
                 Box::new(LineKernel { batch, rows: columns, depth, matrix, vector, vector_first, writer, accumulate })
             }
             _ => {
-                let work = rows.saturating_mul(columns).saturating_mul(depth);
-                let together = TASK.div_ceil(work.max(1)).min(batch.len().max(1));
-                let tasks = batch.len().div_ceil(together);
+                let direct = writer.is_direct();
+                let cut = Cut::new::<A>(batch.len(), [rows, columns, depth], direct);
                 Box::new(MatrixKernel {
-                    sizes: Sizes::new::<A>(rows, columns, depth),
-                    together: (work <= SMALL || tasks >= MANY).then_some(together),
                     dot: Dot { batch, rows, columns, depth, left, right, writer, accumulate },
+                    cut,
                 })
             }
         }
     }
 }
 
-impl<A: Accumulator> MatrixKernel<A> {
-    /// Numbers of scratch memory that each thread needs, except for strips that all share.
-    fn scratch_of_thread(&self) -> usize {
-        let block = if self.is_direct() { 0 } else { BLOCK_ROWS * self.sizes.strip_columns };
-        let strip = if self.together.is_some() { self.sizes.strip } else { 0 };
-        self.sizes.panels + block + strip
-    }
-
-    /// Whether products are written to the result as they are.
-    fn is_direct(&self) -> bool {
-        self.dot.writer.is_direct() && self.dot.depth > 0
-    }
-
-    /// The strips of columns.
-    fn strips(&self) -> impl Iterator<Item = Range<usize>> {
-        let size = self.sizes.strip_columns;
-        (0..self.dot.columns).step_by(size).map(move |first| first..self.dot.columns.min(first + size))
-    }
-
-    /// Multiplies a block of rows with a packed strip of columns, and writes the products to the matrix at `place`.
-    ///
-    /// # Safety
-    /// `place` has a matrix, and nobody else has access to these rows and columns of it meanwhile.
-    unsafe fn block(
-        &self,
-        product: &Product<'_, A, Matrix<'_, A>, Matrix<'_, A>>,
-        rows: Range<usize>,
-        columns: &Range<usize>,
-        strip: &[A],
-        scratch: &mut [A],
-        place: Place,
-    ) {
-        let (panels, block) = scratch.split_at_mut(self.sizes.panels);
-        let first = rows.start * self.dot.columns + columns.start;
-        let n = columns.len();
-        if self.is_direct() {
-            // SAFETY: the block is one of the matrix, whose elements are numbers as they are.
-            unsafe {
-                let out = place.to.cast::<A>().add(first);
-                product.multiply(rows, strip, n, panels, out, self.dot.columns);
-            }
-            return;
-        }
-        let block = &mut block[..rows.len() * n];
-        block.fill(A::default());
-        // SAFETY: the block has memory of its own.
-        unsafe { product.multiply(rows, strip, n, panels, block.as_mut_ptr(), n) };
-        for (i, sums) in block.chunks_exact(n).enumerate() {
-            let at = (first + i * self.dot.columns) * self.dot.writer.dtype.size();
-            // SAFETY: the row is one of the block's in the matrix, and in what it is added to if there is such a thing.
-            unsafe { self.dot.writer.write(sums, place.to.add(at), place.before.wrapping_add(at)) };
-        }
-    }
-}
-
 impl<A: Accumulator> Kernel for MatrixKernel<A> {
     fn scratch(&self, threads: usize) -> usize {
-        let of_threads = match self.together {
-            Some(_) => threads * self.scratch_of_thread(),
-            None => threads * self.scratch_of_thread() + self.sizes.strip,
-        };
-        of_threads * size_of::<A>()
+        self.cut.scratch(threads) * size_of::<A>()
     }
 
     fn in_place(&self) -> &[(usize, usize)] {
@@ -258,49 +183,35 @@ impl<A: Accumulator> Kernel for MatrixKernel<A> {
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
-        let matrix = self.dot.rows * self.dot.columns;
-        if matrix == 0 || self.dot.batch.len() == 0 {
-            return;
-        }
-        let before = if self.dot.accumulate { ins[2].as_ptr() } else { std::ptr::null() };
-        let bytes = matrix * self.dot.writer.dtype.size();
+        let dot = &self.dot;
+        let before = if dot.accumulate { ins[2].as_ptr() } else { std::ptr::null() };
         let all = Place { to: outs[0].as_ptr(), before };
-        // SAFETY, of all blocks: the result has as many matrices as there are in the batch, and so has what it is added to;
-        // each block of each is written by one task.
-        let rows = |i: usize| i..self.dot.rows.min(i + BLOCK_ROWS);
-        let scratch = numbers::<A>(scratch);
-        if let Some(together) = self.together {
-            threads.for_each_with_scratch(self.dot.batch.len().div_ceil(together), scratch, |task, scratch| {
-                let (strip, scratch) = scratch.split_at_mut(self.sizes.strip);
-                let mut i = task * together;
-                self.dot.batch.each(i..self.dot.batch.len().min(i + together), |[l, r]| {
-                    let (left, right) = (self.dot.left.matrix(ins[0], l), self.dot.right.matrix(ins[1], r));
-                    let product = Product::new(&left, &right, self.dot.depth);
-                    for columns in self.strips() {
-                        product.pack(columns.clone(), strip, &Threads::SERIAL);
-                        for first in (0..self.dot.rows).step_by(BLOCK_ROWS) {
-                            unsafe { self.block(&product, rows(first), &columns, strip, scratch, all.at(i * bytes)) };
-                        }
-                    }
-                    i += 1;
-                });
-            });
-            return;
-        }
-        let (strip, scratch) = scratch.split_at_mut(self.sizes.strip);
-        let mut i = 0;
-        self.dot.batch.each(0..self.dot.batch.len(), |[l, r]| {
-            let (left, right) = (self.dot.left.matrix(ins[0], l), self.dot.right.matrix(ins[1], r));
-            let product = Product::new(&left, &right, self.dot.depth);
-            for columns in self.strips() {
-                product.pack(columns.clone(), strip, threads);
-                threads.for_each_with_scratch(self.dot.rows.div_ceil(BLOCK_ROWS), scratch, |task, scratch| {
-                    unsafe {
-                        self.block(&product, rows(task * BLOCK_ROWS), &columns, strip, scratch, all.at(i * bytes))
-                    };
-                });
-            }
-            i += 1;
+        let bytes = dot.rows * dot.columns * dot.writer.dtype.size();
+        self.cut.run(scratch::of::<A>(scratch), threads, |i| {
+            let [l, r] = dot.batch.offsets(i);
+            let out = Dense { place: all.at(i * bytes), writer: &dot.writer, columns: dot.columns };
+            (dot.left.matrix(ins[0], l), dot.right.matrix(ins[1], r), out)
         });
+    }
+}
+
+/// A row-major matrix of the result.
+struct Dense<'a, A> {
+    place: Place,
+    writer: &'a Writer<A>,
+    columns: usize,
+}
+
+impl<A: Accumulator> Output<A> for Dense<'_, A> {
+    fn direct(&self) -> Option<(*mut A, usize)> {
+        self.writer.is_direct().then(|| (self.place.to.cast(), self.columns))
+    }
+
+    unsafe fn write(&self, rows: Range<usize>, columns: Range<usize>, sums: &[A]) {
+        for (row, sums) in rows.zip(sums.chunks_exact(columns.len())) {
+            let place = self.place.at((row * self.columns + columns.start) * self.writer.dtype.size());
+            // SAFETY: these are elements of the matrix, and of what it is added to if there is such a thing.
+            unsafe { self.writer.write(sums, place.to, place.before) };
+        }
     }
 }

@@ -1,0 +1,184 @@
+//! Matrices with any layout and dtype, as operands of products.
+
+use std::ops::Range;
+
+use remat_ir::Element;
+
+use super::blocked::{Left, Right, block_step, panel_columns};
+use super::element::{Accumulator, Elements};
+use crate::kernels::blocks::Block;
+use crate::kernels::product;
+use crate::kernels::transpose::transpose;
+use crate::kernels::walk::Rows;
+use crate::simd::multiversion;
+
+/// A matrix in a buffer: element `i, j` is at `start` and the offsets of `i` in `free` and of `j` in `contracted`.
+pub(in super::super) struct Matrix<'a, A> {
+    pub(in super::super) elements: Elements<'a, A>,
+    pub(in super::super) start: isize,
+    pub(in super::super) free: &'a Rows<1>,
+    pub(in super::super) contracted: &'a Rows<1>,
+}
+
+/// The elements that are read at a time before they are brought in order.
+const CHUNK: usize = 64;
+
+/// Columns of a left operand that are neighbours are read where they lie if they are no farther apart: so many lines of the
+/// cache do not meet in one set.
+const NEAR: usize = 64;
+
+/// Whether neighbours in memory are neighbours along the free dimensions rather than along the contracted ones.
+pub(super) fn is_contiguous_along_free(free: &Rows<1>, contracted: &Rows<1>) -> bool {
+    let distance = |rows: &Rows<1>| match rows.step[0].unsigned_abs() {
+        _ if rows.len == 1 => usize::MAX,
+        0 => usize::MAX - 1,
+        step => step,
+    };
+    distance(free) < distance(contracted)
+}
+
+/// Offset of the first of some indices and the step between them, if it is the same between all.
+fn run(rows: &Rows<1>, indices: &Range<usize>) -> Option<(isize, isize)> {
+    let mut first = None;
+    let mut runs = 0;
+    rows.each(indices.clone(), |[at], range| {
+        runs += 1;
+        first = Some((at + range.start as isize * rows.step[0], if range.len() == 1 { 0 } else { rows.step[0] }));
+    });
+    first.filter(|_| runs == 1)
+}
+
+impl<A: Accumulator> Matrix<'_, A> {
+    fn is_contiguous_along_free(&self) -> bool {
+        is_contiguous_along_free(self.free, self.contracted)
+    }
+
+    /// Elements of row `i`, which are read into `to` where they do not lie side by side as numbers.
+    pub(super) fn contracted_line<'a>(&'a self, i: usize, depth: Range<usize>, to: &'a mut [A]) -> &'a [A] {
+        self.line(self.free, i, self.contracted, depth, to)
+    }
+
+    /// Elements of column `j`, likewise.
+    pub(super) fn free_line<'a>(&'a self, free: Range<usize>, j: usize, to: &'a mut [A]) -> &'a [A] {
+        self.line(self.contracted, j, self.free, free, to)
+    }
+
+    /// Elements at index `i` of one group of dimensions and some indices of the other.
+    fn line<'a>(&'a self, one: &Rows<1>, i: usize, other: &Rows<1>, range: Range<usize>, to: &'a mut [A]) -> &'a [A] {
+        let mut start = self.start;
+        one.each(i..i + 1, |[at], range| start += at + range.start as isize * one.step[0]);
+        let n = range.len();
+        if let (Some(from), Some((at, 1))) = (self.elements.numbers(), run(other, &range)) {
+            return &from[(start + at) as usize..][..n];
+        }
+        self.read_line(start, other, range, to);
+        &to[..n]
+    }
+
+    /// Reads the elements at some indices of a group of dimensions, from an offset on.
+    #[inline]
+    fn read_line(&self, start: isize, dims: &Rows<1>, range: Range<usize>, to: &mut [A]) {
+        let (mut done, step) = (0, dims.step[0]);
+        dims.each(range, |[at], range| {
+            let to = &mut to[done..done + range.len()];
+            self.elements.read(start + at + range.start as isize * step, step, to);
+            done += range.len();
+        });
+    }
+
+    /// Reads the elements at some indices of two groups of dimensions, one line for each index of the first, to lines that are
+    /// `step` numbers apart.
+    fn read(&self, [lines, along]: [&Rows<1>; 2], [i, j]: [Range<usize>; 2], step: usize, to: &mut [A]) {
+        let mut to = to.chunks_mut(step.max(1));
+        lines.each(i, |[at], range| {
+            for (line, to) in range.zip(&mut to) {
+                self.read_line(self.start + at + line as isize * lines.step[0], along, j.clone(), to);
+            }
+        });
+    }
+
+    /// The elements from the first of a block on, and the distances between rows and columns, if the elements are numbers and
+    /// the distances are the same everywhere.
+    fn strided(&self, free: &Range<usize>, depth: &Range<usize>) -> Option<(&[A], usize, usize)> {
+        let elements = self.elements.numbers()?;
+        let ((i, row), (j, column)) = (run(self.free, free)?, run(self.contracted, depth)?);
+        Some((&elements[(self.start + i + j) as usize..], row.try_into().ok()?, column.try_into().ok()?))
+    }
+}
+
+impl<A: Accumulator> Left<A> for Matrix<'_, A> {
+    fn block<'a>(&'a self, rows: Range<usize>, depth: Range<usize>, to: &'a mut [A]) -> product::Left<'a, A> {
+        if let Some((elements, row, column)) = self.strided(&rows, &depth)
+            && (column <= 1 || (row <= 1 && column <= NEAR))
+        {
+            return product::Left { elements, row, column };
+        }
+        if self.is_contiguous_along_free() {
+            let step = rows.len();
+            self.read([self.contracted, self.free], [depth, rows], step, to);
+            return product::Left { elements: to, row: 1, column: step };
+        }
+        let step = block_step(depth.len());
+        self.read([self.free, self.contracted], [rows, depth], step, to);
+        product::Left { elements: to, row: step, column: 1 }
+    }
+}
+
+impl<A: Accumulator> Right<A> for Matrix<'_, A> {
+    fn in_place(&self, depth: Range<usize>, columns: Range<usize>) -> Option<product::Right<'_, A>> {
+        match self.strided(&columns, &depth)? {
+            (elements, step, row) if step == 1 || columns.len() == 1 => Some(product::Right { elements, row }),
+            _ => None,
+        }
+    }
+
+    fn pack(&self, depth: Range<usize>, columns: Range<usize>, to: &mut [A]) {
+        let n = columns.len();
+        if self.is_contiguous_along_free() {
+            return match self.strided(&columns, &depth) {
+                Some((from, 1, step)) if n == panel_columns::<A>() => copy_rows(from, step, n, to),
+                _ => self.read([self.contracted, self.free], [depth, columns], n, to),
+            };
+        }
+        if let (Some(from), Some((i, step)), Some((j, 1))) =
+            (self.elements.numbers(), run(self.free, &columns), run(self.contracted, &depth))
+        {
+            return transpose_into(from, self.start + i + j, step, n, to);
+        }
+        // Some elements of each column are read at a time, then turned.
+        let mut chunk = [A::default(); CHUNK * 32];
+        for (i, to) in to.chunks_mut((CHUNK * n).max(1)).enumerate() {
+            let first = depth.start + i * CHUNK;
+            let depth = first..depth.end.min(first + CHUNK);
+            self.read([self.free, self.contracted], [columns.clone(), depth], CHUNK, &mut chunk);
+            transpose_into(&chunk, 0, CHUNK as isize, n, to);
+        }
+    }
+}
+
+multiversion! {
+    /// Copies rows of `size` neighbours, the first at 0 and `step` apart, one after the other.
+    fn copy_rows<A: Accumulator>(from: &[A], step: usize, size: usize, to: &mut [A]) {
+        match size {
+            32 => copy_rows_of::<A, 32>(from, step, to),
+            _ => copy_rows_of::<A, 16>(from, step, to),
+        }
+    }
+}
+
+#[inline(always)]
+fn copy_rows_of<A: Copy, const N: usize>(from: &[A], step: usize, to: &mut [A]) {
+    let (rows, _) = to.as_chunks_mut::<N>();
+    for (i, to) in rows.iter_mut().enumerate() {
+        to.copy_from_slice(&from[i * step..][..N]);
+    }
+}
+
+multiversion! {
+    /// Writes element `i` of each of so many columns, `step` apart, the first at `start`, to row `i` of a matrix.
+    fn transpose_into<A: Element>(from: &[A], start: isize, step: isize, columns: usize, to: &mut [A]) {
+        let mut block = Block::whole(to, columns);
+        let rows = block.rows.len();
+        transpose(from, start, step, &mut block, [0, 0], [rows, columns], false);
+    }
+}
