@@ -1,0 +1,219 @@
+//! How windows slide over an array: which elements meet which window.
+
+use std::ops::Range;
+
+use remat_ir::Window;
+
+use super::BLOCK;
+use crate::kernels::layout::row_major;
+use crate::kernels::walk::TASK_BYTES;
+
+/// How windows slide over an array. Dimensions at the end along which each element is a window may be left out: then an
+/// element is a vector of all that lies there.
+pub(super) struct Windows {
+    /// The dimensions but the last one.
+    outer: Vec<Slide>,
+    /// Windows along the last dimension.
+    pub(super) len: usize,
+    /// Numbers in an element.
+    pub(super) inner: usize,
+    /// For each position in the window along the last dimension the elements that are there.
+    pub(super) runs: Vec<Run>,
+}
+
+/// How windows slide along a dimension.
+#[derive(Clone)]
+struct Slide {
+    /// The size of the dimension.
+    size: usize,
+    /// The distance between its elements in memory.
+    element_stride: usize,
+    /// The size of the window.
+    window: usize,
+    stride: usize,
+    /// Padding before the first element.
+    low: i64,
+    base_dilation: usize,
+    window_dilation: usize,
+    /// The number of windows.
+    count: usize,
+    /// How many rows of the result there are for each of them.
+    rows: usize,
+}
+
+/// Elements `from, from + from_step, ..` that belong to windows `to, to + to_step, ..`.
+#[derive(Clone, Copy)]
+pub(super) struct Run {
+    pub(super) from: usize,
+    from_step: usize,
+    to: usize,
+    to_step: usize,
+    count: usize,
+}
+
+/// Numbers that are an element, at most.
+const INNER: usize = 256;
+
+impl Windows {
+    pub(super) fn new(window: &Window, shape: &[usize], counts: &[usize]) -> Windows {
+        let strides = row_major(shape);
+        let mut slides: Vec<Slide> = Vec::new();
+        for d in 0..shape.len() {
+            let slide = Slide {
+                size: shape[d],
+                element_stride: strides[d] as usize,
+                window: window.dimensions[d],
+                stride: window.strides[d],
+                low: window.padding[d].0,
+                base_dilation: window.base_dilation[d],
+                window_dilation: window.window_dilation[d],
+                count: counts[d],
+                rows: 1,
+            };
+            match slides.last_mut() {
+                Some(last) if last.is_still() && slide.is_still() => {
+                    let size = last.size * slide.size;
+                    *last = Slide { size, count: size, ..slide };
+                }
+                _ => slides.push(slide),
+            }
+        }
+        let inner = match &slides[..] {
+            [.., slide, last] if last.is_still() && (2..=INNER).contains(&last.size) && !slide.is_still() => last.size,
+            _ => 1,
+        };
+        if inner > 1 {
+            slides.pop();
+        }
+        let one = Run { from: 0, from_step: 1, to: 0, to_step: 1, count: 1 };
+        let Some(last) = slides.pop() else { return Windows { outer: slides, len: 1, inner, runs: vec![one] } };
+        let mut rows = 1;
+        for slide in slides.iter_mut().rev() {
+            slide.rows = rows;
+            rows *= slide.count.max(1);
+        }
+        let runs = (0..last.window).filter_map(|k| last.run(k)).collect();
+        Windows { outer: slides, len: last.count, inner, runs }
+    }
+
+    /// Results that one task computes, which are whole elements.
+    pub(super) fn task(&self) -> usize {
+        TASK_BYTES / 16 / self.inner * self.inner
+    }
+
+    /// Calls `f` for pieces of at most [`BLOCK`] results of one row, with the row and the first window. The results begin
+    /// with an element.
+    pub(super) fn each_block<T>(&self, first: usize, mut part: &mut [T], mut f: impl FnMut(usize, usize, &mut [T])) {
+        let most = BLOCK / self.inner;
+        let mut at = first / self.inner;
+        while !part.is_empty() {
+            let (row, column) = (at / self.len, at % self.len);
+            let count = (self.len - column).min(most).min(part.len() / self.inner);
+            let (block, rest) = part.split_at_mut(count * self.inner);
+            f(row, column, block);
+            at += count;
+            part = rest;
+        }
+    }
+
+    /// Calls `f` with the offset of each element that windows of this row show in all dimensions but the last.
+    pub(super) fn each_row(&self, row: usize, mut f: impl FnMut(usize)) {
+        // Where no window meets an element of the last dimension, the operand may have none.
+        if !self.runs.is_empty() {
+            visit(&self.outer, row, 0, &mut f);
+        }
+    }
+
+    /// The runs that reach windows `columns` of a row, in the order of the window's positions, counted in numbers: elements
+    /// from the start of the row of the operand, and windows from the first of them.
+    #[inline(always)]
+    pub(super) fn runs(&self, columns: Range<usize>) -> impl Iterator<Item = Run> {
+        let all = columns == (0..self.len);
+        self.runs.iter().filter_map(move |run| {
+            let (before, end) = if all {
+                (0, run.count)
+            } else {
+                let before = columns.start.saturating_sub(run.to).div_ceil(run.to_step);
+                (before, columns.end.saturating_sub(run.to).div_ceil(run.to_step).min(run.count))
+            };
+            (before < end).then(|| Run {
+                from: (run.from + before * run.from_step) * self.inner,
+                to: (run.to + before * run.to_step - columns.start) * self.inner,
+                count: end - before,
+                ..*run
+            })
+        })
+    }
+}
+
+/// A part of a run: the numbers of windows from `to` on, and as many of the operand from `from` on.
+pub(super) struct Piece {
+    pub(super) to: usize,
+    pub(super) from: usize,
+    pub(super) len: usize,
+    /// Whether of the operand every other number is meant.
+    pub(super) is_paired: bool,
+}
+
+impl Run {
+    /// The pieces of a run that is counted in numbers, of which an element has `inner`.
+    #[inline(always)]
+    pub(super) fn pieces(self, inner: usize) -> impl Iterator<Item = Piece> {
+        let (pieces, len, is_paired) = match (self.to_step, self.from_step, inner) {
+            (1, 1, _) => (1, self.count * inner, false),
+            (1, 2, 1) => (1, self.count, true),
+            _ => (self.count, inner, false),
+        };
+        let (to_step, from_step) = (self.to_step * inner, self.from_step * inner);
+        (0..pieces).map(move |i| Piece { to: self.to + i * to_step, from: self.from + i * from_step, len, is_paired })
+    }
+}
+
+/// Calls `f` with the offset of each element that the windows of a row of results show in all dimensions but the last.
+fn visit(slides: &[Slide], row: usize, base: usize, f: &mut impl FnMut(usize)) {
+    let Some((slide, rest)) = slides.split_first() else { return f(base) };
+    let position = row / slide.rows % slide.count;
+    for k in 0..slide.window {
+        if let Some(i) = slide.element(position, k) {
+            visit(rest, row, base + i * slide.element_stride, f);
+        }
+    }
+}
+
+impl Slide {
+    /// Whether each element is a window.
+    fn is_still(&self) -> bool {
+        (self.window, self.stride, self.low, self.base_dilation, self.size) == (1, 1, 0, 1, self.count)
+    }
+
+    /// Element `k` of the window at `position`, counted from the first element of the array before padding, and with all
+    /// elements that dilation adds. Sizes are below 2^63, so that their products are below 2^126.
+    fn dilated(&self, position: usize, k: usize) -> i128 {
+        position as i128 * self.stride as i128 + k as i128 * self.window_dilation as i128 - self.low as i128
+    }
+
+    /// Element `k` of the window at `position`, or `None` for padding and between two elements.
+    fn element(&self, position: usize, k: usize) -> Option<usize> {
+        let dilated = u64::try_from(self.dilated(position, k)).ok()?;
+        let dilation = self.base_dilation as u64;
+        let (index, between) = if dilation == 1 { (dilated, 0) } else { (dilated / dilation, dilated % dilation) };
+        (between == 0 && index < self.size as u64).then_some(index as usize)
+    }
+
+    /// The elements that are number `k` of some window.
+    fn run(&self, k: usize) -> Option<Run> {
+        let common = greatest_common_divisor(self.stride, self.base_dilation);
+        // The window at `first` is the first that does not begin in the padding; of so many windows one meets an element.
+        let first = (-self.dilated(0, k)).max(0) as u128;
+        let first = usize::try_from(first.div_ceil(self.stride as u128)).ok()?;
+        let (to_step, from_step) = (self.base_dilation / common, self.stride / common);
+        let to = (first..self.count.min(first.saturating_add(to_step))).find(|&p| self.element(p, k).is_some())?;
+        let from = self.element(to, k)?;
+        let count = ((self.count - 1 - to) / to_step).min((self.size - 1 - from) / from_step) + 1;
+        Some(Run { from, from_step, to, to_step, count })
+    }
+}
+
+fn greatest_common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
