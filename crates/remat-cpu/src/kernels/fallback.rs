@@ -2,7 +2,7 @@
 
 use remat_ir::{Array, Aval, DType, Data, Element, Op, eval_op, with_dtype};
 
-use super::{Kernel, Layout, Source, Target, library, matmul};
+use super::{Kernel, Layout, Source, Target, attention, library, matmul};
 use crate::threads::Threads;
 
 struct Fallback {
@@ -14,6 +14,9 @@ struct Fallback {
 pub(crate) fn kernel(op: &Op, ins: &[(DType, &Layout)], outs: &[Aval]) -> Option<Box<dyn Kernel>> {
     if let (Op::DotGeneral(op), &[lhs, rhs], [out]) = (op, ins, outs) {
         return Some(matmul::kernel(op, [lhs, rhs], out));
+    }
+    if let Some(kernel) = attention::kernel(op, ins) {
+        return Some(kernel);
     }
     if ins.iter().all(|(_, layout)| layout.offset == 0 && layout.is_contiguous()) {
         let avals: Vec<Aval> = ins.iter().map(|(dtype, x)| Aval::new(*dtype, x.shape.iter().copied())).collect();

@@ -4,6 +4,7 @@
 //! then is decided then. It allocates nothing while it runs: what it needs beside its outputs it asks for as scratch.
 
 mod arg_reduce;
+pub(crate) mod attention;
 mod bitcast;
 mod blocks;
 mod concatenate;

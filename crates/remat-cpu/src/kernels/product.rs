@@ -12,9 +12,7 @@ use nano_gemm::Plan;
 use crate::simd::{Level, multiversion};
 
 /// What products are computed and summed in: f32, f64, or i64 modulo 2^64.
-pub(super) trait Factor: Copy + Send + Sync + 'static {
-    const ZERO: Self;
-
+pub(super) trait Factor: Copy + Default + Send + Sync + 'static {
     /// Multiplies as [`multiply`] does, whose conditions are the same, for sizes that are not zero.
     unsafe fn multiply(
         size: [usize; 3],
@@ -111,7 +109,7 @@ pub(super) unsafe fn multiply<T: Factor>(
     if !adds {
         for i in 0..m {
             // SAFETY: row `i` of the result has `n` elements.
-            unsafe { std::slice::from_raw_parts_mut(out.offset(i as isize * out_row), n) }.fill(T::ZERO);
+            unsafe { std::slice::from_raw_parts_mut(out.offset(i as isize * out_row), n) }.fill(T::default());
         }
     }
 }
@@ -119,8 +117,6 @@ pub(super) unsafe fn multiply<T: Factor>(
 macro_rules! float {
     ($type:ident, $plan:path) => {
         impl Factor for $type {
-            const ZERO: Self = 0.0;
-
             #[inline]
             unsafe fn multiply(
                 [m, n, k]: [usize; 3],
@@ -163,8 +159,6 @@ float!(f32, Plan::new_colmajor_lhs_and_dst_f32);
 float!(f64, Plan::new_colmajor_lhs_and_dst_f64);
 
 impl Factor for i64 {
-    const ZERO: Self = 0;
-
     #[inline]
     unsafe fn multiply(
         size: [usize; 3],
@@ -238,7 +232,7 @@ mod tests {
                         let mut expected = before;
                         for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
                             let out = &mut expected[i * out_row + j];
-                            let start = if adds { *out } else { T::ZERO };
+                            let start = if adds { *out } else { T::default() };
                             *out = (0..k)
                                 .fold(start, |sum, l| sum + left[i * row + l * column] * right[l * right_row + j]);
                         }

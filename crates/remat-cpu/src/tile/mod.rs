@@ -18,7 +18,7 @@ mod convert;
 mod float;
 mod integer;
 mod loops;
-mod math;
+pub(crate) mod math;
 mod monoid;
 mod moves;
 mod number;

@@ -27,7 +27,7 @@ pub(in crate::tile) const LIMIT: f64 = 1_048_576.0;
 
 /// `e^x`.
 #[inline(always)]
-pub(in crate::tile) fn exp(x: f64) -> f64 {
+pub(crate) fn exp(x: f64) -> f64 {
     let (k, r) = reduce(clamp(x, -746.0, 710.0));
     let q = polynomial(
         r,

@@ -18,7 +18,7 @@ pub(super) const TINY: f32 = 1.0 / 33_554_432.0;
 
 /// `e^x`.
 #[inline(always)]
-pub(in crate::tile) fn exp(x: f32) -> f32 {
+pub(crate) fn exp(x: f32) -> f32 {
     let (k, r) = reduce(clamp(x, -104.0, 89.0));
     let q = polynomial(r, [0.499_999_94, 0.166_665_17, 0.041_668_136, 0.008_369_31, 0.001_382_586_9]);
     // What is lost where 1 is added to `r` is added to the small rest.

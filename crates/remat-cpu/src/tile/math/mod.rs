@@ -29,9 +29,9 @@
 //!
 //! Sines, cosines and tangents of arguments beyond some limit take another method, also element by element.
 
-pub(super) mod double;
+pub(crate) mod double;
 pub(super) mod error;
-pub(super) mod exp;
+pub(crate) mod exp;
 pub(super) mod log;
 pub(super) mod special;
 pub(super) mod trigonometric;

@@ -1,0 +1,69 @@
+//! How fast attention is, beside what the CPU can do: `cargo bench -p remat-cpu --bench attention`.
+//!
+//! Operations are those of the products that cannot be avoided: 4 for each query, key and feature forward and 10 backward, of
+//! which a causal mask leaves about half. Columns are those of `matmul`.
+
+#![allow(dead_code, unused_imports, unused_macros, missing_docs, unsafe_code)]
+
+// The kernels are private to the crate; they are compiled once more as a part of this program.
+#[path = "../src/kernels/mod.rs"]
+mod kernels;
+#[path = "../src/simd.rs"]
+mod simd;
+mod support;
+#[path = "../src/threads.rs"]
+mod threads;
+#[path = "../src/tile/mod.rs"]
+mod tile;
+
+use kernels::{Layout, attention};
+use remat_ir::{Aval, DType, DotProductAttention, DotProductAttentionCotangent, Literal, Op};
+use support::Bench;
+
+fn main() {
+    let bench = Bench::new();
+    // Batch, queries, keys, heads, heads of keys, features.
+    for (name, dtype, sizes, causal) in [
+        ("reference, causal", DType::F32, [4, 512, 512, 8, 8, 64], true),
+        ("reference, every key", DType::F32, [4, 512, 512, 8, 8, 64], false),
+        ("reference, causal", DType::Bf16, [4, 512, 512, 8, 8, 64], true),
+        ("reference, causal", DType::F16, [4, 512, 512, 8, 8, 64], true),
+        ("reference, causal", DType::F64, [4, 512, 512, 8, 8, 64], true),
+        ("short, causal", DType::F32, [16, 128, 128, 8, 8, 64], true),
+        ("long, causal", DType::F32, [1, 2048, 2048, 8, 8, 64], true),
+        ("large heads, causal", DType::F32, [2, 1024, 1024, 4, 4, 128], true),
+        ("odd sizes, causal", DType::F32, [4, 500, 500, 6, 6, 80], true),
+        ("shared keys, causal", DType::F32, [4, 512, 512, 8, 2, 64], true),
+        ("one head, causal", DType::F32, [1, 1024, 1024, 1, 1, 64], true),
+        ("one query", DType::F32, [8, 1, 1024, 8, 8, 64], false),
+    ] {
+        attention(&bench, &format!("{name}, {dtype}"), dtype, sizes, causal);
+    }
+}
+
+fn attention(bench: &Bench, name: &str, dtype: DType, sizes: [usize; 6], causal: bool) {
+    let [batch, queries, keys, heads, key_heads, features] = sizes;
+    let scale = Literal::from_f64(DType::F64, (features as f64).powf(-0.5));
+    let attention = DotProductAttention { scale, causal, bias: false, mask: false };
+    let cotangents = [true, true, true, false];
+    let back = DotProductAttentionCotangent { attention, cotangents, logsumexp: false };
+    let query = Aval::new(dtype, [batch, queries, heads, features]);
+    let key = Aval::new(dtype, [batch, keys, key_heads, features]);
+    let pairs: usize = (0..queries).map(|i| if causal { keys.min(i + 1) } else { keys }).sum();
+    let products = (batch * heads * features * pairs) as f64;
+
+    let ins = vec![query, key.clone(), key];
+    let results = row(bench, &format!("{name}, forward"), 4.0 * products, &attention.into(), &ins);
+    let ins = [&ins[..], &results, &results[..1]].concat();
+    row(bench, &format!("{name}, backward"), 10.0 * products, &back.into(), &ins);
+}
+
+/// Measures an operation, and gives the avals of its results.
+fn row(bench: &Bench, name: &str, operations: f64, op: &Op, ins: &[Aval]) -> Vec<Aval> {
+    let outs = op.infer(ins).expect("the operation takes them");
+    let layouts: Vec<Layout> = ins.iter().map(Layout::from).collect();
+    let operands: Vec<(DType, &Layout)> = ins.iter().map(|x| x.dtype).zip(&layouts).collect();
+    let kernel = attention::kernel(op, &operands).expect("the operation is an attention");
+    bench.row(name, operations, &*kernel, ins, &outs);
+    outs
+}

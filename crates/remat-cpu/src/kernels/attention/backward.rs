@@ -1,0 +1,256 @@
+//! The cotangents of queries, keys, values and bias.
+//!
+//! A task has the queries that share a head of keys. It goes through them a few blocks at a time, and for these through the
+//! blocks of keys: it computes the weights again, from the scores and the logarithms of their sums of exponentials, and the
+//! cotangents of the scores. The cotangents of queries are sums over the blocks of keys and are written at once; those of keys
+//! and values are summed in scratch memory. Where there are few heads, the blocks of queries are dealt out to several tasks,
+//! whose sums are added in their order.
+
+// Tasks write rows of their own.
+#![allow(unsafe_code)]
+
+use remat_ir::{DType, DotProductAttentionCotangent};
+
+use super::bias::{self, bias_cotangents};
+use super::changes::{AllElements, Differentiated, Queries, Workspace};
+use super::number::{Stored, Wide, with_stored};
+use super::problem::{Problem, gather, scatter};
+use super::scattered::Scattered;
+use super::tile::{Group, KEYS, QUERIES, QueryBlock, RUN, Tile, row_width, transposed, write_row};
+use crate::kernels::{Kernel, Layout, Source, Target, scratch};
+use crate::threads::Threads;
+
+/// The kernel of the cotangents of an attention, for operands of this dtype with these layouts.
+pub(super) fn kernel(op: &DotProductAttentionCotangent, dtype: DType, layouts: &[Layout]) -> Box<dyn Kernel> {
+    let problem = Problem::new(&op.attention, layouts);
+    let parts = parts(&problem);
+    let operands = Differentiated::new(problem, layouts, op.attention.num_operands(), op.logsumexp);
+    let bias = op.attention.operands(layouts).bias.filter(|_| op.cotangents[3]);
+    let bias = bias.map(|layout| [0, 1, 2, 3].map(|d| layout.shape[d]));
+    Box::new(Backward { dtype, operands, wanted: op.cotangents, bias, parts })
+}
+
+/// The least number of tasks, as far as there are queries for so many. Each has sums of its own, so that more of them take
+/// more memory.
+const TASKS: usize = 8;
+
+/// How many tasks have the queries of one head of keys.
+fn parts(problem: &Problem) -> usize {
+    let sizes = &problem.sizes;
+    let heads = (sizes.batch * sizes.key_heads).max(1);
+    let runs = Group::of_key_head(sizes, 0, 0).runs();
+    TASKS.div_ceil(heads).min(runs).max(1)
+}
+
+struct Backward {
+    dtype: DType,
+    operands: Differentiated,
+    /// Which of query, key, value and bias get a cotangent.
+    wanted: [bool; 4],
+    /// The shape of the bias, if it gets one.
+    bias: Option<[usize; 4]>,
+    parts: usize,
+}
+
+/// Where the cotangents that are wanted are written.
+struct Outs<'a, D> {
+    query: Option<Scattered<'a, D>>,
+    key: Option<Scattered<'a, D>>,
+    value: Option<Scattered<'a, D>>,
+}
+
+impl Kernel for Backward {
+    fn scratch(&self, threads: usize) -> usize {
+        let pieces = if self.parts == 1 { threads } else { threads.max(self.heads() * self.parts) };
+        pieces * self.piece_len() * self.dtype.wide().size()
+    }
+
+    fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
+        with_stored!(self.dtype, D => self.run_as::<D>(ins, outs, scratch::of(scratch), threads));
+    }
+}
+
+impl Backward {
+    /// The number of heads of keys in the whole batch.
+    fn heads(&self) -> usize {
+        self.operands.problem.sizes.batch * self.operands.problem.sizes.key_heads
+    }
+
+    fn group(&self, head: usize) -> Group {
+        let sizes = &self.operands.problem.sizes;
+        Group::of_key_head(sizes, head / sizes.key_heads, head % sizes.key_heads)
+    }
+
+    /// Elements of the sums over the queries: the cotangents of the keys of a head, and those of its values.
+    fn sums_len(&self) -> [usize; 2] {
+        let sizes = &self.operands.problem.sizes;
+        [sizes.keys * row_width(sizes.features), sizes.keys * row_width(sizes.value_features)]
+    }
+
+    /// Where the sums begin in the scratch memory of a task.
+    fn sums_start(&self) -> usize {
+        self.operands.workspace_len() + RUN * self.operands.queries_len()
+    }
+
+    /// Elements of the scratch memory of a task.
+    fn piece_len(&self) -> usize {
+        let own = self.sums_start() + self.sums_len().iter().sum::<usize>();
+        if self.bias.is_some() { own.max(bias::piece_len(&self.operands)) } else { own }
+    }
+
+    fn run_as<D: Stored>(
+        &self,
+        ins: &[Source<'_>],
+        outs: &mut [Target<'_>],
+        scratch: &mut [D::Wide],
+        threads: &Threads,
+    ) {
+        let from = self.operands.elements::<D>(ins);
+        let mut targets = outs.iter_mut();
+        let [query, key, value, bias] =
+            self.wanted.map(|wanted| if wanted { targets.next().map(Target::slice_mut::<D>) } else { None });
+        if let (Some(out), Some(shape)) = (bias, self.bias) {
+            bias_cotangents(&self.operands, &from, shape, out, scratch, threads);
+        }
+        if query.is_none() && key.is_none() && value.is_none() {
+            return;
+        }
+        let [query, key, value] = [query, key, value].map(|out| out.map(Scattered::new));
+        let outs = Outs { query, key, value };
+        let keys = self.operands.problem.sizes.keys;
+        if self.parts == 1 {
+            return threads.for_each_with_scratch(self.heads(), scratch, |head, piece| {
+                self.task(head, 0, &from, &outs, piece);
+                self.write_keys(head, 0, keys, piece, &outs);
+            });
+        }
+        let len = self.piece_len();
+        let pieces = &mut scratch[..self.heads() * self.parts * len];
+        threads.for_each_chunk(pieces, len, |task, piece| {
+            self.task(task / self.parts, task % self.parts, &from, &outs, piece);
+        });
+        let pieces = &*pieces;
+        let blocks = keys.div_ceil(KEYS);
+        threads.for_each(self.heads() * blocks, |task| {
+            let (head, first) = (task / blocks, task % blocks * KEYS);
+            let own = &pieces[head * self.parts * len..][..self.parts * len];
+            self.write_keys(head, first, KEYS.min(keys - first), own, &outs);
+        });
+    }
+
+    /// Goes through the blocks of queries of a part of a group: writes their cotangents, and leaves the sums over them in the
+    /// scratch memory.
+    fn task<D: Stored>(
+        &self,
+        head: usize,
+        part: usize,
+        from: &AllElements<'_, D>,
+        outs: &Outs<'_, D>,
+        scratch: &mut [D::Wide],
+    ) {
+        let (mut scratch, sums) = scratch.split_at_mut(self.sums_start());
+        let (key_sums, rest) = sums.split_at_mut(self.sums_len()[0]);
+        let value_sums = &mut rest[..self.sums_len()[1]];
+        key_sums.fill(D::Wide::ZERO);
+        value_sums.fill(D::Wide::ZERO);
+        let mut space = self.operands.workspace(&mut scratch);
+        let group = self.group(head);
+        // Dealt out one by one, since under a causal mask the later ones are more work.
+        for run in (part..group.runs()).step_by(self.parts) {
+            self.run_of_blocks(&group, run, from, outs, &mut space, scratch, [key_sums, value_sums]);
+        }
+    }
+
+    /// Goes through the keys for a run of blocks of queries.
+    fn run_of_blocks<D: Stored>(
+        &self,
+        group: &Group,
+        run: usize,
+        from: &AllElements<'_, D>,
+        outs: &Outs<'_, D>,
+        space: &mut Workspace<'_, D::Wide>,
+        mut scratch: &mut [D::Wide],
+        [key_sums, value_sums]: [&mut [D::Wide]; 2],
+    ) {
+        let problem = &self.operands.problem;
+        let sizes = &problem.sizes;
+        let (width, value_width) = (row_width(sizes.features), row_width(sizes.value_features));
+        let mut blocks: [Option<(QueryBlock, Queries<D::Wide>)>; RUN] = [const { None }; RUN];
+        for (to, block) in blocks.iter_mut().zip(group.run(run)) {
+            *to = Some((block, self.operands.queries(block, from, space, &mut scratch)));
+        }
+        problem.for_each_block_of_keys(group.run(run), |keys| {
+            problem.load(group, keys.clone(), &from.own, &mut space.rows);
+            for (block, queries) in blocks.iter_mut().flatten() {
+                let tile = Tile::new(*block, keys.start, sizes.keys, problem.causal);
+                if tile.keys == 0 {
+                    continue;
+                }
+                self.operands.compute(&tile, from, queries, space);
+                if outs.query.is_some() {
+                    gather(&tile, space.rows.key, sizes.features, space.changes, queries.sums);
+                }
+                if outs.key.is_some() {
+                    let sums = &mut key_sums[tile.first_key * width..];
+                    scatter(&tile, space.changes, queries.query_rows, sizes.features, sums);
+                }
+                if outs.value.is_some() {
+                    let sums = &mut value_sums[tile.first_key * value_width..];
+                    scatter(&tile, space.weights, queries.cotangent_rows, sizes.value_features, sums);
+                }
+            }
+        });
+        if let Some(out) = &outs.query {
+            for (block, queries) in blocks.iter().flatten() {
+                self.write_queries(block, queries.sums, space.rows.key, out);
+            }
+        }
+    }
+
+    /// Writes the cotangents of a block of queries, which are the columns of `sums` times the scale.
+    fn write_queries<D: Stored>(
+        &self,
+        block: &QueryBlock,
+        sums: &[D::Wide],
+        rows: &mut [D::Wide],
+        out: &Scattered<'_, D>,
+    ) {
+        let sizes = &self.operands.problem.sizes;
+        let width = row_width(sizes.features);
+        transposed(&sums[..sizes.features * QUERIES], QUERIES, block.len, rows, width);
+        let scale = D::Wide::from_f64(self.operands.problem.scale);
+        for i in 0..block.len {
+            let (head, place) = block.query(i);
+            let row = (block.group.batch * sizes.queries + place) * sizes.heads + head;
+            // SAFETY: each query is in one block, each block in one task, and the row is the query's.
+            let row = unsafe { out.at(row * sizes.features, sizes.features) };
+            write_row(&rows[i * width..], scale, row);
+        }
+    }
+
+    /// Writes the cotangents of some keys and values of a head: the sums over its parts, whose scratch memory is `pieces`.
+    fn write_keys<D: Stored>(&self, head: usize, first: usize, keys: usize, pieces: &[D::Wide], outs: &Outs<'_, D>) {
+        let sizes = &self.operands.problem.sizes;
+        let group = self.group(head);
+        let key_sums = self.sums_start();
+        let value_sums = key_sums + self.sums_len()[0];
+        let cotangents = [(&outs.key, key_sums, sizes.features), (&outs.value, value_sums, sizes.value_features)];
+        for (out, sums, features) in cotangents {
+            let Some(out) = out else { continue };
+            for key in first..first + keys {
+                let row = (group.batch * sizes.keys + key) * sizes.key_heads + group.key_head;
+                // SAFETY: these keys of this head are written by this call alone.
+                let row = unsafe { out.at(row * features, features) };
+                let sums = &pieces[sums + key * row_width(features)..];
+                if self.parts == 1 {
+                    write_row(sums, D::Wide::ONE, row);
+                    continue;
+                }
+                for (i, to) in row.iter_mut().enumerate() {
+                    let parts = (1..self.parts).map(|part| sums[part * self.piece_len() + i]);
+                    *to = D::narrow(parts.fold(sums[i], |sum, x| sum + x));
+                }
+            }
+        }
+    }
+}

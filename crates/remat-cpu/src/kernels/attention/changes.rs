@@ -1,0 +1,199 @@
+//! The cotangents of the scores of a tile, of which all others are sums.
+
+use super::forward::shift;
+use super::number::{Stored, Wide};
+use super::problem::{Elements, Problem, Rows, take, times};
+use super::tile::{COLUMNS, KEYS, PerQuery, Places, QUERIES, QueryBlock, Tile, copy_rows, row_width, transposed};
+use crate::kernels::{Layout, Source};
+use crate::simd::multiversion;
+
+/// The operands of the cotangents of an attention.
+pub(super) struct Differentiated {
+    pub(super) problem: Problem,
+    /// The number of the first operand that is not the attention's.
+    rest: usize,
+    out: Places,
+    logsumexp: Places,
+    out_cotangent: Places,
+    logsumexp_cotangent: Option<Places>,
+}
+
+/// The elements of these operands.
+#[derive(Clone, Copy)]
+pub(super) struct AllElements<'a, D: Stored> {
+    pub(super) own: Elements<'a, D>,
+    out: &'a [D],
+    logsumexp: &'a [D::Wide],
+    out_cotangent: &'a [D],
+    logsumexp_cotangent: &'a [D::Wide],
+}
+
+/// What a task works on.
+pub(super) struct Workspace<'a, T> {
+    pub(super) rows: Rows<'a, T>,
+    pub(super) weights: &'a mut [T],
+    /// The cotangents of the scores.
+    pub(super) changes: &'a mut [T],
+}
+
+/// What belongs to a block of queries.
+pub(super) struct Queries<'a, T> {
+    /// Queries, times the scale, and cotangents of the means, as columns.
+    query: &'a mut [T],
+    cotangent: &'a mut [T],
+    /// The same as rows.
+    pub(super) query_rows: &'a mut [T],
+    pub(super) cotangent_rows: &'a mut [T],
+    /// The sums over the keys, as columns.
+    pub(super) sums: &'a mut [T],
+    /// What is subtracted from the scores of each query.
+    shift: PerQuery<T>,
+    /// What is subtracted from the cotangents of its weights: their mean, by the weights.
+    mean: PerQuery<T>,
+}
+
+impl Differentiated {
+    /// For operands with these layouts, the first ones being the attention's.
+    pub(super) fn new(problem: Problem, layouts: &[Layout], rest: usize, has_logsumexp: bool) -> Differentiated {
+        let places = |i: usize| Places::new(&layouts[rest + i]);
+        Differentiated {
+            problem,
+            rest,
+            out: places(0),
+            logsumexp: places(1),
+            out_cotangent: places(2),
+            logsumexp_cotangent: has_logsumexp.then(|| places(3)),
+        }
+    }
+
+    pub(super) fn elements<'a, D: Stored>(&self, ins: &[Source<'a>]) -> AllElements<'a, D> {
+        AllElements {
+            own: self.problem.elements(ins),
+            out: ins[self.rest].slice(),
+            logsumexp: ins[self.rest + 1].slice(),
+            out_cotangent: ins[self.rest + 2].slice(),
+            logsumexp_cotangent: self.logsumexp_cotangent.as_ref().map_or(&[], |_| ins[self.rest + 3].slice()),
+        }
+    }
+
+    /// Elements of a [`Workspace`].
+    pub(super) fn workspace_len(&self) -> usize {
+        self.problem.features_len() + self.problem.value_features_len() + 2 * KEYS * QUERIES
+    }
+
+    /// Makes a workspace of the beginning of scratch memory.
+    pub(super) fn workspace<'a, T>(&self, scratch: &mut &'a mut [T]) -> Workspace<'a, T> {
+        let (features, value_features) = (self.problem.features_len(), self.problem.value_features_len());
+        Workspace {
+            rows: Rows { key: take(scratch, features), value: take(scratch, value_features) },
+            weights: take(scratch, KEYS * QUERIES),
+            changes: take(scratch, KEYS * QUERIES),
+        }
+    }
+
+    /// Elements of [`Queries`].
+    pub(super) fn queries_len(&self) -> usize {
+        3 * self.problem.features_len() + 2 * self.problem.value_features_len()
+    }
+
+    /// Loads what belongs to a block of queries to the beginning of scratch memory.
+    pub(super) fn queries<'a, D: Stored>(
+        &self,
+        block: QueryBlock,
+        from: &AllElements<'_, D>,
+        space: &mut Workspace<'_, D::Wide>,
+        scratch: &mut &'a mut [D::Wide],
+    ) -> Queries<'a, D::Wide> {
+        let (len, value_len) = (self.problem.features_len(), self.problem.value_features_len());
+        let mut queries = Queries {
+            query: take(scratch, len),
+            cotangent: take(scratch, value_len),
+            query_rows: take(scratch, len),
+            cotangent_rows: take(scratch, value_len),
+            sums: take(scratch, len),
+            shift: [D::Wide::ZERO; QUERIES],
+            mean: [D::Wide::ZERO; QUERIES],
+        };
+        queries.sums.fill(D::Wide::ZERO);
+
+        let sizes = &self.problem.sizes;
+        let one = D::Wide::ONE;
+
+        let (features, width) = (sizes.value_features, row_width(sizes.value_features));
+        let copy = |from: &[D], places: &Places, to: &mut [D::Wide]| {
+            copy_rows(from, &block.rows(places)[..block.len], places.step(3), features, one, to);
+        };
+        copy(from.out_cotangent, &self.out_cotangent, queries.cotangent_rows);
+        transposed(queries.cotangent_rows, width, features, queries.cotangent, QUERIES);
+        // The place of the values is free until the first of them are loaded.
+        copy(from.out, &self.out, space.rows.value);
+        add_products(features, space.rows.value, queries.cotangent_rows, &mut queries.mean);
+
+        let (features, step) = (sizes.features, self.problem.query.step(3));
+        let scale = D::Wide::from_f64(self.problem.scale);
+        let starts = &block.rows(&self.problem.query)[..block.len];
+        copy_rows(from.own.query, starts, step, features, scale, queries.query_rows);
+        transposed(queries.query_rows, row_width(features), features, queries.query, QUERIES);
+
+        for (to, &place) in queries.shift.iter_mut().zip(&block.scores(&self.logsumexp)[..block.len]) {
+            *to = shift(from.logsumexp[place as usize]);
+        }
+        if let Some(places) = &self.logsumexp_cotangent {
+            for (to, &place) in queries.mean.iter_mut().zip(&block.scores(places)[..block.len]) {
+                *to = *to - from.logsumexp_cotangent[place as usize];
+            }
+        }
+        queries
+    }
+
+    /// Computes the weights of a tile, whose keys and values are loaded, and the cotangents of its scores.
+    pub(super) fn compute<D: Stored>(
+        &self,
+        tile: &Tile,
+        from: &AllElements<'_, D>,
+        queries: &Queries<'_, D::Wide>,
+        space: &mut Workspace<'_, D::Wide>,
+    ) {
+        let problem = &self.problem;
+        problem.scores(tile, &from.own, space.rows.key, queries.query, space.weights);
+        times(tile, space.rows.value, problem.sizes.value_features, queries.cotangent, space.changes);
+        let len = tile.keys * QUERIES;
+        differentiate(tile.queries.columns(), &mut space.weights[..len], &mut space.changes[..len], queries);
+    }
+}
+
+multiversion! {
+    /// Adds to each sum the products of the elements of a row.
+    fn add_products<T: Wide>(features: usize, x: &[T], y: &[T], sums: &mut PerQuery<T>) {
+        let width = row_width(features);
+        if width == 0 {
+            return;
+        }
+        for ((x, y), sum) in x.chunks_exact(width).zip(y.chunks_exact(width)).zip(sums) {
+            let mut lanes = [T::ZERO; COLUMNS];
+            for (x, y) in x.as_chunks::<COLUMNS>().0.iter().zip(y.as_chunks::<COLUMNS>().0) {
+                for ((lane, &x), &y) in lanes.iter_mut().zip(x).zip(y) {
+                    *lane = x.fused(y, *lane);
+                }
+            }
+            *sum = lanes.iter().fold(*sum, |sum, &lane| sum + lane);
+        }
+    }
+}
+
+multiversion! {
+    /// Turns scores into weights, and cotangents of weights into those of scores. Where there is no weight they are zero,
+    /// whatever stood there.
+    fn differentiate<T: Wide>(columns: usize, scores: &mut [T], changes: &mut [T], queries: &Queries<'_, T>) {
+        let rows = scores.as_chunks_mut::<QUERIES>().0.iter_mut().zip(changes.as_chunks_mut::<QUERIES>().0);
+        for (scores, changes) in rows {
+            let columns = scores[..columns].iter_mut().zip(&mut changes[..columns]);
+            for ((score, change), (&less, &mean)) in columns.zip(queries.shift.iter().zip(&queries.mean)) {
+                let weight = (*score - less).exp();
+                let product = weight * (*change - mean);
+                *score = weight;
+                *change = if weight == T::ZERO { T::ZERO } else { product };
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The attention itself.
+//!
+//! A task has some blocks of queries and goes through the blocks of keys, with the largest score of each query so far, the sum
+//! of the exponentials and the sum of the values, which are scaled down where a larger score turns up. Source: Milakov and
+//! Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022.
+
+// Tasks write rows of their own.
+#![allow(unsafe_code)]
+
+use remat_ir::{DType, DotProductAttention};
+
+use super::number::{Stored, Wide, with_stored};
+use super::problem::{Elements, Problem, Rows, gather, take};
+use super::scattered::Scattered;
+use super::tile::{
+    COLUMNS, Group, KEYS, PerQuery, QUERIES, QueryBlock, RUN, Tile, copy_rows, row_width, transposed, write_row,
+};
+use crate::kernels::{Kernel, Layout, Source, Target, scratch};
+use crate::simd::multiversion;
+use crate::threads::Threads;
+
+/// The kernel of an attention on operands of this dtype with these layouts.
+pub(super) fn kernel(op: &DotProductAttention, dtype: DType, layouts: &[Layout]) -> Box<dyn Kernel> {
+    Box::new(Forward { dtype, problem: Problem::new(op, layouts) })
+}
+
+struct Forward {
+    dtype: DType,
+    problem: Problem,
+}
+
+/// What a task works on.
+struct Workspace<'a, T> {
+    /// For each block the queries, times the scale, as columns.
+    query: &'a mut [T],
+    /// For each block the sums of values, as columns.
+    sums: &'a mut [T],
+    rows: Rows<'a, T>,
+    scores: &'a mut [T],
+}
+
+/// What is known of each query of a block so far.
+#[derive(Clone, Copy)]
+struct State<T> {
+    largest: PerQuery<T>,
+    /// The sum of the exponentials of the scores less the largest.
+    sum: PerQuery<T>,
+    /// What the sums before the last block are multiplied by.
+    factor: PerQuery<T>,
+}
+
+impl Kernel for Forward {
+    fn scratch(&self, threads: usize) -> usize {
+        threads * self.workspace_len() * self.dtype.wide().size()
+    }
+
+    fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
+        with_stored!(self.dtype, D => self.run_as::<D>(ins, outs, scratch::of(scratch), threads));
+    }
+}
+
+impl Forward {
+    fn workspace_len(&self) -> usize {
+        (RUN + 1) * (self.problem.features_len() + self.problem.value_features_len()) + KEYS * QUERIES
+    }
+
+    fn workspace<'a, T>(&self, mut scratch: &'a mut [T]) -> Workspace<'a, T> {
+        let (features, value_features) = (self.problem.features_len(), self.problem.value_features_len());
+        Workspace {
+            query: take(&mut scratch, RUN * features),
+            sums: take(&mut scratch, RUN * value_features),
+            rows: Rows { key: take(&mut scratch, features), value: take(&mut scratch, value_features) },
+            scores: take(&mut scratch, KEYS * QUERIES),
+        }
+    }
+
+    fn run_as<D: Stored>(
+        &self,
+        ins: &[Source<'_>],
+        outs: &mut [Target<'_>],
+        scratch: &mut [D::Wide],
+        threads: &Threads,
+    ) {
+        let from = self.problem.elements::<D>(ins);
+        let [means, logsumexp] = outs else { return };
+        let (means, logsumexp) = (Scattered::new(means.slice_mut::<D>()), Scattered::new(logsumexp.slice_mut()));
+        let sizes = &self.problem.sizes;
+        let heads = sizes.batch * sizes.key_heads;
+        let runs = Group::of_key_head(sizes, 0, 0).runs();
+        threads.for_each_with_scratch(heads * runs, scratch, |task, scratch| {
+            // The last queries look at the most keys, and come first.
+            let (run, head) = (runs - 1 - task / heads, task % heads);
+            let group = Group::of_key_head(sizes, head / sizes.key_heads, head % sizes.key_heads);
+            self.task(&group, run, &from, &means, &logsumexp, self.workspace(scratch));
+        });
+    }
+
+    /// Computes the results of a run of blocks of queries.
+    fn task<D: Stored>(
+        &self,
+        group: &Group,
+        run: usize,
+        from: &Elements<'_, D>,
+        means: &Scattered<'_, D>,
+        logsumexp: &Scattered<'_, D::Wide>,
+        mut space: Workspace<'_, D::Wide>,
+    ) {
+        let problem = &self.problem;
+        let (features, value_features) = (problem.sizes.features, problem.sizes.value_features);
+        let (len, value_len) = (problem.features_len(), problem.value_features_len());
+        let scale = D::Wide::from_f64(problem.scale);
+        for (i, block) in group.run(run).enumerate() {
+            // The place of the keys is free until the first of them are loaded.
+            let rows = &mut *space.rows.key;
+            let starts = &block.rows(&problem.query)[..block.len];
+            copy_rows(from.query, starts, problem.query.step(3), features, scale, rows);
+            transposed(rows, row_width(features), features, &mut space.query[i * len..][..len], QUERIES);
+        }
+        space.sums.fill(D::Wide::ZERO);
+        let mut states = [State::new(); RUN];
+        problem.for_each_block_of_keys(group.run(run), |keys| {
+            problem.load(group, keys.clone(), from, &mut space.rows);
+            for (i, block) in group.run(run).enumerate() {
+                let tile = Tile::new(block, keys.start, problem.sizes.keys, problem.causal);
+                if tile.keys > 0 {
+                    let (query, sums) = (&space.query[i * len..], &mut space.sums[i * value_len..][..value_len]);
+                    problem.scores(&tile, from, space.rows.key, query, space.scores);
+                    exponentials(&mut space.scores[..tile.keys * QUERIES], block.columns(), &mut states[i]);
+                    scale_columns(&mut sums[..value_features * QUERIES], &states[i].factor);
+                    gather(&tile, space.rows.value, value_features, space.scores, sums);
+                }
+            }
+        });
+        for ((i, block), state) in group.run(run).enumerate().zip(&states) {
+            let sums = &space.sums[i * value_len..][..value_features * QUERIES];
+            self.write(&block, state, sums, space.rows.value, means, logsumexp);
+        }
+    }
+
+    /// Writes the results of a block of queries.
+    fn write<D: Stored>(
+        &self,
+        block: &QueryBlock,
+        state: &State<D::Wide>,
+        sums: &[D::Wide],
+        rows: &mut [D::Wide],
+        means: &Scattered<'_, D>,
+        logsumexp: &Scattered<'_, D::Wide>,
+    ) {
+        let sizes = &self.problem.sizes;
+        let features = sizes.value_features;
+        let width = row_width(features);
+        transposed(sums, QUERIES, block.len, rows, width);
+        for i in 0..block.len {
+            let (head, place) = block.query(i);
+            let sum = state.sum[i];
+            // The sum is at least 1 where there is a key, and 0 where there is none.
+            let divisor = if sum < D::Wide::ONE { D::Wide::ONE } else { sum };
+            let first = ((block.group.batch * sizes.queries + place) * sizes.heads + head) * features;
+            // SAFETY: each query is in one block only, and has this row for itself.
+            let row = unsafe { means.at(first, features) };
+            write_row(&rows[i * width..], divisor.recip(), row);
+            let place = (block.group.batch * sizes.heads + head) * sizes.queries + place;
+            // SAFETY: as above.
+            unsafe { logsumexp.at(place, 1)[0] = sum.ln() + shift(state.largest[i]) };
+        }
+    }
+}
+
+impl<T: Wide> State<T> {
+    fn new() -> State<T> {
+        State { largest: [T::BOTTOM; QUERIES], sum: [T::ZERO; QUERIES], factor: [T::ONE; QUERIES] }
+    }
+}
+
+/// What is subtracted from the scores: nothing where all of them are negative infinity.
+#[inline(always)]
+pub(super) fn shift<T: Wide>(largest: T) -> T {
+    if largest == T::BOTTOM { T::ZERO } else { largest }
+}
+
+multiversion! {
+    /// Turns scores into exponentials of what they lack of the largest, and brings the state up to date.
+    fn exponentials<T: Wide>(scores: &mut [T], columns: usize, state: &mut State<T>) {
+        let rows = scores.as_chunks_mut::<QUERIES>().0;
+        for first in (0..columns).step_by(COLUMNS) {
+            let State { largest, sum, factor } = &mut *state;
+            let [largest, sum, factor] = [largest, sum, factor].map(|x| vector(x, first));
+            let mut most = *largest;
+            for row in rows.iter_mut() {
+                for (most, &score) in most.iter_mut().zip(vector(row, first).iter()) {
+                    *most = if score > *most { score } else { *most };
+                }
+            }
+            let shifts = most.map(shift);
+            for ((factor, &before), &shift) in factor.iter_mut().zip(largest.iter()).zip(&shifts) {
+                *factor = (before - shift).exp();
+            }
+            let mut sums = [T::ZERO; COLUMNS];
+            for row in rows.iter_mut() {
+                for ((score, sum), &shift) in vector(row, first).iter_mut().zip(&mut sums).zip(&shifts) {
+                    *score = (*score - shift).exp();
+                    *sum = *sum + *score;
+                }
+            }
+            for ((sum, &new), &factor) in sum.iter_mut().zip(&sums).zip(factor.iter()) {
+                *sum = sum.fused(factor, new);
+            }
+            *largest = most;
+        }
+    }
+}
+
+/// The numbers of a vector of queries.
+#[inline(always)]
+fn vector<T>(row: &mut PerQuery<T>, first: usize) -> &mut [T; COLUMNS] {
+    &mut row.as_chunks_mut().0[first / COLUMNS]
+}
+
+multiversion! {
+    /// Multiplies each column by a factor.
+    fn scale_columns<T: Wide>(rows: &mut [T], factors: &PerQuery<T>) {
+        if factors.iter().all(|&factor| factor == T::ONE) {
+            return;
+        }
+        for row in rows.as_chunks_mut::<QUERIES>().0 {
+            for (x, &factor) in row.iter_mut().zip(factors) {
+                *x = *x * factor;
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What the kernels of attention share: the operands and how scores come of them.
+
+use std::ops::Range;
+
+use remat_ir::{AttentionSizes, DotProductAttention};
+
+use super::number::{Stored, Wide};
+use super::tile::{Group, KEYS, Places, QUERIES, QueryBlock, Tile, add_bias, copy_rows, hide_masked, row_width};
+use crate::kernels::product::{Left, Out, Right, product};
+use crate::kernels::{Layout, Source};
+
+/// The operands of an attention, which are the first ones of its derivatives.
+pub(super) struct Problem {
+    pub(super) sizes: AttentionSizes,
+    pub(super) scale: f64,
+    pub(super) causal: bool,
+    pub(super) query: Places,
+    pub(super) key: Places,
+    pub(super) value: Places,
+    /// Which operand, and where its elements are.
+    pub(super) bias: Option<(usize, Places)>,
+    mask: Option<(usize, Places)>,
+}
+
+/// The elements of these operands.
+#[derive(Clone, Copy)]
+pub(super) struct Elements<'a, D> {
+    pub(super) query: &'a [D],
+    key: &'a [D],
+    value: &'a [D],
+    bias: &'a [D],
+    mask: &'a [bool],
+}
+
+/// A block of keys and of values, row by row.
+pub(super) struct Rows<'a, T> {
+    pub(super) key: &'a mut [T],
+    pub(super) value: &'a mut [T],
+}
+
+impl Problem {
+    /// The problem for operands with these layouts, which the operation takes.
+    pub(super) fn new(op: &DotProductAttention, layouts: &[Layout]) -> Problem {
+        let operands = op.operands(layouts);
+        let (query, key, value) = (&operands.query.shape, &operands.key.shape, &operands.value.shape);
+        Problem {
+            sizes: AttentionSizes {
+                batch: query[0],
+                queries: query[1],
+                keys: key[1],
+                heads: query[2],
+                key_heads: key[2],
+                features: query[3],
+                value_features: value[3],
+            },
+            scale: op.scale.as_f64(),
+            causal: op.causal,
+            query: Places::new(operands.query),
+            key: Places::new(operands.key),
+            value: Places::new(operands.value),
+            bias: operands.bias.map(|layout| (3, Places::new(layout))),
+            mask: operands.mask.map(|layout| (op.num_operands() - 1, Places::new(layout))),
+        }
+    }
+
+    pub(super) fn elements<'a, D: Stored>(&self, ins: &[Source<'a>]) -> Elements<'a, D> {
+        Elements {
+            query: ins[0].slice(),
+            key: ins[1].slice(),
+            value: ins[2].slice(),
+            bias: self.bias.as_ref().map_or(&[], |(i, _)| ins[*i].slice()),
+            mask: self.mask.as_ref().map_or(&[], |(i, _)| ins[*i].slice()),
+        }
+    }
+
+    /// Elements of a tile of features of queries or keys.
+    pub(super) fn features_len(&self) -> usize {
+        QUERIES.max(KEYS) * row_width(self.sizes.features)
+    }
+
+    /// Elements of a tile of features of values.
+    pub(super) fn value_features_len(&self) -> usize {
+        QUERIES.max(KEYS) * row_width(self.sizes.value_features)
+    }
+
+    /// Copies a block of the keys and values that the queries of a group look at.
+    pub(super) fn load<D: Stored>(
+        &self,
+        group: &Group,
+        keys: Range<usize>,
+        from: &Elements<'_, D>,
+        to: &mut Rows<'_, D::Wide>,
+    ) {
+        let mut starts = [[0; KEYS]; 2];
+        let len = keys.len();
+        for (i, key) in keys.enumerate() {
+            let index = [group.batch, key, group.key_head, 0];
+            (starts[0][i], starts[1][i]) = (self.key.at(index), self.value.at(index));
+        }
+        let [key, value] = &starts;
+        let one = D::Wide::ONE;
+        copy_rows(from.key, &key[..len], self.key.step(3), self.sizes.features, one, to.key);
+        copy_rows(from.value, &value[..len], self.value.step(3), self.sizes.value_features, one, to.value);
+    }
+
+    /// Calls `f` with each block of the keys that the queries of a run look at.
+    pub(super) fn for_each_block_of_keys(
+        &self,
+        mut run: impl DoubleEndedIterator<Item = QueryBlock>,
+        mut f: impl FnMut(Range<usize>),
+    ) {
+        // The last queries look at the most keys.
+        let visible = run.next_back().map_or(0, |block| block.visible(self.sizes.keys, self.causal));
+        for first in (0..visible).step_by(KEYS) {
+            f(first..visible.min(first + KEYS));
+        }
+    }
+
+    /// The scores of a tile, negative infinity where there is no weight. `queries` has the queries, times the scale, as columns.
+    pub(super) fn scores<D: Stored>(
+        &self,
+        tile: &Tile,
+        from: &Elements<'_, D>,
+        keys: &[D::Wide],
+        queries: &[D::Wide],
+        scores: &mut [D::Wide],
+    ) {
+        times(tile, keys, self.sizes.features, queries, scores);
+        if let Some((_, places)) = &self.bias {
+            add_bias(tile, from.bias, places, scores);
+        }
+        if let Some((_, places)) = &self.mask {
+            hide_masked(tile, from.mask, places, scores);
+        }
+        tile.hide_later(scores);
+    }
+}
+
+/// Products of rows of keys (or values) and columns of queries: a tile of them.
+pub(super) fn times<T: Wide>(tile: &Tile, rows: &[T], features: usize, columns: &[T], out: &mut [T]) {
+    for strip in tile.strips() {
+        product(
+            [strip.keys, strip.columns, features],
+            Left { elements: rows, row: row_width(features), column: 1 },
+            Right { elements: columns.get(strip.column..).unwrap_or(&[]), row: QUERIES },
+            Out { elements: &mut out[strip.column..], row: QUERIES, adds: false },
+        );
+    }
+}
+
+/// Adds to features of queries, as columns, the sums of rows of keys (or values) with the weights of a tile.
+pub(super) fn gather<T: Wide>(tile: &Tile, rows: &[T], features: usize, weights: &[T], out: &mut [T]) {
+    for strip in tile.strips() {
+        product(
+            [features, strip.columns, strip.keys],
+            Left { elements: rows, row: 1, column: row_width(features) },
+            Right { elements: &weights[strip.column..], row: QUERIES },
+            Out { elements: out.get_mut(strip.column..).unwrap_or(&mut []), row: QUERIES, adds: true },
+        );
+    }
+}
+
+/// Adds to features of keys, as rows, the sums of rows of queries with the weights of a tile.
+pub(super) fn scatter<T: Wide>(tile: &Tile, weights: &[T], rows: &[T], features: usize, out: &mut [T]) {
+    let width = row_width(features);
+    for strip in tile.strips() {
+        let columns = strip.columns.min(tile.queries.len.saturating_sub(strip.column));
+        product(
+            [strip.keys, width, columns],
+            Left { elements: &weights[strip.column..], row: QUERIES, column: 1 },
+            Right { elements: &rows[strip.column * width..], row: width },
+            Out { elements: &mut *out, row: width, adds: true },
+        );
+    }
+}
+
+/// So many elements from the start of scratch memory.
+pub(super) fn take<'a, T>(scratch: &mut &'a mut [T], len: usize) -> &'a mut [T] {
+    let (taken, rest) = std::mem::take(scratch).split_at_mut(len);
+    *scratch = rest;
+    taken
+}

@@ -1,0 +1,271 @@
+//! The kernels against the definitions, which the evaluator computes.
+
+use remat_ir::{
+    Array, Aval, DType, DotProductAttention, DotProductAttentionCotangent, Literal, Op, eval_op, with_dtype,
+};
+
+use crate::kernels::test_support::{assert_same, check_by, filled, plain, run, threads};
+use crate::kernels::{Kernel, Layout};
+
+const FLOATS: [DType; 4] = [DType::F16, DType::Bf16, DType::F32, DType::F64];
+
+/// An attention and its operands.
+struct Case {
+    op: DotProductAttention,
+    ins: Vec<Array>,
+    /// How many roundings of the largest result may lie between two orders of summation.
+    roundings: f64,
+}
+
+impl Case {
+    /// `[batch, places, heads, features]` of queries and of keys, and the features of values.
+    fn new(dtype: DType, query: [usize; 4], key: [usize; 4], value_features: usize) -> Case {
+        let [batch, keys, heads, _] = key;
+        let shapes = [query, key, [batch, keys, heads, value_features]];
+        let ins = shapes.iter().enumerate().map(|(i, shape)| plain(dtype, shape, i as u64)).collect();
+        let scale = Literal::from_f64(DType::F64, 0.4);
+        Case { op: DotProductAttention { scale, causal: false, bias: false, mask: false }, ins, roundings: 64.0 }
+    }
+
+    fn causal(mut self) -> Case {
+        self.op.causal = true;
+        self
+    }
+
+    fn biased(mut self, shape: [usize; 4]) -> Case {
+        self.op.bias = true;
+        self.ins.insert(3, plain(self.ins[0].dtype(), &shape, 7));
+        self
+    }
+
+    fn masked(mut self, shape: [usize; 4]) -> Case {
+        self.op.mask = true;
+        self.ins.push(plain(DType::Bool, &shape, 8));
+        self
+    }
+
+    /// Operands of the cotangents: also the results, and cotangents of them.
+    fn differentiated(&self, logsumexp: bool) -> Vec<Array> {
+        let results = eval_op(&self.op.into(), &self.ins).unwrap();
+        let cts = results.iter().take(1 + usize::from(logsumexp)).enumerate();
+        let cts: Vec<Array> = cts.map(|(i, x)| plain(x.dtype(), x.shape(), 20 + i as u64)).collect();
+        [&self.ins[..], &results, &cts].concat()
+    }
+
+    fn within(mut self, roundings: f64) -> Case {
+        self.roundings = roundings;
+        self
+    }
+
+    fn check(&self) {
+        check(&self.op.into(), &self.ins, self.roundings);
+        for logsumexp in [false, true] {
+            let cotangents = [true, true, true, self.op.bias];
+            let op = DotProductAttentionCotangent { attention: self.op, cotangents, logsumexp };
+            check(&op.into(), &self.differentiated(logsumexp), self.roundings);
+        }
+    }
+}
+
+fn kernel(op: &Op, ins: &[(DType, &Layout)]) -> Box<dyn Kernel> {
+    super::kernel(op, ins).expect("the operation is an attention")
+}
+
+fn check(op: &Op, ins: &[Array], roundings: f64) {
+    let build = |ins: &[Aval], _: &[Aval]| {
+        let layouts: Vec<Layout> = ins.iter().map(Layout::from).collect();
+        let ins: Vec<(DType, &Layout)> = ins.iter().map(|x| x.dtype).zip(&layouts).collect();
+        kernel(op, &ins)
+    };
+    check_by(op, build, ins, |got, expected, what| close(got, expected, roundings, what));
+}
+
+/// Sums in another order differ by some roundings of the largest terms, and results by one of their dtype.
+#[track_caller]
+fn close(got: &Array, expected: &Array, roundings: f64, what: &str) {
+    assert_eq!(got.aval(), expected.aval(), "{what}");
+    let epsilon = |dtype: DType| dtype.float_format().map_or(0.0, |(_, mantissa)| 0.5f64.powi(mantissa as i32));
+    let (dtype, wide) = (expected.dtype(), expected.dtype().wide());
+    let numbers = |x: &Array| (0..x.data().len()).map(|i| x.data().get(i).unwrap().as_f64()).collect::<Vec<f64>>();
+    let (got, expected) = (numbers(got), numbers(expected));
+    let largest = expected.iter().filter(|x| x.is_finite()).fold(1f64, |most, x| most.max(x.abs()));
+    for (i, (&got, &expected)) in got.iter().zip(&expected).enumerate() {
+        let allowed = epsilon(dtype) * expected.abs() + roundings * epsilon(wide) * largest;
+        let is_close = got == expected || (got.is_nan() && expected.is_nan()) || (got - expected).abs() <= allowed;
+        assert!(is_close, "element {i} is {got} and should be {expected}: {what}");
+    }
+}
+
+#[test]
+fn every_dtype() {
+    for dtype in FLOATS {
+        Case::new(dtype, [2, 70, 2, 5], [2, 67, 2, 5], 7).check();
+        Case::new(dtype, [1, 130, 4, 16], [1, 130, 2, 16], 16).causal().check();
+        Case::new(dtype, [1, 9, 2, 3], [1, 70, 1, 3], 2).biased([1, 2, 9, 70]).masked([1, 1, 9, 70]).check();
+    }
+}
+
+#[test]
+fn every_size() {
+    for n in [1, 2, 15, 16, 17, 63, 64, 65, 128, 129] {
+        Case::new(DType::F32, [1, n, 1, 4], [1, n, 1, 4], 4).causal().check();
+        Case::new(DType::F32, [1, n, 1, 4], [1, 3, 1, 4], 4).check();
+        Case::new(DType::F32, [1, 3, 1, 4], [1, n, 1, 4], 4).check();
+        Case::new(DType::F32, [1, 5, 2, n], [1, 4, 2, n], 3).check();
+        Case::new(DType::F64, [1, 5, 2, 3], [1, 4, 1, 3], n).check();
+    }
+}
+
+#[test]
+fn causal_masks_of_queries_and_keys_of_different_numbers() {
+    for (queries, keys) in [(1, 100), (100, 1), (70, 140), (140, 70), (64, 65), (65, 64)] {
+        Case::new(DType::F32, [2, queries, 2, 6], [2, keys, 2, 6], 6).causal().check();
+        Case::new(DType::F32, [1, queries, 6, 3], [1, keys, 2, 3], 4).causal().check();
+    }
+}
+
+#[test]
+fn biases_of_every_shape() {
+    let full = [2, 4, 66, 67];
+    for i in 0..16 {
+        let shape = [0, 1, 2, 3].map(|d| if i >> d & 1 == 1 { full[d] } else { 1 });
+        Case::new(DType::F32, [2, 66, 4, 3], [2, 67, 2, 3], 3).biased(shape).causal().within(1000.0).check();
+    }
+}
+
+#[test]
+fn masks_of_every_shape() {
+    let full = [2, 4, 66, 67];
+    for i in 0..16 {
+        let shape = [0, 1, 2, 3].map(|d| if i >> d & 1 == 1 { full[d] } else { 1 });
+        Case::new(DType::F32, [2, 66, 4, 3], [2, 67, 2, 3], 3).masked(shape).check();
+    }
+}
+
+#[test]
+fn sizes_of_zero() {
+    for dtype in FLOATS {
+        Case::new(dtype, [0, 3, 2, 4], [0, 3, 2, 4], 4).check();
+        Case::new(dtype, [2, 0, 2, 4], [2, 3, 2, 4], 4).causal().check();
+        Case::new(dtype, [2, 3, 2, 4], [2, 0, 2, 4], 4).causal().check();
+        Case::new(dtype, [2, 3, 0, 4], [2, 3, 0, 4], 4).check();
+        Case::new(dtype, [2, 3, 0, 4], [2, 3, 2, 4], 4).check();
+        Case::new(dtype, [2, 3, 2, 0], [2, 3, 2, 0], 4).check();
+        Case::new(dtype, [2, 3, 2, 4], [2, 3, 2, 4], 0).check();
+        Case::new(dtype, [2, 3, 2, 4], [2, 0, 2, 4], 4).biased([2, 1, 3, 0]).masked([1, 1, 1, 1]).check();
+        Case::new(dtype, [0, 3, 2, 4], [0, 3, 2, 4], 4).biased([1, 2, 3, 3]).check();
+    }
+}
+
+#[test]
+fn queries_that_may_look_at_nothing() {
+    let mut case = Case::new(DType::F32, [1, 70, 1, 4], [1, 70, 1, 4], 4).causal().masked([1, 1, 70, 70]);
+    let none = |i: usize| !(i / 70).is_multiple_of(3);
+    case.ins[3] = Array::from_vec((0..4900).map(none).collect(), [1, 1, 70, 70]).unwrap();
+    case.check();
+    let mut case = Case::new(DType::F32, [1, 70, 1, 4], [1, 70, 1, 4], 4).biased([1, 1, 70, 1]);
+    let infinite = |i: usize| if i.is_multiple_of(3) { f32::NEG_INFINITY } else { 0.0 };
+    case.ins[3] = Array::from_vec((0..70).map(infinite).collect(), [1, 1, 70, 1]).unwrap();
+    case.check();
+}
+
+#[test]
+fn scores_of_every_size() {
+    // Rounding a score changes its exponential by as much as the score is large.
+    let mut case = Case::new(DType::F32, [1, 66, 2, 4], [1, 130, 2, 4], 4).within(2000.0);
+    case.op.scale = Literal::from_f64(DType::F64, 30.0);
+    case.check();
+    case.op.scale = Literal::from_f64(DType::F64, -0.01);
+    case.check();
+    case.op.scale = Literal::from_f64(DType::F64, 0.0);
+    case.check();
+    let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1.0, 2.0];
+    let mut case = Case::new(DType::F32, [1, 66, 2, 1], [1, 70, 2, 1], 4);
+    case.ins[0] =
+        filled(DType::F32, &[1, 66, 2, 1], 3, |stream| Literal::from_f64(DType::F32, special[stream.below(5)]));
+    check(&case.op.into(), &case.ins, 64.0);
+}
+
+#[test]
+fn any_of_the_cotangents() {
+    let case = Case::new(DType::F32, [2, 70, 2, 5], [2, 67, 2, 5], 7).biased([2, 1, 70, 67]);
+    for i in 1..16 {
+        let cotangents = [0, 1, 2, 3].map(|d| i >> d & 1 == 1);
+        let op = DotProductAttentionCotangent { attention: case.op, cotangents, logsumexp: false };
+        check(&op.into(), &case.differentiated(false), 64.0);
+    }
+}
+
+/// With many heads each is a task, with few the queries of each are dealt out.
+#[test]
+fn many_heads_and_few() {
+    Case::new(DType::F32, [3, 70, 6, 4], [3, 70, 6, 4], 4).causal().check();
+    Case::new(DType::F32, [1, 600, 1, 4], [1, 100, 1, 4], 4).causal().check();
+    Case::new(DType::Bf16, [1, 600, 3, 4], [1, 100, 1, 4], 4).check();
+}
+
+/// Queries, keys and values are parts of one projection, and cotangents are transposed.
+#[test]
+fn operands_of_any_strides() {
+    for dtype in FLOATS {
+        let (batch, places, heads, features) = (2, 70, 3, 5);
+        let all = plain(dtype, &[batch, places, 3, heads, features], 1);
+        let layout = Layout::from(all.aval());
+        let part = |i: usize| {
+            let sliced = layout.sliced(&[0, 0, i, 0, 0], &[batch, places, i + 1, heads, features], &[1, 1, 1, 1, 1]);
+            let mut shape = sliced.shape.clone();
+            let mut strides = sliced.strides.clone();
+            shape.remove(2);
+            strides.remove(2);
+            Layout { shape, strides, offset: sliced.offset }
+        };
+        let parts = [0, 1, 2].map(part);
+        // The cotangent lies with its features first, and backwards.
+        let ct = plain(dtype, &[features, heads, places, batch], 2);
+        let ct_layout = Layout::from(ct.aval()).permuted(&[3, 2, 1, 0]).reversed(&[1, 3]);
+
+        let scale = Literal::from_f64(DType::F64, 0.5);
+        let attention = DotProductAttention { scale, causal: true, bias: false, mask: false };
+        let own: Vec<Array> = parts.iter().map(|layout| picked(&all, layout)).collect();
+        let results = eval_op(&attention.into(), &own).unwrap();
+        let buffers = vec![all.clone(), all.clone(), all.clone()];
+        compare(&attention.into(), &own, &buffers, &parts);
+
+        let op = DotProductAttentionCotangent { attention, cotangents: [true, true, true, false], logsumexp: false };
+        let ins = [&own[..], &results, &[picked(&ct, &ct_layout)]].concat();
+        let layouts: Vec<Layout> =
+            parts.iter().cloned().chain(results.iter().map(|x| x.aval().into())).chain([ct_layout]).collect();
+        let buffers = [&buffers[..], &results, &[ct]].concat();
+        compare(&op.into(), &ins, &buffers, &layouts);
+    }
+}
+
+/// Compares a kernel on buffers with these layouts with the evaluator on the operands.
+fn compare(op: &Op, ins: &[Array], buffers: &[Array], layouts: &[Layout]) {
+    let avals: Vec<Aval> = ins.iter().map(|x| x.aval().clone()).collect();
+    let outs = op.infer(&avals).unwrap();
+    let operands: Vec<(DType, &Layout)> = avals.iter().map(|x| x.dtype).zip(layouts).collect();
+    let kernel = kernel(op, &operands);
+    let results = [1, 2].map(|count| run(&*kernel, buffers, &outs, None, &threads(count)));
+    for (i, expected) in eval_op(op, ins).unwrap().iter().enumerate() {
+        close(&results[0][i], expected, 64.0, op.name());
+        assert_same(&results[1][i], &results[0][i], op.name());
+    }
+}
+
+/// The elements of a layout.
+fn picked(buffer: &Array, layout: &Layout) -> Array {
+    let place = |i: usize| {
+        let mut rest = i;
+        let mut place = layout.offset as isize;
+        for (&size, &stride) in layout.shape.iter().zip(&layout.strides).rev() {
+            place += (rest % size) as isize * stride;
+            rest /= size;
+        }
+        place as usize
+    };
+    with_dtype!(buffer.dtype(), T => {
+        let elements = buffer.as_slice::<T>().unwrap();
+        Array::from_vec((0..layout.size()).map(|i| elements[place(i)]).collect(), layout.shape.iter().copied()).unwrap()
+    })
+}

@@ -1,0 +1,287 @@
+//! Tiles: blocks of queries and of keys, and the block of scores that they have in common.
+//!
+//! Scores are held with the keys as rows and the queries as columns. So what is known of each query is a row of numbers, and
+//! maxima, sums and exponentials run down the columns without a reduction across a vector; and keys and values are left
+//! operands of the products, which need no transposition.
+
+use remat_ir::AttentionSizes;
+
+use super::number::{Stored, Wide};
+use crate::kernels::Layout;
+use crate::kernels::blocks::Block;
+use crate::kernels::transpose::transpose;
+use crate::simd::multiversion;
+
+/// Numbers that are treated together: rows of tiles have a multiple of it.
+pub(super) const COLUMNS: usize = 16;
+
+/// The queries of a block: the columns of a tile.
+pub(super) const QUERIES: usize = 64;
+/// The keys of a block: the rows of a tile.
+pub(super) const KEYS: usize = 64;
+
+/// Blocks of queries that are treated together, so that keys and values are loaded once for all of them.
+pub(super) const RUN: usize = 4;
+
+/// One number for each query of a block.
+pub(super) type PerQuery<T> = [T; QUERIES];
+
+/// The distance of rows in a tile of so many features: whole vectors.
+pub(super) fn row_width(features: usize) -> usize {
+    features.next_multiple_of(COLUMNS)
+}
+
+/// Where the elements of an operand with four dimensions are.
+#[derive(Clone, Debug)]
+pub(super) struct Places {
+    first: isize,
+    steps: [isize; 4],
+}
+
+impl Places {
+    /// Those of a layout of up to four dimensions. A dimension of one element repeats.
+    pub(super) fn new(layout: &Layout) -> Places {
+        let mut steps = [0; 4];
+        for (step, (&size, &stride)) in steps.iter_mut().zip(layout.shape.iter().zip(&layout.strides)) {
+            *step = if size == 1 { 0 } else { stride };
+        }
+        Places { first: layout.offset as isize, steps }
+    }
+
+    /// The place of an element.
+    pub(super) fn at(&self, index: [usize; 4]) -> isize {
+        index.iter().zip(self.steps).fold(self.first, |place, (&i, step)| place + i as isize * step)
+    }
+
+    /// The distance of neighbours along a dimension.
+    pub(super) fn step(&self, dimension: usize) -> isize {
+        self.steps[dimension]
+    }
+}
+
+/// Queries that look at the same keys: those of all heads that share a head of keys, the heads of one place side by side.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Group {
+    pub(super) batch: usize,
+    pub(super) key_head: usize,
+    pub(super) first_head: usize,
+    pub(super) heads: usize,
+    /// The number of places.
+    pub(super) places: usize,
+}
+
+impl Group {
+    /// That of a head of keys.
+    pub(super) fn of_key_head(sizes: &AttentionSizes, batch: usize, key_head: usize) -> Group {
+        let heads = sizes.group();
+        Group { batch, key_head, first_head: key_head * heads, heads, places: sizes.queries }
+    }
+
+    /// The queries of one head alone.
+    pub(super) fn of_head(sizes: &AttentionSizes, batch: usize, head: usize) -> Group {
+        Group { batch, key_head: head / sizes.group(), first_head: head, heads: 1, places: sizes.queries }
+    }
+
+    /// The blocks of queries, in runs of [`RUN`].
+    pub(super) fn runs(&self) -> usize {
+        (self.places * self.heads).div_ceil(RUN * QUERIES)
+    }
+
+    /// The blocks of run number `i`.
+    pub(super) fn run(&self, i: usize) -> impl DoubleEndedIterator<Item = QueryBlock> + Clone {
+        let (group, end) = (*self, self.places * self.heads);
+        let blocks = (i * RUN)..end.div_ceil(QUERIES).min((i + 1) * RUN);
+        blocks.map(move |i| group.block(i))
+    }
+
+    /// Block number `i`.
+    pub(super) fn block(&self, i: usize) -> QueryBlock {
+        let first = i * QUERIES;
+        QueryBlock { group: *self, first, len: (self.places * self.heads - first).min(QUERIES) }
+    }
+}
+
+/// A block of the queries of a group.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct QueryBlock {
+    pub(super) group: Group,
+    first: usize,
+    pub(super) len: usize,
+}
+
+impl QueryBlock {
+    /// Columns that products compute: the queries, up to whole vectors.
+    pub(super) fn columns(&self) -> usize {
+        self.len.next_multiple_of(COLUMNS)
+    }
+
+    /// The head and the place of query `i`.
+    pub(super) fn query(&self, i: usize) -> (usize, usize) {
+        let i = self.first + i;
+        (self.group.first_head + i % self.group.heads, i / self.group.heads)
+    }
+
+    /// The places, in an operand `[batch, places, heads, ..]`, of the first feature of each query.
+    pub(super) fn rows(&self, places: &Places) -> PerQuery<isize> {
+        self.each(|head, place| places.at([self.group.batch, place, head, 0]))
+    }
+
+    /// The places, in an operand `[batch, heads, places, ..]`, of what belongs to each query.
+    pub(super) fn scores(&self, places: &Places) -> PerQuery<isize> {
+        self.each(|head, place| places.at([self.group.batch, head, place, 0]))
+    }
+
+    fn each(&self, f: impl Fn(usize, usize) -> isize) -> PerQuery<isize> {
+        let mut out = [0; QUERIES];
+        for (i, out) in out.iter_mut().enumerate().take(self.len) {
+            let (head, place) = self.query(i);
+            *out = f(head, place);
+        }
+        out
+    }
+
+    /// How many of so many keys the queries look at.
+    pub(super) fn visible(&self, keys: usize, causal: bool) -> usize {
+        if causal && self.len > 0 { keys.min(self.query(self.len - 1).1 + 1) } else { keys }
+    }
+}
+
+/// The part of a tile that a product computes: some columns, and the first rows, below which these columns have no weight.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Strip {
+    pub(super) column: usize,
+    pub(super) columns: usize,
+    pub(super) keys: usize,
+}
+
+/// The tile of a block of queries and a block of keys.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tile {
+    pub(super) queries: QueryBlock,
+    pub(super) first_key: usize,
+    pub(super) keys: usize,
+    /// Whether the queries look at no later keys, and some of the keys are later than some query.
+    is_cut: bool,
+}
+
+impl Tile {
+    /// The tile of the keys from `first_key` on, of so many in all; it has those that the queries look at.
+    pub(super) fn new(queries: QueryBlock, first_key: usize, keys: usize, causal: bool) -> Tile {
+        let keys = queries.visible(keys, causal).saturating_sub(first_key).min(KEYS);
+        let is_cut = causal && queries.len > 0 && first_key + keys > queries.query(0).1 + 1;
+        Tile { queries, first_key, keys, is_cut }
+    }
+
+    /// How many of the keys of this tile query `i` looks at.
+    fn limit(&self, i: usize) -> usize {
+        let place = self.queries.query(i.min(self.queries.len - 1)).1;
+        (place + 1).saturating_sub(self.first_key).min(self.keys)
+    }
+
+    /// What products compute of the tile: all at once, or column by column of vectors where the tile is cut.
+    pub(super) fn strips(self) -> impl Iterator<Item = Strip> {
+        let all = self.queries.columns();
+        let width = if self.is_cut { COLUMNS } else { all.max(1) };
+        (0..all).step_by(width).map(move |column| {
+            let keys = if self.is_cut { self.limit(column + width - 1) } else { self.keys };
+            Strip { column, columns: width, keys }
+        })
+    }
+
+    /// Sets scores to negative infinity where a key is later than the query.
+    pub(super) fn hide_later<T: Wide>(&self, scores: &mut [T]) {
+        if self.is_cut {
+            let mut limits = [0; QUERIES];
+            for (i, limit) in limits.iter_mut().enumerate().take(self.queries.columns()) {
+                *limit = self.limit(i) as i32;
+            }
+            hide(&mut scores[..self.keys * QUERIES], &limits);
+        }
+    }
+}
+
+multiversion! {
+    /// Sets scores to negative infinity in each column from a row on.
+    fn hide<T: Wide>(scores: &mut [T], limits: &PerQuery<i32>) {
+        for (key, row) in scores.as_chunks_mut::<QUERIES>().0.iter_mut().enumerate() {
+            for (score, &limit) in row.iter_mut().zip(limits) {
+                *score = if (key as i32) < limit { *score } else { T::BOTTOM };
+            }
+        }
+    }
+}
+
+multiversion! {
+    /// Copies rows of `features` elements that begin at `starts`, times a factor. Zeros fill the rows, and those that
+    /// are left.
+    pub(super) fn copy_rows<D: Stored>(
+        from: &[D],
+        starts: &[isize],
+        step: isize,
+        features: usize,
+        factor: D::Wide,
+        to: &mut [D::Wide],
+    ) {
+        let width = row_width(features);
+        let (rows, rest) = to.split_at_mut(starts.len() * width);
+        rest.fill(D::Wide::ZERO);
+        if width == 0 {
+            return;
+        }
+        for (row, &start) in rows.chunks_exact_mut(width).zip(starts) {
+            let (row, rest) = row.split_at_mut(features);
+            if step == 1 {
+                for (to, from) in row.iter_mut().zip(&from[start as usize..][..features]) {
+                    *to = from.widen() * factor;
+                }
+            } else {
+                for (i, to) in row.iter_mut().enumerate() {
+                    *to = from[(start + i as isize * step) as usize].widen() * factor;
+                }
+            }
+            rest.fill(D::Wide::ZERO);
+        }
+    }
+}
+
+multiversion! {
+    /// Writes numbers times a factor, each rounded once.
+    pub(super) fn write_row<D: Stored>(from: &[D::Wide], factor: D::Wide, to: &mut [D]) {
+        for (to, &from) in to.iter_mut().zip(from) {
+            *to = D::narrow(from * factor);
+        }
+    }
+}
+
+/// Exchanges the rows and columns of a tile: rows of so many elements become the columns of rows that are `width` apart.
+pub(super) fn transposed<T: Wide>(from: &[T], from_width: usize, columns: usize, to: &mut [T], width: usize) {
+    let rows = from.len().checked_div(from_width).unwrap_or(0);
+    let size = [columns, rows.min(width)];
+    transpose(from, 0, from_width as isize, &mut Block::whole(to, width), [0, 0], size, false);
+}
+
+/// Adds a bias to scores.
+pub(super) fn add_bias<D: Stored>(tile: &Tile, from: &[D], places: &Places, scores: &mut [D::Wide]) {
+    for_each_score(tile, places, |place, i| scores[i] = scores[i] + from[place].widen());
+}
+
+/// Sets scores to negative infinity where the mask says so.
+pub(super) fn hide_masked<T: Wide>(tile: &Tile, mask: &[bool], places: &Places, scores: &mut [T]) {
+    for_each_score(tile, places, |place, i| {
+        if !mask[place] {
+            scores[i] = T::BOTTOM;
+        }
+    });
+}
+
+/// Calls `f` with the place in an operand `[batch, heads, places, other places]` and the place in the tile of each score.
+pub(super) fn for_each_score(tile: &Tile, places: &Places, mut f: impl FnMut(usize, usize)) {
+    let starts = tile.queries.scores(places);
+    let step = places.step(3);
+    for key in 0..tile.keys {
+        let offset = (tile.first_key + key) as isize * step;
+        for (column, start) in starts[..tile.queries.len].iter().enumerate() {
+            f((start + offset) as usize, key * QUERIES + column);
+        }
+    }
+}
