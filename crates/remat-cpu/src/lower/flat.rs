@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use super::parts::products_of_parts;
+use super::stacks::unstack;
 use remat_ir::{Atom, Aval, Eqn, Error, ErrorKind, Jaxpr, Loc, Op, Result, Var, VarMap};
 
 /// A program without calls. Its operations are first-order, or loops and branches.
@@ -35,6 +37,9 @@ impl Flat {
         let ins: Vec<Atom> = flat.ins.iter().map(|&v| v.into()).collect();
         flat.outs = flat.inline(jaxpr, &ins, None)?;
         flat.drop_dead();
+        products_of_parts(&mut flat);
+        unstack(&mut flat)?;
+        flat.sink();
         Ok(flat)
     }
 
@@ -96,6 +101,30 @@ impl Flat {
         jaxpr.outs.iter().map(|&a| read(&env, a)).collect()
     }
 
+    /// Puts cheap equations just before the first equation that needs them. Transformations write what a backward pass
+    /// computes again at its beginning, for all layers; and a forward pass computes what only the backward pass reads.
+    fn sink(&mut self) {
+        let mut first = VarMap::filled(self.avals.len(), usize::MAX);
+        for var in self.outs.iter().filter_map(|a| a.var()) {
+            first[var] = 0;
+        }
+        let mut keys: Vec<(usize, usize)> = Vec::with_capacity(self.eqns.len());
+        for (at, eqn) in self.eqns.iter().enumerate().rev() {
+            let reader = eqn.outs.iter().map(|&v| first[v]).min().unwrap_or(0);
+            // An equation goes before the one at its place, and else after those that sink to that place.
+            let place = if is_cheap(&eqn.op) && reader > at { reader } else { at };
+            for var in eqn.ins.iter().filter_map(|a| a.var()) {
+                first[var] = first[var].min(place);
+            }
+            keys.push((place, at));
+        }
+        keys.reverse();
+        let mut order: Vec<usize> = (0..keys.len()).collect();
+        order.sort_by_key(|&i| keys[i]);
+        let mut eqns: Vec<Option<Eqn>> = std::mem::take(&mut self.eqns).into_iter().map(Some).collect();
+        self.eqns = order.into_iter().filter_map(|i| eqns[i].take()).collect();
+    }
+
     /// Keeps the equations whose results reach an output.
     fn drop_dead(&mut self) {
         let mut needed = VarMap::filled(self.avals.len(), false);
@@ -124,6 +153,16 @@ impl Flat {
 /// since nothing is moved.
 fn avals(jaxpr: &Jaxpr, eqn: &Eqn) -> Vec<Aval> {
     eqn.ins.iter().map(|&atom| jaxpr.atom_aval(atom)).collect()
+}
+
+/// Whether an equation costs next to nothing when it is a part of the loop that reads its result.
+pub(super) fn is_cheap(op: &Op) -> bool {
+    let is_elementwise =
+        matches!(op, Op::Unary(_) | Op::IntegerPow(_) | Op::Binary(_) | Op::Compare(_) | Op::SelectN(_) | Op::Clamp(_));
+    let is_conversion = matches!(op, Op::ConvertElementType(_) | Op::BitcastConvertType(_) | Op::ReducePrecision(_));
+    let is_view = matches!(op, Op::BroadcastInDim(_) | Op::Reshape(_) | Op::Transpose(_) | Op::Squeeze(_))
+        || matches!(op, Op::ExpandDims(_) | Op::Rev(_) | Op::Slice(_) | Op::Iota(_));
+    is_elementwise || is_conversion || is_view
 }
 
 fn undefined(var: Var) -> Error {

@@ -1,11 +1,13 @@
 //! Lowering: from a program to steps over buffers.
 //!
-//! [`flat`] inlines calls, [`steps`] turns changes of layout into views, [`fuse`] decides which equations compute
+//! [`flat`] inlines calls, [`parts`] and [`stacks`] rewrite products of slices and what loops stack, [`steps`] turns changes of layout into views, [`fuse`] decides which equations compute
 //! together, [`recompute`] what is not worth keeping.
 
 mod flat;
 mod fuse;
+mod parts;
 mod recompute;
+mod stacks;
 mod steps;
 #[cfg(test)]
 mod tests;

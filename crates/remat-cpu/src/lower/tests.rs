@@ -204,3 +204,62 @@ fn what_is_left_of_a_normalisation_are_its_row_values() {
     assert_eq!(found[0], "[reduce_max sub] -> 2");
     assert_eq!(found[found.len() - 1], "[sub mul add] -> 1");
 }
+
+#[test]
+fn a_slice_of_a_product_is_a_product_of_slices() {
+    let text = "{ lambda ; a:f32[4,5,8] b:f32[8,6]. let
+        c:f32[4,5,6] = dot_general[dimension_numbers=(([2], [0]), ([], [])) preferred_element_type=float32] a b
+        d:f32[4,4,3] = slice[limit_indices=(4, 4, 6) start_indices=(0, 0, 1) strides=(1, 1, 2)] c
+        e:f32[4,4,3] = exp d
+      in (e,) }";
+    let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
+    let flat = Flat::of(&jaxpr).unwrap_or_else(|e| panic!("{e}"));
+    let names: Vec<&str> = flat.eqns.iter().map(|eqn| eqn.op.name()).collect();
+    assert_eq!(names, ["slice", "slice", "dot_general", "exp"]);
+    assert_eq!(flat.avals[flat.eqns[0].outs[0]].to_string(), "f32[4,4,8]");
+    assert_eq!(flat.avals[flat.eqns[1].outs[0]].to_string(), "f32[8,3]");
+}
+
+#[test]
+fn zeros_are_put_around_the_product_and_not_around_its_operand() {
+    let text = "{ lambda ; a:f32[4,4,60] b:f32[60,8] c:f32[4,5,8]. let
+        d:f32[4,5,60] = pad[padding_config=((0, 0, 0), (0, 1, 0), (0, 0, 0))] a 0.0:f32[]
+        e:f32[4,5,8] = dot_general[dimension_numbers=(([2], [0]), ([], [])) preferred_element_type=float32] d b
+        f:f32[60,8] = dot_general[dimension_numbers=(([0, 1], [0, 1]), ([], [])) preferred_element_type=float32] d c
+      in (e, f) }";
+    let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
+    let flat = Flat::of(&jaxpr).unwrap_or_else(|e| panic!("{e}"));
+    let names: Vec<&str> = flat.eqns.iter().map(|eqn| eqn.op.name()).collect();
+    assert_eq!(names, ["dot_general", "pad", "slice", "dot_general"]);
+    assert_eq!(flat.avals[flat.eqns[2].outs[0]].to_string(), "f32[4,4,8]");
+}
+
+#[test]
+fn a_loop_computes_what_another_one_would_have_to_stack() {
+    let text = "{ lambda ; a:f32[64] b:f32[100,64]. let
+        c:f32[64] d:f32[100,64] e:f32[100,64] = scan[
+          jaxpr={ lambda ; f:f32[64] g:f32[64]. let
+              h:f32[64] = mul f g
+              i:f32[64] = tanh h
+              j:f32[64] = add i f
+            in (j, h, i) }
+          length=100 num_carry=1 num_consts=0 reverse=False unroll=1
+        ] a b
+        k:f32[64] = scan[
+          jaxpr={ lambda ; l:f32[64] m:f32[64] n:f32[64]. let
+              o:f32[64] = mul m n
+              p:f32[64] = add o l
+            in (p,) }
+          length=100 num_carry=1 num_consts=0 reverse=True unroll=1
+        ] c d e
+      in (k,) }";
+    let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
+    let flat = Flat::of(&jaxpr).unwrap_or_else(|e| panic!("{e}"));
+    let bodies: Vec<(usize, String)> = flat
+        .eqns
+        .iter()
+        .filter_map(|eqn| if let Op::Scan(op) = &eqn.op { Some((eqn.outs.len(), op.jaxpr.to_string())) } else { None })
+        .collect();
+    assert_eq!(bodies[0].0, 2, "the carry and one stack");
+    assert!(bodies[1].1.contains("tanh"), "{}", bodies[1].1);
+}

@@ -1,0 +1,207 @@
+//! Products of parts: slices are taken of the operands of a matrix product, and zeros are put around its result.
+//!
+//! A loss that leaves out one position slices the scores of all tokens, and its gradient puts zeros around theirs. Both are as
+//! large as anything in the program; sliced and padded before and after the product, the small sides are copied instead, and
+//! the scores exist once. (XLA's algebraic simplifier moves slices and pads through products likewise.)
+//!
+//! A padding with zeros is left out of the sums of a product, so that an infinity or a NaN in the other operand that would
+//! have met nothing but these zeros does not reach the result.
+
+use remat_ir::{Atom, Aval, DotGeneral, Eqn, Literal, Op, Pad, Shape, Slice, Var, VarMap};
+
+use super::flat::Flat;
+
+/// The dimensions of a product's operands and what they are in the result.
+struct Sides<'a> {
+    op: &'a DotGeneral,
+    ranks: [usize; 2],
+}
+
+/// What a dimension of an operand is to a product.
+enum Role {
+    /// The dimension of the other operand that it is summed with.
+    Contracted(usize),
+    /// The dimension of the other operand, and that of the result.
+    Batch(usize, usize),
+    /// The dimension of the result.
+    Free(usize),
+}
+
+impl Sides<'_> {
+    fn batch(&self, side: usize) -> &Shape {
+        if side == 0 { &self.op.lhs_batch } else { &self.op.rhs_batch }
+    }
+
+    fn contracted(&self, side: usize) -> &Shape {
+        if side == 0 { &self.op.lhs_contract } else { &self.op.rhs_contract }
+    }
+
+    fn free(&self, side: usize) -> impl Iterator<Item = usize> {
+        let (batch, contracted) = (self.batch(side), self.contracted(side));
+        (0..self.ranks[side]).filter(|d| !batch.contains(d) && !contracted.contains(d))
+    }
+
+    fn role(&self, side: usize, dim: usize) -> Option<Role> {
+        if let Some(i) = self.contracted(side).iter().position(|&d| d == dim) {
+            return Some(Role::Contracted(self.contracted(1 - side)[i]));
+        }
+        if let Some(i) = self.batch(side).iter().position(|&d| d == dim) {
+            return Some(Role::Batch(self.batch(1 - side)[i], i));
+        }
+        let before = self.op.lhs_batch.len() + if side == 0 { 0 } else { self.free(0).count() };
+        self.free(side).position(|d| d == dim).map(|i| Role::Free(before + i))
+    }
+}
+
+/// A part of each dimension of an operand: all of it, at first.
+fn whole(aval: &Aval) -> Slice {
+    let rank = aval.shape.len();
+    Slice { start: Shape::from_elem(0, rank), limit: aval.shape.clone(), strides: Shape::from_elem(1, rank) }
+}
+
+/// Who reads each variable, by equation; outputs of the program are read by nobody in the list, at `usize::MAX`.
+fn readers(flat: &Flat) -> VarMap<Vec<usize>> {
+    let mut readers = VarMap::filled(flat.avals.len(), Vec::new());
+    for (at, eqn) in flat.eqns.iter().enumerate() {
+        eqn.ins.iter().filter_map(|a| a.var()).for_each(|v| readers[v].push(at));
+    }
+    flat.outs.iter().filter_map(|a| a.var()).for_each(|v| readers[v].push(usize::MAX));
+    readers
+}
+
+/// Moves slices before products and zeros behind them.
+pub(super) fn products_of_parts(flat: &mut Flat) {
+    slices(flat);
+    zeros(flat);
+}
+
+/// Takes the slice of a product that is read by nobody else of its operands.
+fn slices(flat: &mut Flat) {
+    let readers = readers(flat);
+    let mut sliced: Vec<Option<(Slice, Var)>> = vec![None; flat.eqns.len()];
+    let mut definition = VarMap::filled(flat.avals.len(), None);
+    let mut moved = vec![false; flat.eqns.len()];
+    for (at, eqn) in flat.eqns.iter().enumerate() {
+        if let (Op::Slice(op), Some(Atom::Var(var))) = (&eqn.op, eqn.ins.first())
+            && let Some(product) = definition[*var]
+            && readers[*var].len() == 1
+        {
+            sliced[product] = Some((Slice::clone(op), eqn.outs[0]));
+            moved[at] = true;
+        }
+        if let Op::DotGeneral(_) = eqn.op {
+            definition[eqn.outs[0]] = Some(at);
+        }
+    }
+    if !moved.contains(&true) {
+        return;
+    }
+    for (at, eqn) in std::mem::take(&mut flat.eqns).into_iter().enumerate() {
+        match (&eqn.op, &sliced[at]) {
+            (Op::DotGeneral(op), Some((part, out))) => {
+                let avals = [0, 1].map(|side| flat.atom_aval(eqn.ins[side]));
+                let sides = Sides { op, ranks: [avals[0].shape.len(), avals[1].shape.len()] };
+                let mut ins = eqn.ins.clone();
+                for (side, aval) in avals.iter().enumerate() {
+                    let mut operand = whole(aval);
+                    for dim in 0..sides.ranks[side] {
+                        if let Some(Role::Free(d) | Role::Batch(_, d)) = sides.role(side, dim) {
+                            operand.start[dim] = part.start[d];
+                            operand.limit[dim] = part.limit[d];
+                            operand.strides[dim] = part.strides[d];
+                        }
+                    }
+                    ins[side] = slice(flat, operand, eqn.ins[side], &eqn);
+                }
+                flat.eqns.push(Eqn { ins, outs: [*out].into_iter().collect(), ..eqn });
+            }
+            _ if moved[at] => {}
+            _ => flat.eqns.push(eqn),
+        }
+    }
+}
+
+/// Leaves zeros that are put around an operand out of products, where nothing else reads them.
+fn zeros(flat: &mut Flat) {
+    let readers = readers(flat);
+    for at in (0..flat.eqns.len()).rev() {
+        let (Op::Pad(pad), &[Atom::Var(inner), Atom::Lit(value)]) = (&flat.eqns[at].op, &flat.eqns[at].ins[..]) else {
+            continue;
+        };
+        let (pad, padded, readers) = (pad.clone(), flat.eqns[at].outs[0], &readers[flat.eqns[at].outs[0]]);
+        let is_plain = value.is_zero() && pad.config.iter().all(|&(low, high, _)| low >= 0 && high >= 0);
+        let size = flat.avals[padded].bytes();
+        let takes = |&reader: &usize| {
+            flat.eqns.get(reader).is_some_and(|eqn| {
+                let is_one = eqn.ins.iter().filter(|a| a.var() == Some(padded)).count() == 1;
+                matches!(eqn.op, Op::DotGeneral(_)) && is_one && flat.avals[eqn.outs[0]].bytes() < size
+            })
+        };
+        if !is_plain || readers.is_empty() || !readers.iter().all(takes) {
+            continue;
+        }
+        let mut eqns = std::mem::take(&mut flat.eqns).into_iter();
+        let mut rewritten: Vec<Eqn> = eqns.by_ref().take(at).collect();
+        // The padding is not needed any more.
+        let _ = eqns.next();
+        for (i, eqn) in eqns.enumerate() {
+            if readers.contains(&(at + 1 + i)) {
+                without_zeros(flat, &eqn, &pad, padded, inner);
+                rewritten.append(&mut flat.eqns);
+            } else {
+                rewritten.push(eqn);
+            }
+        }
+        flat.eqns = rewritten;
+        return zeros(flat);
+    }
+}
+
+/// Adds the equations of a product of `inner` in the place of `padded`.
+fn without_zeros(flat: &mut Flat, eqn: &Eqn, pad: &Pad, padded: Var, inner: Var) {
+    let Op::DotGeneral(op) = &eqn.op else { return };
+    let side = usize::from(eqn.ins[0].var() != Some(padded));
+    let avals = [0, 1].map(|side| flat.atom_aval(eqn.ins[side]));
+    let sides = Sides { op, ranks: [avals[0].shape.len(), avals[1].shape.len()] };
+    let (mut other, out) = (whole(&avals[1 - side]), flat.avals[eqn.outs[0]].clone());
+    let mut config = vec![(0, 0, 0); out.shape.len()];
+    let mut result = out.clone();
+    for (dim, &(low, high, interior)) in pad.config.iter().enumerate() {
+        let role = sides.role(side, dim);
+        if let Some(Role::Contracted(d) | Role::Batch(d, _)) = role {
+            other.start[d] = low as usize;
+            other.limit[d] = (avals[side].shape[dim] - high as usize).max(low as usize);
+            other.strides[d] = interior + 1;
+        }
+        if let Some(Role::Free(d) | Role::Batch(_, d)) = role {
+            config[d] = (low, high, interior);
+            result.shape[d] = flat.avals[inner].shape[dim];
+        }
+    }
+    let mut ins = eqn.ins.clone();
+    ins[side] = Atom::Var(inner);
+    ins[1 - side] = slice(flat, other, eqn.ins[1 - side], eqn);
+    if config.iter().all(|&dim| dim == (0, 0, 0)) {
+        flat.eqns.push(Eqn { ins, ..eqn.clone() });
+        return;
+    }
+    let product = flat.var(&result);
+    flat.eqns.push(Eqn { ins, outs: [product].into_iter().collect(), ..eqn.clone() });
+    let zero = Atom::Lit(Literal::from_f64(out.dtype, 0.0));
+    let ins = [Atom::Var(product), zero].into_iter().collect();
+    flat.eqns.push(Eqn { op: Pad { config }.into(), ins, ..eqn.clone() });
+}
+
+/// The part of an operand, for the sake of an equation.
+fn slice(flat: &mut Flat, part: Slice, operand: Atom, eqn: &Eqn) -> Atom {
+    let aval = flat.atom_aval(operand);
+    if part == whole(&aval) {
+        return operand;
+    }
+    let sizes = part.start.iter().zip(&part.limit).zip(&part.strides);
+    let shape: Shape = sizes.map(|((start, limit), stride)| (limit - start).div_ceil(*stride)).collect();
+    let out = flat.var(&Aval { shape, ..aval });
+    let ins = [operand].into_iter().collect();
+    flat.eqns.push(Eqn { op: part.into(), ins, outs: [out].into_iter().collect(), loc: eqn.loc });
+    Atom::Var(out)
+}
