@@ -61,8 +61,8 @@ fn the_step_is_measured_in_every_configuration() {
 
 #[test]
 fn a_checkpoint_needs_less_memory() {
-    // Long enough that the residuals of a block outweigh its weights.
-    let sizes = "--layers 6 --width 8 --heads 2 --hidden 16 --sequence 24 --batch 2 --vocabulary 10 --repeat 1";
+    // Long enough that the residuals of a block outweigh its weights and the tiles that kernels work on.
+    let sizes = "--layers 6 --width 32 --heads 2 --hidden 64 --sequence 128 --batch 2 --vocabulary 10 --repeat 1";
     for layers_as in ["unroll", "scan"] {
         let records =
             records(&format!("step {sizes} --layers-as {layers_as} --policy none,nothing --attention plain,fused"));
