@@ -2,7 +2,7 @@
 
 use remat_ir::{Array, Aval, DType, Data, Element, Op, eval_op, with_dtype};
 
-use super::{Kernel, Layout, Source, Target, attention, library, matmul};
+use super::{Kernel, Layout, Source, Target, attention, conv, library, matmul};
 use crate::threads::Threads;
 
 struct Fallback {
@@ -17,6 +17,9 @@ pub(crate) fn kernel(op: &Op, ins: &[(DType, &Layout)], outs: &[Aval]) -> Option
     }
     if let Some(kernel) = attention::kernel(op, ins) {
         return Some(kernel);
+    }
+    if let (Op::Conv(op), &[lhs, rhs], [out]) = (op, ins, outs) {
+        return Some(conv::kernel(op, [lhs, rhs], out));
     }
     if ins.iter().all(|(_, layout)| layout.offset == 0 && layout.is_contiguous()) {
         let avals: Vec<Aval> = ins.iter().map(|(dtype, x)| Aval::new(*dtype, x.shape.iter().copied())).collect();

@@ -8,6 +8,7 @@ pub(crate) mod attention;
 mod bitcast;
 mod blocks;
 mod concatenate;
+pub(crate) mod conv;
 pub(crate) mod copy;
 mod cumulative;
 mod gather;

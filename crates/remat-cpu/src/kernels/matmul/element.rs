@@ -169,8 +169,8 @@ impl<A: Accumulator> Reader<A> {
 }
 
 /// How sums become elements of a dtype: rounded once, and added to what is there if it is to be accumulated.
-pub(super) struct Writer<A> {
-    pub(super) dtype: DType,
+pub(in super::super) struct Writer<A> {
+    pub(in super::super) dtype: DType,
     convert: Option<TileFn>,
     add: Option<TileFn>,
     load: Option<TileFn>,
@@ -179,7 +179,7 @@ pub(super) struct Writer<A> {
 }
 
 impl<A: Accumulator> Writer<A> {
-    pub(super) fn new(dtype: DType, accumulate: bool) -> Writer<A> {
+    pub(in super::super) fn new(dtype: DType, accumulate: bool) -> Writer<A> {
         let convert = Op::from(ConvertElementType { dtype });
         // The sum of bools is what one of them is.
         let add = Op::from(if dtype == DType::Bool { Binary::Or } else { Binary::Add });
@@ -194,7 +194,7 @@ impl<A: Accumulator> Writer<A> {
     }
 
     /// Whether sums are elements as they are.
-    pub(super) fn is_direct(&self) -> bool {
+    pub(in super::super) fn is_direct(&self) -> bool {
         self.dtype == A::DTYPE && self.add.is_none()
     }
 
@@ -203,7 +203,7 @@ impl<A: Accumulator> Writer<A> {
     /// # Safety
     /// `to` is valid for writing as many elements of the dtype, and `before` for reading them if they are accumulated; the two
     /// are equal or do not overlap. All are aligned.
-    pub(super) unsafe fn write(&self, sums: &[A], to: *mut u8, before: *const u8) {
+    pub(in super::super) unsafe fn write(&self, sums: &[A], to: *mut u8, before: *const u8) {
         let size = self.dtype.size();
         for (i, sums) in sums.chunks(CHUNK).enumerate() {
             let n = sums.len();

@@ -23,9 +23,10 @@ use std::ops::Range;
 use remat_ir::{Aval, DType, DotGeneral, Shape};
 use smallvec::SmallVec;
 
-use blocked::{Cut, Output};
-use element::{Accumulator, Reader, Writer, accumulator};
+pub(super) use blocked::{Cut, Left, Output, Right, block_step};
+pub(super) use element::{Accumulator, Elements, Reader, Writer, accumulator};
 use line::LineKernel;
+pub(super) use matrix::pack_turned;
 use matrix::{Matrix, is_contiguous_along_free};
 
 use super::layout::{Layout, Strides};
@@ -74,11 +75,11 @@ struct MatrixKernel<A: 'static> {
 }
 
 /// An operand: matrices in a buffer.
-struct Side<A> {
-    reader: Reader<A>,
-    start: isize,
-    free: Rows<1>,
-    contracted: Rows<1>,
+pub(super) struct Side<A> {
+    pub(super) reader: Reader<A>,
+    pub(super) start: isize,
+    pub(super) free: Rows<1>,
+    pub(super) contracted: Rows<1>,
 }
 
 impl<A: Accumulator> Side<A> {
@@ -100,7 +101,7 @@ impl<A: Accumulator> Side<A> {
     }
 
     /// One of the matrices.
-    fn matrix<'a>(&'a self, source: Source<'a>, offset: isize) -> Matrix<'a, A> {
+    pub(super) fn matrix<'a>(&'a self, source: Source<'a>, offset: isize) -> Matrix<'a, A> {
         let elements = self.reader.of(source);
         Matrix { elements, start: self.start + offset, free: &self.free, contracted: &self.contracted }
     }
@@ -108,9 +109,9 @@ impl<A: Accumulator> Side<A> {
 
 /// Where the elements of the result are, and those that it is added to.
 #[derive(Clone, Copy)]
-struct Place {
-    to: *mut u8,
-    before: *const u8,
+pub(super) struct Place {
+    pub(super) to: *mut u8,
+    pub(super) before: *const u8,
 }
 
 // SAFETY: the pointers are used where a task writes its own elements.
@@ -118,7 +119,13 @@ unsafe impl Send for Place {}
 unsafe impl Sync for Place {}
 
 impl Place {
-    fn at(self, bytes: usize) -> Place {
+    /// The elements of a result that is added to nothing.
+    pub(super) fn new(out: &mut Target<'_>) -> Place {
+        Place { to: out.as_ptr(), before: std::ptr::null() }
+    }
+
+    /// So many bytes later.
+    pub(super) fn at(self, bytes: usize) -> Place {
         Place { to: self.to.wrapping_add(bytes), before: self.before.wrapping_add(bytes) }
     }
 }

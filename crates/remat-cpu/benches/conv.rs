@@ -1,0 +1,118 @@
+//! How fast convolutions are, beside what the CPU can do: `cargo bench -p remat-cpu --bench conv`.
+//!
+//! The layers of ResNet-50 with a batch of 8, in both orders of dimensions: forward, the gradient of the image and that of the
+//! weights. Operations are those of use: padding and the zeros of a dilated image do not count. The columns are those of the
+//! bench `matmul`.
+
+#![allow(dead_code, unused_imports, unused_macros, missing_docs, unsafe_code)]
+
+// The kernels are private to the crate; they are compiled once more as a part of this program.
+#[path = "../src/kernels/mod.rs"]
+mod kernels;
+#[path = "../src/simd.rs"]
+mod simd;
+mod support;
+#[path = "../src/threads.rs"]
+mod threads;
+#[path = "../src/tile/mod.rs"]
+mod tile;
+
+use kernels::{Layout, conv};
+use remat_ir::{Aval, Conv, ConvDims, DType, Operation, Shape};
+use support::Bench;
+
+const BATCH: usize = 8;
+
+fn main() {
+    let bench = Bench::new();
+    for (name, features_last) in [("NCHW", false), ("NHWC", true)] {
+        println!("\n{name}");
+        // Features in and out, size of the image, size and stride of the window.
+        for (c, o, size, window, stride) in [
+            (3, 64, 224, 7, 2),
+            (64, 64, 56, 1, 1),
+            (64, 64, 56, 3, 1),
+            (64, 256, 56, 1, 1),
+            (256, 128, 56, 1, 1),
+            (128, 128, 56, 3, 2),
+            (128, 128, 28, 3, 1),
+            (256, 512, 56, 1, 2),
+            (256, 256, 14, 3, 1),
+            (1024, 256, 14, 1, 1),
+            (512, 512, 7, 3, 1),
+            (512, 2048, 7, 1, 1),
+        ] {
+            layer(&bench, name, features_last, [c, o, size, window, stride]);
+        }
+    }
+}
+
+fn dims(order: [usize; 4]) -> ConvDims {
+    ConvDims { first: order[0], second: order[1], spatial: order[2..].into() }
+}
+
+fn swapped(dims: &ConvDims) -> ConvDims {
+    ConvDims { first: dims.second, second: dims.first, spatial: dims.spatial.clone() }
+}
+
+/// An array with these sizes of its dimensions in the order that `dims` has them.
+fn array(dims: &ConvDims, sizes: [usize; 4]) -> Aval {
+    let mut shape = [0; 4];
+    for (&d, size) in [dims.first, dims.second].iter().chain(&dims.spatial).zip(sizes) {
+        shape[d] = size;
+    }
+    Aval::new(DType::F32, shape)
+}
+
+fn layer(bench: &Bench, order: &str, features_last: bool, [c, o, size, window, stride]: [usize; 5]) {
+    let image = dims(if features_last { [0, 3, 1, 2] } else { [0, 1, 2, 3] });
+    let weights = dims(if features_last { [3, 2, 0, 1] } else { [0, 1, 2, 3] });
+    let both = |x: usize| -> Shape { [x, x].as_slice().into() };
+    let (pad, out) = ((window / 2) as i64, size.div_ceil(stride));
+    let x = array(&image, [BATCH, c, size, size]);
+    let w = array(&weights, [o, c, window, window]);
+    let y = array(&image, [BATCH, o, out, out]);
+    let forward = Conv {
+        strides: both(stride),
+        padding: vec![(pad, pad); 2],
+        lhs_dilation: both(1),
+        rhs_dilation: both(1),
+        lhs_dims: image.clone(),
+        rhs_dims: weights.clone(),
+        out_dims: image.clone(),
+        feature_group_count: 1,
+        batch_group_count: 1,
+        preferred_element_type: DType::F32,
+    };
+    // What a window at the last position leaves over.
+    let dilated = ((out - 1) * stride + 1) as i64;
+    let low = window as i64 - 1 - pad;
+    let input = Conv {
+        strides: both(1),
+        padding: vec![(low, size as i64 + window as i64 - 1 - dilated - low); 2],
+        lhs_dilation: both(stride),
+        rhs_dims: swapped(&weights),
+        ..forward.clone()
+    };
+    let kernel = Conv {
+        strides: both(1),
+        padding: vec![(pad, dilated - size as i64 + window as i64 - 1 - pad); 2],
+        rhs_dilation: both(stride),
+        lhs_dims: swapped(&image),
+        rhs_dims: swapped(&image),
+        out_dims: swapped(&weights),
+        ..forward.clone()
+    };
+    let operations = 2.0 * (BATCH * out * out * window * window) as f64 * (c * o) as f64;
+    for (what, op, ins) in [
+        ("forward", forward, [x.clone(), w.clone()]),
+        ("gradient of the image", input, [y.clone(), w]),
+        ("gradient of the weights", kernel, [x, y]),
+    ] {
+        let Ok(outs) = op.infer(&ins) else { continue };
+        let layouts = [Layout::from(&ins[0]), Layout::from(&ins[1])];
+        let kernel = conv::kernel(&op, [(DType::F32, &layouts[0]), (DType::F32, &layouts[1])], &outs[0]);
+        let name = format!("{order} {c} to {o}, {size}x{size}, {window}x{window} by {stride}, {what}");
+        bench.row(&name, operations, &*kernel, &ins, &outs);
+    }
+}

@@ -1,0 +1,177 @@
+//! Convolutions against the evaluator.
+
+use remat_ir::{Array, Aval, ConvDims, DType, Literal, Op, Operation};
+
+use super::*;
+use crate::kernels::test_support::{Stream, assert_close, check_by, filled, plain};
+
+fn order(dims: &[usize]) -> ConvDims {
+    ConvDims { first: dims[0], second: dims[1], spatial: dims[2..].into() }
+}
+
+/// A convolution of so many spatial dimensions, which come last.
+fn of_rank(rank: usize, to: DType) -> Conv {
+    let dims: Vec<usize> = (0..rank + 2).collect();
+    Conv {
+        strides: Shape::from_elem(1, rank),
+        padding: vec![(0, 0); rank],
+        lhs_dilation: Shape::from_elem(1, rank),
+        rhs_dilation: Shape::from_elem(1, rank),
+        lhs_dims: order(&dims),
+        rhs_dims: order(&dims),
+        out_dims: order(&dims),
+        feature_group_count: 1,
+        batch_group_count: 1,
+        preferred_element_type: to,
+    }
+}
+
+fn agree(op: &Conv, image: &Array, weights: &Array) {
+    let tolerance = match op.preferred_element_type {
+        DType::F64 => 1e-12,
+        DType::F32 => 1e-4,
+        DType::F16 => 2e-3,
+        DType::Bf16 => 1e-2,
+        _ => 0.0,
+    };
+    let build = |ins: &[Aval], outs: &[Aval]| {
+        let [l, r] = [Layout::from(&ins[0]), Layout::from(&ins[1])];
+        kernel(op, [(ins[0].dtype, &l), (ins[1].dtype, &r)], &outs[0])
+    };
+    check_by(&Op::from(op.clone()), build, &[image.clone(), weights.clone()], |got, expected, what| {
+        assert_close(got, expected, tolerance, 1.0, what);
+    });
+}
+
+/// A convolution with parameters of every kind, and the shapes of its operands.
+fn random(stream: &mut Stream, to: DType) -> (Conv, Vec<usize>, Vec<usize>) {
+    let rank = stream.below(4);
+    let mut op = of_rank(rank, to);
+    let mut permuted = |n: usize| {
+        let mut dims: Vec<usize> = (0..n).collect();
+        for i in 0..n {
+            dims.swap(i, i + stream.below(n - i));
+        }
+        order(&dims)
+    };
+    [op.lhs_dims, op.rhs_dims, op.out_dims] = [permuted(rank + 2), permuted(rank + 2), permuted(rank + 2)];
+    let groups = 1 + stream.below(3);
+    let [features, batch] = if stream.below(2) == 0 { [groups, 1] } else { [1, groups] };
+    (op.feature_group_count, op.batch_group_count) = (features, batch);
+    let (mut image, mut weights) = (vec![0; rank + 2], vec![0; rank + 2]);
+    weights[op.rhs_dims.first] = groups * (1 + stream.below(9));
+    weights[op.rhs_dims.second] = 1 + stream.below(5);
+    image[op.lhs_dims.first] = batch * (1 + stream.below(3));
+    image[op.lhs_dims.second] = features * weights[op.rhs_dims.second];
+    for d in 0..rank {
+        image[op.lhs_dims.spatial[d]] = stream.below(9);
+        weights[op.rhs_dims.spatial[d]] = stream.below(5);
+        op.strides[d] = 1 + stream.below(3);
+        op.lhs_dilation[d] = 1 + stream.below(4);
+        op.rhs_dilation[d] = 1 + stream.below(3);
+        op.padding[d] = (stream.below(9) as i64 - 3, stream.below(9) as i64 - 3);
+    }
+    (op, image, weights)
+}
+
+#[test]
+fn convolutions_of_any_kind_agree_with_the_evaluator() {
+    let mut stream = Stream::new(1);
+    for i in 0..1500 {
+        let dtype = [DType::F32, DType::F64, DType::Bf16, DType::I32][i % 4];
+        let (op, image, weights) = random(&mut stream, dtype);
+        agree(&op, &plain(dtype, &image, 1), &plain(dtype, &weights, 2));
+    }
+}
+
+#[test]
+fn convolutions_of_every_dtype_agree_with_the_evaluator() {
+    for from in DType::ALL {
+        for to in DType::ALL {
+            let mut op = of_rank(2, to);
+            (op.padding, op.lhs_dilation) = (vec![(1, 2), (2, 0)], [1, 2].as_slice().into());
+            if op.infer(&[Aval::new(from, [1, 1, 1, 1]), Aval::new(from, [1, 1, 1, 1])]).is_ok() {
+                agree(&op, &plain(from, &[2, 3, 9, 7], 1), &plain(from, &[5, 3, 3, 2], 2));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_empty_or_outside_agrees_with_the_evaluator() {
+    for dtype in [DType::F32, DType::Bf16, DType::I8] {
+        for (image, weights) in [
+            ([0, 3, 5, 5], [4, 3, 2, 2]),
+            ([2, 0, 5, 5], [4, 0, 2, 2]),
+            ([2, 3, 5, 5], [0, 3, 2, 2]),
+            ([2, 3, 0, 5], [4, 3, 2, 2]),
+            ([2, 3, 5, 5], [4, 3, 0, 2]),
+            ([2, 3, 5, 5], [4, 3, 7, 2]),
+        ] {
+            for padding in [(0, 0), (3, 4), (40, 50), (-2, -1), (-9, 20), (20, -9)] {
+                let op = Conv { padding: vec![padding; 2], ..of_rank(2, dtype) };
+                agree(&op, &plain(dtype, &image, 1), &plain(dtype, &weights, 2));
+                let op = Conv { lhs_dilation: [3, 1].as_slice().into(), ..op };
+                agree(&op, &plain(dtype, &image, 1), &plain(dtype, &weights, 2));
+            }
+        }
+        let huge = Conv {
+            strides: [usize::MAX >> 1].as_slice().into(),
+            padding: vec![(0, i64::MAX - 9)],
+            ..of_rank(1, dtype)
+        };
+        agree(&huge, &plain(dtype, &[1, 2, 5], 1), &plain(dtype, &[3, 2, 2], 2));
+        let rank = of_rank(10, dtype);
+        agree(
+            &rank,
+            &plain(dtype, &[2, 2, 3, 1, 2, 1, 1, 2, 1, 1, 1, 2], 1),
+            &plain(dtype, &[3, 2, 2, 1, 2, 1, 1, 1, 1, 1, 1, 1], 2),
+        );
+    }
+}
+
+#[test]
+fn convolutions_that_are_cut_agree_with_the_evaluator() {
+    for dtype in [DType::F32, DType::F16] {
+        // Batch, features or space first, with the results in the order of the image.
+        for [image, weights] in [[[0, 1, 2, 3], [0, 1, 2, 3]], [[0, 3, 1, 2], [3, 2, 0, 1]]] {
+            let placed = |dims: [usize; 4], sizes: [usize; 4]| {
+                let mut shape = [0; 4];
+                dims.iter().zip(sizes).for_each(|(&d, size)| shape[d] = size);
+                shape
+            };
+            let (x, y) =
+                (plain(dtype, &placed(image, [3, 40, 19, 23]), 1), plain(dtype, &placed(weights, [70, 40, 3, 3]), 2));
+            let (lhs_dims, rhs_dims, out_dims) = (order(&image), order(&weights), order(&image));
+            let forward = Conv { padding: vec![(1, 1); 2], lhs_dims, rhs_dims, out_dims, ..of_rank(2, dtype) };
+            agree(&forward, &x, &y);
+            agree(&Conv { strides: [2, 2].as_slice().into(), ..forward.clone() }, &x, &y);
+            agree(&Conv { lhs_dilation: [2, 2].as_slice().into(), ..forward.clone() }, &x, &y);
+            // As the gradient of the weights: batch and features change places.
+            let swapped = |d: &ConvDims| ConvDims { first: d.second, second: d.first, spatial: d.spatial.clone() };
+            let gradient = Conv {
+                lhs_dims: swapped(&forward.lhs_dims),
+                rhs_dims: swapped(&forward.out_dims),
+                out_dims: swapped(&forward.rhs_dims),
+                ..forward
+            };
+            agree(&gradient, &x, &plain(dtype, &placed(image, [3, 70, 19, 23]), 3));
+        }
+    }
+}
+
+#[test]
+fn no_number_and_infinity_go_where_the_evaluator_has_them() {
+    let special = |shape: &[usize], seed| {
+        filled(DType::F32, shape, seed, |stream| {
+            let x = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY].get(stream.below(60)).copied();
+            Literal::from_f64(DType::F32, x.unwrap_or(1.0))
+        })
+    };
+    for dilation in [1, 2] {
+        let op =
+            Conv { lhs_dilation: [dilation, 1].as_slice().into(), padding: vec![(1, 1); 2], ..of_rank(2, DType::F32) };
+        let weights = plain(DType::F32, &[20, 4, 2, 2], 2);
+        agree(&op, &special(&[2, 4, 9, 9], 1), &weights);
+    }
+}
