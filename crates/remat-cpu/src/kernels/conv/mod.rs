@@ -5,8 +5,9 @@
 //! product asks for are gathered ([`windows`]), and no more is made of the matrix than that.
 //!
 //! A dilated image is never dilated: positions are grouped by the elements of the window that meet elements of the image
-//! there, not zeros, and each group is a convolution of its own, with fewer weights and without dilation. Where neighbours in
-//! the result are features the windows are the left operand, otherwise the right one.
+//! there, not zeros, and each group is a convolution of its own, with fewer weights and without dilation. (So a weight that is
+//! infinite or no number does not meet these zeros, whereas it does meet those of padding.) Where neighbours in the result are
+//! features the windows are the left operand, otherwise the right one.
 
 mod output;
 #[cfg(test)]
@@ -59,8 +60,8 @@ struct Phase<A: 'static> {
 
 enum Image<A> {
     /// All windows are inside.
-    Inside(Side<A>),
-    Padded(Geometry<A>),
+    Inside(Box<Side<A>>),
+    Padded(Box<Geometry<A>>),
 }
 
 /// A phase along one spatial dimension.
@@ -191,18 +192,18 @@ impl<A: Accumulator> Phase<A> {
             reader: Reader::new(lhs.0),
             start: lhs.1.offset as isize,
             spatial: op.lhs_dims.spatial.iter().map(|&d| (lhs.1.shape[d], l(d))).collect(),
-            origin: along.iter().map(|along| along.origin).collect(),
+            origin: along.iter().map(|along| along.origin as i64).collect(),
             axes: [&positions, &elements].map(|axes| axes.iter().map(|(axis, _)| axis.clone()).collect()),
         };
         let image = if geometry.is_inside() {
-            Image::Inside(Side {
+            Image::Inside(Box::new(Side {
                 reader: Reader::new(lhs.0),
                 start: geometry.first(),
                 free: rows(&positions, |axis| axis.0.step),
                 contracted: rows(&elements, |axis| axis.0.step),
-            })
+            }))
         } else {
-            Image::Padded(geometry)
+            Image::Padded(Box::new(geometry))
         };
         let windows_first =
             positions.iter().all(|(axis, stride)| axis.size == 1 || *stride > out_strides[op.out_dims.second]);

@@ -145,27 +145,24 @@ impl<A: Accumulator> Right<A> for Matrix<'_, A> {
         {
             return transpose_into(from, self.start + i + j, step, n, to);
         }
-        pack_turned(depth, n, to, |j, depth, to| {
-            let column = columns.start + j;
-            self.read([self.free, self.contracted], [column..column + 1, depth], CHUNK, to);
+        pack_turned(depth, n, to, |depth, step, to| {
+            self.read([self.free, self.contracted], [columns.clone(), depth], step, to);
         });
     }
 }
 
-/// Copies a part of a right operand, of which `read` reads some elements of a column: a few of each, which are then turned.
+/// Copies a part of a right operand, of which `read` reads some elements of each column, to lines that are so many numbers
+/// apart: a few elements at a time, which are then turned.
 pub(in super::super) fn pack_turned<A: Accumulator>(
     depth: Range<usize>,
     columns: usize,
     to: &mut [A],
-    read: impl Fn(usize, Range<usize>, &mut [A]),
+    read: impl Fn(Range<usize>, usize, &mut [A]),
 ) {
     let mut chunk = [A::default(); CHUNK * 32];
     for (i, to) in to.chunks_mut((CHUNK * columns).max(1)).enumerate() {
         let first = depth.start + i * CHUNK;
-        let depth = first..depth.end.min(first + CHUNK);
-        for (j, to) in (0..columns).zip(chunk.chunks_exact_mut(CHUNK)) {
-            read(j, depth.clone(), &mut to[..depth.len()]);
-        }
+        read(first..depth.end.min(first + CHUNK), CHUNK, &mut chunk);
         transpose_into(&chunk, 0, CHUNK as isize, columns, to);
     }
 }
