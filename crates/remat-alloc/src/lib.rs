@@ -1,4 +1,4 @@
-//! An allocator that counts: how many bytes are live, and how many were at most.
+//! Allocators that count: [`Counting`] how many bytes are live and were at most, [`Recording`] each block of a thread.
 //!
 //! What an operating system reports as resident is rounded to pages and keeps memory that was given back; this count is
 //! exact. It is what the peak that an engine plans is held against. Deliberately absent: anything that an operating system
@@ -18,6 +18,10 @@
 //! ```
 
 #![allow(unsafe_code)]
+
+mod recording;
+
+pub use recording::{Block, Event, Recording};
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::AtomicUsize;
