@@ -11,7 +11,7 @@ use crate::kernels::{self, Extent, Kernel, Layout};
 use crate::lower::{Flat, Group, Step, Steps, Value};
 use crate::plan::{self, Plan};
 use crate::program::{CompiledStep, Memory, Out, Place, Program};
-use crate::schedule::{BufferKind, BufferNode, Graph, StepNode, aligned, schedule};
+use crate::schedule::{BufferKind, BufferNode, Graph, InPlace, StepNode, aligned, schedule};
 use crate::threads::Threads;
 
 /// Who runs a program.
@@ -353,7 +353,7 @@ impl Compiler<'_> {
     fn finish(self, jaxpr: &Jaxpr, outs: Vec<Out>) -> Program {
         let order = schedule(&self.graph);
         let plan = plan::plan(&self.graph, &order);
-        let donations = self.donations(&order, &plan);
+        let donations = self.donations(&plan);
         let live = self.live(&plan);
         let table = self.compiled.iter().map(|c| Program::table(c.ins.len(), c.outs.len())).max().unwrap_or(0);
         let (arena, tables) =
@@ -468,38 +468,21 @@ impl Compiler<'_> {
         Place { dtype, bytes, memory, offset: 0 }
     }
 
-    /// The arguments that a step reads last and whose memory an output that it writes may take.
-    fn donations(&self, order: &[usize], plan: &Plan) -> Vec<(usize, usize)> {
-        let mut last: HashMap<usize, usize> = HashMap::new();
-        for (position, &step) in order.iter().enumerate() {
-            for buffer in self.graph.steps[step].reads.iter().filter(|b| self.arguments.contains_key(b)) {
-                last.insert(*buffer, position);
-            }
-        }
-        // Before an output is written its memory may hold temporaries that become it.
-        let mut holds: HashMap<usize, usize> = HashMap::new();
-        for place in &plan.places {
-            if let plan::Place::Buffer(owner) = place {
-                *holds.entry(*owner).or_default() += 1;
-            }
-        }
-        let mut donations: Vec<(usize, usize)> = Vec::new();
-        for (position, &step) in order.iter().enumerate() {
-            for &(from, to) in &self.graph.steps[step].in_place {
-                let Some(&argument) = self.arguments.get(&from) else { continue };
-                let is_output = self.graph.buffers[to].kind == BufferKind::Output && holds.get(&to) == Some(&1);
-                let is_alike = self.avals[from].dtype == self.avals[to].dtype;
-                let output = self.output(to);
-                let is_taken = donations.iter().any(|&(a, o)| a == argument || o == output);
-                let is_returned = self.steps.flat.outs.iter().any(|a| {
-                    a.var().is_some_and(|v| self.steps.values[v].base() == Some(self.steps.flat.ins[argument]))
-                });
-                if is_output && is_alike && last.get(&from) == Some(&position) && !is_taken && !is_returned {
-                    donations.push((argument, output));
-                }
-            }
-        }
-        donations
+    /// The arguments whose memory an output may take: the plan's, but for those that are returned as they are, and those
+    /// whose memory is that of another dtype.
+    fn donations(&self, plan: &Plan) -> Vec<(usize, usize)> {
+        let is_returned = |argument: usize| {
+            let base = Some(self.steps.flat.ins[argument]);
+            let mut outs = self.steps.flat.outs.iter().filter_map(|out| out.var());
+            outs.any(|var| self.steps.values[var].base() == base)
+        };
+        let donation = |pair: &InPlace| {
+            let argument = *self.arguments.get(&pair.input)?;
+            let plan::Place::Buffer(output) = plan.places[pair.output] else { return None };
+            let fits = self.avals[pair.input].dtype == self.avals[output].dtype && !is_returned(argument);
+            fits.then(|| (argument, self.output(output)))
+        };
+        plan.donations.iter().filter_map(donation).collect()
     }
 }
 

@@ -24,7 +24,7 @@ mod window;
 
 pub use memory::Reference;
 
-use crate::{Array, Atom, Aval, Element, Error, ErrorKind, Jaxpr, Op, Operation, Result, Var, VarMap};
+use crate::{Array, Atom, Aval, Element, Error, ErrorKind, Jaxpr, Op, Operation, Result, Var, VarMap, counted};
 
 /// Evaluates one operation. Operands are checked by the shape rule of the operation.
 ///
@@ -60,7 +60,7 @@ pub fn eval_op(op: &Op, ins: &[Array]) -> Result<Vec<Array>> {
 /// location of its equation.
 pub fn eval(jaxpr: &Jaxpr, args: Vec<Array>) -> Result<Vec<Array>> {
     if args.len() != jaxpr.ins.len() {
-        let message = format!("the program takes {} arguments and got {}", jaxpr.ins.len(), args.len());
+        let message = format!("the program takes {} and got {}", counted(jaxpr.ins.len(), "argument"), args.len());
         return Err(Error::new(ErrorKind::Argument, "eval", message));
     }
     let last = last_uses(jaxpr);

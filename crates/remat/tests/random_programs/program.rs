@@ -1,4 +1,4 @@
-//! Random programs: whatever is transformed, and whatever policies their regions have, they compute the same.
+//! Random programs.
 //!
 //! A program is a list of steps over a growing list of values; each step picks its operands by numbers that are taken
 //! modulo the length of the list, so that every list of steps is a program, and a failing one shrinks well.
@@ -6,19 +6,15 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use remat::testing::call;
-use remat::{
-    Atom, DType, Decision, Jaxpr, MemorySpace, Policy, Result, ScanOptions, Tensor, checkpoint, cond, grad, jit, jvp,
-    make_jaxpr, scan_with, transform, vmap,
-};
+use remat::{Decision, MemorySpace, Policy, Result, ScanOptions, Tensor, checkpoint, cond, jit, scan_with};
 
-type Args = Vec<Tensor>;
+pub(crate) type Args = Vec<Tensor>;
 
 /// The shapes of the arguments.
-const SHAPES: [&[usize]; 4] = [&[2, 3], &[3], &[3, 3], &[]];
+pub(crate) const SHAPES: [&[usize]; 4] = [&[2, 3], &[3], &[3, 3], &[]];
 
 #[derive(Clone, Debug)]
-enum Step {
+pub(crate) enum Step {
     Unary(u8, usize),
     Binary(u8, usize, usize),
     Select(usize, usize),
@@ -32,7 +28,7 @@ enum Step {
     Cond { index: usize, like: usize, branches: [Vec<Step>; 2] },
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let number = || 0..64usize;
     let leaf = prop_oneof![
         3 => (any::<u8>(), number()).prop_map(|(op, x)| Step::Unary(op, x)),
@@ -60,7 +56,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// What becomes of the regions of a program.
 #[derive(Clone, Copy, PartialEq)]
-enum Regions {
+pub(crate) enum Regions {
     /// Each has its own policy.
     AsGiven,
     /// All have this policy.
@@ -70,7 +66,7 @@ enum Regions {
 }
 
 /// The program as a function: the sum of the sines of the last values.
-fn function(steps: &[Step], regions: Regions) -> impl Fn(&Args) -> Result<Tensor> {
+pub(crate) fn function(steps: &[Step], regions: Regions) -> impl Fn(&Args) -> Result<Tensor> {
     move |args| {
         let mut values = args.clone();
         run(steps, regions, &mut values)?;
@@ -264,106 +260,7 @@ fn collect_names(steps: &[Step], names: &mut BTreeSet<&'static str>) {
     }
 }
 
-/// `PROPTEST_CASES` in the environment overrides the number of cases.
-fn config(cases: u32) -> ProptestConfig {
-    let default = ProptestConfig { failure_persistence: None, max_shrink_iters: 500, ..ProptestConfig::default() };
-    if std::env::var_os("PROPTEST_CASES").is_some() { default } else { ProptestConfig { cases, ..default } }
-}
-
-proptest! {
-    #![proptest_config(config(200))]
-
-    #[test]
-    fn regions_change_nothing(steps in steps()) {
-        let x = arguments(0);
-        let plain = function(&steps, Regions::Inlined);
-        let f = function(&steps, Regions::AsGiven);
-        let (value, gradient) = (plain(&x)?, grad(&plain)(&x)?);
-        expect_close("value", &[f(&x)?], std::slice::from_ref(&value), 1e-12)?;
-        expect_close("jit", &[jit(&f).call(x.clone())?], &[value], 1e-12)?;
-        let given = grad(&f)(&x)?;
-        expect_close("grad", &given, &gradient, 1e-9)?;
-        expect_bits("jit of grad", &jit(grad(&f)).call(x.clone())?, &given)?;
-        for policy in [0, 1] {
-            let other = grad(function(&steps, Regions::All(policy)))(&x)?;
-            expect_bits("grad under another policy", &other, &given)?;
-        }
-        let inside = checkpoint(Policy::Nothing, &f);
-        expect_close("grad of checkpoint", &grad(inside)(&x)?, &gradient, 1e-9)?;
-    }
-
-    #[test]
-    fn modes_agree(steps in steps()) {
-        let (x, t) = (arguments(0), arguments(5));
-        let f = function(&steps, Regions::AsGiven);
-        let (value, tangent) = jvp(&f, &x, &t)?;
-        expect_close("value of jvp", &[value], &[f(&x)?], 1e-12)?;
-        expect_close("jvp and grad", &[product(&grad(&f)(&x)?, &t)], &[tangent], 1e-9)?;
-    }
-
-    #[test]
-    fn batches_agree_with_loops(steps in steps()) {
-        let f = function(&steps, Regions::AsGiven);
-        let examples = [arguments(0), arguments(2)];
-        let stack = |examples: &[Args]| -> Args {
-            (0..SHAPES.len()).map(|k| Tensor::stack(&examples.iter().map(|e| e[k].clone()).collect::<Args>(), 0)).collect()
-        };
-        let batch = stack(&examples);
-        let values = Tensor::stack(&[f(&examples[0])?, f(&examples[1])?], 0);
-        expect_close("vmap", &[vmap(&f)(&batch)?], &[values], 1e-9)?;
-        let gradients = stack(&[grad(&f)(&examples[0])?, grad(&f)(&examples[1])?]);
-        expect_close("vmap of grad", &vmap(grad(&f))(&batch)?, &gradients, 1e-9)?;
-        let total = |x: &Args| Ok::<_, remat::Error>(vmap(&f)(x)?.sum(..));
-        expect_close("grad of vmap", &grad(total)(&batch)?, &gradients, 1e-9)?;
-    }
-
-    #[test]
-    fn simplification_and_text_keep_values(steps in steps()) {
-        let x = arguments(0);
-        let f = function(&steps, Regions::AsGiven);
-        for program in [make_jaxpr(&f)(&x)?, make_jaxpr(grad(&f))(&x)?] {
-            let jaxpr = &*program.jaxpr;
-            let consts = program.consts.iter().cloned().map(Tensor::from_array);
-            let args: Args = consts.chain(x.iter().cloned()).collect();
-            let expected = call(jaxpr, &args)?;
-            let (all, none) = (vec![true; jaxpr.outs.len()], vec![false; jaxpr.ins.len()]);
-            let pruned = transform::dce(jaxpr, &all, &none)?;
-            let used: Args = args.iter().zip(&pruned.used_ins).filter(|(_, u)| **u).map(|(a, _)| a.clone()).collect();
-            expect_bits("dce", &call(&pruned.jaxpr, &used)?, &expected)?;
-            expect_bits("cse", &call(&transform::cse(jaxpr)?, &args)?, &expected)?;
-            expect_bits("fold", &call(&transform::fold_literals(jaxpr)?, &args)?, &expected)?;
-            let text = jaxpr.to_string();
-            let parsed = Jaxpr::parse(&text)?;
-            prop_assert_eq!(parsed.to_string(), text);
-            expect_bits("parse", &call(&parsed, &args)?, &expected)?;
-            // Each output alone.
-            for (i, out) in jaxpr.outs.iter().enumerate().filter(|(_, a)| matches!(a, Atom::Var(_))) {
-                let only: Vec<bool> = (0..jaxpr.outs.len()).map(|k| k == i).collect();
-                let pruned = transform::dce(jaxpr, &only, &vec![true; jaxpr.ins.len()])?;
-                expect_bits(&format!("dce but {out:?}"), &call(&pruned.jaxpr, &args)?, &expected[i..=i])?;
-            }
-        }
-    }
-}
-
-proptest! {
-    #![proptest_config(config(60))]
-
-    #[test]
-    fn second_derivatives_agree(steps in steps()) {
-        let (x, t) = (arguments(0), arguments(5));
-        let second = |regions| {
-            let f = function(&steps, regions);
-            grad(|x: &Args| Ok::<_, remat::Error>(product(&grad(&f)(x)?, &t)))(&x)
-        };
-        let (plain, given) = (second(Regions::Inlined)?, second(Regions::AsGiven)?);
-        expect_close("grad of grad", &given, &plain, 1e-8)?;
-        let f = function(&steps, Regions::AsGiven);
-        expect_close("jvp of grad", &jvp(grad(&f), &x, &t)?.1, &plain, 1e-8)?;
-    }
-}
-
-fn arguments(seed: usize) -> Args {
+pub(crate) fn arguments(seed: usize) -> Args {
     let mut n = seed * 7;
     let mut next = || {
         n += 1;
@@ -372,37 +269,8 @@ fn arguments(seed: usize) -> Args {
     SHAPES.iter().map(|s| Tensor::from_vec((0..s.iter().product()).map(|_| next()).collect(), s.to_vec())).collect()
 }
 
-fn product(x: &Args, y: &Args) -> Tensor {
-    let products = x.iter().zip(y).map(|(x, y)| (x * y).sum(..));
-    products.reduce(|a, b| a + b).unwrap_or(Tensor::from(0.0f64))
-}
-
-fn numbers(x: &Tensor) -> Vec<f64> {
-    x.to_dtype(DType::F64).to_vec().unwrap_or_else(|e| panic!("{e}"))
-}
-
-fn expect_bits(what: &str, got: &[Tensor], expected: &[Tensor]) -> std::result::Result<(), TestCaseError> {
-    prop_assert_eq!(got.len(), expected.len());
-    for (got, expected) in got.iter().zip(expected) {
-        let bits = |t: &Tensor| (t.aval().cloned(), numbers(t).iter().map(|x| x.to_bits()).collect::<Vec<_>>());
-        let (a, b) = (bits(got), bits(expected));
-        prop_assert!(a.0.ok() == b.0.ok() && a.1 == b.1, "{} gives {:?} and not {:?}", what, got, expected);
-    }
-    Ok(())
-}
-
-fn expect_close(
-    what: &str,
-    got: &[Tensor],
-    expected: &[Tensor],
-    tolerance: f64,
-) -> std::result::Result<(), TestCaseError> {
-    prop_assert_eq!(got.len(), expected.len());
-    for (got, expected) in got.iter().zip(expected) {
-        let (x, y) = (numbers(got), numbers(expected));
-        let scale = x.iter().chain(&y).fold(1f64, |m, v| m.max(v.abs()));
-        let is_close = x.iter().zip(&y).all(|(x, y)| (x - y).abs() <= tolerance * scale);
-        prop_assert!(x.len() == y.len() && is_close, "{} gives {:?} and not {:?}", what, got, expected);
-    }
-    Ok(())
+/// `PROPTEST_CASES` in the environment overrides the number of cases.
+pub(crate) fn config(cases: u32) -> ProptestConfig {
+    let default = ProptestConfig { failure_persistence: None, max_shrink_iters: 500, ..ProptestConfig::default() };
+    if std::env::var_os("PROPTEST_CASES").is_some() { default } else { ProptestConfig { cases, ..default } }
 }

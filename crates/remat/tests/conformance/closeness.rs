@@ -1,0 +1,145 @@
+//! How close an engine has to come to the evaluator.
+
+use remat::{Array, DType, Jaxpr, Op};
+use remat_ir::{Binary, CumulativeKind, Literal, ReduceKind, ScatterKind, Unary, WindowKind};
+
+use crate::arrays::literals;
+
+/// What may differ.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Closeness {
+    /// Nothing but the bits of a NaN.
+    Exact,
+    /// Each element by this many units in its last place.
+    Ulps(u32),
+    /// Each element by as many roundings at the scale of the largest number there is: sums in another order.
+    Sums(u32),
+    /// As sums; but where the evaluator has a NaN there may be anything. A term with a factor that is zero and no element (a
+    /// weight that attention does not give, what is between the elements of a dilated image) may be left out, also where
+    /// its other factor is not finite.
+    Sparse(u32),
+}
+
+/// What a single operation may do.
+pub(crate) fn of_operation(op: &Op) -> Closeness {
+    match op {
+        Op::Unary(op) => match op {
+            Unary::Neg | Unary::Sign | Unary::Abs | Unary::Floor | Unary::Ceil | Unary::Round | Unary::Sqrt => {
+                Closeness::Exact
+            }
+            Unary::IsFinite | Unary::Not | Unary::PopulationCount => Closeness::Exact,
+            _ => Closeness::Ulps(4),
+        },
+        Op::Binary(op) => match op {
+            Binary::Pow | Binary::Atan2 => Closeness::Ulps(4),
+            _ => Closeness::Exact,
+        },
+        Op::Reduce(op) => match op.kind {
+            ReduceKind::Sum => Closeness::Sums(16),
+            ReduceKind::Prod => Closeness::Ulps(16),
+            ReduceKind::Max | ReduceKind::Min | ReduceKind::And | ReduceKind::Or => Closeness::Exact,
+        },
+        Op::Cumulative(op) => match op.kind {
+            CumulativeKind::Sum | CumulativeKind::LogSumExp => Closeness::Sums(16),
+            CumulativeKind::Prod => Closeness::Ulps(16),
+            CumulativeKind::Max | CumulativeKind::Min => Closeness::Exact,
+        },
+        Op::ReduceWindow(op) => match op.kind {
+            WindowKind::Sum => Closeness::Sums(16),
+            WindowKind::Max | WindowKind::Min => Closeness::Exact,
+        },
+        Op::Scatter(op) => match op.kind {
+            ScatterKind::Add => Closeness::Sums(16),
+            ScatterKind::Mul => Closeness::Ulps(16),
+            ScatterKind::Set | ScatterKind::Min | ScatterKind::Max => Closeness::Exact,
+        },
+        Op::IntegerPow(_) => Closeness::Ulps(4),
+        Op::DotGeneral(_) => Closeness::Sums(16),
+        Op::Conv(op) if op.lhs_dilation.iter().any(|&d| d > 1) => Closeness::Sparse(16),
+        Op::Conv(_) => Closeness::Sums(16),
+        Op::DotProductAttention(_) | Op::DotProductAttentionTangent(_) | Op::DotProductAttentionCotangent(_) => {
+            Closeness::Sparse(32)
+        }
+        Op::CrossEntropyTangent(_) => Closeness::Sums(32),
+        Op::Compare(_) | Op::SelectN(_) | Op::Clamp(_) => Closeness::Exact,
+        Op::ConvertElementType(_) | Op::BitcastConvertType(_) | Op::ReducePrecision(_) => Closeness::Exact,
+        Op::BroadcastInDim(_) | Op::Reshape(_) | Op::Transpose(_) | Op::Squeeze(_) | Op::ExpandDims(_) => {
+            Closeness::Exact
+        }
+        Op::Rev(_) | Op::Concatenate(_) | Op::Pad(_) | Op::Iota(_) => Closeness::Exact,
+        Op::Slice(_) | Op::DynamicSlice(_) | Op::DynamicUpdateSlice(_) | Op::Gather(_) => Closeness::Exact,
+        Op::ArgReduce(_) | Op::Sort(_) | Op::TopK(_) | Op::ArgReduceWindow(_) | Op::Threefry2x32(_) => Closeness::Exact,
+        Op::Name(_) | Op::StopGradient(_) | Op::OptimizationBarrier(_) | Op::DevicePut(_) => Closeness::Exact,
+        Op::Jit(_) | Op::Checkpoint(_) | Op::Scan(_) | Op::While(_) | Op::Cond(_) => Closeness::Sums(64),
+        Op::CustomJvp(_) | Op::CustomVjp(_) | Op::CustomLin(_) => Closeness::Sums(64),
+    }
+}
+
+/// How far sums may be apart: the largest number that went in, and the coarsest rounding on the way.
+#[derive(Clone, Copy)]
+pub(crate) struct Scale {
+    largest: f64,
+    epsilon: f64,
+}
+
+impl Scale {
+    pub(crate) fn of(jaxpr: &Jaxpr, args: &[Array]) -> Scale {
+        Scale { largest: largest(args), epsilon: coarsest(jaxpr) }
+    }
+}
+
+/// Why two results are not close.
+pub(crate) fn difference(got: &Array, expected: &Array, closeness: Closeness, scale: Scale) -> Option<String> {
+    if got.aval() != expected.aval() {
+        return Some(format!("it is {} and not {}", got.aval(), expected.aval()));
+    }
+    let (x, y) = (literals(got), literals(expected));
+    let largest = largest(std::slice::from_ref(expected)).max(scale.largest);
+    let is_close = |x: Literal, y: Literal| {
+        let (a, b) = (x.as_f64(), y.as_f64());
+        if x.bits() == y.bits() || (a.is_nan() && b.is_nan()) {
+            return true;
+        }
+        let epsilon = epsilon(x.dtype());
+        match closeness {
+            Closeness::Sparse(_) if b.is_nan() => true,
+            _ if epsilon == 0.0 || !a.is_finite() || !b.is_finite() => false,
+            Closeness::Exact => false,
+            Closeness::Ulps(ulps) => (a - b).abs() <= f64::from(ulps) * epsilon * b.abs().max(smallest(x.dtype())),
+            Closeness::Sums(roundings) | Closeness::Sparse(roundings) => {
+                (a - b).abs() <= f64::from(roundings) * epsilon.max(scale.epsilon) * largest
+            }
+        }
+    };
+    let i = x.iter().zip(&y).position(|(&x, &y)| !is_close(x, y))?;
+    Some(format!("element {i} is {:?} and not {:?}", x[i], y[i]))
+}
+
+/// The distance between 1 and the next number; none for numbers that are exact.
+fn epsilon(dtype: DType) -> f64 {
+    dtype.float_format().map_or(0.0, |(_, mantissa)| 0.5f64.powi(mantissa as i32))
+}
+
+/// The smallest number of full precision.
+fn smallest(dtype: DType) -> f64 {
+    dtype.float_format().map_or(0.0, |(exponent, _)| 2f64.powi(2 - (1 << (exponent - 1))))
+}
+
+/// The coarsest rounding of a program and of those in it.
+fn coarsest(jaxpr: &Jaxpr) -> f64 {
+    let own = jaxpr.avals.iter().map(|(_, aval)| epsilon(aval.dtype));
+    let bodies = jaxpr.eqns.iter().flat_map(|eqn| eqn.op.bodies()).map(|body| coarsest(body));
+    own.chain(bodies).fold(0.0, f64::max)
+}
+
+/// The largest finite number.
+fn largest(arrays: &[Array]) -> f64 {
+    let numbers = arrays.iter().flat_map(literals).map(|l| l.as_f64().abs());
+    numbers.filter(|v| v.is_finite()).fold(0.0, f64::max)
+}
+
+/// Whether two lists of results have the same bits.
+pub(crate) fn is_identical(a: &[Array], b: &[Array]) -> bool {
+    let bits = |x: &Array| literals(x).iter().map(|l| l.bits()).collect::<Vec<_>>();
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.aval() == b.aval() && bits(a) == bits(b))
+}

@@ -1,0 +1,130 @@
+//! Every operation's samples under the transformations: derivatives, their transposes, batches of several examples, of
+//! none, and of so many dimensions that nothing fits a small fixed number.
+
+use remat::testing::{Sample, all_samples};
+use remat::transform::{self, Vmapped};
+use remat::{Array, DType, Jaxpr};
+use remat_ir::{Literal, eval};
+
+use crate::arrays::{build, convert, literals, vector};
+use crate::closeness::Closeness;
+use crate::conform::{Failures, conform};
+use crate::samples::{avals, program};
+
+/// Formulas of derivatives round several times.
+const CLOSENESS: Closeness = Closeness::Sums(64);
+
+#[test]
+fn derivatives_agree() {
+    for_each_float(|sample, jaxpr, inputs| {
+        let (derivative, args, _) = derivative(sample, jaxpr, inputs)?;
+        conform(&derivative, &args, CLOSENESS)
+    });
+}
+
+#[test]
+fn transposed_derivatives_agree() {
+    for_each_float(|sample, jaxpr, inputs| {
+        let (derivative, args, num_outs) = derivative(sample, jaxpr, inputs)?;
+        let linear: Vec<bool> = (0..args.len()).map(|i| i >= inputs.len()).collect();
+        let with_cotangent: Vec<bool> = (0..derivative.outs.len()).map(|i| i >= num_outs).collect();
+        let backward = transform::transpose(&derivative, &linear, &with_cotangent, true).map_err(text)?.jaxpr;
+        let cotangents = derivative.out_avals().split_off(num_outs).into_iter().enumerate();
+        let args: Vec<Array> =
+            inputs.iter().cloned().chain(cotangents.map(|(i, aval)| vector(&aval, 11 + i))).collect();
+        conform(&backward, &args, CLOSENESS)
+    });
+}
+
+#[test]
+fn batches_agree() {
+    for_each_sample(&[None, Some(DType::F32)], |_, jaxpr, inputs| {
+        let count = inputs.len();
+        let each = (0..count).map(|k| (0..count).map(|i| i == k).collect::<Vec<bool>>());
+        for mask in each.chain([vec![true; count]]) {
+            for size in [0, 3] {
+                let (batch, args) = batched(jaxpr, inputs, size, &mask)?;
+                conform(&batch, &args, CLOSENESS).map_err(|e| format!("batches of {size}, {mask:?}: {e}"))?;
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn batches_of_batches_agree() {
+    for_each_sample(&[None], |_, jaxpr, inputs| {
+        let mut program = jaxpr.clone();
+        let mut args = inputs.to_vec();
+        for size in [2, 1, 1, 2, 1, 3] {
+            let all = vec![true; args.len()];
+            (program, args) = batched(&program, &args, size, &all)?;
+        }
+        conform(&program, &args, CLOSENESS)
+    });
+}
+
+/// A program with its derivative in all operands that can have one, its operands, and the number of results before the
+/// tangents.
+fn derivative(sample: &Sample, jaxpr: &Jaxpr, inputs: &[Array]) -> Result<(Jaxpr, Vec<Array>, usize), String> {
+    let has_tangent = |(i, x): (usize, &Array)| x.dtype().is_float() && !sample.without_derivative.contains(&i);
+    let nonzero: Vec<bool> = inputs.iter().enumerate().map(has_tangent).collect();
+    let derivative = transform::jvp(jaxpr, &nonzero, &vec![false; jaxpr.outs.len()]).map_err(text)?;
+    let mut args = inputs.to_vec();
+    let tangents = inputs.iter().zip(&nonzero).filter(|(_, nonzero)| **nonzero);
+    args.extend(tangents.enumerate().map(|(i, (x, _))| vector(x.aval(), 2 + 3 * i)));
+    Ok((derivative.jaxpr, args, jaxpr.outs.len()))
+}
+
+/// A batch of this size, whose examples in the chosen operands are the operand and others like it.
+fn batched(jaxpr: &Jaxpr, inputs: &[Array], size: usize, mask: &[bool]) -> Result<(Jaxpr, Vec<Array>), String> {
+    let Vmapped { jaxpr, .. } = transform::vmap(jaxpr, size, mask, &vec![true; jaxpr.outs.len()]).map_err(text)?;
+    let args = inputs.iter().zip(mask).map(|(x, &is_batched)| if is_batched { batch(x, size) } else { x.clone() });
+    Ok((jaxpr, args.collect()))
+}
+
+/// So many arrays of the same elements, in another order each.
+fn batch(x: &Array, size: usize) -> Array {
+    let elements = literals(x);
+    let example = |i: usize| {
+        let mut example = elements.clone();
+        example.rotate_left(i % elements.len().max(1));
+        example
+    };
+    let shape = [&[size], x.shape()].concat();
+    let like = Array::full(Literal::from_f64(x.dtype(), 0.0), shape).in_memory(x.aval().memory);
+    build(x.dtype(), &like, (0..size).flat_map(example).collect())
+}
+
+/// Runs a property over every sample that has floats, in every float dtype.
+fn for_each_float(property: impl Fn(&Sample, &Jaxpr, &[Array]) -> Result<(), String>) {
+    for_each_sample(&[DType::F64, DType::F32, DType::F16, DType::Bf16].map(Some), |sample, jaxpr, inputs| {
+        if inputs.iter().all(|x| !x.dtype().is_float()) { Ok(()) } else { property(sample, jaxpr, inputs) }
+    });
+}
+
+/// Runs a property over every sample, with its floats converted to each of these dtypes, or as it is.
+fn for_each_sample(dtypes: &[Option<DType>], property: impl Fn(&Sample, &Jaxpr, &[Array]) -> Result<(), String>) {
+    let mut failures = Failures::default();
+    for sample in all_samples() {
+        for dtype in dtypes {
+            let change = |x: &Array| match dtype {
+                Some(dtype) if x.dtype().is_float() => convert(x, *dtype),
+                _ => x.clone(),
+            };
+            let inputs: Vec<Array> = sample.inputs.iter().map(change).collect();
+            let Some(jaxpr) = program(&sample, &inputs) else { continue };
+            // A sample whose meaning depends on the dtype may have none in this one.
+            if eval(&jaxpr, inputs.clone()).is_err() {
+                continue;
+            }
+            let name = || format!("{:?} ({}) of {}", sample.op, sample.label, avals(&inputs));
+            failures.case(name, || property(&sample, &jaxpr, &inputs));
+        }
+    }
+    failures.finish();
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}

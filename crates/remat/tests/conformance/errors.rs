@@ -1,0 +1,40 @@
+//! What cannot be run fails with the evaluator's words.
+
+use remat::{Array, DType, Jaxpr};
+use remat_ir::Literal;
+
+use crate::closeness::Closeness;
+use crate::conform::{Failures, conform};
+
+fn zeros(dtype: DType, shape: &[usize]) -> Array {
+    Array::full(Literal::from_f64(dtype, 0.0), shape.iter().copied())
+}
+
+#[test]
+fn errors_agree() {
+    let one = "{ lambda ; a:f32[3]. let b:f32[3] = sin a in (b,) }";
+    let cases: [(&str, Vec<Array>); 8] = [
+        (one, vec![]),
+        (one, vec![zeros(DType::F32, &[3]), zeros(DType::F32, &[3])]),
+        (one, vec![zeros(DType::F32, &[4])]),
+        (one, vec![zeros(DType::F64, &[3])]),
+        (one, vec![zeros(DType::F32, &[1, 3])]),
+        ("{ lambda ; . let  in () }", vec![zeros(DType::F32, &[])]),
+        // Results that no memory holds.
+        (
+            "{ lambda ; a:f32[]. let b:f32[1048576,1048576,1048576] = broadcast_in_dim[shape=(1048576, 1048576, 1048576) \
+             broadcast_dimensions=()] a in (b,) }",
+            vec![zeros(DType::F32, &[])],
+        ),
+        (
+            "{ lambda ; . let a:i32[1152921504606846975] = iota[dtype=int32 shape=(1152921504606846975,) dimension=0] in (a,) }",
+            vec![],
+        ),
+    ];
+    let mut failures = Failures::default();
+    for (text, args) in cases {
+        let jaxpr = Jaxpr::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        failures.case(|| text.to_string(), || conform(&jaxpr, &args, Closeness::Exact));
+    }
+    failures.finish();
+}

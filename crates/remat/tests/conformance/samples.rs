@@ -1,0 +1,57 @@
+//! Every operation's samples, in every dtype that the operation takes, also of numbers that are easily got wrong.
+
+use remat::testing::{Sample, all_samples};
+use remat::{Array, DType, Jaxpr};
+use remat_ir::Builder;
+
+use crate::arrays::{convert, with_special_numbers};
+use crate::closeness::{Closeness, of_operation};
+use crate::conform::{Failures, conform};
+
+#[test]
+fn samples_agree_in_every_dtype() {
+    for_each_dtype(conform);
+}
+
+#[test]
+fn samples_of_special_numbers_agree_in_every_dtype() {
+    for_each_dtype(|jaxpr, inputs, closeness| {
+        // Sums of huge numbers depend on the order.
+        let huge = !matches!(closeness, Closeness::Sums(_) | Closeness::Sparse(_));
+        let special: Vec<Array> = inputs.iter().map(|x| with_special_numbers(x, huge)).collect();
+        conform(jaxpr, &special, closeness)
+    });
+}
+
+/// Runs a property over every sample in each dtype: of the operands that have one dtype, all get another.
+fn for_each_dtype(property: impl Fn(&Jaxpr, &[Array], Closeness) -> Result<(), String>) {
+    let mut failures = Failures::default();
+    for sample in all_samples() {
+        let mut dtypes: Vec<DType> = sample.inputs.iter().map(Array::dtype).collect();
+        dtypes.sort();
+        dtypes.dedup();
+        // A sample without operands runs as it is.
+        let changes = dtypes.iter().flat_map(|&from| DType::ALL.map(|to| (from, to)));
+        let changes = changes.chain(dtypes.is_empty().then_some((DType::F32, DType::F32)));
+        for (from, to) in changes {
+            let change = |x: &Array| if x.dtype() == from { convert(x, to) } else { x.clone() };
+            let inputs: Vec<Array> = sample.inputs.iter().map(change).collect();
+            let Some(jaxpr) = program(&sample, &inputs) else { continue };
+            let name = || format!("{:?} ({}) of {}", sample.op, sample.label, avals(&inputs));
+            failures.case(name, || property(&jaxpr, &inputs, of_operation(&sample.op)));
+        }
+    }
+    failures.finish();
+}
+
+/// The operation of a sample as a program, if it takes these operands.
+pub(crate) fn program(sample: &Sample, inputs: &[Array]) -> Option<Jaxpr> {
+    let mut b = Builder::new();
+    let ins = b.inputs(inputs.iter().map(|x| x.aval().clone()));
+    let outs = b.emit(sample.op.clone(), &ins).ok()?;
+    Some(b.finish(outs.into_vec()))
+}
+
+pub(crate) fn avals(inputs: &[Array]) -> String {
+    inputs.iter().map(|x| x.aval().to_string()).collect::<Vec<_>>().join(" ")
+}
