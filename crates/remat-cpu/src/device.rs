@@ -17,7 +17,8 @@ use crate::threads::Threads;
 /// The native engine.
 #[derive(Clone)]
 pub struct Cpu {
-    threads: Threads,
+    /// Its own threads; those that all share where there are none.
+    threads: Option<Threads>,
 }
 
 impl Cpu {
@@ -26,14 +27,15 @@ impl Cpu {
     /// # Errors
     /// If there are to be none, or the system refuses to start them.
     pub fn with_threads(count: usize) -> Result<Cpu> {
-        Ok(Cpu { threads: Threads::new(count)? })
+        Ok(Cpu { threads: Some(Threads::new(count)?) })
     }
 }
 
 impl Default for Cpu {
-    /// The engine with as many threads as the machine has cores, which all such engines share.
+    /// The engine with as many threads as the environment variable `REMAT_THREADS` says when the first program is compiled, or
+    /// as the machine has cores. All such engines share them.
     fn default() -> Cpu {
-        Cpu { threads: Threads::all() }
+        Cpu { threads: None }
     }
 }
 
@@ -50,8 +52,9 @@ impl Device for Cpu {
 impl Cpu {
     /// Compiles a program whose errors bear this name.
     pub(crate) fn compile_for(&self, name: &'static str, jaxpr: &Jaxpr) -> Result<Compiled> {
-        let program = compile(jaxpr, Caller::User, &self.threads)?;
-        Ok(Compiled { name, program, threads: self.threads.clone(), idle: Mutex::new(None) })
+        let threads = self.threads.clone().map_or_else(Threads::all, Ok)?;
+        let program = compile(jaxpr, Caller::User, &threads)?;
+        Ok(Compiled { name, program, threads, most_kept: usize::MAX, idle: Mutex::new(None) })
     }
 }
 
@@ -61,6 +64,8 @@ pub(crate) struct Compiled {
     name: &'static str,
     program: Program,
     threads: Threads,
+    /// An arena of more bytes is given back after each run.
+    pub(crate) most_kept: usize,
     /// The memory of the last run: kept, since to have it cleared anew would cost more than many a run.
     idle: Mutex<Option<State>>,
 }
@@ -89,7 +94,9 @@ impl Executable for Compiled {
             },
         };
         let result = execute(program, args, &mut state, &self.threads).map_err(|e| self.named(e));
-        *self.idle.lock().unwrap_or_else(|e| e.into_inner()) = Some(state);
+        if program.arena <= self.most_kept {
+            *self.idle.lock().unwrap_or_else(|e| e.into_inner()) = Some(state);
+        }
         result
     }
 

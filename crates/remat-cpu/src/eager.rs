@@ -14,7 +14,10 @@ static PROGRAMS: LazyLock<Mutex<HashMap<Key, Arc<Compiled>>>> = LazyLock::new(Mu
 /// Programs are kept up to this number, and then all forgotten: whoever makes operands of ever new shapes compiles anyway.
 const MOST_PROGRAMS: usize = 4096;
 
-/// Applies one operation to arrays, on all cores.
+/// The most bytes of temporaries that the program of an operation keeps between calls.
+const MOST_KEPT: usize = 1 << 16;
+
+/// Applies one operation to arrays, on the threads of [`Cpu::default`].
 ///
 /// ```
 /// use remat_ir::{Array, Binary, Op};
@@ -56,5 +59,6 @@ fn compile(op: &Op, avals: &[Aval]) -> Result<Arc<Compiled>> {
     let mut builder = Builder::new();
     let ins: Vec<_> = avals.iter().map(|aval| builder.input(aval.clone())).collect();
     let outs = builder.emit(op.clone(), &ins)?;
-    Ok(Arc::new(Cpu::default().compile_for(op.name(), &builder.finish(outs.to_vec()))?))
+    let executable = Cpu::default().compile_for(op.name(), &builder.finish(outs.to_vec()))?;
+    Ok(Arc::new(Compiled { most_kept: MOST_KEPT, ..executable }))
 }

@@ -3,12 +3,26 @@
 //! Work is cut into tasks by its shape alone, never by the number of threads, and a task computes its elements alone: so
 //! results are the same, bit for bit, on any number of threads.
 
+use std::ffi::OsString;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use remat_ir::{Error, ErrorKind, Result};
+
+/// The environment variable that says how many threads the engine has where a program does not.
+const VARIABLE: &str = "REMAT_THREADS";
+
+/// The number of threads that the variable asks for: as many as there are cores where it is not set.
+fn asked_for(variable: Option<OsString>) -> Result<usize> {
+    let Some(value) = variable else { return Ok(std::thread::available_parallelism().map_or(1, |n| n.get())) };
+    let value = value.to_string_lossy();
+    value.trim().parse().ok().filter(|&count| count > 0).ok_or_else(|| {
+        let message = format!("{VARIABLE} must be a number of threads, at least 1, and is {value:?}");
+        Error::new(ErrorKind::Argument, "threads", message)
+    })
+}
 
 /// A number of threads and the pool that has them; without a pool everything runs on the calling thread.
 #[derive(Clone)]
@@ -37,12 +51,12 @@ impl Threads {
         }
     }
 
-    /// As many threads as the machine has cores, started once; the calling thread alone where they cannot be had.
-    pub(crate) fn all() -> Threads {
-        static ALL: LazyLock<Threads> = LazyLock::new(|| {
-            let count = std::thread::available_parallelism().map_or(1, |n| n.get());
-            Threads::new(count).unwrap_or(Threads::SERIAL)
-        });
+    /// As many threads as the environment variable [`VARIABLE`] says, or as the machine has cores; started once.
+    ///
+    /// # Errors
+    /// If the variable is no number of threads, or the system refuses to start them.
+    pub(crate) fn all() -> Result<Threads> {
+        static ALL: LazyLock<Result<Threads>> = LazyLock::new(|| Threads::new(asked_for(std::env::var_os(VARIABLE))?));
         ALL.clone()
     }
 
@@ -136,4 +150,21 @@ impl Threads {
 /// The next item, for whichever thread asks first. Where a thread has panicked, the panic is about to be passed on.
 fn next<I: Iterator>(items: &Mutex<I>) -> Option<I::Item> {
     items.lock().unwrap_or_else(PoisonError::into_inner).next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_says_how_many_threads() {
+        let asked = |value: &str| asked_for(Some(value.into())).map_err(|e| e.to_string());
+        assert_eq!(asked("3"), Ok(3));
+        assert_eq!(asked(" 1 "), Ok(1));
+        for value in ["", "0", "-1", "two"] {
+            let message = format!("threads: REMAT_THREADS must be a number of threads, at least 1, and is {value:?}");
+            assert_eq!(asked(value), Err(message));
+        }
+        assert!(asked_for(None).is_ok_and(|count| count > 0));
+    }
 }

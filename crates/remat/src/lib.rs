@@ -66,6 +66,7 @@ pub mod transform;
 pub use api::*;
 pub use inspect::*;
 pub use loops::*;
+pub use remat_cpu::Cpu;
 pub use remat_ir::{
     Array, Atom, Aval, Candidate, ClosedJaxpr, CumulativeKind, DType, Decision, Device, Element, Error, ErrorKind,
     Executable, Jaxpr, LiveKind, LiveValue, Loc, MemoryReport, MemorySpace, MemoryStats, Op, Policy, Reference, Result,

@@ -46,8 +46,7 @@ fn measure(case: &Case) -> Result<Record> {
     let threads = case.threads.to_string();
     let output = Command::new(program)
         .args(["bench", COMMAND, &asked])
-        .env("RAYON_NUM_THREADS", &threads)
-        .env("MATMUL_NUM_THREADS", &threads)
+        .env("REMAT_THREADS", &threads)
         .output()
         .map_err(|error| failed(error.to_string()))?;
     if !output.status.success() {

@@ -21,7 +21,17 @@ use crate::transform::{cse, dce, fold_literals};
 pub struct JitOptions {
     /// The name that programs and reports print; the function's own where it is `None`.
     pub name: Option<String>,
-    /// The engine; the default one where it is `None`.
+    /// The engine; where it is `None`, the native one with as many threads as the environment variable `REMAT_THREADS` says,
+    /// or as there are cores. Results do not depend on the number of threads.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use remat::{Cpu, JitOptions, Tensor, jit_with};
+    /// let options = JitOptions { device: Some(Arc::new(Cpu::with_threads(1)?)), ..JitOptions::default() };
+    /// let double = jit_with(|x: &Tensor| x + x, options);
+    /// assert_eq!(double.call(&Tensor::from(1.5f32))?.item::<f32>()?, 3.0);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
     pub device: Option<Arc<dyn Device>>,
     /// The most bytes that a compiled program may need; where it is `None`, what the environment variable
     /// `REMAT_MEMORY_LIMIT` says: a number of bytes, such as `500000`, `512MiB` or `1.5GiB`. A program that needs more is not
