@@ -52,9 +52,14 @@ impl Device for Cpu {
 impl Cpu {
     /// Compiles a program whose errors bear this name.
     pub(crate) fn compile_for(&self, name: &'static str, jaxpr: &Jaxpr) -> Result<Compiled> {
+        self.compile_keeping(name, jaxpr, usize::MAX)
+    }
+
+    /// As [`Cpu::compile_for`], for a program that keeps its arena between runs if it has at most so many bytes.
+    pub(crate) fn compile_keeping(&self, name: &'static str, jaxpr: &Jaxpr, most_kept: usize) -> Result<Compiled> {
         let threads = self.threads.clone().map_or_else(Threads::all, Ok)?;
         let program = compile(jaxpr, Caller::User, &threads)?;
-        Ok(Compiled { name, program, threads, most_kept: usize::MAX, idle: Mutex::new(None) })
+        Ok(Compiled { name, program, threads, most_kept, idle: Mutex::new(None) })
     }
 }
 
@@ -65,7 +70,7 @@ pub(crate) struct Compiled {
     program: Program,
     threads: Threads,
     /// An arena of more bytes is given back after each run.
-    pub(crate) most_kept: usize,
+    most_kept: usize,
     /// The memory of the last run: kept, since to have it cleared anew would cost more than many a run.
     idle: Mutex<Option<State>>,
 }

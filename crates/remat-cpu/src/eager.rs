@@ -59,6 +59,5 @@ fn compile(op: &Op, avals: &[Aval]) -> Result<Arc<Compiled>> {
     let mut builder = Builder::new();
     let ins: Vec<_> = avals.iter().map(|aval| builder.input(aval.clone())).collect();
     let outs = builder.emit(op.clone(), &ins)?;
-    let executable = Cpu::default().compile_for(op.name(), &builder.finish(outs.to_vec()))?;
-    Ok(Arc::new(Compiled { most_kept: MOST_KEPT, ..executable }))
+    Ok(Arc::new(Cpu::default().compile_keeping(op.name(), &builder.finish(outs.to_vec()), MOST_KEPT)?))
 }

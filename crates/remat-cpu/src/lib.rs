@@ -10,7 +10,6 @@
 //! 6. `run`: the executable
 
 // Until every kernel is wired to the lowering.
-#![allow(dead_code, unused_imports, unused_macros)]
 
 mod arena;
 mod compile;

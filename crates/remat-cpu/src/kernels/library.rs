@@ -1,15 +1,30 @@
-//! The kernels of operations that move, find, sort, count or accumulate elements, and of random bits.
+//! Which kernel computes an operation.
 
-use remat_ir::{Aval, Op};
+use remat_ir::{Aval, DType, Op};
 
 use super::{
-    Kernel, arg_reduce, bitcast, concatenate, cumulative, gather, iota, pad, scatter, slice, sort, threefry, top_k,
-    window,
+    Kernel, Layout, arg_reduce, attention, bitcast, concatenate, conv, cumulative, gather, iota, matmul, pad, scatter,
+    slice, sort, threefry, top_k, window,
 };
 
-/// The kernel of an operation on row-major operands, or `None` where other modules compute the operation: elementwise
-/// operations and reductions, products, views, and operations with programs in them.
-pub(crate) fn library(op: &Op, ins: &[Aval], outs: &[Aval]) -> Option<Box<dyn Kernel>> {
+/// The kernel of an operation on operands of these dtypes and layouts, or `None` where other modules compute the operation, or
+/// where it reads its operands row-major and these are not.
+pub(crate) fn kernel(op: &Op, ins: &[(DType, &Layout)], outs: &[Aval]) -> Option<Box<dyn Kernel>> {
+    match (op, ins, outs) {
+        (Op::DotGeneral(op), &[lhs, rhs], [out]) => Some(matmul::kernel(op, [lhs, rhs], out)),
+        (Op::Conv(op), &[lhs, rhs], [out]) => Some(conv::kernel(op, [lhs, rhs], out)),
+        (Op::DotProductAttention(_) | Op::DotProductAttentionCotangent(_), ..) => attention::kernel(op, ins),
+        _ => {
+            let is_row_major = ins.iter().all(|(_, layout)| layout.offset == 0 && layout.is_contiguous());
+            let avals: Vec<Aval> = ins.iter().map(|(dtype, x)| Aval::new(*dtype, x.shape.iter().copied())).collect();
+            if is_row_major { library(op, &avals, outs) } else { None }
+        }
+    }
+}
+
+/// The kernel of an operation that moves, finds, sorts, counts or accumulates elements, or makes random bits, on row-major
+/// operands; `None` for others: elementwise operations and reductions, products, views, and operations with programs in them.
+fn library(op: &Op, ins: &[Aval], outs: &[Aval]) -> Option<Box<dyn Kernel>> {
     Some(match op {
         Op::BitcastConvertType(op) => bitcast::kernel(op, ins, outs),
         Op::Concatenate(op) => concatenate::kernel(op, ins, outs),

@@ -36,8 +36,8 @@ mod transpose;
 mod walk;
 mod window;
 
-pub(crate) use layout::{Layout, Strides};
-pub(crate) use library::library;
+pub(crate) use layout::Layout;
+pub(crate) use library::kernel;
 pub(crate) use loops::Extent;
 pub(crate) use operand::{Source, Target};
 
@@ -70,6 +70,3 @@ pub(crate) trait Kernel: Send + Sync {
     /// bytes and what it holds is unspecified.
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads);
 }
-
-mod fallback;
-pub(crate) use fallback::kernel;

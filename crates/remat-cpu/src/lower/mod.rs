@@ -13,5 +13,5 @@ mod steps;
 mod tests;
 
 pub(crate) use flat::Flat;
-pub(crate) use fuse::{Group, Member};
+pub(crate) use fuse::Group;
 pub(crate) use steps::{Step, Steps, Value};

@@ -113,8 +113,8 @@ impl Lowering {
         if self.fusion.fuse(&self.flat, at, eqn, &operands) {
             return;
         }
-        let operands = operands.into_iter().enumerate();
-        let operands = operands.map(|(i, x)| if reads_strides(&eqn.op, i) { x } else { self.row_major(at, x) });
+        let is_strided = reads_strides(&eqn.op);
+        let operands = operands.into_iter().map(|x| if is_strided { x } else { self.row_major(at, x) });
         let operands: Vec<Value> = operands.collect();
         self.fusion.alone(at, &eqn.outs, operands);
     }
@@ -213,7 +213,7 @@ impl Lowering {
     }
 }
 
-/// Whether the kernel of an operation reads this operand through strides.
-fn reads_strides(op: &Op, _operand: usize) -> bool {
-    matches!(op, Op::DotGeneral(_))
+/// Whether the kernel of an operation reads its operands through strides.
+fn reads_strides(op: &Op) -> bool {
+    matches!(op, Op::DotGeneral(_) | Op::Conv(_) | Op::DotProductAttention(_) | Op::DotProductAttentionCotangent(_))
 }

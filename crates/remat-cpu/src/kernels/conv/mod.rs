@@ -90,7 +90,7 @@ impl<A: Accumulator> ConvKernel<A> {
         };
         let group = features as isize;
         let steps = [image, group * rhs.1.strides[op.rhs_dims.first], group * out_strides[op.out_dims.second]];
-        let writer = Writer::new(out.dtype, false);
+        let writer = Writer::new(out.dtype);
         let mut combinations: Vec<SmallVec<[Along; 4]>> = vec![SmallVec::new()];
         if out.size() == 0 {
             combinations.clear();

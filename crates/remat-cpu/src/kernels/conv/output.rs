@@ -27,7 +27,7 @@ pub(super) fn direct_step<A: Accumulator>(writer: &Writer<A>, rows: &Rows<1>, co
 
 impl<A: Accumulator> Output<A> for Scattered<'_, A> {
     fn direct(&self) -> Option<(*mut A, usize)> {
-        direct_step(self.writer, self.rows, self.columns).map(|step| (self.place.to.cast(), step))
+        direct_step(self.writer, self.rows, self.columns).map(|step| (self.place.0.cast(), step))
     }
 
     unsafe fn write(&self, rows: Range<usize>, columns: Range<usize>, sums: &[A]) {
@@ -57,16 +57,16 @@ impl<A: Accumulator> Scattered<'_, A> {
         let place = |i: usize| self.place.at(((at + i as isize * step) as usize) * size);
         if step == 1 || sums.len() == 1 {
             // SAFETY: as the caller promises.
-            return unsafe { self.writer.write(sums, place(0).to, place(0).before) };
+            return unsafe { self.writer.write(sums, place(0).0) };
         }
         for (i, sums) in sums.chunks(CHUNK).enumerate() {
             let mut converted = [0u64; CHUNK];
             let from = converted.as_mut_ptr().cast::<u8>();
             // SAFETY: the chunk fits as many elements of any dtype; each place is an element of the result.
             unsafe {
-                self.writer.write(sums, from, std::ptr::null());
+                self.writer.write(sums, from);
                 for j in 0..sums.len() {
-                    let to = place(i * CHUNK + j).to;
+                    let to = place(i * CHUNK + j).0;
                     match size {
                         1 => to.write(from.add(j).read()),
                         2 => to.cast::<u16>().write(from.cast::<u16>().add(j).read()),

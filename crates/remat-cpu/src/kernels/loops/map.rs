@@ -2,8 +2,8 @@
 
 #![allow(unsafe_code)]
 
+use super::LoopSpec;
 use super::program::{Frame, Program, Tile};
-use super::{Extent, LoopSpec};
 use crate::kernels::{Kernel, Source, Target};
 use crate::threads::Threads;
 

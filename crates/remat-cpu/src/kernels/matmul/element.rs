@@ -6,7 +6,7 @@
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
-use remat_ir::{Binary, ConvertElementType, DType, Element, Op};
+use remat_ir::{ConvertElementType, DType, Element, Op};
 
 use crate::kernels::Source;
 use crate::kernels::operand::with_word;
@@ -168,26 +168,20 @@ impl<A: Accumulator> Reader<A> {
     }
 }
 
-/// How sums become elements of a dtype: rounded once, and added to what is there if it is to be accumulated.
+/// How sums become elements of a dtype: rounded once.
 pub(in super::super) struct Writer<A> {
     pub(in super::super) dtype: DType,
     convert: Option<TileFn>,
-    add: Option<TileFn>,
-    load: Option<TileFn>,
     store: Option<TileFn>,
     number: PhantomData<A>,
 }
 
 impl<A: Accumulator> Writer<A> {
-    pub(in super::super) fn new(dtype: DType, accumulate: bool) -> Writer<A> {
+    pub(in super::super) fn new(dtype: DType) -> Writer<A> {
         let convert = Op::from(ConvertElementType { dtype });
-        // The sum of bools is what one of them is.
-        let add = Op::from(if dtype == DType::Bool { Binary::Or } else { Binary::Add });
         Writer {
             dtype,
             convert: (dtype != A::DTYPE).then(|| tile::elementwise(&convert, &[A::DTYPE])).flatten(),
-            add: accumulate.then(|| tile::elementwise(&add, &[dtype, dtype])).flatten(),
-            load: tile::load(dtype),
             store: tile::store(dtype),
             number: PhantomData,
         }
@@ -195,36 +189,26 @@ impl<A: Accumulator> Writer<A> {
 
     /// Whether sums are elements as they are.
     pub(in super::super) fn is_direct(&self) -> bool {
-        self.dtype == A::DTYPE && self.add.is_none()
+        self.dtype == A::DTYPE
     }
 
-    /// Writes sums to `to` on; each is added to the element that lies at `before` on, if they are accumulated.
+    /// Writes sums to `to` on.
     ///
     /// # Safety
-    /// `to` is valid for writing as many elements of the dtype, and `before` for reading them if they are accumulated; the two
-    /// are equal or do not overlap. All are aligned.
-    pub(in super::super) unsafe fn write(&self, sums: &[A], to: *mut u8, before: *const u8) {
+    /// `to` is valid for writing as many elements of the dtype, and aligned.
+    pub(in super::super) unsafe fn write(&self, sums: &[A], to: *mut u8) {
         let size = self.dtype.size();
         for (i, sums) in sums.chunks(CHUNK).enumerate() {
             let n = sums.len();
             // SAFETY: the elements are those that the caller promises, and the chunks fit as many of any dtype; the functions
             // are for these dtypes.
             unsafe {
-                let (to, before) = (to.add(i * CHUNK * size), before.wrapping_add(i * CHUNK * size));
+                let to = to.add(i * CHUNK * size);
                 let mut at = sums.as_ptr().cast::<u8>();
-                let (mut rounded, mut loaded) = (Chunk::uninit(), Chunk::uninit());
+                let mut rounded = Chunk::uninit();
                 let register = rounded.as_mut_ptr().cast::<u8>();
                 if let Some(convert) = self.convert {
                     convert(n, register, &[at]);
-                    at = register;
-                }
-                if let Some(add) = self.add {
-                    let mut old = before;
-                    if let Some(load) = self.load {
-                        load(n, loaded.as_mut_ptr().cast(), &[old]);
-                        old = loaded.as_ptr().cast();
-                    }
-                    add(n, register, &[old, at]);
                     at = register;
                 }
                 match self.store {

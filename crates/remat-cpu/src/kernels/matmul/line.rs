@@ -9,8 +9,6 @@
 
 use std::ops::Range;
 
-use remat_ir::DType;
-
 use super::blocked::MANY;
 use super::element::{Accumulator, Writer};
 use super::matrix::Matrix;
@@ -42,7 +40,6 @@ pub(super) struct LineKernel<A: 'static> {
     /// Whether the vector is the left operand.
     pub(super) vector_first: bool,
     pub(super) writer: Writer<A>,
-    pub(super) accumulate: bool,
 }
 
 /// How the work is cut.
@@ -104,10 +101,6 @@ impl<A: Accumulator> Kernel for LineKernel<A> {
         self.batch.len() * cut.blocks * cut.parts * cut.rows * size_of::<A>()
     }
 
-    fn in_place(&self) -> &[(usize, usize)] {
-        if self.accumulate { &[(2, 0)] } else { &[] }
-    }
-
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
         let cut = self.cut();
         let (matrices, block) = (self.batch.len(), cut.parts * cut.rows);
@@ -125,8 +118,7 @@ impl<A: Accumulator> Kernel for LineKernel<A> {
             let sums = &mut sums[..rows.len()];
             self.sums(&matrix, &vector, rows, part, sums);
         });
-        let before = if self.accumulate { ins[2].as_ptr() } else { std::ptr::null() };
-        let all = Place { to: outs[0].as_ptr(), before };
+        let all = Place::new(&mut outs[0]);
         threads.for_each_chunk(
             &mut sums[..matrices * cut.blocks * block],
             block * cut.blocks.min(TASK.div_ceil(block)),
@@ -144,8 +136,8 @@ impl<A: Accumulator> Kernel for LineKernel<A> {
                     let at = (i / cut.blocks * self.rows + first) * self.writer.dtype.size();
                     let sums = &sums[..cut.rows.min(self.rows - first)];
                     let place = all.at(at);
-                    // SAFETY: these rows are the result's, and what they are added to has as many; one task writes them.
-                    unsafe { self.writer.write(sums, place.to, place.before) };
+                    // SAFETY: these rows are the result's; one task writes them.
+                    unsafe { self.writer.write(sums, place.0) };
                 }
             },
         );

@@ -29,7 +29,7 @@ use line::LineKernel;
 pub(super) use matrix::pack_turned;
 use matrix::{Matrix, is_contiguous_along_free};
 
-use super::layout::{Layout, Strides};
+use super::layout::Layout;
 use super::walk::{Rows, Walk};
 use super::{Kernel, Source, Target, scratch};
 use crate::threads::Threads;
@@ -39,20 +39,10 @@ use crate::threads::Threads;
 /// Products are summed as the evaluator does it: in i64 for a result that is an integer or a bool, in f32 for f16, bf16 and
 /// f32, in f64 otherwise. The order of the sums depends on the shapes alone.
 pub(crate) fn kernel(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) -> Box<dyn Kernel> {
-    of_dtype(op, ins, out, false)
-}
-
-/// The kernel that adds a matrix product to its third operand, which has the aval of the result and is row-major. The product
-/// is rounded to its dtype before, so that the sum is that of two operations; the result may take the operand's memory.
-pub(crate) fn accumulating(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) -> Box<dyn Kernel> {
-    of_dtype(op, ins, out, true)
-}
-
-fn of_dtype(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval, accumulate: bool) -> Box<dyn Kernel> {
     match accumulator(ins[0].0, out.dtype) {
-        DType::F32 => Dot::<f32>::new(op, ins, out, accumulate).kernel(),
-        DType::F64 => Dot::<f64>::new(op, ins, out, accumulate).kernel(),
-        _ => Dot::<i64>::new(op, ins, out, accumulate).kernel(),
+        DType::F32 => Dot::<f32>::new(op, ins, out).kernel(),
+        DType::F64 => Dot::<f64>::new(op, ins, out).kernel(),
+        _ => Dot::<i64>::new(op, ins, out).kernel(),
     }
 }
 
@@ -65,7 +55,6 @@ struct Dot<A: 'static> {
     left: Side<A>,
     right: Side<A>,
     writer: Writer<A>,
-    accumulate: bool,
 }
 
 /// The kernel of products of matrices that have several rows and columns.
@@ -107,31 +96,28 @@ impl<A: Accumulator> Side<A> {
     }
 }
 
-/// Where the elements of the result are, and those that it is added to.
+/// Where elements of the result are.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
-    pub(super) to: *mut u8,
-    pub(super) before: *const u8,
-}
+pub(super) struct Place(pub(super) *mut u8);
 
-// SAFETY: the pointers are used where a task writes its own elements.
+// SAFETY: the pointer is used where a task writes its own elements.
 unsafe impl Send for Place {}
 unsafe impl Sync for Place {}
 
 impl Place {
-    /// The elements of a result that is added to nothing.
+    /// The first element of a result.
     pub(super) fn new(out: &mut Target<'_>) -> Place {
-        Place { to: out.as_ptr(), before: std::ptr::null() }
+        Place(out.as_ptr())
     }
 
     /// So many bytes later.
     pub(super) fn at(self, bytes: usize) -> Place {
-        Place { to: self.to.wrapping_add(bytes), before: self.before.wrapping_add(bytes) }
+        Place(self.0.wrapping_add(bytes))
     }
 }
 
 impl<A: Accumulator> Dot<A> {
-    fn new(op: &DotGeneral, [lhs, rhs]: [(DType, &Layout); 2], out: &Aval, accumulate: bool) -> Dot<A> {
+    fn new(op: &DotGeneral, [lhs, rhs]: [(DType, &Layout); 2], out: &Aval) -> Dot<A> {
         // Sums are in any order: with the neighbours of the left operand last, fewer dimensions remain.
         let mut pairs: SmallVec<[(usize, usize); 4]> =
             op.lhs_contract.iter().copied().zip(op.rhs_contract.iter().copied()).collect();
@@ -152,29 +138,25 @@ impl<A: Accumulator> Dot<A> {
             depth,
             left: Side::new(lhs, &l_free, &l),
             right: Side::new(rhs, &r_free, &r),
-            writer: Writer::new(out.dtype, accumulate),
-            accumulate,
+            writer: Writer::new(out.dtype),
         }
     }
 
     fn kernel(self) -> Box<dyn Kernel> {
-        let Dot { batch, rows, columns, depth, left, right, writer, accumulate } = self;
+        let Dot { batch, rows, columns, depth, left, right, writer } = self;
         match (rows, columns) {
             (_, 1) => {
                 let (matrix, vector, vector_first) = (left, right, false);
-                Box::new(LineKernel { batch, rows, depth, matrix, vector, vector_first, writer, accumulate })
+                Box::new(LineKernel { batch, rows, depth, matrix, vector, vector_first, writer })
             }
             (1, _) => {
                 let (matrix, vector, vector_first) = (right, left, true);
-                Box::new(LineKernel { batch, rows: columns, depth, matrix, vector, vector_first, writer, accumulate })
+                Box::new(LineKernel { batch, rows: columns, depth, matrix, vector, vector_first, writer })
             }
             _ => {
                 let direct = writer.is_direct();
                 let cut = Cut::new::<A>(batch.len(), [rows, columns, depth], direct);
-                Box::new(MatrixKernel {
-                    dot: Dot { batch, rows, columns, depth, left, right, writer, accumulate },
-                    cut,
-                })
+                Box::new(MatrixKernel { dot: Dot { batch, rows, columns, depth, left, right, writer }, cut })
             }
         }
     }
@@ -185,14 +167,9 @@ impl<A: Accumulator> Kernel for MatrixKernel<A> {
         self.cut.scratch(threads) * size_of::<A>()
     }
 
-    fn in_place(&self) -> &[(usize, usize)] {
-        if self.dot.accumulate { &[(2, 0)] } else { &[] }
-    }
-
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
         let dot = &self.dot;
-        let before = if dot.accumulate { ins[2].as_ptr() } else { std::ptr::null() };
-        let all = Place { to: outs[0].as_ptr(), before };
+        let all = Place::new(&mut outs[0]);
         let bytes = dot.rows * dot.columns * dot.writer.dtype.size();
         self.cut.run(scratch::of::<A>(scratch), threads, |i| {
             let [l, r] = dot.batch.offsets(i);
@@ -211,14 +188,14 @@ struct Dense<'a, A> {
 
 impl<A: Accumulator> Output<A> for Dense<'_, A> {
     fn direct(&self) -> Option<(*mut A, usize)> {
-        self.writer.is_direct().then(|| (self.place.to.cast(), self.columns))
+        self.writer.is_direct().then(|| (self.place.0.cast(), self.columns))
     }
 
     unsafe fn write(&self, rows: Range<usize>, columns: Range<usize>, sums: &[A]) {
         for (row, sums) in rows.zip(sums.chunks_exact(columns.len())) {
             let place = self.place.at((row * self.columns + columns.start) * self.writer.dtype.size());
-            // SAFETY: these are elements of the matrix, and of what it is added to if there is such a thing.
-            unsafe { self.writer.write(sums, place.to, place.before) };
+            // SAFETY: these are elements of the matrix.
+            unsafe { self.writer.write(sums, place.0) };
         }
     }
 }
