@@ -340,7 +340,9 @@ impl Bench {
         let op = op.into();
         let avals: Vec<Aval> = ins.iter().map(|(aval, _)| aval.clone()).collect();
         let outs = op.infer(&avals).expect("an operation");
-        let kernel = kernels::library(&op, &avals, &outs).expect("a kernel");
+        let layouts: Vec<Layout> = avals.iter().map(Layout::from).collect();
+        let operands: Vec<(DType, &Layout)> = avals.iter().map(|x| x.dtype).zip(&layouts).collect();
+        let kernel = kernels::kernel(&op, &operands, &outs).expect("a kernel");
         self.row(name, bytes, &*kernel, &ins, &outs);
     }
 

@@ -2,14 +2,12 @@
 //!
 //! A program passes through these modules, each of which uses only those before it:
 //!
-//! 1. `kernels`: what computes one step, over operands that lie in memory already
-//! 2. `lower`: inlines calls, turns changes of layout into views
-//! 3. `fuse`: groups elementwise operations and reductions into loops
-//! 4. `schedule`: orders the steps for a low peak of memory
-//! 5. `plan`: gives every value its place in one arena
-//! 6. `run`: the executable
-
-// Until every kernel is wired to the lowering.
+//! 1. `kernels`: what computes one step, over operands that lie in memory already; `tile` and `simd` are their loops
+//! 2. `lower`: inlines calls, turns changes of layout into views, groups elementwise operations and reductions into loops
+//! 3. `schedule`: orders the steps for a low peak of memory
+//! 4. `plan`: gives every value its place in one arena
+//! 5. `compile`: does all of this, loops and branches (`control`) included
+//! 6. `device`: runs the program; `eager` runs single operations as programs
 
 mod arena;
 mod compile;

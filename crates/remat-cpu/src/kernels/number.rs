@@ -18,6 +18,7 @@ pub(super) trait Number: Element {
     fn narrow(wide: Self::Wide) -> Self;
     fn plus(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
+    #[allow(dead_code, reason = "tests compare by it")]
     fn is_nan(self) -> bool;
     /// The larger of the two; a NaN wins, and zero is larger than negative zero.
     fn largest(self, other: Self) -> Self;

@@ -46,15 +46,6 @@ impl<'a> Source<'a> {
         Source { dtype, start, bytes: 0, in_place: true, elements: PhantomData }
     }
 
-    /// The elements of a slice, for tests.
-    #[cfg(test)]
-    pub(crate) fn of<T: Element>(elements: &'a [T]) -> Source<'a> {
-        // SAFETY: the bytes are those of valid elements, for as long as the slice is borrowed.
-        let bytes = unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) };
-        // SAFETY: they are valid elements.
-        unsafe { Source::new(T::DTYPE, bytes) }
-    }
-
     /// Where the elements are: in the output, where the operand is in place.
     pub(crate) fn as_ptr(&self) -> *const u8 {
         self.start
@@ -105,23 +96,9 @@ impl<'a> Target<'a> {
         Target { dtype, start: bytes.as_mut_ptr(), bytes: bytes.len(), elements: PhantomData }
     }
 
-    /// The elements of a slice, for tests.
-    #[cfg(test)]
-    pub(crate) fn of<T: Element>(elements: &'a mut [T]) -> Target<'a> {
-        let len = size_of_val(elements);
-        // SAFETY: the bytes are those of valid elements, for as long as the slice is borrowed; they are only written through
-        // `slice_mut`, which writes elements of this very type.
-        unsafe { Target::new(T::DTYPE, std::slice::from_raw_parts_mut(elements.as_mut_ptr().cast(), len)) }
-    }
-
     /// Where the elements are.
     pub(crate) fn as_ptr(&self) -> *mut u8 {
         self.start
-    }
-
-    /// The dtype.
-    pub(crate) fn dtype(&self) -> DType {
-        self.dtype
     }
 
     /// The elements.

@@ -18,10 +18,12 @@ pub(crate) struct Plan {
     /// The bytes of the arena.
     pub(crate) arena: usize,
     /// The bytes of temporaries and scratch memory that are live at the peak: no arena is smaller.
+    #[allow(dead_code, reason = "tests and benchmarks compare plans by it")]
     pub(crate) peak: usize,
     /// What is live at the peak: temporaries that lie in the arena, and scratch memory, largest first.
     pub(crate) live: Vec<Live>,
     /// The temporaries whose memory a result takes.
+    #[allow(dead_code, reason = "tests check that each was allowed")]
     pub(crate) in_place: Vec<InPlace>,
     /// The arguments whose memory a result may take, if the caller gives them up: then the output in whose memory the
     /// result lies has the argument's.

@@ -21,7 +21,7 @@ use flow::Flow;
 use window::WINDOW;
 
 pub(crate) use graph::{ALIGNMENT, BufferKind, BufferNode, Graph, StepNode, aligned};
-pub(crate) use lives::{Block, InPlace, Lives, Slot};
+pub(crate) use lives::{InPlace, Lives, Slot};
 
 /// Of programs with more steps fewer orders are tried.
 const LARGE: usize = 20_000;
@@ -59,6 +59,7 @@ pub(crate) fn schedule(graph: &Graph) -> Vec<usize> {
 }
 
 /// The most bytes of temporaries that are live at one time when the steps run in this order: no arena is smaller.
+#[allow(dead_code, reason = "tests and benchmarks compare orders by it")]
 pub(crate) fn peak(graph: &Graph, order: &[usize]) -> usize {
     Lives::new(graph, order).peak(graph, order).0
 }

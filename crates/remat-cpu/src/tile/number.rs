@@ -28,7 +28,6 @@ pub(super) trait Ordered: Scalar + PartialOrd {
 pub(super) trait Real:
     Ordered + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
 {
-    const ZERO: Self;
     const ONE: Self;
     fn is_finite(self) -> bool;
     fn sign(self) -> Self;
@@ -42,7 +41,6 @@ pub(super) trait Real:
 /// An integer, with arithmetic that wraps.
 pub(super) trait Integer: Ordered + Eq {
     const ZERO: Self;
-    const ONE: Self;
     const ALL_BITS: Self;
     fn neg(self) -> Self;
     fn sign(self) -> Self;
@@ -110,7 +108,6 @@ macro_rules! real {
             }
         }
         impl Real for $type {
-            const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
             #[inline(always)]
             fn is_finite(self) -> bool {
@@ -185,7 +182,6 @@ macro_rules! integer {
         }
         impl Integer for $type {
             const ZERO: Self = 0;
-            const ONE: Self = 1;
             const ALL_BITS: Self = !0;
             #[inline(always)]
             fn neg(self) -> Self {

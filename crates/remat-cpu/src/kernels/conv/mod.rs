@@ -40,7 +40,6 @@ pub(crate) fn kernel(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<d
 struct ConvKernel<A: 'static> {
     phases: Vec<Phase<A>>,
     writer: Writer<A>,
-    groups: usize,
     /// What a group is away from the one before in the image, the weights and the result.
     steps: [isize; 3],
 }
@@ -108,7 +107,7 @@ impl<A: Accumulator> ConvKernel<A> {
         }
         let phases =
             combinations.iter().map(|along| Phase::new(op, along, [lhs, rhs], out, &out_strides, groups, &writer));
-        ConvKernel { phases: phases.collect(), writer, groups, steps }
+        ConvKernel { phases: phases.collect(), writer, steps }
     }
 }
 

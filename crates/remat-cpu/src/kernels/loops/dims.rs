@@ -22,11 +22,6 @@ impl Dims {
         matches!(self.0.as_slice(), [] | [(_, 1)])
     }
 
-    /// Whether there is one element, repeated.
-    pub(super) fn is_splat(&self) -> bool {
-        self.0.iter().all(|&(_, stride)| stride == 0)
-    }
-
     /// The position of an element, relative to the first.
     pub(super) fn at(&self, mut index: usize) -> isize {
         let mut position = 0;
@@ -35,15 +30,6 @@ impl Dims {
             index /= size;
         }
         position
-    }
-
-    /// The position of element `start`, if the `n` elements from there are neighbours in memory.
-    pub(super) fn run(&self, start: usize, n: usize) -> Option<isize> {
-        match self.0.as_slice() {
-            [] => Some(0),
-            [.., (size, 1)] if start % size + n <= *size => Some(self.at(start)),
-            _ => None,
-        }
     }
 
     /// Copies the elements from `start` to `start + n` to `out`. `base` is the first element.

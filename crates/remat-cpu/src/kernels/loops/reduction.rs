@@ -9,7 +9,6 @@
 #![allow(unsafe_code)]
 
 use remat_ir::{DType, Op, ReduceKind, Shape};
-use smallvec::SmallVec;
 
 use super::dims::Dims;
 use super::program::{Frame, Program, Tile};
