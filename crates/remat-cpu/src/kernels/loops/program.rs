@@ -494,13 +494,15 @@ impl<'a> Frame<'a> {
         outs: &[Target<'_>],
     ) -> Self {
         assert!(scratch.len() >= program.scratch() && scratch.as_ptr().cast::<usize>().is_aligned());
-        let slots = scratch.as_mut_ptr().cast::<*mut u8>();
+        // All pointers are made of this one: another borrow of the memory would end them.
+        let start = scratch.as_mut_ptr();
+        let slots = start.cast::<*mut u8>();
         // SAFETY: all of this lies in the scratch memory, whose size was checked.
         unsafe {
             let args = slots.add(program.slots.len()).cast::<*const u8>();
             let bases = args.add(program.args.len());
             let out_pointers = bases.add(program.operands.len()).cast::<*mut u8>();
-            let registers = scratch.as_mut_ptr().add(program.pointers().next_multiple_of(64));
+            let registers = start.add(program.pointers().next_multiple_of(64));
             for (i, operand) in program.operands.iter().enumerate() {
                 bases.add(i).write(ins[operand.input].as_ptr().wrapping_add(operand.offset));
             }

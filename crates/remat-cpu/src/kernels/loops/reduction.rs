@@ -161,12 +161,13 @@ impl Reduction {
         let len = self.reduced.div_ceil(self.segments);
         let (from, until) = ((segment * len).min(self.reduced), ((segment + 1) * len).min(self.reduced));
         let (registers, accumulators) = scratch.split_at_mut(self.program.scratch());
+        let accumulators = accumulators.as_mut_ptr();
         let start = tile * capacity;
         let width = if self.is_inner() { capacity.min(self.inner - start) } else { capacity };
         // SAFETY: the caller's promise is passed on; accumulators have room for a tile each.
         unsafe {
             let frame = Frame::new(&self.program, registers, ins, &[]);
-            let accumulator = |end: usize| accumulators.as_ptr().cast_mut().add(end * self.accumulator());
+            let accumulator = |end: usize| accumulators.add(end * self.accumulator());
             for (e, end) in self.ends.iter().enumerate() {
                 fill(accumulator(e), end.identity, end.register.size(), width);
             }

@@ -1,0 +1,111 @@
+//! Small programs that meet every kind of memory that a run has: arguments that are kept and given up, results in place,
+//! parts of buffers, constants, tables of many operands, the carries and slices of loops. They are small enough for an
+//! interpreter that watches each access.
+
+use std::sync::Arc;
+
+use remat_cpu::Cpu;
+use remat_ir::{Array, Aval, DType, Device, Jaxpr, Literal, Reference, Result, with_dtype};
+
+const PROGRAMS: &[(&str, &str)] = &[
+    (
+        "one loop with a constant and a result in place",
+        "{ lambda ; a:f32[3,5]. let b:f32[3,5] = sin a c:f32[3,5] = mul b 2.0:f32[] d:f32[3,5] = add c a in (d,) }",
+    ),
+    (
+        "results of several dtypes and reductions of both axes",
+        "{ lambda ; a:f64[3,5]. let b:f64[5] = reduce_sum[axes=(0,)] a c:f64[3] = reduce_max[axes=(1,)] a \
+         d:bool[3,5] = gt a 0.25:f64[] e:bf16[3,5] = convert_element_type[new_dtype=bfloat16] a in (b, c, d, e) }",
+    ),
+    (
+        "an argument as a result, twice and reshaped",
+        "{ lambda ; a:f32[2,3]. let b:f32[6] = reshape[new_sizes=(6,)] a c:f32[2,3] = neg a in (a, b, c, a) }",
+    ),
+    (
+        "views of a temporary, joined",
+        "{ lambda ; a:f32[4,3]. let b:f32[4,3] = exp a c:f32[3,4] = transpose[permutation=(1, 0)] b \
+         d:f32[4,3] = rev[dimensions=(0,)] b e:f32[3,4] = reshape[new_sizes=(3, 4)] d \
+         f:f32[6,4] = concatenate[dimension=0] c e in (f,) }",
+    ),
+    (
+        "a product of a transpose, and what follows",
+        "{ lambda ; a:f32[7,5] b:f32[7,9]. let c:f32[5,9] = dot_general[dimension_numbers=(([0], [0]), ([], [])) \
+         preferred_element_type=float32] a b d:f32[5,9] = tanh c in (d,) }",
+    ),
+    ("nothing at all", "{ lambda ; a:f32[0,5]. let b:f32[0,5] = sin a c:f32[5] = reduce_sum[axes=(0,)] b in (b, c) }"),
+    (
+        "many operands",
+        "{ lambda ; a:f32[2]. let b:f32[2] = sin a c:f32[2] = cos b \
+         d:f32[30] = concatenate[dimension=0] a b c a b c a b c a b c a b c in (d,) }",
+    ),
+    (
+        "a loop whose carries change places, with slices in and out",
+        "{ lambda ; a:f32[3] b:f32[3] c:f32[4,3]. let d:f32[3] e:f32[3] f:f32[4,3] = scan[jaxpr={ lambda ; g:f32[3] \
+         h:f32[3] i:f32[3]. let j:f32[3] = sin g k:f32[3] = add h i l:f32[3] = mul j k in (k, j, l) } length=4 \
+         num_carry=2 num_consts=0 reverse=True unroll=1] a b c in (d, e, f) }",
+    ),
+    (
+        "a loop whose carry stays in place, with a constant",
+        "{ lambda ; a:f64[6] b:f64[6]. let c:f64[6] = scan[jaxpr={ lambda ; d:f64[6] e:f64[6]. let f:f64[6] = mul d e \
+         in (f,) } length=3 num_carry=1 num_consts=1 reverse=False unroll=1] a b in (c,) }",
+    ),
+    (
+        "a loop of unknown length",
+        "{ lambda ; a:i32[] x:f32[5]. let n:i32[] y:f32[5] = while[cond_jaxpr={ lambda ; k:i32[] n:i32[] y:f32[5]. let \
+         c:bool[] = lt n k in (c,) } cond_nconsts=1 body_jaxpr={ lambda ; n:i32[] y:f32[5]. let m:i32[] = add n 1:i32[] \
+         z:f32[5] = sin y in (m, z) } body_nconsts=0] a 0:i32[] x in (n, y) }",
+    ),
+    (
+        "branches",
+        "{ lambda ; a:i32[] x:f32[5]. let y:f32[5] = cond[branches=({ lambda ; x:f32[5]. let y:f32[5] = sin x in (y,) } \
+         { lambda ; x:f32[5]. let in (x,) })] a x in (y,) }",
+    ),
+];
+
+/// Numbers between -1 and 1, or the number 1.
+fn argument(aval: &Aval) -> Array {
+    let value = |i: usize| match aval.dtype.is_float() {
+        true => Literal::from_f64(aval.dtype, ((i * 7 + 3) % 17) as f64 / 8.0 - 0.9375),
+        false => Literal::from_f64(aval.dtype, 1.0),
+    };
+    with_dtype!(aval.dtype, T => {
+        let elements = (0..aval.size()).filter_map(|i| remat_ir::Element::from_literal(value(i)));
+        Array::from_vec(elements.collect::<Vec<T>>(), aval.shape.iter().copied()).expect("as many elements as the shape has")
+    })
+}
+
+fn numbers(x: &Array) -> Vec<f64> {
+    (0..x.data().len()).filter_map(|i| x.data().get(i)).map(Literal::as_f64).collect()
+}
+
+fn expect_close(name: &str, got: &[Array], expected: &[Array]) {
+    assert_eq!(got.len(), expected.len(), "{name}");
+    for (got, expected) in got.iter().zip(expected) {
+        assert_eq!(got.aval(), expected.aval(), "{name}");
+        let allowed = if got.dtype() == DType::F64 { 1e-14 } else { 1e-5 };
+        let (x, y) = (numbers(got), numbers(expected));
+        assert!(x.iter().zip(&y).all(|(x, y)| (x - y).abs() <= allowed), "{name}: {x:?} and not {y:?}");
+    }
+}
+
+#[test]
+fn every_kind_of_memory_is_used_as_the_evaluator_would() -> Result<()> {
+    for threads in [1, 2] {
+        let cpu = Cpu::with_threads(threads)?;
+        for (name, text) in PROGRAMS {
+            let jaxpr = Arc::new(Jaxpr::parse(text)?);
+            let arguments = || jaxpr.in_avals().iter().map(argument).collect::<Vec<Array>>();
+            let expected = Reference.compile(&jaxpr)?.run(arguments())?;
+            let executable = cpu.compile(&jaxpr)?;
+            let held = arguments();
+            expect_close(name, &executable.run(held.clone())?, &expected);
+            // The second run has the memory of the first, and may take that of its arguments.
+            expect_close(name, &executable.run(arguments())?, &expected);
+            assert!(
+                held.iter().zip(arguments()).all(|(a, b)| numbers(a) == numbers(&b)),
+                "{name}: an argument changed"
+            );
+        }
+    }
+    Ok(())
+}
