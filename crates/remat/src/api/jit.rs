@@ -29,7 +29,7 @@ pub struct JitOptions {
     /// use remat::{Cpu, JitOptions, Tensor, jit_with};
     /// let options = JitOptions { device: Some(Arc::new(Cpu::with_threads(1)?)), ..JitOptions::default() };
     /// let double = jit_with(options, |x: &Tensor| x + x);
-    /// assert_eq!(double.call(&Tensor::from(1.5f32))?.item::<f32>()?, 3.0);
+    /// assert_eq!(double.call(Tensor::from(1.5f32))?.item::<f32>()?, 3.0);
     /// # Ok::<(), remat::Error>(())
     /// ```
     pub device: Option<Arc<dyn Device>>,
