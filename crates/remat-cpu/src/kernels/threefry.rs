@@ -1,18 +1,12 @@
 //! The Threefry-2x32 block function (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 
-use remat_ir::Aval;
+use remat_ir::{Aval, threefry_block};
 use smallvec::SmallVec;
 
 use super::walk::TASK_BYTES;
 use super::{Kernel, Source, Target};
 use crate::simd::multiversion;
 use crate::threads::Threads;
-
-/// Distances of rotation, for even and for odd groups of four rounds.
-const ROTATIONS: [[u32; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
-
-/// The constant that the key schedule adds as a third word of the key.
-const PARITY: u32 = 0x1BD1_1BDA;
 
 /// Pairs of counters that are computed side by side.
 const BLOCK: usize = 64;
@@ -80,28 +74,12 @@ multiversion! {
             let [k0, k1, x0, x1] = &lanes;
             let mut blocks = [[0; BLOCK]; 2];
             for j in 0..BLOCK {
-                [blocks[0][j], blocks[1][j]] = block([k0[j], k1[j]], [x0[j], x1[j]]);
+                [blocks[0][j], blocks[1][j]] = threefry_block([k0[j], k1[j]], [x0[j], x1[j]]);
             }
             y0.copy_from_slice(&blocks[0][..len]);
             y1.copy_from_slice(&blocks[1][..len]);
         }
     }
-}
-
-/// Twenty rounds, with a part of the key added before the first and after every four.
-#[inline(always)]
-fn block(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
-    let schedule = [key[0], key[1], PARITY ^ key[0] ^ key[1]];
-    let mut x = [counter[0].wrapping_add(schedule[0]), counter[1].wrapping_add(schedule[1])];
-    for group in 0..5 {
-        for distance in ROTATIONS[group % 2] {
-            x[0] = x[0].wrapping_add(x[1]);
-            x[1] = x[1].rotate_left(distance) ^ x[0];
-        }
-        x[0] = x[0].wrapping_add(schedule[(group + 1) % 3]);
-        x[1] = x[1].wrapping_add(schedule[(group + 2) % 3]).wrapping_add(group as u32 + 1);
-    }
-    x
 }
 
 #[cfg(test)]

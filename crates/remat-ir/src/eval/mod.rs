@@ -23,6 +23,7 @@ mod walk;
 mod window;
 
 pub use memory::Reference;
+pub use threefry::threefry_block;
 
 use crate::{Array, Atom, Aval, Element, Error, ErrorKind, Jaxpr, Op, Operation, Result, Var, VarMap, counted};
 
