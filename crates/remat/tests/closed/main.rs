@@ -19,7 +19,7 @@ type Args = Vec<Tensor>;
 #[test]
 fn values_are_equal() {
     for_each_program(|program, dtype| {
-        let (f, x) = (program.f, arguments(program, dtype, 0));
+        let (f, x) = (program.f, program.arguments(dtype, 0));
         let plain = f(&x)?;
         expect_bits("jit", &[jit(f).call(x.clone())?], std::slice::from_ref(&plain));
         expect_bits(
@@ -47,7 +47,7 @@ fn tangents_are_equal() {
         if !program.has_forward_mode {
             return Ok(());
         }
-        let (f, x, t) = (program.f, arguments(program, dtype, 0), arguments(program, dtype, 3));
+        let (f, x, t) = (program.f, program.arguments(dtype, 0), program.arguments(dtype, 3));
         let (y, dy) = jvp(f, &x, &t)?;
         let (y2, df) = linearize(f, &x)?;
         expect_bits("value of jvp", &[y], &[f(&x)?]);
@@ -75,14 +75,14 @@ fn tangents_are_equal() {
 fn gradients_are_bit_identical_under_every_policy() {
     for_each_program(|program, dtype| {
         if !program.has_reverse_mode {
-            assert!(grad(program.f)(&arguments(program, dtype, 0)).is_err());
+            assert!(grad(program.f)(&program.arguments(dtype, 0)).is_err());
             return Ok(());
         }
-        let (f, x) = (program.f, arguments(program, dtype, 0));
+        let (f, x) = (program.f, program.arguments(dtype, 0));
         let (y, plain) = value_and_grad(f)(&x)?;
         expect_bits("value", &[y], &[f(&x)?]);
         if program.has_forward_mode {
-            let t = arguments(program, dtype, 3);
+            let t = program.arguments(dtype, 3);
             let product = plain.iter().zip(&t).map(|(g, t)| (g * t).sum(..)).reduce(|a, b| a + b);
             let rounding = if program.name == "half_precision" { 5e-2 } else { tolerance(dtype) };
             expect_close("jvp", &[jvp(f, &x, &t)?.1], &product.into_iter().collect::<Args>(), rounding);
@@ -113,7 +113,7 @@ fn second_derivatives_agree() {
         if !program.has_reverse_mode || program.name == "half_precision" {
             return Ok(());
         }
-        let (f, x, t) = (program.f, arguments(program, dtype, 0), arguments(program, dtype, 3));
+        let (f, x, t) = (program.f, program.arguments(dtype, 0), program.arguments(dtype, 3));
         let plain = grad(product_with(grad(f), &t))(&x)?;
         if program.has_forward_mode {
             let forward = jvp(grad(f), &x, &t)?.1;
@@ -137,7 +137,7 @@ fn second_derivatives_agree() {
 fn batches_agree_with_loops() {
     for_each_program(|program, dtype| {
         let f = program.f;
-        let examples: Vec<Args> = (0..3).map(|i| arguments(program, dtype, i)).collect();
+        let examples: Vec<Args> = (0..3).map(|i| program.arguments(dtype, i)).collect();
         let batch: Args = (0..program.shapes.len())
             .map(|k| Tensor::stack(&examples.iter().map(|e| e[k].clone()).collect::<Args>(), 0))
             .collect();
@@ -203,20 +203,6 @@ fn product_with(f: impl Fn(&Args) -> Result<Args>, t: &Args) -> impl Fn(&Args) -
         let products = f(x)?.iter().zip(t).map(|(g, t)| (g * t).sum(..)).reduce(|a, b| a + b);
         Ok(products.unwrap_or(Tensor::from(0.0f64)))
     }
-}
-
-/// Distinct numbers between -1 and 1.
-fn arguments(program: &Program, dtype: DType, seed: usize) -> Args {
-    let mut n = seed * 5 + 1;
-    let mut next = || {
-        n += 1;
-        ((n as f64) * 0.754_877_666).fract() * 1.8 - 0.9
-    };
-    let array = |shape: &&[usize]| {
-        let values: Vec<f64> = (0..shape.iter().product::<usize>()).map(|_| next()).collect();
-        Tensor::from_vec(values, shape.to_vec()).to_dtype(dtype)
-    };
-    program.shapes.iter().map(array).collect()
 }
 
 fn tolerance(dtype: DType) -> f64 {

@@ -19,6 +19,22 @@ pub(crate) struct Program {
     pub(crate) has_forward_mode: bool,
 }
 
+impl Program {
+    /// Arguments of this dtype: distinct numbers between -1 and 1.
+    pub(crate) fn arguments(&self, dtype: DType, seed: usize) -> Vec<Tensor> {
+        let mut n = seed * 5 + 1;
+        let mut next = || {
+            n += 1;
+            ((n as f64) * 0.754_877_666).fract() * 1.8 - 0.9
+        };
+        let array = |shape: &&[usize]| {
+            let values: Vec<f64> = (0..shape.iter().product::<usize>()).map(|_| next()).collect();
+            Tensor::from_vec(values, shape.to_vec()).to_dtype(dtype)
+        };
+        self.shapes.iter().map(array).collect()
+    }
+}
+
 const fn program(
     name: &'static str,
     shapes: &'static [&'static [usize]],

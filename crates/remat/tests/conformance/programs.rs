@@ -41,7 +41,7 @@ fn for_each_program(property: impl Fn(&closed::Program, &Args, &mut dyn FnMut(&s
     let mut failures = Failures::default();
     for program in PROGRAMS {
         for dtype in [DType::F32, DType::F64] {
-            let args = closed_arguments(program, dtype, 0);
+            let args = program.arguments(dtype, 0);
             property(program, &args, &mut |what, jaxpr, args| {
                 failures.case(|| format!("{what} of {} in {dtype}", program.name), || conforms(jaxpr, args, CLOSENESS));
             });
@@ -101,20 +101,6 @@ fn second_derivatives_agree() {
             case("second derivative", make_jaxpr(grad(slope))(args), args);
         }
     });
-}
-
-/// Distinct numbers between -1 and 1.
-fn closed_arguments(program: &closed::Program, dtype: DType, seed: usize) -> Args {
-    let mut n = seed * 5 + 1;
-    let mut next = || {
-        n += 1;
-        ((n as f64) * 0.754_877_666).fract() * 1.8 - 0.9
-    };
-    let array = |shape: &&[usize]| {
-        let values: Vec<f64> = (0..shape.iter().product::<usize>()).map(|_| next()).collect();
-        Tensor::from_vec(values, shape.to_vec()).to_dtype(dtype)
-    };
-    program.shapes.iter().map(array).collect()
 }
 
 proptest! {
