@@ -121,39 +121,37 @@ fn slices(flat: &mut Flat) {
     }
 }
 
-/// Leaves zeros that are put around an operand out of products, where nothing else reads them.
+/// Leaves zeros that are put around an operand out of products, where nothing else reads them. A product leaves out those of
+/// one operand.
 fn zeros(flat: &mut Flat) {
     let readers = readers(flat);
-    for at in (0..flat.eqns.len()).rev() {
-        let (Op::Pad(pad), &[Atom::Var(inner), Atom::Lit(value)]) = (&flat.eqns[at].op, &flat.eqns[at].ins[..]) else {
-            continue;
-        };
-        let (pad, padded, readers) = (pad.clone(), flat.eqns[at].outs[0], &readers[flat.eqns[at].outs[0]]);
-        let is_plain = value.is_zero() && pad.config.iter().all(|&(low, high, _)| low >= 0 && high >= 0);
-        let size = flat.avals[padded].bytes();
+    let eqns = std::mem::take(&mut flat.eqns);
+    let mut left_out: VarMap<Option<(Pad, Var)>> = VarMap::filled(flat.avals.len(), None);
+    let mut is_taken = vec![false; eqns.len()];
+    for eqn in &eqns {
+        let padded = eqn.ins.iter().filter_map(|a| a.var()).find_map(|v| Some((v, left_out[v].clone()?)));
+        let first = flat.eqns.len();
+        match padded {
+            Some((padded, (pad, inner))) => without_zeros(flat, eqn, &pad, padded, inner),
+            None => flat.eqns.push(eqn.clone()),
+        }
+        // The zeros around a result may be left out of what comes next.
+        let Some(Eqn { op: Op::Pad(pad), ins, outs, .. }) = flat.eqns[first..].last() else { continue };
+        let (&[Atom::Var(inner), Atom::Lit(value)], out) = (&ins[..], outs[0]) else { continue };
+        let size = flat.avals[out].bytes();
         let takes = |&reader: &usize| {
-            flat.eqns.get(reader).is_some_and(|eqn| {
-                let is_one = eqn.ins.iter().filter(|a| a.var() == Some(padded)).count() == 1;
-                matches!(eqn.op, Op::DotGeneral(_)) && is_one && flat.avals[eqn.outs[0]].bytes() < size
+            eqns.get(reader).is_some_and(|eqn| {
+                let is_one = eqn.ins.iter().filter(|a| a.var() == Some(out)).count() == 1;
+                let is_smaller = flat.avals[eqn.outs[0]].bytes() < size;
+                matches!(eqn.op, Op::DotGeneral(_)) && is_one && is_smaller && !is_taken[reader]
             })
         };
-        if !is_plain || readers.is_empty() || !readers.iter().all(takes) {
-            continue;
+        let is_plain = value.is_zero() && pad.config.iter().all(|&(low, high, _)| low >= 0 && high >= 0);
+        if is_plain && !readers[out].is_empty() && readers[out].iter().all(takes) {
+            readers[out].iter().for_each(|&reader| is_taken[reader] = true);
+            left_out[out] = Some((pad.clone(), inner));
+            flat.eqns.pop();
         }
-        let mut eqns = std::mem::take(&mut flat.eqns).into_iter();
-        let mut rewritten: Vec<Eqn> = eqns.by_ref().take(at).collect();
-        // The padding is not needed any more.
-        let _ = eqns.next();
-        for (i, eqn) in eqns.enumerate() {
-            if readers.contains(&(at + 1 + i)) {
-                without_zeros(flat, &eqn, &pad, padded, inner);
-                rewritten.append(&mut flat.eqns);
-            } else {
-                rewritten.push(eqn);
-            }
-        }
-        flat.eqns = rewritten;
-        return zeros(flat);
     }
 }
 

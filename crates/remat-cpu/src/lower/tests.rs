@@ -235,6 +235,20 @@ fn zeros_are_put_around_the_product_and_not_around_its_operand() {
 }
 
 #[test]
+fn a_product_leaves_out_the_zeros_of_one_operand() {
+    let text = "{ lambda ; a:f32[9,60] b:f32[60,9]. let
+        c:f32[10,60] = pad[padding_config=((0, 1, 0), (0, 0, 0))] a 0.0:f32[]
+        d:f32[60,10] = pad[padding_config=((0, 0, 0), (0, 1, 0))] b 0.0:f32[]
+        e:f32[10,10] = dot_general[dimension_numbers=(([1], [0]), ([], [])) preferred_element_type=float32] c d
+      in (e,) }";
+    let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
+    let flat = Flat::of(&jaxpr).unwrap_or_else(|e| panic!("{e}"));
+    let names: Vec<&str> = flat.eqns.iter().map(|eqn| eqn.op.name()).collect();
+    assert_eq!(names, ["pad", "dot_general", "pad"]);
+    assert_eq!(flat.avals[flat.eqns[1].outs[0]].to_string(), "f32[9,10]");
+}
+
+#[test]
 fn a_loop_computes_what_another_one_would_have_to_stack() {
     let text = "{ lambda ; a:f32[64] b:f32[100,64]. let
         c:f32[64] d:f32[100,64] e:f32[100,64] = scan[
