@@ -20,8 +20,10 @@
 #![allow(unsafe_code)]
 
 mod recording;
+mod system;
 
 pub use recording::{Block, Event, Recording};
+pub use system::give_back_free;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::AtomicUsize;

@@ -10,12 +10,11 @@
 mod kernels;
 #[path = "../src/simd.rs"]
 mod simd;
-#[path = "../src/threads.rs"]
+#[path = "../src/threads/mod.rs"]
 mod threads;
 #[path = "../src/tile/mod.rs"]
 mod tile;
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kernels::{Kernel, Layout, Source, Target};
@@ -29,8 +28,7 @@ use threads::Threads;
 fn main() {
     let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(cores).build().expect("threads");
-    let bench = Bench { filter, threads: Threads::of(Arc::new(pool)) };
+    let bench = Bench { filter, threads: Threads::new(cores).expect("threads start") };
     println!("{:44} {:>9} {:>9} {:>9}", format!("{cores} threads"), "us", "GB/s", "x copy");
     copies(&bench);
     moves(&bench);

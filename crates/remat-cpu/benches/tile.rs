@@ -11,7 +11,7 @@
 mod kernels;
 #[path = "../src/simd.rs"]
 mod simd;
-#[path = "../src/threads.rs"]
+#[path = "../src/threads/mod.rs"]
 mod threads;
 #[path = "../src/tile/mod.rs"]
 mod tile;

@@ -3,16 +3,20 @@
 // Raw memory is what this file is for.
 #![allow(unsafe_code)]
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::alloc::{Layout, LayoutError, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
 use remat_ir::{Aval, Data, Element, Error, ErrorKind, Result, with_dtype};
 
 use crate::schedule::ALIGNMENT;
 
+/// What the system's allocator aligns every block to. To be asked for more it takes another way, on which it clears also
+/// what comes fresh and cleared from the kernel.
+const NATURAL: usize = 16;
+
 /// Bytes, aligned to a cache line.
 pub(crate) struct Arena {
-    start: NonNull<u8>,
+    block: NonNull<u8>,
     bytes: usize,
 }
 
@@ -25,28 +29,37 @@ impl Arena {
     /// # Errors
     /// If there is no memory for them.
     pub(crate) fn new(bytes: usize) -> Result<Arena> {
-        if bytes == 0 {
-            return Ok(Arena { start: NonNull::<[u64; 8]>::dangling().cast(), bytes });
-        }
-        let layout = Layout::from_size_align(bytes, ALIGNMENT).map_err(|_| refused(bytes))?;
+        let Some(layout) = Arena::layout(bytes) else {
+            return Ok(Arena { block: NonNull::dangling(), bytes });
+        };
+        let layout = layout.map_err(|_| refused(bytes))?;
         // SAFETY: the size is not zero.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(|| refused(bytes))?;
-        Ok(Arena { start, bytes })
+        let block = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(|| refused(bytes))?;
+        Ok(Arena { block, bytes })
+    }
+
+    /// The bytes of the block that an arena of so many bytes lies in.
+    pub(crate) fn block(bytes: usize) -> usize {
+        if bytes == 0 { 0 } else { bytes.saturating_add(ALIGNMENT - NATURAL) }
+    }
+
+    /// That block, if there is one.
+    fn layout(bytes: usize) -> Option<std::result::Result<Layout, LayoutError>> {
+        (bytes > 0).then(|| Layout::from_size_align(Arena::block(bytes), NATURAL))
     }
 
     /// Where it begins.
     pub(crate) fn start(&mut self) -> *mut u8 {
-        self.start.as_ptr()
+        let block = self.block.as_ptr();
+        block.wrapping_add(block.align_offset(ALIGNMENT))
     }
 }
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        if self.bytes > 0
-            && let Ok(layout) = Layout::from_size_align(self.bytes, ALIGNMENT)
-        {
+        if let Some(Ok(layout)) = Arena::layout(self.bytes) {
             // SAFETY: it was allocated with this layout.
-            unsafe { dealloc(self.start.as_ptr(), layout) }
+            unsafe { dealloc(self.block.as_ptr(), layout) }
         }
     }
 }
@@ -101,5 +114,18 @@ mod tests {
         assert!(zeros(&Aval::new(DType::F64, [1 << 60])).is_err());
         assert_eq!(zeros(&Aval::new(DType::Bool, [3])).ok().map(|d| d.len()), Some(3));
         assert!(Arena::new(0).is_ok());
+    }
+
+    #[test]
+    fn arenas_are_aligned_and_clear() {
+        for bytes in [1, 64, 1000, 1 << 20] {
+            let mut arena = Arena::new(bytes).unwrap();
+            let start = arena.start();
+            assert_eq!(start.addr() % ALIGNMENT, 0);
+            let end = start.addr() + bytes;
+            assert!(end <= arena.block.addr().get() + Arena::block(bytes));
+            // SAFETY: the arena has so many bytes, which are all initialised.
+            assert!((0..bytes).all(|i| unsafe { start.add(i).read() } == 0));
+        }
     }
 }

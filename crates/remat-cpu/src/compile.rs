@@ -163,9 +163,13 @@ impl Compiler<'_> {
             let argument = buffer.and_then(|b| self.arguments.get(&b).copied());
             match (buffer, argument, caller) {
                 (_, Some(argument), Caller::User) => outs.push(Out::Argument(argument)),
-                (Some(buffer), None, _) if caller == Caller::User || !taken.contains(&buffer) => {
+                (Some(buffer), None, _) if !taken.contains(&buffer) => {
                     taken.push(buffer);
                     outs.push(Out::Buffer(self.output(buffer)));
+                }
+                (Some(buffer), None, Caller::User) => {
+                    let first = Out::Buffer(self.output(buffer));
+                    outs.push(Out::Output(outs.iter().position(|&out| out == first).unwrap_or(0)));
                 }
                 _ => {
                     let aval = steps.flat.atom_aval(out);
@@ -353,7 +357,7 @@ impl Compiler<'_> {
     fn finish(self, jaxpr: &Jaxpr, outs: Vec<Out>) -> Program {
         let order = schedule(&self.graph);
         let plan = plan::plan(&self.graph, &order);
-        let donations = self.donations(&plan);
+        let donors = self.donors(&plan);
         let live = self.live(&plan);
         let table = self.compiled.iter().map(|c| Program::table(c.ins.len(), c.outs.len())).max().unwrap_or(0);
         let (arena, tables) =
@@ -386,7 +390,7 @@ impl Compiler<'_> {
             constants,
             arena,
             tables,
-            donations,
+            donors,
             live,
         }
     }
@@ -468,9 +472,9 @@ impl Compiler<'_> {
         Place { dtype, bytes, memory, offset: 0 }
     }
 
-    /// The arguments whose memory an output may take: the plan's, but for those that are returned as they are, and those
-    /// whose memory is that of another dtype.
-    fn donations(&self, plan: &Plan) -> Vec<(usize, usize)> {
+    /// For each output buffer the argument whose memory it may take: the plan's, but for those that are returned as they are,
+    /// and those whose memory is that of another dtype.
+    fn donors(&self, plan: &Plan) -> Vec<Option<usize>> {
         let is_returned = |argument: usize| {
             let base = Some(self.steps.flat.ins[argument]);
             let mut outs = self.steps.flat.outs.iter().filter_map(|out| out.var());
@@ -482,7 +486,11 @@ impl Compiler<'_> {
             let fits = self.avals[pair.input].dtype == self.avals[output].dtype && !is_returned(argument);
             fits.then(|| (argument, self.output(output)))
         };
-        plan.donations.iter().filter_map(donation).collect()
+        let mut donors = vec![None; self.outputs.len()];
+        for (argument, output) in plan.donations.iter().filter_map(donation) {
+            donors[output] = Some(argument);
+        }
+        donors
     }
 }
 

@@ -49,7 +49,8 @@ impl Body {
 
     /// Whether an output can be computed in the memory of this argument.
     fn is_donated(&self, argument: usize, out: usize) -> bool {
-        self.program.donations.iter().any(|&(a, k)| a == argument && self.out_of[k] == out)
+        let mut donors = self.program.donors.iter().zip(&self.out_of);
+        donors.any(|(&donor, &o)| donor == Some(argument) && o == out)
     }
 
     /// What is live in the arena at the peak of the body.
@@ -58,13 +59,8 @@ impl Body {
         self.program.live.iter().filter(is_inside).cloned()
     }
 
-    /// Bytes of pointers to arguments and outputs.
-    fn pointers(&self) -> usize {
-        aligned((self.program.ins.len() + self.program.buffers.len()) * size_of::<usize>())
-    }
-
     fn scratch(&self) -> usize {
-        self.pointers() + self.program.arena
+        self.program.memory()
     }
 
     /// Runs the body.
@@ -78,23 +74,16 @@ impl Body {
         ins: impl Fn(usize) -> *const u8,
         outs: impl Fn(usize) -> *mut u8,
     ) {
-        let (arguments, buffers) = (self.program.ins.len(), self.program.buffers.len());
-        // SAFETY: the pointers lie at the start of the scratch memory, which has room for them.
+        // SAFETY: the scratch memory has as many bytes as the program's memory needs; the rest is promised by the caller.
         unsafe {
-            let in_pointers = scratch.cast::<*const u8>();
-            let out_pointers = in_pointers.add(arguments).cast::<*mut u8>();
-            for i in 0..arguments {
-                in_pointers.add(i).write(ins(i));
+            let (in_addresses, out_addresses, arena) = self.program.parts(scratch);
+            for (i, address) in in_addresses.iter_mut().enumerate() {
+                *address = ins(i);
             }
-            for (k, &out) in self.out_of.iter().enumerate() {
-                out_pointers.add(k).write(outs(out));
+            for (address, &out) in out_addresses.iter_mut().zip(&self.out_of) {
+                *address = outs(out);
             }
-            self.program.run(Run {
-                ins: std::slice::from_raw_parts(in_pointers, arguments),
-                outs: std::slice::from_raw_parts(out_pointers, buffers),
-                arena: scratch.add(self.pointers()),
-                threads,
-            });
+            self.program.run(Run { ins: in_addresses, outs: out_addresses, arena, threads });
         }
     }
 }

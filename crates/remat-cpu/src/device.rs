@@ -5,9 +5,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use remat_ir::{
-    Array, Aval, Data, Device, Error, ErrorKind, Executable, Jaxpr, MemoryReport, MemoryStats, Result, counted,
-};
+use remat_ir::{Array, Aval, Device, Error, ErrorKind, Executable, Jaxpr, MemoryReport, MemoryStats, Result, counted};
 
 use crate::arena::{self, Arena};
 use crate::compile::{Caller, compile};
@@ -72,44 +70,29 @@ pub(crate) struct Compiled {
     /// An arena of more bytes is given back after each run.
     most_kept: usize,
     /// The memory of the last run: kept, since to have it cleared anew would cost more than many a run.
-    idle: Mutex<Option<State>>,
+    idle: Mutex<Option<Arena>>,
 }
-
-/// What a run needs beside its outputs.
-struct State {
-    arena: Arena,
-    ins: Vec<*const u8>,
-    outs: Vec<*mut u8>,
-}
-
-// SAFETY: the addresses mean something only during a run, which has the state for itself.
-unsafe impl Send for State {}
 
 impl Executable for Compiled {
     fn run(&self, args: Vec<Array>) -> Result<Vec<Array>> {
         let program = &self.program;
         expect(&program.ins, &args).map_err(|e| self.named(e))?;
         let idle = self.idle.lock().unwrap_or_else(|e| e.into_inner()).take();
-        let mut state = match idle {
-            Some(state) => state,
-            None => State {
-                arena: Arena::new(program.arena).map_err(|e| self.named(e))?,
-                ins: Vec::with_capacity(program.ins.len()),
-                outs: Vec::with_capacity(program.buffers.len()),
-            },
-        };
-        let result = execute(program, args, &mut state, &self.threads).map_err(|e| self.named(e));
+        let mut memory = idle.map_or_else(|| Arena::new(program.memory()), Ok).map_err(|e| self.named(e))?;
+        let result = execute(program, args, &mut memory, &self.threads).map_err(|e| self.named(e));
         if program.arena <= self.most_kept {
-            *self.idle.lock().unwrap_or_else(|e| e.into_inner()) = Some(state);
+            *self.idle.lock().unwrap_or_else(|e| e.into_inner()) = Some(memory);
         }
         result
     }
 
     fn memory(&self) -> MemoryStats {
         let sum = |avals: &[Aval]| avals.iter().map(Aval::bytes).sum();
-        let (arguments, outputs, temporaries) =
-            (sum(&self.program.ins), sum(&self.program.buffers), self.program.arena);
-        MemoryStats { arguments, outputs, temporaries, peak: arguments + outputs + temporaries }
+        let program = &self.program;
+        let (arguments, outputs, temporaries) = (sum(&program.ins), sum(&program.buffers), program.arena);
+        let lists = list(&program.ins) + list(&program.out_avals) + program.buffers.len() * Array::HEADER;
+        let overhead = lists + Arena::block(program.memory()) - program.arena;
+        MemoryStats { arguments, outputs, temporaries, overhead, peak: arguments + outputs + temporaries + overhead }
     }
 
     fn memory_report(&self) -> MemoryReport {
@@ -123,55 +106,46 @@ impl Compiled {
     }
 }
 
-fn execute(program: &Program, args: Vec<Array>, state: &mut State, threads: &Threads) -> Result<Vec<Array>> {
-    let mut args: Vec<Option<Array>> = args.into_iter().map(Some).collect();
-    let mut buffers: Vec<Option<Data>> = program.buffers.iter().map(|_| None).collect();
-    // What nobody else holds may become an output.
-    for &(argument, buffer) in &program.donations {
-        match args[argument].take().map(Array::try_into_data) {
-            Some(Ok(data)) => buffers[buffer] = Some(data),
-            Some(Err(array)) => args[argument] = Some(array),
-            None => {}
-        }
+/// Runs a program. Beside the elements of outputs it asks for nothing but their headers and their list.
+fn execute(program: &Program, mut args: Vec<Array>, memory: &mut Arena, threads: &Threads) -> Result<Vec<Array>> {
+    // SAFETY: the memory was made for the program, and is this run's alone.
+    let (ins, outs, arena) = unsafe { program.parts(memory.start()) };
+    for (address, arg) in ins.iter_mut().zip(&args) {
+        *address = arena::start(arg.data());
     }
-    state.outs.clear();
-    for (aval, buffer) in program.buffers.iter().zip(&mut buffers) {
-        let data = match buffer {
-            Some(data) => data,
-            None => buffer.insert(arena::zeros(aval).map_err(|_| no_memory(program))?),
-        };
-        state.outs.push(arena::start_mut(data));
-    }
-    state.ins.clear();
-    for (i, arg) in args.iter().enumerate() {
-        let donated = || {
-            let buffer = program.donations.iter().find(|(argument, _)| *argument == i);
-            buffer.map_or(std::ptr::null(), |&(_, buffer)| state.outs[buffer].cast_const())
-        };
-        state.ins.push(arg.as_ref().map_or_else(donated, |array| arena::start(array.data())));
-    }
-    let run = Run { ins: &state.ins, outs: &state.outs, arena: state.arena.start(), threads };
-    // SAFETY: arguments have the program's avals, outputs and arena its sizes; the state is this run's alone, and an output
-    // is an argument only where the program allows it.
-    unsafe { program.run(run) }
-    let mut made: Vec<Option<Array>> = Vec::with_capacity(buffers.len());
-    for (aval, data) in program.buffers.iter().zip(buffers) {
-        let data = data.ok_or_else(|| Error::new(ErrorKind::Internal, "run", "an output has no memory"))?;
-        made.push(Some(Array::new(aval.clone(), data)?));
-    }
-    let mut results = Vec::with_capacity(program.outs.len());
+    let mut results: Vec<Array> = Vec::with_capacity(program.outs.len());
     for (out, aval) in program.outs.iter().zip(&program.out_avals) {
-        let array = match out {
-            Out::Argument(i) => args[*i].as_ref(),
-            Out::Buffer(k) => made[*k].as_ref(),
+        let result = match *out {
+            Out::Argument(i) => args[i].viewed(aval.clone())?,
+            Out::Output(i) => results[i].viewed(aval.clone())?,
+            Out::Buffer(k) => {
+                // What nobody else holds may become an output.
+                let donor = program.donors[k].and_then(|i| Some((i, arena::start_mut(args[i].data_mut()?))));
+                if let Some((i, start)) = donor {
+                    (ins[i], outs[k]) = (start, start);
+                    args[i].viewed(aval.clone())?
+                } else {
+                    let mut data = arena::zeros(aval).map_err(|_| no_memory(program))?;
+                    outs[k] = arena::start_mut(&mut data);
+                    Array::new(aval.clone(), data)?
+                }
+            }
         };
-        let array = array.ok_or_else(|| Error::new(ErrorKind::Internal, "run", "an output has no memory"))?;
-        results.push(match array.aval() == aval {
-            true => array.clone(),
-            false => array.reshaped(aval.shape.iter().copied())?.in_memory(aval.memory),
-        });
+        results.push(result);
     }
+    // SAFETY: arguments have the program's avals, outputs and arena its sizes; nobody looks at the results before the end, and
+    // an output is an argument only where the program allows it.
+    unsafe { program.run(Run { ins, outs, arena, threads }) }
     Ok(results)
+}
+
+/// The bytes of a list of arrays.
+fn list(avals: &[Aval]) -> usize {
+    let dimensions = |aval: &Aval| {
+        let shape = aval.shape.clone();
+        if shape.spilled() { shape.capacity() * size_of::<usize>() } else { 0 }
+    };
+    avals.iter().map(|aval| size_of::<Array>() + dimensions(aval)).sum()
 }
 
 /// Fails unless the arguments have these avals.

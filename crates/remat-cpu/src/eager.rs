@@ -33,7 +33,11 @@ pub fn apply(op: &Op, ins: Vec<Array>) -> Result<Vec<Array>> {
     let key = (op.clone(), ins.iter().map(|x| x.aval().clone()).collect::<Vec<Aval>>());
     let known = PROGRAMS.lock().unwrap_or_else(|e| e.into_inner()).get(&key).cloned();
     let executable = match known {
-        Some(executable) => executable,
+        Some(executable) => {
+            // A run has nothing beside that its plan does not know of.
+            drop(key);
+            executable
+        }
         None => {
             let executable = compile(op, &key.1)?;
             let mut programs = PROGRAMS.lock().unwrap_or_else(|e| e.into_inner());

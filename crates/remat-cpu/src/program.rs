@@ -9,6 +9,7 @@ use std::ops::Range;
 use remat_ir::{Aval, DType, LiveValue};
 
 use crate::kernels::{Kernel, Source, Target};
+use crate::schedule::aligned;
 use crate::threads::Threads;
 
 /// A compiled program.
@@ -24,8 +25,8 @@ pub(crate) struct Program {
     pub(crate) arena: usize,
     /// Where in the arena the operands of a step are listed, where there are many.
     pub(crate) tables: Option<usize>,
-    /// Arguments whose memory an output may take where nobody else holds them: (argument, output buffer).
-    pub(crate) donations: Vec<(usize, usize)>,
+    /// For each output buffer the argument whose memory it may take, where nobody else holds that.
+    pub(crate) donors: Vec<Option<usize>>,
     /// What is live at the peak: arguments, outputs, and what the arena holds then.
     pub(crate) live: Vec<LiveValue>,
 }
@@ -37,6 +38,8 @@ pub(crate) enum Out {
     Argument(usize),
     /// An output buffer.
     Buffer(usize),
+    /// The output of this number, which comes before it, reshaped or not.
+    Output(usize),
 }
 
 /// A kernel and the places of its operands.
@@ -83,6 +86,33 @@ pub(crate) struct Run<'a> {
 }
 
 impl Program {
+    /// The bytes of the memory that a run works in: the addresses of arguments and output buffers, then the arena.
+    pub(crate) fn memory(&self) -> usize {
+        self.addresses() + self.arena
+    }
+
+    fn addresses(&self) -> usize {
+        aligned((self.ins.len() + self.buffers.len()) * size_of::<usize>())
+    }
+
+    /// The lists of addresses, and the arena, of the memory that begins here.
+    ///
+    /// # Safety
+    /// There are [`Program::memory`] bytes, initialised and aligned to a cache line, which nobody else uses for as long as
+    /// the lists live.
+    pub(crate) unsafe fn parts<'a>(&self, memory: *mut u8) -> (&'a mut [*const u8], &'a mut [*mut u8], *mut u8) {
+        // SAFETY: the memory begins with room for both lists, one after the other; any bits are an address.
+        unsafe {
+            let ins = memory.cast::<*const u8>();
+            let outs = ins.add(self.ins.len()).cast::<*mut u8>();
+            (
+                std::slice::from_raw_parts_mut(ins, self.ins.len()),
+                std::slice::from_raw_parts_mut(outs, self.buffers.len()),
+                memory.add(self.addresses()),
+            )
+        }
+    }
+
     /// The bytes of the table that steps with many operands need.
     pub(crate) fn table(ins: usize, outs: usize) -> usize {
         if ins <= FEW_INS && outs <= FEW_OUTS {
@@ -96,7 +126,7 @@ impl Program {
     /// # Safety
     /// `ins` and `outs` point to the elements of arguments and output buffers of the program's avals, `arena` to
     /// [`Program::arena`] bytes aligned to a cache line. Nobody else uses arena and outputs meanwhile, or writes to
-    /// the arguments. An output may be an argument only where [`Program::donations`] says so.
+    /// the arguments. An output may be an argument only where [`Program::donors`] says so.
     pub(crate) unsafe fn run(&self, run: Run<'_>) {
         let mut few_ins = [const { MaybeUninit::<Source<'_>>::uninit() }; FEW_INS];
         let mut few_outs = [const { MaybeUninit::<Target<'_>>::uninit() }; FEW_OUTS];

@@ -202,6 +202,9 @@ pub struct Array {
 }
 
 impl Array {
+    /// The bytes of the block that clones of an array share beside the elements: how many they are, and where those lie.
+    pub const HEADER: usize = 2 * size_of::<usize>() + size_of::<Data>();
+
     /// An array of these elements, in row-major order.
     ///
     /// # Errors
@@ -215,10 +218,7 @@ impl Array {
     /// # Errors
     /// If dtype or number of elements differ from the aval's.
     pub fn new(aval: Aval, data: Data) -> Result<Array> {
-        if aval.dtype != data.dtype() || aval.size() != data.len() {
-            let message = format!("{aval} cannot hold {} elements of {}", data.len(), data.dtype());
-            return Err(Error::new(ErrorKind::Shape, "array", message));
-        }
+        check(&aval, &data)?;
         Ok(Array { aval, data: Arc::new(data) })
     }
 
@@ -268,9 +268,23 @@ impl Array {
         Arc::try_unwrap(data).map_err(|data| Array { aval, data })
     }
 
+    /// The elements for writing, where nobody else holds them.
+    pub fn data_mut(&mut self) -> Option<&mut Data> {
+        Arc::get_mut(&mut self.data)
+    }
+
     /// The elements as a slice of their Rust type, or `None` if `T` is not the dtype.
     pub fn as_slice<T: Element>(&self) -> Option<&[T]> {
         T::slice(&self.data)
+    }
+
+    /// The same elements as an array of this aval.
+    ///
+    /// # Errors
+    /// If dtype or number of elements differ from the aval's.
+    pub fn viewed(&self, aval: Aval) -> Result<Array> {
+        check(&aval, &self.data)?;
+        Ok(Array { aval, data: self.data.clone() })
     }
 
     /// The same elements with another shape of the same size.
@@ -305,4 +319,13 @@ impl Array {
     pub fn data_id(&self) -> usize {
         Arc::as_ptr(&self.data) as usize
     }
+}
+
+/// Fails unless the data are elements of an array of this aval.
+fn check(aval: &Aval, data: &Data) -> Result<()> {
+    if aval.dtype == data.dtype() && aval.size() == data.len() {
+        return Ok(());
+    }
+    let message = format!("{aval} cannot hold {} elements of {}", data.len(), data.dtype());
+    Err(Error::new(ErrorKind::Shape, "array", message))
 }

@@ -15,16 +15,24 @@ pub struct MemoryStats {
     pub outputs: usize,
     /// Bytes of everything else that is live at the peak.
     pub temporaries: usize,
-    /// The most bytes that are live at one time.
+    /// Bytes that are no elements: the lists of arguments and outputs, what an output has beside its elements, and the gap in
+    /// front of temporaries. They depend on the numbers and ranks of arrays, not on their sizes. The reference evaluator does
+    /// not count them.
+    pub overhead: usize,
+    /// The most bytes that are live at one time: all of these, where the caller keeps the arguments.
     pub peak: usize,
 }
 
-/// `arguments 8 B, outputs 8 B, temporaries 0 B; peak 16 B`.
+/// `arguments 8 B, outputs 8 B, temporaries 0 B; peak 16 B`, and the overhead after the temporaries where it is counted.
 impl fmt::Display for MemoryStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [arguments, outputs, temporaries, peak] =
-            [self.arguments, self.outputs, self.temporaries, self.peak].map(readable_bytes);
-        write!(f, "arguments {arguments}, outputs {outputs}, temporaries {temporaries}; peak {peak}")
+        let [arguments, outputs, temporaries, overhead, peak] =
+            [self.arguments, self.outputs, self.temporaries, self.overhead, self.peak].map(readable_bytes);
+        write!(f, "arguments {arguments}, outputs {outputs}, temporaries {temporaries}")?;
+        if self.overhead > 0 {
+            write!(f, ", overhead {overhead}")?;
+        }
+        write!(f, "; peak {peak}")
     }
 }
 

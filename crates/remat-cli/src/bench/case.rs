@@ -68,11 +68,14 @@ pub(crate) struct Record {
     #[serde(flatten)]
     pub(crate) case: Case,
     pub(crate) parameters: usize,
+    /// The first step, to which the memory is new.
+    pub(crate) first_s: f64,
     pub(crate) step_s: f64,
     /// Useful operations per second.
     pub(crate) gflops: f64,
     pub(crate) trace_s: f64,
     pub(crate) compile_s: f64,
+    pub(crate) arguments: usize,
     pub(crate) planned_peak: usize,
     pub(crate) temporaries: usize,
     pub(crate) allocator_peak: usize,
@@ -94,10 +97,12 @@ impl Case {
             framework: concat!("remat ", env!("CARGO_PKG_VERSION")).into(),
             case: self,
             parameters: measured.parameters,
+            first_s: measured.first_s,
             step_s: measured.step_s,
             gflops: flops / measured.step_s / 1e9,
             trace_s: measured.trace_s,
             compile_s: measured.compile_s,
+            arguments: measured.planned.arguments,
             planned_peak: measured.planned.peak,
             temporaries: measured.planned.temporaries,
             allocator_peak: measured.allocator_peak,

@@ -78,7 +78,7 @@ impl Options {
             println!("{}", report::report(&records));
         }
         ended?;
-        println!("\n{}", report::agreement(&records));
+        println!("\n{}\n{}", report::agreement(&records), report::exactness(&records));
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use crate::table::table;
 type Column = (&'static str, fn(&Record) -> String);
 
 /// The columns after those of labels.
-const COLUMNS: [Column; 10] = [
+const COLUMNS: [Column; 11] = [
     ("step s", |r| format!("{:.3}", r.step_s)),
     ("GFLOP/s", |r| format!("{:.1}", r.gflops)),
     ("planned MiB", |r| mebibytes(r.planned_peak)),
@@ -15,6 +15,7 @@ const COLUMNS: [Column; 10] = [
     ("allocated", |r| mebibytes(r.allocator_peak)),
     ("resident", |r| r.resident_peak.map(mebibytes).unwrap_or_default()),
     ("growth", |r| r.resident_growth.map(mebibytes).unwrap_or_default()),
+    ("of plan", |r| growth(r).map_or_else(String::new, |times| format!("{times:.3}"))),
     ("trace ms", |r| format!("{:.1}", 1e3 * r.trace_s)),
     ("compile ms", |r| format!("{:.1}", 1e3 * r.compile_s)),
     ("loss", |r| r.loss.map_or("not finite".into(), |loss| format!("{loss:.6}"))),
@@ -44,6 +45,21 @@ pub(crate) fn agreement(records: &[Record]) -> String {
         "all losses are equal, in every bit".into()
     } else {
         format!("the losses differ by up to {:.1e}", most - least)
+    }
+}
+
+/// By how many times the bytes that were planned beside the arguments the resident memory grew.
+fn growth(record: &Record) -> Option<f64> {
+    let planned = record.planned_peak - record.arguments;
+    record.resident_growth.map(|growth| growth as f64 / planned as f64)
+}
+
+/// Whether what was allocated is what was planned, in a sentence.
+pub(crate) fn exactness(records: &[Record]) -> String {
+    let differences = records.iter().map(|record| record.allocator_peak.abs_diff(record.planned_peak));
+    match differences.max() {
+        None | Some(0) => "the allocated peaks are the planned ones, to the byte".into(),
+        Some(most) => format!("the allocated peaks differ from the planned ones by up to {most} bytes"),
     }
 }
 

@@ -1,6 +1,5 @@
 //! Measures kernels whose work is counted in operations.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use remat_ir::{Array, Aval, DType, Element, Literal, with_dtype};
@@ -33,7 +32,6 @@ impl Bench {
     pub(crate) fn new() -> Bench {
         let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(cores).build().expect("threads");
         println!("ceiling of one thread: f32 {:.1}, f64 {:.1} GFLOP/s", ceiling(DType::F32), ceiling(DType::F64));
         println!(
             "{:64} {:>10} {:>8} {:>10} {:>10}",
@@ -43,7 +41,7 @@ impl Bench {
             "GFLOP/s",
             "scratch"
         );
-        Bench { filter, threads: [Threads::SERIAL, Threads::of(Arc::new(pool))] }
+        Bench { filter, threads: [Threads::SERIAL, Threads::new(cores).expect("threads start")] }
     }
 
     /// Measures a kernel that does so many operations.

@@ -5,9 +5,8 @@
 
 use std::alloc::{GlobalAlloc, Layout as Block, System};
 use std::cell::Cell;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
-use rayon::{ThreadPool, ThreadPoolBuilder};
 use remat_ir::{Array, Aval, DType, Element, Literal, Op, eval_op, with_dtype};
 
 use super::{Kernel, Source, Target};
@@ -142,9 +141,8 @@ pub(crate) fn run(
 
 /// So many threads; pools are made once.
 pub(crate) fn threads(count: usize) -> Threads {
-    static POOLS: [OnceLock<Arc<ThreadPool>>; 4] = [const { OnceLock::new() }; 4];
-    let pool = || Arc::new(ThreadPoolBuilder::new().num_threads(count).build().expect("threads"));
-    if count == 1 { Threads::SERIAL } else { Threads::of(POOLS[count].get_or_init(pool).clone()) }
+    static POOLS: [OnceLock<Threads>; 4] = [const { OnceLock::new() }; 4];
+    POOLS[count].get_or_init(|| Threads::new(count).expect("threads start")).clone()
 }
 
 /// Fails unless the avals are equal and the elements are, bit for bit; one NaN is as good as another.

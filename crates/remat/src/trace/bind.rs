@@ -109,12 +109,15 @@ fn run_unlocated(operation: &'static str, jaxpr: &Jaxpr, args: &[Tensor], loc: L
 /// # Errors
 /// The error of a failed tensor; that of an escaped one, since without an open trace every traced tensor has escaped.
 pub(crate) fn concrete<'a>(operation: &str, tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Vec<Array>> {
-    tensors
-        .into_iter()
-        .map(|t| match &t.0 {
-            Repr::Concrete(array) => Ok(array.clone()),
-            Repr::Traced(traced) => Err(escaped(operation, traced)),
-            Repr::Failed(error) => Err(error.clone()),
-        })
-        .collect()
+    let tensors = tensors.into_iter();
+    // Memory is planned for a list that has no more room than it needs.
+    let mut arrays = Vec::with_capacity(tensors.size_hint().0);
+    for tensor in tensors {
+        arrays.push(match &tensor.0 {
+            Repr::Concrete(array) => array.clone(),
+            Repr::Traced(traced) => return Err(escaped(operation, traced)),
+            Repr::Failed(error) => return Err(error.clone()),
+        });
+    }
+    Ok(arrays)
 }

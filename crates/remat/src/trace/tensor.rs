@@ -1,5 +1,7 @@
 //! The one tensor type.
 
+use std::sync::Arc;
+
 use remat_ir::{Array, Aval, DType, Element, Error, ErrorKind, Loc, Result, Var};
 
 use super::scope::current_loc;
@@ -26,7 +28,8 @@ pub struct Tensor(pub(crate) Repr);
 #[derive(Clone)]
 pub(crate) enum Repr {
     Concrete(Array),
-    Traced(Traced),
+    /// Shared, so that a tensor is as large as an array: a list of arrays becomes a list of tensors where it lies.
+    Traced(Arc<Traced>),
     Failed(Error),
 }
 

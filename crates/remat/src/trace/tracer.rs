@@ -108,7 +108,9 @@ impl Tracer {
     /// The tensor of an atom of this trace.
     pub(crate) fn tensor(&self, atom: Atom, loc: Loc) -> Tensor {
         match atom {
-            Atom::Var(var) => Tensor(Repr::Traced(Traced { trace: self.id, var, aval: self.builder.aval(atom), loc })),
+            Atom::Var(var) => {
+                Tensor(Repr::Traced(Arc::new(Traced { trace: self.id, var, aval: self.builder.aval(atom), loc })))
+            }
             Atom::Lit(literal) => Tensor::from_array(remat_ir::Array::full(literal, [])),
         }
     }

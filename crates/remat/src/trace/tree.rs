@@ -169,21 +169,21 @@ impl Structure {
     }
 }
 
-/// The state of one walk over a tree: the path, the visitor, and the structure that it meets.
+/// The state of one walk over a tree: the path, the visitor, and the structure that it meets, where somebody asks for it.
 pub struct Walk<'a> {
     path: Path,
-    structure: Vec<Token>,
+    structure: Option<Vec<Token>>,
     visit: &'a mut dyn FnMut(&Path, &Tensor) -> Tensor,
 }
 
 impl<'a> Walk<'a> {
     pub(super) fn new(visit: &'a mut dyn FnMut(&Path, &Tensor) -> Tensor) -> Walk<'a> {
-        Walk { path: Path::default(), structure: Vec::new(), visit }
+        Walk { path: Path::default(), structure: None, visit }
     }
 
     /// Visits a leaf.
     pub fn leaf(&mut self, tensor: &Tensor) -> Tensor {
-        self.structure.push(Token::Leaf);
+        self.record(|| Token::Leaf);
         (self.visit)(&self.path, tensor)
     }
 
@@ -204,35 +204,43 @@ impl<'a> Walk<'a> {
 
     /// Records the variant of an enum.
     pub fn variant(&mut self, name: &'static str) {
-        self.structure.push(Token::Variant(name));
+        self.record(|| Token::Variant(name));
     }
 
     /// Records the length of a sequence or map.
     pub fn len(&mut self, len: usize) {
-        self.structure.push(Token::Len(len));
+        self.record(|| Token::Len(len));
     }
 
     /// Records a value that is no tensor and no tree.
     pub fn static_value<T: Hash + ?Sized>(&mut self, value: &T) {
-        let mut recorder = Recorder(Vec::new());
-        value.hash(&mut recorder);
-        self.structure.push(Token::Static(std::any::type_name::<T>(), recorder.0));
+        self.record(|| {
+            let mut recorder = Recorder(Vec::new());
+            value.hash(&mut recorder);
+            Token::Static(std::any::type_name::<T>(), recorder.0)
+        });
     }
 
     /// Records a field, or an element, that is no tensor and no tree.
     pub fn static_at<T: Hash + ?Sized>(&mut self, segment: Segment, value: &T) {
-        self.structure.push(Token::Enter(segment));
+        self.record(|| Token::Enter(segment));
         self.static_value(value);
-        self.structure.push(Token::Exit);
+        self.record(|| Token::Exit);
     }
 
     fn enter<T: Tree>(&mut self, segment: Segment, child: &T) -> T {
-        self.structure.push(Token::Enter(segment.clone()));
+        self.record(|| Token::Enter(segment.clone()));
         self.path.0.push(segment);
         let child = child.map_leaves(self);
         self.path.0.pop();
-        self.structure.push(Token::Exit);
+        self.record(|| Token::Exit);
         child
+    }
+
+    fn record(&mut self, token: impl FnOnce() -> Token) {
+        if let Some(structure) = &mut self.structure {
+            structure.push(token());
+        }
     }
 }
 
@@ -312,9 +320,9 @@ pub(crate) fn structure<T: Tree>(tree: &T) -> (Vec<Tensor>, Structure) {
         leaves.push(tensor.clone());
         tensor.clone()
     };
-    let mut walk = Walk::new(&mut visit);
+    let mut walk = Walk { structure: Some(Vec::new()), ..Walk::new(&mut visit) };
     tree.map_leaves(&mut walk);
-    let structure = Structure(walk.structure);
+    let structure = Structure(walk.structure.unwrap_or_default());
     (leaves, structure)
 }
 

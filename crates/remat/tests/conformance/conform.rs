@@ -9,7 +9,7 @@ use remat::{Array, Device, Error, Executable, Jaxpr, Reference};
 use remat_alloc::{Event, Recording};
 
 use crate::closeness::{Closeness, Scale, difference, is_identical};
-use crate::memory::{account, expect_lists};
+use crate::memory::account;
 use crate::{Engine, engines};
 
 /// How many failures of one property are printed.
@@ -73,12 +73,10 @@ fn conform_on(
     }
     let Some(got) = agree(expected, got, closeness, Scale::of(jaxpr, args))? else { return Ok(()) };
     if is_exact {
-        let rest = account(&events, executable.memory(), args, &got, true)?;
-        expect_lists(&rest, args, &got)?;
+        let kept = account(&events, executable.memory(), args, &got, None)?;
         let (again, events) = run(&*executable, args.to_vec(), true);
         let again = again.map_err(|e| e.to_string())?;
-        let rest = account(&events, executable.memory(), args, &again, false)?;
-        expect_lists(&rest, args, &again)?;
+        account(&events, executable.memory(), args, &again, Some(kept))?;
     }
     // The copies are nobody else's, and may be overwritten.
     let given_up = run(&*executable, before, false).0.map_err(|e| e.to_string())?;
@@ -90,8 +88,7 @@ fn conform_on(
         let (other, events) = run(&*executable, args.to_vec(), is_exact);
         let other = other.map_err(|e| e.to_string())?;
         if is_exact {
-            // To wake threads takes memory too.
-            account(&events, executable.memory(), args, &other, true)?;
+            account(&events, executable.memory(), args, &other, None)?;
         }
         if !is_identical(&other, &got) {
             return Err(format!("the results are others on {} threads", i + 1));

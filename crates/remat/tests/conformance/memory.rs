@@ -3,63 +3,82 @@
 use remat::{Array, MemoryStats};
 use remat_alloc::{Block, Event};
 
-/// The alignment of arenas, and of nothing else.
-const ARENA: usize = 64;
+/// The most bytes that a run had, of those that the calling thread asked for.
+struct Watched {
+    most: usize,
+    /// What is left of them.
+    live: usize,
+    blocks: Vec<Block>,
+}
+
+impl Watched {
+    /// The list of the arguments is there from the beginning, and is given back by the run.
+    fn new(events: &[Event], list: usize) -> Watched {
+        let mut watched = Watched { most: list, live: list, blocks: Vec::new() };
+        for event in events {
+            match event {
+                Event::Allocated(block) => {
+                    watched.live += block.bytes;
+                    watched.blocks.push(*block);
+                }
+                Event::Freed(block) => watched.live -= block.bytes,
+            }
+            watched.most = watched.most.max(watched.live);
+        }
+        watched
+    }
+}
 
 /// Compares the blocks that the calling thread asked for in a run with the promise, to the byte. Every output has one block
-/// of its bytes, unless an argument or another output has its elements. The temporaries are one arena, asked for by the
-/// first run and kept by the executable. Neither is given back before the run is over, so that arguments, outputs and arena
-/// together are the peak that the allocator sees. Gives the remaining blocks.
+/// of its bytes, unless an argument or another output has its elements. The temporaries are in one block, asked for by the
+/// first run and kept by the executable: `kept` are its bytes in a later one. Arguments and all of these, with the lists that
+/// the promise counts too, are the peak. Gives the bytes of the block of temporaries.
 pub(crate) fn account(
     events: &[Event],
     stats: MemoryStats,
     args: &[Array],
     outs: &[Array],
-    is_first: bool,
-) -> Result<Vec<Block>, String> {
-    let allocated = events.iter().filter_map(|event| match event {
-        Event::Allocated(block) => Some(*block),
-        Event::Freed(_) => None,
-    });
-    let (arenas, mut rest): (Vec<Block>, Vec<Block>) = allocated.partition(|block| block.align == ARENA);
-    let arenas: Vec<usize> = arenas.iter().map(|block| block.bytes).collect();
-    let expected: Vec<usize> = (is_first && stats.temporaries > 0).then_some(stats.temporaries).into_iter().collect();
-    if arenas != expected {
-        return Err(format!("arenas of {arenas:?} bytes, and {expected:?} were promised"));
-    }
-    if events.iter().any(|event| matches!(event, Event::Freed(block) if block.align == ARENA)) {
-        return Err("the arena is given back".to_string());
+    kept: Option<usize>,
+) -> Result<usize, String> {
+    let list: usize = args.iter().map(|arg| size_of::<Array>() + dimensions(arg)).sum();
+    let mut watched = Watched::new(events, list);
+    let arguments: usize = args.iter().map(|x| x.aval().bytes()).sum();
+    let most = arguments + kept.unwrap_or(0) + watched.most;
+    let sum = stats.arguments + stats.outputs + stats.temporaries + stats.overhead;
+    if stats.arguments != arguments || stats.peak != sum || stats.peak != most {
+        return Err(format!("arguments are {arguments} bytes, {most} were live, and {stats:?} was promised"));
     }
     let mut outputs = 0;
-    for (i, out) in outs.iter().enumerate().filter(|(_, out)| out.aval().bytes() > 0) {
+    for (i, out) in outs.iter().enumerate() {
         let is_shared = outs[..i].iter().chain(args).any(|other| other.shares_data(out));
         if is_shared {
             continue;
         }
-        let block = Block { bytes: out.aval().bytes(), align: out.dtype().size() };
-        match rest.iter().position(|b| *b == block) {
-            Some(found) => drop(rest.swap_remove(found)),
-            None => return Err(format!("no block is output {i}, {}", out.aval())),
+        let header = Block { bytes: Array::HEADER, align: 8 };
+        let elements = Block { bytes: out.aval().bytes(), align: out.dtype().size() };
+        for block in [header, elements].into_iter().filter(|block| block.bytes > 0) {
+            match watched.blocks.iter().position(|b| *b == block) {
+                Some(found) => drop(watched.blocks.swap_remove(found)),
+                None => return Err(format!("no block is output {i}, {}: {block:?}", out.aval())),
+            }
         }
-        outputs += block.bytes;
+        outputs += elements.bytes;
     }
     if outputs != stats.outputs {
         return Err(format!("outputs of {outputs} bytes, and {} were promised", stats.outputs));
     }
-    let arguments: usize = args.iter().map(|x| x.aval().bytes()).sum();
-    if stats.arguments != arguments || stats.peak != stats.arguments + stats.outputs + stats.temporaries {
-        return Err(format!("arguments are {arguments} bytes, and {stats:?} was promised"));
+    // What stays is the block of temporaries, the list of the outputs, and their dimensions, where these are many.
+    let left = outs.iter().map(dimensions).filter(|&bytes| bytes > 0).count();
+    let spare = watched.blocks.len() - left - usize::from(!outs.is_empty());
+    let temporaries = watched.blocks.iter().find(|block| block.align == 16).map_or(0, |block| block.bytes);
+    if spare != usize::from(temporaries > 0) || temporaries > 0 && (kept.is_some() || temporaries < stats.temporaries) {
+        return Err(format!("beside outputs there are blocks {:?}, and {stats:?} was promised", watched.blocks));
     }
-    Ok(rest)
+    Ok(temporaries)
 }
 
-/// Fails unless these blocks are the lists of a call, in which an argument or an output has a place: however large the
-/// arrays and however many the equations are, they have no more bytes. No promise counts them.
-pub(crate) fn expect_lists(blocks: &[Block], args: &[Array], outs: &[Array]) -> Result<(), String> {
-    let most = 256 * (1 + args.len() + outs.len());
-    let bytes: usize = blocks.iter().map(|block| block.bytes).sum();
-    if bytes > most || blocks.len() > 8 + 4 * outs.len() || blocks.iter().any(|block| block.align != 8) {
-        return Err(format!("beside arena and outputs there are blocks {blocks:?}"));
-    }
-    Ok(())
+/// The bytes of the block that has the dimensions of an array, where they are too many to lie in the array itself.
+fn dimensions(array: &Array) -> usize {
+    let shape = array.aval().shape.clone();
+    if shape.spilled() { shape.capacity() * size_of::<usize>() } else { 0 }
 }

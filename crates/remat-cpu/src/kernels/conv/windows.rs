@@ -80,7 +80,7 @@ impl<A> Geometry<A> {
 /// A place in an image that moves along some axes.
 struct Cursor<'a> {
     axes: &'a [Axis],
-    index: SmallVec<[usize; 4]>,
+    index: SmallVec<[usize; 8]>,
     /// The offset in memory, but for the point.
     at: isize,
     point: Point,

@@ -3,13 +3,15 @@
 //! Work is cut into tasks by its shape alone, never by the number of threads, and a task computes its elements alone: so
 //! results are the same, bit for bit, on any number of threads.
 
+mod pool;
+
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use rayon::prelude::*;
-use rayon::{ThreadPool, ThreadPoolBuilder};
 use remat_ir::{Error, ErrorKind, Result};
+
+use pool::Pool;
 
 /// The environment variable that says how many threads the engine has where a program does not.
 const VARIABLE: &str = "REMAT_THREADS";
@@ -24,10 +26,10 @@ fn asked_for(variable: Option<OsString>) -> Result<usize> {
     })
 }
 
-/// A number of threads and the pool that has them; without a pool everything runs on the calling thread.
+/// A number of threads: the calling one and those of the pool, if there is one.
 #[derive(Clone)]
 pub(crate) struct Threads {
-    pool: Option<Arc<ThreadPool>>,
+    pool: Option<Arc<Pool>>,
 }
 
 impl Threads {
@@ -43,10 +45,9 @@ impl Threads {
             0 => Err(Error::new(ErrorKind::Argument, "threads", "an engine needs at least one thread")),
             1 => Ok(Threads::SERIAL),
             _ => {
-                let pool = ThreadPoolBuilder::new().num_threads(count).thread_name(|i| format!("remat-{i}")).build();
                 let refused =
                     |e| Error::new(ErrorKind::Io, "threads", format!("{count} threads cannot be started: {e}"));
-                Ok(Threads::of(Arc::new(pool.map_err(refused)?)))
+                Ok(Threads { pool: Some(Arc::new(Pool::new(count - 1).map_err(refused)?)) })
             }
         }
     }
@@ -60,25 +61,15 @@ impl Threads {
         ALL.clone()
     }
 
-    /// The threads of a pool.
-    pub(crate) fn of(pool: Arc<ThreadPool>) -> Threads {
-        Threads { pool: (pool.current_num_threads() > 1).then_some(pool) }
-    }
-
     /// How many tasks can run at one time.
     pub(crate) fn count(&self) -> usize {
-        self.pool.as_ref().map_or(1, |pool| pool.current_num_threads())
+        self.pool.as_ref().map_or(1, |pool| pool.workers() + 1)
     }
 
     /// Calls `f` for each of `tasks` tasks, in any order, on any thread.
     pub(crate) fn for_each(&self, tasks: usize, f: impl Fn(usize) + Send + Sync) {
-        self.run(tasks, &f);
-    }
-
-    /// As [`Threads::for_each`]. Since this is not generic, the machinery of the pool is compiled once, not for each kernel.
-    fn run(&self, tasks: usize, f: &(dyn Fn(usize) + Send + Sync)) {
         match &self.pool {
-            Some(pool) if tasks > 1 => pool.install(|| (0..tasks).into_par_iter().with_max_len(1).for_each(f)),
+            Some(pool) if tasks > 1 => pool.run(tasks, &f),
             _ => (0..tasks).for_each(f),
         }
     }

@@ -1,0 +1,212 @@
+//! The peak that a program tells before it runs is the one that the allocator sees, in bytes, whatever the program, the
+//! policy, the dtype and the number of threads. All is one test, since whatever another thread asks for is counted too.
+
+use std::sync::Arc;
+
+use remat::nn::{Block, cross_entropy};
+use remat::{
+    Cpu, DType, JitOptions, Policy, Result, Tensor, Tree, checkpoint, fori_loop, grad, jit, jit_with, leaves,
+    map_leaves, random, scan, value_and_grad, while_loop,
+};
+use remat_alloc::Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting::new();
+
+const FEATURES: usize = 32;
+const LAYERS: usize = 3;
+const TOKENS: usize = 50;
+
+/// What `f` gives, and by how much more than before was allocated at its peak.
+fn measured<R>(f: impl FnOnce() -> Result<R>) -> Result<(R, usize)> {
+    let before = ALLOCATOR.live();
+    ALLOCATOR.reset_peak();
+    let result = f()?;
+    Ok((result, ALLOCATOR.peak() - before))
+}
+
+fn options(threads: usize) -> Result<JitOptions> {
+    Ok(JitOptions { device: Some(Arc::new(Cpu::with_threads(threads)?)), ..JitOptions::default() })
+}
+
+/// Compares plan and measurement of a function on one to three threads.
+fn check<A: Tree, R: remat::Output>(name: &str, args: &A, f: impl Fn(&A) -> R) -> Result<()> {
+    for threads in 1..=3 {
+        let step = jit_with(options(threads)?, &f);
+        let traced = step.trace(args)?;
+        let compiled = traced.lower()?.compile()?;
+        let planned = compiled.memory();
+        let operands: Vec<Tensor> = leaves(args).into_iter().map(|(_, leaf)| leaf).collect();
+        let (first, most) = measured(|| compiled.call(operands.clone()))?;
+        assert_eq!(planned.arguments + most, planned.peak, "{name}, threads {threads}: {planned}");
+        assert_eq!(
+            planned.peak,
+            planned.arguments + planned.outputs + planned.temporaries + planned.overhead,
+            "{name}, threads {threads}: {planned}"
+        );
+        drop(first);
+        // The temporaries stay: the second run has them already.
+        let before = ALLOCATOR.live();
+        let (second, again) = measured(|| compiled.call(operands.clone()))?;
+        drop(second);
+        assert_eq!(ALLOCATOR.live(), before, "{name}, threads {threads}: something stays of a run");
+        assert!(again <= most - planned.temporaries, "{name}, threads {threads}: {again}, {planned}");
+        // A call of the function itself makes the tree of the results, when the list of the arguments is gone.
+        drop(step.call(map_leaves(args, |_, leaf| leaf.clone()))?);
+        let (_, called) = measured(|| step.call(map_leaves(args, |_, leaf| leaf.clone())))?;
+        assert!((again..again + 1024).contains(&called), "{name}, threads {threads}: {called} and not {again}");
+    }
+    Ok(())
+}
+
+/// A model of text in the ways that a user may write it.
+fn models(dtype: DType) -> Result<()> {
+    let keys = random::key(0).split::<{ LAYERS + 1 }>();
+    let tokens = Tensor::arange(0..64).reshape([4, 16]) % TOKENS as i64;
+    let [table, keys @ ..] = keys;
+    let table = random::normal(table, [TOKENS, FEATURES], dtype);
+    let blocks = keys.map(|key| Block::init(key, FEATURES, 4, dtype)).into_iter().collect::<Result<Vec<Block>>>()?;
+    let stacked = map_leaves(&blocks[0], |_, leaf| {
+        let dims = leaf.dims().unwrap_or_default();
+        Tensor::zeros([&[LAYERS][..], &dims].concat(), dtype) + leaf
+    });
+    let policies = [Policy::Everything, Policy::Dots, Policy::DotsWithNoBatchDims, Policy::Nothing];
+    let policies = policies.into_iter().map(Some).chain([None]);
+    for policy in policies {
+        let under = |block: &Block, x: &Tensor| match &policy {
+            None => block.apply(x),
+            Some(policy) => {
+                checkpoint(policy.clone(), |(block, x): &(Block, Tensor)| block.apply(x))(&(block.clone(), x.clone()))
+            }
+        };
+        let loss = |x: &Tensor, table: &Tensor, tokens: &Tensor| {
+            cross_entropy(&x.matmul(&table.t()).index((.., ..-1)), &tokens.index((.., 1..)))
+        };
+        let args = ((table.clone(), blocks.clone()), tokens.clone());
+        check(&format!("unrolled, {policy:?}, {dtype}"), &args, |((table, blocks), tokens)| {
+            value_and_grad(|(table, blocks): &(Tensor, Vec<Block>)| {
+                let x = blocks.iter().fold(table.take(tokens, 0), |x, block| under(block, &x));
+                loss(&x, table, tokens)
+            })(&(table.clone(), blocks.clone()))
+        })?;
+        let args = ((table.clone(), stacked.clone()), tokens.clone());
+        check(&format!("scanned, {policy:?}, {dtype}"), &args, |((table, blocks), tokens)| {
+            value_and_grad(|(table, blocks): &(Tensor, Block)| {
+                let x = table.take(tokens, 0);
+                let (x, ()) = scan(|x: &Tensor, block: &Block| (under(block, x), ()), &x, blocks)?;
+                Ok::<_, remat::Error>(loss(&x, table, tokens))
+            })(&(table.clone(), blocks.clone()))
+        })?;
+    }
+    Ok(())
+}
+
+fn others() -> Result<()> {
+    let x = random::normal(random::key(1), [64, 48], DType::F32);
+    check("no result", &x, |_| ())?;
+    check("nothing computed", &x, |x| (x.clone(), x.reshape([48, 64])))?;
+    check("no argument", &(), |()| Tensor::ones([1000], DType::F64))?;
+    check("an output twice", &x, |x| {
+        let y = x.sin();
+        (y.clone(), y.reshape([64 * 48]), x.clone(), y)
+    })?;
+    check("many dimensions", &x.reshape([2, 2, 2, 2, 2, 2, 48]), |x| (x.exp(), x.t(), x.sum(0)))?;
+    check("many operands", &vec![x.clone(); 20], |xs: &Vec<Tensor>| {
+        Tensor::concatenate(&xs.iter().map(|x| x.sin()).collect::<Vec<_>>(), 0)
+    })?;
+    check("sorted", &x, |x| (x.sort(0), x.argsort(1)))?;
+    check("a loop", &x, |x| fori_loop(0, 5, |_, x: &Tensor| x.matmul(&x.t()).tanh().matmul(x), x))?;
+    check("a loop of unknown length", &x, |x| {
+        while_loop(|x: &Tensor| x.square().sum(..).lt(1e6), |x: &Tensor| x.cumsum(0) * 1.5, x)
+    })?;
+    Ok(())
+}
+
+/// Arguments that the caller gives up are outputs afterwards, and nothing is asked for in their place.
+fn given_up() -> Result<()> {
+    let x = || random::normal(random::key(1), [64, 48], DType::F32);
+    let update = |(x, y): &(Tensor, Tensor)| (x - y * 0.1, y.sum(..));
+    let compiled = jit(update).lower(&(x(), x()))?.compile()?;
+    let planned = compiled.memory();
+    drop(compiled.call(vec![x(), x()])?);
+    let kept = vec![x(), x()];
+    let (_, with_kept) = measured(|| compiled.call(kept.clone()))?;
+    let (x, y) = (x(), x());
+    let bytes = 4 * 64 * 48;
+    assert_eq!(planned.outputs, bytes + 4);
+    let leaves = vec![x, y];
+    let (outs, with_given) = measured(|| compiled.call(leaves))?;
+    // The list of leaves was there before, and the elements and header of one output come from its argument.
+    let (list, header) = (2 * size_of::<Tensor>(), remat::Array::HEADER);
+    assert_eq!(with_given + list + bytes + header, with_kept, "{planned}");
+    assert_eq!(outs.len(), 2);
+    Ok(())
+}
+
+/// An operation outside of programs takes what the program of one equation takes, when both have run already.
+fn single_operations() -> Result<()> {
+    let [x, y] = [1, 2].map(|seed| random::normal(random::key(seed), [64, 64], DType::F32));
+    let operations: [(&str, fn(&Tensor, &Tensor) -> Tensor); 4] = [
+        ("a sum", |x, y| x + y),
+        ("a product", |x, y| x.matmul(y)),
+        ("a comparison", |x, y| x.lt(y)),
+        ("a power", |x, y| x.pow(y)),
+    ];
+    for (name, f) in operations {
+        let program = jit(|(x, y): &(Tensor, Tensor)| f(x, y));
+        let lowered = program.lower(&(x.clone(), y.clone()))?;
+        let [equation] = &lowered.jaxpr().eqns[..] else { panic!("{name} is not one equation") };
+        let apply = || remat_cpu::apply(&equation.op, vec![x.array()?.clone(), y.array()?.clone()]);
+        let compiled = lowered.compile()?;
+        drop((apply()?, compiled.call(vec![x.clone(), y.clone()])?));
+        let (_, in_a_program) = measured(|| compiled.call(vec![x.clone(), y.clone()]))?;
+        let (_, alone) = measured(apply)?;
+        assert_eq!(alone, in_a_program, "{name}");
+    }
+    Ok(())
+}
+
+/// A layer whose gradient needs its result: `x` is `[16, 64]`.
+fn layer(x: &Tensor, weight: &Tensor) -> Tensor {
+    x.matmul(weight).tanh()
+}
+
+/// A chain of layers, in which the first half of each half is a region.
+fn recursive(length: usize, x: &Tensor, weight: &Tensor) -> Tensor {
+    if length == 1 {
+        return layer(x, weight);
+    }
+    let first = move |(x, weight): &(Tensor, Tensor)| recursive(length / 2, x, weight);
+    let args = (x.clone(), weight.clone());
+    let first = if length > 2 { checkpoint(Policy::Nothing, first)(&args) } else { first(&args) };
+    recursive(length - length / 2, &first, weight)
+}
+
+/// Temporaries of recursive checkpoints grow with the logarithm of the length, those of a plain chain with the length.
+fn chains() -> Result<()> {
+    let (x, weight) = (Tensor::ones([256, 64], DType::F32), Tensor::ones([64, 64], DType::F32) * 0.01);
+    let bytes = 4 * 256 * 64;
+    for length in [10, 100, 1000] {
+        let chain = |weight: &Tensor, x: &Tensor| (0..length).fold(x.clone(), |x, _| layer(&x, weight)).sum(..);
+        let plain = jit(grad(|x: &Tensor| chain(&weight, x)));
+        let step = jit(grad(|x: &Tensor| recursive(length, x, &weight).sum(..)));
+        let compiled = step.lower(&x)?.compile()?;
+        let planned = compiled.memory();
+        let (_, most) = measured(|| compiled.call(vec![x.clone()]))?;
+        assert_eq!(planned.arguments + most, planned.peak, "{length}: {planned}");
+        let (states, all_states) = (planned.temporaries / bytes, plain.memory(&x)?.temporaries / bytes);
+        assert!(all_states >= length, "{length}: {all_states}");
+        assert!(states <= length.ilog2() as usize + 3, "{length}: {states}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_planned_peak_is_the_one_of_the_allocator() -> Result<()> {
+    models(DType::F32)?;
+    models(DType::Bf16)?;
+    others()?;
+    given_up()?;
+    single_operations()?;
+    chains()
+}
