@@ -250,6 +250,8 @@ fn look_for(holds: impl Fn() -> bool) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use super::*;
 
     /// How often each task ran, which is once.
@@ -268,6 +270,19 @@ mod tests {
             for tasks in (0..20).chain([1000]) {
                 assert_eq!(counts(&pool, tasks), vec![1; tasks], "{workers} workers");
             }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn all_threads_take_part() -> io::Result<()> {
+        let pool = Pool::new(2)?;
+        let all = Barrier::new(3);
+        for _ in 0..20 {
+            // No task ends before each of them has a thread.
+            pool.run(3, &|_| {
+                all.wait();
+            });
         }
         Ok(())
     }
