@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::parts::products_of_parts;
 use super::stacks::unstack;
+use super::turned::turned_products;
 use remat_ir::{Atom, Aval, Eqn, Error, ErrorKind, Jaxpr, Loc, Op, Result, Var, VarMap};
 
 /// A program without calls. Its operations are first-order, or loops and branches.
@@ -38,6 +39,7 @@ impl Flat {
         flat.outs = flat.inline(jaxpr, &ins, None)?;
         flat.drop_dead();
         products_of_parts(&mut flat);
+        turned_products(&mut flat);
         unstack(&mut flat)?;
         flat.sink();
         Ok(flat)
@@ -55,6 +57,16 @@ impl Flat {
             Atom::Var(var) => self.avals[var].clone(),
             Atom::Lit(literal) => literal.aval(),
         }
+    }
+
+    /// Who reads each variable, by equation; outputs of the program are read by nobody in the list, at `usize::MAX`.
+    pub(super) fn readers(&self) -> VarMap<Vec<usize>> {
+        let mut readers = VarMap::filled(self.avals.len(), Vec::new());
+        for (at, eqn) in self.eqns.iter().enumerate() {
+            eqn.ins.iter().filter_map(|a| a.var()).for_each(|v| readers[v].push(at));
+        }
+        self.outs.iter().filter_map(|a| a.var()).for_each(|v| readers[v].push(usize::MAX));
+        readers
     }
 
     /// Adds the equations of a program to which these operands are given; `call` is the place of the call, for equations

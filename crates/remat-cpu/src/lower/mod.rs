@@ -1,7 +1,8 @@
 //! Lowering: from a program to steps over buffers.
 //!
-//! [`flat`] inlines calls, [`parts`] and [`stacks`] rewrite products of slices and what loops stack, [`steps`] turns changes of layout into views, [`fuse`] decides which equations compute
-//! together, [`recompute`] what is not worth keeping.
+//! [`flat`] inlines calls, [`parts`] and [`turned`] rewrite products of slices and transposed ones, [`stacks`] what loops
+//! stack, [`steps`] turns changes of layout into views, [`fuse`] decides which equations compute together, [`recompute`] what
+//! is not worth keeping.
 
 mod flat;
 mod fuse;
@@ -11,6 +12,7 @@ mod stacks;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod turned;
 
 pub(crate) use flat::Flat;
 pub(crate) use fuse::Group;

@@ -59,16 +59,6 @@ fn whole(aval: &Aval) -> Slice {
     Slice { start: Shape::from_elem(0, rank), limit: aval.shape.clone(), strides: Shape::from_elem(1, rank) }
 }
 
-/// Who reads each variable, by equation; outputs of the program are read by nobody in the list, at `usize::MAX`.
-fn readers(flat: &Flat) -> VarMap<Vec<usize>> {
-    let mut readers = VarMap::filled(flat.avals.len(), Vec::new());
-    for (at, eqn) in flat.eqns.iter().enumerate() {
-        eqn.ins.iter().filter_map(|a| a.var()).for_each(|v| readers[v].push(at));
-    }
-    flat.outs.iter().filter_map(|a| a.var()).for_each(|v| readers[v].push(usize::MAX));
-    readers
-}
-
 /// Moves slices before products and zeros behind them.
 pub(super) fn products_of_parts(flat: &mut Flat) {
     slices(flat);
@@ -77,7 +67,7 @@ pub(super) fn products_of_parts(flat: &mut Flat) {
 
 /// Takes the slice of a product that is read by nobody else of its operands.
 fn slices(flat: &mut Flat) {
-    let readers = readers(flat);
+    let readers = flat.readers();
     let mut sliced: Vec<Option<(Slice, Var)>> = vec![None; flat.eqns.len()];
     let mut definition = VarMap::filled(flat.avals.len(), None);
     let mut moved = vec![false; flat.eqns.len()];
@@ -124,7 +114,7 @@ fn slices(flat: &mut Flat) {
 /// Leaves zeros that are put around an operand out of products, where nothing else reads them. A product leaves out those of
 /// one operand.
 fn zeros(flat: &mut Flat) {
-    let readers = readers(flat);
+    let readers = flat.readers();
     let eqns = std::mem::take(&mut flat.eqns);
     let mut left_out: VarMap<Option<(Pad, Var)>> = VarMap::filled(flat.avals.len(), None);
     let mut is_taken = vec![false; eqns.len()];

@@ -249,6 +249,28 @@ fn a_product_leaves_out_the_zeros_of_one_operand() {
 }
 
 #[test]
+fn a_product_that_is_only_read_transposed_is_computed_so() {
+    let product = |outs: &str| {
+        let text = format!(
+            "{{ lambda ; a:f32[3,5,7,8] b:f32[3,8,6]. let
+            c:f32[3,5,7,6] = dot_general[dimension_numbers=(([3], [1]), ([0], [0])) preferred_element_type=float32] a b
+            d:f32[3,6,5,7] = transpose[permutation=(0, 3, 1, 2)] c
+          in {outs} }}"
+        );
+        let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
+        let flat = Flat::of(&jaxpr).unwrap_or_else(|e| panic!("{e}"));
+        let names: Vec<String> = flat.eqns.iter().map(|eqn| eqn.op.name().to_string()).collect();
+        (names, flat)
+    };
+    let (names, flat) = product("(d,)");
+    assert_eq!(names, ["dot_general"]);
+    assert_eq!(flat.eqns[0].ins[0].var(), Some(flat.ins[1]));
+    assert_eq!(flat.outs[0].var(), Some(flat.eqns[0].outs[0]));
+    assert_eq!(flat.avals[flat.eqns[0].outs[0]].to_string(), "f32[3,6,5,7]");
+    assert_eq!(product("(c, d)").0, ["dot_general", "transpose"]);
+}
+
+#[test]
 fn a_loop_computes_what_another_one_would_have_to_stack() {
     let text = "{ lambda ; a:f32[64] b:f32[100,64]. let
         c:f32[64] d:f32[100,64] e:f32[100,64] = scan[
