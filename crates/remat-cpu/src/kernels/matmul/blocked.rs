@@ -20,7 +20,7 @@ use crate::kernels::product::{self, product_at};
 use crate::threads::Threads;
 
 /// The contracted dimension is taken in parts of this length at most.
-const PART: usize = 256;
+const PART: usize = 512;
 
 /// Numbers of a strip that all threads share, so that it stays in the last level of the cache.
 const STRIP: usize = 1 << 20;

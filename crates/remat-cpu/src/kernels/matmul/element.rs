@@ -6,7 +6,7 @@
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
-use remat_ir::{ConvertElementType, DType, Element, Op};
+use remat_ir::{ConvertElementType, DType, Element, Op, bf16};
 
 use crate::kernels::Source;
 use crate::kernels::operand::with_word;
@@ -27,6 +27,9 @@ pub(in super::super) trait Accumulator: Factor + Element + AnyBits + Default {
 
     /// `self + other`.
     fn plus(self, other: Self) -> Self;
+
+    /// The number that a bf16 is.
+    fn widened(x: bf16) -> Self;
 }
 
 macro_rules! real {
@@ -39,6 +42,10 @@ macro_rules! real {
             #[inline(always)]
             fn plus(self, other: Self) -> Self {
                 self + other
+            }
+            #[inline(always)]
+            fn widened(x: bf16) -> Self {
+                f32::from_bits(u32::from(x.to_bits()) << 16).into()
             }
         }
     )* };
@@ -54,6 +61,10 @@ impl Accumulator for i64 {
     #[inline(always)]
     fn plus(self, other: Self) -> Self {
         self.wrapping_add(other)
+    }
+    #[inline(always)]
+    fn widened(x: bf16) -> Self {
+        x.to_f32() as i64
     }
 }
 
@@ -114,6 +125,16 @@ impl<A: Accumulator> Elements<'_, A> {
         match self {
             Elements::Numbers(numbers) => Some(numbers),
             Elements::Other { .. } => None,
+        }
+    }
+
+    /// The elements, where they are bf16 and the numbers are real.
+    pub(in super::super) fn halves(&self) -> Option<&[bf16]> {
+        match self {
+            Elements::Other { source, reader, .. } if reader.dtype == DType::Bf16 && A::DTYPE.is_float() => {
+                Some(source.slice())
+            }
+            _ => None,
         }
     }
 

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use remat_ir::Element;
+use remat_ir::{Element, bf16};
 
-use super::blocked::{Left, Right, block_step, panel_columns};
+use super::blocked::{Left, Right, block_step};
 use super::element::{Accumulator, Elements};
 use crate::kernels::blocks::Block;
 use crate::kernels::product;
@@ -97,12 +97,28 @@ impl<A: Accumulator> Matrix<'_, A> {
         });
     }
 
-    /// The elements from the first of a block on, and the distances between rows and columns, if the elements are numbers and
-    /// the distances are the same everywhere.
-    fn strided(&self, free: &Range<usize>, depth: &Range<usize>) -> Option<(&[A], usize, usize)> {
-        let elements = self.elements.numbers()?;
+    /// The place of the first element of a block and the distances between rows and columns, if these are the same everywhere.
+    fn steps(&self, free: &Range<usize>, depth: &Range<usize>) -> Option<(usize, usize, usize)> {
         let ((i, row), (j, column)) = (run(self.free, free)?, run(self.contracted, depth)?);
-        Some((&elements[(self.start + i + j) as usize..], row.try_into().ok()?, column.try_into().ok()?))
+        Some(((self.start + i + j) as usize, row.try_into().ok()?, column.try_into().ok()?))
+    }
+
+    /// The elements from the first of a block on, and the distances, if the elements are numbers.
+    fn strided(&self, free: &Range<usize>, depth: &Range<usize>) -> Option<(&[A], usize, usize)> {
+        let (first, row, column) = self.steps(free, depth)?;
+        Some((&self.elements.numbers()?[first..], row, column))
+    }
+
+    /// Copies a block of which neighbours lie along the free dimensions: all indices of these for one place after the other
+    /// of the contracted ones.
+    fn copy(&self, free: Range<usize>, depth: Range<usize>, to: &mut [A]) {
+        let size = free.len();
+        let to = &mut to[..size * depth.len()];
+        match (self.steps(&free, &depth), self.elements.numbers(), self.elements.halves()) {
+            (Some((first, 1, step)), Some(from), _) => copy_rows(&from[first..], step, size, to),
+            (Some((first, 1, step)), _, Some(from)) => widen_rows(&from[first..], step, size, to),
+            _ => self.read([self.contracted, self.free], [depth, free], size, to),
+        }
     }
 }
 
@@ -115,7 +131,7 @@ impl<A: Accumulator> Left<A> for Matrix<'_, A> {
         }
         if self.is_contiguous_along_free() {
             let step = rows.len();
-            self.read([self.contracted, self.free], [depth, rows], step, to);
+            self.copy(rows, depth, to);
             return product::Left { elements: to, row: 1, column: step };
         }
         let step = block_step(depth.len());
@@ -135,10 +151,7 @@ impl<A: Accumulator> Right<A> for Matrix<'_, A> {
     fn pack(&self, depth: Range<usize>, columns: Range<usize>, to: &mut [A]) {
         let n = columns.len();
         if self.is_contiguous_along_free() {
-            return match self.strided(&columns, &depth) {
-                Some((from, 1, step)) if n == panel_columns::<A>() => copy_rows(from, step, n, to),
-                _ => self.read([self.contracted, self.free], [depth, columns], n, to),
-            };
+            return self.copy(columns, depth, to);
         }
         if let (Some(from), Some((i, step)), Some((j, 1))) =
             (self.elements.numbers(), run(self.free, &columns), run(self.contracted, &depth))
@@ -170,18 +183,37 @@ pub(in super::super) fn pack_turned<A: Accumulator>(
 multiversion! {
     /// Copies rows of `size` neighbours, the first at 0 and `step` apart, one after the other.
     fn copy_rows<A: Accumulator>(from: &[A], step: usize, size: usize, to: &mut [A]) {
-        match size {
-            32 => copy_rows_of::<A, 32>(from, step, to),
-            _ => copy_rows_of::<A, 16>(from, step, to),
+        rows(from, step, size, to, |x| x);
+    }
+}
+
+multiversion! {
+    /// As [`copy_rows`], of elements that are widened.
+    fn widen_rows<A: Accumulator>(from: &[bf16], step: usize, size: usize, to: &mut [A]) {
+        rows(from, step, size, to, A::widened);
+    }
+}
+
+/// Copies rows; those of whole vectors, as blocks and panels have them, without a loop inside.
+#[inline(always)]
+fn rows<T: Copy, A>(from: &[T], step: usize, size: usize, to: &mut [A], number: impl Fn(T) -> A + Copy) {
+    match size {
+        48 => rows_of::<T, A, 48>(from, step, to, number),
+        32 => rows_of::<T, A, 32>(from, step, to, number),
+        16 => rows_of::<T, A, 16>(from, step, to, number),
+        _ => {
+            for (i, to) in to.chunks_exact_mut(size.max(1)).enumerate() {
+                to.iter_mut().zip(&from[i * step..][..size]).for_each(|(to, &x)| *to = number(x));
+            }
         }
     }
 }
 
 #[inline(always)]
-fn copy_rows_of<A: Copy, const N: usize>(from: &[A], step: usize, to: &mut [A]) {
+fn rows_of<T: Copy, A, const N: usize>(from: &[T], step: usize, to: &mut [A], number: impl Fn(T) -> A) {
     let (rows, _) = to.as_chunks_mut::<N>();
     for (i, to) in rows.iter_mut().enumerate() {
-        to.copy_from_slice(&from[i * step..][..N]);
+        to.iter_mut().zip(&from[i * step..][..N]).for_each(|(to, &x)| *to = number(x));
     }
 }
 
