@@ -1,4 +1,5 @@
-//! Rematerialization that costs next to nothing: what a loop stores for a step far away is computed again there.
+//! Rematerialization that costs next to nothing: what a loop stores for a step far away, or in more bytes than it is computed
+//! from, is computed again there.
 //!
 //! A value of elementwise operations whose operands are in memory anyway when it is read again need not stay in memory
 //! until then. A loop that reads it computes it for itself; for other steps a loop is put before the first of them. Only
@@ -6,6 +7,7 @@
 //! changes in the results, since the same operations are applied to the same elements. (The idea is that of XLA's fusion,
 //! which duplicates cheap producers into their consumers, decided here by how long a value would be kept.)
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use remat_ir::{Var, VarMap};
@@ -15,7 +17,7 @@ use super::steps::{Step, Steps, Value};
 use crate::kernels::{Extent, Layout};
 
 /// A value that is read this many steps after it was computed is read far away.
-const FAR: usize = 16;
+const FAR: usize = 6;
 
 /// Values of fewer bytes stay in memory.
 const SMALL: usize = 1 << 14;
@@ -94,27 +96,28 @@ impl Pass {
         }
     }
 
-    /// Looks at the values that a loop stores, the last first: what they are computed from may stay then.
+    /// Looks at the values that a loop stores, the last first: what they are computed from may stay then. The widest come
+    /// before all others, so that those are not kept for the sake of narrow ones.
     fn group(&mut self, at: usize) {
         let Some(group) = self.loop_at(at).filter(|g| g.reduction.is_none()) else { return };
-        let outs: Vec<Var> = group.outs.iter().rev().copied().collect();
+        let mut outs: Vec<Var> = group.outs.iter().rev().copied().collect();
+        outs.sort_by_key(|&out| Reverse(self.steps.flat.avals[out].bytes()));
         for out in outs {
             self.value(at, out);
         }
     }
 
     fn value(&mut self, at: usize, out: Var) {
-        let far: Vec<usize> = self.readers[out].iter().copied().filter(|&r| r > at + FAR).collect();
-        let (Some(&last), Some(group)) = (far.last(), self.loop_at(at)) else { return };
+        let Some(group) = self.loop_at(at) else { return };
         let is_full = group.members.iter().any(|m| m.out == out && m.extent == Extent::Full);
         if !is_full || self.stays[out] || self.pinned[out] || self.steps.flat.avals[out].bytes() < SMALL {
             return;
         }
-        let whole = self.cone(group, at, out, false).filter(|cone| self.available(cone, at, last));
-        let Some(cone) = whole.or_else(|| self.cone(group, at, out, true).filter(|c| self.available(c, at, last)))
-        else {
-            return;
-        };
+        let cones = [false, true].into_iter().filter_map(|from_stored| self.cone(group, at, out, from_stored));
+        let chosen = cones
+            .map(|cone| (self.worth(at, out, &cone), cone))
+            .find(|(readers, cone)| readers.last().is_some_and(|&last| self.available(cone, at, out, last)));
+        let Some((again, cone)) = chosen else { return };
         for &leaf in &cone.leaves {
             self.pinned[leaf] = true;
             if self.computed[leaf] == Some(at)
@@ -125,17 +128,29 @@ impl Pass {
             }
         }
         let mut from = 0;
-        while from < far.len() {
-            let until = far[from..].iter().position(|&r| r > far[from] + FAR).map_or(far.len(), |n| from + n);
-            self.serve(at, out, &cone, &far[from..until]);
+        while from < again.len() {
+            let until = again[from..].iter().position(|&r| r > again[from] + FAR).map_or(again.len(), |n| from + n);
+            self.serve(at, out, &cone, &again[from..until]);
             from = until;
         }
-        self.readers[out].retain(|&r| r <= at + FAR);
+        self.readers[out].retain(|r| !again.contains(r));
         let is_needed = !self.readers[out].is_empty();
         if let Some(group) = self.loop_at_mut(at).filter(|_| !is_needed) {
             group.outs.retain(|&v| v != out);
             prune(group);
         }
+    }
+
+    /// The steps for which it pays to compute a value again: those far away, and all of them where they are loops that can do
+    /// it for themselves and what it is computed from takes fewer bytes, as a number in half precision does.
+    fn worth(&self, at: usize, out: Var, cone: &Cone) -> Vec<usize> {
+        let (bytes, size) = (self.steps.flat.avals[out].bytes(), self.steps.flat.avals[out].size());
+        let of_leaves: usize = cone.leaves.iter().map(|&leaf| self.steps.flat.avals[leaf].bytes()).sum();
+        let readers = &self.readers[out];
+        if of_leaves < bytes && readers.iter().all(|&r| self.can_inline(r, out, cone, size)) {
+            return readers.clone();
+        }
+        readers.iter().copied().filter(|&r| r > at + FAR).collect()
     }
 
     /// What computes a value of a loop: from what the loop reads and from its row values; and, where `from_stored`, from
@@ -156,7 +171,8 @@ impl Pass {
             for base in group.members[i].operands.iter().filter_map(Value::base) {
                 let inside = place.get(&base).map(|&j| &group.members[j]);
                 let is_leaf = inside.is_none_or(|m| {
-                    m.extent == Extent::Row || (from_stored && group.outs.contains(&base) && self.is_read_far(base, at))
+                    m.extent == Extent::Row
+                        || (from_stored && group.outs.contains(&base) && self.may_stay(base, at, out))
                 });
                 match is_leaf {
                     true if !cone.leaves.contains(&base) => cone.leaves.push(base),
@@ -169,18 +185,24 @@ impl Pass {
         Some(cone)
     }
 
-    fn is_read_far(&self, var: Var, at: usize) -> bool {
-        self.stays[var] || self.readers[var].last().is_some_and(|&r| r > at + FAR)
+    /// Whether a stored value may stay for the sake of another one: it is read far away too, or takes fewer bytes.
+    fn may_stay(&self, var: Var, at: usize, out: Var) -> bool {
+        let avals = &self.steps.flat.avals;
+        let is_read_far = self.readers[var].last().is_some_and(|&r| r > at + FAR);
+        self.stays[var] || is_read_far || avals[var].bytes() < avals[out].bytes()
     }
 
-    /// Whether what a value is computed from is in memory at a step anyway, or nearly until then, or is small.
-    fn available(&self, cone: &Cone, at: usize, step: usize) -> bool {
-        cone.leaves.iter().all(|&leaf| {
-            let is_small = self.steps.flat.avals[leaf].bytes() < SMALL;
+    /// Whether what a value is computed from is in memory at a step anyway, or nearly until then, or is small, or takes fewer
+    /// bytes than the value that would have to stay.
+    fn available(&self, cone: &Cone, at: usize, out: Var, step: usize) -> bool {
+        let bytes = |var: Var| self.steps.flat.avals[var].bytes();
+        let stays = |leaf: Var| {
             let is_row = self.computed[leaf] == Some(at) && self.is_row(leaf, at);
             let last = self.readers[leaf].last().copied().unwrap_or(0);
-            self.stays[leaf] || is_small || is_row || last + FAR >= step
-        })
+            self.stays[leaf] || bytes(leaf) < SMALL || is_row || last + FAR >= step
+        };
+        let more: usize = cone.leaves.iter().filter(|&&leaf| !stays(leaf)).map(|&leaf| bytes(leaf)).sum();
+        more < bytes(out)
     }
 
     fn is_row(&self, var: Var, at: usize) -> bool {
