@@ -41,7 +41,7 @@ pub(crate) fn compile(jaxpr: &Jaxpr, caller: Caller, threads: &Threads) -> Resul
         compiled: Vec::new(),
         threads,
     };
-    compiler.declare(caller);
+    compiler.declare();
     for step in &steps.steps {
         compiler.step(step)?;
     }
@@ -122,7 +122,7 @@ impl Compiler<'_> {
     }
 
     /// Makes the buffers of arguments, and of the outputs that are computed into memory of the caller.
-    fn declare(&mut self, caller: Caller) {
+    fn declare(&mut self) {
         let steps = self.steps;
         for (i, &var) in steps.flat.ins.iter().enumerate() {
             let buffer = self.buffer(&steps.flat.avals[var], BufferKind::Argument);
@@ -138,7 +138,6 @@ impl Compiler<'_> {
                 self.outputs.push(buffer);
             }
         }
-        let _ = caller;
     }
 
     /// The variable whose buffer a value is, all of it and in order.
