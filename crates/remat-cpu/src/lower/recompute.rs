@@ -48,6 +48,17 @@ struct Pass {
     before: Vec<Vec<Step>>,
 }
 
+/// What a value of a loop may be computed from again, beside what the loop reads and its row values.
+#[derive(Clone, Copy)]
+enum Leaves {
+    /// Nothing else.
+    Read,
+    /// Values that the loop stores and that take fewer bytes.
+    Narrower,
+    /// Values that the loop stores and that are read far away too.
+    Stored,
+}
+
 /// The members that compute a value from leaves.
 struct Cone {
     /// Positions in the group, in order.
@@ -113,7 +124,8 @@ impl Pass {
         if !is_full || self.stays[out] || self.pinned[out] || self.steps.flat.avals[out].bytes() < SMALL {
             return;
         }
-        let cones = [false, true].into_iter().filter_map(|from_stored| self.cone(group, at, out, from_stored));
+        let kinds = [Leaves::Read, Leaves::Narrower, Leaves::Stored].into_iter();
+        let cones = kinds.filter_map(|leaves| self.cone(group, at, out, leaves));
         let chosen = cones
             .map(|cone| (self.worth(at, out, &cone), cone))
             .find(|(readers, cone)| readers.last().is_some_and(|&last| self.available(cone, at, out, last)));
@@ -153,9 +165,8 @@ impl Pass {
         readers.iter().copied().filter(|&r| r > at + FAR).collect()
     }
 
-    /// What computes a value of a loop: from what the loop reads and from its row values; and, where `from_stored`, from
-    /// other values that it stores.
-    fn cone(&self, group: &Group, at: usize, out: Var, from_stored: bool) -> Option<Cone> {
+    /// What computes a value of a loop from such leaves.
+    fn cone(&self, group: &Group, at: usize, out: Var, leaves: Leaves) -> Option<Cone> {
         let place: HashMap<Var, usize> = group.members.iter().enumerate().map(|(i, m)| (m.out, i)).collect();
         let mut cone = Cone { members: Vec::new(), leaves: Vec::new() };
         let mut stack = vec![out];
@@ -171,8 +182,7 @@ impl Pass {
             for base in group.members[i].operands.iter().filter_map(Value::base) {
                 let inside = place.get(&base).map(|&j| &group.members[j]);
                 let is_leaf = inside.is_none_or(|m| {
-                    m.extent == Extent::Row
-                        || (from_stored && group.outs.contains(&base) && self.may_stay(base, at, out))
+                    m.extent == Extent::Row || (group.outs.contains(&base) && self.may_stay(base, at, out, leaves))
                 });
                 match is_leaf {
                     true if !cone.leaves.contains(&base) => cone.leaves.push(base),
@@ -185,11 +195,14 @@ impl Pass {
         Some(cone)
     }
 
-    /// Whether a stored value may stay for the sake of another one: it is read far away too, or takes fewer bytes.
-    fn may_stay(&self, var: Var, at: usize, out: Var) -> bool {
+    /// Whether a stored value may stay for the sake of another one.
+    fn may_stay(&self, var: Var, at: usize, out: Var, leaves: Leaves) -> bool {
         let avals = &self.steps.flat.avals;
-        let is_read_far = self.readers[var].last().is_some_and(|&r| r > at + FAR);
-        self.stays[var] || is_read_far || avals[var].bytes() < avals[out].bytes()
+        match leaves {
+            Leaves::Read => false,
+            Leaves::Narrower => avals[var].bytes() < avals[out].bytes(),
+            Leaves::Stored => self.stays[var] || self.readers[var].last().is_some_and(|&r| r > at + FAR),
+        }
     }
 
     /// Whether what a value is computed from is in memory at a step anyway, or nearly until then, or is small, or takes fewer

@@ -206,6 +206,38 @@ fn what_is_left_of_a_normalisation_are_its_row_values() {
 }
 
 #[test]
+fn what_is_wider_than_its_operands_is_computed_again() {
+    // Of a sum in half precision that is normalised in f32, the difference from the mean is read far away.
+    let before = "v:bf16[128,128] = convert_element_type[new_dtype=bfloat16] u
+        w:bf16[128,128] = dot_general[
+          dimension_numbers=(([1], [0]), ([], []))
+          preferred_element_type=bfloat16
+        ] v v
+        y:bf16[128,128] = add v w
+        a:f32[128,128] = convert_element_type[new_dtype=float32] y
+        r:f32[128] = reduce_sum[axes=(1,)] a
+        s:f32[128] = mul r 0.0078125:f32[]
+        t:f32[128,128] = broadcast_in_dim[broadcast_dimensions=(0,) shape=(128, 128)] s
+        b:f32[128,128] = sub a t
+        c:bf16[128,128] = convert_element_type[new_dtype=bfloat16] b
+        p:bf16[128,128] = dot_general[
+          dimension_numbers=(([1], [0]), ([], []))
+          preferred_element_type=bfloat16
+        ] c y\n";
+    let after = "d:f32[128,128] = mul x19 b
+        e:bf16[128,128] = dot_general[
+          dimension_numbers=(([1], [0]), ([], []))
+          preferred_element_type=bfloat16
+        ] c p\n";
+    let found = steps(&with_products(before, 20, after, "d, e"));
+    assert_eq!(found[2], "[add convert_element_type reduce_sum mul sub convert_element_type] -> 3", "{found:?}");
+    // And so is what is computed of it, since the sum is there then.
+    let last =
+        ["[convert_element_type sub mul] -> 1", "[convert_element_type sub convert_element_type] -> 1", "dot_general"];
+    assert_eq!(found[found.len() - 3..], last, "{found:?}");
+}
+
+#[test]
 fn a_slice_of_a_product_is_a_product_of_slices() {
     let text = "{ lambda ; a:f32[4,5,8] b:f32[8,6]. let
         c:f32[4,5,6] = dot_general[dimension_numbers=(([2], [0]), ([], [])) preferred_element_type=float32] a b
