@@ -5,8 +5,10 @@
 
 use std::ops::Range;
 
+use super::lines::copy;
 use crate::kernels::matmul::{Accumulator, Output, Place, Writer};
 use crate::kernels::walk::Rows;
+use crate::simd::Level;
 
 /// Products that are converted at a time before they are put where they belong.
 const CHUNK: usize = 64;
@@ -31,28 +33,50 @@ impl<A: Accumulator> Output<A> for Scattered<'_, A> {
     }
 
     unsafe fn write(&self, rows: Range<usize>, columns: Range<usize>, sums: &[A]) {
-        let mut sums = sums.chunks_exact(columns.len());
-        self.rows.each(rows, |[row], range| {
-            for (i, mut sums) in range.zip(&mut sums) {
-                let row = row + i as isize * self.rows.step[0];
-                self.columns.each(columns.clone(), |[column], range| {
-                    let (step, first) = (self.columns.step[0], range.start as isize);
-                    let (run, rest) = sums.split_at(range.len());
-                    sums = rest;
-                    // SAFETY: these are elements of the tile.
-                    unsafe { self.run(row + column + first * step, step, run) };
-                });
-            }
+        let (across, mut j) = (columns.len(), 0);
+        let steps = [self.rows.step[0], self.columns.step[0]];
+        self.columns.each(columns, |[column], columns| {
+            let mut i = 0;
+            self.rows.each(rows.clone(), |[row], rows| {
+                let at = row + rows.start as isize * steps[0] + column + columns.start as isize * steps[1];
+                let shape = [rows.len(), columns.len()];
+                // SAFETY: these are elements of the tile.
+                unsafe { self.write_box(shape, &sums[i * across + j..], across, at, steps) };
+                i += rows.len();
+            });
+            j += columns.len();
         });
     }
 }
 
 impl<A: Accumulator> Scattered<'_, A> {
+    /// Writes some rows and columns of a tile, which has so many columns, from an offset on and between these distances.
+    ///
+    /// # Safety
+    /// They are the result's, and nobody else has access to them meanwhile.
+    unsafe fn write_box(&self, shape: [usize; 2], sums: &[A], across: usize, at: isize, steps: [isize; 2]) {
+        let [rows, columns] = shape;
+        if self.writer.is_direct() {
+            assert!((rows - 1) * across + columns <= sums.len());
+            let to = self.place.0.cast::<A>().wrapping_offset(at);
+            let (mut shape, mut from_steps, mut steps) = (shape, [across as isize, 1], steps);
+            if steps[0] == 1 {
+                (shape, from_steps, steps) = ([columns, rows], [1, across as isize], [steps[1], 1]);
+            }
+            // SAFETY: the sums are as many (checked), and where they go is as the caller promises.
+            return unsafe { copy::<A>(Level::best())(shape, sums.as_ptr(), from_steps, to, steps) };
+        }
+        for (i, sums) in sums.chunks(across).take(rows).enumerate() {
+            // SAFETY: as the caller promises.
+            unsafe { self.write_row(&sums[..columns], at + i as isize * steps[0], steps[1]) };
+        }
+    }
+
     /// Writes results that are `step` apart, the first at an offset.
     ///
     /// # Safety
     /// They are the result's, and nobody else has access to them meanwhile.
-    unsafe fn run(&self, at: isize, step: isize, sums: &[A]) {
+    unsafe fn write_row(&self, sums: &[A], at: isize, step: isize) {
         let size = self.writer.dtype.size();
         let place = |i: usize| self.place.at(((at + i as isize * step) as usize) * size);
         if step == 1 || sums.len() == 1 {

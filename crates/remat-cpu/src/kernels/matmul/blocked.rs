@@ -172,10 +172,29 @@ impl Cut {
         Cut { batch, rows, columns, depth, part, strip_depth, strip_columns, tile_rows, tile_columns, together, direct }
     }
 
+    /// The cut of such products where the caller knows good sizes: of the parts of the contracted dimension, of strips of a
+    /// multiple of a part, and of tiles. Strips of so many columns as a tile are each task's own if `alone`.
+    pub(in super::super) fn with_sizes(
+        batch: usize,
+        [rows, columns, depth]: [usize; 3],
+        direct: bool,
+        part: usize,
+        [strip_depth, strip_columns]: [usize; 2],
+        [tile_rows, tile_columns]: [usize; 2],
+        alone: bool,
+    ) -> Cut {
+        let together = alone.then_some(1);
+        Cut { batch, rows, columns, depth, part, strip_depth, strip_columns, tile_rows, tile_columns, together, direct }
+    }
+
     /// Numbers of scratch memory that a run on so many threads needs.
     pub(in super::super) fn scratch(&self, threads: usize) -> usize {
         let of_thread = self.block() + self.sums();
-        if self.together.is_some() { threads * (self.strip() + of_thread) } else { self.strip() + threads * of_thread }
+        if self.together.is_some() {
+            threads * (self.strip() + of_thread)
+        } else {
+            self.strip() + self.kept_sums() + threads * of_thread
+        }
     }
 
     /// Computes the products. `operands` gives the operands and the place of each.
@@ -230,6 +249,7 @@ impl Cut {
         operands: impl Fn(usize) -> (L, R, O) + Sync,
     ) {
         let (panels, scratch) = scratch.split_at_mut(self.strip());
+        let (kept, scratch) = scratch.split_at_mut(self.kept_sums());
         for i in 0..self.batch {
             let (left, right, out) = operands(i);
             for strip_columns in pieces(0..self.columns, self.strip_columns) {
@@ -237,8 +257,7 @@ impl Cut {
                     let strip = Strip::pack(&right, depth, strip_columns.clone(), panels, threads);
                     let across = strip_columns.len().div_ceil(self.tile_columns);
                     let tiles = self.rows.div_ceil(self.tile_rows) * across;
-                    threads.for_each_with_scratch(tiles, scratch, |tile, scratch| {
-                        let (block, sums) = scratch.split_at_mut(self.block());
+                    let compute = |tile: usize, block: &mut [A], sums: &mut [A]| {
                         let rows = piece(self.rows, self.tile_rows, tile / across);
                         let columns = piece(strip_columns.len(), self.tile_columns, tile % across);
                         let columns = strip_columns.start + columns.start..strip_columns.start + columns.end;
@@ -246,8 +265,21 @@ impl Cut {
                         // SAFETY: each tile is computed by one task; where there are several strips for it, one is
                         // multiplied after the other.
                         unsafe { self.multiply(&left, &strip, rows.clone(), columns.clone(), block, place) };
-                        self.finish(&out, rows, columns, sums);
-                    });
+                        if strip.depth.end == self.depth {
+                            self.finish(&out, rows, columns, sums);
+                        }
+                    };
+                    if kept.is_empty() {
+                        threads.for_each_with_scratch(tiles, scratch, |tile, scratch| {
+                            let (block, sums) = scratch.split_at_mut(self.block());
+                            compute(tile, block, sums);
+                        });
+                    } else {
+                        let kept = kept.chunks_mut(self.tile_rows * self.tile_columns).enumerate().take(tiles);
+                        threads.for_each_item_with_scratch(tiles, kept, scratch, |(tile, sums), block| {
+                            compute(tile, block, sums);
+                        });
+                    }
                 }
             }
         }
@@ -268,9 +300,19 @@ impl Cut {
         block_len(self.tile_rows.min(BLOCK_ROWS), self.part)
     }
 
-    /// Numbers of a tile, if it is not written as it is.
+    /// Numbers of a tile, if it is not written as it is and not kept.
     fn sums(&self) -> usize {
-        if self.direct { 0 } else { self.tile_rows * self.tile_columns }
+        if self.direct || self.kept_sums() > 0 { 0 } else { self.tile_rows * self.tile_columns }
+    }
+
+    /// Numbers of all tiles of a strip, if they are not written as they are and are summed over several strips that all tasks
+    /// share.
+    fn kept_sums(&self) -> usize {
+        if self.direct || self.together.is_some() || self.strip_depth >= self.depth {
+            return 0;
+        }
+        let tiles = self.rows.div_ceil(self.tile_rows) * self.strip_columns.div_ceil(self.tile_columns);
+        tiles * self.tile_rows * self.tile_columns
     }
 
     /// Where the products of a tile are written: in the output, or in memory for sums.

@@ -23,7 +23,7 @@ use std::ops::Range;
 use remat_ir::{Aval, DType, DotGeneral, Shape};
 use smallvec::SmallVec;
 
-pub(super) use blocked::{Cut, Left, Output, Right, block_step};
+pub(super) use blocked::{Cut, Left, Output, Right, block_step, panel_columns};
 pub(super) use element::{Accumulator, Elements, Reader, Writer, accumulator};
 use line::LineKernel;
 pub(super) use matrix::pack_turned;

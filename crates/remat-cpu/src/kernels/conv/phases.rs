@@ -1,0 +1,67 @@
+//! Positions of windows grouped by the elements of the window that meet elements of a dilated image there.
+
+use remat_ir::{Aval, Conv};
+use smallvec::SmallVec;
+
+use crate::kernels::Layout;
+
+/// A phase along one spatial dimension.
+#[derive(Clone, Copy)]
+pub(super) struct Along {
+    /// The first position and the distance between positions.
+    pub(super) position: (usize, usize),
+    pub(super) positions: usize,
+    /// The first element of a window and the distance between elements.
+    pub(super) element: (usize, usize),
+    pub(super) elements: usize,
+    /// The element of the image that the first position and element meet.
+    pub(super) origin: i128,
+    /// Elements of the image between positions, and between elements of a window.
+    pub(super) skips: [usize; 2],
+}
+
+/// How many phases there are, and those in which windows have elements: what they are along each spatial dimension.
+pub(super) fn phases(op: &Conv, out: &Aval, weights: &Layout) -> (usize, Vec<SmallVec<[Along; 4]>>) {
+    if out.size() == 0 {
+        return (0, Vec::new());
+    }
+    let mut all: Vec<SmallVec<[Along; 4]>> = vec![SmallVec::new()];
+    for d in 0..op.strides.len() {
+        let sizes = [out.shape[op.out_dims.spatial[d]], weights.shape[op.rhs_dims.spatial[d]]];
+        let along = along(op, d, sizes);
+        let with = |phase: &SmallVec<[Along; 4]>, last: Along| {
+            let mut phase = phase.clone();
+            phase.push(last);
+            phase
+        };
+        all = all.iter().flat_map(|phase| along.iter().map(move |&last| with(phase, last))).collect();
+    }
+    let count = all.len();
+    all.retain(|phase| weights.size() > 0 && phase.iter().all(|along| along.elements > 0));
+    (count, all)
+}
+
+/// The phases along a spatial dimension with this many positions and elements of a window.
+fn along(op: &Conv, d: usize, [positions, elements]: [usize; 2]) -> Vec<Along> {
+    let (stride, dilation, low) = (op.strides[d], op.rhs_dilation[d], op.padding[d].0 as i128);
+    let image = op.lhs_dilation[d];
+    // As many steps later the same elements of the image are met.
+    let [every, each] = [image / common_divisor(stride, image), image / common_divisor(dilation, image)];
+    let phase = |first: usize| {
+        let meets = |k: usize| first as i128 * stride as i128 + k as i128 * dilation as i128 - low;
+        let found = (0..each.min(elements)).find(|&k| meets(k).rem_euclid(image as i128) == 0);
+        Along {
+            position: (first, every),
+            positions: (positions - first).div_ceil(every),
+            element: (found.unwrap_or(0), each),
+            elements: found.map_or(0, |k| (elements - k).div_ceil(each)),
+            origin: found.map_or(0, |k| meets(k) / image as i128),
+            skips: [stride / common_divisor(stride, image), dilation / common_divisor(dilation, image)],
+        }
+    };
+    (0..every.min(positions)).map(phase).collect()
+}
+
+fn common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}
