@@ -163,9 +163,7 @@ multiversion! {
 #[inline(always)]
 unsafe fn copy_neighbours<A: Copy>(from: *const A, to: *mut A, len: usize) {
     let last = len - LANES;
-    prefetch(from.wrapping_add(len));
-    prefetch(from.wrapping_add(len + last));
-    for i in (LINE / size_of::<A>()..last).step_by(LINE / size_of::<A>()).skip(1) {
+    for i in (0..last).step_by(LINE / size_of::<A>()) {
         prefetch(from.wrapping_add(len + i));
     }
     // The last lanes overlap with those before.
