@@ -2,8 +2,10 @@
 //!
 //! The forward pass of a loop over layers stacks what its backward pass reads. A slice of a stack that elementwise operations
 //! compute from slices of other stacks is computed again in the iteration that reads it, within the loops over tiles that
-//! are there anyway. It is what [`super::recompute`] does for values within one program.
+//! are there anyway. It is what [`super::recompute`] does for values within one program. Where a slice is wider than what it
+//! is computed from, as f32 that is computed of bf16, that is stacked in its place.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use remat_ir::{Atom, Builder, Eqn, Jaxpr, Op, Result, Scan, Var, VarMap};
@@ -12,6 +14,9 @@ use super::flat::{Flat, is_cheap};
 
 /// Stacks of fewer bytes stay.
 const SMALL: usize = 1 << 14;
+
+/// What is so many times smaller than a slice may be stacked for its sake: the mean of a row, for instance.
+const MUCH_SMALLER: usize = 32;
 
 /// At most this many equations are repeated for a stack.
 const MOST_REPEATED: usize = 24;
@@ -23,6 +28,8 @@ enum Leaf {
     Stack(Var),
     /// A constant of the loop.
     Constant(Var),
+    /// The slice of a stack that is not there yet, by its number among these.
+    New(usize),
 }
 
 /// What computes a slice of a stack.
@@ -45,34 +52,42 @@ pub(super) fn unstack(flat: &mut Flat) -> Result<()> {
         let Op::Scan(scan) = &eqn.op else { continue };
         let mut dropped = vec![false; eqn.outs.len()];
         let mut pinned = vec![false; eqn.outs.len()];
+        let mut added = Vec::new();
         let mut recipes = Vec::new();
         for out in candidates(flat, eqn, scan) {
             if pinned[out] {
                 continue;
             }
-            let Some(recipe) = recipe(flat, eqn, scan, out, &dropped) else { continue };
+            let Some(recipe) = recipe(flat, eqn, scan, out, &dropped, &mut added) else { continue };
             for (i, var) in eqn.outs.iter().enumerate() {
                 pinned[i] |= recipe.leaves.iter().any(|(_, leaf)| *leaf == Leaf::Stack(*var));
             }
             dropped[out] = true;
             recipes.push((eqn.outs[out], recipe));
         }
+        if recipes.is_empty() {
+            continue;
+        }
         let body = scan.jaxpr.clone();
-        for (stack, recipe) in &recipes {
-            for reader in &mut flat.eqns[at + 1..] {
-                if reader.ins.contains(&Atom::Var(*stack)) {
-                    repeat(reader, *stack, recipe, &body)?;
+        let stacks = change_outs(flat, at, &dropped, &added);
+        for (stack, mut recipe) in recipes {
+            for (_, leaf) in &mut recipe.leaves {
+                if let Leaf::New(i) = *leaf {
+                    *leaf = Leaf::Stack(stacks[i]);
                 }
             }
-        }
-        if !recipes.is_empty() {
-            drop_outs(&mut flat.eqns[at], &dropped);
+            for reader in &mut flat.eqns[at + 1..] {
+                if reader.ins.contains(&Atom::Var(stack)) {
+                    repeat(reader, stack, &recipe, &body)?;
+                }
+            }
         }
     }
     Ok(())
 }
 
-/// The stacks that only loops read, as stacks, those that are computed last first.
+/// The stacks that only loops read, as stacks: the widest first, so that they are not kept for the sake of narrow ones, and of
+/// these those that are computed last.
 fn candidates(flat: &Flat, eqn: &Eqn, scan: &Scan) -> Vec<usize> {
     let mut order = VarMap::filled(scan.jaxpr.avals.len(), 0);
     for (i, eqn) in scan.jaxpr.eqns.iter().enumerate() {
@@ -88,14 +103,17 @@ fn candidates(flat: &Flat, eqn: &Eqn, scan: &Scan) -> Vec<usize> {
         .filter(|&i| flat.avals[eqn.outs[i]].bytes() >= SMALL)
         .filter(|&i| !flat.outs.contains(&Atom::Var(eqn.outs[i])) && is_read_by_loops(eqn.outs[i]))
         .collect();
-    found.sort_by_key(|&i| std::cmp::Reverse(scan.jaxpr.outs[i].var().map(|v| order[v])));
+    found.sort_by_key(|&i| Reverse((flat.avals[eqn.outs[i]].bytes(), scan.jaxpr.outs[i].var().map(|v| order[v]))));
     found
 }
 
-/// How a stack is computed from others that stay, and from arguments of the program.
-fn recipe(flat: &Flat, eqn: &Eqn, scan: &Scan, out: usize, dropped: &[bool]) -> Option<Recipe> {
+/// How a stack is computed from others that stay, from arguments of the program, and from new stacks of fewer bytes, which are
+/// `added`.
+fn recipe(flat: &Flat, eqn: &Eqn, scan: &Scan, out: usize, dropped: &[bool], added: &mut Vec<Var>) -> Option<Recipe> {
     let body = &*scan.jaxpr;
     let value = body.outs[out].var()?;
+    let bytes = |var: Var| body.aval(var).bytes();
+    let mut new: Vec<Var> = Vec::new();
     let leaf = |var: Var| {
         let stack = |i: usize| i >= scan.num_carry && i != out && !dropped[i] && body.outs[i] == Atom::Var(var);
         if let Some(i) = (0..eqn.outs.len()).find(|&i| stack(i)) {
@@ -121,7 +139,18 @@ fn recipe(flat: &Flat, eqn: &Eqn, scan: &Scan, out: usize, dropped: &[bool]) -> 
         }
         needed.retain(|v| !eqn.outs.contains(v));
         for var in eqn.ins.iter().filter_map(|a| a.var()) {
-            match leaf(var) {
+            let is_narrow = matches!(eqn.op, Op::ConvertElementType(_)) && bytes(var) < bytes(value);
+            let is_small = bytes(var) * MUCH_SMALLER <= bytes(value);
+            let stacked = leaf(var).or_else(|| {
+                let known = added.iter().chain(&new).position(|&other| other == var);
+                let stays = known.is_some() || is_narrow || is_small;
+                let number = known.unwrap_or(added.len() + new.len());
+                if known.is_none() && stays {
+                    new.push(var);
+                }
+                stays.then_some(Leaf::New(number))
+            });
+            match stacked {
                 Some(leaf) if !recipe.leaves.contains(&(var, leaf)) => recipe.leaves.push((var, leaf)),
                 Some(_) => {}
                 None => needed.push(var),
@@ -131,7 +160,12 @@ fn recipe(flat: &Flat, eqn: &Eqn, scan: &Scan, out: usize, dropped: &[bool]) -> 
     }
     recipe.eqns.reverse();
     // What is needed still is an argument that the other loop cannot have.
-    (needed.is_empty() && !recipe.eqns.is_empty()).then_some(recipe)
+    let pays = new.is_empty() || new.iter().map(|&var| bytes(var)).sum::<usize>() < bytes(value);
+    if !needed.is_empty() || recipe.eqns.is_empty() || !pays {
+        return None;
+    }
+    added.append(&mut new);
+    Some(recipe)
 }
 
 /// Lets a loop compute the slices of a stack itself.
@@ -182,13 +216,23 @@ fn repeat(reader: &mut Eqn, stack: Var, recipe: &Recipe, body: &Jaxpr) -> Result
     Ok(())
 }
 
-/// Drops results of a loop.
-fn drop_outs(eqn: &mut Eqn, dropped: &[bool]) {
-    let Op::Scan(scan) = &eqn.op else { return };
+/// Drops results of a loop, and adds stacks of other values of its body.
+fn change_outs(flat: &mut Flat, at: usize, dropped: &[bool], added: &[Var]) -> Vec<Var> {
+    let Op::Scan(scan) = &flat.eqns[at].op else { return Vec::new() };
+    let scan = scan.clone();
     let mut jaxpr = Jaxpr::clone(&scan.jaxpr);
     let mut keep = dropped.iter().map(|dropped| !dropped);
     jaxpr.outs.retain(|_| keep.next().unwrap_or(true));
     let mut keep = dropped.iter().map(|dropped| !dropped);
-    eqn.outs.retain(|_| keep.next().unwrap_or(true));
-    eqn.op = Scan { jaxpr: Arc::new(jaxpr), ..scan.clone() }.into();
+    flat.eqns[at].outs.retain(|_| keep.next().unwrap_or(true));
+    let mut stacks = Vec::new();
+    for &value in added {
+        let aval = jaxpr.aval(value);
+        let stack = flat.var(&aval.with_shape(std::iter::once(scan.length).chain(aval.shape.iter().copied())));
+        jaxpr.outs.push(Atom::Var(value));
+        flat.eqns[at].outs.push(stack);
+        stacks.push(stack);
+    }
+    flat.eqns[at].op = Scan { jaxpr: Arc::new(jaxpr), ..scan }.into();
+    stacks
 }

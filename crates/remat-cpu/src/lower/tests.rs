@@ -303,6 +303,34 @@ fn a_product_that_is_only_read_transposed_is_computed_so() {
 }
 
 #[test]
+fn what_is_stacked_is_narrow() {
+    let text = "{ lambda ; a:bf16[64,64]. let
+        c:bf16[64,64] d:f32[100,64,64] = scan[
+          jaxpr={ lambda ; f:bf16[64,64]. let
+              g:f32[64,64] = convert_element_type[new_dtype=float32] f
+              h:f32[64] = reduce_sum[axes=(1,)] g
+              i:f32[64,64] = broadcast_in_dim[broadcast_dimensions=(0,) shape=(64, 64)] h
+              j:f32[64,64] = sub g i
+              k:bf16[64,64] = convert_element_type[new_dtype=bfloat16] j
+              l:bf16[64,64] = tanh k
+            in (l, j) }
+          length=100 num_carry=1 num_consts=0 reverse=False unroll=1
+        ] a
+        m:f32[64,64] = convert_element_type[new_dtype=float32] c
+        e:f32[64,64] = scan[
+          jaxpr={ lambda ; n:f32[64,64] o:f32[64,64]. let
+              p:f32[64,64] = mul n o
+            in (p,) }
+          length=100 num_carry=1 num_consts=0 reverse=True unroll=1
+        ] m d
+      in (e,) }";
+    let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
+    let flat = Flat::of(&jaxpr).unwrap_or_else(|e| panic!("{e}"));
+    let stacks: Vec<String> = flat.eqns[0].outs[1..].iter().map(|&v| flat.avals[v].to_string()).collect();
+    assert_eq!(stacks, ["f32[100,64]", "bf16[100,64,64]"]);
+}
+
+#[test]
 fn a_loop_computes_what_another_one_would_have_to_stack() {
     let text = "{ lambda ; a:f32[64] b:f32[100,64]. let
         c:f32[64] d:f32[100,64] e:f32[100,64] = scan[
