@@ -300,6 +300,17 @@ fn a_product_that_is_only_read_transposed_is_computed_so() {
     assert_eq!(flat.outs[0].var(), Some(flat.eqns[0].outs[0]));
     assert_eq!(flat.avals[flat.eqns[0].outs[0]].to_string(), "f32[3,6,5,7]");
     assert_eq!(product("(c, d)").0, ["dot_general", "transpose"]);
+    // Transpositions that undo each other leave the product as it was.
+    let text = "{ lambda ; a:f32[5,8] b:f32[8,6]. let
+        c:f32[5,6] = dot_general[dimension_numbers=(([1], [0]), ([], [])) preferred_element_type=float32] a b
+        d:f32[6,5] = transpose[permutation=(1, 0)] c
+        e:f32[5,6] = transpose[permutation=(1, 0)] d
+      in (e,) }";
+    let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
+    let flat = Flat::of(&jaxpr).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(flat.eqns.len(), 1);
+    assert_eq!(flat.eqns[0].ins[0].var(), Some(flat.ins[0]));
+    assert_eq!(flat.avals[flat.eqns[0].outs[0]].to_string(), "f32[5,6]");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! How the products of a convolution are cut.
 
-use crate::kernels::matmul::{Accumulator, Cut, panel_columns};
+use crate::kernels::matmul::{Accumulator, Cut, MANY, SHARED, even, panel_columns};
 
 /// The contracted dimension is taken in parts of this length at most, and at least half of it, where an operand has runs that
 /// can be cut so.
@@ -33,12 +33,8 @@ const TILE_ROWS: usize = 48;
 /// Fewest rows of such tiles: so often is a panel of the strip used.
 const FEWEST_ROWS: usize = 24;
 
-/// So many tasks keep all threads busy, and so many at least should there be.
-const MANY: usize = 16;
+/// So many tasks at least should there be.
 const SOME: usize = 6;
-
-/// Multiplications for which it is worth that threads wait for each other.
-const SHARED: usize = 1 << 23;
 
 /// The cut of a batch of products of `rows` by `depth` and `depth` by `columns` elements, which are written as they are if
 /// `direct`. The left operand has runs of neighbours of length `run` along the contracted dimension. If the whole `is_task`, it
@@ -90,10 +86,4 @@ pub(super) fn cut<A: Accumulator>(
     let across = SOME.div_ceil(rows.div_ceil(tile_rows));
     let tile_columns = even(strip_columns, strip_columns / across, panel);
     Cut::with_sizes(batch, shape, direct, part, [strip_depth, strip_columns], [tile_rows, tile_columns], false)
-}
-
-/// The length of equal pieces of at most `most`, but of a multiple.
-fn even(len: usize, most: usize, multiple: usize) -> usize {
-    let len = len.max(1);
-    len.div_ceil(len.div_ceil(most.max(multiple))).next_multiple_of(multiple).min(len)
 }

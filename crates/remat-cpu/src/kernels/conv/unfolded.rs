@@ -13,7 +13,9 @@ use smallvec::SmallVec;
 
 use super::lines::{Lines, copy_lines};
 use crate::kernels::Source;
-use crate::kernels::matmul::{Accumulator, Elements, Left, Reader, Right, block_step, pack_turned};
+use crate::kernels::matmul::{
+    Accumulator, Elements, Left, Reader, Right, block_step, left_in_place, pack_turned, right_in_place,
+};
 use crate::kernels::product;
 
 /// Sides of a matrix: the rows of a left operand or the columns of a right one, and what products are summed along.
@@ -25,10 +27,6 @@ const MOST_AXES: usize = 64;
 
 /// Indices that are read of each side at a time, about.
 const BLOCK: [usize; 2] = [32, 256];
-
-/// Columns of a left operand that are neighbours are read where they lie if they are no farther apart: so many lines of the
-/// cache do not meet in one set.
-const NEAR: usize = 64;
 
 /// An axis of a matrix.
 #[derive(Clone, Debug)]
@@ -362,10 +360,8 @@ pub(super) fn part_inside(x: i64, skip: u64, size: usize, len: usize) -> Range<u
 impl<A: Accumulator> Left<A> for Operand<'_, A> {
     fn block<'a>(&'a self, rows: Range<usize>, depth: Range<usize>, to: &'a mut [A]) -> product::Left<'a, A> {
         let block = [rows, depth];
-        if let Some((elements, row, column)) = self.strided(&block)
-            && (column <= 1 || (row <= 1 && column <= NEAR))
-        {
-            return product::Left { elements, row, column };
+        if let Some(block) = left_in_place(self.strided(&block)) {
+            return block;
         }
         let [row, column] = match self.matrix.along {
             FREE => [1, block[FREE].len()],
@@ -378,10 +374,8 @@ impl<A: Accumulator> Left<A> for Operand<'_, A> {
 
 impl<A: Accumulator> Right<A> for Operand<'_, A> {
     fn in_place(&self, depth: Range<usize>, columns: Range<usize>) -> Option<product::Right<'_, A>> {
-        match self.strided(&[columns.clone(), depth])? {
-            (elements, step, row) if step == 1 || columns.len() == 1 => Some(product::Right { elements, row }),
-            _ => None,
-        }
+        let count = columns.len();
+        right_in_place(self.strided(&[columns, depth])?, count)
     }
 
     fn pack(&self, depth: Range<usize>, columns: Range<usize>, to: &mut [A]) {

@@ -47,10 +47,10 @@ const GAP: usize = 16;
 const TASK: usize = 1 << 20;
 
 /// Multiplications for which it is worth that threads wait for each other.
-const SHARED: usize = 1 << 23;
+pub(in super::super) const SHARED: usize = 1 << 23;
 
 /// So many tasks keep all threads busy.
-pub(super) const MANY: usize = 16;
+pub(in super::super) const MANY: usize = 16;
 
 /// A left operand: it has rows, and columns along which products are summed.
 pub(in super::super) trait Left<A>: Sync {
@@ -122,14 +122,17 @@ pub(in super::super) const fn panel_columns<A>() -> usize {
     PANEL_BYTES / size_of::<A>()
 }
 
+/// The length of equal pieces of at most `most`, but of a multiple.
+pub(in super::super) fn even(len: usize, most: usize, multiple: usize) -> usize {
+    let len = len.max(1);
+    len.div_ceil(len.div_ceil(most.max(multiple))).next_multiple_of(multiple).min(len)
+}
+
 impl Cut {
     /// The cut of `batch` products of `rows` by `depth` and `depth` by `columns` elements, which are written as they are if
     /// `direct`.
-    pub(in super::super) fn new<A>(batch: usize, [rows, columns, depth]: [usize; 3], direct: bool) -> Cut {
-        let even = |len: usize, most: usize, multiple: usize| {
-            let len = len.max(1);
-            len.div_ceil(len.div_ceil(most.max(multiple))).next_multiple_of(multiple).min(len)
-        };
+    pub(in super::super) fn new<A>(batch: usize, shape: [usize; 3], direct: bool) -> Cut {
+        let [rows, columns, depth] = shape;
         let panel = panel_columns::<A>();
         let part = even(depth, PART, 8);
         let work = |rows: usize, columns: usize| rows.saturating_mul(columns).saturating_mul(depth).max(1);
@@ -139,20 +142,8 @@ impl Cut {
             let tile_rows = even(rows, BLOCK_ROWS, 8);
             let across = MANY.div_ceil(rows.div_ceil(tile_rows)).max(1);
             let tile_columns = even(strip_columns, strip_columns / across, panel);
-            let together = None;
-            return Cut {
-                batch,
-                rows,
-                columns,
-                depth,
-                part,
-                strip_depth,
-                strip_columns,
-                tile_rows,
-                tile_columns,
-                together,
-                direct,
-            };
+            let (strip, tile) = ([strip_depth, strip_columns], [tile_rows, tile_columns]);
+            return Cut::with_sizes(batch, shape, direct, part, strip, tile, false);
         }
         let mut tile_rows = even(rows, TILE_ROWS, 8);
         let mut tile_columns = even(columns, TILE_COLUMNS, panel);

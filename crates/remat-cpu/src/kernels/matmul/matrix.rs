@@ -122,12 +122,25 @@ impl<A: Accumulator> Matrix<'_, A> {
     }
 }
 
+/// A block of a left operand of elements with these distances between rows and columns, if it is read where it lies.
+pub(in super::super) fn left_in_place<A>(strided: Option<(&[A], usize, usize)>) -> Option<product::Left<'_, A>> {
+    let (elements, row, column) = strided?;
+    (column <= 1 || (row <= 1 && column <= NEAR)).then_some(product::Left { elements, row, column })
+}
+
+/// A part of a right operand of elements with these distances between so many columns and between rows, if it can be read
+/// where it lies.
+pub(in super::super) fn right_in_place<A>(
+    (elements, step, row): (&[A], usize, usize),
+    columns: usize,
+) -> Option<product::Right<'_, A>> {
+    (step == 1 || columns == 1).then_some(product::Right { elements, row })
+}
+
 impl<A: Accumulator> Left<A> for Matrix<'_, A> {
     fn block<'a>(&'a self, rows: Range<usize>, depth: Range<usize>, to: &'a mut [A]) -> product::Left<'a, A> {
-        if let Some((elements, row, column)) = self.strided(&rows, &depth)
-            && (column <= 1 || (row <= 1 && column <= NEAR))
-        {
-            return product::Left { elements, row, column };
+        if let Some(block) = left_in_place(self.strided(&rows, &depth)) {
+            return block;
         }
         if self.is_contiguous_along_free() {
             let step = rows.len();
@@ -142,10 +155,7 @@ impl<A: Accumulator> Left<A> for Matrix<'_, A> {
 
 impl<A: Accumulator> Right<A> for Matrix<'_, A> {
     fn in_place(&self, depth: Range<usize>, columns: Range<usize>) -> Option<product::Right<'_, A>> {
-        match self.strided(&columns, &depth)? {
-            (elements, step, row) if step == 1 || columns.len() == 1 => Some(product::Right { elements, row }),
-            _ => None,
-        }
+        right_in_place(self.strided(&columns, &depth)?, columns.len())
     }
 
     fn pack(&self, depth: Range<usize>, columns: Range<usize>, to: &mut [A]) {

@@ -23,11 +23,11 @@ use std::ops::Range;
 use remat_ir::{Aval, DType, DotGeneral, Shape};
 use smallvec::SmallVec;
 
-pub(super) use blocked::{Cut, Left, Output, Right, block_step, panel_columns};
+pub(super) use blocked::{Cut, Left, MANY, Output, Right, SHARED, block_step, even, panel_columns};
 pub(super) use element::{Accumulator, Elements, Reader, Writer, accumulator};
 use line::LineKernel;
-pub(super) use matrix::pack_turned;
 use matrix::{Matrix, is_contiguous_along_free};
+pub(super) use matrix::{left_in_place, pack_turned, right_in_place};
 
 use super::layout::Layout;
 use super::walk::{Rows, Walk};
