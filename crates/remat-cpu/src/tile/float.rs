@@ -31,6 +31,39 @@ pub(super) fn binary(level: Level, op: Binary, dtype: DType) -> Option<TileFn> {
     }
 }
 
+/// The function of a binary operation on this float dtype of which operand `one` is one element.
+pub(super) fn with_one(level: Level, op: Binary, dtype: DType, one: usize) -> Option<TileFn> {
+    match dtype {
+        DType::F16 => one_extremum::<f32>(level, op).or_else(|| one_term(level, op, one, ToF16)),
+        DType::Bf16 => one_extremum::<f32>(level, op).or_else(|| one_term(level, op, one, ToBf16)),
+        DType::F32 => one_extremum::<f32>(level, op).or_else(|| one_term::<f32, _>(level, op, one, Exact)),
+        DType::F64 => one_extremum::<f64>(level, op).or_else(|| one_term::<f64, _>(level, op, one, Exact)),
+        _ => None,
+    }
+}
+
+/// Arithmetic with one element, which is the first operand if `one` is 0.
+fn one_term<T: Real, R: Round<T>>(level: Level, op: Binary, one: usize, round: R) -> Option<TileFn> {
+    Some(match (op, one) {
+        (Binary::Add | Binary::AddAny, _) => loops::with_one(level, |a: T, b: T| a + b, round),
+        (Binary::Sub, 0) => loops::with_one(level, |a: T, b: T| b - a, round),
+        (Binary::Sub, _) => loops::with_one(level, |a: T, b: T| a - b, round),
+        (Binary::Mul, _) => loops::with_one(level, |a: T, b: T| a * b, round),
+        (Binary::Div, 0) => loops::with_one(level, |a: T, b: T| b / a, round),
+        (Binary::Div, _) => loops::with_one(level, |a: T, b: T| a / b, round),
+        _ => return None,
+    })
+}
+
+/// Extrema with one element, which it does not matter which operand is.
+fn one_extremum<T: Ordered>(level: Level, op: Binary) -> Option<TileFn> {
+    Some(match op {
+        Binary::Max => loops::with_one(level, T::largest, Exact),
+        Binary::Min => loops::with_one(level, T::smallest, Exact),
+        _ => return None,
+    })
+}
+
 /// The operations whose results need no rounding: of numbers of a dtype they are numbers of this dtype.
 fn exact_unary<T: Real>(level: Level, op: Unary) -> Option<TileFn> {
     Some(match op {

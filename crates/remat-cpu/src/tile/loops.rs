@@ -2,7 +2,7 @@
 //!
 //! Elements are read, computed and written in blocks that are values of their own. So it does not matter to LLVM's
 //! vectoriser whether the output is one of the operands, and one body serves all cases. What is left at the end is
-//! computed as a block too, so that there is no scalar remainder.
+//! computed as a part of a block too, so that there is no scalar remainder.
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -47,6 +47,10 @@ struct Two<F>(F);
 /// A function of three elements.
 #[derive(Clone, Copy)]
 struct Three<F>(F);
+
+/// A function of two elements, of which the second is the same throughout.
+#[derive(Clone, Copy)]
+struct WithOne<A, F>(A, F);
 
 /// A function that is vectorised for most arguments, and needs another method for others.
 pub(super) trait Guarded<T>: Copy + 'static {
@@ -107,6 +111,19 @@ impl<A, B, C, D, F: Fn(A, B, C) -> D + Copy> Function<A, B, C, D> for Three<F> {
     }
 }
 
+impl<A: Scalar, D, F: Fn(A, A) -> D + Copy> Function<A, (), (), D> for WithOne<A, F> {
+    #[inline(always)]
+    unsafe fn new(ins: &[*const u8]) -> Self {
+        // SAFETY: the second pointer of this function is one to an element; and as above.
+        unsafe { WithOne(ins[1].cast::<A>().read(), stateless()) }
+    }
+
+    #[inline(always)]
+    fn call(self, a: A, _: (), _: ()) -> D {
+        self.1(a, self.0)
+    }
+}
+
 impl<T, G: Guarded<T>> Function<T, (), (), T> for Within<G> {
     #[inline(always)]
     unsafe fn new(_: &[*const u8]) -> Self {
@@ -164,6 +181,18 @@ pub(super) fn binary<A: Scalar, D: Scalar, R: Round<D>>(
         blocks::<A, A, (), D, R, F>(level)
     }
     of(level, Two(f), round)
+}
+
+/// A loop over one operand and, as second operand, one element, whose results are rounded.
+pub(super) fn with_one<A: Scalar, D: Scalar, R: Round<D>>(
+    level: Level,
+    f: impl Fn(A, A) -> D + Copy + 'static,
+    round: R,
+) -> TileFn {
+    fn of<A: Scalar, D: Scalar, R: Round<D>, F: Fn(A, A) -> D + Copy + 'static>(level: Level, _: F, _: R) -> TileFn {
+        blocks::<A, (), (), D, R, WithOne<A, F>>(level)
+    }
+    of(level, f, round)
 }
 
 /// A loop over two operands of any types.
@@ -240,7 +269,8 @@ multiversion! {
     }
 }
 
-/// The loop over blocks, the last of which may be filled up.
+/// The loop over blocks. What is left at the end is the end of a last block, which overlaps the one before; of a tile that
+/// is shorter, a block is filled up.
 ///
 /// # Safety
 /// That of a [`TileFn`].
@@ -252,48 +282,60 @@ unsafe fn in_blocks<A: Scalar, B: Scalar, C: Scalar, D: Scalar, R: Round<D>, F: 
 ) {
     // SAFETY: `ins` are those of a `TileFn`.
     let f = unsafe { F::new(ins) };
-    let (mut a, mut b, mut c, mut to) =
-        (operand::<A>(ins, 0), operand::<B>(ins, 1), operand::<C>(ins, 2), out.cast::<D>());
-    let (mut count, rest) = (n / BLOCK, n % BLOCK);
-    let mut rest_in = MaybeUninit::<([A; BLOCK], [B; BLOCK], [C; BLOCK])>::uninit();
-    let mut rest_out = MaybeUninit::<[D; BLOCK]>::uninit();
-    let mut at_rest = false;
+    let (a, b, c, out) = (operand::<A>(ins, 0), operand::<B>(ins, 1), operand::<C>(ins, 2), out.cast::<D>());
+    let mut filled = MaybeUninit::<([A; BLOCK], [B; BLOCK], [C; BLOCK])>::uninit();
+    let mut last = MaybeUninit::<[D; BLOCK]>::uninit();
+    let has_last = !n.is_multiple_of(BLOCK);
+    // The last block is computed first, while the operands are whole even if the output is one of them.
+    let mut block = (a, b, c, last.as_mut_ptr().cast::<D>());
+    if has_last && n < BLOCK {
+        // SAFETY: the operands have `n` elements, which fit into a block, of which zeros are valid elements.
+        unsafe {
+            let filled = filled.as_mut_ptr();
+            filled.write_bytes(0, 1);
+            let (to_a, to_b, to_c) = (&raw mut (*filled).0, &raw mut (*filled).1, &raw mut (*filled).2);
+            to_a.cast::<A>().copy_from_nonoverlapping(a, n);
+            to_b.cast::<B>().copy_from_nonoverlapping(b, n);
+            to_c.cast::<C>().copy_from_nonoverlapping(c, n);
+            (block.0, block.1, block.2) = (to_a.cast(), to_b.cast(), to_c.cast());
+        }
+    } else if has_last {
+        // SAFETY: the operands have `n` elements, and these are at least a block.
+        unsafe { (block.0, block.1, block.2) = (a.add(n - BLOCK), b.add(n - BLOCK), c.add(n - BLOCK)) };
+    }
+    let (mut from, mut count) = (block, 1);
+    let mut is_last = has_last;
     loop {
+        if !is_last {
+            (from, count) = ((a, b, c, out), n / BLOCK);
+        }
         for i in (0..count).map(|i| i * BLOCK) {
             // SAFETY: `BLOCK` elements from `i` can be read from each operand, and written to the output: those of the
-            // tile, or those of the rest, which are filled up. A block is read before any of it is written, so that the
-            // output may be an operand.
+            // tile, or those of the last block, which has a place of its own. A block is read before any of it is written,
+            // so that the output may be an operand.
             unsafe {
-                let a = a.add(i).cast::<[A; BLOCK]>().read();
-                let b = b.add(i).cast::<[B; BLOCK]>().read();
-                let c = c.add(i).cast::<[C; BLOCK]>().read();
+                let a = from.0.add(i).cast::<[A; BLOCK]>().read();
+                let b = from.1.add(i).cast::<[B; BLOCK]>().read();
+                let c = from.2.add(i).cast::<[C; BLOCK]>().read();
                 let mut results = [MaybeUninit::<D>::uninit(); BLOCK];
                 for j in 0..BLOCK {
                     results[j].write(R::round(f.call(a[j], b[j], c[j])));
                 }
-                to.add(i).cast::<[MaybeUninit<D>; BLOCK]>().write(results);
+                from.3.add(i).cast::<[MaybeUninit<D>; BLOCK]>().write(results);
             }
         }
-        if at_rest || rest == 0 {
+        if !is_last {
             break;
         }
-        // SAFETY: `rest` elements of each operand follow those that are done, and they fit into a block, of which zeros
-        // are valid elements.
-        unsafe {
-            let done = count * BLOCK;
-            let filled = rest_in.as_mut_ptr();
-            filled.write_bytes(0, 1);
-            let (to_a, to_b, to_c) = (&raw mut (*filled).0, &raw mut (*filled).1, &raw mut (*filled).2);
-            to_a.cast::<A>().copy_from_nonoverlapping(a.add(done), rest);
-            to_b.cast::<B>().copy_from_nonoverlapping(b.add(done), rest);
-            to_c.cast::<C>().copy_from_nonoverlapping(c.add(done), rest);
-            (a, b, c, to) = (to_a.cast(), to_b.cast(), to_c.cast(), rest_out.as_mut_ptr().cast());
-        }
-        (count, at_rest) = (1, true);
+        is_last = false;
     }
-    if rest > 0 {
-        // SAFETY: the block is computed, and `rest` elements of the output are left.
-        unsafe { out.cast::<D>().add(n - rest).copy_from_nonoverlapping(rest_out.as_ptr().cast(), rest) };
+    // SAFETY: the last block is computed if there is one: the last elements of the output, or all of them.
+    unsafe {
+        if has_last && n < BLOCK {
+            out.copy_from_nonoverlapping(last.as_ptr().cast(), n);
+        } else if has_last {
+            out.add(n - BLOCK).cast::<[D; BLOCK]>().write(last.assume_init());
+        }
     }
 }
 

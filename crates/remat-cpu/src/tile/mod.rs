@@ -96,3 +96,17 @@ pub(crate) fn elementwise_at(level: Level, op: &Op, ins: &[DType]) -> Option<Til
         _ => None,
     }
 }
+
+/// The function of a binary operation on floats of which operand `one` is the same element throughout: it is given the other
+/// operand, and a pointer to one element. `None` for other operations and dtypes.
+pub(crate) fn with_one(op: &Op, dtype: DType, one: usize) -> Option<TileFn> {
+    with_one_at(Level::best(), op, dtype, one)
+}
+
+/// As [`with_one`], for a level of this CPU.
+fn with_one_at(level: Level, op: &Op, dtype: DType, one: usize) -> Option<TileFn> {
+    match op {
+        Op::Binary(op) => float::with_one(level, *op, dtype, one),
+        _ => None,
+    }
+}

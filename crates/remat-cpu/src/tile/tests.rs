@@ -192,6 +192,30 @@ fn binary() {
 }
 
 #[test]
+fn binary_with_one_element() {
+    let known = [Binary::Add, Binary::AddAny, Binary::Sub, Binary::Mul, Binary::Div, Binary::Max, Binary::Min];
+    for op in Binary::ALL {
+        for (dtype, one) in DType::ALL.into_iter().flat_map(|dtype| [(dtype, 0), (dtype, 1)]) {
+            assert_eq!(with_one(&op.into(), dtype, one).is_some(), known.contains(&op) && dtype.is_float());
+            for (seed, n) in LENGTHS.into_iter().enumerate() {
+                let (x, element) = (values(dtype, n, seed as u64), values(dtype, 1, 77 + seed as u64));
+                let repeated = filled(dtype, &[n], 0, |_| element.data().get(0).expect("one element"));
+                for level in Level::all() {
+                    let Some(f) = with_one_at(level, &op.into(), dtype, one) else { continue };
+                    let ins = if one == 0 { [repeated.clone(), x.clone()] } else { [x.clone(), repeated.clone()] };
+                    let expected = eval_op(&op.into(), &ins).expect("valid operands").remove(0);
+                    let (mut register, element) = (Register::of(&x), Register::of(&element));
+                    // SAFETY: the registers hold `n` elements and one, of the dtype that the function was made for.
+                    let to = register.as_mut_ptr();
+                    unsafe { f(n, to, &[to.cast_const(), element.as_ptr()]) };
+                    assert_same(&register.array(dtype, &[n]), &expected, &format!("{op:?} {dtype} {one} at {level:?}"));
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn compare() {
     for op in Compare::ALL {
         DType::ALL.into_iter().for_each(|dtype| check(op, &[dtype, dtype]));

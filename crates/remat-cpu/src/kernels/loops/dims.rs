@@ -9,7 +9,7 @@ use crate::kernels::Layout;
 use crate::tile::StridedFn;
 
 /// Merged dimensions, outermost first: their elements in row-major order.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(super) struct Dims(SmallVec<[(usize, isize); 4]>);
 
 impl Dims {
@@ -30,6 +30,34 @@ impl Dims {
             index /= size;
         }
         position
+    }
+
+    /// The elements of a run along the innermost of several dimensions, if they repeat one element or lie side by side.
+    pub(super) fn run(&self) -> Option<usize> {
+        match self.0.as_slice() {
+            [_, .., (size, 0 | 1)] => Some(*size),
+            _ => None,
+        }
+    }
+
+    /// Whether each run repeats one element.
+    pub(super) fn repeats(&self) -> bool {
+        matches!(self.0.as_slice(), [_, .., (_, 0)])
+    }
+
+    /// Whether the elements of each range that does not cross a multiple of `run` are one element.
+    pub(super) fn is_one_along(&self, run: Option<usize>) -> bool {
+        match self.0.as_slice() {
+            [] | [(_, 0)] => true,
+            [.., (size, 0)] => run.is_some_and(|run| size.is_multiple_of(run)),
+            _ => false,
+        }
+    }
+
+    /// The position of element `start`, relative to the first, if the next `n` lie side by side from there.
+    pub(super) fn side_by_side(&self, start: usize, n: usize) -> Option<isize> {
+        let &(size, stride) = self.0.last()?;
+        (stride == 1 && start % size + n <= size).then(|| self.at(start))
     }
 
     /// Copies the elements from `start` to `start + n` to `out`. `base` is the first element.

@@ -2,6 +2,8 @@
 
 #![allow(unsafe_code)]
 
+use std::ops::Range;
+
 use super::LoopSpec;
 use super::program::{Frame, Program, Tile};
 use crate::kernels::{Kernel, Source, Target};
@@ -21,13 +23,35 @@ const TASK: usize = 1 << 15;
 impl Map {
     pub(super) fn new(spec: &LoopSpec) -> Option<Map> {
         let equations: Vec<usize> = (0..spec.equations.len()).collect();
-        let (program, _) = Program::new(spec, &equations, &[], &spec.outs, |layout| Some(layout.clone()))?;
+        let (program, _) =
+            Program::new(spec, &equations, &[], &spec.outs, |layout| Some(layout.clone()), spec.columns.is_none())?;
         Some(Map { program, rows: spec.rows, columns: spec.columns })
     }
 
-    /// The rows of a tile: single elements where there are no columns.
-    fn step(&self) -> usize {
-        if self.columns.is_some() { self.program.row_capacity } else { self.program.capacity }
+    /// The rows of the tile that begins with this one: single elements where there are no columns.
+    fn tile(&self, row: usize) -> usize {
+        if self.columns.is_some() { self.program.row_capacity } else { self.program.tile(row) }
+    }
+
+    /// The rows of a task.
+    fn task(&self) -> usize {
+        let rows = TASK / self.columns.unwrap_or(1).max(1);
+        rows.next_multiple_of(self.program.run.filter(|&run| run <= TASK).unwrap_or(self.tile(0)).max(1))
+    }
+
+    /// Computes some rows, or places where there are no columns, tile by tile.
+    ///
+    /// # Safety
+    /// As for [`Frame::run`], of each tile of these rows.
+    unsafe fn tiles(&self, frame: &Frame<'_>, range: Range<usize>) {
+        let columns = self.columns.unwrap_or(1);
+        let mut row = range.start;
+        while row < range.end {
+            let rows = self.tile(row).min(range.end - row);
+            // SAFETY: promised by the caller; tiles are at most as long as the program's capacity.
+            unsafe { frame.run(Tile { start: row * columns, len: rows * columns, row, rows }) };
+            row += rows;
+        }
     }
 }
 
@@ -41,19 +65,14 @@ impl Kernel for Map {
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
-        let columns = self.columns.unwrap_or(1);
-        let per_task = (TASK / columns.max(1)).next_multiple_of(self.step().max(1));
-        let outs = &*outs;
+        let (per_task, outs) = (self.task(), &*outs);
         threads.for_each_with_scratch(self.rows.div_ceil(per_task), scratch, |task, scratch| {
             let end = self.rows.min((task + 1) * per_task);
             // SAFETY: the sources and targets are those that the kernel was made for. Tasks are disjoint ranges of rows,
-            // each computes only its own, and tiles are at most as long as the program's capacity.
+            // each computes only its own.
             unsafe {
                 let frame = Frame::new(&self.program, scratch, ins, outs);
-                for row in (task * per_task..end).step_by(self.step()) {
-                    let rows = self.step().min(end - row);
-                    frame.run(Tile { start: row * columns, len: rows * columns, row, rows });
-                }
+                self.tiles(&frame, task * per_task..end);
             }
         });
     }

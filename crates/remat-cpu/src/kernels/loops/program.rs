@@ -1,7 +1,8 @@
 //! The program of a tile: which functions compute it, and where their operands lie.
 //!
 //! Instructions name *slots*. A slot is a register in scratch memory, or memory of an operand or an output that is used
-//! as it is: a contiguous operand is not copied, and a result is written where it belongs.
+//! as it is: a contiguous operand is not copied, nor the part of another one that lies side by side or is one element
+//! throughout, and a result is written where it belongs.
 
 // Tiles are addressed by pointers, as the functions of tiles are.
 #![allow(unsafe_code)]
@@ -11,7 +12,7 @@ use std::ops::Range;
 use remat_ir::{DType, Literal, Op};
 
 use super::dims::Dims;
-use super::{Extent, LoopInput, LoopSource, LoopSpec};
+use super::{Extent, LoopEquation, LoopInput, LoopSource, LoopSpec};
 use crate::kernels::{Layout, Source, Target};
 use crate::tile::{self, Immediate, ReduceFn, SpreadFn, StridedFn, TileFn};
 
@@ -24,9 +25,13 @@ pub(super) struct Program {
     args: Vec<usize>,
     immediates: Vec<Immediate>,
     constants: Vec<Constant>,
+    /// Each begins with an element as registers hold it.
+    literals: Vec<u64>,
     /// The most elements of a tile, and the most rows.
     pub(super) capacity: usize,
     pub(super) row_capacity: usize,
+    /// Tiles do not cross multiples of this.
+    pub(super) run: Option<usize>,
     /// Bytes of the registers.
     registers: usize,
     pub(super) outs: Vec<Out>,
@@ -42,6 +47,8 @@ struct Operand {
     /// The position of its first element, in bytes.
     offset: usize,
     dims: Dims,
+    /// The first operand with these dimensions.
+    walk: usize,
     width: usize,
     extent: Extent,
     copy: StridedFn,
@@ -67,13 +74,17 @@ enum Place {
     Register(usize),
     /// Memory of an operand, used as it is.
     Operand(usize),
+    /// The one element that the tile has of an operand.
+    Element(usize),
     Output(usize),
     Immediate(usize),
+    /// A number in the program.
+    Literal(usize),
 }
 
 #[derive(Clone)]
 enum Instruction {
-    /// Copies elements of a strided operand.
+    /// Copies elements of a strided operand, unless they lie side by side: then the slot is where they are.
     Gather {
         operand: usize,
         out: usize,
@@ -114,6 +125,8 @@ const REGISTER_BYTES: usize = 16 << 10;
 /// The most elements of a tile of a loop without rows.
 const LONGEST_TILE: usize = 2048;
 const SHORTEST_TILE: usize = 128;
+/// Tiles that are cut have multiples of this many elements where they can.
+const BLOCK: usize = 64;
 
 /// Where a tile is: elements from `start`, rows from `row`.
 #[derive(Clone, Copy)]
@@ -126,7 +139,8 @@ pub(super) struct Tile {
 
 impl Program {
     /// Compiles equations, in this order, and stores the results of some. `wanted` are values that the caller reads
-    /// after each tile; `section` gives the part of an operand's layout that a tile walks along.
+    /// after each tile; `section` gives the part of an operand's layout that a tile walks along. If `is_cut`, tiles are as
+    /// long as [`Program::tile`] says.
     ///
     /// `None` if there is no tile function for an operation.
     pub(super) fn new(
@@ -135,7 +149,9 @@ impl Program {
         wanted: &[LoopInput],
         outs: &[usize],
         section: impl Fn(&Layout) -> Option<Layout>,
+        is_cut: bool,
     ) -> Option<(Program, Vec<usize>)> {
+        let run = if is_cut { run(spec, &section) } else { None };
         let mut builder = Builder {
             spec,
             outs,
@@ -146,13 +162,16 @@ impl Program {
                 args: Vec::new(),
                 immediates: Vec::new(),
                 constants: Vec::new(),
+                literals: Vec::new(),
                 capacity: 0,
                 row_capacity: 0,
+                run,
                 registers: 0,
                 outs: Vec::new(),
                 in_place: Vec::new(),
             },
             operands: vec![None; spec.operands.len()],
+            ones: vec![None; spec.operands.len()],
             results: vec![None; spec.equations.len()],
             spread: Vec::new(),
             section: &section,
@@ -171,14 +190,22 @@ impl Program {
         Some((program, wanted))
     }
 
+    /// The elements of the tile that begins with this one, of a loop without rows.
+    pub(super) fn tile(&self, start: usize) -> usize {
+        self.run.map_or(self.capacity, |run| self.capacity.min(run - start % run))
+    }
+
     /// Finds the inputs whose memory an output may take: what is read for the last time before the output is written.
     fn find_in_place(&mut self, spec: &LoopSpec) {
-        let reads = |instruction: &Instruction, operand: usize| match instruction {
-            Instruction::Gather { operand: o, .. } => *o == operand,
-            other => other.ins(&self.args).iter().any(|&s| self.slots[s].place == Place::Operand(operand)),
+        let reads = |instruction: &Instruction, input: usize| match instruction {
+            Instruction::Gather { operand, .. } => self.operands[*operand].input == input,
+            other => other.ins(&self.args).iter().any(|&slot| match self.slots[slot].place {
+                Place::Operand(operand) | Place::Element(operand) => self.operands[operand].input == input,
+                _ => false,
+            }),
         };
         let writes = |instruction: &Instruction, out: usize| self.slots[instruction.out()].place == Place::Output(out);
-        for (o, operand) in self.operands.iter().enumerate() {
+        for operand in &self.operands {
             let uses = spec
                 .operands
                 .iter()
@@ -186,11 +213,13 @@ impl Program {
             if uses.count() != 1 || operand.offset != 0 || !operand.dims.is_contiguous() {
                 continue;
             }
-            let last_read = self.code.iter().rposition(|i| reads(i, o));
+            let last_read = self.code.iter().rposition(|i| reads(i, operand.input));
             for (k, out) in self.outs.iter().enumerate() {
                 let written = self.code.iter().position(|i| writes(i, k));
-                if out.extent == operand.extent && out.dtype.size() == operand.width && last_read <= written {
-                    self.in_place.push((operand.input, k));
+                let pair = (operand.input, k);
+                let fits = out.extent == operand.extent && out.dtype.size() == operand.width;
+                if fits && last_read <= written && !self.in_place.contains(&pair) {
+                    self.in_place.push(pair);
                 }
             }
         }
@@ -256,6 +285,10 @@ impl Program {
             }
             None => (tile_length(full), 0),
         };
+        if let Some(run) = self.run {
+            let even = run.div_ceil(run.div_ceil(self.capacity));
+            self.capacity = self.capacity.min(even.next_multiple_of(BLOCK));
+        }
         let (full_bytes, row_bytes) = (register_bytes(self.capacity), register_bytes(self.row_capacity));
         for (slot, place) in self.slots.iter_mut().zip(places) {
             if let Some(place) = place {
@@ -283,10 +316,30 @@ impl Program {
     }
 }
 
+/// The runs of operands at whose ends tiles are cut, so that each operand is one element or read where it lies.
+fn run(spec: &LoopSpec, section: impl Fn(&Layout) -> Option<Layout>) -> Option<usize> {
+    let dims = spec.operands.iter().filter_map(|operand| match &operand.source {
+        LoopSource::Input { layout, .. } => Some(Dims::of(&section(layout)?)),
+        LoopSource::Literal(_) => None,
+    });
+    let dims: Vec<Dims> = dims.filter(|dims| dims.run().is_some()).collect();
+    let shortest = if dims.iter().any(Dims::repeats) { SHORTEST_TILE } else { LONGEST_TILE / 2 };
+    dims.iter().filter_map(Dims::run).reduce(common_divisor).filter(|&run| run >= shortest)
+}
+
+fn common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}
+
 /// The elements of a tile with so many registers.
 fn tile_length(registers: usize) -> usize {
     let fits = REGISTER_BYTES / (4 * registers.max(1));
     (fits / SHORTEST_TILE * SHORTEST_TILE).clamp(SHORTEST_TILE, LONGEST_TILE)
+}
+
+/// A word that begins with the bytes of an element of this size.
+fn first_bytes(bits: u64, size: usize) -> u64 {
+    if cfg!(target_endian = "big") { bits << (64 - 8 * size) } else { bits }
 }
 
 /// The bytes of a register of so many elements of any dtype.
@@ -339,6 +392,8 @@ struct Builder<'a> {
     program: Program,
     /// The slot of each operand and of each equation's result.
     operands: Vec<Option<usize>>,
+    /// The slot of each operand that is one element throughout a tile.
+    ones: Vec<Option<usize>>,
     results: Vec<Option<usize>>,
     /// Row values that were repeated along the rows: (row slot, full slot).
     spread: Vec<(usize, usize)>,
@@ -369,7 +424,11 @@ impl Builder<'_> {
         let is_direct = tile::register_type(equation.dtype) == equation.dtype;
         let dtypes: Vec<DType> = equation.ins.iter().map(|&x| spec.dtype(x)).collect();
         let in_extent = if matches!(equation.op, Op::Reduce(_)) { Extent::Full } else { equation.extent };
-        let mut ins = equation.ins.iter().map(|&x| self.read(x, in_extent)).collect::<Option<Vec<usize>>>()?;
+        let with_one = self.with_one(equation)?;
+        let mut ins = match &with_one {
+            Some((_, ins)) => ins.to_vec(),
+            None => equation.ins.iter().map(|&x| self.read(x, in_extent)).collect::<Option<Vec<usize>>>()?,
+        };
         let out = match is_out {
             Some(k) if is_direct => self.slot(Place::Output(k), equation.extent, equation.dtype.size()),
             _ => self.register(equation.extent, equation.dtype),
@@ -390,7 +449,8 @@ impl Builder<'_> {
                     );
                     ins.push(slot);
                 }
-                self.call(tile::elementwise(op, &dtypes)?, out, &ins, equation.extent);
+                let function = with_one.map(|(function, _)| function);
+                self.call(function.or_else(|| tile::elementwise(op, &dtypes))?, out, &ins, equation.extent);
             }
         }
         if let (Some(k), false) = (is_out, is_direct) {
@@ -398,6 +458,65 @@ impl Builder<'_> {
             self.call(tile::store(equation.dtype)?, stored, &[out], equation.extent);
         }
         Some(())
+    }
+
+    /// The function of an operation of which one operand is one element throughout, and the slots of both, this one last.
+    fn with_one(&mut self, equation: &LoopEquation) -> Option<Option<(TileFn, [usize; 2])>> {
+        let &[a, b] = &equation.ins[..] else { return Some(None) };
+        for (one, element, other) in [(1, b, a), (0, a, b)] {
+            if let Some(function) = tile::with_one(&equation.op, equation.dtype, one)
+                && equation.extent == Extent::Full
+                && let Some(element) = self.one(element)
+            {
+                return Some(Some((function, [self.read(other, Extent::Full)?, element])));
+            }
+        }
+        Some(None)
+    }
+
+    /// The slot of an operand that is one element throughout a tile, held as in a register.
+    fn one(&mut self, input: LoopInput) -> Option<usize> {
+        let LoopInput::Operand(number) = input else { return None };
+        if self.ones[number].is_some() {
+            return self.ones[number];
+        }
+        let operand = &self.spec.operands[number];
+        let (dtype, extent) = (operand.dtype, operand.extent);
+        let register = tile::register_type(dtype);
+        let place = match &operand.source {
+            LoopSource::Literal(literal) => {
+                let element = if register == dtype { *literal } else { Literal::from_f64(register, literal.as_f64()) };
+                self.program.literals.push(first_bytes(element.bits(), register.size()));
+                Place::Literal(self.program.literals.len() - 1)
+            }
+            LoopSource::Input { input, layout } if register == dtype && extent == Extent::Full => {
+                let dims = Dims::of(&(self.section)(layout)?);
+                if !dims.is_one_along(self.program.run) {
+                    return None;
+                }
+                Place::Element(self.in_memory(number, *input, layout.offset, dims))
+            }
+            LoopSource::Input { .. } => return None,
+        };
+        self.ones[number] = Some(self.slot(place, extent, register.size()));
+        self.ones[number]
+    }
+
+    /// Adds an operand in memory, whose first element has this position.
+    fn in_memory(&mut self, number: usize, input: usize, offset: usize, dims: Dims) -> usize {
+        let (dtype, extent) = (self.spec.operands[number].dtype, self.spec.operands[number].extent);
+        let operands = &mut self.program.operands;
+        operands.push(Operand {
+            number,
+            input,
+            offset: offset * dtype.size(),
+            walk: operands.iter().position(|other| other.dims == dims).unwrap_or(operands.len()),
+            dims,
+            width: dtype.size(),
+            extent,
+            copy: tile::strided(dtype.size()),
+        });
+        operands.len() - 1
     }
 
     /// The slot of a value, with an element at each place or for each row.
@@ -439,16 +558,8 @@ impl Builder<'_> {
             LoopSource::Input { input, layout } => (*input, layout),
         };
         let is_constant = layout.merged().iter().all(|&(_, stride)| stride == 0);
-        let place = self.program.operands.len();
-        self.program.operands.push(Operand {
-            number,
-            input,
-            offset: layout.offset * dtype.size(),
-            dims: Dims::of(&(self.section)(layout)?),
-            width: dtype.size(),
-            extent,
-            copy: tile::strided(dtype.size()),
-        });
+        let dims = Dims::of(&(self.section)(layout)?);
+        let place = self.in_memory(number, input, layout.offset, dims);
         if is_constant {
             let slot = self.register(extent, dtype);
             self.program.constants.push(Constant { slot, value: ConstantValue::Operand(place), dtype });
@@ -478,6 +589,7 @@ pub(super) struct Frame<'a> {
     args: *mut *const u8,
     bases: *mut *const u8,
     outs: *mut *mut u8,
+    registers: *mut u8,
 }
 
 impl<'a> Frame<'a> {
@@ -513,10 +625,11 @@ impl<'a> Frame<'a> {
                 slots.add(i).write(match slot.place {
                     Place::Register(offset) => registers.add(offset),
                     Place::Immediate(k) => (&raw const program.immediates[k]).cast_mut().cast(),
-                    Place::Operand(_) | Place::Output(_) => std::ptr::null_mut(),
+                    Place::Literal(k) => (&raw const program.literals[k]).cast_mut().cast(),
+                    Place::Operand(_) | Place::Element(_) | Place::Output(_) => std::ptr::null_mut(),
                 });
             }
-            let frame = Frame { program, slots, args, bases, outs: out_pointers };
+            let frame = Frame { program, slots, args, bases, outs: out_pointers, registers };
             frame.fill_constants();
             frame
         }
@@ -589,6 +702,8 @@ impl<'a> Frame<'a> {
             Extent::Full => (tile.start, tile.len),
             Extent::Row => (tile.row, tile.rows),
         };
+        // Where the tile begins in operands that walk as this one does.
+        let (mut walk, mut position) = (usize::MAX, 0);
         // SAFETY: every pointer is that of a register, which is as long as the tile at most, or is moved to the tile's
         // first element within an operand or an output, as the caller promises.
         unsafe {
@@ -598,25 +713,41 @@ impl<'a> Frame<'a> {
                         let from = at(slot.extent).0 * program.operands[o].width;
                         self.slots.add(i).write((*self.bases.add(o)).wrapping_add(from).cast_mut());
                     }
+                    Place::Element(o) => {
+                        let operand = &program.operands[o];
+                        if walk != operand.walk {
+                            (walk, position) = (operand.walk, operand.dims.at(tile.start));
+                        }
+                        let element = (*self.bases.add(o)).wrapping_offset(position * operand.width as isize);
+                        self.slots.add(i).write(element.cast_mut());
+                    }
                     Place::Output(k) => {
                         let from = at(slot.extent).0 * program.outs[k].dtype.size();
                         self.slots.add(i).write((*self.outs.add(k)).wrapping_add(from));
                     }
-                    Place::Register(_) | Place::Immediate(_) => {}
+                    Place::Register(_) | Place::Immediate(_) | Place::Literal(_) => {}
                 }
-            }
-            for (i, &slot) in program.args.iter().enumerate() {
-                self.args.add(i).write(*self.slots.add(slot));
             }
             for instruction in &program.code {
                 let out = *self.slots.add(instruction.out());
                 match instruction {
-                    Instruction::Gather { operand, .. } => {
-                        let o = &program.operands[*operand];
+                    Instruction::Gather { operand, out: slot } => {
+                        let (o, base) = (&program.operands[*operand], *self.bases.add(*operand));
                         let (start, len) = at(o.extent);
-                        o.dims.copy(o.copy, o.width, *self.bases.add(*operand), start, len, out);
+                        let elements = match (o.dims.side_by_side(start, len), program.slots[*slot].place) {
+                            (None, Place::Register(offset)) => {
+                                let register = self.registers.add(offset);
+                                o.dims.copy(o.copy, o.width, base, start, len, register);
+                                register
+                            }
+                            (position, _) => base.wrapping_offset(position.unwrap_or(0) * o.width as isize).cast_mut(),
+                        };
+                        self.slots.add(*slot).write(elements);
                     }
                     Instruction::Call { function, args, extent, .. } => {
+                        for i in args.clone() {
+                            self.args.add(i).write(*self.slots.add(program.args[i]));
+                        }
                         let ins = std::slice::from_raw_parts(self.args.add(args.start), args.len());
                         function(at(*extent).1, out, ins);
                     }

@@ -15,7 +15,7 @@ use super::program::{Frame, Program, Tile};
 use super::{LoopInput, LoopSource, LoopSpec};
 use crate::kernels::{Kernel, Layout, Source, Target};
 use crate::threads::Threads;
-use crate::tile::{self, ReduceFn, TileFn};
+use crate::tile::{self, ReduceFn, StridedFn, TileFn};
 
 /// A loop whose results are reductions.
 pub(super) struct Reduction {
@@ -36,7 +36,10 @@ struct End {
     accumulate: TileFn,
     /// Reduces accumulators, without rounding.
     fold: ReduceFn,
-    identity: [u8; 8],
+    /// Begins with an element of the dtype of an accumulator.
+    identity: u64,
+    /// Fills accumulators.
+    fill: StridedFn,
     /// The dtype of an accumulator.
     register: DType,
     dtype: DType,
@@ -90,7 +93,7 @@ impl Reduction {
         let others: Vec<usize> = (0..spec.equations.len()).filter(|e| !ends.contains(e)).collect();
         let wanted: Vec<LoopInput> = ends.iter().map(|&e| spec.equations[e].ins[0]).collect();
         let section = |layout: &Layout| Some(whole(layout)?.permuted(if is_inner { &inner } else { axes }));
-        let (program, slots) = Program::new(spec, &others, &wanted, &[], section)?;
+        let (program, slots) = Program::new(spec, &others, &wanted, &[], section, !is_inner)?;
         let walks = program.operands().map(|number| {
             let operand = &spec.operands[number];
             let LoopSource::Input { input, layout } = &operand.source else { return None };
@@ -163,13 +166,13 @@ impl Reduction {
         let (registers, accumulators) = scratch.split_at_mut(self.program.scratch());
         let accumulators = accumulators.as_mut_ptr();
         let start = tile * capacity;
-        let width = if self.is_inner() { capacity.min(self.inner - start) } else { capacity };
+        let width = capacity.min(if self.is_inner() { self.inner - start } else { until - from });
         // SAFETY: the caller's promise is passed on; accumulators have room for a tile each.
         unsafe {
             let frame = Frame::new(&self.program, registers, ins, &[]);
             let accumulator = |end: usize| accumulators.add(end * self.accumulator());
             for (e, end) in self.ends.iter().enumerate() {
-                fill(accumulator(e), end.identity, end.register.size(), width);
+                (end.fill)(width, accumulator(e), (&raw const end.identity).cast(), 0);
             }
             let add = |n: usize| {
                 for (e, end) in self.ends.iter().enumerate() {
@@ -192,10 +195,12 @@ impl Reduction {
                 }
             } else {
                 place(0);
-                for start in (from..until).step_by(capacity) {
-                    let len = capacity.min(until - start);
+                let mut start = from;
+                while start < until {
+                    let len = self.program.tile(start).min(until - start);
                     frame.run(Tile { start, len, row: 0, rows: 0 });
                     add(len);
+                    start += len;
                 }
             }
             for (e, end) in self.ends.iter().enumerate() {
@@ -203,7 +208,7 @@ impl Reduction {
                 if self.is_inner() {
                     std::ptr::copy_nonoverlapping(accumulator(e), out, width * end.register.size());
                 } else {
-                    (end.fold)(1, width.min(until - from), out, accumulator(e));
+                    (end.fold)(1, width, out, accumulator(e));
                 }
             }
         }
@@ -242,7 +247,8 @@ impl End {
             value,
             accumulate: tile::accumulate(kind, dtype)?,
             fold: tile::reduce_rows(kind, register)?,
-            identity: tile::identity(kind, dtype)?,
+            identity: u64::from_ne_bytes(tile::identity(kind, dtype)?),
+            fill: tile::strided(register.size()),
             register,
             dtype,
         })
@@ -278,14 +284,5 @@ impl Kernel for Reduction {
                 self.combine(end, starts(e), &outs[e], threads);
             }
         }
-    }
-}
-
-/// # Safety
-/// There is room for `len` elements of `width` bytes.
-unsafe fn fill(out: *mut u8, element: [u8; 8], width: usize, len: usize) {
-    for i in 0..len {
-        // SAFETY: promised by the caller.
-        unsafe { std::ptr::copy_nonoverlapping(element.as_ptr(), out.add(i * width), width) };
     }
 }
