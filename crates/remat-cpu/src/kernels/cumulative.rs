@@ -1,6 +1,7 @@
 //! Reductions of all prefixes or suffixes along a dimension.
 //!
-//! Each lane is accumulated from one end to the other, as the definition says; several lanes go side by side.
+//! Each lane is accumulated from one end to the other, as the definition says; several lanes go side by side. Of one lane,
+//! several parts do, where that changes nothing: of extrema, and of integers.
 
 use remat_ir::{Aval, Cumulative, CumulativeKind, DType, bf16, f16, with_dtype};
 
@@ -77,7 +78,11 @@ impl Scan {
                 }
                 if self.inner == 1 {
                     for rows in part.chunks_mut(ROWS * self.n) {
-                        scan_rows(rows, self.n, self.reverse, combine);
+                        if rows.len() == self.n && self.in_any_order() {
+                            scan_row(rows, self.reverse, combine);
+                        } else {
+                            scan_rows(rows, self.n, self.reverse, combine);
+                        }
                     }
                 } else {
                     for part in part.chunks_mut(matrix) {
@@ -97,6 +102,12 @@ impl Scan {
                 self.columns(&mut block, combine);
             });
         }
+    }
+
+    /// Whether parts of a lane may be combined on their own first.
+    fn in_any_order(&self) -> bool {
+        let is_extremum = matches!(self.kind, CumulativeKind::Max | CumulativeKind::Min);
+        is_extremum || (!self.dtype.is_float() && self.kind != CumulativeKind::LogSumExp)
     }
 
     /// Accumulates down, or up, the columns of a block.
@@ -164,6 +175,40 @@ multiversion! {
     }
 }
 
+/// Elements of a part of a row.
+const PART: usize = 512;
+
+/// Accumulates a row, by an operation whose operands may be combined in any order: [`ROWS`] parts side by side, each of which
+/// then takes in what is before it.
+fn scan_row<T: Number>(row: &mut [T], reverse: bool, combine: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy) {
+    let len = row.len();
+    let mut before: Option<T> = None;
+    for start in (0..len).step_by(ROWS * PART) {
+        let end = len.min(start + ROWS * PART);
+        let parts = &mut row[if reverse { len - end..len - start } else { start..end }];
+        let part = if parts.len() == ROWS * PART { PART } else { parts.len() };
+        scan_rows(parts, part, reverse, combine);
+        let count = parts.len() / part;
+        for i in 0..count {
+            let at = if reverse { count - 1 - i } else { i };
+            let part = &mut parts[at * part..][..part];
+            if let Some(before) = before {
+                take_in(part, before, combine);
+            }
+            before = if reverse { part.first() } else { part.last() }.copied();
+        }
+    }
+}
+
+multiversion! {
+    /// Combines each element with one that comes before it.
+    fn take_in<T: Number, F: Fn(T::Wide, T::Wide) -> T::Wide>(part: &mut [T], before: T, combine: F) {
+        for x in part {
+            *x = T::narrow(combine(before.widen(), x.widen()));
+        }
+    }
+}
+
 macro_rules! log_add_exp {
     ($($name:ident $type:ident;)*) => { $(
         /// The logarithm of the sum of two exponentials.
@@ -218,6 +263,8 @@ mod tests {
         accumulated(&plain(DType::F32, &[2; 12], 1), 3);
         for dtype in [DType::F32, DType::Bf16, DType::I8] {
             accumulated(&plain(dtype, &[90_000], 1), 0);
+            accumulated(&wild(dtype, &[90_001], 1), 0);
+            accumulated(&plain(dtype, &[9, 8200], 1), 1);
             accumulated(&plain(dtype, &[3, 90_000], 1), 0);
             accumulated(&plain(dtype, &[90_000, 3], 1), 0);
             accumulated(&plain(dtype, &[1000, 300], 1), 0);

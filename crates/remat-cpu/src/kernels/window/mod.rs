@@ -50,9 +50,9 @@ impl Kernel for Reduced {
             let (x, out) = (ins[0].slice::<T>(), outs[0].slice_mut::<T>());
             type Wide = <T as Number>::Wide;
             match self.kind {
-                WindowKind::Sum => self.reduce(x, out, threads, Wide::default(), Number::plus),
-                WindowKind::Max => self.reduce(x, out, threads, Wide::BOTTOM, Number::largest),
-                WindowKind::Min => self.reduce(x, out, threads, Wide::TOP, Number::smallest),
+                WindowKind::Sum => self.reduce(x, out, threads, Wide::default(), false, Number::plus),
+                WindowKind::Max => self.reduce(x, out, threads, Wide::BOTTOM, true, Number::largest),
+                WindowKind::Min => self.reduce(x, out, threads, Wide::TOP, true, Number::smallest),
             }
         });
     }
@@ -65,6 +65,7 @@ impl Reduced {
         out: &mut [T],
         threads: &Threads,
         identity: T::Wide,
+        in_any_order: bool,
         combine: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy + Send + Sync,
     ) {
         let windows = &self.windows;
@@ -75,7 +76,9 @@ impl Reduced {
                 let sums = &mut sums[..out.len()];
                 sums.fill(identity);
                 let columns = column..column + out.len() / windows.inner;
-                windows.each_row(row, |base| reduce_row(sums, &x[base..], windows, columns.clone(), combine));
+                windows.each_row(row, |base| {
+                    reduce_row(sums, &x[base..], windows, columns.clone(), in_any_order, combine);
+                });
                 for (out, &sum) in out.iter_mut().zip(&*sums) {
                     *out = T::narrow(sum);
                 }
@@ -85,16 +88,32 @@ impl Reduced {
 }
 
 multiversion! {
-    /// Combines sums with a row of the operand, at each position in the window along the last dimension.
+    /// Combines sums with a row of the operand, at each position in the window along the last dimension. `in_any_order` says
+    /// that the order and repetitions do not matter.
     fn reduce_row<T: Number, F: Fn(T::Wide, T::Wide) -> T::Wide>(
         sums: &mut [T::Wide],
         x: &[T],
         windows: &Windows,
         columns: Range<usize>,
+        in_any_order: bool,
         combine: F,
     ) {
         if windows.len * windows.inner == 1 {
-            // One result stays in a register.
+            // One result stays in a register, or a few parts of it do.
+            if let (Some(range), true) = (windows.side_by_side(), in_any_order) {
+                let (chunks, rest) = x[range].as_chunks::<LANES>();
+                let mut lanes = [sums[0]; LANES];
+                for chunk in chunks {
+                    for i in 0..LANES {
+                        lanes[i] = combine(lanes[i], chunk[i].widen());
+                    }
+                }
+                for (lane, x) in lanes.iter_mut().zip(rest) {
+                    *lane = combine(*lane, x.widen());
+                }
+                sums[0] = lanes.into_iter().fold(sums[0], &combine);
+                return;
+            }
             sums[0] = windows.runs.iter().fold(sums[0], |sum, run| combine(sum, x[run.from].widen()));
             return;
         }

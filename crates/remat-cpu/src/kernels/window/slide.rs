@@ -51,6 +51,9 @@ pub(super) struct Run {
     count: usize,
 }
 
+/// Elements of dimensions that are one window, at most: there is a run for each.
+const WHOLE: usize = 1 << 12;
+
 /// Numbers that are an element, at most.
 const INNER: usize = 256;
 
@@ -75,6 +78,10 @@ impl Windows {
                     let size = last.size * slide.size;
                     *last = Slide { size, count: size, ..slide };
                 }
+                Some(last) if last.is_whole() && slide.is_whole() && last.size * slide.size <= WHOLE => {
+                    let size = last.size * slide.size;
+                    *last = Slide { size, window: size, ..slide };
+                }
                 _ => slides.push(slide),
             }
         }
@@ -94,6 +101,12 @@ impl Windows {
         }
         let runs = (0..last.window).filter_map(|k| last.run(k)).collect();
         Windows { outer: slides, len: last.count, inner, runs }
+    }
+
+    /// The elements of a row that the only window shows, if they lie side by side.
+    pub(super) fn side_by_side(&self) -> Option<Range<usize>> {
+        let (first, last) = (self.runs.first()?.from, self.runs.last()?.from);
+        (last - first + 1 == self.runs.len()).then_some(first..last + 1)
     }
 
     /// Results that one task computes, which are whole elements.
@@ -184,6 +197,12 @@ impl Slide {
     /// Whether each element is a window.
     fn is_still(&self) -> bool {
         (self.window, self.stride, self.low, self.base_dilation, self.size) == (1, 1, 0, 1, self.count)
+    }
+
+    /// Whether there is one window, of all elements.
+    fn is_whole(&self) -> bool {
+        let is_dense = self.window_dilation == 1 && self.base_dilation == 1;
+        is_dense && (self.window, self.low, self.count) == (self.size, 0, 1)
     }
 
     /// Element `k` of the window at `position`, counted from the first element of the array before padding, and with all
