@@ -1,0 +1,244 @@
+//! How the program of a tile is made: which function computes an equation, and which slots it reads.
+
+use remat_ir::{DType, Literal, Op};
+
+use super::{Constant, ConstantValue, Instruction, Operand, Place, Program, Slot};
+use crate::kernels::Layout;
+use crate::kernels::loops::dims::Dims;
+use crate::kernels::loops::{Extent, LoopEquation, LoopInput, LoopSource, LoopSpec};
+use crate::tile::{self, Immediate, TileFn};
+
+/// A program as far as its equations are compiled.
+pub(super) struct Builder<'a> {
+    spec: &'a LoopSpec,
+    outs: &'a [usize],
+    pub(super) program: Program,
+    /// The slot of each operand and of each equation's result.
+    operands: Vec<Option<usize>>,
+    /// The slot of each operand that is one element throughout a tile.
+    ones: Vec<Option<usize>>,
+    results: Vec<Option<usize>>,
+    /// Row values that were repeated along the rows: (row slot, full slot).
+    spread: Vec<(usize, usize)>,
+    section: &'a dyn Fn(&Layout) -> Option<Layout>,
+}
+
+impl<'a> Builder<'a> {
+    pub(super) fn new(
+        spec: &'a LoopSpec,
+        outs: &'a [usize],
+        run: Option<usize>,
+        section: &'a dyn Fn(&Layout) -> Option<Layout>,
+    ) -> Builder<'a> {
+        Builder {
+            spec,
+            outs,
+            program: Program {
+                operands: Vec::new(),
+                slots: Vec::new(),
+                code: Vec::new(),
+                args: Vec::new(),
+                immediates: Vec::new(),
+                constants: Vec::new(),
+                literals: Vec::new(),
+                capacity: 0,
+                row_capacity: 0,
+                run,
+                registers: 0,
+                outs: Vec::new(),
+                in_place: Vec::new(),
+            },
+            operands: vec![None; spec.operands.len()],
+            ones: vec![None; spec.operands.len()],
+            results: vec![None; spec.equations.len()],
+            spread: Vec::new(),
+            section,
+        }
+    }
+
+    fn slot(&mut self, place: Place, extent: Extent, width: usize) -> usize {
+        self.program.slots.push(Slot { place, extent, width });
+        self.program.slots.len() - 1
+    }
+
+    /// A register for elements as they are computed.
+    fn register(&mut self, extent: Extent, dtype: DType) -> usize {
+        self.slot(Place::Register(0), extent, tile::register_type(dtype).size())
+    }
+
+    fn call(&mut self, function: TileFn, out: usize, ins: &[usize], extent: Extent) {
+        let from = self.program.args.len();
+        self.program.args.extend_from_slice(ins);
+        self.program.code.push(Instruction::Call { function, out, args: from..from + ins.len(), extent });
+    }
+
+    /// Compiles an equation; `None` if there is no tile function for it.
+    pub(super) fn equation(&mut self, number: usize) -> Option<()> {
+        let spec = self.spec;
+        let equation = &spec.equations[number];
+        let is_out = self.outs.iter().position(|&o| o == number);
+        let is_direct = tile::register_type(equation.dtype) == equation.dtype;
+        let dtypes: Vec<DType> = equation.ins.iter().map(|&x| spec.dtype(x)).collect();
+        let in_extent = if matches!(equation.op, Op::Reduce(_)) { Extent::Full } else { equation.extent };
+        let with_one = self.with_one(equation)?;
+        let mut ins = match &with_one {
+            Some((_, ins)) => ins.to_vec(),
+            None => equation.ins.iter().map(|&x| self.read(x, in_extent)).collect::<Option<Vec<usize>>>()?,
+        };
+        let out = match is_out {
+            Some(k) if is_direct => self.slot(Place::Output(k), equation.extent, equation.dtype.size()),
+            _ => self.register(equation.extent, equation.dtype),
+        };
+        self.results[number] = Some(out);
+        match &equation.op {
+            Op::Reduce(op) => {
+                let function = tile::reduce_rows(op.kind, equation.dtype)?;
+                self.program.code.push(Instruction::Reduce { function, out, input: ins[0] });
+            }
+            op => {
+                if let Some(immediate) = tile::immediate(op) {
+                    self.program.immediates.push(immediate);
+                    let slot = self.slot(
+                        Place::Immediate(self.program.immediates.len() - 1),
+                        equation.extent,
+                        size_of::<Immediate>(),
+                    );
+                    ins.push(slot);
+                }
+                let function = with_one.map(|(function, _)| function);
+                self.call(function.or_else(|| tile::elementwise(op, &dtypes))?, out, &ins, equation.extent);
+            }
+        }
+        if let (Some(k), false) = (is_out, is_direct) {
+            let stored = self.slot(Place::Output(k), equation.extent, equation.dtype.size());
+            self.call(tile::store(equation.dtype)?, stored, &[out], equation.extent);
+        }
+        Some(())
+    }
+
+    /// The function of an operation of which one operand is one element throughout, and the slots of both, this one last.
+    fn with_one(&mut self, equation: &LoopEquation) -> Option<Option<(TileFn, [usize; 2])>> {
+        let &[a, b] = &equation.ins[..] else { return Some(None) };
+        for (one, element, other) in [(1, b, a), (0, a, b)] {
+            if let Some(function) = tile::with_one(&equation.op, equation.dtype, one)
+                && equation.extent == Extent::Full
+                && let Some(element) = self.one(element)
+            {
+                return Some(Some((function, [self.read(other, Extent::Full)?, element])));
+            }
+        }
+        Some(None)
+    }
+
+    /// The slot of an operand that is one element throughout a tile, held as in a register.
+    fn one(&mut self, input: LoopInput) -> Option<usize> {
+        let LoopInput::Operand(number) = input else { return None };
+        if self.ones[number].is_some() {
+            return self.ones[number];
+        }
+        let operand = &self.spec.operands[number];
+        let (dtype, extent) = (operand.dtype, operand.extent);
+        let register = tile::register_type(dtype);
+        let place = match &operand.source {
+            LoopSource::Literal(literal) => {
+                let element = if register == dtype { *literal } else { Literal::from_f64(register, literal.as_f64()) };
+                self.program.literals.push(first_bytes(element.bits(), register.size()));
+                Place::Literal(self.program.literals.len() - 1)
+            }
+            LoopSource::Input { input, layout } if register == dtype && extent == Extent::Full => {
+                let dims = Dims::of(&(self.section)(layout)?);
+                if !dims.is_one_along(self.program.run) {
+                    return None;
+                }
+                Place::Element(self.in_memory(number, *input, layout.offset, dims))
+            }
+            LoopSource::Input { .. } => return None,
+        };
+        self.ones[number] = Some(self.slot(place, extent, register.size()));
+        self.ones[number]
+    }
+
+    /// Adds an operand in memory, whose first element has this position.
+    fn in_memory(&mut self, number: usize, input: usize, offset: usize, dims: Dims) -> usize {
+        let (dtype, extent) = (self.spec.operands[number].dtype, self.spec.operands[number].extent);
+        let operands = &mut self.program.operands;
+        operands.push(Operand {
+            number,
+            input,
+            offset: offset * dtype.size(),
+            walk: operands.iter().position(|other| other.dims == dims).unwrap_or(operands.len()),
+            dims,
+            width: dtype.size(),
+            extent,
+            copy: tile::strided(dtype.size()),
+        });
+        operands.len() - 1
+    }
+
+    /// The slot of a value, with an element at each place or for each row.
+    pub(super) fn read(&mut self, input: LoopInput, extent: Extent) -> Option<usize> {
+        let slot = match input {
+            LoopInput::Equation(i) => self.results[i]?,
+            LoopInput::Operand(i) => match self.operands[i] {
+                Some(slot) => slot,
+                None => {
+                    let slot = self.operand(i)?;
+                    self.operands[i] = Some(slot);
+                    slot
+                }
+            },
+        };
+        if self.program.slots[slot].extent == extent {
+            return Some(slot);
+        }
+        if let Some(&(_, full)) = self.spread.iter().find(|(row, _)| *row == slot) {
+            return Some(full);
+        }
+        let full = self.register(Extent::Full, self.spec.dtype(input));
+        let function = tile::spread(self.spec.dtype(input));
+        self.program.code.push(Instruction::Spread { function, out: full, input: slot });
+        self.spread.push((slot, full));
+        Some(full)
+    }
+
+    fn operand(&mut self, number: usize) -> Option<usize> {
+        let spec = self.spec;
+        let operand = &spec.operands[number];
+        let (dtype, extent) = (operand.dtype, operand.extent);
+        let (input, layout) = match &operand.source {
+            LoopSource::Literal(literal) => {
+                let slot = self.register(extent, dtype);
+                self.program.constants.push(Constant { slot, value: ConstantValue::Literal(*literal), dtype });
+                return Some(slot);
+            }
+            LoopSource::Input { input, layout } => (*input, layout),
+        };
+        let is_constant = layout.merged().iter().all(|&(_, stride)| stride == 0);
+        let dims = Dims::of(&(self.section)(layout)?);
+        let place = self.in_memory(number, input, layout.offset, dims);
+        if is_constant {
+            let slot = self.register(extent, dtype);
+            self.program.constants.push(Constant { slot, value: ConstantValue::Operand(place), dtype });
+            return Some(slot);
+        }
+        let is_direct = tile::register_type(dtype) == dtype;
+        let memory = if self.program.operands[place].dims.is_contiguous() {
+            self.slot(Place::Operand(place), extent, dtype.size())
+        } else {
+            let gathered = self.slot(Place::Register(0), extent, dtype.size());
+            self.program.code.push(Instruction::Gather { operand: place, out: gathered });
+            gathered
+        };
+        if is_direct {
+            return Some(memory);
+        }
+        let wide = self.register(extent, dtype);
+        self.call(tile::load(dtype)?, wide, &[memory], extent);
+        Some(wide)
+    }
+}
+
+/// A word that begins with the bytes of an element of this size.
+fn first_bytes(bits: u64, size: usize) -> u64 {
+    if cfg!(target_endian = "big") { bits << (64 - 8 * size) } else { bits }
+}

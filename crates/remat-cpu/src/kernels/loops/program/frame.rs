@@ -1,0 +1,203 @@
+//! How a tile is computed: where its slots are in memory, and the interpreter of its instructions.
+
+// Tiles are addressed by pointers, as the functions of tiles are.
+#![allow(unsafe_code)]
+
+use remat_ir::Literal;
+
+use super::{ConstantValue, Instruction, Place, Program, Tile};
+use crate::kernels::loops::Extent;
+use crate::kernels::{Source, Target};
+use crate::tile;
+
+/// The memory of one task: where every slot is now.
+pub(crate) struct Frame<'a> {
+    program: &'a Program,
+    slots: *mut *mut u8,
+    args: *mut *const u8,
+    bases: *mut *const u8,
+    outs: *mut *mut u8,
+    registers: *mut u8,
+}
+
+impl<'a> Frame<'a> {
+    /// Prepares scratch memory for tiles of a program.
+    ///
+    /// # Safety
+    /// `scratch` has [`Program::scratch`] bytes, aligned to 64. The sources and the targets are those that the program was
+    /// compiled for: every element that its layouts mention can be read, every element of the outputs that its tiles
+    /// mention can be written, and nobody else does so while the frame lives.
+    pub(crate) unsafe fn new(
+        program: &'a Program,
+        scratch: &mut [u8],
+        ins: &[Source<'_>],
+        outs: &[Target<'_>],
+    ) -> Self {
+        assert!(scratch.len() >= program.scratch() && scratch.as_ptr().cast::<usize>().is_aligned());
+        // All pointers are made of this one: another borrow of the memory would end them.
+        let start = scratch.as_mut_ptr();
+        let slots = start.cast::<*mut u8>();
+        // SAFETY: all of this lies in the scratch memory, whose size was checked.
+        unsafe {
+            let args = slots.add(program.slots.len()).cast::<*const u8>();
+            let bases = args.add(program.args.len());
+            let out_pointers = bases.add(program.operands.len()).cast::<*mut u8>();
+            let registers = start.add(program.pointers().next_multiple_of(64));
+            for (i, operand) in program.operands.iter().enumerate() {
+                bases.add(i).write(ins[operand.input].as_ptr().wrapping_add(operand.offset));
+            }
+            for (k, out) in outs.iter().enumerate().take(program.outs.len()) {
+                out_pointers.add(k).write(out.as_ptr());
+            }
+            for (i, slot) in program.slots.iter().enumerate() {
+                slots.add(i).write(match slot.place {
+                    Place::Register(offset) => registers.add(offset),
+                    Place::Immediate(k) => (&raw const program.immediates[k]).cast_mut().cast(),
+                    Place::Literal(k) => (&raw const program.literals[k]).cast_mut().cast(),
+                    Place::Operand(_) | Place::Element(_) | Place::Output(_) => std::ptr::null_mut(),
+                });
+            }
+            let frame = Frame { program, slots, args, bases, outs: out_pointers, registers };
+            frame.fill_constants();
+            frame
+        }
+    }
+
+    /// # Safety
+    /// As for [`Frame::new`], which calls this.
+    unsafe fn fill_constants(&self) {
+        for constant in &self.program.constants {
+            let len = match self.program.slots[constant.slot].extent {
+                Extent::Full => self.program.capacity,
+                Extent::Row => self.program.row_capacity,
+            };
+            let (width, dtype) = (constant.dtype.size(), constant.dtype);
+            // SAFETY: the slot is a register, which holds `len` elements of any dtype; what is read is one element of an
+            // operand that has at least one.
+            unsafe {
+                let out = *self.slots.add(constant.slot);
+                let bits = match constant.value {
+                    ConstantValue::Literal(literal) => literal.bits(),
+                    ConstantValue::Operand(operand) => {
+                        let mut bytes = [0u8; 8];
+                        std::ptr::copy_nonoverlapping(*self.bases.add(operand), bytes.as_mut_ptr(), width);
+                        if cfg!(target_endian = "big") {
+                            bytes[..width].reverse();
+                        }
+                        u64::from_le_bytes(bytes)
+                    }
+                };
+                let register = tile::register_type(dtype);
+                let bits = if register == dtype {
+                    bits
+                } else {
+                    (Literal::from_bits(dtype, bits).as_f64() as f32).to_bits().into()
+                };
+                match register.size() {
+                    1 => fill(out, bits as u8, len),
+                    2 => fill(out, bits as u16, len),
+                    4 => fill(out, bits as u32, len),
+                    _ => fill(out, bits, len),
+                }
+            }
+        }
+    }
+
+    /// Moves an operand: says where its first element in the section of the tiles that follow is.
+    ///
+    /// # Safety
+    /// The tiles that follow must read elements of the operands only.
+    pub(crate) unsafe fn place(&self, operand: usize, base: *const u8) {
+        // SAFETY: there is a pointer for each operand.
+        unsafe { self.bases.add(operand).write(base) }
+    }
+
+    /// Where a value of the last tile is.
+    pub(crate) fn value(&self, slot: usize) -> *const u8 {
+        // SAFETY: there is a pointer for each slot.
+        unsafe { *self.slots.add(slot) }
+    }
+
+    /// Computes one tile.
+    ///
+    /// # Safety
+    /// As for [`Frame::new`]; the tile is within the program's capacity and within the elements of operands and outputs,
+    /// and no other task computes it.
+    pub(crate) unsafe fn run(&self, tile: Tile) {
+        let program = self.program;
+        let columns = tile.len.checked_div(tile.rows).unwrap_or(0);
+        let at = |extent: Extent| match extent {
+            Extent::Full => (tile.start, tile.len),
+            Extent::Row => (tile.row, tile.rows),
+        };
+        // Where the tile begins in operands that walk as this one does.
+        let (mut walk, mut position) = (usize::MAX, 0);
+        // SAFETY: every pointer is that of a register, which is as long as the tile at most, or is moved to the tile's
+        // first element within an operand or an output, as the caller promises.
+        unsafe {
+            for (i, slot) in program.slots.iter().enumerate() {
+                match slot.place {
+                    Place::Operand(o) => {
+                        let from = at(slot.extent).0 * program.operands[o].width;
+                        self.slots.add(i).write((*self.bases.add(o)).wrapping_add(from).cast_mut());
+                    }
+                    Place::Element(o) => {
+                        let operand = &program.operands[o];
+                        if walk != operand.walk {
+                            (walk, position) = (operand.walk, operand.dims.at(tile.start));
+                        }
+                        let element = (*self.bases.add(o)).wrapping_offset(position * operand.width as isize);
+                        self.slots.add(i).write(element.cast_mut());
+                    }
+                    Place::Output(k) => {
+                        let from = at(slot.extent).0 * program.outs[k].dtype.size();
+                        self.slots.add(i).write((*self.outs.add(k)).wrapping_add(from));
+                    }
+                    Place::Register(_) | Place::Immediate(_) | Place::Literal(_) => {}
+                }
+            }
+            for instruction in &program.code {
+                let out = *self.slots.add(instruction.out());
+                match instruction {
+                    Instruction::Gather { operand, out: slot } => {
+                        let (o, base) = (&program.operands[*operand], *self.bases.add(*operand));
+                        let (start, len) = at(o.extent);
+                        let elements = match (o.dims.side_by_side(start, len), program.slots[*slot].place) {
+                            (None, Place::Register(offset)) => {
+                                let register = self.registers.add(offset);
+                                o.dims.copy(o.copy, o.width, base, start, len, register);
+                                register
+                            }
+                            (position, _) => base.wrapping_offset(position.unwrap_or(0) * o.width as isize).cast_mut(),
+                        };
+                        self.slots.add(*slot).write(elements);
+                    }
+                    Instruction::Call { function, args, extent, .. } => {
+                        for i in args.clone() {
+                            self.args.add(i).write(*self.slots.add(program.args[i]));
+                        }
+                        let ins = std::slice::from_raw_parts(self.args.add(args.start), args.len());
+                        function(at(*extent).1, out, ins);
+                    }
+                    Instruction::Reduce { function, input, .. } => {
+                        function(tile.rows, columns, out, *self.slots.add(*input))
+                    }
+                    Instruction::Spread { function, input, .. } => {
+                        function(tile.rows, columns, out, *self.slots.add(*input))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// # Safety
+/// There is room for `len` elements, aligned for them.
+unsafe fn fill<T: Copy>(out: *mut u8, value: T, len: usize) {
+    // SAFETY: promised by the caller; integers have no invalid bits.
+    unsafe {
+        for i in 0..len {
+            out.cast::<T>().add(i).write(value);
+        }
+    }
+}
