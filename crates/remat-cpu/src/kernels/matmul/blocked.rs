@@ -25,8 +25,12 @@ const PART: usize = 512;
 /// Numbers of a strip that all threads share, so that it stays in the last level of the cache.
 const STRIP: usize = 1 << 20;
 
-/// Most columns of such a strip: so often is a copied block of the left operand used.
-const STRIP_COLUMNS: usize = 512;
+/// Most columns of such a strip. The more there are, the less often do threads wait for each other; the fewer, the longer is
+/// the part of the contracted dimension for which products are written once.
+const STRIP_COLUMNS: usize = 1024;
+
+/// Most columns of a tile of such a strip: so often is a copied block of the left operand used.
+const SHARED_COLUMNS: usize = 512;
 
 /// Most rows of a tile with strips of its own: so often is a panel used.
 const TILE_ROWS: usize = 512;
@@ -137,11 +141,11 @@ impl Cut {
         let part = even(depth, PART, 8);
         let work = |rows: usize, columns: usize| rows.saturating_mul(columns).saturating_mul(depth).max(1);
         if batch < MANY && work(rows, columns) >= SHARED {
-            let strip_depth = if direct { even(depth, STRIP / STRIP_COLUMNS, part) } else { depth };
+            let strip_depth = if direct { even(depth, STRIP / columns.min(STRIP_COLUMNS), part) } else { depth };
             let strip_columns = even(columns, (STRIP / strip_depth / panel * panel).min(STRIP_COLUMNS), panel);
             let tile_rows = even(rows, BLOCK_ROWS, 8);
             let across = MANY.div_ceil(rows.div_ceil(tile_rows)).max(1);
-            let tile_columns = even(strip_columns, strip_columns / across, panel);
+            let tile_columns = even(strip_columns, (strip_columns / across).min(SHARED_COLUMNS), panel);
             let (strip, tile) = ([strip_depth, strip_columns], [tile_rows, tile_columns]);
             return Cut::with_sizes(batch, shape, direct, part, strip, tile, false);
         }
