@@ -175,6 +175,27 @@ macro_rules! multiversion {
 
 pub(crate) use multiversion;
 
+/// Bytes that a cache loads at a time.
+pub(crate) const CACHE_LINE: usize = 64;
+
+/// Asks for the line of memory that holds an address, which need not be one of anything, to be brought into the first-level
+/// cache; does nothing on CPUs that are not known.
+#[inline(always)]
+pub(crate) fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: to fetch reads nothing, and every CPU of this kind can.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(any(target_arch = "x86_64", all(target_arch = "aarch64", not(miri)))))]
+    let _ = address;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,6 +15,8 @@ pub(super) struct Map {
     /// Rows, or places where there are no columns.
     rows: usize,
     columns: Option<usize>,
+    /// Whether tiles are fetched ahead.
+    fetches: bool,
 }
 
 /// A task computes at least this many elements, so that to hand it to a thread costs little in comparison.
@@ -25,7 +27,8 @@ impl Map {
         let equations: Vec<usize> = (0..spec.equations.len()).collect();
         let (program, _) =
             Program::new(spec, &equations, &[], &spec.outs, |layout| Some(layout.clone()), spec.columns.is_none())?;
-        Some(Map { program, rows: spec.rows, columns: spec.columns })
+        let fetches = program.fetches(spec.rows * spec.columns.unwrap_or(1));
+        Some(Map { program, rows: spec.rows, columns: spec.columns, fetches })
     }
 
     /// The rows of the tile that begins with this one: single elements where there are no columns.
@@ -48,8 +51,9 @@ impl Map {
         let mut row = range.start;
         while row < range.end {
             let rows = self.tile(row).min(range.end - row);
+            let next = (self.fetches && row + rows < range.end).then_some((row + rows) * columns);
             // SAFETY: promised by the caller; tiles are at most as long as the program's capacity.
-            unsafe { frame.run(Tile { start: row * columns, len: rows * columns, row, rows }) };
+            unsafe { frame.run(Tile { start: row * columns, len: rows * columns, row, rows }, next) };
             row += rows;
         }
     }

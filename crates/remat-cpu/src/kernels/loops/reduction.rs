@@ -27,6 +27,8 @@ pub(super) struct Reduction {
     reduced: usize,
     inner: usize,
     segments: usize,
+    /// Whether tiles are fetched ahead.
+    fetches: bool,
 }
 
 /// One reduction.
@@ -115,7 +117,8 @@ impl Reduction {
         });
         let ends = ends.collect::<Option<Vec<End>>>()?;
         let (outer, reduced, inner) = (size(&outer), size(axes), size(&inner));
-        let mut this = Reduction { program, ends, walks, outer, reduced, inner, segments: 1 };
+        let fetches = program.fetches(outer * reduced * inner);
+        let mut this = Reduction { program, ends, walks, outer, reduced, inner, segments: 1, fetches };
         let (tasks, steps) = (this.outer * this.tiles(), this.reduced * inner.min(this.program.capacity));
         this.segments = (TASKS.div_ceil(tasks.max(1))).min(steps / TASK).max(1);
         Some(this)
@@ -190,7 +193,7 @@ impl Reduction {
             if self.is_inner() {
                 for reduced in from..until {
                     place(reduced);
-                    frame.run(Tile { start, len: width, row: 0, rows: 0 });
+                    frame.run(Tile { start, len: width, row: 0, rows: 0 }, None);
                     add(width);
                 }
             } else {
@@ -198,7 +201,8 @@ impl Reduction {
                 let mut start = from;
                 while start < until {
                     let len = self.program.tile(start).min(until - start);
-                    frame.run(Tile { start, len, row: 0, rows: 0 });
+                    let next = (self.fetches && start + len < until).then_some(start + len);
+                    frame.run(Tile { start, len, row: 0, rows: 0 }, next);
                     add(len);
                     start += len;
                 }

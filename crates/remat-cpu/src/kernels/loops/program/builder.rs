@@ -1,18 +1,23 @@
-//! How the program of a tile is made: which function computes an equation, and which slots it reads.
+//! From equations to instructions.
 
 use remat_ir::{DType, Literal, Op};
 
-use super::{Constant, ConstantValue, Instruction, Operand, Place, Program, Slot};
+use super::{Constant, ConstantValue, Instruction, Operand, Out, Place, Program, Slot};
 use crate::kernels::Layout;
 use crate::kernels::loops::dims::Dims;
 use crate::kernels::loops::{Extent, LoopEquation, LoopInput, LoopSource, LoopSpec};
 use crate::tile::{self, Immediate, TileFn};
 
-/// A program as far as its equations are compiled.
+/// A word that begins with the bytes of an element of this size.
+fn first_bytes(bits: u64, size: usize) -> u64 {
+    if cfg!(target_endian = "big") { bits << (64 - 8 * size) } else { bits }
+}
+
+/// A program in the making.
 pub(super) struct Builder<'a> {
     spec: &'a LoopSpec,
     outs: &'a [usize],
-    pub(super) program: Program,
+    program: Program,
     /// The slot of each operand and of each equation's result.
     operands: Vec<Option<usize>>,
     /// The slot of each operand that is one element throughout a tile.
@@ -24,36 +29,45 @@ pub(super) struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
+    /// A program without equations. `outs` are those whose results are stored, `section` and `run` as for the program.
     pub(super) fn new(
         spec: &'a LoopSpec,
         outs: &'a [usize],
-        run: Option<usize>,
         section: &'a dyn Fn(&Layout) -> Option<Layout>,
+        run: Option<usize>,
     ) -> Builder<'a> {
+        let stored = outs.iter().map(|&out| &spec.equations[out]);
+        let program = Program {
+            operands: Vec::new(),
+            slots: Vec::new(),
+            code: Vec::new(),
+            args: Vec::new(),
+            immediates: Vec::new(),
+            constants: Vec::new(),
+            literals: Vec::new(),
+            capacity: 0,
+            row_capacity: 0,
+            run,
+            registers: 0,
+            streams: Vec::new(),
+            outs: stored.map(|equation| Out { dtype: equation.dtype, extent: equation.extent }).collect(),
+            in_place: Vec::new(),
+        };
         Builder {
             spec,
             outs,
-            program: Program {
-                operands: Vec::new(),
-                slots: Vec::new(),
-                code: Vec::new(),
-                args: Vec::new(),
-                immediates: Vec::new(),
-                constants: Vec::new(),
-                literals: Vec::new(),
-                capacity: 0,
-                row_capacity: 0,
-                run,
-                registers: 0,
-                outs: Vec::new(),
-                in_place: Vec::new(),
-            },
+            program,
             operands: vec![None; spec.operands.len()],
             ones: vec![None; spec.operands.len()],
             results: vec![None; spec.equations.len()],
             spread: Vec::new(),
             section,
         }
+    }
+
+    /// The program, whose registers have no places yet.
+    pub(super) fn finish(self) -> Program {
+        self.program
     }
 
     fn slot(&mut self, place: Place, extent: Extent, width: usize) -> usize {
@@ -72,7 +86,7 @@ impl<'a> Builder<'a> {
         self.program.code.push(Instruction::Call { function, out, args: from..from + ins.len(), extent });
     }
 
-    /// Compiles an equation; `None` if there is no tile function for it.
+    /// Adds the instructions of an equation.
     pub(super) fn equation(&mut self, number: usize) -> Option<()> {
         let spec = self.spec;
         let equation = &spec.equations[number];
@@ -236,9 +250,4 @@ impl<'a> Builder<'a> {
         self.call(tile::load(dtype)?, wide, &[memory], extent);
         Some(wide)
     }
-}
-
-/// A word that begins with the bytes of an element of this size.
-fn first_bytes(bits: u64, size: usize) -> u64 {
-    if cfg!(target_endian = "big") { bits << (64 - 8 * size) } else { bits }
 }

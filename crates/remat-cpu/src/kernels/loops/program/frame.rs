@@ -1,17 +1,26 @@
-//! How a tile is computed: where its slots are in memory, and the interpreter of its instructions.
+//! How a tile runs.
 
 // Tiles are addressed by pointers, as the functions of tiles are.
 #![allow(unsafe_code)]
 
 use remat_ir::Literal;
 
-use super::{ConstantValue, Instruction, Place, Program, Tile};
-use crate::kernels::loops::Extent;
+use super::{ConstantValue, Extent, Instruction, Place, Program};
 use crate::kernels::{Source, Target};
+use crate::simd::{CACHE_LINE, prefetch};
 use crate::tile;
 
+/// Where a tile is: elements from `start`, rows from `row`.
+#[derive(Clone, Copy)]
+pub(in super::super) struct Tile {
+    pub(in super::super) start: usize,
+    pub(in super::super) len: usize,
+    pub(in super::super) row: usize,
+    pub(in super::super) rows: usize,
+}
+
 /// The memory of one task: where every slot is now.
-pub(crate) struct Frame<'a> {
+pub(in super::super) struct Frame<'a> {
     program: &'a Program,
     slots: *mut *mut u8,
     args: *mut *const u8,
@@ -27,7 +36,7 @@ impl<'a> Frame<'a> {
     /// `scratch` has [`Program::scratch`] bytes, aligned to 64. The sources and the targets are those that the program was
     /// compiled for: every element that its layouts mention can be read, every element of the outputs that its tiles
     /// mention can be written, and nobody else does so while the frame lives.
-    pub(crate) unsafe fn new(
+    pub(in super::super) unsafe fn new(
         program: &'a Program,
         scratch: &mut [u8],
         ins: &[Source<'_>],
@@ -107,23 +116,38 @@ impl<'a> Frame<'a> {
     ///
     /// # Safety
     /// The tiles that follow must read elements of the operands only.
-    pub(crate) unsafe fn place(&self, operand: usize, base: *const u8) {
+    pub(in super::super) unsafe fn place(&self, operand: usize, base: *const u8) {
         // SAFETY: there is a pointer for each operand.
         unsafe { self.bases.add(operand).write(base) }
     }
 
     /// Where a value of the last tile is.
-    pub(crate) fn value(&self, slot: usize) -> *const u8 {
+    pub(in super::super) fn value(&self, slot: usize) -> *const u8 {
         // SAFETY: there is a pointer for each slot.
         unsafe { *self.slots.add(slot) }
     }
 
-    /// Computes one tile.
+    /// Fetches part `i` of `count` of the elements from `next` on, of as many as the tile has, into the first-level cache.
+    #[inline(always)]
+    fn fetch(&self, tile: Tile, next: usize, i: usize, count: usize) {
+        let part = next + tile.len * i / count..next + tile.len * (i + 1) / count;
+        for &stream in &self.program.streams {
+            let width = self.program.slots[stream].width;
+            let distance = |element: usize| (element * width).wrapping_sub(tile.start * width);
+            let from = self.value(stream).wrapping_add(distance(part.start));
+            for line in 0..(part.len() * width).div_ceil(CACHE_LINE) {
+                prefetch(from.wrapping_add(line * CACHE_LINE));
+            }
+        }
+    }
+
+    /// Computes one tile, and meanwhile fetches the one that begins with element `next`: a CPU sees by itself what a loop will
+    /// read next, but not what many short loops will, one after the other.
     ///
     /// # Safety
     /// As for [`Frame::new`]; the tile is within the program's capacity and within the elements of operands and outputs,
     /// and no other task computes it.
-    pub(crate) unsafe fn run(&self, tile: Tile) {
+    pub(in super::super) unsafe fn run(&self, tile: Tile, next: Option<usize>) {
         let program = self.program;
         let columns = tile.len.checked_div(tile.rows).unwrap_or(0);
         let at = |extent: Extent| match extent {
@@ -156,7 +180,10 @@ impl<'a> Frame<'a> {
                     Place::Register(_) | Place::Immediate(_) | Place::Literal(_) => {}
                 }
             }
-            for instruction in &program.code {
+            for (i, instruction) in program.code.iter().enumerate() {
+                if let Some(next) = next {
+                    self.fetch(tile, next, i, program.code.len());
+                }
                 let out = *self.slots.add(instruction.out());
                 match instruction {
                     Instruction::Gather { operand, out: slot } => {

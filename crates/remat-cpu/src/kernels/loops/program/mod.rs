@@ -4,8 +4,11 @@
 //! as it is: a contiguous operand is not copied, nor the part of another one that lies side by side or is one element
 //! throughout, and a result is written where it belongs.
 
+//! [`builder`] makes instructions of equations, [`registers`] gives registers their places, and a [`frame`] runs tiles.
+
 mod builder;
 mod frame;
+mod registers;
 
 use std::ops::Range;
 
@@ -15,8 +18,10 @@ use super::dims::Dims;
 use super::{Extent, LoopInput, LoopSource, LoopSpec};
 use crate::kernels::Layout;
 use crate::tile::{Immediate, ReduceFn, SpreadFn, StridedFn, TileFn};
+
 use builder::Builder;
-pub(super) use frame::Frame;
+pub(super) use frame::{Frame, Tile};
+use registers::run;
 
 /// A compiled tile.
 pub(super) struct Program {
@@ -36,6 +41,8 @@ pub(super) struct Program {
     pub(super) run: Option<usize>,
     /// Bytes of the registers.
     registers: usize,
+    /// The slots of memory that tiles walk through, element by element.
+    streams: Vec<usize>,
     pub(super) outs: Vec<Out>,
     /// The inputs whose memory an output may take: (input, output).
     pub(super) in_place: Vec<(usize, usize)>,
@@ -121,23 +128,11 @@ enum ConstantValue {
     Operand(usize),
 }
 
-/// The registers of a tile take at most this many bytes, so that they stay in the first-level cache of any CPU beside what
-/// streams through it.
-const REGISTER_BYTES: usize = 16 << 10;
-/// The most elements of a tile of a loop without rows.
-const LONGEST_TILE: usize = 2048;
-const SHORTEST_TILE: usize = 128;
-/// Tiles that are cut have multiples of this many elements where they can.
-const BLOCK: usize = 64;
+/// Operands of so many elements do not stay in the cache of a core between two loops.
+const FAR: usize = 1 << 18;
 
-/// Where a tile is: elements from `start`, rows from `row`.
-#[derive(Clone, Copy)]
-pub(super) struct Tile {
-    pub(super) start: usize,
-    pub(super) len: usize,
-    pub(super) row: usize,
-    pub(super) rows: usize,
-}
+/// Instructions between which a CPU forgets where the operands of a tile were, and that the next tile lies behind it.
+const LONG_CODE: usize = 3;
 
 impl Program {
     /// Compiles equations, in this order, and stores the results of some. `wanted` are values that the caller reads
@@ -154,18 +149,17 @@ impl Program {
         is_cut: bool,
     ) -> Option<(Program, Vec<usize>)> {
         let run = if is_cut { run(spec, &section) } else { None };
-        let mut builder = Builder::new(spec, outs, run, &section);
+        let mut builder = Builder::new(spec, outs, &section, run);
         for &equation in equations {
             builder.equation(equation)?;
         }
         let wanted = wanted.iter().map(|&x| builder.read(x, Extent::Full)).collect::<Option<Vec<usize>>>()?;
-        for &out in outs {
-            let equation = &spec.equations[out];
-            builder.program.outs.push(Out { dtype: equation.dtype, extent: equation.extent });
-        }
-        let mut program = builder.program;
+        let mut program = builder.finish();
         program.find_in_place(spec);
         program.allocate(spec.columns, &wanted);
+        let is_stream =
+            |slot: &Slot| slot.extent == Extent::Full && matches!(slot.place, Place::Operand(_) | Place::Output(_));
+        program.streams = (0..program.slots.len()).filter(|&i| is_stream(&program.slots[i])).collect();
         Some((program, wanted))
     }
 
@@ -204,85 +198,15 @@ impl Program {
         }
     }
 
-    /// Decides how long a tile is, and gives every register its place.
-    fn allocate(&mut self, columns: Option<usize>, wanted: &[usize]) {
-        // The instruction that writes each register, and the last that reads it.
-        let mut last = vec![0; self.slots.len()];
-        for (i, instruction) in self.code.iter().enumerate() {
-            for &slot in instruction.ins(&self.args) {
-                last[slot] = i;
-            }
-            last[instruction.out()] = last[instruction.out()].max(i);
-        }
-        for constant in &self.constants {
-            last[constant.slot] = usize::MAX;
-        }
-        for &slot in wanted {
-            last[slot] = usize::MAX;
-        }
-        let mut pools = [Pool::default(), Pool::default()];
-        let pool = |extent: Extent| usize::from(extent == Extent::Row);
-        let mut places: Vec<Option<usize>> = vec![None; self.slots.len()];
-        let is_register = |slot: &Slot| matches!(slot.place, Place::Register(_));
-        for constant in &self.constants {
-            places[constant.slot] = Some(pools[pool(self.slots[constant.slot].extent)].take());
-        }
-        for (i, instruction) in self.code.iter().enumerate() {
-            // The result may take the register of an operand that dies here, if the elements of both have one size: tile
-            // functions work in place then. Reductions and broadcasts do not.
-            let mut dies: Vec<usize> = instruction.ins(&self.args).to_vec();
-            dies.sort_unstable();
-            dies.dedup();
-            dies.retain(|&s| last[s] == i && is_register(&self.slots[s]));
-            let out = instruction.out();
-            let works_in_place = matches!(instruction, Instruction::Call { .. });
-            let is_free = |s: &usize| works_in_place && self.slots[*s].width == self.slots[out].width;
-            let give_back = |pools: &mut [Pool; 2], slots: &mut dyn Iterator<Item = &usize>| {
-                for &slot in slots {
-                    if let Some(place) = places[slot] {
-                        pools[pool(self.slots[slot].extent)].give(place);
-                    }
-                }
-            };
-            give_back(&mut pools, &mut dies.iter().filter(|s| is_free(s)));
-            let place = (is_register(&self.slots[out]) && places[out].is_none())
-                .then(|| pools[pool(self.slots[out].extent)].take());
-            give_back(&mut pools, &mut dies.iter().filter(|s| !is_free(s)));
-            places[out] = places[out].or(place);
-            // A result that nobody reads.
-            if last[out] == i
-                && let (Some(place), true) = (places[out], is_register(&self.slots[out]))
-            {
-                pools[pool(self.slots[out].extent)].give(place);
-            }
-        }
-        let [full, row] = pools.map(|pool| pool.count);
-        (self.capacity, self.row_capacity) = match columns {
-            Some(columns) => {
-                let rows = (tile_length(full) / columns.max(1)).max(1);
-                (rows * columns, rows)
-            }
-            None => (tile_length(full), 0),
-        };
-        if let Some(run) = self.run {
-            let even = run.div_ceil(run.div_ceil(self.capacity));
-            self.capacity = self.capacity.min(even.next_multiple_of(BLOCK));
-        }
-        let (full_bytes, row_bytes) = (register_bytes(self.capacity), register_bytes(self.row_capacity));
-        for (slot, place) in self.slots.iter_mut().zip(places) {
-            if let Some(place) = place {
-                slot.place = Place::Register(match slot.extent {
-                    Extent::Full => place * full_bytes,
-                    Extent::Row => full * full_bytes + place * row_bytes,
-                });
-            }
-        }
-        self.registers = full * full_bytes + row * row_bytes;
-    }
-
     /// The operands that lie in memory, by their numbers in the specification.
     pub(super) fn operands(&self) -> impl Iterator<Item = usize> {
         self.operands.iter().map(|o| o.number)
+    }
+
+    /// Whether tiles of a loop over so many elements are fetched ahead: those that come from memory, and of which so much is
+    /// computed that a CPU does not see by itself what will be needed next.
+    pub(super) fn fetches(&self, elements: usize) -> bool {
+        elements >= FAR && self.code.len() >= LONG_CODE
     }
 
     /// Bytes of scratch memory of one thread.
@@ -292,52 +216,6 @@ impl Program {
 
     fn pointers(&self) -> usize {
         (self.slots.len() + self.args.len() + self.operands.len() + self.outs.len()) * size_of::<usize>()
-    }
-}
-
-/// The runs of operands at whose ends tiles are cut, so that each operand is one element or read where it lies.
-fn run(spec: &LoopSpec, section: impl Fn(&Layout) -> Option<Layout>) -> Option<usize> {
-    let dims = spec.operands.iter().filter_map(|operand| match &operand.source {
-        LoopSource::Input { layout, .. } => Some(Dims::of(&section(layout)?)),
-        LoopSource::Literal(_) => None,
-    });
-    let dims: Vec<Dims> = dims.filter(|dims| dims.run().is_some()).collect();
-    let shortest = if dims.iter().any(Dims::repeats) { SHORTEST_TILE } else { LONGEST_TILE / 2 };
-    dims.iter().filter_map(Dims::run).reduce(common_divisor).filter(|&run| run >= shortest)
-}
-
-fn common_divisor(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { common_divisor(b, a % b) }
-}
-
-/// The elements of a tile with so many registers.
-fn tile_length(registers: usize) -> usize {
-    let fits = REGISTER_BYTES / (4 * registers.max(1));
-    (fits / SHORTEST_TILE * SHORTEST_TILE).clamp(SHORTEST_TILE, LONGEST_TILE)
-}
-
-/// The bytes of a register of so many elements of any dtype.
-fn register_bytes(elements: usize) -> usize {
-    (elements * 8).next_multiple_of(64)
-}
-
-/// Registers of one size.
-#[derive(Default)]
-struct Pool {
-    free: Vec<usize>,
-    count: usize,
-}
-
-impl Pool {
-    fn take(&mut self) -> usize {
-        self.free.pop().unwrap_or_else(|| {
-            self.count += 1;
-            self.count - 1
-        })
-    }
-
-    fn give(&mut self, register: usize) {
-        self.free.push(register);
     }
 }
 

@@ -1,0 +1,141 @@
+//! The length of a tile, and the places of its registers.
+
+use super::{Instruction, Place, Program, Slot};
+use crate::kernels::Layout;
+use crate::kernels::loops::dims::Dims;
+use crate::kernels::loops::{Extent, LoopSource, LoopSpec};
+
+/// The registers of a tile take at most this many bytes, so that they stay in the first-level cache of any CPU beside what
+/// streams through it; more only where a row, which is in one tile, or the shortest tile is longer.
+const REGISTER_BYTES: usize = 16 << 10;
+/// The most elements of a tile of a loop without rows.
+const LONGEST_TILE: usize = 2048;
+const SHORTEST_TILE: usize = 128;
+/// Tiles that are cut have multiples of this many elements where they can.
+const BLOCK: usize = 64;
+
+impl Program {
+    /// Decides how long a tile is, and gives every register its place.
+    pub(super) fn allocate(&mut self, columns: Option<usize>, wanted: &[usize]) {
+        // The instruction that writes each register, and the last that reads it.
+        let mut last = vec![0; self.slots.len()];
+        for (i, instruction) in self.code.iter().enumerate() {
+            for &slot in instruction.ins(&self.args) {
+                last[slot] = i;
+            }
+            last[instruction.out()] = last[instruction.out()].max(i);
+        }
+        for constant in &self.constants {
+            last[constant.slot] = usize::MAX;
+        }
+        for &slot in wanted {
+            last[slot] = usize::MAX;
+        }
+        let mut pools = [Pool::default(), Pool::default()];
+        let pool = |extent: Extent| usize::from(extent == Extent::Row);
+        let mut places: Vec<Option<usize>> = vec![None; self.slots.len()];
+        let is_register = |slot: &Slot| matches!(slot.place, Place::Register(_));
+        for constant in &self.constants {
+            places[constant.slot] = Some(pools[pool(self.slots[constant.slot].extent)].take());
+        }
+        for (i, instruction) in self.code.iter().enumerate() {
+            // The result may take the register of an operand that dies here, if the elements of both have one size: tile
+            // functions work in place then. Reductions and broadcasts do not.
+            let mut dies: Vec<usize> = instruction.ins(&self.args).to_vec();
+            dies.sort_unstable();
+            dies.dedup();
+            dies.retain(|&s| last[s] == i && is_register(&self.slots[s]));
+            let out = instruction.out();
+            let works_in_place = matches!(instruction, Instruction::Call { .. });
+            let is_free = |s: &usize| works_in_place && self.slots[*s].width == self.slots[out].width;
+            let give_back = |pools: &mut [Pool; 2], slots: &mut dyn Iterator<Item = &usize>| {
+                for &slot in slots {
+                    if let Some(place) = places[slot] {
+                        pools[pool(self.slots[slot].extent)].give(place);
+                    }
+                }
+            };
+            give_back(&mut pools, &mut dies.iter().filter(|s| is_free(s)));
+            let place = (is_register(&self.slots[out]) && places[out].is_none())
+                .then(|| pools[pool(self.slots[out].extent)].take());
+            give_back(&mut pools, &mut dies.iter().filter(|s| !is_free(s)));
+            places[out] = places[out].or(place);
+            // A result that nobody reads.
+            if last[out] == i
+                && let (Some(place), true) = (places[out], is_register(&self.slots[out]))
+            {
+                pools[pool(self.slots[out].extent)].give(place);
+            }
+        }
+        let [full, row] = pools.map(|pool| pool.count);
+        let width = self.slots.iter().filter(|slot| is_register(slot)).map(|slot| slot.width).max().unwrap_or(1);
+        let length = tile_length(full * width);
+        (self.capacity, self.row_capacity) = match columns {
+            Some(columns) => {
+                let rows = (length / columns.max(1)).max(1);
+                (rows * columns, rows)
+            }
+            None => (length, 0),
+        };
+        if let Some(run) = self.run {
+            let even = run.div_ceil(run.div_ceil(self.capacity));
+            self.capacity = self.capacity.min(even.next_multiple_of(BLOCK));
+        }
+        let (full_bytes, row_bytes) = (register_bytes(self.capacity, width), register_bytes(self.row_capacity, width));
+        for (slot, place) in self.slots.iter_mut().zip(places) {
+            if let Some(place) = place {
+                slot.place = Place::Register(match slot.extent {
+                    Extent::Full => place * full_bytes,
+                    Extent::Row => full * full_bytes + place * row_bytes,
+                });
+            }
+        }
+        self.registers = full * full_bytes + row * row_bytes;
+    }
+}
+
+/// The runs of operands at whose ends tiles are cut, so that each operand is one element or read where it lies.
+pub(super) fn run(spec: &LoopSpec, section: impl Fn(&Layout) -> Option<Layout>) -> Option<usize> {
+    let dims = spec.operands.iter().filter_map(|operand| match &operand.source {
+        LoopSource::Input { layout, .. } => Some(Dims::of(&section(layout)?)),
+        LoopSource::Literal(_) => None,
+    });
+    let dims: Vec<Dims> = dims.filter(|dims| dims.run().is_some()).collect();
+    let shortest = if dims.iter().any(Dims::repeats) { SHORTEST_TILE } else { LONGEST_TILE / 2 };
+    dims.iter().filter_map(Dims::run).reduce(common_divisor).filter(|&run| run >= shortest)
+}
+
+fn common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}
+
+/// The elements of a tile for each of which registers take so many bytes.
+fn tile_length(bytes: usize) -> usize {
+    let fits = REGISTER_BYTES / bytes.max(1);
+    (fits / SHORTEST_TILE * SHORTEST_TILE).clamp(SHORTEST_TILE, LONGEST_TILE)
+}
+
+/// The bytes of a register of so many elements of so many bytes.
+fn register_bytes(elements: usize, width: usize) -> usize {
+    (elements * width).next_multiple_of(64)
+}
+
+/// Registers of one size.
+#[derive(Default)]
+struct Pool {
+    free: Vec<usize>,
+    count: usize,
+}
+
+impl Pool {
+    fn take(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.count += 1;
+            self.count - 1
+        })
+    }
+
+    fn give(&mut self, register: usize) {
+        self.free.push(register);
+    }
+}
