@@ -281,10 +281,13 @@ impl WhileKernel {
         let body = Body::new(&jaxpr, threads)?;
         let first = op.cond_consts + op.body_consts;
         let (carries, second) = carries(&jaxpr, &body, first, op.body_consts, count, &is_constant);
+        let cond = Body::new(&op.cond, threads)?;
+        // Both have the same memory, one after the other.
+        let larger = if cond.scratch() > body.scratch() { &cond } else { &body };
         Ok(WhileKernel {
-            cond: Body::new(&op.cond, threads)?,
             in_place: pairs(&carries),
-            live: body.live().collect(),
+            live: larger.live().collect(),
+            cond,
             body,
             cond_consts: op.cond_consts,
             body_consts: op.body_consts,

@@ -4,7 +4,10 @@ use std::env;
 use std::process::Command;
 use std::sync::Arc;
 
-use remat::{DType, JitOptions, Reference, Tensor, Tree, jit_with, named_scope};
+use remat::{
+    Cpu, DType, JitOptions, LiveKind, LiveValue, MemoryReport, Output, Reference, Tensor, Tree, jit_with, named_scope,
+    scan, value_and_grad, while_loop,
+};
 
 #[derive(Clone, Tree)]
 struct Model {
@@ -97,4 +100,137 @@ fn the_environment_has_a_limit() {
         assert!(run_with_limit("memory::under_the_limit_of_the_environment", limit), "{limit}");
     }
     assert!(!run_with_limit("memory::under_the_limit_of_the_environment", "2KiB"));
+}
+
+/// The native engine on so many threads.
+fn native(threads: usize) -> JitOptions {
+    JitOptions { device: Some(Arc::new(Cpu::with_threads(threads).expect("threads start"))), ..JitOptions::default() }
+}
+
+/// The native engine's report of a function, whose numbers agree with each other on any number of threads; and the error
+/// under a limit lists the same values.
+fn report<A: Tree, R: Output>(args: &A, f: impl Fn(&A) -> R) -> MemoryReport {
+    let reports = [1, 2, 3].map(|threads| {
+        let step = jit_with(native(threads), &f);
+        let report = step.memory_report(args).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(report.stats, step.memory(args).unwrap_or_else(|e| panic!("{e}")));
+        let sum = |of: fn(LiveKind) -> bool| report.live.iter().filter(|v| of(v.kind)).map(|v| v.bytes).sum::<usize>();
+        let stats = report.stats;
+        // What the function captured is an argument of the program.
+        let of_arguments = sum(|kind| matches!(kind, LiveKind::Argument(_) | LiveKind::Constant));
+        assert_eq!(of_arguments, stats.arguments, "{report:#}");
+        assert_eq!(sum(|kind| kind == LiveKind::Output), stats.outputs, "{report:#}");
+        let inside = sum(|kind| matches!(kind, LiveKind::Temporary | LiveKind::Scratch));
+        assert!(inside <= stats.temporaries, "{report:#}");
+        assert!(inside * 100 >= stats.temporaries * 99, "what is listed explains what is planned: {report:#}");
+        assert_eq!(stats.peak, stats.arguments + stats.outputs + stats.temporaries + stats.overhead);
+        report
+    });
+    let limited = JitOptions { memory_limit: Some(reports[0].stats.peak - 1), ..native(1) };
+    let error = jit_with(limited, &f).memory(args).expect_err("one byte too few");
+    assert_eq!(error.kind(), remat::ErrorKind::Memory);
+    let table = reports[0].to_string();
+    let listed = table.lines().skip(1).take(8).collect::<Vec<_>>().join("\n");
+    assert!(error.message().contains(&listed), "{error}\nlists other values than\n{table}");
+    let [first, ..] = reports;
+    first
+}
+
+/// The values of this name.
+fn named<'a>(report: &'a MemoryReport, name: &str) -> Vec<&'a LiveValue> {
+    report.live.iter().filter(|value| value.name.as_deref() == Some(name)).collect()
+}
+
+/// Fails unless all are temporaries of these bytes, which this operation computes in this line.
+fn expect_all(values: &[&LiveValue], count: usize, bytes: usize, operation: &str, line: u32) {
+    assert_eq!(values.len(), count, "{values:#?}");
+    for value in values {
+        assert_eq!((value.bytes, value.kind), (bytes, LiveKind::Temporary));
+        assert_eq!(value.operation, Some(operation));
+        let site = value.loc.site.expect("the user wrote it");
+        assert_eq!((site.file(), site.line()), (file!(), line));
+    }
+}
+
+const LINE: u32 = line!() + 4;
+
+/// A layer, whose result is in memory until its gradient is computed.
+fn layer(x: &Tensor, weight: &Tensor) -> Tensor {
+    x.matmul(weight).tanh().named("bent")
+}
+
+#[test]
+fn the_native_engine_lists_what_is_live_of_unrolled_layers() {
+    let weights = vec![Tensor::zeros([64, 64], DType::F32); 5];
+    let x = Tensor::zeros([512, 64], DType::F32);
+    let report = report(&weights, |weights| {
+        let loss = |weights: &Vec<Tensor>| weights.iter().fold(x.clone(), |x, w| layer(&x, w)).square().sum(..);
+        value_and_grad(loss)(weights)
+    });
+    // The gradient of the last layer has taken the place of its result.
+    expect_all(&named(&report, "bent"), 4, 512 * 64 * 4, "tanh", LINE);
+    let places = |of: fn(&LiveValue) -> bool| {
+        let mut texts: Vec<String> = report.live.iter().filter(|v| of(v)).map(|v| v.to_string()).collect();
+        texts.sort();
+        texts
+    };
+    let arguments = places(|v| matches!(v.kind, LiveKind::Argument(_)));
+    let expected = [0, 1, 2, 3, 4].map(|i| format!("16.00 KiB  f32[64,64]  argument {i}"));
+    assert_eq!(arguments, expected);
+    assert_eq!(places(|v| v.kind == LiveKind::Constant), ["128.00 KiB  f32[512,64]  constant"]);
+    let outputs = places(|v| v.kind == LiveKind::Output && v.aval.rank() == 2);
+    let of_product = format!("16.00 KiB  f32[64,64]  output of dot_general  {}:{LINE}:7", file!());
+    assert_eq!(outputs, vec![of_product; 5]);
+}
+
+#[test]
+fn the_native_engine_lists_what_is_live_in_a_scan() {
+    let weights = Tensor::zeros([5, 64, 64], DType::F32);
+    let x = Tensor::zeros([512, 64], DType::F32);
+    let line = line!() + 3;
+    let report = report(&weights, |weights| {
+        let loss = |weights: &Tensor| {
+            let (x, ()) = scan(|x: &Tensor, w: &Tensor| (layer(x, w), ()), &x, weights)?;
+            Ok::<_, remat::Error>(x.square().sum(..))
+        };
+        value_and_grad(loss)(weights)
+    });
+    let stacks: Vec<&LiveValue> = report.live.iter().filter(|v| v.aval.shape[..] == [5, 512, 64]).collect();
+    expect_all(&stacks, 2, 5 * 512 * 64 * 4, "scan", line);
+    // What the body of the backward pass has, beside these: its values and the scratch memory of its steps.
+    let of_body: Vec<&LiveValue> =
+        report.live.iter().filter(|v| v.loc.site.is_some_and(|site| site.line() == LINE)).collect();
+    assert!(of_body.iter().any(|v| v.kind == LiveKind::Scratch && v.operation == Some("dot_general")), "{report:#}");
+    assert!(of_body.iter().any(|v| v.kind == LiveKind::Temporary && v.bytes == 512 * 64 * 4), "{report:#}");
+}
+
+#[test]
+fn the_native_engine_lists_what_is_live_in_a_while_loop() {
+    let x = Tensor::zeros([512, 64], DType::F32);
+    let line = line!() + 4;
+    let report = report(&x, |x| {
+        let body = |x: &Tensor| {
+            let wide = x.matmul(&Tensor::ones([64, 300], DType::F32));
+            let sums = wide.cumsum(0).named("sums");
+            (wide * sums).matmul(&Tensor::ones([300, 64], DType::F32))
+        };
+        while_loop(|x: &Tensor| x.sum(..).lt(100.0), body, x)
+    });
+    // The product of both is in the place of the one that has no name.
+    expect_all(&named(&report, "sums"), 1, 512 * 300 * 4, "cumsum", line);
+    assert_eq!(report.live.iter().filter(|v| v.bytes == 512 * 300 * 4).count(), 2, "{report:#}");
+}
+
+#[test]
+fn the_native_engine_lists_the_condition_where_it_needs_more() {
+    let x = Tensor::zeros([16, 16], DType::F32);
+    let line = line!() + 3;
+    let report = report(&x, |x| {
+        let condition = |x: &Tensor| {
+            let wide = x.matmul(&Tensor::ones([16, 4000], DType::F32)).named("looked at");
+            wide.sum(..).lt(100.0)
+        };
+        while_loop(condition, |x: &Tensor| x.cumsum(0) * 2.0, x)
+    });
+    expect_all(&named(&report, "looked at"), 1, 16 * 4000 * 4, "dot_general", line);
 }
