@@ -28,7 +28,7 @@ pub(crate) enum Caller {
 /// # Errors
 /// If an operation cannot be run.
 pub(crate) fn compile(jaxpr: &Jaxpr, caller: Caller, threads: &Threads) -> Result<Program> {
-    let steps = Steps::of(Flat::of(jaxpr)?);
+    let steps = Steps::of(Flat::of(jaxpr)?)?;
     let mut compiler = Compiler {
         buffers: VarMap::filled(steps.flat.avals.len(), None),
         steps: &steps,

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::algebra::simplify;
 use super::parts::products_of_parts;
 use super::stacks::unstack;
 use super::turned::turned_products;
@@ -37,6 +38,7 @@ impl Flat {
         flat.ins = jaxpr.ins.iter().map(|&v| flat.var(jaxpr.aval(v))).collect();
         let ins: Vec<Atom> = flat.ins.iter().map(|&v| v.into()).collect();
         flat.outs = flat.inline(jaxpr, &ins, None)?;
+        simplify(&mut flat);
         flat.drop_dead();
         products_of_parts(&mut flat);
         turned_products(&mut flat);

@@ -12,12 +12,10 @@
 //! one at which a loop that reads it is closed, if that is earlier. What was complete before cannot depend on it. (Loops
 //! are grown as in XLA's instruction fusion, but over whole programs, and several results are kept.)
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
-use remat_ir::{Eqn, Iota, Op, Shape, Var, VarMap};
+use remat_ir::{Eqn, Iota, Op, Result, Shape, Var, VarMap};
 
 use super::flat::Flat;
+use super::order::order;
 use super::steps::{LONGEST_ROW, Step, Value};
 use crate::kernels::{Extent, Layout};
 
@@ -448,7 +446,10 @@ impl Fusion {
     }
 
     /// The steps, in an order in which they can run.
-    pub(crate) fn finish(mut self) -> Vec<Step> {
+    ///
+    /// # Errors
+    /// If there is none, which is a defect: loops were made that depend on each other.
+    pub(crate) fn finish(mut self) -> Result<Vec<Step>> {
         for unit in 0..self.units.len() {
             let Some(group) = self.group(unit) else { continue };
             let outs = group.members.iter().map(|m| m.out).filter(|&out| self.leaves(out, unit, None)).collect();
@@ -456,7 +457,15 @@ impl Fusion {
                 group.outs = outs;
             }
         }
-        let order = self.order();
+        let reads = self.units.iter().enumerate().map(|(i, unit)| {
+            let mut reads: Vec<usize> = unit.kind.operands().filter_map(|x| self.unit[x.base()?]).collect();
+            reads.sort_unstable();
+            reads.dedup();
+            reads.retain(|&u| u != i);
+            reads
+        });
+        let positions: Vec<usize> = self.units.iter().map(|unit| unit.last.min(unit.closed)).collect();
+        let order = order(&reads.collect::<Vec<_>>(), &positions)?;
         let mut units: Vec<Option<Kind>> = self.units.into_iter().map(|u| Some(u.kind)).collect();
         let steps = order.into_iter().filter_map(|u| match units[u].take()? {
             Kind::Equation { eqn, operands } => Some(Step::Equation { eqn, operands }),
@@ -465,36 +474,7 @@ impl Fusion {
             Kind::Group(group) => Some(Step::Loop(group)),
             Kind::Gone(_) => None,
         });
-        steps.collect()
-    }
-
-    /// The units after the units that they read, and else by position.
-    fn order(&self) -> Vec<usize> {
-        let mut waits = vec![0usize; self.units.len()];
-        let mut readers: Vec<Vec<u32>> = vec![Vec::new(); self.units.len()];
-        for (i, unit) in self.units.iter().enumerate() {
-            let mut reads: Vec<usize> = unit.kind.operands().filter_map(|x| self.unit[x.base()?]).collect();
-            reads.sort_unstable();
-            reads.dedup();
-            for read in reads.into_iter().filter(|&u| u != i) {
-                waits[i] += 1;
-                readers[read].push(i as u32);
-            }
-        }
-        let key = |i: usize| Reverse((self.units[i].last.min(self.units[i].closed), i));
-        let mut ready: BinaryHeap<_> = (0..waits.len()).filter(|&i| waits[i] == 0).map(key).collect();
-        let mut order = Vec::with_capacity(waits.len());
-        while let Some(Reverse((_, i))) = ready.pop() {
-            order.push(i);
-            for &reader in &readers[i] {
-                waits[reader as usize] -= 1;
-                if waits[reader as usize] == 0 {
-                    ready.push(key(reader as usize));
-                }
-            }
-        }
-        debug_assert_eq!(order.len(), self.units.len(), "fusion made a cycle");
-        order
+        Ok(steps.collect())
     }
 }
 

@@ -1,11 +1,13 @@
 //! Lowering: from a program to steps over buffers.
 //!
-//! [`flat`] inlines calls, [`parts`] and [`turned`] rewrite products of slices and transposed ones, [`stacks`] what loops
-//! stack, [`steps`] turns changes of layout into views, [`fuse`] decides which equations compute together, [`recompute`] what
-//! is not worth keeping.
+//! [`flat`] inlines calls, [`algebra`] drops equations that change nothing, [`parts`] and [`turned`] rewrite products of slices
+//! and transposed ones, [`stacks`] what loops stack, [`steps`] turns changes of layout into views, [`fuse`] decides which
+//! equations compute together, [`order`] in which order, [`recompute`] what is not worth keeping.
 
+mod algebra;
 mod flat;
 mod fuse;
+mod order;
 mod parts;
 mod recompute;
 mod stacks;

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use remat_ir::{Array, Atom, Aval, DType, Eqn, Iota, Literal, Op, Reduce, Shape, Var, VarMap, eval_op};
+use remat_ir::{Array, Atom, Aval, DType, Eqn, Iota, Literal, Op, Reduce, Result, Shape, Var, VarMap, eval_op};
 
 use super::flat::Flat;
 use super::fuse::{Fusion, Group};
@@ -75,7 +75,10 @@ const SMALL_PART: usize = 8;
 
 impl Steps {
     /// Lowers a flat program.
-    pub(crate) fn of(mut flat: Flat) -> Steps {
+    ///
+    /// # Errors
+    /// If its steps cannot be put in order, which is a defect.
+    pub(crate) fn of(mut flat: Flat) -> Result<Steps> {
         let mut values = VarMap::default();
         for (var, aval) in flat.avals.iter() {
             values.push(Value::View { base: var, layout: Layout::from(aval) });
@@ -88,8 +91,8 @@ impl Steps {
         }
         let Lowering { mut flat, values, fusion, .. } = lowering;
         flat.eqns = eqns;
-        let steps = fusion.finish();
-        recompute(Steps { flat, values, steps })
+        let steps = fusion.finish()?;
+        Ok(recompute(Steps { flat, values, steps }))
     }
 }
 

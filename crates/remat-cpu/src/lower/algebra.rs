@@ -1,0 +1,92 @@
+//! Algebra: equations that give back an operand, in every bit.
+//!
+//! Only what holds for each number, NaN, infinities and zeros of both signs among them: `x + 0` is not `x`, as it makes zero of
+//! negative zero, and `x * 0` is not zero. Rules of derivatives write such equations, and so do users: products with a cotangent
+//! of one, branches of a selection that are one value, conversions there and back. (`jit` has computed what is made of literals
+//! alone before.)
+
+use remat_ir::{Atom, Binary, DType, Eqn, Literal, Op, Unary, VarMap};
+
+use super::flat::Flat;
+
+/// Drops equations whose result is one of their operands, or what an operand was computed of.
+pub(super) fn simplify(flat: &mut Flat) {
+    let mut replaced: VarMap<Option<Atom>> = VarMap::filled(flat.avals.len(), None);
+    // The equation that computes each variable, among those that stay.
+    let mut definitions: VarMap<Option<usize>> = VarMap::filled(flat.avals.len(), None);
+    let replace = |replaced: &VarMap<Option<Atom>>, atom: &mut Atom| {
+        if let Some(other) = atom.var().and_then(|var| replaced[var]) {
+            *atom = other;
+        }
+    };
+    for mut eqn in std::mem::take(&mut flat.eqns) {
+        eqn.ins.iter_mut().for_each(|atom| replace(&replaced, atom));
+        let definition = |atom: Atom| flat.eqns.get(definitions[atom.var()?]?);
+        if let Some(same) = operand(&eqn, |atom| flat.atom_aval(atom).dtype, definition)
+            && let [out] = eqn.outs[..]
+            && (flat.atom_aval(same).shape == flat.avals[out].shape)
+        {
+            replaced[out] = Some(same);
+            if let Atom::Var(var) = same
+                && flat.names[var].is_none()
+            {
+                flat.names[var] = flat.names[out].clone();
+            }
+            continue;
+        }
+        for &out in &eqn.outs {
+            definitions[out] = Some(flat.eqns.len());
+        }
+        flat.eqns.push(eqn);
+    }
+    flat.outs.iter_mut().for_each(|atom| replace(&replaced, atom));
+}
+
+/// What the result of an equation equals in each element, if it is one of these cases. The shape may be another one, since a
+/// scalar stands for every element.
+fn operand<'a>(eqn: &Eqn, dtype: impl Fn(Atom) -> DType, definition: impl Fn(Atom) -> Option<&'a Eqn>) -> Option<Atom> {
+    // The number that every element of an operand is.
+    let number = |atom: Atom| match (atom, definition(atom)) {
+        (Atom::Lit(literal), _) => Some(literal),
+        (_, Some(Eqn { op: Op::BroadcastInDim(_), ins, .. })) => ins.first()?.literal(),
+        _ => None,
+    };
+    let is = |atom: Atom, test: fn(Literal) -> bool| number(atom).is_some_and(test);
+    match (&eqn.op, &eqn.ins[..]) {
+        (Op::Unary(op @ (Unary::Neg | Unary::Not)), &[x]) => {
+            let before = definition(x)?;
+            (before.op == Op::Unary(*op)).then(|| before.ins[0])
+        }
+        (Op::IntegerPow(op), &[x]) => (op.y == 1).then_some(x),
+        (Op::Binary(Binary::Mul), &[x, one]) if is(one, Literal::is_one) => Some(x),
+        (Op::Binary(Binary::Mul), &[one, x]) if is(one, Literal::is_one) => Some(x),
+        (Op::Binary(Binary::Div | Binary::Pow), &[x, one]) if is(one, Literal::is_one) => Some(x),
+        (Op::Binary(Binary::Sub), &[x, zero]) if is(zero, |zero| zero.bits() == 0) => Some(x),
+        (Op::Binary(Binary::Add | Binary::AddAny), &[x, zero]) if is(zero, adds_nothing) => Some(x),
+        (Op::Binary(Binary::Add | Binary::AddAny), &[zero, x]) if is(zero, adds_nothing) => Some(x),
+        (Op::Binary(Binary::Max | Binary::Min | Binary::And | Binary::Or), &[x, y]) => (x == y).then_some(x),
+        (Op::SelectN(_), [_, x, rest @ ..]) => rest.iter().all(|y| y == x).then_some(*x),
+        (Op::ConvertElementType(op), &[x]) => {
+            if dtype(x) == op.dtype {
+                return Some(x);
+            }
+            let before = definition(x).filter(|before| matches!(before.op, Op::ConvertElementType(_)))?;
+            let first = before.ins[0];
+            (dtype(first) == op.dtype && has_all_of(dtype(x), op.dtype)).then_some(first)
+        }
+        _ => None,
+    }
+}
+
+/// Whether to add this number changes no number: negative zero, and the zero of integers.
+fn adds_nothing(zero: Literal) -> bool {
+    zero.is_zero() && (zero.as_f64().is_sign_negative() || zero.dtype().is_integer())
+}
+
+/// Whether every float of a dtype is one of the other.
+fn has_all_of(wide: DType, narrow: DType) -> bool {
+    match (wide.float_format(), narrow.float_format()) {
+        (Some((exponent, mantissa)), Some((e, m))) => exponent >= e && mantissa >= m,
+        _ => false,
+    }
+}
