@@ -7,6 +7,9 @@
 //! A padding with zeros is left out of the sums of a product, so that an infinity or a NaN in the other operand that would
 //! have met nothing but these zeros does not reach the result.
 
+#[cfg(test)]
+mod tests;
+
 use remat_ir::{Atom, Aval, DotGeneral, Eqn, Literal, Op, Pad, Shape, Slice, Var, VarMap};
 
 use super::flat::Flat;
