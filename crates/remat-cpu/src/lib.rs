@@ -1,13 +1,18 @@
 //! The native engine: compiles a whole program for the CPU and runs it in memory that is known before.
 //!
-//! A program passes through these modules, each of which uses only those before it:
+//! A program passes through these modules, each of which uses only those before it and beside it in this list (a test holds
+//! this):
 //!
-//! 1. `kernels`: what computes one step, over operands that lie in memory already; `tile` and `simd` are their loops
-//! 2. `lower`: inlines calls, turns changes of layout into views, groups elementwise operations and reductions into loops
-//! 3. `schedule`: orders the steps for a low peak of memory
-//! 4. `plan`: gives every value its place in one arena
-//! 5. `compile`: does all of this, loops and branches (`control`) included
-//! 6. `device`: runs the program; `eager` runs single operations as programs
+//! 1. `simd`, `threads`: vector instructions, and the only way to run in parallel
+//! 2. `tile`: what computes some hundred elements in the first-level cache
+//! 3. `kernels`: what computes one step, over operands that lie in memory already
+//! 4. `lower`: inlines calls, turns changes of layout into views, groups elementwise operations and reductions into loops
+//! 5. `schedule`: orders the steps for a low peak of memory
+//! 6. `plan`: gives every value its place in one arena
+//! 7. `arena`, `program`: the memory of a run, and the run
+//! 8. `compile`, `control`: do all of this; the bodies of loops and branches are programs too
+//! 9. `device`: what users are given
+//! 10. `eager`: runs single operations as programs
 
 mod arena;
 mod compile;
