@@ -48,6 +48,11 @@ impl Arena {
         (bytes > 0).then(|| Layout::from_size_align(Arena::block(bytes), NATURAL))
     }
 
+    /// How many bytes it has.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes
+    }
+
     /// Where it begins.
     pub(crate) fn start(&mut self) -> *mut u8 {
         let block = self.block.as_ptr();

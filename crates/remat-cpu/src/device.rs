@@ -3,7 +3,7 @@
 // Outputs are computed into memory whose addresses programs are given.
 #![allow(unsafe_code)]
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use remat_ir::{Array, Aval, Device, Error, ErrorKind, Executable, Jaxpr, MemoryReport, MemoryStats, Result, counted};
 
@@ -13,6 +13,27 @@ use crate::program::{Out, Program, Run};
 use crate::threads::Threads;
 
 /// The native engine.
+///
+/// A compiled program keeps its temporaries' memory from one run to the next, since to have it cleared anew would cost more
+/// than many a run. It is given back when the last handle of the executable is dropped (of a `Jit`, with that). A second run at
+/// the same time has memory of its own, of which one block is kept.
+///
+/// Results are those of the reference evaluator, up to the order in which sums add and to the last bits of some functions, with
+/// one exception: zeros that a program puts around an operand of a matrix product are not multiplied (products with such zeros
+/// are derivatives of slices), so that an infinity or a NaN of the other operand that would have met nothing else does not
+/// spread.
+///
+/// ```
+/// use std::sync::Arc;
+/// use remat_cpu::Cpu;
+/// use remat_ir::{Array, Device, Jaxpr};
+/// let program: Jaxpr = "{ lambda ; a:f32[2]. let b:f32[2] = neg a in (b,) }".parse()?;
+/// let executable = Cpu::default().compile(&Arc::new(program))?;
+/// let x = Array::from_vec(vec![1.0f32, -2.0], [2])?;
+/// assert_eq!(executable.run(vec![x])?[0].as_slice::<f32>(), Some(&[-1.0, 2.0][..]));
+/// assert_eq!(executable.memory().arguments, 8);
+/// # Ok::<(), remat_ir::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Cpu {
     /// Its own threads; those that all share where there are none.
@@ -21,6 +42,13 @@ pub struct Cpu {
 
 impl Cpu {
     /// The engine with so many threads, which all programs that it compiles share.
+    ///
+    /// ```
+    /// use remat_cpu::Cpu;
+    /// assert!(Cpu::with_threads(2).is_ok());
+    /// let error = Cpu::with_threads(0).err().map(|error| error.to_string());
+    /// assert_eq!(error.as_deref(), Some("threads: an engine needs at least one thread"));
+    /// ```
     ///
     /// # Errors
     /// If there are to be none, or the system refuses to start them.
@@ -47,17 +75,27 @@ impl Device for Cpu {
     }
 }
 
+/// Memory that waits for the next run.
+pub(crate) type Idle = Arc<Mutex<Option<Arena>>>;
+
 impl Cpu {
     /// Compiles a program whose errors bear this name.
     pub(crate) fn compile_for(&self, name: &'static str, jaxpr: &Jaxpr) -> Result<Compiled> {
-        self.compile_keeping(name, jaxpr, usize::MAX)
+        self.compile_sharing(name, jaxpr, Idle::default(), usize::MAX)
     }
 
-    /// As [`Cpu::compile_for`], for a program that keeps its arena between runs if it has at most so many bytes.
-    pub(crate) fn compile_keeping(&self, name: &'static str, jaxpr: &Jaxpr, most_kept: usize) -> Result<Compiled> {
+    /// As [`Cpu::compile_for`], for a program that shares the memory between runs with others. A run that needs more than
+    /// `most_kept` bytes gives them back.
+    pub(crate) fn compile_sharing(
+        &self,
+        name: &'static str,
+        jaxpr: &Jaxpr,
+        idle: Idle,
+        most_kept: usize,
+    ) -> Result<Compiled> {
         let threads = self.threads.clone().map_or_else(Threads::all, Ok)?;
         let program = compile(jaxpr, Caller::User, &threads)?;
-        Ok(Compiled { name, program, threads, most_kept, idle: Mutex::new(None) })
+        Ok(Compiled { name, program, threads, most_kept, idle })
     }
 }
 
@@ -67,21 +105,22 @@ pub(crate) struct Compiled {
     name: &'static str,
     program: Program,
     threads: Threads,
-    /// An arena of more bytes is given back after each run.
+    /// More bytes are given back after each run.
     most_kept: usize,
     /// The memory of the last run: kept, since to have it cleared anew would cost more than many a run.
-    idle: Mutex<Option<Arena>>,
+    idle: Idle,
 }
 
 impl Executable for Compiled {
     fn run(&self, args: Vec<Array>) -> Result<Vec<Array>> {
         let program = &self.program;
         expect(&program.ins, &args).map_err(|e| self.named(e))?;
-        let idle = self.idle.lock().unwrap_or_else(|e| e.into_inner()).take();
+        let idle = self.idle().take_if(|idle| idle.len() >= program.memory());
         let mut memory = idle.map_or_else(|| Arena::new(program.memory()), Ok).map_err(|e| self.named(e))?;
         let result = execute(program, args, &mut memory, &self.threads).map_err(|e| self.named(e));
-        if program.arena <= self.most_kept {
-            *self.idle.lock().unwrap_or_else(|e| e.into_inner()) = Some(memory);
+        let mut idle = self.idle();
+        if memory.len() <= self.most_kept && idle.as_ref().is_none_or(|idle| idle.len() < memory.len()) {
+            *idle = Some(memory);
         }
         result
     }
@@ -101,6 +140,10 @@ impl Executable for Compiled {
 }
 
 impl Compiled {
+    fn idle(&self) -> MutexGuard<'_, Option<Arena>> {
+        self.idle.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
     fn named(&self, error: Error) -> Error {
         Error::new(error.kind(), self.name, error.message())
     }

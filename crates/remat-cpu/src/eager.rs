@@ -5,17 +5,45 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use remat_ir::{Array, Aval, Builder, Executable, Jaxpr, Op, Result};
 
-use crate::device::{Compiled, Cpu};
+use crate::device::{Compiled, Cpu, Idle};
 
 type Key = (Op, Vec<Aval>);
 
-static PROGRAMS: LazyLock<Mutex<HashMap<Key, Arc<Compiled>>>> = LazyLock::new(Mutex::default);
+/// What was compiled, in two generations: what is used of the old one becomes young, and what is old when the young have
+/// become many is forgotten. So what is used again and again stays, without a note of each use.
+#[derive(Default)]
+struct Programs {
+    young: HashMap<Key, Arc<Compiled>>,
+    old: HashMap<Key, Arc<Compiled>>,
+    /// The memory that waits for the next run, of whichever program: they run one after the other as a rule.
+    idle: Idle,
+}
 
-/// Programs are kept up to this number, and then all forgotten: whoever makes operands of ever new shapes compiles anyway.
-const MOST_PROGRAMS: usize = 4096;
+static PROGRAMS: LazyLock<Mutex<Programs>> = LazyLock::new(Mutex::default);
 
-/// The most bytes of temporaries that the program of an operation keeps between calls.
-const MOST_KEPT: usize = 1 << 16;
+/// The most programs of a generation. One takes a few KiB, so that all take some MiB.
+const MOST_PROGRAMS: usize = 1024;
+
+/// The most bytes that are kept between calls, for all programs together.
+const MOST_KEPT: usize = 1 << 20;
+
+impl Programs {
+    fn get(&mut self, key: &Key) -> Option<Arc<Compiled>> {
+        if let Some(program) = self.young.get(key) {
+            return Some(program.clone());
+        }
+        let (key, program) = self.old.remove_entry(key)?;
+        self.insert(key, program.clone());
+        Some(program)
+    }
+
+    fn insert(&mut self, key: Key, program: Arc<Compiled>) {
+        if self.young.len() >= MOST_PROGRAMS {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key, program);
+    }
+}
 
 /// Applies one operation to arrays, on the threads of [`Cpu::default`].
 ///
@@ -31,7 +59,8 @@ const MOST_KEPT: usize = 1 << 16;
 /// If the operation does not take operands of these avals, or there is no memory for its results.
 pub fn apply(op: &Op, ins: Vec<Array>) -> Result<Vec<Array>> {
     let key = (op.clone(), ins.iter().map(|x| x.aval().clone()).collect::<Vec<Aval>>());
-    let known = PROGRAMS.lock().unwrap_or_else(|e| e.into_inner()).get(&key).cloned();
+    let programs = || PROGRAMS.lock().unwrap_or_else(|e| e.into_inner());
+    let known = programs().get(&key);
     let executable = match known {
         Some(executable) => {
             // A run has nothing beside that its plan does not know of.
@@ -39,12 +68,9 @@ pub fn apply(op: &Op, ins: Vec<Array>) -> Result<Vec<Array>> {
             executable
         }
         None => {
-            let executable = compile(op, &key.1)?;
-            let mut programs = PROGRAMS.lock().unwrap_or_else(|e| e.into_inner());
-            if programs.len() >= MOST_PROGRAMS {
-                programs.clear();
-            }
-            programs.insert(key, executable.clone());
+            let idle = programs().idle.clone();
+            let executable = compile(op, &key.1, idle)?;
+            programs().insert(key, executable.clone());
             executable
         }
     };
@@ -53,15 +79,63 @@ pub fn apply(op: &Op, ins: Vec<Array>) -> Result<Vec<Array>> {
 
 /// Compiles a program, runs it once, and forgets it. Errors of the run bear the name.
 ///
+/// ```
+/// use remat_ir::{Array, Jaxpr};
+/// let program: Jaxpr = "{ lambda ; a:f64[2]. let b:f64[] = reduce_sum[axes=(0,)] a in (b,) }".parse()?;
+/// let sum = remat_cpu::run("sum", &program, vec![Array::from_vec(vec![1.0, 2.5], [2])?])?;
+/// assert_eq!(sum[0].as_slice::<f64>(), Some(&[3.5][..]));
+/// let error = remat_cpu::run("sum", &program, vec![]).unwrap_err();
+/// assert_eq!(error.to_string(), "sum: the program takes 1 argument and got 0");
+/// # Ok::<(), remat_ir::Error>(())
+/// ```
+///
 /// # Errors
 /// If the arguments are not the program's, or the run fails.
 pub fn run(name: &'static str, jaxpr: &Jaxpr, args: Vec<Array>) -> Result<Vec<Array>> {
     Cpu::default().compile_for(name, jaxpr)?.run(args)
 }
 
-fn compile(op: &Op, avals: &[Aval]) -> Result<Arc<Compiled>> {
+fn compile(op: &Op, avals: &[Aval], idle: Idle) -> Result<Arc<Compiled>> {
     let mut builder = Builder::new();
     let ins: Vec<_> = avals.iter().map(|aval| builder.input(aval.clone())).collect();
     let outs = builder.emit(op.clone(), &ins)?;
-    Ok(Arc::new(Cpu::default().compile_keeping(op.name(), &builder.finish(outs.to_vec()), MOST_KEPT)?))
+    Ok(Arc::new(Cpu::default().compile_sharing(op.name(), &builder.finish(outs.to_vec()), idle, MOST_KEPT)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use remat_ir::{DType, Unary};
+
+    use super::*;
+
+    #[test]
+    fn what_is_used_stays_and_the_rest_is_forgotten() {
+        let mut programs = Programs::default();
+        let key = |size: usize| (Op::Unary(Unary::Neg), vec![Aval::new(DType::F32, [size])]);
+        let program = compile(&key(1).0, &key(1).1, programs.idle.clone()).expect("a negation");
+        for size in 0..5 * MOST_PROGRAMS {
+            programs.insert(key(size), program.clone());
+            assert!(programs.get(&key(0)).is_some(), "it was used a moment ago");
+            assert!(programs.young.len() + programs.old.len() <= 2 * MOST_PROGRAMS);
+        }
+        assert!(programs.get(&key(MOST_PROGRAMS)).is_none());
+        assert!(programs.get(&key(5 * MOST_PROGRAMS - 2)).is_some());
+    }
+
+    #[test]
+    fn one_block_of_memory_serves_all_programs() {
+        let idle = Idle::default();
+        let kept = || idle.lock().expect("nobody panicked").as_ref().map(crate::arena::Arena::len);
+        let run = |size: usize, axis: usize| {
+            let op = Op::from(remat_ir::Cumulative { kind: remat_ir::CumulativeKind::Sum, axis, reverse: false });
+            let x = Array::full(remat_ir::Literal::from_f64(DType::F32, 1.0), [size, 3]);
+            let program = compile(&op, std::slice::from_ref(x.aval()), idle.clone()).expect("a sum");
+            let sums = program.run(vec![x]).expect("it has the aval");
+            assert_eq!(sums[0].shape(), [size, 3]);
+        };
+        run(100, 0);
+        let first = kept();
+        run(1, 0);
+        assert!(first.is_some() && kept() == first);
+    }
 }

@@ -7,6 +7,9 @@ use std::sync::Arc;
 use crate::{Aval, Error, ErrorKind, Loc};
 
 /// Bytes that a compiled program needs.
+///
+/// These are the bytes of a run. The native engine keeps those of temporaries, and the gap in front of them, from one run to
+/// the next; dropping the executable gives them back.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct MemoryStats {
     /// Bytes of the inputs.

@@ -49,6 +49,9 @@ struct Target {
 /// A function that is traced and compiled once for each structure, static fields and avals of its argument.
 ///
 /// It can be called from several threads if what the function captures can be shared between threads.
+///
+/// The native engine keeps the memory of temporaries of each compiled program from one call to the next, as many bytes as
+/// [`Jit::memory`] says. Dropping the `Jit` gives them back.
 pub struct Jit<A, R: Output, F> {
     f: F,
     name: Arc<str>,
