@@ -15,17 +15,34 @@
 //! | f32 | `exp2` | 0.9 |
 //! | f32 | `erf` | 1.1 |
 //! | f32 | `expm1`, `log1p` | 1.5 |
-//! | f32 | `logistic` | 1.6 |
+//! | f32 | `logistic`, `digamma` | 1.6 |
 //! | f32 | `tanh`, `sin`, `cos` | 1.7 |
-//! | f32 | `tan`, `asin`, `acos`, `atan`, `atan2`, `sinh`, `cosh`, `asinh`, `acosh`, `atanh`, `cbrt`, `pow`, `erfc`, `erf_inv` | 0.6 |
+//! | f32 | `tan`, `asin`, `acos`, `atan`, `atan2`, `sinh`, `cosh`, `asinh` | 0.6 |
+//! | f32 | `acosh`, `atanh`, `cbrt`, `pow`, `erfc`, `erf_inv`, `lgamma` | 0.6 |
 //! | f64 | `exp`, `exp2`, `log`, `log1p` | 0.8 |
 //! | f64 | `expm1` | 1.1 |
 //! | f64 | `logistic`, `sin`, `cos` | 1.5 |
 //! | f64 | `tanh` | 1.7 |
 //!
-//! `sqrt` is exact, `rsqrt` is `1 / sqrt(x)` with two roundings. Functions of f16 and bf16 are those of f32, rounded again.
+//! `sqrt` is exact, `rsqrt` is `1 / sqrt(x)` with two roundings (1.4). Functions of f16 and bf16 are those of f32, rounded again.
 //! All others (`lgamma` and `digamma`; of f64 also `tan`, `pow`, the inverse and the hyperbolic functions, `cbrt`, `erf` and
-//! its relatives) call, element by element, what the evaluator calls.
+//! its relatives) call, element by element, what the evaluator calls. Errors found of those, beside 200 bits, at 8,000 arguments
+//! of each range:
+//!
+//! | dtype | functions | error |
+//! |---|---|---|
+//! | f64 | `tan`, `asin`, `acos`, `atan`, `atan2`, `cbrt`, `pow` (those of the system, here glibc's) | 0.6 |
+//! | f64 | `erf`, `cosh` | 1.0 |
+//! | f64 | `sinh`, `asinh`, `atanh` | 1.4 |
+//! | f64 | `acosh` | 1.7 |
+//! | f64 | **`lgamma` from zero on** | **2.1** |
+//! | f64 | **`erf_inv`** | **2.3** |
+//! | f64 | **`erfc`** | **2.7** |
+//! | f64 | **`lgamma` below zero** | **4.3 of the larger of result and 1**: any number of its own beside a zero |
+//! | f64 | **`digamma` from zero on** | **16 of the larger of result and 1**: any number of its own beside the zero at 1.46 |
+//! | f64 | **`digamma` below zero** | **170 of the larger of result and 1** down to -11, and more farther down or within 0.1 of a pole |
+//!
+//! So all are within two units but `lgamma`, `erf_inv`, `erfc` and `digamma` of f64.
 //!
 //! Sines, cosines and tangents of arguments beyond some limit take another method, also element by element.
 
