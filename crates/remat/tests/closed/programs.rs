@@ -124,7 +124,7 @@ fn attention(p: &Vec<Tensor>) -> Result<Tensor> {
     let (q, k, v) = (part(0), part(1), part(2));
     let scores = einsum("bhqd,bhkd->bhqk", &[&q, &k]) * 0.7;
     let mask = Tensor::ones([3, 3], DType::F32).tril(0).gt(Tensor::zeros([3, 3], DType::F32));
-    let scores = mask.select(&scores, scores.full_like(-1e9));
+    let scores = mask.select(&scores, scores.full_like(-1e4));
     let out = einsum("bhqk,bhkd->bqhd", &[&scores.softmax(-1), &v]).reshape([2, 3, 4]);
     let b = out.matmul(&p[2]).named("b");
     Ok((&p[0] + b).square().sum(..))

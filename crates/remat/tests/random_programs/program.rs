@@ -65,40 +65,58 @@ pub(crate) enum Regions {
     Inlined,
 }
 
+/// How a program is run.
+#[derive(Clone, Copy)]
+struct How {
+    regions: Regions,
+    /// Whether all operations are rounded once and no sum depends on its order. Others stand for those that are not.
+    is_exact: bool,
+}
+
+/// The program as a function: its last values, of operations whose results have to be the same in every bit wherever they
+/// run.
+pub(crate) fn exact_function(steps: &[Step]) -> impl Fn(&Args) -> Result<Args> {
+    move |args| {
+        let mut values = args.clone();
+        run(steps, How { regions: Regions::AsGiven, is_exact: true }, &mut values)?;
+        Ok(values.split_off(values.len().saturating_sub(4)))
+    }
+}
+
 /// The program as a function: the sum of the sines of the last values.
 pub(crate) fn function(steps: &[Step], regions: Regions) -> impl Fn(&Args) -> Result<Tensor> {
     move |args| {
         let mut values = args.clone();
-        run(steps, regions, &mut values)?;
+        run(steps, How { regions, is_exact: false }, &mut values)?;
         let last = values.iter().rev().take(4).map(|v| v.sin().sum(..));
         Ok(last.reduce(|a, b| a + b).unwrap_or(Tensor::from(0.0f64)))
     }
 }
 
-fn run(steps: &[Step], regions: Regions, values: &mut Args) -> Result<()> {
+fn run(steps: &[Step], how: How, values: &mut Args) -> Result<()> {
     for step in steps {
         let pick = |i: &usize| values[i % values.len()].clone();
         let new = match step {
-            Step::Unary(op, x) => unary(*op, &pick(x)),
-            Step::Binary(op, x, y) => binary(*op, &pick(x), &pick(y))?,
+            Step::Unary(op, x) => how.unary(*op, &pick(x)),
+            Step::Binary(op, x, y) => how.binary(*op, &pick(x), &pick(y))?,
             Step::Select(x, y) => {
                 let x = pick(x);
-                let y = fit(&pick(y), &x)?;
-                x.gt(&y).select(&x, y.sin())
+                let y = how.fit(&pick(y), &x)?;
+                x.gt(&y).select(&x, how.bend(&y))
             }
-            Step::Dot(x, y) => dot(&pick(x), &pick(y))?,
-            Step::Reduce(op, x) => reduce(*op, &pick(x))?,
-            Step::Move(op, x) => rearrange(*op, &pick(x))?,
+            Step::Dot(x, y) => how.dot(&pick(x), &pick(y))?,
+            Step::Reduce(op, x) => how.reduce(*op, &pick(x))?,
+            Step::Move(op, x) => how.rearrange(*op, &pick(x))?,
             Step::Name(name, x) => pick(x).named(["p", "q", "r"][usize::from(*name)]),
             Step::Checkpoint(number, body) => {
                 let f = |args: &Args| {
                     let mut inner = args.clone();
                     // One value is captured and not passed.
                     inner.push(values[0].clone());
-                    run(body, regions, &mut inner)?;
+                    run(body, how, &mut inner)?;
                     Ok::<_, remat::Error>(last(&inner))
                 };
-                match regions {
+                match how.regions {
                     Regions::AsGiven => checkpoint(policy(*number, body), f)(values)?,
                     Regions::All(number) => checkpoint(policy(number, body), f)(values)?,
                     Regions::Inlined => f(values)?,
@@ -107,7 +125,7 @@ fn run(steps: &[Step], regions: Regions, values: &mut Args) -> Result<()> {
             Step::Jit(body) => {
                 let inner = jit(|args: &Args| {
                     let mut inner = args.clone();
-                    run(body, regions, &mut inner)?;
+                    run(body, how, &mut inner)?;
                     Ok::<_, remat::Error>(last(&inner))
                 });
                 inner.call(values.clone())?
@@ -119,22 +137,22 @@ fn run(steps: &[Step], regions: Regions, values: &mut Args) -> Result<()> {
                 let step = |carry: &Tensor, x: &Tensor| {
                     let mut inner = values.clone();
                     inner.extend([carry.clone(), x.clone()]);
-                    run(body, regions, &mut inner)?;
+                    run(body, how, &mut inner)?;
                     let out = last(&inner);
-                    Ok::<_, remat::Error>((fit(&out, carry)?.tanh(), out))
+                    Ok::<_, remat::Error>((how.bend(&how.fit(&out, carry)?), out))
                 };
                 let options = ScanOptions { reverse: *reverse, ..ScanOptions::default() };
                 let (carry, ys) = scan_with(&options, step, &carry, &xs)?;
-                binary(0, &carry, &ys.sum(0))?
+                how.binary(0, &carry, &how.total(&ys, 0))?
             }
             Step::Cond { index, like, branches } => {
                 let like = pick(like);
                 let branch = |body: &Vec<Step>, args: &Args| {
                     let mut inner = args.clone();
-                    run(body, regions, &mut inner)?;
-                    fit(&last(&inner), &like)
+                    run(body, how, &mut inner)?;
+                    how.fit(&last(&inner), &like)
                 };
-                let index = pick(index).sum(..);
+                let index = how.total(&pick(index).flatten(), 0);
                 let [f, g] = branches;
                 cond(&index.gt(index.zeros_like()), |a: &Args| branch(f, a), |a: &Args| branch(g, a), values)?
             }
@@ -148,67 +166,88 @@ fn last(values: &Args) -> Tensor {
     values[values.len() - 1].clone()
 }
 
-fn unary(op: u8, x: &Tensor) -> Tensor {
-    match op % 8 {
-        0 => x.sin(),
-        1 => x.cos(),
-        2 => x.tanh(),
-        3 => x.logistic(),
-        4 => -x,
-        5 => x.relu(),
-        6 => (x.square() + 1.0).log(),
-        _ => x.tanh().exp(),
+impl How {
+    fn unary(self, op: u8, x: &Tensor) -> Tensor {
+        match op % 8 {
+            4 => -x,
+            5 => x.relu(),
+            op if self.is_exact => x * 0.7 + f64::from(op) * 0.3,
+            0 => x.sin(),
+            1 => x.cos(),
+            2 => x.tanh(),
+            3 => x.logistic(),
+            6 => (x.square() + 1.0).log(),
+            _ => x.tanh().exp(),
+        }
     }
-}
 
-fn binary(op: u8, x: &Tensor, y: &Tensor) -> Result<Tensor> {
-    let y = fit(y, x)?;
-    Ok(match op % 5 {
-        0 => x + y,
-        1 => x * y,
-        2 => x - y,
-        3 => x / (y.square() + 1.0),
-        _ => x.maximum(&y),
-    })
-}
-
-/// `x` in the shape of `like`: the sum of its elements repeated, if it has another one.
-fn fit(x: &Tensor, like: &Tensor) -> Result<Tensor> {
-    Ok(if x.dims()? == like.dims()? { x.clone() } else { x.sum(..).broadcast_to(like.dims()?) })
-}
-
-fn dot(x: &Tensor, y: &Tensor) -> Result<Tensor> {
-    let (m, n) = (x.dims()?, y.dims()?);
-    let fits = !m.is_empty() && !n.is_empty() && m[m.len() - 1] == n[n.len().saturating_sub(2)];
-    Ok(if fits { x.matmul(y) } else { x.flatten().outer(&y.flatten()).mean(0) })
-}
-
-fn reduce(op: u8, x: &Tensor) -> Result<Tensor> {
-    if x.rank()? == 0 {
-        return Ok(x * 0.5);
+    fn binary(self, op: u8, x: &Tensor, y: &Tensor) -> Result<Tensor> {
+        let y = self.fit(y, x)?;
+        Ok(match op % 5 {
+            0 => x + y,
+            1 => x * y,
+            2 => x - y,
+            3 => x / (y.square() + 1.0),
+            _ => x.maximum(&y),
+        })
     }
-    Ok(match op % 4 {
-        0 => x.sum(0),
-        1 => x.sum(-1),
-        2 => x.max(-1),
-        _ => x.cumsum(0),
-    })
-}
 
-fn rearrange(op: u8, x: &Tensor) -> Result<Tensor> {
-    let dims = x.dims()?;
-    let size: usize = dims.iter().product();
-    if dims.is_empty() || size == 0 || size > 64 {
-        return Ok(x.sum(..).expand_dims([0]));
+    /// Another value of the same size, which is not large.
+    fn bend(self, x: &Tensor) -> Tensor {
+        if self.is_exact { x.clamp(-1.0, 1.0) * 0.9 } else { x.tanh() }
     }
-    Ok(match op % 6 {
-        0 => x.flatten(),
-        1 => x.flip(0),
-        2 => x.swap_axes(0, -1),
-        3 => x.index(0..1),
-        4 => Tensor::concatenate(&[x.clone(), x.cos()], 0),
-        _ => x.expand_dims([0]).broadcast_to([&[2], &dims[..]].concat()).sum(0),
-    })
+
+    /// One value of all along an axis, of which there may be none.
+    fn total(self, x: &Tensor, axis: i64) -> Tensor {
+        if !self.is_exact {
+            return x.sum(axis);
+        }
+        let zero = x.sum(axis).zeros_like();
+        if x.size().is_ok_and(|size| size == 0) { zero } else { x.max(axis) }
+    }
+
+    /// `x` in the shape of `like`: one value of all its elements, repeated, if it has another one.
+    fn fit(self, x: &Tensor, like: &Tensor) -> Result<Tensor> {
+        Ok(if x.dims()? == like.dims()? { x.clone() } else { self.total(&x.flatten(), 0).broadcast_to(like.dims()?) })
+    }
+
+    fn dot(self, x: &Tensor, y: &Tensor) -> Result<Tensor> {
+        if self.is_exact {
+            return Ok(x.flatten().outer(&y.flatten()).max(0));
+        }
+        let (m, n) = (x.dims()?, y.dims()?);
+        let fits = !m.is_empty() && !n.is_empty() && m[m.len() - 1] == n[n.len().saturating_sub(2)];
+        Ok(if fits { x.matmul(y) } else { x.flatten().outer(&y.flatten()).mean(0) })
+    }
+
+    fn reduce(self, op: u8, x: &Tensor) -> Result<Tensor> {
+        if x.rank()? == 0 {
+            return Ok(x * 0.5);
+        }
+        Ok(match op % 4 {
+            0 => self.total(x, 0),
+            1 => self.total(x, -1),
+            2 => x.max(-1),
+            _ if self.is_exact => x.min(0),
+            _ => x.cumsum(0),
+        })
+    }
+
+    fn rearrange(self, op: u8, x: &Tensor) -> Result<Tensor> {
+        let dims = x.dims()?;
+        let size: usize = dims.iter().product();
+        if dims.is_empty() || size == 0 || size > 64 {
+            return Ok(self.total(&x.flatten(), 0).expand_dims([0]));
+        }
+        Ok(match op % 6 {
+            0 => x.flatten(),
+            1 => x.flip(0),
+            2 => x.swap_axes(0, -1),
+            3 => x.index(0..1),
+            4 => Tensor::concatenate(&[x.clone(), self.bend(x)], 0),
+            _ => self.total(&x.expand_dims([0]).broadcast_to([&[2], &dims[..]].concat()), 0),
+        })
+    }
 }
 
 /// A policy, which mentions no names but those in the body.
