@@ -20,6 +20,7 @@ mod linalg;
 mod marker;
 #[cfg(feature = "ndarray")]
 mod ndarray;
+mod nested;
 mod normalise;
 mod operators;
 mod pool;
@@ -32,12 +33,12 @@ mod tests;
 mod update;
 
 pub use argument::{Argument, Axes, Dims, Int, Keep, Operand, Scalar, keep};
-pub use construct::Nested;
 pub use conv::{ConvConfig, Padding};
 pub use einsum::einsum;
 pub use gather::Starts;
 pub(crate) use gather::wrapped;
 pub use index::{AsIndex, Ellipsis, Index, Indices, NewAxis, span, step};
 pub use marker::optimization_barrier;
+pub use nested::Nested;
 pub use pool::PoolConfig;
 pub use update::At;

@@ -20,6 +20,7 @@ mod jvp;
 mod partial_eval;
 mod reach;
 mod simplify;
+mod splitter;
 mod tighten;
 mod transpose;
 mod vmap;
