@@ -117,16 +117,17 @@ macro_rules! multiversion {
             // What a version may assume about its arguments is what the function's documentation asks of its callers.
             #[inline(always)]
             unsafe fn plain $(<$($generic $(: $bound)?),+>)? ($($arg: $type),*) $body
-            // SAFETY of the calls: the arguments are passed on as they are.
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
             unsafe fn avx2 $(<$($generic $(: $bound)?),+>)? ($($arg: $type),*) {
+                // SAFETY: the same arguments, of which both functions ask the same.
                 unsafe { plain $(::<$($generic),+>)? ($($arg),*) }
             }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
             #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
             unsafe fn avx512 $(<$($generic $(: $bound)?),+>)? ($($arg: $type),*) {
+                // SAFETY: the same arguments, of which both functions ask the same.
                 unsafe { plain $(::<$($generic),+>)? ($($arg),*) }
             }
             match $level.instructions() {
@@ -161,10 +162,10 @@ macro_rules! multiversion {
                 plain $(::<$($generic),+>)? ($($arg),*)
             }
             match $crate::simd::Level::best().instructions() {
-                // SAFETY: a level is only found where the CPU has the instructions.
+                // SAFETY: a level is only found where the CPU has its instructions, and these are the ones of this level.
                 #[cfg(target_arch = "x86_64")]
                 $crate::simd::Instructions::Avx512 => unsafe { avx512 $(::<$($generic),+>)? ($($arg),*) },
-                // SAFETY: as above.
+                // SAFETY: a level is only found where the CPU has its instructions, and these are the ones of this level.
                 #[cfg(target_arch = "x86_64")]
                 $crate::simd::Instructions::Avx2 => unsafe { avx2 $(::<$($generic),+>)? ($($arg),*) },
                 $crate::simd::Instructions::Plain => plain $(::<$($generic),+>)? ($($arg),*),

@@ -1,6 +1,6 @@
 //! Small programs that meet every kind of memory that a run has: arguments that are kept and given up, results in place,
-//! parts of buffers, constants, tables of many operands, the carries and slices of loops. They are small enough for an
-//! interpreter that watches each access.
+//! parts of buffers, constants, tables of many operands, the carries and slices of loops; and the kernels that address their
+//! operands by pointers. They are small enough for an interpreter that watches each access.
 
 use std::sync::Arc;
 
@@ -59,6 +59,45 @@ const PROGRAMS: &[(&str, &str)] = &[
         "branches",
         "{ lambda ; a:i32[] x:f32[5]. let y:f32[5] = cond[branches=({ lambda ; x:f32[5]. let y:f32[5] = sin x in (y,) } \
          { lambda ; x:f32[5]. let in (x,) })] a x in (y,) }",
+    ),
+    (
+        "attention and its cotangents",
+        "{ lambda ; q:f32[1,5,4,3] k:f32[1,6,2,3] v:f32[1,6,2,4] b:f32[1,4,1,6] t:f32[1,5,4,4]. let \
+         o:f32[1,5,4,4] l:f32[1,4,5] = dot_product_attention[bias=True causal=True mask=False scale=0.7:f64[]] q k v b \
+         x:f32[1,5,4,3] y:f32[1,6,2,3] z:f32[1,6,2,4] w:f32[1,4,1,6] = dot_product_attention_cotangent[bias=True \
+         causal=True cotangents=(query, key, value, bias) logsumexp=False mask=False scale=0.7:f64[]] q k v b o l t \
+         in (o, x, y, z, w) }",
+    ),
+    (
+        "attention of bf16",
+        "{ lambda ; q:bf16[1,4,2,3] k:bf16[1,4,2,3] v:bf16[1,4,2,3]. let o:bf16[1,4,2,3] l:f32[1,2,4] = \
+         dot_product_attention[bias=False causal=False mask=False scale=0.5:f64[]] q k v in (o, l) }",
+    ),
+    (
+        "a convolution with a stride, and a padded one of one channel each",
+        "{ lambda ; a:f32[1,2,7,6] b:f32[3,2,3,3] c:f32[3,1,2,2]. let d:f32[1,3,3,3] = conv_general_dilated[\
+         batch_group_count=1 dimension_numbers=((0, 1, 2, 3), (0, 1, 2, 3), (0, 1, 2, 3)) feature_group_count=1 \
+         lhs_dilation=(1, 1) padding=((0, 0), (1, 0)) preferred_element_type=float32 rhs_dilation=(1, 1) \
+         window_strides=(2, 2)] a b e:f32[1,3,4,4] = conv_general_dilated[batch_group_count=1 \
+         dimension_numbers=((0, 1, 2, 3), (0, 1, 2, 3), (0, 1, 2, 3)) feature_group_count=3 lhs_dilation=(1, 1) \
+         padding=((1, 1), (1, 1)) preferred_element_type=float32 rhs_dilation=(1, 1) window_strides=(1, 1)] d c in (d, e) }",
+    ),
+    (
+        "sorted rows and columns, with their places",
+        "{ lambda ; a:f32[3,7]. let b:i32[3,7] = iota[dimension=1 dtype=int32 shape=(3, 7)] c:f32[3,7] d:i32[3,7] = \
+         sort[dimension=1 is_stable=True num_keys=1] a b e:f32[3,7] = sort[dimension=0 is_stable=True num_keys=1] c \
+         f:f32[3,2] g:i32[3,2] = top_k[k=2] a in (c, d, e, f, g) }",
+    ),
+    (
+        "rows gathered and scattered",
+        "{ lambda ; a:f32[5,3] u:f32[4,3]. let h:i32[4,1] = iota[dimension=0 dtype=int32 shape=(4, 1)] \
+         i:i32[4,1] = mul h 2:i32[] b:f32[4,3] = gather[collapsed_slice_dims=(0,) fill_value=0.0:f32[] mode=clip \
+         offset_dims=(1,) operand_batching_dims=() slice_sizes=(1, 3) start_index_map=(0,) start_indices_batching_dims=()] a i \
+         c:f32[4,3] = add b u d:f32[5,3] = scatter_add[inserted_window_dims=(0,) mode=fill_or_drop \
+         operand_batching_dims=() scatter_dims_to_operand_dims=(0,) scatter_indices_batching_dims=() \
+         unique_indices=False update_window_dims=(1,)] a i c e:f32[5,3] = scatter[inserted_window_dims=(0,) mode=clip \
+         operand_batching_dims=() scatter_dims_to_operand_dims=(0,) scatter_indices_batching_dims=() \
+         unique_indices=False update_window_dims=(1,)] a i u in (d, e) }",
     ),
 ];
 

@@ -138,7 +138,8 @@ mod tests {
                         assert_eq!(a.key().cmp(&b.key()), expected, "{a:?} {b:?}");
                         if expected != Ordering::Equal {
                             assert_eq!(u128::pack(a.key(), 7).cmp(&u128::pack(b.key(), 3)), expected);
-                            assert_eq!(u128::pack_descending(a.key(), 7).cmp(&u128::pack_descending(b.key(), 3)), expected.reverse());
+                            let [x, y] = [(a, 7), (b, 3)].map(|(v, i)| u128::pack_descending(v.key(), i));
+                            assert_eq!(x.cmp(&y), expected.reverse());
                         }
                     }
                 }

@@ -25,11 +25,15 @@ pub(crate) struct Target<'a> {
     elements: PhantomData<&'a mut [u8]>,
 }
 
-// SAFETY: a source is a shared borrow of bytes, a target an exclusive one; a target hands out its address only to code that
-// says itself why it may write there.
+// SAFETY: what a source gives is a shared borrow of bytes, which `new` was given, or none where it is in place; `&[u8]` is
+// `Send`.
 unsafe impl Send for Source<'_> {}
+// SAFETY: no method of a source changes anything, and the bytes that it gives are shared: `&[u8]` is `Sync`.
 unsafe impl Sync for Source<'_> {}
+// SAFETY: a target is the exclusive borrow of the bytes that `new` was given; `&mut [u8]` is `Send`.
 unsafe impl Send for Target<'_> {}
+// SAFETY: of a shared target nothing can be had but the address (its elements need `&mut self`), and to write through an
+// address is unsafe for whoever does it.
 unsafe impl Sync for Target<'_> {}
 
 impl<'a> Source<'a> {

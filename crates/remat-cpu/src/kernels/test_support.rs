@@ -100,8 +100,8 @@ pub(crate) fn check_by(
     }
 }
 
-/// Runs a kernel on buffers with these elements, with an output in place of an operand (operand, output) if `place` says so. Nothing may be allocated on
-/// the calling thread where it does all of the work.
+/// Runs a kernel on buffers with these elements, with an output in place of an operand (operand, output) if `place` says so.
+/// Nothing may be allocated on the calling thread where it does all of the work.
 pub(crate) fn run(
     kernel: &dyn Kernel,
     ins: &[Array],

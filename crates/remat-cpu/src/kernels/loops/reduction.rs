@@ -268,6 +268,10 @@ impl Kernel for Reduction {
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
+        // Where a dimension that is kept has no elements there is nothing to read either.
+        if self.results() == 0 {
+            return;
+        }
         let partial = self.partial(threads.count(), 0);
         let (pieces, partials) = scratch.split_at_mut(partial);
         let partials = Shared(partials.as_mut_ptr());

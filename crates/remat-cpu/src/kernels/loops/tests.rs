@@ -1,6 +1,6 @@
 //! Loops over operands in all layouts, beside the evaluator.
 
-use remat_ir::{Array, Aval, Binary, Reduce, ReduceKind, eval_op, with_dtype};
+use remat_ir::{Array, Aval, Binary, ConvertElementType, Reduce, ReduceKind, Unary, eval_op, with_dtype};
 
 use super::*;
 use crate::kernels::test_support::{assert_same, plain, run, threads, wild};
@@ -175,6 +175,182 @@ fn sums_of_all_lengths_begin_with_zero() {
                 };
                 check(&spec, &[x], &expected, &format!("{dtype}{shape:?} over {axes:?}"));
             }
+        }
+    }
+}
+
+/// The results of a loop, by the evaluator: row values have an element per row, all others those of the whole space.
+fn expected(spec: &LoopSpec, ins: &[Array]) -> Vec<Array> {
+    let space = match (&spec.reduction, spec.columns) {
+        (Some((shape, _)), _) => shape.to_vec(),
+        (None, Some(columns)) => vec![spec.rows, columns],
+        (None, None) => vec![spec.rows],
+    };
+    let shaped = |x: Array, extent: Extent| {
+        let shape = if extent == Extent::Full { &space[..] } else { &space[..1] };
+        x.viewed(x.aval().with_shape(shape.iter().copied())).expect("as many elements")
+    };
+    let operand = |operand: &LoopOperand| match &operand.source {
+        LoopSource::Literal(literal) => Array::full(*literal, []),
+        LoopSource::Input { input, layout } => shaped(elements(&ins[*input], layout), operand.extent),
+    };
+    let operands: Vec<Array> = spec.operands.iter().map(operand).collect();
+    let mut results: Vec<Array> = Vec::new();
+    for equation in &spec.equations {
+        let is_full = matches!(equation.op, Op::Reduce(_)) || equation.extent == Extent::Full;
+        let read = |input: &LoopInput| {
+            let (x, extent) = match *input {
+                LoopInput::Operand(i) => (&operands[i], spec.operands[i].extent),
+                LoopInput::Equation(i) => (&results[i], spec.equations[i].extent),
+            };
+            if !is_full || extent == Extent::Full {
+                return x.clone();
+            }
+            // A row value stands for every element of its row.
+            elements(x, &Layout::contiguous(x.shape()).broadcast(&space, &[0]))
+        };
+        let ins: Vec<Array> = equation.ins.iter().map(read).collect();
+        results.push(eval_op(&equation.op, &ins).unwrap_or_else(|e| panic!("{e}")).remove(0));
+    }
+    spec.outs.iter().map(|&out| results[out].clone()).collect()
+}
+
+/// Runs a loop of several results on 1 to 3 threads, in place of every operand that it names, and compares. Gives the pairs of
+/// operand and result that it names.
+fn check_all(spec: &LoopSpec, ins: &[Array]) -> Vec<(usize, usize)> {
+    let kernel = spec.kernel().expect("a function for each operation");
+    let expected = expected(spec, ins);
+    let outs: Vec<Aval> = expected.iter().map(|x| x.aval().clone()).collect();
+    for place in std::iter::once(None).chain(kernel.in_place().iter().copied().map(Some)) {
+        for count in 1..=3 {
+            let results = run(&*kernel, ins, &outs, place, &threads(count));
+            for (got, expected) in results.iter().zip(&expected) {
+                assert_same(got, expected, &format!("{count} threads, in place of {place:?}: {spec:?}"));
+            }
+        }
+    }
+    kernel.in_place().to_vec()
+}
+
+fn input(input: usize, dtype: DType, extent: Extent, layout: Layout) -> LoopOperand {
+    LoopOperand { dtype, extent, source: LoopSource::Input { input, layout } }
+}
+
+fn equation(op: impl Into<Op>, ins: &[LoopInput], dtype: DType, extent: Extent) -> LoopEquation {
+    LoopEquation { op: op.into(), ins: ins.to_vec(), dtype, extent }
+}
+
+fn reduce(kind: ReduceKind, axes: &[usize]) -> Op {
+    Reduce { kind, axes: axes.iter().copied().collect() }.into()
+}
+
+use Extent::{Full, Row};
+use LoopInput::{Equation, Operand};
+
+#[test]
+fn results_take_the_place_of_operands() {
+    for dtype in [DType::F32, DType::F64, DType::Bf16, DType::Bool] {
+        for size in [0, 1, 129, 33_001] {
+            let whole = || Layout::contiguous(&[size]);
+            let op = |op, bits| if dtype == DType::Bool { bits } else { op };
+            let equations = vec![
+                equation(op(Binary::Mul, Binary::And), &[Operand(0), Operand(1)], dtype, Full),
+                equation(op(Binary::Add, Binary::Xor), &[Equation(0), Operand(2)], dtype, Full),
+            ];
+            let operands = (0..3).map(|i| input(i, dtype, Full, whole())).collect();
+            let spec = LoopSpec { operands, equations, outs: vec![1], rows: size, columns: None, reduction: None };
+            let ins: Vec<Array> = (0..3).map(|i| wild(dtype, &[size], i)).collect();
+            assert_eq!(check_all(&spec, &ins), [(0, 0), (1, 0), (2, 0)]);
+        }
+    }
+}
+
+#[test]
+fn an_operand_that_is_read_later_keeps_its_place() {
+    let dtype = DType::F32;
+    // The first result is written before the second operand is read for the last time.
+    let equations = vec![
+        equation(Binary::Mul, &[Operand(0), Operand(1)], dtype, Full),
+        equation(Binary::Add, &[Equation(0), Operand(1)], dtype, Full),
+    ];
+    let operands = (0..2).map(|i| input(i, dtype, Full, Layout::contiguous(&[1000]))).collect();
+    let spec = LoopSpec { operands, equations, outs: vec![0, 1], rows: 1000, columns: None, reduction: None };
+    let ins = [wild(dtype, &[1000], 1), wild(dtype, &[1000], 2)];
+    assert_eq!(check_all(&spec, &ins), [(0, 0), (0, 1), (1, 1)]);
+}
+
+#[test]
+fn rows_are_reduced_and_repeated() {
+    for dtype in [DType::F32, DType::F64, DType::Bf16, DType::F16] {
+        for [rows, columns] in [[0, 4], [1, 1], [3, 7], [70, 130], [3, 5000], [17_000, 2]] {
+            let operands = vec![
+                input(0, dtype, Full, Layout::contiguous(&[rows, columns])),
+                input(1, dtype, Row, Layout::contiguous(&[2 * rows]).sliced(&[0], &[2 * rows], &[2])),
+                input(2, dtype, Full, Layout::contiguous(&[columns]).broadcast(&[rows, columns], &[1])),
+            ];
+            let equations = vec![
+                equation(Binary::Max, &[Operand(0), Operand(2)], dtype, Full),
+                equation(reduce(ReduceKind::Max, &[1]), &[Equation(0)], dtype, Row),
+                equation(Binary::Sub, &[Equation(1), Operand(1)], dtype, Row),
+                equation(Binary::Sub, &[Operand(0), Equation(2)], dtype, Full),
+                equation(reduce(ReduceKind::Sum, &[1]), &[Operand(0)], dtype, Row),
+            ];
+            let outs = vec![2, 3, 4];
+            let spec = LoopSpec { operands, equations, outs, rows, columns: Some(columns), reduction: None };
+            let shapes: [&[usize]; 3] = [&[rows, columns], &[2 * rows], &[columns]];
+            let ins: Vec<Array> = (0..3).map(|i| plain(dtype, shapes[i], i as u64)).collect();
+            check_all(&spec, &ins);
+        }
+    }
+}
+
+#[test]
+fn a_result_is_stored_in_another_dtype() {
+    let [rows, columns] = [33, 65];
+    let operands = vec![input(0, DType::Bf16, Full, Layout::contiguous(&[rows, columns]))];
+    let to = |dtype| ConvertElementType { dtype };
+    let equations = vec![
+        equation(to(DType::F32), &[Operand(0)], DType::F32, Full),
+        equation(Unary::Neg, &[Equation(0)], DType::F32, Full),
+        equation(to(DType::F16), &[Equation(1)], DType::F16, Full),
+        equation(reduce(ReduceKind::Min, &[1]), &[Equation(1)], DType::F32, Row),
+        equation(to(DType::I16), &[Equation(3)], DType::I16, Row),
+    ];
+    let outs = vec![1, 2, 4];
+    let spec = LoopSpec { operands, equations, outs, rows, columns: Some(columns), reduction: None };
+    // A result of two bytes may take the operand's place, one of four may not.
+    assert_eq!(check_all(&spec, &[plain(DType::Bf16, &[rows, columns], 1)]), [(0, 1)]);
+}
+
+#[test]
+fn one_loop_has_several_reductions() {
+    // Kept last dimensions, reduced ones, both; results that are cut into segments, one, none.
+    let cases: [(&[usize], &[usize]); 7] = [
+        (&[3, 4, 5], &[0, 2]),
+        (&[300, 17], &[0]),
+        (&[2, 3000], &[0]),
+        (&[1, 70_000], &[1]),
+        (&[35_000, 2], &[0]),
+        (&[1, 7, 1], &[0, 1, 2]),
+        (&[5, 0], &[0]),
+    ];
+    for dtype in [DType::F32, DType::F64, DType::Bf16] {
+        for (shape, axes) in cases {
+            let transposed: Vec<usize> = shape.iter().rev().copied().collect();
+            let back: Vec<usize> = (0..shape.len()).rev().collect();
+            let operands = vec![
+                input(0, dtype, Full, Layout::contiguous(shape)),
+                input(1, dtype, Full, Layout::contiguous(&transposed).permuted(&back)),
+            ];
+            let equations = vec![
+                equation(Binary::Max, &[Operand(0), Operand(1)], dtype, Full),
+                equation(reduce(ReduceKind::Sum, axes), &[Equation(0)], dtype, Row),
+                equation(reduce(ReduceKind::Max, axes), &[Equation(0)], dtype, Row),
+            ];
+            let reduction = Some((shape.iter().copied().collect(), axes.iter().copied().collect()));
+            let rows = shape.iter().product();
+            let spec = LoopSpec { operands, equations, outs: vec![1, 2], rows, columns: None, reduction };
+            check_all(&spec, &[plain(dtype, shape, 3), plain(dtype, &transposed, 4)]);
         }
     }
 }
