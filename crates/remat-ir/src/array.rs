@@ -8,7 +8,7 @@ use crate::{Aval, DType, Error, ErrorKind, Literal, MemorySpace, Result};
 
 /// The elements of an array, in row-major order.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "variants are what their names say")]
 pub enum Data {
     Bool(Vec<bool>),
     I8(Vec<i8>),

@@ -15,7 +15,7 @@ use std::fmt;
 /// assert!(DType::U8.is_integer() && !DType::U8.is_signed());
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "variants are what their names say")]
 pub enum DType {
     Bool,
     I8,

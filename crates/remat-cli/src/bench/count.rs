@@ -3,7 +3,8 @@
 use remat::{Jaxpr, Op};
 
 /// Additions and multiplications in the matrix products and convolutions of a program, the bodies of its loops counted as
-/// often as they run; attention as one operation has none. Of branches all count, and the body of a `while`, whose number of runs nobody knows, counts once.
+/// often as they run; attention as one operation has none. Of branches all count, and the body of a `while`, whose number of
+/// runs nobody knows, counts once.
 pub(crate) fn products(jaxpr: &Jaxpr) -> f64 {
     let elements = |shape: &[usize]| shape.iter().map(|&n| n as f64).product::<f64>();
     let mut sum = 0.0;

@@ -7,7 +7,7 @@ use crate::{Aval, DType, Error, ErrorKind, Jaxpr, Policy, Result};
 
 /// A call of a compiled function.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Jit {
     pub name: Arc<str>,
     pub jaxpr: Arc<Jaxpr>,
@@ -28,7 +28,7 @@ pub struct Checkpoint {
 /// carries and one slice of each stacked input; it gives carries and one slice of each stacked output. Results: last
 /// carries, stacked outputs.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Scan {
     pub jaxpr: Arc<Jaxpr>,
     pub length: usize,
@@ -42,7 +42,7 @@ pub struct Scan {
 
 /// A loop while a condition holds. Operands: constants of the condition, constants of the body, carries.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct While {
     pub cond: Arc<Jaxpr>,
     pub body: Arc<Jaxpr>,
@@ -52,7 +52,7 @@ pub struct While {
 
 /// One of several branches. Operands: an i32 scalar index, which is clamped, then the operands of every branch.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Cond {
     pub branches: Vec<Arc<Jaxpr>>,
 }
@@ -60,7 +60,7 @@ pub struct Cond {
 /// A function with a derivative of its own. Operands: captured constants, then the argument. `jvp` takes the operands and
 /// a tangent for each float of the argument; it gives the results and a tangent for each float result.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct CustomJvp {
     pub name: Arc<str>,
     pub call: Arc<Jaxpr>,
@@ -72,7 +72,7 @@ pub struct CustomJvp {
 /// gives the results, then residuals; `bwd` takes the residuals and a cotangent for each float result and gives a cotangent
 /// for each float of the argument.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct CustomVjp {
     pub name: Arc<str>,
     pub call: Arc<Jaxpr>,
@@ -84,7 +84,7 @@ pub struct CustomVjp {
 /// The linear map whose transpose is `bwd`. Operands: residuals, then tangents. It appears when a [`CustomVjp`] is
 /// differentiated, and can be transposed but not evaluated.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct CustomLin {
     pub name: Arc<str>,
     pub bwd: Arc<Jaxpr>,

@@ -11,7 +11,7 @@ use crate::{Aval, DType, Error, ErrorKind, Result, Shape};
 /// Which dimension of an operand is which. For the input and the output `first` is batch and `second` feature; for the
 /// kernel `first` is output feature and `second` input feature.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct ConvDims {
     pub first: usize,
     pub second: usize,
@@ -24,7 +24,7 @@ pub struct ConvDims {
 /// (the derivative of such a convolution by its kernel has an empty cotangent for a kernel). Whether an element of the kernel
 /// that is not finite meets the zeros between the elements of a dilated input is not specified.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Conv {
     pub strides: Shape,
     pub padding: Vec<(i64, i64)>,

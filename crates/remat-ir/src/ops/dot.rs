@@ -11,7 +11,7 @@ use crate::{Aval, DType, Result, Shape};
 /// `preferred_element_type`: a float for floats, an integer or a float for integers, anything for bools. Integers wrap;
 /// bools to bool are an `or` of `and`s.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct DotGeneral {
     pub lhs_contract: Shape,
     pub rhs_contract: Shape,

@@ -9,7 +9,7 @@ use crate::{Aval, DType, Error, ErrorKind, Result};
 
 /// A function of one operand, applied to each element.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "variants are what their names say")]
 pub enum Unary {
     Neg,
     Sign,
@@ -58,7 +58,7 @@ pub struct IntegerPow {
 
 /// A function of two operands of one dtype, applied to each pair of elements.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "variants are what their names say")]
 pub enum Binary {
     Add,
     /// Addition of two cotangents of one value; adds as `Add` does.
@@ -82,7 +82,7 @@ pub enum Binary {
 
 /// A comparison of two operands of one dtype; the result is bool.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "variants are what their names say")]
 pub enum Compare {
     Eq,
     Ne,

@@ -41,7 +41,7 @@ impl IndexMode {
 
 /// `gather x indices`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Gather {
     pub offset_dims: Shape,
     pub collapsed_slice_dims: Shape,
@@ -56,7 +56,7 @@ pub struct Gather {
 
 /// How a scatter combines an update with what is there.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "variants are what their names say")]
 pub enum ScatterKind {
     /// The last update in row-major order of the indices wins.
     Set,
@@ -69,7 +69,7 @@ pub enum ScatterKind {
 /// `scatter x indices updates`: the mirror image of gather. `update_window_dims` are the dimensions of `updates` that are
 /// slices, `inserted_window_dims` those of `x` that slices lack, `scatter_dims_to_operand_dims` the index map.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Scatter {
     pub kind: ScatterKind,
     pub update_window_dims: Shape,

@@ -7,7 +7,7 @@ use crate::{Aval, MemorySpace, Result};
 
 /// The operand, bearing a name that checkpoint policies see.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Name {
     pub name: Arc<str>,
 }
@@ -22,7 +22,7 @@ pub struct OptimizationBarrier;
 
 /// A copy of the operand in this memory space.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct DevicePut {
     pub memory: MemorySpace,
 }

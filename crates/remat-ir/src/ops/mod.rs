@@ -72,7 +72,7 @@ macro_rules! operations {
         /// Every operation of the language. Those with many parameters are shared, since programs are copied a lot: an
         /// equation stays small, and a copy of it allocates nothing.
         #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-        #[allow(missing_docs)]
+        #[allow(missing_docs, reason = "variants are what their names say")]
         pub enum Op {
             $($variant(operations!(@type $variant $($shared)?)),)*
         }

@@ -6,7 +6,7 @@ use crate::{Aval, DType, Result, Shape};
 
 /// The monoid of a reduction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "variants are what their names say")]
 pub enum ReduceKind {
     Sum,
     Prod,
@@ -21,7 +21,7 @@ pub enum ReduceKind {
 /// Reduces over these dimensions, which the result lacks. f16 and bf16 sums and products accumulate in f32 and round
 /// once. Of nothing: the identity of the monoid (for `Max` the smallest value of the dtype).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Reduce {
     pub kind: ReduceKind,
     pub axes: Shape,
@@ -29,7 +29,7 @@ pub struct Reduce {
 
 /// Which extremum.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "variants are what their names say")]
 pub enum ArgKind {
     Max,
     Min,
@@ -37,7 +37,7 @@ pub enum ArgKind {
 
 /// The index of the first extremum along a dimension, which the result lacks; a NaN is extreme. The dimension is not empty.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct ArgReduce {
     pub kind: ArgKind,
     pub axis: usize,
@@ -47,7 +47,7 @@ pub struct ArgReduce {
 
 /// The operation of a cumulative reduction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "variants are what their names say")]
 pub enum CumulativeKind {
     Sum,
     Prod,
@@ -58,7 +58,7 @@ pub enum CumulativeKind {
 
 /// Element `i` along the dimension is the reduction of elements `0..=i`, or of `i..` when reversed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Cumulative {
     pub kind: CumulativeKind,
     pub axis: usize,

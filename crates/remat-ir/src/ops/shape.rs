@@ -11,7 +11,7 @@ use crate::{Aval, DType, Error, ErrorKind, Result, Shape};
 /// Result dimension `dims[i]` is operand dimension `i`, repeated where its size is 1; the other dimensions are new.
 /// `dims` is strictly increasing.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct BroadcastInDim {
     pub shape: Shape,
     pub dims: Shape,
@@ -19,42 +19,42 @@ pub struct BroadcastInDim {
 
 /// The same elements in row-major order with another shape of the same size.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Reshape {
     pub shape: Shape,
 }
 
 /// Result dimension `i` is operand dimension `permutation[i]`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Transpose {
     pub permutation: Shape,
 }
 
 /// Removes these dimensions of size 1.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Squeeze {
     pub axes: Shape,
 }
 
 /// Adds dimensions of size 1 at these positions of the result.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct ExpandDims {
     pub axes: Shape,
 }
 
 /// Reverses the order along these dimensions.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Rev {
     pub axes: Shape,
 }
 
 /// Joins one or more operands along a dimension.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Concatenate {
     pub axis: usize,
 }
@@ -69,7 +69,7 @@ pub struct Pad {
 
 /// The index along one dimension, in a numeric dtype. No operand.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Iota {
     pub dtype: DType,
     pub shape: Shape,

@@ -6,7 +6,7 @@ use crate::{Aval, Error, ErrorKind, Result, Shape};
 
 /// Elements `start, start + stride, .. < limit` of each dimension; strides are at least 1.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Slice {
     pub start: Shape,
     pub limit: Shape,
@@ -16,7 +16,7 @@ pub struct Slice {
 /// `dynamic_slice x start_0 start_1 ..`: a block of these sizes at integer scalar starts, which are clamped so that the
 /// block fits.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct DynamicSlice {
     pub sizes: Shape,
 }

@@ -7,7 +7,7 @@ use crate::{Aval, DType, Error, ErrorKind, Result};
 /// Sorts operands of one shape together along a dimension, ascending and lexicographic by the first `num_keys` of them.
 /// Floats are in total order but for zeros, which are equal, and NaNs, which are equal and last.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Sort {
     pub axis: usize,
     pub num_keys: usize,
@@ -18,7 +18,7 @@ pub struct Sort {
 /// The `k` largest along the last dimension in descending order, and their i32 indices; the first of equals wins, NaN is
 /// largest.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct TopK {
     pub k: usize,
 }

@@ -8,7 +8,7 @@ use crate::{Aval, DType, Result, Shape};
 
 /// The geometry of sliding windows; every vector has one entry per dimension of the operand.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Window {
     pub dimensions: Shape,
     pub strides: Shape,
@@ -19,7 +19,7 @@ pub struct Window {
 
 /// The monoid of a window reduction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "variants are what their names say")]
 pub enum WindowKind {
     Sum,
     Max,
@@ -29,7 +29,7 @@ pub enum WindowKind {
 /// Reduces every window; padding holds the identity of the monoid. A NaN wins a `Max` or `Min`; f16 and bf16 are summed in
 /// f32 and rounded once.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct ReduceWindow {
     pub kind: WindowKind,
     pub window: Window,
@@ -38,7 +38,7 @@ pub struct ReduceWindow {
 /// For every window the row-major position in the whole operand of its first extremum, or -1 if the window holds padding
 /// only. A NaN is extreme. The derivative of max pooling is a gather of these.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct ArgReduceWindow {
     pub kind: ArgKind,
     pub window: Window,

@@ -66,7 +66,7 @@ pub struct DotProductAttentionCotangent {
 
 /// The operands of an attention by their names; `rest` are those that its derivatives take beside them.
 #[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)]
+#[allow(missing_docs, reason = "fields are the operands that the text names")]
 pub struct AttentionOperands<'a, T> {
     pub query: &'a T,
     pub key: &'a T,
