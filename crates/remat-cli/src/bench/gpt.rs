@@ -209,10 +209,16 @@ fn plain_attention(q: &Tensor, k: &Tensor, v: &Tensor, sizes: &Sizes) -> Tensor 
 
 #[cfg(test)]
 mod tests {
-    use remat::make_jaxpr;
+    use std::sync::Arc;
+
+    use remat::{Cpu, JitOptions, jit_with, make_jaxpr, value_and_grad};
 
     use super::super::count::products;
     use super::*;
+
+    /// The sizes at which frameworks are measured beside each other.
+    const REFERENCE: Sizes =
+        Sizes { layers: 8, width: 512, heads: 8, hidden: 2048, sequence: 512, batch: 4, vocabulary: 8192 };
 
     const SMALL: Sizes = Sizes { layers: 3, width: 8, heads: 2, hidden: 20, sequence: 6, batch: 2, vocabulary: 30 };
 
@@ -228,9 +234,7 @@ mod tests {
             let program = make_jaxpr(|model: &Gpt| model.loss(&tokens, &plain))(&model).unwrap();
             assert_eq!(3.0 * products(&program.jaxpr), SMALL.flops(), "{layers_as:?}");
         }
-        let reference =
-            Sizes { layers: 8, width: 512, heads: 8, hidden: 2048, sequence: 512, batch: 4, vocabulary: 8192 };
-        assert_eq!((reference.flops() / 1e9).round(), 412.0);
+        assert_eq!((REFERENCE.flops() / 1e9).round(), 412.0);
     }
 
     #[test]
@@ -244,6 +248,40 @@ mod tests {
             // What `bench/peers/jax_step.py` prints for these sizes.
             assert!((first - 3.357_061).abs() < 1e-6, "{attention:?}: {first}");
             assert_eq!(loss(LayersAs::Scan, Some(Policy::Nothing)), first, "{attention:?}");
+        }
+    }
+
+    /// MiB of temporaries of the reference step, which is compiled for two threads and not run.
+    fn temporaries(layers_as: LayersAs, policy: Option<Policy>, dtype: DType) -> f64 {
+        let choices = Choices { sizes: REFERENCE, attention: Attention::Fused, policy };
+        let options = JitOptions { device: Some(Arc::new(Cpu::with_threads(2).unwrap())), ..JitOptions::default() };
+        let step = jit_with(options, |(model, tokens): &(Gpt, Tensor)| {
+            value_and_grad(|model: &Gpt| model.loss(tokens, &choices))(model)
+        });
+        let memory = step.memory(&Gpt::zeros(&REFERENCE, layers_as, dtype)).unwrap();
+        memory.temporaries as f64 / (1 << 20) as f64
+    }
+
+    #[test]
+    fn temporaries_of_the_reference_step_stay_within_their_targets() {
+        let targets = [
+            (None, 550.0),
+            (Some(Policy::Dots), 540.0),
+            (Some(Policy::DotsWithNoBatchDims), 470.0),
+            (Some(Policy::Nothing), 240.0),
+        ];
+        for (policy, target) in targets {
+            let [unrolled, scanned] =
+                [LayersAs::Unroll, LayersAs::Scan].map(|layers_as| temporaries(layers_as, policy.clone(), DType::F32));
+            let text = format!("{policy:?}: {unrolled:.1} MiB unrolled, {scanned:.1} scanned");
+            println!("{text}");
+            assert!(unrolled.max(scanned) <= target, "{text}");
+            assert!(unrolled <= 1.1 * scanned && scanned <= 1.1 * unrolled, "{text}");
+            if policy.is_none() {
+                let halves = temporaries(LayersAs::Unroll, None, DType::Bf16);
+                println!("{halves:.1} MiB in bf16");
+                assert!(halves <= 0.55 * unrolled, "{halves:.1} MiB in bf16, {text}");
+            }
         }
     }
 }
