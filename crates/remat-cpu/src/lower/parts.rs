@@ -2,7 +2,7 @@
 //!
 //! A loss that leaves out one position slices the scores of all tokens, and its gradient puts zeros around theirs. Both are as
 //! large as anything in the program; sliced and padded before and after the product, the small sides are copied instead, and
-//! the scores exist once. (XLA's algebraic simplifier moves slices and pads through products likewise.)
+//! the scores exist once.
 //!
 //! A padding with zeros is left out of the sums of a product, so that an infinity or a NaN in the other operand that would
 //! have met nothing but these zeros does not reach the result.
