@@ -111,6 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri ends where a system would refuse memory")]
     fn what_cannot_be_had_is_an_error() {
         for bytes in [1 << 60, usize::MAX] {
             let error = Arena::new(bytes).map(|_| ()).unwrap_err();
