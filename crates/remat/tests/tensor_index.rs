@@ -1,12 +1,9 @@
 //! Reading and updating by index, against NumPy.
 
-use remat::{Ellipsis, Index, NewAxis, Tensor, span, step};
+mod numpy;
 
-#[track_caller]
-fn equal<T: remat::Element>(tensor: Tensor, dims: &[usize], expected: &[T]) {
-    assert_eq!(tensor.dims().unwrap(), dims);
-    assert_eq!(tensor.to_vec::<T>().unwrap(), expected);
-}
+use numpy::equal;
+use remat::{Ellipsis, Index, NewAxis, Tensor, span, step};
 
 #[test]
 fn static_indices_are_numpys() {

@@ -1,19 +1,9 @@
 //! Moving elements and making tensors, against NumPy.
 
+mod numpy;
+
+use numpy::{close, equal};
 use remat::{DType, Tensor};
-
-#[track_caller]
-fn equal<T: remat::Element>(tensor: Tensor, dims: &[usize], expected: &[T]) {
-    assert_eq!(tensor.dims().unwrap(), dims);
-    assert_eq!(tensor.to_vec::<T>().unwrap(), expected);
-}
-
-#[track_caller]
-fn close(tensor: Tensor, dims: &[usize], expected: &[f64]) {
-    assert_eq!(tensor.dims().unwrap(), dims);
-    let expected = Tensor::from_slice(expected, dims);
-    assert!(tensor.allclose(&expected, 1e-12, 1e-12).unwrap(), "got\n{tensor}\nand expected\n{expected}");
-}
 
 #[test]
 fn shapes_change_as_numpys() {

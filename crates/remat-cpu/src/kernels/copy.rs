@@ -4,9 +4,10 @@ use remat_ir::{DType, Element};
 
 use super::blocks::{Block, for_each_block};
 use super::operand::with_word;
-use super::transpose::{LINE, finish_stream, transpose};
+use super::transpose::{finish_stream, transpose};
 use super::walk::{Rows, TASK_BYTES, Walk};
 use super::{Kernel, Layout, Source, Target};
+use crate::simd::CACHE_LINE;
 use crate::threads::Threads;
 
 /// The kernel that copies the elements of a layout to a row-major output of the same dtype.
@@ -131,7 +132,7 @@ impl Transposition {
     /// high: both the source and the result are touched a line at a time, so that lines may exclude each other from the cache.
     fn block<W: Element>(&self, from: &[W], start: isize, block: &mut Block<'_, W>, stream: bool) {
         let (row_step, column_step) = (self.rows.1, self.columns.step[0]);
-        let line = LINE / size_of::<W>();
+        let line = CACHE_LINE / size_of::<W>();
         let start = start + block.rows.start as isize * row_step;
         let rows = block.rows.len();
         let mut at = 0;

@@ -6,6 +6,11 @@ use smallvec::SmallVec;
 /// Steps between neighbours along each dimension, in elements.
 pub(crate) type Strides = SmallVec<[isize; 4]>;
 
+/// The largest step that is a whole number of times in each of two.
+pub(super) fn greatest_common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
 /// How an operand lies in its buffer: element `i, j, ..` is at `offset + i * strides[0] + j * strides[1] + ..`, counted in
 /// elements. A stride of zero repeats, a negative one reverses.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

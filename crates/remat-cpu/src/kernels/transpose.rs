@@ -12,12 +12,10 @@ use remat_ir::Element;
 
 use super::blocks::Block;
 use super::copy::copy_row;
+use crate::simd::CACHE_LINE;
 
 /// Bytes of a register.
 const REGISTER: usize = 16;
-
-/// Bytes of a line of the cache.
-pub(super) const LINE: usize = 64;
 
 /// Copies `rows` by `columns` elements to a block from `row` and `column` on. Element `i, j` is read from
 /// `start + i + j * step`. With `stream`, lines are written past the cache where they are
@@ -33,7 +31,7 @@ pub(super) fn transpose<W: Element>(
     stream: bool,
 ) {
     let n = REGISTER / size_of::<W>();
-    let stream = stream && block.is_aligned(column, LINE);
+    let stream = stream && block.is_aligned(column, CACHE_LINE);
     for i in (0..rows).step_by(n) {
         for j in (0..columns).step_by(n) {
             let source = start + i as isize + j as isize * step;

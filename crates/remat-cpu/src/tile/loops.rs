@@ -13,7 +13,7 @@ use crate::simd::{Level, multiversion};
 
 /// Elements of a block: enough vectors to keep a CPU with long latencies busy, and not so many that they do not fit its
 /// registers.
-pub(super) const BLOCK: usize = 64;
+pub(crate) const BLOCK: usize = 64;
 
 /// What a loop reads: a number, or nothing. All bits zero is a valid value.
 pub(super) trait Scalar: Copy + 'static {}

@@ -33,6 +33,7 @@ mod accuracy;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use loops::BLOCK;
 pub(crate) use moves::{SpreadFn, StridedFn, load, spread, store, strided};
 pub(crate) use reduce::{ReduceFn, accumulate, finish, identity, reduce_rows};
 

@@ -1,20 +1,9 @@
 //! Reductions, products and functions of elements, against NumPy.
 
 mod activations;
+#[path = "../numpy/mod.rs"]
+mod numpy;
 mod products;
 mod reductions;
 
-use remat::Tensor;
-
-#[track_caller]
-fn equal<T: remat::Element>(tensor: Tensor, dims: &[usize], expected: &[T]) {
-    assert_eq!(tensor.dims().unwrap(), dims);
-    assert_eq!(tensor.to_vec::<T>().unwrap(), expected);
-}
-
-#[track_caller]
-fn close(tensor: Tensor, dims: &[usize], expected: &[f64]) {
-    assert_eq!(tensor.dims().unwrap(), dims);
-    let expected = Tensor::from_slice(expected, dims);
-    assert!(tensor.allclose(&expected, 1e-12, 1e-12).unwrap(), "got\n{tensor}\nand expected\n{expected}");
-}
+use numpy::{close, equal};

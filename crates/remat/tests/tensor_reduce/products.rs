@@ -4,8 +4,8 @@ use remat::{DType, Tensor, einsum};
 
 use crate::equal;
 
-#[test]
-fn products_are_numpys() {
+/// Matrices, batches of matrices, and vectors.
+fn operands() -> [Tensor; 6] {
     let a = Tensor::new([[3, -2, 0, 3], [-3, -2, -3, 0], [4, -3, -1, -1]]);
     let b = Tensor::new([[4, -3, 0, -2, -4], [2, -4, -2, 0, 0], [-3, 4, 2, 4, -4], [2, -2, 0, 4, -2]]);
     let c = Tensor::new([
@@ -15,6 +15,12 @@ fn products_are_numpys() {
     let d = Tensor::new([[[0, 1], [2, 3], [-3, 1], [3, -2]], [[-1, 3], [1, 0], [2, 0], [4, 2]]]);
     let u = Tensor::new([-4, -3, 0]);
     let v = Tensor::new([3, -4, 2, 2]);
+    [a, b, c, d, u, v]
+}
+
+#[test]
+fn products_are_numpys() {
+    let [a, b, c, d, u, v] = operands();
     equal(a.matmul(&b), &[3, 5], &[14, -7, 4, 6, -18, -7, 5, -2, -6, 24, 11, -2, 4, -16, -10]);
     equal(a.matmul(&v), &[3], &[23, -7, 20]);
     equal(u.matmul(&a), &[4], &[-3, 14, 9, -12]);
@@ -68,15 +74,7 @@ fn products_are_numpys() {
 
 #[test]
 fn einsum_is_numpys() {
-    let a = Tensor::new([[3, -2, 0, 3], [-3, -2, -3, 0], [4, -3, -1, -1]]);
-    let b = Tensor::new([[4, -3, 0, -2, -4], [2, -4, -2, 0, 0], [-3, 4, 2, 4, -4], [2, -2, 0, 4, -2]]);
-    let c = Tensor::new([
-        [[[2, -3, -2, 4], [-1, 0, -2, -3], [-1, 1, 0, 2]]],
-        [[[-1, 1, 2, 4], [-1, -4, 2, 0], [3, 0, -1, -4]]],
-    ]);
-    let d = Tensor::new([[[0, 1], [2, 3], [-3, 1], [3, -2]], [[-1, 3], [1, 0], [2, 0], [4, 2]]]);
-    let u = Tensor::new([-4, -3, 0]);
-    let v = Tensor::new([3, -4, 2, 2]);
+    let [a, b, c, d, u, v] = operands();
     let t = Tensor::new([[[2, 3], [-2, 0], [2, -1]], [[-2, 0], [-3, -2], [2, 1]], [[3, 2], [3, -1], [0, 1]]]);
     equal(einsum("ij,jk->ik", &[&a, &b]), &[3, 5], &[14, -7, 4, 6, -18, -7, 5, -2, -6, 24, 11, -2, 4, -16, -10]);
     equal(einsum("ij,jk", &[&a, &b]), &[3, 5], &[14, -7, 4, 6, -18, -7, 5, -2, -6, 24, 11, -2, 4, -16, -10]);

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::unfolded::{intersection, part_inside};
 use crate::kernels::matmul::{Accumulator, Elements};
-use crate::simd::{Level, multiversion};
+use crate::simd::{CACHE_LINE, Level, multiversion, prefetch};
 
 /// Lines of as many elements each. Those that are outside of the image are zeros.
 pub(super) struct Lines {
@@ -35,9 +35,6 @@ const CHUNK: usize = 64;
 
 /// Numbers that are copied at a time.
 const LANES: usize = 8;
-
-/// Bytes of a line of the cache.
-const LINE: usize = 64;
 
 /// Copies lines.
 pub(super) fn copy_lines<A: Accumulator>(elements: &Elements<'_, A>, lines: &Lines, to: &mut [A]) {
@@ -163,8 +160,8 @@ multiversion! {
 #[inline(always)]
 unsafe fn copy_neighbours<A: Copy>(from: *const A, to: *mut A, len: usize) {
     let last = len - LANES;
-    for i in (0..last).step_by(LINE / size_of::<A>()) {
-        prefetch(from.wrapping_add(len + i));
+    for i in (0..last).step_by(CACHE_LINE / size_of::<A>()) {
+        prefetch(from.wrapping_add(len + i).cast());
     }
     // The last lanes overlap with those before.
     for i in (0..last).step_by(LANES).chain([last]) {
@@ -183,16 +180,4 @@ unsafe fn copy_line<A: Copy>(from: *const A, step: isize, to: *mut A, to_step: i
         // SAFETY: as the caller promises.
         unsafe { to.offset(i * to_step).write(from.offset(i * step).read()) };
     }
-}
-
-/// Brings a line of memory near that is about to be read.
-#[inline(always)]
-fn prefetch<A>(at: *const A) {
-    // SAFETY: every x86-64 CPU has SSE; any address will do.
-    #[cfg(target_arch = "x86_64")]
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
 }

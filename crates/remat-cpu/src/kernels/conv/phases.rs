@@ -3,7 +3,7 @@
 use remat_ir::{Aval, Conv};
 use smallvec::SmallVec;
 
-use crate::kernels::Layout;
+use crate::kernels::layout::{Layout, greatest_common_divisor};
 
 /// A phase along one spatial dimension.
 #[derive(Clone, Copy)]
@@ -46,7 +46,8 @@ fn along(op: &Conv, d: usize, [positions, elements]: [usize; 2]) -> Vec<Along> {
     let (stride, dilation, low) = (op.strides[d], op.rhs_dilation[d], op.padding[d].0 as i128);
     let image = op.lhs_dilation[d];
     // As many steps later the same elements of the image are met.
-    let [every, each] = [image / common_divisor(stride, image), image / common_divisor(dilation, image)];
+    let common = [stride, dilation].map(|step| greatest_common_divisor(step, image));
+    let [every, each] = common.map(|common| image / common);
     let phase = |first: usize| {
         let meets = |k: usize| first as i128 * stride as i128 + k as i128 * dilation as i128 - low;
         let found = (0..each.min(elements)).find(|&k| meets(k).rem_euclid(image as i128) == 0);
@@ -56,12 +57,8 @@ fn along(op: &Conv, d: usize, [positions, elements]: [usize; 2]) -> Vec<Along> {
             element: (found.unwrap_or(0), each),
             elements: found.map_or(0, |k| (elements - k).div_ceil(each)),
             origin: found.map_or(0, |k| meets(k) / image as i128),
-            skips: [stride / common_divisor(stride, image), dilation / common_divisor(dilation, image)],
+            skips: [stride / common[0], dilation / common[1]],
         }
     };
     (0..every.min(positions)).map(phase).collect()
-}
-
-fn common_divisor(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { common_divisor(b, a % b) }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use remat_ir::Window;
 
 use super::BLOCK;
-use crate::kernels::layout::row_major;
+use crate::kernels::layout::{greatest_common_divisor, row_major};
 use crate::kernels::walk::TASK_BYTES;
 
 /// How windows slide over an array. Dimensions at the end along which each element is a window may be left out: then an
@@ -231,8 +231,4 @@ impl Slide {
         let count = ((self.count - 1 - to) / to_step).min((self.size - 1 - from) / from_step) + 1;
         Some(Run { from, from_step, to, to_step, count })
     }
-}
-
-fn greatest_common_divisor(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }

@@ -2,16 +2,11 @@
 
 use remat_ir::{DType, Literal, Op};
 
-use super::{Constant, ConstantValue, Instruction, Operand, Out, Place, Program, Slot};
+use super::{Constant, ConstantValue, Instruction, Operand, Out, Place, Program, Slot, first_bytes};
 use crate::kernels::Layout;
 use crate::kernels::loops::dims::Dims;
 use crate::kernels::loops::{Extent, LoopEquation, LoopInput, LoopSource, LoopSpec};
 use crate::tile::{self, Immediate, TileFn};
-
-/// A word that begins with the bytes of an element of this size.
-fn first_bytes(bits: u64, size: usize) -> u64 {
-    if cfg!(target_endian = "big") { bits << (64 - 8 * size) } else { bits }
-}
 
 /// A program in the making.
 pub(super) struct Builder<'a> {

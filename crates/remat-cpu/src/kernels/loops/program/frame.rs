@@ -5,7 +5,7 @@
 
 use remat_ir::Literal;
 
-use super::{ConstantValue, Extent, Instruction, Place, Program};
+use super::{ConstantValue, Extent, Instruction, Place, Program, first_bytes};
 use crate::kernels::{Source, Target};
 use crate::simd::{CACHE_LINE, prefetch};
 use crate::tile;
@@ -102,12 +102,8 @@ impl<'a> Frame<'a> {
                 } else {
                     (Literal::from_bits(dtype, bits).as_f64() as f32).to_bits().into()
                 };
-                match register.size() {
-                    1 => fill(out, bits as u8, len),
-                    2 => fill(out, bits as u16, len),
-                    4 => fill(out, bits as u32, len),
-                    _ => fill(out, bits, len),
-                }
+                let element = first_bytes(bits, register.size());
+                tile::strided(register.size())(len, out, (&raw const element).cast(), 0);
             }
         }
     }
@@ -214,17 +210,6 @@ impl<'a> Frame<'a> {
                     }
                 }
             }
-        }
-    }
-}
-
-/// # Safety
-/// There is room for `len` elements, aligned for them.
-unsafe fn fill<T: Copy>(out: *mut u8, value: T, len: usize) {
-    // SAFETY: promised by the caller; integers have no invalid bits.
-    unsafe {
-        for i in 0..len {
-            out.cast::<T>().add(i).write(value);
         }
     }
 }

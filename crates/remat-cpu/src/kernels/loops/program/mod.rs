@@ -237,3 +237,8 @@ impl Instruction {
         }
     }
 }
+
+/// A word that begins with the bytes of an element of this size.
+fn first_bytes(bits: u64, size: usize) -> u64 {
+    if cfg!(target_endian = "big") { bits << (64 - 8 * size) } else { bits }
+}

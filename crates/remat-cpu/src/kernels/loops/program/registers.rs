@@ -1,9 +1,10 @@
 //! The length of a tile, and the places of its registers.
 
 use super::{Instruction, Place, Program, Slot};
-use crate::kernels::Layout;
+use crate::kernels::layout::{Layout, greatest_common_divisor};
 use crate::kernels::loops::dims::Dims;
 use crate::kernels::loops::{Extent, LoopSource, LoopSpec};
+use crate::tile;
 
 /// The registers of a tile take at most this many bytes, so that they stay in the first-level cache of any CPU beside what
 /// streams through it; more only where a row, which is in one tile, or the shortest tile is longer.
@@ -11,8 +12,6 @@ const REGISTER_BYTES: usize = 16 << 10;
 /// The most elements of a tile of a loop without rows.
 const LONGEST_TILE: usize = 2048;
 const SHORTEST_TILE: usize = 128;
-/// Tiles that are cut have multiples of this many elements where they can.
-const BLOCK: usize = 64;
 
 impl Program {
     /// Decides how long a tile is, and gives every register its place.
@@ -78,8 +77,9 @@ impl Program {
             None => (length, 0),
         };
         if let Some(run) = self.run {
+            // Whole blocks of what computes tiles, where they can be.
             let even = run.div_ceil(run.div_ceil(self.capacity));
-            self.capacity = self.capacity.min(even.next_multiple_of(BLOCK));
+            self.capacity = self.capacity.min(even.next_multiple_of(tile::BLOCK));
         }
         let (full_bytes, row_bytes) = (register_bytes(self.capacity, width), register_bytes(self.row_capacity, width));
         for (slot, place) in self.slots.iter_mut().zip(places) {
@@ -102,11 +102,7 @@ pub(super) fn run(spec: &LoopSpec, section: impl Fn(&Layout) -> Option<Layout>) 
     });
     let dims: Vec<Dims> = dims.filter(|dims| dims.run().is_some()).collect();
     let shortest = if dims.iter().any(Dims::repeats) { SHORTEST_TILE } else { LONGEST_TILE / 2 };
-    dims.iter().filter_map(Dims::run).reduce(common_divisor).filter(|&run| run >= shortest)
-}
-
-fn common_divisor(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { common_divisor(b, a % b) }
+    dims.iter().filter_map(Dims::run).reduce(greatest_common_divisor).filter(|&run| run >= shortest)
 }
 
 /// The elements of a tile for each of which registers take so many bytes.
