@@ -8,10 +8,11 @@ use remat_ir::{Aval, DType, Error, ErrorKind, Jaxpr, Literal, LiveKind, LiveValu
 use crate::control;
 use crate::kernels::loops::{LoopEquation, LoopInput, LoopOperand, LoopSource, LoopSpec};
 use crate::kernels::{self, Extent, Kernel, Layout};
-use crate::lower::{Flat, Group, Step, Steps, Value};
+use crate::lower::Flat;
 use crate::plan::{self, Plan};
 use crate::program::{CompiledStep, Memory, Out, Place, Program};
 use crate::schedule::{BufferKind, BufferNode, Graph, InPlace, StepNode, aligned, schedule};
+use crate::steps::{Group, Step, Steps, Value};
 use crate::threads::Threads;
 
 /// Who runs a program.

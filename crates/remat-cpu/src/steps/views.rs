@@ -7,10 +7,10 @@ use std::collections::HashMap;
 
 use remat_ir::{Array, Atom, Aval, DType, Eqn, Iota, Literal, Op, Reduce, Result, Shape, Var, VarMap, eval_op};
 
-use super::flat::Flat;
 use super::fuse::{Fusion, Group};
 use super::recompute::recompute;
 use crate::kernels::Layout;
+use crate::lower::Flat;
 
 /// What a value is.
 #[derive(Clone, PartialEq, Debug)]

@@ -14,10 +14,10 @@
 
 use remat_ir::{Eqn, Iota, Op, Result, Shape, Var, VarMap};
 
-use super::flat::Flat;
 use super::order::order;
-use super::steps::{LONGEST_ROW, Step, Value};
+use super::views::{LONGEST_ROW, Step, Value};
 use crate::kernels::{Extent, Layout};
+use crate::lower::Flat;
 
 /// An equation of a loop.
 pub(crate) struct Member {

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use remat_ir::{Var, VarMap};
 
 use super::fuse::{Group, MOST_MEMBERS, Member};
-use super::steps::{Step, Steps, Value};
+use super::views::{Step, Steps, Value};
 use crate::kernels::{Extent, Layout};
 
 /// A value that is read this many steps after it was computed is read far away.

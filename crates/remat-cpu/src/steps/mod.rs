@@ -1,0 +1,14 @@
+//! Steps: what the equations of a program become.
+//!
+//! [`views`] turns changes of layout into views, [`fuse`] decides which equations compute together, [`order`] in which order,
+//! [`recompute`] which values are not worth keeping.
+
+mod fuse;
+mod order;
+mod recompute;
+#[cfg(test)]
+mod tests;
+mod views;
+
+pub(crate) use fuse::Group;
+pub(crate) use views::{Step, Steps, Value};

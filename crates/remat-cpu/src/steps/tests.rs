@@ -1,0 +1,239 @@
+//! What becomes one loop, and what does not.
+
+use remat_ir::{Jaxpr, Op};
+
+use super::{Step, Steps};
+use crate::lower::Flat;
+
+/// The steps of a program, by the names of their operations.
+fn steps(text: &str) -> Vec<String> {
+    let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
+    let steps = Flat::of(&jaxpr).and_then(Steps::of).unwrap_or_else(|e| panic!("{e}"));
+    let name = |eqn: usize| steps.flat.eqns[eqn].op.name();
+    let describe = |step: &Step| match step {
+        Step::Equation { eqn, .. } => name(*eqn).to_string(),
+        Step::Copy { .. } => "copy".to_string(),
+        Step::Count { .. } => "count".to_string(),
+        Step::Loop(group) => {
+            let names: Vec<&str> = group.members.iter().map(|m| name(m.eqn)).collect();
+            format!("[{}] -> {}", names.join(" "), group.outs.len())
+        }
+    };
+    steps.steps.iter().map(describe).collect()
+}
+
+#[test]
+fn a_softmax_is_one_loop() {
+    let text = "{ lambda ; a:f32[4,8]. let
+        b:f32[4] = reduce_max[axes=(1,)] a
+        c:f32[4,1] = reshape[new_sizes=(4, 1)] b
+        d:f32[4,8] = broadcast_in_dim[broadcast_dimensions=(0, 1) shape=(4, 8)] c
+        e:f32[4,8] = sub a d
+        f:f32[4,8] = exp e
+        g:f32[4] = reduce_sum[axes=(1,)] f
+        h:f32[4,8] = broadcast_in_dim[broadcast_dimensions=(0,) shape=(4, 8)] g
+        i:f32[4,8] = div f h
+      in (i,) }";
+    assert_eq!(steps(text), ["[reduce_max sub exp reduce_sum div] -> 1"]);
+}
+
+#[test]
+fn reshapes_do_not_end_a_loop_and_transposes_do() {
+    let text = "{ lambda ; a:f32[4,8]. let
+        b:f32[4,8] = exp a
+        c:f32[32] = reshape[new_sizes=(32,)] b
+        d:f32[32] = sin c
+        e:f32[8,4] = reshape[new_sizes=(8, 4)] d
+        f:f32[4,8] = transpose[permutation=(1, 0)] e
+        g:f32[4,8] = neg f
+      in (g,) }";
+    assert_eq!(steps(text), ["[exp sin] -> 1", "[neg] -> 1"]);
+}
+
+#[test]
+fn a_reduction_over_leading_dimensions_takes_what_only_it_reads() {
+    let text = "{ lambda ; a:f32[64,8]. let
+        b:f32[64,8] = exp a
+        c:f32[8] = reduce_sum[axes=(0,)] b
+        d:f32[64,8] = sin a
+        e:f32[8] = reduce_sum[axes=(0,)] d
+      in (c, d, e) }";
+    assert_eq!(steps(text), ["[exp reduce_sum] -> 1", "[sin] -> 1", "[reduce_sum] -> 1"]);
+}
+
+#[test]
+fn no_loop_depends_on_itself() {
+    // The last equation reads the first loop and a product of it.
+    let text = "{ lambda ; a:f32[4,4]. let
+        b:f32[4,4] = exp a
+        c:f32[4,4] = dot_general[
+          dimension_numbers=(([1], [0]), ([], []))
+          preferred_element_type=float32
+        ] b b
+        d:f32[4,4] = add b c
+      in (d,) }";
+    assert_eq!(steps(text), ["[exp] -> 1", "dot_general", "[add] -> 1"]);
+    // `c` could join the loop of `b` and then be read by `d`, which a product of `b` reads.
+    let text = "{ lambda ; a:f32[4,4] x:f32[4,4]. let
+        b:f32[4,4] = exp a
+        p:f32[4,4] = exp x
+        d:f32[4,4] = add b p
+        m:f32[4,4] = dot_general[
+          dimension_numbers=(([1], [0]), ([], []))
+          preferred_element_type=float32
+        ] b b
+        q:f32[4,4] = sin m
+        r:f32[4,4] = mul q p
+      in (d, r) }";
+    assert_eq!(steps(text), ["[exp exp add] -> 3", "dot_general", "[sin mul] -> 1"]);
+}
+
+#[test]
+fn what_nobody_needs_is_not_computed() {
+    let text = "{ lambda ; a:f32[4]. let
+        b:f32[4] = exp a
+        c:f32[4] = sin a
+      in (c,) }";
+    assert_eq!(steps(text), ["[sin] -> 1"]);
+}
+
+#[test]
+fn an_iota_is_one_count_for_all_its_uses() {
+    let text = "{ lambda ; a:i32[4,8]. let
+        b:i32[4,8] = iota[dimension=1 dtype=int32 shape=(4, 8)]
+        c:i32[8,3] = iota[dimension=0 dtype=int32 shape=(8, 3)]
+        d:i32[4,8] = add a b
+        e:i32[8,3] = neg c
+      in (d, e) }";
+    assert_eq!(steps(text), ["count", "[add] -> 1", "[neg] -> 1"]);
+}
+
+#[test]
+fn a_reduction_of_nothing_is_a_number() {
+    let text = "{ lambda ; a:f32[4,0]. let
+        b:f32[4] = reduce_sum[axes=(1,)] a
+        c:f32[4] = exp b
+      in (c,) }";
+    assert_eq!(steps(text), ["[exp] -> 1"]);
+    let jaxpr: Jaxpr = text.parse().expect("a program");
+    assert!(jaxpr.eqns.iter().any(|e| matches!(e.op, Op::Reduce(_))));
+}
+
+#[test]
+fn the_tangent_of_cross_entropy_is_one_loop() {
+    let text = "{ lambda ; x:bf16[4,9] i:i32[4] l:f32[4] t:bf16[4,9]. let
+        y:f32[4] = cross_entropy_tangent x i l t
+      in (y,) }";
+    let found = steps(text);
+    let body = "[convert_element_type sub exp eq select_n sub convert_element_type mul reduce_sum] -> 1";
+    assert_eq!(found, ["count", body]);
+}
+
+#[test]
+fn the_tangent_of_attention_is_its_definition() {
+    let text = "{ lambda ; q:f32[1,4,2,8] k:f32[1,4,2,8] v:f32[1,4,2,8] o:f32[1,4,2,8] l:f32[1,2,4] t:f32[1,4,2,8]. let
+        y:f32[1,4,2,8] z:f32[1,2,4] = dot_product_attention_tangent[
+          bias=False
+          causal=False
+          mask=False
+          scale=0.5:f64[]
+          tangents=(query,)
+        ] q k v o l t
+      in (y, z) }";
+    let found = steps(text);
+    assert_eq!(found.iter().filter(|name| *name == "dot_general").count(), 3, "{found:?}");
+    assert!(found.iter().all(|name| !name.contains("attention")), "{found:?}");
+}
+
+/// A program with `count` products of `x` in a row, of which nothing else is fused, between two texts.
+fn with_products(before: &str, count: usize, after: &str, outs: &str) -> String {
+    let product = |i: usize| {
+        let from = if i == 0 { "x".to_string() } else { format!("x{}", i - 1) };
+        format!(
+            "x{i}:f32[128,128] = dot_general[
+              dimension_numbers=(([1], [0]), ([], []))
+              preferred_element_type=float32
+            ] {from} x\n"
+        )
+    };
+    let products: String = (0..count).map(product).collect();
+    format!("{{ lambda ; u:f32[128,128] x:f32[128,128]. let\n{before}{products}{after} in ({outs},) }}")
+}
+
+#[test]
+fn what_is_read_far_away_is_computed_again() {
+    let product = |out: &str, of: &str| {
+        format!(
+            "{out}:f32[128,128] = dot_general[
+              dimension_numbers=(([1], [0]), ([], []))
+              preferred_element_type=float32
+            ] {of} x\n"
+        )
+    };
+    let chain = "a:f32[128,128] = tanh u
+        b:f32[128,128] = mul a a
+        c:f32[128,128] = exp b\n";
+    let before = format!("{chain}{}", product("p", "c"));
+    let last = |count: usize| format!("d:f32[128,128] = add x{} c\ne:f32[128,128] = add d p\n", count - 1);
+    let ends = |found: &[String]| (found[0].clone(), found[found.len() - 1].clone());
+    // By a loop, in the loop.
+    let found = steps(&with_products(&before, 20, &last(20), "e"));
+    assert_eq!(ends(&found), ("[tanh mul exp] -> 1".into(), "[tanh mul exp add add] -> 1".into()));
+    // Not where it is read soon.
+    let found = steps(&with_products(&before, 3, &last(3), "e"));
+    assert_eq!(ends(&found), ("[tanh mul exp] -> 1".into(), "[add add] -> 1".into()));
+    // By another step, in a loop before it.
+    let after = format!("{}e:f32[128,128] = add d x19\nf:f32[128,128] = add e p\n", product("d", "c"));
+    let found = steps(&with_products(&before, 20, &after, "f"));
+    assert_eq!(found[found.len() - 3..], ["[tanh mul exp] -> 1", "dot_general", "[add add] -> 1"]);
+    // Nor where what it is computed from would have to stay for it.
+    let before = format!("{}{}{}", product("v", "u"), "c:f32[128,128] = tanh v\n", product("p", "c"));
+    let found = steps(&with_products(&before, 20, &last(20), "e"));
+    assert_eq!((found[1].as_str(), found[found.len() - 1].as_str()), ("[tanh] -> 1", "[add add] -> 1"));
+}
+
+#[test]
+fn what_is_left_of_a_normalisation_are_its_row_values() {
+    let before = "s:f32[128] = reduce_max[axes=(1,)] u
+        t:f32[128,128] = broadcast_in_dim[broadcast_dimensions=(0,) shape=(128, 128)] s
+        a:f32[128,128] = sub u t
+        p:f32[128,128] = dot_general[
+          dimension_numbers=(([1], [0]), ([], []))
+          preferred_element_type=float32
+        ] a x\n";
+    let found = steps(&with_products(before, 20, "d:f32[128,128] = mul x19 a\ne:f32[128,128] = add d p\n", "e"));
+    assert_eq!(found[0], "[reduce_max sub] -> 2");
+    assert_eq!(found[found.len() - 1], "[sub mul add] -> 1");
+}
+
+#[test]
+fn what_is_wider_than_its_operands_is_computed_again() {
+    // Of a sum in half precision that is normalised in f32, the difference from the mean is read far away.
+    let before = "v:bf16[128,128] = convert_element_type[new_dtype=bfloat16] u
+        w:bf16[128,128] = dot_general[
+          dimension_numbers=(([1], [0]), ([], []))
+          preferred_element_type=bfloat16
+        ] v v
+        y:bf16[128,128] = add v w
+        a:f32[128,128] = convert_element_type[new_dtype=float32] y
+        r:f32[128] = reduce_sum[axes=(1,)] a
+        s:f32[128] = mul r 0.0078125:f32[]
+        t:f32[128,128] = broadcast_in_dim[broadcast_dimensions=(0,) shape=(128, 128)] s
+        b:f32[128,128] = sub a t
+        c:bf16[128,128] = convert_element_type[new_dtype=bfloat16] b
+        p:bf16[128,128] = dot_general[
+          dimension_numbers=(([1], [0]), ([], []))
+          preferred_element_type=bfloat16
+        ] c y\n";
+    let after = "d:f32[128,128] = mul x19 b
+        e:bf16[128,128] = dot_general[
+          dimension_numbers=(([1], [0]), ([], []))
+          preferred_element_type=bfloat16
+        ] c p\n";
+    let found = steps(&with_products(before, 20, after, "d, e"));
+    assert_eq!(found[2], "[add convert_element_type reduce_sum mul sub convert_element_type] -> 3", "{found:?}");
+    // And so is what is computed of it, since the sum is there then.
+    let last =
+        ["[convert_element_type sub mul] -> 1", "[convert_element_type sub convert_element_type] -> 1", "dot_general"];
+    assert_eq!(found[found.len() - 3..], last, "{found:?}");
+}
