@@ -4,16 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use remat_ir::{Aval, DType, Error, ErrorKind, Jaxpr, Literal, LiveKind, LiveValue, Loc, Op, Result, Var, VarMap};
+use remat_kernels::{Extent, Kernel, Layout, LoopEquation, LoopInput, LoopOperand, LoopSource, LoopSpec, Threads};
 
 use crate::control;
-use crate::kernels::loops::{LoopEquation, LoopInput, LoopOperand, LoopSource, LoopSpec};
-use crate::kernels::{self, Extent, Kernel, Layout};
 use crate::lower::Flat;
 use crate::plan::{self, Plan};
 use crate::program::{CompiledStep, Memory, Out, Place, Program};
 use crate::schedule::{BufferKind, BufferNode, Graph, InPlace, StepNode, aligned, schedule};
 use crate::steps::{Group, Step, Steps, Value};
-use crate::threads::Threads;
 
 /// Who runs a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -267,12 +265,12 @@ impl Compiler<'_> {
         if let Some(kernel) = control::kernel(op, self.threads)? {
             return Ok(kernel);
         }
-        kernels::kernel(op, ins, outs).ok_or_else(|| internal(op, ins))
+        remat_kernels::kernel(op, ins, outs).ok_or_else(|| internal(op, ins))
     }
 
     fn copy(&mut self, eqn: Option<usize>, value: &Value, to: usize) {
         let (part, layout) = self.operand(value).part(&self.avals);
-        let kernel = kernels::copy::kernel(part.dtype, &layout);
+        let kernel = remat_kernels::copy(part.dtype, &layout);
         self.push(eqn, kernel, vec![part], vec![to]);
     }
 

@@ -8,12 +8,11 @@
 #![allow(unsafe_code)]
 
 use remat_ir::{Atom, Cond, Element, Jaxpr, LiveKind, LiveValue, Op, Result, Scan, While, with_dtype};
+use remat_kernels::{Kernel, Source, Target, Threads};
 
 use crate::compile::{Caller, compile};
-use crate::kernels::{Kernel, Source, Target};
 use crate::program::{Out, Program, Run};
 use crate::schedule::aligned;
-use crate::threads::Threads;
 
 /// The kernel of a loop or a branch; `None` for other operations.
 ///

@@ -6,11 +6,11 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use remat_ir::{Array, Aval, Device, Error, ErrorKind, Executable, Jaxpr, MemoryReport, MemoryStats, Result, counted};
+use remat_kernels::Threads;
 
 use crate::arena::{self, Arena};
 use crate::compile::{Caller, compile};
 use crate::program::{Out, Program, Run};
-use crate::threads::Threads;
 
 /// The native engine.
 ///

@@ -7,10 +7,9 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use remat_ir::{Aval, DType, LiveValue};
+use remat_kernels::{Kernel, Source, Target, Threads};
 
-use crate::kernels::{Kernel, Source, Target};
 use crate::schedule::aligned;
-use crate::threads::Threads;
 
 /// A compiled program.
 pub(crate) struct Program {

@@ -1,23 +1,13 @@
-//! How fast attention is, beside what the CPU can do: `cargo bench -p remat-cpu --bench attention`.
+//! How fast attention is, beside what the CPU can do: `cargo bench -p remat-kernels --bench attention`.
 //!
 //! Operations are those of the products that cannot be avoided: 4 for each query, key and feature forward and 10 backward, of
 //! which a causal mask leaves about half. Columns are those of `matmul`.
 
-#![allow(dead_code, unused_imports, unused_macros, missing_docs, unsafe_code)]
+#![allow(unsafe_code)]
 
-// The kernels are private to the crate; they are compiled once more as a part of this program.
-#[path = "../src/kernels/mod.rs"]
-mod kernels;
-#[path = "../src/simd.rs"]
-mod simd;
 mod support;
-#[path = "../src/threads/mod.rs"]
-mod threads;
-#[path = "../src/tile/mod.rs"]
-mod tile;
 
-use kernels::{Layout, attention};
-use remat_ir::{Aval, DType, DotProductAttention, DotProductAttentionCotangent, Literal, Op};
+use remat_ir::{Aval, DType, DotProductAttention, DotProductAttentionCotangent, Literal};
 use support::Bench;
 
 fn main() {
@@ -53,17 +43,7 @@ fn attention(bench: &Bench, name: &str, dtype: DType, sizes: [usize; 6], causal:
     let products = (batch * heads * features * pairs) as f64;
 
     let ins = vec![query, key.clone(), key];
-    let results = row(bench, &format!("{name}, forward"), 4.0 * products, &attention.into(), &ins);
+    let results = bench.operation(&format!("{name}, forward"), 4.0 * products, &attention.into(), &ins);
     let ins = [&ins[..], &results, &results[..1]].concat();
-    row(bench, &format!("{name}, backward"), 10.0 * products, &back.into(), &ins);
-}
-
-/// Measures an operation, and gives the avals of its results.
-fn row(bench: &Bench, name: &str, operations: f64, op: &Op, ins: &[Aval]) -> Vec<Aval> {
-    let outs = op.infer(ins).expect("the operation takes them");
-    let layouts: Vec<Layout> = ins.iter().map(Layout::from).collect();
-    let operands: Vec<(DType, &Layout)> = ins.iter().map(|x| x.dtype).zip(&layouts).collect();
-    let kernel = attention::kernel(op, &operands).expect("the operation is an attention");
-    bench.row(name, operations, &*kernel, ins, &outs);
-    outs
+    bench.operation(&format!("{name}, backward"), 10.0 * products, &back.into(), &ins);
 }

@@ -1,23 +1,13 @@
-//! How fast convolutions are, beside what the CPU can do: `cargo bench -p remat-cpu --bench conv`.
+//! How fast convolutions are, beside what the CPU can do: `cargo bench -p remat-kernels --bench conv`.
 //!
 //! The layers of ResNet-50 with a batch of 8, in both orders of dimensions: forward, the gradient of the image and that of the
 //! weights. Operations are those of use: padding and the zeros of a dilated image do not count. The columns are those of the
 //! bench `matmul`.
 
-#![allow(dead_code, unused_imports, unused_macros, missing_docs, unsafe_code)]
+#![allow(unsafe_code)]
 
-// The kernels are private to the crate; they are compiled once more as a part of this program.
-#[path = "../src/kernels/mod.rs"]
-mod kernels;
-#[path = "../src/simd.rs"]
-mod simd;
 mod support;
-#[path = "../src/threads/mod.rs"]
-mod threads;
-#[path = "../src/tile/mod.rs"]
-mod tile;
 
-use kernels::{Layout, conv};
 use remat_ir::{Aval, Conv, ConvDims, DType, Operation, Shape};
 use support::Bench;
 
@@ -109,10 +99,7 @@ fn layer(bench: &Bench, order: &str, features_last: bool, [c, o, size, window, s
         ("gradient of the image", input, [y.clone(), w]),
         ("gradient of the weights", kernel, [x, y]),
     ] {
-        let Ok(outs) = op.infer(&ins) else { continue };
-        let layouts = [Layout::from(&ins[0]), Layout::from(&ins[1])];
-        let kernel = conv::kernel(&op, [(DType::F32, &layouts[0]), (DType::F32, &layouts[1])], &outs[0]);
         let name = format!("{order} {c} to {o}, {size}x{size}, {window}x{window} by {stride}, {what}");
-        bench.row(&name, operations, &*kernel, &ins, &outs);
+        bench.operation(&name, operations, &op.into(), &ins);
     }
 }

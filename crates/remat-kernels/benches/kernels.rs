@@ -1,29 +1,18 @@
-//! How fast the kernels that move elements are, beside a copy of the same bytes: `cargo bench -p remat-cpu --bench kernels`.
+//! How fast the kernels that move elements are, beside a copy of the same bytes: `cargo bench -p remat-kernels --bench kernels`.
 //!
 //! A row has the least of several times, the bytes read and written per second, and the ratio to the time that
 //! `copy_from_slice` on as many threads takes for as many bytes, measured in turn with it.
 
-#![allow(dead_code, unused_imports, unused_macros, missing_docs, unsafe_code)]
-
-// The kernels are private to the crate; they are compiled once more as a part of this program.
-#[path = "../src/kernels/mod.rs"]
-mod kernels;
-#[path = "../src/simd.rs"]
-mod simd;
-#[path = "../src/threads/mod.rs"]
-mod threads;
-#[path = "../src/tile/mod.rs"]
-mod tile;
+#![allow(unsafe_code)]
 
 use std::time::{Duration, Instant};
 
-use kernels::{Kernel, Layout, Source, Target};
 use remat_ir::{
     ArgKind, ArgReduce, ArgReduceWindow, Aval, Concatenate, Cumulative, CumulativeKind, DType, DynamicSlice,
     DynamicUpdateSlice, Gather, IndexMode, Iota, Literal, Op, Pad, ReduceWindow, Scatter, ScatterKind, Shape, Sort,
     Threefry2x32, TopK, Window, WindowKind,
 };
-use threads::Threads;
+use remat_kernels::{Kernel, Layout, Source, Target, Threads};
 
 fn main() {
     let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
@@ -63,7 +52,7 @@ fn copies(bench: &Bench) {
             let layout = Layout::from(&x).permuted(permutation);
             let out = x.with_shape(layout.shape.iter().copied());
             let name = format!("transpose {x} by {permutation:?}");
-            bench.row(&name, 2 * out.bytes(), &*kernels::copy::kernel(dtype, &layout), &[zeros(x)], &[out]);
+            bench.row(&name, 2 * out.bytes(), &*remat_kernels::copy(dtype, &layout), &[zeros(x)], &[out]);
         }
     }
 }
@@ -340,7 +329,7 @@ impl Bench {
         let outs = op.infer(&avals).expect("an operation");
         let layouts: Vec<Layout> = avals.iter().map(Layout::from).collect();
         let operands: Vec<(DType, &Layout)> = avals.iter().map(|x| x.dtype).zip(&layouts).collect();
-        let kernel = kernels::kernel(&op, &operands, &outs).expect("a kernel");
+        let kernel = remat_kernels::kernel(&op, &operands, &outs).expect("a kernel");
         self.row(name, bytes, &*kernel, &ins, &outs);
     }
 

@@ -1,23 +1,13 @@
-//! How fast matrix products are, beside what the CPU can do: `cargo bench -p remat-cpu --bench matmul`.
+//! How fast matrix products are, beside what the CPU can do: `cargo bench -p remat-kernels --bench matmul`.
 //!
 //! The ceiling is that of fused multiplications and additions on registers alone. A row has the operations per second on one
 //! thread (by processor time), as a part of the ceiling, and on all threads (by the clock); times are the least of several.
 
-#![allow(dead_code, unused_imports, unused_macros, missing_docs, unsafe_code)]
+#![allow(unsafe_code)]
 
-// The kernels are private to the crate; they are compiled once more as a part of this program.
-#[path = "../src/kernels/mod.rs"]
-mod kernels;
-#[path = "../src/simd.rs"]
-mod simd;
 mod support;
-#[path = "../src/threads/mod.rs"]
-mod threads;
-#[path = "../src/tile/mod.rs"]
-mod tile;
 
-use kernels::{Layout, matmul};
-use remat_ir::{Aval, DType, DotGeneral, Operation, Shape};
+use remat_ir::{Aval, DType, DotGeneral, Shape};
 use support::Bench;
 
 fn main() {
@@ -74,10 +64,7 @@ fn product(
         rhs_batch: dims(0),
         preferred_element_type: dtype,
     };
-    let Ok(outs) = op.infer(&ins) else { return };
-    let layouts = [Layout::from(&ins[0]), Layout::from(&ins[1])];
-    let kernel = matmul::kernel(&op, [(dtype, &layouts[0]), (dtype, &layouts[1])], &outs[0]);
     let name = format!("{name}, {batch} x [{m},{k}] [{k},{n}]");
     let letters = format!("{}{}", if l_transposed { "T" } else { "N" }, if r_transposed { "T" } else { "N" });
-    bench.row(&format!("{name} {letters}"), 2.0 * (batch * m * n * k) as f64, &*kernel, &ins, &outs);
+    bench.operation(&format!("{name} {letters}"), 2.0 * (batch * m * n * k) as f64, &op.into(), &ins);
 }

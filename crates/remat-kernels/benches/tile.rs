@@ -1,4 +1,4 @@
-//! How fast the functions of tiles are: `cargo bench -p remat-cpu --bench tile [-- FILTER]`.
+//! How fast the functions of tiles are: `cargo bench -p remat-kernels --bench tile [-- FILTER]`.
 //!
 //! A row has the nanoseconds per element of a tile of 1024 elements: at each level of this CPU with an output of its own, and
 //! at the best level in place of an operand (where their sizes allow it) and for a tile of 1000 elements, which is not whole
@@ -7,12 +7,8 @@
 #![allow(dead_code, unused_imports, unused_macros, missing_docs, unsafe_code)]
 
 // The functions are private to the crate; they are compiled once more as a part of this program.
-#[path = "../src/kernels/mod.rs"]
-mod kernels;
 #[path = "../src/simd.rs"]
 mod simd;
-#[path = "../src/threads/mod.rs"]
-mod threads;
 #[path = "../src/tile/mod.rs"]
 mod tile;
 

@@ -2,14 +2,31 @@
 
 use remat_ir::{Aval, DType, Op};
 
-use super::{
-    Kernel, Layout, arg_reduce, attention, bitcast, concatenate, conv, cumulative, gather, iota, matmul, pad, scatter,
-    slice, sort, threefry, top_k, window,
+use crate::base::copy;
+use crate::interface::{Kernel, Layout};
+use crate::kernels::{
+    arg_reduce, attention, bitcast, concatenate, conv, cumulative, gather, iota, matmul, pad, scatter, slice, sort,
+    threefry, top_k, window,
 };
 
-/// The kernel of an operation on operands of these dtypes and layouts, or `None` where other modules compute the operation, or
-/// where it reads its operands row-major and these are not.
-pub(crate) fn kernel(op: &Op, ins: &[(DType, &Layout)], outs: &[Aval]) -> Option<Box<dyn Kernel>> {
+/// The kernel of an operation on operands of these dtypes and layouts. `None` for elementwise operations and reductions, which
+/// are fused to loops ([`LoopSpec`](crate::LoopSpec)), for changes of layout and calls, and where the kernel reads its operands
+/// row-major and these are not.
+///
+/// # Examples
+///
+/// ```
+/// use remat_ir::{Aval, DType, Iota, Op, Unary};
+/// use remat_kernels::{Layout, kernel};
+///
+/// let numbers = Aval::new(DType::F32, [4]);
+/// let iota = Op::from(Iota { dtype: DType::F32, shape: [4].into_iter().collect(), axis: 0 });
+/// assert!(kernel(&iota, &[], &[numbers.clone()]).is_some());
+///
+/// let layout = Layout::from(&numbers);
+/// assert!(kernel(&Op::from(Unary::Sin), &[(DType::F32, &layout)], &[numbers]).is_none());
+/// ```
+pub fn kernel(op: &Op, ins: &[(DType, &Layout)], outs: &[Aval]) -> Option<Box<dyn Kernel>> {
     match (op, ins, outs) {
         (Op::DotGeneral(op), &[lhs, rhs], [out]) => Some(matmul::kernel(op, [lhs, rhs], out)),
         (Op::Conv(op), &[lhs, rhs], [out]) => Some(conv::kernel(op, [lhs, rhs], out)),
@@ -20,6 +37,25 @@ pub(crate) fn kernel(op: &Op, ins: &[(DType, &Layout)], outs: &[Aval]) -> Option
             if is_row_major { library(op, &avals, outs) } else { None }
         }
     }
+}
+
+/// The kernel that copies an operand of any layout to a row-major output.
+///
+/// # Examples
+///
+/// ```
+/// use remat_ir::DType;
+/// use remat_kernels::{Kernel, Layout, Source, Target, Threads, copy};
+///
+/// let transposed = Layout::contiguous(&[2, 2]).permuted(&[1, 0]);
+/// let (from, mut to) = ([1u8, 2, 3, 4], [0u8; 4]);
+/// // SAFETY: all bytes are elements of the dtype.
+/// let (source, target) = unsafe { (Source::new(DType::U8, &from), Target::new(DType::U8, &mut to)) };
+/// copy(DType::U8, &transposed).run(&[source], &mut [target], &mut [], &Threads::SERIAL);
+/// assert_eq!(to, [1, 3, 2, 4]);
+/// ```
+pub fn copy(dtype: DType, layout: &Layout) -> Box<dyn Kernel> {
+    copy::kernel(dtype, layout)
 }
 
 /// The kernel of an operation that moves, finds, sorts, counts or accumulates elements, or makes random bits, on row-major

@@ -1,4 +1,4 @@
-//! What the tests of kernels share: arrays of any dtype, runs on several numbers of threads, comparison with the evaluator.
+//! What the tests of kernels share: runs on several numbers of threads, comparison with the evaluator.
 
 // Buffers of bytes become operands here, as in the arena, and an allocator that counts is `unsafe` to write.
 #![allow(unsafe_code)]
@@ -7,68 +7,11 @@ use std::alloc::{GlobalAlloc, Layout as Block, System};
 use std::cell::Cell;
 use std::sync::OnceLock;
 
-use remat_ir::{Array, Aval, DType, Element, Literal, Op, eval_op, with_dtype};
+use remat_ir::{Array, Aval, Element, Op, eval_op, with_dtype};
+pub(crate) use remat_testkit::arrays::{Stream, assert_close, assert_same, filled, plain, wild};
 
-use super::{Kernel, Source, Target};
+use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;
-
-/// A stream of pseudo-random numbers, the same in every run (Vigna, splitmix64).
-pub(crate) struct Stream(u64);
-
-impl Stream {
-    pub(crate) fn new(seed: u64) -> Stream {
-        Stream(seed.wrapping_mul(0xD134_2543_DE82_EF95))
-    }
-
-    pub(crate) fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `bound`, which is not 0.
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        (self.bits() >> 11) as usize % bound
-    }
-}
-
-/// Values without surprises: floats from -2 to 2, integers from -8 to 8 (from 0 to 16 where they have no sign), bools.
-pub(crate) fn plain(dtype: DType, shape: &[usize], seed: u64) -> Array {
-    filled(dtype, shape, seed, |stream| {
-        let step = stream.below(4097) as f64;
-        match dtype {
-            DType::Bool => Literal::from_bool(step > 2048.0),
-            _ if dtype.is_float() => Literal::from_f64(dtype, step / 1024.0 - 2.0),
-            _ => Literal::from_i128(dtype, (step / 256.0) as i128 - if dtype.is_signed() { 8 } else { 0 }),
-        }
-    })
-}
-
-/// Values of every kind: a few small ones, many times over, so that there are ties; NaNs, infinities, zeros of both signs,
-/// the ends of the range, and any bits at all.
-pub(crate) fn wild(dtype: DType, shape: &[usize], seed: u64) -> Array {
-    let special = [f64::NAN, -f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, f64::MAX, f64::MIN, 1e-40];
-    filled(dtype, shape, seed, |stream| match stream.below(8) {
-        0 => Literal::from_f64(dtype, special[stream.below(special.len())]),
-        1 | 2 => match stream.bits() {
-            bits if dtype == DType::Bool => Literal::from_bool(bits & 1 == 1),
-            bits => Literal::from_bits(dtype, bits),
-        },
-        _ => Literal::from_f64(dtype, stream.below(9) as f64 - 4.0),
-    })
-}
-
-/// An array whose elements `value` draws one after the other.
-pub(crate) fn filled(dtype: DType, shape: &[usize], seed: u64, value: impl Fn(&mut Stream) -> Literal) -> Array {
-    let mut stream = Stream::new(seed);
-    let aval = Aval::new(dtype, shape.iter().copied());
-    let data = with_dtype!(dtype, T => {
-        T::wrap((0..aval.size()).map(|_| T::from_literal(value(&mut stream)).expect("the dtype")).collect())
-    });
-    Array::new(aval, data).expect("as many elements as the shape has")
-}
 
 /// Runs the kernel that `build` makes for the operation on these operands, and compares with the evaluator, bit for bit:
 /// on 1, 2 and 3 threads, and in place of every operand that the kernel names. On one thread nothing may be allocated.
@@ -143,34 +86,6 @@ pub(crate) fn run(
 pub(crate) fn threads(count: usize) -> Threads {
     static POOLS: [OnceLock<Threads>; 4] = [const { OnceLock::new() }; 4];
     POOLS[count].get_or_init(|| Threads::new(count).expect("threads start")).clone()
-}
-
-/// Fails unless the avals are equal and the elements are, bit for bit; one NaN is as good as another.
-#[track_caller]
-pub(crate) fn assert_same(got: &Array, expected: &Array, what: &str) {
-    if got.aval() == expected.aval() && Buffer::of(got).bytes() == Buffer::of(expected).bytes() {
-        return;
-    }
-    assert_each(got, expected, what, |a, b| a == b || (a.as_f64().is_nan() && b.as_f64().is_nan()));
-}
-
-/// Fails unless the avals are equal and every element is within `tolerance` times the larger of its size and `scale`.
-/// Elements that are no numbers or infinite have to be equal.
-#[track_caller]
-pub(crate) fn assert_close(got: &Array, expected: &Array, tolerance: f64, scale: f64, what: &str) {
-    assert_each(got, expected, what, |a, b| {
-        let (a, b) = (a.as_f64(), b.as_f64());
-        a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= tolerance * b.abs().max(scale)
-    });
-}
-
-#[track_caller]
-fn assert_each(got: &Array, expected: &Array, what: &str, equal: impl Fn(Literal, Literal) -> bool) {
-    assert_eq!(got.aval(), expected.aval(), "{what}");
-    for i in 0..expected.data().len() {
-        let (a, b) = (got.data().get(i).expect("the size"), expected.data().get(i).expect("the size"));
-        assert!(equal(a, b), "element {i} is {a} and should be {b}: {what}");
-    }
 }
 
 /// Bytes that are aligned as the arena's are.
@@ -261,7 +176,7 @@ fn a_kernel_that_copies_agrees_with_the_evaluator() {
         }
     }
     let op = Op::from(remat_ir::StopGradient);
-    for dtype in DType::ALL {
+    for dtype in remat_ir::DType::ALL {
         for shape in [&[][..], &[0], &[3, 0, 2], &[7, 3]] {
             check(&op, |_, _| Box::new(Same), &[plain(dtype, shape, 1)]);
             check(&op, |_, _| Box::new(Same), &[wild(dtype, shape, 2)]);

@@ -1,8 +1,9 @@
 //! What the tests of remat's crates share.
 //!
 //! [`FileTests`] runs tests that are text files: a program and what a transformation makes of it. [`layers`] holds the
-//! order of a crate's modules that its documentation lists. Deliberately absent: anything that a user needs.
+//! order of a crate's modules that its documentation lists. [`arrays`] makes arrays and compares them. Deliberately absent: anything that a user needs.
 
+pub mod arrays;
 mod filetests;
 pub mod layers;
 

@@ -13,10 +13,10 @@
 //! are grown as in XLA's instruction fusion, but over whole programs, and several results are kept.)
 
 use remat_ir::{Eqn, Iota, Op, Result, Shape, Var, VarMap};
+use remat_kernels::{Extent, Layout};
 
 use super::order::order;
 use super::views::{LONGEST_ROW, Step, Value};
-use crate::kernels::{Extent, Layout};
 use crate::lower::Flat;
 
 /// An equation of a loop.

@@ -11,10 +11,10 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use remat_ir::{Var, VarMap};
+use remat_kernels::{Extent, Layout};
 
 use super::fuse::{Group, MOST_MEMBERS, Member};
 use super::views::{Step, Steps, Value};
-use crate::kernels::{Extent, Layout};
 
 /// A value that is read this many steps after it was computed is read far away.
 const FAR: usize = 6;

@@ -6,10 +6,10 @@
 use std::collections::HashMap;
 
 use remat_ir::{Array, Atom, Aval, DType, Eqn, Iota, Literal, Op, Reduce, Result, Shape, Var, VarMap, eval_op};
+use remat_kernels::Layout;
 
 use super::fuse::{Fusion, Group};
 use super::recompute::recompute;
-use crate::kernels::Layout;
 use crate::lower::Flat;
 
 /// What a value is.

@@ -2,10 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use remat_ir::{Array, Aval, DType, Element, Literal, with_dtype};
-
-use crate::kernels::{Kernel, Source, Target};
-use crate::threads::Threads;
+use remat_ir::{Aval, DType, Element, Literal, Op, with_dtype};
+use remat_kernels::{Kernel, Layout, Source, Target, Threads};
 
 pub(crate) struct Bench {
     filter: String,
@@ -44,8 +42,18 @@ impl Bench {
         Bench { filter, threads: [Threads::SERIAL, Threads::new(cores).expect("threads start")] }
     }
 
-    /// Measures a kernel that does so many operations.
-    pub(crate) fn row(&self, name: &str, operations: f64, kernel: &dyn Kernel, ins: &[Aval], outs: &[Aval]) {
+    /// Measures the kernel of an operation, which does `operations` floating-point operations, and gives the avals of its results.
+    pub(crate) fn operation(&self, name: &str, operations: f64, op: &Op, ins: &[Aval]) -> Vec<Aval> {
+        let outs = op.infer(ins).expect("the operation takes them");
+        let layouts: Vec<Layout> = ins.iter().map(Layout::from).collect();
+        let operands: Vec<(DType, &Layout)> = ins.iter().map(|x| x.dtype).zip(&layouts).collect();
+        let kernel = remat_kernels::kernel(op, &operands, &outs).expect("the operation has a kernel");
+        self.row(name, operations, &*kernel, ins, &outs);
+        outs
+    }
+
+    /// Measures a kernel.
+    fn row(&self, name: &str, operations: f64, kernel: &dyn Kernel, ins: &[Aval], outs: &[Aval]) {
         if !name.contains(&self.filter) {
             return;
         }

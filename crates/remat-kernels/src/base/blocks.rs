@@ -84,8 +84,8 @@ pub(crate) fn for_each_block<T: Send>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_support::threads;
     use super::*;
+    use crate::test_support::threads;
 
     #[test]
     fn blocks_cover_a_matrix_once() {

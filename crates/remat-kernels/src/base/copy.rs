@@ -3,10 +3,10 @@
 use remat_ir::{DType, Element};
 
 use super::blocks::{Block, for_each_block};
-use super::operand::with_word;
 use super::transpose::{finish_stream, transpose};
 use super::walk::{Rows, TASK_BYTES, Walk};
-use super::{Kernel, Layout, Source, Target};
+use crate::interface::with_word;
+use crate::interface::{Kernel, Layout, Source, Target};
 use crate::simd::CACHE_LINE;
 use crate::threads::Threads;
 
@@ -32,7 +32,7 @@ impl Kernel for CopyLayout {
 }
 
 /// How the elements of a strided array get to a row-major one.
-pub(super) enum StridedCopy {
+pub(crate) enum StridedCopy {
     /// Row by row of the result. The steps are those of the source and of the result.
     Rows(Rows<2>),
     /// In tiles, because neighbours in the source are no neighbours in the result.
@@ -40,7 +40,7 @@ pub(super) enum StridedCopy {
 }
 
 /// A copy of an array in which neighbours are not along the last dimension but along an earlier one.
-pub(super) struct Transposition {
+pub(crate) struct Transposition {
     /// The dimensions before that one.
     outer: Walk<2>,
     /// The dimension along which the source has its neighbours: its size and the step of the source.
@@ -57,8 +57,8 @@ const STREAM_BYTES: usize = 1 << 23;
 
 impl StridedCopy {
     /// The copy of an array with this shape and these strides.
-    pub(super) fn new(shape: &[usize], strides: &[isize]) -> StridedCopy {
-        let walk = Walk::new(shape, [strides, &super::layout::row_major(shape)]);
+    pub(crate) fn new(shape: &[usize], strides: &[isize]) -> StridedCopy {
+        let walk = Walk::new(shape, [strides, &crate::interface::layout::row_major(shape)]);
         let Some((&[last, _], before)) = walk.strides().split_last() else { return StridedCopy::Rows(walk.into()) };
         let nearer = |&d: &usize| before[d][0] != 0 && before[d][0].abs() < last.abs();
         match (0..before.len()).filter(nearer).min_by_key(|&d| before[d][0].abs()) {
@@ -72,7 +72,7 @@ impl StridedCopy {
     }
 
     /// Copies from the array whose first element is at `start`.
-    pub(super) fn run<W: Element>(&self, from: &[W], start: isize, to: &mut [W], threads: &Threads) {
+    pub(crate) fn run<W: Element>(&self, from: &[W], start: isize, to: &mut [W], threads: &Threads) {
         if to.is_empty() {
             return;
         }
@@ -159,14 +159,14 @@ impl Transposition {
 }
 
 /// Copies elements.
-pub(super) fn copy<T: Copy + Send + Sync>(from: &[T], to: &mut [T], threads: &Threads) {
+pub(crate) fn copy<T: Copy + Send + Sync>(from: &[T], to: &mut [T], threads: &Threads) {
     let task = TASK_BYTES / size_of::<T>();
     threads.for_each_chunk(to, task, |i, part| part.copy_from_slice(&from[i * task..][..part.len()]));
 }
 
 /// Copies elements that are `step` apart.
 #[inline(always)]
-pub(super) fn copy_row<W: Copy>(from: &[W], start: isize, step: isize, to: &mut [W]) {
+pub(crate) fn copy_row<W: Copy>(from: &[W], start: isize, step: isize, to: &mut [W]) {
     let start = start as usize;
     match step {
         1 => to.copy_from_slice(&from[start..start + to.len()]),
@@ -189,8 +189,8 @@ pub(super) fn copy_row<W: Copy>(from: &[W], start: isize, step: isize, to: &mut 
 mod tests {
     use remat_ir::{BroadcastInDim, Op, Rev, Slice, Transpose};
 
-    use super::super::test_support::{Stream, check, plain, wild};
     use super::*;
+    use crate::test_support::{Stream, check, plain, wild};
 
     #[test]
     fn every_dtype_is_copied() {

@@ -5,16 +5,16 @@ use std::ops::Range;
 use remat_ir::{Aval, DType, Element, IndexMode};
 use smallvec::SmallVec;
 
-use super::Source;
-use super::layout::row_major;
 use super::walk::Walk;
+use crate::interface::Source;
+use crate::interface::layout::row_major;
 use crate::simd::multiversion;
 
 /// Index vectors that are looked at together: their starts are on the stack.
-pub(super) const BLOCK: usize = 256;
+pub(crate) const BLOCK: usize = 256;
 
 /// The slices of an array that index vectors name.
-pub(super) struct Slices {
+pub(crate) struct Slices {
     /// The dtype of the indices.
     dtype: DType,
     /// For each component of an index vector the largest start and the stride of its dimension.
@@ -26,19 +26,19 @@ pub(super) struct Slices {
 }
 
 /// The dimension numbers of a gather or a scatter.
-pub(super) struct Numbers<'a> {
+pub(crate) struct Numbers<'a> {
     /// The size of a slice along each dimension of the array.
-    pub(super) sizes: &'a [usize],
+    pub(crate) sizes: &'a [usize],
     /// The dimension of the array for each component of an index vector.
-    pub(super) index_map: &'a [usize],
+    pub(crate) index_map: &'a [usize],
     /// Dimensions of the array that run with dimensions of the indices.
-    pub(super) operand_batching: &'a [usize],
-    pub(super) index_batching: &'a [usize],
-    pub(super) mode: IndexMode,
+    pub(crate) operand_batching: &'a [usize],
+    pub(crate) index_batching: &'a [usize],
+    pub(crate) mode: IndexMode,
 }
 
 /// The starts of consecutive index vectors.
-pub(super) struct Starts {
+pub(crate) struct Starts {
     /// Which index vectors.
     vectors: Range<usize>,
     /// Offsets in the array; negative for a slice that is left out.
@@ -49,7 +49,7 @@ pub(super) struct Starts {
 
 impl Slices {
     /// The slices of `array` at `indices`, where the index vectors have these strides in the slices' counterpart.
-    pub(super) fn new(array: &Aval, indices: &Aval, numbers: &Numbers<'_>, counterpart: &[isize]) -> Slices {
+    pub(crate) fn new(array: &Aval, indices: &Aval, numbers: &Numbers<'_>, counterpart: &[isize]) -> Slices {
         let strides = row_major(&array.shape);
         let batch = &indices.shape[..indices.rank() - 1];
         let mut batching: SmallVec<[isize; 4]> = SmallVec::from_elem(0, batch.len());
@@ -69,12 +69,12 @@ impl Slices {
     }
 
     /// The number of index vectors.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.vectors.len()
     }
 
     /// The distance in the counterpart between the slices of neighbouring index vectors; `None` if there is but one.
-    pub(super) fn counterpart_step(&self) -> Option<isize> {
+    pub(crate) fn counterpart_step(&self) -> Option<isize> {
         self.vectors.strides().last().map(|stride| stride[1])
     }
 
@@ -161,12 +161,12 @@ index! {
 }
 
 impl Starts {
-    pub(super) fn new() -> Starts {
+    pub(crate) fn new() -> Starts {
         Starts { vectors: 0..0, array: [0; BLOCK], counterpart: [0; BLOCK] }
     }
 
     /// Finds the starts of `count` index vectors, at most [`BLOCK`], from `first` on: in the array and in the counterpart.
-    pub(super) fn find(
+    pub(crate) fn find(
         &mut self,
         slices: &Slices,
         indices: &Source<'_>,
@@ -200,7 +200,7 @@ impl Starts {
     }
 
     /// The start of one index vector in the array. Those after it are found with it.
-    pub(super) fn of(&mut self, slices: &Slices, indices: &Source<'_>, vector: usize) -> isize {
+    pub(crate) fn of(&mut self, slices: &Slices, indices: &Source<'_>, vector: usize) -> isize {
         if !self.vectors.contains(&vector) {
             self.find(slices, indices, vector, BLOCK.min(slices.len() - vector));
         }
@@ -209,7 +209,7 @@ impl Starts {
 }
 
 /// The value of an integer scalar.
-pub(super) fn integer(scalar: &Source<'_>) -> i64 {
+pub(crate) fn integer(scalar: &Source<'_>) -> i64 {
     match scalar.dtype() {
         DType::I8 => scalar.slice::<i8>()[0].value(),
         DType::I16 => scalar.slice::<i16>()[0].value(),
@@ -228,8 +228,8 @@ pub(super) fn integer(scalar: &Source<'_>) -> i64 {
 pub(crate) mod samples {
     use remat_ir::{Array, Gather, Literal, Shape};
 
-    use super::super::test_support::{Stream, filled, wild};
     use super::*;
+    use crate::test_support::{Stream, filled, wild};
 
     /// Indices below `n`, and some out of range.
     pub(crate) fn indices(dtype: DType, shape: &[usize], n: usize, seed: u64) -> Array {

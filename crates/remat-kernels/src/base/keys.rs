@@ -7,7 +7,7 @@ use super::number::Number;
 use super::scratch::AnyBits;
 
 /// An element type that can be sorted.
-pub(super) trait Key: Element {
+pub(crate) trait Key: Element {
     /// A key in the order of the elements: zeros are equal, NaNs are equal and last. It has no more than 32
     /// bits if the element has no more.
     fn key(self) -> u64;
@@ -51,7 +51,7 @@ keys! {
 }
 
 /// A key and the position of its element, as one integer that is ordered by the key first.
-pub(super) trait Packed: AnyBits + Ord {
+pub(crate) trait Packed: AnyBits + Ord {
     /// What holds a position.
     type Position: AnyBits;
     fn pack(key: u64, position: usize) -> Self;
@@ -109,7 +109,7 @@ packed! {
 }
 
 /// Whether a key of an element of so many bytes and one of `n` positions fit in a u64; they fit in a u128 always.
-pub(super) fn fits_u64(bytes: usize, n: usize) -> bool {
+pub(crate) fn fits_u64(bytes: usize, n: usize) -> bool {
     bytes <= 4 && u32::try_from(n).is_ok()
 }
 
@@ -119,8 +119,8 @@ mod tests {
 
     use remat_ir::{DType, with_dtype};
 
-    use super::super::test_support::wild;
     use super::*;
+    use crate::test_support::wild;
 
     #[test]
     fn keys_have_the_order_of_the_elements() {

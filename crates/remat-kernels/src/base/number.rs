@@ -5,7 +5,7 @@ use remat_ir::{Element, bf16, f16};
 use crate::tile::rounding::{from_bf16, from_f16, round_to_bf16, round_to_f16, to_bf16, to_f16};
 
 /// An element type with arithmetic: integers wrap. On bools a sum is `or` and a product `and`.
-pub(super) trait Number: Element {
+pub(crate) trait Number: Element {
     /// What is computed in: f32 for f16 and bf16, else the type itself.
     type Wide: Number<Wide = Self::Wide>;
     /// The identity of the minimum: infinity, or the largest integer.
@@ -207,8 +207,8 @@ fn round_to_odd(index: usize) -> f32 {
 mod tests {
     use remat_ir::{DType, Literal, with_dtype};
 
-    use super::super::test_support::Stream;
     use super::*;
+    use crate::test_support::Stream;
 
     #[test]
     fn an_index_is_rounded_once() {

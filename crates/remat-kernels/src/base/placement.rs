@@ -6,7 +6,7 @@ use super::walk::{Rows, Walk};
 
 /// How the elements of an array are spread in a larger row-major one. Both have the dimensions in the same order, so that
 /// later elements go further back.
-pub(super) struct Placement {
+pub(crate) struct Placement {
     /// Rows, with the steps of the smaller and of the larger array.
     rows: Rows<2>,
     /// How far behind the first element the last one goes; negative if there is none.
@@ -15,29 +15,29 @@ pub(super) struct Placement {
 
 impl Placement {
     /// The placement of an array of this shape, with its strides in the smaller and in the larger array.
-    pub(super) fn new(shape: &[usize], from: &[isize], to: &[isize]) -> Placement {
+    pub(crate) fn new(shape: &[usize], from: &[isize], to: &[isize]) -> Placement {
         let walk = Walk::new(shape, [from, to]);
         let extent = if walk.len() == 0 { -1 } else { walk.extent(1) };
         Placement { rows: walk.into(), extent }
     }
 
     /// The number of elements.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.rows.outer.len() * self.rows.len
     }
 
     /// How far behind the first element the last one goes; negative if there is none.
-    pub(super) fn extent(&self) -> isize {
+    pub(crate) fn extent(&self) -> isize {
         self.extent
     }
 
     /// The distance between the elements of a row, in the smaller and in the larger array.
-    pub(super) fn steps(&self) -> [isize; 2] {
+    pub(crate) fn steps(&self) -> [isize; 2] {
         self.rows.step
     }
 
     /// The part of the larger array from the first to the last element, if the first goes to `to`.
-    pub(super) fn range(&self, to: isize) -> Range<usize> {
+    pub(crate) fn range(&self, to: isize) -> Range<usize> {
         if self.extent < 0 { 0..0 } else { to as usize..(to + self.extent + 1) as usize }
     }
 
@@ -45,7 +45,7 @@ impl Placement {
     /// in the smaller array and in the part, and with their number. `from` is the first element of the smaller array, and
     /// `to` is where it goes, counted from where the part of `len` elements begins.
     #[inline(always)]
-    pub(super) fn each_row(&self, [from, to]: [isize; 2], len: usize, mut row: impl FnMut([usize; 2], usize)) {
+    pub(crate) fn each_row(&self, [from, to]: [isize; 2], len: usize, mut row: impl FnMut([usize; 2], usize)) {
         let [from_step, to_step] = self.rows.step;
         let (end, count) = (len as isize, self.rows.len as isize);
         let last = (count - 1) * to_step;
@@ -70,7 +70,7 @@ impl Placement {
 
     /// Calls `position` for each element with its offset from the first one in the smaller and in the larger array.
     #[inline(always)]
-    pub(super) fn each_position(&self, mut position: impl FnMut([isize; 2])) {
+    pub(crate) fn each_position(&self, mut position: impl FnMut([isize; 2])) {
         let [from_step, to_step] = self.rows.step;
         self.rows.outer.each(0..self.rows.outer.len(), |[from, to]| {
             for k in 0..self.rows.len as isize {
@@ -80,7 +80,7 @@ impl Placement {
     }
 
     /// Copies the elements that go to a part of the larger array; see [`Placement::each_row`].
-    pub(super) fn place<T: Copy>(&self, from: &[T], starts: [isize; 2], part: &mut [T]) {
+    pub(crate) fn place<T: Copy>(&self, from: &[T], starts: [isize; 2], part: &mut [T]) {
         let steps = self.rows.step;
         self.each_row(starts, part.len(), |[source, target], count| match steps {
             // A call for a few elements would take longer than to copy them.

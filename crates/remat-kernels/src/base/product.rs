@@ -12,7 +12,7 @@ use nano_gemm::Plan;
 use crate::simd::{Level, multiversion};
 
 /// What products are computed and summed in: f32, f64, or i64 modulo 2^64.
-pub(super) trait Factor: Copy + Default + Send + Sync + 'static {
+pub(crate) trait Factor: Copy + Default + Send + Sync + 'static {
     /// Multiplies as [`multiply`] does, whose conditions are the same, for sizes that are not zero.
     unsafe fn multiply(
         size: [usize; 3],
@@ -25,26 +25,26 @@ pub(super) trait Factor: Copy + Default + Send + Sync + 'static {
 
 /// A left operand: the element in row `i` and column `j` is number `i * row + j * column`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Left<'a, T> {
-    pub(super) elements: &'a [T],
-    pub(super) row: usize,
-    pub(super) column: usize,
+pub(crate) struct Left<'a, T> {
+    pub(crate) elements: &'a [T],
+    pub(crate) row: usize,
+    pub(crate) column: usize,
 }
 
 /// A right operand: the elements of a row are neighbours, and rows are `row` elements apart.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Right<'a, T> {
-    pub(super) elements: &'a [T],
-    pub(super) row: usize,
+pub(crate) struct Right<'a, T> {
+    pub(crate) elements: &'a [T],
+    pub(crate) row: usize,
 }
 
 /// A result: the elements of a row are neighbours, and rows are `row` elements apart.
 #[derive(Debug)]
-pub(super) struct Out<'a, T> {
-    pub(super) elements: &'a mut [T],
-    pub(super) row: usize,
+pub(crate) struct Out<'a, T> {
+    pub(crate) elements: &'a mut [T],
+    pub(crate) row: usize,
     /// Whether the product is added to what is there.
-    pub(super) adds: bool,
+    pub(crate) adds: bool,
 }
 
 /// Multiplies `m` by `k` and `k` by `n` elements, where `size` is `[m, n, k]`. Each sum runs over the contracted dimension in
@@ -52,7 +52,7 @@ pub(super) struct Out<'a, T> {
 ///
 /// # Panics
 /// If an operand is shorter than the size says.
-pub(super) fn product<T: Factor>(size: [usize; 3], left: Left<'_, T>, right: Right<'_, T>, out: Out<'_, T>) {
+pub(crate) fn product<T: Factor>(size: [usize; 3], left: Left<'_, T>, right: Right<'_, T>, out: Out<'_, T>) {
     let [m, n, _] = size;
     assert!(m == 0 || n == 0 || (m - 1) * out.row + n <= out.elements.len());
     // SAFETY: the result has these rows and columns (checked), and is borrowed mutably.
@@ -67,7 +67,7 @@ pub(super) fn product<T: Factor>(size: [usize; 3], left: Left<'_, T>, right: Rig
 ///
 /// # Panics
 /// If an operand is shorter than the size says.
-pub(super) unsafe fn product_at<T: Factor>(
+pub(crate) unsafe fn product_at<T: Factor>(
     size: [usize; 3],
     left: Left<'_, T>,
     right: Right<'_, T>,
@@ -91,7 +91,7 @@ pub(super) unsafe fn product_at<T: Factor>(
 /// # Safety
 /// `left` and `right` are valid for reading, `out` for writing elements of so many rows and columns, and for reading if `adds`.
 /// Nobody else writes those of `left` and `right`, or has access to those of `out`, meanwhile.
-pub(super) unsafe fn multiply<T: Factor>(
+pub(crate) unsafe fn multiply<T: Factor>(
     size: [usize; 3],
     left: (*const T, [isize; 2]),
     right: (*const T, isize),

@@ -21,7 +21,7 @@ const REGISTER: usize = 16;
 /// `start + i + j * step`. With `stream`, lines are written past the cache where they are
 /// aligned to it; the thread must call [`finish_stream`] before another may read them.
 #[inline(always)]
-pub(super) fn transpose<W: Element>(
+pub(crate) fn transpose<W: Element>(
     from: &[W],
     start: isize,
     step: isize,
@@ -48,7 +48,7 @@ pub(super) fn transpose<W: Element>(
 }
 
 /// Makes what this thread has written past the cache visible to the threads that it is handed to.
-pub(super) fn finish_stream() {
+pub(crate) fn finish_stream() {
     // SAFETY: every x86-64 CPU has SSE.
     #[cfg(target_arch = "x86_64")]
     unsafe {
@@ -101,7 +101,7 @@ mod x86 {
     /// # Safety
     /// All rows must be readable and writable, and those written must be aligned to 16 bytes if `stream`.
     #[inline(always)]
-    pub(super) unsafe fn square<W, const N: usize>(
+    pub(crate) unsafe fn square<W, const N: usize>(
         from: *const W,
         step: isize,
         to: *mut W,
@@ -152,7 +152,7 @@ mod plain {
     /// # Safety
     /// All rows must be readable and writable.
     #[inline(always)]
-    pub(super) unsafe fn square<W: Copy>(from: *const W, step: isize, to: *mut W, stride: usize, n: usize) {
+    pub(crate) unsafe fn square<W: Copy>(from: *const W, step: isize, to: *mut W, stride: usize, n: usize) {
         for i in 0..n {
             for j in 0..n {
                 // SAFETY: the rows are as promised.

@@ -1,38 +1,53 @@
-//! Layouts: how an operand lies in its buffer, and the changes of layout that cost nothing.
+//! Layouts: where the elements of an operand are in its buffer, and the changes of layout that cost nothing.
 
 use remat_ir::{Aval, Shape};
 use smallvec::SmallVec;
 
-/// Steps between neighbours along each dimension, in elements.
-pub(crate) type Strides = SmallVec<[isize; 4]>;
+/// Distances between neighbours along each dimension, in elements.
+pub type Strides = SmallVec<[isize; 4]>;
 
 /// The largest step that is a whole number of times in each of two.
-pub(super) fn greatest_common_divisor(a: usize, b: usize) -> usize {
+pub(crate) fn greatest_common_divisor(a: usize, b: usize) -> usize {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
-/// How an operand lies in its buffer: element `i, j, ..` is at `offset + i * strides[0] + j * strides[1] + ..`, counted in
-/// elements. A stride of zero repeats, a negative one reverses.
+/// Where the elements of an operand are in its buffer: element `i, j, ..` is at `offset + i * strides[0] + j * strides[1] + ..`,
+/// counted in elements. A stride of zero repeats, a negative one reverses.
+///
+/// # Examples
+///
+/// ```
+/// use remat_kernels::Layout;
+///
+/// let matrix = Layout::contiguous(&[2, 3]);
+/// assert_eq!(matrix.strides.as_slice(), [3, 1]);
+/// assert_eq!(matrix.permuted(&[1, 0]).strides.as_slice(), [1, 3]);
+/// assert_eq!(matrix.reversed(&[1]).offset, 2);
+/// assert_eq!(matrix.sliced(&[0, 1], &[2, 3], &[1, 1]).reshaped(&[4]), None);
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Layout {
-    pub(crate) shape: Shape,
-    pub(crate) strides: Strides,
-    pub(crate) offset: usize,
+pub struct Layout {
+    /// The shape of the operand.
+    pub shape: Shape,
+    /// The stride of each dimension.
+    pub strides: Strides,
+    /// The position of the first element.
+    pub offset: usize,
 }
 
 impl Layout {
     /// Row-major from the start of the buffer.
-    pub(crate) fn contiguous(shape: &[usize]) -> Layout {
+    pub fn contiguous(shape: &[usize]) -> Layout {
         Layout { shape: shape.iter().copied().collect(), strides: row_major(shape), offset: 0 }
     }
 
     /// One element at the start of the buffer, repeated.
-    pub(crate) fn splat(shape: &[usize]) -> Layout {
+    pub fn splat(shape: &[usize]) -> Layout {
         Layout { shape: shape.iter().copied().collect(), strides: SmallVec::from_elem(0, shape.len()), offset: 0 }
     }
 
     /// Whether this is row-major without gaps, from wherever it begins. Dimensions of one element have any stride.
-    pub(crate) fn is_contiguous(&self) -> bool {
+    pub fn is_contiguous(&self) -> bool {
         if self.size() == 0 {
             return true;
         }
@@ -47,12 +62,12 @@ impl Layout {
     }
 
     /// The number of elements.
-    pub(crate) fn size(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.shape.iter().product()
     }
 
     /// Dimension `i` of the result is dimension `permutation[i]`.
-    pub(crate) fn permuted(&self, permutation: &[usize]) -> Layout {
+    pub fn permuted(&self, permutation: &[usize]) -> Layout {
         Layout {
             shape: permutation.iter().map(|&d| self.shape[d]).collect(),
             strides: permutation.iter().map(|&d| self.strides[d]).collect(),
@@ -61,7 +76,7 @@ impl Layout {
     }
 
     /// Dimension `i` becomes dimension `dims[i]` of `shape`; one that had one element, or is new, repeats.
-    pub(crate) fn broadcast(&self, shape: &[usize], dims: &[usize]) -> Layout {
+    pub fn broadcast(&self, shape: &[usize], dims: &[usize]) -> Layout {
         let mut strides: Strides = SmallVec::from_elem(0, shape.len());
         for (i, &d) in dims.iter().enumerate() {
             strides[d] = if self.shape[i] == shape[d] { self.strides[i] } else { 0 };
@@ -70,7 +85,7 @@ impl Layout {
     }
 
     /// The axes in reverse.
-    pub(crate) fn reversed(&self, axes: &[usize]) -> Layout {
+    pub fn reversed(&self, axes: &[usize]) -> Layout {
         let mut out = self.clone();
         if self.size() == 0 {
             return out;
@@ -83,7 +98,7 @@ impl Layout {
     }
 
     /// From `start` to `limit` by `steps`.
-    pub(crate) fn sliced(&self, start: &[usize], limit: &[usize], steps: &[usize]) -> Layout {
+    pub fn sliced(&self, start: &[usize], limit: &[usize], steps: &[usize]) -> Layout {
         let mut out = self.clone();
         for d in 0..self.shape.len() {
             out.shape[d] = (limit[d] - start[d]).div_ceil(steps[d]);
@@ -97,7 +112,7 @@ impl Layout {
     }
 
     /// The same elements in row-major order with another shape of the same size, if strides can say so.
-    pub(crate) fn reshaped(&self, shape: &[usize]) -> Option<Layout> {
+    pub fn reshaped(&self, shape: &[usize]) -> Option<Layout> {
         let whole = |strides| Layout { shape: shape.iter().copied().collect(), strides, offset: self.offset };
         if self.size() == 0 {
             return Some(whole(row_major(shape)));
@@ -126,7 +141,7 @@ impl Layout {
 
     /// Size and stride of the fewest dimensions that give the same elements in the same order, outermost first; none for
     /// one element.
-    pub(crate) fn merged(&self) -> SmallVec<[(usize, isize); 4]> {
+    pub fn merged(&self) -> SmallVec<[(usize, isize); 4]> {
         let mut dims: SmallVec<[(usize, isize); 4]> = SmallVec::new();
         for (&size, &stride) in self.shape.iter().zip(&self.strides) {
             match dims.last_mut() {

@@ -1,4 +1,4 @@
-//! What kernels read and write.
+//! The operands that kernels read, and the outputs that they write.
 
 // One place turns bytes into elements, so that kernels can be safe code.
 #![allow(unsafe_code)]
@@ -7,9 +7,9 @@ use std::marker::PhantomData;
 
 use remat_ir::{DType, Element};
 
-/// An operand that a kernel reads: the elements of its buffer.
+/// An operand that a kernel reads: the elements of its buffer. [`copy`](crate::copy) has an example.
 #[derive(Clone, Copy)]
-pub(crate) struct Source<'a> {
+pub struct Source<'a> {
     dtype: DType,
     start: *const u8,
     bytes: usize,
@@ -17,8 +17,8 @@ pub(crate) struct Source<'a> {
     elements: PhantomData<&'a [u8]>,
 }
 
-/// An output that a kernel writes: row-major, without gaps.
-pub(crate) struct Target<'a> {
+/// An output that a kernel writes: row-major, without gaps. [`copy`](crate::copy) has an example.
+pub struct Target<'a> {
     dtype: DType,
     start: *mut u8,
     bytes: usize,
@@ -37,31 +37,31 @@ unsafe impl Send for Target<'_> {}
 unsafe impl Sync for Target<'_> {}
 
 impl<'a> Source<'a> {
-    /// Bytes that hold elements of this dtype.
+    /// Bytes that hold elements of this dtype, aligned to its size.
     ///
     /// # Safety
     /// Each element must be a valid one: a bool is 0 or 1.
-    pub(crate) unsafe fn new(dtype: DType, bytes: &'a [u8]) -> Source<'a> {
+    pub unsafe fn new(dtype: DType, bytes: &'a [u8]) -> Source<'a> {
         Source { dtype, start: bytes.as_ptr(), bytes: bytes.len(), in_place: false, elements: PhantomData }
     }
 
     /// An operand whose elements the output holds, which begins here.
-    pub(crate) fn in_place(dtype: DType, start: *const u8) -> Source<'a> {
+    pub fn in_place(dtype: DType, start: *const u8) -> Source<'a> {
         Source { dtype, start, bytes: 0, in_place: true, elements: PhantomData }
     }
 
     /// Where the elements are: in the output, where the operand is in place.
-    pub(crate) fn as_ptr(&self) -> *const u8 {
+    pub fn as_ptr(&self) -> *const u8 {
         self.start
     }
 
     /// Whether the output holds this operand's elements.
-    pub(crate) fn is_in_place(&self) -> bool {
+    pub fn is_in_place(&self) -> bool {
         self.in_place
     }
 
     /// The dtype.
-    pub(crate) fn dtype(&self) -> DType {
+    pub fn dtype(&self) -> DType {
         self.dtype
     }
 
@@ -69,7 +69,7 @@ impl<'a> Source<'a> {
     ///
     /// # Panics
     /// If `T` is not the dtype.
-    pub(crate) fn slice<T: Element>(&self) -> &'a [T] {
+    pub fn slice<T: Element>(&self) -> &'a [T] {
         assert_eq!(self.dtype, T::DTYPE);
         self.words()
     }
@@ -92,16 +92,16 @@ impl<'a> Source<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// Bytes that hold elements of this dtype.
+    /// Bytes that hold elements of this dtype, aligned to its size.
     ///
     /// # Safety
     /// Each element must be a valid one: a bool is 0 or 1.
-    pub(crate) unsafe fn new(dtype: DType, bytes: &'a mut [u8]) -> Target<'a> {
+    pub unsafe fn new(dtype: DType, bytes: &'a mut [u8]) -> Target<'a> {
         Target { dtype, start: bytes.as_mut_ptr(), bytes: bytes.len(), elements: PhantomData }
     }
 
     /// Where the elements are.
-    pub(crate) fn as_ptr(&self) -> *mut u8 {
+    pub fn as_ptr(&self) -> *mut u8 {
         self.start
     }
 
@@ -109,7 +109,7 @@ impl<'a> Target<'a> {
     ///
     /// # Panics
     /// If `T` is not the dtype.
-    pub(crate) fn slice_mut<T: Element>(&mut self) -> &mut [T] {
+    pub fn slice_mut<T: Element>(&mut self) -> &mut [T] {
         assert_eq!(self.dtype, T::DTYPE);
         self.words_mut()
     }

@@ -2,9 +2,9 @@
 
 use remat_ir::{ArgKind, ArgReduce, Aval, DType, with_dtype};
 
-use super::number::Number;
-use super::walk::TASK_BYTES;
-use super::{Kernel, Source, Target};
+use crate::base::number::Number;
+use crate::base::walk::TASK_BYTES;
+use crate::interface::{Kernel, Source, Target};
 use crate::simd::multiversion;
 use crate::threads::Threads;
 
@@ -168,8 +168,8 @@ multiversion! {
 mod tests {
     use remat_ir::{Array, Op};
 
-    use super::super::test_support::{check, plain, wild};
     use super::*;
+    use crate::test_support::{check, plain, wild};
 
     #[test]
     fn every_dtype_is_searched_along_every_axis() {

@@ -2,8 +2,8 @@
 
 use remat_ir::{Aval, BitcastConvertType, DType};
 
-use super::copy::copy;
-use super::{Kernel, Source, Target};
+use crate::base::copy::copy;
+use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;
 
 // A narrower dtype has the little end first, as the memory of the CPUs that this engine is for.
@@ -39,8 +39,8 @@ impl Kernel for Bitcast {
 mod tests {
     use remat_ir::Op;
 
-    use super::super::test_support::{check, wild};
     use super::*;
+    use crate::test_support::{check, wild};
 
     #[test]
     fn every_dtype_has_the_bits_of_every_other() {

@@ -3,10 +3,10 @@
 use remat_ir::{Aval, Concatenate, DType};
 use smallvec::SmallVec;
 
-use super::operand::with_word;
-use super::placement::Placement;
-use super::walk::TASK_BYTES;
-use super::{Kernel, Source, Target};
+use crate::base::placement::Placement;
+use crate::base::walk::TASK_BYTES;
+use crate::interface::with_word;
+use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;
 
 /// The kernel of a concatenation of row-major operands.
@@ -46,8 +46,8 @@ impl Kernel for Joined {
 mod tests {
     use remat_ir::{Array, Op};
 
-    use super::super::test_support::{check, wild};
     use super::*;
+    use crate::test_support::{check, wild};
 
     #[test]
     fn operands_are_joined_along_every_axis() {

@@ -5,10 +5,10 @@
 
 use remat_ir::{Aval, Cumulative, CumulativeKind, DType, bf16, f16, with_dtype};
 
-use super::blocks::{Block, for_each_block};
-use super::number::Number;
-use super::walk::TASK_BYTES;
-use super::{Kernel, Source, Target};
+use crate::base::blocks::{Block, for_each_block};
+use crate::base::number::Number;
+use crate::base::walk::TASK_BYTES;
+use crate::interface::{Kernel, Source, Target};
 use crate::simd::multiversion;
 use crate::threads::Threads;
 
@@ -229,8 +229,8 @@ log_add_exp! {
 mod tests {
     use remat_ir::{Array, Op};
 
-    use super::super::test_support::{check, plain, wild};
     use super::*;
+    use crate::test_support::{check, plain, wild};
 
     const KINDS: [CumulativeKind; 5] = [
         CumulativeKind::Sum,

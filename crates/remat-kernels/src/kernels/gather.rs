@@ -2,12 +2,12 @@
 
 use remat_ir::{Aval, DType, Element, Gather, Literal};
 
-use super::copy::copy_row;
-use super::index::{BLOCK, Numbers, Slices, Starts};
-use super::layout::{Strides, row_major};
-use super::operand::with_word;
-use super::walk::{Rows, TASK_BYTES, Walk};
-use super::{Kernel, Source, Target};
+use crate::base::copy::copy_row;
+use crate::base::index::{BLOCK, Numbers, Slices, Starts};
+use crate::base::walk::{Rows, TASK_BYTES, Walk};
+use crate::interface::layout::{Strides, row_major};
+use crate::interface::with_word;
+use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;
 
 /// The kernel of a gather from a row-major operand with row-major indices.
@@ -93,9 +93,9 @@ impl Gathered {
 mod tests {
     use remat_ir::{Array, IndexMode, Op, Shape};
 
-    use super::super::index::samples::{any_gather, indices};
-    use super::super::test_support::{Stream, check, wild};
     use super::*;
+    use crate::base::index::samples::{any_gather, indices};
+    use crate::test_support::{Stream, check, wild};
 
     #[test]
     fn rows_of_every_dtype_are_gathered() {

@@ -2,9 +2,9 @@
 
 use remat_ir::{Aval, DType, Iota, with_dtype};
 
-use super::number::Number;
-use super::walk::TASK_BYTES;
-use super::{Kernel, Source, Target};
+use crate::base::number::Number;
+use crate::base::walk::TASK_BYTES;
+use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;
 
 /// The kernel that counts along a dimension.
@@ -55,8 +55,8 @@ impl Count {
 mod tests {
     use remat_ir::Op;
 
-    use super::super::test_support::check;
     use super::*;
+    use crate::test_support::check;
 
     #[test]
     fn every_numeric_dtype_counts_along_every_axis() {

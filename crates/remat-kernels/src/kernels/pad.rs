@@ -2,11 +2,11 @@
 
 use remat_ir::{Aval, DType, Pad, Shape};
 
-use super::layout::row_major;
-use super::operand::with_word;
-use super::placement::Placement;
-use super::walk::TASK_BYTES;
-use super::{Kernel, Source, Target};
+use crate::base::placement::Placement;
+use crate::base::walk::TASK_BYTES;
+use crate::interface::layout::row_major;
+use crate::interface::with_word;
+use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;
 
 /// The kernel that pads a row-major operand.
@@ -56,8 +56,8 @@ impl Kernel for Padded {
 mod tests {
     use remat_ir::Op;
 
-    use super::super::test_support::{Stream, check, wild};
     use super::*;
+    use crate::test_support::{Stream, check, wild};
 
     #[test]
     fn every_dtype_is_padded() {

@@ -3,15 +3,15 @@
 
 use remat_ir::{Aval, DType, Element, Scatter, ScatterKind, Shape, bf16, f16, with_dtype};
 
-use super::copy::copy;
-use super::index::{BLOCK, Numbers, Slices, Starts};
-use super::layout::{Strides, row_major};
-use super::number::Number;
-use super::operand::with_word;
-use super::placement::Placement;
-use super::scratch;
-use super::walk::TASK_BYTES;
-use super::{Kernel, Source, Target};
+use crate::base::copy::copy;
+use crate::base::index::{BLOCK, Numbers, Slices, Starts};
+use crate::base::number::Number;
+use crate::base::placement::Placement;
+use crate::base::scratch;
+use crate::base::walk::TASK_BYTES;
+use crate::interface::layout::{Strides, row_major};
+use crate::interface::with_word;
+use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;
 
 /// The kernel of a scatter into a row-major operand, in place if nobody else needs it.
@@ -265,9 +265,9 @@ fn inside(
 mod tests {
     use remat_ir::{Array, Gather, IndexMode, Literal, Op};
 
-    use super::super::index::samples::{any_gather, indices};
-    use super::super::test_support::{Stream, check, filled, plain, wild};
     use super::*;
+    use crate::base::index::samples::{any_gather, indices};
+    use crate::test_support::{Stream, check, filled, plain, wild};
 
     const KINDS: [ScatterKind; 5] =
         [ScatterKind::Set, ScatterKind::Add, ScatterKind::Mul, ScatterKind::Min, ScatterKind::Max];

@@ -3,13 +3,13 @@
 use remat_ir::{Aval, DType, DynamicSlice, DynamicUpdateSlice};
 use smallvec::SmallVec;
 
-use super::copy::StridedCopy;
-use super::index::integer;
-use super::layout::row_major;
-use super::operand::with_word;
-use super::placement::Placement;
-use super::walk::TASK_BYTES;
-use super::{Kernel, Source, Target};
+use crate::base::copy::StridedCopy;
+use crate::base::index::integer;
+use crate::base::placement::Placement;
+use crate::base::walk::TASK_BYTES;
+use crate::interface::layout::row_major;
+use crate::interface::with_word;
+use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;
 
 /// The kernel of a slice of a row-major operand.
@@ -98,8 +98,8 @@ impl Kernel for Updated {
 mod tests {
     use remat_ir::{Array, Element, Literal, Op, f16};
 
-    use super::super::test_support::{Stream, check, filled, wild};
     use super::*;
+    use crate::test_support::{Stream, check, filled, wild};
 
     #[test]
     fn starts_of_every_dtype_are_clamped() {

@@ -9,11 +9,11 @@ use std::cmp::Ordering;
 use remat_ir::{Aval, DType, Element, Sort, with_dtype};
 use smallvec::SmallVec;
 
-use super::keys::{Key, Packed, fits_u64};
-use super::operand::with_word;
-use super::scratch;
-use super::walk::TASK_BYTES;
-use super::{Kernel, Source, Target};
+use crate::base::keys::{Key, Packed, fits_u64};
+use crate::base::scratch;
+use crate::base::walk::TASK_BYTES;
+use crate::interface::with_word;
+use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;
 
 /// The kernel that sorts row-major operands together.
@@ -178,8 +178,8 @@ fn compare(x: &Source<'_>, a: usize, b: usize) -> Ordering {
 mod tests {
     use remat_ir::{Array, Op};
 
-    use super::super::test_support::{check, plain, wild};
     use super::*;
+    use crate::test_support::{check, plain, wild};
 
     #[test]
     fn every_dtype_is_sorted_along_every_axis() {

@@ -3,8 +3,8 @@
 use remat_ir::{Aval, threefry_block};
 use smallvec::SmallVec;
 
-use super::walk::TASK_BYTES;
-use super::{Kernel, Source, Target};
+use crate::base::walk::TASK_BYTES;
+use crate::interface::{Kernel, Source, Target};
 use crate::simd::multiversion;
 use crate::threads::Threads;
 
@@ -86,8 +86,8 @@ multiversion! {
 mod tests {
     use remat_ir::{DType, Op, Threefry2x32};
 
-    use super::super::test_support::{check, wild};
     use super::*;
+    use crate::test_support::{check, wild};
 
     #[test]
     fn scalars_stand_for_every_element_of_any_operand() {

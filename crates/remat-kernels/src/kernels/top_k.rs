@@ -5,10 +5,10 @@
 
 use remat_ir::{Aval, DType, TopK, with_dtype};
 
-use super::keys::{Key, Packed, fits_u64};
-use super::scratch;
-use super::walk::TASK_BYTES;
-use super::{Kernel, Source, Target};
+use crate::base::keys::{Key, Packed, fits_u64};
+use crate::base::scratch;
+use crate::base::walk::TASK_BYTES;
+use crate::interface::{Kernel, Source, Target};
 use crate::simd::multiversion;
 use crate::threads::Threads;
 
@@ -133,8 +133,8 @@ multiversion! {
 mod tests {
     use remat_ir::{Array, Op};
 
-    use super::super::test_support::{check, plain, wild};
     use super::*;
+    use crate::test_support::{check, plain, wild};
 
     #[test]
     fn the_largest_of_every_dtype_are_found() {

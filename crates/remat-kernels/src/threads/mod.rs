@@ -27,20 +27,35 @@ fn asked_for(variable: Option<OsString>) -> Result<usize> {
 }
 
 /// A number of threads: the calling one and those of the pool, if there is one.
+///
+/// # Examples
+///
+/// ```
+/// use remat_kernels::Threads;
+///
+/// let mut squares = [0; 10];
+/// Threads::new(2)?.for_each_chunk(&mut squares, 4, |chunk, out| {
+///     for (i, x) in out.iter_mut().enumerate() {
+///         *x = (4 * chunk + i).pow(2);
+///     }
+/// });
+/// assert_eq!(squares[9], 81);
+/// # Ok::<(), remat_ir::Error>(())
+/// ```
 #[derive(Clone)]
-pub(crate) struct Threads {
+pub struct Threads {
     pool: Option<Arc<Pool>>,
 }
 
 impl Threads {
     /// The calling thread alone.
-    pub(crate) const SERIAL: Threads = Threads { pool: None };
+    pub const SERIAL: Threads = Threads { pool: None };
 
-    /// So many threads of their own.
+    /// `count` threads: the calling one, and `count - 1` new ones.
     ///
     /// # Errors
-    /// If there are to be none, or the system refuses to start them.
-    pub(crate) fn new(count: usize) -> Result<Threads> {
+    /// If `count` is 0, or the system refuses to start them.
+    pub fn new(count: usize) -> Result<Threads> {
         match count {
             0 => Err(Error::new(ErrorKind::Argument, "threads", "an engine needs at least one thread")),
             1 => Ok(Threads::SERIAL),
@@ -52,22 +67,22 @@ impl Threads {
         }
     }
 
-    /// As many threads as the environment variable [`VARIABLE`] says, or as the machine has cores; started once.
+    /// As many threads as the environment variable `REMAT_THREADS` says, or as the machine has cores; started once.
     ///
     /// # Errors
-    /// If the variable is no number of threads, or the system refuses to start them.
-    pub(crate) fn all() -> Result<Threads> {
+    /// If the variable is not a number of threads, or the system refuses to start them.
+    pub fn all() -> Result<Threads> {
         static ALL: LazyLock<Result<Threads>> = LazyLock::new(|| Threads::new(asked_for(std::env::var_os(VARIABLE))?));
         ALL.clone()
     }
 
     /// How many tasks can run at one time.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.pool.as_ref().map_or(1, |pool| pool.workers() + 1)
     }
 
     /// Calls `f` for each of `tasks` tasks, in any order, on any thread.
-    pub(crate) fn for_each(&self, tasks: usize, f: impl Fn(usize) + Send + Sync) {
+    pub fn for_each(&self, tasks: usize, f: impl Fn(usize) + Send + Sync) {
         match &self.pool {
             Some(pool) if tasks > 1 => pool.run(tasks, &f),
             _ => (0..tasks).for_each(f),
@@ -75,12 +90,7 @@ impl Threads {
     }
 
     /// Calls `f` for each chunk of `len` elements (the last may be shorter) with its number.
-    pub(crate) fn for_each_chunk<T: Send>(
-        &self,
-        data: &mut [T],
-        len: usize,
-        f: impl Fn(usize, &mut [T]) + Send + Sync,
-    ) {
+    pub fn for_each_chunk<T: Send>(&self, data: &mut [T], len: usize, f: impl Fn(usize, &mut [T]) + Send + Sync) {
         let len = len.max(1);
         let tasks = data.len().div_ceil(len);
         self.for_each_item(tasks, data.chunks_mut(len).enumerate(), |(i, chunk)| f(i, chunk));
@@ -88,7 +98,7 @@ impl Threads {
 
     /// Calls `f` for each of `tasks` tasks with scratch memory that no other task uses at the same time. `scratch` is cut
     /// into as many equal pieces as there are threads; what a piece holds when a task begins is unspecified.
-    pub(crate) fn for_each_with_scratch<T: Send>(
+    pub fn for_each_with_scratch<T: Send>(
         &self,
         tasks: usize,
         scratch: &mut [T],
@@ -112,7 +122,7 @@ impl Threads {
     }
 
     /// Calls `f` for each of `tasks` items, in any order, on any thread.
-    pub(crate) fn for_each_item<I: Iterator + Send>(&self, tasks: usize, items: I, f: impl Fn(I::Item) + Send + Sync) {
+    pub fn for_each_item<I: Iterator + Send>(&self, tasks: usize, items: I, f: impl Fn(I::Item) + Send + Sync) {
         let items = Mutex::new(items);
         self.for_each(tasks, |_| {
             if let Some(item) = next(&items) {
@@ -122,7 +132,7 @@ impl Threads {
     }
 
     /// Calls `f` for each of `tasks` items with scratch memory, as [`Threads::for_each_with_scratch`] does.
-    pub(crate) fn for_each_item_with_scratch<I: Iterator + Send, T: Send>(
+    pub fn for_each_item_with_scratch<I: Iterator + Send, T: Send>(
         &self,
         tasks: usize,
         items: I,

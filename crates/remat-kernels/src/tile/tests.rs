@@ -7,7 +7,7 @@ use remat_ir::{
 };
 
 use super::*;
-use crate::kernels::test_support::{Stream, assert_same, filled};
+use remat_testkit::arrays::{Stream, assert_same, filled};
 
 /// Lengths: none, one, less than a block, a block, blocks and a rest.
 const LENGTHS: [usize; 7] = [0, 1, 3, 63, 64, 65, 517];

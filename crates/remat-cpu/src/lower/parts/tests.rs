@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use remat_ir::{Array, Atom, Aval, Builder, DType, DotGeneral, Jaxpr, Literal, Pad, Shape, Slice, Var, eval, eval_op};
 
 use super::super::Flat;
-use crate::kernels::test_support::{Stream, assert_close, filled};
+use remat_testkit::arrays::{Stream, assert_close, filled};
 
 /// Small integers, whose sums of products are exact.
 fn integers(aval: &Aval, seed: u64) -> Array {

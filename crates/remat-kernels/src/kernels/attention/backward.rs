@@ -17,7 +17,8 @@ use super::number::{Stored, Wide, with_stored};
 use super::problem::{Problem, gather, scatter};
 use super::scattered::Scattered;
 use super::tile::{Group, KEYS, QUERIES, QueryBlock, RUN, Tile, row_width, transposed, write_row};
-use crate::kernels::{Kernel, Layout, Source, Target, scratch};
+use crate::base::scratch;
+use crate::interface::{Kernel, Layout, Source, Target};
 use crate::threads::Threads;
 
 /// The kernel of the cotangents of an attention, for operands of this dtype with these layouts.

@@ -4,7 +4,7 @@ use super::forward::shift;
 use super::number::{Stored, Wide};
 use super::problem::{Elements, Problem, Rows, take, times};
 use super::tile::{COLUMNS, KEYS, PerQuery, Places, QUERIES, QueryBlock, Tile, copy_rows, row_width, transposed};
-use crate::kernels::{Layout, Source};
+use crate::interface::{Layout, Source};
 use crate::simd::multiversion;
 
 /// The operands of the cotangents of an attention.

@@ -15,7 +15,8 @@ use super::scattered::Scattered;
 use super::tile::{
     COLUMNS, Group, KEYS, PerQuery, QUERIES, QueryBlock, RUN, Tile, copy_rows, row_width, transposed, write_row,
 };
-use crate::kernels::{Kernel, Layout, Source, Target, scratch};
+use crate::base::scratch;
+use crate::interface::{Kernel, Layout, Source, Target};
 use crate::simd::multiversion;
 use crate::threads::Threads;
 

@@ -22,7 +22,7 @@ mod tile;
 
 use remat_ir::{DType, Op};
 
-use super::{Kernel, Layout};
+use crate::interface::{Kernel, Layout};
 
 /// The kernel of an attention, or of its cotangents, on operands of these dtypes and layouts; `None` for other operations.
 pub(crate) fn kernel(op: &Op, ins: &[(DType, &Layout)]) -> Option<Box<dyn Kernel>> {

@@ -4,9 +4,9 @@ use std::ops::{Add, Mul, Sub};
 
 use remat_ir::{Element, bf16, f16};
 
-use crate::kernels::number::Number;
-use crate::kernels::product::Factor;
-use crate::kernels::scratch::AnyBits;
+use crate::base::number::Number;
+use crate::base::product::Factor;
+use crate::base::scratch::AnyBits;
 use crate::tile::math;
 
 /// What everything is computed in: f32 or f64.

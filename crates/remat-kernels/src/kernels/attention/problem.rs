@@ -6,8 +6,8 @@ use remat_ir::{AttentionSizes, DotProductAttention};
 
 use super::number::{Stored, Wide};
 use super::tile::{Group, KEYS, Places, QUERIES, QueryBlock, Tile, add_bias, copy_rows, hide_masked, row_width};
-use crate::kernels::product::{Left, Out, Right, product};
-use crate::kernels::{Layout, Source};
+use crate::base::product::{Left, Out, Right, product};
+use crate::interface::{Layout, Source};
 
 /// The operands of an attention, which are the first ones of its derivatives.
 pub(super) struct Problem {

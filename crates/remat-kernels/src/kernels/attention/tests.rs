@@ -4,8 +4,8 @@ use remat_ir::{
     Array, Aval, DType, DotProductAttention, DotProductAttentionCotangent, Literal, Op, eval_op, with_dtype,
 };
 
-use crate::kernels::test_support::{assert_same, check_by, filled, plain, run, threads};
-use crate::kernels::{Kernel, Layout};
+use crate::interface::{Kernel, Layout};
+use crate::test_support::{assert_same, check_by, filled, plain, run, threads};
 
 const FLOATS: [DType; 4] = [DType::F16, DType::Bf16, DType::F32, DType::F64];
 

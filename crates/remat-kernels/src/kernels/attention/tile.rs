@@ -7,9 +7,9 @@
 use remat_ir::AttentionSizes;
 
 use super::number::{Stored, Wide};
-use crate::kernels::Layout;
-use crate::kernels::blocks::Block;
-use crate::kernels::transpose::transpose;
+use crate::base::blocks::Block;
+use crate::base::transpose::transpose;
+use crate::interface::Layout;
 use crate::simd::multiversion;
 
 /// Numbers that are treated together: rows of tiles have a multiple of it.

@@ -26,11 +26,12 @@ use remat_ir::{Aval, Conv, DType};
 use phase::{IMAGE, Phase, Problem};
 use phases::phases;
 
-use super::layout::{Layout, row_major};
 use super::matmul::{Accumulator, Place, Writer, accumulator};
-use super::operand::with_word;
-use super::walk::TASK_BYTES;
-use super::{Kernel, Source, Target, scratch};
+use crate::base::scratch;
+use crate::base::walk::TASK_BYTES;
+use crate::interface::layout::{Layout, row_major};
+use crate::interface::with_word;
+use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;
 
 /// The kernel of a convolution, of operands of these dtypes in any layout. Sums are as those of a matrix product.

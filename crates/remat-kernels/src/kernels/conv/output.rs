@@ -6,8 +6,8 @@
 use std::ops::Range;
 
 use super::lines::copy;
+use crate::base::walk::Rows;
 use crate::kernels::matmul::{Accumulator, Output, Place, Writer};
-use crate::kernels::walk::Rows;
 use crate::simd::Level;
 
 /// Products that are converted at a time before they are put where they belong.

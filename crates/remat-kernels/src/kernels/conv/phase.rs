@@ -9,10 +9,10 @@ use super::output::{Scattered, direct_step};
 use super::phases::Along;
 use super::sizes::cut;
 use super::unfolded::{Axis, CONTRACTED, Extent, Unfolded};
-use crate::kernels::Source;
-use crate::kernels::layout::{Layout, Strides};
+use crate::base::walk::{Rows, Walk};
+use crate::interface::Source;
+use crate::interface::layout::{Layout, Strides};
 use crate::kernels::matmul::{Accumulator, Cut, Place, Reader, Writer};
-use crate::kernels::walk::{Rows, Walk};
 use crate::threads::Threads;
 
 /// Fewest results of an image for which it is worth that images are convolved one after the other, so that the products of

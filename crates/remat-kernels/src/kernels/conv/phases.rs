@@ -3,7 +3,7 @@
 use remat_ir::{Aval, Conv};
 use smallvec::SmallVec;
 
-use crate::kernels::layout::{Layout, greatest_common_divisor};
+use crate::interface::layout::{Layout, greatest_common_divisor};
 
 /// A phase along one spatial dimension.
 #[derive(Clone, Copy)]

@@ -3,7 +3,7 @@
 use remat_ir::{Array, Aval, ConvDims, DType, Literal, Op, Operation, Shape};
 
 use super::*;
-use crate::kernels::test_support::{Stream, assert_close, check_by, filled, plain};
+use crate::test_support::{Stream, assert_close, check_by, filled, plain};
 
 fn order(dims: &[usize]) -> ConvDims {
     ConvDims { first: dims[0], second: dims[1], spatial: dims[2..].into() }

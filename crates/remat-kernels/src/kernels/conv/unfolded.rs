@@ -12,11 +12,11 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::lines::{Lines, copy_lines};
-use crate::kernels::Source;
+use crate::base::product;
+use crate::interface::Source;
 use crate::kernels::matmul::{
     Accumulator, Elements, Left, Reader, Right, block_step, left_in_place, pack_turned, right_in_place,
 };
-use crate::kernels::product;
 
 /// Sides of a matrix: the rows of a left operand or the columns of a right one, and what products are summed along.
 pub(super) const FREE: usize = 0;

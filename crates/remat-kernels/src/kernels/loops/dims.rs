@@ -5,7 +5,7 @@
 
 use smallvec::SmallVec;
 
-use crate::kernels::Layout;
+use crate::interface::Layout;
 use crate::tile::StridedFn;
 
 /// Merged dimensions, outermost first: their elements in row-major order.

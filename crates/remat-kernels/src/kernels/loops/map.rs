@@ -4,9 +4,9 @@
 
 use std::ops::Range;
 
-use super::LoopSpec;
 use super::program::{Frame, Program, Tile};
-use crate::kernels::{Kernel, Source, Target};
+use crate::interface::LoopSpec;
+use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;
 
 /// A loop whose results have an element at each place or one per row.

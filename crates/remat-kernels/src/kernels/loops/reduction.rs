@@ -12,8 +12,8 @@ use remat_ir::{DType, Op, ReduceKind, Shape};
 
 use super::dims::Dims;
 use super::program::{Frame, Program, Tile};
-use super::{LoopInput, LoopSource, LoopSpec};
-use crate::kernels::{Kernel, Layout, Source, Target};
+use crate::interface::{Kernel, Layout, Source, Target};
+use crate::interface::{LoopInput, LoopSource, LoopSpec};
 use crate::threads::Threads;
 use crate::tile::{self, ReduceFn, StridedFn, TileFn};
 

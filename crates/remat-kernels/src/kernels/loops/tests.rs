@@ -1,9 +1,9 @@
 //! Loops over operands in all layouts, beside the evaluator.
 
-use remat_ir::{Array, Aval, Binary, ConvertElementType, Reduce, ReduceKind, Unary, eval_op, with_dtype};
+use remat_ir::{Array, Aval, Binary, ConvertElementType, DType, Op, Reduce, ReduceKind, Unary, eval_op, with_dtype};
 
-use super::*;
-use crate::kernels::test_support::{assert_same, plain, run, threads, wild};
+use crate::interface::{Extent, Layout, LoopEquation, LoopInput, LoopOperand, LoopSource, LoopSpec};
+use crate::test_support::{assert_same, plain, run, threads, wild};
 
 /// How an operand lies in its buffer.
 #[derive(Clone, Copy, Debug)]
@@ -247,8 +247,8 @@ fn reduce(kind: ReduceKind, axes: &[usize]) -> Op {
     Reduce { kind, axes: axes.iter().copied().collect() }.into()
 }
 
-use Extent::{Full, Row};
-use LoopInput::{Equation, Operand};
+use crate::interface::Extent::{Full, Row};
+use crate::interface::LoopInput::{Equation, Operand};
 
 #[test]
 fn results_take_the_place_of_operands() {

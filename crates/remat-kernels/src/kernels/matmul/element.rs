@@ -8,10 +8,10 @@ use std::mem::MaybeUninit;
 
 use remat_ir::{ConvertElementType, DType, Element, Op, bf16};
 
-use crate::kernels::Source;
-use crate::kernels::operand::with_word;
-use crate::kernels::product::Factor;
-use crate::kernels::scratch::AnyBits;
+use crate::base::product::Factor;
+use crate::base::scratch::AnyBits;
+use crate::interface::Source;
+use crate::interface::with_word;
 use crate::tile::{self, StridedFn, TileFn};
 
 /// Elements that are converted at a time, through memory of this many numbers of 8 bytes.

@@ -13,8 +13,9 @@ use super::blocked::MANY;
 use super::element::{Accumulator, Writer};
 use super::matrix::Matrix;
 use super::{Place, Side};
-use crate::kernels::walk::Walk;
-use crate::kernels::{Kernel, Source, Target, scratch};
+use crate::base::scratch;
+use crate::base::walk::Walk;
+use crate::interface::{Kernel, Source, Target};
 use crate::simd::multiversion;
 use crate::threads::Threads;
 

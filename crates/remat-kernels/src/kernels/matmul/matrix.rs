@@ -6,10 +6,10 @@ use remat_ir::{Element, bf16};
 
 use super::blocked::{Left, Right, block_step};
 use super::element::{Accumulator, Elements};
-use crate::kernels::blocks::Block;
-use crate::kernels::product;
-use crate::kernels::transpose::transpose;
-use crate::kernels::walk::Rows;
+use crate::base::blocks::Block;
+use crate::base::product;
+use crate::base::transpose::transpose;
+use crate::base::walk::Rows;
 use crate::simd::multiversion;
 
 /// A matrix in a buffer: element `i, j` is at `start` and the offsets of `i` in `free` and of `j` in `contracted`.

@@ -29,9 +29,10 @@ use line::LineKernel;
 use matrix::{Matrix, is_contiguous_along_free};
 pub(super) use matrix::{left_in_place, pack_turned, right_in_place};
 
-use super::layout::Layout;
-use super::walk::{Rows, Walk};
-use super::{Kernel, Source, Target, scratch};
+use crate::base::scratch;
+use crate::base::walk::{Rows, Walk};
+use crate::interface::layout::Layout;
+use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;
 
 /// The kernel of a matrix product, of operands of these dtypes in any layout.

@@ -3,7 +3,7 @@
 use remat_ir::{Array, Aval, DType, DotGeneral, Op, eval_op, with_dtype};
 
 use super::*;
-use crate::kernels::test_support::{assert_close, assert_same, check_by, plain, run, threads, wild};
+use crate::test_support::{assert_close, assert_same, check_by, plain, run, threads, wild};
 
 fn numbers(contract: [&[usize]; 2], batch: [&[usize]; 2], to: DType) -> DotGeneral {
     DotGeneral {
@@ -125,7 +125,7 @@ fn no_number_and_infinity_go_where_the_evaluator_has_them() {
         for (m, k, n) in [(20, 40, 50), (1, 90, 20), (30, 10, 1)] {
             // Ones and zeros, so that sums are exact, beside NaN and infinity.
             let special = |shape: &[usize], seed| {
-                crate::kernels::test_support::filled(dtype, shape, seed, |stream| {
+                crate::test_support::filled(dtype, shape, seed, |stream| {
                     let x = match stream.below(40) {
                         0 => f64::NAN,
                         1 => f64::INFINITY,

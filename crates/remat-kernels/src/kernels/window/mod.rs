@@ -10,8 +10,8 @@ use std::ops::{Neg, Range};
 
 use remat_ir::{ArgKind, ArgReduceWindow, Aval, DType, ReduceWindow, WindowKind, with_dtype};
 
-use super::number::Number;
-use super::{Kernel, Source, Target};
+use crate::base::number::Number;
+use crate::interface::{Kernel, Source, Target};
 use crate::simd::multiversion;
 use crate::threads::Threads;
 use slide::Windows;
@@ -246,7 +246,7 @@ mod tests {
     use remat_ir::{Array, Op, Window};
 
     use super::*;
-    use crate::kernels::test_support::{Stream, check, plain, wild};
+    use crate::test_support::{Stream, check, plain, wild};
 
     #[test]
     fn windows_of_every_dtype_are_reduced() {

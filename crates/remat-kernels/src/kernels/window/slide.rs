@@ -5,8 +5,8 @@ use std::ops::Range;
 use remat_ir::Window;
 
 use super::BLOCK;
-use crate::kernels::layout::{greatest_common_divisor, row_major};
-use crate::kernels::walk::TASK_BYTES;
+use crate::base::walk::TASK_BYTES;
+use crate::interface::layout::{greatest_common_divisor, row_major};
 
 /// How windows slide over an array. Dimensions at the end along which each element is a window may be left out: then an
 /// element is a vector of all that lies there.

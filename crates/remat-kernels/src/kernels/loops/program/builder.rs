@@ -3,9 +3,9 @@
 use remat_ir::{DType, Literal, Op};
 
 use super::{Constant, ConstantValue, Instruction, Operand, Out, Place, Program, Slot, first_bytes};
-use crate::kernels::Layout;
+use crate::interface::Layout;
+use crate::interface::{Extent, LoopEquation, LoopInput, LoopSource, LoopSpec};
 use crate::kernels::loops::dims::Dims;
-use crate::kernels::loops::{Extent, LoopEquation, LoopInput, LoopSource, LoopSpec};
 use crate::tile::{self, Immediate, TileFn};
 
 /// A program in the making.

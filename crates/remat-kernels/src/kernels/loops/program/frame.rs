@@ -6,7 +6,7 @@
 use remat_ir::Literal;
 
 use super::{ConstantValue, Extent, Instruction, Place, Program, first_bytes};
-use crate::kernels::{Source, Target};
+use crate::interface::{Source, Target};
 use crate::simd::{CACHE_LINE, prefetch};
 use crate::tile;
 

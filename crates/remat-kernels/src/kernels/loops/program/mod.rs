@@ -15,8 +15,8 @@ use std::ops::Range;
 use remat_ir::{DType, Literal};
 
 use super::dims::Dims;
-use super::{Extent, LoopInput, LoopSource, LoopSpec};
-use crate::kernels::Layout;
+use crate::interface::Layout;
+use crate::interface::{Extent, LoopInput, LoopSource, LoopSpec};
 use crate::tile::{Immediate, ReduceFn, SpreadFn, StridedFn, TileFn};
 
 use builder::Builder;

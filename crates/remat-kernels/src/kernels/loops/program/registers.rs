@@ -1,9 +1,9 @@
 //! The length of a tile, and the places of its registers.
 
 use super::{Instruction, Place, Program, Slot};
-use crate::kernels::layout::{Layout, greatest_common_divisor};
+use crate::interface::layout::{Layout, greatest_common_divisor};
+use crate::interface::{Extent, LoopSource, LoopSpec};
 use crate::kernels::loops::dims::Dims;
-use crate::kernels::loops::{Extent, LoopSource, LoopSpec};
 use crate::tile;
 
 /// The registers of a tile take at most this many bytes, so that they stay in the first-level cache of any CPU beside what

@@ -1,0 +1,12 @@
+//! What kernels of several families are made of.
+
+pub(crate) mod blocks;
+pub(crate) mod copy;
+pub(crate) mod index;
+pub(crate) mod keys;
+pub(crate) mod number;
+pub(crate) mod placement;
+pub(crate) mod product;
+pub(crate) mod scratch;
+pub(crate) mod transpose;
+pub(crate) mod walk;

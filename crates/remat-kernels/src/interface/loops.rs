@@ -1,0 +1,121 @@
+//! The description of a fused loop: elementwise operations and reductions that are computed together, tile by tile.
+
+use remat_ir::{DType, Literal, Op, Shape};
+
+use super::Layout;
+
+/// How many elements a value of a loop has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Extent {
+    /// One per element of the loop.
+    Full,
+    /// One per row.
+    Row,
+}
+
+/// What a loop computes.
+///
+/// # Examples
+///
+/// `x * x + 2` of three bytes:
+///
+/// ```
+/// use remat_ir::{Binary, DType, Literal, Op};
+/// use remat_kernels::{
+///     Extent, Kernel, Layout, LoopEquation, LoopInput, LoopOperand, LoopSource, LoopSpec, Source, Target, Threads,
+/// };
+///
+/// let (dtype, extent) = (DType::U8, Extent::Full);
+/// let x = LoopSource::Input { input: 0, layout: Layout::contiguous(&[3]) };
+/// let two = LoopSource::Literal(Literal::from_i128(dtype, 2));
+/// let square = (Op::from(Binary::Mul), vec![LoopInput::Operand(0), LoopInput::Operand(0)]);
+/// let sum = (Op::from(Binary::Add), vec![LoopInput::Equation(0), LoopInput::Operand(1)]);
+/// let spec = LoopSpec {
+///     operands: [x, two].map(|source| LoopOperand { dtype, extent, source }).into(),
+///     equations: [square, sum].map(|(op, ins)| LoopEquation { op, ins, dtype, extent }).into(),
+///     outs: vec![1],
+///     rows: 3,
+///     columns: None,
+///     reduction: None,
+/// };
+/// let kernel = spec.kernel().expect("both operations have tile functions");
+///
+/// let (from, mut to) = ([1u8, 2, 3], [0u8; 3]);
+/// let mut scratch = vec![0; kernel.scratch(1)];
+/// // SAFETY: all bytes are elements of the dtype.
+/// let (source, target) = unsafe { (Source::new(dtype, &from), Target::new(dtype, &mut to)) };
+/// kernel.run(&[source], &mut [target], &mut scratch, &Threads::SERIAL);
+/// assert_eq!(to, [3, 6, 11]);
+/// ```
+#[derive(Debug)]
+pub struct LoopSpec {
+    /// The arrays that the loop reads from memory, and its literals.
+    pub operands: Vec<LoopOperand>,
+    /// In an order in which they can run.
+    pub equations: Vec<LoopEquation>,
+    /// The equations whose results are stored, in the order of the outputs.
+    pub outs: Vec<usize>,
+    /// Rows; all elements where there are no columns.
+    pub rows: usize,
+    /// Elements per row, where there are row values.
+    pub columns: Option<usize>,
+    /// The shape and the axes of the reductions, where the outputs are the results of reductions over any axes.
+    pub reduction: Option<(Shape, Shape)>,
+}
+
+/// An operand of a loop.
+#[derive(Debug)]
+pub struct LoopOperand {
+    /// The dtype of its elements.
+    pub dtype: DType,
+    /// How many elements it has.
+    pub extent: Extent,
+    /// Where they come from.
+    pub source: LoopSource,
+}
+
+/// Where the elements of an operand come from.
+#[derive(Debug)]
+pub enum LoopSource {
+    /// An input of the kernel.
+    Input {
+        /// Its number among the inputs.
+        input: usize,
+        /// How the operand lies in the input's buffer.
+        layout: Layout,
+    },
+    /// One number, repeated.
+    Literal(Literal),
+}
+
+/// An operation of a loop: elementwise, or a reduction of rows.
+#[derive(Debug)]
+pub struct LoopEquation {
+    /// The operation.
+    pub op: Op,
+    /// Its operands.
+    pub ins: Vec<LoopInput>,
+    /// The dtype of the result.
+    pub dtype: DType,
+    /// How many elements the result has.
+    pub extent: Extent,
+}
+
+/// An operand of an operation of a loop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LoopInput {
+    /// An operand of the loop, by its number.
+    Operand(usize),
+    /// The result of an earlier equation, by its number.
+    Equation(usize),
+}
+
+impl LoopSpec {
+    /// The dtype of an operand of an operation.
+    pub(crate) fn dtype(&self, input: LoopInput) -> DType {
+        match input {
+            LoopInput::Operand(i) => self.operands[i].dtype,
+            LoopInput::Equation(i) => self.equations[i].dtype,
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! What lowering and kernels agree on: layouts, operands, the description of a fused loop, and the trait of kernels.
+//!
+//! Lowering describes a step with these types and never looks into a kernel; kernels never see a program.
+
+mod kernel;
+pub(crate) mod layout;
+mod loops;
+mod operand;
+
+pub use kernel::Kernel;
+pub use layout::{Layout, Strides};
+pub use loops::{Extent, LoopEquation, LoopInput, LoopOperand, LoopSource, LoopSpec};
+pub(crate) use operand::with_word;
+pub use operand::{Source, Target};

@@ -1,0 +1,30 @@
+//! The kernels of the native engine: each computes one step of a compiled program over operands that are in memory.
+//!
+//! [`kernel`] gives the kernel of an operation, [`LoopSpec::kernel`] that of a chain of elementwise operations and reductions,
+//! and [`copy`] one that copies between layouts. Whatever can be decided when a program is compiled is decided then; a run
+//! allocates nothing. Deliberately absent: programs, schedules and memory plans, which are the engine's (`remat-cpu`).
+//!
+//! Each of these modules uses only those before it and beside it in this list (a test holds this):
+//!
+//! 1. `simd`, `threads`: vector instructions, and the only way to run in parallel
+//! 2. `interface`, `test_support`: the types that lowering and kernels share; what the tests of kernels share
+//! 3. `tile`: functions that compute some hundred elements in the first-level cache
+//! 4. `base`: what kernels of several families are made of
+//! 5. `kernels`: the kernels, one file or folder for each family of operations
+//! 6. `dispatch`: which kernel computes an operation
+
+mod base;
+mod dispatch;
+mod interface;
+mod kernels;
+mod simd;
+#[cfg(test)]
+mod test_support;
+mod threads;
+mod tile;
+
+pub use dispatch::{copy, kernel};
+pub use interface::{
+    Extent, Kernel, Layout, LoopEquation, LoopInput, LoopOperand, LoopSource, LoopSpec, Source, Strides, Target,
+};
+pub use threads::Threads;
