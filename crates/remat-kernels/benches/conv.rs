@@ -8,7 +8,7 @@
 
 mod support;
 
-use remat_ir::{Aval, Conv, ConvDims, DType, Operation, Shape};
+use remat_ir::{Aval, Conv, ConvDims, DType, Shape};
 use support::Bench;
 
 const BATCH: usize = 8;
