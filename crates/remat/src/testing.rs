@@ -4,7 +4,6 @@ use remat_ir::{Atom, Aval, Builder, Error, ErrorKind, Jaxpr, Op, Result};
 
 use crate::Tensor;
 use crate::rules::{Batched, first_order};
-pub use crate::rules::{Sample, all_samples};
 
 /// One operation on a batch of `size` examples, with the batch dimension of each batched operand where `axes` says. Gives
 /// the batch dimensions of the results as well. `transform::vmap` knows batches in front only; inside a program they can
@@ -25,7 +24,7 @@ pub fn batch(op: &Op, avals: &[Aval], size: usize, axes: &[Option<usize>]) -> Re
         }
         ins.push(Batched { atom: b.input(aval.with_shape(shape)), axis });
     }
-    let outs = rules.vmap(&mut b, size, &ins)?;
+    let outs = rules.write_vmap(&mut b, size, &ins)?;
     let atoms: Vec<Atom> = outs.iter().map(|x| x.atom).collect();
     Ok((b.finish(atoms), outs.iter().map(|x| x.axis).collect()))
 }

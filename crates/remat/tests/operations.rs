@@ -5,11 +5,12 @@
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use remat::testing::{Sample, all_samples, batch};
+use remat::testing::batch;
 use remat::transform::{self, Residual, Saving, partial_eval};
 use remat_ir::{
     Array, Atom, Aval, Builder, DType, Element, ErrorKind, Jaxpr, Literal, check, eval, eval_op, with_dtype,
 };
+use remat_testkit::{Sample, all_samples};
 
 /// How many of the failures of one property are printed.
 const PRINTED: usize = 40;

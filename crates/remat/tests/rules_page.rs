@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use remat::testing::{Sample, all_samples};
 use remat::transform::{jvp, transpose, vmap};
 use remat::{DType, Jaxpr};
 use remat_ir::Builder;
+use remat_testkit::{Sample, all_samples};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/RULES.md");
 

@@ -249,7 +249,7 @@ fn basis(b: &mut Builder, aval: &Aval) -> Result<remat_ir::Atom> {
     let n = aval.size();
     let square = |axis| Iota { dtype: remat_ir::DType::I64, shape: [n, n].into_iter().collect(), axis };
     let (row, column) = (b.apply(square(0), &[])?, b.apply(square(1), &[])?);
-    let eye = b.compare(remat_ir::Compare::Eq, row, column)?;
+    let eye = b.apply(remat_ir::Compare::Eq, &[row, column])?;
     let eye = b.convert(eye, aval.dtype)?;
     let shape: Vec<usize> = std::iter::once(n).chain(aval.shape.iter().copied()).collect();
     b.reshape(eye, &shape)

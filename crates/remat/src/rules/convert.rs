@@ -1,128 +1,54 @@
 //! Rules of conversions.
 
-use remat_ir::{Atom, BitcastConvertType, Builder, ConvertElementType, DType, ReducePrecision, Result};
+use remat_ir::{BitcastConvertType, ConvertElementType, ReducePrecision, Result};
 
-use super::{Batched, Emit, Linear, Operand, Rules, Sample, not_linear, sample};
+use super::{Batched, Expr, Linear, Operand, Rules, Writer, not_linear};
 
 impl Rules for ConvertElementType {
-    fn jvp(&self, b: &mut Builder, _ins: &[Atom], _outs: &[Atom], tangents: &[Option<Atom>]) -> Result<Linear> {
-        match tangents[0] {
-            Some(t) if self.dtype.is_float() => Ok(vec![Some(b.convert(t, self.dtype)?)]),
-            _ => Ok(vec![None]),
-        }
+    fn jvp<'w>(&self, _: &[Expr<'w>], _: &[Expr<'w>], tangents: &[Option<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
+        Ok(vec![tangents[0].filter(|_| self.dtype.is_float()).map(|t| t.convert(self.dtype))])
     }
 
-    fn transpose(&self, b: &mut Builder, cotangents: &[Option<Atom>], ins: &[Operand]) -> Result<Linear> {
-        match (&ins[0], cotangents[0]) {
-            (Operand::Linear(aval), ct) if aval.dtype.is_float() && self.dtype.is_float() => {
-                Ok(vec![ct.map(|ct| b.convert(ct, aval.dtype)).transpose()?])
+    fn transpose<'w>(&self, cotangents: &[Option<Expr<'w>>], ins: &[Operand<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
+        match &ins[0] {
+            Operand::Linear(aval) if aval.dtype.is_float() && self.dtype.is_float() => {
+                Ok(vec![cotangents[0].map(|ct| ct.convert(aval.dtype))])
             }
             _ => Err(not_linear(self)),
         }
     }
 
-    fn vmap(&self, b: &mut Builder, _size: usize, ins: &[Batched]) -> Result<Vec<Batched>> {
-        Ok(vec![Batched { atom: b.apply(*self, &[ins[0].atom])?, axis: ins[0].axis }])
-    }
-
-    fn samples() -> Vec<Sample> {
-        let mut samples = Vec::new();
-        for from in DType::ALL {
-            for dtype in DType::ALL {
-                let op = ConvertElementType { dtype };
-                let sample = Sample::new(format!("{from} to {dtype}"), op, vec![sample::any(from, &[2, 3])]);
-                samples.push(if from.is_float() && dtype.is_float() {
-                    let coarse = if from.bits().min(dtype.bits()) == 16 { 2e-2 } else { 1e-5 };
-                    sample.linear_in(&[0]).within(coarse)
-                } else {
-                    sample.not_smooth()
-                });
-            }
-        }
-        let special = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, 1e300, -3.9, 2.5, -1e10];
-        for dtype in DType::ALL {
-            let x = sample::array(DType::F64, &[special.len()], &special);
-            samples.push(Sample::new("special values", ConvertElementType { dtype }, vec![x]).not_smooth());
-        }
-        let op = ConvertElementType { dtype: DType::F64 };
-        samples.push(Sample::new("scalar", op, vec![sample::any(DType::F64, &[])]).linear_in(&[0]));
-        samples.push(Sample::new("empty", op, vec![sample::any(DType::F64, &[0, 2])]).linear_in(&[0]));
-        samples
+    fn vmap<'w>(&self, _w: Writer<'w>, _size: usize, ins: &[Batched<Expr<'w>>]) -> Result<Vec<Batched<Expr<'w>>>> {
+        Ok(vec![ins[0].map(|x| x.apply(*self))])
     }
 }
 
 impl Rules for BitcastConvertType {
-    fn jvp(&self, _b: &mut Builder, _ins: &[Atom], _outs: &[Atom], _tangents: &[Option<Atom>]) -> Result<Linear> {
+    fn jvp<'w>(&self, _: &[Expr<'w>], _: &[Expr<'w>], _: &[Option<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
         Ok(vec![None])
     }
 
-    fn transpose(&self, _b: &mut Builder, _cotangents: &[Option<Atom>], _ins: &[Operand]) -> Result<Linear> {
+    fn transpose<'w>(&self, _: &[Option<Expr<'w>>], _: &[Operand<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
         Err(not_linear(self))
     }
 
     /// The last dimension may come or go, so the batch is in front.
-    fn vmap(&self, b: &mut Builder, size: usize, ins: &[Batched]) -> Result<Vec<Batched>> {
-        let x = b.batch_front(ins[0], size)?;
-        Ok(vec![Batched::front(b.apply(*self, &[x])?)])
-    }
-
-    fn samples() -> Vec<Sample> {
-        let mut samples = Vec::new();
-        let dtypes: Vec<DType> = DType::ALL.into_iter().filter(|&d| d != DType::Bool).collect();
-        for &from in &dtypes {
-            for &dtype in &dtypes {
-                // To a wider dtype the last dimension holds the parts.
-                let parts = dtype.size() / from.size();
-                let shape = if parts > 1 { vec![3, 2, parts] } else { vec![3, 2] };
-                let operand = sample::any(from, &shape);
-                let label = format!("{from} to {dtype}");
-                samples.push(Sample::new(label, BitcastConvertType { dtype }, vec![operand]).not_smooth());
-            }
-        }
-        for (label, from, dtype, shape) in [
-            ("scalar", DType::F32, DType::U32, &[][..]),
-            ("scalar to parts", DType::F32, DType::U8, &[]),
-            ("parts to scalar", DType::U16, DType::F64, &[4]),
-            ("empty", DType::F64, DType::U64, &[0, 2]),
-            ("empty to parts", DType::F64, DType::U16, &[0]),
-        ] {
-            let operand = sample::any(from, shape);
-            samples.push(Sample::new(label, BitcastConvertType { dtype }, vec![operand]).not_smooth());
-        }
-        samples
+    fn vmap<'w>(&self, _w: Writer<'w>, size: usize, ins: &[Batched<Expr<'w>>]) -> Result<Vec<Batched<Expr<'w>>>> {
+        Ok(vec![Batched::front(ins[0].to_front(size).apply(*self))])
     }
 }
 
 impl Rules for ReducePrecision {
     /// The tangent is rounded as its primal is.
-    fn jvp(&self, b: &mut Builder, _ins: &[Atom], _outs: &[Atom], tangents: &[Option<Atom>]) -> Result<Linear> {
-        Ok(vec![tangents[0].map(|t| b.apply(*self, &[t])).transpose()?])
+    fn jvp<'w>(&self, _: &[Expr<'w>], _: &[Expr<'w>], tangents: &[Option<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
+        Ok(vec![tangents[0].map(|t| t.apply(*self))])
     }
 
-    fn transpose(&self, b: &mut Builder, cotangents: &[Option<Atom>], _ins: &[Operand]) -> Result<Linear> {
-        Ok(vec![cotangents[0].map(|ct| b.apply(*self, &[ct])).transpose()?])
+    fn transpose<'w>(&self, cotangents: &[Option<Expr<'w>>], _: &[Operand<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
+        Ok(vec![cotangents[0].map(|ct| ct.apply(*self))])
     }
 
-    fn vmap(&self, b: &mut Builder, _size: usize, ins: &[Batched]) -> Result<Vec<Batched>> {
-        Ok(vec![Batched { atom: b.apply(*self, &[ins[0].atom])?, axis: ins[0].axis }])
-    }
-
-    fn samples() -> Vec<Sample> {
-        let mut samples = Vec::new();
-        for dtype in DType::ALL {
-            let Some((exponent_bits, mantissa_bits)) = dtype.float_format() else { continue };
-            let same = ReducePrecision { exponent_bits, mantissa_bits };
-            samples.push(Sample::new("same format", same, vec![sample::any(dtype, &[2, 3])]).linear_in(&[0]));
-            let values = [0.1, -0.1, 1e-6, 65504.0, 1e30, -1e30, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0];
-            for (exponent_bits, mantissa_bits) in [(5, 10), (8, 7), (4, 3), (5, 2), (8, 0), (2, 1)] {
-                let op = ReducePrecision { exponent_bits, mantissa_bits };
-                let operand = sample::array(dtype, &[values.len()], &values);
-                samples.push(Sample::new("narrower", op, vec![operand]).not_smooth().within(0.6));
-            }
-        }
-        let op = ReducePrecision { exponent_bits: 11, mantissa_bits: 52 };
-        samples.push(Sample::new("scalar", op, vec![sample::any(DType::F64, &[])]).linear_in(&[0]));
-        samples.push(Sample::new("empty", op, vec![sample::any(DType::F64, &[3, 0])]).linear_in(&[0]));
-        samples
+    fn vmap<'w>(&self, _w: Writer<'w>, _size: usize, ins: &[Batched<Expr<'w>>]) -> Result<Vec<Batched<Expr<'w>>>> {
+        Ok(vec![ins[0].map(|x| x.apply(*self))])
     }
 }

@@ -1,54 +1,34 @@
 //! Rules of the derivative of cross entropy.
 
-use remat_ir::{Array, Atom, Aval, Builder, CrossEntropyTangent, DType, Result};
+use remat_ir::{Atom, CrossEntropyTangent, Result};
 
-use super::sample::{any, array};
-use super::{Batched, Emit, Linear, Operand, Rules, Sample, differentiate};
+use super::expr::atoms;
+use super::{Batched, Expr, Linear, Operand, Rules, Writer, differentiate};
 
 impl Rules for CrossEntropyTangent {
-    fn jvp(&self, b: &mut Builder, ins: &[Atom], _outs: &[Atom], tangents: &[Option<Atom>]) -> Result<Linear> {
+    fn jvp<'w>(&self, ins: &[Expr<'w>], outs: &[Expr<'w>], tangents: &[Option<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
+        let w = outs[0].writer();
         if let [None, None, None, Some(t)] = *tangents {
-            return Ok(vec![Some(b.apply(*self, &[ins[0], ins[1], ins[2], t])?)]);
+            return Ok(vec![Some(w.apply(*self, &[ins[0], ins[1], ins[2], t]))]);
         }
-        let avals: Vec<Aval> = ins.iter().map(|&a| b.aval(a)).collect();
-        differentiate(b, &self.definition(&avals)?, ins, tangents)
+        let avals = ins.iter().map(|x| x.aval()).collect::<Result<Vec<_>>>()?;
+        differentiate(w, &self.definition(&avals)?, ins, tangents)
     }
 
     /// The cotangent times the weights: one expression of logits, logarithms and labels.
-    fn transpose(&self, b: &mut Builder, cotangents: &[Option<Atom>], ins: &[Operand]) -> Result<Linear> {
-        let known = ins[..3].iter().map(|x| x.known(self)).collect::<Result<Vec<Atom>>>()?;
+    fn transpose<'w>(&self, cotangents: &[Option<Expr<'w>>], ins: &[Operand<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
+        let known = ins[..3].iter().map(|x| x.known(self)).collect::<Result<Vec<_>>>()?;
         let Some(ct) = cotangents[0] else { return Ok(vec![None; 4]) };
-        let weights = self.weights(b, &known)?;
-        let shape = b.shape(weights);
-        let places: Vec<usize> = (0..shape.len() - 1).collect();
-        let ct = b.broadcast(ct, &shape, &places)?;
-        let product = b.mul(weights, ct)?;
-        let dtype = b.dtype(known[0]);
-        Ok(vec![None, None, None, Some(b.convert(product, dtype)?)])
+        let known_atoms: Vec<Atom> = atoms(&known);
+        let weights = ct.writer().add(|b| self.weights(b, &known_atoms));
+        let shape = weights.shape()?;
+        let positions: Vec<usize> = (0..shape.len() - 1).collect();
+        let product = weights * ct.broadcast(&shape, &positions);
+        Ok(vec![None, None, None, Some(product.convert(known[0].dtype()?))])
     }
 
-    fn vmap(&self, b: &mut Builder, size: usize, ins: &[Batched]) -> Result<Vec<Batched>> {
-        let operands = ins.iter().map(|&x| b.batch_front(x, size)).collect::<Result<Vec<Atom>>>()?;
-        Ok(vec![Batched::front(b.apply(*self, &operands)?)])
-    }
-
-    fn samples() -> Vec<Sample> {
-        let sample = |label: &str, dtype: DType, shape: &[usize], labels: Array| {
-            let places = labels.shape().to_vec();
-            let logsumexp = array(dtype.wide(), &places, &[2.5, 1.75, 3.0]);
-            let inputs = vec![any(dtype, shape), labels, logsumexp, any(dtype, shape)];
-            Sample::new(label, CrossEntropyTangent, inputs).linear_in(&[3])
-        };
-        let labels = |shape: &[usize]| array(DType::I32, shape, &[1.0, 0.0, 2.0, 7.0, -1.0]);
-        let mut samples = vec![
-            sample("one place", DType::F64, &[4], labels(&[])),
-            sample("places", DType::F64, &[5, 3], labels(&[5])),
-            sample("places in two dimensions", DType::F64, &[2, 3, 4], labels(&[2, 3])),
-            sample("wide labels", DType::F64, &[2, 3], array(DType::I64, &[2], &[2.0, 1.0])),
-            sample("no places", DType::F64, &[0, 3], labels(&[0])),
-            sample("no classes", DType::F64, &[2, 0], labels(&[2])),
-        ];
-        samples.extend([DType::F16, DType::Bf16, DType::F32].map(|d| sample(d.name(), d, &[5, 3], labels(&[5]))));
-        samples
+    fn vmap<'w>(&self, w: Writer<'w>, size: usize, ins: &[Batched<Expr<'w>>]) -> Result<Vec<Batched<Expr<'w>>>> {
+        let operands: Vec<_> = ins.iter().map(|x| x.to_front(size)).collect();
+        Ok(vec![Batched::front(w.apply(*self, &operands))])
     }
 }

@@ -1,52 +1,54 @@
 //! The calculus of the first-order operations: how each one is differentiated, transposed and batched.
 //!
 //! [`Rules`] has every rule as a required method and is implemented once per operation struct, one file per family. A
-//! missing rule is a compile error: [`first_order`] matches every operation. Rules write equations with the [`Emit`] shortcuts;
-//! the builder gives them the location of the equation that they come from.
+//! missing rule is a compile error: [`first_order`] matches every operation. Rules are written as expressions ([`Expr`]):
+//! `Unary::Sin => t * x.cos()`. Their equations have the location of the equation that they come from.
 //!
 //! Deliberately absent: operations with programs in them, whose rules need the transformations themselves. They are in
-//! `transform::control`.
+//! `transform::control`. The samples that tests run over are in the crate `remat-testkit`.
 
 mod attention;
+mod batch;
 mod conv;
 mod convert;
 mod cumulative;
 mod dot;
 mod elementwise;
 pub(crate) mod emit;
+mod expr;
 mod gather;
 mod loss;
 mod marker;
 mod random;
 mod reduce;
-mod sample;
 mod shape;
 mod slice;
 mod sort;
 mod unary;
 mod window;
 
+use batch::{align, shifted, unbatched};
 pub(crate) use emit::Emit;
+use expr::{Expr, Writer, difference_of, sum_of, write};
 use remat_ir::{Atom, Aval, Builder, Error, ErrorKind, Jaxpr, Op, Operation, Result, VarMap};
-pub use sample::Sample;
 
-/// One optional atom per operand or result: `None` is a tangent or cotangent that is zero.
-pub(crate) type Linear = Vec<Option<Atom>>;
+/// One optional value per operand or result: `None` is a tangent or cotangent that is zero.
+pub(crate) type Linear<V = Atom> = Vec<Option<V>>;
 
 /// An operand of a linear equation that is transposed.
 #[derive(Clone, Debug)]
-pub(crate) enum Operand {
+pub(crate) enum Operand<V = Atom> {
     /// A value that is known in the backward pass.
-    Known(Atom),
+    Known(V),
     /// An operand in which the equation is linear; only its aval is known.
     Linear(Aval),
 }
 
-impl Operand {
+impl<V: Copy> Operand<V> {
     /// The known value, or an error that `op` is not linear in this operand.
-    pub(crate) fn known(&self, op: &impl Operation) -> Result<Atom> {
+    pub(crate) fn known(&self, op: &impl Operation) -> Result<V> {
         match self {
-            Operand::Known(atom) => Ok(*atom),
+            Operand::Known(value) => Ok(*value),
             Operand::Linear(_) => Err(not_linear(op)),
         }
     }
@@ -57,52 +59,116 @@ impl Operand {
     }
 }
 
-/// An atom with its batch dimension, if it has one.
+impl<'w> Operand<Expr<'w>> {
+    /// The aval of an operand for which a cotangent is wanted, or an error that `op` is not linear in the others.
+    fn linear(&self, op: &impl Operation) -> Result<&Aval> {
+        match self {
+            Operand::Linear(aval) => Ok(aval),
+            Operand::Known(_) => Err(not_linear(op)),
+        }
+    }
+
+    /// The aval.
+    fn aval(&self) -> Result<Aval> {
+        match self {
+            Operand::Known(x) => x.aval(),
+            Operand::Linear(aval) => Ok(aval.clone()),
+        }
+    }
+}
+
+/// A value with its batch dimension, if it has one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Batched {
-    /// The atom; its aval includes the batch dimension.
-    pub(crate) atom: Atom,
+pub(crate) struct Batched<V = Atom> {
+    /// The value; its aval includes the batch dimension.
+    pub(crate) atom: V,
     /// Where the batch dimension is; `None` if all examples share the value.
     pub(crate) axis: Option<usize>,
 }
 
-impl Batched {
+impl<V> Batched<V> {
     /// A value that all examples share.
-    pub(crate) fn shared(atom: Atom) -> Batched {
+    pub(crate) fn shared(atom: V) -> Batched<V> {
         Batched { atom, axis: None }
     }
 
     /// A value with the batch dimension in front.
-    pub(crate) fn front(atom: Atom) -> Batched {
-        Batched { atom, axis: Some(0) }
+    pub(crate) fn front(atom: V) -> Batched<V> {
+        Batched::at(atom, 0)
+    }
+
+    /// A value with the batch dimension at `axis`.
+    fn at(atom: V, axis: usize) -> Batched<V> {
+        Batched { atom, axis: Some(axis) }
     }
 }
 
 /// The rules of a first-order operation.
 pub(crate) trait Rules {
     /// The tangents of `outs`, given the tangents of `ins`. `outs` are the results that were already computed from `ins`.
-    /// Tangents have the aval of their primal. At least one tangent is not zero; operands and results that are no floats
+    /// Tangents have the aval of their primal. At least one tangent is not zero; operands and results that are not floats
     /// have none.
     ///
     /// The equations that use a tangent must be linear in it, and what they multiply it with should be computed from as
     /// few and as small values as possible: those are what the backward pass keeps.
-    fn jvp(&self, b: &mut Builder, ins: &[Atom], outs: &[Atom], tangents: &[Option<Atom>]) -> Result<Linear>;
+    fn jvp<'w>(&self, ins: &[Expr<'w>], outs: &[Expr<'w>], tangents: &[Option<Expr<'w>>]) -> Result<Linear<Expr<'w>>>;
 
     /// The cotangents of the linear operands, given those of the results; `None` for the known operands. At least one
     /// cotangent is not zero.
     ///
     /// # Errors
     /// If the operation is not linear in the linear operands; see [`not_linear`].
-    fn transpose(&self, b: &mut Builder, cotangents: &[Option<Atom>], ins: &[Operand]) -> Result<Linear>;
+    fn transpose<'w>(&self, cotangents: &[Option<Expr<'w>>], ins: &[Operand<Expr<'w>>]) -> Result<Linear<Expr<'w>>>;
 
     /// The results for a batch of `size` examples; at least one operand is batched.
-    fn vmap(&self, b: &mut Builder, size: usize, ins: &[Batched]) -> Result<Vec<Batched>>;
+    fn vmap<'w>(&self, w: Writer<'w>, size: usize, ins: &[Batched<Expr<'w>>]) -> Result<Vec<Batched<Expr<'w>>>>;
+}
 
-    /// Applications of this operation, of every kind and dtype and edge, that the generic test puts through every
-    /// transformation and every engine.
-    fn samples() -> Vec<Sample>
-    where
-        Self: Sized;
+impl dyn Rules + '_ {
+    /// Writes the tangents of an equation to `b`; see [`Rules::jvp`].
+    pub(crate) fn write_jvp(
+        &self,
+        b: &mut Builder,
+        ins: &[Atom],
+        outs: &[Atom],
+        tangents: &[Option<Atom>],
+    ) -> Result<Linear> {
+        write(b, |w| {
+            let exprs = |atoms: &[Atom]| atoms.iter().map(|&a| w.expr(a)).collect::<Vec<_>>();
+            let out = self.jvp(&exprs(ins), &exprs(outs), &optional(w, tangents))?;
+            Ok(out.into_iter().map(|t| t.map(Expr::atom)).collect())
+        })
+    }
+
+    /// Writes the cotangents of the operands of an equation to `b`; see [`Rules::transpose`].
+    pub(crate) fn write_transpose(
+        &self,
+        b: &mut Builder,
+        cotangents: &[Option<Atom>],
+        ins: &[Operand],
+    ) -> Result<Linear> {
+        write(b, |w| {
+            let operand = |operand: &Operand| match operand {
+                Operand::Known(atom) => Operand::Known(w.expr(*atom)),
+                Operand::Linear(aval) => Operand::Linear(aval.clone()),
+            };
+            let out = self.transpose(&optional(w, cotangents), &ins.iter().map(operand).collect::<Vec<_>>())?;
+            Ok(out.into_iter().map(|ct| ct.map(Expr::atom)).collect())
+        })
+    }
+
+    /// Writes a batch of an equation to `b`; see [`Rules::vmap`].
+    pub(crate) fn write_vmap(&self, b: &mut Builder, size: usize, ins: &[Batched]) -> Result<Vec<Batched>> {
+        write(b, |w| {
+            let ins: Vec<_> = ins.iter().map(|x| Batched { atom: w.expr(x.atom), axis: x.axis }).collect();
+            let out = self.vmap(w, size, &ins)?;
+            Ok(out.into_iter().map(|x| Batched { atom: x.atom.atom(), axis: x.axis }).collect())
+        })
+    }
+}
+
+fn optional<'w>(w: Writer<'w>, atoms: &[Option<Atom>]) -> Linear<Expr<'w>> {
+    atoms.iter().map(|atom| atom.map(|atom| w.expr(atom))).collect()
 }
 
 /// Says where a user can have written what is transposed.
@@ -126,13 +192,6 @@ macro_rules! first_order {
                 $(Op::$higher(_))|* => None,
             }
         }
-
-        /// The samples of all first-order operations.
-        pub fn all_samples() -> Vec<Sample> {
-            let mut samples = Vec::new();
-            $(samples.extend(<remat_ir::$variant as Rules>::samples());)*
-            samples
-        }
     };
 }
 
@@ -150,21 +209,29 @@ first_order! {
 }
 
 /// The tangents of the results of a program, all of whose equations are first-order: for an operation whose derivative is
-/// that of its definition.
-fn differentiate(b: &mut Builder, definition: &Jaxpr, ins: &[Atom], tangents: &[Option<Atom>]) -> Result<Linear> {
-    let mut primals: VarMap<Option<Atom>> = definition.var_map(None);
-    let mut changes: VarMap<Option<Atom>> = definition.var_map(None);
-    for ((&var, &atom), &tangent) in definition.ins.iter().zip(ins).zip(tangents) {
-        (primals[var], changes[var]) = (Some(atom), tangent);
+/// that of its definition. At least one tangent is not zero.
+fn differentiate<'w>(
+    w: Writer<'w>,
+    definition: &Jaxpr,
+    ins: &[Expr<'w>],
+    tangents: &[Option<Expr<'w>>],
+) -> Result<Linear<Expr<'w>>> {
+    let mut primals: VarMap<Option<Expr<'w>>> = definition.var_map(None);
+    let mut changes: VarMap<Option<Expr<'w>>> = definition.var_map(None);
+    for ((&var, &value), &tangent) in definition.ins.iter().zip(ins).zip(tangents) {
+        (primals[var], changes[var]) = (Some(value), tangent);
     }
     for eqn in &definition.eqns {
-        // A variable is defined before it is used.
-        let ins: Vec<Atom> = eqn.ins.iter().filter_map(|&a| a.var().map_or(Some(a), |v| primals[v])).collect();
-        let tangents: Linear = eqn.ins.iter().map(|a| a.var().and_then(|v| changes[v])).collect();
-        let outs = b.emit(eqn.op.clone(), &ins)?;
+        let primal = |&atom: &Atom| match atom {
+            Atom::Lit(literal) => Ok(w.literal(literal)),
+            Atom::Var(var) => primals[var].ok_or_else(|| undefined(&eqn.op)),
+        };
+        let ins = eqn.ins.iter().map(primal).collect::<Result<Vec<_>>>()?;
+        let tangents: Linear<Expr<'w>> = eqn.ins.iter().map(|a| a.var().and_then(|v| changes[v])).collect();
+        let outs = w.emit(eqn.op.clone(), &ins)?;
         let rules = first_order(&eqn.op).filter(|_| tangents.iter().any(Option::is_some));
         let out_tangents = match rules {
-            Some(rules) => rules.jvp(b, &ins, &outs, &tangents)?,
+            Some(rules) => rules.jvp(&ins, &outs, &tangents)?,
             None => vec![None; outs.len()],
         };
         for ((&var, &out), tangent) in eqn.outs.iter().zip(&outs).zip(out_tangents) {
@@ -172,4 +239,8 @@ fn differentiate(b: &mut Builder, definition: &Jaxpr, ins: &[Atom], tangents: &[
         }
     }
     Ok(definition.outs.iter().map(|a| a.var().and_then(|v| changes[v])).collect())
+}
+
+fn undefined(op: &Op) -> Error {
+    Error::new(ErrorKind::Internal, op.name(), "a variable is used before it is defined")
 }

@@ -1,38 +1,21 @@
 //! Rules of random bits.
 
-use remat_ir::{Atom, Builder, DType, Result, Threefry2x32};
+use remat_ir::{Result, Threefry2x32};
 
-use super::{Batched, Emit, Linear, Operand, Rules, Sample, not_linear, sample};
+use super::{Batched, Expr, Linear, Operand, Rules, Writer, align, not_linear};
 
 impl Rules for Threefry2x32 {
-    fn jvp(&self, _b: &mut Builder, _ins: &[Atom], _outs: &[Atom], _tangents: &[Option<Atom>]) -> Result<Linear> {
+    fn jvp<'w>(&self, _: &[Expr<'w>], _: &[Expr<'w>], _: &[Option<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
         Ok(vec![None, None])
     }
 
-    fn transpose(&self, _b: &mut Builder, _cotangents: &[Option<Atom>], _ins: &[Operand]) -> Result<Linear> {
+    fn transpose<'w>(&self, _: &[Option<Expr<'w>>], _: &[Operand<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
         Err(not_linear(self))
     }
 
-    fn vmap(&self, b: &mut Builder, size: usize, ins: &[Batched]) -> Result<Vec<Batched>> {
-        let (aligned, axis) = b.align(size, ins)?;
-        let outs = b.emit((*self).into(), &aligned)?;
-        Ok(outs.into_iter().map(|atom| Batched { atom, axis: Some(axis) }).collect())
-    }
-
-    fn samples() -> Vec<Sample> {
-        let u32s = |shape: &[usize], values: &[f64]| sample::array(DType::U32, shape, values);
-        let (key, counter) = (u32s(&[], &[3238085648.0]), u32s(&[5], &[0.0, 1.0, 4294967295.0, 7.0, 99.0]));
-        let keys = u32s(&[5], &[0.0, 4294967295.0, 320440878.0, 5.0, 6.0]);
-        let empty = u32s(&[0, 2], &[]);
-        [
-            ("scalar keys", [&key, &key, &counter, &keys]),
-            ("keys of each element", [&keys, &counter, &counter, &keys]),
-            ("one scalar key", [&key, &keys, &counter, &keys]),
-            ("scalars", [&key, &key, &key, &key]),
-            ("empty", [&key, &key, &empty, &empty]),
-        ]
-        .into_iter()
-        .map(|(label, operands)| Sample::new(label, Threefry2x32, operands.map(Clone::clone).into()).not_smooth())
-        .collect()
+    fn vmap<'w>(&self, w: Writer<'w>, size: usize, ins: &[Batched<Expr<'w>>]) -> Result<Vec<Batched<Expr<'w>>>> {
+        let (aligned, axis) = align(size, ins)?;
+        let outs = w.emit(*self, &aligned)?;
+        Ok(outs.into_iter().map(|out| Batched::at(out, axis)).collect())
     }
 }

@@ -1,29 +1,25 @@
 //! Rules of reductions over windows.
 
 use remat_ir::{
-    ArgKind, ArgReduceWindow, Atom, Binary, Builder, DType, Gather, IndexMode, Iota, Literal, ReduceWindow, Result,
-    Shape, Window, WindowKind,
+    ArgKind, ArgReduceWindow, DType, Gather, IndexMode, Iota, Literal, ReduceWindow, Result, Shape, Window, WindowKind,
 };
 
-use super::sample::{any, floats};
-use super::shape::{linear_aval, linear_jvp, unbatched};
-use super::{Batched, Emit, Linear, Operand, Rules, Sample, not_linear};
+use super::{Batched, Expr, Linear, Operand, Rules, Writer, not_linear, unbatched};
 
 impl Rules for ReduceWindow {
-    /// The tangent of an extremum is the tangent at its position: only the positions have to be kept.
-    fn jvp(&self, b: &mut Builder, ins: &[Atom], outs: &[Atom], tangents: &[Option<Atom>]) -> Result<Linear> {
+    /// The tangent of a max or min is the tangent at its position: only the positions have to be kept.
+    fn jvp<'w>(&self, ins: &[Expr<'w>], outs: &[Expr<'w>], tangents: &[Option<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
+        let w = outs[0].writer();
         let kind = match self.kind {
-            WindowKind::Sum => return linear_jvp(b, self, tangents),
+            WindowKind::Sum => return Ok(vec![tangents[0].map(|t| t.apply(self.clone()))]),
             WindowKind::Max => ArgKind::Max,
             WindowKind::Min => ArgKind::Min,
         };
-        let size = b.aval(ins[0]).size();
-        let (Some(t), false) = (tangents[0], size == 0 || b.aval(outs[0]).size() == 0) else { return Ok(vec![None]) };
+        let size = ins[0].aval()?.size();
+        let (Some(t), false) = (tangents[0], size == 0 || outs[0].aval()?.size() == 0) else { return Ok(vec![None]) };
         let index_dtype = index_dtype(size);
-        let positions = b.apply(ArgReduceWindow { kind, window: self.window.clone(), index_dtype }, &[ins[0]])?;
-        let rank = self.window.dimensions.len();
-        let positions = b.expand_dims(positions, &[rank])?;
-        let t = b.reshape(t, &[size])?;
+        let positions = ins[0].apply(ArgReduceWindow { kind, window: self.window.clone(), index_dtype });
+        let positions = positions.expand_dims(&[self.window.dimensions.len()]);
         let at_positions = Gather {
             offset_dims: Shape::new(),
             collapsed_slice_dims: Shape::from_elem(0, 1),
@@ -33,20 +29,20 @@ impl Rules for ReduceWindow {
             slice_sizes: Shape::from_elem(1, 1),
             // The position of a window of padding is -1, which is out of range.
             mode: IndexMode::FillOrDrop,
-            fill_value: Literal::from_f64(b.dtype(t), 0.0),
+            fill_value: Literal::from_f64(t.dtype()?, 0.0),
         };
-        Ok(vec![Some(b.apply(at_positions, &[t, positions])?)])
+        Ok(vec![Some(w.apply(at_positions, &[t.reshape(&[size]), positions]))])
     }
 
     /// Each element gets the sum of the cotangents of the windows that it is in: a window sum over the cotangent, dilated
     /// by the strides.
-    fn transpose(&self, b: &mut Builder, cotangents: &[Option<Atom>], ins: &[Operand]) -> Result<Linear> {
+    fn transpose<'w>(&self, cotangents: &[Option<Expr<'w>>], ins: &[Operand<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
         if self.kind != WindowKind::Sum {
             return Err(not_linear(self));
         }
-        let aval = linear_aval(self, &ins[0])?;
+        let aval = ins[0].linear(self)?;
         let Some(ct) = cotangents[0] else { return Ok(vec![None]) };
-        let counts = b.shape(ct);
+        let counts = ct.shape()?;
         if aval.size() == 0 || counts.contains(&0) {
             return Ok(vec![None]);
         }
@@ -67,83 +63,42 @@ impl Rules for ReduceWindow {
             base_dilation: window.strides.clone(),
             window_dilation: window.window_dilation.clone(),
         };
-        Ok(vec![Some(b.apply(ReduceWindow { kind: WindowKind::Sum, window }, &[ct])?)])
+        Ok(vec![Some(ct.apply(ReduceWindow { kind: WindowKind::Sum, window }))])
     }
 
-    fn vmap(&self, b: &mut Builder, _size: usize, ins: &[Batched]) -> Result<Vec<Batched>> {
-        let Some(axis) = ins[0].axis else { return unbatched(b, self, ins) };
+    fn vmap<'w>(&self, w: Writer<'w>, _size: usize, ins: &[Batched<Expr<'w>>]) -> Result<Vec<Batched<Expr<'w>>>> {
+        let Some(axis) = ins[0].axis else { return unbatched(w, self, ins) };
         let op = ReduceWindow { kind: self.kind, window: with_batch(&self.window, axis) };
-        Ok(vec![Batched { atom: b.apply(op, &[ins[0].atom])?, axis: Some(axis) }])
-    }
-
-    fn samples() -> Vec<Sample> {
-        let mut samples = Vec::new();
-        for kind in [WindowKind::Sum, WindowKind::Max, WindowKind::Min] {
-            for (label, shape, window) in geometries() {
-                let sample = Sample::new(label, ReduceWindow { kind, window }, vec![floats(shape)]);
-                samples.push(if kind == WindowKind::Sum { sample.linear_in(&[0]) } else { sample });
-            }
-            for (label, shape, window) in padded_geometries() {
-                let sample = Sample::new(label, ReduceWindow { kind, window }, vec![floats(shape)]);
-                // The extremum of a window of padding is infinite, and infinities have no differences.
-                samples.push(if kind == WindowKind::Sum { sample.linear_in(&[0]) } else { sample.not_smooth() });
-            }
-            let (_, shape, window) = geometries().remove(0);
-            let dtypes = DType::ALL.into_iter().filter(|&d| kind != WindowKind::Sum || d != DType::Bool);
-            samples.extend(dtypes.map(|d| {
-                let sample = Sample::new(d.name(), ReduceWindow { kind, window: window.clone() }, vec![any(d, shape)]);
-                if kind == WindowKind::Sum { sample.linear_in(&[0]) } else { sample }
-            }));
-        }
-        samples
+        Ok(vec![ins[0].map(|x| x.apply(op))])
     }
 }
 
 impl Rules for ArgReduceWindow {
-    fn jvp(&self, _b: &mut Builder, _ins: &[Atom], _outs: &[Atom], _tangents: &[Option<Atom>]) -> Result<Linear> {
+    fn jvp<'w>(&self, _: &[Expr<'w>], _: &[Expr<'w>], _: &[Option<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
         Ok(vec![None])
     }
 
-    fn transpose(&self, _b: &mut Builder, _cotangents: &[Option<Atom>], _ins: &[Operand]) -> Result<Linear> {
+    fn transpose<'w>(&self, _: &[Option<Expr<'w>>], _: &[Operand<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
         Err(not_linear(self))
     }
 
     /// Positions are counted in the whole batch, with the batch dimension in front, and then corrected: example `i` starts
     /// `i` times the size of an example later.
-    fn vmap(&self, b: &mut Builder, size: usize, ins: &[Batched]) -> Result<Vec<Batched>> {
+    fn vmap<'w>(&self, w: Writer<'w>, size: usize, ins: &[Batched<Expr<'w>>]) -> Result<Vec<Batched<Expr<'w>>>> {
         if ins[0].axis.is_none() {
-            return unbatched(b, self, ins);
+            return unbatched(w, self, ins);
         }
-        let x = b.batch_front(ins[0], size)?;
-        let shape = b.shape(x);
-        let example: usize = shape[1..].iter().product();
-        let dtype = if self.index_dtype == DType::I64 { DType::I64 } else { index_dtype(b.aval(x).size()) };
+        let x = ins[0].to_front(size);
+        let aval = x.aval()?;
+        let example: usize = aval.shape[1..].iter().product();
+        let dtype = if self.index_dtype == DType::I64 { DType::I64 } else { index_dtype(aval.size()) };
         let op = ArgReduceWindow { kind: self.kind, window: with_batch(&self.window, 0), index_dtype: dtype };
-        let positions = b.apply(op, &[x])?;
-        let number = b.apply(Iota { dtype, shape: b.shape(positions), axis: 0 }, &[])?;
-        let first = b.mul(number, Literal::from_i128(dtype, example as i128).into())?;
-        let positions = b.sub(positions, first)?;
+        let positions = x.apply(op);
+        let number = w.apply(Iota { dtype, shape: positions.shape()?, axis: 0 }, &[]);
+        let positions = positions - number * w.literal(Literal::from_i128(dtype, example as i128));
         // The -1 of a window of padding was not counted from anywhere.
-        let positions = b.binary(Binary::Max, positions, Literal::from_i128(dtype, -1).into())?;
-        Ok(vec![Batched::front(b.convert(positions, self.index_dtype)?)])
-    }
-
-    fn samples() -> Vec<Sample> {
-        let mut samples = Vec::new();
-        for kind in [ArgKind::Max, ArgKind::Min] {
-            for index_dtype in [DType::I32, DType::I64] {
-                for (label, shape, window) in geometries().into_iter().chain(padded_geometries()) {
-                    let op = ArgReduceWindow { kind, window, index_dtype };
-                    samples.push(Sample::new(label, op, vec![floats(shape)]));
-                }
-            }
-            let (_, shape, window) = geometries().remove(0);
-            samples.extend(DType::ALL.map(|d| {
-                let op = ArgReduceWindow { kind, window: window.clone(), index_dtype: DType::I32 };
-                Sample::new(d.name(), op, vec![any(d, shape)])
-            }));
-        }
-        samples
+        let positions = positions.max(w.literal(Literal::from_i128(dtype, -1)));
+        Ok(vec![Batched::front(positions.convert(self.index_dtype))])
     }
 }
 
@@ -161,55 +116,4 @@ fn with_batch(window: &Window, axis: usize) -> Window {
     window.base_dilation.insert(axis, 1);
     window.window_dilation.insert(axis, 1);
     window
-}
-
-/// Windows, each with an element of the operand in it.
-fn geometries() -> Vec<(&'static str, &'static [usize], Window)> {
-    vec![
-        ("overlapping", &[5], Window { padding: vec![(1, 1)], ..plain(&[3]) }),
-        ("pooling", &[4, 6], Window { strides: sizes(&[2, 3]), ..plain(&[2, 3]) }),
-        ("strides that leave a rest", &[7], Window { strides: sizes(&[3]), ..plain(&[2]) }),
-        ("one element per window", &[3, 2], plain(&[1, 1])),
-        ("the whole array", &[3, 2], plain(&[3, 2])),
-        ("negative padding", &[6], Window { padding: vec![(-2, -1)], ..plain(&[2]) }),
-        ("dilated window", &[7], Window { window_dilation: sizes(&[2]), padding: vec![(0, 3)], ..plain(&[3]) }),
-        ("scalar", &[], plain(&[])),
-        ("window larger than the operand", &[2], plain(&[3])),
-        ("rank 6", &[1, 2, 1, 3, 1, 2], Window { strides: sizes(&[1, 1, 1, 2, 1, 1]), ..plain(&[1, 2, 1, 1, 1, 2]) }),
-    ]
-}
-
-/// Windows of which some hold nothing but padding.
-fn padded_geometries() -> Vec<(&'static str, &'static [usize], Window)> {
-    vec![
-        ("windows of padding", &[2], Window { padding: vec![(3, 2)], ..plain(&[2]) }),
-        ("negative and more than everything", &[2], Window { padding: vec![(-3, 6)], ..plain(&[2]) }),
-        ("dilated operand", &[4], Window { base_dilation: sizes(&[3]), padding: vec![(1, 2)], ..plain(&[2]) }),
-        (
-            "everything at once",
-            &[5, 4],
-            Window {
-                strides: sizes(&[2, 3]),
-                padding: vec![(2, -1), (-1, 3)],
-                base_dilation: sizes(&[1, 2]),
-                window_dilation: sizes(&[2, 1]),
-                ..plain(&[2, 3])
-            },
-        ),
-        ("empty", &[0, 3], Window { padding: vec![(1, 1), (0, 0)], ..plain(&[2, 2]) }),
-    ]
-}
-
-fn plain(dimensions: &[usize]) -> Window {
-    Window {
-        dimensions: dimensions.into(),
-        strides: Shape::from_elem(1, dimensions.len()),
-        padding: vec![(0, 0); dimensions.len()],
-        base_dilation: Shape::from_elem(1, dimensions.len()),
-        window_dilation: Shape::from_elem(1, dimensions.len()),
-    }
-}
-
-fn sizes(sizes: &[usize]) -> Shape {
-    sizes.into()
 }

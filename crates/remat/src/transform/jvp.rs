@@ -65,7 +65,7 @@ pub fn jvp(jaxpr: &Jaxpr, nonzero: &[bool], instantiate: &[bool]) -> Result<Jvp>
             let outs: Vec<Atom> = b.push(eqn.op.clone(), &ins, avals, eqn.loc).into_iter().map(Atom::Var).collect();
             let out_tangents = match rules {
                 Some(rules) if is_linearized => {
-                    rules.jvp(&mut b, &ins, &outs, &in_tangents).map_err(|e| e.at(eqn.loc))?
+                    rules.write_jvp(&mut b, &ins, &outs, &in_tangents).map_err(|e| e.at(eqn.loc))?
                 }
                 _ => vec![None; outs.len()],
             };

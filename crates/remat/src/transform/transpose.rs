@@ -105,7 +105,7 @@ fn backward(b: &mut Builder, staged: &Jaxpr, known: &mut Env, cts: &mut Env) -> 
             })
             .collect();
         let in_cts = match first_order(&eqn.op) {
-            Some(rules) => rules.transpose(b, &out_cts, &ins),
+            Some(rules) => rules.write_transpose(b, &out_cts, &ins),
             None => {
                 let out_avals: Vec<Aval> = eqn.outs.iter().map(|&v| staged.avals[v].clone()).collect();
                 control::transpose(b, &eqn.op, &out_cts, &out_avals, &ins)

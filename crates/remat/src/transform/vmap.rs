@@ -60,7 +60,7 @@ pub fn vmap(jaxpr: &Jaxpr, size: usize, batched_ins: &[bool], force: &[bool]) ->
             b.push(eqn.op.clone(), &atoms, avals, eqn.loc).into_iter().map(|v| Batched::shared(Atom::Var(v))).collect()
         } else {
             match first_order(&eqn.op) {
-                Some(rules) => rules.vmap(&mut b, size, &ins),
+                Some(rules) => rules.write_vmap(&mut b, size, &ins),
                 None => control::vmap(&mut b, &eqn.op, size, &ins),
             }
             .map_err(|e| e.at(eqn.loc))?

@@ -1,10 +1,10 @@
 //! Every operation's samples under the transformations: derivatives, their transposes, batches of several examples, of
 //! none, and of so many dimensions that nothing fits a small fixed number.
 
-use remat::testing::{Sample, all_samples};
 use remat::transform::{self, Vmapped};
 use remat::{Array, DType, Jaxpr};
 use remat_ir::{Literal, eval};
+use remat_testkit::{Sample, all_samples};
 
 use crate::arrays::{build, convert, literals, vector};
 use crate::closeness::Closeness;

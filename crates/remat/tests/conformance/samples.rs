@@ -1,8 +1,8 @@
 //! Every operation's samples, in every dtype that the operation takes, also of numbers that are easily got wrong.
 
-use remat::testing::{Sample, all_samples};
 use remat::{Array, DType, Jaxpr};
 use remat_ir::Builder;
+use remat_testkit::{Sample, all_samples};
 
 use crate::arrays::{convert, with_special_numbers};
 use crate::closeness::{Closeness, of_operation};

@@ -64,7 +64,7 @@ impl Sample {
 }
 
 /// An array of these values, converted to `dtype` and repeated in order as often as the shape needs.
-pub(crate) fn array(dtype: DType, shape: &[usize], values: &[f64]) -> Array {
+pub(super) fn array(dtype: DType, shape: &[usize], values: &[f64]) -> Array {
     let size = shape.iter().product();
     let literals = values.iter().cycle().take(size).map(|&value| Literal::from_f64(dtype, value));
     let shape = shape.iter().copied();
@@ -75,7 +75,7 @@ pub(crate) fn array(dtype: DType, shape: &[usize], values: &[f64]) -> Array {
 }
 
 /// An array of different values in no order, spread evenly over `low..high`.
-pub(crate) fn spread(dtype: DType, shape: &[usize], low: f64, high: f64) -> Array {
+pub(super) fn spread(dtype: DType, shape: &[usize], low: f64, high: f64) -> Array {
     // The multiples of the golden ratio modulo 1 stay apart from each other, however many there are.
     let golden = (5f64.sqrt() - 1.0) / 2.0;
     let size: usize = shape.iter().product();
@@ -84,7 +84,7 @@ pub(crate) fn spread(dtype: DType, shape: &[usize], low: f64, high: f64) -> Arra
 }
 
 /// Values in `-2..2` for floats, small integers of both signs where the dtype has them, and both bools.
-pub(crate) fn any(dtype: DType, shape: &[usize]) -> Array {
+pub(super) fn any(dtype: DType, shape: &[usize]) -> Array {
     match dtype {
         DType::Bool => array(dtype, shape, &[1.0, 0.0, 0.0, 1.0, 1.0]),
         _ if dtype.is_float() => spread(dtype, shape, -2.0, 2.0),
@@ -94,6 +94,6 @@ pub(crate) fn any(dtype: DType, shape: &[usize]) -> Array {
 }
 
 /// An f64 array of different values in `-2..2`.
-pub(crate) fn floats(shape: &[usize]) -> Array {
+pub(super) fn floats(shape: &[usize]) -> Array {
     any(DType::F64, shape)
 }

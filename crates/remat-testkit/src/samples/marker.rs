@@ -1,0 +1,63 @@
+//! Samples of markers.
+
+use remat_ir::{DType, DevicePut, MemorySpace, Name, Op, OptimizationBarrier, StopGradient};
+
+use super::{Sample, Samples, sample};
+
+impl Samples for Name {
+    fn samples() -> Vec<Sample> {
+        identity_samples(&Name { name: "attention".into() }, true)
+    }
+}
+
+impl Samples for StopGradient {
+    fn samples() -> Vec<Sample> {
+        identity_samples(&StopGradient, false).into_iter().map(Sample::not_smooth).collect()
+    }
+}
+
+impl Samples for OptimizationBarrier {
+    fn samples() -> Vec<Sample> {
+        let mut samples = identity_samples(&OptimizationBarrier, true);
+        let operands = vec![
+            sample::any(DType::F64, &[2, 3]),
+            sample::any(DType::F64, &[]),
+            sample::any(DType::F64, &[0]),
+            sample::any(DType::F64, &[4]),
+        ];
+        let several = Sample::new("several operands", OptimizationBarrier, operands);
+        samples.push(several.linear_in(&[0, 1, 2, 3]));
+        let mixed = vec![sample::any(DType::F32, &[2]), sample::any(DType::I32, &[2]), sample::any(DType::Bool, &[])];
+        samples.push(Sample::new("several dtypes", OptimizationBarrier, mixed).not_smooth());
+        samples
+    }
+}
+
+impl Samples for DevicePut {
+    fn samples() -> Vec<Sample> {
+        let mut samples = identity_samples(&DevicePut { memory: MemorySpace::Host }, true);
+        let mut back = identity_samples(&DevicePut { memory: MemorySpace::Device }, true);
+        for sample in &mut back {
+            sample.label += " from the host";
+            sample.inputs = sample.inputs.iter().map(|x| x.in_memory(MemorySpace::Host)).collect();
+        }
+        samples.append(&mut back);
+        samples
+    }
+}
+
+/// Samples of an identity of one operand.
+fn identity_samples(op: &(impl Clone + Into<Op>), linear: bool) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    for dtype in DType::ALL {
+        let sample = Sample::new("dtypes", op.clone(), vec![sample::any(dtype, &[2, 3])]);
+        samples.push(if dtype.is_float() { sample } else { sample.not_smooth() });
+    }
+    samples.push(Sample::new("scalar", op.clone(), vec![sample::any(DType::F64, &[])]));
+    samples.push(Sample::new("empty", op.clone(), vec![sample::any(DType::F64, &[2, 0])]));
+    if linear {
+        let is_float = |sample: &Sample| sample.inputs[0].dtype().is_float();
+        samples = samples.into_iter().map(|s| if is_float(&s) { s.linear_in(&[0]) } else { s }).collect();
+    }
+    samples
+}
