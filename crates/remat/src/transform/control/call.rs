@@ -5,8 +5,8 @@ use std::sync::Arc;
 use remat_ir::{Atom, Builder, Checkpoint, Eqn, Error, ErrorKind, Jaxpr, Jit, Op, Result, Var, Vars};
 
 use super::super::partial_eval::{PartialEval, Residual, Saving, StageOuts, split};
-use super::super::reach::unknown_outs;
-use super::super::splitter::Splitter;
+use super::super::partial_eval::reach::unknown_outs;
+use super::super::partial_eval::splitter::Splitter;
 use super::super::{dce as dce_jaxpr, jvp as jvp_jaxpr, select, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
 use super::{Pruned, batched_mask, batched_outs, fronted, known, present, push, spread};
 use crate::rules::{Batched, Linear, Operand};

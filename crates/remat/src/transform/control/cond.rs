@@ -6,8 +6,8 @@ use remat_ir::{Atom, Atoms, Aval, Builder, Cond, DType, Eqn, Jaxpr, Literal, Res
 
 use super::super::dce::Dce;
 use super::super::partial_eval::{PartialEval, Residual, Saving, StageOuts, split as split_jaxpr};
-use super::super::reach::unknown_of_branches;
-use super::super::splitter::Splitter;
+use super::super::partial_eval::reach::unknown_of_branches;
+use super::super::partial_eval::splitter::Splitter;
 use super::super::{dce as dce_jaxpr, jvp as jvp_jaxpr, select, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
 use super::{Pruned, batched_mask, batched_outs, front, fronted, known, present, push, select_example, spread};
 use crate::rules::{Batched, Emit, Linear, Operand};

@@ -9,7 +9,7 @@ mod while_loop;
 
 use remat_ir::{Atom, Aval, Builder, DevicePut, Eqn, Jaxpr, MemorySpace, Op, Result, SelectN};
 
-use super::splitter::Splitter;
+use super::partial_eval::splitter::Splitter;
 use crate::rules::{Batched, Linear, Operand};
 
 /// What is left of an equation without its unused results.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use remat_ir::{Atom, Atoms, Aval, Builder, Eqn, Jaxpr, Result, Scan, Var, Vars};
 
 use super::super::partial_eval::{Residual, Saving, StageOuts, split as split_jaxpr};
-use super::super::reach::unknown_of_scan;
-use super::super::splitter::Splitter;
+use super::super::partial_eval::reach::unknown_of_scan;
+use super::super::partial_eval::splitter::Splitter;
 use super::super::{dce as dce_jaxpr, jvp as jvp_jaxpr, select, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
 use super::{Pruned, batched_mask, front, known, present, spread};
 use crate::rules::{Batched, Emit, Linear, Operand};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use remat_ir::{Atom, Builder, Eqn, Error, ErrorKind, Jaxpr, Result, Vars, While};
 
 use super::super::partial_eval::{Saving, partial_eval};
-use super::super::splitter::Splitter;
+use super::super::partial_eval::splitter::Splitter;
 use super::super::{dce as dce_jaxpr, jvp as jvp_jaxpr, select, vmap as vmap_jaxpr};
 use super::{Pruned, batched_mask, batched_outs, front, present, push, select_example, spread};
 use crate::rules::{Batched, Emit, Linear};

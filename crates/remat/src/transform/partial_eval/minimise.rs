@@ -13,25 +13,25 @@ use std::collections::BTreeMap;
 
 use remat_ir::{Atom, Atoms, Aval, Binary, Builder, Eqn, Jaxpr, Op, OptimizationBarrier, Result, Unary, Var, VarMap};
 
-use super::{Env, checked, read};
+use super::super::{Env, checked, read};
 
 /// How many equations may stand between a residual that is not kept and those it is computed from.
 const MAX_DEPTH: usize = 4;
 
 /// What is known of the known part.
-pub(super) struct Facts<'a> {
-    pub(super) known: &'a [Eqn],
-    pub(super) avals: &'a VarMap<Aval>,
-    pub(super) is_input: &'a VarMap<bool>,
+pub(crate) struct Facts<'a> {
+    pub(crate) known: &'a [Eqn],
+    pub(crate) avals: &'a VarMap<Aval>,
+    pub(crate) is_input: &'a VarMap<bool>,
     /// The inputs that are kept whether the staged part needs them or not.
-    pub(super) at_hand: &'a VarMap<bool>,
+    pub(crate) at_hand: &'a VarMap<bool>,
     /// The place of each variable in the program.
-    pub(super) order: &'a VarMap<usize>,
+    pub(crate) order: &'a VarMap<usize>,
 }
 
 /// Drops residuals of the staged part that are cheap to compute from others. `residuals` are the variables of the known
 /// part that its first inputs stand for, `outs` the outputs of the program.
-pub(super) fn tighten(
+pub(crate) fn tighten(
     staged: Jaxpr,
     residuals: Vec<Var>,
     outs: &[Atom],

@@ -20,8 +20,12 @@ use std::sync::Arc;
 
 use remat_ir::{Atom, Aval, Candidate, Decision, Jaxpr, Op, Policy, Result, VarMap};
 
+pub(super) mod minimise;
+pub(super) mod reach;
+pub(super) mod splitter;
+
 use super::expect_mask;
-use super::splitter::Splitter;
+use splitter::Splitter;
 
 /// What the staged part may take from the known part.
 #[derive(Clone, Copy, Debug)]

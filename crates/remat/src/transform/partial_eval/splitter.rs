@@ -8,10 +8,10 @@ use remat_ir::{
     Vars,
 };
 
-use super::dce::dce;
-use super::partial_eval::{PartialEval, Residual, Saving, StageOuts, decide, labels};
-use super::tighten::{Facts, tighten};
-use super::{Env, checked, control, internal, invert, read};
+use super::super::dce::dce;
+use super::{PartialEval, Residual, Saving, StageOuts, decide, labels};
+use super::minimise::{Facts, tighten};
+use super::super::{Env, checked, control, internal, invert, read};
 use crate::rules::first_order;
 
 /// Whether and where a variable of the known part is at hand.
@@ -45,7 +45,7 @@ pub(crate) struct Splitter<'a> {
 }
 
 impl<'a> Splitter<'a> {
-    pub(super) fn new(jaxpr: &Jaxpr, unknown_ins: &[bool], saving: Saving<'a>, at_hand: &[bool]) -> Splitter<'a> {
+    pub(in crate::transform) fn new(jaxpr: &Jaxpr, unknown_ins: &[bool], saving: Saving<'a>, at_hand: &[bool]) -> Splitter<'a> {
         let mut status = jaxpr.var_map(Known::Saved);
         let mut is_input = jaxpr.var_map(false);
         let mut kept = jaxpr.var_map(false);
@@ -136,7 +136,7 @@ impl<'a> Splitter<'a> {
         Ok(())
     }
 
-    pub(super) fn equation(&mut self, eqn: &Eqn) -> Result<()> {
+    pub(in crate::transform) fn equation(&mut self, eqn: &Eqn) -> Result<()> {
         let any_unknown = eqn.ins.iter().any(|&a| self.is_unknown(a));
         if first_order(&eqn.op).is_none() && control::split(self, eqn, any_unknown)? {
             return Ok(());
@@ -207,7 +207,7 @@ impl<'a> Splitter<'a> {
         });
     }
 
-    pub(super) fn finish(
+    pub(in crate::transform) fn finish(
         mut self,
         jaxpr: &Jaxpr,
         unknown_ins: &[bool],

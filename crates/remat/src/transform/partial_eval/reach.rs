@@ -9,7 +9,7 @@
 
 use remat_ir::{Atom, Eqn, Jaxpr, Op, Scan};
 
-use super::control::first_order_ops;
+use super::super::control::first_order_ops;
 
 /// Which outputs depend on unknown inputs.
 pub(crate) fn unknown_outs(jaxpr: &Jaxpr, unknown_ins: &[bool]) -> Vec<bool> {
