@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use remat_ir::{Atom, Builder, Checkpoint, Eqn, Error, ErrorKind, Jaxpr, Jit, Op, Result, Var, Vars};
+use remat_ir::{Atom, Builder, Checkpoint, Error, ErrorKind, Jaxpr, Jit, Op, Result};
 
-use super::super::partial_eval::{PartialEval, Residual, Saving, StageOuts, split};
 use super::super::partial_eval::reach::unknown_outs;
-use super::super::partial_eval::splitter::Splitter;
-use super::super::{dce as dce_jaxpr, jvp as jvp_jaxpr, select, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
+use super::super::partial_eval::split_eqn::{Context, SplitEqn, program_of};
+use super::super::partial_eval::{Input, PartialEval, Request, Saving, StageOuts, split};
+use super::super::{dce as dce_jaxpr, jvp as jvp_jaxpr, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
 use super::{Pruned, batched_mask, batched_outs, fronted, known, present, push, spread};
 use crate::rules::{Batched, Linear, Operand};
 
@@ -92,114 +92,54 @@ pub(super) fn vmap(b: &mut Builder, op: &impl Call, size: usize, ins: &[Batched]
     Ok(batched_outs(outs, &vmapped.batched_outs))
 }
 
-pub(super) fn split_jit(splitter: &mut Splitter<'_>, eqn: &Eqn, op: &Jit, any_unknown: bool) -> Result<bool> {
-    let saving = match splitter.saving {
-        Saving::Residuals if !any_unknown => return Ok(false),
-        Saving::Linear if !any_unknown || !has_known_outs(splitter, eqn, op) => return Ok(false),
-        Saving::Residuals | Saving::Linear => Saving::Residuals,
-        policy @ Saving::Policy(_) => policy,
-    };
-    let is_inside_region = matches!(saving, Saving::Policy(_));
-    let stage_outs = if is_inside_region { StageOuts::Recomputed } else { StageOuts::Unknown };
-    let parts = split_body(splitter, eqn, op, stage_outs, saving)?;
-    let known_outs = push_known_call(splitter, eqn, op, &parts);
-    push_staged_call(splitter, eqn, op.of(parts.staged.clone()), &parts, &known_outs);
-    Ok(true)
+pub(super) fn split_jit(op: &Jit, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
+    let Some(saving) = eqn.saving_of_bodies(|| has_known_outs(op, eqn)) else { return Ok(None) };
+    let parts = split_body(op, eqn.ins, saving, is_in_region(eqn))?;
+    let known = known_call(op, &parts, eqn);
+    let staged = op.of(parts.staged.clone());
+    Ok(Some(SplitEqn::of_call(parts, known, staged, eqn)))
 }
 
-pub(super) fn split_checkpoint(
-    splitter: &mut Splitter<'_>,
-    eqn: &Eqn,
-    op: &Checkpoint,
-    any_unknown: bool,
-) -> Result<bool> {
-    let is_inside_region = match splitter.saving {
-        Saving::Residuals if !any_unknown => return Ok(false),
-        Saving::Linear if !any_unknown || !has_known_outs(splitter, eqn, op) => return Ok(false),
-        Saving::Residuals | Saving::Linear => false,
-        Saving::Policy(_) => true,
-    };
+pub(super) fn split_checkpoint(op: &Checkpoint, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
+    let Some(saving) = eqn.saving_of_bodies(|| has_known_outs(op, eqn)) else { return Ok(None) };
     if let Some(name) = op.policy.missing_callable() {
         let message =
             format!("the policy `{name}` is a callable, and the program that was read from text has its name only");
         return Err(Error::new(ErrorKind::Policy, "checkpoint", message).at(eqn.loc));
     }
-    let saving = match splitter.saving {
+    let (parts, known);
+    if is_in_region(eqn) {
         // The policy of the outer region alone decides what the forward pass keeps.
-        outer @ Saving::Policy(_) => outer,
-        Saving::Residuals | Saving::Linear => Saving::Policy(&op.policy),
-    };
-    let stage_outs = if is_inside_region { StageOuts::Recomputed } else { StageOuts::Unknown };
-    let parts = split_body(splitter, eqn, op, stage_outs, saving)?;
-    let known_outs = if is_inside_region {
-        push_known_call(splitter, eqn, op, &parts)
+        parts = split_body(op, eqn.ins, saving, true)?;
+        known = known_call(op, &parts, eqn);
     } else {
-        let known_ins = known_atoms(splitter, eqn);
-        let outs = known_out_vars(splitter, eqn, &parts);
-        splitter.inline_known(&parts.known, &known_ins, &outs)?;
-        outs
-    };
+        // The inputs of a region are always kept.
+        let kept = |&i: &Input| if i.is_unknown() { i } else { Input::Available };
+        let ins: Vec<Input> = eqn.ins.iter().map(kept).collect();
+        parts = split_body(op, &ins, Saving::Policy(&op.policy), false)?;
+        known = parts.known.clone();
+    }
     let staged = op.of_transposed(parts.staged.clone());
-    push_staged_call(splitter, eqn, staged, &parts, &known_outs);
-    Ok(true)
+    Ok(Some(SplitEqn::of_call(parts, known, staged, eqn)))
+}
+
+/// Whether the equation is in a checkpointed region.
+fn is_in_region(eqn: &Context<'_>) -> bool {
+    matches!(eqn.saving, Saving::Policy(_))
 }
 
 /// Whether some result does not depend on unknown operands.
-fn has_known_outs(splitter: &Splitter<'_>, eqn: &Eqn, op: &impl Call) -> bool {
-    let unknown: Vec<bool> = eqn.ins.iter().map(|&a| splitter.is_unknown(a)).collect();
-    unknown_outs(op.body(), &unknown).contains(&false)
+fn has_known_outs(op: &impl Call, eqn: &Context<'_>) -> bool {
+    unknown_outs(op.body(), &eqn.unknown()).contains(&false)
 }
 
-fn split_body(
-    splitter: &Splitter<'_>,
-    eqn: &Eqn,
-    op: &impl Call,
-    stage_outs: StageOuts,
-    saving: Saving<'_>,
-) -> Result<PartialEval> {
-    let unknown: Vec<bool> = eqn.ins.iter().map(|&a| splitter.is_unknown(a)).collect();
-    // The inputs of a region are always kept.
-    let is_region = matches!(saving, Saving::Policy(_)) && !matches!(splitter.saving, Saving::Policy(_));
-    let at_hand: Vec<bool> = eqn.ins.iter().map(|&a| is_region || splitter.is_at_hand(a)).collect();
-    let body = op.body();
-    split(body, &unknown, &vec![false; body.outs.len()], stage_outs, saving, &at_hand)
+fn split_body(op: &impl Call, ins: &[Input], saving: Saving<'_>, is_in_region: bool) -> Result<PartialEval> {
+    let stage_outs = if is_in_region { StageOuts::Recomputed } else { StageOuts::Unknown };
+    let force_unknown = vec![false; op.body().outs.len()];
+    split(op.body(), &Request { ins, force_unknown: &force_unknown, stage_outs, saving })
 }
 
-fn known_atoms(splitter: &Splitter<'_>, eqn: &Eqn) -> Vec<Atom> {
-    eqn.ins.iter().copied().filter(|&a| !splitter.is_unknown(a)).collect()
-}
-
-/// The variables for the outputs of the known part: those of the equation, then new ones for residuals.
-fn known_out_vars(splitter: &mut Splitter<'_>, eqn: &Eqn, parts: &PartialEval) -> Vec<Var> {
-    let mut outs: Vec<_> = eqn.outs.iter().zip(&parts.unknown_outs).filter(|(_, u)| !**u).map(|(&v, _)| v).collect();
-    for aval in parts.known.out_avals().into_iter().skip(outs.len()) {
-        outs.push(splitter.new_var(aval));
-    }
-    outs
-}
-
-fn push_known_call(splitter: &mut Splitter<'_>, eqn: &Eqn, op: &impl Call, parts: &PartialEval) -> Vec<Var> {
-    let known_ins = known_atoms(splitter, eqn);
-    let outs = known_out_vars(splitter, eqn, parts);
-    if !outs.is_empty() {
-        let vars: Vars = outs.iter().copied().collect();
-        splitter.push_known(op.of(parts.known.clone()), known_ins.into_iter().collect(), vars, eqn.loc);
-    }
-    outs
-}
-
-fn push_staged_call(splitter: &mut Splitter<'_>, eqn: &Eqn, op: Op, parts: &PartialEval, known_outs: &[Var]) {
-    let outs: Vars = select(&eqn.outs, &parts.staged_outs).into();
-    if outs.is_empty() {
-        return;
-    }
-    let known_ins = known_atoms(splitter, eqn);
-    let residual = |r: &Residual| match *r {
-        Residual::Input(i) => known_ins[i],
-        Residual::Out(i) => Atom::Var(known_outs[i]),
-    };
-    let unknown_ins = eqn.ins.iter().copied().filter(|&a| splitter.is_unknown(a));
-    let ins = parts.residuals.iter().map(residual).chain(unknown_ins).collect();
-    let unknown = select(&parts.unknown_outs, &parts.staged_outs);
-    splitter.push_staged(op, ins, outs, &unknown, eqn.loc);
+/// The call of the known part.
+fn known_call(op: &impl Call, parts: &PartialEval, eqn: &Context<'_>) -> Jaxpr {
+    program_of(op.of(parts.known.clone()), eqn.known_avals(), parts.known.out_avals(), eqn.loc)
 }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use remat_ir::{Atom, Atoms, Aval, Builder, Cond, DType, Eqn, Jaxpr, Literal, Result, Vars};
+use remat_ir::{Atom, Aval, Builder, Cond, DType, Jaxpr, Literal, Result};
 
 use super::super::dce::Dce;
-use super::super::partial_eval::{PartialEval, Residual, Saving, StageOuts, split as split_jaxpr};
 use super::super::partial_eval::reach::unknown_of_branches;
-use super::super::partial_eval::splitter::Splitter;
+use super::super::partial_eval::split_eqn::{Context, SplitEqn, StagedEqn, StagedIn, program_of};
+use super::super::partial_eval::{PartialEval, Request, Residual, Saving, StageOuts, split as split_jaxpr};
 use super::super::{dce as dce_jaxpr, jvp as jvp_jaxpr, select, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
 use super::{Pruned, batched_mask, batched_outs, front, fronted, known, present, push, select_example, spread};
 use crate::rules::{Batched, Emit, Linear, Operand};
@@ -72,59 +72,38 @@ pub(super) fn dce(op: &Cond, used_outs: &[bool]) -> Result<Pruned> {
     Ok(Pruned { op: op.into(), used_ins, kept_outs: used_outs.to_vec() })
 }
 
-pub(super) fn split(splitter: &mut Splitter<'_>, eqn: &Eqn, op: &Cond, any_unknown: bool) -> Result<bool> {
-    if splitter.is_unknown(eqn.ins[0]) {
-        return Ok(false);
+pub(super) fn split(op: &Cond, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
+    if eqn.ins[0].is_unknown() {
+        return Ok(None);
     }
-    let unknown: Vec<bool> = eqn.ins[1..].iter().map(|&a| splitter.is_unknown(a)).collect();
-    let at_hand: Vec<bool> = eqn.ins[1..].iter().map(|&a| splitter.is_at_hand(a)).collect();
-    let unknown_outs = unknown_of_branches(&op.branches, &unknown);
-    let saving = match splitter.saving {
-        Saving::Residuals | Saving::Linear if !any_unknown => return Ok(false),
-        Saving::Linear if !unknown_outs.contains(&false) => return Ok(false),
-        Saving::Residuals | Saving::Linear => Saving::Residuals,
-        policy @ Saving::Policy(_) => policy,
-    };
+    let ins = &eqn.ins[1..];
+    let unknown_outs = unknown_of_branches(&op.branches, &eqn.unknown()[1..]);
+    let Some(saving) = eqn.saving_of_bodies(|| unknown_outs.contains(&false)) else { return Ok(None) };
     let stage_outs = if matches!(saving, Saving::Policy(_)) { StageOuts::All } else { StageOuts::Unknown };
-    let separate = |j: &Arc<Jaxpr>| split_jaxpr(j, &unknown, &unknown_outs, stage_outs, saving, &at_hand);
-    let branches = op.branches.iter().map(separate).collect::<Result<Vec<PartialEval>>>()?;
-    let known_ins: Vec<Atom> = eqn.ins[1..].iter().copied().filter(|&a| !splitter.is_unknown(a)).collect();
+    let request = Request { ins, force_unknown: &unknown_outs, stage_outs, saving };
+    let branches = op.branches.iter().map(|j| split_jaxpr(j, &request)).collect::<Result<Vec<PartialEval>>>()?;
     let num_known = unknown_outs.iter().filter(|u| !**u).count();
     let merged = Merged::new(&branches)?;
 
     let known_branches =
         branches.iter().enumerate().map(|(i, p)| merged.known_branch(i, p, num_known)).collect::<Result<Vec<_>>>()?;
-    let mut known_outs: Vec<_> = eqn.outs.iter().zip(&unknown_outs).filter(|(_, u)| !**u).map(|(&v, _)| v).collect();
-    for aval in &merged.avals {
-        known_outs.push(splitter.new_var(aval.clone()));
-    }
-    if !known_outs.is_empty() {
-        let ins: Atoms = std::iter::once(eqn.ins[0]).chain(known_ins.iter().copied()).collect();
-        let outs: Vars = known_outs.iter().copied().collect();
-        splitter.push_known(of(known_branches).into(), ins, outs, eqn.loc);
-    }
+    let known_avals = eqn.known_avals();
+    let known_out_avals = known_branches[0].out_avals();
+    let known = program_of(of(known_branches).into(), known_avals.clone(), known_out_avals, eqn.loc);
 
-    let staged_outs = &branches[0].staged_outs;
     let staged_branches = branches
         .iter()
         .enumerate()
-        .map(|(i, p)| merged.staged_branch(i, p, &known_ins_avals(op, &unknown)))
+        .map(|(i, p)| merged.staged_branch(i, p, &known_avals[1..]))
         .collect::<Result<Vec<_>>>()?;
-    let outs: Vars = select(&eqn.outs, staged_outs).into();
-    if !outs.is_empty() {
-        let residuals = known_outs[num_known..].iter().map(|&v| Atom::Var(v));
-        let operands = merged.inputs.iter().map(|&i| known_ins[i]);
-        let unknown_ins = eqn.ins[1..].iter().copied().filter(|&a| splitter.is_unknown(a));
-        let ins = std::iter::once(eqn.ins[0]).chain(residuals).chain(operands).chain(unknown_ins).collect();
-        let unknown = select(&unknown_outs, staged_outs);
-        splitter.push_staged(of(staged_branches).into(), ins, outs, &unknown, eqn.loc);
-    }
-    Ok(true)
-}
-
-fn known_ins_avals(op: &Cond, unknown: &[bool]) -> Vec<Aval> {
-    let avals = op.branches[0].in_avals();
-    avals.into_iter().zip(unknown).filter(|(_, u)| !**u).map(|(a, _)| a).collect()
+    // Behind the index: the residuals, the known operands that are kept, the unknown operands.
+    let known_operands = eqn.known();
+    let residuals = (0..merged.avals.len()).map(|i| StagedIn::Known(num_known + i));
+    let kept = merged.inputs.iter().map(|&i| StagedIn::Operand(known_operands[1 + i]));
+    let unknown = (1..eqn.ins.len()).filter(|&i| eqn.ins[i].is_unknown()).map(StagedIn::Operand);
+    let operands = std::iter::once(StagedIn::Operand(0)).chain(residuals).chain(kept).chain(unknown).collect();
+    let staged = StagedEqn::of_outs(of(staged_branches).into(), operands, &branches[0].staged_outs);
+    Ok(Some(SplitEqn { known, unknown_outs, staged }))
 }
 
 /// The residuals of all branches in one list: a place serves every branch that needs a value of its aval, and holds

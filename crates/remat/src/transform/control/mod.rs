@@ -7,9 +7,9 @@ mod custom;
 mod scan;
 mod while_loop;
 
-use remat_ir::{Atom, Aval, Builder, DevicePut, Eqn, Jaxpr, MemorySpace, Op, Result, SelectN};
+use remat_ir::{Atom, Aval, Builder, DevicePut, Jaxpr, MemorySpace, Op, Result, SelectN};
 
-use super::partial_eval::splitter::Splitter;
+use super::partial_eval::split_eqn::{Context, SplitEqn};
 use crate::rules::{Batched, Linear, Operand};
 
 /// What is left of an equation without its unused results.
@@ -102,16 +102,16 @@ pub(super) fn dce(op: &Op, used_outs: &[bool]) -> Result<Option<Pruned>> {
     }
 }
 
-/// Splits an equation into known and staged ones. Gives `false` where it is to be treated as one operation.
-pub(super) fn split(splitter: &mut Splitter<'_>, eqn: &Eqn, any_unknown: bool) -> Result<bool> {
-    match &eqn.op {
-        Op::Jit(op) => call::split_jit(splitter, eqn, op, any_unknown),
-        Op::Checkpoint(op) => call::split_checkpoint(splitter, eqn, op, any_unknown),
-        Op::Scan(op) => scan::split(splitter, eqn, op, any_unknown),
-        Op::While(op) => while_loop::split(splitter, eqn, op, any_unknown),
-        Op::Cond(op) => cond::split(splitter, eqn, op, any_unknown),
-        Op::CustomJvp(_) | Op::CustomVjp(_) | Op::CustomLin(_) => Ok(false),
-        op @ first_order_ops!() => misplaced(op),
+/// The known and the staged part of an equation; `None` where it is treated as one operation.
+pub(super) fn split(op: &Op, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
+    match op {
+        Op::Jit(op) => call::split_jit(op, eqn),
+        Op::Checkpoint(op) => call::split_checkpoint(op, eqn),
+        Op::Scan(op) => scan::split(op, eqn),
+        Op::While(op) => while_loop::split(op, eqn),
+        Op::Cond(op) => cond::split(op, eqn),
+        Op::CustomJvp(_) | Op::CustomVjp(_) | Op::CustomLin(_) => Ok(None),
+        first_order_ops!() => misplaced(op),
     }
 }
 

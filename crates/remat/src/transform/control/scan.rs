@@ -1,13 +1,14 @@
 //! `scan`: a loop over the first dimension.
 
+mod split;
+
+pub(super) use split::split;
+
 use std::sync::Arc;
 
-use remat_ir::{Atom, Atoms, Aval, Builder, Eqn, Jaxpr, Result, Scan, Var, Vars};
+use remat_ir::{Atom, Aval, Builder, Jaxpr, Result, Scan};
 
-use super::super::partial_eval::{Residual, Saving, StageOuts, split as split_jaxpr};
-use super::super::partial_eval::reach::unknown_of_scan;
-use super::super::partial_eval::splitter::Splitter;
-use super::super::{dce as dce_jaxpr, jvp as jvp_jaxpr, select, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
+use super::super::{dce as dce_jaxpr, jvp as jvp_jaxpr, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
 use super::{Pruned, batched_mask, front, known, present, spread};
 use crate::rules::{Batched, Emit, Linear, Operand};
 
@@ -106,170 +107,6 @@ pub(super) fn dce(op: &Scan, used_outs: &[bool]) -> Result<Pruned> {
     let num_carry = carry.iter().filter(|u| **u).count();
     let op = of(op, pruned.jaxpr, num_consts, num_carry);
     Ok(Pruned { op: op.into(), used_ins: pruned.used_ins, kept_outs: used })
-}
-
-pub(super) fn split(splitter: &mut Splitter<'_>, eqn: &Eqn, op: &Scan, any_unknown: bool) -> Result<bool> {
-    let mut unknown: Vec<bool> = eqn.ins.iter().map(|&a| splitter.is_unknown(a)).collect();
-    let saving = match splitter.saving {
-        Saving::Residuals if !any_unknown => return Ok(false),
-        // A loop that carries nothing known is transposed whole, so that nothing inside it has to be stacked.
-        Saving::Linear if !any_unknown || !unknown_of_scan(op, &mut unknown).contains(&false) => return Ok(false),
-        Saving::Residuals | Saving::Linear => Saving::Residuals,
-        policy @ Saving::Policy(_) => policy,
-    };
-    // A carry is not at hand: it would have to be stacked.
-    let mut at_hand: Vec<bool> = eqn.ins.iter().map(|&a| splitter.is_at_hand(a)).collect();
-    at_hand[op.num_consts..op.num_consts + op.num_carry].fill(false);
-    let recompute = matches!(saving, Saving::Policy(_));
-    let stage_outs = if recompute { StageOuts::All } else { StageOuts::Unknown };
-    unknown_of_scan(op, &mut unknown);
-    let (_, carry, _) = groups(op, &unknown);
-    let force = [carry.to_vec(), vec![false; op.jaxpr.outs.len() - op.num_carry]].concat();
-    let parts = split_jaxpr(&op.jaxpr, &unknown, &force, stage_outs, saving, &at_hand)?;
-    let (unknown_consts, unknown_carry, unknown_xs) = groups(op, &unknown);
-    let is_known = |mask: &[bool]| mask.iter().filter(|u| !**u).count();
-    let (known_consts, known_carry) = (is_known(unknown_consts), is_known(unknown_carry));
-    let known_ins: Vec<Atom> = eqn.ins.iter().zip(&unknown).filter(|(_, u)| !**u).map(|(&a, _)| a).collect();
-
-    // The known loop. Residuals are its stacked outputs; an invariant one is computed once, before the loop.
-    let mut known_body = parts.known.clone();
-    let num_known_outs = parts.num_known_outs();
-    let invariant = invariants(&known_body, known_consts);
-    let mut sources = Vec::with_capacity(parts.residuals.len());
-    let mut extra_outs: Vec<Atom> = Vec::new();
-    let mut hoisted: Vec<Atom> = Vec::new();
-    for residual in &parts.residuals {
-        sources.push(match *residual {
-            Residual::Input(i) if i < known_consts => Source::Const(known_ins[i]),
-            Residual::Input(i) if i < known_consts + known_carry && recompute => Source::Carry(i - known_consts),
-            Residual::Input(i) if i < known_consts + known_carry => {
-                extra_outs.push(Atom::Var(known_body.ins[i]));
-                Source::Extra(extra_outs.len() - 1)
-            }
-            Residual::Input(i) => Source::Stacked(known_ins[i]),
-            Residual::Out(i) => match known_body.outs[i] {
-                atom @ Atom::Var(v) if invariant[v] => {
-                    hoisted.push(atom);
-                    Source::Hoisted(hoisted.len() - 1)
-                }
-                _ if (known_carry..num_known_outs).contains(&i) => Source::Known(i),
-                atom => {
-                    extra_outs.push(atom);
-                    Source::Extra(extra_outs.len() - 1)
-                }
-            },
-        });
-    }
-    let hoisted = hoist(splitter, &known_body, hoisted, &known_ins[..known_consts])?;
-    known_body.outs.truncate(num_known_outs);
-    known_body.outs.extend(&extra_outs);
-    let mut known_outs: Vec<Var> =
-        eqn.outs.iter().zip(&parts.unknown_outs).filter(|(_, u)| !**u).map(|(&v, _)| v).collect();
-    let known_loop = of(op, known_body, known_consts, known_carry);
-    for aval in out_avals(&known_loop).into_iter().skip(num_known_outs) {
-        known_outs.push(splitter.new_var(aval));
-    }
-    if !known_outs.is_empty() {
-        let outs: Vars = known_outs.iter().copied().collect();
-        splitter.push_known(known_loop.into(), known_ins.iter().copied().collect(), outs, eqn.loc);
-    }
-
-    // The staged loop: constants, carries (the known ones too where they are recomputed), stacked residuals and inputs.
-    let mut body = parts.staged.clone();
-    let (residual_ins, unknown_ins) = {
-        let (r, u) = body.ins.split_at(parts.residuals.len());
-        (r.to_vec(), u.to_vec())
-    };
-    let mut unknown_ins = unknown_ins.into_iter();
-    let mut take = |mask: &[bool]| -> Vec<Option<Var>> { spread(mask, unknown_ins.by_ref()) };
-    let (const_vars, carry_vars, x_vars) = (take(unknown_consts), take(unknown_carry), take(unknown_xs));
-    let (const_atoms, carry_atoms, x_atoms) = groups(op, &eqn.ins);
-    let mut consts: Vec<(Var, Atom)> = Vec::new();
-    let mut xs: Vec<(Var, Atom)> = Vec::new();
-    let mut carry_inputs = carry_vars;
-    for (&var, source) in residual_ins.iter().zip(&sources) {
-        match *source {
-            Source::Const(atom) => consts.push((var, atom)),
-            Source::Hoisted(i) => consts.push((var, Atom::Var(hoisted[i]))),
-            Source::Stacked(atom) => xs.push((var, atom)),
-            Source::Known(i) => xs.push((var, Atom::Var(known_outs[i]))),
-            Source::Extra(i) => xs.push((var, Atom::Var(known_outs[num_known_outs + i]))),
-            Source::Carry(i) => {
-                let place = (0..op.num_carry).filter(|&c| !unknown_carry[c]).nth(i);
-                if let Some(place) = place {
-                    carry_inputs[place] = Some(var);
-                }
-            }
-        }
-    }
-    consts.extend(const_vars.iter().zip(const_atoms).filter_map(|(v, &a)| Some(((*v)?, a))));
-    xs.extend(x_vars.iter().zip(x_atoms).filter_map(|(v, &a)| Some(((*v)?, a))));
-    let mut carries: Vec<(Var, Atom)> = Vec::new();
-    for (i, &atom) in carry_atoms.iter().enumerate() {
-        if unknown_carry[i] || recompute {
-            let aval = op.jaxpr.avals[op.jaxpr.ins[op.num_consts + i]].clone();
-            // A recomputed carry that the staged body does not read still is an input of the loop.
-            let var = carry_inputs[i].unwrap_or_else(|| body.avals.push(aval));
-            carries.push((var, atom));
-        }
-    }
-    let (num_consts, num_carry) = (consts.len(), carries.len());
-    let (vars, ins): (Vec<Var>, Atoms) = consts.into_iter().chain(carries).chain(xs).unzip();
-    body.ins = vars;
-    let staged_loop = of(op, body, num_consts, num_carry);
-    let outs: Vars = select(&eqn.outs, &parts.staged_outs).into();
-    if !outs.is_empty() {
-        let unknown_outs = select(&parts.unknown_outs, &parts.staged_outs);
-        splitter.push_staged(staged_loop.into(), ins, outs, &unknown_outs, eqn.loc);
-    }
-    Ok(true)
-}
-
-/// Where the staged loop takes a residual from.
-enum Source {
-    /// A constant of the known loop.
-    Const(Atom),
-    /// A value of the known loop that is the same in every iteration.
-    Hoisted(usize),
-    /// A stacked input of the known loop.
-    Stacked(Atom),
-    /// A stacked output that the known loop has anyway.
-    Known(usize),
-    /// A stacked output that is added to the known loop.
-    Extra(usize),
-    /// The carry with this number among the known ones, which the staged loop computes again.
-    Carry(usize),
-}
-
-/// Which variables of a body depend on its constants only.
-fn invariants(body: &Jaxpr, num_consts: usize) -> remat_ir::VarMap<bool> {
-    let mut invariant = body.var_map(false);
-    for &var in &body.ins[..num_consts] {
-        invariant[var] = true;
-    }
-    for eqn in &body.eqns {
-        if eqn.ins.iter().all(|a| a.var().is_none_or(|v| invariant[v])) {
-            for &out in &eqn.outs {
-                invariant[out] = true;
-            }
-        }
-    }
-    invariant
-}
-
-/// Computes invariant values of a body before the loop.
-fn hoist(splitter: &mut Splitter<'_>, body: &Jaxpr, outs: Vec<Atom>, consts: &[Atom]) -> Result<Vec<Var>> {
-    if outs.is_empty() {
-        return Ok(Vec::new());
-    }
-    let vars: Vec<Var> = outs.iter().map(|&a| splitter.new_var(body.atom_aval(a))).collect();
-    let all = vec![true; outs.len()];
-    let before = Jaxpr { outs, ..body.clone() };
-    let mut keep = vec![false; body.ins.len()];
-    keep[..consts.len()].fill(true);
-    let before = dce_jaxpr(&before, &all, &keep)?.jaxpr;
-    splitter.inline_known(&before, consts, &vars)?;
-    Ok(vars)
 }
 
 pub(super) fn transpose(

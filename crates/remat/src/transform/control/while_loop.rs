@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use remat_ir::{Atom, Builder, Eqn, Error, ErrorKind, Jaxpr, Result, Vars, While};
+use remat_ir::{Atom, Builder, Error, ErrorKind, Jaxpr, Result, While};
 
-use super::super::partial_eval::{Saving, partial_eval};
-use super::super::partial_eval::splitter::Splitter;
-use super::super::{dce as dce_jaxpr, jvp as jvp_jaxpr, select, vmap as vmap_jaxpr};
+use super::super::partial_eval::split_eqn::{Context, SplitEqn, StagedEqn, StagedIn, StagedOut, program_of};
+use super::super::partial_eval::{PartialEval, Saving, partial_eval};
+use super::super::{count, dce as dce_jaxpr, invert, jvp as jvp_jaxpr, select, vmap as vmap_jaxpr};
 use super::{Pruned, batched_mask, batched_outs, front, present, push, select_example, spread};
 use crate::rules::{Batched, Emit, Linear};
 
@@ -104,58 +104,68 @@ pub(super) fn dce(op: &While, used_outs: &[bool]) -> Result<Pruned> {
 
 /// The known carries are computed by a loop of their own. The staged loop runs everything again: the number of
 /// iterations is not known, so nothing can be stacked.
-pub(super) fn split(splitter: &mut Splitter<'_>, eqn: &Eqn, op: &While, any_unknown: bool) -> Result<bool> {
-    if !any_unknown {
-        return Ok(false);
+pub(super) fn split(op: &While, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
+    if !eqn.any_unknown() {
+        return Ok(None);
     }
-    let unknown: Vec<bool> = eqn.ins.iter().map(|&a| splitter.is_unknown(a)).collect();
+    let unknown = eqn.unknown();
     let (cond_consts, body_consts, carry) = groups(op, &unknown);
-    let mut carry = carry.to_vec();
-    let parts = loop {
-        let unknown = [body_consts, &carry].concat();
-        let parts = partial_eval(&op.body, &unknown, &carry, Saving::Linear)?;
-        if parts.unknown_outs == carry {
-            break parts;
-        }
-        carry.copy_from_slice(&parts.unknown_outs);
-    };
+    let (parts, carry) = split_body(op, body_consts, carry)?;
     let condition_reads = dce_jaxpr(&op.cond, &[true], &vec![false; op.cond.ins.len()])?.used_ins;
     let is_unknown_condition =
         condition_reads.iter().zip(cond_consts.iter().chain(&carry)).any(|(&read, &unknown)| read && unknown);
-    let known_carry: Vec<bool> = carry.iter().map(|u| !u).collect();
-    if is_unknown_condition || !known_carry.contains(&true) {
-        return Ok(false);
+    if is_unknown_condition || !carry.contains(&false) {
+        return Ok(None);
     }
+    let known = known_loop(op, eqn, parts, body_consts, &carry)?;
+    // Inside a region the known carries are taken from the staged loop, so that they need not be kept; else nothing reads
+    // them there.
+    let is_in_region = matches!(eqn.saving, Saving::Policy(_));
+    let out = |(i, &unknown): (usize, &bool)| {
+        if unknown || is_in_region { StagedOut::Result(i) } else { StagedOut::Unused(i) }
+    };
+    let staged = StagedEqn {
+        op: op.clone().into(),
+        ins: (0..eqn.ins.len()).map(StagedIn::Operand).collect(),
+        outs: carry.iter().enumerate().map(out).collect(),
+    };
+    Ok(Some(SplitEqn { known, unknown_outs: carry, staged: Some(staged) }))
+}
+
+/// The split of the body, and which carries are unknown: those that start so, and those that the body makes from unknown
+/// values.
+fn split_body(op: &While, body_consts: &[bool], carry: &[bool]) -> Result<(PartialEval, Vec<bool>)> {
+    let mut carry = carry.to_vec();
+    loop {
+        let parts = partial_eval(&op.body, &[body_consts, &carry].concat(), &carry, Saving::Linear)?;
+        if parts.unknown_outs == carry {
+            return Ok((parts, carry));
+        }
+        carry.copy_from_slice(&parts.unknown_outs);
+    }
+}
+
+/// The loop of the known carries.
+fn known_loop(
+    op: &While,
+    eqn: &Context<'_>,
+    parts: PartialEval,
+    unknown_body_consts: &[bool],
+    unknown_carry: &[bool],
+) -> Result<Jaxpr> {
+    let known_body_consts = invert(unknown_body_consts);
+    let known_carry = invert(unknown_carry);
     let is_known_out: Vec<bool> = (0..parts.known.outs.len()).map(|i| i < parts.num_known_outs()).collect();
     let body = dce_jaxpr(&parts.known, &is_known_out, &vec![true; parts.known.ins.len()])?.jaxpr;
     let keep = [vec![true; op.cond_consts], known_carry.clone()].concat();
-    let known_loop = While {
+    let out_avals = body.out_avals();
+    let loop_ = While {
         cond: Arc::new(dce_jaxpr(&op.cond, &[true], &keep)?.jaxpr),
         body: Arc::new(body),
         cond_consts: op.cond_consts,
-        body_consts: body_consts.iter().filter(|u| !**u).count(),
+        body_consts: count(&known_body_consts),
     };
-    let (cond_atoms, body_atoms, carry_atoms) = groups(op, &eqn.ins);
-    let known = |atoms: &[Atom], unknown: &[bool]| -> Vec<Atom> {
-        atoms.iter().zip(unknown).filter(|(_, u)| !**u).map(|(&a, _)| a).collect()
-    };
-    let ins = [cond_atoms.to_vec(), known(body_atoms, body_consts), known(carry_atoms, &carry)].concat();
-    let outs: Vars = select(&eqn.outs, &known_carry).into();
-    splitter.push_known(known_loop.into(), ins.into(), outs, eqn.loc);
-    // The staged loop computes the known carries too. Inside a region they are taken from there, so that they need not be
-    // kept; else nobody reads them there.
-    if matches!(splitter.saving, Saving::Policy(_)) {
-        splitter.push_staged(eqn.op.clone(), eqn.ins.clone(), eqn.outs.clone(), &carry, eqn.loc);
-        return Ok(true);
-    }
-    let mut outs = Vars::new();
-    for (&out, &is_unknown) in eqn.outs.iter().zip(&carry) {
-        let aval = splitter.avals[out].clone();
-        outs.push(if is_unknown { out } else { splitter.new_var(aval) });
-    }
-    let all_unknown = vec![true; outs.len()];
-    splitter.push_staged(eqn.op.clone(), eqn.ins.clone(), outs, &all_unknown, eqn.loc);
-    Ok(true)
+    Ok(program_of(loop_.into(), eqn.known_avals(), out_avals, eqn.loc))
 }
 
 pub(super) fn vmap(b: &mut Builder, op: &While, size: usize, ins: &[Batched]) -> Result<Vec<Batched>> {

@@ -1,8 +1,8 @@
-//! Tight residuals: what is cheap to compute from other residuals is not kept.
+//! Residual minimisation: a residual that is cheap to compute from others is not kept.
 //!
 //! ```text
-//! tighten : staged { lambda ; r s b. -> d }, where s = mul r r
-//!         → staged { lambda ; r b. -> d }
+//! minimise : staged { lambda ; r s b. -> d }, where s = mul r r
+//!          → staged { lambda ; r b. -> d }
 //! ```
 //!
 //! Cheap is an elementwise operation that is no transcendental function, a conversion or a move of elements, and whatever
@@ -14,24 +14,24 @@ use std::collections::BTreeMap;
 use remat_ir::{Atom, Atoms, Aval, Binary, Builder, Eqn, Jaxpr, Op, OptimizationBarrier, Result, Unary, Var, VarMap};
 
 use super::super::{Env, checked, read};
+use super::split_eqn::Input;
 
 /// How many equations may stand between a residual that is not kept and those it is computed from.
 const MAX_DEPTH: usize = 4;
 
 /// What is known of the known part.
-pub(crate) struct Facts<'a> {
-    pub(crate) known: &'a [Eqn],
-    pub(crate) avals: &'a VarMap<Aval>,
-    pub(crate) is_input: &'a VarMap<bool>,
-    /// The inputs that are kept whether the staged part needs them or not.
-    pub(crate) at_hand: &'a VarMap<bool>,
-    /// The place of each variable in the program.
-    pub(crate) order: &'a VarMap<usize>,
+pub(super) struct Facts<'a> {
+    pub(super) known: &'a [Eqn],
+    pub(super) avals: &'a VarMap<Aval>,
+    /// What is known of the inputs; `None` for other variables.
+    pub(super) inputs: &'a VarMap<Option<Input>>,
+    /// The position of each variable in the program.
+    pub(super) order: &'a VarMap<usize>,
 }
 
 /// Drops residuals of the staged part that are cheap to compute from others. `residuals` are the variables of the known
 /// part that its first inputs stand for, `outs` the outputs of the program.
-pub(crate) fn tighten(
+pub(super) fn minimise(
     staged: Jaxpr,
     residuals: Vec<Var>,
     outs: &[Atom],
@@ -119,7 +119,10 @@ impl<'a> Search<'a> {
                 definition[out] = Some(i);
             }
         }
-        let mut kept = facts.at_hand.clone();
+        let mut kept = VarMap::filled(facts.avals.len(), false);
+        for (var, &input) in facts.inputs.iter() {
+            kept[var] = input == Some(Input::Available);
+        }
         for &var in residuals {
             kept[var] = true;
         }
@@ -129,7 +132,10 @@ impl<'a> Search<'a> {
     /// Drops a residual that is cheap to compute from what is kept.
     fn derive_from_kept(&mut self, var: Var) {
         let (mut roots, mut eqns) = (Vec::new(), Vec::new());
-        if !self.facts.is_input[var] && self.trace(var, var, MAX_DEPTH, &mut roots, &mut eqns) && roots.is_empty() {
+        if self.facts.inputs[var].is_none()
+            && self.trace(var, var, MAX_DEPTH, &mut roots, &mut eqns)
+            && roots.is_empty()
+        {
             self.kept[var] = false;
             self.needed.extend(eqns);
         }
@@ -139,7 +145,7 @@ impl<'a> Search<'a> {
     /// output of the program, which exists anyway.
     fn replace_by_roots(&mut self, residuals: &[Var], outs: &[Atom]) {
         let mut groups: BTreeMap<Var, (usize, Vec<Var>, Vec<usize>)> = BTreeMap::new();
-        for &var in residuals.iter().filter(|&&v| self.kept[v] && !self.facts.is_input[v]) {
+        for &var in residuals.iter().filter(|&&v| self.kept[v] && self.facts.inputs[v].is_none()) {
             let (mut roots, mut eqns) = (Vec::new(), Vec::new());
             if self.trace(var, var, MAX_DEPTH, &mut roots, &mut eqns)
                 && let [root] = roots[..]

@@ -20,12 +20,16 @@ use std::sync::Arc;
 
 use remat_ir::{Atom, Aval, Candidate, Decision, Jaxpr, Op, Policy, Result, VarMap};
 
-pub(super) mod minimise;
+mod assemble;
+mod minimise;
 pub(super) mod reach;
-pub(super) mod splitter;
+pub(super) mod split_eqn;
+mod splitter;
+
+pub(crate) use split_eqn::Input;
+use splitter::Splitter;
 
 use super::expect_mask;
-use splitter::Splitter;
 
 /// What the staged part may take from the known part.
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +106,19 @@ pub fn partial_eval(
 ) -> Result<PartialEval> {
     expect_mask("partial_eval", "input", unknown_ins, jaxpr.ins.len())?;
     expect_mask("partial_eval", "output", force_unknown, jaxpr.outs.len())?;
-    split(jaxpr, unknown_ins, force_unknown, StageOuts::Unknown, saving, &vec![true; jaxpr.ins.len()])
+    let input = |&unknown: &bool| if unknown { Input::Unknown } else { Input::Available };
+    let ins: Vec<Input> = unknown_ins.iter().map(input).collect();
+    split(jaxpr, &Request { ins: &ins, force_unknown, stage_outs: StageOuts::Unknown, saving })
+}
+
+/// How a program is split.
+pub(crate) struct Request<'a> {
+    /// What is known of the inputs.
+    pub(crate) ins: &'a [Input],
+    /// Which outputs the staged part alone gives.
+    pub(crate) force_unknown: &'a [bool],
+    pub(crate) stage_outs: StageOuts,
+    pub(crate) saving: Saving<'a>,
 }
 
 /// Which outputs the staged part gives beside the unknown ones.
@@ -116,21 +132,13 @@ pub(crate) enum StageOuts {
     All,
 }
 
-/// As [`partial_eval`], with more outputs of the staged part. `at_hand` says which inputs are kept whether the staged part
-/// needs them or not: the arguments of the user's function, but not the carry of a loop, which would have to be stacked.
-pub(crate) fn split(
-    jaxpr: &Jaxpr,
-    unknown_ins: &[bool],
-    force_unknown: &[bool],
-    stage_outs: StageOuts,
-    saving: Saving<'_>,
-    at_hand: &[bool],
-) -> Result<PartialEval> {
-    let mut splitter = Splitter::new(jaxpr, unknown_ins, saving, at_hand);
+/// As [`partial_eval`], with more to say of inputs and outputs.
+pub(crate) fn split(jaxpr: &Jaxpr, request: &Request<'_>) -> Result<PartialEval> {
+    let mut splitter = Splitter::new(jaxpr, request);
     for eqn in &jaxpr.eqns {
         splitter.equation(eqn)?;
     }
-    splitter.finish(jaxpr, unknown_ins, force_unknown, stage_outs)
+    splitter.finish(jaxpr, request)
 }
 
 /// The names that each variable of a program is given by later equations.
