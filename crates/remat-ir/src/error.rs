@@ -115,6 +115,26 @@ pub fn counted(n: usize, noun: &str) -> String {
     format!("{n} {stem}{ending}")
 }
 
+/// The end of a message about an unknown word: `; did you mean `dots`?` where a known one is near, and what `otherwise`
+/// gives where none is. Near is within an edit, and one more for each three characters of the word.
+///
+/// ```
+/// use remat_ir::did_you_mean;
+/// assert_eq!(did_you_mean("dost", ["dots", "names"], String::new), "; did you mean `dots`?");
+/// assert_eq!(did_you_mean("magic", ["dots"], || "; it is dots".into()), "; it is dots");
+/// ```
+pub fn did_you_mean<'a>(
+    word: &str,
+    known: impl IntoIterator<Item = &'a str>,
+    otherwise: impl FnOnce() -> String,
+) -> String {
+    let distance = |name: &str| strsim::damerau_levenshtein(&name.to_lowercase(), &word.to_lowercase());
+    match known.into_iter().map(|name| (distance(name), name)).min() {
+        Some((distance, name)) if distance <= 1 + word.chars().count() / 3 => format!("; did you mean `{name}`?"),
+        Some(_) | None => otherwise(),
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.0.operation, self.0.message)?;

@@ -28,7 +28,7 @@ pub use aval::{Aval, MemorySpace, Shape};
 pub use check::{Fault, FaultKind, Faults, check};
 pub use device::{Device, Executable};
 pub use dtype::DType;
-pub use error::{Error, ErrorKind, Result, counted};
+pub use error::{Error, ErrorKind, Result, counted, did_you_mean};
 pub use eval::{Reference, eval, eval_op, threefry_block};
 pub use half::{bf16, f16};
 pub use jaxpr::{Atom, Atoms, Builder, ClosedJaxpr, Eqn, Jaxpr, Var, VarMap, Vars};

@@ -99,6 +99,11 @@ impl<'t> Parser<'t> {
         self.at += 1;
     }
 
+    /// An error at the next token.
+    pub(super) fn message(&self, message: &str) -> Error {
+        self.error(self.at, message.into())
+    }
+
     /// An error about the next token.
     pub(super) fn expected(&self, what: &str) -> Error {
         self.error(self.at, format!("expected {what}, found {}", self.peek()))

@@ -1,4 +1,8 @@
 //! The text form of checkpoint policies.
+//!
+//! There is one syntax for programs, command lines, configuration files and messages: a policy is written as it prints,
+//! `Or(Names(attn, mlp), Dots)`. The words are those of [`Policy`]'s variants, read in any case and with or without
+//! underscores; JAX's names for the same policies are read too.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -6,22 +10,71 @@ use std::sync::Arc;
 
 use super::lex::Token;
 use super::parse::Parser;
-use crate::{Error, MemorySpace, Policy, Result};
+use crate::{Error, MemorySpace, Policy, Result, did_you_mean};
 
-/// Reads what [`Display`](std::fmt::Display) prints. A callable is not at hand: of it there is the name only.
+/// What follows the word of a policy.
+#[derive(Clone, Copy)]
+enum Form {
+    Plain(fn() -> Policy),
+    Names(fn(BTreeSet<Arc<str>>) -> Policy),
+    OffloadDots,
+    SaveAndOffloadNames,
+    Policies(fn(Vec<Policy>) -> Policy),
+    Not,
+    Custom,
+}
+
+/// The word that prints, JAX's names (`jax.checkpoint_policies`), and what follows.
+const POLICIES: [(&str, &[&str], Form); 14] = [
+    ("Nothing", &["nothing_saveable"], Form::Plain(|| Policy::Nothing)),
+    ("Everything", &["everything_saveable"], Form::Plain(|| Policy::Everything)),
+    ("Dots", &["dots_saveable", "checkpoint_dots"], Form::Plain(|| Policy::Dots)),
+    (
+        "DotsWithNoBatchDims",
+        &["dots_with_no_batch_dims_saveable", "checkpoint_dots_with_no_batch_dims"],
+        Form::Plain(|| Policy::DotsWithNoBatchDims),
+    ),
+    ("Names", &["save_only_these_names"], Form::Names(Policy::Names)),
+    ("AnyNamesBut", &["save_any_names_but_these"], Form::Names(Policy::AnyNamesBut)),
+    ("AnythingBut", &["save_anything_except_these_names"], Form::Names(Policy::AnythingBut)),
+    ("OffloadDotsWithNoBatchDims", &["offload_dot_with_no_batch_dims"], Form::OffloadDots),
+    ("SaveAndOffloadNames", &["save_and_offload_only_these_names"], Form::SaveAndOffloadNames),
+    ("Or", &["save_from_both_policies"], Form::Policies(Policy::Or)),
+    ("And", &[], Form::Policies(Policy::And)),
+    ("First", &[], Form::Policies(Policy::First)),
+    ("Not", &[], Form::Not),
+    ("Custom", &[], Form::Custom),
+];
+
+/// Reads what [`Display`](std::fmt::Display) prints, in any case and with or without underscores, and JAX's names for the
+/// same policies. Of a callable there is the name only.
 ///
 /// ```
 /// use remat_ir::Policy;
 /// let policy: Policy = "Or(Names(a, \"b c\"), Dots)".parse()?;
 /// assert_eq!(policy, Policy::names(["a", "b c"]).or(Policy::Dots));
+/// assert_eq!("dots_with_no_batch_dims_saveable".parse::<Policy>()?, Policy::DotsWithNoBatchDims);
+/// assert_eq!("names(attn)".parse::<Policy>()?, Policy::names(["attn"]));
 /// assert_eq!("Custom(mine)".parse::<Policy>()?, Policy::custom_named("mine"));
+/// let error = "dost".parse::<Policy>().unwrap_err();
+/// assert_eq!(error.message(), "line 1, column 1: unknown policy `dost`; did you mean `Dots`?");
 /// # Ok::<(), remat_ir::Error>(())
 /// ```
+///
+/// # Errors
+/// With line and column, at an unknown word, which gets the nearest known one, and where names or arguments are missing.
+/// `None` is an error: in JAX it is the policy that saves nothing, and elsewhere it means no checkpoint. (Programs are read
+/// with JAX's meaning.)
 impl FromStr for Policy {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Policy> {
         let mut parser = Parser::new(text)?;
+        if let Token::Word(word) = *parser.peek()
+            && plain(word) == "none"
+        {
+            return Err(unknown(&parser, word));
+        }
         let policy = policy(&mut parser)?;
         parser.end()?;
         Ok(policy)
@@ -30,62 +83,67 @@ impl FromStr for Policy {
 
 pub(super) fn policy(p: &mut Parser<'_>) -> Result<Policy> {
     let Token::Word(word) = *p.peek() else { return Err(p.expected("a policy")) };
-    let policy = match word {
-        // JAX's word for the default.
-        "None" | "Nothing" => Policy::Nothing,
-        "Everything" => Policy::Everything,
-        "Dots" => Policy::Dots,
-        "DotsWithNoBatchDims" => Policy::DotsWithNoBatchDims,
-        "Names"
-        | "AnyNamesBut"
-        | "AnythingBut"
-        | "OffloadDotsWithNoBatchDims"
-        | "SaveAndOffloadNames"
-        | "Or"
-        | "And"
-        | "Not"
-        | "First"
-        | "Custom" => {
-            p.advance();
-            return p.nested(|p| with_arguments(p, word));
-        }
-        _ => return Err(p.expected("a policy")),
-    };
+    // JAX prints the default of `jax.checkpoint` so, in programs.
+    if word == "None" {
+        p.advance();
+        return Ok(Policy::Nothing);
+    }
+    let is_it = |name: &str| plain(name) == plain(word);
+    let found = POLICIES.iter().find(|(name, jax, _)| is_it(name) || jax.iter().any(|name| is_it(name)));
+    let Some(&(_, _, form)) = found else { return Err(unknown(p, word)) };
     p.advance();
-    Ok(policy)
+    p.nested(|p| with_arguments(p, form))
 }
 
-fn with_arguments(p: &mut Parser<'_>, word: &str) -> Result<Policy> {
+/// A word without underscores, in lower case.
+fn plain(word: &str) -> String {
+    word.chars().filter(|&c| c != '_').flat_map(char::to_lowercase).collect()
+}
+
+fn unknown(p: &Parser<'_>, word: &str) -> Error {
+    if plain(word) == "none" {
+        return p.message("`none` is not a policy: without a policy there is no checkpoint; `Nothing` saves nothing");
+    }
+    let jax = POLICIES.iter().flat_map(|(_, jax, _)| jax.iter());
+    let known = POLICIES.iter().map(|(name, _, _)| name).chain(jax).copied();
+    let near = did_you_mean(word, known, || {
+        let names = POLICIES.map(|(name, _, _)| name).join(", ");
+        format!("; the policies are {names}")
+    });
+    p.message(&format!("unknown policy `{word}`{near}"))
+}
+
+fn with_arguments(p: &mut Parser<'_>, form: Form) -> Result<Policy> {
+    if let Form::Plain(policy) = form {
+        return Ok(policy());
+    }
     p.mark('(')?;
-    Ok(match word {
-        "Names" => Policy::Names(names(p)?),
-        "AnyNamesBut" => Policy::AnyNamesBut(names(p)?),
-        "AnythingBut" => Policy::AnythingBut(names(p)?),
-        "OffloadDotsWithNoBatchDims" => {
-            let to = memory(p)?;
+    Ok(match form {
+        Form::Plain(policy) => policy(),
+        Form::Names(policy) => policy(names(p)?),
+        Form::OffloadDots => {
+            let to = destination(p)?;
             p.mark(')')?;
             Policy::OffloadDotsWithNoBatchDims(to)
         }
-        "SaveAndOffloadNames" => {
+        Form::SaveAndOffloadNames => {
             p.mark('(')?;
             let saved = names(p)?;
             p.mark(',')?;
             p.mark('(')?;
             let offloaded = names(p)?;
             p.mark(',')?;
-            let to = memory(p)?;
+            let to = destination(p)?;
             p.mark(')')?;
             Policy::SaveAndOffloadNames { saved, offloaded, to }
         }
-        "Or" => Policy::Or(p.until(')', policy)?),
-        "And" => Policy::And(p.until(')', policy)?),
-        "First" => Policy::First(p.until(')', policy)?),
-        "Not" => {
+        Form::Policies(make) => make(p.until(')', policy)?),
+        Form::Not => {
             let inner = policy(p)?;
             p.mark(')')?;
             Policy::Not(Box::new(inner))
         }
-        _ => {
+        Form::Custom => {
             let name = name(p)?;
             p.mark(')')?;
             Policy::custom_named(name)
@@ -107,12 +165,28 @@ fn name(p: &mut Parser<'_>) -> Result<Arc<str>> {
     Ok(name)
 }
 
-pub(super) fn memory(p: &mut Parser<'_>) -> Result<MemorySpace> {
-    if let Token::Word(word) = p.peek()
-        && let Some(memory) = MemorySpace::from_name(word)
-    {
+/// The memory space that values are offloaded to. JAX writes the one that they come from before it.
+fn destination(p: &mut Parser<'_>) -> Result<MemorySpace> {
+    let first = memory(p)?;
+    if *p.peek() == Token::Mark(',') {
         p.advance();
-        return Ok(memory);
+        return memory(p);
     }
-    Err(p.expected("a memory space"))
+    Ok(first)
+}
+
+pub(super) fn memory(p: &mut Parser<'_>) -> Result<MemorySpace> {
+    let found = match p.peek() {
+        Token::Word(word) => memory_named(word),
+        Token::Text(text) => memory_named(text),
+        Token::Number(_) | Token::Mark(_) | Token::End => None,
+    };
+    let memory = found.ok_or_else(|| p.expected("a memory space"))?;
+    p.advance();
+    Ok(memory)
+}
+
+/// The memory space of this name, or of JAX's name for it.
+fn memory_named(name: &str) -> Option<MemorySpace> {
+    if name == "pinned_host" { Some(MemorySpace::Host) } else { MemorySpace::from_name(name) }
 }

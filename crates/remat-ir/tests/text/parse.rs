@@ -1,4 +1,4 @@
-use remat_ir::{ErrorKind, Jaxpr, Policy};
+use remat_ir::{ErrorKind, Jaxpr, MemorySpace, Policy};
 
 use crate::program;
 
@@ -86,12 +86,62 @@ fn programs_bound_ahead() {
 #[test]
 fn bad_policies() {
     let error = |text: &str| text.parse::<Policy>().unwrap_err().to_string();
-    assert_eq!(error("Some"), "parse: line 1, column 1: expected a policy, found `Some`");
+    assert_eq!(error("7"), "parse: line 1, column 1: expected a policy, found `7`");
+    assert_eq!(error("dost"), "parse: line 1, column 1: unknown policy `dost`; did you mean `Dots`?");
+    assert_eq!(error("Or(name(a))"), "parse: line 1, column 4: unknown policy `name`; did you mean `Names`?");
+    assert_eq!(
+        error("dots_savable"),
+        "parse: line 1, column 1: unknown policy `dots_savable`; did you mean `dots_saveable`?"
+    );
+    assert_eq!(
+        error("magic_word"),
+        "parse: line 1, column 1: unknown policy `magic_word`; the policies are Nothing, Everything, Dots, \
+         DotsWithNoBatchDims, Names, AnyNamesBut, AnythingBut, OffloadDotsWithNoBatchDims, SaveAndOffloadNames, Or, And, \
+         First, Not, Custom"
+    );
+    assert_eq!(error("names"), "parse: line 1, column 6: expected `(`, found the end");
+    let none = "`none` is not a policy: without a policy there is no checkpoint; `Nothing` saves nothing";
+    for text in ["none", "None"] {
+        assert_eq!(error(text), format!("parse: line 1, column 1: {none}"));
+    }
     assert_eq!(error("Names(a b)"), "parse: line 1, column 9: expected `,` or `)`, found `b`");
     assert_eq!(error("Or(Dots, 3)"), "parse: line 1, column 10: expected a policy, found `3`");
     assert_eq!(error("Not(Dots, Dots)"), "parse: line 1, column 9: expected `)`, found `,`");
     assert_eq!(error("Dots Dots"), "parse: line 1, column 6: expected the end, found `Dots`");
-    assert_eq!("None".parse::<Policy>().unwrap(), Policy::Nothing);
+}
+
+#[test]
+fn policies_are_read_as_the_library_the_shell_and_jax_write_them() {
+    let names = || Policy::names(["attn", "mlp"]);
+    let offload = Policy::save_and_offload_names(["a"], ["b"]);
+    let dots_to_host = Policy::OffloadDotsWithNoBatchDims(MemorySpace::Host);
+    let cases = [
+        ("nothing", Policy::Nothing),
+        ("nothing_saveable", Policy::Nothing),
+        ("EVERYTHING", Policy::Everything),
+        ("everything_saveable", Policy::Everything),
+        ("dots_saveable", Policy::Dots),
+        ("checkpoint_dots", Policy::Dots),
+        ("dots_with_no_batch_dims", Policy::DotsWithNoBatchDims),
+        ("dots_with_no_batch_dims_saveable", Policy::DotsWithNoBatchDims),
+        ("checkpoint_dots_with_no_batch_dims", Policy::DotsWithNoBatchDims),
+        ("names(attn,mlp)", names()),
+        ("save_only_these_names(\"attn\", \"mlp\")", names()),
+        ("any_names_but(qkv)", Policy::any_names_but(["qkv"])),
+        ("save_any_names_but_these(qkv)", Policy::any_names_but(["qkv"])),
+        ("anything_but(qkv)", Policy::anything_but(["qkv"])),
+        ("save_anything_except_these_names(qkv)", Policy::anything_but(["qkv"])),
+        ("offload_dots_with_no_batch_dims(host)", dots_to_host.clone()),
+        ("offload_dot_with_no_batch_dims(\"device\", \"pinned_host\")", dots_to_host),
+        ("save_and_offload_names((a), (b), host)", offload.clone()),
+        ("save_and_offload_only_these_names((a), (b), device, pinned_host)", offload),
+        ("save_from_both_policies(dots, names(attn, mlp))", Policy::Dots.or(names())),
+        ("not(and(dots, first(nothing)))", Policy::Dots.and(Policy::First(vec![Policy::Nothing])).not()),
+    ];
+    for (text, policy) in cases {
+        assert_eq!(text.parse::<Policy>().unwrap(), policy, "{text}");
+        assert_eq!(policy.to_string().parse::<Policy>().unwrap(), policy, "{text}");
+    }
 }
 
 #[test]

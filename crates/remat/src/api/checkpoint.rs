@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use remat_ir::{Error, ErrorKind, Jaxpr, Loc, Op, Policy, Result};
+use remat_ir::{Error, ErrorKind, Jaxpr, Loc, Op, Policy, Result, did_you_mean};
 
 use crate::trace::{Output, Program, Tensor, Tree, bind_at, current_loc, fail, rebuild, structure, trace};
 
@@ -96,12 +96,10 @@ fn check_names(policy: &Policy, jaxpr: &Jaxpr) -> Result<()> {
         if names.contains(mention) {
             continue;
         }
-        let nearest = names.iter().map(|n| (strsim::damerau_levenshtein(n, mention), n)).min();
-        let hint = match nearest {
-            Some((distance, name)) if distance <= 1 + mention.len() / 3 => format!("; did you mean `{name}`?"),
-            Some(_) => format!("; the names are {}", names.join(", ")),
-            None => format!("; nothing in it is named, which .named(\"{mention}\") does"),
-        };
+        let hint = did_you_mean(mention, names.iter().map(|name| &**name), || match names.is_empty() {
+            false => format!("; the names are {}", names.join(", ")),
+            true => format!("; nothing in it is named, which .named(\"{mention}\") does"),
+        });
         return error(format!(
             "the policy {policy} mentions the name `{mention}`, which no value in the region bears{hint}"
         ));
