@@ -1,6 +1,6 @@
 """What the scripts share: arguments, timing, memory, and the line of JSON that says what was measured.
 
-The names in that line are those of `remat bench --json`. Times are seconds, sizes bytes.
+The names in that line are those of `remat-bench --json`. Times are seconds, sizes bytes.
 """
 
 import argparse

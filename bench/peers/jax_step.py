@@ -9,7 +9,7 @@ import common
 
 def arguments():
     parser = common.parser(__doc__, common.STEP_SIZES)
-    parser.add_argument("--policy", choices=["none", "dots", "dots-no-batch", "nothing"], default="none")
+    parser.add_argument("--policy", choices=["none", "dots", "dots_with_no_batch_dims", "nothing"], default="none")
     parser.add_argument("--layers-as", choices=["scan", "unroll"], default="scan")
     parser.add_argument("--barriers", choices=["default", "kept"], default="default",
                         help="kept: without the pass that lets XLA merge what is recomputed with its forward twin")
@@ -28,7 +28,7 @@ import jax.numpy as jnp  # noqa: E402
 DTYPE = dict(f32=jnp.float32, bf16=jnp.bfloat16)[a.dtype]
 POLICIES = {
     "dots": jax.checkpoint_policies.dots_saveable,
-    "dots-no-batch": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+    "dots_with_no_batch_dims": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
     "nothing": jax.checkpoint_policies.nothing_saveable,
 }
 

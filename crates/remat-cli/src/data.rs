@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Result, anyhow, bail, ensure};
 use remat::{DType, Tensor, Tree, random};
 
-use crate::Result;
+
 
 /// The kinds of files that are text to learn from.
 const EXTENSIONS: [&str; 4] = ["rs", "md", "toml", "txt"];
@@ -13,7 +14,7 @@ const EXTENSIONS: [&str; 4] = ["rs", "md", "toml", "txt"];
 /// Folders that hold what programs made, not what people wrote.
 const SKIPPED: [&str; 2] = ["target", "node_modules"];
 
-/// What there is to learn where no text is at hand.
+/// The text to learn where there is no other.
 const EMBEDDED: &str = include_str!("../README.md");
 
 /// Text as bytes, and where it comes from.
@@ -22,9 +23,11 @@ pub(crate) struct Text {
     pub(crate) source: String,
     /// The content of each file.
     pub(crate) files: Vec<Vec<u8>>,
+    /// What was left out, for the user.
+    pub(crate) notes: Vec<String>,
 }
 
-/// Sequences of bytes, and for each place the byte that follows: both `i32[batch, context]`.
+/// Sequences of bytes, and the byte that follows each: both `i32[batch, context]`.
 #[derive(Clone, Tree)]
 pub(crate) struct Batch {
     /// The bytes.
@@ -42,25 +45,28 @@ pub(crate) fn load(path: Option<&Path>) -> Result<Text> {
         let root = checkout();
         let text = folder(&root)?;
         return Ok(match text.size() {
-            0 => Text { source: "the built-in manual".into(), files: vec![EMBEDDED.into()] },
+            0 => Text { source: "the built-in manual".into(), files: vec![EMBEDDED.into()], ..text },
             _ => text,
         });
     };
     let shown = path.display();
     let kind = fs::metadata(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => format!("there is no file or folder `{shown}`"),
-        _ => unreadable(path, &error),
+        std::io::ErrorKind::NotFound => anyhow!("there is no file or folder `{shown}`"),
+        _ => anyhow!(unreadable(path, &error)),
     })?;
     let text = match kind.is_dir() {
         true => folder(path)?,
-        false => Text { source: shown.to_string(), files: vec![read(path)?] },
+        false => {
+            let content = fs::read(path).map_err(|error| anyhow!(unreadable(path, &error)))?;
+            Text { source: shown.to_string(), files: vec![content], notes: Vec::new() }
+        }
     };
     match (text.size(), kind.is_dir()) {
         (0, true) => {
             let kinds = EXTENSIONS.map(|extension| format!(".{extension}")).join(", ");
-            Err(format!("the folder `{shown}` has no text: no {kinds} file with anything in it"))
+            bail!("the folder `{shown}` has no text: no {kinds} file with anything in it")
         }
-        (0, false) => Err(format!("the file `{shown}` is empty")),
+        (0, false) => bail!("the file `{shown}` is empty"),
         _ => Ok(text),
     }
 }
@@ -77,15 +83,14 @@ impl Text {
     /// # Errors
     /// If a part is not longer than the context.
     pub(crate) fn divide(&self, context: usize) -> Result<(Vec<u8>, Vec<u8>)> {
-        // A sequence, and the byte that follows its last place.
+        // A sequence, and the byte that follows it.
         let least = context.saturating_add(1);
         let (size, needed) = (self.size(), least.saturating_mul(2));
-        if size < needed {
-            return Err(format!(
-                "the text has {size} bytes, too few for a context of {context}: {needed} are needed, half of them to \
-                 train and half to test"
-            ));
-        }
+        ensure!(
+            size >= needed,
+            "the text has {size} bytes, too few for a context of {context}: {needed} are needed, half of them to train and \
+             half to test"
+        );
         let (mut train, mut test) = (Vec::new(), Vec::new());
         for file in &self.files {
             let (start, end) = file.split_at(file.len() - file.len() / 10);
@@ -100,13 +105,13 @@ impl Text {
     }
 }
 
-/// A batch of sequences at random places.
+/// A batch of sequences from random positions of the text.
 ///
 /// # Errors
 /// If the numbers cannot be drawn, which is a defect: `text` is longer than `context`.
 pub(crate) fn random_batch(key: random::Key, text: &[u8], batch: usize, context: usize) -> remat::Result<Batch> {
-    let places = (text.len() - context) as i64;
-    let starts = random::randint(key, [batch], DType::I64, 0..places).to_vec::<i64>()?;
+    let positions = (text.len() - context) as i64;
+    let starts = random::randint(key, [batch], DType::I64, 0..positions).to_vec::<i64>()?;
     Ok(batch_at(text, starts.into_iter().map(|start| start as usize), context))
 }
 
@@ -116,7 +121,7 @@ pub(crate) fn batches(text: &[u8], batch: usize, context: usize, count: usize) -
     starts.chunks(batch).map(|starts| batch_at(text, starts.iter().copied(), context)).collect()
 }
 
-/// The sequences at these places, each followed by one byte at least.
+/// The sequences that start at these bytes, each followed by one byte at least.
 fn batch_at(text: &[u8], starts: impl Iterator<Item = usize>, context: usize) -> Batch {
     let (mut tokens, mut targets, mut rows) = (Vec::new(), Vec::new(), 0usize);
     for start in starts {
@@ -135,25 +140,31 @@ fn checkout() -> PathBuf {
     root.unwrap_or(current)
 }
 
-/// The text of the files in a folder; it may be empty.
+/// The text of the files in a folder; it may be empty. What cannot be read below the folder is left out, with a note.
 ///
 /// # Errors
-/// If the folder or a file cannot be read.
+/// If the folder itself cannot be read.
 fn folder(root: &Path) -> Result<Text> {
-    let paths = files(root)?;
-    let plural = if paths.len() == 1 { "" } else { "s" };
-    let source = format!("{} file{plural} of {}", paths.len(), root.display());
-    Ok(Text { source, files: paths.iter().map(|path| read(path)).collect::<Result<_>>()? })
+    let mut text = Text { source: String::new(), files: Vec::new(), notes: Vec::new() };
+    for path in files(root, &mut text.notes).map_err(|error| anyhow!(unreadable(root, &error)))? {
+        match fs::read(&path) {
+            Ok(content) => text.files.push(content),
+            Err(error) => text.notes.push(unreadable(&path, &error)),
+        }
+    }
+    let plural = if text.files.len() == 1 { "" } else { "s" };
+    text.source = format!("{} file{plural} of {}", text.files.len(), root.display());
+    Ok(text)
 }
 
 /// The text files below a folder, in the order of their paths. Hidden ones are skipped; so are links, which may be loops.
+/// A folder below it that cannot be read is skipped with a note.
 ///
 /// # Errors
-/// If the folder cannot be read. A folder below it that cannot be read is skipped.
-fn files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(folder).map_err(|error| unreadable(folder, &error))?;
+/// If the folder itself cannot be read.
+fn files(folder: &Path, notes: &mut Vec<String>) -> std::io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    for entry in entries.flatten() {
+    for entry in fs::read_dir(folder)?.flatten() {
         let (path, name) = (entry.path(), entry.file_name());
         let name = name.to_string_lossy();
         let Ok(kind) = entry.file_type() else { continue };
@@ -161,21 +172,16 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
             continue;
         }
         if kind.is_dir() && !SKIPPED.contains(&&*name) {
-            found.extend(files(&path).unwrap_or_default());
+            match files(&path, notes) {
+                Ok(files) => found.extend(files),
+                Err(error) => notes.push(unreadable(&path, &error)),
+            }
         } else if kind.is_file() && path.extension().is_some_and(|e| EXTENSIONS.iter().any(|known| e == *known)) {
             found.push(path);
         }
     }
     found.sort();
     Ok(found)
-}
-
-/// The bytes of a file.
-///
-/// # Errors
-/// If it cannot be read.
-fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).map_err(|error| unreadable(path, &error))
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> String {
@@ -187,7 +193,7 @@ mod tests {
     use super::*;
 
     fn text(files: &[&[u8]]) -> Text {
-        Text { source: String::new(), files: files.iter().map(|file| file.to_vec()).collect() }
+        Text { source: String::new(), files: files.iter().map(|file| file.to_vec()).collect(), notes: Vec::new() }
     }
 
     #[test]
@@ -201,16 +207,16 @@ mod tests {
     #[test]
     fn no_less_than_a_sequence_is_held_out() {
         let bytes: Vec<u8> = (0..100).collect();
-        let both = |context| text(&[&bytes]).divide(context).map(|(train, test)| (train.len(), test));
+        let both = |context| {
+            let divided = text(&[&bytes]).divide(context).map_err(|error| error.to_string());
+            divided.map(|(train, test)| (train.len(), test))
+        };
         assert_eq!(both(9), Ok((90, (90..100).collect())));
         assert_eq!(both(20), Ok((79, (79..100).collect())));
         assert_eq!(both(49), Ok((50, (50..100).collect())));
-        assert_eq!(
-            both(50),
-            Err("the text has 100 bytes, too few for a context of 50: 102 are needed, half of them to train and half to \
-                 test"
-                .into())
-        );
+        let few = "the text has 100 bytes, too few for a context of 50: 102 are needed, half of them to train and half to \
+                   test";
+        assert_eq!(both(50), Err(few.into()));
         assert!(both(usize::MAX).is_err());
     }
 

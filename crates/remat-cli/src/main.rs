@@ -1,16 +1,16 @@
-//! The `remat` command: trains a small GPT, shows what each checkpoint policy saves of it, and measures the engine.
+//! The `remat` command: trains a small GPT, and shows what each checkpoint policy saves of it.
 //!
 //! Layers, each using only those above it in this list:
 //!
-//! 1. `arguments`, `policy`, `data`, `model`, `table`: values of arguments, policies by name, the text, the GPT, tables of
-//!    text
+//! 1. `arguments`, `policy`, `machine`, `data`, `model`, `table`: values of arguments, policies, the memory of this machine,
+//!    the text, the GPT, numbers and tables as text
 //! 2. `sample`, `memory`: text out of a model, the bytes that each policy saves
-//! 3. `train`, `show`, `bench`: the commands
+//! 3. `train`, `show`: the commands
 //! 4. `main`: their arguments
 
 mod arguments;
-mod bench;
 mod data;
+mod machine;
 mod memory;
 mod model;
 mod policy;
@@ -19,12 +19,11 @@ mod show;
 mod table;
 mod train;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
+use anyhow::{Error, Result};
 use clap::{Parser, Subcommand};
-
-/// What goes wrong in a command: one line for the user.
-type Result<T, E = String> = std::result::Result<T, E>;
 
 /// Program transformation for Rust, built around rematerialization.
 #[derive(Parser)]
@@ -40,45 +39,40 @@ enum Command {
     Train(train::Args),
     /// Print what the model's block saves under a policy, and its forward and backward programs side by side.
     Show(show::Args),
-    /// Measure how fast the engine is, and in how much memory.
-    #[command(subcommand)]
-    Bench(bench::Command),
 }
-
-/// Counts what the benchmarks report.
-#[global_allocator]
-static ALLOCATOR: remat_alloc::Counting = remat_alloc::Counting::new();
 
 fn main() -> ExitCode {
-    leave_when_nobody_reads();
-    let result = match Cli::parse().command {
-        Command::Train(args) => train::run(&args),
-        Command::Show(args) => show::run(&args),
-        Command::Bench(command) => bench::run(&command),
+    let ended = match Cli::try_parse() {
+        Ok(cli) => run(&cli.command),
+        // Help and version come as errors too.
+        Err(usage) => match usage.print() {
+            Ok(()) => return ExitCode::from(u8::try_from(usage.exit_code()).unwrap_or(1)),
+            Err(error) => Err(error.into()),
+        },
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("error: {message}");
-            ExitCode::FAILURE
-        }
+    let Some(message) = ended.err().and_then(|error| message(&error)) else { return ExitCode::SUCCESS };
+    // Where even this cannot be written, the exit code still says it.
+    let _ = writeln!(io::stderr(), "error: {message}");
+    ExitCode::FAILURE
+}
+
+fn run(command: &Command) -> Result<()> {
+    let mut out = anstream::stdout();
+    match command {
+        Command::Train(args) => train::run(args, &mut out),
+        Command::Show(args) => show::run(args, &mut out),
+    }?;
+    Ok(out.flush()?)
+}
+
+/// What the user is told of an error, in one line without a source location: whoever runs the command did not write the
+/// program. `None` where the reader of the output has ended, as `head` in `remat show | head`: that is not an error.
+fn message(error: &Error) -> Option<String> {
+    match (error.downcast_ref::<io::Error>(), error.downcast_ref::<remat::Error>()) {
+        (Some(output), _) if output.kind() == io::ErrorKind::BrokenPipe => None,
+        // Errors of files have been given their path: this one is of the standard output.
+        (Some(output), _) => Some(format!("cannot write to the standard output: {output}")),
+        (_, Some(error)) => Some(format!("{}: {}", error.operation(), error.message())),
+        (None, None) => Some(error.to_string()),
     }
-}
-
-/// The line of an error for someone who uses the command and did not write the program: no source location.
-fn line(error: remat::Error) -> String {
-    format!("{}: {}", error.operation(), error.message())
-}
-
-/// Ends the program quietly when what reads its output has ended, as `head` in `remat show | head`: to `println!` that
-/// is a panic.
-fn leave_when_nobody_reads() {
-    let report = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        let message = panic.payload().downcast_ref::<String>();
-        if message.is_some_and(|message| message.starts_with("failed printing to stdout")) {
-            std::process::exit(0);
-        }
-        report(panic);
-    }));
 }

@@ -1,36 +1,36 @@
 //! What each policy saves of a training step, known before the step runs.
 
-use remat::saved_residuals;
+use anyhow::Result;
+use remat::{MemorySpace, Policy, saved_residuals};
 
 use crate::data::Batch;
 use crate::model::Gpt;
-use crate::policy;
-use crate::table::{bytes, table, thousands};
+use crate::policy::{self, LISTED};
+use crate::table::{table, thousands};
 
 /// A table of the policies and of the bytes that each keeps for the backward pass of the loss: values that the step
 /// computes, weights and batch not counted. The chosen policy is marked, and has a row of its own if it is not listed.
 ///
 /// # Errors
 /// If the chosen policy cannot be applied.
-pub(crate) fn report(model: &Gpt, batch: &Batch, chosen: &str) -> crate::Result<String> {
-    let mut names: Vec<&str> = policy::LISTED.to_vec();
-    if !names.contains(&chosen) {
-        names.push(chosen);
+pub(crate) fn report(model: &Gpt, batch: &Batch, chosen: Option<&Policy>) -> Result<String> {
+    let mut policies = LISTED.into_iter().map(policy::parse).collect::<Result<Vec<_>>>()?;
+    if !policies.iter().any(|policy| policy.as_ref() == chosen) {
+        policies.push(chosen.cloned());
     }
     let mut sizes = Vec::new();
-    for name in names {
-        sizes.push((name, saved(model, batch, name)?));
+    for policy in policies {
+        sizes.push((saved(model, batch, policy.as_ref())?, policy));
     }
-    let plain = sizes.iter().find(|(name, _)| *name == "none").map_or(0, |(_, size)| size.total());
-    let mut rows = Vec::new();
-    for (name, size) in sizes {
-        let mark = if name == chosen { "> " } else { "  " };
+    let plain = sizes.iter().find(|(_, policy)| policy.is_none()).map_or(0, |(size, _)| size.total());
+    let rows = sizes.iter().map(|(size, policy)| {
+        let mark = if policy.as_ref() == chosen { "> " } else { "  " };
         let share = 100.0 * size.total() as f64 / plain.max(1) as f64;
-        let host = if size.host == 0 { String::new() } else { bytes(size.host) };
-        let cells = [thousands(size.device), bytes(size.device), host, format!("{share:.0}%")];
-        rows.push(std::iter::once(format!("{mark}{name}")).chain(cells).collect());
-    }
-    Ok(table(&["  policy", "bytes saved", "", "on the host", "of none"], &rows))
+        let host = if size.host == 0 { String::new() } else { remat::readable_bytes(size.host) };
+        let cells = [thousands(size.device), remat::readable_bytes(size.device), host, format!("{share:.0}%")];
+        std::iter::once(format!("{mark}{}", policy::name(policy.as_ref()))).chain(cells).collect()
+    });
+    Ok(table(&["  policy", "bytes saved", "", "on the host", "of none"], &rows.collect::<Vec<_>>()))
 }
 
 /// Bytes in the memory of the device, and in that of its host.
@@ -45,11 +45,10 @@ impl Saved {
     }
 }
 
-fn saved(model: &Gpt, batch: &Batch, name: &str) -> crate::Result<Saved> {
-    let policy = policy::parse(name)?;
-    let residuals = saved_residuals(|model: &Gpt| model.loss(batch, policy.as_ref()), model).map_err(crate::line)?;
+fn saved(model: &Gpt, batch: &Batch, policy: Option<&Policy>) -> Result<Saved> {
+    let residuals = saved_residuals(|model: &Gpt| model.loss(batch, policy), model)?;
     let total = residuals.intermediate_bytes();
-    let host = residuals.intermediates().filter(|r| r.aval.memory == remat::MemorySpace::Host);
+    let host = residuals.intermediates().filter(|r| r.aval.memory == MemorySpace::Host);
     let host = host.map(|r| r.bytes()).sum();
     Ok(Saved { device: total - host, host })
 }

@@ -2,29 +2,29 @@
 
 use remat::{DType, Policy, Result, Tensor, Tree, checkpoint, nn, random};
 
-use crate::arguments::positive;
+use crate::arguments::up_to;
 use crate::data::Batch;
 
-/// The number of tokens: a byte is one.
+/// The size of the vocabulary: each byte is a token.
 const BYTES: usize = 256;
 
 /// The sizes of a model and of a batch.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Sizes {
-    /// Blocks, one after the other
-    #[arg(long, default_value_t = 2, value_parser = positive)]
+    /// Transformer blocks
+    #[arg(long, default_value_t = 2, value_parser = up_to(10_000))]
     pub(crate) layers: usize,
-    /// Features of a place
-    #[arg(long, default_value_t = 96, value_parser = positive)]
+    /// Model width: features per token
+    #[arg(long, default_value_t = 96, value_parser = up_to(1 << 20))]
     pub(crate) width: usize,
-    /// Heads of the attention; they divide the width
-    #[arg(long, default_value_t = 4, value_parser = positive)]
+    /// Attention heads; they divide the width
+    #[arg(long, default_value_t = 4, value_parser = up_to(1 << 20))]
     pub(crate) heads: usize,
-    /// Bytes that the model sees at once
-    #[arg(long, default_value_t = 64, value_parser = positive)]
+    /// Sequence length in bytes, each of which is a token
+    #[arg(long, default_value_t = 64, value_parser = up_to(1 << 24))]
     pub(crate) context: usize,
-    /// Sequences of a training step
-    #[arg(long, default_value_t = 8, value_parser = positive)]
+    /// Sequences per training step
+    #[arg(long, default_value_t = 8, value_parser = up_to(1 << 24))]
     pub(crate) batch: usize,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Sizes {
 #[derive(Clone, Tree)]
 pub(crate) struct Gpt {
     embed: nn::Embedding,
-    places: nn::Embedding,
+    positions: nn::Embedding,
     /// The blocks, all of one shape.
     pub(crate) blocks: Vec<nn::Block>,
     norm: nn::LayerNorm,
@@ -45,11 +45,11 @@ impl Gpt {
     /// # Errors
     /// If the heads do not divide the width.
     pub(crate) fn init(key: random::Key, sizes: &Sizes) -> Result<Gpt> {
-        let [embed, places, blocks, head] = key.split();
+        let [embed, positions, blocks, head] = key.split();
         let blocks = blocks.split_vec(sizes.layers).into_iter();
         Ok(Gpt {
             embed: nn::Embedding::init(embed, BYTES, sizes.width, DType::F32),
-            places: nn::Embedding::init(places, sizes.context, sizes.width, DType::F32),
+            positions: nn::Embedding::init(positions, sizes.context, sizes.width, DType::F32),
             blocks: blocks
                 .map(|key| nn::Block::init(key, sizes.width, sizes.heads, DType::F32))
                 .collect::<Result<_>>()?,
@@ -58,17 +58,17 @@ impl Gpt {
         })
     }
 
-    /// For each place of `tokens`, `i32[batch, places]`, the logits of the byte that follows: `f32[batch, places, 256]`.
+    /// The logits of the byte that follows each token: `i32[batch, tokens]` to `f32[batch, tokens, 256]`.
     pub(crate) fn logits(&self, tokens: &Tensor, policy: Option<&Policy>) -> Tensor {
-        let places = tokens.shape().get(1).copied().unwrap_or(0);
-        let mut x = self.embed.apply(tokens) + self.places.table.index(..places);
+        let length = tokens.shape().get(1).copied().unwrap_or(0);
+        let mut x = self.embed.apply(tokens) + self.positions.table.index(..length);
         for block in &self.blocks {
             x = apply(block, &x, policy);
         }
         self.head.apply(&self.norm.apply(&x))
     }
 
-    /// The mean loss of a batch: the surprise at the byte that follows, in nats.
+    /// The mean loss of a batch: the cross-entropy of the next byte, in nats.
     pub(crate) fn loss(&self, batch: &Batch, policy: Option<&Policy>) -> Tensor {
         nn::cross_entropy(&self.logits(&batch.tokens, policy), &batch.targets)
     }
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_model_that_knows_nothing_is_as_surprised_as_by_chance() {
+    fn an_untrained_model_has_the_loss_of_chance() {
         let sizes = Sizes { layers: 2, width: 8, heads: 2, context: 6, batch: 3 };
         let gpt = Gpt::init(random::key(0), &sizes).unwrap();
         let tokens = Tensor::arange(0..18).reshape([3, 6]);

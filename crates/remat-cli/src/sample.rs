@@ -1,10 +1,11 @@
 //! Text out of a model.
 
-use remat::{Result, Tensor, jit, random};
+use remat::{Result, Tensor, jit_with, keep, random};
 
+use crate::machine;
 use crate::model::Gpt;
 
-/// `count` bytes that the model writes after a prompt, drawn at this temperature; at 0 the likeliest byte each time.
+/// `count` bytes that the model writes after a prompt, drawn at this temperature; at 0 the most likely byte each time.
 ///
 /// # Errors
 /// The first error of the model.
@@ -16,16 +17,18 @@ pub(crate) fn sample(
     temperature: f64,
     key: random::Key,
 ) -> Result<Vec<u8>> {
-    let next = jit(|(model, window, last, key): &(Gpt, Tensor, Tensor, random::Key)| {
+    let next = jit_with(machine::options(), |(model, window, last, key): &(Gpt, Tensor, Tensor, random::Key)| {
         let logits = model.logits(window, None).index(0).dynamic_index(last, 0);
         if temperature == 0.0 {
             return logits.argmax(-1);
         }
-        random::categorical(key.reuse(), (), &(logits / temperature), -1)
+        // Relative to the largest, so that a temperature near zero makes the others -inf, and none infinite.
+        let logits = (&logits - logits.max(keep(-1))) / temperature.max(f64::from(f32::MIN_POSITIVE));
+        random::categorical(key.reuse(), (), &logits, -1)
     });
     let mut text = prompt.to_vec();
     for i in 0..count {
-        // What follows the last byte is padding: no place looks ahead.
+        // Tokens after the last byte are padding: attention is causal.
         let start = text.len().saturating_sub(context);
         let mut window: Vec<i32> = text[start..].iter().map(|&byte| i32::from(byte)).collect();
         let last = Tensor::from(window.len() as i32 - 1);

@@ -1,14 +1,20 @@
 //! `remat show`.
 
-use remat::{DType, Tensor, Tree, nn, print_fwd_bwd, print_saved_residuals, random};
+use std::io::Write;
+
+use anyhow::Result;
+use remat::{DType, Tensor, Tree, fwd_bwd, nn, random, saved_residuals};
 
 use crate::model::{Gpt, Sizes, apply};
-use crate::{Result, line, policy};
+use crate::policy;
+
+/// The width of programs where the terminal does not tell.
+const WIDTH: usize = 80;
 
 /// Arguments of `remat show`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    #[arg(long, default_value = "names:attn,mlp", help = policy::HELP)]
+    #[arg(long, default_value = policy::DEFAULT, help = policy::HELP)]
     policy: String,
     #[command(flatten)]
     sizes: Sizes,
@@ -24,16 +30,18 @@ struct Inputs {
 /// Prints what a block of the model saves, and its programs.
 ///
 /// # Errors
-/// In one line, what is wrong with the arguments.
-pub(crate) fn run(args: &Args) -> Result<()> {
+/// What is wrong with the arguments; if the output cannot be written.
+pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let Args { sizes, .. } = args;
     let policy = policy::parse(&args.policy)?;
-    let model = Gpt::init(random::key(0), &Sizes { layers: 1, ..*sizes }).map_err(line)?;
+    let model = Gpt::init(random::key(0), &Sizes { layers: 1, ..*sizes })?;
     let x = Tensor::zeros([sizes.batch, sizes.context, sizes.width], DType::F32);
     let block = |inputs: &Inputs| apply(&inputs.block, &inputs.x, policy.as_ref());
     let inputs = Inputs { block: model.blocks[0].clone(), x };
-    println!("what a block keeps for its backward pass:\n");
-    print_saved_residuals(block, &inputs).map_err(line)?;
-    println!("\nits forward and its backward program:\n");
-    print_fwd_bwd(block, &inputs).map_err(line)
+    let residuals = saved_residuals(block, &inputs)?;
+    let programs = fwd_bwd(block, &inputs)?;
+    let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| usize::from(width.0));
+    writeln!(out, "what a block keeps for its backward pass:\n\n{residuals}")?;
+    write!(out, "\nits forward and its backward program:\n\n{}", programs.styled(width))?;
+    Ok(())
 }

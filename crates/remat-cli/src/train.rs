@@ -1,28 +1,33 @@
 //! `remat train`.
 
-use std::io::{IsTerminal, stdout};
+use std::io::{IsTerminal, Write, stdout};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use anyhow::{Result, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use remat::optim::{AdamW, Mask, Moments, Schedule, clip_by_global_norm};
-use remat::{Policy, Tensor, jit, leaves, random, value_and_grad};
+use remat::{Policy, Tensor, jit_with, leaves, random, value_and_grad};
 
+use crate::arguments::magnitude;
 use crate::data::{Batch, batches, load, random_batch};
 use crate::model::{Gpt, Sizes};
 use crate::table::thousands;
-use crate::{Result, line, memory, policy, sample};
+use crate::{machine, memory, policy, sample};
 
 /// The gradient's norm above which it is scaled down.
 const MAX_NORM: f64 = 1.0;
 
-/// Batches of held-out text that are tested at most: a small part of the time of training.
+/// At most this many batches of held-out text are tested: a small part of the time of training.
 const TESTED: usize = 16;
 
 /// How much of the shown loss stays from step to step.
 const SMOOTHING: f64 = 0.95;
 
-/// Lines of progress where the output is no terminal.
+/// Tokens of a training step at most: their batch takes a gibibyte.
+const MOST_TOKENS: usize = 1 << 27;
+
+/// Lines of progress where the output is not a terminal.
 const LINES: usize = 20;
 
 /// Arguments of `remat train`.
@@ -31,7 +36,7 @@ pub(crate) struct Args {
     /// A file or a folder of text; by default the text files of the checkout or folder that this runs in
     #[arg(long, value_name = "PATH")]
     text: Option<PathBuf>,
-    #[arg(long, default_value = "names:attn,mlp", help = policy::HELP)]
+    #[arg(long, default_value = policy::DEFAULT, help = policy::HELP)]
     policy: String,
     #[command(flatten)]
     sizes: Sizes,
@@ -39,99 +44,84 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 2000)]
     steps: u32,
     /// The highest learning rate: it rises over the first steps, and falls to a tenth at the end
-    #[arg(long, default_value_t = 3e-3)]
+    #[arg(long, default_value_t = 3e-3, value_parser = magnitude, allow_negative_numbers = true)]
     learning_rate: f64,
     /// The seed of weights, batches and sample: the same seed gives the same run
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     seed: u64,
     /// Bytes of text that the model writes at the end
     #[arg(long, default_value_t = 300, value_name = "BYTES")]
     sample: usize,
-    /// How bold the written text is: 0 takes the likeliest byte each time
-    #[arg(long, default_value_t = 0.7)]
+    /// Sampling temperature; 0 is greedy: the most likely byte each time
+    #[arg(long, default_value_t = 0.7, value_parser = magnitude, allow_negative_numbers = true)]
     temperature: f64,
 }
 
 /// Trains a model and reports on it.
 ///
 /// # Errors
-/// In one line, what is wrong with the arguments or the text.
-pub(crate) fn run(args: &Args) -> Result<()> {
+/// What is wrong with the arguments, the environment or the text; if the output cannot be written.
+pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let Args { sizes, .. } = args;
-    check(args)?;
+    let tokens_of_step = sizes.batch.saturating_mul(sizes.context);
+    ensure!(
+        tokens_of_step <= MOST_TOKENS,
+        "a step of {} sequences of {} bytes is too large: at most {} bytes together",
+        thousands(sizes.batch),
+        thousands(sizes.context),
+        thousands(MOST_TOKENS)
+    );
     let policy = policy::parse(&args.policy)?;
+    // Compiles, so that what is wrong with the environment is said before anything else.
+    jit_with(machine::options(), |x: &Tensor| x.clone()).call(Tensor::from(0.0f32))?;
     let text = load(args.text.as_deref())?;
     let (train, test) = text.divide(sizes.context)?;
     let [weights, batch_key, sample_key] = random::key(args.seed).split();
-    let model = Gpt::init(weights, sizes).map_err(line)?;
+    let model = Gpt::init(weights, sizes)?;
 
-    println!(
-        "text: {} bytes in {}; {} of them are held out",
-        thousands(text.size()),
-        text.source,
-        thousands(test.len())
-    );
-    let parameters = leaves(&model).iter().map(|(_, leaf)| leaf.size()).sum::<remat::Result<usize>>().map_err(line)?;
-    println!(
-        "model: {} parameters (layers {}, width {}, heads {}, context {}), batch {}",
-        thousands(parameters),
-        sizes.layers,
-        sizes.width,
-        sizes.heads,
-        sizes.context,
-        sizes.batch
-    );
+    for note in &text.notes {
+        writeln!(out, "note: {note}")?;
+    }
+    let (size, held_out) = (thousands(text.size()), thousands(test.len()));
+    writeln!(out, "text: {size} bytes in {}; {held_out} of them are held out", text.source)?;
+    let parameters = leaves(&model).iter().map(|(_, leaf)| leaf.size()).sum::<remat::Result<usize>>()?;
+    let Sizes { layers, width, heads, context, batch } = sizes;
+    let shape = format!("layers {layers}, width {width}, heads {heads}, context {context}");
+    writeln!(out, "model: {} parameters ({shape}), batch {batch}", thousands(parameters))?;
     let batch = |step: u32| random_batch(batch_key.fold_in(step), &train, sizes.batch, sizes.context);
-    println!("what each policy keeps of one training step for its backward pass:\n");
-    println!("{}\n", memory::report(&model, &batch(0).map_err(line)?, &args.policy)?);
+    writeln!(out, "what each policy keeps of one training step for its backward pass:\n")?;
+    writeln!(out, "{}\n", memory::report(&model, &batch(0)?, policy.as_ref())?)?;
 
     let tests = batches(&test, sizes.batch, sizes.context, TESTED);
-    let before = held_out_loss(&model, &tests).map_err(line)?;
-    println!("held-out loss before training: {before:.4}");
+    writeln!(out, "held-out loss before training: {:.4}", held_out_loss(&model, &tests)?)?;
     let started = Instant::now();
     let mut progress = Progress::new(args);
-    let model = fit(model, args, policy.as_ref(), batch, |loss| progress.step(loss)).map_err(line)?;
+    let model = fit(model, args, policy.as_ref(), batch, |loss| progress.step(loss, out))?;
     progress.finish();
     let seconds = started.elapsed().as_secs_f64();
-    let after = held_out_loss(&model, &tests).map_err(line)?;
-    let tokens = args.steps as usize * sizes.batch * sizes.context;
-    println!("held-out loss after training: {after:.4}");
-    println!(
-        "{} steps in {seconds:.1} s, {} tokens/s",
-        args.steps,
-        thousands((tokens as f64 / seconds.max(1e-9)) as usize)
-    );
+    writeln!(out, "held-out loss after training: {:.4}", held_out_loss(&model, &tests)?)?;
+    let rate = thousands((args.steps as f64 * tokens_of_step as f64 / seconds.max(1e-9)) as usize);
+    writeln!(out, "{} steps in {seconds:.1} s, {rate} tokens/s", args.steps)?;
     if args.sample > 0 {
         let prompt = &test[..sizes.context.min(test.len())];
-        let written = sample::sample(&model, prompt, args.sample, sizes.context, args.temperature, sample_key);
-        println!("\nthe model continues {:?}:\n", readable(prompt));
-        println!("{}", readable(&written.map_err(line)?));
+        let written = sample::sample(&model, prompt, args.sample, sizes.context, args.temperature, sample_key)?;
+        writeln!(out, "\nthe model continues {:?}:\n", readable(prompt))?;
+        writeln!(out, "{}", readable(&written))?;
     }
     Ok(())
 }
 
-/// Fails on numbers that cannot be meant.
-fn check(args: &Args) -> Result<()> {
-    if !(args.learning_rate.is_finite() && args.learning_rate >= 0.0) {
-        return Err(format!("the learning rate is {}, and not a number from 0 up", args.learning_rate));
-    }
-    if !(args.temperature.is_finite() && args.temperature >= 0.0) {
-        return Err(format!("the temperature is {}, and not a number from 0 up", args.temperature));
-    }
-    Ok(())
-}
-
-/// The model after all steps; each tells its loss.
+/// The model after all steps; `done` gets the loss of each.
 ///
 /// # Errors
-/// The first error of a step.
+/// The first error of a step or of `done`.
 fn fit(
     mut model: Gpt,
     args: &Args,
     policy: Option<&Policy>,
     batch: impl Fn(u32) -> remat::Result<Batch>,
-    mut done: impl FnMut(f32),
-) -> remat::Result<Gpt> {
+    mut done: impl FnMut(f32) -> Result<()>,
+) -> Result<Gpt> {
     let steps = u64::from(args.steps);
     let learning_rate = Schedule::WarmupCosine {
         start: 0.0,
@@ -141,18 +131,20 @@ fn fit(
         steps,
     };
     let adam = AdamW { learning_rate, weight_decay: 0.1, decay: Mask::Matrices, b2: 0.99, ..AdamW::default() };
-    let step =
-        jit(|(model, state, batch): &(Gpt, Moments<Gpt>, Batch)| -> remat::Result<(Gpt, Moments<Gpt>, Tensor)> {
+    let step = jit_with(
+        machine::options(),
+        |(model, state, batch): &(Gpt, Moments<Gpt>, Batch)| -> remat::Result<(Gpt, Moments<Gpt>, Tensor)> {
             let (loss, gradient) = value_and_grad(|model: &Gpt| model.loss(batch, policy))(model)?;
             let (gradient, _) = clip_by_global_norm(&gradient, MAX_NORM);
             let (model, state) = adam.update(model, &gradient, state)?;
             Ok((model, state, loss))
-        });
+        },
+    );
     let mut state = adam.init(&model);
     for i in 0..args.steps {
         let loss;
         (model, state, loss) = step.call((model, state, batch(i)?))?;
-        done(loss.item::<f32>()?);
+        done(loss.item::<f32>()?)?;
     }
     Ok(model)
 }
@@ -162,17 +154,17 @@ fn fit(
 /// # Errors
 /// The first error of the model.
 fn held_out_loss(model: &Gpt, tests: &[Batch]) -> remat::Result<f64> {
-    let loss = jit(|(model, batch): &(Gpt, Batch)| model.loss(batch, None));
-    let (mut sum, mut places) = (0.0, 0);
+    let loss = jit_with(machine::options(), |(model, batch): &(Gpt, Batch)| model.loss(batch, None));
+    let (mut sum, mut tokens) = (0.0, 0);
     for batch in tests {
         let size = batch.tokens.size()?;
         sum += f64::from(loss.call((model.clone(), batch.clone()))?.item::<f32>()?) * size as f64;
-        places += size;
+        tokens += size;
     }
-    Ok(sum / places as f64)
+    Ok(sum / tokens as f64)
 }
 
-/// Bytes as text; what is no text is shown as such.
+/// Bytes as text; bytes that are not text are shown as replacement characters.
 fn readable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.chars()
@@ -180,7 +172,7 @@ fn readable(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// How far training is: a bar in a terminal, some lines elsewhere.
+/// Progress of training: a bar in a terminal, some lines elsewhere.
 struct Progress {
     bar: Option<ProgressBar>,
     done: usize,
@@ -204,8 +196,11 @@ impl Progress {
         Progress { bar, done: 0, loss: 0.0, steps: args.steps as usize, tokens_of_step, started: Instant::now() }
     }
 
-    /// One step more is done, of this loss.
-    fn step(&mut self, loss: f32) {
+    /// One more step is done, with this loss.
+    ///
+    /// # Errors
+    /// If the output cannot be written.
+    fn step(&mut self, loss: f32, out: &mut impl Write) -> Result<()> {
         self.done += 1;
         self.loss = SMOOTHING * self.loss + (1.0 - SMOOTHING) * f64::from(loss);
         let loss = self.loss / (1.0 - SMOOTHING.powf(self.done as f64));
@@ -215,8 +210,9 @@ impl Progress {
             bar.inc(1);
             bar.set_message(format!("loss {loss:.4}  {rate} tokens/s"));
         } else if self.done == 1 || self.done == self.steps || self.done.is_multiple_of(self.steps.div_ceil(LINES)) {
-            println!("step {}/{}  loss {loss:.4}  {rate} tokens/s", self.done, self.steps);
+            writeln!(out, "step {}/{}  loss {loss:.4}  {rate} tokens/s", self.done, self.steps)?;
         }
+        Ok(())
     }
 
     /// The last state of the bar stays.
@@ -248,7 +244,11 @@ mod tests {
         let batch = |step: u32| random_batch(random::key(1).fold_in(step), &text, 3, 6);
         let policy = policy::parse(policy).unwrap();
         let mut losses = Vec::new();
-        fit(model, &args, policy.as_ref(), batch, |loss| losses.push(loss.to_bits())).unwrap();
+        let done = |loss: f32| {
+            losses.push(loss.to_bits());
+            Ok(())
+        };
+        fit(model, &args, policy.as_ref(), batch, done).unwrap();
         losses
     }
 
@@ -256,13 +256,14 @@ mod tests {
     fn no_policy_changes_a_bit() {
         let expected = losses("none");
         assert_eq!(expected.len(), 4);
-        for policy in policy::LISTED.into_iter().chain(["anything-but:qkv,attn", "offload-names:attn"]) {
+        let more = ["anything_but(qkv, attn)", "save_and_offload_names((), (attn), host)"];
+        for policy in policy::LISTED.into_iter().chain(more) {
             assert_eq!(losses(policy), expected, "{policy}");
         }
     }
 
     #[test]
-    fn what_is_no_text_is_replaced() {
+    fn bytes_that_are_not_text_are_replaced() {
         assert_eq!(readable(b"a\tb\n\x1b\xff"), "a\tb\n\u{fffd}\u{fffd}");
     }
 }

@@ -19,7 +19,7 @@ fn command(args: &str) -> Command {
 
 #[test]
 fn residuals_follow_the_policy() {
-    let names = show("--policy names:attn");
+    let names = show("--policy names(attn)");
     assert!(names.contains("f32[8,24] from the argument block.attn.qkv.weight"), "{names}");
     assert!(names.contains("f32[3,4,8] from the argument x"), "{names}");
     assert!(names.contains("f32[3,4,8] named 'attn' from "), "{names}");
@@ -30,7 +30,7 @@ fn residuals_follow_the_policy() {
 
 #[test]
 fn both_programs_are_printed() {
-    for policy in ["none", "everything", "nothing", "offload-names:qkv"] {
+    for policy in ["none", "everything", "nothing", "save_and_offload_names((),(qkv),host)"] {
         let output = show(&format!("--policy {policy}"));
         assert!(output.contains("--- forward computation:"), "{output}");
         assert!(output.contains("--- backward computation:"), "{output}");
@@ -43,13 +43,39 @@ fn a_wrong_policy_is_one_line() {
     let output = command("--policy every").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8(output.stderr).unwrap();
-    let known = "none, nothing, everything, dots, dots-no-batch, offload-dots-no-batch, names, any-names-but, \
-                 anything-but, offload-names";
-    assert_eq!(error, format!("error: there is no policy `every`; the policies are {known}\n"));
+    let known = "Nothing, Everything, Dots, DotsWithNoBatchDims, Names, AnyNamesBut, AnythingBut, \
+                 OffloadDotsWithNoBatchDims, SaveAndOffloadNames, Or, And, First, Not, Custom";
+    assert_eq!(error, format!("error: parse: line 1, column 1: unknown policy `every`; the policies are {known}\n"));
+}
+
+/// A full disk must not look like success.
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_cannot_be_written_is_a_failure() {
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let train = "train --layers 1 --width 8 --heads 2 --context 4 --batch 3 --steps 1";
+    for args in ["show --width 8 --heads 2 --context 4 --batch 3", train, "--help", "show --help", "--version"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
+        let output = command.args(args.split_whitespace()).stdout(full()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args}");
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.starts_with("error: cannot write to the standard output: No space left"), "{args}: {error}");
+    }
+    // Where errors cannot be written either, the exit code says it.
+    let failed = command("--policy every").stderr(full()).output().unwrap();
+    assert_eq!(failed.status.code(), Some(1));
 }
 
 #[test]
-fn a_reader_that_ends_early_is_no_failure() {
+fn nothing_is_printed_before_an_error() {
+    let output = command("--policy names(nobody)").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "");
+    assert!(String::from_utf8(output.stderr).unwrap().contains("the policy Names(nobody) mentions the name `nobody`"));
+}
+
+#[test]
+fn a_reader_that_ends_early_is_not_a_failure() {
     let mut child = command("--policy dots").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let mut error = String::new();

@@ -8,13 +8,13 @@ use tempfile::TempDir;
 
 const POLICIES: [&str; 8] = [
     "none",
-    "everything",
-    "dots",
-    "dots-no-batch",
-    "names:attn,mlp",
-    "any-names-but:qkv",
-    "offload-dots-no-batch",
-    "nothing",
+    "Everything",
+    "Dots",
+    "DotsWithNoBatchDims",
+    "Names(attn, mlp)",
+    "AnyNamesBut(qkv)",
+    "OffloadDotsWithNoBatchDims(host)",
+    "Nothing",
 ];
 
 const SMALL: &str = "--layers 1 --width 16 --heads 2 --context 12 --batch 4";
@@ -77,7 +77,10 @@ fn the_same_seed_gives_the_same_run() {
 #[test]
 fn every_policy_is_listed_and_gives_the_same_losses() {
     let folder = folder(&"abcdefghij klmno\n".repeat(10));
-    let run = |policy: &str| stdout(train(folder.path(), &format!("{SMALL} --steps 5 --sample 30 --policy {policy}")));
+    let run = |policy: &str| {
+        let policy = policy.replace(' ', "");
+        stdout(train(folder.path(), &format!("{SMALL} --steps 5 --sample 30 --policy {policy}")))
+    };
     let unmarked = |output: &str| steady(output).iter().map(|line| line.replacen("> ", "  ", 1)).collect::<Vec<_>>();
     let plain = run("none");
     for policy in POLICIES {
@@ -89,7 +92,7 @@ fn every_policy_is_listed_and_gives_the_same_losses() {
         }
     }
     // A policy that is not listed has a row of its own.
-    assert!(run("names:qkv").lines().any(|line| line.starts_with("> names:qkv ")));
+    assert!(run("names(qkv)").lines().any(|line| line.starts_with("> Names(qkv) ")));
 }
 
 #[test]
@@ -101,14 +104,14 @@ fn policies_save_less_than_no_checkpoint_and_more_than_nothing() {
         line.unwrap().split_whitespace().next().unwrap().replace(',', "").parse::<usize>().unwrap()
     };
     // What crosses the border of a checkpoint is kept as it is, also where it would be cheap to compute again.
-    assert!(saved("everything").abs_diff(saved("none")) < saved("none") / 100);
-    assert!(saved("none") > saved("dots "));
-    assert!(saved("dots ") > saved("dots-no-batch"));
-    assert!(saved("dots-no-batch") > saved("names:attn,mlp"));
-    assert!(saved("names:attn,mlp") > saved("nothing"));
-    assert_eq!(saved("offload-dots-no-batch"), saved("nothing"));
-    // The named values of the block are one f32 for each feature of each place.
-    assert_eq!(saved("names:attn,mlp") - saved("nothing"), 4 * 4 * 12 * 16);
+    assert!(saved("Everything").abs_diff(saved("none")) < saved("none") / 100);
+    assert!(saved("none") > saved("Dots "));
+    assert!(saved("Dots ") > saved("DotsWithNoBatchDims"));
+    assert!(saved("DotsWithNoBatchDims") > saved("Names(attn, mlp)"));
+    assert!(saved("Names(attn, mlp)") > saved("Nothing"));
+    assert_eq!(saved("OffloadDotsWithNoBatchDims(host)"), saved("Nothing"));
+    // The named values of the block are one f32 for each feature of each token.
+    assert_eq!(saved("Names(attn, mlp)") - saved("Nothing"), 4 * 4 * 12 * 16);
 }
 
 #[test]
@@ -137,18 +140,114 @@ fn mistakes_are_one_line() {
             "--text text.txt --context 9",
             "the text has 18 bytes, too few for a context of 9: 20 are needed, half of them to train and half to test",
         ),
-        ("--policy dost", "there is no policy `dost`; did you mean `dots`?"),
-        ("--policy names", "the policy `names` needs names, as in `names:attn,mlp`"),
+        ("--policy dost", "parse: line 1, column 1: unknown policy `dost`; did you mean `Dots`?"),
+        ("--policy names", "parse: line 1, column 6: expected `(`, found the end"),
         (
-            "--context 8 --policy names:atn",
+            "--context 8 --policy names(atn)",
             "checkpoint: the policy Names(atn) mentions the name `atn`, which no value in the region bears; did you mean \
              `attn`?",
         ),
         ("--context 8 --width 30 --heads 4", "nn::Attention::init: 4 heads do not divide 30 features"),
-        ("--learning-rate NaN", "the learning rate is NaN, and not a number from 0 up"),
-        ("--temperature=-1", "the temperature is -1, and not a number from 0 up"),
+        (
+            "--batch 16000000 --context 4096",
+            "a step of 16,000,000 sequences of 4,096 bytes is too large: at most 134,217,728 bytes together",
+        ),
     ];
     for (args, expected) in cases {
         assert_eq!(message(args), format!("error: {expected}\n"), "{args}");
     }
+}
+
+/// Numbers that cannot be meant are errors of the arguments: before the training, and naming the argument.
+#[test]
+fn absurd_arguments_are_errors() {
+    let folder = folder("just a little text");
+    let cases = [
+        ("--learning-rate NaN", "must be a number from 0 to 3.4028235e38"),
+        ("--learning-rate -1", "must be a number from 0 to 3.4028235e38"),
+        ("--learning-rate 1e308", "must be a number from 0 to 3.4028235e38"),
+        ("--temperature=-1", "must be a number from 0 to 3.4028235e38"),
+        ("--temperature 1e300", "must be a number from 0 to 3.4028235e38"),
+        ("--seed -1", "invalid digit found in string"),
+        ("--context 18446744073709551615", "18446744073709551615 is not in 1..=16777216"),
+        ("--batch 1000000000", "1000000000 is not in 1..=16777216"),
+        ("--layers 18446744073709551615", "18446744073709551615 is not in 1..=10000"),
+        ("--layers 0", "0 is not in 1..=10000"),
+    ];
+    for (args, why) in cases {
+        let output = train(folder.path(), args);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args}: {message}");
+        let flag = args.split([' ', '=']).next().unwrap();
+        assert!(message.contains(flag) && message.contains(why), "{args}: {message}");
+    }
+}
+
+/// What is wrong with the environment is said before anything is printed.
+#[test]
+fn a_wrong_environment_is_an_error_at_once() {
+    let folder = folder(&"abcdefghij klmno\n".repeat(10));
+    let cases = [
+        ("REMAT_MEMORY_LIMIT", "abc", "compile: REMAT_MEMORY_LIMIT is 'abc' and must be a number of bytes"),
+        ("REMAT_THREADS", "abc", "threads: REMAT_THREADS must be a number of threads"),
+        ("REMAT_THREADS", "18446744073709551615", "threads: "),
+        ("REMAT_THREADS", "4294967296", "threads: "),
+    ];
+    for (variable, value, expected) in cases {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
+        command.current_dir(folder.path()).arg("train").args(SMALL.split(' ')).env(variable, value);
+        let output = command.output().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{variable}={value}: {message}");
+        assert!(message.starts_with(&format!("error: {expected}")), "{variable}={value}: {message}");
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), "", "{variable}={value}");
+    }
+    // Empty means not set, for both.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
+    command.current_dir(folder.path()).arg("train").args(SMALL.split(' ')).args(["--steps", "1", "--sample", "0"]);
+    let output = command.env("REMAT_THREADS", "").env("REMAT_MEMORY_LIMIT", "").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A step that does not fit into memory is an error with the bytes, before it runs.
+#[test]
+fn a_step_that_does_not_fit_is_an_error() {
+    let folder = folder(&"abcdefghij klmno\n".repeat(10));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
+    command.current_dir(folder.path()).arg("train").args(SMALL.split(' ')).env("REMAT_MEMORY_LIMIT", "100KiB");
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.starts_with("error: compile: ") && message.contains("100.00 KiB"), "{message}");
+}
+
+/// A temperature near zero is greedy: no byte becomes more likely by rounding.
+#[test]
+fn a_temperature_near_zero_is_greedy() {
+    let folder = folder(&"to be or not to be, ".repeat(40));
+    let sample = |temperature: &str| {
+        let args = format!("{SMALL} --steps 5 --sample 30 --temperature {temperature}");
+        stdout(train(folder.path(), &args)).lines().last().unwrap().to_string()
+    };
+    let greedy = sample("0");
+    for temperature in ["1e-300", "1e-45", "1e-38", "1e-30", "1e-10"] {
+        assert_eq!(sample(temperature), greedy, "{temperature}");
+    }
+}
+
+/// Files and folders that cannot be read are left out of a folder, with a note.
+#[cfg(unix)]
+#[test]
+fn unreadable_files_are_noted() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let folder = folder(&"abcdefghij klmno\n".repeat(10));
+    let closed = folder.path().join("closed");
+    fs::create_dir(&closed).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o0)).unwrap();
+    symlink("nowhere", folder.path().join("link.txt")).unwrap();
+    // The superuser may read everything.
+    let is_closed = fs::read_dir(&closed).is_err();
+    let output = stdout(train(folder.path(), &format!("{SMALL} --steps 0 --sample 0")));
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
+    assert_eq!(output.starts_with("note: cannot read `"), is_closed, "{output}");
 }

@@ -70,7 +70,7 @@ pub use remat_cpu::Cpu;
 pub use remat_ir::{
     Array, Atom, Aval, Candidate, ClosedJaxpr, CumulativeKind, DType, Decision, Device, Element, Error, ErrorKind,
     Executable, Jaxpr, LiveKind, LiveValue, Loc, MemoryReport, MemorySpace, MemoryStats, Op, Policy, Reference, Result,
-    bf16, f16,
+    bf16, f16, readable_bytes,
 };
 pub use remat_macros::Tree;
 pub use tensor::*;

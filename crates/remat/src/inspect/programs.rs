@@ -1,8 +1,9 @@
 //! The programs of the forward and the backward pass, side by side.
 
 use std::fmt;
+use std::io::Write;
 
-use remat_ir::{Jaxpr, PrintOptions, Result};
+use remat_ir::{Error, ErrorKind, Jaxpr, PrintOptions, Result};
 
 use super::highlight::highlight;
 use crate::api::linearized::Parts;
@@ -36,6 +37,11 @@ impl FwdBwd {
     /// other.
     pub fn side_by_side(&self, width: usize) -> String {
         self.laid_out(width, |line| line.to_string())
+    }
+
+    /// As [`FwdBwd::side_by_side`], with the escape sequences that colour a terminal.
+    pub fn styled(&self, width: usize) -> String {
+        self.laid_out(width, highlight)
     }
 
     fn laid_out(&self, width: usize, style: impl Fn(&str) -> String) -> String {
@@ -120,14 +126,20 @@ pub fn fwd_bwd<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<FwdBwd>
 /// ```
 ///
 /// # Errors
-/// As [`vjp`](crate::vjp).
+/// As [`vjp`](crate::vjp); of kind `Io` if the standard output cannot be written.
 #[track_caller]
 pub fn print_fwd_bwd<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<()> {
     let programs = fwd_bwd(f, x)?;
     let width = terminal_size::terminal_size().map_or(DEFAULT_WIDTH, |(width, _)| usize::from(width.0));
     // The stream takes the styles away where there is no colour.
-    anstream::print!("{}", programs.laid_out(width, highlight));
-    Ok(())
+    print("print_fwd_bwd", &programs.styled(width))
+}
+
+/// Writes text to the standard output; `print!` would panic where that fails.
+pub(super) fn print(operation: &str, text: &str) -> Result<()> {
+    let mut stdout = anstream::stdout().lock();
+    let written = write!(stdout, "{text}").and_then(|()| stdout.flush());
+    written.map_err(|e| Error::new(ErrorKind::Io, operation, format!("cannot write to the standard output: {e}")))
 }
 
 /// Breaks the lines that are longer than a column between words, and those of longer words within them.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use remat_ir::{Aval, Loc, Op, Result, readable_bytes};
 
 use super::origin::{Origin, Origins, Through};
+use super::programs::print;
 use crate::api::linearized::Parts;
 use crate::trace::{Output, Tree, current_loc, leaf_paths, trace_tree};
 use crate::transform::Residual;
@@ -178,11 +179,10 @@ pub fn saved_residuals<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result
 /// ```
 ///
 /// # Errors
-/// As [`saved_residuals`].
+/// As [`saved_residuals`]; of kind `Io` if the standard output cannot be written.
 #[track_caller]
 pub fn print_saved_residuals<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<()> {
-    println!("{}", saved_residuals(f, x)?);
-    Ok(())
+    print("print_saved_residuals", &format!("{}\n", saved_residuals(f, x)?))
 }
 
 /// The residuals of a linearized program whose arguments are at `paths`.

@@ -9,7 +9,7 @@ use remat::{DType, Policy, PoolConfig, Result, Tensor, Tree, random};
 use serde::{Deserialize, Serialize};
 
 use super::region::under;
-use crate::arguments::positive;
+use crate::arguments::up_to;
 
 /// Groups of each norm.
 const GROUPS: usize = 8;
@@ -21,17 +21,36 @@ const CHANNELS: usize = 3;
 #[derive(Clone, Copy, Debug, clap::Args, Serialize, Deserialize)]
 pub(crate) struct Sizes {
     /// Height and width of an image; they are halved from level to level
-    #[arg(long, default_value_t = 128, value_parser = positive)]
+    #[arg(long, default_value_t = 128, value_parser = up_to(1 << 16))]
     pub(crate) image: usize,
-    /// Images
-    #[arg(long, default_value_t = 4, value_parser = positive)]
+    /// Images per step
+    #[arg(long, default_value_t = 4, value_parser = up_to(1 << 24))]
     pub(crate) batch: usize,
-    /// Features of the first level, divisible by 8; each level below has twice as many
-    #[arg(long, default_value_t = 32, value_parser = positive)]
+    /// Channels of the first level, divisible by 8; each level below has twice as many
+    #[arg(long, default_value_t = 32, value_parser = up_to(1 << 16))]
     pub(crate) width: usize,
     /// Levels
-    #[arg(long, default_value_t = 4, value_parser = positive)]
+    #[arg(long, default_value_t = 4, value_parser = up_to(32))]
     pub(crate) levels: usize,
+}
+
+impl Sizes {
+    /// Fails unless an image can be halved from level to level.
+    ///
+    /// # Errors
+    /// If it cannot.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        let Sizes { image, levels, width, .. } = *self;
+        // A U-Net joins each level on the way up with the one on the way down, so no half may be rounded.
+        anyhow::ensure!(
+            levels as u32 - 1 <= image.trailing_zeros(),
+            "an image of {image} can be halved {} times, so that there are at most {} levels, not {levels}",
+            image.trailing_zeros(),
+            image.trailing_zeros() + 1
+        );
+        anyhow::ensure!(width.is_multiple_of(GROUPS), "the {GROUPS} groups of the norms do not divide a width of {width}");
+        Ok(())
+    }
 }
 
 /// A convolution, a norm, an activation.

@@ -1,13 +1,17 @@
-//! `remat bench scaling`.
+//! `remat-bench scaling`.
 
-use super::case::{Case, Record, Work, label};
-use super::gpt::{Attention, LayersAs, Sizes};
-use super::options::{Options, POLICY_HELP, json};
+use std::io::Write;
+
+use anyhow::Result;
+
+use crate::case::{Case, Record, Work, label};
+use crate::models::gpt::{Attention, LayersAs, Sizes};
+use crate::arguments::{POLICY_HELP, policies};
+use crate::options::{Options, json};
 use super::step::describe;
-use super::{child, report};
-use crate::Result;
+use crate::{child, report};
 
-/// Arguments of `remat bench scaling`.
+/// Arguments of `remat-bench scaling`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// What is varied: it takes a quarter, a half and the whole of its size; threads take powers of two
@@ -40,21 +44,22 @@ enum Quantity {
 ///
 /// # Errors
 /// In one line, what is wrong with the arguments or with a configuration.
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
+    args.sizes.check()?;
     if !args.options.json {
-        println!("step time of {}, one process each", describe(&args.sizes));
+        writeln!(out, "step time of {}, one process each", describe(&args.sizes))?;
     }
     for &quantity in &args.by {
         let (values, cases) = cases(args, quantity)?;
         if args.options.json {
-            child::measure_all(&cases, |record| println!("{}", json(record)))?;
+            child::measure_all(&cases, |record| Ok(writeln!(out, "{}", json(record)?)?))?;
             continue;
         }
-        let records = child::measure_all(&cases, |_| {})?;
-        println!("\nby {}\n\n{}\n", label(&quantity), report::report(&records));
+        let records = child::measure_all(&cases, |_| Ok(()))?;
+        writeln!(out, "\nby {}\n\n{}\n", label(&quantity), report::report(&records))?;
         // The dtypes follow each other.
         for records in records.chunks(values.len()) {
-            println!("{}", growth(quantity, &values, records));
+            writeln!(out, "{}", growth(quantity, &values, records))?;
         }
     }
     Ok(())
@@ -85,7 +90,7 @@ fn cases(args: &Args, quantity: Quantity) -> Result<(Vec<usize>, Vec<Case>)> {
         Work::Step { sizes, layers_as, attention }
     };
     let works: Vec<Work> = values.iter().map(|&value| work(value)).collect();
-    let mut cases = args.options.cases(&works, std::slice::from_ref(&args.policy))?;
+    let mut cases = args.options.cases(&works, &policies(&args.policy)?);
     if quantity == Quantity::Threads {
         for (case, &threads) in cases.iter_mut().zip(values.iter().cycle()) {
             case.threads = threads;

@@ -1,6 +1,6 @@
 //! Tables of measurements.
 
-use super::case::Record;
+use crate::case::Record;
 use crate::table::table;
 
 /// What a column of numbers shows of a record.

@@ -1,15 +1,19 @@
-//! `remat bench step`.
+//! `remat-bench step`.
 
-use super::case::Work;
-use super::gpt::{Attention, LayersAs, Sizes};
-use super::options::{Options, POLICY_HELP};
-use crate::Result;
+use std::io::Write;
 
-/// Arguments of `remat bench step`.
+use anyhow::Result;
+
+use crate::case::Work;
+use crate::models::gpt::{Attention, LayersAs, Sizes};
+use crate::arguments::{POLICY_HELP, policies};
+use crate::options::Options;
+
+/// Arguments of `remat-bench step`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    #[arg(long, value_delimiter = ',', default_value = "none,dots,dots-no-batch,nothing", help = POLICY_HELP)]
-    policy: Vec<String>,
+    #[arg(long, default_value = "none,dots,dots_with_no_batch_dims,nothing", help = POLICY_HELP)]
+    policy: String,
     /// How the blocks are laid out
     #[arg(long, value_delimiter = ',', default_value = "unroll,scan")]
     layers_as: Vec<LayersAs>,
@@ -26,14 +30,15 @@ pub(crate) struct Args {
 ///
 /// # Errors
 /// In one line, what is wrong with the arguments or with a configuration.
-pub(crate) fn run(args: &Args) -> Result<()> {
+pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let sizes = args.sizes;
+    sizes.check()?;
     let mut works = Vec::new();
     for &attention in &args.attention {
         works.extend(args.layers_as.iter().map(|&layers_as| Work::Step { sizes, layers_as, attention }));
     }
     let title = format!("loss and gradient of {}, {:.1} useful GFLOP", describe(&sizes), sizes.flops() / 1e9);
-    args.options.run(&title, &args.options.cases(&works, &args.policy)?)
+    args.options.run(&title, &args.options.cases(&works, &policies(&args.policy)?), out)
 }
 
 /// The model in a line.

@@ -1,21 +1,22 @@
 //! What is measured, and what comes of it: both travel as JSON between the process that asks and the one that measures.
 
+use anyhow::Result;
 use remat::{DType, Policy, Tensor, Tree, make_jaxpr, random};
 use serde::{Deserialize, Serialize};
 
-use super::count::products;
-use super::gpt::{self, Attention, Gpt, LayersAs};
-use super::measure::{Measured, measure};
-use super::resnet::{self, ResNet};
-use super::unet::{self, UNet};
-use crate::{Result, line, policy};
+use crate::count::products;
+use crate::arguments::policy;
+use crate::models::gpt::{self, Attention, Gpt, LayersAs};
+use crate::measure::{Measured, measure};
+use crate::models::resnet::{self, ResNet};
+use crate::models::unet::{self, UNet};
 
 /// One thing to measure, in a process of its own.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Case {
     #[serde(flatten)]
     pub(crate) work: Work,
-    /// As the command line names it.
+    /// As it prints, or `none`.
     pub(crate) policy: String,
     pub(crate) dtype: Float,
     pub(crate) threads: usize,
@@ -91,8 +92,8 @@ impl Case {
     /// # Errors
     /// If there is no such policy, or the model cannot be built or run with it.
     pub(crate) fn measure(self) -> Result<Record> {
-        let policy = policy::parse(&self.policy)?;
-        let (measured, flops) = self.work.measure(policy, self.dtype.dtype(), self.repeat).map_err(line)?;
+        let policy = policy(&self.policy)?;
+        let (measured, flops) = self.work.measure(policy, self.dtype.dtype(), self.repeat)?;
         Ok(Record {
             framework: concat!("remat ", env!("CARGO_PKG_VERSION")).into(),
             case: self,

@@ -9,7 +9,7 @@ use remat::{DType, Padding, Policy, PoolConfig, Tensor, Tree, random};
 use serde::{Deserialize, Serialize};
 
 use super::region::under;
-use crate::arguments::positive;
+use crate::arguments::up_to;
 
 /// Blocks of each stage.
 const STAGES: [usize; 4] = [3, 4, 6, 3];
@@ -21,13 +21,13 @@ const EXPANSION: usize = 4;
 #[derive(Clone, Copy, Debug, clap::Args, Serialize, Deserialize)]
 pub(crate) struct Sizes {
     /// Height and width of an image
-    #[arg(long, default_value_t = 224, value_parser = positive)]
+    #[arg(long, default_value_t = 224, value_parser = up_to(1 << 16))]
     pub(crate) image: usize,
-    /// Images
-    #[arg(long, default_value_t = 8, value_parser = positive)]
+    /// Images per step
+    #[arg(long, default_value_t = 8, value_parser = up_to(1 << 24))]
     pub(crate) batch: usize,
     /// Classes
-    #[arg(long, default_value_t = 1000, value_parser = positive)]
+    #[arg(long, default_value_t = 1000, value_parser = up_to(1 << 24))]
     pub(crate) classes: usize,
 }
 
@@ -148,7 +148,7 @@ impl ResNet {
 mod tests {
     use remat::{eval_shape, make_jaxpr};
 
-    use super::super::count::products;
+    use crate::count::products;
     use super::*;
 
     #[test]

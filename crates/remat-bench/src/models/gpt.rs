@@ -1,8 +1,8 @@
 //! The reference step: loss and gradient of a GPT with respect to all of its weights.
 //!
 //! The work is the same in every framework that it is measured in (`bench/peers`): blocks with the norm in front, a layer
-//! norm without scale and bias, causal softmax attention, an MLP with the gelu by `tanh`, no biases, no places, the table of
-//! the embedding as head, and the mean cross-entropy of the next token. Weights and tokens are those that JAX draws from
+//! norm without scale and bias, causal softmax attention, an MLP with the gelu by `tanh`, no biases, no positions, the table
+//! of the embedding as head, and the mean cross-entropy of the next token. Weights and tokens are those that JAX draws from
 //! the key 0, so that the losses can be compared too.
 
 use std::array;
@@ -12,13 +12,13 @@ use remat::{DType, Policy, Result, Tensor, Tree, einsum, random, scan};
 use serde::{Deserialize, Serialize};
 
 use super::region::under;
-use crate::arguments::positive;
+use crate::arguments::up_to;
 
 /// What is added to a variance before its root is taken.
 const EPS: f64 = 1e-5;
 
-/// The score of a place that must not be seen.
-const UNSEEN: f64 = -1e9;
+/// The score of a masked position.
+const MASKED: f64 = -1e9;
 
 /// The standard deviation of the weights.
 const DEVIATION: f64 = 0.02;
@@ -26,30 +26,40 @@ const DEVIATION: f64 = 0.02;
 /// The sizes of the model and of a batch.
 #[derive(Clone, Copy, Debug, clap::Args, Serialize, Deserialize)]
 pub(crate) struct Sizes {
-    /// Blocks, one after the other
-    #[arg(long, default_value_t = 8, value_parser = positive)]
+    /// Transformer blocks
+    #[arg(long, default_value_t = 8, value_parser = up_to(10_000))]
     pub(crate) layers: usize,
-    /// Features of a place
-    #[arg(long, default_value_t = 512, value_parser = positive)]
+    /// Model width: features per token
+    #[arg(long, default_value_t = 512, value_parser = up_to(1 << 20))]
     pub(crate) width: usize,
-    /// Heads of the attention; they divide the width
-    #[arg(long, default_value_t = 8, value_parser = positive)]
+    /// Attention heads; they divide the width
+    #[arg(long, default_value_t = 8, value_parser = up_to(1 << 20))]
     pub(crate) heads: usize,
     /// Hidden features of the MLP
-    #[arg(long, default_value_t = 2048, value_parser = positive)]
+    #[arg(long, default_value_t = 2048, value_parser = up_to(1 << 20))]
     pub(crate) hidden: usize,
-    /// Places of a sequence
-    #[arg(long, default_value_t = 512, value_parser = positive)]
+    /// Sequence length in tokens
+    #[arg(long, default_value_t = 512, value_parser = up_to(1 << 24))]
     pub(crate) sequence: usize,
-    /// Sequences
-    #[arg(long, default_value_t = 4, value_parser = positive)]
+    /// Sequences per step
+    #[arg(long, default_value_t = 4, value_parser = up_to(1 << 24))]
     pub(crate) batch: usize,
-    /// Tokens that there are
-    #[arg(long, default_value_t = 8192, value_parser = positive)]
+    /// Vocabulary size
+    #[arg(long, default_value_t = 8192, value_parser = up_to(1 << 24))]
     pub(crate) vocabulary: usize,
 }
 
 impl Sizes {
+    /// Fails unless the heads divide the width.
+    ///
+    /// # Errors
+    /// If they do not.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        let Sizes { heads, width, .. } = self;
+        anyhow::ensure!(width.is_multiple_of(*heads), "{heads} heads do not divide a width of {width}");
+        Ok(())
+    }
+
     /// Useful operations of a step: those of the matrix products of the forward pass, the whole square of the attention
     /// counted, and twice as many for the gradient.
     pub(crate) fn flops(&self) -> f64 {
@@ -144,7 +154,7 @@ impl Gpt {
         Gpt { blocks, embed: weights(&[vocabulary, width]) }
     }
 
-    /// The mean surprise at each token but the first, in nats.
+    /// The mean cross-entropy of each token but the first, in nats.
     ///
     /// # Errors
     /// The first error of a block.
@@ -202,8 +212,8 @@ fn norm(x: &Tensor) -> Tensor {
 /// Causal attention of `[batch, sequence, heads, size]`, by the operations that define it.
 fn plain_attention(q: &Tensor, k: &Tensor, v: &Tensor, sizes: &Sizes) -> Tensor {
     let scores = einsum("bqhd,bkhd->bhqk", &[q, k]) / ((sizes.width / sizes.heads) as f64).sqrt();
-    let seen = Tensor::ones([sizes.sequence, sizes.sequence], DType::Bool).tril(0);
-    let weights = seen.select(scores, UNSEEN).softmax(-1);
+    let visible = Tensor::ones([sizes.sequence, sizes.sequence], DType::Bool).tril(0);
+    let weights = visible.select(scores, MASKED).softmax(-1);
     einsum("bhqk,bkhd->bqhd", &[&weights, v])
 }
 
@@ -213,7 +223,7 @@ mod tests {
 
     use remat::{Cpu, JitOptions, jit_with, make_jaxpr, value_and_grad};
 
-    use super::super::count::products;
+    use crate::count::products;
     use super::*;
 
     /// The sizes at which frameworks are measured beside each other.

@@ -1,15 +1,15 @@
-//! `remat bench` as a user runs it, with small sizes.
+//! `remat-bench` as a user runs it, with small sizes.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
 const SMALL: &str =
     "--layers 2 --width 8 --heads 2 --hidden 16 --sequence 6 --batch 2 --vocabulary 40 --repeat 2 --threads 1";
 
-/// `remat bench` with these arguments.
+/// `remat-bench` with these arguments.
 fn bench(args: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_remat")).arg("bench").args(args.split_whitespace()).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_remat-bench")).args(args.split_whitespace()).output().unwrap()
 }
 
 /// What a run that went well printed.
@@ -40,7 +40,7 @@ fn the_step_is_measured_in_every_configuration() {
     let records = records(&format!("step {SMALL}"));
     let configurations: Vec<_> =
         records.iter().map(|r| (r["layers_as"].as_str().unwrap(), r["policy"].as_str().unwrap())).collect();
-    let policies = ["none", "dots", "dots-no-batch", "nothing"];
+    let policies = ["none", "Dots", "DotsWithNoBatchDims", "Nothing"];
     let expected: Vec<_> =
         ["unroll", "scan"].iter().flat_map(|&layers_as| policies.map(|policy| (layers_as, policy))).collect();
     assert_eq!(configurations, expected);
@@ -78,7 +78,7 @@ fn dtypes_and_policies_as_in_jax_are_taken() {
     // Large enough for the activations, and not the registers of loops, to be what takes memory.
     let sizes =
         "--layers 2 --width 64 --heads 2 --hidden 256 --sequence 64 --batch 2 --vocabulary 256 --repeat 1 --threads 1";
-    let records = records(&format!("step {sizes} --layers-as scan --policy dots_no_batch --dtype f32,bf16"));
+    let records = records(&format!("step {sizes} --layers-as scan --policy dots_with_no_batch_dims --dtype f32,bf16"));
     let [wide, narrow] = &records[..] else { panic!("{records:?}") };
     assert_eq!((&wide["dtype"], &narrow["dtype"]), (&"f32".into(), &"bf16".into()));
     assert!(number(narrow, "planned_peak") < 0.7 * number(wide, "planned_peak"));
@@ -100,13 +100,60 @@ fn the_table_shows_what_differs() {
 #[test]
 fn what_is_wrong_is_one_line() {
     let message = failure(&format!("step {SMALL} --policy none,dost"));
-    assert_eq!(message, "error: there is no policy `dost`; did you mean `dots`?\n");
-    let message = failure(&format!("step {} --policy none --layers-as scan", SMALL.replace("heads 2", "heads 3")));
-    assert!(message.starts_with("error: policy none, layers as scan, attention fused, "), "{message}");
-    assert!(message.contains("reshape") && message.lines().count() == 1, "{message}");
-    let message = failure(&format!("step {SMALL} --policy names:mlp"));
-    assert!(message.contains("mentions the name `mlp`, which no value in the region bears"), "{message}");
-    assert!(failure("step --layers 0").contains("must be at least 1"));
+    assert_eq!(message, "error: parse: line 1, column 1: unknown policy `dost`; did you mean `Dots`?\n");
+    let three = SMALL.replace("heads 2", "heads 3");
+    let message = failure(&format!("step {three} --policy none --layers-as scan"));
+    assert_eq!(message, "error: 3 heads do not divide a width of 8\n");
+    assert_eq!(failure("calls --width 7"), "error: 8 heads do not divide a width of 7\n");
+    let message = failure(&format!("step {SMALL} --policy names(mlp)"));
+    assert!(message.starts_with("error: policy Names(mlp), layers as unroll, attention fused, "), "{message}");
+    assert!(message.contains("mentions the name `mlp`") && message.lines().count() == 1, "{message}");
+    let message = failure("unet --image 32 --levels 7");
+    let halved = "an image of 32 can be halved 5 times, so that there are at most 6 levels, not 7";
+    assert_eq!(message, format!("error: {halved}\n"));
+    assert_eq!(failure("unet --width 12"), "error: the 8 groups of the norms do not divide a width of 12\n");
+}
+
+/// Sizes that no machine has are errors of the arguments, at once.
+#[test]
+fn absurd_sizes_are_errors() {
+    let huge = "18446744073709551615";
+    for argument in ["step --layers", "step --repeat", "step --threads", "step --batch", "unet --levels", "calls --width"] {
+        for size in ["0", huge, "10000000000", "-1"] {
+            let output = bench(&format!("{argument} {size}"));
+            assert_eq!(output.status.code(), Some(2), "{argument} {size}");
+            let message = String::from_utf8(output.stderr).unwrap();
+            let flag = argument.split(' ').next_back().unwrap();
+            assert!(message.contains(flag) || message.contains("unexpected argument '-1'"), "{message}");
+        }
+    }
+}
+
+/// A full disk must not look like success.
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_cannot_be_written_is_a_failure() {
+    for args in [format!("step {SMALL} --policy none --json"), "--help".into()] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_remat-bench"));
+        let output = command.args(args.split_whitespace()).stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args}");
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(message.starts_with("error: cannot write to the standard output: No space left"), "{message}");
+    }
+}
+
+/// A measurement must not go on when the process that asked for it is gone.
+#[test]
+fn a_measurement_ends_with_the_process_that_asked() {
+    let case = r#"{"work":"step","layers":2,"width":64,"heads":2,"hidden":64,"sequence":64,"batch":2,"vocabulary":64,
+        "layers_as":"unroll","attention":"fused","policy":"none","dtype":"f32","threads":1,"repeat":1000000}"#;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_remat-bench"));
+    let mut child = command.args(["one", case]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(child.try_wait().unwrap().is_none(), "it should still run");
+    drop(child.stdin.take());
+    assert_eq!(child.wait().unwrap().code(), Some(1));
 }
 
 #[test]
@@ -117,7 +164,7 @@ fn models_of_images_are_measured() {
     ] {
         let records = records(&format!("{model} --repeat 1"));
         let policies: Vec<_> = records.iter().map(|record| record["policy"].as_str().unwrap()).collect();
-        assert_eq!(policies, ["none", "names:conv", "nothing"]);
+        assert_eq!(policies, ["none", "Names(conv)", "Nothing"]);
         for record in &records {
             assert_eq!(number(record, "parameters"), parameters);
             assert_eq!(number(record, "loss").to_bits(), number(&records[0], "loss").to_bits(), "{record}");
@@ -154,5 +201,5 @@ fn calls_and_compilations_are_measured() {
         assert!(number(compilation, "trace_s") > 0.0 && number(compilation, "compile_s") > 0.0, "{compilation}");
     }
     let output = stdout(bench("calls --layers 3 --width 8 --repeat 1"));
-    assert!(output.contains("a jitted scalar function") && output.contains("dots-no-batch"), "{output}");
+    assert!(output.contains("a jitted scalar function") && output.contains("DotsWithNoBatchDims"), "{output}");
 }

@@ -1,16 +1,18 @@
-//! `remat bench calls`: what is spent besides computing.
+//! `remat-bench calls`: what is spent besides computing.
 
 use std::hint::black_box;
+use std::io::Write;
 use std::time::Instant;
 
+use anyhow::Result;
 use remat::{DType, Tensor, jit, value_and_grad};
 use serde::Serialize;
 
-use super::gpt::{Attention, Choices, Gpt, LayersAs, Sizes};
-use super::measure::{median, timed};
-use crate::arguments::positive;
+use crate::models::gpt::{Attention, Choices, Gpt, LayersAs, Sizes};
+use crate::measure::{median, timed};
+use crate::ALLOCATOR;
+use crate::arguments::{policy, up_to};
 use crate::table::table;
-use crate::{ALLOCATOR, Result, line, policy};
 
 /// Calls that are timed together, since one is shorter than the clock is fine.
 const CALLS: usize = 1000;
@@ -19,15 +21,15 @@ const CALLS: usize = 1000;
 const SAMPLES: usize = 25;
 
 /// The policies that the step is compiled under.
-const POLICIES: [&str; 4] = ["none", "dots", "dots-no-batch", "nothing"];
+const POLICIES: [&str; 4] = ["none", "Dots", "DotsWithNoBatchDims", "Nothing"];
 
-/// Arguments of `remat bench calls`.
+/// Arguments of `remat-bench calls`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     sizes: Compiled,
     /// How often each program is traced and compiled
-    #[arg(long, default_value_t = 5, value_parser = positive)]
+    #[arg(long, default_value_t = 5, value_parser = up_to(1_000_000))]
     repeat: usize,
     /// Print lines of JSON instead of tables
     #[arg(long)]
@@ -37,11 +39,11 @@ pub(crate) struct Args {
 /// The sizes of the step that is compiled: those of the reference step, but for these.
 #[derive(clap::Args)]
 struct Compiled {
-    /// Blocks of the step that is compiled
-    #[arg(long, default_value_t = 24, value_parser = positive)]
+    /// Transformer blocks of the step that is compiled
+    #[arg(long, default_value_t = 24, value_parser = up_to(10_000))]
     layers: usize,
-    /// Features of a place in it
-    #[arg(long, default_value_t = 512, value_parser = positive)]
+    /// Its width: features per token
+    #[arg(long, default_value_t = 512, value_parser = up_to(1 << 20))]
     width: usize,
 }
 
@@ -67,13 +69,13 @@ struct Compilation {
 ///
 /// # Errors
 /// If a program cannot be compiled or run, which is a defect.
-pub(crate) fn run(args: &Args) -> Result<()> {
-    let calls = calls().map_err(line)?;
+pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
+    let calls = calls()?;
     let compilations = compilations(args)?;
     if args.json {
         let lines = calls.iter().map(serde_json::to_string).chain(compilations.iter().map(serde_json::to_string));
         for line in lines {
-            println!("{}", line.map_err(|error| error.to_string())?);
+            writeln!(out, "{}", line?)?;
         }
         return Ok(());
     }
@@ -81,11 +83,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .iter()
         .map(|c| vec![c.call.to_string(), format!("{:.2}", 1e6 * c.seconds), format!("{:.1}", c.allocations)])
         .collect();
-    println!("{}\n", table(&["a call of", "us", "allocations"], &rows));
+    writeln!(out, "{}\n", table(&["a call of", "us", "allocations"], &rows))?;
     let rows: Vec<_> = compilations
         .iter()
         .map(|c| {
-            let layers_as = super::case::label(&c.layers_as);
+            let layers_as = crate::case::label(&c.layers_as);
             let milliseconds = |seconds: f64| format!("{:.1}", 1e3 * seconds);
             let total = c.trace_s + c.compile_s;
             vec![
@@ -97,8 +99,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             ]
         })
         .collect();
-    println!("the reference step with {} layers\n", args.sizes.layers);
-    println!("{}", table(&["policy", "layers as", "trace ms", "compile ms", "sum ms"], &rows));
+    writeln!(out, "the reference step with {} layers\n", args.sizes.layers)?;
+    writeln!(out, "{}", table(&["policy", "layers as", "trace ms", "compile ms", "sum ms"], &rows))?;
     Ok(())
 }
 
@@ -132,20 +134,21 @@ fn measure<T>(call: &'static str, f: impl Fn() -> remat::Result<T>) -> remat::Re
 fn compilations(args: &Args) -> Result<Vec<Compilation>> {
     let Compiled { layers, width } = args.sizes;
     let sizes = Sizes { layers, width, heads: 8, hidden: 4 * width, sequence: 512, batch: 4, vocabulary: 8192 };
+    sizes.check()?;
     let mut compilations = Vec::new();
     for layers_as in [LayersAs::Unroll, LayersAs::Scan] {
         // The values do not matter.
         let arguments = Gpt::zeros(&sizes, layers_as, DType::F32);
         for name in POLICIES {
-            let choices = Choices { sizes, attention: Attention::Fused, policy: policy::parse(name)? };
+            let choices = Choices { sizes, attention: Attention::Fused, policy: policy(name)? };
             let (mut traces, mut compiles) = (Vec::new(), Vec::new());
             for _ in 0..args.repeat {
                 let step = jit(|(model, tokens): &(Gpt, Tensor)| {
                     value_and_grad(|model: &Gpt| model.loss(tokens, &choices))(model)
                 });
-                let (traced, seconds) = timed(|| step.trace(&arguments)).map_err(line)?;
+                let (traced, seconds) = timed(|| step.trace(&arguments))?;
                 traces.push(seconds);
-                compiles.push(timed(|| traced.lower()?.compile()).map_err(line)?.1);
+                compiles.push(timed(|| traced.lower()?.compile())?.1);
             }
             let (trace_s, compile_s) = (median(&mut traces), median(&mut compiles));
             compilations.push(Compilation { layers, layers_as, policy: name, trace_s, compile_s });

@@ -1,0 +1,53 @@
+//! Values of arguments.
+
+use anyhow::Result;
+use clap::builder::{RangedU64ValueParser, TypedValueParser};
+use remat::Policy;
+
+/// A parser of numbers from 1 to `most`: sizes that no machine has are errors here, and not hangs or aborts later.
+pub(crate) fn up_to(most: u64) -> impl TypedValueParser<Value = usize> {
+    RangedU64ValueParser::<usize>::new().range(1..=most)
+}
+
+/// What a list of policies means here, for the help.
+pub(crate) const POLICY_HELP: &str = "What the checkpoint around each block saves: none (no checkpoint), or a policy as the \
+     library and JAX write it: everything, dots, dots_with_no_batch_dims, nothing, 'names(A)', ...";
+
+/// The policy of this text; `None` is no checkpoint.
+///
+/// # Errors
+/// If there is no such policy.
+pub(crate) fn policy(text: &str) -> Result<Option<Policy>> {
+    if text.trim() == "none" { Ok(None) } else { Ok(Some(text.parse()?)) }
+}
+
+/// The policies of a list with commas between them, each as it prints.
+///
+/// # Errors
+/// If one of them is not a policy.
+pub(crate) fn policies(text: &str) -> Result<Vec<String>> {
+    let mut depth = 0usize;
+    let parts = text.split(|c| {
+        depth = match c {
+            '(' => depth + 1,
+            ')' => depth.saturating_sub(1),
+            _ => depth,
+        };
+        c == ',' && depth == 0
+    });
+    parts.map(|part| Ok(policy(part)?.map_or_else(|| "none".into(), |policy| policy.to_string()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commas_inside_of_a_policy_do_not_end_it() {
+        let printed = ["none", "Names(a, b)", "Or(Dots, Names(c))", "DotsWithNoBatchDims"];
+        assert_eq!(policies("none,names(a,b), or(dots, names(c)),dots_with_no_batch_dims").unwrap(), printed);
+        assert_eq!(policies("dost").unwrap_err().to_string().lines().next(), Some(
+            "parse: line 1, column 1: unknown policy `dost`; did you mean `Dots`?"
+        ));
+    }
+}

@@ -1,0 +1,28 @@
+//! Tables as text.
+
+use comfy_table::{CellAlignment, Table, presets};
+
+/// Rows under a header, each column as wide as its widest cell: the first column starts at the left, the others end at
+/// the right.
+pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(header).add_rows(rows);
+    for (i, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((2 * u16::from(i > 0), 0));
+        column.set_cell_alignment(if i == 0 { CellAlignment::Left } else { CellAlignment::Right });
+    }
+    table.trim_fmt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned() {
+        let rows = [vec!["dots".into(), "1 B".into()], vec!["  nothing".into(), "1.00 KiB".into()]];
+        let expected = "policy        saved\ndots            1 B\n  nothing  1.00 KiB";
+        assert_eq!(table(&["policy", "saved"], &rows), expected);
+        assert_eq!(table(&["policy", "saved"], &[]), "policy  saved");
+    }
+}
