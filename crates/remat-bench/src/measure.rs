@@ -50,7 +50,7 @@ pub(crate) fn measure<M: Tree, D: Tree>(
     let (compiled, compile_s) = timed(|| traced.lower()?.compile())?;
     let planned = compiled.memory();
 
-    let mut times = Vec::new();
+    let mut times = Vec::with_capacity(repeat);
     let highest_before = resident::peak();
     // Else the system would count what steps allocate only where it exceeds what was freed before.
     give_back_free();
