@@ -46,8 +46,9 @@ mod tests {
     fn commas_inside_of_a_policy_do_not_end_it() {
         let printed = ["none", "Names(a, b)", "Or(Dots, Names(c))", "DotsWithNoBatchDims"];
         assert_eq!(policies("none,names(a,b), or(dots, names(c)),dots_with_no_batch_dims").unwrap(), printed);
-        assert_eq!(policies("dost").unwrap_err().to_string().lines().next(), Some(
-            "parse: line 1, column 1: unknown policy `dost`; did you mean `Dots`?"
-        ));
+        assert_eq!(
+            policies("dost").unwrap_err().to_string().lines().next(),
+            Some("parse: line 1, column 1: unknown policy `dost`; did you mean `Dots`?")
+        );
     }
 }

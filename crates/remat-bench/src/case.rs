@@ -4,10 +4,10 @@ use anyhow::Result;
 use remat::{DType, Policy, Tensor, Tree, make_jaxpr, random};
 use serde::{Deserialize, Serialize};
 
-use crate::count::products;
 use crate::arguments::policy;
-use crate::models::gpt::{self, Attention, Gpt, LayersAs};
+use crate::count::products;
 use crate::measure::{Measured, measure};
+use crate::models::gpt::{self, Attention, Gpt, LayersAs};
 use crate::models::resnet::{self, ResNet};
 use crate::models::unet::{self, UNet};
 

@@ -4,10 +4,10 @@ use std::io::Write;
 use std::num::NonZero;
 use std::thread::available_parallelism;
 
-use anyhow::Result;
+use crate::arguments::up_to;
 use crate::case::{Case, Float, Record, Work, label};
 use crate::{child, report};
-use crate::arguments::up_to;
+use anyhow::Result;
 
 /// Arguments of every measurement.
 #[derive(Clone, Debug, clap::Args)]

@@ -118,7 +118,9 @@ fn what_is_wrong_is_one_line() {
 #[test]
 fn absurd_sizes_are_errors() {
     let huge = "18446744073709551615";
-    for argument in ["step --layers", "step --repeat", "step --threads", "step --batch", "unet --levels", "calls --width"] {
+    for argument in
+        ["step --layers", "step --repeat", "step --threads", "step --batch", "unet --levels", "calls --width"]
+    {
         for size in ["0", huge, "10000000000", "-1"] {
             let output = bench(&format!("{argument} {size}"));
             assert_eq!(output.status.code(), Some(2), "{argument} {size}");

@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, anyhow, bail, ensure};
 use remat::{DType, Tensor, Tree, random};
 
-
-
 /// The kinds of files that are text to learn from.
 const EXTENSIONS: [&str; 4] = ["rs", "md", "toml", "txt"];
 

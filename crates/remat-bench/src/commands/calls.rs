@@ -8,10 +8,10 @@ use anyhow::Result;
 use remat::{DType, Tensor, jit, value_and_grad};
 use serde::Serialize;
 
-use crate::models::gpt::{Attention, Choices, Gpt, LayersAs, Sizes};
-use crate::measure::{median, timed};
 use crate::ALLOCATOR;
 use crate::arguments::{policy, up_to};
+use crate::measure::{median, timed};
+use crate::models::gpt::{Attention, Choices, Gpt, LayersAs, Sizes};
 use crate::table::table;
 
 /// Calls that are timed together, since one is shorter than the clock is fine.

@@ -4,11 +4,11 @@ use std::io::Write;
 
 use anyhow::Result;
 
+use super::step::describe;
+use crate::arguments::{POLICY_HELP, policies};
 use crate::case::{Case, Record, Work, label};
 use crate::models::gpt::{Attention, LayersAs, Sizes};
-use crate::arguments::{POLICY_HELP, policies};
 use crate::options::{Options, json};
-use super::step::describe;
 use crate::{child, report};
 
 /// Arguments of `remat-bench scaling`.

@@ -4,9 +4,9 @@ use std::io::Write;
 
 use anyhow::Result;
 
+use crate::arguments::{POLICY_HELP, policies};
 use crate::case::Work;
 use crate::models::gpt::{Attention, LayersAs, Sizes};
-use crate::arguments::{POLICY_HELP, policies};
 use crate::options::Options;
 
 /// Arguments of `remat-bench step`.

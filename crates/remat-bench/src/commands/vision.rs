@@ -4,10 +4,10 @@ use std::io::Write;
 
 use anyhow::Result;
 
-use crate::case::Work;
 use crate::arguments::{POLICY_HELP, policies};
-use crate::options::Options;
+use crate::case::Work;
 use crate::models::{resnet, unet};
+use crate::options::Options;
 
 /// Arguments of a model of images.
 #[derive(clap::Args)]

@@ -223,8 +223,8 @@ mod tests {
 
     use remat::{Cpu, JitOptions, jit_with, make_jaxpr, value_and_grad};
 
-    use crate::count::products;
     use super::*;
+    use crate::count::products;
 
     /// The sizes at which frameworks are measured beside each other.
     const REFERENCE: Sizes =

@@ -148,8 +148,8 @@ impl ResNet {
 mod tests {
     use remat::{eval_shape, make_jaxpr};
 
-    use crate::count::products;
     use super::*;
+    use crate::count::products;
 
     #[test]
     fn it_is_the_known_model() {

@@ -48,7 +48,10 @@ impl Sizes {
             image.trailing_zeros(),
             image.trailing_zeros() + 1
         );
-        anyhow::ensure!(width.is_multiple_of(GROUPS), "the {GROUPS} groups of the norms do not divide a width of {width}");
+        anyhow::ensure!(
+            width.is_multiple_of(GROUPS),
+            "the {GROUPS} groups of the norms do not divide a width of {width}"
+        );
         Ok(())
     }
 }

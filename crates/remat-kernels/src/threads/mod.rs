@@ -16,9 +16,14 @@ use pool::Pool;
 /// The environment variable that says how many threads the engine has where a program does not.
 const VARIABLE: &str = "REMAT_THREADS";
 
+/// More threads than this are a mistake: the system would refuse them after thousands were started.
+const MAX_THREADS: usize = 1 << 16;
+
 /// The number of threads that the variable asks for: as many as there are cores where it is not set.
 fn asked_for(variable: Option<OsString>) -> Result<usize> {
-    let Some(value) = variable else { return Ok(std::thread::available_parallelism().map_or(1, |n| n.get())) };
+    let Some(value) = variable.filter(|value| !value.is_empty()) else {
+        return Ok(std::thread::available_parallelism().map_or(1, |n| n.get()));
+    };
     let value = value.to_string_lossy();
     value.trim().parse().ok().filter(|&count| count > 0).ok_or_else(|| {
         let message = format!("{VARIABLE} must be a number of threads, at least 1, and is {value:?}");
@@ -54,10 +59,14 @@ impl Threads {
     /// `count` threads: the calling one, and `count - 1` new ones.
     ///
     /// # Errors
-    /// If `count` is 0, or the system refuses to start them.
+    /// If `count` is 0 or more than 65,536, or the system refuses to start them.
     pub fn new(count: usize) -> Result<Threads> {
         match count {
             0 => Err(Error::new(ErrorKind::Argument, "threads", "an engine needs at least one thread")),
+            _ if count > MAX_THREADS => {
+                let message = format!("{count} threads are too many: an engine has at most {MAX_THREADS}");
+                Err(Error::new(ErrorKind::Argument, "threads", message))
+            }
             1 => Ok(Threads::SERIAL),
             _ => {
                 let refused =
@@ -162,10 +171,19 @@ mod tests {
         let asked = |value: &str| asked_for(Some(value.into())).map_err(|e| e.to_string());
         assert_eq!(asked("3"), Ok(3));
         assert_eq!(asked(" 1 "), Ok(1));
-        for value in ["", "0", "-1", "two"] {
+        assert_eq!(asked(""), asked_for(None).map_err(|e| e.to_string()));
+        for value in ["0", "-1", "two"] {
             let message = format!("threads: REMAT_THREADS must be a number of threads, at least 1, and is {value:?}");
             assert_eq!(asked(value), Err(message));
         }
         assert!(asked_for(None).is_ok_and(|count| count > 0));
+    }
+
+    #[test]
+    fn absurd_numbers_of_threads_are_errors() {
+        for count in [100_000_000_000, usize::MAX] {
+            let message = format!("threads: {count} threads are too many: an engine has at most 65536");
+            assert_eq!(Threads::new(count).err().map(|e| e.to_string()), Some(message));
+        }
     }
 }
