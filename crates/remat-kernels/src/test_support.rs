@@ -7,10 +7,10 @@ use std::alloc::{GlobalAlloc, Layout as Block, System};
 use std::cell::Cell;
 use std::sync::OnceLock;
 
-use remat_ir::{Array, Aval, Element, Op, eval_op, with_dtype};
+use remat_ir::{Array, Aval, DType, Element, Literal, Op, eval_op, with_dtype};
 pub(crate) use remat_testkit::arrays::{Stream, assert_close, assert_same, filled, plain, wild};
 
-use crate::interface::{Kernel, Source, Target};
+use crate::interface::{Kernel, Layout, Source, Target};
 use crate::threads::Threads;
 
 /// Runs the kernel that `build` makes for the operation on these operands, and compares with the evaluator, bit for bit:
@@ -80,6 +80,83 @@ pub(crate) fn run(
     }
     drop(targets);
     outputs.iter().zip(outs).map(|(buffer, aval)| buffer.array(aval)).collect()
+}
+
+/// Floats from -2 to 2 whose sums are rounded, so that the order of a sum shows in its bits.
+pub(crate) fn rough(dtype: DType, shape: &[usize], stream: &mut Stream) -> Array {
+    let seed = stream.bits();
+    filled(dtype, shape, seed, |stream| match dtype {
+        DType::Bool => Literal::from_bool(stream.below(4) > 0),
+        _ => Literal::from_f64(dtype, stream.below(1 << 52) as f64 / (1u64 << 50) as f64 - 2.0),
+    })
+}
+
+/// The elements of a view of a buffer, row-major.
+pub(crate) fn elements(buffer: &Array, layout: &Layout) -> Array {
+    let mut offsets = vec![layout.offset as isize];
+    for (&size, &stride) in layout.shape.iter().zip(&layout.strides) {
+        offsets = offsets.iter().flat_map(|&at| (0..size as isize).map(move |i| at + i * stride)).collect();
+    }
+    with_dtype!(buffer.dtype(), T => {
+        let all = buffer.as_slice::<T>().expect("the dtype");
+        let elements = offsets.iter().map(|&at| all[at as usize]).collect();
+        Array::from_vec::<T>(elements, layout.shape.iter().copied()).expect("as many elements as the shape has")
+    })
+}
+
+/// A view of this shape, and its buffer: axes in any order, each a slice with any stride, reversed, or broadcast.
+pub(crate) fn view(dtype: DType, shape: &[usize], stream: &mut Stream) -> (Array, Layout) {
+    let rank = shape.len();
+    let mut order: Vec<usize> = (0..rank).collect();
+    let [permutes, slices, reverses, broadcasts] = [2, 3, 3, 7].map(|n| stream.below(n) == 0);
+    if permutes {
+        (0..rank).for_each(|i| order.swap(i, i + stream.below(rank - i)));
+    }
+    let mut buffer = vec![1; rank];
+    let (mut start, mut limit, mut strides) = (vec![0; rank], vec![1; rank], vec![1; rank]);
+    let mut reversed = Vec::new();
+    for (i, &axis) in order.iter().enumerate() {
+        if broadcasts && stream.below(2) == 0 {
+            continue;
+        }
+        if slices && stream.below(2) == 0 {
+            (start[i], strides[i]) = (stream.below(3), 1 + stream.below(3));
+        }
+        limit[i] = start[i] + (shape[axis] * strides[i]).saturating_sub(strides[i] - 1);
+        buffer[i] = limit[i] + if slices { stream.below(3) } else { 0 };
+        if reverses && stream.below(2) == 0 {
+            reversed.push(i);
+        }
+    }
+    let layout = Layout::contiguous(&buffer).sliced(&start, &limit, &strides).reversed(&reversed);
+    (rough(dtype, &buffer, stream), layout.broadcast(shape, &order))
+}
+
+/// Runs the kernel that `build` makes for an operation on random views, and on row-major copies of the same elements: the
+/// results must have the same bits, on any number of threads.
+pub(crate) fn check_views(
+    op: &Op,
+    ins: &[Aval],
+    build: impl Fn(&[(DType, &Layout)], &[Aval]) -> Box<dyn Kernel>,
+    stream: &mut Stream,
+) {
+    let outs = op.infer(ins).unwrap_or_else(|error| panic!("{error}"));
+    let views: Vec<(Array, Layout)> = ins.iter().map(|aval| view(aval.dtype, &aval.shape, stream)).collect();
+    let (buffers, layouts): (Vec<Array>, Vec<Layout>) = views.into_iter().unzip();
+    let kernel_of = |layouts: &[Layout]| {
+        let ins: Vec<(DType, &Layout)> = ins.iter().map(|aval| aval.dtype).zip(layouts).collect();
+        build(&ins, &outs)
+    };
+    let copies: Vec<Array> = buffers.iter().zip(&layouts).map(|(buffer, layout)| elements(buffer, layout)).collect();
+    let row_major: Vec<Layout> = ins.iter().map(Layout::from).collect();
+    let expected = run(&*kernel_of(&row_major), &copies, &outs, None, &threads(1));
+    let kernel = kernel_of(&layouts);
+    for count in [1, 3] {
+        let got = run(&*kernel, &buffers, &outs, None, &threads(count));
+        for (got, expected) in got.iter().zip(&expected) {
+            assert_same(got, expected, &format!("{count} threads, {op:?} on views {layouts:?} of {ins:?}"));
+        }
+    }
 }
 
 /// So many threads; pools are made once.

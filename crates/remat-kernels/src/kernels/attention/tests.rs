@@ -1,11 +1,13 @@
 //! The kernels against the definitions, which the evaluator computes.
 
 use remat_ir::{
-    Array, Aval, DType, DotProductAttention, DotProductAttentionCotangent, Literal, Op, eval_op, with_dtype,
+    Array, Aval, DType, DotProductAttention, DotProductAttentionCotangent, Literal, Op, eval_op,
 };
 
+use crate::test_support::{
+    Stream, assert_same, check_by, check_views, elements, filled, plain, run, threads,
+};
 use crate::interface::{Kernel, Layout};
-use crate::test_support::{assert_same, check_by, filled, plain, run, threads};
 
 const FLOATS: [DType; 4] = [DType::F16, DType::Bf16, DType::F32, DType::F64];
 
@@ -226,13 +228,13 @@ fn operands_of_any_strides() {
 
         let scale = Literal::from_f64(DType::F64, 0.5);
         let attention = DotProductAttention { scale, causal: true, bias: false, mask: false };
-        let own: Vec<Array> = parts.iter().map(|layout| picked(&all, layout)).collect();
+        let own: Vec<Array> = parts.iter().map(|layout| elements(&all, layout)).collect();
         let results = eval_op(&attention.into(), &own).unwrap();
         let buffers = vec![all.clone(), all.clone(), all.clone()];
         compare(&attention.into(), &own, &buffers, &parts);
 
         let op = DotProductAttentionCotangent { attention, cotangents: [true, true, true, false], logsumexp: false };
-        let ins = [&own[..], &results, &[picked(&ct, &ct_layout)]].concat();
+        let ins = [&own[..], &results, &[elements(&ct, &ct_layout)]].concat();
         let layouts: Vec<Layout> =
             parts.iter().cloned().chain(results.iter().map(|x| x.aval().into())).chain([ct_layout]).collect();
         let buffers = [&buffers[..], &results, &[ct]].concat();
@@ -253,19 +255,27 @@ fn compare(op: &Op, ins: &[Array], buffers: &[Array], layouts: &[Layout]) {
     }
 }
 
-/// The elements of a layout.
-fn picked(buffer: &Array, layout: &Layout) -> Array {
-    let place = |i: usize| {
-        let mut rest = i;
-        let mut place = layout.offset as isize;
-        for (&size, &stride) in layout.shape.iter().zip(&layout.strides).rev() {
-            place += (rest % size) as isize * stride;
-            rest /= size;
+#[test]
+fn the_order_of_sums_does_not_depend_on_layouts() {
+    let mut stream = Stream::new(4);
+    for i in 0..64 {
+        let dtype = FLOATS[i % 4];
+        let mut case = Case::new(dtype, [2, 70, 4, 5], [2, 67, 2, 5], 7);
+        case.op.causal = i / 4 % 2 == 0;
+        if i / 8 % 2 == 0 {
+            let full = [2, 4, 70, 67];
+            case = case.biased([0, 1, 2, 3].map(|d| if stream.below(2) == 0 { full[d] } else { 1 }));
         }
-        place as usize
-    };
-    with_dtype!(buffer.dtype(), T => {
-        let elements = buffer.as_slice::<T>().unwrap();
-        Array::from_vec((0..layout.size()).map(|i| elements[place(i)]).collect(), layout.shape.iter().copied()).unwrap()
-    })
+        if i / 16 % 2 == 0 {
+            case = case.masked([2, 1, 70, 67]);
+        }
+        let avals = |ins: &[Array]| ins.iter().map(|x| x.aval().clone()).collect::<Vec<Aval>>();
+        let build = |op: &Op, ins: &[(DType, &Layout)]| kernel(op, ins);
+        let op = Op::from(case.op);
+        check_views(&op, &avals(&case.ins), |ins, _| build(&op, ins), &mut stream);
+        let cotangents = [true, true, true, case.op.bias];
+        let op = Op::from(DotProductAttentionCotangent { attention: case.op, cotangents, logsumexp: i % 3 == 0 });
+        let ins = avals(&case.differentiated(i % 3 == 0));
+        check_views(&op, &ins, |ins, _| build(&op, ins), &mut stream);
+    }
 }

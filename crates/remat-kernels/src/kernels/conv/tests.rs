@@ -3,7 +3,7 @@
 use remat_ir::{Array, Aval, ConvDims, DType, Literal, Op, Operation, Shape};
 
 use super::*;
-use crate::test_support::{Stream, assert_close, check_by, filled, plain};
+use crate::test_support::{Stream, assert_close, check_by, check_views, filled, plain};
 
 fn order(dims: &[usize]) -> ConvDims {
     ConvDims { first: dims[0], second: dims[1], spatial: dims[2..].into() }
@@ -215,5 +215,50 @@ fn no_number_and_infinity_go_where_the_evaluator_has_them() {
             Conv { lhs_dilation: [dilation, 1].as_slice().into(), padding: vec![(1, 1); 2], ..of_rank(2, DType::F32) };
         let weights = plain(DType::F32, &[20, 4, 2, 2], 2);
         agree(&op, &special(&[2, 4, 9, 9], 1), &weights);
+    }
+}
+
+fn check_views_of(op: &Conv, ins: [Aval; 2], stream: &mut Stream) {
+    let build = |ins: &[(DType, &Layout)], outs: &[Aval]| kernel(op, [ins[0], ins[1]], &outs[0]);
+    check_views(&Op::from(op.clone()), &ins, build, stream);
+}
+
+#[test]
+fn the_order_of_sums_does_not_depend_on_layouts() {
+    let mut stream = Stream::new(3);
+    for i in 0..800 {
+        let dtype = [DType::F32, DType::F64, DType::Bf16, DType::F16][i % 4];
+        let (op, image, weights) = random(&mut stream, dtype);
+        check_views_of(&op, [Aval::new(dtype, image), Aval::new(dtype, weights)], &mut stream);
+    }
+    // Large enough to be cut, in the orders of frameworks, forward and as the gradients.
+    for i in 0..48 {
+        let dtype = [DType::F32, DType::F64, DType::Bf16][i % 3];
+        let [image, weights] = [[[0, 1, 2, 3], [0, 1, 2, 3]], [[0, 3, 1, 2], [3, 2, 0, 1]]][i / 3 % 2];
+        let shaped = |dims: [usize; 4], sizes: [usize; 4]| {
+            let mut shape = [0; 4];
+            dims.iter().zip(sizes).for_each(|(&d, size)| shape[d] = size);
+            Aval::new(dtype, shape)
+        };
+        let (lhs_dims, rhs_dims, out_dims) = (order(&image), order(&weights), order(&image));
+        let forward = Conv { padding: vec![(1, 1); 2], lhs_dims, rhs_dims, out_dims, ..of_rank(2, dtype) };
+        let [x, w, y] =
+            [shaped(image, [3, 40, 19, 23]), shaped(weights, [70, 40, 3, 3]), shaped(image, [3, 70, 19, 23])];
+        let swapped = |d: &ConvDims| ConvDims { first: d.second, second: d.first, spatial: d.spatial.clone() };
+        let (op, ins) = match i / 6 % 4 {
+            0 => (forward, [x, w]),
+            1 => (Conv { lhs_dilation: [2, 2].as_slice().into(), ..forward }, [x, w]),
+            2 => (Conv { rhs_dims: swapped(&forward.rhs_dims), ..forward }, [y, w]),
+            _ => (
+                Conv {
+                    lhs_dims: swapped(&forward.lhs_dims),
+                    rhs_dims: swapped(&forward.out_dims),
+                    out_dims: swapped(&forward.rhs_dims),
+                    ..forward
+                },
+                [x, y],
+            ),
+        };
+        check_views_of(&op, ins, &mut stream);
     }
 }

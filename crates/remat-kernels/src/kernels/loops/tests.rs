@@ -1,9 +1,9 @@
 //! Loops over operands in all layouts, beside the evaluator.
 
-use remat_ir::{Array, Aval, Binary, ConvertElementType, DType, Op, Reduce, ReduceKind, Unary, eval_op, with_dtype};
+use remat_ir::{Array, Aval, Binary, ConvertElementType, DType, Op, Reduce, ReduceKind, Unary, eval_op};
 
 use crate::interface::{Extent, Layout, LoopEquation, LoopInput, LoopOperand, LoopSource, LoopSpec};
-use crate::test_support::{assert_same, plain, run, threads, wild};
+use crate::test_support::{Stream, assert_same, elements, plain, run, threads, view, wild};
 
 /// How an operand lies in its buffer.
 #[derive(Clone, Copy, Debug)]
@@ -61,19 +61,6 @@ const SHAPES: [[usize; 4]; 6] =
 
 const ALL: [Lies; 6] =
     [Lies::InOrder, Lies::Along(1), Lies::Exchanged(0, 1), Lies::PartOfRows, Lies::Spaced, Lies::Reversed];
-
-/// The elements of a layout in row-major order.
-fn elements(buffer: &Array, layout: &Layout) -> Array {
-    let mut positions = vec![layout.offset as isize];
-    for (&size, &stride) in layout.shape.iter().zip(&layout.strides) {
-        positions = positions.iter().flat_map(|&p| (0..size as isize).map(move |i| p + i * stride)).collect();
-    }
-    with_dtype!(buffer.dtype(), T => {
-        let all = buffer.as_slice::<T>().expect("the dtype");
-        let elements: Vec<T> = positions.iter().map(|&p| all[p as usize]).collect();
-        Array::from_vec(elements, layout.shape.iter().copied()).expect("as many elements as the shape has")
-    })
-}
 
 /// A loop that takes the largest of operands that lie like these, and what the evaluator says of each place.
 fn largest(buffers: &[Array], layouts: Vec<Layout>) -> (LoopSpec, Array) {
@@ -354,6 +341,69 @@ fn one_loop_has_several_reductions() {
             let rows = shape.iter().product();
             let spec = LoopSpec { operands, equations, outs: vec![1, 2], rows, columns: None, reduction };
             check_all(&spec, &[plain(dtype, shape, 3), plain(dtype, &transposed, 4)]);
+        }
+    }
+}
+
+/// A reduction has the same bits whatever else its loop computes and however its operands lie in memory: a policy may store an
+/// operand that another one computes in the loop, from views.
+#[test]
+fn sums_do_not_depend_on_what_is_fused_or_on_layouts() {
+    let mut stream = Stream::new(5);
+    let cases: [(&[usize], &[usize]); 8] = [
+        (&[37, 53], &[0, 1]),
+        (&[60, 70, 41], &[0, 1, 2]),
+        (&[3, 40_000], &[1]),
+        (&[5, 20, 1300], &[0, 2]),
+        (&[300, 3000], &[0]),
+        (&[7, 11, 130], &[0, 1]),
+        (&[2, 70_000], &[0, 1]),
+        (&[40_000, 3], &[0]),
+    ];
+    for dtype in [DType::F32, DType::F64, DType::Bf16, DType::F16] {
+        for (shape, axes) in cases {
+            let size: usize = shape.iter().product();
+            for operands in [1, 2, 4, 8] {
+                let (buffers, layouts): (Vec<Array>, Vec<Layout>) =
+                    (0..operands).map(|_| view(dtype, shape, &mut stream)).unzip();
+                // All operands are summed with all before them, so that as many values are live at a time.
+                let mut equations: Vec<LoopEquation> =
+                    (0..operands).map(|i| equation(Unary::Neg, &[Operand(i)], dtype, Full)).collect();
+                for i in (0..operands).rev() {
+                    let last = Equation(equations.len() - 1);
+                    equations.push(equation(Binary::Sub, &[last, Equation(i)], dtype, Full));
+                }
+                let source = layouts.iter().cloned().enumerate();
+                let operands: Vec<LoopOperand> = source.map(|(i, layout)| input(i, dtype, Full, layout)).collect();
+                let all = equations.len() - 1;
+                let out = Aval::new(dtype, shape.iter().copied());
+                let computed = {
+                    let equations: Vec<LoopEquation> =
+                        equations.iter().map(|e| equation(e.op.clone(), &e.ins, e.dtype, e.extent)).collect();
+                    let operands = layouts.iter().cloned().enumerate().map(|(i, x)| input(i, dtype, Full, x)).collect();
+                    let outs = vec![all];
+                    let spec = LoopSpec { operands, equations, outs, rows: size, columns: None, reduction: None };
+                    run(&*spec.kernel().expect("functions"), &buffers, &[out], None, &threads(1)).remove(0)
+                };
+                let reduction = || Some((shape.iter().copied().collect(), axes.iter().copied().collect()));
+                let sum = |input| equation(reduce(ReduceKind::Sum, axes), &[input], dtype, Row);
+                equations.push(sum(Equation(all)));
+                let outs = vec![all + 1];
+                let fused = LoopSpec { operands, equations, outs, rows: size, columns: None, reduction: reduction() };
+                let kept = shape.iter().enumerate().filter(|(d, _)| !axes.contains(d)).map(|(_, &size)| size);
+                let outs = [Aval::new(dtype, kept.collect::<Vec<usize>>())];
+                let got = run(&*fused.kernel().expect("functions"), &buffers, &outs, None, &threads(2));
+                let stored = LoopSpec {
+                    operands: vec![input(0, dtype, Full, Layout::contiguous(shape))],
+                    equations: vec![sum(Operand(0))],
+                    outs: vec![0],
+                    rows: size,
+                    columns: None,
+                    reduction: reduction(),
+                };
+                let expected = run(&*stored.kernel().expect("functions"), &[computed], &outs, None, &threads(1));
+                assert_same(&got[0], &expected[0], &format!("{dtype}{shape:?} over {axes:?} of views {layouts:?}"));
+            }
         }
     }
 }

@@ -1,9 +1,11 @@
 //! Matrix products against the evaluator.
 
-use remat_ir::{Array, Aval, DType, DotGeneral, Op, eval_op, with_dtype};
+use remat_ir::{Array, Aval, DType, DotGeneral, Op, eval_op};
 
 use super::*;
-use crate::test_support::{assert_close, assert_same, check_by, plain, run, threads, wild};
+use crate::test_support::{
+    Stream, assert_close, assert_same, check_by, check_views, elements, plain, rough, run, threads, wild,
+};
 
 fn numbers(contract: [&[usize]; 2], batch: [&[usize]; 2], to: DType) -> DotGeneral {
     DotGeneral {
@@ -158,18 +160,7 @@ fn views(array: &Array) -> Vec<(Layout, Array)> {
         x.sliced(&[2, 0], &[3, 1], &[1, 1]).broadcast(&[m, n], &[0, 1]),
         x.sliced(&[2, 0], &[3, n], &[1, 1]).permuted(&[1, 0]),
     ];
-    let shown = |layout: &Layout| {
-        let mut at = vec![layout.offset as isize];
-        for (&size, &stride) in layout.shape.iter().zip(&layout.strides) {
-            at = at.iter().flat_map(|&p| (0..size as isize).map(move |i| p + i * stride)).collect();
-        }
-        with_dtype!(array.dtype(), T => {
-            let from = array.as_slice::<T>().expect("the dtype");
-            let elements = at.iter().map(|&p| from[p as usize]).collect();
-            Array::from_vec::<T>(elements, layout.shape.iter().copied()).expect("as many")
-        })
-    };
-    layouts.into_iter().map(|layout| (layout.clone(), shown(&layout))).collect()
+    layouts.into_iter().map(|layout| (layout.clone(), elements(array, &layout))).collect()
 }
 
 #[test]
@@ -199,5 +190,61 @@ fn operands_of_any_layout_agree_with_the_evaluator() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn the_order_of_sums_does_not_depend_on_layouts() {
+    let mut stream = Stream::new(1);
+    for (round, (m, k, n)) in [
+        (1, 40, 1),
+        (40, 40, 1),
+        (1, 40, 40),
+        (1, 1300, 9),
+        (130, 33, 1),
+        (300, 700, 1),
+        (1, 70_000, 1),
+        (3, 30_000, 1),
+        (5, 6, 7),
+        (33, 65, 18),
+        (7, 1100, 9),
+        (70, 130, 600),
+    ]
+    .into_iter()
+    .cycle()
+    .take(240)
+    .enumerate()
+    {
+        let dtype = [DType::F32, DType::F64, DType::Bf16, DType::F16][round / 12 % 4];
+        // The contracted dimension as one axis, or as two in any order, and a batch.
+        let (j, i) = if k % 5 == 0 { (5, k / 5) } else { (1, k) };
+        let (op, shapes) = match stream.below(4) {
+            0 => (numbers([&[1], &[0]], [&[], &[]], dtype), [vec![m, k], vec![k, n]]),
+            1 => (numbers([&[0], &[1]], [&[], &[]], dtype), [vec![k, m], vec![n, k]]),
+            2 => (numbers([&[0, 2], &[2, 1]], [&[], &[]], dtype), [vec![i, m, j], vec![n, j, i]]),
+            _ => (numbers([&[2, 1], &[1, 3]], [&[3], &[0]], dtype), [vec![m, i, j, 2], vec![2, j, n, i]]),
+        };
+        let ins = shapes.map(|shape| Aval::new(dtype, shape));
+        let build = |ins: &[(DType, &Layout)], outs: &[Aval]| kernel(&op, [ins[0], ins[1]], &outs[0]);
+        check_views(&Op::from(op.clone()), &ins, build, &mut stream);
+    }
+}
+
+/// The transpose of a product is the product of its operands in the other order, bit for bit.
+#[test]
+fn the_order_of_sums_does_not_depend_on_the_order_of_operands() {
+    let mut stream = Stream::new(2);
+    for (m, i, j, n) in [(3, 70, 20, 1), (40, 9, 5, 30), (1, 300, 3, 1), (90, 600, 2, 70)] {
+        let (x, y) = (rough(DType::F32, &[i, m, j], &mut stream), rough(DType::F32, &[n, j, i], &mut stream));
+        let product = |op: &DotGeneral, ins: [&Array; 2], shape: [usize; 2]| {
+            let layouts = ins.map(|x| Layout::from(x.aval()));
+            let out = Aval::new(DType::F32, shape);
+            let kernel = kernel(op, [(DType::F32, &layouts[0]), (DType::F32, &layouts[1])], &out);
+            run(&*kernel, &ins.map(Array::clone), &[out], None, &threads(1)).remove(0)
+        };
+        let one = product(&numbers([&[0, 2], &[2, 1]], [&[], &[]], DType::F32), [&x, &y], [m, n]);
+        let other = product(&numbers([&[2, 1], &[0, 2]], [&[], &[]], DType::F32), [&y, &x], [n, m]);
+        let transposed = Layout::from(other.aval()).permuted(&[1, 0]);
+        assert_same(&elements(&other, &transposed), &one, "operands exchanged");
     }
 }
