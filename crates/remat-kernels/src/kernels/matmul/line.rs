@@ -1,8 +1,11 @@
 //! Products of a matrix and a vector, and of two vectors.
 //!
 //! Each element of the matrix is used once, so that packing it would cost more than the product. It is read in the order in
-//! which it lies in memory: either rows are multiplied with the vector, or multiples of columns are added up. A product with
-//! few rows is cut along the contracted dimension too; the sums of the parts are added in order.
+//! which it lies in memory, row by row or column by column, and both ways give the same bits: a sum runs over chunks of the
+//! contracted axis, and in a chunk over [`LANES`] lanes, each of which takes every element whose position is its own modulo
+//! their number. A row keeps its lanes side by side in registers; of columns, those of one lane are added up for many rows at
+//! once, and then the lanes are. A product with few rows is cut along the contracted axis too; the sums of the pieces are added
+//! in order. Where all of this is cut depends on the shape alone.
 
 // Results are written by several threads, through pointers.
 #![allow(unsafe_code)]
@@ -22,14 +25,27 @@ use crate::threads::Threads;
 /// Elements of the matrix that are worth a task.
 const TASK: usize = 1 << 16;
 
-/// Most rows whose sums are kept while columns are added up: they stay in the first level of the cache.
-const ROWS: usize = 1024;
+/// Fewest and most rows of a task that reads columns: enough that a column is read in long runs, and so few that the sums of
+/// the lanes stay in the first-level cache.
+const ROWS: [usize; 2] = [128, 1024];
 
-/// Elements that are read at a time, where they have to be converted or gathered.
+/// Elements of the contracted axis that lanes go through before they become one sum.
 const CHUNK: usize = 512;
 
-/// Sums side by side, of which a sum of products is made.
+/// Sums side by side, which become one sum in pairs: those of the first half are added to those of the second, again and again.
 const LANES: usize = 32;
+
+/// So many sums of lanes wait for their other half at a time.
+const HALVES: usize = LANES.ilog2() as usize + 1;
+
+/// Columns that are added up at a time, so that sums are read and written less often.
+const COLUMNS: usize = 4;
+
+/// Rows whose columns are added up at a time, if there are many.
+const MANY_ROWS: usize = 512;
+
+/// Rows that are few.
+const FEW: usize = 64;
 
 /// The kernel of products of matrices and vectors, one of each for each index of the batch.
 pub(super) struct LineKernel<A: 'static> {
@@ -57,16 +73,23 @@ struct Cut {
 
 impl<A: Accumulator> LineKernel<A> {
     fn cut(&self) -> Cut {
-        let rows = if self.matrix.is_contiguous_along_free() { ROWS } else { TASK / self.depth.max(1) };
-        let rows = rows.clamp(1, self.rows.max(1));
-        let blocks = self.rows.div_ceil(rows);
-        let work = rows.saturating_mul(self.depth);
-        let parts = if blocks * self.batch.len() >= MANY { 1 } else { work.div_ceil(TASK).clamp(1, 4 * MANY) };
+        // Sums depend on where the contracted axis is cut, so that this depends on the shape alone.
+        let [narrow, wide] = ROWS;
+        let parts = match self.batch.len() * self.rows.div_ceil(narrow) {
+            MANY.. => 1,
+            _ => self.rows.min(narrow).saturating_mul(self.depth).div_ceil(TASK).clamp(1, 4 * MANY),
+        };
         let depth = self.depth.div_ceil(parts).max(1);
-        Cut { rows, blocks, depth, parts }
+        let rows = if self.matrix.is_contiguous_along_free() {
+            (self.batch.len() * parts * self.rows).div_ceil(MANY).clamp(narrow, wide)
+        } else {
+            TASK / depth
+        };
+        let rows = rows.clamp(1, self.rows.max(1));
+        Cut { rows, blocks: self.rows.div_ceil(rows), depth, parts }
     }
 
-    /// The products of some rows and of a part of the vector, summed.
+    /// Sums the products of some rows with a part of the vector.
     fn sums(
         &self,
         matrix: &Matrix<'_, A>,
@@ -75,25 +98,99 @@ impl<A: Accumulator> LineKernel<A> {
         part: Range<usize>,
         sums: &mut [A],
     ) {
-        let (mut x, mut y) = ([A::default(); CHUNK], [A::default(); CHUNK]);
         sums.fill(A::default());
-        for first in part.clone().step_by(CHUNK) {
-            let depth = first..part.end.min(first + CHUNK);
-            let x = vector.contracted_line(0, depth.clone(), &mut x);
-            if self.matrix.is_contiguous_along_free() {
-                for (j, &x) in depth.zip(x) {
-                    for (from, sums) in rows.clone().step_by(CHUNK).zip(sums.chunks_mut(CHUNK)) {
-                        let y = matrix.free_line(from..from + sums.len(), j, &mut y);
-                        add_multiple(x, y, sums);
+        match rows.len() {
+            _ if !self.matrix.is_contiguous_along_free() => by_rows(matrix, vector, rows, part, sums),
+            0..=FEW => Columns::<A, FEW>::new(matrix, vector).sums(rows, part, sums),
+            _ => Columns::<A, MANY_ROWS>::new(matrix, vector).sums(rows, part, sums),
+        }
+    }
+}
+
+/// The pieces of a part of the contracted axis of which each has its own lanes.
+fn chunks(part: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    part.clone().step_by(CHUNK).map(move |first| first..part.end.min(first + CHUNK))
+}
+
+/// Sums the products of rows with a part of a vector, row by row.
+fn by_rows<A: Accumulator>(
+    matrix: &Matrix<'_, A>,
+    vector: &Matrix<'_, A>,
+    rows: Range<usize>,
+    part: Range<usize>,
+    sums: &mut [A],
+) {
+    let (mut x, mut y) = ([A::default(); CHUNK], [A::default(); CHUNK]);
+    for chunk in chunks(part) {
+        let x = vector.contracted_line(0, chunk.clone(), &mut x);
+        for (i, sum) in rows.clone().zip(&mut *sums) {
+            *sum = sum.plus(dot(x, matrix.contracted_line(i, chunk.clone(), &mut y)));
+        }
+    }
+}
+
+/// A matrix and a vector whose products are summed column by column, for at most `N` rows at a time.
+struct Columns<'a, A, const N: usize> {
+    matrix: &'a Matrix<'a, A>,
+    vector: &'a Matrix<'a, A>,
+    /// Elements of the vector and of columns that have to be converted or gathered.
+    x: [A; CHUNK],
+    y: [[A; N]; COLUMNS],
+    /// Sums of lanes that wait for their other half.
+    halves: [[A; N]; HALVES],
+}
+
+impl<'a, A: Accumulator, const N: usize> Columns<'a, A, N> {
+    fn new(matrix: &'a Matrix<'a, A>, vector: &'a Matrix<'a, A>) -> Self {
+        let zero = A::default();
+        Columns { matrix, vector, x: [zero; CHUNK], y: [[zero; N]; COLUMNS], halves: [[zero; N]; HALVES] }
+    }
+
+    fn sums(&mut self, rows: Range<usize>, part: Range<usize>, sums: &mut [A]) {
+        let Columns { matrix, vector, x, y, halves } = self;
+        for chunk in chunks(part) {
+            let x = vector.contracted_line(0, chunk.clone(), x);
+            for (first, sums) in rows.clone().step_by(N).zip(sums.chunks_mut(N)) {
+                let rows = first..first + sums.len();
+                // The sums of one lane.
+                let mut lane = |lane: usize, sums: &mut [A]| {
+                    sums.fill(A::default());
+                    let mut columns = (lane..x.len()).step_by(LANES);
+                    while columns.len() >= COLUMNS {
+                        let mut read = y.iter_mut().zip(&mut columns).map(|(y, j)| {
+                            (x[j], matrix.free_line(rows.clone(), chunk.start + j, y))
+                        });
+                        let [a, b, c, d] = std::array::from_fn(|_| read.next().unwrap_or((A::default(), &[])));
+                        add_multiples([a.0, b.0, c.0, d.0], [a.1, b.1, c.1, d.1], sums);
                     }
-                }
-            } else {
-                for (i, sum) in rows.clone().zip(&mut *sums) {
-                    *sum = sum.plus(dot(x, matrix.contracted_line(i, depth.clone(), &mut y)));
-                }
+                    for j in columns {
+                        add_multiple(x[j], matrix.free_line(rows.clone(), chunk.start + j, &mut y[0]), sums);
+                    }
+                };
+                tree(0, 1, x.len(), halves, rows.len(), &mut lane);
+                add(&halves[0][..sums.len()], sums);
             }
         }
     }
+}
+
+/// The sums of the lanes below `count` that are `first` modulo `step`, in pairs, to the first of `halves`. `lane` gives those of
+/// one lane. Lanes that have no elements are zero, and to add them changes nothing.
+fn tree<A: Accumulator, const N: usize>(
+    first: usize,
+    step: usize,
+    count: usize,
+    halves: &mut [[A; N]],
+    rows: usize,
+    lane: &mut impl FnMut(usize, &mut [A]),
+) {
+    if step >= LANES || first + step >= count {
+        return lane(first, &mut halves[0][..rows]);
+    }
+    tree(first, 2 * step, count, halves, rows, lane);
+    tree(first + step, 2 * step, count, &mut halves[1..], rows, lane);
+    let (sums, others) = halves.split_at_mut(1);
+    add(&others[0][..rows], &mut sums[0][..rows]);
 }
 
 impl<A: Accumulator> Kernel for LineKernel<A> {
@@ -150,6 +247,28 @@ multiversion! {
     fn add_multiple<A: Accumulator>(a: A, x: &[A], y: &mut [A]) {
         for (y, &x) in y.iter_mut().zip(x) {
             *y = y.multiply_add(a, x);
+        }
+    }
+}
+
+multiversion! {
+    /// Adds `a * x` to `y`, for several `a` and `x` one after the other.
+    fn add_multiples<A: Accumulator>(a: [A; COLUMNS], x: [&[A]; COLUMNS], y: &mut [A]) {
+        let n = y.len();
+        let x = x.map(|x| &x[..n]);
+        for i in 0..n {
+            for (&a, x) in a.iter().zip(x) {
+                y[i] = y[i].multiply_add(a, x[i]);
+            }
+        }
+    }
+}
+
+multiversion! {
+    /// Adds `x` to `y`.
+    fn add<A: Accumulator>(x: &[A], y: &mut [A]) {
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = y.plus(x);
         }
     }
 }

@@ -17,11 +17,9 @@ mod matrix;
 #[cfg(test)]
 mod tests;
 
-use std::cmp::Reverse;
 use std::ops::Range;
 
 use remat_ir::{Aval, DType, DotGeneral, Shape};
-use smallvec::SmallVec;
 
 pub(super) use blocked::{Cut, Left, MANY, Output, Right, SHARED, block_step, even, panel_columns};
 pub(super) use element::{Accumulator, Elements, Reader, Writer, accumulator};
@@ -38,7 +36,8 @@ use crate::threads::Threads;
 /// The kernel of a matrix product, of operands of these dtypes in any layout.
 ///
 /// Products are summed as the evaluator does it: in i64 for a result that is an integer or a bool, in f32 for f16, bf16 and
-/// f32, in f64 otherwise. The order of the sums depends on the shapes alone.
+/// f32, in f64 otherwise. The order of a sum depends on the operation and the shapes alone, not on the layouts, and is the same
+/// for the operands in the other order.
 pub(crate) fn kernel(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) -> Box<dyn Kernel> {
     match accumulator(ins[0].0, out.dtype) {
         DType::F32 => Dot::<f32>::new(op, ins, out).kernel(),
@@ -119,17 +118,14 @@ impl Place {
 
 impl<A: Accumulator> Dot<A> {
     fn new(op: &DotGeneral, [lhs, rhs]: [(DType, &Layout); 2], out: &Aval) -> Dot<A> {
-        // Sums are in any order: with the neighbours of the left operand last, fewer dimensions remain.
-        let mut pairs: SmallVec<[(usize, usize); 4]> =
-            op.lhs_contract.iter().copied().zip(op.rhs_contract.iter().copied()).collect();
-        pairs.sort_by_key(|&(l, _)| Reverse(lhs.1.strides[l].unsigned_abs()));
-        let (l, r): (Shape, Shape) = pairs.into_iter().unzip();
+        // Products are summed in the order in which the operation lists the contracted axes, whatever their strides are.
+        let (l, r) = (&op.lhs_contract, &op.rhs_contract);
         let free = |layout: &Layout, batch: &Shape, contracted: &Shape| -> Shape {
             (0..layout.shape.len()).filter(|d| !batch.contains(d) && !contracted.contains(d)).collect()
         };
-        let (l_free, r_free) = (free(lhs.1, &op.lhs_batch, &l), free(rhs.1, &op.rhs_batch, &r));
+        let (l_free, r_free) = (free(lhs.1, &op.lhs_batch, l), free(rhs.1, &op.rhs_batch, r));
         let count = |layout: &Layout, dims: &[usize]| dims.iter().map(|&d| layout.shape[d]).product::<usize>();
-        let (rows, columns, depth) = (count(lhs.1, &l_free), count(rhs.1, &r_free), count(lhs.1, &l));
+        let (rows, columns, depth) = (count(lhs.1, &l_free), count(rhs.1, &r_free), count(lhs.1, l));
         let (a, b) = (lhs.1.permuted(&op.lhs_batch), rhs.1.permuted(&op.rhs_batch));
         let batch = Walk::new(&a.shape, [&a.strides, &b.strides]);
         Dot {
@@ -137,8 +133,8 @@ impl<A: Accumulator> Dot<A> {
             rows,
             columns,
             depth,
-            left: Side::new(lhs, &l_free, &l),
-            right: Side::new(rhs, &r_free, &r),
+            left: Side::new(lhs, &l_free, l),
+            right: Side::new(rhs, &r_free, r),
             writer: Writer::new(out.dtype),
         }
     }
