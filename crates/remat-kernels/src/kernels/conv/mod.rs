@@ -34,7 +34,8 @@ use crate::interface::with_word;
 use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;
 
-/// The kernel of a convolution, of operands of these dtypes in any layout. Sums are as those of a matrix product.
+/// The kernel of a convolution, of operands of these dtypes in any layout. Sums are as those of a matrix product; their order
+/// depends on the operation and the shapes alone, not on the layouts.
 pub(crate) fn kernel(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<dyn Kernel> {
     match accumulator(ins[0].0, out.dtype) {
         DType::F32 => Box::new(ConvKernel::<f32>::new(op, ins, out)),
@@ -75,9 +76,11 @@ impl<A: Accumulator> ConvKernel<A> {
             && images * groups >= TASKS
             && found.iter().all(|along| along.iter().map(|along| along.positions).product::<usize>() >= IMAGE);
         let problem = Problem { op, lhs, rhs, out, out_strides: &out_strides, groups, writer: &writer, alone };
+        let row_major = [lhs, rhs].map(|(_, layout)| Layout::contiguous(&layout.shape));
+        let in_order = Problem { lhs: (lhs.0, &row_major[0]), rhs: (rhs.0, &row_major[1]), ..problem };
         ConvKernel {
             has_zeros: found.len() < all,
-            phases: found.iter().map(|along| problem.phase(along)).collect(),
+            phases: found.iter().map(|along| problem.phase(along, in_order.method(along))).collect(),
             tasks: alone.then_some(images * groups),
             writer,
             steps,

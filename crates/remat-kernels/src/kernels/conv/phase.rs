@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use remat_ir::{Aval, Conv, DType, Shape};
+use smallvec::SmallVec;
 
 use super::ConvKernel;
 use super::output::{Scattered, direct_step};
@@ -51,11 +52,24 @@ pub(super) struct Problem<'a, A: 'static> {
 /// An axis of the windows with the distance between neighbours in what it is in besides the image: the result or the weights.
 type Paired = (Axis, isize);
 
+/// What is decided of a phase by the operation and the shapes alone, whatever the layouts are.
+pub(super) struct Method {
+    /// The axes along which products are summed, outermost first: the features have number 0, and spatial axes follow.
+    elements: SmallVec<[usize; 4]>,
+    /// Whether the windows are the left operand.
+    windows_first: bool,
+    /// Whether images are convolved one after the other.
+    one_by_one: bool,
+    cut: Cut,
+}
+
 /// What windows and weights of a phase run along.
+#[derive(Clone)]
 struct Axes {
     /// Positions of windows in an image, the farthest apart in the result first.
     positions: Vec<Paired>,
     image: Paired,
+    /// What products are summed along: the features first, until a method has another order.
     elements: Vec<Paired>,
     extents: Vec<Extent>,
     /// The first result, and the first of the weights.
@@ -84,9 +98,18 @@ fn results(axes: &[Paired]) -> Rows<1> {
 }
 
 impl<A: Accumulator> Problem<'_, A> {
-    pub(super) fn phase(&self, along: &[Along]) -> Phase<A> {
+    /// How a phase is computed. Of a problem with row-major operands: the order of sums must not depend on layouts.
+    pub(super) fn method(&self, along: &[Along]) -> Method {
         let Problem { op, out, writer, .. } = *self;
         let mut axes = self.axes(along);
+        let mut elements: SmallVec<[usize; 4]> = (0..axes.elements.len()).collect();
+        // Features are summed last where they are neighbours, so that runs of them can be read.
+        if op.lhs_dims.spatial.iter().all(|&d| d < op.lhs_dims.second) {
+            elements.rotate_left(1);
+        }
+        let in_order = |axes: &Axes, elements: &[usize]| elements.iter().map(|&i| axes.elements[i].clone()).collect();
+        let listed = axes.clone();
+        axes.elements = in_order(&listed, &elements);
         let all_positions = axes.all_positions();
         let (count, stride) = (out.shape[op.out_dims.second] / self.groups, self.out_strides[op.out_dims.second]);
         let features = Rows::from(Walk::new(&[count], [&[stride]]));
@@ -97,30 +120,47 @@ impl<A: Accumulator> Problem<'_, A> {
         let mut one_by_one = self.alone;
         if !windows_first {
             // Weights are read where they lie, if neighbours are summed one after the other.
-            axes.elements.sort_by_key(|&(_, stride)| Reverse(stride.unsigned_abs()));
+            elements.sort_by_key(|&i| Reverse(listed.elements[i].1));
+            axes.elements = in_order(&listed, &elements);
             one_by_one |= axes.image.0.size > 1
                 && size(&axes.positions) >= IMAGE
                 && direct_step(writer, &features, &results(&axes.positions)).is_some();
         }
+        let (at, images) = if one_by_one { (&axes.positions, axes.image.0.size) } else { (&all_positions, 1) };
+        let (across, depth, positions) = (size(at), size(&axes.elements), results(at));
+        let (shape, direct, left) = match windows_first {
+            true => ([across, count, depth], direct_step(writer, &positions, &features), self.windows(&axes, at)),
+            false => ([count, across, depth], direct_step(writer, &features, &positions), self.weights(&axes, count)),
+        };
+        let batch = if self.alone { 1 } else { self.groups * images };
+        let cut = cut::<A>(batch, shape, direct.is_some(), left.contracted_run(), windows_first, self.alone);
+        Method { elements, windows_first, one_by_one, cut }
+    }
+
+    /// A phase that is computed by this method.
+    pub(super) fn phase(&self, along: &[Along], method: Method) -> Phase<A> {
+        let Problem { op, out, .. } = *self;
+        let Method { elements, windows_first, one_by_one, cut } = method;
+        let mut axes = self.axes(along);
+        axes.elements = elements.iter().map(|&i| axes.elements[i].clone()).collect();
+        let all_positions = axes.all_positions();
+        let (count, stride) = (out.shape[op.out_dims.second] / self.groups, self.out_strides[op.out_dims.second]);
+        let features = Rows::from(Walk::new(&[count], [&[stride]]));
         let (at, images, image_steps) = match one_by_one {
             true => (&axes.positions, axes.image.0.size, [axes.image.0.step, axes.image.1]),
             false => (&all_positions, 1, [0, 0]),
         };
         let (windows, weights, positions) = (self.windows(&axes, at), self.weights(&axes, count), results(at));
-        let (across, depth) = (size(at), size(&axes.elements));
-        let (shape, direct, left) = match windows_first {
-            true => ([across, count, depth], direct_step(writer, &positions, &features), &windows),
-            false => ([count, across, depth], direct_step(writer, &features, &positions), &weights),
-        };
-        let batch = if self.alone { 1 } else { self.groups * images };
-        let cut = cut::<A>(batch, shape, direct.is_some(), left.contracted_run(), windows_first, self.alone);
         Phase { windows, weights, images, image_steps, first: axes.first, positions, features, windows_first, cut }
     }
 
     fn axes(&self, along: &[Along]) -> Axes {
         let Problem { op, lhs: (_, lhs), rhs: (_, rhs), out, out_strides, .. } = *self;
         let whole = |dim: usize, size: usize| Axis { size, step: lhs.strides[dim], along: None };
-        let (mut positions, mut elements, mut extents) = (Vec::new(), Vec::new(), Vec::new());
+        let (features, image) = (op.lhs_dims.second, op.lhs_dims.first);
+        let mut elements =
+            vec![(whole(features, rhs.shape[op.rhs_dims.second]), rhs.strides[op.rhs_dims.second])];
+        let (mut positions, mut extents) = (Vec::new(), Vec::new());
         let (mut first, mut weight) = (0, rhs.offset as isize);
         for (d, along) in along.iter().enumerate() {
             let dim = op.lhs_dims.spatial[d];
@@ -137,12 +177,7 @@ impl<A: Accumulator> Problem<'_, A> {
             extents.push(Extent { size: lhs.shape[dim], stride: lhs.strides[dim], origin: along.origin as i64 });
         }
         positions.sort_by_key(|&(_, stride)| Reverse(stride));
-        // Features are summed last where they are neighbours, so that runs of them can be read.
-        let stride = |dim: usize| lhs.strides[dim].unsigned_abs();
-        let features_last = op.lhs_dims.spatial.iter().all(|&d| stride(d) >= stride(op.lhs_dims.second));
-        let features = (whole(op.lhs_dims.second, rhs.shape[op.rhs_dims.second]), rhs.strides[op.rhs_dims.second]);
-        elements.insert(if features_last { elements.len() } else { 0 }, features);
-        let image = (whole(op.lhs_dims.first, out.shape[op.out_dims.first]), out_strides[op.out_dims.first]);
+        let image = (whole(image, out.shape[op.out_dims.first]), out_strides[op.out_dims.first]);
         Axes { positions, image, elements, extents, first, weight: weight as usize }
     }
 
