@@ -35,7 +35,7 @@ mod tests;
 
 pub(crate) use loops::BLOCK;
 pub(crate) use moves::{SpreadFn, StridedFn, load, spread, store, strided};
-pub(crate) use reduce::{ReduceFn, accumulate, finish, identity, reduce_rows};
+pub(crate) use reduce::{LANES, LanesFn, RUN, ReduceFn, accumulate, accumulate_lanes, finish, identity, reduce_rows};
 
 use remat_ir::{DType, Op};
 

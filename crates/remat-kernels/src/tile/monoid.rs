@@ -131,9 +131,9 @@ fn in_any_order<T: Scalar, M: Monoid<T>>(row: &[T]) -> T {
 }
 
 /// Elements that are reduced in lanes before the next are.
-const RUN: usize = 4096;
+pub(crate) const RUN: usize = 4096;
 /// Lanes of long rows.
-const MANY: usize = 64;
+pub(crate) const MANY: usize = 64;
 /// Lanes of short rows.
 const FEW: usize = 8;
 

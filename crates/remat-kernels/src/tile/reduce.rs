@@ -7,6 +7,7 @@ use remat_ir::{DType, ReduceKind};
 use super::TileFn;
 use super::loops::{self, Scalar};
 use super::monoid::{And, AndOfBools, Maximum, Minimum, Monoid, Or, Product, Sum};
+pub(crate) use super::monoid::{MANY as LANES, RUN};
 use super::number::{Integer, Real, with_bits, with_integer};
 use super::rounding::{Exact, Round, ToBf16, ToF16};
 use crate::simd::{Level, multiversion};
@@ -29,6 +30,19 @@ pub(crate) fn reduce_rows(kind: ReduceKind, dtype: DType) -> Option<ReduceFn> {
 /// [`finish`] does it.
 pub(crate) fn accumulate(kind: ReduceKind, dtype: DType) -> Option<TileFn> {
     accumulate_at(Level::best(), kind, dtype)
+}
+
+/// Reduces elements in lanes: element `i` of the input is combined with lane `(first + i) % LANES`, for `i < n`.
+///
+/// # Safety
+/// `lanes` is valid for reading and writing [`LANES`] elements of the register type, `input` for reading `n`, both aligned to the
+/// element, and they do not overlap.
+pub(crate) type LanesFn = unsafe fn(n: usize, first: usize, lanes: *mut u8, input: *const u8);
+
+/// The function that reduces elements in lanes, which begin as the [`identity`]. When [`reduce_rows`] reduces the lanes of at most
+/// [`RUN`] elements, and [`accumulate`] such results one after the other, the result has the bits of a row that has all elements.
+pub(crate) fn accumulate_lanes(kind: ReduceKind, dtype: DType) -> Option<LanesFn> {
+    with_monoid(kind, dtype, InLanes(Level::best()))
 }
 
 /// The function that rounds accumulators to the dtype, where its registers hold more: for f16 and bf16.
@@ -62,6 +76,7 @@ trait Visit {
 struct Identity;
 struct Rows(Level);
 struct Accumulate(Level);
+struct InLanes(Level);
 
 impl Visit for Identity {
     type Output = [u8; 8];
@@ -88,6 +103,14 @@ impl Visit for Accumulate {
 
     fn visit<T: Scalar, M: Monoid<T>, R: Round<T>>(self, _: R) -> TileFn {
         loops::binary(self.0, M::combine, Exact)
+    }
+}
+
+impl Visit for InLanes {
+    type Output = LanesFn;
+
+    fn visit<T: Scalar, M: Monoid<T>, R: Round<T>>(self, _: R) -> LanesFn {
+        in_lanes::<T, M>(self.0)
     }
 }
 
@@ -156,5 +179,31 @@ multiversion! {
                 out.add(r).write(R::round(M::row(row)));
             }
         }
+    }
+}
+
+multiversion! {
+    fn in_lanes<T: Scalar, M: Monoid<T>>(level: Level)
+    -> unsafe fn(n: usize, first: usize, lanes: *mut u8, input: *const u8) {
+        // SAFETY: the caller promises `LANES` elements to read and write, and `n` elements to read.
+        let (lanes, input) = unsafe {
+            (&mut *lanes.cast::<[T; LANES]>(), std::slice::from_raw_parts(input.cast::<T>(), n))
+        };
+        let combine = |lanes: &mut [T], input: &[T]| {
+            for (lane, &x) in lanes.iter_mut().zip(input) {
+                *lane = M::combine(*lane, x);
+            }
+        };
+        let (head, input) = input.split_at(n.min((LANES - first % LANES) % LANES));
+        combine(&mut lanes[first % LANES..], head);
+        let (blocks, rest) = input.as_chunks::<LANES>();
+        let mut sums = *lanes;
+        for block in blocks {
+            for (lane, &x) in sums.iter_mut().zip(block) {
+                *lane = M::combine(*lane, x);
+            }
+        }
+        *lanes = sums;
+        combine(lanes, rest);
     }
 }

@@ -1,13 +1,9 @@
 //! The kernels against the definitions, which the evaluator computes.
 
-use remat_ir::{
-    Array, Aval, DType, DotProductAttention, DotProductAttentionCotangent, Literal, Op, eval_op,
-};
+use remat_ir::{Array, Aval, DType, DotProductAttention, DotProductAttentionCotangent, Literal, Op, eval_op};
 
-use crate::test_support::{
-    Stream, assert_same, check_by, check_views, elements, filled, plain, run, threads,
-};
 use crate::interface::{Kernel, Layout};
+use crate::test_support::{Stream, assert_same, check_by, check_views, elements, filled, plain, run, threads};
 
 const FLOATS: [DType; 4] = [DType::F16, DType::Bf16, DType::F32, DType::F64];
 

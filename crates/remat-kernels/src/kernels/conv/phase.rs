@@ -158,8 +158,7 @@ impl<A: Accumulator> Problem<'_, A> {
         let Problem { op, lhs: (_, lhs), rhs: (_, rhs), out, out_strides, .. } = *self;
         let whole = |dim: usize, size: usize| Axis { size, step: lhs.strides[dim], along: None };
         let (features, image) = (op.lhs_dims.second, op.lhs_dims.first);
-        let mut elements =
-            vec![(whole(features, rhs.shape[op.rhs_dims.second]), rhs.strides[op.rhs_dims.second])];
+        let mut elements = vec![(whole(features, rhs.shape[op.rhs_dims.second]), rhs.strides[op.rhs_dims.second])];
         let (mut positions, mut extents) = (Vec::new(), Vec::new());
         let (mut first, mut weight) = (0, rhs.offset as isize);
         for (d, along) in along.iter().enumerate() {

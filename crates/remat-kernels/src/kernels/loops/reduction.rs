@@ -1,9 +1,13 @@
 //! Loops that end in reductions over any axes.
 //!
-//! What is reduced is computed tile by tile, and only accumulators are kept. If the last dimensions are kept, a tile lies
-//! along them and is added to a tile of accumulators; otherwise a tile lies along what is reduced, and the accumulators
-//! are reduced to one number at the end. Long reductions are cut into segments, by shape alone, whose results are
-//! combined in order: so results do not depend on the number of threads.
+//! Elements are computed tile by tile, and only accumulators are kept. If the last axes are kept, a tile lies along them and is
+//! added to a tile of accumulators. Otherwise a tile lies along the reduced axes, whose elements are reduced as those of a row
+//! are: in lanes, which become one number after each run of elements. Long reductions are cut into segments, whose results are
+//! combined in order.
+//!
+//! The order of a sum depends on the shape and the axes alone: not on how long tiles are, which changes with what else the loop
+//! computes and with the layouts of its operands, and not on the number of threads. So a sum has the same bits whether its
+//! operand is computed in the loop or was stored before.
 
 // Tiles are addressed by pointers, as the functions of tiles are.
 #![allow(unsafe_code)]
@@ -15,7 +19,7 @@ use super::program::{Frame, Program, Tile};
 use crate::interface::{Kernel, Layout, Source, Target};
 use crate::interface::{LoopInput, LoopSource, LoopSpec};
 use crate::threads::Threads;
-use crate::tile::{self, ReduceFn, StridedFn, TileFn};
+use crate::tile::{self, LANES, LanesFn, RUN, ReduceFn, StridedFn, TileFn};
 
 /// A loop whose results are reductions.
 pub(super) struct Reduction {
@@ -36,7 +40,9 @@ struct End {
     /// The slot of what it reduces.
     value: usize,
     accumulate: TileFn,
-    /// Reduces accumulators, without rounding.
+    /// Accumulates in lanes.
+    lanes: LanesFn,
+    /// Reduces lanes, without rounding.
     fold: ReduceFn,
     /// Begins with an element of the dtype of an accumulator.
     identity: u64,
@@ -61,6 +67,8 @@ struct Walk {
 const TASK: usize = 1 << 15;
 /// There are segments until there are this many tasks.
 const TASKS: usize = 32;
+/// Elements of a tile by which the number of segments is decided.
+const TILE: usize = 2048;
 
 /// A pointer that tasks share.
 #[derive(Clone, Copy)]
@@ -119,7 +127,7 @@ impl Reduction {
         let (outer, reduced, inner) = (size(&outer), size(axes), size(&inner));
         let fetches = program.fetches(outer * reduced * inner);
         let mut this = Reduction { program, ends, walks, outer, reduced, inner, segments: 1, fetches };
-        let (tasks, steps) = (this.outer * this.tiles(), this.reduced * inner.min(this.program.capacity));
+        let (tasks, steps) = (outer * inner.div_ceil(TILE).max(1), reduced * inner.min(TILE));
         this.segments = (TASKS.div_ceil(tasks.max(1))).min(steps / TASK).max(1);
         Some(this)
     }
@@ -138,8 +146,10 @@ impl Reduction {
         self.program.scratch() + self.ends.len() * self.accumulator()
     }
 
+    /// The bytes of the accumulators of one reduction: a tile of them, or lanes, their reduction, and that of all runs before.
     fn accumulator(&self) -> usize {
-        (self.program.capacity * 8).next_multiple_of(64)
+        let elements = if self.is_inner() { self.program.capacity } else { LANES + 2 };
+        (elements * 8).next_multiple_of(64)
     }
 
     fn results(&self) -> usize {
@@ -169,20 +179,14 @@ impl Reduction {
         let (registers, accumulators) = scratch.split_at_mut(self.program.scratch());
         let accumulators = accumulators.as_mut_ptr();
         let start = tile * capacity;
-        let width = capacity.min(if self.is_inner() { self.inner - start } else { until - from });
-        // SAFETY: the caller's promise is passed on; accumulators have room for a tile each.
+        let width = if self.is_inner() { capacity.min(self.inner - start) } else { LANES + 2 };
+        // SAFETY: the caller's promise is passed on; accumulators have room for a tile, or for lanes, each.
         unsafe {
             let frame = Frame::new(&self.program, registers, ins, &[]);
             let accumulator = |end: usize| accumulators.add(end * self.accumulator());
             for (e, end) in self.ends.iter().enumerate() {
                 (end.fill)(width, accumulator(e), (&raw const end.identity).cast(), 0);
             }
-            let add = |n: usize| {
-                for (e, end) in self.ends.iter().enumerate() {
-                    let acc = accumulator(e);
-                    (end.accumulate)(n, acc, &[acc.cast_const(), frame.value(end.value)]);
-                }
-            };
             let place = |reduced: usize| {
                 for (o, walk) in self.walks.iter().enumerate() {
                     let position = walk.outer.at(outer) + walk.reduced.at(reduced);
@@ -190,11 +194,19 @@ impl Reduction {
                     frame.place(o, start.wrapping_offset(position * walk.width as isize));
                 }
             };
+            let first = segment * self.results() + outer * self.inner;
             if self.is_inner() {
                 for reduced in from..until {
                     place(reduced);
                     frame.run(Tile { start, len: width, row: 0, rows: 0 }, None);
-                    add(width);
+                    for (e, end) in self.ends.iter().enumerate() {
+                        let sums = accumulator(e);
+                        (end.accumulate)(width, sums, &[sums.cast_const(), frame.value(end.value)]);
+                    }
+                }
+                for (e, end) in self.ends.iter().enumerate() {
+                    let bytes = width * end.register.size();
+                    std::ptr::copy_nonoverlapping(accumulator(e), to(e, first + start), bytes);
                 }
             } else {
                 place(0);
@@ -203,16 +215,14 @@ impl Reduction {
                     let len = self.program.tile(start).min(until - start);
                     let next = (self.fetches && start + len < until).then_some(start + len);
                     frame.run(Tile { start, len, row: 0, rows: 0 }, next);
-                    add(len);
+                    for (e, end) in self.ends.iter().enumerate() {
+                        end.add(accumulator(e), start - from, len, frame.value(end.value));
+                    }
                     start += len;
                 }
-            }
-            for (e, end) in self.ends.iter().enumerate() {
-                let out = to(e, segment * self.results() + outer * self.inner + start * usize::from(self.is_inner()));
-                if self.is_inner() {
-                    std::ptr::copy_nonoverlapping(accumulator(e), out, width * end.register.size());
-                } else {
-                    (end.fold)(1, width, out, accumulator(e));
+                for (e, end) in self.ends.iter().enumerate() {
+                    let sum = end.finish(accumulator(e));
+                    std::ptr::copy_nonoverlapping(sum, to(e, first), end.register.size());
                 }
             }
         }
@@ -250,12 +260,49 @@ impl End {
         Some(End {
             value,
             accumulate: tile::accumulate(kind, dtype)?,
+            lanes: tile::accumulate_lanes(kind, dtype)?,
             fold: tile::reduce_rows(kind, register)?,
             identity: u64::from_ne_bytes(tile::identity(kind, dtype)?),
             fill: tile::strided(register.size()),
             register,
             dtype,
         })
+    }
+
+    /// Accumulates elements that follow on `before` others.
+    ///
+    /// # Safety
+    /// `lanes` has lanes and two more elements of the register type, `from` has `n`.
+    unsafe fn add(&self, lanes: *mut u8, before: usize, n: usize, from: *const u8) {
+        let mut done = 0;
+        while done < n {
+            let at = (before + done) % RUN;
+            let len = (RUN - at).min(n - done);
+            // SAFETY: promised by the caller.
+            unsafe {
+                (self.lanes)(len, at, lanes, from.add(done * self.register.size()));
+                if at + len == RUN {
+                    self.finish(lanes);
+                    (self.fill)(LANES, lanes, (&raw const self.identity).cast(), 0);
+                }
+            }
+            done += len;
+        }
+    }
+
+    /// Reduces the lanes to one number, and combines those before with it.
+    ///
+    /// # Safety
+    /// `lanes` has lanes and two more elements of the register type.
+    unsafe fn finish(&self, lanes: *mut u8) -> *const u8 {
+        let width = self.register.size();
+        // SAFETY: promised by the caller.
+        unsafe {
+            let (run, all) = (lanes.add(LANES * width), lanes.add((LANES + 1) * width));
+            (self.fold)(1, LANES, run, lanes);
+            (self.accumulate)(1, all, &[all.cast_const(), run.cast_const()]);
+            all
+        }
     }
 }
 

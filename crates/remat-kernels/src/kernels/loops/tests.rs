@@ -350,20 +350,19 @@ fn one_loop_has_several_reductions() {
 #[test]
 fn sums_do_not_depend_on_what_is_fused_or_on_layouts() {
     let mut stream = Stream::new(5);
-    let cases: [(&[usize], &[usize]); 8] = [
-        (&[37, 53], &[0, 1]),
-        (&[60, 70, 41], &[0, 1, 2]),
-        (&[3, 40_000], &[1]),
+    let cases: [(&[usize], &[usize]); 7] = [
+        (&[37, 153], &[0, 1]),
         (&[5, 20, 1300], &[0, 2]),
-        (&[300, 3000], &[0]),
         (&[7, 11, 130], &[0, 1]),
-        (&[2, 70_000], &[0, 1]),
-        (&[40_000, 3], &[0]),
+        (&[2, 16_000], &[0, 1]),
+        (&[3, 22_000], &[1]),
+        (&[60, 70, 17], &[0, 1, 2]),
+        (&[30, 2500], &[0]),
     ];
     for dtype in [DType::F32, DType::F64, DType::Bf16, DType::F16] {
         for (shape, axes) in cases {
             let size: usize = shape.iter().product();
-            for operands in [1, 2, 4, 8] {
+            for operands in [2, 6] {
                 let (buffers, layouts): (Vec<Array>, Vec<Layout>) =
                     (0..operands).map(|_| view(dtype, shape, &mut stream)).unzip();
                 // All operands are summed with all before them, so that as many values are live at a time.

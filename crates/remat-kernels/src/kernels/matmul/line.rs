@@ -157,9 +157,10 @@ impl<'a, A: Accumulator, const N: usize> Columns<'a, A, N> {
                     sums.fill(A::default());
                     let mut columns = (lane..x.len()).step_by(LANES);
                     while columns.len() >= COLUMNS {
-                        let mut read = y.iter_mut().zip(&mut columns).map(|(y, j)| {
-                            (x[j], matrix.free_line(rows.clone(), chunk.start + j, y))
-                        });
+                        let mut read = y
+                            .iter_mut()
+                            .zip(&mut columns)
+                            .map(|(y, j)| (x[j], matrix.free_line(rows.clone(), chunk.start + j, y)));
                         let [a, b, c, d] = std::array::from_fn(|_| read.next().unwrap_or((A::default(), &[])));
                         add_multiples([a.0, b.0, c.0, d.0], [a.1, b.1, c.1, d.1], sums);
                     }
