@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use remat_ir::{Aval, DType, Error, ErrorKind, Jaxpr, Literal, LiveKind, LiveValue, Loc, Op, Result, Var, VarMap};
+use remat_ir::{
+    Aval, DType, Error, ErrorKind, Jaxpr, Literal, LiveKind, LiveValue, Loc, Op, Operation, Prim, Result, Var, VarMap,
+};
 use remat_kernels::{Extent, Kernel, Layout, LoopEquation, LoopInput, LoopOperand, LoopSource, LoopSpec, Threads};
 
 use crate::control;
@@ -259,13 +261,10 @@ impl Compiler<'_> {
     }
 
     fn kernel(&self, op: &Op, ins: &[(DType, &Layout)], outs: &[Aval]) -> Result<Box<dyn Kernel>> {
-        if let Op::CustomLin(op) = op {
-            return Err(op.not_evaluated());
+        match op {
+            Op::Prim(op) => remat_kernels::kernel(op, ins, outs).ok_or_else(|| internal(op, ins)),
+            Op::Call(op) => control::kernel(op, self.threads),
         }
-        if let Some(kernel) = control::kernel(op, self.threads)? {
-            return Ok(kernel);
-        }
-        remat_kernels::kernel(op, ins, outs).ok_or_else(|| internal(op, ins))
     }
 
     fn copy(&mut self, eqn: Option<usize>, value: &Value, to: usize) {
@@ -284,8 +283,10 @@ impl Compiler<'_> {
         let mut known: HashMap<(usize, Layout, Extent), usize> = HashMap::new();
         let mut equations = Vec::new();
         for member in &group.members {
-            let op = &eqns[member.eqn].op;
-            let extent = if matches!(op, Op::Reduce(_)) { Extent::Full } else { member.extent };
+            let Op::Prim(op) = &eqns[member.eqn].op else {
+                return Err(Error::new(ErrorKind::Internal, eqns[member.eqn].op.name(), "is in a loop of tiles"));
+            };
+            let extent = if matches!(op, Prim::Reduce(_)) { Extent::Full } else { member.extent };
             let mut ins = Vec::new();
             for value in &member.operands {
                 let inside = value.base().and_then(|base| number.get(&base));
@@ -492,7 +493,7 @@ impl Compiler<'_> {
     }
 }
 
-fn internal(op: &Op, ins: &[(DType, &Layout)]) -> Error {
+fn internal(op: &Prim, ins: &[(DType, &Layout)]) -> Error {
     let ins: Vec<String> = ins.iter().map(|(dtype, layout)| format!("{dtype}{:?}", layout.shape)).collect();
     Error::new(ErrorKind::Internal, op.name(), format!("there is no kernel for {}", ins.join(" ")))
 }

@@ -7,24 +7,29 @@
 // Bodies are run on addresses: slices of operands, and places in scratch memory.
 #![allow(unsafe_code)]
 
-use remat_ir::{Atom, Cond, Element, Jaxpr, LiveKind, LiveValue, Op, Result, Scan, While, with_dtype};
+use remat_ir::{
+    Atom, Call, Cond, Element, Error, ErrorKind, Jaxpr, LiveKind, LiveValue, Operation, Result, Scan, While, with_dtype,
+};
 use remat_kernels::{Kernel, Source, Target, Threads};
 
 use crate::compile::{Caller, compile};
 use crate::program::{Out, Program, Run};
 use crate::schedule::aligned;
 
-/// The kernel of a loop or a branch; `None` for other operations.
+/// The kernel of a loop or a branch.
 ///
 /// # Errors
-/// If a body cannot be compiled.
-pub(crate) fn kernel(op: &Op, threads: &Threads) -> Result<Option<Box<dyn Kernel>>> {
-    Ok(Some(match op {
-        Op::Scan(op) => Box::new(ScanKernel::new(op, threads)?),
-        Op::While(op) => Box::new(WhileKernel::new(op, threads)?),
-        Op::Cond(op) => Box::new(CondKernel::new(op, threads)?),
-        _ => return Ok(None),
-    }))
+/// If a body cannot be compiled; if the operation has no evaluation, or is a call, which is inlined before.
+pub(crate) fn kernel(op: &Call, threads: &Threads) -> Result<Box<dyn Kernel>> {
+    Ok(match op {
+        Call::Scan(op) => Box::new(ScanKernel::new(op, threads)?),
+        Call::While(op) => Box::new(WhileKernel::new(op, threads)?),
+        Call::Cond(op) => Box::new(CondKernel::new(op, threads)?),
+        Call::CustomLin(op) => return Err(op.not_evaluated()),
+        Call::Jit(_) | Call::Checkpoint(_) | Call::CustomJvp(_) | Call::CustomVjp(_) => {
+            return Err(Error::new(ErrorKind::Internal, op.name(), "is not inlined"));
+        }
+    })
 }
 
 /// A body, compiled.

@@ -48,9 +48,9 @@ impl Programs {
 /// Applies one operation to arrays, on the threads of [`Cpu::default`].
 ///
 /// ```
-/// use remat_ir::{Array, Binary, Op};
+/// use remat_ir::{Array, Binary};
 /// let x = Array::from_vec(vec![1.0f32, 2.0], [2])?;
-/// let y = remat_cpu::apply(&Op::Binary(Binary::Add), vec![x.clone(), x])?;
+/// let y = remat_cpu::apply(&Binary::Add.into(), vec![x.clone(), x])?;
 /// assert_eq!(y[0].as_slice::<f32>(), Some(&[2.0, 4.0][..]));
 /// # Ok::<(), remat_ir::Error>(())
 /// ```
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn what_is_used_stays_and_the_rest_is_forgotten() {
         let mut programs = Programs::default();
-        let key = |size: usize| (Op::Unary(Unary::Neg), vec![Aval::new(DType::F32, [size])]);
+        let key = |size: usize| (Op::from(Unary::Neg), vec![Aval::new(DType::F32, [size])]);
         let program = compile(&key(1).0, &key(1).1, programs.idle.clone()).expect("a negation");
         for size in 0..5 * MOST_PROGRAMS {
             programs.insert(key(size), program.clone());

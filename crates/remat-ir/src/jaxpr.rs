@@ -213,10 +213,10 @@ impl<T> std::ops::IndexMut<Var> for VarMap<T> {
 /// Builds a jaxpr equation by equation, inferring and checking avals.
 ///
 /// ```
-/// use remat_ir::{Aval, Builder, DType, Op, Unary};
+/// use remat_ir::{Aval, Builder, DType, Unary};
 /// let mut b = Builder::new();
 /// let x = b.input(Aval::new(DType::F32, [3]));
-/// let y = b.emit1(Op::Unary(Unary::Sin), &[x])?;
+/// let y = b.emit1(Unary::Sin.into(), &[x])?;
 /// let jaxpr = b.finish(vec![y]);
 /// assert_eq!(jaxpr.eqns.len(), 1);
 /// # Ok::<(), remat_ir::Error>(())

@@ -107,10 +107,10 @@ impl LiveValue {
 /// `Display` prints the bytes, then the largest values in a table; the alternate form `{:#}` prints all of them.
 ///
 /// ```
-/// use remat_ir::{Aval, Builder, DType, Device, Op, Reference, Unary};
+/// use remat_ir::{Aval, Builder, DType, Device, Reference, Unary};
 /// let mut b = Builder::new();
 /// let x = b.input(Aval::new(DType::F32, [500]));
-/// let y = b.emit1(Op::Unary(Unary::Exp), &[x])?;
+/// let y = b.emit1(Unary::Exp.into(), &[x])?;
 /// let report = Reference.compile(&b.finish(vec![y]).into())?.memory_report();
 /// let expected = "\
 /// arguments 1.95 KiB, outputs 1.95 KiB, temporaries 0 B; peak 3.91 KiB

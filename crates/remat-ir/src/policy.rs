@@ -9,7 +9,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::ops::Quoted;
-use crate::{Aval, MemorySpace, Op};
+use crate::{Aval, MemorySpace, Op, Prim};
 
 /// What becomes of a value between the forward and the backward pass.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -39,7 +39,7 @@ pub struct Candidate<'a> {
 impl Candidate<'_> {
     /// The name, where the operation is a `name` or the value is asked about by its label.
     pub fn name(&self) -> Option<&str> {
-        if let Op::Name(name) = self.op { Some(&name.name) } else { self.label }
+        if let Op::Prim(Prim::Name(name)) = self.op { Some(&name.name) } else { self.label }
     }
 }
 
@@ -304,16 +304,18 @@ impl Policy {
 fn is_dot(op: &Op) -> bool {
     matches!(
         op,
-        Op::DotGeneral(_)
-            | Op::Conv(_)
-            | Op::DotProductAttention(_)
-            | Op::DotProductAttentionTangent(_)
-            | Op::DotProductAttentionCotangent(_)
+        Op::Prim(
+            Prim::DotGeneral(_)
+                | Prim::Conv(_)
+                | Prim::DotProductAttention(_)
+                | Prim::DotProductAttentionTangent(_)
+                | Prim::DotProductAttentionCotangent(_)
+        )
     )
 }
 
 fn is_dot_without_batch(op: &Op) -> bool {
-    matches!(op, Op::DotGeneral(dot) if dot.lhs_batch.is_empty())
+    matches!(op, Op::Prim(Prim::DotGeneral(dot)) if dot.lhs_batch.is_empty())
 }
 
 /// The form that programs print and the parser reads: `Or(Names(a, "b c"), Dots)`. Names that are no identifiers are

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use remat_ir::{
     ArgKind, ArgReduce, ArgReduceWindow, Aval, Concatenate, Cumulative, CumulativeKind, DType, DynamicSlice,
-    DynamicUpdateSlice, Gather, IndexMode, Iota, Literal, Op, Pad, ReduceWindow, Scatter, ScatterKind, Shape, Sort,
-    Threefry2x32, TopK, Window, WindowKind,
+    DynamicUpdateSlice, Gather, IndexMode, Iota, Literal, Operation, Pad, Prim, ReduceWindow, Scatter, ScatterKind,
+    Shape, Sort, Threefry2x32, TopK, Window, WindowKind,
 };
 use remat_kernels::{Kernel, Layout, Source, Target, Threads};
 
@@ -166,7 +166,7 @@ fn lanes(bench: &Bench) {
             for kind in [CumulativeKind::Sum, CumulativeKind::Max] {
                 let x = Aval::new(dtype, shape.iter().copied());
                 let op = Cumulative { kind, axis, reverse: false };
-                let name = format!("{} of {x} along {axis}", Op::from(op).name());
+                let name = format!("{} of {x} along {axis}", Prim::from(op).name());
                 bench.op(&name, op, vec![noise(x)]);
             }
         }
@@ -199,7 +199,7 @@ fn windows(bench: &Bench) {
             let bytes = x.bytes();
             for kind in [WindowKind::Max, WindowKind::Sum] {
                 let op = ReduceWindow { kind, window: window.clone() };
-                let name = format!("{} {name} of {x}", Op::from(op.clone()).name());
+                let name = format!("{} {name} of {x}", Prim::from(op.clone()).name());
                 bench.op_of_bytes(&name, bytes, op, vec![noise(x.clone())]);
             }
             let op = ArgReduceWindow { kind: ArgKind::Max, window, index_dtype: DType::I32 };
@@ -309,21 +309,21 @@ fn zeros(aval: Aval) -> (Aval, Vec<u8>) {
 impl Bench {
     /// Measures the kernel of an operation, in place where it can be. What it reads and writes are its results twice, or,
     /// where it works in place, the other operands and what they replace.
-    fn op(&self, name: &str, op: impl Into<Op>, ins: Vec<(Aval, Vec<u8>)>) {
+    fn op(&self, name: &str, op: impl Into<Prim>, ins: Vec<(Aval, Vec<u8>)>) {
         let op = op.into();
         let avals: Vec<Aval> = ins.iter().map(|(aval, _)| aval.clone()).collect();
         let outs = op.infer(&avals).expect("an operation");
         let others = avals.iter().skip(1).map(Aval::bytes).max();
         let bytes = match (&op, others) {
-            (Op::Scatter(_) | Op::DynamicUpdateSlice(_), Some(others)) => 3 * others,
-            (Op::ArgReduce(_) | Op::TopK(_), _) => avals[0].bytes(),
+            (Prim::Scatter(_) | Prim::DynamicUpdateSlice(_), Some(others)) => 3 * others,
+            (Prim::ArgReduce(_) | Prim::TopK(_), _) => avals[0].bytes(),
             _ => 2 * outs.iter().map(Aval::bytes).sum::<usize>(),
         };
         self.op_of_bytes(name, bytes, op, ins);
     }
 
     /// Measures the kernel of an operation that reads and writes so many bytes, in place where it can be.
-    fn op_of_bytes(&self, name: &str, bytes: usize, op: impl Into<Op>, ins: Vec<(Aval, Vec<u8>)>) {
+    fn op_of_bytes(&self, name: &str, bytes: usize, op: impl Into<Prim>, ins: Vec<(Aval, Vec<u8>)>) {
         let op = op.into();
         let avals: Vec<Aval> = ins.iter().map(|(aval, _)| aval.clone()).collect();
         let outs = op.infer(&avals).expect("an operation");

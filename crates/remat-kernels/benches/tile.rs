@@ -15,8 +15,8 @@ mod tile;
 use std::time::Instant;
 
 use remat_ir::{
-    Aval, Binary, BitcastConvertType, Clamp, Compare, ConvertElementType, DType, IntegerPow, Op, ReduceKind,
-    ReducePrecision, SelectN, Unary,
+    Aval, Binary, BitcastConvertType, Clamp, Compare, ConvertElementType, DType, IntegerPow, Operation, Prim,
+    ReduceKind, ReducePrecision, SelectN, Unary,
 };
 use simd::Level;
 
@@ -100,7 +100,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn op(&self, op: impl Into<Op>, ins: &[DType]) {
+    fn op(&self, op: impl Into<Prim>, ins: &[DType]) {
         let op = op.into();
         let dtypes: Vec<&str> = ins.iter().map(|dtype| dtype.name()).collect();
         let params: String = op.params().iter().map(|(_, value)| format!(" {value:?}")).collect();

@@ -1,6 +1,6 @@
 //! Which kernel computes an operation.
 
-use remat_ir::{Aval, DType, Op};
+use remat_ir::{Aval, DType, Prim};
 
 use crate::base::copy;
 use crate::interface::{Kernel, Layout};
@@ -10,27 +10,27 @@ use crate::kernels::{
 };
 
 /// The kernel of an operation on operands of these dtypes and layouts. `None` for elementwise operations and reductions, which
-/// are fused to loops ([`LoopSpec`](crate::LoopSpec)), for changes of layout and calls, and where the kernel reads its operands
+/// are fused to loops ([`LoopSpec`](crate::LoopSpec)), for changes of layout, and where the kernel reads its operands
 /// row-major and these are not.
 ///
 /// # Examples
 ///
 /// ```
-/// use remat_ir::{Aval, DType, Iota, Op, Unary};
+/// use remat_ir::{Aval, DType, Iota, Prim, Unary};
 /// use remat_kernels::{Layout, kernel};
 ///
 /// let numbers = Aval::new(DType::F32, [4]);
-/// let iota = Op::from(Iota { dtype: DType::F32, shape: [4].into_iter().collect(), axis: 0 });
+/// let iota = Prim::from(Iota { dtype: DType::F32, shape: [4].into_iter().collect(), axis: 0 });
 /// assert!(kernel(&iota, &[], &[numbers.clone()]).is_some());
 ///
 /// let layout = Layout::from(&numbers);
-/// assert!(kernel(&Op::from(Unary::Sin), &[(DType::F32, &layout)], &[numbers]).is_none());
+/// assert!(kernel(&Prim::from(Unary::Sin), &[(DType::F32, &layout)], &[numbers]).is_none());
 /// ```
-pub fn kernel(op: &Op, ins: &[(DType, &Layout)], outs: &[Aval]) -> Option<Box<dyn Kernel>> {
+pub fn kernel(op: &Prim, ins: &[(DType, &Layout)], outs: &[Aval]) -> Option<Box<dyn Kernel>> {
     match (op, ins, outs) {
-        (Op::DotGeneral(op), &[lhs, rhs], [out]) => Some(matmul::kernel(op, [lhs, rhs], out)),
-        (Op::Conv(op), &[lhs, rhs], [out]) => Some(conv::kernel(op, [lhs, rhs], out)),
-        (Op::DotProductAttention(_) | Op::DotProductAttentionCotangent(_), ..) => attention::kernel(op, ins),
+        (Prim::DotGeneral(op), &[lhs, rhs], [out]) => Some(matmul::kernel(op, [lhs, rhs], out)),
+        (Prim::Conv(op), &[lhs, rhs], [out]) => Some(conv::kernel(op, [lhs, rhs], out)),
+        (Prim::DotProductAttention(_) | Prim::DotProductAttentionCotangent(_), ..) => attention::kernel(op, ins),
         _ => {
             let is_row_major = ins.iter().all(|(_, layout)| layout.offset == 0 && layout.is_contiguous());
             let avals: Vec<Aval> = ins.iter().map(|(dtype, x)| Aval::new(*dtype, x.shape.iter().copied())).collect();
@@ -59,35 +59,36 @@ pub fn copy(dtype: DType, layout: &Layout) -> Box<dyn Kernel> {
 }
 
 /// The kernel of an operation that moves, finds, sorts, counts or accumulates elements, or makes random bits, on row-major
-/// operands; `None` for others: elementwise operations and reductions, products, views, and operations with programs in them.
-fn library(op: &Op, ins: &[Aval], outs: &[Aval]) -> Option<Box<dyn Kernel>> {
+/// operands; `None` for others: elementwise operations and reductions, products and views.
+fn library(op: &Prim, ins: &[Aval], outs: &[Aval]) -> Option<Box<dyn Kernel>> {
     Some(match op {
-        Op::BitcastConvertType(op) => bitcast::kernel(op, ins, outs),
-        Op::Concatenate(op) => concatenate::kernel(op, ins, outs),
-        Op::Pad(op) => pad::kernel(op, ins, outs),
-        Op::Iota(op) => iota::kernel(op, ins, outs),
-        Op::DynamicSlice(op) => slice::dynamic_slice(op, ins, outs),
-        Op::DynamicUpdateSlice(op) => slice::dynamic_update_slice(op, ins, outs),
-        Op::Gather(op) => gather::kernel(op, ins, outs),
-        Op::Scatter(op) => scatter::kernel(op, ins, outs),
-        Op::ArgReduce(op) => arg_reduce::kernel(op, ins, outs),
-        Op::Cumulative(op) => cumulative::kernel(op, ins, outs),
-        Op::Sort(op) => sort::kernel(op, ins, outs),
-        Op::TopK(op) => top_k::kernel(op, ins, outs),
-        Op::ReduceWindow(op) => window::reduce(op, ins, outs),
-        Op::ArgReduceWindow(op) => window::arg_reduce(op, ins, outs),
-        Op::Threefry2x32(_) => threefry::kernel(ins, outs),
-        Op::Unary(_) | Op::IntegerPow(_) | Op::Binary(_) | Op::Compare(_) | Op::SelectN(_) | Op::Clamp(_) => {
+        Prim::BitcastConvertType(op) => bitcast::kernel(op, ins, outs),
+        Prim::Concatenate(op) => concatenate::kernel(op, ins, outs),
+        Prim::Pad(op) => pad::kernel(op, ins, outs),
+        Prim::Iota(op) => iota::kernel(op, ins, outs),
+        Prim::DynamicSlice(op) => slice::dynamic_slice(op, ins, outs),
+        Prim::DynamicUpdateSlice(op) => slice::dynamic_update_slice(op, ins, outs),
+        Prim::Gather(op) => gather::kernel(op, ins, outs),
+        Prim::Scatter(op) => scatter::kernel(op, ins, outs),
+        Prim::ArgReduce(op) => arg_reduce::kernel(op, ins, outs),
+        Prim::Cumulative(op) => cumulative::kernel(op, ins, outs),
+        Prim::Sort(op) => sort::kernel(op, ins, outs),
+        Prim::TopK(op) => top_k::kernel(op, ins, outs),
+        Prim::ReduceWindow(op) => window::reduce(op, ins, outs),
+        Prim::ArgReduceWindow(op) => window::arg_reduce(op, ins, outs),
+        Prim::Threefry2x32(_) => threefry::kernel(ins, outs),
+        Prim::Unary(_) | Prim::IntegerPow(_) | Prim::Binary(_) => return None,
+        Prim::Compare(_) | Prim::SelectN(_) | Prim::Clamp(_) => return None,
+        Prim::ConvertElementType(_) | Prim::ReducePrecision(_) | Prim::Reduce(_) => return None,
+        Prim::BroadcastInDim(_) | Prim::Reshape(_) | Prim::Transpose(_) | Prim::Squeeze(_) | Prim::ExpandDims(_) => {
             return None;
         }
-        Op::ConvertElementType(_) | Op::ReducePrecision(_) | Op::Reduce(_) => return None,
-        Op::BroadcastInDim(_) | Op::Reshape(_) | Op::Transpose(_) | Op::Squeeze(_) | Op::ExpandDims(_) => return None,
-        Op::Rev(_) | Op::Slice(_) => return None,
-        Op::DotGeneral(_) | Op::Conv(_) => return None,
-        Op::DotProductAttention(_) | Op::DotProductAttentionTangent(_) => return None,
-        Op::DotProductAttentionCotangent(_) | Op::CrossEntropyTangent(_) => return None,
-        Op::Name(_) | Op::StopGradient(_) | Op::OptimizationBarrier(_) | Op::DevicePut(_) => return None,
-        Op::Jit(_) | Op::Checkpoint(_) | Op::Scan(_) | Op::While(_) | Op::Cond(_) => return None,
-        Op::CustomJvp(_) | Op::CustomVjp(_) | Op::CustomLin(_) => return None,
+        Prim::Rev(_) | Prim::Slice(_) => return None,
+        Prim::DotGeneral(_) | Prim::Conv(_) => return None,
+        Prim::DotProductAttention(_) | Prim::DotProductAttentionTangent(_) => return None,
+        Prim::DotProductAttentionCotangent(_) | Prim::CrossEntropyTangent(_) => return None,
+        Prim::Name(_) | Prim::StopGradient(_) | Prim::OptimizationBarrier(_) | Prim::DevicePut(_) => {
+            return None;
+        }
     })
 }

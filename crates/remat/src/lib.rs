@@ -68,9 +68,9 @@ pub use inspect::*;
 pub use loops::*;
 pub use remat_cpu::Cpu;
 pub use remat_ir::{
-    Array, Atom, Aval, Candidate, ClosedJaxpr, CumulativeKind, DType, Decision, Device, Element, Error, ErrorKind,
-    Executable, Jaxpr, LiveKind, LiveValue, Loc, MemoryReport, MemorySpace, MemoryStats, Op, Policy, Reference, Result,
-    bf16, f16, readable_bytes,
+    Array, Atom, Aval, Call, Candidate, ClosedJaxpr, CumulativeKind, DType, Decision, Device, Element, Error,
+    ErrorKind, Executable, Jaxpr, LiveKind, LiveValue, Loc, MemoryReport, MemorySpace, MemoryStats, Op, Policy, Prim,
+    Reference, Result, bf16, f16, readable_bytes,
 };
 pub use remat_macros::Tree;
 pub use tensor::*;

@@ -3,17 +3,17 @@
 use remat_ir::{Atom, Aval, Builder, Error, ErrorKind, Jaxpr, Op, Result};
 
 use crate::Tensor;
-use crate::rules::{Batched, first_order};
+use crate::rules::{Batched, rules_of};
 
 /// One operation on a batch of `size` examples, with the batch dimension of each batched operand where `axes` says. Gives
 /// the batch dimensions of the results as well. `transform::vmap` knows batches in front only; inside a program they can
 /// be anywhere.
 ///
 /// # Errors
-/// If the operation has a program in it, or does not take such operands.
+/// If the operation has jaxprs in its parameters, or does not take such operands.
 pub fn batch(op: &Op, avals: &[Aval], size: usize, axes: &[Option<usize>]) -> Result<(Jaxpr, Vec<Option<usize>>)> {
-    let Some(rules) = first_order(op) else {
-        return Err(Error::new(ErrorKind::Argument, op.name(), "is no first-order operation"));
+    let Some(rules) = op.prim().map(rules_of) else {
+        return Err(Error::new(ErrorKind::Argument, op.name(), "is not a first-order operation"));
     };
     let mut b = Builder::new();
     let mut ins = Vec::new();

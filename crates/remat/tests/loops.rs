@@ -1,8 +1,8 @@
 //! Loops that keep a bounded number of states: the values and gradients of plain loops, and what they keep.
 
 use remat::{
-    AssociativeScanOptions, DType, Jaxpr, LoopScheme, Op, ScanOptions, Tensor, associative_scan, binomial_steps, grad,
-    jit, make_jaxpr, scan_checkpointed, scan_checkpointed_with, scan_with, value_and_grad, vjp, vmap, while_loop,
+    AssociativeScanOptions, Call, DType, Jaxpr, LoopScheme, Op, ScanOptions, Tensor, associative_scan, binomial_steps,
+    grad, jit, make_jaxpr, scan_checkpointed, scan_checkpointed_with, scan_with, value_and_grad, vjp, vmap, while_loop,
     while_loop_checkpointed,
 };
 
@@ -111,7 +111,7 @@ fn residuals_are_as_few_as_the_scheme_says() {
 /// The longest loop in a program.
 fn longest(jaxpr: &Jaxpr) -> usize {
     let of = |op: &Op| match op {
-        Op::Scan(scan) => scan.length,
+        Op::Call(Call::Scan(scan)) => scan.length,
         _ => 0,
     };
     let nested = |op: &Op| op.bodies().into_iter().map(|b| longest(b)).max().unwrap_or(0);

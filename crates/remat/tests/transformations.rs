@@ -108,7 +108,7 @@ fn policy(args: Args<'_>) -> Result<Option<Policy>> {
         "{{ lambda ; . let = checkpoint[differentiated=False jaxpr={{ lambda ; . let in () }} policy={text}] in () }}"
     );
     match &Jaxpr::parse(&program)?.eqns[0].op {
-        remat::Op::Checkpoint(op) => Ok(Some((*op.policy).clone())),
+        remat::Op::Call(remat::Call::Checkpoint(op)) => Ok(Some((*op.policy).clone())),
         op => Err(Error::new(ErrorKind::Argument, "run", format!("`{}` has no policy", op.name()))),
     }
 }

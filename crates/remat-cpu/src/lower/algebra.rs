@@ -5,7 +5,7 @@
 //! of one, branches of a selection that are one value, conversions there and back. (`jit` has computed what is made of literals
 //! alone before.)
 
-use remat_ir::{Atom, Binary, DType, Eqn, Literal, Op, Unary, VarMap};
+use remat_ir::{Atom, Binary, DType, Eqn, Literal, Op, Prim, Unary, VarMap};
 
 use super::flat::Flat;
 
@@ -48,29 +48,31 @@ fn operand<'a>(eqn: &Eqn, dtype: impl Fn(Atom) -> DType, definition: impl Fn(Ato
     // The number that every element of an operand is.
     let number = |atom: Atom| match (atom, definition(atom)) {
         (Atom::Lit(literal), _) => Some(literal),
-        (_, Some(Eqn { op: Op::BroadcastInDim(_), ins, .. })) => ins.first()?.literal(),
+        (_, Some(Eqn { op: Op::Prim(Prim::BroadcastInDim(_)), ins, .. })) => ins.first()?.literal(),
         _ => None,
     };
     let is = |atom: Atom, test: fn(Literal) -> bool| number(atom).is_some_and(test);
     match (&eqn.op, &eqn.ins[..]) {
-        (Op::Unary(op @ (Unary::Neg | Unary::Not)), &[x]) => {
+        (Op::Prim(Prim::Unary(op @ (Unary::Neg | Unary::Not))), &[x]) => {
             let before = definition(x)?;
-            (before.op == Op::Unary(*op)).then(|| before.ins[0])
+            (before.op == Op::Prim(Prim::Unary(*op))).then(|| before.ins[0])
         }
-        (Op::IntegerPow(op), &[x]) => (op.y == 1).then_some(x),
-        (Op::Binary(Binary::Mul), &[x, one]) if is(one, Literal::is_one) => Some(x),
-        (Op::Binary(Binary::Mul), &[one, x]) if is(one, Literal::is_one) => Some(x),
-        (Op::Binary(Binary::Div | Binary::Pow), &[x, one]) if is(one, Literal::is_one) => Some(x),
-        (Op::Binary(Binary::Sub), &[x, zero]) if is(zero, |zero| zero.bits() == 0) => Some(x),
-        (Op::Binary(Binary::Add | Binary::AddAny), &[x, zero]) if is(zero, adds_nothing) => Some(x),
-        (Op::Binary(Binary::Add | Binary::AddAny), &[zero, x]) if is(zero, adds_nothing) => Some(x),
-        (Op::Binary(Binary::Max | Binary::Min | Binary::And | Binary::Or), &[x, y]) => (x == y).then_some(x),
-        (Op::SelectN(_), [_, x, rest @ ..]) => rest.iter().all(|y| y == x).then_some(*x),
-        (Op::ConvertElementType(op), &[x]) => {
+        (Op::Prim(Prim::IntegerPow(op)), &[x]) => (op.y == 1).then_some(x),
+        (Op::Prim(Prim::Binary(Binary::Mul)), &[x, one]) if is(one, Literal::is_one) => Some(x),
+        (Op::Prim(Prim::Binary(Binary::Mul)), &[one, x]) if is(one, Literal::is_one) => Some(x),
+        (Op::Prim(Prim::Binary(Binary::Div | Binary::Pow)), &[x, one]) if is(one, Literal::is_one) => Some(x),
+        (Op::Prim(Prim::Binary(Binary::Sub)), &[x, zero]) if is(zero, |zero| zero.bits() == 0) => Some(x),
+        (Op::Prim(Prim::Binary(Binary::Add | Binary::AddAny)), &[x, zero]) if is(zero, adds_nothing) => Some(x),
+        (Op::Prim(Prim::Binary(Binary::Add | Binary::AddAny)), &[zero, x]) if is(zero, adds_nothing) => Some(x),
+        (Op::Prim(Prim::Binary(Binary::Max | Binary::Min | Binary::And | Binary::Or)), &[x, y]) => {
+            (x == y).then_some(x)
+        }
+        (Op::Prim(Prim::SelectN(_)), [_, x, rest @ ..]) => rest.iter().all(|y| y == x).then_some(*x),
+        (Op::Prim(Prim::ConvertElementType(op)), &[x]) => {
             if dtype(x) == op.dtype {
                 return Some(x);
             }
-            let before = definition(x).filter(|before| matches!(before.op, Op::ConvertElementType(_)))?;
+            let before = definition(x).filter(|before| matches!(before.op, Op::Prim(Prim::ConvertElementType(_))))?;
             let first = before.ins[0];
             (dtype(first) == op.dtype && has_all_of(dtype(x), op.dtype)).then_some(first)
         }

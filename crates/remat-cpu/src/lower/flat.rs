@@ -10,7 +10,7 @@ use super::algebra::simplify;
 use super::parts::products_of_parts;
 use super::stacks::unstack;
 use super::turned::turned_products;
-use remat_ir::{Atom, Aval, Eqn, Error, ErrorKind, Jaxpr, Loc, Op, Result, Var, VarMap};
+use remat_ir::{Atom, Aval, Call, Eqn, Error, ErrorKind, Jaxpr, Loc, Op, Prim, Result, Var, VarMap};
 
 /// A program without calls. Its operations are first-order, or loops and branches.
 pub(crate) struct Flat {
@@ -86,21 +86,23 @@ impl Flat {
             let ins = eqn.ins.iter().map(|&a| read(&env, a)).collect::<Result<Vec<Atom>>>()?;
             let loc = if eqn.loc.site.is_some() { eqn.loc } else { call.unwrap_or(eqn.loc) };
             let outs: Vec<Atom> = match &eqn.op {
-                Op::Jit(op) => self.inline(&op.jaxpr, &ins, Some(loc))?,
-                Op::Checkpoint(op) => self.inline(&op.jaxpr, &ins, Some(loc))?,
-                Op::CustomJvp(op) => self.inline(&op.call, &ins, Some(loc))?,
-                Op::CustomVjp(op) => self.inline(&op.call, &ins, Some(loc))?,
-                Op::DotProductAttentionTangent(op) => {
+                Op::Call(Call::Jit(op)) => self.inline(&op.jaxpr, &ins, Some(loc))?,
+                Op::Call(Call::Checkpoint(op)) => self.inline(&op.jaxpr, &ins, Some(loc))?,
+                Op::Call(Call::CustomJvp(op)) => self.inline(&op.call, &ins, Some(loc))?,
+                Op::Call(Call::CustomVjp(op)) => self.inline(&op.call, &ins, Some(loc))?,
+                Op::Prim(Prim::DotProductAttentionTangent(op)) => {
                     self.inline(&op.definition(&avals(jaxpr, eqn))?, &ins, Some(loc))?
                 }
-                Op::CrossEntropyTangent(op) => self.inline(&op.definition(&avals(jaxpr, eqn))?, &ins, Some(loc))?,
-                Op::Name(op) => {
+                Op::Prim(Prim::CrossEntropyTangent(op)) => {
+                    self.inline(&op.definition(&avals(jaxpr, eqn))?, &ins, Some(loc))?
+                }
+                Op::Prim(Prim::Name(op)) => {
                     if let Some(Atom::Var(var)) = ins.first() {
                         self.names[*var] = Some(op.name.clone());
                     }
                     ins
                 }
-                Op::StopGradient(_) | Op::OptimizationBarrier(_) | Op::DevicePut(_) => ins,
+                Op::Prim(Prim::StopGradient(_) | Prim::OptimizationBarrier(_) | Prim::DevicePut(_)) => ins,
                 op => {
                     let outs: Vec<Var> = eqn.outs.iter().map(|&v| self.var(jaxpr.aval(v))).collect();
                     let ins = ins.into_iter().collect();
@@ -171,11 +173,22 @@ fn avals(jaxpr: &Jaxpr, eqn: &Eqn) -> Vec<Aval> {
 
 /// Whether an equation costs next to nothing when it is a part of the loop that reads its result.
 pub(super) fn is_cheap(op: &Op) -> bool {
-    let is_elementwise =
-        matches!(op, Op::Unary(_) | Op::IntegerPow(_) | Op::Binary(_) | Op::Compare(_) | Op::SelectN(_) | Op::Clamp(_));
-    let is_conversion = matches!(op, Op::ConvertElementType(_) | Op::BitcastConvertType(_) | Op::ReducePrecision(_));
-    let is_view = matches!(op, Op::BroadcastInDim(_) | Op::Reshape(_) | Op::Transpose(_) | Op::Squeeze(_))
-        || matches!(op, Op::ExpandDims(_) | Op::Rev(_) | Op::Slice(_) | Op::Iota(_));
+    let is_elementwise = matches!(
+        op,
+        Op::Prim(
+            Prim::Unary(_)
+                | Prim::IntegerPow(_)
+                | Prim::Binary(_)
+                | Prim::Compare(_)
+                | Prim::SelectN(_)
+                | Prim::Clamp(_)
+        )
+    );
+    let is_conversion =
+        matches!(op, Op::Prim(Prim::ConvertElementType(_) | Prim::BitcastConvertType(_) | Prim::ReducePrecision(_)));
+    let is_view =
+        matches!(op, Op::Prim(Prim::BroadcastInDim(_) | Prim::Reshape(_) | Prim::Transpose(_) | Prim::Squeeze(_)))
+            || matches!(op, Op::Prim(Prim::ExpandDims(_) | Prim::Rev(_) | Prim::Slice(_) | Prim::Iota(_)));
     is_elementwise || is_conversion || is_view
 }
 

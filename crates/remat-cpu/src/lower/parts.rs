@@ -10,7 +10,7 @@
 #[cfg(test)]
 mod tests;
 
-use remat_ir::{Atom, Aval, DotGeneral, Eqn, Literal, Op, Pad, Shape, Slice, Var, VarMap};
+use remat_ir::{Atom, Aval, DotGeneral, Eqn, Literal, Op, Pad, Prim, Shape, Slice, Var, VarMap};
 
 use super::flat::Flat;
 
@@ -75,14 +75,14 @@ fn slices(flat: &mut Flat) {
     let mut definition = VarMap::filled(flat.avals.len(), None);
     let mut moved = vec![false; flat.eqns.len()];
     for (at, eqn) in flat.eqns.iter().enumerate() {
-        if let (Op::Slice(op), Some(Atom::Var(var))) = (&eqn.op, eqn.ins.first())
+        if let (Op::Prim(Prim::Slice(op)), Some(Atom::Var(var))) = (&eqn.op, eqn.ins.first())
             && let Some(product) = definition[*var]
             && readers[*var].len() == 1
         {
             sliced[product] = Some((Slice::clone(op), eqn.outs[0]));
             moved[at] = true;
         }
-        if let Op::DotGeneral(_) = eqn.op {
+        if let Op::Prim(Prim::DotGeneral(_)) = eqn.op {
             definition[eqn.outs[0]] = Some(at);
         }
     }
@@ -91,7 +91,7 @@ fn slices(flat: &mut Flat) {
     }
     for (at, eqn) in std::mem::take(&mut flat.eqns).into_iter().enumerate() {
         match (&eqn.op, &sliced[at]) {
-            (Op::DotGeneral(op), Some((part, out))) => {
+            (Op::Prim(Prim::DotGeneral(op)), Some((part, out))) => {
                 let avals = [0, 1].map(|side| flat.atom_aval(eqn.ins[side]));
                 let sides = Sides { op, ranks: [avals[0].shape.len(), avals[1].shape.len()] };
                 let mut ins = eqn.ins.clone();
@@ -129,14 +129,14 @@ fn zeros(flat: &mut Flat) {
             None => flat.eqns.push(eqn.clone()),
         }
         // The zeros around a result may be left out of what comes next.
-        let Some(Eqn { op: Op::Pad(pad), ins, outs, .. }) = flat.eqns[first..].last() else { continue };
+        let Some(Eqn { op: Op::Prim(Prim::Pad(pad)), ins, outs, .. }) = flat.eqns[first..].last() else { continue };
         let (&[Atom::Var(inner), Atom::Lit(value)], out) = (&ins[..], outs[0]) else { continue };
         let size = flat.avals[out].bytes();
         let takes = |&reader: &usize| {
             eqns.get(reader).is_some_and(|eqn| {
                 let is_one = eqn.ins.iter().filter(|a| a.var() == Some(out)).count() == 1;
                 let is_smaller = flat.avals[eqn.outs[0]].bytes() < size;
-                matches!(eqn.op, Op::DotGeneral(_)) && is_one && is_smaller && !is_taken[reader]
+                matches!(eqn.op, Op::Prim(Prim::DotGeneral(_))) && is_one && is_smaller && !is_taken[reader]
             })
         };
         let is_plain = value.is_zero() && pad.config.iter().all(|&(low, high, _)| low >= 0 && high >= 0);
@@ -150,7 +150,7 @@ fn zeros(flat: &mut Flat) {
 
 /// Adds the equations of a product of `inner` in the place of `padded`.
 fn without_zeros(flat: &mut Flat, eqn: &Eqn, pad: &Pad, padded: Var, inner: Var) {
-    let Op::DotGeneral(op) = &eqn.op else { return };
+    let Op::Prim(Prim::DotGeneral(op)) = &eqn.op else { return };
     let side = usize::from(eqn.ins[0].var() != Some(padded));
     let avals = [0, 1].map(|side| flat.atom_aval(eqn.ins[side]));
     let sides = Sides { op, ranks: [avals[0].shape.len(), avals[1].shape.len()] };

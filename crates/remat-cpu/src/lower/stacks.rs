@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use remat_ir::{Atom, Builder, Eqn, Jaxpr, Op, Result, Scan, Var, VarMap};
+use remat_ir::{Atom, Builder, Call, Eqn, Jaxpr, Op, Prim, Result, Scan, Var, VarMap};
 
 use super::flat::{Flat, is_cheap};
 
@@ -49,7 +49,7 @@ struct Recipe {
 pub(super) fn unstack(flat: &mut Flat) -> Result<()> {
     for at in 0..flat.eqns.len() {
         let eqn = &flat.eqns[at];
-        let Op::Scan(scan) = &eqn.op else { continue };
+        let Op::Call(Call::Scan(scan)) = &eqn.op else { continue };
         let mut dropped = vec![false; eqn.outs.len()];
         let mut pinned = vec![false; eqn.outs.len()];
         let mut added = Vec::new();
@@ -95,7 +95,7 @@ fn candidates(flat: &Flat, eqn: &Eqn, scan: &Scan) -> Vec<usize> {
     }
     let is_read_by_loops = |stack: Var| {
         flat.eqns.iter().filter(|e| e.ins.contains(&Atom::Var(stack))).all(|reader| match &reader.op {
-            Op::Scan(scan) => !reader.ins[..scan.num_consts + scan.num_carry].contains(&Atom::Var(stack)),
+            Op::Call(Call::Scan(scan)) => !reader.ins[..scan.num_consts + scan.num_carry].contains(&Atom::Var(stack)),
             _ => false,
         })
     };
@@ -139,7 +139,7 @@ fn recipe(flat: &Flat, eqn: &Eqn, scan: &Scan, out: usize, dropped: &[bool], add
         }
         needed.retain(|v| !eqn.outs.contains(v));
         for var in eqn.ins.iter().filter_map(|a| a.var()) {
-            let is_narrow = matches!(eqn.op, Op::ConvertElementType(_)) && bytes(var) < bytes(value);
+            let is_narrow = matches!(eqn.op, Op::Prim(Prim::ConvertElementType(_))) && bytes(var) < bytes(value);
             let is_small = bytes(var) * MUCH_SMALLER <= bytes(value);
             let stacked = leaf(var).or_else(|| {
                 let known = added.iter().chain(&new).position(|&other| other == var);
@@ -170,7 +170,7 @@ fn recipe(flat: &Flat, eqn: &Eqn, scan: &Scan, out: usize, dropped: &[bool], add
 
 /// Lets a loop compute the slices of a stack itself.
 fn repeat(reader: &mut Eqn, stack: Var, recipe: &Recipe, body: &Jaxpr) -> Result<()> {
-    let Op::Scan(scan) = &reader.op else { return Ok(()) };
+    let Op::Call(Call::Scan(scan)) = &reader.op else { return Ok(()) };
     let (old, first) = (&scan.jaxpr, scan.num_consts + scan.num_carry);
     let mut b = Builder::new();
     let mut env: VarMap<Option<Atom>> = body.var_map(None);
@@ -218,7 +218,7 @@ fn repeat(reader: &mut Eqn, stack: Var, recipe: &Recipe, body: &Jaxpr) -> Result
 
 /// Drops results of a loop, and adds stacks of other values of its body.
 fn change_outs(flat: &mut Flat, at: usize, dropped: &[bool], added: &[Var]) -> Vec<Var> {
-    let Op::Scan(scan) = &flat.eqns[at].op else { return Vec::new() };
+    let Op::Call(Call::Scan(scan)) = &flat.eqns[at].op else { return Vec::new() };
     let scan = scan.clone();
     let mut jaxpr = Jaxpr::clone(&scan.jaxpr);
     let mut keep = dropped.iter().map(|dropped| !dropped);

@@ -1,6 +1,6 @@
 //! What the rewrites make of small programs.
 
-use remat_ir::{Jaxpr, Op};
+use remat_ir::{Call, Jaxpr, Op};
 
 use super::Flat;
 
@@ -132,7 +132,9 @@ fn a_loop_computes_what_another_one_would_have_to_stack() {
     let bodies: Vec<(usize, String)> = flat
         .eqns
         .iter()
-        .filter_map(|eqn| if let Op::Scan(op) = &eqn.op { Some((eqn.outs.len(), op.jaxpr.to_string())) } else { None })
+        .filter_map(|eqn| {
+            if let Op::Call(Call::Scan(op)) = &eqn.op { Some((eqn.outs.len(), op.jaxpr.to_string())) } else { None }
+        })
         .collect();
     assert_eq!(bodies[0].0, 2, "the carry and one stack");
     assert!(bodies[1].1.contains("tanh"), "{}", bodies[1].1);

@@ -4,7 +4,7 @@
 //! The gradient of a weight is such a product, by the rule that transposes a product. As an output of the program it would be
 //! copied, element by element, into the order of the weight.
 
-use remat_ir::{DotGeneral, Eqn, Op, Shape};
+use remat_ir::{DotGeneral, Eqn, Op, Prim, Shape};
 
 use super::flat::Flat;
 
@@ -14,13 +14,13 @@ pub(super) fn turned_products(flat: &mut Flat) {
     let readers = flat.readers();
     let mut needless = vec![false; flat.eqns.len()];
     for at in 0..flat.eqns.len() {
-        let Op::DotGeneral(op) = &flat.eqns[at].op else { continue };
+        let Op::Prim(Prim::DotGeneral(op)) = &flat.eqns[at].op else { continue };
         let ranks = [0, 1].map(|side| flat.atom_aval(flat.eqns[at].ins[side]).shape.len());
         let product = flat.eqns[at].outs[0];
         let (mut out, mut order, mut transpositions) =
             (product, Shape::from_iter(0..flat.avals[product].shape.len()), Vec::new());
         while let [reader] = readers[out][..]
-            && let Some(Eqn { op: Op::Transpose(transpose), outs, .. }) = flat.eqns.get(reader)
+            && let Some(Eqn { op: Op::Prim(Prim::Transpose(transpose)), outs, .. }) = flat.eqns.get(reader)
         {
             order = transpose.permutation.iter().map(|&d| order[d]).collect();
             out = outs[0];

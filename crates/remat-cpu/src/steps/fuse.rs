@@ -12,7 +12,7 @@
 //! one at which a loop that reads it is closed, if that is earlier. What was complete before cannot depend on it. (Loops
 //! are grown as in XLA's instruction fusion, but over whole programs, and several results are kept.)
 
-use remat_ir::{Eqn, Iota, Op, Result, Shape, Var, VarMap};
+use remat_ir::{Eqn, Iota, Op, Prim, Result, Shape, Var, VarMap};
 use remat_kernels::{Extent, Layout};
 
 use super::order::order;
@@ -193,10 +193,17 @@ impl Fusion {
     /// Takes an elementwise equation or a reduction into a loop; false if it is neither.
     pub(crate) fn fuse(&mut self, flat: &Flat, at: usize, eqn: &Eqn, operands: &[Value]) -> bool {
         match &eqn.op {
-            Op::Unary(_) | Op::IntegerPow(_) | Op::Binary(_) | Op::Compare(_) | Op::SelectN(_) | Op::Clamp(_) => {}
-            Op::ConvertElementType(_) | Op::ReducePrecision(_) => {}
-            Op::BitcastConvertType(op) if flat.atom_aval(eqn.ins[0]).dtype.size() == op.dtype.size() => {}
-            Op::Reduce(op) => {
+            Op::Prim(
+                Prim::Unary(_)
+                | Prim::IntegerPow(_)
+                | Prim::Binary(_)
+                | Prim::Compare(_)
+                | Prim::SelectN(_)
+                | Prim::Clamp(_),
+            ) => {}
+            Op::Prim(Prim::ConvertElementType(_) | Prim::ReducePrecision(_)) => {}
+            Op::Prim(Prim::BitcastConvertType(op)) if flat.atom_aval(eqn.ins[0]).dtype.size() == op.dtype.size() => {}
+            Op::Prim(Prim::Reduce(op)) => {
                 self.reduce(flat, at, eqn, &operands[0], &op.axes);
                 return true;
             }

@@ -1,6 +1,6 @@
 //! What becomes one loop, and what does not.
 
-use remat_ir::{Jaxpr, Op};
+use remat_ir::{Jaxpr, Op, Prim};
 
 use super::{Step, Steps};
 use crate::lower::Flat;
@@ -116,7 +116,7 @@ fn a_reduction_of_nothing_is_a_number() {
       in (c,) }";
     assert_eq!(steps(text), ["[exp] -> 1"]);
     let jaxpr: Jaxpr = text.parse().expect("a program");
-    assert!(jaxpr.eqns.iter().any(|e| matches!(e.op, Op::Reduce(_))));
+    assert!(jaxpr.eqns.iter().any(|e| matches!(e.op, Op::Prim(Prim::Reduce(_)))));
 }
 
 #[test]

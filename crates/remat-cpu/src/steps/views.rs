@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use remat_ir::{Array, Atom, Aval, DType, Eqn, Iota, Literal, Op, Reduce, Result, Shape, Var, VarMap, eval_op};
+use remat_ir::{Array, Atom, Aval, DType, Eqn, Iota, Literal, Op, Prim, Reduce, Result, Shape, Var, VarMap, eval_op};
 use remat_kernels::Layout;
 
 use super::fuse::{Fusion, Group};
@@ -135,37 +135,37 @@ impl Lowering {
         let shape = &aval.shape;
         let x = operands.first();
         match &eqn.op {
-            Op::Reshape(_) | Op::Squeeze(_) | Op::ExpandDims(_) => {
+            Op::Prim(Prim::Reshape(_) | Prim::Squeeze(_) | Prim::ExpandDims(_)) => {
                 let x = x?;
                 x.map(shape, |l| l.reshaped(shape)).or_else(|| {
                     let copy = self.row_major(at, x.clone());
                     copy.map(shape, |l| l.reshaped(shape))
                 })
             }
-            Op::Transpose(op) => x?.map(shape, |l| Some(l.permuted(&op.permutation))),
-            Op::BroadcastInDim(op) => x?.map(shape, |l| Some(l.broadcast(shape, &op.dims))),
-            Op::Rev(op) => x?.map(shape, |l| Some(l.reversed(&op.axes))),
-            Op::Slice(op) => {
+            Op::Prim(Prim::Transpose(op)) => x?.map(shape, |l| Some(l.permuted(&op.permutation))),
+            Op::Prim(Prim::BroadcastInDim(op)) => x?.map(shape, |l| Some(l.broadcast(shape, &op.dims))),
+            Op::Prim(Prim::Rev(op)) => x?.map(shape, |l| Some(l.reversed(&op.axes))),
+            Op::Prim(Prim::Slice(op)) => {
                 let view = x?.map(shape, |l| Some(l.sliced(&op.start, &op.limit, &op.strides)))?;
                 let base = view.base();
                 let is_small = base.is_some_and(|b| aval.size() * SMALL_PART < self.flat.avals[b].size());
                 let is_input = base.is_some_and(|b| self.flat.ins.contains(&b));
                 Some(if is_small && !is_input { self.row_major(at, view) } else { view })
             }
-            Op::Iota(op) => {
+            Op::Prim(Prim::Iota(op)) => {
                 let count = self.count(at, op.dtype, op.shape[op.axis]);
                 let value = self.values[count].clone();
                 value.map(shape, |l| Some(l.broadcast(shape, &[op.axis])))
             }
-            Op::Reduce(op) if op.axes.is_empty() => x.cloned(),
-            Op::Reduce(op) if x?.shape().contains(&0) => {
+            Op::Prim(Prim::Reduce(op)) if op.axes.is_empty() => x.cloned(),
+            Op::Prim(Prim::Reduce(op)) if x?.shape().contains(&0) => {
                 // What nothing is reduced to.
                 let whole = Reduce { kind: op.kind, axes: [0].into_iter().collect() };
                 let nothing = Array::full(Literal::from_bits(aval.dtype, 0), [0]);
                 let literal = eval_op(&whole.into(), &[nothing]).ok()?.first()?.to_literal()?;
                 Some(Value::Splat { literal, shape: shape.clone() })
             }
-            Op::ConvertElementType(_) | Op::BitcastConvertType(_) => {
+            Op::Prim(Prim::ConvertElementType(_) | Prim::BitcastConvertType(_)) => {
                 (self.flat.atom_aval(eqn.ins[0]).dtype == aval.dtype).then(|| x.cloned())?
             }
             _ => None,
@@ -218,5 +218,10 @@ impl Lowering {
 
 /// Whether the kernel of an operation reads its operands through strides.
 fn reads_strides(op: &Op) -> bool {
-    matches!(op, Op::DotGeneral(_) | Op::Conv(_) | Op::DotProductAttention(_) | Op::DotProductAttentionCotangent(_))
+    matches!(
+        op,
+        Op::Prim(
+            Prim::DotGeneral(_) | Prim::Conv(_) | Prim::DotProductAttention(_) | Prim::DotProductAttentionCotangent(_)
+        )
+    )
 }

@@ -7,18 +7,18 @@ use std::sync::Arc;
 
 use super::{eval, last_uses};
 use crate::{
-    Array, Atom, Aval, Cond, Device, Eqn, Executable, Jaxpr, LiveKind, LiveValue, Loc, MemoryReport, MemoryStats, Op,
-    Result, Scan, Unary, VarMap, While,
+    Array, Atom, Aval, Call, Cond, Device, Eqn, Executable, Jaxpr, LiveKind, LiveValue, Loc, MemoryReport, MemoryStats,
+    Op, Prim, Result, Scan, Unary, VarMap, While,
 };
 
 /// The reference evaluator: slow, for every program, and what other engines are tested against.
 ///
 /// ```
-/// use remat_ir::{Array, Aval, Builder, DType, Device, Op, Reference, Unary};
+/// use remat_ir::{Array, Aval, Builder, DType, Device, Reference, Unary};
 /// let mut b = Builder::new();
 /// let x = b.input(Aval::new(DType::F32, [2]));
-/// let y = b.emit1(Op::Unary(Unary::Exp), &[x])?;
-/// let z = b.emit1(Op::Unary(Unary::Sin), &[y])?;
+/// let y = b.emit1(Unary::Exp.into(), &[x])?;
+/// let z = b.emit1(Unary::Sin.into(), &[y])?;
 /// let executable = Reference.compile(&b.finish(vec![z]).into())?;
 /// let memory = executable.memory();
 /// assert_eq!((memory.arguments, memory.outputs, memory.temporaries, memory.peak), (8, 8, 0, 16));
@@ -211,7 +211,7 @@ impl Heap {
         }
         let mut names = jaxpr.var_map(None);
         for eqn in &jaxpr.eqns {
-            if let (Op::Name(op), Some(var)) = (&eqn.op, eqn.ins.first().and_then(|atom| atom.var())) {
+            if let (Op::Prim(Prim::Name(op)), Some(var)) = (&eqn.op, eqn.ins.first().and_then(|atom| atom.var())) {
                 names[var] = Some(op.name.clone());
             }
         }
@@ -221,7 +221,7 @@ impl Heap {
     /// Remembers what runs now.
     fn enter(&self, eqn: &Eqn, names: &VarMap<Option<Arc<str>>>, ins: &[Buffer]) {
         let Some(census) = &self.census else { return };
-        if let (Op::Name(op), [Buffer(block)]) = (&eqn.op, ins) {
+        if let (Op::Prim(Prim::Name(op)), [Buffer(block)]) = (&eqn.op, ins) {
             let mut values = self.live.values.borrow_mut();
             if let Some(value) = values.get_mut(&block.number).filter(|v| v.operation.is_some()) {
                 value.name = Some(op.name.clone());
@@ -264,36 +264,66 @@ impl Heap {
     /// Follows one operation.
     fn step(&self, op: &Op, ins: Vec<Buffer>, avals: &[Aval], outs: &[&Aval], arguments: usize) -> Vec<Buffer> {
         match op {
-            Op::Jit(op) => return self.run(&op.jaxpr, ins, arguments),
-            Op::Checkpoint(op) => return self.run(&op.jaxpr, ins, arguments),
-            Op::CustomJvp(op) => return self.run(&op.call, ins, arguments),
-            Op::CustomVjp(op) => return self.run(&op.call, ins, arguments),
-            Op::Scan(op) => return self.scan(op, ins, outs, arguments),
-            Op::While(op) => return self.while_loop(op, ins, arguments),
-            Op::Cond(op) => self.cond(op, &ins, arguments),
-            Op::Name(_) | Op::StopGradient(_) | Op::OptimizationBarrier(_) | Op::DevicePut(_) => return ins,
-            Op::Reshape(_) | Op::Squeeze(_) | Op::ExpandDims(_) => return ins,
-            Op::ConvertElementType(op) if avals[0].dtype == op.dtype => return ins,
-            Op::BitcastConvertType(op) if avals[0].dtype == op.dtype => return ins,
-            Op::Reduce(op) if op.axes.is_empty() => return ins,
-            Op::Unary(op) if *op != Unary::IsFinite => {
-                return vec![self.overwrite(ins, avals, outs[0], &[0], arguments)];
-            }
-            Op::IntegerPow(_) => return vec![self.overwrite(ins, avals, outs[0], &[0], arguments)],
-            Op::Binary(_) => return vec![self.overwrite(ins, avals, outs[0], &[0, 1], arguments)],
-            Op::DynamicUpdateSlice(_) | Op::Scatter(_) => {
-                return vec![self.overwrite(ins, avals, outs[0], &[0], arguments)];
-            }
-            Op::Clamp(_) => return vec![self.overwrite(ins, avals, outs[0], &[1, 0], arguments)],
-            Op::Unary(_) | Op::Compare(_) | Op::SelectN(_) => {}
-            Op::ConvertElementType(_) | Op::BitcastConvertType(_) | Op::ReducePrecision(_) => {}
-            Op::BroadcastInDim(_) | Op::Transpose(_) | Op::Rev(_) | Op::Concatenate(_) | Op::Pad(_) | Op::Iota(_) => {}
-            Op::Slice(_) | Op::DynamicSlice(_) | Op::Gather(_) => {}
-            Op::Reduce(_) | Op::ArgReduce(_) | Op::Cumulative(_) | Op::Sort(_) | Op::TopK(_) => {}
-            Op::DotGeneral(_) | Op::Conv(_) | Op::ReduceWindow(_) | Op::ArgReduceWindow(_) => {}
-            Op::DotProductAttention(_) | Op::DotProductAttentionTangent(_) | Op::DotProductAttentionCotangent(_) => {}
-            Op::CrossEntropyTangent(_) | Op::Threefry2x32(_) | Op::CustomLin(_) => {}
+            Op::Prim(op) => self.prim(op, ins, avals, outs, arguments),
+            Op::Call(op) => self.call(op, ins, outs, arguments),
         }
+    }
+
+    fn call(&self, op: &Call, ins: Vec<Buffer>, outs: &[&Aval], arguments: usize) -> Vec<Buffer> {
+        match op {
+            Call::Jit(op) => self.run(&op.jaxpr, ins, arguments),
+            Call::Checkpoint(op) => self.run(&op.jaxpr, ins, arguments),
+            Call::CustomJvp(op) => self.run(&op.call, ins, arguments),
+            Call::CustomVjp(op) => self.run(&op.call, ins, arguments),
+            Call::Scan(op) => self.scan(op, ins, outs, arguments),
+            Call::While(op) => self.while_loop(op, ins, arguments),
+            Call::Cond(op) => {
+                self.cond(op, &ins, arguments);
+                self.results(outs, arguments)
+            }
+            Call::CustomLin(_) => self.results(outs, arguments),
+        }
+    }
+
+    fn prim(&self, op: &Prim, ins: Vec<Buffer>, avals: &[Aval], outs: &[&Aval], arguments: usize) -> Vec<Buffer> {
+        match op {
+            Prim::Name(_) | Prim::StopGradient(_) | Prim::OptimizationBarrier(_) | Prim::DevicePut(_) => {
+                return ins;
+            }
+            Prim::Reshape(_) | Prim::Squeeze(_) | Prim::ExpandDims(_) => return ins,
+            Prim::ConvertElementType(op) if avals[0].dtype == op.dtype => return ins,
+            Prim::BitcastConvertType(op) if avals[0].dtype == op.dtype => return ins,
+            Prim::Reduce(op) if op.axes.is_empty() => return ins,
+            Prim::Unary(op) if *op != Unary::IsFinite => {
+                return vec![self.overwrite(ins, avals, outs[0], &[0], arguments)];
+            }
+            Prim::IntegerPow(_) => return vec![self.overwrite(ins, avals, outs[0], &[0], arguments)],
+            Prim::Binary(_) => return vec![self.overwrite(ins, avals, outs[0], &[0, 1], arguments)],
+            Prim::DynamicUpdateSlice(_) | Prim::Scatter(_) => {
+                return vec![self.overwrite(ins, avals, outs[0], &[0], arguments)];
+            }
+            Prim::Clamp(_) => return vec![self.overwrite(ins, avals, outs[0], &[1, 0], arguments)],
+            Prim::Unary(_) | Prim::Compare(_) | Prim::SelectN(_) => {}
+            Prim::ConvertElementType(_) | Prim::BitcastConvertType(_) | Prim::ReducePrecision(_) => {}
+            Prim::BroadcastInDim(_)
+            | Prim::Transpose(_)
+            | Prim::Rev(_)
+            | Prim::Concatenate(_)
+            | Prim::Pad(_)
+            | Prim::Iota(_) => {}
+            Prim::Slice(_) | Prim::DynamicSlice(_) | Prim::Gather(_) => {}
+            Prim::Reduce(_) | Prim::ArgReduce(_) | Prim::Cumulative(_) | Prim::Sort(_) | Prim::TopK(_) => {}
+            Prim::DotGeneral(_) | Prim::Conv(_) | Prim::ReduceWindow(_) | Prim::ArgReduceWindow(_) => {}
+            Prim::DotProductAttention(_)
+            | Prim::DotProductAttentionTangent(_)
+            | Prim::DotProductAttentionCotangent(_) => {}
+            Prim::CrossEntropyTangent(_) | Prim::Threefry2x32(_) => {}
+        }
+        self.results(outs, arguments)
+    }
+
+    /// New buffers for these results.
+    fn results(&self, outs: &[&Aval], arguments: usize) -> Vec<Buffer> {
         let new = outs.iter().map(|a| self.result(a)).collect();
         self.note(arguments);
         new

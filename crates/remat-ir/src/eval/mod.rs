@@ -25,14 +25,16 @@ mod window;
 pub use memory::Reference;
 pub use threefry::threefry_block;
 
-use crate::{Array, Atom, Aval, Element, Error, ErrorKind, Jaxpr, Op, Operation, Result, Var, VarMap, counted};
+use crate::{
+    Array, Atom, Aval, Call, Element, Error, ErrorKind, Jaxpr, Op, Operation, Prim, Result, Var, VarMap, counted,
+};
 
 /// Evaluates one operation. Operands are checked by the shape rule of the operation.
 ///
 /// ```
-/// use remat_ir::{Array, Binary, Op, eval_op};
+/// use remat_ir::{Array, Binary, eval_op};
 /// let x = Array::from_vec(vec![1.0f32, 2.0], [2])?;
-/// let y = eval_op(&Op::Binary(Binary::Add), &[x, Array::scalar(1.0f32)])?;
+/// let y = eval_op(&Binary::Add.into(), &[x, Array::scalar(1.0f32)])?;
 /// assert_eq!(y[0].as_slice::<f32>(), Some(&[2.0, 3.0][..]));
 /// # Ok::<(), remat_ir::Error>(())
 /// ```
@@ -47,10 +49,10 @@ pub fn eval_op(op: &Op, ins: &[Array]) -> Result<Vec<Array>> {
 /// Evaluates a program.
 ///
 /// ```
-/// use remat_ir::{Array, Aval, Builder, DType, Op, Unary, eval};
+/// use remat_ir::{Array, Aval, Builder, DType, Unary, eval};
 /// let mut b = Builder::new();
 /// let x = b.input(Aval::new(DType::F32, [2]));
-/// let y = b.emit1(Op::Unary(Unary::Neg), &[x])?;
+/// let y = b.emit1(Unary::Neg.into(), &[x])?;
 /// let out = eval(&b.finish(vec![y]), vec![Array::from_vec(vec![1.0f32, -2.0], [2])?])?;
 /// assert_eq!(out[0].as_slice::<f32>(), Some(&[-1.0, 2.0][..]));
 /// # Ok::<(), remat_ir::Error>(())
@@ -119,7 +121,10 @@ fn undefined(var: Var) -> Error {
 fn apply(op: &Op, ins: Vec<Array>) -> Result<Vec<Array>> {
     let out_avals = op.infer(&avals(&ins))?;
     expect_memory(op, &out_avals)?;
-    let outs = compute(op, ins)?;
+    let outs = match op {
+        Op::Prim(op) => prim(op, ins)?,
+        Op::Call(op) => call(op, ins)?,
+    };
     debug_assert_eq!(out_avals, avals(&outs), "{}", op.name());
     Ok(outs)
 }
@@ -136,57 +141,63 @@ fn expect_memory(op: &Op, outs: &[Aval]) -> Result<()> {
     Err(Error::new(ErrorKind::Shape, op.name(), message))
 }
 
-/// The results of an operation on operands that its shape rule takes.
-fn compute(op: &Op, ins: Vec<Array>) -> Result<Vec<Array>> {
+/// The results of a first-order operation on operands that its shape rule takes.
+fn prim(op: &Prim, ins: Vec<Array>) -> Result<Vec<Array>> {
     let one = |array: Result<Array>| Ok(vec![array?]);
     match op {
-        Op::Unary(op) => one(elementwise::unary(op, ins)),
-        Op::IntegerPow(op) => one(elementwise::integer_pow(op, ins)),
-        Op::Binary(op) => one(elementwise::binary(op, ins)),
-        Op::Compare(op) => one(elementwise::compare(op, ins)),
-        Op::SelectN(_) => one(elementwise::select_n(ins)),
-        Op::Clamp(_) => one(elementwise::clamp(ins)),
-        Op::ConvertElementType(op) => one(convert::convert_element_type(op, ins)),
-        Op::BitcastConvertType(op) => one(convert::bitcast_convert_type(op, &ins)),
-        Op::ReducePrecision(op) => one(convert::reduce_precision(op, &ins)),
-        Op::BroadcastInDim(op) => one(shape::broadcast_in_dim(op, &ins)),
-        Op::Reshape(op) => one(shape::reshape(op, &ins)),
-        Op::Transpose(op) => one(shape::transpose(op, &ins)),
-        Op::Squeeze(op) => one(shape::squeeze(op, &ins)),
-        Op::ExpandDims(op) => one(shape::expand_dims(op, &ins)),
-        Op::Rev(op) => one(shape::rev(op, &ins)),
-        Op::Concatenate(op) => one(shape::concatenate(op, &ins)),
-        Op::Pad(op) => one(shape::pad(op, &ins)),
-        Op::Iota(op) => one(shape::iota(op, &ins)),
-        Op::Slice(op) => one(slice::slice(op, &ins)),
-        Op::DynamicSlice(op) => one(slice::dynamic_slice(op, &ins)),
-        Op::DynamicUpdateSlice(op) => one(slice::dynamic_update_slice(op, ins)),
-        Op::Gather(op) => one(gather::gather(op, &ins)),
-        Op::Scatter(op) => one(gather::scatter(op, ins)),
-        Op::Reduce(op) => one(reduce::reduce(op, &ins)),
-        Op::ArgReduce(op) => one(reduce::arg_reduce(op, &ins)),
-        Op::Cumulative(op) => one(reduce::cumulative(op, &ins)),
-        Op::Sort(op) => sort::sort(op, &ins),
-        Op::TopK(op) => sort::top_k(op, &ins),
-        Op::DotGeneral(op) => one(dot::dot_general(op, &ins)),
-        Op::Conv(op) => one(conv::conv(op, &ins)),
-        Op::ReduceWindow(op) => one(window::reduce_window(op, &ins)),
-        Op::ArgReduceWindow(op) => one(window::arg_reduce_window(op, &ins)),
-        Op::DotProductAttention(op) => eval(&op.definition(&avals(&ins))?, ins),
-        Op::DotProductAttentionTangent(op) => eval(&op.definition(&avals(&ins))?, ins),
-        Op::DotProductAttentionCotangent(op) => eval(&op.definition(&avals(&ins))?, ins),
-        Op::CrossEntropyTangent(op) => eval(&op.definition(&avals(&ins))?, ins),
-        Op::Threefry2x32(_) => threefry::threefry2x32(&ins),
-        Op::Name(_) | Op::StopGradient(_) | Op::OptimizationBarrier(_) => Ok(ins),
-        Op::DevicePut(op) => Ok(ins.iter().map(|a| a.in_memory(op.memory)).collect()),
-        Op::Jit(op) => eval(&op.jaxpr, ins),
-        Op::Checkpoint(op) => eval(&op.jaxpr, ins),
-        Op::Scan(op) => control::scan(op, ins),
-        Op::While(op) => control::while_loop(op, ins),
-        Op::Cond(op) => control::cond(op, ins),
-        Op::CustomJvp(op) => eval(&op.call, ins),
-        Op::CustomVjp(op) => eval(&op.call, ins),
-        Op::CustomLin(op) => control::custom_lin(op),
+        Prim::Unary(op) => one(elementwise::unary(op, ins)),
+        Prim::IntegerPow(op) => one(elementwise::integer_pow(op, ins)),
+        Prim::Binary(op) => one(elementwise::binary(op, ins)),
+        Prim::Compare(op) => one(elementwise::compare(op, ins)),
+        Prim::SelectN(_) => one(elementwise::select_n(ins)),
+        Prim::Clamp(_) => one(elementwise::clamp(ins)),
+        Prim::ConvertElementType(op) => one(convert::convert_element_type(op, ins)),
+        Prim::BitcastConvertType(op) => one(convert::bitcast_convert_type(op, &ins)),
+        Prim::ReducePrecision(op) => one(convert::reduce_precision(op, &ins)),
+        Prim::BroadcastInDim(op) => one(shape::broadcast_in_dim(op, &ins)),
+        Prim::Reshape(op) => one(shape::reshape(op, &ins)),
+        Prim::Transpose(op) => one(shape::transpose(op, &ins)),
+        Prim::Squeeze(op) => one(shape::squeeze(op, &ins)),
+        Prim::ExpandDims(op) => one(shape::expand_dims(op, &ins)),
+        Prim::Rev(op) => one(shape::rev(op, &ins)),
+        Prim::Concatenate(op) => one(shape::concatenate(op, &ins)),
+        Prim::Pad(op) => one(shape::pad(op, &ins)),
+        Prim::Iota(op) => one(shape::iota(op, &ins)),
+        Prim::Slice(op) => one(slice::slice(op, &ins)),
+        Prim::DynamicSlice(op) => one(slice::dynamic_slice(op, &ins)),
+        Prim::DynamicUpdateSlice(op) => one(slice::dynamic_update_slice(op, ins)),
+        Prim::Gather(op) => one(gather::gather(op, &ins)),
+        Prim::Scatter(op) => one(gather::scatter(op, ins)),
+        Prim::Reduce(op) => one(reduce::reduce(op, &ins)),
+        Prim::ArgReduce(op) => one(reduce::arg_reduce(op, &ins)),
+        Prim::Cumulative(op) => one(reduce::cumulative(op, &ins)),
+        Prim::Sort(op) => sort::sort(op, &ins),
+        Prim::TopK(op) => sort::top_k(op, &ins),
+        Prim::DotGeneral(op) => one(dot::dot_general(op, &ins)),
+        Prim::Conv(op) => one(conv::conv(op, &ins)),
+        Prim::ReduceWindow(op) => one(window::reduce_window(op, &ins)),
+        Prim::ArgReduceWindow(op) => one(window::arg_reduce_window(op, &ins)),
+        Prim::DotProductAttention(op) => eval(&op.definition(&avals(&ins))?, ins),
+        Prim::DotProductAttentionTangent(op) => eval(&op.definition(&avals(&ins))?, ins),
+        Prim::DotProductAttentionCotangent(op) => eval(&op.definition(&avals(&ins))?, ins),
+        Prim::CrossEntropyTangent(op) => eval(&op.definition(&avals(&ins))?, ins),
+        Prim::Threefry2x32(_) => threefry::threefry2x32(&ins),
+        Prim::Name(_) | Prim::StopGradient(_) | Prim::OptimizationBarrier(_) => Ok(ins),
+        Prim::DevicePut(op) => Ok(ins.iter().map(|a| a.in_memory(op.memory)).collect()),
+    }
+}
+
+/// The results of an operation with jaxprs on operands that its shape rule takes.
+fn call(op: &Call, ins: Vec<Array>) -> Result<Vec<Array>> {
+    match op {
+        Call::Jit(op) => eval(&op.jaxpr, ins),
+        Call::Checkpoint(op) => eval(&op.jaxpr, ins),
+        Call::Scan(op) => control::scan(op, ins),
+        Call::While(op) => control::while_loop(op, ins),
+        Call::Cond(op) => control::cond(op, ins),
+        Call::CustomJvp(op) => eval(&op.call, ins),
+        Call::CustomVjp(op) => eval(&op.call, ins),
+        Call::CustomLin(op) => control::custom_lin(op),
     }
 }
 

@@ -1,8 +1,9 @@
 //! The closed set of operations.
 //!
-//! [`Op`] is the whole list on one page. Each variant is a small struct of parameters in the file of its family, with its
-//! name, its shape rule ([`Operation::infer`]) and its text form ([`Operation::params`]). The calculus of each (jvp,
-//! transpose, vmap) is in the crate `remat`; how each runs is in the engines.
+//! The whole list is on this page: an [`Op`] is a first-order operation ([`Prim`]) or one with jaxprs in its parameters
+//! ([`Call`]). Each variant is a small struct of parameters in the file of its family, with its name, its shape rule
+//! ([`Operation::infer`]) and its text form ([`Operation::params`]). The calculus of each (jvp, transpose, vmap) is in the
+//! crate `remat`; how each runs is in the engines.
 
 mod attention;
 mod control;
@@ -67,53 +68,76 @@ pub trait Operation: Clone + Into<Op> {
     fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>>;
 }
 
+/// Passes the list of first-order operations to a macro: `Unary, .., Slice as Arc<Slice>, ..`. It is the only such list;
+/// what has to exist for every operation, such as its rules, is made from it.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! with_prims {
+    ($callback:ident) => {
+        $callback! {
+            Unary, IntegerPow, Binary, Compare, SelectN, Clamp,
+            ConvertElementType, BitcastConvertType, ReducePrecision,
+            BroadcastInDim, Reshape, Transpose, Squeeze, ExpandDims, Rev, Concatenate, Pad, Iota,
+            Slice as Arc<Slice>, DynamicSlice, DynamicUpdateSlice, Gather as Arc<Gather>, Scatter as Arc<Scatter>,
+            Reduce, ArgReduce, Cumulative, Sort, TopK,
+            DotGeneral as Arc<DotGeneral>, Conv as Arc<Conv>, ReduceWindow as Arc<ReduceWindow>,
+            ArgReduceWindow as Arc<ArgReduceWindow>,
+            DotProductAttention, DotProductAttentionTangent, DotProductAttentionCotangent, CrossEntropyTangent,
+            Threefry2x32,
+            Name, StopGradient, OptimizationBarrier, DevicePut,
+        }
+    };
+}
+
+/// Makes the enum of a group of operations and what it delegates to them.
 macro_rules! operations {
-    ($($variant:ident $(as $shared:ty)?,)*) => {
-        /// Every operation of the language. Those with many parameters are shared, since programs are copied a lot: an
-        /// equation stays small, and a copy of it allocates nothing.
+    ($(#[$doc:meta])* $group:ident { $($variant:ident $(as $shared:ty)?,)* }) => {
+        $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, Hash, Debug)]
         #[allow(missing_docs, reason = "variants are what their names say")]
-        pub enum Op {
+        pub enum $group {
             $($variant(operations!(@type $variant $($shared)?)),)*
         }
 
-        $(impl From<$variant> for Op {
-            fn from(op: $variant) -> Op {
-                #[allow(clippy::useless_conversion)]
-                Op::$variant(op.into())
-            }
-        })*
-
-        impl Op {
-            /// The name that programs print: `dot_general`, `sin`, `scan`.
-            pub fn name(&self) -> &'static str {
-                match self { $(Op::$variant(op) => op.name(),)* }
+        $(
+            impl From<$variant> for $group {
+                fn from(op: $variant) -> $group {
+                    #[allow(clippy::useless_conversion)]
+                    $group::$variant(op.into())
+                }
             }
 
-            /// The avals of the outputs for operands of these avals.
-            ///
-            /// # Errors
-            /// If the operation does not take them.
-            pub fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
-                match self { $(Op::$variant(op) => op.infer(ins),)* }
+            impl From<$variant> for Op {
+                fn from(op: $variant) -> Op {
+                    Op::$group(op.into())
+                }
+            }
+        )*
+
+        impl From<$group> for Op {
+            fn from(op: $group) -> Op {
+                Op::$group(op)
+            }
+        }
+
+        impl Operation for $group {
+            fn name(&self) -> &'static str {
+                match self { $($group::$variant(op) => op.name(),)* }
             }
 
-            /// The parameters, in the order in which programs print them.
-            pub fn params(&self) -> Params {
-                match self { $(Op::$variant(op) => op.params(),)* }
+            fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+                match self { $($group::$variant(op) => op.infer(ins),)* }
             }
 
-            /// The operation that programs print with this name and these parameters.
-            ///
-            /// # Errors
-            /// If there is no operation of this name, or a parameter is missing, unknown or malformed.
-            pub fn parse(name: &str, params: &ParamMap<'_>) -> Result<Op> {
+            fn params(&self) -> Params {
+                match self { $($group::$variant(op) => op.params(),)* }
+            }
+
+            fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<$group>> {
                 $(if let Some(op) = <$variant as Operation>::parse(name, params) {
-                    let op = op?;
-                    params.finish()?;
-                    return Ok(op.into());
+                    return Some(op.map($group::from));
                 })*
-                Err(Error::new(ErrorKind::Parse, name, "there is no operation of this name"))
+                None
             }
         }
     };
@@ -121,69 +145,146 @@ macro_rules! operations {
     (@type $variant:ident $shared:ty) => { $shared };
 }
 
+macro_rules! prims {
+    ($($list:tt)*) => {
+        operations! {
+            /// The first-order operations, or primitives: those without jaxprs in their parameters. The ones with many
+            /// parameters are shared, since programs are copied a lot: an equation stays small, and a copy of it allocates
+            /// nothing.
+            ///
+            /// ```
+            /// use remat_ir::{Op, Operation, Prim, Unary};
+            /// let op: Op = Unary::Sin.into();
+            /// assert_eq!(op, Op::Prim(Prim::Unary(Unary::Sin)));
+            /// assert_eq!(op.prim().map(|prim| prim.name()), Some("sin"));
+            /// ```
+            Prim { $($list)* }
+        }
+    };
+}
+
+with_prims!(prims);
+
 operations! {
-    Unary, IntegerPow, Binary, Compare, SelectN, Clamp,
-    ConvertElementType, BitcastConvertType, ReducePrecision,
-    BroadcastInDim, Reshape, Transpose, Squeeze, ExpandDims, Rev, Concatenate, Pad, Iota,
-    Slice as Arc<Slice>, DynamicSlice, DynamicUpdateSlice, Gather as Arc<Gather>, Scatter as Arc<Scatter>,
-    Reduce, ArgReduce, Cumulative, Sort, TopK,
-    DotGeneral as Arc<DotGeneral>, Conv as Arc<Conv>, ReduceWindow as Arc<ReduceWindow>, ArgReduceWindow as Arc<ArgReduceWindow>,
-    DotProductAttention, DotProductAttentionTangent, DotProductAttentionCotangent, CrossEntropyTangent,
-    Threefry2x32,
-    Name, StopGradient, OptimizationBarrier, DevicePut,
-    Jit, Checkpoint, Scan, While, Cond, CustomJvp, CustomVjp, CustomLin,
+    /// The operations with jaxprs in their parameters: calls, regions, loops, branches, and functions with rules of their
+    /// own. Their rules are the transformations applied to these jaxprs.
+    ///
+    /// ```
+    /// use remat_ir::{Call, Jaxpr, Jit, Op};
+    /// let jaxpr: Jaxpr = "{ lambda ; a:f32[3]. let b:f32[3] = sin a in (b,) }".parse()?;
+    /// let op: Op = Jit { name: "f".into(), jaxpr: jaxpr.into() }.into();
+    /// assert_eq!(op.call().map(|call| call.bodies().len()), Some(1));
+    /// # Ok::<(), remat_ir::Error>(())
+    /// ```
+    Call { Jit, Checkpoint, Scan, While, Cond, CustomJvp, CustomVjp, CustomLin, }
+}
+
+/// Every operation of the language.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Op {
+    /// A first-order operation.
+    Prim(Prim),
+    /// An operation with jaxprs in its parameters.
+    Call(Call),
 }
 
 impl Op {
-    /// The jaxprs in the parameters, in the order in which they print.
-    pub fn bodies(&self) -> Vec<&Arc<Jaxpr>> {
+    /// The name that programs print: `dot_general`, `sin`, `scan`.
+    pub fn name(&self) -> &'static str {
         match self {
-            Op::Jit(op) => vec![&op.jaxpr],
-            Op::Checkpoint(op) => vec![&op.jaxpr],
-            Op::Scan(op) => vec![&op.jaxpr],
-            Op::While(op) => vec![&op.cond, &op.body],
-            Op::Cond(op) => op.branches.iter().collect(),
-            Op::CustomJvp(op) => vec![&op.call, &op.jvp],
-            Op::CustomVjp(op) => vec![&op.call, &op.fwd, &op.bwd],
-            Op::CustomLin(op) => vec![&op.bwd],
-            Op::Unary(_) | Op::IntegerPow(_) | Op::Binary(_) | Op::Compare(_) | Op::SelectN(_) | Op::Clamp(_) => vec![],
-            Op::ConvertElementType(_) | Op::BitcastConvertType(_) | Op::ReducePrecision(_) => vec![],
-            Op::BroadcastInDim(_) | Op::Reshape(_) | Op::Transpose(_) | Op::Squeeze(_) | Op::ExpandDims(_) => vec![],
-            Op::Rev(_) | Op::Concatenate(_) | Op::Pad(_) | Op::Iota(_) => vec![],
-            Op::Slice(_) | Op::DynamicSlice(_) | Op::DynamicUpdateSlice(_) | Op::Gather(_) | Op::Scatter(_) => vec![],
-            Op::Reduce(_) | Op::ArgReduce(_) | Op::Cumulative(_) | Op::Sort(_) | Op::TopK(_) => vec![],
-            Op::DotGeneral(_) | Op::Conv(_) | Op::ReduceWindow(_) | Op::ArgReduceWindow(_) => vec![],
-            Op::DotProductAttention(_) | Op::DotProductAttentionTangent(_) | Op::DotProductAttentionCotangent(_) => {
-                vec![]
-            }
-            Op::CrossEntropyTangent(_) | Op::Threefry2x32(_) => vec![],
-            Op::Name(_) | Op::StopGradient(_) | Op::OptimizationBarrier(_) | Op::DevicePut(_) => vec![],
+            Op::Prim(op) => op.name(),
+            Op::Call(op) => op.name(),
         }
+    }
+
+    /// The avals of the outputs for operands of these avals.
+    ///
+    /// # Errors
+    /// If the operation does not take them.
+    pub fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        match self {
+            Op::Prim(op) => op.infer(ins),
+            Op::Call(op) => op.infer(ins),
+        }
+    }
+
+    /// The parameters, in the order in which programs print them.
+    pub fn params(&self) -> Params {
+        match self {
+            Op::Prim(op) => op.params(),
+            Op::Call(op) => op.params(),
+        }
+    }
+
+    /// The operation that programs print with this name and these parameters.
+    ///
+    /// # Errors
+    /// If there is no operation of this name, or a parameter is missing, unknown or malformed.
+    pub fn parse(name: &str, params: &ParamMap<'_>) -> Result<Op> {
+        let prim = || Some(Prim::parse(name, params)?.map(Op::Prim));
+        let call = || Some(Call::parse(name, params)?.map(Op::Call));
+        let unknown = || Err(Error::new(ErrorKind::Parse, name, "there is no operation of this name"));
+        let op = prim().or_else(call).unwrap_or_else(unknown)?;
+        params.finish()?;
+        Ok(op)
+    }
+
+    /// The first-order operation, if this is one.
+    pub fn prim(&self) -> Option<&Prim> {
+        match self {
+            Op::Prim(op) => Some(op),
+            Op::Call(_) => None,
+        }
+    }
+
+    /// The operation with jaxprs in its parameters, if this is one.
+    pub fn call(&self) -> Option<&Call> {
+        match self {
+            Op::Prim(_) => None,
+            Op::Call(op) => Some(op),
+        }
+    }
+
+    /// The jaxprs in the parameters, in the order in which they print; none for a first-order operation.
+    pub fn bodies(&self) -> Vec<&Arc<Jaxpr>> {
+        self.call().map_or_else(Vec::new, Call::bodies)
     }
 
     /// As [`Op::bodies`], for writing.
     pub fn bodies_mut(&mut self) -> Vec<&mut Arc<Jaxpr>> {
         match self {
-            Op::Jit(op) => vec![&mut op.jaxpr],
-            Op::Checkpoint(op) => vec![&mut op.jaxpr],
-            Op::Scan(op) => vec![&mut op.jaxpr],
-            Op::While(op) => vec![&mut op.cond, &mut op.body],
-            Op::Cond(op) => op.branches.iter_mut().collect(),
-            Op::CustomJvp(op) => vec![&mut op.call, &mut op.jvp],
-            Op::CustomVjp(op) => vec![&mut op.call, &mut op.fwd, &mut op.bwd],
-            Op::CustomLin(op) => vec![&mut op.bwd],
-            Op::Unary(_) | Op::IntegerPow(_) | Op::Binary(_) | Op::Compare(_) | Op::SelectN(_) | Op::Clamp(_) => vec![],
-            Op::ConvertElementType(_) | Op::BitcastConvertType(_) | Op::ReducePrecision(_) => vec![],
-            Op::BroadcastInDim(_) | Op::Reshape(_) | Op::Transpose(_) | Op::Squeeze(_) | Op::ExpandDims(_) => vec![],
-            Op::Rev(_) | Op::Concatenate(_) | Op::Pad(_) | Op::Iota(_) => vec![],
-            Op::Slice(_) | Op::DynamicSlice(_) | Op::DynamicUpdateSlice(_) | Op::Gather(_) | Op::Scatter(_) => vec![],
-            Op::Reduce(_) | Op::ArgReduce(_) | Op::Cumulative(_) | Op::Sort(_) | Op::TopK(_) => vec![],
-            Op::DotGeneral(_) | Op::Conv(_) | Op::ReduceWindow(_) | Op::ArgReduceWindow(_) => vec![],
-            Op::DotProductAttention(_) | Op::DotProductAttentionTangent(_) | Op::DotProductAttentionCotangent(_) => {
-                vec![]
-            }
-            Op::CrossEntropyTangent(_) | Op::Threefry2x32(_) => vec![],
-            Op::Name(_) | Op::StopGradient(_) | Op::OptimizationBarrier(_) | Op::DevicePut(_) => vec![],
+            Op::Prim(_) => Vec::new(),
+            Op::Call(op) => op.bodies_mut(),
+        }
+    }
+}
+
+impl Call {
+    /// The jaxprs in the parameters, in the order in which they print.
+    pub fn bodies(&self) -> Vec<&Arc<Jaxpr>> {
+        match self {
+            Call::Jit(op) => vec![&op.jaxpr],
+            Call::Checkpoint(op) => vec![&op.jaxpr],
+            Call::Scan(op) => vec![&op.jaxpr],
+            Call::While(op) => vec![&op.cond, &op.body],
+            Call::Cond(op) => op.branches.iter().collect(),
+            Call::CustomJvp(op) => vec![&op.call, &op.jvp],
+            Call::CustomVjp(op) => vec![&op.call, &op.fwd, &op.bwd],
+            Call::CustomLin(op) => vec![&op.bwd],
+        }
+    }
+
+    /// As [`Call::bodies`], for writing.
+    pub fn bodies_mut(&mut self) -> Vec<&mut Arc<Jaxpr>> {
+        match self {
+            Call::Jit(op) => vec![&mut op.jaxpr],
+            Call::Checkpoint(op) => vec![&mut op.jaxpr],
+            Call::Scan(op) => vec![&mut op.jaxpr],
+            Call::While(op) => vec![&mut op.cond, &mut op.body],
+            Call::Cond(op) => op.branches.iter_mut().collect(),
+            Call::CustomJvp(op) => vec![&mut op.call, &mut op.jvp],
+            Call::CustomVjp(op) => vec![&mut op.call, &mut op.fwd, &mut op.bwd],
+            Call::CustomLin(op) => vec![&mut op.bwd],
         }
     }
 }

@@ -9,7 +9,7 @@ use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use crate::ops::{Quoted, is_plain_word};
-use crate::{Atom, ClosedJaxpr, Eqn, Jaxpr, Loc, Op, Param, Scope, Var};
+use crate::{Atom, Call, ClosedJaxpr, Eqn, Jaxpr, Loc, Op, Param, Scope, Var};
 
 /// How a program prints.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -472,7 +472,7 @@ fn bodies(jaxpr: &Jaxpr) -> Vec<(&Arc<Jaxpr>, &str)> {
     let mut all = Vec::new();
     for eqn in &jaxpr.eqns {
         let name = match &eqn.op {
-            Op::Jit(op) => op.name.trim_matches(['<', '>']),
+            Op::Call(Call::Jit(op)) => op.name.trim_matches(['<', '>']),
             _ => "jaxpr",
         };
         let name = if is_plain_word(name) && !RESERVED.contains(&name) { name } else { "jaxpr" };

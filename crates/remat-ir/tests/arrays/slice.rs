@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use remat_ir::{
-    Array, Builder, DType, Device, DynamicSlice, DynamicUpdateSlice, MemorySpace, Op, Reference, Shape, Slice, Unary,
-    eval, eval_op,
+    Array, Builder, DType, Device, DynamicSlice, DynamicUpdateSlice, MemorySpace, Reference, Shape, Slice, Unary, eval,
+    eval_op,
 };
 
 use crate::support::{array, aval, fails, floats, indices, of_dtype, position, run, values};
@@ -113,7 +113,7 @@ fn dynamic_update_slice_replaces_a_block() {
 fn a_block_is_written_in_place() {
     let mut b = Builder::new();
     let ins = b.inputs([aval("f32[1000]"), aval("f32[10]"), aval("i32[]")]);
-    let x = b.emit1(Op::Unary(Unary::Exp), &ins[..1]).unwrap();
+    let x = b.emit1(Unary::Exp.into(), &ins[..1]).unwrap();
     let y = b.emit1(DynamicUpdateSlice.into(), &[x, ins[1], ins[2]]).unwrap();
     let jaxpr = b.finish(vec![y]);
     assert_eq!(Reference.compile(&Arc::new(jaxpr)).unwrap().memory().temporaries, 0);

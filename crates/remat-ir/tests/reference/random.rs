@@ -1,9 +1,9 @@
-use remat_ir::{Array, Op, Threefry2x32, eval_op};
+use remat_ir::{Array, Threefry2x32, eval_op};
 
 use super::{error, vec1};
 
 fn threefry(k0: Array, k1: Array, x0: Array, x1: Array) -> [Vec<u32>; 2] {
-    let outs = eval_op(&Op::Threefry2x32(Threefry2x32), &[k0, k1, x0, x1]).unwrap();
+    let outs = eval_op(&Threefry2x32.into(), &[k0, k1, x0, x1]).unwrap();
     [0, 1].map(|i| outs[i].as_slice::<u32>().unwrap().to_vec())
 }
 

@@ -1,4 +1,4 @@
-use remat_ir::{Array, DType, Op, Sort, TopK, eval_op};
+use remat_ir::{Array, DType, Sort, TopK, eval_op};
 
 use super::{FLOATS, SIGNED, UNSIGNED, assert_same, cast, error, vec1};
 
@@ -6,7 +6,7 @@ const INF: f64 = f64::INFINITY;
 const NAN: f64 = f64::NAN;
 
 fn sort(axis: usize, num_keys: usize, ins: &[Array]) -> Vec<Array> {
-    eval_op(&Op::Sort(Sort { axis, num_keys, is_stable: true }), ins).unwrap()
+    eval_op(&Sort { axis, num_keys, is_stable: true }.into(), ins).unwrap()
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn along_any_dimension() {
 
 #[test]
 fn the_largest() {
-    let top = |k, x: Array| eval_op(&Op::TopK(TopK { k }), &[x]).unwrap();
+    let top = |k, x: Array| eval_op(&TopK { k }.into(), &[x]).unwrap();
     for dtype in FLOATS {
         let out = top(4, cast(dtype, &[1.0, NAN, 3.0, 3.0, -1.0, INF]));
         assert_same(&out[0], dtype, &[NAN, INF, 3.0, 3.0]);

@@ -17,7 +17,7 @@ fn f32s(shape: &[usize]) -> Aval {
 fn sine(shape: &[usize]) -> Arc<Jaxpr> {
     let mut b = Builder::new();
     let x = b.input(f32s(shape));
-    let y = b.emit1(Op::Unary(Unary::Sin), &[x]).unwrap();
+    let y = b.emit1(Unary::Sin.into(), &[x]).unwrap();
     Arc::new(b.finish(vec![y]))
 }
 
@@ -53,8 +53,8 @@ fn variables_count_in_base_26_without_reserved_words() {
 fn unused_outputs_have_no_name() {
     let mut b = Builder::new();
     let x = b.input(f32s(&[]));
-    b.emit1(Op::Unary(Unary::Sin), &[x]).unwrap();
-    let y = b.emit1(Op::Unary(Unary::Cos), &[x]).unwrap();
+    b.emit1(Unary::Sin.into(), &[x]).unwrap();
+    let y = b.emit1(Unary::Cos.into(), &[x]).unwrap();
     prints(&b.finish(vec![y]), "{ lambda ; a:f32[]. let _:f32[] = sin a; b:f32[] = cos a in (b,) }");
 }
 
@@ -78,7 +78,7 @@ fn an_equation_without_outputs_keeps_its_sign() {
     let empty = Arc::new(Builder::new().finish(vec![]));
     let mut b = Builder::new();
     let x = b.input(f32s(&[]));
-    let y = b.emit1(Op::Unary(Unary::Sin), &[x]).unwrap();
+    let y = b.emit1(Unary::Sin.into(), &[x]).unwrap();
     b.emit(OptimizationBarrier.into(), &[]).unwrap();
     b.emit(jit("f", &empty), &[]).unwrap();
     let text = "\
@@ -110,7 +110,7 @@ fn control_flow_breaks_as_in_jax() {
     let body = {
         let mut b = Builder::new();
         let [c, x] = [b.input(f32s(&[])), b.input(f32s(&[]))];
-        let c = b.emit1(Op::Unary(Unary::Sin), &[c]).unwrap();
+        let c = b.emit1(Unary::Sin.into(), &[c]).unwrap();
         Arc::new(b.finish(vec![c, x]))
     };
     let scan = Scan { jaxpr: body, length: 3, num_consts: 0, num_carry: 1, reverse: false, unroll: 1 };
@@ -296,9 +296,9 @@ fn locations_are_comments() {
     let x = b.input(f32s(&[]));
     b.loc = Loc { scope: Scope::new("loss/block"), ..Loc::caller() };
     let line = line!() - 1;
-    let y = b.emit1(Op::Unary(Unary::Sin), &[x]).unwrap();
+    let y = b.emit1(Unary::Sin.into(), &[x]).unwrap();
     b.loc = Loc::UNKNOWN;
-    let z = b.emit1(Op::Unary(Unary::Cos), &[y]).unwrap();
+    let z = b.emit1(Unary::Cos.into(), &[y]).unwrap();
     let jaxpr = b.finish(vec![z]);
     let text = jaxpr.display(PrintOptions { locations: true, ..PrintOptions::default() }).to_string();
     let expected = format!(
@@ -333,7 +333,7 @@ fn a_long_program_prints_parses_and_checks_in_linear_time() {
     let mut b = Builder::new();
     let mut x = b.input(f32s(&[3]));
     for _ in 0..100_000 {
-        x = b.emit1(Op::Unary(Unary::Sin), &[x]).unwrap();
+        x = b.emit1(Unary::Sin.into(), &[x]).unwrap();
     }
     let jaxpr = b.finish(vec![x]);
     let start = Instant::now();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use remat_ir::{Aval, DType, Element, Literal, Op, with_dtype};
+use remat_ir::{Aval, DType, Element, Literal, Operation, Prim, with_dtype};
 use remat_kernels::{Kernel, Layout, Source, Target, Threads};
 
 pub(crate) struct Bench {
@@ -43,7 +43,7 @@ impl Bench {
     }
 
     /// Measures the kernel of an operation, which does `operations` floating-point operations, and gives the avals of its results.
-    pub(crate) fn operation(&self, name: &str, operations: f64, op: &Op, ins: &[Aval]) -> Vec<Aval> {
+    pub(crate) fn operation(&self, name: &str, operations: f64, op: &Prim, ins: &[Aval]) -> Vec<Aval> {
         let outs = op.infer(ins).expect("the operation takes them");
         let layouts: Vec<Layout> = ins.iter().map(Layout::from).collect();
         let operands: Vec<(DType, &Layout)> = ins.iter().map(|x| x.dtype).zip(&layouts).collect();

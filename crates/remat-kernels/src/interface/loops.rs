@@ -1,6 +1,6 @@
 //! The description of a fused loop: elementwise operations and reductions that are computed together, tile by tile.
 
-use remat_ir::{DType, Literal, Op, Shape};
+use remat_ir::{DType, Literal, Prim, Shape};
 
 use super::Layout;
 
@@ -20,7 +20,7 @@ pub enum Extent {
 /// `x * x + 2` of three bytes:
 ///
 /// ```
-/// use remat_ir::{Binary, DType, Literal, Op};
+/// use remat_ir::{Binary, DType, Literal, Prim};
 /// use remat_kernels::{
 ///     Extent, Kernel, Layout, LoopEquation, LoopInput, LoopOperand, LoopSource, LoopSpec, Source, Target, Threads,
 /// };
@@ -28,8 +28,8 @@ pub enum Extent {
 /// let (dtype, extent) = (DType::U8, Extent::Full);
 /// let x = LoopSource::Input { input: 0, layout: Layout::contiguous(&[3]) };
 /// let two = LoopSource::Literal(Literal::from_i128(dtype, 2));
-/// let square = (Op::from(Binary::Mul), vec![LoopInput::Operand(0), LoopInput::Operand(0)]);
-/// let sum = (Op::from(Binary::Add), vec![LoopInput::Equation(0), LoopInput::Operand(1)]);
+/// let square = (Prim::from(Binary::Mul), vec![LoopInput::Operand(0), LoopInput::Operand(0)]);
+/// let sum = (Prim::from(Binary::Add), vec![LoopInput::Equation(0), LoopInput::Operand(1)]);
 /// let spec = LoopSpec {
 ///     operands: [x, two].map(|source| LoopOperand { dtype, extent, source }).into(),
 ///     equations: [square, sum].map(|(op, ins)| LoopEquation { op, ins, dtype, extent }).into(),
@@ -92,7 +92,7 @@ pub enum LoopSource {
 #[derive(Debug)]
 pub struct LoopEquation {
     /// The operation.
-    pub op: Op,
+    pub op: Prim,
     /// Its operands.
     pub ins: Vec<LoopInput>,
     /// The dtype of the result.

@@ -1,6 +1,6 @@
 //! The errors of the transcendental functions, in units of the last place, and their special values.
 
-use remat_ir::{Array, Binary, DType, Data, Element, Op, Unary, eval_op};
+use remat_ir::{Array, Binary, DType, Data, Element, Prim, Unary, eval_op};
 
 use super::math::special;
 use super::tests::{is_approximate, run, values};
@@ -10,7 +10,7 @@ use super::*;
 const STEP: usize = if cfg!(debug_assertions) { 40_009 } else { 997 };
 
 /// The result of a function for this CPU.
-fn apply<T: Element>(op: impl Into<Op>, ins: &[Vec<T>]) -> Vec<T> {
+fn apply<T: Element>(op: impl Into<Prim>, ins: &[Vec<T>]) -> Vec<T> {
     let ins: Vec<Array> = ins.iter().map(|x| Array::from_vec(x.clone(), [x.len()]).expect("the size")).collect();
     let result = run(Level::best(), &op.into(), &ins).expect("a function").remove(0);
     T::into_vec(result.try_into_data().expect("the only one")).expect("the dtype")
@@ -293,7 +293,7 @@ fn results_are_those_of_the_evaluator() {
     }
 }
 
-fn compare(op: Op, ins: &[Array]) {
+fn compare(op: Prim, ins: &[Array]) {
     let dtype = ins[0].dtype();
     let (tolerance, smallest) = match dtype {
         DType::F16 => (2f64.powi(-10), 2f64.powi(-24)),
@@ -301,7 +301,7 @@ fn compare(op: Op, ins: &[Array]) {
         DType::F32 => (1e-6, 1e-38),
         _ => (1e-15, 1e-307),
     };
-    let expected = eval_op(&op, ins).expect("valid operands").remove(0);
+    let expected = eval_op(&op.clone().into(), ins).expect("valid operands").remove(0);
     for level in Level::all() {
         for got in run(level, &op, ins).expect("a function") {
             for i in 0..expected.data().len() {
@@ -321,7 +321,7 @@ fn compare(op: Op, ins: &[Array]) {
 fn all_levels_give_the_same_bits() {
     for dtype in [DType::F16, DType::Bf16, DType::F32, DType::F64] {
         let (a, b) = (values(dtype, 700, 3), values(dtype, 700, 4));
-        let unary = Unary::ALL.into_iter().filter(|&op| is_approximate(op)).map(Op::from);
+        let unary = Unary::ALL.into_iter().filter(|&op| is_approximate(op)).map(Prim::from);
         for (op, ins) in unary.map(|op| (op, vec![a.clone()])).chain([(Binary::Pow.into(), vec![a.clone(), b])]) {
             let results = Level::all().map(|level| run(level, &op, &ins).expect("a function").remove(0));
             let bits = results.map(|x| match x.data() {

@@ -37,7 +37,7 @@ pub(crate) use loops::BLOCK;
 pub(crate) use moves::{SpreadFn, StridedFn, load, spread, store, strided};
 pub(crate) use reduce::{LANES, LanesFn, RUN, ReduceFn, accumulate, accumulate_lanes, finish, identity, reduce_rows};
 
-use remat_ir::{DType, Op};
+use remat_ir::{DType, Prim};
 
 use crate::simd::Level;
 
@@ -64,50 +64,50 @@ pub(crate) fn register_type(dtype: DType) -> DType {
 }
 
 /// What the function of this operation reads through one pointer more, after those to the operands.
-pub(crate) fn immediate(op: &Op) -> Option<Immediate> {
+pub(crate) fn immediate(op: &Prim) -> Option<Immediate> {
     match op {
-        Op::IntegerPow(op) => Some([op.y, 0]),
-        Op::ReducePrecision(op) => Some([op.exponent_bits as i32, op.mantissa_bits as i32]),
+        Prim::IntegerPow(op) => Some([op.y, 0]),
+        Prim::ReducePrecision(op) => Some([op.exponent_bits as i32, op.mantissa_bits as i32]),
         _ => None,
     }
 }
 
 /// The function of an elementwise operation on operands of these dtypes, for this CPU; `None` for other operations, and
 /// for dtypes that the operation does not take.
-pub(crate) fn elementwise(op: &Op, ins: &[DType]) -> Option<TileFn> {
+pub(crate) fn elementwise(op: &Prim, ins: &[DType]) -> Option<TileFn> {
     elementwise_at(Level::best(), op, ins)
 }
 
 /// As [`elementwise`], for a level of this CPU.
-pub(crate) fn elementwise_at(level: Level, op: &Op, ins: &[DType]) -> Option<TileFn> {
+pub(crate) fn elementwise_at(level: Level, op: &Prim, ins: &[DType]) -> Option<TileFn> {
     match (op, ins) {
-        (Op::Unary(op), &[x]) if x.is_float() => float::unary(level, *op, x),
-        (Op::Unary(op), &[x]) => integer::unary(level, *op, x),
-        (Op::IntegerPow(op), &[x]) => power::integer_pow(level, op.y, x),
-        (Op::Binary(op), &[a, b]) if a == b && a.is_float() => float::binary(level, *op, a),
-        (Op::Binary(op), &[a, b]) if a == b => integer::binary(level, *op, a),
-        (Op::Compare(op), &[a, b]) if a == b => select::compare(level, *op, a),
-        (Op::Clamp(_), &[low, x, high]) if low == x && x == high => select::clamp(level, x),
-        (Op::SelectN(_), [which, cases @ ..]) if cases.windows(2).all(|pair| pair[0] == pair[1]) => {
+        (Prim::Unary(op), &[x]) if x.is_float() => float::unary(level, *op, x),
+        (Prim::Unary(op), &[x]) => integer::unary(level, *op, x),
+        (Prim::IntegerPow(op), &[x]) => power::integer_pow(level, op.y, x),
+        (Prim::Binary(op), &[a, b]) if a == b && a.is_float() => float::binary(level, *op, a),
+        (Prim::Binary(op), &[a, b]) if a == b => integer::binary(level, *op, a),
+        (Prim::Compare(op), &[a, b]) if a == b => select::compare(level, *op, a),
+        (Prim::Clamp(_), &[low, x, high]) if low == x && x == high => select::clamp(level, x),
+        (Prim::SelectN(_), [which, cases @ ..]) if cases.windows(2).all(|pair| pair[0] == pair[1]) => {
             select::select_n(level, *which, *cases.first()?, cases.len())
         }
-        (Op::ConvertElementType(op), &[x]) => convert::convert(level, x, op.dtype),
-        (Op::BitcastConvertType(op), &[x]) => convert::bitcast(level, x, op.dtype),
-        (Op::ReducePrecision(_), &[x]) => precision::reduce_precision(level, x),
+        (Prim::ConvertElementType(op), &[x]) => convert::convert(level, x, op.dtype),
+        (Prim::BitcastConvertType(op), &[x]) => convert::bitcast(level, x, op.dtype),
+        (Prim::ReducePrecision(_), &[x]) => precision::reduce_precision(level, x),
         _ => None,
     }
 }
 
 /// The function of a binary operation on floats of which operand `one` is the same element throughout: it is given the other
 /// operand, and a pointer to one element. `None` for other operations and dtypes.
-pub(crate) fn with_one(op: &Op, dtype: DType, one: usize) -> Option<TileFn> {
+pub(crate) fn with_one(op: &Prim, dtype: DType, one: usize) -> Option<TileFn> {
     with_one_at(Level::best(), op, dtype, one)
 }
 
 /// As [`with_one`], for a level of this CPU.
-fn with_one_at(level: Level, op: &Op, dtype: DType, one: usize) -> Option<TileFn> {
+fn with_one_at(level: Level, op: &Prim, dtype: DType, one: usize) -> Option<TileFn> {
     match op {
-        Op::Binary(op) => float::with_one(level, *op, dtype, one),
+        Prim::Binary(op) => float::with_one(level, *op, dtype, one),
         _ => None,
     }
 }

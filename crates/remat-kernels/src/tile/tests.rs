@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use remat_ir::{
     Array, Aval, Binary, BitcastConvertType, Clamp, Compare, ConvertElementType, DType, Data, Element, IntegerPow,
-    Literal, Op, Reduce, ReduceKind, ReducePrecision, SelectN, Unary, eval_op, with_dtype,
+    Literal, Operation, Prim, Reduce, ReduceKind, ReducePrecision, SelectN, Unary, eval_op, with_dtype,
 };
 
 use super::*;
@@ -121,7 +121,7 @@ pub(super) fn values(dtype: DType, n: usize, seed: u64) -> Array {
 }
 
 /// Runs the function of an operation, into a register of its own and in place of each operand of the output's size.
-pub(super) fn run(level: Level, op: &Op, ins: &[Array]) -> Option<Vec<Array>> {
+pub(super) fn run(level: Level, op: &Prim, ins: &[Array]) -> Option<Vec<Array>> {
     let dtypes: Vec<DType> = ins.iter().map(Array::dtype).collect();
     let avals: Vec<Aval> = ins.iter().map(|x| x.aval().clone()).collect();
     let out = op.infer(&avals).expect("valid operands").remove(0);
@@ -147,7 +147,7 @@ pub(super) fn run(level: Level, op: &Op, ins: &[Array]) -> Option<Vec<Array>> {
 }
 
 /// Compares with the evaluator, bit for bit, wherever the operation takes operands of these dtypes.
-fn check(op: impl Into<Op>, ins: &[DType]) {
+fn check(op: impl Into<Prim>, ins: &[DType]) {
     let op = op.into();
     let empty: Vec<Aval> = ins.iter().map(|&dtype| Aval::new(dtype, [0])).collect();
     if op.infer(&empty).is_err() {
@@ -155,7 +155,7 @@ fn check(op: impl Into<Op>, ins: &[DType]) {
     }
     for (seed, n) in LENGTHS.into_iter().enumerate() {
         let ins: Vec<Array> = (0..).zip(ins).map(|(i, &dtype)| values(dtype, n, 100 * seed as u64 + i)).collect();
-        let expected = eval_op(&op, &ins).expect("valid operands").remove(0);
+        let expected = eval_op(&op.clone().into(), &ins).expect("valid operands").remove(0);
         for level in Level::all() {
             let what =
                 format!("{op:?} on {ins:?} at {level:?}", ins = ins.iter().map(Array::dtype).collect::<Vec<_>>());
@@ -342,14 +342,14 @@ fn terms(kind: ReduceKind, dtype: DType, shape: &[usize], seed: u64) -> Array {
 fn reductions_of_rows() {
     for kind in KINDS {
         for dtype in DType::ALL {
-            let op = Op::from(Reduce { kind, axes: [1].into_iter().collect() });
+            let op = Prim::from(Reduce { kind, axes: [1].into_iter().collect() });
             if op.infer(&[Aval::new(dtype, [1, 1])]).is_err() {
                 assert!(reduce_rows(kind, dtype).is_none() && accumulate(kind, dtype).is_none());
                 continue;
             }
             for (rows, columns) in [(0, 3), (3, 0), (1, 1), (5, 3), (4, 8), (3, 13), (2, 64), (3, 131), (1, 1000)] {
                 let x = terms(kind, dtype, &[rows, columns], (rows * columns) as u64);
-                let expected = eval_op(&op, std::slice::from_ref(&x)).expect("valid operands").remove(0);
+                let expected = eval_op(&op.clone().into(), std::slice::from_ref(&x)).expect("valid operands").remove(0);
                 for level in Level::all() {
                     let what = format!("{kind:?} of {rows} rows of {columns} {dtype} at {level:?}");
                     let mut out = Register::new(rows);
@@ -367,13 +367,13 @@ fn reductions_of_rows() {
 fn accumulations() {
     for kind in KINDS {
         for dtype in DType::ALL {
-            let op = Op::from(Reduce { kind, axes: [0].into_iter().collect() });
+            let op = Prim::from(Reduce { kind, axes: [0].into_iter().collect() });
             if op.infer(&[Aval::new(dtype, [1, 1])]).is_err() {
                 continue;
             }
             for (rows, columns) in [(0, 5), (1, 1), (7, 70), (300, 3)] {
                 let x = terms(kind, dtype, &[rows, columns], (rows * columns) as u64);
-                let expected = eval_op(&op, std::slice::from_ref(&x)).expect("valid operands").remove(0);
+                let expected = eval_op(&op.clone().into(), std::slice::from_ref(&x)).expect("valid operands").remove(0);
                 let size = register_type(dtype).size();
                 for level in Level::all() {
                     let f = reduce::accumulate_at(level, kind, dtype).expect("a function");

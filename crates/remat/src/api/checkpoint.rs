@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use remat_ir::{Error, ErrorKind, Jaxpr, Loc, Op, Policy, Result, did_you_mean};
+use remat_ir::{Error, ErrorKind, Jaxpr, Loc, Op, Policy, Prim, Result, did_you_mean};
 
 use crate::trace::{Output, Program, Tensor, Tree, bind_at, current_loc, fail, rebuild, structure, trace};
 
@@ -109,7 +109,7 @@ fn check_names(policy: &Policy, jaxpr: &Jaxpr) -> Result<()> {
 
 fn collect_names(jaxpr: &Jaxpr, names: &mut Vec<Arc<str>>) {
     for eqn in &jaxpr.eqns {
-        if let Op::Name(op) = &eqn.op {
+        if let Op::Prim(Prim::Name(op)) = &eqn.op {
             names.push(op.name.clone());
         }
         for body in eqn.op.bodies() {

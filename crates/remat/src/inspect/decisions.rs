@@ -8,12 +8,12 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-use remat_ir::{Atom, Aval, Checkpoint, Decision, Eqn, Jaxpr, Loc, Op, Policy, Result, Scope, VarMap};
+use remat_ir::{Atom, Aval, Call, Checkpoint, Decision, Eqn, Jaxpr, Loc, Op, Policy, Result, Scope, VarMap};
 
 use super::origin::{Origin, Origins};
 use super::residuals::{SavedKind, kind_of};
 use crate::trace::{Output, Tree, current_loc, trace_tree};
-use crate::transform::{Residual, Saving, decide, first_order_ops, jvp, labels, partial_eval, unknown_results};
+use crate::transform::{Residual, Saving, decide, jvp, labels, partial_eval, unknown_results};
 
 /// What the policy of a checkpointed region decided about the values that one operation of the user computes.
 #[derive(Clone, Debug)]
@@ -232,16 +232,16 @@ fn walk(jaxpr: &Jaxpr, unknown_ins: &[bool], visit: &mut dyn FnMut(Seen<'_>) -> 
         let mut mask: Vec<bool> = eqn.ins.iter().map(|&a| matches!(a, Atom::Var(v) if unknown[v])).collect();
         let outs = unknown_results(eqn, &mut mask);
         match &eqn.op {
-            Op::Jit(op) => walk(&op.jaxpr, &mask, visit),
-            Op::Checkpoint(op) => {
+            Op::Call(Call::Jit(op)) => walk(&op.jaxpr, &mask, visit),
+            Op::Call(Call::Checkpoint(op)) => {
                 if visit(Seen::Region(eqn, op, &mask)) {
                     walk(&op.jaxpr, &mask, visit);
                 }
             }
-            Op::Scan(op) => walk(&op.jaxpr, &mask, visit),
-            Op::Cond(_) if mask[0] => {}
-            Op::Cond(op) => op.branches.iter().for_each(|branch| walk(branch, &mask[1..], visit)),
-            Op::While(_) | Op::CustomJvp(_) | Op::CustomVjp(_) | Op::CustomLin(_) | first_order_ops!() => {
+            Op::Call(Call::Scan(op)) => walk(&op.jaxpr, &mask, visit),
+            Op::Call(Call::Cond(_)) if mask[0] => {}
+            Op::Call(Call::Cond(op)) => op.branches.iter().for_each(|branch| walk(branch, &mask[1..], visit)),
+            Op::Call(Call::While(_) | Call::CustomJvp(_) | Call::CustomVjp(_) | Call::CustomLin(_)) | Op::Prim(_) => {
                 if !mask.contains(&true) {
                     visit(Seen::Known(eqn, jaxpr));
                 }

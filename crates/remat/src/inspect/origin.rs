@@ -4,9 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use remat_ir::{Atom, Eqn, Jaxpr, Op, VarMap};
-
-use crate::transform::first_order_ops;
+use remat_ir::{Atom, Call, Eqn, Jaxpr, Op, Prim, VarMap};
 
 /// An equation with a program in it that a value leaves on its way from its origin to where it is kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -96,28 +94,28 @@ impl Origins {
         let eqn = &jaxpr.eqns[index];
         let whole = Found::new(Origin::Equation(eqn, jaxpr));
         // A transfer by a policy: what was transferred is of interest. A transfer of an input is the user's own.
-        if let Op::DevicePut(_) = eqn.op
+        if let Op::Prim(Prim::DevicePut(_)) = eqn.op
             && let transferred @ Found { origin: Origin::Equation(..), .. } = self.find(jaxpr, eqn.ins[0])
         {
             return transferred;
         }
         let mut found = match &eqn.op {
-            Op::Jit(op) => self.in_body(&op.jaxpr, out, Through::Jit(op.name.clone())),
-            Op::Checkpoint(op) => self.in_body(&op.jaxpr, out, Through::Checkpoint),
-            Op::While(_) | Op::CustomJvp(_) | Op::CustomVjp(_) if self.is_policy => whole,
-            Op::CustomJvp(op) => self.in_body(&op.call, out, Through::Custom(op.name.clone())),
-            Op::CustomVjp(op) => self.in_body(&op.call, out, Through::Custom(op.name.clone())),
-            Op::Scan(op) => {
+            Op::Call(Call::Jit(op)) => self.in_body(&op.jaxpr, out, Through::Jit(op.name.clone())),
+            Op::Call(Call::Checkpoint(op)) => self.in_body(&op.jaxpr, out, Through::Checkpoint),
+            Op::Call(Call::While(_) | Call::CustomJvp(_) | Call::CustomVjp(_)) if self.is_policy => whole,
+            Op::Call(Call::CustomJvp(op)) => self.in_body(&op.call, out, Through::Custom(op.name.clone())),
+            Op::Call(Call::CustomVjp(op)) => self.in_body(&op.call, out, Through::Custom(op.name.clone())),
+            Op::Call(Call::Scan(op)) => {
                 let through = |carry| Through::Scan { length: op.length, stacked: out >= op.num_carry, carry };
                 let range = op.num_consts..op.num_consts + op.num_carry;
                 self.in_loop(&op.jaxpr, out, range, through)
             }
-            Op::While(op) => {
+            Op::Call(Call::While(op)) => {
                 let range = op.body_consts..op.body_consts + op.body.outs.len();
                 self.in_loop(&op.body, out, range, |_| Through::While).shifted(op.cond_consts)
             }
-            Op::Cond(op) => self.in_branches(&op.branches, out).shifted(1),
-            Op::CustomLin(_) | first_order_ops!() => whole,
+            Op::Call(Call::Cond(op)) => self.in_branches(&op.branches, out).shifted(1),
+            Op::Call(Call::CustomLin(_)) | Op::Prim(_) => whole,
         };
         match found.origin {
             // Handed through: the operand is the same value.
@@ -173,7 +171,7 @@ impl Origins {
             let is_filling = match found.origin {
                 Origin::Literal => true,
                 Origin::Equation(eqn, _) => {
-                    matches!(eqn.op, Op::BroadcastInDim(_)) && matches!(eqn.ins[..], [Atom::Lit(_)])
+                    matches!(eqn.op, Op::Prim(Prim::BroadcastInDim(_))) && matches!(eqn.ins[..], [Atom::Lit(_)])
                 }
                 Origin::Input(_) => false,
             };

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use remat_ir::{Aval, Loc, Op, Result, readable_bytes};
+use remat_ir::{Aval, Loc, Op, Prim, Result, readable_bytes};
 
 use super::origin::{Origin, Origins, Through};
 use super::programs::print;
@@ -213,7 +213,7 @@ fn residuals(parts: &Parts, paths: &[String]) -> Residuals {
 /// What the result of an operation without programs is called.
 pub(super) fn kind_of(op: &Op) -> SavedKind {
     match op {
-        Op::Name(op) => SavedKind::Named(op.name.clone()),
+        Op::Prim(Prim::Name(op)) => SavedKind::Named(op.name.clone()),
         op => SavedKind::Output(op.name()),
     }
 }

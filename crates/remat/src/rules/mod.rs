@@ -1,10 +1,10 @@
 //! The calculus of the first-order operations: how each one is differentiated, transposed and batched.
 //!
 //! [`Rules`] has every rule as a required method and is implemented once per operation struct, one file per family. A
-//! missing rule is a compile error: [`first_order`] matches every operation. Rules are written as expressions ([`Expr`]):
+//! missing rule is a compile error: [`rules_of`] is made from the list of operations. Rules are written as expressions ([`Expr`]):
 //! `Unary::Sin => t * x.cos()`. Their equations have the location of the equation that they come from.
 //!
-//! Deliberately absent: operations with programs in them, whose rules need the transformations themselves. They are in
+//! Deliberately absent: operations with jaxprs in their parameters, whose rules need the transformations themselves. They are in
 //! `transform::control`. The samples that tests run over are in the crate `remat-testkit`.
 
 mod attention;
@@ -30,7 +30,7 @@ mod window;
 use batch::{align, shifted, unbatched};
 pub(crate) use emit::Emit;
 use expr::{Expr, Writer, difference_of, sum_of, write};
-use remat_ir::{Atom, Aval, Builder, Error, ErrorKind, Jaxpr, Op, Operation, Result, VarMap};
+use remat_ir::{Atom, Aval, Builder, Error, ErrorKind, Jaxpr, Operation, Prim, Result, VarMap};
 
 /// One optional value per operand or result: `None` is a tangent or cotangent that is zero.
 pub(crate) type Linear<V = Atom> = Vec<Option<V>>;
@@ -180,33 +180,21 @@ pub(crate) fn not_linear(op: &impl Operation) -> Error {
     Error::new(ErrorKind::Differentiation, op.name(), NOT_LINEAR)
 }
 
-macro_rules! first_order {
-    ($($variant:ident)*; higher $($higher:ident)*) => {
-        /// The rules of a first-order operation; `None` for one with programs in it.
-        pub(crate) fn first_order(op: &Op) -> Option<&dyn Rules> {
+macro_rules! rules_of {
+    ($($variant:ident $(as $shared:ty)?,)*) => {
+        /// The rules of a first-order operation.
+        pub(crate) fn rules_of(op: &Prim) -> &dyn Rules {
             match op {
-                $(Op::$variant(op) => {
+                $(Prim::$variant(op) => {
                     let op: &remat_ir::$variant = op;
-                    Some(op)
+                    op
                 })*
-                $(Op::$higher(_))|* => None,
             }
         }
     };
 }
 
-first_order! {
-    Unary IntegerPow Binary Compare SelectN Clamp
-    ConvertElementType BitcastConvertType ReducePrecision
-    BroadcastInDim Reshape Transpose Squeeze ExpandDims Rev Concatenate Pad Iota
-    Slice DynamicSlice DynamicUpdateSlice Gather Scatter
-    Reduce ArgReduce Cumulative Sort TopK
-    DotGeneral Conv ReduceWindow ArgReduceWindow
-    DotProductAttention DotProductAttentionTangent DotProductAttentionCotangent CrossEntropyTangent
-    Threefry2x32
-    Name StopGradient OptimizationBarrier DevicePut;
-    higher Jit Checkpoint Scan While Cond CustomJvp CustomVjp CustomLin
-}
+remat_ir::with_prims!(rules_of);
 
 /// The tangents of the results of a program, all of whose equations are first-order: for an operation whose derivative is
 /// that of its definition. At least one tangent is not zero.
@@ -229,7 +217,7 @@ fn differentiate<'w>(
         let ins = eqn.ins.iter().map(primal).collect::<Result<Vec<_>>>()?;
         let tangents: Linear<Expr<'w>> = eqn.ins.iter().map(|a| a.var().and_then(|v| changes[v])).collect();
         let outs = w.emit(eqn.op.clone(), &ins)?;
-        let rules = first_order(&eqn.op).filter(|_| tangents.iter().any(Option::is_some));
+        let rules = eqn.op.prim().map(rules_of).filter(|_| tangents.iter().any(Option::is_some));
         let out_tangents = match rules {
             Some(rules) => rules.jvp(&ins, &outs, &tangents)?,
             None => vec![None; outs.len()],
@@ -241,6 +229,6 @@ fn differentiate<'w>(
     Ok(definition.outs.iter().map(|a| a.var().and_then(|v| changes[v])).collect())
 }
 
-fn undefined(op: &Op) -> Error {
+fn undefined(op: &remat_ir::Op) -> Error {
     Error::new(ErrorKind::Internal, op.name(), "a variable is used before it is defined")
 }

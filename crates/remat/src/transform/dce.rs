@@ -11,7 +11,6 @@ use remat_ir::{Atom, Atoms, Builder, Jaxpr, Op, Result, VarMap, Vars};
 
 use super::control::{self, Pruned};
 use super::{Env, checked, expect_mask, read, select};
-use crate::rules::first_order;
 
 /// A program without dead code.
 #[derive(Clone, Debug)]
@@ -50,9 +49,9 @@ pub fn dce(jaxpr: &Jaxpr, used: &[bool], keep_ins: &[bool]) -> Result<Dce> {
         if !used_outs.iter().any(|&u| u) {
             continue;
         }
-        let pruned = match first_order(&eqn.op) {
-            Some(_) => None,
-            None => control::dce(&eqn.op, &used_outs)?,
+        let pruned = match &eqn.op {
+            Op::Prim(_) => None,
+            Op::Call(op) => control::dce(op, &used_outs)?,
         };
         let mut mark = |atom: Atom| {
             if let Atom::Var(v) = atom {

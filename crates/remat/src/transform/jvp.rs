@@ -9,10 +9,10 @@
 //! and Walther, "Evaluating Derivatives"; the decomposition into jvp, partial evaluation and transposition is that of
 //! Radul et al., "You only linearize once", POPL 2023.
 
-use remat_ir::{Atom, Builder, Jaxpr, Result};
+use remat_ir::{Atom, Builder, Jaxpr, Op, Result};
 
 use super::{Env, checked, control, expect_mask, lookup, read};
-use crate::rules::{Emit, first_order};
+use crate::rules::{Emit, rules_of};
 
 /// A program with its derivative.
 #[derive(Clone, Debug)]
@@ -57,19 +57,19 @@ pub fn jvp(jaxpr: &Jaxpr, nonzero: &[bool], instantiate: &[bool]) -> Result<Jvp>
         let ins = eqn.ins.iter().map(|&a| read(&primals, a)).collect::<Result<Vec<Atom>>>()?;
         let in_tangents: Vec<Option<Atom>> = eqn.ins.iter().map(|&a| a.var().and_then(|v| tangents[v])).collect();
         let is_linearized = in_tangents.iter().any(Option::is_some);
-        let rules = first_order(&eqn.op);
-        let (outs, out_tangents) = if is_linearized && rules.is_none() {
-            control::jvp(&mut b, &eqn.op, &ins, &in_tangents).map_err(|e| e.at(eqn.loc))?
-        } else {
-            let avals = eqn.outs.iter().map(|&v| jaxpr.avals[v].clone());
-            let outs: Vec<Atom> = b.push(eqn.op.clone(), &ins, avals, eqn.loc).into_iter().map(Atom::Var).collect();
-            let out_tangents = match rules {
-                Some(rules) if is_linearized => {
-                    rules.write_jvp(&mut b, &ins, &outs, &in_tangents).map_err(|e| e.at(eqn.loc))?
-                }
-                _ => vec![None; outs.len()],
-            };
-            (outs, out_tangents)
+        let (outs, out_tangents) = match &eqn.op {
+            Op::Call(op) if is_linearized => control::jvp(&mut b, op, &ins, &in_tangents).map_err(|e| e.at(eqn.loc))?,
+            op => {
+                let avals = eqn.outs.iter().map(|&v| jaxpr.avals[v].clone());
+                let outs: Vec<Atom> = b.push(op.clone(), &ins, avals, eqn.loc).into_iter().map(Atom::Var).collect();
+                let out_tangents = match op {
+                    Op::Prim(op) if is_linearized => {
+                        rules_of(op).write_jvp(&mut b, &ins, &outs, &in_tangents).map_err(|e| e.at(eqn.loc))?
+                    }
+                    _ => vec![None; outs.len()],
+                };
+                (outs, out_tangents)
+            }
         };
         for ((&var, out), tangent) in eqn.outs.iter().zip(outs).zip(out_tangents) {
             primals[var] = Some(out);

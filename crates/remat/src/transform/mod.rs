@@ -22,7 +22,6 @@ mod simplify;
 mod transpose;
 mod vmap;
 
-pub(crate) use control::first_order_ops;
 pub use dce::{Dce, dce};
 pub use jvp::{Jvp, jvp};
 pub(crate) use partial_eval::reach::unknown_results;

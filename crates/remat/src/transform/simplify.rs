@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use remat_ir::{Array, Atom, Atoms, Builder, Jaxpr, Op, Result, Vars};
+use remat_ir::{Array, Atom, Atoms, Builder, Jaxpr, Op, Prim, Result, Vars};
 
 use super::{Env, checked, read};
 
@@ -28,7 +28,7 @@ pub fn cse(jaxpr: &Jaxpr) -> Result<Jaxpr> {
     let mut seen: HashMap<(Op, Atoms), Vars> = HashMap::new();
     rewrite(jaxpr, |b, op, ins, avals, loc| {
         // Merging would let a computation cross the barrier, or undo an intended copy.
-        let is_opaque = matches!(op, Op::OptimizationBarrier(_) | Op::DevicePut(_));
+        let is_opaque = matches!(op, Op::Prim(Prim::OptimizationBarrier(_) | Prim::DevicePut(_)));
         if is_opaque || !op.bodies().is_empty() {
             let op = map_bodies(&op, cse)?;
             return Ok(b.push(op, &ins, avals, loc).into_iter().map(Atom::Var).collect());
@@ -60,7 +60,7 @@ pub fn fold_literals(jaxpr: &Jaxpr) -> Result<Jaxpr> {
         let literals: Option<Vec<Array>> = ins.iter().map(|a| a.literal().map(|l| Array::full(l, []))).collect();
         let is_scalar = avals.iter().all(|a| a.rank() == 0) && !ins.is_empty();
         // A name, a barrier and a transfer are there for a reason, and a program in a parameter may loop for ever.
-        let is_opaque = matches!(op, Op::Name(_) | Op::OptimizationBarrier(_) | Op::DevicePut(_));
+        let is_opaque = matches!(op, Op::Prim(Prim::Name(_) | Prim::OptimizationBarrier(_) | Prim::DevicePut(_)));
         if let Some(literals) = literals
             && is_scalar
             && !is_opaque

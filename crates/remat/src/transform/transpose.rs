@@ -8,11 +8,11 @@
 //! The program is split by partial evaluation first: what does not depend on the linear inputs is computed, then the
 //! linear equations are walked backwards, each handing cotangents to its linear operands.
 
-use remat_ir::{Atom, Aval, Builder, Jaxpr, Result};
+use remat_ir::{Atom, Aval, Builder, Jaxpr, Op, Result};
 
 use super::partial_eval::{Saving, partial_eval};
 use super::{Env, checked, control, count, expect_mask, read};
-use crate::rules::{Emit, Operand, first_order};
+use crate::rules::{Emit, Operand, rules_of};
 
 /// A transposed program.
 #[derive(Clone, Debug)]
@@ -104,11 +104,11 @@ fn backward(b: &mut Builder, staged: &Jaxpr, known: &mut Env, cts: &mut Env) -> 
                 Err(_) => Operand::Linear(staged.atom_aval(a)),
             })
             .collect();
-        let in_cts = match first_order(&eqn.op) {
-            Some(rules) => rules.write_transpose(b, &out_cts, &ins),
-            None => {
+        let in_cts = match &eqn.op {
+            Op::Prim(op) => rules_of(op).write_transpose(b, &out_cts, &ins),
+            Op::Call(op) => {
                 let out_avals: Vec<Aval> = eqn.outs.iter().map(|&v| staged.avals[v].clone()).collect();
-                control::transpose(b, &eqn.op, &out_cts, &out_avals, &ins)
+                control::transpose(b, op, &out_cts, &out_avals, &ins)
             }
         }
         .map_err(|e| e.at(eqn.loc))?;

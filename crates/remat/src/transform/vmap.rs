@@ -7,10 +7,10 @@
 //!
 //! At the borders of a program the batch dimension is the first one; inside, each rule leaves it where it falls.
 
-use remat_ir::{Atom, Builder, Jaxpr, Result, VarMap};
+use remat_ir::{Atom, Builder, Jaxpr, Op, Result, VarMap};
 
 use super::{checked, control, expect_mask, internal};
-use crate::rules::{Batched, Emit, first_order};
+use crate::rules::{Batched, Emit, rules_of};
 
 /// A batched program.
 #[derive(Clone, Debug)]
@@ -59,9 +59,9 @@ pub fn vmap(jaxpr: &Jaxpr, size: usize, batched_ins: &[bool], force: &[bool]) ->
             let avals = eqn.outs.iter().map(|&v| jaxpr.avals[v].clone());
             b.push(eqn.op.clone(), &atoms, avals, eqn.loc).into_iter().map(|v| Batched::shared(Atom::Var(v))).collect()
         } else {
-            match first_order(&eqn.op) {
-                Some(rules) => rules.write_vmap(&mut b, size, &ins),
-                None => control::vmap(&mut b, &eqn.op, size, &ins),
+            match &eqn.op {
+                Op::Prim(op) => rules_of(op).write_vmap(&mut b, size, &ins),
+                Op::Call(op) => control::vmap(&mut b, op, size, &ins),
             }
             .map_err(|e| e.at(eqn.loc))?
         };

@@ -10,8 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use programs::{PROGRAMS, Program};
 use remat::{
-    ClosedJaxpr, DType, Decision, Jaxpr, MemorySpace, Op, Policy, Result, Tensor, checkpoint, grad, jit, jvp,
-    linearize, make_jaxpr, value_and_grad, vjp, vmap,
+    Call, ClosedJaxpr, DType, Decision, Jaxpr, MemorySpace, Op, Policy, Prim, Result, Tensor, checkpoint, grad, jit,
+    jvp, linearize, make_jaxpr, value_and_grad, vjp, vmap,
 };
 
 type Args = Vec<Tensor>;
@@ -177,7 +177,7 @@ fn batches_agree_with_loops() {
 /// One policy of each kind; they mention the names `a` and `b`.
 fn policies() -> Vec<Policy> {
     let save_every_second = |candidate: &remat::Candidate<'_>| {
-        let is_saved = matches!(candidate.op, Op::Unary(_) | Op::DotGeneral(_) | Op::Scan(_));
+        let is_saved = matches!(candidate.op, Op::Prim(Prim::Unary(_) | Prim::DotGeneral(_)) | Op::Call(Call::Scan(_)));
         Some(if is_saved { Decision::Save } else { Decision::Recompute })
     };
     vec![

@@ -1,6 +1,6 @@
 //! How close an engine has to come to the evaluator.
 
-use remat::{Array, DType, Jaxpr, Op};
+use remat::{Array, DType, Jaxpr, Op, Prim};
 use remat_ir::{Binary, CumulativeKind, Literal, ReduceKind, ScatterKind, Unary, WindowKind};
 
 use crate::arrays::literals;
@@ -42,55 +42,63 @@ impl Closeness {
 /// What a single operation may do.
 pub(crate) fn of_operation(op: &Op) -> Closeness {
     match op {
-        Op::Unary(op) => match op {
+        Op::Prim(op) => of_prim(op),
+        Op::Call(_) => Closeness::Sums(64),
+    }
+}
+
+/// What a single first-order operation may do.
+fn of_prim(op: &Prim) -> Closeness {
+    match op {
+        Prim::Unary(op) => match op {
             Unary::Neg | Unary::Sign | Unary::Abs | Unary::Floor | Unary::Ceil | Unary::Round | Unary::Sqrt => {
                 Closeness::Exact
             }
             Unary::IsFinite | Unary::Not | Unary::PopulationCount => Closeness::Exact,
             _ => Closeness::Ulps(4),
         },
-        Op::Binary(op) => match op {
+        Prim::Binary(op) => match op {
             Binary::Pow | Binary::Atan2 => Closeness::Ulps(4),
             _ => Closeness::Exact,
         },
-        Op::Reduce(op) => match op.kind {
+        Prim::Reduce(op) => match op.kind {
             ReduceKind::Sum => Closeness::Sums(16),
             ReduceKind::Prod => Closeness::Ulps(16),
             ReduceKind::Max | ReduceKind::Min | ReduceKind::And | ReduceKind::Or => Closeness::Exact,
         },
-        Op::Cumulative(op) => match op.kind {
+        Prim::Cumulative(op) => match op.kind {
             CumulativeKind::Sum | CumulativeKind::LogSumExp => Closeness::Sums(16),
             CumulativeKind::Prod => Closeness::Ulps(16),
             CumulativeKind::Max | CumulativeKind::Min => Closeness::Exact,
         },
-        Op::ReduceWindow(op) => match op.kind {
+        Prim::ReduceWindow(op) => match op.kind {
             WindowKind::Sum => Closeness::Sums(16),
             WindowKind::Max | WindowKind::Min => Closeness::Exact,
         },
-        Op::Scatter(op) => match op.kind {
+        Prim::Scatter(op) => match op.kind {
             ScatterKind::Add => Closeness::Sums(16),
             ScatterKind::Mul => Closeness::Ulps(16),
             ScatterKind::Set | ScatterKind::Min | ScatterKind::Max => Closeness::Exact,
         },
-        Op::IntegerPow(_) => Closeness::Ulps(4),
-        Op::DotGeneral(_) => Closeness::Sums(16),
-        Op::Conv(op) if op.lhs_dilation.iter().any(|&d| d > 1) => Closeness::Sparse(16),
-        Op::Conv(_) => Closeness::Sums(16),
-        Op::DotProductAttention(_) | Op::DotProductAttentionTangent(_) | Op::DotProductAttentionCotangent(_) => {
+        Prim::IntegerPow(_) => Closeness::Ulps(4),
+        Prim::DotGeneral(_) => Closeness::Sums(16),
+        Prim::Conv(op) if op.lhs_dilation.iter().any(|&d| d > 1) => Closeness::Sparse(16),
+        Prim::Conv(_) => Closeness::Sums(16),
+        Prim::DotProductAttention(_) | Prim::DotProductAttentionTangent(_) | Prim::DotProductAttentionCotangent(_) => {
             Closeness::Sparse(32)
         }
-        Op::CrossEntropyTangent(_) => Closeness::Sums(32),
-        Op::Compare(_) | Op::SelectN(_) | Op::Clamp(_) => Closeness::Exact,
-        Op::ConvertElementType(_) | Op::BitcastConvertType(_) | Op::ReducePrecision(_) => Closeness::Exact,
-        Op::BroadcastInDim(_) | Op::Reshape(_) | Op::Transpose(_) | Op::Squeeze(_) | Op::ExpandDims(_) => {
+        Prim::CrossEntropyTangent(_) => Closeness::Sums(32),
+        Prim::Compare(_) | Prim::SelectN(_) | Prim::Clamp(_) => Closeness::Exact,
+        Prim::ConvertElementType(_) | Prim::BitcastConvertType(_) | Prim::ReducePrecision(_) => Closeness::Exact,
+        Prim::BroadcastInDim(_) | Prim::Reshape(_) | Prim::Transpose(_) | Prim::Squeeze(_) | Prim::ExpandDims(_) => {
             Closeness::Exact
         }
-        Op::Rev(_) | Op::Concatenate(_) | Op::Pad(_) | Op::Iota(_) => Closeness::Exact,
-        Op::Slice(_) | Op::DynamicSlice(_) | Op::DynamicUpdateSlice(_) | Op::Gather(_) => Closeness::Exact,
-        Op::ArgReduce(_) | Op::Sort(_) | Op::TopK(_) | Op::ArgReduceWindow(_) | Op::Threefry2x32(_) => Closeness::Exact,
-        Op::Name(_) | Op::StopGradient(_) | Op::OptimizationBarrier(_) | Op::DevicePut(_) => Closeness::Exact,
-        Op::Jit(_) | Op::Checkpoint(_) | Op::Scan(_) | Op::While(_) | Op::Cond(_) => Closeness::Sums(64),
-        Op::CustomJvp(_) | Op::CustomVjp(_) | Op::CustomLin(_) => Closeness::Sums(64),
+        Prim::Rev(_) | Prim::Concatenate(_) | Prim::Pad(_) | Prim::Iota(_) => Closeness::Exact,
+        Prim::Slice(_) | Prim::DynamicSlice(_) | Prim::DynamicUpdateSlice(_) | Prim::Gather(_) => Closeness::Exact,
+        Prim::ArgReduce(_) | Prim::Sort(_) | Prim::TopK(_) | Prim::ArgReduceWindow(_) | Prim::Threefry2x32(_) => {
+            Closeness::Exact
+        }
+        Prim::Name(_) | Prim::StopGradient(_) | Prim::OptimizationBarrier(_) | Prim::DevicePut(_) => Closeness::Exact,
     }
 }
 

@@ -1,8 +1,8 @@
 //! Single regions: values, counts, what policies see.
 
 use remat::{
-    Candidate, DType, Decision, Op, Policy, Tensor, Tree, checkpoint, custom_jvp, custom_vjp, einsum, grad, linearize,
-    make_jaxpr,
+    Call, Candidate, DType, Decision, Op, Policy, Tensor, Tree, checkpoint, custom_jvp, custom_vjp, einsum, grad,
+    linearize, make_jaxpr,
 };
 use serde_json::Value;
 
@@ -213,5 +213,5 @@ fn custom_vjp_names_in_fwd() {
         let f = checkpoint(policy, |x: &Tensor| sin(x));
         run(&f, &case.input("x")).assert_as_in_jax(&case.expected()[recorded]);
     }
-    assert!(matches!(make_jaxpr(&sin)(&case.input("x")).unwrap().jaxpr.eqns[0].op, Op::CustomVjp(_)));
+    assert!(matches!(make_jaxpr(&sin)(&case.input("x")).unwrap().jaxpr.eqns[0].op, Op::Call(Call::CustomVjp(_))));
 }

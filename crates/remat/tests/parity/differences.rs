@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use remat::{
-    Decision, Error, Jaxpr, MemorySpace, Op, Policy, SavedKind, Tensor, Tree, checkpoint, grad, jvp, make_jaxpr,
+    Call, Decision, Error, Jaxpr, MemorySpace, Op, Policy, SavedKind, Tensor, Tree, checkpoint, grad, jvp, make_jaxpr,
     saved_residuals, value_and_grad,
 };
 
@@ -17,7 +17,7 @@ pub(crate) const CASES: &[&str] =
 fn barriers(jaxpr: &Jaxpr) -> Vec<usize> {
     let mut all = Vec::new();
     for eqn in &jaxpr.eqns {
-        if matches!(&eqn.op, Op::Checkpoint(op) if op.differentiated) {
+        if matches!(&eqn.op, Op::Call(Call::Checkpoint(op)) if op.differentiated) {
             all.push(eqn.ins.len());
         }
         for body in eqn.op.bodies() {

@@ -1,7 +1,7 @@
 //! Names: which are saved, how they are reported, nested policies, offload.
 
 use remat::{
-    DType, Jaxpr, JitOptions, MemorySpace, Op, Policy, Result, SavedKind, ScanOptions, Tensor, Through, Tree,
+    DType, Jaxpr, JitOptions, MemorySpace, Op, Policy, Prim, Result, SavedKind, ScanOptions, Tensor, Through, Tree,
     checkpoint, fwd_bwd, jit_with, saved_residuals, scan_with,
 };
 
@@ -164,8 +164,8 @@ fn transfers(jaxpr: &Jaxpr) -> (u64, u64) {
     let (mut to_host, mut to_device) = (0, 0);
     for eqn in &jaxpr.eqns {
         match &eqn.op {
-            Op::DevicePut(put) if put.memory == MemorySpace::Host => to_host += 1,
-            Op::DevicePut(_) => to_device += 1,
+            Op::Prim(Prim::DevicePut(put)) if put.memory == MemorySpace::Host => to_host += 1,
+            Op::Prim(Prim::DevicePut(_)) => to_device += 1,
             op => {
                 for body in op.bodies() {
                     let (host, device) = transfers(body);

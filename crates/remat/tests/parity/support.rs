@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use remat::{
-    Jaxpr, Op, Output, Residuals, SavedKind, SavedResidual, Tensor, Tree, fwd_bwd, leaves, map_leaves, saved_residuals,
-    vjp,
+    Call, Jaxpr, Op, Output, Residuals, SavedKind, SavedResidual, Tensor, Tree, fwd_bwd, leaves, map_leaves,
+    saved_residuals, vjp,
 };
 use serde_json::Value;
 
@@ -87,8 +87,8 @@ impl Counts {
         for eqn in &jaxpr.eqns {
             *self.0.entry(eqn.op.name()).or_default() += 1;
             match &eqn.op {
-                Op::CustomJvp(op) => self.add(&op.call),
-                Op::CustomVjp(op) => self.add(&op.call),
+                Op::Call(Call::CustomJvp(op)) => self.add(&op.call),
+                Op::Call(Call::CustomVjp(op)) => self.add(&op.call),
                 op => op.bodies().into_iter().for_each(|body| self.add(body)),
             }
         }
@@ -162,7 +162,7 @@ impl Run {
     }
 
     pub(crate) fn top_level_checkpoints(&self) -> u64 {
-        self.backward_jaxpr.eqns.iter().filter(|e| matches!(e.op, Op::Checkpoint(_))).count() as u64
+        self.backward_jaxpr.eqns.iter().filter(|e| matches!(e.op, Op::Call(Call::Checkpoint(_)))).count() as u64
     }
 }
 

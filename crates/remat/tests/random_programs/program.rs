@@ -279,7 +279,7 @@ fn policy(number: u8, body: &[Step]) -> Policy {
 
 fn every_unary() -> Policy {
     Policy::custom("unary", |c| {
-        Some(if matches!(c.op, remat::Op::Unary(_)) { Decision::Save } else { Decision::Recompute })
+        Some(if matches!(c.op, remat::Op::Prim(remat::Prim::Unary(_))) { Decision::Save } else { Decision::Recompute })
     })
 }
 

@@ -15,13 +15,13 @@ impl DotProductAttention {
     /// A program of other operations that gives the same results for operands of these avals.
     ///
     /// ```
-    /// use remat_ir::{Aval, DType, DotProductAttention, Literal, Op};
+    /// use remat_ir::{Aval, DType, DotProductAttention, Literal, Op, Prim};
     /// let scale = Literal::from_f64(DType::F64, 0.5);
     /// let attention = DotProductAttention { scale, causal: true, bias: false, mask: false };
     /// let x = Aval::new(DType::F32, [1, 8, 2, 4]);
     /// let program = attention.definition(&[x.clone(), x.clone(), x])?;
     /// assert_eq!(program.out_avals()[1].to_string(), "f32[1,2,8]");
-    /// assert!(!program.eqns.iter().any(|eqn| matches!(eqn.op, Op::DotProductAttention(_))));
+    /// assert!(!program.eqns.iter().any(|eqn| matches!(eqn.op, Op::Prim(Prim::DotProductAttention(_)))));
     /// # Ok::<(), remat_ir::Error>(())
     /// ```
     ///

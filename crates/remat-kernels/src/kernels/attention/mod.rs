@@ -20,17 +20,17 @@ mod scattered;
 mod tests;
 mod tile;
 
-use remat_ir::{DType, Op};
+use remat_ir::{DType, Prim};
 
 use crate::interface::{Kernel, Layout};
 
 /// The kernel of an attention, or of its cotangents, on operands of these dtypes and layouts; `None` for other operations.
-pub(crate) fn kernel(op: &Op, ins: &[(DType, &Layout)]) -> Option<Box<dyn Kernel>> {
+pub(crate) fn kernel(op: &Prim, ins: &[(DType, &Layout)]) -> Option<Box<dyn Kernel>> {
     let &(dtype, _) = ins.first()?;
     let layouts: Vec<Layout> = ins.iter().map(|(_, layout)| (*layout).clone()).collect();
     match op {
-        Op::DotProductAttention(op) => Some(forward::kernel(op, dtype, &layouts)),
-        Op::DotProductAttentionCotangent(op) => Some(backward::kernel(op, dtype, &layouts)),
+        Prim::DotProductAttention(op) => Some(forward::kernel(op, dtype, &layouts)),
+        Prim::DotProductAttentionCotangent(op) => Some(backward::kernel(op, dtype, &layouts)),
         _ => None,
     }
 }

@@ -12,7 +12,7 @@
 // Tiles are addressed by pointers, as the functions of tiles are.
 #![allow(unsafe_code)]
 
-use remat_ir::{DType, Op, ReduceKind, Shape};
+use remat_ir::{DType, Prim, ReduceKind, Shape};
 
 use super::dims::Dims;
 use super::program::{Frame, Program, Tile};
@@ -120,7 +120,7 @@ impl Reduction {
         let walks = walks.collect::<Option<Vec<Walk>>>()?;
         let ends = ends.iter().zip(slots).map(|(&e, value)| {
             let equation = &spec.equations[e];
-            let Op::Reduce(op) = &equation.op else { return None };
+            let Prim::Reduce(op) = &equation.op else { return None };
             End::new(op.kind, equation.dtype, value)
         });
         let ends = ends.collect::<Option<Vec<End>>>()?;

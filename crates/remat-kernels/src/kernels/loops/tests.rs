@@ -1,6 +1,6 @@
 //! Loops over operands in all layouts, beside the evaluator.
 
-use remat_ir::{Array, Aval, Binary, ConvertElementType, DType, Op, Reduce, ReduceKind, Unary, eval_op};
+use remat_ir::{Array, Aval, Binary, ConvertElementType, DType, Prim, Reduce, ReduceKind, Unary, eval_op};
 
 use crate::interface::{Extent, Layout, LoopEquation, LoopInput, LoopOperand, LoopSource, LoopSpec};
 use crate::test_support::{Stream, assert_same, elements, plain, run, threads, view, wild};
@@ -65,10 +65,10 @@ const ALL: [Lies; 6] =
 /// A loop that takes the largest of operands that lie like these, and what the evaluator says of each place.
 fn largest(buffers: &[Array], layouts: Vec<Layout>) -> (LoopSpec, Array) {
     let dtype = buffers[0].dtype();
-    let op = Op::from(Binary::Max);
+    let op = Prim::from(Binary::Max);
     let all: Vec<Array> = buffers.iter().zip(&layouts).map(|(buffer, layout)| elements(buffer, layout)).collect();
     let expected = all.iter().skip(1).fold(all[0].clone(), |largest, x| {
-        eval_op(&op, &[largest, x.clone()]).expect("operands of one shape").remove(0)
+        eval_op(&op.clone().into(), &[largest, x.clone()]).expect("operands of one shape").remove(0)
     });
     let equations = (1..layouts.len()).map(|i| {
         let first = if i == 1 { LoopInput::Operand(0) } else { LoopInput::Equation(i - 2) };
@@ -129,8 +129,8 @@ fn reductions_over_any_axes_read_operands_however_they_lie() {
                 for lies in [&ALL[..2], &ALL[2..4], &ALL] {
                     let (buffers, layouts) = buffers(dtype, &shape, lies);
                     let (mut spec, all) = largest(&buffers, layouts);
-                    let op = Op::from(Reduce { kind: ReduceKind::Max, axes: axes.into() });
-                    let expected = eval_op(&op, &[all]).expect("axes of the shape").remove(0);
+                    let op = Prim::from(Reduce { kind: ReduceKind::Max, axes: axes.into() });
+                    let expected = eval_op(&op.clone().into(), &[all]).expect("axes of the shape").remove(0);
                     let input = LoopInput::Equation(spec.equations.len() - 1);
                     spec.outs = vec![spec.equations.len()];
                     spec.equations.push(LoopEquation { op, ins: vec![input], dtype, extent: Extent::Row });
@@ -149,8 +149,9 @@ fn sums_of_all_lengths_begin_with_zero() {
         for dtype in [DType::F32, DType::F64, DType::I32] {
             for axes in [&[0, 2, 3][..], &[0, 1, 2], &[0, 1, 2, 3]] {
                 let x = plain(dtype, &shape, 7);
-                let op = Op::from(Reduce { kind: ReduceKind::Sum, axes: axes.into() });
-                let expected = eval_op(&op, std::slice::from_ref(&x)).expect("axes of the shape").remove(0);
+                let op = Prim::from(Reduce { kind: ReduceKind::Sum, axes: axes.into() });
+                let expected =
+                    eval_op(&op.clone().into(), std::slice::from_ref(&x)).expect("axes of the shape").remove(0);
                 let source = LoopSource::Input { input: 0, layout: Layout::contiguous(&shape) };
                 let spec = LoopSpec {
                     operands: vec![LoopOperand { dtype, extent: Extent::Full, source }],
@@ -184,7 +185,7 @@ fn expected(spec: &LoopSpec, ins: &[Array]) -> Vec<Array> {
     let operands: Vec<Array> = spec.operands.iter().map(operand).collect();
     let mut results: Vec<Array> = Vec::new();
     for equation in &spec.equations {
-        let is_full = matches!(equation.op, Op::Reduce(_)) || equation.extent == Extent::Full;
+        let is_full = matches!(equation.op, Prim::Reduce(_)) || equation.extent == Extent::Full;
         let read = |input: &LoopInput| {
             let (x, extent) = match *input {
                 LoopInput::Operand(i) => (&operands[i], spec.operands[i].extent),
@@ -197,7 +198,7 @@ fn expected(spec: &LoopSpec, ins: &[Array]) -> Vec<Array> {
             elements(x, &Layout::contiguous(x.shape()).broadcast(&space, &[0]))
         };
         let ins: Vec<Array> = equation.ins.iter().map(read).collect();
-        results.push(eval_op(&equation.op, &ins).unwrap_or_else(|e| panic!("{e}")).remove(0));
+        results.push(eval_op(&equation.op.clone().into(), &ins).unwrap_or_else(|e| panic!("{e}")).remove(0));
     }
     spec.outs.iter().map(|&out| results[out].clone()).collect()
 }
@@ -226,11 +227,11 @@ fn input(input: usize, dtype: DType, extent: Extent, layout: Layout) -> LoopOper
     LoopOperand { dtype, extent, source: LoopSource::Input { input, layout } }
 }
 
-fn equation(op: impl Into<Op>, ins: &[LoopInput], dtype: DType, extent: Extent) -> LoopEquation {
+fn equation(op: impl Into<Prim>, ins: &[LoopInput], dtype: DType, extent: Extent) -> LoopEquation {
     LoopEquation { op: op.into(), ins: ins.to_vec(), dtype, extent }
 }
 
-fn reduce(kind: ReduceKind, axes: &[usize]) -> Op {
+fn reduce(kind: ReduceKind, axes: &[usize]) -> Prim {
     Reduce { kind, axes: axes.iter().copied().collect() }.into()
 }
 

@@ -6,7 +6,7 @@
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
-use remat_ir::{ConvertElementType, DType, Element, Op, bf16};
+use remat_ir::{ConvertElementType, DType, Element, Prim, bf16};
 
 use crate::base::product::Factor;
 use crate::base::scratch::AnyBits;
@@ -95,7 +95,7 @@ impl<A: Accumulator> Reader<A> {
             dtype,
             gather: tile::strided(dtype.size()),
             load: tile::load(dtype),
-            convert: needed.then(|| tile::elementwise(&Op::from(convert), &[dtype])).flatten(),
+            convert: needed.then(|| tile::elementwise(&Prim::from(convert), &[dtype])).flatten(),
             number: PhantomData,
         }
     }
@@ -199,7 +199,7 @@ pub(in super::super) struct Writer<A> {
 
 impl<A: Accumulator> Writer<A> {
     pub(in super::super) fn new(dtype: DType) -> Writer<A> {
-        let convert = Op::from(ConvertElementType { dtype });
+        let convert = Prim::from(ConvertElementType { dtype });
         Writer {
             dtype,
             convert: (dtype != A::DTYPE).then(|| tile::elementwise(&convert, &[A::DTYPE])).flatten(),

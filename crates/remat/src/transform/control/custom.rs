@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use remat_ir::{Atom, Aval, Builder, CustomJvp, CustomLin, CustomVjp, Error, ErrorKind, Jaxpr, Op, Result};
+use remat_ir::{Atom, Aval, Builder, CustomJvp, CustomLin, CustomVjp, Error, ErrorKind, Jaxpr, Result};
 
 use super::super::{dce as dce_jaxpr, vmap as vmap_jaxpr};
-use super::{Pruned, batched_mask, batched_outs, fronted, push, spread};
+use super::{Pruned, batched_mask, batched_outs, fronted, not_linear, push, spread};
 use crate::rules::{Batched, Emit, Linear, Operand};
 
 /// Which avals can have a tangent.
@@ -20,10 +20,6 @@ pub(super) fn no_forward_mode(op: &CustomLin) -> Error {
         op.name
     );
     Error::new(ErrorKind::Differentiation, "custom_vjp", message)
-}
-
-pub(super) fn not_linear(op: &Op) -> Error {
-    Error::new(ErrorKind::Differentiation, op.name(), crate::rules::NOT_LINEAR)
 }
 
 /// The tangents of the floats of the argument, zeros where there is none.
@@ -101,7 +97,7 @@ pub(super) fn transpose(
     for residual in &ins[..op.num_residuals] {
         match residual {
             Operand::Known(atom) => operands.push(*atom),
-            Operand::Linear(_) => return Err(not_linear(&op.clone().into())),
+            Operand::Linear(_) => return Err(not_linear(op)),
         }
     }
     for (&ct, aval) in cotangents.iter().zip(out_avals) {

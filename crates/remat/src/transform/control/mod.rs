@@ -1,4 +1,4 @@
-//! The rules of operations with programs in them, one file per operation: each is its transformation applied to the
+//! The rules of operations with jaxprs in their parameters, one file per operation: each is its transformation applied to the
 //! bodies.
 
 mod call;
@@ -7,10 +7,10 @@ mod custom;
 mod scan;
 mod while_loop;
 
-use remat_ir::{Atom, Aval, Builder, DevicePut, Jaxpr, MemorySpace, Op, Result, SelectN};
+use remat_ir::{Atom, Aval, Builder, Call, DevicePut, Jaxpr, MemorySpace, Op, Result, SelectN};
 
 use super::partial_eval::split_eqn::{Context, SplitEqn};
-use crate::rules::{Batched, Linear, Operand};
+use crate::rules::{Batched, Linear, Operand, not_linear};
 
 /// What is left of an equation without its unused results.
 pub(super) struct Pruned {
@@ -19,134 +19,76 @@ pub(super) struct Pruned {
     pub(super) kept_outs: Vec<bool>,
 }
 
-/// The pattern of every operation without a program in it.
-macro_rules! first_order_ops {
-    () => {
-        Op::Unary(_)
-            | Op::IntegerPow(_)
-            | Op::Binary(_)
-            | Op::Compare(_)
-            | Op::SelectN(_)
-            | Op::Clamp(_)
-            | Op::ConvertElementType(_)
-            | Op::BitcastConvertType(_)
-            | Op::ReducePrecision(_)
-            | Op::BroadcastInDim(_)
-            | Op::Reshape(_)
-            | Op::Transpose(_)
-            | Op::Squeeze(_)
-            | Op::ExpandDims(_)
-            | Op::Rev(_)
-            | Op::Concatenate(_)
-            | Op::Pad(_)
-            | Op::Iota(_)
-            | Op::Slice(_)
-            | Op::DynamicSlice(_)
-            | Op::DynamicUpdateSlice(_)
-            | Op::Gather(_)
-            | Op::Scatter(_)
-            | Op::Reduce(_)
-            | Op::ArgReduce(_)
-            | Op::Cumulative(_)
-            | Op::Sort(_)
-            | Op::TopK(_)
-            | Op::DotGeneral(_)
-            | Op::Conv(_)
-            | Op::ReduceWindow(_)
-            | Op::ArgReduceWindow(_)
-            | Op::DotProductAttention(_)
-            | Op::DotProductAttentionTangent(_)
-            | Op::DotProductAttentionCotangent(_)
-            | Op::CrossEntropyTangent(_)
-            | Op::Threefry2x32(_)
-            | Op::Name(_)
-            | Op::StopGradient(_)
-            | Op::OptimizationBarrier(_)
-            | Op::DevicePut(_)
-    };
-}
-pub(crate) use first_order_ops;
-
-/// An operation that is first-order came here: a defect of the caller.
-fn misplaced<T>(op: &Op) -> Result<T> {
-    Err(super::internal(format!("`{}` has no program in it", op.name())))
-}
-
 /// Results and their tangents; at least one operand has a tangent.
-pub(super) fn jvp(b: &mut Builder, op: &Op, ins: &[Atom], tangents: &[Option<Atom>]) -> Result<(Vec<Atom>, Linear)> {
+pub(super) fn jvp(b: &mut Builder, op: &Call, ins: &[Atom], tangents: &[Option<Atom>]) -> Result<(Vec<Atom>, Linear)> {
     match op {
-        Op::Jit(op) => call::jvp(b, op, ins, tangents),
-        Op::Checkpoint(op) => call::jvp(b, op, ins, tangents),
-        Op::Scan(op) => scan::jvp(b, op, ins, tangents),
-        Op::While(op) => while_loop::jvp(b, op, ins, tangents),
-        Op::Cond(op) => cond::jvp(b, op, ins, tangents),
-        Op::CustomJvp(op) => custom::jvp_of_custom_jvp(b, op, ins, tangents),
-        Op::CustomVjp(op) => custom::jvp_of_custom_vjp(b, op, ins, tangents),
-        Op::CustomLin(op) => Err(custom::no_forward_mode(op)),
-        first_order_ops!() => misplaced(op),
+        Call::Jit(op) => call::jvp(b, op, ins, tangents),
+        Call::Checkpoint(op) => call::jvp(b, op, ins, tangents),
+        Call::Scan(op) => scan::jvp(b, op, ins, tangents),
+        Call::While(op) => while_loop::jvp(b, op, ins, tangents),
+        Call::Cond(op) => cond::jvp(b, op, ins, tangents),
+        Call::CustomJvp(op) => custom::jvp_of_custom_jvp(b, op, ins, tangents),
+        Call::CustomVjp(op) => custom::jvp_of_custom_vjp(b, op, ins, tangents),
+        Call::CustomLin(op) => Err(custom::no_forward_mode(op)),
     }
 }
 
 /// What is left of an equation of which only some results are used; `None` if all of it.
-pub(super) fn dce(op: &Op, used_outs: &[bool]) -> Result<Option<Pruned>> {
+pub(super) fn dce(op: &Call, used_outs: &[bool]) -> Result<Option<Pruned>> {
     match op {
-        Op::Jit(op) => call::dce(op, used_outs).map(Some),
-        Op::Checkpoint(op) => call::dce(op, used_outs).map(Some),
-        Op::Scan(op) => scan::dce(op, used_outs).map(Some),
-        Op::While(op) => while_loop::dce(op, used_outs).map(Some),
-        Op::Cond(op) => cond::dce(op, used_outs).map(Some),
+        Call::Jit(op) => call::dce(op, used_outs).map(Some),
+        Call::Checkpoint(op) => call::dce(op, used_outs).map(Some),
+        Call::Scan(op) => scan::dce(op, used_outs).map(Some),
+        Call::While(op) => while_loop::dce(op, used_outs).map(Some),
+        Call::Cond(op) => cond::dce(op, used_outs).map(Some),
         // The rule of the function is for all of its results.
-        Op::CustomJvp(_) | Op::CustomVjp(_) => Ok(None),
-        Op::CustomLin(op) => custom::dce(op).map(Some),
-        first_order_ops!() => misplaced(op),
+        Call::CustomJvp(_) | Call::CustomVjp(_) => Ok(None),
+        Call::CustomLin(op) => custom::dce(op).map(Some),
     }
 }
 
 /// The known and the staged part of an equation; `None` where it is treated as one operation.
-pub(super) fn split(op: &Op, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
+pub(super) fn split(op: &Call, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
     match op {
-        Op::Jit(op) => call::split_jit(op, eqn),
-        Op::Checkpoint(op) => call::split_checkpoint(op, eqn),
-        Op::Scan(op) => scan::split(op, eqn),
-        Op::While(op) => while_loop::split(op, eqn),
-        Op::Cond(op) => cond::split(op, eqn),
-        Op::CustomJvp(_) | Op::CustomVjp(_) | Op::CustomLin(_) => Ok(None),
-        first_order_ops!() => misplaced(op),
+        Call::Jit(op) => call::split_jit(op, eqn),
+        Call::Checkpoint(op) => call::split_checkpoint(op, eqn),
+        Call::Scan(op) => scan::split(op, eqn),
+        Call::While(op) => while_loop::split(op, eqn),
+        Call::Cond(op) => cond::split(op, eqn),
+        Call::CustomJvp(_) | Call::CustomVjp(_) | Call::CustomLin(_) => Ok(None),
     }
 }
 
 /// The cotangents of the linear operands; at least one result has one.
 pub(super) fn transpose(
     b: &mut Builder,
-    op: &Op,
+    op: &Call,
     cotangents: &[Option<Atom>],
     out_avals: &[Aval],
     ins: &[Operand],
 ) -> Result<Linear> {
     match op {
-        Op::Jit(op) => call::transpose(b, op, cotangents, ins),
-        Op::Checkpoint(op) => call::transpose(b, op, cotangents, ins),
-        Op::Scan(op) => scan::transpose(b, op, cotangents, out_avals, ins),
-        Op::While(op) => Err(while_loop::no_reverse_mode(op)),
-        Op::Cond(op) => cond::transpose(b, op, cotangents, ins),
-        Op::CustomLin(op) => custom::transpose(b, op, cotangents, out_avals, ins),
-        Op::CustomJvp(_) | Op::CustomVjp(_) => Err(custom::not_linear(op)),
-        first_order_ops!() => misplaced(op),
+        Call::Jit(op) => call::transpose(b, op, cotangents, ins),
+        Call::Checkpoint(op) => call::transpose(b, op, cotangents, ins),
+        Call::Scan(op) => scan::transpose(b, op, cotangents, out_avals, ins),
+        Call::While(op) => Err(while_loop::no_reverse_mode(op)),
+        Call::Cond(op) => cond::transpose(b, op, cotangents, ins),
+        Call::CustomLin(op) => custom::transpose(b, op, cotangents, out_avals, ins),
+        Call::CustomJvp(_) | Call::CustomVjp(_) => Err(not_linear(op)),
     }
 }
 
 /// The results for a batch; at least one operand is batched.
-pub(super) fn vmap(b: &mut Builder, op: &Op, size: usize, ins: &[Batched]) -> Result<Vec<Batched>> {
+pub(super) fn vmap(b: &mut Builder, op: &Call, size: usize, ins: &[Batched]) -> Result<Vec<Batched>> {
     match op {
-        Op::Jit(op) => call::vmap(b, op, size, ins),
-        Op::Checkpoint(op) => call::vmap(b, op, size, ins),
-        Op::Scan(op) => scan::vmap(b, op, size, ins),
-        Op::While(op) => while_loop::vmap(b, op, size, ins),
-        Op::Cond(op) => cond::vmap(b, op, size, ins),
-        Op::CustomJvp(op) => custom::vmap_custom_jvp(b, op, size, ins),
-        Op::CustomVjp(op) => custom::vmap_custom_vjp(b, op, size, ins),
-        Op::CustomLin(op) => custom::vmap_custom_lin(b, op, size, ins),
-        first_order_ops!() => misplaced(op),
+        Call::Jit(op) => call::vmap(b, op, size, ins),
+        Call::Checkpoint(op) => call::vmap(b, op, size, ins),
+        Call::Scan(op) => scan::vmap(b, op, size, ins),
+        Call::While(op) => while_loop::vmap(b, op, size, ins),
+        Call::Cond(op) => cond::vmap(b, op, size, ins),
+        Call::CustomJvp(op) => custom::vmap_custom_jvp(b, op, size, ins),
+        Call::CustomVjp(op) => custom::vmap_custom_vjp(b, op, size, ins),
+        Call::CustomLin(op) => custom::vmap_custom_lin(b, op, size, ins),
     }
 }
 

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use remat_ir::{Atom, Atoms, Aval, Binary, Builder, Eqn, Jaxpr, Op, OptimizationBarrier, Result, Unary, Var, VarMap};
+use remat_ir::{Atom, Atoms, Aval, Binary, Builder, Eqn, Jaxpr, OptimizationBarrier, Prim, Result, Unary, Var, VarMap};
 
 use super::super::{Env, checked, read};
 use super::split_eqn::Input;
@@ -181,7 +181,7 @@ impl<'a> Search<'a> {
         // An input, or what a spliced program only hands on.
         let Some(index) = self.definition[var] else { return false };
         let eqn = &self.facts.known[index];
-        if !is_cheap(&eqn.op) {
+        if !eqn.op.prim().is_some_and(is_cheap) {
             let is_new = !roots.contains(&var);
             roots.extend(is_new.then_some(var));
             return true;
@@ -196,9 +196,9 @@ impl<'a> Search<'a> {
 }
 
 /// Whether computing the results again costs about as little as reading them from memory.
-fn is_cheap(op: &Op) -> bool {
+fn is_cheap(op: &Prim) -> bool {
     match op {
-        Op::Unary(unary) => match unary {
+        Prim::Unary(unary) => match unary {
             Unary::Neg | Unary::Sign | Unary::Abs | Unary::Floor | Unary::Ceil | Unary::Round => true,
             Unary::IsFinite | Unary::Not | Unary::PopulationCount => true,
             Unary::Exp | Unary::Exp2 | Unary::Expm1 | Unary::Log | Unary::Log1p | Unary::Sqrt | Unary::Rsqrt => false,
@@ -206,25 +206,29 @@ fn is_cheap(op: &Op) -> bool {
             Unary::Atan | Unary::Sinh | Unary::Cosh | Unary::Tanh | Unary::Asinh | Unary::Acosh => false,
             Unary::Atanh | Unary::Erf | Unary::Erfc | Unary::ErfInv | Unary::Lgamma | Unary::Digamma => false,
         },
-        Op::Binary(binary) => match binary {
+        Prim::Binary(binary) => match binary {
             Binary::Pow | Binary::Atan2 | Binary::Rem => false,
             Binary::Add | Binary::AddAny | Binary::Sub | Binary::Mul | Binary::Div | Binary::Max | Binary::Min => true,
             Binary::And | Binary::Or | Binary::Xor | Binary::ShiftLeft => true,
             Binary::ShiftRightLogical | Binary::ShiftRightArithmetic => true,
         },
-        Op::IntegerPow(pow) => pow.y.unsigned_abs() <= 4,
-        Op::Compare(_) | Op::SelectN(_) | Op::Clamp(_) => true,
-        Op::ConvertElementType(_) | Op::BitcastConvertType(_) | Op::ReducePrecision(_) => true,
-        Op::BroadcastInDim(_) | Op::Reshape(_) | Op::Transpose(_) | Op::Squeeze(_) | Op::ExpandDims(_) => true,
-        Op::Rev(_) | Op::Slice(_) | Op::Iota(_) | Op::StopGradient(_) => true,
-        Op::Concatenate(_) | Op::Pad(_) | Op::DynamicSlice(_) | Op::DynamicUpdateSlice(_) => false,
-        Op::Gather(_) | Op::Scatter(_) | Op::Reduce(_) | Op::ArgReduce(_) | Op::Cumulative(_) => false,
-        Op::Sort(_) | Op::TopK(_) | Op::DotGeneral(_) | Op::Conv(_) => false,
-        Op::DotProductAttention(_) | Op::DotProductAttentionTangent(_) | Op::DotProductAttentionCotangent(_) => false,
-        Op::ReduceWindow(_) | Op::ArgReduceWindow(_) | Op::CrossEntropyTangent(_) | Op::Threefry2x32(_) => false,
+        Prim::IntegerPow(pow) => pow.y.unsigned_abs() <= 4,
+        Prim::Compare(_) | Prim::SelectN(_) | Prim::Clamp(_) => true,
+        Prim::ConvertElementType(_) | Prim::BitcastConvertType(_) | Prim::ReducePrecision(_) => true,
+        Prim::BroadcastInDim(_) | Prim::Reshape(_) | Prim::Transpose(_) | Prim::Squeeze(_) | Prim::ExpandDims(_) => {
+            true
+        }
+        Prim::Rev(_) | Prim::Slice(_) | Prim::Iota(_) | Prim::StopGradient(_) => true,
+        Prim::Concatenate(_) | Prim::Pad(_) | Prim::DynamicSlice(_) | Prim::DynamicUpdateSlice(_) => false,
+        Prim::Gather(_) | Prim::Scatter(_) | Prim::Reduce(_) | Prim::ArgReduce(_) | Prim::Cumulative(_) => false,
+        Prim::Sort(_) | Prim::TopK(_) | Prim::DotGeneral(_) | Prim::Conv(_) => false,
+        Prim::DotProductAttention(_) | Prim::DotProductAttentionTangent(_) | Prim::DotProductAttentionCotangent(_) => {
+            false
+        }
+        Prim::ReduceWindow(_) | Prim::ArgReduceWindow(_) | Prim::CrossEntropyTangent(_) | Prim::Threefry2x32(_) => {
+            false
+        }
         // A label says that the user wants to see the value; a barrier and a transfer are there for a reason.
-        Op::Name(_) | Op::OptimizationBarrier(_) | Op::DevicePut(_) => false,
-        Op::Jit(_) | Op::Checkpoint(_) | Op::Scan(_) | Op::While(_) | Op::Cond(_) => false,
-        Op::CustomJvp(_) | Op::CustomVjp(_) | Op::CustomLin(_) => false,
+        Prim::Name(_) | Prim::OptimizationBarrier(_) | Prim::DevicePut(_) => false,
     }
 }

@@ -18,7 +18,7 @@
 
 use std::sync::Arc;
 
-use remat_ir::{Atom, Aval, Candidate, Decision, Jaxpr, Op, Policy, Result, VarMap};
+use remat_ir::{Atom, Aval, Candidate, Decision, Jaxpr, Op, Policy, Prim, Result, VarMap};
 
 mod assemble;
 mod minimise;
@@ -145,7 +145,7 @@ pub(crate) fn split(jaxpr: &Jaxpr, request: &Request<'_>) -> Result<PartialEval>
 pub(crate) fn labels(jaxpr: &Jaxpr) -> VarMap<Vec<Arc<str>>> {
     let mut labels = jaxpr.var_map(Vec::new());
     for eqn in &jaxpr.eqns {
-        if let (Op::Name(op), [Atom::Var(operand)]) = (&eqn.op, &eqn.ins[..]) {
+        if let (Op::Prim(Prim::Name(op)), [Atom::Var(operand)]) = (&eqn.op, &eqn.ins[..]) {
             labels[*operand].push(op.name.clone());
         }
     }

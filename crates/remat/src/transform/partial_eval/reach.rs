@@ -7,9 +7,7 @@
 //! One walk over a program and its bodies. Loops are walked until their carries settle, so that the split itself, which is
 //! dear, is done once.
 
-use remat_ir::{Atom, Eqn, Jaxpr, Op, Scan};
-
-use super::super::control::first_order_ops;
+use remat_ir::{Atom, Call, Eqn, Jaxpr, Op, Scan};
 
 /// Which outputs depend on unknown inputs.
 pub(crate) fn unknown_outs(jaxpr: &Jaxpr, unknown_ins: &[bool]) -> Vec<bool> {
@@ -32,13 +30,13 @@ pub(crate) fn unknown_results(eqn: &Eqn, ins: &mut [bool]) -> Vec<bool> {
         return vec![false; eqn.outs.len()];
     }
     match &eqn.op {
-        Op::Jit(op) => unknown_outs(&op.jaxpr, ins),
-        Op::Checkpoint(op) => unknown_outs(&op.jaxpr, ins),
-        Op::Scan(op) => unknown_of_scan(op, ins),
-        Op::Cond(_) if ins[0] => vec![true; eqn.outs.len()],
-        Op::Cond(op) => unknown_of_branches(&op.branches, &ins[1..]),
+        Op::Call(Call::Jit(op)) => unknown_outs(&op.jaxpr, ins),
+        Op::Call(Call::Checkpoint(op)) => unknown_outs(&op.jaxpr, ins),
+        Op::Call(Call::Scan(op)) => unknown_of_scan(op, ins),
+        Op::Call(Call::Cond(_)) if ins[0] => vec![true; eqn.outs.len()],
+        Op::Call(Call::Cond(op)) => unknown_of_branches(&op.branches, &ins[1..]),
         // Unknown carries may decide how long the loop goes on, so that all of it is unknown; the split looks closer.
-        Op::While(_) | Op::CustomJvp(_) | Op::CustomVjp(_) | Op::CustomLin(_) | first_order_ops!() => {
+        Op::Call(Call::While(_) | Call::CustomJvp(_) | Call::CustomVjp(_) | Call::CustomLin(_)) | Op::Prim(_) => {
             vec![true; eqn.outs.len()]
         }
     }

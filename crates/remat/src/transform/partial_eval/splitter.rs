@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use remat_ir::{Atom, Atoms, Aval, Decision, DevicePut, Eqn, Jaxpr, Loc, MemorySpace, Op, Result, Var, VarMap, Vars};
+use remat_ir::{
+    Atom, Atoms, Aval, Call, Decision, DevicePut, Eqn, Jaxpr, Loc, MemorySpace, Op, Prim, Result, Var, VarMap, Vars,
+};
 
 use super::super::{Env, control, read};
 use super::split_eqn::{Context, Input, SplitEqn, StagedIn, StagedOut};
 use super::{Request, Saving, decide, labels};
-use crate::rules::first_order;
 
 /// Whether and where a variable of the known part is available.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,8 +66,8 @@ impl<'a> Splitter<'a> {
     }
 
     pub(super) fn equation(&mut self, eqn: &Eqn) -> Result<()> {
-        if first_order(&eqn.op).is_none()
-            && let Some(split) = self.split(eqn)?
+        if let Op::Call(op) = &eqn.op
+            && let Some(split) = self.split(op, eqn)?
         {
             return self.add_split(eqn, split);
         }
@@ -92,11 +93,11 @@ impl<'a> Splitter<'a> {
         Ok(())
     }
 
-    /// Asks the rule of an equation with programs in it.
-    fn split(&self, eqn: &Eqn) -> Result<Option<SplitEqn>> {
+    /// Asks the rule of an equation with jaxprs in its operation.
+    fn split(&self, op: &Call, eqn: &Eqn) -> Result<Option<SplitEqn>> {
         let ins: Vec<Input> = eqn.ins.iter().map(|&a| self.input(a)).collect();
         let avals: Vec<Aval> = eqn.ins.iter().map(|&a| self.aval(a)).collect();
-        control::split(&eqn.op, &Context { ins: &ins, avals: &avals, saving: self.saving, loc: eqn.loc })
+        control::split(op, &Context { ins: &ins, avals: &avals, saving: self.saving, loc: eqn.loc })
     }
 
     fn add_split(&mut self, eqn: &Eqn, split: SplitEqn) -> Result<()> {
@@ -162,7 +163,7 @@ impl<'a> Splitter<'a> {
         let decision = decide(policy, &eqn.op, &ins, &outs, names);
         match (&eqn.op, eqn.ins[..].first()) {
             // The name of a value that is kept anyway.
-            (Op::Name(_), Some(&operand)) if self.is_available(operand) && decision == Decision::Save => {
+            (Op::Prim(Prim::Name(_)), Some(&operand)) if self.is_available(operand) && decision == Decision::Save => {
                 Decision::Recompute
             }
             _ => decision,
@@ -171,7 +172,7 @@ impl<'a> Splitter<'a> {
 
     /// Lets a kept named value replace the operand of the `name`, unless that is kept anyway.
     fn alias_name(&mut self, eqn: &Eqn) {
-        if let (Op::Name(_), [Atom::Var(operand)], [named]) = (&eqn.op, &eqn.ins[..], &eqn.outs[..])
+        if let (Op::Prim(Prim::Name(_)), [Atom::Var(operand)], [named]) = (&eqn.op, &eqn.ins[..], &eqn.outs[..])
             && !self.is_available(Atom::Var(*operand))
             && self.alias[*operand].is_none()
         {

@@ -1,6 +1,6 @@
 //! From equations to instructions.
 
-use remat_ir::{DType, Literal, Op};
+use remat_ir::{DType, Literal, Prim};
 
 use super::{Constant, ConstantValue, Instruction, Operand, Out, Place, Program, Slot, first_bytes};
 use crate::interface::Layout;
@@ -88,7 +88,7 @@ impl<'a> Builder<'a> {
         let is_out = self.outs.iter().position(|&o| o == number);
         let is_direct = tile::register_type(equation.dtype) == equation.dtype;
         let dtypes: Vec<DType> = equation.ins.iter().map(|&x| spec.dtype(x)).collect();
-        let in_extent = if matches!(equation.op, Op::Reduce(_)) { Extent::Full } else { equation.extent };
+        let in_extent = if matches!(equation.op, Prim::Reduce(_)) { Extent::Full } else { equation.extent };
         let with_one = self.with_one(equation)?;
         let mut ins = match &with_one {
             Some((_, ins)) => ins.to_vec(),
@@ -100,7 +100,7 @@ impl<'a> Builder<'a> {
         };
         self.results[number] = Some(out);
         match &equation.op {
-            Op::Reduce(op) => {
+            Prim::Reduce(op) => {
                 let function = tile::reduce_rows(op.kind, equation.dtype)?;
                 self.program.code.push(Instruction::Reduce { function, out, input: ins[0] });
             }
