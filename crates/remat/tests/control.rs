@@ -1,9 +1,8 @@
 //! Compositions of control flow with every transformation, against plain programs unrolled by hand.
 
 use remat::{
-    DType, Policy, ScanOptions, Tensor, Tree, checkpoint, cond, custom_jvp, custom_vjp, fori_loop, grad, grad_with_aux,
-    hessian, jacfwd, jacrev, jit, jvp, linear_transpose, linearize, map, scan, scan_with, switch, value_and_grad, vjp,
-    vmap, while_loop,
+    DType, Policy, ScanOptions, Tensor, Tree, checkpoint, cond, fori_loop, grad, grad_with_aux, hessian, jacfwd,
+    jacrev, jit, jvp, linear_transpose, linearize, map, scan, scan_with, switch, value_and_grad, vjp, vmap, while_loop,
 };
 
 type Result<T = Tensor> = remat::Result<T>;
@@ -219,81 +218,6 @@ fn checkpoints_in_and_around_loops_and_branches() {
         };
         compare_forward(in_while, unrolled, &vector(3, 1.9));
     }
-}
-
-#[test]
-fn a_function_with_a_forward_rule_composes() {
-    // The rule is twice the derivative, so that it can be told from it.
-    let double_sin = custom_jvp(|x: &Tensor| x.sin(), |x: &Tensor, t: &Tensor| (x.sin(), t * x.cos() * 2.0));
-    let x = vector(3, 0.9);
-    let expected = x.cos() * 2.0;
-    let sum = |x: &Tensor| double_sin(x).sum(..);
-    close(&grad(sum)(&x).unwrap(), &expected);
-    close(&vmap(grad(|x: &Tensor| double_sin(x)))(&x).unwrap(), &expected);
-    close(&grad(|x: &Tensor| Ok(vmap(|x: &Tensor| double_sin(x))(x)?.sum(..)))(&x).unwrap(), &expected);
-    close(&grad(|x: &Tensor| Ok(map(|x: &Tensor| double_sin(x), x)?.sum(..)))(&x).unwrap(), &expected);
-    close(&jit(grad(sum)).call(x.clone()).unwrap(), &expected);
-    for policy in [Policy::Nothing, Policy::Everything] {
-        let region = checkpoint(policy, sum);
-        close(&grad(|x: &Tensor| region(x))(&x).unwrap(), &expected);
-    }
-    close(&vmap(grad(grad(|x: &Tensor| double_sin(x))))(&x).unwrap(), &(x.sin() * -2.0));
-    let thrice = vmap(grad(grad(grad(|x: &Tensor| double_sin(&double_sin(x))))))(&x).unwrap();
-    let by_hand = |x: &Tensor| {
-        // The first derivative has the results of the rule, which are plain.
-        let first = |x: &Tensor| x.sin().cos() * x.cos() * 4.0;
-        grad(grad(first))(x)
-    };
-    close(&thrice, &vmap(by_hand)(&x).unwrap());
-}
-
-#[test]
-fn a_function_with_a_reverse_rule_composes() {
-    let triple = custom_vjp(
-        |x: &Tensor| x.sin(),
-        |x: &Tensor| (x.sin(), x.clone()),
-        |x: &Tensor, ct: &Tensor| ct * x.cos() * 3.0,
-    );
-    let x = vector(3, 0.9);
-    let expected = x.cos() * 3.0;
-    let sum = |x: &Tensor| triple(x).sum(..);
-    close(&grad(sum)(&x).unwrap(), &expected);
-    close(&vmap(grad(|x: &Tensor| triple(x)))(&x).unwrap(), &expected);
-    close(&grad(|x: &Tensor| Ok(vmap(|x: &Tensor| triple(x))(x)?.sum(..)))(&x).unwrap(), &expected);
-    close(&grad(|x: &Tensor| Ok(map(|x: &Tensor| triple(x), x)?.sum(..)))(&x).unwrap(), &expected);
-    close(&jit(grad(sum)).call(x.clone()).unwrap(), &expected);
-    for policy in [Policy::Nothing, Policy::Everything] {
-        let region = checkpoint(policy, sum);
-        close(&grad(|x: &Tensor| region(x))(&x).unwrap(), &expected);
-    }
-    close(&vmap(grad(grad(|x: &Tensor| triple(x))))(&x).unwrap(), &(x.sin() * -3.0));
-    let branched = |x: &Tensor| cond(&x.gt(0.0), |x: &Tensor| triple(x), |x: &Tensor| x * 5.0, x);
-    let by_sign = x.gt(0.0).select(&expected, x.full_like(5.0));
-    close(&vmap(grad(branched))(&x).unwrap(), &by_sign);
-    let error = jvp(|x: &Tensor| triple(x), &x, &x).unwrap_err().to_string();
-    assert!(error.contains("has a reverse rule only (custom_vjp)"), "{error}");
-}
-
-#[test]
-fn rules_that_capture_what_is_differentiated_are_errors() {
-    let captured = |w: &Tensor| {
-        let scaled = custom_jvp(|x: &Tensor| x * w, |x: &Tensor, t: &Tensor| (x * w, t * w));
-        scaled(&f(2.0))
-    };
-    let error = grad(captured)(&f(3.0)).unwrap_err().to_string();
-    assert!(error.contains("captures a tensor (f64[]) that is differentiated"), "{error}");
-    let captured = |w: &Tensor| {
-        let scaled = custom_vjp(|x: &Tensor| x * w, |x: &Tensor| (x * w, ()), |_: &(), ct: &Tensor| ct * w);
-        scaled(&f(2.0))
-    };
-    let error = grad(captured)(&f(3.0)).unwrap_err().to_string();
-    assert!(error.contains("captures a tensor (f64[]) that is differentiated"), "{error}");
-    let stopped = |w: &Tensor| {
-        let w = w.stop_gradient();
-        let scaled = custom_jvp(|x: &Tensor| x * &w, |x: &Tensor, t: &Tensor| (x * &w, t * &w));
-        scaled(&f(2.0))
-    };
-    assert_eq!(grad(stopped)(&f(3.0)).unwrap().item::<f64>().unwrap(), 0.0);
 }
 
 #[test]

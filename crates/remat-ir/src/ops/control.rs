@@ -57,28 +57,41 @@ pub struct Cond {
     pub branches: Vec<Arc<Jaxpr>>,
 }
 
-/// A function with a derivative of its own. Operands: captured constants, then the argument. `jvp` takes the operands and
-/// a tangent for each float of the argument; it gives the results and a tangent for each float result.
+/// A function with a derivative of its own. Operands: captured constants, then the argument.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct CustomJvp {
+    /// The name of the function.
     pub name: Arc<str>,
+    /// The function.
     pub call: Arc<Jaxpr>,
-    pub jvp: Arc<Jaxpr>,
+    /// The rule: from the operands and a tangent for each float of the argument to the results and a tangent for each
+    /// float result. `None` in a program that was not traced to be differentiated, or not so often: rules are traced when
+    /// they are needed, so that a rule may call the function that it belongs to.
+    pub jvp: Option<Arc<Jaxpr>>,
+    /// The number of captured constants.
     pub num_consts: usize,
 }
 
-/// A function with a reverse rule of its own. Operands: captured constants, then the argument. `fwd` takes the operands and
-/// gives the results, then residuals; `bwd` takes the residuals and a cotangent for each float result and gives a cotangent
-/// for each float of the argument.
+/// A function with a reverse rule of its own. Operands: captured constants, then the argument.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct CustomVjp {
+    /// The name of the function.
     pub name: Arc<str>,
+    /// The function.
     pub call: Arc<Jaxpr>,
-    pub fwd: Arc<Jaxpr>,
-    pub bwd: Arc<Jaxpr>,
+    /// The rule; `None` as in [`CustomJvp::jvp`].
+    pub rule: Option<VjpRule>,
+    /// The number of captured constants.
     pub num_consts: usize,
+}
+
+/// The reverse rule of a [`CustomVjp`].
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct VjpRule {
+    /// From the operands to the results, then residuals.
+    pub fwd: Arc<Jaxpr>,
+    /// From the residuals and a cotangent for each float result to a cotangent for each float of the argument.
+    pub bwd: Arc<Jaxpr>,
 }
 
 /// The linear map whose transpose is `bwd`. Operands: residuals, then tangents. It appears when a [`CustomVjp`] is
@@ -311,10 +324,12 @@ impl Operation for CustomJvp {
         expect_avals(self.name(), "operand", ins, "the function takes", &self.call.in_avals())?;
         let outs = self.call.out_avals();
         let argument = argument(self.name(), ins, self.num_consts)?;
-        let wanted: Vec<Aval> = ins.iter().chain(floats(argument)).cloned().collect();
-        expect_avals(self.name(), "input of the jvp", &self.jvp.in_avals(), "the function wants", &wanted)?;
-        let wanted = with_tangents(&outs);
-        expect_avals(self.name(), "result of the jvp", &self.jvp.out_avals(), "the function wants", &wanted)?;
+        if let Some(jvp) = &self.jvp {
+            let wanted: Vec<Aval> = ins.iter().chain(floats(argument)).cloned().collect();
+            expect_avals(self.name(), "input of the jvp", &jvp.in_avals(), "the function wants", &wanted)?;
+            let wanted = with_tangents(&outs);
+            expect_avals(self.name(), "result of the jvp", &jvp.out_avals(), "the function wants", &wanted)?;
+        }
         Ok(outs)
     }
 
@@ -322,7 +337,7 @@ impl Operation for CustomJvp {
         vec![
             ("name", Param::Word(self.name.clone())),
             ("call_jaxpr", Param::Jaxpr(self.call.clone())),
-            ("jvp_jaxpr", Param::Jaxpr(self.jvp.clone())),
+            ("jvp_jaxpr", optional(self.jvp.as_ref())),
             ("num_consts", Param::Int(self.num_consts as i64)),
         ]
     }
@@ -332,7 +347,7 @@ impl Operation for CustomJvp {
             Ok(CustomJvp {
                 name: params.word("name")?,
                 call: params.jaxpr("call_jaxpr")?,
-                jvp: params.jaxpr("jvp_jaxpr")?,
+                jvp: params.optional_jaxpr("jvp_jaxpr")?,
                 num_consts: params.size("num_consts")?,
             })
         })
@@ -346,9 +361,11 @@ impl Operation for CustomVjp {
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_avals(self.name(), "operand", ins, "the function takes", &self.call.in_avals())?;
-        expect_avals(self.name(), "input of fwd", &self.fwd.in_avals(), "the function takes", ins)?;
         let outs = self.call.out_avals();
-        let given = self.fwd.out_avals();
+        let argument = argument(self.name(), ins, self.num_consts)?;
+        let Some(VjpRule { fwd, bwd }) = &self.rule else { return Ok(outs) };
+        expect_avals(self.name(), "input of fwd", &fwd.in_avals(), "the function takes", ins)?;
+        let given = fwd.out_avals();
         if given.len() < outs.len() {
             let message = format!("fwd gives {} results and the function {}", given.len(), outs.len());
             return Err(Error::new(ErrorKind::Argument, self.name(), message));
@@ -356,9 +373,9 @@ impl Operation for CustomVjp {
         let (results, residuals) = given.split_at(outs.len());
         expect_avals(self.name(), "result of fwd", results, "the function gives", &outs)?;
         let wanted: Vec<Aval> = residuals.iter().chain(floats(&outs)).cloned().collect();
-        expect_avals(self.name(), "input of bwd", &self.bwd.in_avals(), "fwd wants", &wanted)?;
-        let wanted: Vec<Aval> = floats(argument(self.name(), ins, self.num_consts)?).cloned().collect();
-        expect_avals(self.name(), "result of bwd", &self.bwd.out_avals(), "the function wants", &wanted)?;
+        expect_avals(self.name(), "input of bwd", &bwd.in_avals(), "fwd wants", &wanted)?;
+        let wanted: Vec<Aval> = floats(argument).cloned().collect();
+        expect_avals(self.name(), "result of bwd", &bwd.out_avals(), "the function wants", &wanted)?;
         Ok(outs)
     }
 
@@ -366,19 +383,24 @@ impl Operation for CustomVjp {
         vec![
             ("name", Param::Word(self.name.clone())),
             ("call_jaxpr", Param::Jaxpr(self.call.clone())),
-            ("fwd_jaxpr", Param::Jaxpr(self.fwd.clone())),
-            ("bwd_jaxpr", Param::Jaxpr(self.bwd.clone())),
+            ("fwd_jaxpr", optional(self.rule.as_ref().map(|rule| &rule.fwd))),
+            ("bwd_jaxpr", optional(self.rule.as_ref().map(|rule| &rule.bwd))),
             ("num_consts", Param::Int(self.num_consts as i64)),
         ]
     }
 
     fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
         (name == "custom_vjp").then(|| {
+            let rule = match (params.optional_jaxpr("fwd_jaxpr")?, params.optional_jaxpr("bwd_jaxpr")?) {
+                (Some(fwd), Some(bwd)) => Some(VjpRule { fwd, bwd }),
+                (None, None) => None,
+                (Some(_), None) => return Err(params.error("bwd_jaxpr", "is None, and fwd_jaxpr is not")),
+                (None, Some(_)) => return Err(params.error("fwd_jaxpr", "is None, and bwd_jaxpr is not")),
+            };
             Ok(CustomVjp {
                 name: params.word("name")?,
                 call: params.jaxpr("call_jaxpr")?,
-                fwd: params.jaxpr("fwd_jaxpr")?,
-                bwd: params.jaxpr("bwd_jaxpr")?,
+                rule,
                 num_consts: params.size("num_consts")?,
             })
         })
@@ -421,6 +443,11 @@ impl Operation for CustomLin {
             })
         })
     }
+}
+
+/// A program, or `None`.
+fn optional(jaxpr: Option<&Arc<Jaxpr>>) -> Param {
+    jaxpr.map_or(Param::None, |jaxpr| Param::Jaxpr(jaxpr.clone()))
 }
 
 /// The avals that have tangents and cotangents.

@@ -27,7 +27,7 @@ mod window;
 pub use attention::{
     AttentionOperands, AttentionSizes, DotProductAttention, DotProductAttentionCotangent, DotProductAttentionTangent,
 };
-pub use control::{Checkpoint, Cond, CustomJvp, CustomLin, CustomVjp, Jit, Scan, While};
+pub use control::{Checkpoint, Cond, CustomJvp, CustomLin, CustomVjp, Jit, Scan, VjpRule, While};
 pub use conv::{Conv, ConvDims};
 pub use convert::{BitcastConvertType, ConvertElementType, ReducePrecision};
 pub use dot::DotGeneral;
@@ -268,8 +268,11 @@ impl Call {
             Call::Scan(op) => vec![&op.jaxpr],
             Call::While(op) => vec![&op.cond, &op.body],
             Call::Cond(op) => op.branches.iter().collect(),
-            Call::CustomJvp(op) => vec![&op.call, &op.jvp],
-            Call::CustomVjp(op) => vec![&op.call, &op.fwd, &op.bwd],
+            Call::CustomJvp(op) => [&op.call].into_iter().chain(&op.jvp).collect(),
+            Call::CustomVjp(op) => {
+                let rule = op.rule.iter().flat_map(|rule| [&rule.fwd, &rule.bwd]);
+                [&op.call].into_iter().chain(rule).collect()
+            }
             Call::CustomLin(op) => vec![&op.bwd],
         }
     }
@@ -282,8 +285,11 @@ impl Call {
             Call::Scan(op) => vec![&mut op.jaxpr],
             Call::While(op) => vec![&mut op.cond, &mut op.body],
             Call::Cond(op) => op.branches.iter_mut().collect(),
-            Call::CustomJvp(op) => vec![&mut op.call, &mut op.jvp],
-            Call::CustomVjp(op) => vec![&mut op.call, &mut op.fwd, &mut op.bwd],
+            Call::CustomJvp(op) => [&mut op.call].into_iter().chain(&mut op.jvp).collect(),
+            Call::CustomVjp(op) => {
+                let rule = op.rule.iter_mut().flat_map(|rule| [&mut rule.fwd, &mut rule.bwd]);
+                [&mut op.call].into_iter().chain(rule).collect()
+            }
             Call::CustomLin(op) => vec![&mut op.bwd],
         }
     }

@@ -147,6 +147,15 @@ impl<'a> ParamMap<'a> {
         }
     }
 
+    /// Takes a program or `None`.
+    pub fn optional_jaxpr(&self, name: &str) -> Result<Option<Arc<Jaxpr>>> {
+        match self.take(name)? {
+            Param::Jaxpr(j) => Ok(Some(j)),
+            Param::None => Ok(None),
+            _ => Err(self.error(name, "is neither a jaxpr nor None")),
+        }
+    }
+
     /// Takes a policy.
     pub fn policy(&self, name: &str) -> Result<Arc<Policy>> {
         match self.take(name)? {

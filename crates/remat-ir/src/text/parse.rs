@@ -439,12 +439,16 @@ impl<'t> Parser<'t> {
         Ok(params)
     }
 
-    /// A program, or the name of one that was bound ahead.
+    /// A program, the name of one that was bound ahead, or `None`.
     fn shared_jaxpr(&mut self) -> Result<Param> {
         if self.is_mark('{') {
             return self.nested(|p| Ok(Param::Jaxpr(Arc::new(p.body()?))));
         }
         let Token::Word(name) = *self.peek() else { return Err(self.expected("a program")) };
+        if name == "None" {
+            self.advance();
+            return Ok(Param::None);
+        }
         let Some(jaxpr) = self.shared.get(name) else {
             return Err(self.error(self.at, format!("no program is bound to `{name}`")));
         };

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use remat_ir::{
     Array, Aval, Checkpoint, Cond, CustomJvp, CustomLin, CustomVjp, DType, DevicePut, ErrorKind, Jaxpr, Jit,
-    MemorySpace, Name, Op, OptimizationBarrier, Policy, Scan, StopGradient, While, bf16, eval, eval_op,
+    MemorySpace, Name, Op, OptimizationBarrier, Policy, Scan, StopGradient, VjpRule, While, bf16, eval, eval_op,
 };
 
 use super::{numbers, run, vec1};
@@ -49,8 +49,14 @@ fn calls_evaluate_their_bodies() {
     let calls: [Op; 4] = [
         Jit { name: name.clone(), jaxpr: body.clone() }.into(),
         Checkpoint { jaxpr: body.clone(), differentiated: true, policy: Arc::new(Policy::Nothing) }.into(),
-        CustomJvp { name: name.clone(), call: body.clone(), jvp, num_consts: 0 }.into(),
-        CustomVjp { name: name.clone(), call: body.clone(), fwd: body, bwd: bwd.clone(), num_consts: 0 }.into(),
+        CustomJvp { name: name.clone(), call: body.clone(), jvp: Some(jvp), num_consts: 0 }.into(),
+        CustomVjp {
+            name: name.clone(),
+            call: body.clone(),
+            rule: Some(VjpRule { fwd: body, bwd: bwd.clone() }),
+            num_consts: 0,
+        }
+        .into(),
     ];
     for op in calls {
         assert_eq!(eval_op(&op, &x).unwrap().iter().map(numbers).collect::<Vec<_>>(), want, "{}", op.name());

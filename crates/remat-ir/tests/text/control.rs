@@ -123,6 +123,15 @@ fn custom_derivatives() {
         ))
     };
     gives(&vjp("a, n, n", "ct"), ins, ins);
+    // A function whose rule was not traced.
+    gives(&op(&format!("= custom_jvp[name=f call_jaxpr={call} jvp_jaxpr=None num_consts=0]")), ins, ins);
+    let no_rule = format!("= custom_vjp[name=f call_jaxpr={call} fwd_jaxpr=None bwd_jaxpr=None num_consts=0]");
+    gives(&op(&no_rule), ins, ins);
+    fails(
+        &op(&no_rule.replace("num_consts=0", "num_consts=3")),
+        ins,
+        "custom_vjp: takes 3 constants and got 2 operands",
+    );
     fails(&vjp("a", "ct"), ins, "custom_vjp: fwd gives 1 results and the function 2");
     fails(&vjp("n, n", "ct"), ins, "custom_vjp: result of fwd 0 is i32[] and the function gives f32[2]");
     fails(&vjp("a, n, a", "ct"), ins, "custom_vjp: input of bwd 0 is i32[] and fwd wants f32[2]");
@@ -160,6 +169,11 @@ fn malformed_parameters() {
     assert_eq!(error("device_put[memory=disk]"), "line 1, column 20: parameter `memory` is no memory space");
     assert_eq!(error("jit[name=f]"), "line 1, column 20: parameter `jaxpr` is missing");
     assert_eq!(error("cond[branches=3]"), "line 1, column 34: expected `(`, found `3`");
+    let none = "{ lambda ; . let in () }";
+    let vjp = |fwd, bwd| format!("custom_vjp[name=f call_jaxpr={none} fwd_jaxpr={fwd} bwd_jaxpr={bwd} num_consts=0]");
+    assert_eq!(error(&vjp("None", none)), "line 1, column 20: parameter `fwd_jaxpr` is None, and bwd_jaxpr is not");
+    assert_eq!(error(&vjp(none, "None")), "line 1, column 20: parameter `bwd_jaxpr` is None, and fwd_jaxpr is not");
+    assert_eq!(error("jit[name=f jaxpr=None]"), "line 1, column 20: parameter `jaxpr` is no jaxpr");
     let scan = "scan[jaxpr={ lambda ; . let in () } length=-1 num_carry=0 num_consts=0 reverse=False unroll=1]";
     assert_eq!(error(scan), "line 1, column 20: parameter `length` is negative");
     let scan = scan.replace("length=-1", "length=3").replace("False", "0");

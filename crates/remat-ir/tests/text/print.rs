@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use remat_ir::{
     Array, Atom, Aval, Builder, Checkpoint, ClosedJaxpr, Cond, CustomJvp, CustomLin, CustomVjp, DType, DevicePut,
     Jaxpr, Jit, Literal, Loc, MemorySpace, Name, Op, OptimizationBarrier, Policy, PrintOptions, Scan, Scope, Unary,
-    While,
+    VjpRule, While,
 };
 
 use crate::program;
@@ -163,9 +163,17 @@ fn custom_rules_and_loops() {
         let ct = b.input(f32s(&[]));
         Arc::new(b.finish(vec![ct]))
     };
-    let ops: [Op; 4] = [
-        CustomJvp { name: "relu".into(), call: unary.clone(), jvp: two, num_consts: 0 }.into(),
-        CustomVjp { name: "<lambda>".into(), call: unary.clone(), fwd, bwd: bwd.clone(), num_consts: 0 }.into(),
+    let ops: [Op; 6] = [
+        CustomJvp { name: "relu".into(), call: unary.clone(), jvp: Some(two), num_consts: 0 }.into(),
+        CustomJvp { name: "relu".into(), call: unary.clone(), jvp: None, num_consts: 0 }.into(),
+        CustomVjp { name: "relu".into(), call: unary.clone(), rule: None, num_consts: 0 }.into(),
+        CustomVjp {
+            name: "<lambda>".into(),
+            call: unary.clone(),
+            rule: Some(VjpRule { fwd, bwd: bwd.clone() }),
+            num_consts: 0,
+        }
+        .into(),
         While { cond: always, body: unary, cond_consts: 0, body_consts: 0 }.into(),
         DevicePut { memory: MemorySpace::Host }.into(),
     ];
@@ -187,21 +195,29 @@ let jaxpr1 = { lambda ; c:f32[]. let d:f32[] = sin c in (d,) } in
       jvp_jaxpr={ lambda ; h:f32[] i:f32[]. let  in (h, i) }
       num_consts=0
     ] f
-    j:f32[] = custom_vjp[
+    j:f32[] = custom_jvp[name=relu call_jaxpr=jaxpr1 jvp_jaxpr=None num_consts=0] g
+    k:f32[] = custom_vjp[
+      name=relu
+      call_jaxpr=jaxpr1
+      fwd_jaxpr=None
+      bwd_jaxpr=None
+      num_consts=0
+    ] j
+    l:f32[] = custom_vjp[
       name=\"<lambda>\"
       call_jaxpr=jaxpr1
-      fwd_jaxpr={ lambda ; k:f32[]. let  in (k, k) }
+      fwd_jaxpr={ lambda ; m:f32[]. let  in (m, m) }
       bwd_jaxpr=jaxpr
       num_consts=0
-    ] g
-    l:f32[] = while[
-      cond_jaxpr={ lambda ; m:f32[]. let  in (False:bool[],) }
+    ] k
+    n:f32[] = while[
+      cond_jaxpr={ lambda ; o:f32[]. let  in (False:bool[],) }
       cond_nconsts=0
       body_jaxpr=jaxpr1
       body_nconsts=0
-    ] j
-    n:f32<host>[] = device_put[memory=host] l
-  in (n,) }";
+    ] l
+    p:f32<host>[] = device_put[memory=host] n
+  in (p,) }";
     prints(&b.finish(vec![x]), text);
 }
 

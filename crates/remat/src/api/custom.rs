@@ -2,20 +2,36 @@
 
 use std::sync::Arc;
 
-use remat_ir::{Aval, Builder, Error, ErrorKind, Jaxpr, Loc, Result, counted};
+use remat_ir::{Aval, Builder, Error, ErrorKind, Jaxpr, Loc, Result, VjpRule, counted};
 
 use super::checkpoint::remember_first;
 use super::control::share_captures;
 use super::differentiate::avals;
 pub(crate) use super::differentiate::zeros;
 use crate::trace::{
-    Output, Program, Tensor, Tree, bind_at, current_loc, fail, rebuild, short_type_name, structure, trace,
+    Order, Output, Program, Tensor, Tree, bind_at, current_loc, fail, rebuild, short_type_name, structure, trace_at,
 };
 
 /// A function whose derivative is `rule`: it takes the argument and its tangent and gives the result and its tangent.
 ///
 /// The tangent has the structure of the argument; leaves that are no floats have tangents of zeros. The rule must be
-/// linear in the tangent; it may be differentiated again, and is transposed for reverse mode.
+/// linear in the tangent; it may be differentiated again, and is transposed for reverse mode. It may call the function
+/// itself, whose derivative is then the rule again:
+///
+/// ```
+/// use remat::{Tensor, custom_jvp, grad};
+/// // e^(2x), written with its derivative 2 e^(2x).
+/// fn square_exp(x: &Tensor) -> Tensor {
+///     let rule = |x: &Tensor, t: &Tensor| (square_exp(x), square_exp(x) * t * 2.0);
+///     custom_jvp(|x: &Tensor| (x * 2.0).exp(), rule)(x)
+/// }
+/// let second = grad(|x: &Tensor| grad(square_exp)(x))(&Tensor::from(0.0f32))?;
+/// assert_eq!(second.item::<f32>()?, 4.0);
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// The rule is traced where the function is differentiated, once for each derivative that is taken, and not where it is
+/// only called.
 ///
 /// ```
 /// use remat::{Tensor, custom_jvp, grad};
@@ -30,8 +46,8 @@ use crate::trace::{
 /// ```
 ///
 /// # Errors
-/// Inside a trace a failed tensor (or an `Err` if `f` returns a `Result`): the first error inside the functions, or if
-/// the rule gives another structure or other avals than the function.
+/// A failed tensor (or an `Err` if `f` returns a `Result`): the first error inside the functions; where it is
+/// differentiated, if the rule gives another structure or other avals than the function.
 #[track_caller]
 pub fn custom_jvp<A: Tree, R: Output, J: Output<Tree = (R::Tree, R::Tree)>>(
     f: impl Fn(&A) -> R,
@@ -40,22 +56,31 @@ pub fn custom_jvp<A: Tree, R: Output, J: Output<Tree = (R::Tree, R::Tree)>>(
     let loc = current_loc();
     let name: Arc<str> = short_type_name_of(&f).into();
     move |x| {
-        define(&f, x, loc, |call, args| {
-            let primal_avals = avals(args)?;
+        define(&f, x, loc, |call, primal_avals, order| {
+            let Some(order) = order else {
+                let op = remat_ir::CustomJvp {
+                    name: name.clone(),
+                    call: call.jaxpr.clone(),
+                    jvp: None,
+                    num_consts: call.captured.len(),
+                };
+                return Ok((op.into(), call.captured.clone()));
+            };
+            let out_avals = call.jaxpr.out_avals();
             let tangent_avals = primal_avals.iter().filter(|a| a.dtype.is_float());
-            let (jvp, ()) = trace(primal_avals.iter().chain(tangent_avals).cloned(), loc, |ins| {
-                let (primals, tangents) = ins.split_at(args.len());
-                let tangents = spread_floats(&primal_avals, tangents, loc);
+            let (jvp, ()) = trace_at(order, primal_avals.iter().chain(tangent_avals).cloned(), loc, |ins| {
+                let (primals, tangents) = ins.split_at(primal_avals.len());
+                let tangents = spread_floats(primal_avals, tangents, loc);
                 let (out, tangent) = rule(&rebuild(x, primals.to_vec())?, &rebuild(x, tangents)?).into_result()?;
                 let (mut outs, tangents) = (structure(&out).0, structure(&tangent).0);
-                expect_outs("custom_jvp", "result of the rule", &call.jaxpr.out_avals(), &outs, loc)?;
-                expect_outs("custom_jvp", "tangent of the rule", &call.jaxpr.out_avals(), &tangents, loc)?;
-                outs.extend(keep_floats(&call.jaxpr.out_avals(), tangents));
+                expect_outs("custom_jvp", "result of the rule", &out_avals, &outs, loc)?;
+                expect_outs("custom_jvp", "tangent of the rule", &out_avals, &tangents, loc)?;
+                outs.extend(keep_floats(&out_avals, tangents));
                 Ok((outs, ()))
             })?;
             let (captured, bodies) = share_captures([call, &jvp].into_iter())?;
             let [call, jvp] = expect_bodies(bodies)?;
-            let op = remat_ir::CustomJvp { name: name.clone(), call, jvp, num_consts: captured.len() };
+            let op = remat_ir::CustomJvp { name: name.clone(), call, jvp: Some(jvp), num_consts: captured.len() };
             Ok((op.into(), captured))
         })
     }
@@ -64,8 +89,9 @@ pub fn custom_jvp<A: Tree, R: Output, J: Output<Tree = (R::Tree, R::Tree)>>(
 /// A function with a reverse rule of its own. `forward` takes the argument and gives the result and residuals; `backward`
 /// takes the residuals and the cotangent of the result and gives the cotangent of the argument.
 ///
-/// Leaves that are no floats have cotangents that are not read. Forward mode is an error. Under a checkpoint, `forward` is
-/// a part of the region: values named inside it can be saved by name.
+/// Leaves that are not floats have cotangents that are not read. Forward mode is an error. Under a checkpoint, `forward` is
+/// a part of the region: values named inside it can be saved by name. As with [`custom_jvp`], both may call the function
+/// itself, and are traced only where it is differentiated.
 ///
 /// ```
 /// use remat::{Tensor, custom_vjp, grad};
@@ -100,10 +126,18 @@ pub(crate) fn custom_vjp_at<A: Tree, R: Output, S: Tree, F: Output<Tree = (R::Tr
     backward: impl Fn(&S, &R::Tree) -> B,
 ) -> impl Fn(&A) -> R {
     move |x| {
-        define(&f, x, loc, |call, args| {
-            let primal_avals = avals(args)?;
+        define(&f, x, loc, |call, primal_avals, order| {
+            let Some(order) = order else {
+                let op = remat_ir::CustomVjp {
+                    name: name.clone(),
+                    call: call.jaxpr.clone(),
+                    rule: None,
+                    num_consts: call.captured.len(),
+                };
+                return Ok((op.into(), call.captured.clone()));
+            };
             let out_avals = call.jaxpr.out_avals();
-            let (fwd, (out_like, residuals_like)) = trace(primal_avals.iter().cloned(), loc, |ins| {
+            let (fwd, (out_like, residuals_like)) = trace_at(order, primal_avals.iter().cloned(), loc, |ins| {
                 let (out, residuals) = forward(&rebuild(x, ins.to_vec())?).into_result()?;
                 let mut outs = structure(&out).0;
                 expect_outs("custom_vjp", "result of the forward rule", &out_avals, &outs, loc)?;
@@ -112,23 +146,19 @@ pub(crate) fn custom_vjp_at<A: Tree, R: Output, S: Tree, F: Output<Tree = (R::Tr
             })?;
             let residual_avals: Vec<Aval> = fwd.jaxpr.out_avals().split_off(out_avals.len());
             let ct_avals = out_avals.iter().filter(|a| a.dtype.is_float());
-            let (bwd, ()) = trace(residual_avals.iter().chain(ct_avals).cloned(), loc, |ins| {
+            let (bwd, ()) = trace_at(order, residual_avals.iter().chain(ct_avals).cloned(), loc, |ins| {
                 let (residuals, cts) = ins.split_at(residual_avals.len());
                 let cts = rebuild(&out_like, spread_floats(&out_avals, cts, loc))?;
                 let cts = structure(&backward(&rebuild(&residuals_like, residuals.to_vec())?, &cts).into_result()?).0;
-                expect_outs("custom_vjp", "cotangent of the backward rule", &primal_avals, &cts, loc)?;
-                Ok((keep_floats(&primal_avals, cts), ()))
+                expect_outs("custom_vjp", "cotangent of the backward rule", primal_avals, &cts, loc)?;
+                Ok((keep_floats(primal_avals, cts), ()))
             })?;
             let (captured, bodies) = share_captures([call, &fwd, &bwd].into_iter())?;
             let [call, fwd, bwd] = expect_bodies(bodies)?;
-            let n = captured.len();
-            let op = remat_ir::CustomVjp {
-                name: name.clone(),
-                call,
-                fwd: Arc::new(return_consts(&fwd, n, out_avals.len())?),
-                bwd,
-                num_consts: n,
-            };
+            let num_consts = captured.len();
+            let fwd = Arc::new(return_consts(&fwd, num_consts, out_avals.len())?);
+            let rule = Some(VjpRule { fwd, bwd });
+            let op = remat_ir::CustomVjp { name: name.clone(), call, rule, num_consts };
             Ok((op.into(), captured))
         })
     }
@@ -144,16 +174,20 @@ fn return_consts(fwd: &Jaxpr, num_consts: usize, num_outs: usize) -> Result<Jaxp
 }
 
 /// Traces the function, makes the operation and applies it; the result has the type of `f`'s.
+///
+/// `operation` gets the program, the avals of the argument, and the order for which the rule is to be traced, if it is.
+/// The function itself is never differentiated: the rule is, in its place. So it is traced for no derivative at all.
 fn define<A: Tree, R: Output>(
     f: &impl Fn(&A) -> R,
     x: &A,
     loc: Loc,
-    operation: impl FnOnce(&Program, &[Tensor]) -> Result<(remat_ir::Op, Vec<Tensor>)>,
+    operation: impl FnOnce(&Program, &[Aval], Option<Order>) -> Result<(remat_ir::Op, Vec<Tensor>)>,
 ) -> R {
     let args = structure(x).0;
     let mut value = None;
-    let program = avals(&args).and_then(|avals| {
-        trace(avals, loc, |ins| {
+    let avals = avals(&args);
+    let program = avals.clone().and_then(|avals| {
+        trace_at(Order::default(), avals, loc, |ins| {
             let out = f(&rebuild(x, ins.to_vec())?);
             let leaves = out.as_result().map(|tree| structure(tree).0);
             value = Some(out);
@@ -166,7 +200,7 @@ fn define<A: Tree, R: Output>(
             remember_first(&program, &value);
             value.map_tree(|tree| {
                 let outs = program.and_then(|(program, ())| {
-                    let (op, captured) = operation(&program, &args)?;
+                    let (op, captured) = operation(&program, &avals?, Order::current().below())?;
                     let operands: Vec<&Tensor> = captured.iter().chain(&args).collect();
                     bind_at(op, &operands, loc)
                 });

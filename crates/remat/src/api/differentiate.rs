@@ -5,7 +5,8 @@ use remat_ir::{Aval, DType, Error, ErrorKind, Jaxpr, Literal, Loc, Result};
 use super::linearized::Parts;
 use super::skeleton::Skeleton;
 use crate::trace::{
-    Output, Program, Tensor, Tree, bind1, current_loc, leaves, pinned_at, rebuild, run, structure, trace_tree,
+    Order, Output, Program, Tensor, Tree, bind1, current_loc, leaves, pinned_at, rebuild, run, structure, trace_tree,
+    trace_tree_at,
 };
 use crate::transform::{self, transpose};
 
@@ -61,7 +62,7 @@ pub fn grad_with_aux<A: Tree, X: Tree, R: Output<Tree = (Tensor, X)>>(
 pub fn value_and_grad<A: Tree, R: Output<Tree = Tensor>>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Result<(Tensor, A)> {
     let loc = current_loc();
     move |x| {
-        let (program, _) = trace_tree(x, loc, &f)?;
+        let (program, _) = trace_tree_at(Order::current().plus(1), x, loc, &f)?;
         let (mut outs, grad) = run_gradient(x, program, loc)?;
         Ok((outs.swap_remove(0), grad))
     }
@@ -77,7 +78,7 @@ pub fn value_and_grad_with_aux<A: Tree, X: Tree, R: Output<Tree = (Tensor, X)>>(
 ) -> impl Fn(&A) -> Result<((Tensor, X), A)> {
     let loc = current_loc();
     move |x| {
-        let (program, like) = trace_tree(x, loc, &f)?;
+        let (program, like) = trace_tree_at(Order::current().plus(1), x, loc, &f)?;
         let (outs, grad) = run_gradient(x, program, loc)?;
         Ok((rebuild(&like, outs)?, grad))
     }
@@ -131,7 +132,7 @@ fn run_gradient<A: Tree>(x: &A, program: Program, loc: Loc) -> Result<(Vec<Tenso
 #[track_caller]
 pub fn jvp<A: Tree, R: Output>(f: impl Fn(&A) -> R, primal: &A, tangent: &A) -> Result<(R::Tree, R::Tree)> {
     let loc = current_loc();
-    let (program, like) = trace_tree(primal, loc, &f)?;
+    let (program, like) = trace_tree_at(Order::current().plus(1), primal, loc, &f)?;
     let num_outs = program.jaxpr.outs.len();
     let primals = structure(primal).0;
     let tangents = Skeleton::of(primal)?.matching("jvp", "tangent", "argument", tangent, loc)?;
@@ -188,7 +189,7 @@ impl<A: Tree, B: Tree> Linearized<A, B> {
 #[track_caller]
 pub fn linearize<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<(R::Tree, Linearized<A, R::Tree>)> {
     let loc = current_loc();
-    let (program, like) = trace_tree(x, loc, &f)?;
+    let (program, like) = trace_linearized(x, loc, &f)?;
     let num_outs = program.jaxpr.outs.len();
     let parts = Parts::new(program, num_outs).map_err(|e| e.at(loc))?;
     let (outs, residuals) = run_forward(&parts, x, loc)?;
@@ -254,7 +255,7 @@ impl<A: Tree, B: Tree> Pullback<A, B> {
 #[track_caller]
 pub fn vjp<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<(R::Tree, Pullback<A, R::Tree>)> {
     let loc = current_loc();
-    let (program, like) = trace_tree(x, loc, &f)?;
+    let (program, like) = trace_linearized(x, loc, &f)?;
     let (outs, pullback) = pull_back(program, x, &like, loc)?;
     Ok((rebuild(&like, outs)?, pullback))
 }
@@ -269,7 +270,7 @@ pub fn vjp_with_aux<A: Tree, B: Tree, X: Tree, R: Output<Tree = (B, X)>>(
     x: &A,
 ) -> Result<(B, Pullback<A, B>, X)> {
     let loc = current_loc();
-    let (program, like) = trace_tree(x, loc, &f)?;
+    let (program, like) = trace_linearized(x, loc, &f)?;
     let num_outs = structure(&like.0).0.len();
     let (mut outs, pullback) = pull_back(program, x, &like.0, loc)?;
     let aux = outs.split_off(num_outs);
@@ -338,6 +339,11 @@ pub fn linear_transpose<A: Tree, R: Output, F: Fn(&A) -> R>(
         let cts = run("linear_transpose", &transposed, &[program.captured.clone(), cotangents].concat(), loc)?;
         argument.fill(&all, cts, loc)
     })
+}
+
+/// Traces a function to be differentiated once, and for one derivative of the linear map that comes of it.
+fn trace_linearized<A: Tree, R: Output>(x: &A, loc: Loc, f: impl FnOnce(&A) -> R) -> Result<(Program, R::Tree)> {
+    trace_tree_at(Order::current().plus(2), x, loc, f)
 }
 
 /// The avals of tensors.

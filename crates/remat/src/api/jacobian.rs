@@ -6,7 +6,7 @@ use remat_ir::{Aval, Builder, Iota, Loc, Result};
 
 use super::linearized::Parts;
 use crate::rules::Emit;
-use crate::trace::{Output, Program, Tensor, Tree, current_loc, rebuild, run, structure, trace_tree};
+use crate::trace::{Order, Output, Program, Tensor, Tree, current_loc, rebuild, run, structure, trace_tree_at};
 use crate::transform;
 
 /// The type of the Jacobian of a result: the result's structure with a value of the argument's type at every leaf.
@@ -149,7 +149,7 @@ fn jacobian<A: Tree, R: Output>(
 where
     R::Tree: JacobianOf<A>,
 {
-    let (program, like) = trace_tree(x, loc, f)?;
+    let (program, like) = trace_tree_at(Order::current().plus(1), x, loc, f)?;
     let mut rows = rows(program, x, loc)?.into_iter();
     like.assemble(&mut || rebuild(x, rows.next().unwrap_or_default()))
 }

@@ -6,12 +6,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use remat_cpu::Cpu;
 use remat_ir::{
-    Aval, Device, Error, ErrorKind, Executable, Jaxpr, LiveKind, Loc, MemoryReport, MemoryStats, Result, counted,
+    Aval, Call, Device, Error, ErrorKind, Executable, Jaxpr, LiveKind, Loc, MemoryReport, MemoryStats, Op, Result, counted,
 };
 
 use super::limit::memory_limit;
 use crate::trace::{
-    Output, Program, Repr, Structure, Tensor, Tracer, Tree, bind_at, concrete, current_loc, leaf_paths, rebuild,
+    Order, Output, Program, Repr, Structure, Tensor, Tracer, Tree, bind_at, concrete, current_loc, leaf_paths, rebuild,
     short_type_name, structure, trace_tree,
 };
 use crate::transform::{cse, dce, fold_literals};
@@ -63,7 +63,14 @@ pub struct Jit<A, R: Output, F> {
     marker: PhantomData<fn(&A) -> R>,
 }
 
-type Key = (Structure, Vec<Aval>);
+/// What a program is found by. The order is there for a program that depends on it: one in which custom functions are
+/// called, whose rules are traced for as many derivatives as are taken. It is `None` for all others.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Key {
+    structure: Structure,
+    avals: Vec<Aval>,
+    order: Option<Order>,
+}
 
 /// What the cache has of a key.
 enum Slot<T> {
@@ -201,7 +208,8 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jit<A, R, F> {
         Ok(self.lower(args)?.compile()?.memory_report())
     }
 
-    /// The number of programs that were traced so far.
+    /// The number of programs that were traced so far: one for each structure and avals of the argument, and where the
+    /// function calls custom functions, for each number of derivatives that are taken of it.
     pub fn cache_size(&self) -> usize {
         self.cache().values().filter(|slot| matches!(slot, Slot::Ready(_))).count()
     }
@@ -212,11 +220,16 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jit<A, R, F> {
 
     fn entry(&self, args: &A, leaves: &[Tensor], structure: Structure) -> Result<Arc<Entry<R::Tree>>> {
         let avals = super::differentiate::avals(leaves).map_err(|e| e.at(self.loc))?;
-        let key = (structure, avals);
+        let mut key = Key { structure, avals, order: None };
         // Of several threads one traces and the others wait, unless they are tracing themselves: then something may wait
         // for them, and they trace for their own. So does a function that calls itself.
         let mut cache = self.cache();
         let own = loop {
+            key.order = None;
+            if let Some(Slot::Ready(entry)) = cache.get(&key) {
+                return Ok(entry.clone());
+            }
+            key.order = Some(Order::current());
             match cache.get(&key) {
                 Some(Slot::Ready(entry)) => return Ok(entry.clone()),
                 Some(Slot::Tracing) if Tracer::is_open() => break None,
@@ -235,7 +248,8 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jit<A, R, F> {
         let paths = leaf_paths(args).iter().map(|path| path.to_string().into()).collect();
         let entry = Arc::new(Entry { program, paths, like, executable: Mutex::new(None) });
         if is_cacheable {
-            self.cache().insert(key.clone(), Slot::Ready(entry.clone()));
+            let order = key.order.filter(|_| calls_custom_functions(&entry.program.jaxpr));
+            self.cache().insert(Key { order, ..key.clone() }, Slot::Ready(entry.clone()));
         }
         drop(own);
         Ok(entry)
@@ -255,6 +269,15 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jit<A, R, F> {
         *executable = Some(compiled.clone());
         Ok(compiled)
     }
+}
+
+/// Whether a custom function is called in a program or in one of its bodies.
+fn calls_custom_functions(jaxpr: &Jaxpr) -> bool {
+    let is_custom = |op: &Op| matches!(op, Op::Call(Call::CustomJvp(_) | Call::CustomVjp(_) | Call::CustomLin(_)));
+    jaxpr
+        .eqns
+        .iter()
+        .any(|eqn| is_custom(&eqn.op) || eqn.op.bodies().into_iter().any(|body| calls_custom_functions(body)))
 }
 
 /// The claim of a thread to trace a function; given up, it wakes those who wait.

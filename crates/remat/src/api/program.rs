@@ -2,9 +2,12 @@
 
 use remat_ir::{Aval, ClosedJaxpr, Error, ErrorKind, Result};
 
-use crate::trace::{Output, Tree, concrete, current_loc, trace_tree};
+use crate::trace::{Order, Output, Tree, concrete, current_loc, trace_tree, trace_tree_at};
 
 /// The program of a function for an argument of these avals, whose values are not read.
+///
+/// The program can be differentiated once with [`transform`](crate::transform): the custom functions in it have their
+/// rules, but those that the rules call have none. For more derivatives make the program of the derivative.
 ///
 /// ```
 /// use remat::{Tensor, make_jaxpr};
@@ -19,7 +22,7 @@ use crate::trace::{Output, Tree, concrete, current_loc, trace_tree};
 pub fn make_jaxpr<A: Tree, R: Output>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Result<ClosedJaxpr> {
     let loc = current_loc();
     move |x| {
-        let (program, _) = trace_tree(x, loc, &f)?;
+        let (program, _) = trace_tree_at(Order::default().plus(1), x, loc, &f)?;
         if let Some(open) = program.captured.iter().find(|tensor| tensor.is_traced()) {
             let message = format!(
                 "the function captures a tensor ({}) of a function that is being traced; make it a part of the argument",

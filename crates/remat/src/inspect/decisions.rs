@@ -12,7 +12,7 @@ use remat_ir::{Atom, Aval, Call, Checkpoint, Decision, Eqn, Jaxpr, Loc, Op, Poli
 
 use super::origin::{Origin, Origins};
 use super::residuals::{SavedKind, kind_of};
-use crate::trace::{Output, Tree, current_loc, trace_tree};
+use crate::trace::{Order, Output, Tree, current_loc, trace_tree_at};
 use crate::transform::{Residual, Saving, decide, jvp, labels, partial_eval, unknown_results};
 
 /// What the policy of a checkpointed region decided about the values that one operation of the user computes.
@@ -118,7 +118,7 @@ impl fmt::Display for PolicyDecisions {
 /// The first error inside the function; if an operation has no derivative.
 #[track_caller]
 pub fn policy_decisions<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<PolicyDecisions> {
-    let (program, _) = trace_tree(x, current_loc(), &f)?;
+    let (program, _) = trace_tree_at(Order::current().plus(1), x, current_loc(), &f)?;
     let jaxpr = &program.jaxpr;
     let captured = program.captured.len();
     let nonzero: Vec<bool> =

@@ -7,7 +7,7 @@ use remat_ir::{Error, ErrorKind, Jaxpr, PrintOptions, Result};
 
 use super::highlight::highlight;
 use crate::api::linearized::Parts;
-use crate::trace::{Output, Tree, current_loc, trace_tree};
+use crate::trace::{Order, Output, Tree, current_loc, trace_tree_at};
 use crate::transform::dce;
 
 /// The width where the terminal does not tell: JAX's.
@@ -98,7 +98,7 @@ impl fmt::Display for FwdBwd {
 /// As [`vjp`](crate::vjp).
 #[track_caller]
 pub fn fwd_bwd<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<FwdBwd> {
-    let (program, _) = trace_tree(x, current_loc(), &f)?;
+    let (program, _) = trace_tree_at(Order::current().plus(1), x, current_loc(), &f)?;
     let num_outs = program.jaxpr.outs.len();
     let parts = Parts::new(program, num_outs)?;
     let known = &parts.split.known;

@@ -8,7 +8,7 @@ use remat_ir::{Aval, Loc, Op, Prim, Result, readable_bytes};
 use super::origin::{Origin, Origins, Through};
 use super::programs::print;
 use crate::api::linearized::Parts;
-use crate::trace::{Output, Tree, current_loc, leaf_paths, trace_tree};
+use crate::trace::{Order, Output, Tree, current_loc, leaf_paths, trace_tree_at};
 use crate::transform::Residual;
 
 /// What a residual is.
@@ -163,7 +163,7 @@ impl fmt::Display for Residuals {
 /// As [`vjp`](crate::vjp).
 #[track_caller]
 pub fn saved_residuals<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<Residuals> {
-    let (program, _) = trace_tree(x, current_loc(), &f)?;
+    let (program, _) = trace_tree_at(Order::current().plus(1), x, current_loc(), &f)?;
     let num_outs = program.jaxpr.outs.len();
     let parts = Parts::new(program, num_outs)?;
     let paths: Vec<String> = leaf_paths(x).iter().map(|p| p.to_string()).collect();

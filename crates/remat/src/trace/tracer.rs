@@ -9,7 +9,7 @@ use std::thread::{self, ThreadId};
 use remat_ir::{Atom, Aval, Builder, Error, ErrorKind, Jaxpr, Loc, Result, Var};
 
 use super::tensor::{Repr, Traced};
-use super::{Output, Tensor, Tree, rebuild, structure};
+use super::{Order, Output, Tensor, Tree, rebuild, structure};
 
 /// A traced function: its program takes the captured tensors, then the arguments.
 #[derive(Clone)]
@@ -23,6 +23,8 @@ pub(crate) struct Program {
 pub(crate) struct Tracer {
     id: TraceId,
     pub(crate) builder: Builder,
+    /// How many derivatives will be taken of the program, at most.
+    pub(super) order: Order,
     /// The inputs that stand for captured tensors, beside these.
     captured: Vec<Tensor>,
     captured_vars: Vec<Var>,
@@ -141,21 +143,60 @@ pub(crate) fn escaped(operation: &str, traced: &Traced) -> Error {
     Error::new(ErrorKind::Escaped, operation, message)
 }
 
-/// Traces `f` on arguments of these avals.
+/// Traces `f` on arguments of these avals, to be differentiated as often as what is around it.
 ///
 /// # Errors
-/// What `f` returns as an error, else the first error of any operation inside.
+/// As [`trace_at`].
 pub(crate) fn trace<R>(
     avals: impl IntoIterator<Item = Aval>,
     loc: Loc,
     f: impl FnOnce(&[Tensor]) -> Result<(Vec<Tensor>, R)>,
 ) -> Result<(Program, R)> {
+    trace_at(Order::current(), avals, loc, f)
+}
+
+/// The stack that has to be left for tracing one more function, in bytes.
+const MIN_STACK: usize = 128 << 10;
+
+/// Fails where the stack of the thread is nearly used up: tracing is as deep as the functions that are traced call one
+/// another, and what overflows the stack aborts the program without a line.
+fn check_stack() -> Result<()> {
+    if stacker::remaining_stack().is_none_or(|bytes| bytes >= MIN_STACK) {
+        return Ok(());
+    }
+    let depth = STACK.with_borrow(Vec::len);
+    let message = format!(
+        "{depth} functions are being traced inside one another, and the stack of the thread is used up; does a function \
+         call itself without an end? Functions that are nested so deep need a thread with a larger stack"
+    );
+    Err(Error::new(ErrorKind::Argument, "trace", message))
+}
+
+/// Traces `f` on arguments of these avals, to be differentiated this often.
+///
+/// # Errors
+/// What `f` returns as an error, else the first error of any operation inside; if the stack of the thread does not
+/// suffice for one more function inside those that are being traced.
+pub(crate) fn trace_at<R>(
+    order: Order,
+    avals: impl IntoIterator<Item = Aval>,
+    loc: Loc,
+    f: impl FnOnce(&[Tensor]) -> Result<(Vec<Tensor>, R)>,
+) -> Result<(Program, R)> {
+    check_stack().map_err(|error| error.at(loc))?;
     let id = TraceId { number: NEXT_ID.fetch_add(1, Ordering::Relaxed), thread: thread::current().id() };
     let mut builder = Builder::new();
     builder.loc = loc;
     let arguments = builder.inputs(avals);
-    let tracer =
-        Tracer { id, builder, captured: Vec::new(), captured_vars: Vec::new(), index: HashMap::new(), error: None };
+    let tracer = Tracer {
+        id,
+        builder,
+        order,
+        captured: Vec::new(),
+        captured_vars: Vec::new(),
+        index: HashMap::new(),
+        error: None,
+    };
     let arguments: Vec<Tensor> = arguments.into_iter().map(|a| tracer.tensor(a, loc)).collect();
     STACK.with_borrow_mut(|stack| stack.push(tracer));
     let guard = PopOnUnwind;
@@ -183,15 +224,25 @@ pub(crate) fn trace<R>(
 }
 
 /// Traces a function of a tree; gives the program and what the function returned, whose leaves are of the ended trace
-/// and serve as structure only.
+/// and serve as structure only. It is differentiated as often as what is around it.
 pub(crate) fn trace_tree<A: Tree, R: Output>(
+    args: &A,
+    loc: Loc,
+    f: impl FnOnce(&A) -> R,
+) -> Result<(Program, R::Tree)> {
+    trace_tree_at(Order::current(), args, loc, f)
+}
+
+/// As [`trace_tree`], to be differentiated this often.
+pub(crate) fn trace_tree_at<A: Tree, R: Output>(
+    order: Order,
     args: &A,
     loc: Loc,
     f: impl FnOnce(&A) -> R,
 ) -> Result<(Program, R::Tree)> {
     let (leaves, _) = structure(args);
     let avals = leaves.iter().map(|t| t.aval().cloned()).collect::<Result<Vec<_>>>()?;
-    trace(avals, loc, |arguments| {
+    trace_at(order, avals, loc, |arguments| {
         let args = rebuild(args, arguments.to_vec())?;
         let out = f(&args).into_result()?;
         Ok((structure(&out).0, out))

@@ -1,6 +1,9 @@
 //! Errors inside several transformations are reported once, at the innermost line of the user, and are never nested.
 
-use remat::{DType, Policy, Result, Tensor, checkpoint, cond, custom_jvp, grad, jit, jvp, scan, vjp, vmap, while_loop};
+use remat::{
+    DType, Error, Policy, Result, ScanOptions, Tensor, checkpoint, cond, custom_jvp, grad, jit, jvp, scan, scan_with,
+    vjp, vmap, while_loop,
+};
 
 fn bad(x: &Tensor) -> Tensor {
     x.matmul(&Tensor::zeros([7, 7], DType::F32))
@@ -83,4 +86,32 @@ fn deferred_in_a_loop() {
         x = bad(&x) + 1;
     }
     mistake!(x.sum(..), "matmul: the inner sizes of f32[2,3] and f32[7,7] differ: 3 and 7", -79, 7);
+}
+
+fn endless(x: &Tensor) -> Result<Tensor> {
+    jit(endless).call(x.clone())
+}
+
+fn endless_scan(x: &Tensor, (): &()) -> Result<(Tensor, ())> {
+    scan_with(&ScanOptions { length: Some(1), ..ScanOptions::default() }, endless_scan, x, &())
+}
+
+#[test]
+fn functions_that_call_themselves_without_an_end() {
+    never_ends(&endless(&matrix()).unwrap_err(), -9);
+    never_ends(&grad(endless)(&matrix()).unwrap_err(), -10);
+    never_ends(&endless_scan(&matrix(), &()).unwrap_err(), -7);
+}
+
+/// The error says how many functions were traced, which depends on the stack and on how the tests were compiled.
+#[track_caller]
+fn never_ends(error: &Error, lines: i32) {
+    let text = error.to_string();
+    let (depth, text) = text.trim_start_matches("trace: ").split_once(' ').unwrap();
+    assert!(depth.parse::<usize>().unwrap() > 50, "{depth}");
+    let line = std::panic::Location::caller().line().strict_add_signed(lines);
+    let expected = "functions are being traced inside one another, and the stack of the thread is used up; does a \
+                    function call itself without an end? Functions that are nested so deep need a thread with a larger \
+                    stack";
+    assert_eq!(text, format!("{expected}\n  at {}:{line}:5", file!()));
 }

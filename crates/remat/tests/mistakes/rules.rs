@@ -1,6 +1,8 @@
 //! Batching that does not fit, and functions with rules of their own.
 
-use remat::{BatchAxes, DType, Tensor, VmapOptions, custom_jvp, custom_vjp, grad, jvp, vmap, vmap_with};
+use remat::{
+    BatchAxes, DType, Tensor, VmapOptions, custom_jvp, custom_vjp, grad, jit, jvp, transform, vjp, vmap, vmap_with,
+};
 
 fn zeros(shape: &[usize]) -> Tensor {
     Tensor::zeros(shape, DType::F32)
@@ -92,13 +94,18 @@ fn batches_of_results() {
 fn forward_rules() {
     let x = zeros(&[3]);
     let f = custom_jvp(|x: &Tensor| x.sin(), |x: &Tensor, t: &Tensor| (x.sin(), t.sum(..)));
-    mistake!(f(&x), "custom_jvp: the tangent of the rule is f32[] and must be f32[3]", -1, 13);
+    mistake!(vjp(|x: &Tensor| f(x), &x), "custom_jvp: the tangent of the rule is f32[] and must be f32[3]", -1, 13);
     let f = custom_jvp(|x: &Tensor| x.sin(), |x: &Tensor, t: &Tensor| (x.sum(..), t * x.cos()));
-    mistake!(f(&x), "custom_jvp: the result of the rule is f32[] and must be f32[3]", -1, 13);
+    mistake!(vjp(|x: &Tensor| f(x), &x), "custom_jvp: the result of the rule is f32[] and must be f32[3]", -1, 13);
     let f = custom_jvp(|x: &Tensor| vec![x.sin()], |x: &Tensor, t: &Tensor| (vec![x.sin()], vec![t * 2, t * 2]));
-    mistake!(f(&x), "custom_jvp: the tangent of the rule has 2 leaves and must have 1", -1, 13);
+    mistake!(vjp(|x: &Tensor| f(x), &x), "custom_jvp: the tangent of the rule has 2 leaves and must have 1", -1, 13);
     let f = custom_jvp(|x: &Tensor| x.sin(), |x: &Tensor, t: &Tensor| (x.sin(), t + zeros(&[2])));
-    mistake!(f(&x), "add: f32[3] and f32[2] do not broadcast: dimension -1 has size 3 and 2", -1, 81);
+    mistake!(
+        vjp(|x: &Tensor| f(x), &x),
+        "add: f32[3] and f32[2] do not broadcast: dimension -1 has size 3 and 2",
+        -1,
+        81
+    );
 }
 
 #[test]
@@ -106,14 +113,24 @@ fn reverse_rules() {
     let x = zeros(&[3]);
     let keep = |x: &Tensor| (x.sin(), x.clone());
     let f = custom_vjp(|x: &Tensor| x.sin(), keep, |_: &Tensor, ct: &Tensor| ct.sum(..));
-    mistake!(f(&x), "custom_vjp: the cotangent of the backward rule is f32[] and must be f32[3]", -1, 13);
+    mistake!(
+        vjp(|x: &Tensor| f(x), &x),
+        "custom_vjp: the cotangent of the backward rule is f32[] and must be f32[3]",
+        -1,
+        13
+    );
     let sum = |x: &Tensor| (x.sum(..), x.clone());
     let f = custom_vjp(|x: &Tensor| x.sin(), sum, |x: &Tensor, ct: &Tensor| x * ct);
-    mistake!(f(&x), "custom_vjp: the result of the forward rule is f32[] and must be f32[3]", -1, 13);
+    mistake!(
+        vjp(|x: &Tensor| f(x), &x),
+        "custom_vjp: the result of the forward rule is f32[] and must be f32[3]",
+        -1,
+        13
+    );
     let pair = |x: &Vec<Tensor>| (x.clone(), ());
     let f = custom_vjp(|x: &Vec<Tensor>| x.clone(), pair, |_: &(), ct: &Vec<Tensor>| ct[1..].to_vec());
     mistake!(
-        f(&vec![x.clone(), x.clone()]),
+        vjp(|x: &Vec<Tensor>| f(x), &vec![x.clone(), x.clone()]),
         "custom_vjp: the cotangent of the backward rule has 1 leaf and must have 2",
         -1,
         13
@@ -142,5 +159,19 @@ fn captures_that_are_differentiated() {
          through .stop_gradient()",
         -11,
         22
+    );
+}
+
+#[test]
+fn rules_that_were_not_traced() {
+    let cube = custom_jvp(|x: &Tensor| x * x * x, |x: &Tensor, t: &Tensor| (x * x * x, x * x * t * 3));
+    let program = jit(|x: &Tensor| cube(x)).jaxpr(&zeros(&[3])).unwrap();
+    mistake!(
+        transform::jvp(&program, &[true], &[true]),
+        "custom_jvp: the rule of `rules_that_were_not_traced::{closure}` is not in this program, which was traced for \
+         fewer derivatives than are taken of it: rules are traced where `grad`, `vjp` or `jvp` calls the function; \
+         differentiate the function instead of its program",
+        -2,
+        16
     );
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use remat_ir::{Atom, Aval, Builder, CustomJvp, CustomLin, CustomVjp, Error, ErrorKind, Jaxpr, Result};
+use remat_ir::{Atom, Aval, Builder, CustomJvp, CustomLin, CustomVjp, Error, ErrorKind, Jaxpr, Result, VjpRule};
 
 use super::super::{dce as dce_jaxpr, vmap as vmap_jaxpr};
 use super::{Pruned, batched_mask, batched_outs, fronted, not_linear, push, spread};
@@ -13,13 +13,15 @@ fn floats(avals: &[Aval]) -> Vec<bool> {
     avals.iter().map(|a| a.dtype.is_float()).collect()
 }
 
-pub(super) fn no_forward_mode(op: &CustomLin) -> Error {
-    let message = format!(
-        "forward-mode differentiation of `{}` is not defined: it has a reverse rule only (custom_vjp); give it a \
-         custom_jvp instead",
-        op.name
-    );
-    Error::new(ErrorKind::Differentiation, "custom_vjp", message)
+/// The rule of a function, if the program has it.
+fn traced<'a, T>(operation: &str, name: &str, rule: &'a Option<T>) -> Result<&'a T> {
+    rule.as_ref().ok_or_else(|| {
+        let message = format!(
+            "the rule of `{name}` is not in this program, which was traced for fewer derivatives than are taken of it: rules \
+             are traced where `grad`, `vjp` or `jvp` calls the function; differentiate the function instead of its program"
+        );
+        Error::new(ErrorKind::Differentiation, operation, message)
+    })
 }
 
 /// The tangents of the floats of the argument, zeros where there is none.
@@ -59,7 +61,7 @@ pub(super) fn jvp_of_custom_jvp(
     tangents: &[Option<Atom>],
 ) -> Result<(Vec<Atom>, Linear)> {
     let operands = [ins, &instantiate_floats(b, "custom_jvp", &op.name, op.num_consts, ins, tangents)?].concat();
-    let mut outs = b.inline(&op.jvp, &operands)?;
+    let mut outs = b.inline(traced("custom_jvp", &op.name, &op.jvp)?, &operands)?;
     let out_tangents = outs.split_off(op.call.outs.len());
     Ok((outs, spread(&floats(&op.call.out_avals()), out_tangents)))
 }
@@ -70,7 +72,8 @@ pub(super) fn jvp_of_custom_vjp(
     ins: &[Atom],
     tangents: &[Option<Atom>],
 ) -> Result<(Vec<Atom>, Linear)> {
-    let mut outs = b.inline(&op.fwd, ins)?;
+    let rule = traced("custom_vjp", &op.name, &op.rule)?;
+    let mut outs = b.inline(&rule.fwd, ins)?;
     let residuals = outs.split_off(op.call.outs.len());
     let operands =
         [residuals.clone(), instantiate_floats(b, "custom_vjp", &op.name, op.num_consts, ins, tangents)?].concat();
@@ -80,7 +83,7 @@ pub(super) fn jvp_of_custom_vjp(
         return Ok((outs, vec![None; mask.len()]));
     }
     let tangent_avals = out_avals.into_iter().zip(&mask).filter(|(_, f)| **f).map(|(a, _)| a);
-    let linear = CustomLin { name: op.name.clone(), bwd: op.bwd.clone(), num_residuals: residuals.len() };
+    let linear = CustomLin { name: op.name.clone(), bwd: rule.bwd.clone(), num_residuals: residuals.len() };
     let loc = b.loc;
     let out_tangents = b.push(linear.into(), &operands, tangent_avals, loc);
     Ok((outs, spread(&mask, out_tangents.into_iter().map(Atom::Var))))
@@ -119,11 +122,11 @@ pub(super) fn vmap_custom_jvp(b: &mut Builder, op: &CustomJvp, size: usize, ins:
         .filter(|(_, f)| *f)
         .map(|(&m, _)| m)
         .collect();
-    let all = |jaxpr: &Jaxpr| vec![true; jaxpr.outs.len()];
-    let call = vmap_jaxpr(&op.call, size, &batched, &all(&op.call))?.jaxpr;
-    let jvp = vmap_jaxpr(&op.jvp, size, &[batched.clone(), tangents].concat(), &all(&op.jvp))?.jaxpr;
+    let call = batch_all_outs(&op.call, size, &batched)?;
+    let with_tangents = [batched, tangents].concat();
+    let jvp = op.jvp.as_ref().map(|jvp| batch_all_outs(jvp, size, &with_tangents)).transpose()?;
     let operands = fronted(b, size, ins)?;
-    let vmapped = CustomJvp { call: Arc::new(call.clone()), jvp: Arc::new(jvp), ..op.clone() };
+    let vmapped = CustomJvp { call: Arc::new(call.clone()), jvp: jvp.map(Arc::new), ..op.clone() };
     let outs = push(b, vmapped.into(), &operands, &call);
     let mask = vec![true; outs.len()];
     Ok(batched_outs(outs, &mask))
@@ -149,13 +152,16 @@ fn batch_backward(bwd: &Jaxpr, size: usize, batched_ins: &[bool], batched_outs: 
 pub(super) fn vmap_custom_vjp(b: &mut Builder, op: &CustomVjp, size: usize, ins: &[Batched]) -> Result<Vec<Batched>> {
     let batched = batched_mask(ins);
     let num_outs = op.call.outs.len();
-    let fwd = batch_all_outs(&op.fwd, size, &batched)?;
     let argument = &batched[op.num_consts..];
     let float_args = floats(&op.call.in_avals()[op.num_consts..]);
     let float_args: Vec<bool> = argument.iter().zip(float_args).filter(|(_, f)| *f).map(|(&m, _)| m).collect();
-    let bwd = batch_backward(&op.bwd, size, &vec![true; op.bwd.ins.len()], &float_args)?;
+    let batch_rule = |VjpRule { fwd, bwd }: &VjpRule| -> Result<VjpRule> {
+        let bwd = batch_backward(bwd, size, &vec![true; bwd.ins.len()], &float_args)?;
+        Ok(VjpRule { fwd: Arc::new(batch_all_outs(fwd, size, &batched)?), bwd: Arc::new(bwd) })
+    };
+    let rule = op.rule.as_ref().map(batch_rule).transpose()?;
     let call = Arc::new(batch_all_outs(&op.call, size, &batched)?);
-    let vmapped = CustomVjp { call: call.clone(), fwd: Arc::new(fwd), bwd: Arc::new(bwd), ..op.clone() };
+    let vmapped = CustomVjp { call: call.clone(), rule, ..op.clone() };
     let operands = fronted(b, size, ins)?;
     let outs = push(b, vmapped.into(), &operands, &call);
     Ok(batched_outs(outs, &vec![true; num_outs]))

@@ -29,7 +29,7 @@ pub(super) fn jvp(b: &mut Builder, op: &Call, ins: &[Atom], tangents: &[Option<A
         Call::Cond(op) => cond::jvp(b, op, ins, tangents),
         Call::CustomJvp(op) => custom::jvp_of_custom_jvp(b, op, ins, tangents),
         Call::CustomVjp(op) => custom::jvp_of_custom_vjp(b, op, ins, tangents),
-        Call::CustomLin(op) => Err(custom::no_forward_mode(op)),
+        Call::CustomLin(op) => Err(op.not_evaluated()),
     }
 }
 
