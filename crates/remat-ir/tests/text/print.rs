@@ -195,7 +195,12 @@ let jaxpr1 = { lambda ; c:f32[]. let d:f32[] = sin c in (d,) } in
       jvp_jaxpr={ lambda ; h:f32[] i:f32[]. let  in (h, i) }
       num_consts=0
     ] f
-    j:f32[] = custom_jvp[name=relu call_jaxpr=jaxpr1 jvp_jaxpr=None num_consts=0] g
+    j:f32[] = custom_jvp[
+      name=relu
+      call_jaxpr=jaxpr1
+      jvp_jaxpr=None
+      num_consts=0
+    ] g
     k:f32[] = custom_vjp[
       name=relu
       call_jaxpr=jaxpr1
