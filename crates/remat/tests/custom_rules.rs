@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use remat::{
-    Call, Jaxpr, Op, Policy, Tensor, checkpoint, cond, custom_jvp, custom_vjp, eval_shape, fwd_bwd, grad, hessian, jacfwd,
-    jacrev, jit, jvp, linearize, make_jaxpr, map, saved_residuals, scan, transform, value_and_grad, vjp, vmap,
+    Call, Jaxpr, Op, Policy, Tensor, checkpoint, cond, custom_jvp, custom_vjp, eval_shape, fwd_bwd, grad, hessian,
+    jacfwd, jacrev, jit, jvp, linearize, make_jaxpr, map, saved_residuals, scan, transform, value_and_grad, vjp, vmap,
     while_loop_checkpointed,
 };
 

@@ -6,7 +6,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use remat_cpu::Cpu;
 use remat_ir::{
-    Aval, Call, Device, Error, ErrorKind, Executable, Jaxpr, LiveKind, Loc, MemoryReport, MemoryStats, Op, Result, counted,
+    Aval, Call, Device, Error, ErrorKind, Executable, Jaxpr, LiveKind, Loc, MemoryReport, MemoryStats, Op, Result,
+    counted,
 };
 
 use super::limit::memory_limit;
