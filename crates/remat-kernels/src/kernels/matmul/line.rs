@@ -25,8 +25,7 @@ use crate::threads::Threads;
 /// Elements of the matrix that are worth a task.
 const TASK: usize = 1 << 16;
 
-/// Fewest and most rows of a task that reads columns: enough that a column is read in long runs, and so few that the sums of
-/// the lanes stay in the first-level cache.
+/// Fewest and most rows of a task that reads columns, so that a column is read in long runs.
 const ROWS: [usize; 2] = [128, 1024];
 
 /// Elements of the contracted axis that lanes go through before they become one sum.
@@ -41,11 +40,12 @@ const HALVES: usize = LANES.ilog2() as usize + 1;
 /// Columns that are added up at a time, so that sums are read and written less often.
 const COLUMNS: usize = 4;
 
-/// Rows whose columns are added up at a time, if there are many.
-const MANY_ROWS: usize = 512;
+/// Most rows whose columns are added up at a time, if a task has many or few of them.
+const MANY_ROWS: usize = 1024;
+const FEW_ROWS: usize = 64;
 
-/// Rows that are few.
-const FEW: usize = 64;
+/// Most bytes of the sums of one lane, so that all that wait stay in the first-level cache.
+const SUMS_BYTES: usize = 4096;
 
 /// The kernel of products of matrices and vectors, one of each for each index of the batch.
 pub(super) struct LineKernel<A: 'static> {
@@ -72,7 +72,8 @@ struct Cut {
 }
 
 impl<A: Accumulator> LineKernel<A> {
-    fn cut(&self) -> Cut {
+    /// The cut for a run on `threads` threads.
+    fn cut(&self, threads: usize) -> Cut {
         // Sums depend on where the contracted axis is cut, so that this depends on the shape alone.
         let [narrow, wide] = ROWS;
         let parts = match self.batch.len() * self.rows.div_ceil(narrow) {
@@ -81,7 +82,7 @@ impl<A: Accumulator> LineKernel<A> {
         };
         let depth = self.depth.div_ceil(parts).max(1);
         let rows = if self.matrix.is_contiguous_along_free() {
-            (self.batch.len() * parts * self.rows).div_ceil(MANY).clamp(narrow, wide)
+            (self.batch.len() * parts * self.rows).div_ceil(2 * threads).clamp(narrow, wide)
         } else {
             TASK / depth
         };
@@ -101,7 +102,7 @@ impl<A: Accumulator> LineKernel<A> {
         sums.fill(A::default());
         match rows.len() {
             _ if !self.matrix.is_contiguous_along_free() => by_rows(matrix, vector, rows, part, sums),
-            0..=FEW => Columns::<A, FEW>::new(matrix, vector).sums(rows, part, sums),
+            0..=FEW_ROWS => Columns::<A, FEW_ROWS>::new(matrix, vector).sums(rows, part, sums),
             _ => Columns::<A, MANY_ROWS>::new(matrix, vector).sums(rows, part, sums),
         }
     }
@@ -148,23 +149,24 @@ impl<'a, A: Accumulator, const N: usize> Columns<'a, A, N> {
 
     fn sums(&mut self, rows: Range<usize>, part: Range<usize>, sums: &mut [A]) {
         let Columns { matrix, vector, x, y, halves } = self;
+        let most = N.min(SUMS_BYTES / size_of::<A>());
         for chunk in chunks(part) {
             let x = vector.contracted_line(0, chunk.clone(), x);
-            for (first, sums) in rows.clone().step_by(N).zip(sums.chunks_mut(N)) {
+            for (first, sums) in rows.clone().step_by(most).zip(sums.chunks_mut(most)) {
                 let rows = first..first + sums.len();
                 // The sums of one lane.
                 let mut lane = |lane: usize, sums: &mut [A]| {
                     sums.fill(A::default());
-                    let mut columns = (lane..x.len()).step_by(LANES);
-                    while columns.len() >= COLUMNS {
-                        let mut read = y
-                            .iter_mut()
-                            .zip(&mut columns)
-                            .map(|(y, j)| (x[j], matrix.free_line(rows.clone(), chunk.start + j, y)));
-                        let [a, b, c, d] = std::array::from_fn(|_| read.next().unwrap_or((A::default(), &[])));
-                        add_multiples([a.0, b.0, c.0, d.0], [a.1, b.1, c.1, d.1], sums);
+                    let mut j = lane;
+                    while j + (COLUMNS - 1) * LANES < x.len() {
+                        let columns = y.each_mut().map(|y| {
+                            let column = (x[j], matrix.free_line(rows.clone(), chunk.start + j, y));
+                            j += LANES;
+                            column
+                        });
+                        add_multiples(columns, sums);
                     }
-                    for j in columns {
+                    for j in (j..x.len()).step_by(LANES) {
                         add_multiple(x[j], matrix.free_line(rows.clone(), chunk.start + j, &mut y[0]), sums);
                     }
                 };
@@ -195,13 +197,13 @@ fn tree<A: Accumulator, const N: usize>(
 }
 
 impl<A: Accumulator> Kernel for LineKernel<A> {
-    fn scratch(&self, _: usize) -> usize {
-        let cut = self.cut();
+    fn scratch(&self, threads: usize) -> usize {
+        let cut = self.cut(threads);
         self.batch.len() * cut.blocks * cut.parts * cut.rows * size_of::<A>()
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
-        let cut = self.cut();
+        let cut = self.cut(threads.count());
         let (matrices, block) = (self.batch.len(), cut.parts * cut.rows);
         let sums = scratch::of::<A>(scratch);
         // The operands in the order that this kernel has them.
@@ -253,13 +255,13 @@ multiversion! {
 }
 
 multiversion! {
-    /// Adds `a * x` to `y`, for several `a` and `x` one after the other.
-    fn add_multiples<A: Accumulator>(a: [A; COLUMNS], x: [&[A]; COLUMNS], y: &mut [A]) {
+    /// Adds `a * x` to `y` for each `(a, x)`, one after the other.
+    fn add_multiples<A: Accumulator>(multiples: [(A, &[A]); COLUMNS], y: &mut [A]) {
         let n = y.len();
-        let x = x.map(|x| &x[..n]);
-        for i in 0..n {
-            for (&a, x) in a.iter().zip(x) {
-                y[i] = y[i].multiply_add(a, x[i]);
+        let multiples = multiples.map(|(a, x)| (a, &x[..n]));
+        for (i, y) in y.iter_mut().enumerate() {
+            for (a, x) in multiples {
+                *y = y.multiply_add(a, x[i]);
             }
         }
     }
