@@ -7,9 +7,9 @@ use remat_ir::{
     Aval, DType, Error, ErrorKind, Jaxpr, Literal, LiveKind, LiveValue, Loc, Op, Operation, Prim, Result, Var, VarMap,
 };
 use remat_kernels::{Extent, Kernel, Layout, LoopEquation, LoopInput, LoopOperand, LoopSource, LoopSpec, Threads};
+use remat_opt::pipeline;
 
 use crate::control;
-use crate::lower::Flat;
 use crate::plan::{self, Plan};
 use crate::program::{CompiledStep, Memory, Out, Place, Program};
 use crate::schedule::{BufferKind, BufferNode, Graph, InPlace, StepNode, aligned, schedule};
@@ -29,7 +29,7 @@ pub(crate) enum Caller {
 /// # Errors
 /// If an operation cannot be run.
 pub(crate) fn compile(jaxpr: &Jaxpr, caller: Caller, threads: &Threads) -> Result<Program> {
-    let steps = Steps::of(Flat::of(jaxpr)?)?;
+    let steps = Steps::of(pipeline::run(pipeline::CPU, jaxpr)?)?;
     let mut compiler = Compiler {
         buffers: VarMap::filled(steps.flat.avals.len(), None),
         steps: &steps,
@@ -402,7 +402,7 @@ impl Compiler<'_> {
         let mut eqns: Vec<Option<usize>> = vec![None; self.avals.len()];
         for (var, &buffer) in self.buffers.iter() {
             if let Some(buffer) = buffer {
-                names[buffer] = flat.names[var].clone();
+                names[buffer] = self.steps.names[var].clone();
             }
         }
         for compiled in &self.compiled {

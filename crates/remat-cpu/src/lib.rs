@@ -1,23 +1,22 @@
 //! The native engine: compiles a whole program for the CPU and runs it in memory that is known before.
 //!
-//! The kernels, and the threads that they run on, are a crate of their own (`remat-kernels`). A program passes through these
-//! modules, each of which uses only those before it and beside it in this list (a test holds this):
+//! The kernels, and the threads that they run on, are a crate of their own (`remat-kernels`). A program goes through the passes of
+//! [`remat_opt::pipeline::CPU`], then through these modules, each of which uses only those before it and beside it in this list
+//! (a test holds this):
 //!
-//! 1. `lower`: inlines calls, and rewrites equations
-//! 2. `steps`: turns changes of layout into views, groups elementwise operations and reductions into loops
-//! 3. `schedule`: orders the steps for a low peak of memory
-//! 4. `plan`: gives every value its offset in one arena
-//! 5. `arena`, `program`: the memory of a run, and the run
-//! 6. `compile`, `control`: do all of this; the bodies of loops and branches are programs too
-//! 7. `device`: what users are given
-//! 8. `eager`: runs single operations as programs
+//! 1. `steps`: turns changes of layout into views, groups elementwise operations and reductions into loops
+//! 2. `schedule`: orders the steps for a low peak of memory
+//! 3. `plan`: gives every value its offset in one arena
+//! 4. `arena`, `program`: the memory of a run, and the run
+//! 5. `compile`, `control`: do all of this; the bodies of loops and branches are programs too
+//! 6. `device`: what users are given
+//! 7. `eager`: runs single operations as programs
 
 mod arena;
 mod compile;
 mod control;
 mod device;
 mod eager;
-mod lower;
 mod plan;
 mod program;
 mod schedule;

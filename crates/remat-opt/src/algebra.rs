@@ -1,45 +1,63 @@
-//! Algebra: equations that give back an operand, in every bit.
+//! Algebra: equations that give back an operand, in every bit, are dropped.
 //!
-//! Only what holds for each number, NaN, infinities and zeros of both signs among them: `x + 0` is not `x`, as it makes zero of
-//! negative zero, and `x * 0` is not zero. Rules of derivatives write such equations, and so do users: products with a cotangent
-//! of one, branches of a selection that are one value, conversions there and back. (`jit` has computed what is made of literals
-//! alone before.)
+//! ```text
+//! algebra : { lambda ; a. let b = mul a 1.0; c = sin b in (c,) } → { lambda ; a. let b = sin a in (b,) }
+//! ```
+//!
+//! Only identities that hold for each number, NaN, infinities and zeros of both signs among them: `x + 0` is not `x`, as it makes
+//! zero of negative zero, and `x * 0` is not zero. Rules of derivatives write such equations, and so do users: products with a
+//! cotangent of one, branches of a selection that are one value, conversions there and back.
 
-use remat_ir::{Atom, Binary, DType, Eqn, Literal, Op, Prim, Unary, VarMap};
+use std::borrow::Cow;
 
-use super::flat::Flat;
+use remat_ir::{Atom, Binary, DType, Eqn, Jaxpr, Literal, Op, Prim, Result, Unary, VarMap};
 
-/// Drops equations whose result is one of their operands, or what an operand was computed of.
-pub(super) fn simplify(flat: &mut Flat) {
-    let mut replaced: VarMap<Option<Atom>> = VarMap::filled(flat.avals.len(), None);
+use crate::uses::labelled;
+
+pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
+    let mut jaxpr = jaxpr.into_owned();
+    let mut replaced: VarMap<Option<Atom>> = jaxpr.var_map(None);
     // The equation that computes each variable, among those that stay.
-    let mut definitions: VarMap<Option<usize>> = VarMap::filled(flat.avals.len(), None);
+    let mut definitions: VarMap<Option<usize>> = jaxpr.var_map(None);
+    let mut has_label = jaxpr.var_map(false);
+    for eqn in &jaxpr.eqns {
+        labelled(eqn).into_iter().for_each(|v| has_label[v] = true);
+    }
     let replace = |replaced: &VarMap<Option<Atom>>, atom: &mut Atom| {
         if let Some(other) = atom.var().and_then(|var| replaced[var]) {
             *atom = other;
         }
     };
-    for mut eqn in std::mem::take(&mut flat.eqns) {
-        eqn.ins.iter_mut().for_each(|atom| replace(&replaced, atom));
-        let definition = |atom: Atom| flat.eqns.get(definitions[atom.var()?]?);
-        if let Some(same) = operand(&eqn, |atom| flat.atom_aval(atom).dtype, definition)
-            && let [out] = eqn.outs[..]
-            && (flat.atom_aval(same).shape == flat.avals[out].shape)
+    for mut eqn in std::mem::take(&mut jaxpr.eqns) {
+        if let Some(old) = labelled(&eqn)
+            && let Some(new) = replaced[old]
         {
-            replaced[out] = Some(same);
-            if let Atom::Var(var) = same
-                && flat.names[var].is_none()
+            // The label goes to what the value is now, but for one that has its own.
+            if let Atom::Var(var) = new
+                && !has_label[var]
             {
-                flat.names[var] = flat.names[out].clone();
+                has_label[var] = true;
+                eqn.ins[0] = new;
+                jaxpr.eqns.push(eqn);
             }
             continue;
         }
-        for &out in &eqn.outs {
-            definitions[out] = Some(flat.eqns.len());
+        eqn.ins.iter_mut().for_each(|atom| replace(&replaced, atom));
+        let definition = |atom: Atom| jaxpr.eqns.get(definitions[atom.var()?]?);
+        if let Some(same) = operand(&eqn, |atom| jaxpr.atom_aval(atom).dtype, definition)
+            && let [out] = eqn.outs[..]
+            && (jaxpr.atom_aval(same).shape == jaxpr.avals[out].shape)
+        {
+            replaced[out] = Some(same);
+            continue;
         }
-        flat.eqns.push(eqn);
+        for &out in &eqn.outs {
+            definitions[out] = Some(jaxpr.eqns.len());
+        }
+        jaxpr.eqns.push(eqn);
     }
-    flat.outs.iter_mut().for_each(|atom| replace(&replaced, atom));
+    jaxpr.outs.iter_mut().for_each(|atom| replace(&replaced, atom));
+    Ok(Cow::Owned(jaxpr))
 }
 
 /// What the result of an equation equals in each element, if it is one of these cases. The shape may be another one, since a

@@ -1,38 +1,36 @@
-//! Rematerialization between loops: what one loop stacks for another is not stacked if the other can compute it.
+//! Scan residuals: outputs that one scan stacks for another are dropped where the other can compute them.
 //!
-//! The forward pass of a loop over layers stacks what its backward pass reads. A slice of a stack that elementwise operations
-//! compute from slices of other stacks is computed again in the iteration that reads it, within the loops over tiles that
-//! are there anyway. It is what [`super::recompute`] does for values within one program. Where a slice is wider than what it
-//! is computed from, as f32 that is computed of bf16, that is stacked in its place.
+//! ```text
+//! scan_residuals : carry xs ys = scan[body: x, y = f x]; scan[body reads x and y] xs ys
+//!                → carry xs    = scan[body: x];          scan[body computes y = f x] xs
+//! ```
+//!
+//! This is rematerialization between loops. The forward pass of a loop over layers stacks residuals for its backward pass. A
+//! slice of a stacked output that elementwise operations compute from slices of other stacked outputs is computed again in the
+//! iteration that reads it, within the loops over tiles that are there anyway. It is what engines do for values within one
+//! program. Where a slice is wider than what it is computed from, as f32 that is computed of bf16, that is stacked instead.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
 use remat_ir::{Atom, Builder, Call, Eqn, Jaxpr, Op, Prim, Result, Scan, Var, VarMap};
 
-use super::flat::{Flat, is_cheap};
-
-/// Stacks of fewer bytes stay.
-const SMALL: usize = 1 << 14;
-
-/// What is so many times smaller than a slice may be stacked for its sake: the mean of a row, for instance.
-const MUCH_SMALLER: usize = 32;
-
-/// At most this many equations are repeated for a stack.
-const MOST_REPEATED: usize = 24;
+use crate::cost::{MOST_RECOMPUTED, MUCH_SMALLER, SMALL_BYTES, is_fused};
+use crate::uses::{drop_lost_labels, is_label};
 
 /// Where a value of a loop's body comes from for another loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Leaf {
-    /// The slice of a stack.
-    Stack(Var),
+    /// The slice of a stacked value.
+    Slice(Var),
     /// A constant of the loop.
     Constant(Var),
-    /// The slice of a stack that is not there yet, by its number among these.
+    /// The slice of a stacked output that is still to be added, by its number among these.
     New(usize),
 }
 
-/// What computes a slice of a stack.
+/// How to compute a slice of a stacked output.
 struct Recipe {
     /// Equations of the body, in order.
     eqns: Vec<Eqn>,
@@ -42,11 +40,18 @@ struct Recipe {
     value: Var,
 }
 
-/// Drops stacks that the loops that read them can compute.
-///
-/// # Errors
-/// If a body is not a valid program.
-pub(super) fn unstack(flat: &mut Flat) -> Result<()> {
+pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
+    if !jaxpr.eqns.iter().any(|eqn| matches!(eqn.op, Op::Call(Call::Scan(_)))) {
+        return Ok(jaxpr);
+    }
+    let mut jaxpr = jaxpr.into_owned();
+    drop_stacked(&mut jaxpr)?;
+    drop_lost_labels(&mut jaxpr);
+    Ok(Cow::Owned(jaxpr))
+}
+
+/// Drops stacked outputs that the scans that read them can compute.
+fn drop_stacked(flat: &mut Jaxpr) -> Result<()> {
     for at in 0..flat.eqns.len() {
         let eqn = &flat.eqns[at];
         let Op::Call(Call::Scan(scan)) = &eqn.op else { continue };
@@ -60,7 +65,7 @@ pub(super) fn unstack(flat: &mut Flat) -> Result<()> {
             }
             let Some(recipe) = recipe(flat, eqn, scan, out, &dropped, &mut added) else { continue };
             for (i, var) in eqn.outs.iter().enumerate() {
-                pinned[i] |= recipe.leaves.iter().any(|(_, leaf)| *leaf == Leaf::Stack(*var));
+                pinned[i] |= recipe.leaves.iter().any(|(_, leaf)| *leaf == Leaf::Slice(*var));
             }
             dropped[out] = true;
             recipes.push((eqn.outs[out], recipe));
@@ -69,16 +74,16 @@ pub(super) fn unstack(flat: &mut Flat) -> Result<()> {
             continue;
         }
         let body = scan.jaxpr.clone();
-        let stacks = change_outs(flat, at, &dropped, &added);
-        for (stack, mut recipe) in recipes {
+        let added = change_outs(flat, at, &dropped, &added);
+        for (stacked, mut recipe) in recipes {
             for (_, leaf) in &mut recipe.leaves {
                 if let Leaf::New(i) = *leaf {
-                    *leaf = Leaf::Stack(stacks[i]);
+                    *leaf = Leaf::Slice(added[i]);
                 }
             }
             for reader in &mut flat.eqns[at + 1..] {
-                if reader.ins.contains(&Atom::Var(stack)) {
-                    repeat(reader, stack, &recipe, &body)?;
+                if reader.ins.contains(&Atom::Var(stacked)) {
+                    repeat(reader, stacked, &recipe, &body)?;
                 }
             }
         }
@@ -86,38 +91,42 @@ pub(super) fn unstack(flat: &mut Flat) -> Result<()> {
     Ok(())
 }
 
-/// The stacks that only loops read, as stacks: the widest first, so that they are not kept for the sake of narrow ones, and of
-/// these those that are computed last.
-fn candidates(flat: &Flat, eqn: &Eqn, scan: &Scan) -> Vec<usize> {
+/// The stacked outputs of which scans alone read slices: the widest first, so that they are not kept for narrow ones, and of
+/// equally wide ones the last computed.
+fn candidates(flat: &Jaxpr, eqn: &Eqn, scan: &Scan) -> Vec<usize> {
     let mut order = VarMap::filled(scan.jaxpr.avals.len(), 0);
     for (i, eqn) in scan.jaxpr.eqns.iter().enumerate() {
         eqn.outs.iter().for_each(|&v| order[v] = i);
     }
-    let is_read_by_loops = |stack: Var| {
-        flat.eqns.iter().filter(|e| e.ins.contains(&Atom::Var(stack))).all(|reader| match &reader.op {
-            Op::Call(Call::Scan(scan)) => !reader.ins[..scan.num_consts + scan.num_carry].contains(&Atom::Var(stack)),
-            _ => false,
-        })
-    };
+    // Values that are read as something else than the slices of a scan.
+    let mut is_whole = flat.var_map(false);
+    for reader in flat.eqns.iter().filter(|eqn| !is_label(eqn)) {
+        let whole = match &reader.op {
+            Op::Call(Call::Scan(scan)) => &reader.ins[..scan.num_consts + scan.num_carry],
+            _ => &reader.ins[..],
+        };
+        whole.iter().filter_map(|a| a.var()).for_each(|v| is_whole[v] = true);
+    }
+    flat.outs.iter().filter_map(|a| a.var()).for_each(|v| is_whole[v] = true);
     let mut found: Vec<usize> = (scan.num_carry..eqn.outs.len())
-        .filter(|&i| flat.avals[eqn.outs[i]].bytes() >= SMALL)
-        .filter(|&i| !flat.outs.contains(&Atom::Var(eqn.outs[i])) && is_read_by_loops(eqn.outs[i]))
+        .filter(|&i| flat.avals[eqn.outs[i]].bytes() >= SMALL_BYTES)
+        .filter(|&i| !is_whole[eqn.outs[i]])
         .collect();
     found.sort_by_key(|&i| Reverse((flat.avals[eqn.outs[i]].bytes(), scan.jaxpr.outs[i].var().map(|v| order[v]))));
     found
 }
 
-/// How a stack is computed from others that stay, from arguments of the program, and from new stacks of fewer bytes, which are
-/// `added`.
-fn recipe(flat: &Flat, eqn: &Eqn, scan: &Scan, out: usize, dropped: &[bool], added: &mut Vec<Var>) -> Option<Recipe> {
+/// How a stacked output is computed from others that stay, from arguments of the program, and from new ones of fewer bytes,
+/// which are `added`.
+fn recipe(flat: &Jaxpr, eqn: &Eqn, scan: &Scan, out: usize, dropped: &[bool], added: &mut Vec<Var>) -> Option<Recipe> {
     let body = &*scan.jaxpr;
     let value = body.outs[out].var()?;
     let bytes = |var: Var| body.aval(var).bytes();
     let mut new: Vec<Var> = Vec::new();
     let leaf = |var: Var| {
-        let stack = |i: usize| i >= scan.num_carry && i != out && !dropped[i] && body.outs[i] == Atom::Var(var);
-        if let Some(i) = (0..eqn.outs.len()).find(|&i| stack(i)) {
-            return Some(Leaf::Stack(eqn.outs[i]));
+        let stays = |i: usize| i >= scan.num_carry && i != out && !dropped[i] && body.outs[i] == Atom::Var(var);
+        if let Some(i) = (0..eqn.outs.len()).find(|&i| stays(i)) {
+            return Some(Leaf::Slice(eqn.outs[i]));
         }
         let operand = body.ins.iter().position(|&v| v == var)?;
         let outer = eqn.ins[operand].var().filter(|v| flat.ins.contains(v))?;
@@ -125,7 +134,7 @@ fn recipe(flat: &Flat, eqn: &Eqn, scan: &Scan, out: usize, dropped: &[bool], add
         match operand {
             i if i < scan.num_consts => Some(Leaf::Constant(outer)),
             i if carries.contains(&i) => None,
-            _ => Some(Leaf::Stack(outer)),
+            _ => Some(Leaf::Slice(outer)),
         }
     };
     let mut recipe = Recipe { eqns: Vec::new(), leaves: Vec::new(), value };
@@ -134,23 +143,23 @@ fn recipe(flat: &Flat, eqn: &Eqn, scan: &Scan, out: usize, dropped: &[bool], add
         if !eqn.outs.iter().any(|v| needed.contains(v)) {
             continue;
         }
-        if !is_cheap(&eqn.op) || recipe.eqns.len() == MOST_REPEATED {
+        if !is_fused(&eqn.op) || recipe.eqns.len() == MOST_RECOMPUTED {
             return None;
         }
         needed.retain(|v| !eqn.outs.contains(v));
         for var in eqn.ins.iter().filter_map(|a| a.var()) {
             let is_narrow = matches!(eqn.op, Op::Prim(Prim::ConvertElementType(_))) && bytes(var) < bytes(value);
             let is_small = bytes(var) * MUCH_SMALLER <= bytes(value);
-            let stacked = leaf(var).or_else(|| {
+            let found = leaf(var).or_else(|| {
                 let known = added.iter().chain(&new).position(|&other| other == var);
-                let stays = known.is_some() || is_narrow || is_small;
+                let is_stacked = known.is_some() || is_narrow || is_small;
                 let number = known.unwrap_or(added.len() + new.len());
-                if known.is_none() && stays {
+                if known.is_none() && is_stacked {
                     new.push(var);
                 }
-                stays.then_some(Leaf::New(number))
+                is_stacked.then_some(Leaf::New(number))
             });
-            match stacked {
+            match found {
                 Some(leaf) if !recipe.leaves.contains(&(var, leaf)) => recipe.leaves.push((var, leaf)),
                 Some(_) => {}
                 None => needed.push(var),
@@ -168,8 +177,8 @@ fn recipe(flat: &Flat, eqn: &Eqn, scan: &Scan, out: usize, dropped: &[bool], add
     Some(recipe)
 }
 
-/// Lets a loop compute the slices of a stack itself.
-fn repeat(reader: &mut Eqn, stack: Var, recipe: &Recipe, body: &Jaxpr) -> Result<()> {
+/// Makes a scan compute the slices of a stacked value itself.
+fn repeat(reader: &mut Eqn, stacked: Var, recipe: &Recipe, body: &Jaxpr) -> Result<()> {
     let Op::Call(Call::Scan(scan)) = &reader.op else { return Ok(()) };
     let (old, first) = (&scan.jaxpr, scan.num_consts + scan.num_carry);
     let mut b = Builder::new();
@@ -184,12 +193,12 @@ fn repeat(reader: &mut Eqn, stack: Var, recipe: &Recipe, body: &Jaxpr) -> Result
     let num_consts = ins.len() + scan.num_consts;
     let mut args: Vec<Option<Atom>> = Vec::new();
     for (i, (&var, &outer)) in old.ins.iter().zip(&reader.ins).enumerate() {
-        let is_stack = i >= first && outer == Atom::Var(stack);
-        args.push((!is_stack).then(|| b.input(old.aval(var).clone())));
-        ins.extend((!is_stack).then_some(outer));
+        let is_dropped = i >= first && outer == Atom::Var(stacked);
+        args.push((!is_dropped).then(|| b.input(old.aval(var).clone())));
+        ins.extend((!is_dropped).then_some(outer));
     }
     for &(var, leaf) in &recipe.leaves {
-        if let Leaf::Stack(outer) = leaf {
+        if let Leaf::Slice(outer) = leaf {
             let known = (first..old.ins.len()).find(|&i| reader.ins[i] == Atom::Var(outer)).and_then(|i| args[i]);
             env[var] = Some(known.unwrap_or_else(|| {
                 ins.push(Atom::Var(outer));
@@ -216,8 +225,8 @@ fn repeat(reader: &mut Eqn, stack: Var, recipe: &Recipe, body: &Jaxpr) -> Result
     Ok(())
 }
 
-/// Drops results of a loop, and adds stacks of other values of its body.
-fn change_outs(flat: &mut Flat, at: usize, dropped: &[bool], added: &[Var]) -> Vec<Var> {
+/// Drops results of a scan, and stacks other values of its body.
+fn change_outs(flat: &mut Jaxpr, at: usize, dropped: &[bool], added: &[Var]) -> Vec<Var> {
     let Op::Call(Call::Scan(scan)) = &flat.eqns[at].op else { return Vec::new() };
     let scan = scan.clone();
     let mut jaxpr = Jaxpr::clone(&scan.jaxpr);
@@ -225,14 +234,14 @@ fn change_outs(flat: &mut Flat, at: usize, dropped: &[bool], added: &[Var]) -> V
     jaxpr.outs.retain(|_| keep.next().unwrap_or(true));
     let mut keep = dropped.iter().map(|dropped| !dropped);
     flat.eqns[at].outs.retain(|_| keep.next().unwrap_or(true));
-    let mut stacks = Vec::new();
+    let mut outs = Vec::new();
     for &value in added {
         let aval = jaxpr.aval(value);
-        let stack = flat.var(&aval.with_shape(std::iter::once(scan.length).chain(aval.shape.iter().copied())));
+        let stacked = flat.avals.push(aval.with_shape(std::iter::once(scan.length).chain(aval.shape.iter().copied())));
         jaxpr.outs.push(Atom::Var(value));
-        flat.eqns[at].outs.push(stack);
-        stacks.push(stack);
+        flat.eqns[at].outs.push(stacked);
+        outs.push(stacked);
     }
     flat.eqns[at].op = Scan { jaxpr: Arc::new(jaxpr), ..scan }.into();
-    stacks
+    outs
 }

@@ -1,4 +1,9 @@
-//! Products of parts: slices are taken of the operands of a matrix product, and zeros are put around its result.
+//! Slice and pad pushdown: slices and zero padding move through matrix products.
+//!
+//! ```text
+//! slice_pushdown : slice (dot a b)        → dot (slice a) (slice b)
+//!                  dot (pad a 0.0) b      → pad (dot a b) 0.0,  or  dot a (slice b) along summed dimensions
+//! ```
 //!
 //! A loss that leaves out one position slices the scores of all tokens, and its gradient puts zeros around theirs. Both are as
 //! large as anything in the program; sliced and padded before and after the product, the small sides are copied instead, and
@@ -7,12 +12,11 @@
 //! A padding with zeros is left out of the sums of a product, so that an infinity or a NaN in the other operand that would
 //! have met nothing but these zeros does not reach the result.
 
-#[cfg(test)]
-mod tests;
+use std::borrow::Cow;
 
-use remat_ir::{Atom, Aval, DotGeneral, Eqn, Literal, Op, Pad, Prim, Shape, Slice, Var, VarMap};
+use remat_ir::{Atom, Aval, DotGeneral, Eqn, Jaxpr, Literal, Op, Pad, Prim, Result, Shape, Slice, Var, VarMap};
 
-use super::flat::Flat;
+use crate::uses::{drop_lost_labels, is_label, readers};
 
 /// The dimensions of a product's operands and what they are in the result.
 struct Sides<'a> {
@@ -63,18 +67,25 @@ fn whole(aval: &Aval) -> Slice {
 }
 
 /// Moves slices before products and zeros behind them.
-pub(super) fn products_of_parts(flat: &mut Flat) {
-    slices(flat);
-    zeros(flat);
+pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
+    if !jaxpr.eqns.iter().any(|eqn| matches!(eqn.op, Op::Prim(Prim::DotGeneral(_)))) {
+        return Ok(jaxpr);
+    }
+    let mut jaxpr = jaxpr.into_owned();
+    let (slices, zeros) = (slices(&mut jaxpr), zeros(&mut jaxpr));
+    if slices || zeros {
+        drop_lost_labels(&mut jaxpr);
+    }
+    Ok(Cow::Owned(jaxpr))
 }
 
-/// Takes the slice of a product that is read by nobody else of its operands.
-fn slices(flat: &mut Flat) {
-    let readers = flat.readers();
-    let mut sliced: Vec<Option<(Slice, Var)>> = vec![None; flat.eqns.len()];
-    let mut definition = VarMap::filled(flat.avals.len(), None);
-    let mut moved = vec![false; flat.eqns.len()];
-    for (at, eqn) in flat.eqns.iter().enumerate() {
+/// Takes the slice of a product that has no other reader of its operands instead. Gives whether it changed anything.
+fn slices(jaxpr: &mut Jaxpr) -> bool {
+    let readers = readers(jaxpr);
+    let mut sliced: Vec<Option<(Slice, Var)>> = vec![None; jaxpr.eqns.len()];
+    let mut definition = VarMap::filled(jaxpr.avals.len(), None);
+    let mut moved = vec![false; jaxpr.eqns.len()];
+    for (at, eqn) in jaxpr.eqns.iter().enumerate() {
         if let (Op::Prim(Prim::Slice(op)), Some(Atom::Var(var))) = (&eqn.op, eqn.ins.first())
             && let Some(product) = definition[*var]
             && readers[*var].len() == 1
@@ -87,12 +98,12 @@ fn slices(flat: &mut Flat) {
         }
     }
     if !moved.contains(&true) {
-        return;
+        return false;
     }
-    for (at, eqn) in std::mem::take(&mut flat.eqns).into_iter().enumerate() {
+    for (at, eqn) in std::mem::take(&mut jaxpr.eqns).into_iter().enumerate() {
         match (&eqn.op, &sliced[at]) {
             (Op::Prim(Prim::DotGeneral(op)), Some((part, out))) => {
-                let avals = [0, 1].map(|side| flat.atom_aval(eqn.ins[side]));
+                let avals = [0, 1].map(|side| jaxpr.atom_aval(eqn.ins[side]));
                 let sides = Sides { op, ranks: [avals[0].shape.len(), avals[1].shape.len()] };
                 let mut ins = eqn.ins.clone();
                 for (side, aval) in avals.iter().enumerate() {
@@ -104,38 +115,45 @@ fn slices(flat: &mut Flat) {
                             operand.strides[dim] = part.strides[d];
                         }
                     }
-                    ins[side] = slice(flat, operand, eqn.ins[side], &eqn);
+                    ins[side] = slice(jaxpr, operand, eqn.ins[side], &eqn);
                 }
-                flat.eqns.push(Eqn { ins, outs: [*out].into_iter().collect(), ..eqn });
+                jaxpr.eqns.push(Eqn { ins, outs: [*out].into_iter().collect(), ..eqn });
             }
             _ if moved[at] => {}
-            _ => flat.eqns.push(eqn),
+            _ => jaxpr.eqns.push(eqn),
         }
     }
+    true
 }
 
 /// Leaves zeros that are put around an operand out of products, where nothing else reads them. A product leaves out those of
-/// one operand.
-fn zeros(flat: &mut Flat) {
-    let readers = flat.readers();
-    let eqns = std::mem::take(&mut flat.eqns);
-    let mut left_out: VarMap<Option<(Pad, Var)>> = VarMap::filled(flat.avals.len(), None);
+/// one operand. Gives whether it changed anything.
+fn zeros(jaxpr: &mut Jaxpr) -> bool {
+    if !jaxpr.eqns.iter().any(|eqn| matches!(eqn.op, Op::Prim(Prim::Pad(_)))) {
+        return false;
+    }
+    let mut changed = false;
+    let readers = readers(jaxpr);
+    let eqns = std::mem::take(&mut jaxpr.eqns);
+    let mut left_out: VarMap<Option<(Pad, Var)>> = VarMap::filled(jaxpr.avals.len(), None);
     let mut is_taken = vec![false; eqns.len()];
     for eqn in &eqns {
         let padded = eqn.ins.iter().filter_map(|a| a.var()).find_map(|v| Some((v, left_out[v].clone()?)));
-        let first = flat.eqns.len();
+        let first = jaxpr.eqns.len();
         match padded {
-            Some((padded, (pad, inner))) => without_zeros(flat, eqn, &pad, padded, inner),
-            None => flat.eqns.push(eqn.clone()),
+            // The label of a value that is gone.
+            Some(_) if is_label(eqn) => continue,
+            Some((padded, (pad, inner))) => without_zeros(jaxpr, eqn, &pad, padded, inner),
+            None => jaxpr.eqns.push(eqn.clone()),
         }
         // The zeros around a result may be left out of what comes next.
-        let Some(Eqn { op: Op::Prim(Prim::Pad(pad)), ins, outs, .. }) = flat.eqns[first..].last() else { continue };
+        let Some(Eqn { op: Op::Prim(Prim::Pad(pad)), ins, outs, .. }) = jaxpr.eqns[first..].last() else { continue };
         let (&[Atom::Var(inner), Atom::Lit(value)], out) = (&ins[..], outs[0]) else { continue };
-        let size = flat.avals[out].bytes();
+        let size = jaxpr.avals[out].bytes();
         let takes = |&reader: &usize| {
             eqns.get(reader).is_some_and(|eqn| {
                 let is_one = eqn.ins.iter().filter(|a| a.var() == Some(out)).count() == 1;
-                let is_smaller = flat.avals[eqn.outs[0]].bytes() < size;
+                let is_smaller = jaxpr.avals[eqn.outs[0]].bytes() < size;
                 matches!(eqn.op, Op::Prim(Prim::DotGeneral(_))) && is_one && is_smaller && !is_taken[reader]
             })
         };
@@ -143,18 +161,20 @@ fn zeros(flat: &mut Flat) {
         if is_plain && !readers[out].is_empty() && readers[out].iter().all(takes) {
             readers[out].iter().for_each(|&reader| is_taken[reader] = true);
             left_out[out] = Some((pad.clone(), inner));
-            flat.eqns.pop();
+            jaxpr.eqns.pop();
+            changed = true;
         }
     }
+    changed
 }
 
 /// Adds the equations of a product of `inner` in the place of `padded`.
-fn without_zeros(flat: &mut Flat, eqn: &Eqn, pad: &Pad, padded: Var, inner: Var) {
+fn without_zeros(jaxpr: &mut Jaxpr, eqn: &Eqn, pad: &Pad, padded: Var, inner: Var) {
     let Op::Prim(Prim::DotGeneral(op)) = &eqn.op else { return };
     let side = usize::from(eqn.ins[0].var() != Some(padded));
-    let avals = [0, 1].map(|side| flat.atom_aval(eqn.ins[side]));
+    let avals = [0, 1].map(|side| jaxpr.atom_aval(eqn.ins[side]));
     let sides = Sides { op, ranks: [avals[0].shape.len(), avals[1].shape.len()] };
-    let (mut other, out) = (whole(&avals[1 - side]), flat.avals[eqn.outs[0]].clone());
+    let (mut other, out) = (whole(&avals[1 - side]), jaxpr.avals[eqn.outs[0]].clone());
     let mut config = vec![(0, 0, 0); out.shape.len()];
     let mut result = out.clone();
     for (dim, &(low, high, interior)) in pad.config.iter().enumerate() {
@@ -166,33 +186,33 @@ fn without_zeros(flat: &mut Flat, eqn: &Eqn, pad: &Pad, padded: Var, inner: Var)
         }
         if let Some(Role::Free(d) | Role::Batch(_, d)) = role {
             config[d] = (low, high, interior);
-            result.shape[d] = flat.avals[inner].shape[dim];
+            result.shape[d] = jaxpr.avals[inner].shape[dim];
         }
     }
     let mut ins = eqn.ins.clone();
     ins[side] = Atom::Var(inner);
-    ins[1 - side] = slice(flat, other, eqn.ins[1 - side], eqn);
+    ins[1 - side] = slice(jaxpr, other, eqn.ins[1 - side], eqn);
     if config.iter().all(|&dim| dim == (0, 0, 0)) {
-        flat.eqns.push(Eqn { ins, ..eqn.clone() });
+        jaxpr.eqns.push(Eqn { ins, ..eqn.clone() });
         return;
     }
-    let product = flat.var(&result);
-    flat.eqns.push(Eqn { ins, outs: [product].into_iter().collect(), ..eqn.clone() });
+    let product = jaxpr.avals.push(result);
+    jaxpr.eqns.push(Eqn { ins, outs: [product].into_iter().collect(), ..eqn.clone() });
     let zero = Atom::Lit(Literal::from_f64(out.dtype, 0.0));
     let ins = [Atom::Var(product), zero].into_iter().collect();
-    flat.eqns.push(Eqn { op: Pad { config }.into(), ins, ..eqn.clone() });
+    jaxpr.eqns.push(Eqn { op: Pad { config }.into(), ins, ..eqn.clone() });
 }
 
-/// The part of an operand, for the sake of an equation.
-fn slice(flat: &mut Flat, part: Slice, operand: Atom, eqn: &Eqn) -> Atom {
-    let aval = flat.atom_aval(operand);
+/// The slice of an operand, for an equation.
+fn slice(jaxpr: &mut Jaxpr, part: Slice, operand: Atom, eqn: &Eqn) -> Atom {
+    let aval = jaxpr.atom_aval(operand);
     if part == whole(&aval) {
         return operand;
     }
     let sizes = part.start.iter().zip(&part.limit).zip(&part.strides);
     let shape: Shape = sizes.map(|((start, limit), stride)| (limit - start).div_ceil(*stride)).collect();
-    let out = flat.var(&Aval { shape, ..aval });
+    let out = jaxpr.avals.push(Aval { shape, ..aval });
     let ins = [operand].into_iter().collect();
-    flat.eqns.push(Eqn { op: part.into(), ins, outs: [out].into_iter().collect(), loc: eqn.loc });
+    jaxpr.eqns.push(Eqn { op: part.into(), ins, outs: [out].into_iter().collect(), loc: eqn.loc });
     Atom::Var(out)
 }

@@ -1,10 +1,7 @@
-//! Programs before and after the rewrites, both by the evaluator.
+//! Slice and pad pushdown on random products: programs before and after, both by the evaluator.
 
-use std::collections::HashMap;
-
-use remat_ir::{Array, Atom, Aval, Builder, DType, DotGeneral, Jaxpr, Literal, Pad, Shape, Slice, Var, eval, eval_op};
-
-use super::super::Flat;
+use remat_ir::{Array, Atom, Aval, Builder, DType, DotGeneral, Jaxpr, Literal, Pad, Shape, Slice, eval};
+use remat_opt::pipeline::{CPU, run};
 use remat_testkit::arrays::{Stream, assert_close, filled};
 
 /// Small integers, whose sums of products are exact.
@@ -12,35 +9,22 @@ fn integers(aval: &Aval, seed: u64) -> Array {
     filled(aval.dtype, &aval.shape, seed, |stream| Literal::from_f64(aval.dtype, stream.below(7) as f64 - 3.0))
 }
 
-/// The results of a flat program, by the evaluator.
-fn evaluate(flat: &Flat, args: &[Array]) -> Vec<Array> {
-    let mut values: HashMap<Var, Array> = flat.ins.iter().copied().zip(args.iter().cloned()).collect();
-    let read = |values: &HashMap<Var, Array>, atom: Atom| match atom {
-        Atom::Var(var) => values[&var].clone(),
-        Atom::Lit(literal) => Array::full(literal, []),
-    };
-    for eqn in &flat.eqns {
-        let ins: Vec<Array> = eqn.ins.iter().map(|&atom| read(&values, atom)).collect();
-        let outs = eval_op(&eqn.op, &ins).unwrap_or_else(|e| panic!("{e}"));
-        for (&var, out) in eqn.outs.iter().zip(outs) {
-            assert_eq!(out.aval(), &flat.avals[var], "{}", eqn.op.name());
-            values.insert(var, out);
-        }
-    }
-    flat.outs.iter().map(|&atom| read(&values, atom)).collect()
+fn optimized(jaxpr: &Jaxpr) -> Jaxpr {
+    run(CPU, jaxpr).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn names(flat: &Flat) -> Vec<&'static str> {
+fn names(flat: &Jaxpr) -> Vec<&'static str> {
     flat.eqns.iter().map(|eqn| eqn.op.name()).collect()
 }
 
 /// Compares, and gives the names of the operations after the rewrite.
 fn check(jaxpr: &Jaxpr) -> Vec<&'static str> {
     let args: Vec<Array> = jaxpr.in_avals().iter().enumerate().map(|(i, aval)| integers(aval, i as u64)).collect();
-    let flat = Flat::of(jaxpr).unwrap_or_else(|e| panic!("{e}"));
+    let flat = optimized(jaxpr);
     let expected = eval(jaxpr, args.clone()).unwrap_or_else(|e| panic!("{e}"));
-    for (got, expected) in evaluate(&flat, &args).iter().zip(&expected) {
-        assert_close(got, expected, 0.0, 0.0, &format!("{jaxpr}\nbecame {:?}", names(&flat)));
+    let got = eval(&flat, args).unwrap_or_else(|e| panic!("{e}"));
+    for (got, expected) in got.iter().zip(&expected) {
+        assert_close(got, expected, 0.0, 0.0, &format!("{jaxpr}\nbecame {flat}"));
     }
     names(&flat)
 }
@@ -151,7 +135,7 @@ fn what_would_meet_nothing_but_zeros_is_left_out() {
         d:f32[40,2] = dot_general[dimension_numbers=(([0], [0]), ([], [])) preferred_element_type=float32] c b
       in (d,) }";
     let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
-    let flat = Flat::of(&jaxpr).unwrap_or_else(|e| panic!("{e}"));
+    let flat = optimized(&jaxpr);
     assert_eq!(names(&flat), ["slice", "dot_general"]);
     let finite = integers(&f32s(&[3, 40]), 1);
     for strange in [f32::NAN, f32::INFINITY] {
@@ -161,6 +145,6 @@ fn what_would_meet_nothing_but_zeros_is_left_out() {
         let args = [finite.clone(), other];
         let all = |x: &Array, f: fn(&f32) -> bool| x.as_slice::<f32>().is_some_and(|x| x.iter().all(f));
         assert!(all(&eval(&jaxpr, args.to_vec()).expect("a product")[0], |x| x.is_nan()), "zero times {strange}");
-        assert!(all(&evaluate(&flat, &args)[0], |x| x.is_finite()));
+        assert!(all(&eval(&flat, args.to_vec()).expect("a product")[0], |x| x.is_finite()));
     }
 }

@@ -45,8 +45,6 @@ fn filetests() {
             let used = mask(args, "used", &vec![true; jaxpr.outs.len()])?;
             print(&transform::dce(jaxpr, &used, &vec![false; jaxpr.ins.len()])?.jaxpr)
         })
-        .command("cse", |jaxpr, _| print(&transform::cse(jaxpr)?))
-        .command("fold", |jaxpr, _| print(&transform::fold_literals(jaxpr)?))
         // The first result is differentiated, as often as `order` says; its gradient is summed for the next time.
         .command("grad", |jaxpr, args| {
             let order = args.get("order")?.unwrap_or(1);

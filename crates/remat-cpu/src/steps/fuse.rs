@@ -12,12 +12,11 @@
 //! one at which a loop that reads it is closed, if that is earlier. What was complete before cannot depend on it. (Loops
 //! are grown as in XLA's instruction fusion, but over whole programs, and several results are kept.)
 
-use remat_ir::{Eqn, Iota, Op, Prim, Result, Shape, Var, VarMap};
+use remat_ir::{Eqn, Iota, Jaxpr, Op, Prim, Result, Shape, Var, VarMap};
 use remat_kernels::{Extent, Layout};
 
 use super::order::order;
 use super::views::{LONGEST_ROW, Step, Value};
-use crate::lower::Flat;
 
 /// An equation of a loop.
 pub(crate) struct Member {
@@ -105,10 +104,11 @@ struct Fit {
 }
 
 impl Fusion {
-    pub(crate) fn new(flat: &Flat, eqns: &[Eqn]) -> Fusion {
+    pub(crate) fn new(flat: &Jaxpr, eqns: &[Eqn]) -> Fusion {
         let len = flat.avals.len();
         let mut readers = VarMap::filled(len, Vec::new());
-        for (at, eqn) in eqns.iter().enumerate() {
+        // A label is no reader.
+        for (at, eqn) in eqns.iter().enumerate().filter(|(_, eqn)| !matches!(eqn.op, Op::Prim(Prim::Name(_)))) {
             for var in eqn.ins.iter().filter_map(|a| a.var()) {
                 readers[var].push(at as u32);
             }
@@ -191,7 +191,7 @@ impl Fusion {
     }
 
     /// Takes an elementwise equation or a reduction into a loop; false if it is neither.
-    pub(crate) fn fuse(&mut self, flat: &Flat, at: usize, eqn: &Eqn, operands: &[Value]) -> bool {
+    pub(crate) fn fuse(&mut self, flat: &Jaxpr, at: usize, eqn: &Eqn, operands: &[Value]) -> bool {
         match &eqn.op {
             Op::Prim(
                 Prim::Unary(_)
@@ -242,7 +242,7 @@ impl Fusion {
         true
     }
 
-    fn size(&self, flat: &Flat, var: Var) -> usize {
+    fn size(&self, flat: &Jaxpr, var: Var) -> usize {
         flat.avals[var].size()
     }
 
@@ -379,7 +379,7 @@ impl Fusion {
     }
 
     /// Takes a reduction into the loop that computes its operand, or into a new one.
-    fn reduce(&mut self, flat: &Flat, at: usize, eqn: &Eqn, operand: &Value, axes: &[usize]) {
+    fn reduce(&mut self, flat: &Jaxpr, at: usize, eqn: &Eqn, operand: &Value, axes: &[usize]) {
         let shape = operand.shape().clone();
         let (size, rows) = (shape.iter().product::<usize>(), self.size(flat, eqn.outs[0]));
         let columns = size / rows.max(1);

@@ -12,18 +12,10 @@ use std::collections::HashMap;
 
 use remat_ir::{Var, VarMap};
 use remat_kernels::{Extent, Layout};
+use remat_opt::cost::{FAR_STEPS, MOST_RECOMPUTED, SMALL_BYTES};
 
 use super::fuse::{Group, MOST_MEMBERS, Member};
 use super::views::{Step, Steps, Value};
-
-/// A value that is read this many steps after it was computed is read far away.
-const FAR: usize = 6;
-
-/// Values of fewer bytes stay in memory.
-const SMALL: usize = 1 << 14;
-
-/// At most this many operations are computed again for a value.
-const MOST_RECOMPUTED: usize = 24;
 
 /// Recomputes what is read far away from where it is computed.
 pub(super) fn recompute(steps: Steps) -> Steps {
@@ -121,7 +113,7 @@ impl Pass {
     fn value(&mut self, at: usize, out: Var) {
         let Some(group) = self.loop_at(at) else { return };
         let is_full = group.members.iter().any(|m| m.out == out && m.extent == Extent::Full);
-        if !is_full || self.stays[out] || self.pinned[out] || self.steps.flat.avals[out].bytes() < SMALL {
+        if !is_full || self.stays[out] || self.pinned[out] || self.steps.flat.avals[out].bytes() < SMALL_BYTES {
             return;
         }
         let kinds = [Leaves::Read, Leaves::Narrower, Leaves::Stored].into_iter();
@@ -141,7 +133,8 @@ impl Pass {
         }
         let mut from = 0;
         while from < again.len() {
-            let until = again[from..].iter().position(|&r| r > again[from] + FAR).map_or(again.len(), |n| from + n);
+            let until =
+                again[from..].iter().position(|&r| r > again[from] + FAR_STEPS).map_or(again.len(), |n| from + n);
             self.serve(at, out, &cone, &again[from..until]);
             from = until;
         }
@@ -162,7 +155,7 @@ impl Pass {
         if of_leaves < bytes && readers.iter().all(|&r| self.can_inline(r, out, cone, size)) {
             return readers.clone();
         }
-        readers.iter().copied().filter(|&r| r > at + FAR).collect()
+        readers.iter().copied().filter(|&r| r > at + FAR_STEPS).collect()
     }
 
     /// What computes a value of a loop from such leaves.
@@ -201,7 +194,7 @@ impl Pass {
         match leaves {
             Leaves::Read => false,
             Leaves::Narrower => avals[var].bytes() < avals[out].bytes(),
-            Leaves::Stored => self.stays[var] || self.readers[var].last().is_some_and(|&r| r > at + FAR),
+            Leaves::Stored => self.stays[var] || self.readers[var].last().is_some_and(|&r| r > at + FAR_STEPS),
         }
     }
 
@@ -212,7 +205,7 @@ impl Pass {
         let stays = |leaf: Var| {
             let is_row = self.computed[leaf] == Some(at) && self.is_row(leaf, at);
             let last = self.readers[leaf].last().copied().unwrap_or(0);
-            self.stays[leaf] || bytes(leaf) < SMALL || is_row || last + FAR >= step
+            self.stays[leaf] || bytes(leaf) < SMALL_BYTES || is_row || last + FAR_STEPS >= step
         };
         let more: usize = cone.leaves.iter().filter(|&&leaf| !stays(leaf)).map(|&leaf| bytes(leaf)).sum();
         more < bytes(out)
@@ -297,8 +290,8 @@ impl Pass {
     /// A new variable like another one.
     fn var(&mut self, like: Var) -> Var {
         let aval = self.steps.flat.avals[like].clone();
-        let var = self.steps.flat.var(&aval);
-        self.steps.flat.names[var] = self.steps.flat.names[like].clone();
+        let var = self.steps.flat.avals.push(aval.clone());
+        self.steps.names.push(self.steps.names[like].clone());
         self.steps.values.push(Value::View { base: var, layout: Layout::from(&aval) });
         self.readers.push(Vec::new());
         self.computed.push(None);

@@ -1,14 +1,14 @@
 //! What becomes one loop, and what does not.
 
 use remat_ir::{Jaxpr, Op, Prim};
+use remat_opt::pipeline::{CPU, run};
 
 use super::{Step, Steps};
-use crate::lower::Flat;
 
 /// The steps of a program, by the names of their operations.
 fn steps(text: &str) -> Vec<String> {
     let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
-    let steps = Flat::of(&jaxpr).and_then(Steps::of).unwrap_or_else(|e| panic!("{e}"));
+    let steps = run(CPU, &jaxpr).and_then(Steps::of).unwrap_or_else(|e| panic!("{e}"));
     let name = |eqn: usize| steps.flat.eqns[eqn].op.name();
     let describe = |step: &Step| match step {
         Step::Equation { eqn, .. } => name(*eqn).to_string(),

@@ -4,13 +4,15 @@
 //! transposes, broadcasts, reversals and slices are views: they cost nothing, and what reads them reads through strides.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use remat_ir::{Array, Atom, Aval, DType, Eqn, Iota, Literal, Op, Prim, Reduce, Result, Shape, Var, VarMap, eval_op};
+use remat_ir::{
+    Array, Atom, Aval, DType, Eqn, Iota, Jaxpr, Literal, Op, Prim, Reduce, Result, Shape, Var, VarMap, eval_op,
+};
 use remat_kernels::Layout;
 
 use super::fuse::{Fusion, Group};
 use super::recompute::recompute;
-use crate::lower::Flat;
 
 /// What a value is.
 #[derive(Clone, PartialEq, Debug)]
@@ -61,7 +63,10 @@ pub(crate) enum Step {
 
 /// A program as steps, in an order in which they can run.
 pub(crate) struct Steps {
-    pub(crate) flat: Flat,
+    /// The program, after the passes.
+    pub(crate) flat: Jaxpr,
+    /// The names that the user gave to values: what its labels say.
+    pub(crate) names: VarMap<Option<Arc<str>>>,
     /// What each variable is.
     pub(crate) values: VarMap<Value>,
     pub(crate) steps: Vec<Step>,
@@ -74,30 +79,37 @@ pub(crate) const LONGEST_ROW: usize = 1 << 14;
 const SMALL_PART: usize = 8;
 
 impl Steps {
-    /// Lowers a flat program.
+    /// Lowers a program that went through [`CPU`](remat_opt::pipeline::CPU).
     ///
     /// # Errors
     /// If its steps cannot be put in order, which is a defect.
-    pub(crate) fn of(mut flat: Flat) -> Result<Steps> {
+    pub(crate) fn of(mut flat: Jaxpr) -> Result<Steps> {
         let mut values = VarMap::default();
         for (var, aval) in flat.avals.iter() {
             values.push(Value::View { base: var, layout: Layout::from(aval) });
         }
+        let mut names = flat.var_map(None);
+        for eqn in &flat.eqns {
+            if let (Op::Prim(Prim::Name(op)), Some(&Atom::Var(var))) = (&eqn.op, eqn.ins.first()) {
+                names[var] = Some(op.name.clone());
+            }
+        }
         let eqns = std::mem::take(&mut flat.eqns);
         let fusion = Fusion::new(&flat, &eqns);
-        let mut lowering = Lowering { flat, values, fusion, counts: HashMap::new(), copies: HashMap::new() };
+        let mut lowering = Lowering { flat, names, values, fusion, counts: HashMap::new(), copies: HashMap::new() };
         for (at, eqn) in eqns.iter().enumerate() {
             lowering.equation(at, eqn);
         }
-        let Lowering { mut flat, values, fusion, .. } = lowering;
+        let Lowering { mut flat, names, values, fusion, .. } = lowering;
         flat.eqns = eqns;
         let steps = fusion.finish()?;
-        Ok(recompute(Steps { flat, values, steps }))
+        Ok(recompute(Steps { flat, names, values, steps }))
     }
 }
 
 struct Lowering {
-    flat: Flat,
+    flat: Jaxpr,
+    names: VarMap<Option<Arc<str>>>,
     values: VarMap<Value>,
     fusion: Fusion,
     /// The numbers from zero, by dtype and count: one buffer serves every `iota` of a program.
@@ -108,6 +120,10 @@ struct Lowering {
 
 impl Lowering {
     fn equation(&mut self, at: usize, eqn: &Eqn) {
+        // A label is no step.
+        if matches!(eqn.op, Op::Prim(Prim::Name(_))) {
+            return;
+        }
         let operands: Vec<Value> = eqn.ins.iter().map(|&a| self.value(a)).collect();
         if let Some(value) = self.view(at, eqn, &operands) {
             self.values[eqn.outs[0]] = value;
@@ -210,7 +226,8 @@ impl Lowering {
 
     /// A new variable with a buffer.
     fn buffer(&mut self, aval: &Aval) -> Var {
-        let var = self.flat.var(aval);
+        let var = self.flat.avals.push(aval.clone());
+        self.names.push(None);
         self.fusion.var();
         self.values.push(Value::View { base: var, layout: Layout::from(aval) })
     }

@@ -7,10 +7,43 @@
 //!
 //! Reaches into bodies: an unused output of a loop, call, branch or region is no longer computed.
 
-use remat_ir::{Atom, Atoms, Builder, Jaxpr, Op, Result, VarMap, Vars};
+mod calls;
 
-use super::control::{self, Pruned};
-use super::{Env, checked, expect_mask, read, select};
+use std::borrow::Cow;
+
+use remat_ir::{Atom, Atoms, Builder, Error, ErrorKind, Jaxpr, Op, Result, VarMap, Vars, counted};
+
+use self::calls::Pruned;
+use crate::checked::{Env, checked, read};
+use crate::uses::{drop_lost_labels, is_label, vars};
+
+/// Drops what no output needs; every input stays.
+pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
+    let (outs, ins) = (vec![true; jaxpr.outs.len()], vec![true; jaxpr.ins.len()]);
+    Ok(Cow::Owned(dce(&jaxpr, &outs, &ins)?.jaxpr))
+}
+
+/// Drops the equations whose results reach no output. Bodies stay as they are: `dce` has been in them before. A label stays
+/// where its value does.
+pub(crate) fn drop_unused(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
+    let mut is_needed = jaxpr.var_map(false);
+    jaxpr.outs.iter().filter_map(|a| a.var()).for_each(|v| is_needed[v] = true);
+    let mut kept = vec![true; jaxpr.eqns.len()];
+    for (kept, eqn) in kept.iter_mut().zip(&jaxpr.eqns).rev().filter(|(_, eqn)| !is_label(eqn)) {
+        *kept = eqn.outs.iter().any(|&v| is_needed[v]);
+        if *kept {
+            vars(eqn).for_each(|v| is_needed[v] = true);
+        }
+    }
+    if !kept.contains(&false) {
+        return Ok(jaxpr);
+    }
+    let mut jaxpr = jaxpr.into_owned();
+    let mut kept = kept.into_iter();
+    jaxpr.eqns.retain(|_| kept.next() == Some(true));
+    drop_lost_labels(&mut jaxpr);
+    Ok(Cow::Owned(jaxpr))
+}
 
 /// A program without dead code.
 #[derive(Clone, Debug)]
@@ -24,19 +57,20 @@ pub struct Dce {
 /// Keeps what the outputs in `used` need. The inputs in `keep_ins` stay though they are not used.
 ///
 /// ```
-/// use remat::{Jaxpr, transform::dce};
+/// use remat_ir::Jaxpr;
+/// use remat_opt::dce;
 /// let program: Jaxpr = "{ lambda ; a:f32[] b:f32[]. let c:f32[] = sin a; d:f32[] = cos b in (c, d) }".parse()?;
 /// let live = dce(&program, &[true, false], &[false, false])?;
 /// assert_eq!(live.jaxpr.to_string(), "{ lambda ; a:f32[]. let b:f32[] = sin a in (b,) }");
 /// assert_eq!(live.used_ins, [true, false]);
-/// # Ok::<(), remat::Error>(())
+/// # Ok::<(), remat_ir::Error>(())
 /// ```
 ///
 /// # Errors
 /// If the program is not well formed.
 pub fn dce(jaxpr: &Jaxpr, used: &[bool], keep_ins: &[bool]) -> Result<Dce> {
-    expect_mask("dce", "output", used, jaxpr.outs.len())?;
-    expect_mask("dce", "input", keep_ins, jaxpr.ins.len())?;
+    expect_mask("output", used, jaxpr.outs.len())?;
+    expect_mask("input", keep_ins, jaxpr.ins.len())?;
     let mut live: VarMap<bool> = jaxpr.var_map(false);
     let outs = select(&jaxpr.outs, used);
     for var in outs.iter().filter_map(|a| a.var()) {
@@ -51,7 +85,7 @@ pub fn dce(jaxpr: &Jaxpr, used: &[bool], keep_ins: &[bool]) -> Result<Dce> {
         }
         let pruned = match &eqn.op {
             Op::Prim(_) => None,
-            Op::Call(op) => control::dce(op, &used_outs)?,
+            Op::Call(op) => calls::dce(op, &used_outs)?,
         };
         let mut mark = |atom: Atom| {
             if let Atom::Var(v) = atom {
@@ -85,4 +119,19 @@ pub fn dce(jaxpr: &Jaxpr, used: &[bool], keep_ins: &[bool]) -> Result<Dce> {
     }
     let outs = outs.iter().map(|&a| read(&env, a)).collect::<Result<Vec<_>>>()?;
     Ok(Dce { jaxpr: checked(b.finish(outs))?, used_ins })
+}
+
+/// Fails unless a mask over the inputs or outputs of a program, called `what` one by one, has their number.
+fn expect_mask(what: &str, mask: &[bool], expected: usize) -> Result<()> {
+    if mask.len() == expected {
+        return Ok(());
+    }
+    let message =
+        format!("the mask is for {}, and the program has {}", counted(mask.len(), what), counted(expected, what));
+    Err(Error::new(ErrorKind::Argument, "dce", message))
+}
+
+/// The items where the mask is `true`.
+fn select<T: Clone>(items: &[T], mask: &[bool]) -> Vec<T> {
+    items.iter().zip(mask).filter(|(_, m)| **m).map(|(t, _)| t.clone()).collect()
 }

@@ -9,13 +9,13 @@ use remat_ir::{
     Aval, Call, Device, Error, ErrorKind, Executable, Jaxpr, LiveKind, Loc, MemoryReport, MemoryStats, Op, Result,
     counted,
 };
+use remat_opt::pipeline;
 
 use super::limit::memory_limit;
 use crate::trace::{
     Order, Output, Program, Repr, Structure, Tensor, Tracer, Tree, bind_at, concrete, current_loc, leaf_paths, rebuild,
     short_type_name, structure, trace_tree,
 };
-use crate::transform::{cse, dce, fold_literals};
 
 /// Options of [`jit_with`].
 #[derive(Clone, Default)]
@@ -316,9 +316,7 @@ impl Traced {
     /// # Errors
     /// If a simplification fails, which is a defect.
     pub fn lower(&self) -> Result<Lowered> {
-        let jaxpr = cse(&fold_literals(&self.program.jaxpr)?)?;
-        let keep = vec![true; jaxpr.ins.len()];
-        let jaxpr = Arc::new(dce(&jaxpr, &vec![true; jaxpr.outs.len()], &keep)?.jaxpr);
+        let jaxpr = Arc::new(pipeline::run(pipeline::JIT, &self.program.jaxpr)?);
         let Traced { program, paths, target } = self;
         Ok(Lowered { jaxpr, captured: program.captured.clone(), paths: paths.clone(), target: target.clone() })
     }

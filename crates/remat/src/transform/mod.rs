@@ -15,23 +15,22 @@
 //! ```
 
 mod control;
-mod dce;
 mod jvp;
 mod partial_eval;
-mod simplify;
 mod transpose;
 mod vmap;
 
-pub use dce::{Dce, dce};
 pub use jvp::{Jvp, jvp};
 pub(crate) use partial_eval::reach::unknown_results;
 pub use partial_eval::{PartialEval, Residual, Saving, partial_eval};
 pub(crate) use partial_eval::{decide, labels};
-pub use simplify::{cse, fold_literals};
 pub use transpose::{Transposed, transpose};
 pub use vmap::{Vmapped, vmap};
 
-use remat_ir::{Atom, Error, ErrorKind, Jaxpr, Result, VarMap, counted};
+pub(crate) use remat_opt::checked;
+pub use remat_opt::{Dce, cse, dce, fold_literals};
+
+use remat_ir::{Atom, Error, ErrorKind, Result, VarMap, counted};
 
 /// Where the variables of a program went in the program that is being built.
 pub(crate) type Env = VarMap<Option<Atom>>;
@@ -62,15 +61,6 @@ fn expect_mask(operation: &str, what: &str, mask: &[bool], expected: usize) -> R
     let message =
         format!("the mask is for {}, and the program has {}", counted(mask.len(), what), counted(expected, what));
     Err(Error::new(ErrorKind::Argument, operation, message))
-}
-
-/// The output of a transformation, checked in debug builds.
-pub(crate) fn checked(jaxpr: Jaxpr) -> Result<Jaxpr> {
-    #[cfg(debug_assertions)]
-    if let Err(faults) = remat_ir::check(&jaxpr) {
-        return Err(internal(format!("a transformation made a faulty program:\n{faults}")));
-    }
-    Ok(jaxpr)
 }
 
 /// The number of `true`s.

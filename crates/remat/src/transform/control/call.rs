@@ -7,8 +7,8 @@ use remat_ir::{Atom, Builder, Checkpoint, Error, ErrorKind, Jaxpr, Jit, Op, Resu
 use super::super::partial_eval::reach::unknown_outs;
 use super::super::partial_eval::split_eqn::{Context, SplitEqn, program_of};
 use super::super::partial_eval::{Input, PartialEval, Request, Saving, StageOuts, split};
-use super::super::{dce as dce_jaxpr, jvp as jvp_jaxpr, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
-use super::{Pruned, batched_mask, batched_outs, fronted, known, present, push, spread};
+use super::super::{jvp as jvp_jaxpr, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
+use super::{batched_mask, batched_outs, fronted, known, present, push, spread};
 use crate::rules::{Batched, Linear, Operand};
 
 /// An operation that calls one program.
@@ -61,12 +61,6 @@ pub(super) fn jvp(
     let mut outs = push(b, op.of(jvp.jaxpr.clone()), &operands, &jvp.jaxpr);
     let out_tangents = outs.split_off(body.outs.len());
     Ok((outs, spread(&jvp.nonzero, out_tangents)))
-}
-
-pub(super) fn dce(op: &impl Call, used_outs: &[bool]) -> Result<Pruned> {
-    let body = op.body();
-    let pruned = dce_jaxpr(body, used_outs, &vec![false; body.ins.len()])?;
-    Ok(Pruned { op: op.of(pruned.jaxpr), used_ins: pruned.used_ins, kept_outs: used_outs.to_vec() })
 }
 
 pub(super) fn transpose(

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use remat_ir::{Atom, Aval, Builder, Cond, DType, Jaxpr, Literal, Result};
 
-use super::super::dce::Dce;
 use super::super::partial_eval::reach::unknown_of_branches;
 use super::super::partial_eval::split_eqn::{Context, SplitEqn, StagedEqn, StagedIn, program_of};
 use super::super::partial_eval::{PartialEval, Request, Residual, Saving, StageOuts, split as split_jaxpr};
 use super::super::{dce as dce_jaxpr, jvp as jvp_jaxpr, select, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
-use super::{Pruned, batched_mask, batched_outs, front, fronted, known, present, push, select_example, spread};
+use super::{batched_mask, batched_outs, front, fronted, known, present, push, select_example, spread};
 use crate::rules::{Batched, Emit, Linear, Operand};
 
 fn of(branches: impl IntoIterator<Item = Jaxpr>) -> Cond {
@@ -50,26 +49,6 @@ pub(super) fn jvp(b: &mut Builder, op: &Cond, ins: &[Atom], tangents: &[Option<A
     let mut outs = push(b, of(branches.into_iter().map(|j| j.jaxpr)).into(), &operands, &like);
     let out_tangents = outs.split_off(num_outs);
     Ok((outs, spread(&out_nonzero, out_tangents)))
-}
-
-pub(super) fn dce(op: &Cond, used_outs: &[bool]) -> Result<Pruned> {
-    let keep_none = vec![false; op.branches[0].ins.len()];
-    let pruned = op.branches.iter().map(|j| dce_jaxpr(j, used_outs, &keep_none)).collect::<Result<Vec<Dce>>>()?;
-    let used: Vec<bool> = (0..keep_none.len()).map(|i| pruned.iter().any(|d| d.used_ins[i])).collect();
-    // The branches take the same operands, so each gets those that only others read.
-    let avals = op.branches[0].in_avals();
-    let branches = pruned.into_iter().map(|Dce { mut jaxpr, used_ins }| {
-        let mut own = std::mem::take(&mut jaxpr.ins).into_iter();
-        for (i, aval) in avals.iter().enumerate().filter(|(i, _)| used[*i]) {
-            let var = if used_ins[i] { own.next() } else { None };
-            let var = var.unwrap_or_else(|| jaxpr.avals.push(aval.clone()));
-            jaxpr.ins.push(var);
-        }
-        jaxpr
-    });
-    let op = of(branches);
-    let used_ins = [vec![true], used].concat();
-    Ok(Pruned { op: op.into(), used_ins, kept_outs: used_outs.to_vec() })
 }
 
 pub(super) fn split(op: &Cond, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use remat_ir::{Atom, Aval, Builder, CustomJvp, CustomLin, CustomVjp, Error, ErrorKind, Jaxpr, Result, VjpRule};
 
-use super::super::{dce as dce_jaxpr, vmap as vmap_jaxpr};
-use super::{Pruned, batched_mask, batched_outs, fronted, not_linear, push, spread};
+use super::super::vmap as vmap_jaxpr;
+use super::{batched_mask, batched_outs, fronted, not_linear, push, spread};
 use crate::rules::{Batched, Emit, Linear, Operand};
 
 /// Which avals can have a tangent.
@@ -179,20 +179,4 @@ pub(super) fn vmap_custom_lin(b: &mut Builder, op: &CustomLin, size: usize, ins:
     let loc = b.loc;
     let outs = b.push(vmapped.into(), &operands, avals, loc);
     Ok(outs.into_iter().map(|v| Batched::front(Atom::Var(v))).collect())
-}
-
-/// Drops the residuals that the backward rule does not read.
-pub(super) fn dce(op: &CustomLin) -> Result<Pruned> {
-    let num_outs = op.bwd.outs.len();
-    let keep: Vec<bool> = (0..op.bwd.ins.len()).map(|i| i >= op.num_residuals).collect();
-    let bwd = dce_jaxpr(&op.bwd, &vec![true; num_outs], &keep)?;
-    let num_cts = op.bwd.ins.len() - op.num_residuals;
-    let used_residuals = &bwd.used_ins[..op.num_residuals];
-    let pruned = CustomLin {
-        name: op.name.clone(),
-        num_residuals: used_residuals.iter().filter(|u| **u).count(),
-        bwd: Arc::new(bwd.jaxpr),
-    };
-    let used_ins = [used_residuals, &vec![true; num_outs]].concat();
-    Ok(Pruned { op: pruned.into(), used_ins, kept_outs: vec![true; num_cts] })
 }

@@ -12,13 +12,6 @@ use remat_ir::{Atom, Aval, Builder, Call, DevicePut, Jaxpr, MemorySpace, Op, Res
 use super::partial_eval::split_eqn::{Context, SplitEqn};
 use crate::rules::{Batched, Linear, Operand, not_linear};
 
-/// What is left of an equation without its unused results.
-pub(super) struct Pruned {
-    pub(super) op: Op,
-    pub(super) used_ins: Vec<bool>,
-    pub(super) kept_outs: Vec<bool>,
-}
-
 /// Results and their tangents; at least one operand has a tangent.
 pub(super) fn jvp(b: &mut Builder, op: &Call, ins: &[Atom], tangents: &[Option<Atom>]) -> Result<(Vec<Atom>, Linear)> {
     match op {
@@ -30,20 +23,6 @@ pub(super) fn jvp(b: &mut Builder, op: &Call, ins: &[Atom], tangents: &[Option<A
         Call::CustomJvp(op) => custom::jvp_of_custom_jvp(b, op, ins, tangents),
         Call::CustomVjp(op) => custom::jvp_of_custom_vjp(b, op, ins, tangents),
         Call::CustomLin(op) => Err(op.not_evaluated()),
-    }
-}
-
-/// What is left of an equation of which only some results are used; `None` if all of it.
-pub(super) fn dce(op: &Call, used_outs: &[bool]) -> Result<Option<Pruned>> {
-    match op {
-        Call::Jit(op) => call::dce(op, used_outs).map(Some),
-        Call::Checkpoint(op) => call::dce(op, used_outs).map(Some),
-        Call::Scan(op) => scan::dce(op, used_outs).map(Some),
-        Call::While(op) => while_loop::dce(op, used_outs).map(Some),
-        Call::Cond(op) => cond::dce(op, used_outs).map(Some),
-        // The rule of the function is for all of its results.
-        Call::CustomJvp(_) | Call::CustomVjp(_) => Ok(None),
-        Call::CustomLin(op) => custom::dce(op).map(Some),
     }
 }
 

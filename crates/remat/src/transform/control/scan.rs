@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use remat_ir::{Atom, Aval, Builder, Jaxpr, Result, Scan};
 
-use super::super::{dce as dce_jaxpr, jvp as jvp_jaxpr, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
-use super::{Pruned, batched_mask, front, known, present, spread};
+use super::super::{jvp as jvp_jaxpr, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
+use super::{batched_mask, front, known, present, spread};
 use crate::rules::{Batched, Emit, Linear, Operand};
 
 /// The three groups of operands and inputs: constants, carries, stacked inputs.
@@ -87,26 +87,6 @@ fn interleave<T: Copy>(op: &Scan, items: &[T], nonzero: &[bool]) -> Vec<T> {
     let (pc, pa, px) = groups(op, primals);
     let (tc, ta, tx) = groups(op, &tangents);
     [pc, &present(tc), pa, &present(ta), px, &present(tx)].concat()
-}
-
-pub(super) fn dce(op: &Scan, used_outs: &[bool]) -> Result<Pruned> {
-    let mut used = used_outs.to_vec();
-    // A carry is needed if its last value is, or a needed carry or output depends on it.
-    let pruned = loop {
-        let mut keep = vec![false; op.jaxpr.ins.len()];
-        keep[op.num_consts..op.num_consts + op.num_carry].copy_from_slice(&used[..op.num_carry]);
-        let pruned = dce_jaxpr(&op.jaxpr, &used, &keep)?;
-        let (_, carry, _) = groups(op, &pruned.used_ins);
-        if *carry == used[..op.num_carry] {
-            break pruned;
-        }
-        used[..op.num_carry].copy_from_slice(carry);
-    };
-    let (consts, carry, _) = groups(op, &pruned.used_ins);
-    let num_consts = consts.iter().filter(|u| **u).count();
-    let num_carry = carry.iter().filter(|u| **u).count();
-    let op = of(op, pruned.jaxpr, num_consts, num_carry);
-    Ok(Pruned { op: op.into(), used_ins: pruned.used_ins, kept_outs: used })
 }
 
 pub(super) fn transpose(

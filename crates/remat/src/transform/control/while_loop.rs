@@ -7,7 +7,7 @@ use remat_ir::{Atom, Builder, Error, ErrorKind, Jaxpr, Result, While};
 use super::super::partial_eval::split_eqn::{Context, SplitEqn, StagedEqn, StagedIn, StagedOut, program_of};
 use super::super::partial_eval::{PartialEval, Saving, partial_eval};
 use super::super::{count, dce as dce_jaxpr, invert, jvp as jvp_jaxpr, select, vmap as vmap_jaxpr};
-use super::{Pruned, batched_mask, batched_outs, front, present, push, select_example, spread};
+use super::{batched_mask, batched_outs, front, present, push, select_example, spread};
 use crate::rules::{Batched, Emit, Linear};
 
 fn groups<'t, T>(op: &While, items: &'t [T]) -> (&'t [T], &'t [T], &'t [T]) {
@@ -74,32 +74,6 @@ pub(super) fn jvp(b: &mut Builder, op: &While, ins: &[Atom], tangents: &[Option<
     let mut outs = push(b, loop_.into(), &operands, &jaxpr);
     let out_tangents = outs.split_off(carry.len());
     Ok((outs, spread(&carry_nonzero, out_tangents)))
-}
-
-pub(super) fn dce(op: &While, used_outs: &[bool]) -> Result<Pruned> {
-    let condition = dce_jaxpr(&op.cond, &[true], &vec![false; op.cond.ins.len()])?;
-    let mut used: Vec<bool> =
-        used_outs.iter().zip(&condition.used_ins[op.cond_consts..]).map(|(&out, &cond)| out || cond).collect();
-    let body = loop {
-        let keep = [vec![false; op.body_consts], used.clone()].concat();
-        let body = dce_jaxpr(&op.body, &used, &keep)?;
-        if body.used_ins[op.body_consts..] == used[..] {
-            break body;
-        }
-        used.copy_from_slice(&body.used_ins[op.body_consts..]);
-    };
-    let keep = [vec![false; op.cond_consts], used.clone()].concat();
-    let condition = dce_jaxpr(&op.cond, &[true], &keep)?;
-    let cond_consts = &condition.used_ins[..op.cond_consts];
-    let body_consts = &body.used_ins[..op.body_consts];
-    let pruned = While {
-        cond: Arc::new(condition.jaxpr),
-        body: Arc::new(body.jaxpr),
-        cond_consts: cond_consts.iter().filter(|u| **u).count(),
-        body_consts: body_consts.iter().filter(|u| **u).count(),
-    };
-    let used_ins = [cond_consts, body_consts, &used].concat();
-    Ok(Pruned { op: pruned.into(), used_ins, kept_outs: used })
 }
 
 /// The known carries are computed by a loop of their own. The staged loop runs everything again: the number of

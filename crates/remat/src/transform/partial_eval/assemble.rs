@@ -2,7 +2,7 @@
 
 use remat_ir::{Atom, Atoms, Builder, Eqn, Jaxpr, Policy, Result, Var, VarMap};
 
-use super::super::dce::dce;
+use super::super::dce;
 use super::super::{Env, checked, internal, read};
 use super::minimise::{Facts, minimise};
 use super::split_eqn::Input;

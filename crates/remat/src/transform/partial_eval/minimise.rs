@@ -11,13 +11,11 @@
 
 use std::collections::BTreeMap;
 
-use remat_ir::{Atom, Atoms, Aval, Binary, Builder, Eqn, Jaxpr, OptimizationBarrier, Prim, Result, Unary, Var, VarMap};
+use remat_ir::{Atom, Atoms, Aval, Builder, Eqn, Jaxpr, OptimizationBarrier, Result, Var, VarMap};
+use remat_opt::cost::{MOST_CHAINED, is_cheap};
 
 use super::super::{Env, checked, read};
 use super::split_eqn::Input;
-
-/// How many equations may stand between a residual that is not kept and those it is computed from.
-const MAX_DEPTH: usize = 4;
 
 /// What is known of the known part.
 pub(super) struct Facts<'a> {
@@ -133,7 +131,7 @@ impl<'a> Search<'a> {
     fn derive_from_kept(&mut self, var: Var) {
         let (mut roots, mut eqns) = (Vec::new(), Vec::new());
         if self.facts.inputs[var].is_none()
-            && self.trace(var, var, MAX_DEPTH, &mut roots, &mut eqns)
+            && self.trace(var, var, MOST_CHAINED, &mut roots, &mut eqns)
             && roots.is_empty()
         {
             self.kept[var] = false;
@@ -147,7 +145,7 @@ impl<'a> Search<'a> {
         let mut groups: BTreeMap<Var, (usize, Vec<Var>, Vec<usize>)> = BTreeMap::new();
         for &var in residuals.iter().filter(|&&v| self.kept[v] && self.facts.inputs[v].is_none()) {
             let (mut roots, mut eqns) = (Vec::new(), Vec::new());
-            if self.trace(var, var, MAX_DEPTH, &mut roots, &mut eqns)
+            if self.trace(var, var, MOST_CHAINED, &mut roots, &mut eqns)
                 && let [root] = roots[..]
                 && root != var
             {
@@ -181,7 +179,7 @@ impl<'a> Search<'a> {
         // An input, or what a spliced program only hands on.
         let Some(index) = self.definition[var] else { return false };
         let eqn = &self.facts.known[index];
-        if !eqn.op.prim().is_some_and(is_cheap) {
+        if !is_cheap(&eqn.op) {
             let is_new = !roots.contains(&var);
             roots.extend(is_new.then_some(var));
             return true;
@@ -192,43 +190,5 @@ impl<'a> Search<'a> {
         let found = eqn.ins.iter().filter_map(|a| a.var()).all(|v| self.trace(v, target, depth - 1, roots, eqns));
         eqns.push(index);
         found
-    }
-}
-
-/// Whether computing the results again costs about as little as reading them from memory.
-fn is_cheap(op: &Prim) -> bool {
-    match op {
-        Prim::Unary(unary) => match unary {
-            Unary::Neg | Unary::Sign | Unary::Abs | Unary::Floor | Unary::Ceil | Unary::Round => true,
-            Unary::IsFinite | Unary::Not | Unary::PopulationCount => true,
-            Unary::Exp | Unary::Exp2 | Unary::Expm1 | Unary::Log | Unary::Log1p | Unary::Sqrt | Unary::Rsqrt => false,
-            Unary::Cbrt | Unary::Logistic | Unary::Sin | Unary::Cos | Unary::Tan | Unary::Asin | Unary::Acos => false,
-            Unary::Atan | Unary::Sinh | Unary::Cosh | Unary::Tanh | Unary::Asinh | Unary::Acosh => false,
-            Unary::Atanh | Unary::Erf | Unary::Erfc | Unary::ErfInv | Unary::Lgamma | Unary::Digamma => false,
-        },
-        Prim::Binary(binary) => match binary {
-            Binary::Pow | Binary::Atan2 | Binary::Rem => false,
-            Binary::Add | Binary::AddAny | Binary::Sub | Binary::Mul | Binary::Div | Binary::Max | Binary::Min => true,
-            Binary::And | Binary::Or | Binary::Xor | Binary::ShiftLeft => true,
-            Binary::ShiftRightLogical | Binary::ShiftRightArithmetic => true,
-        },
-        Prim::IntegerPow(pow) => pow.y.unsigned_abs() <= 4,
-        Prim::Compare(_) | Prim::SelectN(_) | Prim::Clamp(_) => true,
-        Prim::ConvertElementType(_) | Prim::BitcastConvertType(_) | Prim::ReducePrecision(_) => true,
-        Prim::BroadcastInDim(_) | Prim::Reshape(_) | Prim::Transpose(_) | Prim::Squeeze(_) | Prim::ExpandDims(_) => {
-            true
-        }
-        Prim::Rev(_) | Prim::Slice(_) | Prim::Iota(_) | Prim::StopGradient(_) => true,
-        Prim::Concatenate(_) | Prim::Pad(_) | Prim::DynamicSlice(_) | Prim::DynamicUpdateSlice(_) => false,
-        Prim::Gather(_) | Prim::Scatter(_) | Prim::Reduce(_) | Prim::ArgReduce(_) | Prim::Cumulative(_) => false,
-        Prim::Sort(_) | Prim::TopK(_) | Prim::DotGeneral(_) | Prim::Conv(_) => false,
-        Prim::DotProductAttention(_) | Prim::DotProductAttentionTangent(_) | Prim::DotProductAttentionCotangent(_) => {
-            false
-        }
-        Prim::ReduceWindow(_) | Prim::ArgReduceWindow(_) | Prim::CrossEntropyTangent(_) | Prim::Threefry2x32(_) => {
-            false
-        }
-        // A label says that the user wants to see the value; a barrier and a transfer are there for a reason.
-        Prim::Name(_) | Prim::OptimizationBarrier(_) | Prim::DevicePut(_) => false,
     }
 }

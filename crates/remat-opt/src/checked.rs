@@ -1,0 +1,35 @@
+//! What passes give, checked.
+
+use remat_ir::{Atom, Error, ErrorKind, Jaxpr, Result, VarMap};
+
+/// Where the variables of a program went in the program that is being built.
+pub(crate) type Env = VarMap<Option<Atom>>;
+
+/// The output of a transformation, checked in debug builds.
+///
+/// # Errors
+/// If the program is not well formed, which is a defect of the transformation.
+pub fn checked(jaxpr: Jaxpr) -> Result<Jaxpr> {
+    #[cfg(debug_assertions)]
+    if let Err(faults) = remat_ir::check(&jaxpr) {
+        return Err(internal(format!("a transformation made a faulty program:\n{faults}")));
+    }
+    Ok(jaxpr)
+}
+
+/// Reads an atom that has to be there, in a program that is well formed; a literal stands for itself.
+pub(crate) fn read(env: &Env, atom: Atom) -> Result<Atom> {
+    match atom {
+        Atom::Lit(_) => Ok(atom),
+        Atom::Var(var) => env
+            .get(var)
+            .copied()
+            .flatten()
+            .ok_or_else(|| internal(format!("variable {} is used before it is defined", var.0))),
+    }
+}
+
+/// An error that only a defect of remat can cause.
+pub(crate) fn internal(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Internal, "transform", message)
+}

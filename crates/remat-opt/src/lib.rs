@@ -1,0 +1,35 @@
+//! Passes from program to program that are no engine's own, the pipeline of each engine, and the cost of operations.
+//!
+//! [`pipeline`] is the page to begin with: it lists which passes run for which engine, in order, with a reason for each. Every
+//! pass is one file whose documentation begins with its type; what it makes is held to the checker in debug builds, and to text
+//! files by the tests.
+//!
+//! Layers, each using only those above it in this list (a test holds this):
+//!
+//! 1. `checked`, `cost`, `rewrite`, `uses`: what passes share
+//! 2. `dce`, `cse`, `fold`, `one_memory`, `inline`, `algebra`, `slice_pushdown`, `dot_transpose`, `scan_residuals`, `sink`: the passes
+//! 3. `pipeline`: their order
+//!
+//! Deliberately absent: derivatives and batching (crate `remat`), fusion, layouts and memory (the engines).
+
+mod algebra;
+mod checked;
+pub mod cost;
+mod cse;
+mod dce;
+mod dot_transpose;
+mod fold;
+mod inline;
+mod one_memory;
+pub mod pipeline;
+mod rewrite;
+mod scan_residuals;
+mod sink;
+mod slice_pushdown;
+mod uses;
+
+pub use checked::checked;
+pub use cse::cse;
+pub use dce::{Dce, dce};
+pub use fold::fold_literals;
+pub use pipeline::{Pass, Stage};

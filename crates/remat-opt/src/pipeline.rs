@@ -1,0 +1,158 @@
+//! The pipelines: which passes a program goes through, in order, and why.
+//!
+//! ```text
+//! pass : jaxpr → jaxpr, which computes the same
+//! ```
+//!
+//! [`JIT`] is for every engine; then comes the pipeline of the engine. What it gives is what the engine turns into steps over
+//! memory. In debug builds the checker looks at the program after each pass.
+
+use std::borrow::Cow;
+
+use remat_ir::{Jaxpr, Result};
+
+use crate::checked::internal;
+use crate::{algebra, cse, dce, dot_transpose, fold, inline, one_memory, scan_residuals, sink, slice_pushdown};
+
+/// What `jit` does to a program that it has traced, before any engine sees it. Bodies are treated one by one, so that nothing is
+/// merged across the boundary of a checkpointed region: an equation that is computed again stays apart from its twin in the
+/// forward pass.
+pub const JIT: &[Pass] = &[
+    Pass { name: "fold", why: "equations of literals alone are computed", run: fold::pass },
+    Pass { name: "cse", why: "equal equations of one body become one", run: cse::pass },
+    Pass { name: "dce", why: "what no output needs is dropped, inside of bodies too", run: dce::pass },
+];
+
+/// The native engine's.
+pub const CPU: &[Pass] = &[
+    Pass { name: "one_memory", why: "the engine has one memory, so that transfers are no work", run: one_memory::pass },
+    Pass {
+        name: "inline",
+        why: "calls and regions become one list of equations, names become labels",
+        run: inline::pass,
+    },
+    Pass { name: "algebra", why: "equations that give back an operand in every bit are dropped", run: algebra::pass },
+    Pass { name: "drop_unused", why: "equations whose results nothing reads are dropped", run: dce::drop_unused },
+    Pass {
+        name: "slice_pushdown",
+        why: "slices and zero padding move through matrix products, so that the largest arrays exist once",
+        run: slice_pushdown::pass,
+    },
+    Pass {
+        name: "dot_transpose",
+        why: "a transposed product is the product of exchanged operands",
+        run: dot_transpose::pass,
+    },
+    Pass {
+        name: "scan_residuals",
+        why: "outputs that one scan stacks for another are dropped where the other can compute them",
+        run: scan_residuals::pass,
+    },
+    Pass {
+        name: "sink",
+        why: "cheap equations go just before their first reader, so that values live shortly",
+        run: sink::pass,
+    },
+];
+
+/// A pass. It takes the program by reference or by value, so that one that changes nothing costs no copy.
+#[derive(Clone, Copy)]
+pub struct Pass {
+    /// The name, that of its file.
+    pub name: &'static str,
+    /// Why it is there.
+    pub why: &'static str,
+    run: for<'a> fn(Cow<'a, Jaxpr>) -> Result<Cow<'a, Jaxpr>>,
+}
+
+impl Pass {
+    /// The pass of this name, of any pipeline.
+    ///
+    /// ```
+    /// use remat_ir::Jaxpr;
+    /// use remat_opt::Pass;
+    /// let text = "{ lambda ; a:f32[3]. let b:f32[3] = mul a 1.0:f32[]; c:f32[3] = sin b in (c,) }";
+    /// let algebra = Pass::named("algebra").unwrap();
+    /// let after = algebra.apply(&text.parse::<Jaxpr>()?)?;
+    /// assert_eq!(after.to_string(), "{ lambda ; a:f32[3]. let b:f32[3] = sin a in (b,) }");
+    /// # Ok::<(), remat_ir::Error>(())
+    /// ```
+    pub fn named(name: &str) -> Option<Pass> {
+        JIT.iter().chain(CPU).find(|pass| pass.name == name).copied()
+    }
+
+    /// The program after the pass.
+    ///
+    /// # Errors
+    /// If the program is not well formed, which debug builds also find of what the pass made.
+    pub fn apply(&self, jaxpr: &Jaxpr) -> Result<Jaxpr> {
+        Ok(self.step(Cow::Borrowed(jaxpr))?.into_owned())
+    }
+
+    fn step<'a>(&self, jaxpr: Cow<'a, Jaxpr>) -> Result<Cow<'a, Jaxpr>> {
+        let jaxpr = (self.run)(jaxpr)?;
+        #[cfg(debug_assertions)]
+        if let Err(faults) = remat_ir::check(&jaxpr) {
+            return Err(internal(format!("the pass `{}` made a faulty program:\n{faults}", self.name)));
+        }
+        Ok(jaxpr)
+    }
+}
+
+/// The program after all passes of a pipeline.
+///
+/// ```
+/// use remat_ir::Jaxpr;
+/// use remat_opt::pipeline::{CPU, run};
+/// let text = "{ lambda ; a:f32[2,3] b:f32[3,4]. let
+///     c:f32[2,4] = dot_general[dimension_numbers=(([1], [0]), ([], [])) preferred_element_type=float32] a b
+///     d:f32[4,2] = transpose[permutation=(1, 0)] c
+///   in (d,) }";
+/// let program = run(CPU, &text.parse::<Jaxpr>()?)?;
+/// assert_eq!(program.eqns.len(), 1);
+/// # Ok::<(), remat_ir::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`Pass::apply`].
+pub fn run(pipeline: &[Pass], jaxpr: &Jaxpr) -> Result<Jaxpr> {
+    let program = pipeline.iter().try_fold(Cow::Borrowed(jaxpr), |program, pass| pass.step(program))?;
+    Ok(program.into_owned())
+}
+
+/// A program after a pass of a pipeline.
+#[derive(Clone)]
+pub struct Stage {
+    /// The pass.
+    pub pass: Pass,
+    /// The program after it, or `None` if the pass left it as it was.
+    pub program: Option<Jaxpr>,
+}
+
+/// The program after each pass of a pipeline: what `remat show --passes` prints.
+///
+/// ```
+/// use remat_ir::Jaxpr;
+/// use remat_opt::pipeline::{JIT, stages};
+/// let program: Jaxpr = "{ lambda ; a:f32[]. let b:f32[] = add 1.0:f32[] 2.0:f32[]; c:f32[] = mul a b in (c,) }".parse()?;
+/// let changed: Vec<&str> = stages(JIT, &program)?.iter().filter(|s| s.program.is_some()).map(|s| s.pass.name).collect();
+/// assert_eq!(changed, ["fold"]);
+/// # Ok::<(), remat_ir::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`Pass::apply`].
+pub fn stages(pipeline: &[Pass], jaxpr: &Jaxpr) -> Result<Vec<Stage>> {
+    let mut last = Cow::Borrowed(jaxpr);
+    let mut stages = Vec::new();
+    for &pass in pipeline {
+        let program = pass.apply(&last)?;
+        // Passes may number variables anew, which no reader of the text sees.
+        let program = (program.to_string() != last.to_string()).then_some(program);
+        if let Some(program) = &program {
+            last = Cow::Owned(program.clone());
+        }
+        stages.push(Stage { pass, program });
+    }
+    Ok(stages)
+}

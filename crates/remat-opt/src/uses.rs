@@ -1,0 +1,46 @@
+//! Uses of variables, and labels.
+//!
+//! A *label* is a `name` equation whose result nothing reads: `inline` leaves the names that the user gave to values as labels
+//! beside the equations, so that no pass has to look through them, and engines can still say whose memory it is. A label is no
+//! use of its operand, and goes where its operand goes.
+
+use remat_ir::{Atom, Eqn, Jaxpr, Op, Prim, Var, VarMap};
+
+/// Stands for the outputs of the program among the readers of a variable.
+pub(crate) const OUTPUT: usize = usize::MAX;
+
+/// The equations that read each variable, labels aside, and [`OUTPUT`] for each output that it is.
+pub(crate) fn readers(jaxpr: &Jaxpr) -> VarMap<Vec<usize>> {
+    let mut readers = jaxpr.var_map(Vec::new());
+    for (at, eqn) in jaxpr.eqns.iter().enumerate().filter(|(_, eqn)| !is_label(eqn)) {
+        vars(eqn).for_each(|v| readers[v].push(at));
+    }
+    jaxpr.outs.iter().filter_map(|a| a.var()).for_each(|v| readers[v].push(OUTPUT));
+    readers
+}
+
+/// The variables among the operands of an equation.
+pub(crate) fn vars(eqn: &Eqn) -> impl Iterator<Item = Var> {
+    eqn.ins.iter().filter_map(|a| a.var())
+}
+
+/// Whether an equation is a label. In a program that went through `inline` every `name` is one.
+pub(crate) fn is_label(eqn: &Eqn) -> bool {
+    matches!(eqn.op, Op::Prim(Prim::Name(_)))
+}
+
+/// The variable that a label is about.
+pub(crate) fn labelled(eqn: &Eqn) -> Option<Var> {
+    if is_label(eqn) { eqn.ins.first().and_then(|a: &Atom| a.var()) } else { None }
+}
+
+/// Drops the labels of values that are no longer computed.
+pub(crate) fn drop_lost_labels(jaxpr: &mut Jaxpr) {
+    if !jaxpr.eqns.iter().any(is_label) {
+        return;
+    }
+    let mut is_defined = jaxpr.var_map(false);
+    jaxpr.ins.iter().for_each(|&v| is_defined[v] = true);
+    jaxpr.eqns.iter().flat_map(|eqn| &eqn.outs).for_each(|&v| is_defined[v] = true);
+    jaxpr.eqns.retain(|eqn| labelled(eqn).is_none_or(|v| is_defined[v]));
+}

@@ -1,0 +1,67 @@
+//! Which equations algebra drops, and which it must not.
+
+use remat_ir::Jaxpr;
+use remat_opt::pipeline::{CPU, run};
+
+#[test]
+fn equations_that_change_nothing_are_dropped() {
+    // The names of what is left of these equations, of which the last is read by a sine.
+    let left = |equations: &str| {
+        let text = format!(
+            "{{ lambda ; a:f32[3] i:i32[3] h:bf16[3] w:bool[3] s:f32[]. let {equations} z:f32[3] = sin y in (z,) }}"
+        );
+        let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
+        let flat = run(CPU, &jaxpr).unwrap_or_else(|e| panic!("{e}"));
+        let names: Vec<&str> = flat.eqns.iter().map(|eqn| eqn.op.name()).collect();
+        names.join(" ")
+    };
+    let same = [
+        "y:f32[3] = mul a 1.0:f32[]",
+        "y:f32[3] = mul 1.0:f32[] a",
+        "b:f32[3] = broadcast_in_dim[broadcast_dimensions=() shape=(3,)] 1.0:f32[] y:f32[3] = mul b a",
+        "y:f32[3] = div a 1.0:f32[]",
+        "y:f32[3] = pow a 1.0:f32[]",
+        "y:f32[3] = integer_pow[y=1] a",
+        "y:f32[3] = sub a 0.0:f32[]",
+        "y:f32[3] = add_any a -0.0:f32[]",
+        "y:f32[3] = add -0.0:f32[] a",
+        "b:f32[3] = neg a y:f32[3] = neg b",
+        "y:f32[3] = max a a",
+        "y:f32[3] = min a a",
+        "y:f32[3] = select_n w a a",
+        "y:f32[3] = convert_element_type[new_dtype=float32] a",
+        "b:f64[3] = convert_element_type[new_dtype=float64] a y:f32[3] = convert_element_type[new_dtype=float32] b",
+        "b:f32[3] = mul a 1.0:f32[] c:f32[3] = neg b d:f32[3] = neg c y:f32[3] = div d 1.0:f32[]",
+    ];
+    for equations in same {
+        assert_eq!(left(equations), "sin", "{equations}");
+    }
+    let other = [
+        ("y:f32[3] = add a 0.0:f32[]", "add sin"),
+        ("y:f32[3] = sub a -0.0:f32[]", "sub sin"),
+        ("y:f32[3] = mul a -1.0:f32[]", "mul sin"),
+        ("y:f32[3] = mul a 0.0:f32[]", "mul sin"),
+        ("y:f32[3] = div 1.0:f32[] a", "div sin"),
+        ("y:f32[3] = sub a a", "sub sin"),
+        // A scalar is not the array of which each element is that scalar.
+        ("y:f32[3] = select_n w s s", "select_n sin"),
+        (
+            "b:bf16[3] = convert_element_type[new_dtype=bfloat16] a y:f32[3] = convert_element_type[new_dtype=float32] b",
+            "convert_element_type convert_element_type sin",
+        ),
+        (
+            "b:i32[3] = convert_element_type[new_dtype=int32] a y:f32[3] = convert_element_type[new_dtype=float32] b",
+            "convert_element_type convert_element_type sin",
+        ),
+        // Integers have one zero.
+        ("j:i32[3] = add i 0:i32[] y:f32[3] = convert_element_type[new_dtype=float32] j", "convert_element_type sin"),
+        (
+            "g:f32[3] = convert_element_type[new_dtype=float32] h k:bf16[3] = convert_element_type[new_dtype=bfloat16] g \
+             y:f32[3] = convert_element_type[new_dtype=float32] k",
+            "convert_element_type sin",
+        ),
+    ];
+    for (equations, names) in other {
+        assert_eq!(left(equations), names, "{equations}");
+    }
+}
