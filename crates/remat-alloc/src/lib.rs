@@ -48,7 +48,7 @@ impl Counting {
         Counting::of_at_least(0)
     }
 
-    /// Counts the blocks of at least so many bytes: the arrays of a program without its bookkeeping.
+    /// Counts only blocks of at least this many bytes: the arrays of a program without its bookkeeping.
     pub const fn of_at_least(bytes: usize) -> Counting {
         Counting {
             least: bytes,

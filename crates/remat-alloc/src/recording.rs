@@ -39,7 +39,7 @@ pub struct Recording;
 /// How many events are written down.
 const MOST: usize = 1024;
 
-/// What the places behind the last event hold.
+/// The content of entries behind the last event.
 const NOTHING: Event = Event::Freed(Block { bytes: 0, align: 0 });
 
 /// The events of a thread: of constant size, since writing them down must not allocate.
@@ -71,9 +71,9 @@ impl Recording {
     fn note(event: Event) {
         LOG.with(|log| {
             if log.is_on.get()
-                && let Some(place) = log.events.get(log.count.get())
+                && let Some(entry) = log.events.get(log.count.get())
             {
-                place.set(event);
+                entry.set(event);
                 log.count.update(|count| count + 1);
             }
         });

@@ -254,12 +254,12 @@ impl Array {
         &self.data
     }
 
-    /// The elements, without a copy where nobody else holds them.
+    /// The elements, without a copy where there is no other reference to them.
     pub fn into_data(self) -> Data {
         Arc::unwrap_or_clone(self.data)
     }
 
-    /// The elements if nobody else holds them, and the array itself otherwise.
+    /// The elements if there is no other reference to them, and the array itself otherwise.
     ///
     /// # Errors
     /// The array, where its elements are shared.
@@ -268,7 +268,7 @@ impl Array {
         Arc::try_unwrap(data).map_err(|data| Array { aval, data })
     }
 
-    /// The elements for writing, where nobody else holds them.
+    /// The elements for writing, where there is no other reference to them.
     pub fn data_mut(&mut self) -> Option<&mut Data> {
         Arc::get_mut(&mut self.data)
     }

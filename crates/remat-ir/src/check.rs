@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::text::{Notes, print_with_notes};
-use crate::{Atom, Aval, Eqn, Error, ErrorKind, Jaxpr, Place, Var, VarMap};
+use crate::{Atom, Aval, Eqn, Error, ErrorKind, Jaxpr, Part, Var, VarMap};
 
 /// Reports all faults of a program.
 ///
@@ -53,7 +53,7 @@ pub fn check(jaxpr: &Jaxpr) -> Result<(), Faults> {
 /// What breaks a rule.
 #[derive(Clone, Debug)]
 pub enum FaultKind {
-    /// A variable is no index into the avals of the program.
+    /// A variable is not an index into the avals of the program.
     OutOfRange(Var),
     /// A variable is used and not defined, or not before.
     Undefined(Var),
@@ -77,14 +77,14 @@ pub enum FaultKind {
     },
 }
 
-/// One fault with its place.
+/// One fault, and the part of the program that has it.
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// The way from the program to the body that has the fault: the index of an equation and which of its bodies, in the
     /// order of [`Op::bodies`](crate::Op::bodies), again and again.
     pub path: Vec<(usize, usize)>,
-    /// The place in that body.
-    pub place: Place,
+    /// The part of that body.
+    pub part: Part,
     /// What is wrong.
     pub kind: FaultKind,
 }
@@ -112,7 +112,7 @@ impl fmt::Display for Faults {
         let mut remarks = Remarks(HashMap::new());
         for fault in &self.faults {
             let body = self.body(&fault.path);
-            remarks.0.entry((body as *const Jaxpr, fault.place)).or_default().push((fault, body));
+            remarks.0.entry((body as *const Jaxpr, fault.part)).or_default().push((fault, body));
         }
         let faults = if self.faults.len() == 1 { "fault" } else { "faults" };
         write!(f, "{}\n{} {faults}", print_with_notes(&self.program, &remarks), self.faults.len())
@@ -133,20 +133,20 @@ impl From<Faults> for Error {
     }
 }
 
-/// The faults by place, with the bodies that have them.
-struct Remarks<'a>(HashMap<(*const Jaxpr, Place), Vec<(&'a Fault, &'a Jaxpr)>>);
+/// The faults by part of the program, with the bodies that have them.
+struct Remarks<'a>(HashMap<(*const Jaxpr, Part), Vec<(&'a Fault, &'a Jaxpr)>>);
 
 impl Notes for Remarks<'_> {
-    fn notes(&self, body: *const Jaxpr, place: Place, name: &mut dyn FnMut(Var) -> String) -> Vec<String> {
-        let faults = self.0.get(&(body, place)).map_or(&[][..], |f| f);
+    fn notes(&self, body: *const Jaxpr, part: Part, name: &mut dyn FnMut(Var) -> String) -> Vec<String> {
+        let faults = self.0.get(&(body, part)).map_or(&[][..], |f| f);
         faults.iter().map(|(fault, body)| message(fault, body, name)).collect()
     }
 }
 
 fn message(fault: &Fault, body: &Jaxpr, name: &mut dyn FnMut(Var) -> String) -> String {
-    let operation = match fault.place {
-        Place::Equation(i) => body.eqns[i].op.name(),
-        Place::Inputs | Place::Outputs => "",
+    let operation = match fault.part {
+        Part::Equation(i) => body.eqns[i].op.name(),
+        Part::Inputs | Part::Outputs => "",
     };
     match &fault.kind {
         FaultKind::OutOfRange(var) => {
@@ -167,15 +167,15 @@ fn message(fault: &Fault, body: &Jaxpr, name: &mut dyn FnMut(Var) -> String) -> 
 /// Checks one program without its bodies.
 fn check_one(jaxpr: &Jaxpr, path: &[(usize, usize)], faults: &mut Vec<Fault>) {
     let mut defined = jaxpr.var_map(false);
-    let mut report = |place, kind| faults.push(Fault { path: path.to_vec(), place, kind });
+    let mut report = |part, kind| faults.push(Fault { path: path.to_vec(), part, kind });
     for &var in &jaxpr.ins {
-        define(&mut defined, var, &mut |kind| report(Place::Inputs, kind));
+        define(&mut defined, var, &mut |kind| report(Part::Inputs, kind));
     }
     for (i, eqn) in jaxpr.eqns.iter().enumerate() {
-        check_eqn(jaxpr, eqn, &mut defined, &mut |kind| report(Place::Equation(i), kind));
+        check_eqn(jaxpr, eqn, &mut defined, &mut |kind| report(Part::Equation(i), kind));
     }
     for &atom in &jaxpr.outs {
-        use_atom(&defined, atom, &mut |kind| report(Place::Outputs, kind));
+        use_atom(&defined, atom, &mut |kind| report(Part::Outputs, kind));
     }
 }
 

@@ -18,7 +18,7 @@ pub trait Device: Send + Sync {
 
 /// A compiled program.
 pub trait Executable: Send + Sync {
-    /// Runs it. An argument that nobody else holds may be overwritten.
+    /// Runs it. An argument without another reference may be overwritten.
     ///
     /// # Errors
     /// If the number of arguments or an aval is not the program's, or the run fails.

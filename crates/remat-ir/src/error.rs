@@ -30,7 +30,7 @@ pub enum ErrorKind {
     Differentiation,
     /// Trees whose structures differ.
     Structure,
-    /// Text that is no program.
+    /// Text that is not a program.
     Parse,
     /// A program that breaks a rule.
     Check,

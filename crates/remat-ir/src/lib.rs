@@ -37,4 +37,4 @@ pub use loc::{Loc, Scope};
 pub use memory::{LiveKind, LiveValue, MemoryReport, MemoryStats, readable_bytes};
 pub use ops::*;
 pub use policy::{Candidate, CustomPolicy, Decision, Policy};
-pub use text::{Place, PrintOptions};
+pub use text::{Part, PrintOptions};

@@ -18,7 +18,7 @@ pub struct MemoryStats {
     pub outputs: usize,
     /// Bytes of everything else that is live at the peak.
     pub temporaries: usize,
-    /// Bytes that are no elements: the lists of arguments and outputs, what an output has beside its elements, and the gap in
+    /// Bytes that are not elements: the lists of arguments and outputs, what an output has beside its elements, and the gap in
     /// front of temporaries. They depend on the numbers and ranks of arrays, not on their sizes. The reference evaluator does
     /// not count them.
     pub overhead: usize,
@@ -157,7 +157,7 @@ impl fmt::Display for MemoryReport {
     }
 }
 
-/// The largest values of a report, at most so many.
+/// The largest values of a report, at most `most`.
 struct Table<'a>(&'a MemoryReport, usize);
 
 impl fmt::Display for Table<'_> {

@@ -32,7 +32,7 @@ pub struct Candidate<'a> {
     /// The avals of the results.
     pub outs: &'a [Aval],
     /// The name that a `name` gives to the result later on. A policy is asked about a value first without it, and again
-    /// with it if it would save the value: to keep the operand of a `name` is to keep what bears the name.
+    /// with it if it would save the value: to keep the operand of a `name` is to keep the named value.
     pub label: Option<&'a str>,
 }
 
@@ -106,19 +106,19 @@ pub enum Policy {
     #[doc(alias = "dots_with_no_batch_dims_saveable")]
     #[doc(alias = "checkpoint_dots_with_no_batch_dims")]
     DotsWithNoBatchDims,
-    /// Keep the values that bear one of these names.
+    /// Keep the values with one of these names.
     #[doc(alias = "save_only_these_names")]
     Names(BTreeSet<Arc<str>>),
-    /// Keep the values that bear a name which is none of these.
+    /// Keep the values with a name that is not one of these.
     #[doc(alias = "save_any_names_but_these")]
     AnyNamesBut(BTreeSet<Arc<str>>),
-    /// Keep everything but the values that bear one of these names.
+    /// Keep everything but the values with one of these names.
     #[doc(alias = "save_anything_except_these_names")]
     AnythingBut(BTreeSet<Arc<str>>),
     /// Offload the results of matrix products without batch dimensions.
     #[doc(alias = "offload_dot_with_no_batch_dims")]
     OffloadDotsWithNoBatchDims(MemorySpace),
-    /// Keep the values that bear one name, offload those that bear another.
+    /// Keep the values with some names, offload the values with others.
     #[doc(alias = "save_and_offload_only_these_names")]
     SaveAndOffloadNames {
         /// Kept in device memory.
@@ -179,7 +179,7 @@ impl Policy {
         Policy::Custom(CustomPolicy { name: name.into(), decide: Some(Arc::new(decide)) })
     }
 
-    /// The name of a callable policy that is not at hand: what the parser makes of one.
+    /// A callable policy by its name alone, without the callable: what the parser makes of one.
     pub fn custom_named(name: impl Into<Arc<str>>) -> Policy {
         Policy::Custom(CustomPolicy { name: name.into(), decide: None })
     }
@@ -256,7 +256,7 @@ impl Policy {
         }
     }
 
-    /// The name of a callable in this policy that is not at hand, since the policy was read from text.
+    /// The name of a callable that this policy lacks, since it was read from text.
     pub fn missing_callable(&self) -> Option<&str> {
         match self {
             Policy::Custom(custom) => (!custom.is_callable()).then(|| custom.name()),
@@ -318,7 +318,7 @@ fn is_dot_without_batch(op: &Op) -> bool {
     matches!(op, Op::Prim(Prim::DotGeneral(dot)) if dot.lhs_batch.is_empty())
 }
 
-/// The form that programs print and the parser reads: `Or(Names(a, "b c"), Dots)`. Names that are no identifiers are
+/// The form that programs print and the parser reads: `Or(Names(a, "b c"), Dots)`. Names that are not identifiers are
 /// quoted.
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

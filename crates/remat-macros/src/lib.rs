@@ -8,7 +8,7 @@ mod tree;
 /// tuple field's index) is its step in the path. The variant of an enum is static structure. A type parameter that a
 /// field uses gets the bound `Tree`.
 ///
-/// `#[tree(static)]` marks a field that is no tree: it is cloned, and its value takes part in the structure, so it must
+/// `#[tree(static)]` marks a field that is not a tree: it is cloned, and its value takes part in the structure, so it must
 /// be `Clone` and `Hash`.
 #[proc_macro_derive(Tree, attributes(tree))]
 pub fn derive_tree(input: proc_macro::TokenStream) -> proc_macro::TokenStream {

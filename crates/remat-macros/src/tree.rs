@@ -73,7 +73,7 @@ fn read_fields(fields: &Fields) -> Result<Vec<Part<'_>>> {
         .collect()
 }
 
-/// A pattern that takes the fields of `path` apart, and the value that a walk over them gives. Struct syntax serves tuple
+/// A pattern that takes the fields of `path` apart, and the value that a visit of them gives. Struct syntax serves tuple
 /// and unit structs too (`Self { 0: x }`, `Self {}`).
 fn pattern_and_value(parts: &[Part<'_>], path: TokenStream) -> (TokenStream, TokenStream) {
     let members: Vec<&Member> = parts.iter().map(|part| &part.member).collect();

@@ -72,7 +72,7 @@ pub fn assert_same(got: &Array, expected: &Array, what: &str) {
 }
 
 /// Fails unless the avals are equal and every element is within `tolerance` times the larger of its size and `scale`.
-/// Elements that are no numbers or infinite have to be equal.
+/// Elements that are NaN or infinite have to be equal.
 ///
 /// # Panics
 /// If they differ; the message begins with the first element that does, and ends with `what`.

@@ -12,7 +12,7 @@
 //! { lambda ; a:f32[]. let b:f32[] = sin a in (b,) }
 //! ```
 //!
-//! A program that is no program and a command that fails give `error: ` and the message. With `BLESS=1` in the environment
+//! Text that is not a program and a command that fails give `error: ` and the message. With `BLESS=1` in the environment
 //! the expectations are rewritten.
 
 use std::collections::BTreeMap;

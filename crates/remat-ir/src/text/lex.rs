@@ -1,4 +1,4 @@
-//! The lexer: words, numbers, strings and marks with their places.
+//! The lexer: words, numbers, strings and marks with their byte offsets.
 
 use crate::{Error, ErrorKind, Result};
 
@@ -59,24 +59,24 @@ pub(super) fn lex(text: &str) -> Result<Vec<(Token<'_>, usize)>> {
             '0'..='9' | '-' => {
                 let len = number_len(rest);
                 if len == 0 {
-                    return Err(error_at(text, at, "`-` begins no number"));
+                    return Err(error_at(text, at, "`-` is not a number"));
                 }
                 (Token::Number(&rest[..len]), len)
             }
-            other => return Err(error_at(text, at, format!("`{other}` begins nothing"))),
+            other => return Err(error_at(text, at, format!("unexpected character `{other}`"))),
         };
         tokens.push((token, at));
         rest = &rest[len..];
     }
 }
 
-/// An error of kind [`ErrorKind::Parse`] about the place `at`.
+/// An error of kind [`ErrorKind::Parse`] at the byte `at`.
 pub(super) fn error_at(text: &str, at: usize, message: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Parse, "parse", format!("{}: {message}", place(text, at)))
+    Error::new(ErrorKind::Parse, "parse", format!("{}: {message}", position(text, at)))
 }
 
 /// Line and column of a byte, both counted from 1, columns in characters.
-pub(super) fn place(text: &str, at: usize) -> String {
+pub(super) fn position(text: &str, at: usize) -> String {
     let before = &text[..at];
     let line_start = before.rfind('\n').map_or(0, |i| i + 1);
     let line = before.bytes().filter(|&b| b == b'\n').count() + 1;
@@ -125,9 +125,9 @@ fn string(text: &str) -> Result<(String, usize), String> {
                 Some('u') => {
                     let digits: String = chars.by_ref().map(|(_, c)| c).take_while(|&c| c != '}').collect();
                     let code = digits.strip_prefix('{').and_then(|d| u32::from_str_radix(d, 16).ok());
-                    string.push(code.and_then(char::from_u32).ok_or("`\\u` is followed by no character's number")?);
+                    string.push(code.and_then(char::from_u32).ok_or("`\\u` must be followed by a character's number")?);
                 }
-                Some(c) => return Err(format!("`\\{c}` is no escape")),
+                Some(c) => return Err(format!("`\\{c}` is not an escape")),
                 None => break,
             },
             c => string.push(c),

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! The binders before the first `;` are the constants of a closed program. White space separates and means nothing more;
-//! `#` begins a comment that ends with its line. A program that is used in several places is bound ahead by `let`. The
+//! `#` begins a comment that ends with its line. A program that is used more than once is bound ahead by `let`. The
 //! words `in`, `let`, `lambda`, `nan` and `inf` are never printed as names of variables.
 //!
 //! Deliberately absent: the values of constants.
@@ -25,4 +25,4 @@ mod policy;
 mod print;
 
 pub(crate) use print::{Notes, print_with_notes};
-pub use print::{Place, PrintOptions};
+pub use print::{Part, PrintOptions};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::lex::{Token, error_at, lex, place};
+use super::lex::{Token, error_at, lex, position};
 use super::policy::{memory, policy};
 use crate::{
     Atom, Atoms, Aval, DType, Eqn, Error, ErrorKind, Jaxpr, Literal, Loc, Op, Param, ParamMap, Result, Shape, Var,
@@ -27,7 +27,7 @@ impl Jaxpr {
     /// ```
     ///
     /// # Errors
-    /// With line and column, if the text is no program, a variable is used before it is defined or defined twice, an
+    /// With line and column, if the text is not a program, a variable is used before it is defined or defined twice, an
     /// operation does not take its operands, or an output is written with another aval than the operation gives.
     pub fn parse(text: &str) -> Result<Jaxpr> {
         Ok(Jaxpr::parse_closed(text)?.0)
@@ -113,9 +113,9 @@ impl<'t> Parser<'t> {
         error_at(self.text, self.byte(token), message)
     }
 
-    /// An operation's own error, with the place of a token.
+    /// An operation's own error, with the position of a token.
     fn error_of(&self, token: usize, error: Error) -> Error {
-        let message = format!("{}: {}", place(self.text, self.byte(token)), error.message());
+        let message = format!("{}: {}", position(self.text, self.byte(token)), error.message());
         Error::new(error.kind(), error.operation(), message)
     }
 
@@ -309,7 +309,7 @@ impl<'t> Parser<'t> {
         Ok(Eqn { outs, op, ins, loc: Loc::UNKNOWN })
     }
 
-    /// Fails unless the operation gives what is written.
+    /// Fails unless the operation gives the avals that are written.
     fn check(&self, scope: &Scope<'t>, at: usize, op: &Op, ins: &[Atom], binders: &[Binder<'t>]) -> Result<()> {
         let avals: Vec<Aval> = ins.iter().map(|&a| scope.jaxpr.atom_aval(a)).collect();
         let outs = op.infer(&avals).map_err(|e| self.error_of(at, e))?;
@@ -384,7 +384,7 @@ impl<'t> Parser<'t> {
             Some(bits) => Some(Literal::from_bits(dtype, bits)).filter(|l| l.bits() == bits && l.as_f64().is_nan()),
             None => literal(dtype, value),
         };
-        literal.ok_or_else(|| self.error(token, format!("`{value}` is no value of {dtype}")))
+        literal.ok_or_else(|| self.error(token, format!("`{value}` is not a value of {dtype}")))
     }
 
     fn dtype(&mut self) -> Result<DType> {

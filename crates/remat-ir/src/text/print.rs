@@ -14,7 +14,7 @@ use crate::{Atom, Call, ClosedJaxpr, Eqn, Jaxpr, Loc, Op, Param, Scope, Var};
 /// How a program prints.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PrintOptions {
-    /// The length that lines have at most, where there is a place to break them. JAX's is 80.
+    /// The length that lines have at most, where they can be broken. JAX's is 80.
     pub width: usize,
     /// Whether each equation is followed by a comment with the user's line and scope: `# src/model.rs:12:9 (loss)`.
     pub locations: bool,
@@ -61,9 +61,9 @@ impl fmt::Display for ClosedJaxpr {
     }
 }
 
-/// A place in a jaxpr.
+/// A part of a jaxpr.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum Place {
+pub enum Part {
     /// The inputs.
     Inputs,
     /// The equation of this index.
@@ -74,8 +74,8 @@ pub enum Place {
 
 /// Remarks to print inside of a program.
 pub(crate) trait Notes {
-    /// The remarks about a place in a body, given the names that the program prints.
-    fn notes(&self, body: *const Jaxpr, place: Place, name: &mut dyn FnMut(Var) -> String) -> Vec<String>;
+    /// The remarks about a part of a body, given the names that the program prints.
+    fn notes(&self, body: *const Jaxpr, part: Part, name: &mut dyn FnMut(Var) -> String) -> Vec<String>;
 }
 
 /// The program's text with the remarks as comments below what they are about.
@@ -212,7 +212,7 @@ impl<'a> Printer<'a> {
         self.text("; ")?;
         self.inputs(frame, ins, mode, indent + 4)?;
         self.text(". let")?;
-        self.notes(frame, Place::Inputs, indent + 4);
+        self.notes(frame, Part::Inputs, indent + 4);
         for (i, eqn) in jaxpr.eqns.iter().enumerate() {
             match mode {
                 Mode::Flat => self.text(if i == 0 { " " } else { "; " })?,
@@ -220,9 +220,9 @@ impl<'a> Printer<'a> {
             }
             self.eqn(frame, eqn, mode, indent + 4)?;
             self.location(eqn.loc);
-            self.notes(frame, Place::Equation(i), indent + 4);
+            self.notes(frame, Part::Equation(i), indent + 4);
         }
-        self.notes(frame, Place::Outputs, indent + 2);
+        self.notes(frame, Part::Outputs, indent + 2);
         match mode {
             // Two spaces where there is no equation, as in JAX.
             Mode::Flat => self.text(if jaxpr.eqns.is_empty() { "  in (" } else { " in (" })?,
@@ -376,10 +376,10 @@ impl<'a> Printer<'a> {
         }
     }
 
-    fn notes(&mut self, frame: &mut Frame<'_>, place: Place, indent: usize) {
+    fn notes(&mut self, frame: &mut Frame<'_>, part: Part, indent: usize) {
         let Some(notes) = self.notes else { return };
         let next = &mut self.next;
-        for line in notes.notes(frame.jaxpr, place, &mut |var| frame.name(var, next)) {
+        for line in notes.notes(frame.jaxpr, part, &mut |var| frame.name(var, next)) {
             self.newline(indent);
             self.comment("# ^ ", &line);
         }
@@ -432,7 +432,7 @@ impl<'j> Frame<'j> {
     }
 }
 
-/// What is never a variable's name, so that neither reader nor parser takes a word for a variable.
+/// Words that are never a variable's name, so that neither reader nor parser takes them for one.
 const RESERVED: [&str; 5] = ["in", "inf", "lambda", "let", "nan"];
 
 /// A number in base 26 with the digits a to z.
@@ -445,7 +445,7 @@ fn letters(mut number: u32) -> String {
     digits.iter().rev().map(|&d| char::from(d)).collect()
 }
 
-/// The bodies that are used at more than one place, each after those that it uses, with a name for each.
+/// The bodies that are used more than once, each after those that it uses, with a name for each.
 fn shared_bodies(jaxpr: &Jaxpr) -> Vec<(&Arc<Jaxpr>, &str)> {
     let mut uses: HashMap<*const Jaxpr, usize> = HashMap::new();
     let mut order = Vec::new();

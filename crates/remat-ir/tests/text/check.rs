@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use remat_ir::{
-    Atom, Aval, DType, Eqn, Error, ErrorKind, FaultKind, Jaxpr, Jit, Loc, Op, Place, Scan, Unary, Var, VarMap, check,
+    Atom, Aval, DType, Eqn, Error, ErrorKind, FaultKind, Jaxpr, Jit, Loc, Op, Part, Scan, Unary, Var, VarMap, check,
 };
 
 /// A program whose variables are f32 of these sizes, with nothing else in it.
@@ -76,7 +76,7 @@ let f = { lambda ; a:f32[3]. let
     let faults = check(&jaxpr).unwrap_err();
     assert!(matches!(faults.faults()[0].kind, FaultKind::DefinedTwice(Var(0))));
     let last = faults.faults().last().unwrap();
-    assert_eq!((last.path.as_slice(), last.place), (&[(4, 0)][..], Place::Equation(0)));
+    assert_eq!((last.path.as_slice(), last.part), (&[(4, 0)][..], Part::Equation(0)));
     let error = Error::from(faults);
     assert_eq!(error.kind(), ErrorKind::Check);
     assert_eq!(error.message(), format!("the program breaks a rule\n{text}"));

@@ -36,15 +36,15 @@ fn errors_of_form_have_line_and_column_and_what_was_expected() {
     fails("{ lambda a:f32[]. let in (a,) }", "parse: line 1, column 17: expected an input or `;`, found `.`");
     fails("{ lambda ; . let b in () }", "parse: line 1, column 18: expected an equation or `in (`, found `b`");
     fails("{ lambda ; . let b:f32[] in () }", "parse: line 1, column 26: expected an output or `=`, found `in`");
-    fails("{ lambda ; . let in (+) }", "parse: line 1, column 22: `+` begins nothing");
+    fails("{ lambda ; . let in (+) }", "parse: line 1, column 22: unexpected character `+`");
     fails("{ lambda ; . let in () } x", "parse: line 1, column 26: expected the end, found `x`");
     fails("{ lambda ; a:f32[] a:f32[]. let in () }", "parse: line 1, column 20: `a` is defined twice");
     fails("{ lambda ; . let in (a,) }", "parse: line 1, column 22: `a` is not defined");
     fails("{ lambda ; . let in (_,) }", "parse: line 1, column 22: `_` is not defined");
-    fails("{ lambda ; . let in (300:u8[],) }", "parse: line 1, column 22: `300` is no value of u8");
-    fails("{ lambda ; . let in (1.5:i32[],) }", "parse: line 1, column 22: `1.5` is no value of i32");
-    fails("{ lambda ; . let in (2:bool[],) }", "parse: line 1, column 22: `2` is no value of bool");
-    fails("{ lambda ; . let in (nan(0x1):f32[],) }", "parse: line 1, column 22: `nan` is no value of f32");
+    fails("{ lambda ; . let in (300:u8[],) }", "parse: line 1, column 22: `300` is not a value of u8");
+    fails("{ lambda ; . let in (1.5:i32[],) }", "parse: line 1, column 22: `1.5` is not a value of i32");
+    fails("{ lambda ; . let in (2:bool[],) }", "parse: line 1, column 22: `2` is not a value of bool");
+    fails("{ lambda ; . let in (nan(0x1):f32[],) }", "parse: line 1, column 22: `nan` is not a value of f32");
     fails("{ lambda ; . let in (1, 2) }", "parse: line 1, column 22: expected an output or `)`, found `1`");
 }
 
@@ -57,7 +57,7 @@ fn errors_of_equations_name_the_operation() {
     fails(&with("b:f32[3] = name[name=x size=3] a"), "name: line 2, column 16: parameter `size` is unknown");
     fails(&with("b:f32[3] = name[name=x name=y] a"), "parse: line 2, column 28: parameter `name` is given twice");
     fails(&with("b:f32[3] = name[name=\"x] a"), "parse: line 2, column 26: the string has no end");
-    fails(&with("b:f32[3] = name[name=\"\\q\"] a"), "parse: line 2, column 26: `\\q` is no escape");
+    fails(&with("b:f32[3] = name[name=\"\\q\"] a"), "parse: line 2, column 26: `\\q` is not an escape");
     fails(&with("b:f32[3] = name[name=] a"), "parse: line 2, column 26: expected a value, found `]`");
     fails(&with("b:f32[3] = sin a a"), "sin: line 2, column 16: takes 1 operands and got 2");
     fails(&with("b:f32[4] = sin a"), "sin: line 2, column 5: `b` is written as f32[4] and the result is f32[3]");
