@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 
 use remat_ir::{Aval, Data, Element, Error, ErrorKind, Result, with_dtype};
 
-use crate::schedule::ALIGNMENT;
+use crate::memory::ALIGNMENT;
 
 /// What the system's allocator aligns every block to. To be asked for more it takes another way, on which it clears also
 /// what comes fresh and cleared from the kernel.

@@ -7,14 +7,16 @@
 // Bodies are run on addresses: slices of operands, and places in scratch memory.
 #![allow(unsafe_code)]
 
+use oxc_index::{IndexVec, index_vec};
 use remat_ir::{
     Atom, Call, Cond, Element, Error, ErrorKind, Jaxpr, LiveKind, LiveValue, Operation, Result, Scan, While, with_dtype,
 };
 use remat_kernels::{Kernel, Source, Target, Threads};
 
 use crate::compile::{Caller, compile};
-use crate::program::{Out, Program, Run};
-use crate::schedule::aligned;
+use crate::ids::{ArgId, OutId, ResultId};
+use crate::memory::aligned;
+use crate::program::{CompiledProgram, ProgramResult, Run};
 
 /// The kernel of a loop or a branch.
 ///
@@ -34,27 +36,32 @@ pub(crate) fn kernel(op: &Call, threads: &Threads) -> Result<Box<dyn Kernel>> {
 
 /// A body, compiled.
 struct Body {
-    program: Program,
-    /// The output that each output buffer is.
-    out_of: Vec<usize>,
+    program: CompiledProgram,
+    /// The result that each output is.
+    result_of: IndexVec<OutId, ResultId>,
 }
 
 impl Body {
     fn new(jaxpr: &Jaxpr, threads: &Threads) -> Result<Body> {
         let program = compile(jaxpr, Caller::Control, threads)?;
-        let mut out_of = vec![0; program.buffers.len()];
-        for (i, out) in program.outs.iter().enumerate() {
-            if let Out::Buffer(k) = out {
-                out_of[*k] = i;
-            }
+        let mut result_of: IndexVec<OutId, Option<ResultId>> = index_vec![None; program.outputs.len()];
+        for (number, result) in program.results.iter_enumerated() {
+            let ProgramResult::Output(out) = *result else {
+                return Err(internal(format!("{number} of a body is not computed into its own memory")));
+            };
+            result_of[out] = Some(number);
         }
-        Ok(Body { program, out_of })
+        let number = |(out, result): (OutId, &Option<ResultId>)| {
+            result.ok_or_else(|| internal(format!("{out} of a body is not a result")))
+        };
+        let result_of = result_of.iter_enumerated().map(number).collect::<Result<_>>()?;
+        Ok(Body { program, result_of })
     }
 
-    /// Whether an output can be computed in the memory of this argument.
-    fn is_donated(&self, argument: usize, out: usize) -> bool {
-        let mut donors = self.program.donors.iter().zip(&self.out_of);
-        donors.any(|(&donor, &o)| donor == Some(argument) && o == out)
+    /// Whether a result can be computed in the memory of this argument.
+    fn is_donated(&self, argument: usize, result: usize) -> bool {
+        let mut donors = self.program.donors.iter().zip(&self.result_of);
+        donors.any(|(&donor, &number)| donor == Some(ArgId::new(argument)) && number == ResultId::new(result))
     }
 
     /// What is live in the arena at the peak of the body.
@@ -70,7 +77,7 @@ impl Body {
     /// Runs the body.
     ///
     /// # Safety
-    /// `scratch` has [`Body::scratch`] bytes; else as for [`Program::run`], with the addresses that `ins` and `outs` give.
+    /// `scratch` has [`Body::scratch`] bytes; else as for [`CompiledProgram::run`], with the addresses that `ins` and `outs` give.
     unsafe fn run(
         &self,
         scratch: *mut u8,
@@ -81,11 +88,11 @@ impl Body {
         // SAFETY: the scratch memory has as many bytes as the program's memory needs; the rest is promised by the caller.
         unsafe {
             let (in_addresses, out_addresses, arena) = self.program.parts(scratch);
-            for (i, address) in in_addresses.iter_mut().enumerate() {
-                *address = ins(i);
+            for (i, address) in in_addresses.iter_mut_enumerated() {
+                *address = ins(i.index());
             }
-            for (address, &out) in out_addresses.iter_mut().zip(&self.out_of) {
-                *address = outs(out);
+            for (address, &result) in out_addresses.iter_mut().zip(&self.result_of) {
+                *address = outs(result.index());
             }
             self.program.run(Run { ins: in_addresses, outs: out_addresses, arena, threads });
         }
@@ -404,4 +411,8 @@ impl Kernel for CondKernel {
             unsafe { body.run(scratch.as_mut_ptr(), threads, |i| ins[i + 1].as_ptr(), |o| outs[o].as_ptr()) }
         }
     }
+}
+
+fn internal(fault: String) -> Error {
+    Error::new(ErrorKind::Internal, "compile", fault)
 }

@@ -5,12 +5,14 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use oxc_index::IndexVec;
 use remat_ir::{Array, Aval, Device, Error, ErrorKind, Executable, Jaxpr, MemoryReport, MemoryStats, Result, counted};
 use remat_kernels::Threads;
 
 use crate::arena::{self, Arena};
 use crate::compile::{Caller, compile};
-use crate::program::{Out, Program, Run};
+use crate::ids::{ArgId, ResultId};
+use crate::program::{CompiledProgram, ProgramResult, Run};
 
 /// The native engine.
 ///
@@ -103,7 +105,7 @@ impl Cpu {
 pub(crate) struct Compiled {
     /// What its errors are called by.
     name: &'static str,
-    program: Program,
+    program: CompiledProgram,
     threads: Threads,
     /// More bytes are given back after each run.
     most_kept: usize,
@@ -114,7 +116,7 @@ pub(crate) struct Compiled {
 impl Executable for Compiled {
     fn run(&self, args: Vec<Array>) -> Result<Vec<Array>> {
         let program = &self.program;
-        expect(&program.ins, &args).map_err(|e| self.named(e))?;
+        expect(program.ins.as_raw_slice(), &args).map_err(|e| self.named(e))?;
         let idle = self.idle().take_if(|idle| idle.len() >= program.memory());
         let mut memory = idle.map_or_else(|| Arena::new(program.memory()), Ok).map_err(|e| self.named(e))?;
         let result = execute(program, args, &mut memory, &self.threads).map_err(|e| self.named(e));
@@ -128,8 +130,10 @@ impl Executable for Compiled {
     fn memory(&self) -> MemoryStats {
         let sum = |avals: &[Aval]| avals.iter().map(Aval::bytes).sum();
         let program = &self.program;
-        let (arguments, outputs, temporaries) = (sum(&program.ins), sum(&program.buffers), program.arena);
-        let lists = list(&program.ins) + list(&program.out_avals) + program.buffers.len() * Array::HEADER;
+        let (arguments, outputs, temporaries) =
+            (sum(program.ins.as_raw_slice()), sum(program.outputs.as_raw_slice()), program.arena);
+        let lists = list(program.ins.as_raw_slice()) + list(program.result_avals.as_raw_slice());
+        let lists = lists + program.outputs.len() * Array::HEADER;
         let overhead = lists + Arena::block(program.memory()) - program.arena;
         MemoryStats { arguments, outputs, temporaries, overhead, peak: arguments + outputs + temporaries + overhead }
     }
@@ -150,19 +154,20 @@ impl Compiled {
 }
 
 /// Runs a program. Beside the elements of outputs it asks for nothing but their headers and their list.
-fn execute(program: &Program, mut args: Vec<Array>, memory: &mut Arena, threads: &Threads) -> Result<Vec<Array>> {
+fn execute(program: &CompiledProgram, args: Vec<Array>, memory: &mut Arena, threads: &Threads) -> Result<Vec<Array>> {
     // SAFETY: the memory was made for the program, and is this run's alone.
     let (ins, outs, arena) = unsafe { program.parts(memory.start()) };
     for (address, arg) in ins.iter_mut().zip(&args) {
         *address = arena::start(arg.data());
     }
-    let mut results: Vec<Array> = Vec::with_capacity(program.outs.len());
-    for (out, aval) in program.outs.iter().zip(&program.out_avals) {
-        let result = match *out {
-            Out::Argument(i) => args[i].viewed(aval.clone())?,
-            Out::Output(i) => results[i].viewed(aval.clone())?,
-            Out::Buffer(k) => {
-                // What nobody else holds may become an output.
+    let mut args: IndexVec<ArgId, Array> = args.into();
+    let mut results: IndexVec<ResultId, Array> = IndexVec::with_capacity(program.results.len());
+    for (result, aval) in program.results.iter().zip(&program.result_avals) {
+        let result = match *result {
+            ProgramResult::Argument(i) => args[i].viewed(aval.clone())?,
+            ProgramResult::Same(i) => results[i].viewed(aval.clone())?,
+            ProgramResult::Output(k) => {
+                // An argument without another reference may become an output.
                 let donor = program.donors[k].and_then(|i| Some((i, arena::start_mut(args[i].data_mut()?))));
                 if let Some((i, start)) = donor {
                     (ins[i], outs[k]) = (start, start);
@@ -179,7 +184,7 @@ fn execute(program: &Program, mut args: Vec<Array>, memory: &mut Arena, threads:
     // SAFETY: arguments have the program's avals, outputs and arena its sizes; nobody looks at the results before the end, and
     // an output is an argument only where the program allows it.
     unsafe { program.run(Run { ins, outs, arena, threads }) }
-    Ok(results)
+    Ok(results.raw)
 }
 
 /// The bytes of a list of arrays.
@@ -207,9 +212,9 @@ fn expect(avals: &[Aval], args: &[Array]) -> Result<()> {
 }
 
 /// The error of a program whose results do not fit into memory.
-fn no_memory(program: &Program) -> Error {
-    let outs: Vec<String> = program.out_avals.iter().map(Aval::to_string).collect();
-    let bytes = program.out_avals.iter().fold(0usize, |sum, aval| sum.saturating_add(aval.bytes()));
+fn no_memory(program: &CompiledProgram) -> Error {
+    let outs: Vec<String> = program.result_avals.iter().map(Aval::to_string).collect();
+    let bytes = program.result_avals.iter().fold(0usize, |sum, aval| sum.saturating_add(aval.bytes()));
     let message = format!("there is no memory for the result {}, of {bytes} bytes", outs.join(" "));
     Error::new(ErrorKind::Shape, "run", message)
 }

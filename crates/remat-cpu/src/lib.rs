@@ -4,19 +4,22 @@
 //! [`remat_opt::pipeline::CPU`], then through these modules, each of which uses only those before it and beside it in this list
 //! (a test holds this):
 //!
-//! 1. `steps`: turns changes of layout into views, groups elementwise operations and reductions into loops
-//! 2. `schedule`: orders the steps for a low peak of memory
-//! 3. `plan`: gives every value its offset in one arena
-//! 4. `arena`, `program`: the memory of a run, and the run
-//! 5. `compile`, `control`: do all of this; the bodies of loops and branches are programs too
-//! 6. `device`: what users are given
-//! 7. `eager`: runs single operations as programs
+//! 1. `ids`, `memory`: index types, alignment
+//! 2. `steps`: turns changes of layout into views, groups elementwise operations and reductions into loops
+//! 3. `schedule`: orders the steps for a low peak of memory
+//! 4. `plan`: gives every value its offset in one arena, and checks that
+//! 5. `arena`, `program`: the memory of a run, and the run
+//! 6. `compile`, `control`: do all of this; the bodies of loops and branches are programs too
+//! 7. `device`: what users are given
+//! 8. `eager`: runs single operations as programs
 
 mod arena;
 mod compile;
 mod control;
 mod device;
 mod eager;
+mod ids;
+mod memory;
 mod plan;
 mod program;
 mod schedule;

@@ -1,57 +1,60 @@
-//! Compiled programs: kernels, the places of their operands, and how they run.
+//! Compiled programs: kernels, the memory of their operands, and how they run.
 
-// Operands lie at places of one arena, which the memory plan keeps apart.
+// Operands lie at offsets of one arena, which the memory plan keeps apart and its checker has checked.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
+use oxc_index::{IndexSlice, IndexVec};
 use remat_ir::{Aval, DType, LiveValue};
 use remat_kernels::{Kernel, Source, Target, Threads};
 
-use crate::schedule::aligned;
+use crate::ids::{ArgId, ConstId, OutId, ResultId};
+use crate::memory::aligned;
 
-/// A compiled program.
-pub(crate) struct Program {
-    pub(crate) ins: Vec<Aval>,
-    pub(crate) outs: Vec<Out>,
-    pub(crate) out_avals: Vec<Aval>,
-    /// The avals of the buffers that outputs are made of.
-    pub(crate) buffers: Vec<Aval>,
-    pub(crate) steps: Vec<CompiledStep>,
-    pub(crate) constants: Vec<u64>,
+/// A program whose steps have kernels, an order and memory.
+pub(crate) struct CompiledProgram {
+    pub(crate) ins: IndexVec<ArgId, Aval>,
+    pub(crate) results: IndexVec<ResultId, ProgramResult>,
+    pub(crate) result_avals: IndexVec<ResultId, Aval>,
+    /// The avals of the outputs that results are made of.
+    pub(crate) outputs: IndexVec<OutId, Aval>,
+    pub(crate) steps: Vec<ProgramStep>,
+    /// The bytes of each constant.
+    pub(crate) constants: IndexVec<ConstId, u64>,
     /// Bytes of temporaries, scratch memory, and tables of operands.
     pub(crate) arena: usize,
     /// Where in the arena the operands of a step are listed, where there are many.
     pub(crate) tables: Option<usize>,
-    /// For each output buffer the argument whose memory it may take, where nobody else holds that.
-    pub(crate) donors: Vec<Option<usize>>,
+    /// For each output the argument whose memory it may take, where the caller has no other reference to that.
+    pub(crate) donors: IndexVec<OutId, Option<ArgId>>,
     /// What is live at the peak: arguments, outputs, and what the arena holds then.
     pub(crate) live: Vec<LiveValue>,
 }
 
-/// An output of a program.
+/// A result of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Out {
+pub(crate) enum ProgramResult {
     /// An argument, unchanged or reshaped.
-    Argument(usize),
-    /// An output buffer.
-    Buffer(usize),
-    /// The output of this number, which comes before it, reshaped or not.
-    Output(usize),
+    Argument(ArgId),
+    /// An output.
+    Output(OutId),
+    /// A result that comes before it, reshaped or not.
+    Same(ResultId),
 }
 
-/// A kernel and the places of its operands.
-pub(crate) struct CompiledStep {
+/// A kernel and the memory of its operands.
+pub(crate) struct ProgramStep {
     pub(crate) kernel: Box<dyn Kernel>,
-    pub(crate) ins: Vec<Place>,
-    pub(crate) outs: Vec<Place>,
+    pub(crate) ins: Vec<Span>,
+    pub(crate) outs: Vec<Span>,
     pub(crate) scratch: Range<usize>,
 }
 
-/// Where the elements of an operand are.
+/// The bytes of an operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Span {
     pub(crate) dtype: DType,
     pub(crate) bytes: usize,
     pub(crate) memory: Memory,
@@ -59,54 +62,59 @@ pub(crate) struct Place {
     pub(crate) offset: usize,
 }
 
+/// The memory that operands lie in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Memory {
-    /// At this byte of the arena.
-    Arena(usize),
-    /// At this byte of the constants.
-    Constant(usize),
-    Argument(usize),
-    /// An output buffer.
-    Output(usize),
+    Arena,
+    Constant(ConstId),
+    Argument(ArgId),
+    Output(OutId),
 }
 
 /// Operands up to these numbers are listed on the stack.
 pub(crate) const FEW_INS: usize = 12;
 pub(crate) const FEW_OUTS: usize = 4;
 
+/// Addresses of arguments or outputs.
+type Addresses<'a, I, P> = &'a mut IndexSlice<I, [P]>;
+
 /// What a run works on.
 #[derive(Clone, Copy)]
 pub(crate) struct Run<'a> {
-    pub(crate) ins: &'a [*const u8],
-    /// The output buffers.
-    pub(crate) outs: &'a [*mut u8],
+    /// Where the elements of each argument begin.
+    pub(crate) ins: &'a IndexSlice<ArgId, [*const u8]>,
+    /// Where the elements of each output begin.
+    pub(crate) outs: &'a IndexSlice<OutId, [*mut u8]>,
     pub(crate) arena: *mut u8,
     pub(crate) threads: &'a Threads,
 }
 
-impl Program {
-    /// The bytes of the memory that a run works in: the addresses of arguments and output buffers, then the arena.
+impl CompiledProgram {
+    /// The bytes of the memory that a run works in: the addresses of arguments and outputs, then the arena.
     pub(crate) fn memory(&self) -> usize {
         self.addresses() + self.arena
     }
 
     fn addresses(&self) -> usize {
-        aligned((self.ins.len() + self.buffers.len()) * size_of::<usize>())
+        aligned((self.ins.len() + self.outputs.len()) * size_of::<usize>())
     }
 
     /// The lists of addresses, and the arena, of the memory that begins here.
     ///
     /// # Safety
-    /// There are [`Program::memory`] bytes, initialised and aligned to a cache line, which nobody else uses for as long as
-    /// the lists live.
-    pub(crate) unsafe fn parts<'a>(&self, memory: *mut u8) -> (&'a mut [*const u8], &'a mut [*mut u8], *mut u8) {
+    /// There are [`CompiledProgram::memory`] bytes, initialised and aligned to a cache line, which are used by nothing else
+    /// for as long as the lists live.
+    pub(crate) unsafe fn parts<'a>(
+        &self,
+        memory: *mut u8,
+    ) -> (Addresses<'a, ArgId, *const u8>, Addresses<'a, OutId, *mut u8>, *mut u8) {
         // SAFETY: the memory begins with room for both lists, one after the other; any bits are an address.
         unsafe {
             let ins = memory.cast::<*const u8>();
             let outs = ins.add(self.ins.len()).cast::<*mut u8>();
             (
-                std::slice::from_raw_parts_mut(ins, self.ins.len()),
-                std::slice::from_raw_parts_mut(outs, self.buffers.len()),
+                IndexSlice::from_slice_mut(std::slice::from_raw_parts_mut(ins, self.ins.len())),
+                IndexSlice::from_slice_mut(std::slice::from_raw_parts_mut(outs, self.outputs.len())),
                 memory.add(self.addresses()),
             )
         }
@@ -123,22 +131,22 @@ impl Program {
     /// Runs all steps.
     ///
     /// # Safety
-    /// `ins` and `outs` point to the elements of arguments and output buffers of the program's avals, `arena` to
-    /// [`Program::arena`] bytes aligned to a cache line. Nobody else uses arena and outputs meanwhile, or writes to
-    /// the arguments. An output may be an argument only where [`Program::donors`] says so.
+    /// `ins` and `outs` point to the elements of arguments and outputs of the program's avals, `arena` to
+    /// [`CompiledProgram::arena`] bytes aligned to a cache line. Arena and outputs have no other user meanwhile, and nothing
+    /// writes to the arguments. An output may be an argument only where [`CompiledProgram::donors`] says so.
     pub(crate) unsafe fn run(&self, run: Run<'_>) {
         let mut few_ins = [const { MaybeUninit::<Source<'_>>::uninit() }; FEW_INS];
         let mut few_outs = [const { MaybeUninit::<Target<'_>>::uninit() }; FEW_OUTS];
         let start = |memory: Memory| match memory {
-            Memory::Arena(offset) => run.arena.wrapping_add(offset),
-            Memory::Constant(offset) => self.constants.as_ptr().cast::<u8>().wrapping_add(offset).cast_mut(),
+            Memory::Arena => run.arena,
+            Memory::Constant(c) => (&raw const self.constants[c]).cast::<u8>().cast_mut(),
             Memory::Argument(i) => run.ins[i].cast_mut(),
             Memory::Output(k) => run.outs[k],
         };
-        let address = |place: &Place| start(place.memory).wrapping_add(place.offset);
+        let address = |span: &Span| start(span.memory).wrapping_add(span.offset);
         for step in self.steps.iter().filter(|step| step.outs.iter().any(|out| out.bytes > 0)) {
             let (sources, targets) = match self.tables {
-                Some(offset) if Program::table(step.ins.len(), step.outs.len()) > 0 => {
+                Some(offset) if CompiledProgram::table(step.ins.len(), step.outs.len()) > 0 => {
                     // SAFETY: the table has room for the operands of any step.
                     let sources = unsafe { run.arena.add(offset) }.cast::<Source<'_>>();
                     // SAFETY: as above. Sources and targets have the same alignment.
@@ -147,29 +155,29 @@ impl Program {
                 _ => (few_ins.as_mut_ptr().cast(), few_outs.as_mut_ptr().cast()),
             };
             let pairs = step.kernel.in_place();
-            for (i, place) in step.ins.iter().enumerate() {
-                let start = address(place);
+            for (i, span) in step.ins.iter().enumerate() {
+                let start = address(span);
                 let taken = |&&(input, output): &&(usize, usize)| input == i && address(&step.outs[output]) == start;
-                let source = if place.bytes > 0 && pairs.iter().find(taken).is_some() {
-                    Source::in_place(place.dtype, start)
+                let source = if span.bytes > 0 && pairs.iter().find(taken).is_some() {
+                    Source::in_place(span.dtype, start)
                 } else {
-                    // SAFETY: these are the elements of an operand, which a kernel has written, or the caller gave. Nobody
+                    // SAFETY: these are the elements of an operand, which a kernel has written, or the caller gave. Nothing
                     // writes there while the step runs: where an output has the same memory, the operand is in place.
-                    unsafe { Source::new(place.dtype, bytes(start, place.bytes)) }
+                    unsafe { Source::new(span.dtype, bytes(start, span.bytes)) }
                 };
                 // SAFETY: there is room for all operands.
                 unsafe { sources.add(i).write(source) };
             }
-            for (k, place) in step.outs.iter().enumerate() {
-                let start = address(place);
+            for (k, span) in step.outs.iter().enumerate() {
+                let start = address(span);
                 let is_in_place = pairs.iter().any(|&(i, output)| output == k && address(&step.ins[i]) == start);
                 // SAFETY: the plan gives the bytes to this operand alone while the step runs, and there is room for all
                 // operands. Whatever lay there before is a valid element, since bools are cleared.
                 unsafe {
-                    if place.dtype == DType::Bool && !is_in_place {
-                        start.write_bytes(0, place.bytes);
+                    if span.dtype == DType::Bool && !is_in_place {
+                        start.write_bytes(0, span.bytes);
                     }
-                    targets.add(k).write(Target::new(place.dtype, bytes_mut(start, place.bytes)));
+                    targets.add(k).write(Target::new(span.dtype, bytes_mut(start, span.bytes)));
                 }
             }
             // SAFETY: all operands were written just now; scratch memory is the step's alone while it runs.

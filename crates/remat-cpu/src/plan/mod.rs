@@ -1,20 +1,26 @@
-//! The places of all buffers: temporaries and scratch memory in one arena.
+//! Where all buffers lie: temporaries and scratch memory in one arena.
 
+mod check;
 mod pack;
 #[cfg(test)]
 mod tests;
 
-use crate::schedule::{Graph, InPlace, Lives, Slot};
+use oxc_index::{IndexVec, index_vec};
+use remat_ir::{Error, ErrorKind, Result};
+
+use crate::ids::{BufferId, StepId};
+use crate::memory::aligned;
+use crate::schedule::{BlockId, Graph, InPlace, Liveness, Storage};
 
 use pack::Item;
 
 /// Where everything lies while the steps run in a given order.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// The place of each buffer.
-    pub(crate) places: Vec<Place>,
+    /// The location of each buffer.
+    pub(crate) locations: IndexVec<BufferId, Location>,
     /// The offset in the arena of each step's scratch memory.
-    pub(crate) scratch: Vec<usize>,
+    pub(crate) scratch: IndexVec<StepId, usize>,
     /// The bytes of the arena.
     pub(crate) arena: usize,
     /// The bytes of temporaries and scratch memory that are live at the peak: no arena is smaller.
@@ -22,28 +28,25 @@ pub(crate) struct Plan {
     pub(crate) peak: usize,
     /// What is live at the peak: temporaries that lie in the arena, and scratch memory, largest first.
     pub(crate) live: Vec<Live>,
-    /// The temporaries whose memory a result takes.
-    #[allow(dead_code, reason = "tests check that each was allowed")]
-    pub(crate) in_place: Vec<InPlace>,
-    /// The arguments whose memory a result may take, if the caller gives them up: then the output in whose memory the
+    /// The arguments whose memory a result may take, if the caller donates them: then the output in whose memory the
     /// result lies has the argument's.
     pub(crate) donations: Vec<InPlace>,
 }
 
 /// Where a buffer lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// At this offset of the arena.
     Arena(usize),
     /// In the memory of this argument, constant or output: its own, or that of the output that it becomes in place.
-    Buffer(usize),
+    Buffer(BufferId),
 }
 
 /// What takes memory of the arena.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Live {
-    Buffer { buffer: usize, bytes: usize },
-    Scratch { step: usize, bytes: usize },
+    Buffer { buffer: BufferId, bytes: usize },
+    Scratch { step: StepId, bytes: usize },
 }
 
 impl Live {
@@ -55,59 +58,60 @@ impl Live {
     }
 }
 
-/// Plans the memory of the steps in this order.
-pub(crate) fn plan(graph: &Graph, order: &[usize]) -> Plan {
-    let lives = Lives::new(graph, order);
-    let (peak, position) = lives.peak(graph, order);
-    let items = items(graph, order, &lives);
+/// Plans the memory of the steps in this order, and checks the plan: the code that runs it relies on it.
+///
+/// # Errors
+/// If the plan is wrong, which is a defect of the planner.
+pub(crate) fn plan(graph: &Graph, order: &[StepId]) -> Result<Plan> {
+    let liveness = Liveness::new(graph, order);
+    let (peak, position) = liveness.peak(graph, order);
+    let items = items(graph, order, &liveness);
     let packed = pack::pack(&items, peak, position);
-    let mut offsets = packed.offsets.iter().copied();
-    let blocks: Vec<Place> = lives
-        .blocks
-        .iter()
-        .map(|block| match block.output {
-            Some(output) => Place::Buffer(output),
-            None => Place::Arena(offsets.next().unwrap_or(0)),
-        })
-        .collect();
-    let mut scratch = vec![0; order.len()];
-    for (&step, offset) in order.iter().filter(|&&step| graph.steps[step].scratch > 0).zip(offsets) {
-        scratch[step] = offset;
+    let mut offsets = packed.offsets.into_iter();
+    let mut offset = || offsets.next().ok_or_else(|| internal("something was not packed"));
+    let mut blocks: IndexVec<BlockId, Location> = IndexVec::with_capacity(liveness.blocks.len());
+    for block in &liveness.blocks {
+        blocks.push(match block.output {
+            Some(output) => Location::Buffer(output),
+            None => Location::Arena(offset()?),
+        });
     }
-    let places = lives.slots.iter().enumerate().map(|(buffer, &slot)| match slot {
-        Slot::Block(block) => blocks[block],
-        Slot::Own => Place::Buffer(buffer),
+    let mut scratch = index_vec![0; graph.steps.len()];
+    for &step in order.iter().filter(|&&step| graph.steps[step].scratch > 0) {
+        scratch[step] = offset()?;
+    }
+    let locations = liveness.storage.iter_enumerated().map(|(buffer, &storage)| match storage {
+        Storage::Block(block) => blocks[block],
+        Storage::Own => Location::Buffer(buffer),
     });
-    let places = places.collect();
-    let live = live(graph, order, &lives, position);
-    Plan { places, scratch, arena: packed.size, peak, live, in_place: lives.in_place, donations: lives.donations }
+    let locations = locations.collect();
+    let live = live(graph, order, &liveness, position);
+    let plan = Plan { locations, scratch, arena: packed.size, peak, live, donations: liveness.donations };
+    check::check(graph, order, &plan)?;
+    Ok(plan)
 }
 
 /// What has to be packed: first the blocks of the arena, then the scratch memory of each step that needs any, in order.
-fn items(graph: &Graph, order: &[usize], lives: &Lives) -> Vec<Item> {
-    let blocks = lives.blocks.iter().filter(|block| block.output.is_none());
+fn items(graph: &Graph, order: &[StepId], liveness: &Liveness) -> Vec<Item> {
+    let blocks = liveness.blocks.iter().filter(|block| block.output.is_none());
     let blocks = blocks.map(|b| Item { first: b.first, last: b.last, bytes: b.bytes });
     let scratch = order.iter().enumerate().filter(|&(_, &step)| graph.steps[step].scratch > 0);
-    let scratch = scratch.map(|(i, &step)| Item {
-        first: i,
-        last: i,
-        bytes: crate::schedule::aligned(graph.steps[step].scratch),
-    });
+    let scratch = scratch.map(|(i, &step)| Item { first: i, last: i, bytes: aligned(graph.steps[step].scratch) });
     blocks.chain(scratch).collect()
 }
 
 /// What is live at a position, largest first.
-fn live(graph: &Graph, order: &[usize], lives: &Lives, position: usize) -> Vec<Live> {
+fn live(graph: &Graph, order: &[StepId], liveness: &Liveness, position: usize) -> Vec<Live> {
     // Of the temporaries that share a block, the one that the block holds then: the last that was written.
-    let mut holds: Vec<Option<usize>> = vec![None; lives.blocks.len()];
+    let mut holds: IndexVec<BlockId, Option<BufferId>> = index_vec![None; liveness.blocks.len()];
     for &step in order.iter().take(position + 1) {
         for &buffer in &graph.steps[step].writes {
-            if let Slot::Block(block) = lives.slots[buffer] {
+            if let Storage::Block(block) = liveness.storage[buffer] {
                 holds[block] = Some(buffer);
             }
         }
     }
-    let held = lives.blocks.iter().zip(holds).filter(|(block, _)| block.output.is_none() && block.last >= position);
+    let held = liveness.blocks.iter().zip(holds).filter(|(block, _)| block.output.is_none() && block.last >= position);
     let buffers = held.filter_map(|(_, buffer)| buffer);
     let mut live: Vec<Live> =
         buffers.map(|buffer| Live::Buffer { buffer, bytes: graph.buffers[buffer].bytes }).collect();
@@ -117,4 +121,9 @@ fn live(graph: &Graph, order: &[usize], lives: &Lives, position: usize) -> Vec<L
     live.retain(|l| l.bytes() > 0);
     live.sort_by_key(|l| std::cmp::Reverse(l.bytes()));
     live
+}
+
+/// The error of a plan that is wrong.
+fn internal(fault: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Internal, "compile", format!("the memory plan is wrong: {fault}"))
 }

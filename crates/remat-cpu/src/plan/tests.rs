@@ -1,98 +1,34 @@
-//! A plan is right if nothing that is still read is ever overwritten: random graphs are run in simulated memory.
+//! Plans of random graphs pass the checker, plans of small ones are as expected, and the checker finds each kind of fault.
 
-use super::{Live, Place, Plan, plan};
+use super::check::check;
+use super::{Live, Location, Plan, plan};
+use crate::ids::{BufferId, StepId};
+use crate::memory::aligned;
 use crate::schedule::models::Net;
 use crate::schedule::random::Random;
-use crate::schedule::{BufferKind, Graph, InPlace, aligned, schedule};
+use crate::schedule::{BufferKind, Graph, InPlace, schedule};
 
-/// What a cell of 64 bytes holds.
-#[derive(Clone, Copy, PartialEq, Debug)]
-enum Cell {
-    Empty,
-    Buffer(usize),
-    Scratch,
-}
-
-/// The arena, and the memory of each buffer that has its own.
-struct Memory<'a> {
-    graph: &'a Graph,
-    plan: &'a Plan,
-    arena: Vec<Cell>,
-    own: Vec<Vec<Cell>>,
-    /// The argument that each output lies in, if the caller gives it up.
-    donor: Vec<Option<usize>>,
-}
-
-impl Memory<'_> {
-    fn cells(&mut self, buffer: usize) -> &mut [Cell] {
-        let len = self.graph.bytes(buffer) / 64;
-        match self.plan.places[buffer] {
-            Place::Arena(offset) => {
-                assert_eq!(offset % 64, 0);
-                &mut self.arena[offset / 64..][..len]
-            }
-            Place::Buffer(home) => &mut self.own[self.donor[home].unwrap_or(home)][..len],
-        }
-    }
-
-    fn holds(&mut self, buffer: usize) -> bool {
-        self.cells(buffer).iter().all(|&cell| cell == Cell::Buffer(buffer))
-    }
-}
-
-/// Runs the steps and checks that each finds what it reads, and that nothing that it writes overlaps anything else.
-fn check(graph: &Graph, order: &[usize], gives_up: bool) {
-    let plan = plan(graph, order);
+/// The plan, which the planner has checked, with a list of live values that adds up to the peak.
+fn planned(graph: &Graph, order: &[StepId]) -> Plan {
+    let plan = plan(graph, order).unwrap_or_else(|e| panic!("{e}"));
     assert!(plan.arena >= plan.peak);
     let listed: usize = plan.live.iter().map(|l| aligned(l.bytes())).sum();
     assert_eq!(listed, plan.peak);
-    let own = (0..graph.buffers.len()).map(|b| vec![Cell::Empty; graph.bytes(b) / 64]).collect();
-    let mut donor = vec![None; graph.buffers.len()];
-    for donation in plan.donations.iter().filter(|_| gives_up) {
-        let Place::Buffer(output) = plan.places[donation.output] else { panic!("a donation to the arena") };
-        assert_eq!(graph.buffers[output].kind, BufferKind::Output);
-        assert_eq!(donor[output].replace(donation.input), None);
-    }
-    let mut memory = Memory { graph, plan: &plan, arena: vec![Cell::Empty; plan.arena / 64], own, donor };
-    for (number, buffer) in graph.buffers.iter().enumerate() {
-        if matches!(buffer.kind, BufferKind::Argument | BufferKind::Constant) {
-            memory.cells(number).fill(Cell::Buffer(number));
-        }
-    }
-    for &number in order {
-        let step = &graph.steps[number];
-        assert!(step.reads.iter().all(|&b| memory.holds(b)), "step {number} reads what was overwritten");
-        let scratch = plan.scratch[number] / 64..(plan.scratch[number] + aligned(step.scratch)) / 64;
-        memory.arena[scratch.clone()].fill(Cell::Scratch);
-        step.writes.iter().for_each(|&b| memory.cells(b).fill(Cell::Buffer(b)));
-        assert!(memory.arena[scratch].iter().all(|&cell| cell == Cell::Scratch));
-        assert!(step.writes.iter().all(|&b| memory.holds(b)));
-        for &read in &step.reads {
-            let donations = plan.donations.iter().filter(|_| gives_up);
-            let taken = plan.in_place.iter().chain(donations).find(|t| t.step == number && t.input == read);
-            match taken {
-                Some(taken) => assert_eq!(memory.cells(read).as_ptr(), memory.cells(taken.output).as_ptr()),
-                None => assert!(memory.holds(read), "step {number} overwrites what it reads"),
-            }
-        }
-    }
-    for (number, buffer) in graph.buffers.iter().enumerate() {
-        if buffer.kind == BufferKind::Output {
-            assert!(memory.holds(number), "an output was overwritten");
-        }
-    }
+    plan
+}
+
+fn program_order(graph: &Graph) -> Vec<StepId> {
+    graph.steps.indices().collect()
 }
 
 #[test]
-fn nothing_that_is_read_is_overwritten() {
+fn plans_of_random_graphs_are_right() {
     let mut random = Random(1);
     for steps in 0..40 {
         for _ in 0..20 {
             let graph = random.graph(steps);
-            for gives_up in [false, true] {
-                check(&graph, &(0..steps).collect::<Vec<_>>(), gives_up);
-                check(&graph, &schedule(&graph), gives_up);
-            }
+            planned(&graph, &program_order(&graph));
+            planned(&graph, &schedule(&graph));
         }
     }
 }
@@ -103,7 +39,7 @@ fn arenas_are_as_large_as_what_is_live_at_the_peak_or_little_larger() {
     let (mut arenas, mut peaks) = (0, 0);
     for _ in 0..20 {
         let graph = random.graph(300);
-        let plan = plan(&graph, &schedule(&graph));
+        let plan = planned(&graph, &schedule(&graph));
         assert!(plan.arena <= plan.peak + plan.peak / 8, "{} for {}", plan.arena, plan.peak);
         arenas += plan.arena;
         peaks += plan.peak;
@@ -118,13 +54,13 @@ fn what_is_live_at_the_peak_is_listed_by_size() {
     let a = net.product(&[x], 1000);
     let b = net.product(&[x], 2000);
     let c = net.product(&[a, b], 500);
-    net.graph.steps[2].scratch = 700;
+    net.graph.steps[StepId::new(2)].scratch = 700;
     net.step(&[c], 500, BufferKind::Output, false);
-    let plan = plan(&net.graph, &[0, 1, 2, 3]);
+    let plan = planned(&net.graph, &program_order(&net.graph));
     let expected = [
         Live::Buffer { buffer: b, bytes: 2000 },
         Live::Buffer { buffer: a, bytes: 1000 },
-        Live::Scratch { step: 2, bytes: 700 },
+        Live::Scratch { step: StepId::new(2), bytes: 700 },
         Live::Buffer { buffer: c, bytes: 500 },
     ];
     assert_eq!(plan.live, expected);
@@ -138,23 +74,23 @@ fn a_temporary_lies_in_the_output_that_it_becomes() {
     let a = net.product(&[x], 256);
     let b = net.map(&[a]);
     let out = net.step(&[b], 256, BufferKind::Output, true);
-    let plan = plan(&net.graph, &[0, 1, 2]);
-    assert_eq!(plan.places, [Place::Buffer(x), Place::Buffer(out), Place::Buffer(out), Place::Buffer(out)]);
-    assert_eq!((plan.arena, plan.in_place.len()), (0, 2));
+    let plan = planned(&net.graph, &program_order(&net.graph));
+    let locations = [x, out, out, out].map(Location::Buffer);
+    assert_eq!((plan.locations.as_raw_slice(), plan.arena), (&locations[..], 0));
 }
 
 #[test]
-fn an_argument_that_is_read_last_may_be_given_up() {
+fn an_argument_that_is_read_last_may_be_donated() {
     let mut net = Net::default();
     let [weight, other] = [0; 2].map(|_| net.buffer(256, BufferKind::Argument));
     let gradient = net.product(&[weight, other], 256);
     let out = net.step(&[weight, gradient], 256, BufferKind::Output, true);
-    let first = plan(&net.graph, &[0, 1]);
-    assert_eq!(first.donations, [InPlace { step: 1, input: weight, output: out }]);
-    assert_eq!((first.arena, first.in_place.len()), (256, 0));
+    let first = planned(&net.graph, &program_order(&net.graph));
+    assert_eq!(first.donations, [InPlace { step: StepId::new(1), input: weight, output: out }]);
+    assert_eq!((first.arena, first.locations[gradient]), (256, Location::Arena(0)));
     // The other way round the temporary is preferred, and lies in the output's memory.
-    net.graph.steps[1].in_place.reverse();
-    let second = plan(&net.graph, &[0, 1]);
+    net.graph.steps[StepId::new(1)].in_place.reverse();
+    let second = planned(&net.graph, &program_order(&net.graph));
     assert_eq!((second.arena, second.donations.len()), (0, 0));
 }
 
@@ -162,8 +98,151 @@ fn an_argument_that_is_read_last_may_be_given_up() {
 fn sizes_that_no_machine_has_do_not_overflow() {
     let mut net = Net::default();
     let x = net.buffer(usize::MAX, BufferKind::Argument);
-    let values: Vec<usize> = (0..100).map(|_| net.product(&[x], usize::MAX)).collect();
+    let values: Vec<BufferId> = (0..100).map(|_| net.product(&[x], usize::MAX)).collect();
     net.step(&values, usize::MAX, BufferKind::Output, true);
-    let plan = plan(&net.graph, &schedule(&net.graph));
+    let plan = planned(&net.graph, &schedule(&net.graph));
     assert!(plan.arena >= 99 << 46);
+}
+
+/// An argument `x`, temporaries `a` and `b` of it with scratch memory, `c` of both in place of `a`, and an output of `c` and
+/// another argument `y`, whose memory it may take.
+struct Small {
+    net: Net,
+    x: BufferId,
+    y: BufferId,
+    a: BufferId,
+    b: BufferId,
+    c: BufferId,
+    out: BufferId,
+}
+
+fn small() -> Small {
+    let mut net = Net::default();
+    let x = net.buffer(128, BufferKind::Argument);
+    let y = net.buffer(256, BufferKind::Argument);
+    let a = net.product(&[x], 128);
+    let b = net.product(&[x], 128);
+    net.graph.steps[StepId::new(1)].scratch = 64;
+    let c = net.map(&[a, b]);
+    let out = net.step(&[y, c], 256, BufferKind::Output, true);
+    Small { net, x, y, a, b, c, out }
+}
+
+/// The checker's message after a plan and its order were changed.
+fn fault(change: impl FnOnce(&Small, &mut Plan, &mut Vec<StepId>)) -> String {
+    let small = small();
+    let graph = &small.net.graph;
+    let mut order = program_order(graph);
+    let mut plan = planned(graph, &order);
+    change(&small, &mut plan, &mut order);
+    let error = check(graph, &order, &plan).expect_err("the plan is wrong");
+    assert_eq!((error.kind(), error.operation()), (remat_ir::ErrorKind::Internal, "compile"));
+    error.message().strip_prefix("the memory plan is wrong: ").unwrap_or(error.message()).to_string()
+}
+
+#[test]
+fn the_small_plan_is_right() {
+    let Small { net, y, a, b, c, out, .. } = small();
+    let plan = planned(&net.graph, &program_order(&net.graph));
+    assert_eq!(plan.locations[a], plan.locations[c]);
+    assert_ne!(plan.locations[a], plan.locations[b]);
+    assert_eq!(plan.donations, [InPlace { step: StepId::new(3), input: y, output: out }]);
+}
+
+#[test]
+fn steps_that_do_not_run_once_are_found() {
+    assert_eq!(fault(|_, _, order| order.truncate(3)), "step3 never runs");
+    assert_eq!(fault(|_, _, order| order.push(StepId::new(1))), "step1 runs twice");
+    assert_eq!(fault(|_, _, order| order[0] = StepId::new(9)), "there is no step9");
+    let message = "step2 reads b3, which was not written or was overwritten";
+    assert_eq!(fault(|_, _, order| order.swap(1, 2)), message);
+}
+
+#[test]
+fn locations_outside_of_their_memory_are_found() {
+    let message = "b2 of 128 bytes at 32 is outside of the arena";
+    assert_eq!(fault(|s, plan, _| plan.locations[s.a] = Location::Arena(32)), message);
+    let message = "b2 of 128 bytes at 320 is outside of the arena";
+    assert_eq!(fault(|s, plan, _| plan.locations[s.a] = Location::Arena(320)), message);
+    let message = "b2 of 128 bytes at 18446744073709551552 is outside of the arena";
+    assert_eq!(fault(|s, plan, _| plan.locations[s.a] = Location::Arena(usize::MAX - 63)), message);
+    let message = "the 64 bytes of scratch memory of step1 at 320 are outside of the arena";
+    assert_eq!(fault(|_, plan, _| plan.scratch[StepId::new(1)] = 320), message);
+    let message = "b0 is not a temporary and lies at 0 of the arena";
+    assert_eq!(fault(|s, plan, _| plan.locations[s.x] = Location::Arena(0)), message);
+    for (home, message) in [(0, "b2 cannot lie in the memory of b0"), (5, "b2 cannot lie in the memory of b5")] {
+        assert_eq!(fault(|s, plan, _| plan.locations[s.a] = Location::Buffer(BufferId::new(home))), message);
+    }
+    let message = "b2 cannot lie in the memory of b70";
+    assert_eq!(fault(|s, plan, _| plan.locations[s.a] = Location::Buffer(BufferId::new(70))), message);
+    assert_eq!(fault(|_, plan, _| plan.scratch.truncate(1)), "buffers or steps are missing in it");
+}
+
+#[test]
+fn memory_that_is_overwritten_is_found() {
+    // Two blocks that are live at one time.
+    let message = "step2 reads b2, which was not written or was overwritten";
+    assert_eq!(fault(|s, plan, _| plan.locations[s.b] = plan.locations[s.a]), message);
+    // Half of one.
+    let half = |s: &Small, plan: &mut Plan, _: &mut Vec<StepId>| {
+        plan.arena += 256;
+        let Location::Arena(offset) = plan.locations[s.a] else { panic!("a temporary") };
+        plan.locations[s.b] = Location::Arena(offset + 64);
+    };
+    assert_eq!(fault(half), message);
+    let scratch_over = |of: fn(&Small) -> BufferId| {
+        fault(|s, plan, _| {
+            let Location::Arena(offset) = plan.locations[of(s)] else { panic!("a temporary") };
+            plan.scratch[StepId::new(1)] = offset;
+        })
+    };
+    assert_eq!(scratch_over(|s| s.a), message);
+    assert_eq!(scratch_over(|s| s.b), "a result of step1 overlaps its scratch memory");
+    // A result may take the memory of `a` or `b` here, but not half of it.
+    let shifted = |s: &Small, plan: &mut Plan, _: &mut Vec<StepId>| {
+        plan.arena += 256;
+        let Location::Arena(offset) = plan.locations[s.a] else { panic!("a temporary") };
+        plan.locations[s.c] = Location::Arena(offset + 64);
+    };
+    assert!(fault(shifted).starts_with("step2 overwrites its operand b"));
+}
+
+#[test]
+fn donations_that_are_not_allowed_are_found() {
+    let give = |input: fn(&Small) -> BufferId, output: fn(&Small) -> BufferId| {
+        fault(|s, plan, _| {
+            plan.donations.push(InPlace { step: StepId::new(3), input: input(s), output: output(s) });
+        })
+    };
+    assert_eq!(give(|s| s.x, |s| s.c), "b0 is donated to the arena");
+    assert_eq!(give(|s| s.x, |s| s.out), "b0 cannot be donated to b5");
+    assert_eq!(give(|s| s.c, |s| s.out), "b4 cannot be donated to b5");
+    assert_eq!(give(|s| s.y, |s| s.out), "b1 is donated to b5, and one of them twice");
+    // An argument that its step does not compute in place.
+    let mut small = small();
+    let order = program_order(&small.net.graph);
+    let plan = planned(&small.net.graph, &order);
+    small.net.graph.steps[StepId::new(3)].in_place.clear();
+    let error = check(&small.net.graph, &order, &plan).expect_err("it is not in place");
+    assert_eq!(error.message(), "the memory plan is wrong: step3 overwrites its operand b1");
+}
+
+#[test]
+fn buffers_without_one_writer_are_found() {
+    let broken = |change: fn(&mut Graph)| {
+        let mut small = small();
+        let order = program_order(&small.net.graph);
+        let plan = planned(&small.net.graph, &order);
+        change(&mut small.net.graph);
+        let error = check(&small.net.graph, &order, &plan).expect_err("it is wrong");
+        error.message().to_string()
+    };
+    let [first, second, last] = [0, 1, 3].map(StepId::new);
+    assert_eq!(last, StepId::new(3));
+    let twice = broken(|graph| graph.steps[StepId::new(1)].writes.push(BufferId::new(2)));
+    assert_eq!(twice, format!("the memory plan is wrong: {second} writes b2, which is written already"));
+    let argument = broken(|graph| graph.steps[StepId::new(0)].writes.push(BufferId::new(0)));
+    assert_eq!(argument, format!("the memory plan is wrong: {first} writes b0, which is written already"));
+    let output = broken(|graph| graph.steps[StepId::new(3)].writes.clear());
+    assert_eq!(output, "the memory plan is wrong: the output b5 is not there in the end");
 }

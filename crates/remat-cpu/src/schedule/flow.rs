@@ -1,56 +1,64 @@
 //! Who writes and who reads each buffer, and what it weighs.
 
+use oxc_index::{IndexVec, index_vec};
+
 use super::graph::{BufferKind, Graph};
+use crate::ids::{BufferId, StepId};
 
 /// The dependencies of a graph.
 pub(super) struct Flow<'g> {
     pub(super) graph: &'g Graph,
-    /// The bytes that each buffer adds to the arena while it is live. What surely ends in the memory of an output weighs
-    /// nothing, and neither does what nobody reads.
-    pub(super) weight: Vec<i64>,
+    /// The bytes that each buffer adds to the arena while it is live. A buffer that surely ends in the memory of an output
+    /// weighs nothing, and neither does one that no step reads.
+    pub(super) weight: IndexVec<BufferId, i64>,
     /// The step that writes each buffer, if one does.
-    writer: Vec<Option<u32>>,
-    /// The readers of buffer `b` are `readers[starts[b]..starts[b + 1]]`, in the program's order.
-    starts: Vec<u32>,
-    readers: Vec<u32>,
+    writer: IndexVec<BufferId, Option<StepId>>,
+    /// The readers of all buffers, one buffer after the other, each in the program's order.
+    readers: Vec<StepId>,
+    /// Where the readers of each buffer begin and end.
+    ranges: IndexVec<BufferId, (u32, u32)>,
 }
 
 impl<'g> Flow<'g> {
     pub(super) fn new(graph: &'g Graph) -> Flow<'g> {
         let count = graph.buffers.len();
-        let mut writer = vec![None; count];
-        let mut starts = vec![0u32; count + 1];
-        for (number, step) in graph.steps.iter().enumerate() {
+        let mut writer = index_vec![None; count];
+        let mut ranges = index_vec![(0u32, 0u32); count];
+        for (number, step) in graph.steps.iter_enumerated() {
             for &buffer in &step.writes {
-                writer[buffer] = Some(number as u32);
+                writer[buffer] = Some(number);
             }
             for &buffer in &step.reads {
-                starts[buffer + 1] += 1;
+                ranges[buffer].1 += 1;
             }
         }
-        for buffer in 0..count {
-            starts[buffer + 1] += starts[buffer];
+        let mut end = 0;
+        for range in &mut ranges {
+            // Empty at first: it grows with each reader that is put there.
+            let start = end;
+            end += range.1;
+            *range = (start, start);
         }
-        let mut readers = vec![0u32; starts[count] as usize];
-        let mut next = starts.clone();
-        for (number, step) in graph.steps.iter().enumerate() {
+        let mut readers = vec![StepId::new(0); end as usize];
+        for (number, step) in graph.steps.iter_enumerated() {
             for &buffer in &step.reads {
-                readers[next[buffer] as usize] = number as u32;
-                next[buffer] += 1;
+                readers[ranges[buffer].1 as usize] = number;
+                ranges[buffer].1 += 1;
             }
         }
-        let mut flow = Flow { graph, weight: Vec::new(), writer, starts, readers };
+        let mut flow = Flow { graph, weight: IndexVec::new(), writer, readers, ranges };
         flow.weight = flow.weights();
         flow
     }
 
-    /// A temporary with one reader dies there in any order, so that what it becomes in place is known without one.
-    fn weights(&self) -> Vec<i64> {
+    /// A temporary with one reader dies there in any order, so that the result that takes its memory is known without one.
+    fn weights(&self) -> IndexVec<BufferId, i64> {
         let graph = self.graph;
-        let in_arena = |b: usize| graph.is_temporary(b) && !self.readers(b).is_empty();
-        let mut weight: Vec<i64> =
-            (0..graph.buffers.len()).map(|b| if in_arena(b) { graph.bytes(b) as i64 } else { 0 }).collect();
-        let mut is_output: Vec<bool> = graph.buffers.iter().map(|b| b.kind == BufferKind::Output).collect();
+        let in_arena = |b: BufferId| graph.is_temporary(b) && !self.readers(b).is_empty();
+        let mut weight: IndexVec<BufferId, i64> =
+            graph.buffers.indices().map(|b| if in_arena(b) { graph.bytes(b) as i64 } else { 0 }).collect();
+        let mut is_output: IndexVec<BufferId, bool> =
+            graph.buffers.iter().map(|b| b.kind == BufferKind::Output).collect();
         for step in graph.steps.iter().rev() {
             for &(input, output) in &step.in_place {
                 let fits = graph.buffers[input].bytes == graph.buffers[output].bytes;
@@ -71,17 +79,18 @@ impl<'g> Flow<'g> {
     }
 
     /// The steps that read a buffer.
-    pub(super) fn readers(&self, buffer: usize) -> &[u32] {
-        &self.readers[self.starts[buffer] as usize..self.starts[buffer + 1] as usize]
+    pub(super) fn readers(&self, buffer: BufferId) -> &[StepId] {
+        let (start, end) = self.ranges[buffer];
+        &self.readers[start as usize..end as usize]
     }
 
     /// The step that writes a buffer, if one does.
-    pub(super) fn writer(&self, buffer: usize) -> Option<usize> {
-        self.writer[buffer].map(|step| step as usize)
+    pub(super) fn writer(&self, buffer: BufferId) -> Option<StepId> {
+        self.writer[buffer]
     }
 
-    /// What a step reads that another step writes.
-    pub(super) fn inputs(&self, step: usize) -> impl Iterator<Item = usize> {
+    /// The buffers that a step reads and another step writes.
+    pub(super) fn inputs(&self, step: StepId) -> impl Iterator<Item = BufferId> {
         self.graph.steps[step].reads.iter().copied().filter(|&b| self.writer[b].is_some())
     }
 }

@@ -10,12 +10,15 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use oxc_index::{IndexVec, index_vec};
+
 use super::flow::Flow;
+use crate::ids::{BufferId, StepId};
 
 /// Steps that can be taken next.
 struct Ready<'a> {
-    /// The place of each step in the given order, counted from where the new order begins.
-    rank: &'a [u32],
+    /// The position of each step in the given order, counted from where the new order begins.
+    rank: &'a IndexVec<StepId, u32>,
     /// A step that adds no more than this to what is live is taken at once.
     most: i64,
     taken: Vec<bool>,
@@ -26,19 +29,19 @@ struct Ready<'a> {
 }
 
 impl<'a> Ready<'a> {
-    fn new(rank: &'a [u32], most: i64) -> Ready<'a> {
+    fn new(rank: &'a IndexVec<StepId, u32>, most: i64) -> Ready<'a> {
         let taken = vec![false; rank.len()];
         Ready { rank, most, taken, all: BinaryHeap::new(), eager: BinaryHeap::new() }
     }
 
     /// A step can be taken and adds so much.
-    fn add(&mut self, step: usize, adds: i64) {
+    fn add(&mut self, step: StepId, adds: i64) {
         self.all.push(Reverse(self.rank[step]));
         self.update(step, adds);
     }
 
     /// A step that can be taken adds less than before. Its older entry stays behind, and is skipped when it comes up.
-    fn update(&mut self, step: usize, adds: i64) {
+    fn update(&mut self, step: StepId, adds: i64) {
         if adds <= self.most {
             self.eager.push(Reverse((adds, self.rank[step])));
         }
@@ -60,35 +63,36 @@ impl<'a> Ready<'a> {
     }
 }
 
-/// Schedules from the first step to the last. What adds at most `most` bytes is taken as soon as it can run, the rest in
-/// the given order.
-pub(super) fn forward(flow: &Flow, order: &[usize], most: i64) -> Vec<usize> {
+/// Schedules from the first step to the last. A step that adds at most `most` bytes is taken as soon as it can run, the
+/// others in the given order.
+pub(super) fn forward(flow: &Flow, order: &[StepId], most: i64) -> Vec<StepId> {
     let graph = flow.graph;
-    let mut rank = vec![0u32; order.len()];
+    let mut rank = index_vec![0u32; order.len()];
     order.iter().enumerate().for_each(|(i, &step)| rank[step] = i as u32);
     // Of each buffer the number of readers that are still to come, and the exclusive or of them: the last one itself.
-    let mut count: Vec<u32> = (0..graph.buffers.len()).map(|b| flow.readers(b).len() as u32).collect();
-    let mut last: Vec<u32> =
-        (0..graph.buffers.len()).map(|b| flow.readers(b).iter().fold(0, |all, &step| all ^ step)).collect();
-    let mut adds = vec![0i64; order.len()];
-    let mut waits = vec![0u32; order.len()];
-    for (number, step) in graph.steps.iter().enumerate() {
+    let buffers = || graph.buffers.indices();
+    let mut count: IndexVec<BufferId, u32> = buffers().map(|b| flow.readers(b).len() as u32).collect();
+    let mut last: IndexVec<BufferId, u32> =
+        buffers().map(|b| flow.readers(b).iter().fold(0, |all, &step| all ^ step.raw())).collect();
+    let mut adds = index_vec![0i64; order.len()];
+    let mut waits = index_vec![0u32; order.len()];
+    for (number, step) in graph.steps.iter_enumerated() {
         let dies = step.reads.iter().filter(|&&b| count[b] == 1);
         let freed: i64 = dies.map(|&b| flow.weight[b]).sum();
         adds[number] = step.writes.iter().map(|&b| flow.weight[b]).sum::<i64>() - freed;
         waits[number] = flow.inputs(number).count() as u32;
     }
     let mut ready = Ready::new(&rank, most);
-    (0..order.len()).filter(|&s| waits[s] == 0).for_each(|s| ready.add(s, adds[s]));
+    graph.steps.indices().filter(|&s| waits[s] == 0).for_each(|s| ready.add(s, adds[s]));
     let mut scheduled = Vec::with_capacity(order.len());
     while let Some(next) = ready.pop() {
         let number = order[next];
         scheduled.push(number);
         for &buffer in &graph.steps[number].reads {
             count[buffer] -= 1;
-            last[buffer] ^= number as u32;
+            last[buffer] ^= number.raw();
             if count[buffer] == 1 && flow.weight[buffer] > 0 {
-                let reader = last[buffer] as usize;
+                let reader = StepId::from_raw(last[buffer]);
                 adds[reader] -= flow.weight[buffer];
                 if waits[reader] == 0 {
                     ready.update(reader, adds[reader]);
@@ -97,7 +101,6 @@ pub(super) fn forward(flow: &Flow, order: &[usize], most: i64) -> Vec<usize> {
         }
         for &buffer in &graph.steps[number].writes {
             for &reader in flow.readers(buffer) {
-                let reader = reader as usize;
                 waits[reader] -= 1;
                 if waits[reader] == 0 {
                     ready.add(reader, adds[reader]);
@@ -108,23 +111,23 @@ pub(super) fn forward(flow: &Flow, order: &[usize], most: i64) -> Vec<usize> {
     scheduled
 }
 
-/// Schedules from the last step to the first. What adds at most `most` bytes to what has to be live before it is taken as
-/// soon as all that need it are scheduled, the rest in the given order.
-pub(super) fn backward(flow: &Flow, order: &[usize], most: i64) -> Vec<usize> {
+/// Schedules from the last step to the first. A step that adds at most `most` bytes to the memory that has to be live before
+/// it is taken as soon as all steps that need it are scheduled, the others in the given order.
+pub(super) fn backward(flow: &Flow, order: &[StepId], most: i64) -> Vec<StepId> {
     let graph = flow.graph;
     let count = order.len();
-    let mut rank = vec![0u32; count];
+    let mut rank = index_vec![0u32; count];
     order.iter().rev().enumerate().for_each(|(i, &step)| rank[step] = i as u32);
-    let mut is_live = vec![false; graph.buffers.len()];
-    let mut adds = vec![0i64; count];
-    let mut waits = vec![0u32; count];
-    for (number, step) in graph.steps.iter().enumerate() {
+    let mut is_live: IndexVec<BufferId, bool> = index_vec![false; graph.buffers.len()];
+    let mut adds = index_vec![0i64; count];
+    let mut waits = index_vec![0u32; count];
+    for (number, step) in graph.steps.iter_enumerated() {
         let taken: i64 = step.reads.iter().map(|&b| flow.weight[b]).sum();
         adds[number] = taken - step.writes.iter().map(|&b| flow.weight[b]).sum::<i64>();
         waits[number] = step.writes.iter().map(|&b| flow.readers(b).len() as u32).sum();
     }
     let mut ready = Ready::new(&rank, most);
-    (0..count).filter(|&s| waits[s] == 0).for_each(|s| ready.add(s, adds[s]));
+    graph.steps.indices().filter(|&s| waits[s] == 0).for_each(|s| ready.add(s, adds[s]));
     let mut scheduled = Vec::with_capacity(count);
     while let Some(next) = ready.pop() {
         let number = order[count - 1 - next];
@@ -132,7 +135,6 @@ pub(super) fn backward(flow: &Flow, order: &[usize], most: i64) -> Vec<usize> {
         for &buffer in &graph.steps[number].reads {
             if flow.weight[buffer] > 0 && !std::mem::replace(&mut is_live[buffer], true) {
                 for &reader in flow.readers(buffer) {
-                    let reader = reader as usize;
                     adds[reader] -= flow.weight[buffer];
                     if waits[reader] == 0 {
                         ready.update(reader, adds[reader]);

@@ -7,7 +7,7 @@
 mod flow;
 mod graph;
 mod list;
-mod lives;
+mod liveness;
 #[cfg(test)]
 pub(crate) mod models;
 mod postorder;
@@ -17,11 +17,14 @@ pub(crate) mod random;
 mod tests;
 mod window;
 
+use oxc_index::index_vec;
+
+use crate::ids::StepId;
 use flow::Flow;
 use window::WINDOW;
 
-pub(crate) use graph::{ALIGNMENT, BufferKind, BufferNode, Graph, StepNode, aligned};
-pub(crate) use lives::{InPlace, Lives, Slot};
+pub(crate) use graph::{BufferKind, BufferNode, Graph, StepNode};
+pub(crate) use liveness::{BlockId, InPlace, Liveness, Storage};
 
 /// Of programs with more steps fewer orders are tried.
 const LARGE: usize = 20_000;
@@ -34,8 +37,8 @@ const REFINEMENTS: usize = 50;
 
 /// An order of the steps in which each runs after those whose results it reads, and whose peak is at most that of the
 /// program's own order.
-pub(crate) fn schedule(graph: &Graph) -> Vec<usize> {
-    let mut best = Candidate::new(graph, (0..graph.steps.len()).collect());
+pub(crate) fn schedule(graph: &Graph) -> Vec<StepId> {
+    let mut best = Candidate::new(graph, graph.steps.indices().collect());
     if graph.steps.len() < 3 {
         return best.order;
     }
@@ -60,21 +63,21 @@ pub(crate) fn schedule(graph: &Graph) -> Vec<usize> {
 
 /// The most bytes of temporaries that are live at one time when the steps run in this order: no arena is smaller.
 #[allow(dead_code, reason = "tests and benchmarks compare orders by it")]
-pub(crate) fn peak(graph: &Graph, order: &[usize]) -> usize {
-    Lives::new(graph, order).peak(graph, order).0
+pub(crate) fn peak(graph: &Graph, order: &[StepId]) -> usize {
+    Liveness::new(graph, order).peak(graph, order).0
 }
 
 /// An order and its peak.
 struct Candidate {
-    order: Vec<usize>,
+    order: Vec<StepId>,
     peak: usize,
     /// The first position at which the peak is reached.
     position: usize,
 }
 
 impl Candidate {
-    fn new(graph: &Graph, order: Vec<usize>) -> Candidate {
-        let (peak, position) = Lives::new(graph, &order).peak(graph, &order);
+    fn new(graph: &Graph, order: Vec<StepId>) -> Candidate {
+        let (peak, position) = Liveness::new(graph, &order).peak(graph, &order);
         Candidate { order, peak, position }
     }
 
@@ -89,7 +92,7 @@ fn refine(flow: &Flow, best: &mut Candidate) {
     let count = best.order.len();
     let size = WINDOW.min(count);
     for _ in 0..REFINEMENTS.min(REFINEMENT_STEPS / count) {
-        let mut position = vec![0u32; count];
+        let mut position = index_vec![0u32; count];
         best.order.iter().enumerate().for_each(|(i, &step)| position[step] = i as u32);
         let starts = (0..=size).step_by(3).map(|back| best.position.saturating_sub(back).min(count - size));
         let better = starts.filter_map(|start| {

@@ -1,6 +1,7 @@
 //! Graphs of training steps for tests and benchmarks: chains, and a GPT whose elementwise operations are not fused.
 
 use super::{BufferKind, BufferNode, Graph, StepNode};
+use crate::ids::BufferId;
 
 /// What the backward pass keeps of the forward pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,13 +21,12 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    pub(crate) fn buffer(&mut self, bytes: usize, kind: BufferKind) -> usize {
-        self.graph.buffers.push(BufferNode { bytes, kind });
-        self.graph.buffers.len() - 1
+    pub(crate) fn buffer(&mut self, bytes: usize, kind: BufferKind) -> BufferId {
+        self.graph.buffers.push(BufferNode { bytes, kind })
     }
 
     /// A step with one result.
-    pub(crate) fn step(&mut self, reads: &[usize], bytes: usize, kind: BufferKind, in_place: bool) -> usize {
+    pub(crate) fn step(&mut self, reads: &[BufferId], bytes: usize, kind: BufferKind, in_place: bool) -> BufferId {
         let result = self.buffer(bytes, kind);
         let pairs = reads.iter().filter(|_| in_place).map(|&read| (read, result)).collect();
         let step =
@@ -36,13 +36,13 @@ impl Net {
     }
 
     /// An elementwise operation on tensors of one size.
-    pub(crate) fn map(&mut self, reads: &[usize]) -> usize {
+    pub(crate) fn map(&mut self, reads: &[BufferId]) -> BufferId {
         let bytes = self.graph.buffers[reads[0]].bytes;
         self.step(reads, bytes, BufferKind::Temporary, true)
     }
 
     /// A matrix product or another operation that cannot be done in place.
-    pub(crate) fn product(&mut self, reads: &[usize], bytes: usize) -> usize {
+    pub(crate) fn product(&mut self, reads: &[BufferId], bytes: usize) -> BufferId {
         self.step(reads, bytes, BufferKind::Temporary, false)
     }
 }
@@ -71,17 +71,17 @@ pub(crate) fn chain(length: usize, segment: Option<usize>, bytes: usize) -> Grap
 /// The values of a layer: those that its backward pass reads.
 #[derive(Clone, Copy)]
 struct Layer {
-    normal: [usize; 2],
-    spread: [usize; 2],
-    qkv: usize,
-    mixed: usize,
-    statistics: usize,
-    projected: usize,
-    hidden: usize,
-    bent: usize,
-    active: usize,
-    expanded: usize,
-    out: usize,
+    normal: [BufferId; 2],
+    spread: [BufferId; 2],
+    qkv: BufferId,
+    mixed: BufferId,
+    statistics: BufferId,
+    projected: BufferId,
+    hidden: BufferId,
+    bent: BufferId,
+    active: BufferId,
+    expanded: BufferId,
+    out: BufferId,
 }
 
 /// A training step of a GPT; `update` adds an optimizer with two moments for each weight at the end.
@@ -102,7 +102,7 @@ impl Gpt {
     pub(crate) fn graph(&self) -> Graph {
         let mut net = Net::default();
         let embedding = net.buffer(VOCABULARY * WIDTH * 4, BufferKind::Argument);
-        let weights: Vec<[usize; 4]> =
+        let weights: Vec<[BufferId; 4]> =
             (0..self.layers).map(|_| WEIGHTS.map(|bytes| net.buffer(bytes, BufferKind::Argument))).collect();
         let mut x = net.product(&[embedding], STREAM);
         let start = x;
@@ -152,7 +152,7 @@ impl Gpt {
 }
 
 /// Adam: both moments, then the weight.
-fn update(net: &mut Net, weight: usize, gradient: usize) {
+fn update(net: &mut Net, weight: BufferId, gradient: BufferId) {
     let bytes = net.graph.buffers[weight].bytes;
     let moments = [0, 1].map(|_| {
         let moment = net.buffer(bytes, BufferKind::Argument);
@@ -161,7 +161,7 @@ fn update(net: &mut Net, weight: usize, gradient: usize) {
     net.step(&[moments[0], moments[1], weight], bytes, BufferKind::Output, true);
 }
 
-fn normalise(net: &mut Net, x: usize) -> (usize, usize) {
+fn normalise(net: &mut Net, x: BufferId) -> (BufferId, BufferId) {
     let mean = net.product(&[x], TOKENS * 4);
     let centred = net.map(&[x, mean]);
     let square = net.map(&[centred]);
@@ -170,8 +170,8 @@ fn normalise(net: &mut Net, x: usize) -> (usize, usize) {
 }
 
 /// The forward pass of a layer; with `saved`, all but its matrix products, which are saved.
-fn forward(net: &mut Net, x: usize, w: &[usize; 4], saved: Option<Layer>) -> Layer {
-    let product = |net: &mut Net, which: fn(&Layer) -> usize, reads: &[usize], bytes: usize| match &saved {
+fn forward(net: &mut Net, x: BufferId, w: &[BufferId; 4], saved: Option<Layer>) -> Layer {
+    let product = |net: &mut Net, which: fn(&Layer) -> BufferId, reads: &[BufferId], bytes: usize| match &saved {
         Some(saved) => which(saved),
         None => net.product(reads, bytes),
     };
@@ -195,7 +195,13 @@ fn forward(net: &mut Net, x: usize, w: &[usize; 4], saved: Option<Layer>) -> Lay
 }
 
 /// The cotangent of a layer's input, and its weights' gradients.
-fn backward(net: &mut Net, layer: &Layer, w: &[usize; 4], dout: usize, kind: BufferKind) -> (usize, [usize; 4]) {
+fn backward(
+    net: &mut Net,
+    layer: &Layer,
+    w: &[BufferId; 4],
+    dout: BufferId,
+    kind: BufferKind,
+) -> (BufferId, [BufferId; 4]) {
     let dactive = net.product(&[dout, w[3]], 4 * STREAM);
     let dw3 = net.step(&[layer.active, dout], WEIGHTS[3], kind, false);
     let dbent = net.map(&[dactive, layer.hidden]);
@@ -219,7 +225,7 @@ fn backward(net: &mut Net, layer: &Layer, w: &[usize; 4], dout: usize, kind: Buf
     (net.map(&[dx, dmiddle]), [dw0, dw1, dw2, dw3])
 }
 
-fn denormalise(net: &mut Net, normal: usize, spread: usize, d: usize) -> usize {
+fn denormalise(net: &mut Net, normal: BufferId, spread: BufferId, d: BufferId) -> BufferId {
     let scaled = net.map(&[d, spread]);
     let product = net.map(&[scaled, normal]);
     let along = net.product(&[product], TOKENS * 4);

@@ -6,15 +6,18 @@
 
 use std::cmp::Reverse;
 
-use super::flow::Flow;
-use super::graph::aligned;
+use oxc_index::{IndexVec, index_vec};
 
-/// Schedules what each result needs, results in the given order.
-pub(super) fn postorder(flow: &Flow, order: &[usize]) -> Vec<usize> {
+use super::flow::Flow;
+use crate::ids::StepId;
+use crate::memory::aligned;
+
+/// Schedules the steps that each result needs, results in the given order.
+pub(super) fn postorder(flow: &Flow, order: &[StepId]) -> Vec<StepId> {
     let needs = needs(flow, order);
-    let writes = |step: usize| flow.graph.steps[step].writes.iter();
+    let writes = |step: StepId| flow.graph.steps[step].writes.iter();
     let mut scheduled = Vec::with_capacity(order.len());
-    let mut is_visited = vec![false; order.len()];
+    let mut is_visited: IndexVec<StepId, bool> = index_vec![false; order.len()];
     let mut stack = Vec::new();
     for &root in order.iter().filter(|&&step| writes(step).all(|&b| flow.readers(b).is_empty())) {
         stack.push((root, false));
@@ -53,9 +56,9 @@ impl Need {
 }
 
 /// What each step needs if it shares no operand with another.
-fn needs(flow: &Flow, order: &[usize]) -> Vec<Need> {
-    let mut needs = vec![Need::default(); order.len()];
-    let mut writers: Vec<usize> = Vec::new();
+fn needs(flow: &Flow, order: &[StepId]) -> IndexVec<StepId, Need> {
+    let mut needs: IndexVec<StepId, Need> = index_vec![Need::default(); order.len()];
+    let mut writers: Vec<StepId> = Vec::new();
     for &number in order {
         let step = &flow.graph.steps[number];
         writers.clear();

@@ -1,6 +1,7 @@
 //! Random graphs for tests.
 
 use super::{BufferKind, BufferNode, Graph, StepNode};
+use crate::ids::BufferId;
 
 /// Random numbers: SplitMix64 (Steele, Lea and Flood 2014).
 pub(crate) struct Random(pub(crate) u64);
@@ -29,7 +30,7 @@ impl Random {
         }
     }
 
-    /// A graph of so many steps with buffers of every kind, results that nobody reads, scratch memory and pairs that may
+    /// A graph of `steps` steps with buffers of every kind, results that no step reads, scratch memory and pairs that may
     /// share memory.
     pub(crate) fn graph(&mut self, steps: usize) -> Graph {
         let mut graph = Graph::default();
@@ -40,17 +41,18 @@ impl Random {
             let mut step = StepNode::default();
             for _ in 0..self.below(4) {
                 let count = graph.buffers.len();
-                // Mostly what was written a short time ago.
+                // Mostly buffers that were written a short time ago.
                 let read = if self.once_in(3) { self.below(count) } else { count - 1 - self.below(count.min(4)) };
+                let read = BufferId::new(read);
                 if !step.reads.contains(&read) {
                     step.reads.push(read);
                 }
             }
             for _ in 0..1 + self.below(5) / 3 {
                 let kind = if self.once_in(6) { BufferKind::Output } else { BufferKind::Temporary };
-                let buffer = graph.buffers.len();
                 let like = step.reads.first().filter(|_| self.once_in(2)).map(|&read| graph.buffers[read].bytes);
-                graph.buffers.push(BufferNode { bytes: like.unwrap_or_else(|| self.bytes()), kind });
+                let bytes = like.unwrap_or_else(|| self.bytes());
+                let buffer = graph.buffers.push(BufferNode { bytes, kind });
                 step.writes.push(buffer);
                 for &read in &step.reads {
                     if self.once_in(2) {

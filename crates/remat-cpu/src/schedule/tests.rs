@@ -3,15 +3,17 @@
 use super::models::{Gpt, Keep, Net, chain};
 use super::random::Random;
 use super::{BufferKind, Graph, peak, schedule};
+use crate::ids::{BufferId, StepId};
 use crate::plan::plan;
+use oxc_index::{IndexVec, index_vec};
 
 /// Whether each step comes once, and after those whose results it reads.
-fn is_valid(graph: &Graph, order: &[usize]) -> bool {
-    let mut is_written: Vec<bool> = vec![true; graph.buffers.len()];
+fn is_valid(graph: &Graph, order: &[StepId]) -> bool {
+    let mut is_written: IndexVec<BufferId, bool> = index_vec![true; graph.buffers.len()];
     graph.steps.iter().flat_map(|s| &s.writes).for_each(|&b| is_written[b] = false);
     let mut sorted = order.to_vec();
     sorted.sort_unstable();
-    sorted.iter().copied().eq(0..graph.steps.len())
+    sorted.iter().copied().eq(graph.steps.indices())
         && order.iter().all(|&step| {
             let reads = graph.steps[step].reads.iter().all(|&b| is_written[b]);
             graph.steps[step].writes.iter().for_each(|&b| is_written[b] = true);
@@ -20,14 +22,14 @@ fn is_valid(graph: &Graph, order: &[usize]) -> bool {
 }
 
 /// The lowest peak of all orders.
-fn lowest(graph: &Graph, order: &mut Vec<usize>) -> usize {
+fn lowest(graph: &Graph, order: &mut Vec<StepId>) -> usize {
     if order.len() == graph.steps.len() {
         return peak(graph, order);
     }
     let mut best = usize::MAX;
-    for step in 0..graph.steps.len() {
-        let is_ready =
-            |&b: &usize| graph.steps.iter().position(|s| s.writes.contains(&b)).is_none_or(|w| order.contains(&w));
+    for step in graph.steps.indices() {
+        let writer = |b| graph.steps.indices().find(|&s| graph.steps[s].writes.contains(&b));
+        let is_ready = |&b: &BufferId| writer(b).is_none_or(|w| order.contains(&w));
         if !order.contains(&step) && graph.steps[step].reads.iter().all(is_ready) {
             order.push(step);
             best = best.min(lowest(graph, order));
@@ -70,12 +72,12 @@ fn small_programs_get_nearly_the_best_order() {
 
 /// The peak in the program's order, that of the schedule, and the arena, in units of `bytes`.
 fn peaks(graph: &Graph, bytes: usize) -> [usize; 3] {
-    let plan = plan(graph, &schedule(graph));
+    let plan = plan(graph, &schedule(graph)).unwrap_or_else(|e| panic!("{e}"));
     [peak(graph, &program_order(graph)), plan.peak, plan.arena].map(|peak| peak.div_ceil(bytes))
 }
 
-fn program_order(graph: &Graph) -> Vec<usize> {
-    (0..graph.steps.len()).collect()
+fn program_order(graph: &Graph) -> Vec<StepId> {
+    graph.steps.indices().collect()
 }
 
 #[test]
@@ -97,7 +99,7 @@ fn segments_are_computed_again_one_at_a_time() {
 fn gradients_of_weights_come_when_their_operands_die() {
     const LAYERS: usize = 20;
     let mut net = Net::default();
-    let weights: Vec<usize> = (0..LAYERS).map(|_| net.buffer(1 << 10, BufferKind::Argument)).collect();
+    let weights: Vec<BufferId> = (0..LAYERS).map(|_| net.buffer(1 << 10, BufferKind::Argument)).collect();
     let mut x = vec![net.buffer(1 << 10, BufferKind::Argument)];
     for (i, &w) in weights.iter().enumerate() {
         x.push(net.product(&[x[i], w], 1 << 10));

@@ -3,10 +3,12 @@
 //! Dynamic programming over the sets of steps that have run, as in Ahn et al. 2020, "Ordering Chaos", for a window of an
 //! order that is good already: what is live before and after a window does not depend on the order within.
 
+use oxc_index::IndexVec;
 use smallvec::SmallVec;
 
 use super::flow::Flow;
-use super::graph::aligned;
+use crate::ids::{BufferId, StepId};
+use crate::memory::aligned;
 
 /// The most steps of a window.
 pub(super) const WINDOW: usize = 10;
@@ -21,8 +23,8 @@ struct Move {
     scratch: i64,
     /// The bytes of its results.
     writes: i64,
-    /// What it reads and nothing after the window does: its weight, the steps of the window that read it, and the bytes of
-    /// the results that may take its memory in place.
+    /// The buffers that it reads and nothing after the window does: weight, the steps of the window that read it, and the
+    /// bytes of the results that may take its memory in place.
     frees: SmallVec<[(i64, Set, i64); 4]>,
 }
 
@@ -35,7 +37,7 @@ struct Reached {
 
 /// The order with the lowest peak of these steps, neighbours in an order that `position` tells; none if they are in such
 /// an order.
-pub(super) fn improve(flow: &Flow, window: &[usize], position: &[u32]) -> Option<Vec<usize>> {
+pub(super) fn improve(flow: &Flow, window: &[StepId], position: &IndexVec<StepId, u32>) -> Option<Vec<StepId>> {
     let moves: SmallVec<[Move; WINDOW]> = window.iter().map(|&step| movement(flow, step, window, position)).collect();
     let all: Set = (1 << window.len()) - 1;
     let mut reached: Vec<Option<Reached>> = vec![None; all as usize + 1];
@@ -83,23 +85,23 @@ impl Move {
     }
 }
 
-fn movement(flow: &Flow, number: usize, window: &[usize], position: &[u32]) -> Move {
+fn movement(flow: &Flow, number: StepId, window: &[StepId], position: &IndexVec<StepId, u32>) -> Move {
     let start = position[window[0]];
-    // The place in the window; beyond its end for steps after it and, wrapping around, for those before it.
-    let place = |step: u32| position[step as usize].wrapping_sub(start) as usize;
+    // The position in the window; beyond its end for steps after it and, wrapping around, for those before it.
+    let within = |step: StepId| position[step].wrapping_sub(start) as usize;
     let step = &flow.graph.steps[number];
     let mut after = 0;
     let mut frees = SmallVec::new();
     for &buffer in &step.reads {
-        let writer = flow.writer(buffer).map(|writer| place(writer as u32));
+        let writer = flow.writer(buffer).map(within);
         if let Some(i) = writer.filter(|&i| i < window.len()) {
             after |= 1 << i;
         }
         let readers = flow.readers(buffer);
-        let ends = readers.iter().all(|&reader| position[reader as usize] < start + window.len() as u32);
+        let ends = readers.iter().all(|&reader| position[reader] < start + window.len() as u32);
         if flow.weight[buffer] > 0 && ends {
-            let inside = readers.iter().map(|&reader| place(reader)).filter(|&i| i < window.len());
-            let fits = |&&(input, output): &&(usize, usize)| {
+            let inside = readers.iter().map(|&reader| within(reader)).filter(|&i| i < window.len());
+            let fits = |&&(input, output): &&(BufferId, BufferId)| {
                 input == buffer && flow.graph.buffers[output].bytes == flow.graph.buffers[input].bytes
             };
             let taken = step.in_place.iter().find(fits).map_or(0, |&(_, output)| flow.weight[output]);

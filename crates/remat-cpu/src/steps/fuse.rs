@@ -12,86 +12,70 @@
 //! one at which a loop that reads it is closed, if that is earlier. What was complete before cannot depend on it. (Loops
 //! are grown as in XLA's instruction fusion, but over whole programs, and several results are kept.)
 
-use remat_ir::{Eqn, Iota, Jaxpr, Op, Prim, Result, Shape, Var, VarMap};
+use oxc_index::{IndexVec, define_index_type, index_vec};
+use remat_ir::{Eqn, Iota, Jaxpr, Op, Prim, Result, Var, VarMap};
 use remat_kernels::{Extent, Layout};
 
+use super::ir::{Group, Member, Step, Value};
 use super::order::order;
-use super::views::{LONGEST_ROW, Step, Value};
-
-/// An equation of a loop.
-pub(crate) struct Member {
-    pub(crate) eqn: usize,
-    pub(crate) out: Var,
-    pub(crate) operands: Vec<Value>,
-    pub(crate) extent: Extent,
-}
-
-/// Equations that one loop computes.
-pub(crate) struct Group {
-    pub(crate) members: Vec<Member>,
-    /// Rows; all places where there are no columns.
-    pub(crate) rows: usize,
-    /// Elements per row, once a row means something.
-    pub(crate) columns: Option<usize>,
-    /// The shape and the axes of the reductions that end it, where it is a loop that keeps only accumulators.
-    pub(crate) reduction: Option<(Shape, Shape)>,
-    /// The members that others read, in order.
-    pub(crate) outs: Vec<Var>,
-}
-
-impl Group {
-    fn size(&self) -> usize {
-        self.rows * self.columns.unwrap_or(1)
-    }
-}
+use super::views::LONGEST_ROW;
+use crate::ids::EqnId;
 
 /// A loop has at most this many equations, so that what it computes stays in the first cache.
 pub(super) const MOST_MEMBERS: usize = 64;
 
+define_index_type! {
+    /// A unit.
+    pub(super) struct UnitId = u32;
+}
+
+/// The position at which a unit is closed that nothing outside depends on yet.
+const OPEN: EqnId = EqnId::from_raw_unchecked(u32::MAX);
+
 /// What may become a step.
 struct Unit {
     kind: Kind,
-    /// The position of the last equation in it.
-    last: usize,
-    /// What depends on it, outside of it, has this position or a later one.
-    closed: usize,
+    /// The last equation in it.
+    last: EqnId,
+    /// The equations that depend on it, outside of it, are this one or later ones.
+    closed: EqnId,
     /// The units that it reads, which are closed no later than it is.
-    reads: Vec<usize>,
+    reads: Vec<UnitId>,
 }
 
 enum Kind {
     Equation {
-        eqn: usize,
+        eqn: EqnId,
         operands: Vec<Value>,
     },
     Copy {
-        eqn: usize,
+        eqn: EqnId,
         operand: Value,
         out: Var,
     },
     Count {
-        eqn: usize,
+        eqn: EqnId,
         out: Var,
         iota: Iota,
     },
     Group(Group),
     /// Merged into another one.
-    Gone(usize),
+    Gone(UnitId),
 }
 
 pub(crate) struct Fusion {
-    units: Vec<Unit>,
+    units: IndexVec<UnitId, Unit>,
     /// The unit that computes each variable; `None` for arguments and for what has no buffer.
-    unit: VarMap<Option<usize>>,
+    unit: VarMap<Option<UnitId>>,
     extent: VarMap<Extent>,
     /// The equations that read each variable.
-    readers: VarMap<Vec<u32>>,
+    readers: VarMap<Vec<EqnId>>,
     /// What is an output of the program, or read by a copy.
     is_read: VarMap<bool>,
     /// What each equation became part of.
-    part_of: Vec<Option<usize>>,
+    part_of: IndexVec<EqnId, Option<UnitId>>,
     /// The first variable that each equation makes: the only one, if it is a change of layout.
-    eqn_outs: Vec<Var>,
+    eqn_outs: IndexVec<EqnId, Var>,
 }
 
 /// How an equation fits into a group.
@@ -110,7 +94,7 @@ impl Fusion {
         // A label is no reader.
         for (at, eqn) in eqns.iter().enumerate().filter(|(_, eqn)| !matches!(eqn.op, Op::Prim(Prim::Name(_)))) {
             for var in eqn.ins.iter().filter_map(|a| a.var()) {
-                readers[var].push(at as u32);
+                readers[var].push(EqnId::new(at));
             }
         }
         let mut is_read = VarMap::filled(len, false);
@@ -118,12 +102,12 @@ impl Fusion {
             is_read[var] = true;
         }
         Fusion {
-            units: Vec::new(),
+            units: IndexVec::new(),
             unit: VarMap::filled(len, None),
             extent: VarMap::filled(len, Extent::Full),
             readers,
             is_read,
-            part_of: vec![None; eqns.len()],
+            part_of: index_vec![None; eqns.len()],
             eqn_outs: eqns.iter().map(|e| e.outs.first().copied().unwrap_or(Var(0))).collect(),
         }
     }
@@ -137,35 +121,36 @@ impl Fusion {
     }
 
     /// An equation that runs alone.
-    pub(crate) fn alone(&mut self, eqn: usize, outs: &[Var], operands: Vec<Value>) {
-        self.part_of[eqn] = Some(self.units.len());
-        self.push(Kind::Equation { eqn, operands: operands.clone() }, eqn, outs);
-        self.read(eqn, &operands, self.units.len() - 1);
+    pub(crate) fn alone(&mut self, eqn: EqnId, outs: &[Var], operands: Vec<Value>) {
+        let unit = self.push(Kind::Equation { eqn, operands: operands.clone() }, eqn, outs);
+        self.part_of[eqn] = Some(unit);
+        self.read(eqn, &operands, unit);
     }
 
     /// A copy for the sake of an equation.
-    pub(crate) fn copy(&mut self, eqn: usize, operand: Value, out: Var) {
+    pub(crate) fn copy(&mut self, eqn: EqnId, operand: Value, out: Var) {
         if let Some(base) = operand.base() {
             self.is_read[base] = true;
         }
-        self.push(Kind::Copy { eqn, operand: operand.clone(), out }, eqn, &[out]);
-        self.read(eqn, &[operand], self.units.len() - 1);
+        let unit = self.push(Kind::Copy { eqn, operand: operand.clone(), out }, eqn, &[out]);
+        self.read(eqn, &[operand], unit);
     }
 
     /// The numbers from zero, for the sake of an equation.
-    pub(crate) fn count(&mut self, eqn: usize, out: Var, iota: Iota) {
+    pub(crate) fn count(&mut self, eqn: EqnId, out: Var, iota: Iota) {
         self.push(Kind::Count { eqn, out, iota }, eqn, &[out]);
     }
 
-    fn push(&mut self, kind: Kind, at: usize, outs: &[Var]) {
+    fn push(&mut self, kind: Kind, at: EqnId, outs: &[Var]) -> UnitId {
+        let unit = self.units.push(Unit { kind, last: at, closed: OPEN, reads: Vec::new() });
         for &out in outs {
-            self.unit[out] = Some(self.units.len());
+            self.unit[out] = Some(unit);
         }
-        self.units.push(Unit { kind, last: at, closed: usize::MAX, reads: Vec::new() });
+        unit
     }
 
     /// Notes that an equation of a unit reads these.
-    fn read(&mut self, at: usize, operands: &[Value], reader: usize) {
+    fn read(&mut self, at: EqnId, operands: &[Value], reader: UnitId) {
         for base in operands.iter().filter_map(Value::base) {
             if let Some(unit) = self.unit[base].filter(|&u| u != reader) {
                 if !self.units[reader].reads.contains(&unit) {
@@ -177,7 +162,7 @@ impl Fusion {
     }
 
     /// Closes a unit at a position, and what it reads.
-    fn close(&mut self, unit: usize, at: usize) {
+    fn close(&mut self, unit: UnitId, at: EqnId) {
         let mut stack = vec![unit];
         while let Some(unit) = stack.pop() {
             if self.units[unit].closed > at {
@@ -191,7 +176,7 @@ impl Fusion {
     }
 
     /// Takes an elementwise equation or a reduction into a loop; false if it is neither.
-    pub(crate) fn fuse(&mut self, flat: &Jaxpr, at: usize, eqn: &Eqn, operands: &[Value]) -> bool {
+    pub(crate) fn fuse(&mut self, flat: &Jaxpr, at: EqnId, eqn: &Eqn, operands: &[Value]) -> bool {
         match &eqn.op {
             Op::Prim(
                 Prim::Unary(_)
@@ -210,10 +195,10 @@ impl Fusion {
             _ => return false,
         }
         let size = self.size(flat, eqn.outs[0]);
-        let mut candidates: Vec<usize> = operands.iter().filter_map(|x| self.unit[x.base()?]).collect();
+        let mut candidates: Vec<UnitId> = operands.iter().filter_map(|x| self.unit[x.base()?]).collect();
         candidates.sort_unstable();
         candidates.dedup();
-        let mut joined: Option<(usize, Fit)> = None;
+        let mut joined: Option<(UnitId, Fit)> = None;
         for &unit in candidates.iter().rev() {
             let Some(fit) = self.fits(unit, size, operands) else { continue };
             match joined {
@@ -232,8 +217,8 @@ impl Fusion {
             Some((unit, fit)) => self.join(unit, member(fit.extent)),
             None => {
                 let group = Group { members: Vec::new(), rows: size, columns: None, reduction: None, outs: Vec::new() };
-                self.push(Kind::Group(group), at, &[]);
-                self.join(self.units.len() - 1, member(Extent::Full));
+                let unit = self.push(Kind::Group(group), at, &[]);
+                self.join(unit, member(Extent::Full));
             }
         }
         if let Some(unit) = self.unit[eqn.outs[0]] {
@@ -246,14 +231,14 @@ impl Fusion {
         flat.avals[var].size()
     }
 
-    fn group(&self, unit: usize) -> Option<&Group> {
+    fn group(&self, unit: UnitId) -> Option<&Group> {
         match &self.units[unit].kind {
             Kind::Group(group) => Some(group),
             _ => None,
         }
     }
 
-    fn group_mut(&mut self, unit: usize) -> Option<&mut Group> {
+    fn group_mut(&mut self, unit: UnitId) -> Option<&mut Group> {
         match &mut self.units[unit].kind {
             Kind::Group(group) => Some(group),
             _ => None,
@@ -261,14 +246,14 @@ impl Fusion {
     }
 
     /// Whether no operand that is computed outside of `inside` depends on the unit.
-    fn is_free(&self, unit: usize, operands: &[Value], inside: &[usize]) -> bool {
+    fn is_free(&self, unit: UnitId, operands: &[Value], inside: &[UnitId]) -> bool {
         let closed = self.units[unit].closed;
         let mut outside = operands.iter().filter_map(|x| self.unit[x.base()?]).filter(|u| !inside.contains(u));
         outside.all(|u| self.units[u].last < closed)
     }
 
     /// How an elementwise equation of `size` elements fits the shape of a group, if it does.
-    fn fits(&self, unit: usize, size: usize, operands: &[Value]) -> Option<Fit> {
+    fn fits(&self, unit: UnitId, size: usize, operands: &[Value]) -> Option<Fit> {
         let group = self.group(unit)?;
         if group.reduction.is_some() || group.members.len() >= MOST_MEMBERS {
             return None;
@@ -309,7 +294,7 @@ impl Fusion {
     }
 
     /// Makes a group what a fit says.
-    fn adjust(&mut self, unit: usize, fit: Fit) {
+    fn adjust(&mut self, unit: UnitId, fit: Fit) {
         let Some(group) = self.group_mut(unit) else { return };
         if fit.promotes {
             group.columns = fit.columns;
@@ -329,7 +314,7 @@ impl Fusion {
     }
 
     /// Whether a second group can be merged into the one that the equation joins.
-    fn can_merge(&self, into: usize, unit: usize, chosen: Fit, fit: Fit, operands: &[Value]) -> bool {
+    fn can_merge(&self, into: UnitId, unit: UnitId, chosen: Fit, fit: Fit, operands: &[Value]) -> bool {
         let (Some(a), Some(b)) = (self.group(into), self.group(unit)) else { return false };
         // Without columns there are full values only, which fit any.
         let columns_agree = a.columns.is_none_or(|x| fit.columns.is_none_or(|y| x == y));
@@ -342,7 +327,7 @@ impl Fusion {
             && self.is_free(unit, operands, &[into, unit])
     }
 
-    fn merge(&mut self, into: usize, unit: usize, fit: Fit) {
+    fn merge(&mut self, into: UnitId, unit: UnitId, fit: Fit) {
         self.adjust(unit, fit);
         let gone = std::mem::replace(&mut self.units[unit].kind, Kind::Gone(into));
         let reads = std::mem::take(&mut self.units[unit].reads);
@@ -368,7 +353,7 @@ impl Fusion {
         }
     }
 
-    fn join(&mut self, unit: usize, member: Member) {
+    fn join(&mut self, unit: UnitId, member: Member) {
         self.unit[member.out] = Some(unit);
         self.extent[member.out] = member.extent;
         self.part_of[member.eqn] = Some(unit);
@@ -379,7 +364,7 @@ impl Fusion {
     }
 
     /// Takes a reduction into the loop that computes its operand, or into a new one.
-    fn reduce(&mut self, flat: &Jaxpr, at: usize, eqn: &Eqn, operand: &Value, axes: &[usize]) {
+    fn reduce(&mut self, flat: &Jaxpr, at: EqnId, eqn: &Eqn, operand: &Value, axes: &[usize]) {
         let shape = operand.shape().clone();
         let (size, rows) = (shape.iter().product::<usize>(), self.size(flat, eqn.outs[0]));
         let columns = size / rows.max(1);
@@ -410,8 +395,7 @@ impl Fusion {
         let unit = source.unwrap_or_else(|| {
             let rows = if in_rows { rows } else { size };
             let group = Group { members: Vec::new(), rows, columns: None, reduction: None, outs: Vec::new() };
-            self.push(Kind::Group(group), at, &[]);
-            self.units.len() - 1
+            self.push(Kind::Group(group), at, &[])
         });
         if let Some(group) = self.group_mut(unit) {
             if in_rows {
@@ -425,20 +409,19 @@ impl Fusion {
     }
 
     /// Whether everything that a group computes is read by the group itself and by this equation only.
-    fn ends_in(&self, unit: usize, at: usize) -> bool {
+    fn ends_in(&self, unit: UnitId, at: EqnId) -> bool {
         let Some(group) = self.group(unit) else { return false };
         group.members.iter().all(|m| !self.leaves(m.out, unit, Some(at)))
     }
 
     /// Whether something outside of a unit, other than one equation, reads a value or a view of it.
-    fn leaves(&self, var: Var, unit: usize, except: Option<usize>) -> bool {
+    fn leaves(&self, var: Var, unit: UnitId, except: Option<EqnId>) -> bool {
         let mut stack = vec![var];
         while let Some(var) = stack.pop() {
             if self.is_read[var] {
                 return true;
             }
             for &reader in &self.readers[var] {
-                let reader = reader as usize;
                 match self.part_of[reader] {
                     _ if except == Some(reader) => {}
                     Some(u) if u == unit => {}
@@ -457,24 +440,25 @@ impl Fusion {
     /// # Errors
     /// If there is none, which is a defect: loops were made that depend on each other.
     pub(crate) fn finish(mut self) -> Result<Vec<Step>> {
-        for unit in 0..self.units.len() {
+        for unit in self.units.indices() {
             let Some(group) = self.group(unit) else { continue };
             let outs = group.members.iter().map(|m| m.out).filter(|&out| self.leaves(out, unit, None)).collect();
             if let Some(group) = self.group_mut(unit) {
                 group.outs = outs;
             }
         }
-        let reads = self.units.iter().enumerate().map(|(i, unit)| {
-            let mut reads: Vec<usize> = unit.kind.operands().filter_map(|x| self.unit[x.base()?]).collect();
+        let reads = self.units.iter_enumerated().map(|(i, unit)| {
+            let mut reads: Vec<UnitId> = unit.kind.operands().filter_map(|x| self.unit[x.base()?]).collect();
             reads.sort_unstable();
             reads.dedup();
             reads.retain(|&u| u != i);
             reads
         });
-        let positions: Vec<usize> = self.units.iter().map(|unit| unit.last.min(unit.closed)).collect();
-        let order = order(&reads.collect::<Vec<_>>(), &positions)?;
-        let mut units: Vec<Option<Kind>> = self.units.into_iter().map(|u| Some(u.kind)).collect();
-        let steps = order.into_iter().filter_map(|u| match units[u].take()? {
+        let positions: IndexVec<UnitId, EqnId> = self.units.iter().map(|unit| unit.last.min(unit.closed)).collect();
+        let order = order(&reads.collect(), &positions)?;
+        let mut kinds: IndexVec<UnitId, Kind> = self.units.into_iter().map(|unit| unit.kind).collect();
+        // `order` gives each unit once.
+        let steps = order.into_iter().filter_map(|u| match std::mem::replace(&mut kinds[u], Kind::Gone(u)) {
             Kind::Equation { eqn, operands } => Some(Step::Equation { eqn, operands }),
             Kind::Copy { eqn, operand, out } => Some(Step::Copy { eqn, operand, out }),
             Kind::Count { eqn, out, iota } => Some(Step::Count { eqn, out, iota }),

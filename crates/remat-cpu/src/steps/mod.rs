@@ -4,11 +4,11 @@
 //! [`recompute`] which values are not worth keeping.
 
 mod fuse;
+mod ir;
 mod order;
 mod recompute;
 #[cfg(test)]
 mod tests;
 mod views;
 
-pub(crate) use fuse::Group;
-pub(crate) use views::{Step, Steps, Value};
+pub(crate) use ir::{Group, Step, Steps, Value};

@@ -3,29 +3,33 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use oxc_index::{IndexVec, index_vec};
 use remat_ir::{Error, ErrorKind, Result};
 
-/// The units after all that they read, and else by position; `reads` are those that each one reads.
+use super::fuse::UnitId;
+use crate::ids::EqnId;
+
+/// The units, each after all that it reads, and otherwise by position; `reads` are the units that each one reads.
 ///
 /// # Errors
-/// If units read each other in a circle, which is a defect of whoever made them.
-pub(super) fn order(reads: &[Vec<usize>], positions: &[usize]) -> Result<Vec<usize>> {
-    let mut waits: Vec<usize> = reads.iter().map(Vec::len).collect();
-    let mut readers: Vec<Vec<u32>> = vec![Vec::new(); reads.len()];
-    for (i, reads) in reads.iter().enumerate() {
+/// If units read each other in a circle, which is a defect of fusion.
+pub(super) fn order(reads: &IndexVec<UnitId, Vec<UnitId>>, positions: &IndexVec<UnitId, EqnId>) -> Result<Vec<UnitId>> {
+    let mut waits: IndexVec<UnitId, usize> = reads.iter().map(Vec::len).collect();
+    let mut readers: IndexVec<UnitId, Vec<UnitId>> = index_vec![Vec::new(); reads.len()];
+    for (i, reads) in reads.iter_enumerated() {
         for &read in reads {
-            readers[read].push(i as u32);
+            readers[read].push(i);
         }
     }
-    let key = |i: usize| Reverse((positions[i], i));
-    let mut ready: BinaryHeap<_> = (0..waits.len()).filter(|&i| waits[i] == 0).map(key).collect();
+    let key = |i: UnitId| Reverse((positions[i], i));
+    let mut ready: BinaryHeap<_> = waits.indices().filter(|&i| waits[i] == 0).map(key).collect();
     let mut order = Vec::with_capacity(waits.len());
     while let Some(Reverse((_, i))) = ready.pop() {
         order.push(i);
         for &reader in &readers[i] {
-            waits[reader as usize] -= 1;
-            if waits[reader as usize] == 0 {
-                ready.push(key(reader as usize));
+            waits[reader] -= 1;
+            if waits[reader] == 0 {
+                ready.push(key(reader));
             }
         }
     }
@@ -39,16 +43,21 @@ pub(super) fn order(reads: &[Vec<usize>], positions: &[usize]) -> Result<Vec<usi
 mod tests {
     use super::*;
 
+    fn ordered(reads: &[&[usize]], positions: &[usize]) -> Result<Vec<usize>> {
+        let reads = reads.iter().map(|reads| reads.iter().copied().map(UnitId::new).collect()).collect();
+        let positions = positions.iter().copied().map(EqnId::new).collect();
+        Ok(order(&reads, &positions)?.into_iter().map(UnitId::index).collect())
+    }
+
     #[test]
     fn what_is_read_comes_first_and_then_the_position_decides() {
-        let reads = [vec![3], vec![], vec![0, 1], vec![]];
-        assert_eq!(order(&reads, &[0, 9, 2, 5]).ok(), Some(vec![3, 0, 1, 2]));
-        assert_eq!(order(&[], &[]).ok(), Some(vec![]));
+        assert_eq!(ordered(&[&[3], &[], &[0, 1], &[]], &[0, 9, 2, 5]).ok(), Some(vec![3, 0, 1, 2]));
+        assert_eq!(ordered(&[], &[]).ok(), Some(vec![]));
     }
 
     #[test]
     fn a_circle_is_an_error() {
-        let error = order(&[vec![], vec![2, 0], vec![1]], &[0, 1, 2]).expect_err("two read each other");
+        let error = ordered(&[&[], &[2, 0], &[1]], &[0, 1, 2]).expect_err("two read each other");
         assert_eq!(error.kind(), ErrorKind::Internal);
         assert_eq!(error.message(), "fusion made loops that depend on each other");
     }

@@ -14,8 +14,8 @@ use remat_ir::{Var, VarMap};
 use remat_kernels::{Extent, Layout};
 use remat_opt::cost::{FAR_STEPS, MOST_RECOMPUTED, SMALL_BYTES};
 
-use super::fuse::{Group, MOST_MEMBERS, Member};
-use super::views::{Step, Steps, Value};
+use super::fuse::MOST_MEMBERS;
+use super::ir::{Group, Member, Step, Steps, Value};
 
 /// Recomputes what is read far away from where it is computed.
 pub(super) fn recompute(steps: Steps) -> Steps {
@@ -70,7 +70,7 @@ impl Pass {
                     computed[member.out] = Some(at);
                 }
             }
-            for base in operands(step).filter_map(Value::base) {
+            for base in step.operands().filter_map(Value::base) {
                 let is_own = computed[base] == Some(at);
                 if !is_own && readers[base].last() != Some(&at) {
                     readers[base].push(at);
@@ -333,15 +333,6 @@ impl Pass {
 
 fn reads(member: &Member, var: Var) -> bool {
     member.operands.iter().any(|x| x.base() == Some(var))
-}
-
-fn operands(step: &Step) -> Box<dyn Iterator<Item = &Value> + '_> {
-    match step {
-        Step::Equation { operands, .. } => Box::new(operands.iter()),
-        Step::Copy { operand, .. } => Box::new(std::iter::once(operand)),
-        Step::Count { .. } => Box::new(std::iter::empty()),
-        Step::Loop(group) => Box::new(group.members.iter().flat_map(|m| &m.operands)),
-    }
 }
 
 /// Drops the members that nothing stored depends on.

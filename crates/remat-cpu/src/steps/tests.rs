@@ -9,7 +9,7 @@ use super::{Step, Steps};
 fn steps(text: &str) -> Vec<String> {
     let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
     let steps = run(CPU, &jaxpr).and_then(Steps::of).unwrap_or_else(|e| panic!("{e}"));
-    let name = |eqn: usize| steps.flat.eqns[eqn].op.name();
+    let name = |eqn| steps.eqn(eqn).op.name();
     let describe = |step: &Step| match step {
         Step::Equation { eqn, .. } => name(*eqn).to_string(),
         Step::Copy { .. } => "copy".to_string(),

@@ -1,4 +1,4 @@
-//! Steps: what the equations of a program become.
+//! Views: values that are a layout of another value's buffer.
 //!
 //! A value has a buffer of its own, or is a view of another value's buffer, or is one number repeated. Reshapes,
 //! transposes, broadcasts, reversals and slices are views: they cost nothing, and what reads them reads through strides.
@@ -11,66 +11,10 @@ use remat_ir::{
 };
 use remat_kernels::Layout;
 
-use super::fuse::{Fusion, Group};
+use super::fuse::Fusion;
+use super::ir::{Steps, Value};
 use super::recompute::recompute;
-
-/// What a value is.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Value {
-    /// Elements of the buffer of a variable that has its own.
-    View { base: Var, layout: Layout },
-    /// One number, repeated.
-    Splat { literal: Literal, shape: Shape },
-}
-
-impl Value {
-    /// The buffer that it lies in.
-    pub(crate) fn base(&self) -> Option<Var> {
-        match self {
-            Value::View { base, .. } => Some(*base),
-            Value::Splat { .. } => None,
-        }
-    }
-
-    /// Its elements.
-    pub(crate) fn shape(&self) -> &Shape {
-        match self {
-            Value::View { layout, .. } => &layout.shape,
-            Value::Splat { shape, .. } => shape,
-        }
-    }
-
-    /// The view of it that `f` makes of its layout.
-    fn map(&self, shape: &Shape, f: impl FnOnce(&Layout) -> Option<Layout>) -> Option<Value> {
-        match self {
-            Value::View { base, layout } => Some(Value::View { base: *base, layout: f(layout)? }),
-            Value::Splat { literal, .. } => Some(Value::Splat { literal: *literal, shape: shape.clone() }),
-        }
-    }
-}
-
-/// What runs at one time.
-pub(crate) enum Step {
-    /// One equation, with its operands.
-    Equation { eqn: usize, operands: Vec<Value> },
-    /// An operand is copied into a buffer of its own, row-major, for the sake of this equation.
-    Copy { eqn: usize, operand: Value, out: Var },
-    /// The numbers from zero, for the sake of this equation.
-    Count { eqn: usize, out: Var, iota: Iota },
-    /// Equations that one loop computes.
-    Loop(Group),
-}
-
-/// A program as steps, in an order in which they can run.
-pub(crate) struct Steps {
-    /// The program, after the passes.
-    pub(crate) flat: Jaxpr,
-    /// The names that the user gave to values: what its labels say.
-    pub(crate) names: VarMap<Option<Arc<str>>>,
-    /// What each variable is.
-    pub(crate) values: VarMap<Value>,
-    pub(crate) steps: Vec<Step>,
-}
+use crate::ids::EqnId;
 
 /// The number of elements at which a loop's row stays in the cache of its core with all that is computed of it.
 pub(crate) const LONGEST_ROW: usize = 1 << 14;
@@ -98,7 +42,7 @@ impl Steps {
         let fusion = Fusion::new(&flat, &eqns);
         let mut lowering = Lowering { flat, names, values, fusion, counts: HashMap::new(), copies: HashMap::new() };
         for (at, eqn) in eqns.iter().enumerate() {
-            lowering.equation(at, eqn);
+            lowering.equation(EqnId::new(at), eqn);
         }
         let Lowering { mut flat, names, values, fusion, .. } = lowering;
         flat.eqns = eqns;
@@ -119,7 +63,7 @@ struct Lowering {
 }
 
 impl Lowering {
-    fn equation(&mut self, at: usize, eqn: &Eqn) {
+    fn equation(&mut self, at: EqnId, eqn: &Eqn) {
         // A label is no step.
         if matches!(eqn.op, Op::Prim(Prim::Name(_))) {
             return;
@@ -146,7 +90,7 @@ impl Lowering {
     }
 
     /// The result of an equation that only changes a layout, or that is one number.
-    fn view(&mut self, at: usize, eqn: &Eqn, operands: &[Value]) -> Option<Value> {
+    fn view(&mut self, at: EqnId, eqn: &Eqn, operands: &[Value]) -> Option<Value> {
         let aval = self.flat.avals[*eqn.outs.first()?].clone();
         let shape = &aval.shape;
         let x = operands.first();
@@ -189,7 +133,7 @@ impl Lowering {
     }
 
     /// The numbers from zero to `len`.
-    fn count(&mut self, at: usize, dtype: DType, len: usize) -> Var {
+    fn count(&mut self, at: EqnId, dtype: DType, len: usize) -> Var {
         if let Some(&var) = self.counts.get(&(dtype, len)) {
             return var;
         }
@@ -200,7 +144,7 @@ impl Lowering {
     }
 
     /// The value, copied into a buffer of its own unless it is one, or a row-major part of one.
-    fn row_major(&mut self, at: usize, value: Value) -> Value {
+    fn row_major(&mut self, at: EqnId, value: Value) -> Value {
         let (key, aval) = match &value {
             Value::View { layout, .. } if layout.is_contiguous() => return value,
             Value::View { base, layout } => {

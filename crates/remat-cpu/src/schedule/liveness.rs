@@ -1,13 +1,22 @@
 //! When each temporary is live under an order, and which of them are one piece of memory.
 
-use super::graph::{BufferKind, Graph, aligned};
+use oxc_index::{IndexVec, define_index_type, index_vec};
+
+use super::graph::{BufferKind, Graph};
+use crate::ids::{BufferId, StepId};
+use crate::memory::aligned;
+
+define_index_type! {
+    /// A block.
+    pub(crate) struct BlockId = u32;
+}
 
 /// A value whose memory a result takes: both are one piece of memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct InPlace {
-    pub(crate) step: usize,
-    pub(crate) input: usize,
-    pub(crate) output: usize,
+    pub(crate) step: StepId,
+    pub(crate) input: BufferId,
+    pub(crate) output: BufferId,
 }
 
 /// One piece of memory: a temporary and those that take it in place, one after the other.
@@ -18,66 +27,71 @@ pub(crate) struct Block {
     pub(crate) last: usize,
     pub(crate) bytes: usize,
     /// The output of the program that the last of them is: then the memory is the output's and no part of the arena.
-    pub(crate) output: Option<usize>,
+    pub(crate) output: Option<BufferId>,
 }
 
-/// Where a buffer lies.
+/// What a buffer is stored in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Slot {
+pub(crate) enum Storage {
     /// In this block.
-    Block(usize),
+    Block(BlockId),
     /// In memory of its own: an argument, a constant, an output that takes no temporary.
     Own,
 }
 
-/// The lives of all temporaries.
-pub(crate) struct Lives {
-    pub(crate) blocks: Vec<Block>,
-    /// Where each buffer lies.
-    pub(crate) slots: Vec<Slot>,
+/// The live ranges of all temporaries.
+pub(crate) struct Liveness {
+    pub(crate) blocks: IndexVec<BlockId, Block>,
+    /// What each buffer is stored in.
+    pub(crate) storage: IndexVec<BufferId, Storage>,
     /// The temporaries that are taken, in the order of the steps.
     pub(crate) in_place: Vec<InPlace>,
-    /// The arguments that may be taken where the caller gives them up, in the order of the steps. The result is an output
+    /// The arguments that may be taken where the caller donates them, in the order of the steps. The result is an output
     /// or lies in the memory of one, in which nothing lay before.
     pub(crate) donations: Vec<InPlace>,
 }
 
-impl Lives {
-    /// Follows the steps in this order. What a step reads last is taken by what the step writes, where the step allows it.
-    pub(crate) fn new(graph: &Graph, order: &[usize]) -> Lives {
-        let mut last = vec![0; graph.buffers.len()];
+impl Liveness {
+    /// Follows the steps in this order. A buffer that a step is the last to read is taken by one that the step writes, where
+    /// the step allows it.
+    pub(crate) fn new(graph: &Graph, order: &[StepId]) -> Liveness {
+        let mut last = index_vec![0; graph.buffers.len()];
         for (position, &step) in order.iter().enumerate() {
             let step = &graph.steps[step];
             for &buffer in step.reads.iter().chain(&step.writes) {
                 last[buffer] = position;
             }
         }
-        let slots = vec![Slot::Own; graph.buffers.len()];
-        let mut lives = Lives { blocks: Vec::new(), slots, in_place: Vec::new(), donations: Vec::new() };
+        let mut liveness = Liveness {
+            blocks: IndexVec::new(),
+            storage: index_vec![Storage::Own; graph.buffers.len()],
+            in_place: Vec::new(),
+            donations: Vec::new(),
+        };
         for (position, &number) in order.iter().enumerate() {
             let step = &graph.steps[number];
-            lives.pair(graph, number, |buffer| last[buffer] == position, |buffer| last[buffer]);
+            liveness.pair(graph, number, |buffer| last[buffer] == position, |buffer| last[buffer]);
             for &output in &step.writes {
-                if graph.is_temporary(output) && lives.slots[output] == Slot::Own {
-                    lives.slots[output] = Slot::Block(lives.blocks.len());
+                if graph.is_temporary(output) && liveness.storage[output] == Storage::Own {
                     let bytes = graph.bytes(output);
-                    lives.blocks.push(Block { first: position, last: last[output], bytes, output: None });
+                    let block = Block { first: position, last: last[output], bytes, output: None };
+                    liveness.storage[output] = Storage::Block(liveness.blocks.push(block));
                 }
             }
         }
-        let Lives { blocks, slots, donations, .. } = &mut lives;
-        donations.retain(|donation| match slots[donation.output] {
-            Slot::Own => true,
-            Slot::Block(block) => blocks[block].output.is_some(),
+        let Liveness { blocks, storage, donations, .. } = &mut liveness;
+        donations.retain(|donation| match storage[donation.output] {
+            Storage::Own => true,
+            Storage::Block(block) => blocks[block].output.is_some(),
         });
-        lives
+        liveness
     }
 
     /// Decides which of its results a step computes in place.
-    fn pair(&mut self, graph: &Graph, step: usize, dies: impl Fn(usize) -> bool, last: impl Fn(usize) -> usize) {
+    fn pair(&mut self, graph: &Graph, step: StepId, dies: impl Fn(BufferId) -> bool, last: impl Fn(BufferId) -> usize) {
         let (taken, given) = (self.in_place.len(), self.donations.len());
-        let kind = |buffer: usize| graph.buffers[buffer].kind;
-        // A temporary takes no argument in place of another temporary: whether the argument is given up is not known yet.
+        let kind = |buffer: BufferId| graph.buffers[buffer].kind;
+        // A temporary takes no argument in place of another temporary: whether the argument is donated is not known yet.
         for is_argument in [false, true] {
             for &(input, output) in &graph.steps[step].in_place {
                 let pairs = self.in_place[taken..].iter().chain(&self.donations[given..]);
@@ -99,19 +113,19 @@ impl Lives {
     }
 
     fn take(&mut self, pair: InPlace, last: usize, kind: BufferKind) {
-        let Slot::Block(number) = self.slots[pair.input] else { return };
+        let Storage::Block(number) = self.storage[pair.input] else { return };
         let block = &mut self.blocks[number];
         block.last = last;
         if kind == BufferKind::Output {
             block.output = Some(pair.output);
         }
-        self.slots[pair.output] = Slot::Block(number);
+        self.storage[pair.output] = Storage::Block(number);
         self.in_place.push(pair);
     }
 
     /// The most bytes that are live at one time in the arena, scratch memory with them, and the first position at which
     /// they are.
-    pub(crate) fn peak(&self, graph: &Graph, order: &[usize]) -> (usize, usize) {
+    pub(crate) fn peak(&self, graph: &Graph, order: &[StepId]) -> (usize, usize) {
         let mut change = vec![0isize; order.len() + 1];
         for block in self.blocks.iter().filter(|block| block.output.is_none()) {
             change[block.first] += block.bytes as isize;

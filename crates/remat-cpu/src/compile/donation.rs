@@ -1,0 +1,36 @@
+//! Donated arguments: outputs that may take an argument's memory.
+
+use oxc_index::{IndexVec, index_vec};
+
+use super::buffers::Owner;
+use super::kernels::Kernels;
+use crate::ids::{ArgId, OutId};
+use crate::plan::{Location, Plan};
+use crate::schedule::InPlace;
+
+/// For each output the argument whose memory it may take: the plan's, but for arguments that the program returns, and for
+/// those of another dtype.
+pub(super) fn donors(kernels: &Kernels<'_>, plan: &Plan) -> IndexVec<OutId, Option<ArgId>> {
+    let (steps, buffers) = (kernels.steps, &kernels.buffers);
+    let mut is_returned: IndexVec<ArgId, bool> = index_vec![false; buffers.arguments.len()];
+    for var in steps.flat.outs.iter().filter_map(|out| out.var()) {
+        if let Some(buffer) = steps.values[var].base().and_then(|base| buffers.of_var(base))
+            && let Owner::Argument(argument) = buffers.owner(buffer)
+        {
+            is_returned[argument] = true;
+        }
+    }
+    let donation = |pair: &InPlace| {
+        let Location::Buffer(home) = plan.locations[pair.output] else { return None };
+        let (Owner::Argument(argument), Owner::Output(out)) = (buffers.owner(pair.input), buffers.owner(home)) else {
+            return None;
+        };
+        let fits = buffers.aval(pair.input).dtype == buffers.aval(home).dtype && !is_returned[argument];
+        fits.then_some((argument, out))
+    };
+    let mut donors = index_vec![None; buffers.outputs.len()];
+    for (argument, out) in plan.donations.iter().filter_map(donation) {
+        donors[out] = Some(argument);
+    }
+    donors
+}

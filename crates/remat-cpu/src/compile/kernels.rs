@@ -1,0 +1,158 @@
+//! The kernels of the steps, and the buffers that they read and write.
+
+use oxc_index::IndexVec;
+use remat_ir::{Aval, DType, Error, ErrorKind, Op, Operation, Prim, Result};
+use remat_kernels::{Kernel, Layout, Threads};
+
+use super::buffers::Buffers;
+use crate::control;
+use crate::ids::{BufferId, EqnId, StepId};
+use crate::schedule::{Graph, StepNode};
+use crate::steps::{Step, Steps, Value};
+
+/// The kernels of a program over its buffers, which have no locations yet.
+pub(super) struct Kernels<'a> {
+    pub(super) steps: &'a Steps,
+    pub(super) buffers: Buffers<'a>,
+    /// The steps so far, as the schedule sees them.
+    nodes: IndexVec<StepId, StepNode>,
+    pub(super) calls: IndexVec<StepId, KernelCall>,
+    threads: &'a Threads,
+}
+
+/// A kernel and its operands.
+pub(super) struct KernelCall {
+    pub(super) kernel: Box<dyn Kernel>,
+    pub(super) ins: Vec<BufferSlice>,
+    pub(super) outs: Vec<BufferId>,
+    /// Bytes of its scratch memory.
+    pub(super) scratch: usize,
+    /// The equation that it computes, or the last of them.
+    pub(super) eqn: Option<EqnId>,
+}
+
+/// The bytes of a buffer that a kernel is given.
+#[derive(Clone, Copy)]
+pub(super) struct BufferSlice {
+    pub(super) buffer: BufferId,
+    pub(super) dtype: DType,
+    /// In bytes.
+    pub(super) offset: usize,
+    pub(super) bytes: usize,
+}
+
+impl<'a> Kernels<'a> {
+    /// The kernels of all steps.
+    ///
+    /// # Errors
+    /// If there is no kernel for one of them.
+    pub(super) fn new(steps: &'a Steps, threads: &'a Threads) -> Result<Kernels<'a>> {
+        let (nodes, calls) = (IndexVec::new(), IndexVec::new());
+        let mut kernels = Kernels { steps, buffers: Buffers::new(steps), nodes, calls, threads };
+        for step in &steps.steps {
+            kernels.step(step)?;
+        }
+        Ok(kernels)
+    }
+
+    /// The program as the schedule sees it.
+    pub(super) fn graph(&self) -> Graph {
+        Graph { steps: self.nodes.clone(), buffers: self.buffers.nodes() }
+    }
+
+    fn step(&mut self, step: &Step) -> Result<()> {
+        let steps = self.steps;
+        match step {
+            Step::Equation { eqn: number, operands } => {
+                let eqn = steps.eqn(*number);
+                let operands = operands.iter().map(|x| self.operand(x)).collect::<Vec<_>>();
+                let out_avals: Vec<Aval> = eqn.outs.iter().map(|&v| steps.flat.avals[v].clone()).collect();
+                let ins: Vec<(DType, &Layout)> = operands.iter().map(|(slice, layout)| (slice.dtype, layout)).collect();
+                let kernel = self.kernel(&eqn.op, &ins, &out_avals).map_err(|e| e.at(eqn.loc))?;
+                let outs = eqn.outs.iter().map(|&v| self.buffers.own(v)).collect();
+                let ins = operands.into_iter().map(|(slice, _)| slice).collect();
+                self.push(Some(*number), kernel, ins, outs)
+            }
+            Step::Copy { eqn, operand, out } => {
+                let to = self.buffers.own(*out);
+                self.copy(Some(*eqn), operand, to)
+            }
+            Step::Count { eqn, out, iota } => {
+                let to = self.buffers.own(*out);
+                let kernel = self.kernel(&Op::from(iota.clone()), &[], &[steps.flat.avals[*out].clone()])?;
+                self.push(Some(*eqn), kernel, Vec::new(), vec![to])
+            }
+            Step::Loop(group) => self.fused(group),
+        }
+    }
+
+    fn kernel(&self, op: &Op, ins: &[(DType, &Layout)], outs: &[Aval]) -> Result<Box<dyn Kernel>> {
+        match op {
+            Op::Prim(op) => remat_kernels::kernel(op, ins, outs).ok_or_else(|| no_kernel(op, ins)),
+            Op::Call(op) => control::kernel(op, self.threads),
+        }
+    }
+
+    /// Adds the step that copies a value into a buffer, row-major.
+    pub(super) fn copy(&mut self, eqn: Option<EqnId>, value: &Value, to: BufferId) -> Result<()> {
+        let (slice, layout) = self.operand(value);
+        let kernel = remat_kernels::copy(slice.dtype, &layout);
+        self.push(eqn, kernel, vec![slice], vec![to])
+    }
+
+    /// What a kernel is given of a value, and the layout there: a row-major part of a buffer is given as if it were a buffer
+    /// of its own.
+    fn operand(&mut self, value: &Value) -> (BufferSlice, Layout) {
+        let (buffer, mut layout) = self.buffers.operand(value);
+        let aval = self.buffers.aval(buffer);
+        let dtype = aval.dtype;
+        if layout.is_contiguous() {
+            let (offset, bytes) = (layout.offset * dtype.size(), layout.size() * dtype.size());
+            layout.offset = 0;
+            return (BufferSlice { buffer, dtype, offset, bytes }, layout);
+        }
+        (BufferSlice { buffer, dtype, offset: 0, bytes: aval.bytes() }, layout)
+    }
+
+    /// Adds a step to the graph.
+    ///
+    /// # Errors
+    /// If the kernel computes operands in place that it does not have, which is a defect of the kernel.
+    pub(super) fn push(
+        &mut self,
+        eqn: Option<EqnId>,
+        kernel: Box<dyn Kernel>,
+        ins: Vec<BufferSlice>,
+        outs: Vec<BufferId>,
+    ) -> Result<()> {
+        let scratch = kernel.scratch(self.threads.count());
+        let mut node = StepNode { scratch, ..StepNode::default() };
+        for slice in &ins {
+            if !node.reads.contains(&slice.buffer) {
+                node.reads.push(slice.buffer);
+            }
+        }
+        node.writes = outs.iter().copied().collect();
+        for &(i, k) in kernel.in_place() {
+            let (Some(slice), Some(&to)) = (ins.get(i), outs.get(k)) else {
+                let message = format!("a kernel has no operand {i} or no result {k} to compute in place");
+                return Err(Error::new(ErrorKind::Internal, "compile", message));
+            };
+            let from = slice.buffer;
+            let is_read_once = ins.iter().filter(|slice| slice.buffer == from).count() == 1;
+            let [of_operand, of_result] = [from, to].map(|buffer| self.buffers.aval(buffer).bytes());
+            let is_whole = slice.bytes == of_operand && slice.bytes == of_result;
+            if is_read_once && is_whole && !node.in_place.contains(&(from, to)) {
+                node.in_place.push((from, to));
+            }
+        }
+        self.nodes.push(node);
+        self.calls.push(KernelCall { kernel, ins, outs, scratch, eqn });
+        Ok(())
+    }
+}
+
+fn no_kernel(op: &Prim, ins: &[(DType, &Layout)]) -> Error {
+    let ins: Vec<String> = ins.iter().map(|(dtype, layout)| format!("{dtype}{:?}", layout.shape)).collect();
+    Error::new(ErrorKind::Internal, op.name(), format!("there is no kernel for {}", ins.join(" ")))
+}

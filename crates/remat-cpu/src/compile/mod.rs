@@ -1,0 +1,42 @@
+//! From a jaxpr to a compiled program: lowering, buffers and kernels, schedule, memory plan.
+
+mod buffers;
+mod donation;
+mod kernels;
+mod layout;
+mod loops;
+mod report;
+mod results;
+
+use remat_ir::{Jaxpr, Result};
+use remat_kernels::Threads;
+use remat_opt::pipeline;
+
+use crate::plan::plan;
+use crate::program::CompiledProgram;
+use crate::schedule::schedule;
+use crate::steps::Steps;
+use kernels::Kernels;
+
+/// Who runs a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Caller {
+    /// A user, to whom an argument can be returned as a result.
+    User,
+    /// A loop or a branch, which has the memory of every result ready.
+    Control,
+}
+
+/// Compiles a program for these threads.
+///
+/// # Errors
+/// If an operation cannot be run.
+pub(crate) fn compile(jaxpr: &Jaxpr, caller: Caller, threads: &Threads) -> Result<CompiledProgram> {
+    let steps = Steps::of(pipeline::run(pipeline::CPU, jaxpr)?)?;
+    let mut kernels = Kernels::new(&steps, threads)?;
+    let results = kernels.results(caller)?;
+    let graph = kernels.graph();
+    let order = schedule(&graph);
+    let plan = plan(&graph, &order)?;
+    layout::program(jaxpr, kernels, results, &order, &plan)
+}

@@ -1,0 +1,57 @@
+//! The memory report: what is live at the peak, with names, operations and the user's lines.
+
+use std::sync::Arc;
+
+use oxc_index::{IndexVec, index_vec};
+use remat_ir::{Aval, DType, LiveKind, LiveValue, Loc};
+
+use super::kernels::Kernels;
+use crate::ids::{BufferId, EqnId};
+use crate::plan::{Live, Plan};
+
+/// What is live at the peak: arguments and outputs in their order, then temporaries and scratch memory by size.
+pub(super) fn live(kernels: &Kernels<'_>, plan: &Plan) -> Vec<LiveValue> {
+    let (steps, buffers) = (kernels.steps, &kernels.buffers);
+    let mut names: IndexVec<BufferId, Option<Arc<str>>> = index_vec![None; buffers.len()];
+    for (var, buffer) in buffers.vars() {
+        names[buffer] = steps.names[var].clone();
+    }
+    // The equation whose result a buffer is: in a loop, the one of its members that is stored.
+    let mut eqns: IndexVec<BufferId, Option<EqnId>> = index_vec![None; buffers.len()];
+    for call in &kernels.calls {
+        for &out in &call.outs {
+            eqns[out] = call.eqn;
+        }
+    }
+    for (e, eqn) in steps.flat.eqns.iter().enumerate() {
+        for buffer in eqn.outs.iter().filter_map(|&v| buffers.of_var(v)) {
+            eqns[buffer] = Some(EqnId::new(e));
+        }
+    }
+    let value = |kind: LiveKind, aval: Aval, name: Option<Arc<str>>, eqn: Option<EqnId>| {
+        let eqn = eqn.map(|e| steps.eqn(e));
+        let (operation, loc) = (eqn.map(|e| e.op.name()), eqn.map_or(Loc::default(), |e| e.loc));
+        LiveValue { bytes: aval.bytes(), aval, kind, name, operation, loc }
+    };
+    let stored = |buffer: BufferId, kind: LiveKind| {
+        value(kind, buffers.aval(buffer).clone(), names[buffer].clone(), eqns[buffer])
+    };
+    let mut live: Vec<LiveValue> = Vec::new();
+    let arguments = buffers.arguments.iter_enumerated();
+    live.extend(arguments.map(|(i, &buffer)| stored(buffer, LiveKind::Argument(i.index()))));
+    live.extend(buffers.outputs.iter().map(|&buffer| stored(buffer, LiveKind::Output)));
+    for item in &plan.live {
+        match *item {
+            Live::Buffer { buffer, .. } => live.push(stored(buffer, LiveKind::Temporary)),
+            Live::Scratch { step, bytes } => {
+                let call = &kernels.calls[step];
+                let inside = call.kernel.live();
+                live.extend(inside.iter().cloned());
+                let bytes = bytes - inside.iter().map(|value| value.bytes).sum::<usize>().min(bytes);
+                live.push(value(LiveKind::Scratch, Aval::new(DType::U8, [bytes]), None, call.eqn));
+            }
+        }
+    }
+    live.retain(|value| value.bytes > 0);
+    live
+}

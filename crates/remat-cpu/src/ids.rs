@@ -1,0 +1,45 @@
+//! The index types of the engine: one for each thing that is numbered, so that none is taken for another.
+
+use oxc_index::define_index_type;
+
+define_index_type! {
+    /// An equation of the program that is compiled.
+    pub(crate) struct EqnId = u32;
+    DISPLAY_FORMAT = "eqn{}";
+}
+
+define_index_type! {
+    /// A step: one kernel and its operands. Steps are numbered in the order of the program, not in that of the schedule.
+    pub(crate) struct StepId = u32;
+    DISPLAY_FORMAT = "step{}";
+}
+
+define_index_type! {
+    /// A buffer: an argument, an output, a constant or a temporary.
+    pub(crate) struct BufferId = u32;
+    DISPLAY_FORMAT = "b{}";
+}
+
+define_index_type! {
+    /// An argument of the compiled program.
+    pub(crate) struct ArgId = u32;
+    DISPLAY_FORMAT = "arg{}";
+}
+
+define_index_type! {
+    /// A buffer of the caller that the compiled program writes. Several results of the program may be one output.
+    pub(crate) struct OutId = u32;
+    DISPLAY_FORMAT = "out{}";
+}
+
+define_index_type! {
+    /// A result of the program, in the order in which it returns them.
+    pub(crate) struct ResultId = u32;
+    DISPLAY_FORMAT = "result{}";
+}
+
+define_index_type! {
+    /// A constant of the compiled program: eight bytes each.
+    pub(crate) struct ConstId = u32;
+    DISPLAY_FORMAT = "const{}";
+}

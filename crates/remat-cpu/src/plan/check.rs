@@ -1,0 +1,232 @@
+//! The checker of memory plans: what `unsafe` code relies on when it runs them.
+//!
+//! It follows the steps over the memory that the plan gives them, once with all arguments kept by the caller and once with
+//! all donated that may be, and notes which buffer each piece of memory holds. So it finds every operand that was not
+//! written yet or that was overwritten, whatever the reason: two live blocks that overlap, scratch memory over a value, a
+//! result in the memory of an operand that a later step reads. This takes time in proportion to the operands, far less than
+//! to make the plan, and so every plan is checked, in every build.
+
+use std::collections::BTreeMap;
+
+use oxc_index::{IndexVec, index_vec};
+use remat_ir::Result;
+
+use super::{Location, Plan, internal};
+use crate::ids::{BufferId, StepId};
+use crate::memory::{ALIGNMENT, aligned};
+use crate::schedule::{BufferKind, Graph};
+
+/// Checks that each step comes once, that all locations are inside of their memory, and that each step finds its operands
+/// and the caller its outputs.
+///
+/// # Errors
+/// The first fault.
+pub(super) fn check(graph: &Graph, order: &[StepId], plan: &Plan) -> Result<()> {
+    steps(graph, order)?;
+    locations(graph, plan)?;
+    Memory::new(graph, plan, false)?.follow(order)?;
+    if plan.donations.is_empty() { Ok(()) } else { Memory::new(graph, plan, true)?.follow(order) }
+}
+
+/// Each step runs once, and each buffer has one writer, or none if the caller or the executable has written it.
+fn steps(graph: &Graph, order: &[StepId]) -> Result<()> {
+    let mut runs: IndexVec<StepId, bool> = index_vec![false; graph.steps.len()];
+    for &step in order {
+        match runs.get_mut(step) {
+            None => return Err(internal(format!("there is no {step}"))),
+            Some(runs) if *runs => return Err(internal(format!("{step} runs twice"))),
+            Some(runs) => *runs = true,
+        }
+    }
+    if let Some(step) = runs.indices().find(|&step| !runs[step]) {
+        return Err(internal(format!("{step} never runs")));
+    }
+    let is_given = |kind| matches!(kind, BufferKind::Argument | BufferKind::Constant);
+    let mut is_written: IndexVec<BufferId, bool> = graph.buffers.iter().map(|b| is_given(b.kind)).collect();
+    for (step, node) in graph.steps.iter_enumerated() {
+        for &buffer in &node.writes {
+            if std::mem::replace(&mut is_written[buffer], true) {
+                return Err(internal(format!("{step} writes {buffer}, which is written already")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Each buffer lies inside of its memory, and so does the scratch memory of each step.
+fn locations(graph: &Graph, plan: &Plan) -> Result<()> {
+    if (plan.locations.len(), plan.scratch.len()) != (graph.buffers.len(), graph.steps.len()) {
+        return Err(internal("buffers or steps are missing in it"));
+    }
+    let is_inside = |offset: usize, bytes: usize| {
+        offset.is_multiple_of(ALIGNMENT) && offset.checked_add(aligned(bytes)).is_some_and(|end| end <= plan.arena)
+    };
+    for (buffer, node) in graph.buffers.iter_enumerated() {
+        match plan.locations[buffer] {
+            Location::Arena(offset) if node.kind != BufferKind::Temporary => {
+                return Err(internal(format!("{buffer} is not a temporary and lies at {offset} of the arena")));
+            }
+            Location::Arena(offset) if !is_inside(offset, node.bytes) => {
+                let bytes = node.bytes;
+                return Err(internal(format!("{buffer} of {bytes} bytes at {offset} is outside of the arena")));
+            }
+            Location::Arena(_) => {}
+            Location::Buffer(home) if home == buffer && node.kind != BufferKind::Temporary => {}
+            Location::Buffer(home) => {
+                let fits = graph.buffers.get(home).is_some_and(|home| {
+                    home.kind == BufferKind::Output && home.bytes == node.bytes && node.kind == BufferKind::Temporary
+                });
+                if !fits {
+                    return Err(internal(format!("{buffer} cannot lie in the memory of {home}")));
+                }
+            }
+        }
+    }
+    for (step, node) in graph.steps.iter_enumerated() {
+        if node.scratch > 0 && !is_inside(plan.scratch[step], node.scratch) {
+            let (bytes, offset) = (node.scratch, plan.scratch[step]);
+            return Err(internal(format!(
+                "the {bytes} bytes of scratch memory of {step} at {offset} are outside of the arena"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What a piece of memory holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Holds {
+    Buffer(BufferId),
+    Scratch(StepId),
+}
+
+/// What all memory holds between two steps.
+struct Memory<'a> {
+    graph: &'a Graph,
+    plan: &'a Plan,
+    /// The pieces of the arena that were written, by their offsets: where they end and what they hold.
+    arena: BTreeMap<usize, (usize, Holds)>,
+    /// What the memory of each argument, constant and output holds.
+    own: IndexVec<BufferId, Option<BufferId>>,
+    /// The argument in whose memory each output lies, if it is donated.
+    donor: IndexVec<BufferId, Option<BufferId>>,
+}
+
+impl<'a> Memory<'a> {
+    /// The memory before the first step.
+    fn new(graph: &'a Graph, plan: &'a Plan, is_donated: bool) -> Result<Memory<'a>> {
+        let given = graph.buffers.iter_enumerated().map(|(buffer, node)| match node.kind {
+            BufferKind::Argument | BufferKind::Constant => Some(buffer),
+            BufferKind::Output | BufferKind::Temporary => None,
+        });
+        let own = given.collect();
+        let mut donor: IndexVec<BufferId, Option<BufferId>> = index_vec![None; graph.buffers.len()];
+        let mut is_taken: IndexVec<BufferId, bool> = index_vec![false; graph.buffers.len()];
+        for donation in plan.donations.iter().filter(|_| is_donated) {
+            let input = donation.input;
+            let Location::Buffer(output) = plan.locations[donation.output] else {
+                return Err(internal(format!("{input} is donated to the arena")));
+            };
+            let [from, to] = [input, output].map(|buffer| graph.buffers[buffer]);
+            if from.kind != BufferKind::Argument || to.kind != BufferKind::Output || from.bytes != to.bytes {
+                return Err(internal(format!("{input} cannot be donated to {output}")));
+            }
+            if std::mem::replace(&mut is_taken[input], true) || donor[output].replace(input).is_some() {
+                return Err(internal(format!("{input} is donated to {output}, and one of them twice")));
+            }
+        }
+        Ok(Memory { graph, plan, arena: BTreeMap::new(), own, donor })
+    }
+
+    fn follow(&mut self, order: &[StepId]) -> Result<()> {
+        for &step in order {
+            self.step(step)?;
+        }
+        for (buffer, node) in self.graph.buffers.iter_enumerated() {
+            if node.kind == BufferKind::Output && !self.holds(buffer) {
+                return Err(internal(format!("the output {buffer} is not there in the end")));
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: StepId) -> Result<()> {
+        let graph = self.graph;
+        let node = &graph.steps[step];
+        for &buffer in &node.reads {
+            if !self.holds(buffer) {
+                return Err(internal(format!("{step} reads {buffer}, which was not written or was overwritten")));
+            }
+        }
+        let scratch = self.plan.scratch[step];
+        if node.scratch > 0 {
+            self.write_arena(scratch, node.scratch, Holds::Scratch(step));
+        }
+        for &buffer in &node.writes {
+            self.write(buffer);
+        }
+        if node.scratch > 0 && !self.arena_holds(scratch, node.scratch, Holds::Scratch(step)) {
+            return Err(internal(format!("a result of {step} overlaps its scratch memory")));
+        }
+        if let Some(buffer) = node.writes.iter().find(|&&buffer| !self.holds(buffer)) {
+            return Err(internal(format!("another result of {step} overlaps {buffer}")));
+        }
+        for &input in node.reads.iter().filter(|&&buffer| !self.holds(buffer)) {
+            let mut pairs = node.in_place.iter().filter(|pair| pair.0 == input);
+            if !pairs.any(|&(_, output)| self.is_same(input, output)) {
+                return Err(internal(format!("{step} overwrites its operand {input}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether two buffers are one piece of memory.
+    fn is_same(&self, a: BufferId, b: BufferId) -> bool {
+        self.graph.buffers[a].bytes == self.graph.buffers[b].bytes
+            && match (self.plan.locations[a], self.plan.locations[b]) {
+                (Location::Arena(a), Location::Arena(b)) => a == b,
+                (Location::Buffer(a), Location::Buffer(b)) => self.home(a) == self.home(b),
+                _ => false,
+            }
+    }
+
+    /// The buffer whose memory a home is.
+    fn home(&self, buffer: BufferId) -> BufferId {
+        self.donor[buffer].unwrap_or(buffer)
+    }
+
+    /// Whether a buffer has its elements.
+    fn holds(&self, buffer: BufferId) -> bool {
+        let bytes = self.graph.buffers[buffer].bytes;
+        bytes == 0
+            || match self.plan.locations[buffer] {
+                Location::Arena(offset) => self.arena_holds(offset, bytes, Holds::Buffer(buffer)),
+                Location::Buffer(home) => self.own[self.home(home)] == Some(buffer),
+            }
+    }
+
+    fn arena_holds(&self, offset: usize, bytes: usize, what: Holds) -> bool {
+        self.arena.get(&offset) == Some(&(offset + aligned(bytes), what))
+    }
+
+    fn write(&mut self, buffer: BufferId) {
+        let bytes = self.graph.buffers[buffer].bytes;
+        match self.plan.locations[buffer] {
+            _ if bytes == 0 => {}
+            Location::Arena(offset) => self.write_arena(offset, bytes, Holds::Buffer(buffer)),
+            Location::Buffer(home) => {
+                let home = self.home(home);
+                self.own[home] = Some(buffer);
+            }
+        }
+    }
+
+    /// Writes a piece of the arena. Nothing is left of pieces that it overlaps.
+    fn write_arena(&mut self, offset: usize, bytes: usize, what: Holds) {
+        let end = offset + aligned(bytes);
+        while let Some((&start, _)) = self.arena.range(..end).next_back().filter(|(_, piece)| piece.0 > offset) {
+            self.arena.remove(&start);
+        }
+        self.arena.insert(offset, (end, what));
+    }
+}
