@@ -3,6 +3,10 @@
 // The modules are private to the engine, which is therefore not used but included; their tests include some of them too.
 #![allow(dead_code, unused_imports, unreachable_pub, clippy::duplicate_mod)]
 
+#[path = "../src/ids.rs"]
+mod ids;
+#[path = "../src/memory.rs"]
+mod memory;
 #[path = "../src/schedule/models.rs"]
 mod models;
 #[path = "../src/plan/mod.rs"]
@@ -14,6 +18,7 @@ mod schedule;
 
 use std::time::{Duration, Instant};
 
+use ids::StepId;
 use models::{Gpt, Keep, chain};
 use random::Random;
 use schedule::{BufferKind, BufferNode, Graph, StepNode, peak};
@@ -40,9 +45,9 @@ fn main() {
 /// Prints the least time of several runs, the peak in the program's order and in that of the schedule in KiB, and the size
 /// of the arena as a ratio to the latter.
 fn measure(name: &str, graph: &Graph) {
-    let given: Vec<usize> = (0..graph.steps.len()).collect();
+    let given: Vec<StepId> = graph.steps.indices().collect();
     let (scheduling, order) = least(|| schedule::schedule(graph));
-    let (planning, plan) = least(|| plan::plan(graph, &order));
+    let (planning, plan) = least(|| plan::plan(graph, &order).unwrap_or_else(|e| panic!("{e}")));
     println!(
         "{name:40} {:>7} {:>7.2} ms {:>7.2} ms {:>10} {:>10} {:>7.4}",
         graph.steps.len(),
