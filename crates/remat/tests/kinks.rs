@@ -1,5 +1,5 @@
-//! Derivatives where central differences mean nothing: at ties, at bounds, at zero and at infinity. Where JAX has a value,
-//! it is the same.
+//! Derivatives where central differences mean nothing: at ties, at bounds, at zero and at infinity. They are those of JAX
+//! 0.10.2 but for `cummax` and `cummin`, whose test says why. `derivatives.rs` goes through all elementwise operations.
 
 use remat::transform::jvp;
 use remat_ir::{
@@ -19,7 +19,7 @@ fn tangent(op: impl Into<Op>, primals: &[&[f64]], tangents: &[Option<&[f64]>]) -
 }
 
 #[test]
-fn equal_operands_of_an_extremum_share() {
+fn equal_operands_of_max_and_min_share() {
     let (x, y) = (&[1.0, 2.0, 3.0][..], &[2.0, 2.0, 2.0][..]);
     let (dx, dy) = (&[10.0, 20.0, 30.0][..], &[1.0, 2.0, 4.0][..]);
     assert_eq!(tangent(Binary::Max, &[x, y], &[Some(dx), Some(dy)]), [1.0, 11.0, 30.0]);
@@ -27,6 +27,19 @@ fn equal_operands_of_an_extremum_share() {
     assert_eq!(tangent(Binary::Max, &[x, y], &[Some(dx), None]), [0.0, 10.0, 30.0]);
     assert_eq!(tangent(Binary::Max, &[x, y], &[None, Some(dy)]), [1.0, 1.0, 0.0]);
     assert_eq!(tangent(Binary::Min, &[x, y], &[None, Some(dy)]), [0.0, 1.0, 4.0]);
+}
+
+#[test]
+fn max_and_min_with_nan_have_no_slope() {
+    let (x, y) = (&[f64::NAN, 1.0, f64::NAN][..], &[1.0, f64::NAN, f64::NAN][..]);
+    let (none, t) = (&[0.0; 3][..], &[1.0; 3][..]);
+    for op in [Binary::Max, Binary::Min] {
+        for tangents in
+            [[Some(t), Some(none)], [Some(none), Some(t)], [Some(t), Some(t)], [Some(t), None], [None, Some(t)]]
+        {
+            assert_eq!(tangent(op, &[x, y], &tangents), [0.0; 3], "{op:?} {tangents:?}");
+        }
+    }
 }
 
 #[test]
@@ -48,14 +61,19 @@ fn products_with_zeros_have_derivatives() {
     assert_eq!(tangent(cumulative, &[&[2.0, 0.0, 3.0, 5.0]], &[Some(t)]), [1.0, 2.0, 6.0, 30.0]);
 }
 
+/// In JAX equal elements share by halves, as the tree of its parallel scan pairs them: of three equal ones a quarter, a quarter
+/// and a half. Here the latest element that equals the result has the whole tangent, whatever the length.
 #[test]
-fn cumulative_extrema_follow_the_latest() {
+fn cumulative_max_and_min_follow_the_latest() {
     let (x, t) = (&[1.0, 3.0, 2.0, 3.0, 5.0][..], &[1.0, 2.0, 4.0, 8.0, 16.0][..]);
     let op = |kind, reverse| Cumulative { kind, axis: 0, reverse };
     assert_eq!(tangent(op(CumulativeKind::Max, false), &[x], &[Some(t)]), [1.0, 2.0, 2.0, 8.0, 16.0]);
     assert_eq!(tangent(op(CumulativeKind::Min, false), &[x], &[Some(t)]), [1.0; 5]);
     assert_eq!(tangent(op(CumulativeKind::Max, true), &[x], &[Some(t)]), [16.0; 5]);
     assert_eq!(tangent(op(CumulativeKind::Min, true), &[x], &[Some(t)]), [1.0, 4.0, 4.0, 8.0, 16.0]);
+    // A NaN equals nothing: the latest is the one before it.
+    let x = &[1.0, f64::NAN, 2.0][..];
+    assert_eq!(tangent(op(CumulativeKind::Max, false), &[x], &[Some(&[1.0, 2.0, 4.0])]), [1.0; 3]);
 }
 
 #[test]
@@ -77,7 +95,8 @@ fn bounds_take_the_tangent_where_they_are_met() {
 
 #[test]
 fn powers_and_moduli_at_zero() {
-    assert_eq!(tangent(Unary::Abs, &[&[-2.0, 0.0, 2.0]], &[Some(&[1.0; 3])]), [-1.0, 0.0, 1.0]);
+    let x = &[-2.0, -0.0, 0.0, 2.0, f64::NAN][..];
+    assert_eq!(tangent(Unary::Abs, &[x], &[Some(&[1.0; 5])]), [-1.0, 1.0, 1.0, 1.0, -1.0]);
     assert_eq!(tangent(IntegerPow { y: 2 }, &[&[0.0]], &[Some(&[1.0])]), [0.0]);
     assert_eq!(tangent(IntegerPow { y: 0 }, &[&[0.0]], &[Some(&[1.0])]), [0.0]);
     assert_eq!(tangent(Binary::Pow, &[&[0.0], &[2.0]], &[Some(&[1.0]), Some(&[1.0])]), [0.0]);

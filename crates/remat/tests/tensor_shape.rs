@@ -247,6 +247,10 @@ fn conversions_keep_the_value_or_the_bits() {
     equal(Tensor::new([1.0f32]).bitcast(DType::U8), &[1, 4], &[0u8, 0, 0x80, 0x3f]);
     equal(Tensor::new([[0u8, 0, 0x80, 0x3f]]).bitcast(DType::F32), &[1], &[1.0f32]);
     equal(Tensor::new([1.01f32]).reduce_precision(8, 7), &[1], &[1.0078125f32]);
+    // Without mantissa bits there is no NaN.
+    let nan = Tensor::new([f32::NAN]);
+    assert!(nan.reduce_precision(8, 1).to_vec::<f32>().unwrap()[0].is_nan());
+    equal(nan.reduce_precision(8, 0).abs(), &[1], &[f32::INFINITY]);
 }
 
 #[test]

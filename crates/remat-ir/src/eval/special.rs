@@ -1,5 +1,7 @@
 //! Special functions in f64, with XLA's values at poles and outside of their domains.
 
+use std::f64::consts::PI;
+
 /// The inverse hyperbolic cosine; NaN below 1, where `libm` may give a number.
 pub(super) fn acosh(x: f64) -> f64 {
     if x < 1.0 { f64::NAN } else { libm::acosh(x) }
@@ -18,5 +20,12 @@ pub(super) fn digamma(x: f64) -> f64 {
     if x == f64::INFINITY {
         return x;
     }
-    if x.is_nan() || (x <= 0.0 && x == x.floor()) { f64::NAN } else { statrs::function::gamma::digamma(x) }
+    if x.is_nan() || (x <= 0.0 && x == x.floor()) {
+        return f64::NAN;
+    }
+    if x < 0.0 {
+        // Reflected by the distance to the nearest pole, which is exact: the tangent of pi x loses the digits near it.
+        return statrs::function::gamma::digamma(1.0 - x) - PI / (PI * (x - x.round())).tan();
+    }
+    statrs::function::gamma::digamma(x)
 }

@@ -28,8 +28,8 @@ impl Rules for Binary {
                 let right = dy.map(|dy| dy * (x.eq(0.0).select(1.0, x).log() * out));
                 sum_of(left, right)
             }
-            Binary::Max => larger_tangent(Compare::Gt, Compare::Lt, x, y, dx, dy),
-            Binary::Min => larger_tangent(Compare::Lt, Compare::Gt, x, y, dx, dy),
+            Binary::Max => winner_tangent([Compare::Gt, Compare::Lt], x, y, out, dx, dy),
+            Binary::Min => winner_tangent([Compare::Lt, Compare::Gt], x, y, out, dx, dy),
             Binary::Atan2 => {
                 let sum = x.square() + y.square();
                 difference_of(dx.map(|dx| dx * (y / sum)), dy.map(|dy| dy * (x / sum)))
@@ -153,24 +153,25 @@ fn between<'w>(low: Expr<'w>, x: Expr<'w>, high: Expr<'w>) -> Expr<'w> {
     low.lt(x).and(x.lt(high))
 }
 
-/// The tangent of the larger or smaller of two: that of the operand that wins, half the sum where they are equal. What is
-/// kept for the backward pass is two masks.
-fn larger_tangent<'w>(
-    left_wins: Compare,
-    right_wins: Compare,
+/// The tangent of the larger or smaller of two: that of the operand that wins, half the sum where they are equal, and as in
+/// JAX none where one of them is NaN. What is kept for the backward pass is two masks.
+fn winner_tangent<'w>(
+    [left_wins, right_wins]: [Compare; 2],
     x: Expr<'w>,
     y: Expr<'w>,
+    out: Expr<'w>,
     dx: Option<Expr<'w>>,
     dy: Option<Expr<'w>>,
 ) -> Option<Expr<'w>> {
-    let (wins, winner, other) = match (dx, dy) {
-        (Some(dx), dy) => (left_wins, dx, dy),
-        (None, Some(dy)) => (right_wins, dy, None),
-        (None, None) => return None,
-    };
-    let wins = x.compare(wins, y);
-    let equal = x.eq(y);
-    let half = sum_of(Some(winner), other).unwrap_or(winner) * 0.5;
-    let tied = equal.select(half, other.unwrap_or(x.literal(0.0)));
-    Some(wins.select(winner, tied))
+    let alone = |wins: Compare, t: Expr<'w>| x.compare(wins, y).select(t, x.eq(y).select(t * 0.5, 0.0));
+    match (dx, dy) {
+        (Some(dx), Some(dy)) => {
+            let (left, right) = (x.eq(out), y.eq(out));
+            let half = (dx + dy) * 0.5;
+            Some(left.select(right.select(half, dx), right.select(dy, 0.0)))
+        }
+        (Some(dx), None) => Some(alone(left_wins, dx)),
+        (None, Some(dy)) => Some(alone(right_wins, dy)),
+        (None, None) => None,
+    }
 }

@@ -246,7 +246,7 @@ macro_rules! functions {
     };
 }
 
-functions! { exp Exp log Log rsqrt Rsqrt sin Sin cos Cos sinh Sinh cosh Cosh sign Sign round Round digamma Digamma }
+functions! { exp Exp log Log rsqrt Rsqrt sin Sin cos Cos sinh Sinh cosh Cosh round Round digamma Digamma }
 
 /// What an operation takes beside an expression: another one, or a number, which is a literal of the dtype beside it.
 pub(crate) trait Term<'w>: Copy {

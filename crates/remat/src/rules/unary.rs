@@ -4,7 +4,7 @@
 
 use std::f64::consts::{LN_2, PI};
 
-use remat_ir::{DType, IntegerPow, Result, Unary};
+use remat_ir::{Compare, DType, IntegerPow, Result, Unary};
 
 use super::{Batched, Expr, Linear, Operand, Rules, Writer, not_linear};
 
@@ -14,7 +14,8 @@ impl Rules for Unary {
         let (x, out) = (ins[0], outs[0]);
         Ok(vec![Some(match self {
             Unary::Neg => -t,
-            Unary::Abs => t * x.sign(),
+            // As in JAX, zero counts as positive.
+            Unary::Abs => x.compare(Compare::Ge, 0.0).select(t, -t),
             Unary::Exp => t * out,
             Unary::Exp2 => t * out * LN_2,
             Unary::Expm1 => t * (out + 1.0),

@@ -38,7 +38,8 @@ impl Tensor {
         bind1(BitcastConvertType { dtype }, &[self])
     }
 
-    /// The elements rounded, half to even, to a float format with fewer bits, in the same dtype.
+    /// The elements rounded, half to even, to a float format with fewer bits, in the same dtype. A format without mantissa bits
+    /// has no NaN, which becomes infinite as XLA defines it; JAX on the CPU keeps it.
     ///
     /// # Errors
     /// If the dtype is no float.

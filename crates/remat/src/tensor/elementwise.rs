@@ -37,7 +37,7 @@ unary! {
     neg Neg "`-x`.", "signed integer or float", "[1.0f32, -2.0]" => "[-1.0f32, 2.0]";
     sign Sign "-1, 0 or 1 as the element is negative, zero or positive; NaN stays.", "integer or float",
         "[-3, 0, 7]" => "[-1, 0, 1]";
-    abs Abs "The absolute value.", "integer or float", "[-3, 0, 7]" => "[3, 0, 7]";
+    abs Abs "The absolute value. Its derivative at zero is 1, as in JAX.", "integer or float", "[-3, 0, 7]" => "[3, 0, 7]";
     floor Floor "The largest integer that is not above the element.", "float", "[1.5f32, -1.5]" => "[1.0f32, -2.0]";
     ceil Ceil "The smallest integer that is not below the element.", "float", "[1.5f32, -1.5]" => "[2.0f32, -1.0]";
     round Round "The nearest integer; halves go to the even one.", "float", "[0.5f32, 1.5, 2.6]" => "[0.0f32, 2.0, 3.0]";
@@ -106,8 +106,8 @@ binary! {
     mul Binary::Mul, "The product of elements; the `*` operator.", "[1.0f32, 2.0]", "0.5" => "[0.5f32, 1.0]";
     div Binary::Div, "The quotient; the `/` operator. That of integers is truncated.", "[7, -7]", "2" => "[3, -3]";
     rem Binary::Rem, "The remainder with the sign of the dividend; the `%` operator.", "[7, -7]", "4" => "[3, -3]";
-    maximum Binary::Max, "The larger element; NaN if one is NaN.", "[1.0f32, -2.0]", "0.0" => "[1.0f32, 0.0]";
-    minimum Binary::Min, "The smaller element; NaN if one is NaN.", "[1.0f32, -2.0]", "0.0" => "[0.0f32, -2.0]";
+    maximum Binary::Max, "The larger element; NaN if one is NaN. Equal elements share the derivative.", "[1.0f32, -2.0]", "0.0" => "[1.0f32, 0.0]";
+    minimum Binary::Min, "The smaller element; NaN if one is NaN. Equal elements share the derivative.", "[1.0f32, -2.0]", "0.0" => "[0.0f32, -2.0]";
     atan2 Binary::Atan2, "The angle of the point with ordinate `self` and abscissa `other`.",
         "[1.0f32, -1.0]", "Tensor::new([1.0f32, -1.0])" => "[0.78539816f32, -2.3561945]";
     and Binary::And, "The logical or bitwise `and`; the `&` operator.", "[6, 5]", "3" => "[2, 1]";

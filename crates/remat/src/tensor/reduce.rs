@@ -316,7 +316,8 @@ impl Tensor {
         self.cumulative(CumulativeKind::Prod, axis, false)
     }
 
-    /// The largest element so far along a dimension.
+    /// The largest element so far along a dimension. The derivative is that of the latest element that equals it; JAX shares it
+    /// among equal elements in a way that depends on the length.
     ///
     /// # Errors
     /// If the axis is out of range or the dtype is bool.
@@ -331,7 +332,8 @@ impl Tensor {
         self.cumulative(CumulativeKind::Max, axis, false)
     }
 
-    /// The smallest element so far along a dimension.
+    /// The smallest element so far along a dimension. The derivative is that of the latest element that equals it; JAX shares it
+    /// among equal elements in a way that depends on the length.
     ///
     /// # Errors
     /// If the axis is out of range or the dtype is bool.

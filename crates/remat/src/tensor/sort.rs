@@ -71,17 +71,18 @@ impl Tensor {
         })
     }
 
-    /// The `k` largest elements along the last dimension, in descending order, and their i32 places; the first of equals
-    /// comes first, NaN is largest.
+    /// The `k` largest elements along the last dimension, in descending order, and their i32 positions; the first of equals
+    /// comes first, NaN is largest. Zeros of both signs are equal, as they are to a sort; JAX's `top_k` puts 0 before -0
+    /// on the CPU.
     ///
     /// # Errors
     /// If there is no dimension, or it is smaller than `k`.
     ///
     /// ```
     /// use remat::Tensor;
-    /// let (values, places) = Tensor::new([3, 7, 5]).top_k(2);
+    /// let (values, positions) = Tensor::new([3, 7, 5]).top_k(2);
     /// assert_eq!(values.to_vec::<i32>()?, [7, 5]);
-    /// assert_eq!(places.to_vec::<i32>()?, [1, 2]);
+    /// assert_eq!(positions.to_vec::<i32>()?, [1, 2]);
     /// # Ok::<(), remat::Error>(())
     /// ```
     #[track_caller]

@@ -192,6 +192,8 @@ fn reductions_are_numpys() {
     equal(y.argsort(-1), &[2, 3, 4], &[0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 3, 2, 0, 2, 3, 1, 3, 2, 1, 0, 3, 1, 2, 0]);
     close(y.top_k(2).0, &[2, 3, 2], &[4.5, 2.5, 4.25, 3.0, 3.5, -1.0, 3.25, -1.0, 1.25, 0.25, 3.5, 3.25]);
     equal(y.top_k(2).1, &[2, 3, 2], &[3, 2, 3, 2, 2, 3, 1, 3, 0, 1, 0, 2]);
+    // Zeros of both signs are equal, and the first of equals comes first.
+    equal(Tensor::new([-0.0f32, 0.0, -1.0, -0.0, f32::NAN]).top_k(4).1, &[4], &[4, 0, 1, 3]);
 }
 
 #[test]
