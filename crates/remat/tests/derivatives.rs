@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use remat::transform::jvp;
-use remat_ir::{Array, Aval, Binary, Builder, DType, IntegerPow, Op, Operation, Unary, eval};
+use remat_ir::{Array, Aval, Binary, Builder, DType, IntegerPow, Op, Operation, Prim, Unary, eval};
 
 struct Row {
     operands: Vec<f64>,
@@ -102,7 +102,7 @@ fn derivatives_are_those_of_forty_digits_or_of_jax() {
 
 /// Whether the tangent is chosen, so that no factor meets it.
 fn is_choice(op: &Op) -> bool {
-    matches!(op, Op::Binary(Binary::Max | Binary::Min))
+    matches!(op, Op::Prim(Prim::Binary(Binary::Max | Binary::Min)))
 }
 
 /// Near the true derivative, or JAX's; and where JAX loses digits, as near as JAX.
