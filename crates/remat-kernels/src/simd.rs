@@ -102,7 +102,42 @@ impl Level {
     pub(crate) fn instructions(self) -> Instructions {
         self.0
     }
+
+    /// The level with these instructions, by their number: for functions that are compiled for one level, which they know as a
+    /// constant.
+    ///
+    /// # Safety
+    /// The CPU has the instructions.
+    #[inline(always)]
+    pub(crate) unsafe fn numbered(number: u8) -> Level {
+        #[cfg(target_arch = "x86_64")]
+        match number {
+            0 => Level::PLAIN,
+            1 => Level(Instructions::Avx2),
+            _ => Level(Instructions::Avx512),
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            let _ = number;
+            Level::PLAIN
+        }
+    }
 }
+
+/// Instantiates a function whose last generic parameter is the number of a [`Level`], for the level given.
+macro_rules! with_level_number {
+    ($level:expr, $($function:ident)::+::<$($generic:ty),*>) => {
+        match $level.instructions() {
+            #[cfg(target_arch = "x86_64")]
+            $crate::simd::Instructions::Avx512 => $($function)::+::<$($generic,)* 2>,
+            #[cfg(target_arch = "x86_64")]
+            $crate::simd::Instructions::Avx2 => $($function)::+::<$($generic,)* 1>,
+            $crate::simd::Instructions::Plain => $($function)::+::<$($generic,)* 0>,
+        }
+    };
+}
+
+pub(crate) use with_level_number;
 
 /// Compiles a function for each [`Level`]; see the module's documentation.
 macro_rules! multiversion {

@@ -4,7 +4,7 @@ use remat_ir::DType;
 
 use super::TileFn;
 use super::loops::{self, Scalar};
-use super::number::{with_bits, with_integer};
+use super::number::{Integer, with_bits, with_integer};
 use super::rounding::{Exact, ToBf16, ToF16, from_bf16, from_f16, to_bf16, to_f16};
 use crate::simd::Level;
 
@@ -12,12 +12,18 @@ use crate::simd::Level;
 pub(super) fn convert(level: Level, from: DType, to: DType) -> Option<TileFn> {
     match from {
         _ if from == to => Some(copy(level, from)),
-        DType::Bool => convert_from::<u8>(level, to),
         // Every f16 and bf16 is an f32, and held as one.
         DType::F16 | DType::Bf16 if to == DType::F32 => Some(copy(level, DType::F32)),
-        DType::F16 | DType::Bf16 | DType::F32 => convert_from::<f32>(level, to),
-        DType::F64 => convert_from::<f64>(level, to),
-        _ => with_integer!(from, T => convert_from::<T>(level, to), else None),
+        DType::F16 | DType::Bf16 | DType::F32 => from_float::<f32>(level, to),
+        DType::F64 => from_float::<f64>(level, to),
+        // A bool is the byte 0 or 1.
+        _ if to == DType::Bool => {
+            with_bits!(from, T => Some(loops::unary(level, |x: T| u8::from(x != T::ZERO), Exact)))
+        }
+        DType::Bool if to.is_float() => integer_to_float::<u8>(level, to),
+        _ if to.is_float() => with_integer!(from, T => integer_to_float::<T>(level, to), else None),
+        _ if to.size() <= from.size() => truncate(level, from.size(), to.size()),
+        _ => extend(level, from, to.size()),
     }
 }
 
@@ -26,7 +32,54 @@ fn copy(level: Level, dtype: DType) -> TileFn {
     with_bits!(dtype, T => loops::unary(level, |x: T| x, Exact))
 }
 
-fn convert_from<S: Convert>(level: Level, to: DType) -> Option<TileFn> {
+/// The function that converts integers to integers of no more bytes: the low bits stay, whatever the signs.
+fn truncate(level: Level, from: usize, to: usize) -> Option<TileFn> {
+    Some(match (from, to) {
+        (2, 1) => loops::unary(level, |x: u16| x as u8, Exact),
+        (4, 1) => loops::unary(level, |x: u32| x as u8, Exact),
+        (8, 1) => loops::unary(level, |x: u64| x as u8, Exact),
+        (4, 2) => loops::unary(level, |x: u32| x as u16, Exact),
+        (8, 2) => loops::unary(level, |x: u64| x as u16, Exact),
+        (8, 4) => loops::unary(level, |x: u64| x as u32, Exact),
+        (1, 1) => copy(level, DType::U8),
+        (2, 2) => copy(level, DType::U16),
+        (4, 4) => copy(level, DType::U32),
+        (8, 8) => copy(level, DType::U64),
+        _ => return None,
+    })
+}
+
+/// The function that converts integers or bools to integers of more bytes: the bits are those of the same number, if the
+/// integer's sign allows it.
+fn extend(level: Level, from: DType, to: usize) -> Option<TileFn> {
+    Some(match (from, to) {
+        (DType::Bool | DType::U8, 2) => loops::unary(level, |x: u8| u16::from(x), Exact),
+        (DType::Bool | DType::U8, 4) => loops::unary(level, |x: u8| u32::from(x), Exact),
+        (DType::Bool | DType::U8, 8) => loops::unary(level, |x: u8| u64::from(x), Exact),
+        (DType::U16, 4) => loops::unary(level, |x: u16| u32::from(x), Exact),
+        (DType::U16, 8) => loops::unary(level, |x: u16| u64::from(x), Exact),
+        (DType::U32, 8) => loops::unary(level, |x: u32| u64::from(x), Exact),
+        (DType::I8, 2) => loops::unary(level, |x: i8| i16::from(x), Exact),
+        (DType::I8, 4) => loops::unary(level, |x: i8| i32::from(x), Exact),
+        (DType::I8, 8) => loops::unary(level, |x: i8| i64::from(x), Exact),
+        (DType::I16, 4) => loops::unary(level, |x: i16| i32::from(x), Exact),
+        (DType::I16, 8) => loops::unary(level, |x: i16| i64::from(x), Exact),
+        (DType::I32, 8) => loops::unary(level, |x: i32| i64::from(x), Exact),
+        _ => return None,
+    })
+}
+
+fn integer_to_float<S: ToFloat>(level: Level, to: DType) -> Option<TileFn> {
+    Some(match to {
+        DType::F16 => loops::costly_unary(level, S::to_odd_f32, ToF16),
+        DType::Bf16 => loops::costly_unary(level, S::to_odd_f32, ToBf16),
+        DType::F32 => loops::unary(level, S::to_f32, Exact),
+        DType::F64 => loops::unary(level, S::to_f64, Exact),
+        _ => return None,
+    })
+}
+
+fn from_float<S: ToInteger>(level: Level, to: DType) -> Option<TileFn> {
     Some(match to {
         DType::Bool => loops::unary(level, S::to_bool, Exact),
         DType::I8 => loops::unary(level, S::to_i8, Exact),
@@ -44,9 +97,16 @@ fn convert_from<S: Convert>(level: Level, to: DType) -> Option<TileFn> {
     })
 }
 
-/// The conversions of one value. Floats are truncated and saturated, NaN becomes zero, and integers wrap, as Rust's `as`
-/// has it.
-trait Convert: Scalar {
+/// The conversions of one value to floats.
+trait ToFloat: Scalar {
+    fn to_f32(self) -> f32;
+    fn to_f64(self) -> f64;
+    /// An f32 that rounds to the f16 and bf16 to which this value rounds.
+    fn to_odd_f32(self) -> f32;
+}
+
+/// The conversions of one float to integers: it is truncated and saturated, and NaN becomes zero, as Rust's `as` has it.
+trait ToInteger: ToFloat {
     fn to_bool(self) -> u8;
     fn to_i8(self) -> i8;
     fn to_i16(self) -> i16;
@@ -56,57 +116,36 @@ trait Convert: Scalar {
     fn to_u16(self) -> u16;
     fn to_u32(self) -> u32;
     fn to_u64(self) -> u64;
-    fn to_f32(self) -> f32;
-    fn to_f64(self) -> f64;
-    /// An f32 that rounds to the f16 and bf16 to which this value rounds.
-    fn to_odd_f32(self) -> f32;
 }
 
-macro_rules! convert_integers {
+macro_rules! to_float {
     ($($type:ident, |$x:ident| $odd:expr;)*) => { $(
-        impl Convert for $type {
-            convert_integers! { @as to_i8 i8, to_i16 i16, to_i32 i32, to_i64 i64, to_u8 u8, to_u16 u16, to_u32 u32 }
-            convert_integers! { @as to_u64 u64, to_f32 f32, to_f64 f64 }
-            #[inline(always)]
-            fn to_bool(self) -> u8 {
-                u8::from(self != 0)
-            }
-            #[inline(always)]
-            fn to_odd_f32(self) -> f32 {
-                let $x = self;
-                $odd
-            }
-        }
-    )* };
-    (@as $($name:ident $to:ident),*) => { $(
-        #[inline(always)]
-        fn $name(self) -> $to {
-            self as $to
-        }
-    )* };
-}
-
-macro_rules! convert_floats {
-    ($($type:ident, |$x:ident| $odd:expr;)*) => { $(
-        impl Convert for $type {
-            convert_floats! { @truncate $type to_i8 i8, to_i16 i16, to_i32 i32, to_i64 i64 }
-            convert_floats! { @truncate $type to_u8 u8, to_u16 u16, to_u32 u32, to_u64 u64 }
-            #[inline(always)]
-            fn to_bool(self) -> u8 {
-                u8::from(self != 0.0)
-            }
+        impl ToFloat for $type {
             #[inline(always)]
             fn to_f32(self) -> f32 {
                 self as f32
             }
             #[inline(always)]
             fn to_f64(self) -> f64 {
-                self.into()
+                self as f64
             }
             #[inline(always)]
             fn to_odd_f32(self) -> f32 {
                 let $x = self;
                 $odd
+            }
+        }
+    )* };
+}
+
+macro_rules! to_integer {
+    ($($type:ident)*) => { $(
+        impl ToInteger for $type {
+            to_integer! { @truncate $type to_i8 i8, to_i16 i16, to_i32 i32, to_i64 i64 }
+            to_integer! { @truncate $type to_u8 u8, to_u16 u16, to_u32 u32, to_u64 u64 }
+            #[inline(always)]
+            fn to_bool(self) -> u8 {
+                u8::from(self != 0.0)
             }
         }
     )* };
@@ -128,7 +167,7 @@ macro_rules! convert_floats {
     )* };
 }
 
-convert_integers! {
+to_float! {
     i8, |x| x.into();
     i16, |x| x.into();
     i32, |x| round_to_odd(x.into());
@@ -137,12 +176,11 @@ convert_integers! {
     u16, |x| x.into();
     u32, |x| round_to_odd(x.into());
     u64, |x| round_to_odd(sticky(x));
-}
-
-convert_floats! {
     f32, |x| x;
     f64, |x| round_to_odd(x);
 }
+
+to_integer! { f32 f64 }
 
 /// An f32 that rounds to the f16 and bf16 to which this f64 rounds: truncated, with the last bit set if it is inexact.
 /// Rounding twice to nearest would err where the first rounding makes a tie.

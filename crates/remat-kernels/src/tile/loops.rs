@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 
 use super::TileFn;
 use super::rounding::{Exact, Round};
-use crate::simd::{Level, multiversion};
+use crate::simd::{Level, multiversion, with_level_number};
 
 /// Elements of a block: enough vectors to keep a CPU with long latencies busy, and not so many that they do not fit its
 /// registers.
@@ -171,6 +171,48 @@ pub(super) fn unary<A: Scalar, D: Scalar, R: Round<D>>(
     of(level, One(f), round)
 }
 
+/// As [`unary`], for a function that takes much longer than rounding does. Its results are rounded by a second loop, so that it
+/// is compiled once for f32, f16 and bf16.
+pub(super) fn costly_unary<A: Scalar, D: Scalar, R: Round<D>>(
+    level: Level,
+    f: impl Fn(A) -> D + Copy + 'static,
+    round: R,
+) -> TileFn {
+    fn of<A: Scalar, D: Scalar, R: Round<D>, F: Function<A, (), (), D>>(level: Level, _: F, _: R) -> TileFn {
+        rounded::<D, R, Blocks<A, (), D, F>>(level)
+    }
+    of(level, One(f), round)
+}
+
+/// As [`costly_unary`], for a function that is common in models: for bf16 it rounds in the same loop.
+pub(super) fn common_unary<A: Scalar, D: Scalar, R: Round<D>>(
+    level: Level,
+    f: impl Fn(A) -> D + Copy + 'static,
+    round: R,
+) -> TileFn {
+    if R::IS_COMMON { unary(level, f, round) } else { costly_unary(level, f, round) }
+}
+
+/// As [`binary`], for a function that takes much longer than rounding does; see [`costly_unary`].
+pub(super) fn costly_binary<A: Scalar, D: Scalar, R: Round<D>>(
+    level: Level,
+    f: impl Fn(A, A) -> D + Copy + 'static,
+    round: R,
+) -> TileFn {
+    fn of<A: Scalar, D: Scalar, R: Round<D>, F: Function<A, A, (), D>>(level: Level, _: F, _: R) -> TileFn {
+        rounded::<D, R, Blocks<A, A, D, F>>(level)
+    }
+    of(level, Two(f), round)
+}
+
+/// The function of two operands in the other order.
+pub(super) fn reversed<A: Scalar, D: Scalar>(level: Level, f: impl Fn(A, A) -> D + Copy + 'static) -> TileFn {
+    fn of<A: Scalar, D: Scalar, F: Function<A, A, (), D>>(level: Level, _: F) -> TileFn {
+        with_level_number!(level, call_reversed::<Blocks<A, A, D, F>>)
+    }
+    of(level, Two(f))
+}
+
 /// A loop over two operands, whose results are rounded.
 pub(super) fn binary<A: Scalar, D: Scalar, R: Round<D>>(
     level: Level,
@@ -212,14 +254,19 @@ pub(super) fn ternary<A: Scalar, B: Scalar>(level: Level, f: impl Fn(A, B, B) ->
 }
 
 /// A loop over one operand and a function that knows the instruction's immediate.
-pub(super) fn with_immediate<A: Scalar, D: Scalar, R: Round<D>, F: Function<A, (), (), D>>(level: Level) -> TileFn {
-    blocks::<A, (), (), D, R, F>(level)
+pub(super) fn with_immediate<T: Scalar, F: Function<T, (), (), T>>(level: Level) -> TileFn {
+    blocks::<T, (), (), T, Exact, F>(level)
 }
 
-/// A loop over one operand and a function with a rare case. Whether a tile is computed in blocks or element by element
-/// does not change the results.
+/// As [`with_immediate`], for a function that takes much longer than to round its results; see [`costly_unary`].
+pub(super) fn costly_with_immediate<T: Scalar, R: Round<T>, F: Function<T, (), (), T>>(level: Level) -> TileFn {
+    rounded::<T, R, Blocks<T, (), T, F>>(level)
+}
+
+/// A loop over one operand and a function with a rare case, whose results are rounded by a second loop. Whether a tile is
+/// computed in blocks or element by element does not change the results.
 pub(super) fn guarded<T: Scalar, R: Round<T>, G: Guarded<T>>(level: Level, _: G, _: R) -> TileFn {
-    guarded_blocks::<T, R, G>(level)
+    rounded::<T, R, GuardedBlocks<T, G>>(level)
 }
 
 /// A plain loop over one operand, for functions that cannot be vectorised.
@@ -241,6 +288,60 @@ pub(super) fn binary_scalar<A: Scalar, D: Scalar, R: Round<D>>(
     of(Two(f), round)
 }
 
+/// A function that is compiled for each level, as a type.
+trait Compiled {
+    /// The function for a level.
+    fn at(level: Level) -> TileFn;
+}
+
+/// The loop over blocks, without rounding.
+struct Blocks<A, B, D, F>(PhantomData<(A, B, D, F)>);
+
+/// The loop of a guarded function.
+struct GuardedBlocks<T, G>(PhantomData<(T, G)>);
+
+impl<A: Scalar, B: Scalar, D: Scalar, F: Function<A, B, (), D>> Compiled for Blocks<A, B, D, F> {
+    fn at(level: Level) -> TileFn {
+        blocks::<A, B, (), D, Exact, F>(level)
+    }
+}
+
+impl<T: Scalar, G: Guarded<T>> Compiled for GuardedBlocks<T, G> {
+    fn at(level: Level) -> TileFn {
+        guarded_blocks::<T, G>(level)
+    }
+}
+
+/// A function, and a second loop that rounds its results.
+fn rounded<D: Scalar, R: Round<D>, F: Compiled>(level: Level) -> TileFn {
+    if R::IS_EXACT { F::at(level) } else { with_level_number!(level, call_and_round::<D, R, F>) }
+}
+
+/// # Safety
+/// That of a [`TileFn`], and the CPU has the instructions of this level.
+unsafe fn call_and_round<D: Scalar, R: Round<D>, F: Compiled, const LEVEL: u8>(
+    n: usize,
+    out: *mut u8,
+    ins: &[*const u8],
+) {
+    fn round<D: Scalar, R: Round<D>, F: Function<D, (), (), D>>(level: Level, _: F) -> TileFn {
+        blocks::<D, (), (), D, R, F>(level)
+    }
+    // SAFETY: the CPU has the instructions, the arguments are those of a `TileFn`, and then the output is the operand.
+    unsafe {
+        let level = Level::numbered(LEVEL);
+        F::at(level)(n, out, ins);
+        round::<D, R, _>(level, One(|x: D| x))(n, out, &[out.cast_const()]);
+    }
+}
+
+/// # Safety
+/// That of a [`TileFn`], and the CPU has the instructions of this level.
+unsafe fn call_reversed<F: Compiled, const LEVEL: u8>(n: usize, out: *mut u8, ins: &[*const u8]) {
+    // SAFETY: the CPU has the instructions, and the arguments are those of a `TileFn` of two operands.
+    unsafe { F::at(Level::numbered(LEVEL))(n, out, &[ins[1], ins[0]]) }
+}
+
 multiversion! {
     fn blocks<A: Scalar, B: Scalar, C: Scalar, D: Scalar, R: Round<D>, F: Function<A, B, C, D>>(level: Level)
     -> unsafe fn(n: usize, out: *mut u8, ins: &[*const u8]) {
@@ -250,7 +351,7 @@ multiversion! {
 }
 
 multiversion! {
-    fn guarded_blocks<T: Scalar, R: Round<T>, G: Guarded<T>>(level: Level)
+    fn guarded_blocks<T: Scalar, G: Guarded<T>>(level: Level)
     -> unsafe fn(n: usize, out: *mut u8, ins: &[*const u8]) {
         let x = operand::<T>(ins, 0);
         let mut outside = false;
@@ -261,9 +362,9 @@ multiversion! {
         // SAFETY: the arguments are those of a `TileFn`.
         unsafe {
             if outside {
-                one_by_one::<T, (), T, R, Any<G>>(n, out, ins);
+                one_by_one::<T, (), T, Exact, Any<G>>(n, out, ins);
             } else {
-                in_blocks::<T, (), (), T, R, Within<G>>(n, out, ins);
+                in_blocks::<T, (), (), T, Exact, Within<G>>(n, out, ins);
             }
         }
     }

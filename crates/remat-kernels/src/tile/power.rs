@@ -17,8 +17,8 @@ pub(super) fn integer_pow(level: Level, y: i32, dtype: DType) -> Option<TileFn> 
         DType::F32 => Some(float::<f32, Exact>(level, y, Exact)),
         DType::F64 => Some(float::<f64, Exact>(level, y, Exact)),
         _ if y < 0 => None,
-        _ if y < 8 => with_bits!(dtype, T => Some(loops::with_immediate::<T, T, Exact, Power<3>>(level))),
-        _ => with_bits!(dtype, T => Some(loops::with_immediate::<T, T, Exact, Power<32>>(level))),
+        _ if y < 8 => with_bits!(dtype, T => Some(loops::with_immediate::<T, Power<3>>(level))),
+        _ => with_bits!(dtype, T => Some(loops::with_immediate::<T, Power<32>>(level))),
     }
 }
 
@@ -26,10 +26,10 @@ fn float<T: Real + Factor, R: Round<T>>(level: Level, y: i32, round: R) -> TileF
     match y {
         2 => loops::unary(level, |x: T| x * x, round),
         3 => loops::unary(level, |x: T| x * (x * x), round),
-        0..8 => loops::with_immediate::<T, T, R, Power<3>>(level),
-        8.. => loops::with_immediate::<T, T, R, Power<32>>(level),
-        -7..0 => loops::with_immediate::<T, T, R, Reciprocal<3>>(level),
-        _ => loops::with_immediate::<T, T, R, Reciprocal<32>>(level),
+        0..8 => loops::costly_with_immediate::<T, R, Power<3>>(level),
+        8.. => loops::costly_with_immediate::<T, R, Power<32>>(level),
+        -7..0 => loops::costly_with_immediate::<T, R, Reciprocal<3>>(level),
+        _ => loops::costly_with_immediate::<T, R, Reciprocal<32>>(level),
     }
 }
 

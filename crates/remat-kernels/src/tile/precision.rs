@@ -3,17 +3,17 @@
 use remat_ir::DType;
 
 use super::loops::{self, Function};
-use super::rounding::{Exact, from_bf16, from_f16, to_bf16, to_f16};
+use super::rounding::{from_bf16, from_f16, to_bf16, to_f16};
 use super::{Immediate, TileFn};
 use crate::simd::Level;
 
 /// The function that rounds to fewer bits, which are the instruction's immediate.
 pub(super) fn reduce_precision(level: Level, dtype: DType) -> Option<TileFn> {
     Some(match dtype {
-        DType::F16 => loops::with_immediate::<f32, f32, Exact, ReduceF16>(level),
-        DType::Bf16 => loops::with_immediate::<f32, f32, Exact, ReduceBf16>(level),
-        DType::F32 => loops::with_immediate::<u32, u32, Exact, ReduceF32>(level),
-        DType::F64 => loops::with_immediate::<u64, u64, Exact, ReduceF64>(level),
+        DType::F16 => loops::with_immediate::<f32, ReduceF16>(level),
+        DType::Bf16 => loops::with_immediate::<f32, ReduceBf16>(level),
+        DType::F32 => loops::with_immediate::<u32, ReduceF32>(level),
+        DType::F64 => loops::with_immediate::<u64, ReduceF64>(level),
         _ => return None,
     })
 }

@@ -4,6 +4,12 @@
 
 /// What is done to each result of an operation.
 pub(super) trait Round<T>: Copy + 'static {
+    /// Whether results are as they should be without it.
+    const IS_EXACT: bool;
+    /// Whether functions that are common in models are compiled with it. If not, their results are rounded by a loop of its
+    /// own.
+    const IS_COMMON: bool;
+
     /// The register that holds the result.
     fn round(x: T) -> T;
 }
@@ -21,6 +27,9 @@ pub(super) struct ToF16;
 pub(super) struct ToBf16;
 
 impl<T> Round<T> for Exact {
+    const IS_EXACT: bool = true;
+    const IS_COMMON: bool = true;
+
     #[inline(always)]
     fn round(x: T) -> T {
         x
@@ -28,6 +37,9 @@ impl<T> Round<T> for Exact {
 }
 
 impl Round<f32> for ToF16 {
+    const IS_EXACT: bool = false;
+    const IS_COMMON: bool = false;
+
     #[inline(always)]
     fn round(x: f32) -> f32 {
         round_to_f16(x)
@@ -35,6 +47,9 @@ impl Round<f32> for ToF16 {
 }
 
 impl Round<f32> for ToBf16 {
+    const IS_EXACT: bool = false;
+    const IS_COMMON: bool = true;
+
     #[inline(always)]
     fn round(x: f32) -> f32 {
         round_to_bf16(x)

@@ -22,11 +22,21 @@ fn comparison<T: Ordered>(level: Level, op: Compare) -> TileFn {
     match op {
         Compare::Eq => loops::binary(level, |a: T, b: T| u8::from(a == b), Exact),
         Compare::Ne => loops::binary(level, |a: T, b: T| u8::from(a != b), Exact),
-        Compare::Lt => loops::binary(level, |a: T, b: T| u8::from(a < b), Exact),
-        Compare::Le => loops::binary(level, |a: T, b: T| u8::from(a <= b), Exact),
-        Compare::Gt => loops::binary(level, |a: T, b: T| u8::from(a > b), Exact),
-        Compare::Ge => loops::binary(level, |a: T, b: T| u8::from(a >= b), Exact),
+        Compare::Lt => loops::binary(level, less::<T>, Exact),
+        Compare::Le => loops::binary(level, at_most::<T>, Exact),
+        Compare::Gt => loops::reversed(level, less::<T>),
+        Compare::Ge => loops::reversed(level, at_most::<T>),
     }
+}
+
+#[inline(always)]
+fn less<T: Ordered>(a: T, b: T) -> u8 {
+    u8::from(a < b)
+}
+
+#[inline(always)]
+fn at_most<T: Ordered>(a: T, b: T) -> u8 {
+    u8::from(a <= b)
 }
 
 /// The function that clamps elements of this dtype: the smaller of the upper bound and the larger of the lower bound and
