@@ -28,6 +28,9 @@
 //! let negate = negate::<f32>(Level::best());
 //! ```
 //!
+//! With `where T::IS_COMMON =>` before its body a function is compiled for all levels only where this constant of the type
+//! is true, and for [`Level::PLAIN`] alone otherwise: a version costs time to build, which rare dtypes are not worth.
+//!
 //! What to know when writing such a function:
 //!
 //! - Functions that it calls are compiled for a level only where they are inlined: mark them `#[inline(always)]`. Closures
@@ -144,7 +147,7 @@ macro_rules! multiversion {
     (
         $(#[$meta:meta])*
         $vis:vis fn $name:ident $(<$($generic:ident $(: $bound:path)?),+>)? ($level:ident: Level)
-        -> unsafe fn($($arg:ident: $type:ty),* $(,)?)
+        -> unsafe fn($($arg:ident: $type:ty),* $(,)?) $(where $is_common:expr =>)?
         $body:block
     ) => {
         $(#[$meta])*
@@ -165,6 +168,10 @@ macro_rules! multiversion {
                 // SAFETY: the same arguments, of which both functions ask the same.
                 unsafe { plain $(::<$($generic),+>)? ($($arg),*) }
             }
+            // A condition that is constant and false leaves no other versions to compile.
+            if const { false $(|| !$is_common)? } {
+                return plain $(::<$($generic),+>)?;
+            }
             match $level.instructions() {
                 #[cfg(target_arch = "x86_64")]
                 $crate::simd::Instructions::Avx512 => avx512 $(::<$($generic),+>)?,
@@ -177,7 +184,7 @@ macro_rules! multiversion {
     (
         $(#[$meta:meta])*
         $vis:vis fn $name:ident $(<$($generic:ident $(: $bound:path)?),+>)? ($($arg:ident: $type:ty),* $(,)?)
-        $(-> $output:ty)?
+        $(-> $output:ty)? $(where $is_common:expr =>)?
         $body:block
     ) => {
         $(#[$meta])*
@@ -195,6 +202,10 @@ macro_rules! multiversion {
             #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
             fn avx512 $(<$($generic $(: $bound)?),+>)? ($($arg: $type),*) $(-> $output)? {
                 plain $(::<$($generic),+>)? ($($arg),*)
+            }
+            // A condition that is constant and false leaves no other versions to compile.
+            if const { false $(|| !$is_common)? } {
+                return plain $(::<$($generic),+>)? ($($arg),*);
             }
             match $crate::simd::Level::best().instructions() {
                 // SAFETY: a level is only found where the CPU has its instructions, and these are the ones of this level.

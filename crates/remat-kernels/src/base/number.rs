@@ -1,11 +1,13 @@
 //! What kernels ask of elements: arithmetic in the type that accumulates, and an order in which NaN wins.
 
-use remat_ir::{Element, bf16, f16};
+use remat_ir::{DType, Element, bf16, f16};
 
 use crate::tile::rounding::{from_bf16, from_f16, round_to_bf16, round_to_f16, to_bf16, to_f16};
 
 /// An element type with arithmetic: integers wrap. On bools a sum is `or` and a product `and`.
 pub(crate) trait Number: Element {
+    /// Whether models compute in this type: loops over it are then compiled for every level of vector instructions.
+    const IS_COMMON: bool;
     /// What is computed in: f32 for f16 and bf16, else the type itself.
     type Wide: Number<Wide = Self::Wide>;
     /// The identity of the minimum: infinity, or the largest integer.
@@ -35,6 +37,7 @@ pub(crate) trait Number: Element {
 macro_rules! integers {
     ($($type:ident)*) => { $(
         impl Number for $type {
+            const IS_COMMON: bool = matches!($type::DTYPE, DType::I32);
             type Wide = $type;
             const TOP: Self = $type::MAX;
             const BOTTOM: Self = $type::MIN;
@@ -85,6 +88,7 @@ macro_rules! integers {
 integers! { i8 i16 i32 i64 u8 u16 u32 u64 }
 
 impl Number for bool {
+    const IS_COMMON: bool = false;
     type Wide = bool;
     const TOP: Self = true;
     const BOTTOM: Self = false;
@@ -134,6 +138,7 @@ impl Number for bool {
 macro_rules! floats {
     ($($type:ident $wide:ident, |$x:ident| $widen:expr, $narrow:expr, |$index:ident| $from_index:expr;)*) => { $(
         impl Number for $type {
+            const IS_COMMON: bool = true;
             type Wide = $wide;
             const TOP: Self = $type::INFINITY;
             const BOTTOM: Self = $type::NEG_INFINITY;
@@ -205,7 +210,7 @@ fn round_to_odd(index: usize) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use remat_ir::{DType, Literal, with_dtype};
+    use remat_ir::{Literal, with_dtype};
 
     use super::*;
     use crate::test_support::Stream;

@@ -97,7 +97,7 @@ const PIECE: usize = 1 << 30;
 
 multiversion! {
     /// The position of the first element that no other is better than.
-    fn first_extremum<T: Number, F: Fn(T::Wide, T::Wide) -> bool>(row: &[T], better: F) -> usize {
+    fn first_extremum<T: Number, F: Fn(T::Wide, T::Wide) -> bool>(row: &[T], better: F) -> usize where T::IS_COMMON => {
         let (mut best, mut position) = (row[0].widen(), 0);
         for (number, piece) in row.chunks(PIECE).enumerate() {
             let start = number * PIECE;
@@ -138,7 +138,7 @@ multiversion! {
         n: usize,
         positions: &mut [usize],
         better: F,
-    ) {
+    ) where T::IS_COMMON => {
         let mut best = [T::Wide::default(); BLOCK];
         for (best, x) in best.iter_mut().zip(&x[..positions.len()]) {
             *best = x.widen();

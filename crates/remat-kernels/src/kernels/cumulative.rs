@@ -43,19 +43,35 @@ impl Kernel for Scan {
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], _: &mut [u8], threads: &Threads) {
         let (x, out) = (&ins[0], &mut outs[0]);
         match (self.kind, self.dtype) {
-            (CumulativeKind::Sum, dtype) => with_dtype!(dtype, T => self.scan::<T>(x, out, threads, Number::plus)),
-            (CumulativeKind::Prod, dtype) => with_dtype!(dtype, T => self.scan::<T>(x, out, threads, Number::times)),
-            (CumulativeKind::Max, dtype) => with_dtype!(dtype, T => self.scan::<T>(x, out, threads, Number::largest)),
-            (CumulativeKind::Min, dtype) => with_dtype!(dtype, T => self.scan::<T>(x, out, threads, Number::smallest)),
             (CumulativeKind::LogSumExp, DType::F16) => self.scan::<f16>(x, out, threads, log_add_exp_f32),
             (CumulativeKind::LogSumExp, DType::Bf16) => self.scan::<bf16>(x, out, threads, log_add_exp_f32),
             (CumulativeKind::LogSumExp, DType::F64) => self.scan::<f64>(x, out, threads, log_add_exp_f64),
             (CumulativeKind::LogSumExp, _) => self.scan::<f32>(x, out, threads, log_add_exp_f32),
+            (_, dtype) => with_dtype!(dtype, T => self.scan_numbers::<T>(x, out, threads)),
         }
     }
 }
 
 impl Scan {
+    /// Scans by a sum, a product or an extremum.
+    fn scan_numbers<T: Number>(&self, x: &Source<'_>, out: &mut Target<'_>, threads: &Threads) {
+        match self.kind {
+            CumulativeKind::Sum => return self.scan::<T>(x, out, threads, Number::plus),
+            CumulativeKind::Prod if T::IS_COMMON => return self.scan::<T>(x, out, threads, Number::times),
+            CumulativeKind::Max if T::IS_COMMON => return self.scan::<T>(x, out, threads, Number::largest),
+            CumulativeKind::Min if T::IS_COMMON => return self.scan::<T>(x, out, threads, Number::smallest),
+            _ => {}
+        }
+        // One loop for the other kinds on rare dtypes.
+        let combine: fn(T::Wide, T::Wide) -> T::Wide = match self.kind {
+            CumulativeKind::Prod => Number::times,
+            CumulativeKind::Max => Number::largest,
+            CumulativeKind::Min => Number::smallest,
+            CumulativeKind::Sum | CumulativeKind::LogSumExp => Number::plus,
+        };
+        self.scan::<T>(x, out, threads, combine);
+    }
+
     fn scan<T: Number>(
         &self,
         x: &Source<'_>,
@@ -132,7 +148,7 @@ impl Scan {
 
 multiversion! {
     /// Combines each element with the sum of those before it.
-    fn accumulate<T: Number, F: Fn(T::Wide, T::Wide) -> T::Wide>(row: &mut [T], sums: &mut [T::Wide], combine: F) {
+    fn accumulate<T: Number, F: Fn(T::Wide, T::Wide) -> T::Wide>(row: &mut [T], sums: &mut [T::Wide], combine: F) where T::IS_COMMON => {
         for (x, sum) in row.iter_mut().zip(sums) {
             *sum = combine(*sum, x.widen());
             *x = T::narrow(*sum);
@@ -142,7 +158,7 @@ multiversion! {
 
 multiversion! {
     /// Accumulates at most [`ROWS`] rows of `n` elements.
-    fn scan_rows<T: Number, F: Fn(T::Wide, T::Wide) -> T::Wide>(rows: &mut [T], n: usize, reverse: bool, combine: F) {
+    fn scan_rows<T: Number, F: Fn(T::Wide, T::Wide) -> T::Wide>(rows: &mut [T], n: usize, reverse: bool, combine: F) where T::IS_COMMON => {
         let next = |x: &mut T, sum: &mut T::Wide| {
             *sum = combine(*sum, x.widen());
             *x = T::narrow(*sum);
@@ -202,7 +218,7 @@ fn scan_row<T: Number>(row: &mut [T], reverse: bool, combine: impl Fn(T::Wide, T
 
 multiversion! {
     /// Combines each element with one that comes before it.
-    fn take_in<T: Number, F: Fn(T::Wide, T::Wide) -> T::Wide>(part: &mut [T], before: T, combine: F) {
+    fn take_in<T: Number, F: Fn(T::Wide, T::Wide) -> T::Wide>(part: &mut [T], before: T, combine: F) where T::IS_COMMON => {
         for x in part {
             *x = T::narrow(combine(before.widen(), x.widen()));
         }

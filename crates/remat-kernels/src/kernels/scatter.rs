@@ -115,13 +115,22 @@ impl Scattered {
     /// Combines elements in their own type.
     fn run_same<T: Number>(&self, ins: &[Source<'_>], out: &mut Target<'_>, threads: &Threads) {
         let (updates, to) = (ins[2].slice::<T>(), out.slice_mut::<T>());
-        match self.kind {
-            ScatterKind::Add => self.update(&ins[1], updates, to, threads, T::plus),
-            ScatterKind::Mul => self.update(&ins[1], updates, to, threads, T::times),
-            ScatterKind::Min => self.update(&ins[1], updates, to, threads, T::smallest),
-            ScatterKind::Max => self.update(&ins[1], updates, to, threads, T::largest),
-            ScatterKind::Set => self.update(&ins[1], updates, to, threads, |_, update| update),
+        if T::DTYPE == DType::F32 {
+            // A loop of its own for the sums and products of the common dtype.
+            match self.kind {
+                ScatterKind::Add => return self.update(&ins[1], updates, to, threads, T::plus),
+                ScatterKind::Mul => return self.update(&ins[1], updates, to, threads, T::times),
+                _ => {}
+            }
         }
+        let combine: fn(T, T) -> T = match self.kind {
+            ScatterKind::Add => T::plus,
+            ScatterKind::Mul => T::times,
+            ScatterKind::Min => T::smallest,
+            ScatterKind::Max => T::largest,
+            ScatterKind::Set => |_, update| update,
+        };
+        self.update(&ins[1], updates, to, threads, combine);
     }
 
     fn update<T: Element>(

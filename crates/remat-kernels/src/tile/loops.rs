@@ -16,13 +16,25 @@ use crate::simd::{Level, multiversion, with_level_number};
 pub(crate) const BLOCK: usize = 64;
 
 /// What a loop reads: a number, or nothing. All bits zero is a valid value.
-pub(super) trait Scalar: Copy + 'static {}
-
-macro_rules! scalar {
-    ($($type:ty)*) => { $( impl Scalar for $type {} )* };
+pub(super) trait Scalar: Copy + 'static {
+    /// Whether models compute with it: loops over other numbers are compiled for plain instructions only.
+    const IS_COMMON: bool;
 }
 
-scalar! { () u8 u16 u32 u64 i8 i16 i32 i64 f32 f64 }
+macro_rules! scalar {
+    ($($is_common:literal: $($type:ty)*;)*) => { $( $(
+        impl Scalar for $type {
+            const IS_COMMON: bool = $is_common;
+        }
+    )* )* };
+}
+
+scalar! {
+    true: () u32 u64 i32 i64 f32 f64;
+    // Of bools, and of f16 and bf16 in memory.
+    true: u8 u16;
+    false: i8 i16;
+}
 
 /// A function of up to three elements; the operands that it does not have are `()`.
 pub(super) trait Function<A, B, C, D>: Copy {
@@ -344,7 +356,8 @@ unsafe fn call_reversed<F: Compiled, const LEVEL: u8>(n: usize, out: *mut u8, in
 
 multiversion! {
     fn blocks<A: Scalar, B: Scalar, C: Scalar, D: Scalar, R: Round<D>, F: Function<A, B, C, D>>(level: Level)
-    -> unsafe fn(n: usize, out: *mut u8, ins: &[*const u8]) {
+    -> unsafe fn(n: usize, out: *mut u8, ins: &[*const u8])
+    where A::IS_COMMON && B::IS_COMMON && C::IS_COMMON && D::IS_COMMON => {
         // SAFETY: the arguments are those of a `TileFn`.
         unsafe { in_blocks::<A, B, C, D, R, F>(n, out, ins) }
     }

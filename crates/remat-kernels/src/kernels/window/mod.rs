@@ -97,7 +97,7 @@ multiversion! {
         columns: Range<usize>,
         in_any_order: bool,
         combine: F,
-    ) {
+    ) where T::IS_COMMON => {
         if windows.len * windows.inner == 1 {
             // One result stays in a register, or a few parts of it do.
             if let (Some(range), true) = (windows.side_by_side(), in_any_order) {
@@ -211,7 +211,7 @@ multiversion! {
         windows: &Windows,
         columns: Range<usize>,
         better: F,
-    ) {
+    ) where T::IS_COMMON && I::IS_COMMON => {
         let search = |best: &mut T::Wide, position: &mut I, x: T, i: usize| {
             let x = x.widen();
             let wins = (*position < I::default()) | better(x, *best);
