@@ -4,6 +4,7 @@
 //! vectoriser whether the output is one of the operands, and one body serves all cases. What is left at the end is
 //! computed as a part of a block too, so that there is no scalar remainder.
 
+use std::hint::black_box;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
@@ -339,11 +340,14 @@ unsafe fn call_and_round<D: Scalar, R: Round<D>, F: Compiled, const LEVEL: u8>(
     fn round<D: Scalar, R: Round<D>, F: Function<D, (), (), D>>(level: Level, _: F) -> TileFn {
         blocks::<D, (), (), D, R, F>(level)
     }
-    // SAFETY: the CPU has the instructions, the arguments are those of a `TileFn`, and then the output is the operand.
+    // SAFETY: the CPU has the instructions (promised).
+    let level = unsafe { Level::numbered(LEVEL) };
+    // What is not known cannot be inlined, which would be another copy of it.
+    let (f, round) = black_box((F::at(level), round::<D, R, _>(level, One(|x: D| x))));
+    // SAFETY: the arguments are those of a `TileFn`; for the second, the output is the operand.
     unsafe {
-        let level = Level::numbered(LEVEL);
-        F::at(level)(n, out, ins);
-        round::<D, R, _>(level, One(|x: D| x))(n, out, &[out.cast_const()]);
+        f(n, out, ins);
+        round(n, out, &[out.cast_const()]);
     }
 }
 
@@ -351,7 +355,7 @@ unsafe fn call_and_round<D: Scalar, R: Round<D>, F: Compiled, const LEVEL: u8>(
 /// That of a [`TileFn`], and the CPU has the instructions of this level.
 unsafe fn call_reversed<F: Compiled, const LEVEL: u8>(n: usize, out: *mut u8, ins: &[*const u8]) {
     // SAFETY: the CPU has the instructions, and the arguments are those of a `TileFn` of two operands.
-    unsafe { F::at(Level::numbered(LEVEL))(n, out, &[ins[1], ins[0]]) }
+    unsafe { black_box(F::at(Level::numbered(LEVEL)))(n, out, &[ins[1], ins[0]]) }
 }
 
 multiversion! {
