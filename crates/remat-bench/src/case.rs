@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 use remat::{DType, Policy, Tensor, Tree, make_jaxpr, random};
+use remat_opt::cost::contractions;
 use serde::{Deserialize, Serialize};
 
 use crate::arguments::policy;
-use crate::count::products;
 use crate::measure::{Measured, measure};
 use crate::models::gpt::{self, Attention, Gpt, LayersAs};
 use crate::models::resnet::{self, ResNet};
@@ -173,7 +173,7 @@ fn counted<M: Tree, D: Tree>(
     repeat: usize,
 ) -> remat::Result<(Measured, f64)> {
     let forward = make_jaxpr(|model: &M| loss(model, &data))(&model)?;
-    Ok((measure(model, data, loss, repeat)?, 3.0 * products(&forward.jaxpr)))
+    Ok((measure(model, data, loss, repeat)?, 3.0 * contractions(&forward.jaxpr).flops as f64))
 }
 
 /// A choice as the command line names it.

@@ -14,7 +14,6 @@ mod arguments;
 mod case;
 mod child;
 mod commands;
-mod count;
 mod measure;
 mod models;
 mod options;

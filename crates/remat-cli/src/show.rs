@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::Result;
-use remat::{DType, Tensor, Tree, fwd_bwd, nn, random, saved_residuals};
+use remat::{DType, Tensor, Tree, fwd_bwd, grad, jit, nn, random, saved_residuals};
 
 use crate::model::{Gpt, Sizes, apply};
 use crate::policy;
@@ -16,6 +16,9 @@ const WIDTH: usize = 80;
 pub(crate) struct Args {
     #[arg(long, default_value = policy::DEFAULT, help = policy::HELP)]
     policy: String,
+    /// Print the gradient of the block after each pass of the compiler instead
+    #[arg(long)]
+    passes: bool,
     #[command(flatten)]
     sizes: Sizes,
 }
@@ -38,6 +41,11 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let x = Tensor::zeros([sizes.batch, sizes.context, sizes.width], DType::F32);
     let block = |inputs: &Inputs| apply(&inputs.block, &inputs.x, policy.as_ref());
     let inputs = Inputs { block: model.blocks[0].clone(), x };
+    if args.passes {
+        let gradient = jit(grad(|inputs: &Inputs| block(inputs).sum(..)));
+        write!(out, "{}", gradient.passes(&inputs)?)?;
+        return Ok(());
+    }
     let residuals = saved_residuals(block, &inputs)?;
     let programs = fwd_bwd(block, &inputs)?;
     let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| usize::from(width.0));

@@ -39,6 +39,26 @@ fn both_programs_are_printed() {
 }
 
 #[test]
+fn the_program_is_printed_after_each_pass() {
+    let output = show("--policy names(attn) --passes");
+    let headings: Vec<&str> = output.lines().filter(|line| line.starts_with("== ")).collect();
+    assert_eq!(headings.first(), Some(&"== traced"));
+    assert_eq!(headings.last().and_then(|line| line.split(':').next()), Some("== after sink"));
+    assert!(
+        output.contains(
+            "\n== after inline: calls and regions become one list of equations, names become labels\n{ lambda"
+        )
+    );
+    assert!(
+        output.contains("\n== after one_memory: the engine has one memory, so that transfers are no work\nno change\n")
+    );
+    // Regions are there until they are inlined, names to the end.
+    let [before, after] = output.split("== after inline").collect::<Vec<_>>()[..] else { panic!("{output}") };
+    assert!(before.contains("= checkpoint[") && !after.contains("= checkpoint["), "{output}");
+    assert!(after.contains("_:f32[3,4,8] = name[name=attn]"), "{output}");
+}
+
+#[test]
 fn a_wrong_policy_is_one_line() {
     let output = command("--policy every").output().unwrap();
     assert_eq!(output.status.code(), Some(1));

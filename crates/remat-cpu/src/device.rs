@@ -43,6 +43,9 @@ pub struct Cpu {
 }
 
 impl Cpu {
+    /// What the engine is called in reports.
+    pub const NAME: &str = "cpu";
+
     /// The engine with so many threads, which all programs that it compiles share.
     ///
     /// ```
@@ -69,7 +72,7 @@ impl Default for Cpu {
 
 impl Device for Cpu {
     fn name(&self) -> &str {
-        "cpu"
+        Cpu::NAME
     }
 
     fn compile(&self, jaxpr: &Arc<Jaxpr>) -> Result<Arc<dyn Executable>> {

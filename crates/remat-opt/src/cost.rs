@@ -1,11 +1,18 @@
 //! The cost of operations: the one model that passes, engines, plans and reports ask.
+//!
+//! [`class`] says what kind of work an operation is, [`cost`] how many floating-point operations and bytes it takes, [`program`]
+//! the same of a whole program; a [`Machine`] makes a time of it, the roofline (Williams, Waterman, Patterson 2009). The
+//! thresholds of rematerialization are here too, each with its reason.
+//!
+//! Bytes are counted operation by operation. An engine that fuses moves fewer, so the sum over a program is an upper bound.
+//! docs/PERFORMANCE.md holds the estimates against measured times of the native engine.
 
-use remat_ir::{Binary, Op, Prim, Unary};
+use remat_ir::{Aval, Binary, Call, DotProductAttention, Jaxpr, Op, Prim, Unary};
 
 /// What kind of work an operation is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Class {
-    /// No work: names, barriers, transfers.
+    /// No work: names, barriers, identities of derivatives.
     Marker,
     /// A change of layout, which engines can read through: reshapes, transposes, broadcasts, slices, reversals, counts.
     View,
@@ -13,13 +20,13 @@ pub enum Class {
     Elementwise,
     /// An elementwise operation of tens of instructions: exponentials, logarithms, roots, trigonometric and special functions.
     Transcendental,
-    /// Elements are moved: paddings, concatenations, gathers, scatters, slices at positions that are computed.
+    /// Elements are moved: paddings, concatenations, gathers, scatters, slices at positions that are computed, transfers.
     Movement,
     /// Many elements become few, or each becomes that of those before it: reductions, cumulative ones, those of windows.
     Reduction,
     /// Sums of products: matrix products, convolutions, attention.
     Contraction,
-    /// Sorting and selecting the largest.
+    /// Sorting and selecting the first in order.
     Sort,
     /// Random bits.
     Random,
@@ -67,7 +74,7 @@ fn class_of_prim(op: &Prim) -> Class {
         Prim::BroadcastInDim(_) | Prim::Reshape(_) | Prim::Transpose(_) | Prim::Squeeze(_) => Class::View,
         Prim::ExpandDims(_) | Prim::Rev(_) | Prim::Slice(_) | Prim::Iota(_) => Class::View,
         Prim::Concatenate(_) | Prim::Pad(_) | Prim::DynamicSlice(_) | Prim::DynamicUpdateSlice(_) => Class::Movement,
-        Prim::Gather(_) | Prim::Scatter(_) => Class::Movement,
+        Prim::Gather(_) | Prim::Scatter(_) | Prim::DevicePut(_) => Class::Movement,
         Prim::Reduce(_) | Prim::ArgReduce(_) | Prim::Cumulative(_) => Class::Reduction,
         Prim::ReduceWindow(_) | Prim::ArgReduceWindow(_) | Prim::CrossEntropyTangent(_) => Class::Reduction,
         Prim::DotGeneral(_) | Prim::Conv(_) => Class::Contraction,
@@ -75,8 +82,238 @@ fn class_of_prim(op: &Prim) -> Class {
         Prim::DotProductAttentionCotangent(_) => Class::Contraction,
         Prim::Sort(_) | Prim::TopK(_) => Class::Sort,
         Prim::Threefry2x32(_) => Class::Random,
-        Prim::Name(_) | Prim::StopGradient(_) | Prim::OptimizationBarrier(_) | Prim::DevicePut(_) => Class::Marker,
+        Prim::Name(_) | Prim::StopGradient(_) | Prim::OptimizationBarrier(_) => Class::Marker,
     }
+}
+
+/// What an operation, or a program, takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cost {
+    /// Floating-point operations: an addition and a multiplication are one each, a special function is
+    /// [`TRANSCENDENTAL_FLOPS`]. Operations on integers count alike.
+    pub flops: u64,
+    /// Bytes of the elements that are read.
+    pub bytes_read: u64,
+    /// Bytes of the elements that are written.
+    pub bytes_written: u64,
+    /// The kind of work; of a program [`Class::Call`].
+    pub class: Class,
+}
+
+/// The operations that one element of a special function is worth: a polynomial of the tenth degree or so, and what brings the
+/// argument into its interval.
+pub const TRANSCENDENTAL_FLOPS: u64 = 16;
+
+/// The operations of one number of Threefry: twenty rounds of an addition, a rotation (three operations) and an exclusive or,
+/// for two numbers.
+const THREEFRY_FLOPS: u64 = 50;
+
+impl Cost {
+    fn sum(self, other: Cost) -> Cost {
+        Cost {
+            flops: self.flops.saturating_add(other.flops),
+            bytes_read: self.bytes_read.saturating_add(other.bytes_read),
+            bytes_written: self.bytes_written.saturating_add(other.bytes_written),
+            class: self.class,
+        }
+    }
+
+    fn times(self, n: usize) -> Cost {
+        let n = n as u64;
+        Cost {
+            flops: self.flops.saturating_mul(n),
+            bytes_read: self.bytes_read.saturating_mul(n),
+            bytes_written: self.bytes_written.saturating_mul(n),
+            class: self.class,
+        }
+    }
+
+    /// Bytes read and written.
+    pub fn bytes(&self) -> u64 {
+        self.bytes_read.saturating_add(self.bytes_written)
+    }
+}
+
+/// The rates of a machine, at which a roofline is drawn.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Machine {
+    /// Floating-point operations per second, at most.
+    pub flops: f64,
+    /// Bytes per second to and from memory, at most.
+    pub bytes: f64,
+}
+
+impl Machine {
+    /// The seconds that a cost takes at least: those of its operations or those of its bytes, whichever are more.
+    ///
+    /// ```
+    /// use remat_ir::{Aval, DType, Unary};
+    /// use remat_opt::cost::{Machine, cost};
+    /// let machine = Machine { flops: 1e12, bytes: 1e11 };
+    /// let x = Aval::new(DType::F32, [1000]);
+    /// let negation = cost(&Unary::Neg.into(), &[x.clone()], &[x]);
+    /// assert_eq!(machine.seconds(&negation), 8000.0 / 1e11);
+    /// ```
+    pub fn seconds(&self, cost: &Cost) -> f64 {
+        (cost.flops as f64 / self.flops).max(cost.bytes() as f64 / self.bytes)
+    }
+}
+
+/// The cost of an operation on operands and results of these avals, which must be the operation's.
+///
+/// An operation with programs in it costs what they do: a `scan` its body for each iteration, a `cond` its dearest branch; the
+/// number of iterations of a `while` is not known, and one is counted. A view moves nothing. An update in place (a scatter, a
+/// slice that is replaced) reads and writes what it updates.
+///
+/// ```
+/// use remat_ir::{Aval, DType, DotGeneral};
+/// use remat_opt::cost::{Class, cost};
+/// let (a, b) = (Aval::new(DType::F32, [8, 16]), Aval::new(DType::F32, [16, 4]));
+/// let product = DotGeneral {
+///     lhs_contract: [1].into_iter().collect(),
+///     rhs_contract: [0].into_iter().collect(),
+///     lhs_batch: Default::default(),
+///     rhs_batch: Default::default(),
+///     preferred_element_type: DType::F32,
+/// };
+/// let cost = cost(&product.into(), &[a, b], &[Aval::new(DType::F32, [8, 4])]);
+/// assert_eq!((cost.flops, cost.bytes_read, cost.bytes_written), (2 * 8 * 4 * 16, 4 * 192, 4 * 32));
+/// assert_eq!(cost.class, Class::Contraction);
+/// ```
+pub fn cost(op: &Op, ins: &[Aval], outs: &[Aval]) -> Cost {
+    match op {
+        Op::Prim(op) => of_prim(op, ins, outs),
+        Op::Call(op) => of_call(op),
+    }
+}
+
+/// The cost of a program: the sum over its equations.
+///
+/// ```
+/// use remat_ir::Jaxpr;
+/// use remat_opt::cost::program;
+/// let text = "{ lambda ; a:f32[100]. let b:f32[100] = neg a; c:f32[100] = mul a b in (c,) }";
+/// assert_eq!(program(&text.parse::<Jaxpr>()?).flops, 200);
+/// # Ok::<(), remat_ir::Error>(())
+/// ```
+pub fn program(jaxpr: &Jaxpr) -> Cost {
+    sum(jaxpr, &|_| true)
+}
+
+/// The cost of the contractions of a program alone: what counts as useful in rates of models.
+///
+/// ```
+/// use remat_ir::Jaxpr;
+/// use remat_opt::cost::contractions;
+/// let text = "{ lambda ; a:f32[100]. let b:f32[100] = neg a in (b,) }";
+/// assert_eq!(contractions(&text.parse::<Jaxpr>()?).flops, 0);
+/// # Ok::<(), remat_ir::Error>(())
+/// ```
+pub fn contractions(jaxpr: &Jaxpr) -> Cost {
+    sum(jaxpr, &|class| class == Class::Contraction)
+}
+
+/// The sum over the first-order equations of the classes that count, in bodies too.
+fn sum(jaxpr: &Jaxpr, counts: &dyn Fn(Class) -> bool) -> Cost {
+    jaxpr.eqns.iter().fold(NOTHING, |total, eqn| match &eqn.op {
+        Op::Prim(op) if counts(class_of_prim(op)) => {
+            let ins: Vec<Aval> = eqn.ins.iter().map(|&a| jaxpr.atom_aval(a)).collect();
+            let outs: Vec<Aval> = eqn.outs.iter().map(|&v| jaxpr.aval(v).clone()).collect();
+            total.sum(of_prim(op, &ins, &outs))
+        }
+        Op::Prim(_) => total,
+        Op::Call(op) => total.sum(sum_of_call(op, counts)),
+    })
+}
+
+fn of_call(op: &Call) -> Cost {
+    sum_of_call(op, &|_| true)
+}
+
+fn sum_of_call(op: &Call, counts: &dyn Fn(Class) -> bool) -> Cost {
+    match op {
+        Call::Jit(op) => sum(&op.jaxpr, counts),
+        Call::Checkpoint(op) => sum(&op.jaxpr, counts),
+        Call::Scan(op) => sum(&op.jaxpr, counts).times(op.length),
+        Call::While(op) => sum(&op.cond, counts).sum(sum(&op.body, counts)),
+        Call::Cond(op) => {
+            let branches = op.branches.iter().map(|branch| sum(branch, counts));
+            branches.max_by_key(|cost| (cost.flops, cost.bytes())).unwrap_or(NOTHING)
+        }
+        // The derivative of a function is no part of its value.
+        Call::CustomJvp(op) => sum(&op.call, counts),
+        Call::CustomVjp(op) => sum(&op.call, counts),
+        // A linear map and its transpose cost about the same.
+        Call::CustomLin(op) => sum(&op.bwd, counts),
+    }
+}
+
+/// The cost of an empty program.
+const NOTHING: Cost = Cost { flops: 0, bytes_read: 0, bytes_written: 0, class: Class::Call };
+
+fn of_prim(op: &Prim, ins: &[Aval], outs: &[Aval]) -> Cost {
+    let class = class_of_prim(op);
+    let bytes = |avals: &[Aval]| avals.iter().fold(0u64, |sum, aval| sum.saturating_add(aval.bytes() as u64));
+    let (read, written) = match op {
+        _ if matches!(class, Class::View | Class::Marker) => (0, 0),
+        // The elements that are taken, and where they are.
+        Prim::Gather(_) | Prim::DynamicSlice(_) => (bytes(outs).saturating_add(bytes(&ins[1..])), bytes(outs)),
+        Prim::DynamicUpdateSlice(_) => (bytes(&ins[1..]), bytes(&ins[1..2])),
+        // The elements that are updated are read, too.
+        Prim::Scatter(_) => (bytes(&ins[1..]).saturating_add(bytes(&ins[2..])), bytes(&ins[2..])),
+        _ => (bytes(ins), bytes(outs)),
+    };
+    Cost { flops: flops(op, class, ins, outs), bytes_read: read, bytes_written: written, class }
+}
+
+fn flops(op: &Prim, class: Class, ins: &[Aval], outs: &[Aval]) -> u64 {
+    let size = |avals: &[Aval], i: usize| avals.get(i).map_or(0, |aval| product(&aval.shape));
+    match op {
+        Prim::DotGeneral(dot) => {
+            let summed = dot.lhs_contract.iter().map(|&d| ins[0].shape[d]).collect::<Vec<_>>();
+            size(outs, 0).saturating_mul(2).saturating_mul(product(&summed))
+        }
+        // A kernel has the features of one group already.
+        Prim::Conv(conv) => {
+            let kernel = &ins[1].shape;
+            let summed = product(kernel) / (kernel[conv.rhs_dims.first] as u64).max(1);
+            size(outs, 0).saturating_mul(2).saturating_mul(summed)
+        }
+        Prim::DotProductAttention(op) => attention(op, ins, [1, 1]),
+        // The scores and the weights again, then for each operand two products.
+        Prim::DotProductAttentionTangent(op) => attention(&op.attention, ins, [3, 2]),
+        Prim::DotProductAttentionCotangent(op) => attention(&op.attention, ins, [3, 2]),
+        Prim::CrossEntropyTangent(_) => size(ins, 0).saturating_mul(TRANSCENDENTAL_FLOPS + 4),
+        Prim::ReduceWindow(op) => size(outs, 0).saturating_mul(product(&op.window.dimensions)),
+        Prim::ArgReduceWindow(op) => size(outs, 0).saturating_mul(product(&op.window.dimensions)),
+        Prim::Scatter(_) => size(ins, 2),
+        Prim::Sort(op) => {
+            let levels = usize::BITS - ins[0].shape[op.axis].saturating_sub(1).leading_zeros();
+            size(ins, 0).saturating_mul(u64::from(levels))
+        }
+        _ => match class {
+            Class::Marker | Class::View | Class::Movement | Class::Call => 0,
+            Class::Elementwise => size(outs, 0),
+            Class::Transcendental => size(outs, 0).saturating_mul(TRANSCENDENTAL_FLOPS),
+            Class::Reduction | Class::Contraction | Class::Sort => size(ins, 0),
+            Class::Random => size(outs, 0).saturating_mul(outs.len() as u64 * THREEFRY_FLOPS),
+        },
+    }
+}
+
+/// The operations of an attention with as many products over features of queries, and over features of values.
+fn attention(op: &DotProductAttention, ins: &[Aval], [of_features, of_values]: [u64; 2]) -> u64 {
+    let sizes = op.sizes(ins);
+    let scores = product(&sizes.scores());
+    // Half of the scores are left out.
+    let scores = if op.causal { scores / 2 } else { scores };
+    let features = of_features.saturating_mul(sizes.features as u64);
+    let values = of_values.saturating_mul(sizes.value_features as u64);
+    scores.saturating_mul(features.saturating_add(values).saturating_mul(2).saturating_add(TRANSCENDENTAL_FLOPS))
+}
+
+fn product(sizes: &[usize]) -> u64 {
+    sizes.iter().fold(1u64, |product, &n| product.saturating_mul(n as u64))
 }
 
 /// Whether computing the results again costs about as little as reading them from memory.

@@ -32,4 +32,4 @@ pub use checked::checked;
 pub use cse::cse;
 pub use dce::{Dce, dce};
 pub use fold::fold_literals;
-pub use pipeline::{Pass, Stage};
+pub use pipeline::{Pass, Stage, Stages};

@@ -8,6 +8,7 @@
 //! memory. In debug builds the checker looks at the program after each pass.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use remat_ir::{Jaxpr, Result};
 
@@ -155,4 +156,62 @@ pub fn stages(pipeline: &[Pass], jaxpr: &Jaxpr) -> Result<Vec<Stage>> {
         stages.push(Stage { pass, program });
     }
     Ok(stages)
+}
+
+/// The stages of a program, for people: `Display` prints the program that was traced, then after each pass what it became.
+///
+/// ```
+/// use remat_ir::Jaxpr;
+/// use remat_opt::Stages;
+/// use remat_opt::pipeline::JIT;
+/// let text = "{ lambda ; a:f32[]. let b:f32[] = add 1.0:f32[] 2.0:f32[]; c:f32[] = mul a b in (c,) }";
+/// let stages = Stages::of(&text.parse::<Jaxpr>()?, &[JIT])?;
+/// assert!(stages.to_string().ends_with("
+/// == after fold: equations of literals alone are computed
+/// { lambda ; a:f32[]. let b:f32[] = mul a 3.0:f32[] in (b,) }
+///
+/// == after cse: equal equations of one body become one
+/// no change
+///
+/// == after dce: what no output needs is dropped, inside of bodies too
+/// no change
+/// "));
+/// # Ok::<(), remat_ir::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Stages {
+    /// The program before the first pass.
+    pub traced: Jaxpr,
+    /// What it became, pass by pass.
+    pub stages: Vec<Stage>,
+}
+
+impl Stages {
+    /// The stages of a program in pipelines one after the other.
+    ///
+    /// # Errors
+    /// As [`Pass::apply`].
+    pub fn of(jaxpr: &Jaxpr, pipelines: &[&[Pass]]) -> Result<Stages> {
+        let stages = stages(&pipelines.concat(), jaxpr)?;
+        Ok(Stages { traced: jaxpr.clone(), stages })
+    }
+
+    /// The program after the last pass.
+    pub fn last(&self) -> &Jaxpr {
+        self.stages.iter().rev().find_map(|stage| stage.program.as_ref()).unwrap_or(&self.traced)
+    }
+}
+
+impl fmt::Display for Stages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "== traced\n{}", self.traced)?;
+        for Stage { pass, program } in &self.stages {
+            writeln!(f, "\n== after {}: {}", pass.name, pass.why)?;
+            match program {
+                Some(program) => writeln!(f, "{program}")?,
+                None => writeln!(f, "no change")?,
+            }
+        }
+        Ok(())
+    }
 }

@@ -73,6 +73,7 @@ pub use remat_ir::{
     Reference, Result, bf16, f16, readable_bytes,
 };
 pub use remat_macros::Tree;
+pub use remat_opt::{Pass, Stage, Stages};
 pub use tensor::*;
 pub use trace::{Output, Path, Segment, Structure, Tensor, Tree, Walk, leaves, map_leaves, map_leaves2, named_scope};
 

@@ -9,7 +9,7 @@ use remat_ir::{
     Aval, Call, Device, Error, ErrorKind, Executable, Jaxpr, LiveKind, Loc, MemoryReport, MemoryStats, Op, Result,
     counted,
 };
-use remat_opt::pipeline;
+use remat_opt::{Stages, pipeline};
 
 use super::limit::memory_limit;
 use crate::trace::{
@@ -207,6 +207,27 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jit<A, R, F> {
     #[track_caller]
     pub fn memory_report(&self, args: &A) -> Result<MemoryReport> {
         Ok(self.lower(args)?.compile()?.memory_report())
+    }
+
+    /// The program for an argument of this structure and avals after each pass: those of [`Jit::lower`], then those of the
+    /// native engine, if the function is compiled for it. Printed, it says what each pass is for, and the whole program where
+    /// it changed.
+    ///
+    /// ```
+    /// use remat::{Tensor, jit};
+    /// let square = jit(|x: &Tensor| x * x * 1.0);
+    /// let passes = square.passes(&Tensor::from(3.0f32))?;
+    /// assert_eq!(passes.last().eqns.len(), 1);
+    /// println!("{passes}");
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The first error inside the function.
+    pub fn passes(&self, args: &A) -> Result<Stages> {
+        let traced = self.trace(args)?;
+        let engine = if self.target.device.name() == Cpu::NAME { pipeline::CPU } else { &[] };
+        Stages::of(traced.jaxpr(), &[pipeline::JIT, engine])
     }
 
     /// The number of programs that were traced so far: one for each structure and avals of the argument, and where the
