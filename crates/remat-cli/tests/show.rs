@@ -46,7 +46,7 @@ fn the_program_is_printed_after_each_pass() {
     assert_eq!(headings.last().and_then(|line| line.split(':').next()), Some("== after sink"));
     assert!(
         output.contains(
-            "\n== after inline: calls and regions become one list of equations, names become labels\n{ lambda"
+            "\n== after inline: calls and regions become one list of equations, names become labels, scans are unrolled as asked for\n{ lambda"
         )
     );
     assert!(

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Operations that are left are first-order, or loops and branches. The tangents of attention and of cross entropy are inlined
-//! as calls of their definitions. A `name` stays as a label that nothing reads (`uses`).
+//! as calls of their definitions, and so are scans that are to be unrolled (`unroll`). A `name` stays as a label that nothing reads (`uses`).
 //!
 //! Equations are never merged here. [`JIT`](crate::pipeline::JIT) merges common subexpressions before, within each body; a
 //! recomputation is a body of its own until it is inlined, and so it is never merged with its twin in the forward pass.
@@ -16,6 +16,7 @@ use std::borrow::Cow;
 use remat_ir::{Atom, Atoms, Aval, Call, Eqn, Jaxpr, Loc, Op, Prim, Result};
 
 use crate::checked::{Env, read};
+use crate::unroll::unrolled;
 
 pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
     let mut flat = Jaxpr { eqns: Vec::with_capacity(jaxpr.eqns.len()), ..Jaxpr::default() };
@@ -53,7 +54,11 @@ fn inline(flat: &mut Jaxpr, jaxpr: &Jaxpr, ins: &[Atom], call: Option<Loc>) -> R
                 ins.to_vec()
             }
             Op::Prim(Prim::StopGradient(_) | Prim::OptimizationBarrier(_)) => ins.to_vec(),
-            Op::Prim(_) | Op::Call(Call::Scan(_) | Call::While(_) | Call::Cond(_) | Call::CustomLin(_)) => {
+            Op::Call(Call::Scan(op)) => match unrolled(op, &avals(jaxpr, eqn))? {
+                Some(unrolled) => inline(flat, &unrolled, &ins, Some(loc))?,
+                None => push(flat, jaxpr, eqn, ins, loc),
+            },
+            Op::Prim(_) | Op::Call(Call::While(_) | Call::Cond(_) | Call::CustomLin(_)) => {
                 push(flat, jaxpr, eqn, ins, loc)
             }
         };

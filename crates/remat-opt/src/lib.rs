@@ -7,7 +7,7 @@
 //! Layers, each using only those above it in this list (a test holds this):
 //!
 //! 1. `checked`, `cost`, `rewrite`, `uses`: what passes share
-//! 2. `dce`, `cse`, `fold`, `one_memory`, `inline`, `algebra`, `slice_pushdown`, `dot_transpose`, `scan_residuals`, `sink`: the passes
+//! 2. `dce`, `cse`, `fold`, `one_memory`, `unroll`, `inline`, `algebra`, `slice_pushdown`, `dot_transpose`, `scan_residuals`, `sink`: the passes
 //! 3. `pipeline`: their order
 //!
 //! Deliberately absent: derivatives and batching (crate `remat`), fusion, layouts and memory (the engines).
@@ -26,6 +26,7 @@ mod rewrite;
 mod scan_residuals;
 mod sink;
 mod slice_pushdown;
+mod unroll;
 mod uses;
 
 pub use checked::checked;

@@ -29,7 +29,7 @@ pub const CPU: &[Pass] = &[
     Pass { name: "one_memory", why: "the engine has one memory, so that transfers are no work", run: one_memory::pass },
     Pass {
         name: "inline",
-        why: "calls and regions become one list of equations, names become labels",
+        why: "calls and regions become one list of equations, names become labels, scans are unrolled as asked for",
         run: inline::pass,
     },
     Pass { name: "algebra", why: "equations that give back an operand in every bit are dropped", run: algebra::pass },

@@ -332,3 +332,24 @@ fn auxiliary_results_and_pullbacks_that_are_called_twice() {
     close(&value, &first(&x).unwrap());
     close(&again, &dx);
 }
+
+#[test]
+fn unrolled_loops_give_the_same_bits() {
+    let run = |length: usize, reverse: bool, unroll: usize| {
+        let loss = move |(h, xs): &(Tensor, Tensor)| {
+            let options = ScanOptions { length: Some(length), reverse, unroll };
+            let step = |h: &Tensor, x: &Tensor| ((h * x).tanh() + h, h.sum(..) * x.sum(..));
+            let (h, ys) = scan_with(&options, step, h, xs)?;
+            Ok::<Tensor, remat::Error>(h.sum(..) + ys.square().sum(..))
+        };
+        let (value, (h, xs)) =
+            jit(value_and_grad(loss)).call((vector(3, 0.4), vector(3 * length, 0.7).reshape([length, 3])))?;
+        Ok::<_, remat::Error>([value.to_vec::<f64>()?, h.to_vec()?, xs.to_vec()?])
+    };
+    for (length, reverse) in [(1, false), (5, false), (6, true), (7, true)] {
+        let expected = run(length, reverse, 1).unwrap();
+        for unroll in [2, 3, 5, 7, 100] {
+            assert_eq!(run(length, reverse, unroll).unwrap(), expected, "{length} {reverse} {unroll}");
+        }
+    }
+}

@@ -36,7 +36,7 @@ pub struct Scan {
     pub num_carry: usize,
     /// From the last slice to the first.
     pub reverse: bool,
-    /// How many iterations an engine may lay out in a row.
+    /// How many iterations an engine lays out in a row.
     pub unroll: usize,
 }
 

@@ -16,7 +16,9 @@ pub struct ScanOptions {
     pub length: Option<usize>,
     /// From the last slice to the first.
     pub reverse: bool,
-    /// How many iterations an engine may lay out in a row.
+    /// How many iterations one iteration of the compiled loop takes; what is left over follows the loop, and as many as the
+    /// length or more leave no loop. The results are the same in every bit; the outputs of iterations in a row are put together
+    /// by a copy.
     pub unroll: usize,
 }
 
