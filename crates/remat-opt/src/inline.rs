@@ -8,6 +8,8 @@
 //! Operations that are left are first-order, or loops and branches. The tangents of attention and of cross entropy are inlined
 //! as calls of their definitions, and so are scans that are to be unrolled (`unroll`). A `name` stays as a label that nothing reads (`uses`).
 //!
+//! Barriers have done their work here, since no pass after this one merges equations: their results become their operands.
+//!
 //! Equations are never merged here. [`JIT`](crate::pipeline::JIT) merges common subexpressions before, within each body; a
 //! recomputation is a body of its own until it is inlined, and so it is never merged with its twin in the forward pass.
 

@@ -18,6 +18,7 @@ fn filetests() {
         })
         .command("cse", |jaxpr, _| print(&cse(jaxpr)?))
         .command("fold", |jaxpr, _| print(&fold_literals(jaxpr)?))
+        .command("jit", |jaxpr, _| print(&run(JIT, jaxpr)?))
         .command("cpu", |jaxpr, _| print(&run(CPU, jaxpr)?));
     for pass in CPU {
         tests = tests.command(pass.name, |jaxpr, _| print(&pass.apply(jaxpr)?));

@@ -16,7 +16,12 @@ pub struct Name {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct StopGradient;
 
-/// All operands; no result can be computed before all operands are, and nothing is merged or moved across it.
+/// All operands, as values of their own: no equation of the results is ever merged with an equation of the operands. So a value
+/// that is computed again behind a barrier stays a computation of its own.
+///
+/// It is a barrier to merging, not to scheduling. The reference evaluator computes all operands before it goes on; an engine that
+/// orders the steps itself, for a low peak of memory, may compute an equation of one result before another operand is there, and
+/// the results are the same in every bit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct OptimizationBarrier;
 

@@ -48,7 +48,11 @@ impl Tensor {
     }
 }
 
-/// The tensors, none of which is computed before all operands are; nothing is merged or moved across.
+/// The tensors, as values of their own: no operation on the results is merged with one on the operands. So what is computed again
+/// behind the barrier is computed again.
+///
+/// In which order the operations around it run is up to the engine, which chooses a low peak of memory; it does not change a bit
+/// of the results.
 ///
 /// ```
 /// use remat::{Tensor, optimization_barrier};
