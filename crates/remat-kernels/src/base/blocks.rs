@@ -6,6 +6,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use super::disjoint::DisjointMut;
 use crate::threads::Threads;
 
 /// Exclusive access to a rectangle of a matrix.
@@ -53,12 +54,6 @@ impl<'a, T> Block<'a, T> {
     }
 }
 
-/// A matrix that several threads write rectangles of.
-struct Shared<T>(*mut T);
-
-// SAFETY: the pointer is used to make blocks only, which do not overlap, and which are sent to threads as `&mut [T]` is.
-unsafe impl<T: Send> Sync for Shared<T> {}
-
 /// Calls `f` for every block of at most `size` rows and columns of a matrix, in any order, on any thread.
 pub(crate) fn for_each_block<T: Send>(
     threads: &Threads,
@@ -70,13 +65,11 @@ pub(crate) fn for_each_block<T: Send>(
     let rows = matrix.len().checked_div(columns).unwrap_or(0);
     let size = size.map(|size| size.max(1));
     let across = columns.div_ceil(size[1]);
-    let shared = Shared(matrix.as_mut_ptr());
-    let shared = &shared;
+    let matrix = DisjointMut::new(matrix);
     threads.for_each(rows.div_ceil(size[0]) * across, |task| {
         let (i, j) = (task / across * size[0], task % across * size[1]);
         let (rows, columns_of_block) = (i..rows.min(i + size[0]), j..columns.min(j + size[1]));
-        // SAFETY: row `i` and column `j` are in the matrix.
-        let first = unsafe { shared.0.add(i * columns + j) };
+        let first = matrix.at(i * columns + j);
         // The ranges of tasks do not overlap, and each task runs once, while the matrix is borrowed here.
         f(Block { first, stride: columns, rows, columns: columns_of_block, elements: PhantomData });
     });

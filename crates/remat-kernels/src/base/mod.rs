@@ -2,6 +2,7 @@
 
 pub(crate) mod blocks;
 pub(crate) mod copy;
+pub(crate) mod disjoint;
 pub(crate) mod index;
 pub(crate) mod keys;
 pub(crate) mod number;

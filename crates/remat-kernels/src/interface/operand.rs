@@ -105,6 +105,11 @@ impl<'a> Target<'a> {
         self.start
     }
 
+    /// The number of bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes
+    }
+
     /// The elements.
     ///
     /// # Panics

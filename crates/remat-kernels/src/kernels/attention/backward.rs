@@ -15,8 +15,8 @@ use super::bias::{self, bias_cotangents};
 use super::changes::{AllElements, Differentiated, Queries, Workspace};
 use super::number::{Stored, Wide, with_stored};
 use super::problem::{Problem, gather, scatter};
-use super::scattered::Scattered;
 use super::tile::{Group, KEYS, QUERIES, QueryBlock, RUN, Tile, row_width, transposed, write_row};
+use crate::base::disjoint::DisjointMut;
 use crate::base::scratch;
 use crate::interface::{Kernel, Layout, Source, Target};
 use crate::threads::Threads;
@@ -55,9 +55,9 @@ struct Backward {
 
 /// Where the cotangents that are wanted are written.
 struct Outs<'a, D> {
-    query: Option<Scattered<'a, D>>,
-    key: Option<Scattered<'a, D>>,
-    value: Option<Scattered<'a, D>>,
+    query: Option<DisjointMut<'a, D>>,
+    key: Option<DisjointMut<'a, D>>,
+    value: Option<DisjointMut<'a, D>>,
 }
 
 impl Kernel for Backward {
@@ -116,7 +116,7 @@ impl Backward {
         if query.is_none() && key.is_none() && value.is_none() {
             return;
         }
-        let [query, key, value] = [query, key, value].map(|out| out.map(Scattered::new));
+        let [query, key, value] = [query, key, value].map(|out| out.map(DisjointMut::new));
         let outs = Outs { query, key, value };
         let keys = self.operands.problem.sizes.keys;
         if self.parts == 1 {
@@ -214,7 +214,7 @@ impl Backward {
         block: &QueryBlock,
         sums: &[D::Wide],
         rows: &mut [D::Wide],
-        out: &Scattered<'_, D>,
+        out: &DisjointMut<'_, D>,
     ) {
         let sizes = &self.operands.problem.sizes;
         let width = row_width(sizes.features);
@@ -224,7 +224,7 @@ impl Backward {
             let (head, place) = block.query(i);
             let row = (block.group.batch * sizes.queries + place) * sizes.heads + head;
             // SAFETY: each query is in one block, each block in one task, and the row is the query's.
-            let row = unsafe { out.at(row * sizes.features, sizes.features) };
+            let row = unsafe { out.slice(row * sizes.features, sizes.features) };
             write_row(&rows[i * width..], scale, row);
         }
     }
@@ -241,7 +241,7 @@ impl Backward {
             for key in first..first + keys {
                 let row = (group.batch * sizes.keys + key) * sizes.key_heads + group.key_head;
                 // SAFETY: these keys of this head are written by this call alone.
-                let row = unsafe { out.at(row * features, features) };
+                let row = unsafe { out.slice(row * features, features) };
                 let sums = &pieces[sums + key * row_width(features)..];
                 if self.parts == 1 {
                     write_row(sums, D::Wide::ONE, row);

@@ -11,8 +11,8 @@ use std::ops::Range;
 use super::changes::{AllElements, Differentiated, Workspace};
 use super::number::{Stored, Wide};
 use super::problem::take;
-use super::scattered::Scattered;
 use super::tile::{Group, KEYS, QUERIES, Tile};
+use crate::base::disjoint::DisjointMut;
 use crate::threads::Threads;
 
 /// Elements of the scratch memory of a task.
@@ -34,7 +34,7 @@ pub(super) fn bias_cotangents<D: Stored>(
     let is_full = [0, 1, 2, 3].map(|d| shape[d] == scores[d]);
     let blocks = [sizes.batch, sizes.heads, sizes.queries.div_ceil(QUERIES), sizes.keys.div_ceil(KEYS)];
     let parts = [0, 1, 2, 3].map(|d| if is_full[d] { blocks[d] } else { 1 });
-    let out = Scattered::new(out);
+    let out = DisjointMut::new(out);
     threads.for_each_with_scratch(parts.iter().product(), scratch, |mut task, mut scratch| {
         let mut part = [0; 4];
         for d in (0..4).rev() {
@@ -51,7 +51,7 @@ pub(super) fn bias_cotangents<D: Stored>(
         for query in 0..queries {
             let row = (part[0] * shape[1] + part[1]) * shape[2] + first_query + query;
             // SAFETY: each part of the bias belongs to one task.
-            let row = unsafe { out.at(row * shape[3] + first_key, keys) };
+            let row = unsafe { out.slice(row * shape[3] + first_key, keys) };
             for (to, sums) in row.iter_mut().zip(sums.as_chunks::<QUERIES>().0) {
                 *to = D::narrow(sums[query]);
             }

@@ -11,10 +11,10 @@ use remat_ir::{DType, DotProductAttention};
 
 use super::number::{Stored, Wide, with_stored};
 use super::problem::{Elements, Problem, Rows, gather, take};
-use super::scattered::Scattered;
 use super::tile::{
     COLUMNS, Group, KEYS, PerQuery, QUERIES, QueryBlock, RUN, Tile, copy_rows, row_width, transposed, write_row,
 };
+use crate::base::disjoint::DisjointMut;
 use crate::base::scratch;
 use crate::interface::{Kernel, Layout, Source, Target};
 use crate::simd::multiversion;
@@ -84,7 +84,7 @@ impl Forward {
     ) {
         let from = self.problem.elements::<D>(ins);
         let [means, logsumexp] = outs else { return };
-        let (means, logsumexp) = (Scattered::new(means.slice_mut::<D>()), Scattered::new(logsumexp.slice_mut()));
+        let (means, logsumexp) = (DisjointMut::new(means.slice_mut::<D>()), DisjointMut::new(logsumexp.slice_mut()));
         let sizes = &self.problem.sizes;
         let heads = sizes.batch * sizes.key_heads;
         let runs = Group::of_key_head(sizes, 0, 0).runs();
@@ -102,8 +102,8 @@ impl Forward {
         group: &Group,
         run: usize,
         from: &Elements<'_, D>,
-        means: &Scattered<'_, D>,
-        logsumexp: &Scattered<'_, D::Wide>,
+        means: &DisjointMut<'_, D>,
+        logsumexp: &DisjointMut<'_, D::Wide>,
         mut space: Workspace<'_, D::Wide>,
     ) {
         let problem = &self.problem;
@@ -145,8 +145,8 @@ impl Forward {
         state: &State<D::Wide>,
         sums: &[D::Wide],
         rows: &mut [D::Wide],
-        means: &Scattered<'_, D>,
-        logsumexp: &Scattered<'_, D::Wide>,
+        means: &DisjointMut<'_, D>,
+        logsumexp: &DisjointMut<'_, D::Wide>,
     ) {
         let sizes = &self.problem.sizes;
         let features = sizes.value_features;
@@ -159,11 +159,11 @@ impl Forward {
             let divisor = if sum < D::Wide::ONE { D::Wide::ONE } else { sum };
             let first = ((block.group.batch * sizes.queries + place) * sizes.heads + head) * features;
             // SAFETY: each query is in one block only, and has this row for itself.
-            let row = unsafe { means.at(first, features) };
+            let row = unsafe { means.slice(first, features) };
             write_row(&rows[i * width..], divisor.recip(), row);
             let place = (block.group.batch * sizes.heads + head) * sizes.queries + place;
             // SAFETY: as above.
-            unsafe { logsumexp.at(place, 1)[0] = sum.ln() + shift(state.largest[i]) };
+            unsafe { logsumexp.slice(place, 1)[0] = sum.ln() + shift(state.largest[i]) };
         }
     }
 }

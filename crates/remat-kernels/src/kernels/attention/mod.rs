@@ -15,7 +15,6 @@ mod changes;
 mod forward;
 mod number;
 mod problem;
-mod scattered;
 #[cfg(test)]
 mod tests;
 mod tile;

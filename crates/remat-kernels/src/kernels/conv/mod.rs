@@ -26,7 +26,8 @@ use remat_ir::{Aval, Conv, DType};
 use phase::{IMAGE, Phase, Problem};
 use phases::phases;
 
-use super::matmul::{Accumulator, Place, Writer, accumulator};
+use super::matmul::{Accumulator, Writer, accumulator};
+use crate::base::disjoint::DisjointMut;
 use crate::base::scratch;
 use crate::base::walk::TASK_BYTES;
 use crate::interface::layout::{Layout, row_major};
@@ -102,7 +103,7 @@ impl<A: Accumulator> Kernel for ConvKernel<A> {
                 threads.for_each_chunk(out, TASK_BYTES, |_, part| part.fill(W::default()));
             });
         }
-        let all = Place::new(&mut outs[0]);
+        let all = DisjointMut::bytes(&mut outs[0]);
         let scratch = scratch::of::<A>(scratch);
         let run = |i: usize, scratch: &mut [A], threads: &Threads| {
             self.phases.iter().for_each(|phase| phase.run(self, i, ins, all, scratch, threads));

@@ -6,8 +6,9 @@
 use std::ops::Range;
 
 use super::lines::copy;
+use crate::base::disjoint::DisjointMut;
 use crate::base::walk::Rows;
-use crate::kernels::matmul::{Accumulator, Output, Place, Writer};
+use crate::kernels::matmul::{Accumulator, Output, Writer};
 use crate::simd::Level;
 
 /// Products that are converted at a time before they are put where they belong.
@@ -15,7 +16,7 @@ const CHUNK: usize = 64;
 
 /// A matrix of results that lie at the offsets of rows and columns from the first on.
 pub(super) struct Scattered<'a, A> {
-    pub(super) place: Place,
+    pub(super) place: DisjointMut<'a, u8>,
     pub(super) writer: &'a Writer<A>,
     pub(super) rows: &'a Rows<1>,
     pub(super) columns: &'a Rows<1>,
@@ -29,7 +30,7 @@ pub(super) fn direct_step<A: Accumulator>(writer: &Writer<A>, rows: &Rows<1>, co
 
 impl<A: Accumulator> Output<A> for Scattered<'_, A> {
     fn direct(&self) -> Option<(*mut A, usize)> {
-        direct_step(self.writer, self.rows, self.columns).map(|step| (self.place.0.cast(), step))
+        direct_step(self.writer, self.rows, self.columns).map(|step| (self.place.at(0).cast(), step))
     }
 
     unsafe fn write(&self, rows: Range<usize>, columns: Range<usize>, sums: &[A]) {
@@ -58,7 +59,7 @@ impl<A: Accumulator> Scattered<'_, A> {
         let [rows, columns] = shape;
         if self.writer.is_direct() {
             assert!((rows - 1) * across + columns <= sums.len());
-            let to = self.place.0.cast::<A>().wrapping_offset(at);
+            let to = self.place.at(0).cast::<A>().wrapping_offset(at);
             let (mut shape, mut from_steps, mut steps) = (shape, [across as isize, 1], steps);
             if steps[0] == 1 {
                 (shape, from_steps, steps) = ([columns, rows], [1, across as isize], [steps[1], 1]);
@@ -81,7 +82,7 @@ impl<A: Accumulator> Scattered<'_, A> {
         let place = |i: usize| self.place.at(((at + i as isize * step) as usize) * size);
         if step == 1 || sums.len() == 1 {
             // SAFETY: as the caller promises.
-            return unsafe { self.writer.write(sums, place(0).0) };
+            return unsafe { self.writer.write(sums, place(0)) };
         }
         for (i, sums) in sums.chunks(CHUNK).enumerate() {
             let mut converted = [0u64; CHUNK];
@@ -90,7 +91,7 @@ impl<A: Accumulator> Scattered<'_, A> {
             unsafe {
                 self.writer.write(sums, from);
                 for j in 0..sums.len() {
-                    let to = place(i * CHUNK + j).0;
+                    let to = place(i * CHUNK + j);
                     match size {
                         1 => to.write(from.add(j).read()),
                         2 => to.cast::<u16>().write(from.cast::<u16>().add(j).read()),

@@ -10,10 +10,11 @@ use super::output::{Scattered, direct_step};
 use super::phases::Along;
 use super::sizes::cut;
 use super::unfolded::{Axis, CONTRACTED, Extent, Unfolded};
+use crate::base::disjoint::DisjointMut;
 use crate::base::walk::{Rows, Walk};
 use crate::interface::Source;
 use crate::interface::layout::{Layout, Strides};
-use crate::kernels::matmul::{Accumulator, Cut, Place, Reader, Writer};
+use crate::kernels::matmul::{Accumulator, Cut, Reader, Writer};
 use crate::threads::Threads;
 
 /// Fewest results of an image for which it is worth that images are convolved one after the other, so that the products of
@@ -203,7 +204,7 @@ impl<A: Accumulator> Phase<A> {
         kernel: &ConvKernel<A>,
         first: usize,
         ins: &[Source<'_>],
-        all: Place,
+        all: DisjointMut<'_, u8>,
         scratch: &mut [A],
         threads: &Threads,
     ) {
@@ -216,7 +217,7 @@ impl<A: Accumulator> Phase<A> {
             (
                 self.windows.of(ins[0], of_image + image * self.image_steps[0]),
                 self.weights.of(ins[1], of_weights),
-                all.at(to * kernel.writer.dtype.size()),
+                all.skip(to * kernel.writer.dtype.size()),
             )
         };
         let writer = &kernel.writer;

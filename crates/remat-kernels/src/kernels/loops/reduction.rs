@@ -16,6 +16,7 @@ use remat_ir::{DType, Prim, ReduceKind, Shape};
 
 use super::dims::Dims;
 use super::program::{Frame, Program, Tile};
+use crate::base::disjoint::DisjointMut;
 use crate::interface::{Kernel, Layout, Source, Target};
 use crate::interface::{LoopInput, LoopSource, LoopSpec};
 use crate::threads::Threads;
@@ -69,21 +70,6 @@ const TASK: usize = 1 << 15;
 const TASKS: usize = 32;
 /// Elements of a tile by which the number of segments is decided.
 const TILE: usize = 2048;
-
-/// A pointer that tasks share.
-#[derive(Clone, Copy)]
-struct Shared(*mut u8);
-
-// SAFETY: whoever uses the pointer says why no two tasks touch the same bytes.
-unsafe impl Send for Shared {}
-unsafe impl Sync for Shared {}
-
-impl Shared {
-    /// The address `elements` further on.
-    fn at(self, elements: usize, width: usize) -> *mut u8 {
-        self.0.wrapping_add(elements * width)
-    }
-}
 
 impl Reduction {
     pub(super) fn new(spec: &LoopSpec, shape: &Shape, axes: &[usize]) -> Option<Reduction> {
@@ -229,16 +215,16 @@ impl Reduction {
     }
 
     /// Combines the segments of one reduction, rounds and stores.
-    fn combine(&self, end: &End, partial: Shared, out: &Target<'_>, threads: &Threads) {
+    fn combine(&self, end: &End, partial: DisjointMut<'_, u8>, out: &Target<'_>, threads: &Threads) {
         let (results, width) = (self.results(), end.register.size());
         threads.for_each(results.div_ceil(TASK), |task| {
             let from = task * TASK;
             let n = TASK.min(results - from);
-            let first = partial.at(from, width);
+            let first = partial.at(from * width);
             // SAFETY: partial results of all segments lie one after the other; each task has its own range of results.
             unsafe {
                 for segment in 1..self.segments {
-                    let next = partial.at(segment * results + from, width);
+                    let next = partial.at((segment * results + from) * width);
                     (end.accumulate)(n, first, &[first.cast_const(), next.cast_const()]);
                 }
                 let to = out.as_ptr().wrapping_add(from * end.dtype.size());
@@ -321,13 +307,13 @@ impl Kernel for Reduction {
         }
         let partial = self.partial(threads.count(), 0);
         let (pieces, partials) = scratch.split_at_mut(partial);
-        let partials = Shared(partials.as_mut_ptr());
-        let starts = |e: usize| Shared(partials.at(self.partial(threads.count(), e) - partial, 1));
+        let partials = DisjointMut::new(partials);
+        let starts = |e: usize| partials.skip(self.partial(threads.count(), e) - partial);
         let outs = &*outs;
         let to = |e: usize, index: usize| {
             let end = &self.ends[e];
-            let start = if self.is_direct(end) { Shared(outs[e].as_ptr()) } else { starts(e) };
-            start.at(index, end.register.size())
+            let start = if self.is_direct(end) { outs[e].as_ptr() } else { starts(e).at(0) };
+            start.wrapping_add(index * end.register.size())
         };
         threads.for_each_with_scratch(self.outer * self.tiles() * self.segments, pieces, |task, scratch| {
             // SAFETY: the sources and targets are those that the kernel was made for. Each task computes other results, or

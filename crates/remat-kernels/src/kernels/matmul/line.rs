@@ -12,10 +12,11 @@
 
 use std::ops::Range;
 
+use super::Side;
 use super::blocked::MANY;
 use super::element::{Accumulator, Writer};
 use super::matrix::Matrix;
-use super::{Place, Side};
+use crate::base::disjoint::DisjointMut;
 use crate::base::scratch;
 use crate::base::walk::Walk;
 use crate::interface::{Kernel, Source, Target};
@@ -219,7 +220,7 @@ impl<A: Accumulator> Kernel for LineKernel<A> {
             let sums = &mut sums[..rows.len()];
             self.sums(&matrix, &vector, rows, part, sums);
         });
-        let all = Place::new(&mut outs[0]);
+        let all = DisjointMut::bytes(&mut outs[0]);
         threads.for_each_chunk(
             &mut sums[..matrices * cut.blocks * block],
             block * cut.blocks.min(TASK.div_ceil(block)),
@@ -238,7 +239,7 @@ impl<A: Accumulator> Kernel for LineKernel<A> {
                     let sums = &sums[..cut.rows.min(self.rows - first)];
                     let place = all.at(at);
                     // SAFETY: these rows are the result's; one task writes them.
-                    unsafe { self.writer.write(sums, place.0) };
+                    unsafe { self.writer.write(sums, place) };
                 }
             },
         );

@@ -27,6 +27,7 @@ use line::LineKernel;
 use matrix::{Matrix, is_contiguous_along_free};
 pub(super) use matrix::{left_in_place, pack_turned, right_in_place};
 
+use crate::base::disjoint::DisjointMut;
 use crate::base::scratch;
 use crate::base::walk::{Rows, Walk};
 use crate::interface::layout::Layout;
@@ -96,26 +97,6 @@ impl<A: Accumulator> Side<A> {
     }
 }
 
-/// Where elements of the result are.
-#[derive(Clone, Copy)]
-pub(super) struct Place(pub(super) *mut u8);
-
-// SAFETY: the pointer is used where a task writes its own elements.
-unsafe impl Send for Place {}
-unsafe impl Sync for Place {}
-
-impl Place {
-    /// The first element of a result.
-    pub(super) fn new(out: &mut Target<'_>) -> Place {
-        Place(out.as_ptr())
-    }
-
-    /// So many bytes later.
-    pub(super) fn at(self, bytes: usize) -> Place {
-        Place(self.0.wrapping_add(bytes))
-    }
-}
-
 impl<A: Accumulator> Dot<A> {
     fn new(op: &DotGeneral, [lhs, rhs]: [(DType, &Layout); 2], out: &Aval) -> Dot<A> {
         // Products are summed in the order in which the operation lists the contracted axes, whatever their strides are.
@@ -166,11 +147,11 @@ impl<A: Accumulator> Kernel for MatrixKernel<A> {
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
         let dot = &self.dot;
-        let all = Place::new(&mut outs[0]);
+        let all = DisjointMut::bytes(&mut outs[0]);
         let bytes = dot.rows * dot.columns * dot.writer.dtype.size();
         self.cut.run(scratch::of::<A>(scratch), threads, |i| {
             let [l, r] = dot.batch.offsets(i);
-            let out = Dense { place: all.at(i * bytes), writer: &dot.writer, columns: dot.columns };
+            let out = Dense { place: all.skip(i * bytes), writer: &dot.writer, columns: dot.columns };
             (dot.left.matrix(ins[0], l), dot.right.matrix(ins[1], r), out)
         });
     }
@@ -178,21 +159,21 @@ impl<A: Accumulator> Kernel for MatrixKernel<A> {
 
 /// A row-major matrix of the result.
 struct Dense<'a, A> {
-    place: Place,
+    place: DisjointMut<'a, u8>,
     writer: &'a Writer<A>,
     columns: usize,
 }
 
 impl<A: Accumulator> Output<A> for Dense<'_, A> {
     fn direct(&self) -> Option<(*mut A, usize)> {
-        self.writer.is_direct().then(|| (self.place.0.cast(), self.columns))
+        self.writer.is_direct().then(|| (self.place.at(0).cast(), self.columns))
     }
 
     unsafe fn write(&self, rows: Range<usize>, columns: Range<usize>, sums: &[A]) {
         for (row, sums) in rows.zip(sums.chunks_exact(columns.len())) {
             let place = self.place.at((row * self.columns + columns.start) * self.writer.dtype.size());
             // SAFETY: these are elements of the matrix.
-            unsafe { self.writer.write(sums, place.0) };
+            unsafe { self.writer.write(sums, place) };
         }
     }
 }
