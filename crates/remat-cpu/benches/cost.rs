@@ -1,0 +1,88 @@
+//! Holds the estimates of the cost model against measured times: `cargo bench -p remat-cpu --bench cost`.
+//!
+//! The rates of the machine are measured first: operations per second by a matrix product, bytes per second by a sum of two
+//! arrays larger than the caches. A row has the least time of several runs of a program of one operation.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use remat_cpu::Cpu;
+use remat_ir::{Array, Aval, Device, Jaxpr};
+use remat_opt::cost::{Class, Cost, Machine, cost};
+use remat_testkit::arrays::plain;
+
+/// A product that is large enough for the machine's rate.
+const PRODUCT: &str = "{ lambda ; a:f32[1024,1024] b:f32[1024,1024]. let c:f32[1024,1024] = dot_general[\
+    dimension_numbers=(([1], [0]), ([], [])) preferred_element_type=float32] a b in (c,) }";
+
+/// A sum that is large enough for the machine's rate.
+const SUM: &str = "{ lambda ; a:f32[16777216] b:f32[16777216]. let c:f32[16777216] = add a b in (c,) }";
+
+/// Programs of one operation of each class.
+const PROGRAMS: [&str; 17] = [
+    "{ lambda ; a:f32[4194304] b:f32[4194304]. let c:f32[4194304] = mul a b in (c,) }",
+    "{ lambda ; a:bf16[4194304]. let c:f32[4194304] = convert_element_type[new_dtype=float32] a in (c,) }",
+    "{ lambda ; a:f32[65536] b:f32[65536]. let c:f32[65536] = mul a b in (c,) }",
+    "{ lambda ; a:f32[4194304]. let b:f32[4194304] = exp a in (b,) }",
+    "{ lambda ; a:f32[4194304]. let b:f32[4194304] = tanh a in (b,) }",
+    "{ lambda ; a:f32[4194304]. let b:f32[4194304] = erf a in (b,) }",
+    "{ lambda ; a:f32[2048,2048]. let b:f32[2048] = reduce_sum[axes=(1,)] a in (b,) }",
+    "{ lambda ; a:f32[2048,2048]. let b:f32[2048] = reduce_max[axes=(0,)] a in (b,) }",
+    "{ lambda ; a:f32[2048,2048]. let b:f32[2048,2048] = cumsum[axis=1 reverse=False] a in (b,) }",
+    "{ lambda ; a:f32[2048,2048]. let b:f32[2050,2050] = pad[padding_config=((1, 1, 0), (1, 1, 0))] a 0.0:f32[] in (b,) }",
+    "{ lambda ; a:f32[2048,1024] b:f32[2048,1024]. let c:f32[4096,1024] = concatenate[dimension=0] a b in (c,) }",
+    "{ lambda ; a:f32[1048576]. let b:f32[1048576] = sort[dimension=0 is_stable=True num_keys=1] a in (b,) }",
+    "{ lambda ; a:f32[512,512] b:f32[512,512]. let c:f32[512,512] = dot_general[\
+     dimension_numbers=(([1], [0]), ([], [])) preferred_element_type=float32] a b in (c,) }",
+    "{ lambda ; a:bf16[512,512] b:bf16[512,512]. let c:bf16[512,512] = dot_general[\
+     dimension_numbers=(([1], [0]), ([], [])) preferred_element_type=bfloat16] a b in (c,) }",
+    "{ lambda ; a:f32[4096,4096] b:f32[4096]. let c:f32[4096] = dot_general[\
+     dimension_numbers=(([1], [0]), ([], [])) preferred_element_type=float32] a b in (c,) }",
+    "{ lambda ; a:f32[64,128,128] b:f32[64,128,128]. let c:f32[64,128,128] = dot_general[\
+     dimension_numbers=(([2], [1]), ([0], [0])) preferred_element_type=float32] a b in (c,) }",
+    "{ lambda ; a:u32[1048576] b:u32[1048576] k:u32[] l:u32[]. let \
+     c:u32[1048576] d:u32[1048576] = threefry2x32 k l a b in (c, d) }",
+];
+
+fn main() {
+    let (product, sum) = (measure(PRODUCT), measure(SUM));
+    let machine = Machine {
+        flops: product.1.flops as f64 / product.2.as_secs_f64(),
+        bytes: sum.1.bytes() as f64 / sum.2.as_secs_f64(),
+    };
+    println!("{:.1} Gflop/s in products, {:.1} GB/s", machine.flops / 1e9, machine.bytes / 1e9);
+    println!(
+        "{:22} {:14} {:>24} {:>9} {:>8} {:>12} {:>11} {:>6}",
+        "operation", "class", "first operand", "Mflop", "MB", "estimate us", "measured us", "ratio"
+    );
+    for text in PROGRAMS {
+        let ((name, first), cost, time) = measure(text);
+        let (estimate, time) = (machine.seconds(&cost) * 1e6, time.as_secs_f64() * 1e6);
+        let (flops, bytes, class) = (cost.flops as f64 / 1e6, cost.bytes() as f64 / 1e6, word(cost.class));
+        let ratio = time / estimate;
+        println!("{name:22} {class:14} {first:>24} {flops:9.1} {bytes:8.1} {estimate:12.1} {time:11.1} {ratio:6.2}");
+    }
+}
+
+fn word(class: Class) -> String {
+    format!("{class:?}").to_lowercase()
+}
+
+/// The operation of a program with the aval of its first operand, the cost of it, and its time.
+fn measure(text: &str) -> ((&'static str, String), Cost, Duration) {
+    let jaxpr: Arc<Jaxpr> = Arc::new(text.parse().unwrap_or_else(|e| panic!("{e}")));
+    let [eqn] = &jaxpr.eqns[..] else { panic!("{text} is not one equation") };
+    let ins: Vec<Aval> = eqn.ins.iter().map(|&a| jaxpr.atom_aval(a)).collect();
+    let cost = cost(&eqn.op, &ins, &jaxpr.out_avals());
+    let executable = Cpu::default().compile(&jaxpr).unwrap_or_else(|e| panic!("{e}"));
+    let args: Vec<Array> = jaxpr.in_avals().iter().map(|aval| plain(aval.dtype, &aval.shape, 7)).collect();
+    let (mut least, begin) = (Duration::MAX, Instant::now());
+    while begin.elapsed() < Duration::from_millis(300) {
+        let args = args.clone();
+        let start = Instant::now();
+        let outs = executable.run(args).unwrap_or_else(|e| panic!("{e}"));
+        least = least.min(start.elapsed());
+        drop(outs);
+    }
+    ((eqn.op.name(), ins[0].to_string()), cost, least)
+}
