@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use programs::{PROGRAMS, Program};
 use remat::{
     Call, ClosedJaxpr, DType, Decision, Jaxpr, MemorySpace, Op, Policy, Prim, Result, Tensor, checkpoint, grad, jit,
-    jvp, linearize, make_jaxpr, value_and_grad, vjp, vmap,
+    jvp, linearize, make_jaxpr, saved_residuals, value_and_grad, vjp, vmap,
 };
 
 type Args = Vec<Tensor>;
@@ -103,6 +103,21 @@ fn gradients_are_bit_identical_under_every_policy() {
             expect_bits(&format!("grad of checkpoint {policy} of jit"), &grad(around)(&x)?, &plain);
             expect_text(&make_jaxpr(grad(&g))(&x)?);
         }
+        Ok(())
+    });
+}
+
+#[test]
+fn to_save_everything_keeps_no_more_than_no_region() {
+    for_each_program(|program, dtype| {
+        // A region inside that keeps less is overruled by one around it.
+        if !program.has_reverse_mode || program.name == "scan_of_checkpoint" {
+            return Ok(());
+        }
+        let x = program.arguments(dtype, 0);
+        let plain = saved_residuals(program.f, &x)?;
+        let everything = saved_residuals(checkpoint(Policy::Everything, program.f), &x)?;
+        assert!(everything.total_bytes() <= plain.total_bytes(), "{everything}\nand without a region\n{plain}");
         Ok(())
     });
 }

@@ -150,7 +150,10 @@ fn nested_policy_matrix() {
             let avals: Vec<String> = run.residuals.iter().map(|r| r.aval.to_string()).collect();
             let theirs: Vec<&str> = recorded["avals"].as_array().unwrap().iter().map(|a| a.as_str().unwrap()).collect();
             assert_eq!(avals, theirs, "{key}\n{}", run.residuals);
-            run.forward.assert_equal(&recorded["fwd"], COUNTED);
+            // A region inside one that saves everything needs no call of its own in the forward pass. JAX keeps the call.
+            let is_spliced = *outer_name == "everything";
+            let forward = COUNTED.iter().copied().filter(|op| !(is_spliced && *op == "checkpoint"));
+            run.forward.assert_equal(&recorded["fwd"], &forward.collect::<Vec<_>>());
             run.backward.assert_equal(&recorded["bwd"], COUNTED);
             for (grad, expected) in run.grads.iter().zip(&plain.grads) {
                 assert_eq!(grad.to_vec::<f32>().unwrap(), expected.to_vec::<f32>().unwrap(), "{key}");

@@ -5,7 +5,9 @@ mod program;
 use program::{Args, Regions, SHAPES, arguments, config, exact_function, function, steps};
 use proptest::prelude::*;
 use remat::testing::call;
-use remat::{Atom, DType, Jaxpr, Policy, Tensor, checkpoint, grad, jit, jvp, make_jaxpr, transform, vmap};
+use remat::{
+    Atom, DType, Jaxpr, Policy, Tensor, checkpoint, grad, jit, jvp, make_jaxpr, saved_residuals, transform, vmap,
+};
 
 proptest! {
     #![proptest_config(config(200))]
@@ -27,6 +29,17 @@ proptest! {
         }
         let inside = checkpoint(Policy::Nothing, &f);
         expect_close("grad of checkpoint", &grad(inside)(&x)?, &gradient, 1e-9)?;
+    }
+
+    /// To save everything is plain differentiation, however regions nest and whatever they name.
+    #[test]
+    fn to_save_everything_keeps_no_more_than_no_region(steps in steps()) {
+        let x = arguments(0);
+        let plain = function(&steps, Regions::Inlined);
+        let kept = saved_residuals(&plain, &x)?.intermediate_bytes();
+        let inside = saved_residuals(function(&steps, Regions::All(1)), &x)?.intermediate_bytes();
+        let around = saved_residuals(checkpoint(Policy::Everything, &plain), &x)?.intermediate_bytes();
+        prop_assert!(inside <= kept && around <= kept, "{} and {} B instead of {}", inside, around, kept);
     }
 
     /// A compiled program gives what its operations give one by one.

@@ -88,7 +88,7 @@ pub(super) fn vmap(b: &mut Builder, op: &impl Call, size: usize, ins: &[Batched]
 
 pub(super) fn split_jit(op: &Jit, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
     let Some(saving) = eqn.saving_of_bodies(|| has_known_outs(op, eqn)) else { return Ok(None) };
-    let parts = split_body(op, eqn.ins, saving, is_in_region(eqn))?;
+    let parts = split_body(op, eqn, eqn.ins, saving, false)?;
     let known = known_call(op, &parts, eqn);
     let staged = op.of(parts.staged.clone());
     Ok(Some(SplitEqn::of_call(parts, known, staged, eqn)))
@@ -101,25 +101,24 @@ pub(super) fn split_checkpoint(op: &Checkpoint, eqn: &Context<'_>) -> Result<Opt
             format!("the policy `{name}` is a callable, and the program that was read from text has its name only");
         return Err(Error::new(ErrorKind::Policy, "checkpoint", message).at(eqn.loc));
     }
+    // The policy of the outer region alone decides what the forward pass keeps.
+    let saving = match saving {
+        Saving::Policy(_) => saving,
+        Saving::Residuals | Saving::Linear => Saving::Policy(&op.policy),
+    };
+    let is_plain = !saving.recomputes() && eqn.saving.minimises();
     let (parts, known);
-    if is_in_region(eqn) {
-        // The policy of the outer region alone decides what the forward pass keeps.
-        parts = split_body(op, eqn.ins, saving, true)?;
+    if eqn.saving.recomputes() {
+        parts = split_body(op, eqn, eqn.ins, saving, false)?;
         known = known_call(op, &parts, eqn);
     } else {
-        // The inputs of a region are always kept.
-        let kept = |&i: &Input| if i.is_unknown() { i } else { Input::Available };
-        let ins: Vec<Input> = eqn.ins.iter().map(kept).collect();
-        parts = split_body(op, &ins, Saving::Policy(&op.policy), false)?;
+        let input = |&i: &Input| if i == Input::Known && !is_plain { Input::Region } else { i };
+        let ins: Vec<Input> = eqn.ins.iter().map(input).collect();
+        parts = split_body(op, eqn, &ins, saving, is_plain)?;
         known = parts.known.clone();
     }
     let staged = op.of_transposed(parts.staged.clone());
-    Ok(Some(SplitEqn::of_call(parts, known, staged, eqn)))
-}
-
-/// Whether the equation is in a checkpointed region.
-fn is_in_region(eqn: &Context<'_>) -> bool {
-    matches!(eqn.saving, Saving::Policy(_))
+    Ok(Some(SplitEqn { is_plain, ..SplitEqn::of_call(parts, known, staged, eqn) }))
 }
 
 /// Whether some result does not depend on unknown operands.
@@ -127,10 +126,16 @@ fn has_known_outs(op: &impl Call, eqn: &Context<'_>) -> bool {
     unknown_outs(op.body(), &eqn.unknown()).contains(&false)
 }
 
-fn split_body(op: &impl Call, ins: &[Input], saving: Saving<'_>, is_in_region: bool) -> Result<PartialEval> {
-    let stage_outs = if is_in_region { StageOuts::Recomputed } else { StageOuts::Unknown };
+fn split_body(
+    op: &impl Call,
+    eqn: &Context<'_>,
+    ins: &[Input],
+    saving: Saving<'_>,
+    is_minimised_outside: bool,
+) -> Result<PartialEval> {
+    let stage_outs = if eqn.saving.recomputes() { StageOuts::Recomputed } else { StageOuts::Unknown };
     let force_unknown = vec![false; op.body().outs.len()];
-    split(op.body(), &Request { ins, force_unknown: &force_unknown, stage_outs, saving })
+    split(op.body(), &Request { ins, force_unknown: &force_unknown, stage_outs, saving, is_minimised_outside })
 }
 
 /// The call of the known part.

@@ -6,7 +6,7 @@ use remat_ir::{Atom, Aval, Builder, Cond, DType, Jaxpr, Literal, Result};
 
 use super::super::partial_eval::reach::unknown_of_branches;
 use super::super::partial_eval::split_eqn::{Context, SplitEqn, StagedEqn, StagedIn, program_of};
-use super::super::partial_eval::{PartialEval, Request, Residual, Saving, StageOuts, split as split_jaxpr};
+use super::super::partial_eval::{PartialEval, Request, Residual, StageOuts, split as split_jaxpr};
 use super::super::{dce as dce_jaxpr, jvp as jvp_jaxpr, select, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
 use super::{batched_mask, batched_outs, front, fronted, known, present, push, select_example, spread};
 use crate::rules::{Batched, Emit, Linear, Operand};
@@ -58,8 +58,8 @@ pub(super) fn split(op: &Cond, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
     let ins = &eqn.ins[1..];
     let unknown_outs = unknown_of_branches(&op.branches, &eqn.unknown()[1..]);
     let Some(saving) = eqn.saving_of_bodies(|| unknown_outs.contains(&false)) else { return Ok(None) };
-    let stage_outs = if matches!(saving, Saving::Policy(_)) { StageOuts::All } else { StageOuts::Unknown };
-    let request = Request { ins, force_unknown: &unknown_outs, stage_outs, saving };
+    let stage_outs = if saving.recomputes() { StageOuts::All } else { StageOuts::Unknown };
+    let request = Request { ins, force_unknown: &unknown_outs, stage_outs, saving, is_minimised_outside: false };
     let branches = op.branches.iter().map(|j| split_jaxpr(j, &request)).collect::<Result<Vec<PartialEval>>>()?;
     let num_known = unknown_outs.iter().filter(|u| !**u).count();
     let merged = Merged::new(&branches)?;
@@ -82,7 +82,7 @@ pub(super) fn split(op: &Cond, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
     let unknown = (1..eqn.ins.len()).filter(|&i| eqn.ins[i].is_unknown()).map(StagedIn::Operand);
     let operands = std::iter::once(StagedIn::Operand(0)).chain(residuals).chain(kept).chain(unknown).collect();
     let staged = StagedEqn::of_outs(of(staged_branches).into(), operands, &branches[0].staged_outs);
-    Ok(Some(SplitEqn { known, unknown_outs, staged }))
+    Ok(Some(SplitEqn { known, unknown_outs, staged, is_plain: false }))
 }
 
 /// The residuals of all branches in one list: a place serves every branch that needs a value of its aval, and holds

@@ -92,18 +92,18 @@ pub(super) fn split(op: &While, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
         return Ok(None);
     }
     let known = known_loop(op, eqn, parts, body_consts, &carry)?;
-    // Inside a region the known carries are taken from the staged loop, so that they need not be kept; else nothing reads
-    // them there.
-    let is_in_region = matches!(eqn.saving, Saving::Policy(_));
+    // Where known values are computed again the known carries are taken from the staged loop, so that they need not be
+    // kept; else nothing reads them there.
+    let recomputes = eqn.saving.recomputes();
     let out = |(i, &unknown): (usize, &bool)| {
-        if unknown || is_in_region { StagedOut::Result(i) } else { StagedOut::Unused(i) }
+        if unknown || recomputes { StagedOut::Result(i) } else { StagedOut::Unused(i) }
     };
     let staged = StagedEqn {
         op: op.clone().into(),
         ins: (0..eqn.ins.len()).map(StagedIn::Operand).collect(),
         outs: carry.iter().enumerate().map(out).collect(),
     };
-    Ok(Some(SplitEqn { known, unknown_outs: carry, staged: Some(staged) }))
+    Ok(Some(SplitEqn { known, unknown_outs: carry, staged: Some(staged), is_plain: false }))
 }
 
 /// The split of the body, and which carries are unknown: those that start so, and those that the body makes from unknown

@@ -1,13 +1,13 @@
 //! Assembles the two parts from the equations that a [`Splitter`] assigned to them.
 
-use remat_ir::{Atom, Atoms, Builder, Eqn, Jaxpr, Policy, Result, Var, VarMap};
+use remat_ir::{Atom, Atoms, Builder, Eqn, Jaxpr, Result, Var, VarMap};
 
 use super::super::dce;
 use super::super::{Env, checked, internal, read};
 use super::minimise::{Facts, minimise};
 use super::split_eqn::Input;
 use super::splitter::{Known, Splitter};
-use super::{PartialEval, Request, Residual, Saving, StageOuts};
+use super::{PartialEval, Request, Residual, StageOuts};
 
 impl Splitter<'_> {
     pub(super) fn finish(self, jaxpr: &Jaxpr, request: &Request<'_>) -> Result<PartialEval> {
@@ -17,7 +17,7 @@ impl Splitter<'_> {
         let staged_outs: Vec<bool> = jaxpr.outs.iter().zip(&unknown_outs).map(is_staged).collect();
         let order = self.definition_order(jaxpr);
         let (mut staged, mut residuals) = self.build_staged(jaxpr, request.ins, &staged_outs, &order)?;
-        if let Saving::Residuals | Saving::Policy(Policy::Everything) = self.saving {
+        if self.saving.minimises() && !request.is_minimised_outside {
             // Where a name replaces a value, it does so here too.
             let resolved = |eqn: &Eqn| Eqn { ins: eqn.ins.iter().map(|&a| self.resolve(a)).collect(), ..eqn.clone() };
             let known: Vec<Eqn> = self.known.iter().map(resolved).collect();

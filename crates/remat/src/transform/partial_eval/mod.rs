@@ -43,6 +43,19 @@ pub enum Saving<'a> {
     Policy(&'a Policy),
 }
 
+impl Saving<'_> {
+    /// Whether the staged part computes known values again that it does not save. To save everything is plain
+    /// differentiation.
+    pub(crate) fn recomputes(self) -> bool {
+        matches!(self, Saving::Policy(policy) if *policy != Policy::Everything)
+    }
+
+    /// Whether residuals that are cheap to compute from others are dropped.
+    pub(crate) fn minimises(self) -> bool {
+        matches!(self, Saving::Residuals | Saving::Policy(Policy::Everything))
+    }
+}
+
 /// Where a residual comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Residual {
@@ -108,7 +121,10 @@ pub fn partial_eval(
     expect_mask("partial_eval", "output", force_unknown, jaxpr.outs.len())?;
     let input = |&unknown: &bool| if unknown { Input::Unknown } else { Input::Available };
     let ins: Vec<Input> = unknown_ins.iter().map(input).collect();
-    split(jaxpr, &Request { ins: &ins, force_unknown, stage_outs: StageOuts::Unknown, saving })
+    split(
+        jaxpr,
+        &Request { ins: &ins, force_unknown, stage_outs: StageOuts::Unknown, saving, is_minimised_outside: false },
+    )
 }
 
 /// How a program is split.
@@ -119,6 +135,9 @@ pub(crate) struct Request<'a> {
     pub(crate) force_unknown: &'a [bool],
     pub(crate) stage_outs: StageOuts,
     pub(crate) saving: Saving<'a>,
+    /// Whether both parts will be in programs that save in the same way, which then drop the cheap residuals: more is
+    /// seen there.
+    pub(crate) is_minimised_outside: bool,
 }
 
 /// Which outputs the staged part gives beside the unknown ones.

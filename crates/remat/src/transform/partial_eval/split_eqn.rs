@@ -21,6 +21,9 @@ pub(crate) enum Input {
     Unknown,
     /// Its value is known, and is kept if the staged part reads it.
     Known,
+    /// As `Known`: an input of a checkpointed region. If the staged part reads a `name` of it, it is kept in the place of
+    /// the named value.
+    Region,
     /// Its value is known, and is kept whether the staged part reads it or not: an argument of the user's function.
     Available,
 }
@@ -67,8 +70,8 @@ impl<'a> Context<'a> {
     /// to be transposed, and has no known results.
     pub(crate) fn saving_of_bodies(&self, has_known_outs: impl FnOnce() -> bool) -> Option<Saving<'a>> {
         match self.saving {
-            Saving::Policy(_) => Some(self.saving),
-            Saving::Residuals => self.any_unknown().then_some(Saving::Residuals),
+            Saving::Policy(_) if self.saving.recomputes() => Some(self.saving),
+            Saving::Policy(_) | Saving::Residuals => self.any_unknown().then_some(self.saving),
             Saving::Linear => (self.any_unknown() && has_known_outs()).then_some(Saving::Residuals),
         }
     }
@@ -82,6 +85,8 @@ pub(crate) struct SplitEqn {
     pub(crate) unknown_outs: Vec<bool>,
     /// The equation of the staged part; none if nothing is left for it.
     pub(crate) staged: Option<StagedEqn>,
+    /// Whether the equations of `known` are saved as if they stood in the program around.
+    pub(crate) is_plain: bool,
 }
 
 /// The equation that the staged part gets.
@@ -119,7 +124,12 @@ impl SplitEqn {
         };
         let unknown_operands = (0..eqn.ins.len()).filter(|&i| eqn.ins[i].is_unknown()).map(StagedIn::Operand);
         let ins = parts.residuals.iter().map(residual).chain(unknown_operands).collect();
-        SplitEqn { known, staged: StagedEqn::of_outs(op, ins, &parts.staged_outs), unknown_outs: parts.unknown_outs }
+        SplitEqn {
+            known,
+            staged: StagedEqn::of_outs(op, ins, &parts.staged_outs),
+            unknown_outs: parts.unknown_outs,
+            is_plain: false,
+        }
     }
 
     /// The number of known results.

@@ -106,7 +106,13 @@ impl<'a> Splitter<'a> {
         let mut known_outs: Vec<Var> = results.filter(|(_, unknown)| !**unknown).map(|(&v, _)| v).collect();
         let residuals = split.known.out_avals().split_off(split.num_known_outs());
         known_outs.extend(residuals.into_iter().map(|aval| self.new_var(aval)));
+        let first = self.known.len();
         self.inline_known(&split.known, &known_ins, &known_outs)?;
+        if split.is_plain {
+            for i in first..self.known.len() {
+                self.alias_name(&self.known[i].clone());
+            }
+        }
 
         let Some(staged) = split.staged else { return Ok(()) };
         let operand = |source: StagedIn| match source {
@@ -157,23 +163,26 @@ impl<'a> Splitter<'a> {
 
     fn decide(&self, eqn: &Eqn) -> Decision {
         let Saving::Policy(policy) = self.saving else { return Decision::Save };
+        if !self.saving.recomputes() {
+            return Decision::Save;
+        }
         let ins: Vec<Aval> = eqn.ins.iter().map(|&a| self.aval(a)).collect();
         let outs: Vec<Aval> = eqn.outs.iter().map(|&v| self.avals[v].clone()).collect();
         let names = eqn.outs.iter().filter_map(|&v| self.names.get(v)).flatten();
         let decision = decide(policy, &eqn.op, &ins, &outs, names);
         match (&eqn.op, eqn.ins[..].first()) {
-            // The name of a value that is kept anyway.
-            (Op::Prim(Prim::Name(_)), Some(&operand)) if self.is_available(operand) && decision == Decision::Save => {
+            // The name of a value that is kept itself.
+            (Op::Prim(Prim::Name(_)), Some(&operand)) if self.is_kept_itself(operand) && decision == Decision::Save => {
                 Decision::Recompute
             }
             _ => decision,
         }
     }
 
-    /// Lets a kept named value replace the operand of the `name`, unless that is kept anyway.
+    /// Lets a kept named value replace the operand of the `name`, unless that is kept itself.
     fn alias_name(&mut self, eqn: &Eqn) {
         if let (Op::Prim(Prim::Name(_)), [Atom::Var(operand)], [named]) = (&eqn.op, &eqn.ins[..], &eqn.outs[..])
-            && !self.is_available(Atom::Var(*operand))
+            && !self.is_kept_itself(Atom::Var(*operand))
             && self.alias[*operand].is_none()
         {
             self.alias[*operand] = Some(Atom::Var(*named));
@@ -198,16 +207,16 @@ impl<'a> Splitter<'a> {
         atom.var().is_some_and(|v| self.status[v] == Known::No)
     }
 
-    /// Whether an atom is kept in any case.
-    fn is_available(&self, atom: Atom) -> bool {
-        atom.var().is_none_or(|v| self.inputs[v] == Some(Input::Available))
+    /// Whether an atom is kept in the place of its names.
+    fn is_kept_itself(&self, atom: Atom) -> bool {
+        matches!(self.input(atom), Input::Available | Input::Region)
     }
 
     fn input(&self, atom: Atom) -> Input {
         match atom {
-            _ if self.is_unknown(atom) => Input::Unknown,
-            _ if self.is_available(atom) => Input::Available,
-            _ => Input::Known,
+            Atom::Lit(_) => Input::Available,
+            Atom::Var(v) if self.status[v] == Known::No => Input::Unknown,
+            Atom::Var(v) => self.inputs[v].unwrap_or(Input::Known),
         }
     }
 

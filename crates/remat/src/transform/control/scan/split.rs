@@ -22,7 +22,7 @@ pub(in crate::transform::control) fn split(op: &Scan, eqn: &Context<'_>) -> Resu
     let body = Body::split(op, eqn, unknown, saving)?;
     let known = body.known_loop()?;
     let staged = body.staged_loop(&known);
-    Ok(Some(SplitEqn { known: known.program, unknown_outs: body.parts.unknown_outs, staged }))
+    Ok(Some(SplitEqn { known: known.program, unknown_outs: body.parts.unknown_outs, staged, is_plain: false }))
 }
 
 /// The split of the body of a loop.
@@ -74,9 +74,10 @@ impl<'a> Body<'a> {
         let ins: Vec<Input> = unknown.iter().enumerate().map(input).collect();
         let num_ys = op.jaxpr.outs.len() - op.num_carry;
         let force_unknown = [unknown[carries.clone()].to_vec(), vec![false; num_ys]].concat();
-        let recomputes = matches!(saving, Saving::Policy(_));
+        let recomputes = saving.recomputes();
         let stage_outs = if recomputes { StageOuts::All } else { StageOuts::Unknown };
-        let request = Request { ins: &ins, force_unknown: &force_unknown, stage_outs, saving };
+        let request =
+            Request { ins: &ins, force_unknown: &force_unknown, stage_outs, saving, is_minimised_outside: false };
         let parts = split_jaxpr(&op.jaxpr, &request)?;
         Ok(Body { op, eqn, unknown, recomputes, parts })
     }
