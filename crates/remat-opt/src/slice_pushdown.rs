@@ -60,6 +60,23 @@ impl Sides<'_> {
     }
 }
 
+impl Sides<'_> {
+    /// The axis of an operand and that of a slice of the result, where the slice has only one row (or column) of those that the
+    /// product has. A product with one row may be summed in another order than one with several, so that two are computed: the
+    /// slice has the same bits whether it is moved or not.
+    fn only_line(&self, side: usize, operand: &Aval, sliced: &Aval) -> Option<(usize, usize)> {
+        let axes: Vec<(usize, usize)> = self
+            .free(side)
+            .filter_map(|dim| match self.role(side, dim)? {
+                Role::Free(d) => Some((dim, d)),
+                Role::Contracted(_) | Role::Batch(..) => None,
+            })
+            .collect();
+        let is_one = axes.iter().all(|&(_, d)| sliced.shape[d] == 1);
+        axes.into_iter().find(|&(dim, _)| is_one && operand.shape[dim] > 1)
+    }
+}
+
 /// A part of each dimension of an operand: all of it, at first.
 fn whole(aval: &Aval) -> Slice {
     let rank = aval.shape.len();
@@ -106,6 +123,9 @@ fn slices(jaxpr: &mut Jaxpr) -> bool {
                 let avals = [0, 1].map(|side| jaxpr.atom_aval(eqn.ins[side]));
                 let sides = Sides { op, ranks: [avals[0].shape.len(), avals[1].shape.len()] };
                 let mut ins = eqn.ins.clone();
+                // The slice of the product of slices, where that is larger.
+                let mut rest = whole(&jaxpr.avals[*out]);
+                let mut result = jaxpr.avals[*out].clone();
                 for (side, aval) in avals.iter().enumerate() {
                     let mut operand = whole(aval);
                     for dim in 0..sides.ranks[side] {
@@ -115,9 +135,24 @@ fn slices(jaxpr: &mut Jaxpr) -> bool {
                             operand.strides[dim] = part.strides[d];
                         }
                     }
+                    if let Some((dim, d)) = sides.only_line(side, aval, &result) {
+                        let first = operand.start[dim].min(aval.shape[dim] - 2);
+                        rest.start[d] = operand.start[dim] - first;
+                        rest.limit[d] = rest.start[d] + 1;
+                        (operand.start[dim], operand.limit[dim], operand.strides[dim]) = (first, first + 2, 1);
+                        result.shape[d] = 2;
+                    }
                     ins[side] = slice(jaxpr, operand, eqn.ins[side], &eqn);
                 }
-                jaxpr.eqns.push(Eqn { ins, outs: [*out].into_iter().collect(), ..eqn });
+                if result == jaxpr.avals[*out] {
+                    jaxpr.eqns.push(Eqn { ins, outs: [*out].into_iter().collect(), ..eqn });
+                    continue;
+                }
+                let product = jaxpr.avals.push(result);
+                let op = Op::from(rest);
+                jaxpr.eqns.push(Eqn { ins, outs: [product].into_iter().collect(), ..eqn.clone() });
+                let ins = [Atom::Var(product)].into_iter().collect();
+                jaxpr.eqns.push(Eqn { op, ins, outs: [*out].into_iter().collect(), loc: eqn.loc });
             }
             _ if moved[at] => {}
             _ => jaxpr.eqns.push(eqn),

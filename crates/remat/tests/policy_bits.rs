@@ -85,8 +85,10 @@ fn products_of_vectors_and_views() -> Result<()> {
 
 #[test]
 fn products_of_matrices_that_are_views() -> Result<()> {
-    let layers: [(&str, Body); 2] = [
+    let layers: [(&str, Body); 4] = [
         ("transposed", |c, w| c.matmul(&w.t().named("v")).tanh() + c),
+        ("one row of a product", |c, w| c.matmul(&w.t()).named("v").index(1).tanh() + c),
+        ("one column of a product", |c, w| c.matmul(w).named("v").index((.., 32..)).tanh() + c),
         ("both transposed", |c, w| w.t().named("v").matmul(&c.t().named("v")).tanh().t() + c),
     ];
     for (name, layer) in layers {

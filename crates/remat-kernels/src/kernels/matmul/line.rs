@@ -4,8 +4,8 @@
 //! which it lies in memory, row by row or column by column, and both ways give the same bits: a sum runs over chunks of the
 //! contracted axis, and in a chunk over [`LANES`] lanes, each of which takes every element whose position is its own modulo
 //! their number. A row keeps its lanes side by side in registers; of columns, those of one lane are added up for many rows at
-//! once, and then the lanes are. A product with few rows is cut along the contracted axis too; the sums of the pieces are added
-//! in order. Where all of this is cut depends on the shape alone.
+//! once, and then the lanes are. A long contracted axis is cut; the sums of the pieces are added in order. So the order of a sum
+//! depends on the length of the contracted axis alone.
 
 // Results are written by several threads, through pointers.
 #![allow(unsafe_code)]
@@ -13,7 +13,6 @@
 use std::ops::Range;
 
 use super::Side;
-use super::blocked::MANY;
 use super::element::{Accumulator, Writer};
 use super::matrix::Matrix;
 use crate::base::disjoint::DisjointMut;
@@ -75,15 +74,11 @@ struct Cut {
 impl<A: Accumulator> LineKernel<A> {
     /// The cut for a run on `threads` threads.
     fn cut(&self, threads: usize) -> Cut {
-        // Sums depend on where the contracted axis is cut, so that this depends on the shape alone.
-        let [narrow, wide] = ROWS;
-        let parts = match self.batch.len() * self.rows.div_ceil(narrow) {
-            MANY.. => 1,
-            _ => self.rows.min(narrow).saturating_mul(self.depth).div_ceil(TASK).clamp(1, 4 * MANY),
-        };
+        // Sums depend on where the contracted axis is cut, so that this depends on its length alone.
+        let parts = self.depth.div_ceil(TASK).max(1);
         let depth = self.depth.div_ceil(parts).max(1);
         let rows = if self.matrix.is_contiguous_along_free() {
-            (self.batch.len() * parts * self.rows).div_ceil(2 * threads).clamp(narrow, wide)
+            (self.batch.len() * parts * self.rows).div_ceil(2 * threads).clamp(ROWS[0], ROWS[1])
         } else {
             TASK / depth
         };
