@@ -3,7 +3,9 @@
 use std::fs;
 use std::time::Instant;
 
-use remat::{DType, MemoryStats, Result, Tensor, Tree, jit, leaves, value_and_grad};
+use remat::report::MemoryStats;
+use remat::tree::leaves;
+use remat::{DType, Result, Tensor, Tree, jit, value_and_grad};
 use remat_alloc::give_back_free;
 
 use crate::ALLOCATOR;

@@ -1,7 +1,9 @@
 //! What each policy saves of a training step, known before the step runs.
 
 use anyhow::Result;
-use remat::{MemorySpace, Policy, saved_residuals};
+use remat::Policy;
+use remat::ir::MemorySpace;
+use remat::report::saved_residuals;
 
 use crate::data::Batch;
 use crate::model::Gpt;
@@ -26,8 +28,8 @@ pub(crate) fn report(model: &Gpt, batch: &Batch, chosen: Option<&Policy>) -> Res
     let rows = sizes.iter().map(|(size, policy)| {
         let mark = if policy.as_ref() == chosen { "> " } else { "  " };
         let share = 100.0 * size.total() as f64 / plain.max(1) as f64;
-        let host = if size.host == 0 { String::new() } else { remat::readable_bytes(size.host) };
-        let cells = [thousands(size.device), remat::readable_bytes(size.device), host, format!("{share:.0}%")];
+        let host = if size.host == 0 { String::new() } else { remat::report::readable_bytes(size.host) };
+        let cells = [thousands(size.device), remat::report::readable_bytes(size.device), host, format!("{share:.0}%")];
         std::iter::once(format!("{mark}{}", policy::name(policy.as_ref()))).chain(cells).collect()
     });
     Ok(table(&["  policy", "bytes saved", "", "on the host", "of none"], &rows.collect::<Vec<_>>()))

@@ -59,27 +59,24 @@ impl Gpt {
     }
 
     /// The logits of the byte that follows each token: `i32[batch, tokens]` to `f32[batch, tokens, 256]`.
-    pub(crate) fn logits(&self, tokens: &Tensor, policy: Option<&Policy>) -> Tensor {
-        let length = tokens.shape().get(1).copied().unwrap_or(0);
+    pub(crate) fn logits(&self, tokens: &Tensor, policy: Option<&Policy>) -> Result<Tensor> {
+        let [_, length] = tokens.dims()?;
         let mut x = self.embed.apply(tokens) + self.positions.table.index(..length);
         for block in &self.blocks {
             x = apply(block, &x, policy);
         }
-        self.head.apply(&self.norm.apply(&x))
+        Ok(self.head.apply(&self.norm.apply(&x)))
     }
 
     /// The mean loss of a batch: the cross-entropy of the next byte, in nats.
-    pub(crate) fn loss(&self, batch: &Batch, policy: Option<&Policy>) -> Tensor {
-        nn::cross_entropy(&self.logits(&batch.tokens, policy), &batch.targets)
+    pub(crate) fn loss(&self, batch: &Batch, policy: Option<&Policy>) -> Result<Tensor> {
+        Ok(nn::cross_entropy(&self.logits(&batch.tokens, policy)?, &batch.targets))
     }
 }
 
 /// A block under a policy, or without checkpoint.
 pub(crate) fn apply(block: &nn::Block, x: &Tensor, policy: Option<&Policy>) -> Tensor {
-    match policy {
-        None => block.apply(x),
-        Some(policy) => checkpoint(policy.clone(), |x: &Tensor| block.apply(x))(x),
-    }
+    checkpoint(policy.cloned(), |x: &Tensor| block.apply(x))(x)
 }
 
 #[cfg(test)]
@@ -91,8 +88,8 @@ mod tests {
         let sizes = Sizes { layers: 2, width: 8, heads: 2, context: 6, batch: 3 };
         let gpt = Gpt::init(random::key(0), &sizes).unwrap();
         let tokens = Tensor::arange(0..18).reshape([3, 6]);
-        assert_eq!(gpt.logits(&tokens, None).dims().unwrap(), [3, 6, 256]);
-        let loss = gpt.loss(&Batch { targets: &tokens + 100, tokens }, None).item::<f32>().unwrap();
+        assert_eq!(gpt.logits(&tokens, None).unwrap().shape().unwrap(), [3, 6, 256]);
+        let loss = gpt.loss(&Batch { targets: &tokens + 100, tokens }, None).unwrap().item::<f32>().unwrap();
         assert!((loss - 256f32.ln()).abs() < 1.0, "{loss}");
     }
 

@@ -3,7 +3,8 @@
 use std::io::Write;
 
 use anyhow::Result;
-use remat::{DType, Tensor, Tree, fwd_bwd, grad, jit, nn, random, saved_residuals};
+use remat::report::{fwd_bwd, saved_residuals};
+use remat::{DType, Tensor, Tree, grad, jit, nn, random};
 
 use crate::model::{Gpt, Sizes, apply};
 use crate::policy;

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use remat::optim::{AdamW, Mask, Moments, Schedule, clip_by_global_norm};
-use remat::{Policy, Tensor, jit_with, leaves, random, value_and_grad};
+use remat::tree::leaves;
+use remat::{Policy, Tensor, jit_with, random, value_and_grad};
 
 use crate::arguments::magnitude;
 use crate::data::{Batch, batches, load, random_batch};
@@ -73,7 +74,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     );
     let policy = policy::parse(&args.policy)?;
     // Compiles, so that what is wrong with the environment is said before anything else.
-    jit_with(machine::options(), |x: &Tensor| x.clone()).call(Tensor::from(0.0f32))?;
+    jit_with(&machine::options(), |x: &Tensor| x.clone()).call(Tensor::from(0.0f32))?;
     let text = load(args.text.as_deref())?;
     let (train, test) = text.divide(sizes.context)?;
     let [weights, batch_key, sample_key] = random::key(args.seed).split();
@@ -132,7 +133,7 @@ fn fit(
     };
     let adam = AdamW { learning_rate, weight_decay: 0.1, decay: Mask::Matrices, b2: 0.99, ..AdamW::default() };
     let step = jit_with(
-        machine::options(),
+        &machine::options(),
         |(model, state, batch): &(Gpt, Moments<Gpt>, Batch)| -> remat::Result<(Gpt, Moments<Gpt>, Tensor)> {
             let (loss, gradient) = value_and_grad(|model: &Gpt| model.loss(batch, policy))(model)?;
             let (gradient, _) = clip_by_global_norm(&gradient, MAX_NORM);
@@ -154,7 +155,7 @@ fn fit(
 /// # Errors
 /// The first error of the model.
 fn held_out_loss(model: &Gpt, tests: &[Batch]) -> remat::Result<f64> {
-    let loss = jit_with(machine::options(), |(model, batch): &(Gpt, Batch)| model.loss(batch, None));
+    let loss = jit_with(&machine::options(), |(model, batch): &(Gpt, Batch)| model.loss(batch, None));
     let (mut sum, mut tokens) = (0.0, 0);
     for batch in tests {
         let size = batch.tokens.size()?;

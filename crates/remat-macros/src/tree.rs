@@ -26,7 +26,7 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
                 let ident = &variant.ident;
                 let name = ident.unraw().to_string();
                 let (pattern, value) = pattern_and_value(&fields, quote!(Self::#ident));
-                arms.push(quote!(#pattern => { ::remat::Walk::variant(__walk, #name); #value }));
+                arms.push(quote!(#pattern => { ::remat::tree::Walk::variant(__walk, #name); #value }));
                 all.extend(fields);
             }
             // A place expression, since a reference to an enum without variants counts as inhabited.
@@ -45,7 +45,7 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
         #[automatically_derived]
         impl #impl_generics ::remat::Tree for #ident #type_generics #where_clause {
             #[allow(unused_variables)]
-            fn map_leaves(&self, __walk: &mut ::remat::Walk<'_>) -> Self {
+            fn map_leaves(&self, __walk: &mut ::remat::tree::Walk<'_>) -> Self {
                 #body
             }
         }
@@ -86,11 +86,11 @@ fn pattern_and_value(parts: &[Part<'_>], path: TokenStream) -> (TokenStream, Tok
         };
         if part.is_static {
             quote!({
-                ::remat::Walk::static_at::<#ty>(__walk, ::remat::Segment::#segment(#name), #binding);
+                ::remat::tree::Walk::static_at::<#ty>(__walk, ::remat::tree::Segment::#segment(#name), #binding);
                 <#ty as ::core::clone::Clone>::clone(#binding)
             })
         } else {
-            quote!(::remat::Walk::#step::<#ty>(__walk, #name, #binding))
+            quote!(::remat::tree::Walk::#step::<#ty>(__walk, #name, #binding))
         }
     });
     (quote!(#path { #(#members: #bindings),* }), quote!(#path { #(#members: #values),* }))

@@ -1,7 +1,8 @@
 //! The speed of tracing and transforming: nothing here computes with tensors. `cargo bench -p remat --bench core`.
 
 use divan::{Bencher, black_box};
-use remat::{DType, Jaxpr, Policy, Tensor, Tree, checkpoint, einsum, grad, jit, make_jaxpr};
+use remat::ir::Jaxpr;
+use remat::{DType, Policy, Tensor, Tree, checkpoint, einsum, grad, jit, make_jaxpr};
 
 fn main() {
     divan::main();
@@ -136,7 +137,7 @@ fn apply_norm((scale, bias): &(Tensor, Tensor), x: &Tensor) -> Tensor {
 }
 
 fn attention(block: &Block, x: &Tensor) -> Tensor {
-    let batch = x.shape()[0];
+    let batch = x.shape().unwrap()[0];
     let qkv = apply_linear(&block.qkv, x).reshape([batch, CONTEXT, 3, HEADS, WIDTH / HEADS]);
     let part = |i: i64| qkv.index((.., .., i)).transpose([0, 2, 1, 3]);
     let scores = einsum("bhqd,bhkd->bhqk", &[&part(0), &part(1)]) * 0.5;

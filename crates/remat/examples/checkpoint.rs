@@ -3,7 +3,8 @@
 //!
 //! Run it with `cargo run -p remat --example checkpoint`.
 
-use remat::{DType, Policy, Result, Tensor, checkpoint, grad, print_fwd_bwd, print_saved_residuals, saved_residuals};
+use remat::report::{print_fwd_bwd, print_saved_residuals, saved_residuals};
+use remat::{DType, Policy, Result, Tensor, checkpoint, grad};
 
 /// Three matrices and a vector.
 type Args = (Tensor, Tensor, Tensor, Tensor);

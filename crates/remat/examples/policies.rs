@@ -2,7 +2,9 @@
 //!
 //! Run it with `cargo run -p remat --example policies`.
 
-use remat::{DType, Decision, MemorySpace, Policy, Result, Tensor, checkpoint, grad, saved_residuals};
+use remat::ir::{Decision, MemorySpace};
+use remat::report::saved_residuals;
+use remat::{DType, Policy, Result, Tensor, checkpoint, grad};
 
 /// A gated layer, whose interesting values bear names.
 fn layer((w, gate, x): &(Tensor, Tensor, Tensor)) -> Tensor {

@@ -3,7 +3,8 @@
 //! The program has one copy of the layer whatever the depth, and the checkpoint's policy says what each iteration keeps.
 //! Run it with `cargo run -p remat --example scan_layers`.
 
-use remat::{DType, Policy, Result, Tensor, Tree, checkpoint, grad, make_jaxpr, random, saved_residuals, scan};
+use remat::report::saved_residuals;
+use remat::{DType, Policy, Result, Tensor, Tree, checkpoint, grad, make_jaxpr, random, scan};
 
 /// The weights of a layer, or of all layers stacked: the same type.
 #[derive(Clone, Tree)]

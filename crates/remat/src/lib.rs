@@ -34,9 +34,16 @@
 //!
 //! - A transformation takes a function of one tree, and what the closure captures is constant. So there are no argument
 //!   numbers, no static arguments and no partition of a model: capture what is not differentiated.
-//! - What returns a tensor never fails, it defers; everything else returns a [`Result`]. An [`Error`] names the operation,
-//!   the types and your own line.
+//! - An error is an [`Error`], which names the operation, the types and your own line. Methods of tensors, layers and
+//!   `random` never fail, they defer: the tensor that they return carries the error to where it is read. Transformations,
+//!   loops and branches return a [`Result`]. Three stand for the function that they are given and return what it returns,
+//!   a tree or a `Result`: [`checkpoint`], [`custom_jvp`] and [`custom_vjp`].
 //! - A model is a plain struct that derives [`Tree`]; its gradient has its type.
+//!
+//! Here is what a program writes every day. The rest is in modules: [`nn`], [`optim`], [`random`]; [`tree`] for the leaves of
+//! models, [`index`] and [`argument`] for what methods take, [`layer`] for writing layers, [`report`] for what is kept and what
+//! takes the memory, [`stages`] and [`ir`] for programs, [`transform`] for transformations of these. A function whose name
+//! ends in `_with` takes options first, by reference.
 //!
 //! Layers, each using only those above it in this list (a test holds this):
 //!
@@ -63,19 +70,93 @@ mod tensor;
 mod trace;
 pub mod transform;
 
-pub use api::*;
-pub use inspect::*;
-pub use loops::*;
-pub use remat_cpu::Cpu;
-pub use remat_ir::{
-    Array, Atom, Aval, Call, Candidate, ClosedJaxpr, CumulativeKind, DType, Decision, Device, Element, Error,
-    ErrorKind, Executable, Jaxpr, LiveKind, LiveValue, Loc, MemoryReport, MemorySpace, MemoryStats, Op, Policy, Prim,
-    Reference, Result, bf16, f16, readable_bytes,
+pub use api::{
+    AssociativeScanOptions, BatchAxes, JitOptions, Jitted, Linearized, Pullback, ScanOptions, VmapOptions,
+    associative_scan, associative_scan_with, checkpoint, cond, custom_jvp, custom_vjp, eval_shape, fori_loop, grad,
+    grad_aux, hessian, jacfwd, jacrev, jit, jit_with, jvp, linear_transpose, linearize, make_jaxpr, map, scan,
+    scan_with, switch, value_and_grad, value_and_grad_aux, vjp, vjp_aux, vmap, vmap_with, while_loop,
 };
+pub use loops::{LoopScheme, binomial_steps, scan_checkpointed, scan_checkpointed_with, while_loop_checkpointed};
+pub use remat_cpu::Cpu;
+/// Programs: what a function is traced to, its operations, values and dtypes, and the traits of an engine.
+pub use remat_ir as ir;
+pub use remat_ir::{DType, Error, ErrorKind, Policy, Result, bf16, f16};
 pub use remat_macros::Tree;
-pub use remat_opt::{Pass, Stage, Stages};
-pub use tensor::*;
-pub use trace::{Output, Path, Segment, Structure, Tensor, Tree, Walk, leaves, map_leaves, map_leaves2, named_scope};
+pub use tensor::{ConvConfig, Padding, PoolConfig, einsum, optimization_barrier};
+pub use trace::{Tensor, Tree, named_scope};
+
+/// What methods of tensors take: operands, scalars, shapes, axes.
+pub mod argument {
+    pub use crate::tensor::{Argument, Axes, Dims, Int, Keep, Nested, Operand, Scalar, Starts, keep};
+}
+
+/// What `x.index(..)` and `x.at(..)` take beside numbers, ranges and tensors, and what `at` gives.
+pub mod index {
+    pub use crate::tensor::{AsIndex, At, Ellipsis, Index, Indices, NewAxis, span, step};
+}
+
+/// What layers of models are written with, those of [`nn`] and your own: a layer is one call to its user, so its errors,
+/// and the values in reports, are at the line that calls the layer and not inside it.
+///
+/// ```
+/// use remat::layer::{deferred, pinned};
+/// use remat::{DType, Tensor, Tree, named_scope};
+///
+/// #[derive(Clone, Tree)]
+/// struct Gated {
+///     up: Tensor,
+///     gate: Tensor,
+/// }
+///
+/// impl Gated {
+///     #[track_caller]
+///     fn apply(&self, x: &Tensor) -> Tensor {
+///         pinned(|| named_scope("gated", || x.matmul(&self.up) * x.matmul(&self.gate).sigmoid()))
+///     }
+///
+///     /// The same, divided by the square root of its width.
+///     #[track_caller]
+///     fn scaled(&self, x: &Tensor) -> Tensor {
+///         deferred(|| {
+///             let y = self.apply(x);
+///             let width = y.dim(-1)?;
+///             Ok(y / (width as f64).sqrt())
+///         })
+///     }
+/// }
+///
+/// let layer = Gated { up: Tensor::ones([3, 4], DType::F32), gate: Tensor::ones([3, 4], DType::F32) };
+/// let line = line!() + 1;
+/// let error = layer.scaled(&Tensor::ones([2, 5], DType::F32)).item::<f32>().unwrap_err();
+/// assert_eq!(error.message(), "the inner sizes of f32[2,5] and f32[3,4] differ: 5 and 3");
+/// assert_eq!(error.loc().and_then(|loc| loc.site).map(|site| site.line()), Some(line));
+/// ```
+pub mod layer {
+    pub use crate::trace::{apply, current_loc as location, deferred, pinned};
+}
+
+/// Reports: what the backward pass keeps and why, the programs of both passes, what takes the memory of a program.
+pub mod report {
+    pub use remat_ir::{LiveKind, LiveValue, MemoryReport, MemoryStats, readable_bytes};
+
+    pub use crate::inspect::{
+        FwdBwd, PolicyDecision, PolicyDecisions, Residuals, SavedKind, SavedResidual, Through, fwd_bwd,
+        policy_decisions, print_fwd_bwd, print_saved_residuals, saved_residuals,
+    };
+}
+
+/// What a jitted function goes through: traced, simplified, compiled.
+pub mod stages {
+    pub use remat_opt::{Pass, Stage, Stages};
+
+    pub use crate::api::{Compiled, Lowered, Traced};
+}
+
+/// Trees of tensors: their leaves, paths and structure.
+pub mod tree {
+    pub use crate::api::JacobianOf;
+    pub use crate::trace::{Output, Path, Segment, Structure, Tree, Walk, leaves, map, map2};
+}
 
 #[doc(hidden)]
 pub mod testing;

@@ -1,9 +1,8 @@
 //! Attention as one operation against attention of several; the loss that keeps no probabilities.
 
 use remat::nn::{self, AttentionConfig, dot_product_attention};
-use remat::{
-    DType, Policy, Result, Tensor, checkpoint, einsum, grad, jvp, random, saved_residuals, value_and_grad, vmap,
-};
+use remat::report::saved_residuals;
+use remat::{DType, Policy, Result, Tensor, checkpoint, einsum, grad, jvp, random, value_and_grad, vmap};
 
 /// Queries, keys, values and perhaps a bias.
 type Operands = Vec<Tensor>;
@@ -14,7 +13,7 @@ fn operands(shapes: &[&[usize]]) -> Operands {
 }
 
 fn sizes(x: &Tensor) -> Vec<usize> {
-    x.dims().unwrap()
+    x.shape().unwrap()
 }
 
 /// Attention of several operations, for as many key heads as heads.

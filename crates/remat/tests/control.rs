@@ -1,8 +1,8 @@
 //! Compositions of control flow with every transformation, against plain programs unrolled by hand.
 
 use remat::{
-    DType, Policy, ScanOptions, Tensor, Tree, checkpoint, cond, fori_loop, grad, grad_with_aux, hessian, jacfwd,
-    jacrev, jit, jvp, linear_transpose, linearize, map, scan, scan_with, switch, value_and_grad, vjp, vmap, while_loop,
+    DType, Policy, ScanOptions, Tensor, Tree, checkpoint, cond, fori_loop, grad, grad_aux, hessian, jacfwd, jacrev,
+    jit, jvp, linear_transpose, linearize, map, scan, scan_with, switch, value_and_grad, vjp, vmap, while_loop,
 };
 
 type Result<T = Tensor> = remat::Result<T>;
@@ -18,7 +18,7 @@ fn vector(n: usize, seed: f64) -> Tensor {
 #[track_caller]
 fn close(a: &Tensor, b: &Tensor) {
     let (x, y) = (a.to_vec::<f64>().unwrap(), b.to_vec::<f64>().unwrap());
-    assert_eq!(a.dims().unwrap(), b.dims().unwrap());
+    assert_eq!(a.shape().unwrap(), b.shape().unwrap());
     assert!(a.allclose(b, 1e-11, 1e-12).unwrap(), "{x:?}\n{y:?}");
 }
 
@@ -53,7 +53,7 @@ fn compare(g: impl Fn(&Tensor) -> Result, unrolled: impl Fn(&Tensor) -> Tensor, 
 fn compare_forward(g: impl Fn(&Tensor) -> Result, unrolled: impl Fn(&Tensor) -> Tensor, x: &Tensor) {
     close(&g(x).unwrap(), &unrolled(x));
     close(&jit(|x: &Tensor| g(x)).call(x.clone()).unwrap(), &unrolled(x));
-    let t = vector(x.size().unwrap(), 0.77).reshape(x.dims().unwrap());
+    let t = vector(x.size().unwrap(), 0.77).reshape(x.shape().unwrap());
     let (y, dy) = jvp(&g, x, &t).unwrap();
     let (y2, dy2) = jvp(&unrolled, x, &t).unwrap();
     close(&y, &y2);
@@ -90,7 +90,7 @@ fn scan_of_cond_unrolled(x: &Tensor) -> Tensor {
     for i in 0..5 {
         let w = weights.index(i);
         let (a, b) = ((&h * &w).sin(), &h * x + &w);
-        h = (h.sum(..) * &w).gt(0.1).broadcast_to(h.dims().unwrap()).select(&a, &b);
+        h = (h.sum(..) * &w).gt(0.1).broadcast_to(h.shape().unwrap()).select(&a, &b);
         total += h.square().sum(..) * of_ys.index(i);
     }
     h.sum(..) + total
@@ -285,7 +285,7 @@ fn jacobians_of_trees() {
         close(&f.b[0], &r.b[0]);
         close(&f.b[1], &r.b[1]);
     }
-    assert_eq!(forward.0.b[0].dims().unwrap(), [2, 3]);
+    assert_eq!(forward.0.b[0].shape().unwrap(), [2, 3]);
     close(&forward.1.b[0], &(x.b[0].diag(0) * 2.0));
     close(&forward.1.b[1], &Tensor::ones(3, DType::F64));
     let scalar = |x: &(Tensor, Tensor)| (x.0.square().sum(..)) * x.1.sin();
@@ -321,7 +321,7 @@ fn auxiliary_results_and_pullbacks_that_are_called_twice() {
         Ok((h, ys))
     };
     let x = vector(4, 0.6);
-    let (dx, ys) = grad_with_aux(g)(&x).unwrap();
+    let (dx, ys) = grad_aux(g)(&x).unwrap();
     let first = |x: &Tensor| Ok(g(x)?.0);
     close(&dx, &grad(first)(&x).unwrap());
     close(&ys, &g(&x).unwrap().1);

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use remat::ir::{Call, Jaxpr, Op};
+use remat::report::{fwd_bwd, saved_residuals};
 use remat::{
-    Call, Jaxpr, Op, Policy, Tensor, checkpoint, cond, custom_jvp, custom_vjp, eval_shape, fwd_bwd, grad, hessian,
-    jacfwd, jacrev, jit, jvp, linearize, make_jaxpr, map, saved_residuals, scan, transform, value_and_grad, vjp, vmap,
-    while_loop_checkpointed,
+    Policy, Tensor, checkpoint, cond, custom_jvp, custom_vjp, eval_shape, grad, hessian, jacfwd, jacrev, jit, jvp,
+    linearize, make_jaxpr, map, scan, transform, value_and_grad, vjp, vmap, while_loop_checkpointed,
 };
 
 fn f(x: f64) -> Tensor {
@@ -19,7 +20,7 @@ fn vector(n: usize, seed: f64) -> Tensor {
 #[track_caller]
 fn close(a: &Tensor, b: &Tensor) {
     let (x, y) = (a.to_vec::<f64>().unwrap(), b.to_vec::<f64>().unwrap());
-    assert_eq!(a.dims().unwrap(), b.dims().unwrap());
+    assert_eq!(a.shape().unwrap(), b.shape().unwrap());
     assert!(a.allclose(b, 1e-11, 1e-12).unwrap(), "{x:?}\n{y:?}");
 }
 
@@ -107,7 +108,7 @@ fn a_rule_that_calls_its_function_composes() {
 #[test]
 fn rules_in_loops_that_keep_some_states() {
     let x = f(0.1);
-    let halving = |x: &Tensor| while_loop_checkpointed(|x: &Tensor| x.lt(2.0), |x: &Tensor| exp2(&(x * 0.7)), x, 2);
+    let halving = |x: &Tensor| while_loop_checkpointed(2, |x: &Tensor| x.lt(2.0), |x: &Tensor| exp2(&(x * 0.7)), x);
     let mut expected = (0.1, 1.0);
     while expected.0 < 2.0 {
         let y = (expected.0 * 0.7f64).exp();

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use remat::nn::{Block, cross_entropy};
+use remat::tree::leaves;
 use remat::{
-    Cpu, DType, JitOptions, Policy, Result, Tensor, Tree, checkpoint, fori_loop, grad, jit, jit_with, leaves,
-    map_leaves, random, scan, value_and_grad, while_loop,
+    Cpu, DType, JitOptions, Policy, Result, Tensor, Tree, checkpoint, fori_loop, grad, jit, jit_with, random, scan,
+    tree, value_and_grad, while_loop,
 };
 use remat_alloc::Counting;
 
@@ -30,9 +31,9 @@ fn options(threads: usize) -> Result<JitOptions> {
 }
 
 /// Compares plan and measurement of a function on one to three threads.
-fn check<A: Tree, R: remat::Output>(name: &str, args: &A, f: impl Fn(&A) -> R) -> Result<()> {
+fn check<A: Tree, R: remat::tree::Output>(name: &str, args: &A, f: impl Fn(&A) -> R) -> Result<()> {
     for threads in 1..=3 {
-        let step = jit_with(options(threads)?, &f);
+        let step = jit_with(&options(threads)?, &f);
         let traced = step.trace(args)?;
         let compiled = traced.lower()?.compile()?;
         let planned = compiled.memory();
@@ -52,8 +53,8 @@ fn check<A: Tree, R: remat::Output>(name: &str, args: &A, f: impl Fn(&A) -> R) -
         assert_eq!(ALLOCATOR.live(), before, "{name}, threads {threads}: something stays of a run");
         assert!(again <= most - planned.temporaries, "{name}, threads {threads}: {again}, {planned}");
         // A call of the function itself makes the tree of the results, when the list of the arguments is gone.
-        drop(step.call(map_leaves(args, |_, leaf| leaf.clone()))?);
-        let (_, called) = measured(|| step.call(map_leaves(args, |_, leaf| leaf.clone())))?;
+        drop(step.call(tree::map(args, |_, leaf| leaf.clone()))?);
+        let (_, called) = measured(|| step.call(tree::map(args, |_, leaf| leaf.clone())))?;
         assert!((again..again + 1024).contains(&called), "{name}, threads {threads}: {called} and not {again}");
     }
     Ok(())
@@ -66,8 +67,8 @@ fn models(dtype: DType) -> Result<()> {
     let [table, keys @ ..] = keys;
     let table = random::normal(table, [TOKENS, FEATURES], dtype);
     let blocks = keys.map(|key| Block::init(key, FEATURES, 4, dtype)).into_iter().collect::<Result<Vec<Block>>>()?;
-    let stacked = map_leaves(&blocks[0], |_, leaf| {
-        let dims = leaf.dims().unwrap_or_default();
+    let stacked = tree::map(&blocks[0], |_, leaf| {
+        let dims = leaf.shape().unwrap_or_default();
         Tensor::zeros([&[LAYERS][..], &dims].concat(), dtype) + leaf
     });
     let policies = [Policy::Everything, Policy::Dots, Policy::DotsWithNoBatchDims, Policy::Nothing];
@@ -137,7 +138,7 @@ fn given_up() -> Result<()> {
     let leaves = vec![x, y];
     let (outs, with_given) = measured(|| compiled.call(leaves))?;
     // The list of leaves was there before, and the elements and header of one output come from its argument.
-    let (list, header) = (2 * size_of::<Tensor>(), remat::Array::HEADER);
+    let (list, header) = (2 * size_of::<Tensor>(), remat::ir::Array::HEADER);
     assert_eq!(with_given + list + bytes + header, with_kept, "{planned}");
     assert_eq!(outs.len(), 2);
     Ok(())

@@ -1,9 +1,8 @@
 //! Reports of residuals, policies and programs, to the letter.
 
-use remat::{
-    DType, Decision, MemorySpace, Policy, SavedKind, ScanOptions, Tensor, Through, Tree, checkpoint, cond, fwd_bwd,
-    jit, jit_with, named_scope, policy_decisions, saved_residuals, scan, scan_with,
-};
+use remat::ir::{Decision, MemorySpace};
+use remat::report::{SavedKind, Through, fwd_bwd, policy_decisions, saved_residuals};
+use remat::{DType, Policy, ScanOptions, Tensor, Tree, checkpoint, cond, jit, jit_with, named_scope, scan, scan_with};
 
 fn ones(shape: &[usize]) -> Tensor {
     Tensor::full(shape.to_vec(), 0.5f32, DType::F32)
@@ -69,7 +68,7 @@ fn a_tensor_argument_has_no_path_and_a_captured_one_is_a_constant() {
 #[test]
 fn names_and_operations_are_found_inside_jit() {
     let options = remat::JitOptions { name: Some("step".into()), ..Default::default() };
-    let step = jit_with(options, |x: &Tensor| x.sin().named("y").exp());
+    let step = jit_with(&options, |x: &Tensor| x.sin().named("y").exp());
     let report = saved_residuals(|x: &Tensor| step.call(x.clone()), &ones(&[3])).unwrap();
     assert_eq!(
         without_places(&report),

@@ -2,7 +2,8 @@
 
 use std::thread;
 
-use remat::{Jaxpr, Policy, Tensor, checkpoint, grad, make_jaxpr, vjp};
+use remat::ir::Jaxpr;
+use remat::{Policy, Tensor, checkpoint, grad, make_jaxpr, vjp};
 
 /// Applies `sin` so many times.
 fn chain(length: usize, x: &Tensor) -> Tensor {

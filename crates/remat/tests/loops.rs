@@ -1,9 +1,10 @@
 //! Loops that keep a bounded number of states: the values and gradients of plain loops, and what they keep.
 
+use remat::ir::{Call, Jaxpr, Op};
 use remat::{
-    AssociativeScanOptions, Call, DType, Jaxpr, LoopScheme, Op, ScanOptions, Tensor, associative_scan, binomial_steps,
-    grad, jit, make_jaxpr, scan_checkpointed, scan_checkpointed_with, scan_with, value_and_grad, vjp, vmap, while_loop,
-    while_loop_checkpointed,
+    AssociativeScanOptions, DType, LoopScheme, ScanOptions, Tensor, associative_scan, associative_scan_with,
+    binomial_steps, grad, jit, make_jaxpr, scan_checkpointed, scan_checkpointed_with, scan_with, value_and_grad, vjp,
+    vmap, while_loop, while_loop_checkpointed,
 };
 
 fn f64s(n: usize, seed: f64) -> Vec<f64> {
@@ -33,7 +34,7 @@ fn loss(scheme: Option<&LoopScheme>, reverse: bool, (w, h, xs): &Operands) -> re
         Some(scheme) => scan_checkpointed_with(scheme.clone(), &options, step, &init, xs)?,
         None => scan_with(&options, step, &init, xs)?,
     };
-    let weights = vector(ys.size()?, 0.11).reshape(ys.dims()?);
+    let weights = vector(ys.size()?, 0.11).reshape(ys.shape()?);
     let counts = (ns.sum(..) + n).to_dtype(DType::F64);
     Ok((h * vector(3, 0.9)).sum(..) + (ys * weights).sum(..) + counts)
 }
@@ -85,7 +86,7 @@ fn the_binomial_scheme_gives_the_values_and_gradients_of_a_plain_scan_bit_for_bi
 fn kept(length: usize, scheme: &LoopScheme) -> usize {
     let x = operands(length);
     let (_, pullback) = vjp(|x: &Operands| loss(Some(scheme), false, x), &x).unwrap();
-    let is_state = |t: &&Tensor| t.dtype().unwrap().is_float() || t.dims().unwrap().iter().all(|&n| n < length);
+    let is_state = |t: &&Tensor| t.dtype().unwrap().is_float() || t.shape().unwrap().iter().all(|&n| n < length);
     let bytes = |t: &Tensor| t.size().unwrap() * t.dtype().unwrap().size();
     let all: usize = pullback.residuals().iter().filter(is_state).map(bytes).sum();
     all - bytes(&x.0) - 2 * bytes(&x.2) - 3 * 8
@@ -226,7 +227,7 @@ fn leaves_without_a_gradient_are_carried_stacked_and_captured() {
             let condition = |(_, n): &((Tensor, Tensor, Tensor), Tensor)| n.lt(&count);
             let body =
                 |(carry, n): &((Tensor, Tensor, Tensor), Tensor)| (step(carry, &moves.dynamic_index(n, 0)).0, n + 1);
-            Ok(while_loop_checkpointed(condition, body, &(init(h), Tensor::from(0i32)), states)?.0.0)
+            Ok(while_loop_checkpointed(states, condition, body, &(init(h), Tensor::from(0i32)))?.0.0)
         };
         assert_eq!(grad(f)(&h).unwrap().item::<f64>().unwrap(), slope, "{states} states");
     }
@@ -250,9 +251,9 @@ fn schemes_that_make_no_sense_are_errors() {
     let states = "the number of states must be at least 1: the initial state is kept";
     assert_eq!(message(LoopScheme::Binomial { states: 0 }), states);
     let x = Tensor::from(1.0f32);
-    let error = while_loop_checkpointed(|x: &Tensor| x.lt(9.0), |x: &Tensor| x * 2.0, &x, 0).unwrap_err();
+    let error = while_loop_checkpointed(0, |x: &Tensor| x.lt(9.0), |x: &Tensor| x * 2.0, &x).unwrap_err();
     assert_eq!(error.message(), states);
-    let error = while_loop_checkpointed(|x: &Tensor| x.clone(), |x: &Tensor| x * 2.0, &x, 1).unwrap_err();
+    let error = while_loop_checkpointed(1, |x: &Tensor| x.clone(), |x: &Tensor| x * 2.0, &x).unwrap_err();
     assert_eq!(error.message(), "the condition must give bool[] and gives f32[]; compare it, as in `x.gt(0)`");
 }
 
@@ -262,7 +263,7 @@ fn iterate(states: Option<usize>, limit: &Tensor, (w, h): &(Tensor, Tensor)) -> 
     let body = |(h, n): &(Tensor, Tensor)| ((w.matmul(h)).sin(), n + 1);
     let init = (h.clone(), Tensor::from(0i32));
     let (h, n) = match states {
-        Some(states) => while_loop_checkpointed(condition, body, &init, states)?,
+        Some(states) => while_loop_checkpointed(states, condition, body, &init)?,
         None => while_loop(condition, body, &init)?,
     };
     Ok((h * vector(3, 0.9)).sum(..) + n.to_dtype(DType::F64))
@@ -313,7 +314,7 @@ fn a_checkpointed_while_loop_composes() {
         assert!(grads.1.index(i).allclose(&expected.1, 1e-12, 1e-14).unwrap(), "{count}");
     }
     // The state that decides how often the loop runs is differentiated too.
-    let f = |x: &Tensor| while_loop_checkpointed(|x: &Tensor| x.lt(50.0), |x: &Tensor| x * x, x, 2);
+    let f = |x: &Tensor| while_loop_checkpointed(2, |x: &Tensor| x.lt(50.0), |x: &Tensor| x * x, x);
     assert_eq!(grad(f)(&Tensor::from(2.0f64)).unwrap().item::<f64>().unwrap(), 8.0 * 128.0);
     assert_eq!(grad(f)(&Tensor::from(60.0f64)).unwrap().item::<f64>().unwrap(), 1.0);
 }
@@ -334,7 +335,7 @@ fn reverse_mode_of_a_plain_while_loop_names_the_checkpointed_one() {
     let message = grad(f)(&Tensor::from(1.0f32)).unwrap_err().to_string();
     assert!(message.contains("`while_loop_checkpointed`"), "{message}");
     // What has a first derivative only names what has a second one.
-    let f = |x: &Tensor| while_loop_checkpointed(|x: &Tensor| x.lt(9.0), |x: &Tensor| x * x, x, 2);
+    let f = |x: &Tensor| while_loop_checkpointed(2, |x: &Tensor| x.lt(9.0), |x: &Tensor| x * x, x);
     let message = grad(grad(f))(&Tensor::from(2.0f32)).unwrap_err().to_string();
     assert!(message.contains("for one of any order use `scan` or `fori_loop`"), "{message}");
 }
@@ -345,11 +346,11 @@ fn associative_scan_agrees_with_cumulative_sums_of_any_length() {
         let x = Tensor::from((0..length * 2).map(|i| (i * i) % 7).collect::<Vec<i32>>()).reshape([2, length as usize]);
         let add = |a: &Tensor, b: &Tensor| a + b;
         let options = AssociativeScanOptions { axis: -1, reverse: false };
-        let sums = associative_scan(add, &x, options).unwrap();
+        let sums = associative_scan_with(&options, add, &x).unwrap();
         assert_eq!(sums.to_vec::<i32>().unwrap(), x.cumsum(1).to_vec::<i32>().unwrap());
-        let back = associative_scan(add, &x, AssociativeScanOptions { reverse: true, ..options }).unwrap();
+        let back = associative_scan_with(&AssociativeScanOptions { reverse: true, ..options }, add, &x).unwrap();
         assert_eq!(back.to_vec::<i32>().unwrap(), x.flip(1).cumsum(1).flip(1).to_vec::<i32>().unwrap());
-        let down = associative_scan(add, &x.t(), AssociativeScanOptions { axis: 0, reverse: false }).unwrap();
+        let down = associative_scan(add, &x.t()).unwrap();
         assert_eq!(down.to_vec::<i32>().unwrap(), x.cumsum(1).t().to_vec::<i32>().unwrap());
     }
 }
@@ -358,8 +359,7 @@ fn associative_scan_agrees_with_cumulative_sums_of_any_length() {
 fn associative_scan_composes_maps_that_do_not_commute() {
     let length = 11;
     let ms = vector(length * 4, 0.83).reshape([length, 2, 2]);
-    let product =
-        |ms: &Tensor| associative_scan(|a: &Tensor, b: &Tensor| b.matmul(a), ms, AssociativeScanOptions::default());
+    let product = |ms: &Tensor| associative_scan(|a: &Tensor, b: &Tensor| b.matmul(a), ms);
     let one_by_one = |ms: &Tensor| {
         let mut all = vec![ms.index(0)];
         for i in 1..length {
@@ -379,7 +379,7 @@ fn associative_scan_composes_maps_that_do_not_commute() {
 
 #[test]
 fn associative_scan_has_logarithmic_depth() {
-    let add = |x: &Tensor| associative_scan(|a: &Tensor, b: &Tensor| a + b, x, AssociativeScanOptions::default());
+    let add = |x: &Tensor| associative_scan(|a: &Tensor, b: &Tensor| a + b, x);
     let jaxpr = make_jaxpr(add)(&Tensor::zeros(1024, DType::F32)).unwrap();
     let adds = jaxpr.jaxpr.eqns.iter().filter(|e| e.op.name() == "add").count();
     assert_eq!(adds, 2 * 10 - 1);
@@ -389,13 +389,13 @@ fn associative_scan_has_logarithmic_depth() {
 fn associative_scan_reports_what_does_not_fit() {
     let options = AssociativeScanOptions { axis: 1, reverse: false };
     let add = |a: &Tensor, b: &Tensor| a + b;
-    let error = associative_scan(add, &Tensor::from(vec![1.0f32]), options).unwrap_err();
+    let error = associative_scan_with(&options, add, &Tensor::from(vec![1.0f32])).unwrap_err();
     assert_eq!(error.message(), "f32[1] has no axis 1");
     let pair = (Tensor::zeros(3, DType::F32), Tensor::zeros(4, DType::F32));
     let first = |a: &(Tensor, Tensor), _: &(Tensor, Tensor)| a.clone();
-    let error = associative_scan(first, &pair, AssociativeScanOptions::default()).unwrap_err();
+    let error = associative_scan(first, &pair).unwrap_err();
     assert_eq!(error.message(), "the lengths differ: 4 of f32[4], 3 before");
     let sum = |a: &Tensor, _: &Tensor| a.sum(..);
-    let error = associative_scan(sum, &pair.1, AssociativeScanOptions::default()).unwrap_err();
+    let error = associative_scan(sum, &pair.1).unwrap_err();
     assert_eq!(error.message(), "the function takes f32[2] and gives f32[]; they must be equal");
 }

@@ -44,7 +44,7 @@ fn a_convolution_adds_its_bias_to_each_feature() {
     for dtype in FLOATS {
         for (window, shape) in [(vec![3], vec![2, 4, 5]), (vec![3, 2], vec![2, 4, 5, 6]), (vec![], vec![2, 4])] {
             let layer = Conv::init(random::key(1), 4, 6, &window, dtype);
-            assert_eq!(layer.kernel.shape()[..2], [6, 4]);
+            assert_eq!(layer.kernel.shape().unwrap()[..2], [6, 4]);
             assert_eq!(layer.bias.as_ref().map(values), Some(vec![0.0; 6]));
             let layer = Conv { bias: Some(Tensor::arange(0..6).to_dtype(dtype)), ..layer };
             let x = numbers(2, &shape, dtype);
@@ -75,7 +75,7 @@ fn a_convolution_takes_strides_padding_dilation_and_groups() {
             half.apply(&x.index((.., 2 * group..2 * group + 2)))
         })
         .collect();
-    assert_eq!(layer.apply(&x).dims().unwrap(), [2, 6, 4, 6]);
+    assert_eq!(layer.apply(&x).shape().unwrap(), [2, 6, 4, 6]);
     assert_eq!(values(&layer.apply(&x)), values(&Tensor::concatenate(&halves, 1)));
 }
 
@@ -129,7 +129,7 @@ fn group_norm_takes_the_statistics_of_a_group() {
                 .map(|(i, x)| x * scale[i / places % 4] + bias[i / places % 4])
                 .collect();
             close(&norm.apply(&x), dtype, &expected);
-            assert_eq!(norm.apply(&x).dims().unwrap(), shape);
+            assert_eq!(norm.apply(&x).shape().unwrap(), shape);
         }
     }
 }
@@ -143,7 +143,7 @@ fn layers_have_gradients_of_their_own_type() {
         groups.apply(&norm.apply(&conv.apply(&x))).powi(3).sum(..)
     };
     let (conv, norm, groups) = grad(loss)(&(conv, norm, groups)).unwrap();
-    assert_eq!(conv.kernel.dims().unwrap(), [4, 2, 3]);
+    assert_eq!(conv.kernel.shape().unwrap(), [4, 2, 3]);
     for gradient in [&conv.kernel, &norm.scale, &groups.scale, &groups.bias] {
         assert!(values(gradient).iter().any(|g| g.abs() > 1e-3));
     }
@@ -152,9 +152,9 @@ fn layers_have_gradients_of_their_own_type() {
 #[test]
 fn an_empty_batch_stays_empty() {
     let x = Tensor::zeros([0, 4, 3], DType::F32);
-    assert_eq!(Conv::init(random::key(1), 4, 2, [3], DType::F32).apply(&x).dims().unwrap(), [0, 2, 3]);
-    assert_eq!(BatchNorm::init(4, DType::F32).apply(&x).dims().unwrap(), [0, 4, 3]);
-    assert_eq!(GroupNorm::init(4, 2, DType::F32).unwrap().apply(&x).dims().unwrap(), [0, 4, 3]);
+    assert_eq!(Conv::init(random::key(1), 4, 2, [3], DType::F32).apply(&x).shape().unwrap(), [0, 2, 3]);
+    assert_eq!(BatchNorm::init(4, DType::F32).apply(&x).shape().unwrap(), [0, 4, 3]);
+    assert_eq!(GroupNorm::init(4, 2, DType::F32).unwrap().apply(&x).shape().unwrap(), [0, 4, 3]);
 }
 
 #[test]

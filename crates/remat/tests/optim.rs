@@ -1,7 +1,8 @@
 //! Optimizers against what optax computes; `data/optim/generate.py` wrote the numbers.
 
 use remat::optim::{AdamW, Lion, Mask, Moments, Momentum, Schedule, Sgd, clip_by_global_norm, global_norm};
-use remat::{DType, Error, ErrorKind, Tensor, Tree, bf16, grad, jit, leaves, map_leaves, map_leaves2};
+use remat::tree::leaves;
+use remat::{DType, Error, ErrorKind, Tensor, Tree, bf16, grad, jit, tree};
 
 #[derive(Clone, Tree)]
 struct Model {
@@ -216,10 +217,10 @@ fn mistakes() {
 #[test]
 fn maps_over_leaves() {
     let one = start(DType::F32);
-    let two = map_leaves(&one, |path, x| if path.to_string() == "a" { x * 2 } else { x.clone() });
+    let two = tree::map(&one, |path, x| if path.to_string() == "a" { x * 2 } else { x.clone() });
     assert_eq!((values(&two.a)[0], values(&two.b)), (-2.0, values(&one.b)));
-    let sum = map_leaves2(&one, &two, |_, x, y| x + y).unwrap();
+    let sum = tree::map2(&one, &two, |_, x, y| x + y).unwrap();
     assert_eq!(values(&sum.a)[0], -3.0);
-    let error = map_leaves2(&one, &Model { layers: 3, ..one.clone() }, |_, x, _| x.clone()).err().unwrap();
+    let error = tree::map2(&one, &Model { layers: 3, ..one.clone() }, |_, x, _| x.clone()).err().unwrap();
     assert_eq!(error.message(), "the trees have different structures: the values of type usize at `layers` differ");
 }

@@ -58,7 +58,7 @@ fn check_layers(what: &str, args: &Pair, layer: Body) -> Result<()> {
         let (c, ()) = scan(|c: &Tensor, w: &Tensor| (layer(c, w), ()), x, w)?;
         Ok(c.square().sum(..))
     })?;
-    let layers = args.1.dims()?[0] as i64;
+    let layers = args.1.shape()?[0] as i64;
     check(&format!("{what} unrolled"), args, |(x, w): &Pair| {
         let c = (0..layers).fold(x.clone(), |c, i| layer(&c, &w.index(i)));
         Ok(c.square().sum(..))

@@ -2,11 +2,10 @@
 
 use std::collections::HashMap;
 
+use remat::ir::Element;
 use remat::random::{self, Choice, Key};
-use remat::{
-    DType, Element, Error, ErrorKind, Policy, ScanOptions, Tensor, Tree, checkpoint, grad, jit, leaves, scan,
-    scan_with, vmap,
-};
+use remat::tree::leaves;
+use remat::{DType, Error, ErrorKind, Policy, ScanOptions, Tensor, Tree, checkpoint, grad, jit, scan, scan_with, vmap};
 use remat_ir::Literal;
 
 /// What JAX drew: the bits of the elements.
@@ -44,7 +43,7 @@ fn distance(dtype: DType, a: &[u64], b: &[u64]) -> f64 {
 #[track_caller]
 fn expected<'a>(vectors: &'a HashMap<&str, Vector>, name: &str, drawn: &Tensor) -> &'a Vector {
     let expected = &vectors[name];
-    assert_eq!((drawn.dtype().unwrap(), drawn.dims().unwrap()), (expected.dtype, expected.dims.clone()), "{name}");
+    assert_eq!((drawn.dtype().unwrap(), drawn.shape().unwrap()), (expected.dtype, expected.dims.clone()), "{name}");
     expected
 }
 
@@ -88,7 +87,7 @@ fn keys() {
     assert_eq!(&rows(&key().split::<5>()), expected);
     assert_eq!(&rows(&key().split_vec(5)), expected);
     assert!(key().split::<0>().is_empty());
-    assert_eq!(key().split_batch(0).data().dims().unwrap(), [0, 2]);
+    assert_eq!(key().split_batch(0).data().shape().unwrap(), [0, 2]);
     check("fold_in.0", key().fold_in(0).data());
     check("fold_in.1", key().fold_in(Tensor::from(1u8)).data());
     check("fold_in.4294967295", key().fold_in(u32::MAX).data());
@@ -315,8 +314,8 @@ fn orders() {
     check("permuted.1", &random::permuted(key(), &x, 1));
     for dims in [[0, 3], [3, 0]] {
         let x = reshaped(tensor([0.0f32; 0]), dims);
-        assert_eq!(random::shuffle(key(), &x, 0).dims().unwrap(), dims);
-        assert_eq!(random::permuted(key(), &x, 0).dims().unwrap(), dims);
+        assert_eq!(random::shuffle(key(), &x, 0).shape().unwrap(), dims);
+        assert_eq!(random::permuted(key(), &x, 0).shape().unwrap(), dims);
     }
 }
 
@@ -334,7 +333,7 @@ fn choices() {
     let one = Choice { p: Some(tensor([1.0f32])), ..with.clone() };
     check("choice.p.one", &random::choice(key(), [3], 1, &one));
 
-    assert_eq!(random::choice(key(), [0, 3], 0, &with).dims().unwrap(), [0, 3]);
+    assert_eq!(random::choice(key(), [0, 3], 0, &with).shape().unwrap(), [0, 3]);
     let never = Choice { p: Some(tensor([0.0f64, 0.5, 0.0, 0.5, 0.0])), ..with };
     let drawn = random::choice(key(), [1000], 5, &never).to_vec::<i32>().unwrap();
     assert!(drawn.iter().all(|i| [1, 3].contains(i)));

@@ -1,8 +1,9 @@
 //! What regions keep in the odd cases: labels, inputs that are handed on, nested calls, auxiliary results.
 
+use remat::report::saved_residuals;
 use remat::{
-    DType, Policy, ScanOptions, Tensor, checkpoint, cond, custom_vjp, grad, grad_with_aux, jit, jvp, make_jaxpr,
-    saved_residuals, scan_with, value_and_grad, vjp_with_aux, vmap, while_loop,
+    DType, Policy, ScanOptions, Tensor, checkpoint, cond, custom_vjp, grad, grad_aux, jit, jvp, make_jaxpr, scan_with,
+    value_and_grad, vjp_aux, vmap, while_loop,
 };
 
 fn x() -> Tensor {
@@ -22,7 +23,7 @@ fn kept(f: impl Fn(&Tensor) -> Tensor) -> Vec<String> {
 
 #[test]
 fn an_auxiliary_result_is_not_differentiated() {
-    let (gradient, root) = grad_with_aux(|x: &Tensor| (x.sum(..), x.sqrt()))(&Tensor::from(vec![0.0f64, 4.0])).unwrap();
+    let (gradient, root) = grad_aux(|x: &Tensor| (x.sum(..), x.sqrt()))(&Tensor::from(vec![0.0f64, 4.0])).unwrap();
     assert_eq!(gradient.to_vec::<f64>().unwrap(), [1.0, 1.0]);
     assert_eq!(root.to_vec::<f64>().unwrap(), [0.0, 2.0]);
 
@@ -30,10 +31,10 @@ fn an_auxiliary_result_is_not_differentiated() {
         let halved = while_loop(|y: &Tensor| y.gt(1.0), |y: &Tensor| y * 0.5, x)?;
         Ok((x * x, halved))
     };
-    let (gradient, _) = grad_with_aux(counted)(&Tensor::from(8.0f64)).unwrap();
+    let (gradient, _) = grad_aux(counted)(&Tensor::from(8.0f64)).unwrap();
     assert_eq!(gradient.item::<f64>().unwrap(), 16.0);
 
-    let (_, pullback, _) = vjp_with_aux(|x: &Tensor| (x * 2.0, x.exp()), &x()).unwrap();
+    let (_, pullback, _) = vjp_aux(|x: &Tensor| (x * 2.0, x.exp()), &x()).unwrap();
     assert!(pullback.residuals().is_empty());
 }
 
@@ -124,7 +125,7 @@ fn branches_nest_deep_in_time() {
     }
     let f = |x: &Tensor| nest(14, x).map(|y| y.sum(..));
     let (_, gradient) = value_and_grad(f)(&x()).unwrap();
-    assert_eq!(gradient.dims().unwrap(), [3]);
+    assert_eq!(gradient.shape().unwrap(), [3]);
 }
 
 #[test]
@@ -176,7 +177,7 @@ fn a_custom_rule_without_float_results_has_no_tangent() {
 fn a_callable_policy_read_from_text_is_an_error() {
     let custom = Policy::custom("mine", |_| None);
     let program = make_jaxpr(|x: &Tensor| checkpoint(custom.clone(), |x: &Tensor| x.sin().sin())(x))(&x()).unwrap();
-    let read: remat::Jaxpr = program.jaxpr.to_string().parse().unwrap();
+    let read: remat::ir::Jaxpr = program.jaxpr.to_string().parse().unwrap();
     let error = grad(|x: &Tensor| Ok(remat::testing::call(&read, std::slice::from_ref(x))?[0].sum(..)))(&x());
     let message = error.unwrap_err().to_string();
     assert!(message.contains("the policy `mine` is a callable"), "{message}");
@@ -201,7 +202,7 @@ fn the_first_error_of_a_region_is_not_lost_behind_one_of_the_function() {
 #[test]
 fn a_mask_of_another_length_is_an_error() {
     use remat::transform::{Saving, dce, jvp, partial_eval, transpose, vmap};
-    let program: remat::Jaxpr = "{ lambda ; a:f32[] b:f32[]. let c:f32[] = mul a b in (c,) }".parse().unwrap();
+    let program: remat::ir::Jaxpr = "{ lambda ; a:f32[] b:f32[]. let c:f32[] = mul a b in (c,) }".parse().unwrap();
     let ins = "the mask is for 1 input, and the program has 2 inputs";
     let outs = "the mask is for 2 outputs, and the program has 1 output";
     let (one, two) = ([true], [true; 2]);

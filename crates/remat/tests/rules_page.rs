@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use remat::DType;
+use remat::ir::Jaxpr;
 use remat::transform::{jvp, transpose, vmap};
-use remat::{DType, Jaxpr};
 use remat_ir::Builder;
 use remat_testkit::{Sample, all_samples};
 
@@ -41,12 +42,12 @@ fn page() -> String {
 }
 
 fn plainness(sample: &Sample) -> usize {
-    let odd = |a: &remat::Array| match a.dtype() {
+    let odd = |a: &remat::ir::Array| match a.dtype() {
         DType::F32 => 0,
         DType::I32 | DType::U32 | DType::Bool => 1,
         _ => 2,
     };
-    let small = |a: &remat::Array| if a.aval().size() < 2 || a.aval().rank() > 4 { 3 } else { 0 };
+    let small = |a: &remat::ir::Array| if a.aval().size() < 2 || a.aval().rank() > 4 { 3 } else { 0 };
     sample.inputs.iter().map(|a| odd(a) + small(a)).sum()
 }
 

@@ -4,7 +4,7 @@ use remat::{ConvConfig, DType, Padding, PoolConfig, Tensor};
 
 #[track_caller]
 fn equal(tensor: Tensor, dims: &[usize], expected: &[i64]) {
-    assert_eq!(tensor.dims().unwrap(), dims);
+    assert_eq!(tensor.shape().unwrap(), dims);
     assert_eq!(tensor.to_dtype(DType::I64).to_vec::<i64>().unwrap(), expected);
 }
 

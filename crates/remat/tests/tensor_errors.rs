@@ -2,10 +2,8 @@
 
 use std::panic::Location;
 
-use remat::{
-    ConvConfig, DType, Ellipsis, ErrorKind, Padding, PoolConfig, Result, Tensor, einsum, optimization_barrier, span,
-    step,
-};
+use remat::index::{Ellipsis, span, step};
+use remat::{ConvConfig, DType, ErrorKind, Padding, PoolConfig, Result, Tensor, einsum, optimization_barrier};
 
 /// Checks the message of the error of a failed tensor, or of a `Result`, and that its place is in the calling statement.
 #[track_caller]

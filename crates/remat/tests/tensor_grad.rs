@@ -1,6 +1,8 @@
 //! Gradients of the methods that are made of several operations, against central differences in f64.
 
-use remat::{ConvConfig, Padding, PoolConfig, Tensor, einsum, grad, keep, nn, step};
+use remat::argument::keep;
+use remat::index::step;
+use remat::{ConvConfig, Padding, PoolConfig, Tensor, einsum, grad, nn};
 
 /// Checks the gradient of `sum(weights * f(x))` at a fixed point, with other weights for every element.
 #[track_caller]
@@ -9,7 +11,7 @@ fn check(dims: &[usize], f: impl Fn(&Tensor) -> Tensor) {
     let point: Vec<f64> = (0..size).map(|i| ((i * 7 + 3) % 11) as f64 / 4.0 - 1.3).collect();
     let loss = |x: &Tensor| {
         let y = f(x);
-        let weights = Tensor::iota([y.size().unwrap()], 0, y.dtype().unwrap()).reshape(y.shape()).sin() + 1.5;
+        let weights = Tensor::iota([y.size().unwrap()], 0, y.dtype().unwrap()).reshape(y.shape().unwrap()).sin() + 1.5;
         (y * weights).sum(..)
     };
     let at = |values: Vec<f64>| Tensor::from_vec(values, dims);

@@ -3,7 +3,8 @@
 mod numpy;
 
 use numpy::equal;
-use remat::{Ellipsis, Index, NewAxis, Tensor, span, step};
+use remat::Tensor;
+use remat::index::{Ellipsis, Index, NewAxis, span, step};
 
 #[test]
 fn static_indices_are_numpys() {

@@ -256,9 +256,11 @@ fn conversions_keep_the_value_or_the_bits() {
 #[test]
 fn shape_questions_answer() {
     let x = Tensor::zeros([2, 3], DType::F32);
-    assert_eq!(x.shape(), [2, 3]);
+    assert_eq!(x.shape().unwrap(), [2, 3]);
+    let [rows, columns] = x.dims().unwrap();
+    assert_eq!((rows, columns), (2, 3));
+    assert_eq!(Tensor::from(1.0f32).dims().unwrap(), []);
     assert_eq!((x.rank().unwrap(), x.size().unwrap(), x.dim(-2).unwrap()), (2, 6, 2));
     let failed = &x + Tensor::zeros([4], DType::F32);
-    assert_eq!(failed.shape(), [0usize; 0]);
-    assert!(failed.dim(0).is_err() && failed.dims().is_err());
+    assert!(failed.dim(0).is_err() && failed.shape().is_err() && failed.dims::<1>().is_err());
 }

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex, OnceLock, mpsc};
 use std::thread;
 
-use remat::{Compiled, DType, Error, ErrorKind, Jit, Result, Tensor, grad, jit, named_scope, scan, vmap};
+use remat::stages::Compiled;
+use remat::{DType, Error, ErrorKind, Jitted, Result, Tensor, grad, jit, named_scope, scan, vmap};
 
 const THREADS: usize = 8;
 

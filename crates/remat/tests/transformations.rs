@@ -4,9 +4,10 @@
 
 use std::fmt::Write as _;
 
+use remat::ir::Jaxpr;
 use remat::testing::call;
 use remat::transform::{self, PartialEval, Residual, Saving};
-use remat::{Error, ErrorKind, Jaxpr, Policy, Result, Tensor, grad, make_jaxpr};
+use remat::{Error, ErrorKind, Policy, Result, Tensor, grad, make_jaxpr};
 use remat_testkit::{Args, FileTests};
 
 #[test]
@@ -61,7 +62,7 @@ fn filetests() {
 
 /// The program of the gradient of the first result, of its sum if it is to be reduced.
 fn gradient(jaxpr: &Jaxpr, reduce: bool) -> Result<Jaxpr> {
-    let zeros = |aval: &remat::Aval| Tensor::zeros(aval.shape.to_vec(), aval.dtype);
+    let zeros = |aval: &remat::ir::Aval| Tensor::zeros(aval.shape.to_vec(), aval.dtype);
     let args: Vec<Tensor> = jaxpr.in_avals().iter().map(zeros).collect();
     let f = |args: &Vec<Tensor>| {
         let out = call(jaxpr, args)?.swap_remove(0);
@@ -89,7 +90,7 @@ fn print_parts(parts: &PartialEval) -> Result<String> {
     Ok(format!("{text}\nstaged: {}", print(&parts.staged)?))
 }
 
-fn floats(avals: &[remat::Aval]) -> Vec<bool> {
+fn floats(avals: &[remat::ir::Aval]) -> Vec<bool> {
     avals.iter().map(|a| a.dtype.is_float()).collect()
 }
 
@@ -106,7 +107,7 @@ fn policy(args: Args<'_>) -> Result<Option<Policy>> {
         "{{ lambda ; . let = checkpoint[differentiated=False jaxpr={{ lambda ; . let in () }} policy={text}] in () }}"
     );
     match &Jaxpr::parse(&program)?.eqns[0].op {
-        remat::Op::Call(remat::Call::Checkpoint(op)) => Ok(Some((*op.policy).clone())),
+        remat::ir::Op::Call(remat::ir::Call::Checkpoint(op)) => Ok(Some((*op.policy).clone())),
         op => Err(Error::new(ErrorKind::Argument, "run", format!("`{}` has no policy", op.name()))),
     }
 }

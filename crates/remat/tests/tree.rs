@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
-use remat::{DType, Policy, Structure, Tensor, Tree, leaves};
+use remat::tree::{Structure, leaves};
+use remat::{DType, Policy, Tensor, Tree};
 
 fn scalar(value: f32) -> Tensor {
     Tensor::from(value)

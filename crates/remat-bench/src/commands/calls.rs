@@ -110,8 +110,8 @@ fn calls() -> remat::Result<Vec<Call>> {
     let small = Tensor::ones([8], DType::F32);
     Ok(vec![
         measure("a jitted scalar function", || affine.call(scalar.clone()))?,
-        measure("an eager sum of two f32[]", || (&scalar + &scalar).dims())?,
-        measure("an eager sum of two f32[8]", || (&small + &small).dims())?,
+        measure("an eager sum of two f32[]", || (&scalar + &scalar).rank())?,
+        measure("an eager sum of two f32[8]", || (&small + &small).rank())?,
     ])
 }
 

@@ -8,10 +8,9 @@
 use std::array;
 
 use remat::nn::{AttentionConfig, cross_entropy, dot_product_attention};
-use remat::{DType, Policy, Result, Tensor, Tree, einsum, random, scan};
+use remat::{DType, Policy, Result, Tensor, Tree, checkpoint, einsum, random, scan};
 use serde::{Deserialize, Serialize};
 
-use super::region::under;
 use crate::arguments::up_to;
 
 /// What is added to a variance before its root is taken.
@@ -178,13 +177,13 @@ impl Gpt {
 impl Block {
     /// The weights of one of the stacked blocks.
     fn of_layer(&self, layer: usize) -> Block {
-        remat::map_leaves(self, |_, stacked| stacked.index(layer))
+        remat::tree::map(self, |_, stacked| stacked.index(layer))
     }
 
     /// The block under the policy.
     fn checkpointed(&self, x: &Tensor, choices: &Choices) -> Tensor {
         let run = |(block, x): &(Block, Tensor)| block.apply(x, choices);
-        under(choices.policy.as_ref(), run, (self.clone(), x.clone()))
+        checkpoint(choices.policy.clone(), run)(&(self.clone(), x.clone()))
     }
 
     /// `x` and the result are `[batch, sequence, width]`.
@@ -265,7 +264,7 @@ mod tests {
     fn temporaries(layers_as: LayersAs, policy: Option<Policy>, dtype: DType) -> f64 {
         let choices = Choices { sizes: REFERENCE, attention: Attention::Fused, policy };
         let options = JitOptions { device: Some(Arc::new(Cpu::with_threads(2).unwrap())), ..JitOptions::default() };
-        let step = jit_with(options, |(model, tokens): &(Gpt, Tensor)| {
+        let step = jit_with(&options, |(model, tokens): &(Gpt, Tensor)| {
             value_and_grad(|model: &Gpt| model.loss(tokens, &choices))(model)
         });
         let memory = step.memory(&Gpt::zeros(&REFERENCE, layers_as, dtype)).unwrap();

@@ -5,10 +5,9 @@
 //! the name `conv`.
 
 use remat::nn::{BatchNorm, Conv, Linear, cross_entropy};
-use remat::{DType, Padding, Policy, PoolConfig, Tensor, Tree, random};
+use remat::{DType, Padding, Policy, PoolConfig, Tensor, Tree, checkpoint, random};
 use serde::{Deserialize, Serialize};
 
-use super::region::under;
 use crate::arguments::up_to;
 
 /// Blocks of each stage.
@@ -138,7 +137,7 @@ impl ResNet {
         };
         let mut x = self.stem.apply(&batch.images).relu().max_pool(&pool);
         for block in &self.blocks {
-            x = under(policy, |(block, x): &(Block, Tensor)| block.apply(x), (block.clone(), x));
+            x = checkpoint(policy.cloned(), |(block, x): &(Block, Tensor)| block.apply(x))(&(block.clone(), x));
         }
         cross_entropy(&self.head.apply(&x.mean([2, 3])), &batch.classes)
     }

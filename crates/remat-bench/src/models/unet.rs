@@ -5,10 +5,9 @@
 //! joined on the way up. Convolutions bear the name `conv`.
 
 use remat::nn::{Conv, GroupNorm};
-use remat::{DType, Policy, PoolConfig, Result, Tensor, Tree, random};
+use remat::{DType, Policy, PoolConfig, Result, Tensor, Tree, checkpoint, random};
 use serde::{Deserialize, Serialize};
 
-use super::region::under;
 use crate::arguments::up_to;
 
 /// Groups of each norm.
@@ -166,11 +165,11 @@ impl UNet {
                 left.push(x.clone());
                 x = x.max_pool(&PoolConfig::new([2, 2]));
             }
-            x = under(policy, |(level, x): &(Level, Tensor)| level.apply(x), (level.clone(), x));
+            x = checkpoint(policy.cloned(), |(level, x): &(Level, Tensor)| level.apply(x))(&(level.clone(), x));
         }
         for (up, beside) in self.up.iter().zip(left.into_iter().rev()) {
             let run = |(up, below, beside): &(Up, Tensor, Tensor)| up.apply(below, beside);
-            x = under(policy, run, (up.clone(), x, beside));
+            x = checkpoint(policy.cloned(), run)(&(up.clone(), x, beside));
         }
         (self.out.apply(&x) - &batch.noise).square().mean(..)
     }

@@ -14,7 +14,7 @@ pub struct AssociativeScanOptions {
     pub reverse: bool,
 }
 
-/// All prefixes `x0, f(x0, x1), f(f(x0, x1), x2), ..` along a dimension of the leaves, under an associative `f`: as many
+/// All prefixes `x0, f(x0, x1), f(f(x0, x1), x2), ..` along the first dimension of the leaves, under an associative `f`: as many
 /// slices as `elems` has, in a number of steps that grows with the logarithm of the length.
 ///
 /// `f` takes two trees of equally many slices, which it combines one by one: the leaves have the dimension of the scan,
@@ -25,13 +25,12 @@ pub struct AssociativeScanOptions {
 /// are the prefixes of the combined pairs, the even ones need one more step.
 ///
 /// ```
-/// use remat::{AssociativeScanOptions, Tensor, associative_scan};
+/// use remat::{Tensor, associative_scan};
 /// // The linear recurrence h = a h + b, by composing affine maps.
 /// let (a, b) = (Tensor::new([2.0f32, 3.0, 4.0]), Tensor::new([1.0f32, 1.0, 1.0]));
 /// let (_, h) = associative_scan(
 ///     |(a1, b1): &(Tensor, Tensor), (a2, b2): &(Tensor, Tensor)| (a1 * a2, a2 * b1 + b2),
 ///     &(a, b),
-///     AssociativeScanOptions::default(),
 /// )?;
 /// assert_eq!(h.to_vec::<f32>()?, [1.0, 4.0, 17.0]);
 /// # Ok::<(), remat::Error>(())
@@ -41,10 +40,28 @@ pub struct AssociativeScanOptions {
 /// The first error inside the function; if a leaf has no such axis, the lengths differ, or the function gives another
 /// structure or other avals than it takes.
 #[track_caller]
-pub fn associative_scan<T: Tree, R: Output<Tree = T>>(
+pub fn associative_scan<T: Tree, R: Output<Tree = T>>(f: impl Fn(&T, &T) -> R, elems: &T) -> Result<T> {
+    associative_scan_with(&AssociativeScanOptions::default(), f, elems)
+}
+
+/// As [`associative_scan`] with options.
+///
+/// ```
+/// use remat::{AssociativeScanOptions, Tensor, associative_scan_with};
+/// let x = Tensor::new([1.0f32, 2.0, 3.0]);
+/// let from_the_end = AssociativeScanOptions { reverse: true, ..AssociativeScanOptions::default() };
+/// let sums = associative_scan_with(&from_the_end, |a: &Tensor, b: &Tensor| a + b, &x)?;
+/// assert_eq!(sums.to_vec::<f32>()?, [6.0, 5.0, 3.0]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`associative_scan`].
+#[track_caller]
+pub fn associative_scan_with<T: Tree, R: Output<Tree = T>>(
+    options: &AssociativeScanOptions,
     f: impl Fn(&T, &T) -> R,
     elems: &T,
-    options: AssociativeScanOptions,
 ) -> Result<T> {
     let loc = current_loc();
     let (leaves, expected) = structure(elems);
@@ -116,7 +133,7 @@ fn prefixes(
     // Neighbours side by side, then in one dimension; an odd length leaves the last even one over.
     let mut woven = Vec::with_capacity(odd.len());
     for ((e, o), &axis) in pick(&even, 0, num_pairs, 1).iter().zip(&odd).zip(axes) {
-        let mut shape = e.dims()?;
+        let mut shape = e.shape()?.to_vec();
         shape[axis] *= 2;
         woven.push(Tensor::stack(&[e, o], axis + 1).reshape(shape));
     }

@@ -65,7 +65,7 @@ impl Default for VmapOptions {
 /// The first error inside the function; if a leaf has no dimensions, or the sizes differ.
 #[track_caller]
 pub fn vmap<A: Tree, R: Output>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Result<R::Tree> {
-    vmap_with(VmapOptions::default(), f)
+    vmap_with(&VmapOptions::default(), f)
 }
 
 /// As [`vmap`] with other batch dimensions.
@@ -73,7 +73,11 @@ pub fn vmap<A: Tree, R: Output>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Result<R:
 /// # Errors
 /// As [`vmap`]; if an axis is out of range.
 #[track_caller]
-pub fn vmap_with<A: Tree, R: Output>(options: VmapOptions, f: impl Fn(&A) -> R) -> impl Fn(&A) -> Result<R::Tree> {
+pub fn vmap_with<A: Tree, R: Output, F: Fn(&A) -> R>(
+    options: &VmapOptions,
+    f: F,
+) -> impl Fn(&A) -> Result<R::Tree> + use<A, R, F> {
+    let options = options.clone();
     let loc = current_loc();
     move |x| batch(&options, &f, x, loc)
 }

@@ -13,6 +13,9 @@ use crate::trace::{Output, Program, Tensor, Tree, bind_at, current_loc, fail, re
 /// branch, call and nested checkpoint inside the region; of nested checkpoints the outermost policy decides what the
 /// forward pass keeps, the inner ones what is kept while the region is computed again.
 ///
+/// With `None` for the policy there is no region: the returned function is `f`. So a setting of a program can be an
+/// `Option<Policy>`.
+///
 /// The returned function has the type of `f`: inside a trace it is used in its place. Source: Chen et al., "Training deep
 /// nets with sublinear memory cost", 2016; the semantics are those of JAX's `jax.checkpoint`.
 ///
@@ -21,6 +24,8 @@ use crate::trace::{Output, Program, Tensor, Tree, bind_at, current_loc, fail, re
 /// let f = checkpoint(Policy::Nothing, |x: &Tensor| x.sin().sin());
 /// let dx = grad(|x: &Tensor| f(x))(&Tensor::from(2.0f64))?;
 /// assert!((dx.item::<f64>()? - 2.0f64.sin().cos() * 2.0f64.cos()).abs() < 1e-15);
+/// let plain = checkpoint(None, |x: &Tensor| x.sin().sin());
+/// assert_eq!(grad(|x: &Tensor| plain(x))(&Tensor::from(2.0f64))?.item::<f64>()?, dx.item::<f64>()?);
 /// # Ok::<(), remat::Error>(())
 /// ```
 ///
@@ -29,10 +34,11 @@ use crate::trace::{Output, Program, Tensor, Tree, bind_at, current_loc, fail, re
 /// tensor, or an `Err` if `f` returns a `Result`.
 #[doc(alias = "remat")]
 #[track_caller]
-pub fn checkpoint<A: Tree, R: Output>(policy: impl Into<Arc<Policy>>, f: impl Fn(&A) -> R) -> impl Fn(&A) -> R {
-    let policy = policy.into();
+pub fn checkpoint<A: Tree, R: Output>(policy: impl Into<Option<Policy>>, f: impl Fn(&A) -> R) -> impl Fn(&A) -> R {
+    let policy = policy.into().map(Arc::new);
     let loc = current_loc();
     move |x| {
+        let Some(policy) = &policy else { return f(x) };
         let mut value = None;
         let program = trace_region(&f, x, loc, &mut value);
         match value {
@@ -41,7 +47,7 @@ pub fn checkpoint<A: Tree, R: Output>(policy: impl Into<Arc<Policy>>, f: impl Fn
             Some(value) => {
                 remember_first(&program, &value);
                 value.map_tree(|tree| {
-                    let outs = program.and_then(|program| apply(&policy, &program, x, loc));
+                    let outs = program.and_then(|program| apply(policy, &program, x, loc));
                     rebuild(tree, outs.inspect_err(|error| drop(fail(error.clone())))?)
                 })
             }

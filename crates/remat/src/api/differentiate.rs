@@ -37,10 +37,8 @@ pub fn grad<A: Tree, R: Output<Tree = Tensor>>(f: impl Fn(&A) -> R) -> impl Fn(&
 /// # Errors
 /// As [`grad`].
 #[track_caller]
-pub fn grad_with_aux<A: Tree, X: Tree, R: Output<Tree = (Tensor, X)>>(
-    f: impl Fn(&A) -> R,
-) -> impl Fn(&A) -> Result<(A, X)> {
-    let value_and_grad = value_and_grad_with_aux(f);
+pub fn grad_aux<A: Tree, X: Tree, R: Output<Tree = (Tensor, X)>>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Result<(A, X)> {
+    let value_and_grad = value_and_grad_aux(f);
     move |x| {
         let ((_, aux), grad) = value_and_grad(x)?;
         Ok((grad, aux))
@@ -73,7 +71,7 @@ pub fn value_and_grad<A: Tree, R: Output<Tree = Tensor>>(f: impl Fn(&A) -> R) ->
 /// # Errors
 /// As [`grad`].
 #[track_caller]
-pub fn value_and_grad_with_aux<A: Tree, X: Tree, R: Output<Tree = (Tensor, X)>>(
+pub fn value_and_grad_aux<A: Tree, X: Tree, R: Output<Tree = (Tensor, X)>>(
     f: impl Fn(&A) -> R,
 ) -> impl Fn(&A) -> Result<((Tensor, X), A)> {
     let loc = current_loc();
@@ -265,7 +263,7 @@ pub fn vjp<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<(R::Tree, P
 /// # Errors
 /// As [`vjp`].
 #[track_caller]
-pub fn vjp_with_aux<A: Tree, B: Tree, X: Tree, R: Output<Tree = (B, X)>>(
+pub fn vjp_aux<A: Tree, B: Tree, X: Tree, R: Output<Tree = (B, X)>>(
     f: impl Fn(&A) -> R,
     x: &A,
 ) -> Result<(B, Pullback<A, B>, X)> {

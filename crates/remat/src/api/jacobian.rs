@@ -80,7 +80,7 @@ tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 /// use remat::{Tensor, jacrev};
 /// let x = Tensor::from(vec![1.0f32, 2.0]);
 /// let jacobian = jacrev(|x: &Tensor| x * x)(&x)?;
-/// assert_eq!(jacobian.dims()?, [2, 2]);
+/// assert_eq!(jacobian.shape()?, [2, 2]);
 /// assert_eq!(jacobian.to_vec::<f32>()?, [2.0, 0.0, 0.0, 4.0]);
 /// # Ok::<(), remat::Error>(())
 /// ```

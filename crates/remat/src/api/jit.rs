@@ -5,13 +5,10 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use remat_cpu::Cpu;
-use remat_ir::{
-    Aval, Call, Device, Error, ErrorKind, Executable, Jaxpr, LiveKind, Loc, MemoryReport, MemoryStats, Op, Result,
-    counted,
-};
+use remat_ir::{Aval, Call, Device, Executable, Jaxpr, Loc, MemoryReport, MemoryStats, Op, Result};
 use remat_opt::{Stages, pipeline};
 
-use super::limit::memory_limit;
+use super::stages::{Lowered, Target, Traced};
 use crate::trace::{
     Order, Output, Program, Repr, Structure, Tensor, Tracer, Tree, bind_at, concrete, current_loc, leaf_paths, rebuild,
     short_type_name, structure, trace_tree,
@@ -29,7 +26,7 @@ pub struct JitOptions {
     /// use std::sync::Arc;
     /// use remat::{Cpu, JitOptions, Tensor, jit_with};
     /// let options = JitOptions { device: Some(Arc::new(Cpu::with_threads(1)?)), ..JitOptions::default() };
-    /// let double = jit_with(options, |x: &Tensor| x + x);
+    /// let double = jit_with(&options, |x: &Tensor| x + x);
     /// assert_eq!(double.call(Tensor::from(1.5f32))?.item::<f32>()?, 3.0);
     /// # Ok::<(), remat::Error>(())
     /// ```
@@ -40,20 +37,13 @@ pub struct JitOptions {
     pub memory_limit: Option<usize>,
 }
 
-/// What programs are compiled for.
-#[derive(Clone)]
-struct Target {
-    device: Arc<dyn Device>,
-    memory_limit: Option<usize>,
-}
-
 /// A function that is traced and compiled once for each structure, static fields and avals of its argument.
 ///
 /// It can be called from several threads if what the function captures can be shared between threads.
 ///
 /// The native engine keeps the memory of temporaries of each compiled program from one call to the next, as many bytes as
-/// [`Jit::memory`] says. Dropping the `Jit` gives them back.
-pub struct Jit<A, R: Output, F> {
+/// [`Jitted::memory`] says. Dropping the `Jitted` gives them back.
+pub struct Jitted<A, R: Output, F> {
     f: F,
     name: Arc<str>,
     target: Target,
@@ -98,18 +88,18 @@ struct Entry<T> {
 /// # Ok::<(), remat::Error>(())
 /// ```
 #[track_caller]
-pub fn jit<A: Tree, R: Output, F: Fn(&A) -> R>(f: F) -> Jit<A, R, F> {
-    jit_with(JitOptions::default(), f)
+pub fn jit<A: Tree, R: Output, F: Fn(&A) -> R>(f: F) -> Jitted<A, R, F> {
+    jit_with(&JitOptions::default(), f)
 }
 
 /// As [`jit`] with options.
 #[track_caller]
-pub fn jit_with<A: Tree, R: Output, F: Fn(&A) -> R>(options: JitOptions, f: F) -> Jit<A, R, F> {
-    Jit {
+pub fn jit_with<A: Tree, R: Output, F: Fn(&A) -> R>(options: &JitOptions, f: F) -> Jitted<A, R, F> {
+    Jitted {
         f,
-        name: options.name.unwrap_or_else(short_type_name::<F>).into(),
+        name: options.name.clone().unwrap_or_else(short_type_name::<F>).into(),
         target: Target {
-            device: options.device.unwrap_or_else(|| Arc::new(Cpu::default())),
+            device: options.device.clone().unwrap_or_else(|| Arc::new(Cpu::default())),
             memory_limit: options.memory_limit,
         },
         loc: current_loc(),
@@ -119,7 +109,7 @@ pub fn jit_with<A: Tree, R: Output, F: Fn(&A) -> R>(options: JitOptions, f: F) -
     }
 }
 
-impl<A: Tree, R: Output, F: Fn(&A) -> R> Jit<A, R, F> {
+impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     /// Runs the function. The argument is moved in: a buffer that nobody else holds may be overwritten.
     ///
     /// While a trace is open the call becomes an equation of it.
@@ -156,7 +146,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jit<A, R, F> {
         Ok(self.traced(&*self.entry(args, &leaves, structure)?))
     }
 
-    /// Traces and simplifies: short for [`Jit::trace`] and [`Traced::lower`].
+    /// Traces and simplifies: short for [`Jitted::trace`] and [`Traced::lower`].
     ///
     /// # Errors
     /// The first error inside the function.
@@ -164,7 +154,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jit<A, R, F> {
         self.trace(args)?.lower()
     }
 
-    /// The simplified program for an argument of this structure and avals: short for [`Jit::lower`] and
+    /// The simplified program for an argument of this structure and avals: short for [`Jitted::lower`] and
     /// [`Lowered::jaxpr`].
     ///
     /// # Errors
@@ -203,13 +193,13 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jit<A, R, F> {
     /// ```
     ///
     /// # Errors
-    /// As [`Jit::memory`].
+    /// As [`Jitted::memory`].
     #[track_caller]
     pub fn memory_report(&self, args: &A) -> Result<MemoryReport> {
         Ok(self.lower(args)?.compile()?.memory_report())
     }
 
-    /// The program for an argument of this structure and avals after each pass: those of [`Jit::lower`], then those of the
+    /// The program for an argument of this structure and avals after each pass: those of [`Jitted::lower`], then those of the
     /// native engine, if the function is compiled for it. Printed, it says what each pass is for, and the whole program where
     /// it changed.
     ///
@@ -278,7 +268,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jit<A, R, F> {
     }
 
     fn traced(&self, entry: &Entry<R::Tree>) -> Traced {
-        Traced { program: entry.program.clone(), paths: entry.paths.clone(), target: self.target.clone() }
+        Traced::new(entry.program.clone(), entry.paths.clone(), self.target.clone())
     }
 
     #[track_caller]
@@ -287,7 +277,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jit<A, R, F> {
         if let Some(executable) = &*executable {
             return Ok(executable.clone());
         }
-        let compiled = self.traced(entry).lower()?.compile()?.executable;
+        let compiled = self.traced(entry).lower()?.compile()?.into_executable();
         *executable = Some(compiled.clone());
         Ok(compiled)
     }
@@ -304,7 +294,7 @@ fn calls_custom_functions(jaxpr: &Jaxpr) -> bool {
 
 /// The claim of a thread to trace a function; given up, it wakes those who wait.
 struct Claim<'a, A, R: Output, F> {
-    jit: &'a Jit<A, R, F>,
+    jit: &'a Jitted<A, R, F>,
     key: &'a Key,
 }
 
@@ -316,123 +306,5 @@ impl<A, R: Output, F> Drop for Claim<'_, A, R, F> {
             cache.remove(self.key);
         }
         self.jit.traced.notify_all();
-    }
-}
-
-/// A traced function.
-pub struct Traced {
-    program: Program,
-    paths: Arc<[Arc<str>]>,
-    target: Target,
-}
-
-impl Traced {
-    /// The program: captured constants, then the leaves of the argument.
-    pub fn jaxpr(&self) -> &Arc<Jaxpr> {
-        &self.program.jaxpr
-    }
-
-    /// Simplifies the program: folds literals, merges common subexpressions, drops dead code.
-    ///
-    /// # Errors
-    /// If a simplification fails, which is a defect.
-    pub fn lower(&self) -> Result<Lowered> {
-        let jaxpr = Arc::new(pipeline::run(pipeline::JIT, &self.program.jaxpr)?);
-        let Traced { program, paths, target } = self;
-        Ok(Lowered { jaxpr, captured: program.captured.clone(), paths: paths.clone(), target: target.clone() })
-    }
-}
-
-/// A program that is ready to be compiled.
-pub struct Lowered {
-    jaxpr: Arc<Jaxpr>,
-    captured: Vec<Tensor>,
-    paths: Arc<[Arc<str>]>,
-    target: Target,
-}
-
-impl Lowered {
-    /// The program: captured constants, then the leaves of the argument.
-    pub fn jaxpr(&self) -> &Arc<Jaxpr> {
-        &self.jaxpr
-    }
-
-    /// Compiles it for the engine.
-    ///
-    /// # Errors
-    /// If the engine cannot run the program; if the program needs more memory than [`JitOptions::memory_limit`].
-    #[track_caller]
-    pub fn compile(&self) -> Result<Compiled> {
-        let loc = current_loc();
-        let limit = memory_limit(self.target.memory_limit).map_err(|error| error.at(loc))?;
-        let avals = self.jaxpr.in_avals().split_off(self.captured.len());
-        let executable = self.target.device.compile(&self.jaxpr)?;
-        let compiled = Compiled { executable, captured: self.captured.clone(), paths: self.paths.clone(), avals };
-        match limit {
-            Some(limit) if compiled.memory().peak > limit => Err(compiled.memory_report().over_limit(limit).at(loc)),
-            _ => Ok(compiled),
-        }
-    }
-}
-
-/// A compiled program.
-pub struct Compiled {
-    executable: Arc<dyn Executable>,
-    captured: Vec<Tensor>,
-    /// The paths of the leaves.
-    paths: Arc<[Arc<str>]>,
-    /// The avals of the leaves.
-    avals: Vec<Aval>,
-}
-
-impl Compiled {
-    /// The bytes that a run needs, known before it.
-    pub fn memory(&self) -> MemoryStats {
-        self.executable.memory()
-    }
-
-    /// The same bytes, and what is live when most are needed.
-    pub fn memory_report(&self) -> MemoryReport {
-        let mut report = self.executable.memory_report();
-        for value in &mut report.live {
-            if let LiveKind::Argument(i) = value.kind {
-                match i.checked_sub(self.captured.len()) {
-                    Some(leaf) => value.name = self.paths.get(leaf).filter(|path| !path.is_empty()).cloned(),
-                    None => value.kind = LiveKind::Constant,
-                }
-            }
-        }
-        report
-    }
-
-    /// Runs the program on the leaves of an argument.
-    ///
-    /// # Errors
-    /// If their number or an aval is not the program's.
-    #[track_caller]
-    pub fn call(&self, leaves: Vec<Tensor>) -> Result<Vec<Tensor>> {
-        let loc = current_loc();
-        self.run(leaves).map_err(|error| error.at(loc))
-    }
-
-    fn run(&self, leaves: Vec<Tensor>) -> Result<Vec<Tensor>> {
-        let wrong = |kind, message: String| Err(Error::new(kind, "compiled", message));
-        if Tracer::is_open() {
-            let message = "a compiled program cannot be called while a function is traced; call the jitted function";
-            return wrong(ErrorKind::Traced, message.to_string());
-        }
-        if leaves.len() != self.avals.len() {
-            let message = format!("takes {} and got {}", counted(self.avals.len(), "leaf"), leaves.len());
-            return wrong(ErrorKind::Argument, message);
-        }
-        for (i, (leaf, expected)) in leaves.iter().zip(&self.avals).enumerate() {
-            let given = leaf.aval()?;
-            if given != expected {
-                return wrong(ErrorKind::Argument, format!("leaf {i} is {given} and must be {expected}"));
-            }
-        }
-        let operands = concrete("compiled", self.captured.iter().chain(&leaves))?;
-        drop(leaves);
-        Ok(self.executable.run(operands)?.into_iter().map(Tensor::from_array).collect())
     }
 }

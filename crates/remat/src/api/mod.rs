@@ -15,16 +15,18 @@ mod limit;
 pub(crate) mod linearized;
 mod program;
 mod skeleton;
+mod stages;
 
-pub use associative::{AssociativeScanOptions, associative_scan};
+pub use associative::{AssociativeScanOptions, associative_scan, associative_scan_with};
 pub use batch::{BatchAxes, VmapOptions, vmap, vmap_with};
 pub use checkpoint::checkpoint;
 pub use control::{ScanOptions, cond, fori_loop, map, scan, scan_with, switch, while_loop};
 pub use custom::{custom_jvp, custom_vjp};
 pub use differentiate::{
-    Linearized, Pullback, grad, grad_with_aux, jvp, linear_transpose, linearize, value_and_grad,
-    value_and_grad_with_aux, vjp, vjp_with_aux,
+    Linearized, Pullback, grad, grad_aux, jvp, linear_transpose, linearize, value_and_grad, value_and_grad_aux, vjp,
+    vjp_aux,
 };
 pub use jacobian::{JacobianOf, hessian, jacfwd, jacrev};
-pub use jit::{Compiled, Jit, JitOptions, Lowered, Traced, jit, jit_with};
+pub use jit::{JitOptions, Jitted, jit, jit_with};
 pub use program::{eval_shape, make_jaxpr};
+pub use stages::{Compiled, Lowered, Traced};

@@ -101,13 +101,14 @@ impl fmt::Display for PolicyDecisions {
 /// the values of the inner ones.
 ///
 /// ```
-/// use remat::{Policy, Tensor, checkpoint, policy_decisions};
+/// use remat::report::policy_decisions;
+/// use remat::{Policy, Tensor, checkpoint};
 /// // The sum needs no value of `last`, so that saving it has no effect.
 /// let f = checkpoint(Policy::names(["first", "last"]), |x: &Tensor| x.sin().named("first").sin().named("last").sum(..));
 /// let decisions = policy_decisions(|x: &Tensor| f(x), &Tensor::from(vec![1.0f32]))?;
 /// let idle: Vec<String> = decisions
 ///     .without_effect()
-///     .filter(|d| d.decision == remat::Decision::Save)
+///     .filter(|d| d.decision == remat::ir::Decision::Save)
 ///     .map(|d| d.kind.to_string())
 ///     .collect();
 /// assert_eq!(idle, ["named 'last'"]);

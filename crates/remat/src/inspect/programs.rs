@@ -85,7 +85,8 @@ impl fmt::Display for FwdBwd {
 /// The forward and the backward program of a function, for an argument of these avals, whose values are not read.
 ///
 /// ```
-/// use remat::{Policy, Tensor, checkpoint, fwd_bwd};
+/// use remat::report::fwd_bwd;
+/// use remat::{Policy, Tensor, checkpoint};
 /// let f = checkpoint(Policy::Nothing, |x: &Tensor| x.sin().sin());
 /// let programs = fwd_bwd(|x: &Tensor| f(x), &Tensor::from(1.0f32))?;
 /// assert_eq!(programs.forward.to_string(), "{ lambda ; a:f32[]. let b:f32[] = sin a; c:f32[] = sin b in (c, a) }");
@@ -120,7 +121,8 @@ pub fn fwd_bwd<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<FwdBwd>
 /// and `NO_COLOR` is not set.
 ///
 /// ```
-/// use remat::{Tensor, print_fwd_bwd};
+/// use remat::report::print_fwd_bwd;
+/// use remat::Tensor;
 /// print_fwd_bwd(|x: &Tensor| x.sin(), &Tensor::from(1.0f32))?;
 /// # Ok::<(), remat::Error>(())
 /// ```

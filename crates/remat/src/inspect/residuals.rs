@@ -150,7 +150,8 @@ impl fmt::Display for Residuals {
 /// is told beside it.
 ///
 /// ```
-/// use remat::{Policy, SavedKind, Tensor, checkpoint, saved_residuals};
+/// use remat::report::{SavedKind, saved_residuals};
+/// use remat::{Policy, Tensor, checkpoint};
 /// let f = checkpoint(Policy::names(["hidden"]), |x: &Tensor| x.sin().named("hidden").sin().sum(..));
 /// let residuals = saved_residuals(|x: &Tensor| f(x), &Tensor::from(vec![1.0f32, 2.0]))?;
 /// let kinds: Vec<&SavedKind> = residuals.iter().map(|r| &r.kind).collect();
@@ -173,7 +174,8 @@ pub fn saved_residuals<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result
 /// Prints [`saved_residuals`] to the standard output.
 ///
 /// ```
-/// use remat::{Tensor, print_saved_residuals};
+/// use remat::report::print_saved_residuals;
+/// use remat::Tensor;
 /// print_saved_residuals(|x: &Tensor| x.sin(), &Tensor::from(1.0f32))?;
 /// # Ok::<(), remat::Error>(())
 /// ```

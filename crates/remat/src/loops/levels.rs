@@ -39,7 +39,7 @@ fn nested(body: &Body, blocks: &[usize], carry: &[Tensor], xs: &[Tensor], length
 
     let mut blocked = Vec::with_capacity(xs.len());
     for x in xs {
-        let mut shape = x.dims()?;
+        let mut shape = x.shape()?.to_vec();
         shape.splice(..1, [count, block]);
         blocked.push(x.index(whole.clone()).reshape(shape));
     }
@@ -51,7 +51,7 @@ fn nested(body: &Body, blocks: &[usize], carry: &[Tensor], xs: &[Tensor], length
     let (carry, stacked) = scan_with(&options, step, &carry.to_vec(), &blocked)?;
     let mut ys = Vec::with_capacity(stacked.len());
     for y in stacked {
-        let mut shape = y.dims()?;
+        let mut shape = y.shape()?.to_vec();
         shape.splice(..2, [count * block]);
         ys.push(y.reshape(shape));
     }

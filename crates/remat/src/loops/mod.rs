@@ -145,7 +145,7 @@ pub fn scan_checkpointed_with<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)
 /// ```
 /// use remat::{Tensor, grad, while_loop_checkpointed};
 /// // 1 to 128 takes 7 doublings.
-/// let f = |x: &Tensor| while_loop_checkpointed(|x: &Tensor| x.lt(100.0), |x: &Tensor| x * 2.0, x, 3);
+/// let f = |x: &Tensor| while_loop_checkpointed(3, |x: &Tensor| x.lt(100.0), |x: &Tensor| x * 2.0, x);
 /// assert_eq!(grad(f)(&Tensor::from(1.0f32))?.item::<f32>()?, 128.0);
 /// # Ok::<(), remat::Error>(())
 /// ```
@@ -154,10 +154,10 @@ pub fn scan_checkpointed_with<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)
 /// As [`while_loop`](crate::while_loop); if `states` is 0.
 #[track_caller]
 pub fn while_loop_checkpointed<C: Tree, P: Output<Tree = Tensor>, R: Output<Tree = C>>(
+    states: usize,
     condition: impl Fn(&C) -> P,
     body: impl Fn(&C) -> R,
     init: &C,
-    states: usize,
 ) -> Result<C> {
     let loc = current_loc();
     if states == 0 {

@@ -3,7 +3,7 @@
 use remat_ir::{Aval, Result};
 
 use crate::api::custom::zeros;
-use crate::trace::{Tensor, current_loc};
+use crate::trace::{Tensor, current_loc, deferred};
 
 /// Buffers of this many rows for tensors of these avals.
 pub(super) fn buffers(tensors: &[Tensor], rows: usize) -> Result<Vec<Tensor>> {
@@ -23,9 +23,11 @@ pub(super) fn read(buffers: &[Tensor], row: &Tensor) -> Vec<Tensor> {
 /// The buffers with one row replaced.
 pub(super) fn write(buffers: &[Tensor], row: &Tensor, values: &[Tensor]) -> Vec<Tensor> {
     let replace = |(buffer, value): (&Tensor, &Tensor)| {
-        let mut starts = vec![row.clone()];
-        starts.extend(value.shape().iter().map(|_| Tensor::from(0i32)));
-        buffer.dynamic_update_slice(&value.expand_dims(0), starts)
+        deferred(|| {
+            let mut starts = vec![row.clone()];
+            starts.resize(1 + value.rank()?, Tensor::from(0i32));
+            Ok(buffer.dynamic_update_slice(&value.expand_dims(0), starts))
+        })
     };
     buffers.iter().zip(values).map(replace).collect()
 }

@@ -3,8 +3,8 @@
 use remat_ir::{Error, ErrorKind, Literal, Result};
 
 use super::Linear;
+use crate::layer::{apply, deferred, location, pinned};
 use crate::random::Key;
-use crate::trace::{bind, current_loc, deferred, pinned};
 use crate::{DType, Tensor, Tree, named_scope};
 
 /// What [`dot_product_attention`] takes beside queries, keys and values.
@@ -75,7 +75,7 @@ pub fn dot_product_attention(query: &Tensor, key: &Tensor, value: &Tensor, confi
                 operands.push(scores_of_one_batch(what, x, batch)?);
             }
         }
-        let results = bind(op, &operands.iter().collect::<Vec<_>>(), 2);
+        let results = apply(op, &operands.iter().collect::<Vec<_>>())?;
         let out = &results[0];
         let sizes = [batch, &out.aval()?.shape[1..]].concat();
         Ok(out.reshape(sizes))
@@ -128,7 +128,7 @@ fn scores_of_one_batch(what: &str, x: &Tensor, batch: &[usize]) -> Result<Tensor
 /// let attention = Attention::init(random::key(0), 16, 4, DType::F32)?;
 /// let x = random::normal(random::key(1), [2, 8, 16], DType::F32);
 /// let y = attention.apply(&x);
-/// assert_eq!(y.dims()?, [2, 8, 16]);
+/// assert_eq!(y.shape()?, [2, 8, 16]);
 /// // What comes later does not matter.
 /// let first = attention.apply(&x.index((.., ..3)));
 /// assert!(y.index((.., ..3)).allclose(&first, 1e-5, 1e-6)?);
@@ -151,7 +151,7 @@ impl Attention {
     /// If the heads do not divide the features.
     #[track_caller]
     pub fn init(key: Key, features: usize, heads: usize, dtype: DType) -> Result<Attention> {
-        let loc = current_loc();
+        let loc = location();
         head_size("nn::Attention::init", features, heads).map_err(|error| error.at(loc))?;
         Ok(pinned(|| {
             let [qkv, out] = key.split();
@@ -180,7 +180,7 @@ impl Attention {
         let qkv = self.qkv.apply(x).named("qkv");
         let parts: Vec<usize> = batch.iter().copied().chain([*places, 3, self.heads, size]).collect();
         let qkv = qkv.reshape(parts);
-        let [q, k, v] = [0, 1, 2].map(|i| qkv.index((crate::Ellipsis, i, .., ..)));
+        let [q, k, v] = [0, 1, 2].map(|i| qkv.index((crate::index::Ellipsis, i, .., ..)));
         let config = AttentionConfig { causal: true, ..AttentionConfig::default() };
         let mixed = dot_product_attention(&q, &k, &v, &config).reshape(&aval.shape[..]);
         Ok(self.out.apply(&mixed).named("attn"))

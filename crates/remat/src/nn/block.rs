@@ -3,8 +3,8 @@
 use remat_ir::Result;
 
 use super::{Attention, LayerNorm, Linear};
+use crate::layer::{location, pinned};
 use crate::random::Key;
-use crate::trace::{current_loc, pinned};
 use crate::{DType, Tensor, Tree, named_scope};
 
 /// Two linear maps with a [`Tensor::gelu`] between them. The result bears the name `mlp`.
@@ -12,7 +12,7 @@ use crate::{DType, Tensor, Tree, named_scope};
 /// ```
 /// use remat::{DType, Tensor, nn::Mlp, random};
 /// let mlp = Mlp::init(random::key(0), 16, 64, DType::F32);
-/// assert_eq!(mlp.apply(&Tensor::ones([8, 16], DType::F32)).dims()?, [8, 16]);
+/// assert_eq!(mlp.apply(&Tensor::ones([8, 16], DType::F32)).shape()?, [8, 16]);
 /// # Ok::<(), remat::Error>(())
 /// ```
 #[derive(Clone, Debug, Tree)]
@@ -51,7 +51,7 @@ impl Mlp {
 /// use remat::{DType, Policy, Tensor, checkpoint, nn::Block, random};
 /// let block = Block::init(random::key(0), 16, 4, DType::F32)?;
 /// let apply = checkpoint(Policy::names(["attn"]), |x: &Tensor| block.apply(x));
-/// assert_eq!(apply(&Tensor::ones([2, 8, 16], DType::F32)).dims()?, [2, 8, 16]);
+/// assert_eq!(apply(&Tensor::ones([2, 8, 16], DType::F32)).shape()?, [2, 8, 16]);
 /// # Ok::<(), remat::Error>(())
 /// ```
 #[derive(Clone, Debug, Tree)]
@@ -73,7 +73,7 @@ impl Block {
     /// If the heads do not divide the features.
     #[track_caller]
     pub fn init(key: Key, features: usize, heads: usize, dtype: DType) -> Result<Block> {
-        let loc = current_loc();
+        let loc = location();
         pinned(|| {
             let [attn, mlp] = key.split();
             Ok(Block {

@@ -1,8 +1,8 @@
 //! Convolutions.
 
 use super::linear::normal;
+use crate::layer::{deferred, pinned};
 use crate::random::Key;
-use crate::trace::{deferred, pinned};
 use crate::{ConvConfig, DType, Padding, Tensor, Tree};
 
 /// A convolution with weights, in any number of spatial dimensions.
@@ -15,10 +15,10 @@ use crate::{ConvConfig, DType, Padding, Tensor, Tree};
 /// let [first, second] = random::key(0).split();
 /// let halved = Conv { strides: vec![2, 2], ..Conv::init(first, 3, 8, [3, 3], DType::F32) };
 /// let x = Tensor::ones([2, 3, 16, 16], DType::F32);
-/// assert_eq!(halved.apply(&x).dims()?, [2, 8, 8, 8]);
+/// assert_eq!(halved.apply(&x).shape()?, [2, 8, 8, 8]);
 ///
 /// let depthwise = Conv { groups: 8, padding: Padding::Valid, ..Conv::init(second, 1, 8, [3, 3], DType::F32) };
-/// assert_eq!(depthwise.apply(&halved.apply(&x)).dims()?, [2, 8, 6, 6]);
+/// assert_eq!(depthwise.apply(&halved.apply(&x)).shape()?, [2, 8, 6, 6]);
 /// # Ok::<(), remat::Error>(())
 /// ```
 #[derive(Clone, Debug, Tree)]

@@ -3,8 +3,8 @@
 use remat_ir::{Error, ErrorKind};
 
 use crate::Tensor;
+use crate::layer::deferred;
 use crate::random::{self, Key};
-use crate::trace::deferred;
 
 /// `x` with each element zero with probability `rate`, and the others divided by `1 - rate`, so that the mean stays.
 ///

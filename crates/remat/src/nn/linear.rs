@@ -2,8 +2,8 @@
 
 use remat_ir::{Error, ErrorKind};
 
+use crate::layer::{deferred, pinned};
 use crate::random::{self, Key};
-use crate::trace::{deferred, pinned};
 use crate::{DType, Tensor, Tree};
 
 /// `x @ weight + bias` along the last dimension.
@@ -12,10 +12,10 @@ use crate::{DType, Tensor, Tree};
 /// use remat::{DType, Tensor, nn::Linear, random};
 /// let layer = Linear::init(random::key(0), 3, 5, DType::F32);
 /// let y = layer.apply(&Tensor::ones([2, 4, 3], DType::F32));
-/// assert_eq!(y.dims()?, [2, 4, 5]);
+/// assert_eq!(y.shape()?, [2, 4, 5]);
 ///
 /// let no_bias = Linear { bias: None, ..layer };
-/// # assert_eq!(no_bias.apply(&Tensor::ones([3], DType::F32)).dims()?, [5]);
+/// # assert_eq!(no_bias.apply(&Tensor::ones([3], DType::F32)).shape()?, [5]);
 /// # Ok::<(), remat::Error>(())
 /// ```
 #[derive(Clone, Debug, Tree)]
@@ -61,8 +61,8 @@ impl Linear {
 /// use remat::{DType, Tensor, nn::Embedding, random};
 /// let bytes = Embedding::init(random::key(0), 256, 16, DType::F32);
 /// let x = bytes.apply(&Tensor::new([[104, 105]]));
-/// assert_eq!(x.dims()?, [1, 2, 16]);
-/// assert_eq!(bytes.logits(&x).dims()?, [1, 2, 256]);
+/// assert_eq!(x.shape()?, [1, 2, 16]);
+/// assert_eq!(bytes.logits(&x).shape()?, [1, 2, 256]);
 /// # Ok::<(), remat::Error>(())
 /// ```
 #[derive(Clone, Debug, Tree)]

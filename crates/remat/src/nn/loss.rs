@@ -2,8 +2,8 @@
 
 use remat_ir::{CrossEntropyTangent, Error, ErrorKind, IndexMode, Result};
 
+use crate::layer::{apply, deferred};
 use crate::tensor::wrapped;
-use crate::trace::{bind1, deferred};
 use crate::{Tensor, custom_jvp};
 
 /// The mean over all places of the negative logarithm of the probability that `softmax(logits)` gives to the target.
@@ -36,7 +36,7 @@ pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Tensor {
             let tangent = deferred(|| {
                 let aval = logits.aval()?;
                 let labels = wrapped(targets, aval.shape[aval.rank() - 1], IndexMode::FillOrDrop)?;
-                Ok(bind1(CrossEntropyTangent, &[logits, &labels, &logsumexp, tangent]))
+                Ok(apply(CrossEntropyTangent, &[logits, &labels, &logsumexp, tangent])?.swap_remove(0))
             });
             (losses, tangent)
         });

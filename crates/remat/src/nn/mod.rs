@@ -21,7 +21,7 @@
 //! let model = Model { hidden, out: nn::Linear::init(second, 16, 3, DType::F32) };
 //! let (x, classes) = (Tensor::ones([8, 4], DType::F32), Tensor::zeros([8], DType::I32));
 //! let gradient = grad(|model: &Model| nn::cross_entropy(&model.apply(&x), &classes))(&model)?;
-//! assert_eq!(gradient.out.weight.dims()?, [16, 3]);
+//! assert_eq!(gradient.out.weight.shape()?, [16, 3]);
 //! # Ok::<(), remat::Error>(())
 //! ```
 //!

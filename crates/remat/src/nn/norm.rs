@@ -3,7 +3,7 @@
 use remat_ir::{Aval, Error, ErrorKind, Result};
 
 use super::conv::per_feature;
-use crate::trace::{current_loc, deferred, pinned};
+use crate::layer::{deferred, location, pinned};
 use crate::{DType, Tensor, Tree};
 
 /// What is added to a variance before its root is taken, by default.
@@ -191,7 +191,7 @@ impl GroupNorm {
     /// If the groups do not divide the features.
     #[track_caller]
     pub fn init(features: usize, groups: usize, dtype: DType) -> Result<GroupNorm> {
-        let loc = current_loc();
+        let loc = location();
         group_size("nn::GroupNorm::init", features, groups).map_err(|error| error.at(loc))?;
         Ok(pinned(|| GroupNorm {
             scale: Tensor::ones([features], dtype),

@@ -2,7 +2,8 @@
 
 use super::leaves::{scalar, working_dtype};
 use crate::trace::pinned;
-use crate::{DType, Tensor, Tree, leaves, map_leaves};
+use crate::tree::leaves;
+use crate::{DType, Tensor, Tree, tree};
 
 /// The Euclidean norm of all float leaves of a tree together: an f64 scalar if a leaf is f64, else f32.
 ///
@@ -32,7 +33,7 @@ pub fn clip_by_global_norm<T: Tree>(tree: &T, max_norm: f64) -> (T, Tensor) {
     pinned(|| {
         let norm = norm(tree);
         let fits = norm.lt(max_norm);
-        let clipped = map_leaves(tree, |_, leaf| match leaf.dtype() {
+        let clipped = tree::map(tree, |_, leaf| match leaf.dtype() {
             Ok(dtype) if dtype.is_float() => {
                 let work = working_dtype(dtype);
                 let scaled = leaf.to_dtype(work) / norm.to_dtype(work) * max_norm;

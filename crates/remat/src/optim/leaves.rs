@@ -6,12 +6,14 @@ use remat_ir::{Array, Error, ErrorKind, Literal, Result};
 
 use super::Schedule;
 use crate::trace::structure;
-use crate::{DType, Path, Tensor, Tree, leaves, map_leaves};
+use crate::tree::{Path, leaves};
+use crate::{DType, Tensor, Tree, tree};
 
 /// Which parameters a rule applies to, the decay of weights for one.
 ///
 /// ```
-/// use remat::{Path, Tensor, optim::{AdamW, Mask}};
+/// use remat::tree::Path;
+/// use remat::{Tensor, optim::{AdamW, Mask}};
 /// let matrices = AdamW { decay: Mask::Matrices, ..AdamW::default() };
 /// let no_head = AdamW { decay: Mask::Custom(|path, _| !path.to_string().starts_with("head")), ..AdamW::default() };
 /// # let _ = (matrices, no_head);
@@ -88,7 +90,7 @@ pub(super) fn working_dtype(dtype: DType) -> DType {
 
 /// The state of a model before the first step: zeros, none for a leaf that is no float.
 pub(super) fn zeros<M: Tree>(model: &M) -> M {
-    map_leaves(model, |_, leaf| match leaf.aval() {
+    tree::map(model, |_, leaf| match leaf.aval() {
         Ok(aval) if aval.dtype.is_float() => Tensor::zeros(&aval.shape[..], working_dtype(aval.dtype)),
         Ok(_) | Err(_) => leaf.clone(),
     })

@@ -6,8 +6,9 @@ use super::Key;
 use super::float::{noise, unit};
 use super::integer::{randint, raw};
 use super::ops::{expect_float, integer, parameter, shape, size};
+use crate::argument::{Axes, Dims, Int, Operand};
 use crate::trace::{bind, bind1, deferred};
-use crate::{Axes, DType, Dims, Int, Operand, Tensor};
+use crate::{DType, Tensor};
 
 /// True with probability `p`: JAX's `bernoulli`, for a `p` of dtype `dtype`.
 ///
@@ -103,7 +104,7 @@ pub fn shuffle(key: Key, x: &Tensor, axis: impl Int) -> Tensor {
 /// use remat::{DType, random};
 /// let [a, b] = random::key(0).split();
 /// let x = random::permuted(b, &random::randint(a, [3, 4], DType::I32, 0..10), -1);
-/// assert_eq!(x.dims()?, [3, 4]);
+/// assert_eq!(x.shape()?, [3, 4]);
 /// # Ok::<(), remat::Error>(())
 /// ```
 #[track_caller]
@@ -136,7 +137,7 @@ pub struct Choice {
 /// use remat::random::{self, Choice};
 /// let hand = Choice { without_replacement: true, ..Choice::default() };
 /// let cards = random::choice(random::key(0), [5], 52, &hand);
-/// assert_eq!(cards.dims()?, [5]);
+/// assert_eq!(cards.shape()?, [5]);
 /// # Ok::<(), remat::Error>(())
 /// ```
 #[track_caller]

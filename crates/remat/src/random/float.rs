@@ -7,9 +7,10 @@ use remat_ir::{Literal, Result};
 use super::Key;
 use super::integer::raw;
 use super::ops::{constant, expect_float, integer, parameter, scalar, shape, unsigned};
+use crate::argument::{Dims, Operand};
 use crate::tensor::Argument;
 use crate::trace::deferred;
-use crate::{DType, Dims, Operand, Tensor};
+use crate::{DType, Tensor};
 
 /// Floats of `range`, uniform, its start included and its end not: JAX's `uniform`.
 ///

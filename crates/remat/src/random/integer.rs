@@ -6,9 +6,10 @@ use remat_ir::{Error, ErrorKind, Literal, Result};
 
 use super::Key;
 use super::ops::{constant, integer, shape, stretch, unsigned};
+use crate::argument::{Dims, Operand, Scalar};
 use crate::tensor::Argument;
 use crate::trace::deferred;
-use crate::{DType, Dims, Operand, Scalar, Tensor};
+use crate::{DType, Tensor};
 
 /// Uniform bits as unsigned integers, of any shape: JAX's `bits`.
 ///

@@ -5,9 +5,11 @@ use std::fmt;
 use remat_ir::{DType, Error, ErrorKind, Result, Shape, Slice, Threefry2x32};
 
 use super::ops::{integer, size};
+use crate::argument::{Operand, Scalar};
 use crate::tensor::Argument;
 use crate::trace::{bind, bind1, deferred, pinned};
-use crate::{Operand, Scalar, Tensor, Tree, Walk};
+use crate::tree::Walk;
+use crate::{Tensor, Tree};
 
 /// The state of the generator: two words of 32 bits. Neither `Copy` nor `Clone`, and samplers take it by value, so that a
 /// key is used once; `split` and `fold_in` give new ones.
@@ -22,7 +24,7 @@ use crate::{Operand, Scalar, Tensor, Tree, Walk};
 /// let [weights, dropout] = random::key(42).split();
 /// let x = random::normal(weights, [3], DType::F32);
 /// let mask = random::bernoulli(dropout, [3], DType::F32, 0.9);
-/// # assert_eq!(x.dims()?, mask.dims()?);
+/// # assert_eq!(x.shape()?, mask.shape()?);
 /// # Ok::<(), remat::Error>(())
 /// ```
 ///
@@ -89,7 +91,7 @@ impl Key {
     /// ```
     /// use remat::random;
     /// let keys = random::key(0).split_batch(12);
-    /// assert_eq!(keys.data().dims()?, [12, 2]);
+    /// assert_eq!(keys.data().shape()?, [12, 2]);
     /// # Ok::<(), remat::Error>(())
     /// ```
     #[track_caller]

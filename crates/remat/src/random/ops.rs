@@ -2,8 +2,9 @@
 
 use remat_ir::{Aval, Error, ErrorKind, Literal, Result};
 
+use crate::argument::Dims;
 use crate::tensor::Argument;
-use crate::{DType, Dims, Tensor};
+use crate::{DType, Tensor};
 
 /// A scalar constant, rounded to `dtype`.
 pub(super) fn scalar(dtype: DType, value: f64) -> Tensor {

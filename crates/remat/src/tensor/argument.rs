@@ -213,11 +213,12 @@ impl Dims for () {
 /// from the last. A reduction keeps them with size 1 where they are wrapped in [`keep`].
 ///
 /// ```
-/// use remat::{Tensor, keep};
+/// use remat::argument::keep;
+/// use remat::Tensor;
 /// let x = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]]);
 /// assert_eq!(x.sum(..).item::<f32>()?, 10.0);
 /// assert_eq!(x.sum(-1).to_vec::<f32>()?, [3.0, 7.0]);
-/// assert_eq!(x.sum(keep([0, 1])).dims()?, [1, 1]);
+/// assert_eq!(x.sum(keep([0, 1])).shape()?, [1, 1]);
 /// # Ok::<(), remat::Error>(())
 /// ```
 pub trait Axes {
@@ -318,7 +319,8 @@ pub struct Keep<A>(A);
 /// Axes that a reduction keeps with size 1, so that the result broadcasts against the operand: NumPy's `keepdims`.
 ///
 /// ```
-/// use remat::{Tensor, keep};
+/// use remat::argument::keep;
+/// use remat::Tensor;
 /// let x = Tensor::new([[1.0f32, 2.0], [3.0, 5.0]]);
 /// let centered = &x - x.mean(keep(1));
 /// assert_eq!(centered.to_vec::<f32>()?, [-0.5, 0.5, -1.0, 1.0]);

@@ -209,10 +209,10 @@ fn repeated(labels: &[Label]) -> Option<(usize, usize)> {
 fn drop_ones(terms: &mut [Term]) -> Result<()> {
     let mut sizes: Vec<(Label, usize)> = Vec::new();
     for term in terms.iter() {
-        sizes.extend(term.labels.iter().copied().zip(term.tensor.dims()?));
+        sizes.extend(term.labels.iter().copied().zip(term.tensor.shape()?.iter().copied()));
     }
     for term in terms {
-        let dims = term.tensor.dims()?;
+        let dims = term.tensor.shape()?;
         let superfluous = |d: usize| dims[d] == 1 && sizes.iter().any(|(l, n)| *l == term.labels[d] && *n != 1);
         let drop: Vec<usize> = (0..dims.len()).filter(|&d| superfluous(d)).collect();
         term.tensor = term.tensor.squeeze(&drop);
@@ -245,7 +245,7 @@ fn best_pair(terms: &[Term], output: &[Label]) -> Result<(usize, usize)> {
             };
             let mut size = 1.0;
             for (term, other) in [(&terms[i], None), (&terms[j], Some(&terms[i]))] {
-                for (label, n) in term.labels.iter().zip(term.tensor.dims()?) {
+                for (label, n) in term.labels.iter().zip(term.tensor.shape()?.iter().copied()) {
                     let counted = other.is_some_and(|t: &Term| t.labels.contains(label));
                     if used(label) && !counted {
                         size *= n as f64;

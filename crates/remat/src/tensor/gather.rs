@@ -14,8 +14,8 @@ use crate::trace::{bind1, deferred};
 
 impl Tensor {
     /// The elements at an index, as NumPy's brackets: for each dimension a number (which drops it; negative ones count
-    /// from the end), a range, a range with a [`step`](crate::step), or a tensor of integers; `..` is a whole dimension,
-    /// [`Ellipsis`](crate::Ellipsis) all that are left, [`NewAxis`](crate::NewAxis) a new one.
+    /// from the end), a range, a range with a [`step`](crate::index::step), or a tensor of integers; `..` is a whole dimension,
+    /// [`Ellipsis`](crate::index::Ellipsis) all that are left, [`NewAxis`](crate::index::NewAxis) a new one.
     ///
     /// Several index tensors broadcast to one shape, whose dimensions stand where the tensors are if they and numbers are
     /// neighbours, and in front otherwise. Their places are checked when the program runs, as [`Tensor::take`] does.
@@ -24,11 +24,12 @@ impl Tensor {
     /// If there are more entries than dimensions, or a number or a range is out of range.
     ///
     /// ```
-    /// use remat::{Ellipsis, NewAxis, Tensor, step};
+    /// use remat::index::{Ellipsis, NewAxis, step};
+    /// use remat::Tensor;
     /// let x = Tensor::arange(0..12).reshape([3, 4]);
     /// assert_eq!(x.index((1, -1)).item::<i32>()?, 7);
     /// assert_eq!(x.index((.., 1..3)).to_vec::<i32>()?, [1, 2, 5, 6, 9, 10]);
-    /// assert_eq!(x.index((Ellipsis, step(.., -2), NewAxis)).dims()?, [3, 2, 1]);
+    /// assert_eq!(x.index((Ellipsis, step(.., -2), NewAxis)).shape()?, [3, 2, 1]);
     /// assert_eq!(x.index((&Tensor::new([2, 0]), 1)).to_vec::<i32>()?, [9, 1]);
     /// # Ok::<(), remat::Error>(())
     /// ```
@@ -432,8 +433,8 @@ pub(crate) fn join(components: &[Tensor]) -> Tensor {
         let any_wide = components.iter().any(|c| c.dtype().is_ok_and(|d| d == DType::I64));
         let dtype = if any_wide { DType::I64 } else { DType::I32 };
         let components: Vec<Tensor> = components.iter().map(|c| c.to_dtype(dtype)).collect();
-        let axis = components[0].shape().len() - 1;
-        return bind1(Concatenate { axis }, &components.iter().collect::<Vec<_>>());
+        let operands: Vec<&Tensor> = components.iter().collect();
+        return deferred(|| Ok(bind1(Concatenate { axis: components[0].rank()? - 1 }, &operands)));
     };
     one.clone()
 }

@@ -41,7 +41,8 @@ pub struct Ellipsis;
 /// The places of a range that are `by` apart; backwards, from the last of them, if `by` is negative.
 ///
 /// ```
-/// use remat::{Tensor, step};
+/// use remat::index::step;
+/// use remat::Tensor;
 /// let x = Tensor::arange(0..6);
 /// assert_eq!(x.index(step(1.., 2)).to_vec::<i32>()?, [1, 3, 5]);
 /// assert_eq!(x.index(step(0..3, -1)).to_vec::<i32>()?, [2, 1, 0]);
@@ -58,7 +59,8 @@ pub fn step(range: impl AsIndex, by: i64) -> Index {
 /// for a range of nothing.
 ///
 /// ```
-/// use remat::{Tensor, span};
+/// use remat::index::span;
+/// use remat::Tensor;
 /// assert_eq!(Tensor::arange(0..5).index(span(1, -1)).to_vec::<i32>()?, [1, 2, 3]);
 /// # Ok::<(), remat::Error>(())
 /// ```

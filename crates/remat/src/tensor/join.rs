@@ -20,7 +20,7 @@ impl Tensor {
     /// use remat::Tensor;
     /// let (x, y) = (Tensor::new([[1, 2]]), Tensor::new([[3, 4]]));
     /// assert_eq!(Tensor::concatenate(&[&x, &y], 0).to_vec::<i32>()?, [1, 2, 3, 4]);
-    /// assert_eq!(Tensor::concatenate(&[&x, &y], -1).dims()?, [1, 4]);
+    /// assert_eq!(Tensor::concatenate(&[&x, &y], -1).shape()?, [1, 4]);
     /// # Ok::<(), remat::Error>(())
     /// ```
     #[track_caller]
@@ -134,7 +134,7 @@ impl Tensor {
     /// ```
     /// use remat::Tensor;
     /// let parts = Tensor::arange(0..5).chunk(3, 0);
-    /// assert_eq!(parts.iter().map(|p| p.shape()[0]).collect::<Vec<_>>(), [2, 2, 1]);
+    /// assert_eq!(parts.iter().map(|p| p.dim(0)).collect::<remat::Result<Vec<_>>>()?, [2, 2, 1]);
     /// ```
     #[track_caller]
     pub fn chunk(&self, count: usize, axis: impl Int) -> Vec<Tensor> {

@@ -37,7 +37,8 @@ impl Tensor {
     /// A copy in another memory: the host's beside the device, or back.
     ///
     /// ```
-    /// use remat::{MemorySpace, Tensor};
+    /// use remat::ir::MemorySpace;
+    /// use remat::Tensor;
     /// let y = Tensor::new([1.0f32, 2.0]).to_memory(MemorySpace::Host);
     /// assert_eq!(y.aval()?.to_string(), "f32<host>[2]");
     /// # Ok::<(), remat::Error>(())

@@ -40,7 +40,7 @@ impl Tensor {
     pub fn to_ndarray<T: Element>(&self) -> Result<ArrayD<T>> {
         let loc = current_loc();
         let elements = self.to_vec::<T>()?;
-        ArrayD::from_shape_vec(IxDyn(self.shape()), elements).map_err(|error| {
+        ArrayD::from_shape_vec(IxDyn(self.shape()?), elements).map_err(|error| {
             Error::new(ErrorKind::Shape, "to_ndarray", format!("{error}, of {:?}", self.shape())).at(loc)
         })
     }

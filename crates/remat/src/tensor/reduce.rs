@@ -17,11 +17,12 @@ impl Tensor {
     /// If an axis is out of range or given twice, or the dtype is bool.
     ///
     /// ```
-    /// use remat::{Tensor, keep};
+    /// use remat::argument::keep;
+    /// use remat::Tensor;
     /// let x = Tensor::new([[1, 2], [3, 4]]);
     /// assert_eq!(x.sum(0).to_vec::<i32>()?, [4, 6]);
     /// assert_eq!(x.sum(..).item::<i32>()?, 10);
-    /// assert_eq!(x.sum(keep(1)).dims()?, [2, 1]);
+    /// assert_eq!(x.sum(keep(1)).shape()?, [2, 1]);
     /// # Ok::<(), remat::Error>(())
     /// ```
     #[track_caller]
@@ -370,7 +371,8 @@ impl Tensor {
     /// If the axis is out of range, or the reduction does not take the dtype.
     ///
     /// ```
-    /// use remat::{CumulativeKind, Tensor};
+    /// use remat::ir::CumulativeKind;
+    /// use remat::Tensor;
     /// let x = Tensor::new([1, 2, 3]);
     /// assert_eq!(x.cumulative(CumulativeKind::Sum, 0, true).to_vec::<i32>()?, [6, 5, 3]);
     /// # Ok::<(), remat::Error>(())

@@ -8,17 +8,6 @@ use crate::Tensor;
 use crate::trace::{bind1, current_loc, deferred};
 
 impl Tensor {
-    /// The dimensions, outermost first: a view, for the common case. A failed tensor has none to show, and gives an empty
-    /// slice; [`Tensor::dims`] gives its error.
-    ///
-    /// ```
-    /// use remat::Tensor;
-    /// assert_eq!(Tensor::new([[1.0f32, 2.0, 3.0]]).shape(), [1, 3]);
-    /// ```
-    pub fn shape(&self) -> &[usize] {
-        self.aval().map_or(&[], |aval| &aval.shape[..])
-    }
-
     /// The size of one dimension; a negative axis counts from the last.
     ///
     /// # Errors
@@ -73,7 +62,7 @@ impl Tensor {
     /// ```
     /// use remat::Tensor;
     /// let x = Tensor::arange(0..6);
-    /// assert_eq!(x.reshape([2, -1]).dims()?, [2, 3]);
+    /// assert_eq!(x.reshape([2, -1]).shape()?, [2, 3]);
     /// # Ok::<(), remat::Error>(())
     /// ```
     #[track_caller]
@@ -108,7 +97,7 @@ impl Tensor {
     /// ```
     /// use remat::Tensor;
     /// let x = Tensor::arange(0..6).reshape([1, 2, 3]);
-    /// assert_eq!(x.transpose([2, 0, 1]).dims()?, [3, 1, 2]);
+    /// assert_eq!(x.transpose([2, 0, 1]).shape()?, [3, 1, 2]);
     /// # Ok::<(), remat::Error>(())
     /// ```
     #[track_caller]
@@ -154,7 +143,7 @@ impl Tensor {
     ///
     /// ```
     /// use remat::Tensor;
-    /// assert_eq!(Tensor::arange(0..6).reshape([1, 2, 3]).swap_axes(0, -1).dims()?, [3, 2, 1]);
+    /// assert_eq!(Tensor::arange(0..6).reshape([1, 2, 3]).swap_axes(0, -1).shape()?, [3, 2, 1]);
     /// # Ok::<(), remat::Error>(())
     /// ```
     #[track_caller]
@@ -175,7 +164,7 @@ impl Tensor {
     ///
     /// ```
     /// use remat::Tensor;
-    /// assert_eq!(Tensor::arange(0..6).reshape([1, 2, 3]).move_axis(0, -1).dims()?, [2, 3, 1]);
+    /// assert_eq!(Tensor::arange(0..6).reshape([1, 2, 3]).move_axis(0, -1).shape()?, [2, 3, 1]);
     /// # Ok::<(), remat::Error>(())
     /// ```
     #[track_caller]
@@ -205,8 +194,8 @@ impl Tensor {
     ///
     /// ```
     /// use remat::Tensor;
-    /// assert_eq!(Tensor::new([[[1], [2]]]).squeeze(0).dims()?, [2, 1]);
-    /// assert_eq!(Tensor::new([[[1], [2]]]).squeeze(..).dims()?, [2]);
+    /// assert_eq!(Tensor::new([[[1], [2]]]).squeeze(0).shape()?, [2, 1]);
+    /// assert_eq!(Tensor::new([[[1], [2]]]).squeeze(..).shape()?, [2]);
     /// # Ok::<(), remat::Error>(())
     /// ```
     #[track_caller]
@@ -230,8 +219,8 @@ impl Tensor {
     ///
     /// ```
     /// use remat::Tensor;
-    /// assert_eq!(Tensor::new([1, 2]).expand_dims(0).dims()?, [1, 2]);
-    /// assert_eq!(Tensor::new([1, 2]).expand_dims([0, -1]).dims()?, [1, 2, 1]);
+    /// assert_eq!(Tensor::new([1, 2]).expand_dims(0).shape()?, [1, 2]);
+    /// assert_eq!(Tensor::new([1, 2]).expand_dims([0, -1]).shape()?, [1, 2, 1]);
     /// # Ok::<(), remat::Error>(())
     /// ```
     #[track_caller]

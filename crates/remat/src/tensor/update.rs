@@ -101,7 +101,8 @@ impl At {
     /// As [`At::set`], or if the dtype is bool.
     ///
     /// ```
-    /// use remat::{Tensor, step};
+    /// use remat::index::step;
+    /// use remat::Tensor;
     /// let x = Tensor::arange(0..4);
     /// assert_eq!(x.at(step(.., 2)).add(10).to_vec::<i32>()?, [10, 1, 12, 3]);
     /// # Ok::<(), remat::Error>(())

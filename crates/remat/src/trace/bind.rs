@@ -10,7 +10,7 @@ use super::tracer::{Tracer, escaped};
 #[track_caller]
 pub(crate) fn bind1(op: impl Into<Op>, ins: &[&Tensor]) -> Tensor {
     let loc = super::current_loc();
-    match apply(op.into(), ins, loc) {
+    match stage_or_run(op.into(), ins, loc) {
         Ok(outs) => match <[Tensor; 1]>::try_from(outs) {
             Ok([out]) => out,
             Err(outs) => {
@@ -26,7 +26,7 @@ pub(crate) fn bind1(op: impl Into<Op>, ins: &[&Tensor]) -> Tensor {
 #[track_caller]
 pub(crate) fn bind(op: impl Into<Op>, ins: &[&Tensor], n: usize) -> Vec<Tensor> {
     let loc = super::current_loc();
-    match apply(op.into(), ins, loc) {
+    match stage_or_run(op.into(), ins, loc) {
         Ok(outs) => outs,
         Err(error) => vec![fail(error.at(loc)); n],
     }
@@ -39,7 +39,7 @@ pub(crate) fn bind(op: impl Into<Op>, ins: &[&Tensor], n: usize) -> Vec<Tensor> 
 pub(crate) fn bind_at(op: impl Into<Op>, ins: &[&Tensor], loc: Loc) -> Result<Vec<Tensor>> {
     super::pinned_at(loc, || {
         let loc = super::current_loc();
-        apply(op.into(), ins, loc).map_err(|error| {
+        stage_or_run(op.into(), ins, loc).map_err(|error| {
             let error = error.at(loc);
             drop(fail(error.clone()));
             error
@@ -47,9 +47,36 @@ pub(crate) fn bind_at(op: impl Into<Op>, ins: &[&Tensor], loc: Loc) -> Result<Ve
     })
 }
 
-/// The tensor that `f` makes of several operations, all at the caller's location; a failed one where `f` fails.
+/// Applies an operation that has no method: staged while a trace is open, computed at once otherwise.
+///
+/// ```
+/// use remat::ir::{Cumulative, CumulativeKind};
+/// use remat::{Tensor, layer};
+/// let op = Cumulative { kind: CumulativeKind::Sum, axis: 0, reverse: false };
+/// let sums = layer::apply(op, &[&Tensor::new([1, 2, 3])])?;
+/// assert_eq!(sums[0].to_vec::<i32>()?, [1, 3, 6]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// The error of a failed operand; if the operation does not take the operands, or cannot be computed.
 #[track_caller]
-pub(crate) fn deferred(f: impl FnOnce() -> Result<Tensor>) -> Tensor {
+pub fn apply(op: impl Into<Op>, operands: &[&Tensor]) -> Result<Vec<Tensor>> {
+    bind_at(op, operands, super::current_loc())
+}
+
+/// The tensor that `f` makes of several operations, all at the caller's location as with [`pinned`](super::pinned); a
+/// failed one where `f` fails.
+///
+/// ```
+/// use remat::layer::deferred;
+/// use remat::{DType, Tensor};
+/// let flat = |x: &Tensor| deferred(|| Ok(x.reshape([x.size()?])));
+/// assert_eq!(flat(&Tensor::ones([2, 3], DType::F32)).shape()?, [6]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[track_caller]
+pub fn deferred(f: impl FnOnce() -> Result<Tensor>) -> Tensor {
     super::scope::pinned(|| f().unwrap_or_else(|error| fail(error.at(super::current_loc()))))
 }
 
@@ -65,7 +92,7 @@ pub(crate) fn fail(error: Error) -> Tensor {
     Tensor::failed(error)
 }
 
-fn apply(op: Op, ins: &[&Tensor], loc: Loc) -> Result<Vec<Tensor>> {
+fn stage_or_run(op: Op, ins: &[&Tensor], loc: Loc) -> Result<Vec<Tensor>> {
     let staged = Tracer::with_innermost(|tracer, parents| {
         let atoms = ins.iter().map(|t| tracer.lift(op.name(), t, parents)).collect::<Result<Vec<_>>>()?;
         tracer.builder.loc = loc;

@@ -12,13 +12,14 @@ mod tensor;
 mod tracer;
 mod tree;
 
-pub(crate) use bind::{bind, bind_at, bind1, concrete, deferred, deferred_all, fail, run};
+pub use bind::{apply, deferred};
+pub(crate) use bind::{bind, bind_at, bind1, concrete, deferred_all, fail, run};
 pub(crate) use order::Order;
 pub use output::Output;
-pub use scope::named_scope;
-pub(crate) use scope::{current_loc, pinned, pinned_at, short_type_name};
+pub use scope::{current_loc, named_scope, pinned};
+pub(crate) use scope::{pinned_at, short_type_name};
 pub(crate) use tensor::Repr;
 pub use tensor::Tensor;
 pub(crate) use tracer::{CaptureKey, Program, Tracer, trace, trace_at, trace_tree, trace_tree_at};
-pub use tree::{Path, Segment, Structure, Tree, Walk, leaves, map_leaves, map_leaves2};
+pub use tree::{Path, Segment, Structure, Tree, Walk, leaves, map, map2};
 pub(crate) use tree::{leaf_paths, rebuild, structure};

@@ -11,16 +11,44 @@ thread_local! {
 }
 
 /// The caller's location in the current scope; inside [`pinned`], the location of the call of that.
+///
+/// ```
+/// use remat::layer::location;
+/// use remat::{ErrorKind, Error};
+/// #[track_caller]
+/// fn width(features: usize) -> remat::Result<usize> {
+///     if features == 0 {
+///         return Err(Error::new(ErrorKind::Argument, "width", "a layer has at least one feature").at(location()));
+///     }
+///     Ok(4 * features)
+/// }
+/// let line = line!() + 1;
+/// let error = width(0).unwrap_err();
+/// assert_eq!(error.loc().and_then(|loc| loc.site).map(|site| site.line()), Some(line));
+/// ```
 #[track_caller]
-pub(crate) fn current_loc() -> Loc {
+pub fn current_loc() -> Loc {
     let caller = Location::caller();
     Loc { site: Some(PINNED.get().unwrap_or(caller)), scope: SCOPE.get() }
 }
 
-/// Runs `f`, whose operations all are at the caller's location: a method that is made of several operations is one call
-/// to the user. `#[track_caller]` alone would not do, since it ends at every closure. `f` must not call the user's code.
+/// Runs `f`, whose operations are all at the caller's location: a function that is made of several operations is one call
+/// to its user. `#[track_caller]` alone would not do, since it ends at every closure.
+///
+/// A function that the caller gave should not be called inside `f`: its operations would be at the wrong line.
+///
+/// ```
+/// use remat::layer::pinned;
+/// use remat::Tensor;
+/// #[track_caller]
+/// fn swish(x: &Tensor) -> Tensor {
+///     pinned(|| x * x.sigmoid())
+/// }
+/// assert_eq!(swish(&Tensor::from(0.0f32)).item::<f32>()?, 0.0);
+/// # Ok::<(), remat::Error>(())
+/// ```
 #[track_caller]
-pub(crate) fn pinned<R>(f: impl FnOnce() -> R) -> R {
+pub fn pinned<R>(f: impl FnOnce() -> R) -> R {
     let _unpin = Unpin(PINNED.replace(current_loc().site));
     f()
 }

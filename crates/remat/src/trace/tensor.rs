@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use remat_ir::{Array, Aval, DType, Element, Error, ErrorKind, Loc, Result, Var};
+use remat_ir::{Array, Aval, DType, Element, Error, ErrorKind, Loc, Result, Var, counted};
 
 use super::scope::current_loc;
 use super::tracer::{TraceId, escaped, is_open};
@@ -18,7 +18,7 @@ use super::tracer::{TraceId, escaped, is_open};
 /// use remat::Tensor;
 /// let x = Tensor::from(vec![1.0f32, 2.0, 3.0]);
 /// assert_eq!(x.to_vec::<f32>()?, [1.0, 2.0, 3.0]);
-/// assert_eq!(x.dims()?, [3]);
+/// assert_eq!(x.shape()?, [3]);
 /// # Ok::<(), remat::Error>(())
 /// ```
 #[derive(Clone)]
@@ -29,13 +29,13 @@ pub struct Tensor(pub(crate) Repr);
 pub(crate) enum Repr {
     Concrete(Array),
     /// Shared, so that a tensor is as large as an array: a list of arrays becomes a list of tensors where it lies.
-    Traced(Arc<Traced>),
+    Traced(Arc<Variable>),
     Failed(Error),
 }
 
 /// A variable of an open trace.
 #[derive(Clone, Debug)]
-pub(crate) struct Traced {
+pub(crate) struct Variable {
     /// The trace that it belongs to.
     pub(crate) trace: TraceId,
     pub(crate) var: Var,
@@ -102,12 +102,33 @@ impl Tensor {
         Ok(self.aval()?.dtype)
     }
 
-    /// The dimensions, outermost first.
+    /// The sizes of all dimensions, outermost first.
     ///
     /// # Errors
     /// The error of a failed tensor.
-    pub fn dims(&self) -> Result<Vec<usize>> {
-        Ok(self.aval()?.shape.to_vec())
+    pub fn shape(&self) -> Result<&[usize]> {
+        Ok(&self.aval()?.shape)
+    }
+
+    /// The sizes of a tensor of `N` dimensions.
+    ///
+    /// ```
+    /// use remat::{DType, Tensor};
+    /// let x = Tensor::zeros([2, 3, 4], DType::F32);
+    /// let [batch, tokens, width] = x.dims()?;
+    /// assert_eq!((batch, tokens, width), (2, 3, 4));
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The error of a failed tensor; if it has another number of dimensions.
+    #[track_caller]
+    pub fn dims<const N: usize>(&self) -> Result<[usize; N]> {
+        let aval = self.aval()?;
+        <[usize; N]>::try_from(&aval.shape[..]).map_err(|_| {
+            let message = format!("{aval} has {}, not {N}", counted(aval.rank(), "dimension"));
+            Error::new(ErrorKind::Shape, "dims", message).at(current_loc())
+        })
     }
 
     /// The error of a failed tensor.

@@ -8,7 +8,7 @@ use std::thread::{self, ThreadId};
 
 use remat_ir::{Atom, Aval, Builder, Error, ErrorKind, Jaxpr, Loc, Result, Var};
 
-use super::tensor::{Repr, Traced};
+use super::tensor::{Repr, Variable};
 use super::{Order, Output, Tensor, Tree, rebuild, structure};
 
 /// A traced function: its program takes the captured tensors, then the arguments.
@@ -111,7 +111,7 @@ impl Tracer {
     pub(crate) fn tensor(&self, atom: Atom, loc: Loc) -> Tensor {
         match atom {
             Atom::Var(var) => {
-                Tensor(Repr::Traced(Arc::new(Traced { trace: self.id, var, aval: self.builder.aval(atom), loc })))
+                Tensor(Repr::Traced(Arc::new(Variable { trace: self.id, var, aval: self.builder.aval(atom), loc })))
             }
             Atom::Lit(literal) => Tensor::from_array(remat_ir::Array::full(literal, [])),
         }
@@ -133,7 +133,7 @@ pub(crate) fn is_open(id: TraceId) -> bool {
 }
 
 /// The error of using a tensor whose trace has ended, or is on another thread.
-pub(crate) fn escaped(operation: &str, traced: &Traced) -> Error {
+pub(crate) fn escaped(operation: &str, traced: &Variable) -> Error {
     let (where_used, advice) = if traced.trace.thread == thread::current().id() {
         ("after the function in which it was traced has ended", "Return it from the function instead of storing it")
     } else {

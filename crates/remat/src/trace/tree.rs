@@ -17,7 +17,8 @@ use super::Tensor;
 /// cache.
 ///
 /// ```
-/// use remat::{Tensor, Tree, leaves};
+/// use remat::tree::leaves;
+/// use remat::{Tensor, Tree};
 ///
 /// #[derive(Clone, Tree)]
 /// struct Linear { weight: Tensor, bias: Option<Tensor>, features: usize }
@@ -116,7 +117,8 @@ impl fmt::Display for Path {
 /// in a program if their structures are equal.
 ///
 /// ```
-/// use remat::{Structure, Tensor};
+/// use remat::tree::Structure;
+/// use remat::Tensor;
 /// let one = Structure::of(&vec![Tensor::from(1.0f32)]);
 /// let two = Structure::of(&vec![Tensor::from(1.0f32), Tensor::from(2.0f32)]);
 /// assert_eq!(one.difference(&two).as_deref(), Some("1 element against 2 elements"));
@@ -261,7 +263,8 @@ impl Hasher for Recorder {
 /// The leaves of a tree with their paths, in order.
 ///
 /// ```
-/// use remat::{Tensor, leaves};
+/// use remat::tree::leaves;
+/// use remat::Tensor;
 /// let pair = (Tensor::from(1.0f32), vec![Tensor::from(2.0f32)]);
 /// let paths: Vec<String> = leaves(&pair).iter().map(|(path, _)| path.to_string()).collect();
 /// assert_eq!(paths, ["0", "1.0"]);
@@ -278,13 +281,13 @@ pub fn leaves<T: Tree>(tree: &T) -> Vec<(Path, Tensor)> {
 /// The tree with `f` of each leaf: what scales, casts or freezes parameters.
 ///
 /// ```
-/// use remat::{Tensor, map_leaves};
+/// use remat::{Tensor, tree};
 /// let pair = (Tensor::from(1.0f32), vec![Tensor::from(2.0f32)]);
-/// let doubled = map_leaves(&pair, |_, x| x * 2);
+/// let doubled = tree::map(&pair, |_, x| x * 2);
 /// assert_eq!(doubled.1[0].item::<f32>()?, 4.0);
 /// # Ok::<(), remat::Error>(())
 /// ```
-pub fn map_leaves<T: Tree>(tree: &T, mut f: impl FnMut(&Path, &Tensor) -> Tensor) -> T {
+pub fn map<T: Tree>(tree: &T, mut f: impl FnMut(&Path, &Tensor) -> Tensor) -> T {
     tree.map_leaves(&mut Walk::new(&mut f))
 }
 
@@ -294,23 +297,23 @@ pub fn map_leaves<T: Tree>(tree: &T, mut f: impl FnMut(&Path, &Tensor) -> Tensor
 /// If the structures of the trees differ.
 ///
 /// ```
-/// use remat::{Tensor, map_leaves2};
+/// use remat::{Tensor, tree};
 /// let (a, b) = (vec![Tensor::from(1.0f32)], vec![Tensor::from(2.0f32)]);
-/// let mean = map_leaves2(&a, &b, |_, a, b| (a + b) / 2)?;
+/// let mean = tree::map2(&a, &b, |_, a, b| (a + b) / 2)?;
 /// assert_eq!(mean[0].item::<f32>()?, 1.5);
-/// assert!(map_leaves2(&a, &vec![], |_, a, _| a.clone()).is_err());
+/// assert!(tree::map2(&a, &vec![], |_, a, _| a.clone()).is_err());
 /// # Ok::<(), remat::Error>(())
 /// ```
 #[track_caller]
-pub fn map_leaves2<T: Tree>(a: &T, b: &T, mut f: impl FnMut(&Path, &Tensor, &Tensor) -> Tensor) -> Result<T> {
+pub fn map2<T: Tree>(a: &T, b: &T, mut f: impl FnMut(&Path, &Tensor, &Tensor) -> Tensor) -> Result<T> {
     let (others, other) = structure(b);
     if let Some(difference) = structure(a).1.difference(&other) {
         let message = format!("the trees have different structures: {difference}");
-        return Err(Error::new(ErrorKind::Structure, "map_leaves2", message).at(super::current_loc()));
+        return Err(Error::new(ErrorKind::Structure, "tree::map2", message).at(super::current_loc()));
     }
     let mut others = others.iter();
     // Equal structures have equally many leaves.
-    Ok(map_leaves(a, |path, x| others.next().map_or_else(|| x.clone(), |y| f(path, x, y))))
+    Ok(map(a, |path, x| others.next().map_or_else(|| x.clone(), |y| f(path, x, y))))
 }
 
 /// The leaves of a tree, and its structure.

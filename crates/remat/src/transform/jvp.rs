@@ -27,7 +27,8 @@ pub struct Jvp {
 /// any case, of zeros if need be; only floats can have one.
 ///
 /// ```
-/// use remat::{Jaxpr, transform::jvp};
+/// use remat::ir::Jaxpr;
+/// use remat::transform::jvp;
 /// let sine: Jaxpr = "{ lambda ; a:f32[]. let b:f32[] = sin a in (b,) }".parse()?;
 /// let both = jvp(&sine, &[true], &[false])?;
 /// assert_eq!(both.nonzero, [true]);

@@ -7,7 +7,8 @@
 //! Programs can be read from text, so a transformation can be tried on its own:
 //!
 //! ```
-//! use remat::{Jaxpr, transform};
+//! use remat::ir::Jaxpr;
+//! use remat::transform;
 //! let square: Jaxpr = "{ lambda ; a:f32[]. let b:f32[] = mul a a in (b,) }".parse()?;
 //! let doubled = transform::jvp(&square, &[true], &[true])?;
 //! assert_eq!(doubled.jaxpr.in_avals().len(), 2);

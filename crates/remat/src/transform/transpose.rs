@@ -28,7 +28,8 @@ pub struct Transposed {
 /// `instantiate` whether all linear inputs get one, of zeros if need be.
 ///
 /// ```
-/// use remat::{Jaxpr, transform::transpose};
+/// use remat::ir::Jaxpr;
+/// use remat::transform::transpose;
 /// let scale: Jaxpr = "{ lambda ; a:f32[3] b:f32[3]. let c:f32[3] = mul a b in (c,) }".parse()?;
 /// let back = transpose(&scale, &[false, true], &[true], true)?;
 /// assert_eq!(back.jaxpr.to_string(), "{ lambda ; a:f32[3] b:f32[3]. let c:f32[3] = mul a b in (c,) }");

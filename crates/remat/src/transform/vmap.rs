@@ -24,7 +24,8 @@ pub struct Vmapped {
 /// Batches a program over `size` examples. Outputs in `force` are batched in any case.
 ///
 /// ```
-/// use remat::{Jaxpr, transform::vmap};
+/// use remat::ir::Jaxpr;
+/// use remat::transform::vmap;
 /// let program: Jaxpr = "{ lambda ; a:f32[3] b:f32[3]. let c:f32[3] = sin a; d:f32[3] = cos b in (c, d) }".parse()?;
 /// let batch = vmap(&program, 5, &[true, false], &[false, false])?;
 /// assert_eq!(batch.batched_outs, [true, false]);

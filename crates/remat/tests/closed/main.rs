@@ -9,9 +9,10 @@ use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use programs::{PROGRAMS, Program};
+use remat::ir::{Call, ClosedJaxpr, Decision, Jaxpr, MemorySpace, Op, Prim};
+use remat::report::saved_residuals;
 use remat::{
-    Call, ClosedJaxpr, DType, Decision, Jaxpr, MemorySpace, Op, Policy, Prim, Result, Tensor, checkpoint, grad, jit,
-    jvp, linearize, make_jaxpr, saved_residuals, value_and_grad, vjp, vmap,
+    DType, Policy, Result, Tensor, checkpoint, grad, jit, jvp, linearize, make_jaxpr, value_and_grad, vjp, vmap,
 };
 
 type Args = Vec<Tensor>;
@@ -191,7 +192,7 @@ fn batches_agree_with_loops() {
 
 /// One policy of each kind; they mention the names `a` and `b`.
 fn policies() -> Vec<Policy> {
-    let save_every_second = |candidate: &remat::Candidate<'_>| {
+    let save_every_second = |candidate: &remat::ir::Candidate<'_>| {
         let is_saved = matches!(candidate.op, Op::Prim(Prim::Unary(_) | Prim::DotGeneral(_)) | Op::Call(Call::Scan(_)));
         Some(if is_saved { Decision::Save } else { Decision::Recompute })
     };

@@ -1,6 +1,7 @@
 //! How close an engine has to come to the evaluator.
 
-use remat::{Array, DType, Jaxpr, Op, Prim};
+use remat::DType;
+use remat::ir::{Array, Jaxpr, Op, Prim};
 use remat_ir::{Binary, CumulativeKind, Literal, ReduceKind, ScatterKind, Unary, WindowKind};
 
 use crate::arrays::literals;

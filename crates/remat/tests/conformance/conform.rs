@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use remat::{Array, Device, Error, Executable, Jaxpr, Reference};
+use remat::Error;
+use remat::ir::{Array, Device, Executable, Jaxpr, Reference};
 use remat_alloc::{Event, Recording};
 
 use crate::closeness::{Closeness, Scale, difference, is_identical};

@@ -1,8 +1,9 @@
 //! Every operation's samples under the transformations: derivatives, their transposes, batches of several examples, of
 //! none, and of so many dimensions that nothing fits a small fixed number.
 
+use remat::DType;
+use remat::ir::{Array, Jaxpr};
 use remat::transform::{self, Vmapped};
-use remat::{Array, DType, Jaxpr};
 use remat_ir::{Literal, eval};
 use remat_testkit::{Sample, all_samples};
 

@@ -1,6 +1,7 @@
 //! What cannot be run fails with the evaluator's words.
 
-use remat::{Array, DType, Jaxpr};
+use remat::DType;
+use remat::ir::{Array, Jaxpr};
 use remat_ir::Literal;
 
 use crate::closeness::Closeness;

@@ -15,7 +15,7 @@ mod samples;
 
 use std::sync::{Arc, LazyLock};
 
-use remat::{Device, Reference};
+use remat::ir::{Device, Reference};
 use remat_alloc::Recording;
 use remat_cpu::Cpu;
 

@@ -2,9 +2,8 @@
 //! second derivatives, with and without checkpoints.
 
 use proptest::prelude::*;
-use remat::{
-    Array, ClosedJaxpr, DType, Policy, Result, Tensor, checkpoint, grad, jvp, make_jaxpr, value_and_grad, vmap,
-};
+use remat::ir::{Array, ClosedJaxpr};
+use remat::{DType, Policy, Result, Tensor, checkpoint, grad, jvp, make_jaxpr, value_and_grad, vmap};
 
 use crate::arrays::array;
 use crate::closeness::Closeness;

@@ -1,6 +1,7 @@
 //! Every operation's samples, in every dtype that the operation takes, also of numbers that are easily got wrong.
 
-use remat::{Array, DType, Jaxpr};
+use remat::DType;
+use remat::ir::{Array, Jaxpr};
 use remat_ir::Builder;
 use remat_testkit::{Sample, all_samples};
 

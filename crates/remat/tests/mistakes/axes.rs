@@ -1,6 +1,7 @@
 //! Axes out of range, positive and negative, and given twice.
 
-use remat::{CumulativeKind, DType, Tensor};
+use remat::ir::CumulativeKind;
+use remat::{DType, Tensor};
 
 fn cube() -> Tensor {
     Tensor::zeros([2, 3, 4], DType::F32)

@@ -20,7 +20,7 @@ fn the_first_error_wins() {
     let f = jit(|x: &Tensor| -> Result<Tensor> {
         let hidden = named_scope("mlp", || named_scope("up", || x.matmul(&vector(4))));
         let out = hidden.reshape([7]) + x.sum(9);
-        out.dims()?;
+        out.shape()?;
         Ok(out)
     });
     mistake!(f.call(vector(3)), "matmul: the inner sizes of f32[3] and f32[4] differ: 3 and 4", -5, 67, "mlp/up");
@@ -32,7 +32,7 @@ fn an_error_that_a_chain_hands_on() {
     let z = (&x + &y).exp().sum(..) * 2;
     mistake!(z.item::<f32>(), "add: f32[3] and f32[4] do not broadcast: dimension -1 has size 3 and 4", -1, 13);
     mistake!(z.to_vec::<f32>(), "add: f32[3] and f32[4] do not broadcast: dimension -1 has size 3 and 4", -2, 13);
-    mistake!(z.dims(), "add: f32[3] and f32[4] do not broadcast: dimension -1 has size 3 and 4", -3, 13);
+    mistake!(z.shape(), "add: f32[3] and f32[4] do not broadcast: dimension -1 has size 3 and 4", -3, 13);
     mistake!(
         jit(|x: &Tensor| x * 2).call(z.clone()),
         "add: f32[3] and f32[4] do not broadcast: dimension -1 has size 3 and 4",

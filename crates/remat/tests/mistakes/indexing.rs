@@ -1,6 +1,7 @@
 //! Indices out of range, indices of the wrong kind, and updates that do not fit.
 
-use remat::{DType, Ellipsis, Tensor, step};
+use remat::index::{Ellipsis, step};
+use remat::{DType, Tensor};
 
 fn matrix() -> Tensor {
     Tensor::arange(0..6).reshape([2, 3])

@@ -4,10 +4,10 @@ use std::env;
 use std::process::Command;
 use std::sync::Arc;
 
-use remat::{
-    Cpu, DType, JitOptions, LiveKind, LiveValue, MemoryReport, Output, Reference, Tensor, Tree, jit_with, named_scope,
-    scan, value_and_grad, while_loop,
-};
+use remat::ir::Reference;
+use remat::report::{LiveKind, LiveValue, MemoryReport};
+use remat::tree::Output;
+use remat::{Cpu, DType, JitOptions, Tensor, Tree, jit_with, named_scope, scan, value_and_grad, while_loop};
 
 #[derive(Clone, Tree)]
 struct Model {
@@ -31,7 +31,7 @@ fn limited(bytes: usize) -> JitOptions {
 #[test]
 fn a_limit_lists_what_is_live() {
     let x = Tensor::zeros([64, 8], DType::F32);
-    let run = jit_with(limited(1 << 13), |m: &Model| {
+    let run = jit_with(&limited(1 << 13), |m: &Model| {
         let hidden = named_scope("mlp", || x.matmul(&m.up).named("hidden"));
         hidden.tanh().matmul(&m.down)
     });
@@ -57,9 +57,9 @@ live at the peak:
 fn what_fits_exactly_is_compiled() {
     let double = |x: &Tensor| x * 2;
     let x = Tensor::zeros([4], DType::F32);
-    let need = jit_with(unlimited(), double).memory(&x).unwrap().peak;
-    assert!(jit_with(limited(need), double).call(x.clone()).is_ok());
-    let error = jit_with(limited(need - 1), double).call(x).expect_err("one byte too few");
+    let need = jit_with(&unlimited(), double).memory(&x).unwrap().peak;
+    assert!(jit_with(&limited(need), double).call(x.clone()).is_ok());
+    let error = jit_with(&limited(need - 1), double).call(x).expect_err("one byte too few");
     assert_eq!(error.kind(), remat::ErrorKind::Memory);
 }
 
@@ -76,14 +76,14 @@ fn run_with_limit(test: &str, limit: &str) -> bool {
 #[test]
 fn under_the_limit_of_the_environment() {
     let x = Tensor::zeros([100], DType::F32);
-    let double = jit_with(unlimited(), |x: &Tensor| x.exp().cumsum(0).exp());
+    let double = jit_with(&unlimited(), |x: &Tensor| x.exp().cumsum(0).exp());
     match env::var("REMAT_MEMORY_LIMIT").as_deref() {
         Err(_) | Ok("") => assert!(double.call(x).is_ok()),
         Ok("1KiB") => {
             let error = double.call(x.clone()).expect_err("1200 bytes are more than 1 KiB");
             let expected = "the program needs 1.17 KiB (1200 B) and the limit is 1.00 KiB (1024 B)";
             assert!(error.message().starts_with(expected), "{error}");
-            assert!(jit_with(limited(1200), |x: &Tensor| x.exp().cumsum(0)).call(x).is_ok());
+            assert!(jit_with(&limited(1200), |x: &Tensor| x.exp().cumsum(0)).call(x).is_ok());
         }
         Ok(_) => mistake!(
             double.call(x),
@@ -111,7 +111,7 @@ fn native(threads: usize) -> JitOptions {
 /// under a limit lists the same values.
 fn report<A: Tree, R: Output>(args: &A, f: impl Fn(&A) -> R) -> MemoryReport {
     let reports = [1, 2, 3].map(|threads| {
-        let step = jit_with(native(threads), &f);
+        let step = jit_with(&native(threads), &f);
         let report = step.memory_report(args).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(report.stats, step.memory(args).unwrap_or_else(|e| panic!("{e}")));
         let sum = |of: fn(LiveKind) -> bool| report.live.iter().filter(|v| of(v.kind)).map(|v| v.bytes).sum::<usize>();
@@ -127,7 +127,7 @@ fn report<A: Tree, R: Output>(args: &A, f: impl Fn(&A) -> R) -> MemoryReport {
         report
     });
     let limited = JitOptions { memory_limit: Some(reports[0].stats.peak - 1), ..native(1) };
-    let error = jit_with(limited, &f).memory(args).expect_err("one byte too few");
+    let error = jit_with(&limited, &f).memory(args).expect_err("one byte too few");
     assert_eq!(error.kind(), remat::ErrorKind::Memory);
     let table = reports[0].to_string();
     let listed = table.lines().skip(1).take(8).collect::<Vec<_>>().join("\n");

@@ -1,8 +1,9 @@
 //! Sizes and numbers at the edge of what can be counted: an error or a tensor, never a panic.
 
+use remat::index::step;
 use remat::{
     BatchAxes, ConvConfig, DType, Padding, PoolConfig, ScanOptions, Tensor, VmapOptions, eval_shape, fori_loop, random,
-    scan_with, step, vmap_with,
+    scan_with, vmap_with,
 };
 
 const HUGE: i64 = 1 << 40;
@@ -217,14 +218,14 @@ fn axes_and_indices_at_the_ends_of_integers() {
     );
     let axes = |axis| VmapOptions { in_axes: BatchAxes::All(axis), ..VmapOptions::default() };
     mistake!(
-        vmap_with(axes(isize::MIN), |x: &Tensor| x.sin())(&x),
+        vmap_with(&axes(isize::MIN), |x: &Tensor| x.sin())(&x),
         "vmap: the argument is f32[2,3] and has no axis -9223372036854775808 of examples; what all examples share \
          is captured by the closure",
         1,
         9
     );
     mistake!(
-        vmap_with(axes(isize::MAX), |x: &Tensor| x.sin())(&x),
+        vmap_with(&axes(isize::MAX), |x: &Tensor| x.sin())(&x),
         "vmap: the argument is f32[2,3] and has no axis 9223372036854775807 of examples; what all examples share is \
          captured by the closure",
         1,
@@ -331,14 +332,14 @@ fn loops_and_batches_of_nothing() {
     let zero = Tensor::from(0.0f32);
     let options = ScanOptions { length: Some(0), ..ScanOptions::default() };
     let (sum, ys) = scan_with(&options, |c: &Tensor, _: &()| (c + 1, c.clone()), &zero, &()).unwrap();
-    assert_eq!((sum.item::<f32>().unwrap(), ys.dims().unwrap()), (0.0, vec![0]));
+    assert_eq!((sum.item::<f32>().unwrap(), ys.dims().unwrap()), (0.0, [0]));
     assert_eq!(fori_loop(5, -5, |_: &Tensor, x: &Tensor| x + 1, &zero).unwrap().item::<f32>().unwrap(), 0.0);
     let options = VmapOptions { size: Some(0), ..VmapOptions::default() };
-    let out = vmap_with(options, |_: &()| Tensor::from(1.0f32))(&()).unwrap();
-    assert_eq!(out.dims().unwrap(), [0]);
+    let out = vmap_with(&options, |_: &()| Tensor::from(1.0f32))(&()).unwrap();
+    assert_eq!(out.shape().unwrap(), [0]);
     let options = VmapOptions { size: Some(usize::MAX), ..VmapOptions::default() };
     mistake!(
-        vmap_with(options, |_: &()| Tensor::new([1.0f32, 2.0]))(&()),
+        vmap_with(&options, |_: &()| Tensor::new([1.0f32, 2.0]))(&()),
         "broadcast_in_dim: the result f32[18446744073709551615,2] has more than 2^63 elements",
         1,
         9
@@ -359,10 +360,10 @@ fn empty_tensors() {
         assert_eq!(y.to_vec::<f32>().unwrap().len(), 3);
     }
     for y in [x.sort(0), x.cumsum(0), x.flip(0), x.roll(2, 0), x.softmax(1), x.layer_norm(1, 1e-5, None, None)] {
-        assert_eq!(y.dims().unwrap(), [0, 3]);
+        assert_eq!(y.shape().unwrap(), [0, 3]);
     }
     assert_eq!(x.t().matmul(&x).to_vec::<f32>().unwrap(), [0.0; 9]);
     assert_eq!(x.to_string(), "[]");
-    assert_eq!(x.top_k(0).0.dims().unwrap(), [0, 0]);
+    assert_eq!(x.top_k(0).0.shape().unwrap(), [0, 0]);
     mistake!(x.take(&Tensor::new([0]), 0), "gather: elements of the result f32[1,3] have no source in f32[0,3]", 0, 16);
 }

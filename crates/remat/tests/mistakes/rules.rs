@@ -26,34 +26,34 @@ fn batches() {
     );
     let axes = |in_axes| VmapOptions { in_axes, ..VmapOptions::default() };
     mistake!(
-        vmap_with(axes(BatchAxes::All(1)), add)(&(zeros(&[3]), zeros(&[3]))),
+        vmap_with(&axes(BatchAxes::All(1)), add)(&(zeros(&[3]), zeros(&[3]))),
         "vmap: the argument at `0` is f32[3] and has no axis 1 of examples; what all examples share is captured by \
          the closure",
         1,
         9
     );
     mistake!(
-        vmap_with(axes(BatchAxes::All(-2)), add)(&(zeros(&[3]), zeros(&[3]))),
+        vmap_with(&axes(BatchAxes::All(-2)), add)(&(zeros(&[3]), zeros(&[3]))),
         "vmap: the argument at `0` is f32[3] and has no axis -2 of examples; what all examples share is captured by \
          the closure",
         1,
         9
     );
     mistake!(
-        vmap_with(axes(BatchAxes::PerLeaf(vec![Some(0)])), add)(&(zeros(&[3]), zeros(&[3]))),
+        vmap_with(&axes(BatchAxes::PerLeaf(vec![Some(0)])), add)(&(zeros(&[3]), zeros(&[3]))),
         "vmap: 1 axis is given for the 2 leaves of the argument",
         1,
         9
     );
     mistake!(
-        vmap_with(axes(BatchAxes::PerLeaf(vec![None, None])), add)(&(zeros(&[3]), zeros(&[3]))),
+        vmap_with(&axes(BatchAxes::PerLeaf(vec![None, None])), add)(&(zeros(&[3]), zeros(&[3]))),
         "vmap: no leaf of the argument is batched, so the number of examples is not known; give it in `size`",
         1,
         9
     );
     let size = VmapOptions { size: Some(7), ..VmapOptions::default() };
     mistake!(
-        vmap_with(size, add)(&(zeros(&[3]), zeros(&[3]))),
+        vmap_with(&size, add)(&(zeros(&[3]), zeros(&[3]))),
         "vmap: the numbers of examples differ: 7 of the options and 3 of f32[3] at `0`",
         1,
         9
@@ -71,19 +71,19 @@ fn batches_of_results() {
     let out = |out_axes| VmapOptions { out_axes, ..VmapOptions::default() };
     let double = |x: &Tensor| x * 2;
     mistake!(
-        vmap_with(out(BatchAxes::All(2)), double)(&zeros(&[3, 2])),
+        vmap_with(&out(BatchAxes::All(2)), double)(&zeros(&[3, 2])),
         "vmap: the result is f32[3,2] with its examples and has no axis 2",
         1,
         9
     );
     mistake!(
-        vmap_with(out(BatchAxes::PerLeaf(vec![None])), double)(&zeros(&[3, 2])),
+        vmap_with(&out(BatchAxes::PerLeaf(vec![None])), double)(&zeros(&[3, 2])),
         "vmap: the result differs between examples, so it needs an axis in `out_axes`",
         1,
         9
     );
     mistake!(
-        vmap_with(out(BatchAxes::PerLeaf(vec![])), double)(&zeros(&[3, 2])),
+        vmap_with(&out(BatchAxes::PerLeaf(vec![])), double)(&zeros(&[3, 2])),
         "vmap: 0 axes are given for the 1 leaf of the result",
         1,
         9

@@ -236,3 +236,14 @@ fn comparing_for_a_test() {
         24
     );
 }
+
+#[test]
+fn dimensions_that_were_not_expected() {
+    let x = Tensor::zeros([2, 3], DType::F32);
+    mistake!(x.dims::<3>(), "dims: f32[2,3] has 2 dimensions, not 3", 0, 16);
+    mistake!(Tensor::from(1.0f32).dims::<1>(), "dims: f32[] has 0 dimensions, not 1", 0, 35);
+    let failed = &x + Tensor::zeros([4], DType::F32);
+    let message = "add: f32[2,3] and f32[4] do not broadcast: dimension -1 has size 3 and 4";
+    mistake!(failed.dims::<2>(), message, -2, 18);
+    mistake!(failed.shape().map(<[usize]>::to_vec), message, -3, 18);
+}

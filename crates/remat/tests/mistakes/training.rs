@@ -1,7 +1,7 @@
 //! Optimizers and trees that do not belong together.
 
 use remat::optim::{AdamW, Lion, Sgd};
-use remat::{DType, Tensor, map_leaves2};
+use remat::{DType, Tensor, tree};
 
 fn zeros(shape: &[usize]) -> Tensor {
     Tensor::zeros(shape, DType::F32)
@@ -47,20 +47,20 @@ fn a_state_without_velocity() {
 #[test]
 fn trees_of_different_structures() {
     mistake!(
-        map_leaves2(&vec![zeros(&[2])], &vec![], |_, x, _| x.clone()),
-        "map_leaves2: the trees have different structures: 1 element against 0 elements",
+        tree::map2(&vec![zeros(&[2])], &vec![], |_, x, _| x.clone()),
+        "tree::map2: the trees have different structures: 1 element against 0 elements",
         1,
         9
     );
     mistake!(
-        map_leaves2(&Some(zeros(&[2])), &None, |_, x, _| x.clone()),
-        "map_leaves2: the trees have different structures: the variant `Some` against the variant `None`",
+        tree::map2(&Some(zeros(&[2])), &None, |_, x, _| x.clone()),
+        "tree::map2: the trees have different structures: the variant `Some` against the variant `None`",
         1,
         9
     );
     mistake!(
-        map_leaves2(&(zeros(&[2]), 3usize), &(zeros(&[2]), 4usize), |_, x, _| x.clone()),
-        "map_leaves2: the trees have different structures: the values of type usize at `1` differ",
+        tree::map2(&(zeros(&[2]), 3usize), &(zeros(&[2]), 4usize), |_, x, _| x.clone()),
+        "tree::map2: the trees have different structures: the values of type usize at `1` differ",
         1,
         9
     );

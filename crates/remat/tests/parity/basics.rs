@@ -1,9 +1,7 @@
 //! Single regions: values, counts, what policies see.
 
-use remat::{
-    Call, Candidate, DType, Decision, Op, Policy, Tensor, Tree, checkpoint, custom_jvp, custom_vjp, einsum, grad,
-    linearize, make_jaxpr,
-};
+use remat::ir::{Call, Candidate, Decision, Op};
+use remat::{DType, Policy, Tensor, Tree, checkpoint, custom_jvp, custom_vjp, einsum, grad, linearize, make_jaxpr};
 use serde_json::Value;
 
 use super::support::{COUNTED, Case, Counts, assert_close, assert_residuals, run};

@@ -2,10 +2,9 @@
 
 use std::cell::Cell;
 
-use remat::{
-    Call, Decision, Error, Jaxpr, MemorySpace, Op, Policy, SavedKind, Tensor, Tree, checkpoint, grad, jvp, make_jaxpr,
-    saved_residuals, value_and_grad,
-};
+use remat::ir::{Call, Decision, Jaxpr, MemorySpace, Op};
+use remat::report::{SavedKind, saved_residuals};
+use remat::{Error, Policy, Tensor, Tree, checkpoint, grad, jvp, make_jaxpr, value_and_grad};
 
 use super::basics::save_cos;
 use super::support::{Case, run};

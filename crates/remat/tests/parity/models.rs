@@ -1,6 +1,7 @@
 //! A transformer block under six policies, and what plain differentiation keeps of common operations.
 
-use remat::{DType, Policy, SavedKind, Tensor, Tree, checkpoint, einsum, saved_residuals};
+use remat::report::{SavedKind, saved_residuals};
+use remat::{DType, Policy, Tensor, Tree, checkpoint, einsum};
 
 use super::support::{Case, Run, assert_close, run};
 
@@ -20,22 +21,22 @@ struct Block {
 const HEADS: usize = 2;
 
 fn norm(x: &Tensor) -> Tensor {
-    let mean = x.mean(remat::keep([-1]));
+    let mean = x.mean(remat::argument::keep([-1]));
     let centred = x - mean;
-    let variance = centred.square().mean(remat::keep([-1]));
+    let variance = centred.square().mean(remat::argument::keep([-1]));
     &centred * (variance + 1e-5).rsqrt()
 }
 
 fn block((p, x): &(Block, Tensor)) -> Tensor {
-    let &[batch, length, width] = x.shape() else { panic!("three dimensions") };
+    let [batch, length, width] = x.dims().unwrap();
     let heads = |y: Tensor| y.reshape([batch, length, HEADS, width / HEADS]);
     let h = norm(x);
     let (q, k, v) = (heads(h.matmul(&p.q)), heads(h.matmul(&p.k)), heads(h.matmul(&p.v)));
     let scores = einsum("bqhd,bkhd->bhqk", &[&q, &k]) / ((width / HEADS) as f32).sqrt();
     let mask = Tensor::ones([length, length], DType::Bool).tril(0);
-    let scores = mask.broadcast_to(scores.shape().to_vec()).select(&scores, -1e9);
-    let weights = (&scores - scores.max(remat::keep([-1])).stop_gradient()).exp();
-    let weights = &weights / weights.sum(remat::keep([-1]));
+    let scores = mask.broadcast_to(scores.shape().unwrap().to_vec()).select(&scores, -1e9);
+    let weights = (&scores - scores.max(remat::argument::keep([-1])).stop_gradient()).exp();
+    let weights = &weights / weights.sum(remat::argument::keep([-1]));
     let attention = einsum("bhqk,bkhd->bqhd", &[&weights, &v]).reshape([batch, length, width]);
     let x = x + attention.matmul(&p.o).named("attn_out");
     let hidden = norm(&x).matmul(&p.w1).named("ffn_pre").tanh().named("ffn_act");

@@ -1,9 +1,8 @@
 //! Names: which are saved, how they are reported, nested policies, offload.
 
-use remat::{
-    DType, Jaxpr, JitOptions, MemorySpace, Op, Policy, Prim, Result, SavedKind, ScanOptions, Tensor, Through, Tree,
-    checkpoint, fwd_bwd, jit_with, saved_residuals, scan_with,
-};
+use remat::ir::{Jaxpr, MemorySpace, Op, Prim};
+use remat::report::{SavedKind, Through, fwd_bwd, saved_residuals};
+use remat::{DType, JitOptions, Policy, Result, ScanOptions, Tensor, Tree, checkpoint, jit_with, scan_with};
 
 use super::support::{COUNTED, Case, assert_not_longer, assert_residuals, run};
 
@@ -113,7 +112,7 @@ fn saved_residuals_utility_jit() {
     let case = Case::of("saved_residuals_utility_jit");
     let constant = Tensor::new([3.0f32]);
     let options = JitOptions { name: Some("fu".into()), ..JitOptions::default() };
-    let jitted = jit_with(options, |a: &Nested| fu(a, &constant));
+    let jitted = jit_with(&options, |a: &Nested| fu(a, &constant));
     let residuals = saved_residuals(|a: &Nested| jitted.call(a.clone()), &nested_args()).unwrap();
     assert_not_longer(&residuals, &case.expected()["residuals"]);
     // JAX: "output of jitted function 'fu'". Ours says what it is, and that it comes out of `fu`.
@@ -182,7 +181,7 @@ fn transfers(jaxpr: &Jaxpr) -> (u64, u64) {
 }
 
 #[track_caller]
-fn assert_transfers<R: remat::Output>(case: Case, key: &str, f: impl Fn(&Tensor) -> R, x: &Tensor) {
+fn assert_transfers<R: remat::tree::Output>(case: Case, key: &str, f: impl Fn(&Tensor) -> R, x: &Tensor) {
     let recorded = &case.expected()[key];
     let programs = fwd_bwd(&f, x).unwrap();
     assert_eq!(Some(transfers(&programs.forward).0), recorded["to_host"].as_u64());

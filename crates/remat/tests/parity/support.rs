@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use remat::{
-    Call, Jaxpr, Op, Output, Residuals, SavedKind, SavedResidual, Tensor, Tree, fwd_bwd, leaves, map_leaves,
-    saved_residuals, vjp,
-};
+use remat::ir::{Call, Jaxpr, Op};
+use remat::report::{Residuals, SavedKind, SavedResidual, fwd_bwd, saved_residuals};
+use remat::tree::{Output, leaves};
+use remat::{Tensor, Tree, tree, vjp};
 use serde_json::Value;
 
 static FILE: LazyLock<Value> =
@@ -58,7 +58,7 @@ fn flatten(value: &Value, elements: &mut Vec<f32>) {
 #[track_caller]
 pub(crate) fn assert_close(ours: &Tensor, recorded: &Value) {
     let expected = tensor(recorded);
-    assert_eq!(ours.shape(), expected.shape());
+    assert_eq!(ours.shape().unwrap(), expected.shape().unwrap());
     assert!(ours.allclose(&expected, 1e-5, 2e-6).unwrap(), "ours:\n{ours}\nJAX's:\n{expected}");
 }
 
@@ -129,8 +129,8 @@ pub(crate) fn run<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Run {
     assert_eq!(programs.num_residuals, residuals.iter().filter(|r| r.kind != SavedKind::Literal).count());
     let (out, pullback) = vjp(&f, x).unwrap();
     assert_eq!(pullback.residuals().len(), residuals.len());
-    let grads = pullback.call(&map_leaves(&out, |_, t| t.ones_like())).unwrap();
-    let list = |tree: Vec<(remat::Path, Tensor)>| tree.into_iter().map(|(_, t)| t).collect();
+    let grads = pullback.call(&tree::map(&out, |_, t| t.ones_like())).unwrap();
+    let list = |tree: Vec<(remat::tree::Path, Tensor)>| tree.into_iter().map(|(_, t)| t).collect();
     Run {
         residuals,
         forward: Counts::of(&programs.forward),
@@ -205,7 +205,7 @@ fn is_kind(residual: &SavedResidual, recorded: &Value) -> bool {
         (SavedKind::Named(_) | SavedKind::Output(_), "jit_output") => !residual.through.is_empty(),
         (SavedKind::Named(_) | SavedKind::Output(_), "output") => match theirs("prim") {
             "scan" | "cond" | "closed_call" | "remat2" => !residual.through.is_empty(),
-            "device_put" => residual.aval.memory == remat::MemorySpace::Host,
+            "device_put" => residual.aval.memory == remat::ir::MemorySpace::Host,
             _ => false,
         },
         _ => false,

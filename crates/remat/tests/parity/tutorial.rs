@@ -1,6 +1,7 @@
 //! The functions of JAX's gradient-checkpointing tutorial.
 
-use remat::{Policy, SavedKind, Tensor, Tree, checkpoint};
+use remat::report::SavedKind;
+use remat::{Policy, Tensor, Tree, checkpoint};
 
 use super::support::{Case, run};
 

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use remat::{Policy, Tensor, Tree, checkpoint, fwd_bwd, saved_residuals};
+use remat::report::{fwd_bwd, saved_residuals};
+use remat::{Policy, Tensor, Tree, checkpoint};
 
 use super::tutorial::{Args, LossArgs, f, f4, g, loss, named_loss, recursive_checkpoint};
 

@@ -4,10 +4,10 @@ mod program;
 
 use program::{Args, Regions, SHAPES, arguments, config, exact_function, function, steps};
 use proptest::prelude::*;
+use remat::ir::{Atom, Jaxpr};
+use remat::report::saved_residuals;
 use remat::testing::call;
-use remat::{
-    Atom, DType, Jaxpr, Policy, Tensor, checkpoint, grad, jit, jvp, make_jaxpr, saved_residuals, transform, vmap,
-};
+use remat::{DType, Policy, Tensor, checkpoint, grad, jit, jvp, make_jaxpr, transform, vmap};
 
 proptest! {
     #![proptest_config(config(200))]

@@ -6,7 +6,8 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use remat::{Decision, MemorySpace, Policy, Result, ScanOptions, Tensor, checkpoint, cond, jit, scan_with};
+use remat::ir::{Decision, MemorySpace};
+use remat::{Policy, Result, ScanOptions, Tensor, checkpoint, cond, jit, scan_with};
 
 pub(crate) type Args = Vec<Tensor>;
 
@@ -208,14 +209,18 @@ impl How {
 
     /// `x` in the shape of `like`: one value of all its elements, repeated, if it has another one.
     fn fit(self, x: &Tensor, like: &Tensor) -> Result<Tensor> {
-        Ok(if x.dims()? == like.dims()? { x.clone() } else { self.total(&x.flatten(), 0).broadcast_to(like.dims()?) })
+        Ok(if x.shape()? == like.shape()? {
+            x.clone()
+        } else {
+            self.total(&x.flatten(), 0).broadcast_to(like.shape()?)
+        })
     }
 
     fn dot(self, x: &Tensor, y: &Tensor) -> Result<Tensor> {
         if self.is_exact {
             return Ok(x.flatten().outer(&y.flatten()).max(0));
         }
-        let (m, n) = (x.dims()?, y.dims()?);
+        let (m, n) = (x.shape()?, y.shape()?);
         let fits = !m.is_empty() && !n.is_empty() && m[m.len() - 1] == n[n.len().saturating_sub(2)];
         Ok(if fits { x.matmul(y) } else { x.flatten().outer(&y.flatten()).mean(0) })
     }
@@ -234,7 +239,7 @@ impl How {
     }
 
     fn rearrange(self, op: u8, x: &Tensor) -> Result<Tensor> {
-        let dims = x.dims()?;
+        let dims = x.shape()?;
         let size: usize = dims.iter().product();
         if dims.is_empty() || size == 0 || size > 64 {
             return Ok(self.total(&x.flatten(), 0).expand_dims([0]));
@@ -279,7 +284,11 @@ fn policy(number: u8, body: &[Step]) -> Policy {
 
 fn every_unary() -> Policy {
     Policy::custom("unary", |c| {
-        Some(if matches!(c.op, remat::Op::Prim(remat::Prim::Unary(_))) { Decision::Save } else { Decision::Recompute })
+        Some(if matches!(c.op, remat::ir::Op::Prim(remat::ir::Prim::Unary(_))) {
+            Decision::Save
+        } else {
+            Decision::Recompute
+        })
     })
 }
 

@@ -1,6 +1,8 @@
 //! Reductions.
 
-use remat::{CumulativeKind, DType, Tensor, keep};
+use remat::argument::keep;
+use remat::ir::CumulativeKind;
+use remat::{DType, Tensor};
 
 use crate::{close, equal};
 

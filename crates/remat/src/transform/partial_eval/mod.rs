@@ -99,7 +99,8 @@ impl PartialEval {
 /// Splits a program by which inputs are unknown. Outputs in `force_unknown` are given by the staged part alone.
 ///
 /// ```
-/// use remat::{Jaxpr, transform::{Residual, Saving, partial_eval}};
+/// use remat::ir::Jaxpr;
+/// use remat::transform::{Residual, Saving, partial_eval};
 /// // The jvp of sin: the tangent b is unknown, and the cosine is the residual.
 /// let text = "{ lambda ; a:f32[] b:f32[]. let c:f32[] = sin a; d:f32[] = cos a; e:f32[] = mul b d in (c, e) }";
 /// let parts = partial_eval(&text.parse()?, &[false, true], &[false, true], Saving::Residuals)?;

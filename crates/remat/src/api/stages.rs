@@ -1,0 +1,144 @@
+//! The stages of a jitted function, as in JAX: traced, lowered, compiled.
+
+use std::sync::Arc;
+
+use remat_ir::{
+    Aval, Device, Error, ErrorKind, Executable, Jaxpr, LiveKind, MemoryReport, MemoryStats, Result, counted,
+};
+use remat_opt::pipeline;
+
+use super::limit::memory_limit;
+use crate::trace::{Program, Tensor, Tracer, concrete, current_loc};
+
+/// What programs are compiled for.
+#[derive(Clone)]
+pub(super) struct Target {
+    pub(super) device: Arc<dyn Device>,
+    pub(super) memory_limit: Option<usize>,
+}
+
+/// A traced function.
+pub struct Traced {
+    program: Program,
+    paths: Arc<[Arc<str>]>,
+    target: Target,
+}
+
+impl Traced {
+    pub(super) fn new(program: Program, paths: Arc<[Arc<str>]>, target: Target) -> Traced {
+        Traced { program, paths, target }
+    }
+
+    /// The program: captured constants, then the leaves of the argument.
+    pub fn jaxpr(&self) -> &Arc<Jaxpr> {
+        &self.program.jaxpr
+    }
+
+    /// Simplifies the program: folds literals, merges common subexpressions, drops dead code.
+    ///
+    /// # Errors
+    /// If a simplification fails, which is a defect.
+    pub fn lower(&self) -> Result<Lowered> {
+        let jaxpr = Arc::new(pipeline::run(pipeline::JIT, &self.program.jaxpr)?);
+        let Traced { program, paths, target } = self;
+        Ok(Lowered { jaxpr, captured: program.captured.clone(), paths: paths.clone(), target: target.clone() })
+    }
+}
+
+/// A program that is ready to be compiled.
+pub struct Lowered {
+    jaxpr: Arc<Jaxpr>,
+    captured: Vec<Tensor>,
+    paths: Arc<[Arc<str>]>,
+    target: Target,
+}
+
+impl Lowered {
+    /// The program: captured constants, then the leaves of the argument.
+    pub fn jaxpr(&self) -> &Arc<Jaxpr> {
+        &self.jaxpr
+    }
+
+    /// Compiles it for the engine.
+    ///
+    /// # Errors
+    /// If the engine cannot run the program; if the program needs more memory than [`JitOptions::memory_limit`](crate::JitOptions::memory_limit).
+    #[track_caller]
+    pub fn compile(&self) -> Result<Compiled> {
+        let loc = current_loc();
+        let limit = memory_limit(self.target.memory_limit).map_err(|error| error.at(loc))?;
+        let avals = self.jaxpr.in_avals().split_off(self.captured.len());
+        let executable = self.target.device.compile(&self.jaxpr)?;
+        let compiled = Compiled { executable, captured: self.captured.clone(), paths: self.paths.clone(), avals };
+        match limit {
+            Some(limit) if compiled.memory().peak > limit => Err(compiled.memory_report().over_limit(limit).at(loc)),
+            _ => Ok(compiled),
+        }
+    }
+}
+
+/// A compiled program.
+pub struct Compiled {
+    executable: Arc<dyn Executable>,
+    captured: Vec<Tensor>,
+    /// The paths of the leaves.
+    paths: Arc<[Arc<str>]>,
+    /// The avals of the leaves.
+    avals: Vec<Aval>,
+}
+
+impl Compiled {
+    pub(super) fn into_executable(self) -> Arc<dyn Executable> {
+        self.executable
+    }
+
+    /// The bytes that a run needs, known before it.
+    pub fn memory(&self) -> MemoryStats {
+        self.executable.memory()
+    }
+
+    /// The same bytes, and what is live when most are needed.
+    pub fn memory_report(&self) -> MemoryReport {
+        let mut report = self.executable.memory_report();
+        for value in &mut report.live {
+            if let LiveKind::Argument(i) = value.kind {
+                match i.checked_sub(self.captured.len()) {
+                    Some(leaf) => value.name = self.paths.get(leaf).filter(|path| !path.is_empty()).cloned(),
+                    None => value.kind = LiveKind::Constant,
+                }
+            }
+        }
+        report
+    }
+
+    /// Runs the program on the leaves of an argument.
+    ///
+    /// # Errors
+    /// If their number or an aval is not the program's.
+    #[track_caller]
+    pub fn call(&self, leaves: Vec<Tensor>) -> Result<Vec<Tensor>> {
+        let loc = current_loc();
+        self.run(leaves).map_err(|error| error.at(loc))
+    }
+
+    fn run(&self, leaves: Vec<Tensor>) -> Result<Vec<Tensor>> {
+        let wrong = |kind, message: String| Err(Error::new(kind, "compiled", message));
+        if Tracer::is_open() {
+            let message = "a compiled program cannot be called while a function is traced; call the jitted function";
+            return wrong(ErrorKind::Traced, message.to_string());
+        }
+        if leaves.len() != self.avals.len() {
+            let message = format!("takes {} and got {}", counted(self.avals.len(), "leaf"), leaves.len());
+            return wrong(ErrorKind::Argument, message);
+        }
+        for (i, (leaf, expected)) in leaves.iter().zip(&self.avals).enumerate() {
+            let given = leaf.aval()?;
+            if given != expected {
+                return wrong(ErrorKind::Argument, format!("leaf {i} is {given} and must be {expected}"));
+            }
+        }
+        let operands = concrete("compiled", self.captured.iter().chain(&leaves))?;
+        drop(leaves);
+        Ok(self.executable.run(operands)?.into_iter().map(Tensor::from_array).collect())
+    }
+}
