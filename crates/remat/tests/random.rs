@@ -43,7 +43,7 @@ fn distance(dtype: DType, a: &[u64], b: &[u64]) -> f64 {
 #[track_caller]
 fn expected<'a>(vectors: &'a HashMap<&str, Vector>, name: &str, drawn: &Tensor) -> &'a Vector {
     let expected = &vectors[name];
-    assert_eq!((drawn.dtype().unwrap(), drawn.shape().unwrap()), (expected.dtype, expected.dims.clone()), "{name}");
+    assert_eq!((drawn.dtype().unwrap(), drawn.shape().unwrap()), (expected.dtype, &expected.dims[..]), "{name}");
     expected
 }
 

@@ -89,7 +89,8 @@ fn scalars_take_the_dtype_of_the_tensor() {
 #[test]
 fn shapes_broadcast_as_numpys() {
     let dims = |a: &[usize], b: &[usize]| {
-        (Tensor::zeros(a, DType::F32) + Tensor::zeros(b, DType::F32)).shape().map_err(|e| e.message().to_string())
+        let sum = Tensor::zeros(a, DType::F32) + Tensor::zeros(b, DType::F32);
+        sum.shape().map(<[usize]>::to_vec).map_err(|e| e.message().to_string())
     };
     assert_eq!(dims(&[], &[]), Ok(vec![]));
     assert_eq!(dims(&[], &[2, 3]), Ok(vec![2, 3]));
