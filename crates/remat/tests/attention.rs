@@ -13,7 +13,7 @@ fn operands(shapes: &[&[usize]]) -> Operands {
 }
 
 fn sizes(x: &Tensor) -> Vec<usize> {
-    x.shape().unwrap()
+    x.shape().unwrap().to_vec()
 }
 
 /// Attention of several operations, for as many key heads as heads.
