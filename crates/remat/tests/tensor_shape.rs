@@ -259,7 +259,7 @@ fn shape_questions_answer() {
     assert_eq!(x.shape().unwrap(), [2, 3]);
     let [rows, columns] = x.dims().unwrap();
     assert_eq!((rows, columns), (2, 3));
-    assert_eq!(Tensor::from(1.0f32).dims().unwrap(), []);
+    assert_eq!(Tensor::from(1.0f32).dims().unwrap(), [0usize; 0]);
     assert_eq!((x.rank().unwrap(), x.size().unwrap(), x.dim(-2).unwrap()), (2, 6, 2));
     let failed = &x + Tensor::zeros([4], DType::F32);
     assert!(failed.dim(0).is_err() && failed.shape().is_err() && failed.dims::<1>().is_err());

@@ -16,8 +16,8 @@ fn tensors_and_compiled_programs_are_shared_between_threads() {
     shared::<Tensor>();
     shared::<Error>();
     shared::<Compiled>();
-    shared::<Jit<Tensor, Tensor, fn(&Tensor) -> Tensor>>();
-    shared::<Jit<Vec<Tensor>, Result<(Tensor, Tensor)>, fn(&Vec<Tensor>) -> Result<(Tensor, Tensor)>>>();
+    shared::<Jitted<Tensor, Tensor, fn(&Tensor) -> Tensor>>();
+    shared::<Jitted<Vec<Tensor>, Result<(Tensor, Tensor)>, fn(&Vec<Tensor>) -> Result<(Tensor, Tensor)>>>();
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_trace_that_fails_is_tried_again_by_the_next_thread() {
 
 #[test]
 fn functions_that_call_each_other_on_two_threads_do_not_wait_forever() {
-    type Function = Jit<(usize, Tensor), Result<Tensor>, fn(&(usize, Tensor)) -> Result<Tensor>>;
+    type Function = Jitted<(usize, Tensor), Result<Tensor>, fn(&(usize, Tensor)) -> Result<Tensor>>;
     static EVEN: OnceLock<Function> = OnceLock::new();
     static ODD: OnceLock<Function> = OnceLock::new();
     fn even((depth, x): &(usize, Tensor)) -> Result<Tensor> {
@@ -151,7 +151,7 @@ fn a_panic_in_a_traced_function_leaves_the_thread_as_it_was() {
 #[test]
 fn a_jitted_function_inside_itself_through_another() {
     fn power(depth: usize, x: &Tensor) -> Result<Tensor> {
-        static POWER: OnceLock<Jit<(usize, Tensor), Result<Tensor>, fn(&(usize, Tensor)) -> Result<Tensor>>> =
+        static POWER: OnceLock<Jitted<(usize, Tensor), Result<Tensor>, fn(&(usize, Tensor)) -> Result<Tensor>>> =
             OnceLock::new();
         let body: fn(&(usize, Tensor)) -> Result<Tensor> = |(depth, x)| {
             if *depth == 0 {
