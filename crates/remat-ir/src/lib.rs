@@ -2,7 +2,7 @@
 //!
 //! Layers, each using only those above it in this list (a test holds this):
 //!
-//! 1. [`dtype`](DType), [`aval`](Aval), [`loc`](Loc), [`error`](Error), [`literal`](Literal), [`array`](Array), `memory`: values
+//! 1. [`dtype`](DType), [`aval`](Aval), [`loc`](Loc), [`error`](Error), [`literal`](Literal), [`array`](Array), `memory`, [`special`]: values
 //! 2. [`policy`](Policy), [`ops`](Op), [`jaxpr`](Jaxpr): programs; the three refer to each other
 //! 3. `text`, `check`, `eval`, [`device`](Device): what can be done with any program
 //!
@@ -21,6 +21,7 @@ mod loc;
 mod memory;
 mod ops;
 mod policy;
+pub mod special;
 mod text;
 
 pub use array::{Array, Data, Element};

@@ -1,90 +1,13 @@
 //! The cost of operations: the one model that passes, engines, plans and reports ask.
 //!
-//! [`class`] says what kind of work an operation is, [`cost`] how many floating-point operations and bytes it takes, [`program`]
+//! [`Op::class`] says what kind of work an operation is, [`cost`] how many floating-point operations and bytes it takes, [`program`]
 //! the same of a whole program; a [`Machine`] makes a time of it, the roofline (Williams, Waterman, Patterson 2009). The
 //! thresholds of rematerialization are here too, each with its reason.
 //!
 //! Bytes are counted operation by operation. An engine that fuses moves fewer, so the sum over a program is an upper bound.
 //! docs/PERFORMANCE.md holds the estimates against measured times of the native engine.
 
-use remat_ir::{Aval, Binary, Call, DotProductAttention, Jaxpr, Op, Prim, Unary};
-
-/// What kind of work an operation is.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum Class {
-    /// No work: names, barriers, identities of derivatives.
-    Marker,
-    /// A change of layout, which engines can read through: reshapes, transposes, broadcasts, slices, reversals, counts.
-    View,
-    /// An elementwise operation of a few instructions: arithmetic, comparisons, selections, conversions.
-    Elementwise,
-    /// An elementwise operation of tens of instructions: exponentials, logarithms, roots, trigonometric and special functions.
-    Transcendental,
-    /// Elements are moved: paddings, concatenations, gathers, scatters, slices at positions that are computed, transfers.
-    Movement,
-    /// Many elements become few, or each becomes that of those before it: reductions, cumulative ones, those of windows.
-    Reduction,
-    /// Sums of products: matrix products, convolutions, attention.
-    Contraction,
-    /// Sorting and selecting the first in order.
-    Sort,
-    /// Random bits.
-    Random,
-    /// An operation with programs in it: its cost is that of the programs.
-    Call,
-}
-
-/// The class of an operation.
-///
-/// ```
-/// use remat_ir::Unary;
-/// use remat_opt::cost::{Class, class};
-/// assert_eq!(class(&Unary::Neg.into()), Class::Elementwise);
-/// assert_eq!(class(&Unary::Tanh.into()), Class::Transcendental);
-/// ```
-pub fn class(op: &Op) -> Class {
-    match op {
-        Op::Prim(op) => class_of_prim(op),
-        Op::Call(_) => Class::Call,
-    }
-}
-
-fn class_of_prim(op: &Prim) -> Class {
-    match op {
-        Prim::Unary(unary) => match unary {
-            Unary::Neg | Unary::Sign | Unary::Abs | Unary::Floor | Unary::Ceil | Unary::Round => Class::Elementwise,
-            Unary::IsFinite | Unary::Not | Unary::PopulationCount => Class::Elementwise,
-            Unary::Exp | Unary::Exp2 | Unary::Expm1 | Unary::Log | Unary::Log1p => Class::Transcendental,
-            Unary::Sqrt | Unary::Rsqrt | Unary::Cbrt | Unary::Logistic => Class::Transcendental,
-            Unary::Sin | Unary::Cos | Unary::Tan | Unary::Asin | Unary::Acos | Unary::Atan => Class::Transcendental,
-            Unary::Sinh | Unary::Cosh | Unary::Tanh => Class::Transcendental,
-            Unary::Asinh | Unary::Acosh | Unary::Atanh => Class::Transcendental,
-            Unary::Erf | Unary::Erfc | Unary::ErfInv | Unary::Lgamma | Unary::Digamma => Class::Transcendental,
-        },
-        Prim::Binary(binary) => match binary {
-            Binary::Pow | Binary::Atan2 | Binary::Rem => Class::Transcendental,
-            Binary::Add | Binary::AddAny | Binary::Sub | Binary::Mul | Binary::Div => Class::Elementwise,
-            Binary::Max | Binary::Min | Binary::And | Binary::Or | Binary::Xor => Class::Elementwise,
-            Binary::ShiftLeft | Binary::ShiftRightLogical | Binary::ShiftRightArithmetic => Class::Elementwise,
-        },
-        Prim::IntegerPow(pow) if pow.y.unsigned_abs() <= 4 => Class::Elementwise,
-        Prim::IntegerPow(_) => Class::Transcendental,
-        Prim::Compare(_) | Prim::SelectN(_) | Prim::Clamp(_) => Class::Elementwise,
-        Prim::ConvertElementType(_) | Prim::BitcastConvertType(_) | Prim::ReducePrecision(_) => Class::Elementwise,
-        Prim::BroadcastInDim(_) | Prim::Reshape(_) | Prim::Transpose(_) | Prim::Squeeze(_) => Class::View,
-        Prim::ExpandDims(_) | Prim::Rev(_) | Prim::Slice(_) | Prim::Iota(_) => Class::View,
-        Prim::Concatenate(_) | Prim::Pad(_) | Prim::DynamicSlice(_) | Prim::DynamicUpdateSlice(_) => Class::Movement,
-        Prim::Gather(_) | Prim::Scatter(_) | Prim::DevicePut(_) => Class::Movement,
-        Prim::Reduce(_) | Prim::ArgReduce(_) | Prim::Cumulative(_) => Class::Reduction,
-        Prim::ReduceWindow(_) | Prim::ArgReduceWindow(_) | Prim::CrossEntropyTangent(_) => Class::Reduction,
-        Prim::DotGeneral(_) | Prim::Conv(_) => Class::Contraction,
-        Prim::DotProductAttention(_) | Prim::DotProductAttentionTangent(_) => Class::Contraction,
-        Prim::DotProductAttentionCotangent(_) => Class::Contraction,
-        Prim::Sort(_) | Prim::TopK(_) => Class::Sort,
-        Prim::Threefry2x32(_) => Class::Random,
-        Prim::Name(_) | Prim::StopGradient(_) | Prim::OptimizationBarrier(_) => Class::Marker,
-    }
-}
+use remat_ir::{Aval, Call, Class, DotProductAttention, Jaxpr, Op, Prim};
 
 /// What an operation, or a program, takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -166,8 +89,8 @@ impl Machine {
 /// slice that is replaced) reads and writes what it updates.
 ///
 /// ```
-/// use remat_ir::{Aval, DType, DotGeneral};
-/// use remat_opt::cost::{Class, cost};
+/// use remat_ir::{Aval, Class, DType, DotGeneral};
+/// use remat_opt::cost::cost;
 /// let (a, b) = (Aval::new(DType::F32, [8, 16]), Aval::new(DType::F32, [16, 4]));
 /// let product = DotGeneral {
 ///     lhs_contract: [1].into_iter().collect(),
@@ -216,7 +139,7 @@ pub fn contractions(jaxpr: &Jaxpr) -> Cost {
 /// The sum over the first-order equations of the classes that count, in bodies too.
 fn sum(jaxpr: &Jaxpr, counts: &dyn Fn(Class) -> bool) -> Cost {
     jaxpr.eqns.iter().fold(NOTHING, |total, eqn| match &eqn.op {
-        Op::Prim(op) if counts(class_of_prim(op)) => {
+        Op::Prim(op) if counts(op.class()) => {
             let ins: Vec<Aval> = eqn.ins.iter().map(|&a| jaxpr.atom_aval(a)).collect();
             let outs: Vec<Aval> = eqn.outs.iter().map(|&v| jaxpr.aval(v).clone()).collect();
             total.sum(of_prim(op, &ins, &outs))
@@ -252,7 +175,7 @@ fn sum_of_call(op: &Call, counts: &dyn Fn(Class) -> bool) -> Cost {
 const NOTHING: Cost = Cost { flops: 0, bytes_read: 0, bytes_written: 0, class: Class::Call };
 
 fn of_prim(op: &Prim, ins: &[Aval], outs: &[Aval]) -> Cost {
-    let class = class_of_prim(op);
+    let class = op.class();
     let bytes = |avals: &[Aval]| avals.iter().fold(0u64, |sum, aval| sum.saturating_add(aval.bytes() as u64));
     let (read, written) = match op {
         _ if matches!(class, Class::View | Class::Marker) => (0, 0),
@@ -320,12 +243,12 @@ fn product(sizes: &[usize]) -> u64 {
 pub fn is_cheap(op: &Op) -> bool {
     // A name says that the user wants to see the value; a barrier and a transfer are there for a reason.
     let is_identity = matches!(op, Op::Prim(Prim::StopGradient(_)));
-    is_identity || matches!(class(op), Class::View | Class::Elementwise)
+    is_identity || matches!(op.class(), Class::View | Class::Elementwise)
 }
 
 /// Whether an operation costs next to nothing as a part of the loop that reads its result: engines fuse it.
 pub fn is_fused(op: &Op) -> bool {
-    matches!(class(op), Class::View | Class::Elementwise | Class::Transcendental)
+    matches!(op.class(), Class::View | Class::Elementwise | Class::Transcendental)
 }
 
 /// How many equations may stand between a residual that partial evaluation drops and those it is computed from. Longer chains

@@ -111,6 +111,19 @@ fn saturated_functions_have_no_slope() {
     assert_eq!(tangent(Unary::Exp, &[&[f64::NEG_INFINITY]], &[Some(&[1.0])]), [0.0]);
 }
 
+/// `2 x erfcx(x) - 2 / sqrt(pi)` has no digits left at large arguments; these are exact.
+#[test]
+fn derivative_of_erfcx() {
+    let x = [f64::NEG_INFINITY, -3.0, 0.0, 0.5, 3.0, 30.0, 1e3, 1e6, f64::INFINITY];
+    let expected =
+        [f64::NEG_INFINITY, -97237.06150316462, -1.1283791670955126, -0.5126888229025867, -0.05437226000717287];
+    let far = [-0.0006258354105074841, -5.641887372654967e-7, -5.6418958354691e-13, 0.0];
+    let got = tangent(Unary::Erfcx, &[&x], &[Some(&[1.0; 9])]);
+    for (got, expected) in got.iter().zip(expected.into_iter().chain(far)) {
+        assert!(*got == expected || (got - expected).abs() <= 3e-15 * expected.abs(), "{got} and not {expected}");
+    }
+}
+
 /// Trigamma by its known values: pi^2/6 at 1, pi^2/2 at 1/2, by recurrence and reflection elsewhere.
 #[test]
 fn derivative_of_digamma() {

@@ -5,9 +5,9 @@
 use num_traits::Float;
 
 use super::number::{FloatElement, Integer, Ordered, Real, with_float, with_integer};
-use super::special::{acosh, digamma, erf_inv};
 use super::{elements, internal, operands};
-use crate::{Array, Binary, Compare, DType, Element, IntegerPow, Operation, Result, Unary, with_dtype};
+use crate::special;
+use crate::{Array, Binary, Compare, DType, Element, IntegerPow, Result, Unary, with_dtype};
 
 /// Applies a function to each element.
 pub(super) fn unary(op: &Unary, ins: Vec<Array>) -> Result<Array> {
@@ -116,13 +116,14 @@ fn unary_float<T: FloatElement>(op: Unary, x: Array) -> Result<Array> {
         Unary::Cosh => float::<T>(x, Float::cosh),
         Unary::Tanh => float::<T>(x, Float::tanh),
         Unary::Asinh => float::<T>(x, |x| x.through_f64(libm::asinh)),
-        Unary::Acosh => float::<T>(x, |x| x.through_f64(acosh)),
+        Unary::Acosh => float::<T>(x, |x| x.through_f64(special::acosh)),
         Unary::Atanh => float::<T>(x, |x| x.through_f64(libm::atanh)),
         Unary::Erf => float::<T>(x, |x| x.through_f64(libm::erf)),
         Unary::Erfc => float::<T>(x, |x| x.through_f64(libm::erfc)),
-        Unary::ErfInv => float::<T>(x, |x| x.through_f64(erf_inv)),
+        Unary::Erfcx => float::<T>(x, |x| x.through_f64(special::erfcx)),
+        Unary::ErfInv => float::<T>(x, |x| x.through_f64(special::erf_inv)),
         Unary::Lgamma => float::<T>(x, |x| x.through_f64(libm::lgamma)),
-        Unary::Digamma => float::<T>(x, |x| x.through_f64(digamma)),
+        Unary::Digamma => float::<T>(x, |x| x.through_f64(special::digamma)),
         Unary::IsFinite => {
             let finite = elements::<T>(&x)?.iter().map(|x| x.widen().is_finite()).collect();
             Array::new(x.aval().with_dtype(DType::Bool), bool::wrap(finite))
@@ -138,13 +139,8 @@ fn unary_integer<T: Integer>(op: Unary, x: Array) -> Result<Array> {
         Unary::Abs => map(x, T::abs),
         Unary::Not => map(x, T::not),
         Unary::PopulationCount => map(x, T::count_ones),
-        Unary::Floor | Unary::Ceil | Unary::Round | Unary::Exp | Unary::Exp2 | Unary::Expm1 => internal(op.name(), &x),
-        Unary::Log | Unary::Log1p | Unary::Sqrt | Unary::Rsqrt | Unary::Cbrt => internal(op.name(), &x),
-        Unary::Logistic | Unary::Sin | Unary::Cos | Unary::Tan => internal(op.name(), &x),
-        Unary::Asin | Unary::Acos | Unary::Atan | Unary::Sinh | Unary::Cosh => internal(op.name(), &x),
-        Unary::Tanh | Unary::Asinh | Unary::Acosh | Unary::Atanh => internal(op.name(), &x),
-        Unary::Erf | Unary::Erfc | Unary::ErfInv | Unary::Lgamma | Unary::Digamma => internal(op.name(), &x),
-        Unary::IsFinite => internal(op.name(), &x),
+        // The shape rule takes these of floats only.
+        _ => internal(op.name(), &x),
     }
 }
 

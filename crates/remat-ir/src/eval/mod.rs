@@ -17,7 +17,6 @@ mod reduce;
 mod shape;
 mod slice;
 mod sort;
-mod special;
 mod threefry;
 mod walk;
 mod window;
@@ -177,14 +176,20 @@ fn prim(op: &Prim, ins: Vec<Array>) -> Result<Vec<Array>> {
         Prim::Conv(op) => one(conv::conv(op, &ins)),
         Prim::ReduceWindow(op) => one(window::reduce_window(op, &ins)),
         Prim::ArgReduceWindow(op) => one(window::arg_reduce_window(op, &ins)),
-        Prim::DotProductAttention(op) => eval(&op.definition(&avals(&ins))?, ins),
-        Prim::DotProductAttentionTangent(op) => eval(&op.definition(&avals(&ins))?, ins),
-        Prim::DotProductAttentionCotangent(op) => eval(&op.definition(&avals(&ins))?, ins),
-        Prim::CrossEntropyTangent(op) => eval(&op.definition(&avals(&ins))?, ins),
+        Prim::DotProductAttention(_) | Prim::DotProductAttentionTangent(_) | Prim::DotProductAttentionCotangent(_) => {
+            definition(op, ins)
+        }
+        Prim::CrossEntropyTangent(_) => definition(op, ins),
         Prim::Threefry2x32(_) => threefry::threefry2x32(&ins),
         Prim::Name(_) | Prim::StopGradient(_) | Prim::OptimizationBarrier(_) => Ok(ins),
         Prim::DevicePut(op) => Ok(ins.iter().map(|a| a.in_memory(op.memory)).collect()),
     }
+}
+
+/// The results of the program that an operation is short for.
+fn definition(op: &Prim, ins: Vec<Array>) -> Result<Vec<Array>> {
+    let missing = || Error::new(ErrorKind::Internal, op.name(), "has no definition");
+    eval(&op.definition(&avals(&ins)).ok_or_else(missing)??, ins)
 }
 
 /// The results of an operation with jaxprs on operands that its shape rule takes.

@@ -3,50 +3,53 @@
 //! Operands of several-operand operations have equal shapes, or are scalars, which stand for every element: that keeps
 //! scalar constants scalar. All other broadcasting is a `broadcast_in_dim` of its own.
 
+use super::kinds::kinds;
 use super::rules::{Accepts, common_shape, elementwise, same_dtype};
 use super::{Operation, Param, ParamMap, Params, dtype_error};
 use crate::{Aval, DType, Error, ErrorKind, Result};
 
-/// A function of one operand, applied to each element.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs, reason = "variants are what their names say")]
-pub enum Unary {
-    Neg,
-    Sign,
-    Abs,
-    Floor,
-    Ceil,
-    /// Half to even.
-    Round,
-    Exp,
-    Exp2,
-    Expm1,
-    Log,
-    Log1p,
-    Sqrt,
-    Rsqrt,
-    Cbrt,
-    Logistic,
-    Sin,
-    Cos,
-    Tan,
-    Asin,
-    Acos,
-    Atan,
-    Sinh,
-    Cosh,
-    Tanh,
-    Asinh,
-    Acosh,
-    Atanh,
-    Erf,
-    Erfc,
-    ErfInv,
-    Lgamma,
-    Digamma,
-    IsFinite,
-    Not,
-    PopulationCount,
+kinds! {
+    /// A function of one operand, applied to each element.
+    Unary {
+        Neg "neg" Signed Elementwise;
+        Sign "sign" Numeric Elementwise;
+        Abs "abs" Numeric Elementwise;
+        Floor "floor" Floats Elementwise;
+        Ceil "ceil" Floats Elementwise;
+        /// Half to even.
+        Round "round" Floats Elementwise;
+        Exp "exp" Floats Transcendental;
+        Exp2 "exp2" Floats Transcendental;
+        Expm1 "expm1" Floats Transcendental;
+        Log "log" Floats Transcendental;
+        Log1p "log1p" Floats Transcendental;
+        Sqrt "sqrt" Floats Transcendental;
+        Rsqrt "rsqrt" Floats Transcendental;
+        Cbrt "cbrt" Floats Transcendental;
+        Logistic "logistic" Floats Transcendental;
+        Sin "sin" Floats Transcendental;
+        Cos "cos" Floats Transcendental;
+        Tan "tan" Floats Transcendental;
+        Asin "asin" Floats Transcendental;
+        Acos "acos" Floats Transcendental;
+        Atan "atan" Floats Transcendental;
+        Sinh "sinh" Floats Transcendental;
+        Cosh "cosh" Floats Transcendental;
+        Tanh "tanh" Floats Transcendental;
+        Asinh "asinh" Floats Transcendental;
+        Acosh "acosh" Floats Transcendental;
+        Atanh "atanh" Floats Transcendental;
+        Erf "erf" Floats Transcendental;
+        Erfc "erfc" Floats Transcendental;
+        /// `exp(x^2) erfc(x)`.
+        Erfcx "erfcx" Floats Transcendental;
+        ErfInv "erf_inv" Floats Transcendental;
+        Lgamma "lgamma" Floats Transcendental;
+        Digamma "digamma" Floats Transcendental;
+        IsFinite "is_finite" Floats Elementwise;
+        Not "not" Bits Elementwise;
+        PopulationCount "population_count" Integers Elementwise;
+    }
 }
 
 /// A small integer power.
@@ -56,40 +59,40 @@ pub struct IntegerPow {
     pub y: i32,
 }
 
-/// A function of two operands of one dtype, applied to each pair of elements.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs, reason = "variants are what their names say")]
-pub enum Binary {
-    Add,
-    /// Addition of two cotangents of one value; adds as `Add` does.
-    AddAny,
-    Sub,
-    Mul,
-    Div,
-    /// The remainder with the sign of the dividend.
-    Rem,
-    Pow,
-    Max,
-    Min,
-    Atan2,
-    And,
-    Or,
-    Xor,
-    ShiftLeft,
-    ShiftRightLogical,
-    ShiftRightArithmetic,
+kinds! {
+    /// A function of two operands of one dtype, applied to each pair of elements.
+    Binary {
+        Add "add" Numeric Elementwise;
+        /// Addition of two cotangents of one value; adds as `Add` does.
+        AddAny "add_any" Numeric Elementwise;
+        Sub "sub" Numeric Elementwise;
+        Mul "mul" Numeric Elementwise;
+        Div "div" Numeric Elementwise;
+        /// The remainder with the sign of the dividend.
+        Rem "rem" Numeric Transcendental;
+        Pow "pow" Floats Transcendental;
+        Max "max" Any Elementwise;
+        Min "min" Any Elementwise;
+        Atan2 "atan2" Floats Transcendental;
+        And "and" Bits Elementwise;
+        Or "or" Bits Elementwise;
+        Xor "xor" Bits Elementwise;
+        ShiftLeft "shift_left" Integers Elementwise;
+        ShiftRightLogical "shift_right_logical" Integers Elementwise;
+        ShiftRightArithmetic "shift_right_arithmetic" Integers Elementwise;
+    }
 }
 
-/// A comparison of two operands of one dtype; the result is bool.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs, reason = "variants are what their names say")]
-pub enum Compare {
-    Eq,
-    Ne,
-    Lt,
-    Le,
-    Gt,
-    Ge,
+kinds! {
+    /// A comparison of two operands of one dtype; the result is bool.
+    Compare {
+        Eq "eq" Any Elementwise;
+        Ne "ne" Any Elementwise;
+        Lt "lt" Any Elementwise;
+        Le "le" Any Elementwise;
+        Gt "gt" Any Elementwise;
+        Ge "ge" Any Elementwise;
+    }
 }
 
 /// `select_n which case_0 case_1 ..`: the element of the case that `which` (bool or i32) numbers. An index out of range
@@ -100,74 +103,6 @@ pub struct SelectN;
 /// `clamp min x max`, the maximum winning where the bounds cross.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Clamp;
-
-impl Unary {
-    /// Every variant, in declaration order.
-    pub const ALL: [Unary; 35] = [
-        Unary::Neg,
-        Unary::Sign,
-        Unary::Abs,
-        Unary::Floor,
-        Unary::Ceil,
-        Unary::Round,
-        Unary::Exp,
-        Unary::Exp2,
-        Unary::Expm1,
-        Unary::Log,
-        Unary::Log1p,
-        Unary::Sqrt,
-        Unary::Rsqrt,
-        Unary::Cbrt,
-        Unary::Logistic,
-        Unary::Sin,
-        Unary::Cos,
-        Unary::Tan,
-        Unary::Asin,
-        Unary::Acos,
-        Unary::Atan,
-        Unary::Sinh,
-        Unary::Cosh,
-        Unary::Tanh,
-        Unary::Asinh,
-        Unary::Acosh,
-        Unary::Atanh,
-        Unary::Erf,
-        Unary::Erfc,
-        Unary::ErfInv,
-        Unary::Lgamma,
-        Unary::Digamma,
-        Unary::IsFinite,
-        Unary::Not,
-        Unary::PopulationCount,
-    ];
-}
-
-impl Binary {
-    /// Every variant, in declaration order.
-    pub const ALL: [Binary; 16] = [
-        Binary::Add,
-        Binary::AddAny,
-        Binary::Sub,
-        Binary::Mul,
-        Binary::Div,
-        Binary::Rem,
-        Binary::Pow,
-        Binary::Max,
-        Binary::Min,
-        Binary::Atan2,
-        Binary::And,
-        Binary::Or,
-        Binary::Xor,
-        Binary::ShiftLeft,
-        Binary::ShiftRightLogical,
-        Binary::ShiftRightArithmetic,
-    ];
-}
-
-impl Compare {
-    /// Every variant, in declaration order.
-    pub const ALL: [Compare; 6] = [Compare::Eq, Compare::Ne, Compare::Lt, Compare::Le, Compare::Gt, Compare::Ge];
-}
 
 impl Operation for IntegerPow {
     fn name(&self) -> &'static str {
@@ -244,54 +179,11 @@ impl Operation for Clamp {
 
 impl Operation for Unary {
     fn name(&self) -> &'static str {
-        match self {
-            Unary::Neg => "neg",
-            Unary::Sign => "sign",
-            Unary::Abs => "abs",
-            Unary::Floor => "floor",
-            Unary::Ceil => "ceil",
-            Unary::Round => "round",
-            Unary::Exp => "exp",
-            Unary::Exp2 => "exp2",
-            Unary::Expm1 => "expm1",
-            Unary::Log => "log",
-            Unary::Log1p => "log1p",
-            Unary::Sqrt => "sqrt",
-            Unary::Rsqrt => "rsqrt",
-            Unary::Cbrt => "cbrt",
-            Unary::Logistic => "logistic",
-            Unary::Sin => "sin",
-            Unary::Cos => "cos",
-            Unary::Tan => "tan",
-            Unary::Asin => "asin",
-            Unary::Acos => "acos",
-            Unary::Atan => "atan",
-            Unary::Sinh => "sinh",
-            Unary::Cosh => "cosh",
-            Unary::Tanh => "tanh",
-            Unary::Asinh => "asinh",
-            Unary::Acosh => "acosh",
-            Unary::Atanh => "atanh",
-            Unary::Erf => "erf",
-            Unary::Erfc => "erfc",
-            Unary::ErfInv => "erf_inv",
-            Unary::Lgamma => "lgamma",
-            Unary::Digamma => "digamma",
-            Unary::IsFinite => "is_finite",
-            Unary::Not => "not",
-            Unary::PopulationCount => "population_count",
-        }
+        Unary::name(*self)
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
-        let accepts = match self {
-            Unary::Neg => Accepts::Signed,
-            Unary::Sign | Unary::Abs => Accepts::Numeric,
-            Unary::Not => Accepts::Bits,
-            Unary::PopulationCount => Accepts::Integers,
-            _ => Accepts::Floats,
-        };
-        let out = elementwise(self.name(), ins, 1, accepts)?;
+        let out = elementwise(self.name(), ins, 1, self.accepts())?;
         Ok(vec![if *self == Unary::IsFinite { out.with_dtype(DType::Bool) } else { out }])
     }
 
@@ -300,41 +192,17 @@ impl Operation for Unary {
     }
 
     fn parse(name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        Unary::ALL.into_iter().find(|op| op.name() == name).map(Ok)
+        Unary::named(name).map(Ok)
     }
 }
 
 impl Operation for Binary {
     fn name(&self) -> &'static str {
-        match self {
-            Binary::Add => "add",
-            Binary::AddAny => "add_any",
-            Binary::Sub => "sub",
-            Binary::Mul => "mul",
-            Binary::Div => "div",
-            Binary::Rem => "rem",
-            Binary::Pow => "pow",
-            Binary::Max => "max",
-            Binary::Min => "min",
-            Binary::Atan2 => "atan2",
-            Binary::And => "and",
-            Binary::Or => "or",
-            Binary::Xor => "xor",
-            Binary::ShiftLeft => "shift_left",
-            Binary::ShiftRightLogical => "shift_right_logical",
-            Binary::ShiftRightArithmetic => "shift_right_arithmetic",
-        }
+        Binary::name(*self)
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
-        let accepts = match self {
-            Binary::Add | Binary::AddAny | Binary::Sub | Binary::Mul | Binary::Div | Binary::Rem => Accepts::Numeric,
-            Binary::Pow | Binary::Atan2 => Accepts::Floats,
-            Binary::Max | Binary::Min => Accepts::Any,
-            Binary::And | Binary::Or | Binary::Xor => Accepts::Bits,
-            Binary::ShiftLeft | Binary::ShiftRightLogical | Binary::ShiftRightArithmetic => Accepts::Integers,
-        };
-        Ok(vec![elementwise(self.name(), ins, 2, accepts)?])
+        Ok(vec![elementwise(self.name(), ins, 2, self.accepts())?])
     }
 
     fn params(&self) -> Params {
@@ -342,24 +210,17 @@ impl Operation for Binary {
     }
 
     fn parse(name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        Binary::ALL.into_iter().find(|op| op.name() == name).map(Ok)
+        Binary::named(name).map(Ok)
     }
 }
 
 impl Operation for Compare {
     fn name(&self) -> &'static str {
-        match self {
-            Compare::Eq => "eq",
-            Compare::Ne => "ne",
-            Compare::Lt => "lt",
-            Compare::Le => "le",
-            Compare::Gt => "gt",
-            Compare::Ge => "ge",
-        }
+        Compare::name(*self)
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
-        Ok(vec![elementwise(self.name(), ins, 2, Accepts::Any)?.with_dtype(DType::Bool)])
+        Ok(vec![elementwise(self.name(), ins, 2, self.accepts())?.with_dtype(DType::Bool)])
     }
 
     fn params(&self) -> Params {
@@ -367,6 +228,6 @@ impl Operation for Compare {
     }
 
     fn parse(name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
-        Compare::ALL.into_iter().find(|op| op.name() == name).map(Ok)
+        Compare::named(name).map(Ok)
     }
 }

@@ -9,8 +9,9 @@
 //! Source: XLA's operation semantics, "Gather" and "Scatter".
 
 use super::geometry::{alike, distinct_axes, increasing_axes, one_per_dimension, operands, sized, without_axes};
+use super::kinds::kinds;
 use super::{Operation, Param, ParamMap, Params, dtype_error, shape_error};
-use crate::{Aval, DType, Error, ErrorKind, Literal, Result, Shape};
+use crate::{Aval, Error, ErrorKind, Literal, Result, Shape};
 
 /// What happens to an index vector whose slice does not fit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -54,16 +55,16 @@ pub struct Gather {
     pub fill_value: Literal,
 }
 
-/// How a scatter combines an update with what is there.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs, reason = "variants are what their names say")]
-pub enum ScatterKind {
-    /// The last update in row-major order of the indices wins.
-    Set,
-    Add,
-    Mul,
-    Min,
-    Max,
+kinds! {
+    /// How a scatter combines an update with what is there.
+    ScatterKind {
+        /// The last update in row-major order of the indices wins.
+        Set "scatter" Any;
+        Add "scatter_add" Numeric;
+        Mul "scatter_mul" Numeric;
+        Min "scatter_min" Any;
+        Max "scatter_max" Any;
+    }
 }
 
 /// `scatter x indices updates`: the mirror image of gather. `update_window_dims` are the dimensions of `updates` that are
@@ -152,22 +153,14 @@ impl Operation for Gather {
 
 impl Operation for Scatter {
     fn name(&self) -> &'static str {
-        match self.kind {
-            ScatterKind::Set => "scatter",
-            ScatterKind::Add => "scatter_add",
-            ScatterKind::Mul => "scatter_mul",
-            ScatterKind::Min => "scatter_min",
-            ScatterKind::Max => "scatter_max",
-        }
+        self.kind.name()
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let name = self.name();
         let [x, indices, updates] = operands(name, ins)?;
         alike(name, x, updates)?;
-        if matches!(self.kind, ScatterKind::Add | ScatterKind::Mul) && x.dtype == DType::Bool {
-            return dtype_error(name, format!("takes a numeric operand and got {x}"));
-        }
+        self.kind.accepts().check(name, x)?;
         let numbers = IndexDims {
             dropped: ("inserted_window_dims", &self.inserted_window_dims),
             map: ("scatter_dims_to_operand_dims", &self.scatter_dims_to_operand_dims),
@@ -211,14 +204,7 @@ impl Operation for Scatter {
     }
 
     fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        let kind = match name {
-            "scatter" => ScatterKind::Set,
-            "scatter_add" => ScatterKind::Add,
-            "scatter_mul" => ScatterKind::Mul,
-            "scatter_min" => ScatterKind::Min,
-            "scatter_max" => ScatterKind::Max,
-            _ => return None,
-        };
+        let kind = ScatterKind::named(name)?;
         let read = || {
             Ok(Self {
                 kind,

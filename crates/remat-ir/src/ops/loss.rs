@@ -49,6 +49,10 @@ impl Operation for CrossEntropyTangent {
         Params::new()
     }
 
+    fn definition(&self, ins: &[Aval]) -> Option<Result<Jaxpr>> {
+        Some(self.definition(ins))
+    }
+
     fn parse(name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
         (name == "cross_entropy_tangent").then_some(Ok(CrossEntropyTangent))
     }

@@ -6,6 +6,7 @@
 //! crate `remat`; how each runs is in the engines.
 
 mod attention;
+mod class;
 mod control;
 mod conv;
 mod convert;
@@ -13,6 +14,7 @@ mod dot;
 mod elementwise;
 mod gather;
 mod geometry;
+mod kinds;
 mod loss;
 mod marker;
 mod params;
@@ -27,6 +29,7 @@ mod window;
 pub use attention::{
     AttentionOperands, AttentionSizes, DotProductAttention, DotProductAttentionCotangent, DotProductAttentionTangent,
 };
+pub use class::Class;
 pub use control::{Checkpoint, Cond, CustomJvp, CustomLin, CustomVjp, Jit, Scan, VjpRule, While};
 pub use conv::{Conv, ConvDims};
 pub use convert::{BitcastConvertType, ConvertElementType, ReducePrecision};
@@ -60,6 +63,12 @@ pub trait Operation: Clone + Into<Op> {
 
     /// The parameters, in the order in which programs print them.
     fn params(&self) -> Params;
+
+    /// The program of other operations that the operation is short for, if it has one, for operands of these avals. The
+    /// evaluator runs it, and an engine without a kernel can inline it.
+    fn definition(&self, _ins: &[Aval]) -> Option<Result<Jaxpr>> {
+        None
+    }
 
     /// The operation that programs print with this name and these parameters, or `None` if the name is another family's.
     ///
@@ -131,6 +140,10 @@ macro_rules! operations {
 
             fn params(&self) -> Params {
                 match self { $($group::$variant(op) => op.params(),)* }
+            }
+
+            fn definition(&self, ins: &[Aval]) -> Option<Result<Jaxpr>> {
+                match self { $($group::$variant(op) => <$variant as Operation>::definition(op, ins),)* }
             }
 
             fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<$group>> {
@@ -213,6 +226,22 @@ impl Op {
         match self {
             Op::Prim(op) => op.params(),
             Op::Call(op) => op.params(),
+        }
+    }
+
+    /// The program of other operations that the operation is short for, if it has one, for operands of these avals.
+    ///
+    /// ```
+    /// use remat_ir::{Aval, CrossEntropyTangent, DType, Op, Unary};
+    /// let (logits, labels) = (Aval::new(DType::F32, [4, 10]), Aval::new(DType::I32, [4]));
+    /// let avals = [logits.clone(), labels, Aval::new(DType::F32, [4]), logits];
+    /// assert!(Op::from(CrossEntropyTangent).definition(&avals).is_some());
+    /// assert!(Op::from(Unary::Sin).definition(&avals[..1]).is_none());
+    /// ```
+    pub fn definition(&self, ins: &[Aval]) -> Option<Result<Jaxpr>> {
+        match self {
+            Op::Prim(op) => op.definition(ins),
+            Op::Call(op) => op.definition(ins),
         }
     }
 

@@ -1,21 +1,22 @@
 //! Reductions and cumulative operations.
 
-use super::rules::{Accepts, check_axes, check_axis, elementwise};
+use super::kinds::kinds;
+use super::rules::{check_axes, check_axis, elementwise};
 use super::{Operation, Param, ParamMap, Params, dtype_error, expect_operands, shape_error};
 use crate::{Aval, DType, Result, Shape};
 
-/// The monoid of a reduction.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs, reason = "variants are what their names say")]
-pub enum ReduceKind {
-    Sum,
-    Prod,
-    /// NaN wins.
-    Max,
-    /// NaN wins.
-    Min,
-    And,
-    Or,
+kinds! {
+    /// The monoid of a reduction.
+    ReduceKind {
+        Sum "reduce_sum" Numeric;
+        Prod "reduce_prod" Numeric;
+        /// NaN wins.
+        Max "reduce_max" Any;
+        /// NaN wins.
+        Min "reduce_min" Any;
+        And "reduce_and" Bits;
+        Or "reduce_or" Bits;
+    }
 }
 
 /// Reduces over these dimensions, which the result lacks. f16 and bf16 sums and products accumulate in f32 and round
@@ -27,12 +28,12 @@ pub struct Reduce {
     pub axes: Shape,
 }
 
-/// Which extremum.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs, reason = "variants are what their names say")]
-pub enum ArgKind {
-    Max,
-    Min,
+kinds! {
+    /// Which extremum.
+    ArgKind {
+        Max "argmax" Any;
+        Min "argmin" Any;
+    }
 }
 
 /// The index of the first extremum along a dimension, which the result lacks; a NaN is extreme. The dimension is not empty.
@@ -45,15 +46,15 @@ pub struct ArgReduce {
     pub index_dtype: DType,
 }
 
-/// The operation of a cumulative reduction.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs, reason = "variants are what their names say")]
-pub enum CumulativeKind {
-    Sum,
-    Prod,
-    Max,
-    Min,
-    LogSumExp,
+kinds! {
+    /// The operation of a cumulative reduction.
+    CumulativeKind {
+        Sum "cumsum" Numeric;
+        Prod "cumprod" Numeric;
+        Max "cummax" Numeric;
+        Min "cummin" Numeric;
+        LogSumExp "cumlogsumexp" Floats;
+    }
 }
 
 /// Element `i` along the dimension is the reduction of elements `0..=i`, or of `i..` when reversed.
@@ -67,25 +68,13 @@ pub struct Cumulative {
 
 impl Operation for Reduce {
     fn name(&self) -> &'static str {
-        match self.kind {
-            ReduceKind::Sum => "reduce_sum",
-            ReduceKind::Prod => "reduce_prod",
-            ReduceKind::Max => "reduce_max",
-            ReduceKind::Min => "reduce_min",
-            ReduceKind::And => "reduce_and",
-            ReduceKind::Or => "reduce_or",
-        }
+        self.kind.name()
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_operands(self.name(), ins, 1)?;
         let x = &ins[0];
-        let accepts = match self.kind {
-            ReduceKind::Sum | ReduceKind::Prod => Accepts::Numeric,
-            ReduceKind::Max | ReduceKind::Min => Accepts::Any,
-            ReduceKind::And | ReduceKind::Or => Accepts::Bits,
-        };
-        accepts.check(self.name(), x)?;
+        self.kind.accepts().check(self.name(), x)?;
         check_axes(self.name(), x, &self.axes)?;
         Ok(vec![x.with_shape((0..x.rank()).filter(|d| !self.axes.contains(d)).map(|d| x.shape[d]))])
     }
@@ -95,24 +84,20 @@ impl Operation for Reduce {
     }
 
     fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        let kinds =
-            [ReduceKind::Sum, ReduceKind::Prod, ReduceKind::Max, ReduceKind::Min, ReduceKind::And, ReduceKind::Or];
-        let op = kinds.into_iter().map(|kind| Reduce { kind, axes: Shape::new() }).find(|op| op.name() == name)?;
-        Some(params.sizes("axes").map(|axes| Reduce { axes, ..op }))
+        let kind = ReduceKind::named(name)?;
+        Some(params.sizes("axes").map(|axes| Reduce { kind, axes }))
     }
 }
 
 impl Operation for ArgReduce {
     fn name(&self) -> &'static str {
-        match self.kind {
-            ArgKind::Max => "argmax",
-            ArgKind::Min => "argmin",
-        }
+        self.kind.name()
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_operands(self.name(), ins, 1)?;
         let x = &ins[0];
+        self.kind.accepts().check(self.name(), x)?;
         check_axis(self.name(), x, self.axis)?;
         let index = self.index_dtype;
         if !index.is_integer() {
@@ -135,11 +120,7 @@ impl Operation for ArgReduce {
     }
 
     fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        let kind = match name {
-            "argmax" => ArgKind::Max,
-            "argmin" => ArgKind::Min,
-            _ => return None,
-        };
+        let kind = ArgKind::named(name)?;
         let read = || {
             let &[axis] = params.sizes("axes")?.as_slice() else { return Err(params.error("axes", "is not one axis")) };
             Ok(ArgReduce { kind, axis, index_dtype: params.dtype("index_dtype")? })
@@ -150,21 +131,11 @@ impl Operation for ArgReduce {
 
 impl Operation for Cumulative {
     fn name(&self) -> &'static str {
-        match self.kind {
-            CumulativeKind::Sum => "cumsum",
-            CumulativeKind::Prod => "cumprod",
-            CumulativeKind::Max => "cummax",
-            CumulativeKind::Min => "cummin",
-            CumulativeKind::LogSumExp => "cumlogsumexp",
-        }
+        self.kind.name()
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
-        let accepts = match self.kind {
-            CumulativeKind::Sum | CumulativeKind::Prod | CumulativeKind::Max | CumulativeKind::Min => Accepts::Numeric,
-            CumulativeKind::LogSumExp => Accepts::Floats,
-        };
-        let out = elementwise(self.name(), ins, 1, accepts)?;
+        let out = elementwise(self.name(), ins, 1, self.kind.accepts())?;
         check_axis(self.name(), &out, self.axis)?;
         Ok(vec![out])
     }
@@ -174,16 +145,8 @@ impl Operation for Cumulative {
     }
 
     fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        let kinds = [
-            CumulativeKind::Sum,
-            CumulativeKind::Prod,
-            CumulativeKind::Max,
-            CumulativeKind::Min,
-            CumulativeKind::LogSumExp,
-        ];
-        let op =
-            kinds.into_iter().map(|kind| Cumulative { kind, axis: 0, reverse: false }).find(|o| o.name() == name)?;
-        let read = || Ok(Cumulative { axis: params.size("axis")?, reverse: params.bool("reverse")?, ..op });
+        let kind = CumulativeKind::named(name)?;
+        let read = || Ok(Cumulative { kind, axis: params.size("axis")?, reverse: params.bool("reverse")? });
         Some(read())
     }
 }

@@ -3,6 +3,7 @@
 use super::geometry::{
     one_per_dimension, operands, padded_size, padding_param, positive_steps, sized, take_padding, to_size, window_count,
 };
+use super::kinds::kinds;
 use super::{ArgKind, Operation, Param, ParamMap, Params, dtype_error, shape_error};
 use crate::{Aval, DType, Result, Shape};
 
@@ -17,13 +18,13 @@ pub struct Window {
     pub window_dilation: Shape,
 }
 
-/// The monoid of a window reduction.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[allow(missing_docs, reason = "variants are what their names say")]
-pub enum WindowKind {
-    Sum,
-    Max,
-    Min,
+kinds! {
+    /// The monoid of a window reduction.
+    WindowKind {
+        Sum "reduce_window_sum" Numeric;
+        Max "reduce_window_max" Any;
+        Min "reduce_window_min" Any;
+    }
 }
 
 /// Reduces every window; padding holds the identity of the monoid. A NaN wins a `Max` or `Min`; f16 and bf16 are summed in
@@ -48,18 +49,12 @@ pub struct ArgReduceWindow {
 
 impl Operation for ReduceWindow {
     fn name(&self) -> &'static str {
-        match self.kind {
-            WindowKind::Sum => "reduce_window_sum",
-            WindowKind::Max => "reduce_window_max",
-            WindowKind::Min => "reduce_window_min",
-        }
+        self.kind.name()
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let [x] = operands(self.name(), ins)?;
-        if self.kind == WindowKind::Sum && x.dtype == DType::Bool {
-            return dtype_error(self.name(), format!("takes a numeric operand and got {}", x));
-        }
+        self.kind.accepts().check(self.name(), x)?;
         Ok(vec![self.window.infer(self.name(), x)?])
     }
 
@@ -68,22 +63,14 @@ impl Operation for ReduceWindow {
     }
 
     fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        let kind = match name {
-            "reduce_window_sum" => WindowKind::Sum,
-            "reduce_window_max" => WindowKind::Max,
-            "reduce_window_min" => WindowKind::Min,
-            _ => return None,
-        };
+        let kind = WindowKind::named(name)?;
         Some(Window::parse(params).map(|window| Self { kind, window }))
     }
 }
 
 impl Operation for ArgReduceWindow {
     fn name(&self) -> &'static str {
-        match self.kind {
-            ArgKind::Max => "argmax_window",
-            ArgKind::Min => "argmin_window",
-        }
+        window_name(self.kind)
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
@@ -107,11 +94,7 @@ impl Operation for ArgReduceWindow {
     }
 
     fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        let kind = match name {
-            "argmax_window" => ArgKind::Max,
-            "argmin_window" => ArgKind::Min,
-            _ => return None,
-        };
+        let kind = ArgKind::ALL.into_iter().find(|&kind| window_name(kind) == name)?;
         let read = || Ok(Self { kind, index_dtype: params.dtype("index_dtype")?, window: Window::parse(params)? });
         Some(read())
     }
@@ -156,5 +139,13 @@ impl Window {
             base_dilation: params.sizes("base_dilation")?,
             window_dilation: params.sizes("window_dilation")?,
         })
+    }
+}
+
+/// The name that programs print for the index of the extremum of every window.
+const fn window_name(kind: ArgKind) -> &'static str {
+    match kind {
+        ArgKind::Max => "argmax_window",
+        ArgKind::Min => "argmin_window",
     }
 }

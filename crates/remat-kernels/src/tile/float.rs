@@ -1,10 +1,10 @@
 //! Functions of floats.
 
-use remat_ir::{Binary, DType, Unary};
+use remat_ir::{Binary, DType, Unary, special};
 
 use super::TileFn;
 use super::loops::{self, Guarded};
-use super::math::{double, error, exp, log, special, trigonometric, wide};
+use super::math::{double, error, exp, log, trigonometric, wide};
 use super::number::{Ordered, Real};
 use super::rounding::{Exact, Round, ToBf16, ToF16};
 use crate::simd::Level;
@@ -12,10 +12,10 @@ use crate::simd::Level;
 /// The function of a unary operation on this float dtype.
 pub(super) fn unary(level: Level, op: Unary, dtype: DType) -> Option<TileFn> {
     match dtype {
-        DType::F16 => exact_unary::<f32>(level, op).or_else(|| unary_f32(level, op, ToF16)),
-        DType::Bf16 => exact_unary::<f32>(level, op).or_else(|| unary_f32(level, op, ToBf16)),
-        DType::F32 => exact_unary::<f32>(level, op).or_else(|| unary_f32(level, op, Exact)),
-        DType::F64 => exact_unary::<f64>(level, op).or_else(|| unary_f64(level, op)),
+        DType::F16 => unary_f32(level, op, ToF16),
+        DType::Bf16 => unary_f32(level, op, ToBf16),
+        DType::F32 => unary_f32(level, op, Exact),
+        DType::F64 => unary_f64(level, op),
         _ => None,
     }
 }
@@ -23,10 +23,10 @@ pub(super) fn unary(level: Level, op: Unary, dtype: DType) -> Option<TileFn> {
 /// The function of a binary operation on this float dtype.
 pub(super) fn binary(level: Level, op: Binary, dtype: DType) -> Option<TileFn> {
     match dtype {
-        DType::F16 => exact_binary::<f32>(level, op).or_else(|| binary_f32(level, op, ToF16)),
-        DType::Bf16 => exact_binary::<f32>(level, op).or_else(|| binary_f32(level, op, ToBf16)),
-        DType::F32 => exact_binary::<f32>(level, op).or_else(|| binary_f32(level, op, Exact)),
-        DType::F64 => exact_binary::<f64>(level, op).or_else(|| binary_f64(level, op)),
+        DType::F16 => binary_f32(level, op, ToF16),
+        DType::Bf16 => binary_f32(level, op, ToBf16),
+        DType::F32 => binary_f32(level, op, Exact),
+        DType::F64 => binary_f64(level, op),
         _ => None,
     }
 }
@@ -101,7 +101,11 @@ fn binary_f32<R: Round<f32>>(level: Level, op: Binary, round: R) -> Option<TileF
         Binary::Rem => loops::binary_scalar(|a: f32, b: f32| a % b, round),
         Binary::Pow => loops::costly_binary(level, wide::pow, round),
         Binary::Atan2 => loops::costly_binary(level, wide::atan2, round),
-        _ => return arithmetic(level, op, round),
+        Binary::Add | Binary::AddAny | Binary::Sub | Binary::Mul | Binary::Div => return arithmetic(level, op, round),
+        Binary::Max | Binary::Min => return exact_binary::<f32>(level, op),
+        // Not of floats.
+        Binary::And | Binary::Or | Binary::Xor => return None,
+        Binary::ShiftLeft | Binary::ShiftRightLogical | Binary::ShiftRightArithmetic => return None,
     })
 }
 
@@ -110,7 +114,13 @@ fn binary_f64(level: Level, op: Binary) -> Option<TileFn> {
         Binary::Rem => loops::binary_scalar(|a: f64, b: f64| a % b, Exact),
         Binary::Pow => loops::binary_scalar(f64::powf, Exact),
         Binary::Atan2 => loops::binary_scalar(f64::atan2, Exact),
-        _ => return arithmetic::<f64, Exact>(level, op, Exact),
+        Binary::Add | Binary::AddAny | Binary::Sub | Binary::Mul | Binary::Div => {
+            return arithmetic::<f64, Exact>(level, op, Exact);
+        }
+        Binary::Max | Binary::Min => return exact_binary::<f64>(level, op),
+        // Not of floats.
+        Binary::And | Binary::Or | Binary::Xor => return None,
+        Binary::ShiftLeft | Binary::ShiftRightLogical | Binary::ShiftRightArithmetic => return None,
     })
 }
 
@@ -139,10 +149,16 @@ fn unary_f32<R: Round<f32>>(level: Level, op: Unary, round: R) -> Option<TileFn>
         Unary::Atanh => loops::costly_unary(level, wide::atanh, round),
         Unary::Erf => loops::common_unary(level, error::erf, round),
         Unary::Erfc => loops::costly_unary(level, error::erfc, round),
+        Unary::Erfcx => loops::costly_unary(level, error::erfcx, round),
         Unary::ErfInv => loops::costly_unary(level, error::erf_inv, round),
         Unary::Lgamma => loops::unary_scalar(|x: f32| libm::lgamma(x.into()) as f32, round),
         Unary::Digamma => loops::unary_scalar(|x: f32| special::digamma(x.into()) as f32, round),
-        _ => return None,
+        // Results of numbers of a dtype are numbers of this dtype.
+        Unary::Neg | Unary::Sign | Unary::Abs | Unary::Floor | Unary::Ceil | Unary::Round | Unary::IsFinite => {
+            return exact_unary::<f32>(level, op);
+        }
+        // Not of floats.
+        Unary::Not | Unary::PopulationCount => return None,
     })
 }
 
@@ -171,10 +187,16 @@ fn unary_f64(level: Level, op: Unary) -> Option<TileFn> {
         Unary::Atanh => loops::unary_scalar(libm::atanh, Exact),
         Unary::Erf => loops::unary_scalar(libm::erf, Exact),
         Unary::Erfc => loops::unary_scalar(libm::erfc, Exact),
+        Unary::Erfcx => loops::unary_scalar(special::erfcx, Exact),
         Unary::ErfInv => loops::unary_scalar(special::erf_inv, Exact),
         Unary::Lgamma => loops::unary_scalar(libm::lgamma, Exact),
         Unary::Digamma => loops::unary_scalar(special::digamma, Exact),
-        _ => return None,
+        // Results of numbers of a dtype are numbers of this dtype.
+        Unary::Neg | Unary::Sign | Unary::Abs | Unary::Floor | Unary::Ceil | Unary::Round | Unary::IsFinite => {
+            return exact_unary::<f64>(level, op);
+        }
+        // Not of floats.
+        Unary::Not | Unary::PopulationCount => return None,
     })
 }
 

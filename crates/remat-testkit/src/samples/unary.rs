@@ -14,14 +14,7 @@ impl Samples for Unary {
                 if op == Unary::Neg { sample.linear_in(&[0]) } else { sample }
             };
             for dtype in DType::ALL {
-                let takes = match op {
-                    Unary::Not => !dtype.is_float(),
-                    Unary::PopulationCount => dtype.is_integer(),
-                    Unary::Neg => dtype.is_signed(),
-                    Unary::Sign | Unary::Abs => dtype != DType::Bool,
-                    _ => dtype.is_float(),
-                };
-                if !takes {
+                if !op.takes(dtype) {
                     continue;
                 }
                 if dtype.is_float() {

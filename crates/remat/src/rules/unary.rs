@@ -40,6 +40,7 @@ impl Rules for Unary {
             Unary::Atanh => t / one_minus_square(x),
             Unary::Erf => t * (-x.square()).exp() * (2.0 / PI.sqrt()),
             Unary::Erfc => t * (-x.square()).exp() * (-2.0 / PI.sqrt()),
+            Unary::Erfcx => t * slope_of_erfcx(x, out)?,
             Unary::ErfInv => t * out.square().exp() * (PI.sqrt() / 2.0),
             Unary::Lgamma => t * x.digamma(),
             Unary::Digamma => t * trigamma(x)?,
@@ -113,3 +114,55 @@ fn trigamma(x: Expr<'_>) -> Result<Expr<'_>> {
     let reflected = (distance * PI).sin().powi(-2) * (PI * PI) - direct;
     Ok(reflect.select(reflected, direct).convert(dtype))
 }
+
+/// The derivative of `erfcx`, `2 x erfcx(x) - 2 / sqrt(pi)`. For large arguments that difference has no digits: from one half on
+/// it is a polynomial of `(x - 4) / (x + 4)` over `(1 + 2 x)^2`, as `special::erfcx` is one over `1 + 2 x`.
+fn slope_of_erfcx<'w>(x: Expr<'w>, out: Expr<'w>) -> Result<Expr<'w>> {
+    let dtype = x.dtype()?;
+    // Many terms of a 16-bit format would lose its few digits.
+    let wide = |x: Expr<'w>| if dtype.bits() == 16 { x.convert(DType::F32) } else { x };
+    let (x, out) = (wide(x), wide(out));
+    // Each branch gets arguments of its own, so that no infinite derivative of the other meets a zero.
+    let is_small = x.lt(0.5);
+    let (small, large) = (is_small.select(x, 0.0), is_small.select(0.5, x));
+    let direct = small * is_small.select(out, 0.0) * 2.0 - 2.0 / PI.sqrt();
+    let t = 1.0 - 8.0 / (large + 4.0);
+    let mut series = x.literal(ERFCX_SLOPE[25]);
+    for &coefficient in ERFCX_SLOPE[..25].iter().rev() {
+        series = series * t + coefficient;
+    }
+    let root = 1.0 / (large * 2.0 + 1.0);
+    let far = -(series * root * root);
+    Ok(is_small.select(direct, far).convert(dtype))
+}
+
+/// Minus `(1 + 2 x)^2` times the derivative of `erfcx` as a polynomial of `(x - 4) / (x + 4)`, from the Chebyshev series computed
+/// with 60 digits.
+const ERFCX_SLOPE: [f64; 26] = [
+    2.623063993696738,
+    -0.3487517301221602,
+    -0.3135469050884947,
+    0.6688570875433886,
+    -0.6516096275581609,
+    0.39872495184845963,
+    -0.11476931203441053,
+    -0.06307663069161257,
+    0.11191139983460588,
+    -0.08347331695894591,
+    0.038682589404417926,
+    -0.009610374829375427,
+    -0.0008079166806257127,
+    0.0016301631353940645,
+    -0.0004355620033018712,
+    -0.00010988099644782601,
+    9.238956142796022e-5,
+    -2.6479139806832756e-6,
+    -1.4020871650586678e-5,
+    2.4369616690437563e-6,
+    1.9412539877993594e-6,
+    -5.519709758803899e-7,
+    -2.3718865799502468e-7,
+    8.468790672897519e-8,
+    1.8317393956844414e-8,
+    -7.1455632395992e-9,
+];

@@ -16,7 +16,7 @@ macro_rules! unary {
                 #[doc = $doc]
                 ///
                 /// # Errors
-                #[doc = concat!("If the dtype is no ", $errors, ".")]
+                #[doc = concat!("If the dtype is not a ", $errors, ".")]
                 ///
                 /// ```
                 /// use remat::Tensor;
@@ -64,6 +64,7 @@ unary! {
     atanh Atanh "The inverse hyperbolic tangent; NaN outside -1 to 1.", "float", "[0.0f32, 0.5]" => "[0.0f32, 0.54930614]";
     erf Erf "The error function.", "float", "[0.0f32, 1.0]" => "[0.0f32, 0.8427008]";
     erfc Erfc "`1 - erf(x)`, exact for large elements.", "float", "[0.0f32, 1.0]" => "[1.0f32, 0.15729921]";
+    erfcx Erfcx "`exp(x^2) erfc(x)`: what `erfc` is before it underflows.", "float", "[1.0f32, 100.0]" => "[0.42758358f32, 0.005641614]";
     erf_inv ErfInv "The inverse of the error function; NaN outside -1 to 1.", "float",
         "[0.0f32, 0.5]" => "[0.0f32, 0.47693628]";
     lgamma Lgamma "The logarithm of the absolute value of the gamma function.", "float",

@@ -2,7 +2,7 @@
 
 use remat::DType;
 use remat::ir::{Array, Jaxpr, Op, Prim};
-use remat_ir::{Binary, CumulativeKind, Literal, ReduceKind, ScatterKind, Unary, WindowKind};
+use remat_ir::{Binary, Class, CumulativeKind, Literal, ReduceKind, ScatterKind, Unary, WindowKind};
 
 use crate::arrays::literals;
 
@@ -51,17 +51,12 @@ pub(crate) fn of_operation(op: &Op) -> Closeness {
 /// What a single first-order operation may do.
 fn of_prim(op: &Prim) -> Closeness {
     match op {
-        Prim::Unary(op) => match op {
-            Unary::Neg | Unary::Sign | Unary::Abs | Unary::Floor | Unary::Ceil | Unary::Round | Unary::Sqrt => {
-                Closeness::Exact
-            }
-            Unary::IsFinite | Unary::Not | Unary::PopulationCount => Closeness::Exact,
-            _ => Closeness::Ulps(4),
-        },
-        Prim::Binary(op) => match op {
-            Binary::Pow | Binary::Atan2 => Closeness::Ulps(4),
+        Prim::Unary(Unary::Sqrt) | Prim::Binary(Binary::Rem) => Closeness::Exact,
+        Prim::Unary(_) | Prim::Binary(_) => match op.class() {
+            Class::Transcendental => Closeness::Ulps(4),
             _ => Closeness::Exact,
         },
+        Prim::IntegerPow(_) => Closeness::Ulps(4),
         Prim::Reduce(op) => match op.kind {
             ReduceKind::Sum => Closeness::Sums(16),
             ReduceKind::Prod => Closeness::Ulps(16),
@@ -81,7 +76,6 @@ fn of_prim(op: &Prim) -> Closeness {
             ScatterKind::Mul => Closeness::Ulps(16),
             ScatterKind::Set | ScatterKind::Min | ScatterKind::Max => Closeness::Exact,
         },
-        Prim::IntegerPow(_) => Closeness::Ulps(4),
         Prim::DotGeneral(_) => Closeness::Sums(16),
         Prim::Conv(op) if op.lhs_dilation.iter().any(|&d| d > 1) => Closeness::Sparse(16),
         Prim::Conv(_) => Closeness::Sums(16),

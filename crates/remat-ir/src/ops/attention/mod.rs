@@ -9,7 +9,7 @@ mod definition;
 use super::geometry::sized;
 use super::rules::{Accepts, same_dtype, same_memory};
 use super::{Operation, Param, ParamMap, Params, dtype_error, expect_operands, shape_error};
-use crate::{Aval, DType, Literal, Result};
+use crate::{Aval, DType, Jaxpr, Literal, Result};
 
 /// `dot_product_attention query key value [bias] [mask]`: each query's mean of the values, weighted by the softmax of its
 /// scores.
@@ -239,6 +239,10 @@ impl Operation for DotProductAttention {
         self.attention_params()
     }
 
+    fn definition(&self, ins: &[Aval]) -> Option<Result<Jaxpr>> {
+        Some(self.definition(ins))
+    }
+
     fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
         (name == "dot_product_attention").then(|| DotProductAttention::take(params))
     }
@@ -263,6 +267,10 @@ impl Operation for DotProductAttentionTangent {
         let mut params = self.attention.attention_params();
         params.push(("tangents", which_param(self.tangents)));
         params
+    }
+
+    fn definition(&self, ins: &[Aval]) -> Option<Result<Jaxpr>> {
+        Some(self.definition(ins))
     }
 
     fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
@@ -292,6 +300,10 @@ impl Operation for DotProductAttentionCotangent {
         params.insert(2, ("cotangents", which_param(self.cotangents)));
         params.insert(3, ("logsumexp", Param::Bool(self.logsumexp)));
         params
+    }
+
+    fn definition(&self, ins: &[Aval]) -> Option<Result<Jaxpr>> {
+        Some(self.definition(ins))
     }
 
     fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {

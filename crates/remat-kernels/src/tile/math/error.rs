@@ -57,6 +57,40 @@ pub(in crate::tile) fn erfc(x: f32) -> f32 {
     (if x < 0.0 { 2.0 - right } else { right }) as f32
 }
 
+/// The scaled complementary error function: as [`erfc`] without the exponential, the polynomial being good for every positive
+/// argument; below zero `2 e^x^2 - erfcx(-x)`.
+#[inline(always)]
+pub(in crate::tile) fn erfcx(x: f32) -> f32 {
+    // Farther out results are zero. The square is that of arguments whose result is finite.
+    let distance = clamp(f64::from(x.abs()), 0.0, 1e60);
+    let square = clamp(distance * distance, 0.0, 150.0);
+    let (sum, twice) = (distance + 4.0, distance.mul_add(2.0, 1.0));
+    let reciprocal = 1.0 / (sum * twice);
+    let p = polynomial(
+        (distance - 4.0) * (reciprocal * twice),
+        [
+            1.232995118611571,
+            -0.13962111671902194,
+            0.015379653887989312,
+            0.0680970483680642,
+            -0.10103910340588869,
+            0.09373291837549823,
+            -0.06633006827928196,
+            0.03716698319737111,
+            -0.016198894296806078,
+            0.00503378404106403,
+            -0.0007553293942287317,
+            -0.00020280345026696392,
+            0.00014780570519212544,
+            -2.035933277081376e-5,
+            -9.599294957064157e-6,
+            3.1290745114553037e-6,
+        ],
+    );
+    let right = p * (reciprocal * sum);
+    (if x < 0.0 { wide::exp(square).mul_add(2.0, -right) } else { right }) as f32
+}
+
 /// The inverse of the error function: `x p(w)` with `w = -log(1 - x^2)`, and far from zero `x p(sqrt(w))` (Giles,
 /// *Approximating the erfinv function*, 2012). NaN outside of [-1, 1].
 #[inline(always)]

@@ -18,7 +18,7 @@
 //! | f32 | `logistic`, `digamma` | 1.6 |
 //! | f32 | `tanh`, `sin`, `cos` | 1.7 |
 //! | f32 | `tan`, `asin`, `acos`, `atan`, `atan2`, `sinh`, `cosh`, `asinh` | 0.6 |
-//! | f32 | `acosh`, `atanh`, `cbrt`, `pow`, `erfc`, `erf_inv`, `lgamma` | 0.6 |
+//! | f32 | `acosh`, `atanh`, `cbrt`, `pow`, `erfc`, `erfcx`, `erf_inv`, `lgamma` | 0.6 |
 //! | f64 | `exp`, `exp2`, `log`, `log1p` | 0.8 |
 //! | f64 | `expm1` | 1.1 |
 //! | f64 | `logistic`, `sin`, `cos` | 1.5 |
@@ -38,11 +38,12 @@
 //! | f64 | **`lgamma` from zero on** | **2.1** |
 //! | f64 | **`erf_inv`** | **2.3** |
 //! | f64 | **`erfc`** | **2.7** |
+//! | f64 | **`erfcx`** | **3.9** |
 //! | f64 | **`lgamma` below zero** | **4.3 of the larger of result and 1**: any number of its own beside a zero |
 //! | f64 | **`digamma` from zero on** | **16 of the larger of result and 1**: any number of its own beside the zero at 1.46 |
 //! | f64 | **`digamma` below zero** | **170 of the larger of result and 1** down to -11, and more farther down or within 0.1 of a pole |
 //!
-//! So all are within two units but `lgamma`, `erf_inv`, `erfc` and `digamma` of f64.
+//! So all are within two units but `lgamma`, `erf_inv`, `erfc`, `erfcx` and `digamma` of f64.
 //!
 //! Sines, cosines and tangents of arguments beyond some limit take another method, also element by element.
 
@@ -50,7 +51,6 @@ pub(crate) mod double;
 pub(super) mod error;
 pub(crate) mod exp;
 pub(super) mod log;
-pub(super) mod special;
 pub(super) mod trigonometric;
 pub(super) mod wide;
 
