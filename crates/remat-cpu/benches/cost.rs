@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use remat_cpu::Cpu;
-use remat_ir::{Array, Aval, Device, Jaxpr};
-use remat_opt::cost::{Class, Cost, Machine, cost};
+use remat_ir::{Array, Aval, Class, Device, Jaxpr};
+use remat_opt::cost::{Cost, Machine, cost};
 use remat_testkit::arrays::plain;
 
 /// A product that is large enough for the machine's rate.

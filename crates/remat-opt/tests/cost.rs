@@ -1,7 +1,7 @@
 //! Costs of operations whose numbers can be counted by hand.
 
-use remat_ir::{Aval, Jaxpr, Op};
-use remat_opt::cost::{Class, Cost, TRANSCENDENTAL_FLOPS, class, cost, is_cheap, is_fused, program};
+use remat_ir::{Aval, Class, Jaxpr, Op};
+use remat_opt::cost::{Cost, TRANSCENDENTAL_FLOPS, cost, is_cheap, is_fused, program};
 use remat_testkit::all_samples;
 
 /// The cost of the only equation of a program.
@@ -74,7 +74,7 @@ fn each_operation_has_a_cost() {
         let ins: Vec<Aval> = sample.inputs.iter().map(|x| x.aval().clone()).collect();
         let Ok(outs) = op.infer(&ins) else { continue };
         let cost = cost(&op, &ins, &outs);
-        assert_eq!(cost.class, class(&op));
+        assert_eq!(cost.class, op.class());
         let is_free = matches!(cost.class, Class::View | Class::Marker);
         let is_empty = ins.iter().chain(&outs).any(|aval| aval.size() == 0);
         assert!(is_free == (cost.bytes() == 0) || is_empty, "{} moves {} bytes", op.name(), cost.bytes());

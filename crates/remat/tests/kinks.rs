@@ -115,8 +115,13 @@ fn saturated_functions_have_no_slope() {
 #[test]
 fn derivative_of_erfcx() {
     let x = [f64::NEG_INFINITY, -3.0, 0.0, 0.5, 3.0, 30.0, 1e3, 1e6, f64::INFINITY];
-    let expected =
-        [f64::NEG_INFINITY, -97237.06150316462, -std::f64::consts::FRAC_2_SQRT_PI, -0.5126888229025867, -0.05437226000717287];
+    let expected = [
+        f64::NEG_INFINITY,
+        -97237.06150316462,
+        -std::f64::consts::FRAC_2_SQRT_PI,
+        -0.5126888229025867,
+        -0.05437226000717287,
+    ];
     let far = [-0.0006258354105074841, -5.641887372654967e-7, -5.6418958354691e-13, 0.0];
     let got = tangent(Unary::Erfcx, &[&x], &[Some(&[1.0; 9])]);
     for (got, expected) in got.iter().zip(expected.into_iter().chain(far)) {
