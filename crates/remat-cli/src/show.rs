@@ -20,6 +20,9 @@ pub(crate) struct Args {
     /// Print the gradient of the block after each pass of the compiler instead
     #[arg(long)]
     passes: bool,
+    /// Print the steps that the engine makes of the gradient of the block, with the memory of each value, instead
+    #[arg(long)]
+    steps: bool,
     #[command(flatten)]
     sizes: Sizes,
 }
@@ -42,9 +45,14 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let x = Tensor::zeros([sizes.batch, sizes.context, sizes.width], DType::F32);
     let block = |inputs: &Inputs| apply(&inputs.block, &inputs.x, policy.as_ref());
     let inputs = Inputs { block: model.blocks[0].clone(), x };
-    if args.passes {
+    if args.passes || args.steps {
         let gradient = jit(grad(|inputs: &Inputs| block(inputs).sum(..)));
-        write!(out, "{}", gradient.passes(&inputs)?)?;
+        if args.passes {
+            write!(out, "{}", gradient.passes(&inputs)?)?;
+        }
+        if args.steps {
+            writeln!(out, "== steps\n{}", gradient.steps(&inputs)?)?;
+        }
         return Ok(());
     }
     let residuals = saved_residuals(block, &inputs)?;

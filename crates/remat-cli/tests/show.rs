@@ -59,6 +59,17 @@ fn the_program_is_printed_after_each_pass() {
 }
 
 #[test]
+fn steps_are_printed_with_their_memory() {
+    let output = show("--policy nothing --steps");
+    let steps = output.strip_prefix("== steps\n{ steps[arena=").unwrap();
+    assert!(steps.contains("= dot_general["), "{steps}");
+    assert!(steps.contains("  loop[rows="), "{steps}");
+    assert!(steps.contains("]@0 = "), "{steps}");
+    // After the passes, where both are asked for.
+    assert!(show("--policy nothing --steps --passes").ends_with(&output));
+}
+
+#[test]
 fn a_wrong_policy_is_one_line() {
     let output = command("--policy every").output().unwrap();
     assert_eq!(output.status.code(), Some(1));

@@ -34,6 +34,22 @@ pub(crate) fn kernel(op: &Call, threads: &Threads) -> Result<Box<dyn Kernel>> {
     })
 }
 
+/// The bodies of a loop or a branch as they are compiled, with their names; none for other calls.
+pub(crate) fn bodies(op: &Call) -> Vec<(String, Jaxpr)> {
+    match op {
+        Call::Scan(op) => vec![("body".to_string(), without_constants(&op.jaxpr, op.num_consts, op.num_carry).0)],
+        Call::While(op) => {
+            let body = without_constants(&op.body, op.body_consts, op.body.outs.len()).0;
+            vec![("condition".to_string(), Jaxpr::clone(&op.cond)), ("body".to_string(), body)]
+        }
+        Call::Cond(op) => {
+            let branches = op.branches.iter().enumerate();
+            branches.map(|(i, branch)| (format!("branch {i}"), Jaxpr::clone(branch))).collect()
+        }
+        Call::CustomLin(_) | Call::Jit(_) | Call::Checkpoint(_) | Call::CustomJvp(_) | Call::CustomVjp(_) => Vec::new(),
+    }
+}
+
 /// A body, compiled.
 struct Body {
     program: CompiledProgram,

@@ -10,7 +10,7 @@ use remat_ir::{Array, Aval, Device, Error, ErrorKind, Executable, Jaxpr, MemoryR
 use remat_kernels::Threads;
 
 use crate::arena::{self, Arena};
-use crate::compile::{Caller, compile};
+use crate::compile::{Caller, compile, listing};
 use crate::ids::{ArgId, ResultId};
 use crate::program::{CompiledProgram, ProgramResult, Run};
 
@@ -77,6 +77,34 @@ impl Device for Cpu {
 
     fn compile(&self, jaxpr: &Arc<Jaxpr>) -> Result<Arc<dyn Executable>> {
         Ok(Arc::new(self.compile_for("run", jaxpr)?))
+    }
+
+    /// The steps with the offset in bytes of each temporary in the arena.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use remat_cpu::Cpu;
+    /// use remat_ir::{Device, Jaxpr};
+    /// let program: Jaxpr = "{ lambda ; a:f32[2,3]. let
+    ///     b:f32[2,3] = exp a
+    ///     c:f32[2] = reduce_sum[axes=(1,)] b
+    ///     d:f32[3,2] = transpose[permutation=(1, 0)] b
+    ///     e:f32[3,2] = cumsum[axis=0 reverse=False] d
+    ///   in (c, e) }".parse()?;
+    /// let expected = "\
+    /// { steps[arena=128] ; arg0:f32[2,3]. let
+    ///     loop[rows=2 columns=3]  # 64 bytes of scratch memory at 64
+    ///       b3:f32[2,3]@0 = exp arg0
+    ///       out0:f32[2] = reduce_sum[axes=(1,)] b3
+    ///     b4:f32[3,2]@out1 = copy b3[shape=(3, 2) strides=(1, 3)]
+    ///     out1:f32[3,2] = cumsum[axis=0 reverse=False] b4
+    ///   in (out0, out1) }";
+    /// assert_eq!(Cpu::with_threads(1)?.steps(&Arc::new(program))?, expected);
+    /// # Ok::<(), remat_ir::Error>(())
+    /// ```
+    fn steps(&self, jaxpr: &Arc<Jaxpr>) -> Result<String> {
+        let threads = self.threads.clone().map_or_else(Threads::all, Ok)?;
+        listing(jaxpr, Caller::User, &threads, 0)
     }
 }
 

@@ -14,6 +14,15 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// If the engine cannot run it.
     fn compile(&self, jaxpr: &Arc<Jaxpr>) -> Result<Arc<dyn Executable>>;
+
+    /// What the engine makes of a program, as text for people: its steps in the order in which they run, with their memory.
+    /// An engine that runs the equations as they are gives the program itself.
+    ///
+    /// # Errors
+    /// As [`Device::compile`].
+    fn steps(&self, jaxpr: &Arc<Jaxpr>) -> Result<String> {
+        Ok(jaxpr.to_string())
+    }
 }
 
 /// A compiled program.

@@ -102,6 +102,41 @@ fn models(dtype: DType) -> Result<()> {
     Ok(())
 }
 
+/// Compares plan and measurement of a function of a list.
+fn check_list<R: remat::tree::Output>(name: &str, args: &Vec<Tensor>, f: impl Fn(&Vec<Tensor>) -> R) -> Result<()> {
+    let compiled = jit_with(&options(1)?, f).lower(args)?.compile()?;
+    let planned = compiled.memory();
+    let (_, most) = measured(|| compiled.call(args.clone()))?;
+    assert_eq!(planned.arguments + most, planned.peak, "{name} of {}: {planned}", args.len());
+    Ok(())
+}
+
+/// Many arguments and one result, of which the lists are most of the memory.
+fn lists() -> Result<()> {
+    let x = random::normal(random::key(1), [3, 5], DType::F32);
+    let captured: Vec<Tensor> = (0..9).map(|i| &x * f64::from(i)).collect();
+    let deep = x.reshape([1, 1, 1, 1, 1, 3, 5]);
+    for count in [0, 1, 13, 30, 100] {
+        for x in [&x, &deep] {
+            let args = vec![x.clone(); count];
+            let first = |args: &Vec<Tensor>| args.first().cloned().unwrap_or_else(|| Tensor::ones([4], DType::F32));
+            check_list("a sine of the first", &args, |args| first(args).sin())?;
+            check_list("the first itself", &args, first)?;
+            check_list("the first and the last, reshaped", &args, |args| {
+                (first(args), args.last().map_or_else(|| first(args), |x| x.reshape([15])))
+            })?;
+            check_list("nothing", &args, |_| ())?;
+            check_list("captured constants", &args, |args| {
+                captured.iter().fold(first(args).sum(..), |sum, x| sum + x.sum(..))
+            })?;
+            check_list("the gradient of an operand that is not used", &args, |args| {
+                grad(|args: &Vec<Tensor>| first(args).sum(..))(args)
+            })?;
+        }
+    }
+    Ok(())
+}
+
 fn others() -> Result<()> {
     let x = random::normal(random::key(1), [64, 48], DType::F32);
     check("no result", &x, |_| ())?;
@@ -207,6 +242,7 @@ fn the_planned_peak_is_the_one_of_the_allocator() -> Result<()> {
     models(DType::F32)?;
     models(DType::Bf16)?;
     others()?;
+    lists()?;
     given_up()?;
     single_operations()?;
     chains()

@@ -7,6 +7,7 @@ mod layout;
 mod loops;
 mod report;
 mod results;
+mod text;
 
 use remat_ir::{Jaxpr, Result};
 use remat_kernels::Threads;
@@ -17,6 +18,7 @@ use crate::program::CompiledProgram;
 use crate::schedule::schedule;
 use crate::steps::Steps;
 use kernels::Kernels;
+use text::Listing;
 
 /// Who runs a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,4 +41,18 @@ pub(crate) fn compile(jaxpr: &Jaxpr, caller: Caller, threads: &Threads) -> Resul
     let order = schedule(&graph);
     let plan = plan(&graph, &order)?;
     layout::program(jaxpr, kernels, results, &order, &plan)
+}
+
+/// The text of the steps that [`compile`] makes of a program, its lines but the first indented.
+///
+/// # Errors
+/// As [`compile`].
+pub(crate) fn listing(jaxpr: &Jaxpr, caller: Caller, threads: &Threads, indent: usize) -> Result<String> {
+    let steps = Steps::of(pipeline::run(pipeline::CPU, jaxpr)?)?;
+    let mut kernels = Kernels::new(&steps, threads)?;
+    let results = kernels.results(caller)?;
+    let graph = kernels.graph();
+    let order = schedule(&graph);
+    let plan = plan(&graph, &order)?;
+    Listing { kernels: &kernels, results: &results, order: &order, plan: &plan }.text(threads, indent)
 }

@@ -1,8 +1,9 @@
 //! Steps: what the equations of a program become.
 //!
 //! [`views`] turns changes of layout into views, [`fuse`] decides which equations compute together, [`order`] in which order,
-//! [`recompute`] which values are not worth keeping.
+//! [`recompute`] which values are not worth keeping, and [`check`] that all of them were right.
 
+mod check;
 mod fuse;
 mod ir;
 mod order;

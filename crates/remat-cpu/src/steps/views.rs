@@ -11,6 +11,7 @@ use remat_ir::{
 };
 use remat_kernels::Layout;
 
+use super::check::check;
 use super::fuse::Fusion;
 use super::ir::{Steps, Value};
 use super::recompute::recompute;
@@ -26,7 +27,7 @@ impl Steps {
     /// Lowers a program that went through [`CPU`](remat_opt::pipeline::CPU).
     ///
     /// # Errors
-    /// If its steps cannot be put in order, which is a defect.
+    /// If its steps cannot be put in order, or are wrong, which is a defect.
     pub(crate) fn of(mut flat: Jaxpr) -> Result<Steps> {
         let mut values = VarMap::default();
         for (var, aval) in flat.avals.iter() {
@@ -47,7 +48,9 @@ impl Steps {
         let Lowering { mut flat, names, values, fusion, .. } = lowering;
         flat.eqns = eqns;
         let steps = fusion.finish()?;
-        Ok(recompute(Steps { flat, names, values, steps }))
+        let steps = recompute(Steps { flat, names, values, steps });
+        check(&steps)?;
+        Ok(steps)
     }
 }
 

@@ -53,6 +53,32 @@ impl fmt::Display for Jaxpr {
     }
 }
 
+/// The name and the parameters on one line, but for programs.
+///
+/// ```
+/// use remat_ir::{Cumulative, CumulativeKind, Op};
+/// let op = Op::from(Cumulative { kind: CumulativeKind::Sum, axis: 0, reverse: false });
+/// assert_eq!(op.to_string(), "cumsum[axis=0 reverse=False]");
+/// ```
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        let is_program = |param: &Param| match param {
+            Param::Jaxpr(_) => true,
+            Param::Tuple(items) => items.iter().any(|item| matches!(item, Param::Jaxpr(_))),
+            _ => false,
+        };
+        let params: Vec<_> = self.params().into_iter().filter(|(_, param)| !is_program(param)).collect();
+        if params.is_empty() {
+            return Ok(());
+        }
+        let mut printer = Printer::new(PrintOptions::default(), None);
+        // Without a limit nothing overflows.
+        let _: Fits = printer.params(&params, Mode::Flat, 0);
+        f.write_str(&printer.out)
+    }
+}
+
 /// Prints the constants before the semicolon, and not their values.
 impl fmt::Display for ClosedJaxpr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -10,8 +10,8 @@ use remat_opt::{Stages, pipeline};
 
 use super::stages::{Lowered, Target, Traced};
 use crate::trace::{
-    Order, Output, Program, Repr, Structure, Tensor, Tracer, Tree, bind_at, concrete, current_loc, leaf_paths, rebuild,
-    short_type_name, structure, trace_tree,
+    Order, Output, Program, Repr, Structure, Tensor, Tracer, Tree, bind_at, current_loc, into_arrays, leaf_paths,
+    operands, rebuild, short_type_name, structure, trace_tree,
 };
 
 /// Options of [`jit_with`].
@@ -121,7 +121,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         let (leaves, structure) = structure(&args);
         let entry = self.entry(&args, &leaves, structure)?;
         drop(args);
-        let operands: Vec<Tensor> = entry.program.captured.iter().cloned().chain(leaves).collect();
+        let operands = operands(&entry.program.captured, leaves);
         let loc = current_loc();
         let outs = if Tracer::is_open() {
             let op = remat_ir::Jit { name: self.name.clone(), jaxpr: entry.program.jaxpr.clone() };
@@ -129,8 +129,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
             bind_at(op, &operands, self.loc).map_err(|e| e.at(loc))?
         } else {
             let executable = self.executable(&entry).map_err(|e| e.at(loc))?;
-            let arrays = concrete("jit", &operands).map_err(|e| e.at(loc))?;
-            drop(operands);
+            let arrays = into_arrays("jit", operands).map_err(|e| e.at(loc))?;
             let outs = executable.run(arrays).map_err(|e| e.at(loc))?;
             outs.into_iter().map(Tensor::from_array).collect()
         };
@@ -218,6 +217,22 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         let traced = self.trace(args)?;
         let engine = if self.target.device.name() == Cpu::NAME { pipeline::CPU } else { &[] };
         Stages::of(traced.jaxpr(), &[pipeline::JIT, engine])
+    }
+
+    /// The steps that the engine makes of the program for an argument of this structure and avals: short for [`Jit::lower`]
+    /// and [`Lowered::steps`].
+    ///
+    /// ```
+    /// use remat::{Tensor, jit};
+    /// let step = jit(|x: &Tensor| x.exp().sum(..));
+    /// println!("{}", step.steps(&Tensor::from(vec![1.0f32, 2.0]))?);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The first error inside the function; if the engine cannot run the program.
+    pub fn steps(&self, args: &A) -> Result<String> {
+        self.lower(args)?.steps()
     }
 
     /// The number of programs that were traced so far: one for each structure and avals of the argument, and where the

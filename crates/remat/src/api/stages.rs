@@ -8,7 +8,7 @@ use remat_ir::{
 use remat_opt::pipeline;
 
 use super::limit::memory_limit;
-use crate::trace::{Program, Tensor, Tracer, concrete, current_loc};
+use crate::trace::{Program, Tensor, Tracer, current_loc, into_arrays, operands};
 
 /// What programs are compiled for.
 #[derive(Clone)]
@@ -57,6 +57,15 @@ impl Lowered {
     /// The program: captured constants, then the leaves of the argument.
     pub fn jaxpr(&self) -> &Arc<Jaxpr> {
         &self.jaxpr
+    }
+
+    /// The steps that the engine makes of it, in the order in which they run, with the memory of each value. The text is for
+    /// people, and says what each engine wants to say.
+    ///
+    /// # Errors
+    /// If the engine cannot run the program.
+    pub fn steps(&self) -> Result<String> {
+        self.target.device.steps(&self.jaxpr)
     }
 
     /// Compiles it for the engine.
@@ -137,8 +146,7 @@ impl Compiled {
                 return wrong(ErrorKind::Argument, format!("leaf {i} is {given} and must be {expected}"));
             }
         }
-        let operands = concrete("compiled", self.captured.iter().chain(&leaves))?;
-        drop(leaves);
-        Ok(self.executable.run(operands)?.into_iter().map(Tensor::from_array).collect())
+        let arrays = into_arrays("compiled", operands(&self.captured, leaves))?;
+        Ok(self.executable.run(arrays)?.into_iter().map(Tensor::from_array).collect())
     }
 }

@@ -131,6 +131,30 @@ fn run_unlocated(operation: &'static str, jaxpr: &Jaxpr, args: &[Tensor], loc: L
     }
 }
 
+/// The operands of a program: captured tensors, then leaves, in the memory of the leaves' list, which has no more room than
+/// it needs.
+pub(crate) fn operands(captured: &[Tensor], mut leaves: Vec<Tensor>) -> Vec<Tensor> {
+    leaves.reserve_exact(captured.len());
+    leaves.shrink_to(leaves.len() + captured.len());
+    leaves.extend_from_slice(captured);
+    leaves.rotate_right(captured.len());
+    leaves
+}
+
+/// The arrays of a list of concrete tensors, where the list is: both are as large, and so there are never two lists, of which
+/// the plan of a program's memory would know one.
+///
+/// # Errors
+/// As [`concrete`].
+pub(crate) fn into_arrays(operation: &str, tensors: Vec<Tensor>) -> Result<Vec<Array>> {
+    let array = |tensor: Tensor| match tensor.0 {
+        Repr::Concrete(array) => Ok(array),
+        Repr::Traced(traced) => Err(escaped(operation, &traced)),
+        Repr::Failed(error) => Err(error),
+    };
+    tensors.into_iter().map(array).collect()
+}
+
 /// The arrays of concrete tensors.
 ///
 /// # Errors

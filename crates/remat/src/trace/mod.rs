@@ -13,7 +13,7 @@ mod tracer;
 mod tree;
 
 pub use bind::{apply, deferred};
-pub(crate) use bind::{bind, bind_at, bind1, concrete, deferred_all, fail, run};
+pub(crate) use bind::{bind, bind_at, bind1, concrete, deferred_all, fail, into_arrays, operands, run};
 pub(crate) use order::Order;
 pub use output::Output;
 pub use scope::{current_loc, named_scope, pinned};

@@ -1,0 +1,210 @@
+//! The text form of a compiled program: its steps in the order in which they run, with the memory of each value.
+//!
+//! ```text
+//! { steps[arena=192] ; arg0:f32[4,8] arg1:f32[8,4]. let
+//!     b3:f32[4,4]@0 = dot_general[...] arg0 arg1
+//!     loop[rows=4 columns=4]
+//!       x0 = exp b3
+//!       out0:f32[4] = reduce_sum[axes=(1,)] x0
+//!   in (out0, arg0) }
+//! ```
+//!
+//! A value of the arena has its offset in bytes behind an `@`, one that lies in the memory of an output the name of that. A
+//! value of a loop that is not stored is an `x`. An operand that is a view has its layout in brackets, in elements. What a
+//! step needs beside its operands is in a comment behind it, and the steps of the bodies of loops and branches are below it.
+
+use oxc_index::IndexVec;
+use remat_ir::{Eqn, Op, Result, Var};
+use remat_kernels::{Layout, Threads};
+
+use super::buffers::Owner;
+use super::kernels::Kernels;
+use super::{Caller, donation, listing};
+use crate::control;
+use crate::ids::{BufferId, ResultId, StepId};
+use crate::plan::{Location, Plan};
+use crate::program::ProgramResult;
+use crate::steps::{Group, Step, Value};
+
+/// A program whose steps have an order and memory.
+pub(super) struct Listing<'a> {
+    pub(super) kernels: &'a Kernels<'a>,
+    pub(super) results: &'a IndexVec<ResultId, ProgramResult>,
+    pub(super) order: &'a [StepId],
+    pub(super) plan: &'a Plan,
+}
+
+impl Listing<'_> {
+    /// The text, whose lines but the first are indented by this many spaces.
+    ///
+    /// # Errors
+    /// If the body of a loop or a branch cannot be compiled.
+    pub(super) fn text(&self, threads: &Threads, indent: usize) -> Result<String> {
+        let arguments = self.kernels.buffers.arguments.iter();
+        let arguments: Vec<String> = arguments.map(|&buffer| self.definition(buffer)).collect();
+        let mut text = format!("{{ steps[arena={}] ; {}. let", self.plan.arena, arguments.join(" "));
+        for &step in self.order {
+            self.step(step, threads, indent + 4, &mut text)?;
+        }
+        let donors = donation::donors(self.kernels, self.plan);
+        for (out, argument) in donors.iter_enumerated().filter_map(|(out, argument)| Some((out, (*argument)?))) {
+            line(&mut text, indent + 4, &format!("# {out} is in the memory of {argument} where the caller donates it"));
+        }
+        let results: Vec<String> = self.results.indices().map(|result| self.result(result)).collect();
+        let comma = if results.len() == 1 { "," } else { "" };
+        line(&mut text, indent + 2, &format!("in ({}{comma}) }}", results.join(", ")));
+        Ok(text)
+    }
+
+    /// The name of a result.
+    fn result(&self, result: ResultId) -> String {
+        match self.results[result] {
+            ProgramResult::Argument(argument) => argument.to_string(),
+            ProgramResult::Output(out) => out.to_string(),
+            ProgramResult::Same(other) => self.result(other),
+        }
+    }
+
+    fn step(&self, number: StepId, threads: &Threads, indent: usize, text: &mut String) -> Result<()> {
+        let call = &self.kernels.calls[number];
+        let scratch = match call.scratch {
+            0 => String::new(),
+            bytes => format!("  # {bytes} bytes of scratch memory at {}", self.plan.scratch[number]),
+        };
+        let outs: Vec<String> = call.outs.iter().map(|&out| self.definition(out)).collect();
+        let outs = outs.join(" ");
+        let steps = self.kernels.steps;
+        // Each step has one call, in order; the calls after those copy values into outputs.
+        match steps.steps.get(number.index()) {
+            Some(Step::Equation { eqn, operands }) => {
+                let eqn = steps.eqn(*eqn);
+                let operands = self.operands(operands);
+                line(text, indent, &format!("{outs} = {}{operands}{scratch}", eqn.op));
+                self.bodies(eqn, threads, indent + 2, text)?;
+            }
+            Some(Step::Copy { operand, .. }) => {
+                line(text, indent, &format!("{outs} = copy {}{scratch}", self.operand(operand, None)));
+            }
+            Some(Step::Count { iota, .. }) => {
+                line(text, indent, &format!("{outs} = {}{scratch}", Op::from(iota.clone())));
+            }
+            Some(Step::Loop(group)) => self.group(group, &scratch, indent, text),
+            None => {
+                let value = call.outs.first().and_then(|&out| self.copied(out));
+                let value = value.map_or_else(String::new, |value| format!(" {}", self.operand(&value, None)));
+                line(text, indent, &format!("{outs} = copy{value}{scratch}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The steps of the bodies of a loop or a branch.
+    fn bodies(&self, eqn: &Eqn, threads: &Threads, indent: usize, text: &mut String) -> Result<()> {
+        let Op::Call(op) = &eqn.op else { return Ok(()) };
+        for (name, jaxpr) in control::bodies(op) {
+            let body = listing(&jaxpr, Caller::Control, threads, indent)?;
+            line(text, indent, &format!("{name}: {body}"));
+        }
+        Ok(())
+    }
+
+    /// The equations of a loop. Those that it stores define a buffer.
+    fn group(&self, group: &Group, scratch: &str, indent: usize, text: &mut String) {
+        let mut params = vec![format!("rows={}", group.rows)];
+        params.extend(group.columns.map(|columns| format!("columns={columns}")));
+        if let Some((shape, axes)) = &group.reduction {
+            params.push(format!("shape={} axes={}", tuple(shape), tuple(axes)));
+        }
+        line(text, indent, &format!("loop[{}]{scratch}", params.join(" ")));
+        for (i, member) in group.members.iter().enumerate() {
+            let stored = group.outs.contains(&member.out).then(|| self.kernels.buffers.of_var(member.out)).flatten();
+            let out = stored.map_or_else(|| format!("x{i}"), |buffer| self.definition(buffer));
+            let operands: Vec<String> = member.operands.iter().map(|x| self.operand(x, Some(group))).collect();
+            let op = &self.kernels.steps.eqn(member.eqn).op;
+            line(text, indent + 2, &format!("{out} = {op} {}", operands.join(" ")));
+        }
+    }
+
+    /// The value that is copied into an output for the sake of a result.
+    fn copied(&self, buffer: BufferId) -> Option<Value> {
+        let Owner::Output(out) = self.kernels.buffers.owner(buffer) else { return None };
+        let result = self.results.indices().find(|&result| self.results[result] == ProgramResult::Output(out))?;
+        let atom = self.kernels.steps.flat.outs[result.index()];
+        Some(self.kernels.steps.value(atom))
+    }
+
+    fn operands(&self, operands: &[Value]) -> String {
+        operands.iter().map(|x| format!(" {}", self.operand(x, None))).collect()
+    }
+
+    /// The name of a value, and its layout if it is not the whole buffer in order.
+    fn operand(&self, value: &Value, group: Option<&Group>) -> String {
+        match value {
+            Value::Splat { literal, shape } if shape.is_empty() => literal.to_string(),
+            Value::Splat { literal, shape } => format!("{literal}[shape={}]", tuple(shape)),
+            Value::View { base, layout } => {
+                let name = self.var(*base, group);
+                let size = self.kernels.steps.flat.avals[*base].size();
+                if layout.is_contiguous() && layout.size() == size { name } else { name + &view(layout) }
+            }
+        }
+    }
+
+    /// The name of a variable: its buffer, or its number in the loop that computes it.
+    fn var(&self, var: Var, group: Option<&Group>) -> String {
+        let inside = group.and_then(|group| {
+            let i = group.members.iter().position(|member| member.out == var)?;
+            (!group.outs.contains(&var)).then_some(i)
+        });
+        match (inside, self.kernels.buffers.of_var(var)) {
+            (Some(i), _) => format!("x{i}"),
+            (None, Some(buffer)) => self.name(buffer),
+            (None, None) => "_".to_string(),
+        }
+    }
+
+    fn name(&self, buffer: BufferId) -> String {
+        match self.kernels.buffers.owner(buffer) {
+            Owner::Argument(argument) => argument.to_string(),
+            Owner::Output(out) => out.to_string(),
+            Owner::Constant(constant) => self.kernels.buffers.constants[constant].to_string(),
+            Owner::Temporary => buffer.to_string(),
+        }
+    }
+
+    /// The name, the aval and the memory of a buffer.
+    fn definition(&self, buffer: BufferId) -> String {
+        let memory = match self.plan.locations[buffer] {
+            Location::Arena(offset) => format!("@{offset}"),
+            Location::Buffer(home) if home == buffer => String::new(),
+            Location::Buffer(home) => format!("@{}", self.name(home)),
+        };
+        format!("{}:{}{memory}", self.name(buffer), self.kernels.buffers.aval(buffer))
+    }
+}
+
+/// Adds a line.
+fn line(text: &mut String, indent: usize, content: &str) {
+    text.push('\n');
+    text.extend(std::iter::repeat_n(' ', indent));
+    text.push_str(content);
+}
+
+/// The layout of a view. One of a row-major part has no strides.
+fn view(layout: &Layout) -> String {
+    let mut text = format!("[shape={}", tuple(&layout.shape));
+    if !layout.is_contiguous() {
+        text.push_str(&format!(" strides={}", tuple(&layout.strides)));
+    }
+    if layout.offset > 0 {
+        text.push_str(&format!(" offset={}", layout.offset));
+    }
+    text + "]"
+}
+
+/// `(2, 3)`; one element prints `(2,)`.
+fn tuple(items: &[impl std::fmt::Display]) -> String {
+    let comma = if items.len() == 1 { "," } else { "" };
+    let items: Vec<String> = items.iter().map(ToString::to_string).collect();
+    format!("({}{comma})", items.join(", "))
+}

@@ -1,0 +1,244 @@
+//! The checker of steps: what kernels rely on when they address elements through layouts.
+//!
+//! Every operand is an argument or was written by an earlier step, and each of its elements is inside of the buffer; a loop
+//! reads its own values after it has computed them, and has as many elements of each as it says; every buffer is written
+//! once, and the program's outputs are. This looks at each operand once, and so every program is checked, in every build.
+
+use remat_ir::{Error, ErrorKind, Result, Var, VarMap};
+use remat_kernels::{Extent, Layout};
+
+use super::ir::{Group, Member, Step, Steps, Value};
+
+/// Who can read a variable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Available {
+    /// Nothing: it is not computed yet.
+    No,
+    /// The loop of this step, which does not store it or is not done yet.
+    InLoop(usize),
+    /// Every later step.
+    Stored,
+}
+
+/// Checks the steps of a program.
+///
+/// # Errors
+/// The first fault, which is a defect of lowering.
+pub(super) fn check(steps: &Steps) -> Result<()> {
+    let mut checker = Checker { steps, at: 0, available: VarMap::filled(steps.flat.avals.len(), Available::No) };
+    for &var in &steps.flat.ins {
+        checker.available[var] = Available::Stored;
+    }
+    for (at, step) in steps.steps.iter().enumerate() {
+        checker.at = at;
+        checker.step(step)?;
+    }
+    for base in steps.flat.outs.iter().filter_map(|out| steps.value(*out).base()) {
+        if checker.available[base] != Available::Stored {
+            return Err(internal(format!("no step stores variable {}, which is returned", base.0)));
+        }
+    }
+    Ok(())
+}
+
+struct Checker<'a> {
+    steps: &'a Steps,
+    /// The step that is checked.
+    at: usize,
+    available: VarMap<Available>,
+}
+
+impl Checker<'_> {
+    fn step(&mut self, step: &Step) -> Result<()> {
+        match step {
+            Step::Loop(group) => return self.group(group),
+            Step::Equation { operands, .. } => operands.iter().try_for_each(|x| self.read(x))?,
+            Step::Copy { operand, .. } => self.read(operand)?,
+            Step::Count { .. } => {}
+        }
+        match step {
+            Step::Equation { eqn, .. } => {
+                self.steps.eqn(*eqn).outs.iter().try_for_each(|&out| self.write(out, Available::Stored))
+            }
+            Step::Copy { out, .. } | Step::Count { out, .. } => self.write(*out, Available::Stored),
+            Step::Loop(_) => Ok(()),
+        }
+    }
+
+    fn group(&mut self, group: &Group) -> Result<()> {
+        for member in &group.members {
+            member.operands.iter().try_for_each(|x| self.read(x))?;
+            self.extent(group, member)?;
+            self.write(member.out, Available::InLoop(self.at))?;
+        }
+        for &out in &group.outs {
+            if self.available[out] != Available::InLoop(self.at) {
+                return Err(self.fault(format!("stores variable {}, which it does not compute", out.0)));
+            }
+            self.available[out] = Available::Stored;
+        }
+        Ok(())
+    }
+
+    /// A member has one element for each element of the loop, or for each row, or for each that is left of a reduction.
+    fn extent(&self, group: &Group, member: &Member) -> Result<()> {
+        let size = self.steps.flat.avals[member.out].size();
+        let expected = match (member.extent, &group.reduction) {
+            (Extent::Full, _) => group.size(),
+            (Extent::Row, None) => group.rows,
+            (Extent::Row, Some((shape, axes))) => {
+                shape.iter().enumerate().filter(|(axis, _)| !axes.contains(axis)).map(|(_, n)| n).product()
+            }
+        };
+        if size == expected {
+            return Ok(());
+        }
+        let of = member.out.0;
+        Err(self.fault(format!("is a loop of {expected} elements for variable {of}, which has {size}")))
+    }
+
+    fn read(&self, value: &Value) -> Result<()> {
+        let Value::View { base, layout } = value else { return Ok(()) };
+        let is_there = match self.available.get(*base) {
+            Some(Available::Stored) => true,
+            Some(Available::InLoop(at)) => *at == self.at,
+            Some(Available::No) | None => false,
+        };
+        if !is_there {
+            return Err(self.fault(format!("reads variable {}, which is not available", base.0)));
+        }
+        let size = self.steps.flat.avals[*base].size();
+        if is_inside(layout, size) {
+            return Ok(());
+        }
+        Err(self.fault(format!("reads outside of variable {}, which has {size} elements: {layout:?}", base.0)))
+    }
+
+    fn write(&mut self, var: Var, available: Available) -> Result<()> {
+        if self.available[var] != Available::No {
+            return Err(self.fault(format!("writes variable {}, which is written already", var.0)));
+        }
+        self.available[var] = available;
+        Ok(())
+    }
+
+    fn fault(&self, what: String) -> Error {
+        internal(format!("step {} {what}", self.at))
+    }
+}
+
+/// Whether all elements of a layout are among the first `size`.
+fn is_inside(layout: &Layout, size: usize) -> bool {
+    if layout.shape.len() != layout.strides.len() {
+        return false;
+    }
+    if layout.shape.contains(&0) {
+        return true;
+    }
+    let (mut first, mut last) = (layout.offset as i128, layout.offset as i128);
+    for (&n, &stride) in layout.shape.iter().zip(&layout.strides) {
+        let reach = (n as i128 - 1) * stride as i128;
+        if reach < 0 { first += reach } else { last += reach }
+    }
+    0 <= first && last < size as i128
+}
+
+fn internal(fault: String) -> Error {
+    Error::new(ErrorKind::Internal, "compile", format!("the steps are wrong: {fault}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use remat_ir::Jaxpr;
+    use remat_opt::pipeline::{CPU, run};
+
+    use super::super::ir::Group;
+    use super::*;
+
+    /// A loop that stores two values and keeps one to itself, a step that reads one of them transposed, and a copy.
+    fn steps() -> Steps {
+        let text = "{ lambda ; a:f32[4,4]. let
+            b:f32[4,4] = exp a
+            c:f32[4,4] = sin b
+            d:f32[4,4] = neg c
+            e:f32[4,4] = transpose[permutation=(1, 0)] b
+            f:f32[4,4] = cumsum[axis=0 reverse=False] e
+          in (d, f) }";
+        let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
+        run(CPU, &jaxpr).and_then(Steps::of).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    fn fault(change: impl FnOnce(&mut Steps)) -> String {
+        let mut steps = steps();
+        change(&mut steps);
+        let error = check(&steps).expect_err("the steps are wrong");
+        assert_eq!((error.kind(), error.operation()), (ErrorKind::Internal, "compile"));
+        error.message().strip_prefix("the steps are wrong: ").unwrap_or(error.message()).to_string()
+    }
+
+    fn group(steps: &mut Steps) -> &mut Group {
+        let group = steps.steps.iter_mut().find_map(|s| if let Step::Loop(group) = s { Some(group) } else { None });
+        group.expect("a loop")
+    }
+
+    #[test]
+    fn every_kind_of_fault_is_found() {
+        assert!(check(&steps()).is_ok());
+        let a = steps().flat.ins[0].0;
+        let [b, d] = [0, 2].map(|i| group(&mut steps()).members[i].out.0);
+        assert_eq!(fault(|s| s.steps.swap(0, 1)), format!("step 0 reads variable {b}, which is not available"));
+        assert_eq!(fault(|s| s.steps.truncate(0)), format!("no step stores variable {d}, which is returned"));
+        let twice = |s: &mut Steps| {
+            let member = Member { operands: Vec::new(), ..*group(s).members.last().expect("three") };
+            group(s).members.push(member);
+        };
+        assert_eq!(fault(twice), format!("step 0 writes variable {d}, which is written already"));
+        let argument = |s: &mut Steps| group(s).members[0].out = Var(a);
+        assert_eq!(fault(argument), format!("step 0 writes variable {a}, which is written already"));
+        let early = |s: &mut Steps| group(s).members.swap(0, 1);
+        assert_eq!(fault(early), format!("step 0 reads variable {b}, which is not available"));
+        let unstored = |s: &mut Steps| group(s).outs.retain(|out| out.0 != b);
+        assert_eq!(fault(unstored), format!("step 1 reads variable {b}, which is not available"));
+        let foreign = |s: &mut Steps| group(s).outs.push(Var(a));
+        assert_eq!(fault(foreign), format!("step 0 stores variable {a}, which it does not compute"));
+        let rows = |s: &mut Steps| group(s).rows = 17;
+        assert_eq!(fault(rows), format!("step 0 is a loop of 17 elements for variable {b}, which has 16"));
+    }
+
+    #[test]
+    fn views_outside_of_their_buffer_are_found() {
+        let b = group(&mut steps()).members[0].out.0;
+        let view = |change: fn(&mut Layout)| {
+            fault(|s| {
+                let last = s.steps.last_mut().expect("a step");
+                let operand = match last {
+                    Step::Equation { operands, .. } => operands.first_mut(),
+                    Step::Copy { operand, .. } => Some(operand),
+                    _ => None,
+                };
+                if let Some(Value::View { base, layout }) = operand {
+                    *base = Var(b);
+                    change(layout);
+                }
+            })
+        };
+        let message = format!("reads outside of variable {b}, which has 16 elements");
+        for change in [
+            (|layout| layout.offset += 1) as fn(&mut Layout),
+            |layout| layout.strides[0] = -1,
+            |layout| layout.strides[1] = isize::MAX,
+            |layout| layout.shape[0] = 5,
+            |layout| layout.shape.push(1),
+        ] {
+            let found = view(change);
+            assert!(found.contains(&message), "{found}");
+        }
+    }
+
+    #[test]
+    fn layouts_of_nothing_are_inside_of_anything() {
+        assert!(is_inside(&Layout::contiguous(&[0, 3]), 0));
+        assert!(!is_inside(&Layout::contiguous(&[]), 0));
+        assert!(is_inside(&Layout::contiguous(&[2, 3]).reversed(&[0, 1]), 6));
+    }
+}
