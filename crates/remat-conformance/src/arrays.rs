@@ -1,8 +1,7 @@
 //! Arrays to run programs on.
 
-use remat::ir::Array;
-use remat::{DType, Tensor};
-use remat_ir::{Element, Literal, with_dtype};
+use remat::Tensor;
+use remat_ir::{Array, Aval, DType, Element, Literal, with_dtype};
 
 /// The elements.
 pub(crate) fn literals(x: &Array) -> Vec<Literal> {
@@ -56,7 +55,7 @@ pub(crate) fn with_special_numbers(x: &Array, huge: bool) -> Array {
 }
 
 /// An arbitrary array whose elements every float dtype represents exactly.
-pub(crate) fn vector(aval: &remat::ir::Aval, seed: usize) -> Array {
+pub(crate) fn vector(aval: &Aval, seed: usize) -> Array {
     let value = |i: usize| Literal::from_f64(aval.dtype, ((i * 7 + seed * 5) % 17) as f64 / 8.0 - 0.9375);
     let like = Array::full(Literal::from_f64(aval.dtype, 0.0), aval.shape.iter().copied()).in_memory(aval.memory);
     build(aval.dtype, &like, (0..aval.size()).map(value).collect())

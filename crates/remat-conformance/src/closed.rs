@@ -1,4 +1,15 @@
-//! The programs: scalar functions of floats that bear the names `a` and `b`, which the policies mention.
+//! A set of programs that is closed under the transformations: scalar functions of floats with values named `a` and `b`, which
+//! policies mention.
+//!
+//! ```
+//! use remat::{DType, grad};
+//! use remat_conformance::closed::PROGRAMS;
+//!
+//! let program = &PROGRAMS[0];
+//! let x = program.arguments(DType::F32, 0);
+//! assert_eq!(grad(program.f)(&x)?.len(), program.shapes.len());
+//! # Ok::<(), remat::Error>(())
+//! ```
 
 // The functions take trees, and a slice is none.
 #![allow(clippy::ptr_arg)]
@@ -10,18 +21,22 @@ use remat::{
 };
 
 /// One program.
-pub(crate) struct Program {
-    pub(crate) name: &'static str,
-    pub(crate) f: fn(&Vec<Tensor>) -> Result<Tensor>,
+pub struct Program {
+    /// The name, which is unique.
+    pub name: &'static str,
+    /// The function, of arguments of one float dtype.
+    pub f: fn(&Vec<Tensor>) -> Result<Tensor>,
     /// The shapes of the arguments.
-    pub(crate) shapes: &'static [&'static [usize]],
-    pub(crate) has_reverse_mode: bool,
-    pub(crate) has_forward_mode: bool,
+    pub shapes: &'static [&'static [usize]],
+    /// Whether it has a gradient; it has none where there is a loop of unknown length.
+    pub has_reverse_mode: bool,
+    /// Whether it has tangents; it has none where there is a rule of reverse mode only.
+    pub has_forward_mode: bool,
 }
 
 impl Program {
     /// Arguments of this dtype: distinct numbers between -1 and 1.
-    pub(crate) fn arguments(&self, dtype: DType, seed: usize) -> Vec<Tensor> {
+    pub fn arguments(&self, dtype: DType, seed: usize) -> Vec<Tensor> {
         let mut n = seed * 5 + 1;
         let mut next = || {
             n += 1;
@@ -44,7 +59,7 @@ const fn program(
 }
 
 /// All programs.
-pub(crate) const PROGRAMS: &[Program] = &[
+pub const PROGRAMS: &[Program] = &[
     program("elementwise", &[&[3, 4], &[4]], elementwise),
     program("activations", &[&[3, 4]], activations),
     program("label_and_value", &[&[4]], label_and_value),

@@ -1,8 +1,8 @@
 //! How close an engine has to come to the evaluator.
 
-use remat::DType;
-use remat::ir::{Array, Jaxpr, Op, Prim};
-use remat_ir::{Binary, Class, CumulativeKind, Literal, ReduceKind, ScatterKind, Unary, WindowKind};
+use remat_ir::{
+    Array, Binary, Class, CumulativeKind, DType, Jaxpr, Literal, Op, Prim, ReduceKind, ScatterKind, Unary, WindowKind,
+};
 
 use crate::arrays::literals;
 

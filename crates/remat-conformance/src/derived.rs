@@ -1,31 +1,29 @@
 //! Every operation's samples under the transformations: derivatives, their transposes, batches of several examples, of
 //! none, and of so many dimensions that nothing fits a small fixed number.
 
-use remat::DType;
-use remat::ir::{Array, Jaxpr};
 use remat::transform::{self, Vmapped};
-use remat_ir::{Literal, eval};
+use remat_ir::{Array, DType, Jaxpr, Literal, eval};
 use remat_testkit::{Sample, all_samples};
 
 use crate::arrays::{build, convert, literals, vector};
+use crate::cases::Cases;
 use crate::closeness::Closeness;
-use crate::conform::{Failures, conform};
-use crate::samples::{avals, program};
+use crate::conform::conform;
+use crate::engine::Engine;
+use crate::samples::{name, program};
 
 /// Formulas of derivatives round several times.
 const CLOSENESS: Closeness = Closeness::Sums(64);
 
-#[test]
-fn derivatives_agree() {
-    for_each_float(|sample, jaxpr, inputs| {
+pub(crate) fn derivatives_agree(cases: &mut Cases<'_>) {
+    for_each_float(cases, |engine, sample, jaxpr, inputs| {
         let (derivative, args, _) = derivative(sample, jaxpr, inputs)?;
-        conform(&derivative, &args, CLOSENESS)
+        conform(engine, &derivative, &args, CLOSENESS)
     });
 }
 
-#[test]
-fn transposed_derivatives_agree() {
-    for_each_float(|sample, jaxpr, inputs| {
+pub(crate) fn transposed_derivatives_agree(cases: &mut Cases<'_>) {
+    for_each_float(cases, |engine, sample, jaxpr, inputs| {
         let (derivative, args, num_outs) = derivative(sample, jaxpr, inputs)?;
         let linear: Vec<bool> = (0..args.len()).map(|i| i >= inputs.len()).collect();
         let with_cotangent: Vec<bool> = (0..derivative.outs.len()).map(|i| i >= num_outs).collect();
@@ -33,35 +31,33 @@ fn transposed_derivatives_agree() {
         let cotangents = derivative.out_avals().split_off(num_outs).into_iter().enumerate();
         let args: Vec<Array> =
             inputs.iter().cloned().chain(cotangents.map(|(i, aval)| vector(&aval, 11 + i))).collect();
-        conform(&backward, &args, CLOSENESS)
+        conform(engine, &backward, &args, CLOSENESS)
     });
 }
 
-#[test]
-fn batches_agree() {
-    for_each_sample(&[None, Some(DType::F32)], |_, jaxpr, inputs| {
+pub(crate) fn batches_agree(cases: &mut Cases<'_>) {
+    for_each_sample(cases, &[None, Some(DType::F32)], |engine, _, jaxpr, inputs| {
         let count = inputs.len();
         let each = (0..count).map(|k| (0..count).map(|i| i == k).collect::<Vec<bool>>());
         for mask in each.chain([vec![true; count]]) {
             for size in [0, 3] {
                 let (batch, args) = batched(jaxpr, inputs, size, &mask)?;
-                conform(&batch, &args, CLOSENESS).map_err(|e| format!("batches of {size}, {mask:?}: {e}"))?;
+                conform(engine, &batch, &args, CLOSENESS).map_err(|e| format!("batches of {size}, {mask:?}: {e}"))?;
             }
         }
         Ok(())
     });
 }
 
-#[test]
-fn batches_of_batches_agree() {
-    for_each_sample(&[None], |_, jaxpr, inputs| {
+pub(crate) fn batches_of_batches_agree(cases: &mut Cases<'_>) {
+    for_each_sample(cases, &[None], |engine, _, jaxpr, inputs| {
         let mut program = jaxpr.clone();
         let mut args = inputs.to_vec();
         for size in [2, 1, 1, 2, 1, 3] {
             let all = vec![true; args.len()];
             (program, args) = batched(&program, &args, size, &all)?;
         }
-        conform(&program, &args, CLOSENESS)
+        conform(engine, &program, &args, CLOSENESS)
     });
 }
 
@@ -84,7 +80,7 @@ fn batched(jaxpr: &Jaxpr, inputs: &[Array], size: usize, mask: &[bool]) -> Resul
     Ok((jaxpr, args.collect()))
 }
 
-/// So many arrays of the same elements, in another order each.
+/// `size` arrays of the same elements, in another order each.
 fn batch(x: &Array, size: usize) -> Array {
     let elements = literals(x);
     let example = |i: usize| {
@@ -98,15 +94,19 @@ fn batch(x: &Array, size: usize) -> Array {
 }
 
 /// Runs a property over every sample that has floats, in every float dtype.
-fn for_each_float(property: impl Fn(&Sample, &Jaxpr, &[Array]) -> Result<(), String>) {
-    for_each_sample(&[DType::F64, DType::F32, DType::F16, DType::Bf16].map(Some), |sample, jaxpr, inputs| {
-        if inputs.iter().all(|x| !x.dtype().is_float()) { Ok(()) } else { property(sample, jaxpr, inputs) }
+fn for_each_float(cases: &mut Cases<'_>, property: impl Fn(&Engine, &Sample, &Jaxpr, &[Array]) -> Result<(), String>) {
+    let dtypes = [DType::F64, DType::F32, DType::F16, DType::Bf16].map(Some);
+    for_each_sample(cases, &dtypes, |engine, sample, jaxpr, inputs| {
+        if inputs.iter().all(|x| !x.dtype().is_float()) { Ok(()) } else { property(engine, sample, jaxpr, inputs) }
     });
 }
 
 /// Runs a property over every sample, with its floats converted to each of these dtypes, or as it is.
-fn for_each_sample(dtypes: &[Option<DType>], property: impl Fn(&Sample, &Jaxpr, &[Array]) -> Result<(), String>) {
-    let mut failures = Failures::default();
+fn for_each_sample(
+    cases: &mut Cases<'_>,
+    dtypes: &[Option<DType>],
+    property: impl Fn(&Engine, &Sample, &Jaxpr, &[Array]) -> Result<(), String>,
+) {
     for sample in all_samples() {
         for dtype in dtypes {
             let change = |x: &Array| match dtype {
@@ -119,11 +119,9 @@ fn for_each_sample(dtypes: &[Option<DType>], property: impl Fn(&Sample, &Jaxpr, 
             if eval(&jaxpr, inputs.clone()).is_err() {
                 continue;
             }
-            let name = || format!("{:?} ({}) of {}", sample.op, sample.label, avals(&inputs));
-            failures.case(name, || property(&sample, &jaxpr, &inputs));
+            cases.case(|| name(&sample, &inputs), |engine| property(engine, &sample, &jaxpr, &inputs));
         }
     }
-    failures.finish();
 }
 
 fn text(error: impl std::fmt::Display) -> String {

@@ -1,20 +1,18 @@
 //! What cannot be run fails with the evaluator's words.
 
-use remat::DType;
-use remat::ir::{Array, Jaxpr};
-use remat_ir::Literal;
+use remat_ir::{Array, DType, Jaxpr, Literal};
 
+use crate::cases::Cases;
 use crate::closeness::Closeness;
-use crate::conform::{Failures, conform};
+use crate::conform::conform;
 
 fn zeros(dtype: DType, shape: &[usize]) -> Array {
     Array::full(Literal::from_f64(dtype, 0.0), shape.iter().copied())
 }
 
-#[test]
-fn errors_agree() {
+pub(crate) fn errors_agree(cases: &mut Cases<'_>) {
     let one = "{ lambda ; a:f32[3]. let b:f32[3] = sin a in (b,) }";
-    let cases: [(&str, Vec<Array>); 8] = [
+    let programs: [(&str, Vec<Array>); 8] = [
         (one, vec![]),
         (one, vec![zeros(DType::F32, &[3]), zeros(DType::F32, &[3])]),
         (one, vec![zeros(DType::F32, &[4])]),
@@ -32,10 +30,10 @@ fn errors_agree() {
             vec![],
         ),
     ];
-    let mut failures = Failures::default();
-    for (text, args) in cases {
-        let jaxpr = Jaxpr::parse(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
-        failures.case(|| text.to_string(), || conform(&jaxpr, &args, Closeness::Exact));
+    for (number, (text, args)) in programs.into_iter().enumerate() {
+        cases.case(
+            || format!("program {number}"),
+            |engine| conform(engine, &Jaxpr::parse(text).map_err(|e| e.to_string())?, &args, Closeness::Exact),
+        );
     }
-    failures.finish();
 }

@@ -5,10 +5,13 @@
 
 use remat::nn::{AttentionConfig, dot_product_attention};
 use remat::{ConvConfig, DType, Padding, PoolConfig, Result, Tensor, einsum, make_jaxpr, random, scan, value_and_grad};
+use remat_ir::ClosedJaxpr;
 
 use crate::arrays::array;
+use crate::cases::Cases;
 use crate::closeness::Closeness;
-use crate::conform::{Failures, conform};
+use crate::conform::conform;
+use crate::engine::Engine;
 
 type Args = Vec<Tensor>;
 
@@ -22,8 +25,8 @@ const CASES: &[Case] = &[
     ("sum of rows", |x| Ok((&x[0] + 1.0).sum(1)), &[&[331, 257]]),
     ("sum of columns", |x| Ok((&x[0] * 0.5).sum(0)), &[&[331, 257]]),
     ("sum in the middle", |x| Ok(x[0].sum(1)), &[&[31, 77, 41]]),
-    ("extrema", |x| Ok(x[0].max(0).expand_dims([0]) - x[0].min(1).expand_dims([1])), &[&[331, 257]]),
-    ("positions of extrema", |x| Ok(x[0].argmax(0)), &[&[331, 257]]),
+    ("max and min", |x| Ok(x[0].max(0).expand_dims([0]) - x[0].min(1).expand_dims([1])), &[&[331, 257]]),
+    ("positions of max", |x| Ok(x[0].argmax(0)), &[&[331, 257]]),
     ("softmax", |x| Ok(x[0].softmax(-1)), &[&[67, 1031]]),
     ("normalisation", |x| Ok(x[0].normalize(-1, 1e-5) * &x[1]), &[&[131, 517], &[517]]),
     ("matrix product", |x| Ok(x[0].matmul(&x[1])), &[&[131, 257], &[257, 193]]),
@@ -105,44 +108,45 @@ fn closeness(dtype: DType) -> Closeness {
     if dtype.size() > 2 { Closeness::Sums(4096) } else { Closeness::Sums(16) }
 }
 
-#[test]
-fn large_arrays_agree() {
-    let mut failures = Failures::default();
+/// Runs a program that captures nothing.
+fn conforms(
+    engine: &Engine,
+    program: Result<ClosedJaxpr>,
+    args: &[Tensor],
+    closeness: Closeness,
+) -> std::result::Result<(), String> {
+    let program = program.map_err(|e| e.to_string())?;
+    conform(engine, &program.jaxpr, &args.iter().map(array).collect::<Vec<_>>(), closeness)
+}
+
+pub(crate) fn large_arrays_agree(cases: &mut Cases<'_>) {
     for &(name, f, shapes) in CASES {
         for dtype in [DType::F32, DType::F64, DType::Bf16] {
             let args = arguments(shapes, dtype);
-            failures.case(
+            cases.case(
                 || format!("{name} in {dtype}"),
-                || {
-                    let program = make_jaxpr(f)(&args).map_err(|e| e.to_string())?;
-                    conform(&program.jaxpr, &args.iter().map(array).collect::<Vec<_>>(), closeness(dtype))
-                },
+                |engine| conforms(engine, make_jaxpr(f)(&args), &args, closeness(dtype)),
             );
         }
     }
-    failures.finish();
 }
 
-#[test]
-fn gradients_of_large_arrays_agree() {
-    let mut failures = Failures::default();
-    for &(name, f, shapes) in CASES.iter().filter(|(name, ..)| *name != "positions of extrema") {
+pub(crate) fn gradients_of_large_arrays_agree(cases: &mut Cases<'_>) {
+    for &(name, f, shapes) in CASES.iter().filter(|(name, ..)| *name != "positions of max") {
         let args = arguments(shapes, DType::F32);
-        failures.case(
+        let loss = |x: &Args| Ok::<_, remat::Error>(f(x)?.sin().mean(..));
+        cases.case(
             || format!("gradient of {name}"),
-            || {
-                let loss = |x: &Args| Ok::<_, remat::Error>(f(x)?.sin().mean(..));
-                let program = make_jaxpr(value_and_grad(loss))(&args).map_err(|e| e.to_string())?;
-                conform(&program.jaxpr, &args.iter().map(array).collect::<Vec<_>>(), closeness(DType::F32))
-            },
+            |engine| conforms(engine, make_jaxpr(value_and_grad(loss))(&args), &args, closeness(DType::F32)),
         );
     }
-    failures.finish();
 }
 
-#[test]
-fn many_random_numbers_agree() {
-    let program = make_jaxpr(|x: &Tensor| random::bits(random::key(7), [100_003], DType::U32) + x)(&Tensor::from(1u32));
-    let program = program.unwrap_or_else(|e| panic!("{e}"));
-    conform(&program.jaxpr, &[array(&Tensor::from(1u32))], Closeness::Exact).unwrap_or_else(|e| panic!("{e}"));
+pub(crate) fn many_random_numbers_agree(cases: &mut Cases<'_>) {
+    let f = |x: &Tensor| random::bits(random::key(7), [100_003], DType::U32) + x;
+    let x = Tensor::from(1u32);
+    cases.case(
+        || "random bits".to_string(),
+        |engine| conforms(engine, make_jaxpr(f)(&x), std::slice::from_ref(&x), Closeness::Exact),
+    );
 }

@@ -1,42 +1,158 @@
 //! What every engine has to pass: it computes what the reference evaluator computes, fails where that fails, gives the same
 //! bits on any number of threads and whether or not it may overwrite an argument, and takes the memory that it promised.
 //!
-//! An engine is added to [`engines`]; nothing else here names one.
+//! A crate with an engine names this crate in its dev-dependencies, and has a file `tests/conformance.rs`, which makes a
+//! test of each property:
+//!
+//! ```
+//! use remat_conformance::{Engine, Recording};
+//! # use remat_ir::Reference as MyDevice;
+//!
+//! // For engines that are `exact`.
+//! #[global_allocator]
+//! static ALLOCATOR: Recording = Recording;
+//!
+//! fn engine() -> Engine {
+//!     Engine::new(MyDevice).variant("2 threads", MyDevice).excluding(
+//!         "samples_agree_in_every_dtype",
+//!         "sort *",
+//!         "there is no kernel that sorts yet",
+//!     )
+//! }
+//!
+//! remat_conformance::tests!(engine);
+//! ```
+//!
+//! [`Engine`] says what is under test. A property is a function that gives the number of its cases, or the [`Failures`];
+//! [`PROPERTIES`] are all of them, and [`conformance`] runs all. Samples of every operation come from `remat-testkit`, so an
+//! operation is under test as soon as it has samples. [`closed`] and [`random_programs`] are whole programs, which other
+//! tests use as well. Deliberately absent: speed, and whether the evaluator is right, which `remat`'s tests of derivatives
+//! and of operations hold it to.
+//!
+//! Layers, each using only those above it in this list (a test holds this):
+//!
+//! 1. [`closed`], [`random_programs`]: whole programs
+//! 2. `arrays`: values for programs
+//! 3. `closeness`, `memory`: how close results have to come, and which blocks a run allocates
+//! 4. `engine`, `cases`: an engine under test, and the cases of a property
+//! 5. `conform`: one program on an engine
+//! 6. `samples`: the samples of every operation
+//! 7. `derived`, `errors`, `large`, `programs`: the other properties
 
 mod arrays;
+mod cases;
+pub mod closed;
 mod closeness;
 mod conform;
 mod derived;
+mod engine;
 mod errors;
 mod large;
 mod memory;
 mod programs;
+pub mod random_programs;
 mod samples;
 
-use std::sync::{Arc, LazyLock};
+pub use cases::{Failure, Failures};
+pub use engine::Engine;
+pub use remat_alloc::Recording;
 
-use remat::ir::{Device, Reference};
-use remat_alloc::Recording;
-use remat_cpu::Cpu;
+use cases::Cases;
 
-#[global_allocator]
-static ALLOCATOR: Recording = Recording;
+/// Makes a `#[test]` of each property, for the engine that a function of this path makes: `fn engine() -> Engine`. Two
+/// engines in one file are in a module each.
+#[macro_export]
+macro_rules! tests {
+    // The list of properties, which is only here.
+    (@properties $to:ident $($engine:path)?) => {
+        $crate::tests! { @$to $($engine)?;
+            /// The samples of every operation, in every dtype that the operation takes.
+            samples::samples_agree_in_every_dtype,
+            /// The same of infinities, NaN, zeros of both signs, subnormal and huge numbers, and the ends of integers.
+            samples::samples_of_special_numbers_agree_in_every_dtype,
+            /// The derivative of every sample, in every float dtype.
+            derived::derivatives_agree,
+            /// The transposed derivative of every sample, in every float dtype.
+            derived::transposed_derivatives_agree,
+            /// Batches of every sample, of three examples and of none, in each operand alone and in all.
+            derived::batches_agree,
+            /// Every sample with six axes more than its own.
+            derived::batches_of_batches_agree,
+            /// Arguments that do not fit, and results that no memory holds, fail with the evaluator's words.
+            errors::errors_agree,
+            /// Arrays that are cut into several tasks and tiles.
+            large::large_arrays_agree,
+            /// Gradients of functions of such arrays.
+            large::gradients_of_large_arrays_agree,
+            /// Random bits, as many as several threads share.
+            large::many_random_numbers_agree,
+            /// Values and tangents of the closed set, in every float dtype.
+            programs::programs_agree,
+            /// Gradients of the closed set, without regions and in a region of each of three policies.
+            programs::gradients_agree_under_policies,
+            /// Batches of the closed set, of its gradients, and gradients of its batches.
+            programs::batches_of_gradients_agree,
+            /// Second derivatives of the closed set.
+            programs::second_derivatives_agree,
+            /// Values, gradients and batches of 150 random programs; `PROPTEST_CASES` is another number.
+            programs::random_programs_agree,
+            /// Random programs of operations that are rounded once: in every bit, so that no rounding is left out between two
+            /// operations of a loop, nor is there one too many.
+            programs::random_programs_of_exact_operations_agree_in_every_bit,
+        }
+    };
+    (@tests $engine:path; $($(#[$doc:meta])* $module:ident::$property:ident,)*) => {
+        fn engine_under_test() -> &'static $crate::Engine {
+            static ENGINE: ::std::sync::LazyLock<$crate::Engine> = ::std::sync::LazyLock::new($engine);
+            &ENGINE
+        }
+        $(
+            #[test]
+            fn $property() {
+                match $crate::$property(engine_under_test()) {
+                    Ok(cases) => println!("{cases} cases"),
+                    Err(failures) => panic!("{failures}"),
+                }
+            }
+        )*
+    };
+    (@functions; $($(#[$doc:meta])* $module:ident::$property:ident,)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Errors
+            /// The cases that fail, and the exclusions that do not hold.
+            pub fn $property(engine: &Engine) -> Result<usize, Failures> {
+                let is_property = |name: &str| PROPERTIES.iter().any(|(property, _)| *property == name);
+                Cases::run(engine, stringify!($property), $module::$property, is_property)
+            }
+        )*
 
-/// An engine under test, on several numbers of threads: the first runs on the calling thread alone.
-struct Engine {
-    devices: Vec<Arc<dyn Device>>,
-    /// Whether it tells before a run what memory the run takes, to the byte.
-    is_exact: bool,
+        /// All properties with their names.
+        pub const PROPERTIES: &[(&str, Property)] = &[$((stringify!($property), $property)),*];
+    };
+    ($engine:path) => {
+        $crate::tests! { @properties tests $engine }
+    };
 }
 
-/// All engines. The reference evaluator is one too, so that the tests themselves are tested.
-fn engines() -> &'static [Engine] {
-    static ENGINES: LazyLock<Vec<Engine>> = LazyLock::new(|| {
-        let cpu = |threads| Arc::new(Cpu::with_threads(threads).expect("threads start")) as Arc<dyn Device>;
-        vec![
-            Engine { devices: vec![Arc::new(Reference)], is_exact: false },
-            Engine { devices: (1..=3).map(cpu).collect(), is_exact: true },
-        ]
-    });
-    &ENGINES
+/// A property of engines: gives the number of its cases, or those that fail.
+pub type Property = fn(&Engine) -> Result<usize, Failures>;
+
+crate::tests! { @properties functions }
+
+/// Runs all properties. Gives the number of their cases.
+///
+/// # Errors
+/// The failures of each property that has some.
+pub fn conformance(engine: &Engine) -> Result<usize, Vec<Failures>> {
+    let mut cases = 0;
+    let mut failures = Vec::new();
+    for (_, property) in PROPERTIES {
+        match property(engine) {
+            Ok(count) => cases += count,
+            Err(failed) => failures.push(failed),
+        }
+    }
+    if failures.is_empty() { Ok(cases) } else { Err(failures) }
 }

@@ -1,8 +1,7 @@
 //! Memory: what a run asks for is what was promised before it.
 
-use remat::ir::Array;
-use remat::report::MemoryStats;
 use remat_alloc::{Block, Event};
+use remat_ir::{Array, MemoryStats};
 
 /// The most bytes that a run had, of those that the calling thread asked for.
 struct Watched {

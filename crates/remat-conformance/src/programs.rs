@@ -1,24 +1,21 @@
 //! Whole programs: the set that is closed under the transformations, and random ones; they, their gradients, batches and
 //! second derivatives, with and without checkpoints.
 
+use std::fmt;
+
 use proptest::prelude::*;
-use remat::ir::{Array, ClosedJaxpr};
+use proptest::sample::select;
+use proptest::test_runner::TestRunner;
 use remat::{DType, Policy, Result, Tensor, checkpoint, grad, jvp, make_jaxpr, value_and_grad, vmap};
+use remat_ir::{Array, ClosedJaxpr};
 
 use crate::arrays::array;
+use crate::cases::Cases;
+use crate::closed::{PROGRAMS, Program};
 use crate::closeness::Closeness;
-use crate::conform::{Failures, conform};
-
-// Each is written for a test of its own, which uses more of it.
-#[allow(dead_code)]
-#[path = "../closed/programs.rs"]
-mod closed;
-#[allow(dead_code)]
-#[path = "../random_programs/program.rs"]
-mod random;
-
-use closed::PROGRAMS;
-use random::{Regions, SHAPES, arguments, config, exact_function, function, steps};
+use crate::conform::conform;
+use crate::engine::Engine;
+use crate::random_programs::{Regions, SHAPES, arguments, config, exact_function, function, steps};
 
 type Args = Vec<Tensor>;
 
@@ -31,29 +28,37 @@ fn closeness_of_random(dtype: DType) -> Closeness {
 }
 
 /// Runs a program on the tensors that it captured and on these.
-fn conforms(program: Result<ClosedJaxpr>, args: &Args, closeness: Closeness) -> std::result::Result<(), String> {
+fn conforms(
+    engine: &Engine,
+    program: Result<ClosedJaxpr>,
+    args: &Args,
+    closeness: Closeness,
+) -> std::result::Result<(), String> {
     let ClosedJaxpr { jaxpr, consts } = program.map_err(|e| e.to_string())?;
     let args: Vec<Array> = consts.into_iter().chain(args.iter().map(array)).collect();
-    conform(&jaxpr, &args, closeness)
+    conform(engine, &jaxpr, &args, closeness)
 }
 
 /// Runs a property over every program of the closed set in every float dtype.
-fn for_each_program(property: impl Fn(&closed::Program, &Args, &mut dyn FnMut(&str, Result<ClosedJaxpr>, &Args))) {
-    let mut failures = Failures::default();
+fn for_each_program(
+    cases: &mut Cases<'_>,
+    property: impl Fn(&Program, &Args, &mut dyn FnMut(&str, Result<ClosedJaxpr>, &Args)),
+) {
     for program in PROGRAMS {
         for dtype in [DType::F32, DType::F64, DType::Bf16, DType::F16] {
             let args = program.arguments(dtype, 0);
             property(program, &args, &mut |what, jaxpr, args| {
-                failures.case(|| format!("{what} of {} in {dtype}", program.name), || conforms(jaxpr, args, CLOSENESS));
+                cases.case(
+                    || format!("{what} of {} in {dtype}", program.name),
+                    |engine| conforms(engine, jaxpr, args, CLOSENESS),
+                );
             });
         }
     }
-    failures.finish();
 }
 
-#[test]
-fn programs_agree() {
-    for_each_program(|program, args, case| {
+pub(crate) fn programs_agree(cases: &mut Cases<'_>) {
+    for_each_program(cases, |program, args, case| {
         case("value", make_jaxpr(program.f)(args), args);
         if program.has_forward_mode {
             let both: Args = args.iter().chain(args).cloned().collect();
@@ -63,9 +68,8 @@ fn programs_agree() {
     });
 }
 
-#[test]
-fn gradients_agree_under_policies() {
-    for_each_program(|program, args, case| {
+pub(crate) fn gradients_agree_under_policies(cases: &mut Cases<'_>) {
+    for_each_program(cases, |program, args, case| {
         if !program.has_reverse_mode {
             return;
         }
@@ -77,9 +81,8 @@ fn gradients_agree_under_policies() {
     });
 }
 
-#[test]
-fn batches_of_gradients_agree() {
-    for_each_program(|program, args, case| {
+pub(crate) fn batches_of_gradients_agree(cases: &mut Cases<'_>) {
+    for_each_program(cases, |program, args, case| {
         let batch: Args = args.iter().map(|x| Tensor::stack(&[x.clone(), x * 0.5, x * -0.75], 0)).collect();
         case("batch", make_jaxpr(vmap(program.f))(&batch), &batch);
         if program.has_reverse_mode {
@@ -90,9 +93,8 @@ fn batches_of_gradients_agree() {
     });
 }
 
-#[test]
-fn second_derivatives_agree() {
-    for_each_program(|program, args, case| {
+pub(crate) fn second_derivatives_agree(cases: &mut Cases<'_>) {
+    for_each_program(cases, |program, args, case| {
         if program.has_reverse_mode {
             let f = checkpoint(Policy::Dots, program.f);
             let slope = |x: &Args| {
@@ -115,34 +117,43 @@ fn batch_in(dtype: DType) -> Args {
     (0..SHAPES.len()).map(|k| Tensor::stack(&[x[k].clone(), y[k].clone()], 0)).collect()
 }
 
-proptest! {
-    #![proptest_config(config(150))]
+/// Runs a property over random values: one case.
+fn for_random<S: Strategy<Value: fmt::Debug>>(
+    cases: &mut Cases<'_>,
+    strategy: &S,
+    property: impl Fn(&Engine, S::Value) -> std::result::Result<(), String>,
+) {
+    cases.case(
+        || "random programs".to_string(),
+        |engine| {
+            let check = |value| property(engine, value).map_err(TestCaseError::fail);
+            TestRunner::new(config(150)).run(strategy, check).map_err(|e| e.to_string())
+        },
+    );
+}
 
-    #[test]
-    fn random_programs_agree(steps in steps(), dtype in prop_oneof![Just(DType::F64), Just(DType::F32)]) {
+pub(crate) fn random_programs_agree(cases: &mut Cases<'_>) {
+    let strategy = (steps(), select(vec![DType::F64, DType::F32]));
+    for_random(cases, &strategy, |engine, (steps, dtype)| {
         let x = arguments_in(dtype, 0);
         let f = function(&steps, Regions::AsGiven);
-        let check = |program: Result<ClosedJaxpr>, args: &Args| {
-            conforms(program, args, closeness_of_random(dtype)).map_err(TestCaseError::fail)
-        };
+        let check =
+            |program: Result<ClosedJaxpr>, args: &Args| conforms(engine, program, args, closeness_of_random(dtype));
         check(make_jaxpr(&f)(&x), &x)?;
         check(make_jaxpr(value_and_grad(&f))(&x), &x)?;
         check(make_jaxpr(grad(function(&steps, Regions::All(0))))(&x), &x)?;
         let batch = batch_in(dtype);
-        check(make_jaxpr(vmap(grad(&f)))(&batch), &batch)?;
-    }
+        check(make_jaxpr(vmap(grad(&f)))(&batch), &batch)
+    });
+}
 
-    /// Each of these operations is rounded once, so that no bit may differ: not by a rounding that is left out between two
-    /// operations of a loop, nor by one too many.
-    #[test]
-    fn random_programs_of_exact_operations_agree_in_every_bit(
-        steps in steps(),
-        dtype in prop_oneof![Just(DType::Bf16), Just(DType::F16), Just(DType::F32), Just(DType::F64)],
-    ) {
+pub(crate) fn random_programs_of_exact_operations_agree_in_every_bit(cases: &mut Cases<'_>) {
+    let strategy = (steps(), select(vec![DType::Bf16, DType::F16, DType::F32, DType::F64]));
+    for_random(cases, &strategy, |engine, (steps, dtype)| {
         let x = arguments_in(dtype, 0);
         let f = exact_function(&steps);
-        conforms(make_jaxpr(&f)(&x), &x, Closeness::Exact).map_err(TestCaseError::fail)?;
+        conforms(engine, make_jaxpr(&f)(&x), &x, Closeness::Exact)?;
         let batch = batch_in(dtype);
-        conforms(make_jaxpr(vmap(&f))(&batch), &batch, Closeness::Exact).map_err(TestCaseError::fail)?;
-    }
+        conforms(engine, make_jaxpr(vmap(&f))(&batch), &batch, Closeness::Exact)
+    });
 }

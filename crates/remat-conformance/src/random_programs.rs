@@ -2,6 +2,26 @@
 //!
 //! A program is a list of steps over a growing list of values; each step picks its operands by numbers that are taken
 //! modulo the length of the list, so that every list of steps is a program, and a failing one shrinks well.
+//!
+//! ```
+//! use proptest::test_runner::{TestCaseError, TestRunner};
+//! use remat::jit;
+//! use remat_conformance::random_programs::{arguments, config, exact_function, steps};
+//!
+//! // A compiled program gives what its operations give one by one.
+//! let check = |steps: Vec<_>| {
+//!     let f = exact_function(&steps);
+//!     let (compiled, plain) = (jit(&f).call(arguments(0))?, f(&arguments(0))?);
+//!     for (x, y) in compiled.iter().zip(&plain) {
+//!         let bits = |x: &remat::Tensor| Ok::<_, remat::Error>(x.to_vec::<f64>()?.into_iter().map(f64::to_bits).collect());
+//!         let (x, y): (Vec<u64>, Vec<u64>) = (bits(x)?, bits(y)?);
+//!         proptest::prop_assert_eq!(x, y);
+//!     }
+//!     Ok::<(), TestCaseError>(())
+//! };
+//! TestRunner::new(config(3)).run(&steps(), check)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::collections::BTreeSet;
 
@@ -9,27 +29,59 @@ use proptest::prelude::*;
 use remat::ir::{Decision, MemorySpace};
 use remat::{Policy, Result, ScanOptions, Tensor, checkpoint, cond, jit, scan_with};
 
-pub(crate) type Args = Vec<Tensor>;
+/// Arguments of a program.
+pub type Args = Vec<Tensor>;
 
 /// The shapes of the arguments.
-pub(crate) const SHAPES: [&[usize]; 4] = [&[2, 3], &[3], &[3, 3], &[]];
+pub const SHAPES: [&[usize]; 4] = [&[2, 3], &[3], &[3, 3], &[]];
 
+/// A step of a program. It picks operands by number, and others of the same kind of operation by an operation's number.
 #[derive(Clone, Debug)]
-pub(crate) enum Step {
+pub enum Step {
+    /// A function of each element of one operand.
     Unary(u8, usize),
+    /// A function of each pair of elements of two operands.
     Binary(u8, usize, usize),
+    /// The larger of two operands, in another form.
     Select(usize, usize),
+    /// A matrix product.
     Dot(usize, usize),
+    /// A reduction.
     Reduce(u8, usize),
+    /// Another order or number of the same elements.
     Move(u8, usize),
+    /// A name, which policies mention.
     Name(u8, usize),
+    /// A region with a policy of this number.
     Checkpoint(u8, Vec<Step>),
+    /// A call.
     Jit(Vec<Step>),
-    Scan { body: Vec<Step>, carry: usize, xs: usize, length: usize, reverse: bool },
-    Cond { index: usize, like: usize, branches: [Vec<Step>; 2] },
+    /// A loop.
+    Scan {
+        /// One iteration.
+        body: Vec<Step>,
+        /// The first carry.
+        carry: usize,
+        /// The operand whose multiples are scanned over.
+        xs: usize,
+        /// The number of iterations, which may be zero.
+        length: usize,
+        /// Whether the last element comes first.
+        reverse: bool,
+    },
+    /// A branch.
+    Cond {
+        /// The operand whose sum decides.
+        index: usize,
+        /// The operand that has the shape of the result.
+        like: usize,
+        /// What is computed if the sum is positive, and if not.
+        branches: [Vec<Step>; 2],
+    },
 }
 
-pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
+/// Programs of one to six steps, with further ones in their regions, loops and branches.
+pub fn steps() -> impl Strategy<Value = Vec<Step>> {
     let number = || 0..64usize;
     let leaf = prop_oneof![
         3 => (any::<u8>(), number()).prop_map(|(op, x)| Step::Unary(op, x)),
@@ -57,7 +109,7 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// What becomes of the regions of a program.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Regions {
+pub enum Regions {
     /// Each has its own policy.
     AsGiven,
     /// All have this policy.
@@ -76,7 +128,7 @@ struct How {
 
 /// The program as a function: its last values, of operations whose results have to be the same in every bit wherever they
 /// run.
-pub(crate) fn exact_function(steps: &[Step]) -> impl Fn(&Args) -> Result<Args> {
+pub fn exact_function(steps: &[Step]) -> impl Fn(&Args) -> Result<Args> {
     move |args| {
         let mut values = args.clone();
         run(steps, How { regions: Regions::AsGiven, is_exact: true }, &mut values)?;
@@ -85,7 +137,7 @@ pub(crate) fn exact_function(steps: &[Step]) -> impl Fn(&Args) -> Result<Args> {
 }
 
 /// The program as a function: the sum of the sines of the last values.
-pub(crate) fn function(steps: &[Step], regions: Regions) -> impl Fn(&Args) -> Result<Tensor> {
+pub fn function(steps: &[Step], regions: Regions) -> impl Fn(&Args) -> Result<Tensor> {
     move |args| {
         let mut values = args.clone();
         run(steps, How { regions, is_exact: false }, &mut values)?;
@@ -308,7 +360,8 @@ fn collect_names(steps: &[Step], names: &mut BTreeSet<&'static str>) {
     }
 }
 
-pub(crate) fn arguments(seed: usize) -> Args {
+/// Arguments in f64: numbers between -0.8 and 0.8, others for each seed.
+pub fn arguments(seed: usize) -> Args {
     let mut n = seed * 7;
     let mut next = || {
         n += 1;
@@ -317,8 +370,8 @@ pub(crate) fn arguments(seed: usize) -> Args {
     SHAPES.iter().map(|s| Tensor::from_vec((0..s.iter().product()).map(|_| next()).collect(), s.to_vec())).collect()
 }
 
-/// `PROPTEST_CASES` in the environment overrides the number of cases.
-pub(crate) fn config(cases: u32) -> ProptestConfig {
+/// How random programs are tested: on this number of cases. `PROPTEST_CASES` in the environment overrides it.
+pub fn config(cases: u32) -> ProptestConfig {
     let default = ProptestConfig { failure_persistence: None, max_shrink_iters: 500, ..ProptestConfig::default() };
     if std::env::var_os("PROPTEST_CASES").is_some() { default } else { ProptestConfig { cases, ..default } }
 }

@@ -1,32 +1,32 @@
 //! Every operation's samples, in every dtype that the operation takes, also of numbers that are easily got wrong.
 
-use remat::DType;
-use remat::ir::{Array, Jaxpr};
-use remat_ir::Builder;
+use remat_ir::{Array, Builder, DType, Jaxpr};
 use remat_testkit::{Sample, all_samples};
 
 use crate::arrays::{convert, with_special_numbers};
+use crate::cases::Cases;
 use crate::closeness::{Closeness, of_operation};
-use crate::conform::{Failures, conform};
+use crate::conform::conform;
+use crate::engine::Engine;
 
-#[test]
-fn samples_agree_in_every_dtype() {
-    for_each_dtype(conform);
+pub(crate) fn samples_agree_in_every_dtype(cases: &mut Cases<'_>) {
+    for_each_dtype(cases, conform);
 }
 
-#[test]
-fn samples_of_special_numbers_agree_in_every_dtype() {
-    for_each_dtype(|jaxpr, inputs, closeness| {
+pub(crate) fn samples_of_special_numbers_agree_in_every_dtype(cases: &mut Cases<'_>) {
+    for_each_dtype(cases, |engine, jaxpr, inputs, closeness| {
         // Sums of huge numbers depend on the order.
         let huge = !matches!(closeness, Closeness::Sums(_) | Closeness::Sparse(_));
         let special: Vec<Array> = inputs.iter().map(|x| with_special_numbers(x, huge)).collect();
-        conform(jaxpr, &special, closeness)
+        conform(engine, jaxpr, &special, closeness)
     });
 }
 
 /// Runs a property over every sample in each dtype: of the operands that have one dtype, all get another.
-fn for_each_dtype(property: impl Fn(&Jaxpr, &[Array], Closeness) -> Result<(), String>) {
-    let mut failures = Failures::default();
+fn for_each_dtype(
+    cases: &mut Cases<'_>,
+    property: impl Fn(&Engine, &Jaxpr, &[Array], Closeness) -> Result<(), String>,
+) {
     for sample in all_samples() {
         let mut dtypes: Vec<DType> = sample.inputs.iter().map(Array::dtype).collect();
         dtypes.sort();
@@ -38,11 +38,10 @@ fn for_each_dtype(property: impl Fn(&Jaxpr, &[Array], Closeness) -> Result<(), S
             let change = |x: &Array| if x.dtype() == from { convert(x, to) } else { x.clone() };
             let inputs: Vec<Array> = sample.inputs.iter().map(change).collect();
             let Some(jaxpr) = program(&sample, &inputs) else { continue };
-            let name = || format!("{:?} ({}) of {}", sample.op, sample.label, avals(&inputs));
-            failures.case(name, || property(&jaxpr, &inputs, of_operation(&sample.op)));
+            let run = |engine: &Engine| property(engine, &jaxpr, &inputs, of_operation(&sample.op));
+            cases.case(|| name(&sample, &inputs), run);
         }
     }
-    failures.finish();
 }
 
 /// The operation of a sample as a program, if it takes these operands.
@@ -53,6 +52,8 @@ pub(crate) fn program(sample: &Sample, inputs: &[Array]) -> Option<Jaxpr> {
     Some(b.finish(outs.into_vec()))
 }
 
-pub(crate) fn avals(inputs: &[Array]) -> String {
-    inputs.iter().map(|x| x.aval().to_string()).collect::<Vec<_>>().join(" ")
+/// The name of a sample with these operands: `add (scalars) of f32[] f32[]`.
+pub(crate) fn name(sample: &Sample, inputs: &[Array]) -> String {
+    let avals: Vec<String> = inputs.iter().map(|x| x.aval().to_string()).collect();
+    format!("{} ({}) of {}", sample.op.name(), sample.label, avals.join(" "))
 }

@@ -3,17 +3,15 @@
 //! Values and first gradients are bit-identical under every policy; second derivatives and batches, where sums run in
 //! another order, agree closely.
 
-mod programs;
-
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use programs::{PROGRAMS, Program};
 use remat::ir::{Call, ClosedJaxpr, Decision, Jaxpr, MemorySpace, Op, Prim};
 use remat::report::saved_residuals;
 use remat::{
     DType, Policy, Result, Tensor, checkpoint, grad, jit, jvp, linearize, make_jaxpr, value_and_grad, vjp, vmap,
 };
+use remat_conformance::closed::{PROGRAMS, Program};
 
 type Args = Vec<Tensor>;
 

@@ -1,13 +1,11 @@
 //! Random programs: whatever is transformed, and whatever policies their regions have, they compute the same.
 
-mod program;
-
-use program::{Args, Regions, SHAPES, arguments, config, exact_function, function, steps};
 use proptest::prelude::*;
 use remat::ir::{Atom, Jaxpr};
 use remat::report::saved_residuals;
 use remat::testing::call;
 use remat::{DType, Policy, Tensor, checkpoint, grad, jit, jvp, make_jaxpr, transform, vmap};
+use remat_conformance::random_programs::{Args, Regions, SHAPES, arguments, config, exact_function, function, steps};
 
 proptest! {
     #![proptest_config(config(200))]
