@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use remat::Tensor;
 use remat_alloc::{Event, Recording};
-use remat_ir::{Array, Device, Error, Executable, Jaxpr, Reference};
+use remat_ir::{Array, ClosedJaxpr, Device, Error, Executable, Jaxpr, Reference};
 
+use crate::arrays::array;
 use crate::closeness::{Closeness, Scale, difference, is_identical};
 use crate::engine::Engine;
 use crate::memory::account;
@@ -36,11 +38,52 @@ fn agree(
     Ok(Some(got))
 }
 
-/// Runs a program on an engine and on the evaluator, and compares all that it promises.
+/// Runs a program on an engine and on the evaluator, and compares all that the engine promises. That the evaluator fails is a
+/// failure too: it would compare nothing.
 pub(crate) fn conform(engine: &Engine, jaxpr: &Jaxpr, args: &[Array], closeness: Closeness) -> Result<(), String> {
     let jaxpr = Arc::new(jaxpr.clone());
-    let expected = Reference.compile(&jaxpr).and_then(|e| e.run(args.to_vec()));
-    check(engine, &jaxpr, args, &expected, closeness).map_err(|e| format!("{}: {e}\n{jaxpr}", engine.device.name()))
+    let expected = evaluate(&jaxpr, args);
+    if let Err(error) = &expected {
+        return Err(format!("the evaluator fails: {error}\n{jaxpr}"));
+    }
+    compare(engine, &jaxpr, args, &expected, closeness)
+}
+
+/// As [`conform`]; where the evaluator fails, the engine has to fail with the same error.
+pub(crate) fn conform_or_fail(
+    engine: &Engine,
+    jaxpr: &Jaxpr,
+    args: &[Array],
+    closeness: Closeness,
+) -> Result<(), String> {
+    let jaxpr = Arc::new(jaxpr.clone());
+    compare(engine, &jaxpr, args, &evaluate(&jaxpr, args), closeness)
+}
+
+/// As [`conform`], on the tensors that a program captured and on these.
+pub(crate) fn conform_traced(
+    engine: &Engine,
+    program: Result<ClosedJaxpr, Error>,
+    args: &[Tensor],
+    closeness: Closeness,
+) -> Result<(), String> {
+    let ClosedJaxpr { jaxpr, consts } = program.map_err(|e| e.to_string())?;
+    let args: Vec<Array> = consts.into_iter().chain(args.iter().map(array)).collect();
+    conform(engine, &jaxpr, &args, closeness)
+}
+
+fn evaluate(jaxpr: &Arc<Jaxpr>, args: &[Array]) -> Result<Vec<Array>, Error> {
+    Reference.compile(jaxpr)?.run(args.to_vec())
+}
+
+fn compare(
+    engine: &Engine,
+    jaxpr: &Arc<Jaxpr>,
+    args: &[Array],
+    expected: &Result<Vec<Array>, Error>,
+    closeness: Closeness,
+) -> Result<(), String> {
+    check(engine, jaxpr, args, expected, closeness).map_err(|e| format!("{}: {e}\n{jaxpr}", engine.device.name()))
 }
 
 fn check(

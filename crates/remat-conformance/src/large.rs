@@ -5,13 +5,10 @@
 
 use remat::nn::{AttentionConfig, dot_product_attention};
 use remat::{ConvConfig, DType, Padding, PoolConfig, Result, Tensor, einsum, make_jaxpr, random, scan, value_and_grad};
-use remat_ir::ClosedJaxpr;
 
-use crate::arrays::array;
 use crate::cases::Cases;
 use crate::closeness::Closeness;
-use crate::conform::conform;
-use crate::engine::Engine;
+use crate::conform::conform_traced;
 
 type Args = Vec<Tensor>;
 
@@ -108,24 +105,13 @@ fn closeness(dtype: DType) -> Closeness {
     if dtype.size() > 2 { Closeness::Sums(4096) } else { Closeness::Sums(16) }
 }
 
-/// Runs a program that captures nothing.
-fn conforms(
-    engine: &Engine,
-    program: Result<ClosedJaxpr>,
-    args: &[Tensor],
-    closeness: Closeness,
-) -> std::result::Result<(), String> {
-    let program = program.map_err(|e| e.to_string())?;
-    conform(engine, &program.jaxpr, &args.iter().map(array).collect::<Vec<_>>(), closeness)
-}
-
 pub(crate) fn large_arrays_agree(cases: &mut Cases<'_>) {
     for &(name, f, shapes) in CASES {
         for dtype in [DType::F32, DType::F64, DType::Bf16] {
             let args = arguments(shapes, dtype);
             cases.case(
                 || format!("{name} in {dtype}"),
-                |engine| conforms(engine, make_jaxpr(f)(&args), &args, closeness(dtype)),
+                |engine| conform_traced(engine, make_jaxpr(f)(&args), &args, closeness(dtype)),
             );
         }
     }
@@ -137,7 +123,7 @@ pub(crate) fn gradients_of_large_arrays_agree(cases: &mut Cases<'_>) {
         let loss = |x: &Args| Ok::<_, remat::Error>(f(x)?.sin().mean(..));
         cases.case(
             || format!("gradient of {name}"),
-            |engine| conforms(engine, make_jaxpr(value_and_grad(loss))(&args), &args, closeness(DType::F32)),
+            |engine| conform_traced(engine, make_jaxpr(value_and_grad(loss))(&args), &args, closeness(DType::F32)),
         );
     }
 }
@@ -147,6 +133,6 @@ pub(crate) fn many_random_numbers_agree(cases: &mut Cases<'_>) {
     let x = Tensor::from(1u32);
     cases.case(
         || "random bits".to_string(),
-        |engine| conforms(engine, make_jaxpr(f)(&x), std::slice::from_ref(&x), Closeness::Exact),
+        |engine| conform_traced(engine, make_jaxpr(f)(&x), std::slice::from_ref(&x), Closeness::Exact),
     );
 }

@@ -7,13 +7,12 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::TestRunner;
 use remat::{DType, Policy, Result, Tensor, checkpoint, grad, jvp, make_jaxpr, value_and_grad, vmap};
-use remat_ir::{Array, ClosedJaxpr};
+use remat_ir::ClosedJaxpr;
 
-use crate::arrays::array;
 use crate::cases::Cases;
 use crate::closed::{PROGRAMS, Program};
 use crate::closeness::Closeness;
-use crate::conform::conform;
+use crate::conform::conform_traced;
 use crate::engine::Engine;
 use crate::random_programs::{Regions, SHAPES, arguments, config, exact_function, function, steps};
 
@@ -27,18 +26,6 @@ fn closeness_of_random(dtype: DType) -> Closeness {
     Closeness::Sums(if dtype == DType::F64 { 1 << 22 } else { 1 << 14 })
 }
 
-/// Runs a program on the tensors that it captured and on these.
-fn conforms(
-    engine: &Engine,
-    program: Result<ClosedJaxpr>,
-    args: &Args,
-    closeness: Closeness,
-) -> std::result::Result<(), String> {
-    let ClosedJaxpr { jaxpr, consts } = program.map_err(|e| e.to_string())?;
-    let args: Vec<Array> = consts.into_iter().chain(args.iter().map(array)).collect();
-    conform(engine, &jaxpr, &args, closeness)
-}
-
 /// Runs a property over every program of the closed set in every float dtype.
 fn for_each_program(
     cases: &mut Cases<'_>,
@@ -50,7 +37,7 @@ fn for_each_program(
             property(program, &args, &mut |what, jaxpr, args| {
                 cases.case(
                     || format!("{what} of {} in {dtype}", program.name),
-                    |engine| conforms(engine, jaxpr, args, CLOSENESS),
+                    |engine| conform_traced(engine, jaxpr, args, CLOSENESS),
                 );
             });
         }
@@ -137,8 +124,9 @@ pub(crate) fn random_programs_agree(cases: &mut Cases<'_>) {
     for_random(cases, &strategy, |engine, (steps, dtype)| {
         let x = arguments_in(dtype, 0);
         let f = function(&steps, Regions::AsGiven);
-        let check =
-            |program: Result<ClosedJaxpr>, args: &Args| conforms(engine, program, args, closeness_of_random(dtype));
+        let check = |program: Result<ClosedJaxpr>, args: &Args| {
+            conform_traced(engine, program, args, closeness_of_random(dtype))
+        };
         check(make_jaxpr(&f)(&x), &x)?;
         check(make_jaxpr(value_and_grad(&f))(&x), &x)?;
         check(make_jaxpr(grad(function(&steps, Regions::All(0))))(&x), &x)?;
@@ -152,8 +140,8 @@ pub(crate) fn random_programs_of_exact_operations_agree_in_every_bit(cases: &mut
     for_random(cases, &strategy, |engine, (steps, dtype)| {
         let x = arguments_in(dtype, 0);
         let f = exact_function(&steps);
-        conforms(engine, make_jaxpr(&f)(&x), &x, Closeness::Exact)?;
+        conform_traced(engine, make_jaxpr(&f)(&x), &x, Closeness::Exact)?;
         let batch = batch_in(dtype);
-        conforms(engine, make_jaxpr(vmap(&f))(&batch), &batch, Closeness::Exact)
+        conform_traced(engine, make_jaxpr(vmap(&f))(&batch), &batch, Closeness::Exact)
     });
 }
