@@ -302,7 +302,7 @@ impl How {
             2 => x.swap_axes(0, -1),
             3 => x.index(0..1),
             4 => Tensor::concatenate(&[x.clone(), self.bend(x)], 0),
-            _ => self.total(&x.expand_dims([0]).broadcast_to([&[2], &dims[..]].concat()), 0),
+            _ => self.total(&x.expand_dims([0]).broadcast_to([&[2], dims].concat()), 0),
         })
     }
 }

@@ -69,7 +69,7 @@ fn models(dtype: DType) -> Result<()> {
     let blocks = keys.map(|key| Block::init(key, FEATURES, 4, dtype)).into_iter().collect::<Result<Vec<Block>>>()?;
     let stacked = tree::map(&blocks[0], |_, leaf| {
         let dims = leaf.shape().unwrap_or_default();
-        Tensor::zeros([&[LAYERS][..], &dims].concat(), dtype) + leaf
+        Tensor::zeros([&[LAYERS][..], dims].concat(), dtype) + leaf
     });
     let policies = [Policy::Everything, Policy::Dots, Policy::DotsWithNoBatchDims, Policy::Nothing];
     let policies = policies.into_iter().map(Some).chain([None]);
