@@ -13,7 +13,7 @@ pub(crate) fn up_to(most: u64) -> impl TypedValueParser<Value = usize> {
 pub(crate) const POLICY_HELP: &str = "What the checkpoint around each block saves: none (no checkpoint), or a policy as the \
      library and JAX write it: everything, dots, dots_with_no_batch_dims, nothing, 'names(A)', ...";
 
-/// The policy of this text; `None` is no checkpoint.
+/// The policy of this text; `None` means no checkpoint.
 ///
 /// # Errors
 /// If there is no such policy.

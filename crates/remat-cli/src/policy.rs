@@ -23,7 +23,7 @@ pub(crate) const HELP: &str = "What the checkpoint around each block saves: none
      and JAX write it: everything, dots, dots_with_no_batch_dims, nothing, offload_dots_with_no_batch_dims(host), \
      'names(A, B)', 'any_names_but(A)', 'anything_but(A)', 'or(.., ..)', ... with names out of qkv, attn, mlp";
 
-/// The policy of this text; `None` is no checkpoint. Whether a value has a name is for the library to say.
+/// The policy of this text; `None` means no checkpoint. Whether a value has a name is for the library to say.
 ///
 /// # Errors
 /// If there is no such policy, or it is not well formed.

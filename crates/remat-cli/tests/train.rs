@@ -144,7 +144,7 @@ fn mistakes_are_one_line() {
         ("--policy names", "parse: line 1, column 6: expected `(`, found the end"),
         (
             "--context 8 --policy names(atn)",
-            "checkpoint: the policy Names(atn) mentions the name `atn`, which no value in the region bears; did you mean \
+            "checkpoint: the policy Names(atn) mentions the name `atn`, which no value in the region has; did you mean \
              `attn`?",
         ),
         ("--context 8 --width 30 --heads 4", "nn::Attention::init: 4 heads do not divide 30 features"),

@@ -112,7 +112,7 @@ impl Device for Cpu {
 pub(crate) type Idle = Arc<Mutex<Option<Arena>>>;
 
 impl Cpu {
-    /// Compiles a program whose errors bear this name.
+    /// Compiles a program whose errors have this name.
     pub(crate) fn compile_for(&self, name: &'static str, jaxpr: &Jaxpr) -> Result<Compiled> {
         self.compile_sharing(name, jaxpr, Idle::default(), usize::MAX)
     }

@@ -77,7 +77,7 @@ pub fn apply(op: &Op, ins: Vec<Array>) -> Result<Vec<Array>> {
     executable.run(ins)
 }
 
-/// Compiles a program, runs it once, and forgets it. Errors of the run bear the name.
+/// Compiles a program, runs it once, and forgets it. Errors of the run have the name.
 ///
 /// ```
 /// use remat_ir::{Array, Jaxpr};

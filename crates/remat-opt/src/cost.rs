@@ -163,7 +163,7 @@ fn sum_of_call(op: &Call, counts: &dyn Fn(Class) -> bool) -> Cost {
             let branches = op.branches.iter().map(|branch| sum(branch, counts));
             branches.max_by_key(|cost| (cost.flops, cost.bytes())).unwrap_or(NOTHING)
         }
-        // The derivative of a function is no part of its value.
+        // The derivative of a function is not part of its value.
         Call::CustomJvp(op) => sum(&op.call, counts),
         Call::CustomVjp(op) => sum(&op.call, counts),
         // A linear map and its transpose cost about the same.

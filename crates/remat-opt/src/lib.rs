@@ -1,4 +1,4 @@
-//! Passes from program to program that are no engine's own, the pipeline of each engine, and the cost of operations.
+//! Passes from program to program that belong to no engine alone, the pipeline of each engine, and the cost of operations.
 //!
 //! [`pipeline`] is the page to begin with: it lists which passes run for which engine, in order, with a reason for each. Every
 //! pass is one file whose documentation begins with its type; what it makes is held to the checker in debug builds, and to text

@@ -6,7 +6,7 @@ use remat::ir::{Decision, MemorySpace};
 use remat::report::saved_residuals;
 use remat::{DType, Policy, Result, Tensor, checkpoint, grad};
 
-/// A gated layer, whose interesting values bear names.
+/// A gated layer, whose interesting values have names.
 fn layer((w, gate, x): &(Tensor, Tensor, Tensor)) -> Tensor {
     let up = x.matmul(w).named("up");
     let gate = x.matmul(gate).sigmoid().named("gate");
@@ -53,8 +53,8 @@ fn main() -> Result<()> {
         assert_eq!(expected.1.to_vec::<f32>()?, grad(loss(policy))(&args)?.1.to_vec::<f32>()?);
     }
 
-    // A name that no value bears is a mistake, and says so.
-    let error = grad(loss(Policy::names(["gaet"])))(&args).expect_err("no value bears this name");
+    // A name that no value has is a mistake, and says so.
+    let error = grad(loss(Policy::names(["gaet"])))(&args).expect_err("no value has this name");
     println!("\n{error}");
     Ok(())
 }

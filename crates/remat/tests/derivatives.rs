@@ -82,7 +82,7 @@ fn derivatives_are_those_of_forty_digits_or_of_jax() {
         let op = operation(&name);
         let operands = rows[0].operands.len();
         let alone: Vec<bool> = (0..operands).map(|i| i == which).collect();
-        // A zero tangent beside it has to change nothing, but that a zero times an infinite derivative is no number.
+        // A zero tangent beside it has to change nothing, but that a zero times an infinite derivative is not a number.
         for nonzero in [alone, vec![true; operands]] {
             let beside = nonzero.iter().filter(|n| **n).count() > 1;
             for (row, got) in rows.iter().zip(derivatives(&op, dtype, &rows, &nonzero, which)) {

@@ -197,7 +197,7 @@ fn axes_and_shapes_that_do_not_fit() {
         x.split(2, 1)[0].clone(),
         "split: dimension 1 of f32[2,3] is not 2 equal parts; `chunk` and `split_at` make unequal ones",
     );
-    fails(x.split_at(&[2, 1], 1)[2].clone(), "split_at: 2..1 is no range of dimension 1 of f32[2,3]");
+    fails(x.split_at(&[2, 1], 1)[2].clone(), "split_at: 2..1 is not a range of dimension 1 of f32[2,3]");
     fails(x.chunk(0, 1)[0].clone(), "chunk: f32[2,3] cannot be cut into 0 parts");
     fails(x.pad([(1, 1)], 0), "pad: padding_config has 1 entries and f32[2,3] has 2 dimensions");
     fails(x.pad([(-1, -2), (0, 0)], 0), "pad: padding (-1, -2, 0) leaves dimension 0 of f32[2,3] with size -1");
@@ -286,8 +286,8 @@ fn products_that_do_not_fit() {
     fails(einsum("ijk->k", &[&x]), "einsum: \"ijk\" has 3 letters and its operand is f32[2,3], in \"ijk->k\"");
     fails(einsum("ij->k", &[&x]), "einsum: 'k' of the result is in no operand, in \"ij->k\"");
     fails(einsum("ij->ii", &[&x]), "einsum: 'i' is twice in the result, in \"ij->ii\"");
-    fails(einsum("i1->i", &[&x]), "einsum: '1' is no letter, in \"i1->i\"");
-    fails(einsum("i.j->i", &[&x]), "einsum: '.' is no letter, in \"i.j->i\"");
+    fails(einsum("i1->i", &[&x]), "einsum: '1' is not a letter, in \"i1->i\"");
+    fails(einsum("i.j->i", &[&x]), "einsum: '.' is not a letter, in \"i.j->i\"");
     fails(einsum("...j->j", &[&x]), "einsum: the result lacks the \"...\" of the operands, in \"...j->j\"");
     fails(
         einsum("ij,jk", &[&x, &ints(&[3, 1])]),

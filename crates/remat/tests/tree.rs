@@ -138,7 +138,7 @@ fn nested_containers() {
     }
     let mut same = model.clone();
     same.fixed[0].weight = Tensor::from(vec![1.0f32; 3]);
-    assert_eq!(difference(&model, &same), None, "the shape of a leaf is no structure");
+    assert_eq!(difference(&model, &same), None, "the shape of a leaf is not a structure");
 }
 
 #[derive(Clone, PartialEq, Debug, Hash)]

@@ -2,7 +2,7 @@
 //!
 //! Source of the shape: Ronneberger, Fischer and Brox, "U-Net", 2015. Two convolutions with group norm and `silu` at each
 //! level, down by max pooling, up by repeating each place, followed by a convolution; what is at a level on the way down is
-//! joined on the way up. Convolutions bear the name `conv`.
+//! joined on the way up. Convolutions have the name `conv`.
 
 use remat::nn::{Conv, GroupNorm};
 use remat::{DType, Policy, PoolConfig, Result, Tensor, Tree, checkpoint, random};

@@ -91,7 +91,7 @@ impl Fusion {
     pub(crate) fn new(flat: &Jaxpr, eqns: &[Eqn]) -> Fusion {
         let len = flat.avals.len();
         let mut readers = VarMap::filled(len, Vec::new());
-        // A label is no reader.
+        // A label is not a reader.
         for (at, eqn) in eqns.iter().enumerate().filter(|(_, eqn)| !matches!(eqn.op, Op::Prim(Prim::Name(_)))) {
             for var in eqn.ins.iter().filter_map(|a| a.var()) {
                 readers[var].push(EqnId::new(at));
@@ -127,7 +127,7 @@ impl Fusion {
         self.read(eqn, &operands, unit);
     }
 
-    /// A copy for the sake of an equation.
+    /// A copy for an equation.
     pub(crate) fn copy(&mut self, eqn: EqnId, operand: Value, out: Var) {
         if let Some(base) = operand.base() {
             self.is_read[base] = true;
@@ -136,7 +136,7 @@ impl Fusion {
         self.read(eqn, &[operand], unit);
     }
 
-    /// The numbers from zero, for the sake of an equation.
+    /// The numbers from zero, for an equation.
     pub(crate) fn count(&mut self, eqn: EqnId, out: Var, iota: Iota) {
         self.push(Kind::Count { eqn, out, iota }, eqn, &[out]);
     }

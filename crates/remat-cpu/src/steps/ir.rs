@@ -46,9 +46,9 @@ impl Value {
 pub(crate) enum Step {
     /// One equation, with its operands.
     Equation { eqn: EqnId, operands: Vec<Value> },
-    /// An operand is copied into a buffer of its own, row-major, for the sake of this equation.
+    /// An operand is copied into a buffer of its own, row-major, for this equation.
     Copy { eqn: EqnId, operand: Value, out: Var },
-    /// The numbers from zero, for the sake of this equation.
+    /// The numbers from zero, for this equation.
     Count { eqn: EqnId, out: Var, iota: Iota },
     /// Equations that one loop computes.
     Loop(Group),

@@ -67,7 +67,7 @@ struct Lowering {
 
 impl Lowering {
     fn equation(&mut self, at: EqnId, eqn: &Eqn) {
-        // A label is no step.
+        // A label is not a step.
         if matches!(eqn.op, Op::Prim(Prim::Name(_))) {
             return;
         }

@@ -52,7 +52,7 @@ pub(super) fn while_loop(op: &While, mut ins: Vec<Array>) -> Result<Vec<Array>> 
 /// Runs the branch that the index numbers.
 pub(super) fn cond(op: &Cond, mut ins: Vec<Array>) -> Result<Vec<Array>> {
     let index = ins.remove(0).to_literal().and_then(Literal::as_i128);
-    let index = index.ok_or_else(|| Error::new(ErrorKind::Check, "cond", "the index is no integer scalar"))?;
+    let index = index.ok_or_else(|| Error::new(ErrorKind::Check, "cond", "the index is not an integer scalar"))?;
     let last = op.branches.len() as i128 - 1;
     match op.branches.get(index.clamp(0, last.max(0)) as usize) {
         Some(branch) => eval(branch, ins),

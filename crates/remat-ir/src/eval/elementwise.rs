@@ -1,6 +1,6 @@
 //! Elementwise operations: one loop over slices for each pair of an operation and a dtype.
 //!
-//! The result takes the buffer of an operand of its own shape and dtype that nobody else holds.
+//! The result takes the buffer of an operand of its own shape and dtype without other references.
 
 use num_traits::Float;
 
@@ -241,7 +241,7 @@ fn float<T: FloatElement>(x: Array, f: impl Fn(T::Wide) -> T::Wide) -> Result<Ar
     map(x, |x: T| T::narrow(f(x.widen())))
 }
 
-/// Applies a function to each element, in place where nobody else holds them.
+/// Applies a function to each element, in place where there are no other references.
 fn map<T: Element>(x: Array, f: impl Fn(T) -> T) -> Result<Array> {
     let aval = x.aval().clone();
     let data = match x.try_into_data() {
@@ -254,7 +254,7 @@ fn map<T: Element>(x: Array, f: impl Fn(T) -> T) -> Result<Array> {
     Array::new(aval, data)
 }
 
-/// Applies a function to each pair of elements, in place where nobody else holds those of one operand.
+/// Applies a function to each pair of elements, in place where those of one operand have no other references.
 fn zip<T: Element>(a: Array, b: Array, f: impl Fn(T, T) -> T) -> Result<Array> {
     match (Lanes::of(&a)?, Lanes::of(&b)?) {
         (Lanes::One(a), Lanes::All(_)) => return map(b, |b| f(a, b)),

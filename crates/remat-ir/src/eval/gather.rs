@@ -35,7 +35,7 @@ pub(super) fn gather(op: &Gather, ins: &[Array]) -> Result<Array> {
     Array::new(out, data)
 }
 
-/// Takes its operands, so that a buffer that nobody else holds is updated in place.
+/// Takes its operands, so that a buffer without other references is updated in place.
 pub(super) fn scatter(op: &Scatter, ins: Vec<Array>) -> Result<Array> {
     let [x, indices, updates] = operands("scatter", ins)?;
     if x.data().is_empty() {

@@ -135,7 +135,7 @@ impl Drop for Block {
 }
 
 impl Heap {
-    /// The statistics of a program, and the numbers of the buffers of its outputs that are no arguments.
+    /// The statistics of a program, and the numbers of the buffers of its outputs that are not arguments.
     fn follow(&self, jaxpr: &Jaxpr) -> (MemoryStats, BTreeSet<usize>) {
         let arg = |(i, &v)| self.allocate(jaxpr.aval(v), LiveKind::Argument(i));
         let args: Vec<Buffer> = jaxpr.ins.iter().enumerate().map(arg).collect();
@@ -329,7 +329,7 @@ impl Heap {
         new
     }
 
-    /// The first of these operands that nobody else holds and that has the result's shape, or a new buffer.
+    /// The first of these operands without other references and that has the result's shape, or a new buffer.
     fn overwrite(&self, ins: Vec<Buffer>, avals: &[Aval], out: &Aval, operands: &[usize], arguments: usize) -> Buffer {
         let free = operands.iter().find(|&&i| Rc::strong_count(&ins[i].0) == 1 && avals[i] == *out);
         let buffer = match free {

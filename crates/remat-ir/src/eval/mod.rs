@@ -115,7 +115,7 @@ fn undefined(var: Var) -> Error {
     Error::new(ErrorKind::Check, "eval", format!("variable {} is used before it is defined", var.0))
 }
 
-/// The results of an operation, which owns its operands: a body can drop them, and a buffer that nobody else holds can
+/// The results of an operation, which owns its operands: a body can drop them, and a buffer without other references can
 /// be reused.
 fn apply(op: &Op, ins: Vec<Array>) -> Result<Vec<Array>> {
     let out_avals = op.infer(&avals(&ins))?;

@@ -22,7 +22,7 @@ pub(super) fn dynamic_slice(op: &DynamicSlice, ins: &[Array]) -> Result<Array> {
     view(x, clamped_start(x.shape(), &op.sizes, starts, &strides), &strides, &op.sizes)
 }
 
-/// Takes its operands, so that a buffer that nobody else holds is updated in place.
+/// Takes its operands, so that a buffer without other references is updated in place.
 pub(super) fn dynamic_update_slice(_op: &DynamicUpdateSlice, ins: Vec<Array>) -> Result<Array> {
     let mut ins = ins.into_iter();
     let (x, update) = ins.next().zip(ins.next()).ok_or_else(no_operand)?;

@@ -307,7 +307,7 @@ impl Operation for Cond {
 
     fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
         (name == "cond").then(|| {
-            let malformed = || params.error("branches", "is no tuple of jaxprs");
+            let malformed = || params.error("branches", "is not a tuple of jaxprs");
             let Param::Tuple(items) = params.take("branches")? else { return Err(malformed()) };
             let branch = |item| if let Param::Jaxpr(jaxpr) = item { Ok(jaxpr) } else { Err(malformed()) };
             Ok(Cond { branches: items.into_iter().map(branch).collect::<Result<_>>()? })

@@ -105,7 +105,8 @@ impl Operation for ReducePrecision {
 
     fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
         (name == "reduce_precision").then(|| {
-            let bits = |name| u32::try_from(params.int(name)?).map_err(|_| params.error(name, "is no number of bits"));
+            let bits =
+                |name| u32::try_from(params.int(name)?).map_err(|_| params.error(name, "is not a number of bits"));
             Ok(ReducePrecision { exponent_bits: bits("exponent_bits")?, mantissa_bits: bits("mantissa_bits")? })
         })
     }

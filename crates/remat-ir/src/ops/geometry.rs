@@ -107,14 +107,14 @@ pub(crate) fn take_padding(params: &ParamMap<'_>, name: &str) -> Result<Vec<(i64
     rows.iter()
         .map(|row| match row[..] {
             [low, high] => Ok((low, high)),
-            _ => Err(params.error(name, "is no tuple of pairs of integers")),
+            _ => Err(params.error(name, "is not a tuple of pairs of integers")),
         })
         .collect()
 }
 
 /// Takes a tuple of tuples of integers.
 pub(crate) fn take_rows(params: &ParamMap<'_>, name: &str) -> Result<Vec<Vec<i64>>> {
-    let malformed = || params.error(name, "is no tuple of tuples of integers");
+    let malformed = || params.error(name, "is not a tuple of tuples of integers");
     let Param::Tuple(rows) = params.take(name)? else { return Err(malformed()) };
     rows.iter()
         .map(|row| {

@@ -13,7 +13,7 @@ use crate::{
 /// label.
 ///
 /// It is one operation so that the probabilities, which it computes from the logits and the logarithms of their sums of
-/// exponentials, are no residual under any policy. Logits and tangent are floats `[.., classes]`, labels `[..]` are i32 or
+/// exponentials, are not residuals under any policy. Logits and tangent are floats `[.., classes]`, labels `[..]` are i32 or
 /// i64, one out of range being no class, and the logarithms are f32 `[..]`, or f64 for f64, as is the result.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CrossEntropyTangent;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Operation, Param, ParamMap, Params, expect_operands};
 use crate::{Aval, MemorySpace, Result};
 
-/// The operand, bearing a name that checkpoint policies see.
+/// The operand, with a name that checkpoint policies see.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Name {

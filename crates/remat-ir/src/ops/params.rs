@@ -18,7 +18,7 @@ pub enum Param {
     Bool(bool),
     /// An integer.
     Int(i64),
-    /// A bare word, such as a mode, or a quoted string where it is no word.
+    /// A bare word, such as a mode, or a quoted string where it is not a word.
     Word(Arc<str>),
     /// A dtype by its long name.
     DType(DType),
@@ -92,7 +92,7 @@ impl<'a> ParamMap<'a> {
     pub fn int(&self, name: &str) -> Result<i64> {
         match self.take(name)? {
             Param::Int(i) => Ok(i),
-            _ => Err(self.error(name, "is no integer")),
+            _ => Err(self.error(name, "is not an integer")),
         }
     }
 
@@ -113,7 +113,7 @@ impl<'a> ParamMap<'a> {
     pub fn word(&self, name: &str) -> Result<Arc<str>> {
         match self.take(name)? {
             Param::Word(w) => Ok(w),
-            _ => Err(self.error(name, "is no word")),
+            _ => Err(self.error(name, "is not a word")),
         }
     }
 
@@ -121,7 +121,7 @@ impl<'a> ParamMap<'a> {
     pub fn dtype(&self, name: &str) -> Result<DType> {
         match self.take(name)? {
             Param::DType(d) => Ok(d),
-            _ => Err(self.error(name, "is no dtype")),
+            _ => Err(self.error(name, "is not a dtype")),
         }
     }
 
@@ -129,21 +129,21 @@ impl<'a> ParamMap<'a> {
     pub fn literal(&self, name: &str) -> Result<Literal> {
         match self.take(name)? {
             Param::Literal(l) => Ok(l),
-            _ => Err(self.error(name, "is no literal")),
+            _ => Err(self.error(name, "is not a literal")),
         }
     }
 
     /// Takes a tuple or list of sizes.
     pub fn sizes(&self, name: &str) -> Result<Shape> {
         let param = self.take(name)?;
-        param.as_sizes().ok_or_else(|| self.error(name, "is no tuple of sizes"))
+        param.as_sizes().ok_or_else(|| self.error(name, "is not a tuple of sizes"))
     }
 
     /// Takes a program.
     pub fn jaxpr(&self, name: &str) -> Result<Arc<Jaxpr>> {
         match self.take(name)? {
             Param::Jaxpr(j) => Ok(j),
-            _ => Err(self.error(name, "is no jaxpr")),
+            _ => Err(self.error(name, "is not a jaxpr")),
         }
     }
 
@@ -160,7 +160,7 @@ impl<'a> ParamMap<'a> {
     pub fn policy(&self, name: &str) -> Result<Arc<Policy>> {
         match self.take(name)? {
             Param::Policy(p) => Ok(p),
-            _ => Err(self.error(name, "is no policy")),
+            _ => Err(self.error(name, "is not a policy")),
         }
     }
 

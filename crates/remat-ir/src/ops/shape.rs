@@ -273,7 +273,7 @@ impl Operation for Pad {
         let [x, value] = operands(name, ins)?;
         alike(name, x, value)?;
         if value.rank() != 0 {
-            return shape_error(name, format!("the padding value {value} is no scalar"));
+            return shape_error(name, format!("the padding value {value} is not a scalar"));
         }
         one_per_dimension(name, "padding_config", self.config.len(), x)?;
         let mut out = x.clone();
@@ -304,7 +304,7 @@ impl Operation for Pad {
         let read = || {
             let config = take_rows(params, "padding_config")?.iter().map(row).collect::<Option<_>>();
             let config =
-                config.ok_or_else(|| params.error("padding_config", "is no tuple of (low, high, interior)"))?;
+                config.ok_or_else(|| params.error("padding_config", "is not a tuple of (low, high, interior)"))?;
             Ok(Self { config })
         };
         (name == "pad").then(read)

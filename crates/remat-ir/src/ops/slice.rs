@@ -41,7 +41,7 @@ impl Operation for Slice {
         for (d, &size) in x.shape.iter().enumerate() {
             let (start, limit, stride) = (self.start[d], self.limit[d], self.strides[d]);
             if start > limit || limit > size {
-                return shape_error(name, format!("{start}..{limit} is no range of dimension {d} of {x}"));
+                return shape_error(name, format!("{start}..{limit} is not a range of dimension {d} of {x}"));
             }
             out.shape[d] = (limit - start).div_ceil(stride);
         }

@@ -125,7 +125,7 @@ fn products_are_accumulated_wide_and_rounded_once() {
     let halves = array([f16::from_f32(60000.0), f16::from_f32(60000.0), f16::from_f32(-60000.0)], &[3]);
     let ones = array([f16::ONE; 3], &[3]);
     assert_eq!(values::<f16>(op(DType::F16), &[halves, ones]), [f16::from_f32(60000.0)]);
-    // 2^24 + 1 is no f32.
+    // 2^24 + 1 is not an f32.
     let (x, y) = (array([16777216.0f32, 1.0], &[2]), array([1.0f32, 1.0], &[2]));
     assert_eq!(values::<f64>(op(DType::F64), &[x, y]), [16777217.0]);
     let (x, y) = (array([16777217i32, -16777216], &[2]), array([1i32, 1], &[2]));

@@ -185,7 +185,7 @@ fn pad_checks_its_operands() {
     let message = fails(op(&[(-2, -2, 0)]), &[x.clone(), v.clone()]);
     assert_eq!(message, "pad: padding (-2, -2, 0) leaves dimension 0 of f32[3] with size -1");
     assert!(fails(op(&[]), &[x.clone(), v.clone()]).contains("padding_config has 0 entries"));
-    assert!(fails(op(&[(0, 0, 0)]), &[x.clone(), x.clone()]).contains("padding value f32[3] is no scalar"));
+    assert!(fails(op(&[(0, 0, 0)]), &[x.clone(), x.clone()]).contains("padding value f32[3] is not a scalar"));
     assert!(fails(op(&[(0, 0, 0)]), &[x.clone(), aval("i32[]")]).contains("f32[3] and i32[] have different dtypes"));
     assert!(fails(op(&[(i64::MAX, i64::MAX, 0)]), &[x.clone(), v.clone()]).contains("more than 2^63 elements"));
     assert!(fails(op(&[(0, 0, usize::MAX)]), &[x.clone(), v.clone()]).contains("past 2^63"));

@@ -41,8 +41,8 @@ fn slice_takes_every_strideth_element() {
 #[test]
 fn slice_checks_its_ranges() {
     let x = [aval("f32[4]")];
-    assert_eq!(fails(slice(&[3], &[5], &[1]), &x), "slice: 3..5 is no range of dimension 0 of f32[4]");
-    assert!(fails(slice(&[3], &[2], &[1]), &x).contains("3..2 is no range"));
+    assert_eq!(fails(slice(&[3], &[5], &[1]), &x), "slice: 3..5 is not a range of dimension 0 of f32[4]");
+    assert!(fails(slice(&[3], &[2], &[1]), &x).contains("3..2 is not a range"));
     assert!(fails(slice(&[0], &[2], &[0]), &x).contains("strides has a 0"));
     assert!(fails(slice(&[], &[2], &[1]), &x).contains("start_indices has 0 entries"));
     assert!(fails(slice(&[0], &[2, 2], &[1]), &x).contains("limit_indices has 2 entries"));

@@ -415,7 +415,7 @@ fn scalars_stand_for_every_element() {
     assert_eq!(run(Compare::Le, &[one.clone(), one.clone()]).shape(), []);
     let empty = vec1::<f32>(&[]);
     assert_eq!(run(Binary::Add, &[one, empty]).shape(), [0]);
-    // An array of one element is no scalar, and x was not overwritten.
+    // An array of one element is not a scalar, and x was not overwritten.
     assert_eq!(run(Binary::Add, &[vec1(&[1i32]), vec1(&[2i32])]).shape(), [1]);
     assert_same(&x, DType::F32, &[1.0, 2.0, 3.0]);
 }

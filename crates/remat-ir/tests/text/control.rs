@@ -173,7 +173,7 @@ fn malformed_parameters() {
     let vjp = |fwd, bwd| format!("custom_vjp[name=f call_jaxpr={none} fwd_jaxpr={fwd} bwd_jaxpr={bwd} num_consts=0]");
     assert_eq!(error(&vjp("None", none)), "line 1, column 20: parameter `fwd_jaxpr` is None, and bwd_jaxpr is not");
     assert_eq!(error(&vjp(none, "None")), "line 1, column 20: parameter `bwd_jaxpr` is None, and fwd_jaxpr is not");
-    assert_eq!(error("jit[name=f jaxpr=None]"), "line 1, column 20: parameter `jaxpr` is no jaxpr");
+    assert_eq!(error("jit[name=f jaxpr=None]"), "line 1, column 20: parameter `jaxpr` is not a jaxpr");
     let scan = "scan[jaxpr={ lambda ; . let in () } length=-1 num_carry=0 num_consts=0 reverse=False unroll=1]";
     assert_eq!(error(scan), "line 1, column 20: parameter `length` is negative");
     let scan = scan.replace("length=-1", "length=3").replace("False", "0");

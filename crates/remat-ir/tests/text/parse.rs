@@ -53,7 +53,7 @@ fn errors_of_equations_name_the_operation() {
     let with = |eqn: &str| format!("{{ lambda ; a:f32[3]. let\n    {eqn}\n  in () }}");
     fails(&with("b:f32[3] = sine a"), "sine: line 2, column 16: there is no operation of this name");
     fails(&with("b:f32[3] = name a"), "name: line 2, column 16: parameter `name` is missing");
-    fails(&with("b:f32[3] = name[name=3] a"), "name: line 2, column 16: parameter `name` is no word");
+    fails(&with("b:f32[3] = name[name=3] a"), "name: line 2, column 16: parameter `name` is not a word");
     fails(&with("b:f32[3] = name[name=x size=3] a"), "name: line 2, column 16: parameter `size` is unknown");
     fails(&with("b:f32[3] = name[name=x name=y] a"), "parse: line 2, column 28: parameter `name` is given twice");
     fails(&with("b:f32[3] = name[name=\"x] a"), "parse: line 2, column 26: the string has no end");

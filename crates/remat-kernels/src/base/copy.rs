@@ -35,7 +35,7 @@ impl Kernel for CopyLayout {
 pub(crate) enum StridedCopy {
     /// Row by row of the result. The steps are those of the source and of the result.
     Rows(Rows<2>),
-    /// In tiles, because neighbours in the source are no neighbours in the result.
+    /// In tiles, because neighbours in the source are not neighbours in the result.
     Tiles(Transposition),
 }
 

@@ -48,7 +48,7 @@ impl Kernel for Extrema {
 impl Extrema {
     /// Writes what `find` finds in consecutive lanes, from some lane on.
     fn write(&self, outs: &mut [Target<'_>], threads: &Threads, find: &(dyn Fn(usize, &mut [usize]) + Sync)) {
-        // A bool and a float are no indices.
+        // A bool and a float are not indices.
         with_dtype!(self.index_dtype, I => {
             let task = (TASK_BYTES / self.dtype.size() / self.n).max(if self.inner == 1 { 1 } else { BLOCK });
             threads.for_each_chunk(outs[0].slice_mut::<I>(), task, |i, part| {

@@ -91,7 +91,7 @@ impl Largest {
     /// The largest elements of a row, in descending order; `k` is not 0.
     fn largest<'a, T: Key, P: Packed>(&self, row: &[T], candidates: &'a mut [P]) -> &'a [P] {
         let mut count = 0;
-        // Of elements with the key of the least candidate, later ones are no candidates.
+        // Of elements with the key of the least candidate, later ones are not candidates.
         let mut least = None;
         for (number, chunk) in row.chunks(CHUNK).enumerate() {
             if least.is_some_and(|least| !exceeds(chunk, least)) {

@@ -87,7 +87,7 @@ impl Pool {
             let worker = thread::Builder::new().name(format!("remat-{}", i + 1)).spawn(move || shared.work())?;
             pool.workers.push(worker);
         }
-        // What a thread allocates when it begins is no part of a run.
+        // What a thread allocates when it begins is not part of a run.
         let mut state = pool.shared.lock();
         while state.begun < workers {
             state = pool.shared.left.wait(state).unwrap_or_else(PoisonError::into_inner);

@@ -30,7 +30,7 @@ use crate::trace::{Output, Program, Tensor, Tree, bind_at, current_loc, fail, re
 /// ```
 ///
 /// # Errors
-/// A policy that mentions a name which no value in the region bears is an error that proposes the nearest name: a failed
+/// A policy that mentions a name which no value in the region has is an error that proposes the nearest name: a failed
 /// tensor, or an `Err` if `f` returns a `Result`.
 #[doc(alias = "remat")]
 #[track_caller]
@@ -84,7 +84,7 @@ fn apply<A: Tree>(policy: &Arc<Policy>, program: &Program, x: &A, loc: Loc) -> R
     bind_at(op, &operands, loc)
 }
 
-/// Fails if the policy mentions a name that no value in the program bears, or a name both to save and to offload.
+/// Fails if the policy mentions a name that no value in the program has, or a name both to save and to offload.
 fn check_names(policy: &Policy, jaxpr: &Jaxpr) -> Result<()> {
     let error = |message: String| Err(Error::new(ErrorKind::Policy, "checkpoint", message));
     if let Some(name) = policy.contradictory_name() {
@@ -107,7 +107,7 @@ fn check_names(policy: &Policy, jaxpr: &Jaxpr) -> Result<()> {
             true => format!("; nothing in it is named, which .named(\"{mention}\") does"),
         });
         return error(format!(
-            "the policy {policy} mentions the name `{mention}`, which no value in the region bears{hint}"
+            "the policy {policy} mentions the name `{mention}`, which no value in the region has{hint}"
         ));
     }
     Ok(())

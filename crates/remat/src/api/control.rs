@@ -183,7 +183,7 @@ pub fn map<X: Tree, R: Output>(f: impl Fn(&X) -> R, xs: &X) -> Result<R::Tree> {
 /// ```
 ///
 /// # Errors
-/// As [`scan`]; if a bound is no i32.
+/// As [`scan`]; if a bound is not an i32.
 #[track_caller]
 pub fn fori_loop<C: Tree, R: Output<Tree = C>>(
     lower: i64,
@@ -216,7 +216,7 @@ pub fn fori_loop<C: Tree, R: Output<Tree = C>>(
 /// ```
 ///
 /// # Errors
-/// The first error inside the functions; if the condition is no bool scalar; if the new carry has another structure or
+/// The first error inside the functions; if the condition is not a bool scalar; if the new carry has another structure or
 /// other avals than the old one.
 #[track_caller]
 pub fn while_loop<C: Tree, P: Output<Tree = Tensor>, R: Output<Tree = C>>(
@@ -271,7 +271,7 @@ pub(crate) fn trace_while<C: Tree, P: Output<Tree = Tensor>, R: Output<Tree = C>
 /// ```
 ///
 /// # Errors
-/// The first error inside the functions; if the predicate is no bool scalar; if the results differ in structure or avals.
+/// The first error inside the functions; if the predicate is not a bool scalar; if the results differ in structure or avals.
 #[track_caller]
 pub fn cond<A: Tree, R: Output>(
     predicate: &Tensor,
@@ -292,7 +292,7 @@ pub fn cond<A: Tree, R: Output>(
 /// One of several functions of `operand`, chosen by an i32 scalar, which is clamped to their number.
 ///
 /// # Errors
-/// As [`cond`]; if there is no branch, or the index is no i32 scalar.
+/// As [`cond`]; if there is no branch, or the index is not an i32 scalar.
 #[track_caller]
 pub fn switch<A: Tree, R: Output>(index: &Tensor, branches: &[&dyn Fn(&A) -> R], operand: &A) -> Result<R::Tree> {
     let loc = current_loc();

@@ -14,7 +14,7 @@ use crate::trace::{
 
 /// A function whose derivative is `rule`: it takes the argument and its tangent and gives the result and its tangent.
 ///
-/// The tangent has the structure of the argument; leaves that are no floats have tangents of zeros. The rule must be
+/// The tangent has the structure of the argument; leaves that are not floats have tangents of zeros. The rule must be
 /// linear in the tangent; it may be differentiated again, and is transposed for reverse mode. It may call the function
 /// itself, whose derivative is then the rule again:
 ///

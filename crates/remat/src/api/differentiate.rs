@@ -24,7 +24,7 @@ use crate::transform::{self, transpose};
 /// ```
 ///
 /// # Errors
-/// The first error inside the function; if its result is not a scalar float, or an argument is no float; if an operation
+/// The first error inside the function; if its result is not a scalar float, or an argument is not a float; if an operation
 /// has no derivative.
 #[track_caller]
 pub fn grad<A: Tree, R: Output<Tree = Tensor>>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Result<A> {
@@ -114,8 +114,8 @@ fn run_gradient<A: Tree>(x: &A, program: Program, loc: Loc) -> Result<(Vec<Tenso
 
 /// The result of a function and its derivative in one direction: `(f(x), df(x)[t])`.
 ///
-/// The tangent has the structure of the argument. Tangents of leaves that are no floats are not read; those of results
-/// that are no floats are zeros.
+/// The tangent has the structure of the argument. Tangents of leaves that are not floats are not read; those of results
+/// that are not floats are zeros.
 ///
 /// ```
 /// use remat::{Tensor, jvp};
@@ -215,7 +215,7 @@ pub struct Pullback<A, B> {
 }
 
 impl<A: Tree, B: Tree> Pullback<A, B> {
-    /// The cotangent of the argument for a cotangent of the result. Leaves that are no floats get zeros.
+    /// The cotangent of the argument for a cotangent of the result. Leaves that are not floats get zeros.
     ///
     /// # Errors
     /// If the cotangent has not the structure and avals of the result.

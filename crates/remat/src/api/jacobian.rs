@@ -86,7 +86,7 @@ tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 /// ```
 ///
 /// # Errors
-/// As [`crate::vjp`]; if an argument or a result is no float.
+/// As [`crate::vjp`]; if an argument or a result is not a float.
 #[track_caller]
 pub fn jacrev<A: Tree, R: Output>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Result<<R::Tree as JacobianOf<A>>::Jacobian>
 where
@@ -108,7 +108,7 @@ where
 /// ```
 ///
 /// # Errors
-/// As [`crate::jvp`]; if an argument or a result is no float.
+/// As [`crate::jvp`]; if an argument or a result is not a float.
 #[track_caller]
 pub fn jacfwd<A: Tree, R: Output>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Result<<R::Tree as JacobianOf<A>>::Jacobian>
 where

@@ -110,7 +110,7 @@ pub fn jit_with<A: Tree, R: Output, F: Fn(&A) -> R>(options: &JitOptions, f: F) 
 }
 
 impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
-    /// Runs the function. The argument is moved in: a buffer that nobody else holds may be overwritten.
+    /// Runs the function. The argument is moved in: a buffer without other references may be overwritten.
     ///
     /// While a trace is open the call becomes an equation of it.
     ///

@@ -21,7 +21,7 @@ pub enum SavedKind {
     /// The leaf of the argument at this path, which is empty for an argument that is a tensor itself. The caller has it
     /// in memory anyway.
     Argument(String),
-    /// A value that bears this name.
+    /// A value with this name.
     Named(Arc<str>),
     /// A result of the operation of this name.
     Output(&'static str),

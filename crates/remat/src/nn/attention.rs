@@ -49,7 +49,7 @@ pub struct AttentionConfig {
 /// ```
 ///
 /// # Errors
-/// If the shapes do not fit, the dtypes differ or are no floats, or the mask is not bool.
+/// If the shapes do not fit, the dtypes differ or are not floats, or the mask is not bool.
 #[track_caller]
 pub fn dot_product_attention(query: &Tensor, key: &Tensor, value: &Tensor, config: &AttentionConfig) -> Tensor {
     deferred(|| {
@@ -120,7 +120,7 @@ fn scores_of_one_batch(what: &str, x: &Tensor, batch: &[usize]) -> Result<Tensor
 
 /// Causal self-attention with several heads: each place of a sequence looks at itself and at those before it.
 ///
-/// Source: Vaswani et al., "Attention is all you need", 2017. Two values bear names: `qkv`, the queries, keys and values
+/// Source: Vaswani et al., "Attention is all you need", 2017. Two values have names: `qkv`, the queries, keys and values
 /// in one, and `attn`, the result.
 ///
 /// ```

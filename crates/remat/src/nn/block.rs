@@ -7,7 +7,7 @@ use crate::layer::{location, pinned};
 use crate::random::Key;
 use crate::{DType, Tensor, Tree, named_scope};
 
-/// Two linear maps with a [`Tensor::gelu`] between them. The result bears the name `mlp`.
+/// Two linear maps with a [`Tensor::gelu`] between them. The result has the name `mlp`.
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::Mlp, random};

@@ -12,7 +12,7 @@ use crate::random::{self, Key};
 /// checkpoint the mask is computed again, from the same key. Source: Srivastava et al., "Dropout", JMLR 2014.
 ///
 /// # Errors
-/// If the rate is not between 0 and 1, or the dtype is no float.
+/// If the rate is not between 0 and 1, or the dtype is not a float.
 ///
 /// ```
 /// use remat::{DType, Tensor, nn, random};

@@ -84,7 +84,7 @@ impl Embedding {
     /// The vectors that a tensor of integers numbers, as [`Tensor::take`] finds them: `dtype[.., features]`.
     ///
     /// # Errors
-    /// If the numbers are no integers.
+    /// If the numbers are not integers.
     #[track_caller]
     pub fn apply(&self, entries: &Tensor) -> Tensor {
         self.table.take(entries, 0)

@@ -13,10 +13,10 @@ use crate::{Tensor, custom_jvp};
 /// does having no places.
 ///
 /// The backward pass keeps the logits, the targets and one number per place; the gradient is one elementwise expression of
-/// them, and the probabilities are no residual.
+/// them, and the probabilities are not residuals.
 ///
 /// # Errors
-/// If the logits are no floats, the targets no integers, or their shape is not that of the logits without the last
+/// If the logits are not floats, the targets no integers, or their shape is not that of the logits without the last
 /// dimension.
 ///
 /// ```

@@ -25,7 +25,7 @@
 //! # Ok::<(), remat::Error>(())
 //! ```
 //!
-//! The values that a checkpoint's policy may want to keep bear names: `qkv` and `attn` in [`Attention`], `mlp` in [`Mlp`].
+//! The values that a checkpoint's policy may want to keep have names: `qkv` and `attn` in [`Attention`], `mlp` in [`Mlp`].
 
 mod attention;
 mod block;

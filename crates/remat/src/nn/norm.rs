@@ -41,7 +41,7 @@ impl LayerNorm {
     /// The normal form of `x`, of type `dtype[.., features]`.
     ///
     /// # Errors
-    /// If the last size of `x` is not the number of features, or the dtypes differ or are no floats.
+    /// If the last size of `x` is not the number of features, or the dtypes differ or are not floats.
     #[track_caller]
     pub fn apply(&self, x: &Tensor) -> Tensor {
         x.layer_norm(-1, self.eps, Some(&self.scale), self.bias.as_ref())

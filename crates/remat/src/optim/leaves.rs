@@ -88,7 +88,7 @@ pub(super) fn working_dtype(dtype: DType) -> DType {
     if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }
 
-/// The state of a model before the first step: zeros, none for a leaf that is no float.
+/// The state of a model before the first step: zeros, none for a leaf that is not a float.
 pub(super) fn zeros<M: Tree>(model: &M) -> M {
     tree::map(model, |_, leaf| match leaf.aval() {
         Ok(aval) if aval.dtype.is_float() => Tensor::zeros(&aval.shape[..], working_dtype(aval.dtype)),

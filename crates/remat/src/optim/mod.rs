@@ -22,7 +22,7 @@
 //! ```
 //!
 //! Parameters in f16 and bf16 are updated in f32, rounded once, and their states are f32: 0.999 of something, added up
-//! over steps, needs more digits than they have. A leaf of the model that is no float stays as it is.
+//! over steps, needs more digits than they have. A leaf of the model that is not a float stays as it is.
 //!
 //! The number of steps counts from 0, and a [`Schedule`] is asked for the rate of the step that is done, as in optax.
 

@@ -132,7 +132,7 @@ pub fn gumbel(key: Key, shape: impl Dims, dtype: DType) -> Tensor {
 /// Uniform numbers of `[0, 1)`: random mantissa bits under the exponent of 1, less 1.
 ///
 /// # Errors
-/// If `dtype` is no float; as [`raw`].
+/// If `dtype` is not a float; as [`raw`].
 pub(super) fn unit(key: &Key, operation: &str, shape: &[usize], dtype: DType) -> Result<Tensor> {
     expect_float(operation, dtype)?;
     let (_, mantissa) = dtype.float_format().unwrap_or_default();

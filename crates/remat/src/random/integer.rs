@@ -51,7 +51,7 @@ pub(super) fn raw(key: &Key, operation: &str, shape: &[usize], dtype: DType) -> 
 ///
 /// The bounds are integers, or integer tensors of any dtype that broadcast to the shape; they are clipped to what `dtype` holds, where the
 /// end may be one more than its largest value. An empty range gives its start. Another than an integer dtype, or bounds
-/// that are no integers, give a failed tensor.
+/// that are not integers, give a failed tensor.
 ///
 /// ```
 /// use remat::{DType, random};

@@ -151,7 +151,7 @@ impl Key {
     }
 
     /// The key of these words, as [`Key::data`] gave them: to store a generator on disk. JAX's `wrap_key_data`. A tensor
-    /// that is no key fails where it is used.
+    /// that is not a key fails where it is used.
     ///
     /// ```
     /// use remat::{Tensor, random::Key};
@@ -237,7 +237,7 @@ fn row(x: &Tensor, index: usize) -> Tensor {
 /// What is folded into a key, as a u32 scalar.
 ///
 /// # Errors
-/// If it is no integer scalar.
+/// If it is not an integer scalar.
 fn index(data: Argument<'_>) -> Result<Tensor> {
     let got = match data {
         Argument::Scalar(Scalar::Int(value)) => return Ok(integer(DType::U32, value)),

@@ -3,7 +3,7 @@
 //! An [`Expr`] is a value of the program that a [`Writer`] writes to. An operator or a method adds an equation and gives its
 //! result; a number beside an expression is a scalar literal of its dtype. As a tensor does, an expression defers its error:
 //! the first operation that fails stops the writing, and [`write()`] gives the error, with the location of the equation whose
-//! rule it is. So only what is no expression returns a [`Result`]: shapes, dtypes and operations with several results.
+//! rule it is. So only what is not an expression returns a [`Result`]: shapes, dtypes and operations with several results.
 
 use std::cell::RefCell;
 use std::ops;

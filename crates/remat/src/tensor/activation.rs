@@ -35,7 +35,7 @@ impl Tensor {
     /// `x` where it is not negative, `slope * x` elsewhere; 0.01 is a usual slope.
     ///
     /// # Errors
-    /// If the dtype is no float.
+    /// If the dtype is not a float.
     ///
     /// ```
     /// use remat::Tensor;
@@ -53,7 +53,7 @@ impl Tensor {
     /// `x` where it is positive, `alpha * (exp(x) - 1)` elsewhere.
     ///
     /// # Errors
-    /// If the dtype is no float.
+    /// If the dtype is not a float.
     ///
     /// ```
     /// use remat::Tensor;
@@ -76,7 +76,7 @@ impl Tensor {
     /// "Gaussian error linear units", 2016.
     ///
     /// # Errors
-    /// If the dtype is no float.
+    /// If the dtype is not a float.
     ///
     /// ```
     /// use remat::Tensor;
@@ -96,7 +96,7 @@ impl Tensor {
     /// The Gaussian error linear unit `x * P(X <= x)`, exactly.
     ///
     /// # Errors
-    /// If the dtype is no float.
+    /// If the dtype is not a float.
     ///
     /// ```
     /// use remat::Tensor;
@@ -115,7 +115,7 @@ impl Tensor {
     /// `x * logistic(x)`, also called swish.
     ///
     /// # Errors
-    /// If the dtype is no float.
+    /// If the dtype is not a float.
     ///
     /// ```
     /// use remat::Tensor;
@@ -132,7 +132,7 @@ impl Tensor {
     /// `log(1 + exp(x))`, without overflow.
     ///
     /// # Errors
-    /// If the dtype is no float.
+    /// If the dtype is not a float.
     ///
     /// ```
     /// use remat::Tensor;
@@ -155,7 +155,7 @@ impl Tensor {
     /// that is all negative infinity gives NaN.
     ///
     /// # Errors
-    /// If an axis is out of range or given twice, the dtype is no float, or there is no element.
+    /// If an axis is out of range or given twice, the dtype is not a float, or there is no element.
     ///
     /// ```
     /// use remat::Tensor;

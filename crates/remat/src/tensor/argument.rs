@@ -19,8 +19,8 @@ impl Scalar {
     /// The literal of this dtype.
     ///
     /// # Errors
-    /// If the dtype has no such value: a fraction is no integer, a negative number not unsigned, a number no bool, 300
-    /// no `u8`, and 1e6 no `f16`. Digits that a float rounds off are no error.
+    /// If the dtype has no such value: a fraction is not an integer, a negative number not unsigned, a number no bool, 300
+    /// no `u8`, and 1e6 no `f16`. Digits that a float rounds off are not an error.
     pub fn literal(self, operation: &str, dtype: DType) -> Result<Literal> {
         let wrong = |what: String, conversion: DType| {
             let message =

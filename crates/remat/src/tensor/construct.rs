@@ -204,7 +204,7 @@ impl Tensor {
     /// `num` evenly spaced numbers from `start` to `end`, both included.
     ///
     /// # Errors
-    /// If the dtype is no float.
+    /// If the dtype is not a float.
     ///
     /// ```
     /// use remat::{DType, Tensor};

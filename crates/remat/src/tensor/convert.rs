@@ -42,7 +42,7 @@ impl Tensor {
     /// has no NaN, which becomes infinite as XLA defines it; JAX on the CPU keeps it.
     ///
     /// # Errors
-    /// If the dtype is no float.
+    /// If the dtype is not a float.
     ///
     /// ```
     /// use remat::Tensor;

@@ -212,7 +212,7 @@ fn float_style(shown: &[Literal]) -> Style {
         let right = parts.iter().map(|p| p.1.len()).max().unwrap_or(0);
         (Style::Positional { left, right }, right + 1)
     };
-    // Words for what is no number may need more room than the numbers.
+    // Words for what is not a number may need more room than the numbers.
     let room = shown.iter().filter_map(|x| non_finite(*x)).map(|word| word.len().saturating_sub(offset)).max();
     match style {
         Style::Positional { left, right } => Style::Positional { left: left.max(room.unwrap_or(0)), right },

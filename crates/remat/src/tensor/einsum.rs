@@ -87,7 +87,7 @@ fn labels(notation: &str, term: &str, aval: Option<&Aval>) -> Result<Vec<Label>>
     };
     for c in before.chars().chain(after.unwrap_or("").chars()) {
         if !c.is_ascii_alphabetic() {
-            return malformed(notation, format!("'{c}' is no letter"));
+            return malformed(notation, format!("'{c}' is not a letter"));
         }
     }
     let letters = before.len() + after.map_or(0, str::len);

@@ -157,7 +157,7 @@ impl Tensor {
     /// Whether the element is infinite, as a bool.
     ///
     /// # Errors
-    /// If the dtype is no float.
+    /// If the dtype is not a float.
     ///
     /// ```
     /// use remat::Tensor;
@@ -225,7 +225,7 @@ impl Tensor {
     /// `1 / x`.
     ///
     /// # Errors
-    /// If the dtype is no float.
+    /// If the dtype is not a float.
     ///
     /// ```
     /// use remat::Tensor;

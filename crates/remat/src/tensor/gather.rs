@@ -43,7 +43,7 @@ impl Tensor {
     /// for signed integers, the largest for unsigned ones, `true` for bools, and no gradient; see [`Tensor::take_clipped`].
     ///
     /// # Errors
-    /// If the axis is out of range, or the indices are no integers.
+    /// If the axis is out of range, or the indices are not integers.
     ///
     /// ```
     /// use remat::Tensor;
@@ -77,7 +77,7 @@ impl Tensor {
     /// range it is as with [`Tensor::take`].
     ///
     /// # Errors
-    /// If the ranks differ, the axis is out of range, the other dimensions do not broadcast, or the indices are no integers.
+    /// If the ranks differ, the axis is out of range, the other dimensions do not broadcast, or the indices are not integers.
     ///
     /// ```
     /// use remat::Tensor;
@@ -95,7 +95,7 @@ impl Tensor {
     /// are clamped so that the block fits.
     ///
     /// # Errors
-    /// If there is not one start and one size per dimension, a size is more than there is, or a start is no integer scalar.
+    /// If there is not one start and one size per dimension, a size is more than there is, or a start is not an integer scalar.
     ///
     /// ```
     /// use remat::Tensor;
@@ -118,7 +118,7 @@ impl Tensor {
     /// The tensor with a block replaced, at starts that may be computed; they are clamped so that the block fits.
     ///
     /// # Errors
-    /// If the update has another dtype or rank or is larger, or a start is no integer scalar.
+    /// If the update has another dtype or rank or is larger, or a start is not an integer scalar.
     ///
     /// ```
     /// use remat::Tensor;
@@ -139,7 +139,7 @@ impl Tensor {
     /// The slice at one place, which may be computed, along a dimension, which is dropped. The place is clamped.
     ///
     /// # Errors
-    /// If the axis is out of range, or the place is no integer scalar.
+    /// If the axis is out of range, or the place is not an integer scalar.
     ///
     /// ```
     /// use remat::Tensor;
@@ -166,7 +166,7 @@ impl Tensor {
     /// zeros for a number out of range.
     ///
     /// # Errors
-    /// If the elements are no integers.
+    /// If the elements are not integers.
     ///
     /// ```
     /// use remat::{DType, Tensor};

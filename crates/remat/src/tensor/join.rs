@@ -119,7 +119,7 @@ impl Tensor {
             let axis = self::axis("split_at", aval, axis.get())?;
             let bounds = [&[0], indices, &[aval.shape[axis]]].concat();
             if let Some(pair) = bounds.windows(2).find(|pair| pair[0] > pair[1]) {
-                let message = format!("{}..{} is no range of dimension {axis} of {aval}", pair[0], pair[1]);
+                let message = format!("{}..{} is not a range of dimension {axis} of {aval}", pair[0], pair[1]);
                 return Err(Error::new(ErrorKind::Axis, "split_at", message));
             }
             Ok(bounds.windows(2).map(|pair| slice_axis(self, aval, axis, pair[0], pair[1])).collect())

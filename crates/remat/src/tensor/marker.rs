@@ -6,7 +6,7 @@ use crate::Tensor;
 use crate::trace::{bind, bind1};
 
 impl Tensor {
-    /// The tensor, bearing a name: policies can save, recompute or offload it by that name, and reports show it.
+    /// The tensor, with a name: policies can save, recompute or offload it by that name, and reports show it.
     ///
     /// ```
     /// use remat::Tensor;

@@ -11,7 +11,7 @@ impl Tensor {
     /// f16 and bf16 are normalised in f32. Source: Ba, Kiros and Hinton, "Layer normalization", 2016.
     ///
     /// # Errors
-    /// If an axis is out of range or given twice, the dtype is no float, or scale or bias have another dtype or do not
+    /// If an axis is out of range or given twice, the dtype is not a float, or scale or bias have another dtype or do not
     /// broadcast.
     ///
     /// ```
@@ -57,7 +57,7 @@ impl Tensor {
     /// `x / max(norm, eps)` over dimensions, the norm being Euclidean.
     ///
     /// # Errors
-    /// If an axis is out of range or given twice, or the dtype is no float.
+    /// If an axis is out of range or given twice, or the dtype is not a float.
     ///
     /// ```
     /// use remat::Tensor;

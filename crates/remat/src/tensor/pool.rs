@@ -94,7 +94,7 @@ impl Tensor {
     /// The mean of each window; padding counts as zeros, or not at all with `count_padding: false`.
     ///
     /// # Errors
-    /// As [`Tensor::max_pool`], or if the dtype is no float.
+    /// As [`Tensor::max_pool`], or if the dtype is not a float.
     ///
     /// ```
     /// use remat::{PoolConfig, Tensor};

@@ -140,7 +140,7 @@ impl Tensor {
     /// The mean over dimensions; NaN of nothing. That of f16 and bf16 is computed in f32.
     ///
     /// # Errors
-    /// If an axis is out of range or given twice, or the dtype is no float.
+    /// If an axis is out of range or given twice, or the dtype is not a float.
     ///
     /// ```
     /// use remat::Tensor;
@@ -155,7 +155,7 @@ impl Tensor {
     /// The mean squared distance from the mean over dimensions. That of f16 and bf16 is computed in f32.
     ///
     /// # Errors
-    /// If an axis is out of range or given twice, or the dtype is no float.
+    /// If an axis is out of range or given twice, or the dtype is not a float.
     ///
     /// ```
     /// use remat::Tensor;
@@ -215,7 +215,7 @@ impl Tensor {
     /// The Euclidean norm over dimensions: the square root of the sum of squares.
     ///
     /// # Errors
-    /// If an axis is out of range or given twice, or the dtype is no float.
+    /// If an axis is out of range or given twice, or the dtype is not a float.
     ///
     /// ```
     /// use remat::Tensor;
@@ -264,7 +264,7 @@ impl Tensor {
     /// gradient.
     ///
     /// # Errors
-    /// If an axis is out of range or given twice, the dtype is no float, or there is no element.
+    /// If an axis is out of range or given twice, the dtype is not a float, or there is no element.
     ///
     /// ```
     /// use remat::Tensor;
@@ -352,7 +352,7 @@ impl Tensor {
     /// The running `log(sum(exp(x)))` along a dimension.
     ///
     /// # Errors
-    /// If the axis is out of range or the dtype is no float.
+    /// If the axis is out of range or the dtype is not a float.
     ///
     /// ```
     /// use remat::Tensor;

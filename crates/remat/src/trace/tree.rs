@@ -28,7 +28,7 @@ use super::Tensor;
 /// assert_eq!(paths, ["weight"]);
 /// ```
 ///
-/// A field that is no tree is marked `#[tree(static)]`; it needs `Clone` and `Hash`:
+/// A field that is not a tree is marked `#[tree(static)]`; it needs `Clone` and `Hash`:
 ///
 /// ```
 /// use remat::{Tensor, Tree};
@@ -214,7 +214,7 @@ impl<'a> Walk<'a> {
         self.record(|| Token::Len(len));
     }
 
-    /// Records a value that is no tensor and no tree.
+    /// Records a value that is not a tensor and no tree.
     pub fn static_value<T: Hash + ?Sized>(&mut self, value: &T) {
         self.record(|| {
             let mut recorder = Recorder(Vec::new());
@@ -223,7 +223,7 @@ impl<'a> Walk<'a> {
         });
     }
 
-    /// Records a field, or an element, that is no tensor and no tree.
+    /// Records a field, or an element, that is not a tensor and no tree.
     pub fn static_at<T: Hash + ?Sized>(&mut self, segment: Segment, value: &T) {
         self.record(|| Token::Enter(segment));
         self.static_value(value);

@@ -42,7 +42,7 @@ fn queries_keys_and_values() {
     let [q, k, v] = attend(&[2, 4, 3, 8], &[2, 5, 2, 8], &[2, 5, 2, 8]);
     mistake!(
         dot_product_attention(&q, &k, &v, &config),
-        "dot_product_attention: the 3 heads of f32[2,4,3,8] are no multiple of the 2 of f32[2,5,2,8]",
+        "dot_product_attention: the 3 heads of f32[2,4,3,8] are not a multiple of the 2 of f32[2,5,2,8]",
         1,
         9
     );

@@ -11,7 +11,7 @@ fn names_that_no_value_bears() {
     let layer = |x: &Tensor| x.sin().named("attention").cos().named("hidden");
     mistake!(
         checkpoint(Policy::names(["atention"]), layer)(&one()),
-        "checkpoint: the policy Names(atention) mentions the name `atention`, which no value in the region bears; \
+        "checkpoint: the policy Names(atention) mentions the name `atention`, which no value in the region has; \
          did you mean `attention`?",
         1,
         9
@@ -19,13 +19,13 @@ fn names_that_no_value_bears() {
     mistake!(
         checkpoint(Policy::names(["residual_stream"]), layer)(&one()),
         "checkpoint: the policy Names(residual_stream) mentions the name `residual_stream`, which no value in the \
-         region bears; the names are attention, hidden",
+         region has; the names are attention, hidden",
         1,
         9
     );
     mistake!(
         checkpoint(Policy::names(["hidden"]), |x: &Tensor| x.sin())(&one()),
-        "checkpoint: the policy Names(hidden) mentions the name `hidden`, which no value in the region bears; \
+        "checkpoint: the policy Names(hidden) mentions the name `hidden`, which no value in the region has; \
          nothing in it is named, which .named(\"hidden\") does",
         1,
         9
@@ -49,14 +49,14 @@ fn in_the_middle_of_a_model() {
     let block = checkpoint(Policy::names(["hiden"]), |x: &Tensor| x.sin().named("hidden"));
     mistake!(
         grad(|x: &Tensor| block(x) * 2)(&one()),
-        "checkpoint: the policy Names(hiden) mentions the name `hiden`, which no value in the region bears; did you \
+        "checkpoint: the policy Names(hiden) mentions the name `hiden`, which no value in the region has; did you \
          mean `hidden`?",
         -1,
         17
     );
     mistake!(
         jit(|x: &Tensor| block(x) * 2).call(one()),
-        "checkpoint: the policy Names(hiden) mentions the name `hiden`, which no value in the region bears; did you \
+        "checkpoint: the policy Names(hiden) mentions the name `hiden`, which no value in the region has; did you \
          mean `hidden`?",
         -8,
         17
@@ -64,7 +64,7 @@ fn in_the_middle_of_a_model() {
     let body = |x: &Tensor, _: &Tensor| (block(x), ());
     mistake!(
         scan(body, &one(), &Tensor::arange(0..3)),
-        "checkpoint: the policy Names(hiden) mentions the name `hiden`, which no value in the region bears; did you \
+        "checkpoint: the policy Names(hiden) mentions the name `hiden`, which no value in the region has; did you \
          mean `hidden`?",
         -16,
         17
@@ -76,7 +76,7 @@ fn functions_that_return_a_result() {
     let block = checkpoint(Policy::names(["hiden"]), |x: &Tensor| -> Result<Tensor> { Ok(x.named("hidden")) });
     mistake!(
         block(&one()),
-        "checkpoint: the policy Names(hiden) mentions the name `hiden`, which no value in the region bears; did you \
+        "checkpoint: the policy Names(hiden) mentions the name `hiden`, which no value in the region has; did you \
          mean `hidden`?",
         -1,
         17

@@ -212,7 +212,7 @@ fn axes_and_indices_at_the_ends_of_integers() {
     mistake!(x.chunk(0, 0), "chunk: f32[2,3] cannot be cut into 0 parts", 0, 16);
     mistake!(
         x.split_at(&[usize::MAX], 0),
-        "split_at: 18446744073709551615..2 is no range of dimension 0 of f32[2,3]",
+        "split_at: 18446744073709551615..2 is not a range of dimension 0 of f32[2,3]",
         1,
         11
     );

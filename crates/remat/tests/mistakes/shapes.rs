@@ -120,7 +120,7 @@ fn padding() {
         1,
         24
     );
-    mistake!(zeros(&[2]).pad([(1, 1)], zeros(&[2])), "pad: the padding value f32[2] is no scalar", 0, 26);
+    mistake!(zeros(&[2]).pad([(1, 1)], zeros(&[2])), "pad: the padding value f32[2] is not a scalar", 0, 26);
 }
 
 #[test]
@@ -131,8 +131,8 @@ fn splitting() {
         1,
         24
     );
-    mistake!(zeros(&[5, 2]).split_at(&[3, 1], 0), "split_at: 3..1 is no range of dimension 0 of f32[5,2]", 0, 29);
-    mistake!(zeros(&[5, 2]).split_at(&[3, 7], 0), "split_at: 7..5 is no range of dimension 0 of f32[5,2]", 0, 29);
+    mistake!(zeros(&[5, 2]).split_at(&[3, 1], 0), "split_at: 3..1 is not a range of dimension 0 of f32[5,2]", 0, 29);
+    mistake!(zeros(&[5, 2]).split_at(&[3, 7], 0), "split_at: 7..5 is not a range of dimension 0 of f32[5,2]", 0, 29);
 }
 
 #[test]

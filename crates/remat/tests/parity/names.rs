@@ -51,7 +51,7 @@ fn name_allow_and_deny_lists() {
     }
     // JAX saves nothing for a name that does not exist and says nothing. Ours is an error that proposes the right one.
     let typo = saved(Policy::names(["zz"])).unwrap_err().to_string();
-    assert!(typo.contains("mentions the name `zz`, which no value in the region bears; did you mean `z`?"), "{typo}");
+    assert!(typo.contains("mentions the name `zz`, which no value in the region has; did you mean `z`?"), "{typo}");
     // JAX's `save_anything_except_these_names` saves all four values, the three excepted ones too. Ours does not.
     assert_eq!(recorded("save_anything_except_these_names(y,z,w)"), 4);
     let f = checkpoint(Policy::anything_but(["y", "z", "w"]), product);

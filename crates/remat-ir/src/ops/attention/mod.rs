@@ -171,7 +171,7 @@ impl DotProductAttention {
         let sizes = self.sizes(ins);
         if !sizes.heads.is_multiple_of(sizes.key_heads) {
             let message =
-                format!("the {} heads of {query} are no multiple of the {} of {key}", sizes.heads, sizes.key_heads);
+                format!("the {} heads of {query} are not a multiple of the {} of {key}", sizes.heads, sizes.key_heads);
             return shape_error(name, message);
         }
         let scores = sized(name, query.with_shape(sizes.scores()).with_dtype(query.dtype.wide()))?;
@@ -332,7 +332,7 @@ fn which_param(which: [bool; 4]) -> Param {
 /// Reads back [`which_param`].
 fn take_which(params: &ParamMap<'_>, name: &str) -> Result<[bool; 4]> {
     let param = params.take(name)?;
-    let malformed = || params.error(name, "is no tuple of query, key, value and bias");
+    let malformed = || params.error(name, "is not a tuple of query, key, value and bias");
     let Param::Tuple(items) = &param else { return Err(malformed()) };
     let which = NAMES.map(|name| items.contains(&Param::word(name)));
     if which_param(which) == param { Ok(which) } else { Err(malformed()) }

@@ -5,7 +5,7 @@
 //!          → staged { lambda ; r b. -> d }
 //! ```
 //!
-//! Cheap is an elementwise operation that is no transcendental function, a conversion or a move of elements, and whatever
+//! Cheap is an elementwise operation that is not a transcendental function, a conversion or a move of elements, and whatever
 //! depends on literals only. So `where` keeps no array of zeros, and no transposed copy of a weight is kept. Where several
 //! residuals are cheap to compute from one value that is none, that value is kept in their place: the tanh of a gelu.
 
