@@ -124,16 +124,7 @@ pub(crate) fn gradients_of_large_arrays_agree(cases: &mut Cases<'_>) {
         let loss = |x: &Args| Ok::<_, remat::Error>(f(x)?.sin().mean(..));
         cases.case(
             || format!("gradient of {name}"),
-<<<<<<< HEAD:crates/remat-conformance/src/large.rs
             |engine| conform_traced(engine, make_jaxpr(value_and_grad(loss))(&args), &args, closeness(DType::F32)),
-=======
-            || {
-                // A sum of many numbers is large, and the sine of a large number magnifies its rounding.
-                let loss = |x: &Args| Ok::<_, remat::Error>((f(x)? * 1e-3).sin().mean(..));
-                let program = make_jaxpr(value_and_grad(loss))(&args).map_err(|e| e.to_string())?;
-                conform(&program.jaxpr, &args.iter().map(array).collect::<Vec<_>>(), closeness(DType::F32))
-            },
->>>>>>> ab2e977 (Keep the loss of large arrays where a rounding stays one):crates/remat/tests/conformance/large.rs
         );
     }
 }
