@@ -5,8 +5,8 @@ use remat_ir::{Aval, DType, Prim};
 use crate::base::copy;
 use crate::interface::{Kernel, Layout};
 use crate::kernels::{
-    arg_reduce, attention, bitcast, concatenate, conv, cumulative, gather, iota, matmul, pad, scatter, slice, sort,
-    threefry, top_k, window,
+    arg_reduce, attention, bitcast, concatenate, conv, cumulative, gather, iota, linalg, matmul, pad, scatter, slice,
+    sort, threefry, top_k, window,
 };
 
 /// The kernel of an operation on operands of these dtypes and layouts. `None` for elementwise operations and reductions, which
@@ -74,6 +74,8 @@ fn library(op: &Prim, ins: &[Aval], outs: &[Aval]) -> Option<Box<dyn Kernel>> {
         Prim::Cumulative(op) => cumulative::kernel(op, ins, outs),
         Prim::Sort(op) => sort::kernel(op, ins, outs),
         Prim::TopK(op) => top_k::kernel(op, ins, outs),
+        Prim::TriangularSolve(op) => linalg::triangular_solve(op, ins),
+        Prim::Cholesky(_) => linalg::cholesky(ins),
         Prim::ReduceWindow(op) => window::reduce(op, ins, outs),
         Prim::ArgReduceWindow(op) => window::arg_reduce(op, ins, outs),
         Prim::Threefry2x32(_) => threefry::kernel(ins, outs),

@@ -207,6 +207,9 @@ fn flops(op: &Prim, class: Class, ins: &[Aval], outs: &[Aval]) -> u64 {
         Prim::DotProductAttentionTangent(op) => attention(&op.attention, ins, [3, 2]),
         Prim::DotProductAttentionCotangent(op) => attention(&op.attention, ins, [3, 2]),
         Prim::CrossEntropyTangent(_) => size(ins, 0).saturating_mul(TRANSCENDENTAL_FLOPS + 4),
+        // The triangle has about half of the square's products.
+        Prim::TriangularSolve(_) => size(outs, 0).saturating_mul(ins[0].shape.last().map_or(0, |&n| n as u64)),
+        Prim::Cholesky(_) => size(outs, 0).saturating_mul(ins[0].shape.last().map_or(0, |&n| n as u64)) / 3,
         Prim::ReduceWindow(op) => size(outs, 0).saturating_mul(product(&op.window.dimensions)),
         Prim::ArgReduceWindow(op) => size(outs, 0).saturating_mul(product(&op.window.dimensions)),
         Prim::Scatter(_) => size(ins, 2),

@@ -317,6 +317,7 @@ impl Heap {
             Prim::DotProductAttention(_)
             | Prim::DotProductAttentionTangent(_)
             | Prim::DotProductAttentionCotangent(_) => {}
+            Prim::TriangularSolve(_) | Prim::Cholesky(_) => {}
             Prim::CrossEntropyTangent(_) | Prim::Threefry2x32(_) => {}
         }
         self.results(outs, arguments)

@@ -11,6 +11,7 @@ mod convert;
 mod dot;
 mod elementwise;
 mod gather;
+mod linalg;
 mod memory;
 mod number;
 mod reduce;
@@ -174,6 +175,8 @@ fn prim(op: &Prim, ins: Vec<Array>) -> Result<Vec<Array>> {
         Prim::TopK(op) => sort::top_k(op, &ins),
         Prim::DotGeneral(op) => one(dot::dot_general(op, &ins)),
         Prim::Conv(op) => one(conv::conv(op, &ins)),
+        Prim::TriangularSolve(op) => one(linalg::triangular_solve(op, &ins)),
+        Prim::Cholesky(op) => one(linalg::cholesky(op, &ins)),
         Prim::ReduceWindow(op) => one(window::reduce_window(op, &ins)),
         Prim::ArgReduceWindow(op) => one(window::arg_reduce_window(op, &ins)),
         Prim::DotProductAttention(_) | Prim::DotProductAttentionTangent(_) | Prim::DotProductAttentionCotangent(_) => {

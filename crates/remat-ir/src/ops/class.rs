@@ -70,6 +70,7 @@ impl Prim {
             Prim::Reduce(_) | Prim::ArgReduce(_) | Prim::Cumulative(_) => Class::Reduction,
             Prim::ReduceWindow(_) | Prim::ArgReduceWindow(_) | Prim::CrossEntropyTangent(_) => Class::Reduction,
             Prim::DotGeneral(_) | Prim::Conv(_) => Class::Contraction,
+            Prim::TriangularSolve(_) | Prim::Cholesky(_) => Class::Contraction,
             Prim::DotProductAttention(_) | Prim::DotProductAttentionTangent(_) => Class::Contraction,
             Prim::DotProductAttentionCotangent(_) => Class::Contraction,
             Prim::Sort(_) | Prim::TopK(_) => Class::Sort,

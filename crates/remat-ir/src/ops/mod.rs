@@ -15,6 +15,7 @@ mod elementwise;
 mod gather;
 mod geometry;
 mod kinds;
+mod linalg;
 mod loss;
 mod marker;
 mod params;
@@ -36,6 +37,7 @@ pub use convert::{BitcastConvertType, ConvertElementType, ReducePrecision};
 pub use dot::DotGeneral;
 pub use elementwise::{Binary, Clamp, Compare, IntegerPow, SelectN, Unary};
 pub use gather::{Gather, IndexMode, Scatter, ScatterKind};
+pub use linalg::{Cholesky, TriangularSolve};
 pub use loss::CrossEntropyTangent;
 pub use marker::{DevicePut, Name, OptimizationBarrier, StopGradient};
 pub use params::{Param, ParamMap, Params};
@@ -91,6 +93,7 @@ macro_rules! with_prims {
             Reduce, ArgReduce, Cumulative, Sort, TopK,
             DotGeneral as Arc<DotGeneral>, Conv as Arc<Conv>, ReduceWindow as Arc<ReduceWindow>,
             ArgReduceWindow as Arc<ArgReduceWindow>,
+            TriangularSolve, Cholesky,
             DotProductAttention, DotProductAttentionTangent, DotProductAttentionCotangent, CrossEntropyTangent,
             Threefry2x32,
             Name, StopGradient, OptimizationBarrier, DevicePut,

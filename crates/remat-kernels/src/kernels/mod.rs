@@ -8,6 +8,7 @@ pub(crate) mod conv;
 pub(crate) mod cumulative;
 pub(crate) mod gather;
 pub(crate) mod iota;
+pub(crate) mod linalg;
 mod loops;
 pub(crate) mod matmul;
 pub(crate) mod pad;

@@ -11,6 +11,7 @@ mod cumulative;
 mod dot;
 mod elementwise;
 mod gather;
+mod linalg;
 mod loss;
 mod marker;
 mod random;

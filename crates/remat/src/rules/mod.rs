@@ -17,6 +17,7 @@ mod elementwise;
 pub(crate) mod emit;
 mod expr;
 mod gather;
+mod linalg;
 mod loss;
 mod marker;
 mod random;

@@ -27,6 +27,7 @@ mod pool;
 mod read;
 mod reduce;
 mod shape;
+mod solve;
 mod sort;
 #[cfg(test)]
 mod tests;
@@ -41,4 +42,5 @@ pub use index::{AsIndex, Ellipsis, Index, Indices, NewAxis, span, step};
 pub use marker::optimization_barrier;
 pub use nested::Nested;
 pub use pool::PoolConfig;
+pub use solve::TriangularConfig;
 pub use update::At;

@@ -1,0 +1,104 @@
+//! Linear systems and factorisations of matrices, which are the last two dimensions of their operands.
+
+use super::geometry::{alike, operands};
+use super::rules::Accepts;
+use super::{Operation, Param, ParamMap, Params, shape_error};
+use crate::{Aval, Result};
+
+/// `triangular_solve a b`: the `x` with `op(a) x = b`, or `x op(a) = b` unless `left_side`, where `op(a)` is `a` or its
+/// transpose. Both operands have the same batch dimensions in front.
+///
+/// Only the lower triangle of `a` is read, or the upper one; with a unit diagonal, the diagonal is not read either. A diagonal
+/// element that is zero gives infinities and NaN. Each element is `b` less products that are subtracted in the order of the
+/// solution, divided by the diagonal element; for f16 and bf16 everything is computed in f32 and rounded once.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
+pub struct TriangularSolve {
+    pub left_side: bool,
+    pub lower: bool,
+    pub transpose_a: bool,
+    pub unit_diagonal: bool,
+}
+
+/// `cholesky a`: the lower triangular `l` with `l lᵀ = a` for symmetric positive definite matrices, with zeros above the diagonal.
+///
+/// Only the lower triangle of `a` is read. Where `a` is not positive definite, the whole lower triangle of the result is NaN.
+/// For f16 and bf16 everything is computed in f32 and rounded once.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Cholesky;
+
+/// Fails unless the operand is a square matrix of floats, or a batch of such.
+fn check_square(name: &str, a: &Aval) -> Result<()> {
+    Accepts::Floats.check(name, a)?;
+    match a.shape[..] {
+        [.., m, n] if m == n => Ok(()),
+        [.., m, n] => shape_error(name, format!("takes square matrices, and those of {a} are {m} by {n}")),
+        _ => shape_error(name, format!("takes square matrices, not {a}")),
+    }
+}
+
+impl Operation for TriangularSolve {
+    fn name(&self) -> &'static str {
+        "triangular_solve"
+    }
+
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let name = self.name();
+        let [a, b] = operands(name, ins)?;
+        alike(name, a, b)?;
+        check_square(name, a)?;
+        let batch = a.rank() - 2;
+        if a.rank() != b.rank() || a.shape[..batch] != b.shape[..batch] {
+            return shape_error(name, format!("{a} and {b} have different batch dimensions"));
+        }
+        let (n, (what, size)) =
+            (a.shape[batch], if self.left_side { ("rows", b.shape[batch]) } else { ("columns", b.shape[batch + 1]) });
+        if size != n {
+            return shape_error(
+                name,
+                format!("the matrices of {a} have size {n}, and those of {b} have {size} {what}"),
+            );
+        }
+        Ok(vec![b.clone()])
+    }
+
+    fn params(&self) -> Params {
+        vec![
+            ("left_side", Param::Bool(self.left_side)),
+            ("lower", Param::Bool(self.lower)),
+            ("transpose_a", Param::Bool(self.transpose_a)),
+            ("unit_diagonal", Param::Bool(self.unit_diagonal)),
+        ]
+    }
+
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "triangular_solve").then(|| {
+            Ok(TriangularSolve {
+                left_side: params.bool("left_side")?,
+                lower: params.bool("lower")?,
+                transpose_a: params.bool("transpose_a")?,
+                unit_diagonal: params.bool("unit_diagonal")?,
+            })
+        })
+    }
+}
+
+impl Operation for Cholesky {
+    fn name(&self) -> &'static str {
+        "cholesky"
+    }
+
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        let [a] = operands(self.name(), ins)?;
+        check_square(self.name(), a)?;
+        Ok(vec![a.clone()])
+    }
+
+    fn params(&self) -> Params {
+        Vec::new()
+    }
+
+    fn parse(name: &str, _params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "cholesky").then_some(Ok(Cholesky))
+    }
+}

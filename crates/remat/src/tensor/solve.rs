@@ -1,0 +1,112 @@
+//! Linear systems and factorisations.
+
+use remat_ir::{Cholesky, Operation, Result, TriangularSolve};
+
+use super::shape::permute;
+use crate::Tensor;
+use crate::trace::{bind1, deferred};
+
+/// Which triangular systems [`Tensor::solve_triangular`] solves. By default `a x = b` with the lower triangle of `a`; JAX's
+/// `lax.linalg.triangular_solve` has the matrix on the right and the upper triangle.
+///
+/// ```
+/// use remat::TriangularConfig;
+/// let config = TriangularConfig { lower: false, ..TriangularConfig::default() };
+/// assert!(config.left_side && !config.transpose_a && !config.unit_diagonal);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct TriangularConfig {
+    /// `op(a) x = b`; otherwise `x op(a) = b`.
+    pub left_side: bool,
+    /// The lower triangle of `a` is read; otherwise the upper one.
+    pub lower: bool,
+    /// `op(a)` is the transpose of `a`; otherwise `a` itself.
+    pub transpose_a: bool,
+    /// The diagonal of `a` is 1, and not read.
+    pub unit_diagonal: bool,
+}
+
+impl Default for TriangularConfig {
+    fn default() -> TriangularConfig {
+        TriangularConfig { left_side: true, lower: true, transpose_a: false, unit_diagonal: false }
+    }
+}
+
+impl Tensor {
+    /// Solves systems whose matrix is a triangle of this tensor, `[.., n, n]`: each column of `b`, `[.., n, k]`, is the right-hand
+    /// side of one, or each row of `b`, `[.., k, n]`, if the matrix is on the right. `b` may also be one vector for each matrix,
+    /// `[.., n]`. The other dimensions are batch dimensions, the same in both. Floats only; f16 and bf16 are computed in f32.
+    ///
+    /// A zero on the diagonal gives infinities and NaN. Only the triangle that is read has a derivative.
+    ///
+    /// # Errors
+    /// If the matrices are not square, the sizes or the batch dimensions do not fit, or the dtypes differ or are not floats.
+    ///
+    /// ```
+    /// use remat::{Tensor, TriangularConfig};
+    /// let a = Tensor::new([[2.0f32, 0.0], [1.0, 4.0]]);
+    /// let x = a.solve_triangular(&Tensor::new([2.0f32, 9.0]), TriangularConfig::default());
+    /// assert_eq!(x.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[doc(alias = "triangular_solve")]
+    #[track_caller]
+    pub fn solve_triangular(&self, b: &Tensor, config: TriangularConfig) -> Tensor {
+        deferred(|| {
+            let TriangularConfig { left_side, lower, transpose_a, unit_diagonal } = config;
+            let op = TriangularSolve { left_side, lower, transpose_a, unit_diagonal };
+            let rank = b.aval()?.rank();
+            if rank == 0 || rank + 1 != self.aval()?.rank() {
+                return Ok(bind1(op, &[self, b]));
+            }
+            let axis = if left_side { rank } else { rank - 1 };
+            Ok(bind1(op, &[self, &b.expand_dims(axis)]).squeeze(axis))
+        })
+    }
+
+    /// The lower triangular `l` with `l lᵀ = a` for the symmetric positive definite matrices `a`, `[.., n, n]`, that are the means of
+    /// those of this tensor and their transposes, as with JAX's default, `symmetrize_input`. Zeros are above the diagonal. Where `a` is
+    /// not positive definite, the lower triangle is NaN. Floats only; f16 and bf16 are computed in f32.
+    ///
+    /// # Errors
+    /// If the matrices are not square, or the dtype is not a float.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// let l = Tensor::new([[4.0f32, 2.0], [2.0, 10.0]]).cholesky();
+    /// assert_eq!(l.to_vec::<f32>()?, [2.0, 0.0, 1.0, 3.0]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn cholesky(&self) -> Tensor {
+        deferred(|| {
+            Cholesky.infer(std::slice::from_ref(self.aval()?))?;
+            Ok(((self + transposed(self)?) * 0.5).cholesky_of_lower())
+        })
+    }
+
+    /// As [`Tensor::cholesky`], of the matrices whose lower triangles are those of this tensor: what is above the diagonal is not
+    /// read, and its derivative is zero. (JAX without `symmetrize_input` differentiates as if both triangles were read.)
+    ///
+    /// # Errors
+    /// If the matrices are not square, or the dtype is not a float.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// let l = Tensor::new([[4.0f32, f32::NAN], [2.0, 10.0]]).cholesky_of_lower();
+    /// assert_eq!(l.to_vec::<f32>()?, [2.0, 0.0, 1.0, 3.0]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn cholesky_of_lower(&self) -> Tensor {
+        deferred(|| Ok(bind1(Cholesky, &[self])))
+    }
+}
+
+/// With the last two dimensions swapped, which there are.
+fn transposed(x: &Tensor) -> Result<Tensor> {
+    let rank = x.aval()?.rank();
+    let mut permutation: remat_ir::Shape = (0..rank).collect();
+    permutation.swap(rank - 2, rank - 1);
+    Ok(permute(x, permutation))
+}
