@@ -82,7 +82,7 @@ pub use remat_cpu::Cpu;
 pub use remat_ir as ir;
 pub use remat_ir::{DType, Error, ErrorKind, Policy, Result, bf16, f16};
 pub use remat_macros::Tree;
-pub use tensor::{ConvConfig, Padding, PoolConfig, einsum, optimization_barrier};
+pub use tensor::{ConvConfig, Padding, PoolConfig, TriangularConfig, einsum, optimization_barrier};
 pub use trace::{Tensor, Tree, named_scope};
 
 /// What methods of tensors take: operands, scalars, shapes, axes.
