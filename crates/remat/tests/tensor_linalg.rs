@@ -85,14 +85,14 @@ fn matrices_that_are_not_positive_definite_have_no_factor() {
 #[test]
 fn large_matrices() -> Result<()> {
     for n in [70, 300] {
-        let noise = (Tensor::arange(n * n, DType::F64).reshape([n, n]) * 12.9898).sin();
+        let noise = (Tensor::arange(0.0..(n * n) as f64).reshape([n, n]) * 12.9898).sin();
         let a = noise.matmul(&noise.t()) + Tensor::eye(n, DType::F64);
         let l = a.cholesky();
-        let error = (l.matmul(&l.t()) - &a).abs().max(()).item::<f64>()?;
+        let error = (l.matmul(&l.t()) - &a).abs().max(..).item::<f64>()?;
         assert!(error < 1e-11 * n as f64, "{error}");
         let y = l.solve_triangular(&noise, LEFT);
         let x = l.solve_triangular(&y, TriangularConfig { transpose_a: true, ..LEFT });
-        let error = (a.matmul(&x) - &noise).abs().max(()).item::<f64>()?;
+        let error = (a.matmul(&x) - &noise).abs().max(..).item::<f64>()?;
         assert!(error < 1e-8, "{error}");
     }
     Ok(())
@@ -101,14 +101,14 @@ fn large_matrices() -> Result<()> {
 /// The derivative of the logarithm of a determinant is the inverse: `[[10, -2], [-2, 4]] / 36`.
 #[test]
 fn derivatives_of_determinants() -> Result<()> {
-    let log_det = |a: Tensor| a.cholesky().diagonal(0, 0, 1).log().sum(()) * 2.0;
-    let log_det_of_lower = |a: Tensor| a.cholesky_of_lower().diagonal(0, 0, 1).log().sum(()) * 2.0;
+    let log_det = |a: &Tensor| a.cholesky().diagonal(0, 0, 1).log().sum(..) * 2.0;
+    let log_det_of_lower = |a: &Tensor| a.cholesky_of_lower().diagonal(0, 0, 1).log().sum(..) * 2.0;
     let a = Tensor::new([[4.0, 2.0], [2.0, 10.0]]);
-    close(&grad(log_det)(a.clone())?, &[2, 2], &[10.0 / 36.0, -2.0 / 36.0, -2.0 / 36.0, 4.0 / 36.0]);
+    close(&grad(log_det)(&a)?, &[2, 2], &[10.0 / 36.0, -2.0 / 36.0, -2.0 / 36.0, 4.0 / 36.0]);
     // Only the triangle that is read has a derivative, for both of its elements.
-    close(&grad(log_det_of_lower)(a.clone())?, &[2, 2], &[10.0 / 36.0, 0.0, -4.0 / 36.0, 4.0 / 36.0]);
+    close(&grad(log_det_of_lower)(&a)?, &[2, 2], &[10.0 / 36.0, 0.0, -4.0 / 36.0, 4.0 / 36.0]);
     // -inv(a)[i,k] inv(a)[l,j] for the first element.
-    let second = hessian(log_det_of_lower)(a)?.reshape([4, 4]).index(0);
+    let second = hessian(log_det_of_lower)(&a)?.reshape([4, 4]).index(0);
     close(&second, &[4], &[-100.0 / 1296.0, 0.0, 40.0 / 1296.0, -4.0 / 1296.0]);
     Ok(())
 }
@@ -117,11 +117,11 @@ fn derivatives_of_determinants() -> Result<()> {
 fn derivatives_of_systems() -> Result<()> {
     let b = Tensor::new([2.0, 9.0]);
     let b = &b;
-    let sum = |config| move |a: Tensor| a.solve_triangular(b, config).sum(());
+    let sum = |config| move |a: &Tensor| a.solve_triangular(b, config).sum(..);
     // x = [1, 2]; the gradient is -y xᵀ with aᵀ y = [1, 1], y = [0.375, 0.25].
-    close(&grad(sum(LEFT))(matrix())?, &[2, 2], &[-0.375, 0.0, -0.25, -0.5]);
+    close(&grad(sum(LEFT))(&matrix())?, &[2, 2], &[-0.375, 0.0, -0.25, -0.5]);
     let unit = TriangularConfig { unit_diagonal: true, ..LEFT };
-    close(&grad(sum(unit))(matrix())?, &[2, 2], &[0.0, 0.0, -2.0, 0.0]);
+    close(&grad(sum(unit))(&matrix())?, &[2, 2], &[0.0, 0.0, -2.0, 0.0]);
     Ok(())
 }
 
@@ -129,11 +129,11 @@ fn derivatives_of_systems() -> Result<()> {
 #[test]
 fn batches() -> Result<()> {
     let bs = Tensor::new([[2.0, 9.0], [4.0, 10.0], [0.0, 4.0]]);
-    let shared = vmap(|b: Tensor| matrix().solve_triangular(&b, LEFT))(bs.clone())?;
+    let shared = vmap(|b: &Tensor| matrix().solve_triangular(b, LEFT))(&bs)?;
     close(&shared, &[3, 2], &[1.0, 2.0, 2.0, 2.0, 0.0, 1.0]);
     let stacked = Tensor::stack(&[matrix(), matrix(), matrix()], 0);
     close(&stacked.solve_triangular(&bs, LEFT), &[3, 2], &[1.0, 2.0, 2.0, 2.0, 0.0, 1.0]);
-    let compiled = jit(|a: Tensor| a.cholesky())(Tensor::new([[[4.0]], [[9.0]]]))?;
+    let compiled = jit(|a: &Tensor| a.cholesky()).call(Tensor::new([[[4.0]], [[9.0]]]))?;
     close(&compiled, &[2, 1, 1], &[2.0, 3.0]);
     Ok(())
 }
