@@ -125,9 +125,10 @@ impl Tensor {
     #[track_caller]
     pub fn dims<const N: usize>(&self) -> Result<[usize; N]> {
         let aval = self.aval()?;
+        let loc = current_loc();
         <[usize; N]>::try_from(&aval.shape[..]).map_err(|_| {
             let message = format!("{aval} has {}, not {N}", counted(aval.rank(), "dimension"));
-            Error::new(ErrorKind::Shape, "dims", message).at(current_loc())
+            Error::new(ErrorKind::Shape, "dims", message).at(loc)
         })
     }
 
