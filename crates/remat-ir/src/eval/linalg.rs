@@ -66,7 +66,7 @@ fn factor<T: FloatElement>(n: usize, a: &[T]) -> Vec<T> {
                 l[j * n + j] = rest.sqrt();
             } else {
                 // A pivot that is not positive, or NaN.
-                let nan = T::Wide::ZERO / T::Wide::ZERO;
+                let nan = T::Wide::nan();
                 let fill = |at: usize| if at % n <= at / n { nan } else { T::Wide::ZERO };
                 return (0..n * n).map(|at| T::narrow(fill(at))).collect();
             }
