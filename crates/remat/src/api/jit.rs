@@ -219,7 +219,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         Stages::of(traced.jaxpr(), &[pipeline::JIT, engine])
     }
 
-    /// The steps that the engine makes of the program for an argument of this structure and avals: short for [`Jit::lower`]
+    /// The steps that the engine makes of the program for an argument of this structure and avals: short for [`Jitted::lower`]
     /// and [`Lowered::steps`].
     ///
     /// ```
