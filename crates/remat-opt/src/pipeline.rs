@@ -12,7 +12,6 @@ use std::fmt;
 
 use remat_ir::{Jaxpr, Result};
 
-use crate::checked::internal;
 use crate::{algebra, cse, dce, dot_transpose, fold, inline, one_memory, scan_residuals, sink, slice_pushdown};
 
 /// What `jit` does to a program that it has traced, before any engine sees it. Bodies are treated one by one, so that nothing is
@@ -94,7 +93,7 @@ impl Pass {
         let jaxpr = (self.run)(jaxpr)?;
         #[cfg(debug_assertions)]
         if let Err(faults) = remat_ir::check(&jaxpr) {
-            return Err(internal(format!("the pass `{}` made a faulty program:\n{faults}", self.name)));
+            return Err(crate::checked::internal(format!("the pass `{}` made a faulty program:\n{faults}", self.name)));
         }
         Ok(jaxpr)
     }

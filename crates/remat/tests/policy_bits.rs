@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 use remat::{ConvConfig, DType, Error, Padding, Policy, PoolConfig, Result, Tensor, checkpoint, grad, jit, scan, vjp};
+use remat_conformance::random_programs::config;
 
 type Pair = (Tensor, Tensor);
 type Body = fn(&Tensor, &Tensor) -> Tensor;
@@ -197,7 +198,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(40) })]
+    #![proptest_config(config(40))]
 
     #[test]
     fn random_programs_of_views(steps in steps()) {
