@@ -53,18 +53,18 @@
 //! 4. `tensor`: the methods of tensors
 //! 5. `api`: the transformations of closures
 //! 6. `loops`: loops that keep a bounded number of states for reverse mode
-//! 7. `inspect`: reports of what is saved
+//! 7. [`report`]: reports of what is kept
 //! 8. [`random`], [`optim`], `testing`: what is built of all these
 //! 9. [`nn`]: the layers of models
 
 extern crate self as remat;
 
 mod api;
-mod inspect;
 mod loops;
 pub mod nn;
 pub mod optim;
 pub mod random;
+pub mod report;
 mod rules;
 mod tensor;
 mod trace;
@@ -133,16 +133,6 @@ pub mod index {
 /// ```
 pub mod layer {
     pub use crate::trace::{apply, current_loc as location, deferred, pinned};
-}
-
-/// Reports: what the backward pass keeps and why, the programs of both passes, what takes the memory of a program.
-pub mod report {
-    pub use remat_ir::{LiveKind, LiveValue, MemoryReport, MemoryStats, readable_bytes};
-
-    pub use crate::inspect::{
-        FwdBwd, PolicyDecision, PolicyDecisions, Residuals, SavedKind, SavedResidual, Through, fwd_bwd,
-        policy_decisions, print_fwd_bwd, print_saved_residuals, saved_residuals,
-    };
 }
 
 /// What a jitted function goes through: traced, simplified, compiled.

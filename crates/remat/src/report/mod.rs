@@ -1,6 +1,6 @@
-//! Reports: what the backward pass keeps and why, and the programs of both passes.
+//! Reports: what the backward pass keeps and why, the programs of both passes, what takes the memory of a program.
 //!
-//! Nothing here runs a program: the reports are made from the traced one, so they are the same before the first step as
+//! None of these runs a program: the reports are made from the traced one, so they are the same before the first step as
 //! after it, whatever the size of the model.
 
 mod decisions;
@@ -12,4 +12,5 @@ mod residuals;
 pub use decisions::{PolicyDecision, PolicyDecisions, policy_decisions};
 pub use origin::Through;
 pub use programs::{FwdBwd, fwd_bwd, print_fwd_bwd};
+pub use remat_ir::{LiveKind, LiveValue, MemoryReport, MemoryStats, readable_bytes};
 pub use residuals::{Residuals, SavedKind, SavedResidual, print_saved_residuals, saved_residuals};
