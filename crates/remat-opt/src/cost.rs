@@ -7,7 +7,7 @@
 //! Bytes are counted operation by operation. An engine that fuses moves fewer, so the sum over a program is an upper bound.
 //! docs/PERFORMANCE.md holds the estimates against measured times of the native engine.
 
-use remat_ir::{Aval, Call, Class, DotProductAttention, Jaxpr, Op, Prim};
+use remat_ir::{Aval, Call, Class, DotProductAttention, Jaxpr, Op, Operation, Prim};
 
 /// What an operation, or a program, takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

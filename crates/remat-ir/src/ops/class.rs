@@ -1,13 +1,10 @@
 //! What kind of work an operation is: what passes and engines ask before they look closer.
 
-use crate::{Call, Op, Prim};
-
 /// What kind of work an operation is.
 ///
 /// ```
-/// use remat_ir::{Class, Op, Unary};
-/// assert_eq!(Op::from(Unary::Neg).class(), Class::Elementwise);
-/// assert_eq!(Op::from(Unary::Tanh).class(), Class::Transcendental);
+/// use remat_ir::{Class, Transpose, Operation};
+/// assert_eq!(Transpose { permutation: [1, 0].into_iter().collect() }.class(), Class::View);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Class {
@@ -31,51 +28,4 @@ pub enum Class {
     Random,
     /// An operation with jaxprs in its parameters: its work is theirs.
     Call,
-}
-
-impl Op {
-    /// What kind of work the operation is.
-    pub fn class(&self) -> Class {
-        match self {
-            Op::Prim(op) => op.class(),
-            Op::Call(op) => op.class(),
-        }
-    }
-}
-
-impl Call {
-    /// What kind of work the operation is: that of its jaxprs.
-    pub fn class(&self) -> Class {
-        Class::Call
-    }
-}
-
-impl Prim {
-    /// What kind of work the operation is.
-    pub fn class(&self) -> Class {
-        match self {
-            Prim::Unary(op) => op.class(),
-            Prim::Binary(op) => op.class(),
-            // Small powers are a few products.
-            Prim::IntegerPow(op) if op.y.unsigned_abs() <= 4 => Class::Elementwise,
-            Prim::IntegerPow(_) => Class::Transcendental,
-            Prim::Compare(_) | Prim::SelectN(_) | Prim::Clamp(_) => Class::Elementwise,
-            Prim::ConvertElementType(_) | Prim::BitcastConvertType(_) | Prim::ReducePrecision(_) => Class::Elementwise,
-            Prim::BroadcastInDim(_) | Prim::Reshape(_) | Prim::Transpose(_) | Prim::Squeeze(_) => Class::View,
-            Prim::ExpandDims(_) | Prim::Rev(_) | Prim::Slice(_) | Prim::Iota(_) => Class::View,
-            Prim::Concatenate(_) | Prim::Pad(_) | Prim::DynamicSlice(_) | Prim::DynamicUpdateSlice(_) => {
-                Class::Movement
-            }
-            Prim::Gather(_) | Prim::Scatter(_) | Prim::DevicePut(_) => Class::Movement,
-            Prim::Reduce(_) | Prim::ArgReduce(_) | Prim::Cumulative(_) => Class::Reduction,
-            Prim::ReduceWindow(_) | Prim::ArgReduceWindow(_) | Prim::CrossEntropyTangent(_) => Class::Reduction,
-            Prim::DotGeneral(_) | Prim::Conv(_) => Class::Contraction,
-            Prim::TriangularSolve(_) | Prim::Cholesky(_) => Class::Contraction,
-            Prim::DotProductAttention(_) | Prim::DotProductAttentionTangent(_) => Class::Contraction,
-            Prim::DotProductAttentionCotangent(_) => Class::Contraction,
-            Prim::Sort(_) | Prim::TopK(_) => Class::Sort,
-            Prim::Threefry2x32(_) => Class::Random,
-            Prim::Name(_) | Prim::StopGradient(_) | Prim::OptimizationBarrier(_) => Class::Marker,
-        }
-    }
 }

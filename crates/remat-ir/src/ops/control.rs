@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Operation, Param, ParamMap, Params, expect_operands};
-use crate::{Aval, DType, Error, ErrorKind, Jaxpr, Policy, Result};
+use crate::{Aval, Class, DType, Error, ErrorKind, Jaxpr, Policy, Result};
 
 /// A call of a compiled function.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -121,6 +121,10 @@ impl Operation for Jit {
         "jit"
     }
 
+    fn class(&self) -> Class {
+        Class::Call
+    }
+
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_avals(self.name(), "operand", ins, "the body takes", &self.jaxpr.in_avals())?;
         Ok(self.jaxpr.out_avals())
@@ -138,6 +142,10 @@ impl Operation for Jit {
 impl Operation for Checkpoint {
     fn name(&self) -> &'static str {
         "checkpoint"
+    }
+
+    fn class(&self) -> Class {
+        Class::Call
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
@@ -167,6 +175,10 @@ impl Operation for Checkpoint {
 impl Operation for Scan {
     fn name(&self) -> &'static str {
         "scan"
+    }
+
+    fn class(&self) -> Class {
+        Class::Call
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
@@ -231,6 +243,10 @@ impl Operation for While {
         "while"
     }
 
+    fn class(&self) -> Class {
+        Class::Call
+    }
+
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let Some(consts) = self.cond_consts.checked_add(self.body_consts).filter(|&n| n <= ins.len()) else {
             let message = format!(
@@ -279,6 +295,10 @@ impl Operation for Cond {
         "cond"
     }
 
+    fn class(&self) -> Class {
+        Class::Call
+    }
+
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let Some(first) = self.branches.first() else {
             return Err(Error::new(ErrorKind::Argument, self.name(), "there is no branch"));
@@ -320,6 +340,10 @@ impl Operation for CustomJvp {
         "custom_jvp"
     }
 
+    fn class(&self) -> Class {
+        Class::Call
+    }
+
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_avals(self.name(), "operand", ins, "the function takes", &self.call.in_avals())?;
         let outs = self.call.out_avals();
@@ -357,6 +381,10 @@ impl Operation for CustomJvp {
 impl Operation for CustomVjp {
     fn name(&self) -> &'static str {
         "custom_vjp"
+    }
+
+    fn class(&self) -> Class {
+        Class::Call
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
@@ -410,6 +438,10 @@ impl Operation for CustomVjp {
 impl Operation for CustomLin {
     fn name(&self) -> &'static str {
         "custom_lin"
+    }
+
+    fn class(&self) -> Class {
+        Class::Call
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {

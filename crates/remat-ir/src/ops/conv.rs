@@ -6,7 +6,7 @@ use super::geometry::{
     window_count,
 };
 use super::{Operation, Param, ParamMap, Params, shape_error};
-use crate::{Aval, DType, Error, ErrorKind, Result, Shape};
+use crate::{Aval, Class, DType, Error, ErrorKind, Result, Shape};
 
 /// Which dimension of an operand is which. For the input and the output `first` is batch and `second` feature; for the
 /// kernel `first` is output feature and `second` input feature.
@@ -44,6 +44,10 @@ pub struct Conv {
 impl Operation for Conv {
     fn name(&self) -> &'static str {
         "conv_general_dilated"
+    }
+
+    fn class(&self) -> Class {
+        Class::Contraction
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {

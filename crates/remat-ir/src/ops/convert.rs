@@ -2,7 +2,7 @@
 
 use super::rules::{Accepts, elementwise};
 use super::{Operation, Param, ParamMap, Params, dtype_error, expect_operands, shape_error};
-use crate::{Aval, DType, Error, ErrorKind, Result};
+use crate::{Aval, Class, DType, Error, ErrorKind, Result};
 
 /// Value conversion. Float to integer truncates and saturates (NaN is 0); anything to bool is `!= 0`; integer to integer
 /// wraps; to a smaller float rounds half to even.
@@ -34,6 +34,10 @@ impl Operation for ConvertElementType {
         "convert_element_type"
     }
 
+    fn class(&self) -> Class {
+        Class::Elementwise
+    }
+
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_operands(self.name(), ins, 1)?;
         Ok(vec![ins[0].with_dtype(self.dtype)])
@@ -51,6 +55,10 @@ impl Operation for ConvertElementType {
 impl Operation for BitcastConvertType {
     fn name(&self) -> &'static str {
         "bitcast_convert_type"
+    }
+
+    fn class(&self) -> Class {
+        Class::Elementwise
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
@@ -85,6 +93,10 @@ impl Operation for BitcastConvertType {
 impl Operation for ReducePrecision {
     fn name(&self) -> &'static str {
         "reduce_precision"
+    }
+
+    fn class(&self) -> Class {
+        Class::Elementwise
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {

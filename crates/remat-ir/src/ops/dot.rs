@@ -2,7 +2,7 @@
 
 use super::geometry::{alike, distinct_axes, operands, sized, without_axes};
 use super::{Operation, Param, ParamMap, Params, dtype_error, shape_error};
-use crate::{Aval, DType, Result, Shape};
+use crate::{Aval, Class, DType, Result, Shape};
 
 /// `dot_general lhs rhs`: products summed over the contracting dimensions, for each index of the batch dimensions. The
 /// result has the batch dimensions, then the free ones of `lhs`, then those of `rhs`.
@@ -36,6 +36,10 @@ impl DotGeneral {
 impl Operation for DotGeneral {
     fn name(&self) -> &'static str {
         "dot_general"
+    }
+
+    fn class(&self) -> Class {
+        Class::Contraction
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {

@@ -6,7 +6,7 @@
 use super::kinds::kinds;
 use super::rules::{Accepts, common_shape, elementwise, same_dtype};
 use super::{Operation, Param, ParamMap, Params, dtype_error};
-use crate::{Aval, DType, Error, ErrorKind, Result};
+use crate::{Aval, Class, DType, Error, ErrorKind, Result};
 
 kinds! {
     /// A function of one operand, applied to each element.
@@ -109,6 +109,11 @@ impl Operation for IntegerPow {
         "integer_pow"
     }
 
+    fn class(&self) -> Class {
+        // Small powers are a few products.
+        if self.y.unsigned_abs() <= 4 { Class::Elementwise } else { Class::Transcendental }
+    }
+
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let accepts = if self.y < 0 { Accepts::Floats } else { Accepts::Numeric };
         Ok(vec![elementwise(self.name(), ins, 1, accepts)?])
@@ -129,6 +134,10 @@ impl Operation for IntegerPow {
 impl Operation for SelectN {
     fn name(&self) -> &'static str {
         "select_n"
+    }
+
+    fn class(&self) -> Class {
+        Class::Elementwise
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
@@ -164,6 +173,10 @@ impl Operation for Clamp {
         "clamp"
     }
 
+    fn class(&self) -> Class {
+        Class::Elementwise
+    }
+
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         Ok(vec![elementwise(self.name(), ins, 3, Accepts::Any)?])
     }
@@ -180,6 +193,10 @@ impl Operation for Clamp {
 impl Operation for Unary {
     fn name(&self) -> &'static str {
         Unary::name(*self)
+    }
+
+    fn class(&self) -> Class {
+        Unary::class(*self)
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
@@ -201,6 +218,10 @@ impl Operation for Binary {
         Binary::name(*self)
     }
 
+    fn class(&self) -> Class {
+        Binary::class(*self)
+    }
+
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         Ok(vec![elementwise(self.name(), ins, 2, self.accepts())?])
     }
@@ -217,6 +238,10 @@ impl Operation for Binary {
 impl Operation for Compare {
     fn name(&self) -> &'static str {
         Compare::name(*self)
+    }
+
+    fn class(&self) -> Class {
+        Compare::class(*self)
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {

@@ -11,7 +11,7 @@
 use super::geometry::{alike, distinct_axes, increasing_axes, one_per_dimension, operands, sized, without_axes};
 use super::kinds::kinds;
 use super::{Operation, Param, ParamMap, Params, dtype_error, shape_error};
-use crate::{Aval, Error, ErrorKind, Literal, Result, Shape};
+use crate::{Aval, Class, Error, ErrorKind, Literal, Result, Shape};
 
 /// What happens to an index vector whose slice does not fit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -88,6 +88,10 @@ impl Operation for Gather {
         "gather"
     }
 
+    fn class(&self) -> Class {
+        Class::Movement
+    }
+
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let name = self.name();
         let [x, indices] = operands(name, ins)?;
@@ -154,6 +158,10 @@ impl Operation for Gather {
 impl Operation for Scatter {
     fn name(&self) -> &'static str {
         self.kind.name()
+    }
+
+    fn class(&self) -> Class {
+        Class::Movement
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {

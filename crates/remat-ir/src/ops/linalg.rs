@@ -3,7 +3,7 @@
 use super::geometry::{alike, operands};
 use super::rules::Accepts;
 use super::{Operation, Param, ParamMap, Params, shape_error};
-use crate::{Aval, Result};
+use crate::{Aval, Class, Result};
 
 /// `triangular_solve a b`: the `x` with `op(a) x = b`, or `x op(a) = b` unless `left_side`, where `op(a)` is `a` or its
 /// transpose. Both operands have the same batch dimensions in front.
@@ -40,6 +40,10 @@ fn check_square(name: &str, a: &Aval) -> Result<()> {
 impl Operation for TriangularSolve {
     fn name(&self) -> &'static str {
         "triangular_solve"
+    }
+
+    fn class(&self) -> Class {
+        Class::Contraction
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
@@ -86,6 +90,10 @@ impl Operation for TriangularSolve {
 impl Operation for Cholesky {
     fn name(&self) -> &'static str {
         "cholesky"
+    }
+
+    fn class(&self) -> Class {
+        Class::Contraction
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {

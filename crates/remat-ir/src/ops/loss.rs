@@ -4,8 +4,8 @@ use super::geometry::operands;
 use super::rules::{Accepts, same_memory};
 use super::{Operation, ParamMap, Params, dtype_error, shape_error};
 use crate::{
-    Atom, Aval, Binary, BroadcastInDim, Builder, Compare, ConvertElementType, DType, Iota, Jaxpr, Literal, Op, Reduce,
-    ReduceKind, Result, SelectN, Unary,
+    Atom, Aval, Binary, BroadcastInDim, Builder, Class, Compare, ConvertElementType, DType, Iota, Jaxpr, Literal, Op,
+    Reduce, ReduceKind, Result, SelectN, Unary,
 };
 
 /// `cross_entropy_tangent logits labels logsumexp tangent`: the tangent of `logsumexp(logits) - logits[label]` along the
@@ -21,6 +21,10 @@ pub struct CrossEntropyTangent;
 impl Operation for CrossEntropyTangent {
     fn name(&self) -> &'static str {
         "cross_entropy_tangent"
+    }
+
+    fn class(&self) -> Class {
+        Class::Reduction
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {

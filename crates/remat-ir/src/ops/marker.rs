@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Operation, Param, ParamMap, Params, expect_operands};
-use crate::{Aval, MemorySpace, Result};
+use crate::{Aval, Class, MemorySpace, Result};
 
 /// The operand, with a name that checkpoint policies see.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -37,6 +37,10 @@ impl Operation for Name {
         "name"
     }
 
+    fn class(&self) -> Class {
+        Class::Marker
+    }
+
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_operands(Operation::name(self), ins, 1)?;
         Ok(ins.to_vec())
@@ -54,6 +58,10 @@ impl Operation for Name {
 impl Operation for StopGradient {
     fn name(&self) -> &'static str {
         "stop_gradient"
+    }
+
+    fn class(&self) -> Class {
+        Class::Marker
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
@@ -75,6 +83,10 @@ impl Operation for OptimizationBarrier {
         "optimization_barrier"
     }
 
+    fn class(&self) -> Class {
+        Class::Marker
+    }
+
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         Ok(ins.to_vec())
     }
@@ -91,6 +103,10 @@ impl Operation for OptimizationBarrier {
 impl Operation for DevicePut {
     fn name(&self) -> &'static str {
         "device_put"
+    }
+
+    fn class(&self) -> Class {
+        Class::Movement
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {

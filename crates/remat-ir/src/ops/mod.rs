@@ -57,6 +57,9 @@ pub trait Operation: Clone + Into<Op> {
     /// The name that programs print.
     fn name(&self) -> &'static str;
 
+    /// What kind of work the operation is.
+    fn class(&self) -> Class;
+
     /// The avals of the outputs for operands of these avals.
     ///
     /// # Errors
@@ -137,6 +140,10 @@ macro_rules! operations {
                 match self { $($group::$variant(op) => op.name(),)* }
             }
 
+            fn class(&self) -> Class {
+                match self { $($group::$variant(op) => op.class(),)* }
+            }
+
             fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
                 match self { $($group::$variant(op) => op.infer(ins),)* }
             }
@@ -210,6 +217,20 @@ impl Op {
         match self {
             Op::Prim(op) => op.name(),
             Op::Call(op) => op.name(),
+        }
+    }
+
+    /// What kind of work the operation is.
+    ///
+    /// ```
+    /// use remat_ir::{Class, Op, Unary};
+    /// assert_eq!(Op::from(Unary::Neg).class(), Class::Elementwise);
+    /// assert_eq!(Op::from(Unary::Tanh).class(), Class::Transcendental);
+    /// ```
+    pub fn class(&self) -> Class {
+        match self {
+            Op::Prim(op) => op.class(),
+            Op::Call(op) => op.class(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::rules::common_shape;
 use super::{Operation, ParamMap, Params, dtype_error, expect_operands};
-use crate::{Aval, DType, Result};
+use crate::{Aval, Class, DType, Result};
 
 /// `threefry2x32 k0 k1 x0 x1`: the 20-round Threefry block function on u32 operands of one shape (keys may be scalars);
 /// two results. Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
@@ -12,6 +12,10 @@ pub struct Threefry2x32;
 impl Operation for Threefry2x32 {
     fn name(&self) -> &'static str {
         "threefry2x32"
+    }
+
+    fn class(&self) -> Class {
+        Class::Random
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {

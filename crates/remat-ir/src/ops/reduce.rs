@@ -3,7 +3,7 @@
 use super::kinds::kinds;
 use super::rules::{check_axes, check_axis, elementwise};
 use super::{Operation, Param, ParamMap, Params, dtype_error, expect_operands, shape_error};
-use crate::{Aval, DType, Result, Shape};
+use crate::{Aval, Class, DType, Result, Shape};
 
 kinds! {
     /// The monoid of a reduction.
@@ -71,6 +71,10 @@ impl Operation for Reduce {
         self.kind.name()
     }
 
+    fn class(&self) -> Class {
+        Class::Reduction
+    }
+
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_operands(self.name(), ins, 1)?;
         let x = &ins[0];
@@ -92,6 +96,10 @@ impl Operation for Reduce {
 impl Operation for ArgReduce {
     fn name(&self) -> &'static str {
         self.kind.name()
+    }
+
+    fn class(&self) -> Class {
+        Class::Reduction
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
@@ -132,6 +140,10 @@ impl Operation for ArgReduce {
 impl Operation for Cumulative {
     fn name(&self) -> &'static str {
         self.kind.name()
+    }
+
+    fn class(&self) -> Class {
+        Class::Reduction
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {

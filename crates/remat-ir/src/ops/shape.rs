@@ -6,7 +6,7 @@ use super::geometry::{
 };
 use super::rules::{same_dtype, same_memory};
 use super::{Operation, Param, ParamMap, Params, dtype_error, shape_error};
-use crate::{Aval, DType, Error, ErrorKind, Result, Shape};
+use crate::{Aval, Class, DType, Error, ErrorKind, Result, Shape};
 
 /// Result dimension `dims[i]` is operand dimension `i`, repeated where its size is 1; the other dimensions are new.
 /// `dims` is strictly increasing.
@@ -81,6 +81,10 @@ impl Operation for BroadcastInDim {
         "broadcast_in_dim"
     }
 
+    fn class(&self) -> Class {
+        Class::View
+    }
+
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let name = self.name();
         let [x] = operands(name, ins)?;
@@ -115,6 +119,10 @@ impl Operation for Reshape {
         "reshape"
     }
 
+    fn class(&self) -> Class {
+        Class::View
+    }
+
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let name = self.name();
         let [x] = operands(name, ins)?;
@@ -139,6 +147,10 @@ impl Operation for Transpose {
         "transpose"
     }
 
+    fn class(&self) -> Class {
+        Class::View
+    }
+
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let name = self.name();
         let [x] = operands(name, ins)?;
@@ -159,6 +171,10 @@ impl Operation for Transpose {
 impl Operation for Squeeze {
     fn name(&self) -> &'static str {
         "squeeze"
+    }
+
+    fn class(&self) -> Class {
+        Class::View
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
@@ -183,6 +199,10 @@ impl Operation for Squeeze {
 impl Operation for ExpandDims {
     fn name(&self) -> &'static str {
         "expand_dims"
+    }
+
+    fn class(&self) -> Class {
+        Class::View
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
@@ -210,6 +230,10 @@ impl Operation for Rev {
         "rev"
     }
 
+    fn class(&self) -> Class {
+        Class::View
+    }
+
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let [x] = operands(self.name(), ins)?;
         distinct_axes(self.name(), "dimensions", &self.axes, x.rank())?;
@@ -228,6 +252,10 @@ impl Operation for Rev {
 impl Operation for Concatenate {
     fn name(&self) -> &'static str {
         "concatenate"
+    }
+
+    fn class(&self) -> Class {
+        Class::Movement
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
@@ -266,6 +294,10 @@ impl Operation for Concatenate {
 impl Operation for Pad {
     fn name(&self) -> &'static str {
         "pad"
+    }
+
+    fn class(&self) -> Class {
+        Class::Movement
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
@@ -314,6 +346,10 @@ impl Operation for Pad {
 impl Operation for Iota {
     fn name(&self) -> &'static str {
         "iota"
+    }
+
+    fn class(&self) -> Class {
+        Class::View
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {

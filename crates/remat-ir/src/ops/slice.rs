@@ -2,7 +2,7 @@
 
 use super::geometry::{alike, one_per_dimension, operands, positive_steps};
 use super::{Operation, Param, ParamMap, Params, dtype_error, shape_error};
-use crate::{Aval, Error, ErrorKind, Result, Shape};
+use crate::{Aval, Class, Error, ErrorKind, Result, Shape};
 
 /// Elements `start, start + stride, .. < limit` of each dimension; strides are at least 1.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -28,6 +28,10 @@ pub struct DynamicUpdateSlice;
 impl Operation for Slice {
     fn name(&self) -> &'static str {
         "slice"
+    }
+
+    fn class(&self) -> Class {
+        Class::View
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
@@ -70,6 +74,10 @@ impl Operation for DynamicSlice {
         "dynamic_slice"
     }
 
+    fn class(&self) -> Class {
+        Class::Movement
+    }
+
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let name = self.name();
         let Some((x, starts)) = ins.split_first() else {
@@ -95,6 +103,10 @@ impl Operation for DynamicSlice {
 impl Operation for DynamicUpdateSlice {
     fn name(&self) -> &'static str {
         "dynamic_update_slice"
+    }
+
+    fn class(&self) -> Class {
+        Class::Movement
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {

@@ -2,7 +2,7 @@
 
 use super::rules::{check_axis, same_memory};
 use super::{Operation, Param, ParamMap, Params, expect_operands, shape_error};
-use crate::{Aval, DType, Error, ErrorKind, Result};
+use crate::{Aval, Class, DType, Error, ErrorKind, Result};
 
 /// Sorts operands of one shape together along a dimension, ascending and lexicographic by the first `num_keys` of them.
 /// Floats are in total order but for zeros, which are equal, and NaNs, which are equal and last.
@@ -26,6 +26,10 @@ pub struct TopK {
 impl Operation for Sort {
     fn name(&self) -> &'static str {
         "sort"
+    }
+
+    fn class(&self) -> Class {
+        Class::Sort
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
@@ -63,6 +67,10 @@ impl Operation for Sort {
 impl Operation for TopK {
     fn name(&self) -> &'static str {
         "top_k"
+    }
+
+    fn class(&self) -> Class {
+        Class::Sort
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {

@@ -5,7 +5,7 @@ use super::geometry::{
 };
 use super::kinds::kinds;
 use super::{ArgKind, Operation, Param, ParamMap, Params, dtype_error, shape_error};
-use crate::{Aval, DType, Result, Shape};
+use crate::{Aval, Class, DType, Result, Shape};
 
 /// The geometry of sliding windows; every vector has one entry per dimension of the operand.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -52,6 +52,10 @@ impl Operation for ReduceWindow {
         self.kind.name()
     }
 
+    fn class(&self) -> Class {
+        Class::Reduction
+    }
+
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         let [x] = operands(self.name(), ins)?;
         self.kind.accepts().check(self.name(), x)?;
@@ -71,6 +75,10 @@ impl Operation for ReduceWindow {
 impl Operation for ArgReduceWindow {
     fn name(&self) -> &'static str {
         window_name(self.kind)
+    }
+
+    fn class(&self) -> Class {
+        Class::Reduction
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {

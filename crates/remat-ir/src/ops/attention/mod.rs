@@ -9,7 +9,7 @@ mod definition;
 use super::geometry::sized;
 use super::rules::{Accepts, same_dtype, same_memory};
 use super::{Operation, Param, ParamMap, Params, dtype_error, expect_operands, shape_error};
-use crate::{Aval, DType, Jaxpr, Literal, Result};
+use crate::{Aval, Class, DType, Jaxpr, Literal, Result};
 
 /// `dot_product_attention query key value [bias] [mask]`: each query's mean of the values, weighted by the softmax of its
 /// scores.
@@ -230,6 +230,10 @@ impl Operation for DotProductAttention {
         "dot_product_attention"
     }
 
+    fn class(&self) -> Class {
+        Class::Contraction
+    }
+
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
         expect_operands(self.name(), ins, self.num_operands())?;
         Ok(self.results(self.name(), ins)?.to_vec())
@@ -251,6 +255,10 @@ impl Operation for DotProductAttention {
 impl Operation for DotProductAttentionTangent {
     fn name(&self) -> &'static str {
         "dot_product_attention_tangent"
+    }
+
+    fn class(&self) -> Class {
+        Class::Contraction
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
@@ -284,6 +292,10 @@ impl Operation for DotProductAttentionTangent {
 impl Operation for DotProductAttentionCotangent {
     fn name(&self) -> &'static str {
         "dot_product_attention_cotangent"
+    }
+
+    fn class(&self) -> Class {
+        Class::Contraction
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
