@@ -7,6 +7,8 @@
 #![allow(dead_code, unused_imports, unused_macros, missing_docs, unsafe_code)]
 
 // The functions are private to the crate; they are compiled once more as a part of this program.
+#[path = "../src/number/mod.rs"]
+mod number;
 #[path = "../src/simd.rs"]
 mod simd;
 #[path = "../src/tile/mod.rs"]

@@ -8,15 +8,17 @@
 //!
 //! 1. `simd`, `threads`: vector instructions, and the only way to run in parallel
 //! 2. `interface`, `test_support`: the types that lowering and kernels share; what the tests of kernels share
-//! 3. `tile`: functions that compute some hundred elements in the first-level cache
-//! 4. `base`: what kernels of several families are made of
-//! 5. `kernels`: the kernels, one file or folder for each family of operations
-//! 6. `dispatch`: which kernel computes an operation
+//! 3. `number`: arithmetic of elements: traits, rounding to f16 and bf16, functions that are vectorised
+//! 4. `tile`: functions that compute some hundred elements in the first-level cache
+//! 5. `base`: what kernels of several families are made of
+//! 6. `kernels`: the kernels, one file or folder for each family of operations
+//! 7. `dispatch`: which kernel computes an operation
 
 mod base;
 mod dispatch;
 mod interface;
 mod kernels;
+mod number;
 mod simd;
 #[cfg(test)]
 mod test_support;

@@ -3,8 +3,8 @@
 use remat_ir::{DType, Element};
 
 use super::blocks::{Block, for_each_block};
+use super::strided::{Rows, TASK_BYTES, Walk};
 use super::transpose::{finish_stream, transpose};
-use super::walk::{Rows, TASK_BYTES, Walk};
 use crate::interface::with_word;
 use crate::interface::{Kernel, Layout, Source, Target};
 use crate::simd::CACHE_LINE;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use remat_ir::{Aval, DType, Element, IndexMode};
 use smallvec::SmallVec;
 
-use super::walk::Walk;
+use super::strided::Walk;
 use crate::interface::Source;
 use crate::interface::layout::row_major;
 use crate::simd::multiversion;

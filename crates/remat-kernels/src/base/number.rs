@@ -2,7 +2,7 @@
 
 use remat_ir::{DType, Element, bf16, f16};
 
-use crate::tile::rounding::{from_bf16, from_f16, round_to_bf16, round_to_f16, to_bf16, to_f16};
+use crate::number::rounding::{from_bf16, from_f16, round_to_bf16, round_to_f16, to_bf16, to_f16};
 
 /// An element type with arithmetic: integers wrap. On bools a sum is `or` and a product `and`.
 pub(crate) trait Number: Element {

@@ -3,8 +3,8 @@
 use remat_ir::{Aval, Concatenate, DType};
 use smallvec::SmallVec;
 
-use crate::base::placement::Placement;
-use crate::base::walk::TASK_BYTES;
+use crate::base::strided::TASK_BYTES;
+use crate::base::strided_store::Placement;
 use crate::interface::with_word;
 use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;

@@ -7,7 +7,7 @@ use remat_ir::{Aval, Cumulative, CumulativeKind, DType, bf16, f16, with_dtype};
 
 use crate::base::blocks::{Block, for_each_block};
 use crate::base::number::Number;
-use crate::base::walk::TASK_BYTES;
+use crate::base::strided::TASK_BYTES;
 use crate::interface::{Kernel, Source, Target};
 use crate::simd::multiversion;
 use crate::threads::Threads;

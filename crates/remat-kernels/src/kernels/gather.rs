@@ -4,7 +4,7 @@ use remat_ir::{Aval, DType, Element, Gather, Literal};
 
 use crate::base::copy::copy_row;
 use crate::base::index::{BLOCK, Numbers, Slices, Starts};
-use crate::base::walk::{Rows, TASK_BYTES, Walk};
+use crate::base::strided::{Rows, TASK_BYTES, Walk};
 use crate::interface::layout::{Strides, row_major};
 use crate::interface::with_word;
 use crate::interface::{Kernel, Source, Target};

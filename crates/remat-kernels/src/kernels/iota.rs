@@ -3,7 +3,7 @@
 use remat_ir::{Aval, DType, Iota, with_dtype};
 
 use crate::base::number::Number;
-use crate::base::walk::TASK_BYTES;
+use crate::base::strided::TASK_BYTES;
 use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;
 

@@ -6,9 +6,9 @@ use remat_ir::{Aval, DType, Element, Scatter, ScatterKind, Shape, bf16, f16, wit
 use crate::base::copy::copy;
 use crate::base::index::{BLOCK, Numbers, Slices, Starts};
 use crate::base::number::Number;
-use crate::base::placement::Placement;
 use crate::base::scratch;
-use crate::base::walk::TASK_BYTES;
+use crate::base::strided::TASK_BYTES;
+use crate::base::strided_store::Placement;
 use crate::interface::layout::{Strides, row_major};
 use crate::interface::with_word;
 use crate::interface::{Kernel, Source, Target};

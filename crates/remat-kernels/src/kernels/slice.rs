@@ -5,8 +5,8 @@ use smallvec::SmallVec;
 
 use crate::base::copy::StridedCopy;
 use crate::base::index::integer;
-use crate::base::placement::Placement;
-use crate::base::walk::TASK_BYTES;
+use crate::base::strided::TASK_BYTES;
+use crate::base::strided_store::Placement;
 use crate::interface::layout::row_major;
 use crate::interface::with_word;
 use crate::interface::{Kernel, Source, Target};

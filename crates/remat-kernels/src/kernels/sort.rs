@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::base::keys::{Key, Packed, fits_u64};
 use crate::base::scratch;
-use crate::base::walk::TASK_BYTES;
+use crate::base::strided::TASK_BYTES;
 use crate::interface::with_word;
 use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;

@@ -7,7 +7,7 @@ use remat_ir::{Aval, DType, TopK, with_dtype};
 
 use crate::base::keys::{Key, Packed, fits_u64};
 use crate::base::scratch;
-use crate::base::walk::TASK_BYTES;
+use crate::base::strided::TASK_BYTES;
 use crate::interface::{Kernel, Source, Target};
 use crate::simd::multiversion;
 use crate::threads::Threads;

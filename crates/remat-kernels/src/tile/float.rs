@@ -4,9 +4,9 @@ use remat_ir::{Binary, DType, Unary, special};
 
 use super::TileFn;
 use super::loops::{self, Guarded};
-use super::math::{double, error, exp, log, trigonometric, wide};
-use super::number::{Ordered, Real};
-use super::rounding::{Exact, Round, ToBf16, ToF16};
+use crate::number::math::{double, error, exp, log, trigonometric, wide};
+use crate::number::rounding::{Exact, Round, ToBf16, ToF16};
+use crate::number::{Ordered, Real};
 use crate::simd::Level;
 
 /// The function of a unary operation on this float dtype.

@@ -4,8 +4,8 @@ use remat_ir::{Binary, DType, Unary};
 
 use super::TileFn;
 use super::loops;
-use super::number::{Integer, with_bits, with_integer};
-use super::rounding::Exact;
+use crate::number::rounding::Exact;
+use crate::number::{Integer, with_bits, with_integer};
 use crate::simd::Level;
 
 /// The function of a unary operation on integers or bools of this dtype.

@@ -9,33 +9,13 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
 use super::TileFn;
-use super::rounding::{Exact, Round};
+use crate::number::Scalar;
+use crate::number::rounding::{Exact, Round};
 use crate::simd::{Level, multiversion, with_level_number};
 
 /// Elements of a block: enough vectors to keep a CPU with long latencies busy, and not so many that they do not fit its
 /// registers.
 pub(crate) const BLOCK: usize = 64;
-
-/// What a loop reads: a number, or nothing. All bits zero is a valid value.
-pub(super) trait Scalar: Copy + 'static {
-    /// Whether models compute with it: loops over other numbers are compiled for plain instructions only.
-    const IS_COMMON: bool;
-}
-
-macro_rules! scalar {
-    ($($is_common:literal: $($type:ty)*;)*) => { $( $(
-        impl Scalar for $type {
-            const IS_COMMON: bool = $is_common;
-        }
-    )* )* };
-}
-
-scalar! {
-    true: () u32 u64 i32 i64 f32 f64;
-    // Of bools, and of f16 and bf16 in memory.
-    true: u8 u16;
-    false: i8 i16;
-}
 
 /// A function of up to three elements; the operands that it does not have are `()`.
 pub(super) trait Function<A, B, C, D>: Copy {

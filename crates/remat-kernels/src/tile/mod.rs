@@ -18,14 +18,11 @@ mod convert;
 mod float;
 mod integer;
 mod loops;
-pub(crate) mod math;
 mod monoid;
 mod moves;
-mod number;
 mod power;
 mod precision;
 mod reduce;
-pub(crate) mod rounding;
 mod select;
 
 #[cfg(test)]
@@ -33,6 +30,7 @@ mod accuracy;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use crate::number::register_type;
 pub(crate) use loops::BLOCK;
 pub(crate) use moves::{SpreadFn, StridedFn, load, spread, store, strided};
 pub(crate) use reduce::{LANES, LanesFn, RUN, ReduceFn, accumulate, accumulate_lanes, finish, identity, reduce_rows};
@@ -53,15 +51,6 @@ pub(crate) type TileFn = unsafe fn(n: usize, out: *mut u8, ins: &[*const u8]);
 
 /// The parameters of an operation that its function reads when it runs.
 pub(crate) type Immediate = [i32; 2];
-
-/// The type in which elements of a dtype are held in a register: f32 for f16 and bf16, the dtype itself for all others. A
-/// bool is a byte, 0 or 1.
-pub(crate) fn register_type(dtype: DType) -> DType {
-    match dtype {
-        DType::F16 | DType::Bf16 => DType::F32,
-        dtype => dtype,
-    }
-}
 
 /// What the function of this operation reads through one pointer more, after those to the operands.
 pub(crate) fn immediate(op: &Prim) -> Option<Immediate> {

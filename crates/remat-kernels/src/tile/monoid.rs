@@ -1,7 +1,7 @@
 //! What reductions combine elements with.
 
-use super::loops::Scalar;
-use super::number::{Integer, Ordered};
+use crate::number::Scalar;
+use crate::number::{Integer, Ordered};
 
 /// An associative operation and its identity.
 pub(super) trait Monoid<T>: Copy + 'static {

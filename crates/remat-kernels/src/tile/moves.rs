@@ -3,9 +3,10 @@
 use remat_ir::DType;
 
 use super::TileFn;
-use super::loops::{self, Scalar};
-use super::number::with_bits;
-use super::rounding::{Exact, from_bf16, from_f16, to_bf16, to_f16};
+use super::loops;
+use crate::number::Scalar;
+use crate::number::rounding::{Exact, from_bf16, from_f16, to_bf16, to_f16};
+use crate::number::with_bits;
 use crate::simd::{Level, multiversion};
 
 /// Spreads an element over each row: `out[r * columns + c] = input[r]`.

@@ -3,9 +3,10 @@
 use remat_ir::DType;
 
 use super::TileFn;
-use super::loops::{self, Function, Scalar};
-use super::number::{Real, with_bits};
-use super::rounding::{Exact, Round, ToBf16, ToF16};
+use super::loops::{self, Function};
+use crate::number::Scalar;
+use crate::number::rounding::{Exact, Round, ToBf16, ToF16};
+use crate::number::{Real, with_bits};
 use crate::simd::Level;
 
 /// The function of a power of this dtype; integers have no negative powers. The exponent is the instruction's immediate.

@@ -3,8 +3,8 @@
 use remat_ir::DType;
 
 use super::loops::{self, Function};
-use super::rounding::{from_bf16, from_f16, to_bf16, to_f16};
 use super::{Immediate, TileFn};
+use crate::number::rounding::{from_bf16, from_f16, to_bf16, to_f16};
 use crate::simd::Level;
 
 /// The function that rounds to fewer bits, which are the instruction's immediate.

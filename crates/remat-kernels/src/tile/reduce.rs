@@ -5,11 +5,12 @@
 use remat_ir::{DType, ReduceKind};
 
 use super::TileFn;
-use super::loops::{self, Scalar};
+use super::loops;
 use super::monoid::{And, AndOfBools, Maximum, Minimum, Monoid, Or, Product, Sum};
 pub(crate) use super::monoid::{MANY as LANES, RUN};
-use super::number::{Integer, Real, with_bits, with_integer};
-use super::rounding::{Exact, Round, ToBf16, ToF16};
+use crate::number::Scalar;
+use crate::number::rounding::{Exact, Round, ToBf16, ToF16};
+use crate::number::{Integer, Real, with_bits, with_integer};
 use crate::simd::{Level, multiversion};
 
 /// Reduces each of `rows` rows of `columns` contiguous elements to one: `out[r]` is the reduction of `input[r * columns ..]`.

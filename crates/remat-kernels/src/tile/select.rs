@@ -3,9 +3,10 @@
 use remat_ir::{Compare, DType};
 
 use super::TileFn;
-use super::loops::{self, Scalar};
-use super::number::{Ordered, with_bits, with_register};
-use super::rounding::Exact;
+use super::loops;
+use crate::number::Scalar;
+use crate::number::rounding::Exact;
+use crate::number::{Ordered, with_bits, with_register};
 use crate::simd::Level;
 
 /// The function of a comparison of two operands of this dtype.

@@ -320,8 +320,8 @@ fn rounding_to_half_types() {
     let check = |bits: u32| {
         let x = f32::from_bits(bits);
         let same = |got: f32, expected: f32| got.to_bits() == expected.to_bits() || (got.is_nan() && expected.is_nan());
-        assert!(same(super::rounding::round_to_f16(x), f16::from_f32(x).to_f32()), "{x}");
-        assert!(same(super::rounding::round_to_bf16(x), bf16::from_f32(x).to_f32()), "{x}");
+        assert!(same(crate::number::rounding::round_to_f16(x), f16::from_f32(x).to_f32()), "{x}");
+        assert!(same(crate::number::rounding::round_to_bf16(x), bf16::from_f32(x).to_f32()), "{x}");
     };
     (0..u32::MAX).step_by(997).for_each(check);
     // Around every tie of f16.

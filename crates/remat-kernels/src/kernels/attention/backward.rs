@@ -12,9 +12,9 @@
 use remat_ir::{DType, DotProductAttentionCotangent};
 
 use super::bias::{self, bias_cotangents};
-use super::changes::{AllElements, Differentiated, Queries, Workspace};
 use super::number::{Stored, Wide, with_stored};
 use super::problem::{Problem, gather, scatter};
+use super::score_gradients::{AllElements, Differentiated, Queries, Workspace};
 use super::tile::{Group, KEYS, QUERIES, QueryBlock, RUN, Tile, row_width, transposed, write_row};
 use crate::base::disjoint::DisjointMut;
 use crate::base::scratch;

@@ -8,9 +8,9 @@
 
 use std::ops::Range;
 
-use super::changes::{AllElements, Differentiated, Workspace};
 use super::number::{Stored, Wide};
 use super::problem::take;
+use super::score_gradients::{AllElements, Differentiated, Workspace};
 use super::tile::{Group, KEYS, QUERIES, Tile};
 use crate::base::disjoint::DisjointMut;
 use crate::threads::Threads;

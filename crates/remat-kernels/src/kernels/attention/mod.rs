@@ -11,10 +11,10 @@
 
 mod backward;
 mod bias;
-mod changes;
 mod forward;
 mod number;
 mod problem;
+mod score_gradients;
 #[cfg(test)]
 mod tests;
 mod tile;

@@ -7,7 +7,7 @@ use remat_ir::{Element, bf16, f16};
 use crate::base::number::Number;
 use crate::base::product::Factor;
 use crate::base::scratch::AnyBits;
-use crate::tile::math;
+use crate::number::math;
 
 /// What everything is computed in: f32 or f64.
 pub(super) trait Wide:

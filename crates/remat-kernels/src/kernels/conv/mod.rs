@@ -1,7 +1,7 @@
 //! Convolution, as a product of a matrix of windows and one of weights.
 //!
 //! The matrix of windows has for each position of a window a row, or a column, with the elements of the window. It is never
-//! made: the matrix product asks for blocks of it, which are read from the image where they lie or gathered ([`unfolded`]), as
+//! made: the matrix product asks for blocks of it, which are read from the image where they lie or gathered ([`im2col`]), as
 //! are those of the weights.
 //!
 //! A dilated image is never dilated: positions are grouped by the elements of the window that meet elements of the image
@@ -12,24 +12,24 @@
 //! operand where neighbours in the result are features, and where neighbours in the image are elements of one window rather
 //! than of windows side by side, as they are for gradients of the weights; otherwise they are the right one.
 
-mod lines;
+mod im2col;
 mod output;
 mod phase;
-mod phases;
+mod polyphase;
+mod row_segments;
 mod sizes;
 #[cfg(test)]
 mod tests;
-mod unfolded;
 
 use remat_ir::{Aval, Conv, DType};
 
 use phase::{IMAGE, Phase, Problem};
-use phases::phases;
+use polyphase::phases;
 
 use super::matmul::{Accumulator, Writer, accumulator};
 use crate::base::disjoint::DisjointMut;
 use crate::base::scratch;
-use crate::base::walk::TASK_BYTES;
+use crate::base::strided::TASK_BYTES;
 use crate::interface::layout::{Layout, row_major};
 use crate::interface::with_word;
 use crate::interface::{Kernel, Source, Target};

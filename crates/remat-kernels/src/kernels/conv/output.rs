@@ -5,9 +5,9 @@
 
 use std::ops::Range;
 
-use super::lines::copy;
+use super::row_segments::copy;
 use crate::base::disjoint::DisjointMut;
-use crate::base::walk::Rows;
+use crate::base::strided::Rows;
 use crate::kernels::matmul::{Accumulator, Output, Writer};
 use crate::simd::Level;
 

@@ -6,12 +6,12 @@ use remat_ir::{Aval, Conv, DType, Shape};
 use smallvec::SmallVec;
 
 use super::ConvKernel;
+use super::im2col::{Axis, CONTRACTED, Extent, Unfolded};
 use super::output::{Scattered, direct_step};
-use super::phases::Along;
+use super::polyphase::Along;
 use super::sizes::cut;
-use super::unfolded::{Axis, CONTRACTED, Extent, Unfolded};
 use crate::base::disjoint::DisjointMut;
-use crate::base::walk::{Rows, Walk};
+use crate::base::strided::{Rows, Walk};
 use crate::interface::Source;
 use crate::interface::layout::{Layout, Strides};
 use crate::kernels::matmul::{Accumulator, Cut, Reader, Writer};

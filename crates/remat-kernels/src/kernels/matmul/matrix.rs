@@ -8,8 +8,8 @@ use super::blocked::{Left, Right, block_step};
 use super::element::{Accumulator, Elements};
 use crate::base::blocks::Block;
 use crate::base::product;
+use crate::base::strided::Rows;
 use crate::base::transpose::transpose;
-use crate::base::walk::Rows;
 use crate::simd::multiversion;
 
 /// A matrix in a buffer: element `i, j` is at `start` and the offsets of `i` in `free` and of `j` in `contracted`.

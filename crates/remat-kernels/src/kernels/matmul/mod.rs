@@ -1,7 +1,7 @@
 //! Matrix products.
 //!
 //! A product is cut into tiles and blocks ([`blocked`]), whose elements are brought in order ([`matrix`]) where they are not,
-//! and which are multiplied by [`product`](super::product). A product with one row or one column is not cut ([`line`]): it is
+//! and which are multiplied by [`product`](super::product). A product with one row or one column is not cut ([`matvec`]): it is
 //! read once, at the speed of memory. Any layout of the operands will do.
 //!
 //! What the crates for products of large matrices can do: docs/PERFORMANCE.md, "Matrix products".
@@ -11,8 +11,8 @@
 
 mod blocked;
 mod element;
-mod line;
 mod matrix;
+mod matvec;
 
 #[cfg(test)]
 mod tests;
@@ -23,13 +23,13 @@ use remat_ir::{Aval, DType, DotGeneral, Shape};
 
 pub(super) use blocked::{Cut, Left, MANY, Output, Right, SHARED, block_step, even, panel_columns};
 pub(super) use element::{Accumulator, Elements, Reader, Writer, accumulator};
-use line::LineKernel;
 use matrix::{Matrix, is_contiguous_along_free};
 pub(super) use matrix::{left_in_place, pack_turned, right_in_place};
+use matvec::LineKernel;
 
 use crate::base::disjoint::DisjointMut;
 use crate::base::scratch;
-use crate::base::walk::{Rows, Walk};
+use crate::base::strided::{Rows, Walk};
 use crate::interface::layout::Layout;
 use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;

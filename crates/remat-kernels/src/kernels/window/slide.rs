@@ -5,7 +5,7 @@ use std::ops::Range;
 use remat_ir::Window;
 
 use super::BLOCK;
-use crate::base::walk::TASK_BYTES;
+use crate::base::strided::TASK_BYTES;
 use crate::interface::layout::{greatest_common_divisor, row_major};
 
 /// How windows slide over an array. Dimensions at the end along which each element is a window may be left out: then an

@@ -3,7 +3,7 @@
 //! All of it is arithmetic on the bits of an f32, so that it is vectorised everywhere.
 
 /// What is done to each result of an operation.
-pub(super) trait Round<T>: Copy + 'static {
+pub(crate) trait Round<T>: Copy + 'static {
     /// Whether results are as they should be without it.
     const IS_EXACT: bool;
     /// Whether functions that are common in models are compiled with it. If not, their results are rounded by a loop of its
@@ -16,15 +16,15 @@ pub(super) trait Round<T>: Copy + 'static {
 
 /// The result needs no rounding: its dtype is its register type, or every f16 or bf16 has one of its kind as its result.
 #[derive(Clone, Copy)]
-pub(super) struct Exact;
+pub(crate) struct Exact;
 
 /// The result is an f16.
 #[derive(Clone, Copy)]
-pub(super) struct ToF16;
+pub(crate) struct ToF16;
 
 /// The result is a bf16.
 #[derive(Clone, Copy)]
-pub(super) struct ToBf16;
+pub(crate) struct ToBf16;
 
 impl<T> Round<T> for Exact {
     const IS_EXACT: bool = true;

@@ -1,11 +1,38 @@
 //! What the functions ask of numbers: the arithmetic of the evaluator, written without branches.
 
+// Quotients of integers are those of floats, converted without checks.
+#![allow(unsafe_code)]
+
+pub(crate) mod math;
+pub(crate) mod rounding;
+
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-use super::loops::Scalar;
+use remat_ir::DType;
+
+/// What a loop reads: a number, or nothing. All bits zero is a valid value.
+pub(crate) trait Scalar: Copy + 'static {
+    /// Whether models compute with it: loops over other numbers are compiled for plain instructions only.
+    const IS_COMMON: bool;
+}
+
+macro_rules! scalar {
+    ($($is_common:literal: $($type:ty)*;)*) => { $( $(
+        impl Scalar for $type {
+            const IS_COMMON: bool = $is_common;
+        }
+    )* )* };
+}
+
+scalar! {
+    true: () u32 u64 i32 i64 f32 f64;
+    // Of bools, and of f16 and bf16 in memory.
+    true: u8 u16;
+    false: i8 i16;
+}
 
 /// A number with an order in which NaN wins.
-pub(super) trait Ordered: Scalar + PartialOrd {
+pub(crate) trait Ordered: Scalar + PartialOrd {
     /// The identity of the minimum: infinity, or the largest integer.
     const TOP: Self;
     /// The identity of the maximum: negative infinity, or the smallest integer.
@@ -25,7 +52,7 @@ pub(super) trait Ordered: Scalar + PartialOrd {
 }
 
 /// f32 or f64.
-pub(super) trait Real:
+pub(crate) trait Real:
     Ordered + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
 {
     const ONE: Self;
@@ -39,7 +66,7 @@ pub(super) trait Real:
 }
 
 /// An integer, with arithmetic that wraps.
-pub(super) trait Integer: Ordered + Eq {
+pub(crate) trait Integer: Ordered + Eq {
     const ZERO: Self;
     const ALL_BITS: Self;
     fn neg(self) -> Self;
@@ -294,6 +321,15 @@ integer! {
     u64 i64 u64, integer;
 }
 
+/// The type in which elements of a dtype are held in a register: f32 for f16 and bf16, the dtype itself for all others. A
+/// bool is a byte, 0 or 1.
+pub(crate) fn register_type(dtype: DType) -> DType {
+    match dtype {
+        DType::F16 | DType::Bf16 => DType::F32,
+        dtype => dtype,
+    }
+}
+
 /// Runs a block with `$t` bound to the Rust type of an integer dtype; other dtypes give `$other`.
 macro_rules! with_integer {
     ($dtype:expr, $t:ident => $integer:expr, else $other:expr) => {
@@ -339,7 +375,7 @@ macro_rules! with_integer {
 /// depends on their bits alone.
 macro_rules! with_bits {
     ($dtype:expr, $t:ident => $block:expr) => {
-        match $crate::tile::register_type($dtype).size() {
+        match $crate::number::register_type($dtype).size() {
             1 => {
                 type $t = u8;
                 $block
@@ -376,9 +412,9 @@ macro_rules! with_register {
                 type $t = u8;
                 $block
             }
-            integer => $crate::tile::number::with_integer!(integer, $t => $block, else unreachable!("every dtype is listed")),
+            integer => $crate::number::with_integer!(integer, $t => $block, else unreachable!("every dtype is listed")),
         }
     };
 }
 
-pub(super) use {with_bits, with_integer, with_register};
+pub(crate) use {with_bits, with_integer, with_register};

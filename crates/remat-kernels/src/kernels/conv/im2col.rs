@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::lines::{Lines, copy_lines};
+use super::row_segments::{Lines, copy_lines};
 use crate::base::product;
 use crate::interface::Source;
 use crate::kernels::matmul::{

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::unfolded::{intersection, part_inside};
+use super::im2col::{intersection, part_inside};
 use crate::kernels::matmul::{Accumulator, Elements};
 use crate::simd::{CACHE_LINE, Level, multiversion, prefetch};
 

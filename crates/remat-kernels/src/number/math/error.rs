@@ -5,7 +5,7 @@ use super::{clamp, polynomial, wide};
 
 /// The error function: near zero an odd polynomial, further away `1 - e^p(|x|)`.
 #[inline(always)]
-pub(in crate::tile) fn erf(x: f32) -> f32 {
+pub(crate) fn erf(x: f32) -> f32 {
     let distance = clamp(x.abs(), 0.0, 4.0);
     let q = polynomial(
         x * x,
@@ -32,7 +32,7 @@ pub(in crate::tile) fn erf(x: f32) -> f32 {
 /// The complementary error function, `e^-x^2 / (1 + 2 x)` times a polynomial of `(x - 4) / (x + 4)` (the substitution is that
 /// of Shepherd and Laframboise, *Chebyshev approximation of (1 + 2x) exp(x^2) erfc x*, 1981).
 #[inline(always)]
-pub(in crate::tile) fn erfc(x: f32) -> f32 {
+pub(crate) fn erfc(x: f32) -> f32 {
     let distance = clamp(f64::from(x.abs()), 0.0, 10.2);
     let (sum, twice) = (distance + 4.0, distance.mul_add(2.0, 1.0));
     let reciprocal = 1.0 / (sum * twice);
@@ -60,7 +60,7 @@ pub(in crate::tile) fn erfc(x: f32) -> f32 {
 /// The scaled complementary error function: as [`erfc`] without the exponential, the polynomial being good for every positive
 /// argument; below zero `2 e^x^2 - erfcx(-x)`.
 #[inline(always)]
-pub(in crate::tile) fn erfcx(x: f32) -> f32 {
+pub(crate) fn erfcx(x: f32) -> f32 {
     // Farther out results are zero. The square is that of arguments whose result is finite.
     let distance = clamp(f64::from(x.abs()), 0.0, 1e60);
     let square = clamp(distance * distance, 0.0, 150.0);
@@ -94,7 +94,7 @@ pub(in crate::tile) fn erfcx(x: f32) -> f32 {
 /// The inverse of the error function: `x p(w)` with `w = -log(1 - x^2)`, and far from zero `x p(sqrt(w))` (Giles,
 /// *Approximating the erfinv function*, 2012). NaN outside of [-1, 1].
 #[inline(always)]
-pub(in crate::tile) fn erf_inv(x: f32) -> f32 {
+pub(crate) fn erf_inv(x: f32) -> f32 {
     let wide = f64::from(x);
     let w = -wide::log(wide.mul_add(-wide, 1.0));
     let near = polynomial(

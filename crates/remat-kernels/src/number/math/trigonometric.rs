@@ -9,7 +9,7 @@ use super::exp::TO_INTEGER;
 use super::polynomial;
 
 /// The largest argument.
-pub(in crate::tile) const LIMIT: f32 = 65536.0;
+pub(crate) const LIMIT: f32 = 65536.0;
 
 /// What [`FRAC_PI_2`] lacks of one half of pi, in two parts.
 const HALF_PI_MIDDLE: f32 = -4.371_139e-8;
@@ -17,7 +17,7 @@ const HALF_PI_LOW: f32 = -1.715_124_5e-15;
 
 /// The sine.
 #[inline(always)]
-pub(in crate::tile) fn sin(x: f32) -> f32 {
+pub(crate) fn sin(x: f32) -> f32 {
     let result = shifted_sin(x, 0);
     // A zero keeps its sign.
     if x == 0.0 { x } else { result }
@@ -25,7 +25,7 @@ pub(in crate::tile) fn sin(x: f32) -> f32 {
 
 /// The cosine.
 #[inline(always)]
-pub(in crate::tile) fn cos(x: f32) -> f32 {
+pub(crate) fn cos(x: f32) -> f32 {
     shifted_sin(x, 1)
 }
 

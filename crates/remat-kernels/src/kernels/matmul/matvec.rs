@@ -17,7 +17,7 @@ use super::element::{Accumulator, Writer};
 use super::matrix::Matrix;
 use crate::base::disjoint::DisjointMut;
 use crate::base::scratch;
-use crate::base::walk::Walk;
+use crate::base::strided::Walk;
 use crate::interface::{Kernel, Source, Target};
 use crate::simd::multiversion;
 use crate::threads::Threads;

@@ -9,7 +9,7 @@ use super::{clamp, polynomial};
 
 /// The tangent, for arguments up to [`super::trigonometric::LIMIT`].
 #[inline(always)]
-pub(in crate::tile) fn tan(x: f32) -> f32 {
+pub(crate) fn tan(x: f32) -> f32 {
     let wide = f64::from(x);
     let k = wide.mul_add(FRAC_2_PI, TO_INTEGER);
     let whole = k - TO_INTEGER;
@@ -36,14 +36,14 @@ pub(in crate::tile) fn tan(x: f32) -> f32 {
 
 /// The inverse sine.
 #[inline(always)]
-pub(in crate::tile) fn asin(x: f32) -> f32 {
+pub(crate) fn asin(x: f32) -> f32 {
     let (reduced, near) = reduced_asin(x);
     (if near { reduced } else { 2.0f64.mul_add(-reduced, FRAC_PI_2) } as f32).copysign(x)
 }
 
 /// The inverse cosine.
 #[inline(always)]
-pub(in crate::tile) fn acos(x: f32) -> f32 {
+pub(crate) fn acos(x: f32) -> f32 {
     let (reduced, near) = reduced_asin(x);
     let signed = reduced.copysign(x.into());
     let far = if x < 0.0 { 2.0f64.mul_add(-reduced, PI) } else { 2.0 * reduced };
@@ -52,14 +52,14 @@ pub(in crate::tile) fn acos(x: f32) -> f32 {
 
 /// The inverse tangent.
 #[inline(always)]
-pub(in crate::tile) fn atan(x: f32) -> f32 {
+pub(crate) fn atan(x: f32) -> f32 {
     let distance = f64::from(x.abs());
     (atan_of_ratio(distance, 1.0) as f32).copysign(x)
 }
 
 /// The angle of the point `(x, y)`.
 #[inline(always)]
-pub(in crate::tile) fn atan2(y: f32, x: f32) -> f32 {
+pub(crate) fn atan2(y: f32, x: f32) -> f32 {
     let (height, width) = (f64::from(y.abs()), f64::from(x.abs()));
     // The angles of the corners and of the origin, where a ratio does not exist.
     let infinite = (height == f64::INFINITY) & (width == f64::INFINITY);
@@ -73,7 +73,7 @@ pub(in crate::tile) fn atan2(y: f32, x: f32) -> f32 {
 
 /// The hyperbolic sine.
 #[inline(always)]
-pub(in crate::tile) fn sinh(x: f32) -> f32 {
+pub(crate) fn sinh(x: f32) -> f32 {
     let distance = clamp(f64::from(x.abs()), 0.0, 100.0);
     let power = exp(distance);
     let square = distance * distance;
@@ -84,14 +84,14 @@ pub(in crate::tile) fn sinh(x: f32) -> f32 {
 
 /// The hyperbolic cosine.
 #[inline(always)]
-pub(in crate::tile) fn cosh(x: f32) -> f32 {
+pub(crate) fn cosh(x: f32) -> f32 {
     let power = exp(clamp(f64::from(x.abs()), 0.0, 100.0));
     (0.5 * (power + 1.0 / power)) as f32
 }
 
 /// The inverse hyperbolic sine.
 #[inline(always)]
-pub(in crate::tile) fn asinh(x: f32) -> f32 {
+pub(crate) fn asinh(x: f32) -> f32 {
     let distance = f64::from(x.abs());
     let square = distance * distance;
     let far = log(distance + (square + 1.0).sqrt());
@@ -102,7 +102,7 @@ pub(in crate::tile) fn asinh(x: f32) -> f32 {
 
 /// The inverse hyperbolic cosine; NaN below 1.
 #[inline(always)]
-pub(in crate::tile) fn acosh(x: f32) -> f32 {
+pub(crate) fn acosh(x: f32) -> f32 {
     let wide = f64::from(x);
     let result = log(wide + wide.mul_add(wide, -1.0).sqrt()) as f32;
     let result = if x == f32::INFINITY { x } else { result };
@@ -111,7 +111,7 @@ pub(in crate::tile) fn acosh(x: f32) -> f32 {
 
 /// The inverse hyperbolic tangent; NaN outside of [-1, 1].
 #[inline(always)]
-pub(in crate::tile) fn atanh(x: f32) -> f32 {
+pub(crate) fn atanh(x: f32) -> f32 {
     let distance = f64::from(x.abs());
     let far = 0.5 * log((1.0 + distance) / (1.0 - distance));
     let near = distance * (distance * distance).mul_add(1.0 / 3.0, 1.0);
@@ -122,7 +122,7 @@ pub(in crate::tile) fn atanh(x: f32) -> f32 {
 
 /// The cubic root.
 #[inline(always)]
-pub(in crate::tile) fn cbrt(x: f32) -> f32 {
+pub(crate) fn cbrt(x: f32) -> f32 {
     let distance = f64::from(x.abs());
     let result = exp2(log2(distance) * (1.0 / 3.0)) as f32;
     let finite = (x != 0.0) & x.is_finite();
@@ -131,7 +131,7 @@ pub(in crate::tile) fn cbrt(x: f32) -> f32 {
 
 /// `x^y`, with the special cases of C's `pow`.
 #[inline(always)]
-pub(in crate::tile) fn pow(x: f32, y: f32) -> f32 {
+pub(crate) fn pow(x: f32, y: f32) -> f32 {
     let (distance, y_wide) = (f64::from(x.abs()), f64::from(y));
     let exponent = log2(distance);
     let exponent = if distance == 0.0 { f64::NEG_INFINITY } else { exponent };

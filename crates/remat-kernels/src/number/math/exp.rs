@@ -29,7 +29,7 @@ pub(crate) fn exp(x: f32) -> f32 {
 
 /// `2^x`.
 #[inline(always)]
-pub(in crate::tile) fn exp2(x: f32) -> f32 {
+pub(crate) fn exp2(x: f32) -> f32 {
     let x = clamp(x, -151.0, 129.0);
     let k = x + TO_INTEGER;
     let r = x - (k - TO_INTEGER);
@@ -42,7 +42,7 @@ pub(in crate::tile) fn exp2(x: f32) -> f32 {
 
 /// `e^x - 1`.
 #[inline(always)]
-pub(in crate::tile) fn expm1(x: f32) -> f32 {
+pub(crate) fn expm1(x: f32) -> f32 {
     let (k, r) = reduce(clamp(x, -18.0, 89.0));
     let q = polynomial(r, [0.5, 0.166_666_36, 0.041_666_51, 0.008_341_62, 0.001_393_052_3, 0.000_149_170_42]);
     let reduced = (r * r).mul_add(q, r);
@@ -55,7 +55,7 @@ pub(in crate::tile) fn expm1(x: f32) -> f32 {
 
 /// `1 / (1 + e^-x)`, without overflow.
 #[inline(always)]
-pub(in crate::tile) fn logistic(x: f32) -> f32 {
+pub(crate) fn logistic(x: f32) -> f32 {
     let e = exp(-x.abs());
     let divisor = 1.0 + e;
     quotient(if x < 0.0 { e } else { 1.0 }, divisor, e - (divisor - 1.0))
@@ -63,7 +63,7 @@ pub(in crate::tile) fn logistic(x: f32) -> f32 {
 
 /// The hyperbolic tangent, `e / (e + 2)` with `e = exp(2 |x|) - 1`.
 #[inline(always)]
-pub(in crate::tile) fn tanh(x: f32) -> f32 {
+pub(crate) fn tanh(x: f32) -> f32 {
     let e = expm1(clamp(2.0 * x.abs(), 0.0, 40.0));
     let divisor = 2.0 + e;
     quotient(e, divisor, e - (divisor - 2.0)).copysign(x)

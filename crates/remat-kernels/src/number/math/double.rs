@@ -23,7 +23,7 @@ const TINY: f64 = 1.0 / SUBNORMAL_SCALE;
 /// From 2^52 on numbers are integers, and the last bits of `2^52 + n` are `n`.
 const INTEGERS: f64 = (1u64 << 52) as f64;
 /// The largest argument of the sine and the cosine.
-pub(in crate::tile) const LIMIT: f64 = 1_048_576.0;
+pub(crate) const LIMIT: f64 = 1_048_576.0;
 
 /// `e^x`.
 #[inline(always)]
@@ -51,7 +51,7 @@ pub(crate) fn exp(x: f64) -> f64 {
 
 /// `2^x`.
 #[inline(always)]
-pub(in crate::tile) fn exp2(x: f64) -> f64 {
+pub(crate) fn exp2(x: f64) -> f64 {
     let x = clamp(x, -1076.0, 1025.0);
     let k = x + TO_INTEGER;
     let r = x - (k - TO_INTEGER);
@@ -76,7 +76,7 @@ pub(in crate::tile) fn exp2(x: f64) -> f64 {
 
 /// `e^x - 1`.
 #[inline(always)]
-pub(in crate::tile) fn expm1(x: f64) -> f64 {
+pub(crate) fn expm1(x: f64) -> f64 {
     let x_in_range = clamp(x, -38.0, 710.0);
     let (k, r) = reduce(x_in_range);
     // What the reduction rounds away: multiplied by 2 it would show in the last place.
@@ -106,7 +106,7 @@ pub(in crate::tile) fn expm1(x: f64) -> f64 {
 
 /// `1 / (1 + e^-x)`, without overflow.
 #[inline(always)]
-pub(in crate::tile) fn logistic(x: f64) -> f64 {
+pub(crate) fn logistic(x: f64) -> f64 {
     let e = exp(-x.abs());
     let divisor = 1.0 + e;
     quotient(if x < 0.0 { e } else { 1.0 }, divisor, e - (divisor - 1.0))
@@ -114,7 +114,7 @@ pub(in crate::tile) fn logistic(x: f64) -> f64 {
 
 /// The hyperbolic tangent.
 #[inline(always)]
-pub(in crate::tile) fn tanh(x: f64) -> f64 {
+pub(crate) fn tanh(x: f64) -> f64 {
     let e = expm1(clamp(2.0 * x.abs(), 0.0, 80.0));
     let divisor = 2.0 + e;
     quotient(e, divisor, e - (divisor - 2.0)).copysign(x)
@@ -122,7 +122,7 @@ pub(in crate::tile) fn tanh(x: f64) -> f64 {
 
 /// The natural logarithm.
 #[inline(always)]
-pub(in crate::tile) fn log(x: f64) -> f64 {
+pub(crate) fn log(x: f64) -> f64 {
     let subnormal = x < f64::MIN_POSITIVE;
     let (k, f) = exponent_and_fraction(if subnormal { x * SUBNORMAL_SCALE } else { x });
     let result = reduced_log(f, k - if subnormal { 54.0 } else { 0.0 });
@@ -134,7 +134,7 @@ pub(in crate::tile) fn log(x: f64) -> f64 {
 
 /// `log(1 + x)`.
 #[inline(always)]
-pub(in crate::tile) fn log1p(x: f64) -> f64 {
+pub(crate) fn log1p(x: f64) -> f64 {
     let exponent = (1.0 + x).to_bits().wrapping_sub(ROOT_HALF) & (0xFFF << 52);
     // As in f32, the reduced argument is that of `x` itself.
     let scale = f64::from_bits((1025u64 << 52).wrapping_sub(exponent));
@@ -148,7 +148,7 @@ pub(in crate::tile) fn log1p(x: f64) -> f64 {
 
 /// The sine, for arguments up to [`LIMIT`].
 #[inline(always)]
-pub(in crate::tile) fn sin(x: f64) -> f64 {
+pub(crate) fn sin(x: f64) -> f64 {
     let result = shifted_sin(x, 0);
     // A zero keeps its sign.
     if x == 0.0 { x } else { result }
@@ -156,7 +156,7 @@ pub(in crate::tile) fn sin(x: f64) -> f64 {
 
 /// The cosine, for arguments up to [`LIMIT`].
 #[inline(always)]
-pub(in crate::tile) fn cos(x: f64) -> f64 {
+pub(crate) fn cos(x: f64) -> f64 {
     shifted_sin(x, 1)
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::walk::{Rows, Walk};
+use super::strided::{Rows, Walk};
 
 /// How the elements of an array are spread in a larger row-major one. Both have the dimensions in the same order, so that
 /// later elements go further back.

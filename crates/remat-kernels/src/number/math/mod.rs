@@ -48,11 +48,11 @@
 //! Sines, cosines and tangents of arguments beyond some limit take another method, also element by element.
 
 pub(crate) mod double;
-pub(super) mod error;
+pub(crate) mod error;
 pub(crate) mod exp;
-pub(super) mod log;
-pub(super) mod trigonometric;
-pub(super) mod wide;
+pub(crate) mod log;
+pub(crate) mod trigonometric;
+pub(crate) mod wide;
 
 /// What the polynomials are evaluated in.
 trait Fused: Copy {

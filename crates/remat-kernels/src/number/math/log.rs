@@ -14,7 +14,7 @@ const ROOT_HALF: u32 = 0x3F35_04F3;
 
 /// The natural logarithm.
 #[inline(always)]
-pub(in crate::tile) fn log(x: f32) -> f32 {
+pub(crate) fn log(x: f32) -> f32 {
     let subnormal = x < f32::MIN_POSITIVE;
     let normal = if subnormal { x * 8_388_608.0 } else { x };
     let bits = normal.to_bits();
@@ -30,7 +30,7 @@ pub(in crate::tile) fn log(x: f32) -> f32 {
 
 /// `log(1 + x)`.
 #[inline(always)]
-pub(in crate::tile) fn log1p(x: f32) -> f32 {
+pub(crate) fn log1p(x: f32) -> f32 {
     let exponent = (1.0 + x).to_bits().wrapping_sub(ROOT_HALF) & 0xFF80_0000;
     // The reduced argument of `x` itself, so that what `1 + x` rounds away is not lost: `1 + f = 2^-k + 2^-k x`. The largest
     // `k` is 128, and a quarter of `x` is exact.
