@@ -1,25 +1,11 @@
 //! Values of arguments.
 
 use anyhow::Result;
-use clap::builder::{RangedU64ValueParser, TypedValueParser};
-use remat::Policy;
-
-/// A parser of numbers from 1 to `most`: sizes that no machine has are errors here, and not hangs or aborts later.
-pub(crate) fn up_to(most: u64) -> impl TypedValueParser<Value = usize> {
-    RangedU64ValueParser::<usize>::new().range(1..=most)
-}
+use remat_cli::arguments::{policy, policy_name};
 
 /// What a list of policies means here, for the help.
 pub(crate) const POLICY_HELP: &str = "What the checkpoint around each block saves: none (no checkpoint), or a policy as the \
      library and JAX write it: everything, dots, dots_with_no_batch_dims, nothing, 'names(A)', ...";
-
-/// The policy of this text; `None` means no checkpoint.
-///
-/// # Errors
-/// If there is no such policy.
-pub(crate) fn policy(text: &str) -> Result<Option<Policy>> {
-    if text.trim() == "none" { Ok(None) } else { Ok(Some(text.parse()?)) }
-}
 
 /// The policies of a list with commas between them, each as it prints.
 ///
@@ -35,7 +21,7 @@ pub(crate) fn policies(text: &str) -> Result<Vec<String>> {
         };
         c == ',' && depth == 0
     });
-    parts.map(|part| Ok(policy(part)?.map_or_else(|| "none".into(), |policy| policy.to_string()))).collect()
+    parts.map(|part| Ok(policy_name(policy(part)?.as_ref()))).collect()
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 use remat::{DType, Policy, Tensor, Tree, make_jaxpr, random};
+use remat_cli::arguments::policy;
 use remat_opt::cost::contractions;
 use serde::{Deserialize, Serialize};
 
-use crate::arguments::policy;
 use crate::measure::{Measured, measure};
 use crate::models::gpt::{self, Attention, Gpt, LayersAs};
 use crate::models::resnet::{self, ResNet};
@@ -156,7 +156,7 @@ impl Work {
             }
             Work::Unet { sizes } => {
                 let [weights, data] = random::key(0).split();
-                let model = UNet::init(weights, &sizes, dtype)?;
+                let model = UNet::init(weights, &sizes, dtype);
                 let batch = unet::Batch::random(data, &sizes, dtype);
                 let loss = |model: &UNet, batch: &unet::Batch| Ok(model.loss(batch, policy.as_ref()));
                 counted(model, batch, loss, repeat)

@@ -28,7 +28,7 @@ pub(crate) fn measure_all(cases: &[Case], mut done: impl FnMut(&Record) -> Resul
     let mut records = Vec::new();
     for case in cases {
         bar.set_message(name(case));
-        let record = measure(case).inspect_err(|_| bar.finish_and_clear())?;
+        let record = measure(case).with_context(|| name(case)).inspect_err(|_| bar.finish_and_clear())?;
         bar.suspend(|| done(&record))?;
         bar.inc(1);
         records.push(record);
@@ -44,30 +44,22 @@ fn name(case: &Case) -> String {
 
 /// Measures a case in a process of its own.
 fn measure(case: &Case) -> Result<Record> {
-    let program = std::env::current_exe().with_context(|| name(case))?;
-    let mut command = Command::new(program);
+    let mut command = Command::new(std::env::current_exe()?);
     command.args([COMMAND, &serde_json::to_string(case)?]).env("REMAT_THREADS", case.threads.to_string());
     // The child ends when this pipe does, and so with this process, however that ends.
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = match command.spawn() {
-        Ok(child) => child,
-        Err(error) => bail!("{}: {error}", name(case)),
-    };
+    let mut child = command.spawn()?;
     let pipe = child.stdin.take();
-    let output = match child.wait_with_output() {
-        Ok(output) => output,
-        Err(error) => bail!("{}: {error}", name(case)),
-    };
+    let output = child.wait_with_output()?;
     drop(pipe);
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        let said = said.trim();
-        match said.strip_prefix("error: ") {
-            Some(message) => bail!("{}: {message}", name(case)),
-            None => bail!("{}: ended with {}\n{said}", name(case), output.status),
+        match said.trim().strip_prefix("error: ") {
+            Some(message) => bail!("{message}"),
+            None => bail!("ended with {}\n{}", output.status, said.trim()),
         }
     }
-    serde_json::from_slice(&output.stdout).with_context(|| name(case))
+    Ok(serde_json::from_slice(&output.stdout)?)
 }
 
 /// Measures the case of this text, for the process that started this one.

@@ -3,7 +3,7 @@
 //! A measurement is a [`Case`](case::Case), made in a process of its own, and gives a [`Record`](case::Record). Layers,
 //! each using only those above it in this list:
 //!
-//! 1. `measure`, `count`, `table`, `arguments`: a step of any model, its useful operations, tables of text, values of arguments
+//! 1. `measure`, `arguments`: a step of any model, values of arguments
 //! 2. `models`: a GPT, ResNet-50 and a U-Net, written as a user would
 //! 3. `case`: what is measured, and what comes of it
 //! 4. `child`, `report`: a process for each case, tables
@@ -18,12 +18,11 @@ mod measure;
 mod models;
 mod options;
 mod report;
-mod table;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use anyhow::{Error, Result};
+use anyhow::Result;
 use clap::Parser;
 
 use commands::{calls, scaling, step, vision};
@@ -56,18 +55,7 @@ enum Command {
 static ALLOCATOR: remat_alloc::Counting = remat_alloc::Counting::new();
 
 fn main() -> ExitCode {
-    let ended = match Command::try_parse() {
-        Ok(command) => run(&command),
-        // Help and version come as errors too.
-        Err(usage) => match usage.print() {
-            Ok(()) => return ExitCode::from(u8::try_from(usage.exit_code()).unwrap_or(1)),
-            Err(error) => Err(error.into()),
-        },
-    };
-    let Some(message) = ended.err().and_then(|error| message(&error)) else { return ExitCode::SUCCESS };
-    // Where even this cannot be written, the exit code still says it.
-    let _ = writeln!(io::stderr(), "error: {message}");
-    ExitCode::FAILURE
+    remat_cli::command::run(run)
 }
 
 /// Measures, and prints the results.
@@ -82,15 +70,4 @@ fn run(command: &Command) -> Result<()> {
         Command::One { case } => child::run(case, &mut out),
     }?;
     Ok(out.flush()?)
-}
-
-/// What the user is told of an error, in one line without a source location. `None` where the reader of the output has
-/// ended: that is not an error.
-fn message(error: &Error) -> Option<String> {
-    match (error.downcast_ref::<io::Error>(), error.downcast_ref::<remat::Error>()) {
-        (Some(output), _) if output.kind() == io::ErrorKind::BrokenPipe => None,
-        (Some(output), _) => Some(format!("cannot write to the standard output: {output}")),
-        (_, Some(error)) => Some(format!("{}: {}", error.operation(), error.message())),
-        (None, None) => Some(error.to_string()),
-    }
 }

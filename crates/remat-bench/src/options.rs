@@ -4,10 +4,11 @@ use std::io::Write;
 use std::num::NonZero;
 use std::thread::available_parallelism;
 
-use crate::arguments::up_to;
+use anyhow::Result;
+use remat_cli::arguments::up_to;
+
 use crate::case::{Case, Float, Record, Work, label};
 use crate::{child, report};
-use anyhow::Result;
 
 /// Arguments of every measurement.
 #[derive(Clone, Debug, clap::Args)]

@@ -1,7 +1,8 @@
 //! Tables of measurements.
 
+use remat_cli::table::table;
+
 use crate::case::Record;
-use crate::table::table;
 
 /// What a column of numbers shows of a record.
 type Column = (&'static str, fn(&Record) -> String);

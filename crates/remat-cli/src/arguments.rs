@@ -1,15 +1,66 @@
 //! Values of arguments.
 
+use anyhow::Result;
 use clap::builder::{RangedU64ValueParser, TypedValueParser};
+use remat::Policy;
 
 /// A parser of numbers from 1 to `most`: sizes that no machine has are errors here, and not hangs or aborts later.
-pub(crate) fn up_to(most: u64) -> impl TypedValueParser<Value = usize> {
+///
+/// ```
+/// use clap::Parser;
+///
+/// #[derive(Parser)]
+/// struct Args {
+///     #[arg(long, value_parser = remat_cli::arguments::up_to(10))]
+///     layers: usize,
+/// }
+///
+/// assert_eq!(Args::try_parse_from(["command", "--layers=10"]).unwrap().layers, 10);
+/// assert!(Args::try_parse_from(["command", "--layers=11"]).is_err());
+/// ```
+pub fn up_to(most: u64) -> impl TypedValueParser<Value = usize> {
     RangedU64ValueParser::<usize>::new().range(1..=most)
 }
 
-/// A parser of numbers from 0 up that `f32` can hold, which is what the model computes in.
-pub(crate) fn magnitude(text: &str) -> Result<f64, String> {
+/// A parser of numbers from 0 up that `f32` can hold.
+///
+/// # Errors
+/// What is wrong with the text, for the user.
+///
+/// ```
+/// use remat_cli::arguments::magnitude;
+///
+/// assert_eq!(magnitude("3e-3"), Ok(0.003));
+/// assert_eq!(magnitude("-1"), Err("must be a number from 0 to 3.4028235e38".into()));
+/// ```
+pub fn magnitude(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().map_err(|error| error.to_string())?;
     let is_it = (0.0..=f64::from(f32::MAX)).contains(&number);
     is_it.then_some(number).ok_or_else(|| format!("must be a number from 0 to {:e}", f32::MAX))
+}
+
+/// The policy of this text, in the syntax of the library; `None` for the text `none`, which means no checkpoint. Whether a
+/// value has a name is for the library to say.
+///
+/// # Errors
+/// If there is no such policy, or it is not well formed.
+///
+/// ```
+/// use remat_cli::arguments::{policy, policy_name};
+///
+/// assert_eq!(policy_name(policy("names(attn, mlp)")?.as_ref()), "Names(attn, mlp)");
+/// assert_eq!(policy_name(policy("none")?.as_ref()), "none");
+/// # Ok::<(), anyhow::Error>(())
+/// ```
+pub fn policy(text: &str) -> Result<Option<Policy>> {
+    if text.trim() == "none" { Ok(None) } else { Ok(Some(text.parse()?)) }
+}
+
+/// A policy as tables print it, and as [`policy`] reads it.
+///
+/// ```
+/// assert_eq!(remat_cli::arguments::policy_name(Some(&remat::Policy::Dots)), "Dots");
+/// ```
+pub fn policy_name(policy: Option<&Policy>) -> String {
+    policy.map_or_else(|| "none".into(), Policy::to_string)
 }

@@ -4,11 +4,12 @@ use anyhow::Result;
 use remat::Policy;
 use remat::ir::MemorySpace;
 use remat::report::saved_residuals;
+use remat_cli::arguments::{policy, policy_name};
+use remat_cli::table::{table, thousands};
 
 use crate::data::Batch;
 use crate::model::Gpt;
-use crate::policy::{self, LISTED};
-use crate::table::{table, thousands};
+use crate::policy::LISTED;
 
 /// A table of the policies and of the bytes that each keeps for the backward pass of the loss: values that the step
 /// computes, weights and batch not counted. The chosen policy is marked, and has a row of its own if it is not listed.
@@ -16,7 +17,7 @@ use crate::table::{table, thousands};
 /// # Errors
 /// If the chosen policy cannot be applied.
 pub(crate) fn report(model: &Gpt, batch: &Batch, chosen: Option<&Policy>) -> Result<String> {
-    let mut policies = LISTED.into_iter().map(policy::parse).collect::<Result<Vec<_>>>()?;
+    let mut policies = LISTED.into_iter().map(policy).collect::<Result<Vec<_>>>()?;
     if !policies.iter().any(|policy| policy.as_ref() == chosen) {
         policies.push(chosen.cloned());
     }
@@ -30,7 +31,7 @@ pub(crate) fn report(model: &Gpt, batch: &Batch, chosen: Option<&Policy>) -> Res
         let share = 100.0 * size.total() as f64 / plain.max(1) as f64;
         let host = if size.host == 0 { String::new() } else { remat::report::readable_bytes(size.host) };
         let cells = [thousands(size.device), remat::report::readable_bytes(size.device), host, format!("{share:.0}%")];
-        std::iter::once(format!("{mark}{}", policy::name(policy.as_ref()))).chain(cells).collect()
+        std::iter::once(format!("{mark}{}", policy_name(policy.as_ref()))).chain(cells).collect()
     });
     Ok(table(&["  policy", "bytes saved", "", "on the host", "of none"], &rows.collect::<Vec<_>>()))
 }

@@ -1,8 +1,8 @@
 //! A byte-level GPT.
 
 use remat::{DType, Policy, Result, Tensor, Tree, checkpoint, nn, random};
+use remat_cli::arguments::up_to;
 
-use crate::arguments::up_to;
 use crate::data::Batch;
 
 /// The size of the vocabulary: each byte is a token.
@@ -40,22 +40,17 @@ pub(crate) struct Gpt {
 }
 
 impl Gpt {
-    /// Random weights.
-    ///
-    /// # Errors
-    /// If the heads do not divide the width.
-    pub(crate) fn init(key: random::Key, sizes: &Sizes) -> Result<Gpt> {
+    /// Random weights; failed ones if the heads do not divide the width.
+    pub(crate) fn init(key: random::Key, sizes: &Sizes) -> Gpt {
         let [embed, positions, blocks, head] = key.split();
         let blocks = blocks.split_vec(sizes.layers).into_iter();
-        Ok(Gpt {
+        Gpt {
             embed: nn::Embedding::init(embed, BYTES, sizes.width, DType::F32),
             positions: nn::Embedding::init(positions, sizes.context, sizes.width, DType::F32),
-            blocks: blocks
-                .map(|key| nn::Block::init(key, sizes.width, sizes.heads, DType::F32))
-                .collect::<Result<_>>()?,
+            blocks: blocks.map(|key| nn::Block::init(key, sizes.width, sizes.heads, DType::F32)).collect(),
             norm: nn::LayerNorm::init(sizes.width, DType::F32),
             head: nn::Linear { bias: None, ..nn::Linear::init(head, sizes.width, BYTES, DType::F32) },
-        })
+        }
     }
 
     /// The logits of the byte that follows each token: `i32[batch, tokens]` to `f32[batch, tokens, 256]`.
@@ -86,7 +81,7 @@ mod tests {
     #[test]
     fn an_untrained_model_has_the_loss_of_chance() {
         let sizes = Sizes { layers: 2, width: 8, heads: 2, context: 6, batch: 3 };
-        let gpt = Gpt::init(random::key(0), &sizes).unwrap();
+        let gpt = Gpt::init(random::key(0), &sizes);
         let tokens = Tensor::arange(0..18).reshape([3, 6]);
         assert_eq!(gpt.logits(&tokens, None).unwrap().shape().unwrap(), [3, 6, 256]);
         let loss = gpt.loss(&Batch { targets: &tokens + 100, tokens }, None).unwrap().item::<f32>().unwrap();
@@ -96,7 +91,9 @@ mod tests {
     #[test]
     fn heads_that_do_not_divide_the_width_are_an_error() {
         let sizes = Sizes { layers: 1, width: 8, heads: 3, context: 6, batch: 3 };
-        let error = Gpt::init(random::key(0), &sizes).err().unwrap();
+        let gpt = Gpt::init(random::key(0), &sizes);
+        let error = gpt.logits(&Tensor::zeros([3, 6], DType::I32), None).unwrap().error().cloned().unwrap();
+        assert_eq!(error.operation(), "nn::Attention::init");
         assert_eq!(error.message(), "3 heads do not divide 8 features");
     }
 }

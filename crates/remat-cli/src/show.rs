@@ -5,6 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 use remat::report::{fwd_bwd, saved_residuals};
 use remat::{DType, Tensor, Tree, grad, jit, nn, random};
+use remat_cli::arguments;
 
 use crate::model::{Gpt, Sizes, apply};
 use crate::policy;
@@ -40,8 +41,8 @@ struct Inputs {
 /// What is wrong with the arguments; if the output cannot be written.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let Args { sizes, .. } = args;
-    let policy = policy::parse(&args.policy)?;
-    let model = Gpt::init(random::key(0), &Sizes { layers: 1, ..*sizes })?;
+    let policy = arguments::policy(&args.policy)?;
+    let model = Gpt::init(random::key(0), &Sizes { layers: 1, ..*sizes });
     let x = Tensor::zeros([sizes.batch, sizes.context, sizes.width], DType::F32);
     let block = |inputs: &Inputs| apply(&inputs.block, &inputs.x, policy.as_ref());
     let inputs = Inputs { block: model.blocks[0].clone(), x };

@@ -4,7 +4,13 @@ use comfy_table::{CellAlignment, Table, presets};
 
 /// Rows under a header, each column as wide as its widest cell: the first column starts at the left, the others end at
 /// the right.
-pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+///
+/// ```
+/// let rows = [vec!["dots".into(), "1 B".into()], vec!["nothing".into(), "1.00 KiB".into()]];
+/// let expected = "policy      saved\ndots          1 B\nnothing  1.00 KiB";
+/// assert_eq!(remat_cli::table::table(&["policy", "saved"], &rows), expected);
+/// ```
+pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(header).add_rows(rows);
     for (i, column) in table.column_iter_mut().enumerate() {
@@ -15,7 +21,11 @@ pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
 }
 
 /// A number with a mark between thousands.
-pub(crate) fn thousands(count: usize) -> String {
+///
+/// ```
+/// assert_eq!(remat_cli::table::thousands(1_234_567), "1,234,567");
+/// ```
+pub fn thousands(count: usize) -> String {
     let digits = count.to_string();
     let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().map(|g| str::from_utf8(g).unwrap_or_default()).collect();
     groups.join(",")

@@ -9,11 +9,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use remat::optim::{AdamW, Mask, Moments, Schedule, clip_by_global_norm};
 use remat::tree::leaves;
 use remat::{Policy, Tensor, jit_with, random, value_and_grad};
+use remat_cli::arguments::{self, magnitude};
+use remat_cli::table::thousands;
 
-use crate::arguments::magnitude;
 use crate::data::{Batch, batches, load, random_batch};
 use crate::model::{Gpt, Sizes};
-use crate::table::thousands;
 use crate::{machine, memory, policy, sample};
 
 /// The gradient's norm above which it is scaled down.
@@ -72,20 +72,20 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         thousands(sizes.context),
         thousands(MOST_TOKENS)
     );
-    let policy = policy::parse(&args.policy)?;
+    let policy = arguments::policy(&args.policy)?;
     // Compiles, so that what is wrong with the environment is said before anything else.
     jit_with(&machine::options(), |x: &Tensor| x.clone()).call(Tensor::from(0.0f32))?;
     let text = load(args.text.as_deref())?;
     let (train, test) = text.divide(sizes.context)?;
     let [weights, batch_key, sample_key] = random::key(args.seed).split();
-    let model = Gpt::init(weights, sizes)?;
+    let model = Gpt::init(weights, sizes);
+    let parameters = leaves(&model).iter().map(|(_, leaf)| leaf.size()).sum::<remat::Result<usize>>()?;
 
     for note in &text.notes {
         writeln!(out, "note: {note}")?;
     }
     let (size, held_out) = (thousands(text.size()), thousands(test.len()));
     writeln!(out, "text: {size} bytes in {}; {held_out} of them are held out", text.source)?;
-    let parameters = leaves(&model).iter().map(|(_, leaf)| leaf.size()).sum::<remat::Result<usize>>()?;
     let Sizes { layers, width, heads, context, batch } = sizes;
     let shape = format!("layers {layers}, width {width}, heads {heads}, context {context}");
     writeln!(out, "model: {} parameters ({shape}), batch {batch}", thousands(parameters))?;
@@ -240,10 +240,10 @@ mod tests {
     fn losses(policy: &str) -> Vec<u32> {
         let flags = "train --layers 2 --width 8 --heads 2 --context 6 --batch 3 --steps 4";
         let args = Cli::parse_from(flags.split(' ')).args;
-        let model = Gpt::init(random::key(0), &args.sizes).unwrap();
+        let model = Gpt::init(random::key(0), &args.sizes);
         let text: Vec<u8> = (0..100).collect();
         let batch = |step: u32| random_batch(random::key(1).fold_in(step), &text, 3, 6);
-        let policy = policy::parse(policy).unwrap();
+        let policy = arguments::policy(policy).unwrap();
         let mut losses = Vec::new();
         let done = |loss: f32| {
             losses.push(loss.to_bits());

@@ -6,13 +6,13 @@ use std::time::Instant;
 
 use anyhow::Result;
 use remat::{DType, Tensor, jit, value_and_grad};
+use remat_cli::arguments::{policy, up_to};
+use remat_cli::table::table;
 use serde::Serialize;
 
 use crate::ALLOCATOR;
-use crate::arguments::{policy, up_to};
 use crate::measure::{median, timed};
 use crate::models::gpt::{Attention, Choices, Gpt, LayersAs, Sizes};
-use crate::table::table;
 
 /// Calls that are timed together, since one is shorter than the clock is fine.
 const CALLS: usize = 1000;

@@ -9,9 +9,8 @@ use std::array;
 
 use remat::nn::{AttentionConfig, cross_entropy, dot_product_attention};
 use remat::{DType, Policy, Result, Tensor, Tree, checkpoint, einsum, random, scan};
+use remat_cli::arguments::up_to;
 use serde::{Deserialize, Serialize};
-
-use crate::arguments::up_to;
 
 /// What is added to a variance before its root is taken.
 const EPS: f64 = 1e-5;

@@ -6,9 +6,8 @@
 
 use remat::nn::{BatchNorm, Conv, Linear, cross_entropy};
 use remat::{DType, Padding, Policy, PoolConfig, Tensor, Tree, checkpoint, random};
+use remat_cli::arguments::up_to;
 use serde::{Deserialize, Serialize};
-
-use crate::arguments::up_to;
 
 /// Blocks of each stage.
 const STAGES: [usize; 4] = [3, 4, 6, 3];

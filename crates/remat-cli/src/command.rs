@@ -1,0 +1,86 @@
+//! How a command ends.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::{Error, Result};
+use clap::Parser;
+
+/// Reads the arguments of this process, runs the command, and gives the exit code: 0 for success, 2 for arguments that are
+/// not valid, 1 for errors, of which the standard error then has one line.
+///
+/// An [`io::Error`] without a context counts as one of the standard output; errors of files and processes get their path
+/// as [context](anyhow::Context). A reader of the output that has ended, as `head` in `remat show | head`, is not an error.
+///
+/// ```no_run
+/// use std::io::Write;
+///
+/// #[derive(clap::Parser)]
+/// struct Args {
+///     name: String,
+/// }
+///
+/// fn main() -> std::process::ExitCode {
+///     remat_cli::command::run(|args: &Args| Ok(writeln!(std::io::stdout(), "hello {}", args.name)?))
+/// }
+/// ```
+pub fn run<A: Parser>(command: impl FnOnce(&A) -> Result<()>) -> ExitCode {
+    let ended = match A::try_parse() {
+        Ok(arguments) => command(&arguments),
+        // Help and version come as errors too.
+        Err(usage) => match usage.print() {
+            Ok(()) => return ExitCode::from(u8::try_from(usage.exit_code()).unwrap_or(1)),
+            Err(error) => Err(error.into()),
+        },
+    };
+    let Some(message) = ended.err().and_then(|error| message(&error)) else { return ExitCode::SUCCESS };
+    // Where even this cannot be written, the exit code still says it.
+    let _ = writeln!(io::stderr(), "error: {message}");
+    ExitCode::FAILURE
+}
+
+/// What the user is told of an error: its contexts, then the error, without a source location, since the user of a command
+/// did not write the program. `None` where the reader of the output has ended.
+fn message(error: &Error) -> Option<String> {
+    let mut parts = Vec::new();
+    for (depth, cause) in error.chain().enumerate() {
+        match (cause.downcast_ref::<io::Error>(), cause.downcast_ref::<remat::Error>()) {
+            (Some(output), _) if depth == 0 && output.kind() == io::ErrorKind::BrokenPipe => return None,
+            (Some(output), _) if depth == 0 => return Some(format!("cannot write to the standard output: {output}")),
+            (_, Some(error)) => parts.push(format!("{}: {}", error.operation(), error.message())),
+            _ => parts.push(cause.to_string()),
+        }
+    }
+    Some(parts.join(": "))
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::{Context, anyhow};
+
+    use super::*;
+
+    fn io_error(kind: io::ErrorKind) -> Result<()> {
+        Err(io::Error::new(kind, "it failed").into())
+    }
+
+    #[test]
+    fn errors_without_a_context_are_of_the_output() {
+        let of = |error: Result<()>| message(&error.unwrap_err());
+        let expected = "cannot write to the standard output: it failed";
+        assert_eq!(of(io_error(io::ErrorKind::StorageFull)).as_deref(), Some(expected));
+        assert_eq!(of(io_error(io::ErrorKind::BrokenPipe)), None);
+        for kind in [io::ErrorKind::NotFound, io::ErrorKind::BrokenPipe] {
+            assert_eq!(of(io_error(kind).context("case 1")).as_deref(), Some("case 1: it failed"));
+        }
+    }
+
+    #[test]
+    fn the_location_of_an_error_is_left_out() {
+        let error = remat::Tensor::from(1.0f32).reshape([2]).shape().unwrap_err();
+        let expected = format!("{}: {}", error.operation(), error.message());
+        assert_eq!(message(&error.clone().into()), Some(expected.clone()));
+        assert_eq!(message(&Error::from(error).context("case 1")), Some(format!("case 1: {expected}")));
+        assert_eq!(message(&anyhow!("no text")).as_deref(), Some("no text"));
+    }
+}
