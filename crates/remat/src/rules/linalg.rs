@@ -53,7 +53,10 @@ impl Rules for Cholesky {
         let left = TriangularSolve { left_side: true, lower: true, transpose_a: false, unit_diagonal: false };
         let right = TriangularSolve { left_side: false, transpose_a: true, ..left };
         let inner = w.apply(left, &[l, w.apply(right, &[l, da])]);
-        Ok(vec![Some(matmul(l, half_lower(inner)?, [rank - 1, rank - 2])?)])
+        // Above the diagonal `l` is constant: NaN there would come of a factor that is NaN, or of a cotangent that is.
+        let (row, column) = positions(l)?;
+        let product = matmul(l, half_lower(inner)?, [rank - 1, rank - 2])?;
+        Ok(vec![Some(row.compare(Compare::Ge, column).select(product, 0.0))])
     }
 
     fn transpose<'w>(&self, _: &[Option<Expr<'w>>], _: &[Operand<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {

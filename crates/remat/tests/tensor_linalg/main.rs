@@ -1,0 +1,4 @@
+//! Linear systems and factorisations.
+
+mod systems;
+mod vectors;
