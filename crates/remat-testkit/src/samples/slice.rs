@@ -35,24 +35,34 @@ impl Samples for Slice {
     }
 }
 
+/// A label, the shape of the array, the sizes of the slice, and its starts.
+type Slicing = (&'static str, &'static [usize], &'static [usize], &'static [i32]);
+
+/// Slices that one operation reads and the other writes.
+const SLICES: [Slicing; 9] = [
+    ("vector", &[5], &[2], &[1]),
+    ("matrix", &[3, 4], &[2, 3], &[1, 0]),
+    ("everything", &[3], &[3], &[0]),
+    ("start clamped from above", &[4, 3], &[2, 1], &[9, 2]),
+    ("start clamped from below", &[4, 3], &[2, 1], &[-2, -1]),
+    ("nothing", &[4, 3], &[0, 2], &[1, 1]),
+    ("empty", &[0, 3], &[0, 2], &[0, 1]),
+    ("scalar", &[], &[], &[]),
+    ("rank 6", &[1, 2, 3, 1, 2, 2], &[1, 1, 2, 1, 2, 1], &[0, 1, 1, 0, 0, 1]),
+];
+
+/// Each start as an operand.
+fn operands(starts: &[i32]) -> impl Iterator<Item = Array> {
+    starts.iter().map(|&start| array(DType::I32, &[], &[f64::from(start)]))
+}
+
 impl Samples for DynamicSlice {
     fn samples() -> Vec<Sample> {
-        let sample = |label: &str, shape: &[usize], sizes: &[usize], starts: &[i32]| {
-            let starts = starts.iter().map(|&s| array(DType::I32, &[], &[s as f64]));
-            let inputs = std::iter::once(floats(shape)).chain(starts).collect();
+        let samples = SLICES.map(|(label, shape, sizes, starts)| {
+            let inputs = std::iter::once(floats(shape)).chain(operands(starts)).collect();
             Sample::new(label, DynamicSlice { sizes: sizes.into() }, inputs).linear_in(&[0])
-        };
-        let mut samples = vec![
-            sample("vector", &[5], &[2], &[1]),
-            sample("matrix", &[3, 4], &[2, 3], &[1, 0]),
-            sample("everything", &[3], &[3], &[0]),
-            sample("start clamped from above", &[4, 3], &[2, 1], &[9, 2]),
-            sample("start clamped from below", &[4, 3], &[2, 1], &[-2, -1]),
-            sample("nothing", &[4, 3], &[0, 2], &[1, 1]),
-            sample("empty", &[0, 3], &[0, 2], &[0, 1]),
-            sample("scalar", &[], &[], &[]),
-            sample("rank 6", &[1, 2, 3, 1, 2, 2], &[1, 1, 2, 1, 2, 1], &[0, 1, 1, 0, 0, 1]),
-        ];
+        });
+        let mut samples = Vec::from(samples);
         let starts = |d| [array(d, &[], &[1.0]), array(d, &[], &[0.0])];
         let op = DynamicSlice { sizes: [2, 1].into_iter().collect() };
         let inputs = |x, starts: [_; 2]| std::iter::once(x).chain(starts).collect();
@@ -71,22 +81,11 @@ impl Samples for DynamicSlice {
 
 impl Samples for DynamicUpdateSlice {
     fn samples() -> Vec<Sample> {
-        let sample = |label: &str, shape: &[usize], update: &[usize], starts: &[i32]| {
-            let starts = starts.iter().map(|&s| array(DType::I32, &[], &[s as f64]));
-            let inputs = [floats(shape), floats(update)].into_iter().chain(starts).collect();
+        let samples = SLICES.map(|(label, shape, sizes, starts)| {
+            let inputs = [floats(shape), floats(sizes)].into_iter().chain(operands(starts)).collect();
             Sample::new(label, DynamicUpdateSlice, inputs).linear_in(&[0, 1])
-        };
-        let mut samples = vec![
-            sample("vector", &[5], &[2], &[1]),
-            sample("matrix", &[3, 4], &[2, 3], &[1, 0]),
-            sample("everything", &[3], &[3], &[0]),
-            sample("start clamped from above", &[4, 3], &[2, 1], &[9, 2]),
-            sample("start clamped from below", &[4, 3], &[2, 1], &[-2, -1]),
-            sample("nothing", &[4, 3], &[0, 2], &[1, 1]),
-            sample("empty", &[0, 3], &[0, 2], &[0, 1]),
-            sample("scalar", &[], &[], &[]),
-            sample("rank 6", &[1, 2, 3, 1, 2, 2], &[1, 1, 2, 1, 2, 1], &[0, 1, 1, 0, 0, 1]),
-        ];
+        });
+        let mut samples = Vec::from(samples);
         let starts = |d| [array(d, &[], &[1.0]), array(d, &[], &[0.0])];
         let inputs = |d, index| [any(d, &[3, 2]), any(d, &[1, 2])].into_iter().chain(starts(index)).collect();
         samples.extend(

@@ -22,4 +22,4 @@ pub(crate) use tensor::Repr;
 pub use tensor::Tensor;
 pub(crate) use tracer::{CaptureKey, Program, Tracer, trace, trace_at, trace_tree, trace_tree_at};
 pub use tree::{Path, Segment, Structure, Tree, Walk, leaves, map, map2};
-pub(crate) use tree::{leaf_paths, rebuild, structure};
+pub(crate) use tree::{for_tuples, leaf_paths, rebuild, structure};

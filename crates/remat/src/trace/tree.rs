@@ -402,6 +402,22 @@ impl<K: Clone + Ord + fmt::Display, T: Tree> Tree for BTreeMap<K, T> {
     }
 }
 
+/// Calls a macro for tuples of each length from 1 to 8, with a type parameter and an index for each element.
+macro_rules! for_tuples {
+    ($implement:ident) => {
+        $implement!(A 0);
+        $implement!(A 0, B 1);
+        $implement!(A 0, B 1, C 2);
+        $implement!(A 0, B 1, C 2, D 3);
+        $implement!(A 0, B 1, C 2, D 3, E 4);
+        $implement!(A 0, B 1, C 2, D 3, E 4, F 5);
+        $implement!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
+        $implement!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
+    };
+}
+
+pub(crate) use for_tuples;
+
 macro_rules! tuples {
     ($($name:ident $index:tt),*) => {
         impl<$($name: Tree),*> Tree for ($($name,)*) {
@@ -412,14 +428,7 @@ macro_rules! tuples {
     };
 }
 
-tuples!(A 0);
-tuples!(A 0, B 1);
-tuples!(A 0, B 1, C 2);
-tuples!(A 0, B 1, C 2, D 3);
-tuples!(A 0, B 1, C 2, D 3, E 4);
-tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
-tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
-tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
+for_tuples!(tuples);
 
 macro_rules! static_trees {
     ($($type:ty => $hash:expr;)*) => {
