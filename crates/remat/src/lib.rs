@@ -34,10 +34,11 @@
 //!
 //! - A transformation takes a function of one tree, and what the closure captures is constant. So there are no argument
 //!   numbers, no static arguments and no partition of a model: capture what is not differentiated.
-//! - An error is an [`Error`], which names the operation, the types and your own line. Methods of tensors, layers and
-//!   `random` never fail, they defer: the tensor that they return carries the error to where it is read. Transformations,
-//!   loops and branches return a [`Result`]. Three stand for the function that they are given and return what it returns,
-//!   a tree or a `Result`: [`checkpoint`], [`custom_jvp`] and [`custom_vjp`].
+//! - An error is an [`Error`], which names the operation, the types and your own line. What makes tensors defers its errors:
+//!   methods of tensors, the layers of [`nn`] (`init` too) and [`random`] return failed tensors, which carry the error to
+//!   where they are read. What reads tensors or runs a function returns a [`Result`]: shapes and values, transformations,
+//!   loops, branches, optimizers. Three stand for the function that they are given and return what it returns, a tree or a
+//!   `Result`: [`checkpoint`], [`custom_jvp`] and [`custom_vjp`].
 //! - A model is a plain struct that derives [`Tree`]; its gradient has its type.
 //!
 //! Here is what a program writes every day. The rest is in modules: [`nn`], [`optim`], [`random`]; [`tree`] for the leaves of
@@ -85,14 +86,14 @@ pub use remat_macros::Tree;
 pub use tensor::{ConvConfig, Padding, PoolConfig, TriangularConfig, einsum, optimization_barrier};
 pub use trace::{Tensor, Tree, named_scope};
 
-/// What methods of tensors take: operands, scalars, shapes, axes.
+/// Arguments of methods of tensors: operands, scalars, shapes, axes.
 pub mod argument {
     pub use crate::tensor::{Argument, Axes, Dims, Int, Keep, Nested, Operand, Scalar, Starts, keep};
 }
 
-/// What `x.index(..)` and `x.at(..)` take beside numbers, ranges and tensors, and what `at` gives.
+/// The arguments of `x.index(..)` and `x.at(..)` beside numbers, ranges and tensors, and the result of `at`.
 pub mod index {
-    pub use crate::tensor::{AsIndex, At, Ellipsis, Index, Indices, NewAxis, span, step};
+    pub use crate::tensor::{AsIndex, At, Ellipsis, Index, Indices, NewAxis, non_negative, span, step};
 }
 
 /// What layers of models are written with, those of [`nn`] and your own: a layer is one call to its user, so its errors,

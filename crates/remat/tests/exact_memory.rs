@@ -77,7 +77,7 @@ fn models(dtype: DType) -> Result<()> {
     let tokens = Tensor::arange(0..64).reshape([4, 16]) % TOKENS as i64;
     let [table, keys @ ..] = keys;
     let table = random::normal(table, [TOKENS, FEATURES], dtype);
-    let blocks = keys.map(|key| Block::init(key, FEATURES, 4, dtype)).into_iter().collect::<Result<Vec<Block>>>()?;
+    let blocks = Vec::from(keys.map(|key| Block::init(key, FEATURES, 4, dtype)));
     let stacked = tree::map(&blocks[0], |_, leaf| {
         let dims = leaf.shape().unwrap_or_default();
         Tensor::zeros([&[LAYERS][..], dims].concat(), dtype) + leaf

@@ -114,7 +114,7 @@ fn batch_norm_takes_the_statistics_of_the_batch_or_given_ones() {
 fn group_norm_takes_the_statistics_of_a_group() {
     for dtype in FLOATS {
         for (groups, shape) in [(1, vec![2, 4, 3]), (2, vec![2, 4, 3, 2]), (4, vec![3, 4, 5]), (2, vec![3, 4])] {
-            let init = GroupNorm::init(4, groups, dtype).unwrap();
+            let init = GroupNorm::init(4, groups, dtype);
             let norm = GroupNorm { scale: numbers(1, &[4], dtype), bias: numbers(2, &[4], dtype), eps: 0.5, ..init };
             let x = numbers(3, &shape, dtype);
             let (scale, bias, numbers) = (values(&norm.scale), values(&norm.bias), values(&x));
@@ -137,7 +137,7 @@ fn group_norm_takes_the_statistics_of_a_group() {
 #[test]
 fn layers_have_gradients_of_their_own_type() {
     let (conv, norm) = (Conv::init(random::key(1), 2, 4, [3], DType::F32), BatchNorm::init(4, DType::F32));
-    let groups = GroupNorm::init(4, 2, DType::F32).unwrap();
+    let groups = GroupNorm::init(4, 2, DType::F32);
     let x = numbers(2, &[2, 2, 5], DType::F32);
     let loss = |(conv, norm, groups): &(Conv, BatchNorm, GroupNorm)| {
         groups.apply(&norm.apply(&conv.apply(&x))).powi(3).sum(..)
@@ -154,7 +154,7 @@ fn an_empty_batch_stays_empty() {
     let x = Tensor::zeros([0, 4, 3], DType::F32);
     assert_eq!(Conv::init(random::key(1), 4, 2, [3], DType::F32).apply(&x).shape().unwrap(), [0, 2, 3]);
     assert_eq!(BatchNorm::init(4, DType::F32).apply(&x).shape().unwrap(), [0, 4, 3]);
-    assert_eq!(GroupNorm::init(4, 2, DType::F32).unwrap().apply(&x).shape().unwrap(), [0, 4, 3]);
+    assert_eq!(GroupNorm::init(4, 2, DType::F32).apply(&x).shape().unwrap(), [0, 4, 3]);
 }
 
 #[test]
@@ -171,8 +171,10 @@ fn what_does_not_fit_is_an_error() {
         message(batch.apply_with(&Tensor::zeros([3], DType::F32), &batch.scale, &batch.bias)),
         "takes a batch whose dimension 1 has the features of the weights f32[3], not f32[3]"
     );
-    assert_eq!(GroupNorm::init(4, 3, DType::F32).unwrap_err().message(), "3 groups do not divide 4 features");
-    let groups = GroupNorm { groups: 0, ..GroupNorm::init(4, 2, DType::F32).unwrap() };
+    let three = GroupNorm::init(4, 3, DType::F32);
+    assert_eq!(message(three.bias.clone()), "3 groups do not divide 4 features");
+    assert_eq!(three.apply(&x).error().unwrap().operation(), "nn::GroupNorm::init");
+    let groups = GroupNorm { groups: 0, ..GroupNorm::init(4, 2, DType::F32) };
     assert_eq!(message(groups.apply(&x)), "0 groups do not divide 4 features");
     let conv = Conv::init(random::key(0), 4, 2, [3], DType::F32);
     assert_eq!(message(Conv { strides: vec![1, 2], ..conv }.apply(&x)), "strides is [1, 2] and not 1 positive numbers");

@@ -3,11 +3,11 @@
 use remat_ir::{Error, ErrorKind, Literal, Result};
 
 use super::Linear;
-use crate::layer::{apply, deferred, location, pinned};
+use crate::layer::{apply, deferred, pinned};
 use crate::random::Key;
 use crate::{DType, Tensor, Tree, named_scope};
 
-/// What [`dot_product_attention`] takes beside queries, keys and values.
+/// The options of [`dot_product_attention`].
 ///
 /// ```
 /// use remat::nn::AttentionConfig;
@@ -16,22 +16,23 @@ use crate::{DType, Tensor, Tree, named_scope};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct AttentionConfig {
-    /// Each place looks at no later one, both being counted from the first.
+    /// Position *i* attends to positions up to *i* only, both counted from the first.
     pub causal: bool,
-    /// What the products of queries and keys are multiplied by; `None` is one over the square root of the features.
+    /// The factor of the products of queries and keys; `None` is one over the square root of the features.
     pub scale: Option<f64>,
-    /// What is added to the scores, which are `[.., heads, places, other places]`; it broadcasts to them.
+    /// It is added to the scores `[.., heads, queries, keys]`, and broadcasts to them.
     pub bias: Option<Tensor>,
-    /// Bools that say which place looks at which other one; they broadcast to the scores.
+    /// Bools that say which query attends to which key; they broadcast to the scores.
     pub mask: Option<Tensor>,
 }
 
 /// For each query the mean of the values, weighted by the softmax of its products with the keys.
 ///
-/// Queries are `[.., places, heads, features]`, keys `[.., other places, key heads, features]` and values
-/// `[.., other places, key heads, value features]`, all of one float dtype; the result is `[.., places, heads, value
-/// features]`. The number of heads is a multiple of that of key heads, and as many consecutive heads share one. f16 and bf16
-/// are computed in f32 and rounded once. A query that may look at no key gives zeros, where JAX gives the mean of all values.
+/// Queries are `[.., queries, heads, features]`, keys `[.., keys, key heads, features]` and values
+/// `[.., keys, key heads, value features]`, all of one float dtype; the result is `[.., queries, heads, value features]`.
+/// The number of heads is a multiple of the number of key heads: consecutive heads share a key head (grouped-query
+/// attention). f16 and bf16 are computed in f32 and rounded once. A query that attends to no key gives zeros, where JAX gives
+/// the mean of all values.
 ///
 /// It is one operation, whose backward pass keeps queries, keys, values, the result and one number per query and head: the
 /// matrix of scores is never a residual. [`Policy::Dots`](crate::Policy::Dots) saves its result. Source: Dao et al.,
@@ -84,13 +85,13 @@ pub fn dot_product_attention(query: &Tensor, key: &Tensor, value: &Tensor, confi
 
 const ATTENTION: &str = "dot_product_attention";
 
-/// The dimensions before those of places, heads and features.
+/// The dimensions before those of positions, heads and features.
 fn batch_of<'a>(what: &str, x: &'a Tensor) -> Result<&'a [usize]> {
     let aval = x.aval()?;
     match &aval.shape[..] {
         [batch @ .., _, _, _] => Ok(batch),
         _ => {
-            let message = format!("takes {what} [.., places, heads, features], not {aval}");
+            let message = format!("takes {what} [.., positions, heads, features], not {aval}");
             Err(Error::new(ErrorKind::Shape, ATTENTION, message))
         }
     }
@@ -118,18 +119,18 @@ fn scores_of_one_batch(what: &str, x: &Tensor, batch: &[usize]) -> Result<Tensor
     one_batch(&x.broadcast_to([batch, scores].concat()), batch)
 }
 
-/// Causal self-attention with several heads: each place of a sequence looks at itself and at those before it.
+/// Causal self-attention with several heads: each position of a sequence attends to itself and to those before it.
 ///
 /// Source: Vaswani et al., "Attention is all you need", 2017. Two values have names: `qkv`, the queries, keys and values
 /// in one, and `attn`, the result.
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::Attention, random};
-/// let attention = Attention::init(random::key(0), 16, 4, DType::F32)?;
+/// let attention = Attention::init(random::key(0), 16, 4, DType::F32);
 /// let x = random::normal(random::key(1), [2, 8, 16], DType::F32);
 /// let y = attention.apply(&x);
 /// assert_eq!(y.shape()?, [2, 8, 16]);
-/// // What comes later does not matter.
+/// // Later positions do not matter.
 /// let first = attention.apply(&x.index((.., ..3)));
 /// assert!(y.index((.., ..3)).allclose(&first, 1e-5, 1e-6)?);
 /// # Ok::<(), remat::Error>(())
@@ -150,17 +151,17 @@ impl Attention {
     /// # Errors
     /// If the heads do not divide the features.
     #[track_caller]
-    pub fn init(key: Key, features: usize, heads: usize, dtype: DType) -> Result<Attention> {
-        let loc = location();
-        head_size("nn::Attention::init", features, heads).map_err(|error| error.at(loc))?;
-        Ok(pinned(|| {
+    pub fn init(key: Key, features: usize, heads: usize, dtype: DType) -> Attention {
+        pinned(|| {
             let [qkv, out] = key.split();
             let qkv = Linear::init(qkv, features, 3 * features, dtype);
+            let weight = deferred(|| head_size("nn::Attention::init", features, heads).map(|_| qkv.weight));
+            let qkv = Linear { weight, ..qkv };
             Attention { qkv, out: Linear::init(out, features, features, dtype), heads }
-        }))
+        })
     }
 
-    /// The attention of `x`, of type `dtype[.., places, features]`; the result has the same type.
+    /// The attention of `x`, of type `dtype[.., positions, features]`; the result has the same type.
     ///
     /// # Errors
     /// If `x` has fewer than two dimensions, its last size is not the number of features, or the dtypes differ.
@@ -172,13 +173,15 @@ impl Attention {
     fn attend(&self, x: &Tensor) -> Result<Tensor> {
         const NAME: &str = "nn::Attention::apply";
         let aval = x.aval()?;
-        let [batch @ .., places, features] = &aval.shape[..] else {
-            let message = format!("takes dimensions of places and of features, not {aval}");
+        let [batch @ .., positions, features] = &aval.shape[..] else {
+            let message = format!("takes dimensions of positions and of features, not {aval}");
             return Err(Error::new(ErrorKind::Shape, NAME, message));
         };
+        // An error of the weights, such as that of `init`, comes before those of this call.
+        self.qkv.weight.aval()?;
         let size = head_size(NAME, *features, self.heads)?;
         let qkv = self.qkv.apply(x).named("qkv");
-        let parts: Vec<usize> = batch.iter().copied().chain([*places, 3, self.heads, size]).collect();
+        let parts: Vec<usize> = batch.iter().copied().chain([*positions, 3, self.heads, size]).collect();
         let qkv = qkv.reshape(parts);
         let [q, k, v] = [0, 1, 2].map(|i| qkv.index((crate::index::Ellipsis, i, .., ..)));
         let config = AttentionConfig { causal: true, ..AttentionConfig::default() };

@@ -1,9 +1,7 @@
 //! The block of a transformer.
 
-use remat_ir::Result;
-
 use super::{Attention, LayerNorm, Linear};
-use crate::layer::{location, pinned};
+use crate::layer::pinned;
 use crate::random::Key;
 use crate::{DType, Tensor, Tree, named_scope};
 
@@ -43,13 +41,13 @@ impl Mlp {
     }
 }
 
-/// Attention and a [`Mlp`], each of the normal form of what it gets and added to it.
+/// A pre-norm transformer block: `x + attn(norm1(x))`, then the same with `norm2` and a [`Mlp`].
 ///
 /// Source: Radford et al., "Language models are unsupervised multitask learners", 2019.
 ///
 /// ```
 /// use remat::{DType, Policy, Tensor, checkpoint, nn::Block, random};
-/// let block = Block::init(random::key(0), 16, 4, DType::F32)?;
+/// let block = Block::init(random::key(0), 16, 4, DType::F32);
 /// let apply = checkpoint(Policy::names(["attn"]), |x: &Tensor| block.apply(x));
 /// assert_eq!(apply(&Tensor::ones([2, 8, 16], DType::F32)).shape()?, [2, 8, 16]);
 /// # Ok::<(), remat::Error>(())
@@ -72,21 +70,19 @@ impl Block {
     /// # Errors
     /// If the heads do not divide the features.
     #[track_caller]
-    pub fn init(key: Key, features: usize, heads: usize, dtype: DType) -> Result<Block> {
-        let loc = location();
+    pub fn init(key: Key, features: usize, heads: usize, dtype: DType) -> Block {
         pinned(|| {
             let [attn, mlp] = key.split();
-            Ok(Block {
+            Block {
                 norm1: LayerNorm::init(features, dtype),
-                attn: Attention::init(attn, features, heads, dtype)?,
+                attn: Attention::init(attn, features, heads, dtype),
                 norm2: LayerNorm::init(features, dtype),
                 mlp: Mlp::init(mlp, features, 4 * features, dtype),
-            })
+            }
         })
-        .map_err(|error: remat_ir::Error| error.at(loc))
     }
 
-    /// The block's result for `x`, of type `dtype[.., places, features]`; it has the same type.
+    /// The block's result for `x`, of type `dtype[.., positions, features]`; it has the same type.
     ///
     /// # Errors
     /// As [`Attention::apply`].

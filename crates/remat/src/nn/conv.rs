@@ -39,10 +39,11 @@ pub struct Conv {
 }
 
 impl Conv {
-    /// Weights as [`Linear::init`](super::Linear::init) makes them, of so many inputs as a window has elements, and a bias
+    /// Weights as [`Linear::init`](super::Linear::init) makes them, with as many inputs as a window has elements, and a bias
     /// of zeros. `window` has the sizes of the kernel's spatial dimensions.
     ///
-    /// Another than a float dtype gives failed tensors.
+    /// # Errors
+    /// If the dtype is not a float: the weights are failed tensors.
     #[track_caller]
     pub fn init(key: Key, inputs: usize, outputs: usize, window: impl AsRef<[usize]>, dtype: DType) -> Conv {
         pinned(|| {

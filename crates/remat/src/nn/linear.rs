@@ -30,7 +30,8 @@ impl Linear {
     /// Normal weights of variance `1 / inputs`, cut at two standard deviations, and a bias of zeros. Source: LeCun et al.,
     /// "Efficient backprop", 1998.
     ///
-    /// Another than a float dtype gives failed tensors.
+    /// # Errors
+    /// If the dtype is not a float: the weights are failed tensors.
     #[track_caller]
     pub fn init(key: Key, inputs: usize, outputs: usize, dtype: DType) -> Linear {
         pinned(|| {
@@ -75,7 +76,8 @@ impl Embedding {
     /// Normal vectors of standard deviation 0.02, cut at two of it. Source: Radford et al., "Improving language
     /// understanding by generative pre-training", 2018.
     ///
-    /// Another than a float dtype gives a failed tensor.
+    /// # Errors
+    /// If the dtype is not a float: the table is a failed tensor.
     #[track_caller]
     pub fn init(key: Key, entries: usize, features: usize, dtype: DType) -> Embedding {
         pinned(|| Embedding { table: normal(key, &[entries, features], dtype, 0.02) })
@@ -104,7 +106,7 @@ impl Embedding {
 pub(super) fn normal(key: Key, shape: &[usize], dtype: DType, deviation: f64) -> Tensor {
     deferred(|| {
         if !dtype.is_float() {
-            let message = format!("weights are of a float dtype, not {dtype}");
+            let message = format!("weights have a float dtype, not {dtype}");
             return Err(Error::new(ErrorKind::DType, "nn", message));
         }
         Ok(random::truncated_normal(key, shape, dtype, -2.0..2.0) * deviation)

@@ -1,22 +1,22 @@
 //! Losses.
 
-use remat_ir::{CrossEntropyTangent, Error, ErrorKind, IndexMode, Result};
+use remat_ir::{CrossEntropyTangent, Error, ErrorKind, Result};
 
+use crate::index::non_negative;
 use crate::layer::{apply, deferred};
-use crate::tensor::wrapped;
 use crate::{Tensor, custom_jvp};
 
-/// The mean over all places of the negative logarithm of the probability that `softmax(logits)` gives to the target.
+/// The mean over all positions of the negative logarithm of the probability that `softmax(logits)` gives to the target.
 ///
-/// `logits` are floats `[.., classes]`, `targets` integers `[..]` that number the classes, negative ones from the end: a
-/// scalar of the dtype of the logits. f16 and bf16 are computed in f32. A target out of range makes the mean NaN, and so
-/// does having no places.
+/// `logits` are floats `[.., classes]`, `targets` integers `[..]`: indices of classes, negative ones from the end. The result
+/// is a scalar of the dtype of the logits. f16 and bf16 are computed in f32. A target out of range makes the mean NaN; so do
+/// empty logits.
 ///
-/// The backward pass keeps the logits, the targets and one number per place; the gradient is one elementwise expression of
+/// The backward pass keeps the logits, the targets and one number per position; the gradient is one elementwise expression of
 /// them, and the probabilities are not residuals.
 ///
 /// # Errors
-/// If the logits are not floats, the targets no integers, or their shape is not that of the logits without the last
+/// If the logits are not floats, the targets are not integers, or their shape is not that of the logits without the last
 /// dimension.
 ///
 /// ```
@@ -35,7 +35,7 @@ pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Tensor {
             let losses = &logsumexp - chosen(logits, targets);
             let tangent = deferred(|| {
                 let aval = logits.aval()?;
-                let labels = wrapped(targets, aval.shape[aval.rank() - 1], IndexMode::FillOrDrop)?;
+                let labels = non_negative(targets, aval.shape[aval.rank() - 1]);
                 Ok(apply(CrossEntropyTangent, &[logits, &labels, &logsumexp, tangent])?.swap_remove(0))
             });
             (losses, tangent)
@@ -56,15 +56,15 @@ fn check(logits: &Tensor, targets: &Tensor) -> Result<()> {
         return Err(Error::new(ErrorKind::DType, NAME, message));
     }
     match logits.shape.split_last() {
-        Some((_, places)) if targets.shape[..] == *places => Ok(()),
+        Some((_, positions)) if targets.shape[..] == *positions => Ok(()),
         _ => {
-            let message = format!("the targets {targets} are not one for each place of the logits {logits}");
+            let message = format!("the targets {targets} are not one for each position of the logits {logits}");
             Err(Error::new(ErrorKind::Shape, NAME, message))
         }
     }
 }
 
-/// The loss of each place.
+/// The loss of each position.
 fn cross_entropies((logits, targets): &(Tensor, Tensor)) -> Tensor {
     logsumexp(logits) - chosen(logits, targets)
 }

@@ -3,10 +3,10 @@
 use remat_ir::{Aval, Error, ErrorKind, Result};
 
 use super::conv::per_feature;
-use crate::layer::{deferred, location, pinned};
+use crate::layer::{deferred, pinned};
 use crate::{DType, Tensor, Tree};
 
-/// What is added to a variance before its root is taken, by default.
+/// The default of the number that is added to a variance before its root is taken.
 const EPS: f64 = 1e-5;
 
 /// [`Tensor::layer_norm`] of the last dimension with weights.
@@ -23,7 +23,7 @@ pub struct LayerNorm {
     pub scale: Tensor,
     /// `[features]`
     pub bias: Option<Tensor>,
-    /// What is added to the variance; 1e-5 by default.
+    /// Added to the variance; 1e-5 by default.
     pub eps: f64,
 }
 
@@ -38,7 +38,7 @@ impl LayerNorm {
         })
     }
 
-    /// The normal form of `x`, of type `dtype[.., features]`.
+    /// `x` normalised, of type `dtype[.., features]`.
     ///
     /// # Errors
     /// If the last size of `x` is not the number of features, or the dtypes differ or are not floats.
@@ -60,7 +60,7 @@ impl LayerNorm {
 pub struct RmsNorm {
     /// `[features]`
     pub scale: Tensor,
-    /// What is added to the mean square; 1e-5 by default.
+    /// Added to the mean square; 1e-5 by default.
     pub eps: f64,
 }
 
@@ -71,7 +71,7 @@ impl RmsNorm {
         pinned(|| RmsNorm { scale: Tensor::ones([features], dtype), eps: EPS })
     }
 
-    /// The normal form of `x`, of type `dtype[.., features]`.
+    /// `x` normalised, of type `dtype[.., features]`.
     ///
     /// # Errors
     /// As [`LayerNorm::apply`].
@@ -83,9 +83,9 @@ impl RmsNorm {
 
 /// Each feature with mean 0 and variance 1 over a batch, then weights; the features are dimension 1.
 ///
-/// [`BatchNorm::apply`] takes the statistics of its own batch, as training does. Of what it has seen it keeps nothing: a
-/// model that is to be used on single examples has averages of [`BatchNorm::statistics`] beside its weights, and gives them
-/// to [`BatchNorm::apply_with`]. Source: Ioffe and Szegedy, "Batch normalization", 2015.
+/// [`BatchNorm::apply`] takes the statistics of its own batch, as training does, and keeps none of them: a model that is
+/// used on single examples has averages of [`BatchNorm::statistics`] beside its weights, and gives them to
+/// [`BatchNorm::apply_with`]. Source: Ioffe and Szegedy, "Batch normalization", 2015.
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::BatchNorm};
@@ -102,7 +102,7 @@ pub struct BatchNorm {
     pub scale: Tensor,
     /// `[features]`
     pub bias: Tensor,
-    /// What is added to the variance; 1e-5 by default.
+    /// Added to the variance; 1e-5 by default.
     pub eps: f64,
 }
 
@@ -117,7 +117,7 @@ impl BatchNorm {
         })
     }
 
-    /// The normal form of `x`, of type `dtype[batch, features, spatial..]`, by its own statistics.
+    /// `x` normalised, of type `dtype[batch, features, spatial..]`, by its own statistics.
     ///
     /// # Errors
     /// If `x` has fewer than two dimensions, another number of features or another dtype than the weights.
@@ -162,12 +162,12 @@ impl BatchNorm {
 
 /// Each group of features of each example with mean 0 and variance 1, then weights; the features are dimension 1.
 ///
-/// Unlike with [`BatchNorm`] the examples of a batch have nothing to do with each other. Source: Wu and He, "Group
+/// Unlike with [`BatchNorm`], the result of an example does not depend on the others of its batch. Source: Wu and He, "Group
 /// normalization", 2018.
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::GroupNorm};
-/// let norm = GroupNorm { eps: 0.0, ..GroupNorm::init(4, 2, DType::F32)? };
+/// let norm = GroupNorm { eps: 0.0, ..GroupNorm::init(4, 2, DType::F32) };
 /// let x = Tensor::new([[1.0f32, 3.0, 10.0, 20.0]]);
 /// assert_eq!(norm.apply(&x).to_vec::<f32>()?, [-1.0, 1.0, -1.0, 1.0]);
 /// # Ok::<(), remat::Error>(())
@@ -180,7 +180,7 @@ pub struct GroupNorm {
     pub bias: Tensor,
     /// The number of groups; they divide the features.
     pub groups: usize,
-    /// What is added to the variance; 1e-5 by default.
+    /// Added to the variance; 1e-5 by default.
     pub eps: f64,
 }
 
@@ -190,18 +190,19 @@ impl GroupNorm {
     /// # Errors
     /// If the groups do not divide the features.
     #[track_caller]
-    pub fn init(features: usize, groups: usize, dtype: DType) -> Result<GroupNorm> {
-        let loc = location();
-        group_size("nn::GroupNorm::init", features, groups).map_err(|error| error.at(loc))?;
-        Ok(pinned(|| GroupNorm {
-            scale: Tensor::ones([features], dtype),
-            bias: Tensor::zeros([features], dtype),
-            groups,
-            eps: EPS,
-        }))
+    pub fn init(features: usize, groups: usize, dtype: DType) -> GroupNorm {
+        pinned(|| {
+            let fitting = |weights| deferred(|| group_size("nn::GroupNorm::init", features, groups).map(|_| weights));
+            GroupNorm {
+                scale: fitting(Tensor::ones([features], dtype)),
+                bias: fitting(Tensor::zeros([features], dtype)),
+                groups,
+                eps: EPS,
+            }
+        })
     }
 
-    /// The normal form of `x`, of type `dtype[batch, features, spatial..]`.
+    /// `x` normalised, of type `dtype[batch, features, spatial..]`.
     ///
     /// # Errors
     /// As [`BatchNorm::apply`]; if the groups do not divide the features.

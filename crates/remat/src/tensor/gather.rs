@@ -237,12 +237,7 @@ macro_rules! tuples {
     };
 }
 
-tuples!(A 0);
-tuples!(A 0, B 1);
-tuples!(A 0, B 1, C 2);
-tuples!(A 0, B 1, C 2, D 3);
-tuples!(A 0, B 1, C 2, D 3, E 4);
-tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
+crate::trace::for_tuples!(tuples);
 
 /// The elements at an index that is worked out.
 pub(crate) fn get(operation: &str, tensor: &Tensor, entries: Vec<Entry>, mode: IndexMode) -> Result<Tensor> {
@@ -395,15 +390,43 @@ fn take_along_axis(tensor: &Tensor, indices: &Tensor, axis: i64) -> Result<Tenso
     Ok(bind1(op, &[&tensor, &index]))
 }
 
-/// Index tensors in 32 bits or more, where every size has a number, with negative places counted from the end. Clipping
-/// takes negative places for what they are.
-pub(crate) fn wrapped(index: &Tensor, size: usize, mode: IndexMode) -> Result<Tensor> {
-    let dtype = index.dtype()?;
-    let index = index.to_dtype(wide(dtype));
-    if !dtype.is_signed() || mode == IndexMode::Clip {
-        return Ok(index);
+/// The index tensor of an operation, in 32 bits or more, where every size has a number. Clipping keeps negative indices as
+/// they are.
+pub(super) fn wrapped(index: &Tensor, size: usize, mode: IndexMode) -> Result<Tensor> {
+    match mode {
+        IndexMode::Clip => Ok(index.to_dtype(wide(index.dtype()?))),
+        _ => Ok(non_negative(index, size)),
     }
-    Ok(index.lt(0).select(&index + size, &index))
+}
+
+/// Indices into an axis of this size in which `size` is added to the negative ones, so that -1 is the last element, as all
+/// methods of tensors have it. For layers that hand indices to an operation. Those out of range stay out of range.
+///
+/// The dtype is i32, or i64 where the indices are i64, u32 or u64.
+///
+/// # Errors
+/// If the indices are not integers.
+///
+/// ```
+/// use remat::{Tensor, index};
+/// let indices = index::non_negative(&Tensor::new([0i8, -1, 5, -6]), 4);
+/// assert_eq!(indices.to_vec::<i32>()?, [0, 3, 5, -2]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[track_caller]
+pub fn non_negative(indices: &Tensor, size: usize) -> Tensor {
+    deferred(|| {
+        let aval = indices.aval()?;
+        if !aval.dtype.is_integer() {
+            return Err(Error::new(
+                ErrorKind::DType,
+                "index::non_negative",
+                format!("indices are integers, not {aval}"),
+            ));
+        }
+        let wide = indices.to_dtype(wide(aval.dtype));
+        Ok(if aval.dtype.is_signed() { wide.lt(0).select(&wide + size, &wide) } else { wide })
+    })
 }
 
 /// The integer dtype of indices for one that is perhaps too small to hold a size.

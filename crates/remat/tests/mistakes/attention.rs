@@ -14,7 +14,7 @@ fn queries_keys_and_values() {
     let [q, k, v] = attend(&[4, 8], &[4, 8], &[4, 8]);
     mistake!(
         dot_product_attention(&q, &k, &v, &config),
-        "dot_product_attention: takes queries [.., places, heads, features], not f32[4,8]",
+        "dot_product_attention: takes queries [.., positions, heads, features], not f32[4,8]",
         1,
         9
     );
@@ -100,7 +100,7 @@ fn targets_of_a_loss() {
     let logits = zeros(&[2, 5]);
     mistake!(
         nn::cross_entropy(&logits, &Tensor::new([1i32])),
-        "nn::cross_entropy: the targets i32[1] are not one for each place of the logits f32[2,5]",
+        "nn::cross_entropy: the targets i32[1] are not one for each position of the logits f32[2,5]",
         1,
         9
     );
