@@ -113,7 +113,7 @@ pub(crate) type Idle = Arc<Mutex<Option<Arena>>>;
 
 impl Cpu {
     /// Compiles a program whose errors have this name.
-    pub(crate) fn compile_for(&self, name: &'static str, jaxpr: &Jaxpr) -> Result<Compiled> {
+    pub(crate) fn compile_for(&self, name: &'static str, jaxpr: &Jaxpr) -> Result<CpuExecutable> {
         self.compile_sharing(name, jaxpr, Idle::default(), usize::MAX)
     }
 
@@ -125,15 +125,15 @@ impl Cpu {
         jaxpr: &Jaxpr,
         idle: Idle,
         most_kept: usize,
-    ) -> Result<Compiled> {
+    ) -> Result<CpuExecutable> {
         let threads = self.threads.clone().map_or_else(Threads::all, Ok)?;
         let program = compile(jaxpr, Caller::User, &threads)?;
-        Ok(Compiled { name, program, threads, most_kept, idle })
+        Ok(CpuExecutable { name, program, threads, most_kept, idle })
     }
 }
 
 /// A program that the engine has compiled.
-pub(crate) struct Compiled {
+pub(crate) struct CpuExecutable {
     /// What its errors are called by.
     name: &'static str,
     program: CompiledProgram,
@@ -144,7 +144,7 @@ pub(crate) struct Compiled {
     idle: Idle,
 }
 
-impl Executable for Compiled {
+impl Executable for CpuExecutable {
     fn run(&self, args: Vec<Array>) -> Result<Vec<Array>> {
         let program = &self.program;
         expect(program.ins.as_raw_slice(), &args).map_err(|e| self.named(e))?;
@@ -174,7 +174,7 @@ impl Executable for Compiled {
     }
 }
 
-impl Compiled {
+impl CpuExecutable {
     fn idle(&self) -> MutexGuard<'_, Option<Arena>> {
         self.idle.lock().unwrap_or_else(|e| e.into_inner())
     }

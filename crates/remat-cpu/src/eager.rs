@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use remat_ir::{Array, Aval, Builder, Executable, Jaxpr, Op, Result};
 
-use crate::device::{Compiled, Cpu, Idle};
+use crate::device::{CpuExecutable, Cpu, Idle};
 
 type Key = (Op, Vec<Aval>);
 
@@ -13,8 +13,8 @@ type Key = (Op, Vec<Aval>);
 /// become many is forgotten. So what is used again and again stays, without a note of each use.
 #[derive(Default)]
 struct Programs {
-    young: HashMap<Key, Arc<Compiled>>,
-    old: HashMap<Key, Arc<Compiled>>,
+    young: HashMap<Key, Arc<CpuExecutable>>,
+    old: HashMap<Key, Arc<CpuExecutable>>,
     /// The memory that waits for the next run, of whichever program: they run one after the other as a rule.
     idle: Idle,
 }
@@ -28,7 +28,7 @@ const MOST_PROGRAMS: usize = 1024;
 const MOST_KEPT: usize = 1 << 20;
 
 impl Programs {
-    fn get(&mut self, key: &Key) -> Option<Arc<Compiled>> {
+    fn get(&mut self, key: &Key) -> Option<Arc<CpuExecutable>> {
         if let Some(program) = self.young.get(key) {
             return Some(program.clone());
         }
@@ -37,7 +37,7 @@ impl Programs {
         Some(program)
     }
 
-    fn insert(&mut self, key: Key, program: Arc<Compiled>) {
+    fn insert(&mut self, key: Key, program: Arc<CpuExecutable>) {
         if self.young.len() >= MOST_PROGRAMS {
             self.old = std::mem::take(&mut self.young);
         }
@@ -95,7 +95,7 @@ pub fn run(name: &'static str, jaxpr: &Jaxpr, args: Vec<Array>) -> Result<Vec<Ar
     Cpu::default().compile_for(name, jaxpr)?.run(args)
 }
 
-fn compile(op: &Op, avals: &[Aval], idle: Idle) -> Result<Arc<Compiled>> {
+fn compile(op: &Op, avals: &[Aval], idle: Idle) -> Result<Arc<CpuExecutable>> {
     let mut builder = Builder::new();
     let ins: Vec<_> = avals.iter().map(|aval| builder.input(aval.clone())).collect();
     let outs = builder.emit(op.clone(), &ins)?;

@@ -56,23 +56,23 @@ impl<'a> Buffers<'a> {
         let mut buffers = Buffers {
             steps,
             all: IndexVec::new(),
-            of_var: VarMap::filled(steps.flat.avals.len(), None),
+            of_var: VarMap::filled(steps.jaxpr.avals.len(), None),
             arguments: IndexVec::new(),
             outputs: IndexVec::new(),
             constants: IndexVec::new(),
             constant_of: HashMap::new(),
         };
-        for &var in &steps.flat.ins {
+        for &var in &steps.jaxpr.ins {
             let owner = Owner::Argument(buffers.arguments.next_idx());
-            let buffer = buffers.add(&steps.flat.avals[var], owner);
+            let buffer = buffers.add(&steps.jaxpr.avals[var], owner);
             buffers.of_var[var] = Some(buffer);
             buffers.arguments.push(buffer);
         }
-        for var in steps.flat.outs.iter().filter_map(|out| out.var()) {
+        for var in steps.jaxpr.outs.iter().filter_map(|out| out.var()) {
             if let Some(base) = buffers.whole(&steps.values[var])
                 && buffers.of_var[base].is_none()
             {
-                let out = buffers.output(&steps.flat.avals[base]);
+                let out = buffers.output(&steps.jaxpr.avals[base]);
                 buffers.of_var[base] = Some(buffers.outputs[out]);
             }
         }
@@ -93,7 +93,7 @@ impl<'a> Buffers<'a> {
     pub(super) fn own(&mut self, var: Var) -> BufferId {
         let steps = self.steps;
         self.of_var[var].unwrap_or_else(|| {
-            let buffer = self.add(&steps.flat.avals[var], Owner::Temporary);
+            let buffer = self.add(&steps.jaxpr.avals[var], Owner::Temporary);
             self.of_var[var] = Some(buffer);
             buffer
         })
@@ -122,7 +122,7 @@ impl<'a> Buffers<'a> {
     fn whole(&self, value: &Value) -> Option<Var> {
         match value {
             Value::View { base, layout } => {
-                let is_whole = layout.is_contiguous() && layout.size() == self.steps.flat.avals[*base].size();
+                let is_whole = layout.is_contiguous() && layout.size() == self.steps.jaxpr.avals[*base].size();
                 is_whole.then_some(*base)
             }
             Value::Splat { .. } => None,

@@ -13,7 +13,7 @@ use crate::schedule::InPlace;
 pub(super) fn donors(kernels: &Kernels<'_>, plan: &Plan) -> IndexVec<OutId, Option<ArgId>> {
     let (steps, buffers) = (kernels.steps, &kernels.buffers);
     let mut is_returned: IndexVec<ArgId, bool> = index_vec![false; buffers.arguments.len()];
-    for var in steps.flat.outs.iter().filter_map(|out| out.var()) {
+    for var in steps.jaxpr.outs.iter().filter_map(|out| out.var()) {
         if let Some(buffer) = steps.values[var].base().and_then(|base| buffers.of_var(base))
             && let Owner::Argument(argument) = buffers.owner(buffer)
         {

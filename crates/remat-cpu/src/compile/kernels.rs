@@ -66,7 +66,7 @@ impl<'a> Kernels<'a> {
             Step::Equation { eqn: number, operands } => {
                 let eqn = steps.eqn(*number);
                 let operands = operands.iter().map(|x| self.operand(x)).collect::<Vec<_>>();
-                let out_avals: Vec<Aval> = eqn.outs.iter().map(|&v| steps.flat.avals[v].clone()).collect();
+                let out_avals: Vec<Aval> = eqn.outs.iter().map(|&v| steps.jaxpr.avals[v].clone()).collect();
                 let ins: Vec<(DType, &Layout)> = operands.iter().map(|(slice, layout)| (slice.dtype, layout)).collect();
                 let kernel = self.kernel(&eqn.op, &ins, &out_avals).map_err(|e| e.at(eqn.loc))?;
                 let outs = eqn.outs.iter().map(|&v| self.buffers.own(v)).collect();
@@ -79,7 +79,7 @@ impl<'a> Kernels<'a> {
             }
             Step::Count { eqn, out, iota } => {
                 let to = self.buffers.own(*out);
-                let kernel = self.kernel(&Op::from(iota.clone()), &[], &[steps.flat.avals[*out].clone()])?;
+                let kernel = self.kernel(&Op::from(iota.clone()), &[], &[steps.jaxpr.avals[*out].clone()])?;
                 self.push(Some(*eqn), kernel, Vec::new(), vec![to])
             }
             Step::Loop(group) => self.fused(group),

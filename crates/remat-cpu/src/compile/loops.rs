@@ -67,7 +67,7 @@ impl Kernels<'_> {
                 None => LoopInput::Operand(operands.add(self, value, extent)),
             };
             let ins = member.operands.iter().map(input).collect();
-            let dtype = steps.flat.avals[member.out].dtype;
+            let dtype = steps.jaxpr.avals[member.out].dtype;
             equations.push(LoopEquation { op: op.clone(), ins, dtype, extent: member.extent });
         }
         let Operands { inputs, operands, .. } = operands;

@@ -23,7 +23,7 @@ pub(super) fn live(kernels: &Kernels<'_>, plan: &Plan) -> Vec<LiveValue> {
             eqns[out] = call.eqn;
         }
     }
-    for (e, eqn) in steps.flat.eqns.iter().enumerate() {
+    for (e, eqn) in steps.jaxpr.eqns.iter().enumerate() {
         for buffer in eqn.outs.iter().filter_map(|&v| buffers.of_var(v)) {
             eqns[buffer] = Some(EqnId::new(e));
         }

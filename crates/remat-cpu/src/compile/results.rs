@@ -15,8 +15,8 @@ impl Kernels<'_> {
         let steps = self.steps;
         // The result that each output is.
         let mut first: IndexVec<OutId, Option<ResultId>> = index_vec![None; self.buffers.outputs.len()];
-        let mut results: IndexVec<ResultId, ProgramResult> = IndexVec::with_capacity(steps.flat.outs.len());
-        for &atom in &steps.flat.outs {
+        let mut results: IndexVec<ResultId, ProgramResult> = IndexVec::with_capacity(steps.jaxpr.outs.len());
+        for &atom in &steps.jaxpr.outs {
             let value = steps.value(atom);
             let owner = self.buffers.whole_buffer(&value).map(|buffer| self.buffers.owner(buffer));
             let result = match (owner, caller) {
@@ -26,7 +26,7 @@ impl Kernels<'_> {
                     first[out].map_or(ProgramResult::Output(out), ProgramResult::Same)
                 }
                 _ => {
-                    let out = self.buffers.output(&steps.flat.atom_aval(atom));
+                    let out = self.buffers.output(&steps.jaxpr.atom_aval(atom));
                     self.copy(None, &value, self.buffers.outputs[out])?;
                     first.push(None);
                     ProgramResult::Output(out)

@@ -129,7 +129,7 @@ impl Listing<'_> {
     fn copied(&self, buffer: BufferId) -> Option<Value> {
         let Owner::Output(out) = self.kernels.buffers.owner(buffer) else { return None };
         let result = self.results.indices().find(|&result| self.results[result] == ProgramResult::Output(out))?;
-        let atom = self.kernels.steps.flat.outs[result.index()];
+        let atom = self.kernels.steps.jaxpr.outs[result.index()];
         Some(self.kernels.steps.value(atom))
     }
 
@@ -144,7 +144,7 @@ impl Listing<'_> {
             Value::Splat { literal, shape } => format!("{literal}[shape={}]", tuple(shape)),
             Value::View { base, layout } => {
                 let name = self.var(*base, group);
-                let size = self.kernels.steps.flat.avals[*base].size();
+                let size = self.kernels.steps.jaxpr.avals[*base].size();
                 if layout.is_contiguous() && layout.size() == size { name } else { name + &view(layout) }
             }
         }

@@ -25,15 +25,15 @@ enum Available {
 /// # Errors
 /// The first fault, which is a defect of lowering.
 pub(super) fn check(steps: &Steps) -> Result<()> {
-    let mut checker = Checker { steps, at: 0, available: VarMap::filled(steps.flat.avals.len(), Available::No) };
-    for &var in &steps.flat.ins {
+    let mut checker = Checker { steps, at: 0, available: VarMap::filled(steps.jaxpr.avals.len(), Available::No) };
+    for &var in &steps.jaxpr.ins {
         checker.available[var] = Available::Stored;
     }
     for (at, step) in steps.steps.iter().enumerate() {
         checker.at = at;
         checker.step(step)?;
     }
-    for base in steps.flat.outs.iter().filter_map(|out| steps.value(*out).base()) {
+    for base in steps.jaxpr.outs.iter().filter_map(|out| steps.value(*out).base()) {
         if checker.available[base] != Available::Stored {
             return Err(internal(format!("no step stores variable {}, which is returned", base.0)));
         }
@@ -82,7 +82,7 @@ impl Checker<'_> {
 
     /// A member has one element for each element of the loop, or for each row, or for each that is left of a reduction.
     fn extent(&self, group: &Group, member: &Member) -> Result<()> {
-        let size = self.steps.flat.avals[member.out].size();
+        let size = self.steps.jaxpr.avals[member.out].size();
         let expected = match (member.extent, &group.reduction) {
             (Extent::Full, _) => group.size(),
             (Extent::Row, None) => group.rows,
@@ -107,7 +107,7 @@ impl Checker<'_> {
         if !is_there {
             return Err(self.fault(format!("reads variable {}, which is not available", base.0)));
         }
-        let size = self.steps.flat.avals[*base].size();
+        let size = self.steps.jaxpr.avals[*base].size();
         if is_inside(layout, size) {
             return Ok(());
         }
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn every_kind_of_fault_is_found() {
         assert!(check(&steps()).is_ok());
-        let a = steps().flat.ins[0].0;
+        let a = steps().jaxpr.ins[0].0;
         let [b, d] = [0, 2].map(|i| group(&mut steps()).members[i].out.0);
         assert_eq!(fault(|s| s.steps.swap(0, 1)), format!("step 0 reads variable {b}, which is not available"));
         assert_eq!(fault(|s| s.steps.truncate(0)), format!("no step stores variable {d}, which is returned"));

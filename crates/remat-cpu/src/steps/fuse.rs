@@ -88,8 +88,8 @@ struct Fit {
 }
 
 impl Fusion {
-    pub(crate) fn new(flat: &Jaxpr, eqns: &[Eqn]) -> Fusion {
-        let len = flat.avals.len();
+    pub(crate) fn new(jaxpr: &Jaxpr, eqns: &[Eqn]) -> Fusion {
+        let len = jaxpr.avals.len();
         let mut readers = VarMap::filled(len, Vec::new());
         // A label is not a reader.
         for (at, eqn) in eqns.iter().enumerate().filter(|(_, eqn)| !matches!(eqn.op, Op::Prim(Prim::Name(_)))) {
@@ -98,7 +98,7 @@ impl Fusion {
             }
         }
         let mut is_read = VarMap::filled(len, false);
-        for var in flat.outs.iter().filter_map(|a| a.var()) {
+        for var in jaxpr.outs.iter().filter_map(|a| a.var()) {
             is_read[var] = true;
         }
         Fusion {
@@ -176,7 +176,7 @@ impl Fusion {
     }
 
     /// Takes an elementwise equation or a reduction into a loop; false if it is neither.
-    pub(crate) fn fuse(&mut self, flat: &Jaxpr, at: EqnId, eqn: &Eqn, operands: &[Value]) -> bool {
+    pub(crate) fn fuse(&mut self, jaxpr: &Jaxpr, at: EqnId, eqn: &Eqn, operands: &[Value]) -> bool {
         match &eqn.op {
             Op::Prim(
                 Prim::Unary(_)
@@ -187,14 +187,14 @@ impl Fusion {
                 | Prim::Clamp(_),
             ) => {}
             Op::Prim(Prim::ConvertElementType(_) | Prim::ReducePrecision(_)) => {}
-            Op::Prim(Prim::BitcastConvertType(op)) if flat.atom_aval(eqn.ins[0]).dtype.size() == op.dtype.size() => {}
+            Op::Prim(Prim::BitcastConvertType(op)) if jaxpr.atom_aval(eqn.ins[0]).dtype.size() == op.dtype.size() => {}
             Op::Prim(Prim::Reduce(op)) => {
-                self.reduce(flat, at, eqn, &operands[0], &op.axes);
+                self.reduce(jaxpr, at, eqn, &operands[0], &op.axes);
                 return true;
             }
             _ => return false,
         }
-        let size = self.size(flat, eqn.outs[0]);
+        let size = self.size(jaxpr, eqn.outs[0]);
         let mut candidates: Vec<UnitId> = operands.iter().filter_map(|x| self.unit[x.base()?]).collect();
         candidates.sort_unstable();
         candidates.dedup();
@@ -227,8 +227,8 @@ impl Fusion {
         true
     }
 
-    fn size(&self, flat: &Jaxpr, var: Var) -> usize {
-        flat.avals[var].size()
+    fn size(&self, jaxpr: &Jaxpr, var: Var) -> usize {
+        jaxpr.avals[var].size()
     }
 
     fn group(&self, unit: UnitId) -> Option<&Group> {
@@ -364,9 +364,9 @@ impl Fusion {
     }
 
     /// Takes a reduction into the loop that computes its operand, or into a new one.
-    fn reduce(&mut self, flat: &Jaxpr, at: EqnId, eqn: &Eqn, operand: &Value, axes: &[usize]) {
+    fn reduce(&mut self, jaxpr: &Jaxpr, at: EqnId, eqn: &Eqn, operand: &Value, axes: &[usize]) {
         let shape = operand.shape().clone();
-        let (size, rows) = (shape.iter().product::<usize>(), self.size(flat, eqn.outs[0]));
+        let (size, rows) = (shape.iter().product::<usize>(), self.size(jaxpr, eqn.outs[0]));
         let columns = size / rows.max(1);
         let kept_after = |axis: usize| (axis + 1..shape.len()).any(|d| shape[d] != 1 && !axes.contains(&d));
         let is_last = !axes.iter().any(|&axis| shape[axis] != 1 && kept_after(axis));

@@ -57,7 +57,7 @@ pub(crate) enum Step {
 /// A program as steps, in an order in which they can run.
 pub(crate) struct Steps {
     /// The program, after the passes.
-    pub(crate) flat: Jaxpr,
+    pub(crate) jaxpr: Jaxpr,
     /// The names that the user gave to values: what its labels say.
     pub(crate) names: VarMap<Option<Arc<str>>>,
     /// What each variable is.
@@ -115,6 +115,6 @@ impl Steps {
 
     /// An equation of the program.
     pub(crate) fn eqn(&self, eqn: EqnId) -> &Eqn {
-        &self.flat.eqns[eqn.index()]
+        &self.jaxpr.eqns[eqn.index()]
     }
 }

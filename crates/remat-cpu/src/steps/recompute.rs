@@ -60,7 +60,7 @@ struct Cone {
 
 impl Pass {
     fn new(steps: Steps) -> Pass {
-        let vars = steps.flat.avals.len();
+        let vars = steps.jaxpr.avals.len();
         let mut readers: VarMap<Vec<usize>> = VarMap::filled(vars, Vec::new());
         let mut computed = VarMap::filled(vars, None);
         let mut stays = VarMap::filled(vars, false);
@@ -77,8 +77,8 @@ impl Pass {
                 }
             }
         }
-        let outs = steps.flat.outs.iter().filter_map(|a| steps.values[a.var()?].base());
-        for var in steps.flat.ins.iter().copied().chain(outs) {
+        let outs = steps.jaxpr.outs.iter().filter_map(|a| steps.values[a.var()?].base());
+        for var in steps.jaxpr.ins.iter().copied().chain(outs) {
             stays[var] = true;
         }
         let before = steps.steps.iter().map(|_| Vec::new()).collect();
@@ -104,7 +104,7 @@ impl Pass {
     fn group(&mut self, at: usize) {
         let Some(group) = self.loop_at(at).filter(|g| g.reduction.is_none()) else { return };
         let mut outs: Vec<Var> = group.outs.iter().rev().copied().collect();
-        outs.sort_by_key(|&out| Reverse(self.steps.flat.avals[out].bytes()));
+        outs.sort_by_key(|&out| Reverse(self.steps.jaxpr.avals[out].bytes()));
         for out in outs {
             self.value(at, out);
         }
@@ -113,7 +113,7 @@ impl Pass {
     fn value(&mut self, at: usize, out: Var) {
         let Some(group) = self.loop_at(at) else { return };
         let is_full = group.members.iter().any(|m| m.out == out && m.extent == Extent::Full);
-        if !is_full || self.stays[out] || self.pinned[out] || self.steps.flat.avals[out].bytes() < SMALL_BYTES {
+        if !is_full || self.stays[out] || self.pinned[out] || self.steps.jaxpr.avals[out].bytes() < SMALL_BYTES {
             return;
         }
         let kinds = [Leaves::Read, Leaves::Narrower, Leaves::Stored].into_iter();
@@ -149,8 +149,8 @@ impl Pass {
     /// The steps for which it pays to compute a value again: those far away, and all of them where they are loops that can do
     /// it for themselves and what it is computed from takes fewer bytes, as a number in half precision does.
     fn worth(&self, at: usize, out: Var, cone: &Cone) -> Vec<usize> {
-        let (bytes, size) = (self.steps.flat.avals[out].bytes(), self.steps.flat.avals[out].size());
-        let of_leaves: usize = cone.leaves.iter().map(|&leaf| self.steps.flat.avals[leaf].bytes()).sum();
+        let (bytes, size) = (self.steps.jaxpr.avals[out].bytes(), self.steps.jaxpr.avals[out].size());
+        let of_leaves: usize = cone.leaves.iter().map(|&leaf| self.steps.jaxpr.avals[leaf].bytes()).sum();
         let readers = &self.readers[out];
         if of_leaves < bytes && readers.iter().all(|&r| self.can_inline(r, out, cone, size)) {
             return readers.clone();
@@ -190,7 +190,7 @@ impl Pass {
 
     /// Whether a stored value may stay for the sake of another one.
     fn may_stay(&self, var: Var, at: usize, out: Var, leaves: Leaves) -> bool {
-        let avals = &self.steps.flat.avals;
+        let avals = &self.steps.jaxpr.avals;
         match leaves {
             Leaves::Read => false,
             Leaves::Narrower => avals[var].bytes() < avals[out].bytes(),
@@ -201,7 +201,7 @@ impl Pass {
     /// Whether what a value is computed from is in memory at a step anyway, or nearly until then, or is small, or takes fewer
     /// bytes than the value that would have to stay.
     fn available(&self, cone: &Cone, at: usize, out: Var, step: usize) -> bool {
-        let bytes = |var: Var| self.steps.flat.avals[var].bytes();
+        let bytes = |var: Var| self.steps.jaxpr.avals[var].bytes();
         let stays = |leaf: Var| {
             let is_row = self.computed[leaf] == Some(at) && self.is_row(leaf, at);
             let last = self.readers[leaf].last().copied().unwrap_or(0);
@@ -218,7 +218,7 @@ impl Pass {
     /// Computes a value again for some steps.
     fn serve(&mut self, at: usize, out: Var, cone: &Cone, readers: &[usize]) {
         let Some(&first) = readers.first() else { return };
-        let size = self.steps.flat.avals[out].size();
+        let size = self.steps.jaxpr.avals[out].size();
         if readers.iter().all(|&r| self.can_inline(r, out, cone, size)) {
             for &reader in readers {
                 let (members, again) = self.copies(at, out, cone);
@@ -289,8 +289,8 @@ impl Pass {
 
     /// A new variable like another one.
     fn var(&mut self, like: Var) -> Var {
-        let aval = self.steps.flat.avals[like].clone();
-        let var = self.steps.flat.avals.push(aval.clone());
+        let aval = self.steps.jaxpr.avals[like].clone();
+        let var = self.steps.jaxpr.avals.push(aval.clone());
         self.steps.names.push(self.steps.names[like].clone());
         self.steps.values.push(Value::View { base: var, layout: Layout::from(&aval) });
         self.readers.push(Vec::new());

@@ -28,34 +28,34 @@ impl Steps {
     ///
     /// # Errors
     /// If its steps cannot be put in order, or are wrong, which is a defect.
-    pub(crate) fn of(mut flat: Jaxpr) -> Result<Steps> {
+    pub(crate) fn of(mut jaxpr: Jaxpr) -> Result<Steps> {
         let mut values = VarMap::default();
-        for (var, aval) in flat.avals.iter() {
+        for (var, aval) in jaxpr.avals.iter() {
             values.push(Value::View { base: var, layout: Layout::from(aval) });
         }
-        let mut names = flat.var_map(None);
-        for eqn in &flat.eqns {
+        let mut names = jaxpr.var_map(None);
+        for eqn in &jaxpr.eqns {
             if let (Op::Prim(Prim::Name(op)), Some(&Atom::Var(var))) = (&eqn.op, eqn.ins.first()) {
                 names[var] = Some(op.name.clone());
             }
         }
-        let eqns = std::mem::take(&mut flat.eqns);
-        let fusion = Fusion::new(&flat, &eqns);
-        let mut lowering = Lowering { flat, names, values, fusion, counts: HashMap::new(), copies: HashMap::new() };
+        let eqns = std::mem::take(&mut jaxpr.eqns);
+        let fusion = Fusion::new(&jaxpr, &eqns);
+        let mut lowering = Lowering { jaxpr, names, values, fusion, counts: HashMap::new(), copies: HashMap::new() };
         for (at, eqn) in eqns.iter().enumerate() {
             lowering.equation(EqnId::new(at), eqn);
         }
-        let Lowering { mut flat, names, values, fusion, .. } = lowering;
-        flat.eqns = eqns;
+        let Lowering { mut jaxpr, names, values, fusion, .. } = lowering;
+        jaxpr.eqns = eqns;
         let steps = fusion.finish()?;
-        let steps = recompute(Steps { flat, names, values, steps });
+        let steps = recompute(Steps { jaxpr, names, values, steps });
         check(&steps)?;
         Ok(steps)
     }
 }
 
 struct Lowering {
-    flat: Jaxpr,
+    jaxpr: Jaxpr,
     names: VarMap<Option<Arc<str>>>,
     values: VarMap<Value>,
     fusion: Fusion,
@@ -76,7 +76,7 @@ impl Lowering {
             self.values[eqn.outs[0]] = value;
             return;
         }
-        if self.fusion.fuse(&self.flat, at, eqn, &operands) {
+        if self.fusion.fuse(&self.jaxpr, at, eqn, &operands) {
             return;
         }
         let is_strided = reads_strides(&eqn.op);
@@ -94,7 +94,7 @@ impl Lowering {
 
     /// The result of an equation that only changes a layout, or that is one number.
     fn view(&mut self, at: EqnId, eqn: &Eqn, operands: &[Value]) -> Option<Value> {
-        let aval = self.flat.avals[*eqn.outs.first()?].clone();
+        let aval = self.jaxpr.avals[*eqn.outs.first()?].clone();
         let shape = &aval.shape;
         let x = operands.first();
         match &eqn.op {
@@ -111,8 +111,8 @@ impl Lowering {
             Op::Prim(Prim::Slice(op)) => {
                 let view = x?.map(shape, |l| Some(l.sliced(&op.start, &op.limit, &op.strides)))?;
                 let base = view.base();
-                let is_small = base.is_some_and(|b| aval.size() * SMALL_PART < self.flat.avals[b].size());
-                let is_input = base.is_some_and(|b| self.flat.ins.contains(&b));
+                let is_small = base.is_some_and(|b| aval.size() * SMALL_PART < self.jaxpr.avals[b].size());
+                let is_input = base.is_some_and(|b| self.jaxpr.ins.contains(&b));
                 Some(if is_small && !is_input { self.row_major(at, view) } else { view })
             }
             Op::Prim(Prim::Iota(op)) => {
@@ -129,7 +129,7 @@ impl Lowering {
                 Some(Value::Splat { literal, shape: shape.clone() })
             }
             Op::Prim(Prim::ConvertElementType(_) | Prim::BitcastConvertType(_)) => {
-                (self.flat.atom_aval(eqn.ins[0]).dtype == aval.dtype).then(|| x.cloned())?
+                (self.jaxpr.atom_aval(eqn.ins[0]).dtype == aval.dtype).then(|| x.cloned())?
             }
             _ => None,
         }
@@ -151,7 +151,7 @@ impl Lowering {
         let (key, aval) = match &value {
             Value::View { layout, .. } if layout.is_contiguous() => return value,
             Value::View { base, layout } => {
-                let aval = self.flat.avals[*base].with_shape(layout.shape.iter().copied());
+                let aval = self.jaxpr.avals[*base].with_shape(layout.shape.iter().copied());
                 (Some((*base, layout.clone())), aval)
             }
             Value::Splat { literal, shape } => (None, Aval::new(literal.dtype(), shape.iter().copied())),
@@ -173,7 +173,7 @@ impl Lowering {
 
     /// A new variable with a buffer.
     fn buffer(&mut self, aval: &Aval) -> Var {
-        let var = self.flat.avals.push(aval.clone());
+        let var = self.jaxpr.avals.push(aval.clone());
         self.names.push(None);
         self.fusion.var();
         self.values.push(Value::View { base: var, layout: Layout::from(aval) })
