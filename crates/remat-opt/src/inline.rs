@@ -5,17 +5,19 @@
 //!        → { lambda ; a. let b = sin a; c = name[name=x] b; d = cos b in (d,) }
 //! ```
 //!
-//! Operations that are left are first-order, or loops and branches. The tangents of attention and of cross entropy are inlined
-//! as calls of their definitions, and so are scans that are to be unrolled (`unroll`). A `name` stays as a label that nothing reads (`uses`).
+//! Operations that are left are first-order, or loops and branches. Operations with a definition and without a kernel are inlined
+//! as calls of their definitions, and so are scans that are to be unrolled (`unroll`). A `name` stays as a label that nothing
+//! reads (`uses`).
 //!
-//! Barriers have done their work here, since no pass after this one merges equations: their results become their operands.
+//! A barrier of one operand is only against merging, which no later pass does: its result becomes its operand. A barrier of
+//! several operands stays, since it orders the equations on both sides.
 //!
 //! Equations are never merged here. [`JIT`](crate::pipeline::JIT) merges common subexpressions before, within each body; a
 //! recomputation is a body of its own until it is inlined, and so it is never merged with its twin in the forward pass.
 
 use std::borrow::Cow;
 
-use remat_ir::{Atom, Atoms, Aval, Call, Eqn, Jaxpr, Loc, Op, Prim, Result};
+use remat_ir::{Atom, Atoms, Aval, Call, Eqn, Jaxpr, Loc, Op, Operation, Prim, Result};
 
 use crate::checked::{Env, read};
 use crate::unroll::unrolled;
@@ -43,32 +45,35 @@ fn inline(flat: &mut Jaxpr, jaxpr: &Jaxpr, ins: &[Atom], call: Option<Loc>) -> R
             Op::Call(Call::Checkpoint(op)) => inline(flat, &op.jaxpr, &ins, Some(loc))?,
             Op::Call(Call::CustomJvp(op)) => inline(flat, &op.call, &ins, Some(loc))?,
             Op::Call(Call::CustomVjp(op)) => inline(flat, &op.call, &ins, Some(loc))?,
-            Op::Prim(Prim::DotProductAttentionTangent(op)) => {
-                inline(flat, &op.definition(&avals(jaxpr, eqn))?, &ins, Some(loc))?
-            }
-            Op::Prim(Prim::CrossEntropyTangent(op)) => {
-                inline(flat, &op.definition(&avals(jaxpr, eqn))?, &ins, Some(loc))?
-            }
             Op::Prim(Prim::Name(_)) => {
                 if let [Atom::Var(_)] = ins[..] {
                     push(flat, jaxpr, eqn, ins.clone(), loc);
                 }
                 ins.to_vec()
             }
-            Op::Prim(Prim::StopGradient(_) | Prim::OptimizationBarrier(_)) => ins.to_vec(),
+            Op::Prim(Prim::StopGradient(_)) => ins.to_vec(),
+            Op::Prim(Prim::OptimizationBarrier(_)) if ins.len() < 2 => ins.to_vec(),
             Op::Call(Call::Scan(op)) => match unrolled(op, &avals(jaxpr, eqn))? {
                 Some(unrolled) => inline(flat, &unrolled, &ins, Some(loc))?,
                 None => push(flat, jaxpr, eqn, ins, loc),
             },
-            Op::Prim(_) | Op::Call(Call::While(_) | Call::Cond(_) | Call::CustomLin(_)) => {
-                push(flat, jaxpr, eqn, ins, loc)
-            }
+            Op::Prim(op) => match definition(op, &avals(jaxpr, eqn)) {
+                Some(definition) => inline(flat, &definition?, &ins, Some(loc))?,
+                None => push(flat, jaxpr, eqn, ins, loc),
+            },
+            Op::Call(Call::While(_) | Call::Cond(_) | Call::CustomLin(_)) => push(flat, jaxpr, eqn, ins, loc),
         };
         for (&var, atom) in eqn.outs.iter().zip(outs) {
             env[var] = Some(atom);
         }
     }
     jaxpr.outs.iter().map(|&a| read(&env, a)).collect()
+}
+
+/// The definition of an operation on these operands, if it has one and the engine has no kernel for it.
+fn definition(op: &Prim, ins: &[Aval]) -> Option<Result<Jaxpr>> {
+    let has_kernel = matches!(op, Prim::DotProductAttention(_) | Prim::DotProductAttentionCotangent(_));
+    if has_kernel { None } else { op.definition(ins) }
 }
 
 /// Adds an equation of `jaxpr` with other operands.

@@ -2,7 +2,7 @@
 
 use oxc_index::IndexVec;
 use remat_ir::{Aval, DType, Error, ErrorKind, Op, Operation, Prim, Result};
-use remat_kernels::{Kernel, Layout, Threads};
+use remat_kernels::{Kernel, Layout, Source, Target, Threads};
 
 use super::buffers::Buffers;
 use crate::control;
@@ -60,7 +60,24 @@ impl<'a> Kernels<'a> {
         Graph { steps: self.nodes.clone(), buffers: self.buffers.nodes() }
     }
 
+    /// Adds a step. It reads the tokens of the barriers that it waits for, and a barrier reads its operands: this orders the
+    /// steps, and no kernel is given these buffers.
     fn step(&mut self, step: &Step) -> Result<()> {
+        self.call(step)?;
+        let operands = if let Step::Barrier { operands, .. } = step { &operands[..] } else { &[] };
+        for var in operands.iter().filter_map(Value::base).chain(step.tokens(&self.steps.tokens)) {
+            let buffer = self.buffers.own(var);
+            if let Some(node) = self.nodes.last_mut()
+                && !node.reads.contains(&buffer)
+            {
+                node.reads.push(buffer);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the kernel of a step and its operands.
+    fn call(&mut self, step: &Step) -> Result<()> {
         let steps = self.steps;
         match step {
             Step::Equation { eqn: number, operands } => {
@@ -82,6 +99,10 @@ impl<'a> Kernels<'a> {
                 let kernel = self.kernel(&Op::from(iota.clone()), &[], &[steps.jaxpr.avals[*out].clone()])?;
                 self.push(Some(*eqn), kernel, Vec::new(), vec![to])
             }
+            Step::Barrier { eqn, token, .. } => {
+                let token = self.buffers.own(*token);
+                self.push(Some(*eqn), Box::new(NoKernel), Vec::new(), vec![token])
+            }
             Step::Loop(group) => self.fused(group),
         }
     }
@@ -100,8 +121,8 @@ impl<'a> Kernels<'a> {
         self.push(eqn, kernel, vec![slice], vec![to])
     }
 
-    /// What a kernel is given of a value, and the layout there: a row-major part of a buffer is given as if it were a buffer
-    /// of its own.
+    /// The bytes of a value that a kernel is given, and the layout there: a row-major slice of a buffer is given as if it were
+    /// a buffer of its own.
     fn operand(&mut self, value: &Value) -> (BufferSlice, Layout) {
         let (buffer, mut layout) = self.buffers.operand(value);
         let aval = self.buffers.aval(buffer);
@@ -150,6 +171,13 @@ impl<'a> Kernels<'a> {
         self.calls.push(KernelCall { kernel, ins, outs, scratch, eqn });
         Ok(())
     }
+}
+
+/// The kernel of a barrier, which computes nothing.
+struct NoKernel;
+
+impl Kernel for NoKernel {
+    fn run(&self, _: &[Source<'_>], _: &mut [Target<'_>], _: &mut [u8], _: &Threads) {}
 }
 
 fn no_kernel(op: &Prim, ins: &[(DType, &Layout)]) -> Error {

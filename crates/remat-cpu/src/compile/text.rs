@@ -10,8 +10,9 @@
 //! ```
 //!
 //! A value of the arena has its offset in bytes behind an `@`, one that lies in the memory of an output the name of that. A
-//! value of a loop that is not stored is an `x`. An operand that is a view has its layout in brackets, in elements. What a
-//! step needs beside its operands is in a comment behind it, and the steps of the bodies of loops and branches are below it.
+//! value of a loop that is not stored is an `x`. An operand that is a view has its layout in brackets, in elements. The scratch
+//! memory of a step and the barriers that it waits for are in a comment behind it, and the steps of the bodies of loops and
+//! branches are below it.
 
 use oxc_index::IndexVec;
 use remat_ir::{Eqn, Op, Result, Var};
@@ -67,10 +68,15 @@ impl Listing<'_> {
 
     fn step(&self, number: StepId, threads: &Threads, indent: usize, text: &mut String) -> Result<()> {
         let call = &self.kernels.calls[number];
-        let scratch = match call.scratch {
-            0 => String::new(),
-            bytes => format!("  # {bytes} bytes of scratch memory at {}", self.plan.scratch[number]),
-        };
+        let mut notes = Vec::new();
+        if call.scratch > 0 {
+            notes.push(format!("{} bytes of scratch memory at {}", call.scratch, self.plan.scratch[number]));
+        }
+        let barriers = self.barriers(number);
+        if !barriers.is_empty() {
+            notes.push(format!("after {}", barriers.join(" ")));
+        }
+        let note = if notes.is_empty() { String::new() } else { format!("  # {}", notes.join(", ")) };
         let outs: Vec<String> = call.outs.iter().map(|&out| self.definition(out)).collect();
         let outs = outs.join(" ");
         let steps = self.kernels.steps;
@@ -79,20 +85,24 @@ impl Listing<'_> {
             Some(Step::Equation { eqn, operands }) => {
                 let eqn = steps.eqn(*eqn);
                 let operands = self.operands(operands);
-                line(text, indent, &format!("{outs} = {}{operands}{scratch}", eqn.op));
+                line(text, indent, &format!("{outs} = {}{operands}{note}", eqn.op));
                 self.bodies(eqn, threads, indent + 2, text)?;
             }
             Some(Step::Copy { operand, .. }) => {
-                line(text, indent, &format!("{outs} = copy {}{scratch}", self.operand(operand, None)));
+                line(text, indent, &format!("{outs} = copy {}{note}", self.operand(operand, None)));
             }
             Some(Step::Count { iota, .. }) => {
-                line(text, indent, &format!("{outs} = {}{scratch}", Op::from(iota.clone())));
+                line(text, indent, &format!("{outs} = {}{note}", Op::from(iota.clone())));
             }
-            Some(Step::Loop(group)) => self.group(group, &scratch, indent, text),
+            Some(Step::Barrier { eqn, operands, token }) => {
+                let (token, op) = (self.var(*token, None), &steps.eqn(*eqn).op);
+                line(text, indent, &format!("{token} = {op}{}{note}", self.operands(operands)));
+            }
+            Some(Step::Loop(group)) => self.group(group, &note, indent, text),
             None => {
                 let value = call.outs.first().and_then(|&out| self.copied(out));
                 let value = value.map_or_else(String::new, |value| format!(" {}", self.operand(&value, None)));
-                line(text, indent, &format!("{outs} = copy{value}{scratch}"));
+                line(text, indent, &format!("{outs} = copy{value}{note}"));
             }
         }
         Ok(())
@@ -109,13 +119,13 @@ impl Listing<'_> {
     }
 
     /// The equations of a loop. Those that it stores define a buffer.
-    fn group(&self, group: &Group, scratch: &str, indent: usize, text: &mut String) {
+    fn group(&self, group: &Group, note: &str, indent: usize, text: &mut String) {
         let mut params = vec![format!("rows={}", group.rows)];
         params.extend(group.columns.map(|columns| format!("columns={columns}")));
         if let Some((shape, axes)) = &group.reduction {
             params.push(format!("shape={} axes={}", tuple(shape), tuple(axes)));
         }
-        line(text, indent, &format!("loop[{}]{scratch}", params.join(" ")));
+        line(text, indent, &format!("loop[{}]{note}", params.join(" ")));
         for (i, member) in group.members.iter().enumerate() {
             let stored = group.outs.contains(&member.out).then(|| self.kernels.buffers.of_var(member.out)).flatten();
             let out = stored.map_or_else(|| format!("x{i}"), |buffer| self.definition(buffer));
@@ -125,7 +135,17 @@ impl Listing<'_> {
         }
     }
 
-    /// The value that is copied into an output for the sake of a result.
+    /// The tokens of the barriers that a step waits for.
+    fn barriers(&self, number: StepId) -> Vec<String> {
+        let steps = self.kernels.steps;
+        let tokens = steps.steps.get(number.index()).into_iter().flat_map(|step| step.tokens(&steps.tokens));
+        let mut tokens: Vec<Var> = tokens.collect();
+        tokens.sort_unstable();
+        tokens.dedup();
+        tokens.into_iter().map(|token| self.var(token, None)).collect()
+    }
+
+    /// The value that is copied into an output because it is a result.
     fn copied(&self, buffer: BufferId) -> Option<Value> {
         let Owner::Output(out) = self.kernels.buffers.owner(buffer) else { return None };
         let result = self.results.indices().find(|&result| self.results[result] == ProgramResult::Output(out))?;

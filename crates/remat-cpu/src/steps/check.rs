@@ -1,15 +1,16 @@
 //! The checker of steps: what kernels rely on when they address elements through layouts.
 //!
 //! Every operand is an argument or was written by an earlier step, and each of its elements is inside of the buffer; a loop
-//! reads its own values after it has computed them, and has as many elements of each as it says; every buffer is written
-//! once, and the program's outputs are. This looks at each operand once, and so every program is checked, in every build.
+//! reads its own values after it has computed them, and has the number of elements of each; every buffer is written
+//! once, and the program's outputs are. A step whose equation reads a barrier's result comes after the barrier. This looks at each
+//! operand once, and so every program is checked, in every build.
 
 use remat_ir::{Error, ErrorKind, Result, Var, VarMap};
 use remat_kernels::{Extent, Layout};
 
 use super::ir::{Group, Member, Step, Steps, Value};
 
-/// Who can read a variable.
+/// Which steps can read a variable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Available {
     /// Nothing: it is not computed yet.
@@ -50,17 +51,22 @@ struct Checker<'a> {
 
 impl Checker<'_> {
     fn step(&mut self, step: &Step) -> Result<()> {
-        match step {
-            Step::Loop(group) => return self.group(group),
-            Step::Equation { operands, .. } => operands.iter().try_for_each(|x| self.read(x))?,
-            Step::Copy { operand, .. } => self.read(operand)?,
-            Step::Count { .. } => {}
+        for token in step.tokens(&self.steps.tokens) {
+            if self.available[token] != Available::Stored {
+                return Err(self.fault(format!("is ahead of the barrier that writes variable {}", token.0)));
+            }
         }
+        if let Step::Loop(group) = step {
+            return self.group(group);
+        }
+        step.operands().try_for_each(|x| self.read(x))?;
         match step {
             Step::Equation { eqn, .. } => {
                 self.steps.eqn(*eqn).outs.iter().try_for_each(|&out| self.write(out, Available::Stored))
             }
-            Step::Copy { out, .. } | Step::Count { out, .. } => self.write(*out, Available::Stored),
+            Step::Copy { out, .. } | Step::Count { out, .. } | Step::Barrier { token: out, .. } => {
+                self.write(*out, Available::Stored)
+            }
             Step::Loop(_) => Ok(()),
         }
     }

@@ -1,5 +1,6 @@
 //! Steps: values, loops, and what runs at one time.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use remat_ir::{Atom, Eqn, Iota, Jaxpr, Literal, Shape, Var, VarMap};
@@ -7,7 +8,7 @@ use remat_kernels::{Extent, Layout};
 
 use crate::ids::EqnId;
 
-/// What a value is.
+/// A value.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Value {
     /// Elements of the buffer of a variable that has its own.
@@ -17,7 +18,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// The buffer that it lies in.
+    /// The variable whose buffer it is in.
     pub(crate) fn base(&self) -> Option<Var> {
         match self {
             Value::View { base, .. } => Some(*base),
@@ -33,7 +34,7 @@ impl Value {
         }
     }
 
-    /// The view of it that `f` makes of its layout.
+    /// The view of it whose layout `f` makes of its own.
     pub(super) fn map(&self, shape: &Shape, f: impl FnOnce(&Layout) -> Option<Layout>) -> Option<Value> {
         match self {
             Value::View { base, layout } => Some(Value::View { base: *base, layout: f(layout)? }),
@@ -50,6 +51,8 @@ pub(crate) enum Step {
     Copy { eqn: EqnId, operand: Value, out: Var },
     /// The numbers from zero, for this equation.
     Count { eqn: EqnId, out: Var, iota: Iota },
+    /// A barrier: nothing runs, but steps that read the token come after those that write the operands.
+    Barrier { eqn: EqnId, operands: Vec<Value>, token: Var },
     /// Equations that one loop computes.
     Loop(Group),
 }
@@ -58,11 +61,31 @@ pub(crate) enum Step {
 pub(crate) struct Steps {
     /// The program, after the passes.
     pub(crate) jaxpr: Jaxpr,
-    /// The names that the user gave to values: what its labels say.
+    /// The names that the user gave to values: the names of its labels.
     pub(crate) names: VarMap<Option<Arc<str>>>,
-    /// What each variable is.
+    /// The value of each variable.
     pub(crate) values: VarMap<Value>,
     pub(crate) steps: Vec<Step>,
+    pub(crate) tokens: Tokens,
+}
+
+/// The tokens of the barriers that equations wait for: those whose results they read, themselves or as views. A token is a
+/// variable of no bytes that the step of its barrier writes, so that schedule and plan need not know of barriers.
+#[derive(Default)]
+pub(crate) struct Tokens(HashMap<EqnId, Vec<Var>>);
+
+impl Tokens {
+    /// The tokens that an equation waits for.
+    pub(crate) fn of(&self, eqn: EqnId) -> &[Var] {
+        self.0.get(&eqn).map_or(&[], Vec::as_slice)
+    }
+
+    /// Makes an equation wait for tokens.
+    pub(super) fn wait(&mut self, eqn: EqnId, tokens: Vec<Var>) {
+        if !tokens.is_empty() {
+            self.0.insert(eqn, tokens);
+        }
+    }
 }
 
 /// An equation of a loop.
@@ -76,7 +99,7 @@ pub(crate) struct Member {
 /// Equations that one loop computes.
 pub(crate) struct Group {
     pub(crate) members: Vec<Member>,
-    /// Rows; all places where there are no columns.
+    /// Rows; all elements where there are no columns.
     pub(crate) rows: usize,
     /// Elements per row, once a row means something.
     pub(crate) columns: Option<usize>,
@@ -96,11 +119,32 @@ impl Step {
     /// The values that it reads. In a loop some of them are computed by the loop itself.
     pub(crate) fn operands(&self) -> Box<dyn Iterator<Item = &Value> + '_> {
         match self {
-            Step::Equation { operands, .. } => Box::new(operands.iter()),
+            Step::Equation { operands, .. } | Step::Barrier { operands, .. } => Box::new(operands.iter()),
             Step::Copy { operand, .. } => Box::new(std::iter::once(operand)),
             Step::Count { .. } => Box::new(std::iter::empty()),
             Step::Loop(group) => Box::new(group.members.iter().flat_map(|m| &m.operands)),
         }
+    }
+
+    /// The equations that it computes, or that it prepares an operand of.
+    fn eqns(&self) -> Box<dyn Iterator<Item = EqnId> + '_> {
+        match self {
+            Step::Equation { eqn, .. }
+            | Step::Copy { eqn, .. }
+            | Step::Count { eqn, .. }
+            | Step::Barrier { eqn, .. } => Box::new(std::iter::once(*eqn)),
+            Step::Loop(group) => Box::new(group.members.iter().map(|m| m.eqn)),
+        }
+    }
+
+    /// The tokens that it waits for.
+    pub(crate) fn tokens<'a>(&'a self, tokens: &'a Tokens) -> impl Iterator<Item = Var> + 'a {
+        self.eqns().flat_map(|eqn| tokens.of(eqn)).copied()
+    }
+
+    /// The variables that it reads: those whose buffers its operands are in, and tokens.
+    pub(super) fn reads<'a>(&'a self, tokens: &'a Tokens) -> impl Iterator<Item = Var> + 'a {
+        self.operands().filter_map(Value::base).chain(self.tokens(tokens))
     }
 }
 

@@ -1,9 +1,11 @@
 //! Steps: what the equations of a program become.
 //!
-//! [`views`] turns changes of layout into views, [`fuse`] decides which equations compute together, [`order`] in which order,
-//! [`recompute`] which values are not worth keeping, and [`check`] that all of them were right.
+//! [`form`] says what form an operation takes, [`views`] turns changes of layout into views, [`fuse`] decides which equations
+//! compute together, [`order`] in which order, [`recompute`] which values are not worth keeping, and [`check`] whether all of
+//! them were right.
 
 mod check;
+mod form;
 mod fuse;
 mod ir;
 mod order;

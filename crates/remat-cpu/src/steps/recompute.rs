@@ -81,8 +81,13 @@ impl Pass {
         for var in steps.jaxpr.ins.iter().copied().chain(outs) {
             stays[var] = true;
         }
+        // An operand of a barrier is computed ahead of it, and not once more behind it.
+        let mut pinned = VarMap::filled(vars, false);
+        for step in steps.steps.iter().filter(|step| matches!(step, Step::Barrier { .. })) {
+            step.operands().filter_map(Value::base).for_each(|base| pinned[base] = true);
+        }
         let before = steps.steps.iter().map(|_| Vec::new()).collect();
-        Pass { steps, readers, computed, stays, pinned: VarMap::filled(vars, false), before }
+        Pass { steps, readers, computed, stays, pinned, before }
     }
 
     fn loop_at(&self, at: usize) -> Option<&Group> {
@@ -303,7 +308,7 @@ impl Pass {
     /// Makes a step read another variable's buffer.
     fn replace(&mut self, reader: usize, old: Var, new: Var) {
         let operands: Vec<&mut Value> = match &mut self.steps.steps[reader] {
-            Step::Equation { operands, .. } => operands.iter_mut().collect(),
+            Step::Equation { operands, .. } | Step::Barrier { operands, .. } => operands.iter_mut().collect(),
             Step::Copy { operand, .. } => vec![operand],
             Step::Count { .. } => Vec::new(),
             Step::Loop(group) => group.members.iter_mut().flat_map(|m| &mut m.operands).collect(),

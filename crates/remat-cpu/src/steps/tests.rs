@@ -14,6 +14,7 @@ fn steps(text: &str) -> Vec<String> {
         Step::Equation { eqn, .. } => name(*eqn).to_string(),
         Step::Copy { .. } => "copy".to_string(),
         Step::Count { .. } => "count".to_string(),
+        Step::Barrier { .. } => "barrier".to_string(),
         Step::Loop(group) => {
             let names: Vec<&str> = group.members.iter().map(|m| name(m.eqn)).collect();
             format!("[{}] -> {}", names.join(" "), group.outs.len())

@@ -1,7 +1,8 @@
 //! Views: values that are a layout of another value's buffer.
 //!
 //! A value has a buffer of its own, or is a view of another value's buffer, or is one number repeated. Reshapes,
-//! transposes, broadcasts, reversals and slices are views: they cost nothing, and what reads them reads through strides.
+//! transposes, broadcasts, reversals and slices are views: they cost nothing, and their readers read through strides. The
+//! results of a barrier are its operands, and their readers wait for its token.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use remat_ir::{
 use remat_kernels::Layout;
 
 use super::check::check;
+use super::form::{Form, form};
 use super::fuse::Fusion;
 use super::ir::{Steps, Value};
 use super::recompute::recompute;
@@ -20,8 +22,8 @@ use crate::ids::EqnId;
 /// The number of elements at which a loop's row stays in the cache of its core with all that is computed of it.
 pub(crate) const LONGEST_ROW: usize = 1 << 14;
 
-/// A part this many times smaller than its base is copied and not viewed, so that the base can die.
-const SMALL_PART: usize = 8;
+/// A slice this many times smaller than its base is copied and not viewed, so that the base can die.
+const SMALL_SLICE: usize = 8;
 
 impl Steps {
     /// Lowers a program that went through [`CPU`](remat_opt::pipeline::CPU).
@@ -41,14 +43,15 @@ impl Steps {
         }
         let eqns = std::mem::take(&mut jaxpr.eqns);
         let fusion = Fusion::new(&jaxpr, &eqns);
-        let mut lowering = Lowering { jaxpr, names, values, fusion, counts: HashMap::new(), copies: HashMap::new() };
+        let (counts, copies, behind) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let mut lowering = Lowering { jaxpr, names, values, fusion, counts, copies, behind };
         for (at, eqn) in eqns.iter().enumerate() {
             lowering.equation(EqnId::new(at), eqn);
         }
         let Lowering { mut jaxpr, names, values, fusion, .. } = lowering;
         jaxpr.eqns = eqns;
-        let steps = fusion.finish()?;
-        let steps = recompute(Steps { jaxpr, names, values, steps });
+        let (steps, tokens) = fusion.finish()?;
+        let steps = recompute(Steps { jaxpr, names, values, steps, tokens });
         check(&steps)?;
         Ok(steps)
     }
@@ -63,26 +66,69 @@ struct Lowering {
     counts: HashMap<(DType, usize), Var>,
     /// The row-major copies that were made of views.
     copies: HashMap<(Var, Layout), Var>,
+    /// The tokens that readers of a variable wait for: of a barrier's results, and of views of them.
+    behind: HashMap<Var, Vec<Var>>,
 }
 
 impl Lowering {
     fn equation(&mut self, at: EqnId, eqn: &Eqn) {
-        // A label is not a step.
-        if matches!(eqn.op, Op::Prim(Prim::Name(_))) {
+        let form = form(&self.jaxpr, eqn);
+        if form == Form::Label {
             return;
         }
         let operands: Vec<Value> = eqn.ins.iter().map(|&a| self.value(a)).collect();
+        let tokens = self.tokens(eqn);
+        self.fusion.wait(at, tokens.clone());
         if let Some(value) = self.view(at, eqn, &operands) {
             self.values[eqn.outs[0]] = value;
+            self.follow(eqn.outs[0], tokens);
             return;
         }
-        if self.fusion.fuse(&self.jaxpr, at, eqn, &operands) {
-            return;
+        match form {
+            Form::Barrier => self.barrier(at, eqn, operands),
+            Form::Elementwise => self.fusion.elementwise(&self.jaxpr, at, eqn, &operands),
+            Form::Reduction(axes) => self.fusion.reduce(&self.jaxpr, at, eqn, &operands[0], axes),
+            Form::Strided => self.fusion.alone(at, &eqn.outs, operands),
+            Form::Label | Form::View | Form::RowMajor => {
+                let operands: Vec<Value> = operands.into_iter().map(|x| self.row_major(at, x)).collect();
+                self.fusion.alone(at, &eqn.outs, operands);
+            }
         }
-        let is_strided = reads_strides(&eqn.op);
-        let operands = operands.into_iter().map(|x| if is_strided { x } else { self.row_major(at, x) });
-        let operands: Vec<Value> = operands.collect();
-        self.fusion.alone(at, &eqn.outs, operands);
+    }
+
+    /// The tokens that an equation waits for: those of its operands, each once.
+    fn tokens(&self, eqn: &Eqn) -> Vec<Var> {
+        if self.behind.is_empty() {
+            return Vec::new();
+        }
+        let operands = eqn.ins.iter().filter_map(|a| self.behind.get(&a.var()?));
+        let mut tokens: Vec<Var> = operands.flatten().copied().collect();
+        tokens.sort_unstable();
+        tokens.dedup();
+        tokens
+    }
+
+    /// The readers of a variable wait for these tokens.
+    fn follow(&mut self, var: Var, tokens: Vec<Var>) {
+        if !tokens.is_empty() {
+            self.behind.insert(var, tokens);
+        }
+    }
+
+    /// A barrier, whose results are its operands, behind a new token.
+    fn barrier(&mut self, at: EqnId, eqn: &Eqn, operands: Vec<Value>) {
+        let token = self.buffer(&Aval::new(DType::U8, [0]));
+        for (&out, operand) in eqn.outs.iter().zip(&operands) {
+            // A name of the result is one of the operand, whose buffer reports list.
+            if let (Some(base), Some(name)) = (operand.base(), &self.names[out])
+                && self.names[base].is_none()
+            {
+                self.names[base] = Some(name.clone());
+            }
+            self.values[out] = operand.clone();
+            self.follow(out, vec![token]);
+        }
+        self.fusion.barrier(at, operands, token);
     }
 
     fn value(&self, atom: Atom) -> Value {
@@ -97,38 +143,39 @@ impl Lowering {
         let aval = self.jaxpr.avals[*eqn.outs.first()?].clone();
         let shape = &aval.shape;
         let x = operands.first();
-        match &eqn.op {
-            Op::Prim(Prim::Reshape(_) | Prim::Squeeze(_) | Prim::ExpandDims(_)) => {
+        let Op::Prim(op) = &eqn.op else { return None };
+        match op {
+            Prim::Reshape(_) | Prim::Squeeze(_) | Prim::ExpandDims(_) => {
                 let x = x?;
                 x.map(shape, |l| l.reshaped(shape)).or_else(|| {
                     let copy = self.row_major(at, x.clone());
                     copy.map(shape, |l| l.reshaped(shape))
                 })
             }
-            Op::Prim(Prim::Transpose(op)) => x?.map(shape, |l| Some(l.permuted(&op.permutation))),
-            Op::Prim(Prim::BroadcastInDim(op)) => x?.map(shape, |l| Some(l.broadcast(shape, &op.dims))),
-            Op::Prim(Prim::Rev(op)) => x?.map(shape, |l| Some(l.reversed(&op.axes))),
-            Op::Prim(Prim::Slice(op)) => {
+            Prim::Transpose(op) => x?.map(shape, |l| Some(l.permuted(&op.permutation))),
+            Prim::BroadcastInDim(op) => x?.map(shape, |l| Some(l.broadcast(shape, &op.dims))),
+            Prim::Rev(op) => x?.map(shape, |l| Some(l.reversed(&op.axes))),
+            Prim::Slice(op) => {
                 let view = x?.map(shape, |l| Some(l.sliced(&op.start, &op.limit, &op.strides)))?;
                 let base = view.base();
-                let is_small = base.is_some_and(|b| aval.size() * SMALL_PART < self.jaxpr.avals[b].size());
+                let is_small = base.is_some_and(|b| aval.size() * SMALL_SLICE < self.jaxpr.avals[b].size());
                 let is_input = base.is_some_and(|b| self.jaxpr.ins.contains(&b));
                 Some(if is_small && !is_input { self.row_major(at, view) } else { view })
             }
-            Op::Prim(Prim::Iota(op)) => {
+            Prim::Iota(op) => {
                 let count = self.count(at, op.dtype, op.shape[op.axis]);
                 let value = self.values[count].clone();
                 value.map(shape, |l| Some(l.broadcast(shape, &[op.axis])))
             }
-            Op::Prim(Prim::Reduce(op)) if op.axes.is_empty() => x.cloned(),
-            Op::Prim(Prim::Reduce(op)) if x?.shape().contains(&0) => {
-                // What nothing is reduced to.
+            Prim::Reduce(op) if op.axes.is_empty() => x.cloned(),
+            Prim::Reduce(op) if x?.shape().contains(&0) => {
+                // The reduction of no elements.
                 let whole = Reduce { kind: op.kind, axes: [0].into_iter().collect() };
                 let nothing = Array::full(Literal::from_bits(aval.dtype, 0), [0]);
                 let literal = eval_op(&whole.into(), &[nothing]).ok()?.first()?.to_literal()?;
                 Some(Value::Splat { literal, shape: shape.clone() })
             }
-            Op::Prim(Prim::ConvertElementType(_) | Prim::BitcastConvertType(_)) => {
+            Prim::ConvertElementType(_) | Prim::BitcastConvertType(_) => {
                 (self.jaxpr.atom_aval(eqn.ins[0]).dtype == aval.dtype).then(|| x.cloned())?
             }
             _ => None,
@@ -146,7 +193,7 @@ impl Lowering {
         var
     }
 
-    /// The value, copied into a buffer of its own unless it is one, or a row-major part of one.
+    /// The value, copied into a buffer of its own unless it is one, or a row-major slice of one.
     fn row_major(&mut self, at: EqnId, value: Value) -> Value {
         let (key, aval) = match &value {
             Value::View { layout, .. } if layout.is_contiguous() => return value,
@@ -180,12 +227,3 @@ impl Lowering {
     }
 }
 
-/// Whether the kernel of an operation reads its operands through strides.
-fn reads_strides(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Prim(
-            Prim::DotGeneral(_) | Prim::Conv(_) | Prim::DotProductAttention(_) | Prim::DotProductAttentionCotangent(_)
-        )
-    )
-}

@@ -1,0 +1,124 @@
+//! Fits: how an equation fits into the loop that computes one of its operands.
+
+use remat_ir::Var;
+use remat_kernels::{Extent, Layout};
+
+use super::units::UnitId;
+use super::{Fusion, MOST_MEMBERS};
+use crate::ids::EqnId;
+use crate::steps::ir::{Member, Value};
+use crate::steps::views::LONGEST_ROW;
+
+/// How an equation fits into a loop.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct Fit {
+    pub(super) extent: Extent,
+    columns: Option<usize>,
+    /// The values of the loop so far become row values of the equation's elements.
+    promotes: bool,
+}
+
+impl Fusion {
+    /// How an elementwise equation of `size` elements fits the shape of a loop, if it does.
+    pub(super) fn fits(&self, unit: UnitId, size: usize, operands: &[Value]) -> Option<Fit> {
+        let group = self.group(unit)?;
+        if group.reduction.is_some() || group.members.len() >= MOST_MEMBERS {
+            return None;
+        }
+        let inside = || {
+            operands.iter().filter_map(|x| match x {
+                Value::View { base, layout } if self.unit[*base] == Some(unit) => Some((self.extent[*base], layout)),
+                _ => None,
+            })
+        };
+        let mut rows = inside().map(|(extent, layout)| extent == Extent::Row && layout.is_contiguous());
+        if group.columns.is_some() && size == group.rows && rows.all(|is_row| is_row) {
+            return Some(Fit { extent: Extent::Row, columns: group.columns, promotes: false });
+        }
+        if size == group.size() {
+            let mut columns = group.columns;
+            let fits = inside().all(|(extent, layout)| match extent {
+                Extent::Full => layout.is_contiguous() && layout.size() == size,
+                Extent::Row => {
+                    let repeats = repeats(layout, group.rows, size);
+                    columns = columns.or(repeats);
+                    repeats.is_some() && repeats == columns
+                }
+            });
+            return fits.then_some(Fit { extent: Extent::Full, columns, promotes: false });
+        }
+        if group.columns.is_none() && group.rows > 0 && size > group.rows && size.is_multiple_of(group.rows) {
+            let columns = size / group.rows;
+            let fits = inside().all(|(_, layout)| repeats(layout, group.rows, size) == Some(columns));
+            return (fits && columns <= LONGEST_ROW).then_some(Fit {
+                extent: Extent::Full,
+                columns: Some(columns),
+                promotes: true,
+            });
+        }
+        None
+    }
+
+    /// Gives a loop the rows and columns of a fit.
+    pub(super) fn adjust(&mut self, unit: UnitId, fit: Fit) {
+        let Some(group) = self.group_mut(unit) else { return };
+        if fit.promotes {
+            group.columns = fit.columns;
+            for member in &mut group.members {
+                member.extent = Extent::Row;
+            }
+            let outs: Vec<Var> = group.members.iter().map(|m| m.out).collect();
+            for out in outs {
+                self.extent[out] = Extent::Row;
+            }
+        } else if group.columns != fit.columns
+            && let Some(columns) = fit.columns
+        {
+            group.rows /= columns;
+            group.columns = fit.columns;
+        }
+    }
+
+    /// Whether a second loop can be merged into the one that the equation joins.
+    pub(super) fn can_merge(&self, into: UnitId, unit: UnitId, chosen: Fit, fit: Fit, sources: &[UnitId]) -> bool {
+        let (Some(a), Some(b)) = (self.group(into), self.group(unit)) else { return false };
+        // A loop without columns has full values only, which fit any columns.
+        let columns_agree = a.columns.is_none_or(|x| fit.columns.is_none_or(|y| x == y));
+        chosen.extent == fit.extent
+            && columns_agree
+            && a.members.len() + b.members.len() < MOST_MEMBERS
+            && self.units[unit].last < self.units[into].closed
+            && self.units[into].last < self.units[unit].closed
+            && self.is_free(into, sources, &[into, unit])
+            && self.is_free(unit, sources, &[into, unit])
+    }
+
+    /// Whether the values of a loop are read by the loop itself and by this equation only.
+    pub(super) fn ends_in(&self, unit: UnitId, at: EqnId) -> bool {
+        let Some(group) = self.group(unit) else { return false };
+        group.members.iter().all(|m| !self.leaves(m.out, unit, Some(at)))
+    }
+}
+
+/// How often a layout of `size` elements repeats each of the `rows` elements of a row-major buffer before the next.
+fn repeats(layout: &Layout, rows: usize, size: usize) -> Option<usize> {
+    let columns = size.checked_div(rows)?;
+    let is_scalar = layout.size() == 1 && rows == 1;
+    let is_repeated = layout.size() == size
+        && match layout.merged().as_slice() {
+            [] => rows == 1,
+            [(_, 0)] => rows == 1,
+            [(n, 1)] => *n == rows,
+            [(n, 1), (_, 0)] => *n == rows,
+            _ => false,
+        };
+    (layout.offset == 0 && (is_scalar || is_repeated)).then_some(columns)
+}
+
+/// Whether all operands of a member can be read in the dimensions of this shape.
+pub(super) fn fits_shape(member: &Member, shape: &[usize]) -> bool {
+    member.operands.iter().all(|x| match x {
+        Value::View { layout, .. } => layout.size() == 1 || layout.reshaped(shape).is_some(),
+        Value::Splat { .. } => true,
+    })
+}

@@ -1,0 +1,193 @@
+//! Units: what may become a step, and which units depend on each other.
+
+use oxc_index::{IndexVec, define_index_type};
+use remat_ir::{Result, Var};
+
+use super::Fusion;
+use crate::ids::EqnId;
+use crate::steps::ir::{Group, Member, Step, Tokens, Value};
+use crate::steps::order::order;
+
+define_index_type! {
+    /// A unit.
+    pub(in crate::steps) struct UnitId = u32;
+}
+
+/// The position at which a unit is closed that nothing outside depends on yet.
+const OPEN: EqnId = EqnId::from_raw_unchecked(u32::MAX);
+
+/// What may become a step.
+pub(super) struct Unit {
+    pub(super) kind: Kind,
+    /// The last equation in it.
+    pub(super) last: EqnId,
+    /// The equations that depend on it, outside of it, are this one or later ones.
+    pub(super) closed: EqnId,
+    /// The units that it reads, which are closed no later than it is.
+    reads: Vec<UnitId>,
+}
+
+pub(super) enum Kind {
+    Step(Step),
+    /// A loop that was merged into this one.
+    Merged(UnitId),
+}
+
+impl Fusion {
+    /// A new unit, which computes these variables.
+    pub(super) fn push(&mut self, step: Step, at: EqnId, outs: &[Var]) -> UnitId {
+        let unit = self.units.push(Unit { kind: Kind::Step(step), last: at, closed: OPEN, reads: Vec::new() });
+        for &out in outs {
+            self.unit[out] = Some(unit);
+        }
+        unit
+    }
+
+    /// The units that an equation reads: those that compute its operands, and the barriers that it waits for.
+    pub(super) fn sources(&self, at: EqnId, operands: &[Value]) -> Vec<UnitId> {
+        let vars = operands.iter().filter_map(Value::base).chain(self.tokens.of(at).iter().copied());
+        sorted(vars.filter_map(|var| self.unit[var]))
+    }
+
+    /// Notes that an equation of a unit reads these, and closes them.
+    pub(super) fn read(&mut self, at: EqnId, operands: &[Value], reader: UnitId) {
+        for unit in self.sources(at, operands).into_iter().filter(|&u| u != reader) {
+            if !self.units[reader].reads.contains(&unit) {
+                self.units[reader].reads.push(unit);
+            }
+            self.close(unit, at.min(self.units[reader].closed));
+        }
+    }
+
+    /// Closes a unit at a position, and those that it reads.
+    fn close(&mut self, unit: UnitId, at: EqnId) {
+        let mut stack = vec![unit];
+        while let Some(unit) = stack.pop() {
+            if self.units[unit].closed > at {
+                self.units[unit].closed = at;
+                stack.extend(&self.units[unit].reads);
+            }
+            if let Kind::Merged(into) = self.units[unit].kind {
+                stack.push(into);
+            }
+        }
+    }
+
+    /// Whether none of these units, but for those of `inside`, depends on the unit.
+    pub(super) fn is_free(&self, unit: UnitId, sources: &[UnitId], inside: &[UnitId]) -> bool {
+        let closed = self.units[unit].closed;
+        let mut outside = sources.iter().filter(|u| !inside.contains(u));
+        outside.all(|&u| self.units[u].last < closed)
+    }
+
+    /// The loop that a unit is.
+    pub(super) fn group(&self, unit: UnitId) -> Option<&Group> {
+        match &self.units[unit].kind {
+            Kind::Step(Step::Loop(group)) => Some(group),
+            _ => None,
+        }
+    }
+
+    pub(super) fn group_mut(&mut self, unit: UnitId) -> Option<&mut Group> {
+        match &mut self.units[unit].kind {
+            Kind::Step(Step::Loop(group)) => Some(group),
+            _ => None,
+        }
+    }
+
+    /// Adds an equation to a loop.
+    pub(super) fn join(&mut self, unit: UnitId, member: Member) {
+        self.unit[member.out] = Some(unit);
+        self.extent[member.out] = member.extent;
+        self.part_of[member.eqn] = Some(unit);
+        self.units[unit].last = self.units[unit].last.max(member.eqn);
+        if let Some(group) = self.group_mut(unit) {
+            group.members.push(member);
+        }
+    }
+
+    /// Merges a loop into another one, whose rows and columns it has.
+    pub(super) fn merge(&mut self, into: UnitId, unit: UnitId) {
+        let merged = std::mem::replace(&mut self.units[unit].kind, Kind::Merged(into));
+        let reads = std::mem::take(&mut self.units[unit].reads);
+        let (last, closed) = (self.units[unit].last, self.units[unit].closed.min(self.units[into].closed));
+        self.units[into].last = self.units[into].last.max(last);
+        self.units[into].closed = closed;
+        self.units[into].reads.extend(reads);
+        for other in self.units[into].reads.clone() {
+            self.close(other, closed);
+        }
+        if let Kind::Step(Step::Loop(other)) = merged {
+            for member in &other.members {
+                self.unit[member.out] = Some(into);
+                self.part_of[member.eqn] = Some(into);
+            }
+            if let Some(group) = self.group_mut(into) {
+                if let (None, Some(columns)) = (group.columns, other.columns) {
+                    (group.rows, group.columns) = (other.rows, Some(columns));
+                }
+                group.members.extend(other.members);
+                group.members.sort_by_key(|m| m.eqn);
+            }
+        }
+    }
+
+    /// Whether an equation outside of a unit, other than `except`, reads a variable or a view of it.
+    pub(super) fn leaves(&self, var: Var, unit: UnitId, except: Option<EqnId>) -> bool {
+        let mut stack = vec![var];
+        while let Some(var) = stack.pop() {
+            if self.is_read[var] {
+                return true;
+            }
+            for &reader in &self.readers[var] {
+                match self.part_of[reader] {
+                    _ if except == Some(reader) => {}
+                    Some(u) if u == unit => {}
+                    Some(_) => return true,
+                    // A change of layout that was seen, or an equation that is still to come.
+                    None if except.is_none_or(|at| reader < at) => stack.push(self.eqn_outs[reader]),
+                    None => return true,
+                }
+            }
+        }
+        false
+    }
+
+    /// The steps, in an order in which they can run.
+    ///
+    /// # Errors
+    /// If there is none, which is a defect: loops were made that depend on each other.
+    pub(in crate::steps) fn finish(mut self) -> Result<(Vec<Step>, Tokens)> {
+        for unit in self.units.indices() {
+            let Some(group) = self.group(unit) else { continue };
+            let outs = group.members.iter().map(|m| m.out).filter(|&out| self.leaves(out, unit, None)).collect();
+            if let Some(group) = self.group_mut(unit) {
+                group.outs = outs;
+            }
+        }
+        let reads = self.units.iter_enumerated().map(|(i, unit)| match &unit.kind {
+            Kind::Step(step) => {
+                let units = step.reads(&self.tokens).filter_map(|var| self.unit[var]);
+                sorted(units.filter(|&u| u != i))
+            }
+            Kind::Merged(_) => Vec::new(),
+        });
+        let positions: IndexVec<UnitId, EqnId> = self.units.iter().map(|unit| unit.last.min(unit.closed)).collect();
+        let order = order(&reads.collect(), &positions)?;
+        let mut units: IndexVec<UnitId, Option<Unit>> = self.units.into_iter().map(Some).collect();
+        // `order` has each unit once.
+        let steps = order.into_iter().filter_map(|unit| match units[unit].take()?.kind {
+            Kind::Step(step) => Some(step),
+            Kind::Merged(_) => None,
+        });
+        Ok((steps.collect(), self.tokens))
+    }
+}
+
+/// The units, each once.
+fn sorted(units: impl Iterator<Item = UnitId>) -> Vec<UnitId> {
+    let mut units: Vec<UnitId> = units.collect();
+    units.sort_unstable();
+    units.dedup();
+    units
+}
