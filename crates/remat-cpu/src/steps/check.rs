@@ -212,6 +212,24 @@ mod tests {
     }
 
     #[test]
+    fn steps_ahead_of_their_barrier_are_found() {
+        let text = "{ lambda ; a:f32[4] b:f32[4]. let
+            c:f32[4] = exp a
+            d:f32[4] e:f32[4] = optimization_barrier b c
+            f:f32[4] = sin d
+          in (f,) }";
+        let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
+        let mut steps = run(CPU, &jaxpr).and_then(Steps::of).unwrap_or_else(|e| panic!("{e}"));
+        assert!(check(&steps).is_ok());
+        let token = steps.steps.iter().find_map(|s| if let Step::Barrier { token, .. } = s { Some(token.0) } else { None });
+        let token = token.expect("a barrier");
+        steps.steps.swap(1, 2);
+        let error = check(&steps).expect_err("the loop reads a result of the barrier");
+        let message = format!("the steps are wrong: step 1 is ahead of the barrier that writes variable {token}");
+        assert_eq!(error.message(), message);
+    }
+
+    #[test]
     fn views_outside_of_their_buffer_are_found() {
         let b = group(&mut steps()).members[0].out.0;
         let view = |change: fn(&mut Layout)| {

@@ -9,8 +9,13 @@ use super::{Step, Steps};
 fn steps(text: &str) -> Vec<String> {
     let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
     let steps = run(CPU, &jaxpr).and_then(Steps::of).unwrap_or_else(|e| panic!("{e}"));
+    steps.steps.iter().map(|step| describe(&steps, step)).collect()
+}
+
+/// The operation of a step, or those of a loop and the number of results that it stores.
+fn describe(steps: &Steps, step: &Step) -> String {
     let name = |eqn| steps.eqn(eqn).op.name();
-    let describe = |step: &Step| match step {
+    match step {
         Step::Equation { eqn, .. } => name(*eqn).to_string(),
         Step::Copy { .. } => "copy".to_string(),
         Step::Count { .. } => "count".to_string(),
@@ -19,8 +24,7 @@ fn steps(text: &str) -> Vec<String> {
             let names: Vec<&str> = group.members.iter().map(|m| name(m.eqn)).collect();
             format!("[{}] -> {}", names.join(" "), group.outs.len())
         }
-    };
-    steps.steps.iter().map(describe).collect()
+    }
 }
 
 #[test]
@@ -237,4 +241,73 @@ fn what_is_wider_than_its_operands_is_computed_again() {
     let last =
         ["[convert_element_type sub mul] -> 1", "[convert_element_type sub convert_element_type] -> 1", "dot_general"];
     assert_eq!(found[found.len() - 3..], last, "{found:?}");
+}
+
+/// A product of 4 x 4 matrices.
+fn dot(out: &str, a: &str, b: &str) -> String {
+    format!("{out}:f32[4,4] = dot_general[dimension_numbers=(([1], [0]), ([], [])) preferred_element_type=float32] {a} {b}\n")
+}
+
+/// Values on both sides of a barrier, in a program of an elementwise value `b`, a product `p` and readers of `c`.
+fn around(barrier: &str) -> String {
+    format!(
+        "{{ lambda ; a:f32[4,4] x:f32[4,4]. let
+            b:f32[4,4] = exp a
+            {}{barrier}
+            e:f32[4,4] = sin c
+            f:f32[4,4] = neg x
+            g:f32[4,4] = add e f
+            h:f32[4] = reduce_sum[axes=(1,)] g
+          in (h,) }}",
+        dot("p", "x", "x")
+    )
+}
+
+#[test]
+fn a_barrier_of_several_values_ends_loops() {
+    let found = steps(&around("c:f32[4,4] d:f32[4,4] = optimization_barrier b p"));
+    assert_eq!(found, ["dot_general", "[exp] -> 1", "barrier", "[sin neg add reduce_sum] -> 1"]);
+    // A value that only the barrier reads is computed, and so is one behind a constant.
+    let found = steps(&around("d:f32[4,4] n:f32[] = optimization_barrier b 1.0:f32[]\nc:f32[4,4] = broadcast_in_dim[broadcast_dimensions=() shape=(4, 4)] n"));
+    assert_eq!(found, ["[exp] -> 1", "barrier", "[sin neg add reduce_sum] -> 1"]);
+    // A barrier of one value is only against merging.
+    let found = steps(&around("c:f32[4,4] = optimization_barrier b"));
+    assert_eq!(found, ["[exp sin neg add reduce_sum] -> 1"]);
+}
+
+#[test]
+fn views_and_further_barriers_wait_for_a_barrier() {
+    let text = format!(
+        "{{ lambda ; a:f32[4,4] x:f32[4,4]. let
+            {}b:f32[4,4] c:f32[4,4] = optimization_barrier a p
+            d:f32[16] = reshape[new_sizes=(16,)] b
+            e:f32[4] = slice[limit_indices=(8,) start_indices=(4,) strides=(1,)] d
+            f:f32[4] = exp e
+            g:f32[4,4] h:f32[4,4] = optimization_barrier b x
+            i:f32[4,4] = transpose[permutation=(1, 0)] h
+            j:f32[4,4] = cumsum[axis=0 reverse=False] i
+          in (f, j) }}",
+        dot("p", "x", "x")
+    );
+    let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
+    let lowered = run(CPU, &jaxpr).and_then(Steps::of).unwrap_or_else(|e| panic!("{e}"));
+    let waits = lowered.steps.iter().map(|step| (describe(&lowered, step), step.tokens(&lowered.tokens).count()));
+    let waits: Vec<(String, usize)> = waits.collect();
+    let waits: Vec<(&str, usize)> = waits.iter().map(|(step, count)| (step.as_str(), *count)).collect();
+    let expected =
+        [("dot_general", 0), ("barrier", 0), ("[exp] -> 1", 1), ("barrier", 1), ("copy", 1), ("cumsum", 1)];
+    assert_eq!(waits, expected);
+}
+
+#[test]
+fn an_operand_of_a_barrier_is_not_computed_again() {
+    // As in `what_is_read_far_away_is_computed_again`, but that a barrier reads the value.
+    let barrier = "a:f32[128,128] = tanh u
+        b:f32[128,128] = mul a a
+        c:f32[128,128] = exp b
+        d:f32[128,128] e:f32[128,128] = optimization_barrier c x\n";
+    let last = "f:f32[128,128] = add x19 d\n";
+    let found = steps(&with_products(barrier, 20, last, "f"));
+    assert_eq!((found[0].as_str(), found[1].as_str()), ("[tanh mul exp] -> 1", "barrier"));
+    assert_eq!(found[found.len() - 1], "[add] -> 1");
 }

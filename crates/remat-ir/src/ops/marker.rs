@@ -16,12 +16,13 @@ pub struct Name {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct StopGradient;
 
-/// All operands, as values of their own: no equation of the results is ever merged with an equation of the operands. So a value
-/// that is computed again behind a barrier stays a computation of its own.
+/// All operands, as values that are available once all operands are computed, as in JAX and StableHLO: an equation that reads a
+/// result, itself or through others, runs after the equations that compute the operands. No equation is merged with one on the
+/// other side of the barrier, so that a value that is computed again behind it stays a computation of its own. Equations that read
+/// no result are not ordered, and the results have the same bits with and without the barrier.
 ///
-/// It is a barrier to merging, not to scheduling. The reference evaluator computes all operands before it goes on; an engine that
-/// orders the steps itself, for a low peak of memory, may compute an equation of one result before another operand is there, and
-/// the results are the same in every bit.
+/// A barrier of one operand is only against merging, since its readers run after the operand in any case: an engine may compute
+/// the operand and its readers in one loop. Partial evaluation writes such barriers, which cost no memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct OptimizationBarrier;
 

@@ -49,17 +49,23 @@ impl Tensor {
     }
 }
 
-/// The tensors, as values of their own: no operation on the results is merged with one on the operands. So what is computed again
-/// behind the barrier is computed again.
+/// The tensors, as values that are available once all of them are computed: operations on any of the results run after the
+/// operations that compute the operands. Nothing is merged across the barrier, so that an operation that is repeated behind it is
+/// computed again. The bits of the results do not change. The derivatives are behind a barrier of their own.
 ///
-/// In which order the operations around it run is up to the engine, which chooses a low peak of memory; it does not change a bit
-/// of the results.
+/// This orders operations where it matters for memory: the engine itself chooses an order with a low peak. Operations on none
+/// of the results are not ordered. A barrier of one tensor is only against merging: the tensor and its readers may be one loop.
 ///
 /// ```
-/// use remat::{Tensor, optimization_barrier};
-/// let (x, y) = (Tensor::from(1.0f32), Tensor::from(2.0f32));
-/// let held = optimization_barrier(&[&x, &y]);
-/// assert_eq!(held[1].item::<f32>()?, 2.0);
+/// use remat::{Tensor, jit, optimization_barrier};
+/// // The second product does not begin before the first is reduced to a sum.
+/// let f = jit(|(x, y): &(Tensor, Tensor)| {
+///     let sum = x.matmul(x).sum(..);
+///     let held = optimization_barrier(&[&sum, y]);
+///     &held[0] + held[1].matmul(&held[1]).sum(..)
+/// });
+/// let x = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]]);
+/// assert_eq!(f.call((x.clone(), x))?.item::<f32>()?, 108.0);
 /// # Ok::<(), remat::Error>(())
 /// ```
 #[track_caller]

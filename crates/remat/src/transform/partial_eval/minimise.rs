@@ -69,19 +69,17 @@ pub(super) fn minimise(
         env[var] = Some(b.input(facts.avals[var].clone()));
     }
     let unknown: Vec<Atom> = staged.ins[residuals.len()..].iter().map(|&v| b.input(staged.avals[v].clone())).collect();
-    // Behind a barrier, so that they are not merged with their twins in the forward pass, which would keep the values alive
-    // after all.
+    // Behind barriers, so that they are not merged with their twins in the forward pass, which would keep the values alive
+    // after all. One for each operand: a barrier of several would also order the operands, at the cost of memory.
     let mut late = env.clone();
     let operands = needed.iter().flat_map(|&i| &facts.known[i].ins).filter_map(|a| a.var());
     let mut barred: Vec<Var> = operands.filter(|&v| env[v].is_some()).collect();
     barred.sort_unstable();
     barred.dedup();
-    let behind = barred.iter().map(|&v| read(&env, Atom::Var(v))).collect::<Result<Vec<_>>>()?;
-    if !behind.is_empty() {
-        b.loc = facts.known[needed[0]].loc;
-        for (&var, out) in barred.iter().zip(b.emit(OptimizationBarrier.into(), &behind)?) {
-            late[var] = Some(out);
-        }
+    b.loc = facts.known[needed[0]].loc;
+    for var in barred {
+        let operand = read(&env, Atom::Var(var))?;
+        late[var] = Some(b.emit1(OptimizationBarrier.into(), &[operand])?);
     }
     for eqn in needed.into_iter().map(|i| &facts.known[i]) {
         let ins = eqn.ins.iter().map(|&a| read(&late, a)).collect::<Result<Atoms>>()?;
