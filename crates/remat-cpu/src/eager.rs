@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use remat_ir::{Array, Aval, Builder, Executable, Jaxpr, Op, Result};
 
-use crate::device::{CpuExecutable, Cpu, Idle};
+use crate::device::{Cpu, CpuExecutable, Idle};
 
 type Key = (Op, Vec<Aval>);
 

@@ -56,7 +56,9 @@ fn an_operand_is_computed_ahead_of_the_readers_of_other_results() {
     assert!(doubled < barrier && barrier < product && product < sum, "{}", steps(&barred));
     run(&barred);
     // With a barrier for each, there is no order to keep.
-    let plain = text(&format!("h:f32[64] = optimization_barrier b\nd:f32[64,64] = optimization_barrier x\nc:f32[64,64] = {row} h"));
+    let plain = text(&format!(
+        "h:f32[64] = optimization_barrier b\nd:f32[64,64] = optimization_barrier x\nc:f32[64,64] = {row} h"
+    ));
     let [product, doubled] = positions(&steps(&plain), [" = dot_general", " = mul"]);
     assert!(product < doubled, "{}", steps(&plain));
     run(&plain);

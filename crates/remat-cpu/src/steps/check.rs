@@ -221,7 +221,8 @@ mod tests {
         let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
         let mut steps = run(CPU, &jaxpr).and_then(Steps::of).unwrap_or_else(|e| panic!("{e}"));
         assert!(check(&steps).is_ok());
-        let token = steps.steps.iter().find_map(|s| if let Step::Barrier { token, .. } = s { Some(token.0) } else { None });
+        let token =
+            steps.steps.iter().find_map(|s| if let Step::Barrier { token, .. } = s { Some(token.0) } else { None });
         let token = token.expect("a barrier");
         steps.steps.swap(1, 2);
         let error = check(&steps).expect_err("the loop reads a result of the barrier");

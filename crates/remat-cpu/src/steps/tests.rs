@@ -245,7 +245,9 @@ fn what_is_wider_than_its_operands_is_computed_again() {
 
 /// A product of 4 x 4 matrices.
 fn dot(out: &str, a: &str, b: &str) -> String {
-    format!("{out}:f32[4,4] = dot_general[dimension_numbers=(([1], [0]), ([], [])) preferred_element_type=float32] {a} {b}\n")
+    format!(
+        "{out}:f32[4,4] = dot_general[dimension_numbers=(([1], [0]), ([], [])) preferred_element_type=float32] {a} {b}\n"
+    )
 }
 
 /// Values on both sides of a barrier, in a program of an elementwise value `b`, a product `p` and readers of `c`.
@@ -268,7 +270,9 @@ fn a_barrier_of_several_values_ends_loops() {
     let found = steps(&around("c:f32[4,4] d:f32[4,4] = optimization_barrier b p"));
     assert_eq!(found, ["dot_general", "[exp] -> 1", "barrier", "[sin neg add reduce_sum] -> 1"]);
     // A value that only the barrier reads is computed, and so is one behind a constant.
-    let found = steps(&around("d:f32[4,4] n:f32[] = optimization_barrier b 1.0:f32[]\nc:f32[4,4] = broadcast_in_dim[broadcast_dimensions=() shape=(4, 4)] n"));
+    let found = steps(&around(
+        "d:f32[4,4] n:f32[] = optimization_barrier b 1.0:f32[]\nc:f32[4,4] = broadcast_in_dim[broadcast_dimensions=() shape=(4, 4)] n",
+    ));
     assert_eq!(found, ["[exp] -> 1", "barrier", "[sin neg add reduce_sum] -> 1"]);
     // A barrier of one value is only against merging.
     let found = steps(&around("c:f32[4,4] = optimization_barrier b"));
@@ -294,8 +298,7 @@ fn views_and_further_barriers_wait_for_a_barrier() {
     let waits = lowered.steps.iter().map(|step| (describe(&lowered, step), step.tokens(&lowered.tokens).count()));
     let waits: Vec<(String, usize)> = waits.collect();
     let waits: Vec<(&str, usize)> = waits.iter().map(|(step, count)| (step.as_str(), *count)).collect();
-    let expected =
-        [("dot_general", 0), ("barrier", 0), ("[exp] -> 1", 1), ("barrier", 1), ("copy", 1), ("cumsum", 1)];
+    let expected = [("dot_general", 0), ("barrier", 0), ("[exp] -> 1", 1), ("barrier", 1), ("copy", 1), ("cumsum", 1)];
     assert_eq!(waits, expected);
 }
 

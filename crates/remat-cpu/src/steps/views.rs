@@ -226,4 +226,3 @@ impl Lowering {
         self.values.push(Value::View { base: var, layout: Layout::from(aval) })
     }
 }
-
