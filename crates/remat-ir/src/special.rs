@@ -78,7 +78,7 @@ pub fn erfcx(x: f64) -> f64 {
 }
 
 /// `(1 + 2 x) erfcx(x)` as a polynomial of `(x - 4) / (x + 4)`, from the Chebyshev series computed with 60 digits.
-const ERFCX: [f64; 24] = [
+pub const ERFCX: [f64; 24] = [
     1.2329951186255526,
     -0.1396211168405623,
     0.015379652102610473,

@@ -34,3 +34,4 @@ pub use cse::cse;
 pub use dce::{Dce, dce};
 pub use fold::fold_literals;
 pub use pipeline::{Pass, Stage, Stages};
+pub use unroll::unrolled;

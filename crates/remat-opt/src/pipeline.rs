@@ -55,6 +55,14 @@ pub const CPU: &[Pass] = &[
     },
 ];
 
+/// XLA's. It inlines, folds, merges, simplifies and schedules itself, and does so to calls and regions that are still there: passes
+/// that work on one list of equations would take the boundaries of regions away, which become barriers in its text.
+pub const XLA: &[Pass] = &[Pass {
+    name: "scan_residuals",
+    why: "XLA keeps whatever a loop stacks for another one, also what the other can compute",
+    run: scan_residuals::pass,
+}];
+
 /// A pass. It takes the program by reference or by value, so that one that changes nothing costs no copy.
 #[derive(Clone, Copy)]
 pub struct Pass {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use remat_ir::{Atom, Aval, Builder, Concatenate, ExpandDims, Jaxpr, Jit, Reshape, Result, Scan, Slice, Squeeze};
 
 /// The program that a scan is, unrolled, or `None` if it is not to be. It takes the operands of the scan, whose avals are `ins`.
-pub(crate) fn unrolled(scan: &Scan, ins: &[Aval]) -> Result<Option<Jaxpr>> {
+pub fn unrolled(scan: &Scan, ins: &[Aval]) -> Result<Option<Jaxpr>> {
     if scan.unroll <= 1 || scan.length == 0 {
         return Ok(None);
     }

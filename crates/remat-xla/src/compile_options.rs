@@ -1,0 +1,87 @@
+//! `CompileOptionsProto`, encoded.
+//!
+//! What is sent is always complete: a plugin ends the process if the number of replicas or partitions is 0. Flags are single overrides,
+//! since a message of debug options would replace XLA's defaults of all that it does not name.
+
+use crate::Platform;
+
+/// Flags that change what XLA does to values or memory, each with its value.
+fn overrides(platform: Platform) -> Vec<(&'static str, Override)> {
+    // bf16 and f16 are rounded after each operation, so that a recomputed value has the bits of the first.
+    let mut flags = vec![("xla_allow_excess_precision", Override::Bool(false))];
+    if platform == Platform::Cpu {
+        // A NaN wins in `maximum` and `minimum`, as StableHLO says and other platforms do.
+        flags.push(("xla_cpu_enable_fast_min_max", Override::Bool(false)));
+        // The pass drops barriers, and then what a policy says is to be computed again is merged with the forward pass.
+        flags.push(("xla_disable_hlo_passes", Override::Text("cse_barrier_expander")));
+    }
+    flags
+}
+
+/// The value of a flag.
+enum Override {
+    Bool(bool),
+    Text(&'static str),
+}
+
+/// The options of a program for one device.
+pub(crate) fn encoded(platform: Platform) -> Vec<u8> {
+    // ExecutableBuildOptionsProto: num_replicas and num_partitions.
+    let mut build = Vec::new();
+    integer(&mut build, 4, 1);
+    integer(&mut build, 5, 1);
+    let mut options = Vec::new();
+    message(&mut options, 3, &build);
+    for (name, value) in overrides(platform) {
+        // OptionOverrideProto: a string or a bool.
+        let mut given = Vec::new();
+        match value {
+            Override::Text(text) => message(&mut given, 1, text.as_bytes()),
+            Override::Bool(value) => integer(&mut given, 2, value.into()),
+        }
+        let mut entry = Vec::new();
+        message(&mut entry, 1, name.as_bytes());
+        message(&mut entry, 2, &given);
+        message(&mut options, 7, &entry);
+    }
+    options
+}
+
+/// A field that is an integer.
+fn integer(to: &mut Vec<u8>, field: u64, value: u64) {
+    varint(to, field << 3);
+    varint(to, value);
+}
+
+/// A field that is a message or a string.
+fn message(to: &mut Vec<u8>, field: u64, bytes: &[u8]) {
+    varint(to, field << 3 | 2);
+    varint(to, bytes.len() as u64);
+    to.extend_from_slice(bytes);
+}
+
+/// Seven bits a byte, the low ones first.
+fn varint(to: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        to.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    to.push(value as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_encoded_as_protocol_buffers() {
+        let options = encoded(Platform::Cpu);
+        assert_eq!(options[..6], [0x1a, 0x04, 0x20, 0x01, 0x28, 0x01]);
+        let flag = b"\x3a\x30\x0a\x16xla_disable_hlo_passes\x12\x16\x0a\x14cse_barrier_expander";
+        assert!(options.ends_with(flag));
+        assert!(!encoded(Platform::Gpu).ends_with(flag));
+        let mut long = Vec::new();
+        varint(&mut long, 300);
+        assert_eq!(long, [0xac, 0x02]);
+    }
+}

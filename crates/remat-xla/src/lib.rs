@@ -1,0 +1,34 @@
+//! remat's programs on XLA.
+//!
+//! [`stablehlo`] writes a program as a module in [StableHLO](https://openxla.org/stablehlo), the language that XLA compiles for
+//! CPUs, GPUs and TPUs, and that other compilers read too. What a program computes is what the reference evaluator of `remat-ir`
+//! says, also where StableHLO leaves a case open. [`Xla`] is an engine that compiles and runs modules by a [`Plugin`], a library
+//! with the PJRT C API that is loaded at run time: building this crate needs neither XLA nor a compiler of C.
+//!
+//! Layers, each using only those above it in this list (a test holds this):
+//!
+//! 1. [`options`](Options): what the text depends on
+//! 2. `value`, `writer`: values, types and statements as text
+//! 3. `ops`, `control`: operations; the two refer to each other
+//! 4. `module`: a whole program
+//! 5. `pjrt`: the PJRT C API; all of the crate's `unsafe`
+//! 6. [`plugin`](Plugin), `compile_options`: where plugins are, and what they are told
+//! 7. [`device`](Xla): the engine
+//!
+//! Deliberately absent: passes over programs (crate `remat-opt`), and whatever XLA does itself: fusion, layouts, schedules, memory.
+
+mod compile_options;
+mod control;
+mod device;
+mod module;
+mod ops;
+mod options;
+mod pjrt;
+mod plugin;
+mod value;
+mod writer;
+
+pub use device::Xla;
+pub use module::stablehlo;
+pub use options::{Options, Platform, Precision};
+pub use plugin::Plugin;

@@ -1,0 +1,74 @@
+//! Conversions between dtypes.
+
+use remat_ir::{Aval, DType, Literal, ReducePrecision};
+
+use crate::value::Value;
+use crate::writer::Writer;
+
+/// Float to integer truncates and saturates, NaN is 0; anything to bool is `!= 0`; integer to integer wraps.
+pub(super) fn convert_element_type(w: &mut Writer, x: &Value, to: DType) -> Value {
+    let from = x.dtype();
+    if from == to {
+        return x.clone();
+    }
+    if to == DType::Bool {
+        let zero = w.splat(x, 0.0);
+        return w.compare("NE", x, &zero);
+    }
+    if from.is_float() && to.is_integer() {
+        return float_to_integer(w, x, to);
+    }
+    w.convert(x, to)
+}
+
+/// The bounds of the integer are compared as floats. StableHLO leaves open what becomes of a float out of range.
+fn float_to_integer(w: &mut Writer, x: &Value, to: DType) -> Value {
+    // The bounds of wide integers are not floats of f16, and those of narrow ones are exact in f32.
+    let x = &w.widen(x);
+    let bits = to.bits() as i32 - i32::from(to.is_signed());
+    // Powers of two, which every float of at least f32 has: the first integer that is too large, and the last that is not too small.
+    let (above, lowest) = (2f64.powi(bits), if to.is_signed() { -(2f64.powi(bits)) } else { 0.0 });
+    let (above, lowest) = (w.splat(x, above), w.splat(x, lowest));
+    let (is_above, is_below) = (w.compare("GE", x, &above), w.compare("LT", x, &lowest));
+    let is_nan = w.is_nan(x);
+    // What is converted is in range.
+    let zero = w.splat(x, 0.0);
+    let outside = w.binary("or", &is_above, &is_below);
+    let outside = w.binary("or", &outside, &is_nan);
+    let inside = w.select(&outside, &zero, x);
+    let value = w.convert(&inside, to);
+    let (max, min) = (2i128.pow(bits as u32) - 1, if to.is_signed() { -(2i128.pow(bits as u32)) } else { 0 });
+    let (max, min) = (w.splat_integer(&value, max), w.splat_integer(&value, min));
+    let value = w.select(&is_above, &max, &value);
+    w.select(&is_below, &min, &value)
+}
+
+pub(super) fn bitcast_convert_type(w: &mut Writer, x: &Value, out: &Aval) -> Value {
+    if x.dtype() == out.dtype {
+        return x.clone();
+    }
+    w.apply(format!("stablehlo.bitcast_convert {x}"), &[x], out.clone())
+}
+
+/// A format that is wider than the dtype changes nothing, and its bits are cut to what StableHLO accepts.
+pub(super) fn reduce_precision(w: &mut Writer, op: &ReducePrecision, x: &Value) -> Value {
+    let (own_exponent, own_mantissa) = x.dtype().float_format().unwrap_or((11, 52));
+    let (exponent, mantissa) = (op.exponent_bits.min(own_exponent), op.mantissa_bits.min(own_mantissa));
+    let rounded = w.unary_with("reduce_precision", x, &format!("format = e{exponent}m{mantissa}"));
+    if mantissa > 0 {
+        return rounded;
+    }
+    // A format without a mantissa has no NaN, which becomes an infinity of its sign.
+    let (integer, bits) = match x.dtype() {
+        DType::F64 => (DType::U64, 64),
+        DType::F32 => (DType::U32, 32),
+        _ => (DType::U16, 16),
+    };
+    let sign_and_exponent = ((1 << (own_exponent + 1)) - 1) << (bits - own_exponent - 1);
+    let pattern = bitcast_convert_type(w, x, &x.aval.with_dtype(integer));
+    let mask = w.constant(Literal::from_bits(integer, sign_and_exponent), x.shape());
+    let pattern = w.binary("and", &pattern, &mask);
+    let infinity = bitcast_convert_type(w, &pattern, &x.aval);
+    let is_nan = w.is_nan(x);
+    w.select(&is_nan, &infinity, &rounded)
+}

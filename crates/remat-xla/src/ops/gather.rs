@@ -1,0 +1,158 @@
+//! Gathers and scatters.
+
+use remat_ir::{Aval, Gather, IndexMode, Result, Scatter, ScatterKind, Shape};
+
+use super::elementwise::{max, min};
+use super::{operands, slice};
+use crate::value::{Value, comma_separated};
+use crate::writer::{Region, Writer};
+
+/// The starts of slices: what gather and scatter do to index vectors before XLA sees them.
+struct Starts<'a> {
+    /// The shape of the array.
+    shape: &'a [usize],
+    /// The size of a slice along each dimension of the array.
+    sizes: &'a [usize],
+    /// The dimension of the array for each component of an index vector.
+    map: &'a [usize],
+}
+
+impl Starts<'_> {
+    /// A number for each component, in every index vector.
+    fn per_component(&self, w: &mut Writer, indices: &Value, value: impl Fn(usize) -> usize) -> Value {
+        let numbers: Vec<usize> = self.map.iter().map(|&d| value(d)).collect();
+        let aval = indices.aval.with_shape([numbers.len()]);
+        let elements = comma_separated(&numbers);
+        let text = format!("stablehlo.constant dense<[{elements}]> : {}", crate::value::Type(&aval));
+        let numbers = w.define(text, aval);
+        w.broadcast(&numbers, &[indices.rank() - 1], indices.shape())
+    }
+
+    /// The largest start of a slice that fits, for each component.
+    fn bounds(&self, w: &mut Writer, indices: &Value) -> Value {
+        self.per_component(w, indices, |d| self.shape[d] - self.sizes[d])
+    }
+
+    /// Index vectors whose slices fit.
+    fn clamped(&self, w: &mut Writer, indices: &Value) -> Value {
+        if self.map.is_empty() {
+            return indices.clone();
+        }
+        let (zero, bounds) = (w.splat_integer(indices, 0), self.bounds(w, indices));
+        let indices = w.binary("maximum", indices, &zero);
+        w.binary("minimum", &indices, &bounds)
+    }
+
+    /// For each index vector whether its slice fits.
+    fn fit(&self, w: &mut Writer, indices: &Value) -> Option<Value> {
+        if self.map.is_empty() {
+            return None;
+        }
+        let (zero, bounds) = (w.splat_integer(indices, 0), self.bounds(w, indices));
+        let (above, below) = (w.compare("GE", indices, &zero), w.compare("LE", indices, &bounds));
+        let fits = w.binary("and", &above, &below);
+        Some(w.reduce("and", &fits, remat_ir::Literal::from_bool(true), &[indices.rank() - 1]))
+    }
+}
+
+pub(super) fn gather(w: &mut Writer, op: &Gather, [x, indices]: &[Value; 2], out: &Aval) -> Result<Value> {
+    let indices = &slice::index(w, indices);
+    let numbers = dims(&[
+        ("offset_dims", &op.offset_dims),
+        ("collapsed_slice_dims", &op.collapsed_slice_dims),
+        ("operand_batching_dims", &op.operand_batching_dims),
+        ("start_indices_batching_dims", &op.start_indices_batching_dims),
+        ("start_index_map", &op.start_index_map),
+    ]);
+    // XLA clamps starts, so that slices that do not fit have something to be replaced.
+    let properties = format!(
+        "dimension_numbers = #stablehlo.gather<{numbers}index_vector_dim = {}>, indices_are_sorted = false, \
+         slice_sizes = array<i64: {}>",
+        indices.rank() - 1,
+        comma_separated(&op.slice_sizes)
+    );
+    let properties = properties.replace("array<i64: >", "array<i64>");
+    let ins = [x.clone(), indices.clone()];
+    let gathered = single(w.generic("gather", &ins, &properties, vec![], std::slice::from_ref(out))?, op)?;
+    let starts = Starts { shape: x.shape(), sizes: &op.slice_sizes, map: &op.start_index_map };
+    let fits = if op.mode == IndexMode::FillOrDrop { starts.fit(w, indices) } else { None };
+    let Some(fits) = fits else { return Ok(gathered) };
+    let batch: Shape = (0..out.rank()).filter(|d| !op.offset_dims.contains(d)).collect();
+    let fits = w.broadcast(&fits, &batch, &out.shape);
+    let fill = w.constant(op.fill_value, &out.shape);
+    Ok(w.select(&fits, &gathered, &fill))
+}
+
+pub(super) fn scatter(w: &mut Writer, op: &Scatter, ins: &[Value]) -> Result<Value> {
+    let [x, indices, updates] = operands(op, ins)?;
+    if updates.aval.size() == 0 {
+        return Ok(x.clone());
+    }
+    let indices = &slice::index(w, indices);
+    // Many updates may meet in one element: it is rounded once, after the last.
+    let is_sum = matches!(op.kind, ScatterKind::Add | ScatterKind::Mul);
+    let (to, from) = if is_sum { (w.widen(x), w.widen(updates)) } else { (x.clone(), updates.clone()) };
+    let indices = starts(w, op, x, indices, updates);
+    let numbers = dims(&[
+        ("update_window_dims", &op.update_window_dims),
+        ("inserted_window_dims", &op.inserted_window_dims),
+        ("input_batching_dims", &op.operand_batching_dims),
+        ("scatter_indices_batching_dims", &op.scatter_indices_batching_dims),
+        ("scatter_dims_to_operand_dims", &op.scatter_dims_to_operand_dims),
+    ]);
+    let properties = format!(
+        "indices_are_sorted = false, scatter_dimension_numbers = #stablehlo.scatter<{numbers}index_vector_dim = {}>, \
+         unique_indices = {}",
+        indices.rank() - 1,
+        op.unique_indices
+    );
+    let scalar = to.aval.with_shape([]);
+    let combine = Region::new([scalar.clone(), scalar], |w, args| {
+        let [old, new] = operands(op, args)?;
+        Ok(vec![match op.kind {
+            ScatterKind::Set => new.clone(),
+            ScatterKind::Add => w.binary("add", old, new),
+            ScatterKind::Mul => w.binary("multiply", old, new),
+            ScatterKind::Min => min(w, old, new),
+            ScatterKind::Max => max(w, old, new),
+        }])
+    });
+    let out = to.aval.clone();
+    let result = single(w.generic("scatter", &[to, indices, from], &properties, vec![combine], &[out])?, op)?;
+    Ok(w.convert(&result, x.dtype()))
+}
+
+/// Index vectors of a scatter. One whose slice does not fit is moved past the end, where XLA drops the update: whether it drops
+/// a slice that fits in a part, or that part alone, is not to matter.
+fn starts(w: &mut Writer, op: &Scatter, x: &Value, indices: &Value, updates: &Value) -> Value {
+    let kept = |d: &usize| !op.inserted_window_dims.contains(d) && !op.operand_batching_dims.contains(d);
+    let mut sizes = Shape::from_elem(1, x.rank());
+    for (d, &u) in (0..x.rank()).filter(kept).zip(&op.update_window_dims) {
+        sizes[d] = updates.shape()[u];
+    }
+    let starts = Starts { shape: x.shape(), sizes: &sizes, map: &op.scatter_dims_to_operand_dims };
+    match op.mode {
+        IndexMode::Clip => starts.clamped(w, indices),
+        IndexMode::FillOrDrop if starts.map.iter().all(|&d| sizes[d] == 1) => indices.clone(),
+        IndexMode::FillOrDrop => match starts.fit(w, indices) {
+            None => indices.clone(),
+            Some(fits) => {
+                let batch: Shape = (0..indices.rank() - 1).collect();
+                let fits = w.broadcast(&fits, &batch, indices.shape());
+                let past = starts.per_component(w, indices, |d| x.shape()[d]);
+                w.select(&fits, indices, &past)
+            }
+        },
+    }
+}
+
+/// Dimension numbers, without those that are empty, each with a comma behind it.
+fn dims(numbers: &[(&str, &Shape)]) -> String {
+    let given = numbers.iter().filter(|(_, dims)| !dims.is_empty());
+    given.map(|(name, dims)| format!("{name} = {dims:?}, ")).collect()
+}
+
+fn single(mut results: Vec<Value>, op: &impl remat_ir::Operation) -> Result<Value> {
+    let missing = || remat_ir::Error::new(remat_ir::ErrorKind::Internal, op.name(), "has no result");
+    results.pop().ok_or_else(missing)
+}

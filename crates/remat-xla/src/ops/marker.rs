@@ -1,0 +1,39 @@
+//! Operations that are identities of values: barriers and transfers.
+
+use remat_ir::{DevicePut, MemorySpace};
+
+use crate::value::{Type, Value, names, types};
+use crate::writer::Writer;
+
+/// Nothing that uses the results is merged with what computes the operands.
+pub(crate) fn optimization_barrier(w: &mut Writer, ins: &[Value]) -> Vec<Value> {
+    let avals: Vec<_> = ins.iter().map(|value| value.aval.clone()).collect();
+    if avals.is_empty() {
+        return Vec::new();
+    }
+    w.define_all(format!("stablehlo.optimization_barrier {} : {}", names(ins), types(&avals)), avals)
+}
+
+/// A copy in the other memory, where there are two. The annotation is the one that JAX writes.
+pub(super) fn device_put(w: &mut Writer, op: &DevicePut, x: &Value) -> Value {
+    let out = x.aval.in_memory(op.memory);
+    if !w.options.platform.has_host_memory() || out == x.aval {
+        return Value { name: x.name, aval: out };
+    }
+    let text = format!(
+        "stablehlo.custom_call @annotate_device_placement({x}) {{backend_config = \"\", has_side_effect = true, \
+         mhlo.frontend_attributes = {{_xla_buffer_placement = \"{}\"}}}} : ({}) -> {}",
+        memory_kind(op.memory),
+        Type(&x.aval),
+        Type(&out)
+    );
+    w.define(text, out)
+}
+
+/// XLA's name of a memory space.
+pub(crate) fn memory_kind(memory: MemorySpace) -> &'static str {
+    match memory {
+        MemorySpace::Device => "device",
+        MemorySpace::Host => "pinned_host",
+    }
+}

@@ -1,0 +1,108 @@
+//! First-order operations, one file per family.
+//!
+//! What an operation gives is what the reference evaluator gives: where StableHLO leaves a case open, or another engine's reading of
+//! it is known to differ (NaN, ties, integers out of range), the text says it in operations that leave nothing open.
+
+mod conv;
+mod convert;
+mod cumulative;
+mod dot;
+mod elementwise;
+mod gather;
+mod linalg;
+mod marker;
+mod random;
+mod reduce;
+mod shape;
+mod slice;
+mod sort;
+mod unary;
+mod window;
+
+pub(crate) use marker::{memory_kind, optimization_barrier};
+pub(crate) use slice::{dynamic_slice, dynamic_update_slice};
+
+use remat_ir::{Aval, Class, Error, ErrorKind, Operation, Prim, Result};
+
+use crate::value::Value;
+use crate::writer::Writer;
+
+/// Writes an operation on these operands and gives its results, which are of these avals.
+pub(crate) fn prim(w: &mut Writer, op: &Prim, ins: &[Value], outs: &[Aval]) -> Result<Vec<Value>> {
+    // Nothing is computed for arrays without elements: many operations of XLA do not take the sizes that go with them.
+    if outs.iter().all(|aval| aval.size() == 0) {
+        return Ok(outs.iter().map(|aval| w.empty(aval)).collect());
+    }
+    let out = outs.first().ok_or_else(|| Error::new(ErrorKind::Internal, op.name(), "has no result"))?;
+    let ins = &operands_of(w, op, ins);
+    let one = || operands::<1>(op, ins).map(|[x]| x);
+    let two = || operands::<2>(op, ins);
+    let result = match op {
+        Prim::Unary(op) => unary::unary(w, *op, one()?),
+        Prim::IntegerPow(op) => elementwise::integer_pow(w, op, one()?),
+        Prim::Binary(op) => elementwise::binary(w, *op, two()?),
+        Prim::Compare(op) => elementwise::compare(w, *op, two()?),
+        Prim::SelectN(op) => elementwise::select_n(w, op, ins)?,
+        Prim::Clamp(op) => elementwise::clamp(w, op, ins)?,
+        Prim::ConvertElementType(op) => convert::convert_element_type(w, one()?, op.dtype),
+        Prim::BitcastConvertType(_) => convert::bitcast_convert_type(w, one()?, out),
+        Prim::ReducePrecision(op) => convert::reduce_precision(w, op, one()?),
+        Prim::BroadcastInDim(op) => w.broadcast(one()?, &op.dims, &op.shape),
+        Prim::Reshape(_) | Prim::Squeeze(_) | Prim::ExpandDims(_) => w.reshape(one()?, &out.shape),
+        Prim::Transpose(op) => shape::transpose(w, op, one()?, out),
+        Prim::Rev(op) => shape::rev(w, op, one()?),
+        Prim::Concatenate(op) => w.concatenate(ins, op.axis, out.clone()),
+        Prim::Pad(op) => shape::pad(w, op, two()?, out),
+        Prim::Iota(op) => shape::iota(w, op),
+        Prim::Slice(op) => w.slice(one()?, &op.start, &op.limit, &op.strides),
+        Prim::DynamicSlice(op) => slice::dynamic_slice(w, ins, &op.sizes)?,
+        Prim::DynamicUpdateSlice(_) => slice::dynamic_update_slice(w, ins)?,
+        Prim::Gather(op) => gather::gather(w, op, two()?, out)?,
+        Prim::Scatter(op) => gather::scatter(w, op, ins)?,
+        Prim::Reduce(op) => reduce::reduce(w, op, one()?),
+        Prim::ArgReduce(op) => reduce::arg_reduce(w, op, one()?, out)?,
+        Prim::Cumulative(op) => cumulative::cumulative(w, op, one()?),
+        Prim::Sort(op) => return sort::sort(w, op, ins),
+        Prim::TopK(op) => return sort::top_k(w, op, one()?),
+        Prim::DotGeneral(op) => dot::dot_general(w, op, two()?, out),
+        Prim::Conv(op) => conv::conv(w, op, two()?, out),
+        Prim::ReduceWindow(op) => window::reduce_window(w, op, one()?, out)?,
+        Prim::ArgReduceWindow(op) => window::arg_reduce_window(w, op, one()?, out)?,
+        Prim::TriangularSolve(op) => linalg::triangular_solve(w, op, two()?)?,
+        Prim::Cholesky(_) => linalg::cholesky(w, one()?),
+        Prim::DotProductAttention(_)
+        | Prim::DotProductAttentionTangent(_)
+        | Prim::DotProductAttentionCotangent(_)
+        | Prim::CrossEntropyTangent(_) => return definition(w, op, ins),
+        Prim::Threefry2x32(op) => return random::threefry2x32(w, op, ins),
+        Prim::Name(_) | Prim::StopGradient(_) => return Ok(ins.clone()),
+        Prim::OptimizationBarrier(_) => return Ok(marker::optimization_barrier(w, ins)),
+        Prim::DevicePut(op) => marker::device_put(w, op, one()?),
+    };
+    Ok(vec![result])
+}
+
+/// The operands as the operation wants them. A scalar operand of an elementwise operation stands for every element; a constant
+/// that is broadcast is written in the shape of the result at once.
+fn operands_of(w: &mut Writer, op: &Prim, ins: &[Value]) -> Vec<Value> {
+    let shape = ins.iter().find(|value| value.rank() > 0).map(|value| value.aval.shape.clone()).unwrap_or_default();
+    let prepare = |value: &Value| match op.class() {
+        Class::Elementwise | Class::Transcendental | Class::Random => w.spread(value, &shape),
+        _ if matches!(op, Prim::BroadcastInDim(_)) => value.clone(),
+        _ => w.operand(value),
+    };
+    ins.iter().map(prepare).collect()
+}
+
+/// The program that an operation is short for.
+fn definition(w: &mut Writer, op: &Prim, ins: &[Value]) -> Result<Vec<Value>> {
+    let avals: Vec<Aval> = ins.iter().map(|value| value.aval.clone()).collect();
+    let missing = || Error::new(ErrorKind::Internal, op.name(), "has no definition");
+    crate::control::program(w, &op.definition(&avals).ok_or_else(missing)??, ins, false)
+}
+
+/// As many operands as the shape rule has checked.
+fn operands<'a, const N: usize>(op: &impl Operation, ins: &'a [Value]) -> Result<&'a [Value; N]> {
+    ins.try_into()
+        .map_err(|_| Error::new(ErrorKind::Internal, op.name(), format!("takes {N} operands and got {}", ins.len())))
+}
