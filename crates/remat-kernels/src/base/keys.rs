@@ -3,8 +3,7 @@
 
 use remat_ir::{Element, bf16, f16};
 
-use super::number::Number;
-use super::scratch::AnyBits;
+use crate::number::{Number, Scalar};
 
 /// An element type that can be sorted.
 pub(crate) trait Key: Element {
@@ -51,9 +50,9 @@ keys! {
 }
 
 /// A key and the position of its element, as one integer that is ordered by the key first.
-pub(crate) trait Packed: AnyBits + Ord {
+pub(crate) trait Packed: Scalar + Ord {
     /// What holds a position.
-    type Position: AnyBits;
+    type Position: Scalar;
     fn pack(key: u64, position: usize) -> Self;
     /// As [`Packed::pack`], but ordered by descending keys.
     fn pack_descending(key: u64, position: usize) -> Self;
@@ -131,9 +130,9 @@ mod tests {
                 for &a in x {
                     assert!(dtype.size() > 4 || u32::try_from(a.key()).is_ok(), "{a:?}");
                     for &b in x {
-                        let expected = match (Number::is_nan(a), Number::is_nan(b)) {
-                            (false, false) => a.partial_cmp(&b).expect("numbers"),
-                            (a_is_nan, b_is_nan) => a_is_nan.cmp(&b_is_nan),
+                        let expected = match [a, b].map(|x| x.partial_cmp(&x).is_none()) {
+                            [false, false] => a.partial_cmp(&b).expect("numbers"),
+                            [a_is_nan, b_is_nan] => a_is_nan.cmp(&b_is_nan),
                         };
                         assert_eq!(a.key().cmp(&b.key()), expected, "{a:?} {b:?}");
                         if expected != Ordering::Equal {

@@ -5,7 +5,6 @@ pub(crate) mod copy;
 pub(crate) mod disjoint;
 pub(crate) mod index;
 pub(crate) mod keys;
-pub(crate) mod number;
 pub(crate) mod product;
 pub(crate) mod scratch;
 pub(crate) mod strided;

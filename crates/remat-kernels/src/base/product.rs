@@ -8,11 +8,13 @@
 #![allow(unsafe_code)]
 
 use nano_gemm::Plan;
+use remat_ir::bf16;
 
+use crate::number::{Number, Real, Scalar};
 use crate::simd::{Level, multiversion};
 
 /// What products are computed and summed in: f32, f64, or i64 modulo 2^64.
-pub(crate) trait Factor: Copy + Default + Send + Sync + 'static {
+pub(crate) trait Accumulator: Number<Wide = Self> + Scalar {
     /// Multiplies as [`multiply`] does, whose conditions are the same, for sizes that are not zero.
     unsafe fn multiply(
         size: [usize; 3],
@@ -21,7 +23,18 @@ pub(crate) trait Factor: Copy + Default + Send + Sync + 'static {
         out: (*mut Self, isize),
         adds: bool,
     );
+
+    /// `self + a * b`, fused where every CPU of the architecture can.
+    fn multiply_add(self, a: Self, b: Self) -> Self;
+
+    /// The number that a bf16 is; integers are truncated.
+    fn from_bf16(x: bf16) -> Self;
 }
+
+/// An element type of floats, which are computed in one that has products.
+pub(crate) trait Float: Number<Wide: Real + Accumulator> {}
+
+impl<T: Number<Wide: Real + Accumulator>> Float for T {}
 
 /// A left operand: the element in row `i` and column `j` is number `i * row + j * column`.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +65,7 @@ pub(crate) struct Out<'a, T> {
 ///
 /// # Panics
 /// If an operand is shorter than the size says.
-pub(crate) fn product<T: Factor>(size: [usize; 3], left: Left<'_, T>, right: Right<'_, T>, out: Out<'_, T>) {
+pub(crate) fn product<T: Accumulator>(size: [usize; 3], left: Left<'_, T>, right: Right<'_, T>, out: Out<'_, T>) {
     let [m, n, _] = size;
     assert!(m == 0 || n == 0 || (m - 1) * out.row + n <= out.elements.len());
     // SAFETY: the result has these rows and columns (checked), and is borrowed mutably.
@@ -67,7 +80,7 @@ pub(crate) fn product<T: Factor>(size: [usize; 3], left: Left<'_, T>, right: Rig
 ///
 /// # Panics
 /// If an operand is shorter than the size says.
-pub(crate) unsafe fn product_at<T: Factor>(
+pub(crate) unsafe fn product_at<T: Accumulator>(
     size: [usize; 3],
     left: Left<'_, T>,
     right: Right<'_, T>,
@@ -91,7 +104,7 @@ pub(crate) unsafe fn product_at<T: Factor>(
 /// # Safety
 /// `left` and `right` are valid for reading, `out` for writing elements of so many rows and columns, and for reading if `adds`.
 /// Nobody else writes those of `left` and `right`, or has access to those of `out`, meanwhile.
-pub(crate) unsafe fn multiply<T: Factor>(
+pub(crate) unsafe fn multiply<T: Accumulator>(
     size: [usize; 3],
     left: (*const T, [isize; 2]),
     right: (*const T, isize),
@@ -116,7 +129,7 @@ pub(crate) unsafe fn multiply<T: Factor>(
 
 macro_rules! float {
     ($type:ident, $plan:path) => {
-        impl Factor for $type {
+        impl Accumulator for $type {
             #[inline]
             unsafe fn multiply(
                 [m, n, k]: [usize; 3],
@@ -151,6 +164,15 @@ macro_rules! float {
                     );
                 }
             }
+
+            #[inline(always)]
+            fn multiply_add(self, a: Self, b: Self) -> Self {
+                if cfg!(target_arch = "aarch64") { a.mul_add(b, self) } else { self + a * b }
+            }
+            #[inline(always)]
+            fn from_bf16(x: bf16) -> Self {
+                x.widen().into()
+            }
         }
     };
 }
@@ -158,7 +180,7 @@ macro_rules! float {
 float!(f32, Plan::new_colmajor_lhs_and_dst_f32);
 float!(f64, Plan::new_colmajor_lhs_and_dst_f64);
 
-impl Factor for i64 {
+impl Accumulator for i64 {
     #[inline]
     unsafe fn multiply(
         size: [usize; 3],
@@ -169,6 +191,15 @@ impl Factor for i64 {
     ) {
         // SAFETY: as the caller promises.
         unsafe { integers(Level::best())(size, left, right, out, adds) }
+    }
+
+    #[inline(always)]
+    fn multiply_add(self, a: Self, b: Self) -> Self {
+        self.wrapping_add(a.wrapping_mul(b))
+    }
+    #[inline(always)]
+    fn from_bf16(x: bf16) -> Self {
+        x.widen() as i64
     }
 }
 
@@ -211,9 +242,7 @@ mod tests {
         (0..len).map(|i| convert(((i * 7 + seed * 5) % 11) as i8 - 5)).collect()
     }
 
-    fn check<T: Factor + PartialEq + std::fmt::Debug + std::ops::Add<Output = T> + std::ops::Mul<Output = T>>(
-        convert: fn(i8) -> T,
-    ) {
+    fn check<T: Accumulator>(convert: fn(i8) -> T) {
         for m in [0, 1, 2, 3, 5, 8, 64] {
             for (n, k) in [(0, 3), (1, 1), (2, 7), (3, 2), (7, 20), (16, 0), (16, 1), (33, 5), (64, 64)] {
                 for (row, column) in [(k + 3, 1), (1, m + 2)] {
@@ -233,8 +262,9 @@ mod tests {
                         for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
                             let out = &mut expected[i * out_row + j];
                             let start = if adds { *out } else { T::default() };
-                            *out = (0..k)
-                                .fold(start, |sum, l| sum + left[i * row + l * column] * right[l * right_row + j]);
+                            *out = (0..k).fold(start, |sum, l| {
+                                sum.plus(left[i * row + l * column].times(right[l * right_row + j]))
+                            });
                         }
                         assert_eq!(out, expected, "{m} by {n} of {k}");
                     }

@@ -2,9 +2,9 @@
 
 use remat_ir::{ArgKind, ArgReduce, Aval, DType, with_dtype};
 
-use crate::base::number::Number;
 use crate::base::strided::TASK_BYTES;
 use crate::interface::{Kernel, Source, Target};
+use crate::number::Number;
 use crate::simd::multiversion;
 use crate::threads::Threads;
 

@@ -6,9 +6,9 @@
 use remat_ir::{Aval, Cumulative, CumulativeKind, DType, bf16, f16, with_dtype};
 
 use crate::base::blocks::{Block, for_each_block};
-use crate::base::number::Number;
 use crate::base::strided::TASK_BYTES;
 use crate::interface::{Kernel, Source, Target};
+use crate::number::Number;
 use crate::simd::multiversion;
 use crate::threads::Threads;
 
@@ -58,15 +58,15 @@ impl Scan {
         match self.kind {
             CumulativeKind::Sum => return self.scan::<T>(x, out, threads, Number::plus),
             CumulativeKind::Prod if T::IS_COMMON => return self.scan::<T>(x, out, threads, Number::times),
-            CumulativeKind::Max if T::IS_COMMON => return self.scan::<T>(x, out, threads, Number::largest),
-            CumulativeKind::Min if T::IS_COMMON => return self.scan::<T>(x, out, threads, Number::smallest),
+            CumulativeKind::Max if T::IS_COMMON => return self.scan::<T>(x, out, threads, Number::maximum),
+            CumulativeKind::Min if T::IS_COMMON => return self.scan::<T>(x, out, threads, Number::minimum),
             _ => {}
         }
         // One loop for the other kinds on rare dtypes.
         let combine: fn(T::Wide, T::Wide) -> T::Wide = match self.kind {
             CumulativeKind::Prod => Number::times,
-            CumulativeKind::Max => Number::largest,
-            CumulativeKind::Min => Number::smallest,
+            CumulativeKind::Max => Number::maximum,
+            CumulativeKind::Min => Number::minimum,
             CumulativeKind::Sum | CumulativeKind::LogSumExp => Number::plus,
         };
         self.scan::<T>(x, out, threads, combine);
@@ -229,9 +229,9 @@ macro_rules! log_add_exp {
     ($($name:ident $type:ident;)*) => { $(
         /// The logarithm of the sum of two exponentials.
         fn $name(a: $type, b: $type) -> $type {
-            let largest = a.largest(b);
+            let maximum = Number::maximum(a, b);
             // Equal infinities have no difference, and a NaN stays.
-            if largest.is_finite() { largest + (-(a - b).abs()).exp().ln_1p() } else { largest }
+            if maximum.is_finite() { maximum + (-(a - b).abs()).exp().ln_1p() } else { maximum }
         }
     )* };
 }
@@ -275,27 +275,43 @@ mod tests {
     }
 
     #[test]
-    fn large_and_huge_ranked_arrays_accumulate() {
+    fn huge_ranks_accumulate() {
         accumulated(&plain(DType::F32, &[2; 12], 1), 3);
+    }
+
+    /// What is cut for tasks and for vectors does not depend on the kind beyond whether parts are combined first.
+    #[test]
+    fn large_arrays_accumulate_in_parts() {
         for dtype in [DType::F32, DType::Bf16, DType::I8] {
-            accumulated(&plain(dtype, &[90_000], 1), 0);
-            accumulated(&wild(dtype, &[90_001], 1), 0);
-            accumulated(&plain(dtype, &[9, 8200], 1), 1);
-            accumulated(&plain(dtype, &[3, 90_000], 1), 0);
-            accumulated(&plain(dtype, &[90_000, 3], 1), 0);
-            accumulated(&plain(dtype, &[1000, 300], 1), 0);
-            accumulated(&plain(dtype, &[1000, 300], 1), 1);
+            for kind in [CumulativeKind::Sum, CumulativeKind::Max] {
+                // One long row, in parts side by side, and what is left of it.
+                accumulated_by(kind, &plain(dtype, &[9_000], 1), 0);
+                accumulated_by(kind, &wild(dtype, &[2 * ROWS * PART], 1), 0);
+            }
+        }
+        for dtype in [DType::F32, DType::Bf16] {
+            let task = TASK_BYTES / dtype.size();
+            for shape in [[task / 64, 70], [3, task / 3 + 100], [task / 3 + 1, 3], [3, task / 2 + 1]] {
+                // Columns in several blocks, of which the last one is narrow; few of them; images of several tasks.
+                accumulated_by(CumulativeKind::Sum, &plain(dtype, &shape, 1), 0);
+            }
+            // Rows in several tasks, the last of which has fewer than are accumulated side by side.
+            accumulated_by(CumulativeKind::Sum, &plain(dtype, &[ROWS + 1, task / ROWS + 8], 1), 1);
+            accumulated_by(CumulativeKind::Sum, &plain(dtype, &[1000, task / 700], 1), 1);
+        }
+    }
+
+    fn accumulated_by(kind: CumulativeKind, x: &Array, axis: usize) {
+        for reverse in [false, true] {
+            let op = Cumulative { kind, axis, reverse };
+            check(&Op::from(op), |ins, outs| kernel(&op, ins, outs), std::slice::from_ref(x));
         }
     }
 
     fn accumulated(x: &Array, axis: usize) {
         for kind in KINDS {
-            if kind == CumulativeKind::LogSumExp && !x.dtype().is_float() {
-                continue;
-            }
-            for reverse in [false, true] {
-                let op = Cumulative { kind, axis, reverse };
-                check(&Op::from(op), |ins, outs| kernel(&op, ins, outs), std::slice::from_ref(x));
+            if kind != CumulativeKind::LogSumExp || x.dtype().is_float() {
+                accumulated_by(kind, x, axis);
             }
         }
     }

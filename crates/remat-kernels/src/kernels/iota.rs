@@ -2,9 +2,9 @@
 
 use remat_ir::{Aval, DType, Iota, with_dtype};
 
-use crate::base::number::Number;
 use crate::base::strided::TASK_BYTES;
 use crate::interface::{Kernel, Source, Target};
+use crate::number::Number;
 use crate::threads::Threads;
 
 /// The kernel that counts along a dimension.

@@ -5,13 +5,13 @@ use remat_ir::{Aval, DType, Element, Scatter, ScatterKind, Shape, bf16, f16, wit
 
 use crate::base::copy::copy;
 use crate::base::index::{BLOCK, Numbers, Slices, Starts};
-use crate::base::number::Number;
 use crate::base::scratch;
 use crate::base::strided::TASK_BYTES;
 use crate::base::strided_store::Placement;
 use crate::interface::layout::{Strides, row_major};
 use crate::interface::with_word;
 use crate::interface::{Kernel, Source, Target};
+use crate::number::Number;
 use crate::threads::Threads;
 
 /// The kernel of a scatter into a row-major operand, in place if nobody else needs it.
@@ -126,8 +126,8 @@ impl Scattered {
         let combine: fn(T, T) -> T = match self.kind {
             ScatterKind::Add => T::plus,
             ScatterKind::Mul => T::times,
-            ScatterKind::Min => T::smallest,
-            ScatterKind::Max => T::largest,
+            ScatterKind::Min => T::minimum,
+            ScatterKind::Max => T::maximum,
             ScatterKind::Set => |_, update| update,
         };
         self.update(&ins[1], updates, to, threads, combine);

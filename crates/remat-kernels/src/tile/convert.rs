@@ -6,7 +6,7 @@ use super::TileFn;
 use super::loops;
 use crate::number::Scalar;
 use crate::number::rounding::{Exact, ToBf16, ToF16, from_bf16, from_f16, to_bf16, to_f16};
-use crate::number::{Integer, with_bits, with_integer};
+use crate::number::{Number, with_bits, with_integer};
 use crate::simd::Level;
 
 /// The function that converts elements of one dtype to another.

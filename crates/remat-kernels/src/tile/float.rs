@@ -6,7 +6,7 @@ use super::TileFn;
 use super::loops::{self, Guarded};
 use crate::number::math::{double, error, exp, log, trigonometric, wide};
 use crate::number::rounding::{Exact, Round, ToBf16, ToF16};
-use crate::number::{Ordered, Real};
+use crate::number::{Number, Real, Scalar};
 use crate::simd::Level;
 
 /// The function of a unary operation on this float dtype.
@@ -56,10 +56,10 @@ fn one_term<T: Real, R: Round<T>>(level: Level, op: Binary, one: usize, round: R
 }
 
 /// Extrema with one element, which it does not matter which operand is.
-fn one_extremum<T: Ordered>(level: Level, op: Binary) -> Option<TileFn> {
+fn one_extremum<T: Number + Scalar>(level: Level, op: Binary) -> Option<TileFn> {
     Some(match op {
-        Binary::Max => loops::with_one(level, T::largest, Exact),
-        Binary::Min => loops::with_one(level, T::smallest, Exact),
+        Binary::Max => loops::with_one(level, T::maximum, Exact),
+        Binary::Min => loops::with_one(level, T::minimum, Exact),
         _ => return None,
     })
 }
@@ -78,10 +78,10 @@ fn exact_unary<T: Real>(level: Level, op: Unary) -> Option<TileFn> {
     })
 }
 
-fn exact_binary<T: Ordered>(level: Level, op: Binary) -> Option<TileFn> {
+fn exact_binary<T: Number + Scalar>(level: Level, op: Binary) -> Option<TileFn> {
     Some(match op {
-        Binary::Max => loops::binary(level, T::largest, Exact),
-        Binary::Min => loops::binary(level, T::smallest, Exact),
+        Binary::Max => loops::binary(level, T::maximum, Exact),
+        Binary::Min => loops::binary(level, T::minimum, Exact),
         _ => return None,
     })
 }

@@ -48,9 +48,9 @@ fn unary_of_bits<T: Integer>(level: Level, op: Unary) -> Option<TileFn> {
 /// Operations that are the same for signed and unsigned integers.
 fn binary_of_bits<T: Integer>(level: Level, op: Binary) -> Option<TileFn> {
     Some(match op {
-        Binary::Add | Binary::AddAny => loops::binary(level, T::add, Exact),
+        Binary::Add | Binary::AddAny => loops::binary(level, T::plus, Exact),
         Binary::Sub => loops::binary(level, T::sub, Exact),
-        Binary::Mul => loops::binary(level, T::mul, Exact),
+        Binary::Mul => loops::binary(level, T::times, Exact),
         Binary::And => loops::binary(level, T::and, Exact),
         Binary::Or => loops::binary(level, T::or, Exact),
         Binary::Xor => loops::binary(level, T::xor, Exact),
@@ -68,8 +68,8 @@ fn binary_of_numbers<T: Integer>(level: Level, op: Binary) -> Option<TileFn> {
         Binary::Rem if T::DIVIDES_IN_FLOATS => loops::binary(level, T::rem, Exact),
         Binary::Div => loops::binary_scalar(T::div, Exact),
         Binary::Rem => loops::binary_scalar(T::rem, Exact),
-        Binary::Max => loops::binary(level, T::largest, Exact),
-        Binary::Min => loops::binary(level, T::smallest, Exact),
+        Binary::Max => loops::binary(level, T::maximum, Exact),
+        Binary::Min => loops::binary(level, T::minimum, Exact),
         _ => return None,
     })
 }

@@ -341,7 +341,7 @@ unsafe fn call_reversed<F: Compiled, const LEVEL: u8>(n: usize, out: *mut u8, in
 multiversion! {
     fn blocks<A: Scalar, B: Scalar, C: Scalar, D: Scalar, R: Round<D>, F: Function<A, B, C, D>>(level: Level)
     -> unsafe fn(n: usize, out: *mut u8, ins: &[*const u8])
-    where A::IS_COMMON && B::IS_COMMON && C::IS_COMMON && D::IS_COMMON => {
+    where A::IS_COMMON_IN_TILES && B::IS_COMMON_IN_TILES && C::IS_COMMON_IN_TILES && D::IS_COMMON_IN_TILES => {
         // SAFETY: the arguments are those of a `TileFn`.
         unsafe { in_blocks::<A, B, C, D, R, F>(n, out, ins) }
     }

@@ -1,7 +1,7 @@
 //! What reductions combine elements with.
 
 use crate::number::Scalar;
-use crate::number::{Integer, Ordered};
+use crate::number::{Integer, Number};
 
 /// An associative operation and its identity.
 pub(super) trait Monoid<T>: Copy + 'static {
@@ -64,27 +64,27 @@ sums_and_products! {
     u64 0 1 u64::wrapping_add, u64::wrapping_mul, in_any_order::<_, Self>;
 }
 
-impl<T: Ordered> Monoid<T> for Maximum {
+impl<T: Number> Monoid<T> for Maximum {
     const IDENTITY: T = T::BOTTOM;
     #[inline(always)]
     fn combine(a: T, b: T) -> T {
-        a.largest(b)
+        a.maximum(b)
     }
     #[inline(always)]
     fn row(row: &[T]) -> T {
-        T::largest_of(row)
+        T::maximum_of(row)
     }
 }
 
-impl<T: Ordered> Monoid<T> for Minimum {
+impl<T: Number> Monoid<T> for Minimum {
     const IDENTITY: T = T::TOP;
     #[inline(always)]
     fn combine(a: T, b: T) -> T {
-        a.smallest(b)
+        a.minimum(b)
     }
     #[inline(always)]
     fn row(row: &[T]) -> T {
-        T::smallest_of(row)
+        T::minimum_of(row)
     }
 }
 

@@ -4,9 +4,8 @@ use remat_ir::DType;
 
 use super::TileFn;
 use super::loops::{self, Function};
-use crate::number::Scalar;
 use crate::number::rounding::{Exact, Round, ToBf16, ToF16};
-use crate::number::{Real, with_bits};
+use crate::number::{Number, Real, with_bits};
 use crate::simd::Level;
 
 /// The function of a power of this dtype; integers have no negative powers. The exponent is the instruction's immediate.
@@ -23,7 +22,7 @@ pub(super) fn integer_pow(level: Level, y: i32, dtype: DType) -> Option<TileFn> 
     }
 }
 
-fn float<T: Real + Factor, R: Round<T>>(level: Level, y: i32, round: R) -> TileFn {
+fn float<T: Real, R: Round<T>>(level: Level, y: i32, round: R) -> TileFn {
     match y {
         2 => loops::unary(level, |x: T| x * x, round),
         3 => loops::unary(level, |x: T| x * (x * x), round),
@@ -44,29 +43,6 @@ struct Power<const BITS: u32> {
 #[derive(Clone, Copy)]
 struct Reciprocal<const BITS: u32>(Power<BITS>);
 
-/// What repeated squaring needs.
-trait Factor: Scalar {
-    const ONE: Self;
-    fn times(self, other: Self) -> Self;
-}
-
-macro_rules! factor {
-    ($($type:ident)*) => { $(
-        impl Factor for $type {
-            const ONE: Self = 1 as $type;
-            #[inline(always)]
-            fn times(self, other: Self) -> Self {
-                factor!(@times $type self other)
-            }
-        }
-    )* };
-    (@times f32 $a:ident $b:ident) => { $a * $b };
-    (@times f64 $a:ident $b:ident) => { $a * $b };
-    (@times $integer:ident $a:ident $b:ident) => { $a.wrapping_mul($b) };
-}
-
-factor! { u8 u16 u32 u64 f32 f64 }
-
 impl<const BITS: u32> Power<BITS> {
     /// # Safety
     /// The second pointer is to an `Immediate`.
@@ -78,7 +54,7 @@ impl<const BITS: u32> Power<BITS> {
 
     /// All bits are looked at, so that every element takes the same way.
     #[inline(always)]
-    fn of<T: Factor>(self, x: T) -> T {
+    fn of<T: Number>(self, x: T) -> T {
         let (mut result, mut square) = (T::ONE, x);
         for bit in 0..BITS {
             let product = result.times(square);
@@ -89,7 +65,7 @@ impl<const BITS: u32> Power<BITS> {
     }
 }
 
-impl<T: Factor, const BITS: u32> Function<T, (), (), T> for Power<BITS> {
+impl<T: Number, const BITS: u32> Function<T, (), (), T> for Power<BITS> {
     #[inline(always)]
     unsafe fn new(ins: &[*const u8]) -> Self {
         // SAFETY: the second of the pointers of this function is to its immediate.
@@ -102,7 +78,7 @@ impl<T: Factor, const BITS: u32> Function<T, (), (), T> for Power<BITS> {
     }
 }
 
-impl<T: Real + Factor, const BITS: u32> Function<T, (), (), T> for Reciprocal<BITS> {
+impl<T: Real, const BITS: u32> Function<T, (), (), T> for Reciprocal<BITS> {
     #[inline(always)]
     unsafe fn new(ins: &[*const u8]) -> Self {
         // SAFETY: as above.
@@ -111,6 +87,6 @@ impl<T: Real + Factor, const BITS: u32> Function<T, (), (), T> for Reciprocal<BI
 
     #[inline(always)]
     fn call(self, x: T, _: (), _: ()) -> T {
-        <T as Real>::ONE / self.0.of(x)
+        T::ONE / self.0.of(x)
     }
 }

@@ -171,7 +171,7 @@ where
 
 multiversion! {
     fn rows<T: Scalar, M: Monoid<T>, R: Round<T>>(level: Level)
-    -> unsafe fn(rows: usize, columns: usize, out: *mut u8, input: *const u8) where T::IS_COMMON => {
+    -> unsafe fn(rows: usize, columns: usize, out: *mut u8, input: *const u8) where T::IS_COMMON_IN_TILES => {
         let (out, input) = (out.cast::<T>(), input.cast::<T>());
         for r in 0..rows {
             // SAFETY: the caller promises `rows` rows of `columns` elements to read and `rows` elements to write.

@@ -6,7 +6,7 @@ use super::TileFn;
 use super::loops;
 use crate::number::Scalar;
 use crate::number::rounding::Exact;
-use crate::number::{Ordered, with_bits, with_register};
+use crate::number::{Number, with_bits, with_register};
 use crate::simd::Level;
 
 /// The function of a comparison of two operands of this dtype.
@@ -19,7 +19,7 @@ pub(super) fn compare(level: Level, op: Compare, dtype: DType) -> Option<TileFn>
     }
 }
 
-fn comparison<T: Ordered>(level: Level, op: Compare) -> TileFn {
+fn comparison<T: Number + Scalar>(level: Level, op: Compare) -> TileFn {
     match op {
         Compare::Eq => loops::binary(level, |a: T, b: T| u8::from(a == b), Exact),
         Compare::Ne => loops::binary(level, |a: T, b: T| u8::from(a != b), Exact),
@@ -31,21 +31,23 @@ fn comparison<T: Ordered>(level: Level, op: Compare) -> TileFn {
 }
 
 #[inline(always)]
-fn less<T: Ordered>(a: T, b: T) -> u8 {
+fn less<T: Number>(a: T, b: T) -> u8 {
     u8::from(a < b)
 }
 
 #[inline(always)]
-fn at_most<T: Ordered>(a: T, b: T) -> u8 {
+fn at_most<T: Number>(a: T, b: T) -> u8 {
     u8::from(a <= b)
 }
 
 /// The function that clamps elements of this dtype: the smaller of the upper bound and the larger of the lower bound and
 /// the element.
 pub(super) fn clamp(level: Level, dtype: DType) -> Option<TileFn> {
-    with_register!(dtype, T => {
-        Some(loops::ternary(level, |low: T, x: T, high: T| x.largest(low).smallest(high)))
-    })
+    with_register!(dtype, T => Some(clamped::<T>(level)))
+}
+
+fn clamped<T: Number + Scalar>(level: Level) -> TileFn {
+    loops::ternary(level, |low: T, x: T, high: T| x.maximum(low).minimum(high))
 }
 
 /// The function that selects between cases of this dtype.

@@ -12,13 +12,14 @@
 use remat_ir::{DType, DotProductAttentionCotangent};
 
 use super::bias::{self, bias_cotangents};
-use super::number::{Stored, Wide, with_stored};
 use super::problem::{Problem, gather, scatter};
 use super::score_gradients::{AllElements, Differentiated, Queries, Workspace};
 use super::tile::{Group, KEYS, QUERIES, QueryBlock, RUN, Tile, row_width, transposed, write_row};
 use crate::base::disjoint::DisjointMut;
+use crate::base::product::Float;
 use crate::base::scratch;
 use crate::interface::{Kernel, Layout, Source, Target};
+use crate::number::{Number, Real, with_float};
 use crate::threads::Threads;
 
 /// The kernel of the cotangents of an attention, for operands of this dtype with these layouts.
@@ -67,7 +68,7 @@ impl Kernel for Backward {
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
-        with_stored!(self.dtype, D => self.run_as::<D>(ins, outs, scratch::of(scratch), threads));
+        with_float!(self.dtype, D => self.run_as::<D>(ins, outs, scratch::of(scratch), threads));
     }
 }
 
@@ -99,7 +100,7 @@ impl Backward {
         if self.bias.is_some() { own.max(bias::piece_len(&self.operands)) } else { own }
     }
 
-    fn run_as<D: Stored>(
+    fn run_as<D: Float>(
         &self,
         ins: &[Source<'_>],
         outs: &mut [Target<'_>],
@@ -141,7 +142,7 @@ impl Backward {
 
     /// Goes through the blocks of queries of a part of a group: writes their cotangents, and leaves the sums over them in the
     /// scratch memory.
-    fn task<D: Stored>(
+    fn task<D: Float>(
         &self,
         head: usize,
         part: usize,
@@ -163,7 +164,7 @@ impl Backward {
     }
 
     /// Goes through the keys for a run of blocks of queries.
-    fn run_of_blocks<D: Stored>(
+    fn run_of_blocks<D: Float>(
         &self,
         group: &Group,
         run: usize,
@@ -209,7 +210,7 @@ impl Backward {
     }
 
     /// Writes the cotangents of a block of queries, which are the columns of `sums` times the scale.
-    fn write_queries<D: Stored>(
+    fn write_queries<D: Float>(
         &self,
         block: &QueryBlock,
         sums: &[D::Wide],
@@ -230,7 +231,7 @@ impl Backward {
     }
 
     /// Writes the cotangents of some keys and values of a head: the sums over its parts, whose scratch memory is `pieces`.
-    fn write_keys<D: Stored>(&self, head: usize, first: usize, keys: usize, pieces: &[D::Wide], outs: &Outs<'_, D>) {
+    fn write_keys<D: Float>(&self, head: usize, first: usize, keys: usize, pieces: &[D::Wide], outs: &Outs<'_, D>) {
         let sizes = &self.operands.problem.sizes;
         let group = self.group(head);
         let key_sums = self.sums_start();

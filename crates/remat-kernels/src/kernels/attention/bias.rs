@@ -8,11 +8,12 @@
 
 use std::ops::Range;
 
-use super::number::{Stored, Wide};
 use super::problem::take;
 use super::score_gradients::{AllElements, Differentiated, Workspace};
 use super::tile::{Group, KEYS, QUERIES, Tile};
 use crate::base::disjoint::DisjointMut;
+use crate::base::product::Float;
+use crate::number::Number;
 use crate::threads::Threads;
 
 /// Elements of the scratch memory of a task.
@@ -21,7 +22,7 @@ pub(super) fn piece_len(operands: &Differentiated) -> usize {
 }
 
 /// Writes the cotangent of a bias of this shape.
-pub(super) fn bias_cotangents<D: Stored>(
+pub(super) fn bias_cotangents<D: Float>(
     operands: &Differentiated,
     from: &AllElements<'_, D>,
     shape: [usize; 4],
@@ -61,7 +62,7 @@ pub(super) fn bias_cotangents<D: Stored>(
 
 /// Sums the cotangents of the scores of batch elements, heads, blocks of queries and blocks of keys, keeping the places in a
 /// block of keys and of queries apart or not.
-fn sum_scores<D: Stored>(
+fn sum_scores<D: Float>(
     operands: &Differentiated,
     from: &AllElements<'_, D>,
     [batch, heads, queries, keys]: [Range<usize>; 4],

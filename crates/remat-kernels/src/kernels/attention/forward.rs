@@ -9,14 +9,15 @@
 
 use remat_ir::{DType, DotProductAttention};
 
-use super::number::{Stored, Wide, with_stored};
 use super::problem::{Elements, Problem, Rows, gather, take};
 use super::tile::{
     COLUMNS, Group, KEYS, PerQuery, QUERIES, QueryBlock, RUN, Tile, copy_rows, row_width, transposed, write_row,
 };
 use crate::base::disjoint::DisjointMut;
+use crate::base::product::Float;
 use crate::base::scratch;
 use crate::interface::{Kernel, Layout, Source, Target};
+use crate::number::{Number, Real, with_float};
 use crate::simd::multiversion;
 use crate::threads::Threads;
 
@@ -56,7 +57,7 @@ impl Kernel for Forward {
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
-        with_stored!(self.dtype, D => self.run_as::<D>(ins, outs, scratch::of(scratch), threads));
+        with_float!(self.dtype, D => self.run_as::<D>(ins, outs, scratch::of(scratch), threads));
     }
 }
 
@@ -75,7 +76,7 @@ impl Forward {
         }
     }
 
-    fn run_as<D: Stored>(
+    fn run_as<D: Float>(
         &self,
         ins: &[Source<'_>],
         outs: &mut [Target<'_>],
@@ -97,7 +98,7 @@ impl Forward {
     }
 
     /// Computes the results of a run of blocks of queries.
-    fn task<D: Stored>(
+    fn task<D: Float>(
         &self,
         group: &Group,
         run: usize,
@@ -139,7 +140,7 @@ impl Forward {
     }
 
     /// Writes the results of a block of queries.
-    fn write<D: Stored>(
+    fn write<D: Float>(
         &self,
         block: &QueryBlock,
         state: &State<D::Wide>,
@@ -160,7 +161,7 @@ impl Forward {
             let first = ((block.group.batch * sizes.queries + place) * sizes.heads + head) * features;
             // SAFETY: each query is in one block only, and has this row for itself.
             let row = unsafe { means.slice(first, features) };
-            write_row(&rows[i * width..], divisor.recip(), row);
+            write_row(&rows[i * width..], D::Wide::ONE / divisor, row);
             let place = (block.group.batch * sizes.heads + head) * sizes.queries + place;
             // SAFETY: as above.
             unsafe { logsumexp.slice(place, 1)[0] = sum.ln() + shift(state.largest[i]) };
@@ -168,7 +169,7 @@ impl Forward {
     }
 }
 
-impl<T: Wide> State<T> {
+impl<T: Real> State<T> {
     fn new() -> State<T> {
         State { largest: [T::BOTTOM; QUERIES], sum: [T::ZERO; QUERIES], factor: [T::ONE; QUERIES] }
     }
@@ -176,13 +177,13 @@ impl<T: Wide> State<T> {
 
 /// What is subtracted from the scores: nothing where all of them are negative infinity.
 #[inline(always)]
-pub(super) fn shift<T: Wide>(largest: T) -> T {
+pub(super) fn shift<T: Real>(largest: T) -> T {
     if largest == T::BOTTOM { T::ZERO } else { largest }
 }
 
 multiversion! {
     /// Turns scores into exponentials of what they lack of the largest, and brings the state up to date.
-    fn exponentials<T: Wide>(scores: &mut [T], columns: usize, state: &mut State<T>) {
+    fn exponentials<T: Real>(scores: &mut [T], columns: usize, state: &mut State<T>) {
         let rows = scores.as_chunks_mut::<QUERIES>().0;
         for first in (0..columns).step_by(COLUMNS) {
             let State { largest, sum, factor } = &mut *state;
@@ -220,7 +221,7 @@ fn vector<T>(row: &mut PerQuery<T>, first: usize) -> &mut [T; COLUMNS] {
 
 multiversion! {
     /// Multiplies each column by a factor.
-    fn scale_columns<T: Wide>(rows: &mut [T], factors: &PerQuery<T>) {
+    fn scale_columns<T: Real>(rows: &mut [T], factors: &PerQuery<T>) {
         if factors.iter().all(|&factor| factor == T::ONE) {
             return;
         }

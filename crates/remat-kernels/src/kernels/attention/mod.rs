@@ -12,7 +12,6 @@
 mod backward;
 mod bias;
 mod forward;
-mod number;
 mod problem;
 mod score_gradients;
 #[cfg(test)]

@@ -4,10 +4,11 @@ use std::ops::Range;
 
 use remat_ir::{AttentionSizes, DotProductAttention};
 
-use super::number::{Stored, Wide};
 use super::tile::{Group, KEYS, Places, QUERIES, QueryBlock, Tile, add_bias, copy_rows, hide_masked, row_width};
-use crate::base::product::{Left, Out, Right, product};
+use crate::base::product::Float;
+use crate::base::product::{Accumulator, Left, Out, Right, product};
 use crate::interface::{Layout, Source};
+use crate::number::Number;
 
 /// The operands of an attention, which are the first ones of its derivatives.
 pub(super) struct Problem {
@@ -63,7 +64,7 @@ impl Problem {
         }
     }
 
-    pub(super) fn elements<'a, D: Stored>(&self, ins: &[Source<'a>]) -> Elements<'a, D> {
+    pub(super) fn elements<'a, D: Float>(&self, ins: &[Source<'a>]) -> Elements<'a, D> {
         Elements {
             query: ins[0].slice(),
             key: ins[1].slice(),
@@ -84,7 +85,7 @@ impl Problem {
     }
 
     /// Copies a block of the keys and values that the queries of a group look at.
-    pub(super) fn load<D: Stored>(
+    pub(super) fn load<D: Float>(
         &self,
         group: &Group,
         keys: Range<usize>,
@@ -117,7 +118,7 @@ impl Problem {
     }
 
     /// The scores of a tile, negative infinity where there is no weight. `queries` has the queries, times the scale, as columns.
-    pub(super) fn scores<D: Stored>(
+    pub(super) fn scores<D: Float>(
         &self,
         tile: &Tile,
         from: &Elements<'_, D>,
@@ -137,7 +138,7 @@ impl Problem {
 }
 
 /// Products of rows of keys (or values) and columns of queries: a tile of them.
-pub(super) fn times<T: Wide>(tile: &Tile, rows: &[T], features: usize, columns: &[T], out: &mut [T]) {
+pub(super) fn times<T: Accumulator>(tile: &Tile, rows: &[T], features: usize, columns: &[T], out: &mut [T]) {
     for strip in tile.strips() {
         product(
             [strip.keys, strip.columns, features],
@@ -149,7 +150,7 @@ pub(super) fn times<T: Wide>(tile: &Tile, rows: &[T], features: usize, columns: 
 }
 
 /// Adds to features of queries, as columns, the sums of rows of keys (or values) with the weights of a tile.
-pub(super) fn gather<T: Wide>(tile: &Tile, rows: &[T], features: usize, weights: &[T], out: &mut [T]) {
+pub(super) fn gather<T: Accumulator>(tile: &Tile, rows: &[T], features: usize, weights: &[T], out: &mut [T]) {
     for strip in tile.strips() {
         product(
             [features, strip.columns, strip.keys],
@@ -161,7 +162,7 @@ pub(super) fn gather<T: Wide>(tile: &Tile, rows: &[T], features: usize, weights:
 }
 
 /// Adds to features of keys, as rows, the sums of rows of queries with the weights of a tile.
-pub(super) fn scatter<T: Wide>(tile: &Tile, weights: &[T], rows: &[T], features: usize, out: &mut [T]) {
+pub(super) fn scatter<T: Accumulator>(tile: &Tile, weights: &[T], rows: &[T], features: usize, out: &mut [T]) {
     let width = row_width(features);
     for strip in tile.strips() {
         let columns = strip.columns.min(tile.queries.len.saturating_sub(strip.column));

@@ -1,10 +1,11 @@
 //! The cotangents of the scores of a tile, of which all others are sums.
 
 use super::forward::shift;
-use super::number::{Stored, Wide};
 use super::problem::{Elements, Problem, Rows, take, times};
 use super::tile::{COLUMNS, KEYS, PerQuery, Places, QUERIES, QueryBlock, Tile, copy_rows, row_width, transposed};
+use crate::base::product::Float;
 use crate::interface::{Layout, Source};
+use crate::number::{Number, Real};
 use crate::simd::multiversion;
 
 /// The operands of the cotangents of an attention.
@@ -20,7 +21,7 @@ pub(super) struct Differentiated {
 
 /// The elements of these operands.
 #[derive(Clone, Copy)]
-pub(super) struct AllElements<'a, D: Stored> {
+pub(super) struct AllElements<'a, D: Float> {
     pub(super) own: Elements<'a, D>,
     out: &'a [D],
     logsumexp: &'a [D::Wide],
@@ -66,7 +67,7 @@ impl Differentiated {
         }
     }
 
-    pub(super) fn elements<'a, D: Stored>(&self, ins: &[Source<'a>]) -> AllElements<'a, D> {
+    pub(super) fn elements<'a, D: Float>(&self, ins: &[Source<'a>]) -> AllElements<'a, D> {
         AllElements {
             own: self.problem.elements(ins),
             out: ins[self.rest].slice(),
@@ -97,7 +98,7 @@ impl Differentiated {
     }
 
     /// Loads what belongs to a block of queries to the beginning of scratch memory.
-    pub(super) fn queries<'a, D: Stored>(
+    pub(super) fn queries<'a, D: Float>(
         &self,
         block: QueryBlock,
         from: &AllElements<'_, D>,
@@ -147,7 +148,7 @@ impl Differentiated {
     }
 
     /// Computes the weights of a tile, whose keys and values are loaded, and the cotangents of its scores.
-    pub(super) fn compute<D: Stored>(
+    pub(super) fn compute<D: Float>(
         &self,
         tile: &Tile,
         from: &AllElements<'_, D>,
@@ -164,7 +165,7 @@ impl Differentiated {
 
 multiversion! {
     /// Adds to each sum the products of the elements of a row.
-    fn add_products<T: Wide>(features: usize, x: &[T], y: &[T], sums: &mut PerQuery<T>) {
+    fn add_products<T: Real>(features: usize, x: &[T], y: &[T], sums: &mut PerQuery<T>) {
         let width = row_width(features);
         if width == 0 {
             return;
@@ -184,7 +185,7 @@ multiversion! {
 multiversion! {
     /// Turns scores into weights, and cotangents of weights into those of scores. Where there is no weight they are zero,
     /// whatever stood there.
-    fn differentiate<T: Wide>(columns: usize, scores: &mut [T], changes: &mut [T], queries: &Queries<'_, T>) {
+    fn differentiate<T: Real>(columns: usize, scores: &mut [T], changes: &mut [T], queries: &Queries<'_, T>) {
         let rows = scores.as_chunks_mut::<QUERIES>().0.iter_mut().zip(changes.as_chunks_mut::<QUERIES>().0);
         for (scores, changes) in rows {
             let columns = scores[..columns].iter_mut().zip(&mut changes[..columns]);

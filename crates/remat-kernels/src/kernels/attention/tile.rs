@@ -6,10 +6,11 @@
 
 use remat_ir::AttentionSizes;
 
-use super::number::{Stored, Wide};
 use crate::base::blocks::Block;
+use crate::base::product::Float;
 use crate::base::transpose::transpose;
 use crate::interface::Layout;
+use crate::number::{Number, Real};
 use crate::simd::multiversion;
 
 /// Numbers that are treated together: rows of tiles have a multiple of it.
@@ -189,7 +190,7 @@ impl Tile {
     }
 
     /// Sets scores to negative infinity where a key is later than the query.
-    pub(super) fn hide_later<T: Wide>(&self, scores: &mut [T]) {
+    pub(super) fn hide_later<T: Real>(&self, scores: &mut [T]) {
         if self.is_cut {
             let mut limits = [0; QUERIES];
             for (i, limit) in limits.iter_mut().enumerate().take(self.queries.columns()) {
@@ -202,7 +203,7 @@ impl Tile {
 
 multiversion! {
     /// Sets scores to negative infinity in each column from a row on.
-    fn hide<T: Wide>(scores: &mut [T], limits: &PerQuery<i32>) {
+    fn hide<T: Real>(scores: &mut [T], limits: &PerQuery<i32>) {
         for (key, row) in scores.as_chunks_mut::<QUERIES>().0.iter_mut().enumerate() {
             for (score, &limit) in row.iter_mut().zip(limits) {
                 *score = if (key as i32) < limit { *score } else { T::BOTTOM };
@@ -214,7 +215,7 @@ multiversion! {
 multiversion! {
     /// Copies rows of `features` elements that begin at `starts`, times a factor. Zeros fill the rows, and those that
     /// are left.
-    pub(super) fn copy_rows<D: Stored>(
+    pub(super) fn copy_rows<D: Float>(
         from: &[D],
         starts: &[isize],
         step: isize,
@@ -246,7 +247,7 @@ multiversion! {
 
 multiversion! {
     /// Writes numbers times a factor, each rounded once.
-    pub(super) fn write_row<D: Stored>(from: &[D::Wide], factor: D::Wide, to: &mut [D]) {
+    pub(super) fn write_row<D: Float>(from: &[D::Wide], factor: D::Wide, to: &mut [D]) {
         for (to, &from) in to.iter_mut().zip(from) {
             *to = D::narrow(from * factor);
         }
@@ -254,19 +255,19 @@ multiversion! {
 }
 
 /// Exchanges the rows and columns of a tile: rows of so many elements become the columns of rows that are `width` apart.
-pub(super) fn transposed<T: Wide>(from: &[T], from_width: usize, columns: usize, to: &mut [T], width: usize) {
+pub(super) fn transposed<T: Real>(from: &[T], from_width: usize, columns: usize, to: &mut [T], width: usize) {
     let rows = from.len().checked_div(from_width).unwrap_or(0);
     let size = [columns, rows.min(width)];
     transpose(from, 0, from_width as isize, &mut Block::whole(to, width), [0, 0], size, false);
 }
 
 /// Adds a bias to scores.
-pub(super) fn add_bias<D: Stored>(tile: &Tile, from: &[D], places: &Places, scores: &mut [D::Wide]) {
+pub(super) fn add_bias<D: Float>(tile: &Tile, from: &[D], places: &Places, scores: &mut [D::Wide]) {
     for_each_score(tile, places, |place, i| scores[i] = scores[i] + from[place].widen());
 }
 
 /// Sets scores to negative infinity where the mask says so.
-pub(super) fn hide_masked<T: Wide>(tile: &Tile, mask: &[bool], places: &Places, scores: &mut [T]) {
+pub(super) fn hide_masked<T: Real>(tile: &Tile, mask: &[bool], places: &Places, scores: &mut [T]) {
     for_each_score(tile, places, |place, i| {
         if !mask[place] {
             scores[i] = T::BOTTOM;

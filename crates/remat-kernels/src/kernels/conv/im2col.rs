@@ -12,11 +12,9 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::row_segments::{Lines, copy_lines};
-use crate::base::product;
+use crate::base::product::{self, Accumulator};
 use crate::interface::Source;
-use crate::kernels::matmul::{
-    Accumulator, Elements, Left, Reader, Right, block_step, left_in_place, pack_turned, right_in_place,
-};
+use crate::kernels::matmul::{Elements, Left, Reader, Right, block_step, left_in_place, pack_turned, right_in_place};
 
 /// Sides of a matrix: the rows of a left operand or the columns of a right one, and what products are summed along.
 pub(super) const FREE: usize = 0;

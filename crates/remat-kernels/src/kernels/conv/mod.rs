@@ -26,8 +26,9 @@ use remat_ir::{Aval, Conv, DType};
 use phase::{IMAGE, Phase, Problem};
 use polyphase::phases;
 
-use super::matmul::{Accumulator, Writer, accumulator};
+use super::matmul::{Writer, accumulator};
 use crate::base::disjoint::DisjointMut;
+use crate::base::product::Accumulator;
 use crate::base::scratch;
 use crate::base::strided::TASK_BYTES;
 use crate::interface::layout::{Layout, row_major};

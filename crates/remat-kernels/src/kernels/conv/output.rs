@@ -7,8 +7,9 @@ use std::ops::Range;
 
 use super::row_segments::copy;
 use crate::base::disjoint::DisjointMut;
+use crate::base::product::Accumulator;
 use crate::base::strided::Rows;
-use crate::kernels::matmul::{Accumulator, Output, Writer};
+use crate::kernels::matmul::{Output, Writer};
 use crate::simd::Level;
 
 /// Products that are converted at a time before they are put where they belong.

@@ -11,10 +11,11 @@ use super::output::{Scattered, direct_step};
 use super::polyphase::Along;
 use super::sizes::cut;
 use crate::base::disjoint::DisjointMut;
+use crate::base::product::Accumulator;
 use crate::base::strided::{Rows, Walk};
 use crate::interface::Source;
 use crate::interface::layout::{Layout, Strides};
-use crate::kernels::matmul::{Accumulator, Cut, Reader, Writer};
+use crate::kernels::matmul::{Cut, Reader, Writer};
 use crate::threads::Threads;
 
 /// Fewest results of an image for which it is worth that images are convolved one after the other, so that the products of

@@ -6,7 +6,8 @@
 use std::ops::Range;
 
 use super::im2col::{intersection, part_inside};
-use crate::kernels::matmul::{Accumulator, Elements};
+use crate::base::product::Accumulator;
+use crate::kernels::matmul::Elements;
 use crate::simd::{CACHE_LINE, Level, multiversion, prefetch};
 
 /// Lines of as many elements each. Those that are outside of the image are zeros.

@@ -1,6 +1,7 @@
 //! How the products of a convolution are cut.
 
-use crate::kernels::matmul::{Accumulator, Cut, MANY, SHARED, even, panel_columns};
+use crate::base::product::Accumulator;
+use crate::kernels::matmul::{Cut, MANY, SHARED, even, panel_columns};
 
 /// The contracted dimension is taken in parts of this length at most, and at least half of it, where an operand has runs that
 /// can be cut so.

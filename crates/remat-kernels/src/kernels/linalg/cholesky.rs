@@ -6,12 +6,13 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use remat_ir::{Aval, DType, bf16, f16};
+use remat_ir::{Aval, DType};
 
 use super::tile::{COLUMNS, Factors, ROWS, substitute, subtract_rows};
-use super::{Float, Real, wide_size};
+use crate::base::product::{Accumulator, Float};
 use crate::base::scratch;
 use crate::interface::{Kernel, Source, Target};
+use crate::number::{Real, with_float};
 use crate::threads::Threads;
 
 /// The kernel that factors row-major matrices.
@@ -36,7 +37,7 @@ const TASK: usize = 1 << 17;
 impl Kernel for Factor {
     fn scratch(&self, threads: usize) -> usize {
         let matrices = if self.n > LARGE { 1 } else { threads };
-        matrices * self.elements() * wide_size(self.dtype)
+        matrices * self.elements() * self.dtype.wide().size()
     }
 
     fn in_place(&self) -> &[(usize, usize)] {
@@ -44,12 +45,7 @@ impl Kernel for Factor {
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
-        match self.dtype {
-            DType::F16 => self.factor::<f16>(ins, outs, scratch, threads),
-            DType::Bf16 => self.factor::<bf16>(ins, outs, scratch, threads),
-            DType::F64 => self.factor::<f64>(ins, outs, scratch, threads),
-            _ => self.factor::<f32>(ins, outs, scratch, threads),
-        }
+        with_float!(self.dtype, T => self.factor::<T>(ins, outs, scratch, threads));
     }
 }
 
@@ -61,10 +57,7 @@ impl Factor {
         matrix + self.n.saturating_sub(BLOCK).next_multiple_of(COLUMNS) * BLOCK
     }
 
-    fn factor<T: Float>(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads)
-    where
-        T::Wide: Float<Wide = T::Wide>,
-    {
+    fn factor<T: Float>(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
         let (out, scratch) = (outs[0].slice_mut::<T>(), scratch::of::<T::Wide>(scratch));
         if out.is_empty() {
             return;
@@ -85,10 +78,7 @@ impl Factor {
     }
 
     /// Replaces a matrix by its factor.
-    fn factor_one<T: Float>(&self, matrix: &mut [T], scratch: &mut [T::Wide], threads: &Threads)
-    where
-        T::Wide: Float<Wide = T::Wide>,
-    {
+    fn factor_one<T: Float>(&self, matrix: &mut [T], scratch: &mut [T::Wide], threads: &Threads) {
         let n = self.n;
         let is_definite = match T::as_wide(matrix) {
             Some(matrix) => factor(matrix, n, scratch, threads),
@@ -112,7 +102,7 @@ impl Factor {
 
 /// Replaces the lower triangle of a matrix by its factor. False where it has none; what is in the matrix is then unspecified,
 /// as is what is above the diagonal.
-fn factor<W: Float<Wide = W>>(matrix: &mut [W], n: usize, scratch: &mut [W], threads: &Threads) -> bool {
+fn factor<W: Real + Accumulator>(matrix: &mut [W], n: usize, scratch: &mut [W], threads: &Threads) -> bool {
     for start in (0..n).step_by(BLOCK) {
         let end = n.min(start + BLOCK);
         let width = end - start;
@@ -163,7 +153,7 @@ fn factor<W: Float<Wide = W>>(matrix: &mut [W], n: usize, scratch: &mut [W], thr
 }
 
 /// Factors the triangle in these columns of the rows of a block. False where a pivot is not positive, or NaN.
-fn factor_block<W: Float<Wide = W>>(rows: &mut [W], n: usize, columns: Range<usize>) -> bool {
+fn factor_block<W: Real + Accumulator>(rows: &mut [W], n: usize, columns: Range<usize>) -> bool {
     for i in 0..columns.len() {
         let (above, current) = rows.split_at_mut(i * n);
         let row = &mut current[columns.clone()];

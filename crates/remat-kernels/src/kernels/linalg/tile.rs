@@ -1,7 +1,7 @@
 //! Columns of unknowns side by side: substitution, and the subtraction of products that it consists of.
 
-use super::Float;
-use crate::base::number::Number;
+use crate::base::product::Float;
+use crate::number::Number;
 use crate::simd::multiversion;
 
 /// Columns that are computed side by side. They are packed: the elements of a row are neighbours, and rows follow each other.

@@ -8,13 +8,14 @@
 
 use std::ops::Range;
 
-use remat_ir::{Aval, DType, TriangularSolve, bf16, f16};
+use remat_ir::{Aval, DType, TriangularSolve};
 
 use super::tile::{COLUMNS, Factors, substitute};
-use super::{Float, wide_size};
 use crate::base::disjoint::DisjointMut;
+use crate::base::product::Float;
 use crate::base::scratch;
 use crate::interface::{Kernel, Source, Target};
+use crate::number::with_float;
 use crate::threads::Threads;
 
 /// The kernel that solves systems of row-major matrices.
@@ -39,7 +40,7 @@ const TASK: usize = 1 << 17;
 
 impl Kernel for Solve {
     fn scratch(&self, threads: usize) -> usize {
-        threads * self.n * COLUMNS * wide_size(self.dtype)
+        threads * self.n * COLUMNS * self.dtype.wide().size()
     }
 
     fn in_place(&self) -> &[(usize, usize)] {
@@ -47,12 +48,7 @@ impl Kernel for Solve {
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
-        match self.dtype {
-            DType::F16 => self.solve::<f16>(ins, outs, scratch, threads),
-            DType::Bf16 => self.solve::<bf16>(ins, outs, scratch, threads),
-            DType::F64 => self.solve::<f64>(ins, outs, scratch, threads),
-            _ => self.solve::<f32>(ins, outs, scratch, threads),
-        }
+        with_float!(self.dtype, T => self.solve::<T>(ins, outs, scratch, threads));
     }
 }
 

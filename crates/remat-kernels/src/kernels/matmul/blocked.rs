@@ -15,8 +15,7 @@
 
 use std::ops::Range;
 
-use super::element::Accumulator;
-use crate::base::product::{self, product_at};
+use crate::base::product::{self, Accumulator, product_at};
 use crate::threads::Threads;
 
 /// The contracted dimension is taken in parts of this length at most.

@@ -6,10 +6,9 @@
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
-use remat_ir::{ConvertElementType, DType, Element, Prim, bf16};
+use remat_ir::{ConvertElementType, DType, Prim, bf16};
 
-use crate::base::product::Factor;
-use crate::base::scratch::AnyBits;
+use crate::base::product::Accumulator;
 use crate::interface::Source;
 use crate::interface::with_word;
 use crate::tile::{self, StridedFn, TileFn};
@@ -19,54 +18,6 @@ const CHUNK: usize = 256;
 
 /// Memory for a chunk of elements of any dtype.
 type Chunk = MaybeUninit<[u64; CHUNK]>;
-
-/// A type that products are summed in: f32, f64 or i64.
-pub(in super::super) trait Accumulator: Factor + Element + AnyBits + Default {
-    /// `self + a * b`, fused where every CPU of the architecture can.
-    fn multiply_add(self, a: Self, b: Self) -> Self;
-
-    /// `self + other`.
-    fn plus(self, other: Self) -> Self;
-
-    /// The number that a bf16 is.
-    fn widened(x: bf16) -> Self;
-}
-
-macro_rules! real {
-    ($($type:ident)*) => { $(
-        impl Accumulator for $type {
-            #[inline(always)]
-            fn multiply_add(self, a: Self, b: Self) -> Self {
-                if cfg!(target_arch = "aarch64") { a.mul_add(b, self) } else { self + a * b }
-            }
-            #[inline(always)]
-            fn plus(self, other: Self) -> Self {
-                self + other
-            }
-            #[inline(always)]
-            fn widened(x: bf16) -> Self {
-                f32::from_bits(u32::from(x.to_bits()) << 16).into()
-            }
-        }
-    )* };
-}
-
-real! { f32 f64 }
-
-impl Accumulator for i64 {
-    #[inline(always)]
-    fn multiply_add(self, a: Self, b: Self) -> Self {
-        self.wrapping_add(a.wrapping_mul(b))
-    }
-    #[inline(always)]
-    fn plus(self, other: Self) -> Self {
-        self.wrapping_add(other)
-    }
-    #[inline(always)]
-    fn widened(x: bf16) -> Self {
-        x.to_f32() as i64
-    }
-}
 
 /// The type that products are summed in, as the evaluator has it: integers and bools modulo 2^64, and otherwise f32 where
 /// it is exact for the products of f16 and bf16 or is the dtype itself.

@@ -5,9 +5,9 @@ use std::ops::Range;
 use remat_ir::{Element, bf16};
 
 use super::blocked::{Left, Right, block_step};
-use super::element::{Accumulator, Elements};
+use super::element::Elements;
 use crate::base::blocks::Block;
-use crate::base::product;
+use crate::base::product::{self, Accumulator};
 use crate::base::strided::Rows;
 use crate::base::transpose::transpose;
 use crate::simd::multiversion;
@@ -200,7 +200,7 @@ multiversion! {
 multiversion! {
     /// As [`copy_rows`], of elements that are widened.
     fn widen_rows<A: Accumulator>(from: &[bf16], step: usize, size: usize, to: &mut [A]) {
-        rows(from, step, size, to, A::widened);
+        rows(from, step, size, to, A::from_bf16);
     }
 }
 

@@ -13,9 +13,10 @@
 use std::ops::Range;
 
 use super::Side;
-use super::element::{Accumulator, Writer};
+use super::element::Writer;
 use super::matrix::Matrix;
 use crate::base::disjoint::DisjointMut;
+use crate::base::product::Accumulator;
 use crate::base::scratch;
 use crate::base::strided::Walk;
 use crate::interface::{Kernel, Source, Target};

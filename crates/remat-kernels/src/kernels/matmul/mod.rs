@@ -22,12 +22,13 @@ use std::ops::Range;
 use remat_ir::{Aval, DType, DotGeneral, Shape};
 
 pub(super) use blocked::{Cut, Left, MANY, Output, Right, SHARED, block_step, even, panel_columns};
-pub(super) use element::{Accumulator, Elements, Reader, Writer, accumulator};
+pub(super) use element::{Elements, Reader, Writer, accumulator};
 use matrix::{Matrix, is_contiguous_along_free};
 pub(super) use matrix::{left_in_place, pack_turned, right_in_place};
 use matvec::LineKernel;
 
 use crate::base::disjoint::DisjointMut;
+use crate::base::product::Accumulator;
 use crate::base::scratch;
 use crate::base::strided::{Rows, Walk};
 use crate::interface::layout::Layout;

@@ -10,8 +10,8 @@ use std::ops::{Neg, Range};
 
 use remat_ir::{ArgKind, ArgReduceWindow, Aval, DType, ReduceWindow, WindowKind, with_dtype};
 
-use crate::base::number::Number;
 use crate::interface::{Kernel, Source, Target};
+use crate::number::Number;
 use crate::simd::multiversion;
 use crate::threads::Threads;
 use slide::Windows;
@@ -51,8 +51,8 @@ impl Kernel for Reduced {
             type Wide = <T as Number>::Wide;
             match self.kind {
                 WindowKind::Sum => self.reduce(x, out, threads, Wide::default(), false, Number::plus),
-                WindowKind::Max => self.reduce(x, out, threads, Wide::BOTTOM, true, Number::largest),
-                WindowKind::Min => self.reduce(x, out, threads, Wide::TOP, true, Number::smallest),
+                WindowKind::Max => self.reduce(x, out, threads, Wide::BOTTOM, true, Number::maximum),
+                WindowKind::Min => self.reduce(x, out, threads, Wide::TOP, true, Number::minimum),
             }
         });
     }

@@ -54,29 +54,11 @@ pub(crate) mod log;
 pub(crate) mod trigonometric;
 pub(crate) mod wide;
 
-/// What the polynomials are evaluated in.
-trait Fused: Copy {
-    /// `self * factor + term`, rounded once.
-    fn fused(self, factor: Self, term: Self) -> Self;
-}
-
-impl Fused for f32 {
-    #[inline(always)]
-    fn fused(self, factor: f32, term: f32) -> f32 {
-        self.mul_add(factor, term)
-    }
-}
-
-impl Fused for f64 {
-    #[inline(always)]
-    fn fused(self, factor: f64, term: f64) -> f64 {
-        self.mul_add(factor, term)
-    }
-}
+use super::Real;
 
 /// `c[0] + c[1] x + c[2] x^2 + ..`, by Horner's scheme.
 #[inline(always)]
-fn polynomial<T: Fused, const N: usize>(x: T, coefficients: [T; N]) -> T {
+fn polynomial<T: Real, const N: usize>(x: T, coefficients: [T; N]) -> T {
     let mut sum = coefficients[N - 1];
     for i in (0..N - 1).rev() {
         sum = sum.fused(x, coefficients[i]);
