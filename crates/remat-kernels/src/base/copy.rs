@@ -3,7 +3,7 @@
 use remat_ir::{DType, Element};
 
 use super::blocks::{Block, for_each_block};
-use super::strided::{Rows, TASK_BYTES, Walk};
+use super::strided::{Rows, StridedIter, TASK_BYTES};
 use super::transpose::{finish_stream, transpose};
 use crate::interface::with_word;
 use crate::interface::{Kernel, Layout, Source, Target};
@@ -33,7 +33,7 @@ impl Kernel for CopyLayout {
 
 /// How the elements of a strided array get to a row-major one.
 pub(crate) enum StridedCopy {
-    /// Row by row of the result. The steps are those of the source and of the result.
+    /// Row by row of the result. The strides are those of the source and of the result.
     Rows(Rows<2>),
     /// In tiles, because neighbours in the source are not neighbours in the result.
     Tiles(Transposition),
@@ -42,8 +42,8 @@ pub(crate) enum StridedCopy {
 /// A copy of an array in which neighbours are not along the last dimension but along an earlier one.
 pub(crate) struct Transposition {
     /// The dimensions before that one.
-    outer: Walk<2>,
-    /// The dimension along which the source has its neighbours: its size and the step of the source.
+    outer: StridedIter<2>,
+    /// The dimension along which the source has its neighbours: its size and its stride in the source.
     rows: (usize, isize),
     /// The dimensions after it, the last of which has the neighbours of the result.
     columns: Rows<2>,
@@ -58,16 +58,16 @@ const STREAM_BYTES: usize = 1 << 23;
 impl StridedCopy {
     /// The copy of an array with this shape and these strides.
     pub(crate) fn new(shape: &[usize], strides: &[isize]) -> StridedCopy {
-        let walk = Walk::new(shape, [strides, &crate::interface::layout::row_major(shape)]);
-        let Some((&[last, _], before)) = walk.strides().split_last() else { return StridedCopy::Rows(walk.into()) };
+        let iter = StridedIter::new(shape, [strides, &crate::interface::layout::row_major(shape)]);
+        let Some((&[last, _], before)) = iter.strides().split_last() else { return StridedCopy::Rows(iter.into()) };
         let nearer = |&d: &usize| before[d][0] != 0 && before[d][0].abs() < last.abs();
         match (0..before.len()).filter(nearer).min_by_key(|&d| before[d][0].abs()) {
             Some(d) => {
-                let (outer, rest) = walk.split(d);
+                let (outer, rest) = iter.split(d);
                 let columns = rest.split(1).1.into();
-                StridedCopy::Tiles(Transposition { outer, rows: (walk.sizes()[d], before[d][0]), columns })
+                StridedCopy::Tiles(Transposition { outer, rows: (iter.sizes()[d], before[d][0]), columns })
             }
-            None => StridedCopy::Rows(walk.into()),
+            None => StridedCopy::Rows(iter.into()),
         }
     }
 
@@ -84,8 +84,8 @@ impl StridedCopy {
                     let mut at = 0;
                     rows.each(first..first + to.len(), |[source, _], range| {
                         let len = range.len();
-                        let source = start + source + range.start as isize * rows.step[0];
-                        copy_row(from, source, rows.step[0], &mut to[at..at + len]);
+                        let source = start + source + range.start as isize * rows.stride[0];
+                        copy_row(from, source, rows.stride[0], &mut to[at..at + len]);
                         at += len;
                     });
                 });
@@ -131,25 +131,25 @@ impl Transposition {
     /// Copies to one block of a matrix whose first element comes from `start`, in tiles that are a line of the cache wide and
     /// high: both the source and the result are touched a line at a time, so that lines may exclude each other from the cache.
     fn block<W: Element>(&self, from: &[W], start: isize, block: &mut Block<'_, W>, stream: bool) {
-        let (row_step, column_step) = (self.rows.1, self.columns.step[0]);
+        let (row_stride, column_stride) = (self.rows.1, self.columns.stride[0]);
         let line = CACHE_LINE / size_of::<W>();
-        let start = start + block.rows.start as isize * row_step;
+        let start = start + block.rows.start as isize * row_stride;
         let rows = block.rows.len();
         let mut at = 0;
         self.columns.each(block.columns.clone(), |[source, _], range| {
-            let source = start + source + range.start as isize * column_step;
+            let source = start + source + range.start as isize * column_stride;
             for j in (0..range.len()).step_by(line) {
                 let columns = line.min(range.len() - j);
                 for i in (0..rows).step_by(line) {
                     let tile = [line.min(rows - i), columns];
-                    let source = source + i as isize * row_step + j as isize * column_step;
-                    if row_step == 1 {
-                        transpose(from, source, column_step, block, [i, at + j], tile, stream);
+                    let source = source + i as isize * row_stride + j as isize * column_stride;
+                    if row_stride == 1 {
+                        transpose(from, source, column_stride, block, [i, at + j], tile, stream);
                         continue;
                     }
                     for k in 0..tile[0] {
                         let to = &mut block.row(i + k)[at + j..][..columns];
-                        copy_row(from, source + k as isize * row_step, column_step, to);
+                        copy_row(from, source + k as isize * row_stride, column_stride, to);
                     }
                 }
             }
@@ -164,11 +164,11 @@ pub(crate) fn copy<T: Copy + Send + Sync>(from: &[T], to: &mut [T], threads: &Th
     threads.for_each_chunk(to, task, |i, part| part.copy_from_slice(&from[i * task..][..part.len()]));
 }
 
-/// Copies elements that are `step` apart.
+/// Copies elements that are `stride` apart.
 #[inline(always)]
-pub(crate) fn copy_row<W: Copy>(from: &[W], start: isize, step: isize, to: &mut [W]) {
+pub(crate) fn copy_row<W: Copy>(from: &[W], start: isize, stride: isize, to: &mut [W]) {
     let start = start as usize;
-    match step {
+    match stride {
         1 => to.copy_from_slice(&from[start..start + to.len()]),
         0 => to.fill(from[start]),
         -1 => {
@@ -179,7 +179,7 @@ pub(crate) fn copy_row<W: Copy>(from: &[W], start: isize, step: isize, to: &mut 
         }
         _ => {
             for (i, to) in to.iter_mut().enumerate() {
-                *to = from[start.wrapping_add_signed(i as isize * step)];
+                *to = from[start.wrapping_add_signed(i as isize * stride)];
             }
         }
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use remat_ir::{Aval, DType, Element, IndexMode};
 use smallvec::SmallVec;
 
-use super::strided::Walk;
+use super::strided::StridedIter;
 use crate::interface::Source;
 use crate::interface::layout::row_major;
 use crate::simd::multiversion;
@@ -22,7 +22,7 @@ pub(crate) struct Slices {
     mode: IndexMode,
     /// All index vectors, with what their batching dimensions add to the offset in the array, and with the offset of their
     /// counterpart.
-    vectors: Walk<2>,
+    vectors: StridedIter<2>,
 }
 
 /// The dimension numbers of a gather or a scatter.
@@ -64,7 +64,7 @@ impl Slices {
                 .map(|&d| ((array.shape[d] - numbers.sizes[d]) as i64, strides[d]))
                 .collect(),
             mode: numbers.mode,
-            vectors: Walk::new(batch, [&batching, counterpart]),
+            vectors: StridedIter::new(batch, [&batching, counterpart]),
         }
     }
 
@@ -74,7 +74,7 @@ impl Slices {
     }
 
     /// The distance in the counterpart between the slices of neighbouring index vectors; `None` if there is but one.
-    pub(crate) fn counterpart_step(&self) -> Option<isize> {
+    pub(crate) fn counterpart_stride(&self) -> Option<isize> {
         self.vectors.strides().last().map(|stride| stride[1])
     }
 
@@ -180,10 +180,10 @@ impl Starts {
         self.vectors = first..first + count;
         match (slices.vectors.sizes(), slices.vectors.strides()) {
             ([] | [_], strides) => {
-                let [step, counterpart_step] = strides.first().copied().unwrap_or_default();
+                let [stride, counterpart_stride] = strides.first().copied().unwrap_or_default();
                 for (i, (array, counterpart)) in array.iter_mut().zip(counterpart.iter_mut()).enumerate() {
                     let vector = (first + i) as isize;
-                    (*array, *counterpart) = (vector * step, vector * counterpart_step);
+                    (*array, *counterpart) = (vector * stride, vector * counterpart_stride);
                 }
             }
             _ => {

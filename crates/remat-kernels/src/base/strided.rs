@@ -1,4 +1,4 @@
-//! Loops over strided arrays: everything that moves elements is one walk over several arrays at once.
+//! Strided iterators: everything that moves elements runs over the indices of several strided arrays at once.
 
 use std::ops::Range;
 
@@ -8,42 +8,42 @@ use smallvec::SmallVec;
 /// Bytes that one task moves. Many times what it costs to hand out a task, and few enough to stay in the cache of a core.
 pub(crate) const TASK_BYTES: usize = 1 << 18;
 
-/// More dimensions than an array that can be counted has, not counting those of one element.
+/// An array whose elements can be counted has fewer dimensions of two elements or more.
 const MOST_DIMENSIONS: usize = 64;
 
-/// An index space, and where its elements are in each of `N` arrays.
+/// The indices of a shape in row-major order, with their offsets in each of `N` arrays.
 #[derive(Clone, Debug)]
-pub(crate) struct Walk<const N: usize> {
+pub(crate) struct StridedIter<const N: usize> {
     /// The number of indices.
     len: usize,
     sizes: Shape,
     strides: SmallVec<[[isize; N]; 4]>,
 }
 
-impl<const N: usize> Walk<N> {
+impl<const N: usize> StridedIter<N> {
     /// All indices of `shape`, with the strides of each array. Dimensions of one element are dropped, and a dimension joins
     /// the one before where no array can tell the two from one longer dimension.
-    pub(crate) fn new(shape: &[usize], strides: [&[isize]; N]) -> Walk<N> {
-        let mut walk = Walk { len: 1, sizes: Shape::new(), strides: SmallVec::new() };
+    pub(crate) fn new(shape: &[usize], strides: [&[isize]; N]) -> StridedIter<N> {
+        let mut iter = StridedIter { len: 1, sizes: Shape::new(), strides: SmallVec::new() };
         if shape.contains(&0) {
-            walk.len = 0;
-            return walk;
+            iter.len = 0;
+            return iter;
         }
         for (d, &size) in shape.iter().enumerate().filter(|&(_, &size)| size != 1) {
             let stride = strides.map(|strides| strides[d]);
-            walk.len *= size;
-            match (walk.sizes.last_mut(), walk.strides.last_mut()) {
-                (Some(last), Some(step)) if *step == stride.map(|s| s * size as isize) => {
+            iter.len *= size;
+            match (iter.sizes.last_mut(), iter.strides.last_mut()) {
+                (Some(last), Some(outer)) if *outer == stride.map(|s| s * size as isize) => {
                     *last *= size;
-                    *step = stride;
+                    *outer = stride;
                 }
                 _ => {
-                    walk.sizes.push(size);
-                    walk.strides.push(stride);
+                    iter.sizes.push(size);
+                    iter.strides.push(stride);
                 }
             }
         }
-        walk
+        iter
     }
 
     /// The number of indices.
@@ -61,9 +61,9 @@ impl<const N: usize> Walk<N> {
         &self.strides
     }
 
-    /// The walks over the dimensions before `d` and from `d` on.
-    pub(crate) fn split(&self, d: usize) -> (Walk<N>, Walk<N>) {
-        let part = |dims: Range<usize>| Walk {
+    /// The iterators over the dimensions before `d` and from `d` on.
+    pub(crate) fn split(&self, d: usize) -> (StridedIter<N>, StridedIter<N>) {
+        let part = |dims: Range<usize>| StridedIter {
             // Of no index at all, each part has none.
             len: if self.len == 0 { 0 } else { self.sizes[dims.clone()].iter().product() },
             sizes: self.sizes[dims.clone()].into(),
@@ -96,12 +96,12 @@ impl<const N: usize> Walk<N> {
             f(at);
             for d in (0..self.sizes.len()).rev() {
                 index[d] += 1;
-                step(&mut at, self.strides[d], 1);
+                advance(&mut at, self.strides[d], 1);
                 if index[d] < self.sizes[d] {
                     break;
                 }
                 index[d] = 0;
-                step(&mut at, self.strides[d], -(self.sizes[d] as isize));
+                advance(&mut at, self.strides[d], -(self.sizes[d] as isize));
             }
         }
     }
@@ -113,34 +113,35 @@ impl<const N: usize> Walk<N> {
         for d in (0..self.sizes.len()).rev() {
             index[d] = rest % self.sizes[d];
             rest /= self.sizes[d];
-            step(&mut at, self.strides[d], index[d] as isize);
+            advance(&mut at, self.strides[d], index[d] as isize);
         }
         (at, index)
     }
 }
 
-/// Adds so many steps to the offset in each array.
+/// Moves the offset in each array by `count` strides.
 #[inline(always)]
-fn step<const N: usize>(at: &mut [isize; N], strides: [isize; N], steps: isize) {
+fn advance<const N: usize>(at: &mut [isize; N], strides: [isize; N], count: isize) {
     for (at, stride) in at.iter_mut().zip(strides) {
-        *at += stride * steps;
+        *at += stride * count;
     }
 }
 
-/// A walk whose innermost dimension is left to the caller, as a row of `len` elements that are `step` apart in each array.
+/// A strided iterator whose innermost dimension is left to the caller, as a row of `len` elements that are `stride` apart in each
+/// array.
 #[derive(Clone, Debug)]
 pub(crate) struct Rows<const N: usize> {
-    pub(crate) outer: Walk<N>,
+    pub(crate) outer: StridedIter<N>,
     pub(crate) len: usize,
-    pub(crate) step: [isize; N],
+    pub(crate) stride: [isize; N],
 }
 
-impl<const N: usize> From<Walk<N>> for Rows<N> {
-    fn from(walk: Walk<N>) -> Rows<N> {
-        let rank = walk.sizes.len();
-        match (walk.sizes.last(), walk.strides.last()) {
-            (Some(&len), Some(&step)) => Rows { outer: walk.split(rank - 1).0, len, step },
-            _ => Rows { outer: walk, len: 1, step: [0; N] },
+impl<const N: usize> From<StridedIter<N>> for Rows<N> {
+    fn from(iter: StridedIter<N>) -> Rows<N> {
+        let rank = iter.sizes.len();
+        match (iter.sizes.last(), iter.strides.last()) {
+            (Some(&len), Some(&stride)) => Rows { outer: iter.split(rank - 1).0, len, stride },
+            _ => Rows { outer: iter, len: 1, stride: [0; N] },
         }
     }
 }
@@ -166,51 +167,51 @@ impl<const N: usize> Rows<N> {
 mod tests {
     use super::*;
 
-    fn offsets<const N: usize>(walk: &Walk<N>, range: Range<usize>) -> Vec<[isize; N]> {
+    fn offsets<const N: usize>(iter: &StridedIter<N>, range: Range<usize>) -> Vec<[isize; N]> {
         let mut all = Vec::new();
-        walk.each(range, |at| all.push(at));
+        iter.each(range, |at| all.push(at));
         all
     }
 
     #[test]
     fn adjacent_dimensions_join_where_all_arrays_allow_it() {
-        let walk = Walk::new(&[2, 1, 3, 4], [&[12, 5, 4, 1], &[12, 7, 4, 1]]);
-        assert_eq!((walk.len(), walk.sizes(), walk.strides()), (24, &[24][..], &[[1, 1]][..]));
-        let walk = Walk::new(&[2, 3, 4], [&[12, 4, 1], &[3, 1, 6]]);
-        assert_eq!((walk.sizes(), walk.strides()), (&[6, 4][..], &[[4, 1], [1, 6]][..]));
-        let walk = Walk::new(&[2, 3], [&[0, 0]]);
-        assert_eq!((walk.sizes(), walk.strides()), (&[6][..], &[[0]][..]));
+        let iter = StridedIter::new(&[2, 1, 3, 4], [&[12, 5, 4, 1], &[12, 7, 4, 1]]);
+        assert_eq!((iter.len(), iter.sizes(), iter.strides()), (24, &[24][..], &[[1, 1]][..]));
+        let iter = StridedIter::new(&[2, 3, 4], [&[12, 4, 1], &[3, 1, 6]]);
+        assert_eq!((iter.sizes(), iter.strides()), (&[6, 4][..], &[[4, 1], [1, 6]][..]));
+        let iter = StridedIter::new(&[2, 3], [&[0, 0]]);
+        assert_eq!((iter.sizes(), iter.strides()), (&[6][..], &[[0]][..]));
     }
 
     #[test]
-    fn a_walk_lists_the_offsets_of_any_range() {
-        let walk = Walk::new(&[2, 3, 2], [&[1, 2, 6], &[-6, -2, -1]]);
+    fn an_iterator_lists_the_offsets_of_any_range() {
+        let iter = StridedIter::new(&[2, 3, 2], [&[1, 2, 6], &[-6, -2, -1]]);
         let all: Vec<[isize; 2]> = (0..2)
             .flat_map(|i| (0..3).flat_map(move |j| (0..2).map(move |k| [i + 2 * j + 6 * k, -6 * i - 2 * j - k])))
             .collect();
         for start in 0..=12 {
             for end in start..=12 {
-                assert_eq!(offsets(&walk, start..end), all[start..end]);
+                assert_eq!(offsets(&iter, start..end), all[start..end]);
             }
         }
-        assert_eq!(offsets(&Walk::new(&[], [&[]]), 0..1), [[0]]);
-        let empty = Walk::new(&[usize::MAX, 0, usize::MAX], [&[0, 0, 0]]);
+        assert_eq!(offsets(&StridedIter::new(&[], [&[]]), 0..1), [[0]]);
+        let empty = StridedIter::new(&[usize::MAX, 0, usize::MAX], [&[0, 0, 0]]);
         assert_eq!((empty.len(), offsets(&empty, 0..0)), (0, vec![]));
     }
 
     #[test]
     fn rows_are_cut_at_the_ends_of_a_range() {
-        let rows = Rows::from(Walk::new(&[3, 4], [&[10, 2]]));
-        assert_eq!((rows.len, rows.step), (4, [2]));
+        let rows = Rows::from(StridedIter::new(&[3, 4], [&[10, 2]]));
+        assert_eq!((rows.len, rows.stride), (4, [2]));
         let mut seen = Vec::new();
         rows.each(2..9, |[at], range| seen.push((at, range)));
         assert_eq!(seen, [(0, 2..4), (10, 0..4), (20, 0..1)]);
         rows.each(5..7, |[at], range| seen.push((at, range)));
         assert_eq!(seen[3..], [(10, 1..3)]);
         rows.each(4..4, |_, _| panic!("no elements"));
-        let scalar = Rows::from(Walk::new(&[1, 1], [&[5, 5]]));
+        let scalar = Rows::from(StridedIter::new(&[1, 1], [&[5, 5]]));
         scalar.each(0..1, |at, range| seen.push((at[0], range)));
         assert_eq!(seen[4..], [(0, 0..1)]);
-        Rows::from(Walk::new(&[0, 3], [&[3, 1]])).each(0..0, |_, _| panic!("no elements"));
+        Rows::from(StridedIter::new(&[0, 3], [&[3, 1]])).each(0..0, |_, _| panic!("no elements"));
     }
 }

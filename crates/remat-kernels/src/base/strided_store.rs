@@ -1,24 +1,25 @@
-//! A strided array laid into a row-major one: what padding, concatenation, updates of slices and scatters have in common.
+//! Stores of a strided array to a larger row-major one: what padding, concatenation, updates of slices and scatters have in
+//! common.
 
 use std::ops::Range;
 
-use super::strided::{Rows, Walk};
+use super::strided::{Rows, StridedIter};
 
-/// How the elements of an array are spread in a larger row-major one. Both have the dimensions in the same order, so that
-/// later elements go further back.
-pub(crate) struct Placement {
-    /// Rows, with the steps of the smaller and of the larger array.
+/// Where the elements of an array go in a larger row-major one. Both have the dimensions in the same order, so that later
+/// elements have larger offsets.
+pub(crate) struct StridedStore {
+    /// Rows, with the strides of the smaller and of the larger array.
     rows: Rows<2>,
-    /// How far behind the first element the last one goes; negative if there is none.
+    /// The offset of the last element from the first; negative if there are no elements.
     extent: isize,
 }
 
-impl Placement {
-    /// The placement of an array of this shape, with its strides in the smaller and in the larger array.
-    pub(crate) fn new(shape: &[usize], from: &[isize], to: &[isize]) -> Placement {
-        let walk = Walk::new(shape, [from, to]);
-        let extent = if walk.len() == 0 { -1 } else { walk.extent(1) };
-        Placement { rows: walk.into(), extent }
+impl StridedStore {
+    /// The store of an array of this shape, with its strides in the smaller and in the larger array.
+    pub(crate) fn new(shape: &[usize], from: &[isize], to: &[isize]) -> StridedStore {
+        let iter = StridedIter::new(shape, [from, to]);
+        let extent = if iter.len() == 0 { -1 } else { iter.extent(1) };
+        StridedStore { rows: iter.into(), extent }
     }
 
     /// The number of elements.
@@ -26,14 +27,14 @@ impl Placement {
         self.rows.outer.len() * self.rows.len
     }
 
-    /// How far behind the first element the last one goes; negative if there is none.
+    /// The offset of the last element from the first; negative if there are no elements.
     pub(crate) fn extent(&self) -> isize {
         self.extent
     }
 
     /// The distance between the elements of a row, in the smaller and in the larger array.
-    pub(crate) fn steps(&self) -> [isize; 2] {
-        self.rows.step
+    pub(crate) fn strides(&self) -> [isize; 2] {
+        self.rows.stride
     }
 
     /// The part of the larger array from the first to the last element, if the first goes to `to`.
@@ -46,9 +47,9 @@ impl Placement {
     /// `to` is where it goes, counted from where the part of `len` elements begins.
     #[inline(always)]
     pub(crate) fn each_row(&self, [from, to]: [isize; 2], len: usize, mut row: impl FnMut([usize; 2], usize)) {
-        let [from_step, to_step] = self.rows.step;
+        let [from_stride, to_stride] = self.rows.stride;
         let (end, count) = (len as isize, self.rows.len as isize);
-        let last = (count - 1) * to_step;
+        let last = (count - 1) * to_stride;
         let outer = &self.rows.outer;
         let rows = if to >= 0 && to + self.extent < end {
             0..outer.len()
@@ -59,10 +60,10 @@ impl Placement {
         };
         outer.each(rows, |[source, target]| {
             let (source, target) = (from + source, to + target);
-            let before = if target < 0 { (-target + to_step - 1) / to_step } else { 0 };
-            let inside = if target + last < end { count } else { (end - 1 - target) / to_step + 1 };
+            let before = if target < 0 { (-target + to_stride - 1) / to_stride } else { 0 };
+            let inside = if target + last < end { count } else { (end - 1 - target) / to_stride + 1 };
             if before < inside {
-                let [source, target] = [source + before * from_step, target + before * to_step];
+                let [source, target] = [source + before * from_stride, target + before * to_stride];
                 row([source as usize, target as usize], (inside - before) as usize);
             }
         });
@@ -71,23 +72,23 @@ impl Placement {
     /// Calls `position` for each element with its offset from the first one in the smaller and in the larger array.
     #[inline(always)]
     pub(crate) fn each_position(&self, mut position: impl FnMut([isize; 2])) {
-        let [from_step, to_step] = self.rows.step;
+        let [from_stride, to_stride] = self.rows.stride;
         self.rows.outer.each(0..self.rows.outer.len(), |[from, to]| {
             for k in 0..self.rows.len as isize {
-                position([from + k * from_step, to + k * to_step]);
+                position([from + k * from_stride, to + k * to_stride]);
             }
         });
     }
 
-    /// Copies the elements that go to a part of the larger array; see [`Placement::each_row`].
-    pub(crate) fn place<T: Copy>(&self, from: &[T], starts: [isize; 2], part: &mut [T]) {
-        let steps = self.rows.step;
-        self.each_row(starts, part.len(), |[source, target], count| match steps {
+    /// Copies the elements that go to a part of the larger array; see [`StridedStore::each_row`].
+    pub(crate) fn store<T: Copy>(&self, from: &[T], starts: [isize; 2], part: &mut [T]) {
+        let strides = self.rows.stride;
+        self.each_row(starts, part.len(), |[source, target], count| match strides {
             // A call for a few elements would take longer than to copy them.
             [1, 1] if count > 8 => part[target..target + count].copy_from_slice(&from[source..source + count]),
-            [from_step, to_step] => {
+            [from_stride, to_stride] => {
                 for k in 0..count {
-                    part[target + k * to_step as usize] = from[source + k * from_step as usize];
+                    part[target + k * to_stride as usize] = from[source + k * from_stride as usize];
                 }
             }
         });

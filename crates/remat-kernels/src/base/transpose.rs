@@ -18,13 +18,13 @@ use crate::simd::CACHE_LINE;
 const REGISTER: usize = 16;
 
 /// Copies `rows` by `columns` elements to a block from `row` and `column` on. Element `i, j` is read from
-/// `start + i + j * step`. With `stream`, lines are written past the cache where they are
+/// `start + i + j * from_stride`. With `stream`, lines are written past the cache where they are
 /// aligned to it; the thread must call [`finish_stream`] before another may read them.
 #[inline(always)]
 pub(crate) fn transpose<W: Element>(
     from: &[W],
     start: isize,
-    step: isize,
+    from_stride: isize,
     block: &mut Block<'_, W>,
     [row, column]: [usize; 2],
     [rows, columns]: [usize; 2],
@@ -34,14 +34,14 @@ pub(crate) fn transpose<W: Element>(
     let stream = stream && block.is_aligned(column, CACHE_LINE);
     for i in (0..rows).step_by(n) {
         for j in (0..columns).step_by(n) {
-            let source = start + i as isize + j as isize * step;
+            let source = start + i as isize + j as isize * from_stride;
             if i + n <= rows && j + n <= columns {
-                square(from, source, step, block, [row + i, column + j], stream);
+                square(from, source, from_stride, block, [row + i, column + j], stream);
                 continue;
             }
             for k in i..rows.min(i + n) {
                 let to = &mut block.row(row + k)[column + j..column + columns.min(j + n)];
-                copy_row(from, start + k as isize + j as isize * step, step, to);
+                copy_row(from, start + k as isize + j as isize * from_stride, from_stride, to);
             }
         }
     }
@@ -61,33 +61,33 @@ pub(crate) fn finish_stream() {
 fn square<W: Element>(
     from: &[W],
     start: isize,
-    step: isize,
+    from_stride: isize,
     block: &mut Block<'_, W>,
     [row, column]: [usize; 2],
     stream: bool,
 ) {
     let n = REGISTER / size_of::<W>();
-    let last = start + (n as isize - 1) * step;
+    let last = start + (n as isize - 1) * from_stride;
     // The first elements of the first and the last row, and with them those between, are followed by a row's.
     let inside = |first: isize| first >= 0 && first as usize + n <= from.len();
     assert!(inside(start) && inside(last));
-    let (to, stride) = block.square(row, column, n);
+    let (to, to_stride) = block.square(row, column, n);
     // SAFETY: all rows of the square are inside of `from` (checked) and of the block (checked by `square`); streaming was
     // asked for aligned rows only.
     unsafe {
         let from = from.as_ptr().offset(start);
         #[cfg(target_arch = "x86_64")]
         match size_of::<W>() {
-            1 => x86::square::<W, 16>(from, step, to, stride, stream),
-            2 => x86::square::<W, 8>(from, step, to, stride, stream),
-            4 => x86::square::<W, 4>(from, step, to, stride, stream),
-            _ => x86::square::<W, 2>(from, step, to, stride, stream),
+            1 => x86::square::<W, 16>(from, from_stride, to, to_stride, stream),
+            2 => x86::square::<W, 8>(from, from_stride, to, to_stride, stream),
+            4 => x86::square::<W, 4>(from, from_stride, to, to_stride, stream),
+            _ => x86::square::<W, 2>(from, from_stride, to, to_stride, stream),
         }
         #[cfg(not(target_arch = "x86_64"))]
         {
             // Only x86-64 has a way to write around the caches.
             let _ = stream;
-            plain::square(from, step, to, stride, n);
+            plain::square(from, from_stride, to, to_stride, n);
         }
     }
 }
@@ -103,15 +103,15 @@ mod x86 {
     #[inline(always)]
     pub(crate) unsafe fn square<W, const N: usize>(
         from: *const W,
-        step: isize,
+        from_stride: isize,
         to: *mut W,
-        stride: usize,
+        to_stride: usize,
         stream: bool,
     ) {
         // SAFETY: every x86-64 CPU has SSE2; the rows are as promised.
         unsafe {
             let mut rows: [__m128i; N] =
-                std::array::from_fn(|j| _mm_loadu_si128(from.offset(j as isize * step).cast()));
+                std::array::from_fn(|j| _mm_loadu_si128(from.offset(j as isize * from_stride).cast()));
             for _ in 0..N.ilog2() {
                 let mut next = rows;
                 for k in 0..N / 2 {
@@ -120,7 +120,7 @@ mod x86 {
                 rows = next;
             }
             for (i, &row) in rows.iter().enumerate() {
-                let to = to.add(i * stride).cast();
+                let to = to.add(i * to_stride).cast();
                 if stream {
                     _mm_stream_si128(to, row);
                 } else {
@@ -152,11 +152,11 @@ mod plain {
     /// # Safety
     /// All rows must be readable and writable.
     #[inline(always)]
-    pub(crate) unsafe fn square<W: Copy>(from: *const W, step: isize, to: *mut W, stride: usize, n: usize) {
+    pub(crate) unsafe fn square<W: Copy>(from: *const W, from_stride: isize, to: *mut W, to_stride: usize, n: usize) {
         for i in 0..n {
             for j in 0..n {
                 // SAFETY: the rows are as promised.
-                unsafe { to.add(i * stride + j).write(from.offset(i as isize + j as isize * step).read()) };
+                unsafe { to.add(i * to_stride + j).write(from.offset(i as isize + j as isize * from_stride).read()) };
             }
         }
     }

@@ -4,7 +4,7 @@ use remat_ir::{Aval, Concatenate, DType};
 use smallvec::SmallVec;
 
 use crate::base::strided::TASK_BYTES;
-use crate::base::strided_store::Placement;
+use crate::base::strided_store::StridedStore;
 use crate::interface::with_word;
 use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;
@@ -18,7 +18,7 @@ pub(crate) fn kernel(op: &Concatenate, ins: &[Aval], outs: &[Aval]) -> Box<dyn K
     let place = |x: &Aval| {
         let to = at;
         at += len(x) as isize;
-        (to, Placement::new(&[rows, len(x)], &[len(x) as isize, 1], &[stride, 1]))
+        (to, StridedStore::new(&[rows, len(x)], &[len(x) as isize, 1], &[stride, 1]))
     };
     Box::new(Joined { dtype: outs[0].dtype, operands: ins.iter().map(place).collect() })
 }
@@ -26,7 +26,7 @@ pub(crate) fn kernel(op: &Concatenate, ins: &[Aval], outs: &[Aval]) -> Box<dyn K
 struct Joined {
     dtype: DType,
     /// Where the first element of each operand goes, and how the others are spread behind it.
-    operands: SmallVec<[(isize, Placement); 2]>,
+    operands: SmallVec<[(isize, StridedStore); 2]>,
 }
 
 impl Kernel for Joined {
@@ -34,8 +34,8 @@ impl Kernel for Joined {
         with_word!(self.dtype, W => {
             let task = TASK_BYTES / size_of::<W>();
             threads.for_each_chunk(outs[0].words_mut::<W>(), task, |i, part| {
-                for ((to, placement), from) in self.operands.iter().zip(ins) {
-                    placement.place(from.words(), [0, to - (i * task) as isize], part);
+                for ((to, store), from) in self.operands.iter().zip(ins) {
+                    store.store(from.words(), [0, to - (i * task) as isize], part);
                 }
             });
         });

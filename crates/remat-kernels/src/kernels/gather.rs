@@ -4,7 +4,7 @@ use remat_ir::{Aval, DType, Element, Gather, Literal};
 
 use crate::base::copy::copy_row;
 use crate::base::index::{BLOCK, Numbers, Slices, Starts};
-use crate::base::strided::{Rows, TASK_BYTES, Walk};
+use crate::base::strided::{Rows, StridedIter, TASK_BYTES};
 use crate::interface::layout::{Strides, row_major};
 use crate::interface::with_word;
 use crate::interface::{Kernel, Source, Target};
@@ -36,7 +36,7 @@ pub(crate) fn kernel(op: &Gather, ins: &[Aval], outs: &[Aval]) -> Box<dyn Kernel
             vector[d] = vectors.next().unwrap_or(0);
         }
     }
-    let rows = Walk::new(&out.shape, [&vector, &position]).into();
+    let rows = StridedIter::new(&out.shape, [&vector, &position]).into();
     Box::new(Gathered { dtype: x.dtype, fill: op.fill_value, slices, rows })
 }
 
@@ -64,17 +64,17 @@ impl Gathered {
     fn part<W: Element>(&self, from: &[W], indices: &Source<'_>, fill: W, first: usize, part: &mut [W]) {
         let mut starts = Starts::new();
         let mut at = 0;
-        let [vector_step, step] = self.rows.step;
+        let [vector_stride, stride] = self.rows.stride;
         self.rows.each(first..first + part.len(), |[vector, position], range| {
             let to = &mut part[at..at + range.len()];
             at += range.len();
-            let vector = vector as usize + range.start * vector_step as usize;
-            let position = position + range.start as isize * step;
-            if vector_step == 0 {
+            let vector = vector as usize + range.start * vector_stride as usize;
+            let position = position + range.start as isize * stride;
+            if vector_stride == 0 {
                 // The whole row is of one slice.
                 match starts.of(&self.slices, indices, vector) {
                     ..0 => to.fill(fill),
-                    start => copy_row(from, start + position, step, to),
+                    start => copy_row(from, start + position, stride, to),
                 }
                 return;
             }

@@ -3,7 +3,7 @@
 use remat_ir::{Aval, DType, Pad, Shape};
 
 use crate::base::strided::TASK_BYTES;
-use crate::base::strided_store::Placement;
+use crate::base::strided_store::StridedStore;
 use crate::interface::layout::row_major;
 use crate::interface::with_word;
 use crate::interface::{Kernel, Source, Target};
@@ -16,27 +16,27 @@ pub(crate) fn kernel(op: &Pad, ins: &[Aval], outs: &[Aval]) -> Box<dyn Kernel> {
     let (mut from_start, mut to_start) = (0, 0);
     let mut shape: Shape = x.shape.clone();
     for (d, &(low, _, interior)) in op.config.iter().enumerate() {
-        // Element i lands at low + i * step; those from `first` to `last` are not cropped.
-        let (low, step) = (low as i128, interior as i128 + 1);
-        let first = ((-low).max(0) + step - 1).div_euclid(step);
-        let last = (out.shape[d] as i128 - 1 - low).div_euclid(step).min(x.shape[d] as i128 - 1);
+        // Element i lands at low + i * stride; those from `first` to `last` are not cropped.
+        let (low, stride) = (low as i128, interior as i128 + 1);
+        let first = ((-low).max(0) + stride - 1).div_euclid(stride);
+        let last = (out.shape[d] as i128 - 1 - low).div_euclid(stride).min(x.shape[d] as i128 - 1);
         shape[d] = (last - first + 1).max(0) as usize;
         if shape[d] == 0 {
             break;
         }
         from_start += first as isize * from[d];
-        to_start += (low + first * step) as isize * to[d];
-        // A single element has no neighbour, and then the step may be past all sizes.
-        (from[d], to[d]) = if shape[d] == 1 { (0, 0) } else { (from[d], to[d] * step as isize) };
+        to_start += (low + first * stride) as isize * to[d];
+        // A single element has no neighbour, and then the stride may be past all sizes.
+        (from[d], to[d]) = if shape[d] == 1 { (0, 0) } else { (from[d], to[d] * stride as isize) };
     }
-    Box::new(Padded { dtype: x.dtype, starts: [from_start, to_start], x: Placement::new(&shape, &from, &to) })
+    Box::new(Padded { dtype: x.dtype, starts: [from_start, to_start], x: StridedStore::new(&shape, &from, &to) })
 }
 
 struct Padded {
     dtype: DType,
     /// The first element of the operand that is not cropped, and where it goes.
     starts: [isize; 2],
-    x: Placement,
+    x: StridedStore,
 }
 
 impl Kernel for Padded {
@@ -46,7 +46,7 @@ impl Kernel for Padded {
             let task = TASK_BYTES / size_of::<W>();
             threads.for_each_chunk(outs[0].words_mut(), task, |i, part| {
                 part.fill(value);
-                self.x.place(x, [self.starts[0], self.starts[1] - (i * task) as isize], part);
+                self.x.store(x, [self.starts[0], self.starts[1] - (i * task) as isize], part);
             });
         });
     }

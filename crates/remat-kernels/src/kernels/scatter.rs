@@ -7,7 +7,7 @@ use crate::base::copy::copy;
 use crate::base::index::{BLOCK, Numbers, Slices, Starts};
 use crate::base::scratch;
 use crate::base::strided::TASK_BYTES;
-use crate::base::strided_store::Placement;
+use crate::base::strided_store::StridedStore;
 use crate::interface::layout::{Strides, row_major};
 use crate::interface::with_word;
 use crate::interface::{Kernel, Source, Target};
@@ -29,7 +29,7 @@ pub(crate) fn kernel(op: &Scatter, ins: &[Aval], _outs: &[Aval]) -> Box<dyn Kern
     let from: Strides = op.update_window_dims.iter().map(|&d| update_strides[d]).collect();
     let to: Strides = window.iter().map(|&d| x_strides[d]).collect();
     let window_sizes: Shape = window.iter().map(|&d| sizes[d]).collect();
-    let slice = Placement::new(&window_sizes, &from, &to);
+    let slice = StridedStore::new(&window_sizes, &from, &to);
     let numbers = Numbers {
         sizes: &sizes,
         index_map: &op.scatter_dims_to_operand_dims,
@@ -40,7 +40,7 @@ pub(crate) fn kernel(op: &Scatter, ins: &[Aval], _outs: &[Aval]) -> Box<dyn Kern
     let slices = Slices::new(x, indices, &numbers, &along_vectors);
     // No two positions of a slice can meet if those dimensions in which it has several are not indexed.
     let meet = window.iter().any(|d| sizes[*d] > 1 && op.scatter_dims_to_operand_dims.contains(d));
-    let by_position = slice.len() == 1 || !meet && slices.counterpart_step().is_some_and(|s| s < slice.steps()[0]);
+    let by_position = slice.len() == 1 || !meet && slices.counterpart_stride().is_some_and(|s| s < slice.strides()[0]);
     Box::new(Scattered { dtype: x.dtype, kind: op.kind, size: x.size(), slices, slice, by_position })
 }
 
@@ -51,7 +51,7 @@ struct Scattered {
     size: usize,
     slices: Slices,
     /// How the elements of one slice of the updates are spread in the operand.
-    slice: Placement,
+    slice: StridedStore,
     /// Whether each position of the slices is updated for many index vectors, rather than each slice for all positions.
     by_position: bool,
 }
@@ -223,17 +223,17 @@ impl Scattered {
                 if start < 0 || start + self.slice.extent() < first || start >= end {
                     continue;
                 }
-                let [from_step, to_step] = self.slice.steps();
+                let [from_stride, to_stride] = self.slice.strides();
                 self.slice.each_row([counterpart, start - first], part.len(), |[from, to], count| {
-                    if let [1, 1] = [from_step, to_step] {
+                    if let [1, 1] = [from_stride, to_stride] {
                         for (x, &update) in part[to..to + count].iter_mut().zip(&updates[from..from + count]) {
                             *x = combine(*x, update);
                         }
                         return;
                     }
                     for k in 0..count {
-                        let x = &mut part[to + k * to_step as usize];
-                        *x = combine(*x, updates[from + k * from_step as usize]);
+                        let x = &mut part[to + k * to_stride as usize];
+                        *x = combine(*x, updates[from + k * from_stride as usize]);
                     }
                 });
             }

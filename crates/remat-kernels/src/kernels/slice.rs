@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use crate::base::copy::StridedCopy;
 use crate::base::index::integer;
 use crate::base::strided::TASK_BYTES;
-use crate::base::strided_store::Placement;
+use crate::base::strided_store::StridedStore;
 use crate::interface::layout::row_major;
 use crate::interface::with_word;
 use crate::interface::{Kernel, Source, Target};
@@ -23,8 +23,8 @@ pub(crate) fn dynamic_slice(op: &DynamicSlice, ins: &[Aval], _outs: &[Aval]) -> 
 /// The kernel of the update of a slice of a row-major operand, in place if nobody else needs the operand.
 pub(crate) fn dynamic_update_slice(_op: &DynamicUpdateSlice, ins: &[Aval], _outs: &[Aval]) -> Box<dyn Kernel> {
     let (x, update) = (&ins[0], &ins[1]);
-    let placement = Placement::new(&update.shape, &row_major(&update.shape), &row_major(&x.shape));
-    Box::new(Updated { dtype: x.dtype, start: Start::new(&x.shape, &update.shape), placement })
+    let store = StridedStore::new(&update.shape, &row_major(&update.shape), &row_major(&x.shape));
+    Box::new(Updated { dtype: x.dtype, start: Start::new(&x.shape, &update.shape), store })
 }
 
 struct Sliced {
@@ -36,7 +36,7 @@ struct Sliced {
 struct Updated {
     dtype: DType,
     start: Start,
-    placement: Placement,
+    store: StridedStore,
 }
 
 /// Where a slice begins: scalars that are clamped so that it fits.
@@ -79,16 +79,16 @@ impl Kernel for Updated {
             let (update, to) = (ins[1].words::<W>(), outs[0].words_mut::<W>());
             let task = TASK_BYTES / size_of::<W>();
             if ins[0].is_in_place() {
-                let range = self.placement.range(start);
+                let range = self.store.range(start);
                 threads.for_each_chunk(&mut to[range.clone()], task, |i, part| {
-                    self.placement.place(update, [0, start - (range.start + i * task) as isize], part);
+                    self.store.store(update, [0, start - (range.start + i * task) as isize], part);
                 });
                 return;
             }
             let x = ins[0].words::<W>();
             threads.for_each_chunk(to, task, |i, part| {
                 part.copy_from_slice(&x[i * task..][..part.len()]);
-                self.placement.place(update, [0, start - (i * task) as isize], part);
+                self.store.store(update, [0, start - (i * task) as isize], part);
             });
         });
     }

@@ -32,7 +32,7 @@ pub(super) fn kernel(op: &DotProductAttentionCotangent, dtype: DType, layouts: &
     Box::new(Backward { dtype, operands, wanted: op.cotangents, bias, parts })
 }
 
-/// The least number of tasks, as far as there are queries for so many. Each has sums of its own, so that more of them take
+/// The least number of tasks, if there are queries for as many. Each has sums of its own, so that more of them take
 /// more memory.
 const TASKS: usize = 8;
 
@@ -190,11 +190,11 @@ impl Backward {
                 }
                 self.operands.compute(&tile, from, queries, space);
                 if outs.query.is_some() {
-                    gather(&tile, space.rows.key, sizes.features, space.changes, queries.sums);
+                    gather(&tile, space.rows.key, sizes.features, space.d_scores, queries.sums);
                 }
                 if outs.key.is_some() {
                     let sums = &mut key_sums[tile.first_key * width..];
-                    scatter(&tile, space.changes, queries.query_rows, sizes.features, sums);
+                    scatter(&tile, space.d_scores, queries.query_rows, sizes.features, sums);
                 }
                 if outs.value.is_some() {
                     let sums = &mut value_sums[tile.first_key * value_width..];
@@ -222,8 +222,8 @@ impl Backward {
         transposed(&sums[..sizes.features * QUERIES], QUERIES, block.len, rows, width);
         let scale = D::Wide::from_f64(self.operands.problem.scale);
         for i in 0..block.len {
-            let (head, place) = block.query(i);
-            let row = (block.group.batch * sizes.queries + place) * sizes.heads + head;
+            let (head, position) = block.query(i);
+            let row = (block.group.batch * sizes.queries + position) * sizes.heads + head;
             // SAFETY: each query is in one block, each block in one task, and the row is the query's.
             let row = unsafe { out.slice(row * sizes.features, sizes.features) };
             write_row(&rows[i * width..], scale, row);

@@ -60,8 +60,8 @@ pub(super) fn bias_cotangents<D: Float>(
     });
 }
 
-/// Sums the cotangents of the scores of batch elements, heads, blocks of queries and blocks of keys, keeping the places in a
-/// block of keys and of queries apart or not.
+/// Sums the cotangents of the scores of batch elements, heads, blocks of queries and blocks of keys, keeping the positions in
+/// a block of keys and of queries apart or not.
 fn sum_scores<D: Float>(
     operands: &Differentiated,
     from: &AllElements<'_, D>,
@@ -81,11 +81,11 @@ fn sum_scores<D: Float>(
                 let tile = Tile::new(block, first, problem.sizes.keys, problem.causal);
                 problem.load(&group, first..first + tile.keys, &from.own, &mut space.rows);
                 operands.compute(&tile, from, &of_block, space);
-                for (key, changes) in space.changes.as_chunks::<QUERIES>().0.iter().enumerate().take(tile.keys) {
+                for (key, d_scores) in space.d_scores.as_chunks::<QUERIES>().0.iter().enumerate().take(tile.keys) {
                     let row = if keeps_keys { key * QUERIES } else { 0 };
-                    for (query, &change) in changes.iter().enumerate().take(block.len) {
+                    for (query, &d_score) in d_scores.iter().enumerate().take(block.len) {
                         let sum = &mut sums[row + if keeps_queries { query } else { 0 }];
-                        *sum = *sum + change;
+                        *sum = *sum + d_score;
                     }
                 }
             }

@@ -1,6 +1,6 @@
 //! The attention itself.
 //!
-//! A task has some blocks of queries and goes through the blocks of keys, with the largest score of each query so far, the sum
+//! A task has some blocks of queries and goes through the blocks of keys, with the maximum of the scores of each query so far, the sum
 //! of the exponentials and the sum of the values, which are scaled down where a larger score turns up. Source: Milakov and
 //! Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022.
 
@@ -44,8 +44,8 @@ struct Workspace<'a, T> {
 /// What is known of each query of a block so far.
 #[derive(Clone, Copy)]
 struct State<T> {
-    largest: PerQuery<T>,
-    /// The sum of the exponentials of the scores less the largest.
+    maximum: PerQuery<T>,
+    /// The sum of the exponentials of the scores less the maximum.
     sum: PerQuery<T>,
     /// What the sums before the last block are multiplied by.
     factor: PerQuery<T>,
@@ -90,7 +90,7 @@ impl Forward {
         let heads = sizes.batch * sizes.key_heads;
         let runs = Group::of_key_head(sizes, 0, 0).runs();
         threads.for_each_with_scratch(heads * runs, scratch, |task, scratch| {
-            // The last queries look at the most keys, and come first.
+            // The last queries attend to the most keys, and come first.
             let (run, head) = (runs - 1 - task / heads, task % heads);
             let group = Group::of_key_head(sizes, head / sizes.key_heads, head % sizes.key_heads);
             self.task(&group, run, &from, &means, &logsumexp, self.workspace(scratch));
@@ -112,10 +112,10 @@ impl Forward {
         let (len, value_len) = (problem.features_len(), problem.value_features_len());
         let scale = D::Wide::from_f64(problem.scale);
         for (i, block) in group.run(run).enumerate() {
-            // The place of the keys is free until the first of them are loaded.
+            // The memory of the keys is free until the first of them are loaded.
             let rows = &mut *space.rows.key;
             let starts = &block.rows(&problem.query)[..block.len];
-            copy_rows(from.query, starts, problem.query.step(3), features, scale, rows);
+            copy_rows(from.query, starts, problem.query.stride(3), features, scale, rows);
             transposed(rows, row_width(features), features, &mut space.query[i * len..][..len], QUERIES);
         }
         space.sums.fill(D::Wide::ZERO);
@@ -154,48 +154,48 @@ impl Forward {
         let width = row_width(features);
         transposed(sums, QUERIES, block.len, rows, width);
         for i in 0..block.len {
-            let (head, place) = block.query(i);
+            let (head, position) = block.query(i);
             let sum = state.sum[i];
             // The sum is at least 1 where there is a key, and 0 where there is none.
             let divisor = if sum < D::Wide::ONE { D::Wide::ONE } else { sum };
-            let first = ((block.group.batch * sizes.queries + place) * sizes.heads + head) * features;
+            let first = ((block.group.batch * sizes.queries + position) * sizes.heads + head) * features;
             // SAFETY: each query is in one block only, and has this row for itself.
             let row = unsafe { means.slice(first, features) };
             write_row(&rows[i * width..], D::Wide::ONE / divisor, row);
-            let place = (block.group.batch * sizes.heads + head) * sizes.queries + place;
+            let row = (block.group.batch * sizes.heads + head) * sizes.queries + position;
             // SAFETY: as above.
-            unsafe { logsumexp.slice(place, 1)[0] = sum.ln() + shift(state.largest[i]) };
+            unsafe { logsumexp.slice(row, 1)[0] = sum.ln() + shift(state.maximum[i]) };
         }
     }
 }
 
 impl<T: Real> State<T> {
     fn new() -> State<T> {
-        State { largest: [T::BOTTOM; QUERIES], sum: [T::ZERO; QUERIES], factor: [T::ONE; QUERIES] }
+        State { maximum: [T::BOTTOM; QUERIES], sum: [T::ZERO; QUERIES], factor: [T::ONE; QUERIES] }
     }
 }
 
 /// What is subtracted from the scores: nothing where all of them are negative infinity.
 #[inline(always)]
-pub(super) fn shift<T: Real>(largest: T) -> T {
-    if largest == T::BOTTOM { T::ZERO } else { largest }
+pub(super) fn shift<T: Real>(maximum: T) -> T {
+    if maximum == T::BOTTOM { T::ZERO } else { maximum }
 }
 
 multiversion! {
-    /// Turns scores into exponentials of what they lack of the largest, and brings the state up to date.
+    /// Replaces scores by the exponentials of their differences from the maximum, and updates the state.
     fn exponentials<T: Real>(scores: &mut [T], columns: usize, state: &mut State<T>) {
         let rows = scores.as_chunks_mut::<QUERIES>().0;
         for first in (0..columns).step_by(COLUMNS) {
-            let State { largest, sum, factor } = &mut *state;
-            let [largest, sum, factor] = [largest, sum, factor].map(|x| vector(x, first));
-            let mut most = *largest;
+            let State { maximum, sum, factor } = &mut *state;
+            let [maximum, sum, factor] = [maximum, sum, factor].map(|x| vector(x, first));
+            let mut next = *maximum;
             for row in rows.iter_mut() {
-                for (most, &score) in most.iter_mut().zip(vector(row, first).iter()) {
-                    *most = if score > *most { score } else { *most };
+                for (next, &score) in next.iter_mut().zip(vector(row, first).iter()) {
+                    *next = if score > *next { score } else { *next };
                 }
             }
-            let shifts = most.map(shift);
-            for ((factor, &before), &shift) in factor.iter_mut().zip(largest.iter()).zip(&shifts) {
+            let shifts = next.map(shift);
+            for ((factor, &before), &shift) in factor.iter_mut().zip(maximum.iter()).zip(&shifts) {
                 *factor = (before - shift).exp();
             }
             let mut sums = [T::ZERO; COLUMNS];
@@ -208,7 +208,7 @@ multiversion! {
             for ((sum, &new), &factor) in sum.iter_mut().zip(&sums).zip(factor.iter()) {
                 *sum = sum.fused(factor, new);
             }
-            *largest = most;
+            *maximum = next;
         }
     }
 }

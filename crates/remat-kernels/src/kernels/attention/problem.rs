@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use remat_ir::{AttentionSizes, DotProductAttention};
 
-use super::tile::{Group, KEYS, Places, QUERIES, QueryBlock, Tile, add_bias, copy_rows, hide_masked, row_width};
+use super::tile::{Group, KEYS, Offsets, QUERIES, QueryBlock, Tile, add_bias, copy_rows, hide_masked, row_width};
 use crate::base::product::Float;
 use crate::base::product::{Accumulator, Left, Out, Right, product};
 use crate::interface::{Layout, Source};
@@ -15,12 +15,12 @@ pub(super) struct Problem {
     pub(super) sizes: AttentionSizes,
     pub(super) scale: f64,
     pub(super) causal: bool,
-    pub(super) query: Places,
-    pub(super) key: Places,
-    pub(super) value: Places,
+    pub(super) query: Offsets,
+    pub(super) key: Offsets,
+    pub(super) value: Offsets,
     /// Which operand, and where its elements are.
-    pub(super) bias: Option<(usize, Places)>,
-    mask: Option<(usize, Places)>,
+    pub(super) bias: Option<(usize, Offsets)>,
+    mask: Option<(usize, Offsets)>,
 }
 
 /// The elements of these operands.
@@ -56,11 +56,11 @@ impl Problem {
             },
             scale: op.scale.as_f64(),
             causal: op.causal,
-            query: Places::new(operands.query),
-            key: Places::new(operands.key),
-            value: Places::new(operands.value),
-            bias: operands.bias.map(|layout| (3, Places::new(layout))),
-            mask: operands.mask.map(|layout| (op.num_operands() - 1, Places::new(layout))),
+            query: Offsets::new(operands.query),
+            key: Offsets::new(operands.key),
+            value: Offsets::new(operands.value),
+            bias: operands.bias.map(|layout| (3, Offsets::new(layout))),
+            mask: operands.mask.map(|layout| (op.num_operands() - 1, Offsets::new(layout))),
         }
     }
 
@@ -84,7 +84,7 @@ impl Problem {
         QUERIES.max(KEYS) * row_width(self.sizes.value_features)
     }
 
-    /// Copies a block of the keys and values that the queries of a group look at.
+    /// Copies a block of the keys and values that the queries of a group attend to.
     pub(super) fn load<D: Float>(
         &self,
         group: &Group,
@@ -100,17 +100,17 @@ impl Problem {
         }
         let [key, value] = &starts;
         let one = D::Wide::ONE;
-        copy_rows(from.key, &key[..len], self.key.step(3), self.sizes.features, one, to.key);
-        copy_rows(from.value, &value[..len], self.value.step(3), self.sizes.value_features, one, to.value);
+        copy_rows(from.key, &key[..len], self.key.stride(3), self.sizes.features, one, to.key);
+        copy_rows(from.value, &value[..len], self.value.stride(3), self.sizes.value_features, one, to.value);
     }
 
-    /// Calls `f` with each block of the keys that the queries of a run look at.
+    /// Calls `f` with each block of the keys that the queries of a run attend to.
     pub(super) fn for_each_block_of_keys(
         &self,
         mut run: impl DoubleEndedIterator<Item = QueryBlock>,
         mut f: impl FnMut(Range<usize>),
     ) {
-        // The last queries look at the most keys.
+        // The last queries attend to the most keys.
         let visible = run.next_back().map_or(0, |block| block.visible(self.sizes.keys, self.causal));
         for first in (0..visible).step_by(KEYS) {
             f(first..visible.min(first + KEYS));
@@ -127,11 +127,11 @@ impl Problem {
         scores: &mut [D::Wide],
     ) {
         times(tile, keys, self.sizes.features, queries, scores);
-        if let Some((_, places)) = &self.bias {
-            add_bias(tile, from.bias, places, scores);
+        if let Some((_, offsets)) = &self.bias {
+            add_bias(tile, from.bias, offsets, scores);
         }
-        if let Some((_, places)) = &self.mask {
-            hide_masked(tile, from.mask, places, scores);
+        if let Some((_, offsets)) = &self.mask {
+            hide_masked(tile, from.mask, offsets, scores);
         }
         tile.hide_later(scores);
     }
@@ -175,7 +175,7 @@ pub(super) fn scatter<T: Accumulator>(tile: &Tile, weights: &[T], rows: &[T], fe
     }
 }
 
-/// So many elements from the start of scratch memory.
+/// The next `len` elements of scratch memory.
 pub(super) fn take<'a, T>(scratch: &mut &'a mut [T], len: usize) -> &'a mut [T] {
     let (taken, rest) = std::mem::take(scratch).split_at_mut(len);
     *scratch = rest;

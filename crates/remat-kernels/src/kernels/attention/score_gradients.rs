@@ -1,8 +1,8 @@
-//! The cotangents of the scores of a tile, of which all others are sums.
+//! The cotangents of the scores of a tile, `dS` in the papers: all other cotangents are products with them.
 
 use super::forward::shift;
 use super::problem::{Elements, Problem, Rows, take, times};
-use super::tile::{COLUMNS, KEYS, PerQuery, Places, QUERIES, QueryBlock, Tile, copy_rows, row_width, transposed};
+use super::tile::{COLUMNS, KEYS, Offsets, PerQuery, QUERIES, QueryBlock, Tile, copy_rows, row_width, transposed};
 use crate::base::product::Float;
 use crate::interface::{Layout, Source};
 use crate::number::{Number, Real};
@@ -13,10 +13,10 @@ pub(super) struct Differentiated {
     pub(super) problem: Problem,
     /// The number of the first operand that is not the attention's.
     rest: usize,
-    out: Places,
-    logsumexp: Places,
-    out_cotangent: Places,
-    logsumexp_cotangent: Option<Places>,
+    out: Offsets,
+    logsumexp: Offsets,
+    out_cotangent: Offsets,
+    logsumexp_cotangent: Option<Offsets>,
 }
 
 /// The elements of these operands.
@@ -29,15 +29,15 @@ pub(super) struct AllElements<'a, D: Float> {
     logsumexp_cotangent: &'a [D::Wide],
 }
 
-/// What a task works on.
+/// The scratch memory of a task.
 pub(super) struct Workspace<'a, T> {
     pub(super) rows: Rows<'a, T>,
     pub(super) weights: &'a mut [T],
-    /// The cotangents of the scores.
-    pub(super) changes: &'a mut [T],
+    /// The cotangents of the weights, and then of the scores.
+    pub(super) d_scores: &'a mut [T],
 }
 
-/// What belongs to a block of queries.
+/// The operands and the sums of a block of queries.
 pub(super) struct Queries<'a, T> {
     /// Queries, times the scale, and cotangents of the means, as columns.
     query: &'a mut [T],
@@ -49,21 +49,21 @@ pub(super) struct Queries<'a, T> {
     pub(super) sums: &'a mut [T],
     /// What is subtracted from the scores of each query.
     shift: PerQuery<T>,
-    /// What is subtracted from the cotangents of its weights: their mean, by the weights.
+    /// What is subtracted from the cotangents of its weights: their mean by the weights, `D` in the papers.
     mean: PerQuery<T>,
 }
 
 impl Differentiated {
     /// For operands with these layouts, the first ones being the attention's.
     pub(super) fn new(problem: Problem, layouts: &[Layout], rest: usize, has_logsumexp: bool) -> Differentiated {
-        let places = |i: usize| Places::new(&layouts[rest + i]);
+        let offsets = |i: usize| Offsets::new(&layouts[rest + i]);
         Differentiated {
             problem,
             rest,
-            out: places(0),
-            logsumexp: places(1),
-            out_cotangent: places(2),
-            logsumexp_cotangent: has_logsumexp.then(|| places(3)),
+            out: offsets(0),
+            logsumexp: offsets(1),
+            out_cotangent: offsets(2),
+            logsumexp_cotangent: has_logsumexp.then(|| offsets(3)),
         }
     }
 
@@ -88,7 +88,7 @@ impl Differentiated {
         Workspace {
             rows: Rows { key: take(scratch, features), value: take(scratch, value_features) },
             weights: take(scratch, KEYS * QUERIES),
-            changes: take(scratch, KEYS * QUERIES),
+            d_scores: take(scratch, KEYS * QUERIES),
         }
     }
 
@@ -97,7 +97,7 @@ impl Differentiated {
         3 * self.problem.features_len() + 2 * self.problem.value_features_len()
     }
 
-    /// Loads what belongs to a block of queries to the beginning of scratch memory.
+    /// Loads a block of queries to the beginning of scratch memory.
     pub(super) fn queries<'a, D: Float>(
         &self,
         block: QueryBlock,
@@ -121,27 +121,27 @@ impl Differentiated {
         let one = D::Wide::ONE;
 
         let (features, width) = (sizes.value_features, row_width(sizes.value_features));
-        let copy = |from: &[D], places: &Places, to: &mut [D::Wide]| {
-            copy_rows(from, &block.rows(places)[..block.len], places.step(3), features, one, to);
+        let copy = |from: &[D], offsets: &Offsets, to: &mut [D::Wide]| {
+            copy_rows(from, &block.rows(offsets)[..block.len], offsets.stride(3), features, one, to);
         };
         copy(from.out_cotangent, &self.out_cotangent, queries.cotangent_rows);
         transposed(queries.cotangent_rows, width, features, queries.cotangent, QUERIES);
-        // The place of the values is free until the first of them are loaded.
+        // The memory of the values is free until the first of them are loaded.
         copy(from.out, &self.out, space.rows.value);
         add_products(features, space.rows.value, queries.cotangent_rows, &mut queries.mean);
 
-        let (features, step) = (sizes.features, self.problem.query.step(3));
+        let (features, stride) = (sizes.features, self.problem.query.stride(3));
         let scale = D::Wide::from_f64(self.problem.scale);
         let starts = &block.rows(&self.problem.query)[..block.len];
-        copy_rows(from.own.query, starts, step, features, scale, queries.query_rows);
+        copy_rows(from.own.query, starts, stride, features, scale, queries.query_rows);
         transposed(queries.query_rows, row_width(features), features, queries.query, QUERIES);
 
-        for (to, &place) in queries.shift.iter_mut().zip(&block.scores(&self.logsumexp)[..block.len]) {
-            *to = shift(from.logsumexp[place as usize]);
+        for (to, &offset) in queries.shift.iter_mut().zip(&block.scores(&self.logsumexp)[..block.len]) {
+            *to = shift(from.logsumexp[offset as usize]);
         }
-        if let Some(places) = &self.logsumexp_cotangent {
-            for (to, &place) in queries.mean.iter_mut().zip(&block.scores(places)[..block.len]) {
-                *to = *to - from.logsumexp_cotangent[place as usize];
+        if let Some(offsets) = &self.logsumexp_cotangent {
+            for (to, &offset) in queries.mean.iter_mut().zip(&block.scores(offsets)[..block.len]) {
+                *to = *to - from.logsumexp_cotangent[offset as usize];
             }
         }
         queries
@@ -157,9 +157,9 @@ impl Differentiated {
     ) {
         let problem = &self.problem;
         problem.scores(tile, &from.own, space.rows.key, queries.query, space.weights);
-        times(tile, space.rows.value, problem.sizes.value_features, queries.cotangent, space.changes);
+        times(tile, space.rows.value, problem.sizes.value_features, queries.cotangent, space.d_scores);
         let len = tile.keys * QUERIES;
-        differentiate(tile.queries.columns(), &mut space.weights[..len], &mut space.changes[..len], queries);
+        differentiate(tile.queries.columns(), &mut space.weights[..len], &mut space.d_scores[..len], queries);
     }
 }
 
@@ -183,17 +183,17 @@ multiversion! {
 }
 
 multiversion! {
-    /// Turns scores into weights, and cotangents of weights into those of scores. Where there is no weight they are zero,
-    /// whatever stood there.
-    fn differentiate<T: Real>(columns: usize, scores: &mut [T], changes: &mut [T], queries: &Queries<'_, T>) {
-        let rows = scores.as_chunks_mut::<QUERIES>().0.iter_mut().zip(changes.as_chunks_mut::<QUERIES>().0);
-        for (scores, changes) in rows {
-            let columns = scores[..columns].iter_mut().zip(&mut changes[..columns]);
-            for ((score, change), (&less, &mean)) in columns.zip(queries.shift.iter().zip(&queries.mean)) {
+    /// Replaces scores by weights, and cotangents of weights (`dP`) by those of scores: `dS = P * (dP - D)`, where `D` is the
+    /// mean of `dP` by the weights. Where the weight is zero they are zero, even if `dP` is not a number.
+    fn differentiate<T: Real>(columns: usize, scores: &mut [T], d_scores: &mut [T], queries: &Queries<'_, T>) {
+        let rows = scores.as_chunks_mut::<QUERIES>().0.iter_mut().zip(d_scores.as_chunks_mut::<QUERIES>().0);
+        for (scores, d_scores) in rows {
+            let columns = scores[..columns].iter_mut().zip(&mut d_scores[..columns]);
+            for ((score, d_score), (&less, &mean)) in columns.zip(queries.shift.iter().zip(&queries.mean)) {
                 let weight = (*score - less).exp();
-                let product = weight * (*change - mean);
+                let product = weight * (*d_score - mean);
                 *score = weight;
-                *change = if weight == T::ZERO { T::ZERO } else { product };
+                *d_score = if weight == T::ZERO { T::ZERO } else { product };
             }
         }
     }

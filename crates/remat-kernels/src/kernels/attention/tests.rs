@@ -16,7 +16,7 @@ struct Case {
 }
 
 impl Case {
-    /// `[batch, places, heads, features]` of queries and of keys, and the features of values.
+    /// `[batch, positions, heads, features]` of queries and of keys, and the features of values.
     fn new(dtype: DType, query: [usize; 4], key: [usize; 4], value_features: usize) -> Case {
         let [batch, keys, heads, _] = key;
         let shapes = [query, key, [batch, keys, heads, value_features]];
@@ -206,11 +206,11 @@ fn many_heads_and_few() {
 #[test]
 fn operands_of_any_strides() {
     for dtype in FLOATS {
-        let (batch, places, heads, features) = (2, 70, 3, 5);
-        let all = plain(dtype, &[batch, places, 3, heads, features], 1);
+        let (batch, positions, heads, features) = (2, 70, 3, 5);
+        let all = plain(dtype, &[batch, positions, 3, heads, features], 1);
         let layout = Layout::from(all.aval());
         let part = |i: usize| {
-            let sliced = layout.sliced(&[0, 0, i, 0, 0], &[batch, places, i + 1, heads, features], &[1, 1, 1, 1, 1]);
+            let sliced = layout.sliced(&[0, 0, i, 0, 0], &[batch, positions, i + 1, heads, features], &[1, 1, 1, 1, 1]);
             let mut shape = sliced.shape.clone();
             let mut strides = sliced.strides.clone();
             shape.remove(2);
@@ -219,7 +219,7 @@ fn operands_of_any_strides() {
         };
         let parts = [0, 1, 2].map(part);
         // The cotangent lies with its features first, and backwards.
-        let ct = plain(dtype, &[features, heads, places, batch], 2);
+        let ct = plain(dtype, &[features, heads, positions, batch], 2);
         let ct_layout = Layout::from(ct.aval()).permuted(&[3, 2, 1, 0]).reversed(&[1, 3]);
 
         let scale = Literal::from_f64(DType::F64, 0.5);

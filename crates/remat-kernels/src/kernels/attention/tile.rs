@@ -27,70 +27,70 @@ pub(super) const RUN: usize = 4;
 /// One number for each query of a block.
 pub(super) type PerQuery<T> = [T; QUERIES];
 
-/// The distance of rows in a tile of so many features: whole vectors.
+/// The stride of the rows in a tile of `features` features: whole vectors.
 pub(super) fn row_width(features: usize) -> usize {
     features.next_multiple_of(COLUMNS)
 }
 
-/// Where the elements of an operand with four dimensions are.
+/// The offsets of the elements of an operand with four dimensions.
 #[derive(Clone, Debug)]
-pub(super) struct Places {
+pub(super) struct Offsets {
     first: isize,
-    steps: [isize; 4],
+    strides: [isize; 4],
 }
 
-impl Places {
+impl Offsets {
     /// Those of a layout of up to four dimensions. A dimension of one element repeats.
-    pub(super) fn new(layout: &Layout) -> Places {
-        let mut steps = [0; 4];
-        for (step, (&size, &stride)) in steps.iter_mut().zip(layout.shape.iter().zip(&layout.strides)) {
-            *step = if size == 1 { 0 } else { stride };
+    pub(super) fn new(layout: &Layout) -> Offsets {
+        let mut strides = [0; 4];
+        for (to, (&size, &stride)) in strides.iter_mut().zip(layout.shape.iter().zip(&layout.strides)) {
+            *to = if size == 1 { 0 } else { stride };
         }
-        Places { first: layout.offset as isize, steps }
+        Offsets { first: layout.offset as isize, strides }
     }
 
-    /// The place of an element.
+    /// The offset of an element.
     pub(super) fn at(&self, index: [usize; 4]) -> isize {
-        index.iter().zip(self.steps).fold(self.first, |place, (&i, step)| place + i as isize * step)
+        index.iter().zip(self.strides).fold(self.first, |offset, (&i, stride)| offset + i as isize * stride)
     }
 
-    /// The distance of neighbours along a dimension.
-    pub(super) fn step(&self, dimension: usize) -> isize {
-        self.steps[dimension]
+    /// The stride of a dimension.
+    pub(super) fn stride(&self, dimension: usize) -> isize {
+        self.strides[dimension]
     }
 }
 
-/// Queries that look at the same keys: those of all heads that share a head of keys, the heads of one place side by side.
+/// Queries that attend to the same keys: those of all heads that share a head of keys, the heads of one position side by side.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group {
     pub(super) batch: usize,
     pub(super) key_head: usize,
     pub(super) first_head: usize,
     pub(super) heads: usize,
-    /// The number of places.
-    pub(super) places: usize,
+    /// The number of positions.
+    pub(super) positions: usize,
 }
 
 impl Group {
     /// That of a head of keys.
     pub(super) fn of_key_head(sizes: &AttentionSizes, batch: usize, key_head: usize) -> Group {
         let heads = sizes.group();
-        Group { batch, key_head, first_head: key_head * heads, heads, places: sizes.queries }
+        Group { batch, key_head, first_head: key_head * heads, heads, positions: sizes.queries }
     }
 
     /// The queries of one head alone.
     pub(super) fn of_head(sizes: &AttentionSizes, batch: usize, head: usize) -> Group {
-        Group { batch, key_head: head / sizes.group(), first_head: head, heads: 1, places: sizes.queries }
+        Group { batch, key_head: head / sizes.group(), first_head: head, heads: 1, positions: sizes.queries }
     }
 
     /// The blocks of queries, in runs of [`RUN`].
     pub(super) fn runs(&self) -> usize {
-        (self.places * self.heads).div_ceil(RUN * QUERIES)
+        (self.positions * self.heads).div_ceil(RUN * QUERIES)
     }
 
     /// The blocks of run number `i`.
     pub(super) fn run(&self, i: usize) -> impl DoubleEndedIterator<Item = QueryBlock> + Clone {
-        let (group, end) = (*self, self.places * self.heads);
+        let (group, end) = (*self, self.positions * self.heads);
         let blocks = (i * RUN)..end.div_ceil(QUERIES).min((i + 1) * RUN);
         blocks.map(move |i| group.block(i))
     }
@@ -98,7 +98,7 @@ impl Group {
     /// Block number `i`.
     pub(super) fn block(&self, i: usize) -> QueryBlock {
         let first = i * QUERIES;
-        QueryBlock { group: *self, first, len: (self.places * self.heads - first).min(QUERIES) }
+        QueryBlock { group: *self, first, len: (self.positions * self.heads - first).min(QUERIES) }
     }
 }
 
@@ -116,32 +116,32 @@ impl QueryBlock {
         self.len.next_multiple_of(COLUMNS)
     }
 
-    /// The head and the place of query `i`.
+    /// The head and the position of query `i`.
     pub(super) fn query(&self, i: usize) -> (usize, usize) {
         let i = self.first + i;
         (self.group.first_head + i % self.group.heads, i / self.group.heads)
     }
 
-    /// The places, in an operand `[batch, places, heads, ..]`, of the first feature of each query.
-    pub(super) fn rows(&self, places: &Places) -> PerQuery<isize> {
-        self.each(|head, place| places.at([self.group.batch, place, head, 0]))
+    /// The offsets, in an operand `[batch, positions, heads, ..]`, of the first feature of each query.
+    pub(super) fn rows(&self, offsets: &Offsets) -> PerQuery<isize> {
+        self.each(|head, position| offsets.at([self.group.batch, position, head, 0]))
     }
 
-    /// The places, in an operand `[batch, heads, places, ..]`, of what belongs to each query.
-    pub(super) fn scores(&self, places: &Places) -> PerQuery<isize> {
-        self.each(|head, place| places.at([self.group.batch, head, place, 0]))
+    /// The offsets, in an operand `[batch, heads, positions, ..]`, of the first element of each query.
+    pub(super) fn scores(&self, offsets: &Offsets) -> PerQuery<isize> {
+        self.each(|head, position| offsets.at([self.group.batch, head, position, 0]))
     }
 
     fn each(&self, f: impl Fn(usize, usize) -> isize) -> PerQuery<isize> {
         let mut out = [0; QUERIES];
         for (i, out) in out.iter_mut().enumerate().take(self.len) {
-            let (head, place) = self.query(i);
-            *out = f(head, place);
+            let (head, position) = self.query(i);
+            *out = f(head, position);
         }
         out
     }
 
-    /// How many of so many keys the queries look at.
+    /// How many of the first `keys` keys the queries attend to.
     pub(super) fn visible(&self, keys: usize, causal: bool) -> usize {
         if causal && self.len > 0 { keys.min(self.query(self.len - 1).1 + 1) } else { keys }
     }
@@ -161,22 +161,22 @@ pub(super) struct Tile {
     pub(super) queries: QueryBlock,
     pub(super) first_key: usize,
     pub(super) keys: usize,
-    /// Whether the queries look at no later keys, and some of the keys are later than some query.
+    /// Whether the queries attend to no later keys, and some of the keys are later than some query.
     is_cut: bool,
 }
 
 impl Tile {
-    /// The tile of the keys from `first_key` on, of so many in all; it has those that the queries look at.
+    /// The tile of the keys from `first_key` on, of `keys` in all; it has those that the queries attend to.
     pub(super) fn new(queries: QueryBlock, first_key: usize, keys: usize, causal: bool) -> Tile {
         let keys = queries.visible(keys, causal).saturating_sub(first_key).min(KEYS);
         let is_cut = causal && queries.len > 0 && first_key + keys > queries.query(0).1 + 1;
         Tile { queries, first_key, keys, is_cut }
     }
 
-    /// How many of the keys of this tile query `i` looks at.
+    /// How many of the keys of this tile query `i` attends to.
     fn limit(&self, i: usize) -> usize {
-        let place = self.queries.query(i.min(self.queries.len - 1)).1;
-        (place + 1).saturating_sub(self.first_key).min(self.keys)
+        let position = self.queries.query(i.min(self.queries.len - 1)).1;
+        (position + 1).saturating_sub(self.first_key).min(self.keys)
     }
 
     /// What products compute of the tile: all at once, or column by column of vectors where the tile is cut.
@@ -218,7 +218,7 @@ multiversion! {
     pub(super) fn copy_rows<D: Float>(
         from: &[D],
         starts: &[isize],
-        step: isize,
+        stride: isize,
         features: usize,
         factor: D::Wide,
         to: &mut [D::Wide],
@@ -231,13 +231,13 @@ multiversion! {
         }
         for (row, &start) in rows.chunks_exact_mut(width).zip(starts) {
             let (row, rest) = row.split_at_mut(features);
-            if step == 1 {
+            if stride == 1 {
                 for (to, from) in row.iter_mut().zip(&from[start as usize..][..features]) {
                     *to = from.widen() * factor;
                 }
             } else {
                 for (i, to) in row.iter_mut().enumerate() {
-                    *to = from[(start + i as isize * step) as usize].widen() * factor;
+                    *to = from[(start + i as isize * stride) as usize].widen() * factor;
                 }
             }
             rest.fill(D::Wide::ZERO);
@@ -254,7 +254,7 @@ multiversion! {
     }
 }
 
-/// Exchanges the rows and columns of a tile: rows of so many elements become the columns of rows that are `width` apart.
+/// Transposes a tile: the first `columns` elements of each row become the columns of rows that are `width` apart.
 pub(super) fn transposed<T: Real>(from: &[T], from_width: usize, columns: usize, to: &mut [T], width: usize) {
     let rows = from.len().checked_div(from_width).unwrap_or(0);
     let size = [columns, rows.min(width)];
@@ -262,25 +262,26 @@ pub(super) fn transposed<T: Real>(from: &[T], from_width: usize, columns: usize,
 }
 
 /// Adds a bias to scores.
-pub(super) fn add_bias<D: Float>(tile: &Tile, from: &[D], places: &Places, scores: &mut [D::Wide]) {
-    for_each_score(tile, places, |place, i| scores[i] = scores[i] + from[place].widen());
+pub(super) fn add_bias<D: Float>(tile: &Tile, from: &[D], offsets: &Offsets, scores: &mut [D::Wide]) {
+    for_each_score(tile, offsets, |offset, i| scores[i] = scores[i] + from[offset].widen());
 }
 
 /// Sets scores to negative infinity where the mask says so.
-pub(super) fn hide_masked<T: Real>(tile: &Tile, mask: &[bool], places: &Places, scores: &mut [T]) {
-    for_each_score(tile, places, |place, i| {
-        if !mask[place] {
+pub(super) fn hide_masked<T: Real>(tile: &Tile, mask: &[bool], offsets: &Offsets, scores: &mut [T]) {
+    for_each_score(tile, offsets, |offset, i| {
+        if !mask[offset] {
             scores[i] = T::BOTTOM;
         }
     });
 }
 
-/// Calls `f` with the place in an operand `[batch, heads, places, other places]` and the place in the tile of each score.
-pub(super) fn for_each_score(tile: &Tile, places: &Places, mut f: impl FnMut(usize, usize)) {
-    let starts = tile.queries.scores(places);
-    let step = places.step(3);
+/// Calls `f` with the offset in an operand `[batch, heads, query positions, key positions]` and the index in the tile of each
+/// score.
+pub(super) fn for_each_score(tile: &Tile, offsets: &Offsets, mut f: impl FnMut(usize, usize)) {
+    let starts = tile.queries.scores(offsets);
+    let stride = offsets.stride(3);
     for key in 0..tile.keys {
-        let offset = (tile.first_key + key) as isize * step;
+        let offset = (tile.first_key + key) as isize * stride;
         for (column, start) in starts[..tile.queries.len].iter().enumerate() {
             f((start + offset) as usize, key * QUERIES + column);
         }

@@ -1,12 +1,12 @@
-//! Convolution, as a product of a matrix of windows and one of weights.
+//! Convolution by implicit im2col: the product of a matrix of windows and a matrix of weights.
 //!
-//! The matrix of windows has for each position of a window a row, or a column, with the elements of the window. It is never
-//! made: the matrix product asks for blocks of it, which are read from the image where they lie or gathered ([`im2col`]), as
-//! are those of the weights.
+//! The matrix of windows has a row, or a column, for each position of the window, with the elements of the image there. It is
+//! never stored: the matrix product asks for blocks of it, which are read in place or gathered ([`im2col`]), as are blocks of
+//! the weights.
 //!
-//! A dilated image is never dilated: positions are grouped by the elements of the window that meet elements of the image
-//! there, not zeros, and each group is a convolution of its own, with fewer weights and without dilation. (So a weight that is
-//! infinite or no number does not meet these zeros, whereas it does meet those of padding.)
+//! A dilated image is never filled with zeros. Positions are grouped by the elements of the window that meet elements of the
+//! image there ([`polyphase`]), and each group is a convolution of its own, with fewer weights and without dilation. (So a
+//! weight that is infinite or NaN does not meet these zeros, whereas it does meet those of padding.)
 //!
 //! The innermost loop of a product reads rows of its right operand and writes rows of the result. So the windows are the left
 //! operand where neighbours in the result are features, and where neighbours in the image are elements of one window rather
@@ -23,7 +23,7 @@ mod tests;
 
 use remat_ir::{Aval, Conv, DType};
 
-use phase::{IMAGE, Phase, Problem};
+use phase::{MIN_POSITIONS, Phase, Problem};
 use polyphase::phases;
 
 use super::matmul::{Writer, accumulator};
@@ -48,17 +48,17 @@ pub(crate) fn kernel(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<d
 
 struct ConvKernel<A: 'static> {
     phases: Vec<Phase<A>>,
-    /// Groups and images, if each is a task that convolves it in all phases, one after the other while it is in the caches.
+    /// The number of groups times images, if a task convolves one image in all phases while it is in the caches.
     tasks: Option<usize>,
-    /// Whether some results meet no element of a window at all, and are zero.
+    /// Whether some outputs meet no element of the image, and are zero.
     has_zeros: bool,
     writer: Writer<A>,
-    /// What a group is away from the one before in the image, the weights and the result.
-    steps: [isize; 3],
+    /// The strides from group to group in the image, the weights and the output.
+    strides: [isize; 3],
 }
 
-/// Fewest groups and images that are worth to be tasks.
-const TASKS: usize = 8;
+/// Groups and images become tasks only from this many on.
+const MIN_IMAGE_TASKS: usize = 8;
 
 impl<A: Accumulator> ConvKernel<A> {
     fn new(op: &Conv, [lhs, rhs]: [(DType, &Layout); 2], out: &Aval) -> ConvKernel<A> {
@@ -70,22 +70,22 @@ impl<A: Accumulator> ConvKernel<A> {
             _ => out.shape[op.out_dims.first] as isize * lhs.1.strides[op.lhs_dims.first],
         };
         let group = features as isize;
-        let steps = [image, group * rhs.1.strides[op.rhs_dims.first], group * out_strides[op.out_dims.second]];
+        let strides = [image, group * rhs.1.strides[op.rhs_dims.first], group * out_strides[op.out_dims.second]];
         let writer = Writer::new(out.dtype);
         let (all, found) = phases(op, out, rhs.1);
         let images = out.shape[op.out_dims.first];
         let alone = found.len() > 1
-            && images * groups >= TASKS
-            && found.iter().all(|along| along.iter().map(|along| along.positions).product::<usize>() >= IMAGE);
+            && images * groups >= MIN_IMAGE_TASKS
+            && found.iter().all(|along| along.iter().map(|along| along.positions).product::<usize>() >= MIN_POSITIONS);
         let problem = Problem { op, lhs, rhs, out, out_strides: &out_strides, groups, writer: &writer, alone };
         let row_major = [lhs, rhs].map(|(_, layout)| Layout::contiguous(&layout.shape));
-        let in_order = Problem { lhs: (lhs.0, &row_major[0]), rhs: (rhs.0, &row_major[1]), ..problem };
+        let packed = Problem { lhs: (lhs.0, &row_major[0]), rhs: (rhs.0, &row_major[1]), ..problem };
         ConvKernel {
             has_zeros: found.len() < all,
-            phases: found.iter().map(|along| problem.phase(along, in_order.method(along))).collect(),
+            phases: found.iter().map(|along| problem.phase(along, packed.method(along))).collect(),
             tasks: alone.then_some(images * groups),
             writer,
-            steps,
+            strides,
         }
     }
 }

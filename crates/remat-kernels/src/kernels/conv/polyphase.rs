@@ -1,4 +1,5 @@
-//! Positions of windows grouped by the elements of the window that meet elements of a dilated image there.
+//! The polyphase decomposition of a convolution: positions of windows grouped by the elements of the window that meet elements
+//! of a dilated image there, and not the zeros between them.
 
 use remat_ir::{Aval, Conv};
 use smallvec::SmallVec;
@@ -20,7 +21,7 @@ pub(super) struct Along {
     pub(super) skips: [usize; 2],
 }
 
-/// How many phases there are, and those in which windows have elements: what they are along each spatial dimension.
+/// The number of phases, and those in which windows have elements, along each spatial dimension.
 pub(super) fn phases(op: &Conv, out: &Aval, weights: &Layout) -> (usize, Vec<SmallVec<[Along; 4]>>) {
     if out.size() == 0 {
         return (0, Vec::new());
@@ -45,7 +46,7 @@ pub(super) fn phases(op: &Conv, out: &Aval, weights: &Layout) -> (usize, Vec<Sma
 fn along(op: &Conv, d: usize, [positions, elements]: [usize; 2]) -> Vec<Along> {
     let (stride, dilation, low) = (op.strides[d], op.rhs_dilation[d], op.padding[d].0 as i128);
     let image = op.lhs_dilation[d];
-    // As many steps later the same elements of the image are met.
+    // This many positions later the same elements of a window meet the image.
     let common = [stride, dilation].map(|step| greatest_common_divisor(step, image));
     let [every, each] = common.map(|common| image / common);
     let phase = |first: usize| {

@@ -26,7 +26,7 @@ use crate::tile::{self, LANES, LanesFn, RUN, ReduceFn, StridedFn, TileFn};
 pub(super) struct Reduction {
     program: Program,
     ends: Vec<End>,
-    walks: Vec<Walk>,
+    offsets: Vec<OperandOffsets>,
     /// Elements before, along and after what is reduced.
     outer: usize,
     reduced: usize,
@@ -54,8 +54,8 @@ struct End {
     dtype: DType,
 }
 
-/// Where an operand's elements are: outside of what a tile walks along.
-struct Walk {
+/// The offsets of an operand along the dimensions that a tile does not run along.
+struct OperandOffsets {
     outer: Dims,
     /// Along what is reduced, if tiles lie along what is kept.
     reduced: Dims,
@@ -90,12 +90,12 @@ impl Reduction {
         let wanted: Vec<LoopInput> = ends.iter().map(|&e| spec.equations[e].ins[0]).collect();
         let section = |layout: &Layout| Some(whole(layout)?.permuted(if is_inner { &inner } else { axes }));
         let (program, slots) = Program::new(spec, &others, &wanted, &[], section, !is_inner)?;
-        let walks = program.operands().map(|number| {
+        let offsets = program.operands().map(|number| {
             let operand = &spec.operands[number];
             let LoopSource::Input { input, layout } = &operand.source else { return None };
             let layout = whole(layout)?;
             let reduced = if is_inner { layout.permuted(axes) } else { Layout::contiguous(&[]) };
-            Some(Walk {
+            Some(OperandOffsets {
                 outer: Dims::of(&layout.permuted(&outer)),
                 reduced: Dims::of(&reduced),
                 width: operand.dtype.size(),
@@ -103,7 +103,7 @@ impl Reduction {
                 offset: layout.offset * operand.dtype.size(),
             })
         });
-        let walks = walks.collect::<Option<Vec<Walk>>>()?;
+        let offsets = offsets.collect::<Option<Vec<OperandOffsets>>>()?;
         let ends = ends.iter().zip(slots).map(|(&e, value)| {
             let equation = &spec.equations[e];
             let Prim::Reduce(op) = &equation.op else { return None };
@@ -112,7 +112,7 @@ impl Reduction {
         let ends = ends.collect::<Option<Vec<End>>>()?;
         let (outer, reduced, inner) = (size(&outer), size(axes), size(&inner));
         let fetches = program.fetches(outer * reduced * inner);
-        let mut this = Reduction { program, ends, walks, outer, reduced, inner, segments: 1, fetches };
+        let mut this = Reduction { program, ends, offsets, outer, reduced, inner, segments: 1, fetches };
         let (tasks, steps) = (outer * inner.div_ceil(TILE).max(1), reduced * inner.min(TILE));
         this.segments = (TASKS.div_ceil(tasks.max(1))).min(steps / TASK).max(1);
         Some(this)
@@ -174,10 +174,10 @@ impl Reduction {
                 (end.fill)(width, accumulator(e), (&raw const end.identity).cast(), 0);
             }
             let place = |reduced: usize| {
-                for (o, walk) in self.walks.iter().enumerate() {
-                    let position = walk.outer.at(outer) + walk.reduced.at(reduced);
-                    let start = ins[walk.input].as_ptr().wrapping_add(walk.offset);
-                    frame.place(o, start.wrapping_offset(position * walk.width as isize));
+                for (o, operand) in self.offsets.iter().enumerate() {
+                    let position = operand.outer.at(outer) + operand.reduced.at(reduced);
+                    let start = ins[operand.input].as_ptr().wrapping_add(operand.offset);
+                    frame.place(o, start.wrapping_offset(position * operand.width as isize));
                 }
             };
             let first = segment * self.results() + outer * self.inner;

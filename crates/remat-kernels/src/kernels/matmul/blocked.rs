@@ -112,11 +112,11 @@ struct Strip<'a, A> {
 
 /// Numbers that a block of so many rows and such a part of the contracted dimension may take.
 pub(in super::super) fn block_len(rows: usize, depth: usize) -> usize {
-    rows * block_step(depth)
+    rows * block_stride(depth)
 }
 
 /// The distance between the rows of a block that is copied row by row.
-pub(in super::super) fn block_step(depth: usize) -> usize {
+pub(in super::super) fn block_stride(depth: usize) -> usize {
     depth + GAP
 }
 
@@ -318,7 +318,7 @@ impl Cut {
         sums: &mut [A],
     ) -> (*mut A, usize) {
         match out.direct() {
-            Some((out, step)) if self.direct => (out.wrapping_add(rows.start * step + columns.start), step),
+            Some((out, stride)) if self.direct => (out.wrapping_add(rows.start * stride + columns.start), stride),
             _ => (sums[..rows.len() * columns.len()].as_mut_ptr(), columns.len()),
         }
     }
@@ -332,7 +332,7 @@ impl Cut {
         }
     }
 
-    /// Multiplies rows with some columns of a strip, and writes the products to `out`, whose rows are `step` apart, or adds
+    /// Multiplies rows with some columns of a strip, and writes the products to `out`, whose rows are `stride` apart, or adds
     /// them unless the strip is the first.
     ///
     /// # Safety
@@ -344,7 +344,7 @@ impl Cut {
         rows: Range<usize>,
         columns: Range<usize>,
         block: &mut [A],
-        (out, step): (*mut A, usize),
+        (out, stride): (*mut A, usize),
     ) {
         for block_rows in pieces(rows.clone(), BLOCK_ROWS) {
             for depth in pieces(strip.depth.clone(), self.part) {
@@ -354,8 +354,8 @@ impl Cut {
                     let right = strip.part(&panel, &depth);
                     // SAFETY: these are rows and columns of those that the caller promises.
                     unsafe {
-                        let out = out.add((block_rows.start - rows.start) * step + panel.start - columns.start);
-                        product_at(size, left, right, (out, step), depth.start > 0);
+                        let out = out.add((block_rows.start - rows.start) * stride + panel.start - columns.start);
+                        product_at(size, left, right, (out, stride), depth.start > 0);
                     }
                 }
             }

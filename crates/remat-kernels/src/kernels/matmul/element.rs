@@ -89,31 +89,31 @@ impl<A: Accumulator> Elements<'_, A> {
         }
     }
 
-    /// Reads `to.len()` elements that are `step` apart, the first at `start`.
+    /// Reads `to.len()` elements that are `stride` apart, the first at `start`.
     #[inline]
-    pub(in super::super) fn read(&self, start: isize, step: isize, to: &mut [A]) {
+    pub(in super::super) fn read(&self, start: isize, stride: isize, to: &mut [A]) {
         match *self {
-            Elements::Numbers(from) if step == 1 => to.copy_from_slice(&from[start as usize..][..to.len()]),
+            Elements::Numbers(from) if stride == 1 => to.copy_from_slice(&from[start as usize..][..to.len()]),
             Elements::Numbers(from) => {
                 for (i, to) in to.iter_mut().enumerate() {
-                    *to = from[(start + i as isize * step) as usize];
+                    *to = from[(start + i as isize * stride) as usize];
                 }
             }
-            Elements::Other { source, len, reader } => reader.convert(source, len, start, step, to),
+            Elements::Other { source, len, reader } => reader.convert(source, len, start, stride, to),
         }
     }
 }
 
 impl<A: Accumulator> Reader<A> {
-    /// Reads and converts `to.len()` of the `len` elements of an operand, which are `step` apart, the first at `start`.
-    fn convert(&self, source: Source<'_>, len: usize, start: isize, step: isize, to: &mut [A]) {
+    /// Reads and converts `to.len()` of the `len` elements of an operand, which are `stride` apart, the first at `start`.
+    fn convert(&self, source: Source<'_>, len: usize, start: isize, stride: isize, to: &mut [A]) {
         if to.is_empty() {
             return;
         }
-        let last = start + (to.len() as isize - 1) * step;
+        let last = start + (to.len() as isize - 1) * stride;
         assert!(start >= 0 && last >= 0 && (start.max(last) as usize) < len);
         let from = |i: usize| {
-            let at = (start + i as isize * step) as usize;
+            let at = (start + i as isize * stride) as usize;
             // SAFETY: the element is one of the operand's, since the first and the last are (checked).
             unsafe { source.as_ptr().add(at * self.dtype.size()) }
         };
@@ -123,8 +123,8 @@ impl<A: Accumulator> Reader<A> {
             // SAFETY: the elements that are read are the operand's, of the dtype that the functions are for, or in a chunk;
             // those that are written are in `to` or in a chunk, which fits as many of any dtype.
             unsafe {
-                if step != 1 {
-                    (self.gather)(n, gathered.as_mut_ptr().cast(), at, step);
+                if stride != 1 {
+                    (self.gather)(n, gathered.as_mut_ptr().cast(), at, stride);
                     at = gathered.as_ptr().cast();
                 }
                 match (self.load, self.convert) {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use remat_ir::{Element, bf16};
 
-use super::blocked::{Left, Right, block_step};
+use super::blocked::{Left, Right, block_stride};
 use super::element::Elements;
 use crate::base::blocks::Block;
 use crate::base::product::{self, Accumulator};
@@ -29,21 +29,21 @@ const NEAR: usize = 64;
 
 /// Whether neighbours in memory are neighbours along the free dimensions rather than along the contracted ones.
 pub(super) fn is_contiguous_along_free(free: &Rows<1>, contracted: &Rows<1>) -> bool {
-    let distance = |rows: &Rows<1>| match rows.step[0].unsigned_abs() {
+    let distance = |rows: &Rows<1>| match rows.stride[0].unsigned_abs() {
         _ if rows.len == 1 => usize::MAX,
         0 => usize::MAX - 1,
-        step => step,
+        stride => stride,
     };
     distance(free) < distance(contracted)
 }
 
-/// Offset of the first of some indices and the step between them, if it is the same between all.
+/// Offset of the first of some indices and the stride between them, if it is the same between all.
 fn run(rows: &Rows<1>, indices: &Range<usize>) -> Option<(isize, isize)> {
     let mut first = None;
     let mut runs = 0;
     rows.each(indices.clone(), |[at], range| {
         runs += 1;
-        first = Some((at + range.start as isize * rows.step[0], if range.len() == 1 { 0 } else { rows.step[0] }));
+        first = Some((at + range.start as isize * rows.stride[0], if range.len() == 1 { 0 } else { rows.stride[0] }));
     });
     first.filter(|_| runs == 1)
 }
@@ -66,7 +66,7 @@ impl<A: Accumulator> Matrix<'_, A> {
     /// Elements at index `i` of one group of dimensions and some indices of the other.
     fn line<'a>(&'a self, one: &Rows<1>, i: usize, other: &Rows<1>, range: Range<usize>, to: &'a mut [A]) -> &'a [A] {
         let mut start = self.start;
-        one.each(i..i + 1, |[at], range| start += at + range.start as isize * one.step[0]);
+        one.each(i..i + 1, |[at], range| start += at + range.start as isize * one.stride[0]);
         let n = range.len();
         if let (Some(from), Some((at, 1))) = (self.elements.numbers(), run(other, &range)) {
             return &from[(start + at) as usize..][..n];
@@ -78,34 +78,34 @@ impl<A: Accumulator> Matrix<'_, A> {
     /// Reads the elements at some indices of a group of dimensions, from an offset on.
     #[inline]
     fn read_line(&self, start: isize, dims: &Rows<1>, range: Range<usize>, to: &mut [A]) {
-        let (mut done, step) = (0, dims.step[0]);
+        let (mut done, stride) = (0, dims.stride[0]);
         dims.each(range, |[at], range| {
             let to = &mut to[done..done + range.len()];
-            self.elements.read(start + at + range.start as isize * step, step, to);
+            self.elements.read(start + at + range.start as isize * stride, stride, to);
             done += range.len();
         });
     }
 
     /// Reads the elements at some indices of two groups of dimensions, one line for each index of the first, to lines that are
-    /// `step` numbers apart.
-    fn read(&self, [lines, along]: [&Rows<1>; 2], [i, j]: [Range<usize>; 2], step: usize, to: &mut [A]) {
-        let mut to = to.chunks_mut(step.max(1));
+    /// `stride` numbers apart.
+    fn read(&self, [lines, along]: [&Rows<1>; 2], [i, j]: [Range<usize>; 2], stride: usize, to: &mut [A]) {
+        let mut to = to.chunks_mut(stride.max(1));
         lines.each(i, |[at], range| {
             for (line, to) in range.zip(&mut to) {
-                self.read_line(self.start + at + line as isize * lines.step[0], along, j.clone(), to);
+                self.read_line(self.start + at + line as isize * lines.stride[0], along, j.clone(), to);
             }
         });
     }
 
     /// The place of the first element of a block and the distances between rows and columns, if these are the same everywhere.
-    fn steps(&self, free: &Range<usize>, depth: &Range<usize>) -> Option<(usize, usize, usize)> {
+    fn strides(&self, free: &Range<usize>, depth: &Range<usize>) -> Option<(usize, usize, usize)> {
         let ((i, row), (j, column)) = (run(self.free, free)?, run(self.contracted, depth)?);
         Some(((self.start + i + j) as usize, row.try_into().ok()?, column.try_into().ok()?))
     }
 
     /// The elements from the first of a block on, and the distances, if the elements are numbers.
     fn strided(&self, free: &Range<usize>, depth: &Range<usize>) -> Option<(&[A], usize, usize)> {
-        let (first, row, column) = self.steps(free, depth)?;
+        let (first, row, column) = self.strides(free, depth)?;
         Some((&self.elements.numbers()?[first..], row, column))
     }
 
@@ -114,9 +114,9 @@ impl<A: Accumulator> Matrix<'_, A> {
     fn copy(&self, free: Range<usize>, depth: Range<usize>, to: &mut [A]) {
         let size = free.len();
         let to = &mut to[..size * depth.len()];
-        match (self.steps(&free, &depth), self.elements.numbers(), self.elements.halves()) {
-            (Some((first, 1, step)), Some(from), _) => copy_rows(&from[first..], step, size, to),
-            (Some((first, 1, step)), _, Some(from)) => widen_rows(&from[first..], step, size, to),
+        match (self.strides(&free, &depth), self.elements.numbers(), self.elements.halves()) {
+            (Some((first, 1, stride)), Some(from), _) => copy_rows(&from[first..], stride, size, to),
+            (Some((first, 1, stride)), _, Some(from)) => widen_rows(&from[first..], stride, size, to),
             _ => self.read([self.contracted, self.free], [depth, free], size, to),
         }
     }
@@ -131,10 +131,10 @@ pub(in super::super) fn left_in_place<A>(strided: Option<(&[A], usize, usize)>) 
 /// A part of a right operand of elements with these distances between so many columns and between rows, if it can be read
 /// where it lies.
 pub(in super::super) fn right_in_place<A>(
-    (elements, step, row): (&[A], usize, usize),
+    (elements, stride, row): (&[A], usize, usize),
     columns: usize,
 ) -> Option<product::Right<'_, A>> {
-    (step == 1 || columns == 1).then_some(product::Right { elements, row })
+    (stride == 1 || columns == 1).then_some(product::Right { elements, row })
 }
 
 impl<A: Accumulator> Left<A> for Matrix<'_, A> {
@@ -143,13 +143,13 @@ impl<A: Accumulator> Left<A> for Matrix<'_, A> {
             return block;
         }
         if self.is_contiguous_along_free() {
-            let step = rows.len();
+            let stride = rows.len();
             self.copy(rows, depth, to);
-            return product::Left { elements: to, row: 1, column: step };
+            return product::Left { elements: to, row: 1, column: stride };
         }
-        let step = block_step(depth.len());
-        self.read([self.free, self.contracted], [rows, depth], step, to);
-        product::Left { elements: to, row: step, column: 1 }
+        let stride = block_stride(depth.len());
+        self.read([self.free, self.contracted], [rows, depth], stride, to);
+        product::Left { elements: to, row: stride, column: 1 }
     }
 }
 
@@ -163,20 +163,20 @@ impl<A: Accumulator> Right<A> for Matrix<'_, A> {
         if self.is_contiguous_along_free() {
             return self.copy(columns, depth, to);
         }
-        if let (Some(from), Some((i, step)), Some((j, 1))) =
+        if let (Some(from), Some((i, stride)), Some((j, 1))) =
             (self.elements.numbers(), run(self.free, &columns), run(self.contracted, &depth))
         {
-            return transpose_into(from, self.start + i + j, step, n, to);
+            return transpose_into(from, self.start + i + j, stride, n, to);
         }
-        pack_turned(depth, n, to, |depth, step, to| {
-            self.read([self.free, self.contracted], [columns.clone(), depth], step, to);
+        pack_transposed(depth, n, to, |depth, stride, to| {
+            self.read([self.free, self.contracted], [columns.clone(), depth], stride, to);
         });
     }
 }
 
 /// Copies a part of a right operand, of which `read` reads some elements of each column, to lines that are so many numbers
 /// apart: a few elements at a time, which are then turned.
-pub(in super::super) fn pack_turned<A: Accumulator>(
+pub(in super::super) fn pack_transposed<A: Accumulator>(
     depth: Range<usize>,
     columns: usize,
     to: &mut [A],
@@ -191,47 +191,47 @@ pub(in super::super) fn pack_turned<A: Accumulator>(
 }
 
 multiversion! {
-    /// Copies rows of `size` neighbours, the first at 0 and `step` apart, one after the other.
-    fn copy_rows<A: Accumulator>(from: &[A], step: usize, size: usize, to: &mut [A]) {
-        rows(from, step, size, to, |x| x);
+    /// Copies rows of `size` neighbours, the first at 0 and `stride` apart, one after the other.
+    fn copy_rows<A: Accumulator>(from: &[A], stride: usize, size: usize, to: &mut [A]) {
+        rows(from, stride, size, to, |x| x);
     }
 }
 
 multiversion! {
     /// As [`copy_rows`], of elements that are widened.
-    fn widen_rows<A: Accumulator>(from: &[bf16], step: usize, size: usize, to: &mut [A]) {
-        rows(from, step, size, to, A::from_bf16);
+    fn widen_rows<A: Accumulator>(from: &[bf16], stride: usize, size: usize, to: &mut [A]) {
+        rows(from, stride, size, to, A::from_bf16);
     }
 }
 
 /// Copies rows; those of whole vectors, as blocks and panels have them, without a loop inside.
 #[inline(always)]
-fn rows<T: Copy, A>(from: &[T], step: usize, size: usize, to: &mut [A], number: impl Fn(T) -> A + Copy) {
+fn rows<T: Copy, A>(from: &[T], stride: usize, size: usize, to: &mut [A], number: impl Fn(T) -> A + Copy) {
     match size {
-        48 => rows_of::<T, A, 48>(from, step, to, number),
-        32 => rows_of::<T, A, 32>(from, step, to, number),
-        16 => rows_of::<T, A, 16>(from, step, to, number),
+        48 => rows_of::<T, A, 48>(from, stride, to, number),
+        32 => rows_of::<T, A, 32>(from, stride, to, number),
+        16 => rows_of::<T, A, 16>(from, stride, to, number),
         _ => {
             for (i, to) in to.chunks_exact_mut(size.max(1)).enumerate() {
-                to.iter_mut().zip(&from[i * step..][..size]).for_each(|(to, &x)| *to = number(x));
+                to.iter_mut().zip(&from[i * stride..][..size]).for_each(|(to, &x)| *to = number(x));
             }
         }
     }
 }
 
 #[inline(always)]
-fn rows_of<T: Copy, A, const N: usize>(from: &[T], step: usize, to: &mut [A], number: impl Fn(T) -> A) {
+fn rows_of<T: Copy, A, const N: usize>(from: &[T], stride: usize, to: &mut [A], number: impl Fn(T) -> A) {
     let (rows, _) = to.as_chunks_mut::<N>();
     for (i, to) in rows.iter_mut().enumerate() {
-        to.iter_mut().zip(&from[i * step..][..N]).for_each(|(to, &x)| *to = number(x));
+        to.iter_mut().zip(&from[i * stride..][..N]).for_each(|(to, &x)| *to = number(x));
     }
 }
 
 multiversion! {
-    /// Writes element `i` of each of so many columns, `step` apart, the first at `start`, to row `i` of a matrix.
-    fn transpose_into<A: Element>(from: &[A], start: isize, step: isize, columns: usize, to: &mut [A]) {
+    /// Writes element `i` of each of so many columns, `stride` apart, the first at `start`, to row `i` of a matrix.
+    fn transpose_into<A: Element>(from: &[A], start: isize, stride: isize, columns: usize, to: &mut [A]) {
         let mut block = Block::whole(to, columns);
         let rows = block.rows.len();
-        transpose(from, start, step, &mut block, [0, 0], [rows, columns], false);
+        transpose(from, start, stride, &mut block, [0, 0], [rows, columns], false);
     }
 }

@@ -18,7 +18,7 @@ use super::matrix::Matrix;
 use crate::base::disjoint::DisjointMut;
 use crate::base::product::Accumulator;
 use crate::base::scratch;
-use crate::base::strided::Walk;
+use crate::base::strided::StridedIter;
 use crate::interface::{Kernel, Source, Target};
 use crate::simd::multiversion;
 use crate::threads::Threads;
@@ -49,8 +49,8 @@ const FEW_ROWS: usize = 64;
 const SUMS_BYTES: usize = 4096;
 
 /// The kernel of products of matrices and vectors, one of each for each index of the batch.
-pub(super) struct LineKernel<A: 'static> {
-    pub(super) batch: Walk<2>,
+pub(super) struct MatvecKernel<A: 'static> {
+    pub(super) batch: StridedIter<2>,
     pub(super) rows: usize,
     pub(super) depth: usize,
     pub(super) matrix: Side<A>,
@@ -72,7 +72,7 @@ struct Cut {
     parts: usize,
 }
 
-impl<A: Accumulator> LineKernel<A> {
+impl<A: Accumulator> MatvecKernel<A> {
     /// The cut for a run on `threads` threads.
     fn cut(&self, threads: usize) -> Cut {
         // Sums depend on where the contracted axis is cut, so that this depends on its length alone.
@@ -193,7 +193,7 @@ fn tree<A: Accumulator, const N: usize>(
     add(&others[0][..rows], &mut sums[0][..rows]);
 }
 
-impl<A: Accumulator> Kernel for LineKernel<A> {
+impl<A: Accumulator> Kernel for MatvecKernel<A> {
     fn scratch(&self, threads: usize) -> usize {
         let cut = self.cut(threads);
         self.batch.len() * cut.blocks * cut.parts * cut.rows * size_of::<A>()

@@ -21,16 +21,16 @@ use std::ops::Range;
 
 use remat_ir::{Aval, DType, DotGeneral, Shape};
 
-pub(super) use blocked::{Cut, Left, MANY, Output, Right, SHARED, block_step, even, panel_columns};
+pub(super) use blocked::{Cut, Left, MANY, Output, Right, SHARED, block_stride, even, panel_columns};
 pub(super) use element::{Elements, Reader, Writer, accumulator};
 use matrix::{Matrix, is_contiguous_along_free};
-pub(super) use matrix::{left_in_place, pack_turned, right_in_place};
-use matvec::LineKernel;
+pub(super) use matrix::{left_in_place, pack_transposed, right_in_place};
+use matvec::MatvecKernel;
 
 use crate::base::disjoint::DisjointMut;
 use crate::base::product::Accumulator;
 use crate::base::scratch;
-use crate::base::strided::{Rows, Walk};
+use crate::base::strided::{Rows, StridedIter};
 use crate::interface::layout::Layout;
 use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;
@@ -50,7 +50,7 @@ pub(crate) fn kernel(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) ->
 
 /// A product as products of matrices, one for each index of the batch.
 struct Dot<A: 'static> {
-    batch: Walk<2>,
+    batch: StridedIter<2>,
     rows: usize,
     columns: usize,
     depth: usize,
@@ -77,7 +77,7 @@ impl<A: Accumulator> Side<A> {
     fn new((dtype, layout): (DType, &Layout), free: &[usize], contracted: &[usize]) -> Side<A> {
         let rows = |dims: &[usize]| {
             let part = layout.permuted(dims);
-            Rows::from(Walk::new(&part.shape, [&part.strides]))
+            Rows::from(StridedIter::new(&part.shape, [&part.strides]))
         };
         Side {
             reader: Reader::new(dtype),
@@ -109,7 +109,7 @@ impl<A: Accumulator> Dot<A> {
         let count = |layout: &Layout, dims: &[usize]| dims.iter().map(|&d| layout.shape[d]).product::<usize>();
         let (rows, columns, depth) = (count(lhs.1, &l_free), count(rhs.1, &r_free), count(lhs.1, l));
         let (a, b) = (lhs.1.permuted(&op.lhs_batch), rhs.1.permuted(&op.rhs_batch));
-        let batch = Walk::new(&a.shape, [&a.strides, &b.strides]);
+        let batch = StridedIter::new(&a.shape, [&a.strides, &b.strides]);
         Dot {
             batch,
             rows,
@@ -126,11 +126,11 @@ impl<A: Accumulator> Dot<A> {
         match (rows, columns) {
             (_, 1) => {
                 let (matrix, vector, vector_first) = (left, right, false);
-                Box::new(LineKernel { batch, rows, depth, matrix, vector, vector_first, writer })
+                Box::new(MatvecKernel { batch, rows, depth, matrix, vector, vector_first, writer })
             }
             (1, _) => {
                 let (matrix, vector, vector_first) = (right, left, true);
-                Box::new(LineKernel { batch, rows: columns, depth, matrix, vector, vector_first, writer })
+                Box::new(MatvecKernel { batch, rows: columns, depth, matrix, vector, vector_first, writer })
             }
             _ => {
                 let direct = writer.is_direct();
