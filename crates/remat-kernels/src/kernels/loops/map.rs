@@ -1,4 +1,4 @@
-//! Loops over all places, or over rows.
+//! Loops over all elements, or over rows.
 
 #![allow(unsafe_code)]
 
@@ -9,10 +9,10 @@ use crate::interface::LoopSpec;
 use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;
 
-/// A loop whose results have an element at each place or one per row.
+/// A loop whose results have an element at each position or one per row.
 pub(super) struct Map {
     program: Program,
-    /// Rows, or places where there are no columns.
+    /// Rows, or elements if there are no columns.
     rows: usize,
     columns: Option<usize>,
     /// Whether tiles are fetched ahead.
@@ -42,7 +42,7 @@ impl Map {
         rows.next_multiple_of(self.program.run.filter(|&run| run <= TASK).unwrap_or(self.tile(0)).max(1))
     }
 
-    /// Computes some rows, or places where there are no columns, tile by tile.
+    /// Computes some rows, or elements if there are no columns, tile by tile.
     ///
     /// # Safety
     /// As for [`Frame::run`], of each tile of these rows.

@@ -1,7 +1,7 @@
 //! Loops that end in reductions over any axes.
 //!
-//! Elements are computed tile by tile, and only accumulators are kept. If the last axes are kept, a tile lies along them and is
-//! added to a tile of accumulators. Otherwise a tile lies along the reduced axes, whose elements are reduced as those of a row
+//! Elements are computed tile by tile, and only accumulators are kept. If the last axes are kept, a tile runs along them and is
+//! added to a tile of accumulators. Otherwise a tile runs along the reduced axes, whose elements are reduced as those of a row
 //! are: in lanes, which become one number after each run of elements. Long reductions are cut into segments, whose results are
 //! combined in order.
 //!
@@ -57,7 +57,7 @@ struct End {
 /// The offsets of an operand along the dimensions that a tile does not run along.
 struct OperandOffsets {
     outer: Dims,
-    /// Along what is reduced, if tiles lie along what is kept.
+    /// Offsets along the reduced axes, if tiles run along the kept ones.
     reduced: Dims,
     width: usize,
     input: usize,
@@ -173,17 +173,17 @@ impl Reduction {
             for (e, end) in self.ends.iter().enumerate() {
                 (end.fill)(width, accumulator(e), (&raw const end.identity).cast(), 0);
             }
-            let place = |reduced: usize| {
+            let set_bases = |reduced: usize| {
                 for (o, operand) in self.offsets.iter().enumerate() {
                     let position = operand.outer.at(outer) + operand.reduced.at(reduced);
                     let start = ins[operand.input].as_ptr().wrapping_add(operand.offset);
-                    frame.place(o, start.wrapping_offset(position * operand.width as isize));
+                    frame.set_base(o, start.wrapping_offset(position * operand.width as isize));
                 }
             };
             let first = segment * self.results() + outer * self.inner;
             if self.is_inner() {
                 for reduced in from..until {
-                    place(reduced);
+                    set_bases(reduced);
                     frame.run(Tile { start, len: width, row: 0, rows: 0 }, None);
                     for (e, end) in self.ends.iter().enumerate() {
                         let sums = accumulator(e);
@@ -195,7 +195,7 @@ impl Reduction {
                     std::ptr::copy_nonoverlapping(accumulator(e), to(e, first + start), bytes);
                 }
             } else {
-                place(0);
+                set_bases(0);
                 let mut start = from;
                 while start < until {
                     let len = self.program.tile(start).min(until - start);

@@ -2,7 +2,7 @@
 
 use remat_ir::{DType, Literal, Prim};
 
-use super::{Constant, ConstantValue, Instruction, Operand, Out, Place, Program, Slot, first_bytes};
+use super::{Constant, ConstantValue, Instruction, Operand, Out, Program, Slot, Storage, first_bytes};
 use crate::interface::Layout;
 use crate::interface::{Extent, LoopEquation, LoopInput, LoopSource, LoopSpec};
 use crate::kernels::loops::dims::Dims;
@@ -60,19 +60,19 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The program, whose registers have no places yet.
+    /// The program, whose registers are not allocated yet.
     pub(super) fn finish(self) -> Program {
         self.program
     }
 
-    fn slot(&mut self, place: Place, extent: Extent, width: usize) -> usize {
-        self.program.slots.push(Slot { place, extent, width });
+    fn slot(&mut self, storage: Storage, extent: Extent, width: usize) -> usize {
+        self.program.slots.push(Slot { storage, extent, width });
         self.program.slots.len() - 1
     }
 
     /// A register for elements as they are computed.
     fn register(&mut self, extent: Extent, dtype: DType) -> usize {
-        self.slot(Place::Register(0), extent, tile::register_type(dtype).size())
+        self.slot(Storage::Register(0), extent, tile::register_type(dtype).size())
     }
 
     fn call(&mut self, function: TileFn, out: usize, ins: &[usize], extent: Extent) {
@@ -95,7 +95,7 @@ impl<'a> Builder<'a> {
             None => equation.ins.iter().map(|&x| self.read(x, in_extent)).collect::<Option<Vec<usize>>>()?,
         };
         let out = match is_out {
-            Some(k) if is_direct => self.slot(Place::Output(k), equation.extent, equation.dtype.size()),
+            Some(k) if is_direct => self.slot(Storage::Output(k), equation.extent, equation.dtype.size()),
             _ => self.register(equation.extent, equation.dtype),
         };
         self.results[number] = Some(out);
@@ -108,7 +108,7 @@ impl<'a> Builder<'a> {
                 if let Some(immediate) = tile::immediate(op) {
                     self.program.immediates.push(immediate);
                     let slot = self.slot(
-                        Place::Immediate(self.program.immediates.len() - 1),
+                        Storage::Immediate(self.program.immediates.len() - 1),
                         equation.extent,
                         size_of::<Immediate>(),
                     );
@@ -119,7 +119,7 @@ impl<'a> Builder<'a> {
             }
         }
         if let (Some(k), false) = (is_out, is_direct) {
-            let stored = self.slot(Place::Output(k), equation.extent, equation.dtype.size());
+            let stored = self.slot(Storage::Output(k), equation.extent, equation.dtype.size());
             self.call(tile::store(equation.dtype)?, stored, &[out], equation.extent);
         }
         Some(())
@@ -148,22 +148,22 @@ impl<'a> Builder<'a> {
         let operand = &self.spec.operands[number];
         let (dtype, extent) = (operand.dtype, operand.extent);
         let register = tile::register_type(dtype);
-        let place = match &operand.source {
+        let storage = match &operand.source {
             LoopSource::Literal(literal) => {
                 let element = if register == dtype { *literal } else { Literal::from_f64(register, literal.as_f64()) };
                 self.program.literals.push(first_bytes(element.bits(), register.size()));
-                Place::Literal(self.program.literals.len() - 1)
+                Storage::Literal(self.program.literals.len() - 1)
             }
             LoopSource::Input { input, layout } if register == dtype && extent == Extent::Full => {
                 let dims = Dims::of(&(self.section)(layout)?);
                 if !dims.is_one_along(self.program.run) {
                     return None;
                 }
-                Place::Element(self.in_memory(number, *input, layout.offset, dims))
+                Storage::Element(self.in_memory(number, *input, layout.offset, dims))
             }
             LoopSource::Input { .. } => return None,
         };
-        self.ones[number] = Some(self.slot(place, extent, register.size()));
+        self.ones[number] = Some(self.slot(storage, extent, register.size()));
         self.ones[number]
     }
 
@@ -175,7 +175,7 @@ impl<'a> Builder<'a> {
             number,
             input,
             offset: offset * dtype.size(),
-            walk: operands.iter().position(|other| other.dims == dims).unwrap_or(operands.len()),
+            same_dims: operands.iter().position(|other| other.dims == dims).unwrap_or(operands.len()),
             dims,
             width: dtype.size(),
             extent,
@@ -184,7 +184,7 @@ impl<'a> Builder<'a> {
         operands.len() - 1
     }
 
-    /// The slot of a value, with an element at each place or for each row.
+    /// The slot of a value, with an element at each position or for each row.
     pub(super) fn read(&mut self, input: LoopInput, extent: Extent) -> Option<usize> {
         let slot = match input {
             LoopInput::Equation(i) => self.results[i]?,
@@ -224,18 +224,18 @@ impl<'a> Builder<'a> {
         };
         let is_constant = layout.merged().iter().all(|&(_, stride)| stride == 0);
         let dims = Dims::of(&(self.section)(layout)?);
-        let place = self.in_memory(number, input, layout.offset, dims);
+        let operand = self.in_memory(number, input, layout.offset, dims);
         if is_constant {
             let slot = self.register(extent, dtype);
-            self.program.constants.push(Constant { slot, value: ConstantValue::Operand(place), dtype });
+            self.program.constants.push(Constant { slot, value: ConstantValue::Operand(operand), dtype });
             return Some(slot);
         }
         let is_direct = tile::register_type(dtype) == dtype;
-        let memory = if self.program.operands[place].dims.is_contiguous() {
-            self.slot(Place::Operand(place), extent, dtype.size())
+        let memory = if self.program.operands[operand].dims.is_contiguous() {
+            self.slot(Storage::Operand(operand), extent, dtype.size())
         } else {
-            let gathered = self.slot(Place::Register(0), extent, dtype.size());
-            self.program.code.push(Instruction::Gather { operand: place, out: gathered });
+            let gathered = self.slot(Storage::Register(0), extent, dtype.size());
+            self.program.code.push(Instruction::Gather { operand, out: gathered });
             gathered
         };
         if is_direct {

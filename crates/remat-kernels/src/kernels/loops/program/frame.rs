@@ -5,7 +5,7 @@
 
 use remat_ir::Literal;
 
-use super::{ConstantValue, Extent, Instruction, Place, Program, first_bytes};
+use super::{ConstantValue, Extent, Instruction, Program, Storage, first_bytes};
 use crate::interface::{Source, Target};
 use crate::simd::{CACHE_LINE, prefetch};
 use crate::tile;
@@ -35,7 +35,7 @@ impl<'a> Frame<'a> {
     /// # Safety
     /// `scratch` has [`Program::scratch`] bytes, aligned to 64. The sources and the targets are those that the program was
     /// compiled for: every element that its layouts mention can be read, every element of the outputs that its tiles
-    /// mention can be written, and nobody else does so while the frame lives.
+    /// mention can be written, and no other task does so while the frame lives.
     pub(in super::super) unsafe fn new(
         program: &'a Program,
         scratch: &mut [u8],
@@ -46,7 +46,7 @@ impl<'a> Frame<'a> {
         // All pointers are made of this one: another borrow of the memory would end them.
         let start = scratch.as_mut_ptr();
         let slots = start.cast::<*mut u8>();
-        // SAFETY: all of this lies in the scratch memory, whose size was checked.
+        // SAFETY: all of this is in the scratch memory, whose size was checked.
         unsafe {
             let args = slots.add(program.slots.len()).cast::<*const u8>();
             let bases = args.add(program.args.len());
@@ -59,11 +59,11 @@ impl<'a> Frame<'a> {
                 out_pointers.add(k).write(out.as_ptr());
             }
             for (i, slot) in program.slots.iter().enumerate() {
-                slots.add(i).write(match slot.place {
-                    Place::Register(offset) => registers.add(offset),
-                    Place::Immediate(k) => (&raw const program.immediates[k]).cast_mut().cast(),
-                    Place::Literal(k) => (&raw const program.literals[k]).cast_mut().cast(),
-                    Place::Operand(_) | Place::Element(_) | Place::Output(_) => std::ptr::null_mut(),
+                slots.add(i).write(match slot.storage {
+                    Storage::Register(offset) => registers.add(offset),
+                    Storage::Immediate(k) => (&raw const program.immediates[k]).cast_mut().cast(),
+                    Storage::Literal(k) => (&raw const program.literals[k]).cast_mut().cast(),
+                    Storage::Operand(_) | Storage::Element(_) | Storage::Output(_) => std::ptr::null_mut(),
                 });
             }
             let frame = Frame { program, slots, args, bases, outs: out_pointers, registers };
@@ -112,7 +112,7 @@ impl<'a> Frame<'a> {
     ///
     /// # Safety
     /// The tiles that follow must read elements of the operands only.
-    pub(in super::super) unsafe fn place(&self, operand: usize, base: *const u8) {
+    pub(in super::super) unsafe fn set_base(&self, operand: usize, base: *const u8) {
         // SAFETY: there is a pointer for each operand.
         unsafe { self.bases.add(operand).write(base) }
     }
@@ -150,30 +150,30 @@ impl<'a> Frame<'a> {
             Extent::Full => (tile.start, tile.len),
             Extent::Row => (tile.row, tile.rows),
         };
-        // Where the tile begins in operands that walk as this one does.
-        let (mut walk, mut position) = (usize::MAX, 0);
+        // Operands with the same dimensions share the position of the tile.
+        let (mut dims, mut position) = (usize::MAX, 0);
         // SAFETY: every pointer is that of a register, which is as long as the tile at most, or is moved to the tile's
         // first element within an operand or an output, as the caller promises.
         unsafe {
             for (i, slot) in program.slots.iter().enumerate() {
-                match slot.place {
-                    Place::Operand(o) => {
+                match slot.storage {
+                    Storage::Operand(o) => {
                         let from = at(slot.extent).0 * program.operands[o].width;
                         self.slots.add(i).write((*self.bases.add(o)).wrapping_add(from).cast_mut());
                     }
-                    Place::Element(o) => {
+                    Storage::Element(o) => {
                         let operand = &program.operands[o];
-                        if walk != operand.walk {
-                            (walk, position) = (operand.walk, operand.dims.at(tile.start));
+                        if dims != operand.same_dims {
+                            (dims, position) = (operand.same_dims, operand.dims.at(tile.start));
                         }
                         let element = (*self.bases.add(o)).wrapping_offset(position * operand.width as isize);
                         self.slots.add(i).write(element.cast_mut());
                     }
-                    Place::Output(k) => {
+                    Storage::Output(k) => {
                         let from = at(slot.extent).0 * program.outs[k].dtype.size();
                         self.slots.add(i).write((*self.outs.add(k)).wrapping_add(from));
                     }
-                    Place::Register(_) | Place::Immediate(_) | Place::Literal(_) => {}
+                    Storage::Register(_) | Storage::Immediate(_) | Storage::Literal(_) => {}
                 }
             }
             for (i, instruction) in program.code.iter().enumerate() {
@@ -185,8 +185,8 @@ impl<'a> Frame<'a> {
                     Instruction::Gather { operand, out: slot } => {
                         let (o, base) = (&program.operands[*operand], *self.bases.add(*operand));
                         let (start, len) = at(o.extent);
-                        let elements = match (o.dims.side_by_side(start, len), program.slots[*slot].place) {
-                            (None, Place::Register(offset)) => {
+                        let elements = match (o.dims.side_by_side(start, len), program.slots[*slot].storage) {
+                            (None, Storage::Register(offset)) => {
                                 let register = self.registers.add(offset);
                                 o.dims.copy(o.copy, o.width, base, start, len, register);
                                 register

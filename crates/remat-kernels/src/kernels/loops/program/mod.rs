@@ -1,10 +1,10 @@
-//! The program of a tile: which functions compute it, and where their operands lie.
+//! The program of a tile: the functions that compute it, and the storage of their operands.
 //!
 //! Instructions name *slots*. A slot is a register in scratch memory, or memory of an operand or an output that is used
-//! as it is: a contiguous operand is not copied, nor the part of another one that lies side by side or is one element
-//! throughout, and a result is written where it belongs.
-
-//! [`builder`] makes instructions of equations, [`registers`] gives registers their places, and a [`frame`] runs tiles.
+//! as it is: a contiguous operand is not copied, nor the part of another one that is contiguous or one element throughout,
+//! and a result is written to the output directly.
+//!
+//! [`builder`] makes instructions of equations, [`registers`] allocates registers, and a [`frame`] runs tiles.
 
 mod builder;
 mod frame;
@@ -41,7 +41,7 @@ pub(super) struct Program {
     pub(super) run: Option<usize>,
     /// Bytes of the registers.
     registers: usize,
-    /// The slots of memory that tiles walk through, element by element.
+    /// The slots of memory that tiles stream, element by element.
     streams: Vec<usize>,
     pub(super) outs: Vec<Out>,
     /// The inputs whose memory an output may take: (input, output).
@@ -53,11 +53,11 @@ struct Operand {
     /// Its number in the specification.
     number: usize,
     input: usize,
-    /// The position of its first element, in bytes.
+    /// The offset of its first element, in bytes.
     offset: usize,
     dims: Dims,
-    /// The first operand with these dimensions.
-    walk: usize,
+    /// The first operand with these dimensions, whose position in a tile is shared.
+    same_dims: usize,
     width: usize,
     extent: Extent,
     copy: StridedFn,
@@ -69,16 +69,18 @@ pub(super) struct Out {
     pub(super) extent: Extent,
 }
 
+/// An operand or the result of an instruction.
 #[derive(Clone, Copy)]
 struct Slot {
-    place: Place,
+    storage: Storage,
     extent: Extent,
     /// Bytes of an element.
     width: usize,
 }
 
+/// Where the elements of a slot are.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum Storage {
     /// A register, by its number; by its offset in scratch memory once it is allocated.
     Register(usize),
     /// Memory of an operand, used as it is.
@@ -93,7 +95,7 @@ enum Place {
 
 #[derive(Clone)]
 enum Instruction {
-    /// Copies elements of a strided operand, unless they lie side by side: then the slot is where they are.
+    /// Copies elements of a strided operand, unless they are contiguous: then the slot is the operand's memory.
     Gather {
         operand: usize,
         out: usize,
@@ -128,15 +130,15 @@ enum ConstantValue {
     Operand(usize),
 }
 
-/// Operands of so many elements do not stay in the cache of a core between two loops.
+/// Operands of at least this many elements do not stay in the cache of a core between two loops.
 const FAR: usize = 1 << 18;
 
-/// Instructions between which a CPU forgets where the operands of a tile were, and that the next tile lies behind it.
+/// From this many instructions per tile on the hardware prefetcher loses the streams, and tiles are prefetched explicitly.
 const LONG_CODE: usize = 3;
 
 impl Program {
     /// Compiles equations, in this order, and stores the results of some. `wanted` are values that the caller reads
-    /// after each tile; `section` gives the part of an operand's layout that a tile walks along. If `is_cut`, tiles are as
+    /// after each tile; `section` gives the part of an operand's layout that a tile runs along. If `is_cut`, tiles are as
     /// long as [`Program::tile`] says.
     ///
     /// `None` if there is no tile function for an operation.
@@ -157,8 +159,9 @@ impl Program {
         let mut program = builder.finish();
         program.find_in_place(spec);
         program.allocate(spec.columns, &wanted);
-        let is_stream =
-            |slot: &Slot| slot.extent == Extent::Full && matches!(slot.place, Place::Operand(_) | Place::Output(_));
+        let is_stream = |slot: &Slot| {
+            slot.extent == Extent::Full && matches!(slot.storage, Storage::Operand(_) | Storage::Output(_))
+        };
         program.streams = (0..program.slots.len()).filter(|&i| is_stream(&program.slots[i])).collect();
         Some((program, wanted))
     }
@@ -172,12 +175,13 @@ impl Program {
     fn find_in_place(&mut self, spec: &LoopSpec) {
         let reads = |instruction: &Instruction, input: usize| match instruction {
             Instruction::Gather { operand, .. } => self.operands[*operand].input == input,
-            other => other.ins(&self.args).iter().any(|&slot| match self.slots[slot].place {
-                Place::Operand(operand) | Place::Element(operand) => self.operands[operand].input == input,
+            other => other.ins(&self.args).iter().any(|&slot| match self.slots[slot].storage {
+                Storage::Operand(operand) | Storage::Element(operand) => self.operands[operand].input == input,
                 _ => false,
             }),
         };
-        let writes = |instruction: &Instruction, out: usize| self.slots[instruction.out()].place == Place::Output(out);
+        let writes =
+            |instruction: &Instruction, out: usize| self.slots[instruction.out()].storage == Storage::Output(out);
         for operand in &self.operands {
             let uses = spec
                 .operands
@@ -198,13 +202,13 @@ impl Program {
         }
     }
 
-    /// The operands that lie in memory, by their numbers in the specification.
+    /// The operands in memory, by their numbers in the specification.
     pub(super) fn operands(&self) -> impl Iterator<Item = usize> {
         self.operands.iter().map(|o| o.number)
     }
 
-    /// Whether tiles of a loop over so many elements are fetched ahead: those that come from memory, and of which so much is
-    /// computed that a CPU does not see by itself what will be needed next.
+    /// Whether tiles of a loop over this many elements are prefetched: if they come from memory, and if so much is computed of
+    /// each that the hardware does not prefetch the next one.
     pub(super) fn fetches(&self, elements: usize) -> bool {
         elements >= FAR && self.code.len() >= LONG_CODE
     }

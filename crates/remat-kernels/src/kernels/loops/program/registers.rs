@@ -1,6 +1,6 @@
-//! The length of a tile, and the places of its registers.
+//! The length of a tile, and the allocation of its registers.
 
-use super::{Instruction, Place, Program, Slot};
+use super::{Instruction, Program, Slot, Storage};
 use crate::interface::layout::{Layout, greatest_common_divisor};
 use crate::interface::{Extent, LoopSource, LoopSpec};
 use crate::kernels::loops::dims::Dims;
@@ -14,7 +14,7 @@ const LONGEST_TILE: usize = 2048;
 const SHORTEST_TILE: usize = 128;
 
 impl Program {
-    /// Decides how long a tile is, and gives every register its place.
+    /// Decides how long a tile is, and allocates every register.
     pub(super) fn allocate(&mut self, columns: Option<usize>, wanted: &[usize]) {
         // The instruction that writes each register, and the last that reads it.
         let mut last = vec![0; self.slots.len()];
@@ -32,10 +32,10 @@ impl Program {
         }
         let mut pools = [Pool::default(), Pool::default()];
         let pool = |extent: Extent| usize::from(extent == Extent::Row);
-        let mut places: Vec<Option<usize>> = vec![None; self.slots.len()];
-        let is_register = |slot: &Slot| matches!(slot.place, Place::Register(_));
+        let mut registers: Vec<Option<usize>> = vec![None; self.slots.len()];
+        let is_register = |slot: &Slot| matches!(slot.storage, Storage::Register(_));
         for constant in &self.constants {
-            places[constant.slot] = Some(pools[pool(self.slots[constant.slot].extent)].take());
+            registers[constant.slot] = Some(pools[pool(self.slots[constant.slot].extent)].take());
         }
         for (i, instruction) in self.code.iter().enumerate() {
             // The result may take the register of an operand that dies here, if the elements of both have one size: tile
@@ -49,21 +49,21 @@ impl Program {
             let is_free = |s: &usize| works_in_place && self.slots[*s].width == self.slots[out].width;
             let give_back = |pools: &mut [Pool; 2], slots: &mut dyn Iterator<Item = &usize>| {
                 for &slot in slots {
-                    if let Some(place) = places[slot] {
-                        pools[pool(self.slots[slot].extent)].give(place);
+                    if let Some(register) = registers[slot] {
+                        pools[pool(self.slots[slot].extent)].give(register);
                     }
                 }
             };
             give_back(&mut pools, &mut dies.iter().filter(|s| is_free(s)));
-            let place = (is_register(&self.slots[out]) && places[out].is_none())
+            let register = (is_register(&self.slots[out]) && registers[out].is_none())
                 .then(|| pools[pool(self.slots[out].extent)].take());
             give_back(&mut pools, &mut dies.iter().filter(|s| !is_free(s)));
-            places[out] = places[out].or(place);
-            // A result that nobody reads.
+            registers[out] = registers[out].or(register);
+            // A result that is not read.
             if last[out] == i
-                && let (Some(place), true) = (places[out], is_register(&self.slots[out]))
+                && let (Some(register), true) = (registers[out], is_register(&self.slots[out]))
             {
-                pools[pool(self.slots[out].extent)].give(place);
+                pools[pool(self.slots[out].extent)].give(register);
             }
         }
         let [full, row] = pools.map(|pool| pool.count);
@@ -82,11 +82,11 @@ impl Program {
             self.capacity = self.capacity.min(even.next_multiple_of(tile::BLOCK));
         }
         let (full_bytes, row_bytes) = (register_bytes(self.capacity, width), register_bytes(self.row_capacity, width));
-        for (slot, place) in self.slots.iter_mut().zip(places) {
-            if let Some(place) = place {
-                slot.place = Place::Register(match slot.extent {
-                    Extent::Full => place * full_bytes,
-                    Extent::Row => full * full_bytes + place * row_bytes,
+        for (slot, register) in self.slots.iter_mut().zip(registers) {
+            if let Some(register) = register {
+                slot.storage = Storage::Register(match slot.extent {
+                    Extent::Full => register * full_bytes,
+                    Extent::Row => full * full_bytes + register * row_bytes,
                 });
             }
         }
@@ -94,7 +94,7 @@ impl Program {
     }
 }
 
-/// The runs of operands at whose ends tiles are cut, so that each operand is one element or read where it lies.
+/// The runs of operands at whose ends tiles are cut, so that each operand is one element or read in place.
 pub(super) fn run(spec: &LoopSpec, section: impl Fn(&Layout) -> Option<Layout>) -> Option<usize> {
     let dims = spec.operands.iter().filter_map(|operand| match &operand.source {
         LoopSource::Input { layout, .. } => Some(Dims::of(&section(layout)?)),
@@ -105,13 +105,13 @@ pub(super) fn run(spec: &LoopSpec, section: impl Fn(&Layout) -> Option<Layout>) 
     dims.iter().filter_map(Dims::run).reduce(greatest_common_divisor).filter(|&run| run >= shortest)
 }
 
-/// The elements of a tile for each of which registers take so many bytes.
+/// The elements of a tile whose registers take `bytes` bytes for each of them.
 fn tile_length(bytes: usize) -> usize {
     let fits = REGISTER_BYTES / bytes.max(1);
     (fits / SHORTEST_TILE * SHORTEST_TILE).clamp(SHORTEST_TILE, LONGEST_TILE)
 }
 
-/// The bytes of a register of so many elements of so many bytes.
+/// The bytes of a register of `elements` elements of `width` bytes.
 fn register_bytes(elements: usize, width: usize) -> usize {
     (elements * width).next_multiple_of(64)
 }
