@@ -1,16 +1,16 @@
 //! Products of matrices, block by block.
 //!
-//! The right operand is taken in *strips*: some columns of a part of the contracted dimension. A strip is copied into *panels*
+//! The right operand is taken in *strips*: some columns of a part of the contracted dimension. A strip is packed into *panels*
 //! of a few columns, so narrow that the innermost loop reads them from beginning to end. Then blocks of rows of the left
-//! operand are multiplied with one panel after the other. A left operand is read where it lies, if its elements are numbers in
-//! a suitable order, and copied block by block otherwise; a right operand that is used for few rows is read where it lies too.
+//! operand are multiplied with one panel after the other. A left operand is read in place, if its elements are numbers in a
+//! suitable order, and packed block by block otherwise; a right operand that is used for few rows is read in place too.
 //! The method is that of Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", ACM Transactions on
 //! Mathematical Software, 2008.
 //!
 //! All threads share the strips of a large product. Of small products, and of many, each task computes a tile with strips of
 //! its own. Each sum is over the same parts in the same order, whatever tiles, layouts and threads there are.
 
-// Products are written through pointers, since tiles of several threads lie between each other.
+// Products are written through pointers, since the tiles of several threads interleave.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -28,10 +28,10 @@ const STRIP: usize = 1 << 20;
 /// the part of the contracted dimension for which products are written once.
 const STRIP_COLUMNS: usize = 1024;
 
-/// Most columns of a tile of such a strip: so often is a copied block of the left operand used.
+/// Most columns of a tile of such a strip. A packed block of the left operand is used for all of them.
 const SHARED_COLUMNS: usize = 512;
 
-/// Most rows of a tile with strips of its own: so often is a panel used.
+/// Most rows of a tile with strips of its own. A panel is used once for each block of them.
 const TILE_ROWS: usize = 512;
 
 /// Most columns of such a tile.
@@ -52,25 +52,25 @@ const TASK: usize = 1 << 20;
 /// Multiplications for which it is worth that threads wait for each other.
 pub(in super::super) const SHARED: usize = 1 << 23;
 
-/// So many tasks keep all threads busy.
+/// This many tasks keep all threads busy.
 pub(in super::super) const MANY: usize = 16;
 
 /// A left operand: it has rows, and columns along which products are summed.
 pub(in super::super) trait Left<A>: Sync {
-    /// A block of it, read where it lies or copied to memory for as many numbers as [`block_len`] says.
+    /// A block of it, read in place or packed to memory of [`block_len`] numbers.
     fn block<'a>(&'a self, rows: Range<usize>, depth: Range<usize>, to: &'a mut [A]) -> product::Left<'a, A>;
 }
 
 /// A right operand: it has rows along which products are summed, and columns.
 pub(in super::super) trait Right<A>: Sync {
-    /// A part of it, if it can be read where it lies.
+    /// A part of it, if it can be read in place.
     fn in_place(&self, depth: Range<usize>, columns: Range<usize>) -> Option<product::Right<'_, A>>;
 
     /// Copies a part of it, row by row without gaps.
     fn pack(&self, depth: Range<usize>, columns: Range<usize>, to: &mut [A]);
 }
 
-/// Where products go.
+/// The output of products.
 pub(in super::super) trait Output<A>: Sync {
     /// The first element and the distance between rows, where products are written as they are, neighbours in a row side by
     /// side. Either all outputs of a [`Cut`] have one or none.
@@ -79,7 +79,7 @@ pub(in super::super) trait Output<A>: Sync {
     /// Writes a tile of products, row by row.
     ///
     /// # Safety
-    /// Nobody else has access to the place of the tile meanwhile.
+    /// No other task has access to the elements of the tile.
     unsafe fn write(&self, rows: Range<usize>, columns: Range<usize>, sums: &[A]);
 }
 
@@ -101,16 +101,16 @@ pub(in super::super) struct Cut {
     direct: bool,
 }
 
-/// A strip of the right operand: panel after panel, or where it lies.
+/// A strip of the right operand: packed panel after panel, or in place.
 struct Strip<'a, A> {
     elements: &'a [A],
-    /// The distance between rows, if it is where it lies.
+    /// The stride of rows, if it is in place.
     row: Option<usize>,
     columns: Range<usize>,
     depth: Range<usize>,
 }
 
-/// Numbers that a block of so many rows and such a part of the contracted dimension may take.
+/// Numbers of a block of `rows` rows and `depth` indices of the contracted dimension.
 pub(in super::super) fn block_len(rows: usize, depth: usize) -> usize {
     rows * block_stride(depth)
 }
@@ -167,7 +167,7 @@ impl Cut {
     }
 
     /// The cut of such products where the caller knows good sizes: of the parts of the contracted dimension, of strips of a
-    /// multiple of a part, and of tiles. Strips of so many columns as a tile are each task's own if `alone`.
+    /// multiple of a part, and of tiles. If `alone`, strips have the columns of a tile, and each task has its own.
     pub(in super::super) fn with_sizes(
         batch: usize,
         [rows, columns, depth]: [usize; 3],
@@ -181,7 +181,7 @@ impl Cut {
         Cut { batch, rows, columns, depth, part, strip_depth, strip_columns, tile_rows, tile_columns, together, direct }
     }
 
-    /// Numbers of scratch memory that a run on so many threads needs.
+    /// Numbers of scratch memory for a run on `threads` threads.
     pub(in super::super) fn scratch(&self, threads: usize) -> usize {
         let of_thread = self.block() + self.sums();
         if self.together.is_some() {
@@ -191,7 +191,7 @@ impl Cut {
         }
     }
 
-    /// Computes the products. `operands` gives the operands and the place of each.
+    /// Computes the products. `operands` gives the operands and the output of each.
     pub(in super::super) fn run<A: Accumulator, L: Left<A>, R: Right<A>, O: Output<A>>(
         &self,
         scratch: &mut [A],
@@ -224,11 +224,11 @@ impl Cut {
                 let (left, right, out) = operands(i / of_one);
                 let rows = piece(self.rows, self.tile_rows, i % of_one / across);
                 let columns = piece(self.columns, self.tile_columns, i % across);
-                let place = self.place(&out, &rows, &columns, sums);
+                let to = self.destination(&out, &rows, &columns, sums);
                 for depth in pieces(0..self.depth, self.strip_depth) {
                     let strip = Strip::new(&right, depth, columns.clone(), panels, rows.len() <= BLOCK_ROWS);
                     // SAFETY: each tile of each product is computed once.
-                    unsafe { self.multiply(&left, &strip, rows.clone(), columns.clone(), block, place) };
+                    unsafe { self.multiply(&left, &strip, rows.clone(), columns.clone(), block, to) };
                 }
                 self.finish(&out, rows, columns, sums);
             }
@@ -255,10 +255,10 @@ impl Cut {
                         let rows = piece(self.rows, self.tile_rows, tile / across);
                         let columns = piece(strip_columns.len(), self.tile_columns, tile % across);
                         let columns = strip_columns.start + columns.start..strip_columns.start + columns.end;
-                        let place = self.place(&out, &rows, &columns, sums);
+                        let to = self.destination(&out, &rows, &columns, sums);
                         // SAFETY: each tile is computed by one task; where there are several strips for it, one is
                         // multiplied after the other.
-                        unsafe { self.multiply(&left, &strip, rows.clone(), columns.clone(), block, place) };
+                        unsafe { self.multiply(&left, &strip, rows.clone(), columns.clone(), block, to) };
                         if strip.depth.end == self.depth {
                             self.finish(&out, rows, columns, sums);
                         }
@@ -310,7 +310,7 @@ impl Cut {
     }
 
     /// Where the products of a tile are written: in the output, or in memory for sums.
-    fn place<A>(
+    fn destination<A>(
         &self,
         out: &impl Output<A>,
         rows: &Range<usize>,
@@ -336,7 +336,7 @@ impl Cut {
     /// them unless the strip is the first.
     ///
     /// # Safety
-    /// `out` is valid for reading and writing these rows and columns, and nobody else has access to them meanwhile.
+    /// `out` is valid for reading and writing these rows and columns, and no other task has access to them.
     unsafe fn multiply<A: Accumulator>(
         &self,
         left: &impl Left<A>,
@@ -364,7 +364,7 @@ impl Cut {
 }
 
 impl<'a, A: Accumulator> Strip<'a, A> {
-    /// A strip for one task, read where it lies if that can be and `in_place` says so.
+    /// A strip for one task, read in place if that can be and `in_place` allows it.
     fn new<R: Right<A>>(
         right: &'a R,
         depth: Range<usize>,
@@ -378,7 +378,7 @@ impl<'a, A: Accumulator> Strip<'a, A> {
         }
     }
 
-    /// A strip copied into panels.
+    /// A strip packed into panels.
     fn pack(
         right: &impl Right<A>,
         depth: Range<usize>,

@@ -20,11 +20,11 @@ pub(in super::super) struct Matrix<'a, A> {
     pub(in super::super) contracted: &'a Rows<1>,
 }
 
-/// The elements that are read at a time before they are brought in order.
+/// The elements of a column that are read at a time before they are transposed.
 const CHUNK: usize = 64;
 
-/// Columns of a left operand that are neighbours are read where they lie if they are no farther apart: so many lines of the
-/// cache do not meet in one set.
+/// Columns of a left operand whose elements are neighbours are read in place up to this stride: cache lines this close do not
+/// meet in one set.
 const NEAR: usize = 64;
 
 /// Whether neighbours in memory are neighbours along the free dimensions rather than along the contracted ones.
@@ -53,31 +53,31 @@ impl<A: Accumulator> Matrix<'_, A> {
         is_contiguous_along_free(self.free, self.contracted)
     }
 
-    /// Elements of row `i`, which are read into `to` where they do not lie side by side as numbers.
-    pub(super) fn contracted_line<'a>(&'a self, i: usize, depth: Range<usize>, to: &'a mut [A]) -> &'a [A] {
-        self.line(self.free, i, self.contracted, depth, to)
+    /// Elements of row `i`, which are read into `to` unless they are contiguous numbers.
+    pub(super) fn row<'a>(&'a self, i: usize, depth: Range<usize>, to: &'a mut [A]) -> &'a [A] {
+        self.slice(self.free, i, self.contracted, depth, to)
     }
 
     /// Elements of column `j`, likewise.
-    pub(super) fn free_line<'a>(&'a self, free: Range<usize>, j: usize, to: &'a mut [A]) -> &'a [A] {
-        self.line(self.contracted, j, self.free, free, to)
+    pub(super) fn column<'a>(&'a self, free: Range<usize>, j: usize, to: &'a mut [A]) -> &'a [A] {
+        self.slice(self.contracted, j, self.free, free, to)
     }
 
     /// Elements at index `i` of one group of dimensions and some indices of the other.
-    fn line<'a>(&'a self, one: &Rows<1>, i: usize, other: &Rows<1>, range: Range<usize>, to: &'a mut [A]) -> &'a [A] {
+    fn slice<'a>(&'a self, one: &Rows<1>, i: usize, other: &Rows<1>, range: Range<usize>, to: &'a mut [A]) -> &'a [A] {
         let mut start = self.start;
         one.each(i..i + 1, |[at], range| start += at + range.start as isize * one.stride[0]);
         let n = range.len();
         if let (Some(from), Some((at, 1))) = (self.elements.numbers(), run(other, &range)) {
             return &from[(start + at) as usize..][..n];
         }
-        self.read_line(start, other, range, to);
+        self.read_row(start, other, range, to);
         &to[..n]
     }
 
     /// Reads the elements at some indices of a group of dimensions, from an offset on.
     #[inline]
-    fn read_line(&self, start: isize, dims: &Rows<1>, range: Range<usize>, to: &mut [A]) {
+    fn read_row(&self, start: isize, dims: &Rows<1>, range: Range<usize>, to: &mut [A]) {
         let (mut done, stride) = (0, dims.stride[0]);
         dims.each(range, |[at], range| {
             let to = &mut to[done..done + range.len()];
@@ -86,18 +86,18 @@ impl<A: Accumulator> Matrix<'_, A> {
         });
     }
 
-    /// Reads the elements at some indices of two groups of dimensions, one line for each index of the first, to lines that are
+    /// Reads the elements at some indices of two groups of dimensions, one row for each index of the first, to rows that are
     /// `stride` numbers apart.
-    fn read(&self, [lines, along]: [&Rows<1>; 2], [i, j]: [Range<usize>; 2], stride: usize, to: &mut [A]) {
+    fn read(&self, [rows, along]: [&Rows<1>; 2], [i, j]: [Range<usize>; 2], stride: usize, to: &mut [A]) {
         let mut to = to.chunks_mut(stride.max(1));
-        lines.each(i, |[at], range| {
-            for (line, to) in range.zip(&mut to) {
-                self.read_line(self.start + at + line as isize * lines.stride[0], along, j.clone(), to);
+        rows.each(i, |[at], range| {
+            for (row, to) in range.zip(&mut to) {
+                self.read_row(self.start + at + row as isize * rows.stride[0], along, j.clone(), to);
             }
         });
     }
 
-    /// The place of the first element of a block and the distances between rows and columns, if these are the same everywhere.
+    /// The offset of the first element of a block and the strides of rows and columns, if these are the same everywhere.
     fn strides(&self, free: &Range<usize>, depth: &Range<usize>) -> Option<(usize, usize, usize)> {
         let ((i, row), (j, column)) = (run(self.free, free)?, run(self.contracted, depth)?);
         Some(((self.start + i + j) as usize, row.try_into().ok()?, column.try_into().ok()?))
@@ -109,8 +109,7 @@ impl<A: Accumulator> Matrix<'_, A> {
         Some((&self.elements.numbers()?[first..], row, column))
     }
 
-    /// Copies a block of which neighbours lie along the free dimensions: all indices of these for one place after the other
-    /// of the contracted ones.
+    /// Copies a block that is contiguous along the free dimensions: all indices of these for each index of the contracted ones.
     fn copy(&self, free: Range<usize>, depth: Range<usize>, to: &mut [A]) {
         let size = free.len();
         let to = &mut to[..size * depth.len()];
@@ -122,14 +121,13 @@ impl<A: Accumulator> Matrix<'_, A> {
     }
 }
 
-/// A block of a left operand of elements with these distances between rows and columns, if it is read where it lies.
+/// A block of a left operand with these strides of rows and columns, if it can be read in place.
 pub(in super::super) fn left_in_place<A>(strided: Option<(&[A], usize, usize)>) -> Option<product::Left<'_, A>> {
     let (elements, row, column) = strided?;
     (column <= 1 || (row <= 1 && column <= NEAR)).then_some(product::Left { elements, row, column })
 }
 
-/// A part of a right operand of elements with these distances between so many columns and between rows, if it can be read
-/// where it lies.
+/// A part of a right operand with these strides of columns and rows, if it can be read in place.
 pub(in super::super) fn right_in_place<A>(
     (elements, stride, row): (&[A], usize, usize),
     columns: usize,
@@ -174,8 +172,8 @@ impl<A: Accumulator> Right<A> for Matrix<'_, A> {
     }
 }
 
-/// Copies a part of a right operand, of which `read` reads some elements of each column, to lines that are so many numbers
-/// apart: a few elements at a time, which are then turned.
+/// Packs a part of a right operand whose columns `read` reads, to rows of the given stride: a few elements of each column at a
+/// time, which are then transposed.
 pub(in super::super) fn pack_transposed<A: Accumulator>(
     depth: Range<usize>,
     columns: usize,
@@ -228,7 +226,7 @@ fn rows_of<T: Copy, A, const N: usize>(from: &[T], stride: usize, to: &mut [A], 
 }
 
 multiversion! {
-    /// Writes element `i` of each of so many columns, `stride` apart, the first at `start`, to row `i` of a matrix.
+    /// Writes element `i` of each of `columns` columns, `stride` apart, the first at `start`, to row `i` of a matrix.
     fn transpose_into<A: Element>(from: &[A], start: isize, stride: isize, columns: usize, to: &mut [A]) {
         let mut block = Block::whole(to, columns);
         let rows = block.rows.len();

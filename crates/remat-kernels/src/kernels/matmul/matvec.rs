@@ -35,7 +35,7 @@ const CHUNK: usize = 512;
 /// Sums side by side, which become one sum in pairs: those of the first half are added to those of the second, again and again.
 const LANES: usize = 32;
 
-/// So many sums of lanes wait for their other half at a time.
+/// The sums of lanes that wait for their other half at a time.
 const HALVES: usize = LANES.ilog2() as usize + 1;
 
 /// Columns that are added up at a time, so that sums are read and written less often.
@@ -120,9 +120,9 @@ fn by_rows<A: Accumulator>(
 ) {
     let (mut x, mut y) = ([A::default(); CHUNK], [A::default(); CHUNK]);
     for chunk in chunks(part) {
-        let x = vector.contracted_line(0, chunk.clone(), &mut x);
+        let x = vector.row(0, chunk.clone(), &mut x);
         for (i, sum) in rows.clone().zip(&mut *sums) {
-            *sum = sum.plus(dot(x, matrix.contracted_line(i, chunk.clone(), &mut y)));
+            *sum = sum.plus(dot(x, matrix.row(i, chunk.clone(), &mut y)));
         }
     }
 }
@@ -148,7 +148,7 @@ impl<'a, A: Accumulator, const N: usize> Columns<'a, A, N> {
         let Columns { matrix, vector, x, y, halves } = self;
         let most = N.min(SUMS_BYTES / size_of::<A>());
         for chunk in chunks(part) {
-            let x = vector.contracted_line(0, chunk.clone(), x);
+            let x = vector.row(0, chunk.clone(), x);
             for (first, sums) in rows.clone().step_by(most).zip(sums.chunks_mut(most)) {
                 let rows = first..first + sums.len();
                 // The sums of one lane.
@@ -157,14 +157,14 @@ impl<'a, A: Accumulator, const N: usize> Columns<'a, A, N> {
                     let mut j = lane;
                     while j + (COLUMNS - 1) * LANES < x.len() {
                         let columns = y.each_mut().map(|y| {
-                            let column = (x[j], matrix.free_line(rows.clone(), chunk.start + j, y));
+                            let column = (x[j], matrix.column(rows.clone(), chunk.start + j, y));
                             j += LANES;
                             column
                         });
                         add_multiples(columns, sums);
                     }
                     for j in (j..x.len()).step_by(LANES) {
-                        add_multiple(x[j], matrix.free_line(rows.clone(), chunk.start + j, &mut y[0]), sums);
+                        add_multiple(x[j], matrix.column(rows.clone(), chunk.start + j, &mut y[0]), sums);
                     }
                 };
                 tree(0, 1, x.len(), halves, rows.len(), &mut lane);
@@ -233,9 +233,9 @@ impl<A: Accumulator> Kernel for MatvecKernel<A> {
                     let first = i % cut.blocks * cut.rows;
                     let at = (i / cut.blocks * self.rows + first) * self.writer.dtype.size();
                     let sums = &sums[..cut.rows.min(self.rows - first)];
-                    let place = all.at(at);
+                    let to = all.at(at);
                     // SAFETY: these rows are the result's; one task writes them.
-                    unsafe { self.writer.write(sums, place) };
+                    unsafe { self.writer.write(sums, to) };
                 }
             },
         );

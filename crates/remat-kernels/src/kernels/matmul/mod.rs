@@ -1,12 +1,12 @@
 //! Matrix products.
 //!
-//! A product is cut into tiles and blocks ([`blocked`]), whose elements are brought in order ([`matrix`]) where they are not,
+//! A product is cut into tiles and blocks ([`blocked`]), whose elements are packed ([`matrix`]) if they cannot be read in place,
 //! and which are multiplied by [`product`](super::product). A product with one row or one column is not cut ([`matvec`]): it is
 //! read once, at the speed of memory. Any layout of the operands will do.
 //!
 //! What the crates for products of large matrices can do: docs/PERFORMANCE.md, "Matrix products".
 
-// The output is written by several threads, in blocks that lie between each other.
+// The output is written by several threads, in blocks that interleave.
 #![allow(unsafe_code)]
 
 mod blocked;
@@ -152,7 +152,7 @@ impl<A: Accumulator> Kernel for MatrixKernel<A> {
         let bytes = dot.rows * dot.columns * dot.writer.dtype.size();
         self.cut.run(scratch::of::<A>(scratch), threads, |i| {
             let [l, r] = dot.batch.offsets(i);
-            let out = Dense { place: all.skip(i * bytes), writer: &dot.writer, columns: dot.columns };
+            let out = Dense { out: all.skip(i * bytes), writer: &dot.writer, columns: dot.columns };
             (dot.left.matrix(ins[0], l), dot.right.matrix(ins[1], r), out)
         });
     }
@@ -160,21 +160,21 @@ impl<A: Accumulator> Kernel for MatrixKernel<A> {
 
 /// A row-major matrix of the result.
 struct Dense<'a, A> {
-    place: DisjointMut<'a, u8>,
+    out: DisjointMut<'a, u8>,
     writer: &'a Writer<A>,
     columns: usize,
 }
 
 impl<A: Accumulator> Output<A> for Dense<'_, A> {
     fn direct(&self) -> Option<(*mut A, usize)> {
-        self.writer.is_direct().then(|| (self.place.at(0).cast(), self.columns))
+        self.writer.is_direct().then(|| (self.out.at(0).cast(), self.columns))
     }
 
     unsafe fn write(&self, rows: Range<usize>, columns: Range<usize>, sums: &[A]) {
         for (row, sums) in rows.zip(sums.chunks_exact(columns.len())) {
-            let place = self.place.at((row * self.columns + columns.start) * self.writer.dtype.size());
+            let to = self.out.at((row * self.columns + columns.start) * self.writer.dtype.size());
             // SAFETY: these are elements of the matrix.
-            unsafe { self.writer.write(sums, place) };
+            unsafe { self.writer.write(sums, to) };
         }
     }
 }
