@@ -341,7 +341,7 @@ impl Bench {
         }
     }
 
-    /// Measures a kernel that reads and writes so many bytes, on operands with these bytes.
+    /// Measures a kernel that reads and writes `bytes` bytes, on operands with these bytes.
     fn row(&self, name: &str, bytes: usize, kernel: &dyn Kernel, ins: &[(Aval, Vec<u8>)], outs: &[Aval]) {
         if !name.contains(&self.filter) {
             return;

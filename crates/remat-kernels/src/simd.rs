@@ -225,12 +225,11 @@ pub(crate) use multiversion;
 /// Bytes that a cache loads at a time.
 pub(crate) const CACHE_LINE: usize = 64;
 
-/// Asks for the line of memory that holds an address, which need not be one of anything, to be brought into the first-level
-/// cache; does nothing on CPUs that are not known.
+/// Prefetches the cache line of an address into the first-level cache; the address may be invalid. Does nothing on other CPUs.
 #[inline(always)]
 pub(crate) fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: to fetch reads nothing, and every CPU of this kind can.
+    // SAFETY: a prefetch reads nothing, and every CPU of this architecture has it.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
     }

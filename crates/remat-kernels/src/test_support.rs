@@ -159,7 +159,7 @@ pub(crate) fn check_views(
     }
 }
 
-/// So many threads; pools are made once.
+/// A pool of `count` threads; pools are made once.
 pub(crate) fn threads(count: usize) -> Threads {
     static POOLS: [OnceLock<Threads>; 4] = [const { OnceLock::new() }; 4];
     POOLS[count].get_or_init(|| Threads::new(count).expect("threads start")).clone()

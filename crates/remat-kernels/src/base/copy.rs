@@ -49,7 +49,8 @@ pub(crate) struct Transposition {
     columns: Rows<2>,
 }
 
-/// Rows of a block of a transposition: so many lines of the source are read in a row, one for each tile.
+/// Rows of a block of a transposition: as many elements of a row of the source are read one after the other, a line for each
+/// tile.
 const BLOCK_ROWS: usize = 512;
 
 /// Results that will hardly be in the cache when they are used, so that it is faster to write them past it.
@@ -128,7 +129,7 @@ impl Transposition {
         });
     }
 
-    /// Copies to one block of a matrix whose first element comes from `start`, in tiles that are a line of the cache wide and
+    /// Copies to one block of a matrix whose first element comes from `start`, in tiles that are a cache line wide and
     /// high: both the source and the result are touched a line at a time, so that lines may exclude each other from the cache.
     fn block<W: Element>(&self, from: &[W], start: isize, block: &mut Block<'_, W>, stream: bool) {
         let (row_stride, column_stride) = (self.rows.1, self.columns.stride[0]);

@@ -271,11 +271,11 @@ pub(crate) mod samples {
         }
         let window = shape.len() - op.collapsed_slice_dims.len() - op.operand_batching_dims.len();
         let rank = window + batch.len();
-        let mut places: Vec<usize> = (0..rank).collect();
-        while places.len() > window {
-            places.remove(stream.below(places.len()));
+        let mut dims: Vec<usize> = (0..rank).collect();
+        while dims.len() > window {
+            dims.remove(stream.below(dims.len()));
         }
-        op.offset_dims = places.into();
+        op.offset_dims = dims.into();
         let components = op.start_index_map.len();
         let shape_of_indices: Vec<usize> = batch_of_indices.iter().copied().chain([components]).collect();
         let seed = stream.bits();

@@ -107,7 +107,7 @@ packed! {
     u128 u64;
 }
 
-/// Whether a key of an element of so many bytes and one of `n` positions fit in a u64; they fit in a u128 always.
+/// Whether a key of an element of this many bytes and one of `n` positions fit in a u64; they fit in a u128 always.
 pub(crate) fn fits_u64(bytes: usize, n: usize) -> bool {
     bytes <= 4 && u32::try_from(n).is_ok()
 }

@@ -1,8 +1,8 @@
 //! Products of blocks: matrices small enough to lie in the caches while they are multiplied.
 //!
 //! The arithmetic is that of the crate `nano-gemm`, which keeps a few rows and columns of the result in registers while the
-//! operands pass by, and which copies and allocates nothing. Cutting large matrices into blocks, and bringing elements of
-//! other dtypes and layouts in order, is up to the caller.
+//! operands pass by, and which copies and allocates nothing. Cutting large matrices into blocks, and packing elements of
+//! other dtypes and layouts, is up to the caller.
 
 // The innermost loops read and write through pointers, since the blocks of several threads lie between each other.
 #![allow(unsafe_code)]
@@ -75,8 +75,8 @@ pub(crate) fn product<T: Accumulator>(size: [usize; 3], left: Left<'_, T>, right
 /// As [`product`], with the first element of the result and the distance between its rows.
 ///
 /// # Safety
-/// `out` is valid for writing elements of so many rows and columns, and for reading if `adds`. Nobody else has access to them
-/// meanwhile.
+/// `out` is valid for writing elements of as many rows and columns, and for reading if `adds`, and no other thread has access to
+/// them.
 ///
 /// # Panics
 /// If an operand is shorter than the size says.
@@ -102,8 +102,8 @@ pub(crate) unsafe fn product_at<T: Accumulator>(
 /// for the left one, those of rows for the others.
 ///
 /// # Safety
-/// `left` and `right` are valid for reading, `out` for writing elements of so many rows and columns, and for reading if `adds`.
-/// Nobody else writes those of `left` and `right`, or has access to those of `out`, meanwhile.
+/// `left` and `right` are valid for reading, `out` for writing elements of as many rows and columns, and for reading if `adds`.
+/// No other thread writes those of `left` and `right`, or has access to those of `out`.
 pub(crate) unsafe fn multiply<T: Accumulator>(
     size: [usize; 3],
     left: (*const T, [isize; 2]),

@@ -1,6 +1,6 @@
 //! The operands that kernels read, and the outputs that they write.
 
-// One place turns bytes into elements, so that kernels can be safe code.
+// Only this module turns bytes into elements, so that kernels can be safe code.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -33,7 +33,7 @@ unsafe impl Sync for Source<'_> {}
 // SAFETY: a target is the exclusive borrow of the bytes that `new` was given; `&mut [u8]` is `Send`.
 unsafe impl Send for Target<'_> {}
 // SAFETY: of a shared target nothing can be had but the address (its elements need `&mut self`), and to write through an
-// address is unsafe for whoever does it.
+// address is unsafe.
 unsafe impl Sync for Target<'_> {}
 
 impl<'a> Source<'a> {

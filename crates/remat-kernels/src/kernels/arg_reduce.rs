@@ -1,4 +1,4 @@
-//! The index of the first extremum along a dimension.
+//! The index of the first maximum or minimum along a dimension.
 
 use remat_ir::{ArgKind, ArgReduce, Aval, DType, with_dtype};
 
@@ -8,10 +8,10 @@ use crate::number::Number;
 use crate::simd::multiversion;
 use crate::threads::Threads;
 
-/// The kernel that finds the index of the first extremum of each lane of a row-major operand.
+/// The kernel that finds the index of the first maximum or minimum of each lane of a row-major operand.
 pub(crate) fn kernel(op: &ArgReduce, ins: &[Aval], _outs: &[Aval]) -> Box<dyn Kernel> {
     let shape = &ins[0].shape;
-    Box::new(Extrema {
+    Box::new(Search {
         dtype: ins[0].dtype,
         index_dtype: op.index_dtype,
         kind: op.kind,
@@ -20,7 +20,7 @@ pub(crate) fn kernel(op: &ArgReduce, ins: &[Aval], _outs: &[Aval]) -> Box<dyn Ke
     })
 }
 
-struct Extrema {
+struct Search {
     dtype: DType,
     index_dtype: DType,
     kind: ArgKind,
@@ -33,7 +33,7 @@ struct Extrema {
 /// Lanes that are searched together: their positions are on the stack.
 const BLOCK: usize = 1024;
 
-impl Kernel for Extrema {
+impl Kernel for Search {
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], _: &mut [u8], threads: &Threads) {
         with_dtype!(self.dtype, T => {
             let x = ins[0].slice::<T>();
@@ -45,7 +45,7 @@ impl Kernel for Extrema {
     }
 }
 
-impl Extrema {
+impl Search {
     /// Writes what `find` finds in consecutive lanes, from some lane on.
     fn write(&self, outs: &mut [Target<'_>], threads: &Threads, find: &(dyn Fn(usize, &mut [usize]) + Sync)) {
         // A bool and a float are not indices.
@@ -64,7 +64,7 @@ impl Extrema {
         });
     }
 
-    /// Finds the extrema of the lanes from `first` on; `better` says whether a value comes before the best so far.
+    /// Finds the best elements of the lanes from `first` on; `better` says whether a value comes before the best so far.
     fn find<T: Number>(
         &self,
         x: &[T],
@@ -74,7 +74,7 @@ impl Extrema {
     ) {
         if self.inner == 1 {
             for (position, row) in positions.iter_mut().zip(x[first * self.n..].chunks(self.n)) {
-                *position = first_extremum(row, better);
+                *position = first_best(row, better);
             }
             return;
         }
@@ -82,7 +82,7 @@ impl Extrema {
         while !rest.is_empty() {
             let (outer, k) = (lane / self.inner, lane % self.inner);
             let (positions, after) = rest.split_at_mut(rest.len().min(self.inner - k));
-            first_extrema(&x[outer * self.n * self.inner + k..], self.inner, self.n, positions, better);
+            first_bests(&x[outer * self.n * self.inner + k..], self.inner, self.n, positions, better);
             lane += positions.len();
             rest = after;
         }
@@ -97,7 +97,7 @@ const PIECE: usize = 1 << 30;
 
 multiversion! {
     /// The position of the first element that no other is better than.
-    fn first_extremum<T: Number, F: Fn(T::Wide, T::Wide) -> bool>(row: &[T], better: F) -> usize where T::IS_COMMON => {
+    fn first_best<T: Number, F: Fn(T::Wide, T::Wide) -> bool>(row: &[T], better: F) -> usize where T::IS_COMMON => {
         let (mut best, mut position) = (row[0].widen(), 0);
         for (number, piece) in row.chunks(PIECE).enumerate() {
             let start = number * PIECE;
@@ -130,9 +130,9 @@ multiversion! {
 }
 
 multiversion! {
-    /// The positions of the first extrema of the first columns of `n` rows, which are `stride` apart. There are at most
+    /// The positions of the first best elements of the first columns of `n` rows, which are `stride` apart. There are at most
     /// [`BLOCK`] columns.
-    fn first_extrema<T: Number, F: Fn(T::Wide, T::Wide) -> bool>(
+    fn first_bests<T: Number, F: Fn(T::Wide, T::Wide) -> bool>(
         x: &[T],
         stride: usize,
         n: usize,

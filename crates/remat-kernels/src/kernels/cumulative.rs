@@ -1,7 +1,7 @@
 //! Reductions of all prefixes or suffixes along a dimension.
 //!
 //! Each lane is accumulated from one end to the other, as the definition says; several lanes go side by side. Of one lane,
-//! several parts do, where that changes nothing: of extrema, and of integers.
+//! several parts do, where that changes nothing: of maxima, minima and integers.
 
 use remat_ir::{Aval, Cumulative, CumulativeKind, DType, bf16, f16, with_dtype};
 
@@ -53,7 +53,7 @@ impl Kernel for Scan {
 }
 
 impl Scan {
-    /// Scans by a sum, a product or an extremum.
+    /// Scans by a sum, a product, a maximum or a minimum.
     fn scan_numbers<T: Number>(&self, x: &Source<'_>, out: &mut Target<'_>, threads: &Threads) {
         match self.kind {
             CumulativeKind::Sum => return self.scan::<T>(x, out, threads, Number::plus),
@@ -122,8 +122,8 @@ impl Scan {
 
     /// Whether parts of a lane may be combined on their own first.
     fn in_any_order(&self) -> bool {
-        let is_extremum = matches!(self.kind, CumulativeKind::Max | CumulativeKind::Min);
-        is_extremum || (!self.dtype.is_float() && self.kind != CumulativeKind::LogSumExp)
+        let is_order = matches!(self.kind, CumulativeKind::Max | CumulativeKind::Min);
+        is_order || (!self.dtype.is_float() && self.kind != CumulativeKind::LogSumExp)
     }
 
     /// Accumulates down, or up, the columns of a block.

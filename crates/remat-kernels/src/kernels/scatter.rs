@@ -1,5 +1,5 @@
 //! Scatters. The result is cut into parts, each of which one task updates with whatever falls into it: so an element is
-//! updated in the order of the index vectors, whoever does it and however the result is cut.
+//! updated in the order of the index vectors, whichever thread does it and however the result is cut.
 
 use remat_ir::{Aval, DType, Element, Scatter, ScatterKind, Shape, bf16, f16, with_dtype};
 

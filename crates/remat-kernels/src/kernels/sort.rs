@@ -137,7 +137,7 @@ impl Sorted {
         });
     }
 
-    /// Moves the elements of an operand to the places that the positions, lane by lane, give them.
+    /// Moves the elements of an operand to their positions, lane by lane.
     fn take<W: Element, P: Packed>(&self, from: &[W], positions: &[P::Position], to: &mut [W], threads: &Threads) {
         let task = TASK_BYTES / size_of::<W>();
         threads.for_each_chunk(to, task, |i, part| {

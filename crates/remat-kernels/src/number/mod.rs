@@ -137,8 +137,8 @@ macro_rules! with_integer {
     };
 }
 
-/// Runs a block with `$t` bound to the unsigned integer of so many bytes as the elements of a register have: for what
-/// depends on their bits alone.
+/// Runs a block with `$t` bound to the unsigned integer of the size of a register's elements: for functions that depend on
+/// their bits alone.
 macro_rules! with_bits {
     ($dtype:expr, $t:ident => $block:expr) => {
         match $crate::number::register_type($dtype).size() {

@@ -1,8 +1,8 @@
-//! A pool of threads that asks for no memory once it is there.
+//! A pool of threads that allocates nothing after it has started.
 //!
-//! A job is a function and a number of tasks. It lies on the stack of the thread that brings it; that thread and the workers
-//! which are idle take its tasks one by one, and the thread goes on when every worker has left the job. Several threads may
-//! bring jobs at one time, and a task may bring one itself.
+//! A job is a function and a number of tasks. It is on the stack of the thread that submits it; that thread and the idle
+//! workers take its tasks one by one, and the thread returns when every worker has left the job. Several threads may submit jobs
+//! at one time, and a task may submit one itself.
 
 // A job is borrowed by threads that do not know how long it lives.
 #![allow(unsafe_code)]
@@ -16,11 +16,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// How many jobs workers can see at one time. Whoever brings one more does all of it.
-const MOST_JOBS: usize = 64;
+/// How many jobs workers can see at one time. A thread that submits one more does all of it.
+const MAX_JOBS: usize = 64;
 
-/// How often a thread looks whether it can go on before it goes to sleep: waking takes longer than many a job.
-const LOOKS: usize = 64;
+/// How often a thread spins before it sleeps: waking takes longer than many a job.
+const SPINS: usize = 64;
 
 /// Threads that wait for jobs, and end with the pool.
 pub(super) struct Pool {
@@ -31,9 +31,9 @@ pub(super) struct Pool {
 /// What the threads share.
 struct Shared {
     state: Mutex<State>,
-    /// How many jobs were brought so far; it changes under the lock.
-    brought: AtomicUsize,
-    /// Woken when a job is brought, and at the end.
+    /// How many jobs were submitted so far; it changes under the lock.
+    submitted: AtomicUsize,
+    /// Woken when a job is submitted, and at the end.
     job: Condvar,
     /// Woken when the last worker leaves a job that is waited for, and when a worker begins.
     left: Condvar,
@@ -54,9 +54,9 @@ struct State {
 struct Job<'a> {
     task: &'a (dyn Fn(usize) + Sync),
     tasks: usize,
-    /// The first task that nobody has taken.
+    /// The first task that no thread has taken.
     next: AtomicUsize,
-    /// How many workers are at it; it changes under the lock.
+    /// How many workers run its tasks; it changes under the lock.
     helpers: AtomicUsize,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
@@ -69,15 +69,15 @@ struct JobAddress(NonNull<Job<'static>>);
 unsafe impl Send for JobAddress {}
 
 impl Pool {
-    /// A pool of so many workers beside the threads that bring jobs.
+    /// A pool of this many workers beside the threads that submit jobs.
     ///
     /// # Errors
     /// If the system refuses to start a thread.
     pub(super) fn new(workers: usize) -> io::Result<Pool> {
-        let state = State { jobs: Vec::with_capacity(MOST_JOBS), begun: 0, asleep: 0, waiting: 0, is_over: false };
+        let state = State { jobs: Vec::with_capacity(MAX_JOBS), begun: 0, asleep: 0, waiting: 0, is_over: false };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
-            brought: AtomicUsize::new(0),
+            submitted: AtomicUsize::new(0),
             job: Condvar::new(),
             left: Condvar::new(),
         });
@@ -105,7 +105,7 @@ impl Pool {
     pub(super) fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         let (next, helpers) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let job = Job { task, tasks, next, helpers, panic: Mutex::new(None) };
-        let is_seen = self.shared.bring(&job);
+        let is_seen = self.shared.submit(&job);
         job.work();
         if is_seen {
             self.shared.withdraw(&job);
@@ -157,13 +157,13 @@ impl Shared {
 
     /// Lists a job and wakes workers for it, unless there are too many already. A job that was listed has to be withdrawn
     /// before it ends to live.
-    fn bring(&self, job: &Job<'_>) -> bool {
+    fn submit(&self, job: &Job<'_>) -> bool {
         let mut state = self.lock();
-        if state.jobs.len() == MOST_JOBS {
+        if state.jobs.len() == MAX_JOBS {
             return false;
         }
         state.jobs.push(job.address());
-        self.brought.fetch_add(1, Release);
+        self.submitted.fetch_add(1, Release);
         let asleep = state.asleep;
         drop(state);
         // One task is the caller's.
@@ -177,9 +177,9 @@ impl Shared {
         true
     }
 
-    /// Waits until no worker is at a job of which no task is left, and takes it from the list.
+    /// Waits until no worker runs tasks of a job that has none left to take, and removes it from the list.
     fn withdraw(&self, job: &Job<'_>) {
-        look_for(|| job.helpers.load(Relaxed) == 0);
+        spin_until(|| job.helpers.load(Relaxed) == 0);
         let mut state = self.lock();
         while job.helpers.load(Relaxed) > 0 {
             state.waiting += 1;
@@ -215,11 +215,11 @@ impl Shared {
                     return Some(address);
                 }
             }
-            let brought = self.brought.load(Relaxed);
+            let submitted = self.submitted.load(Relaxed);
             drop(state);
-            look_for(|| self.brought.load(Acquire) != brought);
+            spin_until(|| self.submitted.load(Acquire) != submitted);
             state = self.lock();
-            if self.brought.load(Relaxed) == brought && !state.is_over {
+            if self.submitted.load(Relaxed) == submitted && !state.is_over {
                 state.asleep += 1;
                 state = self.job.wait(state).unwrap_or_else(PoisonError::into_inner);
                 state.asleep -= 1;
@@ -239,8 +239,8 @@ impl Shared {
 }
 
 /// Waits a short while for a condition, letting other threads run.
-fn look_for(holds: impl Fn() -> bool) {
-    for _ in 0..LOOKS {
+fn spin_until(holds: impl Fn() -> bool) {
+    for _ in 0..SPINS {
         if holds() {
             return;
         }
@@ -305,7 +305,7 @@ mod tests {
         let pool = Pool::new(2)?;
         let jobs = if cfg!(miri) { 3 } else { 100 };
         thread::scope(|scope| {
-            for _ in 0..MOST_JOBS + 3 {
+            for _ in 0..MAX_JOBS + 3 {
                 scope.spawn(|| (0..jobs).for_each(|n| assert_eq!(counts(&pool, n % 5), vec![1; n % 5])));
             }
         });
@@ -332,7 +332,7 @@ mod tests {
             let panic = outcome.expect_err("a task panics");
             assert_eq!(panic.downcast_ref::<String>(), Some(&format!("task {bad}")));
             assert_eq!(running.into_inner(), 0);
-            assert_eq!(counts(&pool, 10), vec![1; 10], "the pool goes on");
+            assert_eq!(counts(&pool, 10), vec![1; 10], "the pool still works");
         }
         Ok(())
     }

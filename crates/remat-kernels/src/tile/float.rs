@@ -34,10 +34,10 @@ pub(super) fn binary(level: Level, op: Binary, dtype: DType) -> Option<TileFn> {
 /// The function of a binary operation on this float dtype of which operand `one` is one element.
 pub(super) fn with_one(level: Level, op: Binary, dtype: DType, one: usize) -> Option<TileFn> {
     match dtype {
-        DType::F16 => one_extremum::<f32>(level, op).or_else(|| one_term(level, op, one, ToF16)),
-        DType::Bf16 => one_extremum::<f32>(level, op).or_else(|| one_term(level, op, one, ToBf16)),
-        DType::F32 => one_extremum::<f32>(level, op).or_else(|| one_term::<f32, _>(level, op, one, Exact)),
-        DType::F64 => one_extremum::<f64>(level, op).or_else(|| one_term::<f64, _>(level, op, one, Exact)),
+        DType::F16 => max_or_min_with_one::<f32>(level, op).or_else(|| one_term(level, op, one, ToF16)),
+        DType::Bf16 => max_or_min_with_one::<f32>(level, op).or_else(|| one_term(level, op, one, ToBf16)),
+        DType::F32 => max_or_min_with_one::<f32>(level, op).or_else(|| one_term::<f32, _>(level, op, one, Exact)),
+        DType::F64 => max_or_min_with_one::<f64>(level, op).or_else(|| one_term::<f64, _>(level, op, one, Exact)),
         _ => None,
     }
 }
@@ -55,8 +55,8 @@ fn one_term<T: Real, R: Round<T>>(level: Level, op: Binary, one: usize, round: R
     })
 }
 
-/// Extrema with one element, which it does not matter which operand is.
-fn one_extremum<T: Number + Scalar>(level: Level, op: Binary) -> Option<TileFn> {
+/// The maximum or the minimum with one element, which may be either operand.
+fn max_or_min_with_one<T: Number + Scalar>(level: Level, op: Binary) -> Option<TileFn> {
     Some(match op {
         Binary::Max => loops::with_one(level, T::maximum, Exact),
         Binary::Min => loops::with_one(level, T::minimum, Exact),

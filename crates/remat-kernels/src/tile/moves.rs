@@ -1,4 +1,4 @@
-//! Moving elements: between memory and registers, from one to many, from places that are apart.
+//! Moving elements: between memory and registers, from one to many, from elements that are apart.
 
 use remat_ir::DType;
 
@@ -54,7 +54,7 @@ pub(crate) fn spread(dtype: DType) -> SpreadFn {
     with_bits!(dtype, T => spread_at::<T>(Level::best()))
 }
 
-/// The function that gathers elements of so many bytes: 1, 2, 4 or 8.
+/// The function that gathers elements of this many bytes: 1, 2, 4 or 8.
 pub(crate) fn strided(bytes: usize) -> StridedFn {
     match bytes {
         1 => strided_at::<u8>(Level::best()),

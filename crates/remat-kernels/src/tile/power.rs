@@ -33,7 +33,7 @@ fn float<T: Real, R: Round<T>>(level: Level, y: i32, round: R) -> TileFn {
     }
 }
 
-/// A power whose exponent has at most so many bits.
+/// A power whose exponent has at most `BITS` bits.
 #[derive(Clone, Copy)]
 struct Power<const BITS: u32> {
     exponent: u32,

@@ -147,7 +147,7 @@ where
     match kind {
         ReduceKind::Sum => Some(visit.visit::<T, Sum, R>(round)),
         ReduceKind::Prod => Some(visit.visit::<T, Product, R>(round)),
-        // An extremum is one of the elements.
+        // The maximum is one of the elements, and so is the minimum.
         ReduceKind::Max => Some(visit.visit::<T, Maximum, _>(Exact)),
         ReduceKind::Min => Some(visit.visit::<T, Minimum, _>(Exact)),
         ReduceKind::And | ReduceKind::Or => None,

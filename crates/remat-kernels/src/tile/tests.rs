@@ -18,7 +18,7 @@ pub(super) struct Register {
 }
 
 impl Register {
-    /// So many elements of 8 bytes, whose bits are 1.
+    /// `n` elements of 8 bytes, whose bits are 1.
     fn new(n: usize) -> Register {
         Register { words: vec![u64::MAX; n + 1] }
     }
@@ -429,7 +429,7 @@ fn long_sums_are_accurate() {
     let x = vec![0.1f32; 1 << 20];
     let mut out = [0.0f32];
     let sum = reduce_rows(ReduceKind::Sum, DType::F32).expect("a function");
-    // SAFETY: there are so many elements to read and one to write.
+    // SAFETY: there are as many elements to read and one to write.
     unsafe { sum(1, x.len(), out.as_mut_ptr().cast(), x.as_ptr().cast()) };
     let expected = f64::from(0.1f32) * x.len() as f64;
     assert!((f64::from(out[0]) / expected - 1.0).abs() < 1e-5, "{out:?} {expected}");

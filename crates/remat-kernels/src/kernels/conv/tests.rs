@@ -9,7 +9,7 @@ fn order(dims: &[usize]) -> ConvDims {
     ConvDims { first: dims[0], second: dims[1], spatial: dims[2..].into() }
 }
 
-/// A convolution of so many spatial dimensions, which come last.
+/// A convolution of `rank` spatial dimensions, which come last.
 fn of_rank(rank: usize, to: DType) -> Conv {
     let dims: Vec<usize> = (0..rank + 2).collect();
     Conv {

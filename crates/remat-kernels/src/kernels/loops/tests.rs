@@ -62,13 +62,13 @@ const SHAPES: [[usize; 4]; 6] =
 const ALL: [Lies; 6] =
     [Lies::InOrder, Lies::Along(1), Lies::Exchanged(0, 1), Lies::PartOfRows, Lies::Spaced, Lies::Reversed];
 
-/// A loop that takes the largest of operands that lie like these, and what the evaluator says of each place.
-fn largest(buffers: &[Array], layouts: Vec<Layout>) -> (LoopSpec, Array) {
+/// A loop that takes the maximum of operands with these layouts, and the evaluator's results.
+fn maximum(buffers: &[Array], layouts: Vec<Layout>) -> (LoopSpec, Array) {
     let dtype = buffers[0].dtype();
     let op = Prim::from(Binary::Max);
     let all: Vec<Array> = buffers.iter().zip(&layouts).map(|(buffer, layout)| elements(buffer, layout)).collect();
-    let expected = all.iter().skip(1).fold(all[0].clone(), |largest, x| {
-        eval_op(&op.clone().into(), &[largest, x.clone()]).expect("operands of one shape").remove(0)
+    let expected = all.iter().skip(1).fold(all[0].clone(), |maximum, x| {
+        eval_op(&op.clone().into(), &[maximum, x.clone()]).expect("operands of one shape").remove(0)
     });
     let equations = (1..layouts.len()).map(|i| {
         let first = if i == 1 { LoopInput::Operand(0) } else { LoopInput::Equation(i - 2) };
@@ -110,12 +110,12 @@ fn operands_are_read_however_they_lie() {
             for a in ALL {
                 for b in ALL {
                     let (buffers, layouts) = buffers(dtype, &shape, &[a, b]);
-                    let (spec, expected) = largest(&buffers, layouts);
+                    let (spec, expected) = maximum(&buffers, layouts);
                     check(&spec, &buffers, &expected, &format!("{dtype}{shape:?} {a:?} {b:?}"));
                 }
             }
             let (buffers, layouts) = buffers(dtype, &shape, &ALL);
-            let (spec, expected) = largest(&buffers, layouts);
+            let (spec, expected) = maximum(&buffers, layouts);
             check(&spec, &buffers, &expected, &format!("{dtype}{shape:?}"));
         }
     }
@@ -128,7 +128,7 @@ fn reductions_over_any_axes_read_operands_however_they_lie() {
             for axes in [&[0, 2, 3][..], &[0, 1, 2], &[1], &[0, 1, 2, 3], &[1, 3], &[0]] {
                 for lies in [&ALL[..2], &ALL[2..4], &ALL] {
                     let (buffers, layouts) = buffers(dtype, &shape, lies);
-                    let (mut spec, all) = largest(&buffers, layouts);
+                    let (mut spec, all) = maximum(&buffers, layouts);
                     let op = Prim::from(Reduce { kind: ReduceKind::Max, axes: axes.into() });
                     let expected = eval_op(&op.clone().into(), &[all]).expect("axes of the shape").remove(0);
                     let input = LoopInput::Equation(spec.equations.len() - 1);

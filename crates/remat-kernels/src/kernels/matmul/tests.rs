@@ -17,7 +17,7 @@ fn numbers(contract: [&[usize]; 2], batch: [&[usize]; 2], to: DType) -> DotGener
     }
 }
 
-/// How far sums of so many products may be from the evaluator's, which adds in another order.
+/// How far sums of `count` products may be from the evaluator's, which adds in another order.
 fn tolerance(dtype: DType, depth: usize) -> f64 {
     let terms = depth.max(1) as f64;
     match dtype {

@@ -22,10 +22,10 @@ pub(crate) fn reduce(op: &ReduceWindow, ins: &[Aval], outs: &[Aval]) -> Box<dyn 
     Box::new(Reduced { dtype: ins[0].dtype, kind: op.kind, windows })
 }
 
-/// The kernel that finds the first extremum of each window of a row-major operand.
+/// The kernel that finds the first maximum or minimum of each window of a row-major operand.
 pub(crate) fn arg_reduce(op: &ArgReduceWindow, ins: &[Aval], outs: &[Aval]) -> Box<dyn Kernel> {
     let windows = Windows::new(&op.window, &ins[0].shape, &outs[0].shape);
-    Box::new(Extrema { dtype: ins[0].dtype, index_dtype: op.index_dtype, kind: op.kind, windows })
+    Box::new(WindowSearch { dtype: ins[0].dtype, index_dtype: op.index_dtype, kind: op.kind, windows })
 }
 
 struct Reduced {
@@ -34,7 +34,7 @@ struct Reduced {
     windows: Windows,
 }
 
-struct Extrema {
+struct WindowSearch {
     dtype: DType,
     index_dtype: DType,
     kind: ArgKind,
@@ -158,7 +158,7 @@ fn combine_spaced<const STEP: usize, T: Number>(
     }
 }
 
-impl Kernel for Extrema {
+impl Kernel for WindowSearch {
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], _: &mut [u8], threads: &Threads) {
         let out = &mut outs[0];
         with_dtype!(self.dtype, T => {
@@ -173,7 +173,7 @@ impl Kernel for Extrema {
     }
 }
 
-impl Extrema {
+impl WindowSearch {
     /// Finds the positions in `x`, which the shape rule has checked to fit. `better` says whether a value comes before the
     /// best so far.
     fn find<T: Number, I: Number + Neg<Output = I>>(

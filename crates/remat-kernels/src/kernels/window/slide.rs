@@ -222,7 +222,7 @@ impl Slide {
     /// The elements that are number `k` of some window.
     fn run(&self, k: usize) -> Option<Run> {
         let common = greatest_common_divisor(self.stride, self.base_dilation);
-        // The window at `first` is the first that does not begin in the padding; of so many windows one meets an element.
+        // The window at `first` is the first that does not begin in the padding; of this many windows one meets an element.
         let first = (-self.dilated(0, k)).max(0) as u128;
         let first = usize::try_from(first.div_ceil(self.stride as u128)).ok()?;
         let (to_step, from_step) = (self.base_dilation / common, self.stride / common);
