@@ -63,16 +63,19 @@ pub struct Loc {
     pub site: Option<&'static Location<'static>>,
     /// The named scope around the call.
     pub scope: Scope,
+    /// Tells equations of one line apart, for reports: an equation and its copies in other programs have the same number. 0
+    /// where equations are not numbered.
+    pub discriminator: u32,
 }
 
 impl Loc {
     /// No location.
-    pub const UNKNOWN: Loc = Loc { site: None, scope: Scope::ROOT };
+    pub const UNKNOWN: Loc = Loc { site: None, scope: Scope::ROOT, discriminator: 0 };
 
     /// The caller's line, outside of any scope.
     #[track_caller]
     pub fn caller() -> Loc {
-        Loc { site: Some(Location::caller()), scope: Scope::ROOT }
+        Loc { site: Some(Location::caller()), ..Loc::UNKNOWN }
     }
 }
 

@@ -72,10 +72,10 @@ mod trace;
 pub mod transform;
 
 pub use api::{
-    AssociativeScanOptions, BatchAxes, JitOptions, Jitted, Linearized, Pullback, ScanOptions, VmapOptions,
-    associative_scan, associative_scan_with, checkpoint, cond, custom_jvp, custom_vjp, eval_shape, fori_loop, grad,
-    grad_aux, hessian, jacfwd, jacrev, jit, jit_with, jvp, linear_transpose, linearize, make_jaxpr, map, scan,
-    scan_with, switch, value_and_grad, value_and_grad_aux, vjp, vjp_aux, vmap, vmap_with, while_loop,
+    AssociativeScanOptions, BatchAxes, JitOptions, Jitted, LinearMap, ScanOptions, VmapOptions, associative_scan,
+    associative_scan_with, checkpoint, cond, custom_jvp, custom_vjp, eval_shape, fori_loop, grad, grad_aux, hessian,
+    jacfwd, jacrev, jit, jit_with, jvp, linear_transpose, linearize, make_jaxpr, map, scan, scan_with, switch,
+    value_and_grad, value_and_grad_aux, vjp, vjp_aux, vmap, vmap_with, while_loop,
 };
 pub use loops::{LoopScheme, binomial_steps, scan_checkpointed, scan_checkpointed_with, while_loop_checkpointed};
 pub use remat_cpu::Cpu;

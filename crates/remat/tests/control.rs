@@ -309,7 +309,7 @@ fn linear_functions_with_loops_are_transposed() {
     let transposed = linear_transpose(linear, &x).unwrap();
     let ct = (vector(3, 0.5), vector(3, 0.8));
     let (h, ys) = linear(&x).unwrap();
-    close(&x.dot(&transposed(&ct).unwrap()), &(h.dot(&ct.0) + ys.dot(&ct.1)));
+    close(&x.dot(&transposed.call(&ct).unwrap()), &(h.dot(&ct.0) + ys.dot(&ct.1)));
     let error = linear_transpose(|x: &Tensor| x * x, &x).map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("linear"), "{error}");
 }

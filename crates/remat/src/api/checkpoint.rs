@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use remat_ir::{Error, ErrorKind, Jaxpr, Loc, Op, Policy, Prim, Result, did_you_mean};
 
-use crate::trace::{Output, Program, Tensor, Tree, bind_at, current_loc, fail, rebuild, structure, trace};
+use crate::trace::{Output, Program, Tensor, Tree, avals, bind_at, current_loc, fail, rebuild, structure, trace};
 
 /// A function whose intermediate values the backward pass computes again, but for what the policy saves.
 ///
@@ -66,7 +66,7 @@ pub(super) fn remember_first<T, R: Output>(traced: &Result<T>, value: &R) {
 }
 
 fn trace_region<A: Tree, R: Output>(f: &impl Fn(&A) -> R, x: &A, loc: Loc, value: &mut Option<R>) -> Result<Program> {
-    let avals = super::differentiate::avals(&structure(x).0)?;
+    let avals = avals(&structure(x).0)?;
     let (program, ()) = trace(avals, loc, |args| {
         let out = f(&rebuild(x, args.to_vec())?);
         let leaves = out.as_result().map(|tree| structure(tree).0);

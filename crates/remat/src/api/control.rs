@@ -5,8 +5,8 @@ use std::sync::Arc;
 use remat_ir::{Atom, Aval, Builder, DType, Error, ErrorKind, Jaxpr, Loc, Result};
 
 use crate::trace::{
-    CaptureKey, Output, Program, Structure, Tensor, Tree, bind_at, bind1, current_loc, leaf_paths, rebuild, structure,
-    trace, trace_tree,
+    CaptureKey, Output, Program, Structure, Tensor, Tree, avals, bind_at, bind1, current_loc, leaf_paths, rebuild,
+    structure, trace, trace_tree,
 };
 
 /// Options of [`scan_with`].
@@ -120,7 +120,7 @@ pub(crate) fn trace_scan<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
 ) -> Result<TracedScan<Y>> {
     let (carry, carry_structure) = structure(init);
     let (stacked, _) = structure(xs);
-    let carry_avals = super::differentiate::avals(&carry)?;
+    let carry_avals = avals(&carry)?;
     let mut length = options.length;
     let mut giver = "the options".to_string();
     let mut x_avals = Vec::with_capacity(stacked.len());
@@ -246,7 +246,7 @@ pub(crate) fn trace_while<C: Tree, P: Output<Tree = Tensor>, R: Output<Tree = C>
     loc: Loc,
 ) -> Result<(Vec<Tensor>, Program, Program)> {
     let (carry, carry_structure) = structure(init);
-    let carry_avals = super::differentiate::avals(&carry)?;
+    let carry_avals = avals(&carry)?;
     let (cond, _) = trace_tree(init, loc, &condition)?;
     let verdict = cond.jaxpr.out_avals();
     if verdict[0] != Aval::scalar(DType::Bool) {
@@ -362,7 +362,7 @@ pub(super) fn share_captures<'p>(
     let mut bodies = Vec::new();
     for program in programs {
         let mut b = Builder::new();
-        let shared = b.inputs(super::differentiate::avals(&captured)?);
+        let shared = b.inputs(avals(&captured)?);
         let own = b.inputs(program.jaxpr.in_avals().into_iter().skip(program.captured.len()));
         let mut args: Vec<Atom> = Vec::new();
         for tensor in &program.captured {

@@ -6,10 +6,9 @@ use remat_ir::{Aval, Builder, Error, ErrorKind, Jaxpr, Loc, Result, VjpRule, cou
 
 use super::checkpoint::remember_first;
 use super::control::share_captures;
-use super::differentiate::avals;
-pub(crate) use super::differentiate::zeros;
 use crate::trace::{
-    Order, Output, Program, Tensor, Tree, bind_at, current_loc, fail, rebuild, short_type_name, structure, trace_at,
+    Order, Output, Program, Tensor, Tree, avals, bind_at, current_loc, fail, rebuild, short_type_name, structure,
+    trace_at, zeros,
 };
 
 /// A function whose derivative is `rule`: it takes the argument and its tangent and gives the result and its tangent.

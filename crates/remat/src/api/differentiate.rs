@@ -1,11 +1,12 @@
 //! Forward and reverse mode.
 
-use remat_ir::{Aval, DType, Error, ErrorKind, Jaxpr, Literal, Loc, Result};
+use remat_ir::{Error, ErrorKind, Literal, Loc, Result};
 
-use super::linearized::Parts;
+use super::linear_map::LinearMap;
+use super::linearization::Linearization;
 use super::skeleton::Skeleton;
 use crate::trace::{
-    Order, Output, Program, Tensor, Tree, bind1, current_loc, leaves, pinned_at, rebuild, run, structure, trace_tree,
+    Order, Output, Program, Tensor, Tree, avals, current_loc, leaves, rebuild, run, structure, trace_tree,
     trace_tree_at,
 };
 use crate::transform::{self, transpose};
@@ -103,10 +104,10 @@ fn run_gradient<A: Tree>(x: &A, program: Program, loc: Loc) -> Result<(Vec<Tenso
             return Err(Error::new(ErrorKind::Differentiation, "grad", message).at(loc));
         }
     }
-    let parts = Parts::new(program, 1).map_err(|e| e.at(loc))?;
+    let linearization = Linearization::new(program, 1).map_err(|e| e.at(loc))?;
     let one = Literal::from_f64(avals[0].dtype, 1.0);
-    let gradient = parts.forward_and_backward(|_, _| Ok(vec![one.into()])).map_err(|e| e.at(loc))?;
-    let args = [parts.program.captured, structure(x).0].concat();
+    let gradient = linearization.forward_and_backward(|_, _| Ok(vec![one.into()])).map_err(|e| e.at(loc))?;
+    let args = [linearization.program.captured, structure(x).0].concat();
     let mut outs = run("grad", &gradient, &args, loc)?;
     let grads = outs.split_off(avals.len());
     Ok((outs, rebuild(x, grads)?))
@@ -144,35 +145,6 @@ pub fn jvp<A: Tree, R: Output>(f: impl Fn(&A) -> R, primal: &A, tangent: &A) -> 
     Ok((rebuild(&like, outs)?, result.fill(&both.nonzero, tangents, loc)?))
 }
 
-/// A function at a point: the linear map of [`linearize`]. It holds the residuals.
-pub struct Linearized<A, B> {
-    jaxpr: Jaxpr,
-    residuals: Vec<Tensor>,
-    differentiated: Vec<bool>,
-    float_outs: Vec<bool>,
-    argument: Skeleton<A>,
-    result: Skeleton<B>,
-    loc: Loc,
-}
-
-impl<A: Tree, B: Tree> Linearized<A, B> {
-    /// The derivative in the direction of a tangent, without computing the function again.
-    ///
-    /// # Errors
-    /// If the tangent has not the structure and avals of the argument.
-    pub fn call(&self, tangent: &A) -> Result<B> {
-        let tangents = self.argument.matching("linearize", "tangent", "argument", tangent, self.loc)?;
-        let args = [self.residuals.clone(), transform::select(&tangents, &self.differentiated)].concat();
-        let tangents = run("linearize", &self.jaxpr, &args, self.loc)?;
-        self.result.fill(&self.float_outs, tangents, self.loc)
-    }
-
-    /// The linear program: residuals, then tangents.
-    pub fn jaxpr(&self) -> &Jaxpr {
-        &self.jaxpr
-    }
-}
-
 /// The result of a function and its derivative as a linear map, which can be called many times.
 ///
 /// ```
@@ -185,59 +157,19 @@ impl<A: Tree, B: Tree> Linearized<A, B> {
 /// # Errors
 /// The first error inside the function; if an operation has no derivative.
 #[track_caller]
-pub fn linearize<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<(R::Tree, Linearized<A, R::Tree>)> {
+pub fn linearize<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<(R::Tree, LinearMap<A, R::Tree>)> {
     let loc = current_loc();
     let (program, like) = trace_linearized(x, loc, &f)?;
     let num_outs = program.jaxpr.outs.len();
-    let parts = Parts::new(program, num_outs).map_err(|e| e.at(loc))?;
-    let (outs, residuals) = run_forward(&parts, x, loc)?;
-    let linear = Linearized {
-        jaxpr: parts.split.staged,
-        residuals,
-        differentiated: parts.differentiated,
-        float_outs: parts.float_outs,
-        argument: Skeleton::of(x)?,
-        result: Skeleton::new(&like, avals(&outs)?)?,
-        loc,
-    };
+    let linearization = Linearization::new(program, num_outs).map_err(|e| e.at(loc))?;
+    let (outs, residuals) = linearization.run_forward("linearize", x, loc)?;
+    let result = Skeleton::new(&like, avals(&outs)?)?;
+    let linear = LinearMap::derivative(linearization, residuals, Skeleton::of(x)?, result, loc);
     Ok((rebuild(&like, outs)?, linear))
 }
 
-/// The pullback of [`vjp`]. It holds the residuals, and can be called many times.
-pub struct Pullback<A, B> {
-    jaxpr: Jaxpr,
-    residuals: Vec<Tensor>,
-    differentiated: Vec<bool>,
-    float_outs: Vec<bool>,
-    argument: Skeleton<A>,
-    result: Skeleton<B>,
-    loc: Loc,
-}
-
-impl<A: Tree, B: Tree> Pullback<A, B> {
-    /// The cotangent of the argument for a cotangent of the result. Leaves that are not floats get zeros.
-    ///
-    /// # Errors
-    /// If the cotangent has not the structure and avals of the result.
-    pub fn call(&self, cotangent: &B) -> Result<A> {
-        let cotangents = self.result.matching("vjp", "cotangent", "result", cotangent, self.loc)?;
-        let args = [self.residuals.clone(), transform::select(&cotangents, &self.float_outs)].concat();
-        let cts = run("vjp", &self.jaxpr, &args, self.loc)?;
-        self.argument.fill(&self.differentiated, cts, self.loc)
-    }
-
-    /// The backward program: residuals, then cotangents.
-    pub fn jaxpr(&self) -> &Jaxpr {
-        &self.jaxpr
-    }
-
-    /// The values that the forward pass kept.
-    pub fn residuals(&self) -> &[Tensor] {
-        &self.residuals
-    }
-}
-
-/// The result of a function and its pullback.
+/// The result of a function and its pullback: the transpose of its derivative, from cotangents of the result to those of the
+/// argument.
 ///
 /// ```
 /// use remat::{Tensor, vjp};
@@ -251,7 +183,7 @@ impl<A: Tree, B: Tree> Pullback<A, B> {
 /// # Errors
 /// The first error inside the function; if an operation has no derivative or cannot be transposed.
 #[track_caller]
-pub fn vjp<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<(R::Tree, Pullback<A, R::Tree>)> {
+pub fn vjp<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<(R::Tree, LinearMap<R::Tree, A>)> {
     let loc = current_loc();
     let (program, like) = trace_linearized(x, loc, &f)?;
     let (outs, pullback) = pull_back(program, x, &like, loc)?;
@@ -266,7 +198,7 @@ pub fn vjp<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<(R::Tree, P
 pub fn vjp_aux<A: Tree, B: Tree, X: Tree, R: Output<Tree = (B, X)>>(
     f: impl Fn(&A) -> R,
     x: &A,
-) -> Result<(B, Pullback<A, B>, X)> {
+) -> Result<(B, LinearMap<B, A>, X)> {
     let loc = current_loc();
     let (program, like) = trace_linearized(x, loc, &f)?;
     let num_outs = structure(&like.0).0.len();
@@ -276,33 +208,14 @@ pub fn vjp_aux<A: Tree, B: Tree, X: Tree, R: Output<Tree = (B, X)>>(
 }
 
 /// Runs the forward pass and makes the pullback of the results in `like`, which come first.
-fn pull_back<A: Tree, B: Tree>(program: Program, x: &A, like: &B, loc: Loc) -> Result<(Vec<Tensor>, Pullback<A, B>)> {
+fn pull_back<A: Tree, B: Tree>(program: Program, x: &A, like: &B, loc: Loc) -> Result<(Vec<Tensor>, LinearMap<B, A>)> {
     let num_outs = structure(like).0.len();
-    let parts = Parts::new(program, num_outs).map_err(|e| e.at(loc))?;
-    let (outs, residuals) = run_forward(&parts, x, loc)?;
-    let pullback = Pullback {
-        jaxpr: parts.backward().map_err(|e| e.at(loc))?,
-        residuals,
-        differentiated: parts.differentiated,
-        float_outs: parts.float_outs[..num_outs].to_vec(),
-        argument: Skeleton::of(x)?,
-        result: Skeleton::new(like, avals(&outs[..num_outs])?)?,
-        loc,
-    };
+    let linearization = Linearization::new(program, num_outs).map_err(|e| e.at(loc))?;
+    let (outs, residuals) = linearization.run_forward("vjp", x, loc)?;
+    let result = Skeleton::new(like, avals(&outs[..num_outs])?)?;
+    let pullback =
+        LinearMap::pullback(linearization, residuals, result, Skeleton::of(x)?, loc).map_err(|e| e.at(loc))?;
     Ok((outs, pullback))
-}
-
-/// The results of the forward pass, and the residuals.
-fn run_forward<A: Tree>(parts: &Parts, x: &A, loc: Loc) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
-    let args = [parts.program.captured.clone(), structure(x).0].concat();
-    let mut outs = run("vjp", &parts.split.known, &args, loc)?;
-    let residual = |r: &transform::Residual| match *r {
-        transform::Residual::Input(i) => args[i].clone(),
-        transform::Residual::Out(i) => outs[i].clone(),
-    };
-    let residuals = parts.split.residuals.iter().map(residual).collect();
-    outs.truncate(parts.program.jaxpr.outs.len());
-    Ok((outs, residuals))
 }
 
 /// The transpose of a linear function: maps cotangents of its result to cotangents of its argument. `example` gives the
@@ -312,50 +225,24 @@ fn run_forward<A: Tree>(parts: &Parts, x: &A, loc: Loc) -> Result<(Vec<Tensor>, 
 /// use remat::{Tensor, linear_transpose};
 /// let x = Tensor::from(vec![0.0f32, 0.0]);
 /// let transposed = linear_transpose(|x: &Tensor| x * 3.0, &x)?;
-/// assert_eq!(transposed(&Tensor::from(vec![1.0f32, 2.0]))?.to_vec::<f32>()?, [3.0, 6.0]);
+/// assert_eq!(transposed.call(&Tensor::from(vec![1.0f32, 2.0]))?.to_vec::<f32>()?, [3.0, 6.0]);
 /// # Ok::<(), remat::Error>(())
 /// ```
 ///
 /// # Errors
 /// The first error inside the function; if it is not linear.
 #[track_caller]
-pub fn linear_transpose<A: Tree, R: Output, F: Fn(&A) -> R>(
-    f: F,
-    example: &A,
-) -> Result<impl Fn(&R::Tree) -> Result<A> + use<A, R, F>> {
+pub fn linear_transpose<A: Tree, R: Output>(f: impl Fn(&A) -> R, example: &A) -> Result<LinearMap<R::Tree, A>> {
     let loc = current_loc();
     let (program, like) = trace_tree(example, loc, &f)?;
     let linear: Vec<bool> = (0..program.jaxpr.ins.len()).map(|i| i >= program.captured.len()).collect();
     let out_avals = program.jaxpr.out_avals();
-    let transposed =
-        transpose(&program.jaxpr, &linear, &vec![true; out_avals.len()], true).map_err(|e| e.at(loc))?.jaxpr;
+    let transposed = transpose(&program.jaxpr, &linear, &vec![true; out_avals.len()], true).map_err(|e| e.at(loc))?;
     let result = Skeleton::new(&like, out_avals)?;
-    let argument = Skeleton::of(example)?;
-    let all = vec![true; program.jaxpr.ins.len() - program.captured.len()];
-    Ok(move |cotangent: &R::Tree| {
-        let cotangents = result.matching("linear_transpose", "cotangent", "result", cotangent, loc)?;
-        let cts = run("linear_transpose", &transposed, &[program.captured.clone(), cotangents].concat(), loc)?;
-        argument.fill(&all, cts, loc)
-    })
+    Ok(LinearMap::transposed(transposed.jaxpr, program.captured, result, Skeleton::of(example)?, loc))
 }
 
 /// Traces a function to be differentiated once, and for one derivative of the linear map that comes of it.
 fn trace_linearized<A: Tree, R: Output>(x: &A, loc: Loc, f: impl FnOnce(&A) -> R) -> Result<(Program, R::Tree)> {
     trace_tree_at(Order::current().plus(2), x, loc, f)
-}
-
-/// The avals of tensors.
-pub(super) fn avals(tensors: &[Tensor]) -> Result<Vec<Aval>> {
-    tensors.iter().map(|t| t.aval().cloned()).collect()
-}
-
-/// Zeros of this aval, staged where a trace is open.
-pub(crate) fn zeros(aval: &Aval, loc: Loc) -> Tensor {
-    let zero = Tensor::from_array(remat_ir::Array::full(zero_literal(aval.dtype), []));
-    let op = remat_ir::BroadcastInDim { shape: aval.shape.clone(), dims: remat_ir::Shape::new() };
-    pinned_at(loc, || bind1(op, &[&zero]))
-}
-
-fn zero_literal(dtype: DType) -> Literal {
-    Literal::from_f64(dtype, 0.0)
 }

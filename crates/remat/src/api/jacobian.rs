@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use remat_ir::{Aval, Builder, Iota, Loc, Result};
 
-use super::linearized::Parts;
+use super::linearization::Linearization;
 use crate::rules::Emit;
-use crate::trace::{Order, Output, Program, Tensor, Tree, current_loc, rebuild, run, structure, trace_tree_at};
+use crate::trace::{Order, Output, Program, Tensor, Tree, avals, current_loc, rebuild, run, structure, trace_tree_at};
 use crate::transform;
 
 /// The type of the Jacobian of a result: the result's structure with a value of the argument's type at every leaf.
@@ -160,18 +160,18 @@ fn expect_floats(operation: &str, avals: &[Aval], what: &str, loc: Loc) -> Resul
 /// For each result the cotangents of all arguments, batched over its elements in front.
 fn reverse_rows<A: Tree>(program: Program, x: &A, loc: Loc) -> Result<Vec<Vec<Tensor>>> {
     let args = structure(x).0;
-    let in_avals = super::differentiate::avals(&args)?;
+    let in_avals = avals(&args)?;
     expect_floats("jacrev", &in_avals, "argument", loc)?;
     let out_avals = program.jaxpr.out_avals();
     expect_floats("jacrev", &out_avals, "result", loc)?;
-    let parts = Parts::new(program, out_avals.len()).map_err(|e| e.at(loc))?;
-    let backward = parts.backward()?;
-    let num_residuals = parts.split.residuals.len();
+    let linearization = Linearization::new(program, out_avals.len()).map_err(|e| e.at(loc))?;
+    let backward = linearization.backward()?;
+    let num_residuals = linearization.split.residuals.len();
     let mut b = Builder::new();
     b.loc = loc;
-    let ins = b.inputs(parts.program.jaxpr.in_avals());
-    let known = b.inline(&parts.split.known, &ins)?;
-    let residuals = parts.split.residual_atoms(&ins, &known);
+    let ins = b.inputs(linearization.program.jaxpr.in_avals());
+    let known = b.inline(&linearization.split.known, &ins)?;
+    let residuals = linearization.split.residual_atoms(&ins, &known);
     let mut outs = Vec::new();
     for (i, out) in out_avals.iter().enumerate() {
         let batched: Vec<bool> = (0..backward.ins.len()).map(|k| k == num_residuals + i).collect();
@@ -185,24 +185,24 @@ fn reverse_rows<A: Tree>(program: Program, x: &A, loc: Loc) -> Result<Vec<Vec<Te
             outs.push(b.reshape(row, &shape)?);
         }
     }
-    run_rows(b, outs, parts.program.captured, args, in_avals.len(), loc)
+    run_rows(b, outs, linearization.program.captured, args, in_avals.len(), loc)
 }
 
 /// For each result the tangents of it for all arguments, whose elements come last.
 fn forward_rows<A: Tree>(program: Program, x: &A, loc: Loc) -> Result<Vec<Vec<Tensor>>> {
     let args = structure(x).0;
-    let in_avals = super::differentiate::avals(&args)?;
+    let in_avals = avals(&args)?;
     expect_floats("jacfwd", &in_avals, "argument", loc)?;
     let out_avals = program.jaxpr.out_avals();
     expect_floats("jacfwd", &out_avals, "result", loc)?;
-    let parts = Parts::new(program, out_avals.len()).map_err(|e| e.at(loc))?;
-    let linear = &parts.split.staged;
-    let num_residuals = parts.split.residuals.len();
+    let linearization = Linearization::new(program, out_avals.len()).map_err(|e| e.at(loc))?;
+    let linear = &linearization.split.staged;
+    let num_residuals = linearization.split.residuals.len();
     let mut b = Builder::new();
     b.loc = loc;
-    let ins = b.inputs(parts.program.jaxpr.in_avals());
-    let known = b.inline(&parts.split.known, &ins)?;
-    let residuals = parts.split.residual_atoms(&ins, &known);
+    let ins = b.inputs(linearization.program.jaxpr.in_avals());
+    let known = b.inline(&linearization.split.known, &ins)?;
+    let residuals = linearization.split.residual_atoms(&ins, &known);
     let mut columns = Vec::new();
     for (i, aval) in in_avals.iter().enumerate() {
         let batched: Vec<bool> = (0..linear.ins.len()).map(|k| k == num_residuals + i).collect();
@@ -221,7 +221,7 @@ fn forward_rows<A: Tree>(program: Program, x: &A, loc: Loc) -> Result<Vec<Vec<Te
             outs.push(b.reshape(last, &shape)?);
         }
     }
-    run_rows(b, outs, parts.program.captured, args, in_avals.len(), loc)
+    run_rows(b, outs, linearization.program.captured, args, in_avals.len(), loc)
 }
 
 fn run_rows(

@@ -10,8 +10,8 @@ use remat_opt::{Stages, pipeline};
 
 use super::stages::{Lowered, Target, Traced};
 use crate::trace::{
-    Order, Output, Program, Repr, Structure, Tensor, Tracer, Tree, bind_at, current_loc, into_arrays, leaf_paths,
-    operands, rebuild, short_type_name, structure, trace_tree,
+    Order, Output, Program, Repr, Structure, Tensor, Tracer, Tree, avals, bind_at, current_loc, into_arrays,
+    leaf_paths, operands, rebuild, short_type_name, structure, trace_tree,
 };
 
 /// Options of [`jit_with`].
@@ -246,7 +246,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     }
 
     fn entry(&self, args: &A, leaves: &[Tensor], structure: Structure) -> Result<Arc<Entry<R::Tree>>> {
-        let avals = super::differentiate::avals(leaves).map_err(|e| e.at(self.loc))?;
+        let avals = avals(leaves).map_err(|e| e.at(self.loc))?;
         let mut key = Key { structure, avals, order: None };
         // Of several threads one traces and the others wait, unless they are tracing themselves: then something may wait
         // for them, and they trace for their own. So does a function that calls itself.

@@ -12,8 +12,10 @@ mod differentiate;
 mod jacobian;
 mod jit;
 mod limit;
-pub(crate) mod linearized;
+pub(crate) mod linear_map;
+pub(crate) mod linearization;
 mod program;
+pub(crate) mod residuals;
 mod skeleton;
 mod stages;
 
@@ -23,10 +25,10 @@ pub use checkpoint::checkpoint;
 pub use control::{ScanOptions, cond, fori_loop, map, scan, scan_with, switch, while_loop};
 pub use custom::{custom_jvp, custom_vjp};
 pub use differentiate::{
-    Linearized, Pullback, grad, grad_aux, jvp, linear_transpose, linearize, value_and_grad, value_and_grad_aux, vjp,
-    vjp_aux,
+    grad, grad_aux, jvp, linear_transpose, linearize, value_and_grad, value_and_grad_aux, vjp, vjp_aux,
 };
 pub use jacobian::{JacobianOf, hessian, jacfwd, jacrev};
 pub use jit::{JitOptions, Jitted, jit, jit_with};
+pub use linear_map::LinearMap;
 pub use program::{eval_shape, make_jaxpr};
 pub use stages::{Compiled, Lowered, Traced};

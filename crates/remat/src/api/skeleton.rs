@@ -2,8 +2,7 @@
 
 use remat_ir::{Array, Aval, DType, Error, ErrorKind, Literal, Loc, Result};
 
-use super::differentiate::zeros;
-use crate::trace::{Path, Structure, Tensor, Tree, leaf_paths, rebuild, structure};
+use crate::trace::{Path, Structure, Tensor, Tree, avals, leaf_paths, rebuild, structure, zeros};
 
 /// The structure and the avals of a tree, to check another one against and to rebuild one; it keeps no elements alive.
 pub(super) struct Skeleton<T> {
@@ -26,7 +25,12 @@ impl<T: Tree> Skeleton<T> {
     /// # Errors
     /// That of a failed leaf.
     pub(super) fn of(tree: &T) -> Result<Skeleton<T>> {
-        Skeleton::new(tree, super::differentiate::avals(&structure(tree).0)?)
+        Skeleton::new(tree, avals(&structure(tree).0)?)
+    }
+
+    /// The paths of the leaves.
+    pub(super) fn paths(&self) -> &[Path] {
+        &self.paths
     }
 
     /// The leaves of another tree, called `what` beside this one, which is called `this`.

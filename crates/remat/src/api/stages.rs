@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use remat_ir::{
-    Aval, Device, Error, ErrorKind, Executable, Jaxpr, LiveKind, MemoryReport, MemoryStats, Result, counted,
-};
+use remat_ir::{Aval, Device, Error, ErrorKind, Executable, Jaxpr, LiveKind, MemoryReport, MemoryStats, Result};
 use remat_opt::pipeline;
 
 use super::limit::memory_limit;
-use crate::trace::{Program, Tensor, Tracer, current_loc, into_arrays, operands};
+use crate::trace::{Program, Tensor, Tracer, current_loc, expect_avals, into_arrays, operands};
 
 /// What programs are compiled for.
 #[derive(Clone)]
@@ -131,21 +129,11 @@ impl Compiled {
     }
 
     fn run(&self, leaves: Vec<Tensor>) -> Result<Vec<Tensor>> {
-        let wrong = |kind, message: String| Err(Error::new(kind, "compiled", message));
         if Tracer::is_open() {
             let message = "a compiled program cannot be called while a function is traced; call the jitted function";
-            return wrong(ErrorKind::Traced, message.to_string());
+            return Err(Error::new(ErrorKind::Traced, "compiled", message));
         }
-        if leaves.len() != self.avals.len() {
-            let message = format!("takes {} and got {}", counted(self.avals.len(), "leaf"), leaves.len());
-            return wrong(ErrorKind::Argument, message);
-        }
-        for (i, (leaf, expected)) in leaves.iter().zip(&self.avals).enumerate() {
-            let given = leaf.aval()?;
-            if given != expected {
-                return wrong(ErrorKind::Argument, format!("leaf {i} is {given} and must be {expected}"));
-            }
-        }
+        expect_avals("compiled", "leaf", &leaves, self.avals.iter())?;
         let arrays = into_arrays("compiled", operands(&self.captured, leaves))?;
         Ok(self.executable.run(arrays)?.into_iter().map(Tensor::from_array).collect())
     }

@@ -2,8 +2,7 @@
 
 use remat_ir::{Aval, Result};
 
-use crate::api::custom::zeros;
-use crate::trace::{Tensor, current_loc, deferred};
+use crate::trace::{Tensor, current_loc, deferred, zeros};
 
 /// Buffers of this many rows for tensors of these avals.
 pub(super) fn buffers(tensors: &[Tensor], rows: usize) -> Result<Vec<Tensor>> {

@@ -1,19 +1,21 @@
 //! What each policy decided, and whether that made a difference.
 //!
-//! The answer of a policy that saves a value has an effect only if the backward pass needs the value, and a value that is
-//! to be computed again is so only if something there reads it.
+//! The decisions are those that partial evaluation wrote down as it split the function. That of saving a value has an effect
+//! only if the backward pass needs the value, and that of computing it again only if something there reads it.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-use remat_ir::{Atom, Aval, Call, Checkpoint, Decision, Eqn, Jaxpr, Loc, Op, Policy, Result, Scope, VarMap};
+use remat_ir::{Aval, Decision, Loc, Policy, Result, Scope};
 
-use super::origin::{Origin, Origins};
-use super::residuals::{SavedKind, kind_of};
+use crate::api::linearization::Linearization;
+use crate::api::residuals::SavedKind;
 use crate::trace::{Order, Output, Tree, current_loc, trace_tree_at};
-use crate::transform::{Residual, Saving, decide, jvp, labels, partial_eval, unknown_results};
+use crate::transform::log::{Decisions, Entry, Log, Reason, visit_numbers};
+use crate::transform::origin::Origins;
+use crate::transform::{PartialEval, Residual};
 
 /// What the policy of a checkpointed region decided about the values that one operation of the user computes.
 #[derive(Clone, Debug)]
@@ -30,7 +32,9 @@ pub struct PolicyDecision {
     pub loc: Loc,
     /// The decision.
     pub decision: Decision,
-    /// About how many values of this line, such as those of the layers of an unrolled loop.
+    /// Why it is so, or why it has no effect.
+    pub reason: Reason,
+    /// The number of values of this line that it is about, such as those of the layers of an unrolled loop.
     pub asked: usize,
     /// How many of them became residuals, if they are to be saved or offloaded; how many the backward pass computes again,
     /// if they are to be recomputed.
@@ -53,9 +57,15 @@ impl fmt::Display for PolicyDecision {
         };
         write!(f, "{decision} {} {} from {}: ", self.aval, self.kind, self.loc)?;
         match (self.asked, self.used) {
-            (_, 0) => f.write_str("no effect"),
-            (1, _) => f.write_str(done),
-            (asked, used) => write!(f, "{used} of {asked} {done}"),
+            (_, 0) => f.write_str("no effect")?,
+            (1, _) => f.write_str(done)?,
+            (asked, used) => write!(f, "{used} of {asked} {done}")?,
+        }
+        match &self.reason {
+            Reason::Policy | Reason::Undecided => Ok(()),
+            Reason::Named(name) => write!(f, ", not to be kept as '{name}'"),
+            Reason::Input => f.write_str(", an input of the region is available anyway"),
+            Reason::Cheap => f.write_str(", cheap to compute from other residuals"),
         }
     }
 }
@@ -120,24 +130,10 @@ impl fmt::Display for PolicyDecisions {
 #[track_caller]
 pub fn policy_decisions<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<PolicyDecisions> {
     let (program, _) = trace_tree_at(Order::current().plus(1), x, current_loc(), &f)?;
-    let jaxpr = &program.jaxpr;
-    let captured = program.captured.len();
-    let nonzero: Vec<bool> =
-        jaxpr.ins.iter().enumerate().map(|(i, &v)| i >= captured && jaxpr.avals[v].dtype.is_float()).collect();
-    let both = jvp(jaxpr, &nonzero, &vec![true; jaxpr.outs.len()])?.jaxpr;
-    let unknown: Vec<bool> = (0..both.ins.len()).map(|i| i >= jaxpr.ins.len()).collect();
-    let mut list = Vec::new();
-    let mut result = Ok(());
-    walk(&both, &unknown, &mut |seen| match seen {
-        Seen::Known(..) => true,
-        Seen::Region(eqn, op, unknown) => {
-            if unknown.contains(&true) && result.is_ok() {
-                result = decisions_of(eqn, op, unknown).map(|decisions| list.extend(decisions));
-            }
-            false
-        }
-    });
-    result.map(|()| PolicyDecisions { list })
+    let num_outs = program.jaxpr.outs.len();
+    let log = Log::default();
+    let linearization = Linearization::logged(program, num_outs, Some(&log))?;
+    Ok(PolicyDecisions { list: summary(log, &linearization.split) })
 }
 
 /// The user's line and scope, to compare.
@@ -150,106 +146,36 @@ impl Site {
     }
 }
 
-/// What identifies an equation across the parts of a split, but for others of its kind on the same line.
-type Key = (Op, Site, Option<Aval>);
-
-fn key(jaxpr: &Jaxpr, eqn: &Eqn) -> Key {
-    (eqn.op.clone(), Site::of(eqn.loc), eqn.outs[..].first().map(|&v| jaxpr.avals[v].clone()))
-}
-
-fn decisions_of(region: &Eqn, op: &Checkpoint, unknown: &[bool]) -> Result<Vec<PolicyDecision>> {
-    let body = &op.jaxpr;
-    let parts = partial_eval(body, unknown, &vec![false; body.outs.len()], Saving::Policy(&op.policy))?;
-
-    let mut kept: HashMap<Key, usize> = HashMap::new();
-    let mut origins = Origins::of_policy();
-    let mut counted: HashSet<*const Eqn> = HashSet::new();
-    for residual in &parts.residuals {
-        let Residual::Out(i) = *residual else { continue };
-        let Origin::Equation(eqn, within) = origins.find(&parts.known, parts.known.outs[i]).origin else { continue };
-        if counted.insert(eqn) {
-            *kept.entry(key(within, eqn)).or_default() += 1;
-        }
-    }
-    let mut recomputed: HashMap<Key, usize> = HashMap::new();
-    let is_tangent: Vec<bool> = (0..parts.staged.ins.len()).map(|i| i >= parts.residuals.len()).collect();
-    walk(&parts.staged, &is_tangent, &mut |seen| {
-        if let Seen::Known(eqn, within) = seen {
-            *recomputed.entry(key(within, eqn)).or_default() += 1;
-        }
-        true
+/// The log as a list, in which the decisions about one line are one, with what became of the values.
+fn summary(log: Log, split: &PartialEval) -> Vec<PolicyDecision> {
+    let mut origins = Origins::default();
+    let kept = |residual: &Residual| match *residual {
+        Residual::Input(_) => Vec::new(),
+        Residual::Out(i) => origins.find(&split.known, split.known.outs[i]).numbers,
+    };
+    let kept: HashSet<u32> = split.residuals.iter().flat_map(kept).collect();
+    let mut recomputed: HashSet<u32> = HashSet::new();
+    visit_numbers(&split.staged, &mut |number| {
+        recomputed.insert(number);
     });
 
+    let Decisions { regions, entries } = log.into_decisions();
     let mut list: Vec<PolicyDecision> = Vec::new();
-    let mut index: HashMap<Key, usize> = HashMap::new();
-    let mut labels_of: HashMap<*const Jaxpr, VarMap<Vec<Arc<str>>>> = HashMap::new();
-    walk(body, unknown, &mut |seen| {
-        let Seen::Known(eqn, within) = seen else { return true };
-        let key = key(within, eqn);
-        if let Some(&i) = index.get(&key) {
-            list[i].asked += 1;
-            return true;
-        }
-        let ins: Vec<Aval> = eqn.ins.iter().map(|&a| within.atom_aval(a)).collect();
-        let outs: Vec<Aval> = eqn.outs.iter().map(|&v| within.avals[v].clone()).collect();
-        let Some(aval) = outs.first().cloned() else { return true };
-        let labels = labels_of.entry(within).or_insert_with(|| labels(within));
-        let decision = decide(&op.policy, &eqn.op, &ins, &outs, eqn.outs.iter().flat_map(|&v| &labels[v]));
-        let used = match decision {
-            Decision::Save | Decision::Offload(_) => kept.get(&key),
-            Decision::Recompute => recomputed.get(&key),
+    let mut index: HashMap<_, usize> = HashMap::new();
+    for (number, Entry { region, op, aval, loc, decision, reason }) in entries {
+        let is_used = match decision {
+            Decision::Save | Decision::Offload(_) => kept.contains(&number),
+            Decision::Recompute => recomputed.contains(&number),
         };
-        list.push(PolicyDecision {
-            region: region.loc,
-            policy: op.policy.clone(),
-            aval,
-            kind: kind_of(&eqn.op),
-            loc: eqn.loc,
-            decision,
-            asked: 1,
-            used: used.copied().unwrap_or(0),
+        let kind = SavedKind::of(&op);
+        let key = (region, op, Site::of(loc), aval.clone(), decision, reason.clone());
+        let i = *index.entry(key).or_insert_with(|| {
+            let (region, policy) = regions[region].clone();
+            list.push(PolicyDecision { region, policy, aval, kind, loc, decision, reason, asked: 0, used: 0 });
+            list.len() - 1
         });
-        index.insert(key, list.len() - 1);
-        true
-    });
-    Ok(list)
-}
-
-/// What a walk meets.
-enum Seen<'a> {
-    /// An equation that is one value to a policy and reads known values only, and its program.
-    Known(&'a Eqn, &'a Jaxpr),
-    /// A checkpointed region and which of its operands are unknown.
-    Region(&'a Eqn, &'a Checkpoint, &'a [bool]),
-}
-
-/// Walks a program with these unknown inputs as partial evaluation does. `visit` says whether to walk into a region.
-fn walk(jaxpr: &Jaxpr, unknown_ins: &[bool], visit: &mut dyn FnMut(Seen<'_>) -> bool) {
-    let mut unknown = jaxpr.var_map(false);
-    for (&var, &is_unknown) in jaxpr.ins.iter().zip(unknown_ins) {
-        unknown[var] = is_unknown;
+        list[i].asked += 1;
+        list[i].used += usize::from(is_used);
     }
-    for eqn in &jaxpr.eqns {
-        let mut mask: Vec<bool> = eqn.ins.iter().map(|&a| matches!(a, Atom::Var(v) if unknown[v])).collect();
-        let outs = unknown_results(eqn, &mut mask);
-        match &eqn.op {
-            Op::Call(Call::Jit(op)) => walk(&op.jaxpr, &mask, visit),
-            Op::Call(Call::Checkpoint(op)) => {
-                if visit(Seen::Region(eqn, op, &mask)) {
-                    walk(&op.jaxpr, &mask, visit);
-                }
-            }
-            Op::Call(Call::Scan(op)) => walk(&op.jaxpr, &mask, visit),
-            Op::Call(Call::Cond(_)) if mask[0] => {}
-            Op::Call(Call::Cond(op)) => op.branches.iter().for_each(|branch| walk(branch, &mask[1..], visit)),
-            Op::Call(Call::While(_) | Call::CustomJvp(_) | Call::CustomVjp(_) | Call::CustomLin(_)) | Op::Prim(_) => {
-                if !mask.contains(&true) {
-                    visit(Seen::Known(eqn, jaxpr));
-                }
-            }
-        }
-        for (&var, is_unknown) in eqn.outs.iter().zip(outs) {
-            unknown[var] = is_unknown;
-        }
-    }
+    list
 }

@@ -5,12 +5,14 @@
 
 mod decisions;
 mod highlight;
-mod origin;
 mod programs;
 mod residuals;
 
 pub use decisions::{PolicyDecision, PolicyDecisions, policy_decisions};
-pub use origin::Through;
 pub use programs::{FwdBwd, fwd_bwd, print_fwd_bwd};
 pub use remat_ir::{LiveKind, LiveValue, MemoryReport, MemoryStats, readable_bytes};
-pub use residuals::{Residuals, SavedKind, SavedResidual, print_saved_residuals, saved_residuals};
+pub use residuals::{print_saved_residuals, saved_residuals};
+
+pub use crate::api::residuals::{Residuals, SavedKind, SavedResidual};
+pub use crate::transform::log::Reason;
+pub use crate::transform::origin::Through;

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::io::Write;
 
-use remat_ir::{Error, ErrorKind, Jaxpr, PrintOptions, Result};
+use remat_ir::{Error, ErrorKind, Jaxpr, Loc, PrintOptions, Result};
 
 use super::highlight::highlight;
-use crate::api::linearized::Parts;
-use crate::trace::{Order, Output, Tree, current_loc, trace_tree_at};
+use crate::api::linearization::Linearization;
+use crate::trace::{Order, Output, Tensor, Tree, current_loc, expect_avals, run, trace_tree_at};
 use crate::transform::dce;
 
 /// The width where the terminal does not tell: JAX's.
@@ -26,13 +26,46 @@ pub struct FwdBwd {
     pub forward: Jaxpr,
     /// From residuals and cotangents of the results to cotangents of the arguments.
     pub backward: Jaxpr,
-    /// The number of captured constants, the first inputs of the forward program.
-    pub num_consts: usize,
+    /// The captured constants, the first inputs of the forward program.
+    pub consts: Vec<Tensor>,
     /// The number of residuals: the last results of the forward program, the first inputs of the backward program.
     pub num_residuals: usize,
 }
 
 impl FwdBwd {
+    /// Runs the forward program on the leaves of an argument: gives the leaves of the result, and the residuals.
+    ///
+    /// # Errors
+    /// If the number of leaves or an aval is not the program's; that of a failed tensor, or of the run.
+    #[track_caller]
+    pub fn run_forward(&self, leaves: &[Tensor]) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+        let groups = [("constant", &self.consts[..]), ("leaf", leaves)];
+        let mut outs = run_on(&self.forward, self.consts.len(), groups, current_loc())?;
+        let residuals = outs.split_off(outs.len() - self.num_residuals);
+        Ok((outs, residuals))
+    }
+
+    /// Runs the backward program on residuals and on cotangents of the leaves of the result that are floats: gives the cotangents of the
+    /// leaves of the argument that are floats.
+    ///
+    /// ```
+    /// use remat::report::fwd_bwd;
+    /// use remat::Tensor;
+    /// let x = Tensor::from(0.5f64);
+    /// let programs = fwd_bwd(|x: &Tensor| x.sin(), &x)?;
+    /// let (outs, residuals) = programs.run_forward(&[x])?;
+    /// let gradients = programs.run_backward(&residuals, &[Tensor::from(2.0f64)])?;
+    /// assert_eq!((outs[0].item::<f64>()?, gradients[0].item::<f64>()?), (0.5f64.sin(), 2.0 * 0.5f64.cos()));
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`FwdBwd::run_forward`].
+    #[track_caller]
+    pub fn run_backward(&self, residuals: &[Tensor], cotangents: &[Tensor]) -> Result<Vec<Tensor>> {
+        run_on(&self.backward, self.num_residuals, [("residual", residuals), ("cotangent", cotangents)], current_loc())
+    }
+
     /// Both programs for a terminal of this width: side by side where it is wide enough for two columns, else one above the
     /// other.
     pub fn side_by_side(&self, width: usize) -> String {
@@ -48,7 +81,7 @@ impl FwdBwd {
         let column = width.saturating_sub(GAP.chars().count()) / 2;
         let mut text = String::new();
         if column >= MIN_COLUMN {
-            let left = wrapped(self.lines(FORWARD, &self.forward, self.num_consts, column), column);
+            let left = wrapped(self.lines(FORWARD, &self.forward, self.consts.len(), column), column);
             let right = wrapped(self.lines(BACKWARD, &self.backward, 0, column), column);
             for i in 0..left.len().max(right.len()) {
                 let (l, r) = (left.get(i).map_or("", |s| s), right.get(i).map_or("", |s| s));
@@ -60,7 +93,7 @@ impl FwdBwd {
             return text;
         }
         let width = if width == 0 { DEFAULT_WIDTH } else { width };
-        let forward = self.lines(FORWARD, &self.forward, self.num_consts, width);
+        let forward = self.lines(FORWARD, &self.forward, self.consts.len(), width);
         for line in forward.iter().chain(&self.lines(BACKWARD, &self.backward, 0, width)) {
             text.push_str(&style(line));
             text.push('\n');
@@ -77,7 +110,7 @@ impl FwdBwd {
 /// One above the other, as JAX's tutorial prints them.
 impl fmt::Display for FwdBwd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let options = PrintOptions { num_consts: self.num_consts, ..PrintOptions::default() };
+        let options = PrintOptions { num_consts: self.consts.len(), ..PrintOptions::default() };
         write!(f, "{FORWARD}\n{}\n{BACKWARD}\n{}", self.forward.display(options), self.backward)
     }
 }
@@ -101,19 +134,18 @@ impl fmt::Display for FwdBwd {
 pub fn fwd_bwd<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<FwdBwd> {
     let (program, _) = trace_tree_at(Order::current().plus(1), x, current_loc(), &f)?;
     let num_outs = program.jaxpr.outs.len();
-    let parts = Parts::new(program, num_outs)?;
-    let known = &parts.split.known;
-    let ins: Vec<_> = known.ins.iter().map(|&v| v.into()).collect();
-    let residuals = parts.split.residual_atoms(&ins, &known.outs);
-    let mut forward = known.clone();
-    forward.outs.truncate(parts.split.num_known_outs());
+    let linearization = Linearization::new(program, num_outs)?;
+    let split = &linearization.split;
+    let ins: Vec<_> = split.known.ins.iter().map(|&v| v.into()).collect();
+    let residuals = split.residual_atoms(&ins, &split.known.outs);
+    let mut forward = split.known.clone();
+    forward.outs.truncate(split.num_known_outs());
     forward.outs.extend(&residuals);
-    let backward = parts.backward()?;
     Ok(FwdBwd {
         forward: live(&forward)?,
-        backward: live(&backward)?,
-        num_consts: parts.program.captured.len(),
+        backward: live(&linearization.backward()?)?,
         num_residuals: residuals.len(),
+        consts: linearization.program.captured,
     })
 }
 
@@ -161,6 +193,16 @@ fn wrapped(lines: Vec<String>, column: usize) -> Vec<String> {
         all.push(rest);
     }
     all
+}
+
+/// Runs a program on two groups of tensors, of which the first has `num_first`; the words are what errors call them.
+fn run_on(jaxpr: &Jaxpr, num_first: usize, groups: [(&str, &[Tensor]); 2], loc: Loc) -> Result<Vec<Tensor>> {
+    let (first, second) = jaxpr.ins.split_at(num_first);
+    for (vars, (what, tensors)) in [first, second].into_iter().zip(groups) {
+        let expected = vars.iter().map(|&v| &jaxpr.avals[v]);
+        expect_avals("fwd_bwd", what, tensors, expected).map_err(|error| error.at(loc))?;
+    }
+    run("fwd_bwd", jaxpr, &groups.map(|(_, tensors)| tensors).concat(), loc)
 }
 
 /// Without dead equations; all inputs stay.

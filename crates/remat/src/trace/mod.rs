@@ -4,6 +4,7 @@
 //! on concrete tensors: what is computed inside a closure belongs to its program. An outer tensor that a closure uses
 //! becomes an input of its program (closure conversion).
 
+mod avals;
 mod bind;
 mod order;
 mod output;
@@ -12,6 +13,7 @@ mod tensor;
 mod tracer;
 mod tree;
 
+pub(crate) use avals::{avals, expect_avals, zeros};
 pub use bind::{apply, deferred};
 pub(crate) use bind::{bind, bind_at, bind1, concrete, deferred_all, fail, into_arrays, operands, run};
 pub(crate) use order::Order;

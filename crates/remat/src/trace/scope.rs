@@ -29,7 +29,7 @@ thread_local! {
 #[track_caller]
 pub fn current_loc() -> Loc {
     let caller = Location::caller();
-    Loc { site: Some(PINNED.get().unwrap_or(caller)), scope: SCOPE.get() }
+    Loc { site: Some(PINNED.get().unwrap_or(caller)), scope: SCOPE.get(), ..Loc::UNKNOWN }
 }
 
 /// Runs `f`, whose operations are all at the caller's location: a function that is made of several operations is one call

@@ -17,14 +17,14 @@
 
 mod control;
 mod jvp;
+pub(crate) mod origin;
 mod partial_eval;
 mod transpose;
 mod vmap;
 
 pub use jvp::{Jvp, jvp};
-pub(crate) use partial_eval::reach::unknown_results;
 pub use partial_eval::{PartialEval, Residual, Saving, partial_eval};
-pub(crate) use partial_eval::{decide, labels};
+pub(crate) use partial_eval::{log, partial_eval_logged};
 pub use transpose::{Transposed, transpose};
 pub use vmap::{Vmapped, vmap};
 

@@ -150,7 +150,7 @@ fn transposes_of_what_is_not_linear() {
         39
     );
     let double = linear_transpose(|x: &Tensor| x * 2, &vector(3)).unwrap();
-    mistake!(double(&vector(4)), "linear_transpose: the cotangent is f32[4] and must be f32[3]", -1, 18);
+    mistake!(double.call(&vector(4)), "linear_transpose: the cotangent is f32[4] and must be f32[3]", -1, 18);
 }
 
 #[test]

@@ -104,7 +104,10 @@ pub(super) fn split_checkpoint(op: &Checkpoint, eqn: &Context<'_>) -> Result<Opt
     // The policy of the outer region alone decides what the forward pass keeps.
     let saving = match saving {
         Saving::Policy(_) => saving,
-        Saving::Residuals | Saving::Linear => Saving::Policy(&op.policy),
+        Saving::Residuals | Saving::Linear => {
+            eqn.log.inspect(|log| log.enter(eqn.loc, &op.policy));
+            Saving::Policy(&op.policy)
+        }
     };
     let is_plain = !saving.recomputes() && eqn.saving.minimises();
     let (parts, known);
@@ -135,7 +138,10 @@ fn split_body(
 ) -> Result<PartialEval> {
     let stage_outs = if eqn.saving.recomputes() { StageOuts::Recomputed } else { StageOuts::Unknown };
     let force_unknown = vec![false; op.body().outs.len()];
-    split(op.body(), &Request { ins, force_unknown: &force_unknown, stage_outs, saving, is_minimised_outside })
+    split(
+        op.body(),
+        &Request { ins, force_unknown: &force_unknown, stage_outs, saving, is_minimised_outside, log: eqn.log },
+    )
 }
 
 /// The call of the known part.

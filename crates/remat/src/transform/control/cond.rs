@@ -59,7 +59,8 @@ pub(super) fn split(op: &Cond, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
     let unknown_outs = unknown_of_branches(&op.branches, &eqn.unknown()[1..]);
     let Some(saving) = eqn.saving_of_bodies(|| unknown_outs.contains(&false)) else { return Ok(None) };
     let stage_outs = if saving.recomputes() { StageOuts::All } else { StageOuts::Unknown };
-    let request = Request { ins, force_unknown: &unknown_outs, stage_outs, saving, is_minimised_outside: false };
+    let request =
+        Request { ins, force_unknown: &unknown_outs, stage_outs, saving, is_minimised_outside: false, log: eqn.log };
     let branches = op.branches.iter().map(|j| split_jaxpr(j, &request)).collect::<Result<Vec<PartialEval>>>()?;
     let num_known = unknown_outs.iter().filter(|u| !**u).count();
     let merged = Merged::new(&branches)?;

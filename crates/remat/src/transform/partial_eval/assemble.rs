@@ -21,7 +21,7 @@ impl Splitter<'_> {
             // Where a name replaces a value, it does so here too.
             let resolved = |eqn: &Eqn| Eqn { ins: eqn.ins.iter().map(|&a| self.resolve(a)).collect(), ..eqn.clone() };
             let known: Vec<Eqn> = self.known.iter().map(resolved).collect();
-            let facts = Facts { known: &known, avals: &self.avals, inputs: &self.inputs, order: &order };
+            let facts = Facts { known: &known, avals: &self.avals, inputs: &self.inputs, order: &order, log: self.log };
             (staged, residuals) = minimise(staged, residuals, &jaxpr.outs, &facts)?;
         }
         let (known, residuals) = self.build_known(jaxpr, request.ins, &unknown_outs, residuals)?;

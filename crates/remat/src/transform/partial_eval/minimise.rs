@@ -15,6 +15,7 @@ use remat_ir::{Atom, Atoms, Aval, Builder, Eqn, Jaxpr, OptimizationBarrier, Resu
 use remat_opt::cost::{MOST_CHAINED, is_cheap};
 
 use super::super::{Env, checked, read};
+use super::log::Log;
 use super::split_eqn::Input;
 
 /// What is known of the known part.
@@ -25,6 +26,7 @@ pub(super) struct Facts<'a> {
     pub(super) inputs: &'a VarMap<Option<Input>>,
     /// The position of each variable in the program.
     pub(super) order: &'a VarMap<usize>,
+    pub(super) log: Option<&'a Log>,
 }
 
 /// Drops residuals of the staged part that are cheap to compute from others. `residuals` are the variables of the known
@@ -43,6 +45,10 @@ pub(super) fn minimise(
     search.replace_by_roots(&residuals, outs);
     if search.needed.is_empty() {
         return Ok((staged, residuals));
+    }
+    if let Some(log) = facts.log {
+        let dropped = residuals.iter().filter(|&&v| !search.kept[v]).filter_map(|&v| search.definition[v]);
+        dropped.for_each(|i| log.dropped_as_cheap(facts.known[i].loc));
     }
     let mut needed = search.needed;
     needed.sort_unstable();

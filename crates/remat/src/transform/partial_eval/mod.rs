@@ -21,11 +21,13 @@ use std::sync::Arc;
 use remat_ir::{Atom, Aval, Candidate, Decision, Jaxpr, Op, Policy, Prim, Result, VarMap};
 
 mod assemble;
+pub(crate) mod log;
 mod minimise;
 pub(super) mod reach;
 pub(super) mod split_eqn;
 mod splitter;
 
+use log::{Log, Reason};
 pub(crate) use split_eqn::Input;
 use splitter::Splitter;
 
@@ -118,14 +120,26 @@ pub fn partial_eval(
     force_unknown: &[bool],
     saving: Saving<'_>,
 ) -> Result<PartialEval> {
+    partial_eval_logged(jaxpr, unknown_ins, force_unknown, saving, None)
+}
+
+/// As [`partial_eval`]; what policies decide is written into the log, which needs a program with numbered equations.
+///
+/// # Errors
+/// As [`partial_eval`].
+pub(crate) fn partial_eval_logged(
+    jaxpr: &Jaxpr,
+    unknown_ins: &[bool],
+    force_unknown: &[bool],
+    saving: Saving<'_>,
+    log: Option<&Log>,
+) -> Result<PartialEval> {
     expect_mask("partial_eval", "input", unknown_ins, jaxpr.ins.len())?;
     expect_mask("partial_eval", "output", force_unknown, jaxpr.outs.len())?;
     let input = |&unknown: &bool| if unknown { Input::Unknown } else { Input::Available };
     let ins: Vec<Input> = unknown_ins.iter().map(input).collect();
-    split(
-        jaxpr,
-        &Request { ins: &ins, force_unknown, stage_outs: StageOuts::Unknown, saving, is_minimised_outside: false },
-    )
+    let stage_outs = StageOuts::Unknown;
+    split(jaxpr, &Request { ins: &ins, force_unknown, stage_outs, saving, is_minimised_outside: false, log })
 }
 
 /// How a program is split.
@@ -139,6 +153,8 @@ pub(crate) struct Request<'a> {
     /// Whether both parts will be in programs that save in the same way, which then drop the cheap residuals: more is
     /// seen there.
     pub(crate) is_minimised_outside: bool,
+    /// Where decisions are written.
+    pub(crate) log: Option<&'a Log>,
 }
 
 /// Which outputs the staged part gives beside the unknown ones.
@@ -162,7 +178,7 @@ pub(crate) fn split(jaxpr: &Jaxpr, request: &Request<'_>) -> Result<PartialEval>
 }
 
 /// The names that each variable of a program is given by later equations.
-pub(crate) fn labels(jaxpr: &Jaxpr) -> VarMap<Vec<Arc<str>>> {
+fn labels(jaxpr: &Jaxpr) -> VarMap<Vec<Arc<str>>> {
     let mut labels = jaxpr.var_map(Vec::new());
     for eqn in &jaxpr.eqns {
         if let (Op::Prim(Prim::Name(op)), [Atom::Var(operand)]) = (&eqn.op, &eqn.ins[..]) {
@@ -172,18 +188,22 @@ pub(crate) fn labels(jaxpr: &Jaxpr) -> VarMap<Vec<Arc<str>>> {
     labels
 }
 
-/// What a policy decides about the results of an operation that are given these names later on. A value that is not to
-/// be saved under its name is not saved without it.
-pub(crate) fn decide<'l>(
+/// What a policy decides about the results of an operation that are given these names later on, and why. A value that is not
+/// to be saved under its name is not saved without it.
+fn decide<'l>(
     policy: &Policy,
     op: &Op,
     ins: &[Aval],
     outs: &[Aval],
     mut labels: impl Iterator<Item = &'l Arc<str>>,
-) -> Decision {
-    let ask = |label| policy.decide(&Candidate { op, ins, outs, label }).unwrap_or(Decision::Recompute);
+) -> (Decision, Reason) {
+    let ask = |label| policy.decide(&Candidate { op, ins, outs, label });
     match ask(None) {
-        Decision::Save if labels.any(|label| ask(Some(label)) == Decision::Recompute) => Decision::Recompute,
-        decision => decision,
+        Some(Decision::Save) => match labels.find(|label| ask(Some(label)).is_none_or(|d| d == Decision::Recompute)) {
+            Some(label) => (Decision::Recompute, Reason::Named(label.clone())),
+            None => (Decision::Save, Reason::Policy),
+        },
+        Some(decision) => (decision, Reason::Policy),
+        None => (Decision::Recompute, Reason::Undecided),
     }
 }

@@ -25,7 +25,7 @@ pub(crate) fn unknown_outs(jaxpr: &Jaxpr, unknown_ins: &[bool]) -> Vec<bool> {
 }
 
 /// Which results of an equation depend on unknown operands; completes the carries of a loop in `ins`.
-pub(crate) fn unknown_results(eqn: &Eqn, ins: &mut [bool]) -> Vec<bool> {
+fn unknown_results(eqn: &Eqn, ins: &mut [bool]) -> Vec<bool> {
     if !ins.contains(&true) {
         return vec![false; eqn.outs.len()];
     }

@@ -12,6 +12,7 @@
 use remat_ir::{Aval, Builder, Jaxpr, Loc, Op};
 
 use super::super::{count, select};
+use super::log::Log;
 use super::{PartialEval, Residual, Saving};
 
 /// What partial evaluation knows of an input of a program or an operand of an equation.
@@ -44,6 +45,8 @@ pub(crate) struct Context<'a> {
     /// What the program around the equation may save.
     pub(crate) saving: Saving<'a>,
     pub(crate) loc: Loc,
+    /// Where decisions are written.
+    pub(crate) log: Option<&'a Log>,
 }
 
 impl<'a> Context<'a> {

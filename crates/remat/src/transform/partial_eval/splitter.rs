@@ -7,6 +7,7 @@ use remat_ir::{
 };
 
 use super::super::{Env, control, read};
+use super::log::{Log, Reason};
 use super::split_eqn::{Context, Input, SplitEqn, StagedIn, StagedOut};
 use super::{Request, Saving, decide, labels};
 
@@ -25,6 +26,7 @@ pub(super) enum Known {
 /// both parts.
 pub(super) struct Splitter<'a> {
     pub(super) saving: Saving<'a>,
+    pub(super) log: Option<&'a Log>,
     pub(super) avals: VarMap<Aval>,
     pub(super) status: VarMap<Known>,
     /// What is known of the inputs; `None` for other variables.
@@ -51,6 +53,7 @@ impl<'a> Splitter<'a> {
         }
         Splitter {
             saving: request.saving,
+            log: request.log,
             avals: jaxpr.avals.clone(),
             status,
             inputs,
@@ -97,7 +100,7 @@ impl<'a> Splitter<'a> {
     fn split(&self, op: &Call, eqn: &Eqn) -> Result<Option<SplitEqn>> {
         let ins: Vec<Input> = eqn.ins.iter().map(|&a| self.input(a)).collect();
         let avals: Vec<Aval> = eqn.ins.iter().map(|&a| self.aval(a)).collect();
-        control::split(op, &Context { ins: &ins, avals: &avals, saving: self.saving, loc: eqn.loc })
+        control::split(op, &Context { ins: &ins, avals: &avals, saving: self.saving, loc: eqn.loc, log: self.log })
     }
 
     fn add_split(&mut self, eqn: &Eqn, split: SplitEqn) -> Result<()> {
@@ -163,20 +166,28 @@ impl<'a> Splitter<'a> {
 
     fn decide(&self, eqn: &Eqn) -> Decision {
         let Saving::Policy(policy) = self.saving else { return Decision::Save };
-        if !self.saving.recomputes() {
+        if !self.saving.recomputes() && self.log.is_none() {
             return Decision::Save;
         }
         let ins: Vec<Aval> = eqn.ins.iter().map(|&a| self.aval(a)).collect();
         let outs: Vec<Aval> = eqn.outs.iter().map(|&v| self.avals[v].clone()).collect();
         let names = eqn.outs.iter().filter_map(|&v| self.names.get(v)).flatten();
-        let decision = decide(policy, &eqn.op, &ins, &outs, names);
-        match (&eqn.op, eqn.ins[..].first()) {
-            // The name of a value that is kept itself.
-            (Op::Prim(Prim::Name(_)), Some(&operand)) if self.is_kept_itself(operand) && decision == Decision::Save => {
-                Decision::Recompute
-            }
-            _ => decision,
+        let (decision, mut reason) = match self.saving.recomputes() {
+            true => decide(policy, &eqn.op, &ins, &outs, names),
+            false => (Decision::Save, Reason::Policy),
+        };
+        let is_input = match (&eqn.op, eqn.ins[..].first()) {
+            (Op::Prim(Prim::Name(_)), Some(&operand)) => decision == Decision::Save && self.is_kept_itself(operand),
+            _ => false,
+        };
+        if is_input {
+            reason = Reason::Input;
         }
+        if let (Some(log), Some(aval)) = (self.log, outs.first()) {
+            log.decided(eqn, aval, decision, reason);
+        }
+        // The name of a value that is kept itself is computed again.
+        if is_input && self.saving.recomputes() { Decision::Recompute } else { decision }
     }
 
     /// Lets a kept named value replace the operand of the `name`, unless that is kept itself.

@@ -76,8 +76,9 @@ impl<'a> Body<'a> {
         let force_unknown = [unknown[carries.clone()].to_vec(), vec![false; num_ys]].concat();
         let recomputes = saving.recomputes();
         let stage_outs = if recomputes { StageOuts::All } else { StageOuts::Unknown };
+        let force_unknown = &force_unknown;
         let request =
-            Request { ins: &ins, force_unknown: &force_unknown, stage_outs, saving, is_minimised_outside: false };
+            Request { ins: &ins, force_unknown, stage_outs, saving, is_minimised_outside: false, log: eqn.log };
         let parts = split_jaxpr(&op.jaxpr, &request)?;
         Ok(Body { op, eqn, unknown, recomputes, parts })
     }

@@ -49,22 +49,20 @@ impl fmt::Display for Through {
 
 /// What computes a value.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Origin<'j> {
+pub(crate) enum Origin<'j> {
     /// This input of the program.
     Input(usize),
     /// A scalar constant of the program.
     Literal,
-    /// This equation, and the program that it is in.
-    Equation(&'j Eqn, &'j Jaxpr),
+    /// This equation.
+    Equation(&'j Eqn),
 }
 
 /// Finds origins in one program and its bodies. Remembers where each variable is defined, so that many look-ups in a long
 /// program take linear time.
 #[derive(Default)]
-pub(super) struct Origins {
+pub(crate) struct Origins {
     definitions: HashMap<*const Jaxpr, VarMap<Definition>>,
-    /// Whether loops of unknown length and functions with a derivative of their own are one equation, as to a policy.
-    is_policy: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -76,13 +74,8 @@ enum Definition {
 }
 
 impl Origins {
-    /// Finds the equations that policies are asked about.
-    pub(super) fn of_policy() -> Origins {
-        Origins { is_policy: true, ..Origins::default() }
-    }
-
     /// The origin of an atom.
-    pub(super) fn find<'j>(&mut self, jaxpr: &'j Jaxpr, atom: Atom) -> Found<'j> {
+    pub(crate) fn find<'j>(&mut self, jaxpr: &'j Jaxpr, atom: Atom) -> Found<'j> {
         let Atom::Var(var) = atom else { return Found::new(Origin::Literal) };
         let definitions = self.definitions.entry(jaxpr).or_insert_with(|| define(jaxpr));
         let (index, out) = match definitions[var] {
@@ -92,7 +85,7 @@ impl Origins {
             Definition::Result(eqn, out) => (eqn, out),
         };
         let eqn = &jaxpr.eqns[index];
-        let whole = Found::new(Origin::Equation(eqn, jaxpr));
+        let number = eqn.loc.discriminator;
         // A transfer by a policy: what was transferred is of interest. A transfer of an input is the user's own.
         if let Op::Prim(Prim::DevicePut(_)) = eqn.op
             && let transferred @ Found { origin: Origin::Equation(..), .. } = self.find(jaxpr, eqn.ins[0])
@@ -102,7 +95,6 @@ impl Origins {
         let mut found = match &eqn.op {
             Op::Call(Call::Jit(op)) => self.in_body(&op.jaxpr, out, Through::Jit(op.name.clone())),
             Op::Call(Call::Checkpoint(op)) => self.in_body(&op.jaxpr, out, Through::Checkpoint),
-            Op::Call(Call::While(_) | Call::CustomJvp(_) | Call::CustomVjp(_)) if self.is_policy => whole,
             Op::Call(Call::CustomJvp(op)) => self.in_body(&op.call, out, Through::Custom(op.name.clone())),
             Op::Call(Call::CustomVjp(op)) => self.in_body(&op.call, out, Through::Custom(op.name.clone())),
             Op::Call(Call::Scan(op)) => {
@@ -115,13 +107,15 @@ impl Origins {
                 self.in_loop(&op.body, out, range, |_| Through::While).shifted(op.cond_consts)
             }
             Op::Call(Call::Cond(op)) => self.in_branches(&op.branches, out).shifted(1),
-            Op::Call(Call::CustomLin(_)) | Op::Prim(_) => whole,
+            Op::Call(Call::CustomLin(_)) | Op::Prim(_) => Found::new(Origin::Equation(eqn)),
         };
         match found.origin {
             // Handed through: the operand is the same value.
             Origin::Input(i) => self.find(jaxpr, eqn.ins[i]),
-            Origin::Literal | Origin::Equation(..) => {
-                found.order.insert(0, index);
+            Origin::Literal | Origin::Equation(_) => {
+                if found.numbers.is_empty() && number != 0 {
+                    found.numbers.push(number);
+                }
                 found
             }
         }
@@ -154,51 +148,51 @@ impl Origins {
                 }
                 _ => {
                     found.through.insert(0, through(is_carry));
-                    // What an iteration starts from comes before what it computes.
-                    found.order.insert(0, usize::from(!is_carry));
                     return found;
                 }
             }
         }
     }
 
-    /// The origin in the first branch that computes the value: another may fill its place with zeros.
+    /// The origin in the first branch that computes the value: another may fill its place with zeros, or with a value of its
+    /// own, whose number is listed too.
     fn in_branches<'j>(&mut self, branches: &'j [Arc<Jaxpr>], out: usize) -> Found<'j> {
-        let mut first = None;
+        let mut filling = None;
+        let mut computed: Option<Found<'j>> = None;
         for (i, branch) in branches.iter().enumerate() {
-            let mut found = self.in_body(branch, out, Through::Cond(i));
-            found.order.insert(0, i);
+            let found = self.in_body(branch, out, Through::Cond(i));
             let is_filling = match found.origin {
                 Origin::Literal => true,
-                Origin::Equation(eqn, _) => {
+                Origin::Equation(eqn) => {
                     matches!(eqn.op, Op::Prim(Prim::BroadcastInDim(_))) && matches!(eqn.ins[..], [Atom::Lit(_)])
                 }
                 Origin::Input(_) => false,
             };
-            if !is_filling {
-                return found;
+            match (&mut computed, is_filling) {
+                (Some(first), false) => first.numbers.extend(found.numbers),
+                (None, false) => computed = Some(found),
+                (_, true) => filling = filling.or(Some(found)),
             }
-            first = first.or(Some(found));
         }
-        first.unwrap_or_else(|| Found::new(Origin::Literal))
+        computed.or(filling).unwrap_or_else(|| Found::new(Origin::Literal))
     }
 }
 
 /// Where a value comes from.
-pub(super) struct Found<'j> {
-    pub(super) origin: Origin<'j>,
+pub(crate) struct Found<'j> {
+    pub(crate) origin: Origin<'j>,
     /// What lies between, outermost first.
-    pub(super) through: Vec<Through>,
-    /// Compares as the places in the program do.
-    pub(super) order: Vec<usize>,
+    pub(crate) through: Vec<Through>,
+    /// The numbers of the equations that compute it, if equations are numbered: more than one where branches share a place.
+    pub(crate) numbers: Vec<u32>,
 }
 
 impl<'j> Found<'j> {
     fn new(origin: Origin<'j>) -> Found<'j> {
-        Found { origin, through: Vec::new(), order: Vec::new() }
+        Found { origin, through: Vec::new(), numbers: Vec::new() }
     }
 
-    /// With so many operands before the inputs of the body.
+    /// Where `by` operands come before the inputs of the body.
     fn shifted(mut self, by: usize) -> Found<'j> {
         if let Origin::Input(i) = &mut self.origin {
             *i += by;

@@ -1,13 +1,15 @@
 //! A traced function split into its forward pass and its linear function: what every reverse-mode entry point and every
 //! report of residuals is made of.
 
-use remat_ir::{Atom, Builder, Jaxpr, Result};
+use remat_ir::{Atom, Builder, Jaxpr, Loc, Result};
 
-use crate::trace::Program;
-use crate::transform::{self, Jvp, PartialEval, Saving, jvp, partial_eval, transpose};
+use super::residuals::Residuals;
+use crate::trace::{Path, Program, Tensor, Tree, run, structure};
+use crate::transform::log::{Log, numbered};
+use crate::transform::{self, Jvp, PartialEval, Residual, Saving, jvp, partial_eval_logged, transpose};
 
 /// The forward pass and the linear function of a program.
-pub(crate) struct Parts {
+pub(crate) struct Linearization {
     /// The program that was differentiated; its inputs are the captured tensors, then the arguments.
     pub(crate) program: Program,
     /// Which arguments are differentiated: the floats.
@@ -19,9 +21,14 @@ pub(crate) struct Parts {
     pub(crate) split: PartialEval,
 }
 
-impl Parts {
+impl Linearization {
     /// Linearizes the first `num_outs` results of a program in its float arguments; the others have no tangents.
-    pub(crate) fn new(program: Program, num_outs: usize) -> Result<Parts> {
+    pub(crate) fn new(program: Program, num_outs: usize) -> Result<Linearization> {
+        Linearization::logged(program, num_outs, None)
+    }
+
+    /// As [`Linearization::new`]; what policies decide is written into the log.
+    pub(crate) fn logged(program: Program, num_outs: usize, log: Option<&Log>) -> Result<Linearization> {
         let jaxpr = &program.jaxpr;
         let num_captured = program.captured.len();
         let differentiated: Vec<bool> =
@@ -37,8 +44,9 @@ impl Parts {
         }
         let unknown_ins: Vec<bool> = (0..both.ins.len()).map(|i| i >= jaxpr.ins.len()).collect();
         let unknown_outs: Vec<bool> = (0..both.outs.len()).map(|i| i >= jaxpr.outs.len()).collect();
-        let split = partial_eval(&both, &unknown_ins, &unknown_outs, Saving::Residuals)?;
-        Ok(Parts { program, differentiated, float_outs, split })
+        let both = if log.is_some() { numbered(&both) } else { both };
+        let split = partial_eval_logged(&both, &unknown_ins, &unknown_outs, Saving::Residuals, log)?;
+        Ok(Linearization { program, differentiated, float_outs, split })
     }
 
     /// The backward pass: residuals and cotangents of the float results to cotangents of the differentiated arguments.
@@ -46,6 +54,29 @@ impl Parts {
         let linear: Vec<bool> = (0..self.split.staged.ins.len()).map(|i| i >= self.split.residuals.len()).collect();
         let cotangents = vec![true; self.split.staged.outs.len()];
         Ok(transpose(&self.split.staged, &linear, &cotangents, true)?.jaxpr)
+    }
+
+    /// What the residuals are; the leaves of the argument are at `paths`.
+    pub(crate) fn residuals(&self, paths: &[Path]) -> Residuals {
+        Residuals::new(&self.split.known, &self.split.residuals, self.program.captured.len(), paths)
+    }
+
+    /// Runs the forward pass, for the function of this name: gives the results and the residuals.
+    pub(crate) fn run_forward<A: Tree>(
+        &self,
+        operation: &'static str,
+        x: &A,
+        loc: Loc,
+    ) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+        let args = [self.program.captured.clone(), structure(x).0].concat();
+        let mut outs = run(operation, &self.split.known, &args, loc)?;
+        let residual = |r: &Residual| match *r {
+            Residual::Input(i) => args[i].clone(),
+            Residual::Out(i) => outs[i].clone(),
+        };
+        let residuals = self.split.residuals.iter().map(residual).collect();
+        outs.truncate(self.program.jaxpr.outs.len());
+        Ok((outs, residuals))
     }
 
     /// Forward and backward pass in one program: the inputs of the program, then cotangents made by `seed` from the

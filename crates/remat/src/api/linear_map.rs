@@ -1,0 +1,228 @@
+//! The linear map that `linearize`, `vjp` and `linear_transpose` give.
+
+use std::sync::Arc;
+
+use remat_ir::{Jaxpr, Loc, Result};
+
+use super::linearization::Linearization;
+use super::residuals::Residuals;
+use super::skeleton::Skeleton;
+use crate::trace::{Path, Tensor, Tree, current_loc, expect_avals, run};
+use crate::transform::{Residual, select};
+
+/// A linear map from `X` to `Y`, which can be called many times. It holds the residuals.
+///
+/// It is the derivative of a function at a point or the transpose of that: [`linearize`](crate::linearize) gives the map from
+/// tangents of the argument to tangents of the result, [`vjp`](crate::vjp) the *pullback*, from cotangents of the result to
+/// cotangents of the argument. [`linear_transpose`](crate::linear_transpose) gives the transpose of a function that is linear
+/// itself.
+///
+/// The residuals can be read, taken out (to be written to a file, or sent elsewhere) and put back. So a pullback can be jitted
+/// with its residuals as arguments, and is compiled once for all points:
+///
+/// ```
+/// use remat::{Tensor, jit, vjp};
+/// let f = |x: &Tensor| x.sin().exp();
+/// let (_, pullback) = vjp(f, &Tensor::from(0.5f64))?;
+/// let pull = |(residuals, ct): &(Vec<Tensor>, Tensor)| pullback.with_residuals(residuals.clone())?.call(ct);
+/// let backward = jit(pull);
+/// for x in [0.5, 1.5f64] {
+///     let (_, mut here) = vjp(f, &Tensor::from(x))?;
+///     let gradient = backward.call((here.take_residuals(), Tensor::from(1.0f64)))?;
+///     assert!((gradient.item::<f64>()? - x.sin().exp() * x.cos()).abs() < 1e-15);
+/// }
+/// assert_eq!(backward.cache_size(), 1);
+/// # Ok::<(), remat::Error>(())
+/// ```
+pub struct LinearMap<X, Y> {
+    program: Arc<LinearProgram<X, Y>>,
+    residuals: Vec<Tensor>,
+}
+
+/// What is the same for all residuals of these avals.
+struct LinearProgram<X, Y> {
+    words: Words,
+    /// From residuals and the leaves of the argument in `taken` to the leaves of the result in `given`.
+    jaxpr: Jaxpr,
+    taken: Vec<bool>,
+    given: Vec<bool>,
+    argument: Skeleton<X>,
+    result: Skeleton<Y>,
+    origin: ResidualOrigin,
+    loc: Loc,
+}
+
+/// What errors call a map and its argument.
+#[derive(Clone, Copy)]
+struct Words {
+    operation: &'static str,
+    argument: &'static str,
+    /// What the argument is a tangent or a cotangent of.
+    of: &'static str,
+}
+
+const PULLBACK: Words = Words { operation: "vjp", argument: "cotangent", of: "result" };
+
+/// Where residuals come from, so that a map can say what they are.
+struct ResidualOrigin {
+    /// The program that gives them: its inputs are captured constants, then the leaves of the argument of the function.
+    known: Jaxpr,
+    residuals: Vec<Residual>,
+    num_captured: usize,
+    paths: Vec<Path>,
+}
+
+impl<X: Tree, Y: Tree> LinearMap<X, Y> {
+    fn new(program: LinearProgram<X, Y>, residuals: Vec<Tensor>) -> LinearMap<X, Y> {
+        LinearMap { program: Arc::new(program), residuals }
+    }
+
+    /// The derivative at `argument`, where the residuals were computed.
+    pub(super) fn derivative(
+        linearization: Linearization,
+        residuals: Vec<Tensor>,
+        argument: Skeleton<X>,
+        result: Skeleton<Y>,
+        loc: Loc,
+    ) -> LinearMap<X, Y> {
+        let Linearization { program, differentiated, float_outs, split } = linearization;
+        let paths = argument.paths().to_vec();
+        let num_captured = program.captured.len();
+        let program = LinearProgram {
+            words: Words { operation: "linearize", argument: "tangent", of: "argument" },
+            jaxpr: split.staged,
+            taken: differentiated,
+            given: float_outs,
+            argument,
+            result,
+            origin: ResidualOrigin { known: split.known, residuals: split.residuals, num_captured, paths },
+            loc,
+        };
+        LinearMap::new(program, residuals)
+    }
+
+    /// The transpose of the derivative; `argument` is the result of the function that was linearized, of which the first results are
+    /// differentiated, and `result` its argument.
+    pub(super) fn pullback(
+        linearization: Linearization,
+        residuals: Vec<Tensor>,
+        argument: Skeleton<X>,
+        result: Skeleton<Y>,
+        loc: Loc,
+    ) -> Result<LinearMap<X, Y>> {
+        let jaxpr = linearization.backward()?;
+        let Linearization { program, differentiated, mut float_outs, split } = linearization;
+        float_outs.truncate(argument.paths().len());
+        let paths = result.paths().to_vec();
+        let num_captured = program.captured.len();
+        let program = LinearProgram {
+            words: PULLBACK,
+            jaxpr,
+            taken: float_outs,
+            given: differentiated,
+            argument,
+            result,
+            origin: ResidualOrigin { known: split.known, residuals: split.residuals, num_captured, paths },
+            loc,
+        };
+        Ok(LinearMap::new(program, residuals))
+    }
+
+    /// The transpose of a linear function, which takes what it captured, then cotangents.
+    pub(super) fn transposed(
+        jaxpr: Jaxpr,
+        captured: Vec<Tensor>,
+        argument: Skeleton<X>,
+        result: Skeleton<Y>,
+        loc: Loc,
+    ) -> LinearMap<X, Y> {
+        let num_captured = captured.len();
+        let program = LinearProgram {
+            words: Words { operation: "linear_transpose", ..PULLBACK },
+            taken: vec![true; argument.paths().len()],
+            given: vec![true; result.paths().len()],
+            argument,
+            result,
+            origin: ResidualOrigin {
+                known: jaxpr.clone(),
+                residuals: (0..num_captured).map(Residual::Input).collect(),
+                num_captured,
+                paths: Vec::new(),
+            },
+            jaxpr,
+            loc,
+        };
+        LinearMap::new(program, captured)
+    }
+
+    /// The image of a tangent or cotangent, without computing the function again. Leaves that are not floats are not read;
+    /// those of the image are zeros.
+    ///
+    /// # Errors
+    /// If the argument has not the structure and avals that the map was made for; if the residuals were taken out.
+    pub fn call(&self, argument: &X) -> Result<Y> {
+        let LinearProgram { words, jaxpr, loc, .. } = &*self.program;
+        let leaves = self.program.argument.matching(words.operation, words.argument, words.of, argument, *loc)?;
+        self.expect_residuals(&self.residuals).map_err(|e| e.at(*loc))?;
+        let args = [self.residuals.clone(), select(&leaves, &self.program.taken)].concat();
+        let outs = run(words.operation, jaxpr, &args, *loc)?;
+        self.program.result.fill(&self.program.given, outs, *loc)
+    }
+
+    /// The linear program: residuals, then tangents or cotangents.
+    pub fn jaxpr(&self) -> &Jaxpr {
+        &self.program.jaxpr
+    }
+
+    /// The values that it keeps, in the order of the inputs of [`LinearMap::jaxpr`].
+    pub fn residuals(&self) -> &[Tensor] {
+        &self.residuals
+    }
+
+    /// What each of the residuals is: a captured constant, the leaf of the argument at a path, a named value, the result of an
+    /// operation. The order is that of [`LinearMap::residuals`].
+    ///
+    /// ```
+    /// use remat::{Policy, Tensor, checkpoint, vjp};
+    /// let f = checkpoint(Policy::names(["hidden"]), |x: &Vec<Tensor>| x[0].sin().named("hidden").sin());
+    /// let (_, pullback) = vjp(|x: &Vec<Tensor>| f(x), &vec![Tensor::from(0.5f32)])?;
+    /// let kinds: Vec<String> = pullback.saved_residuals().iter().map(|r| r.kind.to_string()).collect();
+    /// assert_eq!(kinds, ["from the argument 0", "named 'hidden'"]);
+    /// assert_eq!(pullback.residuals()[1].item::<f32>()?, 0.5f32.sin());
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    pub fn saved_residuals(&self) -> Residuals {
+        let ResidualOrigin { known, residuals, num_captured, paths } = &self.program.origin;
+        Residuals::new(known, residuals, *num_captured, paths)
+    }
+
+    /// Takes the residuals out, so that the map holds no tensors. It cannot be called until it gets some again, by
+    /// [`LinearMap::with_residuals`].
+    pub fn take_residuals(&mut self) -> Vec<Tensor> {
+        std::mem::take(&mut self.residuals)
+    }
+
+    /// The same map with other residuals: those that were taken out of it, or those of the same function at another point.
+    ///
+    /// # Errors
+    /// If their number or an aval is not that of [`LinearMap::saved_residuals`]; that of a failed tensor.
+    #[track_caller]
+    pub fn with_residuals(&self, residuals: Vec<Tensor>) -> Result<LinearMap<X, Y>> {
+        let loc = current_loc();
+        self.expect_residuals(&residuals).map_err(|error| error.at(loc))?;
+        Ok(LinearMap { program: self.program.clone(), residuals })
+    }
+
+    fn expect_residuals(&self, residuals: &[Tensor]) -> Result<()> {
+        let jaxpr = &self.program.jaxpr;
+        let ins = &jaxpr.ins[..self.program.origin.residuals.len()];
+        expect_avals(self.program.words.operation, "residual", residuals, ins.iter().map(|&v| &jaxpr.avals[v]))
+    }
+}
+
+/// The program is shared.
+impl<X, Y> Clone for LinearMap<X, Y> {
+    fn clone(&self) -> Self {
+        LinearMap { program: self.program.clone(), residuals: self.residuals.clone() }
+    }
+}

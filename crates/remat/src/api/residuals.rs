@@ -1,0 +1,175 @@
+//! What the residuals of a function are: arguments, constants, and the values that the forward pass keeps.
+
+use std::fmt;
+use std::sync::Arc;
+
+use remat_ir::{Aval, Jaxpr, Loc, Op, Prim, counted, readable_bytes};
+
+use crate::trace::Path;
+use crate::transform::Residual;
+use crate::transform::origin::{Origin, Origins, Through};
+
+/// What a residual is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SavedKind {
+    /// A tensor that the function captured: constant, and in memory anyway.
+    Constant,
+    /// A scalar constant that an equation hands through.
+    Literal,
+    /// The leaf of the argument at this path, which is empty for an argument that is a tensor itself. The caller has it
+    /// in memory anyway.
+    Argument(String),
+    /// A value with this name.
+    Named(Arc<str>),
+    /// A result of the operation of this name.
+    Output(&'static str),
+}
+
+impl SavedKind {
+    /// What the result of an operation is called.
+    pub(crate) fn of(op: &Op) -> SavedKind {
+        match op {
+            Op::Prim(Prim::Name(op)) => SavedKind::Named(op.name.clone()),
+            op => SavedKind::Output(op.name()),
+        }
+    }
+}
+
+impl fmt::Display for SavedKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SavedKind::Constant => f.write_str("from a constant"),
+            SavedKind::Literal => f.write_str("from a literal"),
+            SavedKind::Argument(path) if path.is_empty() => f.write_str("from the argument"),
+            SavedKind::Argument(path) => write!(f, "from the argument {path}"),
+            SavedKind::Named(name) => write!(f, "named '{name}'"),
+            SavedKind::Output(operation) => write!(f, "output of {operation}"),
+        }
+    }
+}
+
+/// One value that the backward pass takes from the forward pass.
+#[derive(Clone, Debug)]
+pub struct SavedResidual {
+    /// Dtype, shape and memory space: host for an offloaded value.
+    pub aval: Aval,
+    /// What it is: also inside loops, branches, calls and nested checkpoints the value itself.
+    pub kind: SavedKind,
+    /// The user's line and scope; none for constants and arguments.
+    pub loc: Option<Loc>,
+    /// The loops, branches, calls and nested checkpoints that compute it, outermost first.
+    pub through: Vec<Through>,
+}
+
+impl SavedResidual {
+    /// The bytes of its elements.
+    pub fn bytes(&self) -> usize {
+        self.aval.bytes()
+    }
+
+    /// Whether the forward pass computes it, so that it takes memory of its own.
+    pub fn is_intermediate(&self) -> bool {
+        match self.kind {
+            SavedKind::Named(_) | SavedKind::Output(_) => true,
+            SavedKind::Constant | SavedKind::Literal | SavedKind::Argument(_) => false,
+        }
+    }
+}
+
+/// JAX's line, then what it went through, and the bytes.
+impl fmt::Display for SavedResidual {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.aval, self.kind)?;
+        if let Some(loc) = self.loc {
+            write!(f, " from {loc}")?;
+        }
+        for (i, through) in self.through.iter().enumerate() {
+            write!(f, "{}{through}", if i == 0 { " in " } else { " > " })?;
+        }
+        write!(f, "; {}", readable_bytes(self.bytes()))
+    }
+}
+
+/// All residuals of a function, in the one order that they have everywhere: that of the inputs of the backward program.
+/// Captured constants come first, then leaves of the argument, then the results of equations, in the order of the forward
+/// program.
+#[derive(Clone, Debug, Default)]
+pub struct Residuals {
+    list: Vec<SavedResidual>,
+}
+
+impl Residuals {
+    /// What each residual of a split program is. The inputs of `known` are `num_captured` constants, then the leaves of the
+    /// argument, which are at `paths`.
+    pub(crate) fn new(known: &Jaxpr, residuals: &[Residual], num_captured: usize, paths: &[Path]) -> Residuals {
+        let mut origins = Origins::default();
+        let saved = |residual: &Residual| {
+            let atom = match *residual {
+                Residual::Input(i) => known.ins[i].into(),
+                Residual::Out(i) => known.outs[i],
+            };
+            let found = origins.find(known, atom);
+            let (kind, loc) = match found.origin {
+                Origin::Literal => (SavedKind::Literal, None),
+                Origin::Input(i) => match i.checked_sub(num_captured) {
+                    None => (SavedKind::Constant, None),
+                    Some(leaf) => (SavedKind::Argument(paths[leaf].to_string()), None),
+                },
+                Origin::Equation(eqn) => (SavedKind::of(&eqn.op), Some(eqn.loc)),
+            };
+            SavedResidual { aval: known.atom_aval(atom), kind, loc, through: found.through }
+        };
+        Residuals { list: residuals.iter().map(saved).collect() }
+    }
+
+    /// The residuals.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &SavedResidual> {
+        self.list.iter()
+    }
+
+    /// Those that the forward pass computes: all but constants and arguments.
+    pub fn intermediates(&self) -> impl Iterator<Item = &SavedResidual> {
+        self.list.iter().filter(|r| r.is_intermediate())
+    }
+
+    /// Their number.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether the backward pass needs nothing.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The bytes of all of them.
+    pub fn total_bytes(&self) -> usize {
+        self.list.iter().map(SavedResidual::bytes).sum()
+    }
+
+    /// The bytes of those that the forward pass computes.
+    pub fn intermediate_bytes(&self) -> usize {
+        self.intermediates().map(SavedResidual::bytes).sum()
+    }
+}
+
+impl<'a> IntoIterator for &'a Residuals {
+    type Item = &'a SavedResidual;
+    type IntoIter = std::slice::Iter<'a, SavedResidual>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.list.iter()
+    }
+}
+
+/// One line for each residual as JAX prints it, with the bytes behind; then the totals.
+impl fmt::Display for Residuals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for residual in &self.list {
+            writeln!(f, "{residual}")?;
+        }
+        let (all, intermediate) = (readable_bytes(self.total_bytes()), readable_bytes(self.intermediate_bytes()));
+        let count = counted(self.intermediates().count(), "intermediate");
+        write!(f, "total {all} in {}; {intermediate} in {count}", counted(self.len(), "residual"))
+    }
+}

@@ -1,0 +1,43 @@
+//! The avals of tensors: reading them, checking them, making zeros of them.
+
+use remat_ir::{Array, Aval, BroadcastInDim, Error, ErrorKind, Literal, Loc, Result, Shape, counted};
+
+use super::{Tensor, bind1, pinned_at};
+
+/// The avals of tensors.
+///
+/// # Errors
+/// That of a failed tensor.
+pub(crate) fn avals(tensors: &[Tensor]) -> Result<Vec<Aval>> {
+    tensors.iter().map(|t| t.aval().cloned()).collect()
+}
+
+/// Fails unless the tensors, called `what` one by one, have these avals.
+///
+/// # Errors
+/// If their number or an aval is another one; that of a failed tensor.
+pub(crate) fn expect_avals<'a>(
+    operation: &str,
+    what: &str,
+    tensors: &[Tensor],
+    expected: impl ExactSizeIterator<Item = &'a Aval>,
+) -> Result<()> {
+    let wrong = |message: String| Err(Error::new(ErrorKind::Argument, operation, message));
+    if tensors.len() != expected.len() {
+        return wrong(format!("takes {} and got {}", counted(expected.len(), what), tensors.len()));
+    }
+    for (i, (tensor, expected)) in tensors.iter().zip(expected).enumerate() {
+        let given = tensor.aval()?;
+        if given != expected {
+            return wrong(format!("{what} {i} is {given} and must be {expected}"));
+        }
+    }
+    Ok(())
+}
+
+/// Zeros of this aval, staged where a trace is open.
+pub(crate) fn zeros(aval: &Aval, loc: Loc) -> Tensor {
+    let zero = Tensor::from_array(Array::full(Literal::from_f64(aval.dtype, 0.0), []));
+    let op = BroadcastInDim { shape: aval.shape.clone(), dims: Shape::new() };
+    pinned_at(loc, || bind1(op, &[&zero]))
+}

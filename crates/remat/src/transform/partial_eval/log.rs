@@ -1,0 +1,107 @@
+//! The log of what policies decide, written as they are asked.
+//!
+//! The equations of a program are numbered before it is split. Copies keep the number, which is a part of their location, so
+//! that an entry of the log is found again in both parts.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use remat_ir::{Aval, Call, Decision, Eqn, Jaxpr, Loc, Op, Policy};
+
+/// Why a policy's decision is what it is, or why it changes nothing.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Reason {
+    /// The policy says so of the value.
+    Policy,
+    /// The policy says nothing of the value, which is computed again then.
+    Undecided,
+    /// The policy would keep the value, but not under this name, which it is given later.
+    Named(Arc<str>),
+    /// The value is a name of an input of the region, which is available anyway.
+    Input,
+    /// The value may be kept, but is cheap to compute from others that are.
+    Cheap,
+}
+
+/// What was decided about the results of one equation.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    /// The region whose policy was asked: an index into the regions of the log.
+    pub(crate) region: usize,
+    pub(crate) op: Op,
+    /// The aval of the first result.
+    pub(crate) aval: Aval,
+    pub(crate) loc: Loc,
+    pub(crate) decision: Decision,
+    pub(crate) reason: Reason,
+}
+
+/// The log of one split.
+#[derive(Default)]
+pub(crate) struct Log(RefCell<Decisions>);
+
+/// What policies decided.
+#[derive(Default)]
+pub(crate) struct Decisions {
+    /// The checkpointed regions whose policies were asked: their locations and policies.
+    pub(crate) regions: Vec<(Loc, Arc<Policy>)>,
+    /// By the number of the equation, so in the order of the program.
+    pub(crate) entries: BTreeMap<u32, Entry>,
+}
+
+impl Log {
+    /// The policy of this region is asked from here on. Policies of regions inside it are not.
+    pub(crate) fn enter(&self, loc: Loc, policy: &Arc<Policy>) {
+        self.0.borrow_mut().regions.push((loc, policy.clone()));
+    }
+
+    /// The innermost region decided about the results of an equation, of which `aval` is the first.
+    pub(super) fn decided(&self, eqn: &Eqn, aval: &Aval, decision: Decision, reason: Reason) {
+        let mut log = self.0.borrow_mut();
+        let Some(region) = log.regions.len().checked_sub(1) else { return };
+        let entry = Entry { region, op: eqn.op.clone(), aval: aval.clone(), loc: eqn.loc, decision, reason };
+        log.entries.insert(eqn.loc.discriminator, entry);
+    }
+
+    /// A residual that the equation at this location computes is not kept, since it is cheap to compute.
+    pub(super) fn dropped_as_cheap(&self, loc: Loc) {
+        if let Some(entry) = self.0.borrow_mut().entries.get_mut(&loc.discriminator) {
+            entry.reason = Reason::Cheap;
+        }
+    }
+
+    /// What was written.
+    pub(crate) fn into_decisions(self) -> Decisions {
+        self.0.into_inner()
+    }
+}
+
+/// The program with a number of its own for each equation that policies may be asked about, from 1 on.
+pub(crate) fn numbered(jaxpr: &Jaxpr) -> Jaxpr {
+    fn number(jaxpr: &Jaxpr, last: &mut u32) -> Jaxpr {
+        let mut jaxpr = jaxpr.clone();
+        for eqn in &mut jaxpr.eqns {
+            *last += 1;
+            eqn.loc.discriminator = *last;
+            match &eqn.op {
+                Op::Call(Call::Jit(_) | Call::Checkpoint(_) | Call::Scan(_) | Call::Cond(_)) => {
+                    eqn.op.bodies_mut().into_iter().for_each(|body| *body = Arc::new(number(body, last)));
+                }
+                // One value to a policy.
+                Op::Call(Call::While(_) | Call::CustomJvp(_) | Call::CustomVjp(_) | Call::CustomLin(_))
+                | Op::Prim(_) => {}
+            }
+        }
+        jaxpr
+    }
+    number(jaxpr, &mut 0)
+}
+
+/// Calls `visit` with the number of each equation of a program and its bodies; 0 where it has none.
+pub(crate) fn visit_numbers(jaxpr: &Jaxpr, visit: &mut impl FnMut(u32)) {
+    for eqn in &jaxpr.eqns {
+        visit(eqn.loc.discriminator);
+        eqn.op.bodies().into_iter().for_each(|body| visit_numbers(body, visit));
+    }
+}
