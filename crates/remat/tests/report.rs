@@ -191,18 +191,14 @@ fn decisions_have_their_reasons() {
     let f = checkpoint(Policy::names(["x"]), |x: &Tensor| x.named("x").sin().sin().sum(..));
     let lines = decided(&f, &ones(&[2]));
     assert_eq!(lines[0], "save f32[2] named 'x': no effect, an input of the region is available anyway");
-    // The derivative of a tanh is cheap to compute from the tanh.
-    let f = checkpoint(Policy::Everything, |x: &Tensor| x.tanh().sum(..));
+    // What the derivative of a tanh needs is cheap to compute from the tanh, which is needed anyway.
+    let f = checkpoint(Policy::Everything, |x: &Tensor| {
+        let y = x.tanh();
+        (&y * &y).sum(..)
+    });
     let lines = decided(&f, &ones(&[2]));
-    assert_eq!(
-        lines,
-        [
-            "save f32[2] output of tanh: kept",
-            "save f32[2] output of mul: no effect",
-            "save f32[2] output of sub: no effect, cheap to compute from other residuals",
-            "save f32[] output of reduce_sum: no effect",
-        ]
-    );
+    assert_eq!(lines[0], "save f32[2] output of tanh: kept");
+    assert_eq!(lines[2], "save f32[2] output of sub: no effect, cheap to compute from other residuals");
 }
 
 #[test]
@@ -267,13 +263,13 @@ fn both_programs_run() {
     let (outs, residuals) = programs.run_forward(&[x.0.clone(), x.1.clone()]).unwrap();
     assert_eq!((outs.len(), residuals.len()), (2, programs.num_residuals));
     let ct = Tensor::from(vec![1.0f64, 2.0]);
-    let gradients = programs.run_backward(&residuals, &[ct.clone()]).unwrap();
+    let gradients = programs.run_backward(&residuals, std::slice::from_ref(&ct)).unwrap();
     let ((y, _), pullback) = vjp(|x: &(Tensor, Tensor)| f(x), &x).unwrap();
     let (expected, _) = pullback.call(&(ct.clone(), x.1.clone())).unwrap();
     assert_eq!(outs[0].to_vec::<f64>().unwrap(), y.to_vec::<f64>().unwrap());
     assert_eq!(gradients.len(), 1, "integers have no cotangent");
     assert_eq!(gradients[0].to_vec::<f64>().unwrap(), expected.to_vec::<f64>().unwrap());
-    let few = programs.run_forward(&[x.0.clone()]).unwrap_err();
+    let few = programs.run_forward(std::slice::from_ref(&x.0)).unwrap_err();
     assert_eq!(few.message(), "takes 2 leaves and got 1");
     let other = programs.run_backward(&residuals, &[ones(&[2])]).unwrap_err();
     assert_eq!(other.message(), "cotangent 0 is f32[2] and must be f64[2]");
