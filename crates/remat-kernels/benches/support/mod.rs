@@ -48,16 +48,18 @@ impl Bench {
         let layouts: Vec<Layout> = ins.iter().map(Layout::from).collect();
         let operands: Vec<(DType, &Layout)> = ins.iter().map(|x| x.dtype).zip(&layouts).collect();
         let kernel = remat_kernels::kernel(op, &operands, &outs).expect("the operation has a kernel");
-        self.row(name, operations, &*kernel, ins, &outs);
+        // Factors and systems are those of matrices with a large diagonal, whose results are finite.
+        let is_of_diagonal = matches!(op, Prim::Cholesky(_) | Prim::TriangularSolve(_));
+        self.row(name, operations, &*kernel, ins, &outs, is_of_diagonal);
         outs
     }
 
     /// Measures a kernel.
-    fn row(&self, name: &str, operations: f64, kernel: &dyn Kernel, ins: &[Aval], outs: &[Aval]) {
+    fn row(&self, name: &str, operations: f64, kernel: &dyn Kernel, ins: &[Aval], outs: &[Aval], diagonal: bool) {
         if !name.contains(&self.filter) {
             return;
         }
-        let mut inputs: Vec<Bytes> = ins.iter().map(values).collect();
+        let mut inputs: Vec<Bytes> = ins.iter().map(|aval| values(aval, diagonal)).collect();
         let sources: Vec<Source> = inputs
             .iter_mut()
             .zip(ins)
@@ -104,16 +106,18 @@ fn accumulator(dtype: DType) -> DType {
     if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }
 
-/// Elements from -1 to 1.
-fn values(aval: &Aval) -> Bytes {
+/// Elements from -1 to 1; with `diagonal`, the size of the matrices is added to their diagonals.
+fn values(aval: &Aval, diagonal: bool) -> Bytes {
+    let n = aval.shape.last().copied().unwrap_or(1);
     let mut bytes = Bytes::new(aval.bytes());
     let mut state = 1u32;
     with_dtype!(aval.dtype, T => {
         // SAFETY: zeros are valid elements of every dtype.
         let mut target = unsafe { Target::new(aval.dtype, bytes.get()) };
-        for x in target.slice_mut::<T>() {
+        for (at, x) in target.slice_mut::<T>().iter_mut().enumerate() {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let value = f64::from(state >> 8) / f64::from(1u32 << 23) - 1.0;
+            let noise = f64::from(state >> 8) / f64::from(1u32 << 23) - 1.0;
+            let value = if diagonal && at / n % n == at % n { noise + n as f64 } else { noise };
             *x = T::from_literal(Literal::from_f64(aval.dtype, value)).expect("the dtype");
         }
     });
