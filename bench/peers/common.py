@@ -24,7 +24,7 @@ def parser(description, sizes):
 
 
 def use_cores(count):
-    """Keeps this process, and whatever pools of threads it will start, on so many cores."""
+    """Keeps this process, and whatever pools of threads it will start, on this number of cores."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
 
 

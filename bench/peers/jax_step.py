@@ -44,8 +44,8 @@ def attention(h, block):
     size = a.width // a.heads
     q, k, v = (jnp.reshape(h @ block[name], (a.batch, a.sequence, a.heads, size)) for name in ("q", "k", "v"))
     scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / size**0.5
-    places = jnp.arange(a.sequence)
-    scores = jnp.where(places[:, None] >= places[None, :], scores, -1e9)
+    positions = jnp.arange(a.sequence)
+    scores = jnp.where(positions[:, None] >= positions[None, :], scores, -1e9)
     mixed = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)
     return jnp.reshape(mixed, h.shape) @ block["o"]
 

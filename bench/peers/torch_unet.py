@@ -1,6 +1,6 @@
 """A step of a U-Net in PyTorch on the CPU: loss and gradient with respect to all weights.
 
-Two convolutions with group norm and `silu` at each level, down by max pooling, up by repeating each place, followed by a
+Two convolutions with group norm and `silu` at each level, down by max pooling, up by repeating each pixel, followed by a
 convolution. The loss is the mean squared distance from noise.
 """
 

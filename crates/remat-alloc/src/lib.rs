@@ -1,7 +1,7 @@
 //! Allocators that count: [`Counting`] how many bytes are live and were at most, [`Recording`] each block of a thread.
 //!
 //! What an operating system reports as resident is rounded to pages and keeps memory that was given back; this count is
-//! exact. It is what the peak that an engine plans is held against. Deliberately absent: anything that an operating system
+//! exact. Tests hold planned peaks against it. Deliberately absent: anything that an operating system
 //! or a profiler tells better, such as where memory was asked for.
 //!
 //! ```
@@ -68,7 +68,7 @@ impl Counting {
         self.peak.load(Relaxed)
     }
 
-    /// Makes what is live now the peak.
+    /// Makes the bytes that are live now the peak.
     pub fn reset_peak(&self) {
         self.peak.store(self.live(), Relaxed);
     }

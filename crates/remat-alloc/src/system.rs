@@ -1,4 +1,4 @@
-//! What the system's allocator can be asked for.
+//! Requests to the system's allocator.
 
 /// Gives memory that was freed back to the system, where that is Linux with glibc, which keeps much of it for what is
 /// allocated next. From then on resident memory grows by what is allocated.

@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(cut[0].tokens.to_vec::<i32>().unwrap(), b"abcdef".map(i32::from));
         assert_eq!(cut[0].targets.to_vec::<i32>().unwrap(), b"bcdefg".map(i32::from));
         assert_eq!(batches(b"abcdefgh", 1, 2, 2).len(), 2);
-        // With one byte more than the context there is one place for a sequence.
+        // With one byte more than the context there is room for one sequence.
         let drawn = random_batch(random::key(0), b"abcd", 2, 3).unwrap();
         assert_eq!(drawn.targets.to_vec::<i32>().unwrap(), b"bcdbcd".map(i32::from));
     }

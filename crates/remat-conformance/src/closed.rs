@@ -11,7 +11,7 @@
 //! # Ok::<(), remat::Error>(())
 //! ```
 
-// The functions take trees, and a slice is none.
+// The functions take trees, and a slice is not one.
 #![allow(clippy::ptr_arg)]
 
 use remat::nn::{self, AttentionConfig, dot_product_attention};

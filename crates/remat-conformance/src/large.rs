@@ -1,6 +1,6 @@
 //! Arrays that are large enough to be cut into several tasks and tiles, of sizes that no power of two divides.
 
-// The functions take trees, and a slice is none.
+// The functions take trees, and a slice is not one.
 #![allow(clippy::ptr_arg)]
 
 use remat::nn::{AttentionConfig, dot_product_attention};

@@ -32,8 +32,8 @@
 //!
 //! Three rules cover the interface:
 //!
-//! - A transformation takes a function of one tree, and what the closure captures is constant. So there are no argument
-//!   numbers, no static arguments and no partition of a model: capture what is not differentiated.
+//! - A transformation takes a function of one tree, and values that the closure captures are constant. So there are no argument
+//!   numbers, no static arguments and no partition of a model: capture the values that are not differentiated.
 //! - An error is an [`Error`], which names the operation, the types and your own line. What makes tensors defers its errors:
 //!   methods of tensors, the layers of [`nn`] (`init` too) and [`random`] return failed tensors, which carry the error to
 //!   where they are read. What reads tensors or runs a function returns a [`Result`]: shapes and values, transformations,
@@ -42,8 +42,8 @@
 //! - A model is a plain struct that derives [`Tree`]; its gradient has its type.
 //!
 //! Here is what a program writes every day. The rest is in modules: [`nn`], [`optim`], [`random`]; [`tree`] for the leaves of
-//! models, [`index`] and [`argument`] for what methods take, [`layer`] for writing layers, [`report`] for what is kept and what
-//! takes the memory, [`stages`] and [`ir`] for programs, [`transform`] for transformations of these. A function whose name
+//! models, [`index`] and [`argument`] for arguments of methods, [`layer`] for writing layers, [`report`] for residuals and
+//! memory, [`stages`] and [`ir`] for programs, [`transform`] for transformations of these. A function whose name
 //! ends in `_with` takes options first, by reference.
 //!
 //! Layers, each using only those above it in this list (a test holds this):
@@ -55,7 +55,7 @@
 //! 5. `api`: the transformations of closures
 //! 6. `loops`: loops that keep a bounded number of states for reverse mode
 //! 7. [`report`]: reports of what is kept
-//! 8. [`random`], [`optim`], `testing`: what is built of all these
+//! 8. [`random`], [`optim`], `testing`: built upon all these
 //! 9. [`nn`]: the layers of models
 
 extern crate self as remat;
@@ -79,7 +79,7 @@ pub use api::{
 };
 pub use loops::{LoopScheme, binomial_steps, scan_checkpointed, scan_checkpointed_with, while_loop_checkpointed};
 pub use remat_cpu::Cpu;
-/// Programs: what a function is traced to, its operations, values and dtypes, and the traits of an engine.
+/// Programs: traced functions, their operations, values and dtypes, and the traits of an engine.
 pub use remat_ir as ir;
 pub use remat_ir::{DType, Error, ErrorKind, Policy, Result, bf16, f16};
 pub use remat_macros::Tree;
@@ -136,7 +136,7 @@ pub mod layer {
     pub use crate::trace::{apply, current_loc as location, deferred, pinned};
 }
 
-/// What a jitted function goes through: traced, simplified, compiled.
+/// The stages of a jitted function: traced, simplified, compiled.
 pub mod stages {
     pub use remat_opt::{Pass, Stage, Stages};
 

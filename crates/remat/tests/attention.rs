@@ -28,8 +28,8 @@ fn composed(x: &Operands, config: &AttentionConfig) -> Tensor {
         scores = mask.select(scores, f64::NEG_INFINITY);
     }
     if config.causal {
-        let [.., places, others] = sizes(&scores)[..] else { panic!("scores have places") };
-        scores = Tensor::ones([places, others], DType::Bool).tril(0).select(scores, f64::NEG_INFINITY);
+        let [.., positions, others] = sizes(&scores)[..] else { panic!("scores have positions") };
+        scores = Tensor::ones([positions, others], DType::Bool).tril(0).select(scores, f64::NEG_INFINITY);
     }
     einsum("...nts,...snh->...tnh", &[&scores.softmax(-1), v])
 }
@@ -98,8 +98,8 @@ fn a_bias_broadcasts() {
 fn a_mask_broadcasts() {
     let (q, k): (&[usize], &[usize]) = (&[2, 3, 4, 2, 3], &[2, 3, 5, 2, 3]);
     for shape in [&[5][..], &[4, 5], &[2, 1, 5], &[2, 1, 1, 1, 5]] {
-        let places: usize = shape.iter().product();
-        let mask = (Tensor::arange(0..places as i32) % 3).ne(1).reshape(shape);
+        let positions: usize = shape.iter().product();
+        let mask = (Tensor::arange(0..positions as i32) % 3).ne(1).reshape(shape);
         check(&[q, k, k], |_| AttentionConfig { mask: Some(mask.clone()), ..AttentionConfig::default() });
     }
 }

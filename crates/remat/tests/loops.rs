@@ -195,15 +195,15 @@ fn leaves_without_a_gradient_are_carried_stacked_and_captured() {
     // The carry picks from a captured table by an integer that the inputs move, and flips a switch.
     let table = Tensor::from(vec![3i32, -1, 2, 5]);
     let moves = Tensor::from(vec![1i32, 2, 3, 1, 1, 2, 3]);
-    let step = |(h, place, is_on): &(Tensor, Tensor, Tensor), by: &Tensor| {
-        let place = (place + by) % 4;
-        let factor = table.dynamic_index(&place, 0);
+    let step = |(h, index, is_on): &(Tensor, Tensor, Tensor), by: &Tensor| {
+        let index = (index + by) % 4;
+        let factor = table.dynamic_index(&index, 0);
         let h = h * is_on.select(factor.to_dtype(DType::F64), 1.5);
-        ((h, place.clone(), !is_on), (factor, is_on.clone()))
+        ((h, index.clone(), !is_on), (factor, is_on.clone()))
     };
     let init = |h: &Tensor| (h.clone(), Tensor::from(0i32), Tensor::from(true));
     let h = Tensor::from(0.5f64);
-    // The places are 1, 3, 2, 3, 0, 2, 1, and every second one counts; the two factors -1 cancel.
+    // The indices are 1, 3, 2, 3, 0, 2, 1, and every second one counts; the two factors -1 cancel.
     let slope = 1.5 * 2.0 * 1.5 * 3.0 * 1.5;
     let schemes = [
         LoopScheme::Levels(1),
@@ -214,9 +214,9 @@ fn leaves_without_a_gradient_are_carried_stacked_and_captured() {
     ];
     for scheme in schemes {
         let run = |h: &Tensor| scan_checkpointed(scheme.clone(), step, &init(h), &moves);
-        let ((value, place, is_on), (factors, switches)) = run(&h).unwrap();
+        let ((value, index, is_on), (factors, switches)) = run(&h).unwrap();
         assert_eq!(value.item::<f64>().unwrap(), 0.5 * slope, "{scheme:?}");
-        assert_eq!((place.item::<i32>().unwrap(), is_on.item::<bool>().unwrap()), (1, false), "{scheme:?}");
+        assert_eq!((index.item::<i32>().unwrap(), is_on.item::<bool>().unwrap()), (1, false), "{scheme:?}");
         assert_eq!(factors.to_vec::<i32>().unwrap(), [-1, 5, 2, 5, 3, 2, -1], "{scheme:?}");
         assert_eq!(switches.to_vec::<bool>().unwrap(), [true, false, true, false, true, false, true], "{scheme:?}");
         assert_eq!(grad(|h: &Tensor| Ok(run(h)?.0.0))(&h).unwrap().item::<f64>().unwrap(), slope, "{scheme:?}");

@@ -50,8 +50,8 @@ fn a_convolution_adds_its_bias_to_each_feature() {
             let x = numbers(2, &shape, dtype);
             let plain = x.conv(&layer.kernel, &ConvConfig { padding: Padding::Same, ..ConvConfig::default() });
             let y = layer.apply(&x);
-            let places = y.size().unwrap() / 12;
-            let expected = values(&plain).into_iter().enumerate().map(|(i, y)| y + (i / places % 6) as f64);
+            let positions = y.size().unwrap() / 12;
+            let expected = values(&plain).into_iter().enumerate().map(|(i, y)| y + (i / positions % 6) as f64);
             close(&y, dtype, &expected.collect::<Vec<_>>());
         }
     }
@@ -86,8 +86,8 @@ fn batch_norm_takes_the_statistics_of_the_batch_or_given_ones() {
             let norm = BatchNorm { scale: numbers(1, &[3], dtype), bias: numbers(2, &[3], dtype), eps: 0.5 };
             let x = numbers(3, &shape, dtype);
             let (scale, bias, numbers) = (values(&norm.scale), values(&norm.bias), values(&x));
-            let places: usize = shape[2..].iter().product();
-            let feature = |i: usize| i / places % 3;
+            let positions: usize = shape[2..].iter().product();
+            let feature = |i: usize| i / positions % 3;
             let own: Vec<(f64, f64)> = (0..3)
                 .map(|f| {
                     moments(&(0..numbers.len()).filter(|&i| feature(i) == f).map(|i| numbers[i]).collect::<Vec<_>>())
@@ -118,15 +118,15 @@ fn group_norm_takes_the_statistics_of_a_group() {
             let norm = GroupNorm { scale: numbers(1, &[4], dtype), bias: numbers(2, &[4], dtype), eps: 0.5, ..init };
             let x = numbers(3, &shape, dtype);
             let (scale, bias, numbers) = (values(&norm.scale), values(&norm.bias), values(&x));
-            let places: usize = shape[2..].iter().product();
+            let positions: usize = shape[2..].iter().product();
             let expected: Vec<f64> = numbers
-                .chunks(4 / groups * places)
+                .chunks(4 / groups * positions)
                 .flat_map(|group| {
                     let (mean, variance) = moments(group);
                     group.iter().map(move |x| (x - mean) / (variance + 0.5).sqrt())
                 })
                 .enumerate()
-                .map(|(i, x)| x * scale[i / places % 4] + bias[i / places % 4])
+                .map(|(i, x)| x * scale[i / positions % 4] + bias[i / positions % 4])
                 .collect();
             close(&norm.apply(&x), dtype, &expected);
             assert_eq!(norm.apply(&x).shape().unwrap(), shape);

@@ -5,11 +5,11 @@ use std::panic::Location;
 use remat::index::{Ellipsis, span, step};
 use remat::{ConvConfig, DType, ErrorKind, Padding, PoolConfig, Result, Tensor, einsum, optimization_barrier};
 
-/// Checks the message of the error of a failed tensor, or of a `Result`, and that its place is in the calling statement.
+/// Checks the message of the error of a failed tensor, or of a `Result`, and that its location is in the calling statement.
 #[track_caller]
 fn fails(made: impl Fails, message: &str) {
     let error = made.error_of().expect("an error");
-    let (site, here) = (error.loc().expect("a place").site.expect("a place"), Location::caller());
+    let (site, here) = (error.loc().expect("a location").site.expect("a location"), Location::caller());
     assert_eq!(error.to_string(), format!("{message}\n  at {site}"));
     assert_eq!(site.file(), here.file());
     assert!((here.line()..here.line() + 8).contains(&site.line()), "{site} is not at {here}");
@@ -180,10 +180,10 @@ fn axes_and_shapes_that_do_not_fit() {
     fails(x.transpose([0]), "transpose: 1 axes are given for f32[2,3], which has 2 dimensions");
     fails(floats(&[3]).t(), "t: takes at least two dimensions and got f32[3]");
     fails(x.swap_axes(0, 2), "swap_axes: axis 2 is out of range for f32[2,3], which has 2 dimensions");
-    fails(x.move_axis([0, 1], 0), "move_axis: 2 axes of f32[2,3] are moved to 1 places");
+    fails(x.move_axis([0, 1], 0), "move_axis: 2 axes of f32[2,3] are moved to 1 positions");
     fails(x.squeeze(0), "squeeze: dimension 0 of f32[2,3] has size 2 and not 1");
-    fails(x.expand_dims(3), "expand_dims: the place 3 is out of range: f32[2,3] becomes a tensor of 3 dimensions");
-    fails(x.expand_dims([0, -4]), "expand_dims: the place -4 for f32[2,3] is given twice");
+    fails(x.expand_dims(3), "expand_dims: axis 3 is out of range: f32[2,3] becomes a tensor of 3 dimensions");
+    fails(x.expand_dims([0, -4]), "expand_dims: axis -4 of the result is given twice for f32[2,3]");
     fails(x.broadcast_to([3]), "broadcast_to: f32[2,3] does not broadcast to f32[3]");
     fails(x.broadcast_to([2, 4]), "broadcast_to: f32[2,3] does not broadcast to f32[2,4]");
     fails(
@@ -192,7 +192,7 @@ fn axes_and_shapes_that_do_not_fit() {
     );
     fails(Tensor::concatenate(&[] as &[Tensor], 0), "concatenate: takes at least one tensor");
     fails(Tensor::stack(&[&x, &floats(&[3])], 0), "stack: f32[2,3] and f32[3] have different shapes");
-    fails(Tensor::stack(&[&x, &x], 3), "stack: the place 3 is out of range: f32[2,3] becomes a tensor of 3 dimensions");
+    fails(Tensor::stack(&[&x, &x], 3), "stack: axis 3 is out of range: f32[2,3] becomes a tensor of 3 dimensions");
     fails(
         x.split(2, 1)[0].clone(),
         "split: dimension 1 of f32[2,3] is not 2 equal parts; `chunk` and `split_at` make unequal ones",

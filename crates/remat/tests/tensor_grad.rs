@@ -47,13 +47,13 @@ fn activations_have_their_gradients() {
 
 #[test]
 fn indexing_has_its_gradients() {
-    let places = Tensor::new([[2, 0], [2, 9]]);
+    let indices = Tensor::new([[2, 0], [2, 9]]);
     check(&[4, 3], |x| x.index((step(.., -2), 1..)));
-    check(&[4, 3], |x| x.take_clipped(&places, 0));
+    check(&[4, 3], |x| x.take_clipped(&indices, 0));
     check(&[4, 3], |x| x.index((&Tensor::new([3, 3]), &Tensor::new([0, -1]))));
     check(&[4, 3], |x| x.take_along_axis(&Tensor::new([[0], [2], [2], [1]]), 1));
     check(&[4, 3], |x| x.at((.., 1)).set(x.index((.., 0))));
-    check(&[4, 3], |x| x.at(&places).add(x.index(0) * 2));
+    check(&[4, 3], |x| x.at(&indices).add(x.index(0) * 2));
     check(&[4, 3], |x| x.at((step(.., 2), &Tensor::new([0, 2]))).unique().mul(x.index((..2, ..2))));
     check(&[4, 3], |x| x.dynamic_slice((1, 0), [2, 3]).dynamic_index(1, 0));
 }

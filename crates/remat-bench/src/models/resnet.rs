@@ -1,7 +1,7 @@
 //! ResNet-50: loss and gradient with respect to all weights.
 //!
 //! Source: He et al., "Deep residual learning for image recognition", 2016, with the stride in the middle convolution of a
-//! block, as everybody has it since. Batch norm takes the statistics of the batch and keeps no averages. Convolutions bear
+//! block, as is usual since. Batch norm takes the statistics of the batch and keeps no averages. Convolutions have
 //! the name `conv`.
 
 use remat::nn::{BatchNorm, Conv, Linear, cross_entropy};

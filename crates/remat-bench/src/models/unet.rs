@@ -1,7 +1,7 @@
 //! A U-Net that removes noise from images: loss and gradient with respect to all weights.
 //!
 //! Source of the shape: Ronneberger, Fischer and Brox, "U-Net", 2015. Two convolutions with group norm and `silu` at each
-//! level, down by max pooling, up by repeating each place, followed by a convolution; what is at a level on the way down is
+//! level, down by max pooling, up by repeating each pixel, followed by a convolution; what is at a level on the way down is
 //! joined on the way up. Convolutions have the name `conv`.
 
 use remat::nn::{Conv, GroupNorm};

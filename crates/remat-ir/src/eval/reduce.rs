@@ -42,7 +42,7 @@ pub(super) fn reduce(op: &Reduce, ins: &[Array]) -> Result<Array> {
     }
 }
 
-/// The index of the first extremum along a dimension.
+/// The index of the first maximum or minimum along an axis.
 pub(super) fn arg_reduce(op: &ArgReduce, ins: &[Array]) -> Result<Array> {
     let x = &ins[0];
     let lanes = Lanes::along(x.aval(), op.axis);

@@ -29,7 +29,7 @@ fn reduced<T: Number>(op: &ReduceWindow, x: &Array, out: &Aval) -> Result<Vec<T>
 
 pub(super) fn arg_reduce_window(op: &ArgReduceWindow, ins: &[Array]) -> Result<Array> {
     let out = super::result_aval(op, ins)?;
-    let positions = with_dtype!(ins[0].dtype(), T => extrema::<T>(op, &ins[0], &out)?);
+    let positions = with_dtype!(ins[0].dtype(), T => arg_windows::<T>(op, &ins[0], &out)?);
     let data = match op.index_dtype {
         // The shape rule has checked that positions fit.
         DType::I32 => Data::I32(positions.into_iter().map(|p| p as i32).collect()),
@@ -38,7 +38,7 @@ pub(super) fn arg_reduce_window(op: &ArgReduceWindow, ins: &[Array]) -> Result<A
     Array::new(out, data)
 }
 
-fn extrema<T: Number>(op: &ArgReduceWindow, x: &Array, out: &Aval) -> Result<Vec<i64>> {
+fn arg_windows<T: Number>(op: &ArgReduceWindow, x: &Array, out: &Aval) -> Result<Vec<i64>> {
     let data = elements::<T>(x)?;
     let better = if op.kind == ArgKind::Max { T::is_above } else { T::is_below };
     let mut result = Vec::with_capacity(out.size());

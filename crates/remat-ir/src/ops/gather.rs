@@ -283,7 +283,7 @@ impl IndexDims<'_> {
     }
 }
 
-/// The shape that has `window` at `dims` and `batch` in the other places.
+/// The shape that has `window` at `dims` and `batch` in the other dimensions.
 fn merge_dims(name: &str, what: &str, dims: &[usize], window: &[usize], batch: &[usize]) -> Result<Shape> {
     if dims.len() != window.len() {
         let message = format!("{what} has {} entries and a slice has {} dimensions", dims.len(), window.len());

@@ -10,7 +10,7 @@ pub(crate) fn operands<'a, const N: usize>(name: &str, ins: &'a [Aval]) -> Resul
     ins.try_into().map_err(|_| Error::new(ErrorKind::Internal, name, "operands were counted wrong"))
 }
 
-/// The aval, if an array of it can be counted and measured: the arithmetic of whoever uses it cannot overflow.
+/// The aval, if an array of it can be counted and measured: arithmetic with its sizes cannot overflow.
 ///
 /// Dimensions of size 0 do not excuse the others, so that the product may be taken in any order.
 pub(crate) fn sized(name: &str, aval: Aval) -> Result<Aval> {

@@ -34,11 +34,11 @@ impl Operation for CrossEntropyTangent {
         if !matches!(labels.dtype, DType::I32 | DType::I64) {
             return dtype_error(self.name(), format!("the labels are i32 or i64, not {labels}"));
         }
-        let Some((_, places)) = logits.shape.split_last() else {
+        let Some((_, positions)) = logits.shape.split_last() else {
             return shape_error(self.name(), format!("the logits {logits} have no dimension of classes"));
         };
-        if labels.shape[..] != *places {
-            return shape_error(self.name(), format!("{labels} are not one label for each place of {logits}"));
+        if labels.shape[..] != *positions {
+            return shape_error(self.name(), format!("{labels} are not one label for each position of {logits}"));
         }
         let out = labels.with_dtype(logits.dtype.wide());
         for (expected, got) in [(&out, logsumexp), (logits, tangent)] {
@@ -90,13 +90,13 @@ impl CrossEntropyTangent {
         };
         let shape = b.shape(logits);
         let dtype = b.dtype(logits).wide();
-        let places = 0..shape.len() - 1;
-        let spread: Op = BroadcastInDim { shape: shape.clone(), dims: places.clone().collect() }.into();
+        let positions = 0..shape.len() - 1;
+        let spread: Op = BroadcastInDim { shape: shape.clone(), dims: positions.clone().collect() }.into();
         let logits = convert(b, logits, dtype)?;
         let normaliser = b.emit1(spread.clone(), &[logsumexp])?;
         let shifted = b.emit1(Binary::Sub.into(), &[logits, normaliser])?;
         let probabilities = b.emit1(Unary::Exp.into(), &[shifted])?;
-        let classes = b.emit1(Iota { dtype: b.dtype(labels), shape, axis: places.end }.into(), &[])?;
+        let classes = b.emit1(Iota { dtype: b.dtype(labels), shape, axis: positions.end }.into(), &[])?;
         let labels = b.emit1(spread, &[labels])?;
         let is_label = b.emit1(Compare::Eq.into(), &[classes, labels])?;
         let [zero, one] = [0.0, 1.0].map(|value| Atom::Lit(Literal::from_f64(dtype, value)));

@@ -122,7 +122,8 @@ impl Operation for DevicePut {
     fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
         (name == "device_put").then(|| {
             let word = params.word("memory")?;
-            let memory = MemorySpace::from_name(&word).ok_or_else(|| params.error("memory", "is no memory space"))?;
+            let memory =
+                MemorySpace::from_name(&word).ok_or_else(|| params.error("memory", "is not a memory space"))?;
             Ok(DevicePut { memory })
         })
     }

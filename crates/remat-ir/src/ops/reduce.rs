@@ -29,14 +29,14 @@ pub struct Reduce {
 }
 
 kinds! {
-    /// Which extremum.
+    /// The maximum or the minimum.
     ArgKind {
         Max "argmax" Any;
         Min "argmin" Any;
     }
 }
 
-/// The index of the first extremum along a dimension, which the result lacks; a NaN is extreme. The dimension is not empty.
+/// The index of the first maximum or minimum along an axis, which the result lacks; NaN counts as both. The dimension is not empty.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct ArgReduce {

@@ -153,7 +153,7 @@ fn check_starts(name: &str, x: &Aval, starts: &[Aval]) -> Result<()> {
             return dtype_error(name, format!("starts are of one dtype, and {} and {start} are not", starts[0]));
         }
         if start.rank() != 0 {
-            return shape_error(name, format!("a start is a scalar and {start} is none"));
+            return shape_error(name, format!("a start is a scalar, not {start}"));
         }
     }
     Ok(())

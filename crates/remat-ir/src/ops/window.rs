@@ -36,7 +36,7 @@ pub struct ReduceWindow {
     pub window: Window,
 }
 
-/// For every window the row-major position in the whole operand of its first extremum, or -1 if the window holds padding
+/// For every window the row-major position in the whole operand of its first maximum or minimum, or -1 if the window holds padding
 /// only. A NaN is extreme. The derivative of max pooling is a gather of these.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "fields are the parameters that programs print")]
@@ -150,7 +150,7 @@ impl Window {
     }
 }
 
-/// The name that programs print for the index of the extremum of every window.
+/// The name that programs print for the index of the maximum or minimum of every window.
 const fn window_name(kind: ArgKind) -> &'static str {
     match kind {
         ArgKind::Max => "argmax_window",

@@ -162,7 +162,7 @@ impl<'a> Printer<'a> {
     /// Text and a program at the beginning of a line.
     fn whole(&mut self, before: &str, jaxpr: &Jaxpr, num_consts: usize) {
         self.out.push_str(before);
-        // Only an attempt at one line can overflow, and this is none.
+        // Only an attempt at one line can overflow, and this is not one.
         let _: Fits = self.jaxpr(jaxpr, num_consts, Mode::Break, 0);
     }
 

@@ -166,7 +166,7 @@ fn malformed_parameters() {
     let error = |equation: &str| {
         Jaxpr::parse_unchecked(&format!("{{ lambda ; . let = {equation} in () }}")).unwrap_err().message().to_string()
     };
-    assert_eq!(error("device_put[memory=disk]"), "line 1, column 20: parameter `memory` is no memory space");
+    assert_eq!(error("device_put[memory=disk]"), "line 1, column 20: parameter `memory` is not a memory space");
     assert_eq!(error("jit[name=f]"), "line 1, column 20: parameter `jaxpr` is missing");
     assert_eq!(error("cond[branches=3]"), "line 1, column 34: expected `(`, found `3`");
     let none = "{ lambda ; . let in () }";

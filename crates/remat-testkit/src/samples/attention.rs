@@ -20,7 +20,7 @@ impl Samples for DotProductAttentionTangent {
         let sample = |label: String, case: &Case, tangents: [bool; 4]| {
             let differentiable = case.differentiable();
             let given = differentiable.iter().zip(tangents).filter(|(_, given)| *given);
-            let tangents_of = given.filter_map(|(x, _)| x.as_ref().map(turned));
+            let tangents_of = given.filter_map(|(x, _)| x.as_ref().map(other_values));
             let inputs: Vec<Array> = case.inputs.iter().cloned().chain(case.results()).chain(tangents_of).collect();
             let linear: Vec<usize> = (case.inputs.len() + 2..inputs.len()).collect();
             let op = DotProductAttentionTangent { attention: case.attention, tangents };
@@ -42,7 +42,7 @@ impl Samples for DotProductAttentionCotangent {
         let mut samples = Vec::new();
         let sample = |label: String, case: &Case, cotangents: [bool; 4], logsumexp: bool| {
             let results = case.results();
-            let cts = results.iter().take(1 + usize::from(logsumexp)).map(turned);
+            let cts = results.iter().take(1 + usize::from(logsumexp)).map(other_values);
             let inputs: Vec<Array> = case.inputs.iter().chain(&results).cloned().chain(cts).collect();
             let linear: Vec<usize> = (case.inputs.len() + 2..inputs.len()).collect();
             let op = DotProductAttentionCotangent { attention: case.attention, cotangents, logsumexp };
@@ -69,11 +69,11 @@ struct Case {
 }
 
 impl Case {
-    /// An attention of `[batch, places, heads, features]` queries and such keys, with values of as many features and one.
+    /// An attention of `[batch, positions, heads, features]` queries and such keys, with values of as many features and one.
     fn new(label: &'static str, dtype: DType, query: [usize; 4], key: [usize; 4]) -> Case {
         let scale = Literal::from_f64(DType::F64, 0.7);
-        let [batch, places, heads, features] = key;
-        let inputs = vec![any(dtype, &query), any(dtype, &key), any(dtype, &[batch, places, heads, features + 1])];
+        let [batch, positions, heads, features] = key;
+        let inputs = vec![any(dtype, &query), any(dtype, &key), any(dtype, &[batch, positions, heads, features + 1])];
         Case { label, attention: DotProductAttention { scale, causal: false, bias: false, mask: false }, inputs }
     }
 
@@ -118,7 +118,7 @@ fn cases() -> Vec<Case> {
         case("heads share keys", [2, 2, 6, 2], [2, 3, 2, 2]),
         case("all heads share keys", [1, 3, 3, 2], [1, 3, 1, 2]).causal(),
         biased(),
-        case("bias of the places", [2, 3, 2, 2], [2, 2, 2, 2]).biased([1, 1, 3, 2]),
+        case("bias of the positions", [2, 3, 2, 2], [2, 2, 2, 2]).biased([1, 1, 3, 2]),
         case("bias of the heads", [2, 3, 4, 2], [2, 2, 2, 2]).biased([2, 4, 1, 1]),
         case("mask", [2, 3, 2, 2], [2, 4, 2, 2]).masked([2, 2, 3, 4], &[1.0, 0.0, 1.0, 1.0, 1.0]),
         case("bias and mask of keys", [2, 3, 2, 2], [2, 4, 2, 2])
@@ -139,7 +139,7 @@ fn cases() -> Vec<Case> {
 }
 
 /// Other values of the same dtype and shape.
-fn turned(x: &Array) -> Array {
+fn other_values(x: &Array) -> Array {
     let values = [0.5, -1.0, 0.25, 1.5, -0.75, 1.0, -0.125];
     array(x.dtype(), x.shape(), &values)
 }

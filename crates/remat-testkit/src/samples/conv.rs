@@ -142,7 +142,7 @@ fn geometries() -> Vec<(&'static str, &'static [usize], &'static [usize], Conv)>
         ("no batch", &[0, 2, 3], &[1, 2, 2], plain(1)),
         ("no input feature", &[1, 0, 3], &[2, 0, 2], plain(1)),
         ("no output feature", &[1, 2, 3], &[0, 2, 2], plain(1)),
-        ("no place in the input", &[1, 1, 0], &[1, 1, 2], Conv { padding: vec![(2, 1)], ..plain(1) }),
+        ("no window in the input", &[1, 1, 0], &[1, 1, 2], Conv { padding: vec![(2, 1)], ..plain(1) }),
         ("kernel larger than the input", &[1, 1, 2], &[1, 1, 4], plain(1)),
     ]
 }

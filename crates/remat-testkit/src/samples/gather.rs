@@ -46,7 +46,7 @@ impl Samples for Scatter {
                 let label = format!("{}, {}", dims.label, mode.name());
                 let updates = floats(&dims.updates());
                 let indices = array(DType::I32, dims.indices, dims.values);
-                // Other values than the updates have: equal extrema have no second derivative.
+                // Other values than the updates have: equal maxima have no second derivative.
                 let inputs = vec![spread(DType::F64, dims.operand, -1.9, 2.1), indices, updates];
                 let sample = Sample::new(label, op, inputs);
                 match kind {

@@ -7,7 +7,7 @@ use super::{Sample, Samples, sample};
 const FLOATS: [DType; 4] = [DType::F16, DType::Bf16, DType::F32, DType::F64];
 
 /// Matrices with a diagonal around 3 and small elements beside it, the last two of these dimensions: positive definite, and of a
-/// condition that central differences bear. They are not symmetric.
+/// condition that central differences can stand. They are not symmetric.
 fn matrices(dtype: DType, shape: &[usize]) -> Array {
     let [.., rows, columns] = *shape else { return sample::any(dtype, shape) };
     let golden = (5f64.sqrt() - 1.0) / 2.0;

@@ -15,7 +15,7 @@ impl Samples for ReduceWindow {
             }
             for (label, shape, window) in padded_geometries() {
                 let sample = Sample::new(label, ReduceWindow { kind, window }, vec![floats(shape)]);
-                // The extremum of a window of padding is infinite, and infinities have no differences.
+                // The maximum or minimum of a window of padding is infinite, and infinities have no differences.
                 samples.push(if kind == WindowKind::Sum { sample.linear_in(&[0]) } else { sample.not_smooth() });
             }
             let (_, shape, window) = geometries().remove(0);

@@ -117,8 +117,8 @@ fn prefixes(
         return Ok(elems.to_vec());
     }
     let pick = |leaves: &[Tensor], start: usize, end: usize, by: i64| -> Vec<Tensor> {
-        let places = step(start as i64..end as i64, by);
-        leaves.iter().zip(axes).map(|(x, &axis)| along(x, axis, places.clone())).collect()
+        let range = step(start as i64..end as i64, by);
+        leaves.iter().zip(axes).map(|(x, &axis)| along(x, axis, range.clone())).collect()
     };
     let num_pairs = length / 2;
     let pairs = combine(&pick(elems, 0, 2 * num_pairs, 2), &pick(elems, 1, 2 * num_pairs, 2))?;
@@ -143,10 +143,10 @@ fn prefixes(
     Ok(join(&[&woven, &pick(&even, num_pairs, num_even, 1)], axes))
 }
 
-/// A range of places along one dimension.
-fn along(x: &Tensor, axis: usize, places: Index) -> Tensor {
+/// A range of indices along one dimension.
+fn along(x: &Tensor, axis: usize, range: Index) -> Tensor {
     let whole = step(.., 1);
-    let entries: Vec<Index> = std::iter::repeat_n(whole, axis).chain([places]).collect();
+    let entries: Vec<Index> = std::iter::repeat_n(whole, axis).chain([range]).collect();
     x.index(entries)
 }
 

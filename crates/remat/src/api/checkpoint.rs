@@ -6,7 +6,7 @@ use remat_ir::{Error, ErrorKind, Jaxpr, Loc, Op, Policy, Prim, Result, did_you_m
 
 use crate::trace::{Output, Program, Tensor, Tree, avals, bind_at, current_loc, fail, rebuild, structure, trace};
 
-/// A function whose intermediate values the backward pass computes again, but for what the policy saves.
+/// A function whose intermediate values the backward pass computes again, except those that the policy saves.
 ///
 /// The values and gradients are the same, bit for bit, under every policy. The inputs of the region are always kept (they
 /// are there anyway); nothing else is under [`Policy::Nothing`], the default in JAX. The policy reaches into every loop,

@@ -163,7 +163,7 @@ pub(crate) fn custom_vjp_at<A: Tree, R: Output, S: Tree, F: Output<Tree = (R::Tr
     }
 }
 
-/// What the backward rule captures it gets as residuals: the forward rule hands its constants on, right after the results.
+/// Values that the backward rule captures are residuals: the forward rule hands its constants on, right after the results.
 fn return_consts(fwd: &Jaxpr, num_consts: usize, num_outs: usize) -> Result<Jaxpr> {
     let mut b = Builder::new();
     let ins = b.inputs(fwd.in_avals());

@@ -13,7 +13,7 @@ use crate::transform::{self, transpose};
 
 /// The gradient of a scalar function of a tree of floats: a value of the type of the argument.
 ///
-/// What the closure captures is constant; so a batch, a mask or a hyperparameter is captured, and there are no argument
+/// Values that the closure captures are constant; so a batch, a mask or a hyperparameter is captured, and there are no argument
 /// numbers.
 ///
 /// ```

@@ -39,7 +39,7 @@ pub struct JitOptions {
 
 /// A function that is traced and compiled once for each structure, static fields and avals of its argument.
 ///
-/// It can be called from several threads if what the function captures can be shared between threads.
+/// It can be called from several threads if the function's captured values can be shared between threads.
 ///
 /// The native engine keeps the memory of temporaries of each compiled program from one call to the next, as many bytes as
 /// [`Jitted::memory`] says. Dropping the `Jitted` gives them back.
@@ -54,7 +54,7 @@ pub struct Jitted<A, R: Output, F> {
     marker: PhantomData<fn(&A) -> R>,
 }
 
-/// What a program is found by. The order is there for a program that depends on it: one in which custom functions are
+/// The key of a program in the cache. The order is there for a program that depends on it: one in which custom functions are
 /// called, whose rules are traced for as many derivatives as are taken. It is `None` for all others.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Key {
@@ -63,7 +63,7 @@ struct Key {
     order: Option<Order>,
 }
 
-/// What the cache has of a key.
+/// The entry of a key.
 enum Slot<T> {
     /// A thread traces it.
     Tracing,
@@ -179,7 +179,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         Ok(self.lower(args)?.compile()?.memory())
     }
 
-    /// The same, and what is live when most memory is needed: values with their bytes, names, operations and your lines.
+    /// The same, and the values that are live at the peak, with their bytes, names, operations and your lines.
     ///
     /// ```
     /// use remat::{Tensor, jit};

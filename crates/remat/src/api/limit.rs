@@ -7,7 +7,7 @@ use remat_ir::{Error, ErrorKind, Result};
 /// The variable that holds the limit of programs that have none of their own.
 const VARIABLE: &str = "REMAT_MEMORY_LIMIT";
 
-/// The limit in bytes: the option, else what the environment says.
+/// The limit in bytes: the option, else the environment's.
 ///
 /// # Errors
 /// If the environment says something else than a number of bytes.

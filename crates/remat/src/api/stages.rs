@@ -104,7 +104,7 @@ impl Compiled {
         self.executable.memory()
     }
 
-    /// The same bytes, and what is live when most are needed.
+    /// The same bytes, and the values that are live at the peak.
     pub fn memory_report(&self) -> MemoryReport {
         let mut report = self.executable.memory_report();
         for value in &mut report.live {

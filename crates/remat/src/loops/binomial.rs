@@ -3,7 +3,7 @@
 use remat_ir::Result;
 
 use super::schedule::{Action, reversal};
-use super::{Body, rows};
+use super::{Body, slots};
 use crate::api::custom::custom_vjp_at;
 use crate::api::{ScanOptions, cond, scan_with, vjp};
 use crate::trace::Tensor;
@@ -11,7 +11,7 @@ use crate::trace::Tensor;
 type Outs = (Vec<Tensor>, Vec<Tensor>);
 /// Captured tensors, initial carry, stacked inputs.
 type Operands = (Vec<Tensor>, Vec<Tensor>, Vec<Tensor>);
-/// Captured tensors, stacked inputs, rows of states.
+/// Captured tensors, stacked inputs, slots of states.
 type Residuals = (Vec<Tensor>, Vec<Tensor>, Vec<Tensor>);
 
 pub(super) fn run(body: &Body, states: usize) -> Result<Outs> {
@@ -32,8 +32,8 @@ pub(super) fn run(body: &Body, states: usize) -> Result<Outs> {
 
 /// A schedule, with iterations numbered by the slices that they take.
 struct Schedule {
-    rows: usize,
-    /// For each slice, the row of the state before its iteration.
+    slots: usize,
+    /// For each slice, the slot of the state before its iteration.
     forward: Vec<i32>,
     backward: Vec<Action>,
     reverse: bool,
@@ -45,18 +45,18 @@ impl Schedule {
         let first = actions.iter().position(|a| matches!(a, Action::Reverse { .. })).unwrap_or(actions.len());
         let backward = actions.split_off(first);
         let mut forward = vec![0];
-        let mut rows = 1;
+        let mut slots = 1;
         for action in &actions {
             if let Action::Advance { to, .. } = *action {
                 forward.push(to as i32);
-                rows = rows.max(to + 1);
+                slots = slots.max(to + 1);
             }
         }
         let reverse = body.options.reverse;
         if reverse {
             forward.reverse();
         }
-        Schedule { rows, forward, backward, reverse }
+        Schedule { slots, forward, backward, reverse }
     }
 
     /// The slice that an iteration takes.
@@ -64,7 +64,7 @@ impl Schedule {
         (if self.reverse { self.forward.len() - 1 - step } else { step }) as i32
     }
 
-    /// The actions of the backward pass as columns: whether it reverses, slice, row to read, row to write.
+    /// The actions of the backward pass as columns: whether it reverses, slice, slot to read, slot to write.
     fn columns(&self) -> [Tensor; 4] {
         let (mut reverses, mut slices, mut from_rows, mut to_rows) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for &action in &self.backward {
@@ -81,21 +81,21 @@ impl Schedule {
     }
 }
 
-/// The loop, which writes the state before each iteration into its row.
+/// The loop, which writes the state before each iteration into its slot.
 fn forward(body: &Body, schedule: &Schedule, (consts, carry, xs): &Operands) -> Result<(Outs, Residuals)> {
-    let buffers = rows::buffers(carry, schedule.rows)?;
-    let step = |(carry, buffers): &Outs, (row, x): &(Tensor, Vec<Tensor>)| {
-        let buffers = rows::write(buffers, row, carry);
+    let buffers = slots::buffers(carry, schedule.slots)?;
+    let step = |(carry, buffers): &Outs, (slot, x): &(Tensor, Vec<Tensor>)| {
+        let buffers = slots::write(buffers, slot, carry);
         let (carry, ys) = body.step(consts, carry, x)?;
         Ok(((carry, buffers), ys))
     };
-    let rows = Tensor::from(schedule.forward.clone());
+    let slots = Tensor::from(schedule.forward.clone());
     let options = ScanOptions { length: Some(body.length), ..body.options.clone() };
-    let ((carry, buffers), ys) = scan_with(&options, step, &(carry.clone(), buffers), &(rows, xs.clone()))?;
+    let ((carry, buffers), ys) = scan_with(&options, step, &(carry.clone(), buffers), &(slots, xs.clone()))?;
     Ok(((carry, ys), (consts.clone(), xs.clone(), buffers)))
 }
 
-/// Carry of the backward loop: rows of states; cotangents of the floats of the carry, the captured tensors and the stacked
+/// Carry of the backward loop: slots of states; cotangents of the floats of the carry, the captured tensors and the stacked
 /// inputs.
 type Backward = (Vec<Tensor>, Vec<Tensor>, Vec<Tensor>, Vec<Tensor>);
 
@@ -105,25 +105,26 @@ fn backward(
     (consts, xs, buffers): &Residuals,
     (ct_carry, ct_ys): &Outs,
 ) -> Result<Operands> {
-    let init: Backward = (buffers.clone(), rows::floats(ct_carry)?, rows::zero_floats(consts)?, rows::zero_floats(xs)?);
+    let init: Backward =
+        (buffers.clone(), slots::floats(ct_carry)?, slots::zero_floats(consts)?, slots::zero_floats(xs)?);
     let act = |carried: &Backward, [reverses, slice, from, to]: &[Tensor; 4]| {
-        let (state, x) = (rows::read(&carried.0, from), rows::read(xs, slice));
+        let (state, x) = (slots::read(&carried.0, from), slots::read(xs, slice));
         let advance = |(buffers, carry, sums, stacked): &Backward| -> Result<Backward> {
             let next = body.step(consts, &state, &x)?.0;
-            Ok((rows::write(buffers, to, &next), carry.clone(), sums.clone(), stacked.clone()))
+            Ok((slots::write(buffers, to, &next), carry.clone(), sums.clone(), stacked.clone()))
         };
         let reverse = |(buffers, carry, sums, stacked): &Backward| -> Result<Backward> {
             let step = |(consts, carry, x): &Operands| body.step(consts, carry, x);
             let (outs, pullback) = vjp(step, &(consts.clone(), state.clone(), x.clone()))?;
-            let cotangents = (rows::with_zeros(&outs.0, carry)?, rows::read(ct_ys, slice));
+            let cotangents = (slots::with_zeros(&outs.0, carry)?, slots::read(ct_ys, slice));
             let (of_consts, of_carry, of_x) = pullback.call(&cotangents)?;
-            let sums = rows::add(sums, &rows::floats(&of_consts)?);
-            let stacked = rows::write(stacked, slice, &rows::floats(&of_x)?);
-            Ok((buffers.clone(), rows::floats(&of_carry)?, sums, stacked))
+            let sums = slots::add(sums, &slots::floats(&of_consts)?);
+            let stacked = slots::write(stacked, slice, &slots::floats(&of_x)?);
+            Ok((buffers.clone(), slots::floats(&of_carry)?, sums, stacked))
         };
         Ok((cond(reverses, reverse, advance, carried)?, ()))
     };
     let ((_, carry, sums, stacked), ()) = scan_with(&ScanOptions::default(), act, &init, &schedule.columns())?;
-    let of_carry = rows::with_zeros(ct_carry, &carry)?;
-    Ok((rows::with_zeros(consts, &sums)?, of_carry, rows::with_zeros(xs, &stacked)?))
+    let of_carry = slots::with_zeros(ct_carry, &carry)?;
+    Ok((slots::with_zeros(consts, &sums)?, of_carry, slots::with_zeros(xs, &stacked)?))
 }

@@ -25,7 +25,7 @@ pub(super) fn run(body: &Body, blocks: &[usize]) -> Result<Outs> {
     nested(body, blocks, &body.carry, &body.xs, body.length)
 }
 
-/// A loop over blocks; an inner level is a loop over smaller blocks. What is left over runs last.
+/// A loop over blocks; an inner level is a loop over smaller blocks. The remainder runs last.
 fn nested(body: &Body, blocks: &[usize], carry: &[Tensor], xs: &[Tensor], length: usize) -> Result<Outs> {
     let Some((&block, inner)) = blocks.split_first() else {
         return body.scan(&body.program.captured, carry, xs, length);

@@ -7,8 +7,8 @@
 mod binomial;
 mod levels;
 mod online;
-mod rows;
 mod schedule;
+mod slots;
 
 use remat_ir::{Error, ErrorKind, Result};
 
@@ -29,7 +29,7 @@ pub enum LoopScheme {
     /// Source: Chen et al., "Training deep nets with sublinear memory cost", 2016.
     Levels(usize),
     /// As `Levels`, with the number of iterations in a block of each level, the longest first. `Blocks([100, 10])` runs
-    /// blocks of 100 that are blocks of 10; what is left over at a level is a shorter block.
+    /// blocks of 100 that are blocks of 10; the remainder at a level is a shorter block.
     Blocks(Vec<usize>),
     /// This number of states, placed so that the number of iterations that are computed again is the least possible; see
     /// [`binomial_steps`]. The initial state is one of them; the state that the loop works on comes on top. The order of

@@ -2,7 +2,7 @@
 
 use remat_ir::{DType, Loc, Result};
 
-use super::rows;
+use super::slots;
 use crate::api::custom::custom_vjp_at;
 use crate::api::{vjp, while_loop};
 use crate::trace::{Program, Tensor, Tree, Walk, run as run_program};
@@ -44,7 +44,7 @@ pub(super) fn run(
         },
         |(of_condition, of_body, length, slots): &(Vec<Tensor>, Vec<Tensor>, Tensor, Slots), ct: &Vec<Tensor>| {
             let next = |state: &[Tensor]| next(of_body, state);
-            let start = (length.clone(), slots.clone(), rows::floats(ct)?, rows::zero_floats(of_body)?);
+            let start = (length.clone(), slots.clone(), slots::floats(ct)?, slots::zero_floats(of_body)?);
             let step = |(left, slots, ct, sums): &(Tensor, Slots, Vec<Tensor>, Vec<Tensor>)| {
                 let last = left - 1;
                 let (state, slots) = slots.reach(&last, next)?;
@@ -52,14 +52,14 @@ pub(super) fn run(
                     run_program(NAME, &body.jaxpr, &[&consts[..], state].concat(), loc)
                 };
                 let (out, pullback) = vjp(step, &(of_body.clone(), state))?;
-                let (of_consts, of_state) = pullback.call(&rows::with_zeros(&out, ct)?)?;
-                let sums = rows::add(sums, &rows::floats(&of_consts)?);
-                Ok((last.clone(), slots.release(&last), rows::floats(&of_state)?, sums))
+                let (of_consts, of_state) = pullback.call(&slots::with_zeros(&out, ct)?)?;
+                let sums = slots::add(sums, &slots::floats(&of_consts)?);
+                Ok((last.clone(), slots.release(&last), slots::floats(&of_state)?, sums))
             };
             let is_left = |(left, ..): &(Tensor, Slots, Vec<Tensor>, Vec<Tensor>)| left.gt(0);
             let (_, _, of_init, sums) = while_loop(is_left, step, &start)?;
-            let of_condition = rows::with_zeros(of_condition, &rows::zero_floats(of_condition)?)?;
-            Ok((of_condition, rows::with_zeros(of_body, &sums)?, rows::with_zeros(ct, &of_init)?))
+            let of_condition = slots::with_zeros(of_condition, &slots::zero_floats(of_condition)?)?;
+            Ok((of_condition, slots::with_zeros(of_body, &sums)?, slots::with_zeros(ct, &of_init)?))
         },
     );
     loop_(&(condition.captured.clone(), body.captured.clone(), carry))
@@ -89,7 +89,7 @@ impl Slots {
     /// Free slots, at least two: for the initial state and for the one that the loop works on.
     fn new(state: &[Tensor], count: usize) -> Result<Slots> {
         Ok(Slots {
-            buffers: rows::buffers(state, count)?,
+            buffers: slots::buffers(state, count)?,
             steps: Tensor::full(count, -1i32, DType::I32),
             levels: Tensor::zeros(count, DType::I32),
         })
@@ -106,12 +106,12 @@ impl Slots {
         let first = |mask: &Tensor| mask.to_dtype(DType::I32).argmax(0);
         let (has_free, has_dispensable) = (is_free.any(..), is_dispensable.any(..));
         let latest = steps.argmax(0);
-        let row = has_free.select(first(&is_free), has_dispensable.select(first(&is_dispensable), &latest));
+        let slot = has_free.select(first(&is_free), has_dispensable.select(first(&is_dispensable), &latest));
         let replaces_latest = !(has_free | has_dispensable);
         let raised = levels.dynamic_index(&latest, 0) + 1;
         let level = step.eq(0).select(i32::MAX, replaces_latest.select(raised, 0));
-        let put = |values: &Tensor, value: &Tensor| values.dynamic_update_slice(&value.expand_dims(0), row.clone());
-        Slots { buffers: rows::write(buffers, &row, state), steps: put(steps, step), levels: put(levels, &level) }
+        let put = |values: &Tensor, value: &Tensor| values.dynamic_update_slice(&value.expand_dims(0), slot.clone());
+        Slots { buffers: slots::write(buffers, &slot, state), steps: put(steps, step), levels: put(levels, &level) }
     }
 
     /// The state before iteration `target`, which is computed from the latest kept one. What the loop passes is kept where
@@ -129,8 +129,8 @@ impl Slots {
     }
 
     fn latest(&self) -> (Vec<Tensor>, Tensor) {
-        let row = self.steps.argmax(0);
-        (rows::read(&self.buffers, &row), self.steps.dynamic_index(&row, 0))
+        let slot = self.steps.argmax(0);
+        (slots::read(&self.buffers, &slot), self.steps.dynamic_index(&slot, 0))
     }
 
     /// Frees the slot of the state before an iteration.

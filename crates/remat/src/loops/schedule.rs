@@ -1,9 +1,9 @@
 //! The order in which a loop of known length is reversed with a given number of states.
 
-/// What the reversal of a loop does next. States are in rows; `from` is the row of the state before iteration `step`.
+/// The next step of the reversal of a loop. States are in slots; `from` is the slot of the state before iteration `step`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Action {
-    /// Computes the state after an iteration into a row.
+    /// Computes the state after an iteration into a slot.
     Advance { step: usize, from: usize, to: usize },
     /// Differentiates an iteration.
     Reverse { step: usize, from: usize },
@@ -37,39 +37,39 @@ pub fn binomial_steps(length: usize, states: usize) -> Option<usize> {
     usize::try_from(steps).ok()
 }
 
-/// The whole reversal. Row 0 holds the initial state, the rows up to `states` the others that are kept, and the one after
+/// The whole reversal. Slot 0 holds the initial state, the slots up to `states` the others that are kept, and the one after
 /// those the state that the loop works on.
 pub(super) fn reversal(length: usize, states: usize) -> Vec<Action> {
     let work = states;
     let mut actions = Vec::new();
     let mut free: Vec<usize> = (1..states.min(length)).rev().collect();
-    // Parts of the loop that are still to be reversed, the last one first: start, length, row of the state at the start.
+    // Parts of the loop that are still to be reversed, the last one first: start, length, slot of the state at the start.
     let mut parts = vec![(0, length, 0)];
-    while let Some((start, length, row)) = parts.pop() {
+    while let Some((start, length, slot)) = parts.pop() {
         if length > 1
-            && let Some(slot) = free.pop()
+            && let Some(kept) = free.pop()
         {
             let first = split(length, free.len() + 2);
-            advance(&mut actions, start, first, row, work, slot);
-            parts.push((start, first, row));
-            parts.push((start + first, length - first, slot));
+            advance(&mut actions, start, first, slot, work, kept);
+            parts.push((start, first, slot));
+            parts.push((start + first, length - first, kept));
             continue;
         }
         for last in (0..length).rev() {
-            advance(&mut actions, start, last, row, work, work);
-            actions.push(Action::Reverse { step: start + last, from: if last == 0 { row } else { work } });
+            advance(&mut actions, start, last, slot, work, work);
+            actions.push(Action::Reverse { step: start + last, from: if last == 0 { slot } else { work } });
         }
-        if row != 0 {
-            free.push(row);
+        if slot != 0 {
+            free.push(slot);
         }
     }
     actions
 }
 
-/// Advances `count` iterations from a row to another one, through the row for work.
-fn advance(actions: &mut Vec<Action>, start: usize, count: usize, row: usize, work: usize, target: usize) {
+/// Advances `count` iterations from a slot to another one, through the slot for work.
+fn advance(actions: &mut Vec<Action>, start: usize, count: usize, slot: usize, work: usize, target: usize) {
     for i in 0..count {
-        let from = if i == 0 { row } else { work };
+        let from = if i == 0 { slot } else { work };
         let to = if i + 1 == count { target } else { work };
         actions.push(Action::Advance { step: start + i, from, to });
     }
@@ -111,7 +111,7 @@ fn binomial(states: usize, r: i64) -> u128 {
 mod tests {
     use super::*;
 
-    /// The least number by trying all places for the next state.
+    /// The least number by trying all positions for the next state.
     fn by_trial(length: usize, states: usize, known: &mut Vec<Vec<Option<usize>>>) -> usize {
         if length < 2 {
             return 0;
@@ -130,29 +130,29 @@ mod tests {
         least
     }
 
-    /// Runs a schedule on numbers; gives the number of advances and the greatest number of rows in use for later.
+    /// Runs a schedule on numbers; gives the number of advances and the greatest number of slots in use for later.
     fn run(length: usize, states: usize) -> (usize, usize) {
-        let mut rows: Vec<Option<usize>> = vec![None; states + 1];
-        rows[0] = Some(0);
+        let mut slots: Vec<Option<usize>> = vec![None; states + 1];
+        slots[0] = Some(0);
         let (mut advances, mut peak, mut left) = (0, 1, length);
         for action in reversal(length, states) {
             match action {
                 Action::Advance { step, from, to } => {
-                    assert_eq!(rows[from], Some(step));
+                    assert_eq!(slots[from], Some(step));
                     assert!(to != 0 && step + 1 < left, "advances to a state that is needed");
-                    rows[to] = Some(step + 1);
+                    slots[to] = Some(step + 1);
                     advances += 1;
                 }
                 Action::Reverse { step, from } => {
-                    assert_eq!(rows[from], Some(step));
+                    assert_eq!(slots[from], Some(step));
                     left -= 1;
                     assert_eq!(step, left);
-                    for row in rows.iter_mut().filter(|r| **r == Some(step) && step > 0) {
-                        *row = None;
+                    for slot in slots.iter_mut().filter(|r| **r == Some(step) && step > 0) {
+                        *slot = None;
                     }
                 }
             }
-            peak = peak.max(rows[..states].iter().flatten().count());
+            peak = peak.max(slots[..states].iter().flatten().count());
         }
         assert_eq!(left, 0);
         (advances, peak)

@@ -1,29 +1,29 @@
-//! States in the rows of buffers, and the gradients of one iteration.
+//! States in slots, which are indices into stacked buffers, and the gradients of one iteration.
 
 use remat_ir::{Aval, Result};
 
 use crate::trace::{Tensor, current_loc, deferred, zeros};
 
-/// Buffers of this many rows for tensors of these avals.
-pub(super) fn buffers(tensors: &[Tensor], rows: usize) -> Result<Vec<Tensor>> {
+/// Buffers of this many slots for tensors of these avals.
+pub(super) fn buffers(tensors: &[Tensor], slots: usize) -> Result<Vec<Tensor>> {
     let buffer = |t: &Tensor| {
         let aval: &Aval = t.aval()?;
-        let stacked = aval.with_shape(std::iter::once(rows).chain(aval.shape.iter().copied()));
+        let stacked = aval.with_shape(std::iter::once(slots).chain(aval.shape.iter().copied()));
         Ok(zeros(&stacked, current_loc()))
     };
     tensors.iter().map(buffer).collect()
 }
 
-/// One row of each buffer.
-pub(super) fn read(buffers: &[Tensor], row: &Tensor) -> Vec<Tensor> {
-    buffers.iter().map(|b| b.dynamic_index(row, 0)).collect()
+/// One slot of each buffer.
+pub(super) fn read(buffers: &[Tensor], slot: &Tensor) -> Vec<Tensor> {
+    buffers.iter().map(|b| b.dynamic_index(slot, 0)).collect()
 }
 
-/// The buffers with one row replaced.
-pub(super) fn write(buffers: &[Tensor], row: &Tensor, values: &[Tensor]) -> Vec<Tensor> {
+/// The buffers with one slot replaced.
+pub(super) fn write(buffers: &[Tensor], slot: &Tensor, values: &[Tensor]) -> Vec<Tensor> {
     let replace = |(buffer, value): (&Tensor, &Tensor)| {
         deferred(|| {
-            let mut starts = vec![row.clone()];
+            let mut starts = vec![slot.clone()];
             starts.resize(1 + value.rank()?, Tensor::from(0i32));
             Ok(buffer.dynamic_update_slice(&value.expand_dims(0), starts))
         })
@@ -31,7 +31,7 @@ pub(super) fn write(buffers: &[Tensor], row: &Tensor, values: &[Tensor]) -> Vec<
     buffers.iter().zip(values).map(replace).collect()
 }
 
-/// The floats among tensors: what has a cotangent.
+/// The floats among tensors: only these have cotangents.
 pub(super) fn floats(tensors: &[Tensor]) -> Result<Vec<Tensor>> {
     let mut floats = Vec::new();
     for tensor in tensors {

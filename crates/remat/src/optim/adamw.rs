@@ -29,7 +29,7 @@ pub struct AdamW {
     pub b1: f64,
     /// How much of the average square stays; 0.999 by default.
     pub b2: f64,
-    /// What is added to the root; 1e-8 by default.
+    /// Added to the root; 1e-8 by default.
     pub eps: f64,
     /// The decay of weights, times the rate; 1e-4 by default.
     pub weight_decay: f64,

@@ -111,7 +111,7 @@ pub(super) fn scalar(dtype: DType, value: f64) -> Tensor {
     Tensor::from_array(Array::full(Literal::from_f64(dtype, value), []))
 }
 
-/// What is computed once for all parameters of a dtype.
+/// A value that is computed once for all parameters of a dtype.
 pub(super) struct PerDType<'a, T> {
     made: [Option<T>; 2],
     make: Box<dyn Fn(DType) -> T + 'a>,

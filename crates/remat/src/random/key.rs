@@ -234,7 +234,7 @@ fn row(x: &Tensor, index: usize) -> Tensor {
     bind1(Slice { start, limit, strides: Shape::from_elem(1, aval.rank()) }, &[x])
 }
 
-/// What is folded into a key, as a u32 scalar.
+/// The data folded into a key, as a u32 scalar.
 ///
 /// # Errors
 /// If it is not an integer scalar.

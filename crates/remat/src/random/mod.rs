@@ -55,7 +55,7 @@ mod tests {
     use crate::trace::{structure, trace_tree};
     use crate::{DType, Tensor, Tree};
 
-    /// A traced function draws what the function draws as it is.
+    /// A traced function draws the same numbers as the function itself.
     fn check<R: Tree>(f: impl Fn(&Key) -> R) -> Result<()> {
         let key = key(1701);
         let (program, _) = trace_tree(&key, Loc::default(), &f)?;

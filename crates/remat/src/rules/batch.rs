@@ -4,7 +4,7 @@ use remat_ir::{Operation, Result, Shape};
 
 use super::{Batched, Expr, Writer};
 
-/// Operands of an elementwise operation, brought to equal shapes with the batch dimension at the position that is
+/// Operands of an elementwise operation, reshaped to equal ranks with the batch dimension at the position that is
 /// returned. Scalars that all examples share stay scalars.
 pub(super) fn align<'w>(size: usize, ins: &[Batched<Expr<'w>>]) -> Result<(Vec<Expr<'w>>, usize)> {
     let mut examples = Vec::with_capacity(ins.len());

@@ -47,10 +47,10 @@ impl Rules for Gather {
                 // The batch dimension is one more dimension of every slice, taken whole.
                 let kept =
                     |d: &usize| !self.collapsed_slice_dims.contains(d) && !self.operand_batching_dims.contains(d);
-                let place = (0..axis).filter(kept).count();
-                let out = if place == 0 { 0 } else { self.offset_dims[place - 1] + 1 };
+                let at = (0..axis).filter(kept).count();
+                let out = if at == 0 { 0 } else { self.offset_dims[at - 1] + 1 };
                 op.offset_dims = shifted(&self.offset_dims, out);
-                op.offset_dims.insert(place, out);
+                op.offset_dims.insert(at, out);
                 op.slice_sizes.insert(axis, size);
                 out
             }
@@ -61,14 +61,14 @@ impl Rules for Gather {
                     indices = Batched::front(indices.atom.move_axis(axis, 0));
                 }
                 let axis = if axis == rank - 1 { 0 } else { axis };
-                let mut places = (0..).filter(|d| !self.offset_dims.contains(d));
-                let out = if axis == 0 { 0 } else { places.nth(axis - 1).map_or(0, |d| d + 1) };
+                let mut batch_dims = (0..).filter(|d| !self.offset_dims.contains(d));
+                let out = if axis == 0 { 0 } else { batch_dims.nth(axis - 1).map_or(0, |d| d + 1) };
                 op.offset_dims = shifted(&self.offset_dims, out);
                 op.start_indices_batching_dims = shifted(&self.start_indices_batching_dims, axis);
                 if let Some(x_axis) = x_axis {
-                    let place = op.operand_batching_dims.iter().filter(|&&d| d < x_axis).count();
-                    op.operand_batching_dims.insert(place, x_axis);
-                    op.start_indices_batching_dims.insert(place, axis);
+                    let at = op.operand_batching_dims.iter().filter(|&&d| d < x_axis).count();
+                    op.operand_batching_dims.insert(at, x_axis);
+                    op.start_indices_batching_dims.insert(at, axis);
                     op.slice_sizes.insert(x_axis, size.min(1));
                 }
                 out

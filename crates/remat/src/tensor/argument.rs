@@ -1,4 +1,4 @@
-//! What methods take beside tensors: scalars, axes, shapes.
+//! Arguments of methods beside tensors: scalars, axes, shapes.
 
 use remat_ir::{Aval, DType, Error, ErrorKind, Literal, Result, Shape, bf16, f16};
 
@@ -93,7 +93,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// What may stand beside a tensor in an operation: a tensor, a reference to one, or a Rust number or bool.
+/// An operand of an operation: a tensor, a reference to one, or a Rust number or bool.
 ///
 /// A number takes the dtype of the tensor, so `&x * 2` and `&x * 0.5` are right for any float dtype; a number that the
 /// dtype does not have is an error.

@@ -141,14 +141,14 @@ fn dimension_numbers(rank: usize, layout: [&str; 3]) -> Result<[ConvDims; 3]> {
     let order: Vec<char> = kernel.chars().filter(|c| !"OI".contains(*c)).collect();
     let dims = |text: &str, features: [char; 2]| {
         let letters: Vec<char> = text.chars().collect();
-        let place = |c: char| letters.iter().position(|l| *l == c);
+        let position = |c: char| letters.iter().position(|l| *l == c);
         if letters.len() != rank {
             return wrong(text, &format!("is not of {rank} letters"));
         }
-        let [Some(first), Some(second)] = features.map(place) else {
+        let [Some(first), Some(second)] = features.map(position) else {
             return wrong(text, &format!("lacks {} or {}", features[0], features[1]));
         };
-        match order.iter().map(|c| place(*c)).collect::<Option<Shape>>() {
+        match order.iter().map(|c| position(*c)).collect::<Option<Shape>>() {
             Some(spatial) if (0..rank).all(|d| d == first || d == second || spatial.contains(&d)) => {
                 Ok(ConvDims { first, second, spatial })
             }

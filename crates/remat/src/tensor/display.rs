@@ -97,10 +97,10 @@ impl<'a> Printer<'a> {
         }
         let stride: usize = shape[axis + 1..].iter().product();
         let deeper = format!("{indent} ");
-        let places = shown_places(shape[axis], self.elide);
-        let words = places
+        let indices = shown_indices(shape[axis], self.elide);
+        let words = indices
             .into_iter()
-            .map(|place| match place {
+            .map(|index| match index {
                 Some(i) => self.print_axis(axis + 1, offset + i * stride, &deeper, width - 1),
                 None => "...".to_string(),
             })
@@ -140,13 +140,13 @@ impl<'a> Printer<'a> {
 fn visit(shape: &[usize], elide: bool, offset: usize, f: &mut impl FnMut(usize)) {
     let Some((&size, inner)) = shape.split_first() else { return f(offset) };
     let stride: usize = inner.iter().product();
-    for i in shown_places(size, elide).into_iter().flatten() {
+    for i in shown_indices(size, elide).into_iter().flatten() {
         visit(inner, elide, offset + i * stride, f);
     }
 }
 
-/// The places of a dimension that are shown; `None` stands for those that are not.
-fn shown_places(size: usize, elide: bool) -> Vec<Option<usize>> {
+/// The indices of a dimension that are shown; `None` stands for the others.
+fn shown_indices(size: usize, elide: bool) -> Vec<Option<usize>> {
     if elide && size > 2 * EDGE {
         (0..EDGE).map(Some).chain([None]).chain((size - EDGE..size).map(Some)).collect()
     } else {

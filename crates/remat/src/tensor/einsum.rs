@@ -36,7 +36,7 @@ pub fn einsum(notation: &str, operands: &[&Tensor]) -> Tensor {
     })
 }
 
-/// What a dimension is called: a letter, or the place of a dimension of the ellipsis, counted from its last.
+/// The name of a dimension: a letter, or the position of a dimension of the ellipsis, counted from its last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Label {
     Ellipsis(usize),
@@ -120,7 +120,7 @@ fn explicit_output(notation: &str, output: &str, inputs: &[Vec<Label>], widest: 
         }
     }
     match output.find("...") {
-        Some(place) => drop(out.splice(place..place, (0..widest).rev().map(Label::Ellipsis))),
+        Some(at) => drop(out.splice(at..at, (0..widest).rev().map(Label::Ellipsis))),
         None if widest > 0 => return malformed(notation, "the result lacks the \"...\" of the operands"),
         None => {}
     }
@@ -284,11 +284,11 @@ fn product(lhs: Term, rhs: Term, kept: impl Fn(&Label) -> bool, wanted: Option<&
         Some(wanted) if in_order != wanted && exchanged == wanted => (rhs, lhs, exchanged),
         _ => (lhs, rhs, in_order),
     };
-    let places = |labels: &[Label], term: &Term| -> Shape {
+    let axes = |labels: &[Label], term: &Term| -> Shape {
         labels.iter().filter_map(|l| term.labels.iter().position(|own| own == l)).collect()
     };
-    let (lc, rc) = (places(&contracting, &lhs), places(&contracting, &rhs));
-    let (lb, rb) = (places(&batch, &lhs), places(&batch, &rhs));
+    let (lc, rc) = (axes(&contracting, &lhs), axes(&contracting, &rhs));
+    let (lb, rb) = (axes(&batch, &lhs), axes(&batch, &rhs));
     let dtype = lhs.tensor.dtype()?;
     Ok(Term { tensor: contract(&lhs.tensor, &rhs.tensor, &lc, &rc, &lb, &rb, dtype), labels })
 }

@@ -18,7 +18,7 @@ impl Tensor {
     /// [`Ellipsis`](crate::index::Ellipsis) all that are left, [`NewAxis`](crate::index::NewAxis) a new one.
     ///
     /// Several index tensors broadcast to one shape, whose dimensions stand where the tensors are if they and numbers are
-    /// neighbours, and in front otherwise. Their places are checked when the program runs, as [`Tensor::take`] does.
+    /// neighbours, and in front otherwise. The indices are checked when the program runs, as [`Tensor::take`] does.
     ///
     /// # Errors
     /// If there are more entries than dimensions, or a number or a range is out of range.
@@ -39,7 +39,7 @@ impl Tensor {
     }
 
     /// The slices along a dimension that a tensor of integers numbers: its dimensions replace that one. `take(ids, 0)` looks
-    /// embeddings up. Negative numbers count from the end. What is out of range gives NaN for floats, the smallest value
+    /// embeddings up. Negative numbers count from the end. An index out of range gives NaN for floats, the smallest value
     /// for signed integers, the largest for unsigned ones, `true` for bools, and no gradient; see [`Tensor::take_clipped`].
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl Tensor {
         deferred(|| take(self, indices, axis.get(), IndexMode::Clip))
     }
 
-    /// For each place of `indices`, the element along a dimension that it numbers; the other dimensions broadcast. Out of
+    /// For each element of `indices`, the element at this index along an axis; the other dimensions broadcast. Out of
     /// range it is as with [`Tensor::take`].
     ///
     /// # Errors
@@ -136,10 +136,10 @@ impl Tensor {
         })
     }
 
-    /// The slice at one place, which may be computed, along a dimension, which is dropped. The place is clamped.
+    /// The slice at one index, which may be computed, along an axis, which is dropped. The index is clamped.
     ///
     /// # Errors
-    /// If the axis is out of range, or the place is not an integer scalar.
+    /// If the axis is out of range, or the index is not an integer scalar.
     ///
     /// ```
     /// use remat::Tensor;
@@ -148,12 +148,12 @@ impl Tensor {
     /// # Ok::<(), remat::Error>(())
     /// ```
     #[track_caller]
-    pub fn dynamic_index(&self, place: impl Operand, axis: impl Int) -> Tensor {
+    pub fn dynamic_index(&self, index: impl Operand, axis: impl Int) -> Tensor {
         deferred(|| {
             let aval = self.aval()?;
             let axis = self::axis("dynamic_index", aval, axis.get())?;
             let mut starts = vec![0.argument(); aval.rank()];
-            starts[axis] = place.argument();
+            starts[axis] = index.argument();
             let starts = scalars("dynamic_index", self, &starts)?;
             let mut sizes = aval.shape.clone();
             sizes[axis] = 1;
@@ -162,7 +162,7 @@ impl Tensor {
         })
     }
 
-    /// Ones where the new last dimension, of size `classes`, is at the place that the element numbers, zeros elsewhere; all
+    /// Ones where the new last dimension, of size `classes`, is at the index that the element gives, zeros elsewhere; all
     /// zeros for a number out of range.
     ///
     /// # Errors
@@ -185,8 +185,8 @@ impl Tensor {
             let ids = self.to_dtype(wide(aval.dtype)).expand_dims(-1);
             let mut shape = Shape::from_elem(1, aval.rank());
             shape.push(classes);
-            let places = bind1(Iota { dtype: wide(aval.dtype), axis: aval.rank(), shape }, &[]);
-            Ok(ids.eq(places).to_dtype(dtype))
+            let classes = bind1(Iota { dtype: wide(aval.dtype), axis: aval.rank(), shape }, &[]);
+            Ok(ids.eq(classes).to_dtype(dtype))
         })
     }
 }
@@ -248,8 +248,8 @@ pub(crate) fn get(operation: &str, tensor: &Tensor, entries: Vec<Entry>, mode: I
     let mut tensors: Vec<(usize, Tensor)> = Vec::new();
     for (axis, entry) in entries.into_iter().filter(|e| !matches!(e, Entry::New)).enumerate() {
         match entry {
-            Entry::At(place) => {
-                (slice.start[axis], slice.limit[axis]) = (place, place + 1);
+            Entry::At(index) => {
+                (slice.start[axis], slice.limit[axis]) = (index, index + 1);
                 dropped.push(axis);
             }
             Entry::Range { first, len, step } => {
@@ -277,22 +277,22 @@ pub(crate) fn get(operation: &str, tensor: &Tensor, entries: Vec<Entry>, mode: I
         for (axis, _) in &mut tensors {
             *axis -= dropped.iter().filter(|d| *d < axis).count();
         }
-        let place = layout.iter().filter(|o| **o != Out::New).position(|o| *o == Out::Block).unwrap_or(0);
+        let first = layout.iter().filter(|o| **o != Out::New).position(|o| *o == Out::Block).unwrap_or(0);
         let indices: Vec<Tensor> = tensors.iter().map(|(_, t)| t.clone()).collect();
         let block = common_shape(operation, &indices)?;
-        out = gather(&out, &tensors, &block, place, mode)?;
+        out = gather(&out, &tensors, &block, first, mode)?;
         block.len()
     };
     let mut new = Shape::new();
-    let mut place = 0;
+    let mut axis = 0;
     for o in layout {
         match o {
             Out::New => {
-                new.push(place);
-                place += 1;
+                new.push(axis);
+                axis += 1;
             }
-            Out::Block => place += block,
-            Out::Range(_) => place += 1,
+            Out::Block => axis += block,
+            Out::Range(_) => axis += 1,
         }
     }
     Ok(expand(&out, new))
@@ -310,12 +310,12 @@ fn take(tensor: &Tensor, indices: &Tensor, axis: i64, mode: IndexMode) -> Result
 }
 
 /// Slices of size 1 along the dimensions that have an index tensor, whole along the others. The dimensions `block` of the
-/// index tensors begin at `place` in the result.
+/// index tensors begin at axis `first` of the result.
 fn gather(
     tensor: &Tensor,
     tensors: &[(usize, Tensor)],
     block: &[usize],
-    place: usize,
+    first: usize,
     mode: IndexMode,
 ) -> Result<Tensor> {
     let aval = tensor.aval()?;
@@ -333,7 +333,7 @@ fn gather(
     let start_index_map = collapsed.clone();
     collapsed.sort_unstable();
     let op = Gather {
-        offset_dims: (0..place).chain(place + block.len()..windows + block.len()).collect(),
+        offset_dims: (0..first).chain(first + block.len()..windows + block.len()).collect(),
         collapsed_slice_dims: collapsed,
         start_index_map,
         operand_batching_dims: Shape::new(),
@@ -462,7 +462,7 @@ pub(crate) fn join(components: &[Tensor]) -> Tensor {
     one.clone()
 }
 
-/// What a read out of range gives, as in JAX.
+/// The result of a read out of range, as in JAX.
 fn fill_value(dtype: DType) -> Literal {
     match dtype {
         DType::Bool => Literal::from_bool(true),

@@ -10,23 +10,23 @@ use crate::Tensor;
 /// One entry of an index. Usually written as a number, a range, [`NewAxis`], [`Ellipsis`] or a tensor.
 #[derive(Clone)]
 pub enum Index {
-    /// One place; the dimension is dropped. Negative numbers count from the end.
+    /// One index; the dimension is dropped. Negative numbers count from the end.
     At(i64),
     /// A range of places; bounds that are absent are the ends. A negative step takes the places of the range from its
     /// last to its first.
     Range {
-        /// The first place.
+        /// The first index.
         start: Option<i64>,
-        /// The place after the last.
+        /// The index after the last.
         end: Option<i64>,
-        /// The distance of places.
+        /// The stride.
         step: i64,
     },
     /// A new dimension of size 1.
     NewAxis,
     /// As many whole dimensions as the other entries leave.
     Ellipsis,
-    /// The places that a tensor of integers holds.
+    /// The indices in a tensor of integers.
     Tensor(Tensor),
 }
 
@@ -38,7 +38,7 @@ pub struct NewAxis;
 #[derive(Clone, Copy, Debug)]
 pub struct Ellipsis;
 
-/// The places of a range that are `by` apart; backwards, from the last of them, if `by` is negative.
+/// Every `by`th index of a range; backwards, from the last of them, if `by` is negative.
 ///
 /// ```
 /// use remat::index::step;
@@ -55,7 +55,7 @@ pub fn step(range: impl AsIndex, by: i64) -> Index {
     }
 }
 
-/// The places from `start` to before `end`, as `start..end`. For an end that is counted from the last: clippy takes `1..-1`
+/// The indices from `start` to before `end`, as `start..end`. For an end that is counted from the last: clippy takes `1..-1`
 /// for a range of nothing.
 ///
 /// ```
@@ -68,7 +68,7 @@ pub fn span(start: impl Int, end: impl Int) -> Index {
     Index::Range { start: Some(start.get()), end: Some(end.get()), step: 1 }
 }
 
-/// What can stand for an [`Index`].
+/// A value that converts to an [`Index`].
 pub trait AsIndex {
     /// The entry.
     fn as_index(&self) -> Index;
@@ -104,7 +104,7 @@ impl<T: AsIndex + ?Sized> AsIndex for &T {
     }
 }
 
-macro_rules! places {
+macro_rules! integers {
     ($($type:ty)*) => {
         $(impl AsIndex for $type {
             fn as_index(&self) -> Index {
@@ -114,7 +114,7 @@ macro_rules! places {
     };
 }
 
-places!(i32 i64 isize u32 u64 usize);
+integers!(i32 i64 isize u32 u64 usize);
 
 macro_rules! ranges {
     ($($type:ty => |$range:ident| $start:expr, $end:expr;)*) => {
@@ -135,7 +135,7 @@ ranges! {
     RangeToInclusive<T> => |r| None, after(r.end);
 }
 
-/// The bound after an inclusive one; after the last place there is none.
+/// The bound after an inclusive one; after the last index there is none.
 fn after(end: impl Int) -> Option<i64> {
     (end.get() != -1).then(|| end.get().saturating_add(1))
 }
@@ -198,18 +198,18 @@ crate::trace::for_tuples!(tuples);
 pub(crate) enum Entry {
     /// A dimension that is dropped.
     At(usize),
-    /// `len` places, `step` apart, from `first`, which is the last of them in the tensor if `step` is negative.
+    /// `len` indices with stride `step` from `first`, which is the last of them in the tensor if `step` is negative.
     Range { first: usize, len: usize, step: i64 },
     /// A new dimension.
     New,
-    /// Places from a tensor.
+    /// Indices from a tensor.
     Tensor(Tensor),
 }
 
 /// A dimension, or several, of the result of an index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Out {
-    /// The places of a range of this dimension of the tensor.
+    /// The indices of a range of this dimension of the tensor.
     Range(usize),
     /// The dimensions that the index tensors have in common.
     Block,
@@ -249,12 +249,12 @@ pub(crate) fn resolve(operation: &str, aval: &Aval, indices: Vec<Index>) -> Resu
                 continue;
             }
             Index::At(i) => {
-                let Some(place) = axis_of(aval.shape[axis], i) else {
+                let Some(index) = axis_of(aval.shape[axis], i) else {
                     let size = aval.shape[axis];
                     let message = format!("index {i} is out of range for dimension {axis} of {aval}, of size {size}");
                     return wrong(ErrorKind::Axis, message);
                 };
-                entries.push(Entry::At(place));
+                entries.push(Entry::At(index));
             }
             Index::Range { start, end, step } => entries.push(range(operation, aval, axis, start, end, step)?),
             Index::Tensor(tensor) => {
@@ -279,9 +279,9 @@ pub(crate) fn resolve(operation: &str, aval: &Aval, indices: Vec<Index>) -> Resu
 fn range(operation: &str, aval: &Aval, axis: usize, start: Option<i64>, end: Option<i64>, step: i64) -> Result<Entry> {
     let size = aval.shape[axis] as i64;
     let wrong = |message: String| Err(Error::new(ErrorKind::Axis, operation, message));
-    let place = |bound: i64| (-size..=size).contains(&bound).then(|| if bound < 0 { bound + size } else { bound });
+    let index = |bound: i64| (-size..=size).contains(&bound).then(|| if bound < 0 { bound + size } else { bound });
     let text = |bound: Option<i64>| bound.map_or(String::new(), |b| b.to_string());
-    let (Some(first), Some(limit)) = (place(start.unwrap_or(0)), place(end.unwrap_or(size))) else {
+    let (Some(first), Some(limit)) = (index(start.unwrap_or(0)), index(end.unwrap_or(size))) else {
         let (start, end) = (text(start), text(end));
         return wrong(format!("range {start}..{end} is out of range for dimension {axis} of {aval}, of size {size}"));
     };

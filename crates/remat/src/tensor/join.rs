@@ -35,10 +35,10 @@ impl Tensor {
         })
     }
 
-    /// Tensors of one shape joined along a new dimension, at this place of the result.
+    /// Tensors of one shape joined along a new axis, at this position of the result.
     ///
     /// # Errors
-    /// If there is none, the place is out of range, or dtypes or shapes differ.
+    /// If there is none, the axis is out of range, or dtypes or shapes differ.
     ///
     /// ```
     /// use remat::Tensor;
@@ -63,9 +63,8 @@ impl Tensor {
             }
             let rank = first.rank() + 1;
             let Some(axis) = axis_of(rank, axis.get()) else {
-                let place = axis.get();
-                let message =
-                    format!("the place {place} is out of range: {first} becomes a tensor of {}", dimensions(rank));
+                let axis = axis.get();
+                let message = format!("axis {axis} is out of range: {first} becomes a tensor of {}", dimensions(rank));
                 return Err(Error::new(ErrorKind::Axis, "stack", message));
             };
             let tensors: Vec<Tensor> = tensors.iter().map(|t| t.borrow().expand_dims(axis)).collect();
@@ -76,7 +75,7 @@ impl Tensor {
     /// `count` equal parts along a dimension.
     ///
     /// # Errors
-    /// If the axis is out of range, or its size is no multiple of `count`; then every part is failed.
+    /// If the axis is out of range, or its size is not a multiple of `count`; then every part is failed.
     ///
     /// ```
     /// use remat::Tensor;
@@ -281,7 +280,7 @@ fn at_least(rank: usize, shape: &[usize]) -> Shape {
     std::iter::repeat_n(1, rank - shape.len()).chain(shape.iter().copied()).collect()
 }
 
-/// How many failed tensors stand for so many parts: one at least, which has the error, and no more than memory holds.
+/// The number of failed tensors that stand for `n` parts: one at least, which has the error, and no more than memory holds.
 fn failed_parts(count: usize) -> usize {
     count.clamp(1, 1 << 16)
 }

@@ -188,33 +188,33 @@ fn matmul(lhs: &Tensor, rhs: &Tensor) -> Result<Tensor> {
     let (a_batch, b_batch) = (a.rank().saturating_sub(2), b.rank().saturating_sub(2));
     let batch = a_batch.max(b_batch);
     // Positions, in the operands without their superfluous ones, of the dimensions that both have; and for each dimension
-    // of the product, in the order in which it comes out, its place in the result.
+    // of the product, in the order in which it comes out, its axis in the result.
     let (mut l_batch, mut r_batch) = (Shape::new(), Shape::new());
     let (mut l_ones, mut r_ones) = (Shape::new(), Shape::new());
     let (mut both, mut left, mut right) = (Shape::new(), Shape::new(), Shape::new());
-    for place in 0..batch {
-        let l = (place + a_batch).checked_sub(batch);
-        let r = (place + b_batch).checked_sub(batch);
+    for axis in 0..batch {
+        let l = (axis + a_batch).checked_sub(batch);
+        let r = (axis + b_batch).checked_sub(batch);
         match (l, r) {
             (Some(l), Some(r)) if a.shape[l] == b.shape[r] => {
                 l_batch.push(l - l_ones.len());
                 r_batch.push(r - r_ones.len());
-                both.push(place);
+                both.push(axis);
             }
             (Some(l), Some(_)) if a.shape[l] == 1 => {
                 l_ones.push(l);
-                right.push(place);
+                right.push(axis);
             }
             (Some(_), Some(r)) if b.shape[r] == 1 => {
                 r_ones.push(r);
-                left.push(place);
+                left.push(axis);
             }
             (Some(l), Some(r)) => {
                 let message = format!("{a} and {b} do not broadcast: {} and {} matrices", a.shape[l], b.shape[r]);
                 return Err(Error::new(ErrorKind::Shape, "matmul", message));
             }
-            (Some(_), None) => left.push(place),
-            (None, _) => right.push(place),
+            (Some(_), None) => left.push(axis),
+            (None, _) => right.push(axis),
         }
     }
     if a_matrix {
@@ -226,9 +226,9 @@ fn matmul(lhs: &Tensor, rhs: &Tensor) -> Result<Tensor> {
     let (inner_l, inner_r) = (inner_l - l_ones.len(), inner_r - r_ones.len());
     let (dtype, x, y) = (a.dtype, lhs.squeeze_dims(l_ones), rhs.squeeze_dims(r_ones));
     let out = contract(&x, &y, &[inner_l], &[inner_r], &l_batch, &r_batch, dtype);
-    let places: Shape = both.into_iter().chain(left).chain(right).collect();
-    let mut order: Shape = (0..places.len()).collect();
-    order.sort_by_key(|&d| places[d]);
+    let axes: Shape = both.into_iter().chain(left).chain(right).collect();
+    let mut order: Shape = (0..axes.len()).collect();
+    order.sort_by_key(|&d| axes[d]);
     Ok(permute(&out, order))
 }
 

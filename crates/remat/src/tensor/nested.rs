@@ -15,7 +15,7 @@ pub trait Nested {
     /// If the values in it have different shapes.
     fn collect(&self, elements: &mut Vec<Self::Element>) -> Result<Vec<usize>>;
 
-    /// The shape of a value whose length is not known: what an empty sequence holds.
+    /// The shape of a value whose length is not known, as in an empty sequence.
     fn empty_shape() -> Vec<usize>;
 }
 

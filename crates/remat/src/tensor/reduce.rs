@@ -57,7 +57,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn max(&self, axes: impl Axes) -> Tensor {
-        deferred(|| self.extremum("max", ReduceKind::Max, &axes))
+        deferred(|| self.max_or_min("max", ReduceKind::Max, &axes))
     }
 
     /// The smallest element over dimensions; NaN if one is NaN.
@@ -72,7 +72,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn min(&self, axes: impl Axes) -> Tensor {
-        deferred(|| self.extremum("min", ReduceKind::Min, &axes))
+        deferred(|| self.max_or_min("min", ReduceKind::Min, &axes))
     }
 
     /// Whether all elements over dimensions are `true`, or not zero; `true` of nothing.
@@ -257,7 +257,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn norm_max(&self, axes: impl Axes) -> Tensor {
-        deferred(|| self.abs().extremum("norm_max", ReduceKind::Max, &axes))
+        deferred(|| self.abs().max_or_min("norm_max", ReduceKind::Max, &axes))
     }
 
     /// `log(sum(exp(x)))` over dimensions, without overflow: the largest element is subtracted first, and carries no
@@ -278,9 +278,9 @@ impl Tensor {
             let aval = self.aval()?;
             require_float("logsumexp", aval)?;
             let dims = axes.resolve("logsumexp", aval)?;
-            let largest = self.extremum("logsumexp", ReduceKind::Max, &super::keep(&dims[..]))?.stop_gradient();
+            let max = self.max_or_min("logsumexp", ReduceKind::Max, &super::keep(&dims[..]))?.stop_gradient();
             // An infinite maximum would give the NaN of a difference of infinities.
-            let shift = largest.is_finite().select(&largest, 0.0);
+            let shift = max.is_finite().select(&max, 0.0);
             let sum = (self - &shift).exp().sum(super::keep(&dims[..]));
             let out = sum.log() + shift;
             Ok(if axes.keeps() { out } else { out.squeeze(&dims[..]) })
@@ -397,7 +397,7 @@ impl Tensor {
     }
 
     /// A reduction that has no value for no elements.
-    fn extremum(&self, operation: &str, kind: ReduceKind, axes: &dyn Axes) -> Result<Tensor> {
+    fn max_or_min(&self, operation: &str, kind: ReduceKind, axes: &dyn Axes) -> Result<Tensor> {
         let aval = self.aval()?;
         let dims = axes.resolve(operation, aval)?;
         if let Some(&d) = dims.iter().find(|&&d| aval.shape[d] == 0) {

@@ -54,7 +54,7 @@ impl Tensor {
         Ok(self.aval()?.size())
     }
 
-    /// The same elements in row-major order with another shape; one size may be -1: what the others leave.
+    /// The same elements in row-major order with another shape; one size may be -1: it follows from the others.
     ///
     /// # Errors
     /// If the sizes do not make the same number of elements.
@@ -157,7 +157,7 @@ impl Tensor {
         })
     }
 
-    /// Dimensions moved to other places, the others keeping their order.
+    /// Dimensions moved to other positions, the others keeping their order.
     ///
     /// # Errors
     /// If an axis is out of range or given twice, or the numbers of axes differ.
@@ -173,12 +173,12 @@ impl Tensor {
             let aval = self.aval()?;
             let (from, to) = (from.resolve("move_axis", aval)?, to.resolve("move_axis", aval)?);
             if from.len() != to.len() {
-                let message = format!("{} axes of {aval} are moved to {} places", from.len(), to.len());
+                let message = format!("{} axes of {aval} are moved to {} positions", from.len(), to.len());
                 return Err(Error::new(ErrorKind::Axis, "move_axis", message));
             }
             let mut rest = (0..aval.rank()).filter(|d| !from.contains(d));
             let order = (0..aval.rank())
-                .filter_map(|place| match to.iter().position(|&t| t == place) {
+                .filter_map(|axis| match to.iter().position(|&t| t == axis) {
                     Some(i) => Some(from[i]),
                     None => rest.next(),
                 })
@@ -212,10 +212,10 @@ impl Tensor {
         })
     }
 
-    /// With new dimensions of size 1 at these places of the result.
+    /// With new dimensions of size 1: these axes of the result.
     ///
     /// # Errors
-    /// If a place is out of range or given twice.
+    /// If an axis is out of range or given twice.
     ///
     /// ```
     /// use remat::Tensor;
@@ -227,18 +227,18 @@ impl Tensor {
     pub fn expand_dims(&self, axes: impl Dims) -> Tensor {
         deferred(|| {
             let aval = self.aval()?;
-            let places = axes.to_ints();
-            let rank = aval.rank() + places.len();
+            let given = axes.to_ints();
+            let rank = aval.rank() + given.len();
             let mut axes = Shape::new();
-            for &place in &places {
-                let message = match axis_of(rank, place) {
-                    Some(axis) if !axes.contains(&axis) => {
-                        axes.push(axis);
+            for &axis in &given {
+                let message = match axis_of(rank, axis) {
+                    Some(new) if !axes.contains(&new) => {
+                        axes.push(new);
                         continue;
                     }
-                    Some(_) => format!("the place {place} for {aval} is given twice"),
+                    Some(_) => format!("axis {axis} of the result is given twice for {aval}"),
                     None => {
-                        format!("the place {place} is out of range: {aval} becomes a tensor of {}", dimensions(rank))
+                        format!("axis {axis} is out of range: {aval} becomes a tensor of {}", dimensions(rank))
                     }
                 };
                 return Err(Error::new(ErrorKind::Axis, "expand_dims", message));
@@ -371,7 +371,7 @@ pub(crate) fn permute(tensor: &Tensor, permutation: Shape) -> Tensor {
     bind1(Transpose { permutation }, &[tensor])
 }
 
-/// With dimensions of size 1 at these increasing places of the result.
+/// With dimensions of size 1: these increasing axes of the result.
 #[track_caller]
 pub(crate) fn expand(tensor: &Tensor, axes: Shape) -> Tensor {
     if axes.is_empty() { tensor.clone() } else { bind1(ExpandDims { axes }, &[tensor]) }

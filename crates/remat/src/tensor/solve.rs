@@ -85,7 +85,7 @@ impl Tensor {
         })
     }
 
-    /// As [`Tensor::cholesky`], of the matrices whose lower triangles are those of this tensor: what is above the diagonal is not
+    /// As [`Tensor::cholesky`], of the matrices whose lower triangles are those of this tensor: the elements above the diagonal are not
     /// read, and its derivative is zero. (JAX without `symmetrize_input` differentiates as if both triangles were read.)
     ///
     /// # Errors

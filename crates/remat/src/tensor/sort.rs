@@ -27,7 +27,7 @@ impl Tensor {
         })
     }
 
-    /// The i32 places along a dimension of the elements in ascending order; equal ones keep theirs; NaN last.
+    /// The i32 indices along an axis that sort it in ascending order; equal elements keep their order; NaN last.
     ///
     /// # Errors
     /// If the axis is out of range.
@@ -42,8 +42,8 @@ impl Tensor {
         deferred(|| {
             let aval = self.aval()?;
             let axis = self::axis("argsort", aval, axis.get())?;
-            let places = bind1(Iota { dtype: DType::I32, shape: aval.shape.clone(), axis }, &[]);
-            let mut sorted = bind(Sort { axis, num_keys: 1, is_stable: true }, &[self, &places], 2);
+            let positions = bind1(Iota { dtype: DType::I32, shape: aval.shape.clone(), axis }, &[]);
+            let mut sorted = bind(Sort { axis, num_keys: 1, is_stable: true }, &[self, &positions], 2);
             sorted.pop().ok_or_else(|| Error::new(ErrorKind::Internal, "argsort", "sort has no result"))
         })
     }
@@ -89,7 +89,7 @@ impl Tensor {
     pub fn top_k(&self, k: usize) -> (Tensor, Tensor) {
         let mut out = bind(TopK { k }, &[self], 2).into_iter();
         match (out.next(), out.next()) {
-            (Some(values), Some(places)) => (values, places),
+            (Some(values), Some(positions)) => (values, positions),
             _ => {
                 let failed = deferred(|| Err(Error::new(ErrorKind::Internal, "top_k", "has two results")));
                 (failed.clone(), failed)

@@ -38,7 +38,7 @@ impl Tensor {
 }
 
 impl At {
-    /// With places out of range clipped to the first and the last, instead of left out of updates.
+    /// With indices out of range clipped to the first and the last, instead of left out of updates.
     ///
     /// ```
     /// use remat::Tensor;
@@ -51,7 +51,7 @@ impl At {
         At { mode: IndexMode::Clip, ..self }
     }
 
-    /// With the promise that no place is named twice; the derivative of [`At::mul`] at an index tensor needs it.
+    /// With the promise that no element is indexed twice; the derivative of [`At::mul`] at an index tensor needs it.
     ///
     /// ```
     /// use remat::Tensor;
@@ -79,10 +79,10 @@ impl At {
         deferred(|| get("at", &self.tensor, resolve("at", self.tensor.aval()?, self.index.clone())?, self.mode))
     }
 
-    /// The tensor with these values at the index; of several for one place the last wins. Values broadcast.
+    /// The tensor with these values at the index; of several for one element the last wins. Values broadcast.
     ///
     /// # Errors
-    /// As [`Tensor::index`]; if the values do not broadcast to what is indexed, or have another dtype.
+    /// As [`Tensor::index`]; if the values do not broadcast to the indexed elements, or have another dtype.
     ///
     /// ```
     /// use remat::Tensor;
@@ -95,7 +95,7 @@ impl At {
         deferred(|| self.update(ScatterKind::Set, values.argument()))
     }
 
-    /// The tensor with these values added at the index, all of them where a place is named several times.
+    /// The tensor with these values added at the index, all of them where an element is indexed several times.
     ///
     /// # Errors
     /// As [`At::set`], or if the dtype is bool.
@@ -112,7 +112,7 @@ impl At {
         deferred(|| self.update(ScatterKind::Add, values.argument()))
     }
 
-    /// The tensor multiplied by these values at the index, by all of them where a place is named several times.
+    /// The tensor multiplied by these values at the index, by all of them where an element is indexed several times.
     ///
     /// # Errors
     /// As [`At::set`], or if the dtype is bool.
@@ -170,7 +170,7 @@ impl At {
         if one_block { self.update_block(kind, &entries, &values) } else { self.scatter(kind, &entries, &values) }
     }
 
-    /// An update of one block at a static place: no index arrays, and the rest is untouched.
+    /// An update of one block at a static index: no index arrays, and the rest is untouched.
     fn update_block(&self, kind: ScatterKind, entries: &[Entry], values: &Tensor) -> Result<Tensor> {
         let aval = self.tensor.aval()?;
         let values = fill(values, &sizes(&layout(entries), entries, &[]))?;
@@ -183,7 +183,7 @@ impl At {
                     (first + 1 - len.max(1), len)
                 }
                 Entry::Range { first, len, .. } => (first, len),
-                Entry::At(place) => (place, 1),
+                Entry::At(index) => (index, 1),
                 Entry::New | Entry::Tensor(_) => continue,
             };
             (block.start[axis], block.limit[axis]) = (start, start + len);
@@ -250,14 +250,14 @@ impl At {
         for (axis, entry) in entries.iter().enumerate().filter(|(axis, _)| !is_window(*axis)) {
             dims.push(axis);
             components.push(match entry {
-                Entry::At(place) => component(&literal(Literal::from_i128(dtype, *place as i128)), &batch, &[])?,
+                Entry::At(index) => component(&literal(Literal::from_i128(dtype, *index as i128)), &batch, &[])?,
                 Entry::Range { first, len, step } => {
-                    let places = bind1(Iota { dtype, shape: Shape::from_elem(*len, 1), axis: 0 }, &[]);
-                    component(&(places * *step + *first), &batch, &[range_at[axis]])?
+                    let indices = bind1(Iota { dtype, shape: Shape::from_elem(*len, 1), axis: 0 }, &[]);
+                    component(&(indices * *step + *first), &batch, &[range_at[axis]])?
                 }
                 Entry::Tensor(index) => {
-                    let places: Vec<usize> = (block_at..block_at + block.len()).collect();
-                    component(&wrapped(index, aval.shape[axis], self.mode)?, &batch, &places)?
+                    let axes: Vec<usize> = (block_at..block_at + block.len()).collect();
+                    component(&wrapped(index, aval.shape[axis], self.mode)?, &batch, &axes)?
                 }
                 Entry::New => continue,
             });
@@ -270,14 +270,14 @@ impl At {
             operand_batching_dims: Shape::new(),
             scatter_indices_batching_dims: Shape::new(),
             mode: self.mode,
-            // Without index tensors there are only ranges, whose places are all different.
+            // Without index tensors there are only ranges, whose indices are all different.
             unique_indices: self.unique || tensors.is_empty(),
         };
         Ok(bind1(op, &[&self.tensor, &join(&components), &values]))
     }
 }
 
-/// The values, repeated to the shape of what is indexed.
+/// The values, repeated to the shape of the indexed elements.
 fn fill(values: &Tensor, shape: &[usize]) -> Result<Tensor> {
     let aval = values.aval()?;
     if !broadcasts(&aval.shape, shape) {
@@ -290,7 +290,7 @@ fn fill(values: &Tensor, shape: &[usize]) -> Result<Tensor> {
     Ok(broadcast_trailing(values, aval.clone(), shape))
 }
 
-/// The dtype in which every place in this shape has a number.
+/// The dtype in which every index of this shape has a number.
 fn index_dtype(shape: &[usize]) -> DType {
     if shape.iter().any(|&n| n > i32::MAX as usize) { wide(DType::I64) } else { DType::I32 }
 }

@@ -1,8 +1,8 @@
-//! How often what is being traced will be differentiated.
+//! How often the function being traced will be differentiated.
 
 use super::tracer::Tracer;
 
-/// The number of derivatives that may still be taken of what is being traced.
+/// The number of derivatives that may still be taken of the function being traced.
 ///
 /// A custom function traces its rule only where this is not zero, and the rule itself for one derivative fewer. So a rule
 /// may call its own function: the calls inside are traced for fewer and fewer derivatives, and in the end without a rule.

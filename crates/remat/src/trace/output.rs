@@ -1,10 +1,10 @@
-//! What a traced function may return.
+//! Results of traced functions.
 
 use remat_ir::{Error, Result};
 
 use super::{Tensor, Tree, Walk};
 
-/// A tree, or a `Result` of one: what a function that is traced may return.
+/// The result of a traced function: a tree, or a `Result` of one.
 pub trait Output: Sized {
     /// The tree.
     type Tree: Tree;

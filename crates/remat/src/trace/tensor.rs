@@ -24,7 +24,7 @@ use super::tracer::{TraceId, escaped, is_open};
 #[derive(Clone)]
 pub struct Tensor(pub(crate) Repr);
 
-/// What a tensor is.
+/// The kinds of tensors.
 #[derive(Clone)]
 pub(crate) enum Repr {
     Concrete(Array),
@@ -40,7 +40,7 @@ pub(crate) struct Variable {
     pub(crate) trace: TraceId,
     pub(crate) var: Var,
     pub(crate) aval: Aval,
-    /// Where it was made: what the error of an escaped tensor reports.
+    /// Where it was made, for the error of an escaped tensor.
     pub(crate) loc: Loc,
 }
 

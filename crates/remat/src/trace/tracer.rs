@@ -143,7 +143,7 @@ pub(crate) fn escaped(operation: &str, traced: &Variable) -> Error {
     Error::new(ErrorKind::Escaped, operation, message)
 }
 
-/// Traces `f` on arguments of these avals, to be differentiated as often as what is around it.
+/// Traces `f` on arguments of these avals, to be differentiated as often as the trace around it.
 ///
 /// # Errors
 /// As [`trace_at`].
@@ -224,7 +224,7 @@ pub(crate) fn trace_at<R>(
 }
 
 /// Traces a function of a tree; gives the program and what the function returned, whose leaves are of the ended trace
-/// and serve as structure only. It is differentiated as often as what is around it.
+/// and serve as structure only. It is differentiated as often as the trace around it.
 pub(crate) fn trace_tree<A: Tree, R: Output>(
     args: &A,
     loc: Loc,

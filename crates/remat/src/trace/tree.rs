@@ -113,7 +113,7 @@ impl fmt::Display for Path {
     }
 }
 
-/// All of a tree that is not a leaf, as a list of what a walk met: two trees of one type can be exchanged for each other
+/// Everything of a tree but its leaves, in the order of a visit: two trees of one type can be exchanged for each other
 /// in a program if their structures are equal.
 ///
 /// ```

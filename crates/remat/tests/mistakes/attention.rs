@@ -35,7 +35,7 @@ fn queries_keys_and_values() {
     let [q, k, v] = attend(&[2, 4, 2, 8], &[2, 5, 2, 8], &[2, 4, 2, 8]);
     mistake!(
         dot_product_attention(&q, &k, &v, &config),
-        "dot_product_attention: the places of keys f32[2,5,2,8] and values f32[2,4,2,8] differ",
+        "dot_product_attention: the positions of keys f32[2,5,2,8] and values f32[2,4,2,8] differ",
         1,
         9
     );

@@ -34,23 +34,23 @@ fn given_twice() {
     let x = cube();
     mistake!(x.sum([0, 0]), "sum: axis 0 of f32[2,3,4] is given twice", 0, 16);
     mistake!(x.transpose([0, 1, -2]), "transpose: axis -2 of f32[2,3,4] is given twice", 0, 16);
-    mistake!(x.expand_dims([1, -4]), "expand_dims: the place -4 for f32[2,3,4] is given twice", 0, 16);
+    mistake!(x.expand_dims([1, -4]), "expand_dims: axis -4 of the result is given twice for f32[2,3,4]", 0, 16);
     mistake!(x.diagonal(0, 1, 1), "diagonal: axis 1 of f32[2,3,4] is given twice", 0, 16);
     mistake!(x.dot_general(&x, ([1, 1], [1, 1]), ((), ())), "dot_general: axis 1 of f32[2,3,4] is given twice", 0, 16);
 }
 
 #[test]
-fn places_of_new_dimensions() {
+fn axes_of_new_dimensions() {
     mistake!(
         cube().expand_dims(4),
-        "expand_dims: the place 4 is out of range: f32[2,3,4] becomes a tensor of 4 dimensions",
+        "expand_dims: axis 4 is out of range: f32[2,3,4] becomes a tensor of 4 dimensions",
         1,
         16
     );
-    mistake!(cube().move_axis([0, 1], 0), "move_axis: 2 axes of f32[2,3,4] are moved to 1 places", 0, 21);
+    mistake!(cube().move_axis([0, 1], 0), "move_axis: 2 axes of f32[2,3,4] are moved to 1 positions", 0, 21);
     mistake!(
         Tensor::stack(&[cube(), cube()], 4),
-        "stack: the place 4 is out of range: f32[2,3,4] becomes a tensor of 4 dimensions",
+        "stack: axis 4 is out of range: f32[2,3,4] becomes a tensor of 4 dimensions",
         1,
         9
     );

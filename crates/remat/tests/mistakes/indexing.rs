@@ -84,7 +84,7 @@ fn dynamic_slices() {
     );
     mistake!(
         x.dynamic_slice((0, &Tensor::new([0, 1])), [1, 1]),
-        "dynamic_slice: a start is a scalar and i32[2] is none",
+        "dynamic_slice: a start is a scalar, not i32[2]",
         1,
         11
     );

@@ -181,7 +181,7 @@ fn axes_and_indices_at_the_ends_of_integers() {
     );
     mistake!(
         x.expand_dims(i64::MIN),
-        "expand_dims: the place -9223372036854775808 is out of range: f32[2,3] becomes a tensor of 3 dimensions",
+        "expand_dims: axis -9223372036854775808 is out of range: f32[2,3] becomes a tensor of 3 dimensions",
         1,
         11
     );

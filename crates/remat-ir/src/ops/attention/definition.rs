@@ -187,8 +187,8 @@ impl Writer {
             scores = self.select(mask, scores, infinity)?;
         }
         if self.attention.causal {
-            let places: Shape = [self.sizes.queries, self.sizes.keys].into_iter().collect();
-            let iota = |axis| Op::from(Iota { dtype: DType::I32, shape: places.clone(), axis });
+            let positions: Shape = [self.sizes.queries, self.sizes.keys].into_iter().collect();
+            let iota = |axis| Op::from(Iota { dtype: DType::I32, shape: positions.clone(), axis });
             let (query, key) = (self.b.emit1(iota(0), &[])?, self.b.emit1(iota(1), &[])?);
             let earlier = self.b.emit1(Compare::Ge.into(), &[query, key])?;
             let earlier = self.broadcast(earlier, &self.sizes.scores(), &[QUERIES, KEYS])?;
@@ -208,7 +208,7 @@ impl Writer {
 
     /// `[batch, queries, heads, f]` and `[batch, keys, key heads, f]` to `[batch, heads, queries, keys]`.
     fn over_features(&mut self, x: Atom, y: Atom) -> Result<Atom> {
-        let x = self.grouped_places(x)?;
+        let x = self.grouped_positions(x)?;
         let product = self.product(x, y, (&[4], &[3]), (&[0, 2], &[0, 2]))?;
         // Batch, key heads, queries, group, keys.
         let product = self.transpose(product, &[0, 1, 3, 2, 4])?;
@@ -228,14 +228,14 @@ impl Writer {
     /// `[batch, heads, queries, keys]` and `[batch, queries, heads, f]` to `[batch, keys, key heads, f]`.
     fn over_queries(&mut self, x: Atom, y: Atom) -> Result<Atom> {
         let (x, y) = (self.grouped_scores(x)?, self.wide(y)?);
-        let y = self.grouped_places(y)?;
+        let y = self.grouped_positions(y)?;
         let product = self.product(x, y, (&[2, 3], &[3, 1]), (&[0, 1], &[0, 2]))?;
         // Batch, key heads, keys, features.
         self.transpose(product, &[0, 2, 1, 3])
     }
 
     /// `[batch, queries, key heads, group, f]`
-    fn grouped_places(&mut self, x: Atom) -> Result<Atom> {
+    fn grouped_positions(&mut self, x: Atom) -> Result<Atom> {
         let AttentionSizes { batch, queries, key_heads, .. } = self.sizes;
         let features = self.b.shape(x)[3];
         self.reshape(x, &[batch, queries, key_heads, self.sizes.group(), features])

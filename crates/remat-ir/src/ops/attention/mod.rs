@@ -14,22 +14,22 @@ use crate::{Aval, Class, DType, Jaxpr, Literal, Result};
 /// `dot_product_attention query key value [bias] [mask]`: each query's mean of the values, weighted by the softmax of its
 /// scores.
 ///
-/// Queries are `[batch, places, heads, features]`, keys `[batch, other places, key heads, features]` and values
-/// `[batch, other places, key heads, value features]`, of one float dtype. The number of heads is a multiple of the number
+/// Queries are `[batch, queries, heads, features]`, keys `[batch, keys, key heads, features]` and values
+/// `[batch, keys, key heads, value features]`, of one float dtype. The number of heads is a multiple of the number
 /// of key heads, and as many consecutive heads share one. The score of a query and a key is their product times `scale`,
 /// plus the bias. Bias (of the same dtype) and mask (bool) have the shape of the scores,
-/// `[batch, heads, places, other places]`, or size 1 in some of the dimensions. What the mask forbids, and with `causal`
-/// each key at a later place than the query's, has no weight. Places are counted from the first one of both.
+/// `[batch, heads, queries, keys]`, or size 1 in some of the dimensions. What the mask forbids, and with `causal`
+/// each key at a later position than the query's, has no weight. Positions are counted from the first one of both.
 ///
-/// Results: the means, `[batch, places, heads, value features]` in the dtype of the operands, and the logarithms of the
-/// sums of exponentials of the scores, `[batch, heads, places]` in f32, or f64 for f64. Everything is computed in that
+/// Results: the means, `[batch, queries, heads, value features]` in the dtype of the operands, and the logarithms of the
+/// sums of exponentials of the scores, `[batch, heads, queries]` in f32, or f64 for f64. Everything is computed in that
 /// dtype and rounded once. A query without any key to look at gives zeros and negative infinity; JAX gives it the mean of
 /// all values. Whether a value that is not finite reaches the results from where it has no weight is not specified.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct DotProductAttention {
     /// What products are multiplied by: an f64.
     pub scale: Literal,
-    /// Whether a query looks at no later place than its own.
+    /// Whether a query attends to keys up to its own position only.
     pub causal: bool,
     /// Whether there is a bias.
     pub bias: bool,
@@ -155,7 +155,7 @@ impl DotProductAttention {
         same_dtype(name, &floats)?;
         same_memory(name, ins)?;
         if let Some(other) = [query, key, value].into_iter().find(|a| a.rank() != 4) {
-            let message = format!("takes queries, keys and values [batch, places, heads, features], not {other}");
+            let message = format!("takes queries, keys and values [batch, queries, heads, features], not {other}");
             return shape_error(name, message);
         }
         for (dimension, what) in [(0, "batch sizes"), (3, "features")] {
@@ -163,7 +163,7 @@ impl DotProductAttention {
                 return shape_error(name, format!("the {what} of queries {query} and keys {key} differ"));
             }
         }
-        for (dimension, what) in [(0, "batch sizes"), (1, "places"), (2, "heads")] {
+        for (dimension, what) in [(0, "batch sizes"), (1, "positions"), (2, "heads")] {
             if key.shape[dimension] != value.shape[dimension] {
                 return shape_error(name, format!("the {what} of keys {key} and values {value} differ"));
             }
