@@ -3,7 +3,7 @@
 use anyhow::Result;
 use remat_cli::arguments::{policy, policy_name};
 
-/// What a list of policies means here, for the help.
+/// The meaning of a list of policies, for the help.
 pub(crate) const POLICY_HELP: &str = "What the checkpoint around each block saves: none (no checkpoint), or a policy as the \
      library and JAX write it: everything, dots, dots_with_no_batch_dims, nothing, 'names(A)', ...";
 

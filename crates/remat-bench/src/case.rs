@@ -1,4 +1,4 @@
-//! What is measured, and what comes of it: both travel as JSON between the process that asks and the one that measures.
+//! Cases to measure and their results: both travel as JSON between the process that asks and the one that measures.
 
 use anyhow::Result;
 use remat::{DType, Policy, Tensor, Tree, make_jaxpr, random};
@@ -61,7 +61,7 @@ impl Float {
     }
 }
 
-/// What came of a measurement: a line of JSON, in which the scripts for other frameworks use the same names. Times are
+/// The result of a measurement: a line of JSON, in which the scripts for other frameworks use the same names. Times are
 /// seconds, sizes bytes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
@@ -138,7 +138,7 @@ impl Case {
 }
 
 impl Work {
-    /// What is measured, and the useful operations of a step.
+    /// The measurements, and the useful operations of a step.
     fn measure(&self, policy: Option<Policy>, dtype: DType, repeat: usize) -> remat::Result<(Measured, f64)> {
         match *self {
             Work::Step { sizes, layers_as, attention } => {
@@ -165,7 +165,7 @@ impl Work {
     }
 }
 
-/// What is measured, and as useful operations three times those of the products of the loss.
+/// The measurements, and as useful operations three times those of the products of the loss.
 fn counted<M: Tree, D: Tree>(
     model: M,
     data: D,

@@ -5,7 +5,7 @@
 //!
 //! 1. `measure`, `arguments`: a step of any model, values of arguments
 //! 2. `models`: a GPT, ResNet-50 and a U-Net, written as a user would
-//! 3. `case`: what is measured, and what comes of it
+//! 3. `case`: cases and their results
 //! 4. `child`, `report`: a process for each case, tables
 //! 5. `options`: the arguments that all commands have
 //! 6. `commands`: `step`, `resnet`, `unet`, `scaling`, `calls`
@@ -40,9 +40,9 @@ enum Command {
     Unet(vision::Args<unet::Sizes>),
     /// The step time against layers, sequence, batch and threads
     Scaling(scaling::Args),
-    /// What is spent besides computing: calls, and compiling a deep step
+    /// The time spent besides computing: calls, and compiling a deep step
     Calls(calls::Args),
-    /// One case, in this process: what the other commands start
+    /// One case, in this process: the other commands start it
     #[command(name = child::COMMAND, hide = true)]
     One {
         /// The case, as JSON
@@ -50,7 +50,7 @@ enum Command {
     },
 }
 
-/// Counts what the benchmarks report.
+/// Counts the bytes and allocations that the benchmarks report.
 #[global_allocator]
 static ALLOCATOR: remat_alloc::Counting = remat_alloc::Counting::new();
 

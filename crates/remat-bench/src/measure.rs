@@ -10,7 +10,7 @@ use remat_alloc::give_back_free;
 
 use crate::ALLOCATOR;
 
-/// What a process finds out about a step that it alone has run. Times are seconds, sizes bytes.
+/// The measurements of a step that ran alone in its process. Times are seconds, sizes bytes.
 pub(crate) struct Measured {
     /// The number of weights.
     pub(crate) parameters: usize,
@@ -22,7 +22,7 @@ pub(crate) struct Measured {
     pub(crate) trace_s: f64,
     /// The time to simplify the program and to compile it.
     pub(crate) compile_s: f64,
-    /// What the engine said before the first run.
+    /// The engine's plan, before the first run.
     pub(crate) planned: MemoryStats,
     /// The most bytes that were live while steps ran: the arguments, and all that was allocated for the run.
     pub(crate) allocator_peak: usize,
@@ -121,7 +121,7 @@ mod resident {
         read("VmHWM:")
     }
 
-    /// Makes what is resident now the peak. Where the system refuses, growth is measured from the peak before.
+    /// Makes the bytes that are resident now the peak. Where the system refuses, growth is measured from the peak before.
     pub(super) fn reset_peak() {
         // 5 is the number that `proc(5)` gives this request.
         let _ = fs::write("/proc/self/clear_refs", "5");

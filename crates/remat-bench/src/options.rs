@@ -48,7 +48,7 @@ impl Options {
     }
 
     /// Measures the cases and prints what comes of them: a line of JSON for each as it is done, or a table at the end. The
-    /// table has what was done even if a case fails.
+    /// table has the cases that were measured even if one fails.
     ///
     /// # Errors
     /// The first error of a case.

@@ -4,7 +4,7 @@ use remat_cli::table::table;
 
 use crate::case::Record;
 
-/// What a column of numbers shows of a record.
+/// A column: its name, and its text for a record.
 type Column = (&'static str, fn(&Record) -> String);
 
 /// The columns after those of labels.
@@ -22,7 +22,7 @@ const COLUMNS: [Column; 11] = [
     ("loss", |r| r.loss.map_or("not finite".into(), |loss| format!("{loss:.6}"))),
 ];
 
-/// A row for each record: what distinguishes them from each other, then what was measured.
+/// A row for each record: the labels that distinguish it, then the measurements.
 pub(crate) fn report(records: &[Record]) -> String {
     let labels: Vec<_> = records.iter().map(|r| [r.case.labels(), r.case.sizes()].concat()).collect();
     let shown = |column: usize| column == 0 || labels.iter().any(|row| row[column].1 != labels[0][column].1);
@@ -55,7 +55,7 @@ fn growth(record: &Record) -> Option<f64> {
     record.resident_growth.map(|growth| growth as f64 / planned as f64)
 }
 
-/// Whether what was allocated is what was planned, in a sentence.
+/// Whether the allocated bytes are the planned ones, in a sentence.
 pub(crate) fn exactness(records: &[Record]) -> String {
     let differences = records.iter().map(|record| record.allocator_peak.abs_diff(record.planned_peak));
     match differences.max() {

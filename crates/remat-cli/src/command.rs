@@ -39,7 +39,7 @@ pub fn run<A: Parser>(command: impl FnOnce(&A) -> Result<()>) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// What the user is told of an error: its contexts, then the error, without a source location, since the user of a command
+/// The message of an error: its contexts, then the error, without a source location, since the user of a command
 /// did not write the program. `None` where the reader of the output has ended.
 fn message(error: &Error) -> Option<String> {
     let mut parts = Vec::new();

@@ -21,7 +21,7 @@ pub(crate) struct Text {
     pub(crate) source: String,
     /// The content of each file.
     pub(crate) files: Vec<Vec<u8>>,
-    /// What was left out, for the user.
+    /// Notes for the user about files that were left out.
     pub(crate) notes: Vec<String>,
 }
 

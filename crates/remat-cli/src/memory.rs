@@ -1,4 +1,4 @@
-//! What each policy saves of a training step, known before the step runs.
+//! The bytes that each policy saves of a training step, known before the step runs.
 
 use anyhow::Result;
 use remat::Policy;

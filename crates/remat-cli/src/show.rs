@@ -28,7 +28,7 @@ pub(crate) struct Args {
     sizes: Sizes,
 }
 
-/// What a block is differentiated with respect to.
+/// The values that a block is differentiated with respect to.
 #[derive(Clone, Tree)]
 struct Inputs {
     block: nn::Block,

@@ -7,7 +7,7 @@ use remat_ir::{
 
 use crate::arrays::literals;
 
-/// What may differ.
+/// The differences that are allowed.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Closeness {
     /// Nothing but the bits of a NaN.
@@ -27,7 +27,7 @@ pub(crate) enum Closeness {
 const HALF: u32 = 2;
 
 impl Closeness {
-    /// What may differ where the coarsest rounding on the way is this one.
+    /// The differences that are allowed where the coarsest rounding on the way is this one.
     fn at(self, epsilon: f64) -> Closeness {
         if epsilon < 1e-4 {
             return self;
@@ -41,7 +41,7 @@ impl Closeness {
     }
 }
 
-/// What a single operation may do.
+/// The differences that a single operation is allowed.
 pub(crate) fn of_operation(op: &Op) -> Closeness {
     match op {
         Op::Prim(op) => of_prim(op),
@@ -49,7 +49,7 @@ pub(crate) fn of_operation(op: &Op) -> Closeness {
     }
 }
 
-/// What a single first-order operation may do: nothing, unless it is named here.
+/// The differences that a first-order operation is allowed: none, unless it is named here.
 fn of_prim(op: &Prim) -> Closeness {
     match op {
         Prim::Unary(Unary::Sqrt) | Prim::Binary(Binary::Rem) => Closeness::Exact,

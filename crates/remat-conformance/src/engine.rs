@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use remat_ir::Device;
 
-/// An engine under test: devices that have to give the same bits, and what is known of them.
+/// An engine under test: devices that have to give the same bits, and facts about them.
 ///
 /// ```
 /// use remat_conformance::Engine;

@@ -1,4 +1,4 @@
-//! What every engine has to pass: it computes what the reference evaluator computes, fails where that fails, gives the same
+//! The tests that every engine has to pass: it computes what the reference evaluator computes, fails where that fails, gives the same
 //! bits on any number of threads and whether or not it may overwrite an argument, and takes the memory that it promised.
 //!
 //! A crate with an engine names this crate in its dev-dependencies, and has a file `tests/conformance.rs`, which makes a
@@ -23,7 +23,7 @@
 //! remat_conformance::tests!(engine);
 //! ```
 //!
-//! [`Engine`] says what is under test. A property is a function that gives the number of its cases, or the [`Failures`];
+//! [`Engine`] names the engine under test. A property is a function that gives the number of its cases, or the [`Failures`];
 //! [`PROPERTIES`] are all of them, and [`conformance`] runs all. Samples of every operation come from `remat-testkit`, so an
 //! operation is under test as soon as it has samples. [`closed`] and [`random_programs`] are whole programs, which other
 //! tests use as well. Deliberately absent: speed, and whether the evaluator is right, which `remat`'s tests of derivatives

@@ -1,4 +1,4 @@
-//! Memory: what a run asks for is what was promised before it.
+//! Memory: a run asks for the bytes that were promised before it.
 
 use remat_alloc::{Block, Event};
 use remat_ir::{Array, MemoryStats};

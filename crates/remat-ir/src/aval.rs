@@ -1,4 +1,4 @@
-//! Abstract values: what is known of an array before it is computed.
+//! Abstract values: the dtype, shape and memory space of an array, known before it is computed.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::DType;
 /// The sizes of an array's dimensions, outermost first. A scalar has none.
 pub type Shape = SmallVec<[usize; 4]>;
 
-/// Where an array lives.
+/// The memory that holds an array.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum MemorySpace {
     /// The memory that the engine computes in.

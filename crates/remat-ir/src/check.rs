@@ -85,11 +85,11 @@ pub struct Fault {
     pub path: Vec<(usize, usize)>,
     /// The part of that body.
     pub part: Part,
-    /// What is wrong.
+    /// The fault, in words.
     pub kind: FaultKind,
 }
 
-/// The faults of a program: at least one. `Display` prints the program with each fault below what it is about.
+/// The faults of a program: at least one. `Display` prints the program with each fault below its line.
 #[derive(Clone)]
 pub struct Faults {
     program: Arc<Jaxpr>,

@@ -1,4 +1,4 @@
-//! What an engine is: it compiles a program and runs it.
+//! Engines: they compile a program and run it.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub trait Device: Send + Sync {
     /// If the engine cannot run it.
     fn compile(&self, jaxpr: &Arc<Jaxpr>) -> Result<Arc<dyn Executable>>;
 
-    /// What the engine makes of a program, as text for people: its steps in the order in which they run, with their memory.
+    /// The compiled program as text for people: its steps in the order in which they run, with their memory.
     /// An engine that runs the equations as they are gives the program itself.
     ///
     /// # Errors
@@ -36,6 +36,6 @@ pub trait Executable: Send + Sync {
     /// The bytes that a run needs, known before it.
     fn memory(&self) -> MemoryStats;
 
-    /// The same bytes, and what is live when most are needed.
+    /// The same bytes, and the values that are live at the peak.
     fn memory_report(&self) -> MemoryReport;
 }

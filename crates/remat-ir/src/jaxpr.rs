@@ -70,7 +70,7 @@ pub type Atoms = SmallVec<[Atom; 3]>;
 pub struct Eqn {
     /// The variables that it defines.
     pub outs: Vars,
-    /// What is applied.
+    /// The operation.
     pub op: Op,
     /// The operands.
     pub ins: Atoms,

@@ -1,10 +1,10 @@
-//! What a `remat` program is.
+//! The programs of `remat`.
 //!
 //! Layers, each using only those above it in this list (a test holds this):
 //!
 //! 1. [`dtype`](DType), [`aval`](Aval), [`loc`](Loc), [`error`](Error), [`literal`](Literal), [`array`](Array), `memory`, [`special`]: values
 //! 2. [`policy`](Policy), [`ops`](Op), [`jaxpr`](Jaxpr): programs; the three refer to each other
-//! 3. `text`, `check`, `eval`, [`device`](Device): what can be done with any program
+//! 3. `text`, `check`, `eval`, [`device`](Device): the uses of any program
 //!
 //! Deliberately absent: tracing, derivatives and every other transformation (crate `remat`), and anything fast.
 

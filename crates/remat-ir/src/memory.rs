@@ -1,4 +1,4 @@
-//! What a compiled program needs: how many bytes, and what takes them.
+//! The memory of a compiled program: its bytes, and the values that take them.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -39,7 +39,7 @@ impl fmt::Display for MemoryStats {
     }
 }
 
-/// What a value in memory is to the program.
+/// The role of a value in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum LiveKind {
     /// The input of this number.
@@ -61,7 +61,7 @@ pub struct LiveValue {
     pub bytes: usize,
     /// Dtype, shape and memory space.
     pub aval: Aval,
-    /// What it is to the program.
+    /// Its role in the program.
     pub kind: LiveKind,
     /// The name that the user gave to a value; the path of a leaf.
     pub name: Option<Arc<str>>,
@@ -102,7 +102,7 @@ impl LiveValue {
     }
 }
 
-/// The bytes that a compiled program needs, and what is live when it needs most.
+/// The bytes that a compiled program needs, and the values that are live at its peak.
 ///
 /// `Display` prints the bytes, then the largest values in a table; the alternate form `{:#}` prints all of them.
 ///
@@ -124,7 +124,7 @@ impl LiveValue {
 pub struct MemoryReport {
     /// The bytes.
     pub stats: MemoryStats,
-    /// What is live at the peak, largest first.
+    /// The values that are live at the peak, largest first.
     pub live: Vec<LiveValue>,
 }
 

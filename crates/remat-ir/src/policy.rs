@@ -1,4 +1,4 @@
-//! What a checkpoint may keep: policies as data.
+//! Policies as data: they say which values a checkpoint keeps.
 //!
 //! A policy is asked once about each value that a checkpointed region computes from known values, and answers with a
 //! [`Decision`], or with none, which means recompute. Policies print, compare and hash; a callable is one more variant.
@@ -82,7 +82,7 @@ impl fmt::Debug for CustomPolicy {
     }
 }
 
-/// What a checkpointed region may keep for the backward pass.
+/// The values that a checkpointed region may keep for the backward pass.
 ///
 /// ```
 /// use remat_ir::Policy;
@@ -179,7 +179,7 @@ impl Policy {
         Policy::Custom(CustomPolicy { name: name.into(), decide: Some(Arc::new(decide)) })
     }
 
-    /// A callable policy by its name alone, without the callable: what the parser makes of one.
+    /// A callable policy by its name alone, without the callable, as the parser gives it.
     pub fn custom_named(name: impl Into<Arc<str>>) -> Policy {
         Policy::Custom(CustomPolicy { name: name.into(), decide: None })
     }

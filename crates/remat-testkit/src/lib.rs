@@ -1,4 +1,4 @@
-//! What the tests of remat's crates share.
+//! Shared by the tests of remat's crates.
 //!
 //! [`FileTests`] runs tests that are text files: a program and what a transformation makes of it. [`layers`] holds the
 //! order of a crate's modules that its documentation lists. [`arrays`] makes arrays and compares them. [`all_samples`] are

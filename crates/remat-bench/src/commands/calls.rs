@@ -1,4 +1,4 @@
-//! `remat-bench calls`: what is spent besides computing.
+//! `remat-bench calls`: the time spent besides computing.
 
 use std::hint::black_box;
 use std::io::Write;
@@ -47,7 +47,7 @@ struct Compiled {
     width: usize,
 }
 
-/// What a call takes.
+/// The cost of a call.
 #[derive(Serialize)]
 struct Call {
     call: &'static str,
@@ -55,7 +55,7 @@ struct Call {
     allocations: f64,
 }
 
-/// What it takes until a step can run.
+/// The time until a step can run.
 #[derive(Serialize)]
 struct Compilation {
     layers: usize,

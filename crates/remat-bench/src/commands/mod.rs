@@ -1,4 +1,4 @@
-//! The commands: their arguments, the cases that they measure and what they print.
+//! The commands: their arguments, the cases that they measure, and their output.
 
 pub(crate) mod calls;
 pub(crate) mod scaling;

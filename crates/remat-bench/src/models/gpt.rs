@@ -12,7 +12,7 @@ use remat::{DType, Policy, Result, Tensor, Tree, checkpoint, einsum, random, sca
 use remat_cli::arguments::up_to;
 use serde::{Deserialize, Serialize};
 
-/// What is added to a variance before its root is taken.
+/// Added to a variance before its root is taken.
 const EPS: f64 = 1e-5;
 
 /// The score of a masked position.
@@ -117,7 +117,7 @@ pub(crate) struct Gpt {
     embed: Tensor,
 }
 
-/// What is chosen for a measurement besides the weights.
+/// The choices of a measurement besides the weights.
 pub(crate) struct Choices {
     pub(crate) sizes: Sizes,
     pub(crate) attention: Attention,

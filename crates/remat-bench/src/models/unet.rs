@@ -61,14 +61,14 @@ struct Unit {
     norm: GroupNorm,
 }
 
-/// What is at a level: two units.
+/// A level: two units.
 #[derive(Clone, Tree)]
 struct Level {
     first: Unit,
     second: Unit,
 }
 
-/// From one level up to the next: a convolution of the enlarged images, then the level with what is joined.
+/// From one level up to the next: a convolution of the enlarged images, then the level, with the result of the way down joined.
 #[derive(Clone, Tree)]
 struct Up {
     conv: Conv,

@@ -58,7 +58,7 @@ impl Executable for Evaluation {
 }
 
 /// The bytes of a run whose caller keeps the arguments: the evaluator's steps, followed with buffers that have sizes and
-/// no elements. What an operation needs while it runs is not counted, and the results of branches are taken to be new.
+/// no elements. Scratch memory of operations is not counted, and the results of branches are taken to be new.
 fn memory(jaxpr: &Jaxpr) -> MemoryStats {
     // Which buffers end as outputs is known at the end only, and so a first run finds them for the second.
     let (_, outputs) = Heap::default().follow(jaxpr);
@@ -66,7 +66,7 @@ fn memory(jaxpr: &Jaxpr) -> MemoryStats {
     heap.follow(jaxpr).0
 }
 
-/// The same, and what is live when the peak is reached first, which is known after a run.
+/// The same, and the values that are live when the peak is reached first, which is known after a run.
 fn report(jaxpr: &Jaxpr) -> MemoryReport {
     let (stats, outputs) = Heap::default().follow(jaxpr);
     let heap = Heap { outputs, census: Some(Census { peak: stats.peak, ..Census::default() }), ..Heap::default() };
@@ -74,7 +74,7 @@ fn report(jaxpr: &Jaxpr) -> MemoryReport {
     MemoryReport::new(stats, heap.census.and_then(|census| census.found.into_inner()).unwrap_or_default())
 }
 
-/// Simulated memory: what is live now, and the most that was.
+/// Simulated memory: the bytes that are live now, and the most that were.
 #[derive(Default)]
 struct Heap {
     /// The numbers of the buffers that are outputs of the program.
@@ -95,7 +95,7 @@ struct Live {
     values: RefCell<BTreeMap<usize, LiveValue>>,
 }
 
-/// Looks for what is live at the peak.
+/// Looks for the values that are live at the peak.
 #[derive(Default)]
 struct Census {
     /// The bytes of the peak.
@@ -168,7 +168,7 @@ impl Heap {
         Buffer(Rc::new(Block { number, bytes, is_output, live: self.live.clone() }))
     }
 
-    /// Remembers what a buffer holds from now on.
+    /// Remembers the value that a buffer holds from now on.
     fn describe(&self, number: usize, aval: &Aval, kind: LiveKind) {
         let Some(census) = &self.census else { return };
         let kind = if self.outputs.contains(&number) { LiveKind::Output } else { kind };
@@ -195,7 +195,7 @@ impl Heap {
         }
     }
 
-    /// Writes down what is live, if this is the peak.
+    /// Writes down the live values, if this is the peak.
     fn look(&self) {
         if let Some(census) = self.census.as_ref().filter(|census| census.peak == self.live.all.get()) {
             let values = self.live.values.borrow();

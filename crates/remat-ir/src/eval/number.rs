@@ -1,4 +1,4 @@
-//! What the evaluator asks of the element types: one trait of floats, one of integers, one of order.
+//! The traits of element types in the evaluator: one of floats, one of integers, one of order.
 
 use half::{bf16, f16};
 use num_traits::Float;

@@ -13,14 +13,14 @@ pub struct Jit {
     pub jaxpr: Arc<Jaxpr>,
 }
 
-/// A region that the backward pass recomputes but for what the policy saves.
+/// A region that the backward pass recomputes, except the values that the policy saves.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Checkpoint {
     /// The region.
     pub jaxpr: Arc<Jaxpr>,
     /// Whether this is a recomputation: an engine must not merge it with the forward pass, and runs it late.
     pub differentiated: bool,
-    /// What the forward pass may keep.
+    /// The values that the forward pass may keep.
     pub policy: Arc<Policy>,
 }
 

@@ -51,12 +51,12 @@ pub struct Gather {
     pub start_indices_batching_dims: Shape,
     pub slice_sizes: Shape,
     pub mode: IndexMode,
-    /// The value of what is out of range in mode [`IndexMode::FillOrDrop`]; of the dtype of `x`.
+    /// The value of elements out of range in mode [`IndexMode::FillOrDrop`]; of the dtype of `x`.
     pub fill_value: Literal,
 }
 
 kinds! {
-    /// How a scatter combines an update with what is there.
+    /// How a scatter combines an update with the element.
     ScatterKind {
         /// The last update in row-major order of the indices wins.
         Set "scatter" Any;

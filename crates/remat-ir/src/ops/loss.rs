@@ -79,7 +79,7 @@ impl CrossEntropyTangent {
         Ok(b.finish(vec![sum]))
     }
 
-    /// What each element of the tangent is multiplied by: the probabilities less one at the label. `known` are the
+    /// The factors of the elements of the tangent: the probabilities less one at the label. `known` are the
     /// operands without the tangent.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! What the shape rules of several families share: sets of dtypes, scalars that stand for every element, axes.
+//! Parts of shape rules that several families share: sets of dtypes, scalars that stand for every element, axes.
 
 use super::{expect_operands, shape_error};
 use crate::{Aval, DType, Error, ErrorKind, Result};

@@ -104,7 +104,7 @@ pub(crate) trait Notes {
     fn notes(&self, body: *const Jaxpr, part: Part, name: &mut dyn FnMut(Var) -> String) -> Vec<String>;
 }
 
-/// The program's text with the remarks as comments below what they are about.
+/// The program's text with the remarks as comments below the lines that they are about.
 pub(crate) fn print_with_notes(jaxpr: &Jaxpr, notes: &dyn Notes) -> String {
     Printer::new(PrintOptions::default(), Some(notes)).program(jaxpr)
 }

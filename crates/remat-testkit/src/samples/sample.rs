@@ -5,7 +5,7 @@ use remat_ir::{Array, DType, Element, Literal, Op, with_dtype};
 /// One application of an operation to concrete operands.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// What is special about it, for the message of a failing test.
+    /// Its label, for the message of a failing test.
     pub label: String,
     /// The operation.
     pub op: Op,

@@ -191,7 +191,7 @@ impl DotProductAttention {
         Ok([sized(name, out)?, logsumexp])
     }
 
-    /// The avals of what can be differentiated; there is no bias where the attention has none.
+    /// The avals of the differentiable operands; there is no bias where the attention has none.
     fn differentiable<'a>(&self, ins: &'a [Aval]) -> [Option<&'a Aval>; 4] {
         let AttentionOperands { query, key, value, bias, .. } = self.operands(ins);
         [Some(query), Some(key), Some(value), bias]
