@@ -1,6 +1,6 @@
-//! Memory that is asked for at once and may be refused.
+//! Memory that is allocated in one block, which may fail.
 
-// Raw memory is what this file is for.
+// This file allocates raw memory.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, LayoutError, alloc_zeroed, dealloc};
@@ -10,8 +10,8 @@ use remat_ir::{Aval, Data, Element, Error, ErrorKind, Result, with_dtype};
 
 use crate::memory::ALIGNMENT;
 
-/// What the system's allocator aligns every block to. To be asked for more it takes another way, on which it clears also
-/// what comes fresh and cleared from the kernel.
+/// The alignment of every block of the system's allocator. For a larger alignment it takes another path, on which it also clears
+/// pages that come cleared from the kernel.
 const NATURAL: usize = 16;
 
 /// Bytes, aligned to a cache line.
@@ -24,7 +24,7 @@ pub(crate) struct Arena {
 unsafe impl Send for Arena {}
 
 impl Arena {
-    /// So many bytes, all zero.
+    /// An arena of this many bytes, all zero.
     ///
     /// # Errors
     /// If there is no memory for them.
@@ -38,7 +38,7 @@ impl Arena {
         Ok(Arena { block, bytes })
     }
 
-    /// The bytes of the block that an arena of so many bytes lies in.
+    /// The bytes of the block of an arena of `bytes` bytes.
     pub(crate) fn block(bytes: usize) -> usize {
         if bytes == 0 { 0 } else { bytes.saturating_add(ALIGNMENT - NATURAL) }
     }
@@ -53,7 +53,7 @@ impl Arena {
         self.bytes
     }
 
-    /// Where it begins.
+    /// Its first byte.
     pub(crate) fn start(&mut self) -> *mut u8 {
         let block = self.block.as_ptr();
         block.wrapping_add(block.align_offset(ALIGNMENT))
@@ -69,7 +69,7 @@ impl Drop for Arena {
     }
 }
 
-/// The elements of an array that is to be computed: so many zeros.
+/// The elements of an array that is to be computed: zeros.
 ///
 /// # Errors
 /// If there is no memory for them.
@@ -82,20 +82,20 @@ fn zeroed<T: Element>(len: usize) -> Result<Vec<T>> {
     if layout.size() == 0 {
         return Ok(Vec::new());
     }
-    // SAFETY: the size is not zero. All-zero bytes are a valid element of every dtype, and the vector's capacity is what
-    // was allocated.
+    // SAFETY: the size is not zero. All-zero bytes are a valid element of every dtype, and the vector's capacity is that of
+    // the allocation.
     unsafe {
         let start = NonNull::new(alloc_zeroed(layout)).ok_or_else(|| refused(layout.size()))?;
         Ok(Vec::from_raw_parts(start.as_ptr().cast(), len, len))
     }
 }
 
-/// Where the elements are.
+/// The address of the elements.
 pub(crate) fn start(data: &Data) -> *const u8 {
     with_dtype!(data.dtype(), T => T::slice(data).map_or(std::ptr::null(), |s| s.as_ptr().cast()))
 }
 
-/// Where the elements are, for writing.
+/// The address of the elements, for writing.
 pub(crate) fn start_mut(data: &mut Data) -> *mut u8 {
     with_dtype!(data.dtype(), T => T::slice_mut(data).map_or(std::ptr::null_mut(), |s| s.as_mut_ptr().cast()))
 }
@@ -130,7 +130,7 @@ mod tests {
             assert_eq!(start.addr() % ALIGNMENT, 0);
             let end = start.addr() + bytes;
             assert!(end <= arena.block.addr().get() + Arena::block(bytes));
-            // SAFETY: the arena has so many bytes, which are all initialised.
+            // SAFETY: the arena has this many bytes, which are all initialised.
             assert!((0..bytes).all(|i| unsafe { start.add(i).read() } == 0));
         }
     }

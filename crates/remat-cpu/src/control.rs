@@ -1,10 +1,9 @@
 //! Loops and branches as kernels: a body is a program whose arena is scratch memory of the step.
 //!
-//! Iterations read slices of stacked arguments and write slices of stacked results where they lie. A carry that the body
-//! can compute in the memory of its argument stays there; another one alternates between the output's memory and a second
-//! place.
+//! Iterations read slices of stacked arguments and write slices of stacked results in place. A carry that the body can compute
+//! in the memory of its argument stays there; another one alternates between the memory of the output and a second buffer.
 
-// Bodies are run on addresses: slices of operands, and places in scratch memory.
+// Bodies are run on addresses: slices of operands, and buffers in scratch memory.
 #![allow(unsafe_code)]
 
 use oxc_index::{IndexVec, index_vec};
@@ -76,11 +75,11 @@ impl Body {
 
     /// Whether a result can be computed in the memory of this argument.
     fn is_donated(&self, argument: usize, result: usize) -> bool {
-        let mut donors = self.program.donors.iter().zip(&self.result_of);
-        donors.any(|(&donor, &number)| donor == Some(ArgId::new(argument)) && number == ResultId::new(result))
+        let mut outputs = self.program.donated.iter().zip(&self.result_of);
+        outputs.any(|(&donated, &number)| donated == Some(ArgId::new(argument)) && number == ResultId::new(result))
     }
 
-    /// What is live in the arena at the peak of the body.
+    /// The values that are live in the arena at the peak of the body.
     fn live(&self) -> impl Iterator<Item = LiveValue> + '_ {
         let is_inside = |value: &&LiveValue| matches!(value.kind, LiveKind::Temporary | LiveKind::Scratch);
         self.program.live.iter().filter(is_inside).cloned()
@@ -115,7 +114,7 @@ impl Body {
     }
 }
 
-/// What a loop carries from one iteration to the next.
+/// A value that a loop hands from one iteration to the next.
 struct Carry {
     /// The operand with the initial value.
     operand: usize,
@@ -125,30 +124,30 @@ struct Carry {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CarryKind {
-    /// The body gives back what it gets.
+    /// The body returns its argument.
     Constant,
     /// The body computes it in place.
     InPlace,
-    /// It alternates between the output and scratch memory at this offset.
+    /// It alternates between the output and a second buffer, at this offset of the scratch memory.
     Alternating(usize),
 }
 
 impl Carry {
-    /// Writes the initial value into the output, unless it is there.
+    /// Copies the initial value to the output, unless it is there.
     ///
     /// # Safety
     /// The operand is the one that the carry was made for, and `out` its output.
     unsafe fn begin(&self, operand: &Source<'_>, out: *mut u8) {
         if !operand.is_in_place() {
-            // SAFETY: both have the bytes of the carry; an operand that is not in place lies elsewhere.
+            // SAFETY: both have the bytes of the carry; an operand that is not in place has other memory.
             unsafe { std::ptr::copy_nonoverlapping(operand.as_ptr(), out, self.bytes) }
         }
     }
 }
 
-/// The carries of a body, and the bytes of scratch memory that they need.
+/// The carries of a body, and the bytes of their second buffers.
 ///
-/// `first` is the operand of the first carry, and `argument` the argument of the body that it is.
+/// `first` is the operand of the first carry, and `argument` the argument of the body that reads it.
 fn carries(
     jaxpr: &Jaxpr,
     body: &Body,
@@ -177,7 +176,7 @@ fn carries(
     (carries.collect(), bytes_needed)
 }
 
-/// A body without the carries that it gives back as it gets them, and which these are.
+/// A body without the carries that it returns unchanged, and a mask of these.
 fn without_constants(jaxpr: &Jaxpr, argument: usize, count: usize) -> (Jaxpr, Vec<bool>) {
     let is_constant: Vec<bool> = (0..count).map(|c| jaxpr.outs[c] == Atom::Var(jaxpr.ins[argument + c])).collect();
     let mut jaxpr = jaxpr.clone();
@@ -206,6 +205,7 @@ struct ScanKernel {
     /// Bytes of one slice of each stacked argument, and of each stacked result.
     xs: Vec<usize>,
     ys: Vec<usize>,
+    /// Bytes of the second buffers.
     second: usize,
     in_place: Vec<(usize, usize)>,
     live: Vec<LiveValue>,
@@ -256,11 +256,13 @@ impl Kernel for ScanKernel {
                 unsafe { carry.begin(&ins[carry.operand], out.as_ptr()) }
             }
         }
-        for step in 0..self.length {
-            let slice = if self.reverse { self.length - 1 - step } else { step };
-            // The last iteration writes the output.
-            let place = |c: usize, step: usize| match self.carries[c].kind {
-                CarryKind::Alternating(offset) if (self.length - 1 - step) % 2 == 1 => scratch.wrapping_add(offset),
+        for iteration in 0..self.length {
+            let slice = if self.reverse { self.length - 1 - iteration } else { iteration };
+            // The last iteration writes the output, the one before it the second buffer, and so on.
+            let written = |c: usize, iteration: usize| match self.carries[c].kind {
+                CarryKind::Alternating(offset) if (self.length - 1 - iteration) % 2 == 1 => {
+                    scratch.wrapping_add(offset)
+                }
                 _ => outs[c].as_ptr(),
             };
             let argument = |i: usize| {
@@ -269,21 +271,21 @@ impl Kernel for ScanKernel {
                 }
                 let c = i - self.consts;
                 match self.carries.get(c) {
-                    Some(carry) if step == 0 && matches!(carry.kind, CarryKind::Alternating(_)) => ins[i].as_ptr(),
+                    Some(carry) if iteration == 0 && matches!(carry.kind, CarryKind::Alternating(_)) => ins[i].as_ptr(),
                     Some(carry) if carry.kind == CarryKind::Constant => outs[c].as_ptr().cast_const(),
-                    Some(_) => place(c, step.saturating_sub(1)).cast_const(),
+                    Some(_) => written(c, iteration.saturating_sub(1)).cast_const(),
                     None => ins[i].as_ptr().wrapping_add(slice * self.xs[c - self.carries.len()]),
                 }
             };
             let output = |o: usize| match self.computed.get(o) {
-                Some(&c) => place(c, step),
+                Some(&c) => written(c, iteration),
                 None => {
                     let y = o - self.computed.len();
                     outs[self.carries.len() + y].as_ptr().wrapping_add(slice * self.ys[y])
                 }
             };
-            // SAFETY: an iteration reads what the one before wrote, and writes its own slices and the other place of each
-            // carry, or the same where the body allows it.
+            // SAFETY: an iteration reads the buffers that the one before wrote, and writes its own slices and the other buffer
+            // of each carry, or the same where the body allows it.
             unsafe { self.body.run(scratch.wrapping_add(self.second), threads, argument, output) }
         }
     }
@@ -296,6 +298,7 @@ struct WhileKernel {
     body_consts: usize,
     carries: Vec<Carry>,
     computed: Vec<usize>,
+    /// Bytes of the second buffers.
     second: usize,
     in_place: Vec<(usize, usize)>,
     live: Vec<LiveValue>,
@@ -309,7 +312,7 @@ impl WhileKernel {
         let first = op.cond_consts + op.body_consts;
         let (carries, second) = carries(&jaxpr, &body, first, op.body_consts, count, &is_constant);
         let cond = Body::new(&op.cond, threads)?;
-        // Both have the same memory, one after the other.
+        // Both have the same scratch memory, one after the other.
         let larger = if cond.scratch() > body.scratch() { &cond } else { &body };
         Ok(WhileKernel {
             in_place: pairs(&carries),
@@ -324,15 +327,15 @@ impl WhileKernel {
         })
     }
 
-    /// Where the condition is written, and where the memory of the bodies begins.
-    fn places(&self) -> (usize, usize) {
+    /// The offsets in the scratch memory of the condition's result and of the bodies' memory.
+    fn offsets(&self) -> (usize, usize) {
         (self.second, self.second + aligned(1))
     }
 }
 
 impl Kernel for WhileKernel {
     fn scratch(&self, _: usize) -> usize {
-        self.places().1 + self.cond.scratch().max(self.body.scratch())
+        self.offsets().1 + self.cond.scratch().max(self.body.scratch())
     }
 
     fn in_place(&self) -> &[(usize, usize)] {
@@ -346,38 +349,38 @@ impl Kernel for WhileKernel {
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
         let outs = &*outs;
         let scratch = scratch.as_mut_ptr();
-        let (holds, memory) = (scratch.wrapping_add(self.places().0), scratch.wrapping_add(self.places().1));
+        let (holds, memory) = (scratch.wrapping_add(self.offsets().0), scratch.wrapping_add(self.offsets().1));
         for (carry, out) in self.carries.iter().zip(outs) {
             if !matches!(carry.kind, CarryKind::Alternating(_)) {
                 // SAFETY: operand and output of this carry.
                 unsafe { carry.begin(&ins[carry.operand], out.as_ptr()) }
             }
         }
-        // The first iteration writes the outputs, the next the second places, and so on.
-        let written = |c: usize, step: usize| match self.carries[c].kind {
-            CarryKind::Alternating(offset) if step % 2 == 1 => scratch.wrapping_add(offset),
+        // The first iteration writes the outputs, the next the second buffers, and so on.
+        let written = |c: usize, iteration: usize| match self.carries[c].kind {
+            CarryKind::Alternating(offset) if iteration % 2 == 1 => scratch.wrapping_add(offset),
             _ => outs[c].as_ptr(),
         };
-        let mut step = 0;
+        let mut iteration = 0;
         loop {
             let read = |c: usize| match self.carries[c].kind {
-                CarryKind::Alternating(_) if step == 0 => ins[self.carries[c].operand].as_ptr(),
-                _ => written(c, step.max(1) - 1).cast_const(),
+                CarryKind::Alternating(_) if iteration == 0 => ins[self.carries[c].operand].as_ptr(),
+                _ => written(c, iteration.max(1) - 1).cast_const(),
             };
             let consts = self.cond_consts;
             let argument = |i: usize| if i < consts { ins[i].as_ptr() } else { read(i - consts) };
             // SAFETY: the condition reads constants and carries, and writes one bool.
-            let goes_on = unsafe {
+            let is_true = unsafe {
                 self.cond.run(memory, threads, argument, |_| holds);
                 holds.read() != 0
             };
-            if !goes_on {
+            if !is_true {
                 for (c, carry) in
                     self.carries.iter().enumerate().filter(|(_, c)| matches!(c.kind, CarryKind::Alternating(_)))
                 {
                     let (from, to) = (read(c), outs[c].as_ptr());
                     if from != to.cast_const() {
-                        // SAFETY: both have the bytes of the carry and are different places.
+                        // SAFETY: both have the bytes of the carry and are different buffers.
                         unsafe { std::ptr::copy_nonoverlapping(from, to, carry.bytes) }
                     }
                 }
@@ -385,17 +388,17 @@ impl Kernel for WhileKernel {
             }
             let consts = self.body_consts;
             let argument = |i: usize| if i < consts { ins[self.cond_consts + i].as_ptr() } else { read(i - consts) };
-            // SAFETY: an iteration reads what the one before wrote, and writes the other place of each carry, or the same
-            // where the body allows it.
-            unsafe { self.body.run(memory, threads, argument, |o| written(self.computed[o], step)) }
-            step += 1;
+            // SAFETY: an iteration reads the buffers that the one before wrote, and writes the other buffer of each carry, or
+            // the same where the body allows it.
+            unsafe { self.body.run(memory, threads, argument, |o| written(self.computed[o], iteration)) }
+            iteration += 1;
         }
     }
 }
 
 struct CondKernel {
     branches: Vec<Body>,
-    /// Of the branch that needs most.
+    /// Those of the branch with the most scratch memory.
     live: Vec<LiveValue>,
 }
 
@@ -423,7 +426,7 @@ impl Kernel for CondKernel {
         let last = self.branches.len().saturating_sub(1);
         let branch = index.unwrap_or(0).clamp(0, last as i128) as usize;
         if let Some(body) = self.branches.get(branch) {
-            // SAFETY: the branch reads operands and writes outputs, none of which is an operand.
+            // SAFETY: the branch reads operands and writes outputs, and no output is an operand.
             unsafe { body.run(scratch.as_mut_ptr(), threads, |i| ins[i + 1].as_ptr(), |o| outs[o].as_ptr()) }
         }
     }

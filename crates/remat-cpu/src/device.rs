@@ -16,8 +16,8 @@ use crate::program::{CompiledProgram, ProgramResult, Run};
 
 /// The native engine.
 ///
-/// A compiled program keeps its temporaries' memory from one run to the next, since to have it cleared anew would cost more
-/// than many a run. It is given back when the last handle of the executable is dropped (of a `Jit`, with that). A second run at
+/// A compiled program keeps its arena from one run to the next, since to clear new memory would cost more than many a run. It is
+/// freed when the last handle of the executable is dropped (of a `Jit`, with that). A second run at
 /// the same time has memory of its own, of which one block is kept.
 ///
 /// Results are those of the reference evaluator, up to the order in which sums add and to the last bits of some functions, with
@@ -43,10 +43,10 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// What the engine is called in reports.
+    /// The name of the engine in reports.
     pub const NAME: &str = "cpu";
 
-    /// The engine with so many threads, which all programs that it compiles share.
+    /// The engine with `count` threads, which all programs that it compiles share.
     ///
     /// ```
     /// use remat_cpu::Cpu;
@@ -56,7 +56,7 @@ impl Cpu {
     /// ```
     ///
     /// # Errors
-    /// If there are to be none, or the system refuses to start them.
+    /// If `count` is 0, or the system refuses to start the threads.
     pub fn with_threads(count: usize) -> Result<Cpu> {
         Ok(Cpu { threads: Some(Threads::new(count)?) })
     }
@@ -108,13 +108,13 @@ impl Device for Cpu {
     }
 }
 
-/// Memory that waits for the next run.
-pub(crate) type Idle = Arc<Mutex<Option<Arena>>>;
+/// The arena of the last run, which the next run takes.
+pub(crate) type SpareArena = Arc<Mutex<Option<Arena>>>;
 
 impl Cpu {
     /// Compiles a program whose errors have this name.
     pub(crate) fn compile_for(&self, name: &'static str, jaxpr: &Jaxpr) -> Result<CpuExecutable> {
-        self.compile_sharing(name, jaxpr, Idle::default(), usize::MAX)
+        self.compile_sharing(name, jaxpr, SpareArena::default(), usize::MAX)
     }
 
     /// As [`Cpu::compile_for`], for a program that shares the memory between runs with others. A run that needs more than
@@ -123,37 +123,37 @@ impl Cpu {
         &self,
         name: &'static str,
         jaxpr: &Jaxpr,
-        idle: Idle,
+        spare: SpareArena,
         most_kept: usize,
     ) -> Result<CpuExecutable> {
         let threads = self.threads.clone().map_or_else(Threads::all, Ok)?;
         let program = compile(jaxpr, Caller::User, &threads)?;
-        Ok(CpuExecutable { name, program, threads, most_kept, idle })
+        Ok(CpuExecutable { name, program, threads, most_kept, spare })
     }
 }
 
 /// A program that the engine has compiled.
 pub(crate) struct CpuExecutable {
-    /// What its errors are called by.
+    /// The name in its errors.
     name: &'static str,
     program: CompiledProgram,
     threads: Threads,
     /// More bytes are given back after each run.
     most_kept: usize,
-    /// The memory of the last run: kept, since to have it cleared anew would cost more than many a run.
-    idle: Idle,
+    /// Kept, since to clear new memory would cost more than many a run.
+    spare: SpareArena,
 }
 
 impl Executable for CpuExecutable {
     fn run(&self, args: Vec<Array>) -> Result<Vec<Array>> {
         let program = &self.program;
         expect(program.ins.as_raw_slice(), &args).map_err(|e| self.named(e))?;
-        let idle = self.idle().take_if(|idle| idle.len() >= program.memory());
-        let mut memory = idle.map_or_else(|| Arena::new(program.memory()), Ok).map_err(|e| self.named(e))?;
+        let spare = self.spare().take_if(|spare| spare.len() >= program.memory());
+        let mut memory = spare.map_or_else(|| Arena::new(program.memory()), Ok).map_err(|e| self.named(e))?;
         let result = execute(program, args, &mut memory, &self.threads).map_err(|e| self.named(e));
-        let mut idle = self.idle();
-        if memory.len() <= self.most_kept && idle.as_ref().is_none_or(|idle| idle.len() < memory.len()) {
-            *idle = Some(memory);
+        let mut spare = self.spare();
+        if memory.len() <= self.most_kept && spare.as_ref().is_none_or(|spare| spare.len() < memory.len()) {
+            *spare = Some(memory);
         }
         result
     }
@@ -175,8 +175,8 @@ impl Executable for CpuExecutable {
 }
 
 impl CpuExecutable {
-    fn idle(&self) -> MutexGuard<'_, Option<Arena>> {
-        self.idle.lock().unwrap_or_else(|e| e.into_inner())
+    fn spare(&self) -> MutexGuard<'_, Option<Arena>> {
+        self.spare.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     fn named(&self, error: Error) -> Error {
@@ -198,9 +198,9 @@ fn execute(program: &CompiledProgram, args: Vec<Array>, memory: &mut Arena, thre
             ProgramResult::Argument(i) => args[i].viewed(aval.clone())?,
             ProgramResult::Same(i) => results[i].viewed(aval.clone())?,
             ProgramResult::Output(k) => {
-                // An argument without another reference may become an output.
-                let donor = program.donors[k].and_then(|i| Some((i, arena::start_mut(args[i].data_mut()?))));
-                if let Some((i, start)) = donor {
+                // An argument without other references may become an output.
+                let donated = program.donated[k].and_then(|i| Some((i, arena::start_mut(args[i].data_mut()?))));
+                if let Some((i, start)) = donated {
                     (ins[i], outs[k]) = (start, start);
                     args[i].viewed(aval.clone())?
                 } else {
@@ -212,7 +212,7 @@ fn execute(program: &CompiledProgram, args: Vec<Array>, memory: &mut Arena, thre
         };
         results.push(result);
     }
-    // SAFETY: arguments have the program's avals, outputs and arena its sizes; nobody looks at the results before the end, and
+    // SAFETY: arguments have the program's avals, outputs and arena its sizes; the results have no reader before the end, and
     // an output is an argument only where the program allows it.
     unsafe { program.run(Run { ins, outs, arena, threads }) }
     Ok(results.raw)

@@ -5,18 +5,18 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use remat_ir::{Array, Aval, Builder, Executable, Jaxpr, Op, Result};
 
-use crate::device::{Cpu, CpuExecutable, Idle};
+use crate::device::{Cpu, CpuExecutable, SpareArena};
 
 type Key = (Op, Vec<Aval>);
 
-/// What was compiled, in two generations: what is used of the old one becomes young, and what is old when the young have
-/// become many is forgotten. So what is used again and again stays, without a note of each use.
+/// A cache of compiled operations in two generations, which approximates LRU: a hit in `old` is promoted to `young`, and a full
+/// `young` becomes `old`, whose programs are dropped. So a hit in `young` writes nothing.
 #[derive(Default)]
 struct Programs {
     young: HashMap<Key, Arc<CpuExecutable>>,
     old: HashMap<Key, Arc<CpuExecutable>>,
-    /// The memory that waits for the next run, of whichever program: they run one after the other as a rule.
-    idle: Idle,
+    /// The spare arena of all programs: they run one after the other as a rule.
+    spare: SpareArena,
 }
 
 static PROGRAMS: LazyLock<Mutex<Programs>> = LazyLock::new(Mutex::default);
@@ -63,13 +63,13 @@ pub fn apply(op: &Op, ins: Vec<Array>) -> Result<Vec<Array>> {
     let known = programs().get(&key);
     let executable = match known {
         Some(executable) => {
-            // A run has nothing beside that its plan does not know of.
+            // While the program runs, only the memory of its plan is allocated.
             drop(key);
             executable
         }
         None => {
-            let idle = programs().idle.clone();
-            let executable = compile(op, &key.1, idle)?;
+            let spare = programs().spare.clone();
+            let executable = compile(op, &key.1, spare)?;
             programs().insert(key, executable.clone());
             executable
         }
@@ -95,11 +95,11 @@ pub fn run(name: &'static str, jaxpr: &Jaxpr, args: Vec<Array>) -> Result<Vec<Ar
     Cpu::default().compile_for(name, jaxpr)?.run(args)
 }
 
-fn compile(op: &Op, avals: &[Aval], idle: Idle) -> Result<Arc<CpuExecutable>> {
+fn compile(op: &Op, avals: &[Aval], spare: SpareArena) -> Result<Arc<CpuExecutable>> {
     let mut builder = Builder::new();
     let ins: Vec<_> = avals.iter().map(|aval| builder.input(aval.clone())).collect();
     let outs = builder.emit(op.clone(), &ins)?;
-    Ok(Arc::new(Cpu::default().compile_sharing(op.name(), &builder.finish(outs.to_vec()), idle, MOST_KEPT)?))
+    Ok(Arc::new(Cpu::default().compile_sharing(op.name(), &builder.finish(outs.to_vec()), spare, MOST_KEPT)?))
 }
 
 #[cfg(test)]
@@ -112,7 +112,7 @@ mod tests {
     fn what_is_used_stays_and_the_rest_is_forgotten() {
         let mut programs = Programs::default();
         let key = |size: usize| (Op::from(Unary::Neg), vec![Aval::new(DType::F32, [size])]);
-        let program = compile(&key(1).0, &key(1).1, programs.idle.clone()).expect("a negation");
+        let program = compile(&key(1).0, &key(1).1, programs.spare.clone()).expect("a negation");
         for size in 0..5 * MOST_PROGRAMS {
             programs.insert(key(size), program.clone());
             assert!(programs.get(&key(0)).is_some(), "it was used a moment ago");
@@ -124,12 +124,12 @@ mod tests {
 
     #[test]
     fn one_block_of_memory_serves_all_programs() {
-        let idle = Idle::default();
-        let kept = || idle.lock().expect("nobody panicked").as_ref().map(crate::arena::Arena::len);
+        let spare = SpareArena::default();
+        let kept = || spare.lock().expect("no thread panicked").as_ref().map(crate::arena::Arena::len);
         let run = |size: usize, axis: usize| {
             let op = Op::from(remat_ir::Cumulative { kind: remat_ir::CumulativeKind::Sum, axis, reverse: false });
             let x = Array::full(remat_ir::Literal::from_f64(DType::F32, 1.0), [size, 3]);
-            let program = compile(&op, std::slice::from_ref(x.aval()), idle.clone()).expect("a sum");
+            let program = compile(&op, std::slice::from_ref(x.aval()), spare.clone()).expect("a sum");
             let sums = program.run(vec![x]).expect("it has the aval");
             assert_eq!(sums[0].shape(), [size, 3]);
         };

@@ -1,7 +1,7 @@
-//! The native engine: compiles a whole program for the CPU and runs it in memory that is known before.
+//! The native engine: compiles a whole program for the CPU and runs it in memory that is planned ahead.
 //!
 //! The kernels, and the threads that they run on, are a crate of their own (`remat-kernels`). A program goes through the passes of
-//! [`remat_opt::pipeline::CPU`], then through these modules, each of which uses only those before it and beside it in this list
+//! [`remat_opt::pipeline::CPU`], then through these modules, each of which uses only modules before it and beside it in this list
 //! (a test holds this):
 //!
 //! 1. `ids`, `memory`: index types, alignment
@@ -10,7 +10,7 @@
 //! 4. `plan`: gives every value its offset in one arena, and checks that
 //! 5. `arena`, `program`: the memory of a run, and the run
 //! 6. `compile`, `control`: do all of this; the bodies of loops and branches are programs too
-//! 7. `device`: what users are given
+//! 7. `device`: the public engine
 //! 8. `eager`: runs single operations as programs
 
 mod arena;

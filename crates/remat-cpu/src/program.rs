@@ -1,4 +1,4 @@
-//! Compiled programs: kernels, the memory of their operands, and how they run.
+//! Compiled programs: kernels, the memory of their operands, and their run.
 
 // Operands lie at offsets of one arena, which the memory plan keeps apart and its checker has checked.
 #![allow(unsafe_code)]
@@ -25,11 +25,11 @@ pub(crate) struct CompiledProgram {
     pub(crate) constants: IndexVec<ConstId, u64>,
     /// Bytes of temporaries, scratch memory, and tables of operands.
     pub(crate) arena: usize,
-    /// Where in the arena the operands of a step are listed, where there are many.
+    /// The offset in the arena of the table of a step's operands, where some step has many.
     pub(crate) tables: Option<usize>,
     /// For each output the argument whose memory it may take, where the caller has no other reference to that.
-    pub(crate) donors: IndexVec<OutId, Option<ArgId>>,
-    /// What is live at the peak: arguments, outputs, and what the arena holds then.
+    pub(crate) donated: IndexVec<OutId, Option<ArgId>>,
+    /// The live values at the peak: arguments, outputs, and those in the arena.
     pub(crate) live: Vec<LiveValue>,
 }
 
@@ -78,7 +78,7 @@ pub(crate) const FEW_OUTS: usize = 4;
 /// Addresses of arguments or outputs.
 type Addresses<'a, I, P> = &'a mut IndexSlice<I, [P]>;
 
-/// What a run works on.
+/// The memory and the threads of a run.
 #[derive(Clone, Copy)]
 pub(crate) struct Run<'a> {
     /// Where the elements of each argument begin.
@@ -103,7 +103,7 @@ impl CompiledProgram {
     ///
     /// # Safety
     /// There are [`CompiledProgram::memory`] bytes, initialised and aligned to a cache line, which are used by nothing else
-    /// for as long as the lists live.
+    /// as long as the lists exist.
     pub(crate) unsafe fn parts<'a>(
         &self,
         memory: *mut u8,
@@ -133,7 +133,7 @@ impl CompiledProgram {
     /// # Safety
     /// `ins` and `outs` point to the elements of arguments and outputs of the program's avals, `arena` to
     /// [`CompiledProgram::arena`] bytes aligned to a cache line. Arena and outputs have no other user meanwhile, and nothing
-    /// writes to the arguments. An output may be an argument only where [`CompiledProgram::donors`] says so.
+    /// writes to the arguments. An output may be an argument only where [`CompiledProgram::donated`] says so.
     pub(crate) unsafe fn run(&self, run: Run<'_>) {
         let mut few_ins = [const { MaybeUninit::<Source<'_>>::uninit() }; FEW_INS];
         let mut few_outs = [const { MaybeUninit::<Target<'_>>::uninit() }; FEW_OUTS];

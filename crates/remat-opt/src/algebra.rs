@@ -1,12 +1,12 @@
-//! Algebra: equations that give back an operand, in every bit, are dropped.
+//! Algebra: equations that return an operand, in every bit, are dropped.
 //!
 //! ```text
 //! algebra : { lambda ; a. let b = mul a 1.0; c = sin b in (c,) } → { lambda ; a. let b = sin a in (b,) }
 //! ```
 //!
-//! Only identities that hold for each number, NaN, infinities and zeros of both signs among them: `x + 0` is not `x`, as it makes
-//! zero of negative zero, and `x * 0` is not zero. Rules of derivatives write such equations, and so do users: products with a
-//! cotangent of one, branches of a selection that are one value, conversions there and back.
+//! Only identities that hold for each number, NaN, infinities and zeros of both signs included: `x + 0` is not `x`, since
+//! `-0 + 0` is `0`, and `x * 0` is not zero. Rules of derivatives write such equations, and so do users: products with a
+//! cotangent of one, branches of a selection that are one value, conversions to a dtype and back.
 
 use std::borrow::Cow;
 
@@ -32,7 +32,7 @@ pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
         if let Some(old) = labelled(&eqn)
             && let Some(new) = replaced[old]
         {
-            // The label goes to what the value is now, but for one that has its own.
+            // The label goes to the operand that replaces the value, unless that has one.
             if let Atom::Var(var) = new
                 && !has_label[var]
             {
@@ -60,10 +60,10 @@ pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
     Ok(Cow::Owned(jaxpr))
 }
 
-/// What the result of an equation equals in each element, if it is one of these cases. The shape may be another one, since a
+/// The atom that equals the result of an equation in each element, if it is one of these cases. Its shape may differ, since a
 /// scalar stands for every element.
 fn operand<'a>(eqn: &Eqn, dtype: impl Fn(Atom) -> DType, definition: impl Fn(Atom) -> Option<&'a Eqn>) -> Option<Atom> {
-    // The number that every element of an operand is.
+    // The number that all elements of an operand are.
     let number = |atom: Atom| match (atom, definition(atom)) {
         (Atom::Lit(literal), _) => Some(literal),
         (_, Some(Eqn { op: Op::Prim(Prim::BroadcastInDim(_)), ins, .. })) => ins.first()?.literal(),

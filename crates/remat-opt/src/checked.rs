@@ -1,4 +1,4 @@
-//! What passes give, checked.
+//! Checks of the programs that passes make.
 
 use remat_ir::{Atom, Error, ErrorKind, Jaxpr, Result, VarMap};
 

@@ -1,7 +1,7 @@
 //! The cost of operations: the one model that passes, engines, plans and reports ask.
 //!
-//! [`Op::class`] says what kind of work an operation is, [`cost`] how many floating-point operations and bytes it takes, [`program`]
-//! the same of a whole program; a [`Machine`] makes a time of it, the roofline (Williams, Waterman, Patterson 2009). The
+//! [`Op::class`] is the kind of work of an operation, [`cost`] its floating-point operations and bytes, [`program`] those of a whole
+//! program; a [`Machine`] makes a time of it, the roofline (Williams, Waterman, Patterson 2009). The
 //! thresholds of rematerialization are here too, each with its reason.
 //!
 //! Bytes are counted operation by operation. An engine that fuses moves fewer, so the sum over a program is an upper bound.
@@ -9,7 +9,7 @@
 
 use remat_ir::{Aval, Call, Class, DotProductAttention, Jaxpr, Op, Operation, Prim};
 
-/// What an operation, or a program, takes.
+/// The cost of an operation or of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cost {
     /// Floating-point operations: an addition and a multiplication are one each, a special function is
@@ -23,8 +23,8 @@ pub struct Cost {
     pub class: Class,
 }
 
-/// The operations that one element of a special function is worth: a polynomial of the tenth degree or so, and what brings the
-/// argument into its interval.
+/// The operations that one element of a special function counts as: a polynomial of about the tenth degree, and the reduction of
+/// the argument to its interval.
 pub const TRANSCENDENTAL_FLOPS: u64 = 16;
 
 /// The operations of one number of Threefry: twenty rounds of an addition, a rotation (three operations) and an exclusive or,
@@ -84,9 +84,9 @@ impl Machine {
 
 /// The cost of an operation on operands and results of these avals, which must be the operation's.
 ///
-/// An operation with programs in it costs what they do: a `scan` its body for each iteration, a `cond` its dearest branch; the
+/// An operation with programs in it has their cost: a `scan` that of its body for each iteration, a `cond` that of its dearest branch; the
 /// number of iterations of a `while` is not known, and one is counted. A view moves nothing. An update in place (a scatter, a
-/// slice that is replaced) reads and writes what it updates.
+/// slice that is replaced) reads and writes the elements that it updates.
 ///
 /// ```
 /// use remat_ir::{Aval, Class, DType, DotGeneral};
@@ -123,7 +123,7 @@ pub fn program(jaxpr: &Jaxpr) -> Cost {
     sum(jaxpr, &|_| true)
 }
 
-/// The cost of the contractions of a program alone: what counts as useful in rates of models.
+/// The cost of the contractions of a program alone: the useful operations in rates of models.
 ///
 /// ```
 /// use remat_ir::Jaxpr;
@@ -179,7 +179,7 @@ fn of_prim(op: &Prim, ins: &[Aval], outs: &[Aval]) -> Cost {
     let bytes = |avals: &[Aval]| avals.iter().fold(0u64, |sum, aval| sum.saturating_add(aval.bytes() as u64));
     let (read, written) = match op {
         _ if matches!(class, Class::View | Class::Marker) => (0, 0),
-        // The elements that are taken, and where they are.
+        // The elements that are taken, and their indices.
         Prim::Gather(_) | Prim::DynamicSlice(_) => (bytes(outs).saturating_add(bytes(&ins[1..])), bytes(outs)),
         Prim::DynamicUpdateSlice(_) => (bytes(&ins[1..]), bytes(&ins[1..2])),
         // The elements that are updated are read, too.
@@ -255,10 +255,10 @@ pub fn is_fused(op: &Op) -> bool {
 }
 
 /// How many equations may stand between a residual that partial evaluation drops and those it is computed from. Longer chains
-/// are worth their memory: what they compute again is no longer about as cheap as a read.
+/// are worth their memory: to compute them again is no longer about as cheap as a read.
 pub const MOST_CHAINED: usize = 4;
 
-/// Values of fewer bytes are never worth to be computed again: a half of a first-level cache.
+/// Values of fewer bytes are never computed again: half of a first-level cache.
 pub const SMALL_BYTES: usize = 1 << 14;
 
 /// A value that is this many times smaller than another may be kept so that the other need not be: the mean of a row, for

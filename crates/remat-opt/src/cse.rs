@@ -16,7 +16,7 @@ pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
 }
 
 /// Common subexpression elimination: an equation equal to an earlier one is dropped. Bodies are treated one by one, so
-/// nothing is merged across the boundary of a checkpoint, and what is recomputed is never merged with its forward twin.
+/// nothing is merged across the boundary of a checkpoint, and a recomputed equation is never merged with its forward twin.
 ///
 /// ```
 /// use remat_ir::Jaxpr;

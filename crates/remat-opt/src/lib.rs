@@ -1,12 +1,12 @@
 //! Passes from program to program that belong to no engine alone, the pipeline of each engine, and the cost of operations.
 //!
 //! [`pipeline`] is the page to begin with: it lists which passes run for which engine, in order, with a reason for each. Every
-//! pass is one file whose documentation begins with its type; what it makes is held to the checker in debug builds, and to text
-//! files by the tests.
+//! pass is one file whose documentation begins with its type. The program that it makes is checked in debug builds, and compared with
+//! text files by the tests.
 //!
 //! Layers, each using only those above it in this list (a test holds this):
 //!
-//! 1. `checked`, `cost`, `rewrite`, `uses`: what passes share
+//! 1. `checked`, `cost`, `rewrite`, `uses`: shared by the passes
 //! 2. `dce`, `cse`, `fold`, `one_memory`, `unroll`, `inline`, `algebra`, `slice_pushdown`, `dot_transpose`, `scan_residuals`, `sink`: the passes
 //! 3. `pipeline`: their order
 //!

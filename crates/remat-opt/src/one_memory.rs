@@ -1,8 +1,8 @@
-//! One memory: what an engine with one memory space makes of transfers.
+//! One memory: in an engine with one memory space a transfer is its operand.
 //!
 //! ```text
 //! one_memory : { lambda ; a:f32[3] b:f32<host>[3]. let c:f32<host>[3] = device_put a ... }
-//!            → { lambda ; a:f32[3] b:f32[3]. let ... }, with `a` in the place of `c`
+//!            → { lambda ; a:f32[3] b:f32[3]. let ... }, in which `a` replaces `c`
 //! ```
 //!
 //! Everything is in the memory of the device afterwards, arguments and results too: the engine tells its caller the avals of the

@@ -4,8 +4,8 @@
 //! pass : jaxpr → jaxpr, which computes the same
 //! ```
 //!
-//! [`JIT`] is for every engine; then comes the pipeline of the engine. What it gives is what the engine turns into steps over
-//! memory. In debug builds the checker looks at the program after each pass.
+//! [`JIT`] is for every engine; then comes the pipeline of the engine, which lowers the resulting program to steps over buffers. In
+//! debug builds the checker checks the program after each pass.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,16 +14,15 @@ use remat_ir::{Jaxpr, Result};
 
 use crate::{algebra, cse, dce, dot_transpose, fold, inline, one_memory, scan_residuals, sink, slice_pushdown};
 
-/// What `jit` does to a program that it has traced, before any engine sees it. Bodies are treated one by one, so that nothing is
-/// merged across the boundary of a checkpointed region: an equation that is computed again stays apart from its twin in the
-/// forward pass.
+/// The passes of `jit`, which run before those of any engine. Bodies are treated one by one, so that nothing is merged across the
+/// boundary of a checkpointed region: an equation that is computed again stays apart from its twin in the forward pass.
 pub const JIT: &[Pass] = &[
     Pass { name: "fold", why: "equations of literals alone are computed", run: fold::pass },
     Pass { name: "cse", why: "equal equations of one body become one", run: cse::pass },
     Pass { name: "dce", why: "what no output needs is dropped, inside of bodies too", run: dce::pass },
 ];
 
-/// The native engine's.
+/// The passes of the native engine.
 pub const CPU: &[Pass] = &[
     Pass { name: "one_memory", why: "the engine has one memory, so that transfers are no work", run: one_memory::pass },
     Pass {
@@ -50,7 +49,7 @@ pub const CPU: &[Pass] = &[
     },
     Pass {
         name: "sink",
-        why: "cheap equations go just before their first reader, so that values live shortly",
+        why: "cheap equations go just before their first reader, so that live ranges are short",
         run: sink::pass,
     },
 ];
@@ -92,7 +91,7 @@ impl Pass {
     /// The program after the pass.
     ///
     /// # Errors
-    /// If the program is not well formed, which debug builds also find of what the pass made.
+    /// If the program is not well formed; in debug builds also if the pass makes it so.
     pub fn apply(&self, jaxpr: &Jaxpr) -> Result<Jaxpr> {
         Ok(self.step(Cow::Borrowed(jaxpr))?.into_owned())
     }
@@ -137,7 +136,7 @@ pub struct Stage {
     pub program: Option<Jaxpr>,
 }
 
-/// The program after each pass of a pipeline: what `remat show --passes` prints.
+/// The program after each pass of a pipeline, as `remat show --passes` prints it.
 ///
 /// ```
 /// use remat_ir::Jaxpr;
@@ -155,7 +154,7 @@ pub fn stages(pipeline: &[Pass], jaxpr: &Jaxpr) -> Result<Vec<Stage>> {
     let mut stages = Vec::new();
     for &pass in pipeline {
         let program = pass.apply(&last)?;
-        // Passes may number variables anew, which no reader of the text sees.
+        // Passes may number variables anew, which the text does not show.
         let program = (program.to_string() != last.to_string()).then_some(program);
         if let Some(program) = &program {
             last = Cow::Owned(program.clone());
@@ -165,7 +164,7 @@ pub fn stages(pipeline: &[Pass], jaxpr: &Jaxpr) -> Result<Vec<Stage>> {
     Ok(stages)
 }
 
-/// The stages of a program, for people: `Display` prints the program that was traced, then after each pass what it became.
+/// The stages of a program: `Display` prints the traced program, then the program after each pass.
 ///
 /// ```
 /// use remat_ir::Jaxpr;
@@ -189,7 +188,7 @@ pub fn stages(pipeline: &[Pass], jaxpr: &Jaxpr) -> Result<Vec<Stage>> {
 pub struct Stages {
     /// The program before the first pass.
     pub traced: Jaxpr,
-    /// What it became, pass by pass.
+    /// The program after each pass.
     pub stages: Vec<Stage>,
 }
 

@@ -1,4 +1,4 @@
-//! Scan residuals: outputs that one scan stacks for another are dropped where the other can compute them.
+//! Scan residuals: a stacked output of a scan is dropped where the scan that reads it can compute it.
 //!
 //! ```text
 //! scan_residuals : carry xs ys = scan[body: x, y = f x]; scan[body reads x and y] xs ys
@@ -7,8 +7,8 @@
 //!
 //! This is rematerialization between loops. The forward pass of a loop over layers stacks residuals for its backward pass. A
 //! slice of a stacked output that elementwise operations compute from slices of other stacked outputs is computed again in the
-//! iteration that reads it, within the loops over tiles that are there anyway. It is what engines do for values within one
-//! program. Where a slice is wider than what it is computed from, as f32 that is computed of bf16, that is stacked instead.
+//! iteration that reads it, in the fused loops that read it. Engines do the same for the values of one program. Where a slice is
+//! wider than its operand, as f32 that is converted from bf16, the operand is stacked instead.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -19,14 +19,14 @@ use remat_ir::{Atom, Builder, Call, Eqn, Jaxpr, Op, Prim, Result, Scan, Var, Var
 use crate::cost::{MOST_RECOMPUTED, MUCH_SMALLER, SMALL_BYTES, is_fused};
 use crate::uses::{drop_lost_labels, is_label};
 
-/// Where a value of a loop's body comes from for another loop.
+/// Where another loop gets a value of a loop's body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Leaf {
     /// The slice of a stacked value.
     Slice(Var),
     /// A constant of the loop.
     Constant(Var),
-    /// The slice of a stacked output that is still to be added, by its number among these.
+    /// The slice of a stacked output that is still to be added, by its number among those.
     New(usize),
 }
 
@@ -91,14 +91,14 @@ fn drop_stacked(flat: &mut Jaxpr) -> Result<()> {
     Ok(())
 }
 
-/// The stacked outputs of which scans alone read slices: the widest first, so that they are not kept for narrow ones, and of
-/// equally wide ones the last computed.
+/// The stacked outputs that are read only as slices of scans: the widest first, so that they are not kept for narrow ones, and
+/// of equally wide ones the last computed.
 fn candidates(flat: &Jaxpr, eqn: &Eqn, scan: &Scan) -> Vec<usize> {
     let mut order = VarMap::filled(scan.jaxpr.avals.len(), 0);
     for (i, eqn) in scan.jaxpr.eqns.iter().enumerate() {
         eqn.outs.iter().for_each(|&v| order[v] = i);
     }
-    // Values that are read as something else than the slices of a scan.
+    // Values that are read in other ways than as slices of a scan.
     let mut is_whole = flat.var_map(false);
     for reader in flat.eqns.iter().filter(|eqn| !is_label(eqn)) {
         let whole = match &reader.op {
@@ -168,7 +168,7 @@ fn recipe(flat: &Jaxpr, eqn: &Eqn, scan: &Scan, out: usize, dropped: &[bool], ad
         recipe.eqns.push(eqn.clone());
     }
     recipe.eqns.reverse();
-    // What is needed still is an argument that the other loop cannot have.
+    // A value that is still needed is an argument that the other loop cannot have.
     let pays = new.is_empty() || new.iter().map(|&var| bytes(var)).sum::<usize>() < bytes(value);
     if !needed.is_empty() || recipe.eqns.is_empty() || !pays {
         return None;
@@ -177,7 +177,7 @@ fn recipe(flat: &Jaxpr, eqn: &Eqn, scan: &Scan, out: usize, dropped: &[bool], ad
     Some(recipe)
 }
 
-/// Makes a scan compute the slices of a stacked value itself.
+/// Makes a scan compute the slices of a stacked value.
 fn repeat(reader: &mut Eqn, stacked: Var, recipe: &Recipe, body: &Jaxpr) -> Result<()> {
     let Op::Call(Call::Scan(scan)) = &reader.op else { return Ok(()) };
     let (old, first) = (&scan.jaxpr, scan.num_consts + scan.num_carry);
@@ -225,7 +225,7 @@ fn repeat(reader: &mut Eqn, stacked: Var, recipe: &Recipe, body: &Jaxpr) -> Resu
     Ok(())
 }
 
-/// Drops results of a scan, and stacks other values of its body.
+/// Drops results of a scan, and adds stacked outputs for other values of its body.
 fn change_outs(flat: &mut Jaxpr, at: usize, dropped: &[bool], added: &[Var]) -> Vec<Var> {
     let Op::Call(Call::Scan(scan)) = &flat.eqns[at].op else { return Vec::new() };
     let scan = scan.clone();

@@ -5,8 +5,8 @@
 //!      → { lambda ; a. let c = g a; b = f a; d = h c b in (d,) }
 //! ```
 //!
-//! Transformations write what a backward pass computes again at its beginning, for all layers; and a forward pass computes what
-//! only the backward pass reads.
+//! Transformations write the recomputation for all layers at the beginning of the backward pass; and a forward pass computes
+//! values that only the backward pass reads.
 
 use std::borrow::Cow;
 

@@ -18,13 +18,13 @@ use remat_ir::{Atom, Aval, DotGeneral, Eqn, Jaxpr, Literal, Op, Pad, Prim, Resul
 
 use crate::uses::{drop_lost_labels, is_label, readers};
 
-/// The dimensions of a product's operands and what they are in the result.
+/// A product, and the ranks of its operands.
 struct Sides<'a> {
     op: &'a DotGeneral,
     ranks: [usize; 2],
 }
 
-/// What a dimension of an operand is to a product.
+/// The role of an operand's dimension in a product.
 enum Role {
     /// The dimension of the other operand that it is summed with.
     Contracted(usize),
@@ -77,13 +77,13 @@ impl Sides<'_> {
     }
 }
 
-/// A part of each dimension of an operand: all of it, at first.
+/// The slice that is the whole operand.
 fn whole(aval: &Aval) -> Slice {
     let rank = aval.shape.len();
     Slice { start: Shape::from_elem(0, rank), limit: aval.shape.clone(), strides: Shape::from_elem(1, rank) }
 }
 
-/// Moves slices before products and zeros behind them.
+/// Moves slices ahead of products and zeros behind them.
 pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
     if !jaxpr.eqns.iter().any(|eqn| matches!(eqn.op, Op::Prim(Prim::DotGeneral(_)))) {
         return Ok(jaxpr);
@@ -96,7 +96,7 @@ pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
     Ok(Cow::Owned(jaxpr))
 }
 
-/// Takes the slice of a product that has no other reader of its operands instead. Gives whether it changed anything.
+/// Replaces the slice of a product without other readers by a product of slices. Returns whether anything changed.
 fn slices(jaxpr: &mut Jaxpr) -> bool {
     let readers = readers(jaxpr);
     let mut sliced: Vec<Option<(Slice, Var)>> = vec![None; jaxpr.eqns.len()];
@@ -123,7 +123,7 @@ fn slices(jaxpr: &mut Jaxpr) -> bool {
                 let avals = [0, 1].map(|side| jaxpr.atom_aval(eqn.ins[side]));
                 let sides = Sides { op, ranks: [avals[0].shape.len(), avals[1].shape.len()] };
                 let mut ins = eqn.ins.clone();
-                // The slice of the product of slices, where that is larger.
+                // The slice of the product of slices, where that has more rows or columns.
                 let mut rest = whole(&jaxpr.avals[*out]);
                 let mut result = jaxpr.avals[*out].clone();
                 for (side, aval) in avals.iter().enumerate() {
@@ -161,8 +161,8 @@ fn slices(jaxpr: &mut Jaxpr) -> bool {
     true
 }
 
-/// Leaves zeros that are put around an operand out of products, where nothing else reads them. A product leaves out those of
-/// one operand. Gives whether it changed anything.
+/// Leaves the zeros around a padded operand out of products, where products are its only readers. A product leaves out those of
+/// one operand. Returns whether anything changed.
 fn zeros(jaxpr: &mut Jaxpr) -> bool {
     if !jaxpr.eqns.iter().any(|eqn| matches!(eqn.op, Op::Prim(Prim::Pad(_)))) {
         return false;
@@ -176,12 +176,12 @@ fn zeros(jaxpr: &mut Jaxpr) -> bool {
         let padded = eqn.ins.iter().filter_map(|a| a.var()).find_map(|v| Some((v, left_out[v].clone()?)));
         let first = jaxpr.eqns.len();
         match padded {
-            // The label of a value that is gone.
+            // The label of a value that is dropped.
             Some(_) if is_label(eqn) => continue,
             Some((padded, (pad, inner))) => without_zeros(jaxpr, eqn, &pad, padded, inner),
             None => jaxpr.eqns.push(eqn.clone()),
         }
-        // The zeros around a result may be left out of what comes next.
+        // The zeros around a result may be left out of the products that read it.
         let Some(Eqn { op: Op::Prim(Prim::Pad(pad)), ins, outs, .. }) = jaxpr.eqns[first..].last() else { continue };
         let (&[Atom::Var(inner), Atom::Lit(value)], out) = (&ins[..], outs[0]) else { continue };
         let size = jaxpr.avals[out].bytes();
@@ -203,7 +203,7 @@ fn zeros(jaxpr: &mut Jaxpr) -> bool {
     changed
 }
 
-/// Adds the equations of a product of `inner` in the place of `padded`.
+/// Adds the equations of the product in which `inner` replaces `padded`.
 fn without_zeros(jaxpr: &mut Jaxpr, eqn: &Eqn, pad: &Pad, padded: Var, inner: Var) {
     let Op::Prim(Prim::DotGeneral(op)) = &eqn.op else { return };
     let side = usize::from(eqn.ins[0].var() != Some(padded));

@@ -1,4 +1,4 @@
-//! Unrolling: a `scan` with `unroll=k` becomes a scan of `k` iterations each, and what is left over after it.
+//! Unrolling: a `scan` with `unroll=k` becomes a scan whose body is `k` iterations, followed by the remaining iterations.
 //!
 //! ```text
 //! unrolled : scan[length=7 unroll=3] → { lambda ; consts init xs. let
@@ -6,14 +6,14 @@
 //!     carry y  = body consts carry xs[6] in (carry, ys ++ y) }
 //! ```
 //!
-//! Where `k` is the length or more, no loop is left. A reversed scan begins with the last slice, so that what is left over are the
-//! first ones. The operations and their order are those of the loop, and so are the bits.
+//! Where `k` is the length or more, no loop is left. A reversed scan begins with the last slice, so that the remaining iterations
+//! are those of the first slices. The operations and their order are those of the loop, and so are the bits.
 
 use std::sync::Arc;
 
 use remat_ir::{Atom, Aval, Builder, Concatenate, ExpandDims, Jaxpr, Jit, Reshape, Result, Scan, Slice, Squeeze};
 
-/// The program that a scan is, unrolled, or `None` if it is not to be. It takes the operands of the scan, whose avals are `ins`.
+/// The program of a scan, unrolled, or `None` if its `unroll` is 1. It takes the operands of the scan, whose avals are `ins`.
 pub fn unrolled(scan: &Scan, ins: &[Aval]) -> Result<Option<Jaxpr>> {
     if scan.unroll <= 1 || scan.length == 0 {
         return Ok(None);
@@ -22,9 +22,9 @@ pub fn unrolled(scan: &Scan, ins: &[Aval]) -> Result<Option<Jaxpr>> {
     let operands = b.inputs(ins.iter().cloned());
     let (consts, rest) = operands.split_at(scan.num_consts);
     let (init, xs) = rest.split_at(scan.num_carry);
-    // The iterations of the loop, and those that are left over.
+    // The iterations of the loop, and the remaining ones.
     let looped = if scan.unroll >= scan.length { 0 } else { scan.length - scan.length % scan.unroll };
-    let (in_loop, left_over) = if scan.reverse {
+    let (in_loop, remaining) = if scan.reverse {
         (scan.length - looped..scan.length, 0..scan.length - looped)
     } else {
         (0..looped, looped..scan.length)
@@ -54,9 +54,9 @@ pub fn unrolled(scan: &Scan, ins: &[Aval]) -> Result<Option<Jaxpr>> {
         });
         parts.push(flat.collect::<Result<Vec<Atom>>>()?);
     }
-    if !left_over.is_empty() {
-        let rest = slices(&mut b, xs, left_over.start, left_over.end)?;
-        let (last, ys) = in_a_row(&mut b, scan, left_over.len(), consts, carry, &rest)?;
+    if !remaining.is_empty() {
+        let rest = slices(&mut b, xs, remaining.start, remaining.end)?;
+        let (last, ys) = in_a_row(&mut b, scan, remaining.len(), consts, carry, &rest)?;
         carry = last;
         parts.push(ys);
     }
@@ -72,7 +72,7 @@ pub fn unrolled(scan: &Scan, ins: &[Aval]) -> Result<Option<Jaxpr>> {
     Ok(Some(b.finish(carry)))
 }
 
-/// The body of as many iterations: it takes and gives that many slices at once.
+/// A body of `unroll` iterations: it takes and returns that many slices at once.
 fn chunk(scan: &Scan, around: &Builder, args: &[Atom]) -> Result<Jaxpr> {
     let mut b = Builder::new();
     let num_others = scan.num_consts + scan.num_carry;
@@ -88,7 +88,7 @@ fn chunk(scan: &Scan, around: &Builder, args: &[Atom]) -> Result<Jaxpr> {
     Ok(b.finish(outs))
 }
 
-/// Adds iterations one after the other, and gives the last carries and the stacked outputs.
+/// Adds iterations one after the other, and returns the last carries and the stacked outputs.
 fn in_a_row(
     b: &mut Builder,
     scan: &Scan,

@@ -1,8 +1,8 @@
 //! Uses of variables, and labels.
 //!
 //! A *label* is a `name` equation whose result nothing reads: `inline` leaves the names that the user gave to values as labels
-//! beside the equations, so that no pass has to look through them, and engines can still say whose memory it is. A label is no
-//! use of its operand, and goes where its operand goes.
+//! beside the equations, so that no pass has to see through names, and engines can still report the name of a buffer. A label is
+//! not a use of its operand, and goes where its operand goes.
 
 use remat_ir::{Atom, Eqn, Jaxpr, Op, Prim, Var, VarMap};
 

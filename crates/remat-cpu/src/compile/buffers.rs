@@ -1,4 +1,4 @@
-//! The buffers of a program: which values have one, and who owns it.
+//! The buffers of a program, and their owners.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::ids::{ArgId, BufferId, ConstId, OutId};
 use crate::schedule::{BufferKind, BufferNode};
 use crate::steps::{Steps, Value};
 
-/// Who owns a buffer, and which of the owner's buffers it is.
+/// The owner of a buffer, and its index among the owner's buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Owner {
     Argument(ArgId),
@@ -118,7 +118,7 @@ impl<'a> Buffers<'a> {
         }
     }
 
-    /// The variable whose buffer a value is, all of it and row-major.
+    /// The variable whose whole buffer a value is, row-major.
     fn whole(&self, value: &Value) -> Option<Var> {
         match value {
             Value::View { base, layout } => {
@@ -129,7 +129,7 @@ impl<'a> Buffers<'a> {
         }
     }
 
-    /// The buffer that a value is, all of it and row-major.
+    /// The buffer that a value is the whole of, row-major.
     pub(super) fn whole_buffer(&self, value: &Value) -> Option<BufferId> {
         self.of_var(self.whole(value)?)
     }
@@ -149,17 +149,17 @@ impl<'a> Buffers<'a> {
         &self.all[buffer].aval
     }
 
-    /// Who owns a buffer.
+    /// The owner of a buffer.
     pub(super) fn owner(&self, buffer: BufferId) -> Owner {
         self.all[buffer].owner
     }
 
-    /// How many buffers there are.
+    /// The number of buffers.
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// The buffers as the schedule sees them.
+    /// The buffers as nodes of the graph.
     pub(super) fn nodes(&self) -> IndexVec<BufferId, BufferNode> {
         let node = |buffer: &Buffer| BufferNode { bytes: buffer.aval.bytes(), kind: buffer.owner.kind() };
         self.all.iter().map(node).collect()

@@ -10,7 +10,7 @@ use crate::schedule::InPlace;
 
 /// For each output the argument whose memory it may take: the plan's, but for arguments that the program returns, and for
 /// those of another dtype.
-pub(super) fn donors(kernels: &Kernels<'_>, plan: &Plan) -> IndexVec<OutId, Option<ArgId>> {
+pub(super) fn donated_arguments(kernels: &Kernels<'_>, plan: &Plan) -> IndexVec<OutId, Option<ArgId>> {
     let (steps, buffers) = (kernels.steps, &kernels.buffers);
     let mut is_returned: IndexVec<ArgId, bool> = index_vec![false; buffers.arguments.len()];
     for var in steps.jaxpr.outs.iter().filter_map(|out| out.var()) {
@@ -28,9 +28,9 @@ pub(super) fn donors(kernels: &Kernels<'_>, plan: &Plan) -> IndexVec<OutId, Opti
         let fits = buffers.aval(pair.input).dtype == buffers.aval(home).dtype && !is_returned[argument];
         fits.then_some((argument, out))
     };
-    let mut donors = index_vec![None; buffers.outputs.len()];
+    let mut donated = index_vec![None; buffers.outputs.len()];
     for (argument, out) in plan.donations.iter().filter_map(donation) {
-        donors[out] = Some(argument);
+        donated[out] = Some(argument);
     }
-    donors
+    donated
 }

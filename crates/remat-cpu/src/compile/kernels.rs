@@ -14,7 +14,7 @@ use crate::steps::{Step, Steps, Value};
 pub(super) struct Kernels<'a> {
     pub(super) steps: &'a Steps,
     pub(super) buffers: Buffers<'a>,
-    /// The steps so far, as the schedule sees them.
+    /// The steps so far, as nodes of the graph.
     nodes: IndexVec<StepId, StepNode>,
     pub(super) calls: IndexVec<StepId, KernelCall>,
     threads: &'a Threads,
@@ -55,7 +55,7 @@ impl<'a> Kernels<'a> {
         Ok(kernels)
     }
 
-    /// The program as the schedule sees it.
+    /// The graph that is scheduled and planned.
     pub(super) fn graph(&self) -> Graph {
         Graph { steps: self.nodes.clone(), buffers: self.buffers.nodes() }
     }
@@ -138,7 +138,7 @@ impl<'a> Kernels<'a> {
     /// Adds a step to the graph.
     ///
     /// # Errors
-    /// If the kernel computes operands in place that it does not have, which is a defect of the kernel.
+    /// If the kernel has pairs in place of operands that it does not have, which is a defect of the kernel.
     pub(super) fn push(
         &mut self,
         eqn: Option<EqnId>,

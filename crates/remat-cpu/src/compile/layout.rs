@@ -31,7 +31,7 @@ pub(super) fn program(
         let outs = call.outs.iter().map(|&out| span(&kernels, plan, &whole(&kernels, out)));
         spans.push((ins, outs.collect::<Result<Vec<Span>>>()?));
     }
-    let donors = donation::donors(&kernels, plan);
+    let donated = donation::donated_arguments(&kernels, plan);
     let live = report::live(&kernels, plan);
     let Kernels { buffers, calls, .. } = kernels;
     let scratch = |step: StepId, call: &KernelCall| plan.scratch[step]..plan.scratch[step] + call.scratch;
@@ -54,7 +54,7 @@ pub(super) fn program(
         constants: buffers.constants.iter().map(constant).collect(),
         arena,
         tables,
-        donors,
+        donated,
         live,
     })
 }
@@ -76,7 +76,7 @@ fn whole(kernels: &Kernels<'_>, buffer: BufferId) -> BufferSlice {
     BufferSlice { buffer, dtype: aval.dtype, offset: 0, bytes: aval.bytes() }
 }
 
-/// Where the bytes of an operand are.
+/// The location of an operand's bytes.
 fn span(kernels: &Kernels<'_>, plan: &Plan, slice: &BufferSlice) -> Result<Span> {
     let BufferSlice { buffer, dtype, offset, bytes } = *slice;
     let size = kernels.buffers.aval(buffer).bytes();
@@ -96,7 +96,7 @@ fn span(kernels: &Kernels<'_>, plan: &Plan, slice: &BufferSlice) -> Result<Span>
     Ok(Span { dtype, bytes, memory, offset: start + offset })
 }
 
-/// The bytes of a constant, at the start of eight.
+/// The bytes of a constant, first in eight.
 fn constant(literal: &Literal) -> u64 {
     let mut bytes = [0; 8];
     let bits = literal.bits().to_ne_bytes();

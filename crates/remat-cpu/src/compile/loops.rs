@@ -9,7 +9,7 @@ use super::kernels::{BufferSlice, Kernels};
 use crate::ids::BufferId;
 use crate::steps::{Group, Value};
 
-/// The operands of a loop, each once: a buffer is one input of the kernel, however many layouts it is read through.
+/// The operands of a loop, each once: a buffer is one input of the kernel, also if it is read through several layouts.
 #[derive(Default)]
 struct Operands {
     inputs: Vec<BufferSlice>,

@@ -1,4 +1,4 @@
-//! The memory report: what is live at the peak, with names, operations and the user's lines.
+//! The memory report: the live values at the peak, with names, operations and the user's lines.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::kernels::Kernels;
 use crate::ids::{BufferId, EqnId};
 use crate::plan::{Live, Plan};
 
-/// What is live at the peak: arguments and outputs in their order, then temporaries and scratch memory by size.
+/// The live values at the peak: arguments and outputs in their order, then temporaries and scratch memory by size.
 pub(super) fn live(kernels: &Kernels<'_>, plan: &Plan) -> Vec<LiveValue> {
     let (steps, buffers) = (kernels.steps, &kernels.buffers);
     let mut names: IndexVec<BufferId, Option<Arc<str>>> = index_vec![None; buffers.len()];

@@ -47,8 +47,8 @@ impl Listing<'_> {
         for &step in self.order {
             self.step(step, threads, indent + 4, &mut text)?;
         }
-        let donors = donation::donors(self.kernels, self.plan);
-        for (out, argument) in donors.iter_enumerated().filter_map(|(out, argument)| Some((out, (*argument)?))) {
+        let donated = donation::donated_arguments(self.kernels, self.plan);
+        for (out, argument) in donated.iter_enumerated().filter_map(|(out, argument)| Some((out, (*argument)?))) {
             line(&mut text, indent + 4, &format!("# {out} is in the memory of {argument} where the caller donates it"));
         }
         let results: Vec<String> = self.results.indices().map(|result| self.result(result)).collect();
@@ -210,7 +210,7 @@ fn line(text: &mut String, indent: usize, content: &str) {
     text.push_str(content);
 }
 
-/// The layout of a view. One of a row-major part has no strides.
+/// The layout of a view. That of a row-major slice has no strides.
 fn view(layout: &Layout) -> String {
     let mut text = format!("[shape={}", tuple(&layout.shape));
     if !layout.is_contiguous() {

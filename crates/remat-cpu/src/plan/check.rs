@@ -1,4 +1,4 @@
-//! The checker of memory plans: what `unsafe` code relies on when it runs them.
+//! The checker of memory plans, on which the `unsafe` code that runs them relies.
 //!
 //! It follows the steps over the memory that the plan gives them, once with all arguments kept by the caller and once with
 //! all donated that may be, and notes which buffer each piece of memory holds. So it finds every operand that was not
@@ -93,23 +93,23 @@ fn locations(graph: &Graph, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// What a piece of memory holds.
+/// The content of a piece of memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Holds {
     Buffer(BufferId),
     Scratch(StepId),
 }
 
-/// What all memory holds between two steps.
+/// The content of all memory between two steps.
 struct Memory<'a> {
     graph: &'a Graph,
     plan: &'a Plan,
-    /// The pieces of the arena that were written, by their offsets: where they end and what they hold.
+    /// The pieces of the arena that were written, by their offsets: their ends and contents.
     arena: BTreeMap<usize, (usize, Holds)>,
-    /// What the memory of each argument, constant and output holds.
+    /// The buffer that the memory of each argument, constant and output holds.
     own: IndexVec<BufferId, Option<BufferId>>,
     /// The argument in whose memory each output lies, if it is donated.
-    donor: IndexVec<BufferId, Option<BufferId>>,
+    donated: IndexVec<BufferId, Option<BufferId>>,
 }
 
 impl<'a> Memory<'a> {
@@ -120,7 +120,7 @@ impl<'a> Memory<'a> {
             BufferKind::Output | BufferKind::Temporary => None,
         });
         let own = given.collect();
-        let mut donor: IndexVec<BufferId, Option<BufferId>> = index_vec![None; graph.buffers.len()];
+        let mut donated: IndexVec<BufferId, Option<BufferId>> = index_vec![None; graph.buffers.len()];
         let mut is_taken: IndexVec<BufferId, bool> = index_vec![false; graph.buffers.len()];
         for donation in plan.donations.iter().filter(|_| is_donated) {
             let input = donation.input;
@@ -131,11 +131,11 @@ impl<'a> Memory<'a> {
             if from.kind != BufferKind::Argument || to.kind != BufferKind::Output || from.bytes != to.bytes {
                 return Err(internal(format!("{input} cannot be donated to {output}")));
             }
-            if std::mem::replace(&mut is_taken[input], true) || donor[output].replace(input).is_some() {
+            if std::mem::replace(&mut is_taken[input], true) || donated[output].replace(input).is_some() {
                 return Err(internal(format!("{input} is donated to {output}, and one of them twice")));
             }
         }
-        Ok(Memory { graph, plan, arena: BTreeMap::new(), own, donor })
+        Ok(Memory { graph, plan, arena: BTreeMap::new(), own, donated })
     }
 
     fn follow(&mut self, order: &[StepId]) -> Result<()> {
@@ -192,7 +192,7 @@ impl<'a> Memory<'a> {
 
     /// The buffer whose memory a home is.
     fn home(&self, buffer: BufferId) -> BufferId {
-        self.donor[buffer].unwrap_or(buffer)
+        self.donated[buffer].unwrap_or(buffer)
     }
 
     /// Whether a buffer has its elements.

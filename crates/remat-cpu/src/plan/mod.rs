@@ -1,4 +1,4 @@
-//! Where all buffers lie: temporaries and scratch memory in one arena.
+//! The memory plan: temporaries and scratch memory get offsets in one arena.
 
 mod check;
 mod pack;
@@ -14,7 +14,7 @@ use crate::schedule::{BlockId, Graph, InPlace, Liveness, Storage};
 
 use pack::Item;
 
-/// Where everything lies while the steps run in a given order.
+/// The memory of all buffers while the steps run in a given order.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// The location of each buffer.
@@ -26,14 +26,14 @@ pub(crate) struct Plan {
     /// The bytes of temporaries and scratch memory that are live at the peak: no arena is smaller.
     #[allow(dead_code, reason = "tests and benchmarks compare plans by it")]
     pub(crate) peak: usize,
-    /// What is live at the peak: temporaries that lie in the arena, and scratch memory, largest first.
+    /// The live values at the peak: temporaries in the arena, and scratch memory, largest first.
     pub(crate) live: Vec<Live>,
     /// The arguments whose memory a result may take, if the caller donates them: then the output in whose memory the
     /// result lies has the argument's.
     pub(crate) donations: Vec<InPlace>,
 }
 
-/// Where a buffer lies.
+/// The location of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Location {
     /// At this offset of the arena.
@@ -42,7 +42,7 @@ pub(crate) enum Location {
     Buffer(BufferId),
 }
 
-/// What takes memory of the arena.
+/// A value or scratch memory in the arena.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Live {
     Buffer { buffer: BufferId, bytes: usize },
@@ -91,7 +91,7 @@ pub(crate) fn plan(graph: &Graph, order: &[StepId]) -> Result<Plan> {
     Ok(plan)
 }
 
-/// What has to be packed: first the blocks of the arena, then the scratch memory of each step that needs any, in order.
+/// The items to pack: first the blocks of the arena, then the scratch memory of each step that needs any, in order.
 fn items(graph: &Graph, order: &[StepId], liveness: &Liveness) -> Vec<Item> {
     let blocks = liveness.blocks.iter().filter(|block| block.output.is_none());
     let blocks = blocks.map(|b| Item { first: b.first, last: b.last, bytes: b.bytes });
@@ -100,7 +100,7 @@ fn items(graph: &Graph, order: &[StepId], liveness: &Liveness) -> Vec<Item> {
     blocks.chain(scratch).collect()
 }
 
-/// What is live at a position, largest first.
+/// The values that are live at a position, largest first.
 fn live(graph: &Graph, order: &[StepId], liveness: &Liveness, position: usize) -> Vec<Live> {
     // Of the temporaries that share a block, the one that the block holds then: the last that was written.
     let mut holds: IndexVec<BlockId, Option<BufferId>> = index_vec![None; liveness.blocks.len()];

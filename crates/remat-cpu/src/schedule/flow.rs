@@ -1,4 +1,4 @@
-//! Who writes and who reads each buffer, and what it weighs.
+//! The writer and the readers of each buffer, and its weight.
 
 use oxc_index::{IndexVec, index_vec};
 
@@ -8,14 +8,14 @@ use crate::ids::{BufferId, StepId};
 /// The dependencies of a graph.
 pub(super) struct Flow<'g> {
     pub(super) graph: &'g Graph,
-    /// The bytes that each buffer adds to the arena while it is live. A buffer that surely ends in the memory of an output
+    /// The bytes that each buffer adds to the arena while it is live. A buffer that is certain to be in the memory of an output
     /// weighs nothing, and neither does one that no step reads.
     pub(super) weight: IndexVec<BufferId, i64>,
     /// The step that writes each buffer, if one does.
     writer: IndexVec<BufferId, Option<StepId>>,
     /// The readers of all buffers, one buffer after the other, each in the program's order.
     readers: Vec<StepId>,
-    /// Where the readers of each buffer begin and end.
+    /// The range of each buffer's readers in that list.
     ranges: IndexVec<BufferId, (u32, u32)>,
 }
 

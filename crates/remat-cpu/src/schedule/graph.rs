@@ -13,7 +13,7 @@ pub(crate) struct Graph {
     pub(crate) buffers: IndexVec<BufferId, BufferNode>,
 }
 
-/// What one kernel needs.
+/// The buffers and the scratch memory of one kernel.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct StepNode {
     /// The buffers that it reads, each once.
@@ -23,7 +23,7 @@ pub(crate) struct StepNode {
     /// Bytes that it needs while it runs.
     pub(crate) scratch: usize,
     /// Pairs of a buffer that it reads and one that it writes which may be one piece of memory, if no later step reads the
-    /// former: the first of several pairs is preferred. Only temporaries and arguments of as many bytes as the result are
+    /// operand. Of several pairs the first is preferred. Only temporaries and arguments of as many bytes as the result are
     /// ever taken. A temporary that an output takes lies in the output's memory from the beginning; an argument is taken
     /// where the caller donates it, which is known only when the program runs.
     pub(crate) in_place: SmallVec<[(BufferId, BufferId); 2]>,
@@ -39,13 +39,13 @@ pub(crate) struct BufferNode {
 /// Who owns a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BufferKind {
-    /// The arena: the buffer lives from the step that writes it to the last one that reads it.
+    /// The arena: the buffer is live from the step that writes it to the last one that reads it.
     Temporary,
-    /// The caller: it lives throughout, unless it is donated.
+    /// The caller: it is live throughout, unless it is donated.
     Argument,
-    /// The caller: it lives throughout and is free until a step writes into it.
+    /// The caller: it exists throughout and is free until a step writes into it.
     Output,
-    /// The executable: it lives throughout.
+    /// The executable: it is live throughout.
     Constant,
 }
 

@@ -1,9 +1,9 @@
 //! List scheduling: of the steps that can run next, one that frees memory, or else the next of a given order.
 //!
-//! Plain list scheduling by memory freed, as XLA's `ListMemoryScheduler` does it, strays from a good order: among steps
-//! that all take memory it prefers a small one far away to the large one that is due, and so begins to compute again
-//! what a later layer needs, or leaves a cheap gradient for the end and its operands in memory. So only what frees
-//! memory (or takes none) leaves its place. From the front this computes a weight's gradient as soon as it is the
+//! Plain list scheduling by memory freed, as in XLA's `ListMemoryScheduler`, strays from a good order: among steps that all
+//! take memory it prefers a small one far away to the large one that is next, and so begins the recomputation of a later
+//! layer, or leaves a cheap gradient to the end and its operands in memory. So only steps that free memory (or take none) leave
+//! their position. From the front this computes a weight's gradient as soon as it is the
 //! last use of its operands; from the back it computes each value as late as possible, which puts recomputation just
 //! before its first use.
 
@@ -19,12 +19,12 @@ use crate::ids::{BufferId, StepId};
 struct Ready<'a> {
     /// The position of each step in the given order, counted from where the new order begins.
     rank: &'a IndexVec<StepId, u32>,
-    /// A step that adds no more than this to what is live is taken at once.
+    /// A step that adds no more than this to the live bytes is taken at once.
     most: i64,
     taken: Vec<bool>,
     /// All that can be taken, the first of the given order on top.
     all: BinaryHeap<Reverse<u32>>,
-    /// Those that are taken at once, with what they add, the least on top.
+    /// Those that are taken at once, with the bytes that they add, the least on top.
     eager: BinaryHeap<Reverse<(i64, u32)>>,
 }
 
@@ -34,7 +34,7 @@ impl<'a> Ready<'a> {
         Ready { rank, most, taken, all: BinaryHeap::new(), eager: BinaryHeap::new() }
     }
 
-    /// A step can be taken and adds so much.
+    /// A step can be taken and adds this many bytes.
     fn add(&mut self, step: StepId, adds: i64) {
         self.all.push(Reverse(self.rank[step]));
         self.update(step, adds);

@@ -1,4 +1,4 @@
-//! When each temporary is live under an order, and which of them are one piece of memory.
+//! Live ranges of the temporaries under an order, and which of them are one piece of memory.
 
 use oxc_index::{IndexVec, define_index_type, index_vec};
 
@@ -30,7 +30,7 @@ pub(crate) struct Block {
     pub(crate) output: Option<BufferId>,
 }
 
-/// What a buffer is stored in.
+/// The storage of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Storage {
     /// In this block.
@@ -42,7 +42,7 @@ pub(crate) enum Storage {
 /// The live ranges of all temporaries.
 pub(crate) struct Liveness {
     pub(crate) blocks: IndexVec<BlockId, Block>,
-    /// What each buffer is stored in.
+    /// The storage of each buffer.
     pub(crate) storage: IndexVec<BufferId, Storage>,
     /// The temporaries that are taken, in the order of the steps.
     pub(crate) in_place: Vec<InPlace>,

@@ -1,7 +1,7 @@
 //! The order of the steps: a low peak of memory.
 //!
 //! To find the best order is NP-complete (Sethi 1975), and the program's own is good already: derivatives come in the
-//! reverse order of what they belong to. So a few orders are made of it, the lowest peak wins, and the steps around the
+//! reverse order of their primals. So a few orders are made of it, the lowest peak wins, and the steps around the
 //! peak are then ordered exactly.
 
 mod flow;
@@ -29,7 +29,7 @@ pub(crate) use liveness::{BlockId, InPlace, Liveness, Storage};
 /// Of programs with more steps fewer orders are tried.
 const LARGE: usize = 20_000;
 
-/// How many steps are looked at in all while the steps around the peak are ordered anew.
+/// How many steps the searches around the peak visit in all.
 const REFINEMENT_STEPS: usize = 300_000;
 
 /// How often the steps around the peak are ordered anew at most.
@@ -87,7 +87,7 @@ impl Candidate {
     }
 }
 
-/// Orders the steps around the peak anew, as long as that lowers it or puts off when it is reached first.
+/// Orders the steps around the peak anew, as long as that lowers it or moves its first position back.
 fn refine(flow: &Flow, best: &mut Candidate) {
     let count = best.order.len();
     let size = WINDOW.min(count);

@@ -3,7 +3,7 @@
 use super::{BufferKind, BufferNode, Graph, StepNode};
 use crate::ids::BufferId;
 
-/// What the backward pass keeps of the forward pass.
+/// The values of the forward pass that the backward pass keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Keep {
     /// Everything.
@@ -47,7 +47,7 @@ impl Net {
     }
 }
 
-/// A chain of so many operations and its backward pass, which reads the result of each; of every segment of so many
+/// A chain of `length` operations and its backward pass, which reads the result of each; of every segment of `segment`
 /// operations only the input is kept, and all segments are computed again before the backward pass begins.
 pub(crate) fn chain(length: usize, segment: Option<usize>, bytes: usize) -> Graph {
     let mut net = Net::default();

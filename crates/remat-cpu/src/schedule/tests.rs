@@ -90,7 +90,7 @@ fn a_chain_and_its_backward_pass_are_left_as_they_are() {
 
 #[test]
 fn segments_are_computed_again_one_at_a_time() {
-    // In the program's order all 99 values are live when the backward pass begins. What is needed are the ends of 9
+    // In the program's order all 99 values are live when the backward pass begins. Needed are the ends of 9
     // segments, and the values of the one whose turn it is.
     assert_eq!(peaks(&chain(100, Some(10), 1024), 1024), [99, 18, 18]);
 }

@@ -1,7 +1,7 @@
 //! Exact scheduling of a few neighbouring steps: the best of all their orders.
 //!
 //! Dynamic programming over the sets of steps that have run, as in Ahn et al. 2020, "Ordering Chaos", for a window of an
-//! order that is good already: what is live before and after a window does not depend on the order within.
+//! order that is good already: the values that are live before and after a window do not depend on the order within.
 
 use oxc_index::IndexVec;
 use smallvec::SmallVec;
@@ -16,7 +16,7 @@ pub(super) const WINDOW: usize = 10;
 /// Some steps of the window, a bit each.
 type Set = u32;
 
-/// What one step of a window does.
+/// The effect of one step of a window.
 struct Move {
     /// The steps of the window whose results it reads.
     after: Set,

@@ -1,4 +1,4 @@
-//! The checker of steps: what kernels rely on when they address elements through layouts.
+//! The checker of steps, on which kernels rely when they address elements through layouts.
 //!
 //! Every operand is an argument or was written by an earlier step, and each of its elements is inside of the buffer; a loop
 //! reads its own values after it has computed them, and has the number of elements of each; every buffer is written

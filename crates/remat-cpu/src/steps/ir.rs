@@ -1,4 +1,4 @@
-//! Steps: values, loops, and what runs at one time.
+//! Steps: values, loops, and the steps themselves.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl Value {
     }
 }
 
-/// What runs at one time.
+/// A step: it runs at one time.
 pub(crate) enum Step {
     /// One equation, with its operands.
     Equation { eqn: EqnId, operands: Vec<Value> },

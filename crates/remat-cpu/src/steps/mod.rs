@@ -1,6 +1,6 @@
-//! Steps: what the equations of a program become.
+//! Steps: the form of a program between equations and kernels.
 //!
-//! [`form`] says what form an operation takes, [`views`] turns changes of layout into views, [`fuse`] decides which equations
+//! [`form`] is the table of the forms that operations take, [`views`] turns changes of layout into views, [`fuse`] decides which equations
 //! compute together, [`order`] in which order, [`recompute`] which values are not worth keeping, and [`check`] whether all of
 //! them were right.
 

@@ -9,7 +9,7 @@ use remat_ir::{Error, ErrorKind, Result};
 use super::fuse::UnitId;
 use crate::ids::EqnId;
 
-/// The units, each after all that it reads, and otherwise by position; `reads` are the units that each one reads.
+/// The units, each after the units that it reads, and otherwise by position; `reads` are the units that each one reads.
 ///
 /// # Errors
 /// If units read each other in a circle, which is a defect of fusion.
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_comes_first_and_then_the_position_decides() {
+    fn operands_come_first_and_then_the_position_decides() {
         assert_eq!(ordered(&[&[3], &[], &[0, 1], &[]], &[0, 9, 2, 5]).ok(), Some(vec![3, 0, 1, 2]));
         assert_eq!(ordered(&[], &[]).ok(), Some(vec![]));
     }

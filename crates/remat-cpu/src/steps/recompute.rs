@@ -1,11 +1,11 @@
-//! Rematerialization that costs next to nothing: what a loop stores for a step far away, or in more bytes than it is computed
-//! from, is computed again there.
+//! Rematerialization that costs next to nothing: values that a loop stores for a step far away, or that have more bytes than
+//! their operands, are computed again by their readers.
 //!
-//! A value of elementwise operations whose operands are in memory anyway when it is read again need not stay in memory
-//! until then. A loop that reads it computes it for itself; for other steps a loop is put before the first of them. Only
-//! elementwise operations are computed again: row values of a loop (a mean, a maximum) are small and are stored. Nothing
-//! changes in the results, since the same operations are applied to the same elements. (The idea is that of XLA's fusion,
-//! which duplicates cheap producers into their consumers, decided here by how long a value would be kept.)
+//! An elementwise value need not stay in memory until a late reader if its operands are in memory then anyway. A loop that
+//! reads it computes it itself; for other steps a loop is put before the first of them. Only elementwise operations are
+//! computed again: row values of a loop (a mean, a maximum) are small and are stored. The results do not change, since the same
+//! operations are applied to the same elements. (The idea is that of XLA's fusion, which duplicates cheap producers into their
+//! consumers, decided here by how long a value would be kept.)
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use remat_opt::cost::{FAR_STEPS, MOST_RECOMPUTED, SMALL_BYTES};
 use super::fuse::MOST_MEMBERS;
 use super::ir::{Group, Member, Step, Steps, Value};
 
-/// Recomputes what is read far away from where it is computed.
+/// Recomputes values that are read far away from the step that computes them.
 pub(super) fn recompute(steps: Steps) -> Steps {
     let mut pass = Pass::new(steps);
     for at in 0..pass.steps.steps.len() {
@@ -34,13 +34,13 @@ struct Pass {
     computed: VarMap<Option<usize>>,
     /// Arguments and outputs, which are in memory throughout.
     stays: VarMap<bool>,
-    /// Values that something is computed from again: they are not computed again themselves.
+    /// Values that are not computed again: operands of values that are, and of barriers.
     pinned: VarMap<bool>,
     /// The steps that are put before each step.
     before: Vec<Vec<Step>>,
 }
 
-/// What a value of a loop may be computed from again, beside what the loop reads and its row values.
+/// The values that a value of a loop may be computed from again, beside the loop's operands and its row values.
 #[derive(Clone, Copy)]
 enum Leaves {
     /// Nothing else.
@@ -104,8 +104,8 @@ impl Pass {
         }
     }
 
-    /// Looks at the values that a loop stores, the last first: what they are computed from may stay then. The widest come
-    /// before all others, so that those are not kept for the sake of narrow ones.
+    /// Decides about the values that a loop stores, the last first, so that their operands may stay. The widest come before all
+    /// others, so that they are not kept for narrow ones.
     fn group(&mut self, at: usize) {
         let Some(group) = self.loop_at(at).filter(|g| g.reduction.is_none()) else { return };
         let mut outs: Vec<Var> = group.outs.iter().rev().copied().collect();
@@ -151,8 +151,8 @@ impl Pass {
         }
     }
 
-    /// The steps for which it pays to compute a value again: those far away, and all of them where they are loops that can do
-    /// it for themselves and what it is computed from takes fewer bytes, as a number in half precision does.
+    /// The steps for which it pays to compute a value again: those far away, and all of them where they are loops that can
+    /// compute it and the operands have fewer bytes, as numbers in half precision do.
     fn worth(&self, at: usize, out: Var, cone: &Cone) -> Vec<usize> {
         let (bytes, size) = (self.steps.jaxpr.avals[out].bytes(), self.steps.jaxpr.avals[out].size());
         let of_leaves: usize = cone.leaves.iter().map(|&leaf| self.steps.jaxpr.avals[leaf].bytes()).sum();
@@ -163,13 +163,13 @@ impl Pass {
         readers.iter().copied().filter(|&r| r > at + FAR_STEPS).collect()
     }
 
-    /// What computes a value of a loop from such leaves.
+    /// The members that compute a value of a loop from such leaves.
     fn cone(&self, group: &Group, at: usize, out: Var, leaves: Leaves) -> Option<Cone> {
-        let place: HashMap<Var, usize> = group.members.iter().enumerate().map(|(i, m)| (m.out, i)).collect();
+        let position: HashMap<Var, usize> = group.members.iter().enumerate().map(|(i, m)| (m.out, i)).collect();
         let mut cone = Cone { members: Vec::new(), leaves: Vec::new() };
         let mut stack = vec![out];
         while let Some(var) = stack.pop() {
-            let &i = place.get(&var)?;
+            let &i = position.get(&var)?;
             if cone.members.contains(&i) {
                 continue;
             }
@@ -178,7 +178,7 @@ impl Pass {
                 return None;
             }
             for base in group.members[i].operands.iter().filter_map(Value::base) {
-                let inside = place.get(&base).map(|&j| &group.members[j]);
+                let inside = position.get(&base).map(|&j| &group.members[j]);
                 let is_leaf = inside.is_none_or(|m| {
                     m.extent == Extent::Row || (group.outs.contains(&base) && self.may_stay(base, at, out, leaves))
                 });
@@ -193,7 +193,7 @@ impl Pass {
         Some(cone)
     }
 
-    /// Whether a stored value may stay for the sake of another one.
+    /// Whether a stored value may stay so that another one need not.
     fn may_stay(&self, var: Var, at: usize, out: Var, leaves: Leaves) -> bool {
         let avals = &self.steps.jaxpr.avals;
         match leaves {
@@ -203,8 +203,8 @@ impl Pass {
         }
     }
 
-    /// Whether what a value is computed from is in memory at a step anyway, or nearly until then, or is small, or takes fewer
-    /// bytes than the value that would have to stay.
+    /// Whether the leaves of a value are in memory at a step anyway, or nearly until then, or are small, or have fewer bytes than
+    /// the value that would have to stay.
     fn available(&self, cone: &Cone, at: usize, out: Var, step: usize) -> bool {
         let bytes = |var: Var| self.steps.jaxpr.avals[var].bytes();
         let stays = |leaf: Var| {
@@ -254,7 +254,7 @@ impl Pass {
         }
     }
 
-    /// Whether a loop can compute the value for itself: it has an element at each place of it.
+    /// Whether a loop can compute the value: it has one element for each of the value's.
     fn can_inline(&self, reader: usize, out: Var, cone: &Cone, size: usize) -> bool {
         let Some(group) = self.loop_at(reader) else { return false };
         let is_whole = |layout: &Layout| layout.is_contiguous() && layout.size() == size;
@@ -327,7 +327,7 @@ impl Pass {
         let old = std::mem::take(&mut steps.steps);
         for (step, before) in old.into_iter().zip(before) {
             steps.steps.extend(before);
-            // A loop of which nothing is stored any more.
+            // A loop that stores no value any more.
             if !matches!(&step, Step::Loop(group) if group.outs.is_empty()) {
                 steps.steps.push(step);
             }
@@ -340,7 +340,7 @@ fn reads(member: &Member, var: Var) -> bool {
     member.operands.iter().any(|x| x.base() == Some(var))
 }
 
-/// Drops the members that nothing stored depends on.
+/// Drops the members on which no stored value depends.
 fn prune(group: &mut Group) {
     let mut needed: Vec<Var> = group.outs.clone();
     for member in group.members.iter().rev() {

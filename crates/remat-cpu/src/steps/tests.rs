@@ -1,4 +1,4 @@
-//! What becomes one loop, and what does not.
+//! Which equations become one loop, and which do not.
 
 use remat_ir::{Jaxpr, Op, Prim};
 use remat_opt::pipeline::{CPU, run};
@@ -94,7 +94,7 @@ fn no_loop_depends_on_itself() {
 }
 
 #[test]
-fn what_nobody_needs_is_not_computed() {
+fn unused_values_are_not_computed() {
     let text = "{ lambda ; a:f32[4]. let
         b:f32[4] = exp a
         c:f32[4] = sin a
@@ -150,7 +150,7 @@ fn the_tangent_of_attention_is_its_definition() {
     assert!(found.iter().all(|name| !name.contains("attention")), "{found:?}");
 }
 
-/// A program with `count` products of `x` in a row, of which nothing else is fused, between two texts.
+/// A program with `count` products of `x` in a row, which no loop fuses, between two texts.
 fn with_products(before: &str, count: usize, after: &str, outs: &str) -> String {
     let product = |i: usize| {
         let from = if i == 0 { "x".to_string() } else { format!("x{}", i - 1) };
@@ -166,7 +166,7 @@ fn with_products(before: &str, count: usize, after: &str, outs: &str) -> String 
 }
 
 #[test]
-fn what_is_read_far_away_is_computed_again() {
+fn values_that_are_read_far_away_are_computed_again() {
     let product = |out: &str, of: &str| {
         format!(
             "{out}:f32[128,128] = dot_general[
@@ -191,14 +191,14 @@ fn what_is_read_far_away_is_computed_again() {
     let after = format!("{}e:f32[128,128] = add d x19\nf:f32[128,128] = add e p\n", product("d", "c"));
     let found = steps(&with_products(&before, 20, &after, "f"));
     assert_eq!(found[found.len() - 3..], ["[tanh mul exp] -> 1", "dot_general", "[add add] -> 1"]);
-    // Nor where what it is computed from would have to stay for it.
+    // Nor where its operands would have to stay for it.
     let before = format!("{}{}{}", product("v", "u"), "c:f32[128,128] = tanh v\n", product("p", "c"));
     let found = steps(&with_products(&before, 20, &last(20), "e"));
     assert_eq!((found[1].as_str(), found[found.len() - 1].as_str()), ("[tanh] -> 1", "[add add] -> 1"));
 }
 
 #[test]
-fn what_is_left_of_a_normalisation_are_its_row_values() {
+fn a_normalisation_keeps_its_row_values() {
     let before = "s:f32[128] = reduce_max[axes=(1,)] u
         t:f32[128,128] = broadcast_in_dim[broadcast_dimensions=(0,) shape=(128, 128)] s
         a:f32[128,128] = sub u t
@@ -212,7 +212,7 @@ fn what_is_left_of_a_normalisation_are_its_row_values() {
 }
 
 #[test]
-fn what_is_wider_than_its_operands_is_computed_again() {
+fn values_wider_than_their_operands_are_computed_again() {
     // Of a sum in half precision that is normalised in f32, the difference from the mean is read far away.
     let before = "v:bf16[128,128] = convert_element_type[new_dtype=bfloat16] u
         w:bf16[128,128] = dot_general[
@@ -237,7 +237,7 @@ fn what_is_wider_than_its_operands_is_computed_again() {
         ] c p\n";
     let found = steps(&with_products(before, 20, after, "d, e"));
     assert_eq!(found[2], "[add convert_element_type reduce_sum mul sub convert_element_type] -> 3", "{found:?}");
-    // And so is what is computed of it, since the sum is there then.
+    // And so are its results, since the sum is in memory then.
     let last =
         ["[convert_element_type sub mul] -> 1", "[convert_element_type sub convert_element_type] -> 1", "dot_general"];
     assert_eq!(found[found.len() - 3..], last, "{found:?}");
@@ -304,7 +304,7 @@ fn views_and_further_barriers_wait_for_a_barrier() {
 
 #[test]
 fn an_operand_of_a_barrier_is_not_computed_again() {
-    // As in `what_is_read_far_away_is_computed_again`, but that a barrier reads the value.
+    // As in `values_that_are_read_far_away_are_computed_again`, but that a barrier reads the value.
     let barrier = "a:f32[128,128] = tanh u
         b:f32[128,128] = mul a a
         c:f32[128,128] = exp b

@@ -1,4 +1,4 @@
-//! Dead code in calls, loops and branches: what is left of an equation of which only some results are used.
+//! Dead code in calls, loops and branches: equations are pruned to the results that are used.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use remat_ir::{Call, Checkpoint, Cond, CustomLin, Jaxpr, Jit, Op, Result, Scan, 
 
 use super::{Dce, dce as dce_jaxpr};
 
-/// What is left of an equation without its unused results.
+/// An equation without its unused results.
 pub(super) struct Pruned {
     pub(super) op: Op,
     pub(super) used_ins: Vec<bool>,
     pub(super) kept_outs: Vec<bool>,
 }
 
-/// What is left of an equation of which only some results are used; `None` if all of it.
+/// An equation without the results that are not used; `None` if all of them have to stay.
 pub(super) fn dce(op: &Call, used_outs: &[bool]) -> Result<Option<Pruned>> {
     match op {
         Call::Jit(op) => {

@@ -17,7 +17,7 @@ use self::calls::Pruned;
 use crate::checked::{Env, checked, read};
 use crate::uses::{drop_lost_labels, is_label, vars};
 
-/// Drops what no output needs; every input stays.
+/// Drops equations that no output needs; every input stays.
 pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
     let (outs, ins) = (vec![true; jaxpr.outs.len()], vec![true; jaxpr.ins.len()]);
     Ok(Cow::Owned(dce(&jaxpr, &outs, &ins)?.jaxpr))
@@ -54,7 +54,7 @@ pub struct Dce {
     pub used_ins: Vec<bool>,
 }
 
-/// Keeps what the outputs in `used` need. The inputs in `keep_ins` stay though they are not used.
+/// Keeps the equations that the outputs in `used` need. The inputs in `keep_ins` stay though they are not used.
 ///
 /// ```
 /// use remat_ir::Jaxpr;
@@ -76,7 +76,7 @@ pub fn dce(jaxpr: &Jaxpr, used: &[bool], keep_ins: &[bool]) -> Result<Dce> {
     for var in outs.iter().filter_map(|a| a.var()) {
         live[var] = true;
     }
-    // Backwards, what survives of each equation: itself, or with fewer operands and results.
+    // Backwards, the equations that stay: as they are, or with fewer operands and results.
     let mut kept: Vec<(usize, Option<Pruned>)> = Vec::new();
     for (i, eqn) in jaxpr.eqns.iter().enumerate().rev() {
         let used_outs: Vec<bool> = eqn.outs.iter().map(|&v| live[v]).collect();

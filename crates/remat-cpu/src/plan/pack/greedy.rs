@@ -1,17 +1,17 @@
 //! Greedy packing: one item after the other into the smallest gap that fits.
 //!
-//! By decreasing size this is what Pisarchyk and Lee 2020, "Efficient Memory Management for Deep Neural Net Inference", found
-//! best for most networks, and what TensorFlow Lite and XLA do.
+//! By decreasing size this was found best for most networks by Pisarchyk and Lee 2020, "Efficient Memory Management for Deep Neural
+//! Net Inference". TensorFlow Lite and XLA pack in this way.
 
 use super::{Item, Packed};
 
-/// The positions of a span; what lies in one span is found without looking at the others.
+/// The positions of a span: the items of one span are found without a search of the others.
 const SPAN: usize = 64;
 
-/// Packs items in this order. Each look at a neighbour is taken from `work`; when nothing is left, it gives up.
+/// Packs items in this order. Each comparison with a neighbour is taken from `work`; when nothing is left, it gives up.
 pub(super) fn greedy(items: &[Item], order: &[usize], work: &mut usize) -> Option<Packed> {
     let spans = items.iter().map(|item| item.last / SPAN + 1).max().unwrap_or(0);
-    // Of each span the items that have their place and are live in it, by offset.
+    // The items of each span that have an offset, by offset.
     let mut placed: Vec<Vec<Block>> = vec![Vec::new(); spans];
     let mut packed = Packed { offsets: vec![0; items.len()], size: 0 };
     let mut near: Vec<Block> = Vec::new();
@@ -20,7 +20,7 @@ pub(super) fn greedy(items: &[Item], order: &[usize], work: &mut usize) -> Optio
         let within = item.first / SPAN..=item.last / SPAN;
         near.clear();
         for span in within.clone() {
-            // An item of several spans is met in the first of them that this item is in.
+            // An item of several spans counts in the first of them that this item is in.
             let is_new = |b: &&Block| b.first / SPAN == span || span == item.first / SPAN;
             near.extend(placed[span].iter().filter(|b| b.first <= item.last && item.first <= b.last).filter(is_new));
             *work = work.checked_sub(placed[span].len() + 1)?;
@@ -40,7 +40,7 @@ pub(super) fn greedy(items: &[Item], order: &[usize], work: &mut usize) -> Optio
     Some(packed)
 }
 
-/// An item that has its place.
+/// An item that has an offset.
 #[derive(Clone, Copy)]
 struct Block {
     first: usize,
@@ -49,7 +49,7 @@ struct Block {
     end: usize,
 }
 
-/// The offset of the smallest gap of at least so many bytes between these blocks, which are sorted by offset; their end if
+/// The offset of the smallest gap of at least this many bytes between these blocks, which are sorted by offset; their end if
 /// there is none.
 fn gap(blocks: &[Block], bytes: usize) -> usize {
     let mut best = None;

@@ -1,14 +1,14 @@
-//! Packing: items that live for some time get offsets, so that no two that live at one time overlap.
+//! Packing: items with live ranges get offsets, so that no two that are live at one time overlap.
 //!
 //! This is dynamic storage allocation, which is NP-complete (Garey and Johnson 1979, problem SR2). Several heuristics run
-//! until one reaches what is live at the peak, below which nothing can be.
+//! until one reaches the live bytes at the peak, which are a lower bound.
 
 mod greedy;
 mod sweep;
 
 use std::cmp::Reverse;
 
-/// What needs memory for some time.
+/// A value or scratch memory with its live range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Item {
     /// The positions at which it is live: from `first` to `last`, both included.
@@ -30,7 +30,7 @@ pub(super) struct Packed {
     pub(super) size: usize,
 }
 
-/// How many neighbours greedy packing looks at in all: some milliseconds.
+/// How many neighbours greedy packing compares in all: some milliseconds.
 const WORK: usize = 1_000_000;
 
 /// How often each greedy order is tried at most.
@@ -51,7 +51,7 @@ pub(super) fn pack(items: &[Item], bound: usize, peak: usize) -> Packed {
     best
 }
 
-/// Packs greedily in several orders. What ends beyond the bound comes first in the next round.
+/// Packs greedily in several orders. Items that end beyond the bound come first in the next round.
 fn repair(items: &[Item], bound: usize, mut best: Packed) -> Packed {
     let keys: [fn(&Item) -> usize; 3] =
         [|item| item.bytes, Item::duration, |item| item.bytes.saturating_mul(item.duration())];

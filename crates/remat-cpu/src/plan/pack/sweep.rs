@@ -1,9 +1,9 @@
 //! Packing from the peak outwards in time.
 //!
-//! What is live at the peak is stacked without gaps. From there memory is allocated as a program would, once forwards and
-//! once backwards in time, the smallest gap that is large enough first. What is born on one side of the peak and what dies
-//! on the other never meet, and in the middle nothing is lost. A training step keeps what the forward pass computes
-//! until the backward pass uses it, last in, first out: stacked by birth, no gaps come about at all.
+//! Items that are live at the peak are stacked without gaps. From there memory is allocated as a program would, once forwards and
+//! once backwards in time, from the smallest gap that is large enough. Items that end before the peak and items that begin after
+//! it never overlap in time, and at the peak no byte is lost. A training step keeps the values of the forward pass until the
+//! backward pass reads them, last in, first out: stacked in the order in which they begin, they leave no gaps.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -13,8 +13,8 @@ use super::{Item, Packed};
 /// Packs items from this position on in both directions.
 pub(super) fn sweep(items: &[Item], start: usize) -> Packed {
     let mut packed = Packed { offsets: vec![0; items.len()], size: 0 };
-    let lives = |i: &usize| items[*i].first <= start && start <= items[*i].last;
-    let mut live: Vec<usize> = (0..items.len()).filter(lives).collect();
+    let is_live = |i: &usize| items[*i].first <= start && start <= items[*i].last;
+    let mut live: Vec<usize> = (0..items.len()).filter(is_live).collect();
     live.sort_by_key(|&i| (items[i].first, Reverse(items[i].last)));
     for &i in &live {
         packed.offsets[i] = packed.size;
@@ -29,26 +29,26 @@ pub(super) fn sweep(items: &[Item], start: usize) -> Packed {
     packed
 }
 
-/// Allocates items in this order, by when they are born and die in the direction of the sweep.
+/// Allocates items in this order. `range` gives the live range of an item in the direction of the sweep.
 fn allocate(
     items: &[Item],
     live: &[usize],
     order: &[usize],
-    life: impl Fn(&Item) -> (isize, isize),
+    range: impl Fn(&Item) -> (isize, isize),
     packed: &mut Packed,
 ) {
     let mut free = Free { end: packed.offsets_end(items, live), ..Free::default() };
-    let mut deaths: BinaryHeap<Reverse<(isize, usize)>> =
-        live.iter().map(|&i| Reverse((life(&items[i]).1, i))).collect();
+    let mut ends: BinaryHeap<Reverse<(isize, usize)>> =
+        live.iter().map(|&i| Reverse((range(&items[i]).1, i))).collect();
     for &i in order {
-        let (born, dies) = life(&items[i]);
-        while let Some(&Reverse((_, dead))) = deaths.peek().filter(|Reverse((death, _))| *death < born) {
-            deaths.pop();
+        let (first, last) = range(&items[i]);
+        while let Some(&Reverse((_, dead))) = ends.peek().filter(|Reverse((end, _))| *end < first) {
+            ends.pop();
             free.give(packed.offsets[dead], items[dead].bytes);
         }
         packed.offsets[i] = free.take(items[i].bytes);
         packed.size = packed.size.max(free.end);
-        deaths.push(Reverse((dies, i)));
+        ends.push(Reverse((last, i)));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Units: what may become a step, and which units depend on each other.
+//! Units: the steps to be, and the dependencies between them.
 
 use oxc_index::{IndexVec, define_index_type};
 use remat_ir::{Result, Var};
@@ -16,7 +16,7 @@ define_index_type! {
 /// The position at which a unit is closed that nothing outside depends on yet.
 const OPEN: EqnId = EqnId::from_raw_unchecked(u32::MAX);
 
-/// What may become a step.
+/// A unit: a step to be.
 pub(super) struct Unit {
     pub(super) kind: Kind,
     /// The last equation in it.
