@@ -115,8 +115,8 @@ impl Scattered {
     /// Combines elements in their own type.
     fn run_same<T: Number>(&self, ins: &[Source<'_>], out: &mut Target<'_>, threads: &Threads) {
         let (updates, to) = (ins[2].slice::<T>(), out.slice_mut::<T>());
-        if T::DTYPE == DType::F32 {
-            // A loop of its own for the sums and products of the common dtype.
+        // Loops of their own for sums and products of common dtypes. The condition is constant, so that others have none.
+        if const { matches!(T::DTYPE, DType::F32 | DType::F64 | DType::I32) } {
             match self.kind {
                 ScatterKind::Add => return self.update(&ins[1], updates, to, threads, T::plus),
                 ScatterKind::Mul => return self.update(&ins[1], updates, to, threads, T::times),

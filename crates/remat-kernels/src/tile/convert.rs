@@ -6,7 +6,7 @@ use super::TileFn;
 use super::loops;
 use crate::number::Scalar;
 use crate::number::rounding::{Exact, ToBf16, ToF16, from_bf16, from_f16, to_bf16, to_f16};
-use crate::number::{Number, with_bits, with_integer};
+use crate::number::{Number, with_bits};
 use crate::simd::Level;
 
 /// The function that converts elements of one dtype to another.
@@ -21,8 +21,17 @@ pub(super) fn convert(level: Level, from: DType, to: DType) -> Option<TileFn> {
         _ if to == DType::Bool => {
             with_bits!(from, T => Some(loops::unary(level, |x: T| u8::from(x != T::ZERO), Exact)))
         }
-        DType::Bool if to.is_float() => integer_to_float::<u8>(level, to),
-        _ if to.is_float() => with_integer!(from, T => integer_to_float::<T>(level, to), else None),
+        _ if to.is_float() => match from {
+            // Tiles of i8 and i16 are read as their bits, since loops over these are compiled for all levels.
+            DType::I8 => integer_to_float(level, |x: u8| x as i8, to),
+            DType::I16 => integer_to_float(level, |x: u16| x as i16, to),
+            DType::I32 => integer_to_float(level, |x: i32| x, to),
+            DType::I64 => integer_to_float(level, |x: i64| x, to),
+            DType::U16 => integer_to_float(level, |x: u16| x, to),
+            DType::U32 => integer_to_float(level, |x: u32| x, to),
+            DType::U64 => integer_to_float(level, |x: u64| x, to),
+            _ => integer_to_float(level, |x: u8| x, to),
+        },
         _ if to.size() <= from.size() => truncate(level, from.size(), to.size()),
         _ => extend(level, from, to.size()),
     }
@@ -70,12 +79,18 @@ fn extend(level: Level, from: DType, to: usize) -> Option<TileFn> {
     })
 }
 
-fn integer_to_float<S: ToFloat>(level: Level, to: DType) -> Option<TileFn> {
+/// The function that converts integers, which tiles hold as `B`, to floats.
+fn integer_to_float<B: Scalar, S: ToFloat>(
+    level: Level,
+    integer: impl Fn(B) -> S + Copy + 'static,
+    to: DType,
+) -> Option<TileFn> {
     Some(match to {
-        DType::F16 => loops::costly_unary(level, S::to_odd_f32, ToF16),
-        DType::Bf16 => loops::costly_unary(level, S::to_odd_f32, ToBf16),
-        DType::F32 => loops::unary(level, S::to_f32, Exact),
-        DType::F64 => loops::unary(level, S::to_f64, Exact),
+        DType::F16 if size_of::<S>() > 1 => loops::costly_unary(level, move |x| integer(x).to_odd_f32(), ToF16),
+        DType::Bf16 if size_of::<S>() > 1 => loops::costly_unary(level, move |x| integer(x).to_odd_f32(), ToBf16),
+        // Every integer of 8 bits is an f16 and a bf16, and held as an f32.
+        DType::F16 | DType::Bf16 | DType::F32 => loops::unary(level, move |x| integer(x).to_f32(), Exact),
+        DType::F64 => loops::unary(level, move |x| integer(x).to_f64(), Exact),
         _ => return None,
     })
 }
@@ -83,8 +98,9 @@ fn integer_to_float<S: ToFloat>(level: Level, to: DType) -> Option<TileFn> {
 fn from_float<S: ToInteger>(level: Level, to: DType) -> Option<TileFn> {
     Some(match to {
         DType::Bool => loops::unary(level, S::to_bool, Exact),
-        DType::I8 => loops::unary(level, S::to_i8, Exact),
-        DType::I16 => loops::unary(level, S::to_i16, Exact),
+        // As bits, as above.
+        DType::I8 => loops::unary(level, |x: S| x.to_i8() as u8, Exact),
+        DType::I16 => loops::unary(level, |x: S| x.to_i16() as u16, Exact),
         DType::I32 => loops::unary(level, S::to_i32, Exact),
         DType::I64 => loops::unary(level, S::to_i64, Exact),
         DType::U8 => loops::unary(level, S::to_u8, Exact),
