@@ -30,16 +30,34 @@ use crate::{Atom, Aval, Eqn, Error, ErrorKind, Jaxpr, Part, Var, VarMap};
 /// # Errors
 /// If there is a fault.
 pub fn check(jaxpr: &Jaxpr) -> Result<(), Faults> {
-    let mut faults = Vec::new();
     // A shared body is checked where it is met first.
     let mut met: HashSet<*const Jaxpr> = HashSet::new();
+    check_bodies(jaxpr, |body| met.insert(Arc::as_ptr(body)))
+}
+
+/// As [`check`], of the program and those of its bodies that are new: the caller knows that the others keep the rules, and asks
+/// for no body twice.
+///
+/// ```
+/// use remat_ir::{Jaxpr, check, check_bodies};
+/// let body = "{ lambda ; b:f32[]. let c:i32[] = sin b; d:f32[] = cos b in (d,) }";
+/// let faulty = Jaxpr::parse_unchecked(&format!("{{ lambda ; a:f32[]. let b:f32[] = jit[name=f jaxpr={body}] a in (b,) }}"))?;
+/// assert!(check(&faulty).is_err());
+/// assert!(check_bodies(&faulty, |_| false).is_ok());
+/// # Ok::<(), remat_ir::Error>(())
+/// ```
+///
+/// # Errors
+/// If there is a fault.
+pub fn check_bodies(jaxpr: &Jaxpr, mut is_new: impl FnMut(&Arc<Jaxpr>) -> bool) -> Result<(), Faults> {
+    let mut faults = Vec::new();
     let mut todo = vec![(Vec::new(), jaxpr)];
     while let Some((path, body)) = todo.pop() {
         check_one(body, &path, &mut faults);
         let first = todo.len();
         for (i, eqn) in body.eqns.iter().enumerate() {
             for (j, inner) in eqn.op.bodies().into_iter().enumerate() {
-                if met.insert(Arc::as_ptr(inner)) {
+                if is_new(inner) {
                     let path = path.iter().copied().chain([(i, j)]).collect();
                     todo.push((path, &**inner));
                 }

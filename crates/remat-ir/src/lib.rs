@@ -26,7 +26,7 @@ mod text;
 
 pub use array::{Array, Data, Element};
 pub use aval::{Aval, MemorySpace, Shape};
-pub use check::{Fault, FaultKind, Faults, check};
+pub use check::{Fault, FaultKind, Faults, check, check_bodies};
 pub use device::{Device, Executable};
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result, counted, did_you_mean};

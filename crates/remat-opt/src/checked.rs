@@ -1,20 +1,40 @@
 //! Checks of the programs that passes make.
 
+#[cfg(debug_assertions)]
+use std::{convert::Infallible, sync::Arc};
+
 use remat_ir::{Atom, Error, ErrorKind, Jaxpr, Result, VarMap};
+
+#[cfg(debug_assertions)]
+use crate::memo;
 
 /// Where the variables of a program went in the program that is being built.
 pub(crate) type Env = VarMap<Option<Atom>>;
 
-/// The output of a transformation, checked in debug builds.
+/// The output of a transformation, checked in debug builds. Bodies that were checked in another output are not checked again.
 ///
 /// # Errors
 /// If the program is not well formed, which is a defect of the transformation.
 pub fn checked(jaxpr: Jaxpr) -> Result<Jaxpr> {
     #[cfg(debug_assertions)]
-    if let Err(faults) = remat_ir::check(&jaxpr) {
+    if let Err(faults) = remat_ir::check_bodies(&jaxpr, is_new) {
         return Err(internal(format!("a transformation made a faulty program:\n{faults}")));
     }
     Ok(jaxpr)
+}
+
+/// Whether a body has not been asked about before.
+#[cfg(debug_assertions)]
+fn is_new(body: &Arc<Jaxpr>) -> bool {
+    /// That a body is checked.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+    struct Checked;
+    let mut is_new = false;
+    let Ok(Checked) = memo::once(body, Checked, || {
+        is_new = true;
+        Ok::<_, Infallible>(Checked)
+    });
+    is_new
 }
 
 /// Reads an atom that has to be there, in a program that is well formed; a literal stands for itself.

@@ -6,7 +6,7 @@
 //!
 //! Layers, each using only those above it in this list (a test holds this):
 //!
-//! 1. `checked`, `cost`, `rewrite`, `uses`: shared by the passes
+//! 1. `memo`, `checked`, `cost`, `rewrite`, `uses`: shared by the passes
 //! 2. `dce`, `cse`, `fold`, `one_memory`, `unroll`, `inline`, `algebra`, `slice_pushdown`, `dot_transpose`, `scan_residuals`, `sink`: the passes
 //! 3. `pipeline`: their order
 //!
@@ -20,6 +20,7 @@ mod dce;
 mod dot_transpose;
 mod fold;
 mod inline;
+pub mod memo;
 mod one_memory;
 pub mod pipeline;
 mod rewrite;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use remat_ir::{Call, Checkpoint, Cond, CustomLin, Jaxpr, Jit, Op, Result, Scan, While};
 
-use super::{Dce, dce as dce_jaxpr};
+use super::{dce as dce_jaxpr, select};
+use crate::memo;
 
 /// An equation without its unused results.
 pub(super) struct Pruned {
@@ -17,11 +18,11 @@ pub(super) struct Pruned {
 pub(super) fn dce(op: &Call, used_outs: &[bool]) -> Result<Option<Pruned>> {
     match op {
         Call::Jit(op) => {
-            let of = |body| Jit { name: op.name.clone(), jaxpr: Arc::new(body) }.into();
+            let of = |body| Jit { name: op.name.clone(), jaxpr: body }.into();
             call(&op.jaxpr, of, used_outs).map(Some)
         }
         Call::Checkpoint(op) => {
-            let of = |body| Checkpoint { jaxpr: Arc::new(body), ..op.clone() }.into();
+            let of = |body| Checkpoint { jaxpr: body, ..op.clone() }.into();
             call(&op.jaxpr, of, used_outs).map(Some)
         }
         Call::Scan(op) => scan(op, used_outs).map(Some),
@@ -33,8 +34,27 @@ pub(super) fn dce(op: &Call, used_outs: &[bool]) -> Result<Option<Pruned>> {
     }
 }
 
-fn call(body: &Jaxpr, of: impl Fn(Jaxpr) -> Op, used_outs: &[bool]) -> Result<Pruned> {
-    let pruned = dce_jaxpr(body, used_outs, &vec![false; body.ins.len()])?;
+/// A body without dead code.
+#[derive(Clone)]
+struct Body {
+    jaxpr: Arc<Jaxpr>,
+    used_ins: Vec<bool>,
+}
+
+/// What is left of a body. A body that was made here and is asked about again, all of it being used, is itself.
+fn dce_body(body: &Arc<Jaxpr>, used: &[bool], keep_ins: &[bool]) -> Result<Body> {
+    memo::once(body, [used, keep_ins].concat(), || {
+        let pruned = dce_jaxpr(body, used, keep_ins)?;
+        let jaxpr = Arc::new(pruned.jaxpr);
+        let (outs, ins) = (vec![true; jaxpr.outs.len()], vec![true; jaxpr.ins.len()]);
+        let itself = Body { jaxpr: jaxpr.clone(), used_ins: ins };
+        memo::remember(&jaxpr, [outs, select(keep_ins, &pruned.used_ins)].concat(), itself);
+        Ok(Body { jaxpr, used_ins: pruned.used_ins })
+    })
+}
+
+fn call(body: &Arc<Jaxpr>, of: impl Fn(Arc<Jaxpr>) -> Op, used_outs: &[bool]) -> Result<Pruned> {
+    let pruned = dce_body(body, used_outs, &vec![false; body.ins.len()])?;
     Ok(Pruned { op: of(pruned.jaxpr), used_ins: pruned.used_ins, kept_outs: used_outs.to_vec() })
 }
 
@@ -45,7 +65,7 @@ fn scan(op: &Scan, used_outs: &[bool]) -> Result<Pruned> {
     let pruned = loop {
         let mut keep = vec![false; op.jaxpr.ins.len()];
         keep[carries.clone()].copy_from_slice(&used[..op.num_carry]);
-        let pruned = dce_jaxpr(&op.jaxpr, &used, &keep)?;
+        let pruned = dce_body(&op.jaxpr, &used, &keep)?;
         if pruned.used_ins[carries.clone()] == used[..op.num_carry] {
             break pruned;
         }
@@ -53,29 +73,29 @@ fn scan(op: &Scan, used_outs: &[bool]) -> Result<Pruned> {
     };
     let num_consts = count(&pruned.used_ins[..op.num_consts]);
     let num_carry = count(&pruned.used_ins[carries]);
-    let op = Scan { jaxpr: Arc::new(pruned.jaxpr), num_consts, num_carry, ..op.clone() };
+    let op = Scan { jaxpr: pruned.jaxpr, num_consts, num_carry, ..op.clone() };
     Ok(Pruned { op: op.into(), used_ins: pruned.used_ins, kept_outs: used })
 }
 
 fn while_loop(op: &While, used_outs: &[bool]) -> Result<Pruned> {
-    let condition = dce_jaxpr(&op.cond, &[true], &vec![false; op.cond.ins.len()])?;
+    let condition = dce_body(&op.cond, &[true], &vec![false; op.cond.ins.len()])?;
     let mut used: Vec<bool> =
         used_outs.iter().zip(&condition.used_ins[op.cond_consts..]).map(|(&out, &cond)| out || cond).collect();
     let body = loop {
         let keep = [vec![false; op.body_consts], used.clone()].concat();
-        let body = dce_jaxpr(&op.body, &used, &keep)?;
+        let body = dce_body(&op.body, &used, &keep)?;
         if body.used_ins[op.body_consts..] == used[..] {
             break body;
         }
         used.copy_from_slice(&body.used_ins[op.body_consts..]);
     };
     let keep = [vec![false; op.cond_consts], used.clone()].concat();
-    let condition = dce_jaxpr(&op.cond, &[true], &keep)?;
+    let condition = dce_body(&op.cond, &[true], &keep)?;
     let cond_consts = &condition.used_ins[..op.cond_consts];
     let body_consts = &body.used_ins[..op.body_consts];
     let pruned = While {
-        cond: Arc::new(condition.jaxpr),
-        body: Arc::new(body.jaxpr),
+        cond: condition.jaxpr,
+        body: body.jaxpr,
         cond_consts: count(cond_consts),
         body_consts: count(body_consts),
     };
@@ -83,22 +103,18 @@ fn while_loop(op: &While, used_outs: &[bool]) -> Result<Pruned> {
     Ok(Pruned { op: pruned.into(), used_ins, kept_outs: used })
 }
 
+/// The branches take the same operands, so each keeps those that another reads.
 fn cond(op: &Cond, used_outs: &[bool]) -> Result<Pruned> {
-    let keep_none = vec![false; op.branches[0].ins.len()];
-    let pruned = op.branches.iter().map(|j| dce_jaxpr(j, used_outs, &keep_none)).collect::<Result<Vec<Dce>>>()?;
-    let used: Vec<bool> = (0..keep_none.len()).map(|i| pruned.iter().any(|d| d.used_ins[i])).collect();
-    // The branches take the same operands, so each gets those that only others read.
-    let avals = op.branches[0].in_avals();
-    let branches = pruned.into_iter().map(|Dce { mut jaxpr, used_ins }| {
-        let mut own = std::mem::take(&mut jaxpr.ins).into_iter();
-        for (i, aval) in avals.iter().enumerate().filter(|(i, _)| used[*i]) {
-            let var = if used_ins[i] { own.next() } else { None };
-            let var = var.unwrap_or_else(|| jaxpr.avals.push(aval.clone()));
-            jaxpr.ins.push(var);
-        }
-        Arc::new(jaxpr)
-    });
-    let op = Cond { branches: branches.collect() };
+    let prune = |keep: &[bool]| -> Result<Vec<Body>> {
+        op.branches.iter().map(|branch| dce_body(branch, used_outs, keep)).collect()
+    };
+    let mut branches = prune(&vec![false; op.branches[0].ins.len()])?;
+    let used: Vec<bool> =
+        (0..op.branches[0].ins.len()).map(|i| branches.iter().any(|branch| branch.used_ins[i])).collect();
+    if branches.iter().any(|branch| branch.used_ins != used) {
+        branches = prune(&used)?;
+    }
+    let op = Cond { branches: branches.into_iter().map(|branch| branch.jaxpr).collect() };
     let used_ins = [vec![true], used].concat();
     Ok(Pruned { op: op.into(), used_ins, kept_outs: used_outs.to_vec() })
 }
@@ -107,10 +123,10 @@ fn cond(op: &Cond, used_outs: &[bool]) -> Result<Pruned> {
 fn custom_lin(op: &CustomLin) -> Result<Pruned> {
     let num_outs = op.bwd.outs.len();
     let keep: Vec<bool> = (0..op.bwd.ins.len()).map(|i| i >= op.num_residuals).collect();
-    let bwd = dce_jaxpr(&op.bwd, &vec![true; num_outs], &keep)?;
+    let bwd = dce_body(&op.bwd, &vec![true; num_outs], &keep)?;
     let num_cts = op.bwd.ins.len() - op.num_residuals;
     let used_residuals = &bwd.used_ins[..op.num_residuals];
-    let pruned = CustomLin { name: op.name.clone(), num_residuals: count(used_residuals), bwd: Arc::new(bwd.jaxpr) };
+    let pruned = CustomLin { name: op.name.clone(), num_residuals: count(used_residuals), bwd: bwd.jaxpr };
     let used_ins = [used_residuals, &vec![true; num_outs]].concat();
     Ok(Pruned { op: pruned.into(), used_ins, kept_outs: vec![true; num_cts] })
 }

@@ -15,6 +15,7 @@ use remat_ir::{Atom, Atoms, Builder, Error, ErrorKind, Jaxpr, Op, Result, VarMap
 
 use self::calls::Pruned;
 use crate::checked::{Env, checked, read};
+use crate::memo;
 use crate::uses::{drop_lost_labels, is_label, vars};
 
 /// Drops equations that no output needs; every input stays.
@@ -71,6 +72,7 @@ pub struct Dce {
 pub fn dce(jaxpr: &Jaxpr, used: &[bool], keep_ins: &[bool]) -> Result<Dce> {
     expect_mask("output", used, jaxpr.outs.len())?;
     expect_mask("input", keep_ins, jaxpr.ins.len())?;
+    let _open = memo::open();
     let mut live: VarMap<bool> = jaxpr.var_map(false);
     let outs = select(&jaxpr.outs, used);
     for var in outs.iter().filter_map(|a| a.var()) {

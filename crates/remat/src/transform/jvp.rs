@@ -9,9 +9,11 @@
 //! and Walther, "Evaluating Derivatives"; the decomposition into jvp, partial evaluation and transposition is that of
 //! Radul et al., "You only linearize once", POPL 2023.
 
+use std::sync::Arc;
+
 use remat_ir::{Atom, Builder, Jaxpr, Op, Result};
 
-use super::{Env, checked, control, expect_mask, lookup, read};
+use super::{Env, checked, control, expect_mask, lookup, memo, read};
 use crate::rules::{Emit, rules_of};
 
 /// A program with its derivative.
@@ -42,6 +44,7 @@ pub struct Jvp {
 pub fn jvp(jaxpr: &Jaxpr, nonzero: &[bool], instantiate: &[bool]) -> Result<Jvp> {
     expect_mask("jvp", "input", nonzero, jaxpr.ins.len())?;
     expect_mask("jvp", "output", instantiate, jaxpr.outs.len())?;
+    let _open = memo::open();
     let mut b = Builder::new();
     let mut primals: Env = jaxpr.var_map(None);
     let mut tangents: Env = jaxpr.var_map(None);
@@ -88,4 +91,9 @@ pub fn jvp(jaxpr: &Jaxpr, nonzero: &[bool], instantiate: &[bool]) -> Result<Jvp>
         outs.extend(tangent);
     }
     Ok(Jvp { jaxpr: checked(b.finish(outs))?, nonzero: out_nonzero })
+}
+
+/// As [`jvp`], of a body, which an outer loop may ask for again.
+pub(super) fn jvp_body(body: &Arc<Jaxpr>, nonzero: &[bool], instantiate: &[bool]) -> Result<Jvp> {
+    memo::once(body, [nonzero, instantiate].concat(), || jvp(body, nonzero, instantiate))
 }

@@ -22,14 +22,15 @@ mod partial_eval;
 mod transpose;
 mod vmap;
 
+use jvp::jvp_body;
 pub use jvp::{Jvp, jvp};
 pub use partial_eval::{PartialEval, Residual, Saving, partial_eval};
 pub(crate) use partial_eval::{log, partial_eval_logged};
 pub use transpose::{Transposed, transpose};
 pub use vmap::{Vmapped, vmap};
 
-pub(crate) use remat_opt::checked;
 pub use remat_opt::{Dce, cse, dce, fold_literals};
+pub(crate) use remat_opt::{checked, memo};
 
 use remat_ir::{Atom, Error, ErrorKind, Result, VarMap, counted};
 

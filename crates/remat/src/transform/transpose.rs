@@ -11,7 +11,7 @@
 use remat_ir::{Atom, Aval, Builder, Jaxpr, Op, Result};
 
 use super::partial_eval::{Saving, partial_eval};
-use super::{Env, checked, control, count, expect_mask, read};
+use super::{Env, checked, control, count, expect_mask, memo, read};
 use crate::rules::{Emit, Operand, rules_of};
 
 /// A transposed program.
@@ -41,6 +41,7 @@ pub struct Transposed {
 pub fn transpose(jaxpr: &Jaxpr, linear: &[bool], cotangents: &[bool], instantiate: bool) -> Result<Transposed> {
     expect_mask("transpose", "input", linear, jaxpr.ins.len())?;
     expect_mask("transpose", "output", cotangents, jaxpr.outs.len())?;
+    let _open = memo::open();
     let all_unknown = vec![true; jaxpr.outs.len()];
     let split = partial_eval(jaxpr, linear, &all_unknown, Saving::Linear)?;
     let staged = &split.staged;

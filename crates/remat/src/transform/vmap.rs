@@ -9,7 +9,7 @@
 
 use remat_ir::{Atom, Builder, Jaxpr, Op, Result, VarMap};
 
-use super::{checked, control, expect_mask, internal};
+use super::{checked, control, expect_mask, internal, memo};
 use crate::rules::{Batched, Emit, rules_of};
 
 /// A batched program.
@@ -38,6 +38,7 @@ pub struct Vmapped {
 pub fn vmap(jaxpr: &Jaxpr, size: usize, batched_ins: &[bool], force: &[bool]) -> Result<Vmapped> {
     expect_mask("vmap", "input", batched_ins, jaxpr.ins.len())?;
     expect_mask("vmap", "output", force, jaxpr.outs.len())?;
+    let _open = memo::open();
     let mut b = Builder::new();
     let mut env: VarMap<Option<Batched>> = jaxpr.var_map(None);
     for (&var, &batched) in jaxpr.ins.iter().zip(batched_ins) {

@@ -7,7 +7,7 @@ use remat_ir::{Atom, Builder, Checkpoint, Error, ErrorKind, Jaxpr, Jit, Op, Resu
 use super::super::partial_eval::reach::unknown_outs;
 use super::super::partial_eval::split_eqn::{Context, SplitEqn, program_of};
 use super::super::partial_eval::{Input, PartialEval, Request, Saving, StageOuts, split};
-use super::super::{jvp as jvp_jaxpr, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
+use super::super::{jvp_body, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
 use super::{batched_mask, batched_outs, fronted, known, present, push, spread};
 use crate::rules::{Batched, Linear, Operand};
 
@@ -56,7 +56,7 @@ pub(super) fn jvp(
 ) -> Result<(Vec<Atom>, Linear)> {
     let nonzero: Vec<bool> = tangents.iter().map(Option::is_some).collect();
     let body = op.body();
-    let jvp = jvp_jaxpr(body, &nonzero, &vec![false; body.outs.len()])?;
+    let jvp = jvp_body(body, &nonzero, &vec![false; body.outs.len()])?;
     let operands = [ins, &present(tangents)].concat();
     let mut outs = push(b, op.of(jvp.jaxpr.clone()), &operands, &jvp.jaxpr);
     let out_tangents = outs.split_off(body.outs.len());
@@ -121,7 +121,7 @@ pub(super) fn split_checkpoint(op: &Checkpoint, eqn: &Context<'_>) -> Result<Opt
         known = parts.known.clone();
     }
     let staged = op.of_transposed(parts.staged.clone());
-    Ok(Some(SplitEqn { is_plain, ..SplitEqn::of_call(parts, known, staged, eqn) }))
+    Ok(Some(SplitEqn::of_call(parts, known, staged, eqn)))
 }
 
 /// Whether some result does not depend on unknown operands.

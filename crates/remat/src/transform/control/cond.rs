@@ -7,7 +7,7 @@ use remat_ir::{Atom, Aval, Builder, Cond, DType, Jaxpr, Literal, Result};
 use super::super::partial_eval::reach::unknown_of_branches;
 use super::super::partial_eval::split_eqn::{Context, SplitEqn, StagedEqn, StagedIn, program_of};
 use super::super::partial_eval::{PartialEval, Request, Residual, StageOuts, split as split_jaxpr};
-use super::super::{dce as dce_jaxpr, jvp as jvp_jaxpr, select, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
+use super::super::{dce as dce_jaxpr, jvp_body, select, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
 use super::{batched_mask, batched_outs, front, fronted, known, present, push, select_example, spread};
 use crate::rules::{Batched, Emit, Linear, Operand};
 
@@ -19,7 +19,7 @@ fn of(branches: impl IntoIterator<Item = Jaxpr>) -> Cond {
 fn agree<T>(
     op: &Cond,
     mut mask: Vec<bool>,
-    transform: impl Fn(&Jaxpr, &[bool]) -> Result<T>,
+    transform: impl Fn(&Arc<Jaxpr>, &[bool]) -> Result<T>,
     outs: impl Fn(&T) -> &[bool],
 ) -> Result<(Vec<T>, Vec<bool>)> {
     let mut branches = op.branches.iter().map(|j| transform(j, &mask)).collect::<Result<Vec<T>>>()?;
@@ -43,7 +43,7 @@ pub(super) fn jvp(b: &mut Builder, op: &Cond, ins: &[Atom], tangents: &[Option<A
     let nonzero: Vec<bool> = tangents[1..].iter().map(Option::is_some).collect();
     let num_outs = op.branches[0].outs.len();
     let (branches, out_nonzero) =
-        agree(op, vec![false; num_outs], |j, mask| jvp_jaxpr(j, &nonzero, mask), |j| &j.nonzero)?;
+        agree(op, vec![false; num_outs], |j, mask| jvp_body(j, &nonzero, mask), |j| &j.nonzero)?;
     let operands = [ins, &present(tangents)].concat();
     let like = branches[0].jaxpr.clone();
     let mut outs = push(b, of(branches.into_iter().map(|j| j.jaxpr)).into(), &operands, &like);
@@ -83,7 +83,7 @@ pub(super) fn split(op: &Cond, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
     let unknown = (1..eqn.ins.len()).filter(|&i| eqn.ins[i].is_unknown()).map(StagedIn::Operand);
     let operands = std::iter::once(StagedIn::Operand(0)).chain(residuals).chain(kept).chain(unknown).collect();
     let staged = StagedEqn::of_outs(of(staged_branches).into(), operands, &branches[0].staged_outs);
-    Ok(Some(SplitEqn { known, unknown_outs, staged, is_plain: false }))
+    Ok(Some(SplitEqn { known, unknown_outs, staged, named: Vec::new() }))
 }
 
 /// The residuals of all branches in one list: a place serves every branch that needs a value of its aval, and holds
@@ -208,7 +208,7 @@ pub(super) fn vmap(b: &mut Builder, op: &Cond, size: usize, ins: &[Batched]) -> 
     let batched = batched_mask(&ins[1..]);
     let num_outs = op.branches[0].outs.len();
     if ins[0].axis.is_none() {
-        let transform = |j: &Jaxpr, force: &[bool]| vmap_jaxpr(j, size, &batched, force);
+        let transform = |j: &Arc<Jaxpr>, force: &[bool]| vmap_jaxpr(j, size, &batched, force);
         let (branches, outs_batched) = agree(op, vec![false; num_outs], transform, |v| &v.batched_outs)?;
         let operands = fronted(b, size, ins)?;
         let like = branches[0].jaxpr.clone();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use remat_ir::{Atom, Aval, Builder, Jaxpr, Result, Scan};
 
-use super::super::{jvp as jvp_jaxpr, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
+use super::super::{jvp_body, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
 use super::{batched_mask, front, known, present, spread};
 use crate::rules::{Batched, Emit, Linear, Operand};
 
@@ -46,7 +46,7 @@ pub(super) fn jvp(b: &mut Builder, op: &Scan, ins: &[Atom], tangents: &[Option<A
     let body = loop {
         let (_, carry, _) = groups(op, &nonzero);
         let instantiate = [carry.to_vec(), vec![false; num_ys]].concat();
-        let body = jvp_jaxpr(&op.jaxpr, &nonzero, &instantiate)?;
+        let body = jvp_body(&op.jaxpr, &nonzero, &instantiate)?;
         if body.nonzero[..op.num_carry] == *carry {
             break body;
         }

@@ -6,7 +6,7 @@ use remat_ir::{Atom, Builder, Error, ErrorKind, Jaxpr, Result, While};
 
 use super::super::partial_eval::split_eqn::{Context, SplitEqn, StagedEqn, StagedIn, StagedOut, program_of};
 use super::super::partial_eval::{PartialEval, Saving, partial_eval};
-use super::super::{count, dce as dce_jaxpr, invert, jvp as jvp_jaxpr, select, vmap as vmap_jaxpr};
+use super::super::{count, dce as dce_jaxpr, invert, jvp_body, select, vmap as vmap_jaxpr};
 use super::{batched_mask, batched_outs, front, present, push, select_example, spread};
 use crate::rules::{Batched, Emit, Linear};
 
@@ -40,7 +40,7 @@ pub(super) fn jvp(b: &mut Builder, op: &While, ins: &[Atom], tangents: &[Option<
     let mut carry_nonzero: Vec<bool> = carry_tangents.iter().map(Option::is_some).collect();
     let body = loop {
         let nonzero = [const_nonzero.clone(), carry_nonzero.clone()].concat();
-        let body = jvp_jaxpr(&op.body, &nonzero, &carry_nonzero)?;
+        let body = jvp_body(&op.body, &nonzero, &carry_nonzero)?;
         if body.nonzero == carry_nonzero {
             break body;
         }
@@ -103,7 +103,7 @@ pub(super) fn split(op: &While, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
         ins: (0..eqn.ins.len()).map(StagedIn::Operand).collect(),
         outs: carry.iter().enumerate().map(out).collect(),
     };
-    Ok(Some(SplitEqn { known, unknown_outs: carry, staged: Some(staged), is_plain: false }))
+    Ok(Some(SplitEqn { known, unknown_outs: carry, staged: Some(staged), named: Vec::new() }))
 }
 
 /// The split of the body, and which carries are unknown: those that start so, and those that the body makes from unknown

@@ -24,8 +24,17 @@ impl Splitter<'_> {
             let facts = Facts { known: &known, avals: &self.avals, inputs: &self.inputs, order: &order, log: self.log };
             (staged, residuals) = minimise(staged, residuals, &jaxpr.outs, &facts)?;
         }
-        let (known, residuals) = self.build_known(jaxpr, request.ins, &unknown_outs, residuals)?;
-        Ok(PartialEval { known, staged, unknown_outs, staged_outs, residuals })
+        let (mut known, residuals, env) = self.build_known(jaxpr, request.ins, &unknown_outs, residuals)?;
+        let mut named = Vec::new();
+        if request.is_minimised_outside {
+            // Equations that nothing reads are dropped there too: a name of a value may be one.
+            for &(operand, name) in &self.named {
+                named.extend(env[operand].and_then(Atom::var).zip(env[name].and_then(Atom::var)));
+            }
+        } else {
+            known = dce(&known, &vec![true; known.outs.len()], &vec![true; known.ins.len()])?.jaxpr;
+        }
+        Ok(PartialEval { known, staged, unknown_outs, staged_outs, residuals, named })
     }
 
     /// Whether the staged part gives a known output too.
@@ -120,14 +129,14 @@ impl Splitter<'_> {
         order
     }
 
-    /// The known part, and where it has the residuals.
+    /// The known part, where it has the residuals, and where the variables of this one went.
     fn build_known(
         &self,
         jaxpr: &Jaxpr,
         ins: &[Input],
         unknown_outs: &[bool],
         residual_vars: Vec<Var>,
-    ) -> Result<(Jaxpr, Vec<Residual>)> {
+    ) -> Result<(Jaxpr, Vec<Residual>, Env)> {
         let mut b = Builder::new();
         let mut env: Env = VarMap::filled(self.avals.len(), None);
         let mut input_index: VarMap<Option<usize>> = VarMap::filled(self.avals.len(), None);
@@ -177,8 +186,6 @@ impl Splitter<'_> {
                 }
             });
         }
-        let known = b.finish(outs);
-        let known = dce(&known, &vec![true; known.outs.len()], &vec![true; known.ins.len()])?.jaxpr;
-        Ok((known, residuals))
+        Ok((b.finish(outs), residuals, env))
     }
 }

@@ -18,7 +18,7 @@
 
 use std::sync::Arc;
 
-use remat_ir::{Atom, Aval, Candidate, Decision, Jaxpr, Op, Policy, Prim, Result, VarMap};
+use remat_ir::{Atom, Aval, Candidate, Decision, Jaxpr, Op, Policy, Prim, Result, Var, VarMap};
 
 mod assemble;
 pub(crate) mod log;
@@ -31,7 +31,7 @@ use log::{Log, Reason};
 pub(crate) use split_eqn::Input;
 use splitter::Splitter;
 
-use super::expect_mask;
+use super::{expect_mask, memo};
 
 /// What the staged part may take from the known part.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +80,8 @@ pub struct PartialEval {
     pub staged_outs: Vec<bool>,
     /// The residuals, inputs first, in the order of the program.
     pub residuals: Vec<Residual>,
+    /// Variables of the known part and the named values that replace them, where residuals are dropped outside.
+    pub(crate) named: Vec<(Var, Var)>,
 }
 
 impl PartialEval {
@@ -170,6 +172,7 @@ pub(crate) enum StageOuts {
 
 /// As [`partial_eval`], with more to say of inputs and outputs.
 pub(crate) fn split(jaxpr: &Jaxpr, request: &Request<'_>) -> Result<PartialEval> {
+    let _open = memo::open();
     let mut splitter = Splitter::new(jaxpr, request);
     for eqn in &jaxpr.eqns {
         splitter.equation(eqn)?;

@@ -7,10 +7,23 @@
 //! One walk over a program and its bodies. Loops are walked until their carries settle, so that the split itself, which is
 //! dear, is done once.
 
+use std::convert::Infallible;
+use std::sync::Arc;
+
 use remat_ir::{Atom, Call, Eqn, Jaxpr, Op, Scan};
 
-/// Which outputs depend on unknown inputs.
-pub(crate) fn unknown_outs(jaxpr: &Jaxpr, unknown_ins: &[bool]) -> Vec<bool> {
+use super::super::memo;
+
+/// Which outputs of a body depend on unknown inputs.
+pub(crate) fn unknown_outs(body: &Arc<Jaxpr>, unknown_ins: &[bool]) -> Vec<bool> {
+    #[derive(Clone)]
+    struct UnknownOuts(Vec<bool>);
+    let Ok(UnknownOuts(outs)) =
+        memo::once(body, unknown_ins.to_vec(), || Ok::<_, Infallible>(UnknownOuts(follow(body, unknown_ins))));
+    outs
+}
+
+fn follow(jaxpr: &Jaxpr, unknown_ins: &[bool]) -> Vec<bool> {
     let mut unknown = jaxpr.var_map(false);
     for (&var, &is_unknown) in jaxpr.ins.iter().zip(unknown_ins) {
         unknown[var] = is_unknown;
@@ -60,7 +73,7 @@ pub(crate) fn unknown_of_scan(op: &Scan, ins: &mut [bool]) -> Vec<bool> {
 }
 
 /// Which results of any of several branches depend on unknown operands.
-pub(crate) fn unknown_of_branches(branches: &[std::sync::Arc<Jaxpr>], ins: &[bool]) -> Vec<bool> {
+pub(crate) fn unknown_of_branches(branches: &[Arc<Jaxpr>], ins: &[bool]) -> Vec<bool> {
     let mut all = vec![false; branches.first().map_or(0, |j| j.outs.len())];
     for branch in branches {
         for (all, unknown) in all.iter_mut().zip(unknown_outs(branch, ins)) {

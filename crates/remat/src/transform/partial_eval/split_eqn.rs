@@ -9,7 +9,7 @@
 //! A rule is a function: it knows neither the program around the equation nor the variables there. That is the form of
 //! JAX's rules, which return `(eqn_known, eqn_staged, unks_out, inst_out, new_residuals)`.
 
-use remat_ir::{Aval, Builder, Jaxpr, Loc, Op};
+use remat_ir::{Aval, Builder, Jaxpr, Loc, Op, Var};
 
 use super::super::{count, select};
 use super::log::Log;
@@ -88,8 +88,8 @@ pub(crate) struct SplitEqn {
     pub(crate) unknown_outs: Vec<bool>,
     /// The equation of the staged part; none if nothing is left for it.
     pub(crate) staged: Option<StagedEqn>,
-    /// Whether the equations of `known` are saved as if they stood in the program around.
-    pub(crate) is_plain: bool,
+    /// Variables of `known` and the named values that replace them, in the program around as well.
+    pub(crate) named: Vec<(Var, Var)>,
 }
 
 /// The equation that the staged part gets.
@@ -131,7 +131,7 @@ impl SplitEqn {
             known,
             staged: StagedEqn::of_outs(op, ins, &parts.staged_outs),
             unknown_outs: parts.unknown_outs,
-            is_plain: false,
+            named: parts.named,
         }
     }
 

@@ -33,6 +33,8 @@ pub(super) struct Splitter<'a> {
     pub(super) inputs: VarMap<Option<Input>>,
     /// The atom that replaces a variable: the named value for the operand of a `name`, an operand for a result that is one.
     pub(super) alias: VarMap<Option<Atom>>,
+    /// The operands of names that the named values replace, and these.
+    pub(super) named: Vec<(Var, Var)>,
     /// The names that policies see; empty where there is no policy.
     names: VarMap<Vec<Arc<str>>>,
     pub(super) known: Vec<Eqn>,
@@ -58,6 +60,7 @@ impl<'a> Splitter<'a> {
             status,
             inputs,
             alias: jaxpr.var_map(None),
+            named: Vec::new(),
             names: match request.saving {
                 Saving::Policy(_) => labels(jaxpr),
                 Saving::Residuals | Saving::Linear => VarMap::default(),
@@ -109,12 +112,9 @@ impl<'a> Splitter<'a> {
         let mut known_outs: Vec<Var> = results.filter(|(_, unknown)| !**unknown).map(|(&v, _)| v).collect();
         let residuals = split.known.out_avals().split_off(split.num_known_outs());
         known_outs.extend(residuals.into_iter().map(|aval| self.new_var(aval)));
-        let first = self.known.len();
-        self.inline_known(&split.known, &known_ins, &known_outs)?;
-        if split.is_plain {
-            for i in first..self.known.len() {
-                self.alias_name(&self.known[i].clone());
-            }
+        let env = self.inline_known(&split.known, &known_ins, &known_outs)?;
+        for (operand, named) in split.named {
+            self.replace_by_name(read(&env, operand.into())?, read(&env, named.into())?);
         }
 
         let Some(staged) = split.staged else { return Ok(()) };
@@ -137,8 +137,8 @@ impl<'a> Splitter<'a> {
         Ok(())
     }
 
-    /// Copies a program into the known part, naming its outputs `outs`.
-    fn inline_known(&mut self, jaxpr: &Jaxpr, args: &[Atom], outs: &[Var]) -> Result<()> {
+    /// Copies a program into the known part, naming its outputs `outs`; gives where its variables went.
+    fn inline_known(&mut self, jaxpr: &Jaxpr, args: &[Atom], outs: &[Var]) -> Result<Env> {
         let mut env: Env = jaxpr.var_map(None);
         for (&var, &arg) in jaxpr.ins.iter().zip(args) {
             env[var] = Some(arg);
@@ -161,7 +161,7 @@ impl<'a> Splitter<'a> {
             }
             self.known.push(Eqn { outs: new, op: eqn.op.clone(), ins, loc: eqn.loc });
         }
-        Ok(())
+        Ok(env)
     }
 
     fn decide(&self, eqn: &Eqn) -> Decision {
@@ -190,13 +190,21 @@ impl<'a> Splitter<'a> {
         if is_input && self.saving.recomputes() { Decision::Recompute } else { decision }
     }
 
-    /// Lets a kept named value replace the operand of the `name`, unless that is kept itself.
+    /// Lets a kept named value replace the operand of the `name`.
     fn alias_name(&mut self, eqn: &Eqn) {
-        if let (Op::Prim(Prim::Name(_)), [Atom::Var(operand)], [named]) = (&eqn.op, &eqn.ins[..], &eqn.outs[..])
-            && !self.is_kept_itself(Atom::Var(*operand))
-            && self.alias[*operand].is_none()
+        if let (Op::Prim(Prim::Name(_)), [operand], [named]) = (&eqn.op, &eqn.ins[..], &eqn.outs[..]) {
+            self.replace_by_name(*operand, Atom::Var(*named));
+        }
+    }
+
+    /// Lets a named value replace the operand of its `name`, unless that is kept itself.
+    fn replace_by_name(&mut self, operand: Atom, named: Atom) {
+        if let (Atom::Var(operand), Atom::Var(named)) = (operand, named)
+            && !self.is_kept_itself(operand.into())
+            && self.alias[operand].is_none()
         {
-            self.alias[*operand] = Some(Atom::Var(*named));
+            self.alias[operand] = Some(named.into());
+            self.named.push((operand, named));
         }
     }
 

@@ -1,0 +1,100 @@
+//! A memory of what was made of bodies: a body that is met again is not transformed again.
+//!
+//! Transformations of nested control flow ask the same of one body many times. The fixpoint of an outer loop transforms the
+//! inner loops in each of its rounds, and each level prunes and checks the levels inside it, which were pruned and checked when
+//! they were made. Without a memory the time grows with a power of the depth.
+//!
+//! Bodies are immutable and shared, so that the address of one says which it is, as long as somebody holds it: the memory
+//! holds each body that it knows. It is open while a transformation runs, and forgets all when that ends.
+
+use std::any::{Any, TypeId};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use remat_ir::Jaxpr;
+
+/// What is known of bodies, one table for each type of questions and answers.
+#[derive(Default)]
+struct Memory {
+    /// How many guards there are.
+    open: usize,
+    tables: HashMap<TypeId, Box<dyn Any>>,
+}
+
+/// Answers by body and question, and the bodies, whose addresses mean something while they are held.
+type Table<K, V> = HashMap<(*const Jaxpr, K), (Arc<Jaxpr>, V)>;
+
+thread_local! {
+    static MEMORY: RefCell<Memory> = RefCell::default();
+}
+
+/// Keeps the memory of this thread open until it is dropped.
+#[must_use]
+pub struct Open(PhantomData<*const ()>);
+
+/// Opens the memory of this thread, or keeps open the one that is.
+pub fn open() -> Open {
+    MEMORY.with_borrow_mut(|memory| memory.open += 1);
+    Open(PhantomData)
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let forgotten = MEMORY.with_borrow_mut(|memory| {
+            memory.open -= 1;
+            if memory.open == 0 { std::mem::take(&mut memory.tables) } else { HashMap::new() }
+        });
+        drop(forgotten);
+    }
+}
+
+/// The answer to a question about a body: what is remembered, else what `make` gives, which is remembered if the memory is open.
+/// Only one transformation may use a type of questions and answers.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use std::sync::Arc;
+/// use remat_ir::Jaxpr;
+/// use remat_opt::memo;
+/// let body = Arc::new(Jaxpr::default());
+/// let _open = memo::open();
+/// let count = || memo::once(&body, "equations", || Ok::<_, Infallible>(body.eqns.len()));
+/// assert_eq!(count(), Ok(0));
+/// assert_eq!(memo::once(&body, "equations", || Err::<usize, _>("is not asked")), Ok(0));
+/// ```
+///
+/// # Errors
+/// Those of `make`, which are not remembered.
+pub fn once<K: Hash + Eq + 'static, V: Clone + 'static, E>(
+    body: &Arc<Jaxpr>,
+    question: K,
+    make: impl FnOnce() -> Result<V, E>,
+) -> Result<V, E> {
+    let key = (Arc::as_ptr(body), question);
+    let remembered = MEMORY.with_borrow(|memory| {
+        let table: &Table<K, V> = memory.tables.get(&TypeId::of::<(K, V)>())?.downcast_ref()?;
+        table.get(&key).map(|(_, answer)| answer.clone())
+    });
+    if let Some(answer) = remembered {
+        return Ok(answer);
+    }
+    let answer = make()?;
+    remember(body, key.1, answer.clone());
+    Ok(answer)
+}
+
+/// Remembers the answer to a question about a body, if the memory is open.
+pub fn remember<K: Hash + Eq + 'static, V: 'static>(body: &Arc<Jaxpr>, question: K, answer: V) {
+    MEMORY.with_borrow_mut(|memory| {
+        if memory.open == 0 {
+            return;
+        }
+        let table = memory.tables.entry(TypeId::of::<(K, V)>()).or_insert_with(|| Box::new(Table::<K, V>::new()));
+        if let Some(table) = table.downcast_mut::<Table<K, V>>() {
+            table.insert((Arc::as_ptr(body), question), (body.clone(), answer));
+        }
+    });
+}
