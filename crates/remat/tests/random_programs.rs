@@ -5,7 +5,9 @@ use remat::ir::{Atom, Jaxpr};
 use remat::report::saved_residuals;
 use remat::testing::call;
 use remat::{DType, Policy, Tensor, checkpoint, grad, jit, jvp, make_jaxpr, transform, vmap};
-use remat_conformance::random_programs::{Args, Regions, SHAPES, arguments, config, exact_function, function, steps};
+use remat_conformance::random_programs::{
+    Args, Regions, SHAPES, Step, arguments, config, exact_function, function, steps,
+};
 
 proptest! {
     #![proptest_config(config(200))]
@@ -32,12 +34,7 @@ proptest! {
     /// To save everything is plain differentiation, however regions nest and whatever they name.
     #[test]
     fn to_save_everything_keeps_no_more_than_no_region(steps in steps()) {
-        let x = arguments(0);
-        let plain = function(&steps, Regions::Inlined);
-        let kept = saved_residuals(&plain, &x)?.intermediate_bytes();
-        let inside = saved_residuals(function(&steps, Regions::All(1)), &x)?.intermediate_bytes();
-        let around = saved_residuals(checkpoint(Policy::Everything, &plain), &x)?.intermediate_bytes();
-        prop_assert!(inside <= kept && around <= kept, "{} and {} B instead of {}", inside, around, kept);
+        expect_no_more_kept(&steps)?;
     }
 
     /// A compiled program gives what its operations give one by one.
@@ -117,6 +114,39 @@ proptest! {
         let f = function(&steps, Regions::AsGiven);
         expect_close("jvp of grad", &jvp(grad(&f), &x, &t)?.1, &plain, 1e-8)?;
     }
+}
+
+/// Programs that random tests found.
+#[test]
+fn names_replace_the_same_values_under_everything_as_without_a_region() {
+    let scan =
+        |name, x, carry, xs, length| Step::Scan { body: vec![Step::Name(name, x)], carry, xs, length, reverse: true };
+    // A name of a value that nothing reads.
+    let unread = [
+        Step::Binary(0, 0, 0),
+        scan(0, 0, 31, 50, 2),
+        Step::Name(2, 5),
+        Step::Binary(21, 0, 0),
+        Step::Dot(0, 0),
+        Step::Name(1, 0),
+        Step::Unary(54, 5),
+    ];
+    // A name inside a loop, of a value from outside.
+    let inside = [Step::Select(0, 0), scan(2, 4, 63, 19, 0), Step::Dot(4, 1)];
+    for steps in [&unread[..], &inside] {
+        expect_no_more_kept(steps).unwrap();
+    }
+}
+
+/// To save everything keeps no more than no region.
+fn expect_no_more_kept(steps: &[Step]) -> std::result::Result<(), TestCaseError> {
+    let x = arguments(0);
+    let plain = function(steps, Regions::Inlined);
+    let kept = saved_residuals(&plain, &x)?.intermediate_bytes();
+    let inside = saved_residuals(function(steps, Regions::All(1)), &x)?.intermediate_bytes();
+    let around = saved_residuals(checkpoint(Policy::Everything, &plain), &x)?.intermediate_bytes();
+    prop_assert!(inside <= kept && around <= kept, "{} and {} B instead of {}", inside, around, kept);
+    Ok(())
 }
 
 fn product(x: &Args, y: &Args) -> Tensor {
