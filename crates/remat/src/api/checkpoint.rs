@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
-use remat_ir::{Error, ErrorKind, Jaxpr, Loc, Op, Policy, Prim, Result, did_you_mean};
+use remat_ir::{Aval, Error, ErrorKind, Jaxpr, Loc, Op, Policy, Prim, Result, did_you_mean};
 
-use crate::trace::{Output, Program, Tensor, Tree, avals, bind_at, current_loc, fail, rebuild, structure, trace};
+use crate::trace::{
+    Order, Output, Program, Tensor, Tree, avals, bind_at, current_loc, fail, failed, rebuild, structure, trace_at,
+    untraced,
+};
+use crate::transform::internal;
 
 /// A function whose intermediate values the backward pass computes again, except those that the policy saves.
 ///
@@ -32,6 +36,10 @@ use crate::trace::{Output, Program, Tensor, Tree, avals, bind_at, current_loc, f
 /// # Errors
 /// A policy that mentions a name which no value in the region has is an error that proposes the nearest name: a failed
 /// tensor, or an `Err` if `f` returns a `Result`.
+///
+/// # Panics
+/// If `f` calls itself without an end, returns a plain tree, and is not inside of another transformation: there is nothing that
+/// could hold the error.
 #[doc(alias = "remat")]
 #[track_caller]
 pub fn checkpoint<A: Tree, R: Output>(policy: impl Into<Option<Policy>>, f: impl Fn(&A) -> R) -> impl Fn(&A) -> R {
@@ -39,41 +47,52 @@ pub fn checkpoint<A: Tree, R: Output>(policy: impl Into<Option<Policy>>, f: impl
     let loc = current_loc();
     move |x| {
         let Some(policy) = &policy else { return f(x) };
-        let mut value = None;
-        let program = trace_region(&f, x, loc, &mut value);
-        match value {
-            // The function was not even called: its argument failed, and so will its result.
-            None => f(x),
-            Some(value) => {
-                remember_first(&program, &value);
-                value.map_tree(|tree| {
-                    let outs = program.and_then(|program| apply(policy, &program, x, loc));
-                    rebuild(tree, outs.inspect_err(|error| drop(fail(error.clone())))?)
-                })
-            }
+        let Ok(avals) = avals(&structure(x).0) else { return untraced(&f, x, loc) };
+        let (program, value) = trace_value(Order::current(), avals, &f, x, loc);
+        value.map_tree(|tree| {
+            let outs = program.and_then(|program| apply(policy, &program, x, loc));
+            rebuild(tree, outs.inspect_err(|error| drop(fail(error.clone())))?)
+        })
+    }
+}
+
+/// Traces a function on arguments of these avals; gives its program and what it returned, whose leaves are of the ended trace.
+pub(super) fn trace_value<A: Tree, R: Output>(
+    order: Order,
+    avals: Vec<Aval>,
+    f: &impl Fn(&A) -> R,
+    x: &A,
+    loc: Loc,
+) -> (Result<Program>, R) {
+    let mut value = None;
+    let program = trace_at(order, avals, loc, |args| {
+        let out = f(&rebuild(x, args.to_vec())?);
+        let leaves = out.as_result().map(|tree| structure(tree).0);
+        value = Some(out);
+        Ok((leaves?, ()))
+    });
+    let program = program.map(|(program, ())| program);
+    match (value, program) {
+        (Some(value), program) => {
+            remember_first(&program, &value);
+            (program, value)
+        }
+        (None, Err(error)) => (Err(error.clone()), failed(error)),
+        (None, Ok(_)) => {
+            let error = internal("a traced function was not called");
+            (Err(error.clone()), failed(error))
         }
     }
 }
 
 /// Tells the trace around of an operation that failed inside, where the function returned an error of its own: that one is
 /// what the caller gets, and may deal with, but what failed first must not be lost.
-pub(super) fn remember_first<T, R: Output>(traced: &Result<T>, value: &R) {
+fn remember_first<T, R: Output>(traced: &Result<T>, value: &R) {
     if let (Err(first), Err(own)) = (traced, value.as_result())
         && first.message() != own.message()
     {
         drop(fail(first.clone()));
     }
-}
-
-fn trace_region<A: Tree, R: Output>(f: &impl Fn(&A) -> R, x: &A, loc: Loc, value: &mut Option<R>) -> Result<Program> {
-    let avals = avals(&structure(x).0)?;
-    let (program, ()) = trace(avals, loc, |args| {
-        let out = f(&rebuild(x, args.to_vec())?);
-        let leaves = out.as_result().map(|tree| structure(tree).0);
-        *value = Some(out);
-        Ok((leaves?, ()))
-    })?;
-    Ok(program)
 }
 
 fn apply<A: Tree>(policy: &Arc<Policy>, program: &Program, x: &A, loc: Loc) -> Result<Vec<Tensor>> {

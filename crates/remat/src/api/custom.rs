@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use remat_ir::{Aval, Builder, Error, ErrorKind, Jaxpr, Loc, Result, VjpRule, counted};
 
-use super::checkpoint::remember_first;
+use super::checkpoint::trace_value;
 use super::control::share_captures;
 use crate::trace::{
     Order, Output, Program, Tensor, Tree, avals, bind_at, current_loc, fail, rebuild, short_type_name, structure,
-    trace_at, zeros,
+    trace_at, untraced, zeros,
 };
 
 /// A function whose derivative is `rule`: it takes the argument and its tangent and gives the result and its tangent.
@@ -47,6 +47,9 @@ use crate::trace::{
 /// # Errors
 /// A failed tensor (or an `Err` if `f` returns a `Result`): the first error inside the functions; where it is
 /// differentiated, if the rule gives another structure or other avals than the function.
+///
+/// # Panics
+/// As [`checkpoint`](crate::checkpoint).
 #[track_caller]
 pub fn custom_jvp<A: Tree, R: Output, J: Output<Tree = (R::Tree, R::Tree)>>(
     f: impl Fn(&A) -> R,
@@ -106,6 +109,9 @@ pub fn custom_jvp<A: Tree, R: Output, J: Output<Tree = (R::Tree, R::Tree)>>(
 ///
 /// # Errors
 /// As [`custom_jvp`].
+///
+/// # Panics
+/// As [`checkpoint`](crate::checkpoint).
 #[track_caller]
 pub fn custom_vjp<A: Tree, R: Output, S: Tree, F: Output<Tree = (R::Tree, S)>, B: Output<Tree = A>>(
     f: impl Fn(&A) -> R,
@@ -183,30 +189,16 @@ fn define<A: Tree, R: Output>(
     operation: impl FnOnce(&Program, &[Aval], Option<Order>) -> Result<(remat_ir::Op, Vec<Tensor>)>,
 ) -> R {
     let args = structure(x).0;
-    let mut value = None;
-    let avals = avals(&args);
-    let program = avals.clone().and_then(|avals| {
-        trace_at(Order::default(), avals, loc, |ins| {
-            let out = f(&rebuild(x, ins.to_vec())?);
-            let leaves = out.as_result().map(|tree| structure(tree).0);
-            value = Some(out);
-            Ok((leaves?, ()))
-        })
-    });
-    match value {
-        None => f(x),
-        Some(value) => {
-            remember_first(&program, &value);
-            value.map_tree(|tree| {
-                let outs = program.and_then(|(program, ())| {
-                    let (op, captured) = operation(&program, &avals?, Order::current().below())?;
-                    let operands: Vec<&Tensor> = captured.iter().chain(&args).collect();
-                    bind_at(op, &operands, loc)
-                });
-                rebuild(tree, outs.inspect_err(|error| drop(fail(error.clone())))?)
-            })
-        }
-    }
+    let Ok(avals) = avals(&args) else { return untraced(f, x, loc) };
+    let (program, value) = trace_value(Order::default(), avals.clone(), f, x, loc);
+    value.map_tree(|tree| {
+        let outs = program.and_then(|program| {
+            let (op, captured) = operation(&program, &avals, Order::current().below())?;
+            let operands: Vec<&Tensor> = captured.iter().chain(&args).collect();
+            bind_at(op, &operands, loc)
+        });
+        rebuild(tree, outs.inspect_err(|error| drop(fail(error.clone())))?)
+    })
 }
 
 /// One tensor per aval: the given ones for floats, zeros for the others.

@@ -6,6 +6,7 @@
 
 mod avals;
 mod bind;
+mod endless;
 mod order;
 mod output;
 mod scope;
@@ -16,6 +17,7 @@ mod tree;
 pub(crate) use avals::{avals, expect_avals, zeros};
 pub use bind::{apply, deferred};
 pub(crate) use bind::{bind, bind_at, bind1, concrete, deferred_all, fail, into_arrays, operands, run};
+pub(crate) use endless::{failed, untraced};
 pub(crate) use order::Order;
 pub use output::Output;
 pub use scope::{current_loc, named_scope, pinned};

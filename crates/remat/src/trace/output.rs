@@ -21,6 +21,9 @@ pub trait Output: Sized {
     /// The function's own.
     fn as_result(&self) -> Result<&Self::Tree>;
 
+    /// The error as the result of the function, if that is a `Result`.
+    fn from_error(error: Error) -> Option<Self>;
+
     /// The same kind of value with the tree that `f` makes; where `f` fails, an `Err`, or a tree of failed tensors.
     fn map_tree(self, f: impl FnOnce(&Self::Tree) -> Result<Self::Tree>) -> Self;
 }
@@ -34,6 +37,10 @@ impl<T: Tree> Output for T {
 
     fn as_result(&self) -> Result<&T> {
         Ok(self)
+    }
+
+    fn from_error(_: Error) -> Option<T> {
+        None
     }
 
     fn map_tree(self, f: impl FnOnce(&T) -> Result<T>) -> T {
@@ -50,6 +57,10 @@ impl<T: Tree> Output for Result<T, Error> {
 
     fn as_result(&self) -> Result<&T> {
         self.as_ref().map_err(Clone::clone)
+    }
+
+    fn from_error(error: Error) -> Option<Self> {
+        Some(Err(error))
     }
 
     fn map_tree(self, f: impl FnOnce(&T) -> Result<T>) -> Self {

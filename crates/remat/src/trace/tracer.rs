@@ -9,7 +9,7 @@ use std::thread::{self, ThreadId};
 use remat_ir::{Atom, Aval, Builder, Error, ErrorKind, Jaxpr, Loc, Result, Var};
 
 use super::tensor::{Repr, Variable};
-use super::{Order, Output, Tensor, Tree, rebuild, structure};
+use super::{Order, Output, Tensor, Tree, endless, rebuild, structure};
 
 /// A traced function: its program takes the captured tensors, then the arguments.
 #[derive(Clone)]
@@ -73,6 +73,11 @@ impl Tracer {
             let (top, below) = stack.split_last_mut()?;
             Some(f(top, &Parents(below)))
         })
+    }
+
+    /// The number of open traces of this thread.
+    pub(super) fn depth() -> usize {
+        STACK.with_borrow(Vec::len)
     }
 
     /// Whether a trace is open on this thread.
@@ -155,23 +160,6 @@ pub(crate) fn trace<R>(
     trace_at(Order::current(), avals, loc, f)
 }
 
-/// The stack that has to be left for tracing one more function, in bytes.
-const MIN_STACK: usize = 128 << 10;
-
-/// Fails where the stack of the thread is nearly used up: tracing is as deep as the functions that are traced call one
-/// another, and what overflows the stack aborts the program without a line.
-fn check_stack() -> Result<()> {
-    if stacker::remaining_stack().is_none_or(|bytes| bytes >= MIN_STACK) {
-        return Ok(());
-    }
-    let depth = STACK.with_borrow(Vec::len);
-    let message = format!(
-        "{depth} functions are being traced inside one another, and the stack of the thread is used up; does a function \
-         call itself without an end? Functions that are nested so deep need a thread with a larger stack"
-    );
-    Err(Error::new(ErrorKind::Argument, "trace", message))
-}
-
 /// Traces `f` on arguments of these avals, to be differentiated this often.
 ///
 /// # Errors
@@ -183,7 +171,7 @@ pub(crate) fn trace_at<R>(
     loc: Loc,
     f: impl FnOnce(&[Tensor]) -> Result<(Vec<Tensor>, R)>,
 ) -> Result<(Program, R)> {
-    check_stack().map_err(|error| error.at(loc))?;
+    endless::check_stack().map_err(|error| error.at(loc))?;
     let id = TraceId { number: NEXT_ID.fetch_add(1, Ordering::Relaxed), thread: thread::current().id() };
     let mut builder = Builder::new();
     builder.loc = loc;
@@ -200,7 +188,7 @@ pub(crate) fn trace_at<R>(
     let arguments: Vec<Tensor> = arguments.into_iter().map(|a| tracer.tensor(a, loc)).collect();
     STACK.with_borrow_mut(|stack| stack.push(tracer));
     let guard = PopOnUnwind;
-    let result = f(&arguments).and_then(|(outs, extra)| {
+    let result = endless::traced(|| f(&arguments)).and_then(|(outs, extra)| {
         let atoms = Tracer::with_innermost(|tracer, parents| {
             outs.iter().map(|t| tracer.lift("return", t, parents)).collect::<Result<Vec<Atom>>>()
         });

@@ -1,8 +1,8 @@
 //! Errors inside several transformations are reported once, at the innermost line of the user, and are never nested.
 
 use remat::{
-    DType, Error, Policy, Result, ScanOptions, Tensor, checkpoint, cond, custom_jvp, grad, jit, jvp, scan, scan_with,
-    vjp, vmap, while_loop,
+    DType, Policy, Result, ScanOptions, Tensor, checkpoint, cond, custom_jvp, custom_vjp, grad, jit, jvp, scan,
+    scan_with, vjp, vmap, while_loop,
 };
 
 fn bad(x: &Tensor) -> Tensor {
@@ -96,17 +96,42 @@ fn endless_scan(x: &Tensor, (): &()) -> Result<(Tensor, ())> {
     scan_with(&ScanOptions { length: Some(1), ..ScanOptions::default() }, endless_scan, x, &())
 }
 
+fn endless_region(x: &Tensor) -> Tensor {
+    checkpoint(Policy::Nothing, endless_region)(x)
+}
+
+fn endless_jvp(x: &Tensor) -> Tensor {
+    custom_jvp(endless_jvp, |x: &Tensor, t: &Tensor| (x.clone(), t.clone()))(x)
+}
+
+fn endless_vjp(x: &Tensor) -> Result<Tensor> {
+    custom_vjp(endless_vjp, |x: &Tensor| Ok((x.clone(), ())), |(): &(), t: &Tensor| t.clone())(x)
+}
+
 #[test]
 fn functions_that_call_themselves_without_an_end() {
-    never_ends(&endless(&matrix()).unwrap_err(), -9);
-    never_ends(&grad(endless)(&matrix()).unwrap_err(), -10);
-    never_ends(&endless_scan(&matrix(), &()).unwrap_err(), -7);
+    never_ends(&endless(&matrix()).unwrap_err().to_string(), -21);
+    never_ends(&grad(endless)(&matrix()).unwrap_err().to_string(), -22);
+    never_ends(&endless_scan(&matrix(), &()).unwrap_err().to_string(), -19);
+    never_ends(&grad(|x: &Tensor| endless_region(x).sum(..))(&matrix()).unwrap_err().to_string(), -16);
+    never_ends(&jit(endless_jvp).call(matrix()).unwrap_err().to_string(), -13);
+    never_ends(&endless_vjp(&matrix()).unwrap_err().to_string(), -10);
+}
+
+/// Outside of any trace there is neither a `Result` nor a trace that could fail.
+#[test]
+fn a_plain_tree_without_an_end_is_a_panic() {
+    let panic = std::panic::catch_unwind(|| endless_region(&matrix())).unwrap_err();
+    never_ends(panic.downcast_ref::<String>().unwrap(), -25);
+    // An argument that failed is not traced.
+    let panic = std::panic::catch_unwind(|| endless_region(&matrix().reshape([7]))).unwrap_err();
+    let text = panic.downcast_ref::<String>().unwrap();
+    assert!(text.starts_with("trace: 0 functions are being traced"), "{text}");
 }
 
 /// The error says how many functions were traced, which depends on the stack and on how the tests were compiled.
 #[track_caller]
-fn never_ends(error: &Error, lines: i32) {
-    let text = error.to_string();
+fn never_ends(text: &str, lines: i32) {
     let (depth, text) = text.trim_start_matches("trace: ").split_once(' ').unwrap();
     assert!(depth.parse::<usize>().unwrap() > 50, "{depth}");
     let line = std::panic::Location::caller().line().strict_add_signed(lines);
