@@ -14,28 +14,18 @@
 //! memory of a step and the barriers that it waits for are in a comment behind it, and the steps of the bodies of loops and
 //! branches are below it.
 
-use oxc_index::IndexVec;
 use remat_ir::{Eqn, Op, Result, Var};
 use remat_kernels::{Layout, Threads};
 
 use super::buffers::Owner;
-use super::kernels::Kernels;
-use super::{Caller, donation, listing};
+use super::{Caller, Planned, donation, listing};
 use crate::control;
 use crate::ids::{BufferId, ResultId, StepId};
-use crate::plan::{Location, Plan};
+use crate::plan::Location;
 use crate::program::ProgramResult;
 use crate::steps::{Group, Step, Value};
 
-/// A program whose steps have an order and memory.
-pub(super) struct Listing<'a> {
-    pub(super) kernels: &'a Kernels<'a>,
-    pub(super) results: &'a IndexVec<ResultId, ProgramResult>,
-    pub(super) order: &'a [StepId],
-    pub(super) plan: &'a Plan,
-}
-
-impl Listing<'_> {
+impl Planned<'_> {
     /// The text, whose lines but the first are indented by this many spaces.
     ///
     /// # Errors
@@ -44,10 +34,10 @@ impl Listing<'_> {
         let arguments = self.kernels.buffers.arguments.iter();
         let arguments: Vec<String> = arguments.map(|&buffer| self.definition(buffer)).collect();
         let mut text = format!("{{ steps[arena={}] ; {}. let", self.plan.arena, arguments.join(" "));
-        for &step in self.order {
+        for &step in &self.order {
             self.step(step, threads, indent + 4, &mut text)?;
         }
-        let donated = donation::donated_arguments(self.kernels, self.plan);
+        let donated = donation::donated_arguments(&self.kernels, &self.plan);
         for (out, argument) in donated.iter_enumerated().filter_map(|(out, argument)| Some((out, (*argument)?))) {
             line(&mut text, indent + 4, &format!("# {out} is in the memory of {argument} where the caller donates it"));
         }

@@ -139,7 +139,8 @@ impl Step {
 
     /// The tokens that it waits for.
     pub(crate) fn tokens<'a>(&'a self, tokens: &'a Tokens) -> impl Iterator<Item = Var> + 'a {
-        self.eqns().flat_map(|eqn| tokens.of(eqn)).copied()
+        let eqns = if tokens.0.is_empty() { Box::new(std::iter::empty()) } else { self.eqns() };
+        eqns.flat_map(|eqn| tokens.of(eqn)).copied()
     }
 
     /// The variables that it reads: those whose buffers its operands are in, and tokens.
