@@ -48,11 +48,11 @@ fn residuals_are_taken_out_and_put_back() {
     assert_eq!(values(&pullback.with_residuals(residuals.clone()).unwrap().call(&ct).unwrap()), expected);
 
     let line = line!() + 1;
-    let error = pullback.with_residuals(vec![residuals[0].clone(), Tensor::zeros([3], DType::F64)]).err().unwrap();
+    let error = pullback.with_residuals(vec![residuals[0].clone(), Tensor::zeros([3], DType::F64)]).unwrap_err();
     assert_eq!(error.message(), "residual 1 is f64[3] and must be f64[2]");
     assert_eq!(error.loc().and_then(|loc| loc.site).map(|site| site.line()), Some(line));
     let failed = residuals[0].reshape([7]);
-    let error = pullback.with_residuals(vec![residuals[0].clone(), failed]).err().unwrap();
+    let error = pullback.with_residuals(vec![residuals[0].clone(), failed]).unwrap_err();
     assert_eq!(error.message(), "f64[2] has 2 elements and f64[7] has 7");
 }
 

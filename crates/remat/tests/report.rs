@@ -213,6 +213,23 @@ fn decisions_count_equal_values_on_one_line_apart() {
 }
 
 #[test]
+fn regions_of_one_line_are_one() {
+    let f = |x: &Tensor| {
+        let block = |x: &Tensor| checkpoint(Policy::names(["h"]), |x: &Tensor| x.sin().named("h").cos().sin())(x);
+        let other = checkpoint(Policy::Everything, |x: &Tensor| x.exp());
+        block(&other(&block(&block(x)))).sum(..)
+    };
+    let decisions = policy_decisions(f, &ones(&[2])).unwrap();
+    let regions: Vec<_> = decisions.iter().map(|d| d.policy.to_string()).collect();
+    let mut runs = regions.clone();
+    runs.dedup();
+    assert_eq!(runs, ["Names(h)", "Everything"]);
+    let named: Vec<_> = decisions.iter().filter(|d| d.kind == SavedKind::Named("h".into())).collect();
+    assert_eq!(named.len(), 1);
+    assert_eq!((named[0].asked, named[0].used), (3, 3));
+}
+
+#[test]
 fn decisions_reach_into_all_branches_and_take_loops_of_unknown_length_whole() {
     let f = checkpoint(Policy::Dots, |x: &Tensor| {
         let first = |x: &Tensor| x.matmul(x).sin();

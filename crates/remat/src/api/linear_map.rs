@@ -1,5 +1,6 @@
 //! The linear map that `linearize`, `vjp` and `linear_transpose` give.
 
+use std::fmt;
 use std::sync::Arc;
 
 use remat_ir::{Jaxpr, Loc, Result};
@@ -217,6 +218,17 @@ impl<X: Tree, Y: Tree> LinearMap<X, Y> {
         let jaxpr = &self.program.jaxpr;
         let ins = &jaxpr.ins[..self.program.origin.residuals.len()];
         expect_avals(self.program.words.operation, "residual", residuals, ins.iter().map(|&v| &jaxpr.avals[v]))
+    }
+}
+
+/// The residuals, and the program that takes them.
+impl<X, Y> fmt::Debug for LinearMap<X, Y> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LinearMap { program, residuals } = self;
+        f.debug_struct(program.words.operation)
+            .field("residuals", residuals)
+            .field("jaxpr", &program.jaxpr.to_string())
+            .finish()
     }
 }
 

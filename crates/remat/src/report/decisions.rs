@@ -146,7 +146,8 @@ impl Site {
     }
 }
 
-/// The log as a list, in which the decisions about one line are one, with what became of the values.
+/// The log as a list, in which the decisions about one line are one, with what became of the values. Regions of one line and
+/// policy, such as those of the layers of an unrolled loop, are one too.
 fn summary(log: Log, split: &PartialEval) -> Vec<PolicyDecision> {
     let mut origins = Origins::default();
     let kept = |residual: &Residual| match *residual {
@@ -160,7 +161,10 @@ fn summary(log: Log, split: &PartialEval) -> Vec<PolicyDecision> {
     });
 
     let Decisions { regions, entries } = log.into_decisions();
-    let mut list: Vec<PolicyDecision> = Vec::new();
+    let is_same = |(a, p): &(Loc, Arc<Policy>), (b, q): &(Loc, Arc<Policy>)| Site::of(*a) == Site::of(*b) && p == q;
+    let first_like = |region: &(Loc, Arc<Policy>)| regions.iter().position(|first| is_same(first, region));
+    let firsts: Vec<Option<usize>> = regions.iter().map(first_like).collect();
+    let mut list: Vec<(Option<usize>, PolicyDecision)> = Vec::new();
     let mut index: HashMap<_, usize> = HashMap::new();
     for (number, Entry { region, op, aval, loc, decision, reason }) in entries {
         let is_used = match decision {
@@ -168,14 +172,16 @@ fn summary(log: Log, split: &PartialEval) -> Vec<PolicyDecision> {
             Decision::Recompute => recomputed.contains(&number),
         };
         let kind = SavedKind::of(&op);
-        let key = (region, op, Site::of(loc), aval.clone(), decision, reason.clone());
+        let first = firsts[region];
+        let key = (first, op, Site::of(loc), aval.clone(), decision, reason.clone());
         let i = *index.entry(key).or_insert_with(|| {
             let (region, policy) = regions[region].clone();
-            list.push(PolicyDecision { region, policy, aval, kind, loc, decision, reason, asked: 0, used: 0 });
+            list.push((first, PolicyDecision { region, policy, aval, kind, loc, decision, reason, asked: 0, used: 0 }));
             list.len() - 1
         });
-        list[i].asked += 1;
-        list[i].used += usize::from(is_used);
+        list[i].1.asked += 1;
+        list[i].1.used += usize::from(is_used);
     }
-    list
+    list.sort_by_key(|(first, _)| *first);
+    list.into_iter().map(|(_, decision)| decision).collect()
 }
