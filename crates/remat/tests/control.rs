@@ -1,26 +1,15 @@
 //! Compositions of control flow with every transformation, against plain programs unrolled by hand.
 
+mod close;
+
 use remat::{
     DType, Policy, ScanOptions, Tensor, Tree, checkpoint, cond, fori_loop, grad, grad_aux, hessian, jacfwd, jacrev,
     jit, jvp, linear_transpose, linearize, map, scan, scan_with, switch, value_and_grad, vjp, vmap, while_loop,
 };
 
+use close::{close, f, vector};
+
 type Result<T = Tensor> = remat::Result<T>;
-
-fn f(x: f64) -> Tensor {
-    Tensor::from(x)
-}
-
-fn vector(n: usize, seed: f64) -> Tensor {
-    Tensor::from((0..n).map(|i| ((i as f64 + 1.0) * seed).sin()).collect::<Vec<f64>>())
-}
-
-#[track_caller]
-fn close(a: &Tensor, b: &Tensor) {
-    let (x, y) = (a.to_vec::<f64>().unwrap(), b.to_vec::<f64>().unwrap());
-    assert_eq!(a.shape().unwrap(), b.shape().unwrap());
-    assert!(a.allclose(b, 1e-11, 1e-12).unwrap(), "{x:?}\n{y:?}");
-}
 
 /// Holds a function to its unrolled form: values, gradients in both modes, second derivatives, under jit, vmap and
 /// checkpoint. The point is a vector.

@@ -1,5 +1,7 @@
 //! Functions with derivatives of their own: in every composition, calling themselves, and nested deeply.
 
+mod close;
+
 use std::time::{Duration, Instant};
 
 use remat::ir::{Call, Jaxpr, Op};
@@ -9,20 +11,7 @@ use remat::{
     linearize, make_jaxpr, map, scan, transform, value_and_grad, vjp, vmap, while_loop_checkpointed,
 };
 
-fn f(x: f64) -> Tensor {
-    Tensor::from(x)
-}
-
-fn vector(n: usize, seed: f64) -> Tensor {
-    Tensor::from((0..n).map(|i| ((i as f64 + 1.0) * seed).sin()).collect::<Vec<f64>>())
-}
-
-#[track_caller]
-fn close(a: &Tensor, b: &Tensor) {
-    let (x, y) = (a.to_vec::<f64>().unwrap(), b.to_vec::<f64>().unwrap());
-    assert_eq!(a.shape().unwrap(), b.shape().unwrap());
-    assert!(a.allclose(b, 1e-11, 1e-12).unwrap(), "{x:?}\n{y:?}");
-}
+use close::{close, f, vector};
 
 /// The values of derivatives of orders 0, 1, 2 and 3 at a scalar.
 #[track_caller]
