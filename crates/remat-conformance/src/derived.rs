@@ -1,5 +1,5 @@
 //! Every operation's samples under the transformations: derivatives, their transposes, batches of several examples, of
-//! none, and of so many dimensions that nothing fits a small fixed number.
+//! none, and with more dimensions than any small fixed number.
 
 use remat::transform::{self, Vmapped};
 use remat_ir::{Array, DType, Jaxpr, Literal, eval};

@@ -45,7 +45,7 @@ fn recursive_checkpoint(length: usize) -> usize {
     gradient(move |x: &Tensor| recursive(length, x), &Tensor::from(1.0f32)).eqns.len()
 }
 
-/// Applies `sin` to `x` `n` times; the first half of each half is a region.
+/// Applies `sin` to `x` `length` times; the first half of each half is a region.
 fn recursive(length: usize, x: &Tensor) -> Tensor {
     if length == 1 {
         return x.sin();

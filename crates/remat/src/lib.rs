@@ -34,10 +34,10 @@
 //!
 //! - A transformation takes a function of one tree, and values that the closure captures are constant. So there are no argument
 //!   numbers, no static arguments and no partition of a model: capture the values that are not differentiated.
-//! - An error is an [`Error`], which names the operation, the types and your own line. What makes tensors defers its errors:
+//! - An error is an [`Error`], which names the operation, the types and your own line. Functions that make tensors defer it:
 //!   methods of tensors, the layers of [`nn`] (`init` too) and [`random`] return failed tensors, which carry the error to
-//!   where they are read. What reads tensors or runs a function returns a [`Result`]: shapes and values, transformations,
-//!   loops, branches, optimizers. Three stand for the function that they are given and return what it returns, a tree or a
+//!   where they are read. All others that can fail return a [`Result`]: reading shapes and values, transformations, loops,
+//!   branches, optimizers, engines. Three stand for the function that they are given and return what it returns, a tree or a
 //!   `Result`: [`checkpoint`], [`custom_jvp`] and [`custom_vjp`].
 //! - A model is a plain struct that derives [`Tree`]; its gradient has its type.
 //!

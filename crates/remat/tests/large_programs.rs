@@ -5,7 +5,7 @@ use std::thread;
 use remat::ir::Jaxpr;
 use remat::{Policy, Tensor, checkpoint, grad, make_jaxpr, vjp};
 
-/// Applies `sin` so many times.
+/// Applies `sin` `length` times.
 fn chain(length: usize, x: &Tensor) -> Tensor {
     (0..length).fold(x.clone(), |y, _| y.sin())
 }

@@ -39,7 +39,7 @@ fn check(what: &str, args: &Pair, loss: impl Fn(&Pair) -> Result<Tensor> + Copy)
     let expected = bits(jit(grad(loss)).call(args.clone())?);
     let same = |how: &str, got: Pair| {
         let different = bits(got).iter().zip(&expected).filter(|(a, b)| a != b).count();
-        assert_eq!(different, 0, "{what}, {how}: so many of {} numbers differ", expected.len());
+        assert_eq!(different, 0, "{what}, {how}: numbers that differ, of {}", expected.len());
     };
     same("op by op", grad(loss)(args)?);
     let one = Tensor::from(1.0f64).to_dtype(args.0.dtype()?);

@@ -21,7 +21,7 @@ fn a_program_runs_and_checks_its_arguments() {
         outs.iter().map(numbers).collect::<Vec<_>>(),
         [vec![4.0, 8.0], vec![1.0, 2.0], vec![7.0], vec![4.0, 8.0]]
     );
-    // Nobody overwrote the arguments.
+    // The arguments are not overwritten.
     assert_eq!(numbers(&args[0]), [1.0, 2.0]);
     let error = eval(&program, vec![args[0].clone()]).unwrap_err();
     assert_eq!(error.to_string(), "eval: the program takes 2 arguments and got 1");

@@ -10,7 +10,7 @@ use crate::trace::Repr;
 
 /// More elements than this are elided.
 const THRESHOLD: usize = 1000;
-/// So many at each edge of an elided dimension are shown.
+/// The number of elements shown at each edge of an elided dimension.
 const EDGE: usize = 3;
 /// The most digits of a fraction.
 const PRECISION: usize = 8;

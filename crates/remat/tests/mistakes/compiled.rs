@@ -1,4 +1,4 @@
-//! Jitted functions: errors that nobody looked at, failed arguments.
+//! Jitted functions: errors that are not looked at, failed arguments.
 
 use remat::{DType, Result, Tensor, jit, named_scope};
 

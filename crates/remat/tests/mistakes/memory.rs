@@ -102,7 +102,7 @@ fn the_environment_has_a_limit() {
     assert!(!run_with_limit("memory::under_the_limit_of_the_environment", "2KiB"));
 }
 
-/// The native engine on so many threads.
+/// The native engine on this number of threads.
 fn native(threads: usize) -> JitOptions {
     JitOptions { device: Some(Arc::new(Cpu::with_threads(threads).expect("threads start"))), ..JitOptions::default() }
 }
