@@ -38,7 +38,7 @@ fn of_branches(depth: usize, x: &Tensor) -> Result<Tensor> {
     if depth == 0 {
         return Ok(x.sin());
     }
-    let positive = x.gt(&x.zeros_like());
+    let positive = x.gt(x.zeros_like());
     cond(
         &positive,
         |x: &Tensor| Ok::<_, remat::Error>(of_branches(depth - 1, &x.sin())?.cos()),
@@ -92,7 +92,7 @@ fn of_all(depth: usize, x: &Tensor) -> Result<Tensor> {
         )?
         .0),
         1 => checkpoint(Policy::Nothing, inner)(x),
-        2 => cond(&x.gt(&x.zeros_like()), inner, |x: &Tensor| Ok(x.cos()), x),
+        2 => cond(&x.gt(x.zeros_like()), inner, |x: &Tensor| Ok(x.cos()), x),
         _ => custom_jvp(inner, |x: &Tensor, t: &Tensor| Ok((inner(x)?, t * x.cos())))(x),
     }
 }

@@ -138,6 +138,14 @@ fn names_replace_the_same_values_under_everything_as_without_a_region() {
     }
 }
 
+/// A region that hands on its argument, which a branch then reads.
+#[test]
+fn a_region_that_hands_on_an_argument_is_that_argument() {
+    let branches = [vec![Step::Reduce(95, 0)], vec![Step::Dot(3, 5)]];
+    let region = Step::Checkpoint(219, vec![Step::Move(150, 1)]);
+    expect_no_more_kept(&[Step::Binary(69, 0, 0), region, Step::Cond { index: 55, like: 14, branches }]).unwrap();
+}
+
 /// To save everything keeps no more than no region.
 fn expect_no_more_kept(steps: &[Step]) -> std::result::Result<(), TestCaseError> {
     let x = arguments(0);

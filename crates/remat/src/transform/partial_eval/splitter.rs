@@ -146,7 +146,12 @@ impl<'a> Splitter<'a> {
         for (&atom, &out) in jaxpr.outs.iter().zip(outs) {
             match atom {
                 Atom::Var(var) if env[var].is_none() => env[var] = Some(Atom::Var(out)),
-                _ => self.alias[out] = Some(read(&env, atom)?),
+                _ => {
+                    // An operand that is handed on is the same input under another variable.
+                    let operand = read(&env, atom)?;
+                    self.alias[out] = Some(operand);
+                    self.inputs[out] = operand.var().map_or(Some(Input::Available), |v| self.inputs[v]);
+                }
             }
         }
         for eqn in &jaxpr.eqns {
