@@ -6,14 +6,17 @@
 use crate::Platform;
 
 /// Flags that change what XLA does to values or memory, each with its value.
-fn overrides(platform: Platform) -> Vec<(&'static str, Override)> {
+fn overrides(platform: Platform, module: &str) -> Vec<(&'static str, Override)> {
     // bf16 and f16 are rounded after each operation, so that a recomputed value has the bits of the first.
     let mut flags = vec![("xla_allow_excess_precision", Override::Bool(false))];
     if platform == Platform::Cpu {
         // A NaN wins in `maximum` and `minimum`, as StableHLO says and other platforms do.
         flags.push(("xla_cpu_enable_fast_min_max", Override::Bool(false)));
-        // The pass drops barriers, and then what a policy says is to be computed again is merged with the forward pass.
-        flags.push(("xla_disable_hlo_passes", Override::Text("cse_barrier_expander")));
+    }
+    if platform == Platform::Cpu && module.contains("optimization_barrier") {
+        // The first pass drops barriers, and then what a policy says is to be computed again is merged with the forward pass. The
+        // second makes one kernel of a small loop, and the process ends where there is a barrier in one.
+        flags.push(("xla_disable_hlo_passes", Override::Text("cse_barrier_expander,small-while-loop-hoisting")));
     }
     flags
 }
@@ -24,15 +27,15 @@ enum Override {
     Text(&'static str),
 }
 
-/// The options of a program for one device.
-pub(crate) fn encoded(platform: Platform) -> Vec<u8> {
+/// The options of a module for one device.
+pub(crate) fn encoded(platform: Platform, module: &str) -> Vec<u8> {
     // ExecutableBuildOptionsProto: num_replicas and num_partitions.
     let mut build = Vec::new();
     integer(&mut build, 4, 1);
     integer(&mut build, 5, 1);
     let mut options = Vec::new();
     message(&mut options, 3, &build);
-    for (name, value) in overrides(platform) {
+    for (name, value) in overrides(platform, module) {
         // OptionOverrideProto: a string or a bool.
         let mut given = Vec::new();
         match value {
@@ -75,11 +78,14 @@ mod tests {
 
     #[test]
     fn options_are_encoded_as_protocol_buffers() {
-        let options = encoded(Platform::Cpu);
+        let barrier = "%1 = stablehlo.optimization_barrier %0";
+        let options = encoded(Platform::Cpu, barrier);
         assert_eq!(options[..6], [0x1a, 0x04, 0x20, 0x01, 0x28, 0x01]);
-        let flag = b"\x3a\x30\x0a\x16xla_disable_hlo_passes\x12\x16\x0a\x14cse_barrier_expander";
+        let flag =
+            b"\x3a\x4a\x0a\x16xla_disable_hlo_passes\x12\x30\x0a\x2ecse_barrier_expander,small-while-loop-hoisting";
         assert!(options.ends_with(flag));
-        assert!(!encoded(Platform::Gpu).ends_with(flag));
+        assert!(!encoded(Platform::Cpu, "").ends_with(flag));
+        assert!(!encoded(Platform::Gpu, barrier).ends_with(flag));
         let mut long = Vec::new();
         varint(&mut long, 300);
         assert_eq!(long, [0xac, 0x02]);

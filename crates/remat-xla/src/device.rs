@@ -84,7 +84,7 @@ impl Device for Xla {
 
     fn compile(&self, jaxpr: &Arc<Jaxpr>) -> Result<Arc<dyn Executable>> {
         let module = stablehlo(jaxpr, &self.options())?;
-        let loaded = self.client.compile(&module, &compile_options::encoded(self.platform))?;
+        let loaded = self.client.compile(&module, &compile_options::encoded(self.platform, &module))?;
         let (ins, outs) = (jaxpr.in_avals(), jaxpr.out_avals());
         loaded.expect_outputs(&outs)?;
         let memory = loaded.memory()?;
