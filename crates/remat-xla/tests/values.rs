@@ -24,7 +24,7 @@ fn bound(op: &Op) -> f64 {
         Prim::Unary(Unary::Cbrt) => 64.0,
         Prim::Unary(Unary::Digamma | Unary::Lgamma) => 16.0,
         Prim::Binary(Binary::Rem) | Prim::Unary(Unary::Sqrt) => 0.0,
-        Prim::Unary(_) | Prim::Binary(_) if prim.class() == Class::Transcendental => 2.0,
+        Prim::Unary(_) | Prim::Binary(_) if prim.class() == Class::Transcendental => 4.0,
         Prim::Reduce(op) if matches!(op.kind, ReduceKind::Sum | ReduceKind::Prod) => SUMS,
         Prim::ReduceWindow(op) if op.kind == WindowKind::Sum => SUMS,
         Prim::Cumulative(op) if !matches!(op.kind, CumulativeKind::Max | CumulativeKind::Min) => SUMS,
