@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use remat::testing::batch;
-use remat::transform::{self, Residual, Saving, partial_eval};
+use remat::transform::{self, ResidualSource, Saving, partial_eval};
 use remat_ir::{
     Array, Atom, Aval, Builder, DType, Element, ErrorKind, Jaxpr, Literal, check, eval, eval_op, with_dtype,
 };
@@ -280,9 +280,9 @@ fn linearization_keeps_values() {
         let is_tangent: Vec<bool> = (0..jaxpr.outs.len()).map(|i| i >= has.len()).collect();
         let split = partial_eval(&jaxpr, &unknown, &is_tangent, Saving::Residuals).map_err(text)?;
         let outs = eval(&split.known, primals.clone()).map_err(text)?;
-        let residual = |r: &Residual| match *r {
-            Residual::Input(i) => primals[i].clone(),
-            Residual::Out(i) => outs[i].clone(),
+        let residual = |r: &ResidualSource| match *r {
+            ResidualSource::Input(i) => primals[i].clone(),
+            ResidualSource::Out(i) => outs[i].clone(),
         };
         let residuals: Vec<Array> = split.residuals.iter().map(residual).collect();
         let staged = eval(&split.staged, [residuals, ts].concat()).map_err(|e| format!("{e}\n{}", split.staged))?;

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use remat::ir::Jaxpr;
 use remat::testing::call;
-use remat::transform::{self, PartialEval, Residual, Saving};
+use remat::transform::{self, PartialEval, ResidualSource, Saving};
 use remat::{Error, ErrorKind, Policy, Result, Tensor, grad, make_jaxpr};
 use remat_testkit::{Args, FileTests};
 
@@ -83,8 +83,8 @@ fn print_parts(parts: &PartialEval) -> Result<String> {
     let mut text = format!("known: {}\nresiduals:", print(&parts.known)?);
     for residual in &parts.residuals {
         let _ = match residual {
-            Residual::Input(i) => write!(text, " input {i}"),
-            Residual::Out(i) => write!(text, " output {i}"),
+            ResidualSource::Input(i) => write!(text, " input {i}"),
+            ResidualSource::Out(i) => write!(text, " output {i}"),
         };
     }
     Ok(format!("{text}\nstaged: {}", print(&parts.staged)?))

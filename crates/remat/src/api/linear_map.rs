@@ -9,7 +9,7 @@ use super::linearization::Linearization;
 use super::residuals::Residuals;
 use super::skeleton::Skeleton;
 use crate::trace::{Path, Tensor, Tree, current_loc, expect_avals, run};
-use crate::transform::{Residual, select};
+use crate::transform::{ResidualSource, select};
 
 /// A linear map from `X` to `Y`, which can be called many times. It holds the residuals.
 ///
@@ -68,7 +68,7 @@ const PULLBACK: Words = Words { operation: "vjp", argument: "cotangent", of: "re
 struct ResidualOrigin {
     /// The program that gives them: its inputs are captured constants, then the leaves of the argument of the function.
     known: Jaxpr,
-    residuals: Vec<Residual>,
+    residuals: Vec<ResidualSource>,
     num_captured: usize,
     paths: Vec<Path>,
 }
@@ -146,7 +146,7 @@ impl<X: Tree, Y: Tree> LinearMap<X, Y> {
             result,
             origin: ResidualOrigin {
                 known: jaxpr.clone(),
-                residuals: (0..num_captured).map(Residual::Input).collect(),
+                residuals: (0..num_captured).map(ResidualSource::Input).collect(),
                 num_captured,
                 paths: Vec::new(),
             },

@@ -6,7 +6,7 @@ use remat_ir::{Atom, Builder, Jaxpr, Loc, Result};
 use super::residuals::Residuals;
 use crate::trace::{Path, Program, Tensor, Tree, run, structure};
 use crate::transform::log::{Log, numbered};
-use crate::transform::{self, Jvp, PartialEval, Residual, Saving, jvp, partial_eval_logged, transpose};
+use crate::transform::{self, Jvp, PartialEval, ResidualSource, Saving, jvp, partial_eval_logged, transpose};
 
 /// The forward pass and the linear function of a program.
 pub(crate) struct Linearization {
@@ -70,9 +70,9 @@ impl Linearization {
     ) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
         let args = [self.program.captured.clone(), structure(x).0].concat();
         let mut outs = run(operation, &self.split.known, &args, loc)?;
-        let residual = |r: &Residual| match *r {
-            Residual::Input(i) => args[i].clone(),
-            Residual::Out(i) => outs[i].clone(),
+        let residual = |r: &ResidualSource| match *r {
+            ResidualSource::Input(i) => args[i].clone(),
+            ResidualSource::Out(i) => outs[i].clone(),
         };
         let residuals = self.split.residuals.iter().map(residual).collect();
         outs.truncate(self.program.jaxpr.outs.len());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use remat_ir::{Aval, Jaxpr, Loc, Op, Prim, counted, readable_bytes};
 
 use crate::trace::Path;
-use crate::transform::Residual;
+use crate::transform::ResidualSource;
 use crate::transform::origin::{Origin, Origins, Through};
 
 /// What a residual is.
@@ -101,12 +101,12 @@ pub struct Residuals {
 impl Residuals {
     /// What each residual of a split program is. The inputs of `known` are `num_captured` constants, then the leaves of the
     /// argument, which are at `paths`.
-    pub(crate) fn new(known: &Jaxpr, residuals: &[Residual], num_captured: usize, paths: &[Path]) -> Residuals {
+    pub(crate) fn new(known: &Jaxpr, residuals: &[ResidualSource], num_captured: usize, paths: &[Path]) -> Residuals {
         let mut origins = Origins::default();
-        let saved = |residual: &Residual| {
+        let saved = |residual: &ResidualSource| {
             let atom = match *residual {
-                Residual::Input(i) => known.ins[i].into(),
-                Residual::Out(i) => known.outs[i],
+                ResidualSource::Input(i) => known.ins[i].into(),
+                ResidualSource::Out(i) => known.outs[i],
             };
             let found = origins.find(known, atom);
             let (kind, loc) = match found.origin {

@@ -15,7 +15,7 @@ use crate::api::residuals::SavedKind;
 use crate::trace::{Order, Output, Tree, current_loc, trace_tree_at};
 use crate::transform::log::{Decisions, Entry, Log, Reason, visit_numbers};
 use crate::transform::origin::Origins;
-use crate::transform::{PartialEval, Residual};
+use crate::transform::{PartialEval, ResidualSource};
 
 /// What the policy of a checkpointed region decided about the values that one operation of the user computes.
 #[derive(Clone, Debug)]
@@ -150,9 +150,9 @@ impl Site {
 /// policy, such as those of the layers of an unrolled loop, are one too.
 fn summary(log: Log, split: &PartialEval) -> Vec<PolicyDecision> {
     let mut origins = Origins::default();
-    let kept = |residual: &Residual| match *residual {
-        Residual::Input(_) => Vec::new(),
-        Residual::Out(i) => origins.find(&split.known, split.known.outs[i]).numbers,
+    let kept = |residual: &ResidualSource| match *residual {
+        ResidualSource::Input(_) => Vec::new(),
+        ResidualSource::Out(i) => origins.find(&split.known, split.known.outs[i]).numbers,
     };
     let kept: HashSet<u32> = split.residuals.iter().flat_map(kept).collect();
     let mut recomputed: HashSet<u32> = HashSet::new();

@@ -24,7 +24,7 @@ mod vmap;
 
 use jvp::jvp_body;
 pub use jvp::{Jvp, jvp};
-pub use partial_eval::{PartialEval, Residual, Saving, partial_eval};
+pub use partial_eval::{PartialEval, ResidualSource, Saving, partial_eval};
 pub(crate) use partial_eval::{log, partial_eval_logged};
 pub use transpose::{Transposed, transpose};
 pub use vmap::{Vmapped, vmap};

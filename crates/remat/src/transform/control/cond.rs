@@ -6,7 +6,7 @@ use remat_ir::{Atom, Aval, Builder, Cond, DType, Jaxpr, Literal, Result};
 
 use super::super::partial_eval::reach::unknown_of_branches;
 use super::super::partial_eval::split_eqn::{Context, SplitEqn, StagedEqn, StagedIn, program_of};
-use super::super::partial_eval::{PartialEval, Request, Residual, StageOuts, split as split_jaxpr};
+use super::super::partial_eval::{PartialEval, Request, ResidualSource, StageOuts, split as split_jaxpr};
 use super::super::{dce as dce_jaxpr, jvp_body, select, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
 use super::{batched_mask, batched_outs, front, fronted, known, present, push, select_example, spread};
 use crate::rules::{Batched, Emit, Linear, Operand};
@@ -118,9 +118,9 @@ impl Merged {
                 for (k, residual) in parts.residuals.iter().enumerate().filter(|&(k, _)| needed[branch][k] == is_needed)
                 {
                     match *residual {
-                        Residual::Input(i) if inputs.contains(&i) => {}
-                        Residual::Input(i) => inputs.push(i),
-                        Residual::Out(i) => {
+                        ResidualSource::Input(i) if inputs.contains(&i) => {}
+                        ResidualSource::Input(i) => inputs.push(i),
+                        ResidualSource::Out(i) => {
                             let aval = parts.known.atom_aval(parts.known.outs[i]);
                             let free = (0..avals.len()).find(|&p| !taken[p] && avals[p] == aval);
                             let place = free.unwrap_or_else(|| {
@@ -148,8 +148,8 @@ impl Merged {
         for (place, aval) in self.avals.iter().enumerate() {
             let index = self.places[branch].iter().position(|&p| p == Some(place));
             let atom = match index.map(|i| parts.residuals[i]) {
-                Some(Residual::Out(i)) => outs[i],
-                Some(Residual::Input(i)) => ins[i],
+                Some(ResidualSource::Out(i)) => outs[i],
+                Some(ResidualSource::Input(i)) => ins[i],
                 None => {
                     let zeros = b.zeros(&aval.in_memory(remat_ir::MemorySpace::Device))?;
                     if aval.memory == remat_ir::MemorySpace::Device {
@@ -174,7 +174,7 @@ impl Merged {
         for (residual, place) in parts.residuals.iter().zip(&self.places[branch]) {
             args.push(match (*residual, *place) {
                 (_, Some(place)) => places[place],
-                (Residual::Input(i) | Residual::Out(i), None) => {
+                (ResidualSource::Input(i) | ResidualSource::Out(i), None) => {
                     let at = self.inputs.iter().position(|&k| k == i);
                     inputs[at.ok_or_else(|| super::super::internal("a kept operand of a branch is missing"))?]
                 }

@@ -7,7 +7,7 @@ use super::super::{Env, checked, internal, read};
 use super::minimise::{Facts, minimise};
 use super::split_eqn::Input;
 use super::splitter::{Known, Splitter};
-use super::{PartialEval, Request, Residual, StageOuts};
+use super::{PartialEval, Request, ResidualSource, StageOuts};
 
 impl Splitter<'_> {
     pub(super) fn finish(self, jaxpr: &Jaxpr, request: &Request<'_>) -> Result<PartialEval> {
@@ -136,7 +136,7 @@ impl Splitter<'_> {
         ins: &[Input],
         unknown_outs: &[bool],
         residual_vars: Vec<Var>,
-    ) -> Result<(Jaxpr, Vec<Residual>, Env)> {
+    ) -> Result<(Jaxpr, Vec<ResidualSource>, Env)> {
         let mut b = Builder::new();
         let mut env: Env = VarMap::filled(self.avals.len(), None);
         let mut input_index: VarMap<Option<usize>> = VarMap::filled(self.avals.len(), None);
@@ -175,14 +175,14 @@ impl Splitter<'_> {
         for var in residual_vars {
             let atom = read(&env, Atom::Var(var))?;
             residuals.push(match (input_index[var], atom) {
-                (Some(i), _) => Residual::Input(i),
-                (None, Atom::Var(v)) => Residual::Out(*out_index[v].get_or_insert_with(|| {
+                (Some(i), _) => ResidualSource::Input(i),
+                (None, Atom::Var(v)) => ResidualSource::Out(*out_index[v].get_or_insert_with(|| {
                     outs.push(atom);
                     outs.len() - 1
                 })),
                 (None, Atom::Lit(_)) => {
                     outs.push(atom);
-                    Residual::Out(outs.len() - 1)
+                    ResidualSource::Out(outs.len() - 1)
                 }
             });
         }

@@ -60,7 +60,7 @@ impl Saving<'_> {
 
 /// Where a residual comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Residual {
+pub enum ResidualSource {
     /// This input of the known part.
     Input(usize),
     /// This output of the known part.
@@ -79,7 +79,7 @@ pub struct PartialEval {
     /// Which outputs the staged part gives: the unknown ones, and known ones that it computes again.
     pub staged_outs: Vec<bool>,
     /// The residuals, inputs first, in the order of the program.
-    pub residuals: Vec<Residual>,
+    pub residuals: Vec<ResidualSource>,
     /// Variables of the known part and the named values that replace them, where residuals are dropped outside.
     pub(crate) named: Vec<(Var, Var)>,
 }
@@ -87,9 +87,9 @@ pub struct PartialEval {
 impl PartialEval {
     /// The residuals, given the atoms of the inputs and outputs of the known part.
     pub(crate) fn residual_atoms(&self, known_ins: &[Atom], known_outs: &[Atom]) -> Vec<Atom> {
-        let atom = |residual: &Residual| match *residual {
-            Residual::Input(i) => known_ins[i],
-            Residual::Out(i) => known_outs[i],
+        let atom = |residual: &ResidualSource| match *residual {
+            ResidualSource::Input(i) => known_ins[i],
+            ResidualSource::Out(i) => known_outs[i],
         };
         self.residuals.iter().map(atom).collect()
     }
@@ -104,13 +104,13 @@ impl PartialEval {
 ///
 /// ```
 /// use remat::ir::Jaxpr;
-/// use remat::transform::{Residual, Saving, partial_eval};
+/// use remat::transform::{ResidualSource, Saving, partial_eval};
 /// // The jvp of sin: the tangent b is unknown, and the cosine is the residual.
 /// let text = "{ lambda ; a:f32[] b:f32[]. let c:f32[] = sin a; d:f32[] = cos a; e:f32[] = mul b d in (c, e) }";
 /// let parts = partial_eval(&text.parse()?, &[false, true], &[false, true], Saving::Residuals)?;
 /// assert_eq!(parts.known.to_string(), "{ lambda ; a:f32[]. let b:f32[] = sin a; c:f32[] = cos a in (b, c) }");
 /// assert_eq!(parts.staged.to_string(), "{ lambda ; a:f32[] b:f32[]. let c:f32[] = mul b a in (c,) }");
-/// assert_eq!(parts.residuals, [Residual::Out(1)]);
+/// assert_eq!(parts.residuals, [ResidualSource::Out(1)]);
 /// # Ok::<(), remat::Error>(())
 /// ```
 ///

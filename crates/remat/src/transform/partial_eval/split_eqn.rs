@@ -13,7 +13,7 @@ use remat_ir::{Aval, Builder, Jaxpr, Loc, Op, Var};
 
 use super::super::{count, select};
 use super::log::Log;
-use super::{PartialEval, Residual, Saving};
+use super::{PartialEval, ResidualSource, Saving};
 
 /// What partial evaluation knows of an input of a program or an operand of an equation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,9 +121,9 @@ impl SplitEqn {
     /// A call whose body was split; `known` and `op` are the calls of both parts.
     pub(crate) fn of_call(parts: PartialEval, known: Jaxpr, op: Op, eqn: &Context<'_>) -> SplitEqn {
         let known_operands = eqn.known();
-        let residual = |r: &Residual| match *r {
-            Residual::Input(i) => StagedIn::Operand(known_operands[i]),
-            Residual::Out(i) => StagedIn::Known(i),
+        let residual = |r: &ResidualSource| match *r {
+            ResidualSource::Input(i) => StagedIn::Operand(known_operands[i]),
+            ResidualSource::Out(i) => StagedIn::Known(i),
         };
         let unknown_operands = (0..eqn.ins.len()).filter(|&i| eqn.ins[i].is_unknown()).map(StagedIn::Operand);
         let ins = parts.residuals.iter().map(residual).chain(unknown_operands).collect();

@@ -6,7 +6,7 @@ use super::super::super::dce as dce_jaxpr;
 use super::super::super::partial_eval::reach::unknown_of_scan;
 use super::super::super::partial_eval::split_eqn::{Context, SplitEqn, StagedEqn, StagedIn};
 use super::super::super::partial_eval::{
-    Input, PartialEval, Request, Residual, Saving, StageOuts, split as split_jaxpr,
+    Input, PartialEval, Request, ResidualSource, Saving, StageOuts, split as split_jaxpr,
 };
 use super::super::spread;
 use super::{groups, of, push};
@@ -103,11 +103,13 @@ impl<'a> Body<'a> {
         };
         for residual in &self.parts.residuals {
             sources.push(match *residual {
-                Residual::Input(i) if i < num_consts => Source::Const(i),
-                Residual::Input(i) if i < num_consts + num_carry && self.recomputes => Source::Carry(i - num_consts),
-                Residual::Input(i) if i < num_consts + num_carry => add(Atom::Var(body.ins[i])),
-                Residual::Input(i) => Source::Stacked(i),
-                Residual::Out(i) => match body.outs[i] {
+                ResidualSource::Input(i) if i < num_consts => Source::Const(i),
+                ResidualSource::Input(i) if i < num_consts + num_carry && self.recomputes => {
+                    Source::Carry(i - num_consts)
+                }
+                ResidualSource::Input(i) if i < num_consts + num_carry => add(Atom::Var(body.ins[i])),
+                ResidualSource::Input(i) => Source::Stacked(i),
+                ResidualSource::Out(i) => match body.outs[i] {
                     atom @ Atom::Var(v) if invariant[v] => {
                         hoisted.push(atom);
                         Source::Hoisted(hoisted.len() - 1)
