@@ -1,7 +1,8 @@
 //! Holds the estimates of the cost model against measured times: `cargo bench -p remat-cpu --bench cost`.
 //!
-//! The rates of the machine are measured first: operations per second by a matrix product, bytes per second by a sum of two
-//! arrays larger than the caches. A row has the least time of several runs of a program of one operation.
+//! The rates of the machine are measured first: operations per second by a matrix product, bytes per second by the sum of an
+//! array that is larger than the caches of a core. Neither has a large result, whose memory the system would have to clear first.
+//! A row has the least time of several runs of a program of one operation.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,12 +12,12 @@ use remat_ir::{Array, Aval, Class, Device, Jaxpr};
 use remat_opt::cost::{Cost, Machine, cost};
 use remat_testkit::arrays::plain;
 
-/// A product that is large enough for the machine's rate.
-const PRODUCT: &str = "{ lambda ; a:f32[1024,1024] b:f32[1024,1024]. let c:f32[1024,1024] = dot_general[\
+/// The product of which the rate of operations is taken.
+const PRODUCT: &str = "{ lambda ; a:f32[512,512] b:f32[512,512]. let c:f32[512,512] = dot_general[\
     dimension_numbers=(([1], [0]), ([], [])) preferred_element_type=float32] a b in (c,) }";
 
-/// A sum that is large enough for the machine's rate.
-const SUM: &str = "{ lambda ; a:f32[16777216] b:f32[16777216]. let c:f32[16777216] = add a b in (c,) }";
+/// The sum of which the rate of bytes is taken.
+const SUM: &str = "{ lambda ; a:f32[8192,4096]. let b:f32[8192] = reduce_sum[axes=(1,)] a in (b,) }";
 
 /// Programs of one operation of each class.
 const PROGRAMS: [&str; 17] = [

@@ -213,6 +213,7 @@ fn flops(op: &Prim, class: Class, ins: &[Aval], outs: &[Aval]) -> u64 {
         Prim::ReduceWindow(op) => size(outs, 0).saturating_mul(product(&op.window.dimensions)),
         Prim::ArgReduceWindow(op) => size(outs, 0).saturating_mul(product(&op.window.dimensions)),
         Prim::Scatter(_) => size(ins, 2),
+        // Comparisons, which run far below the rate of products.
         Prim::Sort(op) => {
             let levels = usize::BITS - ins[0].shape[op.axis].saturating_sub(1).leading_zeros();
             size(ins, 0).saturating_mul(u64::from(levels))
