@@ -1,8 +1,9 @@
 //! Programs: variables, atoms, equations, jaxprs.
 //!
-//! A [`Jaxpr`] is immutable and in static single assignment: every variable is an input or the output of one equation,
-//! and is used only after it. Variables are indices, so every pass keeps its facts in a [`VarMap`], a dense vector:
-//! deterministic and fast. Deliberately absent: pointers between equations, use lists, hash maps.
+//! A [`Jaxpr`] is in static single assignment: every variable is an input or the output of one equation, and is used only after it.
+//! A pass that owns a jaxpr may change it; one that is shared (an `Arc`) never changes. Variables are indices, so every pass keeps its
+//! facts in a [`VarMap`], a dense vector: deterministic and fast. Deliberately absent: pointers between equations, use lists, hash
+//! maps.
 
 use std::sync::Arc;
 

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_and_places_are_told() {
+    fn kinds_and_locations_are_told() {
         let mut report = report(0);
         let loc = Loc::caller();
         let mut add = |kind, name: Option<&str>, operation| {

@@ -31,8 +31,8 @@ pub(crate) fn check_by(
     let outs = op.infer(&avals).unwrap_or_else(|error| panic!("{error}"));
     let expected = eval_op(op, ins).unwrap_or_else(|error| panic!("{error}"));
     let kernel = build(&avals, &outs);
-    let places = std::iter::once(None).chain(kernel.in_place().iter().copied().map(Some));
-    for place in places {
+    let donated = std::iter::once(None).chain(kernel.in_place().iter().copied().map(Some));
+    for place in donated {
         let results = [1, 2, 3].map(|count| run(&*kernel, ins, &outs, place, &threads(count)));
         for (i, expected) in expected.iter().enumerate() {
             let what = format!("result {i} of {op:?} on {avals:?}, in place of {place:?}");

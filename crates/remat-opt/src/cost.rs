@@ -13,7 +13,7 @@ use remat_ir::{Aval, Call, Class, DotProductAttention, Jaxpr, Op, Operation, Pri
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cost {
     /// Floating-point operations: an addition and a multiplication are one each, a special function is
-    /// [`TRANSCENDENTAL_FLOPS`]. Operations on integers count alike.
+    /// [`TRANSCENDENTAL_FLOPS`], a comparison of a sort [`COMPARISON_FLOPS`]. Operations on integers count alike.
     pub flops: u64,
     /// Bytes of the elements that are read.
     pub bytes_read: u64,
@@ -26,6 +26,10 @@ pub struct Cost {
 /// The operations that one element of a special function counts as: a polynomial of about the tenth degree, and the reduction of
 /// the argument to its interval.
 pub const TRANSCENDENTAL_FLOPS: u64 = 16;
+
+/// The operations that one comparison of a sort is worth. It waits for the one before it and for a branch that no CPU foresees, while
+/// products would be computed at their full rate: measured, see docs/PERFORMANCE.md.
+pub const COMPARISON_FLOPS: u64 = 256;
 
 /// The operations of one number of Threefry: twenty rounds of an addition, a rotation (three operations) and an exclusive or,
 /// for two numbers.
@@ -216,7 +220,7 @@ fn flops(op: &Prim, class: Class, ins: &[Aval], outs: &[Aval]) -> u64 {
         // Comparisons, which run far below the rate of products.
         Prim::Sort(op) => {
             let levels = usize::BITS - ins[0].shape[op.axis].saturating_sub(1).leading_zeros();
-            size(ins, 0).saturating_mul(u64::from(levels))
+            size(ins, 0).saturating_mul(u64::from(levels)).saturating_mul(COMPARISON_FLOPS)
         }
         _ => match class {
             Class::Marker | Class::View | Class::Movement | Class::Call => 0,

@@ -39,7 +39,7 @@ fn an_auxiliary_result_is_not_differentiated() {
 }
 
 #[test]
-fn a_policy_that_keeps_all_but_a_name_does_not_keep_what_bears_it() {
+fn a_policy_that_keeps_all_but_a_name_does_not_keep_what_has_it() {
     let w = weights();
     let f = |policy: Policy| {
         let w = w.clone();

@@ -7,7 +7,7 @@ fn one() -> Tensor {
 }
 
 #[test]
-fn names_that_no_value_bears() {
+fn names_that_no_value_has() {
     let layer = |x: &Tensor| x.sin().named("attention").cos().named("hidden");
     mistake!(
         checkpoint(Policy::names(["atention"]), layer)(&one()),

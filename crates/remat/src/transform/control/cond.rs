@@ -86,35 +86,35 @@ pub(super) fn split(op: &Cond, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
     Ok(Some(SplitEqn { known, unknown_outs, staged, named: Vec::new() }))
 }
 
-/// The residuals of all branches in one list: a place serves every branch that needs a value of its aval, and holds
+/// The residuals of all branches in one list: a slot serves every branch that needs a value of its aval, and holds
 /// zeros for a branch that does not need it. Known operands that any branch keeps are passed as they are.
 struct Merged {
     avals: Vec<Aval>,
-    /// For each branch, the place of each of its residuals; `None` for an operand.
-    places: Vec<Vec<Option<usize>>>,
+    /// For each branch, the slot of each of its residuals; `None` for an operand.
+    slots: Vec<Vec<Option<usize>>>,
     /// The known operands that are kept.
     inputs: Vec<usize>,
 }
 
 impl Merged {
     /// What only known outputs need, which are there in case that they are read where the branch is computed again, has
-    /// places of its own: dead code elimination takes those away where nobody reads the outputs.
+    /// slots of its own: dead code elimination takes those away where nobody reads the outputs.
     fn new(branches: &[PartialEval]) -> Result<Merged> {
         let mut avals: Vec<Aval> = Vec::new();
         let mut inputs: Vec<usize> = Vec::new();
-        let mut places: Vec<Vec<Option<usize>>> = Vec::new();
+        let mut slots: Vec<Vec<Option<usize>>> = Vec::new();
         let mut needed: Vec<Vec<bool>> = Vec::new();
         for parts in branches {
-            places.push(vec![None; parts.residuals.len()]);
+            slots.push(vec![None; parts.residuals.len()]);
             let staged = &parts.staged;
             let unknown = select(&parts.unknown_outs, &parts.staged_outs);
             needed.push(dce_jaxpr(staged, &unknown, &vec![false; staged.ins.len()])?.used_ins);
         }
         for is_needed in [true, false] {
-            let first_place = avals.len();
+            let first_slot = avals.len();
             for (branch, parts) in branches.iter().enumerate() {
                 let mut taken = vec![false; avals.len()];
-                taken[..first_place].fill(true);
+                taken[..first_slot].fill(true);
                 for (k, residual) in parts.residuals.iter().enumerate().filter(|&(k, _)| needed[branch][k] == is_needed)
                 {
                     match *residual {
@@ -123,30 +123,30 @@ impl Merged {
                         ResidualSource::Out(i) => {
                             let aval = parts.known.atom_aval(parts.known.outs[i]);
                             let free = (0..avals.len()).find(|&p| !taken[p] && avals[p] == aval);
-                            let place = free.unwrap_or_else(|| {
+                            let slot = free.unwrap_or_else(|| {
                                 avals.push(aval);
                                 taken.push(false);
                                 avals.len() - 1
                             });
-                            taken[place] = true;
-                            places[branch][k] = Some(place);
+                            taken[slot] = true;
+                            slots[branch][k] = Some(slot);
                         }
                     }
                 }
             }
         }
         inputs.sort_unstable();
-        Ok(Merged { avals, places, inputs })
+        Ok(Merged { avals, slots, inputs })
     }
 
-    /// The known part of a branch: the known outputs, then all places.
+    /// The known part of a branch: the known outputs, then all slots.
     fn known_branch(&self, branch: usize, parts: &PartialEval, num_known: usize) -> Result<Jaxpr> {
         let mut b = Builder::new();
         let ins = b.inputs(parts.known.in_avals());
         let outs = b.inline(&parts.known, &ins)?;
         let mut all = outs[..num_known].to_vec();
-        for (place, aval) in self.avals.iter().enumerate() {
-            let index = self.places[branch].iter().position(|&p| p == Some(place));
+        for (slot, aval) in self.avals.iter().enumerate() {
+            let index = self.slots[branch].iter().position(|&p| p == Some(slot));
             let atom = match index.map(|i| parts.residuals[i]) {
                 Some(ResidualSource::Out(i)) => outs[i],
                 Some(ResidualSource::Input(i)) => ins[i],
@@ -164,16 +164,16 @@ impl Merged {
         Ok(b.finish(all))
     }
 
-    /// The staged part of a branch: takes all places, the kept operands, then the unknown operands.
+    /// The staged part of a branch: takes all slots, the kept operands, then the unknown operands.
     fn staged_branch(&self, branch: usize, parts: &PartialEval, known_avals: &[Aval]) -> Result<Jaxpr> {
         let mut b = Builder::new();
-        let places = b.inputs(self.avals.iter().cloned());
+        let slots = b.inputs(self.avals.iter().cloned());
         let inputs = b.inputs(self.inputs.iter().map(|&i| known_avals[i].clone()));
         let unknown = b.inputs(parts.staged.in_avals().into_iter().skip(parts.residuals.len()));
         let mut args = Vec::new();
-        for (residual, place) in parts.residuals.iter().zip(&self.places[branch]) {
-            args.push(match (*residual, *place) {
-                (_, Some(place)) => places[place],
+        for (residual, slot) in parts.residuals.iter().zip(&self.slots[branch]) {
+            args.push(match (*residual, *slot) {
+                (_, Some(slot)) => slots[slot],
                 (ResidualSource::Input(i) | ResidualSource::Out(i), None) => {
                     let at = self.inputs.iter().position(|&k| k == i);
                     inputs[at.ok_or_else(|| super::super::internal("a kept operand of a branch is missing"))?]
