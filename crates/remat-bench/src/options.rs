@@ -19,7 +19,7 @@ pub(crate) struct Options {
     /// Threads of the engine; by default as many as there are cores
     #[arg(long, value_parser = up_to(1 << 16))]
     threads: Option<usize>,
-    /// Steps that are timed, after one that is not
+    /// Timed steps, after one warm-up step
     #[arg(long, default_value_t = 4, value_parser = up_to(1_000_000))]
     repeat: usize,
     /// Print a line of JSON for each configuration instead of a table

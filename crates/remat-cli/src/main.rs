@@ -34,7 +34,7 @@ struct Cli {
 enum Command {
     /// Train a byte-level GPT on text, and show what each checkpoint policy saves.
     Train(train::Args),
-    /// Print what the model's block saves under a policy, and its forward and backward programs side by side.
+    /// Print what one transformer block saves under a policy, and its forward and backward programs side by side.
     Show(show::Args),
 }
 

@@ -8,16 +8,13 @@ use crate::data::Batch;
 /// The size of the vocabulary: each byte is a token.
 const BYTES: usize = 256;
 
-/// The sizes of a model and of a batch.
+/// The sizes of a block and of a batch.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Sizes {
-    /// Transformer blocks
-    #[arg(long, default_value_t = 2, value_parser = up_to(10_000))]
-    pub(crate) layers: usize,
     /// Model width: features per token
     #[arg(long, default_value_t = 96, value_parser = up_to(1 << 20))]
     pub(crate) width: usize,
-    /// Attention heads; they divide the width
+    /// Attention heads; must divide the width
     #[arg(long, default_value_t = 4, value_parser = up_to(1 << 20))]
     pub(crate) heads: usize,
     /// Sequence length in bytes, each of which is a token
@@ -41,9 +38,9 @@ pub(crate) struct Gpt {
 
 impl Gpt {
     /// Random weights; failed ones if the heads do not divide the width.
-    pub(crate) fn init(key: random::Key, sizes: &Sizes) -> Gpt {
+    pub(crate) fn init(key: random::Key, layers: usize, sizes: &Sizes) -> Gpt {
         let [embed, positions, blocks, head] = key.split();
-        let blocks = blocks.split_vec(sizes.layers).into_iter();
+        let blocks = blocks.split_vec(layers).into_iter();
         Gpt {
             embed: nn::Embedding::init(embed, BYTES, sizes.width, DType::F32),
             positions: nn::Embedding::init(positions, sizes.context, sizes.width, DType::F32),
@@ -80,8 +77,8 @@ mod tests {
 
     #[test]
     fn an_untrained_model_has_the_loss_of_chance() {
-        let sizes = Sizes { layers: 2, width: 8, heads: 2, context: 6, batch: 3 };
-        let gpt = Gpt::init(random::key(0), &sizes);
+        let sizes = Sizes { width: 8, heads: 2, context: 6, batch: 3 };
+        let gpt = Gpt::init(random::key(0), 2, &sizes);
         let tokens = Tensor::arange(0..18).reshape([3, 6]);
         assert_eq!(gpt.logits(&tokens, None).unwrap().shape().unwrap(), [3, 6, 256]);
         let loss = gpt.loss(&Batch { targets: &tokens + 100, tokens }, None).unwrap().item::<f32>().unwrap();
@@ -90,8 +87,8 @@ mod tests {
 
     #[test]
     fn heads_that_do_not_divide_the_width_are_an_error() {
-        let sizes = Sizes { layers: 1, width: 8, heads: 3, context: 6, batch: 3 };
-        let gpt = Gpt::init(random::key(0), &sizes);
+        let sizes = Sizes { width: 8, heads: 3, context: 6, batch: 3 };
+        let gpt = Gpt::init(random::key(0), 1, &sizes);
         let error = gpt.logits(&Tensor::zeros([3, 6], DType::I32), None).unwrap().error().cloned().unwrap();
         assert_eq!(error.operation(), "nn::Attention::init");
         assert_eq!(error.message(), "3 heads do not divide 8 features");

@@ -18,10 +18,10 @@ const WIDTH: usize = 80;
 pub(crate) struct Args {
     #[arg(long, default_value = policy::DEFAULT, help = policy::HELP)]
     policy: String,
-    /// Print the gradient of the block after each pass of the compiler instead
+    /// Instead, print the gradient program of the block after each compiler pass
     #[arg(long)]
     passes: bool,
-    /// Print the steps that the engine makes of the gradient of the block, with the memory of each value, instead
+    /// Instead, print the compiled steps of the gradient, with the memory offset of each value
     #[arg(long)]
     steps: bool,
     #[command(flatten)]
@@ -42,7 +42,7 @@ struct Inputs {
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let Args { sizes, .. } = args;
     let policy = arguments::policy(&args.policy)?;
-    let model = Gpt::init(random::key(0), &Sizes { layers: 1, ..*sizes });
+    let model = Gpt::init(random::key(0), 1, sizes);
     let x = Tensor::zeros([sizes.batch, sizes.context, sizes.width], DType::F32);
     let block = |inputs: &Inputs| apply(&inputs.block, &inputs.x, policy.as_ref());
     let inputs = Inputs { block: model.blocks[0].clone(), x };

@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use remat::optim::{AdamW, Mask, Moments, Schedule, clip_by_global_norm};
 use remat::tree::leaves;
 use remat::{Policy, Tensor, jit_with, random, value_and_grad};
-use remat_cli::arguments::{self, magnitude};
+use remat_cli::arguments::{self, magnitude, up_to};
 use remat_cli::table::thousands;
 
 use crate::data::{Batch, batches, load, random_batch};
@@ -34,17 +34,20 @@ const LINES: usize = 20;
 /// Arguments of `remat train`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A file or a folder of text; by default the text files of the checkout or folder that this runs in
+    /// A file or folder of text [default: the text files of the current git checkout or folder]
     #[arg(long, value_name = "PATH")]
     text: Option<PathBuf>,
     #[arg(long, default_value = policy::DEFAULT, help = policy::HELP)]
     policy: String,
+    /// Transformer blocks
+    #[arg(long, default_value_t = 2, value_parser = up_to(10_000))]
+    layers: usize,
     #[command(flatten)]
     sizes: Sizes,
     /// Training steps
     #[arg(long, default_value_t = 2000)]
     steps: u32,
-    /// The highest learning rate: it rises over the first steps, and falls to a tenth at the end
+    /// Peak learning rate: it rises over the first steps, then falls to a tenth by a cosine
     #[arg(long, default_value_t = 3e-3, value_parser = magnitude, allow_negative_numbers = true)]
     learning_rate: f64,
     /// The seed of weights, batches and sample: the same seed gives the same run
@@ -78,7 +81,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let text = load(args.text.as_deref())?;
     let (train, test) = text.divide(sizes.context)?;
     let [weights, batch_key, sample_key] = random::key(args.seed).split();
-    let model = Gpt::init(weights, sizes);
+    let model = Gpt::init(weights, args.layers, sizes);
     let parameters = leaves(&model).iter().map(|(_, leaf)| leaf.size()).sum::<remat::Result<usize>>()?;
 
     for note in &text.notes {
@@ -86,8 +89,8 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     }
     let (size, held_out) = (thousands(text.size()), thousands(test.len()));
     writeln!(out, "text: {size} bytes in {}; {held_out} of them are held out", text.source)?;
-    let Sizes { layers, width, heads, context, batch } = sizes;
-    let shape = format!("layers {layers}, width {width}, heads {heads}, context {context}");
+    let Sizes { width, heads, context, batch } = sizes;
+    let shape = format!("layers {}, width {width}, heads {heads}, context {context}", args.layers);
     writeln!(out, "model: {} parameters ({shape}), batch {batch}", thousands(parameters))?;
     let batch = |step: u32| random_batch(batch_key.fold_in(step), &train, sizes.batch, sizes.context);
     writeln!(out, "what each policy keeps of one training step for its backward pass:\n")?;
@@ -240,7 +243,7 @@ mod tests {
     fn losses(policy: &str) -> Vec<u32> {
         let flags = "train --layers 2 --width 8 --heads 2 --context 6 --batch 3 --steps 4";
         let args = Cli::parse_from(flags.split(' ')).args;
-        let model = Gpt::init(random::key(0), &args.sizes);
+        let model = Gpt::init(random::key(0), args.layers, &args.sizes);
         let text: Vec<u8> = (0..100).collect();
         let batch = |step: u32| random_batch(random::key(1).fold_in(step), &text, 3, 6);
         let policy = arguments::policy(policy).unwrap();

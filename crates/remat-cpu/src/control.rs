@@ -406,8 +406,9 @@ impl CondKernel {
     fn new(op: &Cond, threads: &Threads) -> Result<CondKernel> {
         let branches = op.branches.iter().map(|branch| Body::new(branch, threads));
         let branches = branches.collect::<Result<Vec<Body>>>()?;
-        let live = branches.iter().max_by_key(|body| body.scratch()).map(|body| body.live().collect());
-        Ok(CondKernel { live: live.unwrap_or_default(), branches })
+        let largest = branches.iter().max_by_key(|body| body.scratch());
+        let largest = largest.ok_or_else(|| internal("a cond has no branches".to_string()))?;
+        Ok(CondKernel { live: largest.live().collect(), branches })
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Write a model as a plain Rust function over [`Tensor`]s. [`grad`], [`vmap`], [`jit`] and their kin trace it once to a
 //! small typed program and transform that. [`checkpoint`] says what the backward pass may keep and what it computes again,
-//! by a [`Policy`], and the values and gradients are the same under each:
+//! by a [`Policy`], and the values and gradients are the same under each (docs/DESIGN.md names one exception, of roundings):
 //!
 //! ```
 //! use remat::{DType, Policy, Tensor, Tree, checkpoint, value_and_grad};

@@ -28,7 +28,7 @@ const POLICIES: [&str; 4] = ["none", "Dots", "DotsWithNoBatchDims", "Nothing"];
 pub(crate) struct Args {
     #[command(flatten)]
     sizes: Compiled,
-    /// How often each program is traced and compiled
+    /// Times each program is traced and compiled
     #[arg(long, default_value_t = 5, value_parser = up_to(1_000_000))]
     repeat: usize,
     /// Print lines of JSON instead of tables

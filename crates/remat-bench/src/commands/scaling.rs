@@ -14,7 +14,7 @@ use crate::{child, report};
 /// Arguments of `remat-bench scaling`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The size to vary: it takes a quarter, a half and the whole of its size; threads take powers of two
+    /// The size to vary: measured at a quarter, a half and all of its value; threads at powers of two
     #[arg(long, value_delimiter = ',', default_value = "layers,sequence,batch,threads")]
     by: Vec<Quantity>,
     #[arg(long, default_value = "none", help = POLICY_HELP)]

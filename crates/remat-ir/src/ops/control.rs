@@ -18,7 +18,7 @@ pub struct Jit {
 pub struct Checkpoint {
     /// The region.
     pub jaxpr: Arc<Jaxpr>,
-    /// Whether this is a recomputation: an engine must not merge it with the forward pass, and runs it late.
+    /// Whether this is a recomputation: an engine must not merge it with the forward pass, and may run it late.
     pub differentiated: bool,
     /// The values that the forward pass may keep.
     pub policy: Arc<Policy>,

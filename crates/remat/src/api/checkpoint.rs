@@ -12,7 +12,8 @@ use crate::transform::internal;
 
 /// A function whose intermediate values the backward pass computes again, except those that the policy saves.
 ///
-/// The values and gradients are the same, bit for bit, under every policy. The inputs of the region are always kept (they
+/// The values and gradients are the same, bit for bit, under every policy, with one exception: a gradient through zeros that pad an
+/// operand of a matrix product may differ by roundings (docs/DESIGN.md says why). The inputs of the region are always kept (they
 /// are there anyway); nothing else is under [`Policy::Nothing`], the default in JAX. The policy reaches into every loop,
 /// branch, call and nested checkpoint inside the region; of nested checkpoints the outermost policy decides what the
 /// forward pass keeps, the inner ones what is kept while the region is computed again.
@@ -85,8 +86,8 @@ pub(super) fn trace_value<A: Tree, R: Output>(
     }
 }
 
-/// Tells the trace around of an operation that failed inside, where the function returned an error of its own: that one is
-/// what the caller gets, and may deal with, but what failed first must not be lost.
+/// Records in the surrounding trace the first error inside, where the function returned an error of its own: the caller gets
+/// its own error and may deal with it, but the first one must not be lost.
 fn remember_first<T, R: Output>(traced: &Result<T>, value: &R) {
     if let (Err(first), Err(own)) = (traced, value.as_result())
         && first.message() != own.message()

@@ -43,7 +43,7 @@ pub(super) struct Fusion {
     /// The unit that each equation is in.
     part_of: IndexVec<EqnId, Option<UnitId>>,
     /// The first variable that each equation makes: the only one, if it is a change of layout.
-    eqn_outs: IndexVec<EqnId, Var>,
+    eqn_outs: IndexVec<EqnId, Option<Var>>,
     tokens: Tokens,
 }
 
@@ -68,7 +68,7 @@ impl Fusion {
             readers,
             is_read,
             part_of: index_vec![None; eqns.len()],
-            eqn_outs: eqns.iter().map(|e| e.outs.first().copied().unwrap_or(Var(0))).collect(),
+            eqn_outs: eqns.iter().map(|e| e.outs.first().copied()).collect(),
             tokens: Tokens::default(),
         }
     }

@@ -1,7 +1,7 @@
 //! Units: the steps to be, and the dependencies between them.
 
 use oxc_index::{IndexVec, define_index_type};
-use remat_ir::{Result, Var};
+use remat_ir::{Error, ErrorKind, Result, Var};
 
 use super::Fusion;
 use crate::ids::EqnId;
@@ -145,7 +145,7 @@ impl Fusion {
                     Some(u) if u == unit => {}
                     Some(_) => return true,
                     // A change of layout that was seen, or an equation that is still to come.
-                    None if except.is_none_or(|at| reader < at) => stack.push(self.eqn_outs[reader]),
+                    None if except.is_none_or(|at| reader < at) => stack.extend(self.eqn_outs[reader]),
                     None => return true,
                 }
             }
@@ -175,12 +175,16 @@ impl Fusion {
         let positions: IndexVec<UnitId, EqnId> = self.units.iter().map(|unit| unit.last.min(unit.closed)).collect();
         let order = order(&reads.collect(), &positions)?;
         let mut units: IndexVec<UnitId, Option<Unit>> = self.units.into_iter().map(Some).collect();
-        // `order` has each unit once.
-        let steps = order.into_iter().filter_map(|unit| match units[unit].take()?.kind {
-            Kind::Step(step) => Some(step),
-            Kind::Merged(_) => None,
-        });
-        Ok((steps.collect(), self.tokens))
+        let mut steps = Vec::new();
+        for unit in order {
+            let unit = units[unit]
+                .take()
+                .ok_or_else(|| Error::new(ErrorKind::Internal, "compile", "fusion ordered a step twice"))?;
+            if let Kind::Step(step) = unit.kind {
+                steps.push(step);
+            }
+        }
+        Ok((steps, self.tokens))
     }
 }
 
