@@ -15,7 +15,8 @@ fn overrides(platform: Platform, module: &str) -> Vec<(&'static str, Override)> 
     }
     if platform == Platform::Cpu && module.contains("optimization_barrier") {
         // The first pass drops barriers, and then what a policy says is to be computed again is merged with the forward pass. The
-        // second makes one kernel of a small loop, and the process ends where there is a barrier in one.
+        // second makes one kernel of a small loop, and the process ends where there is a barrier in one. The list replaces that of
+        // `XLA_FLAGS`, as every override does.
         flags.push(("xla_disable_hlo_passes", Override::Text("cse_barrier_expander,small-while-loop-hoisting")));
     }
     flags

@@ -2,8 +2,18 @@
 //!
 //! [`stablehlo`] writes a program as a module in [StableHLO](https://openxla.org/stablehlo), the language that XLA compiles for
 //! CPUs, GPUs and TPUs, and that other compilers read too. What a program computes is what the reference evaluator of `remat-ir`
-//! says, also where StableHLO leaves a case open. [`Xla`] is an engine that compiles and runs modules by a [`Plugin`], a library
+//! says, also where StableHLO leaves a case open; where XLA differs is listed below. [`Xla`] is an engine that compiles and runs modules by a [`Plugin`], a library
 //! with the PJRT C API that is loaded at run time: building this crate needs neither XLA nor a compiler of C.
+//!
+//! Results differ from the evaluator's in these cases:
+//!
+//! - Sums, products of matrices and transcendental functions are rounded in another order, or by other approximations.
+//! - Subnormal floats are zeros, as operands and as results, on CPUs and TPUs.
+//! - A triangular matrix with a zero on its diagonal: XLA inverts blocks of the matrix, so that more of the solution is NaN than by
+//!   substitution.
+//!
+//! Integers divided by zero are undefined in StableHLO, and nothing is written around a division: XLA's own code gives what the language
+//! says, all ones, and the dividend as the remainder. A compiler other than XLA may differ there.
 //!
 //! Layers, each using only those above it in this list (a test holds this):
 //!

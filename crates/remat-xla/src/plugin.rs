@@ -1,6 +1,7 @@
 //! Where plugins are.
 
 use std::env;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use remat_ir::{Error, ErrorKind, Result};
@@ -31,8 +32,8 @@ struct Known {
     variable: &'static str,
     /// Where a wheel has it below `site-packages`.
     files: &'static [&'static str],
-    /// The wheel, for pip.
-    wheel: &'static str,
+    /// The wheels, for pip.
+    wheels: &'static str,
 }
 
 impl Known {
@@ -41,15 +42,18 @@ impl Known {
             Platform::Cpu => Known {
                 variable: "REMAT_PJRT_PLUGIN_CPU",
                 files: &["xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so"],
-                wheel: "xla-cpu-pjrt==0.0.1",
+                wheels: "xla-cpu-pjrt==0.0.1",
             },
             // The newer wheel loads its drivers when they are used; `xla-cuda13-pjrt` does not load without all of them.
             Platform::Gpu => Known {
                 variable: "REMAT_PJRT_PLUGIN_CUDA",
                 files: &["jax_plugins/xla_cuda13/xla_cuda_plugin.so"],
-                wheel: "jax-cuda13-pjrt",
+                // XLA runs the assembler and links the library of device functions that come in the other two.
+                wheels: "jax-cuda13-pjrt nvidia-cuda-nvcc nvidia-nvvm",
             },
-            Platform::Tpu => Known { variable: "REMAT_PJRT_PLUGIN_TPU", files: &["libtpu/libtpu.so"], wheel: "libtpu" },
+            Platform::Tpu => {
+                Known { variable: "REMAT_PJRT_PLUGIN_TPU", files: &["libtpu/libtpu.so"], wheels: "libtpu" }
+            }
         }
     }
 }
@@ -57,26 +61,33 @@ impl Known {
 impl Plugin {
     /// The plugin of a platform, in the first of these places: the file that the environment variable `REMAT_PJRT_PLUGIN_CPU`,
     /// `REMAT_PJRT_PLUGIN_CUDA` or `REMAT_PJRT_PLUGIN_TPU` names; the Python environment that is active; that of the first
-    /// `python3` on the path; the folder `remat/plugins` of the user's cache.
+    /// `python3` on the path, which is followed if it is a link; the folder `remat/plugins` of the user's cache. The newest version of
+    /// Python that has the file is taken. A `python3` that is a script, as pyenv's are, does not lead to its environment: activate
+    /// the environment (`VIRTUAL_ENV`), or name the file by the variable.
+    ///
+    /// A plugin is initialised when it is first opened, which takes minutes where a TPU is waited for; other threads that open it wait
+    /// with the first. One that fails is not tried again in the process.
     ///
     /// # Errors
-    /// If there is none, with the command that installs it; if it does not load, or is too old.
+    /// If there is none, with the command that installs it; if it does not load, is too old, or cannot be initialised.
     pub fn find(platform: Platform) -> Result<Plugin> {
         let known = Known::of(platform);
         if let Some(path) = env::var_os(known.variable).filter(|path| !path.is_empty()) {
             return Plugin::open(platform, path);
         }
-        let files = folders().into_iter().flat_map(|folder| known.files.iter().map(move |file| folder.join(file)));
+        let files = folders(|name| env::var_os(name).filter(|value| !value.is_empty()))
+            .into_iter()
+            .flat_map(|folder| known.files.iter().map(move |file| folder.join(file)));
         match files.into_iter().find(|file| file.is_file()) {
             Some(file) => Plugin::open(platform, file),
             None => Err(missing(platform, &known)),
         }
     }
 
-    /// The plugin in this file.
+    /// The plugin in this file, which is initialised when it is first opened: see [`Plugin::find`].
     ///
     /// # Errors
-    /// If it does not load, or is too old.
+    /// If it does not load, is too old, or cannot be initialised.
     pub fn open(platform: Platform, path: impl Into<PathBuf>) -> Result<Plugin> {
         let path = path.into();
         let library = Library::open(&path)?;
@@ -105,38 +116,115 @@ fn missing(platform: Platform, known: &Known) -> Error {
         Platform::Gpu => "CUDA",
         Platform::Tpu => "TPUs",
     };
-    let target = cache().map_or_else(|| "~/.cache/remat/plugins".to_string(), |folder| folder.display().to_string());
+    // A quote in a shell's quotes ends them, stands for itself, and begins them again.
+    let target = cache(|name| env::var_os(name).filter(|value| !value.is_empty()));
+    let target = target
+        .map_or_else(|| "remat-plugins".to_string(), |folder| folder.display().to_string().replace('\'', r"'\''"));
     let message = format!(
-        "the PJRT plugin for {name} is not installed; run `python3 -m pip install --no-deps --target {target} {}`, or set {} to \
+        "the PJRT plugin for {name} is not installed; run `python3 -m pip install --no-deps --target '{target}' {}`, or set {} to \
          its file",
-        known.wheel, known.variable
+        known.wheels, known.variable
     );
     Error::new(ErrorKind::Io, "xla", message)
 }
 
-/// Folders with the layout of `site-packages`.
-fn folders() -> Vec<PathBuf> {
-    let active = env::var_os("VIRTUAL_ENV").map(PathBuf::from);
-    let path = env::var_os("PATH").unwrap_or_default();
-    let python = env::split_paths(&path).find(|folder| folder.join("python3").is_file());
-    let prefix = python.as_deref().and_then(Path::parent).map(Path::to_path_buf);
-    active.into_iter().chain(prefix).flat_map(|prefix| site_packages(&prefix)).chain(cache()).collect()
+/// Folders with the layout of `site-packages`, by the variables of the environment that have a value.
+fn folders(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+    let active = variable("VIRTUAL_ENV").map(PathBuf::from);
+    let path = variable("PATH").unwrap_or_default();
+    // A folder that is not absolute is another wherever the program is started.
+    let python = env::split_paths(&path)
+        .filter(|folder| folder.is_absolute())
+        .map(|folder| folder.join("python3"))
+        .find(|file| file.is_file());
+    let real = python.as_deref().and_then(|file| file.canonicalize().ok());
+    // The environment of the link comes first: one that was made by venv has links to the Python that made it.
+    let prefixes = python.into_iter().chain(real).filter_map(|file| Some(file.parent()?.parent()?.to_path_buf()));
+    // What the user or Debian's administrator installed for a Python that is the system's.
+    let home = variable("HOME").map(|home| PathBuf::from(home).join(".local"));
+    let prefixes = active.into_iter().chain(prefixes).chain(home).chain([PathBuf::from("/usr/local")]);
+    let mut folders: Vec<PathBuf> = Vec::new();
+    for folder in prefixes.flat_map(|prefix| site_packages(&prefix)).chain(cache(variable)) {
+        if !folders.contains(&folder) {
+            folders.push(folder);
+        }
+    }
+    folders
 }
 
-/// The `site-packages` of a Python installation, of each version in it.
+/// The `site-packages` of a Python installation, of each version in it, the newest first.
 fn site_packages(prefix: &Path) -> Vec<PathBuf> {
-    let versions = std::fs::read_dir(prefix.join("lib")).into_iter().flatten().flatten().map(|entry| entry.path());
-    let is_python = |path: &PathBuf| {
-        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("python3"))
-    };
-    let mut versions: Vec<PathBuf> = versions.filter(is_python).collect();
-    versions.sort();
-    versions.iter().flat_map(|version| ["site-packages", "dist-packages"].map(|name| version.join(name))).collect()
+    let libraries = ["lib", "lib64"].map(|name| prefix.join(name));
+    let entries = libraries.iter().flat_map(std::fs::read_dir).flatten().flatten().map(|entry| entry.path());
+    let mut versions: Vec<(Vec<u32>, PathBuf)> = entries.filter_map(|path| Some((version(&path)?, path))).collect();
+    versions.sort_by(|(a, path_a), (b, path_b)| b.cmp(a).then_with(|| path_a.cmp(path_b)));
+    let packages = |path: PathBuf| ["site-packages", "dist-packages"].map(|name| path.join(name));
+    versions.into_iter().flat_map(|(_, path)| packages(path)).collect()
+}
+
+/// The version of a folder `python3.11`; Debian's `python3` has no other number.
+fn version(path: &Path) -> Option<Vec<u32>> {
+    let numbers = path.file_name()?.to_str()?.strip_prefix("python")?;
+    // Python without its lock has a folder of its own, with a letter.
+    let numbers = numbers.strip_suffix('t').unwrap_or(numbers);
+    let numbers: Vec<u32> = numbers.split('.').map(|number| number.parse().ok()).collect::<Option<_>>()?;
+    (numbers.first() == Some(&3)).then_some(numbers)
 }
 
 /// The folder of plugins in the user's cache.
-fn cache() -> Option<PathBuf> {
-    let given = env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
-    let folder = given.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")))?;
+fn cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let given = variable("XDG_CACHE_HOME").map(PathBuf::from).filter(|folder| folder.is_absolute());
+    let folder = given.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")))?;
     Some(folder.join("remat").join("plugins"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[cfg(unix)]
+    #[test]
+    fn folders_are_those_of_the_environment_in_order() {
+        let root = env::temp_dir().canonicalize().unwrap().join(format!("remat-plugins-{}", std::process::id()));
+        for folder in
+            ["venv/bin", "venv/lib/python3.9", "py/bin", "py/lib/python3.9", "py/lib/python3.13", "py/lib/pythonic"]
+        {
+            fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        for folder in ["py/lib64/python3.13t", "home/.local/lib/python3.11"] {
+            fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        fs::write(root.join("py/bin/python3"), "").unwrap();
+        std::os::unix::fs::symlink(root.join("py/bin/python3"), root.join("venv/bin/python3")).unwrap();
+        let found = folders(|name| match name {
+            "PATH" => Some(format!("::bin:{0}/none:{0}/venv/bin:{0}/py/bin", root.display()).into()),
+            "HOME" => Some(root.join("home").into()),
+            _ => None,
+        });
+        let found: Vec<&str> = found.iter().filter_map(|folder| folder.strip_prefix(&root).ok()?.to_str()).collect();
+        let expected = [
+            "venv/lib/python3.9/site-packages",
+            "venv/lib/python3.9/dist-packages",
+            "py/lib/python3.13/site-packages",
+            "py/lib/python3.13/dist-packages",
+            "py/lib64/python3.13t/site-packages",
+            "py/lib64/python3.13t/dist-packages",
+            "py/lib/python3.9/site-packages",
+            "py/lib/python3.9/dist-packages",
+            "home/.local/lib/python3.11/site-packages",
+            "home/.local/lib/python3.11/dist-packages",
+            "home/.cache/remat/plugins",
+        ];
+        fs::remove_dir_all(&root).unwrap();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_missing_plugin_has_a_command_that_installs_all_of_it() {
+        let message = missing(Platform::Gpu, &Known::of(Platform::Gpu)).to_string();
+        let command = message.split('`').nth(1).unwrap();
+        assert!(command.starts_with("python3 -m pip install --no-deps --target '"), "{command}");
+        assert!(command.ends_with("' jax-cuda13-pjrt nvidia-cuda-nvcc nvidia-nvvm"), "{command}");
+    }
 }

@@ -56,7 +56,7 @@ impl Starts<'_> {
 }
 
 pub(super) fn gather(w: &mut Writer, op: &Gather, [x, indices]: &[Value; 2], out: &Aval) -> Result<Value> {
-    let indices = &slice::index(w, indices);
+    let indices = &slice::index(w, indices, x.shape());
     let numbers = dims(&[
         ("offset_dims", &op.offset_dims),
         ("collapsed_slice_dims", &op.collapsed_slice_dims),
@@ -88,7 +88,7 @@ pub(super) fn scatter(w: &mut Writer, op: &Scatter, ins: &[Value]) -> Result<Val
     if updates.aval.size() == 0 {
         return Ok(x.clone());
     }
-    let indices = &slice::index(w, indices);
+    let indices = &slice::index(w, indices, x.shape());
     // Many updates may meet in one element: it is rounded once, after the last.
     let is_sum = matches!(op.kind, ScatterKind::Add | ScatterKind::Mul);
     let (to, from) = if is_sum { (w.widen(x), w.widen(updates)) } else { (x.clone(), updates.clone()) };
@@ -100,11 +100,12 @@ pub(super) fn scatter(w: &mut Writer, op: &Scatter, ins: &[Value]) -> Result<Val
         ("scatter_indices_batching_dims", &op.scatter_indices_batching_dims),
         ("scatter_dims_to_operand_dims", &op.scatter_dims_to_operand_dims),
     ]);
+    // Vectors that differ may be clamped to one.
+    let are_unique = op.unique_indices && op.mode != IndexMode::Clip;
     let properties = format!(
         "indices_are_sorted = false, scatter_dimension_numbers = #stablehlo.scatter<{numbers}index_vector_dim = {}>, \
-         unique_indices = {}",
-        indices.rank() - 1,
-        op.unique_indices
+         unique_indices = {are_unique}",
+        indices.rank() - 1
     );
     let scalar = to.aval.with_shape([]);
     let combine = Region::new([scalar.clone(), scalar], |w, args| {

@@ -14,7 +14,7 @@ pub(crate) struct Client {
     handle: Handle,
 }
 
-// SAFETY: the header says that functions of the API may be called from any thread, and the handle is freed once, when it is dropped.
+// SAFETY: functions of a plugin are called from any thread (see `Library`), and the handle is freed once, when it is dropped.
 unsafe impl Send for Client {}
 // SAFETY: as above.
 unsafe impl Sync for Client {}
@@ -39,23 +39,29 @@ impl Client {
             num_options: options.len(),
             ..sys::ClientCreate::new()
         };
-        library.call(&mut args)?;
-        Ok(Client { library, handle: args.client })
+        // SAFETY: the options live until the call returns; without callbacks the others are null.
+        unsafe { library.call_as(ErrorKind::Io, &mut args) }?;
+        Ok(Client { library, handle: given("PJRT_Client_Create", args.client)? })
     }
 
     /// The version of the platform, as the plugin has it: of a compiler, or of a driver.
     pub(crate) fn platform_version(&self) -> Result<String> {
         let mut args = sys::ClientPlatformVersion { client: self.handle, ..sys::ClientPlatformVersion::new() };
-        self.library.call(&mut args)?;
-        Ok(text(args.version, args.version_size))
+        // SAFETY: the client is there, and it has the text until it is freed.
+        unsafe {
+            self.library.call(&mut args)?;
+            Ok(text(args.version, args.version_size))
+        }
     }
 
     /// The devices of this process.
     fn devices(&self) -> Result<&[Handle]> {
         let mut args = sys::ClientAddressableDevices { client: self.handle, ..sys::ClientAddressableDevices::new() };
-        self.library.call(&mut args)?;
-        // SAFETY: the client has as many handles at this address until it is freed.
-        Ok(unsafe { slice(args.devices, args.num_devices) })
+        // SAFETY: the client is there, and it has as many handles at this address until it is freed.
+        unsafe {
+            self.library.call(&mut args)?;
+            Ok(slice(args.devices, args.num_devices))
+        }
     }
 
     fn device(&self, ordinal: usize) -> Result<Handle> {
@@ -69,8 +75,14 @@ impl Client {
         Ok(self.devices()?.len())
     }
 
-    /// Compiles a module in MLIR's text. The options are those of [`crate::compile_options`], encoded.
-    pub(crate) fn compile(self: &Arc<Client>, module: &str, options: &[u8]) -> Result<Loaded> {
+    /// Compiles a module in MLIR's text, whose function takes and gives arrays of these avals. The options are those of
+    /// [`crate::compile_options`], encoded.
+    pub(crate) fn compile(
+        self: &Arc<Client>,
+        module: &str,
+        options: &[u8],
+        [ins, outs]: [Vec<Aval>; 2],
+    ) -> Result<Loaded> {
         let format = "mlir";
         let program = sys::Program {
             struct_size: size_of::<sys::Program>(),
@@ -87,8 +99,11 @@ impl Client {
             compile_options_size: options.len(),
             ..sys::ClientCompile::new()
         };
-        self.library.call(&mut args)?;
-        Ok(Loaded { client: self.clone(), handle: args.executable })
+        // SAFETY: the client is there, and the module and the options live until the call returns.
+        unsafe { self.library.call(&mut args) }?;
+        let loaded = Loaded { client: self.clone(), handle: given("PJRT_Client_Compile", args.executable)?, ins, outs };
+        loaded.expect_outputs()?;
+        Ok(loaded)
     }
 
     /// Copies an array to a device.
@@ -104,17 +119,20 @@ impl Client {
             device: self.device(ordinal)?,
             ..sys::ClientBufferFromHostBuffer::new()
         };
-        self.library.call(&mut args)?;
-        let buffer = Buffer { client: self.clone(), handle: args.buffer };
-        // The elements were read during the call; the event is there to be freed.
-        self.library.wait(args.done_with_host_buffer)?;
-        Ok(buffer)
+        // SAFETY: the elements are in row-major order and as many as the dimensions say; they are read during the call.
+        unsafe { self.library.call(&mut args) }?;
+        let buffer = given("PJRT_Client_BufferFromHostBuffer", args.buffer);
+        let buffer = buffer.map(|handle| Buffer { client: self.clone(), handle, aval: array.aval().clone() });
+        // SAFETY: the event is ours; it is there to be freed.
+        unsafe { self.library.wait(args.done_with_host_buffer) }?;
+        buffer
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.library.free(sys::ClientDestroy { client: self.handle, ..sys::ClientDestroy::new() });
+        // SAFETY: buffers and executables hold the client, so that none is left.
+        unsafe { self.library.free(sys::ClientDestroy { client: self.handle, ..sys::ClientDestroy::new() }) };
     }
 }
 
@@ -122,6 +140,7 @@ impl Drop for Client {
 pub(crate) struct Buffer {
     client: Arc<Client>,
     handle: Handle,
+    aval: Aval,
 }
 
 // SAFETY: as for `Client`.
@@ -130,46 +149,56 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// Copies the elements to the host. The aval has to be that of the buffer.
-    pub(crate) fn download(&self, aval: &Aval) -> Result<Array> {
-        let data = match aval.dtype {
+    /// Copies the elements to the host.
+    pub(crate) fn download(&self) -> Result<Array> {
+        let data = match self.aval.dtype {
             // A bool that is neither 0 nor 1 would be undefined behaviour, so it is read as what it is: a byte.
-            DType::Bool => Data::Bool(self.elements::<u8>(aval)?.into_iter().map(|byte| byte != 0).collect()),
-            DType::I8 => Data::I8(self.elements(aval)?),
-            DType::I16 => Data::I16(self.elements(aval)?),
-            DType::I32 => Data::I32(self.elements(aval)?),
-            DType::I64 => Data::I64(self.elements(aval)?),
-            DType::U8 => Data::U8(self.elements(aval)?),
-            DType::U16 => Data::U16(self.elements(aval)?),
-            DType::U32 => Data::U32(self.elements(aval)?),
-            DType::U64 => Data::U64(self.elements(aval)?),
-            DType::F16 => Data::F16(self.elements(aval)?),
-            DType::Bf16 => Data::Bf16(self.elements(aval)?),
-            DType::F32 => Data::F32(self.elements(aval)?),
-            DType::F64 => Data::F64(self.elements(aval)?),
+            DType::Bool => Data::Bool(self.elements::<u8>()?.into_iter().map(|byte| byte != 0).collect()),
+            DType::I8 => Data::I8(self.elements()?),
+            DType::I16 => Data::I16(self.elements()?),
+            DType::I32 => Data::I32(self.elements()?),
+            DType::I64 => Data::I64(self.elements()?),
+            DType::U8 => Data::U8(self.elements()?),
+            DType::U16 => Data::U16(self.elements()?),
+            DType::U32 => Data::U32(self.elements()?),
+            DType::U64 => Data::U64(self.elements()?),
+            DType::F16 => Data::F16(self.elements()?),
+            DType::Bf16 => Data::Bf16(self.elements()?),
+            DType::F32 => Data::F32(self.elements()?),
+            DType::F64 => Data::F64(self.elements()?),
         };
-        Array::new(aval.clone(), data)
+        Array::new(self.aval.clone(), data)
     }
 
-    fn elements<T: Plain>(&self, aval: &Aval) -> Result<Vec<T>> {
-        let mut elements = vec![T::default(); aval.size()];
+    fn elements<T: Plain>(&self) -> Result<Vec<T>> {
+        let mut elements = vec![T::default(); self.aval.size()];
         let library = self.client.library;
-        let mut size = sys::BufferToHostBuffer { src: self.handle, ..sys::BufferToHostBuffer::new() };
-        library.call(&mut size)?;
+        // Without a layout the elements come in the order that the device has them in, which need not be row-major on GPUs and TPUs.
+        // The plugin for CPUs copies them as they are whatever it is asked; they are row-major there, since no module says otherwise.
+        let minor_to_major: Vec<i64> = (0..self.aval.rank() as i64).rev().collect();
+        let layout = sys::MemoryLayout::untiled(&minor_to_major);
+        let query =
+            || sys::BufferToHostBuffer { src: self.handle, host_layout: &layout, ..sys::BufferToHostBuffer::new() };
+        let mut size = query();
+        // SAFETY: the buffer is there, the layout and its list live until this function returns, and without a destination the call
+        // gives the size. It should give no event then; if it does, the event is ours.
+        unsafe {
+            library.call(&mut size)?;
+            library.wait(size.event)?;
+        }
         if size.dst_size != std::mem::size_of_val(&elements[..]) {
-            let message = format!("a result has {} bytes and is to be {aval}", size.dst_size);
+            let message = format!("a result has {} bytes and is to be {}", size.dst_size, self.aval);
             return Err(Error::new(ErrorKind::Internal, "xla", message));
         }
         if !elements.is_empty() {
-            let mut args = sys::BufferToHostBuffer {
-                src: self.handle,
-                dst: elements.as_mut_ptr().cast(),
-                dst_size: size.dst_size,
-                ..sys::BufferToHostBuffer::new()
-            };
-            library.call(&mut args)?;
-            // The elements are written until the event is there, whatever it says.
-            library.wait(args.event)?;
+            let dst = elements.as_mut_ptr().cast();
+            let mut args = sys::BufferToHostBuffer { dst, dst_size: size.dst_size, ..query() };
+            // SAFETY: as above; the destination has as many bytes, of a type of which any bits are a value. It is written until the
+            // event is there, whatever the event says, and lives until then.
+            unsafe {
+                library.call(&mut args)?;
+                library.wait(args.event)?;
+            }
         }
         Ok(elements)
     }
@@ -177,30 +206,32 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.client.library.free(sys::BufferDestroy { buffer: self.handle, ..sys::BufferDestroy::new() });
+        // SAFETY: the handle is this buffer's alone.
+        unsafe { self.client.library.free(sys::BufferDestroy { buffer: self.handle, ..sys::BufferDestroy::new() }) };
     }
 }
 
 /// Types of which any bits are a value.
-trait Plain: Element {}
+///
+/// # Safety
+/// Any bits are a value of the type.
+unsafe trait Plain: Element {}
 
-impl Plain for i8 {}
-impl Plain for i16 {}
-impl Plain for i32 {}
-impl Plain for i64 {}
-impl Plain for u8 {}
-impl Plain for u16 {}
-impl Plain for u32 {}
-impl Plain for u64 {}
-impl Plain for f16 {}
-impl Plain for bf16 {}
-impl Plain for f32 {}
-impl Plain for f64 {}
+macro_rules! plain {
+    ($($type:ty)*) => { $(
+        // SAFETY: an integer, or a float, which is the bits of one.
+        unsafe impl Plain for $type {}
+    )* };
+}
+
+plain!(i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64);
 
 /// An executable that is loaded on one device.
 pub(crate) struct Loaded {
     client: Arc<Client>,
     handle: Handle,
+    ins: Vec<Aval>,
+    outs: Vec<Aval>,
 }
 
 // SAFETY: as for `Client`.
@@ -209,13 +240,16 @@ unsafe impl Send for Loaded {}
 unsafe impl Sync for Loaded {}
 
 impl Loaded {
-    /// Runs it on the device that it was compiled for, and waits until it is done. The buffers have to be what it takes: plugins
-    /// check the number of bytes at most. `num_outputs` is the number of its outputs.
-    pub(crate) fn run(&self, args: &[Buffer], num_outputs: usize) -> Result<Vec<Buffer>> {
+    /// Runs it on the device that it was compiled for, and waits until it is done. The buffers have to be arrays of the avals that
+    /// it takes; that is looked at here, since plugins check the number of bytes at most.
+    pub(crate) fn run(&self, args: &[Buffer]) -> Result<Vec<Buffer>> {
+        if !args.iter().map(|buffer| &buffer.aval).eq(&self.ins) {
+            return Err(Error::new(ErrorKind::Internal, "xla", "the arguments are not those of the program"));
+        }
         let library = self.client.library;
         let handles: Vec<Handle> = args.iter().map(|buffer| buffer.handle).collect();
         let argument_lists = [handles.as_ptr()];
-        let mut outputs: Vec<Handle> = vec![std::ptr::null_mut(); num_outputs];
+        let mut outputs: Vec<Handle> = vec![std::ptr::null_mut(); self.outs.len()];
         let output_lists = [outputs.as_mut_ptr()];
         let mut events: [Handle; 1] = [std::ptr::null_mut()];
         // SAFETY: integers and pointers, which may be zero.
@@ -231,32 +265,41 @@ impl Loaded {
             device_complete_events: events.as_mut_ptr(),
             ..sys::LoadedExecutableExecute::new()
         };
-        library.call(&mut call)?;
-        let outputs = outputs.into_iter().map(|handle| Buffer { client: self.client.clone(), handle }).collect();
-        library.wait(events[0])?;
-        Ok(outputs)
+        // SAFETY: lists live until the call returns, and have as many handles as the executable has arguments and outputs.
+        unsafe { library.call(&mut call) }?;
+        // Those that are there are freed also where one is missing.
+        let outputs = outputs.into_iter().zip(&self.outs).map(|(handle, aval)| {
+            let handle = given("PJRT_LoadedExecutable_Execute", handle)?;
+            Ok(Buffer { client: self.client.clone(), handle, aval: aval.clone() })
+        });
+        let outputs: Vec<Result<Buffer>> = outputs.collect();
+        // SAFETY: the event is ours.
+        unsafe { library.wait(events[0]) }?;
+        outputs.into_iter().collect()
     }
 
-    /// Fails unless the outputs are these.
-    pub(crate) fn expect_outputs(&self, avals: &[Aval]) -> Result<()> {
+    /// Fails unless the outputs are those that the module gives.
+    fn expect_outputs(&self) -> Result<()> {
+        let avals = &self.outs;
         self.with_executable(|library, executable| {
             let mut number = sys::ExecutableNumOutputs { executable, ..sys::ExecutableNumOutputs::new() };
-            library.call(&mut number)?;
             let mut types =
                 sys::ExecutableOutputElementTypes { executable, ..sys::ExecutableOutputElementTypes::new() };
-            library.call(&mut types)?;
             let mut shapes = sys::ExecutableOutputDimensions { executable, ..sys::ExecutableOutputDimensions::new() };
-            library.call(&mut shapes)?;
-            // SAFETY: the executable, which is freed after this, has as many numbers at these addresses.
-            let (types, ranks) = unsafe {
-                (slice(types.output_types, types.num_output_types), slice(shapes.dim_sizes, shapes.num_outputs))
+            // SAFETY: the executable is freed after this, and has as many numbers at these addresses until then; the dimensions of
+            // all outputs lie in a row.
+            let (types, ranks, mut sizes) = unsafe {
+                library.call(&mut number)?;
+                library.call(&mut types)?;
+                library.call(&mut shapes)?;
+                let ranks = slice(shapes.dim_sizes, shapes.num_outputs);
+                (slice(types.output_types, types.num_output_types), ranks, slice(shapes.dims, ranks.iter().sum()))
             };
-            // SAFETY: as above; the dimensions of all outputs lie in a row.
-            let mut sizes = unsafe { slice(shapes.dims, ranks.iter().sum()) };
             let mut are_equal =
                 number.num_outputs == avals.len() && types.len() == avals.len() && ranks.len() == avals.len();
             for ((aval, &kind), &rank) in avals.iter().zip(types).zip(ranks) {
-                let (shape, rest) = sizes.split_at(rank);
+                // Without an address there are no dimensions, whatever the ranks.
+                let (shape, rest) = sizes.split_at_checked(rank).unwrap_or_default();
                 are_equal &= kind == element_type(aval.dtype) && shape == dims(aval)?;
                 sizes = rest;
             }
@@ -265,13 +308,16 @@ impl Loaded {
         })
     }
 
-    /// The bytes of a run. Of the figures that plugins give, arguments, outputs and temporaries are exact; the peak that they give
-    /// counts no temporaries on CPUs, and so it is added up here.
-    pub(crate) fn memory(&self) -> Result<MemoryStats> {
+    /// The bytes of a run, if the plugin gives them. Of its figures, arguments, outputs and temporaries are exact; its peak counts
+    /// no temporaries on CPUs, and so it is added up here.
+    pub(crate) fn memory(&self) -> Result<Option<MemoryStats>> {
         self.with_executable(|library, executable| {
             let mut stats =
                 sys::ExecutableGetCompiledMemoryStats { executable, ..sys::ExecutableGetCompiledMemoryStats::new() };
-            library.call(&mut stats)?;
+            // SAFETY: the executable is freed after this.
+            if !unsafe { library.call_if_any(&mut stats) }? {
+                return Ok(None);
+            }
             let [arguments, outputs, temporaries, aliased] = [
                 stats.argument_size_in_bytes,
                 stats.output_size_in_bytes,
@@ -280,7 +326,7 @@ impl Loaded {
             ]
             .map(|bytes| usize::try_from(bytes).unwrap_or(0));
             let peak = (arguments + outputs + temporaries).saturating_sub(aliased);
-            Ok(MemoryStats { arguments, outputs, temporaries, overhead: 0, peak })
+            Ok(Some(MemoryStats { arguments, outputs, temporaries, overhead: 0, peak }))
         })
     }
 
@@ -291,18 +337,31 @@ impl Loaded {
             loaded_executable: self.handle,
             ..sys::LoadedExecutableGetExecutable::new()
         };
-        library.call(&mut args)?;
-        let given = f(library, args.executable);
-        library.free(sys::ExecutableDestroy { executable: args.executable, ..sys::ExecutableDestroy::new() });
-        given
+        // SAFETY: the loaded executable is there.
+        unsafe { library.call(&mut args) }?;
+        let executable = given("PJRT_LoadedExecutable_GetExecutable", args.executable)?;
+        let result = f(library, executable);
+        // SAFETY: the handle is ours, and the function above, which has returned, keeps nothing of it.
+        unsafe { library.free(sys::ExecutableDestroy { executable, ..sys::ExecutableDestroy::new() }) };
+        result
     }
 }
 
 impl Drop for Loaded {
     fn drop(&mut self) {
         let library = self.client.library;
-        library.free(sys::LoadedExecutableDestroy { executable: self.handle, ..sys::LoadedExecutableDestroy::new() });
+        // SAFETY: the handle is this executable's alone.
+        unsafe {
+            let executable = self.handle;
+            library.free(sys::LoadedExecutableDestroy { executable, ..sys::LoadedExecutableDestroy::new() });
+        }
     }
+}
+
+/// A handle that a function gave; plugins give one unless they give an error.
+fn given(function: &str, handle: Handle) -> Result<Handle> {
+    let missing = || Error::new(ErrorKind::Internal, "xla", format!("{function}: the plugin gave nothing"));
+    if handle.is_null() { Err(missing()) } else { Ok(handle) }
 }
 
 /// As many elements at this address; none where there is no address.

@@ -1,10 +1,10 @@
 //! A plugin in memory, and calls of its functions.
 
 use std::collections::BTreeMap;
-use std::ffi::c_void;
+use std::ffi::{c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use remat_ir::{Error, ErrorKind, Result};
 
@@ -19,24 +19,27 @@ pub(crate) struct Library {
     api: NonNull<Api>,
 }
 
-// SAFETY: the table of functions is constant, and functions of the API may be called from any thread.
+// SAFETY: the table of functions is constant once the plugin is in memory. The header says nothing of threads; that functions may be
+// called from any, several at a time, is what plugins are written for: their functions forward to classes of XLA that lock what they
+// share, and JAX calls them from several threads without its interpreter's lock. A test runs one executable from several threads.
 unsafe impl Send for Library {}
 // SAFETY: as above.
 unsafe impl Sync for Library {}
 
-/// Plugins that were opened: each is initialised once.
-static OPEN: LazyLock<Mutex<BTreeMap<PathBuf, Library>>> = LazyLock::new(Mutex::default);
+/// What became of the plugin in a file.
+type Opened = Arc<OnceLock<Result<Library>>>;
+
+/// Plugins that were opened, by the real paths of their files: each is initialised once, and one that failed stays so.
+static OPEN: LazyLock<Mutex<BTreeMap<PathBuf, Opened>>> = LazyLock::new(Mutex::default);
 
 impl Library {
-    /// Opens a plugin, or finds it among those that are open.
+    /// Opens a plugin, or finds it among those that are open. Threads that open one plugin wait for the first of them, and not for
+    /// those that open another.
     pub(crate) fn open(path: &Path) -> Result<Library> {
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(library) = open.get(path) {
-            return Ok(*library);
-        }
-        let library = Library::load(path)?;
-        open.insert(path.to_path_buf(), library);
-        Ok(library)
+        let failed = |e: std::io::Error| Error::new(ErrorKind::Io, "pjrt", format!("{}: {e}", path.display()));
+        let path = path.canonicalize().map_err(failed)?;
+        let opened = OPEN.lock().unwrap_or_else(PoisonError::into_inner).entry(path.clone()).or_default().clone();
+        opened.get_or_init(|| Library::load(&path)).clone()
     }
 
     fn load(path: &Path) -> Result<Library> {
@@ -58,7 +61,12 @@ impl Library {
                 "has version {major}.{minor} of the PJRT C API, and 0.{LEAST_MINOR} is needed"
             )));
         }
-        library.call(&mut sys::PluginInitialize::new())?;
+        let is_needed = |&&(_, index): &&(&str, usize)| index != sys::ExecutableGetCompiledMemoryStats::INDEX;
+        for &(name, index) in sys::FUNCTIONS.iter().filter(is_needed) {
+            library.entry(index).ok_or_else(|| failed(format!("has no function {name}")))?;
+        }
+        // SAFETY: the struct has no field that is to be set.
+        unsafe { library.call_as(ErrorKind::Io, &mut sys::PluginInitialize::new()) }?;
         Ok(library)
     }
 
@@ -69,76 +77,215 @@ impl Library {
         (api.major, api.minor)
     }
 
-    /// Calls a function of the API. Pointers in the arguments have to be what the header says of them.
-    pub(super) fn call<A: Arguments>(self, arguments: &mut A) -> Result<()> {
-        let function = self.function::<A>()?;
-        // SAFETY: all functions that are called by this method take a pointer to their argument struct, which `A` is, and give a
-        // pointer to an error or null.
-        let error = unsafe {
-            let function: unsafe extern "C" fn(*mut A) -> Handle = std::mem::transmute(function);
-            function(arguments)
-        };
-        if error.is_null() { Ok(()) } else { Err(self.error(A::NAME, error)) }
+    /// Calls a function of the API.
+    ///
+    /// # Safety
+    /// Pointers and handles in the arguments are what the header says of them.
+    pub(super) unsafe fn call<A: Arguments>(self, arguments: &mut A) -> Result<()> {
+        // SAFETY: by the contract of this method.
+        unsafe { self.call_as(ErrorKind::Internal, arguments) }
     }
 
-    /// Calls a function that frees something: there is nobody to tell of an error.
-    pub(super) fn free<A: Arguments>(self, mut arguments: A) {
-        self.call(&mut arguments).unwrap_or_default();
+    /// Calls a function whose errors are of this kind.
+    ///
+    /// # Safety
+    /// As for [`Library::call`].
+    pub(super) unsafe fn call_as<A: Arguments>(self, kind: ErrorKind, arguments: &mut A) -> Result<()> {
+        // SAFETY: by the contract of this method.
+        let failure = unsafe { self.attempt(arguments) };
+        failure.map_or(Ok(()), |failure| Err(failure.into_error::<A>(kind)))
+    }
+
+    /// Calls a function that a plugin need not have, and says whether it does.
+    ///
+    /// # Safety
+    /// As for [`Library::call`].
+    pub(super) unsafe fn call_if_any<A: Arguments>(self, arguments: &mut A) -> Result<bool> {
+        // SAFETY: by the contract of this method.
+        match unsafe { self.attempt(arguments) } {
+            None => Ok(true),
+            Some(Failure { code: sys::UNIMPLEMENTED, .. }) => Ok(false),
+            Some(failure) => Err(failure.into_error::<A>(ErrorKind::Internal)),
+        }
+    }
+
+    /// Calls a function that frees something: there is no caller to tell of an error.
+    ///
+    /// # Safety
+    /// As for [`Library::call`], and what is freed is not used again.
+    pub(super) unsafe fn free<A: Arguments>(self, mut arguments: A) {
+        // SAFETY: by the contract of this method.
+        unsafe { self.call(&mut arguments) }.unwrap_or_default();
+    }
+
+    /// Calls a function, and gives what went wrong.
+    ///
+    /// # Safety
+    /// As for [`Library::call`].
+    unsafe fn attempt<A: Arguments>(self, arguments: &mut A) -> Option<Failure> {
+        // SAFETY: by the contract of this method.
+        match unsafe { self.call_raw(arguments) } {
+            None => Some(Failure { code: sys::UNIMPLEMENTED, message: "the plugin does not have it".to_string() }),
+            Some(error) if error.is_null() => None,
+            Some(error) => Some(self.failure(error)),
+        }
+    }
+
+    /// Calls a function, and gives its error or null; nothing if the plugin does not have the function.
+    ///
+    /// # Safety
+    /// As for [`Library::call`].
+    unsafe fn call_raw<A: Arguments>(self, arguments: &mut A) -> Option<Handle> {
+        let function = self.entry(A::INDEX)?;
+        // SAFETY: all functions that are called by this method take a pointer to their argument struct, which `A` is, and give a
+        // pointer to an error or null. The arguments are sound by the contract of this method.
+        unsafe {
+            let function: unsafe extern "C" fn(*mut A) -> Handle = std::mem::transmute(function);
+            Some(function(arguments))
+        }
     }
 
     /// Calls one of the functions that give nothing.
-    fn call_without_result<A: Arguments>(self, arguments: &mut A) -> Option<()> {
-        let function = self.function::<A>().ok()?;
-        // SAFETY: `PJRT_Error_Message` and `PJRT_Error_Destroy`, for which alone this is, take their argument struct and give nothing.
-        unsafe {
-            let function: unsafe extern "C" fn(*mut A) = std::mem::transmute(function);
-            function(arguments);
+    ///
+    /// # Safety
+    /// The function is `PJRT_Error_Message` or `PJRT_Error_Destroy`, and the handle in its arguments is an error.
+    unsafe fn call_without_result<A: Arguments>(self, arguments: &mut A) {
+        if let Some(function) = self.entry(A::INDEX) {
+            // SAFETY: the two functions take their argument struct and give nothing.
+            unsafe {
+                let function: unsafe extern "C" fn(*mut A) = std::mem::transmute(function);
+                function(arguments);
+            }
         }
-        Some(())
     }
 
-    /// The function that takes these arguments, if the plugin has it.
-    fn function<A: Arguments>(self) -> Result<NonNull<c_void>> {
-        let missing = || Error::new(ErrorKind::Io, "pjrt", format!("the plugin has no function {}", A::NAME));
+    /// The function at this index of the table, if the plugin has it.
+    fn entry(self, index: usize) -> Option<NonNull<c_void>> {
         // SAFETY: the pointer is to a constant that begins with its size in bytes.
         let size = unsafe { self.api.as_ref() }.struct_size;
-        let offset = size_of::<Api>() + A::INDEX * size_of::<Handle>();
+        let offset = size_of::<Api>() + index * size_of::<Handle>();
         if offset + size_of::<Handle>() > size {
-            return Err(missing());
+            return None;
         }
         // SAFETY: the struct has as many bytes, and from its head on it is a table of pointers to functions, which may be null.
-        let function = unsafe { self.api.byte_add(offset).cast::<*mut c_void>().read() };
-        NonNull::new(function).ok_or_else(missing)
+        NonNull::new(unsafe { self.api.byte_add(offset).cast::<*mut c_void>().read() })
     }
 
-    /// The error of the API as one of ours; it is freed.
-    fn error(self, function: &str, error: Handle) -> Error {
+    /// What an error of the API says; it is freed.
+    fn failure(self, error: Handle) -> Failure {
         let mut message = sys::ErrorMessage { error, ..sys::ErrorMessage::new() };
-        let text = self.call_without_result(&mut message).map(|()| text(message.message, message.message_size));
+        // SAFETY: the error is there until it is freed below, and its message with it.
+        let message = unsafe {
+            self.call_without_result(&mut message);
+            text(message.message, message.message_size)
+        };
         let mut code = sys::ErrorGetCode { error, ..sys::ErrorGetCode::new() };
-        let is_memory = self.call(&mut code).is_ok() && code.code == sys::RESOURCE_EXHAUSTED;
-        self.call_without_result(&mut sys::ErrorDestroy { error, ..sys::ErrorDestroy::new() });
-        let kind = if is_memory { ErrorKind::Memory } else { ErrorKind::Internal };
-        Error::new(kind, "xla", format!("{function}: {}", text.unwrap_or_default()))
+        // SAFETY: as above. An error of this call is freed and no more: asking for its code would go on without an end.
+        unsafe {
+            if let Some(second) = self.call_raw(&mut code).filter(|second| !second.is_null()) {
+                self.call_without_result(&mut sys::ErrorDestroy { error: second, ..sys::ErrorDestroy::new() });
+            }
+            self.call_without_result(&mut sys::ErrorDestroy { error, ..sys::ErrorDestroy::new() });
+        }
+        Failure { code: code.code, message }
     }
 
-    /// Waits for an event, and frees it.
-    pub(super) fn wait(self, event: Handle) -> Result<()> {
+    /// Waits for an event, and frees it. There is nothing to wait for where it is null.
+    ///
+    /// # Safety
+    /// The event is null, or one of this plugin that is not used again.
+    pub(super) unsafe fn wait(self, event: Handle) -> Result<()> {
         if event.is_null() {
             return Ok(());
         }
-        let outcome = self.call(&mut sys::EventAwait { event, ..sys::EventAwait::new() });
-        self.free(sys::EventDestroy { event, ..sys::EventDestroy::new() });
-        outcome
+        // SAFETY: by the contract of this method.
+        unsafe {
+            let outcome = self.call(&mut sys::EventAwait { event, ..sys::EventAwait::new() });
+            self.free(sys::EventDestroy { event, ..sys::EventDestroy::new() });
+            outcome
+        }
+    }
+}
+
+/// An error of the API.
+struct Failure {
+    code: c_int,
+    message: String,
+}
+
+impl Failure {
+    /// The error of a function, of this kind unless memory was short.
+    fn into_error<A: Arguments>(self, kind: ErrorKind) -> Error {
+        let kind = if self.code == sys::RESOURCE_EXHAUSTED { ErrorKind::Memory } else { kind };
+        Error::new(kind, "xla", format!("{}: {}", A::NAME, self.message))
     }
 }
 
 /// A text of the plugin, copied.
-pub(super) fn text(start: *const std::ffi::c_char, size: usize) -> String {
+///
+/// # Safety
+/// There are as many bytes at this address, or it is null.
+pub(super) unsafe fn text(start: *const c_char, size: usize) -> String {
     if start.is_null() || size == 0 {
         return String::new();
     }
-    // SAFETY: the plugin gives a pointer to as many bytes, which are there until whatever has them is freed, after this.
+    // SAFETY: by the contract of this function.
     let bytes = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), size) };
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table in which the functions of errors are these, and all others null.
+    #[repr(C)]
+    struct Table {
+        head: Api,
+        functions: [*mut c_void; 3],
+    }
+
+    extern "C" fn ignore(_: *mut c_void) {}
+
+    extern "C" fn fail(_: *mut c_void) -> Handle {
+        NonNull::<u8>::dangling().as_ptr().cast()
+    }
+
+    fn failing() -> Table {
+        let functions = [ignore as *mut c_void, ignore as *mut c_void, fail as *mut c_void];
+        Table { head: Api::of_size(size_of::<Table>()), functions }
+    }
+
+    #[test]
+    fn an_error_whose_code_is_an_error_ends() {
+        let table = failing();
+        let library = Library { api: NonNull::from(&table).cast() };
+        // SAFETY: the function looks at no argument.
+        let error = unsafe { library.call(&mut sys::ErrorGetCode::new()) }.unwrap_err();
+        assert_eq!(error.to_string(), "xla: PJRT_Error_GetCode: ");
+    }
+
+    #[test]
+    fn a_function_that_is_missing_is_named() {
+        let table = failing();
+        let library = Library { api: NonNull::from(&table).cast() };
+        // SAFETY: the function is not there to be called.
+        let error = unsafe { library.call_as(ErrorKind::Io, &mut sys::PluginInitialize::new()) }.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io);
+        assert_eq!(error.to_string(), "xla: PJRT_Plugin_Initialize: the plugin does not have it");
+        // SAFETY: as above.
+        assert!(!unsafe { library.call_if_any(&mut sys::ExecutableGetCompiledMemoryStats::new()) }.unwrap());
+    }
+
+    #[test]
+    fn a_file_that_is_no_plugin_stays_so() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        let errors = [file, &file.replace("remat-xla/", "remat-xla/./")].map(|path| Library::open(path.as_ref()));
+        let [first, second] = errors.map(|opened| opened.unwrap_err().to_string());
+        assert!(first.starts_with("pjrt: ") && first.contains("remat-xla/Cargo.toml"), "{first}");
+        assert_eq!(first, second);
+        let missing = Library::open("/no/such/plugin.so".as_ref()).unwrap_err();
+        assert_eq!(missing.kind(), ErrorKind::Io);
+        assert!(missing.to_string().starts_with("pjrt: /no/such/plugin.so: "), "{missing}");
+    }
 }

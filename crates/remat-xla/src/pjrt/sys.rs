@@ -17,15 +17,24 @@ pub(super) struct Api {
     pub(super) minor: c_int,
 }
 
+#[cfg(test)]
+impl Api {
+    /// The beginning of a table that has this size with it.
+    pub(super) fn of_size(struct_size: usize) -> Api {
+        let (extension_start, version_extension_start) = (std::ptr::null_mut(), std::ptr::null_mut());
+        Api { struct_size, extension_start, version_size: 24, version_extension_start, major: 0, minor: 81 }
+    }
+}
+
 /// The arguments of a function.
 ///
 /// # Safety
 /// The type is the argument struct of the function at `INDEX` in the header's table, without padding at its beginning, and all its
 /// fields may be zero.
 pub(super) unsafe trait Arguments: Sized {
-    /// The place of the function in the table.
+    /// The index of the function in the table.
     const INDEX: usize;
-    /// The name of the function.
+    /// The name of the function in the header.
     const NAME: &'static str;
 
     /// Zeros, and the size.
@@ -33,7 +42,7 @@ pub(super) unsafe trait Arguments: Sized {
 }
 
 macro_rules! arguments {
-    ($($name:ident $index:literal { $($field:ident: $type:ty,)* })*) => { $(
+    ($($name:ident $function:ident $index:literal { $($field:ident: $type:ty,)* })*) => { $(
         #[repr(C)]
         pub(super) struct $name {
             pub(super) struct_size: usize,
@@ -41,11 +50,11 @@ macro_rules! arguments {
             $(pub(super) $field: $type,)*
         }
 
-        // SAFETY: the fields are those of the header, in its order; they are integers and pointers, which may be zero. The test
-        // below compares the sizes, and the one of indices the names in the table.
+        // SAFETY: the fields are those of the header, in its order; they are integers and pointers, which may be zero. Tests
+        // below compare the sizes with those of C, and the indices with the names of the table in order.
         unsafe impl Arguments for $name {
             const INDEX: usize = $index;
-            const NAME: &'static str = stringify!($name);
+            const NAME: &'static str = stringify!($function);
 
             fn new() -> $name {
                 // SAFETY: the fields are integers and pointers.
@@ -53,17 +62,25 @@ macro_rules! arguments {
                 $name { struct_size: size_of::<$name>(), ..zeros }
             }
         }
-    )* };
+    )*
+
+        /// The functions that are called: their names and indices.
+        pub(super) const FUNCTIONS: &[(&str, usize)] = &[$((stringify!($function), $index)),*];
+
+        /// The sizes of their argument structs.
+        #[cfg(test)]
+        const SIZES: &[usize] = &[$(size_of::<$name>()),*];
+    };
 }
 
 arguments! {
-    ErrorDestroy 0 { error: Handle, }
-    ErrorMessage 1 { error: Handle, message: *const c_char, message_size: usize, }
-    ErrorGetCode 2 { error: Handle, code: c_int, }
-    PluginInitialize 3 { }
-    EventDestroy 5 { event: Handle, }
-    EventAwait 8 { event: Handle, }
-    ClientCreate 10 {
+    ErrorDestroy PJRT_Error_Destroy 0 { error: Handle, }
+    ErrorMessage PJRT_Error_Message 1 { error: Handle, message: *const c_char, message_size: usize, }
+    ErrorGetCode PJRT_Error_GetCode 2 { error: Handle, code: c_int, }
+    PluginInitialize PJRT_Plugin_Initialize 3 { }
+    EventDestroy PJRT_Event_Destroy 5 { event: Handle, }
+    EventAwait PJRT_Event_Await 8 { event: Handle, }
+    ClientCreate PJRT_Client_Create 10 {
         create_options: *const NamedValue,
         num_options: usize,
         kv_get_callback: *const c_void,
@@ -74,17 +91,17 @@ arguments! {
         kv_try_get_callback: *const c_void,
         kv_try_get_user_arg: *mut c_void,
     }
-    ClientDestroy 11 { client: Handle, }
-    ClientPlatformVersion 14 { client: Handle, version: *const c_char, version_size: usize, }
-    ClientAddressableDevices 16 { client: Handle, devices: *const Handle, num_devices: usize, }
-    ClientCompile 20 {
+    ClientDestroy PJRT_Client_Destroy 11 { client: Handle, }
+    ClientPlatformVersion PJRT_Client_PlatformVersion 14 { client: Handle, version: *const c_char, version_size: usize, }
+    ClientAddressableDevices PJRT_Client_AddressableDevices 16 { client: Handle, devices: *const Handle, num_devices: usize, }
+    ClientCompile PJRT_Client_Compile 20 {
         client: Handle,
         program: *const Program,
         compile_options: *const u8,
         compile_options_size: usize,
         executable: Handle,
     }
-    ClientBufferFromHostBuffer 22 {
+    ClientBufferFromHostBuffer PJRT_Client_BufferFromHostBuffer 22 {
         client: Handle,
         data: *const c_void,
         element_type: c_int,
@@ -99,11 +116,11 @@ arguments! {
         done_with_host_buffer: Handle,
         buffer: Handle,
     }
-    ExecutableDestroy 40 { executable: Handle, }
-    ExecutableNumOutputs 44 { executable: Handle, num_outputs: usize, }
-    LoadedExecutableDestroy 50 { executable: Handle, }
-    LoadedExecutableGetExecutable 51 { loaded_executable: Handle, executable: Handle, }
-    LoadedExecutableExecute 55 {
+    ExecutableDestroy PJRT_Executable_Destroy 40 { executable: Handle, }
+    ExecutableNumOutputs PJRT_Executable_NumOutputs 44 { executable: Handle, num_outputs: usize, }
+    LoadedExecutableDestroy PJRT_LoadedExecutable_Destroy 50 { executable: Handle, }
+    LoadedExecutableGetExecutable PJRT_LoadedExecutable_GetExecutable 51 { loaded_executable: Handle, executable: Handle, }
+    LoadedExecutableExecute PJRT_LoadedExecutable_Execute 55 {
         executable: Handle,
         options: *mut ExecuteOptions,
         argument_lists: *const *const Handle,
@@ -113,22 +130,22 @@ arguments! {
         device_complete_events: *mut Handle,
         execute_device: Handle,
     }
-    BufferDestroy 58 { buffer: Handle, }
-    BufferToHostBuffer 70 {
+    BufferDestroy PJRT_Buffer_Destroy 58 { buffer: Handle, }
+    BufferToHostBuffer PJRT_Buffer_ToHostBuffer 70 {
         src: Handle,
-        host_layout: *mut c_void,
+        host_layout: *const MemoryLayout,
         dst: *mut c_void,
         dst_size: usize,
         event: Handle,
     }
-    ExecutableOutputElementTypes 90 { executable: Handle, output_types: *const c_int, num_output_types: usize, }
-    ExecutableOutputDimensions 91 {
+    ExecutableOutputElementTypes PJRT_Executable_OutputElementTypes 90 { executable: Handle, output_types: *const c_int, num_output_types: usize, }
+    ExecutableOutputDimensions PJRT_Executable_OutputDimensions 91 {
         executable: Handle,
         num_outputs: usize,
         dims: *const i64,
         dim_sizes: *const usize,
     }
-    ExecutableGetCompiledMemoryStats 96 {
+    ExecutableGetCompiledMemoryStats PJRT_Executable_GetCompiledMemoryStats 96 {
         executable: Handle,
         generated_code_size_in_bytes: i64,
         argument_size_in_bytes: i64,
@@ -188,29 +205,107 @@ pub(super) struct ExecuteOptions {
     pub(super) incarnation_ids: *mut i64,
 }
 
+/// The order of the elements of an array. Of the union only the tiled one is sent, which is the larger.
+#[repr(C)]
+pub(super) struct MemoryLayout {
+    struct_size: usize,
+    extension_start: *mut c_void,
+    tiled: Tiled,
+    kind: c_int,
+}
+
+/// `PJRT_Buffer_MemoryLayout_Tiled`.
+#[repr(C)]
+struct Tiled {
+    struct_size: usize,
+    extension_start: *mut c_void,
+    minor_to_major: *const i64,
+    minor_to_major_size: usize,
+    tile_dims: *const i64,
+    tile_dim_sizes: *const usize,
+    num_tiles: usize,
+}
+
+impl MemoryLayout {
+    /// The layout without tiles in which dimensions are in this order, the one of stride 1 first. It points to the list.
+    pub(super) fn untiled(minor_to_major: &[i64]) -> MemoryLayout {
+        let tiled = Tiled {
+            struct_size: size_of::<Tiled>(),
+            extension_start: std::ptr::null_mut(),
+            minor_to_major: minor_to_major.as_ptr(),
+            minor_to_major_size: minor_to_major.len(),
+            tile_dims: std::ptr::null(),
+            tile_dim_sizes: std::ptr::null(),
+            num_tiles: 0,
+        };
+        let (struct_size, extension_start) = (size_of::<MemoryLayout>(), std::ptr::null_mut());
+        MemoryLayout { struct_size, extension_start, tiled, kind: TILED }
+    }
+}
+
+/// `PJRT_Buffer_MemoryLayout_Type_Tiled`.
+const TILED: c_int = 0;
+
 /// `PJRT_HostBufferSemantics_kImmutableOnlyDuringCall`: the plugin reads the host's elements before the call returns.
 pub(super) const ONLY_DURING_CALL: c_int = 0;
 
 /// `PJRT_Error_Code_RESOURCE_EXHAUSTED`.
 pub(super) const RESOURCE_EXHAUSTED: c_int = 8;
 
+/// `PJRT_Error_Code_UNIMPLEMENTED`.
+pub(super) const UNIMPLEMENTED: c_int = 12;
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// The header's table of functions in order, as far as it is used.
+    const TABLE: &str = "
+        Error_Destroy Error_Message Error_GetCode Plugin_Initialize Plugin_Attributes Event_Destroy Event_IsReady
+        Event_Error Event_Await Event_OnReady Client_Create Client_Destroy Client_PlatformName Client_ProcessIndex
+        Client_PlatformVersion Client_Devices Client_AddressableDevices Client_LookupDevice Client_LookupAddressableDevice
+        Client_AddressableMemories Client_Compile Client_DefaultDeviceAssignment Client_BufferFromHostBuffer
+        DeviceDescription_Id DeviceDescription_ProcessIndex DeviceDescription_Attributes DeviceDescription_Kind
+        DeviceDescription_DebugString DeviceDescription_ToString Device_GetDescription Device_IsAddressable
+        Device_LocalHardwareId Device_AddressableMemories Device_DefaultMemory Device_MemoryStats Memory_Id Memory_Kind
+        Memory_DebugString Memory_ToString Memory_AddressableByDevices Executable_Destroy Executable_Name
+        Executable_NumReplicas Executable_NumPartitions Executable_NumOutputs Executable_SizeOfGeneratedCodeInBytes
+        Executable_GetCostAnalysis Executable_OutputMemoryKinds Executable_OptimizedProgram Executable_Serialize
+        LoadedExecutable_Destroy LoadedExecutable_GetExecutable LoadedExecutable_AddressableDevices LoadedExecutable_Delete
+        LoadedExecutable_IsDeleted LoadedExecutable_Execute Executable_DeserializeAndLoad LoadedExecutable_Fingerprint
+        Buffer_Destroy Buffer_ElementType Buffer_Dimensions Buffer_UnpaddedDimensions Buffer_DynamicDimensionIndices
+        Buffer_GetMemoryLayout Buffer_OnDeviceSizeInBytes Buffer_Device Buffer_Memory Buffer_Delete Buffer_IsDeleted
+        Buffer_CopyToDevice Buffer_ToHostBuffer Buffer_IsOnCpu Buffer_ReadyEvent Buffer_UnsafePointer
+        Buffer_IncreaseExternalReferenceCount Buffer_DecreaseExternalReferenceCount Buffer_OpaqueDeviceMemoryDataPointer
+        CopyToDeviceStream_Destroy CopyToDeviceStream_AddChunk CopyToDeviceStream_TotalBytes CopyToDeviceStream_GranuleSize
+        CopyToDeviceStream_CurrentBytes TopologyDescription_Create TopologyDescription_Destroy
+        TopologyDescription_PlatformName TopologyDescription_PlatformVersion TopologyDescription_GetDeviceDescriptions
+        TopologyDescription_Serialize TopologyDescription_Attributes Compile Executable_OutputElementTypes
+        Executable_OutputDimensions Buffer_CopyToMemory Client_CreateViewOfDeviceBuffer Executable_Fingerprint
+        Client_TopologyDescription Executable_GetCompiledMemoryStats
+    ";
+
     #[test]
-    fn structs_have_the_sizes_that_plugins_expect() {
-        // What current plugins say when they are called with a struct of size 0.
+    fn functions_are_at_the_indices_of_the_table() {
+        let table: Vec<&str> = TABLE.split_whitespace().collect();
+        for &(name, index) in FUNCTIONS {
+            assert_eq!(name.strip_prefix("PJRT_"), table.get(index).copied());
+        }
         assert_eq!(size_of::<Api>(), 40);
-        assert_eq!(size_of::<ErrorMessage>(), 40);
-        assert_eq!(size_of::<ClientCreate>(), 88);
-        assert_eq!(size_of::<ClientCompile>(), 56);
-        assert_eq!(size_of::<ClientBufferFromHostBuffer>(), 120);
-        assert_eq!(size_of::<LoadedExecutableExecute>(), 80);
-        assert_eq!(size_of::<ExecuteOptions>(), 112);
-        assert_eq!(size_of::<BufferToHostBuffer>(), 56);
+    }
+
+    /// What a compiler of C says of the header.
+    #[test]
+    fn structs_have_the_sizes_of_the_header() {
+        let sizes = [24, 40, 32, 16, 24, 24, 88, 24, 40, 40, 56, 120, 24, 32, 24, 32, 80, 24, 56, 40, 48, 112];
+        let names: Vec<&str> = FUNCTIONS.iter().map(|&(name, _)| name).collect();
+        let [got, expected] = [SIZES, &sizes].map(|sizes| names.iter().zip(sizes).collect::<Vec<_>>());
+        assert_eq!(got, expected);
         assert_eq!(size_of::<NamedValue>(), 56);
         assert_eq!(size_of::<Program>(), 48);
-        assert_eq!(size_of::<ExecutableGetCompiledMemoryStats>(), 112);
+        assert_eq!(size_of::<ExecuteOptions>(), 112);
+        assert_eq!(size_of::<Tiled>(), 56);
+        assert_eq!(size_of::<MemoryLayout>(), 80);
+        assert_eq!(std::mem::offset_of!(MemoryLayout, kind), 72);
     }
 }
