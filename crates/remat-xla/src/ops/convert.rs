@@ -18,7 +18,57 @@ pub(super) fn convert_element_type(w: &mut Writer, x: &Value, to: DType) -> Valu
     if from.is_float() && to.is_integer() {
         return float_to_integer(w, x, to);
     }
+    let is_wide = from.bits() >= 32 && from != DType::F32;
+    if is_wide && matches!(to, DType::F16 | DType::Bf16) {
+        let x = odd_f64(w, x);
+        let x = odd_f32(w, &x);
+        return w.convert(&x, to);
+    }
     w.convert(x, to)
+}
+
+/// A wide number as f64. An integer that is none is one of the two around it, the one whose last bit is set: rounding that to fewer
+/// bits gives what rounding the integer gives. XLA rounds to f32 on the way to f16 and bf16, and would round twice.
+fn odd_f64(w: &mut Writer, x: &Value) -> Value {
+    if x.dtype().bits() < 64 || x.dtype().is_float() {
+        return w.convert(x, DType::F64);
+    }
+    // Of 64 bits the last 11 are past a f64's 53.
+    let (last, step) = ((1 << 11) - 1, 1 << 11);
+    let (zero, last, kept) = (w.splat_integer(x, 0), w.splat_integer(x, last), w.splat_integer(x, !last));
+    let (past, kept) = (w.binary("and", x, &last), w.binary("and", x, &kept));
+    let step = w.splat_integer(x, step);
+    let odd = w.binary("or", &kept, &step);
+    let is_exact = w.compare("EQ", &past, &zero);
+    let rounded = w.select(&is_exact, &kept, &odd);
+    // Smaller ones are exact as they are.
+    let bound = 1 << 53;
+    let most = w.splat_integer(x, bound);
+    let mut is_small = w.compare("LE", x, &most);
+    if x.dtype().is_signed() {
+        let least = w.splat_integer(x, -bound);
+        let is_above = w.compare("GE", x, &least);
+        is_small = w.binary("and", &is_small, &is_above);
+    }
+    let x = w.select(&is_small, x, &rounded);
+    w.convert(&x, DType::F64)
+}
+
+/// A f64 as f32: if it is none, the one of the two around it whose last bit is set.
+fn odd_f32(w: &mut Writer, x: &Value) -> Value {
+    let nearest = w.convert(x, DType::F32);
+    let back = w.convert(&nearest, DType::F64);
+    let (size, rounded) = (w.unary("abs", x), w.unary("abs", &back));
+    let (is_larger, is_smaller) = (w.compare("GT", &rounded, &size), w.compare("LT", &rounded, &size));
+    // The next float towards zero has the pattern before; so the largest is what comes before infinity.
+    let pattern = bitcast_convert_type(w, &nearest, &x.aval.with_dtype(DType::U32));
+    let one = w.splat_integer(&pattern, 1);
+    let before = w.binary("subtract", &pattern, &one);
+    let truncated = w.select(&is_larger, &before, &pattern);
+    let odd = w.binary("or", &truncated, &one);
+    let is_inexact = w.binary("or", &is_larger, &is_smaller);
+    let pattern = w.select(&is_inexact, &odd, &pattern);
+    bitcast_convert_type(w, &pattern, &nearest.aval)
 }
 
 /// The bounds of the integer are compared as floats. StableHLO leaves open what becomes of a float out of range.
