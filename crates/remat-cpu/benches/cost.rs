@@ -20,7 +20,7 @@ const PRODUCT: &str = "{ lambda ; a:f32[512,512] b:f32[512,512]. let c:f32[512,5
 const SUM: &str = "{ lambda ; a:f32[8192,4096]. let b:f32[8192] = reduce_sum[axes=(1,)] a in (b,) }";
 
 /// Programs of one operation of each class.
-const PROGRAMS: [&str; 17] = [
+const PROGRAMS: [&str; 25] = [
     "{ lambda ; a:f32[4194304] b:f32[4194304]. let c:f32[4194304] = mul a b in (c,) }",
     "{ lambda ; a:bf16[4194304]. let c:f32[4194304] = convert_element_type[new_dtype=float32] a in (c,) }",
     "{ lambda ; a:f32[65536] b:f32[65536]. let c:f32[65536] = mul a b in (c,) }",
@@ -43,6 +43,24 @@ const PROGRAMS: [&str; 17] = [
      dimension_numbers=(([2], [1]), ([0], [0])) preferred_element_type=float32] a b in (c,) }",
     "{ lambda ; a:u32[1048576] b:u32[1048576] k:u32[] l:u32[]. let \
      c:u32[1048576] d:u32[1048576] = threefry2x32 k l a b in (c, d) }",
+    "{ lambda ; a:f32[8,64,56,56] b:f32[64,64,3,3]. let c:f32[8,64,56,56] = conv_general_dilated[batch_group_count=1 \
+     dimension_numbers=((0, 1, 2, 3), (0, 1, 2, 3), (0, 1, 2, 3)) feature_group_count=1 lhs_dilation=(1, 1) \
+     padding=((1, 1), (1, 1)) preferred_element_type=float32 rhs_dilation=(1, 1) window_strides=(1, 1)] a b in (c,) }",
+    "{ lambda ; a:f32[4,512,8,64] b:f32[4,512,8,64] c:f32[4,512,8,64]. let d:f32[4,512,8,64] e:f32[4,8,512] = \
+     dot_product_attention[bias=False causal=True mask=False scale=0.125:f64[]] a b c in (d, e) }",
+    "{ lambda ; a:f32[8192,512] b:i32[8192,1]. let c:f32[8192,512] = gather[collapsed_slice_dims=(0,) \
+     fill_value=1.0:f32[] mode=fill_or_drop offset_dims=(1,) operand_batching_dims=() slice_sizes=(1, 512) \
+     start_index_map=(0,) start_indices_batching_dims=()] a b in (c,) }",
+    "{ lambda ; a:f32[8192,512] b:i32[8192,1] c:f32[8192,512]. let d:f32[8192,512] = scatter_add[\
+     inserted_window_dims=(0,) mode=fill_or_drop operand_batching_dims=() scatter_dims_to_operand_dims=(0,) \
+     scatter_indices_batching_dims=() unique_indices=False update_window_dims=(1,)] a b c in (d,) }",
+    "{ lambda ; a:f32[8,64,112,112]. let b:f32[8,64,56,56] = reduce_window_max[base_dilation=(1, 1, 1, 1) \
+     padding=((0, 0), (0, 0), (1, 1), (1, 1)) window_dilation=(1, 1, 1, 1) window_dimensions=(1, 1, 3, 3) \
+     window_strides=(1, 1, 2, 2)] a in (b,) }",
+    "{ lambda ; a:f32[2048,2048]. let b:i32[2048] = argmax[axes=(1,) index_dtype=int32] a in (b,) }",
+    "{ lambda ; a:f32[2048,2048]. let b:f32[2048,8] c:i32[2048,8] = top_k[k=8] a in (b, c) }",
+    "{ lambda ; a:f32[512,512] b:f32[512,512]. let c:f32[512,512] = triangular_solve[left_side=True lower=True \
+     transpose_a=False unit_diagonal=False] a b in (c,) }",
 ];
 
 fn main() {
