@@ -1,5 +1,6 @@
 //! Derivatives of the elementwise operations at large and small operands, at infinities, NaN, zeros and the ends of domains,
-//! against 40 digits and against JAX. `data/derivatives/generate.py` wrote the expected ones.
+//! against 40 digits and against JAX. `data/derivatives/generate.py` wrote the expected ones. `derivatives_structured.rs` has the
+//! other operations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -136,5 +137,9 @@ fn every_elementwise_operation_has_rows() {
         for (dtype, which) in ["float32", "float64"].iter().flat_map(|d| (0..operands).map(move |w| (d, w))) {
             assert!(named.contains(&(*dtype, name, which)), "{name} has no row in {dtype} for operand {which}");
         }
+    }
+    for (dtype, power) in ["float32", "float64"].iter().flat_map(|d| [-3, -1, 0, 1, 2, 3, 8].map(|y| (d, y))) {
+        let name = format!("integer_pow[{power}]");
+        assert!(named.contains(&(*dtype, name.as_str(), 0)), "{name} has no row in {dtype}");
     }
 }
