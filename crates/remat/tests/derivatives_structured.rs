@@ -39,9 +39,9 @@ fn function(name: &str) -> Function {
         "top_k" => Box::new(|x| x[0].top_k(2).0),
         "clamp" => Box::new(|x| x[1].clamp(&x[0], &x[2])),
         "select_n" => Box::new(|x| Tensor::new([true, false, true, false]).select(&x[1], &x[0])),
-        "scatter_mul" => Box::new(|x| x[0].at(&Tensor::new([2, 0, 3])).unique().mul(&x[1])),
-        "scatter_max" => Box::new(|x| x[0].at(&Tensor::new([0, 2, 0])).max(&x[1])),
-        "scatter_min" => Box::new(|x| x[0].at(&Tensor::new([0, 2, 0])).min(&x[1])),
+        "scatter_mul" => Box::new(|x| x[0].at(Tensor::new([2, 0, 3])).unique().mul(&x[1])),
+        "scatter_max" => Box::new(|x| x[0].at(Tensor::new([0, 2, 0])).max(&x[1])),
+        "scatter_min" => Box::new(|x| x[0].at(Tensor::new([0, 2, 0])).min(&x[1])),
         "attention" => Box::new(attention),
         "attention.pullback" => Box::new(|x| {
             let (out, pullback) = vjp(attention, x).unwrap();
@@ -61,6 +61,7 @@ fn cross_entropy(logits: &Tensor) -> Tensor {
 }
 
 /// Two queries and three keys with one feature each; the values are the keys.
+#[expect(clippy::ptr_arg, reason = "it is differentiated in a tree, which a Vec is")]
 fn attention(x: &Vec<Tensor>) -> Tensor {
     let [query, key] = [0, 1].map(|i| x[i].expand_dims(1));
     let config = AttentionConfig { scale: Some(1.0), bias: Some(x[2].clone()), ..AttentionConfig::default() };
