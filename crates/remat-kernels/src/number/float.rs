@@ -7,7 +7,7 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 use remat_ir::{bf16, f16};
 
 use super::rounding::{from_bf16, from_f16, round_to_bf16, round_to_f16, to_bf16, to_f16};
-use super::{Number, Scalar, math};
+use super::{Number, Scalar, math, own_wide};
 
 /// What floats are computed in: f32 or f64.
 pub(crate) trait Real:
@@ -121,18 +121,7 @@ macro_rules! real {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
             float! { $type $type }
-            #[inline(always)]
-            fn widen(self) -> Self {
-                self
-            }
-            #[inline(always)]
-            fn narrow(wide: Self) -> Self {
-                wide
-            }
-            #[inline(always)]
-            fn as_wide(elements: &mut [Self]) -> Option<&mut [Self]> {
-                Some(elements)
-            }
+            own_wide! {}
             #[inline(always)]
             fn from_index(index: usize) -> Self {
                 index as $type

@@ -2,7 +2,7 @@
 
 use remat_ir::{DType, Element};
 
-use super::{Number, Scalar};
+use super::{Number, Scalar, own_wide};
 
 /// An integer, with arithmetic that wraps.
 pub(crate) trait Integer: Number + Scalar + Eq {
@@ -39,18 +39,7 @@ macro_rules! integer {
             const ONE: Self = 1;
             const TOP: Self = $type::MAX;
             const BOTTOM: Self = $type::MIN;
-            #[inline(always)]
-            fn widen(self) -> Self {
-                self
-            }
-            #[inline(always)]
-            fn narrow(wide: Self) -> Self {
-                wide
-            }
-            #[inline(always)]
-            fn as_wide(elements: &mut [Self]) -> Option<&mut [Self]> {
-                Some(elements)
-            }
+            own_wide! {}
             #[inline(always)]
             fn plus(self, other: Self) -> Self {
                 self.wrapping_add(other)
@@ -192,18 +181,7 @@ impl Number for bool {
     const ONE: Self = true;
     const TOP: Self = true;
     const BOTTOM: Self = false;
-    #[inline(always)]
-    fn widen(self) -> Self {
-        self
-    }
-    #[inline(always)]
-    fn narrow(wide: Self) -> Self {
-        wide
-    }
-    #[inline(always)]
-    fn as_wide(elements: &mut [Self]) -> Option<&mut [Self]> {
-        Some(elements)
-    }
+    own_wide! {}
     #[inline(always)]
     fn plus(self, other: Self) -> Self {
         self | other

@@ -96,6 +96,25 @@ pub(crate) fn register_type(dtype: DType) -> DType {
     }
 }
 
+/// The methods of a [`Number`] that is computed in its own type.
+macro_rules! own_wide {
+    () => {
+        #[inline(always)]
+        fn widen(self) -> Self {
+            self
+        }
+        #[inline(always)]
+        fn narrow(wide: Self) -> Self {
+            wide
+        }
+        #[inline(always)]
+        fn as_wide(elements: &mut [Self]) -> Option<&mut [Self]> {
+            Some(elements)
+        }
+    };
+}
+pub(in crate::number) use own_wide;
+
 /// Runs a block with `$t` bound to the Rust type of an integer dtype; other dtypes give `$other`.
 macro_rules! with_integer {
     ($dtype:expr, $t:ident => $integer:expr, else $other:expr) => {
