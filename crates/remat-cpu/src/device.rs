@@ -6,7 +6,9 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use oxc_index::IndexVec;
-use remat_ir::{Array, Aval, Device, Error, ErrorKind, Executable, Jaxpr, MemoryReport, MemoryStats, Result, counted};
+use remat_ir::{
+    Array, Aval, Device, Error, ErrorKind, Executable, Jaxpr, MemoryReport, MemoryStats, Result, expect_arguments,
+};
 use remat_kernels::Threads;
 
 use crate::arena::{self, Arena};
@@ -147,7 +149,7 @@ pub(crate) struct CpuExecutable {
 impl Executable for CpuExecutable {
     fn run(&self, args: Vec<Array>) -> Result<Vec<Array>> {
         let program = &self.program;
-        expect(program.ins.as_raw_slice(), &args).map_err(|e| self.named(e))?;
+        expect_arguments("run", program.ins.iter(), &args).map_err(|e| self.named(e))?;
         let spare = self.spare().take_if(|spare| spare.len() >= program.memory());
         let mut memory = spare.map_or_else(|| Arena::new(program.memory()), Ok).map_err(|e| self.named(e))?;
         let result = execute(program, args, &mut memory, &self.threads).map_err(|e| self.named(e));
@@ -225,21 +227,6 @@ fn list(avals: &[Aval]) -> usize {
         if shape.spilled() { shape.capacity() * size_of::<usize>() } else { 0 }
     };
     avals.iter().map(|aval| size_of::<Array>() + dimensions(aval)).sum()
-}
-
-/// Fails unless the arguments have these avals.
-fn expect(avals: &[Aval], args: &[Array]) -> Result<()> {
-    if args.len() != avals.len() {
-        let message = format!("the program takes {} and got {}", counted(avals.len(), "argument"), args.len());
-        return Err(Error::new(ErrorKind::Argument, "run", message));
-    }
-    for (i, (aval, arg)) in avals.iter().zip(args).enumerate() {
-        if arg.aval() != aval {
-            let message = format!("argument {i} is {aval} and got {}", arg.aval());
-            return Err(Error::new(ErrorKind::Argument, "run", message));
-        }
-    }
-    Ok(())
 }
 
 /// The error of a program whose results do not fit into memory.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Array, Jaxpr, MemoryReport, MemoryStats, Result};
+use crate::{Array, Aval, Error, ErrorKind, Jaxpr, MemoryReport, MemoryStats, Result, counted};
 
 /// An engine.
 pub trait Device: Send + Sync {
@@ -38,4 +38,33 @@ pub trait Executable: Send + Sync {
 
     /// The same bytes, and the values that are live at the peak.
     fn memory_report(&self) -> MemoryReport;
+}
+
+/// Fails unless the arguments of a run have these avals, those of the program's inputs. Every engine asks this before it runs a program.
+///
+/// ```
+/// use remat_ir::{Array, Aval, DType, expect_arguments};
+/// let avals = [Aval::new(DType::F32, [2])];
+/// let error = expect_arguments("run", avals.iter(), &[Array::scalar(1i32)]).unwrap_err();
+/// assert_eq!(error.to_string(), "run: argument 0 is f32[2] and got i32[]");
+/// ```
+///
+/// # Errors
+/// An error of `operation` if the number of arguments or an aval is another.
+pub fn expect_arguments<'a>(
+    operation: &str,
+    avals: impl ExactSizeIterator<Item = &'a Aval>,
+    args: &[Array],
+) -> Result<()> {
+    if args.len() != avals.len() {
+        let message = format!("the program takes {} and got {}", counted(avals.len(), "argument"), args.len());
+        return Err(Error::new(ErrorKind::Argument, operation, message));
+    }
+    for (i, (aval, arg)) in avals.zip(args).enumerate() {
+        if arg.aval() != aval {
+            let message = format!("argument {i} is {aval} and got {}", arg.aval());
+            return Err(Error::new(ErrorKind::Argument, operation, message));
+        }
+    }
+    Ok(())
 }

@@ -27,7 +27,7 @@ mod text;
 pub use array::{Array, Data, Element};
 pub use aval::{Aval, MemorySpace, Shape};
 pub use check::{Fault, FaultKind, Faults, check, check_bodies};
-pub use device::{Device, Executable};
+pub use device::{Device, Executable, expect_arguments};
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result, counted, did_you_mean};
 pub use eval::{Reference, eval, eval_op, threefry_block};

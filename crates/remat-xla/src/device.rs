@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use remat_ir::{
     Array, Aval, Device, Error, ErrorKind, Executable, Jaxpr, LiveKind, LiveValue, Loc, MemoryReport, MemorySpace,
-    MemoryStats, Result, counted,
+    MemoryStats, Result, expect_arguments,
 };
 
 use crate::pjrt::{Buffer, Client, Loaded};
@@ -141,16 +141,7 @@ struct Compiled {
 
 impl Executable for Compiled {
     fn run(&self, args: Vec<Array>) -> Result<Vec<Array>> {
-        let fails = |message| Err(Error::new(ErrorKind::Argument, "xla", message));
-        if args.len() != self.ins.len() {
-            let message = format!("the program takes {} and got {}", counted(self.ins.len(), "argument"), args.len());
-            return fails(message);
-        }
-        for (i, (arg, aval)) in args.iter().zip(&self.ins).enumerate() {
-            if arg.aval() != aval {
-                return fails(format!("argument {i} is {aval} and got {}", arg.aval()));
-            }
-        }
+        expect_arguments("xla", self.ins.iter(), &args)?;
         let args: Vec<Buffer> = args.iter().map(|arg| self.client.upload(arg, 0)).collect::<Result<_>>()?;
         self.loaded.run(&args)?.iter().map(Buffer::download).collect()
     }
@@ -184,11 +175,7 @@ mod tests {
 
     /// The client of the plugin for CPUs, where it is installed.
     fn client() -> Option<Arc<Client>> {
-        match Xla::cpu() {
-            Ok(xla) => Some(xla.client),
-            Err(error) if std::env::var_os("REMAT_REQUIRE_PLUGINS").is_some() => panic!("{error}"),
-            Err(_) => None,
-        }
+        crate::support::xla().map(|xla| xla.client)
     }
 
     /// The layout of a download has as many dimensions as the array.

@@ -38,6 +38,13 @@ mod plugin;
 mod value;
 mod writer;
 
+// What tests of the crate share with those in its folder of tests, which know it by its name.
+#[cfg(test)]
+extern crate self as remat_xla;
+#[cfg(test)]
+#[path = "../tests/support/mod.rs"]
+mod support;
+
 pub use device::Xla;
 pub use module::stablehlo;
 pub use options::{Options, Platform, Precision};

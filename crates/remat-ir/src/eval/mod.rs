@@ -26,7 +26,8 @@ pub use memory::Reference;
 pub use threefry::threefry_block;
 
 use crate::{
-    Array, Atom, Aval, Call, Element, Error, ErrorKind, Jaxpr, Op, Operation, Prim, Result, Var, VarMap, counted,
+    Array, Atom, Aval, Call, Element, Error, ErrorKind, Jaxpr, Op, Operation, Prim, Result, Var, VarMap,
+    expect_arguments,
 };
 
 /// Evaluates one operation. Operands are checked by the shape rule of the operation.
@@ -62,17 +63,10 @@ pub fn eval_op(op: &Op, ins: &[Array]) -> Result<Vec<Array>> {
 /// If the number of arguments or the aval of one is not the program's, or an operation fails; the error then has the
 /// location of its equation.
 pub fn eval(jaxpr: &Jaxpr, args: Vec<Array>) -> Result<Vec<Array>> {
-    if args.len() != jaxpr.ins.len() {
-        let message = format!("the program takes {} and got {}", counted(jaxpr.ins.len(), "argument"), args.len());
-        return Err(Error::new(ErrorKind::Argument, "eval", message));
-    }
+    expect_arguments("eval", jaxpr.ins.iter().map(|&var| jaxpr.aval(var)), &args)?;
     let last = last_uses(jaxpr);
     let mut env: VarMap<Option<Array>> = jaxpr.var_map(None);
-    for (i, (&var, arg)) in jaxpr.ins.iter().zip(args).enumerate() {
-        if arg.aval() != jaxpr.aval(var) {
-            let message = format!("argument {i} is {} and got {}", jaxpr.aval(var), arg.aval());
-            return Err(Error::new(ErrorKind::Argument, "eval", message));
-        }
+    for (&var, arg) in jaxpr.ins.iter().zip(args) {
         env[var] = last[var].map(|_| arg);
     }
     for (i, eqn) in jaxpr.eqns.iter().enumerate() {
