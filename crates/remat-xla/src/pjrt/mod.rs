@@ -9,9 +9,14 @@
 //! of a compilation have at least one replica and partition, and arguments of a run are those that the executable takes.
 #![allow(unsafe_code, reason = "a C interface; each use says why it is sound")]
 
+mod buffer;
 mod client;
+mod executable;
+mod given;
 mod library;
 mod sys;
 
-pub(crate) use client::{Buffer, Client, Loaded};
+pub(crate) use buffer::Buffer;
+pub(crate) use client::Client;
+pub(crate) use executable::Loaded;
 pub(crate) use library::Library;

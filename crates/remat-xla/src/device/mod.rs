@@ -1,13 +1,13 @@
 //! The engine: programs compiled by a plugin, on arrays of the host.
 
+mod executable;
+
 use std::sync::Arc;
 
-use remat_ir::{
-    Array, Aval, Device, Error, ErrorKind, Executable, Jaxpr, LiveKind, LiveValue, Loc, MemoryReport, MemorySpace,
-    MemoryStats, Result, expect_arguments,
-};
+use remat_ir::{Aval, Device, Error, ErrorKind, Executable, Jaxpr, MemorySpace, MemoryStats, Result};
 
-use crate::pjrt::{Buffer, Client, Loaded};
+use self::executable::Compiled;
+use crate::pjrt::Client;
 use crate::{Options, Platform, Plugin, compile_options, stablehlo};
 
 /// XLA, as an engine.
@@ -130,48 +130,10 @@ impl Device for Xla {
     }
 }
 
-/// A compiled program.
-struct Compiled {
-    client: Arc<Client>,
-    loaded: Loaded,
-    ins: Vec<Aval>,
-    outs: Vec<Aval>,
-    memory: MemoryStats,
-}
-
-impl Executable for Compiled {
-    fn run(&self, args: Vec<Array>) -> Result<Vec<Array>> {
-        expect_arguments("xla", self.ins.iter(), &args)?;
-        let args: Vec<Buffer> = args.iter().map(|arg| self.client.upload(arg, 0)).collect::<Result<_>>()?;
-        self.loaded.run(&args)?.iter().map(Buffer::download).collect()
-    }
-
-    fn memory(&self) -> MemoryStats {
-        self.memory
-    }
-
-    /// Plugins do not tell which temporaries are live at the peak: they are one value.
-    fn memory_report(&self) -> MemoryReport {
-        let value = |aval: &Aval, kind| LiveValue {
-            bytes: aval.bytes(),
-            aval: aval.clone(),
-            kind,
-            name: None,
-            operation: None,
-            loc: Loc::UNKNOWN,
-        };
-        let arguments = self.ins.iter().enumerate().map(|(i, aval)| value(aval, LiveKind::Argument(i)));
-        let outputs = self.outs.iter().map(|aval| value(aval, LiveKind::Output));
-        let temporaries = Aval::new(remat_ir::DType::U8, [self.memory.temporaries]);
-        let temporaries = (self.memory.temporaries > 0).then(|| value(&temporaries, LiveKind::Temporary));
-        MemoryReport::new(self.memory, arguments.chain(outputs).chain(temporaries).collect())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use remat_ir::DType;
+    use remat_ir::{Array, DType};
 
     /// The client of the plugin for CPUs, where it is installed.
     fn client() -> Option<Arc<Client>> {

@@ -1,0 +1,98 @@
+//! Arrays on a device.
+
+use std::sync::Arc;
+
+use remat_ir::{Array, Aval, DType, Data, Element, Error, ErrorKind, Result, bf16, f16};
+
+use super::client::Client;
+use super::sys::{self, Arguments, Handle};
+
+/// An array on a device.
+pub(crate) struct Buffer {
+    pub(super) client: Arc<Client>,
+    pub(super) handle: Handle,
+    pub(super) aval: Aval,
+}
+
+// SAFETY: as for `Client`.
+unsafe impl Send for Buffer {}
+// SAFETY: as for `Client`.
+unsafe impl Sync for Buffer {}
+
+impl Buffer {
+    /// Copies the elements to the host.
+    pub(crate) fn download(&self) -> Result<Array> {
+        let data = match self.aval.dtype {
+            // A bool that is neither 0 nor 1 would be undefined behaviour, so it is read as what it is: a byte.
+            DType::Bool => Data::Bool(self.elements::<u8>()?.into_iter().map(|byte| byte != 0).collect()),
+            DType::I8 => Data::I8(self.elements()?),
+            DType::I16 => Data::I16(self.elements()?),
+            DType::I32 => Data::I32(self.elements()?),
+            DType::I64 => Data::I64(self.elements()?),
+            DType::U8 => Data::U8(self.elements()?),
+            DType::U16 => Data::U16(self.elements()?),
+            DType::U32 => Data::U32(self.elements()?),
+            DType::U64 => Data::U64(self.elements()?),
+            DType::F16 => Data::F16(self.elements()?),
+            DType::Bf16 => Data::Bf16(self.elements()?),
+            DType::F32 => Data::F32(self.elements()?),
+            DType::F64 => Data::F64(self.elements()?),
+        };
+        Array::new(self.aval.clone(), data)
+    }
+
+    fn elements<T: Plain>(&self) -> Result<Vec<T>> {
+        let mut elements = vec![T::default(); self.aval.size()];
+        let library = self.client.library;
+        // Without a layout the elements come in the order that the device has them in, which need not be row-major on GPUs and TPUs.
+        // The plugin for CPUs copies them as they are whatever it is asked; they are row-major there, since no module says otherwise.
+        let minor_to_major: Vec<i64> = (0..self.aval.rank() as i64).rev().collect();
+        let layout = sys::MemoryLayout::untiled(&minor_to_major);
+        let query =
+            || sys::BufferToHostBuffer { src: self.handle, host_layout: &layout, ..sys::BufferToHostBuffer::new() };
+        let mut size = query();
+        // SAFETY: the buffer is there, the layout and its list live until this function returns, and without a destination the call
+        // gives the size. It should give no event then; if it does, the event is ours.
+        unsafe {
+            library.call(&mut size)?;
+            library.wait(size.event)?;
+        }
+        if size.dst_size != std::mem::size_of_val(&elements[..]) {
+            let message = format!("a result has {} bytes and is to be {}", size.dst_size, self.aval);
+            return Err(Error::new(ErrorKind::Internal, "xla", message));
+        }
+        if !elements.is_empty() {
+            let dst = elements.as_mut_ptr().cast();
+            let mut args = sys::BufferToHostBuffer { dst, dst_size: size.dst_size, ..query() };
+            // SAFETY: as above; the destination has as many bytes, of a type of which any bits are a value. It is written until the
+            // event is there, whatever the event says, and lives until then.
+            unsafe {
+                library.call(&mut args)?;
+                library.wait(args.event)?;
+            }
+        }
+        Ok(elements)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: the handle is this buffer's alone.
+        unsafe { self.client.library.free(sys::BufferDestroy { buffer: self.handle, ..sys::BufferDestroy::new() }) };
+    }
+}
+
+/// Types of which any bits are a value.
+///
+/// # Safety
+/// Any bits are a value of the type.
+unsafe trait Plain: Element {}
+
+macro_rules! plain {
+    ($($type:ty)*) => { $(
+        // SAFETY: an integer, or a float, which is the bits of one.
+        unsafe impl Plain for $type {}
+    )* };
+}
+
+plain!(i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64);

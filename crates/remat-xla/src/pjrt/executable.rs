@@ -1,0 +1,143 @@
+//! Executables.
+
+use std::sync::Arc;
+
+use remat_ir::{Aval, Error, ErrorKind, MemoryStats, Result};
+
+use super::buffer::Buffer;
+use super::client::Client;
+use super::given::{dims, element_type, given, slice};
+use super::library::Library;
+use super::sys::{self, Arguments, Handle};
+
+/// An executable that is loaded on one device.
+pub(crate) struct Loaded {
+    pub(super) client: Arc<Client>,
+    pub(super) handle: Handle,
+    pub(super) ins: Vec<Aval>,
+    pub(super) outs: Vec<Aval>,
+}
+
+// SAFETY: as for `Client`.
+unsafe impl Send for Loaded {}
+// SAFETY: as for `Client`.
+unsafe impl Sync for Loaded {}
+
+impl Loaded {
+    /// Runs it on the device that it was compiled for, and waits until it is done. The buffers have to be arrays of the avals that
+    /// it takes; that is looked at here, since plugins check the number of bytes at most.
+    pub(crate) fn run(&self, args: &[Buffer]) -> Result<Vec<Buffer>> {
+        if !args.iter().map(|buffer| &buffer.aval).eq(&self.ins) {
+            return Err(Error::new(ErrorKind::Internal, "xla", "the arguments are not those of the program"));
+        }
+        let library = self.client.library;
+        let handles: Vec<Handle> = args.iter().map(|buffer| buffer.handle).collect();
+        let argument_lists = [handles.as_ptr()];
+        let mut outputs: Vec<Handle> = vec![std::ptr::null_mut(); self.outs.len()];
+        let output_lists = [outputs.as_mut_ptr()];
+        let mut events: [Handle; 1] = [std::ptr::null_mut()];
+        // SAFETY: integers and pointers, which may be zero.
+        let options: sys::ExecuteOptions = unsafe { std::mem::zeroed() };
+        let mut options = sys::ExecuteOptions { struct_size: size_of::<sys::ExecuteOptions>(), ..options };
+        let mut call = sys::LoadedExecutableExecute {
+            executable: self.handle,
+            options: &mut options,
+            argument_lists: argument_lists.as_ptr(),
+            num_devices: 1,
+            num_args: handles.len(),
+            output_lists: output_lists.as_ptr(),
+            device_complete_events: events.as_mut_ptr(),
+            ..sys::LoadedExecutableExecute::new()
+        };
+        // SAFETY: lists live until the call returns, and have as many handles as the executable has arguments and outputs.
+        unsafe { library.call(&mut call) }?;
+        // Those that are there are freed also where one is missing.
+        let outputs = outputs.into_iter().zip(&self.outs).map(|(handle, aval)| {
+            let handle = given("PJRT_LoadedExecutable_Execute", handle)?;
+            Ok(Buffer { client: self.client.clone(), handle, aval: aval.clone() })
+        });
+        let outputs: Vec<Result<Buffer>> = outputs.collect();
+        // SAFETY: the event is ours.
+        unsafe { library.wait(events[0]) }?;
+        outputs.into_iter().collect()
+    }
+
+    /// Fails unless the outputs are those that the module gives.
+    pub(super) fn expect_outputs(&self) -> Result<()> {
+        let avals = &self.outs;
+        self.with_executable(|library, executable| {
+            let mut number = sys::ExecutableNumOutputs { executable, ..sys::ExecutableNumOutputs::new() };
+            let mut types =
+                sys::ExecutableOutputElementTypes { executable, ..sys::ExecutableOutputElementTypes::new() };
+            let mut shapes = sys::ExecutableOutputDimensions { executable, ..sys::ExecutableOutputDimensions::new() };
+            // SAFETY: the executable is freed after this, and has as many numbers at these addresses until then; the dimensions of
+            // all outputs lie in a row.
+            let (types, ranks, mut sizes) = unsafe {
+                library.call(&mut number)?;
+                library.call(&mut types)?;
+                library.call(&mut shapes)?;
+                let ranks = slice(shapes.dim_sizes, shapes.num_outputs);
+                (slice(types.output_types, types.num_output_types), ranks, slice(shapes.dims, ranks.iter().sum()))
+            };
+            let mut are_equal =
+                number.num_outputs == avals.len() && types.len() == avals.len() && ranks.len() == avals.len();
+            for ((aval, &kind), &rank) in avals.iter().zip(types).zip(ranks) {
+                // Without an address there are no dimensions, whatever the ranks.
+                let (shape, rest) = sizes.split_at_checked(rank).unwrap_or_default();
+                are_equal &= kind == element_type(aval.dtype) && shape == dims(aval)?;
+                sizes = rest;
+            }
+            let message = || "the compiled program has other results than the program".to_string();
+            if are_equal { Ok(()) } else { Err(Error::new(ErrorKind::Internal, "xla", message())) }
+        })
+    }
+
+    /// The bytes of a run, if the plugin gives them. Of its figures, arguments, outputs and temporaries are exact; its peak counts
+    /// no temporaries on CPUs, and so it is added up here.
+    pub(crate) fn memory(&self) -> Result<Option<MemoryStats>> {
+        self.with_executable(|library, executable| {
+            let mut stats =
+                sys::ExecutableGetCompiledMemoryStats { executable, ..sys::ExecutableGetCompiledMemoryStats::new() };
+            // SAFETY: the executable is freed after this.
+            if !unsafe { library.call_if_any(&mut stats) }? {
+                return Ok(None);
+            }
+            let [arguments, outputs, temporaries, aliased] = [
+                stats.argument_size_in_bytes,
+                stats.output_size_in_bytes,
+                stats.temp_size_in_bytes,
+                stats.alias_size_in_bytes,
+            ]
+            .map(|bytes| usize::try_from(bytes).unwrap_or(0));
+            let peak = (arguments + outputs + temporaries).saturating_sub(aliased);
+            Ok(Some(MemoryStats { arguments, outputs, temporaries, overhead: 0, peak }))
+        })
+    }
+
+    /// Calls a function with the executable, which is freed after it.
+    fn with_executable<T>(&self, f: impl FnOnce(Library, Handle) -> Result<T>) -> Result<T> {
+        let library = self.client.library;
+        let mut args = sys::LoadedExecutableGetExecutable {
+            loaded_executable: self.handle,
+            ..sys::LoadedExecutableGetExecutable::new()
+        };
+        // SAFETY: the loaded executable is there.
+        unsafe { library.call(&mut args) }?;
+        let executable = given("PJRT_LoadedExecutable_GetExecutable", args.executable)?;
+        let result = f(library, executable);
+        // SAFETY: the handle is ours, and the function above, which has returned, keeps nothing of it.
+        unsafe { library.free(sys::ExecutableDestroy { executable, ..sys::ExecutableDestroy::new() }) };
+        result
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        let library = self.client.library;
+        // SAFETY: the handle is this executable's alone.
+        unsafe {
+            let executable = self.handle;
+            library.free(sys::LoadedExecutableDestroy { executable, ..sys::LoadedExecutableDestroy::new() });
+        }
+    }
+}
