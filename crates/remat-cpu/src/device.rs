@@ -149,7 +149,7 @@ pub(crate) struct CpuExecutable {
 impl Executable for CpuExecutable {
     fn run(&self, args: Vec<Array>) -> Result<Vec<Array>> {
         let program = &self.program;
-        expect_arguments("run", program.ins.iter(), &args).map_err(|e| self.named(e))?;
+        expect_arguments("run", program.ins.iter(), args.iter().map(Array::aval)).map_err(|e| self.named(e))?;
         let spare = self.spare().take_if(|spare| spare.len() >= program.memory());
         let mut memory = spare.map_or_else(|| Arena::new(program.memory()), Ok).map_err(|e| self.named(e))?;
         let result = execute(program, args, &mut memory, &self.threads).map_err(|e| self.named(e));

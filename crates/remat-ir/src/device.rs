@@ -2,11 +2,19 @@
 
 use std::sync::Arc;
 
-use crate::{Array, Aval, Error, ErrorKind, Jaxpr, MemoryReport, MemoryStats, Result, counted};
+use crate::{Array, Aval, Error, ErrorKind, Jaxpr, MemoryReport, MemoryStats, Result, Value, counted};
 
-/// An engine.
+/// What an engine is told beside the program.
+#[derive(Clone, Debug, Default)]
+pub struct CompileOptions {
+    /// Callers give arguments up: an engine that has to know when it compiles makes results in their memory. A run takes the memory
+    /// of those arguments alone that have no other reference, whatever is said here.
+    pub donates: bool,
+}
+
+/// A device and its engine, which compiles programs and runs them there.
 pub trait Device: Send + Sync {
-    /// The name that reports print.
+    /// The name that reports and errors print. Devices of one name have one memory.
     fn name(&self) -> &str;
 
     /// Compiles a program.
@@ -14,6 +22,23 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// If the engine cannot run it.
     fn compile(&self, jaxpr: &Arc<Jaxpr>) -> Result<Arc<dyn Executable>>;
+
+    /// As [`Device::compile`], with options.
+    ///
+    /// # Errors
+    /// As [`Device::compile`].
+    fn compile_with(&self, jaxpr: &Arc<Jaxpr>, options: &CompileOptions) -> Result<Arc<dyn Executable>> {
+        let CompileOptions { donates: _ } = options;
+        self.compile(jaxpr)
+    }
+
+    /// An array of the host as a value on this device. It is the array itself where the device has the host's memory.
+    ///
+    /// # Errors
+    /// If the device has no memory for it.
+    fn put(&self, array: &Array) -> Result<Value> {
+        Ok(array.clone().into())
+    }
 
     /// The compiled program as text for people: its steps in the order in which they run, with their memory.
     /// An engine that runs the equations as they are gives the program itself.
@@ -27,11 +52,22 @@ pub trait Device: Send + Sync {
 
 /// A compiled program.
 pub trait Executable: Send + Sync {
-    /// Runs it. An argument without another reference may be overwritten.
+    /// Runs it on arrays of the host, and waits. An argument without another reference may be overwritten.
     ///
     /// # Errors
     /// If the number of arguments or an aval is not the program's, or the run fails.
     fn run(&self, args: Vec<Array>) -> Result<Vec<Array>>;
+
+    /// Runs it on values of the host and of its own device. An engine with a device of its own leaves results there, and may return
+    /// before they are computed.
+    ///
+    /// # Errors
+    /// If the number of arguments or an aval is not the program's, an argument is on another device, or the run fails; a run that
+    /// fails after this has returned fails where a result is read.
+    fn execute(&self, args: Vec<Value>) -> Result<Vec<Value>> {
+        let args = args.into_iter().map(Value::into_host).collect::<Result<Vec<Array>>>()?;
+        Ok(self.run(args)?.into_iter().map(Value::Host).collect())
+    }
 
     /// The bytes that a run needs, known before it.
     fn memory(&self) -> MemoryStats;
@@ -45,24 +81,25 @@ pub trait Executable: Send + Sync {
 /// ```
 /// use remat_ir::{Array, Aval, DType, expect_arguments};
 /// let avals = [Aval::new(DType::F32, [2])];
-/// let error = expect_arguments("run", avals.iter(), &[Array::scalar(1i32)]).unwrap_err();
+/// let error = expect_arguments("run", avals.iter(), [Array::scalar(1i32).aval()]).unwrap_err();
 /// assert_eq!(error.to_string(), "run: argument 0 is f32[2] and got i32[]");
 /// ```
 ///
 /// # Errors
 /// An error of `operation` if the number of arguments or an aval is another.
-pub fn expect_arguments<'a>(
+pub fn expect_arguments<'a, 'b>(
     operation: &str,
     avals: impl ExactSizeIterator<Item = &'a Aval>,
-    args: &[Array],
+    args: impl IntoIterator<Item = &'b Aval, IntoIter: ExactSizeIterator>,
 ) -> Result<()> {
+    let args = args.into_iter();
     if args.len() != avals.len() {
         let message = format!("the program takes {} and got {}", counted(avals.len(), "argument"), args.len());
         return Err(Error::new(ErrorKind::Argument, operation, message));
     }
     for (i, (aval, arg)) in avals.zip(args).enumerate() {
-        if arg.aval() != aval {
-            let message = format!("argument {i} is {aval} and got {}", arg.aval());
+        if arg != aval {
+            let message = format!("argument {i} is {aval} and got {arg}");
             return Err(Error::new(ErrorKind::Argument, operation, message));
         }
     }

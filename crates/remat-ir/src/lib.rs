@@ -4,7 +4,7 @@
 //!
 //! 1. [`dtype`](DType), [`aval`](Aval), [`loc`](Loc), [`error`](Error), [`literal`](Literal), [`array`](Array), `memory`, [`special`]: values
 //! 2. [`policy`](Policy), [`ops`](Op), [`jaxpr`](Jaxpr): programs; the three refer to each other
-//! 3. `text`, `check`, `eval`, [`device`](Device): the uses of any program
+//! 3. `text`, `check`, `eval`, [`device`](Device), [`value`](Value): the uses of any program
 //!
 //! Deliberately absent: tracing, derivatives and every other transformation (crate `remat`), and anything fast.
 
@@ -23,11 +23,12 @@ mod ops;
 mod policy;
 pub mod special;
 mod text;
+mod value;
 
 pub use array::{Array, Data, Element};
 pub use aval::{Aval, MemorySpace, Shape};
 pub use check::{Fault, FaultKind, Faults, check, check_bodies};
-pub use device::{Device, Executable, expect_arguments};
+pub use device::{CompileOptions, Device, Executable, expect_arguments};
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result, counted, did_you_mean};
 pub use eval::{Reference, eval, eval_op, threefry_block};
@@ -39,3 +40,4 @@ pub use memory::{LiveKind, LiveValue, MemoryReport, MemoryStats, readable_bytes}
 pub use ops::*;
 pub use policy::{Candidate, CustomPolicy, Decision, Policy};
 pub use text::{Part, PrintOptions};
+pub use value::{DeviceArray, DeviceBuffer, Value};

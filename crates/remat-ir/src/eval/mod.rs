@@ -63,7 +63,7 @@ pub fn eval_op(op: &Op, ins: &[Array]) -> Result<Vec<Array>> {
 /// If the number of arguments or the aval of one is not the program's, or an operation fails; the error then has the
 /// location of its equation.
 pub fn eval(jaxpr: &Jaxpr, args: Vec<Array>) -> Result<Vec<Array>> {
-    expect_arguments("eval", jaxpr.ins.iter().map(|&var| jaxpr.aval(var)), &args)?;
+    expect_arguments("eval", jaxpr.ins.iter().map(|&var| jaxpr.aval(var)), args.iter().map(Array::aval))?;
     let last = last_uses(jaxpr);
     let mut env: VarMap<Option<Array>> = jaxpr.var_map(None);
     for (&var, arg) in jaxpr.ins.iter().zip(args) {

@@ -1,0 +1,200 @@
+//! Arrays where they live: in the host's memory, or on a device.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use crate::{Array, Aval, Device, Error, ErrorKind, Loc, Result};
+
+/// An array on a device, as its engine holds it. It is freed when it is dropped, computed or not.
+pub trait DeviceBuffer: Any + Send + Sync {
+    /// Dtype, shape and memory.
+    fn aval(&self) -> &Aval;
+
+    /// The name of its device.
+    fn device_name(&self) -> &str;
+
+    /// Its device.
+    fn device(&self) -> Arc<dyn Device>;
+
+    /// Waits until it is computed.
+    ///
+    /// # Errors
+    /// That of the run that computes it.
+    fn wait(&self) -> Result<()>;
+
+    /// Waits, and copies the elements to the host.
+    ///
+    /// # Errors
+    /// That of the run that computes it; if there is no memory on the host.
+    fn to_host(&self) -> Result<Array>;
+}
+
+/// An array on a device, and the copy on the host, which is made when the elements are first read.
+pub struct DeviceArray {
+    buffer: Box<dyn DeviceBuffer>,
+    host: OnceLock<Result<Array>>,
+    /// Where the user called what computes it.
+    loc: Loc,
+}
+
+impl DeviceArray {
+    /// Dtype, shape and memory.
+    pub fn aval(&self) -> &Aval {
+        self.buffer.aval()
+    }
+
+    /// The name of its device.
+    pub fn device_name(&self) -> &str {
+        self.buffer.device_name()
+    }
+
+    /// Its device.
+    pub fn device(&self) -> Arc<dyn Device> {
+        self.buffer.device()
+    }
+
+    /// The engine's own buffer, if it is of this type.
+    pub fn buffer<B: DeviceBuffer>(&self) -> Option<&B> {
+        let buffer: &dyn Any = &*self.buffer;
+        buffer.downcast_ref()
+    }
+
+    /// Waits until it is computed.
+    ///
+    /// # Errors
+    /// That of the run that computes it, at the line of the call.
+    pub fn wait(&self) -> Result<()> {
+        self.buffer.wait().map_err(|error| error.at(self.loc))
+    }
+
+    /// Waits, and gives the copy on the host, which is made once.
+    ///
+    /// # Errors
+    /// That of the run that computes it, at the line of the call; if there is no memory for the copy.
+    pub fn host(&self) -> Result<&Array> {
+        let host = self.host.get_or_init(|| self.buffer.to_host().map_err(|error| error.at(self.loc)));
+        host.as_ref().map_err(Clone::clone)
+    }
+
+    fn into_host(self) -> Result<Array> {
+        self.host()?;
+        self.host.into_inner().unwrap_or_else(|| Err(Error::new(ErrorKind::Internal, "value", "there is no copy")))
+    }
+}
+
+impl fmt::Debug for DeviceArray {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on {}", self.aval(), self.device_name())
+    }
+}
+
+/// An array where it lives. Cloning shares it.
+///
+/// This is what engines take and give. An array in the host's memory is not bound to a device: it is copied to where it is needed.
+/// One on a device stays there, and may still be pending: an error of the run that computes it comes with the first read.
+///
+/// ```
+/// use remat_ir::{Array, Value};
+/// let value = Value::from(Array::scalar(2.5f32));
+/// assert_eq!((value.aval().to_string().as_str(), value.device_name()), ("f32[]", None));
+/// assert_eq!(value.host()?.as_slice::<f32>(), Some(&[2.5][..]));
+/// # Ok::<(), remat_ir::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// In the host's memory.
+    Host(Array),
+    /// On a device.
+    Device(Arc<DeviceArray>),
+}
+
+impl From<Array> for Value {
+    fn from(array: Array) -> Value {
+        Value::Host(array)
+    }
+}
+
+impl Value {
+    /// An array on a device.
+    pub fn on_device(buffer: impl DeviceBuffer) -> Value {
+        Value::Device(Arc::new(DeviceArray { buffer: Box::new(buffer), host: OnceLock::new(), loc: Loc::UNKNOWN }))
+    }
+
+    /// The same value as the result of a call at this location, which errors of reading it name. A value with other references keeps
+    /// its own.
+    #[must_use]
+    pub fn called_at(mut self, loc: Loc) -> Value {
+        if let Value::Device(array) = &mut self
+            && let Some(array) = Arc::get_mut(array)
+        {
+            array.loc = loc;
+        }
+        self
+    }
+
+    /// Dtype, shape and memory.
+    pub fn aval(&self) -> &Aval {
+        match self {
+            Value::Host(array) => array.aval(),
+            Value::Device(array) => array.aval(),
+        }
+    }
+
+    /// The name of the device that it is bound to; none in the host's memory.
+    pub fn device_name(&self) -> Option<&str> {
+        match self {
+            Value::Host(_) => None,
+            Value::Device(array) => Some(array.device_name()),
+        }
+    }
+
+    /// The array in the host's memory: itself, or a copy that is made when it is first asked for.
+    ///
+    /// # Errors
+    /// That of the run that computes it, at the line of the call; if there is no memory for the copy.
+    pub fn host(&self) -> Result<&Array> {
+        match self {
+            Value::Host(array) => Ok(array),
+            Value::Device(array) => array.host(),
+        }
+    }
+
+    /// As [`Value::host`], without another reference to the elements where there is none to the value.
+    ///
+    /// # Errors
+    /// As [`Value::host`].
+    pub fn into_host(self) -> Result<Array> {
+        match self {
+            Value::Host(array) => Ok(array),
+            Value::Device(array) => match Arc::try_unwrap(array) {
+                Ok(array) => array.into_host(),
+                Err(array) => array.host().cloned(),
+            },
+        }
+    }
+
+    /// Waits until it is computed.
+    ///
+    /// # Errors
+    /// That of the run that computes it, at the line of the call.
+    pub fn wait(&self) -> Result<()> {
+        match self {
+            Value::Host(_) => Ok(()),
+            Value::Device(array) => array.wait(),
+        }
+    }
+
+    /// Whether it is on a device and has no other reference, so that a run may take its memory.
+    pub fn is_given_up(&self) -> bool {
+        matches!(self, Value::Device(array) if Arc::strong_count(array) == 1)
+    }
+
+    /// An address that identifies the shared elements while the value lives.
+    pub fn id(&self) -> usize {
+        match self {
+            Value::Host(array) => array.data_id(),
+            Value::Device(array) => Arc::as_ptr(array) as usize,
+        }
+    }
+}
