@@ -27,14 +27,17 @@ pub(crate) fn convert(x: &Array, dtype: DType) -> Array {
 }
 
 /// Every second element replaced by numbers that are easily got wrong: `huge` ones with them, whose sums depend on the
-/// order.
-pub(crate) fn with_special_numbers(x: &Array, huge: bool) -> Array {
+/// order, and `subnormal` ones, which some engines take for zeros.
+pub(crate) fn with_special_numbers(x: &Array, huge: bool, subnormal: bool) -> Array {
     let dtype = x.dtype();
     let bits = |bits: u64| Literal::from_bits(dtype, bits);
     let special: Vec<Literal> = match dtype.float_format() {
         Some((exponent, mantissa)) => {
             let (infinity, sign) = (((1u64 << exponent) - 1) << mantissa, 1u64 << (exponent + mantissa));
-            let mut special = vec![infinity, sign | infinity, sign, infinity | 1 << (mantissa - 1), 0, 1, sign | 3];
+            let mut special = vec![infinity, sign | infinity, sign, infinity | 1 << (mantissa - 1), 0];
+            if subnormal {
+                special.extend([1, sign | 3]);
+            }
             if huge {
                 // The largest, the smallest that is normal, 1 and its neighbour.
                 let one = (infinity >> 1) & infinity;

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use remat_alloc::Recording;
 
+use crate::conform::{Check, conform_together};
 use crate::engine::{Engine, Exclusion};
 
 /// How many failures of one property are printed.
@@ -50,7 +51,11 @@ impl std::error::Error for Failures {}
 /// Runs the cases of a property on an engine.
 pub(crate) struct Cases<'a> {
     pub(crate) engine: &'a Engine,
+    /// How many cases there were, with those that did not run.
+    seen: usize,
     count: usize,
+    /// Cases that run when there are enough of them.
+    waiting: Vec<(String, Vec<Check>)>,
     failures: Vec<Failure>,
     excluded: Vec<Excluded<'a>>,
 }
@@ -72,14 +77,15 @@ impl Cases<'_> {
     ) -> Result<usize, Failures> {
         let excluded = engine.exclusions.iter().filter(|exclusion| exclusion.property == property);
         let excluded = excluded.map(|exclusion| Excluded { exclusion, count: 0, passing: Vec::new() }).collect();
-        let mut cases = Cases { engine, count: 0, failures: Vec::new(), excluded };
+        let mut cases = Cases { engine, seen: 0, count: 0, waiting: Vec::new(), failures: Vec::new(), excluded };
         if engine.is_exact && !records() {
             cases.fail("memory", "the test program's global allocator is not `Recording`");
         } else {
             check(&mut cases);
+            cases.run_waiting();
         }
         let Cases { count, mut failures, excluded, .. } = cases;
-        if count == 0 && failures.is_empty() {
+        if count == 0 && failures.is_empty() && excluded.iter().all(|excluded| excluded.count == 0) {
             failures.push(Failure { case: property.to_string(), message: "there is no case".to_string() });
         }
         for Excluded { exclusion: Exclusion { cases, reason, .. }, count, passing } in excluded {
@@ -98,14 +104,53 @@ impl Cases<'_> {
     }
 
     /// Runs one case; a panic is a failure.
-    pub(crate) fn case(&mut self, name: impl FnOnce() -> String, case: impl FnOnce(&Engine) -> Result<(), String>) {
-        self.count += 1;
-        let outcome = catch_unwind(AssertUnwindSafe(|| case(self.engine)));
-        let outcome = outcome.unwrap_or_else(|panic| Err(format!("panics: {}", text(&*panic))));
-        if outcome.is_ok() && self.excluded.is_empty() {
+    pub(crate) fn case(&mut self, name: String, case: impl FnOnce(&Engine) -> Result<(), String>) {
+        if self.is_next(&name) {
+            let outcome = catch(|| case(self.engine));
+            self.judge(name, outcome);
+        }
+    }
+
+    /// A case of programs, each of which has to conform; it may run later, together with others.
+    pub(crate) fn programs(&mut self, name: String, programs: impl FnOnce() -> Result<Vec<Check>, String>) {
+        if !self.is_next(&name) {
             return;
         }
-        let name = name();
+        match catch(programs) {
+            Err(message) => self.judge(name, Err(message)),
+            Ok(checks) => self.waiting.push((name, checks)),
+        }
+        if self.waiting.iter().map(|(_, checks)| checks.len()).sum::<usize>() >= self.engine.together {
+            self.run_waiting();
+        }
+    }
+
+    fn run_waiting(&mut self) {
+        let (names, cases): (Vec<String>, Vec<Vec<Check>>) = self.waiting.drain(..).unzip();
+        let outcomes = catch(|| Ok(conform_together(self.engine, &cases)));
+        // A panic on the way is one of all of them.
+        let outcomes = outcomes.unwrap_or_else(|message| vec![Err(message); names.len()]);
+        for (name, outcome) in names.into_iter().zip(outcomes) {
+            self.judge(name, outcome);
+        }
+    }
+
+    /// Whether the next case runs.
+    fn is_next(&mut self, name: &str) -> bool {
+        self.seen += 1;
+        let mut is_next = (self.seen - 1).is_multiple_of(self.engine.every);
+        for excluded in self.excluded.iter_mut().filter(|excluded| excluded.exclusion.has(name)) {
+            if !excluded.exclusion.runs {
+                excluded.count += 1;
+                return false;
+            }
+            is_next = true;
+        }
+        is_next
+    }
+
+    fn judge(&mut self, name: String, outcome: Result<(), String>) {
+        self.count += 1;
         let mut is_excluded = false;
         for excluded in self.excluded.iter_mut().filter(|excluded| excluded.exclusion.has(&name)) {
             is_excluded = true;
@@ -124,6 +169,11 @@ impl Cases<'_> {
     fn fail(&mut self, case: impl Into<String>, message: impl Into<String>) {
         self.failures.push(Failure { case: case.into(), message: message.into() });
     }
+}
+
+/// A panic is an error.
+fn catch<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| Err(format!("panics: {}", text(&*panic))))
 }
 
 /// Whether the global allocator records blocks.

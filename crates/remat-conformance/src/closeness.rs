@@ -90,11 +90,17 @@ fn of_prim(op: &Prim) -> Closeness {
 pub(crate) struct Scale {
     largest: f64,
     epsilon: f64,
+    /// Whether a zero is as good as a subnormal number.
+    flushes_subnormals: bool,
 }
 
 impl Scale {
     pub(crate) fn of(jaxpr: &Jaxpr, args: &[Array]) -> Scale {
-        Scale { largest: largest(args), epsilon: coarsest(jaxpr) }
+        Scale { largest: largest(args), epsilon: coarsest(jaxpr), flushes_subnormals: false }
+    }
+
+    pub(crate) fn flushing(self, flushes_subnormals: bool) -> Scale {
+        Scale { flushes_subnormals, ..self }
     }
 }
 
@@ -108,6 +114,9 @@ pub(crate) fn difference(got: &Array, expected: &Array, closeness: Closeness, sc
     let is_close = |x: Literal, y: Literal| {
         let (a, b) = (x.as_f64(), y.as_f64());
         if x.bits() == y.bits() || (a.is_nan() && b.is_nan()) {
+            return true;
+        }
+        if scale.flushes_subnormals && a == 0.0 && is_subnormal(y) {
             return true;
         }
         let epsilon = epsilon(x.dtype());
@@ -133,6 +142,12 @@ fn epsilon(dtype: DType) -> f64 {
 /// The smallest number of full precision.
 fn smallest(dtype: DType) -> f64 {
     dtype.float_format().map_or(0.0, |(exponent, _)| 2f64.powi(2 - (1 << (exponent - 1))))
+}
+
+/// Whether a number is a float of less than full precision, and not zero.
+pub(crate) fn is_subnormal(x: Literal) -> bool {
+    let value = x.as_f64().abs();
+    value > 0.0 && value < smallest(x.dtype())
 }
 
 /// The coarsest rounding of a program and of those in it.

@@ -1,10 +1,10 @@
-//! Running one program on an engine.
+//! Running programs on an engine, one or several at a time.
 
 use std::sync::Arc;
 
 use remat::Tensor;
 use remat_alloc::{Event, Recording};
-use remat_ir::{Array, ClosedJaxpr, Device, Error, Executable, Jaxpr, Reference};
+use remat_ir::{Array, Builder, ClosedJaxpr, Device, Error, Executable, Jaxpr, Reference};
 
 use crate::arrays::array;
 use crate::closeness::{Closeness, Scale, difference, is_identical};
@@ -38,72 +38,114 @@ fn agree(
     Ok(Some(got))
 }
 
-/// Runs a program on an engine and on the evaluator, and compares all that the engine promises. That the evaluator fails is a
-/// failure too: it would compare nothing.
-pub(crate) fn conform(engine: &Engine, jaxpr: &Jaxpr, args: &[Array], closeness: Closeness) -> Result<(), String> {
-    let jaxpr = Arc::new(jaxpr.clone());
-    let expected = evaluate(&jaxpr, args);
-    if let Err(error) = &expected {
-        return Err(format!("the evaluator fails: {error}\n{jaxpr}"));
+/// A program on these arguments, whose results have to be as close to the evaluator's as this.
+pub(crate) struct Check {
+    jaxpr: Arc<Jaxpr>,
+    args: Vec<Array>,
+    closeness: Closeness,
+}
+
+impl Check {
+    pub(crate) fn new(jaxpr: Jaxpr, args: Vec<Array>, closeness: Closeness) -> Check {
+        Check { jaxpr: Arc::new(jaxpr), args, closeness }
     }
-    compare(engine, &jaxpr, args, &expected, closeness)
+
+    /// A program on the tensors that it captured and on these.
+    pub(crate) fn traced(
+        program: Result<ClosedJaxpr, Error>,
+        args: &[Tensor],
+        closeness: Closeness,
+    ) -> Result<Check, String> {
+        let ClosedJaxpr { jaxpr, consts } = program.map_err(|e| e.to_string())?;
+        let args = consts.into_iter().chain(args.iter().map(array)).collect();
+        Ok(Check { jaxpr, args, closeness })
+    }
+
+    /// Runs the program on an engine and on the evaluator, and compares all that the engine promises. That the evaluator fails is a
+    /// failure too: it would compare nothing.
+    pub(crate) fn conform(&self, engine: &Engine) -> Result<(), String> {
+        let expected = self.evaluate().map_err(|e| self.evaluator_fails(&e))?;
+        self.compare(engine, &Ok(expected))
+    }
+
+    /// As [`Check::conform`]; where the evaluator fails, the engine has to fail with the same error.
+    pub(crate) fn conform_or_fail(&self, engine: &Engine) -> Result<(), String> {
+        self.compare(engine, &self.evaluate())
+    }
+
+    fn evaluate(&self) -> Result<Vec<Array>, Error> {
+        Reference.compile(&self.jaxpr)?.run(self.args.clone())
+    }
+
+    fn evaluator_fails(&self, error: &Error) -> String {
+        format!("the evaluator fails: {error}\n{}", self.jaxpr)
+    }
+
+    fn compare(&self, engine: &Engine, expected: &Result<Vec<Array>, Error>) -> Result<(), String> {
+        keep_promises(engine, &self.jaxpr, &self.args, |got| self.agree(engine, got, expected))
+            .map(|_| ())
+            .map_err(|e| format!("{}: {e}\n{}", engine.device.name(), self.jaxpr))
+    }
+
+    fn agree(
+        &self,
+        engine: &Engine,
+        got: Result<Vec<Array>, Error>,
+        expected: &Result<Vec<Array>, Error>,
+    ) -> Result<Option<Vec<Array>>, String> {
+        let scale = Scale::of(&self.jaxpr, &self.args).flushing(engine.flushes_subnormals);
+        agree(expected, got, self.closeness, scale)
+    }
 }
 
-/// As [`conform`]; where the evaluator fails, the engine has to fail with the same error.
-pub(crate) fn conform_or_fail(
-    engine: &Engine,
-    jaxpr: &Jaxpr,
-    args: &[Array],
-    closeness: Closeness,
-) -> Result<(), String> {
-    let jaxpr = Arc::new(jaxpr.clone());
-    compare(engine, &jaxpr, args, &evaluate(&jaxpr, args), closeness)
+/// Runs the programs of several cases as one, whose results are those of all, and says of each case whether it conforms. One that does
+/// not is run alone, and so are all where the one program fails: what it says then counts.
+pub(crate) fn conform_together(engine: &Engine, cases: &[Vec<Check>]) -> Vec<Result<(), String>> {
+    let alone = |case: &[Check]| case.iter().try_for_each(|check| check.conform(engine));
+    let checks: Vec<&Check> = cases.iter().flatten().collect();
+    let together = if checks.len() > 1 { run_together(engine, &checks) } else { None };
+    let Some(mut results) = together.map(Vec::into_iter) else { return cases.iter().map(|case| alone(case)).collect() };
+    let outcome = |case: &Vec<Check>| {
+        let agrees = |check: &Check| {
+            let got: Vec<Array> = results.by_ref().take(check.jaxpr.outs.len()).collect();
+            check.evaluate().is_ok_and(|expected| check.agree(engine, Ok(got), &Ok(expected)).is_ok())
+        };
+        // Every check takes its results, whether or not one before it agrees.
+        let agreeing = case.iter().map(agrees).filter(|&agrees| agrees).count();
+        if agreeing == case.len() { Ok(()) } else { alone(case) }
+    };
+    cases.iter().map(outcome).collect()
 }
 
-/// As [`conform`], on the tensors that a program captured and on these.
-pub(crate) fn conform_traced(
-    engine: &Engine,
-    program: Result<ClosedJaxpr, Error>,
-    args: &[Tensor],
-    closeness: Closeness,
-) -> Result<(), String> {
-    let ClosedJaxpr { jaxpr, consts } = program.map_err(|e| e.to_string())?;
-    let args: Vec<Array> = consts.into_iter().chain(args.iter().map(array)).collect();
-    conform(engine, &jaxpr, &args, closeness)
+/// The results of all programs, if they run as one and keep what the engine promises.
+fn run_together(engine: &Engine, checks: &[&Check]) -> Option<Vec<Array>> {
+    let mut b = Builder::new();
+    let ins: Vec<_> = checks.iter().map(|check| b.inputs(check.jaxpr.in_avals())).collect();
+    let outs = checks.iter().zip(&ins).map(|(check, ins)| b.inline(&check.jaxpr, ins)).collect::<Result<Vec<_>, _>>();
+    let jaxpr = Arc::new(b.finish(outs.ok()?.into_iter().flatten().collect()));
+    let args: Vec<Array> = checks.iter().flat_map(|check| check.args.iter().cloned()).collect();
+    keep_promises(engine, &jaxpr, &args, |got| got.map(Some).map_err(|e| e.to_string())).ok().flatten()
 }
 
-fn evaluate(jaxpr: &Arc<Jaxpr>, args: &[Array]) -> Result<Vec<Array>, Error> {
-    Reference.compile(jaxpr)?.run(args.to_vec())
-}
-
-fn compare(
+/// Runs a program on an engine, and holds it to what it promises beside its results: `agree` looks at those, and gives them if there are
+/// any. Gives them too.
+fn keep_promises(
     engine: &Engine,
     jaxpr: &Arc<Jaxpr>,
     args: &[Array],
-    expected: &Result<Vec<Array>, Error>,
-    closeness: Closeness,
-) -> Result<(), String> {
-    check(engine, jaxpr, args, expected, closeness).map_err(|e| format!("{}: {e}\n{jaxpr}", engine.device.name()))
-}
-
-fn check(
-    engine: &Engine,
-    jaxpr: &Arc<Jaxpr>,
-    args: &[Array],
-    expected: &Result<Vec<Array>, Error>,
-    closeness: Closeness,
-) -> Result<(), String> {
+    agree: impl FnOnce(Result<Vec<Array>, Error>) -> Result<Option<Vec<Array>>, String>,
+) -> Result<Option<Vec<Array>>, String> {
     let is_exact = engine.is_exact;
     let executable = match engine.device.compile(jaxpr) {
         Ok(executable) => executable,
-        Err(error) => return agree(expected, Err(error), closeness, Scale::of(jaxpr, args)).map(|_| ()),
+        Err(error) => return agree(Err(error)),
     };
     let before: Vec<Array> = args.iter().map(copy).collect();
     let (got, events) = run(&*executable, args.to_vec(), is_exact);
     if !is_identical(args, &before) {
         return Err("an argument that has another reference was overwritten".to_string());
     }
-    let Some(got) = agree(expected, got, closeness, Scale::of(jaxpr, args))? else { return Ok(()) };
+    let Some(got) = agree(got)? else { return Ok(None) };
     if is_exact {
         let kept = account(&events, executable.memory(), args, &got, None)?;
         let (again, events) = run(&*executable, args.to_vec(), true);
@@ -126,7 +168,7 @@ fn check(
             return Err(format!("the results have other bits with {label}"));
         }
     }
-    Ok(())
+    Ok(Some(got))
 }
 
 /// Runs a program; `is_recorded` says whether the blocks that it asks for are wanted.

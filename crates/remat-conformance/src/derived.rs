@@ -8,22 +8,21 @@ use remat_testkit::{Sample, all_samples};
 use crate::arrays::{build, convert, literals, vector};
 use crate::cases::Cases;
 use crate::closeness::Closeness;
-use crate::conform::conform;
-use crate::engine::Engine;
+use crate::conform::Check;
 use crate::samples::{name, program};
 
 /// Formulas of derivatives round several times.
 const CLOSENESS: Closeness = Closeness::Sums(64);
 
 pub(crate) fn derivatives_agree(cases: &mut Cases<'_>) {
-    for_each_float(cases, |engine, sample, jaxpr, inputs| {
+    for_each_float(cases, |sample, jaxpr, inputs| {
         let (derivative, args, _) = derivative(sample, jaxpr, inputs)?;
-        conform(engine, &derivative, &args, CLOSENESS)
+        Ok(vec![Check::new(derivative, args, CLOSENESS)])
     });
 }
 
 pub(crate) fn transposed_derivatives_agree(cases: &mut Cases<'_>) {
-    for_each_float(cases, |engine, sample, jaxpr, inputs| {
+    for_each_float(cases, |sample, jaxpr, inputs| {
         let (derivative, args, num_outs) = derivative(sample, jaxpr, inputs)?;
         let linear: Vec<bool> = (0..args.len()).map(|i| i >= inputs.len()).collect();
         let with_cotangent: Vec<bool> = (0..derivative.outs.len()).map(|i| i >= num_outs).collect();
@@ -31,33 +30,34 @@ pub(crate) fn transposed_derivatives_agree(cases: &mut Cases<'_>) {
         let cotangents = derivative.out_avals().split_off(num_outs).into_iter().enumerate();
         let args: Vec<Array> =
             inputs.iter().cloned().chain(cotangents.map(|(i, aval)| vector(&aval, 11 + i))).collect();
-        conform(engine, &backward, &args, CLOSENESS)
+        Ok(vec![Check::new(backward, args, CLOSENESS)])
     });
 }
 
 pub(crate) fn batches_agree(cases: &mut Cases<'_>) {
-    for_each_sample(cases, &[None, Some(DType::F32)], |engine, _, jaxpr, inputs| {
+    for_each_sample(cases, &[None, Some(DType::F32)], &|_, jaxpr, inputs| {
+        let mut checks = Vec::new();
         let count = inputs.len();
         let each = (0..count).map(|k| (0..count).map(|i| i == k).collect::<Vec<bool>>());
         for mask in each.chain([vec![true; count]]) {
             for size in [0, 3] {
                 let (batch, args) = batched(jaxpr, inputs, size, &mask)?;
-                conform(engine, &batch, &args, CLOSENESS).map_err(|e| format!("batches of {size}, {mask:?}: {e}"))?;
+                checks.push(Check::new(batch, args, CLOSENESS));
             }
         }
-        Ok(())
+        Ok(checks)
     });
 }
 
 pub(crate) fn batches_of_batches_agree(cases: &mut Cases<'_>) {
-    for_each_sample(cases, &[None], |engine, _, jaxpr, inputs| {
+    for_each_sample(cases, &[None], &|_, jaxpr, inputs| {
         let mut program = jaxpr.clone();
         let mut args = inputs.to_vec();
         for size in [2, 1, 1, 2, 1, 3] {
             let all = vec![true; args.len()];
             (program, args) = batched(&program, &args, size, &all)?;
         }
-        conform(engine, &program, &args, CLOSENESS)
+        Ok(vec![Check::new(program, args, CLOSENESS)])
     });
 }
 
@@ -93,20 +93,19 @@ fn batch(x: &Array, size: usize) -> Array {
     build(x.dtype(), &like, (0..size).flat_map(example).collect())
 }
 
+/// What a property runs for a sample, given its program and its inputs.
+type Property<'a> = &'a dyn Fn(&Sample, &Jaxpr, &[Array]) -> Result<Vec<Check>, String>;
+
 /// Runs a property over every sample that has floats, in every float dtype.
-fn for_each_float(cases: &mut Cases<'_>, property: impl Fn(&Engine, &Sample, &Jaxpr, &[Array]) -> Result<(), String>) {
+fn for_each_float(cases: &mut Cases<'_>, property: impl Fn(&Sample, &Jaxpr, &[Array]) -> Result<Vec<Check>, String>) {
     let dtypes = [DType::F64, DType::F32, DType::F16, DType::Bf16].map(Some);
-    for_each_sample(cases, &dtypes, |engine, sample, jaxpr, inputs| {
-        if inputs.iter().all(|x| !x.dtype().is_float()) { Ok(()) } else { property(engine, sample, jaxpr, inputs) }
+    for_each_sample(cases, &dtypes, &|sample, jaxpr, inputs| {
+        if inputs.iter().all(|x| !x.dtype().is_float()) { Ok(vec![]) } else { property(sample, jaxpr, inputs) }
     });
 }
 
 /// Runs a property over every sample, with its floats converted to each of these dtypes, or as it is.
-fn for_each_sample(
-    cases: &mut Cases<'_>,
-    dtypes: &[Option<DType>],
-    property: impl Fn(&Engine, &Sample, &Jaxpr, &[Array]) -> Result<(), String>,
-) {
+fn for_each_sample(cases: &mut Cases<'_>, dtypes: &[Option<DType>], property: Property<'_>) {
     for sample in all_samples() {
         for dtype in dtypes {
             let change = |x: &Array| match dtype {
@@ -119,7 +118,7 @@ fn for_each_sample(
             if eval(&jaxpr, inputs.clone()).is_err() {
                 continue;
             }
-            cases.case(|| name(&sample, &inputs), |engine| property(engine, &sample, &jaxpr, &inputs));
+            cases.programs(name(&sample, &inputs), || property(&sample, &jaxpr, &inputs));
         }
     }
 }

@@ -4,7 +4,7 @@ use remat_ir::{Array, DType, Jaxpr, Literal};
 
 use crate::cases::Cases;
 use crate::closeness::Closeness;
-use crate::conform::conform_or_fail;
+use crate::conform::Check;
 
 fn zeros(dtype: DType, shape: &[usize]) -> Array {
     Array::full(Literal::from_f64(dtype, 0.0), shape.iter().copied())
@@ -31,9 +31,9 @@ pub(crate) fn errors_agree(cases: &mut Cases<'_>) {
         ),
     ];
     for (number, (text, args)) in programs.into_iter().enumerate() {
-        cases.case(
-            || format!("program {number}"),
-            |engine| conform_or_fail(engine, &Jaxpr::parse(text).map_err(|e| e.to_string())?, &args, Closeness::Exact),
-        );
+        cases.case(format!("program {number}"), |engine| {
+            let jaxpr = Jaxpr::parse(text).map_err(|e| e.to_string())?;
+            Check::new(jaxpr, args, Closeness::Exact).conform_or_fail(engine)
+        });
     }
 }

@@ -8,7 +8,7 @@ use remat::{ConvConfig, DType, Padding, PoolConfig, Result, Tensor, einsum, make
 
 use crate::cases::Cases;
 use crate::closeness::Closeness;
-use crate::conform::conform_traced;
+use crate::conform::Check;
 
 type Args = Vec<Tensor>;
 
@@ -110,10 +110,9 @@ pub(crate) fn large_arrays_agree(cases: &mut Cases<'_>) {
     for &(name, f, shapes) in CASES {
         for dtype in [DType::F32, DType::F64, DType::Bf16] {
             let args = arguments(shapes, dtype);
-            cases.case(
-                || format!("{name} in {dtype}"),
-                |engine| conform_traced(engine, make_jaxpr(f)(&args), &args, closeness(dtype)),
-            );
+            cases.programs(format!("{name} in {dtype}"), || {
+                Ok(vec![Check::traced(make_jaxpr(f)(&args), &args, closeness(dtype))?])
+            });
         }
     }
 }
@@ -122,18 +121,16 @@ pub(crate) fn gradients_of_large_arrays_agree(cases: &mut Cases<'_>) {
     for &(name, f, shapes) in CASES.iter().filter(|(name, ..)| *name != "positions of max") {
         let args = arguments(shapes, DType::F32);
         let loss = |x: &Args| Ok::<_, remat::Error>(f(x)?.sin().mean(..));
-        cases.case(
-            || format!("gradient of {name}"),
-            |engine| conform_traced(engine, make_jaxpr(value_and_grad(loss))(&args), &args, closeness(DType::F32)),
-        );
+        cases.programs(format!("gradient of {name}"), || {
+            Ok(vec![Check::traced(make_jaxpr(value_and_grad(loss))(&args), &args, closeness(DType::F32))?])
+        });
     }
 }
 
 pub(crate) fn many_random_numbers_agree(cases: &mut Cases<'_>) {
     let f = |x: &Tensor| random::bits(random::key(7), [100_003], DType::U32) + x;
     let x = Tensor::from(1u32);
-    cases.case(
-        || "random bits".to_string(),
-        |engine| conform_traced(engine, make_jaxpr(f)(&x), std::slice::from_ref(&x), Closeness::Exact),
-    );
+    cases.programs("random bits".to_string(), || {
+        Ok(vec![Check::traced(make_jaxpr(f)(&x), std::slice::from_ref(&x), Closeness::Exact)?])
+    });
 }

@@ -34,10 +34,11 @@
 //! 1. [`closed`], [`random_programs`]: whole programs
 //! 2. `arrays`: values for programs
 //! 3. `closeness`, `memory`: how close results have to come, and which blocks a run allocates
-//! 4. `engine`, `cases`: an engine under test, and the cases of a property
-//! 5. `conform`: one program on an engine
-//! 6. `samples`: the samples of every operation
-//! 7. `derived`, `errors`, `large`, `programs`: the other properties
+//! 4. `engine`: an engine under test
+//! 5. `conform`: programs on an engine
+//! 6. `cases`: the cases of a property
+//! 7. `samples`: the samples of every operation
+//! 8. `derived`, `errors`, `large`, `programs`: the other properties
 
 mod arrays;
 mod cases;

@@ -12,7 +12,7 @@ use remat_ir::ClosedJaxpr;
 use crate::cases::Cases;
 use crate::closed::{PROGRAMS, Program};
 use crate::closeness::Closeness;
-use crate::conform::conform_traced;
+use crate::conform::Check;
 use crate::engine::Engine;
 use crate::random_programs::{Regions, SHAPES, arguments, config, exact_function, function, steps};
 
@@ -35,10 +35,9 @@ fn for_each_program(
         for dtype in [DType::F32, DType::F64, DType::Bf16, DType::F16] {
             let args = program.arguments(dtype, 0);
             property(program, &args, &mut |what, jaxpr, args| {
-                cases.case(
-                    || format!("{what} of {} in {dtype}", program.name),
-                    |engine| conform_traced(engine, jaxpr, args, CLOSENESS),
-                );
+                cases.programs(format!("{what} of {} in {dtype}", program.name), || {
+                    Ok(vec![Check::traced(jaxpr, args, CLOSENESS)?])
+                });
             });
         }
     }
@@ -110,13 +109,10 @@ fn for_random<S: Strategy<Value: fmt::Debug>>(
     strategy: &S,
     property: impl Fn(&Engine, S::Value) -> std::result::Result<(), String>,
 ) {
-    cases.case(
-        || "random programs".to_string(),
-        |engine| {
-            let check = |value| property(engine, value).map_err(TestCaseError::fail);
-            TestRunner::new(config(150)).run(strategy, check).map_err(|e| e.to_string())
-        },
-    );
+    cases.case("random programs".to_string(), |engine| {
+        let check = |value| property(engine, value).map_err(TestCaseError::fail);
+        TestRunner::new(config(150)).run(strategy, check).map_err(|e| e.to_string())
+    });
 }
 
 pub(crate) fn random_programs_agree(cases: &mut Cases<'_>) {
@@ -125,7 +121,7 @@ pub(crate) fn random_programs_agree(cases: &mut Cases<'_>) {
         let x = arguments_in(dtype, 0);
         let f = function(&steps, Regions::AsGiven);
         let check = |program: Result<ClosedJaxpr>, args: &Args| {
-            conform_traced(engine, program, args, closeness_of_random(dtype))
+            Check::traced(program, args, closeness_of_random(dtype))?.conform(engine)
         };
         check(make_jaxpr(&f)(&x), &x)?;
         check(make_jaxpr(value_and_grad(&f))(&x), &x)?;
@@ -140,8 +136,8 @@ pub(crate) fn random_programs_of_exact_operations_agree_in_every_bit(cases: &mut
     for_random(cases, &strategy, |engine, (steps, dtype)| {
         let x = arguments_in(dtype, 0);
         let f = exact_function(&steps);
-        conform_traced(engine, make_jaxpr(&f)(&x), &x, Closeness::Exact)?;
+        Check::traced(make_jaxpr(&f)(&x), &x, Closeness::Exact)?.conform(engine)?;
         let batch = batch_in(dtype);
-        conform_traced(engine, make_jaxpr(vmap(&f))(&batch), &batch, Closeness::Exact)
+        Check::traced(make_jaxpr(vmap(&f))(&batch), &batch, Closeness::Exact)?.conform(engine)
     });
 }

@@ -5,28 +5,24 @@ use remat_testkit::{Sample, all_samples};
 
 use crate::arrays::{convert, with_special_numbers};
 use crate::cases::Cases;
-use crate::closeness::{Closeness, of_operation};
-use crate::conform::conform;
-use crate::engine::Engine;
+use crate::closeness::Closeness;
+use crate::conform::Check;
 
 pub(crate) fn samples_agree_in_every_dtype(cases: &mut Cases<'_>) {
-    for_each_dtype(cases, conform);
+    for_each_dtype(cases, |inputs, _| inputs);
 }
 
 pub(crate) fn samples_of_special_numbers_agree_in_every_dtype(cases: &mut Cases<'_>) {
-    for_each_dtype(cases, |engine, jaxpr, inputs, closeness| {
+    let subnormal = !cases.engine.flushes_subnormals;
+    for_each_dtype(cases, |inputs, closeness| {
         // Sums of huge numbers depend on the order.
         let huge = !matches!(closeness, Closeness::Sums(_) | Closeness::Sparse(_));
-        let special: Vec<Array> = inputs.iter().map(|x| with_special_numbers(x, huge)).collect();
-        conform(engine, jaxpr, &special, closeness)
+        inputs.iter().map(|x| with_special_numbers(x, huge, subnormal)).collect()
     });
 }
 
-/// Runs a property over every sample in each dtype: of the operands that have one dtype, all get another.
-fn for_each_dtype(
-    cases: &mut Cases<'_>,
-    property: impl Fn(&Engine, &Jaxpr, &[Array], Closeness) -> Result<(), String>,
-) {
+/// Every sample in each dtype: of the operands that have one dtype, all get another. `change` makes the operands of those.
+fn for_each_dtype(cases: &mut Cases<'_>, change: impl Fn(Vec<Array>, Closeness) -> Vec<Array>) {
     for sample in all_samples() {
         let mut dtypes: Vec<DType> = sample.inputs.iter().map(Array::dtype).collect();
         dtypes.sort();
@@ -35,11 +31,12 @@ fn for_each_dtype(
         let changes = dtypes.iter().flat_map(|&from| DType::ALL.map(|to| (from, to)));
         let changes = changes.chain(dtypes.is_empty().then_some((DType::F32, DType::F32)));
         for (from, to) in changes {
-            let change = |x: &Array| if x.dtype() == from { convert(x, to) } else { x.clone() };
-            let inputs: Vec<Array> = sample.inputs.iter().map(change).collect();
+            let in_dtype = |x: &Array| if x.dtype() == from { convert(x, to) } else { x.clone() };
+            let inputs: Vec<Array> = sample.inputs.iter().map(in_dtype).collect();
             let Some(jaxpr) = program(&sample, &inputs) else { continue };
-            let run = |engine: &Engine| property(engine, &jaxpr, &inputs, of_operation(&sample.op));
-            cases.case(|| name(&sample, &inputs), run);
+            let closeness = cases.engine.closeness(&sample.op);
+            cases
+                .programs(name(&sample, &inputs), || Ok(vec![Check::new(jaxpr, change(inputs, closeness), closeness)]));
         }
     }
 }

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use remat_conformance::{Engine, Failure, Failures, PROPERTIES, conformance, errors_agree, many_random_numbers_agree};
+use remat_conformance::{
+    Engine, Failure, Failures, PROPERTIES, conformance, errors_agree, many_random_numbers_agree, programs_agree,
+    samples_agree_in_every_dtype,
+};
 use remat_ir::{
     Array, Device, Error, ErrorKind, Executable, Jaxpr, Literal, MemoryReport, MemoryStats, Reference, Result,
 };
@@ -132,6 +135,42 @@ fn excluded_cases_fail() {
     // Whatever property runs, since none has this name.
     let failure = only_failure(errors_agree(&Engine::new(Reference).excluding("errors", "*", "has a wrong name")));
     assert_eq!(failure.message, "is excluded from \"errors\", and there is no such property");
+}
+
+#[test]
+fn cases_that_are_left_out_do_not_run() {
+    let broken = || Engine::new(Defective(Defect::OwnWords));
+    assert_eq!(errors_agree(&broken().leaving_out("errors_agree", "*", "has words of its own")), Ok(0));
+    let one = errors_agree(&Engine::new(Reference).leaving_out("errors_agree", "program 3", "is not promised"));
+    assert_eq!(one, Ok(7));
+    let none = errors_agree(&Engine::new(Reference).leaving_out("errors_agree", "sort *", "has no sort"));
+    assert_eq!(only_failure(none).message, "is excluded (has no sort), and there is no such case");
+}
+
+/// What fails among programs that run as one is what fails alone.
+#[test]
+fn programs_that_run_together_fail_alone() {
+    let together = || Engine::new(Reference).every(40).together(7);
+    let cases = programs_agree(&together()).unwrap();
+    assert!(cases > 7, "{cases} cases");
+    assert_eq!(programs_agree(&Engine::new(Reference).every(40)), Ok(cases));
+    for defect in [Defect::Zeros, Defect::Compile, Defect::FewerResults, Defect::Overwrites] {
+        let alone = programs_agree(&Engine::new(Defective(defect)).every(40)).unwrap_err();
+        let together = programs_agree(&Engine::new(Defective(defect)).every(40).together(7)).unwrap_err();
+        assert!(!alone.failures.is_empty());
+        assert_eq!(together, alone);
+    }
+}
+
+#[test]
+fn operations_have_the_bounds_of_the_engine() {
+    let failures = |engine: Engine| {
+        let failed = samples_agree_in_every_dtype(&engine.every(31)).unwrap_err().failures;
+        failed.into_iter().filter(|failure| failure.case.starts_with("sin ")).count()
+    };
+    assert!(failures(Engine::new(Defective(Defect::Zeros))) > 0);
+    // A result of zero is that many roundings away.
+    assert_eq!(failures(Engine::new(Defective(Defect::Zeros)).within("sin", u32::MAX)), 0);
 }
 
 #[test]

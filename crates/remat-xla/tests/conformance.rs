@@ -1,0 +1,80 @@
+//! XLA on the CPU conforms, but for what is listed here with its reason.
+
+mod support;
+
+use remat_conformance::Engine;
+use remat_xla::Xla;
+
+/// Programs that are compiled as one, since compiling takes most of the time.
+const TOGETHER: usize = 64;
+
+/// Of the cases of a property one in so many runs, for the same reason; `REMAT_CONFORMANCE_EVERY` is another number. It shares no
+/// factor with the number of dtypes, so that all come up. Every sample runs once in `values`.
+const EVERY: usize = 31;
+
+fn engine(xla: Xla) -> Engine {
+    let every = std::env::var("REMAT_CONFORMANCE_EVERY").ok().and_then(|n| n.parse().ok()).unwrap_or(EVERY);
+    let special = "samples_of_special_numbers_agree_in_every_dtype";
+    Engine::new(xla)
+        .flushing_subnormals()
+        .together(TOGETHER)
+        .every(every)
+        // Solved and factorised by blocks.
+        .within("triangular_solve", 16)
+        .within("cholesky", 16)
+        // Series with other terms.
+        .within("digamma", 32)
+        .within("lgamma", 32)
+        // The root of a f64 is a power.
+        .within("cbrt", 64)
+        .leaving_out(
+            special,
+            "triangular_solve *",
+            "a block is inverted, so that a zero, an infinity or a NaN in it reaches more results",
+        )
+        .leaving_out(special, "cholesky *", "as of triangular systems")
+        .leaving_out(
+            special,
+            "conv_general_dilated *",
+            "zeros of a padding are not multiplied, so that they make no NaN of an infinity",
+        )
+        .leaving_out(
+            "random_programs_of_exact_operations_agree_in_every_bit",
+            "random programs",
+            "a product and a sum become one instruction on CPUs that have it, which rounds once",
+        )
+}
+
+macro_rules! properties {
+    ($($property:ident)*) => {
+        $(
+            #[test]
+            fn $property() {
+                let Some(xla) = support::xla() else { return };
+                match remat_conformance::$property(&engine(xla)) {
+                    Ok(cases) => println!("{cases} cases"),
+                    Err(failures) => panic!("{failures}"),
+                }
+            }
+        )*
+    };
+}
+
+properties! {
+    samples_agree_in_every_dtype
+    samples_of_special_numbers_agree_in_every_dtype
+    derivatives_agree
+    transposed_derivatives_agree
+    batches_agree
+    batches_of_batches_agree
+    errors_agree
+    large_arrays_agree
+    gradients_of_large_arrays_agree
+    many_random_numbers_agree
+    programs_agree
+    gradients_agree_under_policies
+    batches_of_gradients_agree
+    second_derivatives_agree
+    random_programs_agree
+    random_programs_of_exact_operations_agree_in_every_bit
+}
