@@ -4,13 +4,14 @@
 //!
 //! 1. `policy`, `machine`, `data`, `model`: the policies of tables, the memory of this machine, the text, the GPT
 //! 2. `sample`, `memory`: text out of a model, the bytes that each policy saves
-//! 3. `train`, `show`: the commands
+//! 3. `train`, `show`, `plugin`: the commands
 //! 4. `main`: their arguments
 
 mod data;
 mod machine;
 mod memory;
 mod model;
+mod plugin;
 mod policy;
 mod sample;
 mod show;
@@ -36,9 +37,14 @@ enum Command {
     Train(train::Args),
     /// Print what one transformer block saves under a policy, and its forward and backward programs side by side.
     Show(show::Args),
+    /// Install and list the plugins with which XLA compiles and runs programs.
+    #[command(subcommand)]
+    Plugin(plugin::Command),
 }
 
 fn main() -> ExitCode {
+    // A copy of the command that compiles ahead of time for another does that and ends here.
+    remat_xla::serve_ahead();
     remat_cli::command::run(|cli: &Cli| run(&cli.command))
 }
 
@@ -47,6 +53,7 @@ fn run(command: &Command) -> Result<()> {
     match command {
         Command::Train(args) => train::run(args, &mut out),
         Command::Show(args) => show::run(args, &mut out),
+        Command::Plugin(command) => plugin::run(command, &mut out),
     }?;
     Ok(out.flush()?)
 }

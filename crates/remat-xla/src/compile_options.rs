@@ -34,8 +34,53 @@ pub(crate) fn encoded(platform: Platform, module: &str) -> Vec<u8> {
     let mut build = Vec::new();
     integer(&mut build, 4, 1);
     integer(&mut build, 5, 1);
+    with_overrides(&build, platform, module)
+}
+
+/// What a program is compiled for where its chips are not in the machine.
+pub(crate) struct Build {
+    /// The number of chips, over which the program is partitioned.
+    pub(crate) chips: usize,
+    /// Level O0.
+    pub(crate) fast: bool,
+}
+
+/// The options of a module for chips that are not in the machine.
+pub(crate) fn ahead(platform: Platform, module: &str, Build { chips, fast }: &Build) -> Vec<u8> {
+    let chips = *chips as u64;
+    // ExecutableBuildOptionsProto: no device_ordinal, num_replicas, num_partitions, and for several chips use_spmd_partitioning and
+    // use_shardy_partitioner.
+    let mut build = Vec::new();
+    integer(&mut build, 1, u64::MAX);
+    integer(&mut build, 4, 1);
+    integer(&mut build, 5, chips);
+    if chips > 1 {
+        integer(&mut build, 6, 1);
+        integer(&mut build, 19, 1);
+    }
+    // DeviceAssignmentProto: replica_count, computation_count, and the chip of each partition.
+    let mut assignment = Vec::new();
+    integer(&mut assignment, 1, 1);
+    integer(&mut assignment, 2, chips);
+    for chip in 0..chips {
+        let mut id = Vec::new();
+        varint(&mut id, chip);
+        let mut replicas = Vec::new();
+        message(&mut replicas, 1, &id);
+        message(&mut assignment, 3, &replicas);
+    }
+    message(&mut build, 9, &assignment);
+    if *fast {
+        // optimization_level: O0.
+        integer(&mut build, 24, 9);
+    }
+    with_overrides(&build, platform, module)
+}
+
+/// `CompileOptionsProto` of these build options, with the flags of the platform.
+fn with_overrides(build: &[u8], platform: Platform, module: &str) -> Vec<u8> {
     let mut options = Vec::new();
-    message(&mut options, 3, &build);
+    message(&mut options, 3, build);
     for (name, value) in overrides(platform, module) {
         // OptionOverrideProto: a string or a bool.
         let mut given = Vec::new();
@@ -87,6 +132,9 @@ mod tests {
         assert!(options.ends_with(flag));
         assert!(!encoded(Platform::Cpu, "").ends_with(flag));
         assert!(!encoded(Platform::Gpu, barrier).ends_with(flag));
+        let four = ahead(Platform::Tpu, "", &Build { chips: 4, fast: true });
+        let expected = b"\x1a\x31\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x20\x01\x28\x04\x30\x01\x98\x01\x01\x4a\x18\x08\x01\x10\x04\x1a\x03\x0a\x01\x00\x1a\x03\x0a\x01\x01\x1a\x03\x0a\x01\x02\x1a\x03\x0a\x01\x03\xc0\x01\x09";
+        assert_eq!(four[..expected.len()], *expected);
         let mut long = Vec::new();
         varint(&mut long, 300);
         assert_eq!(long, [0xac, 0x02]);

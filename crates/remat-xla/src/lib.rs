@@ -23,10 +23,14 @@
 //! 4. `module`: a whole program
 //! 5. `pjrt`: the PJRT C API; all of the crate's `unsafe`
 //! 6. [`plugin`](Plugin), `compile_options`: where plugins are, and what they are told
-//! 7. [`device`](Xla): the engine
+//! 7. [`chips`](Chip), [`target`](Target): chips that need not be in the machine
+//! 8. [`ahead`](compile_ahead): programs compiled for them, in processes of their own
+//! 9. [`device`](Xla): the engine
 //!
 //! Deliberately absent: passes over programs (crate `remat-opt`), and whatever XLA does itself: fusion, layouts, schedules, memory.
 
+mod ahead;
+mod chips;
 mod compile_options;
 mod control;
 mod device;
@@ -35,6 +39,7 @@ mod ops;
 mod options;
 mod pjrt;
 mod plugin;
+mod target;
 mod value;
 mod writer;
 
@@ -45,7 +50,13 @@ extern crate self as remat_xla;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
+pub use ahead::{
+    AheadOptions, ChipMemory, Effort, PluginDescription, compile_ahead, compile_module_ahead, describe_plugin,
+    serve_ahead,
+};
+pub use chips::Chip;
 pub use device::Xla;
 pub use module::stablehlo;
 pub use options::{Options, Platform, Precision};
 pub use plugin::Plugin;
+pub use target::Target;

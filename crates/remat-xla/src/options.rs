@@ -1,5 +1,9 @@
 //! What a program's text depends on beside the program.
 
+use std::fmt;
+
+use remat_ir::{Error, ErrorKind, Result};
+
 /// The kind of chip that a program is written for. It decides what becomes of values in host memory.
 ///
 /// ```
@@ -16,12 +20,58 @@ pub enum Platform {
 }
 
 impl Platform {
+    /// All kinds.
+    pub const ALL: [Platform; 3] = [Platform::Cpu, Platform::Gpu, Platform::Tpu];
+
+    /// The word on the command line.
+    ///
+    /// ```
+    /// assert_eq!(remat_xla::Platform::Gpu.name(), "cuda");
+    /// ```
+    pub const fn name(self) -> &'static str {
+        match self {
+            Platform::Cpu => "cpu",
+            Platform::Gpu => "cuda",
+            Platform::Tpu => "tpu",
+        }
+    }
+
+    /// The kind of this name.
+    ///
+    /// ```
+    /// use remat_xla::Platform;
+    /// assert_eq!(Platform::named("tpu")?, Platform::Tpu);
+    /// assert_eq!(Platform::named("npu").unwrap_err().message(), "unknown platform `npu`; the platforms are cpu, cuda, tpu");
+    /// # Ok::<(), remat_ir::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn named(name: &str) -> Result<Platform> {
+        Platform::ALL.into_iter().find(|platform| platform.name() == name).ok_or_else(|| {
+            let names = Platform::ALL.map(Platform::name).join(", ");
+            let message = format!("unknown platform `{name}`; the platforms are {names}");
+            Error::new(ErrorKind::Argument, "platform", message)
+        })
+    }
+
     /// Whether the host's memory is another than the device's. Where it is not, moving a value there is no work.
     pub const fn has_host_memory(self) -> bool {
         match self {
             Platform::Cpu => false,
             Platform::Gpu | Platform::Tpu => true,
         }
+    }
+}
+
+/// As a reader calls it: `CPUs`, `CUDA`, `TPUs`.
+impl fmt::Display for Platform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Platform::Cpu => "CPUs",
+            Platform::Gpu => "CUDA",
+            Platform::Tpu => "TPUs",
+        })
     }
 }
 

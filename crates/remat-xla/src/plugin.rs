@@ -32,8 +32,8 @@ struct Known {
     variable: &'static str,
     /// Where a wheel has it below `site-packages`.
     files: &'static [&'static str],
-    /// The wheels, for pip.
-    wheels: &'static str,
+    /// The wheels, as pip takes them.
+    wheels: &'static [&'static str],
 }
 
 impl Known {
@@ -42,17 +42,17 @@ impl Known {
             Platform::Cpu => Known {
                 variable: "REMAT_PJRT_PLUGIN_CPU",
                 files: &["xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so"],
-                wheels: "xla-cpu-pjrt==0.0.1",
+                wheels: &["xla-cpu-pjrt==0.0.1"],
             },
             // The newer wheel loads its drivers when they are used; `xla-cuda13-pjrt` does not load without all of them.
             Platform::Gpu => Known {
                 variable: "REMAT_PJRT_PLUGIN_CUDA",
                 files: &["jax_plugins/xla_cuda13/xla_cuda_plugin.so"],
                 // XLA runs the assembler and links the library of device functions that come in the other two.
-                wheels: "jax-cuda13-pjrt nvidia-cuda-nvcc nvidia-nvvm",
+                wheels: &["jax-cuda13-pjrt==0.12.0.1", "nvidia-cuda-nvcc==13.5.37", "nvidia-nvvm==13.5.37"],
             },
             Platform::Tpu => {
-                Known { variable: "REMAT_PJRT_PLUGIN_TPU", files: &["libtpu/libtpu.so"], wheels: "libtpu" }
+                Known { variable: "REMAT_PJRT_PLUGIN_TPU", files: &["libtpu/libtpu.so"], wheels: &["libtpu==0.0.51"] }
             }
         }
     }
@@ -71,17 +71,60 @@ impl Plugin {
     /// # Errors
     /// If there is none, with the command that installs it; if it does not load, is too old, or cannot be initialised.
     pub fn find(platform: Platform) -> Result<Plugin> {
+        Plugin::open(platform, Plugin::path_of(platform)?)
+    }
+
+    /// The file that [`Plugin::find`] opens, which is not opened.
+    ///
+    /// # Errors
+    /// If there is none, with the command that installs it.
+    pub fn path_of(platform: Platform) -> Result<PathBuf> {
         let known = Known::of(platform);
         if let Some(path) = env::var_os(known.variable).filter(|path| !path.is_empty()) {
-            return Plugin::open(platform, path);
+            return Ok(path.into());
         }
         let files = folders(|name| env::var_os(name).filter(|value| !value.is_empty()))
             .into_iter()
             .flat_map(|folder| known.files.iter().map(move |file| folder.join(file)));
-        match files.into_iter().find(|file| file.is_file()) {
-            Some(file) => Plugin::open(platform, file),
-            None => Err(missing(platform, &known)),
+        files.into_iter().find(|file| file.is_file()).ok_or_else(|| missing(platform, &known))
+    }
+
+    /// The wheels of the plugin and of what it needs to compile, as pip takes them: names and versions that are known to work.
+    ///
+    /// ```
+    /// use remat_xla::{Platform, Plugin};
+    /// assert_eq!(Plugin::wheels(Platform::Cpu), ["xla-cpu-pjrt==0.0.1"]);
+    /// ```
+    pub fn wheels(platform: Platform) -> &'static [&'static str] {
+        Known::of(platform).wheels
+    }
+
+    /// The folder in the user's cache where plugins are found last, with the layout of `site-packages`: `remat/plugins` in
+    /// `$XDG_CACHE_HOME`, or in `~/.cache`.
+    ///
+    /// # Errors
+    /// If neither variable of the environment is set.
+    pub fn folder() -> Result<PathBuf> {
+        cache(|name| env::var_os(name).filter(|value| !value.is_empty())).ok_or_else(|| {
+            let message = "there is no folder for plugins: neither HOME nor XDG_CACHE_HOME is set";
+            Error::new(ErrorKind::Io, "xla", message)
+        })
+    }
+
+    /// Fails unless the plugin for GPUs finds the assembler and the library of device functions, without which it does not compile, and may
+    /// end the process.
+    pub(crate) fn expect_assembler(path: &Path) -> Result<()> {
+        let flags = env::var("XLA_FLAGS").unwrap_or_default();
+        let near = path.ancestors().nth(3).map(|folder| folder.join("nvidia/cu13"));
+        let folders = near.into_iter().chain(["/usr/local/cuda".into(), "/opt/cuda".into()]);
+        let needed = ["bin/ptxas", "nvvm/libdevice/libdevice.10.bc"];
+        let is_complete = |folder: PathBuf| needed.iter().all(|file| folder.join(file).is_file());
+        if flags.contains("xla_gpu_cuda_data_dir") || folders.into_iter().any(is_complete) {
+            return Ok(());
         }
+        let message = "compiling for GPUs needs `ptxas` and `libdevice.10.bc`, which are not beside the plugin and not in /usr/local/cuda; run \
+                       `remat plugin install cuda`";
+        Err(Error::new(ErrorKind::Io, "xla", message))
     }
 
     /// The plugin in this file, which is initialised when it is first opened: see [`Plugin::find`].
@@ -111,19 +154,10 @@ impl Plugin {
 }
 
 fn missing(platform: Platform, known: &Known) -> Error {
-    let name = match platform {
-        Platform::Cpu => "CPUs",
-        Platform::Gpu => "CUDA",
-        Platform::Tpu => "TPUs",
-    };
-    // A quote in a shell's quotes ends them, stands for itself, and begins them again.
-    let target = cache(|name| env::var_os(name).filter(|value| !value.is_empty()));
-    let target = target
-        .map_or_else(|| "remat-plugins".to_string(), |folder| folder.display().to_string().replace('\'', r"'\''"));
     let message = format!(
-        "the PJRT plugin for {name} is not installed; run `python3 -m pip install --no-deps --target '{target}' {}`, or set {} to \
-         its file",
-        known.wheels, known.variable
+        "the PJRT plugin for {platform} is not installed; run `remat plugin install {}`, or set {} to its file",
+        platform.name(),
+        known.variable
     );
     Error::new(ErrorKind::Io, "xla", message)
 }
@@ -221,10 +255,9 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_plugin_has_a_command_that_installs_all_of_it() {
-        let message = missing(Platform::Gpu, &Known::of(Platform::Gpu)).to_string();
-        let command = message.split('`').nth(1).unwrap();
-        assert!(command.starts_with("python3 -m pip install --no-deps --target '"), "{command}");
-        assert!(command.ends_with("' jax-cuda13-pjrt nvidia-cuda-nvcc nvidia-nvvm"), "{command}");
+    fn the_error_of_a_missing_plugin_has_the_command_that_installs_it() {
+        let expected = "xla: the PJRT plugin for CUDA is not installed; run `remat plugin install cuda`, or set \
+                        REMAT_PJRT_PLUGIN_CUDA to its file";
+        assert_eq!(missing(Platform::Gpu, &Known::of(Platform::Gpu)).to_string(), expected);
     }
 }

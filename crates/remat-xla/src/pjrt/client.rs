@@ -24,18 +24,19 @@ unsafe impl Sync for Client {}
 impl Client {
     /// A client with these options, all of which are integers: plugins end the process for an option of another type than they want.
     pub(crate) fn new(library: Library, options: &[(&str, i64)]) -> Result<Client> {
-        let options: Vec<sys::NamedValue> = options
-            .iter()
-            .map(|&(name, value)| sys::NamedValue {
-                struct_size: size_of::<sys::NamedValue>(),
-                extension_start: std::ptr::null_mut(),
-                name: name.as_ptr().cast(),
-                name_size: name.len(),
-                kind: sys::INT64,
-                int64_value: value,
-                value_size: 1,
-            })
-            .collect();
+        let options: Vec<sys::NamedValue> =
+            options.iter().map(|&(name, value)| sys::NamedValue::integer(name, value)).collect();
+        Client::create(library, &options)
+    }
+
+    /// A client with these options, all of which are true or false.
+    pub(crate) fn with_flags(library: Library, flags: &[(&str, bool)]) -> Result<Client> {
+        let options: Vec<sys::NamedValue> =
+            flags.iter().map(|&(name, value)| sys::NamedValue::boolean(name, value)).collect();
+        Client::create(library, &options)
+    }
+
+    fn create(library: Library, options: &[sys::NamedValue]) -> Result<Client> {
         let mut args = sys::ClientCreate {
             create_options: options.as_ptr(),
             num_options: options.len(),
@@ -85,15 +86,7 @@ impl Client {
         options: &[u8],
         [ins, outs]: [Vec<Aval>; 2],
     ) -> Result<Loaded> {
-        let format = "mlir";
-        let program = sys::Program {
-            struct_size: size_of::<sys::Program>(),
-            extension_start: std::ptr::null_mut(),
-            code: module.as_ptr().cast(),
-            code_size: module.len(),
-            format: format.as_ptr().cast(),
-            format_size: format.len(),
-        };
+        let program = sys::Program::mlir(module);
         let mut args = sys::ClientCompile {
             client: self.handle,
             program: &program,

@@ -159,6 +159,11 @@ impl Library {
         }
     }
 
+    /// Whether the plugin has the function at this index of the table.
+    pub(super) fn has(self, index: usize) -> bool {
+        self.entry(index).is_some()
+    }
+
     /// The function at this index of the table, if the plugin has it.
     fn entry(self, index: usize) -> Option<NonNull<c_void>> {
         // SAFETY: the pointer is to a constant that begins with its size in bytes.

@@ -15,8 +15,11 @@ mod executable;
 mod given;
 mod library;
 mod sys;
+mod sys_ahead;
+mod topology;
 
 pub(crate) use buffer::Buffer;
 pub(crate) use client::Client;
 pub(crate) use executable::Loaded;
 pub(crate) use library::Library;
+pub(crate) use topology::{Bytes, Topology};

@@ -41,6 +41,7 @@ pub(super) unsafe trait Arguments: Sized {
     fn new() -> Self;
 }
 
+/// Argument structs, each with the function that takes it; `FUNCTIONS` are their names and indices.
 macro_rules! arguments {
     ($($name:ident $function:ident $index:literal { $($field:ident: $type:ty,)* })*) => { $(
         #[repr(C)]
@@ -72,6 +73,8 @@ macro_rules! arguments {
         const SIZES: &[usize] = &[$(size_of::<$name>()),*];
     };
 }
+
+pub(super) use arguments;
 
 arguments! {
     ErrorDestroy PJRT_Error_Destroy 0 { error: Handle, }
@@ -161,21 +164,63 @@ arguments! {
     }
 }
 
-/// An option of a client. All that is sent is `int64`.
+/// A named value: an option of a client or of a topology, or an attribute of a device.
 #[repr(C)]
 pub(super) struct NamedValue {
-    pub(super) struct_size: usize,
-    pub(super) extension_start: *mut c_void,
+    struct_size: usize,
+    extension_start: *mut c_void,
     pub(super) name: *const c_char,
     pub(super) name_size: usize,
     pub(super) kind: c_int,
-    /// A union of which `int64_value` is the widest with a pointer.
-    pub(super) int64_value: i64,
+    pub(super) value: Value,
+    /// Elements of a string or a list; 1 for all others.
     pub(super) value_size: usize,
 }
 
+/// The value of a [`NamedValue`], by its kind. A float is neither sent nor read.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) union Value {
+    pub(super) int64: i64,
+    pub(super) int64_list: *const i64,
+    pub(super) string: *const c_char,
+    boolean: bool,
+}
+
+impl NamedValue {
+    /// An option that is an integer. It points to the name.
+    pub(super) fn integer(name: &str, value: i64) -> NamedValue {
+        NamedValue::new(name, INT64, Value { int64: value }, 1)
+    }
+
+    /// An option that is true or false. It points to the name.
+    pub(super) fn boolean(name: &str, boolean: bool) -> NamedValue {
+        NamedValue::new(name, BOOL, Value { boolean }, 1)
+    }
+
+    /// An option that is a text. It points to both.
+    pub(super) fn text(name: &str, value: &str) -> NamedValue {
+        NamedValue::new(name, STRING, Value { string: value.as_ptr().cast() }, value.len())
+    }
+
+    fn new(name: &str, kind: c_int, value: Value, value_size: usize) -> NamedValue {
+        let (struct_size, extension_start) = (size_of::<NamedValue>(), std::ptr::null_mut());
+        let (name, name_size) = (name.as_ptr().cast(), name.len());
+        NamedValue { struct_size, extension_start, name, name_size, kind, value, value_size }
+    }
+}
+
+/// `PJRT_NamedValue_kString`.
+pub(super) const STRING: c_int = 0;
+
 /// `PJRT_NamedValue_kInt64`.
 pub(super) const INT64: c_int = 1;
+
+/// `PJRT_NamedValue_kInt64List`.
+pub(super) const INT64_LIST: c_int = 2;
+
+/// `PJRT_NamedValue_kBool`.
+const BOOL: c_int = 4;
 
 #[repr(C)]
 pub(super) struct Program {
@@ -185,6 +230,21 @@ pub(super) struct Program {
     pub(super) code_size: usize,
     pub(super) format: *const c_char,
     pub(super) format_size: usize,
+}
+
+impl Program {
+    /// A module in MLIR's text, to which it points.
+    pub(super) fn mlir(module: &str) -> Program {
+        let format = "mlir";
+        Program {
+            struct_size: size_of::<Program>(),
+            extension_start: std::ptr::null_mut(),
+            code: module.as_ptr().cast(),
+            code_size: module.len(),
+            format: format.as_ptr().cast(),
+            format_size: format.len(),
+        }
+    }
 }
 
 #[repr(C)]
@@ -256,11 +316,11 @@ pub(super) const RESOURCE_EXHAUSTED: c_int = 8;
 pub(super) const UNIMPLEMENTED: c_int = 12;
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// The header's table of functions in order, as far as it is used.
-    const TABLE: &str = "
+    pub(in crate::pjrt) const TABLE: &str = "
         Error_Destroy Error_Message Error_GetCode Plugin_Initialize Plugin_Attributes Event_Destroy Event_IsReady
         Event_Error Event_Await Event_OnReady Client_Create Client_Destroy Client_PlatformName Client_ProcessIndex
         Client_PlatformVersion Client_Devices Client_AddressableDevices Client_LookupDevice Client_LookupAddressableDevice

@@ -1,0 +1,115 @@
+//! Programs compiled for chips that are not in the machine: does it fit?
+//!
+//! The compiler of a chip is in its plugin, and needs no such chip. It is a guest that may end the process that it runs in, keeps a lock
+//! on the machine, reads the environment when it is loaded, and takes minutes. So each compilation runs in a process of its own, a
+//! *worker*, with a time limit; whatever becomes of it is an error and no more.
+
+mod job;
+mod worker;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use remat_ir::{Error, ErrorKind, Jaxpr, Result};
+
+use crate::compile_options::{self, Build};
+use crate::{Options, Platform, Plugin, Target, stablehlo};
+
+use job::{Answer, Job, Task};
+pub use job::{ChipMemory, PluginDescription};
+pub use worker::serve_ahead;
+
+/// How long a compiler may look for a better program.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Effort {
+    /// XLA's level O0: about an eighth of the time on TPUs, with some tenths more temporaries. For planning.
+    Fast,
+    /// The default of the plugin: what will run.
+    #[default]
+    Full,
+}
+
+/// How programs are compiled ahead of time.
+///
+/// ```
+/// use remat_xla::{AheadOptions, Effort};
+/// let options = AheadOptions { effort: Effort::Fast, ..AheadOptions::default() };
+/// assert_eq!(options.time_limit.as_secs(), 600);
+/// ```
+#[derive(Clone, PartialEq, Debug)]
+pub struct AheadOptions {
+    /// How long the compiler may look for a better program.
+    pub effort: Effort,
+    /// A compilation that takes longer is ended, which is an error.
+    pub time_limit: Duration,
+    /// The program that compiles; where it is `None`, the file that the environment variable `REMAT_WORKER` names, this program if it has called
+    /// [`serve_ahead`], or the command `remat` on the path.
+    pub worker: Option<PathBuf>,
+    /// The plugin; where it is `None`, that of [`Plugin::path_of`].
+    pub plugin: Option<PathBuf>,
+}
+
+impl Default for AheadOptions {
+    fn default() -> AheadOptions {
+        AheadOptions { effort: Effort::Full, time_limit: Duration::from_secs(600), worker: None, plugin: None }
+    }
+}
+
+/// The memory of a program on each chip of a target, compiled for it in another process. No such chip need be in the machine.
+///
+/// ```no_run
+/// use remat_ir::Jaxpr;
+/// use remat_xla::{AheadOptions, compile_ahead};
+/// let program: Jaxpr = "{ lambda ; a:f32[1024]. let b:f32[1024] = sin a in (b,) }".parse()?;
+/// let memory = compile_ahead(&program, &"tpu-v5e".parse()?, &AheadOptions::default())?;
+/// println!("{} of {} bytes", memory.peak(), memory.capacity);
+/// # Ok::<(), remat_ir::Error>(())
+/// ```
+///
+/// # Errors
+/// If there is no plugin, with the command that installs it, or no worker; if the compiler refuses the program, ends its process or takes
+/// longer than it may. An error of the kind [`ErrorKind::Memory`] is the compiler's word that the program does not fit.
+pub fn compile_ahead(jaxpr: &Jaxpr, target: &Target, options: &AheadOptions) -> Result<ChipMemory> {
+    let platform = target.chip().platform;
+    let module = stablehlo(jaxpr, &Options { platform, ..Options::default() })?;
+    compile_module_ahead(&module, target, options)
+}
+
+/// As [`compile_ahead`], of the text of a module, whoever wrote it: a module for several chips has the shardings of its arguments.
+///
+/// # Errors
+/// As [`compile_ahead`].
+pub fn compile_module_ahead(module: &str, target: &Target, options: &AheadOptions) -> Result<ChipMemory> {
+    let chip = target.chip();
+    let plugin = plugin(chip.platform, options)?;
+    if chip.platform == Platform::Gpu {
+        Plugin::expect_assembler(&plugin)?;
+    }
+    let build = Build { chips: target.chips(), fast: options.effort == Effort::Fast };
+    let task = Task::Compile {
+        topology: chip.topology(target.mesh())?,
+        capacity: chip.memory,
+        options: compile_options::ahead(chip.platform, module, &build),
+        module: module.to_string(),
+    };
+    match worker::run(&Job { platform: chip.platform, plugin, task }, options)? {
+        Answer::Memory(memory) => Ok(memory),
+        Answer::Description(_) => Err(Error::new(ErrorKind::Internal, "ahead", "the worker answered another question")),
+    }
+}
+
+/// What a plugin says of itself and of this machine, asked in another process.
+///
+/// # Errors
+/// If there is no plugin or no worker; if the plugin does not load, or takes longer than it may.
+pub fn describe_plugin(platform: Platform, options: &AheadOptions) -> Result<PluginDescription> {
+    let plugin = plugin(platform, options)?;
+    match worker::run(&Job { platform, plugin, task: Task::Describe }, options)? {
+        Answer::Description(description) => Ok(description),
+        Answer::Memory(_) => Err(Error::new(ErrorKind::Internal, "ahead", "the worker answered another question")),
+    }
+}
+
+fn plugin(platform: Platform, options: &AheadOptions) -> Result<PathBuf> {
+    options.plugin.clone().map_or_else(|| Plugin::path_of(platform), Ok)
+}

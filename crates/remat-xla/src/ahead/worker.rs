@@ -1,0 +1,221 @@
+//! The process that compiles: how it is started, and what it does.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use remat_ir::{Error, ErrorKind, Result};
+
+use super::AheadOptions;
+use super::job::{Answer, ChipMemory, Job, PluginDescription, Task};
+use crate::pjrt::{Client, Library, Topology};
+use crate::{Chip, Platform};
+
+/// The variable through which a worker learns the folder of its job.
+const JOB: &str = "REMAT_AHEAD_JOB";
+
+/// The variable that names the program of workers.
+const WORKER: &str = "REMAT_WORKER";
+
+/// Whether this program serves as its own worker.
+static SERVES: AtomicBool = AtomicBool::new(false);
+
+/// Lets the program compile ahead of time in copies of itself: call it first in `main`. In such a copy it does the job and ends the process; anywhere
+/// else it returns at once. Without it workers are the command `remat`.
+///
+/// ```
+/// remat_xla::serve_ahead();
+/// println!("this is the program, and not a worker of it");
+/// ```
+pub fn serve_ahead() {
+    SERVES.store(true, Ordering::Relaxed);
+    let Some(folder) = env::var_os(JOB).map(PathBuf::from) else { return };
+    // The one who asks has the other end of the standard input: when it is gone, so is the interest in an answer.
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        std::process::exit(1);
+    });
+    let answer = Job::read(&folder).and_then(|job| serve(&job));
+    // Without an answer the one who asks reports the end of the process.
+    let code = i32::from(Answer::write(answer, &folder).is_err());
+    std::process::exit(code);
+}
+
+/// Does a job in this process.
+fn serve(job: &Job) -> Result<Answer> {
+    let library = Library::open(&job.plugin)?;
+    let Task::Compile { topology, capacity, options, module } = &job.task else {
+        return describe(job, library).map(Answer::Description);
+    };
+    library.expect_ahead()?;
+    let named: Vec<(&str, &str)> = topology.options.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let topology = Topology::new(library, &topology.name, &named)?;
+    // A GPU's memory is told as a whole, of which the driver takes a part.
+    let told = topology.devices()?.first().and_then(|device| device.memory).filter(|_| job.platform == Platform::Tpu);
+    let capacity = told.unwrap_or(*capacity);
+    Ok(Answer::Memory(ChipMemory::new(topology.compile(module, options)?, capacity)))
+}
+
+/// What a plugin says of itself. Functions that fail are a part of it.
+fn describe(job: &Job, library: Library) -> Result<PluginDescription> {
+    let (major, minor) = library.version();
+    let attributes = library.attributes()?;
+    let attribute = |name: &str| attributes.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
+    // The plugin for GPUs takes most of their memory unless it is told not to.
+    let flags: &[(&str, bool)] = if job.platform == Platform::Gpu { &[("preallocate", false)] } else { &[] };
+    let client = Client::with_flags(library, flags);
+    let ahead = library.expect_ahead().and_then(|()| {
+        let Some(chip) = Chip::all().iter().find(|chip| chip.platform == job.platform) else {
+            let message = "the plugin compiles for this machine alone";
+            return Err(Error::new(ErrorKind::Argument, "ahead", message));
+        };
+        let topology = chip.topology(&chip.slice(1)?)?;
+        let options: Vec<(&str, &str)> = topology.options.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        Topology::new(library, &topology.name, &options)
+    });
+    let platform = match (&client, &ahead) {
+        (Ok(client), _) => client.platform_version().unwrap_or_default(),
+        // That of GPUs is the description of a chip that it was given.
+        (Err(_), Ok(topology)) if job.platform == Platform::Tpu => topology.platform_version().unwrap_or_default(),
+        (Err(_), _) => String::new(),
+    };
+    Ok(PluginDescription {
+        path: job.plugin.clone(),
+        api: format!("{major}.{minor}"),
+        stablehlo: attribute("stablehlo_current_version").unwrap_or_default(),
+        devices: client.and_then(|client| client.num_devices()).map_err(|error| error.message().to_string()),
+        platform,
+        ahead: ahead.map(drop).map_err(|error| error.message().to_string()),
+    })
+}
+
+/// Has a job done by a worker.
+pub(super) fn run(job: &Job, options: &AheadOptions) -> Result<Answer> {
+    let program = program(options)?;
+    let folder = Folder::new()?;
+    job.write(&folder.0)?;
+    let log = folder.0.join("log");
+    let failed = |error: std::io::Error| failed(format!("{}: {error}", program.display()));
+    let mut worker = command(&program, job)
+        .env(JOB, &folder.0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(File::create(&log).map_err(failed)?)
+        .spawn()
+        .map_err(failed)?;
+    let started = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    let status = loop {
+        if let Some(status) = worker.try_wait().map_err(failed)? {
+            break status;
+        }
+        if started.elapsed() > options.time_limit {
+            // It may have ended by itself meanwhile.
+            let _ = worker.kill();
+            worker.wait().map_err(failed)?;
+            let seconds = options.time_limit.as_secs_f64();
+            return Err(Error::new(ErrorKind::Io, "ahead", format!("the compiler took longer than {seconds} s")));
+        }
+        std::thread::sleep(pause);
+        pause = (2 * pause).min(Duration::from_millis(50));
+    };
+    Answer::read(job, &folder.0).unwrap_or_else(|| Err(crashed(&program, status, &log)))
+}
+
+/// The command that starts a worker, with the environment that the plugin reads when it is loaded.
+fn command(program: &Path, job: &Job) -> Command {
+    let mut command = Command::new(program);
+    command.env("TF_CPP_MIN_LOG_LEVEL", "2");
+    let asks_machine = matches!(job.task, Task::Describe)
+        && ["/dev/accel0", "/dev/vfio/0"].iter().any(|file| Path::new(file).exists());
+    if job.platform == Platform::Tpu && !asks_machine {
+        // There is no TPU to ask the cloud about, which takes minutes where there is no cloud; several workers may run at one time.
+        let variables = [
+            ("TPU_SKIP_MDS_QUERY", "1"),
+            ("TPU_ACCELERATOR_TYPE", "v5litepod-4"),
+            ("TPU_WORKER_HOSTNAMES", "localhost"),
+            ("TPU_LOG_DIR", "disabled"),
+            ("ALLOW_MULTIPLE_LIBTPU_LOAD", "1"),
+        ];
+        command.envs(variables);
+    }
+    command
+}
+
+/// The program of workers.
+fn program(options: &AheadOptions) -> Result<PathBuf> {
+    if env::var_os(JOB).is_some() {
+        return Err(failed("this process is a worker itself, and its program does not call `serve_ahead`".to_string()));
+    }
+    if let Some(program) = &options.worker {
+        return Ok(program.clone());
+    }
+    if let Some(program) = env::var_os(WORKER).filter(|program| !program.is_empty()) {
+        return Ok(program.into());
+    }
+    if SERVES.load(Ordering::Relaxed) {
+        return env::current_exe().map_err(|error| failed(error.to_string()));
+    }
+    on_path(env::var_os("PATH").unwrap_or_default()).ok_or_else(|| {
+        failed(format!(
+            "a program is compiled ahead of time in a process of its own, by the command `remat`, which is not on the path; install it, set {WORKER} \
+             to its file, or call `remat_xla::serve_ahead()` first in `main`"
+        ))
+    })
+}
+
+fn on_path(path: OsString) -> Option<PathBuf> {
+    let name = format!("remat{}", env::consts::EXE_SUFFIX);
+    env::split_paths(&path)
+        .filter(|folder| folder.is_absolute())
+        .map(|folder| folder.join(&name))
+        .find(|file| file.is_file())
+}
+
+/// The error of a worker that ended without an answer: how, and what it wrote last.
+fn crashed(program: &Path, status: ExitStatus, log: &Path) -> Error {
+    let log = fs::read(log).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    let lines = || log.lines().map(str::trim).filter(|line| !line.is_empty());
+    // A check of XLA that fails is logged as fatal, before the stack.
+    let last =
+        lines().find(|line| line.starts_with("F0") || line.contains("Check failed")).or_else(|| lines().next_back());
+    let last = last.map_or_else(String::new, |line| format!(": {line}"));
+    failed(format!("the compiler ended its process ({}, {status}){last}", program.display()))
+}
+
+/// A folder for one job, which is removed when it is done.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Result<Folder> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        // A folder of this name may be left from another process with the number of this one.
+        for _ in 0..100 {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let path = env::temp_dir().join(format!("remat-ahead-{}-{number}", std::process::id()));
+            match fs::create_dir(&path) {
+                Ok(()) => return Ok(Folder(path)),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(failed(format!("{}: {error}", path.display()))),
+            }
+        }
+        Err(failed(format!("{} has no room for a folder", env::temp_dir().display())))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left is in the folder of temporary files.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn failed(message: String) -> Error {
+    Error::new(ErrorKind::Io, "ahead", message)
+}

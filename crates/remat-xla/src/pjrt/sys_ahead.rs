@@ -1,0 +1,84 @@
+//! Structs of functions that not every plugin has: topologies, and compiling for them.
+
+use std::ffi::{c_char, c_void};
+
+use super::sys::{Arguments, Handle, NamedValue, Program, arguments};
+
+arguments! {
+    PluginAttributes PJRT_Plugin_Attributes 4 { attributes: *const NamedValue, num_attributes: usize, }
+    DeviceDescriptionAttributes PJRT_DeviceDescription_Attributes 25 {
+        device_description: Handle,
+        num_attributes: usize,
+        attributes: *const NamedValue,
+    }
+    DeviceDescriptionKind PJRT_DeviceDescription_Kind 26 {
+        device_description: Handle,
+        device_kind: *const c_char,
+        device_kind_size: usize,
+    }
+    TopologyDescriptionCreate PJRT_TopologyDescription_Create 82 {
+        topology_name: *const c_char,
+        topology_name_size: usize,
+        create_options: *const NamedValue,
+        num_options: usize,
+        topology: Handle,
+    }
+    TopologyDescriptionDestroy PJRT_TopologyDescription_Destroy 83 { topology: Handle, }
+    TopologyDescriptionPlatformVersion PJRT_TopologyDescription_PlatformVersion 85 {
+        topology: Handle,
+        platform_version: *const c_char,
+        platform_version_size: usize,
+    }
+    TopologyDescriptionGetDeviceDescriptions PJRT_TopologyDescription_GetDeviceDescriptions 86 {
+        topology: Handle,
+        descriptions: *const Handle,
+        num_descriptions: usize,
+    }
+    Compile PJRT_Compile 89 {
+        topology: Handle,
+        program: *const Program,
+        compile_options: *const c_char,
+        compile_options_size: usize,
+        client: Handle,
+        executable: Handle,
+    }
+    LongMemoryStats PJRT_Executable_GetCompiledMemoryStats 96 {
+        executable: Handle,
+        generated_code_size_in_bytes: i64,
+        argument_size_in_bytes: i64,
+        output_size_in_bytes: i64,
+        alias_size_in_bytes: i64,
+        temp_size_in_bytes: i64,
+        host_generated_code_size_in_bytes: i64,
+        host_argument_size_in_bytes: i64,
+        host_output_size_in_bytes: i64,
+        host_alias_size_in_bytes: i64,
+        host_temp_size_in_bytes: i64,
+        peak_memory_in_bytes: i64,
+        total_size_in_bytes: i64,
+        total_allocation_bytes: i64,
+        indefinite_allocations: i64,
+        peak_unpadded_heap_bytes: i64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sys::tests::TABLE;
+    use super::*;
+
+    #[test]
+    fn functions_are_at_the_indices_of_the_table() {
+        let table: Vec<&str> = TABLE.split_whitespace().collect();
+        for &(name, index) in FUNCTIONS {
+            assert_eq!(name.strip_prefix("PJRT_"), table.get(index).copied());
+        }
+    }
+
+    /// What a compiler of C says of the header; that of 0.81 ends the last struct after the peak, four fields earlier.
+    #[test]
+    fn structs_have_the_sizes_of_the_header() {
+        let sizes = [32, 40, 40, 56, 24, 40, 40, 64, 144];
+        assert_eq!(SIZES, sizes);
+    }
+}
