@@ -225,6 +225,23 @@ pub(crate) use multiversion;
 /// Bytes that a cache loads at a time.
 pub(crate) const CACHE_LINE: usize = 64;
 
+/// As [`prefetch`], into the second-level cache.
+#[inline(always)]
+pub(crate) fn prefetch_far(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing, and every CPU of this architecture has it.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(address.cast());
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!("prfm pldl2keep, [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(any(target_arch = "x86_64", all(target_arch = "aarch64", not(miri)))))]
+    let _ = address;
+}
+
 /// Prefetches the cache line of an address into the first-level cache; the address may be invalid. Does nothing on other CPUs.
 #[inline(always)]
 pub(crate) fn prefetch(address: *const u8) {

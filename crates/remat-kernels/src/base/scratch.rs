@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 use crate::number::Scalar;
+use crate::simd::CACHE_LINE;
 
 /// As many elements as fit in the bytes, which are aligned to 64. What they hold is unspecified.
 pub(crate) fn of<T: Scalar>(bytes: &mut [u8]) -> &mut [T] {
@@ -11,4 +12,15 @@ pub(crate) fn of<T: Scalar>(bytes: &mut [u8]) -> &mut [T] {
     let (before, elements, _) = unsafe { bytes.align_to_mut() };
     debug_assert!(before.is_empty(), "scratch memory is aligned");
     elements
+}
+
+/// Bytes of scratch memory for this many elements, up to a multiple of 64, so that what follows is aligned too.
+pub(crate) fn bytes<T>(count: usize) -> usize {
+    (count * size_of::<T>()).next_multiple_of(CACHE_LINE)
+}
+
+/// The first elements of scratch memory, which has at least as many [`bytes`] as they need, and the bytes that are left.
+pub(crate) fn take<T: Scalar>(scratch: &mut [u8], count: usize) -> (&mut [T], &mut [u8]) {
+    let (taken, rest) = scratch.split_at_mut(bytes::<T>(count));
+    (&mut of::<T>(taken)[..count], rest)
 }

@@ -12,10 +12,10 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::row_segments::{RowSegments, copy_segments, intersection, part_inside};
-use crate::base::product::{self, Accumulator};
+use crate::base::product::{self, Accumulator, MicroKernel, Panel};
 use crate::interface::Source;
 use crate::kernels::matmul::{
-    Elements, Left, Reader, Right, block_stride, left_in_place, pack_transposed, right_in_place,
+    Elements, Left, LeftBlock, Reader, Right, block_stride, left_in_place, pack_panels, pack_transposed, pack_units, right_in_place,
 };
 
 /// Sides of a matrix: the rows of a left operand or the columns of a right one, and the contracted axes.
@@ -345,18 +345,52 @@ impl<A: Accumulator> Operand<'_, A> {
     }
 }
 
+impl<A: Accumulator> Operand<'_, A> {
+    /// Packs a panel of some free indices. What is left of the panel, and of the positions that `to` has, become zeros.
+    fn pack_panel(&self, free: Range<usize>, depth: Range<usize>, panel: Panel, to: &mut [A]) {
+        let (count, width) = (free.len(), panel.width);
+        let (to, padding) = to.split_at_mut(depth.len().next_multiple_of(panel.unit) * width);
+        padding.fill(A::default());
+        if panel.unit > 1 {
+            return pack_units(depth, panel, to, |depth, to| {
+                self.pack_panel(free.clone(), depth, Panel { unit: 1, ..panel }, to);
+            });
+        }
+        if count < width {
+            to.chunks_exact_mut(width).for_each(|row| row[count..].fill(A::default()));
+        }
+        if self.matrix.along == FREE {
+            return self.read(&[free, depth], [1, width], to);
+        }
+        pack_transposed(depth, count, width, to, |depth, stride, to| self.read(&[free.clone(), depth], [stride, 1], to));
+    }
+}
+
 impl<A: Accumulator> Left<A> for Operand<'_, A> {
-    fn block<'a>(&'a self, rows: Range<usize>, depth: Range<usize>, to: &'a mut [A]) -> product::Left<'a, A> {
+    fn block<'a>(
+        &'a self,
+        kernel: &MicroKernel<A>,
+        rows: Range<usize>,
+        depth: Range<usize>,
+        _: usize,
+        to: &'a mut [A],
+    ) -> LeftBlock<'a, A> {
+        if kernel.strided.is_none() {
+            return LeftBlock::Packed(pack_panels(kernel, rows, depth.len(), to, |rows, to| {
+                self.pack_panel(rows, depth.clone(), kernel.left, to);
+            }));
+        }
         let block = [rows, depth];
         if let Some(block) = left_in_place(self.strided(&block)) {
-            return block;
+            return LeftBlock::Strided(block);
         }
+        // Long segments are faster to gather than short ones are to multiply.
         let [row, column] = match self.matrix.along {
             FREE => [1, block[FREE].len()],
             _ => [block_stride(block[CONTRACTED].len()), 1],
         };
         self.read(&block, [row, column], to);
-        product::Left { elements: to, row, column }
+        LeftBlock::Strided(product::Left { elements: to, row, column })
     }
 }
 
@@ -366,11 +400,7 @@ impl<A: Accumulator> Right<A> for Operand<'_, A> {
         right_in_place(self.strided(&[columns, depth])?, count)
     }
 
-    fn pack(&self, depth: Range<usize>, columns: Range<usize>, to: &mut [A]) {
-        let count = columns.len();
-        if self.matrix.along == FREE {
-            return self.read(&[columns, depth], [1, count], to);
-        }
-        pack_transposed(depth, count, to, |depth, stride, to| self.read(&[columns.clone(), depth], [stride, 1], to));
+    fn pack(&self, depth: Range<usize>, columns: Range<usize>, panel: Panel, to: &mut [A]) {
+        self.pack_panel(columns, depth, panel, to);
     }
 }

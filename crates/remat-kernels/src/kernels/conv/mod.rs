@@ -28,8 +28,7 @@ use polyphase::phases;
 
 use super::matmul::{Writer, accumulator};
 use crate::base::disjoint::DisjointMut;
-use crate::base::product::Accumulator;
-use crate::base::scratch;
+use crate::base::product::{Accumulator, Packed};
 use crate::base::strided::TASK_BYTES;
 use crate::interface::layout::{Layout, row_major};
 use crate::interface::with_word;
@@ -46,7 +45,7 @@ pub(crate) fn kernel(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<d
     }
 }
 
-struct ConvKernel<A: 'static> {
+struct ConvKernel<A: Packed> {
     phases: Vec<Phase<A>>,
     /// The number of groups times images, if a task convolves one image in all phases while it is in the caches.
     tasks: Option<usize>,
@@ -93,8 +92,7 @@ impl<A: Accumulator> ConvKernel<A> {
 impl<A: Accumulator> Kernel for ConvKernel<A> {
     fn scratch(&self, threads: usize) -> usize {
         let most = |threads| self.phases.iter().map(|phase| phase.cut.scratch(threads)).max().unwrap_or(0);
-        let numbers = if self.tasks.is_some() { threads * most(1) } else { most(threads) };
-        numbers * size_of::<A>()
+        if self.tasks.is_some() { threads * most(1) } else { most(threads) }
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
@@ -105,8 +103,7 @@ impl<A: Accumulator> Kernel for ConvKernel<A> {
             });
         }
         let all = DisjointMut::bytes(&mut outs[0]);
-        let scratch = scratch::of::<A>(scratch);
-        let run = |i: usize, scratch: &mut [A], threads: &Threads| {
+        let run = |i: usize, scratch: &mut [u8], threads: &Threads| {
             self.phases.iter().for_each(|phase| phase.run(self, i, ins, all, scratch, threads));
         };
         match self.tasks {

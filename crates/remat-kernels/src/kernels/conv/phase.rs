@@ -11,11 +11,12 @@ use super::output::{StridedOutput, direct_stride};
 use super::polyphase::Along;
 use super::sizes::cut;
 use crate::base::disjoint::DisjointMut;
-use crate::base::product::Accumulator;
+use crate::base::product::{Accumulator, Packed};
 use crate::base::strided::{Rows, StridedIter};
 use crate::interface::Source;
 use crate::interface::layout::{Layout, Strides};
 use crate::kernels::matmul::{Cut, Reader, Writer};
+use crate::simd::Level;
 use crate::threads::Threads;
 
 /// Images of at least this many positions are convolved one after the other, so that the products of each are written to the
@@ -23,7 +24,7 @@ use crate::threads::Threads;
 pub(super) const MIN_POSITIONS: usize = 256;
 
 /// Positions of windows where the same weights meet elements of the image.
-pub(super) struct Phase<A: 'static> {
+pub(super) struct Phase<A: Packed> {
     windows: Im2col<A>,
     weights: Im2col<A>,
     /// Images that are convolved one after the other, and the strides between them in the batch and in the output.
@@ -35,7 +36,7 @@ pub(super) struct Phase<A: 'static> {
     features: Rows<1>,
     /// Whether the windows are the left operand.
     windows_first: bool,
-    pub(super) cut: Cut,
+    pub(super) cut: Cut<A>,
 }
 
 /// A convolution with the layouts of its operands.
@@ -55,14 +56,14 @@ pub(super) struct Problem<'a, A: 'static> {
 type Paired = (Axis, isize);
 
 /// The part of a phase that the operation and the shapes alone decide, whatever the layouts are.
-pub(super) struct Method {
+pub(super) struct Method<A: Packed> {
     /// The axes along which products are summed, outermost first: the features have number 0, and spatial axes follow.
     elements: SmallVec<[usize; 4]>,
     /// Whether the windows are the left operand.
     windows_first: bool,
     /// Whether images are convolved one after the other.
     one_by_one: bool,
-    cut: Cut,
+    cut: Cut<A>,
 }
 
 /// The axes of the windows and weights of a phase.
@@ -101,7 +102,7 @@ fn output_offsets(axes: &[Paired]) -> Rows<1> {
 
 impl<A: Accumulator> Problem<'_, A> {
     /// How a phase is computed. Of a problem with row-major operands: the order of sums must not depend on layouts.
-    pub(super) fn method(&self, along: &[Along]) -> Method {
+    pub(super) fn method(&self, along: &[Along]) -> Method<A> {
         let Problem { op, out, writer, .. } = *self;
         let mut axes = self.axes(along);
         let mut elements: SmallVec<[usize; 4]> = (0..axes.elements.len()).collect();
@@ -136,12 +137,12 @@ impl<A: Accumulator> Problem<'_, A> {
             false => ([count, across, depth], direct_stride(writer, &features, &positions), self.weights(&axes, count)),
         };
         let batch = if self.alone { 1 } else { self.groups * images };
-        let cut = cut::<A>(batch, shape, direct.is_some(), left.contracted_run(), windows_first, self.alone);
+        let cut = cut(A::micro_kernel(Level::best()), batch, shape, direct.is_some(), left.contracted_run(), windows_first, self.alone);
         Method { elements, windows_first, one_by_one, cut }
     }
 
     /// A phase that is computed by this method.
-    pub(super) fn phase(&self, along: &[Along], method: Method) -> Phase<A> {
+    pub(super) fn phase(&self, along: &[Along], method: Method<A>) -> Phase<A> {
         let Problem { op, out, .. } = *self;
         let Method { elements, windows_first, one_by_one, cut } = method;
         let mut axes = self.axes(along);
@@ -207,7 +208,7 @@ impl<A: Accumulator> Phase<A> {
         first: usize,
         ins: &[Source<'_>],
         all: DisjointMut<'_, u8>,
-        scratch: &mut [A],
+        scratch: &mut [u8],
         threads: &Threads,
     ) {
         // The operands of a group and an image, and the output of their products.

@@ -1,7 +1,7 @@
 //! The blocking of the products of a convolution.
 
-use crate::base::product::Accumulator;
-use crate::kernels::matmul::{Cut, MANY, SHARED, even, panel_columns};
+use crate::base::product::{MicroKernel, Packed};
+use crate::kernels::matmul::{Cut, MANY, SHARED, even};
 
 /// Parts of the contracted dimension are at most this long, and at least half as long if an operand has runs that can be cut
 /// so.
@@ -40,20 +40,21 @@ const MIN_TASKS: usize = 6;
 /// The cut of a batch of products of `rows` by `depth` and `depth` by `columns` elements, which are written directly if
 /// `direct`. The left operand has runs of neighbours of length `run` along the contracted dimension. If the whole `is_task`, it
 /// is one of many.
-pub(super) fn cut<A: Accumulator>(
+pub(super) fn cut<P: Packed>(
+    kernel: &'static MicroKernel<P>,
     batch: usize,
     shape: [usize; 3],
     direct: bool,
     run: usize,
     windows_first: bool,
     is_task: bool,
-) -> Cut {
+) -> Cut<P> {
     let [rows, columns, depth] = shape;
     let work = rows.saturating_mul(columns).saturating_mul(depth);
     if work.saturating_mul(batch) < SHARED || (batch >= MANY && work < SHARED) {
-        return Cut::new::<A>(batch, shape, direct);
+        return Cut::new(kernel, batch, shape, direct);
     }
-    let panel = panel_columns::<A>();
+    let panel = kernel.right.width;
     // Parts that end where runs end are read in place, or in fewer pieces.
     let fits = |part: &usize| run.is_multiple_of(*part) || (run >= MIN_RUN && part.is_multiple_of(run));
     let part = (PART / 2..=PART).rev().find(fits).filter(|part| *part <= depth).unwrap_or(even(depth, PART, 8));
@@ -67,6 +68,7 @@ pub(super) fn cut<A: Accumulator>(
             let tile_columns = tile_columns(most);
             let strip_depth = even(depth, OWN_STRIP / tile_columns, part);
             return Cut::with_sizes(
+                kernel,
                 batch,
                 shape,
                 direct,
@@ -86,5 +88,5 @@ pub(super) fn cut<A: Accumulator>(
     let tile_rows = even(rows, (rows / MIN_TASKS).clamp(MIN_ROWS, TILE_ROWS), 8);
     let across = MIN_TASKS.div_ceil(rows.div_ceil(tile_rows));
     let tile_columns = even(strip_columns, strip_columns / across, panel);
-    Cut::with_sizes(batch, shape, direct, part, [strip_depth, strip_columns], [tile_rows, tile_columns], false)
+    Cut::with_sizes(kernel, batch, shape, direct, part, [strip_depth, strip_columns], [tile_rows, tile_columns], false)
 }

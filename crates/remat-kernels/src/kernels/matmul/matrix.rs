@@ -4,17 +4,17 @@ use std::ops::Range;
 
 use remat_ir::{Element, bf16};
 
-use super::blocked::{Left, Right, block_stride};
 use super::element::Elements;
+use super::operands::{Left, LeftBlock, Right, pack_panels};
 use crate::base::blocks::Block;
-use crate::base::product::{self, Accumulator};
+use crate::base::product::{self, MicroKernel, Packed, Panel};
 use crate::base::strided::Rows;
 use crate::base::transpose::transpose;
 use crate::simd::multiversion;
 
 /// A matrix in a buffer: element `i, j` is at `start` and the offsets of `i` in `free` and of `j` in `contracted`.
-pub(in super::super) struct Matrix<'a, A> {
-    pub(in super::super) elements: Elements<'a, A>,
+pub(in super::super) struct Matrix<'a, P> {
+    pub(in super::super) elements: Elements<'a, P>,
     pub(in super::super) start: isize,
     pub(in super::super) free: &'a Rows<1>,
     pub(in super::super) contracted: &'a Rows<1>,
@@ -26,6 +26,10 @@ const CHUNK: usize = 64;
 /// Columns of a left operand whose elements are neighbours are read in place up to this stride: cache lines this close do not
 /// meet in one set.
 const NEAR: usize = 64;
+
+/// A left operand is read in place where it is multiplied with at most this many columns: packing it would take longer than what a
+/// packed operand saves.
+const IN_PLACE_COLUMNS: usize = 128;
 
 /// Whether neighbours in memory are neighbours along the free dimensions rather than along the contracted ones.
 pub(super) fn is_contiguous_along_free(free: &Rows<1>, contracted: &Rows<1>) -> bool {
@@ -48,23 +52,23 @@ fn run(rows: &Rows<1>, indices: &Range<usize>) -> Option<(isize, isize)> {
     first.filter(|_| runs == 1)
 }
 
-impl<A: Accumulator> Matrix<'_, A> {
+impl<P: Packed> Matrix<'_, P> {
     fn is_contiguous_along_free(&self) -> bool {
         is_contiguous_along_free(self.free, self.contracted)
     }
 
     /// Elements of row `i`, which are read into `to` unless they are contiguous numbers.
-    pub(super) fn row<'a>(&'a self, i: usize, depth: Range<usize>, to: &'a mut [A]) -> &'a [A] {
+    pub(super) fn row<'a>(&'a self, i: usize, depth: Range<usize>, to: &'a mut [P]) -> &'a [P] {
         self.slice(self.free, i, self.contracted, depth, to)
     }
 
     /// Elements of column `j`, likewise.
-    pub(super) fn column<'a>(&'a self, free: Range<usize>, j: usize, to: &'a mut [A]) -> &'a [A] {
+    pub(super) fn column<'a>(&'a self, free: Range<usize>, j: usize, to: &'a mut [P]) -> &'a [P] {
         self.slice(self.contracted, j, self.free, free, to)
     }
 
     /// Elements at index `i` of one group of dimensions and some indices of the other.
-    fn slice<'a>(&'a self, one: &Rows<1>, i: usize, other: &Rows<1>, range: Range<usize>, to: &'a mut [A]) -> &'a [A] {
+    fn slice<'a>(&'a self, one: &Rows<1>, i: usize, other: &Rows<1>, range: Range<usize>, to: &'a mut [P]) -> &'a [P] {
         let mut start = self.start;
         one.each(i..i + 1, |[at], range| start += at + range.start as isize * one.stride[0]);
         let n = range.len();
@@ -77,7 +81,7 @@ impl<A: Accumulator> Matrix<'_, A> {
 
     /// Reads the elements at some indices of a group of dimensions, from an offset on.
     #[inline]
-    fn read_row(&self, start: isize, dims: &Rows<1>, range: Range<usize>, to: &mut [A]) {
+    fn read_row(&self, start: isize, dims: &Rows<1>, range: Range<usize>, to: &mut [P]) {
         let (mut done, stride) = (0, dims.stride[0]);
         dims.each(range, |[at], range| {
             let to = &mut to[done..done + range.len()];
@@ -88,7 +92,7 @@ impl<A: Accumulator> Matrix<'_, A> {
 
     /// Reads the elements at some indices of two groups of dimensions, one row for each index of the first, to rows that are
     /// `stride` numbers apart.
-    fn read(&self, [rows, along]: [&Rows<1>; 2], [i, j]: [Range<usize>; 2], stride: usize, to: &mut [A]) {
+    fn read(&self, [rows, along]: [&Rows<1>; 2], [i, j]: [Range<usize>; 2], stride: usize, to: &mut [P]) {
         let mut to = to.chunks_mut(stride.max(1));
         rows.each(i, |[at], range| {
             for (row, to) in range.zip(&mut to) {
@@ -104,20 +108,39 @@ impl<A: Accumulator> Matrix<'_, A> {
     }
 
     /// The elements from the first of a block on, and the distances, if the elements are numbers.
-    fn strided(&self, free: &Range<usize>, depth: &Range<usize>) -> Option<(&[A], usize, usize)> {
+    fn strided(&self, free: &Range<usize>, depth: &Range<usize>) -> Option<(&[P], usize, usize)> {
         let (first, row, column) = self.strides(free, depth)?;
         Some((&self.elements.numbers()?[first..], row, column))
     }
 
-    /// Copies a block that is contiguous along the free dimensions: all indices of these for each index of the contracted ones.
-    fn copy(&self, free: Range<usize>, depth: Range<usize>, to: &mut [A]) {
-        let size = free.len();
-        let to = &mut to[..size * depth.len()];
-        match (self.strides(&free, &depth), self.elements.numbers(), self.elements.halves()) {
-            (Some((first, 1, stride)), Some(from), _) => copy_rows(&from[first..], stride, size, to),
-            (Some((first, 1, stride)), _, Some(from)) => widen_rows(&from[first..], stride, size, to),
-            _ => self.read([self.contracted, self.free], [depth, free], size, to),
+    /// Packs a panel of some free indices. What is left of the panel, and of the positions that `to` has, become zeros.
+    fn pack_panel(&self, free: Range<usize>, depth: Range<usize>, panel: Panel, to: &mut [P]) {
+        let (count, width) = (free.len(), panel.width);
+        let (to, padding) = to.split_at_mut(depth.len().next_multiple_of(panel.unit) * width);
+        padding.fill(P::default());
+        if panel.unit > 1 {
+            return pack_units(depth, panel, to, |depth, to| {
+                self.pack_panel(free.clone(), depth, Panel { unit: 1, ..panel }, to);
+            });
         }
+        if count < width {
+            to.chunks_exact_mut(width).for_each(|row| row[count..].fill(P::default()));
+        }
+        if self.is_contiguous_along_free() {
+            return match (self.strides(&free, &depth), self.elements.numbers(), self.elements.halves()) {
+                (Some((first, 1, stride)), Some(from), _) => copy_rows(&from[first..], stride, count, width, to),
+                (Some((first, 1, stride)), _, Some(from)) => widen_rows(&from[first..], stride, count, width, to),
+                _ => self.read([self.contracted, self.free], [depth, free], width, to),
+            };
+        }
+        if let (Some(from), Some((i, stride)), Some((j, 1))) =
+            (self.elements.numbers(), run(self.free, &free), run(self.contracted, &depth))
+        {
+            return transpose_into(from, self.start + i + j, stride, count, width, to);
+        }
+        pack_transposed(depth, count, width, to, |depth, stride, to| {
+            self.read([self.free, self.contracted], [free.clone(), depth], stride, to);
+        });
     }
 }
 
@@ -135,82 +158,103 @@ pub(in super::super) fn right_in_place<A>(
     (stride == 1 || columns == 1).then_some(product::Right { elements, row })
 }
 
-impl<A: Accumulator> Left<A> for Matrix<'_, A> {
-    fn block<'a>(&'a self, rows: Range<usize>, depth: Range<usize>, to: &'a mut [A]) -> product::Left<'a, A> {
-        if let Some(block) = left_in_place(self.strided(&rows, &depth)) {
-            return block;
+impl<P: Packed> Left<P> for Matrix<'_, P> {
+    fn block<'a>(
+        &'a self,
+        kernel: &MicroKernel<P>,
+        rows: Range<usize>,
+        depth: Range<usize>,
+        columns: usize,
+        to: &'a mut [P],
+    ) -> LeftBlock<'a, P> {
+        if columns <= IN_PLACE_COLUMNS
+            && kernel.strided.is_some()
+            && let Some(block) = left_in_place(self.strided(&rows, &depth))
+        {
+            return LeftBlock::Strided(block);
         }
-        if self.is_contiguous_along_free() {
-            let stride = rows.len();
-            self.copy(rows, depth, to);
-            return product::Left { elements: to, row: 1, column: stride };
-        }
-        let stride = block_stride(depth.len());
-        self.read([self.free, self.contracted], [rows, depth], stride, to);
-        product::Left { elements: to, row: stride, column: 1 }
+        LeftBlock::Packed(pack_panels(kernel, rows, depth.len(), to, |rows, to| {
+            self.pack_panel(rows, depth.clone(), kernel.left, to);
+        }))
     }
 }
 
-impl<A: Accumulator> Right<A> for Matrix<'_, A> {
-    fn in_place(&self, depth: Range<usize>, columns: Range<usize>) -> Option<product::Right<'_, A>> {
+impl<P: Packed> Right<P> for Matrix<'_, P> {
+    fn in_place(&self, depth: Range<usize>, columns: Range<usize>) -> Option<product::Right<'_, P>> {
         right_in_place(self.strided(&columns, &depth)?, columns.len())
     }
 
-    fn pack(&self, depth: Range<usize>, columns: Range<usize>, to: &mut [A]) {
-        let n = columns.len();
-        if self.is_contiguous_along_free() {
-            return self.copy(columns, depth, to);
-        }
-        if let (Some(from), Some((i, stride)), Some((j, 1))) =
-            (self.elements.numbers(), run(self.free, &columns), run(self.contracted, &depth))
-        {
-            return transpose_into(from, self.start + i + j, stride, n, to);
-        }
-        pack_transposed(depth, n, to, |depth, stride, to| {
-            self.read([self.free, self.contracted], [columns.clone(), depth], stride, to);
-        });
+    fn pack(&self, depth: Range<usize>, columns: Range<usize>, panel: Panel, to: &mut [P]) {
+        self.pack_panel(columns, depth, panel, to);
     }
 }
 
-/// Packs a part of a right operand whose columns `read` reads, to rows of the given stride: a few elements of each column at a
-/// time, which are then transposed.
-pub(in super::super) fn pack_transposed<A: Accumulator>(
+/// Packs a panel of a unit larger than 1: `pack` packs some positions to a panel of unit 1, whose elements are then brought into
+/// order. Positions that are missing in the last unit become zeros.
+pub(in super::super) fn pack_units<P: Packed>(
     depth: Range<usize>,
-    columns: usize,
-    to: &mut [A],
-    read: impl Fn(Range<usize>, usize, &mut [A]),
+    Panel { width, unit }: Panel,
+    to: &mut [P],
+    pack: impl Fn(Range<usize>, &mut [P]),
 ) {
-    let mut chunk = [A::default(); CHUNK * 32];
-    for (i, to) in to.chunks_mut((CHUNK * columns).max(1)).enumerate() {
+    let mut chunk = [P::default(); CHUNK * 32];
+    let positions = (chunk.len() / width.max(1) / unit).max(1) * unit;
+    for (i, to) in to.chunks_mut((positions * width).max(1)).enumerate() {
+        let first = depth.start + i * positions;
+        let chunk = &mut chunk[..to.len()];
+        let some = first..depth.end.min(first + positions);
+        let (packed, missing) = chunk.split_at_mut(some.len() * width);
+        missing.fill(P::default());
+        pack(some, packed);
+        for (to, from) in to.chunks_exact_mut(width * unit).zip(chunk.chunks_exact(width * unit)) {
+            for (i, to) in to.chunks_exact_mut(unit).enumerate() {
+                to.iter_mut().zip(from[i..].iter().step_by(width)).for_each(|(to, &x)| *to = x);
+            }
+        }
+    }
+}
+
+/// Packs a part of a matrix whose columns `read` reads, to the first `count` elements of rows of `width`: a few elements of each
+/// column at a time, with the given stride of columns, which are then transposed.
+pub(in super::super) fn pack_transposed<P: Packed>(
+    depth: Range<usize>,
+    count: usize,
+    width: usize,
+    to: &mut [P],
+    read: impl Fn(Range<usize>, usize, &mut [P]),
+) {
+    let mut chunk = [P::default(); CHUNK * 32];
+    for (i, to) in to.chunks_mut((CHUNK * width).max(1)).enumerate() {
         let first = depth.start + i * CHUNK;
-        read(first..depth.end.min(first + CHUNK), CHUNK, &mut chunk);
-        transpose_into(&chunk, 0, CHUNK as isize, columns, to);
+        read(first..depth.end.min(first + CHUNK), CHUNK, &mut chunk[..CHUNK * count]);
+        transpose_into(&chunk, 0, CHUNK as isize, count, width, to);
     }
 }
 
 multiversion! {
-    /// Copies rows of `size` neighbours, the first at 0 and `stride` apart, one after the other.
-    fn copy_rows<A: Accumulator>(from: &[A], stride: usize, size: usize, to: &mut [A]) {
-        rows(from, stride, size, to, |x| x);
+    /// Copies rows of `size` neighbours, the first at 0 and `stride` apart, to rows of `width`.
+    fn copy_rows<P: Packed>(from: &[P], stride: usize, size: usize, width: usize, to: &mut [P]) {
+        rows(from, stride, size, width, to, |x| x);
     }
 }
 
 multiversion! {
     /// As [`copy_rows`], of elements that are widened.
-    fn widen_rows<A: Accumulator>(from: &[bf16], stride: usize, size: usize, to: &mut [A]) {
-        rows(from, stride, size, to, A::from_bf16);
+    fn widen_rows<P: Packed>(from: &[bf16], stride: usize, size: usize, width: usize, to: &mut [P]) {
+        rows(from, stride, size, width, to, P::from_bf16);
     }
 }
 
-/// Copies rows; those of whole vectors, as blocks and panels have them, without a loop inside.
+/// Copies rows; those of whole panels without a loop inside.
 #[inline(always)]
-fn rows<T: Copy, A>(from: &[T], stride: usize, size: usize, to: &mut [A], number: impl Fn(T) -> A + Copy) {
-    match size {
-        48 => rows_of::<T, A, 48>(from, stride, to, number),
-        32 => rows_of::<T, A, 32>(from, stride, to, number),
-        16 => rows_of::<T, A, 16>(from, stride, to, number),
+fn rows<T: Copy, P>(from: &[T], stride: usize, size: usize, width: usize, to: &mut [P], number: impl Fn(T) -> P + Copy) {
+    match (size, width) {
+        (32, 32) => rows_of::<T, P, 32>(from, stride, to, number),
+        (16, 16) => rows_of::<T, P, 16>(from, stride, to, number),
+        (12, 12) => rows_of::<T, P, 12>(from, stride, to, number),
+        (8, 8) => rows_of::<T, P, 8>(from, stride, to, number),
         _ => {
-            for (i, to) in to.chunks_exact_mut(size.max(1)).enumerate() {
+            for (i, to) in to.chunks_exact_mut(width.max(1)).enumerate() {
                 to.iter_mut().zip(&from[i * stride..][..size]).for_each(|(to, &x)| *to = number(x));
             }
         }
@@ -218,7 +262,7 @@ fn rows<T: Copy, A>(from: &[T], stride: usize, size: usize, to: &mut [A], number
 }
 
 #[inline(always)]
-fn rows_of<T: Copy, A, const N: usize>(from: &[T], stride: usize, to: &mut [A], number: impl Fn(T) -> A) {
+fn rows_of<T: Copy, P, const N: usize>(from: &[T], stride: usize, to: &mut [P], number: impl Fn(T) -> P) {
     let (rows, _) = to.as_chunks_mut::<N>();
     for (i, to) in rows.iter_mut().enumerate() {
         to.iter_mut().zip(&from[i * stride..][..N]).for_each(|(to, &x)| *to = number(x));
@@ -226,10 +270,11 @@ fn rows_of<T: Copy, A, const N: usize>(from: &[T], stride: usize, to: &mut [A], 
 }
 
 multiversion! {
-    /// Writes element `i` of each of `columns` columns, `stride` apart, the first at `start`, to row `i` of a matrix.
-    fn transpose_into<A: Element>(from: &[A], start: isize, stride: isize, columns: usize, to: &mut [A]) {
-        let mut block = Block::whole(to, columns);
+    /// Writes element `i` of each of `count` columns, `stride` apart, the first at `start`, to row `i` of a matrix of rows of
+    /// `width`.
+    fn transpose_into<P: Element>(from: &[P], start: isize, stride: isize, count: usize, width: usize, to: &mut [P]) {
+        let mut block = Block::whole(to, width);
         let rows = block.rows.len();
-        transpose(from, start, stride, &mut block, [0, 0], [rows, columns], false);
+        transpose(from, start, stride, &mut block, [0, 0], [rows, count], false);
     }
 }

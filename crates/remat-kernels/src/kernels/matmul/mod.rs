@@ -10,9 +10,11 @@
 #![allow(unsafe_code)]
 
 mod blocked;
+mod cut;
 mod element;
 mod matrix;
 mod matvec;
+mod operands;
 
 #[cfg(test)]
 mod tests;
@@ -21,18 +23,19 @@ use std::ops::Range;
 
 use remat_ir::{Aval, DType, DotGeneral, Shape};
 
-pub(super) use blocked::{Cut, Left, MANY, Output, Right, SHARED, block_stride, even, panel_columns};
+pub(super) use cut::{Cut, MANY, SHARED, even};
 pub(super) use element::{Elements, Reader, Writer, accumulator};
 use matrix::{Matrix, is_contiguous_along_free};
-pub(super) use matrix::{left_in_place, pack_transposed, right_in_place};
+pub(super) use matrix::{left_in_place, pack_transposed, pack_units, right_in_place};
 use matvec::MatvecKernel;
+pub(super) use operands::{Left, LeftBlock, Output, Right, block_stride, pack_panels};
 
 use crate::base::disjoint::DisjointMut;
-use crate::base::product::Accumulator;
-use crate::base::scratch;
+use crate::base::product::{Accumulator, Packed};
 use crate::base::strided::{Rows, StridedIter};
 use crate::interface::layout::Layout;
 use crate::interface::{Kernel, Source, Target};
+use crate::simd::Level;
 use crate::threads::Threads;
 
 /// The kernel of a matrix product, of operands of these dtypes in any layout.
@@ -60,9 +63,9 @@ struct Dot<A: 'static> {
 }
 
 /// The kernel of products of matrices that have several rows and columns.
-struct MatrixKernel<A: 'static> {
+struct MatrixKernel<A: Packed> {
     dot: Dot<A>,
-    cut: Cut,
+    cut: Cut<A>,
 }
 
 /// An operand: matrices in a buffer.
@@ -134,7 +137,7 @@ impl<A: Accumulator> Dot<A> {
             }
             _ => {
                 let direct = writer.is_direct();
-                let cut = Cut::new::<A>(batch.len(), [rows, columns, depth], direct);
+                let cut = Cut::new(A::micro_kernel(Level::best()), batch.len(), [rows, columns, depth], direct);
                 Box::new(MatrixKernel { dot: Dot { batch, rows, columns, depth, left, right, writer }, cut })
             }
         }
@@ -143,14 +146,14 @@ impl<A: Accumulator> Dot<A> {
 
 impl<A: Accumulator> Kernel for MatrixKernel<A> {
     fn scratch(&self, threads: usize) -> usize {
-        self.cut.scratch(threads) * size_of::<A>()
+        self.cut.scratch(threads)
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
         let dot = &self.dot;
         let all = DisjointMut::bytes(&mut outs[0]);
         let bytes = dot.rows * dot.columns * dot.writer.dtype.size();
-        self.cut.run(scratch::of::<A>(scratch), threads, |i| {
+        self.cut.run(scratch, threads, |i| {
             let [l, r] = dot.batch.offsets(i);
             let out = Dense { out: all.skip(i * bytes), writer: &dot.writer, columns: dot.columns };
             (dot.left.matrix(ins[0], l), dot.right.matrix(ins[1], r), out)

@@ -1,0 +1,182 @@
+//! Products of blocks: matrices small enough to lie in the caches while they are multiplied.
+//!
+//! The arithmetic is that of *micro-kernels* ([`micro`]): functions that hold some rows and columns of the result in registers
+//! while the operands pass by. They copy and allocate nothing. [`product`] multiplies small matrices where they lie; cutting large
+//! ones into blocks, and packing elements of other dtypes and layouts, is up to the caller (`kernels::matmul`).
+
+// Micro-kernels read and write through pointers, since the blocks of several threads lie between each other.
+#![allow(unsafe_code)]
+
+pub(crate) mod micro;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod plain;
+#[cfg(test)]
+mod tests;
+mod tile;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+#[cfg(target_arch = "aarch64")]
+use neon as floats;
+#[cfg(not(target_arch = "aarch64"))]
+use plain as floats;
+use remat_ir::bf16;
+
+pub(crate) use micro::{MicroKernel, Packed, Panel, StridedFn};
+
+use crate::number::{Number, Real};
+#[cfg(target_arch = "x86_64")]
+use crate::simd::Instructions;
+use crate::simd::Level;
+
+/// What products are computed and summed in: f32, f64, or i64 modulo 2^64.
+pub(crate) trait Accumulator: Number<Wide = Self> + Packed<Sum = Self> {
+    /// `self + a * b`, fused where every CPU of the architecture can.
+    fn multiply_add(self, a: Self, b: Self) -> Self;
+}
+
+/// An element type of floats, which are computed in one that has products.
+pub(crate) trait Float: Number<Wide: Real + Accumulator> {}
+
+impl<T: Number<Wide: Real + Accumulator>> Float for T {}
+
+/// A left operand: the element in row `i` and column `j` is number `i * row + j * column`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Left<'a, T> {
+    pub(crate) elements: &'a [T],
+    pub(crate) row: usize,
+    pub(crate) column: usize,
+}
+
+/// A right operand: the elements of a row are neighbours, and rows are `row` elements apart.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Right<'a, T> {
+    pub(crate) elements: &'a [T],
+    pub(crate) row: usize,
+}
+
+/// A result: the elements of a row are neighbours, and rows are `row` elements apart.
+#[derive(Debug)]
+pub(crate) struct Out<'a, T> {
+    pub(crate) elements: &'a mut [T],
+    pub(crate) row: usize,
+    /// Whether the product is added to what is there.
+    pub(crate) adds: bool,
+}
+
+impl<T> Left<'_, T> {
+    /// The first element, and the strides, if this many rows and columns are there.
+    ///
+    /// # Panics
+    /// If they are not.
+    #[inline]
+    pub(crate) fn checked(&self, rows: usize, columns: usize) -> (*const T, [usize; 2]) {
+        let is_empty = rows == 0 || columns == 0;
+        assert!(is_empty || (rows - 1) * self.row + (columns - 1) * self.column < self.elements.len());
+        (self.elements.as_ptr(), [self.row, self.column])
+    }
+}
+
+impl<T> Right<'_, T> {
+    /// As [`Left::checked`].
+    ///
+    /// # Panics
+    /// If this many rows and columns are not there.
+    #[inline]
+    pub(crate) fn checked(&self, rows: usize, columns: usize) -> (*const T, usize) {
+        assert!(rows == 0 || columns == 0 || (rows - 1) * self.row + columns <= self.elements.len());
+        (self.elements.as_ptr(), self.row)
+    }
+}
+
+/// Multiplies `m` by `k` and `k` by `n` elements, where `size` is `[m, n, k]`. Each sum runs over the contracted dimension in
+/// order, whatever the other sizes are.
+///
+/// # Panics
+/// If an operand is shorter than the size says.
+pub(crate) fn product<T: Accumulator>(size: [usize; 3], left: Left<'_, T>, right: Right<'_, T>, out: Out<'_, T>) {
+    let [m, n, k] = size;
+    assert!(m == 0 || n == 0 || (m - 1) * out.row + n <= out.elements.len());
+    let (left, right, adds) = (left.checked(m, k), right.checked(k, n), out.adds);
+    let kernel = T::micro_kernel(Level::best());
+    if k == 0 && adds {
+        return;
+    }
+    if let Some(multiply) = kernel.strided {
+        // SAFETY: the operands and the result have these rows and columns (checked), and the result is borrowed mutably; the
+        // kernel is one for this CPU.
+        unsafe { strided(kernel, multiply, size, left, right, (out.elements.as_mut_ptr(), out.row), adds) }
+    }
+}
+
+/// Multiplies matrices tile by tile, where they lie.
+///
+/// # Safety
+/// As [`StridedFn`], but of any number of rows and columns.
+#[inline]
+unsafe fn strided<P: Packed>(
+    kernel: &MicroKernel<P>,
+    multiply: StridedFn<P>,
+    [rows, columns, positions]: [usize; 3],
+    (left, left_strides): (*const P, [usize; 2]),
+    (right, right_row): (*const P, usize),
+    (out, out_row): (*mut P::Sum, usize),
+    adds: bool,
+) {
+    let height = kernel.height(rows);
+    for j in (0..columns).step_by(kernel.right.width) {
+        for i in (0..rows).step_by(height) {
+            let size = [height.min(rows - i), kernel.right.width.min(columns - j), positions];
+            // SAFETY: these are some of the rows and columns that the caller promises.
+            unsafe {
+                let left = (left.add(i * left_strides[0]), left_strides);
+                multiply(size, left, (right.add(j), right_row), (out.add(i * out_row + j), out_row), adds);
+            }
+        }
+    }
+}
+
+macro_rules! accumulator {
+    ($type:ident: $plain:path, $avx2:path, $avx512:path; |$sum:ident, $a:ident, $b:ident| $multiply_add:expr, $from_bf16:expr) => {
+        impl Accumulator for $type {
+            #[inline(always)]
+            fn multiply_add(self, $a: Self, $b: Self) -> Self {
+                let $sum = self;
+                $multiply_add
+            }
+        }
+
+        impl Packed for $type {
+            type Sum = $type;
+
+            #[inline]
+            fn micro_kernel(level: Level) -> &'static MicroKernel<Self> {
+                match level.instructions() {
+                    #[cfg(target_arch = "x86_64")]
+                    Instructions::Avx512 => &$avx512,
+                    #[cfg(target_arch = "x86_64")]
+                    Instructions::Avx2 => &$avx2,
+                    _ => &$plain,
+                }
+            }
+
+            #[inline(always)]
+            fn from_bf16(x: bf16) -> Self {
+                $from_bf16(x)
+            }
+        }
+    };
+}
+
+accumulator! { f32: floats::F32, x86::AVX2_F32, x86::AVX512_F32; |sum, a, b| multiply_add(sum, a, b), |x: bf16| x.widen() }
+accumulator! { f64: floats::F64, x86::AVX2_F64, x86::AVX512_F64; |sum, a, b| multiply_add(sum, a, b), |x: bf16| x.widen().into() }
+accumulator! {
+    i64: plain::I64, plain::I64_AVX2, plain::I64_AVX512; |sum, a, b| sum.wrapping_add(a.wrapping_mul(b)), |x: bf16| x.widen() as i64
+}
+
+/// `sum + a * b`, rounded once where every CPU of the architecture can.
+#[inline(always)]
+fn multiply_add<T: Real>(sum: T, a: T, b: T) -> T {
+    if cfg!(target_arch = "aarch64") { a.fused(b, sum) } else { sum + a * b }
+}

@@ -1,0 +1,154 @@
+use super::*;
+
+/// Checks a micro-kernel: all numbers of rows and columns, written and added, packed as its panels say, and with any strides if it
+/// takes them. Elements beside the tile keep their values.
+pub(super) fn check_micro_kernel<P: Packed>(kernel: &MicroKernel<P>, element: fn(i8) -> P, sum: fn(i32) -> P::Sum) {
+    let (width, across) = (kernel.left.width, kernel.right.width);
+    let value = |i: usize, k: usize, seed: usize| ((i * 7 + k * 3 + seed * 5) % 11) as i8 - 5;
+    let pack = |panel: Panel, count: usize, k: usize, seed: usize| {
+        let positions = k.next_multiple_of(kernel.positions);
+        let mut packed = vec![P::default(); panel.width * positions];
+        for (i, l) in (0..count).flat_map(|i| (0..k).map(move |l| (i, l))) {
+            packed[(l / panel.unit * panel.width + i) * panel.unit + l % panel.unit] = element(value(i, l, seed));
+        }
+        packed
+    };
+    for k in [1usize, 2, 3, 7, 31, 64, 65] {
+        let positions = k.next_multiple_of(kernel.positions);
+        for (m, n) in (1..=width).flat_map(|m| (1..=across).map(move |n| (m, n))) {
+            let stride = across + 3;
+            let expected = |start: i32| {
+                let mut out = vec![sum(start); width * stride];
+                for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
+                    let product: i32 =
+                        (0..k).map(|l| i32::from(value(i, l, 1)) * i32::from(value(j, l, 2))).sum();
+                    out[i * stride + j] = sum(product + if start == 9 { 9 } else { 0 });
+                }
+                out
+            };
+            // Aligned as scratch memory is.
+            let mut memory = vec![P::default(); (width + across) * positions + 256];
+            let start = memory.as_ptr().align_offset(64);
+            let (left, right) = memory[start..].split_at_mut((width * positions).next_multiple_of(64));
+            left[..width * positions].copy_from_slice(&pack(kernel.left, m, k, 1));
+            right[..across * positions].copy_from_slice(&pack(kernel.right, n, k, 2));
+            for (adds, before) in [(false, 1), (true, 9)] {
+                let mut out = vec![sum(before); width * stride];
+                if n >= kernel.min_columns {
+                    // SAFETY: the panels are whole, and the result has these rows and columns.
+                    unsafe {
+                        let out = (out.as_mut_ptr(), stride);
+                        (kernel.packed)([m, n, positions], left.as_ptr(), right.as_ptr(), right.as_ptr(), out, adds);
+                    }
+                    assert_eq!(out, expected(before), "{m} by {n} of {k}, packed");
+                }
+                let Some(strided) = kernel.strided else { continue };
+                for [row, column] in [[k + 3, 1], [1, m + 2]] {
+                    let mut left = vec![P::default(); m * row.max(1) + k * column];
+                    let mut right = vec![P::default(); k * (n + 5)];
+                    for l in 0..k {
+                        (0..m).for_each(|i| left[i * row + l * column] = element(value(i, l, 1)));
+                        (0..n).for_each(|j| right[l * (n + 5) + j] = element(value(j, l, 2)));
+                    }
+                    let mut out = vec![sum(before); width * stride];
+                    // SAFETY: the operands and the result have these rows and columns.
+                    unsafe {
+                        let (left, right) = ((left.as_ptr(), [row, column]), (right.as_ptr(), n + 5));
+                        strided([m, n, k], left, right, (out.as_mut_ptr(), stride), adds);
+                    }
+                    assert_eq!(out, expected(before), "{m} by {n} of {k}, strided");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn micro_kernels_of_every_level_agree_with_sums_of_products() {
+    for level in Level::all() {
+        check_micro_kernel::<f32>(f32::micro_kernel(level), f32::from, |x| x as f32);
+        check_micro_kernel::<f64>(f64::micro_kernel(level), f64::from, f64::from);
+        check_micro_kernel::<i64>(i64::micro_kernel(level), i64::from, i64::from);
+    }
+}
+
+/// Small integers, whose products and sums are exact.
+fn values<T>(len: usize, seed: usize, convert: fn(i8) -> T) -> Vec<T> {
+    (0..len).map(|i| convert(((i * 7 + seed * 5) % 11) as i8 - 5)).collect()
+}
+
+fn check<T: Accumulator>(convert: fn(i8) -> T) {
+    for m in [0, 1, 2, 3, 5, 8, 64] {
+        for (n, k) in [(0, 3), (1, 1), (2, 7), (3, 2), (7, 20), (16, 0), (16, 1), (33, 5), (64, 64)] {
+            for (row, column) in [(k + 3, 1), (1, m + 2)] {
+                let left = values((m * row).max(k * column) + 1, 1, convert);
+                let (right_row, out_row) = (n + 2, n + 5);
+                let right = values(k * right_row, 2, convert);
+                for adds in [false, true] {
+                    let before = values(m * out_row, 3, convert);
+                    let mut out = before.clone();
+                    product(
+                        [m, n, k],
+                        Left { elements: &left, row, column },
+                        Right { elements: &right, row: right_row },
+                        Out { elements: &mut out, row: out_row, adds },
+                    );
+                    let mut expected = before;
+                    for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
+                        let out = &mut expected[i * out_row + j];
+                        let start = if adds { *out } else { T::default() };
+                        *out = (0..k).fold(start, |sum, l| {
+                            sum.plus(left[i * row + l * column].times(right[l * right_row + j]))
+                        });
+                    }
+                    assert_eq!(out, expected, "{m} by {n} of {k}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn products_are_sums_of_products() {
+    check(f32::from);
+    check(f64::from);
+    check(i64::from);
+}
+
+#[test]
+fn what_lies_in_the_result_does_not_matter_unless_added_to() {
+    let (left, right) = ([1.0f32, 2.0], [3.0f32; 34]);
+    let mut out = [f32::NAN; 17];
+    let (left, right) = (Left { elements: &left, row: 2, column: 1 }, Right { elements: &right, row: 17 });
+    product([1, 17, 2], left, right, Out { elements: &mut out, row: 17, adds: false });
+    assert_eq!(out, [9.0; 17]);
+    product([1, 17, 2], left, right, Out { elements: &mut out, row: 17, adds: true });
+    assert_eq!(out, [18.0; 17]);
+}
+
+#[test]
+fn a_column_is_the_same_in_any_block() {
+    let wave = |len: usize, step: f32| (0..len).map(|i| (i as f32 * step).sin()).collect::<Vec<f32>>();
+    let (left, right) = (wave(9 * 300, 0.37), wave(300 * 50, 0.71));
+    let run = |rows: usize, first: usize, columns: usize| {
+        let mut out = vec![0.0; rows * columns];
+        let left = Left { elements: &left, row: 300, column: 1 };
+        let right = Right { elements: &right[first..], row: 50 };
+        product([rows, columns, 300], left, right, Out { elements: &mut out, row: columns, adds: false });
+        out
+    };
+    let whole = run(9, 0, 50);
+    for (first, columns) in [(0, 1), (3, 2), (7, 3), (1, 9), (16, 33)] {
+        for (i, row) in run(4, first, columns).chunks(columns).enumerate() {
+            assert_eq!(row, &whole[i * 50 + first..][..columns]);
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "columns <= self.elements.len()")]
+fn operands_are_as_long_as_their_sizes() {
+    let left = Left { elements: &[1.0f32; 4], row: 2, column: 1 };
+    let right = Right { elements: &[1.0; 31], row: 16 };
+    product([2, 16, 2], left, right, Out { elements: &mut [0.0; 32], row: 16, adds: false });
+}

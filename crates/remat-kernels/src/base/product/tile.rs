@@ -1,0 +1,177 @@
+//! The micro-kernel of numbers: a tile of sums in registers, for any vectors that have a fused multiplication and addition.
+//!
+//! For each position of the contracted axis some vectors of the right operand are loaded, and one element after the other of the
+//! left operand is multiplied with all of them. With `M` rows of `N` vectors there are `N + M` loads for `N * M` operations.
+
+// Operands are read and sums are written through pointers.
+#![allow(unsafe_code)]
+
+use crate::simd::{prefetch, prefetch_far};
+
+/// Positions by which elements of a right panel are fetched ahead into the first-level cache.
+const NEAR: usize = 8;
+
+/// Calls in which the next right panel is fetched into the second-level cache.
+const CALLS: usize = 8;
+
+/// A vector in a register. Functions that load or store take pointers that need not be aligned.
+///
+/// # Safety
+/// All may be called only in functions that are compiled for the instructions of the vector.
+pub(super) trait Vector: Copy {
+    type Element;
+    const LANES: usize;
+
+    unsafe fn zero() -> Self;
+    /// One element in all lanes.
+    unsafe fn splat(from: *const Self::Element) -> Self;
+    unsafe fn load(from: *const Self::Element) -> Self;
+    /// The first `n` lanes, which alone need to be readable, and zeros.
+    unsafe fn load_first(n: usize, from: *const Self::Element) -> Self;
+    unsafe fn store(self, to: *mut Self::Element);
+    /// Stores the first `n` lanes.
+    unsafe fn store_first(self, n: usize, to: *mut Self::Element);
+    unsafe fn plus(self, other: Self) -> Self;
+    /// `self + a * b`, fused where every CPU that has the instructions can.
+    unsafe fn multiply_add(self, a: Self, b: Self) -> Self;
+}
+
+/// Multiplies `M` rows, which have these strides of rows and columns, and some columns in `N` vectors, of which the last may be
+/// cut, and writes the products or adds them. If `PACKED`, both operands are panels: the left one of `PANEL` rows, the right one of `N`
+/// vectors.
+///
+/// # Safety
+/// As [`StridedFn`](super::StridedFn); the function that it is inlined into is compiled for the instructions of the vector.
+#[inline(always)]
+pub(super) unsafe fn multiply<V: Vector, const M: usize, const N: usize, const PANEL: usize, const PACKED: bool>(
+    [columns, positions]: [usize; 2],
+    (mut left, [row, column]): (*const V::Element, [usize; 2]),
+    (mut right, right_row): (*const V::Element, usize),
+    mut ahead: *const V::Element,
+    (out, out_row): (*mut V::Element, usize),
+    adds: bool,
+) {
+    // As constants, the addresses of a packed panel are part of the instructions.
+    let [row, column] = if PACKED { [1, PANEL] } else { [row, column] };
+    let right_row = if PACKED { N * V::LANES } else { right_row };
+    let last = columns - (N - 1) * V::LANES;
+    // SAFETY: what is read and written are elements of the operands and of the result, as the caller promises.
+    unsafe {
+        for i in 0..M {
+            for j in 0..N {
+                prefetch(out.wrapping_add(i * out_row + j * V::LANES).cast());
+            }
+        }
+        let mut sums = [[V::zero(); N]; M];
+        for _ in 0..positions {
+            if PACKED {
+                prefetch_far(ahead.cast());
+                ahead = ahead.wrapping_add(N * V::LANES / CALLS);
+            }
+            let mut x = [V::zero(); N];
+            for (j, x) in x.iter_mut().enumerate() {
+                let from = right.add(j * V::LANES);
+                if PACKED {
+                    prefetch(from.wrapping_add(NEAR * N * V::LANES).cast());
+                }
+                *x = if PACKED || j + 1 < N { V::load(from) } else { V::load_first(last, from) };
+            }
+            for (i, sums) in sums.iter_mut().enumerate() {
+                let factor = V::splat(left.add(i * row));
+                for (sum, &x) in sums.iter_mut().zip(&x) {
+                    *sum = sum.multiply_add(factor, x);
+                }
+            }
+            left = left.wrapping_add(column);
+            right = right.wrapping_add(right_row);
+        }
+        for (i, sums) in sums.into_iter().enumerate() {
+            for (j, sum) in sums.into_iter().enumerate() {
+                let to = out.add(i * out_row + j * V::LANES);
+                if j + 1 < N {
+                    if adds { sum.plus(V::load(to)) } else { sum }.store(to);
+                } else {
+                    if adds { sum.plus(V::load_first(last, to)) } else { sum }.store_first(last, to);
+                }
+            }
+        }
+    }
+}
+
+/// Defines a micro-kernel: a static of this name, for elements and vectors of these types, compiled for the target features, with
+/// at most as many rows and vectors as the numbers after the lists say; the lists have the smaller numbers.
+macro_rules! micro_kernel {
+    (
+        $name:ident: $element:ty, $vector:ty, $(features $features:literal,)? rows [$($m:literal)+] $rows:literal, vectors [$($n:literal)*] $vectors:literal
+    ) => {
+        pub(in super::super) static $name: $crate::base::product::MicroKernel<$element> = {
+            use $crate::base::product::{MicroKernel, Panel};
+            use $crate::base::product::tile::{Vector, multiply};
+
+            const LANES: usize = <$vector as Vector>::LANES;
+            const COLUMNS: usize = $vectors * LANES;
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn rows<const N: usize, const PACKED: bool>(
+                [rows, columns, positions]: [usize; 3],
+                left: (*const $element, [usize; 2]),
+                right: (*const $element, usize),
+                ahead: *const $element,
+                out: (*mut $element, usize),
+                adds: bool,
+            ) {
+                let size = [columns, positions];
+                // SAFETY: as the caller promises.
+                unsafe {
+                    match rows {
+                        $($m => multiply::<$vector, $m, N, $rows, PACKED>(size, left, right, ahead, out, adds),)+
+                        _ => multiply::<$vector, $rows, N, $rows, PACKED>(size, left, right, ahead, out, adds),
+                    }
+                }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn packed(
+                size: [usize; 3],
+                left: *const $element,
+                right: *const $element,
+                ahead: *const $element,
+                out: (*mut $element, usize),
+                adds: bool,
+            ) {
+                // SAFETY: as the caller promises.
+                unsafe { rows::<$vectors, true>(size, (left, [1, $rows]), (right, COLUMNS), ahead, out, adds) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn strided(
+                size: [usize; 3],
+                left: (*const $element, [usize; 2]),
+                right: (*const $element, usize),
+                out: (*mut $element, usize),
+                adds: bool,
+            ) {
+                // SAFETY: as the caller promises.
+                unsafe {
+                    $(
+                        if size[1] <= $n * LANES {
+                            return rows::<$n, false>(size, left, right, right.0, out, adds);
+                        }
+                    )*
+                    rows::<$vectors, false>(size, left, right, right.0, out, adds)
+                }
+            }
+
+            MicroKernel {
+                left: Panel { width: $rows, unit: 1 },
+                right: Panel { width: COLUMNS, unit: 1 },
+                positions: 1,
+                packed,
+                strided: Some(strided),
+                min_columns: ($vectors - 1) * LANES + 1,
+            }
+        };
+    };
+}
+
+pub(super) use micro_kernel;

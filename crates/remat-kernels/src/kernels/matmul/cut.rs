@@ -1,0 +1,201 @@
+//! How products of matrices are cut into tasks, and what scratch memory they need.
+
+use super::operands::block_len;
+use crate::base::product::{MicroKernel, Packed};
+use crate::base::scratch;
+
+/// The contracted dimension is taken in parts of this length at most.
+const PART: usize = 512;
+
+/// Parts of the contracted dimension are a multiple of this.
+const PART_MULTIPLE: usize = 8;
+
+/// Elements of a strip that all threads share, so that it stays in the last level of the cache.
+const STRIP: usize = 1 << 20;
+
+/// Most columns of such a strip. The more there are, the less often do threads wait for each other; the fewer, the longer is
+/// the part of the contracted dimension for which products are written once.
+const STRIP_COLUMNS: usize = 1024;
+
+/// Most rows of a tile with strips of its own. A panel is used once for each block of them.
+const TILE_ROWS: usize = 512;
+
+/// Most columns of such a tile.
+const TILE_COLUMNS: usize = 256;
+
+/// Rows of the left operand that are packed at a time: they stay in the second-level cache, while each panel of the right operand
+/// comes into the first-level cache once for all of them.
+const BLOCK_ROWS: usize = 96;
+
+/// Multiplications that are worth a task.
+const TASK: usize = 1 << 20;
+
+/// Multiplications for which it is worth that threads wait for each other.
+pub(in super::super) const SHARED: usize = 1 << 23;
+
+/// This many tasks keep all threads busy.
+pub(in super::super) const MANY: usize = 16;
+
+/// How a batch of products of matrices of one size is cut into tasks.
+pub(in super::super) struct Cut<P: Packed> {
+    pub(super) kernel: &'static MicroKernel<P>,
+    pub(super) batch: usize,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) depth: usize,
+    /// The length of a part of the contracted dimension.
+    pub(super) part: usize,
+    pub(super) strip_depth: usize,
+    pub(super) strip_columns: usize,
+    pub(super) tile_rows: usize,
+    pub(super) tile_columns: usize,
+    /// Tiles that one task computes, with strips of its own; if none, all tasks share each strip.
+    pub(super) together: Option<usize>,
+    /// Whether products are written as they are.
+    pub(super) direct: bool,
+}
+
+/// The length of equal pieces of at most `most`, but of a multiple.
+pub(in super::super) fn even(len: usize, most: usize, multiple: usize) -> usize {
+    let len = len.max(1);
+    len.div_ceil(len.div_ceil(most.max(multiple))).next_multiple_of(multiple).min(len)
+}
+
+impl<P: Packed> Cut<P> {
+    /// The cut of `batch` products of `rows` by `depth` and `depth` by `columns` elements, which are written as they are if
+    /// `direct`.
+    pub(in super::super) fn new(
+        kernel: &'static MicroKernel<P>,
+        batch: usize,
+        shape: [usize; 3],
+        direct: bool,
+    ) -> Cut<P> {
+        let [rows, columns, depth] = shape;
+        let [height, width] = [kernel.left.width, kernel.right.width];
+        let part = even(depth, PART, PART_MULTIPLE.max(kernel.positions));
+        let work = |rows: usize, columns: usize| rows.saturating_mul(columns).saturating_mul(depth).max(1);
+        if batch < MANY && work(rows, columns) >= SHARED {
+            let strip_depth = if direct { even(depth, STRIP / columns.min(STRIP_COLUMNS), part) } else { depth };
+            let strip_columns = even(columns, (STRIP / strip_depth / width * width).min(STRIP_COLUMNS), width);
+            let tile_rows = even(rows, BLOCK_ROWS, height);
+            let across = MANY.div_ceil(rows.div_ceil(tile_rows)).max(1);
+            let tile_columns = even(strip_columns, strip_columns / across, width);
+            let (strip, tile) = ([strip_depth, strip_columns], [tile_rows, tile_columns]);
+            return Cut::with_sizes(kernel, batch, shape, direct, part, strip, tile, false);
+        }
+        let mut tile_rows = even(rows, TILE_ROWS, height);
+        let mut tile_columns = even(columns, TILE_COLUMNS, width);
+        let tiles = |tile_rows, tile_columns| batch * rows.div_ceil(tile_rows) * columns.div_ceil(tile_columns);
+        while tiles(tile_rows, tile_columns) < MANY && work(tile_rows, tile_columns) >= 2 * TASK {
+            if tile_rows >= tile_columns && tile_rows > BLOCK_ROWS {
+                tile_rows = even(rows, tile_rows / 2, height);
+            } else if tile_columns > width {
+                tile_columns = even(columns, tile_columns / 2, width);
+            } else {
+                break;
+            }
+        }
+        let most = tiles(tile_rows, tile_columns).max(1);
+        let together = Some((TASK / work(tile_rows, tile_columns)).clamp(1, most));
+        let (strip_depth, strip_columns) = (part, tile_columns);
+        Cut {
+            kernel,
+            batch,
+            rows,
+            columns,
+            depth,
+            part,
+            strip_depth,
+            strip_columns,
+            tile_rows,
+            tile_columns,
+            together,
+            direct,
+        }
+    }
+
+    /// The cut of such products where the caller knows good sizes: of the parts of the contracted dimension, of strips of a
+    /// multiple of a part, and of tiles. If `alone`, strips have the columns of a tile, and each task has its own.
+    pub(in super::super) fn with_sizes(
+        kernel: &'static MicroKernel<P>,
+        batch: usize,
+        [rows, columns, depth]: [usize; 3],
+        direct: bool,
+        part: usize,
+        [strip_depth, strip_columns]: [usize; 2],
+        [tile_rows, tile_columns]: [usize; 2],
+        alone: bool,
+    ) -> Cut<P> {
+        let together = alone.then_some(1);
+        Cut {
+            kernel,
+            batch,
+            rows,
+            columns,
+            depth,
+            part,
+            strip_depth,
+            strip_columns,
+            tile_rows,
+            tile_columns,
+            together,
+            direct,
+        }
+    }
+
+    /// Bytes of scratch memory for a run on `threads` threads, a multiple of 64.
+    pub(in super::super) fn scratch(&self, threads: usize) -> usize {
+        let strip = scratch::bytes::<P>(self.strip());
+        if self.together.is_some() {
+            threads * (strip + self.of_thread())
+        } else {
+            strip + scratch::bytes::<P::Sum>(self.kept_sums()) + threads * self.of_thread()
+        }
+    }
+
+    /// Bytes of scratch memory that each thread has for itself, beside strips.
+    pub(super) fn of_thread(&self) -> usize {
+        scratch::bytes::<P>(self.block()) + scratch::bytes::<P::Sum>(self.sums())
+    }
+
+    /// Tiles of all products.
+    pub(super) fn tiles(&self) -> usize {
+        self.batch * self.rows.div_ceil(self.tile_rows) * self.columns.div_ceil(self.tile_columns)
+    }
+
+    /// Positions of the contracted dimension of a packed panel that has this many.
+    pub(super) fn padded(&self, depth: usize) -> usize {
+        depth.next_multiple_of(self.kernel.positions)
+    }
+
+    /// Elements of a strip.
+    pub(super) fn strip(&self) -> usize {
+        let columns = self.strip_columns.next_multiple_of(self.kernel.right.width);
+        self.padded(self.strip_depth.min(self.depth)) * columns
+    }
+
+    /// Most rows of a block of the left operand.
+    pub(super) fn block_rows(&self) -> usize {
+        (BLOCK_ROWS / self.kernel.left.width).max(1) * self.kernel.left.width
+    }
+
+    /// Elements of a block of the left operand.
+    pub(super) fn block(&self) -> usize {
+        block_len(self.kernel, self.tile_rows.min(self.block_rows()), self.part)
+    }
+
+    /// Sums of a tile, if it is not written as it is and not kept.
+    pub(super) fn sums(&self) -> usize {
+        if self.direct || self.kept_sums() > 0 { 0 } else { self.tile_rows * self.tile_columns }
+    }
+
+    /// Sums of all tiles of a strip, if they are not written as they are and are summed over several strips that all tasks
+    /// share.
+    pub(super) fn kept_sums(&self) -> usize {
+        if self.direct || self.together.is_some() || self.strip_depth >= self.depth {
+            return 0;
+        }
+        let tiles = self.rows.div_ceil(self.tile_rows) * self.strip_columns.div_ceil(self.tile_columns);
+        tiles * self.tile_rows * self.tile_columns
+    }
+}

@@ -1,0 +1,87 @@
+//! What products of matrices are given: operands that can be read in place or packed, and outputs.
+
+use std::ops::Range;
+
+use crate::base::product::{self, MicroKernel, Packed, Panel};
+
+/// Room between the rows of a block that is copied row by row, so that they do not meet in one set of a cache.
+const GAP: usize = 16;
+
+/// A block of a left operand.
+pub(in super::super) enum LeftBlock<'a, P> {
+    /// In place, or copied with the same strides everywhere. Only for micro-kernels that take strides.
+    Strided(product::Left<'a, P>),
+    /// Packed, panel after panel, by [`pack_panels`].
+    Packed(&'a [P]),
+}
+
+/// A left operand: it has rows, and columns along which products are summed.
+pub(in super::super) trait Left<P: Packed>: Sync {
+    /// A block of it, read in place or packed to memory of [`block_len`] elements. It will be multiplied with this many columns.
+    fn block<'a>(
+        &'a self,
+        kernel: &MicroKernel<P>,
+        rows: Range<usize>,
+        depth: Range<usize>,
+        columns: usize,
+        to: &'a mut [P],
+    ) -> LeftBlock<'a, P>;
+}
+
+/// A right operand: it has rows along which products are summed, and columns.
+pub(in super::super) trait Right<P: Packed>: Sync {
+    /// A part of it, if it can be read in place.
+    fn in_place(&self, depth: Range<usize>, columns: Range<usize>) -> Option<product::Right<'_, P>>;
+
+    /// Packs some columns, as many as a panel has or fewer. What is left of the panel, and of the positions that `to` has, become
+    /// zeros.
+    fn pack(&self, depth: Range<usize>, columns: Range<usize>, panel: Panel, to: &mut [P]);
+}
+
+/// The output of products.
+pub(in super::super) trait Output<A>: Sync {
+    /// The first element and the distance between rows, where products are written as they are, neighbours in a row side by
+    /// side. Either all outputs of a [`Cut`](super::Cut) have one or none.
+    fn direct(&self) -> Option<(*mut A, usize)>;
+
+    /// Writes a tile of products, row by row.
+    ///
+    /// # Safety
+    /// No other task has access to the elements of the tile.
+    unsafe fn write(&self, rows: Range<usize>, columns: Range<usize>, sums: &[A]);
+}
+
+/// Elements of a block of `rows` rows and `depth` positions of the contracted axis.
+pub(in super::super) fn block_len<P: Packed>(kernel: &MicroKernel<P>, rows: usize, depth: usize) -> usize {
+    let packed = rows.next_multiple_of(kernel.left.width) * depth.next_multiple_of(kernel.positions);
+    packed.max(rows * block_stride(depth))
+}
+
+/// The distance between the rows of a block that is copied row by row.
+pub(in super::super) fn block_stride(depth: usize) -> usize {
+    depth + GAP
+}
+
+/// Packs the rows of a block into panels of [`MicroKernel::height`] rows each. `pack` packs a panel of some rows.
+pub(in super::super) fn pack_panels<'a, P: Packed>(
+    kernel: &MicroKernel<P>,
+    rows: Range<usize>,
+    depth: usize,
+    to: &'a mut [P],
+    mut pack: impl FnMut(Range<usize>, &mut [P]),
+) -> &'a [P] {
+    let (height, len) = (kernel.height(rows.len()), kernel.left.width * depth.next_multiple_of(kernel.positions));
+    let to = &mut to[..rows.len().div_ceil(height) * len];
+    if len > 0 {
+        for (panel, to) in pieces(rows, height).zip(to.chunks_exact_mut(len)) {
+            pack(panel, to);
+        }
+    }
+    to
+}
+
+/// The pieces of a range; of an empty one there is one, which is empty.
+pub(super) fn pieces(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
+    let count = range.len().div_ceil(size).max(1);
+    (0..count).map(move |i| range.start + i * size..range.end.min(range.start + (i + 1) * size))
+}
