@@ -20,8 +20,7 @@ pub(super) fn check_micro_kernel<P: Packed>(kernel: &MicroKernel<P>, element: fn
             let expected = |start: i32| {
                 let mut out = vec![sum(start); width * stride];
                 for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
-                    let product: i32 =
-                        (0..k).map(|l| i32::from(value(i, l, 1)) * i32::from(value(j, l, 2))).sum();
+                    let product: i32 = (0..k).map(|l| i32::from(value(i, l, 1)) * i32::from(value(j, l, 2))).sum();
                     out[i * stride + j] = sum(product + if start == 9 { 9 } else { 0 });
                 }
                 out
@@ -97,9 +96,8 @@ fn check<T: Accumulator>(convert: fn(i8) -> T) {
                     for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
                         let out = &mut expected[i * out_row + j];
                         let start = if adds { *out } else { T::default() };
-                        *out = (0..k).fold(start, |sum, l| {
-                            sum.plus(left[i * row + l * column].times(right[l * right_row + j]))
-                        });
+                        *out = (0..k)
+                            .fold(start, |sum, l| sum.plus(left[i * row + l * column].times(right[l * right_row + j])));
                     }
                     assert_eq!(out, expected, "{m} by {n} of {k}");
                 }

@@ -15,7 +15,8 @@ use super::row_segments::{RowSegments, copy_segments, intersection, part_inside}
 use crate::base::product::{self, Accumulator, MicroKernel, Panel};
 use crate::interface::Source;
 use crate::kernels::matmul::{
-    Elements, Left, LeftBlock, Reader, Right, block_stride, left_in_place, pack_panels, pack_transposed, pack_units, right_in_place,
+    Elements, Left, LeftBlock, Reader, Right, block_stride, left_in_place, pack_panels, pack_transposed, pack_units,
+    right_in_place,
 };
 
 /// Sides of a matrix: the rows of a left operand or the columns of a right one, and the contracted axes.
@@ -362,7 +363,9 @@ impl<A: Accumulator> Operand<'_, A> {
         if self.matrix.along == FREE {
             return self.read(&[free, depth], [1, width], to);
         }
-        pack_transposed(depth, count, width, to, |depth, stride, to| self.read(&[free.clone(), depth], [stride, 1], to));
+        pack_transposed(depth, count, width, to, |depth, stride, to| {
+            self.read(&[free.clone(), depth], [stride, 1], to)
+        });
     }
 }
 

@@ -137,7 +137,15 @@ impl<A: Accumulator> Problem<'_, A> {
             false => ([count, across, depth], direct_stride(writer, &features, &positions), self.weights(&axes, count)),
         };
         let batch = if self.alone { 1 } else { self.groups * images };
-        let cut = cut(A::micro_kernel(Level::best()), batch, shape, direct.is_some(), left.contracted_run(), windows_first, self.alone);
+        let cut = cut(
+            A::micro_kernel(Level::best()),
+            batch,
+            shape,
+            direct.is_some(),
+            left.contracted_run(),
+            windows_first,
+            self.alone,
+        );
         Method { elements, windows_first, one_by_one, cut }
     }
 

@@ -247,7 +247,14 @@ multiversion! {
 
 /// Copies rows; those of whole panels without a loop inside.
 #[inline(always)]
-fn rows<T: Copy, P>(from: &[T], stride: usize, size: usize, width: usize, to: &mut [P], number: impl Fn(T) -> P + Copy) {
+fn rows<T: Copy, P>(
+    from: &[T],
+    stride: usize,
+    size: usize,
+    width: usize,
+    to: &mut [P],
+    number: impl Fn(T) -> P + Copy,
+) {
     match (size, width) {
         (32, 32) => rows_of::<T, P, 32>(from, stride, to, number),
         (16, 16) => rows_of::<T, P, 16>(from, stride, to, number),
