@@ -3,7 +3,9 @@
 //! Batching uses the batching dimensions of both operations, so that no index has to be computed. Each is the transpose
 //! of the other: a gather scatters its cotangent, adding where slices overlap, and a scatter gathers it.
 
-use remat_ir::{Aval, DType, Error, ErrorKind, Gather, Iota, Literal, Operation, Result, Scatter, ScatterKind};
+use remat_ir::{
+    Aval, Compare, DType, Error, ErrorKind, Gather, Iota, Literal, Operation, Result, Scatter, ScatterKind, Unary,
+};
 
 use super::{Batched, Expr, Linear, Operand, Rules, Writer, not_linear, shifted, sum_of, unbatched};
 
@@ -110,10 +112,14 @@ impl Rules for Scatter {
                 if x_aval.size() == 0 {
                     return Ok(vec![None]);
                 }
-                // The tangent is the mean over all that equal the result, the element that was there included.
+                // The tangent is the mean over all that equal the result, the element that was there included. As in
+                // reductions it is NaN where an update gives NaN; an element without updates keeps its tangent.
                 let results = self.inverse_gather(outs[0], indices, &u_aval)?;
-                let (x_wins, u_wins) = (x.eq(outs[0]), updates.eq(results));
+                let loses = if self.kind == ScatterKind::Max { Compare::Lt } else { Compare::Gt };
+                let wins = |x: Expr<'w>, out| x.compare(loses, out).apply(Unary::Not);
+                let (x_wins, u_wins) = (wins(x, outs[0]), wins(updates, results));
                 let (x_count, u_count) = (x_wins.convert(x_aval.dtype), u_wins.convert(x_aval.dtype));
+                let u_count = results.eq(results).select(u_count, f64::NAN);
                 let add = self.with_kind(ScatterKind::Add);
                 let count = w.apply(add.clone(), &[x_count, indices, u_count]);
                 let tx = match tx {

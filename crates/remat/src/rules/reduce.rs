@@ -1,6 +1,6 @@
 //! Rules of reductions.
 
-use remat_ir::{ArgReduce, Aval, Cumulative, CumulativeKind, Pad, Reduce, ReduceKind, Result};
+use remat_ir::{ArgReduce, Aval, Compare, Cumulative, CumulativeKind, Pad, Reduce, ReduceKind, Result, Unary};
 
 use super::batch::{in_place, past};
 use super::{Batched, Expr, Linear, Operand, Rules, Writer, not_linear, shifted};
@@ -18,11 +18,14 @@ impl Rules for Reduce {
             // The identity of the monoid does not depend on the operand.
             _ if aval.size() == 0 => return Ok(vec![None]),
             ReduceKind::Prod => (t * product_of_others(x, &self.axes)?).sum(&self.axes),
-            // As in JAX, equal elements share equally.
+            // As in JAX, equal elements share equally, and the derivative of a NaN is NaN. Every element then has a share, so
+            // that the gradient is NaN as well.
             ReduceKind::Max | ReduceKind::Min => {
-                let mask = x.eq(out.broadcast(&aval.shape, &kept(&aval, &self.axes)));
+                let loses = if self.kind == ReduceKind::Max { Compare::Lt } else { Compare::Gt };
+                let loses = x.compare(loses, out.broadcast(&aval.shape, &kept(&aval, &self.axes)));
+                let mask = loses.apply(Unary::Not);
                 let count = mask.convert(aval.dtype).sum(&self.axes);
-                mask.select(t, 0.0).sum(&self.axes) / count
+                mask.select(t, 0.0).sum(&self.axes) / out.eq(out).select(count, f64::NAN)
             }
             ReduceKind::And | ReduceKind::Or => return Ok(vec![None]),
         })])
