@@ -77,6 +77,12 @@ impl DeviceArray {
         host.as_ref().map_err(Clone::clone)
     }
 
+    /// The engine's own buffer, taken out, if it is of this type.
+    pub fn into_buffer<B: DeviceBuffer>(self) -> Option<B> {
+        let buffer: Box<dyn Any> = self.buffer;
+        buffer.downcast().ok().map(|buffer| *buffer)
+    }
+
     fn into_host(self) -> Result<Array> {
         self.host()?;
         self.host.into_inner().unwrap_or_else(|| Err(Error::new(ErrorKind::Internal, "value", "there is no copy")))

@@ -28,12 +28,16 @@ enum Override {
     Text(&'static str),
 }
 
-/// The options of a module for one device.
-pub(crate) fn encoded(platform: Platform, module: &str) -> Vec<u8> {
+/// The options of a module for the device of this ordinal.
+pub(crate) fn encoded(platform: Platform, module: &str, ordinal: usize) -> Vec<u8> {
     // ExecutableBuildOptionsProto: num_replicas and num_partitions.
     let mut build = Vec::new();
     integer(&mut build, 4, 1);
     integer(&mut build, 5, 1);
+    if ordinal > 0 {
+        // Without an assignment the program is for the first device.
+        assign(&mut build, &[ordinal as u64]);
+    }
     with_overrides(&build, platform, module)
 }
 
@@ -58,23 +62,27 @@ pub(crate) fn ahead(platform: Platform, module: &str, Build { chips, fast }: &Bu
         integer(&mut build, 6, 1);
         integer(&mut build, 19, 1);
     }
-    // DeviceAssignmentProto: replica_count, computation_count, and the chip of each partition.
-    let mut assignment = Vec::new();
-    integer(&mut assignment, 1, 1);
-    integer(&mut assignment, 2, chips);
-    for chip in 0..chips {
-        let mut id = Vec::new();
-        varint(&mut id, chip);
-        let mut replicas = Vec::new();
-        message(&mut replicas, 1, &id);
-        message(&mut assignment, 3, &replicas);
-    }
-    message(&mut build, 9, &assignment);
+    assign(&mut build, &(0..chips).collect::<Vec<u64>>());
     if *fast {
         // optimization_level: O0.
         integer(&mut build, 24, 9);
     }
     with_overrides(&build, platform, module)
+}
+
+/// DeviceAssignmentProto: replica_count, computation_count, and the device of each partition.
+fn assign(build: &mut Vec<u8>, devices: &[u64]) {
+    let mut assignment = Vec::new();
+    integer(&mut assignment, 1, 1);
+    integer(&mut assignment, 2, devices.len() as u64);
+    for &device in devices {
+        let mut id = Vec::new();
+        varint(&mut id, device);
+        let mut replicas = Vec::new();
+        message(&mut replicas, 1, &id);
+        message(&mut assignment, 3, &replicas);
+    }
+    message(build, 9, &assignment);
 }
 
 /// `CompileOptionsProto` of these build options, with the flags of the platform.
@@ -125,13 +133,15 @@ mod tests {
     #[test]
     fn options_are_encoded_as_protocol_buffers() {
         let barrier = "%1 = stablehlo.optimization_barrier %0";
-        let options = encoded(Platform::Cpu, barrier);
+        let options = encoded(Platform::Cpu, barrier, 0);
         assert_eq!(options[..6], [0x1a, 0x04, 0x20, 0x01, 0x28, 0x01]);
         let flag =
             b"\x3a\x4a\x0a\x16xla_disable_hlo_passes\x12\x30\x0a\x2ecse_barrier_expander,small-while-loop-hoisting";
         assert!(options.ends_with(flag));
-        assert!(!encoded(Platform::Cpu, "").ends_with(flag));
-        assert!(!encoded(Platform::Gpu, barrier).ends_with(flag));
+        assert!(!encoded(Platform::Cpu, "", 0).ends_with(flag));
+        assert!(!encoded(Platform::Gpu, barrier, 0).ends_with(flag));
+        let second = encoded(Platform::Gpu, "", 1);
+        assert_eq!(second[..17], [0x1a, 0x0f, 0x20, 1, 0x28, 1, 0x4a, 9, 8, 1, 0x10, 1, 0x1a, 3, 0x0a, 1, 1]);
         let four = ahead(Platform::Tpu, "", &Build { chips: 4, fast: true });
         let expected = b"\x1a\x31\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x20\x01\x28\x04\x30\x01\x98\x01\x01\x4a\x18\x08\x01\x10\x04\x1a\x03\x0a\x01\x00\x1a\x03\x0a\x01\x01\x1a\x03\x0a\x01\x02\x1a\x03\x0a\x01\x03\xc0\x01\x09";
         assert_eq!(four[..expected.len()], *expected);

@@ -63,8 +63,18 @@ fn main(w: &mut Writer, jaxpr: &Jaxpr) -> Result<()> {
         .enumerate()
         .map(|(i, &var)| Value { name: Name::Argument(i), aval: jaxpr.aval(var).clone() })
         .collect();
-    let takes = comma_separated(args.iter().map(|arg| format!("{arg}: {}", placed(w, &arg.aval))));
-    let gives = comma_separated(jaxpr.out_avals().iter().map(|aval| placed(w, aval)));
+    let outs = jaxpr.out_avals();
+    let aliased = if w.options.donates { aliased(&args, &outs) } else { vec![None; args.len()] };
+    let attributes = |aval: &Aval, aliased: Option<usize>| {
+        let memory = memory_of(w, aval).map(|memory| format!("mhlo.memory_kind = \"{memory}\""));
+        let alias = aliased.map(|k| format!("tf.aliasing_output = {k} : i32"));
+        let all: Vec<String> = memory.into_iter().chain(alias).collect();
+        if all.is_empty() { Type(aval).to_string() } else { format!("{} {{{}}}", Type(aval), all.join(", ")) }
+    };
+    let takes = comma_separated(
+        args.iter().zip(aliased).map(|(arg, aliased)| format!("{arg}: {}", attributes(&arg.aval, aliased))),
+    );
+    let gives = comma_separated(outs.iter().map(|aval| attributes(aval, None)));
     w.block(format!("func.func public @main({takes}) -> ({gives}) {{"), "}", |w| {
         let outs = program(w, jaxpr, &args, false)?;
         w.give("return", &outs);
@@ -72,10 +82,19 @@ fn main(w: &mut Writer, jaxpr: &Jaxpr) -> Result<()> {
     })
 }
 
-/// The type of an argument or result, and the memory that it is in if that is not the device's.
-fn placed(w: &Writer, aval: &Aval) -> String {
-    if aval.memory == MemorySpace::Device || !w.options.platform.has_host_memory() {
-        return Type(aval).to_string();
-    }
-    format!("{} {{mhlo.memory_kind = \"{}\"}}", Type(aval), memory_kind(aval.memory))
+/// For each argument the result that takes its memory: the first of its aval that is no other argument's.
+fn aliased(args: &[Value], outs: &[Aval]) -> Vec<Option<usize>> {
+    let mut is_taken = vec![false; outs.len()];
+    let result = |arg: &Value| {
+        let k = (0..outs.len()).find(|&k| !is_taken[k] && outs[k] == arg.aval && arg.aval.size() > 0)?;
+        is_taken[k] = true;
+        Some(k)
+    };
+    args.iter().map(result).collect()
+}
+
+/// The memory that an argument or result is in, if that is not the device's.
+fn memory_of(w: &Writer, aval: &Aval) -> Option<&'static str> {
+    let is_elsewhere = aval.memory != MemorySpace::Device && w.options.platform.has_host_memory();
+    is_elsewhere.then(|| memory_kind(aval.memory))
 }

@@ -10,7 +10,7 @@ use remat_ir::{Error, ErrorKind, Result};
 /// use remat_xla::Platform;
 /// assert!(Platform::Gpu.has_host_memory() && !Platform::Cpu.has_host_memory());
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[allow(missing_docs, reason = "variants are what their names say")]
 pub enum Platform {
     #[default]
@@ -31,6 +31,15 @@ impl Platform {
     pub const fn name(self) -> &'static str {
         match self {
             Platform::Cpu => "cpu",
+            Platform::Gpu => "cuda",
+            Platform::Tpu => "tpu",
+        }
+    }
+
+    /// The name of its devices, before the ordinal.
+    pub(crate) const fn device_name(self) -> &'static str {
+        match self {
+            Platform::Cpu => "xla-cpu",
             Platform::Gpu => "cuda",
             Platform::Tpu => "tpu",
         }
@@ -113,10 +122,17 @@ pub struct Options {
     pub platform: Platform,
     /// How precisely products of f32 are computed.
     pub precision: Precision,
+    /// Each argument gives its memory to the first result of its aval that has none yet, as `donate_argnums` does in JAX.
+    pub donates: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { name: "main".to_string(), platform: Platform::default(), precision: Precision::default() }
+        Options {
+            name: "main".to_string(),
+            platform: Platform::default(),
+            precision: Precision::default(),
+            donates: false,
+        }
     }
 }

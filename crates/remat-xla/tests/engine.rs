@@ -66,7 +66,7 @@ fn arguments_and_results_in_the_memory_of_the_host_are_refused_where_there_are_t
         let program: Arc<Jaxpr> = Arc::new(program.parse().unwrap());
         let error = gpu.compile(&program).map(drop).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Argument);
-        let expected = format!("xla: {what}; arguments and results in host memory are not supported on xla-cuda");
+        let expected = format!("xla: {what}; arguments and results in host memory are not supported on cuda:0");
         assert_eq!(error.to_string(), expected);
         cpu.compile(&program).unwrap();
     }

@@ -1,27 +1,112 @@
 //! Compiled programs.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use remat_ir::{
-    Array, Aval, Executable, LiveKind, LiveValue, Loc, MemoryReport, MemoryStats, Result, expect_arguments,
+    Array, Aval, DType, Device, DeviceArray, Error, ErrorKind, Executable, Jaxpr, LiveKind, LiveValue, Loc,
+    MemoryReport, MemoryStats, Result, Value, expect_arguments,
 };
 
-use crate::pjrt::{Buffer, Client, Loaded};
+use super::{OnDevice, Xla};
+use crate::pjrt::{Buffer, Loaded};
+use crate::{compile_options, stablehlo};
 
 /// A compiled program.
+///
+/// XLA decides when it compiles which results lie in the memory of arguments, and copies an argument that is to be one and is kept.
+/// So there are two executables: one for runs whose arguments are all kept, and one for runs to which some are given up. The second is
+/// compiled when it is first needed, as the first is if the caller said that arguments will be given up.
 pub(super) struct Compiled {
-    pub(super) client: Arc<Client>,
-    pub(super) loaded: Loaded,
-    pub(super) ins: Vec<Aval>,
-    pub(super) outs: Vec<Aval>,
-    pub(super) memory: MemoryStats,
+    device: Xla,
+    jaxpr: Arc<Jaxpr>,
+    ins: Vec<Aval>,
+    outs: Vec<Aval>,
+    keeping: OnceLock<Result<Loaded>>,
+    donating: OnceLock<Result<Loaded>>,
+    memory: MemoryStats,
+}
+
+/// An argument of a run.
+enum Argument {
+    /// No one else has it.
+    Given(Buffer),
+    Kept(Arc<DeviceArray>),
+}
+
+impl Compiled {
+    pub(super) fn new(device: Xla, jaxpr: Arc<Jaxpr>, donates: bool) -> Result<Compiled> {
+        let (ins, outs) = (jaxpr.in_avals(), jaxpr.out_avals());
+        let (keeping, donating) = (OnceLock::new(), OnceLock::new());
+        let mut compiled = Compiled { device, jaxpr, ins, outs, keeping, donating, memory: MemoryStats::default() };
+        compiled.memory = compiled.loaded(donates)?.memory()?.unwrap_or_else(|| compiled.known_memory());
+        Ok(compiled)
+    }
+
+    /// What is known without the plugin.
+    fn known_memory(&self) -> MemoryStats {
+        let bytes = |avals: &[Aval]| avals.iter().map(Aval::bytes).sum();
+        let (arguments, outputs): (usize, usize) = (bytes(&self.ins), bytes(&self.outs));
+        MemoryStats { arguments, outputs, temporaries: 0, overhead: 0, peak: arguments + outputs }
+    }
+
+    /// The executable for runs to which arguments are given up, or for others.
+    fn loaded(&self, donates: bool) -> Result<&Loaded> {
+        let loaded = if donates { &self.donating } else { &self.keeping };
+        loaded.get_or_init(|| self.load(donates)).as_ref().map_err(Clone::clone)
+    }
+
+    fn load(&self, donates: bool) -> Result<Loaded> {
+        let super::Inner { client, platform, ordinal, .. } = &*self.device.0;
+        let module = stablehlo(&self.jaxpr, &self.device.options(donates))?;
+        let options = compile_options::encoded(*platform, &module, *ordinal);
+        client.compile(&module, &options, [self.ins.clone(), self.outs.clone()])
+    }
+
+    fn argument(&self, value: Value) -> Result<Argument> {
+        let Value::Device(array) = value else {
+            let super::Inner { client, ordinal, .. } = &*self.device.0;
+            return Ok(Argument::Given(client.upload(value.host()?, *ordinal)?));
+        };
+        if !array.buffer().is_some_and(|array: &OnDevice| array.device.is(&self.device)) {
+            let message =
+                format!("the program is on {} and an argument on {}", self.device.name(), array.device_name());
+            return Err(Error::new(ErrorKind::Argument, "xla", message));
+        }
+        match Arc::try_unwrap(array) {
+            Err(array) => Ok(Argument::Kept(array)),
+            Ok(array) => match array.into_buffer::<OnDevice>() {
+                Some(array) => Ok(Argument::Given(array.buffer)),
+                None => Err(lost()),
+            },
+        }
+    }
+}
+
+fn lost() -> Error {
+    Error::new(ErrorKind::Internal, "xla", "an argument is another engine's")
 }
 
 impl Executable for Compiled {
     fn run(&self, args: Vec<Array>) -> Result<Vec<Array>> {
-        expect_arguments("xla", self.ins.iter(), args.iter().map(Array::aval))?;
-        let args: Vec<Buffer> = args.iter().map(|arg| self.client.upload(arg, 0)).collect::<Result<_>>()?;
-        self.loaded.run(&args)?.iter().map(Buffer::download).collect()
+        let results = self.execute(args.into_iter().map(Value::Host).collect())?;
+        results.into_iter().map(Value::into_host).collect()
+    }
+
+    fn execute(&self, args: Vec<Value>) -> Result<Vec<Value>> {
+        expect_arguments("xla", self.ins.iter(), args.iter().map(Value::aval))?;
+        let donates = args.iter().any(Value::is_given_up);
+        let loaded = self.loaded(donates)?;
+        let args = args.into_iter().map(|value| self.argument(value)).collect::<Result<Vec<Argument>>>()?;
+        let buffers = args.iter().map(|arg| match arg {
+            Argument::Given(buffer) => Ok((buffer, donates)),
+            Argument::Kept(array) => match array.buffer::<OnDevice>() {
+                Some(array) => Ok((&array.buffer, false)),
+                None => Err(lost()),
+            },
+        });
+        let results = loaded.run(&buffers.collect::<Result<Vec<_>>>()?)?;
+        let value = |buffer| Value::on_device(OnDevice { buffer, device: self.device.clone() });
+        Ok(results.into_iter().map(value).collect())
     }
 
     fn memory(&self) -> MemoryStats {
@@ -40,7 +125,7 @@ impl Executable for Compiled {
         };
         let arguments = self.ins.iter().enumerate().map(|(i, aval)| value(aval, LiveKind::Argument(i)));
         let outputs = self.outs.iter().map(|aval| value(aval, LiveKind::Output));
-        let temporaries = Aval::new(remat_ir::DType::U8, [self.memory.temporaries]);
+        let temporaries = Aval::new(DType::U8, [self.memory.temporaries]);
         let temporaries = (self.memory.temporaries > 0).then(|| value(&temporaries, LiveKind::Temporary));
         MemoryReport::new(self.memory, arguments.chain(outputs).chain(temporaries).collect())
     }

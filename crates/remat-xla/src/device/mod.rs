@@ -1,20 +1,26 @@
-//! The engine: programs compiled by a plugin, on arrays of the host.
+//! The engine: programs compiled by a plugin, on arrays that stay on its device.
 
+mod array;
+mod clients;
 mod executable;
 
 use std::sync::Arc;
 
-use remat_ir::{Aval, Device, Error, ErrorKind, Executable, Jaxpr, MemorySpace, MemoryStats, Result};
+use remat_ir::{
+    Array, CompileOptions, Device, Error, ErrorKind, Executable, Jaxpr, MemorySpace, Result, Value, counted,
+};
 
+use self::array::OnDevice;
 use self::executable::Compiled;
 use crate::pjrt::Client;
-use crate::{Options, Platform, Plugin, compile_options, stablehlo};
+use crate::{Options, Platform, Plugin, stablehlo};
 
-/// XLA, as an engine.
+/// A device of XLA, and its engine.
 ///
-/// Arguments are copied to the device and results from it, in every run. On GPUs and TPUs a program whose arguments or results are in
-/// host memory is refused; values in between may be there. Where a plugin does not tell the memory of a run, arguments and results
-/// alone are counted.
+/// Arguments from the host are copied to the device; results stay there until they are read, and [`Executable::execute`] returns before
+/// they are computed. An argument that has no other reference gives its memory to a result of its aval. On GPUs and TPUs a program whose
+/// arguments or results are in host memory is refused; values in between may be there. Where a plugin does not tell the memory of a
+/// run, arguments and results alone are counted.
 ///
 /// An executable may run on several threads at a time.
 ///
@@ -28,39 +34,61 @@ use crate::{Options, Platform, Plugin, compile_options, stablehlo};
 /// // Without the plugin there is an error that names the command that installs it.
 /// let Ok(xla) = Xla::cpu() else { return Ok(()) };
 /// let program: Jaxpr = "{ lambda ; a:f32[2]. let b:f32[2] = mul a 2.0:f32[] in (b,) }".parse()?;
-/// let results = xla.compile(&program.into())?.run(vec![Array::from_vec(vec![1.0f32, 2.5], [2])?])?;
-/// assert_eq!(results[0].as_slice::<f32>(), Some(&[2.0, 5.0][..]));
+/// let doubled = xla.compile(&program.into())?;
+/// let x = xla.put(&Array::from_vec(vec![1.0f32, 2.5], [2])?)?;
+/// let results = doubled.execute(vec![x])?;
+/// assert_eq!(results[0].device_name(), Some("xla-cpu:0"));
+/// assert_eq!(results[0].host()?.as_slice::<f32>(), Some(&[2.0, 5.0][..]));
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Xla {
+pub struct Xla(Arc<Inner>);
+
+struct Inner {
     client: Arc<Client>,
     platform: Platform,
+    ordinal: usize,
     name: String,
 }
 
 impl Xla {
-    /// One device of the CPU plugin that [`Plugin::find`] finds.
+    /// The first device of the CPU plugin that [`Plugin::find`] finds.
     ///
     /// # Errors
-    /// As [`Plugin::find`], and if the plugin gives no client.
+    /// As [`Xla::device`].
     pub fn cpu() -> Result<Xla> {
-        Xla::new(&Plugin::find(Platform::Cpu)?)
+        Xla::device(Platform::Cpu, 0)
+    }
+
+    /// The device of this ordinal of the plugin that [`Plugin::find`] finds.
+    ///
+    /// # Errors
+    /// As [`Plugin::find`] and [`Xla::of_plugin`].
+    pub fn device(platform: Platform, ordinal: usize) -> Result<Xla> {
+        Xla::of_plugin(&Plugin::find(platform)?, ordinal)
     }
 
     /// The first device of a plugin.
     ///
     /// # Errors
-    /// If the plugin gives no client: there is no such chip, or its driver is missing.
+    /// As [`Xla::of_plugin`].
     pub fn new(plugin: &Plugin) -> Result<Xla> {
-        let (platform, name, options): (_, _, &[(&str, i64)]) = match plugin.platform() {
-            Platform::Cpu => (Platform::Cpu, "xla-cpu", &[("cpu_device_count", 1)]),
-            Platform::Gpu => (Platform::Gpu, "xla-cuda", &[]),
-            Platform::Tpu => (Platform::Tpu, "xla-tpu", &[]),
-        };
-        let client = Arc::new(Client::new(plugin.library, options)?);
-        Ok(Xla { client, platform, name: name.to_string() })
+        Xla::of_plugin(plugin, 0)
+    }
+
+    /// The device of this ordinal of a plugin. All devices of a plugin share one client, which lasts as long as the process.
+    ///
+    /// # Errors
+    /// If the plugin gives no client, as there is no such chip or its driver is missing; if it has fewer devices.
+    pub fn of_plugin(plugin: &Plugin, ordinal: usize) -> Result<Xla> {
+        let (platform, client) = (plugin.platform(), clients::of(plugin)?);
+        let name = format!("{}:{ordinal}", platform.device_name());
+        if ordinal >= client.num_devices() {
+            let message = format!("there is no device {name}, only {}", counted(client.num_devices(), "device"));
+            return Err(Error::new(ErrorKind::Argument, "xla", message));
+        }
+        Ok(Xla(Arc::new(Inner { client, platform, ordinal, name })))
     }
 
     /// The version of the platform, as the plugin has it.
@@ -68,20 +96,27 @@ impl Xla {
     /// # Errors
     /// If the plugin does not tell.
     pub fn platform_version(&self) -> Result<String> {
-        self.client.platform_version()
+        self.0.client.platform_version()
     }
 
     /// The number of devices of this process.
-    ///
-    /// # Errors
-    /// If the plugin does not tell.
-    pub fn num_devices(&self) -> Result<usize> {
-        self.client.num_devices()
+    pub fn num_devices(&self) -> usize {
+        self.0.client.num_devices()
+    }
+
+    /// The number of arrays on the devices of its client: those that values hold, and those of runs that have not begun.
+    pub fn num_arrays(&self) -> usize {
+        self.0.client.num_buffers()
+    }
+
+    /// Whether both are one device.
+    fn is(&self, other: &Xla) -> bool {
+        Arc::ptr_eq(&self.0.client, &other.0.client) && self.0.ordinal == other.0.ordinal
     }
 
     /// Fails if an argument or result is in the host's memory, where that is another than the device's.
     fn expect_device_memory(&self, jaxpr: &Jaxpr) -> Result<()> {
-        if !self.platform.has_host_memory() {
+        if !self.0.platform.has_host_memory() {
             return Ok(());
         }
         let all = [("argument", jaxpr.in_avals()), ("result", jaxpr.out_avals())];
@@ -91,53 +126,52 @@ impl Xla {
             Some((kind, i, aval)) => {
                 let message = format!(
                     "{kind} {i} is {aval}; arguments and results in host memory are not supported on {}",
-                    self.name
+                    self.0.name
                 );
                 Err(Error::new(ErrorKind::Argument, "xla", message))
             }
         }
     }
 
-    fn options(&self) -> Options {
-        Options { platform: self.platform, ..Options::default() }
+    fn options(&self, donates: bool) -> Options {
+        Options { platform: self.0.platform, donates, ..Options::default() }
     }
 }
 
 impl Device for Xla {
     fn name(&self) -> &str {
-        &self.name
+        &self.0.name
     }
 
     fn compile(&self, jaxpr: &Arc<Jaxpr>) -> Result<Arc<dyn Executable>> {
+        self.compile_with(jaxpr, &CompileOptions::default())
+    }
+
+    fn compile_with(&self, jaxpr: &Arc<Jaxpr>, options: &CompileOptions) -> Result<Arc<dyn Executable>> {
         self.expect_device_memory(jaxpr)?;
-        let module = stablehlo(jaxpr, &self.options())?;
-        let (ins, outs) = (jaxpr.in_avals(), jaxpr.out_avals());
-        let options = compile_options::encoded(self.platform, &module);
-        let loaded = self.client.compile(&module, &options, [ins.clone(), outs.clone()])?;
-        let memory = match loaded.memory()? {
-            Some(memory) => memory,
-            None => {
-                let bytes = |avals: &[Aval]| avals.iter().map(Aval::bytes).sum();
-                let (arguments, outputs): (usize, usize) = (bytes(&ins), bytes(&outs));
-                MemoryStats { arguments, outputs, temporaries: 0, overhead: 0, peak: arguments + outputs }
-            }
-        };
-        Ok(Arc::new(Compiled { client: self.client.clone(), loaded, ins, outs, memory }))
+        Ok(Arc::new(Compiled::new(self.clone(), jaxpr.clone(), options.donates)?))
+    }
+
+    fn put(&self, array: &Array) -> Result<Value> {
+        let buffer = self.0.client.upload(array, self.0.ordinal)?;
+        Ok(Value::on_device(OnDevice { buffer, device: self.clone() }))
     }
 
     fn steps(&self, jaxpr: &Arc<Jaxpr>) -> Result<String> {
-        stablehlo(jaxpr, &self.options())
+        stablehlo(jaxpr, &self.options(false))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use remat_ir::{Aval, DType};
+
     use super::*;
-    use remat_ir::{Array, DType};
+    use crate::compile_options;
 
     /// The client of the plugin for CPUs, where it is installed.
     fn client() -> Option<Arc<Client>> {
-        crate::support::xla().map(|xla| xla.client)
+        crate::support::xla().map(|xla| xla.0.client.clone())
     }
 
     /// The layout of a download has as many dimensions as the array.
@@ -157,7 +191,7 @@ mod tests {
         let Some(client) = client() else { return };
         let program: Jaxpr = "{ lambda ; a:f32[2]. let b:f32[2] = sin a in (b,) }".parse().unwrap();
         let module = stablehlo(&program, &Options::default()).unwrap();
-        let options = compile_options::encoded(Platform::Cpu, &module);
+        let options = compile_options::encoded(Platform::Cpu, &module, 0);
         let [given, other] = [[2], [3]].map(|shape| Aval::new(DType::F32, shape));
         for outs in [vec![other.clone()], vec![given.with_dtype(DType::I32)], vec![], vec![given.clone(); 2]] {
             let error = client.compile(&module, &options, [vec![given.clone()], outs]).map(drop).unwrap_err();

@@ -1,15 +1,16 @@
 //! Arrays on a device.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use remat_ir::{Array, Aval, DType, Data, Element, Error, ErrorKind, Result, bf16, f16};
 
 use super::client::Client;
 use super::sys::{self, Arguments, Handle};
 
-/// An array on a device.
+/// An array on a device. It may be pending: what reads it waits.
 pub(crate) struct Buffer {
-    pub(super) client: Arc<Client>,
+    client: Arc<Client>,
     pub(super) handle: Handle,
     pub(super) aval: Aval,
 }
@@ -20,6 +21,27 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
+    /// The buffer of a handle that no one else frees.
+    pub(super) fn new(client: Arc<Client>, handle: Handle, aval: Aval) -> Buffer {
+        client.buffers.fetch_add(1, Ordering::Relaxed);
+        Buffer { client, handle, aval }
+    }
+
+    /// Dtype, shape and memory.
+    pub(crate) fn aval(&self) -> &Aval {
+        &self.aval
+    }
+
+    /// Waits until it is computed.
+    pub(crate) fn wait(&self) -> Result<()> {
+        let mut args = sys::BufferReadyEvent { buffer: self.handle, ..sys::BufferReadyEvent::new() };
+        // SAFETY: the buffer is there, and the event is ours.
+        unsafe {
+            self.client.library.call(&mut args)?;
+            self.client.library.wait(args.event)
+        }
+    }
+
     /// Copies the elements to the host.
     pub(crate) fn download(&self) -> Result<Array> {
         let data = match self.aval.dtype {
@@ -77,7 +99,8 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: the handle is this buffer's alone.
+        self.client.buffers.fetch_sub(1, Ordering::Relaxed);
+        // SAFETY: the handle is this buffer's alone. Runs that read it hold what it points to.
         unsafe { self.client.library.free(sys::BufferDestroy { buffer: self.handle, ..sys::BufferDestroy::new() }) };
     }
 }

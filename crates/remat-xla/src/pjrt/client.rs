@@ -1,6 +1,7 @@
 //! Clients of plugins.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use remat_ir::{Array, Aval, Error, ErrorKind, Result};
 
@@ -14,6 +15,10 @@ use super::sys::{self, Arguments, Handle};
 pub(crate) struct Client {
     pub(super) library: Library,
     handle: Handle,
+    /// The devices of this process, in order.
+    devices: Vec<Handle>,
+    /// The number of buffers that are not freed.
+    pub(super) buffers: AtomicUsize,
 }
 
 // SAFETY: functions of a plugin are called from any thread (see `Library`), and the handle is freed once, when it is dropped.
@@ -44,7 +49,15 @@ impl Client {
         };
         // SAFETY: the options live until the call returns; without callbacks the others are null.
         unsafe { library.call_as(ErrorKind::Io, &mut args) }?;
-        Ok(Client { library, handle: given("PJRT_Client_Create", args.client)? })
+        let handle = given("PJRT_Client_Create", args.client)?;
+        let mut client = Client { library, handle, devices: Vec::new(), buffers: AtomicUsize::new(0) };
+        let mut devices = sys::ClientAddressableDevices { client: handle, ..sys::ClientAddressableDevices::new() };
+        // SAFETY: the client is there, and it has as many handles at this address until it is freed.
+        unsafe {
+            library.call(&mut devices)?;
+            client.devices = slice(devices.devices, devices.num_devices).to_vec();
+        }
+        Ok(client)
     }
 
     /// The version of the platform, as the plugin has it: of a compiler, or of a driver.
@@ -57,25 +70,19 @@ impl Client {
         }
     }
 
-    /// The devices of this process.
-    fn devices(&self) -> Result<&[Handle]> {
-        let mut args = sys::ClientAddressableDevices { client: self.handle, ..sys::ClientAddressableDevices::new() };
-        // SAFETY: the client is there, and it has as many handles at this address until it is freed.
-        unsafe {
-            self.library.call(&mut args)?;
-            Ok(slice(args.devices, args.num_devices))
-        }
-    }
-
     fn device(&self, ordinal: usize) -> Result<Handle> {
-        let devices = self.devices()?;
-        let missing = || format!("there is no device {ordinal}, only {}", remat_ir::counted(devices.len(), "device"));
-        devices.get(ordinal).copied().ok_or_else(|| Error::new(ErrorKind::Argument, "xla", missing()))
+        let missing = || Error::new(ErrorKind::Internal, "xla", format!("there is no device {ordinal}"));
+        self.devices.get(ordinal).copied().ok_or_else(missing)
     }
 
     /// The number of devices of this process.
-    pub(crate) fn num_devices(&self) -> Result<usize> {
-        Ok(self.devices()?.len())
+    pub(crate) fn num_devices(&self) -> usize {
+        self.devices.len()
+    }
+
+    /// The number of buffers that are not freed.
+    pub(crate) fn num_buffers(&self) -> usize {
+        self.buffers.load(Ordering::Relaxed)
     }
 
     /// Compiles a module in MLIR's text, whose function takes and gives arrays of these avals. The options are those of
@@ -117,7 +124,7 @@ impl Client {
         // SAFETY: the elements are in row-major order and as many as the dimensions say; they are read during the call.
         unsafe { self.library.call(&mut args) }?;
         let buffer = given("PJRT_Client_BufferFromHostBuffer", args.buffer);
-        let buffer = buffer.map(|handle| Buffer { client: self.clone(), handle, aval: array.aval().clone() });
+        let buffer = buffer.map(|handle| Buffer::new(self.clone(), handle, array.aval().clone()));
         // SAFETY: the event is ours; it is there to be freed.
         unsafe { self.library.wait(args.done_with_host_buffer) }?;
         buffer

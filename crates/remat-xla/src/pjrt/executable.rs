@@ -24,21 +24,28 @@ unsafe impl Send for Loaded {}
 unsafe impl Sync for Loaded {}
 
 impl Loaded {
-    /// Runs it on the device that it was compiled for, and waits until it is done. The buffers have to be arrays of the avals that
-    /// it takes; that is looked at here, since plugins check the number of bytes at most.
-    pub(crate) fn run(&self, args: &[Buffer]) -> Result<Vec<Buffer>> {
-        if !args.iter().map(|buffer| &buffer.aval).eq(&self.ins) {
+    /// Begins a run on the device that it was compiled for: results may be pending. Each argument comes with whether the run may take
+    /// its memory, after which to read it is an error. The buffers have to be arrays of the avals that it takes; that is looked at
+    /// here, since plugins check the number of bytes at most.
+    pub(crate) fn run(&self, args: &[(&Buffer, bool)]) -> Result<Vec<Buffer>> {
+        if !args.iter().map(|(buffer, _)| &buffer.aval).eq(&self.ins) {
             return Err(Error::new(ErrorKind::Internal, "xla", "the arguments are not those of the program"));
         }
         let library = self.client.library;
-        let handles: Vec<Handle> = args.iter().map(|buffer| buffer.handle).collect();
+        let handles: Vec<Handle> = args.iter().map(|(buffer, _)| buffer.handle).collect();
+        let kept = args.iter().zip(0i64..).filter(|((_, is_given), _)| !is_given);
+        let kept: Vec<i64> = kept.map(|(_, i)| i).collect();
         let argument_lists = [handles.as_ptr()];
         let mut outputs: Vec<Handle> = vec![std::ptr::null_mut(); self.outs.len()];
         let output_lists = [outputs.as_mut_ptr()];
-        let mut events: [Handle; 1] = [std::ptr::null_mut()];
         // SAFETY: integers and pointers, which may be zero.
         let options: sys::ExecuteOptions = unsafe { std::mem::zeroed() };
-        let mut options = sys::ExecuteOptions { struct_size: size_of::<sys::ExecuteOptions>(), ..options };
+        let mut options = sys::ExecuteOptions {
+            struct_size: size_of::<sys::ExecuteOptions>(),
+            non_donatable_input_indices: kept.as_ptr(),
+            num_non_donatable_input_indices: kept.len(),
+            ..options
+        };
         let mut call = sys::LoadedExecutableExecute {
             executable: self.handle,
             options: &mut options,
@@ -46,7 +53,6 @@ impl Loaded {
             num_devices: 1,
             num_args: handles.len(),
             output_lists: output_lists.as_ptr(),
-            device_complete_events: events.as_mut_ptr(),
             ..sys::LoadedExecutableExecute::new()
         };
         // SAFETY: lists live until the call returns, and have as many handles as the executable has arguments and outputs.
@@ -54,11 +60,9 @@ impl Loaded {
         // Those that are there are freed also where one is missing.
         let outputs = outputs.into_iter().zip(&self.outs).map(|(handle, aval)| {
             let handle = given("PJRT_LoadedExecutable_Execute", handle)?;
-            Ok(Buffer { client: self.client.clone(), handle, aval: aval.clone() })
+            Ok(Buffer::new(self.client.clone(), handle, aval.clone()))
         });
         let outputs: Vec<Result<Buffer>> = outputs.collect();
-        // SAFETY: the event is ours.
-        unsafe { library.wait(events[0]) }?;
         outputs.into_iter().collect()
     }
 

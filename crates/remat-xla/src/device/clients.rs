@@ -1,0 +1,29 @@
+//! The clients of plugins: one for each platform of a library, so that arrays of one run are arguments of another.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
+
+use remat_ir::Result;
+
+use crate::pjrt::Client;
+use crate::{Platform, Plugin};
+
+/// What became of the client of a plugin.
+type Made = Arc<OnceLock<Result<Arc<Client>>>>;
+
+static CLIENTS: LazyLock<Mutex<BTreeMap<(PathBuf, Platform), Made>>> = LazyLock::new(Mutex::default);
+
+/// The client of a plugin, which is made when it is first asked for. One that cannot be made is not tried again in the process: a driver
+/// that fails takes seconds to do so.
+pub(super) fn of(plugin: &Plugin) -> Result<Arc<Client>> {
+    // By whatever path: the library is opened once.
+    let path = plugin.path().canonicalize().unwrap_or_else(|_| plugin.path().to_path_buf());
+    let key = (path, plugin.platform());
+    let made = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone();
+    let options: &[(&str, i64)] = match plugin.platform() {
+        Platform::Cpu => &[("cpu_device_count", 1)],
+        Platform::Gpu | Platform::Tpu => &[],
+    };
+    made.get_or_init(|| Ok(Arc::new(Client::new(plugin.library, options)?))).clone()
+}
