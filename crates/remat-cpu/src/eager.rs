@@ -1,49 +1,23 @@
 //! Operations outside of any program: each is a program of one equation, compiled once.
 
-use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use remat_ir::{Array, Aval, Builder, Executable, Jaxpr, Op, Result};
+use remat_opt::recent::Recent;
 
 use crate::device::{Cpu, CpuExecutable, SpareArena};
 
-type Key = (Op, Vec<Aval>);
-
-/// A cache of compiled operations in two generations, which approximates LRU: a hit in `old` is promoted to `young`, and a full
-/// `young` becomes `old`, whose programs are dropped. So a hit in `young` writes nothing.
+/// Compiled operations, and the spare arena of all: they run one after the other as a rule.
 #[derive(Default)]
 struct Programs {
-    young: HashMap<Key, Arc<CpuExecutable>>,
-    old: HashMap<Key, Arc<CpuExecutable>>,
-    /// The spare arena of all programs: they run one after the other as a rule.
+    recent: Recent<(Op, Vec<Aval>), Arc<CpuExecutable>>,
     spare: SpareArena,
 }
 
 static PROGRAMS: LazyLock<Mutex<Programs>> = LazyLock::new(Mutex::default);
 
-/// The most programs of a generation. One takes a few KiB, so that all take some MiB.
-const MOST_PROGRAMS: usize = 1024;
-
 /// The most bytes that are kept between calls, for all programs together.
 const MOST_KEPT: usize = 1 << 20;
-
-impl Programs {
-    fn get(&mut self, key: &Key) -> Option<Arc<CpuExecutable>> {
-        if let Some(program) = self.young.get(key) {
-            return Some(program.clone());
-        }
-        let (key, program) = self.old.remove_entry(key)?;
-        self.insert(key, program.clone());
-        Some(program)
-    }
-
-    fn insert(&mut self, key: Key, program: Arc<CpuExecutable>) {
-        if self.young.len() >= MOST_PROGRAMS {
-            self.old = std::mem::take(&mut self.young);
-        }
-        self.young.insert(key, program);
-    }
-}
 
 /// Applies one operation to arrays, on the threads of [`Cpu::default`].
 ///
@@ -60,7 +34,7 @@ impl Programs {
 pub fn apply(op: &Op, ins: Vec<Array>) -> Result<Vec<Array>> {
     let key = (op.clone(), ins.iter().map(|x| x.aval().clone()).collect::<Vec<Aval>>());
     let programs = || PROGRAMS.lock().unwrap_or_else(|e| e.into_inner());
-    let known = programs().get(&key);
+    let known = programs().recent.get(&key);
     let executable = match known {
         Some(executable) => {
             // While the program runs, only the memory of its plan is allocated.
@@ -70,7 +44,7 @@ pub fn apply(op: &Op, ins: Vec<Array>) -> Result<Vec<Array>> {
         None => {
             let spare = programs().spare.clone();
             let executable = compile(op, &key.1, spare)?;
-            programs().insert(key, executable.clone());
+            programs().recent.insert(key, executable.clone());
             executable
         }
     };
@@ -104,23 +78,9 @@ fn compile(op: &Op, avals: &[Aval], spare: SpareArena) -> Result<Arc<CpuExecutab
 
 #[cfg(test)]
 mod tests {
-    use remat_ir::{DType, Unary};
+    use remat_ir::DType;
 
     use super::*;
-
-    #[test]
-    fn what_is_used_stays_and_the_rest_is_forgotten() {
-        let mut programs = Programs::default();
-        let key = |size: usize| (Op::from(Unary::Neg), vec![Aval::new(DType::F32, [size])]);
-        let program = compile(&key(1).0, &key(1).1, programs.spare.clone()).expect("a negation");
-        for size in 0..5 * MOST_PROGRAMS {
-            programs.insert(key(size), program.clone());
-            assert!(programs.get(&key(0)).is_some(), "it was used a moment ago");
-            assert!(programs.young.len() + programs.old.len() <= 2 * MOST_PROGRAMS);
-        }
-        assert!(programs.get(&key(MOST_PROGRAMS)).is_none());
-        assert!(programs.get(&key(5 * MOST_PROGRAMS - 2)).is_some());
-    }
 
     #[test]
     fn one_block_of_memory_serves_all_programs() {

@@ -6,9 +6,10 @@
 //!
 //! Layers, each using only those above it in this list (a test holds this):
 //!
-//! 1. `memo`, `checked`, `cost`, `rewrite`, `uses`: shared by the passes
-//! 2. `dce`, `cse`, `fold`, `one_memory`, `unroll`, `inline`, `algebra`, `slice_pushdown`, `dot_transpose`, `scan_residuals`, `sink`: the passes
-//! 3. `pipeline`: their order
+//! 1. [`recent`]: a cache, which engines share
+//! 2. `memo`, `checked`, `cost`, `rewrite`, `uses`: shared by the passes
+//! 3. `dce`, `cse`, `fold`, `one_memory`, `unroll`, `inline`, `algebra`, `slice_pushdown`, `dot_transpose`, `scan_residuals`, `sink`: the passes
+//! 4. `pipeline`: their order
 //!
 //! Deliberately absent: derivatives and batching (crate `remat`), fusion, layouts and memory (the engines).
 
@@ -23,6 +24,7 @@ mod inline;
 pub mod memo;
 mod one_memory;
 pub mod pipeline;
+pub mod recent;
 mod rewrite;
 mod scan_residuals;
 mod sink;

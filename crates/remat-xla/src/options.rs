@@ -64,6 +64,17 @@ impl Platform {
         })
     }
 
+    /// The platform of a device with this name: `xla-cpu:0`, `cuda:1`.
+    ///
+    /// ```
+    /// use remat_xla::Platform;
+    /// assert_eq!((Platform::of_device("cuda:1"), Platform::of_device("cpu")), (Some(Platform::Gpu), None));
+    /// ```
+    pub fn of_device(name: &str) -> Option<Platform> {
+        let kind = name.split_once(':').map_or(name, |(kind, _)| kind);
+        Platform::ALL.into_iter().find(|platform| platform.device_name() == kind)
+    }
+
     /// Whether the host's memory is another than the device's. Where it is not, moving a value there is no work.
     pub const fn has_host_memory(self) -> bool {
         match self {

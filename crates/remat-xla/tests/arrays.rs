@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use remat_ir::{Array, Device, DType, ErrorKind, Executable, Jaxpr, Literal, Value};
+use remat_ir::{Array, DType, Device, ErrorKind, Executable, Jaxpr, Literal, Value};
 use remat_xla::{Platform, Plugin, Xla};
 
 /// Buffers are counted, so that tests that count run one at a time.
@@ -24,7 +24,8 @@ fn results_are_arguments_of_the_next_run() {
     let Some(xla) = support::xla() else { return };
     let _guard = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
     let before = xla.num_arrays();
-    let step = compiled(&xla, "{ lambda ; a:f32[5] b:bool[]. let c:f32[5] = add a 1.0:f32[]; d:bool[] = not b in (c, d) }");
+    let step =
+        compiled(&xla, "{ lambda ; a:f32[5] b:bool[]. let c:f32[5] = add a 1.0:f32[]; d:bool[] = not b in (c, d) }");
     let mut values = vec![Value::from(vector(5)), Value::from(Array::scalar(true))];
     for _ in 0..1000 {
         values = step.execute(values).unwrap();

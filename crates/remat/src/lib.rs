@@ -84,7 +84,7 @@ pub use remat_ir as ir;
 pub use remat_ir::{DType, Error, ErrorKind, Policy, Result, bf16, f16};
 pub use remat_macros::Tree;
 pub use tensor::{ConvConfig, Padding, PoolConfig, TriangularConfig, einsum, optimization_barrier};
-pub use trace::{Tensor, Tree, named_scope};
+pub use trace::{Device, Tensor, Tree, named_scope};
 
 /// Arguments of methods of tensors: operands, scalars, shapes, axes.
 pub mod argument {

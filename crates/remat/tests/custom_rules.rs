@@ -82,7 +82,7 @@ fn a_rule_that_calls_its_function_composes() {
         }
         let (_, pullback) = vjp(sum, &x).unwrap();
         close(&pullback.call(&f(1.0)).unwrap(), &first);
-        assert_eq!(eval_shape(exp2)(&x).unwrap()[0], *x.aval().unwrap());
+        assert_eq!(eval_shape(exp2)(&x).unwrap().aval().unwrap(), x.aval().unwrap());
         assert_eq!(saved_residuals(sum, &x).unwrap().iter().count(), 1);
         fwd_bwd(sum, &x).unwrap();
     }
@@ -106,7 +106,7 @@ fn rules_in_loops_that_keep_some_states() {
     let (y, dx) = value_and_grad(halving)(&x).unwrap();
     close(&y, &f(expected.0));
     close(&dx, &f(expected.1));
-    assert_eq!(eval_shape(halving)(&x).unwrap().len(), 1);
+    assert_eq!(eval_shape(halving)(&x).unwrap().aval().unwrap(), y.aval().unwrap());
 }
 
 /// The pullback of a function whose backward rule calls a custom function is a function of the cotangent, and can be

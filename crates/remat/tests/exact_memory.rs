@@ -1,8 +1,6 @@
 //! The peak that a program tells before it runs is the one that the allocator sees, in bytes, whatever the program, the
 //! policy, the dtype and the number of threads. All is one test, since whatever another thread asks for is counted too.
 
-use std::sync::Arc;
-
 use remat::nn::{Block, cross_entropy};
 use remat::stages::{Compiled, Lowered};
 use remat::tree::leaves;
@@ -28,7 +26,7 @@ fn measured<R>(f: impl FnOnce() -> Result<R>) -> Result<(R, usize)> {
 }
 
 fn options(threads: usize) -> Result<JitOptions> {
-    Ok(JitOptions { device: Some(Arc::new(Cpu::with_threads(threads)?)), ..JitOptions::default() })
+    Ok(JitOptions { device: Some(Cpu::with_threads(threads)?.into()), ..JitOptions::default() })
 }
 
 /// A compiled program, and by how much more than before is allocated at the peak of its first run. Where that is not what was

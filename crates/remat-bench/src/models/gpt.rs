@@ -217,7 +217,6 @@ fn plain_attention(q: &Tensor, k: &Tensor, v: &Tensor, sizes: &Sizes) -> Tensor 
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use remat::{Cpu, JitOptions, jit_with, make_jaxpr, value_and_grad};
 
@@ -262,7 +261,7 @@ mod tests {
     /// MiB of temporaries of the reference step, which is compiled for two threads and not run.
     fn temporaries(layers_as: LayersAs, policy: Option<Policy>, dtype: DType) -> f64 {
         let choices = Choices { sizes: REFERENCE, attention: Attention::Fused, policy };
-        let options = JitOptions { device: Some(Arc::new(Cpu::with_threads(2).unwrap())), ..JitOptions::default() };
+        let options = JitOptions { device: Some(Cpu::with_threads(2).unwrap().into()), ..JitOptions::default() };
         let step = jit_with(&options, |(model, tokens): &(Gpt, Tensor)| {
             value_and_grad(|model: &Gpt| model.loss(tokens, &choices))(model)
         });

@@ -88,7 +88,7 @@ fn describe(job: &Job, library: Library) -> Result<PluginDescription> {
         path: job.plugin.clone(),
         api: format!("{major}.{minor}"),
         stablehlo: attribute("stablehlo_current_version").unwrap_or_default(),
-        devices: client.and_then(|client| client.num_devices()).map_err(|error| error.message().to_string()),
+        devices: client.map(|client| client.num_devices()).map_err(|error| error.message().to_string()),
         platform,
         ahead: ahead.map(drop).map_err(|error| error.message().to_string()),
     })

@@ -5,13 +5,14 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use remat_cpu::Cpu;
-use remat_ir::{Aval, Call, Device, Executable, Jaxpr, Loc, MemoryReport, MemoryStats, Op, Result};
+use remat_ir::{Aval, Call, CompileOptions, Jaxpr, Loc, MemoryReport, MemoryStats, Op, Result};
 use remat_opt::{Stages, pipeline};
+use remat_xla::Platform;
 
-use super::stages::{Lowered, Target, Traced};
+use super::stages::{Compiled, Lowered, Target, Traced};
 use crate::trace::{
-    Order, Output, Program, Repr, Structure, Tensor, Tracer, Tree, avals, bind_at, current_loc, into_arrays,
-    leaf_paths, operands, rebuild, short_type_name, structure, trace_tree,
+    Device, Order, Output, Program, Repr, Structure, Tensor, Tracer, Tree, avals, bind_at, current_loc, leaf_paths,
+    operands, rebuild, short_type_name, structure, trace_tree,
 };
 
 /// Options of [`jit_with`].
@@ -19,18 +20,18 @@ use crate::trace::{
 pub struct JitOptions {
     /// The name that programs and reports print; the function's own where it is `None`.
     pub name: Option<String>,
-    /// The engine; where it is `None`, the native one with as many threads as the environment variable `REMAT_THREADS` says,
-    /// or as there are cores. Results do not depend on the number of threads.
+    /// The device that the function runs on, and its operands are on that or in the host's memory. Where it is `None`, the function runs
+    /// where its operands live, and on the default [`Device`] where none is bound to a device. Results do not depend on the number of
+    /// threads.
     ///
     /// ```
-    /// use std::sync::Arc;
     /// use remat::{Cpu, JitOptions, Tensor, jit_with};
-    /// let options = JitOptions { device: Some(Arc::new(Cpu::with_threads(1)?)), ..JitOptions::default() };
+    /// let options = JitOptions { device: Some(Cpu::with_threads(1)?.into()), ..JitOptions::default() };
     /// let double = jit_with(&options, |x: &Tensor| x + x);
     /// assert_eq!(double.call(Tensor::from(1.5f32))?.item::<f32>()?, 3.0);
     /// # Ok::<(), remat::Error>(())
     /// ```
-    pub device: Option<Arc<dyn Device>>,
+    pub device: Option<Device>,
     /// The most bytes that a compiled program may need; where it is `None`, what the environment variable
     /// `REMAT_MEMORY_LIMIT` says: a number of bytes, such as `500000`, `512MiB` or `1.5GiB`. A program that needs more is not
     /// compiled; the error lists what takes them.
@@ -70,13 +71,14 @@ enum Slot<T> {
     Ready(Arc<Entry<T>>),
 }
 
-/// A traced function, and its executable once it was needed.
+/// A traced function, and its executables once they were needed.
 struct Entry<T> {
     program: Program,
     /// The path of each leaf of the argument.
     paths: Arc<[Arc<str>]>,
     like: T,
-    executable: Mutex<Option<Arc<dyn Executable>>>,
+    /// For each device that it ran on.
+    compiled: Mutex<Vec<Arc<Compiled>>>,
 }
 
 /// Compiles a function on its first call, and again for an argument of another structure or other avals.
@@ -98,10 +100,7 @@ pub fn jit_with<A: Tree, R: Output, F: Fn(&A) -> R>(options: &JitOptions, f: F) 
     Jitted {
         f,
         name: options.name.clone().unwrap_or_else(short_type_name::<F>).into(),
-        target: Target {
-            device: options.device.clone().unwrap_or_else(|| Arc::new(Cpu::default())),
-            memory_limit: options.memory_limit,
-        },
+        target: Target { device: options.device.clone(), memory_limit: options.memory_limit },
         loc: current_loc(),
         cache: Mutex::new(HashMap::new()),
         traced: Condvar::new(),
@@ -112,26 +111,27 @@ pub fn jit_with<A: Tree, R: Output, F: Fn(&A) -> R>(options: &JitOptions, f: F) 
 impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     /// Runs the function. The argument is moved in: a buffer without other references may be overwritten.
     ///
+    /// On a device with its own memory, results stay there, and may be pending when this returns: an error of the run comes with the
+    /// first read and names the line of the call.
+    ///
     /// While a trace is open the call becomes an equation of it.
     ///
     /// # Errors
-    /// The first error inside the function; a failed tensor in the argument.
+    /// The first error inside the function; a failed or abstract tensor in the argument; operands on two devices.
     #[track_caller]
     pub fn call(&self, args: A) -> Result<R::Tree> {
         let (leaves, structure) = structure(&args);
         let entry = self.entry(&args, &leaves, structure)?;
         drop(args);
-        let operands = operands(&entry.program.captured, leaves);
         let loc = current_loc();
         let outs = if Tracer::is_open() {
+            let operands = operands(&entry.program.captured, leaves);
             let op = remat_ir::Jit { name: self.name.clone(), jaxpr: entry.program.jaxpr.clone() };
             let operands: Vec<&Tensor> = operands.iter().collect();
             bind_at(op, &operands, self.loc).map_err(|e| e.at(loc))?
         } else {
-            let executable = self.executable(&entry).map_err(|e| e.at(loc))?;
-            let arrays = into_arrays("jit", operands).map_err(|e| e.at(loc))?;
-            let outs = executable.run(arrays).map_err(|e| e.at(loc))?;
-            outs.into_iter().map(Tensor::from_array).collect()
+            let compiled = self.compiled(&entry, &leaves).map_err(|e| e.at(loc))?;
+            compiled.run("jit", leaves, loc).map_err(|e| e.at(loc))?
         };
         rebuild(&entry.like, outs)
     }
@@ -199,7 +199,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     }
 
     /// The program for an argument of this structure and avals after each pass: those of [`Jitted::lower`], then those of the
-    /// native engine, if the function is compiled for it. Printed, it says what each pass is for, and the whole program where
+    /// engine that the function is compiled for. Printed, it says what each pass is for, and the whole program where
     /// it changed.
     ///
     /// ```
@@ -215,7 +215,12 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     /// The first error inside the function.
     pub fn passes(&self, args: &A) -> Result<Stages> {
         let traced = self.trace(args)?;
-        let engine = if self.target.device.name() == Cpu::NAME { pipeline::CPU } else { &[] };
+        let device = self.target.device_for("passes", traced.captured())?;
+        let engine = match device.name() {
+            Cpu::NAME => pipeline::CPU,
+            name if Platform::of_device(name).is_some() => pipeline::XLA,
+            _ => &[],
+        };
         Stages::of(traced.jaxpr(), &[pipeline::JIT, engine])
     }
 
@@ -233,6 +238,21 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     /// The first error inside the function; if the engine cannot run the program.
     pub fn steps(&self, args: &A) -> Result<String> {
         self.lower(args)?.steps()
+    }
+
+    /// The program for an argument of this structure and avals in StableHLO: short for [`Jitted::lower`] and [`Lowered::stablehlo`].
+    ///
+    /// ```
+    /// use remat::{Tensor, jit};
+    /// let text = jit(|x: &Tensor| x.exp().sum(..)).stablehlo(&Tensor::from(vec![1.0f32, 2.0]))?;
+    /// assert!(text.contains("%0 = stablehlo.exponential %arg0 : tensor<2xf32>"));
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The first error inside the function; as [`Lowered::stablehlo`].
+    pub fn stablehlo(&self, args: &A) -> Result<String> {
+        self.lower(args)?.stablehlo()
     }
 
     /// The number of programs that were traced so far: one for each structure and avals of the argument, and where the
@@ -271,9 +291,9 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         drop(cache);
         let (program, like) = trace_tree(args, self.loc, &self.f)?;
         // What belongs to a trace that is open now cannot be used in another one.
-        let is_cacheable = program.captured.iter().all(|t| matches!(t.0, Repr::Concrete(_)));
+        let is_cacheable = program.captured.iter().all(|t| !t.is_traced());
         let paths = leaf_paths(args).iter().map(|path| path.to_string().into()).collect();
-        let entry = Arc::new(Entry { program, paths, like, executable: Mutex::new(None) });
+        let entry = Arc::new(Entry { program, paths, like, compiled: Mutex::default() });
         if is_cacheable {
             let order = key.order.filter(|_| calls_custom_functions(&entry.program.jaxpr));
             self.cache().insert(Key { order, ..key.clone() }, Slot::Ready(entry.clone()));
@@ -287,13 +307,17 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     }
 
     #[track_caller]
-    fn executable(&self, entry: &Entry<R::Tree>) -> Result<Arc<dyn Executable>> {
-        let mut executable = entry.executable.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(executable) = &*executable {
-            return Ok(executable.clone());
+    fn compiled(&self, entry: &Entry<R::Tree>, leaves: &[Tensor]) -> Result<Arc<Compiled>> {
+        let device = self.target.device_for("jit", entry.program.captured.iter().chain(leaves))?;
+        let mut all = entry.compiled.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(compiled) = all.iter().find(|compiled| compiled.device().name() == device.name()) {
+            return Ok(compiled.clone());
         }
-        let compiled = self.traced(entry).lower()?.compile()?.into_executable();
-        *executable = Some(compiled.clone());
+        // What is given up once is given up again, as a rule.
+        let donates = leaves.iter().any(|leaf| matches!(&leaf.0, Repr::Concrete(value) if value.is_given_up()));
+        let compiled = self.traced(entry).lower()?.compile_on(&device, &CompileOptions { donates })?;
+        let compiled = Arc::new(compiled);
+        all.push(compiled.clone());
         Ok(compiled)
     }
 }

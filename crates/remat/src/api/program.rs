@@ -1,8 +1,8 @@
 //! Looking at programs without running them.
 
-use remat_ir::{Aval, ClosedJaxpr, Error, ErrorKind, Result};
+use remat_ir::{ClosedJaxpr, Error, ErrorKind, Result, Value};
 
-use crate::trace::{Order, Output, Tree, concrete, current_loc, trace_tree, trace_tree_at};
+use crate::trace::{Order, Output, Tensor, Tree, concrete, current_loc, rebuild, trace_tree, trace_tree_at};
 
 /// The program of a function for an argument of these avals, whose values are not read.
 ///
@@ -30,23 +30,32 @@ pub fn make_jaxpr<A: Tree, R: Output>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Res
             );
             return Err(Error::new(ErrorKind::Traced, "make_jaxpr", message).at(loc));
         }
-        Ok(ClosedJaxpr { jaxpr: program.jaxpr, consts: concrete("make_jaxpr", &program.captured)? })
+        let consts = concrete("make_jaxpr", &program.captured)?.into_iter().map(Value::into_host);
+        Ok(ClosedJaxpr { jaxpr: program.jaxpr, consts: consts.collect::<Result<_>>()? })
     }
 }
 
-/// The avals of the leaves of the result, without computing it.
+/// The result with abstract tensors, which have dtypes and shapes and no elements, without computing it. The argument may be
+/// abstract too, so that a model that no memory holds can be made, traced and compiled:
 ///
 /// ```
-/// use remat::{Tensor, eval_shape};
-/// let avals = eval_shape(|x: &Tensor| x.sin())(&Tensor::from(vec![1.0f32, 2.0]))?;
-/// assert_eq!(avals[0].to_string(), "f32[2]");
+/// use remat::{DType, Tensor, eval_shape, random};
+/// let [wide, deep] = [1 << 20, 1 << 16];
+/// let weights = eval_shape(|key: &Tensor| random::normal(random::Key::from_data(key.clone()), [deep, wide, wide], DType::Bf16));
+/// let weights = weights(random::key(0).data())?;
+/// assert_eq!(weights.aval()?.to_string(), "bf16[65536,1048576,1048576]");
+/// let last = eval_shape(|w: &Tensor| w.index(-1).sum(0))(&weights)?;
+/// assert_eq!(last.aval()?.to_string(), "bf16[1048576]");
 /// # Ok::<(), remat::Error>(())
 /// ```
 ///
 /// # Errors
 /// The first error inside the function.
 #[track_caller]
-pub fn eval_shape<A: Tree, R: Output>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Result<Vec<Aval>> {
+pub fn eval_shape<A: Tree, R: Output>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Result<R::Tree> {
     let loc = current_loc();
-    move |x| Ok(trace_tree(x, loc, &f)?.0.jaxpr.out_avals())
+    move |x| {
+        let (program, like) = trace_tree(x, loc, &f)?;
+        rebuild(&like, program.jaxpr.out_avals().into_iter().map(Tensor::from_aval).collect())
+    }
 }

@@ -1,18 +1,63 @@
 //! The stages of a jitted function, as in JAX: traced, lowered, compiled.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use remat_ir::{Aval, Device, Error, ErrorKind, Executable, Jaxpr, LiveKind, MemoryReport, MemoryStats, Result};
+use remat_ir::{
+    Aval, CompileOptions, Error, ErrorKind, Executable, Jaxpr, LiveKind, Loc, MemoryReport, MemoryStats, Result, Value,
+};
 use remat_opt::pipeline;
+use remat_xla::{Options, Platform};
 
 use super::limit::memory_limit;
-use crate::trace::{Program, Tensor, Tracer, current_loc, expect_avals, into_arrays, operands};
+use crate::trace::{
+    Device, Program, Repr, Tensor, Tracer, current_loc, default_device, expect_avals, into_values, operands, tensors,
+    two_devices,
+};
 
 /// What programs are compiled for.
 #[derive(Clone)]
 pub(super) struct Target {
-    pub(super) device: Arc<dyn Device>,
+    /// The device that the user asked for.
+    pub(super) device: Option<Device>,
     pub(super) memory_limit: Option<usize>,
+}
+
+impl Target {
+    /// The device of a run on these operands: the one that the user asked for, else the one where an operand lives, else the default.
+    ///
+    /// # Errors
+    /// If an operand lives on another.
+    pub(super) fn device_for<'a>(
+        &self,
+        operation: &str,
+        operands: impl IntoIterator<Item = &'a Tensor>,
+    ) -> Result<Cow<'_, Device>> {
+        let mut device = self.device.as_ref().map(Cow::Borrowed);
+        for operand in operands {
+            let Repr::Concrete(Value::Device(array)) = &operand.0 else { continue };
+            match &device {
+                None => device = Some(Cow::Owned(array.device().into())),
+                Some(device) if device.name() == array.device_name() => {}
+                Some(device) => {
+                    return Err(match &self.device {
+                        None => two_devices(operation, device.name(), array.device_name()),
+                        Some(asked) => elsewhere(operation, asked, array.device_name()),
+                    });
+                }
+            }
+        }
+        device.map_or_else(|| default_device().map(Cow::Borrowed), Ok)
+    }
+}
+
+/// The error of an operand that is not where its program is to run.
+fn elsewhere(operation: &str, device: &Device, other: &str) -> Error {
+    let message = format!(
+        "the function is compiled for {} and an operand is on {other}; move it with `to_device`",
+        device.name()
+    );
+    Error::new(ErrorKind::Argument, operation, message)
 }
 
 /// A traced function.
@@ -30,6 +75,11 @@ impl Traced {
     /// The program: captured constants, then the leaves of the argument.
     pub fn jaxpr(&self) -> &Arc<Jaxpr> {
         &self.program.jaxpr
+    }
+
+    /// The outer tensors that the function uses.
+    pub(super) fn captured(&self) -> &[Tensor] {
+        &self.program.captured
     }
 
     /// Simplifies the program: folds literals, merges common subexpressions, drops dead code.
@@ -63,20 +113,44 @@ impl Lowered {
     /// # Errors
     /// If the engine cannot run the program.
     pub fn steps(&self) -> Result<String> {
-        self.target.device.steps(&self.jaxpr)
+        self.target.device_for("steps", &self.captured)?.engine().steps(&self.jaxpr)
     }
 
-    /// Compiles it for the engine.
+    /// The program in StableHLO, as a module for XLA on the device that it would be compiled for, or on CPUs where that is no device of
+    /// XLA. Other programs that know StableHLO read it too, such as JAX. The function `main` takes the captured constants, then the
+    /// leaves of the argument.
+    ///
+    /// # Errors
+    /// If the program has a linear map that is known by its transpose only.
+    pub fn stablehlo(&self) -> Result<String> {
+        let device = self.target.device_for("stablehlo", &self.captured)?;
+        let platform = Platform::of_device(device.name()).unwrap_or_default();
+        remat_xla::stablehlo(&self.jaxpr, &Options { platform, ..Options::default() })
+    }
+
+    /// Compiles it for the device that was asked for, else for the one of the captured constants, else for the default.
     ///
     /// # Errors
     /// If the engine cannot run the program; if the program needs more memory than [`JitOptions::memory_limit`](crate::JitOptions::memory_limit).
     #[track_caller]
     pub fn compile(&self) -> Result<Compiled> {
+        self.compile_on(&*self.target.device_for("compile", &self.captured)?, &CompileOptions::default())
+    }
+
+    /// As [`Lowered::compile`], for this device.
+    #[track_caller]
+    pub(super) fn compile_on(&self, device: &Device, options: &CompileOptions) -> Result<Compiled> {
         let loc = current_loc();
         let limit = memory_limit(self.target.memory_limit).map_err(|error| error.at(loc))?;
         let avals = self.jaxpr.in_avals().split_off(self.captured.len());
-        let executable = self.target.device.compile(&self.jaxpr)?;
-        let compiled = Compiled { executable, captured: self.captured.clone(), paths: self.paths.clone(), avals };
+        let executable = device.engine().compile_with(&self.jaxpr, options)?;
+        // Constants are moved once, and not in every run.
+        let put = |tensor: &Tensor| match &tensor.0 {
+            Repr::Concrete(Value::Host(array)) => device.engine().put(array).map(Tensor::from_value),
+            _ => Ok(tensor.clone()),
+        };
+        let captured = self.captured.iter().map(put).collect::<Result<Vec<Tensor>>>().map_err(|error| error.at(loc))?;
+        let compiled = Compiled { device: device.clone(), executable, captured, paths: self.paths.clone(), avals };
         match limit {
             Some(limit) if compiled.memory().peak > limit => Err(compiled.memory_report().over_limit(limit).at(loc)),
             _ => Ok(compiled),
@@ -86,7 +160,9 @@ impl Lowered {
 
 /// A compiled program.
 pub struct Compiled {
+    device: Device,
     executable: Arc<dyn Executable>,
+    /// Constants, on the device.
     captured: Vec<Tensor>,
     /// The paths of the leaves.
     paths: Arc<[Arc<str>]>,
@@ -95,8 +171,9 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    pub(super) fn into_executable(self) -> Arc<dyn Executable> {
-        self.executable
+    /// The device that it runs on.
+    pub fn device(&self) -> &Device {
+        &self.device
     }
 
     /// The bytes that a run needs, known before it.
@@ -125,16 +202,23 @@ impl Compiled {
     #[track_caller]
     pub fn call(&self, leaves: Vec<Tensor>) -> Result<Vec<Tensor>> {
         let loc = current_loc();
-        self.run(leaves).map_err(|error| error.at(loc))
+        self.check_and_run(leaves, loc).map_err(|error| error.at(loc))
     }
 
-    fn run(&self, leaves: Vec<Tensor>) -> Result<Vec<Tensor>> {
+    fn check_and_run(&self, leaves: Vec<Tensor>, loc: Loc) -> Result<Vec<Tensor>> {
         if Tracer::is_open() {
             let message = "a compiled program cannot be called while a function is traced; call the jitted function";
             return Err(Error::new(ErrorKind::Traced, "compiled", message));
         }
         expect_avals("compiled", "leaf", &leaves, self.avals.iter())?;
-        let arrays = into_arrays("compiled", operands(&self.captured, leaves))?;
-        Ok(self.executable.run(arrays)?.into_iter().map(Tensor::from_array).collect())
+        let device = Target { device: Some(self.device.clone()), memory_limit: None };
+        device.device_for("compiled", &leaves)?;
+        self.run("compiled", leaves, loc)
+    }
+
+    /// Runs the program on leaves of its avals, on its device or the host.
+    pub(super) fn run(&self, operation: &str, leaves: Vec<Tensor>, loc: Loc) -> Result<Vec<Tensor>> {
+        let values = into_values(operation, operands(&self.captured, leaves))?;
+        Ok(tensors(self.executable.execute(values)?, loc))
     }
 }

@@ -48,6 +48,27 @@ impl Tensor {
         deferred(|| from_elements(elements.to_vec(), shape.to_shape("from_slice")?, "from_slice"))
     }
 
+    /// An abstract tensor: dtype and shape without elements, which stands for an argument where a function is only traced, by
+    /// [`Jitted::lower`](crate::Jitted::lower), [`eval_shape`](crate::eval_shape) or [`make_jaxpr`](crate::make_jaxpr). It takes no
+    /// memory however large it is. To read it, or to compute with it outside of a trace, is an error.
+    ///
+    /// ```
+    /// use remat::{DType, Tensor, jit};
+    /// let x = Tensor::shape_only([1 << 20, 1 << 20], DType::F32);
+    /// let memory = jit(|x: &Tensor| x.sum(0)).memory(&x)?;
+    /// assert_eq!((memory.arguments, memory.outputs), (1 << 42, 1 << 22));
+    /// assert!(x.sum(0).error().is_some());
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the shape is none.
+    #[doc(alias = "ShapeDtypeStruct")]
+    #[track_caller]
+    pub fn shape_only(shape: impl Dims, dtype: DType) -> Tensor {
+        deferred(|| Ok(Tensor::from_aval(remat_ir::Aval::new(dtype, shape.to_shape("shape_only")?))))
+    }
+
     /// As [`Tensor::from_slice`], without a copy.
     ///
     /// # Errors

@@ -26,8 +26,12 @@ impl fmt::Display for Tensor {
     /// ```
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Repr::Concrete(array) => f.write_str(&Printer::new(array).print()),
+            Repr::Concrete(value) => match value.host() {
+                Ok(array) => f.write_str(&Printer::new(array).print()),
+                Err(error) => write!(f, "{error}"),
+            },
             Repr::Traced(traced) => write!(f, "Traced<{}>", traced.aval),
+            Repr::Abstract(aval) => write!(f, "Abstract<{aval}>"),
             Repr::Failed(error) => write!(f, "{error}"),
         }
     }
@@ -42,11 +46,11 @@ impl fmt::Debug for Tensor {
     /// ```
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Repr::Concrete(array) => {
-                let separator = if array.aval().rank() > 1 { '\n' } else { ' ' };
-                write!(f, "{}{separator}{self}", array.aval())
+            Repr::Concrete(value) => {
+                let separator = if value.aval().rank() > 1 { '\n' } else { ' ' };
+                write!(f, "{}{separator}{self}", value.aval())
             }
-            Repr::Traced(_) => write!(f, "{self}"),
+            Repr::Traced(_) | Repr::Abstract(_) => write!(f, "{self}"),
             Repr::Failed(error) => write!(f, "Failed({error})"),
         }
     }

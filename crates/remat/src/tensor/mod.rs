@@ -10,6 +10,7 @@ mod argument;
 mod construct;
 mod conv;
 mod convert;
+mod device;
 mod display;
 mod einsum;
 mod elementwise;

@@ -1,10 +1,10 @@
 //! Applying an operation to tensors: staged while a trace is open, computed at once otherwise.
 
-use remat_ir::{Array, Error, ErrorKind, Jaxpr, Loc, Op, Result};
+use remat_ir::{Error, ErrorKind, Jaxpr, Loc, Op, Result, Value};
 
-use super::Tensor;
-use super::tensor::Repr;
+use super::tensor::{Repr, no_elements};
 use super::tracer::{Tracer, escaped};
+use super::{Tensor, eager};
 
 /// Applies an operation with one result.
 #[track_caller]
@@ -102,8 +102,8 @@ fn stage_or_run(op: Op, ins: &[&Tensor], loc: Loc) -> Result<Vec<Tensor>> {
     match staged {
         Some(result) => result,
         None => {
-            let arrays = concrete(op.name(), ins.iter().copied())?;
-            Ok(remat_cpu::apply(&op, arrays)?.into_iter().map(Tensor::from_array).collect())
+            let values = concrete(op.name(), ins.iter().copied())?;
+            Ok(tensors(eager::apply(&op, values)?, loc))
         }
     }
 }
@@ -125,8 +125,8 @@ fn run_unlocated(operation: &'static str, jaxpr: &Jaxpr, args: &[Tensor], loc: L
     match staged {
         Some(result) => result,
         None => {
-            let arrays = concrete(operation, args)?;
-            Ok(remat_cpu::run(operation, jaxpr, arrays)?.into_iter().map(Tensor::from_array).collect())
+            let values = concrete(operation, args)?;
+            Ok(tensors(eager::run(operation, jaxpr, values)?, loc))
         }
     }
 }
@@ -141,34 +141,42 @@ pub(crate) fn operands(captured: &[Tensor], mut leaves: Vec<Tensor>) -> Vec<Tens
     leaves
 }
 
-/// The arrays of a list of concrete tensors, where the list is: both are as large, and so there are never two lists, of which
+/// The values of a list of concrete tensors, where the list is: both are as large, and so there are never two lists, of which
 /// the plan of a program's memory would know one.
 ///
 /// # Errors
 /// As [`concrete`].
-pub(crate) fn into_arrays(operation: &str, tensors: Vec<Tensor>) -> Result<Vec<Array>> {
-    let array = |tensor: Tensor| match tensor.0 {
-        Repr::Concrete(array) => Ok(array),
+pub(crate) fn into_values(operation: &str, tensors: Vec<Tensor>) -> Result<Vec<Value>> {
+    let value = |tensor: Tensor| match tensor.0 {
+        Repr::Concrete(value) => Ok(value),
         Repr::Traced(traced) => Err(escaped(operation, &traced)),
+        Repr::Abstract(aval) => Err(no_elements(operation, &aval)),
         Repr::Failed(error) => Err(error),
     };
-    tensors.into_iter().map(array).collect()
+    tensors.into_iter().map(value).collect()
 }
 
-/// The arrays of concrete tensors.
+/// The results of a call at this location, which errors of reading them name.
+pub(crate) fn tensors(results: Vec<Value>, loc: Loc) -> Vec<Tensor> {
+    results.into_iter().map(|value| Tensor::from_value(value.called_at(loc))).collect()
+}
+
+/// The values of concrete tensors.
 ///
 /// # Errors
-/// The error of a failed tensor; that of an escaped one, since without an open trace every traced tensor has escaped.
-pub(crate) fn concrete<'a>(operation: &str, tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Vec<Array>> {
+/// The error of a failed tensor; that of an escaped one, since without an open trace every traced tensor has escaped; if one has a
+/// shape alone.
+pub(crate) fn concrete<'a>(operation: &str, tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Vec<Value>> {
     let tensors = tensors.into_iter();
     // Memory is planned for a list that has no more room than it needs.
-    let mut arrays = Vec::with_capacity(tensors.size_hint().0);
+    let mut values = Vec::with_capacity(tensors.size_hint().0);
     for tensor in tensors {
-        arrays.push(match &tensor.0 {
-            Repr::Concrete(array) => array.clone(),
+        values.push(match &tensor.0 {
+            Repr::Concrete(value) => value.clone(),
             Repr::Traced(traced) => return Err(escaped(operation, traced)),
+            Repr::Abstract(aval) => return Err(no_elements(operation, aval)),
             Repr::Failed(error) => return Err(error.clone()),
         });
     }
-    Ok(arrays)
+    Ok(values)
 }

@@ -6,6 +6,8 @@
 
 mod avals;
 mod bind;
+mod device;
+mod eager;
 mod endless;
 mod order;
 mod output;
@@ -16,7 +18,9 @@ mod tree;
 
 pub(crate) use avals::{avals, expect_avals, zeros};
 pub use bind::{apply, deferred};
-pub(crate) use bind::{bind, bind_at, bind1, concrete, deferred_all, fail, into_arrays, operands, run};
+pub(crate) use bind::{bind, bind_at, bind1, concrete, deferred_all, fail, into_values, operands, run, tensors};
+pub use device::Device;
+pub(crate) use device::{default_device, two_devices};
 pub(crate) use endless::{failed, untraced};
 pub(crate) use order::Order;
 pub use output::Output;

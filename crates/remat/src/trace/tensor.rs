@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
-use remat_ir::{Array, Aval, DType, Element, Error, ErrorKind, Loc, Result, Var, counted};
+use remat_ir::{Array, Aval, DType, Element, Error, ErrorKind, Loc, Result, Value, Var, counted};
 
 use super::scope::current_loc;
 use super::tracer::{TraceId, escaped, is_open};
 
-/// An array: concrete, traced or failed.
+/// An array: concrete, traced, abstract or failed.
 ///
 /// Rank, dtype and memory are run-time values. Cloning is cheap: elements are shared. A concrete tensor is `Send` and
-/// `Sync`. Inside a trace a tensor stands for a variable of the program that is being traced. A failed tensor carries the
+/// `Sync`. It lives in the host's memory or on a [`Device`](crate::Device), may be pending there, and comes to the host when it is
+/// read. Inside a trace a tensor stands for a variable of the program that is being traced. A failed tensor carries the
 /// error of the operation that made it: what returns a tensor never fails, it defers, and what reads one back, or ends
-/// the trace, reports the first error.
+/// the trace, reports the first error. An abstract tensor has dtype and shape and no elements, and stands for an argument where a
+/// function is only traced.
 ///
 /// ```
 /// use remat::Tensor;
@@ -27,9 +29,11 @@ pub struct Tensor(pub(crate) Repr);
 /// The kinds of tensors.
 #[derive(Clone)]
 pub(crate) enum Repr {
-    Concrete(Array),
+    Concrete(Value),
     /// Shared, so that a tensor is as large as an array: a list of arrays becomes a list of tensors where it lies.
     Traced(Arc<Variable>),
+    /// Dtype and shape alone.
+    Abstract(Arc<Aval>),
     Failed(Error),
 }
 
@@ -52,13 +56,24 @@ impl Tensor {
 
     /// A concrete tensor of this array.
     pub fn from_array(array: Array) -> Tensor {
-        Tensor(Repr::Concrete(array))
+        Tensor::from_value(array.into())
     }
 
-    /// The array of a concrete tensor.
+    /// A concrete tensor of this value.
+    pub fn from_value(value: Value) -> Tensor {
+        Tensor(Repr::Concrete(value))
+    }
+
+    /// A tensor of this dtype and shape without elements, to trace a function with.
+    pub(crate) fn from_aval(aval: Aval) -> Tensor {
+        Tensor(Repr::Abstract(aval.into()))
+    }
+
+    /// The array of a concrete tensor. One that lives on a device is waited for, and copied to the host once.
     ///
     /// # Errors
-    /// The error of a failed tensor; of kind [`ErrorKind::Traced`] if the tensor is traced.
+    /// The error of a failed tensor; of kind [`ErrorKind::Traced`] if the tensor is traced or abstract; that of the run that computes
+    /// it.
     #[track_caller]
     pub fn array(&self) -> Result<&Array> {
         self.read("array")
@@ -67,9 +82,16 @@ impl Tensor {
     /// As [`Tensor::array`], for a method of this name.
     #[track_caller]
     pub(crate) fn read(&self, operation: &str) -> Result<&Array> {
+        self.value(operation)?.host()
+    }
+
+    /// The value of a concrete tensor, for a method of this name.
+    #[track_caller]
+    pub(crate) fn value(&self, operation: &str) -> Result<&Value> {
         match &self.0 {
-            Repr::Concrete(array) => Ok(array),
+            Repr::Concrete(value) => Ok(value),
             Repr::Failed(error) => Err(error.clone()),
+            Repr::Abstract(aval) => Err(no_elements(operation, aval).at(current_loc())),
             Repr::Traced(traced) if !is_open(traced.trace) => Err(escaped(operation, traced).at(current_loc())),
             Repr::Traced(traced) => {
                 let message = format!(
@@ -90,6 +112,7 @@ impl Tensor {
         match &self.0 {
             Repr::Concrete(array) => Ok(array.aval()),
             Repr::Traced(traced) => Ok(&traced.aval),
+            Repr::Abstract(aval) => Ok(aval),
             Repr::Failed(error) => Err(error.clone()),
         }
     }
@@ -145,10 +168,15 @@ impl Tensor {
         matches!(self.0, Repr::Traced(_))
     }
 
+    /// Whether the tensor has dtype and shape and no elements.
+    pub fn is_abstract(&self) -> bool {
+        matches!(self.0, Repr::Abstract(_))
+    }
+
     /// The elements in row-major order.
     ///
     /// # Errors
-    /// The error of a failed tensor; if it is traced; if `T` is not its dtype.
+    /// The error of a failed tensor; if it is traced or abstract; if `T` is not its dtype.
     #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         Ok(self.elements::<T>("to_vec")?.to_vec())
@@ -182,4 +210,12 @@ impl Tensor {
         }
         Ok(self.elements::<T>("item")?[0])
     }
+}
+
+/// The error of reading an abstract tensor, or of computing with one.
+pub(super) fn no_elements(operation: &str, aval: &Aval) -> Error {
+    let message = format!(
+        "the tensor ({aval}) is abstract: it has no elements, and stands for an argument where a function is only traced"
+    );
+    Error::new(ErrorKind::Traced, operation, message)
 }

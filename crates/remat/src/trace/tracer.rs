@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, ThreadId};
 
-use remat_ir::{Atom, Aval, Builder, Error, ErrorKind, Jaxpr, Loc, Result, Var};
+use remat_ir::{Atom, Aval, Builder, Error, ErrorKind, Jaxpr, Loc, Result, Value, Var};
 
 use super::tensor::{Repr, Variable};
 use super::{Order, Output, Tensor, Tree, endless, rebuild, structure};
@@ -46,7 +46,8 @@ impl CaptureKey {
     /// The key of a concrete or traced tensor.
     pub(crate) fn of(tensor: &Tensor) -> Option<CaptureKey> {
         match &tensor.0 {
-            Repr::Concrete(array) => Some(CaptureKey::Concrete(array.data_id(), array.aval().clone())),
+            Repr::Concrete(value) => Some(CaptureKey::Concrete(value.id(), value.aval().clone())),
+            Repr::Abstract(aval) => Some(CaptureKey::Concrete(Arc::as_ptr(aval) as usize, (**aval).clone())),
             Repr::Traced(traced) => Some(CaptureKey::Traced(traced.trace, traced.var)),
             Repr::Failed(_) => None,
         }
@@ -97,10 +98,13 @@ impl Tracer {
             Repr::Traced(traced) if traced.trace == self.id => return Ok(Atom::Var(traced.var)),
             Repr::Traced(traced) if parents.contains(traced.trace) => CaptureKey::Traced(traced.trace, traced.var),
             Repr::Traced(traced) => return Err(escaped(operation, traced)),
-            Repr::Concrete(array) => match array.to_literal() {
+            // A scalar on a device is not waited for.
+            Repr::Concrete(Value::Host(array)) => match array.to_literal() {
                 Some(literal) if array.aval() == &literal.aval() => return Ok(Atom::Lit(literal)),
                 _ => CaptureKey::Concrete(array.data_id(), array.aval().clone()),
             },
+            Repr::Concrete(Value::Device(_)) | Repr::Abstract(_) => CaptureKey::of(tensor)
+                .ok_or_else(|| Error::new(ErrorKind::Internal, operation, "a tensor has no key"))?,
         };
         if let Some(&atom) = self.index.get(&key) {
             return Ok(atom);

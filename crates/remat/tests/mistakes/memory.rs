@@ -2,12 +2,11 @@
 
 use std::env;
 use std::process::Command;
-use std::sync::Arc;
 
 use remat::ir::Reference;
 use remat::report::{LiveKind, LiveValue, MemoryReport};
 use remat::tree::Output;
-use remat::{Cpu, DType, JitOptions, Tensor, Tree, jit_with, named_scope, scan, value_and_grad, while_loop};
+use remat::{Cpu, DType, Device, JitOptions, Tensor, Tree, jit_with, named_scope, scan, value_and_grad, while_loop};
 
 #[derive(Clone, Tree)]
 struct Model {
@@ -21,7 +20,7 @@ fn model() -> Model {
 
 /// The reference evaluator, whose temporaries are those of the program as it is written.
 fn unlimited() -> JitOptions {
-    JitOptions { device: Some(Arc::new(Reference)), ..JitOptions::default() }
+    JitOptions { device: Some(Device::new(Reference)), ..JitOptions::default() }
 }
 
 fn limited(bytes: usize) -> JitOptions {
@@ -104,7 +103,7 @@ fn the_environment_has_a_limit() {
 
 /// The native engine on this number of threads.
 fn native(threads: usize) -> JitOptions {
-    JitOptions { device: Some(Arc::new(Cpu::with_threads(threads).expect("threads start"))), ..JitOptions::default() }
+    JitOptions { device: Some(Cpu::with_threads(threads).expect("threads start").into()), ..JitOptions::default() }
 }
 
 /// The native engine's report of a function, whose numbers agree with each other on any number of threads; and the error

@@ -1,0 +1,78 @@
+//! A cache of what was used last.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// The most entries of a generation, of which there are two. A compiled operation takes a few KiB, so that all take some MiB.
+pub const MOST: usize = 1024;
+
+/// A cache in two generations, which approximates LRU: a hit in the old one moves to the young one, and a full young one becomes the
+/// old one, whose entries are dropped. So a hit in the young one writes nothing.
+///
+/// ```
+/// use remat_opt::recent::{MOST, Recent};
+/// let mut recent = Recent::default();
+/// for i in 0..3 * MOST {
+///     recent.insert(i, -(i as i64));
+/// }
+/// assert_eq!((recent.get(&0), recent.get(&(3 * MOST - 1))), (None, Some(1 - 3 * MOST as i64)));
+/// assert!(recent.len() <= 2 * MOST);
+/// ```
+#[derive(Debug)]
+pub struct Recent<K, V> {
+    young: HashMap<K, V>,
+    old: HashMap<K, V>,
+}
+
+impl<K, V> Default for Recent<K, V> {
+    fn default() -> Recent<K, V> {
+        Recent { young: HashMap::new(), old: HashMap::new() }
+    }
+}
+
+impl<K: Eq + Hash, V: Clone> Recent<K, V> {
+    /// The entry of this key.
+    pub fn get(&mut self, key: &K) -> Option<V> {
+        if let Some(value) = self.young.get(key) {
+            return Some(value.clone());
+        }
+        let (key, value) = self.old.remove_entry(key)?;
+        self.insert(key, value.clone());
+        Some(value)
+    }
+
+    /// Adds an entry.
+    pub fn insert(&mut self, key: K, value: V) {
+        if self.young.len() >= MOST {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key, value);
+    }
+
+    /// The number of entries.
+    pub fn len(&self) -> usize {
+        self.young.len() + self.old.len()
+    }
+
+    /// Whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_stays_and_the_rest_is_forgotten() {
+        let mut recent = Recent::default();
+        for key in 0..5 * MOST {
+            recent.insert(key, key);
+            assert_eq!(recent.get(&0), Some(0), "it was used a moment ago");
+            assert!(recent.len() <= 2 * MOST);
+        }
+        assert_eq!(recent.get(&MOST), None);
+        assert_eq!(recent.get(&(5 * MOST - 2)), Some(5 * MOST - 2));
+    }
+}

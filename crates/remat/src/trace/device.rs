@@ -1,0 +1,201 @@
+//! Devices: where tensors live and programs run.
+
+use std::env;
+use std::fmt;
+use std::sync::{Arc, LazyLock, OnceLock};
+
+use remat_cpu::Cpu;
+use remat_ir::{Error, ErrorKind, Result, Value, did_you_mean};
+use remat_xla::{Platform, Xla};
+
+/// The variable that names the default device.
+const VARIABLE: &str = "REMAT_DEVICE";
+
+/// The kinds of devices by their names.
+const KINDS: [&str; 4] = [Cpu::NAME, "xla-cpu", "cuda", "tpu"];
+
+/// A device: where tensors live and programs run. Cloning shares it.
+///
+/// The native engine computes in the host's memory. The devices of XLA have a memory of their own, which tensors are moved to with
+/// [`Tensor::to_device`](crate::Tensor::to_device) or come from as results: an operation runs where its operands live. Tensors in the
+/// host's memory follow the others; where there are only such, operations and jitted functions run on the default device, which the
+/// environment variable `REMAT_DEVICE` names (as [`Device::named`] does), and which otherwise is the native engine.
+///
+/// ```
+/// use remat::{Device, Tensor};
+/// let x = Tensor::new([1.0f32, 2.0]);
+/// assert_eq!((&x + &x).to_device(&Device::cpu())?.device()?.name(), "cpu");
+/// // Without the plugin there is an error that names the command that installs it.
+/// if let Ok(device) = Device::xla_cpu(0) {
+///     let y = x.to_device(&device)?.sin();
+///     assert_eq!(y.device()?.name(), "xla-cpu:0");
+///     println!("{y}");
+/// }
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Device {
+    engine: Arc<dyn remat_ir::Device>,
+    /// Whether operations outside of programs go to the native engine's own function for them.
+    is_native: bool,
+}
+
+impl Device {
+    /// A device of this engine.
+    ///
+    /// ```
+    /// use remat::{Cpu, Device, JitOptions, Tensor, jit_with};
+    /// let options = JitOptions { device: Some(Device::new(Cpu::with_threads(1)?)), ..JitOptions::default() };
+    /// let double = jit_with(&options, |x: &Tensor| x + x);
+    /// assert_eq!(double.call(Tensor::from(1.5f32))?.item::<f32>()?, 3.0);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    pub fn new(engine: impl remat_ir::Device + 'static) -> Device {
+        Device { engine: Arc::new(engine), is_native: false }
+    }
+
+    /// The native engine, with as many threads as the environment variable `REMAT_THREADS` says, or as the machine has cores.
+    pub fn cpu() -> Device {
+        static NATIVE: LazyLock<Device> =
+            LazyLock::new(|| Device { engine: Arc::new(Cpu::default()), is_native: true });
+        NATIVE.clone()
+    }
+
+    /// The device of this ordinal of XLA for CPUs.
+    ///
+    /// # Errors
+    /// If the plugin is not installed, with the command that installs it; if there is no such device.
+    pub fn xla_cpu(ordinal: usize) -> Result<Device> {
+        Ok(Device::new(Xla::device(Platform::Cpu, ordinal)?))
+    }
+
+    /// The NVIDIA GPU of this ordinal, by XLA.
+    ///
+    /// # Errors
+    /// As [`Device::xla_cpu`].
+    pub fn cuda(ordinal: usize) -> Result<Device> {
+        Ok(Device::new(Xla::device(Platform::Gpu, ordinal)?))
+    }
+
+    /// The TPU of this ordinal, by XLA.
+    ///
+    /// # Errors
+    /// As [`Device::xla_cpu`].
+    pub fn tpu(ordinal: usize) -> Result<Device> {
+        Ok(Device::new(Xla::device(Platform::Tpu, ordinal)?))
+    }
+
+    /// The device of this name: `cpu`, or `xla-cpu`, `cuda` or `tpu`, with an ordinal behind it or without: `cuda:1`.
+    ///
+    /// ```
+    /// use remat::Device;
+    /// assert_eq!(Device::named("cpu")?.name(), "cpu");
+    /// let error = Device::named("gpu:0").map(drop).unwrap_err();
+    /// assert_eq!(error.message(), "unknown device 'gpu:0'; it is one of cpu, xla-cpu, cuda and tpu, such as cuda:0");
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If there is no device of this name; as [`Device::xla_cpu`].
+    pub fn named(name: &str) -> Result<Device> {
+        let unknown = || {
+            let all =
+                || format!("; it is one of {}, {}, {} and {}, such as cuda:0", KINDS[0], KINDS[1], KINDS[2], KINDS[3]);
+            let kind = name.split(':').next().unwrap_or(name);
+            let hint = if KINDS.contains(&kind) { all() } else { did_you_mean(kind, KINDS, all) };
+            Error::new(ErrorKind::Argument, "device", format!("unknown device '{name}'{hint}"))
+        };
+        let (kind, ordinal) = match name.split_once(':') {
+            None => (name, 0),
+            Some((kind, ordinal)) => (kind, ordinal.parse().map_err(|_| unknown())?),
+        };
+        match kind {
+            Cpu::NAME if !name.contains(':') => Ok(Device::cpu()),
+            "xla-cpu" => Device::xla_cpu(ordinal),
+            "cuda" => Device::cuda(ordinal),
+            "tpu" => Device::tpu(ordinal),
+            _ => Err(unknown()),
+        }
+    }
+
+    /// The device of operations and jitted functions that nothing else decides: the one that the environment variable `REMAT_DEVICE`
+    /// names when this is first asked, else the native engine.
+    ///
+    /// # Errors
+    /// As [`Device::named`].
+    pub fn default_device() -> Result<Device> {
+        default_device().cloned()
+    }
+
+    /// The name, with its ordinal: `cpu`, `xla-cpu:0`, `cuda:1`. Devices of one name have one memory.
+    pub fn name(&self) -> &str {
+        self.engine.name()
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Arc<dyn remat_ir::Device> {
+        &self.engine
+    }
+
+    /// Whether it is [`Device::cpu`].
+    pub(crate) fn is_native(&self) -> bool {
+        self.is_native
+    }
+}
+
+impl From<Cpu> for Device {
+    fn from(engine: Cpu) -> Device {
+        Device::new(engine)
+    }
+}
+
+impl From<Xla> for Device {
+    fn from(engine: Xla) -> Device {
+        Device::new(engine)
+    }
+}
+
+impl From<Arc<dyn remat_ir::Device>> for Device {
+    fn from(engine: Arc<dyn remat_ir::Device>) -> Device {
+        Device { engine, is_native: false }
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// [`Device::default_device`], for every operation.
+pub(crate) fn default_device() -> Result<&'static Device> {
+    static DEFAULT: OnceLock<Result<Device>> = OnceLock::new();
+    let named = || match env::var(VARIABLE) {
+        Ok(name) if !name.is_empty() => Device::named(&name).map_err(|error| {
+            Error::new(error.kind(), error.operation(), format!("{VARIABLE} is '{name}': {}", error.message()))
+        }),
+        _ => Ok(Device::cpu()),
+    };
+    DEFAULT.get_or_init(named).as_ref().map_err(Clone::clone)
+}
+
+/// The device that one of these values is bound to, if one is.
+///
+/// # Errors
+/// If two are on different devices.
+pub(crate) fn device_of<'a>(operation: &str, values: impl IntoIterator<Item = &'a Value>) -> Result<Option<Device>> {
+    let mut bound = values.into_iter().filter_map(|value| match value {
+        Value::Host(_) => None,
+        Value::Device(array) => Some(array),
+    });
+    let Some(first) = bound.next() else { return Ok(None) };
+    match bound.find(|array| array.device_name() != first.device_name()) {
+        None => Ok(Some(first.device().into())),
+        Some(other) => Err(two_devices(operation, first.device_name(), other.device_name())),
+    }
+}
+
+pub(crate) fn two_devices(operation: &str, one: &str, other: &str) -> Error {
+    let message = format!("operands are on {one} and on {other}; move one of them with `to_device`");
+    Error::new(ErrorKind::Argument, operation, message)
+}

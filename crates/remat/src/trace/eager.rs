@@ -1,0 +1,69 @@
+//! Operations and programs outside of any trace, on the device where their operands live.
+
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use remat_ir::{Array, Aval, Builder, Error, Executable, Jaxpr, Op, Result, Value};
+use remat_opt::recent::Recent;
+
+use super::device::{Device, default_device, device_of};
+
+/// Operations that were compiled for a device, by its name. The native engine has its own.
+type Programs = Recent<(String, Op, Vec<Aval>), Arc<dyn Executable>>;
+
+static PROGRAMS: LazyLock<Mutex<Programs>> = LazyLock::new(Mutex::default);
+
+/// Applies an operation.
+pub(super) fn apply(op: &Op, operands: Vec<Value>) -> Result<Vec<Value>> {
+    let Some(device) = other_than_native(op.name(), &operands)? else {
+        return Ok(values(remat_cpu::apply(op, hosts(operands)?)?));
+    };
+    let avals: Vec<Aval> = operands.iter().map(|value| value.aval().clone()).collect();
+    let key = (device.name().to_string(), op.clone(), avals);
+    let programs = || PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = programs().get(&key);
+    let executable = match known {
+        Some(executable) => executable,
+        None => {
+            let mut builder = Builder::new();
+            let ins = builder.inputs(key.2.iter().cloned());
+            let outs = builder.emit(op.clone(), &ins)?;
+            let executable = device.engine().compile(&Arc::new(builder.finish(outs.to_vec())))?;
+            programs().insert(key, executable.clone());
+            executable
+        }
+    };
+    executable.execute(operands).map_err(|error| named(op.name(), error))
+}
+
+/// Runs a program once. Errors have this name.
+pub(super) fn run(operation: &'static str, jaxpr: &Jaxpr, args: Vec<Value>) -> Result<Vec<Value>> {
+    match other_than_native(operation, &args)? {
+        None => Ok(values(remat_cpu::run(operation, jaxpr, hosts(args)?)?)),
+        Some(device) => {
+            let run = || device.engine().compile(&Arc::new(jaxpr.clone()))?.execute(args);
+            run().map_err(|error| named(operation, error))
+        }
+    }
+}
+
+/// The device for these operands, if it is not the native one.
+fn other_than_native(operation: &str, operands: &[Value]) -> Result<Option<Device>> {
+    match device_of(operation, operands)? {
+        Some(device) => Ok(Some(device)),
+        None => Ok(Some(default_device()?).filter(|device| !device.is_native()).cloned()),
+    }
+}
+
+fn named(operation: &str, error: Error) -> Error {
+    Error::new(error.kind(), operation, error.message())
+}
+
+/// Both lists are as large as each other, and are one list: the memory of a run has room for one.
+fn hosts(values: Vec<Value>) -> Result<Vec<Array>> {
+    const { assert!(size_of::<Value>() == size_of::<Array>()) };
+    values.into_iter().map(Value::into_host).collect()
+}
+
+fn values(arrays: Vec<Array>) -> Vec<Value> {
+    arrays.into_iter().map(Value::Host).collect()
+}

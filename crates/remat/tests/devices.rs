@@ -1,0 +1,231 @@
+//! Tensors on devices of XLA: where operations run, what moves, and errors that name both devices and the user's line.
+
+use std::process::Command;
+
+use remat::nn::Block;
+use remat::{
+    Cpu, DType, Device, JitOptions, Policy, Tensor, checkpoint, eval_shape, grad, jit, jit_with, make_jaxpr, random,
+    scan, tree, value_and_grad,
+};
+
+/// The device for tests, where its plugin is installed.
+fn xla() -> Option<Device> {
+    match Device::xla_cpu(0) {
+        Ok(device) => Some(device),
+        Err(error) if std::env::var_os("REMAT_REQUIRE_PLUGINS").is_some() => panic!("{error}"),
+        Err(error) => {
+            eprintln!("NOT TESTED on XLA: {error}");
+            None
+        }
+    }
+}
+
+fn name(tensor: &Tensor) -> String {
+    tensor.device().unwrap().name().to_string()
+}
+
+/// The line of an error.
+fn line(error: &remat::Error) -> Option<u32> {
+    error.loc().and_then(|loc| loc.site).map(|site| site.line())
+}
+
+#[test]
+fn operations_run_where_an_operand_lives() {
+    let Some(device) = xla() else { return };
+    let x = Tensor::new([1.0f32, 2.0, 3.0]);
+    let y = x.to_device(&device);
+    assert_eq!((name(&x), name(&y)), ("cpu".into(), "xla-cpu:0".into()));
+    let z = &x + &y * 2.0;
+    assert_eq!((name(&z), z.to_vec::<f32>().unwrap()), ("xla-cpu:0".into(), vec![3.0, 6.0, 9.0]));
+    assert_eq!(z.to_string(), "[3. 6. 9.]");
+    assert_eq!(format!("{z:?}"), "f32[3] [3. 6. 9.]");
+    assert_eq!(name(&z.to_device(&Device::cpu())), "cpu");
+    assert_eq!(name(&z.to_device(&device)), "xla-cpu:0");
+    // Reading does not move it.
+    assert_eq!(name(&z), "xla-cpu:0");
+    assert!(z.allclose(&(&x * 3.0), 0.0, 0.0).unwrap());
+}
+
+#[test]
+fn functions_run_where_an_operand_lives() {
+    let Some(device) = xla() else { return };
+    let on = tree::map(&Block::init(random::key(0), 16, 2, DType::F32), |_, leaf| leaf.to_device(&device));
+    let off = tree::map(&on, |_, leaf| leaf.to_device(&Device::cpu()));
+    let x = random::normal(random::key(1), [2, 4, 16], DType::F32);
+    let loss = |block: &Block| checkpoint(Policy::Nothing, |block: &Block| block.apply(&x))(block).square().mean(..);
+    let step = jit(value_and_grad(loss));
+    let (there, gradient_there) = step.call(on.clone()).unwrap();
+    let (here, gradient_here) = step.call(off).unwrap();
+    assert_eq!((name(&there), name(&here)), ("xla-cpu:0".into(), "cpu".into()));
+    assert!(there.allclose(&here, 1e-5, 1e-6).unwrap());
+    tree::map2(&gradient_there, &gradient_here, |_, there, here| {
+        assert_eq!((name(there), name(here)), ("xla-cpu:0".into(), "cpu".into()));
+        assert!(there.allclose(here, 1e-4, 1e-5).unwrap(), "{there}\n{here}");
+        there.clone()
+    })
+    .unwrap();
+    // One program, compiled for both.
+    assert_eq!(step.cache_size(), 1);
+    // Without `jit`, and a captured tensor on the device.
+    let bound = x.to_device(&device);
+    let (value, _) = value_and_grad(|y: &Tensor| (y * &bound).sum(..))(&x).unwrap();
+    assert!(value.allclose(&x.square().sum(..), 1e-5, 0.0).unwrap());
+    assert_eq!(name(&value), "xla-cpu:0");
+    let sums = jit(|y: &Tensor| (y * &bound).sum(..));
+    assert_eq!(name(&sums.call(x.clone()).unwrap()), "xla-cpu:0");
+    assert_eq!(name(&sums.lower(&x).unwrap().compile().unwrap().call(vec![x.clone()]).unwrap()[0]), "xla-cpu:0");
+    let (_, ys) = scan(|c: &Tensor, x: &Tensor| (c + x, c * x), &bound.index((0, 0)), &bound.index(0)).unwrap();
+    assert_eq!((name(&ys), ys.shape().unwrap()), ("xla-cpu:0".into(), &[4, 16][..]));
+}
+
+#[test]
+fn a_function_may_be_bound_to_a_device() {
+    let Some(device) = xla() else { return };
+    let options = |device: &Device| JitOptions { device: Some(device.clone()), ..JitOptions::default() };
+    let on = jit_with(&options(&device), |x: &Tensor| x * 2.0);
+    let off = jit_with(&options(&Cpu::with_threads(1).unwrap().into()), |x: &Tensor| x * 2.0);
+    let x = Tensor::new([1.0f32, -0.5]);
+    let y = on.call(x.clone()).unwrap();
+    assert_eq!((name(&y), y.to_vec::<f32>().unwrap()), ("xla-cpu:0".into(), vec![2.0, -1.0]));
+    assert_eq!(name(&off.call(x.clone()).unwrap()), "cpu");
+    let at = line!() + 1;
+    let error = off.call(y.clone()).unwrap_err();
+    let message = "the function is compiled for cpu and an operand is on xla-cpu:0; move it with `to_device`";
+    assert_eq!((error.message(), line(&error)), (message, Some(at)));
+    let compiled = off.lower(&x).unwrap().compile().unwrap();
+    assert_eq!(compiled.device().name(), "cpu");
+    assert_eq!(compiled.call(vec![y]).unwrap_err().message(), message);
+    assert!(on.steps(&x).unwrap().contains("stablehlo.multiply"));
+    assert!(on.stablehlo(&x).unwrap().contains("stablehlo.multiply"));
+    assert!(on.passes(&x).is_ok());
+}
+
+/// What is given up is memory of the result: as many arrays are there after a step as before it.
+#[test]
+fn arguments_are_given_up_by_ownership() {
+    let Some(device) = xla() else { return };
+    let step = jit(|x: &Tensor| x + 1.0);
+    let x = Tensor::zeros([1000], DType::F32).to_device(&device);
+    let kept = x.clone();
+    let mut y = step.call(x).unwrap();
+    for _ in 0..10 {
+        y = step.call(y).unwrap();
+    }
+    assert_eq!(y.to_vec::<f32>().unwrap()[..2], [11.0, 11.0]);
+    // The first call had another reference.
+    assert_eq!(kept.to_vec::<f32>().unwrap()[..2], [0.0, 0.0]);
+    y.wait().unwrap();
+}
+
+#[test]
+fn a_traced_tensor_has_no_device() {
+    let device = Device::cpu();
+    let at = line!() + 1;
+    let error = jit(|x: &Tensor| x.to_device(&device)).call(Tensor::from(1.0f32)).unwrap_err();
+    assert_eq!((error.operation(), line(&error)), ("to_device", Some(at)));
+    assert!(error.message().starts_with("the value of a traced tensor (f32[]) is not known"), "{error}");
+}
+
+#[test]
+fn names_of_devices() {
+    assert_eq!(Device::named("cpu").unwrap().name(), "cpu");
+    for (name, message) in [
+        ("xla_cpu", "unknown device 'xla_cpu'; did you mean `xla-cpu`?"),
+        ("cuda:x", "unknown device 'cuda:x'; it is one of cpu, xla-cpu, cuda and tpu, such as cuda:0"),
+        ("cpu:1", "unknown device 'cpu:1'; it is one of cpu, xla-cpu, cuda and tpu, such as cuda:0"),
+        ("", "unknown device ''; it is one of cpu, xla-cpu, cuda and tpu, such as cuda:0"),
+    ] {
+        assert_eq!(Device::named(name).unwrap_err().message(), message);
+    }
+    if let Some(device) = xla() {
+        assert_eq!(Device::named("xla-cpu").unwrap().name(), device.name());
+        let missing = Device::named("xla-cpu:1000").unwrap_err();
+        assert!(missing.message().starts_with("there is no device xla-cpu:1000, only"), "{missing}");
+    }
+}
+
+/// Abstract tensors are traced, lowered and compiled; to compute with them is an error.
+#[test]
+fn abstract_tensors_have_no_elements() {
+    let x = Tensor::shape_only([1i64 << 40, 2], DType::F32);
+    assert!(x.is_abstract());
+    assert_eq!(
+        (x.to_string(), format!("{x:?}")),
+        ("Abstract<f32[1099511627776,2]>".into(), "Abstract<f32[1099511627776,2]>".into())
+    );
+    let message = "the tensor (f32[1099511627776,2]) is abstract: it has no elements, and stands for an argument where a function is only traced";
+    for error in [
+        x.to_vec::<f32>().unwrap_err(),
+        (&x + 1.0).error().unwrap().clone(),
+        x.device().unwrap_err(),
+        jit(|x: &Tensor| x.sum(..)).call(x.clone()).unwrap_err(),
+        jit(|y: &Tensor| y + x.sum(..)).call(Tensor::from(1.0f32)).unwrap_err(),
+        grad(|x: &Tensor| x.sum(..))(&x).unwrap_err(),
+        make_jaxpr(|y: &Tensor| y + x.sum(..))(&Tensor::from(1.0f32)).unwrap_err(),
+    ] {
+        assert_eq!(error.message(), message);
+        assert!(error.operation() == "make_jaxpr" || error.loc().is_some(), "{error}");
+    }
+    let gradient = eval_shape(grad(|x: &Tensor| x.square().sum(..)))(&x).unwrap();
+    assert!(gradient.is_abstract());
+    assert_eq!(gradient.aval().unwrap(), x.aval().unwrap());
+    // A captured one is an input of the program.
+    let step = jit(|y: &Tensor| (y + &x).sum(0));
+    let y = Tensor::shape_only([2], DType::F32);
+    assert_eq!(step.jaxpr(&y).unwrap().ins.len(), 2);
+    assert_eq!(step.memory(&y).unwrap().outputs, 8);
+}
+
+/// A model that is made, traced and compiled without memory for it.
+#[test]
+fn a_model_may_be_abstract() {
+    let init = |key: &Tensor| {
+        let keys = random::Key::from_data(key.clone()).split_vec(4);
+        keys.into_iter().map(|key| Block::init(key, 1 << 14, 16, DType::Bf16)).collect::<Vec<Block>>()
+    };
+    let blocks = eval_shape(init)(random::key(0).data()).unwrap();
+    assert!(tree::leaves(&blocks).iter().all(|(_, leaf)| leaf.is_abstract()));
+    let x = Tensor::shape_only([1, 128, 1 << 14], DType::Bf16);
+    let loss = |(blocks, x): &(Vec<Block>, Tensor)| {
+        blocks.iter().fold(x.clone(), |x, block| block.apply(&x)).square().mean(..)
+    };
+    let memory = jit(grad(loss)).memory(&(blocks, x)).unwrap();
+    assert!(memory.arguments > 24 << 30, "{memory}");
+}
+
+/// In a process of its own: the variable is read once.
+#[test]
+fn the_environment_names_the_default_device() {
+    let child = |device: &str| {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child", "--nocapture", "--ignored"])
+            .env("REMAT_DEVICE", device)
+            .output()
+            .unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert!(child("").contains("eager cpu\njit cpu\n"));
+    assert!(child("cpu").contains("eager cpu\njit cpu\n"));
+    let text = child("xla");
+    let message = "REMAT_DEVICE is 'xla': unknown device 'xla'; ";
+    assert!(text.contains(&format!("eager {message}")) && text.contains(&format!("jit {message}")), "{text}");
+    if xla().is_some() {
+        let text = child("xla-cpu");
+        assert!(text.contains("eager xla-cpu:0\njit xla-cpu:0\n3\n"), "{text}");
+    }
+}
+
+/// The child of the test above.
+#[test]
+#[ignore = "run by another test"]
+fn child() {
+    let x = Tensor::new([1.0f32, 2.0]);
+    let tell = |kind: &str, y: remat::Result<Tensor>| match y.and_then(|y| y.device()) {
+        Ok(device) => println!("{kind} {}", device.name()),
+        Err(error) => println!("{kind} {}", error.message()),
+    };
+    println!();
+    tell("eager", Ok(&x + 1.0));
+    tell("jit", jit(|x: &Tensor| x + 1.0).call(x.clone()));
+    println!("{}", x.sum(..).item::<f32>().unwrap());
+}
