@@ -27,7 +27,7 @@ pub(crate) fn kernel(op: &Call, threads: &Threads) -> Result<Box<dyn Kernel>> {
         Call::While(op) => Box::new(WhileKernel::new(op, threads)?),
         Call::Cond(op) => Box::new(CondKernel::new(op, threads)?),
         Call::CustomLin(op) => return Err(op.not_evaluated()),
-        Call::Jit(_) | Call::Checkpoint(_) | Call::CustomJvp(_) | Call::CustomVjp(_) => {
+        Call::Jit(_) | Call::Checkpoint(_) | Call::CustomJvp(_) | Call::CustomVjp(_) | Call::ShardMap(_) => {
             return Err(Error::new(ErrorKind::Internal, op.name(), "is not inlined"));
         }
     })
@@ -45,7 +45,8 @@ pub(crate) fn bodies(op: &Call) -> Vec<(String, Jaxpr)> {
             let branches = op.branches.iter().enumerate();
             branches.map(|(i, branch)| (format!("branch {i}"), Jaxpr::clone(branch))).collect()
         }
-        Call::CustomLin(_) | Call::Jit(_) | Call::Checkpoint(_) | Call::CustomJvp(_) | Call::CustomVjp(_) => Vec::new(),
+        Call::CustomLin(_) | Call::Jit(_) | Call::Checkpoint(_) => Vec::new(),
+        Call::CustomJvp(_) | Call::CustomVjp(_) | Call::ShardMap(_) => Vec::new(),
     }
 }
 

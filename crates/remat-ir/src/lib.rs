@@ -2,7 +2,7 @@
 //!
 //! Layers, each using only those above it in this list (a test holds this):
 //!
-//! 1. [`dtype`](DType), [`aval`](Aval), [`loc`](Loc), [`error`](Error), [`literal`](Literal), [`array`](Array), `memory`, [`special`]: values
+//! 1. [`dtype`](DType), [`aval`](Aval), [`loc`](Loc), [`error`](Error), [`literal`](Literal), [`array`](Array), `memory`, [`mesh`](Mesh), [`special`]: values
 //! 2. [`policy`](Policy), [`ops`](Op), [`jaxpr`](Jaxpr): programs; the three refer to each other
 //! 3. `text`, `check`, `eval`, [`device`](Device), [`value`](Value): the uses of any program
 //!
@@ -19,6 +19,7 @@ mod jaxpr;
 mod literal;
 mod loc;
 mod memory;
+mod mesh;
 mod ops;
 mod policy;
 pub mod special;
@@ -31,12 +32,13 @@ pub use check::{Fault, FaultKind, Faults, check, check_bodies};
 pub use device::{CompileOptions, Device, Executable, expect_arguments};
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result, counted, did_you_mean};
-pub use eval::{Reference, eval, eval_op, threefry_block};
+pub use eval::{Reference, cut_shard, eval, eval_op, join_shards, threefry_block};
 pub use half::{bf16, f16};
 pub use jaxpr::{Atom, Atoms, Builder, ClosedJaxpr, Eqn, Jaxpr, Var, VarMap, Vars};
 pub use literal::Literal;
 pub use loc::{Loc, Scope};
 pub use memory::{LiveKind, LiveValue, MemoryReport, MemoryStats, readable_bytes};
+pub use mesh::{Cut, Mesh, PartitionSpec, Sharding, unknown_axis};
 pub use ops::*;
 pub use policy::{Candidate, CustomPolicy, Decision, Policy};
 pub use text::{Part, PrintOptions};

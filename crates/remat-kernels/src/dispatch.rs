@@ -92,5 +92,7 @@ fn library(op: &Prim, ins: &[Aval], outs: &[Aval]) -> Option<Box<dyn Kernel>> {
         Prim::Name(_) | Prim::StopGradient(_) | Prim::OptimizationBarrier(_) | Prim::DevicePut(_) => {
             return None;
         }
+        Prim::ShardingConstraint(_) | Prim::AllReduce(_) | Prim::AllGather(_) | Prim::ReduceScatter(_) => return None,
+        Prim::AllToAll(_) | Prim::Ppermute(_) | Prim::AxisIndex(_) => return None,
     })
 }

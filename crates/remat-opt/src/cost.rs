@@ -89,7 +89,7 @@ impl Machine {
 /// The cost of an operation on operands and results of these avals, which must be the operation's.
 ///
 /// An operation with programs in it has their cost: a `scan` that of its body for each iteration, a `cond` that of its dearest branch; the
-/// number of iterations of a `while` is not known, and one is counted. A view moves nothing. An update in place (a scatter, a
+/// number of iterations of a `while` is not known, and one is counted; a `shard_map` that of its body for each device. A view moves nothing. An update in place (a scatter, a
 /// slice that is replaced) reads and writes the elements that it updates.
 ///
 /// ```
@@ -172,6 +172,8 @@ fn sum_of_call(op: &Call, counts: &dyn Fn(Class) -> bool) -> Cost {
         Call::CustomVjp(op) => sum(&op.call, counts),
         // A linear map and its transpose cost about the same.
         Call::CustomLin(op) => sum(&op.bwd, counts),
+        // That of all devices together.
+        Call::ShardMap(op) => sum(&op.jaxpr, counts).times(op.mesh.devices()),
     }
 }
 
@@ -223,7 +225,7 @@ fn flops(op: &Prim, class: Class, ins: &[Aval], outs: &[Aval]) -> u64 {
             size(ins, 0).saturating_mul(u64::from(levels)).saturating_mul(COMPARISON_FLOPS)
         }
         _ => match class {
-            Class::Marker | Class::View | Class::Movement | Class::Call => 0,
+            Class::Marker | Class::View | Class::Movement | Class::Collective | Class::Call => 0,
             Class::Elementwise => size(outs, 0),
             Class::Transcendental => size(outs, 0).saturating_mul(TRANSCENDENTAL_FLOPS),
             Class::Reduction | Class::Contraction | Class::Sort => size(ins, 0),

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use remat_ir::{Array, Atom, Jaxpr, Op, Prim, Result};
+use remat_ir::{Array, Atom, Class, Jaxpr, Op, Prim, Result};
 
 use crate::rewrite::{map_bodies, rewrite};
 
@@ -31,8 +31,9 @@ pub fn fold_literals(jaxpr: &Jaxpr) -> Result<Jaxpr> {
     rewrite(jaxpr, |b, op, ins, avals, loc| {
         let literals: Option<Vec<Array>> = ins.iter().map(|a| a.literal().map(|l| Array::full(l, []))).collect();
         let is_scalar = avals.iter().all(|a| a.rank() == 0) && !ins.is_empty();
-        // A name, a barrier and a transfer are there for a reason, and a program in a parameter may loop for ever.
-        let is_opaque = matches!(op, Op::Prim(Prim::Name(_) | Prim::OptimizationBarrier(_) | Prim::DevicePut(_)));
+        // A name, a barrier and a transfer are there for a reason, a collective has no meaning on its own, and a program in a parameter may loop for ever.
+        let is_opaque = matches!(op, Op::Prim(Prim::Name(_) | Prim::OptimizationBarrier(_) | Prim::DevicePut(_)))
+            || op.class() == Class::Collective;
         if let Some(literals) = literals
             && is_scalar
             && !is_opaque

@@ -17,7 +17,9 @@
 
 use std::borrow::Cow;
 
-use remat_ir::{Atom, Atoms, Aval, Call, Eqn, Jaxpr, Loc, Op, Operation, Prim, Result};
+use remat_ir::{
+    Atom, Atoms, Aval, Call, Eqn, Error, ErrorKind, Jaxpr, Loc, Op, Operation, Prim, Result, axes_of, unbound_axis,
+};
 
 use crate::checked::{Env, read};
 use crate::unroll::unrolled;
@@ -51,16 +53,18 @@ fn inline(flat: &mut Jaxpr, jaxpr: &Jaxpr, ins: &[Atom], call: Option<Loc>) -> R
                 }
                 ins.to_vec()
             }
-            Op::Prim(Prim::StopGradient(_)) => ins.to_vec(),
+            Op::Prim(Prim::StopGradient(_) | Prim::ShardingConstraint(_)) => ins.to_vec(),
             Op::Prim(Prim::OptimizationBarrier(_)) if ins.len() < 2 => ins.to_vec(),
             Op::Call(Call::Scan(op)) => match unrolled(op, &avals(jaxpr, eqn))? {
                 Some(unrolled) => inline(flat, &unrolled, &ins, Some(loc))?,
                 None => push(flat, jaxpr, eqn, ins, loc),
             },
+            Op::Prim(op) if !axes_of(op).is_empty() => return Err(unbound_axis(op).at(loc)),
             Op::Prim(op) => match definition(op, &avals(jaxpr, eqn)) {
                 Some(definition) => inline(flat, &definition?, &ins, Some(loc))?,
                 None => push(flat, jaxpr, eqn, ins, loc),
             },
+            Op::Call(Call::ShardMap(_)) => return Err(several_devices().at(loc)),
             Op::Call(Call::While(_) | Call::Cond(_) | Call::CustomLin(_)) => push(flat, jaxpr, eqn, ins, loc),
         };
         for (&var, atom) in eqn.outs.iter().zip(outs) {
@@ -68,6 +72,12 @@ fn inline(flat: &mut Jaxpr, jaxpr: &Jaxpr, ins: &[Atom], call: Option<Loc>) -> R
         }
     }
     jaxpr.outs.iter().map(|&a| read(&env, a)).collect()
+}
+
+/// The error of a program on a mesh.
+fn several_devices() -> Error {
+    let message = "the engine has one device; `remat::transform::on_one_device` makes a program for one of it";
+    Error::new(ErrorKind::Argument, "shard_map", message)
 }
 
 /// The definition of an operation on these operands, if it has one and the engine has no kernel for it.

@@ -47,6 +47,8 @@ pub(super) fn form<'a>(jaxpr: &Jaxpr, eqn: &'a Eqn) -> Form<'a> {
         Prim::ReduceWindow(_) | Prim::ArgReduceWindow(_) => Form::RowMajor,
         Prim::Sort(_) | Prim::TopK(_) | Prim::Threefry2x32(_) => Form::RowMajor,
         Prim::DotProductAttentionTangent(_) | Prim::CrossEntropyTangent(_) => Form::RowMajor,
-        Prim::StopGradient(_) | Prim::DevicePut(_) => Form::RowMajor,
+        Prim::StopGradient(_) | Prim::DevicePut(_) | Prim::ShardingConstraint(_) => Form::RowMajor,
+        Prim::AllReduce(_) | Prim::AllGather(_) | Prim::ReduceScatter(_) => Form::RowMajor,
+        Prim::AllToAll(_) | Prim::Ppermute(_) | Prim::AxisIndex(_) => Form::RowMajor,
     }
 }

@@ -66,7 +66,7 @@ pub(super) fn custom_lin(op: &CustomLin) -> Result<Vec<Array>> {
 }
 
 /// The slice of `x` at this index of the first dimension.
-fn slice_at(x: &Array, index: usize) -> Result<Array> {
+pub(super) fn slice_at(x: &Array, index: usize) -> Result<Array> {
     let aval = x.aval().with_shape(x.shape().iter().skip(1).copied());
     let range = index * aval.size()..(index + 1) * aval.size();
     let data = match x.data() {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::{eval, last_uses};
 use crate::{
     Array, Atom, Aval, Call, Cond, Device, Eqn, Executable, Jaxpr, LiveKind, LiveValue, Loc, MemoryReport, MemoryStats,
-    Op, Prim, Result, Scan, Unary, VarMap, While,
+    Op, Prim, Result, Scan, ShardMap, Unary, VarMap, While,
 };
 
 /// The reference evaluator: slow, for every program, and what other engines are tested against.
@@ -282,14 +282,21 @@ impl Heap {
                 self.results(outs, arguments)
             }
             Call::CustomLin(_) => self.results(outs, arguments),
+            Call::ShardMap(op) => {
+                self.shard_map(op, arguments);
+                drop(ins);
+                self.results(outs, arguments)
+            }
         }
     }
 
     fn prim(&self, op: &Prim, ins: Vec<Buffer>, avals: &[Aval], outs: &[&Aval], arguments: usize) -> Vec<Buffer> {
         match op {
-            Prim::Name(_) | Prim::StopGradient(_) | Prim::OptimizationBarrier(_) | Prim::DevicePut(_) => {
-                return ins;
-            }
+            Prim::Name(_)
+            | Prim::StopGradient(_)
+            | Prim::OptimizationBarrier(_)
+            | Prim::DevicePut(_)
+            | Prim::ShardingConstraint(_) => return ins,
             Prim::Reshape(_) | Prim::Squeeze(_) | Prim::ExpandDims(_) => return ins,
             Prim::ConvertElementType(op) if avals[0].dtype == op.dtype => return ins,
             Prim::BitcastConvertType(op) if avals[0].dtype == op.dtype => return ins,
@@ -319,6 +326,12 @@ impl Heap {
             | Prim::DotProductAttentionCotangent(_) => {}
             Prim::TriangularSolve(_) | Prim::Cholesky(_) => {}
             Prim::CrossEntropyTangent(_) | Prim::Threefry2x32(_) => {}
+            Prim::AllReduce(_)
+            | Prim::AllGather(_)
+            | Prim::ReduceScatter(_)
+            | Prim::AllToAll(_)
+            | Prim::Ppermute(_)
+            | Prim::AxisIndex(_) => {}
         }
         self.results(outs, arguments)
     }
@@ -378,6 +391,19 @@ impl Heap {
         for branch in &op.branches {
             self.run(branch, ins[1..].to_vec(), arguments);
         }
+    }
+
+    /// Follows the body with the shards of all devices at once, since they are computed side by side.
+    fn shard_map(&self, op: &ShardMap, arguments: usize) {
+        let devices = op.mesh.devices();
+        let all = |aval: &Aval| aval.with_shape(std::iter::once(devices).chain(aval.shape.iter().copied()));
+        let mut body = Jaxpr { avals: VarMap::default(), ..(*op.jaxpr).clone() };
+        for (_, aval) in op.jaxpr.avals.iter() {
+            body.avals.push(all(aval));
+        }
+        let shards = body.in_avals().iter().map(|aval| self.result(aval)).collect();
+        self.note(arguments);
+        self.run(&body, shards, arguments);
     }
 
     /// Follows iterations until one changes nothing: the first ones differ, because they free the initial carries.

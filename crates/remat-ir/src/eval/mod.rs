@@ -16,6 +16,7 @@ mod memory;
 mod number;
 mod reduce;
 mod shape;
+mod shards;
 mod slice;
 mod sort;
 mod threefry;
@@ -23,11 +24,12 @@ mod walk;
 mod window;
 
 pub use memory::Reference;
+pub use shards::{cut_shard, join_shards};
 pub use threefry::threefry_block;
 
 use crate::{
     Array, Atom, Aval, Call, Element, Error, ErrorKind, Jaxpr, Op, Operation, Prim, Result, Var, VarMap,
-    expect_arguments,
+    expect_arguments, unbound_axis,
 };
 
 /// Evaluates one operation. Operands are checked by the shape rule of the operation.
@@ -179,6 +181,13 @@ fn prim(op: &Prim, ins: Vec<Array>) -> Result<Vec<Array>> {
         Prim::CrossEntropyTangent(_) => definition(op, ins),
         Prim::Threefry2x32(_) => threefry::threefry2x32(&ins),
         Prim::Name(_) | Prim::StopGradient(_) | Prim::OptimizationBarrier(_) => Ok(ins),
+        Prim::ShardingConstraint(_) => Ok(ins),
+        Prim::AllReduce(_)
+        | Prim::AllGather(_)
+        | Prim::ReduceScatter(_)
+        | Prim::AllToAll(_)
+        | Prim::Ppermute(_)
+        | Prim::AxisIndex(_) => Err(unbound_axis(op)),
         Prim::DevicePut(op) => Ok(ins.iter().map(|a| a.in_memory(op.memory)).collect()),
     }
 }
@@ -200,6 +209,7 @@ fn call(op: &Call, ins: Vec<Array>) -> Result<Vec<Array>> {
         Call::CustomJvp(op) => eval(&op.call, ins),
         Call::CustomVjp(op) => eval(&op.call, ins),
         Call::CustomLin(op) => control::custom_lin(op),
+        Call::ShardMap(op) => shards::shard_map(op, &ins),
     }
 }
 

@@ -26,6 +26,8 @@ pub enum Class {
     Sort,
     /// Random bits.
     Random,
+    /// Exchanges elements between the shards of a named axis.
+    Collective,
     /// An operation with jaxprs in its parameters: its work is theirs.
     Call,
 }

@@ -493,7 +493,7 @@ fn with_tangents(avals: &[Aval]) -> Vec<Aval> {
 }
 
 /// Fails unless `got` are the avals `wanted`. The message reads `{what} 2 is f32[3] and {wants} f32[4]`.
-fn expect_avals(name: &str, what: &str, got: &[Aval], wants: &str, wanted: &[Aval]) -> Result<()> {
+pub(super) fn expect_avals(name: &str, what: &str, got: &[Aval], wants: &str, wanted: &[Aval]) -> Result<()> {
     if got.len() != wanted.len() {
         let message =
             format!("{what} count is {} ({}) and {wants} {} ({})", got.len(), list(got), wanted.len(), list(wanted));

@@ -7,6 +7,7 @@
 
 mod attention;
 mod class;
+mod collective;
 mod control;
 mod conv;
 mod convert;
@@ -23,6 +24,7 @@ mod random;
 mod reduce;
 mod rules;
 mod shape;
+mod shard;
 mod slice;
 mod sort;
 mod window;
@@ -31,6 +33,9 @@ pub use attention::{
     AttentionOperands, AttentionSizes, DotProductAttention, DotProductAttentionCotangent, DotProductAttentionTangent,
 };
 pub use class::Class;
+pub use collective::{
+    AllGather, AllReduce, AllReduceKind, AllToAll, AxisIndex, Ppermute, ReduceScatter, axes_of, unbound_axis, uses_axis,
+};
 pub use control::{Checkpoint, Cond, CustomJvp, CustomLin, CustomVjp, Jit, Scan, VjpRule, While};
 pub use conv::{Conv, ConvDims};
 pub use convert::{BitcastConvertType, ConvertElementType, ReducePrecision};
@@ -45,6 +50,7 @@ pub(crate) use params::{Quoted, is_plain_word};
 pub use random::Threefry2x32;
 pub use reduce::{ArgKind, ArgReduce, Cumulative, CumulativeKind, Reduce, ReduceKind};
 pub use shape::{BroadcastInDim, Concatenate, ExpandDims, Iota, Pad, Reshape, Rev, Squeeze, Transpose};
+pub use shard::{ShardMap, ShardingConstraint};
 pub use slice::{DynamicSlice, DynamicUpdateSlice, Slice};
 pub use sort::{Sort, TopK};
 pub use window::{ArgReduceWindow, ReduceWindow, Window, WindowKind};
@@ -99,7 +105,8 @@ macro_rules! with_prims {
             TriangularSolve, Cholesky,
             DotProductAttention, DotProductAttentionTangent, DotProductAttentionCotangent, CrossEntropyTangent,
             Threefry2x32,
-            Name, StopGradient, OptimizationBarrier, DevicePut,
+            Name, StopGradient, OptimizationBarrier, DevicePut, ShardingConstraint,
+            AllReduce, AllGather, ReduceScatter, AllToAll, Ppermute, AxisIndex,
         }
     };
 }
@@ -199,7 +206,7 @@ operations! {
     /// assert_eq!(op.call().map(|call| call.bodies().len()), Some(1));
     /// # Ok::<(), remat_ir::Error>(())
     /// ```
-    Call { Jit, Checkpoint, Scan, While, Cond, CustomJvp, CustomVjp, CustomLin, }
+    Call { Jit, Checkpoint, Scan, While, Cond, CustomJvp, CustomVjp, CustomLin, ShardMap, }
 }
 
 /// Every operation of the language.
@@ -327,6 +334,7 @@ impl Call {
                 [&op.call].into_iter().chain(rule).collect()
             }
             Call::CustomLin(op) => vec![&op.bwd],
+            Call::ShardMap(op) => vec![&op.jaxpr],
         }
     }
 
@@ -344,6 +352,7 @@ impl Call {
                 [&mut op.call].into_iter().chain(rule).collect()
             }
             Call::CustomLin(op) => vec![&mut op.bwd],
+            Call::ShardMap(op) => vec![&mut op.jaxpr],
         }
     }
 }

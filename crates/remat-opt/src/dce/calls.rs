@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use remat_ir::{Call, Checkpoint, Cond, CustomLin, Jaxpr, Jit, Op, Result, Scan, While};
+use remat_ir::{Call, Checkpoint, Cond, CustomLin, Jaxpr, Jit, Op, Result, Scan, ShardMap, While};
 
 use super::{dce as dce_jaxpr, select};
 use crate::memo;
@@ -29,6 +29,7 @@ pub(super) fn dce(op: &Call, used_outs: &[bool]) -> Result<Option<Pruned>> {
         Call::While(op) => while_loop(op, used_outs).map(Some),
         Call::Cond(op) => cond(op, used_outs).map(Some),
         Call::CustomLin(op) => custom_lin(op).map(Some),
+        Call::ShardMap(op) => shard_map(op, used_outs).map(Some),
         // The rule of the function is for all of its results.
         Call::CustomJvp(_) | Call::CustomVjp(_) => Ok(None),
     }
@@ -129,6 +130,17 @@ fn custom_lin(op: &CustomLin) -> Result<Pruned> {
     let pruned = CustomLin { name: op.name.clone(), num_residuals: count(used_residuals), bwd: bwd.jaxpr };
     let used_ins = [used_residuals, &vec![true; num_outs]].concat();
     Ok(Pruned { op: pruned.into(), used_ins, kept_outs: vec![true; num_cts] })
+}
+
+fn shard_map(op: &ShardMap, used_outs: &[bool]) -> Result<Pruned> {
+    let pruned = dce_body(&op.jaxpr, used_outs, &vec![false; op.jaxpr.ins.len()])?;
+    let pruned_op = ShardMap {
+        jaxpr: pruned.jaxpr,
+        mesh: op.mesh.clone(),
+        in_specs: select(&op.in_specs, &pruned.used_ins),
+        out_specs: select(&op.out_specs, used_outs),
+    };
+    Ok(Pruned { op: pruned_op.into(), used_ins: pruned.used_ins, kept_outs: used_outs.to_vec() })
 }
 
 /// The number of `true`s.

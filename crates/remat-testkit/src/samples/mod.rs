@@ -5,6 +5,7 @@
 //! operations, so that one without samples does not compile.
 
 mod attention;
+mod collective;
 mod conv;
 mod convert;
 mod cumulative;

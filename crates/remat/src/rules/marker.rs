@@ -1,6 +1,8 @@
 //! Rules of markers.
 
-use remat_ir::{DevicePut, Name, OptimizationBarrier, Result, StopGradient};
+use std::sync::Arc;
+
+use remat_ir::{DevicePut, Name, OptimizationBarrier, Result, Sharding, ShardingConstraint, StopGradient};
 
 use super::{Batched, Expr, Linear, Operand, Rules, Writer, not_linear};
 
@@ -63,6 +65,25 @@ impl Rules for DevicePut {
 
     fn vmap<'w>(&self, _w: Writer<'w>, _size: usize, ins: &[Batched<Expr<'w>>]) -> Result<Vec<Batched<Expr<'w>>>> {
         Ok(vec![ins[0].map(|x| x.apply(*self))])
+    }
+}
+
+impl Rules for ShardingConstraint {
+    fn jvp<'w>(&self, _: &[Expr<'w>], _: &[Expr<'w>], tangents: &[Option<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
+        Ok(vec![tangents[0].map(|t| t.apply(self.clone()))])
+    }
+
+    /// The cotangent is cut as the value is.
+    fn transpose<'w>(&self, cotangents: &[Option<Expr<'w>>], ins: &[Operand<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
+        ins[0].linear(self)?;
+        Ok(vec![cotangents[0].map(|ct| ct.apply(self.clone()))])
+    }
+
+    fn vmap<'w>(&self, _w: Writer<'w>, _size: usize, ins: &[Batched<Expr<'w>>]) -> Result<Vec<Batched<Expr<'w>>>> {
+        let Sharding { mesh, spec } = &*self.sharding;
+        let spec = ins[0].axis.map_or_else(|| spec.clone(), |axis| spec.with_dim(axis));
+        let op = ShardingConstraint { sharding: Arc::new(Sharding { mesh: mesh.clone(), spec }) };
+        Ok(vec![ins[0].map(|x| x.apply(op))])
     }
 }
 

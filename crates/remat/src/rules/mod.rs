@@ -9,6 +9,7 @@
 
 mod attention;
 mod batch;
+mod collective;
 mod conv;
 mod convert;
 mod cumulative;
@@ -29,6 +30,7 @@ mod unary;
 mod window;
 
 use batch::{align, shifted, unbatched};
+pub(crate) use collective::bind as bind_collective;
 pub(crate) use emit::Emit;
 use expr::{Expr, Writer, difference_of, sum_of, write};
 use remat_ir::{Atom, Aval, Builder, Error, ErrorKind, Jaxpr, Operation, Prim, Result, VarMap};

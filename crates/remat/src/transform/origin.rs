@@ -28,6 +28,8 @@ pub enum Through {
     Cond(usize),
     /// A function with a derivative of its own, which is not differentiated here.
     Custom(Arc<str>),
+    /// A program on every device of a mesh.
+    ShardMap,
 }
 
 impl fmt::Display for Through {
@@ -43,6 +45,7 @@ impl fmt::Display for Through {
             Through::While => f.write_str("while"),
             Through::Cond(branch) => write!(f, "branch {branch} of cond"),
             Through::Custom(name) => write!(f, "custom {name}"),
+            Through::ShardMap => f.write_str("shard_map"),
         }
     }
 }
@@ -107,6 +110,7 @@ impl Origins {
                 self.in_loop(&op.body, out, range, |_| Through::While).shifted(op.cond_consts)
             }
             Op::Call(Call::Cond(op)) => self.in_branches(&op.branches, out).shifted(1),
+            Op::Call(Call::ShardMap(op)) => self.in_shards(&op.jaxpr, out),
             Op::Call(Call::CustomLin(_)) | Op::Prim(_) => Found::new(Origin::Equation(eqn)),
         };
         match found.origin {
@@ -124,6 +128,20 @@ impl Origins {
     fn in_body<'j>(&mut self, body: &'j Jaxpr, out: usize, through: Through) -> Found<'j> {
         let mut found = self.find(body, body.outs[out]);
         found.through.insert(0, through);
+        found
+    }
+
+    /// The origin of a result of a `shard_map`. A residual of its body has a dimension in front, for the devices.
+    fn in_shards<'j>(&mut self, body: &'j Jaxpr, out: usize) -> Found<'j> {
+        let mut found = self.in_body(body, out, Through::ShardMap);
+        if let Origin::Equation(eqn) = found.origin
+            && let (Op::Prim(Prim::ExpandDims(_)), [Through::ShardMap]) = (&eqn.op, &found.through[..])
+        {
+            let numbers = std::mem::take(&mut found.numbers);
+            found = self.find(body, eqn.ins[0]);
+            found.through.insert(0, Through::ShardMap);
+            found.numbers.extend(numbers);
+        }
         found
     }
 

@@ -7,10 +7,12 @@
 //!
 //! At the borders of a program the batch dimension is the first one; inside, each rule leaves it where it falls.
 
-use remat_ir::{Atom, Builder, Jaxpr, Op, Result, VarMap};
+use std::sync::Arc;
+
+use remat_ir::{Atom, Builder, Jaxpr, Op, Result, VarMap, uses_axis};
 
 use super::{checked, control, expect_mask, internal, memo};
-use crate::rules::{Batched, Emit, rules_of};
+use crate::rules::{Batched, Emit, bind_collective, rules_of};
 
 /// A batched program.
 #[derive(Clone, Debug)]
@@ -19,6 +21,13 @@ pub struct Vmapped {
     pub jaxpr: Jaxpr,
     /// Which outputs are batched.
     pub batched_outs: Vec<bool>,
+}
+
+/// The examples of a batch: their number, and the name of the axis that they are along, if it has one.
+#[derive(Clone, Copy)]
+pub(crate) struct Batch<'a> {
+    pub(crate) size: usize,
+    pub(crate) name: Option<&'a Arc<str>>,
 }
 
 /// Batches a program over `size` examples. Outputs in `force` are batched in any case.
@@ -36,6 +45,35 @@ pub struct Vmapped {
 /// # Errors
 /// If the program is not well formed.
 pub fn vmap(jaxpr: &Jaxpr, size: usize, batched_ins: &[bool], force: &[bool]) -> Result<Vmapped> {
+    vmap_batch(jaxpr, Batch { size, name: None }, batched_ins, force)
+}
+
+/// As [`vmap`]; collectives along the axis `name` are between the examples, and none is left.
+///
+/// ```
+/// use remat::ir::Jaxpr;
+/// use remat::transform::vmap_named;
+/// let program: Jaxpr = "{ lambda ; a:f32[3]. let b:f32[3] = psum[axes=(i,)] a in (b,) }".parse()?;
+/// let batch = vmap_named(&program, &"i".into(), 5, &[true], &[false])?;
+/// let text = "{ lambda ; a:f32[5,3]. let b:f32[3] = reduce_sum[axes=(0,)] a in (b,) }";
+/// assert_eq!(batch.jaxpr.to_string(), text.parse::<Jaxpr>()?.to_string());
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`vmap`]; if a collective along the axis is for another number of shards.
+pub fn vmap_named(
+    jaxpr: &Jaxpr,
+    name: &Arc<str>,
+    size: usize,
+    batched_ins: &[bool],
+    force: &[bool],
+) -> Result<Vmapped> {
+    vmap_batch(jaxpr, Batch { size, name: Some(name) }, batched_ins, force)
+}
+
+pub(super) fn vmap_batch(jaxpr: &Jaxpr, batch: Batch<'_>, batched_ins: &[bool], force: &[bool]) -> Result<Vmapped> {
+    let size = batch.size;
     expect_mask("vmap", "input", batched_ins, jaxpr.ins.len())?;
     expect_mask("vmap", "output", force, jaxpr.outs.len())?;
     let _open = memo::open();
@@ -56,14 +94,16 @@ pub fn vmap(jaxpr: &Jaxpr, size: usize, batched_ins: &[bool], force: &[bool]) ->
     for eqn in &jaxpr.eqns {
         b.loc = eqn.loc;
         let ins = eqn.ins.iter().map(|&a| get(&env, a)).collect::<Result<Vec<_>>>()?;
-        let outs = if ins.iter().all(|x| x.axis.is_none()) {
+        let named = batch.name.filter(|name| uses_axis(&eqn.op, name));
+        let outs = if named.is_none() && ins.iter().all(|x| x.axis.is_none()) {
             let atoms: Vec<Atom> = ins.iter().map(|x| x.atom).collect();
             let avals = eqn.outs.iter().map(|&v| jaxpr.avals[v].clone());
             b.push(eqn.op.clone(), &atoms, avals, eqn.loc).into_iter().map(|v| Batched::shared(Atom::Var(v))).collect()
         } else {
-            match &eqn.op {
-                Op::Prim(op) => rules_of(op).write_vmap(&mut b, size, &ins),
-                Op::Call(op) => control::vmap(&mut b, op, size, &ins),
+            match (&eqn.op, named) {
+                (Op::Prim(op), Some(name)) => bind_collective(&mut b, op, name, size, &ins).map(|out| vec![out]),
+                (Op::Prim(op), None) => rules_of(op).write_vmap(&mut b, size, &ins),
+                (Op::Call(op), _) => control::vmap(&mut b, op, batch, &ins),
             }
             .map_err(|e| e.at(eqn.loc))?
         };

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use remat_ir::{Atom, Builder, Checkpoint, Error, ErrorKind, Jaxpr, Jit, Op, Result};
 
+use super::super::Batch;
 use super::super::partial_eval::reach::unknown_outs;
 use super::super::partial_eval::split_eqn::{Context, SplitEqn, program_of};
 use super::super::partial_eval::{Input, PartialEval, Request, Saving, StageOuts, split};
-use super::super::{jvp_body, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
+use super::super::{jvp_body, transpose as transpose_jaxpr, vmap_batch as vmap_jaxpr};
 use super::{batched_mask, batched_outs, fronted, known, present, push, spread};
 use crate::rules::{Batched, Linear, Operand};
 
@@ -78,10 +79,10 @@ pub(super) fn transpose(
     Ok(spread(&linear, cts).into_iter().map(Option::flatten).collect())
 }
 
-pub(super) fn vmap(b: &mut Builder, op: &impl Call, size: usize, ins: &[Batched]) -> Result<Vec<Batched>> {
+pub(super) fn vmap(b: &mut Builder, op: &impl Call, batch: Batch<'_>, ins: &[Batched]) -> Result<Vec<Batched>> {
     let body = op.body();
-    let vmapped = vmap_jaxpr(body, size, &batched_mask(ins), &vec![false; body.outs.len()])?;
-    let operands = fronted(b, size, ins)?;
+    let vmapped = vmap_jaxpr(body, batch, &batched_mask(ins), &vec![false; body.outs.len()])?;
+    let operands = fronted(b, batch.size, ins)?;
     let outs = push(b, op.of(vmapped.jaxpr.clone()), &operands, &vmapped.jaxpr);
     Ok(batched_outs(outs, &vmapped.batched_outs))
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use remat_ir::{Atom, Aval, Builder, Cond, DType, Jaxpr, Literal, Result};
 
+use super::super::Batch;
 use super::super::partial_eval::reach::unknown_of_branches;
 use super::super::partial_eval::split_eqn::{Context, SplitEqn, StagedEqn, StagedIn, program_of};
 use super::super::partial_eval::{PartialEval, Request, ResidualSource, StageOuts, split as split_jaxpr};
-use super::super::{dce as dce_jaxpr, jvp_body, select, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
+use super::super::{dce as dce_jaxpr, jvp_body, select, transpose as transpose_jaxpr, vmap_batch as vmap_jaxpr};
 use super::{batched_mask, batched_outs, front, fronted, known, present, push, select_example, spread};
 use crate::rules::{Batched, Emit, Linear, Operand};
 
@@ -204,26 +205,26 @@ pub(super) fn transpose(b: &mut Builder, op: &Cond, cotangents: &[Option<Atom>],
     Ok(cts)
 }
 
-pub(super) fn vmap(b: &mut Builder, op: &Cond, size: usize, ins: &[Batched]) -> Result<Vec<Batched>> {
+pub(super) fn vmap(b: &mut Builder, op: &Cond, batch: Batch<'_>, ins: &[Batched]) -> Result<Vec<Batched>> {
     let batched = batched_mask(&ins[1..]);
     let num_outs = op.branches[0].outs.len();
     if ins[0].axis.is_none() {
-        let transform = |j: &Arc<Jaxpr>, force: &[bool]| vmap_jaxpr(j, size, &batched, force);
+        let transform = |j: &Arc<Jaxpr>, force: &[bool]| vmap_jaxpr(j, batch, &batched, force);
         let (branches, outs_batched) = agree(op, vec![false; num_outs], transform, |v| &v.batched_outs)?;
-        let operands = fronted(b, size, ins)?;
+        let operands = fronted(b, batch.size, ins)?;
         let like = branches[0].jaxpr.clone();
         let outs = push(b, of(branches.into_iter().map(|v| v.jaxpr)).into(), &operands, &like);
         return Ok(batched_outs(outs, &outs_batched));
     }
     // Each example takes its own branch: compute all and select.
-    let index = front(b, size, ins[0])?;
+    let index = front(b, batch.size, ins[0])?;
     let last = Literal::from_i128(DType::I32, op.branches.len() as i128 - 1);
     let index = b.apply(remat_ir::Clamp, &[Literal::from_i128(DType::I32, 0).into(), index, last.into()])?;
-    let operands = fronted(b, size, &ins[1..])?;
+    let operands = fronted(b, batch.size, &ins[1..])?;
     let force = vec![true; num_outs];
     let mut outs_of_branches = Vec::with_capacity(op.branches.len());
     for branch in &op.branches {
-        let vmapped = vmap_jaxpr(branch, size, &batched, &force)?;
+        let vmapped = vmap_jaxpr(branch, batch, &batched, &force)?;
         outs_of_branches.push(b.inline(&vmapped.jaxpr, &operands)?);
     }
     let mut outs = Vec::with_capacity(num_outs);

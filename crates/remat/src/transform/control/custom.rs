@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use remat_ir::{Atom, Aval, Builder, CustomJvp, CustomLin, CustomVjp, Error, ErrorKind, Jaxpr, Result, VjpRule};
 
-use super::super::vmap as vmap_jaxpr;
+use super::super::Batch;
+use super::super::vmap_batch as vmap_jaxpr;
 use super::{batched_mask, batched_outs, fronted, not_linear, push, spread};
 use crate::rules::{Batched, Emit, Linear, Operand};
 
@@ -113,7 +114,7 @@ pub(super) fn transpose(
     Ok(all)
 }
 
-pub(super) fn vmap_custom_jvp(b: &mut Builder, op: &CustomJvp, size: usize, ins: &[Batched]) -> Result<Vec<Batched>> {
+pub(super) fn vmap_custom_jvp(b: &mut Builder, op: &CustomJvp, batch: Batch<'_>, ins: &[Batched]) -> Result<Vec<Batched>> {
     let batched = batched_mask(ins);
     let tangents: Vec<bool> = batched
         .iter()
@@ -122,10 +123,10 @@ pub(super) fn vmap_custom_jvp(b: &mut Builder, op: &CustomJvp, size: usize, ins:
         .filter(|(_, f)| *f)
         .map(|(&m, _)| m)
         .collect();
-    let call = batch_all_outs(&op.call, size, &batched)?;
+    let call = batch_all_outs(&op.call, batch, &batched)?;
     let with_tangents = [batched, tangents].concat();
-    let jvp = op.jvp.as_ref().map(|jvp| batch_all_outs(jvp, size, &with_tangents)).transpose()?;
-    let operands = fronted(b, size, ins)?;
+    let jvp = op.jvp.as_ref().map(|jvp| batch_all_outs(jvp, batch, &with_tangents)).transpose()?;
+    let operands = fronted(b, batch.size, ins)?;
     let vmapped = CustomJvp { call: Arc::new(call.clone()), jvp: jvp.map(Arc::new), ..op.clone() };
     let outs = push(b, vmapped.into(), &operands, &call);
     let mask = vec![true; outs.len()];
@@ -133,13 +134,13 @@ pub(super) fn vmap_custom_jvp(b: &mut Builder, op: &CustomJvp, size: usize, ins:
 }
 
 /// A program whose outputs are all batched.
-fn batch_all_outs(jaxpr: &Jaxpr, size: usize, batched: &[bool]) -> Result<Jaxpr> {
-    Ok(vmap_jaxpr(jaxpr, size, batched, &vec![true; jaxpr.outs.len()])?.jaxpr)
+fn batch_all_outs(jaxpr: &Jaxpr, batch: Batch<'_>, batched: &[bool]) -> Result<Jaxpr> {
+    Ok(vmap_jaxpr(jaxpr, batch, batched, &vec![true; jaxpr.outs.len()])?.jaxpr)
 }
 
 /// The batch of a backward rule: a cotangent of a value that all examples share is the sum over the examples.
-fn batch_backward(bwd: &Jaxpr, size: usize, batched_ins: &[bool], batched_outs: &[bool]) -> Result<Jaxpr> {
-    let batch = batch_all_outs(bwd, size, batched_ins)?;
+fn batch_backward(bwd: &Jaxpr, batch: Batch<'_>, batched_ins: &[bool], batched_outs: &[bool]) -> Result<Jaxpr> {
+    let batch = batch_all_outs(bwd, batch, batched_ins)?;
     let mut b = Builder::new();
     let ins = b.inputs(batch.in_avals());
     let mut outs = b.inline(&batch, &ins)?;
@@ -149,31 +150,31 @@ fn batch_backward(bwd: &Jaxpr, size: usize, batched_ins: &[bool], batched_outs: 
     Ok(b.finish(outs))
 }
 
-pub(super) fn vmap_custom_vjp(b: &mut Builder, op: &CustomVjp, size: usize, ins: &[Batched]) -> Result<Vec<Batched>> {
+pub(super) fn vmap_custom_vjp(b: &mut Builder, op: &CustomVjp, batch: Batch<'_>, ins: &[Batched]) -> Result<Vec<Batched>> {
     let batched = batched_mask(ins);
     let num_outs = op.call.outs.len();
     let argument = &batched[op.num_consts..];
     let float_args = floats(&op.call.in_avals()[op.num_consts..]);
     let float_args: Vec<bool> = argument.iter().zip(float_args).filter(|(_, f)| *f).map(|(&m, _)| m).collect();
     let batch_rule = |VjpRule { fwd, bwd }: &VjpRule| -> Result<VjpRule> {
-        let bwd = batch_backward(bwd, size, &vec![true; bwd.ins.len()], &float_args)?;
-        Ok(VjpRule { fwd: Arc::new(batch_all_outs(fwd, size, &batched)?), bwd: Arc::new(bwd) })
+        let bwd = batch_backward(bwd, batch, &vec![true; bwd.ins.len()], &float_args)?;
+        Ok(VjpRule { fwd: Arc::new(batch_all_outs(fwd, batch, &batched)?), bwd: Arc::new(bwd) })
     };
     let rule = op.rule.as_ref().map(batch_rule).transpose()?;
-    let call = Arc::new(batch_all_outs(&op.call, size, &batched)?);
+    let call = Arc::new(batch_all_outs(&op.call, batch, &batched)?);
     let vmapped = CustomVjp { call: call.clone(), rule, ..op.clone() };
-    let operands = fronted(b, size, ins)?;
+    let operands = fronted(b, batch.size, ins)?;
     let outs = push(b, vmapped.into(), &operands, &call);
     Ok(batched_outs(outs, &vec![true; num_outs]))
 }
 
-pub(super) fn vmap_custom_lin(b: &mut Builder, op: &CustomLin, size: usize, ins: &[Batched]) -> Result<Vec<Batched>> {
+pub(super) fn vmap_custom_lin(b: &mut Builder, op: &CustomLin, batch: Batch<'_>, ins: &[Batched]) -> Result<Vec<Batched>> {
     let batched = batched_mask(ins);
     let (residuals, tangents) = batched.split_at(op.num_residuals);
     // All cotangents that come are batched, since the results are.
     let num_cts = op.bwd.ins.len() - op.num_residuals;
-    let bwd = batch_backward(&op.bwd, size, &[residuals, &vec![true; num_cts]].concat(), tangents)?;
-    let operands = fronted(b, size, ins)?;
+    let bwd = batch_backward(&op.bwd, batch, &[residuals, &vec![true; num_cts]].concat(), tangents)?;
+    let operands = fronted(b, batch.size, ins)?;
     let avals = bwd.in_avals().split_off(op.num_residuals);
     let vmapped = CustomLin { name: op.name.clone(), bwd: Arc::new(bwd), num_residuals: op.num_residuals };
     let loc = b.loc;

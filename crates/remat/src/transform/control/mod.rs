@@ -5,10 +5,12 @@ mod call;
 mod cond;
 mod custom;
 mod scan;
+mod shard_map;
 mod while_loop;
 
 use remat_ir::{Atom, Aval, Builder, Call, DevicePut, Jaxpr, MemorySpace, Op, Result, SelectN};
 
+use super::Batch;
 use super::partial_eval::split_eqn::{Context, SplitEqn};
 use crate::rules::{Batched, Linear, Operand, not_linear};
 
@@ -23,6 +25,7 @@ pub(super) fn jvp(b: &mut Builder, op: &Call, ins: &[Atom], tangents: &[Option<A
         Call::CustomJvp(op) => custom::jvp_of_custom_jvp(b, op, ins, tangents),
         Call::CustomVjp(op) => custom::jvp_of_custom_vjp(b, op, ins, tangents),
         Call::CustomLin(op) => Err(op.not_evaluated()),
+        Call::ShardMap(op) => shard_map::jvp(b, op, ins, tangents),
     }
 }
 
@@ -34,6 +37,7 @@ pub(super) fn split(op: &Call, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
         Call::Scan(op) => scan::split(op, eqn),
         Call::While(op) => while_loop::split(op, eqn),
         Call::Cond(op) => cond::split(op, eqn),
+        Call::ShardMap(op) => shard_map::split(op, eqn),
         Call::CustomJvp(_) | Call::CustomVjp(_) | Call::CustomLin(_) => Ok(None),
     }
 }
@@ -53,21 +57,23 @@ pub(super) fn transpose(
         Call::While(op) => Err(while_loop::no_reverse_mode(op)),
         Call::Cond(op) => cond::transpose(b, op, cotangents, ins),
         Call::CustomLin(op) => custom::transpose(b, op, cotangents, out_avals, ins),
+        Call::ShardMap(op) => shard_map::transpose(b, op, cotangents, ins),
         Call::CustomJvp(_) | Call::CustomVjp(_) => Err(not_linear(op)),
     }
 }
 
 /// The results for a batch; at least one operand is batched.
-pub(super) fn vmap(b: &mut Builder, op: &Call, size: usize, ins: &[Batched]) -> Result<Vec<Batched>> {
+pub(super) fn vmap(b: &mut Builder, op: &Call, batch: Batch<'_>, ins: &[Batched]) -> Result<Vec<Batched>> {
     match op {
-        Call::Jit(op) => call::vmap(b, op, size, ins),
-        Call::Checkpoint(op) => call::vmap(b, op, size, ins),
-        Call::Scan(op) => scan::vmap(b, op, size, ins),
-        Call::While(op) => while_loop::vmap(b, op, size, ins),
-        Call::Cond(op) => cond::vmap(b, op, size, ins),
-        Call::CustomJvp(op) => custom::vmap_custom_jvp(b, op, size, ins),
-        Call::CustomVjp(op) => custom::vmap_custom_vjp(b, op, size, ins),
-        Call::CustomLin(op) => custom::vmap_custom_lin(b, op, size, ins),
+        Call::Jit(op) => call::vmap(b, op, batch, ins),
+        Call::Checkpoint(op) => call::vmap(b, op, batch, ins),
+        Call::Scan(op) => scan::vmap(b, op, batch, ins),
+        Call::While(op) => while_loop::vmap(b, op, batch, ins),
+        Call::Cond(op) => cond::vmap(b, op, batch, ins),
+        Call::CustomJvp(op) => custom::vmap_custom_jvp(b, op, batch, ins),
+        Call::CustomVjp(op) => custom::vmap_custom_vjp(b, op, batch, ins),
+        Call::CustomLin(op) => custom::vmap_custom_lin(b, op, batch, ins),
+        Call::ShardMap(op) => shard_map::vmap(b, op, batch, ins),
     }
 }
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use remat_ir::{Atom, Aval, Builder, Jaxpr, Result, Scan};
 
-use super::super::{jvp_body, transpose as transpose_jaxpr, vmap as vmap_jaxpr};
+use super::super::Batch;
+use super::super::{jvp_body, transpose as transpose_jaxpr, vmap_batch as vmap_jaxpr};
 use super::{batched_mask, front, known, present, spread};
 use crate::rules::{Batched, Emit, Linear, Operand};
 
@@ -155,13 +156,13 @@ pub(super) fn transpose(
     Ok(cts.into_iter().zip(ins).map(|(ct, operand)| ct.filter(|_| operand.is_linear())).collect())
 }
 
-pub(super) fn vmap(b: &mut Builder, op: &Scan, size: usize, ins: &[Batched]) -> Result<Vec<Batched>> {
+pub(super) fn vmap(b: &mut Builder, op: &Scan, batch: Batch<'_>, ins: &[Batched]) -> Result<Vec<Batched>> {
     let mut batched = batched_mask(ins);
     let num_ys = op.jaxpr.outs.len() - op.num_carry;
     let body = loop {
         let (_, carry, _) = groups(op, &batched);
         let force = [carry.to_vec(), vec![false; num_ys]].concat();
-        let body = vmap_jaxpr(&op.jaxpr, size, &batched, &force)?;
+        let body = vmap_jaxpr(&op.jaxpr, batch, &batched, &force)?;
         if body.batched_outs[..op.num_carry] == *carry {
             break body;
         }
@@ -173,7 +174,7 @@ pub(super) fn vmap(b: &mut Builder, op: &Scan, size: usize, ins: &[Batched]) -> 
             _ if !is_batched => x.atom,
             // The loop is over the first dimension, so that the batch comes second.
             Some(axis) if i >= op.num_consts + op.num_carry => b.move_axis(x.atom, axis, 1)?,
-            _ => front(b, size, x)?,
+            _ => front(b, batch.size, x)?,
         });
     }
     let outs = push(b, of(op, body.jaxpr, op.num_consts, op.num_carry), &operands);

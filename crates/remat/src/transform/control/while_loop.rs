@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use remat_ir::{Atom, Builder, Error, ErrorKind, Jaxpr, Result, While};
 
+use super::super::Batch;
 use super::super::partial_eval::split_eqn::{Context, SplitEqn, StagedEqn, StagedIn, StagedOut, program_of};
 use super::super::partial_eval::{PartialEval, Saving, partial_eval};
-use super::super::{count, dce as dce_jaxpr, invert, jvp_body, select, vmap as vmap_jaxpr};
+use super::super::{count, dce as dce_jaxpr, invert, jvp_body, select, vmap_batch as vmap_jaxpr};
 use super::{batched_mask, batched_outs, front, present, push, select_example, spread};
 use crate::rules::{Batched, Emit, Linear};
 
@@ -142,13 +143,13 @@ fn known_loop(
     Ok(program_of(loop_.into(), eqn.known_avals(), out_avals, eqn.loc))
 }
 
-pub(super) fn vmap(b: &mut Builder, op: &While, size: usize, ins: &[Batched]) -> Result<Vec<Batched>> {
+pub(super) fn vmap(b: &mut Builder, op: &While, batch: Batch<'_>, ins: &[Batched]) -> Result<Vec<Batched>> {
     let batched = batched_mask(ins);
     let (cond_consts, body_consts, carry) = groups(op, &batched);
     let mut carry = carry.to_vec();
     let (cond, body) = loop {
-        let body = vmap_jaxpr(&op.body, size, &[body_consts, &carry].concat(), &carry)?;
-        let cond = vmap_jaxpr(&op.cond, size, &[cond_consts, &carry].concat(), &[false])?;
+        let body = vmap_jaxpr(&op.body, batch, &[body_consts, &carry].concat(), &carry)?;
+        let cond = vmap_jaxpr(&op.cond, batch, &[cond_consts, &carry].concat(), &[false])?;
         // Examples that end at different times all go on until the last one ends, so each carry needs a batch.
         let needed: Vec<bool> = body.batched_outs.iter().map(|&o| o || cond.batched_outs[0]).collect();
         if needed == carry {
@@ -159,7 +160,7 @@ pub(super) fn vmap(b: &mut Builder, op: &While, size: usize, ins: &[Batched]) ->
     let mut operands = Vec::with_capacity(ins.len());
     let wanted = [cond_consts, body_consts, &carry].concat();
     for (&x, &is_batched) in ins.iter().zip(&wanted) {
-        operands.push(if is_batched { front(b, size, x)? } else { x.atom });
+        operands.push(if is_batched { front(b, batch.size, x)? } else { x.atom });
     }
     let avals: Vec<_> = operands.iter().map(|&a| b.aval(a)).collect();
     let (cond_avals, body_avals, carry_avals) = groups(op, &avals);

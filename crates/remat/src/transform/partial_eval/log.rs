@@ -85,7 +85,7 @@ pub(crate) fn numbered(jaxpr: &Jaxpr) -> Jaxpr {
             *last += 1;
             eqn.loc.discriminator = *last;
             match &eqn.op {
-                Op::Call(Call::Jit(_) | Call::Checkpoint(_) | Call::Scan(_) | Call::Cond(_)) => {
+                Op::Call(Call::Jit(_) | Call::Checkpoint(_) | Call::Scan(_) | Call::Cond(_) | Call::ShardMap(_)) => {
                     eqn.op.bodies_mut().into_iter().for_each(|body| *body = Arc::new(number(body, last)));
                 }
                 // One value to a policy.

@@ -45,6 +45,7 @@ fn unknown_results(eqn: &Eqn, ins: &mut [bool]) -> Vec<bool> {
     match &eqn.op {
         Op::Call(Call::Jit(op)) => unknown_outs(&op.jaxpr, ins),
         Op::Call(Call::Checkpoint(op)) => unknown_outs(&op.jaxpr, ins),
+        Op::Call(Call::ShardMap(op)) => unknown_outs(&op.jaxpr, ins),
         Op::Call(Call::Scan(op)) => unknown_of_scan(op, ins),
         Op::Call(Call::Cond(_)) if ins[0] => vec![true; eqn.outs.len()],
         Op::Call(Call::Cond(op)) => unknown_of_branches(&op.branches, &ins[1..]),

@@ -1,0 +1,371 @@
+//! Collectives: operations between the shards along a named axis. `shard_map` and a `vmap` with a name bind the axis; outside of
+//! both a collective has no meaning, and no engine runs it.
+
+use std::sync::Arc;
+
+use super::kinds::kinds;
+use super::rules::check_axis;
+use super::{Operation, Param, ParamMap, Params, ReduceKind, expect_operands, shape_error};
+use crate::{Aval, Class, DType, Error, ErrorKind, Result, unknown_axis};
+
+kinds! {
+    /// The reduction of an [`AllReduce`].
+    AllReduceKind {
+        Sum "psum" Numeric;
+        /// NaN wins.
+        Max "pmax" Any;
+        /// NaN wins.
+        Min "pmin" Any;
+    }
+}
+
+impl AllReduceKind {
+    /// The reduction of stacked shards that it is.
+    pub const fn reduce(self) -> ReduceKind {
+        match self {
+            AllReduceKind::Sum => ReduceKind::Sum,
+            AllReduceKind::Max => ReduceKind::Max,
+            AllReduceKind::Min => ReduceKind::Min,
+        }
+    }
+}
+
+/// Every shard gets the reduction of the operands of all shards along these axes. f16 and bf16 are added in f32 and rounded once.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
+pub struct AllReduce {
+    pub kind: AllReduceKind,
+    /// At least one, each once.
+    pub axes: Arc<[Arc<str>]>,
+}
+
+/// Every shard gets the operands of all shards, joined along a dimension in the order of the axis.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
+pub struct AllGather {
+    pub axis_name: Arc<str>,
+    pub axis_size: usize,
+    pub dimension: usize,
+}
+
+/// Each shard gets its part of the sum of the operands of all shards: the sum is cut along a dimension in the order of the axis.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
+pub struct ReduceScatter {
+    pub axis_name: Arc<str>,
+    pub axis_size: usize,
+    pub dimension: usize,
+}
+
+/// Each shard cuts its operand along `split` and sends part `i` to shard `i`, which joins what it gets along `concat` in the order
+/// of the axis.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
+pub struct AllToAll {
+    pub axis_name: Arc<str>,
+    pub axis_size: usize,
+    pub split: usize,
+    pub concat: usize,
+}
+
+/// Shard `to` gets the operand of shard `from` for each pair `(from, to)`, and zeros where there is no pair.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
+pub struct Ppermute {
+    pub axis_name: Arc<str>,
+    pub axis_size: usize,
+    /// Each shard is at most once the first of a pair, and at most once the second.
+    pub pairs: Arc<[(usize, usize)]>,
+}
+
+/// The position of the shard along the axis, an i32.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[allow(missing_docs, reason = "fields are the parameters that programs print")]
+pub struct AxisIndex {
+    pub axis_name: Arc<str>,
+    pub axis_size: usize,
+}
+
+/// The names of the axes that an operation communicates along, with their sizes where the operation has them.
+///
+/// ```
+/// use remat_ir::{AxisIndex, Prim, axes_of};
+/// let op: Prim = AxisIndex { axis_name: "data".into(), axis_size: 4 }.into();
+/// assert_eq!(axes_of(&op), [("data".into(), Some(4))]);
+/// ```
+pub fn axes_of(op: &super::Prim) -> Vec<(Arc<str>, Option<usize>)> {
+    use super::Prim;
+    let one = |name: &Arc<str>, size: usize| vec![(name.clone(), Some(size))];
+    match op {
+        Prim::AllReduce(op) => op.axes.iter().map(|name| (name.clone(), None)).collect(),
+        Prim::AllGather(op) => one(&op.axis_name, op.axis_size),
+        Prim::ReduceScatter(op) => one(&op.axis_name, op.axis_size),
+        Prim::AllToAll(op) => one(&op.axis_name, op.axis_size),
+        Prim::Ppermute(op) => one(&op.axis_name, op.axis_size),
+        Prim::AxisIndex(op) => one(&op.axis_name, op.axis_size),
+        _ => Vec::new(),
+    }
+}
+
+/// Whether an operation communicates along this axis, itself or in one of its jaxprs. A `shard_map` inside binds the names of its
+/// mesh anew.
+pub fn uses_axis(op: &super::Op, name: &str) -> bool {
+    use super::{Call, Op};
+    match op {
+        Op::Prim(op) => axes_of(op).iter().any(|(axis, _)| **axis == *name),
+        Op::Call(Call::ShardMap(op)) if op.mesh.size(name).is_some() => false,
+        Op::Call(op) => op.bodies().iter().any(|body| body.eqns.iter().any(|eqn| uses_axis(&eqn.op, name))),
+    }
+}
+
+/// The error of a collective whose axis nothing around it binds.
+pub fn unbound_axis(op: &super::Prim) -> Error {
+    let name = axes_of(op).into_iter().next().map_or_else(|| "".into(), |(name, _)| name);
+    unknown_axis(op.name(), &name, std::iter::empty())
+}
+
+impl Operation for AllReduce {
+    fn name(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    fn class(&self) -> Class {
+        Class::Collective
+    }
+
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        expect_operands(self.name(), ins, 1)?;
+        self.kind.accepts().check(self.name(), &ins[0])?;
+        let wrong = |message: String| Err(Error::new(ErrorKind::Axis, self.name(), message));
+        if self.axes.is_empty() {
+            return wrong("there is no axis".to_string());
+        }
+        if let Some(i) = (0..self.axes.len()).find(|&i| self.axes[..i].contains(&self.axes[i])) {
+            return wrong(format!("the axis `{}` is given twice", self.axes[i]));
+        }
+        Ok(ins.to_vec())
+    }
+
+    fn params(&self) -> Params {
+        vec![("axes", Param::Tuple(self.axes.iter().map(|name| Param::Word(name.clone())).collect()))]
+    }
+
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        let kind = AllReduceKind::named(name)?;
+        let read = || {
+            let malformed = || params.error("axes", "is not a tuple of names");
+            let Param::Tuple(items) = params.take("axes")? else { return Err(malformed()) };
+            let name = |item| if let Param::Word(name) = item { Ok(name) } else { Err(malformed()) };
+            Ok(AllReduce { kind, axes: items.into_iter().map(name).collect::<Result<_>>()? })
+        };
+        Some(read())
+    }
+}
+
+impl Operation for AllGather {
+    fn name(&self) -> &'static str {
+        "all_gather"
+    }
+
+    fn class(&self) -> Class {
+        Class::Collective
+    }
+
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        expect_operands(self.name(), ins, 1)?;
+        expect_size(self.name(), &self.axis_name, self.axis_size)?;
+        check_axis(self.name(), &ins[0], self.dimension)?;
+        joined(self.name(), &ins[0], self.dimension, self.axis_size).map(|out| vec![out])
+    }
+
+    fn params(&self) -> Params {
+        named(&self.axis_name, self.axis_size, [("dimension", self.dimension)])
+    }
+
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "all_gather").then(|| {
+            Ok(AllGather {
+                axis_name: params.word("axis_name")?,
+                axis_size: params.size("axis_size")?,
+                dimension: params.size("dimension")?,
+            })
+        })
+    }
+}
+
+impl Operation for ReduceScatter {
+    fn name(&self) -> &'static str {
+        "reduce_scatter"
+    }
+
+    fn class(&self) -> Class {
+        Class::Collective
+    }
+
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        expect_operands(self.name(), ins, 1)?;
+        expect_size(self.name(), &self.axis_name, self.axis_size)?;
+        AllReduceKind::Sum.accepts().check(self.name(), &ins[0])?;
+        check_axis(self.name(), &ins[0], self.dimension)?;
+        parted(self.name(), &ins[0], self.dimension, &self.axis_name, self.axis_size).map(|out| vec![out])
+    }
+
+    fn params(&self) -> Params {
+        named(&self.axis_name, self.axis_size, [("dimension", self.dimension)])
+    }
+
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "reduce_scatter").then(|| {
+            Ok(ReduceScatter {
+                axis_name: params.word("axis_name")?,
+                axis_size: params.size("axis_size")?,
+                dimension: params.size("dimension")?,
+            })
+        })
+    }
+}
+
+impl Operation for AllToAll {
+    fn name(&self) -> &'static str {
+        "all_to_all"
+    }
+
+    fn class(&self) -> Class {
+        Class::Collective
+    }
+
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        expect_operands(self.name(), ins, 1)?;
+        expect_size(self.name(), &self.axis_name, self.axis_size)?;
+        check_axis(self.name(), &ins[0], self.split)?;
+        check_axis(self.name(), &ins[0], self.concat)?;
+        let part = parted(self.name(), &ins[0], self.split, &self.axis_name, self.axis_size)?;
+        joined(self.name(), &part, self.concat, self.axis_size).map(|out| vec![out])
+    }
+
+    fn params(&self) -> Params {
+        named(&self.axis_name, self.axis_size, [("split", self.split), ("concat", self.concat)])
+    }
+
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "all_to_all").then(|| {
+            Ok(AllToAll {
+                axis_name: params.word("axis_name")?,
+                axis_size: params.size("axis_size")?,
+                split: params.size("split")?,
+                concat: params.size("concat")?,
+            })
+        })
+    }
+}
+
+impl Operation for Ppermute {
+    fn name(&self) -> &'static str {
+        "ppermute"
+    }
+
+    fn class(&self) -> Class {
+        Class::Collective
+    }
+
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        expect_operands(self.name(), ins, 1)?;
+        expect_size(self.name(), &self.axis_name, self.axis_size)?;
+        let wrong = |message: String| Err(Error::new(ErrorKind::Axis, self.name(), message));
+        for (i, &(from, to)) in self.pairs.iter().enumerate() {
+            if from >= self.axis_size || to >= self.axis_size {
+                let (name, size) = (&self.axis_name, self.axis_size);
+                return wrong(format!("the pair ({from}, {to}) is out of range: the axis `{name}` has size {size}"));
+            }
+            if self.pairs[..i].iter().any(|pair| pair.0 == from) {
+                return wrong(format!("shard {from} is sent twice"));
+            }
+            if self.pairs[..i].iter().any(|pair| pair.1 == to) {
+                return wrong(format!("shard {to} gets two operands"));
+            }
+        }
+        Ok(ins.to_vec())
+    }
+
+    fn params(&self) -> Params {
+        let pairs = self.pairs.iter().map(|&(from, to)| Param::ints([from, to])).collect();
+        let mut params = named(&self.axis_name, self.axis_size, []);
+        params.push(("perm", Param::Tuple(pairs)));
+        params
+    }
+
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "ppermute").then(|| {
+            let malformed = || params.error("perm", "is not a tuple of pairs");
+            let Param::Tuple(items) = params.take("perm")? else { return Err(malformed()) };
+            let pair = |item: Param| match item.as_sizes().as_deref() {
+                Some(&[from, to]) => Ok((from, to)),
+                _ => Err(malformed()),
+            };
+            Ok(Ppermute {
+                axis_name: params.word("axis_name")?,
+                axis_size: params.size("axis_size")?,
+                pairs: items.into_iter().map(pair).collect::<Result<_>>()?,
+            })
+        })
+    }
+}
+
+impl Operation for AxisIndex {
+    fn name(&self) -> &'static str {
+        "axis_index"
+    }
+
+    fn class(&self) -> Class {
+        Class::View
+    }
+
+    fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        expect_operands(self.name(), ins, 0)?;
+        expect_size(self.name(), &self.axis_name, self.axis_size)?;
+        Ok(vec![Aval::scalar(DType::I32)])
+    }
+
+    fn params(&self) -> Params {
+        named(&self.axis_name, self.axis_size, [])
+    }
+
+    fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
+        (name == "axis_index").then(|| {
+            Ok(AxisIndex { axis_name: params.word("axis_name")?, axis_size: params.size("axis_size")? })
+        })
+    }
+}
+
+fn named<const N: usize>(axis_name: &Arc<str>, axis_size: usize, dims: [(&'static str, usize); N]) -> Params {
+    let axis = [("axis_name", Param::Word(axis_name.clone())), ("axis_size", Param::Int(axis_size as i64))];
+    axis.into_iter().chain(dims.map(|(name, dim)| (name, Param::Int(dim as i64)))).collect()
+}
+
+fn expect_size(operation: &str, name: &str, size: usize) -> Result<()> {
+    match size {
+        0 => Err(Error::new(ErrorKind::Axis, operation, format!("the axis `{name}` has size 0"))),
+        _ => Ok(()),
+    }
+}
+
+/// As many of these, joined along a dimension.
+fn joined(operation: &str, x: &Aval, dimension: usize, shards: usize) -> Result<Aval> {
+    let mut shape = x.shape.clone();
+    let Some(size) = shape[dimension].checked_mul(shards) else {
+        return shape_error(operation, format!("{shards} of {x} have more elements than can be counted"));
+    };
+    shape[dimension] = size;
+    Ok(x.with_shape(shape))
+}
+
+/// One of as many parts along a dimension.
+fn parted(operation: &str, x: &Aval, dimension: usize, name: &str, shards: usize) -> Result<Aval> {
+    let mut shape = x.shape.clone();
+    if shape[dimension] % shards != 0 {
+        let message = format!("dimension {dimension} of {x} cannot be cut into {shards} parts, one for each shard along `{name}`");
+        return shape_error(operation, message);
+    }
+    shape[dimension] /= shards;
+    Ok(x.with_shape(shape))
+}
