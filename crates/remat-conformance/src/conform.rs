@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use remat::Tensor;
+use remat::transform::on_one_device;
 use remat_alloc::{Event, Recording};
 use remat_ir::{Array, Builder, ClosedJaxpr, Device, Error, Executable, Jaxpr, Reference};
 
@@ -127,6 +128,11 @@ fn run_together(engine: &Engine, checks: &[&Check]) -> Option<Vec<Array>> {
     keep_promises(engine, &jaxpr, &args, |got| got.map(Some).map_err(|e| e.to_string())).ok().flatten()
 }
 
+/// The program as `jit` hands it to the device.
+fn placed(device: &dyn Device, jaxpr: &Arc<Jaxpr>) -> Result<Arc<Jaxpr>, Error> {
+    if device.devices() > 1 { Ok(jaxpr.clone()) } else { Ok(Arc::new(on_one_device(jaxpr)?.into_owned())) }
+}
+
 /// Runs a program on an engine, and holds it to what it promises beside its results: `agree` looks at those, and gives them if there are
 /// any. Gives them too.
 fn keep_promises(
@@ -136,6 +142,7 @@ fn keep_promises(
     agree: impl FnOnce(Result<Vec<Array>, Error>) -> Result<Option<Vec<Array>>, String>,
 ) -> Result<Option<Vec<Array>>, String> {
     let is_exact = engine.is_exact;
+    let jaxpr = &placed(&*engine.device, jaxpr).map_err(|e| e.to_string())?;
     let executable = match engine.device.compile(jaxpr) {
         Ok(executable) => executable,
         Err(error) => return agree(Err(error)),

@@ -32,6 +32,12 @@ pub trait Device: Send + Sync {
         self.compile(jaxpr)
     }
 
+    /// The number of devices that a `shard_map` and shardings may use. Where it is 1, programs come without `shard_map`s: all shards are
+    /// computed on the one device.
+    fn devices(&self) -> usize {
+        1
+    }
+
     /// An array of the host as a value on this device. It is the array itself where the device has the host's memory.
     ///
     /// # Errors

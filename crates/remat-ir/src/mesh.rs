@@ -72,9 +72,7 @@ impl Mesh {
 
     /// The number that a device has among the shards of a cut over these axes, of which the first is the slowest.
     pub fn shard(&self, device: usize, axes: &[Arc<str>]) -> usize {
-        axes.iter().fold(0, |n, name| {
-            n * self.size(name).unwrap_or(1) + self.position(device, name).unwrap_or(0)
-        })
+        axes.iter().fold(0, |n, name| n * self.size(name).unwrap_or(1) + self.position(device, name).unwrap_or(0))
     }
 
     /// Fails unless the mesh has an axis of this name.
@@ -205,7 +203,11 @@ impl PartitionSpec {
         }
         let wrong = |message| Err(Error::new(ErrorKind::Shape, operation, message));
         if self.dims.len() > aval.rank() {
-            return wrong(format!("{self} cuts dimension {} of {aval}, which has {}", self.dims.len() - 1, aval.rank()));
+            return wrong(format!(
+                "{self} cuts dimension {} of {aval}, which has {}",
+                self.dims.len() - 1,
+                aval.rank()
+            ));
         }
         let mut shape = Shape::new();
         for (d, &size) in aval.shape.iter().enumerate() {

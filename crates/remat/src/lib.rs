@@ -72,18 +72,20 @@ mod trace;
 pub mod transform;
 
 pub use api::{
-    AssociativeScanOptions, BatchAxes, JitOptions, Jitted, LinearMap, ScanOptions, VmapOptions, associative_scan,
-    associative_scan_with, checkpoint, cond, custom_jvp, custom_vjp, eval_shape, fori_loop, grad, grad_aux, hessian,
-    jacfwd, jacrev, jit, jit_with, jvp, linear_transpose, linearize, make_jaxpr, map, scan, scan_with, switch,
-    value_and_grad, value_and_grad_aux, vjp, vjp_aux, vmap, vmap_with, while_loop,
+    AssociativeScanOptions, BatchAxes, JitOptions, Jitted, LinearMap, ScanOptions, Shardings, Specs, VmapOptions,
+    associative_scan, associative_scan_with, checkpoint, cond, custom_jvp, custom_vjp, eval_shape, fori_loop, grad,
+    grad_aux, hessian, jacfwd, jacrev, jit, jit_with, jvp, linear_transpose, linearize, make_jaxpr, map, pmean, psum,
+    scan, scan_with, shard_map, switch, value_and_grad, value_and_grad_aux, vjp, vjp_aux, vmap, vmap_with, while_loop,
 };
 pub use loops::{LoopScheme, binomial_steps, scan_checkpointed, scan_checkpointed_with, while_loop_checkpointed};
 pub use remat_cpu::Cpu;
 /// Programs: traced functions, their operations, values and dtypes, and the traits of an engine.
 pub use remat_ir as ir;
-pub use remat_ir::{DType, Error, ErrorKind, Policy, Result, bf16, f16};
+pub use remat_ir::{DType, Error, ErrorKind, Mesh, PartitionSpec, Policy, Result, Sharding, bf16, f16, spec};
 pub use remat_macros::Tree;
-pub use tensor::{ConvConfig, Padding, PoolConfig, TriangularConfig, einsum, optimization_barrier};
+pub use tensor::{
+    AxisNames, ConvConfig, Padding, PoolConfig, TriangularConfig, axis_index, axis_size, einsum, optimization_barrier,
+};
 pub use trace::{Device, Tensor, Tree, named_scope};
 
 /// Arguments of methods of tensors: operands, scalars, shapes, axes.

@@ -1,20 +1,18 @@
 //! What the project's own generic tests run over; not a part of the API.
 
-use remat_ir::{Atom, Aval, Builder, Error, ErrorKind, Jaxpr, Op, Result};
+use remat_ir::{Atom, Aval, Builder, Jaxpr, Op, Result};
 
 use crate::Tensor;
-use crate::rules::{Batched, rules_of};
+use crate::rules::Batched;
+use crate::transform::{Batch, vmap_equation};
 
 /// One operation on a batch of `size` examples, with the batch dimension of each batched operand where `axes` says. Gives
 /// the batch dimensions of the results as well. `transform::vmap` knows batches in front only; inside a program they can
 /// be anywhere.
 ///
 /// # Errors
-/// If the operation has jaxprs in its parameters, or does not take such operands.
+/// If the operation does not take such operands.
 pub fn batch(op: &Op, avals: &[Aval], size: usize, axes: &[Option<usize>]) -> Result<(Jaxpr, Vec<Option<usize>>)> {
-    let Some(rules) = op.prim().map(rules_of) else {
-        return Err(Error::new(ErrorKind::Argument, op.name(), "is not a first-order operation"));
-    };
     let mut b = Builder::new();
     let mut ins = Vec::new();
     for (aval, &axis) in avals.iter().zip(axes) {
@@ -24,7 +22,7 @@ pub fn batch(op: &Op, avals: &[Aval], size: usize, axes: &[Option<usize>]) -> Re
         }
         ins.push(Batched { atom: b.input(aval.with_shape(shape)), axis });
     }
-    let outs = rules.write_vmap(&mut b, size, &ins)?;
+    let outs = vmap_equation(&mut b, op, Batch { size, name: None }, &ins)?;
     let atoms: Vec<Atom> = outs.iter().map(|x| x.atom).collect();
     Ok((b.finish(atoms), outs.iter().map(|x| x.axis).collect()))
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::walk::{Walk, row_major};
 use super::{apply, elements, read, reduce, shape};
 use crate::{
-    AllReduce, AllReduceKind, Array, Aval, Call, Cond, Concatenate, Element, Error, ErrorKind, Eqn, Jaxpr, Literal, Mesh, Op,
-    Operation, PartitionSpec, Prim, Reduce, Result, Scan, ShardMap, VarMap, While, axes_of, unknown_axis, uses_axis,
-    with_dtype,
+    AllReduce, AllReduceKind, Array, Aval, Call, Concatenate, Cond, Element, Eqn, Error, ErrorKind, Jaxpr, Literal,
+    Mesh, Op, Operation, PartitionSpec, Prim, Reduce, Result, Scan, ShardMap, VarMap, While, axes_of, unknown_axis,
+    uses_axis, with_dtype,
 };
 
 /// One array for each device.
@@ -254,7 +254,10 @@ fn exchange(op: &Prim, size: usize, operands: Option<&[Array]>) -> Result<Vec<Ar
     };
     match op {
         Prim::AllReduce(AllReduce { kind, .. }) => {
-            let sum = reduce::reduce(&Reduce { kind: kind.reduce(), axes: [0].into_iter().collect() }, &[stacked(first.aval(), xs)?])?;
+            let sum = reduce::reduce(
+                &Reduce { kind: kind.reduce(), axes: [0].into_iter().collect() },
+                &[stacked(first.aval(), xs)?],
+            )?;
             Ok(vec![sum; size])
         }
         Prim::AllGather(op) => Ok(vec![shape::concatenate(&Concatenate { axis: op.dimension }, xs)?; size]),

@@ -331,9 +331,8 @@ impl Operation for AxisIndex {
     }
 
     fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
-        (name == "axis_index").then(|| {
-            Ok(AxisIndex { axis_name: params.word("axis_name")?, axis_size: params.size("axis_size")? })
-        })
+        (name == "axis_index")
+            .then(|| Ok(AxisIndex { axis_name: params.word("axis_name")?, axis_size: params.size("axis_size")? }))
     }
 }
 
@@ -363,7 +362,9 @@ fn joined(operation: &str, x: &Aval, dimension: usize, shards: usize) -> Result<
 fn parted(operation: &str, x: &Aval, dimension: usize, name: &str, shards: usize) -> Result<Aval> {
     let mut shape = x.shape.clone();
     if shape[dimension] % shards != 0 {
-        let message = format!("dimension {dimension} of {x} cannot be cut into {shards} parts, one for each shard along `{name}`");
+        let message = format!(
+            "dimension {dimension} of {x} cannot be cut into {shards} parts, one for each shard along `{name}`"
+        );
         return shape_error(operation, message);
     }
     shape[dimension] /= shards;

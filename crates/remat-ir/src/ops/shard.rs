@@ -116,9 +116,8 @@ impl Operation for ShardingConstraint {
 
 /// `((data, 4), (model, 2))`
 fn of_mesh(mesh: &Mesh) -> Param {
-    let axis = |(name, size): &(Arc<str>, usize)| {
-        Param::Tuple(vec![Param::Word(name.clone()), Param::Int(*size as i64)])
-    };
+    let axis =
+        |(name, size): &(Arc<str>, usize)| Param::Tuple(vec![Param::Word(name.clone()), Param::Int(*size as i64)]);
     Param::Tuple(mesh.axes().iter().map(axis).collect())
 }
 
@@ -127,7 +126,9 @@ fn to_mesh(params: &ParamMap<'_>) -> Result<Mesh> {
     let Param::Tuple(items) = params.take("mesh")? else { return Err(malformed()) };
     let axis = |item| match item {
         Param::Tuple(pair) => match &pair[..] {
-            [Param::Word(name), Param::Int(size)] => Ok((name.clone(), usize::try_from(*size).map_err(|_| malformed())?)),
+            [Param::Word(name), Param::Int(size)] => {
+                Ok((name.clone(), usize::try_from(*size).map_err(|_| malformed())?))
+            }
             _ => Err(malformed()),
         },
         _ => Err(malformed()),

@@ -4,17 +4,25 @@
 use std::sync::Arc;
 
 use remat_ir::{
-    AllGather, AllReduce, AllReduceKind, AllToAll, Array, Aval, AxisIndex, Builder, DType, Mesh, Op, PartitionSpec, Ppermute,
-    ReduceScatter, ShardMap, Sharding, ShardingConstraint, spec,
+    AllGather, AllReduce, AllReduceKind, AllToAll, Array, Aval, AxisIndex, Builder, DType, Mesh, Op, PartitionSpec,
+    Ppermute, ReduceScatter, ShardMap, Sharding, ShardingConstraint, spec,
 };
 
 use super::{Sample, Samples, sample};
 
 /// The operation on each shard of the operands, which are cut by these specs, as are the results.
-fn sharded(label: &str, mesh: &[(&str, usize)], op: impl Into<Op>, inputs: Vec<(Array, PartitionSpec)>, out: PartitionSpec) -> Sample {
+fn sharded(
+    label: &str,
+    mesh: &[(&str, usize)],
+    op: impl Into<Op>,
+    inputs: Vec<(Array, PartitionSpec)>,
+    out: PartitionSpec,
+) -> Sample {
     let mesh = Mesh::new(mesh.iter().copied()).expect("a mesh");
     let mut b = Builder::new();
-    let shard = |(x, spec): &(Array, PartitionSpec)| spec.shard_aval("sample", x.aval(), &mesh).expect("the operand can be cut");
+    let shard = |(x, spec): &(Array, PartitionSpec)| {
+        spec.shard_aval("sample", x.aval(), &mesh).expect("the operand can be cut")
+    };
     let ins = b.inputs(inputs.iter().map(shard).collect::<Vec<Aval>>());
     let outs = b.emit(op.into(), &ins).expect("the operation takes the shards").into_vec();
     let (inputs, in_specs): (Vec<Array>, Vec<PartitionSpec>) = inputs.into_iter().unzip();
@@ -26,26 +34,19 @@ fn sharded(label: &str, mesh: &[(&str, usize)], op: impl Into<Op>, inputs: Vec<(
     if is_float { sample } else { sample.not_smooth() }
 }
 
-/// Samples of an operation of one operand: in every dtype that it takes, on axes of size 1, on shards without elements, along one of
-/// two axes. The operand is of 12 by 12.
-fn of_one(takes: impl Fn(DType) -> bool, op: impl Fn(usize) -> Op, out: PartitionSpec) -> Vec<Sample> {
-    let mut samples = Vec::new();
-    for dtype in DType::ALL.into_iter().filter(|&dtype| takes(dtype)) {
-        let x = sample::any(dtype, &[12, 12]);
-        samples.push(sharded("dtypes", &[("x", 3)], op(3), vec![(x, spec!["x"])], out.clone()));
-    }
-    let x = || sample::any(DType::F64, &[12, 12]);
-    samples.push(sharded("an axis of size 1", &[("x", 1)], op(1), vec![(x(), spec!["x"])], out.clone()));
-    let empty = sample::any(DType::F64, &[4, 0]);
-    samples.push(sharded("empty shards", &[("x", 2)], op(2), vec![(empty, spec!["x"])], out.clone()));
-    let both = PartitionSpec::new((0..2).map(|d| if d == 0 { out.axes_of(0).first().map(|_| "x") } else { out.axes_of(1).first().map(|_| "x") }));
-    let mesh = [("y", 2), ("x", 2)];
-    let by_both = if both.axes_of(0).is_empty() && both.axes_of(1).is_empty() { spec!["y"] } else { both };
-    if by_both.axes().any(|axis| &**axis == "x") {
-        samples.push(sharded("copies along another axis", &mesh, op(2), vec![(x(), spec!["x"])], by_both));
-    } else {
-        samples.push(sharded("one of two axes", &mesh, op(2), vec![(x(), spec![["y", "x"]])], by_both));
-    }
+/// Samples of an operation of one operand: in every dtype that it takes, on an axis of size 1, on shards without elements, along one
+/// of two axes. The operand is cut along its first dimension, and `out` is the spec of the result.
+fn of_one(takes: impl Fn(DType) -> bool, op: impl Fn(usize) -> Op, out: &PartitionSpec) -> Vec<Sample> {
+    let one =
+        |label, mesh: &[(&str, usize)], size, x| sharded(label, mesh, op(size), vec![(x, spec!["x"])], out.clone());
+    let mut samples: Vec<Sample> = DType::ALL
+        .into_iter()
+        .filter(|&dtype| takes(dtype))
+        .map(|dtype| one("dtypes", &[("x", 3)], 3, sample::any(dtype, &[12, 12])))
+        .collect();
+    samples.push(one("an axis of size 1", &[("x", 1)], 1, sample::any(DType::F64, &[3, 2])));
+    samples.push(one("empty shards", &[("x", 2)], 2, sample::any(DType::F64, &[8, 0])));
+    samples.push(one("copies along another axis", &[("y", 2), ("x", 2)], 2, sample::any(DType::F64, &[4, 4])));
     samples
 }
 
@@ -54,25 +55,21 @@ impl Samples for AllReduce {
         let mut samples = Vec::new();
         for kind in AllReduceKind::ALL {
             let op = |axes: &[&str]| AllReduce { kind, axes: axes.iter().map(|&name| name.into()).collect() };
-            samples.extend(of_one(|dtype| kind.takes(dtype), |_| op(&["x"]).into(), spec![]));
+            let mut of_kind = of_one(|dtype| kind.takes(dtype), |_| op(&["x"]).into(), &spec![]);
             let mesh = [("x", 2), ("y", 3)];
-            let x = sample::any(DType::F64, &[6, 2]);
-            samples.push(sharded("two axes", &mesh, op(&["y", "x"]), vec![(x, spec!["y", "x"])], spec![]));
-            let half = sample::any(DType::Bf16, &[6, 2]);
-            samples.push(sharded("two axes", &mesh, op(&["x", "y"]), vec![(half, spec!["y", "x"])], spec![]));
-            let scalar = sample::any(DType::F64, &[]);
-            samples.push(sharded("copies of a scalar", &mesh, op(&["x"]), vec![(scalar, spec![])], spec![]));
+            for dtype in [DType::F64, DType::Bf16] {
+                let x = sample::any(dtype, &[6, 2]);
+                of_kind.push(sharded("two axes", &mesh, op(&["y", "x"]), vec![(x, spec!["y", "x"])], spec![]));
+            }
+            let x = sample::any(DType::F64, &[12]);
+            of_kind.push(sharded("one of two axes", &mesh, op(&["x"]), vec![(x, spec![["x", "y"]])], spec!["y"]));
+            let scalar =
+                sharded("copies of a scalar", &mesh, op(&["x"]), vec![(sample::floats(&[]), spec![])], spec![]);
+            of_kind.push(scalar);
             if kind != AllReduceKind::Sum {
-                samples.iter_mut().filter(|s| s.op.name() == "shard_map").for_each(|_| {});
+                of_kind.iter_mut().for_each(|sample| sample.linear.clear());
             }
-        }
-        for sample in &mut samples {
-            let is_sum = matches!(&sample.op, Op::Call(remat_ir::Call::ShardMap(op)) if op.jaxpr.eqns[0].op.name() == "psum");
-            if !is_sum {
-                sample.linear.clear();
-                // Copies of one operand are equal everywhere.
-                sample.smooth &= sample.label != "copies of a scalar";
-            }
+            samples.extend(of_kind);
         }
         samples
     }
@@ -82,14 +79,14 @@ impl Samples for AllGather {
     fn samples() -> Vec<Sample> {
         let op = |dimension| move |axis_size| AllGather { axis_name: "x".into(), axis_size, dimension }.into();
         let any = |_: DType| true;
-        [of_one(any, op(0), spec![]), of_one(any, op(1), spec![])].concat()
+        [of_one(any, op(0), &spec![]), of_one(any, op(1), &spec![])].concat()
     }
 }
 
 impl Samples for ReduceScatter {
     fn samples() -> Vec<Sample> {
         let op = |axis_size| ReduceScatter { axis_name: "x".into(), axis_size, dimension: 1 }.into();
-        of_one(|dtype| dtype != DType::Bool, op, spec![None, "x"])
+        of_one(|dtype| dtype != DType::Bool, op, &spec![None, "x"])
     }
 }
 
@@ -98,7 +95,7 @@ impl Samples for AllToAll {
         let op = |split, concat| move |axis_size| AllToAll { axis_name: "x".into(), axis_size, split, concat }.into();
         let x = sample::any(DType::F64, &[12, 4]);
         let same = sharded("split and concat are one", &[("x", 2)], op(0, 0)(2), vec![(x, spec!["x"])], spec!["x"]);
-        [of_one(|_| true, op(1, 0), spec![None, "x"]), vec![same]].concat()
+        [of_one(|_| true, op(1, 0), &spec![None, "x"]), vec![same]].concat()
     }
 }
 
@@ -109,7 +106,7 @@ impl Samples for Ppermute {
         };
         let shift = op(|n| (0..n).map(|i| (i, (i + 1) % n)).collect());
         let some = op(|n| (1..n).map(|i| (i, n - 1 - i)).collect());
-        [of_one(|_| true, shift, spec!["x"]), of_one(|dtype| dtype == DType::F64, some, spec!["x"])].concat()
+        [of_one(|_| true, shift, &spec!["x"]), of_one(|dtype| dtype == DType::F64, some, &spec!["x"])].concat()
     }
 }
 

@@ -1,8 +1,12 @@
 //! Batching of functions.
 
+use std::sync::Arc;
+
 use remat_ir::{Aval, Error, ErrorKind, Loc, Result, counted};
 
-use crate::trace::{Output, Tensor, Tree, bind1, current_loc, leaf_paths, pinned_at, rebuild, run, structure, trace};
+use crate::trace::{
+    Output, Tensor, Tree, bind1, current_loc, leaf_paths, pinned_at, rebuild, run, structure, trace, with_axes,
+};
 use crate::transform;
 
 /// Where the batch dimension of each leaf is. Negative positions count from the end.
@@ -42,11 +46,13 @@ pub struct VmapOptions {
     pub out_axes: BatchAxes,
     /// The number of examples: needed only if no leaf of the argument is batched.
     pub size: Option<usize>,
+    /// The name of the axis of examples, along which collectives such as [`Tensor::psum`] communicate inside the function.
+    pub axis_name: Option<String>,
 }
 
 impl Default for VmapOptions {
     fn default() -> VmapOptions {
-        VmapOptions { in_axes: BatchAxes::All(0), out_axes: BatchAxes::All(0), size: None }
+        VmapOptions { in_axes: BatchAxes::All(0), out_axes: BatchAxes::All(0), size: None, axis_name: None }
     }
 }
 
@@ -119,16 +125,22 @@ fn batch<A: Tree, R: Output>(options: &VmapOptions, f: &impl Fn(&A) -> R, x: &A,
         let message = "no leaf of the argument is batched, so the number of examples is not known; give it in `size`";
         return Err(Error::new(ErrorKind::Argument, "vmap", message).at(loc));
     };
-    let (program, like) = trace(example_avals, loc, |args| {
-        let out = f(&rebuild(x, args.to_vec())?).into_result()?;
-        Ok((structure(&out).0, out))
-    })?;
+    let name: Option<Arc<str>> = options.axis_name.as_deref().map(Arc::from);
+    let axes_here: Vec<(Arc<str>, usize)> = name.iter().map(|name| (name.clone(), size)).collect();
+    let (program, like) = with_axes("vmap", &axes_here, false, || {
+        trace(example_avals, loc, |args| {
+            let out = f(&rebuild(x, args.to_vec())?).into_result()?;
+            Ok((structure(&out).0, out))
+        })
+    })
+    .map_err(|e| e.at(loc))?;
     let num_outs = program.jaxpr.outs.len();
     options.out_axes.expect_leaves("result", num_outs, loc)?;
     let batched_ins: Vec<bool> =
         program.captured.iter().map(|_| false).chain(axes.iter().map(Option::is_some)).collect();
     let force: Vec<bool> = (0..num_outs).map(|i| options.out_axes.of(i).is_some()).collect();
-    let vmapped = transform::vmap(&program.jaxpr, size, &batched_ins, &force).map_err(|e| e.at(loc))?;
+    let batch = transform::Batch { size, name: name.as_ref() };
+    let vmapped = transform::vmap_batch(&program.jaxpr, batch, &batched_ins, &force).map_err(|e| e.at(loc))?;
     if let Some(i) = (0..num_outs).find(|&i| vmapped.batched_outs[i] && !force[i]) {
         let path = leaf_paths(&like).into_iter().nth(i).unwrap_or_default();
         let message = format!("the result{} differs between examples, so it needs an axis in `out_axes`", path.place());

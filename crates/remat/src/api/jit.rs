@@ -9,10 +9,11 @@ use remat_ir::{Aval, Call, CompileOptions, Jaxpr, Loc, MemoryReport, MemoryStats
 use remat_opt::{Stages, pipeline};
 use remat_xla::Platform;
 
+use super::shard::Shardings;
 use super::stages::{Compiled, Lowered, Target, Traced};
 use crate::trace::{
-    Device, Order, Output, Program, Repr, Structure, Tensor, Tracer, Tree, avals, bind_at, current_loc, leaf_paths,
-    operands, rebuild, short_type_name, structure, trace_tree,
+    Device, NamedAxes, Order, Output, Program, Repr, Structure, Tensor, Tracer, Tree, avals, bind_at, bound_axes,
+    current_loc, leaf_paths, operands, rebuild, short_type_name, structure, trace_tree,
 };
 
 /// Options of [`jit_with`].
@@ -36,6 +37,22 @@ pub struct JitOptions {
     /// `REMAT_MEMORY_LIMIT` says: a number of bytes, such as `500000`, `512MiB` or `1.5GiB`. A program that needs more is not
     /// compiled; the error lists what takes them.
     pub memory_limit: Option<usize>,
+    /// How the leaves of the argument are cut over a mesh; an engine with several devices decides itself where it is `None`.
+    /// On one device it says nothing.
+    ///
+    /// ```
+    /// use remat::{DType, JitOptions, Mesh, Shardings, Tensor, jit_with, spec};
+    /// let mesh = Mesh::new([("data", 2)])?;
+    /// let options = JitOptions { in_shardings: Some(Shardings::new(&mesh, spec!["data"])), ..JitOptions::default() };
+    /// let double = jit_with(&options, |x: &Tensor| x + x);
+    /// assert_eq!(double.call(Tensor::ones([4], DType::F32))?.to_vec::<f32>()?, [2.0; 4]);
+    /// let error = double.call(Tensor::ones([3], DType::F32)).unwrap_err();
+    /// assert_eq!(error.message(), "dimension 0 of f32[3] cannot be cut into 2 shards by P(data)");
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    pub in_shardings: Option<Shardings>,
+    /// The same of the leaves of the result.
+    pub out_shardings: Option<Shardings>,
 }
 
 /// A function that is traced and compiled once for each structure, static fields and avals of its argument.
@@ -48,6 +65,8 @@ pub struct Jitted<A, R: Output, F> {
     f: F,
     name: Arc<str>,
     target: Target,
+    in_shardings: Option<Shardings>,
+    out_shardings: Option<Shardings>,
     loc: Loc,
     cache: Mutex<HashMap<Key, Slot<R::Tree>>>,
     /// Woken when a thread has ended to trace.
@@ -62,6 +81,8 @@ struct Key {
     structure: Structure,
     avals: Vec<Aval>,
     order: Option<Order>,
+    /// The axes that have names where it is called, which collectives in it may use.
+    axes: NamedAxes,
 }
 
 /// The entry of a key.
@@ -101,6 +122,8 @@ pub fn jit_with<A: Tree, R: Output, F: Fn(&A) -> R>(options: &JitOptions, f: F) 
         f,
         name: options.name.clone().unwrap_or_else(short_type_name::<F>).into(),
         target: Target { device: options.device.clone(), memory_limit: options.memory_limit },
+        in_shardings: options.in_shardings.clone(),
+        out_shardings: options.out_shardings.clone(),
         loc: current_loc(),
         cache: Mutex::new(HashMap::new()),
         traced: Condvar::new(),
@@ -221,7 +244,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
             name if Platform::of_device(name).is_some() => pipeline::XLA,
             _ => &[],
         };
-        Stages::of(traced.jaxpr(), &[pipeline::JIT, engine])
+        Stages::of(&device.placed(traced.jaxpr())?, &[pipeline::JIT, engine])
     }
 
     /// The steps that the engine makes of the program for an argument of this structure and avals: short for [`Jitted::lower`]
@@ -267,7 +290,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
 
     fn entry(&self, args: &A, leaves: &[Tensor], structure: Structure) -> Result<Arc<Entry<R::Tree>>> {
         let avals = avals(leaves).map_err(|e| e.at(self.loc))?;
-        let mut key = Key { structure, avals, order: None };
+        let mut key = Key { structure, avals, order: None, axes: bound_axes() };
         // Of several threads one traces and the others wait, unless they are tracing themselves: then something may wait
         // for them, and they trace for their own. So does a function that calls itself.
         let mut cache = self.cache();
@@ -289,7 +312,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         };
         // Traced without the lock: the function may call this very function again.
         drop(cache);
-        let (program, like) = trace_tree(args, self.loc, &self.f)?;
+        let (program, like) = trace_tree(args, self.loc, |args| self.run(args))?;
         // What belongs to a trace that is open now cannot be used in another one.
         let is_cacheable = program.captured.iter().all(|t| !t.is_traced());
         let paths = leaf_paths(args).iter().map(|path| path.to_string().into()).collect();
@@ -300,6 +323,16 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         }
         drop(own);
         Ok(entry)
+    }
+
+    /// The function, with constraints on its argument and result where there are some.
+    fn run(&self, args: &A) -> Result<R::Tree> {
+        let constrained = self.in_shardings.as_ref().map(|s| s.constrain("argument", args)).transpose()?;
+        let out = (self.f)(constrained.as_ref().unwrap_or(args)).into_result()?;
+        match &self.out_shardings {
+            Some(shardings) => shardings.constrain("result", &out),
+            None => Ok(out),
+        }
     }
 
     fn traced(&self, entry: &Entry<R::Tree>) -> Traced {

@@ -16,6 +16,7 @@ pub(crate) mod linear_map;
 pub(crate) mod linearization;
 mod program;
 pub(crate) mod residuals;
+mod shard;
 mod skeleton;
 mod stages;
 
@@ -31,4 +32,5 @@ pub use jacobian::{JacobianOf, hessian, jacfwd, jacrev};
 pub use jit::{JitOptions, Jitted, jit, jit_with};
 pub use linear_map::LinearMap;
 pub use program::{eval_shape, make_jaxpr};
+pub use shard::{Shardings, Specs, pmean, psum, shard_map};
 pub use stages::{Compiled, Lowered, Traced};

@@ -113,7 +113,8 @@ impl Lowered {
     /// # Errors
     /// If the engine cannot run the program.
     pub fn steps(&self) -> Result<String> {
-        self.target.device_for("steps", &self.captured)?.engine().steps(&self.jaxpr)
+        let device = self.target.device_for("steps", &self.captured)?;
+        device.engine().steps(&device.placed(&self.jaxpr)?)
     }
 
     /// The program in StableHLO, as a module for XLA on the device that it would be compiled for, or on CPUs where that is no device of
@@ -143,7 +144,7 @@ impl Lowered {
         let loc = current_loc();
         let limit = memory_limit(self.target.memory_limit).map_err(|error| error.at(loc))?;
         let avals = self.jaxpr.in_avals().split_off(self.captured.len());
-        let executable = device.engine().compile_with(&self.jaxpr, options)?;
+        let executable = device.engine().compile_with(&device.placed(&self.jaxpr)?, options)?;
         // Constants are moved once, and not in every run.
         let put = |tensor: &Tensor| match &tensor.0 {
             Repr::Concrete(Value::Host(array)) => device.engine().put(array).map(Tensor::from_value),

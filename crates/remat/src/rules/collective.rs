@@ -10,8 +10,8 @@
 use std::sync::Arc;
 
 use remat_ir::{
-    AllGather, AllReduce, AllReduceKind, AllToAll, Aval, AxisIndex, Builder, Concatenate, DType, Error, ErrorKind, Iota,
-    Literal, Operation, Ppermute, Prim, Reduce, ReduceScatter, Result, Slice, axes_of,
+    AllGather, AllReduce, AllReduceKind, AllToAll, Aval, AxisIndex, Builder, Concatenate, DType, Error, ErrorKind,
+    Iota, Literal, Operation, Ppermute, Prim, Reduce, ReduceScatter, Result, Slice, axes_of,
 };
 
 use super::batch::{in_place, past, unbatched};
@@ -138,7 +138,9 @@ fn linear<'w>(op: &impl Operation, values: &[Option<Expr<'w>>]) -> Result<Linear
 /// # Errors
 /// If the collective is for another number of shards.
 pub(crate) fn bind(b: &mut Builder, op: &Prim, name: &Arc<str>, size: usize, ins: &[Batched]) -> Result<Batched> {
-    if let Some((_, Some(made_for))) = axes_of(op).iter().find(|(axis, made_for)| axis == name && *made_for != Some(size)) {
+    if let Some((_, Some(made_for))) =
+        axes_of(op).iter().find(|(axis, made_for)| axis == name && *made_for != Some(size))
+    {
         let message = format!("it is for {made_for} shards, and the axis `{name}` has size {size}");
         return Err(Error::new(ErrorKind::Axis, op.name(), message));
     }

@@ -7,6 +7,7 @@
 
 mod activation;
 mod argument;
+mod collective;
 mod construct;
 mod conv;
 mod convert;
@@ -35,6 +36,7 @@ mod tests;
 mod update;
 
 pub use argument::{Argument, Axes, Dims, Int, Keep, Operand, Scalar, keep};
+pub use collective::{AxisNames, axis_index, axis_size};
 pub use conv::{ConvConfig, Padding};
 pub use einsum::einsum;
 pub use gather::{Starts, non_negative};

@@ -1,12 +1,15 @@
 //! Devices: where tensors live and programs run.
 
+use std::borrow::Cow;
 use std::env;
 use std::fmt;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use remat_cpu::Cpu;
-use remat_ir::{Error, ErrorKind, Result, Value, did_you_mean};
+use remat_ir::{Error, ErrorKind, Jaxpr, Result, Value, did_you_mean};
 use remat_xla::{Platform, Xla};
+
+use crate::transform::on_one_device;
 
 /// The variable that names the default device.
 const VARIABLE: &str = "REMAT_DEVICE";
@@ -135,6 +138,17 @@ impl Device {
     /// The engine.
     pub fn engine(&self) -> &Arc<dyn remat_ir::Device> {
         &self.engine
+    }
+
+    /// The program as the engine takes it: where it has one device, that computes all shards of a `shard_map`.
+    pub(crate) fn placed<'a>(&self, jaxpr: &'a Arc<Jaxpr>) -> Result<Cow<'a, Arc<Jaxpr>>> {
+        if self.engine.devices() > 1 {
+            return Ok(Cow::Borrowed(jaxpr));
+        }
+        Ok(match on_one_device(jaxpr)? {
+            Cow::Borrowed(_) => Cow::Borrowed(jaxpr),
+            Cow::Owned(placed) => Cow::Owned(Arc::new(placed)),
+        })
     }
 
     /// Whether it is [`Device::cpu`].

@@ -5,6 +5,8 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use remat_ir::{Array, Aval, Builder, Error, Executable, Jaxpr, Op, Result, Value};
 use remat_opt::recent::Recent;
 
+use crate::transform::{needs_one_device, on_one_device};
+
 use super::device::{Device, default_device, device_of};
 
 /// Operations that were compiled for a device, by its name. The native engine has its own.
@@ -15,7 +17,11 @@ static PROGRAMS: LazyLock<Mutex<Programs>> = LazyLock::new(Mutex::default);
 /// Applies an operation.
 pub(super) fn apply(op: &Op, operands: Vec<Value>) -> Result<Vec<Value>> {
     let Some(device) = other_than_native(op.name(), &operands)? else {
-        return Ok(values(remat_cpu::apply(op, hosts(operands)?)?));
+        if !needs_one_device(op) {
+            return Ok(values(remat_cpu::apply(op, hosts(operands)?)?));
+        }
+        let program = one_equation(op, operands.iter().map(|value| value.aval().clone()))?;
+        return Ok(values(remat_cpu::run(op.name(), &*on_one_device(&program)?, hosts(operands)?)?));
     };
     let avals: Vec<Aval> = operands.iter().map(|value| value.aval().clone()).collect();
     let key = (device.name().to_string(), op.clone(), avals);
@@ -24,10 +30,8 @@ pub(super) fn apply(op: &Op, operands: Vec<Value>) -> Result<Vec<Value>> {
     let executable = match known {
         Some(executable) => executable,
         None => {
-            let mut builder = Builder::new();
-            let ins = builder.inputs(key.2.iter().cloned());
-            let outs = builder.emit(op.clone(), &ins)?;
-            let executable = device.engine().compile(&Arc::new(builder.finish(outs.to_vec())))?;
+            let program = Arc::new(one_equation(op, key.2.iter().cloned())?);
+            let executable = device.engine().compile(&device.placed(&program)?)?;
             programs().insert(key, executable.clone());
             executable
         }
@@ -35,12 +39,20 @@ pub(super) fn apply(op: &Op, operands: Vec<Value>) -> Result<Vec<Value>> {
     executable.execute(operands).map_err(|error| named(op.name(), error))
 }
 
+/// The program of one operation on operands of these avals.
+fn one_equation(op: &Op, operands: impl Iterator<Item = Aval>) -> Result<Jaxpr> {
+    let mut builder = Builder::new();
+    let ins = builder.inputs(operands);
+    let outs = builder.emit(op.clone(), &ins)?;
+    Ok(builder.finish(outs.to_vec()))
+}
+
 /// Runs a program once. Errors have this name.
 pub(super) fn run(operation: &'static str, jaxpr: &Jaxpr, args: Vec<Value>) -> Result<Vec<Value>> {
     match other_than_native(operation, &args)? {
-        None => Ok(values(remat_cpu::run(operation, jaxpr, hosts(args)?)?)),
+        None => Ok(values(remat_cpu::run(operation, &*on_one_device(jaxpr)?, hosts(args)?)?)),
         Some(device) => {
-            let run = || device.engine().compile(&Arc::new(jaxpr.clone()))?.execute(args);
+            let run = || device.engine().compile(&device.placed(&Arc::new(jaxpr.clone()))?)?.execute(args);
             run().map_err(|error| named(operation, error))
         }
     }

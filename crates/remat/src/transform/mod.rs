@@ -17,8 +17,8 @@
 
 mod control;
 mod jvp;
-pub(crate) mod origin;
 mod one_device;
+pub(crate) mod origin;
 mod partial_eval;
 mod transpose;
 mod varying;
@@ -26,14 +26,15 @@ mod vmap;
 
 use jvp::jvp_body;
 pub use jvp::{Jvp, jvp};
+pub(crate) use one_device::needs_one_device;
 pub use one_device::on_one_device;
 pub use partial_eval::{PartialEval, ResidualSource, Saving, partial_eval};
 pub(crate) use partial_eval::{log, partial_eval_logged};
 pub use transpose::{Transposed, transpose};
 pub(crate) use varying::expect_invariant;
 pub(crate) use vmap::Batch;
-use vmap::vmap_batch;
 pub use vmap::{Vmapped, vmap, vmap_named};
+pub(crate) use vmap::{vmap_batch, vmap_equation};
 
 pub use remat_opt::{Dce, cse, dce, fold_literals};
 pub(crate) use remat_opt::{checked, memo};

@@ -39,10 +39,13 @@ pub fn on_one_device(jaxpr: &Jaxpr) -> Result<Cow<'_, Jaxpr>> {
     rewrite(jaxpr, &mut HashMap::new()).map(Cow::Owned)
 }
 
+/// Whether an operation is a `shard_map`, or has one in its jaxprs.
+pub(crate) fn needs_one_device(op: &Op) -> bool {
+    matches!(op, Op::Call(Call::ShardMap(_))) || op.bodies().iter().any(|body| has_shard_map(body))
+}
+
 fn has_shard_map(jaxpr: &Jaxpr) -> bool {
-    jaxpr.eqns.iter().any(|eqn| {
-        matches!(eqn.op, Op::Call(Call::ShardMap(_))) || eqn.op.bodies().iter().any(|body| has_shard_map(body))
-    })
+    jaxpr.eqns.iter().any(|eqn| needs_one_device(&eqn.op))
 }
 
 /// Rewrites a program and its bodies; a body that several equations share is rewritten once.

@@ -72,7 +72,8 @@ pub fn vmap_named(
     vmap_batch(jaxpr, Batch { size, name: Some(name) }, batched_ins, force)
 }
 
-pub(super) fn vmap_batch(jaxpr: &Jaxpr, batch: Batch<'_>, batched_ins: &[bool], force: &[bool]) -> Result<Vmapped> {
+/// As [`vmap`], over these examples.
+pub(crate) fn vmap_batch(jaxpr: &Jaxpr, batch: Batch<'_>, batched_ins: &[bool], force: &[bool]) -> Result<Vmapped> {
     let size = batch.size;
     expect_mask("vmap", "input", batched_ins, jaxpr.ins.len())?;
     expect_mask("vmap", "output", force, jaxpr.outs.len())?;
@@ -100,12 +101,7 @@ pub(super) fn vmap_batch(jaxpr: &Jaxpr, batch: Batch<'_>, batched_ins: &[bool], 
             let avals = eqn.outs.iter().map(|&v| jaxpr.avals[v].clone());
             b.push(eqn.op.clone(), &atoms, avals, eqn.loc).into_iter().map(|v| Batched::shared(Atom::Var(v))).collect()
         } else {
-            match (&eqn.op, named) {
-                (Op::Prim(op), Some(name)) => bind_collective(&mut b, op, name, size, &ins).map(|out| vec![out]),
-                (Op::Prim(op), None) => rules_of(op).write_vmap(&mut b, size, &ins),
-                (Op::Call(op), _) => control::vmap(&mut b, op, batch, &ins),
-            }
-            .map_err(|e| e.at(eqn.loc))?
+            vmap_equation(&mut b, &eqn.op, Batch { name: named, ..batch }, &ins).map_err(|e| e.at(eqn.loc))?
         };
         for (&var, out) in eqn.outs.iter().zip(outs) {
             env[var] = Some(out);
@@ -120,4 +116,13 @@ pub(super) fn vmap_batch(jaxpr: &Jaxpr, batch: Batch<'_>, batched_ins: &[bool], 
         outs.push(if is_batched { b.batch_front(out, size)? } else { out.atom });
     }
     Ok(Vmapped { jaxpr: checked(b.finish(outs))?, batched_outs })
+}
+
+/// Writes a batch of one equation: an operand is batched, or the operation communicates along the axis of the examples.
+pub(crate) fn vmap_equation(b: &mut Builder, op: &Op, batch: Batch<'_>, ins: &[Batched]) -> Result<Vec<Batched>> {
+    match (op, batch.name) {
+        (Op::Prim(op), Some(name)) => Ok(vec![bind_collective(b, op, name, batch.size, ins)?]),
+        (Op::Prim(op), None) => rules_of(op).write_vmap(b, batch.size, ins),
+        (Op::Call(op), _) => control::vmap(b, op, batch, ins),
+    }
 }

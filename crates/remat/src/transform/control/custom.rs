@@ -114,7 +114,12 @@ pub(super) fn transpose(
     Ok(all)
 }
 
-pub(super) fn vmap_custom_jvp(b: &mut Builder, op: &CustomJvp, batch: Batch<'_>, ins: &[Batched]) -> Result<Vec<Batched>> {
+pub(super) fn vmap_custom_jvp(
+    b: &mut Builder,
+    op: &CustomJvp,
+    batch: Batch<'_>,
+    ins: &[Batched],
+) -> Result<Vec<Batched>> {
     let batched = batched_mask(ins);
     let tangents: Vec<bool> = batched
         .iter()
@@ -150,7 +155,12 @@ fn batch_backward(bwd: &Jaxpr, batch: Batch<'_>, batched_ins: &[bool], batched_o
     Ok(b.finish(outs))
 }
 
-pub(super) fn vmap_custom_vjp(b: &mut Builder, op: &CustomVjp, batch: Batch<'_>, ins: &[Batched]) -> Result<Vec<Batched>> {
+pub(super) fn vmap_custom_vjp(
+    b: &mut Builder,
+    op: &CustomVjp,
+    batch: Batch<'_>,
+    ins: &[Batched],
+) -> Result<Vec<Batched>> {
     let batched = batched_mask(ins);
     let num_outs = op.call.outs.len();
     let argument = &batched[op.num_consts..];
@@ -168,7 +178,12 @@ pub(super) fn vmap_custom_vjp(b: &mut Builder, op: &CustomVjp, batch: Batch<'_>,
     Ok(batched_outs(outs, &vec![true; num_outs]))
 }
 
-pub(super) fn vmap_custom_lin(b: &mut Builder, op: &CustomLin, batch: Batch<'_>, ins: &[Batched]) -> Result<Vec<Batched>> {
+pub(super) fn vmap_custom_lin(
+    b: &mut Builder,
+    op: &CustomLin,
+    batch: Batch<'_>,
+    ins: &[Batched],
+) -> Result<Vec<Batched>> {
     let batched = batched_mask(ins);
     let (residuals, tangents) = batched.split_at(op.num_residuals);
     // All cotangents that come are batched, since the results are.

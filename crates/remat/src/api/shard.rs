@@ -1,0 +1,260 @@
+//! Functions on meshes of devices.
+
+use std::sync::Arc;
+
+use remat_ir::{Aval, Error, ErrorKind, Loc, Mesh, PartitionSpec, Result, ShardMap, Sharding, counted};
+
+use crate::tensor::AxisNames;
+use crate::trace::{
+    Output, Path, Segment, Tensor, Tree, avals, bind_at, current_loc, leaf_paths, map, operands, rebuild, structure,
+    trace, with_axes,
+};
+use crate::transform::expect_invariant;
+
+/// How each leaf of a tree is cut over a mesh.
+#[derive(Clone)]
+pub enum Specs {
+    /// Every leaf in the same way.
+    All(PartitionSpec),
+    /// One spec for each leaf, in order.
+    PerLeaf(Vec<PartitionSpec>),
+    /// One for each element of a tuple.
+    Parts(Vec<Specs>),
+    /// What a function says of a leaf, by its path and aval.
+    By(Arc<dyn Fn(&Path, &Aval) -> PartitionSpec + Send + Sync>),
+}
+
+impl Specs {
+    /// What `f` says of each leaf.
+    ///
+    /// ```
+    /// use remat::{DType, Mesh, Specs, Tensor, shard_map, spec};
+    /// // Matrices are cut by rows, and vectors are copied.
+    /// let by_rank = Specs::by(|_, aval| if aval.rank() == 2 { spec!["model"] } else { spec![] });
+    /// let mesh = Mesh::new([("model", 2)])?;
+    /// let product = shard_map(&mesh, by_rank, spec!["model"], |(w, x): &(Tensor, Tensor)| w.matmul(x));
+    /// let y = product(&(Tensor::ones([4, 3], DType::F32), Tensor::ones([3], DType::F32)))?;
+    /// assert_eq!(y.to_vec::<f32>()?, [3.0; 4]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    pub fn by(f: impl Fn(&Path, &Aval) -> PartitionSpec + Send + Sync + 'static) -> Specs {
+        Specs::By(Arc::new(f))
+    }
+
+    /// The spec of each of these leaves.
+    ///
+    /// # Errors
+    /// If there is not one for each.
+    fn of_leaves(&self, operation: &str, what: &str, leaves: &[(Path, Aval)]) -> Result<Vec<PartitionSpec>> {
+        let wrong = |message: String| Err(Error::new(ErrorKind::Structure, operation, message));
+        match self {
+            Specs::All(spec) => Ok(vec![spec.clone(); leaves.len()]),
+            Specs::By(f) => Ok(leaves.iter().map(|(path, aval)| f(path, aval)).collect()),
+            Specs::PerLeaf(specs) if specs.len() == leaves.len() => Ok(specs.clone()),
+            Specs::PerLeaf(specs) => {
+                let (specs, leaves) = (counted(specs.len(), "spec"), counted(leaves.len(), "leaf"));
+                wrong(format!("{specs} for the {leaves} of the {what}"))
+            }
+            Specs::Parts(parts) => {
+                let mut specs = vec![None; leaves.len()];
+                for (i, part) in parts.iter().enumerate() {
+                    let own: Vec<usize> =
+                        (0..leaves.len()).filter(|&k| leaves[k].0.0.first() == Some(&Segment::Index(i))).collect();
+                    let inside: Vec<(Path, Aval)> =
+                        own.iter().map(|&k| (Path(leaves[k].0.0[1..].to_vec()), leaves[k].1.clone())).collect();
+                    for (k, spec) in own.into_iter().zip(part.of_leaves(operation, what, &inside)?) {
+                        specs[k] = Some(spec);
+                    }
+                }
+                match specs.iter().position(Option::is_none) {
+                    None => Ok(specs.into_iter().flatten().collect()),
+                    Some(k) => {
+                        let place = leaves[k].0.place();
+                        let parts = counted(parts.len(), "element");
+                        wrong(format!(
+                            "the specs are a tuple of {parts}, in which there is none for the leaf{place} of the {what}"
+                        ))
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl From<PartitionSpec> for Specs {
+    fn from(spec: PartitionSpec) -> Specs {
+        Specs::All(spec)
+    }
+}
+
+impl From<Vec<PartitionSpec>> for Specs {
+    fn from(specs: Vec<PartitionSpec>) -> Specs {
+        Specs::PerLeaf(specs)
+    }
+}
+
+macro_rules! parts {
+    ($($name:ident $index:tt),*) => {
+        impl<$($name: Into<Specs>),*> From<($($name,)*)> for Specs {
+            fn from(parts: ($($name,)*)) -> Specs {
+                Specs::Parts(vec![$(parts.$index.into()),*])
+            }
+        }
+    };
+}
+
+crate::trace::for_tuples!(parts);
+
+/// A mesh, and how the leaves of a tree are cut over it: what `jit` is told of arguments and results.
+#[derive(Clone)]
+pub struct Shardings {
+    /// The devices.
+    pub mesh: Mesh,
+    /// The cut of each leaf.
+    pub specs: Specs,
+}
+
+impl Shardings {
+    /// A tree cut over a mesh.
+    pub fn new(mesh: &Mesh, specs: impl Into<Specs>) -> Shardings {
+        Shardings { mesh: mesh.clone(), specs: specs.into() }
+    }
+
+    /// The tree with a constraint on each leaf.
+    ///
+    /// # Errors
+    /// If there is not a spec for each leaf. A leaf that cannot be cut in its way is a failed tensor.
+    pub(super) fn constrain<T: Tree>(&self, what: &str, tree: &T) -> Result<T> {
+        let leaves = leaves_of(tree)?;
+        let mut specs = self.specs.of_leaves("jit", what, &leaves)?.into_iter();
+        Ok(map(tree, |_, x| match specs.next() {
+            Some(spec) => x.with_sharding_constraint(&Sharding::new(&self.mesh, spec)),
+            None => x.clone(),
+        }))
+    }
+}
+
+fn leaves_of<T: Tree>(tree: &T) -> Result<Vec<(Path, Aval)>> {
+    Ok(leaf_paths(tree).into_iter().zip(avals(&structure(tree).0)?).collect())
+}
+
+/// Runs a function on every device of a mesh, each with its shards of the argument: the leaves are cut as `in_specs` say, and the
+/// shards of the result are put together as `out_specs` say. In the function the axes of the mesh have names, along which
+/// collectives ([`Tensor::psum`] and its kin) communicate. What the closure captures is copied to every device.
+///
+/// The engine of [`jit`](crate::jit) decides where it runs: on one device all shards are computed there, with the same result. So
+/// this is also how a program for many devices is tried on a laptop.
+///
+/// Data parallel training is one line: parameters are copied, the batch is cut, and gradients are averaged.
+///
+/// ```
+/// use remat::{DType, Mesh, Tensor, pmean, shard_map, spec, value_and_grad};
+/// let mesh = Mesh::new([("data", 4)])?;
+/// let step = shard_map(&mesh, (spec![], spec!["data"]), spec![], |(w, x): &(Tensor, Tensor)| {
+///     let loss = |w: &Tensor| x.matmul(w).square().mean(..);
+///     Ok::<_, remat::Error>(pmean(&value_and_grad(loss)(w)?, "data"))
+/// });
+/// let (loss, gradient) = step(&(Tensor::ones([3], DType::F32), Tensor::ones([8, 3], DType::F32)))?;
+/// assert_eq!((loss.item::<f32>()?, gradient.to_vec::<f32>()?), (9.0, vec![6.0; 3]));
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// A derivative may also be taken outside; then the gradient of an operand that is copied is the sum over its copies:
+///
+/// ```
+/// # use remat::{DType, Mesh, Tensor, grad, shard_map, spec};
+/// # let mesh = Mesh::new([("data", 4)])?;
+/// let loss = shard_map(&mesh, (spec![], spec!["data"]), spec![], |(w, x): &(Tensor, Tensor)| {
+///     x.matmul(w).square().mean(..).pmean("data")
+/// });
+/// let x = Tensor::ones([8, 3], DType::F32);
+/// let gradient = grad(|w: &Tensor| loss(&(w.clone(), x.clone())))(&Tensor::ones([3], DType::F32))?;
+/// assert_eq!(gradient.to_vec::<f32>()?, [6.0; 3]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// The first error inside the function; if a leaf cannot be cut in its way; if a result differs between shards along an axis that
+/// its spec does not name; if the function is inside another `shard_map`.
+#[track_caller]
+pub fn shard_map<A: Tree, R: Output, F: Fn(&A) -> R, I: Into<Specs>, O: Into<Specs>>(
+    mesh: &Mesh,
+    in_specs: I,
+    out_specs: O,
+    f: F,
+) -> impl Fn(&A) -> Result<R::Tree> + use<A, R, F, I, O> {
+    let mesh = Arc::new(mesh.clone());
+    let (in_specs, out_specs) = (in_specs.into(), out_specs.into());
+    let loc = current_loc();
+    move |x| run(&mesh, &in_specs, &out_specs, &f, x, loc).map_err(|error| error.at(loc))
+}
+
+fn run<A: Tree, R: Output>(
+    mesh: &Arc<Mesh>,
+    in_specs: &Specs,
+    out_specs: &Specs,
+    f: &impl Fn(&A) -> R,
+    x: &A,
+    loc: Loc,
+) -> Result<R::Tree> {
+    let leaves = leaves_of(x)?;
+    let specs = in_specs.of_leaves("shard_map", "argument", &leaves)?;
+    let mut shards = Vec::with_capacity(leaves.len());
+    for ((path, aval), spec) in leaves.iter().zip(&specs) {
+        shards.push(spec.shard_aval("shard_map", aval, mesh).map_err(|error| {
+            let message = format!("the argument{}: {}", path.place(), error.message());
+            Error::new(error.kind(), "shard_map", message)
+        })?);
+    }
+    let (program, like) = with_axes("shard_map", mesh.axes(), true, || {
+        trace(shards, loc, |args| {
+            let out = f(&rebuild(x, args.to_vec())?).into_result()?;
+            Ok((structure(&out).0, out))
+        })
+    })?;
+    let paths = leaf_paths(&like);
+    let results: Vec<(Path, Aval)> = paths.iter().cloned().zip(program.jaxpr.out_avals()).collect();
+    let captured = program.captured.iter().map(|_| PartitionSpec::default());
+    let op = ShardMap {
+        in_specs: captured.chain(specs).collect(),
+        out_specs: out_specs.of_leaves("shard_map", "result", &results)?,
+        jaxpr: program.jaxpr,
+        mesh: mesh.clone(),
+    };
+    expect_invariant(&op, |i| paths.get(i).map(Path::place).unwrap_or_default())?;
+    let operands = operands(&program.captured, structure(x).0);
+    let operands: Vec<&Tensor> = operands.iter().collect();
+    rebuild(&like, bind_at(op, &operands, loc)?)
+}
+
+/// The tree with [`Tensor::psum`] of each leaf.
+///
+/// ```
+/// use remat::{Tensor, VmapOptions, psum, vmap_with};
+/// let options = VmapOptions { axis_name: Some("i".into()), ..VmapOptions::default() };
+/// let sums = vmap_with(&options, |pair: &(Tensor, Tensor)| psum(pair, "i"));
+/// let (a, b) = sums(&(Tensor::new([1, 2]), Tensor::new([3, 4])))?;
+/// assert_eq!((a.to_vec::<i32>()?, b.to_vec::<i32>()?), (vec![3, 3], vec![7, 7]));
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[track_caller]
+pub fn psum<T: Tree>(tree: &T, axes: impl Into<AxisNames>) -> T {
+    let axes = axes.into();
+    crate::trace::pinned(|| map(tree, |_, x| x.psum(axes.clone())))
+}
+
+/// The tree with [`Tensor::pmean`] of each leaf: what averages gradients.
+///
+/// ```
+/// use remat::{Tensor, VmapOptions, pmean, vmap_with};
+/// let options = VmapOptions { axis_name: Some("i".into()), ..VmapOptions::default() };
+/// let means = vmap_with(&options, |pair: &(Tensor, Tensor)| pmean(pair, "i"));
+/// let (a, b) = means(&(Tensor::new([1.0f32, 2.0]), Tensor::new([3.0f32, 4.0])))?;
+/// assert_eq!((a.to_vec::<f32>()?, b.to_vec::<f32>()?), (vec![1.5, 1.5], vec![3.5, 3.5]));
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[track_caller]
+pub fn pmean<T: Tree>(tree: &T, axes: impl Into<AxisNames>) -> T {
+    let axes = axes.into();
+    crate::trace::pinned(|| map(tree, |_, x| x.pmean(axes.clone())))
+}

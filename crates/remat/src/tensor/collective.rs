@@ -1,0 +1,294 @@
+//! Collectives: what the shards of a named axis exchange, and how tensors are cut over devices.
+
+use std::sync::Arc;
+
+use remat_ir::{
+    AllGather, AllReduce, AllReduceKind, AllToAll, AxisIndex, Error, ErrorKind, Ppermute, ReduceScatter, Result,
+    Sharding, ShardingConstraint,
+};
+
+use super::argument::{Int, axis};
+use crate::Tensor;
+use crate::trace::{bind1, bound_size, deferred};
+
+/// The names of one or several axes: `"data"`, `["data", "model"]`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AxisNames(Vec<Arc<str>>);
+
+impl From<&str> for AxisNames {
+    fn from(name: &str) -> AxisNames {
+        AxisNames(vec![name.into()])
+    }
+}
+
+impl From<&String> for AxisNames {
+    fn from(name: &String) -> AxisNames {
+        name.as_str().into()
+    }
+}
+
+impl From<&[&str]> for AxisNames {
+    fn from(names: &[&str]) -> AxisNames {
+        AxisNames(names.iter().map(|&name| name.into()).collect())
+    }
+}
+
+impl<const N: usize> From<[&str; N]> for AxisNames {
+    fn from(names: [&str; N]) -> AxisNames {
+        names.as_slice().into()
+    }
+}
+
+impl Tensor {
+    /// The sum of the tensors of all shards along these axes, which every shard gets. An axis has a name inside of
+    /// [`shard_map`](crate::shard_map), and of [`vmap_with`](crate::vmap_with) where the option `axis_name` gives one.
+    ///
+    /// A derivative that is taken inside, with respect to what a shard has, is that of the sum of the results of all shards.
+    ///
+    /// # Errors
+    /// If an axis has no name here, is given twice, or the dtype is bool.
+    ///
+    /// ```
+    /// use remat::{Tensor, VmapOptions, vmap_with};
+    /// let options = VmapOptions { axis_name: Some("i".into()), ..VmapOptions::default() };
+    /// let share = vmap_with(&options, |x: &Tensor| x / x.psum("i"));
+    /// assert_eq!(share(&Tensor::new([1.0f32, 3.0]))?.to_vec::<f32>()?, [0.25, 0.75]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn psum(&self, axes: impl Into<AxisNames>) -> Tensor {
+        self.all_reduce(AllReduceKind::Sum, &axes.into())
+    }
+
+    /// The mean of the tensors of all shards along these axes, which every shard gets: [`Tensor::psum`] divided by their number.
+    ///
+    /// # Errors
+    /// As [`Tensor::psum`]; if the dtype is not a float.
+    ///
+    /// ```
+    /// use remat::{Tensor, VmapOptions, vmap_with};
+    /// let options = VmapOptions { axis_name: Some("i".into()), ..VmapOptions::default() };
+    /// let centre = vmap_with(&options, |x: &Tensor| x - x.pmean("i"));
+    /// assert_eq!(centre(&Tensor::new([1.0f32, 3.0]))?.to_vec::<f32>()?, [-1.0, 1.0]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn pmean(&self, axes: impl Into<AxisNames>) -> Tensor {
+        let axes = axes.into();
+        deferred(|| {
+            let mut shards = 1;
+            for name in &axes.0 {
+                shards *= bound_size("pmean", name)?;
+            }
+            let dtype = self.aval()?.dtype;
+            if !dtype.is_float() {
+                let message = format!(
+                    "the mean is of floats, and the tensor holds {dtype}; convert it with .to_dtype(DType::F32)"
+                );
+                return Err(Error::new(ErrorKind::DType, "pmean", message));
+            }
+            Ok(self.all_reduce(AllReduceKind::Sum, &axes) / shards as f64)
+        })
+    }
+
+    /// The largest elements of the tensors of all shards along these axes; NaN wins.
+    ///
+    /// # Errors
+    /// If an axis has no name here, or is given twice.
+    ///
+    /// ```
+    /// use remat::{Tensor, VmapOptions, vmap_with};
+    /// let options = VmapOptions { axis_name: Some("i".into()), ..VmapOptions::default() };
+    /// let scaled = vmap_with(&options, |x: &Tensor| x / x.pmax("i"));
+    /// assert_eq!(scaled(&Tensor::new([1.0f32, 4.0]))?.to_vec::<f32>()?, [0.25, 1.0]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn pmax(&self, axes: impl Into<AxisNames>) -> Tensor {
+        self.all_reduce(AllReduceKind::Max, &axes.into())
+    }
+
+    /// The smallest elements of the tensors of all shards along these axes; NaN wins.
+    ///
+    /// # Errors
+    /// As [`Tensor::pmax`].
+    ///
+    /// ```
+    /// use remat::{Tensor, VmapOptions, vmap_with};
+    /// let options = VmapOptions { axis_name: Some("i".into()), ..VmapOptions::default() };
+    /// let least = vmap_with(&options, |x: &Tensor| x.pmin("i"));
+    /// assert_eq!(least(&Tensor::new([1.0f32, 4.0]))?.to_vec::<f32>()?, [1.0, 1.0]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn pmin(&self, axes: impl Into<AxisNames>) -> Tensor {
+        self.all_reduce(AllReduceKind::Min, &axes.into())
+    }
+
+    #[track_caller]
+    fn all_reduce(&self, kind: AllReduceKind, axes: &AxisNames) -> Tensor {
+        deferred(|| {
+            for name in &axes.0 {
+                bound_size(kind.name(), name)?;
+            }
+            Ok(bind1(AllReduce { kind, axes: axes.0.clone().into() }, &[self]))
+        })
+    }
+
+    /// The tensors of all shards along these axes, joined along a dimension in the order of the axes, of which the first is the
+    /// slowest. For a new dimension give the tensors one: `x.expand_dims(0).all_gather("data", 0)`.
+    ///
+    /// # Errors
+    /// If an axis has no name here, or the dimension is out of range.
+    ///
+    /// ```
+    /// use remat::{Tensor, VmapOptions, vmap_with};
+    /// let options = VmapOptions { axis_name: Some("i".into()), ..VmapOptions::default() };
+    /// let all = vmap_with(&options, |x: &Tensor| x.all_gather("i", 0));
+    /// assert_eq!(all(&Tensor::new([[1, 2], [3, 4]]))?.to_vec::<i32>()?, [1, 2, 3, 4, 1, 2, 3, 4]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn all_gather(&self, axes: impl Into<AxisNames>, dimension: impl Int) -> Tensor {
+        let AxisNames(names) = axes.into();
+        deferred(|| {
+            let dimension = axis("all_gather", self.aval()?, dimension.get())?;
+            let mut x = self.clone();
+            for name in names.iter().rev() {
+                let axis_size = bound_size("all_gather", name)?;
+                x = bind1(AllGather { axis_name: name.clone(), axis_size, dimension }, &[&x]);
+            }
+            Ok(x)
+        })
+    }
+
+    /// The sum of the tensors of all shards along these axes, of which each shard gets its part: the sum is cut along a dimension.
+    /// It costs half of what [`Tensor::psum`] does.
+    ///
+    /// # Errors
+    /// If an axis has no name here, the dimension is out of range or its size not a multiple of the number of shards, or the dtype
+    /// is bool.
+    ///
+    /// ```
+    /// use remat::{Tensor, VmapOptions, vmap_with};
+    /// let options = VmapOptions { axis_name: Some("i".into()), ..VmapOptions::default() };
+    /// let parts = vmap_with(&options, |x: &Tensor| x.psum_scatter("i", 0));
+    /// assert_eq!(parts(&Tensor::new([[1, 2], [3, 4]]))?.to_vec::<i32>()?, [4, 6]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[doc(alias = "reduce_scatter")]
+    #[track_caller]
+    pub fn psum_scatter(&self, axes: impl Into<AxisNames>, dimension: impl Int) -> Tensor {
+        let AxisNames(names) = axes.into();
+        deferred(|| {
+            let dimension = axis("reduce_scatter", self.aval()?, dimension.get())?;
+            let mut x = self.clone();
+            for name in &names {
+                let axis_size = bound_size("reduce_scatter", name)?;
+                x = bind1(ReduceScatter { axis_name: name.clone(), axis_size, dimension }, &[&x]);
+            }
+            Ok(x)
+        })
+    }
+
+    /// Each shard cuts its tensor along `split` and sends part `i` to shard `i` of the axis, which joins what it gets along
+    /// `concat`. So the dimension that is cut over devices becomes another one.
+    ///
+    /// # Errors
+    /// If the axis has no name here, a dimension is out of range, or the size of `split` is not a multiple of the number of shards.
+    ///
+    /// ```
+    /// use remat::{Tensor, VmapOptions, vmap_with};
+    /// let options = VmapOptions { axis_name: Some("i".into()), ..VmapOptions::default() };
+    /// let exchanged = vmap_with(&options, |x: &Tensor| x.all_to_all("i", 0, 0));
+    /// assert_eq!(exchanged(&Tensor::new([[1, 2], [3, 4]]))?.to_vec::<i32>()?, [1, 3, 2, 4]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn all_to_all(&self, axis_name: &str, split: impl Int, concat: impl Int) -> Tensor {
+        deferred(|| {
+            let aval = self.aval()?;
+            let [split, concat] = [axis("all_to_all", aval, split.get())?, axis("all_to_all", aval, concat.get())?];
+            let axis_size = bound_size("all_to_all", axis_name)?;
+            Ok(bind1(AllToAll { axis_name: axis_name.into(), axis_size, split, concat }, &[self]))
+        })
+    }
+
+    /// Shard `to` of the axis gets the tensor of shard `from` for each pair `(from, to)`, and zeros where there is no pair.
+    ///
+    /// # Errors
+    /// If the axis has no name here, a position is out of range, or a shard sends or gets twice.
+    ///
+    /// ```
+    /// use remat::{Tensor, VmapOptions, vmap_with};
+    /// let options = VmapOptions { axis_name: Some("i".into()), ..VmapOptions::default() };
+    /// let moved = vmap_with(&options, |x: &Tensor| x.ppermute("i", &[(0, 1), (1, 2)]));
+    /// assert_eq!(moved(&Tensor::new([1, 2, 3]))?.to_vec::<i32>()?, [0, 1, 2]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn ppermute(&self, axis_name: &str, pairs: &[(usize, usize)]) -> Tensor {
+        deferred(|| {
+            let axis_size = bound_size("ppermute", axis_name)?;
+            Ok(bind1(Ppermute { axis_name: axis_name.into(), axis_size, pairs: pairs.into() }, &[self]))
+        })
+    }
+
+    /// The tensor, which an engine with several devices is to cut over them in this way; it moves the tensor there if need be. On one
+    /// device it says nothing.
+    ///
+    /// # Errors
+    /// If the tensor cannot be cut in this way.
+    ///
+    /// ```
+    /// use remat::{DType, Mesh, Sharding, Tensor, spec};
+    /// let sharding = Sharding::new(&Mesh::new([("data", 2)])?, spec!["data"]);
+    /// let x = Tensor::ones([4, 3], DType::F32).with_sharding_constraint(&sharding);
+    /// assert_eq!(x.shape()?, [4, 3]);
+    /// let error = Tensor::ones([3], DType::F32).with_sharding_constraint(&sharding).shape().unwrap_err();
+    /// assert_eq!(error.message(), "dimension 0 of f32[3] cannot be cut into 2 shards by P(data)");
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn with_sharding_constraint(&self, sharding: &Sharding) -> Tensor {
+        bind1(ShardingConstraint { sharding: Arc::new(sharding.clone()) }, &[self])
+    }
+}
+
+/// The position of the shard along a named axis, an i32.
+///
+/// # Errors
+/// If the axis has no name here.
+///
+/// ```
+/// use remat::{Tensor, VmapOptions, axis_index, vmap_with};
+/// let options = VmapOptions { axis_name: Some("i".into()), ..VmapOptions::default() };
+/// let numbered = vmap_with(&options, |x: &Tensor| x + axis_index("i"));
+/// assert_eq!(numbered(&Tensor::new([10, 10, 10]))?.to_vec::<i32>()?, [10, 11, 12]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[track_caller]
+pub fn axis_index(axis_name: &str) -> Tensor {
+    deferred(|| {
+        let axis_size = bound_size("axis_index", axis_name)?;
+        Ok(bind1(AxisIndex { axis_name: axis_name.into(), axis_size }, &[]))
+    })
+}
+
+/// The number of shards along a named axis.
+///
+/// # Errors
+/// If the axis has no name here.
+///
+/// ```
+/// use remat::{Tensor, VmapOptions, axis_size, vmap_with};
+/// let options = VmapOptions { axis_name: Some("i".into()), ..VmapOptions::default() };
+/// let counted = vmap_with(&options, |x: &Tensor| Ok::<_, remat::Error>(x * axis_size("i")? as f64));
+/// assert_eq!(counted(&Tensor::new([1.0f32, 2.0]))?.to_vec::<f32>()?, [2.0, 4.0]);
+/// assert!(axis_size("i").is_err());
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[track_caller]
+pub fn axis_size(axis_name: &str) -> Result<usize> {
+    bound_size("axis_size", axis_name).map_err(|error| error.at(crate::trace::current_loc()))
+}
