@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use remat_ir::{
-    Atom, Aval, Call, Checkpoint, Cond, DType, Eqn, Error, ErrorKind, Jaxpr, Literal, Op, Result, Scan, VarMap, While,
+    Atom, Aval, Call, Checkpoint, Cond, DType, Eqn, Error, ErrorKind, Jaxpr, Literal, Op, PartitionSpec, Result, Scan,
+    ShardMap, Sharding, VarMap, While,
 };
 
 use crate::ops::{self, optimization_barrier};
-use crate::value::Value;
+use crate::value::{Value, comma_separated};
 use crate::writer::{Region, Writer};
 
 /// Writes the equations of a program on these operands and gives its outputs. `is_loop_body` says that it is the body of a scan.
@@ -77,7 +78,38 @@ fn call(w: &mut Writer, op: &Call, ins: &[Value], outs: &[Aval]) -> Result<Vec<V
         Call::Scan(op) => scan(w, op, ins, outs),
         Call::While(op) => while_loop(w, op, ins, outs),
         Call::Cond(op) => cond(w, op, ins, outs),
+        Call::ShardMap(op) => shard_map(w, op, ins, outs),
     }
+}
+
+/// A computation on shards, whose collectives are as they are written.
+fn shard_map(w: &mut Writer, op: &ShardMap, ins: &[Value], outs: &[Aval]) -> Result<Vec<Value>> {
+    let missing = || Error::new(ErrorKind::Internal, "shard_map", "its mesh is not among those of the program");
+    let placement = w.placement.clone().ok_or_else(missing)?;
+    if w.mesh.is_some() {
+        let message = "a shard_map inside a shard_map is not supported; make one mesh of all axes";
+        return Err(Error::new(ErrorKind::Argument, "shard_map", message));
+    }
+    let shardings = |specs: &[PartitionSpec], avals: &mut dyn Iterator<Item = &Aval>| {
+        let text = |(spec, aval): (&PartitionSpec, &Aval)| {
+            placement.text(&Sharding { mesh: op.mesh.clone(), spec: spec.clone() }, aval.rank())
+        };
+        comma_separated(specs.iter().zip(avals).map(text))
+    };
+    let axes = comma_separated(op.mesh.axes().iter().map(|(name, _)| format!("{name:?}")));
+    let properties = format!(
+        "in_shardings = #sdy.sharding_per_value<[{}]>, manual_axes = #sdy<manual_axes{{{axes}}}>, \
+         out_shardings = #sdy.sharding_per_value<[{}]>",
+        shardings(&op.in_specs, &mut ins.iter().map(|value| &value.aval)),
+        shardings(&op.out_specs, &mut outs.iter()),
+    );
+    let body = Region::new(op.jaxpr.in_avals(), |w, args| {
+        w.mesh = Some(op.mesh.clone());
+        let results = program(w, &op.jaxpr, args, false);
+        w.mesh = None;
+        results
+    });
+    w.generic("sdy.manual_computation", ins, &properties, vec![body.of_shardy()], outs)
 }
 
 /// A loop over a counter, constants, carries, stacked inputs and stacked outputs. An iteration reads its slices of the inputs and

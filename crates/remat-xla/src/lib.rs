@@ -18,7 +18,7 @@
 //! Layers, each using only those above it in this list (a test holds this):
 //!
 //! 1. [`options`](Options): what the text depends on
-//! 2. `value`, `writer`: values, types and statements as text
+//! 2. `value`, `sharding`, `writer`: values, types, meshes and statements as text
 //! 3. `ops`, `control`: operations; the two refer to each other
 //! 4. `module`: a whole program
 //! 5. `pjrt`: the PJRT C API; all of the crate's `unsafe`
@@ -39,6 +39,7 @@ mod ops;
 mod options;
 mod pjrt;
 mod plugin;
+mod sharding;
 mod target;
 mod value;
 mod writer;

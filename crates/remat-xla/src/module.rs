@@ -1,11 +1,14 @@
 //! A program as a module.
 
-use remat_ir::{Aval, Jaxpr, MemorySpace, Result};
+use std::sync::Arc;
+
+use remat_ir::{Aval, Jaxpr, MemorySpace, Result, Sharding};
 use remat_opt::pipeline;
 
 use crate::Options;
 use crate::control::program;
 use crate::ops::memory_kind;
+use crate::sharding::Placement;
 use crate::value::{Name, Type, Value, comma_separated};
 use crate::writer::Writer;
 
@@ -42,12 +45,19 @@ use crate::writer::Writer;
 pub fn stablehlo(jaxpr: &Jaxpr, options: &Options) -> Result<String> {
     let jaxpr = &pipeline::run(pipeline::XLA, jaxpr)?;
     let mut w = Writer::new(options.clone());
+    w.placement = Placement::of(jaxpr)?.map(Arc::new);
+    let devices = w.placement.as_ref().map_or(1, |placement| placement.devices());
     let name: String =
         options.name.chars().map(|c| if c.is_ascii_alphanumeric() || "_.$".contains(c) { c } else { '_' }).collect();
     let name = if name.is_empty() { "main" } else { &name };
     let symbol = symbol(name);
-    let begin = format!("module {symbol} attributes {{mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32}} {{");
-    w.block(begin, "}", |w| main(w, jaxpr))?;
+    let begin =
+        format!("module {symbol} attributes {{mhlo.num_partitions = {devices} : i32, mhlo.num_replicas = 1 : i32}} {{");
+    w.block(begin, "}", |w| {
+        let definitions = w.placement.as_ref().map(|placement| placement.definitions()).unwrap_or_default();
+        definitions.into_iter().for_each(|line| w.line(line));
+        main(w, jaxpr)
+    })?;
     Ok(w.finish())
 }
 
@@ -64,17 +74,24 @@ fn main(w: &mut Writer, jaxpr: &Jaxpr) -> Result<()> {
         .map(|(i, &var)| Value { name: Name::Argument(i), aval: jaxpr.aval(var).clone() })
         .collect();
     let outs = jaxpr.out_avals();
-    let aliased = if w.options.donates { aliased(&args, &outs) } else { vec![None; args.len()] };
-    let attributes = |aval: &Aval, aliased: Option<usize>| {
+    let placement = w.placement.clone();
+    let cut = |of: fn(&Placement) -> &[Sharding], i: usize| placement.as_ref().and_then(|p| of(p).get(i));
+    let (of_ins, of_outs) = (|i| cut(|p| &p.ins, i), |k| cut(|p| &p.outs, k));
+    let fits = |i: usize, k: usize| outs[k] == args[i].aval && of_ins(i) == of_outs(k);
+    let aliased = if w.options.donates { aliased(&args, outs.len(), fits) } else { vec![None; args.len()] };
+    let attributes = |aval: &Aval, sharding: Option<&Sharding>, aliased: Option<usize>| {
         let memory = memory_of(w, aval).map(|memory| format!("mhlo.memory_kind = \"{memory}\""));
+        let sharding = placement.as_ref().zip(sharding).map(|(placement, sharding)| {
+            format!("sdy.sharding = #sdy.sharding{}", placement.text(sharding, aval.rank()))
+        });
         let alias = aliased.map(|k| format!("tf.aliasing_output = {k} : i32"));
-        let all: Vec<String> = memory.into_iter().chain(alias).collect();
+        let all: Vec<String> = memory.into_iter().chain(sharding).chain(alias).collect();
         if all.is_empty() { Type(aval).to_string() } else { format!("{} {{{}}}", Type(aval), all.join(", ")) }
     };
-    let takes = comma_separated(
-        args.iter().zip(aliased).map(|(arg, aliased)| format!("{arg}: {}", attributes(&arg.aval, aliased))),
-    );
-    let gives = comma_separated(outs.iter().map(|aval| attributes(aval, None)));
+    let takes = args.iter().zip(aliased).enumerate();
+    let takes =
+        comma_separated(takes.map(|(i, (arg, aliased))| format!("{arg}: {}", attributes(&arg.aval, of_ins(i), aliased))));
+    let gives = comma_separated(outs.iter().enumerate().map(|(k, aval)| attributes(aval, of_outs(k), None)));
     w.block(format!("func.func public @main({takes}) -> ({gives}) {{"), "}", |w| {
         let outs = program(w, jaxpr, &args, false)?;
         w.give("return", &outs);
@@ -82,15 +99,15 @@ fn main(w: &mut Writer, jaxpr: &Jaxpr) -> Result<()> {
     })
 }
 
-/// For each argument the result that takes its memory: the first of its aval that is no other argument's.
-fn aliased(args: &[Value], outs: &[Aval]) -> Vec<Option<usize>> {
-    let mut is_taken = vec![false; outs.len()];
-    let result = |arg: &Value| {
-        let k = (0..outs.len()).find(|&k| !is_taken[k] && outs[k] == arg.aval && arg.aval.size() > 0)?;
+/// For each argument the result that takes its memory: the first that fits and that is no other argument's.
+fn aliased(args: &[Value], outs: usize, fits: impl Fn(usize, usize) -> bool) -> Vec<Option<usize>> {
+    let mut is_taken = vec![false; outs];
+    let result = |(i, arg): (usize, &Value)| {
+        let k = (0..outs).find(|&k| !is_taken[k] && arg.aval.size() > 0 && fits(i, k))?;
         is_taken[k] = true;
         Some(k)
     };
-    args.iter().map(result).collect()
+    args.iter().enumerate().map(result).collect()
 }
 
 /// The memory that an argument or result is in, if that is not the device's.

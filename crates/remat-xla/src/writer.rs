@@ -3,14 +3,19 @@
 //! A statement defines values; a value is a name and an aval. The methods are the operations of StableHLO that other modules
 //! compose; each writes one statement, or none where the operand is the result already.
 
-use remat_ir::{Aval, DType, Literal, Result, Shape};
+use std::sync::Arc;
+
+use remat_ir::{Aval, DType, Literal, Mesh, Result, Shape};
 
 use crate::Options;
+use crate::sharding::Placement;
 use crate::value::{Name, Type, Value, comma_separated, element, names, types};
 
 /// A region of an operation: the avals of its arguments, and what makes its statements and gives its results.
 pub(crate) struct Region<'a> {
     args: Vec<Aval>,
+    /// The statement that ends it.
+    end: &'static str,
     body: Box<dyn FnOnce(&mut Writer, &[Value]) -> Result<Vec<Value>> + 'a>,
 }
 
@@ -19,13 +24,22 @@ impl<'a> Region<'a> {
         args: impl IntoIterator<Item = Aval>,
         body: impl FnOnce(&mut Writer, &[Value]) -> Result<Vec<Value>> + 'a,
     ) -> Region<'a> {
-        Region { args: args.into_iter().collect(), body: Box::new(body) }
+        Region { args: args.into_iter().collect(), end: "stablehlo.return", body: Box::new(body) }
+    }
+
+    /// A region of an operation of Shardy.
+    pub(crate) fn of_shardy(self) -> Region<'a> {
+        Region { end: "sdy.return", ..self }
     }
 }
 
 /// Writes statements.
 pub(crate) struct Writer {
     pub(crate) options: Options,
+    /// The meshes of the program, if it has some.
+    pub(crate) placement: Option<Arc<Placement>>,
+    /// The mesh whose axes have names here: inside of a `shard_map`.
+    pub(crate) mesh: Option<Arc<Mesh>>,
     text: String,
     depth: usize,
     next: usize,
@@ -33,7 +47,7 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn new(options: Options) -> Writer {
-        Writer { options, text: String::new(), depth: 0, next: 0 }
+        Writer { options, placement: None, mesh: None, text: String::new(), depth: 0, next: 0 }
     }
 
     pub(crate) fn finish(self) -> String {
@@ -102,7 +116,8 @@ impl Writer {
         self.define(format!("{} : ({takes}) -> {}", text.as_ref(), Type(&out)), out)
     }
 
-    /// Writes a statement in MLIR's generic form, which all operations with regions have here.
+    /// Writes a statement in MLIR's generic form, which all operations with regions have here. The name of an operation of another
+    /// dialect than StableHLO has a point in it.
     pub(crate) fn generic(
         &mut self,
         operation: &str,
@@ -124,7 +139,8 @@ impl Writer {
             [out] => Type(out).to_string(),
             outs => format!("({})", types(outs)),
         };
-        let begin = format!("{results}\"stablehlo.{operation}\"({}){properties}", names(&ins));
+        let dialect = if operation.contains('.') { "" } else { "stablehlo." };
+        let begin = format!("{results}\"{dialect}{operation}\"({}){properties}", names(&ins));
         let end = format!(" : ({takes}) -> {gives}");
         let count = regions.len();
         if count == 0 {
@@ -151,7 +167,7 @@ impl Writer {
         }
         self.depth += 1;
         let outs = (region.body)(self, &args)?;
-        self.give("stablehlo.return", &outs);
+        self.give(region.end, &outs);
         self.depth -= 1;
         Ok(())
     }

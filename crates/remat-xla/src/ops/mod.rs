@@ -3,6 +3,7 @@
 //! What an operation gives is what the reference evaluator gives: where StableHLO leaves a case open, or another engine's reading of
 //! it is known to differ (NaN, ties, integers out of range), the text says it in operations that leave nothing open.
 
+mod collective;
 mod conv;
 mod convert;
 mod cumulative;
@@ -78,6 +79,13 @@ pub(crate) fn prim(w: &mut Writer, op: &Prim, ins: &[Value], outs: &[Aval]) -> R
         Prim::Name(_) | Prim::StopGradient(_) => return Ok(ins.clone()),
         Prim::OptimizationBarrier(_) => return Ok(marker::optimization_barrier(w, ins)),
         Prim::DevicePut(op) => marker::device_put(w, op, one()?),
+        Prim::ShardingConstraint(op) => collective::sharding_constraint(w, op, one()?),
+        Prim::AllReduce(_)
+        | Prim::AllGather(_)
+        | Prim::ReduceScatter(_)
+        | Prim::AllToAll(_)
+        | Prim::Ppermute(_)
+        | Prim::AxisIndex(_) => collective::collective(w, op, ins, out)?,
     };
     Ok(vec![result])
 }
