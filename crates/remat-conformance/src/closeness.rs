@@ -1,8 +1,8 @@
 //! How close an engine has to come to the evaluator.
 
 use remat_ir::{
-    Array, Binary, Class, CumulativeKind, DType, Jaxpr, Literal, Op, Operation, Prim, ReduceKind, ScatterKind, Unary,
-    WindowKind,
+    AllReduce, AllReduceKind, Array, Binary, Call, Class, CumulativeKind, DType, Jaxpr, Literal, Op, Operation, Prim,
+    ReduceKind, ScatterKind, Unary, WindowKind,
 };
 
 use crate::arrays::literals;
@@ -45,6 +45,7 @@ impl Closeness {
 pub(crate) fn of_operation(op: &Op) -> Closeness {
     match op {
         Op::Prim(op) => of_prim(op),
+        Op::Call(Call::ShardMap(op)) if op.jaxpr.eqns.len() == 1 => of_operation(&op.jaxpr.eqns[0].op),
         Op::Call(_) => Closeness::Sums(64),
     }
 }
@@ -74,6 +75,7 @@ fn of_prim(op: &Prim) -> Closeness {
             ScatterKind::Mul => Closeness::Ulps(16),
             ScatterKind::Set | ScatterKind::Min | ScatterKind::Max => Closeness::Exact,
         },
+        Prim::AllReduce(AllReduce { kind: AllReduceKind::Sum, .. }) | Prim::ReduceScatter(_) => Closeness::Sums(16),
         Prim::DotGeneral(_) => Closeness::Sums(16),
         Prim::Conv(op) if op.lhs_dilation.iter().any(|&d| d > 1) => Closeness::Sparse(16),
         Prim::Conv(_) => Closeness::Sums(16),

@@ -52,5 +52,5 @@ pub(crate) fn program(sample: &Sample, inputs: &[Array]) -> Option<Jaxpr> {
 /// The name of a sample with these operands: `add (scalars) of f32[] f32[]`.
 pub(crate) fn name(sample: &Sample, inputs: &[Array]) -> String {
     let avals: Vec<String> = inputs.iter().map(|x| x.aval().to_string()).collect();
-    format!("{} ({}) of {}", sample.op.name(), sample.label, avals.join(" "))
+    format!("{} ({}) of {}", sample.subject().name(), sample.label, avals.join(" "))
 }

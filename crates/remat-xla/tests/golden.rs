@@ -44,10 +44,10 @@ fn families() -> BTreeMap<String, String> {
     let mut seen = BTreeSet::new();
     for sample in all_samples() {
         let statements = statements(&sample);
-        let text = texts.entry(family(&sample.op)).or_default();
+        let text = texts.entry(family(sample.subject())).or_default();
         let avals: Vec<String> = sample.inputs.iter().map(|x| x.aval().to_string()).collect();
-        *text += &format!("{} ({}) of {}\n", sample.op.name(), sample.label, avals.join(" "));
-        if seen.insert((sample.op.name(), skeleton(&statements))) {
+        *text += &format!("{} ({}) of {}\n", sample.subject().name(), sample.label, avals.join(" "));
+        if seen.insert((sample.subject().name(), skeleton(&statements))) {
             *text += &statements;
         }
     }

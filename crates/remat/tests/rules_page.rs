@@ -32,9 +32,9 @@ fn page() -> String {
     let mut seen = BTreeSet::new();
     let mut samples = all_samples();
     // The most telling sample of an operation is one of plain arrays of f32, with the fewest empty or scalar ones.
-    samples.sort_by_key(|s| (s.op.name(), plainness(s)));
+    samples.sort_by_key(|s| (s.subject().name(), plainness(s)));
     for sample in samples {
-        if seen.insert(sample.op.name()) {
+        if seen.insert(sample.subject().name()) {
             describe(&sample, &mut page);
         }
     }
@@ -59,7 +59,7 @@ fn describe(sample: &Sample, page: &mut String) {
     let floats: Vec<bool> = sample.inputs.iter().map(|a| a.dtype().is_float()).collect();
     let no_outs = vec![false; jaxpr.outs.len()];
 
-    writeln!(page, "\n## `{}`\n\n```text\n{jaxpr}\n```", sample.op.name()).unwrap();
+    writeln!(page, "\n## `{}`\n\n```text\n{jaxpr}\n```", sample.subject().name()).unwrap();
     if floats.contains(&true) {
         match jvp(&jaxpr, &floats, &no_outs) {
             Ok(derivative) if derivative.nonzero.contains(&true) => section(page, "jvp", &derivative.jaxpr),

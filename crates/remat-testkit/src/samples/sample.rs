@@ -1,6 +1,6 @@
 //! Samples: applications of operations that the generic test runs.
 
-use remat_ir::{Array, DType, Element, Literal, Op, with_dtype};
+use remat_ir::{Array, Call, DType, Element, Literal, Op, with_dtype};
 
 /// One application of an operation to concrete operands.
 #[derive(Clone, Debug)]
@@ -33,6 +33,14 @@ impl Sample {
             linear: Vec::new(),
             without_derivative: Vec::new(),
             tolerance: 1e-6,
+        }
+    }
+
+    /// The operation that the sample is of: that in the body, for a collective in a `shard_map`.
+    pub fn subject(&self) -> &Op {
+        match &self.op {
+            Op::Call(Call::ShardMap(op)) => op.jaxpr.eqns.first().map_or(&self.op, |eqn| &eqn.op),
+            op => op,
         }
     }
 
