@@ -212,7 +212,7 @@ impl PartitionSpec {
         let mut shape = Shape::new();
         for (d, &size) in aval.shape.iter().enumerate() {
             let shards = mesh.shards(self.axes_of(d));
-            if size % shards != 0 {
+            if !size.is_multiple_of(shards) {
                 return wrong(format!("dimension {d} of {aval} cannot be cut into {shards} shards by {self}"));
             }
             shape.push(size / shards);

@@ -89,8 +89,9 @@ fn main(w: &mut Writer, jaxpr: &Jaxpr) -> Result<()> {
         if all.is_empty() { Type(aval).to_string() } else { format!("{} {{{}}}", Type(aval), all.join(", ")) }
     };
     let takes = args.iter().zip(aliased).enumerate();
-    let takes =
-        comma_separated(takes.map(|(i, (arg, aliased))| format!("{arg}: {}", attributes(&arg.aval, of_ins(i), aliased))));
+    let takes = comma_separated(
+        takes.map(|(i, (arg, aliased))| format!("{arg}: {}", attributes(&arg.aval, of_ins(i), aliased))),
+    );
     let gives = comma_separated(outs.iter().enumerate().map(|(k, aval)| attributes(aval, of_outs(k), None)));
     w.block(format!("func.func public @main({takes}) -> ({gives}) {{"), "}", |w| {
         let outs = program(w, jaxpr, &args, false)?;

@@ -361,7 +361,7 @@ fn joined(operation: &str, x: &Aval, dimension: usize, shards: usize) -> Result<
 /// One of as many parts along a dimension.
 fn parted(operation: &str, x: &Aval, dimension: usize, name: &str, shards: usize) -> Result<Aval> {
     let mut shape = x.shape.clone();
-    if shape[dimension] % shards != 0 {
+    if !shape[dimension].is_multiple_of(shards) {
         let message = format!(
             "dimension {dimension} of {x} cannot be cut into {shards} parts, one for each shard along `{name}`"
         );

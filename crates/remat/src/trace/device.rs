@@ -141,13 +141,13 @@ impl Device {
     }
 
     /// The program as the engine takes it: where it has one device, that computes all shards of a `shard_map`.
-    pub(crate) fn placed<'a>(&self, jaxpr: &'a Arc<Jaxpr>) -> Result<Cow<'a, Arc<Jaxpr>>> {
+    pub(crate) fn placed(&self, jaxpr: &Arc<Jaxpr>) -> Result<Arc<Jaxpr>> {
         if self.engine.devices() > 1 {
-            return Ok(Cow::Borrowed(jaxpr));
+            return Ok(jaxpr.clone());
         }
         Ok(match on_one_device(jaxpr)? {
-            Cow::Borrowed(_) => Cow::Borrowed(jaxpr),
-            Cow::Owned(placed) => Cow::Owned(Arc::new(placed)),
+            Cow::Borrowed(_) => jaxpr.clone(),
+            Cow::Owned(placed) => Arc::new(placed),
         })
     }
 
