@@ -88,7 +88,13 @@ fn all_reduce(w: &mut Writer, op: &AllReduce, x: &Value, groups: &Groups) -> Res
     let reduced = |w: &mut Writer, operation, x: &Value| {
         let properties = format!("{CHANNEL}, {}, use_global_device_ids", groups.text());
         let region = combination(operation, x.dtype());
-        one(w.generic("all_reduce", std::slice::from_ref(x), &properties, vec![region], &[x.aval.clone()])?)
+        one(w.generic(
+            "all_reduce",
+            std::slice::from_ref(x),
+            &properties,
+            vec![region],
+            std::slice::from_ref(&x.aval),
+        )?)
     };
     let is_bool = x.dtype() == DType::Bool;
     let operation = match op.kind {
@@ -150,7 +156,13 @@ fn ppermute(w: &mut Writer, op: &Ppermute, x: &Value, groups: &Groups) -> Result
         return Ok(w.splat(x, 0.0));
     }
     let properties = format!("{CHANNEL}, source_target_pairs = {}", dense(&pairs));
-    one(w.generic("collective_permute", std::slice::from_ref(x), &properties, Vec::new(), &[x.aval.clone()])?)
+    one(w.generic(
+        "collective_permute",
+        std::slice::from_ref(x),
+        &properties,
+        Vec::new(),
+        std::slice::from_ref(&x.aval),
+    )?)
 }
 
 /// The number of the device, divided by the devices along the axes after this one.
