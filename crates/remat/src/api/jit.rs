@@ -244,7 +244,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
             name if Platform::of_device(name).is_some() => pipeline::XLA,
             _ => &[],
         };
-        Stages::of(&device.placed(traced.jaxpr())?, &[pipeline::JIT, engine])
+        Stages::of(&*device.placed(traced.jaxpr())?, &[pipeline::JIT, engine])
     }
 
     /// The steps that the engine makes of the program for an argument of this structure and avals: short for [`Jitted::lower`]

@@ -10,8 +10,8 @@
 use std::sync::Arc;
 
 use remat_ir::{
-    AllGather, AllReduce, AllReduceKind, AllToAll, Aval, AxisIndex, Builder, Concatenate, DType, Error, ErrorKind,
-    Iota, Literal, Operation, Ppermute, Prim, Reduce, ReduceScatter, Result, Slice, axes_of,
+    AllGather, AllReduce, AllReduceKind, AllToAll, Aval, AxisIndex, Builder, Compare, Concatenate, DType, Error,
+    ErrorKind, Iota, Literal, Operation, Ppermute, Prim, Reduce, ReduceScatter, Result, Slice, Unary, axes_of,
 };
 
 use super::batch::{in_place, past, unbatched};
@@ -23,11 +23,12 @@ impl Rules for AllReduce {
         let sum = |x: Expr<'w>| x.apply(AllReduce { kind: AllReduceKind::Sum, axes: self.axes.clone() });
         Ok(vec![Some(match self.kind {
             AllReduceKind::Sum => sum(t),
-            // As in a reduction, equal elements share equally.
+            // As in a reduction, equal elements share equally, and the derivative of a NaN is NaN.
             AllReduceKind::Max | AllReduceKind::Min => {
-                let mask = ins[0].eq(outs[0]);
+                let loses = if self.kind == AllReduceKind::Max { Compare::Lt } else { Compare::Gt };
+                let mask = ins[0].compare(loses, outs[0]).apply(Unary::Not);
                 let count = sum(mask.convert(t.dtype()?));
-                sum(mask.select(t, 0.0)) / count
+                sum(mask.select(t, 0.0)) / outs[0].eq(outs[0]).select(count, f64::NAN)
             }
         })])
     }
