@@ -50,9 +50,11 @@ class Gpt(nn.Module):
 
 options = parser(__doc__, common.STEP_SIZES)
 options.add_argument("--attention", choices=["plain", "fused"], default="plain")
+options.add_argument("--compile", action="store_true", help="the model compiled by torch.compile")
 a = options.parse_args()
 begin(a)
 unseen = torch.ones(a.sequence, a.sequence, dtype=torch.bool).triu(1)
 model = Gpt()
 tokens = torch.randint(a.vocabulary, (a.batch, a.sequence))
-measure_and_report(a, model, lambda: model(tokens), lambda: common.step_flops(a), work="step", layers_as="unroll")
+loss = torch.compile(model) if a.compile else model
+measure_and_report(a, model, lambda: loss(tokens), lambda: common.step_flops(a), work="step", layers_as="unroll")

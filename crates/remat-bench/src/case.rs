@@ -53,7 +53,7 @@ pub(crate) enum Float {
 }
 
 impl Float {
-    fn dtype(self) -> DType {
+    pub(crate) fn dtype(self) -> DType {
         match self {
             Float::F32 => DType::F32,
             Float::Bf16 => DType::Bf16,

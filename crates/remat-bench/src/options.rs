@@ -30,7 +30,7 @@ pub(crate) struct Options {
 impl Options {
     /// The number of threads.
     pub(crate) fn threads(&self) -> usize {
-        self.threads.unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get))
+        threads_or_all(self.threads)
     }
 
     /// The works under every policy and dtype.
@@ -77,6 +77,11 @@ impl Options {
         writeln!(out, "\n{}\n{}", report::agreement(&records), report::exactness(&records))?;
         Ok(())
     }
+}
+
+/// A number of threads; by default as many as there are cores.
+pub(crate) fn threads_or_all(threads: Option<usize>) -> usize {
+    threads.unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get))
 }
 
 /// A record as a line of JSON.

@@ -25,6 +25,7 @@ mod test_support;
 mod threads;
 mod tile;
 
+pub use base::ceiling;
 pub use dispatch::{copy, kernel};
 pub use interface::{
     Extent, Kernel, Layout, LoopEquation, LoopInput, LoopOperand, LoopSource, LoopSpec, Source, Strides, Target,

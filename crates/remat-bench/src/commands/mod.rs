@@ -1,6 +1,7 @@
 //! The commands: their arguments, the cases that they measure, and their output.
 
 pub(crate) mod calls;
+pub(crate) mod products;
 pub(crate) mod scaling;
 pub(crate) mod step;
 pub(crate) mod vision;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use remat_ir::{Aval, DType, Element, Literal, Operation, Prim, with_dtype};
-use remat_kernels::{Kernel, Layout, Source, Target, Threads};
+use remat_kernels::{Kernel, Layout, Source, Target, Threads, ceiling};
 
 pub(crate) struct Bench {
     filter: String,
@@ -30,7 +30,7 @@ impl Bench {
     pub(crate) fn new() -> Bench {
         let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-        println!("ceiling of one thread: f32 {:.1}, f64 {:.1} GFLOP/s", ceiling(DType::F32), ceiling(DType::F64));
+        println!("ceiling of one thread: f32 {:.1}, f64 {:.1} GFLOP/s", most(DType::F32), most(DType::F64));
         println!(
             "{:64} {:>10} {:>8} {:>10} {:>10}",
             format!("{cores} threads"),
@@ -85,7 +85,7 @@ impl Bench {
                 let (elapsed, used) = (start.elapsed().as_secs_f64(), processor_time() - used);
                 times[i] = times[i].min(if i == 0 { used } else { elapsed });
             }
-            peak = peak.max(fma(accumulator(ins[0].dtype), 20_000));
+            peak = peak.max(ceiling(ins[0].dtype));
             runs += 1;
         }
         let rate = times.map(|t| operations / t / 1e9);
@@ -100,10 +100,6 @@ fn processor_time() -> f64 {
     // SAFETY: the clock is written to a place for one.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
-
-fn accumulator(dtype: DType) -> DType {
-    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }
 
 /// Elements from -1 to 1; with `diagonal`, the size of the matrices is added to their diagonals.
@@ -124,60 +120,7 @@ fn values(aval: &Aval, diagonal: bool) -> Bytes {
     bytes
 }
 
-/// The most operations per second of one thread, of many tries.
-fn ceiling(dtype: DType) -> f64 {
-    (0..200).map(|_| fma(dtype, 20_000)).fold(0.0, f64::max)
-}
-
-/// Operations per second, in 10^9, of fused multiplications and additions on registers.
-fn fma(dtype: DType, steps: usize) -> f64 {
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx512f") {
-        // SAFETY: the CPU has AVX-512.
-        return unsafe { x86::avx512(dtype, steps) };
-    } else if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-        // SAFETY: the CPU has AVX2 and FMA.
-        return unsafe { x86::avx2(dtype, steps) };
-    }
-    let _ = (dtype, steps);
-    f64::NAN
-}
-
-#[cfg(target_arch = "x86_64")]
-mod x86 {
-    use std::arch::x86_64::*;
-    use std::hint::black_box;
-
-    use remat_ir::DType;
-
-    macro_rules! ceiling {
-        ($name:ident $features:literal $sums:literal, $f32:ident $f32_fma:ident, $f64:ident $f64_fma:ident) => {
-            /// # Safety
-            /// The CPU has these instructions.
-            #[target_feature(enable = $features)]
-            pub(super) unsafe fn $name(dtype: DType, steps: usize) -> f64 {
-                let (x, y) = ($f32(black_box(0.999)), $f32(black_box(0.001)));
-                let (p, q) = ($f64(black_box(0.999)), $f64(black_box(0.001)));
-                let (mut a, mut b) = ([x; $sums], [p; $sums]);
-                let start = super::processor_time();
-                let lanes = if dtype == DType::F64 {
-                    for _ in 0..steps {
-                        b.iter_mut().for_each(|b| *b = $f64_fma(*b, p, q));
-                    }
-                    size_of_val(&p) / 8
-                } else {
-                    for _ in 0..steps {
-                        a.iter_mut().for_each(|a| *a = $f32_fma(*a, x, y));
-                    }
-                    size_of_val(&x) / 4
-                };
-                let seconds = super::processor_time() - start;
-                black_box((a, b));
-                (steps * $sums * lanes * 2) as f64 / seconds / 1e9
-            }
-        };
-    }
-
-    ceiling! { avx512 "avx512f" 24, _mm512_set1_ps _mm512_fmadd_ps, _mm512_set1_pd _mm512_fmadd_pd }
-    ceiling! { avx2 "avx2,fma" 12, _mm256_set1_ps _mm256_fmadd_ps, _mm256_set1_pd _mm256_fmadd_pd }
+/// The most operations per second of one thread, in 10^9, of many tries.
+fn most(dtype: DType) -> f64 {
+    (0..200).map(|_| ceiling(dtype)).fold(0.0, f64::max)
 }

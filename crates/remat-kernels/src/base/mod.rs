@@ -10,3 +10,5 @@ pub(crate) mod scratch;
 pub(crate) mod strided;
 pub(crate) mod strided_store;
 pub(crate) mod transpose;
+
+pub use product::ceiling;

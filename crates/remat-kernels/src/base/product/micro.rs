@@ -59,6 +59,12 @@ pub(crate) struct MicroKernel<P: Packed> {
     pub(crate) strided: Option<StridedFn<P>>,
     /// Columns that `packed` is called with at least: fewer are given to `strided`. It is 1 where there is no such function.
     pub(crate) min_columns: usize,
+    /// Multiplies and adds in registers alone, for a number of steps, and gives the number of multiplications: for the ceiling
+    /// that products are measured against.
+    ///
+    /// # Safety
+    /// The CPU has the instructions.
+    pub(crate) registers: unsafe fn(steps: usize) -> usize,
 }
 
 impl<P: Packed> MicroKernel<P> {

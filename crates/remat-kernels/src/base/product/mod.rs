@@ -7,6 +7,7 @@
 // Micro-kernels read and write through pointers, since the blocks of several threads lie between each other.
 #![allow(unsafe_code)]
 
+mod ceiling;
 pub(crate) mod micro;
 #[cfg(target_arch = "aarch64")]
 mod neon;
@@ -23,6 +24,7 @@ use neon as floats;
 use plain as floats;
 use remat_ir::bf16;
 
+pub use ceiling::ceiling;
 pub(crate) use micro::{MicroKernel, Packed, Panel, StridedFn};
 
 use crate::number::{Number, Real};

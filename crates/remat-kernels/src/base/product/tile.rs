@@ -6,6 +6,9 @@
 // Operands are read and sums are written through pointers.
 #![allow(unsafe_code)]
 
+use std::hint::black_box;
+use std::mem::MaybeUninit;
+
 use crate::simd::{prefetch, prefetch_far};
 
 /// Positions by which elements of a right panel are fetched ahead into the first-level cache.
@@ -98,6 +101,28 @@ pub(super) unsafe fn multiply<V: Vector, const M: usize, const N: usize, const P
     }
 }
 
+/// Multiplies and adds in registers, as often as [`multiply`] does for as many positions, and gives the number of multiplications.
+///
+/// # Safety
+/// The function that it is inlined into is compiled for the instructions of the vector.
+#[inline(always)]
+pub(super) unsafe fn registers<V: Vector, const M: usize, const N: usize>(positions: usize, one: &V::Element) -> usize {
+    // SAFETY: as the caller promises; the element is one to read.
+    unsafe {
+        let x = V::splat(black_box(one));
+        let mut sums = [[V::zero(); N]; M];
+        for _ in 0..positions {
+            sums = sums.map(|sums| sums.map(|sum| sum.multiply_add(x, x)));
+        }
+        for sum in sums.iter().flatten() {
+            let mut out = MaybeUninit::<V>::uninit();
+            sum.store(out.as_mut_ptr().cast());
+            black_box(&mut out);
+        }
+    }
+    positions * M * N * V::LANES
+}
+
 /// Defines a micro-kernel: a static of this name, for elements and vectors of these types, compiled for the target features, with
 /// at most as many rows and vectors as the numbers after the lists say; the lists have the smaller numbers.
 macro_rules! micro_kernel {
@@ -106,7 +131,8 @@ macro_rules! micro_kernel {
     ) => {
         pub(in super::super) static $name: $crate::base::product::MicroKernel<$element> = {
             use $crate::base::product::{MicroKernel, Panel};
-            use $crate::base::product::tile::{Vector, multiply};
+            use $crate::base::product::tile::{self, Vector, multiply};
+            use $crate::number::Number;
 
             const LANES: usize = <$vector as Vector>::LANES;
             const COLUMNS: usize = $vectors * LANES;
@@ -162,6 +188,12 @@ macro_rules! micro_kernel {
                 }
             }
 
+            $(#[target_feature(enable = $features)])?
+            unsafe fn registers(steps: usize) -> usize {
+                // SAFETY: as the caller promises.
+                unsafe { tile::registers::<$vector, $rows, $vectors>(steps, &<$element as Number>::ONE) }
+            }
+
             MicroKernel {
                 left: Panel { width: $rows, unit: 1 },
                 right: Panel { width: COLUMNS, unit: 1 },
@@ -169,6 +201,7 @@ macro_rules! micro_kernel {
                 packed,
                 strided: Some(strided),
                 min_columns: ($vectors - 1) * LANES + 1,
+                registers,
             }
         };
     };

@@ -1,0 +1,204 @@
+//! `remat-bench products`: matrix products beside the ceiling of this CPU.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use remat::{Cpu, JitOptions, Tensor, jit_with};
+use remat_cli::arguments::up_to;
+use remat_cli::table::table;
+use remat_kernels::ceiling;
+use serde::Serialize;
+
+use crate::case::{Float, label};
+use crate::options::threads_or_all;
+
+/// Measurements of a product: at least this many, and as many as take this long.
+const MIN_RUNS: usize = 4;
+
+/// Measurements of the ceiling before each product.
+const CEILINGS: usize = 20;
+
+/// Arguments of `remat-bench products`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The dtype of operands and results
+    #[arg(long, value_delimiter = ',', default_value = "f32")]
+    dtype: Vec<Float>,
+    /// Threads of the engine; each product is measured on one, too
+    #[arg(long, value_parser = up_to(1 << 16))]
+    threads: Option<usize>,
+    /// Milliseconds that each product is measured for
+    #[arg(long, default_value_t = 400, value_parser = up_to(1_000_000))]
+    milliseconds: usize,
+    /// Only products whose name or shape contains this text
+    #[arg(long, default_value = "")]
+    only: String,
+    /// Print a line of JSON for each product instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// A product of two matrices, or of a batch of them.
+struct Product {
+    name: &'static str,
+    batch: usize,
+    /// Rows and columns of the result, and the length of the contracted axis.
+    size: [usize; 3],
+    /// Whether each operand is stored with its last two axes exchanged.
+    transposed: [bool; 2],
+}
+
+/// The products of the reference step (2048 positions, width 512, 2048 hidden features, a vocabulary of 8192) and small ones.
+const PRODUCTS: [Product; 16] = {
+    const fn of(name: &'static str, batch: usize, size: [usize; 3], transposed: [bool; 2]) -> Product {
+        Product { name, batch, size, transposed }
+    }
+    let [nn, nt, tn] = [[false, false], [false, true], [true, false]];
+    [
+        of("projection", 1, [2048, 512, 512], nn),
+        of("gradient of its input", 1, [2048, 512, 512], nt),
+        of("gradient of its weights", 1, [512, 512, 2048], tn),
+        of("up", 1, [2048, 2048, 512], nn),
+        of("gradient of its input", 1, [2048, 512, 2048], nt),
+        of("gradient of its weights", 1, [512, 2048, 2048], tn),
+        of("down", 1, [2048, 512, 2048], nn),
+        of("gradient of its input", 1, [2048, 2048, 512], nt),
+        of("gradient of its weights", 1, [2048, 512, 2048], tn),
+        of("logits", 1, [2048, 8192, 512], nt),
+        of("gradient of their input", 1, [2048, 512, 8192], nn),
+        of("gradient of the embedding", 1, [8192, 512, 2048], tn),
+        of("scores of 32 heads", 32, [512, 512, 64], nt),
+        of("values of 32 heads", 32, [512, 64, 512], nn),
+        of("small", 1, [64, 64, 64], nn),
+        of("a thousand small ones", 1024, [16, 16, 16], nn),
+    ]
+};
+
+/// What a product took. The scripts for other frameworks print lines with the same names.
+#[derive(Serialize)]
+struct Record {
+    framework: &'static str,
+    name: &'static str,
+    product: String,
+    dtype: Float,
+    threads: usize,
+    seconds: f64,
+    gflops: f64,
+    /// What this many threads do on registers alone, and the share of it.
+    ceiling: f64,
+    share: f64,
+}
+
+/// Measures products on one thread and on all.
+///
+/// # Errors
+/// If the system refuses to start threads; otherwise of the engine, which is a defect.
+pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
+    let all = threads_or_all(args.threads);
+    let mut counts = vec![1, all];
+    counts.dedup();
+    for &dtype in &args.dtype {
+        let mut rows = Vec::new();
+        for product in PRODUCTS.iter().filter(|product| product.contains(&args.only)) {
+            let mut row = vec![product.name.to_string(), product.to_string()];
+            for &threads in &counts {
+                let record = product.measure(dtype, threads, args.milliseconds)?;
+                row.extend([format!("{:.1}", record.gflops), format!("{:.0}%", 100.0 * record.share)]);
+                if args.json {
+                    writeln!(out, "{}", serde_json::to_string(&record)?)?;
+                }
+            }
+            rows.push(row);
+        }
+        if args.json {
+            continue;
+        }
+        let mut header = vec!["".to_string(), label(&dtype)];
+        for threads in &counts {
+            header.extend([format!("GFLOP/s, threads {threads}"), "of ceiling".to_string()]);
+        }
+        let header: Vec<&str> = header.iter().map(String::as_str).collect();
+        writeln!(out, "{}\n", table(&header, &rows))?;
+    }
+    Ok(())
+}
+
+impl std::fmt::Display for Product {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [m, n, k] = self.size;
+        if self.batch > 1 {
+            write!(f, "{} x ", self.batch)?;
+        }
+        let letter = |transposed: bool| if transposed { "ᵀ" } else { "" };
+        write!(f, "[{m},{k}]{} [{k},{n}]{}", letter(self.transposed[0]), letter(self.transposed[1]))
+    }
+}
+
+impl Product {
+    fn contains(&self, text: &str) -> bool {
+        self.name.contains(text) || self.to_string().contains(text)
+    }
+
+    /// Measures it: the least time of a call, after one to warm up.
+    fn measure(&self, dtype: Float, threads: usize, milliseconds: usize) -> Result<Record> {
+        let [m, n, k] = self.size;
+        let operand = |rows: usize, columns: usize, transposed: bool| {
+            let [rows, columns] = if transposed { [columns, rows] } else { [rows, columns] };
+            let count = self.batch * rows * columns;
+            // Between -1 and 1, with no pattern in rows or columns.
+            let values = (Tensor::arange(0.0..count as f64) * 0.7).sin().to_dtype(dtype.dtype());
+            values.reshape([self.batch, rows, columns])
+        };
+        let [left, right] = self.transposed;
+        let (x, y) = (operand(m, k, left), operand(k, n, right));
+        let options = JitOptions { device: Some(Arc::new(Cpu::with_threads(threads)?)), ..JitOptions::default() };
+        let turned = |x: &Tensor, transposed: bool| if transposed { x.swap_axes(1, 2) } else { x.clone() };
+        let multiply = jit_with(&options, |(x, y): &(Tensor, Tensor)| turned(x, left).matmul(&turned(y, right)));
+        let compiled = multiply.trace(&(x.clone(), y.clone()))?.lower()?.compile()?;
+        let operands = vec![x, y];
+        drop(compiled.call(operands.clone())?);
+        let most = (0..CEILINGS).map(|_| ceiling(dtype.dtype())).fold(0.0, f64::max);
+        let (begin, mut runs, mut seconds) = (Instant::now(), 0, f64::INFINITY);
+        while runs < MIN_RUNS || begin.elapsed() < Duration::from_millis(milliseconds as u64) {
+            let started = Instant::now();
+            let product = compiled.call(operands.clone())?;
+            seconds = seconds.min(started.elapsed().as_secs_f64());
+            drop(product);
+            runs += 1;
+        }
+        let gflops = 2.0 * (self.batch * m * n * k) as f64 / seconds / 1e9;
+        let ceiling = most * threads as f64;
+        Ok(Record {
+            framework: concat!("remat ", env!("CARGO_PKG_VERSION")),
+            name: self.name,
+            product: self.to_string(),
+            dtype,
+            threads,
+            seconds,
+            gflops,
+            ceiling,
+            share: gflops / ceiling,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_are_named_by_their_shapes() {
+        assert_eq!(PRODUCTS[1].to_string(), "[2048,512] [512,512]ᵀ");
+        assert_eq!(PRODUCTS[12].to_string(), "32 x [512,64] [64,512]ᵀ");
+        assert!(PRODUCTS[0].contains("proj") && PRODUCTS[0].contains("[512,512]") && !PRODUCTS[0].contains("up"));
+    }
+
+    #[test]
+    fn a_product_is_measured() {
+        let record = PRODUCTS[14].measure(Float::F32, 1, 0).unwrap();
+        assert!(record.seconds > 0.0 && record.gflops > 0.0 && record.ceiling > 0.0);
+        assert_eq!((record.name, record.product.as_str(), record.threads), ("small", "[64,64] [64,64]", 1));
+    }
+}

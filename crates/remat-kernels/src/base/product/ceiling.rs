@@ -1,0 +1,41 @@
+//! How fast a CPU multiplies and adds where nothing has to be loaded: what products are measured against.
+
+// Instructions are those of a level that was found.
+#![allow(unsafe_code)]
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use remat_ir::DType;
+
+use super::micro::Packed;
+use crate::simd::Level;
+
+/// Positions of a measurement: some microseconds.
+const POSITIONS: usize = 20_000;
+
+/// The rate in GFLOP/s at which one thread multiplies and adds in registers, in the type that products of this dtype are computed
+/// in, measured for some microseconds by the clock: the most of many measurements is the ceiling of a product.
+///
+/// # Examples
+///
+/// ```
+/// use remat_ir::DType;
+/// let most = (0..20).map(|_| remat_kernels::ceiling(DType::F32)).fold(0.0, f64::max);
+/// assert!(most > 0.0);
+/// ```
+pub fn ceiling(dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => measure::<f64>(),
+        dtype if dtype.is_float() => measure::<f32>(),
+        _ => measure::<i64>(),
+    }
+}
+
+fn measure<P: Packed>() -> f64 {
+    let kernel = P::micro_kernel(Level::best());
+    let start = Instant::now();
+    // SAFETY: the kernel is one for this CPU.
+    let multiplications = unsafe { (kernel.registers)(black_box(POSITIONS)) };
+    2.0 * multiplications as f64 / start.elapsed().as_secs_f64() / 1e9
+}
