@@ -36,7 +36,7 @@ pub(crate) fn transpose<W: Element>(
         for j in (0..columns).step_by(n) {
             let source = start + i as isize + j as isize * from_stride;
             if i + n <= rows && j + n <= columns {
-                square(from, source, from_stride, block, [row + i, column + j], stream);
+                checked_square(from, source, from_stride, block, [row + i, column + j], stream);
                 continue;
             }
             for k in i..rows.min(i + n) {
@@ -58,7 +58,7 @@ pub(crate) fn finish_stream() {
 
 /// Copies a square of as many rows and columns as there are elements in a register.
 #[inline(always)]
-fn square<W: Element>(
+fn checked_square<W: Element>(
     from: &[W],
     start: isize,
     from_stride: isize,
@@ -77,18 +77,27 @@ fn square<W: Element>(
     unsafe {
         let from = from.as_ptr().offset(start);
         #[cfg(target_arch = "x86_64")]
-        match size_of::<W>() {
-            1 => x86::square::<W, 16>(from, from_stride, to, to_stride, stream),
-            2 => x86::square::<W, 8>(from, from_stride, to, to_stride, stream),
-            4 => x86::square::<W, 4>(from, from_stride, to, to_stride, stream),
-            _ => x86::square::<W, 2>(from, from_stride, to, to_stride, stream),
+        if stream {
+            return x86::square_of_size(from, from_stride, to, to_stride, true);
         }
+        // Only x86-64 has a way to write around the caches.
+        let _ = stream;
+        square(from, from_stride, to, to_stride);
+    }
+}
+
+/// Copies a square of as many rows and columns as there are elements in 16 bytes, and transposes it.
+///
+/// # Safety
+/// All rows, which are `from_stride` and `to_stride` elements apart, are valid for reading and writing.
+#[inline(always)]
+pub(crate) unsafe fn square<W: Copy>(from: *const W, from_stride: isize, to: *mut W, to_stride: usize) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        x86::square_of_size(from, from_stride, to, to_stride, false);
         #[cfg(not(target_arch = "x86_64"))]
-        {
-            // Only x86-64 has a way to write around the caches.
-            let _ = stream;
-            plain::square(from, from_stride, to, to_stride, n);
-        }
+        plain::square(from, from_stride, to, to_stride, REGISTER / size_of::<W>());
     }
 }
 
@@ -96,12 +105,35 @@ fn square<W: Element>(
 mod x86 {
     use std::arch::x86_64::*;
 
+    /// Copies a square of elements of any size.
+    ///
+    /// # Safety
+    /// As of [`square`].
+    #[inline(always)]
+    pub(super) unsafe fn square_of_size<W>(
+        from: *const W,
+        from_stride: isize,
+        to: *mut W,
+        to_stride: usize,
+        stream: bool,
+    ) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            match size_of::<W>() {
+                1 => square::<W, 16>(from, from_stride, to, to_stride, stream),
+                2 => square::<W, 8>(from, from_stride, to, to_stride, stream),
+                4 => square::<W, 4>(from, from_stride, to, to_stride, stream),
+                _ => square::<W, 2>(from, from_stride, to, to_stride, stream),
+            }
+        }
+    }
+
     /// Copies a square of `N` by `N` elements of `16 / N` bytes.
     ///
     /// # Safety
     /// All rows must be readable and writable, and those written must be aligned to 16 bytes if `stream`.
     #[inline(always)]
-    pub(crate) unsafe fn square<W, const N: usize>(
+    unsafe fn square<W, const N: usize>(
         from: *const W,
         from_stride: isize,
         to: *mut W,

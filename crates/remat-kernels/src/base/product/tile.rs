@@ -112,7 +112,10 @@ pub(super) unsafe fn registers<V: Vector, const M: usize, const N: usize>(positi
         let x = V::splat(black_box(one));
         let mut sums = [[V::zero(); N]; M];
         for _ in 0..positions {
-            sums = sums.map(|sums| sums.map(|sum| sum.multiply_add(x, x)));
+            // Closures would not be compiled for the vector.
+            for sum in sums.iter_mut().flatten() {
+                *sum = sum.multiply_add(x, x);
+            }
         }
         for sum in sums.iter().flatten() {
             let mut out = MaybeUninit::<V>::uninit();

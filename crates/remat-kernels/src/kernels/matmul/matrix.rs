@@ -2,15 +2,11 @@
 
 use std::ops::Range;
 
-use remat_ir::{Element, bf16};
-
 use super::element::Elements;
-use super::operands::{Left, LeftBlock, Right, pack_panels};
-use crate::base::blocks::Block;
+use super::operands::{Left, LeftBlock, Right, pack_panels, panels_len};
+use super::pack::{RowsToPanels, copy_rows, pack_transposed, pack_units, transpose_rows, widen_rows};
 use crate::base::product::{self, MicroKernel, Packed, Panel};
 use crate::base::strided::Rows;
-use crate::base::transpose::transpose;
-use crate::simd::multiversion;
 
 /// A matrix in a buffer: element `i, j` is at `start` and the offsets of `i` in `free` and of `j` in `contracted`.
 pub(in super::super) struct Matrix<'a, P> {
@@ -19,9 +15,6 @@ pub(in super::super) struct Matrix<'a, P> {
     pub(in super::super) free: &'a Rows<1>,
     pub(in super::super) contracted: &'a Rows<1>,
 }
-
-/// The elements of a column that are read at a time before they are transposed.
-const CHUNK: usize = 64;
 
 /// Columns of a left operand whose elements are neighbours are read in place up to this stride: cache lines this close do not
 /// meet in one set.
@@ -127,20 +120,32 @@ impl<P: Packed> Matrix<'_, P> {
             to.chunks_exact_mut(width).for_each(|row| row[count..].fill(P::default()));
         }
         if self.is_contiguous_along_free() {
-            return match (self.strides(&free, &depth), self.elements.numbers(), self.elements.halves()) {
-                (Some((first, 1, stride)), Some(from), _) => copy_rows(&from[first..], stride, count, width, to),
-                (Some((first, 1, stride)), _, Some(from)) => widen_rows(&from[first..], stride, count, width, to),
-                _ => self.read([self.contracted, self.free], [depth, free], width, to),
-            };
+            let (depth_len, panel) = (depth.len(), to.len());
+            let shape = RowsToPanels { count, depth: depth_len, height: width, width, panel };
+            if !self.copy_rows(&free, &depth, shape, to) {
+                self.read([self.contracted, self.free], [depth, free], width, to);
+            }
+            return;
         }
         if let (Some(from), Some((i, stride)), Some((j, 1))) =
             (self.elements.numbers(), run(self.free, &free), run(self.contracted, &depth))
         {
-            return transpose_into(from, self.start + i + j, stride, count, width, to);
+            return transpose_rows(from, self.start + i + j, stride, count, width, to);
         }
         pack_transposed(depth, count, width, to, |depth, stride, to| {
             self.read([self.free, self.contracted], [free.clone(), depth], stride, to);
         });
+    }
+
+    /// Copies a part whose neighbours in memory are neighbours along the free dimensions to panels, row by row. False if the
+    /// elements have to be converted, or the strides are not the same everywhere.
+    fn copy_rows(&self, free: &Range<usize>, depth: &Range<usize>, shape: RowsToPanels, to: &mut [P]) -> bool {
+        match (self.strides(free, depth), self.elements.numbers(), self.elements.halves()) {
+            (Some((first, 1, stride)), Some(from), _) => copy_rows(&from[first..], stride, shape, to),
+            (Some((first, 1, stride)), _, Some(from)) => widen_rows(&from[first..], stride, shape, to),
+            _ => return false,
+        }
+        true
     }
 }
 
@@ -173,6 +178,15 @@ impl<P: Packed> Left<P> for Matrix<'_, P> {
         {
             return LeftBlock::Strided(block);
         }
+        let (height, width) = (kernel.height(rows.len()), kernel.left.width);
+        if self.is_contiguous_along_free() && kernel.positions == 1 && rows.len().is_multiple_of(height) && height == width {
+            // Rows of the whole block are longer than those of a panel.
+            let (len, panel) = (panels_len(kernel, rows.len(), depth.len()), width * depth.len());
+            let shape = RowsToPanels { count: rows.len(), depth: depth.len(), height, width, panel };
+            if self.copy_rows(&rows, &depth, shape, &mut to[..len]) {
+                return LeftBlock::Packed(&to[..len]);
+            }
+        }
         LeftBlock::Packed(pack_panels(kernel, rows, depth.len(), to, |rows, to| {
             self.pack_panel(rows, depth.clone(), kernel.left, to);
         }))
@@ -186,102 +200,5 @@ impl<P: Packed> Right<P> for Matrix<'_, P> {
 
     fn pack(&self, depth: Range<usize>, columns: Range<usize>, panel: Panel, to: &mut [P]) {
         self.pack_panel(columns, depth, panel, to);
-    }
-}
-
-/// Packs a panel of a unit larger than 1: `pack` packs some positions to a panel of unit 1, whose elements are then brought into
-/// order. Positions that are missing in the last unit become zeros.
-pub(in super::super) fn pack_units<P: Packed>(
-    depth: Range<usize>,
-    Panel { width, unit }: Panel,
-    to: &mut [P],
-    pack: impl Fn(Range<usize>, &mut [P]),
-) {
-    let mut chunk = [P::default(); CHUNK * 32];
-    let positions = (chunk.len() / width.max(1) / unit).max(1) * unit;
-    for (i, to) in to.chunks_mut((positions * width).max(1)).enumerate() {
-        let first = depth.start + i * positions;
-        let chunk = &mut chunk[..to.len()];
-        let some = first..depth.end.min(first + positions);
-        let (packed, missing) = chunk.split_at_mut(some.len() * width);
-        missing.fill(P::default());
-        pack(some, packed);
-        for (to, from) in to.chunks_exact_mut(width * unit).zip(chunk.chunks_exact(width * unit)) {
-            for (i, to) in to.chunks_exact_mut(unit).enumerate() {
-                to.iter_mut().zip(from[i..].iter().step_by(width)).for_each(|(to, &x)| *to = x);
-            }
-        }
-    }
-}
-
-/// Packs a part of a matrix whose columns `read` reads, to the first `count` elements of rows of `width`: a few elements of each
-/// column at a time, with the given stride of columns, which are then transposed.
-pub(in super::super) fn pack_transposed<P: Packed>(
-    depth: Range<usize>,
-    count: usize,
-    width: usize,
-    to: &mut [P],
-    read: impl Fn(Range<usize>, usize, &mut [P]),
-) {
-    let mut chunk = [P::default(); CHUNK * 32];
-    for (i, to) in to.chunks_mut((CHUNK * width).max(1)).enumerate() {
-        let first = depth.start + i * CHUNK;
-        read(first..depth.end.min(first + CHUNK), CHUNK, &mut chunk[..CHUNK * count]);
-        transpose_into(&chunk, 0, CHUNK as isize, count, width, to);
-    }
-}
-
-multiversion! {
-    /// Copies rows of `size` neighbours, the first at 0 and `stride` apart, to rows of `width`.
-    fn copy_rows<P: Packed>(from: &[P], stride: usize, size: usize, width: usize, to: &mut [P]) {
-        rows(from, stride, size, width, to, |x| x);
-    }
-}
-
-multiversion! {
-    /// As [`copy_rows`], of elements that are widened.
-    fn widen_rows<P: Packed>(from: &[bf16], stride: usize, size: usize, width: usize, to: &mut [P]) {
-        rows(from, stride, size, width, to, P::from_bf16);
-    }
-}
-
-/// Copies rows; those of whole panels without a loop inside.
-#[inline(always)]
-fn rows<T: Copy, P>(
-    from: &[T],
-    stride: usize,
-    size: usize,
-    width: usize,
-    to: &mut [P],
-    number: impl Fn(T) -> P + Copy,
-) {
-    match (size, width) {
-        (32, 32) => rows_of::<T, P, 32>(from, stride, to, number),
-        (16, 16) => rows_of::<T, P, 16>(from, stride, to, number),
-        (12, 12) => rows_of::<T, P, 12>(from, stride, to, number),
-        (8, 8) => rows_of::<T, P, 8>(from, stride, to, number),
-        _ => {
-            for (i, to) in to.chunks_exact_mut(width.max(1)).enumerate() {
-                to.iter_mut().zip(&from[i * stride..][..size]).for_each(|(to, &x)| *to = number(x));
-            }
-        }
-    }
-}
-
-#[inline(always)]
-fn rows_of<T: Copy, P, const N: usize>(from: &[T], stride: usize, to: &mut [P], number: impl Fn(T) -> P) {
-    let (rows, _) = to.as_chunks_mut::<N>();
-    for (i, to) in rows.iter_mut().enumerate() {
-        to.iter_mut().zip(&from[i * stride..][..N]).for_each(|(to, &x)| *to = number(x));
-    }
-}
-
-multiversion! {
-    /// Writes element `i` of each of `count` columns, `stride` apart, the first at `start`, to row `i` of a matrix of rows of
-    /// `width`.
-    fn transpose_into<P: Element>(from: &[P], start: isize, stride: isize, count: usize, width: usize, to: &mut [P]) {
-        let mut block = Block::whole(to, width);
-        let rows = block.rows.len();
-        transpose(from, start, stride, &mut block, [0, 0], [rows, count], false);
     }
 }

@@ -15,6 +15,7 @@ mod element;
 mod matrix;
 mod matvec;
 mod operands;
+mod pack;
 
 #[cfg(test)]
 mod tests;
@@ -26,9 +27,10 @@ use remat_ir::{Aval, DType, DotGeneral, Shape};
 pub(super) use cut::{Cut, MANY, SHARED, even};
 pub(super) use element::{Elements, Reader, Writer, accumulator};
 use matrix::{Matrix, is_contiguous_along_free};
-pub(super) use matrix::{left_in_place, pack_transposed, pack_units, right_in_place};
+pub(super) use matrix::{left_in_place, right_in_place};
 use matvec::MatvecKernel;
 pub(super) use operands::{Left, LeftBlock, Output, Right, block_stride, pack_panels};
+pub(super) use pack::{pack_transposed, pack_units};
 
 use crate::base::disjoint::DisjointMut;
 use crate::base::product::{Accumulator, Packed};

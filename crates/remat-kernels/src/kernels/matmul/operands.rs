@@ -62,6 +62,11 @@ pub(in super::super) fn block_stride(depth: usize) -> usize {
     depth + GAP
 }
 
+/// Elements of the panels of a block.
+pub(super) fn panels_len<P: Packed>(kernel: &MicroKernel<P>, rows: usize, depth: usize) -> usize {
+    rows.div_ceil(kernel.height(rows)) * kernel.left.width * depth.next_multiple_of(kernel.positions)
+}
+
 /// Packs the rows of a block into panels of [`MicroKernel::height`] rows each. `pack` packs a panel of some rows.
 pub(in super::super) fn pack_panels<'a, P: Packed>(
     kernel: &MicroKernel<P>,
@@ -71,7 +76,7 @@ pub(in super::super) fn pack_panels<'a, P: Packed>(
     mut pack: impl FnMut(Range<usize>, &mut [P]),
 ) -> &'a [P] {
     let (height, len) = (kernel.height(rows.len()), kernel.left.width * depth.next_multiple_of(kernel.positions));
-    let to = &mut to[..rows.len().div_ceil(height) * len];
+    let to = &mut to[..panels_len(kernel, rows.len(), depth)];
     if len > 0 {
         for (panel, to) in pieces(rows, height).zip(to.chunks_exact_mut(len)) {
             pack(panel, to);

@@ -1,0 +1,236 @@
+//! Copies of parts of matrices to panels.
+
+// Elements are copied through pointers, in vectors that a panel has no slices for.
+#![allow(unsafe_code)]
+
+use std::ops::Range;
+
+use remat_ir::bf16;
+
+use crate::base::product::{Packed, Panel};
+use crate::base::transpose::square;
+use crate::simd::{CACHE_LINE, Level, multiversion, prefetch};
+
+/// Elements of a column that are read at a time before they are transposed.
+const CHUNK: usize = 64;
+
+/// Most columns of a panel that are read so: the elements of all of them lie in memory of their own.
+const MOST_COLUMNS: usize = 48;
+
+/// Rows by which elements are fetched ahead: rows that are far apart are no pattern that a CPU sees.
+const AHEAD: isize = 8;
+
+/// Packs a panel of a unit larger than 1: `pack` packs some positions to a panel of unit 1, whose elements are then brought into
+/// order. Positions that are missing in the last unit become zeros.
+pub(in super::super) fn pack_units<P: Packed>(
+    depth: Range<usize>,
+    Panel { width, unit }: Panel,
+    to: &mut [P],
+    pack: impl Fn(Range<usize>, &mut [P]),
+) {
+    let mut chunk = [P::default(); CHUNK * MOST_COLUMNS];
+    let positions = (chunk.len() / width.max(1) / unit).max(1) * unit;
+    for (i, to) in to.chunks_mut((positions * width).max(1)).enumerate() {
+        let first = depth.start + i * positions;
+        let chunk = &mut chunk[..to.len()];
+        let some = first..depth.end.min(first + positions);
+        let (packed, missing) = chunk.split_at_mut(some.len() * width);
+        missing.fill(P::default());
+        pack(some, packed);
+        for (to, from) in to.chunks_exact_mut(width * unit).zip(chunk.chunks_exact(width * unit)) {
+            for (i, to) in to.chunks_exact_mut(unit).enumerate() {
+                to.iter_mut().zip(from[i..].iter().step_by(width)).for_each(|(to, &x)| *to = x);
+            }
+        }
+    }
+}
+
+/// Packs a part of a matrix whose columns `read` reads, to the first `count` elements of rows of `width`: a few elements of each
+/// column at a time, with the given stride of columns, which are then transposed.
+pub(in super::super) fn pack_transposed<P: Packed>(
+    depth: Range<usize>,
+    count: usize,
+    width: usize,
+    to: &mut [P],
+    read: impl Fn(Range<usize>, usize, &mut [P]),
+) {
+    let mut chunk = [P::default(); CHUNK * MOST_COLUMNS];
+    for (i, to) in to.chunks_mut((CHUNK * width).max(1)).enumerate() {
+        let first = depth.start + i * CHUNK;
+        read(first..depth.end.min(first + CHUNK), CHUNK, &mut chunk[..CHUNK * count]);
+        transpose_rows(&chunk, 0, CHUNK as isize, count, width, to);
+    }
+}
+
+/// Writes element `k` of each of `count` rows, `stride` apart, the first at `start`, to row `k` of a matrix of rows of `width`.
+///
+/// # Panics
+/// If a row has fewer elements than the matrix has rows.
+pub(super) fn transpose_rows<P: Packed>(
+    from: &[P],
+    start: isize,
+    stride: isize,
+    count: usize,
+    width: usize,
+    to: &mut [P],
+) {
+    let depth = to.len().checked_div(width).unwrap_or(0);
+    if count == 0 || depth == 0 {
+        return;
+    }
+    let last = start + (count as isize - 1) * stride;
+    let inside = |first: isize| first >= 0 && first as usize + depth <= from.len();
+    assert!(inside(start) && inside(last) && count <= width);
+    // SAFETY: the first and the last row, and with them those between, are in the slice (checked), and so is the matrix.
+    unsafe { transpose(Level::best())([count, depth], from.as_ptr().offset(start), stride, to.as_mut_ptr(), width) }
+}
+
+multiversion! {
+    /// The function that writes element `k` of row `i`, of rows that are `stride` apart, to element `i` of row `k`, of rows that are
+    /// `width` apart. All must be valid for reading at `from` and for writing at `to`, without overlap.
+    fn transpose<P: Packed>(level: Level) -> unsafe fn(
+        shape: [usize; 2],
+        from: *const P,
+        stride: isize,
+        to: *mut P,
+        width: usize,
+    ) {
+        let ([count, depth], n) = (shape, 16 / size_of::<P>());
+        let whole = [count / n * n, depth / n * n];
+        for k in (0..whole[1]).step_by(n) {
+            for i in (0..whole[0]).step_by(n) {
+                // SAFETY: these rows and elements are some of those that the caller promises.
+                unsafe { square(from.offset(i as isize * stride).add(k), stride, to.add(k * width + i), width) };
+            }
+        }
+        for i in 0..count {
+            let rest = if i < whole[0] { whole[1] } else { 0 };
+            for k in rest..depth {
+                // SAFETY: as above.
+                unsafe { to.add(k * width + i).write(from.offset(i as isize * stride).add(k).read()) };
+            }
+        }
+    }
+}
+
+/// Copies rows of neighbours, `stride` apart, to panels: `height` of each row to each panel, the last of which may get fewer.
+///
+/// # Panics
+/// If there are fewer elements than the panels get, or panels are shorter.
+pub(super) fn copy_rows<P: Packed>(from: &[P], stride: usize, shape: RowsToPanels, to: &mut [P]) {
+    shape.check(from.len(), stride, to.len());
+    // SAFETY: all are inside of the slices (checked).
+    unsafe { copy::<P>(Level::best())(shape, from.as_ptr(), stride, to.as_mut_ptr()) }
+}
+
+/// As [`copy_rows`], of elements that are widened.
+///
+/// # Panics
+/// As [`copy_rows`].
+pub(super) fn widen_rows<P: Packed>(from: &[bf16], stride: usize, shape: RowsToPanels, to: &mut [P]) {
+    shape.check(from.len(), stride, to.len());
+    // SAFETY: all are inside of the slices (checked).
+    unsafe { widen::<P>(Level::best())(shape, from.as_ptr(), stride, to.as_mut_ptr()) }
+}
+
+/// The sizes of panels to which rows are copied.
+#[derive(Clone, Copy)]
+pub(super) struct RowsToPanels {
+    /// Elements of a row.
+    pub(super) count: usize,
+    /// Rows.
+    pub(super) depth: usize,
+    /// Elements of a row that a panel gets.
+    pub(super) height: usize,
+    /// The stride of rows in a panel.
+    pub(super) width: usize,
+    /// The distance between panels.
+    pub(super) panel: usize,
+}
+
+impl RowsToPanels {
+    fn check(&self, from: usize, stride: usize, to: usize) {
+        let RowsToPanels { count, depth, height, width, panel } = *self;
+        if count > 0 && depth > 0 {
+            assert!(height > 0 && height <= width && (depth - 1) * stride + count <= from);
+            assert!((count - 1) / height * panel + (depth - 1) * width + height.min(count) <= to);
+        }
+    }
+}
+
+multiversion! {
+    /// The function that copies rows to panels.
+    fn copy<P: Packed>(level: Level) -> unsafe fn(shape: RowsToPanels, from: *const P, stride: usize, to: *mut P) {
+        // SAFETY: as the caller promises.
+        unsafe { each_run(shape, from, stride, to, |x| x) }
+    }
+}
+
+multiversion! {
+    /// The function that widens rows to panels.
+    fn widen<P: Packed>(level: Level) -> unsafe fn(shape: RowsToPanels, from: *const bf16, stride: usize, to: *mut P) {
+        // SAFETY: as the caller promises.
+        unsafe { each_run(shape, from, stride, to, P::from_bf16) }
+    }
+}
+
+/// Copies each row, panel by panel.
+///
+/// # Safety
+/// `from` is valid for reading the rows, `to` for writing the panels.
+#[inline(always)]
+unsafe fn each_run<T: Copy, P>(
+    shape: RowsToPanels,
+    from: *const T,
+    stride: usize,
+    to: *mut P,
+    number: impl Fn(T) -> P + Copy,
+) {
+    let RowsToPanels { count, depth, height, width, panel } = shape;
+    for k in 0..depth {
+        let from = from.wrapping_add(k * stride);
+        for line in (0..count * size_of::<T>()).step_by(CACHE_LINE) {
+            prefetch(from.wrapping_offset(AHEAD * stride as isize).cast::<u8>().wrapping_add(line));
+        }
+        for (p, i) in (0..count).step_by(height).enumerate() {
+            // SAFETY: these are elements of the row and of the panel.
+            unsafe { run(from.add(i), to.add(p * panel + k * width), height.min(count - i), number) };
+        }
+    }
+}
+
+/// Copies a few neighbours, in vectors of which the last overlaps the one before.
+///
+/// # Safety
+/// All are valid for reading at `from` and for writing at `to`.
+#[inline(always)]
+unsafe fn run<T: Copy, P>(from: *const T, to: *mut P, len: usize, number: impl Fn(T) -> P + Copy) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        match len {
+            32 => vector::<T, P, 32>(from, to, number),
+            16 => vector::<T, P, 16>(from, to, number),
+            12 => vector::<T, P, 12>(from, to, number),
+            8.. => {
+                for i in (0..len - 8).step_by(8).chain([len - 8]) {
+                    vector::<T, P, 8>(from.add(i), to.add(i), number);
+                }
+            }
+            4.. => {
+                vector::<T, P, 4>(from, to, number);
+                vector::<T, P, 4>(from.add(len - 4), to.add(len - 4), number);
+            }
+            _ => (0..len).for_each(|i| to.add(i).write(number(from.add(i).read()))),
+        }
+    }
+}
+
+/// Copies neighbours.
+///
+/// # Safety
+/// As many are valid for reading at `from` and for writing at `to`.
+#[inline(always)]
+unsafe fn vector<T: Copy, P, const N: usize>(from: *const T, to: *mut P, number: impl Fn(T) -> P) {
+    // SAFETY: as the caller promises.
+    unsafe { to.cast::<[P; N]>().write(from.cast::<[T; N]>().read().map(number)) }
+}
