@@ -1,7 +1,6 @@
 //! `remat-bench products`: matrix products beside the ceiling of this CPU.
 
 use std::io::Write;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -153,7 +152,7 @@ impl Product {
         };
         let [left, right] = self.transposed;
         let (x, y) = (operand(m, k, left), operand(k, n, right));
-        let options = JitOptions { device: Some(Arc::new(Cpu::with_threads(threads)?)), ..JitOptions::default() };
+        let options = JitOptions { device: Some(Cpu::with_threads(threads)?.into()), ..JitOptions::default() };
         let turned = |x: &Tensor, transposed: bool| if transposed { x.swap_axes(1, 2) } else { x.clone() };
         let multiply = jit_with(&options, |(x, y): &(Tensor, Tensor)| turned(x, left).matmul(&turned(y, right)));
         let compiled = multiply.trace(&(x.clone(), y.clone()))?.lower()?.compile()?;

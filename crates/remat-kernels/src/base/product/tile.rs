@@ -112,9 +112,11 @@ pub(super) unsafe fn registers<V: Vector, const M: usize, const N: usize>(positi
         let x = V::splat(black_box(one));
         let mut sums = [[V::zero(); N]; M];
         for _ in 0..positions {
-            // Closures would not be compiled for the vector.
-            for sum in sums.iter_mut().flatten() {
-                *sum = sum.multiply_add(x, x);
+            // Nested, as in `multiply`, so that they are unrolled and stay in registers; closures would not be compiled for the vector.
+            for sums in &mut sums {
+                for sum in sums {
+                    *sum = sum.multiply_add(x, x);
+                }
             }
         }
         for sum in sums.iter().flatten() {

@@ -15,8 +15,8 @@ use super::row_segments::{RowSegments, copy_segments, intersection, part_inside}
 use crate::base::product::{self, Accumulator, MicroKernel, Panel};
 use crate::interface::Source;
 use crate::kernels::matmul::{
-    Elements, Left, LeftBlock, Reader, Right, block_stride, left_in_place, pack_panels, pack_transposed, pack_units,
-    right_in_place,
+    Elements, Left, LeftBlock, Reader, Right, block_stride, for_each_panel, left_in_place, pack_panels,
+    pack_transposed, pack_units, right_in_place,
 };
 
 /// Sides of a matrix: the rows of a left operand or the columns of a right one, and the contracted axes.
@@ -404,6 +404,7 @@ impl<A: Accumulator> Right<A> for Operand<'_, A> {
     }
 
     fn pack(&self, depth: Range<usize>, columns: Range<usize>, panel: Panel, to: &mut [A]) {
-        self.pack_panel(columns, depth, panel, to);
+        let len = to.len() / columns.len().div_ceil(panel.width).max(1);
+        for_each_panel(columns, panel.width, len, to, |columns, to| self.pack_panel(columns, depth.clone(), panel, to));
     }
 }

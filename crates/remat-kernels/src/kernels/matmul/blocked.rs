@@ -22,6 +22,9 @@ use crate::base::product::{self, MicroKernel, Packed};
 use crate::base::scratch;
 use crate::threads::Threads;
 
+/// Panels of a strip that a task packs: they lie side by side in the operand, so that more neighbours are read at a time.
+const PANELS: usize = 4;
+
 /// A call fetches this part of the next panel.
 const EIGHTHS: usize = 8;
 
@@ -284,10 +287,10 @@ impl<'a, P: Packed> Strip<'a, P> {
     ) -> Strip<'a, P> {
         let (size, positions) = (kernel.right.width, depth.len().next_multiple_of(kernel.positions));
         let panels = &mut panels[..positions * columns.len().next_multiple_of(size)];
-        threads.for_each_chunk(panels, positions * size, |i, panel| {
-            let piece = piece(columns.len(), size, i);
+        threads.for_each_chunk(panels, positions * size * PANELS, |i, panels| {
+            let piece = piece(columns.len(), size * PANELS, i);
             let columns = columns.start + piece.start..columns.start + piece.end;
-            right.pack(depth.clone(), columns, kernel.right, panel);
+            right.pack(depth.clone(), columns, kernel.right, panels);
         });
         Strip { elements: panels, row: None, columns, depth, positions }
     }

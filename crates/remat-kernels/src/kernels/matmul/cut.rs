@@ -77,7 +77,9 @@ impl<P: Packed> Cut<P> {
         if batch < MANY && work(rows, columns) >= SHARED {
             let strip_depth = if direct { even(depth, STRIP / columns.min(STRIP_COLUMNS), part) } else { depth };
             let strip_columns = even(columns, (STRIP / strip_depth / width * width).min(STRIP_COLUMNS), width);
-            let tile_rows = even(rows, BLOCK_ROWS, height);
+            // As many tiles of one height as two or four threads can share without a rest.
+            let count = rows.div_ceil(BLOCK_ROWS.max(height));
+            let tile_rows = rows.div_ceil(count.next_multiple_of(if count < 4 { 1 } else { 4 }));
             let across = MANY.div_ceil(rows.div_ceil(tile_rows)).max(1);
             let tile_columns = even(strip_columns, strip_columns / across, width);
             let (strip, tile) = ([strip_depth, strip_columns], [tile_rows, tile_columns]);

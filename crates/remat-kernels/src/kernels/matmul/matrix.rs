@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::element::Elements;
-use super::operands::{Left, LeftBlock, Right, pack_panels, panels_len};
+use super::operands::{Left, LeftBlock, Right, for_each_panel, pack_panels, panels_len};
 use super::pack::{RowsToPanels, copy_rows, pack_transposed, pack_units, transpose_rows, widen_rows};
 use crate::base::product::{self, MicroKernel, Packed, Panel};
 use crate::base::strided::Rows;
@@ -116,16 +116,17 @@ impl<P: Packed> Matrix<'_, P> {
                 self.pack_panel(free.clone(), depth, Panel { unit: 1, ..panel }, to);
             });
         }
+        if self.is_contiguous_along_free() {
+            let shape = RowsToPanels { count, depth: depth.len(), height: width, width, panel: to.len() };
+            if self.copy_rows(&free, &depth, shape, to) {
+                return;
+            }
+        }
         if count < width {
             to.chunks_exact_mut(width).for_each(|row| row[count..].fill(P::default()));
         }
         if self.is_contiguous_along_free() {
-            let (depth_len, panel) = (depth.len(), to.len());
-            let shape = RowsToPanels { count, depth: depth_len, height: width, width, panel };
-            if !self.copy_rows(&free, &depth, shape, to) {
-                self.read([self.contracted, self.free], [depth, free], width, to);
-            }
-            return;
+            return self.read([self.contracted, self.free], [depth, free], width, to);
         }
         if let (Some(from), Some((i, stride)), Some((j, 1))) =
             (self.elements.numbers(), run(self.free, &free), run(self.contracted, &depth))
@@ -179,10 +180,11 @@ impl<P: Packed> Left<P> for Matrix<'_, P> {
             return LeftBlock::Strided(block);
         }
         let (height, width) = (kernel.height(rows.len()), kernel.left.width);
-        if self.is_contiguous_along_free() && kernel.positions == 1 && rows.len().is_multiple_of(height) && height == width {
+        if kernel.positions == 1 && self.is_contiguous_along_free() {
             // Rows of the whole block are longer than those of a panel.
-            let (len, panel) = (panels_len(kernel, rows.len(), depth.len()), width * depth.len());
-            let shape = RowsToPanels { count: rows.len(), depth: depth.len(), height, width, panel };
+            let len = panels_len(kernel, rows.len(), depth.len());
+            let shape =
+                RowsToPanels { count: rows.len(), depth: depth.len(), height, width, panel: width * depth.len() };
             if self.copy_rows(&rows, &depth, shape, &mut to[..len]) {
                 return LeftBlock::Packed(&to[..len]);
             }
@@ -199,6 +201,13 @@ impl<P: Packed> Right<P> for Matrix<'_, P> {
     }
 
     fn pack(&self, depth: Range<usize>, columns: Range<usize>, panel: Panel, to: &mut [P]) {
-        self.pack_panel(columns, depth, panel, to);
+        let (width, len) = (panel.width, to.len() / columns.len().div_ceil(panel.width).max(1));
+        if len == depth.len() * width && panel.unit == 1 && self.is_contiguous_along_free() {
+            let shape = RowsToPanels { count: columns.len(), depth: depth.len(), height: width, width, panel: len };
+            if self.copy_rows(&columns, &depth, shape, to) {
+                return;
+            }
+        }
+        for_each_panel(columns, width, len, to, |columns, to| self.pack_panel(columns, depth.clone(), panel, to));
     }
 }

@@ -29,7 +29,7 @@ pub(super) use element::{Elements, Reader, Writer, accumulator};
 use matrix::{Matrix, is_contiguous_along_free};
 pub(super) use matrix::{left_in_place, right_in_place};
 use matvec::MatvecKernel;
-pub(super) use operands::{Left, LeftBlock, Output, Right, block_stride, pack_panels};
+pub(super) use operands::{Left, LeftBlock, Output, Right, block_stride, for_each_panel, pack_panels};
 pub(super) use pack::{pack_transposed, pack_units};
 
 use crate::base::disjoint::DisjointMut;

@@ -33,8 +33,8 @@ pub(in super::super) trait Right<P: Packed>: Sync {
     /// A part of it, if it can be read in place.
     fn in_place(&self, depth: Range<usize>, columns: Range<usize>) -> Option<product::Right<'_, P>>;
 
-    /// Packs some columns, as many as a panel has or fewer. What is left of the panel, and of the positions that `to` has, become
-    /// zeros.
+    /// Packs some columns, as many as some panels have; the last may have fewer. Each panel has as many elements of `to`. What is
+    /// left of the last panel, and of the positions that panels have, become zeros.
     fn pack(&self, depth: Range<usize>, columns: Range<usize>, panel: Panel, to: &mut [P]);
 }
 
@@ -77,12 +77,21 @@ pub(in super::super) fn pack_panels<'a, P: Packed>(
 ) -> &'a [P] {
     let (height, len) = (kernel.height(rows.len()), kernel.left.width * depth.next_multiple_of(kernel.positions));
     let to = &mut to[..panels_len(kernel, rows.len(), depth)];
-    if len > 0 {
-        for (panel, to) in pieces(rows, height).zip(to.chunks_exact_mut(len)) {
-            pack(panel, to);
-        }
-    }
+    for_each_panel(rows, height, len, to, &mut pack);
     to
+}
+
+/// Calls `f` with some rows or columns and the memory of `len` elements that their panel has.
+pub(in super::super) fn for_each_panel<P>(
+    all: Range<usize>,
+    size: usize,
+    len: usize,
+    to: &mut [P],
+    mut f: impl FnMut(Range<usize>, &mut [P]),
+) {
+    if len > 0 {
+        pieces(all, size).zip(to.chunks_exact_mut(len)).for_each(|(panel, to)| f(panel, to));
+    }
 }
 
 /// The pieces of a range; of an empty one there is one, which is empty.

@@ -18,7 +18,7 @@ const CHUNK: usize = 64;
 const MOST_COLUMNS: usize = 48;
 
 /// Rows by which elements are fetched ahead: rows that are far apart are no pattern that a CPU sees.
-const AHEAD: isize = 8;
+const AHEAD: usize = 8;
 
 /// Packs a panel of a unit larger than 1: `pack` packs some positions to a panel of unit 1, whose elements are then brought into
 /// order. Positions that are missing in the last unit become zeros.
@@ -113,7 +113,8 @@ multiversion! {
     }
 }
 
-/// Copies rows of neighbours, `stride` apart, to panels: `height` of each row to each panel, the last of which may get fewer.
+/// Copies rows of neighbours, `stride` apart, to panels: `height` of each row to each panel, the last of which may get fewer. What is
+/// left of the rows of panels becomes zeros.
 ///
 /// # Panics
 /// If there are fewer elements than the panels get, or panels are shorter.
@@ -153,7 +154,7 @@ impl RowsToPanels {
         let RowsToPanels { count, depth, height, width, panel } = *self;
         if count > 0 && depth > 0 {
             assert!(height > 0 && height <= width && (depth - 1) * stride + count <= from);
-            assert!((count - 1) / height * panel + (depth - 1) * width + height.min(count) <= to);
+            assert!((count - 1) / height * panel + depth * width <= to);
         }
     }
 }
@@ -179,7 +180,7 @@ multiversion! {
 /// # Safety
 /// `from` is valid for reading the rows, `to` for writing the panels.
 #[inline(always)]
-unsafe fn each_run<T: Copy, P>(
+unsafe fn each_run<T: Copy, P: Default>(
     shape: RowsToPanels,
     from: *const T,
     stride: usize,
@@ -190,11 +191,16 @@ unsafe fn each_run<T: Copy, P>(
     for k in 0..depth {
         let from = from.wrapping_add(k * stride);
         for line in (0..count * size_of::<T>()).step_by(CACHE_LINE) {
-            prefetch(from.wrapping_offset(AHEAD * stride as isize).cast::<u8>().wrapping_add(line));
+            prefetch(from.wrapping_add(AHEAD * stride).cast::<u8>().wrapping_add(line));
         }
         for (p, i) in (0..count).step_by(height).enumerate() {
+            let len = height.min(count - i);
             // SAFETY: these are elements of the row and of the panel.
-            unsafe { run(from.add(i), to.add(p * panel + k * width), height.min(count - i), number) };
+            unsafe {
+                let to = to.add(p * panel + k * width);
+                run(from.add(i), to, len, number);
+                (len..width).for_each(|i| to.add(i).write(P::default()));
+            }
         }
     }
 }
