@@ -5,6 +5,7 @@ pub(crate) mod copy;
 pub(crate) mod disjoint;
 pub(crate) mod index;
 pub(crate) mod keys;
+pub(crate) mod narrow;
 pub(crate) mod product;
 pub(crate) mod scratch;
 pub(crate) mod strided;

@@ -35,7 +35,7 @@ pub(super) fn is_contiguous_along_free(free: &Rows<1>, contracted: &Rows<1>) -> 
 }
 
 /// Offset of the first of some indices and the stride between them, if it is the same between all.
-fn run(rows: &Rows<1>, indices: &Range<usize>) -> Option<(isize, isize)> {
+pub(super) fn run(rows: &Rows<1>, indices: &Range<usize>) -> Option<(isize, isize)> {
     let mut first = None;
     let mut runs = 0;
     rows.each(indices.clone(), |[at], range| {

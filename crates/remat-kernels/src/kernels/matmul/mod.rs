@@ -14,6 +14,7 @@ mod cut;
 mod element;
 mod matrix;
 mod matvec;
+mod narrow;
 mod operands;
 mod pack;
 
@@ -46,6 +47,9 @@ use crate::threads::Threads;
 /// f32, in f64 otherwise. The order of a sum depends on the operation and the shapes alone, not on the layouts, and is the same
 /// for the operands in the other order.
 pub(crate) fn kernel(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) -> Box<dyn Kernel> {
+    if let Some(kernel) = narrow::kernel(op, ins, out) {
+        return kernel;
+    }
     match accumulator(ins[0].0, out.dtype) {
         DType::F32 => Dot::<f32>::new(op, ins, out).kernel(),
         DType::F64 => Dot::<f64>::new(op, ins, out).kernel(),

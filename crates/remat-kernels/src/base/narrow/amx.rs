@@ -1,0 +1,174 @@
+//! The matrix unit of x86-64 CPUs, AMX: permission, configuration, and micro-kernels.
+//!
+//! A tile register has 16 rows of 64 bytes. One instruction multiplies a tile of the left operand, whose rows are 16 words of a
+//! row each, by one of the right operand, whose rows are a word of 16 columns each, and adds to a tile of 16 by 16 sums. The
+//! system keeps this state for those processes only that have asked for it. Source: Intel, "Architecture instruction set
+//! extensions programming reference", chapter "Intel AMX instruction set reference"; Linux, "Using XSTATE features in user space
+//! applications".
+
+// Instructions and a system call that have no functions in the standard library.
+#![allow(unsafe_code)]
+
+use std::arch::asm;
+use std::arch::x86_64::{__cpuid_count, __get_cpuid_max};
+use std::sync::LazyLock;
+
+/// The kinds of products that the unit of this CPU computes.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Found {
+    pub(super) bf16: bool,
+    pub(super) int8: bool,
+}
+
+/// What the unit of this CPU computes; nothing where there is none, or the system does not permit its use. Asks the system once
+/// per process.
+pub(super) fn found() -> Found {
+    static FOUND: LazyLock<Found> = LazyLock::new(|| {
+        if cfg!(miri) || __get_cpuid_max(0).0 < 7 {
+            return Found::default();
+        }
+        let features = __cpuid_count(7, 0).edx;
+        let has = |bit: u32| features >> bit & 1 == 1;
+        if has(24) && is_permitted() { Found { bf16: has(22), int8: has(25) } } else { Found::default() }
+    });
+    *FOUND
+}
+
+/// Asks the system to keep the state of tiles for this process, and says whether it does.
+fn is_permitted() -> bool {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    {
+        /// The number of the system call `arch_prctl`.
+        const ARCH_PRCTL: isize = 158;
+        /// Its request for a feature of the processor's state, and that feature: the contents of tiles.
+        const ARCH_REQ_XCOMP_PERM: usize = 0x1023;
+        const XFEATURE_XTILEDATA: usize = 18;
+        let result: isize;
+        // SAFETY: the call changes nothing but what the process may do, and touches no memory of it. Systems that do not know it
+        // return an error.
+        unsafe {
+            asm!(
+                "syscall",
+                inlateout("rax") ARCH_PRCTL => result,
+                in("rdi") ARCH_REQ_XCOMP_PERM,
+                in("rsi") XFEATURE_XTILEDATA,
+                lateout("rcx") _,
+                lateout("r11") _,
+                options(nostack),
+            );
+        }
+        result == 0
+    }
+    #[cfg(not(all(target_os = "linux", not(miri))))]
+    false
+}
+
+/// The shapes of the tile registers: palette 1, and of each of the eight 64 bytes in each of 16 rows.
+#[repr(C, align(64))]
+struct Configuration {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+static CONFIGURATION: Configuration = {
+    let (mut row_bytes, mut rows) = ([0; 16], [0; 16]);
+    let mut i = 0;
+    while i < 8 {
+        (row_bytes[i], rows[i]) = (64, 16);
+        i += 1;
+    }
+    Configuration { palette: 1, start_row: 0, reserved: [0; 14], row_bytes, rows }
+};
+
+/// Configures the tiles of this thread.
+///
+/// # Safety
+/// [`found`] has found a unit.
+pub(super) unsafe fn configure() {
+    // SAFETY: the CPU has the instruction, which reads 64 bytes, and the system permits it.
+    unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const CONFIGURATION, options(nostack, preserves_flags, readonly)) };
+}
+
+/// Gives the state of the tiles of this thread back, so that the system need not keep it.
+///
+/// # Safety
+/// As for [`configure`].
+pub(super) unsafe fn release() {
+    // SAFETY: the CPU has the instruction, and no tile is in use between micro-kernels.
+    unsafe { asm!("tilerelease", options(nostack, preserves_flags, nomem)) };
+}
+
+/// A micro-kernel of two by two tiles of sums, with this instruction.
+macro_rules! micro_kernel {
+    ($name:ident, $instruction:literal) => {
+        #[doc = concat!("The micro-kernel of `", $instruction, "`.")]
+        ///
+        /// # Safety
+        /// As of every micro-kernel; the unit has the instruction, and the tiles of this thread are configured.
+        pub(super) unsafe fn $name(
+            groups: usize,
+            left: *const u32,
+            right: *const u32,
+            (sums, stride): (*mut u32, usize),
+            adds: bool,
+        ) {
+            // SAFETY: the operands have as many groups, each of two tiles of 1,024 bytes, as the caller promises, and the sums four
+            // tiles with rows of this stride. No tile is in use before or after.
+            unsafe {
+                asm!(
+                    "test {adds:e}, {adds:e}",
+                    "jz 2f",
+                    "tileloadd tmm0, [{sums} + {stride}]",
+                    "tileloadd tmm1, [{sums} + {stride} + 64]",
+                    "tileloadd tmm2, [{below} + {stride}]",
+                    "tileloadd tmm3, [{below} + {stride} + 64]",
+                    "jmp 3f",
+                    "2:",
+                    "tilezero tmm0",
+                    "tilezero tmm1",
+                    "tilezero tmm2",
+                    "tilezero tmm3",
+                    "3:",
+                    "test {groups}, {groups}",
+                    "jz 5f",
+                    "4:",
+                    "tileloadd tmm4, [{left} + {row}]",
+                    "tileloadd tmm6, [{right} + {row}]",
+                    concat!($instruction, " tmm0, tmm4, tmm6"),
+                    "tileloadd tmm7, [{right} + {row} + 1024]",
+                    concat!($instruction, " tmm1, tmm4, tmm7"),
+                    "tileloadd tmm5, [{left} + {row} + 1024]",
+                    concat!($instruction, " tmm2, tmm5, tmm6"),
+                    concat!($instruction, " tmm3, tmm5, tmm7"),
+                    "add {left}, 2048",
+                    "add {right}, 2048",
+                    "dec {groups}",
+                    "jnz 4b",
+                    "5:",
+                    "tilestored [{sums} + {stride}], tmm0",
+                    "tilestored [{sums} + {stride} + 64], tmm1",
+                    "tilestored [{below} + {stride}], tmm2",
+                    "tilestored [{below} + {stride} + 64], tmm3",
+                    adds = in(reg) u32::from(adds),
+                    left = inout(reg) left => _,
+                    right = inout(reg) right => _,
+                    groups = inout(reg) groups => _,
+                    sums = in(reg) sums,
+                    below = in(reg) sums.wrapping_add(16 * stride),
+                    row = in(reg) 64usize,
+                    stride = in(reg) stride * size_of::<u32>(),
+                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                    out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                    options(nostack),
+                );
+            }
+        }
+    };
+}
+
+micro_kernel!(bf16, "tdpbf16ps");
+micro_kernel!(signed, "tdpbssd");
+micro_kernel!(unsigned, "tdpbuud");

@@ -1,0 +1,108 @@
+//! Micro-kernels of AVX-512: dot products of the pairs or quadruples of a word, added to 16 sums at a time.
+//!
+//! The dot product of bytes takes unsigned ones of one operand and signed ones of the other. So those of the left operand are
+//! moved by 128, which is to flip their highest bit, and 128 times the sum of a column of the right one is taken off again.
+//! Modulo 2^32 this is exact.
+
+// Vector instructions, which read and write through pointers.
+#![allow(unsafe_code)]
+
+use std::arch::x86_64::*;
+
+use super::{GROUP, PANEL, TILE};
+
+/// Rows whose sums are in registers at a time: two vectors for each.
+const ROWS: usize = 8;
+
+/// The bits that move bytes by 128.
+const MOVED: i32 = i32::from_ne_bytes([0x80; 4]);
+
+/// A micro-kernel that adds the products of words by this function. Words of the left operand have bits flipped, as many as
+/// `moved` has; what a word of these alone would add is taken off in the end.
+macro_rules! micro_kernel {
+    ($(#[$doc:meta])* $name:ident, $features:literal, $add:path, moved: $moved:expr) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As of every micro-kernel; the CPU has the instructions.
+        #[target_feature(enable = $features)]
+        pub(super) unsafe fn $name(
+            groups: usize,
+            left: *const u32,
+            right: *const u32,
+            (sums, stride): (*mut u32, usize),
+            adds: bool,
+        ) {
+            let moved = _mm512_set1_epi32($moved);
+            for first in (0..PANEL).step_by(ROWS) {
+                // SAFETY: these are words of the panels, and rows of the sums, as the caller promises.
+                unsafe {
+                    let sums = sums.add(first * stride);
+                    let left = left.add(first / 16 * TILE + first % 16 * 16);
+                    let mut all = [[_mm512_setzero_si512(); 2]; ROWS];
+                    let mut surplus = [_mm512_setzero_si512(); 2];
+                    if adds {
+                        for (i, of_row) in all.iter_mut().enumerate() {
+                            *of_row = [0, 16].map(|j| _mm512_loadu_si512(sums.add(i * stride + j).cast()));
+                        }
+                    }
+                    for group in 0..groups {
+                        let (left, right) = (left.add(group * GROUP), right.add(group * GROUP));
+                        for word in 0..16 {
+                            let columns = [0, TILE].map(|tile| _mm512_loadu_si512(right.add(tile + word * 16).cast()));
+                            for (i, of_row) in all.iter_mut().enumerate() {
+                                let row = _mm512_set1_epi32(left.add(i * 16 + word).read() as i32 ^ $moved);
+                                *of_row = [$add(of_row[0], row, columns[0]), $add(of_row[1], row, columns[1])];
+                            }
+                            if $moved != 0 {
+                                surplus = [$add(surplus[0], moved, columns[0]), $add(surplus[1], moved, columns[1])];
+                            }
+                        }
+                    }
+                    for (i, of_row) in all.iter().enumerate() {
+                        for (j, (&x, &surplus)) in of_row.iter().zip(&surplus).enumerate() {
+                            let x = if $moved != 0 { _mm512_sub_epi32(x, surplus) } else { x };
+                            _mm512_storeu_si512(sums.add(i * stride + 16 * j).cast(), x);
+                        }
+                    }
+                }
+            }
+        }
+    };
+}
+
+micro_kernel!(
+    /// Of `vdpbf16ps`.
+    bf16, "avx512f,avx512bf16", add_pairs, moved: 0
+);
+micro_kernel!(
+    /// Of `vpdpbusd`, for signed bytes.
+    signed, "avx512f,avx512vnni", add_signed, moved: MOVED
+);
+micro_kernel!(
+    /// Of `vpdpbusd`, for unsigned bytes.
+    unsigned, "avx512f,avx512vnni", add_unsigned, moved: MOVED
+);
+
+/// Adds the products of pairs of bf16.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bf16")]
+fn add_pairs(sums: __m512i, left: __m512i, right: __m512i) -> __m512i {
+    // SAFETY: vectors of 64 bytes, of which any bits are valid.
+    let [left, right]: [__m512bh; 2] = unsafe { [std::mem::transmute(left), std::mem::transmute(right)] };
+    _mm512_castps_si512(_mm512_dpbf16_ps(_mm512_castsi512_ps(sums), left, right))
+}
+
+/// Adds the products of signed bytes, those of the left operand moved to unsigned ones.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vnni")]
+fn add_signed(sums: __m512i, left: __m512i, right: __m512i) -> __m512i {
+    _mm512_dpbusd_epi32(sums, left, right)
+}
+
+/// Adds the products of unsigned bytes, those of the left operand moved to signed ones.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vnni")]
+fn add_unsigned(sums: __m512i, left: __m512i, right: __m512i) -> __m512i {
+    _mm512_dpbusd_epi32(sums, right, left)
+}

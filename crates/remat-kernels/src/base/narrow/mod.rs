@@ -1,0 +1,193 @@
+//! Products of narrow elements, bf16 and bytes, on the units that CPUs have for them: several elements to a word of 32 bits, whose
+//! products are summed by one instruction.
+//!
+//! All units take the same packed panels ([`pack`]). A panel has 32 rows of the left operand, or 32 columns of the right one, and
+//! for each *group* of 64 bytes of the contracted dimension two tiles of 16 of them. A tile is a matrix of 16 by 16 words: a
+//! row of the left operand is a row of the tile, a column of the right one a column. Zeros fill panels and groups.
+//!
+//! A micro-kernel multiplies a left panel with a right one and adds to 32 by 32 sums, which are f32 for bf16, and integers
+//! modulo 2^32 for bytes. Each sum runs over the groups in order, wherever the contracted dimension is cut between groups, so
+//! that it depends on the shapes alone.
+//!
+//! # Rounding
+//!
+//! Products of bf16 are exact, but for those that are subnormal in f32. The order of a sum is the unit's, and subnormal numbers are
+//! zeros on the way in, between and out. With `u = 2^-24`, and as many terms as the contracted dimension has, rounded up to a whole
+//! group, a sum is within `terms * u` of the sum of the absolute values of its terms, as is one in any other order.
+//!
+//! - The matrix unit sums the 16 products of first elements of the pairs of a group, and those of second ones, adds the two, and
+//!   adds that to the sums of the groups before.
+//! - AVX-512 adds the products of all pairs one after the other, the second element of a pair before the first.
+//!
+//! Without a unit, bf16 are widened to f32 and added in the order of f32 products. So bits depend on the CPU.
+
+// Micro-kernels are functions on pointers.
+#![allow(unsafe_code)]
+
+#[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod pack;
+#[cfg(test)]
+mod plain;
+#[cfg(test)]
+mod tests;
+
+use std::marker::PhantomData;
+
+pub(crate) use pack::{Part, Side, Strided, pack};
+
+/// Rows of a packed left operand, or columns of a right one, in a panel.
+pub(crate) const PANEL: usize = 32;
+
+/// Words of a tile.
+const TILE: usize = 256;
+
+/// Words of a group of a panel.
+pub(crate) const GROUP: usize = 2 * TILE;
+
+/// Bytes of a row in a group.
+pub(crate) const GROUP_BYTES: usize = 64;
+
+/// Sums of a panel times a panel: rows of [`PANEL`] sums.
+pub(crate) type Sums = [u32; PANEL * PANEL];
+
+/// Narrow elements that units multiply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// Summed in f32.
+    Bf16,
+    /// Summed in i32, modulo 2^32.
+    I8,
+    /// Summed in i32, modulo 2^32.
+    U8,
+}
+
+/// Multiplies `groups` groups of a left panel with those of a right one. Writes the sums, whose rows have the given stride, or adds
+/// to them.
+///
+/// # Safety
+/// Both operands are valid for reading [`GROUP`] times `groups` words, the sums for reading and writing [`PANEL`] rows of as many,
+/// and no other thread has access to the latter or writes the former. The CPU has the instructions.
+type MicroKernel = unsafe fn(groups: usize, left: *const u32, right: *const u32, sums: (*mut u32, usize), adds: bool);
+
+/// A sum, by its bits.
+pub(crate) trait Sum: Copy {}
+
+impl Sum for u32 {}
+impl Sum for f32 {}
+
+/// A unit of this CPU that multiplies elements of some kind. To have one proves that the CPU has its instructions and that the
+/// system permits them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unit {
+    kernel: MicroKernel,
+    /// Whether it has tiles, which have to be configured.
+    has_tiles: bool,
+}
+
+/// The use of a unit by this thread.
+pub(crate) struct Session {
+    unit: Unit,
+    /// The state of tiles is the thread's.
+    thread: PhantomData<*const ()>,
+}
+
+impl Unit {
+    /// The fastest unit for these elements, if one is faster than to widen them.
+    pub(crate) fn best(kind: Kind) -> Option<Unit> {
+        #[cfg(target_arch = "x86_64")]
+        {
+            // Intel's CPUs issue `vdpbf16ps` every other cycle, and two products of f32 vectors in each.
+            let slow = kind == Kind::Bf16 && is_intel();
+            Unit::matrix(kind).or(Unit::vector(kind).filter(|_| !slow))
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            let _ = kind;
+            None
+        }
+    }
+
+    /// All units for these elements, and the plain functions that stand for them.
+    #[cfg(test)]
+    pub(crate) fn all(kind: Kind) -> Vec<Unit> {
+        let plain = match kind {
+            Kind::Bf16 => plain::bf16,
+            Kind::I8 => plain::signed,
+            Kind::U8 => plain::unsigned,
+        };
+        let plain = Unit { kernel: plain, has_tiles: false };
+        #[cfg(target_arch = "x86_64")]
+        return [Unit::matrix(kind), Unit::vector(kind)].into_iter().flatten().chain([plain]).collect();
+        #[cfg(not(target_arch = "x86_64"))]
+        vec![plain]
+    }
+
+    /// The matrix unit.
+    #[cfg(target_arch = "x86_64")]
+    fn matrix(kind: Kind) -> Option<Unit> {
+        let found = amx::found();
+        let (has, kernel): (bool, MicroKernel) = match kind {
+            Kind::Bf16 => (found.bf16, amx::bf16),
+            Kind::I8 => (found.int8, amx::signed),
+            Kind::U8 => (found.int8, amx::unsigned),
+        };
+        has.then_some(Unit { kernel, has_tiles: true })
+    }
+
+    /// The dot products of AVX-512.
+    #[cfg(target_arch = "x86_64")]
+    fn vector(kind: Kind) -> Option<Unit> {
+        let (has, kernel): (bool, MicroKernel) = match kind {
+            Kind::Bf16 => (is_x86_feature_detected!("avx512bf16"), avx512::bf16),
+            Kind::I8 => (is_x86_feature_detected!("avx512vnni"), avx512::signed),
+            Kind::U8 => (is_x86_feature_detected!("avx512vnni"), avx512::unsigned),
+        };
+        (has && is_x86_feature_detected!("avx512f")).then_some(Unit { kernel, has_tiles: false })
+    }
+
+    /// Begins to use the unit.
+    pub(crate) fn session(self) -> Session {
+        #[cfg(target_arch = "x86_64")]
+        if self.has_tiles {
+            // SAFETY: there is a unit with tiles only where one was found.
+            unsafe { amx::configure() };
+        }
+        Session { unit: self, thread: PhantomData }
+    }
+}
+
+/// Whether the CPU is Intel's.
+#[cfg(target_arch = "x86_64")]
+fn is_intel() -> bool {
+    !cfg!(miri) && std::arch::x86_64::__cpuid(0).ebx == u32::from_le_bytes(*b"Genu")
+}
+
+impl Session {
+    /// Multiplies a left panel with a right one, and writes the sums, whose rows have the given stride, or adds to them.
+    ///
+    /// # Panics
+    /// If the panels are not of the same whole number of groups, or there are not as many sums.
+    #[inline]
+    pub(crate) fn multiply<T: Sum>(&self, left: &[u32], right: &[u32], sums: &mut [T], stride: usize, adds: bool) {
+        const { assert!(size_of::<T>() == size_of::<u32>()) };
+        assert!(left.len() == right.len() && left.len().is_multiple_of(GROUP));
+        assert!((PANEL - 1) * stride + PANEL <= sums.len());
+        let sums = (sums.as_mut_ptr().cast(), stride);
+        // SAFETY: the panels have as many groups, and there are as many sums (checked), which are borrowed mutably; the unit was
+        // found, and the tiles of this thread, which the session does not leave, are configured.
+        unsafe { (self.unit.kernel)(left.len() / GROUP, left.as_ptr(), right.as_ptr(), sums, adds) }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        #[cfg(target_arch = "x86_64")]
+        if self.unit.has_tiles {
+            // SAFETY: there is a unit with tiles only where one was found.
+            unsafe { amx::release() };
+        }
+    }
+}

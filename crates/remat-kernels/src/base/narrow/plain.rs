@@ -1,0 +1,96 @@
+//! Micro-kernels in plain Rust, which stand for those of any unit in tests: what one instruction of the matrix unit does, on tiles
+//! of the same packed panels.
+
+// Panels are given as pointers, as to every micro-kernel.
+#![allow(unsafe_code)]
+
+use super::{GROUP, TILE};
+
+/// A tile of 16 by 16 words or sums.
+type Tile = [u32; TILE];
+
+/// A micro-kernel that adds the product of two tiles by this function.
+macro_rules! micro_kernel {
+    ($name:ident, $add:path) => {
+        #[doc = concat!("The micro-kernel of [`", stringify!($add), "`].")]
+        ///
+        /// # Safety
+        /// As of every micro-kernel.
+        pub(super) unsafe fn $name(
+            groups: usize,
+            left: *const u32,
+            right: *const u32,
+            (sums, stride): (*mut u32, usize),
+            adds: bool,
+        ) {
+            for (i, j) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+                let mut tile = [0; TILE];
+                for (row, tile) in tile.chunks_exact_mut(16).enumerate() {
+                    // SAFETY: this row is one of the sums, of which nobody else has access to any.
+                    let sums =
+                        unsafe { std::slice::from_raw_parts_mut(sums.add((16 * i + row) * stride + 16 * j), 16) };
+                    if adds {
+                        tile.copy_from_slice(sums);
+                    }
+                }
+                for group in 0..groups {
+                    // SAFETY: the panels have these tiles.
+                    let [left, right] = unsafe {
+                        [left.add(group * GROUP + i * TILE).cast::<Tile>(), right.add(group * GROUP + j * TILE).cast()]
+                            .map(|tile| tile.read())
+                    };
+                    $add(&mut tile, &left, &right);
+                }
+                for (row, tile) in tile.chunks_exact(16).enumerate() {
+                    // SAFETY: as above.
+                    let sums =
+                        unsafe { std::slice::from_raw_parts_mut(sums.add((16 * i + row) * stride + 16 * j), 16) };
+                    sums.copy_from_slice(tile);
+                }
+            }
+        }
+    };
+}
+
+micro_kernel!(bf16, tdpbf16ps);
+micro_kernel!(signed, tdpbssd);
+micro_kernel!(unsigned, tdpbuud);
+
+/// What `tdpbf16ps` does, bit for bit: the first elements of the pairs are summed and so are the second ones, each product
+/// fused with its addition; both sums are added, and the result is added to what is there. Whatever is subnormal, before or
+/// after an operation, is zero. Which bits a NaN has is not specified here.
+fn tdpbf16ps(sums: &mut Tile, left: &Tile, right: &Tile) {
+    let flushed = |x: f32| if x.is_subnormal() { 0f32.copysign(x) } else { x };
+    let pair = |word: u32| [word << 16, word & 0xffff_0000].map(|bits| flushed(f32::from_bits(bits)));
+    for (i, sum) in sums.iter_mut().enumerate() {
+        let mut of_pair = [0f32; 2];
+        for word in 0..16 {
+            let (x, y) = (pair(left[i / 16 * 16 + word]), pair(right[word * 16 + i % 16]));
+            for (sum, (x, y)) in of_pair.iter_mut().zip(x.into_iter().zip(y)) {
+                *sum = flushed(x.mul_add(y, *sum));
+            }
+        }
+        let before = flushed(f32::from_bits(*sum));
+        *sum = flushed(before + flushed(of_pair[0] + of_pair[1])).to_bits();
+    }
+}
+
+/// What `tdpbssd` does: sums of the products of four signed bytes, modulo 2^32.
+fn tdpbssd(sums: &mut Tile, left: &Tile, right: &Tile) {
+    bytes(sums, left, right, |byte| i32::from(byte as i8));
+}
+
+/// What `tdpbuud` does: sums of the products of four unsigned bytes, modulo 2^32.
+fn tdpbuud(sums: &mut Tile, left: &Tile, right: &Tile) {
+    bytes(sums, left, right, i32::from);
+}
+
+fn bytes(sums: &mut Tile, left: &Tile, right: &Tile, number: impl Fn(u8) -> i32) {
+    for (i, sum) in sums.iter_mut().enumerate() {
+        for word in 0..16 {
+            let (x, y) = (left[i / 16 * 16 + word].to_le_bytes(), right[word * 16 + i % 16].to_le_bytes());
+            let products = x.into_iter().zip(y).map(|(x, y)| number(x) * number(y));
+            *sum = products.fold(*sum, |sum, product| sum.wrapping_add(product as u32));
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Products of narrow elements, on each unit, against the evaluator.
+
+use remat_ir::{Array, Op, eval_op};
+
+use super::cut::SMALL;
+use super::*;
+use crate::test_support::{Stream, assert_close, assert_same, elements, plain, run, threads, wild};
+
+fn op(contract: [&[usize]; 2], batch: [&[usize]; 2], to: DType) -> DotGeneral {
+    DotGeneral {
+        lhs_contract: contract[0].into(),
+        rhs_contract: contract[1].into(),
+        lhs_batch: batch[0].into(),
+        rhs_batch: batch[1].into(),
+        preferred_element_type: to,
+    }
+}
+
+/// Compares the products of views of arrays, on each unit and on one to three threads, with the evaluator's.
+fn agree(op: &DotGeneral, [l, r]: [(&Array, &Layout); 2]) {
+    let dtype = l.0.dtype();
+    let ins = [l.0.clone(), r.0.clone()];
+    let expected = eval_op(&Op::from(op.clone()), &[elements(l.0, l.1), elements(r.0, r.1)]).expect("shapes that fit");
+    let out = expected[0].aval().clone();
+    let Some(kind) = kind([dtype; 2], out.dtype) else { panic!("no kind of {dtype:?}") };
+    for unit in Unit::all(kind) {
+        let kernel = NarrowKernel::new(SMALL, unit, kind, Dot::new(op, [(dtype, l.1), (dtype, r.1)], &out));
+        let results = [1, 2, 3].map(|n| run(&*kernel, &ins, std::slice::from_ref(&out), None, &threads(n)).remove(0));
+        let what = format!("{op:?} of {:?} and {:?} on {unit:?}", l.1, r.1);
+        let tolerance = match out.dtype {
+            // Half a unit in the last place of the result, and what the sum is off by.
+            DType::Bf16 => 1e-2,
+            DType::F32 => 1e-5,
+            _ => 0.0,
+        };
+        assert_close(&results[0], &expected[0], tolerance, 1.0, &what);
+        assert_same(&results[1], &results[0], &what);
+        assert_same(&results[2], &results[0], &what);
+    }
+}
+
+fn whole(op: &DotGeneral, l: &Array, r: &Array) {
+    let layouts = [l, r].map(|x| Layout::from(x.aval()));
+    agree(op, [(l, &layouts[0]), (r, &layouts[1])]);
+}
+
+/// The dtypes of operands and results.
+const DTYPES: [(DType, DType); 10] = [
+    (DType::Bf16, DType::Bf16),
+    (DType::Bf16, DType::F32),
+    (DType::I8, DType::I8),
+    (DType::I8, DType::I16),
+    (DType::I8, DType::I32),
+    (DType::I8, DType::U32),
+    (DType::U8, DType::U8),
+    (DType::U8, DType::U16),
+    (DType::U8, DType::U32),
+    (DType::U8, DType::I32),
+];
+
+/// Elements of any value where sums are exact, and small ones otherwise.
+fn array(dtype: DType, shape: &[usize], seed: u64) -> Array {
+    if dtype.is_float() { plain(dtype, shape, seed) } else { wild(dtype, shape, seed) }
+}
+
+#[test]
+fn products_of_any_size_agree_with_the_evaluator() {
+    let sizes = [0, 1, 2, 15, 16, 17, 31, 32, 33, 65];
+    for (from, to) in DTYPES {
+        if remat_ir::Operation::infer(&op([&[0], &[0]], [&[], &[]], to), &[Aval::new(from, [2]), Aval::new(from, [2])])
+            .is_err()
+        {
+            continue;
+        }
+        for (i, &m) in sizes.iter().enumerate() {
+            for (j, &n) in sizes.iter().enumerate().filter(|(j, _)| (i + j) % 3 == 0) {
+                let k = [0, 1, 3, 30, 64, 129][(i * 5 + j) % 6];
+                whole(&op([&[1], &[0]], [&[], &[]], to), &array(from, &[m, k], 1), &array(from, &[k, n], 2));
+                whole(&op([&[0], &[1]], [&[], &[]], to), &array(from, &[k, m], 3), &array(from, &[n, k], 4));
+                whole(&op([&[1], &[1]], [&[], &[]], to), &array(from, &[m, k], 5), &array(from, &[n, k], 6));
+                whole(&op([&[0], &[0]], [&[], &[]], to), &array(from, &[k, m], 7), &array(from, &[k, n], 8));
+            }
+        }
+    }
+}
+
+#[test]
+fn products_that_are_cut_agree_with_the_evaluator() {
+    for (from, to) in [DTYPES[0], DTYPES[4]] {
+        // Several parts, blocks, strips of columns and of the contracted dimension.
+        for (m, k, n) in [(40, 150, 70), (70, 40, 200), (33, 700, 40), (33, 1300, 70), (2, 2500, 36)] {
+            whole(&op([&[1], &[0]], [&[], &[]], to), &array(from, &[m, k], 1), &array(from, &[k, n], 2));
+        }
+        whole(&op([&[2], &[1]], [&[0], &[0]], to), &array(from, &[20, 70, 33], 1), &array(from, &[20, 33, 40], 2));
+        whole(&op([&[2], &[1]], [&[0], &[0]], to), &array(from, &[0, 70, 33], 1), &array(from, &[0, 33, 40], 2));
+        // Axes that do not merge, contracted and free, and a batch in any order.
+        whole(
+            &op([&[1, 3], &[3, 1]], [&[], &[]], to),
+            &array(from, &[9, 5, 7, 11], 3),
+            &array(from, &[6, 11, 8, 5], 4),
+        );
+        whole(
+            &op([&[3], &[1]], [&[1, 0], &[2, 3]], to),
+            &array(from, &[3, 2, 40, 50], 5),
+            &array(from, &[36, 50, 2, 3], 6),
+        );
+    }
+}
+
+#[test]
+fn operands_of_any_layout_agree_with_the_evaluator() {
+    let mut stream = Stream::new(1);
+    for round in 0..30 {
+        let (from, to) = DTYPES[[0, 4, 7][round % 3]];
+        let [m, k, n] = [0; 3].map(|_| 2 + stream.below(70));
+        // A view with any strides of a larger array.
+        let mut view = |shape: [usize; 2], seed| {
+            let steps = [0; 2].map(|_| 1 + stream.below(2));
+            let whole = array(from, &[shape[0] * steps[0] + 1, shape[1] * steps[1] + 2], seed);
+            let limit = [1 + (shape[0] - 1) * steps[0] + 1, 2 + (shape[1] - 1) * steps[1] + 1];
+            let mut layout = Layout::from(whole.aval()).sliced(&[1, 2], &limit, &steps);
+            let axes: Vec<usize> = [0, 1].into_iter().filter(|_| stream.below(3) == 0).collect();
+            layout = layout.reversed(&axes);
+            (whole, layout)
+        };
+        let (l, l_layout) = view([m, k], 1);
+        let (r, r_layout) = view([n, k], 2);
+        agree(&op([&[1], &[1]], [&[], &[]], to), [(&l, &l_layout), (&r, &r_layout)]);
+        let broadcast = l_layout.sliced(&[0, 0], &[1, k], &[1, 1]).broadcast(&[m, k], &[0, 1]);
+        agree(&op([&[1], &[1]], [&[], &[]], to), [(&l, &broadcast), (&r, &r_layout)]);
+    }
+}
+
+#[test]
+fn the_order_of_sums_depends_on_shapes_alone() {
+    let mut stream = Stream::new(2);
+    for (m, k, n) in [(40, 70, 50), (33, 700, 70), (20, 5, 17)] {
+        let rough = |shape: &[usize], stream: &mut Stream| crate::test_support::rough(DType::Bf16, shape, stream);
+        let (l, r) = (rough(&[m, k], &mut stream), rough(&[n, k], &mut stream));
+        let out = Aval::new(DType::F32, [m, n]);
+        for unit in Unit::all(Kind::Bf16) {
+            let product = |op: &DotGeneral, [l, r]: [&Array; 2], out: &Aval| {
+                let layouts = [l, r].map(|x| Layout::from(x.aval()));
+                let dot = Dot::new(op, [(DType::Bf16, &layouts[0]), (DType::Bf16, &layouts[1])], out);
+                let kernel = NarrowKernel::new(SMALL, unit, Kind::Bf16, dot);
+                run(&*kernel, &[l.clone(), r.clone()], std::slice::from_ref(out), None, &threads(1)).remove(0)
+            };
+            let one = product(&op([&[1], &[1]], [&[], &[]], DType::F32), [&l, &r], &out);
+            let [l_transposed, r_transposed] = [&l, &r].map(|x| elements(x, &Layout::from(x.aval()).permuted(&[1, 0])));
+            let other = product(&op([&[0], &[0]], [&[], &[]], DType::F32), [&l_transposed, &r_transposed], &out);
+            assert_same(&other, &one, "transposed operands");
+            let exchanged =
+                product(&op([&[1], &[1]], [&[], &[]], DType::F32), [&r, &l], &Aval::new(DType::F32, [n, m]));
+            let exchanged = elements(&exchanged, &Layout::from(exchanged.aval()).permuted(&[1, 0]));
+            assert_same(&exchanged, &one, "exchanged operands");
+        }
+    }
+}
