@@ -10,7 +10,7 @@
 use super::{GROUP, GROUP_BYTES, PANEL, TILE};
 use crate::base::blocks::Block;
 use crate::base::transpose::transpose;
-use crate::simd::{Level, multiversion};
+use crate::simd::{Level, multiversion, prefetch};
 
 /// The bits of an element that is packed with others into a word.
 pub(crate) trait Part: Copy + Default + Send + Sync {
@@ -144,7 +144,8 @@ multiversion! {
 }
 
 multiversion! {
-    /// The function that packs columns, whose elements are neighbours across. `from` has to be valid for reading, for each of `depth` indices, `rows` neighbours, `stride` apart.
+    /// The function that packs columns, whose elements are neighbours across. `from` has to be valid for reading, for each of `depth`
+    /// indices, `rows` neighbours, `stride` apart.
     fn pack_columns<N: Part>(level: Level) -> unsafe fn(
         from: *const N,
         stride: isize,
@@ -153,41 +154,34 @@ multiversion! {
         to: &mut [u32],
     ) {
         let [rows, depth] = size;
-        let mut natural = [0; TILE];
+        let mut natural = [[0; TILE]; 2];
         for (i, group) in to.chunks_exact_mut(GROUP).enumerate() {
-            for (j, tile) in group.as_chunks_mut::<TILE>().0.iter_mut().enumerate() {
-                let to = if side == Side::Right { &mut *tile } else { &mut natural };
-                let n = rows.saturating_sub(16 * j).min(16);
-                for (word, to) in to.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-                    let first = i * N::PER_GROUP + word * N::PER_WORD;
-                    *to = [0; 16];
-                    for k in 0..N::PER_WORD.min(depth.saturating_sub(first)) {
-                        // SAFETY: the caller promises the elements of this index, of which `n` are left.
-                        let from = unsafe {
-                            let from = from.offset((first + k) as isize * stride).add(16 * j.min(rows / 16));
-                            std::slice::from_raw_parts(from, n)
-                        };
-                        interleave(from, (k * 8 * size_of::<N>()) as u32, to);
+            let tiles = group.as_chunks_mut::<TILE>().0;
+            let to = if side == Side::Right { &mut *tiles } else { &mut natural };
+            for word in 0..16 {
+                let first = i * N::PER_GROUP + word * N::PER_WORD;
+                let mut words = [[0; 16]; 2];
+                for k in 0..N::PER_WORD.min(depth.saturating_sub(first)) {
+                    let shift = (k * 8 * size_of::<N>()) as u32;
+                    // SAFETY: the caller promises the elements of this index.
+                    let from = unsafe { std::slice::from_raw_parts(from.offset((first + k) as isize * stride), rows) };
+                    // The next panel has the elements beside these, of which rows that are far apart let no CPU foresee any.
+                    prefetch(from.as_ptr().wrapping_add(PANEL).cast());
+                    if let Some(from) = from.first_chunk::<PANEL>() {
+                        for (words, from) in words.iter_mut().zip(from.as_chunks::<16>().0) {
+                            words.iter_mut().zip(from).for_each(|(word, part)| *word |= part.bits() << shift);
+                        }
+                    } else {
+                        words.as_flattened_mut().iter_mut().zip(from).for_each(|(word, part)| *word |= part.bits() << shift);
                     }
                 }
-                if side == Side::Left {
-                    transpose_words(&natural, tile);
+                for (to, words) in to.iter_mut().zip(&words) {
+                    to[word * 16..][..16].copy_from_slice(words);
                 }
             }
-        }
-    }
-}
-
-/// Sets bits of words from `shift` on.
-#[inline(always)]
-fn interleave<N: Part>(from: &[N], shift: u32, to: &mut [u32; 16]) {
-    if let Some(from) = from.first_chunk::<16>() {
-        for (to, from) in to.iter_mut().zip(from) {
-            *to |= from.bits() << shift;
-        }
-    } else {
-        for (to, from) in to.iter_mut().zip(from) {
-            *to |= from.bits() << shift;
+            if side == Side::Left {
+                tiles.iter_mut().zip(&natural).for_each(|(to, natural)| transpose_words(natural, to));
+            }
         }
     }
 }
