@@ -5,7 +5,7 @@
 //! first-level cache while it is multiplied with all of these rows. Sums that several parts add to are kept in squares of 32 by 32, as
 //! the micro-kernel reads and writes them.
 //!
-//! Nothing is shared by tasks, unlike in [`blocked`](super::super::blocked): a matrix unit multiplies so fast that to write packed panels
+//! Nothing is shared by tasks, unlike in `blocked`: a matrix unit multiplies so fast that to write packed panels
 //! to the last level of the cache, and to read them from there, would take longer than to pack them again.
 
 // Squares of sums are written by tasks of their own.
@@ -14,7 +14,7 @@
 use std::ops::Range;
 
 use crate::base::narrow::{GROUP, PANEL, Side, Sums, Unit};
-use crate::kernels::matmul::blocked::{MANY, even};
+use crate::kernels::matmul::{MANY, even};
 use crate::threads::Threads;
 
 /// How much of a product is treated at a time.
