@@ -89,7 +89,7 @@ micro_kernel!(
 #[target_feature(enable = "avx512f,avx512bf16")]
 fn add_pairs(sums: __m512i, left: __m512i, right: __m512i) -> __m512i {
     // SAFETY: vectors of 64 bytes, of which any bits are valid.
-    let [left, right]: [__m512bh; 2] = unsafe { [std::mem::transmute(left), std::mem::transmute(right)] };
+    let [left, right] = [left, right].map(|x| unsafe { std::mem::transmute::<__m512i, __m512bh>(x) });
     _mm512_castps_si512(_mm512_dpbf16_ps(_mm512_castsi512_ps(sums), left, right))
 }
 

@@ -35,7 +35,8 @@ pub(super) fn kernel(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) ->
     let unit = Unit::best(kind)?;
     let dot = Dot::new(op, ins, out);
     let work = dot.rows.saturating_mul(dot.columns).saturating_mul(dot.depth);
-    (dot.rows > 1 && dot.columns > 1 && work >= WORTH).then(|| NarrowKernel::new(SIZES, unit, kind, dot))
+    (dot.rows > 1 && dot.columns > 1 && work >= WORTH)
+        .then(|| -> Box<dyn Kernel> { Box::new(NarrowKernel::new(SIZES, unit, kind, dot)) })
 }
 
 /// The kind of the elements of products with such results.
@@ -61,13 +62,13 @@ struct NarrowKernel {
 }
 
 impl NarrowKernel {
-    fn new(sizes: Sizes, unit: Unit, kind: Kind, dot: Dot<f32>) -> Box<dyn Kernel> {
+    fn new(sizes: Sizes, unit: Unit, kind: Kind, dot: Dot<f32>) -> NarrowKernel {
         let per_group = match kind {
             Kind::Bf16 => u16::PER_GROUP,
             Kind::I8 | Kind::U8 => u8::PER_GROUP,
         };
         let cut = Cut::new(sizes, unit, dot.batch.len(), [dot.rows, dot.columns, dot.depth], per_group);
-        Box::new(NarrowKernel { kind, dot, cut })
+        NarrowKernel { kind, dot, cut }
     }
 
     fn run_as<N: Part + Element>(

@@ -25,7 +25,7 @@ fn agree(op: &DotGeneral, [l, r]: [(&Array, &Layout); 2]) {
     let Some(kind) = kind([dtype; 2], out.dtype) else { panic!("no kind of {dtype:?}") };
     for unit in Unit::all(kind) {
         let kernel = NarrowKernel::new(SMALL, unit, kind, Dot::new(op, [(dtype, l.1), (dtype, r.1)], &out));
-        let results = [1, 2, 3].map(|n| run(&*kernel, &ins, std::slice::from_ref(&out), None, &threads(n)).remove(0));
+        let results = [1, 2, 3].map(|n| run(&kernel, &ins, std::slice::from_ref(&out), None, &threads(n)).remove(0));
         let what = format!("{op:?} of {:?} and {:?} on {unit:?}", l.1, r.1);
         let tolerance = match out.dtype {
             // Half a unit in the last place of the result, and what the sum is off by.
@@ -143,7 +143,7 @@ fn the_order_of_sums_depends_on_shapes_alone() {
                 let layouts = [l, r].map(|x| Layout::from(x.aval()));
                 let dot = Dot::new(op, [(DType::Bf16, &layouts[0]), (DType::Bf16, &layouts[1])], out);
                 let kernel = NarrowKernel::new(SMALL, unit, Kind::Bf16, dot);
-                run(&*kernel, &[l.clone(), r.clone()], std::slice::from_ref(out), None, &threads(1)).remove(0)
+                run(&kernel, &[l.clone(), r.clone()], std::slice::from_ref(out), None, &threads(1)).remove(0)
             };
             let one = product(&op([&[1], &[1]], [&[], &[]], DType::F32), [&l, &r], &out);
             let [l_transposed, r_transposed] = [&l, &r].map(|x| elements(x, &Layout::from(x.aval()).permuted(&[1, 0])));
