@@ -1,12 +1,12 @@
 //! Cases to measure and their results: both travel as JSON between the process that asks and the one that measures.
 
 use anyhow::Result;
-use remat::{DType, Policy, Tensor, Tree, make_jaxpr, random};
+use remat::{DType, Device, Policy, Tensor, Tree, make_jaxpr, random};
 use remat_cli::arguments::policy;
 use remat_opt::cost::contractions;
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Measured, measure};
+use crate::measure::{Measured, Runs, measure};
 use crate::models::gpt::{self, Attention, Gpt, LayersAs};
 use crate::models::resnet::{self, ResNet};
 use crate::models::unet::{self, UNet};
@@ -19,6 +19,8 @@ pub(crate) struct Case {
     /// As it prints, or `none`.
     pub(crate) policy: String,
     pub(crate) dtype: Float,
+    /// The name of the device.
+    pub(crate) device: String,
     pub(crate) threads: usize,
     /// How many steps are timed.
     pub(crate) repeat: usize,
@@ -79,7 +81,8 @@ pub(crate) struct Record {
     pub(crate) arguments: usize,
     pub(crate) planned_peak: usize,
     pub(crate) temporaries: usize,
-    pub(crate) allocator_peak: usize,
+    /// `None` on devices whose memory is not of this process's allocator.
+    pub(crate) allocator_peak: Option<usize>,
     pub(crate) resident_peak: Option<usize>,
     pub(crate) resident_growth: Option<usize>,
     /// `None` if it is not finite, for which JSON has no number.
@@ -93,7 +96,8 @@ impl Case {
     /// If there is no such policy, or the model cannot be built or run with it.
     pub(crate) fn measure(self) -> Result<Record> {
         let policy = policy(&self.policy)?;
-        let (measured, flops) = self.work.measure(policy, self.dtype.dtype(), self.repeat)?;
+        let runs = Runs { device: Device::named(&self.device)?, repeat: self.repeat };
+        let (measured, flops) = self.work.measure(policy, self.dtype.dtype(), &runs)?;
         Ok(Record {
             framework: concat!("remat ", env!("CARGO_PKG_VERSION")).into(),
             case: self,
@@ -132,34 +136,35 @@ impl Case {
             }
             Work::Resnet { .. } | Work::Unet { .. } => {}
         }
-        labels.extend([("dtype", label(&self.dtype)), ("threads", self.threads.to_string())]);
+        labels.extend([("dtype", label(&self.dtype)), ("device", self.device.clone())]);
+        labels.push(("threads", self.threads.to_string()));
         labels
     }
 }
 
 impl Work {
     /// The measurements, and the useful operations of a step.
-    fn measure(&self, policy: Option<Policy>, dtype: DType, repeat: usize) -> remat::Result<(Measured, f64)> {
+    fn measure(&self, policy: Option<Policy>, dtype: DType, runs: &Runs) -> remat::Result<(Measured, f64)> {
         match *self {
             Work::Step { sizes, layers_as, attention } => {
                 let (model, tokens) = Gpt::init(&sizes, layers_as, dtype);
                 let choices = gpt::Choices { sizes, attention, policy };
                 let loss = |model: &Gpt, tokens: &_| model.loss(tokens, &choices);
-                Ok((measure(model, tokens, loss, repeat)?, sizes.flops()))
+                Ok((measure(model, tokens, loss, runs)?, sizes.flops()))
             }
             Work::Resnet { sizes } => {
                 let [weights, data] = random::key(0).split();
                 let model = ResNet::init(weights, sizes.classes, dtype);
                 let batch = resnet::Batch::random(data, &sizes, dtype);
                 let loss = |model: &ResNet, batch: &resnet::Batch| Ok(model.loss(batch, policy.as_ref()));
-                counted(model, batch, loss, repeat)
+                counted(model, batch, loss, runs)
             }
             Work::Unet { sizes } => {
                 let [weights, data] = random::key(0).split();
                 let model = UNet::init(weights, &sizes, dtype);
                 let batch = unet::Batch::random(data, &sizes, dtype);
                 let loss = |model: &UNet, batch: &unet::Batch| Ok(model.loss(batch, policy.as_ref()));
-                counted(model, batch, loss, repeat)
+                counted(model, batch, loss, runs)
             }
         }
     }
@@ -170,10 +175,10 @@ fn counted<M: Tree, D: Tree>(
     model: M,
     data: D,
     loss: impl Fn(&M, &D) -> remat::Result<Tensor>,
-    repeat: usize,
+    runs: &Runs,
 ) -> remat::Result<(Measured, f64)> {
     let forward = make_jaxpr(|model: &M| loss(model, &data))(&model)?;
-    Ok((measure(model, data, loss, repeat)?, 3.0 * contractions(&forward.jaxpr).flops as f64))
+    Ok((measure(model, data, loss, runs)?, 3.0 * contractions(&forward.jaxpr).flops as f64))
 }
 
 /// A choice as the command line names it.

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use remat::report::MemoryStats;
 use remat::tree::leaves;
-use remat::{DType, Result, Tensor, Tree, jit, value_and_grad};
+use remat::{Cpu, DType, Device, JitOptions, Result, Tensor, Tree, jit_with, value_and_grad};
 use remat_alloc::give_back_free;
 
 use crate::ALLOCATOR;
@@ -24,8 +24,9 @@ pub(crate) struct Measured {
     pub(crate) compile_s: f64,
     /// The engine's plan, before the first run.
     pub(crate) planned: MemoryStats,
-    /// The most bytes that were live while steps ran: the arguments, and all that was allocated for the run.
-    pub(crate) allocator_peak: usize,
+    /// The most bytes that were live while steps ran: the arguments, and all that was allocated for the run. `None` on devices whose
+    /// memory is not of this process's allocator.
+    pub(crate) allocator_peak: Option<usize>,
     /// The most memory that the process has had, as the system counts it; `None` where it does not say.
     pub(crate) resident_peak: Option<usize>,
     /// By how much that grew while steps ran.
@@ -34,7 +35,14 @@ pub(crate) struct Measured {
     pub(crate) loss: f64,
 }
 
-/// Compiles the step and runs it: once to warm up, then `repeat` times.
+/// Where steps run, and how often.
+pub(crate) struct Runs {
+    pub(crate) device: Device,
+    /// How many steps are timed.
+    pub(crate) repeat: usize,
+}
+
+/// Compiles the step and runs it: once to warm up, then several times.
 ///
 /// # Errors
 /// The first error of the loss or of the engine.
@@ -42,17 +50,18 @@ pub(crate) fn measure<M: Tree, D: Tree>(
     model: M,
     data: D,
     loss: impl Fn(&M, &D) -> Result<Tensor>,
-    repeat: usize,
+    Runs { device, repeat }: &Runs,
 ) -> Result<Measured> {
     let parameters = leaves(&model).iter().map(|(_, leaf)| leaf.size()).sum::<Result<usize>>()?;
     let arguments = (model, data);
-    let operands: Vec<Tensor> = leaves(&arguments).into_iter().map(|(_, leaf)| leaf).collect();
-    let step = jit(|(model, data): &(M, D)| value_and_grad(|model: &M| loss(model, data))(model));
+    let operands: Vec<Tensor> = leaves(&arguments).into_iter().map(|(_, leaf)| leaf.to_device(device)).collect();
+    let options = JitOptions { device: Some(device.clone()), ..JitOptions::default() };
+    let step = jit_with(&options, |(model, data): &(M, D)| value_and_grad(|model: &M| loss(model, data))(model));
     let (traced, trace_s) = timed(|| step.trace(&arguments))?;
     let (compiled, compile_s) = timed(|| traced.lower()?.compile())?;
     let planned = compiled.memory();
 
-    let mut times = Vec::with_capacity(repeat);
+    let mut times = Vec::with_capacity(*repeat);
     let highest_before = resident::peak();
     // Else the system would count what steps allocate only where it exceeds what was freed before.
     give_back_free();
@@ -60,12 +69,18 @@ pub(crate) fn measure<M: Tree, D: Tree>(
     let resident_before = resident::now();
     ALLOCATOR.reset_peak();
     let live_before = ALLOCATOR.peak();
-    let (first, first_s) = timed(|| compiled.call(operands.clone()))?;
+    // A run ends when its results are there.
+    let run = || {
+        let outs = compiled.call(operands.clone())?;
+        outs.iter().try_for_each(Tensor::wait)?;
+        Ok(outs)
+    };
+    let (first, first_s) = timed(run)?;
     drop(first);
     let mut loss = None;
-    for _ in 0..repeat {
+    for _ in 0..*repeat {
         drop(loss.take());
-        let (mut outs, seconds) = timed(|| compiled.call(operands.clone()))?;
+        let (mut outs, seconds) = timed(run)?;
         times.push(seconds);
         loss = Some(outs.swap_remove(0));
     }
@@ -79,7 +94,7 @@ pub(crate) fn measure<M: Tree, D: Tree>(
         trace_s,
         compile_s,
         planned,
-        allocator_peak: planned.arguments + allocated,
+        allocator_peak: (device.name() == Cpu::NAME).then_some(planned.arguments + allocated),
         resident_peak: highest.max(highest_before),
         resident_growth: highest.zip(resident_before).map(|(after, before)| after.saturating_sub(before)),
         loss,
@@ -150,11 +165,12 @@ mod tests {
     fn a_step_is_measured() {
         let model = Tensor::arange(0.0..1000.0f64);
         let scale = Tensor::from(2.0f64);
-        let measured = measure(model, scale, |x, scale| Ok((x * scale).square().sum(..)), 3).unwrap();
+        let runs = Runs { device: Device::cpu(), repeat: 3 };
+        let measured = measure(model, scale, |x, scale| Ok((x * scale).square().sum(..)), &runs).unwrap();
         assert_eq!(measured.parameters, 1000);
         assert_eq!(measured.planned.arguments, 8008);
         assert_eq!(measured.loss, (0..1000).map(|n| 4.0 * f64::from(n * n)).sum::<f64>());
-        assert!(measured.allocator_peak >= measured.planned.arguments);
+        assert!(measured.allocator_peak >= Some(measured.planned.arguments));
         assert!([measured.first_s, measured.step_s, measured.trace_s, measured.compile_s].iter().all(|&s| s > 0.0));
     }
 }

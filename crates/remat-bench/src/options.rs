@@ -16,7 +16,10 @@ pub(crate) struct Options {
     /// The dtype of weights and activations
     #[arg(long, value_delimiter = ',', default_value = "f32")]
     dtype: Vec<Float>,
-    /// Threads of the engine; by default as many as there are cores
+    /// The device that steps run on: cpu (the native engine), xla-cpu, cuda:0, tpu
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// Threads of the native engine; by default as many as there are cores
     #[arg(long, value_parser = up_to(1 << 16))]
     threads: Option<usize>,
     /// Timed steps, after one warm-up step
@@ -40,7 +43,8 @@ impl Options {
             for work in works {
                 for policy in policies {
                     let (work, policy) = (work.clone(), policy.clone());
-                    cases.push(Case { work, policy, dtype, threads: self.threads(), repeat: self.repeat });
+                    let (device, threads) = (self.device.clone(), self.threads());
+                    cases.push(Case { work, policy, dtype, device, threads, repeat: self.repeat });
                 }
             }
         }
@@ -60,7 +64,8 @@ impl Options {
         writeln!(out, "{title}")?;
         writeln!(
             out,
-            "{}, threads {}, median of {} steps, one process each\n",
+            "{}, {}, threads {}, median of {} steps, one process each\n",
+            self.device,
             dtypes.join(", "),
             self.threads(),
             self.repeat

@@ -13,7 +13,7 @@ const COLUMNS: [Column; 11] = [
     ("GFLOP/s", |r| format!("{:.1}", r.gflops)),
     ("planned MiB", |r| mebibytes(r.planned_peak)),
     ("temporaries", |r| mebibytes(r.temporaries)),
-    ("allocated", |r| mebibytes(r.allocator_peak)),
+    ("allocated", |r| r.allocator_peak.map(mebibytes).unwrap_or_default()),
     ("resident", |r| r.resident_peak.map(mebibytes).unwrap_or_default()),
     ("growth", |r| r.resident_growth.map(mebibytes).unwrap_or_default()),
     ("of plan", |r| growth(r).map_or_else(String::new, |times| format!("{times:.3}"))),
@@ -51,15 +51,16 @@ pub(crate) fn agreement(records: &[Record]) -> String {
 
 /// By how many times the bytes that were planned beside the arguments the resident memory grew.
 fn growth(record: &Record) -> Option<f64> {
-    let planned = record.planned_peak - record.arguments;
+    let planned = record.planned_peak.saturating_sub(record.arguments);
     record.resident_growth.map(|growth| growth as f64 / planned as f64)
 }
 
 /// Whether the allocated bytes are the planned ones, in a sentence.
 pub(crate) fn exactness(records: &[Record]) -> String {
-    let differences = records.iter().map(|record| record.allocator_peak.abs_diff(record.planned_peak));
-    match differences.max() {
-        None | Some(0) => "the allocated peaks are the planned ones, to the byte".into(),
+    let counted = records.iter().filter_map(|record| Some((record.allocator_peak?, record.planned_peak)));
+    match counted.map(|(allocated, planned)| allocated.abs_diff(planned)).max() {
+        None => "the memory of the device is not counted here".into(),
+        Some(0) => "the allocated peaks are the planned ones, to the byte".into(),
         Some(most) => format!("the allocated peaks differ from the planned ones by up to {most} bytes"),
     }
 }

@@ -126,6 +126,8 @@ pub struct MemoryReport {
     pub stats: MemoryStats,
     /// The values that are live at the peak, largest first.
     pub live: Vec<LiveValue>,
+    /// Whose figures these are, where they are not the engine's own plan.
+    pub source: Option<Arc<str>>,
 }
 
 /// How many values a report prints.
@@ -138,7 +140,13 @@ impl MemoryReport {
     /// A report of these bytes and values, which it sorts.
     pub fn new(stats: MemoryStats, mut live: Vec<LiveValue>) -> MemoryReport {
         live.sort_by_key(|value| Reverse(value.bytes));
-        MemoryReport { stats, live }
+        MemoryReport { stats, live, source: None }
+    }
+
+    /// The same report, which says whose figures these are.
+    #[must_use]
+    pub fn told_by(self, source: impl Into<Arc<str>>) -> MemoryReport {
+        MemoryReport { source: Some(source.into()), ..self }
     }
 
     /// The error of a program that needs more than `limit` bytes: both numbers, and the largest values.
@@ -153,6 +161,9 @@ impl fmt::Display for MemoryReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = if f.alternate() { usize::MAX } else { SHOWN };
         write!(f, "{}", self.stats)?;
+        if let Some(source) = &self.source {
+            write!(f, "\n{source}")?;
+        }
         if self.live.is_empty() { Ok(()) } else { write!(f, "\n{}", Table(self, shown)) }
     }
 }
@@ -282,6 +293,13 @@ mod tests {
   8 B  f32[2]  dot_general"
         );
         assert_eq!(Table(&report, 20).to_string(), expected);
+    }
+
+    #[test]
+    fn a_report_says_whose_figures_it_has() {
+        let text = report(1).told_by("figures of a plugin").to_string();
+        assert_eq!(text.lines().nth(1), Some("figures of a plugin"));
+        assert_eq!(text.lines().count(), 4);
     }
 
     #[test]

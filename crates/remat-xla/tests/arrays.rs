@@ -37,6 +37,49 @@ fn results_are_arguments_of_the_next_run() {
     assert_eq!(xla.num_arrays(), before);
 }
 
+/// Results, copies on the host and what a failed run was given are all freed.
+#[test]
+fn a_thousand_steps_leak_nothing() {
+    let Some(xla) = support::xla() else { return };
+    let _guard = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = xla.num_arrays();
+    let step = compiled(
+        &xla,
+        "{ lambda ; a:f32[512,512] b:f32[512,512] c:i32[3]. let d:f32[512,512] = add a b; e:f32[] = reduce_sum[axes=(0, 1)] d \
+         in (d, e) }",
+    );
+    let ones = Array::full(Literal::from_f64(DType::F32, 1.0), [512, 512]);
+    let (kept, three) = (xla.put(&ones).unwrap(), Array::from_vec(vec![1i32, 2, 3], [3]).unwrap());
+    let mut state = xla.put(&ones).unwrap();
+    let mut resident_before = 0;
+    for i in 0..1000 {
+        assert!(step.execute(vec![xla.put(&ones).unwrap(), kept.clone()]).is_err());
+        assert!(step.execute(vec![xla.put(&ones).unwrap(), kept.clone(), kept.clone()]).is_err());
+        let mut results = step.execute(vec![state, kept.clone(), three.clone().into()]).unwrap();
+        results[1].host().unwrap();
+        state = results.swap_remove(0);
+        if i % 10 == 0 {
+            state.host().unwrap();
+        }
+        if i == 200 {
+            resident_before = resident();
+        }
+    }
+    // A leak of one array of a step would be 800 MiB.
+    let grown = resident().saturating_sub(resident_before);
+    assert!(grown < 16 << 20, "{grown} bytes more are resident");
+    drop((state, kept));
+    assert_eq!(xla.num_arrays(), before);
+}
+
+/// The bytes that are resident, where the system tells.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok());
+    kib.map_or(0, |kib: usize| 1024 * kib)
+}
+
 /// A kept argument keeps its value, whatever is done with its other references meanwhile.
 #[test]
 fn arguments_with_another_reference_are_kept() {

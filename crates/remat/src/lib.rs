@@ -140,6 +140,7 @@ pub mod layer {
 
 /// The stages of a jitted function: traced, simplified, compiled.
 pub mod stages {
+    pub use remat_opt::cost::Cost;
     pub use remat_opt::{Pass, Stage, Stages};
 
     pub use crate::api::{Compiled, Lowered, Traced};

@@ -2,7 +2,8 @@
 
 use std::process::Command;
 
-use remat::nn::Block;
+use remat::nn::{Block, cross_entropy};
+use remat::optim::{AdamW, Moments, Schedule};
 use remat::{
     Cpu, DType, Device, JitOptions, Policy, Tensor, checkpoint, eval_shape, grad, jit, jit_with, make_jaxpr, random,
     scan, tree, value_and_grad,
@@ -115,6 +116,66 @@ fn arguments_are_given_up_by_ownership() {
     // The first call had another reference.
     assert_eq!(kept.to_vec::<f32>().unwrap()[..2], [0.0, 0.0]);
     y.wait().unwrap();
+}
+
+/// A small GPT, trained by AdamW.
+#[test]
+fn twenty_training_steps_have_the_losses_of_the_native_engine() {
+    let Some(device) = xla() else { return };
+    const WIDTH: usize = 32;
+    let [table, blocks, data] = random::key(0).split();
+    let table = random::normal(table, [64, WIDTH], DType::F32) * 0.1;
+    let blocks: Vec<Block> =
+        blocks.split_vec(2).into_iter().map(|key| Block::init(key, WIDTH, 4, DType::F32)).collect();
+    let tokens = random::randint(data, [4, 17], DType::I32, 0..64);
+    let adam = AdamW { learning_rate: Schedule::Constant(3e-3), ..AdamW::default() };
+    type Model = (Tensor, Vec<Block>);
+    let step = jit(|(model, state, tokens): &(Model, Moments<Model>, Tensor)| {
+        let loss = |(table, blocks): &Model| {
+            let block = |x: Tensor, block: &Block| {
+                checkpoint(Policy::Dots, |(block, x): &(Block, Tensor)| block.apply(x))(&(block.clone(), x))
+            };
+            let x = blocks.iter().fold(table.take(&tokens.index((.., ..-1)), 0), block);
+            cross_entropy(&x.matmul(&table.t()), &tokens.index((.., 1..)))
+        };
+        let (loss, gradient) = value_and_grad(loss)(model)?;
+        let (model, state) = adam.update(model, &gradient, state)?;
+        Ok::<_, remat::Error>((model, state, loss))
+    });
+    let losses = |device: &Device| {
+        let mut model = tree::map(&(table.clone(), blocks.clone()), |_, leaf| leaf.to_device(device));
+        let mut state = adam.init(&model);
+        (0..20)
+            .map(|_| {
+                let loss;
+                (model, state, loss) = step.call((model.clone(), state.clone(), tokens.clone())).unwrap();
+                assert_eq!(name(&loss), device.name());
+                loss.item::<f32>().unwrap()
+            })
+            .collect::<Vec<f32>>()
+    };
+    let (here, there) = (losses(&Device::cpu()), losses(&device));
+    for (here, there) in here.iter().zip(&there) {
+        assert!((here - there).abs() <= 1e-5 * here.abs(), "{here} and {there}");
+    }
+    assert!(here[19] < 0.9 * here[0], "{here:?}");
+}
+
+/// Also in the report: whose figures they are.
+#[test]
+fn memory_and_cost_are_told_for_every_engine() {
+    let Some(device) = xla() else { return };
+    let options = JitOptions { device: Some(device), ..JitOptions::default() };
+    let f = |x: &Tensor| x.matmul(x).sin().matmul(x);
+    let (there, here) = (jit_with(&options, f), jit(f));
+    let x = Tensor::shape_only([64, 64], DType::F32);
+    let memory = there.memory(&x).unwrap();
+    assert_eq!((memory.arguments, memory.outputs), (4 * 64 * 64, 4 * 64 * 64));
+    assert!(memory.temporaries >= 4 * 64 * 64 && memory.peak == memory.arguments + memory.outputs + memory.temporaries);
+    let report = there.memory_report(&x).unwrap().to_string();
+    assert_eq!(report.lines().nth(1), Some("arguments, outputs and temporaries are XLA's own figures"));
+    assert!(report.contains("argument 0"), "{report}");
+    assert_eq!(there.cost(&x).unwrap().flops, here.cost(&x).unwrap().flops);
 }
 
 #[test]

@@ -24,6 +24,8 @@ pub(super) struct Compiled {
     keeping: OnceLock<Result<Loaded>>,
     donating: OnceLock<Result<Loaded>>,
     memory: MemoryStats,
+    /// Whose figures those are.
+    source: &'static str,
 }
 
 /// An argument of a run.
@@ -37,8 +39,15 @@ impl Compiled {
     pub(super) fn new(device: Xla, jaxpr: Arc<Jaxpr>, donates: bool) -> Result<Compiled> {
         let (ins, outs) = (jaxpr.in_avals(), jaxpr.out_avals());
         let (keeping, donating) = (OnceLock::new(), OnceLock::new());
-        let mut compiled = Compiled { device, jaxpr, ins, outs, keeping, donating, memory: MemoryStats::default() };
-        compiled.memory = compiled.loaded(donates)?.memory()?.unwrap_or_else(|| compiled.known_memory());
+        let (memory, source) = (MemoryStats::default(), "arguments, outputs and temporaries are XLA's own figures");
+        let mut compiled = Compiled { device, jaxpr, ins, outs, keeping, donating, memory, source };
+        match compiled.loaded(donates)?.memory()? {
+            Some(memory) => compiled.memory = memory,
+            None => {
+                compiled.memory = compiled.known_memory();
+                compiled.source = "arguments and outputs alone: the plugin does not tell the temporaries";
+            }
+        }
         Ok(compiled)
     }
 
@@ -113,7 +122,8 @@ impl Executable for Compiled {
         self.memory
     }
 
-    /// Plugins do not tell which temporaries are live at the peak: they are one value.
+    /// Plugins do not tell which temporaries are live at the peak: they are one value. Bytes that arguments and outputs share are not
+    /// in the peak.
     fn memory_report(&self) -> MemoryReport {
         let value = |aval: &Aval, kind| LiveValue {
             bytes: aval.bytes(),
@@ -127,6 +137,6 @@ impl Executable for Compiled {
         let outputs = self.outs.iter().map(|aval| value(aval, LiveKind::Output));
         let temporaries = Aval::new(DType::U8, [self.memory.temporaries]);
         let temporaries = (self.memory.temporaries > 0).then(|| value(&temporaries, LiveKind::Temporary));
-        MemoryReport::new(self.memory, arguments.chain(outputs).chain(temporaries).collect())
+        MemoryReport::new(self.memory, arguments.chain(outputs).chain(temporaries).collect()).told_by(self.source)
     }
 }

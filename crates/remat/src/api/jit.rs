@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use remat_cpu::Cpu;
 use remat_ir::{Aval, Call, CompileOptions, Jaxpr, Loc, MemoryReport, MemoryStats, Op, Result};
+use remat_opt::cost::Cost;
 use remat_opt::{Stages, pipeline};
 use remat_xla::Platform;
 
@@ -219,6 +220,14 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     #[track_caller]
     pub fn memory_report(&self, args: &A) -> Result<MemoryReport> {
         Ok(self.lower(args)?.compile()?.memory_report())
+    }
+
+    /// The work of a call with an argument of this structure and avals: short for [`Jitted::lower`] and [`Lowered::cost`].
+    ///
+    /// # Errors
+    /// The first error inside the function.
+    pub fn cost(&self, args: &A) -> Result<Cost> {
+        Ok(self.lower(args)?.cost())
     }
 
     /// The program for an argument of this structure and avals after each pass: those of [`Jitted::lower`], then those of the

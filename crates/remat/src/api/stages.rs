@@ -6,6 +6,7 @@ use std::sync::Arc;
 use remat_ir::{
     Aval, CompileOptions, Error, ErrorKind, Executable, Jaxpr, LiveKind, Loc, MemoryReport, MemoryStats, Result, Value,
 };
+use remat_opt::cost::{self, Cost};
 use remat_opt::pipeline;
 use remat_xla::{Options, Platform};
 
@@ -115,6 +116,20 @@ impl Lowered {
     pub fn steps(&self) -> Result<String> {
         let device = self.target.device_for("steps", &self.captured)?;
         device.engine().steps(&device.placed(&self.jaxpr)?)
+    }
+
+    /// The work of a run: operations, and the bytes that they read and write if each is computed on its own. It is counted in this
+    /// program, with the iterations of loops, and so is the same for every engine.
+    ///
+    /// ```
+    /// use remat::{DType, Tensor, jit};
+    /// let x = Tensor::shape_only([64, 64], DType::F32);
+    /// let product = jit(|x: &Tensor| x.matmul(x)).lower(&x)?;
+    /// assert_eq!(product.cost().flops, 2 * 64 * 64 * 64);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    pub fn cost(&self) -> Cost {
+        cost::program(&self.jaxpr)
     }
 
     /// The program in StableHLO, as a module for XLA on the device that it would be compiled for, or on CPUs where that is no device of
