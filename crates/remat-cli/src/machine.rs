@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use remat::JitOptions;
+use remat::tree::leaves;
+use remat::{Cpu, Device, JitOptions, Result, Tree};
 
 /// The bytes of memory that this machine has, where Linux tells.
 fn memory() -> Option<usize> {
@@ -12,9 +13,15 @@ fn memory() -> Option<usize> {
     Some(kib * 1024)
 }
 
-/// Options of functions that are compiled only if they fit into the memory of this machine. A limit that the environment
-/// sets holds instead.
-pub(crate) fn options() -> JitOptions {
+/// Options of functions that run where a model lives, and are compiled only if they fit into the memory of this machine, if that is
+/// where it lives. A limit that the environment sets holds instead.
+///
+/// # Errors
+/// The error of a failed weight.
+pub(crate) fn options(model: &impl Tree) -> Result<JitOptions> {
+    let device = leaves(model).first().map_or_else(Device::default_device, |(_, leaf)| leaf.device())?;
+    let is_here = matches!(device.name(), Cpu::NAME | "xla-cpu:0");
     let is_set = std::env::var_os("REMAT_MEMORY_LIMIT").is_some_and(|limit| !limit.is_empty());
-    JitOptions { memory_limit: if is_set { None } else { memory() }, ..JitOptions::default() }
+    let memory_limit = if is_set || !is_here { None } else { memory() };
+    Ok(JitOptions { memory_limit, ..JitOptions::default() })
 }

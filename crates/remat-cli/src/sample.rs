@@ -18,15 +18,16 @@ pub(crate) fn sample(
     temperature: f64,
     key: random::Key,
 ) -> Result<Vec<u8>> {
-    let next = jit_with(&machine::options(), |(model, window, last, key): &(Gpt, Tensor, Tensor, random::Key)| {
-        let logits = model.logits(window, None)?.index(0).dynamic_index(last, 0);
-        if temperature == 0.0 {
-            return Ok(logits.argmax(-1));
-        }
-        // Relative to the largest, so that a temperature near zero makes the others -inf, and none infinite.
-        let logits = (&logits - logits.max(keep(-1))) / temperature.max(f64::from(f32::MIN_POSITIVE));
-        Ok(random::categorical(key.reuse(), (), &logits, -1))
-    });
+    let next =
+        jit_with(&machine::options(model)?, |(model, window, last, key): &(Gpt, Tensor, Tensor, random::Key)| {
+            let logits = model.logits(window, None)?.index(0).dynamic_index(last, 0);
+            if temperature == 0.0 {
+                return Ok(logits.argmax(-1));
+            }
+            // Relative to the largest, so that a temperature near zero makes the others -inf, and none infinite.
+            let logits = (&logits - logits.max(keep(-1))) / temperature.max(f64::from(f32::MIN_POSITIVE));
+            Ok(random::categorical(key.reuse(), (), &logits, -1))
+        });
     let mut text = prompt.to_vec();
     for i in 0..count {
         // Tokens after the last byte are padding: attention is causal.

@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use remat::optim::{AdamW, Mask, Moments, Schedule, clip_by_global_norm};
 use remat::tree::leaves;
-use remat::{Policy, Tensor, jit_with, random, value_and_grad};
+use remat::{Device, Policy, Tensor, jit_with, random, tree, value_and_grad};
 use remat_cli::arguments::{self, magnitude, up_to};
 use remat_cli::table::thousands;
 
@@ -39,6 +39,9 @@ pub(crate) struct Args {
     text: Option<PathBuf>,
     #[arg(long, default_value = policy::DEFAULT, help = policy::HELP)]
     policy: String,
+    /// The device to train on: cpu (the native engine), xla-cpu, cuda:0, tpu [default: what REMAT_DEVICE says, else cpu]
+    #[arg(long)]
+    device: Option<String>,
     /// Transformer blocks
     #[arg(long, default_value_t = 2, value_parser = up_to(10_000))]
     layers: usize,
@@ -77,11 +80,13 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     );
     let policy = arguments::policy(&args.policy)?;
     // Compiles, so that what is wrong with the environment is said before anything else.
-    jit_with(&machine::options(), |x: &Tensor| x.clone()).call(Tensor::from(0.0f32))?;
+    let device = args.device.as_deref().map_or_else(Device::default_device, Device::named)?;
+    let probe = Tensor::from(0.0f32).to_device(&device);
+    jit_with(&machine::options(&probe)?, |x: &Tensor| x.clone()).call(probe)?;
     let text = load(args.text.as_deref())?;
     let (train, test) = text.divide(sizes.context)?;
     let [weights, batch_key, sample_key] = random::key(args.seed).split();
-    let model = Gpt::init(weights, args.layers, sizes);
+    let model = tree::map(&Gpt::init(weights, args.layers, sizes), |_, leaf| leaf.to_device(&device));
     let parameters = leaves(&model).iter().map(|(_, leaf)| leaf.size()).sum::<remat::Result<usize>>()?;
 
     for note in &text.notes {
@@ -136,7 +141,7 @@ fn fit(
     };
     let adam = AdamW { learning_rate, weight_decay: 0.1, decay: Mask::Matrices, b2: 0.99, ..AdamW::default() };
     let step = jit_with(
-        &machine::options(),
+        &machine::options(&model)?,
         |(model, state, batch): &(Gpt, Moments<Gpt>, Batch)| -> remat::Result<(Gpt, Moments<Gpt>, Tensor)> {
             let (loss, gradient) = value_and_grad(|model: &Gpt| model.loss(batch, policy))(model)?;
             let (gradient, _) = clip_by_global_norm(&gradient, MAX_NORM);
@@ -158,7 +163,7 @@ fn fit(
 /// # Errors
 /// The first error of the model.
 fn held_out_loss(model: &Gpt, tests: &[Batch]) -> remat::Result<f64> {
-    let loss = jit_with(&machine::options(), |(model, batch): &(Gpt, Batch)| model.loss(batch, None));
+    let loss = jit_with(&machine::options(model)?, |(model, batch): &(Gpt, Batch)| model.loss(batch, None));
     let (mut sum, mut tokens) = (0.0, 0);
     for batch in tests {
         let size = batch.tokens.size()?;

@@ -251,3 +251,33 @@ fn unreadable_files_are_noted() {
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
     assert_eq!(output.starts_with("note: cannot read `"), is_closed, "{output}");
 }
+
+#[test]
+fn training_on_xla_gives_the_loss_of_the_native_engine() {
+    let folder = folder(&"to be or not to be, ".repeat(40));
+    let args = format!("{SMALL} --steps 20 --learning-rate 0.01 --sample 5 --temperature 0");
+    let here = stdout(train(folder.path(), &args));
+    let there = train(folder.path(), &format!("{args} --device xla-cpu"));
+    let said = String::from_utf8_lossy(&there.stderr);
+    if !there.status.success()
+        && said.contains("remat plugin install")
+        && std::env::var_os("REMAT_REQUIRE_PLUGINS").is_none()
+    {
+        return eprintln!("NOT TESTED on XLA: {said}");
+    }
+    assert!(there.status.success(), "{said}");
+    let there = String::from_utf8(there.stdout).unwrap();
+    let losses = |text: &str| ["before training: ", "after training: "].map(|before| number(text, before));
+    for (here, there) in losses(&here).into_iter().zip(losses(&there)) {
+        assert!((here - there).abs() < 1e-3, "{here} {there}");
+    }
+}
+
+#[test]
+fn an_unknown_device_is_an_error() {
+    let folder = folder(&"to be or not to be, ".repeat(40));
+    let output = train(folder.path(), "--device gpu");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success());
+    assert!(said.starts_with("error: device: unknown device 'gpu'; "), "{said}");
+}
