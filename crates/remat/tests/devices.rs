@@ -191,10 +191,11 @@ fn a_traced_tensor_has_no_device() {
 fn names_of_devices() {
     assert_eq!(Device::named("cpu").unwrap().name(), "cpu");
     for (name, message) in [
+        ("gpu:1", "unknown device 'gpu:1'; did you mean `cuda`?"),
         ("xla_cpu", "unknown device 'xla_cpu'; did you mean `xla-cpu`?"),
-        ("cuda:x", "unknown device 'cuda:x'; it is one of cpu, xla-cpu, cuda and tpu, such as cuda:0"),
-        ("cpu:1", "unknown device 'cpu:1'; it is one of cpu, xla-cpu, cuda and tpu, such as cuda:0"),
-        ("", "unknown device ''; it is one of cpu, xla-cpu, cuda and tpu, such as cuda:0"),
+        ("cuda:x", "unknown device 'cuda:x'; it is one of cpu, xla-cpu, cuda, tpu, such as cuda:0"),
+        ("cpu:1", "unknown device 'cpu:1'; it is one of cpu, xla-cpu, cuda, tpu, such as cuda:0"),
+        ("", "unknown device ''; it is one of cpu, xla-cpu, cuda, tpu, such as cuda:0"),
     ] {
         assert_eq!(Device::named(name).unwrap_err().message(), message);
     }
