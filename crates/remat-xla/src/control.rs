@@ -120,8 +120,9 @@ fn scan(w: &mut Writer, op: &Scan, ins: &[Value], outs: &[Aval]) -> Result<Vec<V
         return program(w, &unrolled, ins, false);
     }
     let stacked = outs[op.num_carry..].iter().map(|aval| Value::literal(Literal::from_f64(aval.dtype, 0.0)));
-    let stacked: Vec<Value> =
-        stacked.zip(&outs[op.num_carry..]).map(|(zero, aval)| w.spread(&zero, &aval.shape)).collect();
+    // The stack of a value in host memory is there too.
+    let stack = |(zero, aval): (Value, &Aval)| Value { aval: aval.clone(), ..w.spread(&zero, &aval.shape) };
+    let stacked: Vec<Value> = stacked.zip(&outs[op.num_carry..]).map(stack).collect();
     let first_carry = op.num_consts;
     if op.length == 0 {
         let carries = &ins[first_carry..first_carry + op.num_carry];
@@ -177,7 +178,8 @@ fn slice_at(w: &mut Writer, x: &Value, at: &Value) -> Result<Value> {
     let operands = starts(w, at, x.rank());
     let operands: Vec<Value> = std::iter::once(x.clone()).chain(operands).collect();
     let slice = ops::dynamic_slice(w, &operands, &sizes)?;
-    Ok(w.reshape(&slice, shape))
+    let slice = w.reshape(&slice, shape);
+    Ok(Value { aval: slice.aval.in_memory(x.aval.memory), ..slice })
 }
 
 /// The stacked value with this slice at this index.
