@@ -6,7 +6,7 @@ use remat::tree::leaves;
 use remat::{Cpu, Device, JitOptions, Result, Tree};
 
 /// The bytes of memory that this machine has, where Linux tells.
-fn memory() -> Option<usize> {
+pub(crate) fn memory() -> Option<usize> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

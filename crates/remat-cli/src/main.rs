@@ -4,10 +4,11 @@
 //!
 //! 1. `policy`, `machine`, `data`, `model`: the policies of tables, the memory of this machine, the text, the GPT
 //! 2. `sample`, `memory`: text out of a model, the bytes that each policy saves
-//! 3. `train`, `show`, `plugin`: the commands
+//! 3. `train`, `show`, `fit`, `plugin`: the commands
 //! 4. `main`: their arguments
 
 mod data;
+mod fit;
 mod machine;
 mod memory;
 mod model;
@@ -37,6 +38,8 @@ enum Command {
     Train(train::Args),
     /// Print what one transformer block saves under a policy, and its forward and backward programs side by side.
     Show(show::Args),
+    /// Say what a training step takes on chips that are not here, under each policy: does it fit?
+    Fit(fit::Args),
     /// Install and list the plugins with which XLA compiles and runs programs.
     #[command(subcommand)]
     Plugin(plugin::Command),
@@ -53,6 +56,7 @@ fn run(command: &Command) -> Result<()> {
     match command {
         Command::Train(args) => train::run(args, &mut out),
         Command::Show(args) => show::run(args, &mut out),
+        Command::Fit(args) => fit::run(args, &mut out),
         Command::Plugin(command) => plugin::run(command, &mut out),
     }?;
     Ok(out.flush()?)

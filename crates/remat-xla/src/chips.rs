@@ -31,6 +31,8 @@ pub struct Chip {
     pub bandwidth: f64,
     /// Bytes per second that it sends to other chips over all of its links, and receives as well.
     pub links: f64,
+    /// Bytes per second from its memory to that of its host, and as many back.
+    pub host: f64,
     /// Multiplications and additions per second, in matrix products of each dtype.
     rates: Rates,
     /// Where the figures are published.
@@ -75,10 +77,10 @@ struct Gpu {
 
 /// The chips of the table.
 const CHIPS: [Chip; 7] = [
-    tpu("tpu-v4", "v4", 3, 33_014_414_848, [275e12, 275e12], 1228e9, 300e9, "cloud.google.com/tpu/docs/v4"),
-    tpu("tpu-v5e", "v5e", 2, 16_909_336_064, [393e12, 197e12], 819e9, 200e9, "cloud.google.com/tpu/docs/v5e"),
-    tpu("tpu-v5p", "v5p", 3, 102_786_661_888, [918e12, 459e12], 2765e9, 600e9, "cloud.google.com/tpu/docs/v5p"),
-    tpu("tpu-v6e", "v6e", 2, 33_546_042_880, [1836e12, 918e12], 1638e9, 448e9, "cloud.google.com/tpu/docs/v6e"),
+    tpu("tpu-v4", "v4", 3, 33_014_414_848, [275e12, 275e12], 1228e9, [300e9, 16e9], "cloud.google.com/tpu/docs/v4"),
+    tpu("tpu-v5e", "v5e", 2, 16_909_336_064, [393e12, 197e12], 819e9, [200e9, 16e9], "cloud.google.com/tpu/docs/v5e"),
+    tpu("tpu-v5p", "v5p", 3, 102_786_661_888, [918e12, 459e12], 2765e9, [600e9, 16e9], "cloud.google.com/tpu/docs/v5p"),
+    tpu("tpu-v6e", "v6e", 2, 33_546_042_880, [1836e12, 918e12], 1638e9, [448e9, 32e9], "cloud.google.com/tpu/docs/v6e"),
     gpu(
         "h100",
         Gpu {
@@ -138,18 +140,20 @@ const fn tpu(
     memory: u64,
     [int8, half]: [f64; 2],
     bandwidth: f64,
-    links: f64,
+    [links, host]: [f64; 2],
     source: &'static str,
 ) -> Chip {
     // Matrix units multiply bf16: a product of f32 is made of six such products, and f64 is emulated still more slowly.
     let rates = Rates { int8, half, single: half / 6.0, double: half / 64.0 };
     let facts = Facts::Tpu { generation, axes };
-    Chip { name, platform: Platform::Tpu, memory, bandwidth, links, rates, source, facts }
+    Chip { name, platform: Platform::Tpu, memory, bandwidth, links, host, rates, source, facts }
 }
 
 const fn gpu(name: &'static str, gpu: Gpu, rates: Rates, links: f64, source: &'static str) -> Chip {
+    // PCIe 5 with 16 lanes.
+    let host = 64e9;
     let (memory, bandwidth) = (gpu.memory - RESERVED, gpu.bandwidth as f64);
-    Chip { name, platform: Platform::Gpu, memory, bandwidth, links, rates, source, facts: Facts::Gpu(gpu) }
+    Chip { name, platform: Platform::Gpu, memory, bandwidth, links, host, rates, source, facts: Facts::Gpu(gpu) }
 }
 
 impl Chip {

@@ -53,8 +53,8 @@ pub struct ChipMemory {
     pub host_temporaries: u64,
     /// The bytes that the chip has for programs.
     pub capacity: u64,
-    /// What the compiler says that it takes at the peak, where it says so in a way that can be trusted.
-    pub(super) allocated: u64,
+    /// What the compiler says that it takes at the peak, where it says so in a way that can be trusted; 0 elsewhere.
+    pub allocated: u64,
 }
 
 impl ChipMemory {

@@ -1,0 +1,218 @@
+//! The sizes of a model: from arguments, from a list of known models, or from a `config.json` of Hugging Face.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use serde::Serialize;
+use serde_json::Value;
+
+/// The sizes of a decoder: a language model of blocks of causal attention and an MLP.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct Config {
+    /// What it is called in tables.
+    pub(crate) name: String,
+    pub(crate) layers: usize,
+    /// Features of a token.
+    pub(crate) width: usize,
+    pub(crate) heads: usize,
+    /// Heads of keys and values, each shared by as many heads of queries.
+    pub(crate) key_heads: usize,
+    /// Features of a head.
+    pub(crate) head_features: usize,
+    /// Hidden features of the MLP.
+    pub(crate) hidden: usize,
+    pub(crate) vocabulary: usize,
+    /// What the model is built of.
+    pub(crate) kind: Kind,
+    /// Whether queries, keys and values have biases.
+    pub(crate) qkv_bias: bool,
+    /// Whether the table of the embedding is the head too.
+    pub(crate) tied: bool,
+}
+
+/// What a decoder is built of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase", tag = "kind")]
+pub(crate) enum Kind {
+    /// Learned positions, layer norms, biases, an MLP with a GELU: Radford et al., 2019.
+    Gpt2 { positions: usize },
+    /// Rotated queries and keys, RMS norms, an MLP with a gate: Touvron et al., 2023.
+    Llama,
+}
+
+/// Models of known sizes.
+const KNOWN: [&str; 6] = ["gpt2", "gpt2-xl", "llama-1b", "llama-3b", "llama-8b", "decoder-3b"];
+
+impl Config {
+    /// The model of this name, or that of a `config.json`.
+    ///
+    /// # Errors
+    /// If there is neither, or the file does not describe a decoder.
+    pub(crate) fn read(name: &str) -> Result<Config> {
+        if let Some(config) = Config::known(name) {
+            return Ok(config);
+        }
+        let path = Path::new(name);
+        let path = if path.is_dir() { path.join("config.json") } else { path.to_path_buf() };
+        if !path.is_file() {
+            let hint = remat::ir::did_you_mean(name, KNOWN, || format!("; the models are {}", KNOWN.join(", ")));
+            bail!("`{name}` is neither a model nor a config.json{hint}");
+        }
+        let shown = path.display().to_string();
+        let text = fs::read_to_string(&path).with_context(|| shown.clone())?;
+        let value: Value = serde_json::from_str(&text).with_context(|| shown.clone())?;
+        Config::of_hugging_face(&value).with_context(|| shown)
+    }
+
+    fn known(name: &str) -> Option<Config> {
+        let gpt = |layers, width, heads| Config {
+            name: name.to_string(),
+            layers,
+            width,
+            heads,
+            key_heads: heads,
+            head_features: width / heads,
+            hidden: 4 * width,
+            vocabulary: 50_257,
+            kind: Kind::Gpt2 { positions: 1024 },
+            qkv_bias: true,
+            tied: true,
+        };
+        let llama = |layers, width, heads, head_features, hidden, vocabulary, tied| Config {
+            name: name.to_string(),
+            layers,
+            width,
+            heads,
+            key_heads: 8,
+            head_features,
+            hidden,
+            vocabulary,
+            kind: Kind::Llama,
+            qkv_bias: false,
+            tied,
+        };
+        Some(match name {
+            "gpt2" => gpt(12, 768, 12),
+            "gpt2-xl" => gpt(48, 1600, 25),
+            "llama-1b" => llama(16, 2048, 32, 64, 8192, 128_256, true),
+            "llama-3b" => llama(28, 3072, 24, 128, 8192, 128_256, true),
+            "llama-8b" => llama(32, 4096, 32, 128, 14_336, 128_256, false),
+            // That of docs/FITTING.md: the blocks of `llama-3b` between tables of a smaller vocabulary.
+            "decoder-3b" => llama(28, 3072, 24, 128, 8192, 32_768, false),
+            _ => return None,
+        })
+    }
+
+    /// The sizes that a `config.json` of Hugging Face has, of the kinds of GPT-2 and Llama.
+    ///
+    /// # Errors
+    /// If the kind is another, or a size is missing or is not a size.
+    fn of_hugging_face(value: &Value) -> Result<Config> {
+        let kind = value["model_type"].as_str().ok_or_else(|| anyhow!("there is no `model_type`"))?;
+        let given = |name: &str| value.get(name).filter(|value| !value.is_null());
+        let size_or = |name: &str, other: usize| match given(name) {
+            None => Ok(other),
+            Some(value) => {
+                let size = value.as_u64().and_then(|size| usize::try_from(size).ok());
+                size.filter(|size| (1..=1 << 24).contains(size))
+                    .ok_or_else(|| anyhow!("`{name}` is {value}, not a size"))
+            }
+        };
+        let size = |name: &str| {
+            ensure!(given(name).is_some(), "there is no `{name}`");
+            size_or(name, 0)
+        };
+        let flag = |name: &str, other: bool| value.get(name).and_then(Value::as_bool).unwrap_or(other);
+        let name = value["_name_or_path"].as_str().filter(|name| !name.is_empty()).unwrap_or(kind).to_string();
+        let config = match kind {
+            "gpt2" => {
+                let (width, heads) = (size("n_embd")?, size("n_head")?);
+                Config {
+                    name,
+                    layers: size("n_layer")?,
+                    width,
+                    heads,
+                    key_heads: heads,
+                    head_features: width / heads,
+                    hidden: size_or("n_inner", 4 * width)?,
+                    vocabulary: size("vocab_size")?,
+                    kind: Kind::Gpt2 { positions: size_or("n_positions", 1024)? },
+                    qkv_bias: true,
+                    tied: flag("tie_word_embeddings", true),
+                }
+            }
+            "llama" | "mistral" | "qwen2" => {
+                let (width, heads) = (size("hidden_size")?, size("num_attention_heads")?);
+                Config {
+                    name,
+                    layers: size("num_hidden_layers")?,
+                    width,
+                    heads,
+                    key_heads: size_or("num_key_value_heads", heads)?,
+                    head_features: size_or("head_dim", width / heads)?,
+                    hidden: size("intermediate_size")?,
+                    vocabulary: size("vocab_size")?,
+                    kind: Kind::Llama,
+                    qkv_bias: flag("attention_bias", kind == "qwen2"),
+                    tied: flag("tie_word_embeddings", false),
+                }
+            }
+            other => bail!("`model_type` is `{other}`; it can be gpt2, llama, mistral or qwen2"),
+        };
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Fails unless the sizes fit each other.
+    ///
+    /// # Errors
+    /// What does not fit.
+    pub(crate) fn check(&self) -> Result<()> {
+        let Config { width, heads, key_heads, head_features, kind, .. } = self;
+        ensure!(heads.is_multiple_of(*key_heads), "{key_heads} heads of keys do not divide {heads} heads");
+        match kind {
+            Kind::Gpt2 { .. } => {
+                ensure!(width == &(heads * head_features), "{heads} heads do not divide {width} features")
+            }
+            Kind::Llama => {
+                ensure!(head_features % 2 == 0, "heads of {head_features} features cannot be rotated in pairs")
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Result<Config> {
+        Config::of_hugging_face(&serde_json::from_str(text).unwrap())
+    }
+
+    #[test]
+    fn hugging_face_configurations_are_read() {
+        let gpt = of(
+            r#"{"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "n_inner": null, "vocab_size": 50257}"#,
+        );
+        assert_eq!(gpt.unwrap(), Config { name: "gpt2".into(), ..Config::known("gpt2").unwrap() });
+        let llama = of(
+            r#"{"model_type": "llama", "num_hidden_layers": 28, "hidden_size": 3072, "num_attention_heads": 24, "num_key_value_heads": 8,
+                "intermediate_size": 8192, "vocab_size": 128256, "head_dim": 128, "tie_word_embeddings": true}"#,
+        );
+        assert_eq!(llama.unwrap(), Config { name: "llama".into(), ..Config::known("llama-3b").unwrap() });
+    }
+
+    #[test]
+    fn what_is_not_a_decoder_is_named() {
+        let message = |text| of(text).unwrap_err().to_string();
+        assert_eq!(message("{}"), "there is no `model_type`");
+        assert_eq!(message(r#"{"model_type": "t5"}"#), "`model_type` is `t5`; it can be gpt2, llama, mistral or qwen2");
+        assert_eq!(message(r#"{"model_type": "gpt2", "n_embd": 7, "n_head": -1}"#), "`n_head` is -1, not a size");
+        let odd = r#"{"model_type": "gpt2", "n_layer": 1, "n_embd": 7, "n_head": 2, "vocab_size": 3}"#;
+        assert_eq!(message(odd), "2 heads do not divide 7 features");
+        let error = Config::read("lama-3b").unwrap_err().to_string();
+        assert_eq!(error, "`lama-3b` is neither a model nor a config.json; did you mean `llama-3b`?");
+    }
+}

@@ -1,0 +1,208 @@
+//! A decoder as a function, with the blocks as a loop over stacked weights.
+
+use remat::nn::{AttentionConfig, cross_entropy, dot_product_attention};
+use remat::{DType, Policy, Result, Tensor, Tree, checkpoint, scan};
+
+use super::config::{Config, Kind};
+
+/// Added to a variance before its root is taken.
+const EPS: f64 = 1e-5;
+
+/// The base of the angles by which queries and keys are rotated.
+const ROTATION_BASE: f64 = 500_000.0;
+
+/// Scale and shift of a normalisation; RMS norms have no shift.
+#[derive(Clone, Tree)]
+struct Norm {
+    scale: Tensor,
+    bias: Option<Tensor>,
+}
+
+#[derive(Clone, Tree)]
+struct Linear {
+    weight: Tensor,
+    bias: Option<Tensor>,
+}
+
+/// The weights of all blocks, stacked along the first axis; inside of the loop those of one.
+#[derive(Clone, Tree)]
+struct Block {
+    norm1: Norm,
+    q: Linear,
+    k: Linear,
+    v: Linear,
+    out: Linear,
+    norm2: Norm,
+    /// The gate of the MLP, if it has one.
+    gate: Option<Linear>,
+    up: Linear,
+    down: Linear,
+}
+
+/// The weights of a model.
+#[derive(Clone, Tree)]
+pub(crate) struct Decoder {
+    embed: Tensor,
+    positions: Option<Tensor>,
+    blocks: Block,
+    norm: Norm,
+    /// The head, where it is not the embedding.
+    head: Option<Tensor>,
+}
+
+/// Tokens and those that follow them, `i32[batch, sequence]`.
+#[derive(Clone, Tree)]
+pub(crate) struct Batch {
+    tokens: Tensor,
+    targets: Tensor,
+}
+
+impl Batch {
+    /// A batch without elements: what a program is traced for.
+    pub(crate) fn shape_only(batch: usize, sequence: usize) -> Batch {
+        let tokens = Tensor::shape_only([batch, sequence], DType::I32);
+        Batch { targets: tokens.clone(), tokens }
+    }
+}
+
+impl Decoder {
+    /// A model without elements: what a program is traced for.
+    pub(crate) fn shape_only(config: &Config, dtype: DType) -> Decoder {
+        let Config { layers, width, heads, key_heads, head_features, hidden, vocabulary, .. } = *config;
+        let is_gpt = matches!(config.kind, Kind::Gpt2 { .. });
+        let weights = |shape: &[usize]| Tensor::shape_only(shape, dtype);
+        let norm = |stack: &[usize]| {
+            let shape = [stack, &[width]].concat();
+            Norm { scale: weights(&shape), bias: is_gpt.then(|| weights(&shape)) }
+        };
+        let linear = |inputs: usize, outputs: usize, bias: bool| Linear {
+            weight: weights(&[layers, inputs, outputs]),
+            bias: bias.then(|| weights(&[layers, outputs])),
+        };
+        let (queries, keys) = (heads * head_features, key_heads * head_features);
+        let blocks = Block {
+            norm1: norm(&[layers]),
+            q: linear(width, queries, config.qkv_bias),
+            k: linear(width, keys, config.qkv_bias),
+            v: linear(width, keys, config.qkv_bias),
+            out: linear(queries, width, is_gpt),
+            norm2: norm(&[layers]),
+            gate: (!is_gpt).then(|| linear(width, hidden, false)),
+            up: linear(width, hidden, is_gpt),
+            down: linear(hidden, width, is_gpt),
+        };
+        let positions = match config.kind {
+            Kind::Gpt2 { positions } => Some(weights(&[positions, width])),
+            Kind::Llama => None,
+        };
+        let head = (!config.tied).then(|| weights(&[vocabulary, width]));
+        Decoder { embed: weights(&[vocabulary, width]), positions, blocks, norm: norm(&[]), head }
+    }
+
+    /// The mean cross-entropy of the tokens that follow, in nats, with this policy around each block.
+    ///
+    /// # Errors
+    /// The first error of a block.
+    pub(crate) fn loss(&self, batch: &Batch, config: &Config, policy: Option<&Policy>) -> Result<Tensor> {
+        let [_, sequence] = batch.tokens.dims()?;
+        let mut x = self.embed.take(&batch.tokens, 0);
+        if let Some(positions) = &self.positions {
+            x = x + positions.index(..sequence);
+        }
+        let angles = match config.kind {
+            Kind::Llama => Some(Angles::new(sequence, config.head_features, x.dtype()?)),
+            Kind::Gpt2 { .. } => None,
+        };
+        let step = |x: &Tensor, block: &Block| {
+            let run = |(block, x): &(Block, Tensor)| block.apply(x, config, angles.as_ref());
+            (checkpoint(policy.cloned(), run)(&(block.clone(), x.clone())), ())
+        };
+        let (x, ()) = scan(step, &x, &self.blocks)?;
+        let head = self.head.as_ref().unwrap_or(&self.embed);
+        let logits = self.norm.apply(&x).matmul(&head.t());
+        Ok(cross_entropy(&logits, &batch.targets))
+    }
+}
+
+impl Norm {
+    fn apply(&self, x: &Tensor) -> Tensor {
+        match &self.bias {
+            Some(bias) => x.layer_norm(-1, EPS, Some(&self.scale), Some(bias)),
+            None => x.rms_norm(-1, EPS, Some(&self.scale)),
+        }
+    }
+}
+
+impl Linear {
+    fn apply(&self, x: &Tensor) -> Tensor {
+        let y = x.matmul(&self.weight);
+        match &self.bias {
+            Some(bias) => y + bias,
+            None => y,
+        }
+    }
+}
+
+impl Block {
+    /// The block's result for `x`, of type `dtype[batch, sequence, width]`. Queries, keys and values have the name `qkv`, the result of the attention `attn`.
+    fn apply(&self, x: &Tensor, config: &Config, angles: Option<&Angles>) -> Tensor {
+        let h = self.norm1.apply(x);
+        let heads =
+            |linear: &Linear, count: usize| linear.apply(&h).named("qkv").split_heads(count, config.head_features);
+        let [q, k, v] = [(&self.q, config.heads), (&self.k, config.key_heads), (&self.v, config.key_heads)]
+            .map(|(linear, count)| heads(linear, count));
+        let [q, k] = [q, k].map(|x| angles.map_or_else(|| x.clone(), |angles| angles.rotate(&x)));
+        let causal = AttentionConfig { causal: true, ..AttentionConfig::default() };
+        let mixed = dot_product_attention(&q, &k, &v, &causal).join_heads().named("attn");
+        let x = x + self.out.apply(&mixed);
+        let h = self.norm2.apply(&x);
+        let hidden = match &self.gate {
+            Some(gate) => gate.apply(&h).silu() * self.up.apply(&h),
+            None => self.up.apply(&h).gelu(),
+        };
+        &x + self.down.apply(&hidden)
+    }
+}
+
+/// Heads as an axis of their own.
+trait Heads {
+    fn split_heads(&self, count: usize, features: usize) -> Tensor;
+    fn join_heads(&self) -> Tensor;
+}
+
+impl Heads for Tensor {
+    fn split_heads(&self, count: usize, features: usize) -> Tensor {
+        // A failed tensor stays one.
+        let Ok(shape) = self.shape() else { return self.clone() };
+        self.reshape([shape[0], shape[1], count, features])
+    }
+
+    fn join_heads(&self) -> Tensor {
+        let Ok(shape) = self.shape() else { return self.clone() };
+        self.reshape([shape[0], shape[1], shape[2] * shape[3]])
+    }
+}
+
+/// Cosines and sines of the angles by which the features of each position are rotated in pairs: `[sequence, 1, features / 2]`.
+struct Angles {
+    cos: Tensor,
+    sin: Tensor,
+}
+
+impl Angles {
+    /// Source: Su et al., "RoFormer", 2021; pairs are of features of the two halves, as in Llama.
+    fn new(sequence: usize, features: usize, dtype: DType) -> Angles {
+        let half = features / 2;
+        let exponent = Tensor::iota([half], 0, DType::F32) * (-ROTATION_BASE.ln() / half as f64);
+        let angles = Tensor::iota([sequence, 1, half], 0, DType::F32) * exponent.exp();
+        Angles { cos: angles.cos().to_dtype(dtype), sin: angles.sin().to_dtype(dtype) }
+    }
+
+    /// `x` is `[batch, sequence, heads, features]`.
+    fn rotate(&self, x: &Tensor) -> Tensor {
+        let halves = x.split(2, -1);
+        let [a, b] = &halves[..] else { return x.clone() };
+        let rotated = [a * &self.cos - b * &self.sin, b * &self.cos + a * &self.sin];
+        Tensor::concatenate(&rotated, -1)
+    }
+}

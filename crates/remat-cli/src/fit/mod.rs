@@ -1,0 +1,194 @@
+//! `remat fit`: what a training step takes on chips that are not here, under each policy.
+//!
+//! Layers, each using only those above it in this list:
+//!
+//! 1. `config`, `row`: sizes of models, rows of the table
+//! 2. `decoder`: the model; `estimate`: operations and times
+//! 3. `step`: the training step, traced
+//! 4. `place`: a step compiled for a target
+//! 5. `report`, `chart`: the rows as text, JSON and a page
+
+mod chart;
+mod config;
+mod decoder;
+mod estimate;
+mod place;
+mod report;
+mod row;
+mod step;
+
+use std::fs;
+use std::io::{IsTerminal, Write, stderr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use remat::{DType, Policy};
+use remat_cli::arguments::{self, policy_name, up_to};
+use remat_xla::{AheadOptions, Effort};
+
+use config::Config;
+use place::{Place, Search};
+use row::Row;
+use step::{Optimizer, Step};
+
+/// The policies of the table where none is asked for: the names of values in a block are `qkv` and `attn`.
+const POLICIES: [&str; 6] = [
+    "none",
+    "Dots",
+    "DotsWithNoBatchDims",
+    "Names(qkv, attn)",
+    "SaveAndOffloadNames((), (qkv, attn), host)",
+    "Nothing",
+];
+
+/// Arguments of `remat fit`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// gpt2, gpt2-xl, llama-1b, llama-3b, llama-8b, decoder-3b, or the config.json of a model on Hugging Face (GPT-2, Llama, Mistral, Qwen2)
+    #[arg(long, default_value = "gpt2")]
+    model: String,
+    /// What it is to run on: tpu-v4, tpu-v5e, tpu-v5p, tpu-v6e, h100, h200, b200, several of them as in tpu-v5e:2x4 or h100:8, cpu, or all
+    #[arg(long = "target", default_value = "tpu-v5e", value_delimiter = ',')]
+    targets: Vec<String>,
+    /// The policies to compare [default: none, dots, dots_with_no_batch_dims, names(qkv, attn), the same on the host, nothing]
+    #[arg(long = "policy")]
+    policies: Vec<String>,
+    /// Sequences per step, on all chips together
+    #[arg(long, default_value_t = 8, value_parser = up_to(1 << 20))]
+    batch: usize,
+    /// Tokens per sequence
+    #[arg(long, default_value_t = 1024, value_parser = up_to(1 << 24))]
+    sequence: usize,
+    /// What a step does with the gradient
+    #[arg(long, value_enum, default_value = "adamw")]
+    optimizer: Optimizer,
+    /// The dtype of weights and activations: bf16, f16 or f32
+    #[arg(long, default_value = "bf16", value_parser = dtype)]
+    dtype: DType,
+    /// fast: look less for a better program, and compile the best policy of each target again at full
+    #[arg(long, value_enum, default_value = "fast")]
+    level: Level,
+    /// Look for the largest batch that fits under each policy
+    #[arg(long)]
+    largest_batch: bool,
+    /// Seconds that one compilation may take
+    #[arg(long, default_value_t = 600, value_parser = up_to(1 << 20))]
+    time_limit: usize,
+    /// Write the table as JSON to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a chart of memory against time to this file, a page that needs no other
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum Level {
+    Fast,
+    Full,
+}
+
+fn dtype(name: &str) -> Result<DType, String> {
+    match name {
+        "bf16" => Ok(DType::Bf16),
+        "f16" => Ok(DType::F16),
+        "f32" => Ok(DType::F32),
+        _ => Err("the dtypes are bf16, f16 and f32".to_string()),
+    }
+}
+
+/// Compiles the step for each target under each policy, and prints what it takes.
+///
+/// # Errors
+/// What is wrong with the arguments; if no plugin is installed for a target; if the output cannot be written. What a compiler refuses is a row of the table.
+pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
+    let config = Config::read(&args.model)?;
+    config.check()?;
+    let policies = if args.policies.is_empty() { POLICIES.map(String::from).to_vec() } else { args.policies.clone() };
+    let policies: Vec<Option<Policy>> = policies.iter().map(|text| arguments::policy(text)).collect::<Result<_>>()?;
+    let mut places = Vec::new();
+    for target in &args.targets {
+        places.extend(Place::read(target)?);
+    }
+    for place in &places {
+        place.expect_compiler()?;
+        let chips = place.chips();
+        ensure!(args.batch.is_multiple_of(chips), "{chips} chips do not divide a batch of {}", args.batch);
+    }
+    let step = |batch: usize, place: &Place| Step {
+        config: config.clone(),
+        dtype: args.dtype,
+        optimizer: args.optimizer,
+        batch,
+        sequence: args.sequence,
+        chips: place.chips(),
+    };
+    let effort = if args.level == Level::Fast { Effort::Fast } else { Effort::Full };
+    let time_limit = Duration::from_secs(args.time_limit as u64);
+    let options = AheadOptions { effort, time_limit, ..AheadOptions::default() };
+    let bar = progress(places.len() * policies.len());
+    let mut rows = Vec::new();
+    for place in &places {
+        for policy in &policies {
+            bar.set_message(format!("{place}  {}", policy_name(policy.as_ref())));
+            let mut row = place.row(&step(args.batch, place), policy.as_ref(), &options)?;
+            if args.largest_batch && (row.fits || row.peak.is_some()) {
+                row.largest_batch = largest_batch(place, policy.as_ref(), &row, &step, &options, &bar)?;
+            }
+            rows.push(row);
+            bar.inc(1);
+        }
+    }
+    if effort == Effort::Fast {
+        for i in row::chosen(&rows) {
+            let Some(place) = places.iter().find(|place| place.to_string() == rows[i].target) else { continue };
+            bar.set_message(format!("{place}  {} in full", rows[i].policy));
+            let policy = arguments::policy(&rows[i].policy)?;
+            let full = AheadOptions { effort: Effort::Full, ..options.clone() };
+            let row = place.row(&step(args.batch, place), policy.as_ref(), &full)?;
+            if row.fits {
+                rows[i] = Row { largest_batch: rows[i].largest_batch, ..row };
+            }
+        }
+    }
+    bar.finish_and_clear();
+    let shown = step(args.batch, &places[0]);
+    let table = report::Table::new(&shown, shown.parameters()?, rows);
+    write!(out, "{table}")?;
+    for (path, text) in [(&args.json, table.json()?), (&args.html, chart::page(&table))] {
+        if let Some(path) = path {
+            fs::write(path, text).with_context(|| path.display().to_string())?;
+        }
+    }
+    Ok(())
+}
+
+/// The largest batch that fits: memory grows in proportion to it, so that few compilations find it.
+fn largest_batch(
+    place: &Place,
+    policy: Option<&Policy>,
+    row: &Row,
+    step: &dyn Fn(usize, &Place) -> Step,
+    options: &AheadOptions,
+    bar: &ProgressBar,
+) -> Result<Option<usize>> {
+    let mut search = Search::new(row);
+    while let Some(batch) = search.next() {
+        bar.set_message(format!("{place}  {}  batch {batch}", row.policy));
+        search.tried(&place.row(&step(batch, place), policy, options)?);
+    }
+    Ok(search.largest())
+}
+
+fn progress(steps: usize) -> ProgressBar {
+    if !stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {elapsed}  {msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(Duration::from_millis(250));
+    bar
+}

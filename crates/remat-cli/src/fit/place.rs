@@ -1,0 +1,295 @@
+//! A step compiled for a target, in a row of the table.
+
+use std::fmt;
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use remat::ir::ErrorKind;
+use remat::{Policy, Tensor, jit};
+use remat_cli::arguments::policy_name;
+use remat_opt::cost::Machine;
+use remat_xla::{AheadOptions, Chip, ChipMemory, Effort, Options, Plugin, Target, compile_module_ahead, stablehlo};
+
+use super::estimate::{Work, seconds};
+use super::row::Row;
+use super::step::{Step, Traced};
+use crate::machine;
+
+/// What a step is compiled for.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Place {
+    /// Chips that need not be here.
+    Chips(Target),
+    /// This machine, with the native engine.
+    Cpu,
+}
+
+/// What is known of the memory of a step.
+enum Found {
+    Memory(ChipMemory),
+    /// The compiler refused it for its memory, of which it says how much it needs.
+    TooMuch(Option<u64>, String),
+    Failed(String),
+}
+
+impl Place {
+    /// The target of this text; all of them for `all`.
+    pub(super) fn read(text: &str) -> Result<Vec<Place>> {
+        Ok(match text {
+            "cpu" => vec![Place::Cpu],
+            "all" => {
+                let chips = Chip::all().iter().map(|chip| Ok(Place::Chips(Target::new(chip, 1)?)));
+                chips.chain([Ok(Place::Cpu)]).collect::<Result<_>>()?
+            }
+            target => match target.parse() {
+                Ok(target) => vec![Place::Chips(target)],
+                Err(error) => bail!("{}; also cpu, and all", error.message()),
+            },
+        })
+    }
+
+    pub(super) fn chips(&self) -> usize {
+        match self {
+            Place::Chips(target) => target.chips(),
+            Place::Cpu => 1,
+        }
+    }
+
+    /// Fails, with the command that installs it, if the compiler for the target is missing.
+    pub(super) fn expect_compiler(&self) -> Result<()> {
+        if let Place::Chips(target) = self {
+            Plugin::path_of(target.chip().platform)?;
+        }
+        Ok(())
+    }
+
+    /// A step under a policy on this target.
+    ///
+    /// # Errors
+    /// If the step cannot be traced. What the compiler says is a part of the row.
+    pub(super) fn row(&self, step: &Step, policy: Option<&Policy>, options: &AheadOptions) -> Result<Row> {
+        let traced = step.trace(policy)?;
+        let work = Work::of(&traced.jaxpr);
+        let least = if policy.is_none() { work } else { Work::of(&step.trace(None)?.jaxpr) };
+        let started = Instant::now();
+        let mut level = options.effort;
+        let mut found = self.find(&traced, options)?;
+        let capacity = self.capacity();
+        // What is found in haste takes some tenths more.
+        let is_close = match &found {
+            Found::Memory(memory) => !memory.fits() && memory.peak() < capacity / 10 * 13,
+            Found::TooMuch(needs, _) => needs.is_some_and(|needs| needs < capacity / 10 * 13),
+            Found::Failed(_) => false,
+        };
+        if level == Effort::Fast && is_close {
+            level = Effort::Full;
+            found = self.find(&traced, &AheadOptions { effort: level, ..options.clone() })?;
+        }
+        let compile_seconds = started.elapsed().as_secs_f64();
+        let parts = traced.parts;
+        let (memory, peak, fits, error) = match found {
+            Found::Memory(memory) => (memory, Some(memory.peak()), memory.fits(), None),
+            Found::TooMuch(needs, why) => (ChipMemory::default(), needs, false, Some(why)),
+            Found::Failed(why) => (ChipMemory::default(), None, false, Some(why)),
+        };
+        let seconds = match self {
+            Place::Chips(target) => {
+                seconds(&work, target.chip(), target.chips(), step.dtype, parts.parameters, &memory)
+            }
+            Place::Cpu => work.seconds(&this_machine(step)?, 1),
+        };
+        Ok(Row {
+            target: self.to_string(),
+            chips: self.chips(),
+            policy: policy_name(policy),
+            batch: step.batch,
+            peak,
+            parameters: parts.parameters,
+            optimizer: parts.optimizer,
+            activations: peak.map(|peak| peak.saturating_sub(parts.parameters + parts.optimizer)),
+            temporaries: (memory.capacity > 0).then_some(memory.temporaries),
+            host: memory.host_temporaries,
+            capacity,
+            fits,
+            flops: work.flops,
+            recompute: work.overhead(&least),
+            seconds,
+            largest_batch: None,
+            level: match (self, level) {
+                (Place::Cpu, _) => "exact",
+                (Place::Chips(_), Effort::Fast) => "fast",
+                (Place::Chips(_), Effort::Full) => "full",
+            },
+            compile_seconds,
+            error,
+        })
+    }
+
+    fn capacity(&self) -> u64 {
+        match self {
+            Place::Chips(target) => target.chip().memory,
+            Place::Cpu => machine::memory().map_or(u64::MAX, |bytes| bytes as u64),
+        }
+    }
+
+    fn find(&self, traced: &Traced, options: &AheadOptions) -> Result<Found> {
+        let Place::Chips(target) = self else {
+            let stats = traced.native()?;
+            let [arguments, outputs, temporaries] =
+                [stats.arguments, stats.outputs, stats.temporaries + stats.overhead].map(|bytes| bytes as u64);
+            let capacity = self.capacity();
+            return Ok(Found::Memory(ChipMemory {
+                arguments,
+                outputs,
+                temporaries,
+                capacity,
+                ..ChipMemory::default()
+            }));
+        };
+        let platform = target.chip().platform;
+        let module = stablehlo(&traced.jaxpr, &Options { platform, donates: traced.donates, ..Options::default() })?;
+        Ok(match compile_module_ahead(&module, target, options) {
+            Ok(memory) => Found::Memory(memory),
+            Err(error) if error.kind() == ErrorKind::Memory => {
+                let message = error.message();
+                Found::TooMuch(needed(message), message.lines().next().unwrap_or_default().to_string())
+            }
+            Err(error) => Found::Failed(error.message().split_whitespace().collect::<Vec<_>>().join(" ")),
+        })
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Chips(target) => target.fmt(f),
+            Place::Cpu => f.write_str("cpu"),
+        }
+    }
+}
+
+/// The bytes that a compiler says a program needs: the first number with a unit in brackets, as in `required (16.33G)`.
+fn needed(message: &str) -> Option<u64> {
+    message.split('(').skip(1).find_map(|rest| {
+        let number = rest.split(')').next()?;
+        let unit =
+            [('K', 10), ('M', 20), ('G', 30), ('T', 40)].into_iter().find(|(unit, _)| number.ends_with(*unit))?;
+        let number: f64 = number.strip_suffix(unit.0)?.parse().ok()?;
+        Some((number * (1u64 << unit.1) as f64) as u64)
+    })
+}
+
+/// The rates of this machine, measured: those of a product of matrices, and of a copy.
+fn this_machine(step: &Step) -> Result<Machine> {
+    let size = 1024;
+    let x = Tensor::ones([size, size], step.dtype);
+    let product = jit(|x: &Tensor| x.matmul(x));
+    let copy = jit(|x: &Tensor| x + 1.0);
+    // The first call compiles, and wakes the threads.
+    let seconds = |run: &dyn Fn() -> remat::Result<()>| -> remat::Result<f64> {
+        let mut least = f64::INFINITY;
+        for _ in 0..4 {
+            let started = Instant::now();
+            run()?;
+            least = least.min(started.elapsed().as_secs_f64());
+        }
+        Ok(least)
+    };
+    let flops = 2.0 * (size * size * size) as f64 / seconds(&|| product.call(x.clone()).map(drop))?;
+    let large = Tensor::ones([1 << 24], step.dtype);
+    let bytes = (2 * step.dtype.size()) as f64 * (1 << 24) as f64 / seconds(&|| copy.call(large.clone()).map(drop))?;
+    Ok(Machine { flops, bytes })
+}
+
+/// A search for the largest batch that fits.
+pub(super) struct Search {
+    /// The chips divide a batch.
+    unit: usize,
+    /// Bytes that do not depend on the batch.
+    fixed: u64,
+    /// The largest batch that fits, with its bytes, and the smallest that does not.
+    fits: Option<(usize, u64)>,
+    too_large: Option<usize>,
+    /// Bytes for each sequence, from the last one that was tried.
+    slope: f64,
+    capacity: u64,
+    left: usize,
+}
+
+/// Compilations that a search takes at most.
+const MOST_TRIED: usize = 8;
+
+impl Search {
+    /// A search that begins at a row of the table.
+    pub(super) fn new(row: &Row) -> Search {
+        let fixed = row.parameters + row.optimizer;
+        let (unit, capacity) = (row.chips, row.capacity);
+        let mut search = Search { unit, fixed, fits: None, too_large: None, slope: 1.0, capacity, left: MOST_TRIED };
+        search.tried(row);
+        search
+    }
+
+    /// The batch to try next, if there is one.
+    pub(super) fn next(&mut self) -> Option<usize> {
+        self.left = self.left.checked_sub(1)?;
+        let units = |batch: usize| batch / self.unit;
+        let low = self.fits.map_or(0, |(batch, _)| units(batch));
+        let high = self.too_large.map_or(usize::MAX, units);
+        if high - low <= 1 {
+            return None;
+        }
+        let guess = self.capacity.saturating_sub(self.fixed) as f64 / self.slope.max(1.0);
+        let guess = units(guess as usize).clamp(low + 1, high - 1);
+        Some(guess.saturating_mul(self.unit))
+    }
+
+    /// Takes what was found.
+    pub(super) fn tried(&mut self, row: &Row) {
+        if let Some(peak) = row.peak {
+            self.slope = peak.saturating_sub(self.fixed) as f64 / row.batch as f64;
+        }
+        if row.fits {
+            self.fits = Some((row.batch, row.peak.unwrap_or_default()));
+        } else {
+            self.too_large = Some(row.batch);
+        }
+    }
+
+    /// The largest batch that was found to fit.
+    pub(super) fn largest(&self) -> Option<usize> {
+        self.fits.map(|(batch, _)| batch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_that_are_needed_are_read_from_the_error() {
+        let message = "Ran out of memory on HBM, the total memory required for HLO temporaries (16.33G) exceeds available HBM (15.75G).";
+        assert_eq!(needed(message), Some((16.33 * f64::from(1 << 30)) as u64));
+        assert_eq!(needed("no (figure) here"), None);
+    }
+
+    #[test]
+    fn a_search_finds_the_largest_batch() {
+        for (unit, batch) in [(1, 8), (8, 8), (4, 400), (1, 1)] {
+            for largest in [1, 7, 8, 23, 24, 25, 100, 1000] {
+                // 1,000 bytes fixed, 10 for each sequence, and 3 for each square: not quite a line.
+                let bytes = |n: usize| 1000 + 10 * n as u64 + (n * n / 300) as u64;
+                let row = |batch: usize| Row {
+                    fits: bytes(batch) <= bytes(largest),
+                    peak: Some(bytes(batch)),
+                    ..Row::example("", batch, unit, 1000, bytes(largest))
+                };
+                let mut search = Search::new(&row(batch));
+                while let Some(batch) = search.next() {
+                    search.tried(&row(batch));
+                }
+                let expected = Some(largest / unit * unit).filter(|&batch| batch > 0);
+                assert_eq!(search.largest(), expected, "{unit} {batch} {largest}");
+            }
+        }
+    }
+}

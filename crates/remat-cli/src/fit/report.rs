@@ -1,0 +1,145 @@
+//! The rows as a table and as JSON.
+
+use std::fmt;
+
+use anyhow::Result;
+use remat::report::readable_bytes;
+use remat_cli::table::{table, thousands};
+use serde::Serialize;
+
+use super::config::Config;
+use super::row::{Row, chosen};
+use super::step::{Optimizer, Step};
+
+/// What was found, and of what.
+#[derive(Clone, Serialize)]
+pub(super) struct Table {
+    pub(super) model: Config,
+    /// The number of parameters.
+    pub(super) parameters: u64,
+    pub(super) dtype: String,
+    pub(super) optimizer: Optimizer,
+    pub(super) batch: usize,
+    pub(super) sequence: usize,
+    pub(super) rows: Vec<Row>,
+    /// Indices of the rows that are chosen, one for each target that some policy fits.
+    pub(super) chosen: Vec<usize>,
+}
+
+impl Table {
+    pub(super) fn new(step: &Step, parameters: u64, rows: Vec<Row>) -> Table {
+        Table {
+            model: step.config.clone(),
+            parameters,
+            dtype: step.dtype.to_string(),
+            optimizer: step.optimizer,
+            batch: step.batch,
+            sequence: step.sequence,
+            chosen: chosen(&rows),
+            rows,
+        }
+    }
+
+    pub(super) fn json(&self) -> Result<String> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    /// What was compiled, in a line.
+    pub(super) fn title(&self) -> String {
+        let Config { name, layers, width, heads, hidden, vocabulary, .. } = &self.model;
+        format!(
+            "{name}: {} parameters (layers {layers}, width {width}, heads {heads}, hidden {hidden}, vocabulary {vocabulary}), {}, batch {}, \
+             sequence {}, optimizer {}",
+            thousands(self.parameters as usize),
+            self.dtype,
+            self.batch,
+            self.sequence,
+            format!("{:?}", self.optimizer).to_lowercase(),
+        )
+    }
+
+    /// The rows of each target, with their indices.
+    pub(super) fn targets(&self) -> Vec<Vec<(usize, &Row)>> {
+        let mut targets: Vec<Vec<(usize, &Row)>> = Vec::new();
+        for (i, row) in self.rows.iter().enumerate() {
+            match targets.last_mut().filter(|rows| rows[0].1.target == row.target) {
+                Some(rows) => rows.push((i, row)),
+                None => targets.push(vec![(i, row)]),
+            }
+        }
+        targets
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.title())?;
+        let header = [
+            "  policy",
+            "peak",
+            "parameters",
+            "optimizer",
+            "activations",
+            "on the host",
+            "TFLOP",
+            "again",
+            "at least",
+            "fits",
+            "largest batch",
+            "level",
+        ];
+        for rows in self.targets() {
+            let (_, first) = rows[0];
+            let per = if first.chips > 1 { " on each chip" } else { "" };
+            writeln!(f, "\n{} has {}{per}", first.target, readable_bytes(first.capacity as usize))?;
+            let cells = rows.iter().map(|(i, row)| cells(row, self.chosen.contains(i))).collect::<Vec<_>>();
+            writeln!(f, "\n{}", table(&header, &cells))?;
+            for (_, row) in rows.iter().filter(|(_, row)| row.peak.is_none()) {
+                writeln!(f, "note: {}: {}", row.policy, row.error.as_deref().unwrap_or("no figures"))?;
+            }
+            if !rows.iter().any(|(_, row)| row.fits) {
+                writeln!(f, "no policy fits; a smaller batch or more chips may")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn cells(row: &Row, is_chosen: bool) -> Vec<String> {
+    let bytes = |bytes: u64| readable_bytes(bytes as usize);
+    let some = |count: Option<u64>| count.map_or("?".to_string(), bytes);
+    let unless_zero = |count: u64| if count == 0 { String::new() } else { bytes(count) };
+    // A compiler that refuses a program says how much it needs, to two digits.
+    let about = if row.error.is_some() && row.peak.is_some() { "~" } else { "" };
+    vec![
+        format!("{}{}", if is_chosen { "> " } else { "  " }, row.policy),
+        format!("{about}{}", some(row.peak)),
+        bytes(row.parameters),
+        unless_zero(row.optimizer),
+        format!("{about}{}", some(row.activations)),
+        unless_zero(row.host),
+        format!("{:.1}", row.flops as f64 / 1e12),
+        format!("{:.0}%", 100.0 * row.recompute),
+        readable_seconds(row.seconds),
+        if row.fits { "yes" } else { "no" }.to_string(),
+        row.largest_batch.map(thousands).unwrap_or_default(),
+        row.level.to_string(),
+    ]
+}
+
+pub(super) fn readable_seconds(seconds: f64) -> String {
+    if seconds < 1.0 { format!("{:.1} ms", 1e3 * seconds) } else { format!("{seconds:.2} s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_do_not_fit_say_about_how_much_they_need() {
+        let row = Row { peak: Some(3 << 30), error: Some("no".into()), ..Row::example("dots", 8, 1, 1 << 30, 2 << 30) };
+        let cells = cells(&row, false);
+        assert_eq!(cells[..2], ["  dots", "~3.00 GiB"]);
+        assert_eq!(cells[9], "no");
+    }
+}

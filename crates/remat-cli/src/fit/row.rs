@@ -1,0 +1,107 @@
+//! A row of the table: one policy on one target.
+
+use serde::Serialize;
+
+/// What became of a policy on a target.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) target: String,
+    pub(crate) chips: usize,
+    pub(crate) policy: String,
+    /// Sequences of a step, on all chips together.
+    pub(crate) batch: usize,
+    /// Bytes on each chip that are live at the peak; at least that many where the compiler refused the program for it.
+    pub(crate) peak: Option<u64>,
+    /// Bytes of the peak that are parameters.
+    pub(crate) parameters: u64,
+    /// Bytes of the peak that are the state of the optimizer.
+    pub(crate) optimizer: u64,
+    /// Everything else of the peak: activations, gradients and the batch.
+    pub(crate) activations: Option<u64>,
+    /// Bytes of temporaries alone, where the compiler tells.
+    pub(crate) temporaries: Option<u64>,
+    /// Bytes that are moved to the memory of the host and back.
+    pub(crate) host: u64,
+    /// Bytes of the chip's memory that a program may take.
+    pub(crate) capacity: u64,
+    pub(crate) fits: bool,
+    /// Operations of a step on all chips together.
+    pub(crate) flops: u64,
+    /// By how much the operations of products exceed those of a step that computes nothing again.
+    pub(crate) recompute: f64,
+    /// The least seconds of a step, by the published rates.
+    pub(crate) seconds: f64,
+    /// The largest batch that fits, where it was looked for.
+    pub(crate) largest_batch: Option<usize>,
+    /// How hard the compiler tried.
+    pub(crate) level: &'static str,
+    /// Seconds that the compiler took.
+    pub(crate) compile_seconds: f64,
+    /// Why there are no figures, or why it does not fit.
+    pub(crate) error: Option<String>,
+}
+
+/// The best row of each target: of those that fit, one that takes the least time, and of these the one with the least memory.
+pub(crate) fn chosen(rows: &[Row]) -> Vec<usize> {
+    let mut best: Vec<usize> = Vec::new();
+    for (i, row) in rows.iter().enumerate().filter(|(_, row)| row.fits) {
+        let key = |row: &Row| (row.seconds, row.peak.unwrap_or(u64::MAX));
+        match best.iter_mut().find(|best| rows[**best].target == row.target) {
+            Some(best) if key(row) < key(&rows[*best]) => *best = i,
+            Some(_) => {}
+            None => best.push(i),
+        }
+    }
+    best
+}
+
+#[cfg(test)]
+impl Row {
+    /// A row of tests.
+    pub(crate) fn example(policy: &str, batch: usize, chips: usize, parameters: u64, capacity: u64) -> Row {
+        Row {
+            target: "tpu-v5e".into(),
+            chips,
+            policy: policy.into(),
+            batch,
+            peak: None,
+            parameters,
+            optimizer: 0,
+            activations: None,
+            temporaries: None,
+            host: 0,
+            capacity,
+            fits: false,
+            flops: 1,
+            recompute: 0.0,
+            seconds: 1.0,
+            largest_batch: None,
+            level: "fast",
+            compile_seconds: 0.0,
+            error: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fastest_that_fits_is_chosen_of_each_target() {
+        let row = |policy: &str, seconds: f64, peak: u64, fits: bool| Row {
+            seconds,
+            peak: Some(peak),
+            fits,
+            ..Row::example(policy, 1, 1, 0, 10)
+        };
+        let rows = [
+            row("none", 1.0, 20, false),
+            row("dots", 1.5, 9, true),
+            row("names", 1.5, 8, true),
+            row("nothing", 2.0, 1, true),
+        ];
+        assert_eq!(chosen(&rows), [2]);
+        assert!(chosen(&rows[..1]).is_empty());
+    }
+}

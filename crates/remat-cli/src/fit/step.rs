@@ -1,0 +1,206 @@
+//! A training step as a program: traced, not run.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use remat::ir::{Cut, Device as _, Jaxpr, MemoryStats};
+use remat::optim::{AdamW, Moments, Sgd, Velocity};
+use remat::tree::leaves;
+use remat::{
+    Cpu, DType, JitOptions, Jitted, Mesh, PartitionSpec, Policy, Shardings, Tensor, Tree, eval_shape, jit_with,
+    value_and_grad,
+};
+
+use super::config::Config;
+use super::decoder::{Batch, Decoder};
+
+/// What a step does with the gradient.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Optimizer {
+    /// Returns it
+    None,
+    /// Gradient descent, without a state
+    Sgd,
+    /// AdamW, with two averages for each parameter
+    Adamw,
+}
+
+/// The state of an optimizer.
+#[derive(Clone, Tree)]
+enum State {
+    None,
+    Sgd(Velocity<Decoder>),
+    Adamw(Moments<Decoder>),
+}
+
+/// All that a step takes.
+#[derive(Clone, Tree)]
+struct Arguments {
+    model: Decoder,
+    state: State,
+    batch: Batch,
+}
+
+/// What it gives: the loss, the new model (or the gradient) and the new state.
+type Results = (Tensor, Decoder, State);
+
+/// The choices of a step besides the policy.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    pub(crate) config: Config,
+    pub(crate) dtype: DType,
+    pub(crate) optimizer: Optimizer,
+    pub(crate) batch: usize,
+    pub(crate) sequence: usize,
+    /// The chips over which everything is cut.
+    pub(crate) chips: usize,
+}
+
+/// Bytes of arguments on one chip.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Parts {
+    pub(crate) parameters: u64,
+    pub(crate) optimizer: u64,
+    pub(crate) batch: u64,
+}
+
+/// A traced step.
+pub(crate) struct Traced {
+    pub(crate) jaxpr: Arc<Jaxpr>,
+    pub(crate) parts: Parts,
+    /// The memory of arguments is given to results.
+    pub(crate) donates: bool,
+}
+
+impl Traced {
+    /// The memory of the step on the native engine.
+    ///
+    /// # Errors
+    /// If the engine cannot run it, which is a defect.
+    pub(crate) fn native(&self) -> remat::Result<MemoryStats> {
+        Ok(Cpu::default().compile(&self.jaxpr)?.memory())
+    }
+}
+
+impl Step {
+    /// The program of a step under a policy.
+    ///
+    /// # Errors
+    /// What does not fit, of sizes or of the policy.
+    pub(crate) fn trace(&self, policy: Option<&Policy>) -> Result<Traced> {
+        let arguments = self.arguments()?;
+        let lowered = self.jit(policy, &arguments)?.lower(&arguments)?;
+        let parts = Parts {
+            parameters: self.bytes(&arguments.model)?,
+            optimizer: self.bytes(&arguments.state)?,
+            batch: self.bytes(&arguments.batch)?,
+        };
+        Ok(Traced { jaxpr: lowered.jaxpr().clone(), parts, donates: self.optimizer != Optimizer::None })
+    }
+
+    /// The number of parameters.
+    ///
+    /// # Errors
+    /// If the sizes of the model are none.
+    pub(crate) fn parameters(&self) -> remat::Result<u64> {
+        let model = Decoder::shape_only(&self.config, self.dtype);
+        leaves(&model).iter().map(|(_, leaf)| Ok(leaf.size()? as u64)).sum()
+    }
+
+    fn arguments(&self) -> remat::Result<Arguments> {
+        let model = Decoder::shape_only(&self.config, self.dtype);
+        let state = match self.optimizer {
+            Optimizer::None => State::None,
+            Optimizer::Sgd => State::Sgd(eval_shape(|model: &Decoder| Sgd::default().init(model))(&model)?),
+            Optimizer::Adamw => State::Adamw(eval_shape(|model: &Decoder| AdamW::default().init(model))(&model)?),
+        };
+        Ok(Arguments { model, state, batch: Batch::shape_only(self.batch, self.sequence) })
+    }
+
+    fn jit(
+        &self,
+        policy: Option<&Policy>,
+        arguments: &Arguments,
+    ) -> Result<Jitted<Arguments, remat::Result<Results>, impl Fn(&Arguments) -> remat::Result<Results>>> {
+        let (config, policy) = (self.config.clone(), policy.cloned());
+        let mut options = JitOptions { name: Some("step".to_string()), ..JitOptions::default() };
+        if self.chips > 1 {
+            let mesh = Mesh::new([(AXIS, self.chips)])?;
+            let Arguments { model, state, batch } = arguments;
+            let [model, state, batch] = [self.specs(model)?, self.specs(state)?, self.specs(batch)?];
+            let given = [vec![PartitionSpec::default()], model.clone(), state.clone()].concat();
+            options.in_shardings = Some(Shardings::new(&mesh, [model, state, batch].concat()));
+            options.out_shardings = Some(Shardings::new(&mesh, given));
+        }
+        Ok(jit_with(&options, move |arguments: &Arguments| {
+            let Arguments { model, state, batch } = arguments;
+            let loss = |model: &Decoder| model.loss(batch, &config, policy.as_ref());
+            let (loss, gradient) = value_and_grad(loss)(model)?;
+            Ok(match state {
+                State::None => (loss, gradient, State::None),
+                State::Sgd(state) => {
+                    let (model, state) = Sgd::default().update(model, &gradient, state)?;
+                    (loss, model, State::Sgd(state))
+                }
+                State::Adamw(state) => {
+                    let (model, state) = AdamW::default().update(model, &gradient, state)?;
+                    (loss, model, State::Adamw(state))
+                }
+            })
+        }))
+    }
+
+    /// How each leaf is cut over the chips.
+    fn specs<T: Tree>(&self, tree: &T) -> remat::Result<Vec<PartitionSpec>> {
+        let spec = |leaf: &Tensor| {
+            let Some(axis) = self.cut(leaf.shape()?) else { return Ok(PartitionSpec::default()) };
+            let cut = |dim| Cut(if dim == axis { vec![AXIS.into()] } else { Vec::new() });
+            Ok(PartitionSpec::new((0..=axis).map(cut)))
+        };
+        leaves(tree).iter().map(|(_, leaf)| spec(leaf)).collect()
+    }
+
+    /// The axis along which an array of this shape is cut: of a batch the first; of weights the largest that the chips divide, and of
+    /// stacked ones not that of the layers.
+    fn cut(&self, shape: &[usize]) -> Option<usize> {
+        let is_batch = shape == [self.batch, self.sequence];
+        let is_stacked = shape.first() == Some(&self.config.layers);
+        let mut axes = if is_batch { 0..1 } else { usize::from(is_stacked)..shape.len() }
+            .filter(|&axis| shape[axis] > 0 && shape[axis].is_multiple_of(self.chips))
+            .collect::<Vec<_>>();
+        axes.sort_by_key(|&axis| std::cmp::Reverse(shape[axis]));
+        axes.first().copied()
+    }
+
+    /// The bytes of the leaves on one chip.
+    fn bytes<T: Tree>(&self, tree: &T) -> remat::Result<u64> {
+        let bytes = |leaf: &Tensor| {
+            let aval = leaf.aval()?;
+            let chips = if self.cut(&aval.shape).is_some() { self.chips } else { 1 };
+            Ok((aval.bytes() / chips) as u64)
+        };
+        leaves(tree).iter().map(|(_, leaf)| bytes(leaf)).sum()
+    }
+}
+
+/// The axis of the mesh, over which everything is cut.
+const AXIS: &str = "data";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_are_cut_along_their_largest_axis_that_is_not_that_of_layers() {
+        let config = Config::read("decoder-3b").unwrap();
+        let optimizer = Optimizer::None;
+        let step = Step { config, dtype: DType::Bf16, optimizer, batch: 32, sequence: 2048, chips: 8 };
+        assert_eq!(step.cut(&[28, 3072, 8192]), Some(2));
+        assert_eq!(step.cut(&[28, 3072, 3072]), Some(1));
+        assert_eq!(step.cut(&[32_768, 3072]), Some(0));
+        assert_eq!(step.cut(&[32, 2048]), Some(0));
+        assert_eq!((step.cut(&[28, 3]), step.cut(&[])), (None, None));
+        assert_eq!(step.parameters().unwrap(), 3_020_064_768);
+    }
+}
