@@ -41,7 +41,12 @@ pub(crate) fn encoded(platform: Platform, module: &str, ordinal: usize) -> Vec<u
     with_overrides(&build, platform, module)
 }
 
-/// What a program is compiled for where its chips are not in the machine.
+/// The options of a module for the first devices of the machine, over which it is partitioned.
+pub(crate) fn of_devices(platform: Platform, module: &str, devices: usize) -> Vec<u8> {
+    partitioned(platform, module, &Build { chips: devices, fast: false })
+}
+
+/// What a program for several chips is compiled for.
 pub(crate) struct Build {
     /// The number of chips, over which the program is partitioned.
     pub(crate) chips: usize,
@@ -50,7 +55,11 @@ pub(crate) struct Build {
 }
 
 /// The options of a module for chips that are not in the machine.
-pub(crate) fn ahead(platform: Platform, module: &str, Build { chips, fast }: &Build) -> Vec<u8> {
+pub(crate) fn ahead(platform: Platform, module: &str, build: &Build) -> Vec<u8> {
+    partitioned(platform, module, build)
+}
+
+fn partitioned(platform: Platform, module: &str, Build { chips, fast }: &Build) -> Vec<u8> {
     let chips = *chips as u64;
     // ExecutableBuildOptionsProto: no device_ordinal, num_replicas, num_partitions, and for several chips use_spmd_partitioning and
     // use_shardy_partitioner.

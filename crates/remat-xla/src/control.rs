@@ -84,6 +84,16 @@ fn call(w: &mut Writer, op: &Call, ins: &[Value], outs: &[Aval]) -> Result<Vec<V
 
 /// A computation on shards, whose collectives are as they are written.
 fn shard_map(w: &mut Writer, op: &ShardMap, ins: &[Value], outs: &[Aval]) -> Result<Vec<Value>> {
+    let body = |w: &mut Writer, args: &[Value]| {
+        w.mesh = Some(op.mesh.clone());
+        let results = program(w, &op.jaxpr, args, false);
+        w.mesh = None;
+        results
+    };
+    // Nothing partitions a program for one device.
+    if op.mesh.devices() == 1 && w.mesh.is_none() {
+        return body(w, ins);
+    }
     let missing = || Error::new(ErrorKind::Internal, "shard_map", "its mesh is not among those of the program");
     let placement = w.placement.clone().ok_or_else(missing)?;
     if w.mesh.is_some() {
@@ -103,13 +113,8 @@ fn shard_map(w: &mut Writer, op: &ShardMap, ins: &[Value], outs: &[Aval]) -> Res
         shardings(&op.in_specs, &mut ins.iter().map(|value| &value.aval)),
         shardings(&op.out_specs, &mut outs.iter()),
     );
-    let body = Region::new(op.jaxpr.in_avals(), |w, args| {
-        w.mesh = Some(op.mesh.clone());
-        let results = program(w, &op.jaxpr, args, false);
-        w.mesh = None;
-        results
-    });
-    w.generic("sdy.manual_computation", ins, &properties, vec![body.of_shardy()], outs)
+    let body = Region::new(op.jaxpr.in_avals(), body).of_shardy();
+    w.generic("sdy.manual_computation", ins, &properties, vec![body], outs)
 }
 
 /// A loop over a counter, constants, carries, stacked inputs and stacked outputs. An iteration reads its slices of the inputs and

@@ -56,7 +56,7 @@ pub use ahead::{
     serve_ahead,
 };
 pub use chips::Chip;
-pub use device::Xla;
+pub use device::{Xla, XlaDevices};
 pub use module::stablehlo;
 pub use options::{Options, Platform, Precision};
 pub use plugin::Plugin;

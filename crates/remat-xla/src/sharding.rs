@@ -28,8 +28,12 @@ impl Placement {
             return Err(Error::new(ErrorKind::Argument, "stablehlo", message));
         }
         let whole = Sharding { mesh: first.clone(), spec: PartitionSpec::default() };
-        let ins: Vec<Sharding> = jaxpr.ins.iter().map(|&var| read_as(jaxpr, var).unwrap_or(whole.clone())).collect();
+        // XLA leaves arrays without elements whole.
+        let is_empty = |atom: Atom| jaxpr.atom_aval(atom).size() == 0;
+        let input = |&var: &Var| read_as(jaxpr, var).filter(|_| !is_empty(var.into())).unwrap_or(whole.clone());
+        let ins: Vec<Sharding> = jaxpr.ins.iter().map(input).collect();
         let out = |&atom: &Atom| match given_as(jaxpr, atom) {
+            _ if is_empty(atom) => whole.clone(),
             Origin::Sharded(sharding) => sharding,
             Origin::Input(i) => ins[i].clone(),
             Origin::Other => whole.clone(),

@@ -12,17 +12,18 @@ use crate::{Platform, Plugin};
 /// What became of the client of a plugin.
 type Made = Arc<OnceLock<Result<Arc<Client>>>>;
 
-static CLIENTS: LazyLock<Mutex<BTreeMap<(PathBuf, Platform), Made>>> = LazyLock::new(Mutex::default);
+static CLIENTS: LazyLock<Mutex<BTreeMap<(PathBuf, Platform, usize), Made>>> = LazyLock::new(Mutex::default);
 
-/// The client of a plugin, which is made when it is first asked for. One that cannot be made is not tried again in the process: a driver
+/// The client of a plugin, which is made when it is first asked for; for CPUs one for each number of virtual devices. One that cannot be made is not tried again in the process: a driver
 /// that fails takes seconds to do so.
-pub(super) fn of(plugin: &Plugin) -> Result<Arc<Client>> {
+pub(super) fn of(plugin: &Plugin, devices: usize) -> Result<Arc<Client>> {
     // By whatever path: the library is opened once.
     let path = plugin.path().canonicalize().unwrap_or_else(|_| plugin.path().to_path_buf());
-    let key = (path, plugin.platform());
+    let devices = if plugin.platform() == Platform::Cpu { devices } else { 1 };
+    let key = (path, plugin.platform(), devices);
     let made = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone();
     let options: &[(&str, i64)] = match plugin.platform() {
-        Platform::Cpu => &[("cpu_device_count", 1)],
+        Platform::Cpu => &[("cpu_device_count", devices as i64)],
         Platform::Gpu | Platform::Tpu => &[],
     };
     made.get_or_init(|| Ok(Arc::new(Client::new(plugin.library, options)?))).clone()

@@ -3,6 +3,7 @@
 mod array;
 mod clients;
 mod executable;
+mod several;
 
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use remat_ir::{
 
 use self::array::OnDevice;
 use self::executable::Compiled;
+pub use self::several::XlaDevices;
 use crate::pjrt::Client;
 use crate::{Options, Platform, Plugin, stablehlo};
 
@@ -82,7 +84,7 @@ impl Xla {
     /// # Errors
     /// If the plugin gives no client, as there is no such chip or its driver is missing; if it has fewer devices.
     pub fn of_plugin(plugin: &Plugin, ordinal: usize) -> Result<Xla> {
-        let (platform, client) = (plugin.platform(), clients::of(plugin)?);
+        let (platform, client) = (plugin.platform(), clients::of(plugin, 1)?);
         let name = format!("{}:{ordinal}", platform.device_name());
         if ordinal >= client.num_devices() {
             let message = format!("there is no device {name}, only {}", counted(client.num_devices(), "device"));

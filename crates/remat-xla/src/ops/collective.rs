@@ -167,6 +167,9 @@ fn ppermute(w: &mut Writer, op: &Ppermute, x: &Value, groups: &Groups) -> Result
 
 /// The number of the device, divided by the devices along the axes after this one.
 fn axis_index(w: &mut Writer, op: &AxisIndex, mesh: &Mesh) -> Value {
+    if op.axis_size == 1 {
+        return w.constant(Literal::from_i128(DType::I32, 0), &[]);
+    }
     let at = mesh.axes().iter().position(|(name, _)| *name == op.axis_name).unwrap_or(0);
     let stride: usize = mesh.axes()[at + 1..].iter().map(|(_, size)| size).product();
     let aval = Aval::scalar(DType::U32);
@@ -180,7 +183,9 @@ fn axis_index(w: &mut Writer, op: &AxisIndex, mesh: &Mesh) -> Value {
 
 /// On one device, and where the body of a `shard_map` is on one already, there is nothing to cut.
 pub(super) fn sharding_constraint(w: &mut Writer, op: &ShardingConstraint, x: &Value) -> Value {
-    let Some(placement) = w.placement.clone().filter(|_| w.mesh.is_none()) else { return x.clone() };
+    let Some(placement) = w.placement.clone().filter(|placement| w.mesh.is_none() && placement.devices() > 1) else {
+        return x.clone();
+    };
     let Sharding { mesh, spec } = &*op.sharding;
     let sharding = placement.text(&Sharding { mesh: mesh.clone(), spec: spec.clone() }, x.rank());
     w.define(format!("sdy.sharding_constraint {x} {sharding} : {}", Type(&x.aval)), x.aval.clone())

@@ -28,16 +28,26 @@ impl Loaded {
     /// its memory, after which to read it is an error. The buffers have to be arrays of the avals that it takes; that is looked at
     /// here, since plugins check the number of bytes at most.
     pub(crate) fn run(&self, args: &[(&Buffer, bool)]) -> Result<Vec<Buffer>> {
-        if !args.iter().map(|(buffer, _)| &buffer.aval).eq(&self.ins) {
-            return Err(Error::new(ErrorKind::Internal, "xla", "the arguments are not those of the program"));
+        Ok(self.run_on_all(&[args])?.into_iter().flatten().collect())
+    }
+
+    /// As [`Loaded::run`], on all devices of a program on a mesh: for each the arguments, and its results. Of an argument all shards are
+    /// given up, or none.
+    pub(crate) fn run_on_all<'a>(&self, args: &[impl AsRef<[(&'a Buffer, bool)]>]) -> Result<Vec<Vec<Buffer>>> {
+        for args in args {
+            if !args.as_ref().iter().map(|(buffer, _)| &buffer.aval).eq(&self.ins) {
+                return Err(Error::new(ErrorKind::Internal, "xla", "the arguments are not those of the program"));
+            }
         }
+        let Some(first) = args.first().map(AsRef::as_ref) else { return Ok(Vec::new()) };
         let library = self.client.library;
-        let handles: Vec<Handle> = args.iter().map(|(buffer, _)| buffer.handle).collect();
-        let kept = args.iter().zip(0i64..).filter(|((_, is_given), _)| !is_given);
+        let handles: Vec<Vec<Handle>> =
+            args.iter().map(|args| args.as_ref().iter().map(|(buffer, _)| buffer.handle).collect()).collect();
+        let kept = first.iter().zip(0i64..).filter(|((_, is_given), _)| !is_given);
         let kept: Vec<i64> = kept.map(|(_, i)| i).collect();
-        let argument_lists = [handles.as_ptr()];
-        let mut outputs: Vec<Handle> = vec![std::ptr::null_mut(); self.outs.len()];
-        let output_lists = [outputs.as_mut_ptr()];
+        let argument_lists: Vec<_> = handles.iter().map(|handles| handles.as_ptr()).collect();
+        let mut outputs: Vec<Vec<Handle>> = vec![vec![std::ptr::null_mut(); self.outs.len()]; args.len()];
+        let output_lists: Vec<_> = outputs.iter_mut().map(|outputs| outputs.as_mut_ptr()).collect();
         // SAFETY: integers and pointers, which may be zero.
         let options: sys::ExecuteOptions = unsafe { std::mem::zeroed() };
         let mut options = sys::ExecuteOptions {
@@ -50,20 +60,22 @@ impl Loaded {
             executable: self.handle,
             options: &mut options,
             argument_lists: argument_lists.as_ptr(),
-            num_devices: 1,
-            num_args: handles.len(),
+            num_devices: args.len(),
+            num_args: first.len(),
             output_lists: output_lists.as_ptr(),
             ..sys::LoadedExecutableExecute::new()
         };
-        // SAFETY: lists live until the call returns, and have as many handles as the executable has arguments and outputs.
+        // SAFETY: lists live until the call returns, and have as many handles as the executable has arguments and outputs; there is one
+        // for each device that it was compiled for, which the plugin looks at.
         unsafe { library.call(&mut call) }?;
         // Those that are there are freed also where one is missing.
-        let outputs = outputs.into_iter().zip(&self.outs).map(|(handle, aval)| {
+        let buffer = |(handle, aval): (Handle, &Aval)| {
             let handle = given("PJRT_LoadedExecutable_Execute", handle)?;
             Ok(Buffer::new(self.client.clone(), handle, aval.clone()))
-        });
-        let outputs: Vec<Result<Buffer>> = outputs.collect();
-        outputs.into_iter().collect()
+        };
+        let outputs: Vec<Vec<Result<Buffer>>> =
+            outputs.into_iter().map(|outputs| outputs.into_iter().zip(&self.outs).map(buffer).collect()).collect();
+        outputs.into_iter().map(|outputs| outputs.into_iter().collect()).collect()
     }
 
     /// Fails unless the outputs are those that the module gives.

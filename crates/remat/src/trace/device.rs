@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use remat_cpu::Cpu;
 use remat_ir::{Error, ErrorKind, Jaxpr, Result, Value, did_you_mean};
-use remat_xla::{Platform, Xla};
+use remat_xla::{Platform, Xla, XlaDevices};
 
 use crate::transform::on_one_device;
 
@@ -86,6 +86,31 @@ impl Device {
     /// As [`Device::xla_cpu`].
     pub fn tpu(ordinal: usize) -> Result<Device> {
         Ok(Device::new(Xla::device(Platform::Tpu, ordinal)?))
+    }
+
+    /// The first `count` devices of XLA for CPUs, as one device for programs on meshes ([`shard_map`](crate::shard_map) and shardings). They
+    /// are virtual: any number of them share the cores, to try a program for many devices on one machine.
+    ///
+    /// # Errors
+    /// If the plugin is not installed, with the command that installs it; if `count` is 0.
+    pub fn xla_cpus(count: usize) -> Result<Device> {
+        Ok(Device::new(XlaDevices::find(Platform::Cpu, count)?))
+    }
+
+    /// The first `count` NVIDIA GPUs, by XLA, as one device for programs on meshes.
+    ///
+    /// # Errors
+    /// As [`Device::xla_cpus`]; if there are fewer.
+    pub fn cudas(count: usize) -> Result<Device> {
+        Ok(Device::new(XlaDevices::find(Platform::Gpu, count)?))
+    }
+
+    /// The first `count` TPUs, by XLA, as one device for programs on meshes.
+    ///
+    /// # Errors
+    /// As [`Device::cudas`].
+    pub fn tpus(count: usize) -> Result<Device> {
+        Ok(Device::new(XlaDevices::find(Platform::Tpu, count)?))
     }
 
     /// The device of this name: `cpu`, or `xla-cpu`, `cuda` or `tpu`, with an ordinal behind it or without: `cuda:1`.

@@ -1,0 +1,320 @@
+//! Several devices of one client as one engine: programs with meshes, on arrays that are cut over the devices and stay there.
+
+use std::sync::{Arc, OnceLock};
+
+use remat_ir::{
+    Array, Aval, CompileOptions, Device, DeviceArray, DeviceBuffer, Error, ErrorKind, Executable, Jaxpr, LiveKind,
+    LiveValue, Loc, MemoryReport, MemorySpace, MemoryStats, Mesh, PartitionSpec, Result, Sharding, Value, counted,
+    cut_shard, expect_arguments, join_shards,
+};
+
+use super::clients;
+use crate::pjrt::{Buffer, Client, Loaded};
+use crate::sharding::Placement;
+use crate::{Options, Platform, Plugin, compile_options, stablehlo};
+
+/// Several devices of XLA, and their engine.
+///
+/// A program with a mesh runs on as many of them as the mesh has, the first ones, in the order of the mesh; one without runs on the
+/// first. Arguments from the host are cut and copied to the devices; results stay there, cut as the program says, until they are read,
+/// and [`Executable::execute`] returns before they are computed. An argument that is cut in another way than the program wants goes
+/// by way of the host. Figures of memory are those of one device.
+///
+/// ```
+/// use remat_ir::{Array, Device, Jaxpr};
+/// use remat_xla::{Platform, XlaDevices};
+/// # fn main() -> remat_ir::Result<()> {
+/// // Without the plugin there is an error that names the command that installs it.
+/// let Ok(devices) = XlaDevices::find(Platform::Cpu, 4) else { return Ok(()) };
+/// let body = "{ lambda ; b:f32[1]. let c:f32[1] = psum[axes=(x,)] b in (c,) }";
+/// let program: Jaxpr = format!(
+///     "{{ lambda ; a:f32[4]. let b:f32[1] = shard_map[in_specs=((x,),) jaxpr={body} mesh=((x, 4),) out_specs=((),)] a in (b,) }}"
+/// )
+/// .parse()?;
+/// let results = devices.compile(&program.into())?.run(vec![Array::from_vec(vec![1.0f32, 2.0, 3.0, 4.0], [4])?])?;
+/// assert_eq!(results[0].as_slice::<f32>(), Some(&[10.0][..]));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct XlaDevices(Arc<Inner>);
+
+struct Inner {
+    client: Arc<Client>,
+    platform: Platform,
+    count: usize,
+    name: String,
+}
+
+impl XlaDevices {
+    /// The first `count` devices of the plugin that [`Plugin::find`] finds. Those of CPUs are virtual: any number of them share the
+    /// cores.
+    ///
+    /// # Errors
+    /// As [`Plugin::find`] and [`XlaDevices::of_plugin`].
+    pub fn find(platform: Platform, count: usize) -> Result<XlaDevices> {
+        XlaDevices::of_plugin(&Plugin::find(platform)?, count)
+    }
+
+    /// The first `count` devices of a plugin.
+    ///
+    /// # Errors
+    /// If the plugin gives no client, as there is no such chip or its driver is missing; if it has fewer devices; if `count` is 0.
+    pub fn of_plugin(plugin: &Plugin, count: usize) -> Result<XlaDevices> {
+        let wrong = |message: String| Err(Error::new(ErrorKind::Argument, "xla", message));
+        if count == 0 {
+            return wrong("there are no devices in a group of 0".to_string());
+        }
+        let (platform, client) = (plugin.platform(), clients::of(plugin, count)?);
+        if count > client.num_devices() {
+            let there = counted(client.num_devices(), "device");
+            return wrong(format!(
+                "{count} devices of {} are asked for, and there are {there}",
+                platform.device_name()
+            ));
+        }
+        let name = format!("{}:0-{}", platform.device_name(), count - 1);
+        Ok(XlaDevices(Arc::new(Inner { client, platform, count, name })))
+    }
+
+    fn is(&self, other: &XlaDevices) -> bool {
+        Arc::ptr_eq(&self.0.client, &other.0.client) && self.0.count == other.0.count
+    }
+}
+
+impl Device for XlaDevices {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn devices(&self) -> usize {
+        self.0.count
+    }
+
+    fn compile(&self, jaxpr: &Arc<Jaxpr>) -> Result<Arc<dyn Executable>> {
+        self.compile_with(jaxpr, &CompileOptions::default())
+    }
+
+    fn compile_with(&self, jaxpr: &Arc<Jaxpr>, options: &CompileOptions) -> Result<Arc<dyn Executable>> {
+        Ok(Arc::new(Compiled::new(self.clone(), jaxpr.clone(), options.donates)?))
+    }
+
+    fn steps(&self, jaxpr: &Arc<Jaxpr>) -> Result<String> {
+        stablehlo(jaxpr, &Options { platform: self.0.platform, ..Options::default() })
+    }
+}
+
+/// An array that is cut over devices. It may be pending.
+struct Sharded {
+    /// One for each device of the mesh.
+    shards: Vec<Buffer>,
+    aval: Aval,
+    sharding: Sharding,
+    devices: XlaDevices,
+}
+
+impl DeviceBuffer for Sharded {
+    fn aval(&self) -> &Aval {
+        &self.aval
+    }
+
+    fn device_name(&self) -> &str {
+        self.devices.name()
+    }
+
+    fn device(&self) -> Arc<dyn Device> {
+        Arc::new(self.devices.clone())
+    }
+
+    fn wait(&self) -> Result<()> {
+        self.shards.iter().try_for_each(Buffer::wait)
+    }
+
+    /// Of an array of which every device has the whole, one copy is read.
+    fn to_host(&self) -> Result<Array> {
+        if self.sharding.spec.axes().next().is_none() {
+            let missing = || Error::new(ErrorKind::Internal, "xla", "an array has no shards");
+            return self.shards.first().ok_or_else(missing)?.download();
+        }
+        let shards = self.shards.iter().map(Buffer::download).collect::<Result<Vec<Array>>>()?;
+        join_shards(&shards, &self.sharding.spec, &self.sharding.mesh)
+    }
+}
+
+/// A compiled program; of two executables the second is for runs to which arguments are given up, as on one device.
+struct Compiled {
+    devices: XlaDevices,
+    jaxpr: Arc<Jaxpr>,
+    placement: Placement,
+    ins: Vec<Aval>,
+    outs: Vec<Aval>,
+    keeping: OnceLock<Result<Loaded>>,
+    donating: OnceLock<Result<Loaded>>,
+    memory: MemoryStats,
+}
+
+/// An argument of a run.
+enum Argument {
+    /// No one else has it.
+    Given(Vec<Buffer>),
+    Kept(Arc<DeviceArray>),
+}
+
+impl Argument {
+    fn shards(&self) -> Result<&[Buffer]> {
+        match self {
+            Argument::Given(shards) => Ok(shards),
+            Argument::Kept(array) => array.buffer::<Sharded>().map(|array| &array.shards[..]).ok_or_else(lost),
+        }
+    }
+}
+
+fn lost() -> Error {
+    Error::new(ErrorKind::Internal, "xla", "an argument is another engine's")
+}
+
+impl Compiled {
+    fn new(devices: XlaDevices, jaxpr: Arc<Jaxpr>, donates: bool) -> Result<Compiled> {
+        let placement = match Placement::of(&jaxpr)? {
+            Some(placement) => placement,
+            None => Placement::on_one_device(&jaxpr)?,
+        };
+        if placement.devices() > devices.0.count {
+            let message = format!(
+                "the program is for {} devices and {} has {}",
+                placement.devices(),
+                devices.name(),
+                devices.0.count
+            );
+            return Err(Error::new(ErrorKind::Argument, "xla", message));
+        }
+        let (ins, outs) = (jaxpr.in_avals(), jaxpr.out_avals());
+        if let Some(aval) = ins.iter().chain(&outs).find(|aval| aval.memory != MemorySpace::Device) {
+            let message = format!("an argument or result is {aval}; those of several devices are in their memory");
+            return Err(Error::new(ErrorKind::Argument, "xla", message));
+        }
+        let (keeping, donating) = (OnceLock::new(), OnceLock::new());
+        let mut compiled =
+            Compiled { devices, jaxpr, placement, ins, outs, keeping, donating, memory: MemoryStats::default() };
+        compiled.memory = match compiled.loaded(donates)?.memory()? {
+            Some(memory) => memory,
+            None => compiled.known_memory()?,
+        };
+        Ok(compiled)
+    }
+
+    /// What is known without the plugin.
+    fn known_memory(&self) -> Result<MemoryStats> {
+        let bytes = |avals: Vec<Aval>| avals.iter().map(Aval::bytes).sum();
+        let (arguments, outputs): (usize, usize) = (bytes(self.shards_in()?), bytes(self.shards_out()?));
+        Ok(MemoryStats { arguments, outputs, temporaries: 0, overhead: 0, peak: arguments + outputs })
+    }
+
+    fn shards_in(&self) -> Result<Vec<Aval>> {
+        shards(&self.ins, &self.placement.ins)
+    }
+
+    fn shards_out(&self) -> Result<Vec<Aval>> {
+        shards(&self.outs, &self.placement.outs)
+    }
+
+    fn loaded(&self, donates: bool) -> Result<&Loaded> {
+        let loaded = if donates { &self.donating } else { &self.keeping };
+        loaded.get_or_init(|| self.load(donates)).as_ref().map_err(Clone::clone)
+    }
+
+    fn load(&self, donates: bool) -> Result<Loaded> {
+        let Inner { client, platform, .. } = &*self.devices.0;
+        let module = stablehlo(&self.jaxpr, &Options { platform: *platform, donates, ..Options::default() })?;
+        let options = compile_options::of_devices(*platform, &module, self.placement.devices());
+        client.compile(&module, &options, [self.shards_in()?, self.shards_out()?])
+    }
+
+    /// The argument as shards on the devices.
+    fn argument(&self, value: Value, sharding: &Sharding) -> Result<Argument> {
+        let array = match value {
+            Value::Host(array) => return self.upload(&array, sharding),
+            Value::Device(array) => array,
+        };
+        let Some(sharded) = array.buffer::<Sharded>().filter(|array| array.devices.is(&self.devices)) else {
+            let message =
+                format!("the program is on {} and an argument on {}", self.devices.name(), array.device_name());
+            return Err(Error::new(ErrorKind::Argument, "xla", message));
+        };
+        if sharded.sharding != *sharding {
+            return self.upload(array.host()?, sharding);
+        }
+        match Arc::try_unwrap(array) {
+            Err(array) => Ok(Argument::Kept(array)),
+            Ok(array) => Ok(Argument::Given(array.into_buffer::<Sharded>().ok_or_else(lost)?.shards)),
+        }
+    }
+
+    fn upload(&self, array: &Array, Sharding { mesh, spec }: &Sharding) -> Result<Argument> {
+        let upload = |device| self.devices.0.client.upload(&cut_shard(array, spec, mesh, device)?, device);
+        Ok(Argument::Given((0..self.placement.devices()).map(upload).collect::<Result<_>>()?))
+    }
+}
+
+/// The avals of the shards of arrays.
+fn shards(avals: &[Aval], shardings: &[Sharding]) -> Result<Vec<Aval>> {
+    let shard = |(aval, Sharding { mesh, spec }): (&Aval, &Sharding)| spec.shard_aval("xla", aval, mesh);
+    avals.iter().zip(shardings).map(shard).collect()
+}
+
+impl Executable for Compiled {
+    fn run(&self, args: Vec<Array>) -> Result<Vec<Array>> {
+        let results = self.execute(args.into_iter().map(Value::Host).collect())?;
+        results.into_iter().map(Value::into_host).collect()
+    }
+
+    /// All is checked before the run begins: one that fails to begin on one device leaves the others waiting for it.
+    fn execute(&self, args: Vec<Value>) -> Result<Vec<Value>> {
+        expect_arguments("xla", self.ins.iter(), args.iter().map(Value::aval))?;
+        let donates = args.iter().any(Value::is_given_up);
+        let loaded = self.loaded(donates)?;
+        let args = args.into_iter().zip(&self.placement.ins);
+        let args = args.map(|(value, sharding)| self.argument(value, sharding)).collect::<Result<Vec<Argument>>>()?;
+        let shards = args.iter().map(Argument::shards).collect::<Result<Vec<&[Buffer]>>>()?;
+        let is_given = |arg: &Argument| donates && matches!(arg, Argument::Given(_));
+        let of_device = |device: usize| -> Vec<(&Buffer, bool)> {
+            shards.iter().zip(&args).map(|(shards, arg)| (&shards[device], is_given(arg))).collect()
+        };
+        let lists: Vec<Vec<(&Buffer, bool)>> = (0..self.placement.devices()).map(of_device).collect();
+        let mut results: Vec<_> = loaded.run_on_all(&lists)?.into_iter().map(Vec::into_iter).collect();
+        let value = |(aval, sharding): (&Aval, &Sharding)| {
+            let shards = results.iter_mut().filter_map(Iterator::next).collect();
+            let (aval, sharding, devices) = (aval.clone(), sharding.clone(), self.devices.clone());
+            Value::on_device(Sharded { shards, aval, sharding, devices })
+        };
+        Ok(self.outs.iter().zip(&self.placement.outs).map(value).collect())
+    }
+
+    fn memory(&self) -> MemoryStats {
+        self.memory
+    }
+
+    /// Of one device. Plugins do not tell which temporaries are live at the peak: they are one value.
+    fn memory_report(&self) -> MemoryReport {
+        let value = |aval: Aval, kind| {
+            let bytes = aval.bytes();
+            LiveValue { bytes, aval, kind, name: None, operation: None, loc: Loc::UNKNOWN }
+        };
+        let (ins, outs) = (self.shards_in().unwrap_or_default(), self.shards_out().unwrap_or_default());
+        let arguments = ins.into_iter().enumerate().map(|(i, aval)| value(aval, LiveKind::Argument(i)));
+        let outputs = outs.into_iter().map(|aval| value(aval, LiveKind::Output));
+        let temporaries = Aval::new(remat_ir::DType::U8, [self.memory.temporaries]);
+        let temporaries = (self.memory.temporaries > 0).then(|| value(temporaries, LiveKind::Temporary));
+        MemoryReport::new(self.memory, arguments.chain(outputs).chain(temporaries).collect())
+    }
+}
+
+impl Placement {
+    /// That of a program without meshes: whole arrays on one device.
+    fn on_one_device(jaxpr: &Jaxpr) -> Result<Placement> {
+        let mesh = Arc::new(Mesh::new([("device", 1)])?);
+        let whole = Sharding { mesh: mesh.clone(), spec: PartitionSpec::default() };
+        let (ins, outs) = (vec![whole.clone(); jaxpr.ins.len()], vec![whole; jaxpr.outs.len()]);
+        Ok(Placement { meshes: vec![mesh], ins, outs })
+    }
+}

@@ -1,0 +1,120 @@
+//! Programs on meshes, on virtual devices of XLA for CPUs, beside the evaluator.
+
+mod support;
+
+use std::sync::Arc;
+
+use remat_ir::{Array, Builder, Call, Device, DeviceArray, Jaxpr, Op, Value, eval};
+use remat_testkit::{Sample, all_samples, arrays};
+use remat_xla::{Platform, XlaDevices};
+
+fn devices(count: usize) -> Option<XlaDevices> {
+    support::xla()?;
+    Some(XlaDevices::find(Platform::Cpu, count).unwrap())
+}
+
+fn program(sample: &Sample) -> Arc<Jaxpr> {
+    let mut b = Builder::new();
+    let ins = b.inputs(sample.inputs.iter().map(|x| x.aval().clone()));
+    let outs = b.emit(sample.op.clone(), &ins).unwrap();
+    Arc::new(b.finish(outs.into_vec()))
+}
+
+/// Every collective in every dtype, along one of two axes, along both, on axes of size 1, on shards without elements.
+#[test]
+fn samples_on_meshes_have_the_values_of_the_evaluator() {
+    let Some(devices) = devices(8) else { return };
+    let mut count = 0;
+    let mut faults = Vec::new();
+    for sample in all_samples() {
+        let is_on_mesh = matches!(sample.op, Op::Call(Call::ShardMap(_))) || sample.op.name() == "sharding_constraint";
+        if !is_on_mesh {
+            continue;
+        }
+        count += 1;
+        let jaxpr = program(&sample);
+        let expected = eval(&jaxpr, sample.inputs.clone()).unwrap();
+        let name = format!("{} ({})", sample.subject().name(), sample.label);
+        match devices.compile(&jaxpr).and_then(|compiled| compiled.run(sample.inputs.clone())) {
+            Err(error) => faults.push(format!("{name}: {error}\n{jaxpr}")),
+            Ok(got) => {
+                for (got, expected) in got.iter().zip(&expected) {
+                    arrays::assert_close(got, expected, 1e-6, 1.0, &format!("{name}\n{jaxpr}"));
+                }
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{} of {count} samples:\n{}", faults.len(), faults.join("\n"));
+    assert!(count > 100, "{count} samples");
+}
+
+/// A NaN of one shard is the maximum and the minimum of all.
+#[test]
+fn nan_wins_between_devices() {
+    let Some(devices) = devices(4) else { return };
+    for op in ["pmax", "pmin", "psum"] {
+        let text = format!(
+            "{{ lambda ; a:f32[4]. let b:f32[1] = shard_map[in_specs=((x,),) \
+             jaxpr={{ lambda ; c:f32[1]. let d:f32[1] = {op}[axes=(x,)] c in (d,) }} mesh=((x, 4),) out_specs=((),)] a in (b,) }}"
+        );
+        let jaxpr: Arc<Jaxpr> = Arc::new(text.parse().unwrap());
+        for at in 0..4 {
+            let mut x = vec![1.0f32, -2.0, 3.0, -4.0];
+            x[at] = f32::NAN;
+            let got = devices.compile(&jaxpr).unwrap().run(vec![Array::from_vec(x, [4]).unwrap()]).unwrap();
+            assert!(got[0].as_slice::<f32>().unwrap()[0].is_nan(), "{op} of a NaN at {at}");
+        }
+    }
+}
+
+/// A result that the next run wants cut in the same way stays where it is, and is given up there; another way goes through the host.
+#[test]
+fn arrays_stay_cut_over_the_devices() {
+    let Some(devices) = devices(4) else { return };
+    let text = |spec: &str| {
+        format!(
+            "{{ lambda ; a:f32[8,4]. let b:f32[8,4] = sharding_constraint[mesh=((x, 2), (y, 2)) spec={spec}] a; \
+             c:f32[8,4] = mul b 2.0:f32[]; d:f32[8,4] = sharding_constraint[mesh=((x, 2), (y, 2)) spec={spec}] c in (d,) }}"
+        )
+    };
+    let compile = |spec| devices.compile(&Arc::new(text(spec).parse::<Jaxpr>().unwrap())).unwrap();
+    let (rows, both) = (compile("(x,)"), compile("(y, x)"));
+    let x = Array::from_vec((0..32).map(|i| i as f32).collect(), [8, 4]).unwrap();
+    let once = rows.execute(vec![x.clone().into()]).unwrap();
+    assert_eq!(once[0].device_name(), Some("xla-cpu:0-3"));
+    let twice = rows.execute(once).unwrap();
+    let other = both.execute(vec![twice[0].clone()]).unwrap();
+    let kept: &Arc<DeviceArray> = match &twice[0] {
+        Value::Device(array) => array,
+        Value::Host(_) => panic!("it stays on the devices"),
+    };
+    assert_eq!(kept.host().unwrap().as_slice::<f32>().unwrap()[31], 124.0);
+    let expected: Vec<f32> = x.as_slice::<f32>().unwrap().iter().map(|x| x * 8.0).collect();
+    assert_eq!(other[0].host().unwrap().as_slice::<f32>().unwrap(), expected);
+    assert_eq!(rows.memory().arguments, 4 * 4 * 4, "of one device");
+}
+
+#[test]
+fn programs_that_do_not_fit_the_devices_are_refused() {
+    let Some(devices) = devices(4) else { return };
+    let map = |size: usize| {
+        format!(
+            "shard_map[in_specs=((x,),) jaxpr={{ lambda ; c:f32[1]. let in (c,) }} mesh=((x, {size}),) out_specs=((x,),)]"
+        )
+    };
+    let compile = |text: String| devices.compile(&Arc::new(text.parse::<Jaxpr>().unwrap())).map(drop).unwrap_err();
+    let error = compile(format!("{{ lambda ; a:f32[8]. let b:f32[8] = {} a in (b,) }}", map(8)));
+    assert_eq!(error.message(), "the program is for 8 devices and xla-cpu:0-3 has 4");
+    let error = compile(format!(
+        "{{ lambda ; a:f32[2] b:f32[4]. let c:f32[2] = {} a; d:f32[4] = {} b in (c, d) }}",
+        map(2),
+        map(4)
+    ));
+    let message = "one program has meshes of different numbers of devices: Mesh(x=2) and Mesh(x=4)";
+    assert_eq!(error.message(), message);
+    let unbound: Jaxpr = "{ lambda ; a:f32[2]. let b:f32[2] = psum[axes=(x,)] a in (b,) }".parse().unwrap();
+    let error = devices.compile(&Arc::new(unbound)).map(drop).unwrap_err();
+    let message =
+        "unknown axis `x`; no axis has a name here: `shard_map` and the option `axis_name` of `vmap` give names";
+    assert_eq!(error.message(), message);
+}
