@@ -43,10 +43,8 @@ fn main() -> Result<()> {
     );
     let step = jit_with(&JitOptions { device: Some(device), ..JitOptions::default() }, step);
 
-    let mut net = Net {
-        hidden: nn::Linear::init(hidden, 2, 32, DType::F32),
-        out: nn::Linear::init(out, 32, 1, DType::F32),
-    };
+    let mut net =
+        Net { hidden: nn::Linear::init(hidden, 2, 32, DType::F32), out: nn::Linear::init(out, 32, 1, DType::F32) };
     let mut state = adam.init(&net);
     let mut last = f32::INFINITY;
     for i in 0..200 {
