@@ -10,20 +10,36 @@
 use super::{GROUP, GROUP_BYTES, PANEL, TILE};
 use crate::base::blocks::Block;
 use crate::base::transpose::transpose;
+use crate::number::rounding::round_to_bf16;
 use crate::simd::{Level, multiversion, prefetch};
 
-/// The bits of an element that is packed with others into a word.
+/// An element that is packed with others into a word.
 pub(crate) trait Part: Copy + Default + Send + Sync {
+    /// Bits that it takes.
+    const BITS: usize;
     /// Elements of a word.
-    const PER_WORD: usize = size_of::<u32>() / size_of::<Self>();
+    const PER_WORD: usize = 32 / Self::BITS;
     /// Elements of a row in a group.
-    const PER_GROUP: usize = GROUP_BYTES / size_of::<Self>();
+    const PER_GROUP: usize = 8 * GROUP_BYTES / Self::BITS;
 
     /// The bits.
     fn bits(self) -> u32;
+
+    /// The words of a row of a group.
+    ///
+    /// # Safety
+    /// `from` is valid for reading as many elements.
+    #[inline(always)]
+    unsafe fn row(from: *const Self) -> [u32; 16] {
+        const { assert!(Self::BITS == 8 * size_of::<Self>()) };
+        // SAFETY: the elements have no other bits, and fill the words.
+        unsafe { from.cast::<[u32; 16]>().read_unaligned() }
+    }
 }
 
 impl Part for u16 {
+    const BITS: usize = 16;
+
     #[inline(always)]
     fn bits(self) -> u32 {
         self.into()
@@ -31,9 +47,28 @@ impl Part for u16 {
 }
 
 impl Part for u8 {
+    const BITS: usize = 8;
+
     #[inline(always)]
     fn bits(self) -> u32 {
         self.into()
+    }
+}
+
+/// Rounded to bf16.
+impl Part for f32 {
+    const BITS: usize = 16;
+
+    #[inline(always)]
+    fn bits(self) -> u32 {
+        round_to_bf16(self).to_bits() >> 16
+    }
+
+    #[inline(always)]
+    unsafe fn row(from: *const f32) -> [u32; 16] {
+        // SAFETY: the caller promises 32 elements.
+        let from = unsafe { from.cast::<[[f32; 2]; 16]>().read_unaligned() };
+        from.map(|[first, second]| first.bits() | round_to_bf16(second).to_bits())
     }
 }
 
@@ -128,9 +163,11 @@ multiversion! {
                         unsafe {
                             let from = from.offset(row as isize * stride).add(i * N::PER_GROUP);
                             if n == N::PER_GROUP {
-                                *to = from.cast::<[u32; 16]>().read_unaligned();
+                                *to = N::row(from);
                             } else {
-                                to.as_mut_ptr().cast::<N>().copy_from_nonoverlapping(from, n);
+                                for k in 0..n {
+                                    to[k / N::PER_WORD] |= from.add(k).read().bits() << (k % N::PER_WORD * N::BITS);
+                                }
                             }
                         }
                     }
@@ -162,7 +199,7 @@ multiversion! {
                 let first = i * N::PER_GROUP + word * N::PER_WORD;
                 let mut words = [[0; 16]; 2];
                 for k in 0..N::PER_WORD.min(depth.saturating_sub(first)) {
-                    let shift = (k * 8 * size_of::<N>()) as u32;
+                    let shift = (k * N::BITS) as u32;
                     // SAFETY: the caller promises the elements of this index.
                     let from = unsafe { std::slice::from_raw_parts(from.offset((first + k) as isize * stride), rows) };
                     // The next panel has the elements beside these, of which rows that are far apart let no CPU foresee any.

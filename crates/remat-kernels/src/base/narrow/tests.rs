@@ -99,7 +99,7 @@ fn element<N: Part>(panel: &[u32], side: Side, i: usize, j: usize) -> u32 {
     let (word, part) = (j / N::PER_WORD, j % N::PER_WORD);
     let at = if side == Side::Left { i % 16 * 16 + word } else { word * 16 + i % 16 };
     let word = panel[group * GROUP + i / 16 * TILE + at];
-    word >> (part * 8 * size_of::<N>()) & u32::MAX >> (32 - 8 * size_of::<N>())
+    word >> (part * N::BITS) & u32::MAX >> (32 - N::BITS)
 }
 
 fn check_packing<N: Part + std::fmt::Debug>(of: fn(u32) -> N) {
@@ -136,6 +136,7 @@ fn check_packing<N: Part + std::fmt::Debug>(of: fn(u32) -> N) {
 fn elements_of_any_layout_are_packed() {
     check_packing(|i| i as u16);
     check_packing(|i| i as u8);
+    check_packing(|i| i as f32 / 3.0);
 }
 
 #[test]

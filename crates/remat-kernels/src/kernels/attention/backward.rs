@@ -12,10 +12,11 @@
 use remat_ir::{DType, DotProductAttentionCotangent};
 
 use super::bias::{self, bias_cotangents};
-use super::problem::{Problem, gather, scatter};
+use super::problem::Problem;
 use super::score_gradients::{AllElements, Differentiated, Queries, Workspace};
 use super::tile::{Group, KEYS, QUERIES, QueryBlock, RUN, Tile, row_width, transposed, write_row};
 use crate::base::disjoint::DisjointMut;
+use crate::base::narrow::{PANEL, Unit};
 use crate::base::product::Float;
 use crate::base::scratch;
 use crate::interface::{Kernel, Layout, Source, Target};
@@ -23,8 +24,13 @@ use crate::number::{Number, Real, with_float};
 use crate::threads::Threads;
 
 /// The kernel of the cotangents of an attention, for operands of this dtype with these layouts.
-pub(super) fn kernel(op: &DotProductAttentionCotangent, dtype: DType, layouts: &[Layout]) -> Box<dyn Kernel> {
-    let problem = Problem::new(&op.attention, layouts);
+pub(super) fn kernel(
+    op: &DotProductAttentionCotangent,
+    dtype: DType,
+    layouts: &[Layout],
+    unit: Option<Unit>,
+) -> Box<dyn Kernel> {
+    let problem = Problem::new(&op.attention, layouts, unit);
     let parts = parts(&problem);
     let operands = Differentiated::new(problem, layouts, op.attention.num_operands(), op.logsumexp);
     let bias = op.attention.operands(layouts).bias.filter(|_| op.cotangents[3]);
@@ -86,7 +92,9 @@ impl Backward {
     /// Elements of the sums over the queries: the cotangents of the keys of a head, and those of its values.
     fn sums_len(&self) -> [usize; 2] {
         let sizes = &self.operands.problem.sizes;
-        [sizes.keys * row_width(sizes.features), sizes.keys * row_width(sizes.value_features)]
+        // Products write whole panels of keys.
+        let keys = sizes.keys.next_multiple_of(PANEL);
+        [keys * row_width(sizes.features), keys * row_width(sizes.value_features)]
     }
 
     /// Where the sums begin in the scratch memory of a task.
@@ -190,15 +198,15 @@ impl Backward {
                 }
                 self.operands.compute(&tile, from, queries, space);
                 if outs.query.is_some() {
-                    gather(&tile, space.rows.key, sizes.features, space.d_scores, queries.sums);
+                    space.products.gather(&tile, space.rows.key, sizes.features, space.d_scores, queries.sums);
                 }
                 if outs.key.is_some() {
                     let sums = &mut key_sums[tile.first_key * width..];
-                    scatter(&tile, space.d_scores, queries.query_rows, sizes.features, sums);
+                    space.products.scatter(&tile, space.d_scores, queries.query_rows, sizes.features, sums);
                 }
                 if outs.value.is_some() {
                     let sums = &mut value_sums[tile.first_key * value_width..];
-                    scatter(&tile, space.weights, queries.cotangent_rows, sizes.value_features, sums);
+                    space.products.scatter(&tile, space.weights, queries.cotangent_rows, sizes.value_features, sums);
                 }
             }
         });
@@ -236,8 +244,12 @@ impl Backward {
         let group = self.group(head);
         let key_sums = self.sums_start();
         let value_sums = key_sums + self.sums_len()[0];
-        let cotangents = [(&outs.key, key_sums, sizes.features), (&outs.value, value_sums, sizes.value_features)];
-        for (out, sums, features) in cotangents {
+        let factor = self.operands.problem.product_factor();
+        let cotangents = [
+            (&outs.key, key_sums, sizes.features, factor),
+            (&outs.value, value_sums, sizes.value_features, D::Wide::ONE),
+        ];
+        for (out, sums, features, factor) in cotangents {
             let Some(out) = out else { continue };
             for key in first..first + keys {
                 let row = (group.batch * sizes.keys + key) * sizes.key_heads + group.key_head;
@@ -245,12 +257,12 @@ impl Backward {
                 let row = unsafe { out.slice(row * features, features) };
                 let sums = &pieces[sums + key * row_width(features)..];
                 if self.parts == 1 {
-                    write_row(sums, D::Wide::ONE, row);
+                    write_row(sums, factor, row);
                     continue;
                 }
                 for (i, to) in row.iter_mut().enumerate() {
                     let parts = (1..self.parts).map(|part| sums[part * self.piece_len() + i]);
-                    *to = D::narrow(parts.fold(sums[i], |sum, x| sum + x));
+                    *to = D::narrow(parts.fold(sums[i], |sum, x| sum + x) * factor);
                 }
             }
         }

@@ -9,11 +9,13 @@
 
 use remat_ir::{DType, DotProductAttention};
 
-use super::problem::{Elements, Problem, Rows, gather, take};
+use super::problem::{Elements, Problem, Rows, take};
+use super::products::Products;
 use super::tile::{
     COLUMNS, Group, KEYS, PerQuery, QUERIES, QueryBlock, RUN, Tile, copy_rows, row_width, transposed, write_row,
 };
 use crate::base::disjoint::DisjointMut;
+use crate::base::narrow::Unit;
 use crate::base::product::Float;
 use crate::base::scratch;
 use crate::interface::{Kernel, Layout, Source, Target};
@@ -22,8 +24,13 @@ use crate::simd::multiversion;
 use crate::threads::Threads;
 
 /// The kernel of an attention on operands of this dtype with these layouts.
-pub(super) fn kernel(op: &DotProductAttention, dtype: DType, layouts: &[Layout]) -> Box<dyn Kernel> {
-    Box::new(Forward { dtype, problem: Problem::new(op, layouts) })
+pub(super) fn kernel(
+    op: &DotProductAttention,
+    dtype: DType,
+    layouts: &[Layout],
+    unit: Option<Unit>,
+) -> Box<dyn Kernel> {
+    Box::new(Forward { dtype, problem: Problem::new(op, layouts, unit) })
 }
 
 struct Forward {
@@ -33,7 +40,8 @@ struct Forward {
 
 /// What a task works on.
 struct Workspace<'a, T> {
-    /// For each block the queries, times the scale, as columns.
+    products: Products<'a>,
+    /// For each block the queries, times their factor, as columns.
     query: &'a mut [T],
     /// For each block the sums of values, as columns.
     sums: &'a mut [T],
@@ -63,12 +71,15 @@ impl Kernel for Forward {
 
 impl Forward {
     fn workspace_len(&self) -> usize {
-        (RUN + 1) * (self.problem.features_len() + self.problem.value_features_len()) + KEYS * QUERIES
+        (RUN + 1) * (self.problem.features_len() + self.problem.value_features_len())
+            + KEYS * QUERIES
+            + self.problem.products_len()
     }
 
-    fn workspace<'a, T>(&self, mut scratch: &'a mut [T]) -> Workspace<'a, T> {
+    fn workspace<'a, T: Real>(&self, mut scratch: &'a mut [T]) -> Workspace<'a, T> {
         let (features, value_features) = (self.problem.features_len(), self.problem.value_features_len());
         Workspace {
+            products: self.problem.products(&mut scratch),
             query: take(&mut scratch, RUN * features),
             sums: take(&mut scratch, RUN * value_features),
             rows: Rows { key: take(&mut scratch, features), value: take(&mut scratch, value_features) },
@@ -110,12 +121,12 @@ impl Forward {
         let problem = &self.problem;
         let (features, value_features) = (problem.sizes.features, problem.sizes.value_features);
         let (len, value_len) = (problem.features_len(), problem.value_features_len());
-        let scale = D::Wide::from_f64(problem.scale);
+        let factor = problem.query_factor();
         for (i, block) in group.run(run).enumerate() {
             // The memory of the keys is free until the first of them are loaded.
             let rows = &mut *space.rows.key;
             let starts = &block.rows(&problem.query)[..block.len];
-            copy_rows(from.query, starts, problem.query.stride(3), features, scale, rows);
+            copy_rows(from.query, starts, problem.query.stride(3), features, factor, rows);
             transposed(rows, row_width(features), features, &mut space.query[i * len..][..len], QUERIES);
         }
         space.sums.fill(D::Wide::ZERO);
@@ -126,10 +137,10 @@ impl Forward {
                 let tile = Tile::new(block, keys.start, problem.sizes.keys, problem.causal);
                 if tile.keys > 0 {
                     let (query, sums) = (&space.query[i * len..], &mut space.sums[i * value_len..][..value_len]);
-                    problem.scores(&tile, from, space.rows.key, query, space.scores);
+                    problem.scores(&tile, from, &mut space.products, space.rows.key, query, space.scores);
                     exponentials(&mut space.scores[..tile.keys * QUERIES], block.columns(), &mut states[i]);
                     scale_columns(&mut sums[..value_features * QUERIES], &states[i].factor);
-                    gather(&tile, space.rows.value, value_features, space.scores, sums);
+                    space.products.gather(&tile, space.rows.value, value_features, space.scores, sums);
                 }
             }
         });

@@ -7,12 +7,13 @@
 //! 2023.
 //!
 //! Operands may have any strides; f16 and bf16 are widened when a tile is loaded, and everything is computed in f32, or f64 for
-//! f64. The tangent has no kernel: it is computed by its definition.
+//! f64; where the CPU has a unit for bf16, their products are computed there ([`products`]). The tangent has no kernel: it is computed by its definition.
 
 mod backward;
 mod bias;
 mod forward;
 mod problem;
+mod products;
 mod score_gradients;
 #[cfg(test)]
 mod tests;
@@ -20,15 +21,22 @@ mod tile;
 
 use remat_ir::{DType, Prim};
 
+use crate::base::narrow::{Kind, Unit};
 use crate::interface::{Kernel, Layout};
 
 /// The kernel of an attention, or of its cotangents, on operands of these dtypes and layouts; `None` for other operations.
 pub(crate) fn kernel(op: &Prim, ins: &[(DType, &Layout)]) -> Option<Box<dyn Kernel>> {
+    let unit = ins.first().filter(|(dtype, _)| *dtype == DType::Bf16).and_then(|_| Unit::best(Kind::Bf16));
+    kernel_on(unit, op, ins)
+}
+
+/// As [`kernel`], with this unit for bf16.
+fn kernel_on(unit: Option<Unit>, op: &Prim, ins: &[(DType, &Layout)]) -> Option<Box<dyn Kernel>> {
     let &(dtype, _) = ins.first()?;
     let layouts: Vec<Layout> = ins.iter().map(|(_, layout)| (*layout).clone()).collect();
     match op {
-        Prim::DotProductAttention(op) => Some(forward::kernel(op, dtype, &layouts)),
-        Prim::DotProductAttentionCotangent(op) => Some(backward::kernel(op, dtype, &layouts)),
+        Prim::DotProductAttention(op) => Some(forward::kernel(op, dtype, &layouts, unit)),
+        Prim::DotProductAttentionCotangent(op) => Some(backward::kernel(op, dtype, &layouts, unit)),
         _ => None,
     }
 }

@@ -4,16 +4,20 @@ use std::ops::Range;
 
 use remat_ir::{AttentionSizes, DotProductAttention};
 
+use super::products::Products;
 use super::tile::{Group, KEYS, Offsets, QUERIES, QueryBlock, Tile, add_bias, copy_rows, hide_masked, row_width};
+use crate::base::narrow::Unit;
 use crate::base::product::Float;
-use crate::base::product::{Accumulator, Left, Out, Right, product};
 use crate::interface::{Layout, Source};
-use crate::number::Number;
+use crate::number::{Number, Real};
+use crate::simd::multiversion;
 
 /// The operands of an attention, which are the first ones of its derivatives.
 pub(super) struct Problem {
     pub(super) sizes: AttentionSizes,
     pub(super) scale: f64,
+    /// The unit that multiplies bf16.
+    pub(super) unit: Option<Unit>,
     pub(super) causal: bool,
     pub(super) query: Offsets,
     pub(super) key: Offsets,
@@ -40,8 +44,8 @@ pub(super) struct Rows<'a, T> {
 }
 
 impl Problem {
-    /// The problem for operands with these layouts, which the operation takes.
-    pub(super) fn new(op: &DotProductAttention, layouts: &[Layout]) -> Problem {
+    /// The problem for operands with these layouts, which the operation takes, of bf16 if there is a unit.
+    pub(super) fn new(op: &DotProductAttention, layouts: &[Layout], unit: Option<Unit>) -> Problem {
         let operands = op.operands(layouts);
         let (query, key, value) = (&operands.query.shape, &operands.key.shape, &operands.value.shape);
         Problem {
@@ -55,6 +59,7 @@ impl Problem {
                 value_features: value[3],
             },
             scale: op.scale.as_f64(),
+            unit,
             causal: op.causal,
             query: Offsets::new(operands.query),
             key: Offsets::new(operands.key),
@@ -117,16 +122,41 @@ impl Problem {
         }
     }
 
-    /// The scores of a tile, negative infinity where there is no weight. `queries` has the queries, times the scale, as columns.
+    /// What queries are multiplied by when they are loaded: the scale, but for a unit, for which they have to stay bf16.
+    pub(super) fn query_factor<T: Real>(&self) -> T {
+        if self.unit.is_some() { T::ONE } else { T::from_f64(self.scale) }
+    }
+
+    /// What a unit's products with queries are multiplied by instead.
+    pub(super) fn product_factor<T: Real>(&self) -> T {
+        if self.unit.is_some() { T::from_f64(self.scale) } else { T::ONE }
+    }
+
+    /// Numbers of scratch memory for products.
+    pub(super) fn products_len(&self) -> usize {
+        Products::len(self.unit, self.sizes.features.max(self.sizes.value_features))
+    }
+
+    /// Begins to multiply, with the beginning of scratch memory.
+    pub(super) fn products<'a, T: Real>(&self, scratch: &mut &'a mut [T]) -> Products<'a> {
+        Products::new(self.unit, self.sizes.features.max(self.sizes.value_features), scratch)
+    }
+
+    /// The scores of a tile, negative infinity where there is no weight. `queries` has the queries, times their factor, as columns.
     pub(super) fn scores<D: Float>(
         &self,
         tile: &Tile,
         from: &Elements<'_, D>,
+        products: &mut Products<'_>,
         keys: &[D::Wide],
         queries: &[D::Wide],
         scores: &mut [D::Wide],
     ) {
-        times(tile, keys, self.sizes.features, queries, scores);
+        products.times(tile, keys, self.sizes.features, queries, scores);
+        let factor = self.product_factor();
+        if factor != D::Wide::ONE {
+            scale(&mut scores[..tile.keys * QUERIES], factor);
+        }
         if let Some((_, offsets)) = &self.bias {
             add_bias(tile, from.bias, offsets, scores);
         }
@@ -137,41 +167,12 @@ impl Problem {
     }
 }
 
-/// Products of rows of keys (or values) and columns of queries: a tile of them.
-pub(super) fn times<T: Accumulator>(tile: &Tile, rows: &[T], features: usize, columns: &[T], out: &mut [T]) {
-    for strip in tile.strips() {
-        product(
-            [strip.keys, strip.columns, features],
-            Left { elements: rows, row: row_width(features), column: 1 },
-            Right { elements: columns.get(strip.column..).unwrap_or(&[]), row: QUERIES },
-            Out { elements: &mut out[strip.column..], row: QUERIES, adds: false },
-        );
-    }
-}
-
-/// Adds to features of queries, as columns, the sums of rows of keys (or values) with the weights of a tile.
-pub(super) fn gather<T: Accumulator>(tile: &Tile, rows: &[T], features: usize, weights: &[T], out: &mut [T]) {
-    for strip in tile.strips() {
-        product(
-            [features, strip.columns, strip.keys],
-            Left { elements: rows, row: 1, column: row_width(features) },
-            Right { elements: &weights[strip.column..], row: QUERIES },
-            Out { elements: out.get_mut(strip.column..).unwrap_or(&mut []), row: QUERIES, adds: true },
-        );
-    }
-}
-
-/// Adds to features of keys, as rows, the sums of rows of queries with the weights of a tile.
-pub(super) fn scatter<T: Accumulator>(tile: &Tile, weights: &[T], rows: &[T], features: usize, out: &mut [T]) {
-    let width = row_width(features);
-    for strip in tile.strips() {
-        let columns = strip.columns.min(tile.queries.len.saturating_sub(strip.column));
-        product(
-            [strip.keys, width, columns],
-            Left { elements: &weights[strip.column..], row: QUERIES, column: 1 },
-            Right { elements: &rows[strip.column * width..], row: width },
-            Out { elements: &mut *out, row: width, adds: true },
-        );
+multiversion! {
+    /// Multiplies numbers by a factor.
+    fn scale<T: Real>(numbers: &mut [T], factor: T) {
+        for x in numbers {
+            *x = *x * factor;
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! The cotangents of the scores of a tile, `dS` in the papers: all other cotangents are products with them.
 
 use super::forward::shift;
-use super::problem::{Elements, Problem, Rows, take, times};
+use super::problem::{Elements, Problem, Rows, take};
+use super::products::Products;
 use super::tile::{COLUMNS, KEYS, Offsets, PerQuery, QUERIES, QueryBlock, Tile, copy_rows, row_width, transposed};
 use crate::base::product::Float;
 use crate::interface::{Layout, Source};
@@ -31,6 +32,7 @@ pub(super) struct AllElements<'a, D: Float> {
 
 /// The scratch memory of a task.
 pub(super) struct Workspace<'a, T> {
+    pub(super) products: Products<'a>,
     pub(super) rows: Rows<'a, T>,
     pub(super) weights: &'a mut [T],
     /// The cotangents of the weights, and then of the scores.
@@ -39,7 +41,7 @@ pub(super) struct Workspace<'a, T> {
 
 /// The operands and the sums of a block of queries.
 pub(super) struct Queries<'a, T> {
-    /// Queries, times the scale, and cotangents of the means, as columns.
+    /// Queries, times their factor, and cotangents of the means, as columns.
     query: &'a mut [T],
     cotangent: &'a mut [T],
     /// The same as rows.
@@ -79,13 +81,17 @@ impl Differentiated {
 
     /// Elements of a [`Workspace`].
     pub(super) fn workspace_len(&self) -> usize {
-        self.problem.features_len() + self.problem.value_features_len() + 2 * KEYS * QUERIES
+        self.problem.features_len()
+            + self.problem.value_features_len()
+            + 2 * KEYS * QUERIES
+            + self.problem.products_len()
     }
 
     /// Makes a workspace of the beginning of scratch memory.
-    pub(super) fn workspace<'a, T>(&self, scratch: &mut &'a mut [T]) -> Workspace<'a, T> {
+    pub(super) fn workspace<'a, T: Real>(&self, scratch: &mut &'a mut [T]) -> Workspace<'a, T> {
         let (features, value_features) = (self.problem.features_len(), self.problem.value_features_len());
         Workspace {
+            products: self.problem.products(scratch),
             rows: Rows { key: take(scratch, features), value: take(scratch, value_features) },
             weights: take(scratch, KEYS * QUERIES),
             d_scores: take(scratch, KEYS * QUERIES),
@@ -131,9 +137,9 @@ impl Differentiated {
         add_products(features, space.rows.value, queries.cotangent_rows, &mut queries.mean);
 
         let (features, stride) = (sizes.features, self.problem.query.stride(3));
-        let scale = D::Wide::from_f64(self.problem.scale);
+        let factor = self.problem.query_factor();
         let starts = &block.rows(&self.problem.query)[..block.len];
-        copy_rows(from.own.query, starts, stride, features, scale, queries.query_rows);
+        copy_rows(from.own.query, starts, stride, features, factor, queries.query_rows);
         transposed(queries.query_rows, row_width(features), features, queries.query, QUERIES);
 
         for (to, &offset) in queries.shift.iter_mut().zip(&block.scores(&self.logsumexp)[..block.len]) {
@@ -156,8 +162,9 @@ impl Differentiated {
         space: &mut Workspace<'_, D::Wide>,
     ) {
         let problem = &self.problem;
-        problem.scores(tile, &from.own, space.rows.key, queries.query, space.weights);
-        times(tile, space.rows.value, problem.sizes.value_features, queries.cotangent, space.d_scores);
+        problem.scores(tile, &from.own, &mut space.products, space.rows.key, queries.query, space.weights);
+        let features = problem.sizes.value_features;
+        space.products.times(tile, space.rows.value, features, queries.cotangent, space.d_scores);
         let len = tile.keys * QUERIES;
         differentiate(tile.queries.columns(), &mut space.weights[..len], &mut space.d_scores[..len], queries);
     }

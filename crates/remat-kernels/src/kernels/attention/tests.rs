@@ -2,6 +2,8 @@
 
 use remat_ir::{Array, Aval, DType, DotProductAttention, DotProductAttentionCotangent, Literal, Op, eval_op};
 
+use super::kernel_on;
+use crate::base::narrow::{Kind, Unit};
 use crate::interface::{Kernel, Layout};
 use crate::test_support::{Stream, assert_same, check_by, check_views, elements, filled, plain, run, threads};
 
@@ -69,18 +71,32 @@ fn kernel(op: &Op, ins: &[(DType, &Layout)]) -> Box<dyn Kernel> {
     op.prim().and_then(|op| super::kernel(op, ins)).expect("the operation is an attention")
 }
 
+/// On a unit weights are rounded to bf16, by 2^-9 of each term; terms add up to some of the largest results.
+const OF_WEIGHTS: f64 = 1.0 / 128.0;
+
+/// The units that a dtype can be multiplied on, or none.
+fn units(dtype: DType) -> Vec<Option<Unit>> {
+    let all = if dtype == DType::Bf16 { Unit::all(Kind::Bf16) } else { Vec::new() };
+    std::iter::once(None).chain(all.into_iter().map(Some)).collect()
+}
+
 fn check(op: &Op, ins: &[Array], roundings: f64) {
-    let build = |ins: &[Aval], _: &[Aval]| {
-        let layouts: Vec<Layout> = ins.iter().map(Layout::from).collect();
-        let ins: Vec<(DType, &Layout)> = ins.iter().map(|x| x.dtype).zip(&layouts).collect();
-        kernel(op, &ins)
-    };
-    check_by(op, build, ins, |got, expected, what| close(got, expected, roundings, what));
+    for unit in units(ins[0].dtype()) {
+        let build = |ins: &[Aval], _: &[Aval]| {
+            let layouts: Vec<Layout> = ins.iter().map(Layout::from).collect();
+            let ins: Vec<(DType, &Layout)> = ins.iter().map(|x| x.dtype).zip(&layouts).collect();
+            op.prim().and_then(|op| kernel_on(unit, op, &ins)).expect("the operation is an attention")
+        };
+        let of_weights = unit.map_or(0.0, |_| OF_WEIGHTS);
+        check_by(op, build, ins, |got, expected, what| {
+            close(got, expected, roundings, of_weights, &format!("{what} on {unit:?}"));
+        });
+    }
 }
 
 /// Sums in another order differ by some roundings of the largest terms, and results by one of their dtype.
 #[track_caller]
-fn close(got: &Array, expected: &Array, roundings: f64, what: &str) {
+fn close(got: &Array, expected: &Array, roundings: f64, of_weights: f64, what: &str) {
     assert_eq!(got.aval(), expected.aval(), "{what}");
     let epsilon = |dtype: DType| dtype.float_format().map_or(0.0, |(_, mantissa)| 0.5f64.powi(mantissa as i32));
     let (dtype, wide) = (expected.dtype(), expected.dtype().wide());
@@ -88,7 +104,7 @@ fn close(got: &Array, expected: &Array, roundings: f64, what: &str) {
     let (got, expected) = (numbers(got), numbers(expected));
     let largest = expected.iter().filter(|x| x.is_finite()).fold(1f64, |most, x| most.max(x.abs()));
     for (i, (&got, &expected)) in got.iter().zip(&expected).enumerate() {
-        let allowed = epsilon(dtype) * expected.abs() + roundings * epsilon(wide) * largest;
+        let allowed = epsilon(dtype) * expected.abs() + (roundings * epsilon(wide) + of_weights) * largest;
         let is_close = got == expected || (got.is_nan() && expected.is_nan()) || (got - expected).abs() <= allowed;
         assert!(is_close, "element {i} is {got} and should be {expected}: {what}");
     }
@@ -246,7 +262,8 @@ fn compare(op: &Op, ins: &[Array], buffers: &[Array], layouts: &[Layout]) {
     let kernel = kernel(op, &operands);
     let results = [1, 2].map(|count| run(&*kernel, buffers, &outs, None, &threads(count)));
     for (i, expected) in eval_op(op, ins).unwrap().iter().enumerate() {
-        close(&results[0][i], expected, 64.0, op.name());
+        let of_weights = if avals[0].dtype == DType::Bf16 { OF_WEIGHTS } else { 0.0 };
+        close(&results[0][i], expected, 64.0, of_weights, op.name());
         assert_same(&results[1][i], &results[0][i], op.name());
     }
 }

@@ -7,6 +7,7 @@
 use remat_ir::AttentionSizes;
 
 use crate::base::blocks::Block;
+use crate::base::narrow::PANEL;
 use crate::base::product::Float;
 use crate::base::transpose::transpose;
 use crate::interface::Layout;
@@ -27,9 +28,9 @@ pub(super) const RUN: usize = 4;
 /// One number for each query of a block.
 pub(super) type PerQuery<T> = [T; QUERIES];
 
-/// The stride of the rows in a tile of `features` features: whole vectors.
+/// The stride of the rows in a tile of `features` features: whole panels of products.
 pub(super) fn row_width(features: usize) -> usize {
-    features.next_multiple_of(COLUMNS)
+    features.next_multiple_of(PANEL)
 }
 
 /// The offsets of the elements of an operand with four dimensions.
