@@ -3,5 +3,6 @@
 pub(crate) mod calls;
 pub(crate) mod products;
 pub(crate) mod scaling;
+pub(crate) mod stablehlo;
 pub(crate) mod step;
 pub(crate) mod vision;
