@@ -177,7 +177,9 @@ fn losses_and_gradients_are_those_of_one_device_under_each_policy() -> Result<()
                     _ => Vec::new(),
                 };
                 let has = |name: &str, of| !names.iter().any(|n| n == name) || spread == of;
-                if !has("summed", Spread::Tensor) || !has("gathered", Spread::Full) {
+                // On more devices two policies, since compiling takes seconds.
+                let is_skipped = mesh.devices() > 4 && !matches!(policy, None | Some(Policy::Nothing));
+                if is_skipped || !has("summed", Spread::Tensor) || !has("gathered", Spread::Full) {
                     continue;
                 }
                 let loss = shard_map(
