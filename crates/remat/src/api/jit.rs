@@ -336,10 +336,10 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
 
     /// The function, with constraints on its argument and result where there are some.
     fn run(&self, args: &A) -> Result<R::Tree> {
-        let constrained = self.in_shardings.as_ref().map(|s| s.constrain("argument", args)).transpose()?;
+        let constrained = self.in_shardings.as_ref().map(|s| s.constrain("argument", args, self.loc)).transpose()?;
         let out = (self.f)(constrained.as_ref().unwrap_or(args)).into_result()?;
         match &self.out_shardings {
-            Some(shardings) => shardings.constrain("result", &out),
+            Some(shardings) => shardings.constrain("result", &out, self.loc),
             None => Ok(out),
         }
     }

@@ -6,8 +6,8 @@ use remat_ir::{Aval, Error, ErrorKind, Loc, Mesh, PartitionSpec, Result, ShardMa
 
 use crate::tensor::AxisNames;
 use crate::trace::{
-    Output, Path, Segment, Tensor, Tree, avals, bind_at, current_loc, leaf_paths, map, operands, rebuild, structure,
-    trace, with_axes,
+    Output, Path, Segment, Tensor, Tree, avals, bind_at, current_loc, leaf_paths, map, operands, pinned_at, rebuild,
+    structure, trace, with_axes,
 };
 use crate::transform::expect_invariant;
 
@@ -120,15 +120,15 @@ impl Shardings {
         Shardings { mesh: mesh.clone(), specs: specs.into() }
     }
 
-    /// The tree with a constraint on each leaf.
+    /// The tree with a constraint on each leaf, at this location.
     ///
     /// # Errors
     /// If there is not a spec for each leaf. A leaf that cannot be cut in its way is a failed tensor.
-    pub(super) fn constrain<T: Tree>(&self, what: &str, tree: &T) -> Result<T> {
+    pub(super) fn constrain<T: Tree>(&self, what: &str, tree: &T, loc: Loc) -> Result<T> {
         let leaves = leaves_of(tree)?;
         let mut specs = self.specs.of_leaves("jit", what, &leaves)?.into_iter();
         Ok(map(tree, |_, x| match specs.next() {
-            Some(spec) => x.with_sharding_constraint(&Sharding::new(&self.mesh, spec)),
+            Some(spec) => pinned_at(loc, || x.with_sharding_constraint(&Sharding::new(&self.mesh, spec))),
             None => x.clone(),
         }))
     }
