@@ -146,6 +146,11 @@ pub mod stages {
     pub use crate::api::{Compiled, Lowered, Traced};
 }
 
+/// Chips that need not be in the machine, for [`Lowered::compile_for`](stages::Lowered::compile_for).
+pub mod ahead {
+    pub use remat_xla::{AheadOptions, Chip, ChipMemory, Effort, Target, serve_ahead};
+}
+
 /// Trees of tensors: their leaves, paths and structure.
 pub mod tree {
     pub use crate::api::JacobianOf;

@@ -107,7 +107,7 @@ impl Decoder {
         let [_, sequence] = batch.tokens.dims()?;
         let mut x = self.embed.take(&batch.tokens, 0);
         if let Some(positions) = &self.positions {
-            x = x + positions.index(..sequence);
+            x += positions.index(..sequence);
         }
         let angles = match config.kind {
             Kind::Llama => Some(Angles::new(sequence, config.head_features, x.dtype()?)),

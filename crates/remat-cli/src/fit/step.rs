@@ -30,8 +30,8 @@ pub(crate) enum Optimizer {
 #[derive(Clone, Tree)]
 enum State {
     None,
-    Sgd(Velocity<Decoder>),
-    Adamw(Moments<Decoder>),
+    Sgd(Box<Velocity<Decoder>>),
+    Adamw(Box<Moments<Decoder>>),
 }
 
 /// All that a step takes.
@@ -112,8 +112,10 @@ impl Step {
         let model = Decoder::shape_only(&self.config, self.dtype);
         let state = match self.optimizer {
             Optimizer::None => State::None,
-            Optimizer::Sgd => State::Sgd(eval_shape(|model: &Decoder| Sgd::default().init(model))(&model)?),
-            Optimizer::Adamw => State::Adamw(eval_shape(|model: &Decoder| AdamW::default().init(model))(&model)?),
+            Optimizer::Sgd => State::Sgd(Box::new(eval_shape(|model: &Decoder| Sgd::default().init(model))(&model)?)),
+            Optimizer::Adamw => {
+                State::Adamw(Box::new(eval_shape(|model: &Decoder| AdamW::default().init(model))(&model)?))
+            }
         };
         Ok(Arguments { model, state, batch: Batch::shape_only(self.batch, self.sequence) })
     }
@@ -141,11 +143,11 @@ impl Step {
                 State::None => (loss, gradient, State::None),
                 State::Sgd(state) => {
                     let (model, state) = Sgd::default().update(model, &gradient, state)?;
-                    (loss, model, State::Sgd(state))
+                    (loss, model, State::Sgd(Box::new(state)))
                 }
                 State::Adamw(state) => {
                     let (model, state) = AdamW::default().update(model, &gradient, state)?;
-                    (loss, model, State::Adamw(state))
+                    (loss, model, State::Adamw(Box::new(state)))
                 }
             })
         }))

@@ -8,7 +8,7 @@ use remat_ir::{
 };
 use remat_opt::cost::{self, Cost};
 use remat_opt::pipeline;
-use remat_xla::{Options, Platform};
+use remat_xla::{AheadOptions, ChipMemory, Options, Platform};
 
 use super::limit::memory_limit;
 use crate::trace::{
@@ -142,6 +142,27 @@ impl Lowered {
         let device = self.target.device_for("stablehlo", &self.captured)?;
         let platform = Platform::of_device(device.name()).unwrap_or_default();
         remat_xla::stablehlo(&self.jaxpr, &Options { platform, ..Options::default() })
+    }
+
+    /// Compiles it ahead of time for chips that need not be in the machine, in a process of its own, and gives its memory on each of
+    /// them: does it fit? Arguments may be abstract, so that none of them need fit here. A program for several chips has the
+    /// [`in_shardings`](crate::JitOptions::in_shardings) of its arguments.
+    ///
+    /// ```no_run
+    /// use remat::ahead::AheadOptions;
+    /// use remat::{DType, Tensor, jit};
+    /// let x = Tensor::shape_only([1 << 16, 1 << 16], DType::Bf16);
+    /// let lowered = jit(|x: &Tensor| x.matmul(x)).lower(&x)?;
+    /// let memory = lowered.compile_for(&"tpu-v5e".parse()?, &AheadOptions::default())?;
+    /// println!("{} of {} bytes", memory.peak(), memory.capacity);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the plugin or the worker is missing, the compiler refuses the program, ends its process or takes longer than it may; of the kind
+    /// [`ErrorKind::Memory`] if it says that the program does not fit.
+    pub fn compile_for(&self, target: &remat_xla::Target, options: &AheadOptions) -> Result<ChipMemory> {
+        remat_xla::compile_ahead(&self.jaxpr, target, options)
     }
 
     /// Compiles it for the device that was asked for, else for the one of the captured constants, else for the default.
