@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use remat_ir::DType;
 
-use super::micro::Packed;
+use super::Accumulator;
 use crate::simd::Level;
 
 /// Positions of a measurement: some microseconds.
@@ -32,8 +32,8 @@ pub fn ceiling(dtype: DType) -> f64 {
     }
 }
 
-fn measure<P: Packed>() -> f64 {
-    let kernel = P::micro_kernel(Level::best());
+fn measure<A: Accumulator>() -> f64 {
+    let kernel = A::micro_kernel(Level::best());
     let start = Instant::now();
     // SAFETY: the kernel is one for this CPU.
     let multiplications = unsafe { (kernel.registers)(black_box(POSITIONS)) };

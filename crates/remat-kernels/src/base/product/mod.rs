@@ -25,17 +25,24 @@ use plain as floats;
 use remat_ir::bf16;
 
 pub use ceiling::ceiling;
-pub(crate) use micro::{MicroKernel, Packed, Panel, StridedFn};
+pub(crate) use micro::MicroKernel;
+pub(crate) use tile::CALLS;
 
-use crate::number::{Number, Real};
+use crate::number::{Number, Real, Scalar};
 #[cfg(target_arch = "x86_64")]
 use crate::simd::Instructions;
 use crate::simd::Level;
 
 /// What products are computed and summed in: f32, f64, or i64 modulo 2^64.
-pub(crate) trait Accumulator: Number<Wide = Self> + Packed<Sum = Self> {
+pub(crate) trait Accumulator: Number<Wide = Self> + Scalar {
+    /// The best micro-kernel that a CPU with these instructions has.
+    fn micro_kernel(level: Level) -> &'static MicroKernel<Self>;
+
     /// `self + a * b`, fused where every CPU of the architecture can.
     fn multiply_add(self, a: Self, b: Self) -> Self;
+
+    /// The number that a bf16 is; integers are truncated.
+    fn from_bf16(x: bf16) -> Self;
 }
 
 /// An element type of floats, which are computed in one that has products.
@@ -101,39 +108,20 @@ pub(crate) fn product<T: Accumulator>(size: [usize; 3], left: Left<'_, T>, right
     let [m, n, k] = size;
     assert!(m == 0 || n == 0 || (m - 1) * out.row + n <= out.elements.len());
     let (left, right, adds) = (left.checked(m, k), right.checked(k, n), out.adds);
-    let kernel = T::micro_kernel(Level::best());
     if k == 0 && adds {
         return;
     }
-    if let Some(multiply) = kernel.strided {
-        // SAFETY: the operands and the result have these rows and columns (checked), and the result is borrowed mutably; the
-        // kernel is one for this CPU.
-        unsafe { strided(kernel, multiply, size, left, right, (out.elements.as_mut_ptr(), out.row), adds) }
-    }
-}
-
-/// Multiplies matrices tile by tile, where they lie.
-///
-/// # Safety
-/// As [`StridedFn`], but of any number of rows and columns.
-#[inline]
-unsafe fn strided<P: Packed>(
-    kernel: &MicroKernel<P>,
-    multiply: StridedFn<P>,
-    [rows, columns, positions]: [usize; 3],
-    (left, left_strides): (*const P, [usize; 2]),
-    (right, right_row): (*const P, usize),
-    (out, out_row): (*mut P::Sum, usize),
-    adds: bool,
-) {
-    let height = kernel.height(rows);
-    for j in (0..columns).step_by(kernel.right.width) {
-        for i in (0..rows).step_by(height) {
-            let size = [height.min(rows - i), kernel.right.width.min(columns - j), positions];
-            // SAFETY: these are some of the rows and columns that the caller promises.
+    let kernel = T::micro_kernel(Level::best());
+    let (height, width) = (kernel.height(m), kernel.columns);
+    let ((left, [row, column]), (right, right_row), to) = (left, right, out.elements.as_mut_ptr());
+    for j in (0..n).step_by(width) {
+        for i in (0..m).step_by(height) {
+            let size = [height.min(m - i), width.min(n - j), k];
+            // SAFETY: the operands and the result have these rows and columns (checked), and the result is borrowed mutably; the
+            // kernel is one for this CPU.
             unsafe {
-                let left = (left.add(i * left_strides[0]), left_strides);
-                multiply(size, left, (right.add(j), right_row), (out.add(i * out_row + j), out_row), adds);
+                let (left, right) = ((left.add(i * row), [row, column]), (right.add(j), right_row));
+                (kernel.strided)(size, left, right, (to.add(i * out.row + j), out.row), adds);
             }
         }
     }
@@ -142,16 +130,6 @@ unsafe fn strided<P: Packed>(
 macro_rules! accumulator {
     ($type:ident: $plain:path, $avx2:path, $avx512:path; |$sum:ident, $a:ident, $b:ident| $multiply_add:expr, $from_bf16:expr) => {
         impl Accumulator for $type {
-            #[inline(always)]
-            fn multiply_add(self, $a: Self, $b: Self) -> Self {
-                let $sum = self;
-                $multiply_add
-            }
-        }
-
-        impl Packed for $type {
-            type Sum = $type;
-
             #[inline]
             fn micro_kernel(level: Level) -> &'static MicroKernel<Self> {
                 match level.instructions() {
@@ -161,6 +139,12 @@ macro_rules! accumulator {
                     Instructions::Avx2 => &$avx2,
                     _ => &$plain,
                 }
+            }
+
+            #[inline(always)]
+            fn multiply_add(self, $a: Self, $b: Self) -> Self {
+                let $sum = self;
+                $multiply_add
             }
 
             #[inline(always)]

@@ -1,20 +1,17 @@
 use super::*;
 
-/// Checks a micro-kernel: all numbers of rows and columns, written and added, packed as its panels say, and with any strides if it
-/// takes them. Elements beside the tile keep their values.
-pub(super) fn check_micro_kernel<P: Packed>(kernel: &MicroKernel<P>, element: fn(i8) -> P, sum: fn(i32) -> P::Sum) {
-    let (width, across) = (kernel.left.width, kernel.right.width);
+/// Checks a micro-kernel: all numbers of rows and columns, written and added, packed, and with any strides. Elements beside the tile keep their values.
+fn check_micro_kernel<A: Accumulator>(kernel: &MicroKernel<A>, element: fn(i8) -> A, sum: fn(i32) -> A) {
+    let (width, across) = (kernel.rows, kernel.columns);
     let value = |i: usize, k: usize, seed: usize| ((i * 7 + k * 3 + seed * 5) % 11) as i8 - 5;
-    let pack = |panel: Panel, count: usize, k: usize, seed: usize| {
-        let positions = k.next_multiple_of(kernel.positions);
-        let mut packed = vec![P::default(); panel.width * positions];
+    let pack = |width: usize, count: usize, k: usize, seed: usize| {
+        let mut packed = vec![A::default(); width * k];
         for (i, l) in (0..count).flat_map(|i| (0..k).map(move |l| (i, l))) {
-            packed[(l / panel.unit * panel.width + i) * panel.unit + l % panel.unit] = element(value(i, l, seed));
+            packed[l * width + i] = element(value(i, l, seed));
         }
         packed
     };
     for k in [1usize, 2, 3, 7, 31, 64, 65] {
-        let positions = k.next_multiple_of(kernel.positions);
         for (m, n) in (1..=width).flat_map(|m| (1..=across).map(move |n| (m, n))) {
             let stride = across + 3;
             let expected = |start: i32| {
@@ -25,26 +22,20 @@ pub(super) fn check_micro_kernel<P: Packed>(kernel: &MicroKernel<P>, element: fn
                 }
                 out
             };
-            // Aligned as scratch memory is.
-            let mut memory = vec![P::default(); (width + across) * positions + 256];
-            let start = memory.as_ptr().align_offset(64);
-            let (left, right) = memory[start..].split_at_mut((width * positions).next_multiple_of(64));
-            left[..width * positions].copy_from_slice(&pack(kernel.left, m, k, 1));
-            right[..across * positions].copy_from_slice(&pack(kernel.right, n, k, 2));
+            let (left, right) = (pack(width, m, k, 1), pack(across, n, k, 2));
             for (adds, before) in [(false, 1), (true, 9)] {
                 let mut out = vec![sum(before); width * stride];
                 if n >= kernel.min_columns {
                     // SAFETY: the panels are whole, and the result has these rows and columns.
                     unsafe {
                         let out = (out.as_mut_ptr(), stride);
-                        (kernel.packed)([m, n, positions], left.as_ptr(), right.as_ptr(), right.as_ptr(), out, adds);
+                        (kernel.packed)([m, n, k], left.as_ptr(), right.as_ptr(), right.as_ptr(), out, adds);
                     }
                     assert_eq!(out, expected(before), "{m} by {n} of {k}, packed");
                 }
-                let Some(strided) = kernel.strided else { continue };
                 for [row, column] in [[k + 3, 1], [1, m + 2]] {
-                    let mut left = vec![P::default(); m * row.max(1) + k * column];
-                    let mut right = vec![P::default(); k * (n + 5)];
+                    let mut left = vec![A::default(); m * row.max(1) + k * column];
+                    let mut right = vec![A::default(); k * (n + 5)];
                     for l in 0..k {
                         (0..m).for_each(|i| left[i * row + l * column] = element(value(i, l, 1)));
                         (0..n).for_each(|j| right[l * (n + 5) + j] = element(value(j, l, 2)));
@@ -53,7 +44,7 @@ pub(super) fn check_micro_kernel<P: Packed>(kernel: &MicroKernel<P>, element: fn
                     // SAFETY: the operands and the result have these rows and columns.
                     unsafe {
                         let (left, right) = ((left.as_ptr(), [row, column]), (right.as_ptr(), n + 5));
-                        strided([m, n, k], left, right, (out.as_mut_ptr(), stride), adds);
+                        (kernel.strided)([m, n, k], left, right, (out.as_mut_ptr(), stride), adds);
                     }
                     assert_eq!(out, expected(before), "{m} by {n} of {k}, strided");
                 }

@@ -15,7 +15,7 @@ use crate::simd::{prefetch, prefetch_far};
 const NEAR: usize = 8;
 
 /// Calls in which the next right panel is fetched into the second-level cache.
-const CALLS: usize = 8;
+pub(crate) const CALLS: usize = 4;
 
 /// A vector in a register. Functions that load or store take pointers that need not be aligned.
 ///
@@ -135,7 +135,7 @@ macro_rules! micro_kernel {
         $name:ident: $element:ty, $vector:ty, $(features $features:literal,)? rows [$($m:literal)+] $rows:literal, vectors [$($n:literal)*] $vectors:literal
     ) => {
         pub(in super::super) static $name: $crate::base::product::MicroKernel<$element> = {
-            use $crate::base::product::{MicroKernel, Panel};
+            use $crate::base::product::MicroKernel;
             use $crate::base::product::tile::{self, Vector, multiply};
             use $crate::number::Number;
 
@@ -200,12 +200,11 @@ macro_rules! micro_kernel {
             }
 
             MicroKernel {
-                left: Panel { width: $rows, unit: 1 },
-                right: Panel { width: COLUMNS, unit: 1 },
-                positions: 1,
-                packed,
-                strided: Some(strided),
+                rows: $rows,
+                columns: COLUMNS,
                 min_columns: ($vectors - 1) * LANES + 1,
+                packed,
+                strided,
                 registers,
             }
         };

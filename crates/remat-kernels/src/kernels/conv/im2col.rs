@@ -12,11 +12,11 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::row_segments::{RowSegments, copy_segments, intersection, part_inside};
-use crate::base::product::{self, Accumulator, MicroKernel, Panel};
+use crate::base::product::{self, Accumulator, MicroKernel};
 use crate::interface::Source;
 use crate::kernels::matmul::{
-    Elements, Left, LeftBlock, Reader, Right, block_stride, for_each_panel, left_in_place, pack_panels,
-    pack_transposed, pack_units, right_in_place,
+    Elements, Left, LeftBlock, Reader, Right, block_stride, for_each_panel, left_in_place, pack_transposed,
+    right_in_place,
 };
 
 /// Sides of a matrix: the rows of a left operand or the columns of a right one, and the contracted axes.
@@ -347,16 +347,9 @@ impl<A: Accumulator> Operand<'_, A> {
 }
 
 impl<A: Accumulator> Operand<'_, A> {
-    /// Packs a panel of some free indices. What is left of the panel, and of the positions that `to` has, become zeros.
-    fn pack_panel(&self, free: Range<usize>, depth: Range<usize>, panel: Panel, to: &mut [A]) {
-        let (count, width) = (free.len(), panel.width);
-        let (to, padding) = to.split_at_mut(depth.len().next_multiple_of(panel.unit) * width);
-        padding.fill(A::default());
-        if panel.unit > 1 {
-            return pack_units(depth, panel, to, |depth, to| {
-                self.pack_panel(free.clone(), depth, Panel { unit: 1, ..panel }, to);
-            });
-        }
+    /// Packs a panel of some free indices. What is left of the panel becomes zeros.
+    fn pack_panel(&self, free: Range<usize>, depth: Range<usize>, width: usize, to: &mut [A]) {
+        let count = free.len();
         if count < width {
             to.chunks_exact_mut(width).for_each(|row| row[count..].fill(A::default()));
         }
@@ -372,17 +365,12 @@ impl<A: Accumulator> Operand<'_, A> {
 impl<A: Accumulator> Left<A> for Operand<'_, A> {
     fn block<'a>(
         &'a self,
-        kernel: &MicroKernel<A>,
+        _: &MicroKernel<A>,
         rows: Range<usize>,
         depth: Range<usize>,
         _: usize,
         to: &'a mut [A],
     ) -> LeftBlock<'a, A> {
-        if kernel.strided.is_none() {
-            return LeftBlock::Packed(pack_panels(kernel, rows, depth.len(), to, |rows, to| {
-                self.pack_panel(rows, depth.clone(), kernel.left, to);
-            }));
-        }
         let block = [rows, depth];
         if let Some(block) = left_in_place(self.strided(&block)) {
             return LeftBlock::Strided(block);
@@ -403,8 +391,8 @@ impl<A: Accumulator> Right<A> for Operand<'_, A> {
         right_in_place(self.strided(&[columns, depth])?, count)
     }
 
-    fn pack(&self, depth: Range<usize>, columns: Range<usize>, panel: Panel, to: &mut [A]) {
-        let len = to.len() / columns.len().div_ceil(panel.width).max(1);
-        for_each_panel(columns, panel.width, len, to, |columns, to| self.pack_panel(columns, depth.clone(), panel, to));
+    fn pack(&self, depth: Range<usize>, columns: Range<usize>, width: usize, to: &mut [A]) {
+        let len = depth.len() * width;
+        for_each_panel(columns, width, len, to, |columns, to| self.pack_panel(columns, depth.clone(), width, to));
     }
 }

@@ -28,7 +28,7 @@ use polyphase::phases;
 
 use super::matmul::{Writer, accumulator};
 use crate::base::disjoint::DisjointMut;
-use crate::base::product::{Accumulator, Packed};
+use crate::base::product::Accumulator;
 use crate::base::strided::TASK_BYTES;
 use crate::interface::layout::{Layout, row_major};
 use crate::interface::with_word;
@@ -45,7 +45,7 @@ pub(crate) fn kernel(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<d
     }
 }
 
-struct ConvKernel<A: Packed> {
+struct ConvKernel<A: Accumulator> {
     phases: Vec<Phase<A>>,
     /// The number of groups times images, if a task convolves one image in all phases while it is in the caches.
     tasks: Option<usize>,

@@ -11,7 +11,7 @@ use super::output::{StridedOutput, direct_stride};
 use super::polyphase::Along;
 use super::sizes::cut;
 use crate::base::disjoint::DisjointMut;
-use crate::base::product::{Accumulator, Packed};
+use crate::base::product::Accumulator;
 use crate::base::strided::{Rows, StridedIter};
 use crate::interface::Source;
 use crate::interface::layout::{Layout, Strides};
@@ -24,7 +24,7 @@ use crate::threads::Threads;
 pub(super) const MIN_POSITIONS: usize = 256;
 
 /// Positions of windows where the same weights meet elements of the image.
-pub(super) struct Phase<A: Packed> {
+pub(super) struct Phase<A: Accumulator> {
     windows: Im2col<A>,
     weights: Im2col<A>,
     /// Images that are convolved one after the other, and the strides between them in the batch and in the output.
@@ -56,7 +56,7 @@ pub(super) struct Problem<'a, A: 'static> {
 type Paired = (Axis, isize);
 
 /// The part of a phase that the operation and the shapes alone decide, whatever the layouts are.
-pub(super) struct Method<A: Packed> {
+pub(super) struct Method<A: Accumulator> {
     /// The axes along which products are summed, outermost first: the features have number 0, and spatial axes follow.
     elements: SmallVec<[usize; 4]>,
     /// Whether the windows are the left operand.

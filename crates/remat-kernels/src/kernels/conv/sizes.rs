@@ -1,6 +1,6 @@
 //! The blocking of the products of a convolution.
 
-use crate::base::product::{MicroKernel, Packed};
+use crate::base::product::{Accumulator, MicroKernel};
 use crate::kernels::matmul::{Cut, MANY, SHARED, even};
 
 /// Parts of the contracted dimension are at most this long, and at least half as long if an operand has runs that can be cut
@@ -40,21 +40,21 @@ const MIN_TASKS: usize = 6;
 /// The cut of a batch of products of `rows` by `depth` and `depth` by `columns` elements, which are written directly if
 /// `direct`. The left operand has runs of neighbours of length `run` along the contracted dimension. If the whole `is_task`, it
 /// is one of many.
-pub(super) fn cut<P: Packed>(
-    kernel: &'static MicroKernel<P>,
+pub(super) fn cut<A: Accumulator>(
+    kernel: &'static MicroKernel<A>,
     batch: usize,
     shape: [usize; 3],
     direct: bool,
     run: usize,
     windows_first: bool,
     is_task: bool,
-) -> Cut<P> {
+) -> Cut<A> {
     let [rows, columns, depth] = shape;
     let work = rows.saturating_mul(columns).saturating_mul(depth);
     if work.saturating_mul(batch) < SHARED || (batch >= MANY && work < SHARED) {
         return Cut::new(kernel, batch, shape, direct);
     }
-    let panel = kernel.right.width;
+    let panel = kernel.columns;
     // Parts that end where runs end are read in place, or in fewer pieces.
     let fits = |part: &usize| run.is_multiple_of(*part) || (run >= MIN_RUN && part.is_multiple_of(run));
     let part = (PART / 2..=PART).rev().find(fits).filter(|part| *part <= depth).unwrap_or(even(depth, PART, 8));

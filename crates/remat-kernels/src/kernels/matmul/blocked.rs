@@ -16,35 +16,30 @@
 
 use std::ops::Range;
 
-use super::cut::Cut;
+use super::cut::{Cut, even};
 use super::operands::{Left, LeftBlock, Output, Right, pieces};
-use crate::base::product::{self, MicroKernel, Packed};
+use crate::base::product::{self, Accumulator, CALLS, MicroKernel};
 use crate::base::scratch;
 use crate::threads::Threads;
 
 /// Panels of a strip that a task packs: they lie side by side in the operand, so that more neighbours are read at a time.
 const PANELS: usize = 4;
 
-/// A call fetches this part of the next panel.
-const EIGHTHS: usize = 8;
-
 /// A right operand is read in place where it is multiplied with at most this many rows.
 const IN_PLACE_ROWS: usize = 48;
 
 /// A strip of the right operand: packed panel after panel, or in place.
-struct Strip<'a, P> {
-    elements: &'a [P],
+struct Strip<'a, A> {
+    elements: &'a [A],
     /// The stride of rows, if it is in place.
     row: Option<usize>,
     columns: Range<usize>,
     depth: Range<usize>,
-    /// Positions of a packed panel.
-    positions: usize,
 }
 
-impl<P: Packed> Cut<P> {
+impl<A: Accumulator> Cut<A> {
     /// Computes the products. `operands` gives the operands and the output of each.
-    pub(in super::super) fn run<L: Left<P>, R: Right<P>, O: Output<P::Sum>>(
+    pub(in super::super) fn run<L: Left<A>, R: Right<A>, O: Output<A>>(
         &self,
         scratch: &mut [u8],
         threads: &Threads,
@@ -61,7 +56,7 @@ impl<P: Packed> Cut<P> {
     }
 
     /// Each task computes tiles with strips of its own.
-    fn run_alone<L: Left<P>, R: Right<P>, O: Output<P::Sum>>(
+    fn run_alone<L: Left<A>, R: Right<A>, O: Output<A>>(
         &self,
         together: usize,
         scratch: &mut [u8],
@@ -71,16 +66,16 @@ impl<P: Packed> Cut<P> {
         let across = self.columns.div_ceil(self.tile_columns);
         let of_one = self.rows.div_ceil(self.tile_rows) * across;
         threads.for_each_with_scratch(self.tiles().div_ceil(together), scratch, |task, scratch| {
-            let (panels, scratch) = scratch::take::<P>(scratch, self.strip());
-            let (block, scratch) = scratch::take::<P>(scratch, self.block());
-            let (sums, _) = scratch::take::<P::Sum>(scratch, self.sums());
+            let (panels, scratch) = scratch::take::<A>(scratch, self.strip());
+            let (block, scratch) = scratch::take::<A>(scratch, self.block());
+            let (sums, _) = scratch::take::<A>(scratch, self.sums());
             for i in task * together..self.tiles().min((task + 1) * together) {
                 let (left, right, out) = operands(i / of_one);
                 let rows = piece(self.rows, self.tile_rows, i % of_one / across);
                 let columns = piece(self.columns, self.tile_columns, i % across);
                 let to = self.destination(&out, &rows, &columns, sums);
                 for depth in pieces(0..self.depth, self.strip_depth) {
-                    let in_place = rows.len() <= IN_PLACE_ROWS && self.kernel.strided.is_some();
+                    let in_place = rows.len() <= IN_PLACE_ROWS;
                     let strip = Strip::new(self.kernel, &right, depth, columns.clone(), panels, in_place);
                     // SAFETY: each tile of each product is computed once.
                     unsafe { self.multiply(&left, &strip, rows.clone(), columns.clone(), block, to) };
@@ -91,14 +86,14 @@ impl<P: Packed> Cut<P> {
     }
 
     /// All tasks share each strip.
-    fn run_shared<L: Left<P>, R: Right<P>, O: Output<P::Sum>>(
+    fn run_shared<L: Left<A>, R: Right<A>, O: Output<A>>(
         &self,
         scratch: &mut [u8],
         threads: &Threads,
         operands: impl Fn(usize) -> (L, R, O) + Sync,
     ) {
-        let (panels, scratch) = scratch::take::<P>(scratch, self.strip());
-        let (kept, scratch) = scratch::take::<P::Sum>(scratch, self.kept_sums());
+        let (panels, scratch) = scratch::take::<A>(scratch, self.strip());
+        let (kept, scratch) = scratch::take::<A>(scratch, self.kept_sums());
         for i in 0..self.batch {
             let (left, right, out) = operands(i);
             for strip_columns in pieces(0..self.columns, self.strip_columns) {
@@ -106,7 +101,7 @@ impl<P: Packed> Cut<P> {
                     let strip = Strip::pack(self.kernel, &right, depth, strip_columns.clone(), panels, threads);
                     let across = strip_columns.len().div_ceil(self.tile_columns);
                     let tiles = self.rows.div_ceil(self.tile_rows) * across;
-                    let compute = |tile: usize, block: &mut [P], sums: &mut [P::Sum]| {
+                    let compute = |tile: usize, block: &mut [A], sums: &mut [A]| {
                         let rows = piece(self.rows, self.tile_rows, tile / across);
                         let columns = piece(strip_columns.len(), self.tile_columns, tile % across);
                         let columns = strip_columns.start + columns.start..strip_columns.start + columns.end;
@@ -120,14 +115,14 @@ impl<P: Packed> Cut<P> {
                     };
                     if kept.is_empty() {
                         threads.for_each_with_scratch(tiles, scratch, |tile, scratch| {
-                            let (block, scratch) = scratch::take::<P>(scratch, self.block());
-                            let (sums, _) = scratch::take::<P::Sum>(scratch, self.sums());
+                            let (block, scratch) = scratch::take::<A>(scratch, self.block());
+                            let (sums, _) = scratch::take::<A>(scratch, self.sums());
                             compute(tile, block, sums);
                         });
                     } else {
                         let kept = kept.chunks_mut(self.tile_rows * self.tile_columns).enumerate().take(tiles);
                         threads.for_each_item_with_scratch(tiles, kept, scratch, |(tile, sums), scratch| {
-                            compute(tile, scratch::take::<P>(scratch, self.block()).0, sums);
+                            compute(tile, scratch::take::<A>(scratch, self.block()).0, sums);
                         });
                     }
                 }
@@ -138,11 +133,11 @@ impl<P: Packed> Cut<P> {
     /// Where the products of a tile are written: in the output, or in memory for sums.
     fn destination(
         &self,
-        out: &impl Output<P::Sum>,
+        out: &impl Output<A>,
         rows: &Range<usize>,
         columns: &Range<usize>,
-        sums: &mut [P::Sum],
-    ) -> (*mut P::Sum, usize) {
+        sums: &mut [A],
+    ) -> (*mut A, usize) {
         match out.direct() {
             Some((out, stride)) if self.direct => (out.wrapping_add(rows.start * stride + columns.start), stride),
             _ => (sums[..rows.len() * columns.len()].as_mut_ptr(), columns.len()),
@@ -150,7 +145,7 @@ impl<P: Packed> Cut<P> {
     }
 
     /// Writes a tile to the output, if it is not there.
-    fn finish(&self, out: &impl Output<P::Sum>, rows: Range<usize>, columns: Range<usize>, sums: &[P::Sum]) {
+    fn finish(&self, out: &impl Output<A>, rows: Range<usize>, columns: Range<usize>, sums: &[A]) {
         if !self.direct {
             let sums = &sums[..rows.len() * columns.len()];
             // SAFETY: each tile of each product is computed by one task.
@@ -165,24 +160,25 @@ impl<P: Packed> Cut<P> {
     /// `out` is valid for reading and writing these rows and columns, and no other task has access to them.
     unsafe fn multiply(
         &self,
-        left: &impl Left<P>,
-        strip: &Strip<'_, P>,
+        left: &impl Left<A>,
+        strip: &Strip<'_, A>,
         rows: Range<usize>,
         columns: Range<usize>,
-        block: &mut [P],
-        (out, stride): (*mut P::Sum, usize),
+        block: &mut [A],
+        (out, stride): (*mut A, usize),
     ) {
         if self.depth == 0 {
             for i in 0..rows.len() {
                 // SAFETY: this is one of the rows that the caller promises.
-                unsafe { std::slice::from_raw_parts_mut(out.add(i * stride), columns.len()) }.fill(P::Sum::default());
+                unsafe { std::slice::from_raw_parts_mut(out.add(i * stride), columns.len()) }.fill(A::default());
             }
             return;
         }
-        for block_rows in pieces(rows.clone(), self.block_rows()) {
+        let block_rows = even(rows.len(), self.block_rows(), 1);
+        for block_rows in pieces(rows.clone(), block_rows) {
             for depth in pieces(strip.depth.clone(), self.part) {
                 let left = left.block(self.kernel, block_rows.clone(), depth.clone(), columns.len(), block);
-                for panel in pieces(columns.clone(), self.kernel.right.width) {
+                for panel in pieces(columns.clone(), self.kernel.columns) {
                     let size = [block_rows.len(), panel.len(), depth.len()];
                     let right = strip.part(self.kernel, &panel, &depth);
                     // SAFETY: these are rows and columns of those that the caller promises.
@@ -198,109 +194,99 @@ impl<P: Packed> Cut<P> {
 
 /// Some columns of a strip, as many as a micro-kernel takes, and some positions of the contracted dimension.
 #[derive(Clone, Copy)]
-enum RightPanel<'a, P> {
-    Strided(product::Right<'a, P>),
-    Packed(&'a [P]),
+enum RightPanel<'a, A> {
+    Strided(product::Right<'a, A>),
+    Packed(&'a [A]),
 }
 
 /// Multiplies a block of rows with one panel of columns.
 ///
 /// # Safety
 /// `out` is valid for writing these rows and columns, and for reading if `adds`; no other task has access to them.
-unsafe fn multiply_panel<P: Packed>(
-    kernel: &MicroKernel<P>,
+unsafe fn multiply_panel<A: Accumulator>(
+    kernel: &MicroKernel<A>,
     [rows, columns, depth]: [usize; 3],
-    left: &LeftBlock<'_, P>,
-    right: RightPanel<'_, P>,
-    (out, stride): (*mut P::Sum, usize),
+    left: &LeftBlock<'_, A>,
+    right: RightPanel<'_, A>,
+    (out, stride): (*mut A, usize),
     adds: bool,
 ) {
-    let (height, positions) = (kernel.height(rows), depth.next_multiple_of(kernel.positions));
-    let panel_len = kernel.left.width * positions;
-    // The next panel of a strip that is one part deep lies behind this one.
-    let next = kernel.right.width * positions;
+    let (height, width) = (kernel.height(rows), kernel.columns);
+    let panel_len = kernel.rows * depth;
+    let are_packed = matches!((left, right), (LeftBlock::Packed(_), RightPanel::Packed(_)));
     // Operands are as long as all calls together need them.
-    let (strided_left, packed_left) = match left {
-        LeftBlock::Strided(left) => (Some(left.checked(rows, depth)), None),
-        LeftBlock::Packed(panels) => (None, Some(panels[..rows.div_ceil(height) * panel_len].as_ptr())),
-    };
-    let (strided_right, packed_right) = match right {
-        RightPanel::Strided(right) => (right.checked(depth, columns), None),
-        RightPanel::Packed(panel) => {
-            let panel = panel[..kernel.right.width * positions].as_ptr();
-            ((panel, kernel.right.width), Some(panel))
+    let (left, strides, step) = match left {
+        LeftBlock::Strided(left) => {
+            let (first, strides) = left.checked(rows, depth);
+            (first, strides, height * strides[0])
+        }
+        LeftBlock::Packed(panels) => {
+            (panels[..rows.div_ceil(height) * panel_len].as_ptr(), [1, kernel.rows], panel_len)
         }
     };
+    let (right, right_row) = match right {
+        RightPanel::Strided(right) => right.checked(depth, columns),
+        RightPanel::Packed(panel) => (panel[..width * depth].as_ptr(), width),
+    };
+    // The next panel of a strip that is one part deep lies behind this one.
+    let next = right.wrapping_add(width * depth);
     for (panel, i) in (0..rows).step_by(height).enumerate() {
-        let rows = height.min(rows - i);
+        let size = [height.min(rows - i), columns, depth];
         // SAFETY: the operands have these rows, columns and positions (checked), and the result as the caller promises; the
         // micro-kernel is one for this CPU.
         unsafe {
-            let out = (out.add(i * stride), stride);
-            match (packed_left, packed_right, kernel.strided) {
-                (Some(left), Some(right), strided) if columns >= kernel.min_columns || strided.is_none() => {
-                    let ahead = right.wrapping_add(next + panel % EIGHTHS * next / EIGHTHS);
-                    let left = left.add(panel * panel_len);
-                    (kernel.packed)([rows, columns, positions], left, right, ahead, out, adds);
-                }
-                (_, _, Some(strided)) => {
-                    let left = match (strided_left, packed_left) {
-                        (Some((left, strides)), _) => (left.add(i * strides[0]), strides),
-                        (None, Some(left)) => (left.add(panel * panel_len), [1, kernel.left.width]),
-                        (None, None) => return,
-                    };
-                    strided([rows, columns, depth], left, strided_right, out, adds);
-                }
-                // Operands are in place only where the micro-kernel takes strides.
-                _ => {}
+            let (left, out) = (left.add(panel * step), (out.add(i * stride), stride));
+            if are_packed && columns >= kernel.min_columns {
+                let ahead = next.wrapping_add(panel % CALLS * width * depth / CALLS);
+                (kernel.packed)(size, left, right, ahead, out, adds);
+            } else {
+                (kernel.strided)(size, (left, strides), (right, right_row), out, adds);
             }
         }
     }
 }
 
-impl<'a, P: Packed> Strip<'a, P> {
+impl<'a, A: Accumulator> Strip<'a, A> {
     /// A strip for one task, read in place if that can be and `in_place` allows it.
-    fn new<R: Right<P>>(
-        kernel: &MicroKernel<P>,
+    fn new<R: Right<A>>(
+        kernel: &MicroKernel<A>,
         right: &'a R,
         depth: Range<usize>,
         columns: Range<usize>,
-        panels: &'a mut [P],
+        panels: &'a mut [A],
         in_place: bool,
-    ) -> Strip<'a, P> {
+    ) -> Strip<'a, A> {
         match right.in_place(depth.clone(), columns.clone()) {
-            Some(product::Right { elements, row }) if in_place => {
-                Strip { elements, row: Some(row), columns, positions: depth.len(), depth }
-            }
+            Some(product::Right { elements, row }) if in_place => Strip { elements, row: Some(row), columns, depth },
             _ => Strip::pack(kernel, right, depth, columns, panels, &Threads::SERIAL),
         }
     }
 
     /// A strip packed into panels.
     fn pack(
-        kernel: &MicroKernel<P>,
-        right: &impl Right<P>,
+        kernel: &MicroKernel<A>,
+        right: &impl Right<A>,
         depth: Range<usize>,
         columns: Range<usize>,
-        panels: &'a mut [P],
+        panels: &'a mut [A],
         threads: &Threads,
-    ) -> Strip<'a, P> {
-        let (size, positions) = (kernel.right.width, depth.len().next_multiple_of(kernel.positions));
+    ) -> Strip<'a, A> {
+        let (size, positions) = (kernel.columns, depth.len());
         let panels = &mut panels[..positions * columns.len().next_multiple_of(size)];
         threads.for_each_chunk(panels, positions * size * PANELS, |i, panels| {
             let piece = piece(columns.len(), size * PANELS, i);
             let columns = columns.start + piece.start..columns.start + piece.end;
-            right.pack(depth.clone(), columns, kernel.right, panels);
+            right.pack(depth.clone(), columns, size, panels);
         });
-        Strip { elements: panels, row: None, columns, depth, positions }
+        Strip { elements: panels, row: None, columns, depth }
     }
 
     /// Some positions of a panel, which has these columns.
-    fn part(&self, kernel: &MicroKernel<P>, panel: &Range<usize>, depth: &Range<usize>) -> RightPanel<'_, P> {
+    fn part(&self, kernel: &MicroKernel<A>, panel: &Range<usize>, depth: &Range<usize>) -> RightPanel<'_, A> {
         let (j, from) = (panel.start - self.columns.start, depth.start - self.depth.start);
         match self.row {
             Some(row) => RightPanel::Strided(product::Right { elements: &self.elements[from * row + j..], row }),
-            None => RightPanel::Packed(&self.elements[j * self.positions + from * kernel.right.width..]),
+            None => RightPanel::Packed(&self.elements[j * self.depth.len() + from * kernel.columns..]),
         }
     }
 }

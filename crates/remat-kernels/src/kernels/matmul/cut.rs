@@ -1,7 +1,7 @@
 //! How products of matrices are cut into tasks, and what scratch memory they need.
 
 use super::operands::block_len;
-use crate::base::product::{MicroKernel, Packed};
+use crate::base::product::{Accumulator, MicroKernel};
 use crate::base::scratch;
 
 /// The contracted dimension is taken in parts of this length at most.
@@ -25,7 +25,13 @@ const TILE_COLUMNS: usize = 256;
 
 /// Rows of the left operand that are packed at a time: they stay in the second-level cache, while each panel of the right operand
 /// comes into the first-level cache once for all of them.
-const BLOCK_ROWS: usize = 96;
+const BLOCK_ROWS: usize = 48;
+
+/// Most rows of a tile that shares its strips.
+const SHARED_ROWS: usize = 96;
+
+/// Fewest tiles of such a strip.
+const SHARED_TILES: usize = 8;
 
 /// Multiplications that are worth a task.
 const TASK: usize = 1 << 20;
@@ -37,8 +43,8 @@ pub(in super::super) const SHARED: usize = 1 << 23;
 pub(in super::super) const MANY: usize = 16;
 
 /// How a batch of products of matrices of one size is cut into tasks.
-pub(in super::super) struct Cut<P: Packed> {
-    pub(super) kernel: &'static MicroKernel<P>,
+pub(in super::super) struct Cut<A: Accumulator> {
+    pub(super) kernel: &'static MicroKernel<A>,
     pub(super) batch: usize,
     pub(super) rows: usize,
     pub(super) columns: usize,
@@ -61,26 +67,26 @@ pub(in super::super) fn even(len: usize, most: usize, multiple: usize) -> usize 
     len.div_ceil(len.div_ceil(most.max(multiple))).next_multiple_of(multiple).min(len)
 }
 
-impl<P: Packed> Cut<P> {
+impl<A: Accumulator> Cut<A> {
     /// The cut of `batch` products of `rows` by `depth` and `depth` by `columns` elements, which are written as they are if
     /// `direct`.
     pub(in super::super) fn new(
-        kernel: &'static MicroKernel<P>,
+        kernel: &'static MicroKernel<A>,
         batch: usize,
         shape: [usize; 3],
         direct: bool,
-    ) -> Cut<P> {
+    ) -> Cut<A> {
         let [rows, columns, depth] = shape;
-        let [height, width] = [kernel.left.width, kernel.right.width];
-        let part = even(depth, PART, PART_MULTIPLE.max(kernel.positions));
+        let [height, width] = [kernel.rows, kernel.columns];
+        let part = even(depth, PART, PART_MULTIPLE);
         let work = |rows: usize, columns: usize| rows.saturating_mul(columns).saturating_mul(depth).max(1);
         if batch < MANY && work(rows, columns) >= SHARED {
             let strip_depth = if direct { even(depth, STRIP / columns.min(STRIP_COLUMNS), part) } else { depth };
             let strip_columns = even(columns, (STRIP / strip_depth / width * width).min(STRIP_COLUMNS), width);
             // As many tiles of one height as two or four threads can share without a rest.
-            let count = rows.div_ceil(BLOCK_ROWS.max(height));
+            let count = rows.div_ceil(SHARED_ROWS.max(height));
             let tile_rows = rows.div_ceil(count.next_multiple_of(if count < 4 { 1 } else { 4 }));
-            let across = MANY.div_ceil(rows.div_ceil(tile_rows)).max(1);
+            let across = SHARED_TILES.div_ceil(rows.div_ceil(tile_rows)).max(1);
             let tile_columns = even(strip_columns, strip_columns / across, width);
             let (strip, tile) = ([strip_depth, strip_columns], [tile_rows, tile_columns]);
             return Cut::with_sizes(kernel, batch, shape, direct, part, strip, tile, false);
@@ -119,7 +125,7 @@ impl<P: Packed> Cut<P> {
     /// The cut of such products where the caller knows good sizes: of the parts of the contracted dimension, of strips of a
     /// multiple of a part, and of tiles. If `alone`, strips have the columns of a tile, and each task has its own.
     pub(in super::super) fn with_sizes(
-        kernel: &'static MicroKernel<P>,
+        kernel: &'static MicroKernel<A>,
         batch: usize,
         [rows, columns, depth]: [usize; 3],
         direct: bool,
@@ -127,7 +133,7 @@ impl<P: Packed> Cut<P> {
         [strip_depth, strip_columns]: [usize; 2],
         [tile_rows, tile_columns]: [usize; 2],
         alone: bool,
-    ) -> Cut<P> {
+    ) -> Cut<A> {
         let together = alone.then_some(1);
         Cut {
             kernel,
@@ -147,17 +153,17 @@ impl<P: Packed> Cut<P> {
 
     /// Bytes of scratch memory for a run on `threads` threads, a multiple of 64.
     pub(in super::super) fn scratch(&self, threads: usize) -> usize {
-        let strip = scratch::bytes::<P>(self.strip());
+        let strip = scratch::bytes::<A>(self.strip());
         if self.together.is_some() {
             threads * (strip + self.of_thread())
         } else {
-            strip + scratch::bytes::<P::Sum>(self.kept_sums()) + threads * self.of_thread()
+            strip + scratch::bytes::<A>(self.kept_sums()) + threads * self.of_thread()
         }
     }
 
     /// Bytes of scratch memory that each thread has for itself, beside strips.
     pub(super) fn of_thread(&self) -> usize {
-        scratch::bytes::<P>(self.block()) + scratch::bytes::<P::Sum>(self.sums())
+        scratch::bytes::<A>(self.block()) + scratch::bytes::<A>(self.sums())
     }
 
     /// Tiles of all products.
@@ -165,20 +171,15 @@ impl<P: Packed> Cut<P> {
         self.batch * self.rows.div_ceil(self.tile_rows) * self.columns.div_ceil(self.tile_columns)
     }
 
-    /// Positions of the contracted dimension of a packed panel that has this many.
-    pub(super) fn padded(&self, depth: usize) -> usize {
-        depth.next_multiple_of(self.kernel.positions)
-    }
-
     /// Elements of a strip.
     pub(super) fn strip(&self) -> usize {
-        let columns = self.strip_columns.next_multiple_of(self.kernel.right.width);
-        self.padded(self.strip_depth.min(self.depth)) * columns
+        let columns = self.strip_columns.next_multiple_of(self.kernel.columns);
+        self.strip_depth.min(self.depth) * columns
     }
 
     /// Most rows of a block of the left operand.
     pub(super) fn block_rows(&self) -> usize {
-        (BLOCK_ROWS / self.kernel.left.width).max(1) * self.kernel.left.width
+        (BLOCK_ROWS / self.kernel.rows).max(1) * self.kernel.rows
     }
 
     /// Elements of a block of the left operand.

@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 
 use remat_ir::{ConvertElementType, DType, Prim, bf16};
 
-use crate::base::product::{Accumulator, Packed};
+use crate::base::product::Accumulator;
 use crate::interface::Source;
 use crate::interface::with_word;
 use crate::tile::{self, StridedFn, TileFn};
@@ -30,18 +30,18 @@ pub(in super::super) fn accumulator(from: DType, to: DType) -> DType {
 }
 
 /// How elements of a dtype become numbers to sum.
-pub(in super::super) struct Reader<P> {
+pub(in super::super) struct Reader<A> {
     dtype: DType,
     gather: StridedFn,
     load: Option<TileFn>,
     convert: Option<TileFn>,
-    number: PhantomData<P>,
+    number: PhantomData<A>,
 }
 
-impl<P: Packed> Reader<P> {
-    pub(in super::super) fn new(dtype: DType) -> Reader<P> {
-        let convert = ConvertElementType { dtype: P::DTYPE };
-        let needed = tile::register_type(dtype) != P::DTYPE;
+impl<A: Accumulator> Reader<A> {
+    pub(in super::super) fn new(dtype: DType) -> Reader<A> {
+        let convert = ConvertElementType { dtype: A::DTYPE };
+        let needed = tile::register_type(dtype) != A::DTYPE;
         Reader {
             dtype,
             gather: tile::strided(dtype.size()),
@@ -52,8 +52,8 @@ impl<P: Packed> Reader<P> {
     }
 
     /// The elements of an operand of this dtype.
-    pub(in super::super) fn of<'a>(&'a self, source: Source<'a>) -> Elements<'a, P> {
-        if self.dtype == P::DTYPE {
+    pub(in super::super) fn of<'a>(&'a self, source: Source<'a>) -> Elements<'a, A> {
+        if self.dtype == A::DTYPE {
             return Elements::Numbers(source.slice());
         }
         let len = with_word!(self.dtype, W => source.words::<W>().len());
@@ -63,16 +63,16 @@ impl<P: Packed> Reader<P> {
 
 /// The elements of an operand, to be read as numbers.
 #[derive(Clone, Copy)]
-pub(in super::super) enum Elements<'a, P> {
+pub(in super::super) enum Elements<'a, A> {
     /// They are such numbers.
-    Numbers(&'a [P]),
+    Numbers(&'a [A]),
     /// They have to be converted.
-    Other { source: Source<'a>, len: usize, reader: &'a Reader<P> },
+    Other { source: Source<'a>, len: usize, reader: &'a Reader<A> },
 }
 
-impl<P: Packed> Elements<'_, P> {
+impl<A: Accumulator> Elements<'_, A> {
     /// The elements, where they are numbers.
-    pub(in super::super) fn numbers(&self) -> Option<&[P]> {
+    pub(in super::super) fn numbers(&self) -> Option<&[A]> {
         match self {
             Elements::Numbers(numbers) => Some(numbers),
             Elements::Other { .. } => None,
@@ -82,7 +82,7 @@ impl<P: Packed> Elements<'_, P> {
     /// The elements, where they are bf16 and the numbers are real.
     pub(in super::super) fn halves(&self) -> Option<&[bf16]> {
         match self {
-            Elements::Other { source, reader, .. } if reader.dtype == DType::Bf16 && P::DTYPE.is_float() => {
+            Elements::Other { source, reader, .. } if reader.dtype == DType::Bf16 && A::DTYPE.is_float() => {
                 Some(source.slice())
             }
             _ => None,
@@ -91,7 +91,7 @@ impl<P: Packed> Elements<'_, P> {
 
     /// Reads `to.len()` elements that are `stride` apart, the first at `start`.
     #[inline]
-    pub(in super::super) fn read(&self, start: isize, stride: isize, to: &mut [P]) {
+    pub(in super::super) fn read(&self, start: isize, stride: isize, to: &mut [A]) {
         match *self {
             Elements::Numbers(from) if stride == 1 => to.copy_from_slice(&from[start as usize..][..to.len()]),
             Elements::Numbers(from) => {
@@ -104,9 +104,9 @@ impl<P: Packed> Elements<'_, P> {
     }
 }
 
-impl<P: Packed> Reader<P> {
+impl<A: Accumulator> Reader<A> {
     /// Reads and converts `to.len()` of the `len` elements of an operand, which are `stride` apart, the first at `start`.
-    fn convert(&self, source: Source<'_>, len: usize, start: isize, stride: isize, to: &mut [P]) {
+    fn convert(&self, source: Source<'_>, len: usize, start: isize, stride: isize, to: &mut [A]) {
         if to.is_empty() {
             return;
         }
@@ -133,7 +133,7 @@ impl<P: Packed> Reader<P> {
                         convert(n, to, &[loaded.as_ptr().cast()]);
                     }
                     (Some(only), None) | (None, Some(only)) => only(n, to, &[at]),
-                    (None, None) => to.copy_from_nonoverlapping(at, n * size_of::<P>()),
+                    (None, None) => to.copy_from_nonoverlapping(at, n * size_of::<A>()),
                 }
             }
         }

@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use super::element::Elements;
 use super::operands::{Left, LeftBlock, Right, for_each_panel, pack_panels, panels_len};
-use super::pack::{RowsToPanels, copy_rows, pack_transposed, pack_units, transpose_rows, widen_rows};
-use crate::base::product::{self, MicroKernel, Packed, Panel};
+use super::pack::{RowsToPanels, copy_rows, pack_transposed, transpose_rows, widen_rows};
+use crate::base::product::{self, Accumulator, MicroKernel};
 use crate::base::strided::Rows;
 
 /// A matrix in a buffer: element `i, j` is at `start` and the offsets of `i` in `free` and of `j` in `contracted`.
-pub(in super::super) struct Matrix<'a, P> {
-    pub(in super::super) elements: Elements<'a, P>,
+pub(in super::super) struct Matrix<'a, A> {
+    pub(in super::super) elements: Elements<'a, A>,
     pub(in super::super) start: isize,
     pub(in super::super) free: &'a Rows<1>,
     pub(in super::super) contracted: &'a Rows<1>,
@@ -45,23 +45,23 @@ pub(super) fn run(rows: &Rows<1>, indices: &Range<usize>) -> Option<(isize, isiz
     first.filter(|_| runs == 1)
 }
 
-impl<P: Packed> Matrix<'_, P> {
+impl<A: Accumulator> Matrix<'_, A> {
     fn is_contiguous_along_free(&self) -> bool {
         is_contiguous_along_free(self.free, self.contracted)
     }
 
     /// Elements of row `i`, which are read into `to` unless they are contiguous numbers.
-    pub(super) fn row<'a>(&'a self, i: usize, depth: Range<usize>, to: &'a mut [P]) -> &'a [P] {
+    pub(super) fn row<'a>(&'a self, i: usize, depth: Range<usize>, to: &'a mut [A]) -> &'a [A] {
         self.slice(self.free, i, self.contracted, depth, to)
     }
 
     /// Elements of column `j`, likewise.
-    pub(super) fn column<'a>(&'a self, free: Range<usize>, j: usize, to: &'a mut [P]) -> &'a [P] {
+    pub(super) fn column<'a>(&'a self, free: Range<usize>, j: usize, to: &'a mut [A]) -> &'a [A] {
         self.slice(self.contracted, j, self.free, free, to)
     }
 
     /// Elements at index `i` of one group of dimensions and some indices of the other.
-    fn slice<'a>(&'a self, one: &Rows<1>, i: usize, other: &Rows<1>, range: Range<usize>, to: &'a mut [P]) -> &'a [P] {
+    fn slice<'a>(&'a self, one: &Rows<1>, i: usize, other: &Rows<1>, range: Range<usize>, to: &'a mut [A]) -> &'a [A] {
         let mut start = self.start;
         one.each(i..i + 1, |[at], range| start += at + range.start as isize * one.stride[0]);
         let n = range.len();
@@ -74,7 +74,7 @@ impl<P: Packed> Matrix<'_, P> {
 
     /// Reads the elements at some indices of a group of dimensions, from an offset on.
     #[inline]
-    fn read_row(&self, start: isize, dims: &Rows<1>, range: Range<usize>, to: &mut [P]) {
+    fn read_row(&self, start: isize, dims: &Rows<1>, range: Range<usize>, to: &mut [A]) {
         let (mut done, stride) = (0, dims.stride[0]);
         dims.each(range, |[at], range| {
             let to = &mut to[done..done + range.len()];
@@ -85,7 +85,7 @@ impl<P: Packed> Matrix<'_, P> {
 
     /// Reads the elements at some indices of two groups of dimensions, one row for each index of the first, to rows that are
     /// `stride` numbers apart.
-    fn read(&self, [rows, along]: [&Rows<1>; 2], [i, j]: [Range<usize>; 2], stride: usize, to: &mut [P]) {
+    fn read(&self, [rows, along]: [&Rows<1>; 2], [i, j]: [Range<usize>; 2], stride: usize, to: &mut [A]) {
         let mut to = to.chunks_mut(stride.max(1));
         rows.each(i, |[at], range| {
             for (row, to) in range.zip(&mut to) {
@@ -101,21 +101,14 @@ impl<P: Packed> Matrix<'_, P> {
     }
 
     /// The elements from the first of a block on, and the distances, if the elements are numbers.
-    fn strided(&self, free: &Range<usize>, depth: &Range<usize>) -> Option<(&[P], usize, usize)> {
+    fn strided(&self, free: &Range<usize>, depth: &Range<usize>) -> Option<(&[A], usize, usize)> {
         let (first, row, column) = self.strides(free, depth)?;
         Some((&self.elements.numbers()?[first..], row, column))
     }
 
-    /// Packs a panel of some free indices. What is left of the panel, and of the positions that `to` has, become zeros.
-    fn pack_panel(&self, free: Range<usize>, depth: Range<usize>, panel: Panel, to: &mut [P]) {
-        let (count, width) = (free.len(), panel.width);
-        let (to, padding) = to.split_at_mut(depth.len().next_multiple_of(panel.unit) * width);
-        padding.fill(P::default());
-        if panel.unit > 1 {
-            return pack_units(depth, panel, to, |depth, to| {
-                self.pack_panel(free.clone(), depth, Panel { unit: 1, ..panel }, to);
-            });
-        }
+    /// Packs a panel of some free indices. What is left of the panel becomes zeros.
+    fn pack_panel(&self, free: Range<usize>, depth: Range<usize>, width: usize, to: &mut [A]) {
+        let count = free.len();
         if self.is_contiguous_along_free() {
             let shape = RowsToPanels { count, depth: depth.len(), height: width, width, panel: to.len() };
             if self.copy_rows(&free, &depth, shape, to) {
@@ -123,7 +116,7 @@ impl<P: Packed> Matrix<'_, P> {
             }
         }
         if count < width {
-            to.chunks_exact_mut(width).for_each(|row| row[count..].fill(P::default()));
+            to.chunks_exact_mut(width).for_each(|row| row[count..].fill(A::default()));
         }
         if self.is_contiguous_along_free() {
             return self.read([self.contracted, self.free], [depth, free], width, to);
@@ -140,7 +133,7 @@ impl<P: Packed> Matrix<'_, P> {
 
     /// Copies a part whose neighbours in memory are neighbours along the free dimensions to panels, row by row. False if the
     /// elements have to be converted, or the strides are not the same everywhere.
-    fn copy_rows(&self, free: &Range<usize>, depth: &Range<usize>, shape: RowsToPanels, to: &mut [P]) -> bool {
+    fn copy_rows(&self, free: &Range<usize>, depth: &Range<usize>, shape: RowsToPanels, to: &mut [A]) -> bool {
         match (self.strides(free, depth), self.elements.numbers(), self.elements.halves()) {
             (Some((first, 1, stride)), Some(from), _) => copy_rows(&from[first..], stride, shape, to),
             (Some((first, 1, stride)), _, Some(from)) => widen_rows(&from[first..], stride, shape, to),
@@ -164,23 +157,22 @@ pub(in super::super) fn right_in_place<A>(
     (stride == 1 || columns == 1).then_some(product::Right { elements, row })
 }
 
-impl<P: Packed> Left<P> for Matrix<'_, P> {
+impl<A: Accumulator> Left<A> for Matrix<'_, A> {
     fn block<'a>(
         &'a self,
-        kernel: &MicroKernel<P>,
+        kernel: &MicroKernel<A>,
         rows: Range<usize>,
         depth: Range<usize>,
         columns: usize,
-        to: &'a mut [P],
-    ) -> LeftBlock<'a, P> {
+        to: &'a mut [A],
+    ) -> LeftBlock<'a, A> {
         if columns <= IN_PLACE_COLUMNS
-            && kernel.strided.is_some()
             && let Some(block) = left_in_place(self.strided(&rows, &depth))
         {
             return LeftBlock::Strided(block);
         }
-        let (height, width) = (kernel.height(rows.len()), kernel.left.width);
-        if kernel.positions == 1 && self.is_contiguous_along_free() {
+        let (height, width) = (kernel.height(rows.len()), kernel.rows);
+        if self.is_contiguous_along_free() {
             // Rows of the whole block are longer than those of a panel.
             let len = panels_len(kernel, rows.len(), depth.len());
             let shape =
@@ -190,24 +182,24 @@ impl<P: Packed> Left<P> for Matrix<'_, P> {
             }
         }
         LeftBlock::Packed(pack_panels(kernel, rows, depth.len(), to, |rows, to| {
-            self.pack_panel(rows, depth.clone(), kernel.left, to);
+            self.pack_panel(rows, depth.clone(), width, to);
         }))
     }
 }
 
-impl<P: Packed> Right<P> for Matrix<'_, P> {
-    fn in_place(&self, depth: Range<usize>, columns: Range<usize>) -> Option<product::Right<'_, P>> {
+impl<A: Accumulator> Right<A> for Matrix<'_, A> {
+    fn in_place(&self, depth: Range<usize>, columns: Range<usize>) -> Option<product::Right<'_, A>> {
         right_in_place(self.strided(&columns, &depth)?, columns.len())
     }
 
-    fn pack(&self, depth: Range<usize>, columns: Range<usize>, panel: Panel, to: &mut [P]) {
-        let (width, len) = (panel.width, to.len() / columns.len().div_ceil(panel.width).max(1));
-        if len == depth.len() * width && panel.unit == 1 && self.is_contiguous_along_free() {
+    fn pack(&self, depth: Range<usize>, columns: Range<usize>, width: usize, to: &mut [A]) {
+        let len = depth.len() * width;
+        if self.is_contiguous_along_free() {
             let shape = RowsToPanels { count: columns.len(), depth: depth.len(), height: width, width, panel: len };
             if self.copy_rows(&columns, &depth, shape, to) {
                 return;
             }
         }
-        for_each_panel(columns, width, len, to, |columns, to| self.pack_panel(columns, depth.clone(), panel, to));
+        for_each_panel(columns, width, len, to, |columns, to| self.pack_panel(columns, depth.clone(), width, to));
     }
 }

@@ -30,11 +30,11 @@ pub(super) use element::{Elements, Reader, Writer, accumulator};
 use matrix::{Matrix, is_contiguous_along_free};
 pub(super) use matrix::{left_in_place, right_in_place};
 use matvec::MatvecKernel;
-pub(super) use operands::{Left, LeftBlock, Output, Right, block_stride, for_each_panel, pack_panels};
-pub(super) use pack::{pack_transposed, pack_units};
+pub(super) use operands::{Left, LeftBlock, Output, Right, block_stride, for_each_panel};
+pub(super) use pack::pack_transposed;
 
 use crate::base::disjoint::DisjointMut;
-use crate::base::product::{Accumulator, Packed};
+use crate::base::product::Accumulator;
 use crate::base::strided::{Rows, StridedIter};
 use crate::interface::layout::Layout;
 use crate::interface::{Kernel, Source, Target};
@@ -69,7 +69,7 @@ struct Dot<A: 'static> {
 }
 
 /// The kernel of products of matrices that have several rows and columns.
-struct MatrixKernel<A: Packed> {
+struct MatrixKernel<A: Accumulator> {
     dot: Dot<A>,
     cut: Cut<A>,
 }

@@ -2,40 +2,39 @@
 
 use std::ops::Range;
 
-use crate::base::product::{self, MicroKernel, Packed, Panel};
+use crate::base::product::{self, Accumulator, MicroKernel};
 
 /// Room between the rows of a block that is copied row by row, so that they do not meet in one set of a cache.
 const GAP: usize = 16;
 
 /// A block of a left operand.
-pub(in super::super) enum LeftBlock<'a, P> {
-    /// In place, or copied with the same strides everywhere. Only for micro-kernels that take strides.
-    Strided(product::Left<'a, P>),
+pub(in super::super) enum LeftBlock<'a, A> {
+    /// In place, or copied with the same strides everywhere.
+    Strided(product::Left<'a, A>),
     /// Packed, panel after panel, by [`pack_panels`].
-    Packed(&'a [P]),
+    Packed(&'a [A]),
 }
 
 /// A left operand: it has rows, and columns along which products are summed.
-pub(in super::super) trait Left<P: Packed>: Sync {
+pub(in super::super) trait Left<A: Accumulator>: Sync {
     /// A block of it, read in place or packed to memory of [`block_len`] elements. It will be multiplied with this many columns.
     fn block<'a>(
         &'a self,
-        kernel: &MicroKernel<P>,
+        kernel: &MicroKernel<A>,
         rows: Range<usize>,
         depth: Range<usize>,
         columns: usize,
-        to: &'a mut [P],
-    ) -> LeftBlock<'a, P>;
+        to: &'a mut [A],
+    ) -> LeftBlock<'a, A>;
 }
 
 /// A right operand: it has rows along which products are summed, and columns.
-pub(in super::super) trait Right<P: Packed>: Sync {
+pub(in super::super) trait Right<A: Accumulator>: Sync {
     /// A part of it, if it can be read in place.
-    fn in_place(&self, depth: Range<usize>, columns: Range<usize>) -> Option<product::Right<'_, P>>;
+    fn in_place(&self, depth: Range<usize>, columns: Range<usize>) -> Option<product::Right<'_, A>>;
 
-    /// Packs some columns, as many as some panels have; the last may have fewer. Each panel has as many elements of `to`. What is
-    /// left of the last panel, and of the positions that panels have, become zeros.
-    fn pack(&self, depth: Range<usize>, columns: Range<usize>, panel: Panel, to: &mut [P]);
+    /// Packs some columns into panels of a width, one after the other. What is left of the last one becomes zeros.
+    fn pack(&self, depth: Range<usize>, columns: Range<usize>, width: usize, to: &mut [A]);
 }
 
 /// The output of products.
@@ -52,8 +51,8 @@ pub(in super::super) trait Output<A>: Sync {
 }
 
 /// Elements of a block of `rows` rows and `depth` positions of the contracted axis.
-pub(in super::super) fn block_len<P: Packed>(kernel: &MicroKernel<P>, rows: usize, depth: usize) -> usize {
-    let packed = rows.next_multiple_of(kernel.left.width) * depth.next_multiple_of(kernel.positions);
+pub(in super::super) fn block_len<A: Accumulator>(kernel: &MicroKernel<A>, rows: usize, depth: usize) -> usize {
+    let packed = rows.next_multiple_of(kernel.rows) * depth;
     packed.max(rows * block_stride(depth))
 }
 
@@ -63,31 +62,31 @@ pub(in super::super) fn block_stride(depth: usize) -> usize {
 }
 
 /// Elements of the panels of a block.
-pub(super) fn panels_len<P: Packed>(kernel: &MicroKernel<P>, rows: usize, depth: usize) -> usize {
-    rows.div_ceil(kernel.height(rows)) * kernel.left.width * depth.next_multiple_of(kernel.positions)
+pub(super) fn panels_len<A: Accumulator>(kernel: &MicroKernel<A>, rows: usize, depth: usize) -> usize {
+    rows.div_ceil(kernel.height(rows)) * kernel.rows * depth
 }
 
 /// Packs the rows of a block into panels of [`MicroKernel::height`] rows each. `pack` packs a panel of some rows.
-pub(in super::super) fn pack_panels<'a, P: Packed>(
-    kernel: &MicroKernel<P>,
+pub(in super::super) fn pack_panels<'a, A: Accumulator>(
+    kernel: &MicroKernel<A>,
     rows: Range<usize>,
     depth: usize,
-    to: &'a mut [P],
-    mut pack: impl FnMut(Range<usize>, &mut [P]),
-) -> &'a [P] {
-    let (height, len) = (kernel.height(rows.len()), kernel.left.width * depth.next_multiple_of(kernel.positions));
+    to: &'a mut [A],
+    mut pack: impl FnMut(Range<usize>, &mut [A]),
+) -> &'a [A] {
+    let (height, len) = (kernel.height(rows.len()), kernel.rows * depth);
     let to = &mut to[..panels_len(kernel, rows.len(), depth)];
     for_each_panel(rows, height, len, to, &mut pack);
     to
 }
 
 /// Calls `f` with some rows or columns and the memory of `len` elements that their panel has.
-pub(in super::super) fn for_each_panel<P>(
+pub(in super::super) fn for_each_panel<A>(
     all: Range<usize>,
     size: usize,
     len: usize,
-    to: &mut [P],
-    mut f: impl FnMut(Range<usize>, &mut [P]),
+    to: &mut [A],
+    mut f: impl FnMut(Range<usize>, &mut [A]),
 ) {
     if len > 0 {
         pieces(all, size).zip(to.chunks_exact_mut(len)).for_each(|(panel, to)| f(panel, to));

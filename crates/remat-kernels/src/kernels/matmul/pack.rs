@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use remat_ir::bf16;
 
-use crate::base::product::{Packed, Panel};
+use crate::base::product::Accumulator;
 use crate::base::transpose::square;
 use crate::simd::{CACHE_LINE, Level, multiversion, prefetch};
 
@@ -20,41 +20,16 @@ const MOST_COLUMNS: usize = 48;
 /// Rows by which elements are fetched ahead: rows that are far apart are no pattern that a CPU sees.
 const AHEAD: usize = 8;
 
-/// Packs a panel of a unit larger than 1: `pack` packs some positions to a panel of unit 1, whose elements are then brought into
-/// order. Positions that are missing in the last unit become zeros.
-pub(in super::super) fn pack_units<P: Packed>(
-    depth: Range<usize>,
-    Panel { width, unit }: Panel,
-    to: &mut [P],
-    pack: impl Fn(Range<usize>, &mut [P]),
-) {
-    let mut chunk = [P::default(); CHUNK * MOST_COLUMNS];
-    let positions = (chunk.len() / width.max(1) / unit).max(1) * unit;
-    for (i, to) in to.chunks_mut((positions * width).max(1)).enumerate() {
-        let first = depth.start + i * positions;
-        let chunk = &mut chunk[..to.len()];
-        let some = first..depth.end.min(first + positions);
-        let (packed, missing) = chunk.split_at_mut(some.len() * width);
-        missing.fill(P::default());
-        pack(some, packed);
-        for (to, from) in to.chunks_exact_mut(width * unit).zip(chunk.chunks_exact(width * unit)) {
-            for (i, to) in to.chunks_exact_mut(unit).enumerate() {
-                to.iter_mut().zip(from[i..].iter().step_by(width)).for_each(|(to, &x)| *to = x);
-            }
-        }
-    }
-}
-
 /// Packs a part of a matrix whose columns `read` reads, to the first `count` elements of rows of `width`: a few elements of each
 /// column at a time, with the given stride of columns, which are then transposed.
-pub(in super::super) fn pack_transposed<P: Packed>(
+pub(in super::super) fn pack_transposed<A: Accumulator>(
     depth: Range<usize>,
     count: usize,
     width: usize,
-    to: &mut [P],
-    read: impl Fn(Range<usize>, usize, &mut [P]),
+    to: &mut [A],
+    read: impl Fn(Range<usize>, usize, &mut [A]),
 ) {
-    let mut chunk = [P::default(); CHUNK * MOST_COLUMNS];
+    let mut chunk = [A::default(); CHUNK * MOST_COLUMNS];
     for (i, to) in to.chunks_mut((CHUNK * width).max(1)).enumerate() {
         let first = depth.start + i * CHUNK;
         read(first..depth.end.min(first + CHUNK), CHUNK, &mut chunk[..CHUNK * count]);
@@ -66,13 +41,13 @@ pub(in super::super) fn pack_transposed<P: Packed>(
 ///
 /// # Panics
 /// If a row has fewer elements than the matrix has rows.
-pub(super) fn transpose_rows<P: Packed>(
-    from: &[P],
+pub(super) fn transpose_rows<A: Accumulator>(
+    from: &[A],
     start: isize,
     stride: isize,
     count: usize,
     width: usize,
-    to: &mut [P],
+    to: &mut [A],
 ) {
     let depth = to.len().checked_div(width).unwrap_or(0);
     if count == 0 || depth == 0 {
@@ -88,14 +63,14 @@ pub(super) fn transpose_rows<P: Packed>(
 multiversion! {
     /// The function that writes element `k` of row `i`, of rows that are `stride` apart, to element `i` of row `k`, of rows that are
     /// `width` apart. All must be valid for reading at `from` and for writing at `to`, without overlap.
-    fn transpose<P: Packed>(level: Level) -> unsafe fn(
+    fn transpose<A: Accumulator>(level: Level) -> unsafe fn(
         shape: [usize; 2],
-        from: *const P,
+        from: *const A,
         stride: isize,
-        to: *mut P,
+        to: *mut A,
         width: usize,
     ) {
-        let ([count, depth], n) = (shape, 16 / size_of::<P>());
+        let ([count, depth], n) = (shape, 16 / size_of::<A>());
         let whole = [count / n * n, depth / n * n];
         for k in (0..whole[1]).step_by(n) {
             for i in (0..whole[0]).step_by(n) {
@@ -118,20 +93,20 @@ multiversion! {
 ///
 /// # Panics
 /// If there are fewer elements than the panels get, or panels are shorter.
-pub(super) fn copy_rows<P: Packed>(from: &[P], stride: usize, shape: RowsToPanels, to: &mut [P]) {
+pub(super) fn copy_rows<A: Accumulator>(from: &[A], stride: usize, shape: RowsToPanels, to: &mut [A]) {
     shape.check(from.len(), stride, to.len());
     // SAFETY: all are inside of the slices (checked).
-    unsafe { copy::<P>(Level::best())(shape, from.as_ptr(), stride, to.as_mut_ptr()) }
+    unsafe { copy::<A>(Level::best())(shape, from.as_ptr(), stride, to.as_mut_ptr()) }
 }
 
 /// As [`copy_rows`], of elements that are widened.
 ///
 /// # Panics
 /// As [`copy_rows`].
-pub(super) fn widen_rows<P: Packed>(from: &[bf16], stride: usize, shape: RowsToPanels, to: &mut [P]) {
+pub(super) fn widen_rows<A: Accumulator>(from: &[bf16], stride: usize, shape: RowsToPanels, to: &mut [A]) {
     shape.check(from.len(), stride, to.len());
     // SAFETY: all are inside of the slices (checked).
-    unsafe { widen::<P>(Level::best())(shape, from.as_ptr(), stride, to.as_mut_ptr()) }
+    unsafe { widen::<A>(Level::best())(shape, from.as_ptr(), stride, to.as_mut_ptr()) }
 }
 
 /// The sizes of panels to which rows are copied.
@@ -161,7 +136,7 @@ impl RowsToPanels {
 
 multiversion! {
     /// The function that copies rows to panels.
-    fn copy<P: Packed>(level: Level) -> unsafe fn(shape: RowsToPanels, from: *const P, stride: usize, to: *mut P) {
+    fn copy<A: Accumulator>(level: Level) -> unsafe fn(shape: RowsToPanels, from: *const A, stride: usize, to: *mut A) {
         // SAFETY: as the caller promises.
         unsafe { each_run(shape, from, stride, to, |x| x) }
     }
@@ -169,9 +144,9 @@ multiversion! {
 
 multiversion! {
     /// The function that widens rows to panels.
-    fn widen<P: Packed>(level: Level) -> unsafe fn(shape: RowsToPanels, from: *const bf16, stride: usize, to: *mut P) {
+    fn widen<A: Accumulator>(level: Level) -> unsafe fn(shape: RowsToPanels, from: *const bf16, stride: usize, to: *mut A) {
         // SAFETY: as the caller promises.
-        unsafe { each_run(shape, from, stride, to, P::from_bf16) }
+        unsafe { each_run(shape, from, stride, to, A::from_bf16) }
     }
 }
 
@@ -180,12 +155,12 @@ multiversion! {
 /// # Safety
 /// `from` is valid for reading the rows, `to` for writing the panels.
 #[inline(always)]
-unsafe fn each_run<T: Copy, P: Default>(
+unsafe fn each_run<T: Copy, A: Default>(
     shape: RowsToPanels,
     from: *const T,
     stride: usize,
-    to: *mut P,
-    number: impl Fn(T) -> P + Copy,
+    to: *mut A,
+    number: impl Fn(T) -> A + Copy,
 ) {
     let RowsToPanels { count, depth, height, width, panel } = shape;
     for k in 0..depth {
@@ -199,7 +174,7 @@ unsafe fn each_run<T: Copy, P: Default>(
             unsafe {
                 let to = to.add(p * panel + k * width);
                 run(from.add(i), to, len, number);
-                (len..width).for_each(|i| to.add(i).write(P::default()));
+                (len..width).for_each(|i| to.add(i).write(A::default()));
             }
         }
     }
@@ -210,21 +185,21 @@ unsafe fn each_run<T: Copy, P: Default>(
 /// # Safety
 /// All are valid for reading at `from` and for writing at `to`.
 #[inline(always)]
-unsafe fn run<T: Copy, P>(from: *const T, to: *mut P, len: usize, number: impl Fn(T) -> P + Copy) {
+unsafe fn run<T: Copy, A>(from: *const T, to: *mut A, len: usize, number: impl Fn(T) -> A + Copy) {
     // SAFETY: as the caller promises.
     unsafe {
         match len {
-            32 => vector::<T, P, 32>(from, to, number),
-            16 => vector::<T, P, 16>(from, to, number),
-            12 => vector::<T, P, 12>(from, to, number),
+            32 => vector::<T, A, 32>(from, to, number),
+            16 => vector::<T, A, 16>(from, to, number),
+            12 => vector::<T, A, 12>(from, to, number),
             8.. => {
                 for i in (0..len - 8).step_by(8).chain([len - 8]) {
-                    vector::<T, P, 8>(from.add(i), to.add(i), number);
+                    vector::<T, A, 8>(from.add(i), to.add(i), number);
                 }
             }
             4.. => {
-                vector::<T, P, 4>(from, to, number);
-                vector::<T, P, 4>(from.add(len - 4), to.add(len - 4), number);
+                vector::<T, A, 4>(from, to, number);
+                vector::<T, A, 4>(from.add(len - 4), to.add(len - 4), number);
             }
             _ => (0..len).for_each(|i| to.add(i).write(number(from.add(i).read()))),
         }
@@ -236,7 +211,7 @@ unsafe fn run<T: Copy, P>(from: *const T, to: *mut P, len: usize, number: impl F
 /// # Safety
 /// As many are valid for reading at `from` and for writing at `to`.
 #[inline(always)]
-unsafe fn vector<T: Copy, P, const N: usize>(from: *const T, to: *mut P, number: impl Fn(T) -> P) {
+unsafe fn vector<T: Copy, A, const N: usize>(from: *const T, to: *mut A, number: impl Fn(T) -> A) {
     // SAFETY: as the caller promises.
-    unsafe { to.cast::<[P; N]>().write(from.cast::<[T; N]>().read().map(number)) }
+    unsafe { to.cast::<[A; N]>().write(from.cast::<[T; N]>().read().map(number)) }
 }
