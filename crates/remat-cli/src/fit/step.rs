@@ -203,6 +203,6 @@ mod tests {
         assert_eq!(step.cut(&[32_768, 3072]), Some(0));
         assert_eq!(step.cut(&[32, 2048]), Some(0));
         assert_eq!((step.cut(&[28, 3]), step.cut(&[])), (None, None));
-        assert_eq!(step.parameters().unwrap(), 3_020_064_768);
+        assert_eq!(step.parameters().unwrap(), 3_020_073_984);
     }
 }
