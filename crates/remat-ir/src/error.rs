@@ -38,6 +38,8 @@ pub enum ErrorKind {
     Memory,
     /// A file or stream that cannot be read or written.
     Io,
+    /// Processes that do not find each other, or one that ended while others need it.
+    Cluster,
     /// A defect of remat itself.
     Internal,
 }

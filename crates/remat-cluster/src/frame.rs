@@ -1,0 +1,147 @@
+//! Messages: lists of fields, each with its length.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// What every first message begins with. The number changes with the format of messages.
+pub(crate) const PROTOCOL: &str = concat!("remat-cluster 1 of ", env!("CARGO_PKG_VERSION"));
+
+/// Bytes of a message at most. The longest are descriptions of trees and what XLA exchanges about devices.
+pub(crate) const MAX_FRAME: usize = 1 << 26;
+
+/// Fields of a message at most.
+const MAX_FIELDS: usize = 8;
+
+/// Sends a message.
+///
+/// # Errors
+/// If it is too long, or the connection is lost.
+pub(crate) fn send(stream: &mut impl Write, fields: &[&[u8]]) -> io::Result<()> {
+    stream.write_all(&encoded(fields)?)
+}
+
+/// A message as bytes.
+///
+/// # Errors
+/// If it is too long.
+pub(crate) fn encoded(fields: &[&[u8]]) -> io::Result<Vec<u8>> {
+    let len = fields.iter().map(|field| 4 + field.len()).sum::<usize>();
+    if len > MAX_FRAME || fields.len() > MAX_FIELDS {
+        let message = format!("a message of {len} bytes is longer than {MAX_FRAME} bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    let mut bytes = Vec::with_capacity(4 + len);
+    bytes.extend((len as u32).to_le_bytes());
+    for field in fields {
+        bytes.extend((field.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(field);
+    }
+    Ok(bytes)
+}
+
+/// The fields of the next message; `None` where the other side has closed the connection after a message.
+///
+/// # Errors
+/// If the connection is lost or silent for longer than its timeout, or what comes is not a message.
+pub(crate) fn receive(stream: &mut impl Read) -> io::Result<Option<Vec<Vec<u8>>>> {
+    let mut len = [0; 4];
+    if stream.read(&mut len[..1])? == 0 {
+        return Ok(None);
+    }
+    stream.read_exact(&mut len[1..])?;
+    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "what came is not a message");
+    let len = u32::from_le_bytes(len) as usize;
+    if len > MAX_FRAME {
+        return Err(invalid());
+    }
+    // Memory is taken as bytes come: the length is only what a stranger says.
+    let mut bytes = Vec::new();
+    if stream.by_ref().take(len as u64).read_to_end(&mut bytes)? < len {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let (mut fields, mut rest) = (Vec::new(), &bytes[..]);
+    while let Some((len, after)) = rest.split_first_chunk::<4>() {
+        let (field, after) = after.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or_else(invalid)?;
+        fields.push(field.to_vec());
+        rest = after;
+    }
+    if rest.is_empty() && fields.len() <= MAX_FIELDS { Ok(Some(fields)) } else { Err(invalid()) }
+}
+
+/// A connection that is made within this time, whose messages leave at once.
+///
+/// # Errors
+/// The error of the last attempt, if there is no connection until then. A name that is not known yet is tried again, too: names of pods
+/// come some seconds after them.
+pub(crate) fn connect(address: &str, until: Instant, keep_on: impl Fn() -> bool) -> io::Result<TcpStream> {
+    use std::net::ToSocketAddrs;
+    loop {
+        let left = until.saturating_duration_since(Instant::now()).clamp(Duration::from_millis(1), CONNECT);
+        let attempt = address.to_socket_addrs().and_then(|addresses| {
+            let mut outcome = Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+            for address in addresses {
+                outcome = TcpStream::connect_timeout(&address, left);
+                if outcome.is_ok() {
+                    break;
+                }
+            }
+            outcome
+        });
+        match attempt {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) if Instant::now() >= until || !keep_on() => return Err(error),
+            Err(_) => std::thread::sleep(Duration::from_millis(100)),
+        }
+    }
+}
+
+/// The time of one attempt to connect.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// Whether a read ended since nothing came within its timeout.
+pub(crate) fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_as_they_were_sent() {
+        let fields: [&[u8]; 3] = [b"put", b"", &[0, 255, 10, 13]];
+        let mut bytes = Vec::new();
+        send(&mut bytes, &fields).unwrap();
+        send(&mut bytes, &[]).unwrap();
+        let mut stream = &bytes[..];
+        assert_eq!(receive(&mut stream).unwrap().unwrap(), fields);
+        assert_eq!(receive(&mut stream).unwrap(), Some(vec![]));
+        assert_eq!(receive(&mut stream).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_not_a_message_is_an_error() {
+        let error = |bytes: &[u8]| receive(&mut &bytes[..]).unwrap_err().kind();
+        assert_eq!(error(b"GET / HTTP/1.1\r\n\r\n"), io::ErrorKind::InvalidData);
+        assert_eq!(error(&[6, 0, 0, 0, 9, 0, 0, 0, 1, 2]), io::ErrorKind::InvalidData);
+        assert_eq!(error(&[2, 0, 0, 0, 1, 2]), io::ErrorKind::InvalidData);
+        assert_eq!(error(&[9, 0, 0, 0, 1]), io::ErrorKind::UnexpectedEof);
+        assert_eq!(error(&[9, 0]), io::ErrorKind::UnexpectedEof);
+        assert_eq!(
+            error(&[[36, 0, 0, 0], [0; 4], [0; 4], [0; 4], [0; 4], [0; 4], [0; 4], [0; 4], [0; 4], [0; 4]].concat()),
+            io::ErrorKind::InvalidData
+        );
+    }
+
+    #[test]
+    fn messages_have_a_greatest_length() {
+        let long = vec![0; MAX_FRAME - 3];
+        let error = send(&mut Vec::new(), &[&long]).unwrap_err();
+        assert_eq!(error.to_string(), "a message of 67108865 bytes is longer than 67108864 bytes");
+        assert!(send(&mut Vec::new(), &[&long[1..]]).is_ok());
+    }
+}

@@ -1,0 +1,162 @@
+//! Connections between nodes.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use remat_ir::{Error, Result};
+
+use crate::error;
+use crate::failure::Failure;
+use crate::frame::{self, PROTOCOL};
+use crate::service::spawn;
+use crate::store::KeyValueStore;
+
+/// One connection to every other node, by rank; none to the node itself.
+pub(crate) struct Links(Vec<Option<Link>>);
+
+/// A connection to another node. What is sent waits in a queue, from which a thread writes: two nodes that send each other more than
+/// the system buffers hold would otherwise wait for each other.
+pub(crate) struct Link {
+    stream: TcpStream,
+    queue: Sender<Arc<Vec<u8>>>,
+}
+
+impl Links {
+    /// Connects all nodes: each listens at an address that it puts into the store, and connects to those of lower rank.
+    ///
+    /// # Errors
+    /// If not all are connected within this time.
+    pub(crate) fn new(store: &KeyValueStore, nodes: usize, ip: IpAddr, within: Duration) -> Result<Links> {
+        let (rank, until) = (store.rank, Instant::now() + within);
+        let failed = |other: usize, cause: io::Error| {
+            store.failure.reason(2 * crate::node::interval(store.failure_timeout), || {
+                error(format!("there is no connection between node {rank} and node {other}: {cause}"))
+            })
+        };
+        let listener = TcpListener::bind((ip, 0)).map_err(|cause| failed(rank, cause))?;
+        let address = listener.local_addr().map_err(|cause| failed(rank, cause))?;
+        store.put(&key(rank), address.to_string().as_bytes())?;
+        let mut links: Vec<Option<Link>> = (0..nodes).map(|_| None).collect();
+        for (other, link) in links.iter_mut().enumerate().take(rank) {
+            let missing = || error(format!("node {other} has given no address within {} s", within.as_secs()));
+            let address =
+                store.get(&key(other), until.saturating_duration_since(Instant::now()))?.ok_or_else(missing)?;
+            let address = String::from_utf8_lossy(&address).into_owned();
+            let keep_on = || store.failure.check().is_ok();
+            let connected = frame::connect(&address, until, keep_on).and_then(|mut stream| {
+                let rank = rank.to_string();
+                frame::send(&mut stream, &[PROTOCOL.as_bytes(), b"link", store.id.as_bytes(), rank.as_bytes()])?;
+                Link::new(stream, other, &store.failure)
+            });
+            *link = Some(connected.map_err(|cause| failed(other, cause))?);
+        }
+        let first_missing = |links: &[Option<Link>]| (rank + 1..nodes).find(|&other| links[other].is_none());
+        while let Some(missing) = first_missing(&links) {
+            store.failure.check()?;
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(failed(missing, io::ErrorKind::TimedOut.into()));
+            }
+            if let Some((other, link)) = accepted(&listener, store, left).map_err(|cause| failed(missing, cause))?
+                && let Some(place) = links.get_mut(other).filter(|place| other > rank && place.is_none())
+            {
+                *place = Some(link);
+            }
+        }
+        Ok(Links(links))
+    }
+
+    /// The connection to a node.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(crate) fn to(&mut self, rank: usize) -> Result<&mut Link> {
+        let link = self.0.get_mut(rank).and_then(Option::as_mut);
+        link.ok_or_else(|| Error::new(remat_ir::ErrorKind::Internal, "cluster", format!("there is no link to {rank}")))
+    }
+
+    /// The ranks of the other nodes, in order.
+    pub(crate) fn others(&self) -> Vec<usize> {
+        (0..self.0.len()).filter(|&rank| self.0[rank].is_some()).collect()
+    }
+}
+
+fn key(rank: usize) -> Vec<u8> {
+    format!("remat/links/{rank}").into_bytes()
+}
+
+/// The next connection, if it comes from a node of this cluster; others are closed. None if none comes for a while.
+fn accepted(listener: &TcpListener, store: &KeyValueStore, left: Duration) -> io::Result<Option<(usize, Link)>> {
+    listener.set_nonblocking(true)?;
+    let mut stream = match listener.accept() {
+        Ok((stream, _)) => stream,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            thread::sleep(Duration::from_millis(5));
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    stream.set_nonblocking(false)?;
+    stream.set_nodelay(true)?;
+    // A stranger that says nothing must not keep nodes from coming in.
+    stream.set_read_timeout(Some(left.min(Duration::from_secs(2)).max(Duration::from_millis(1))))?;
+    let Ok(Some(hello)) = frame::receive(&mut stream) else { return Ok(None) };
+    let [protocol, b"link", id, rank] = &hello.iter().map(Vec::as_slice).collect::<Vec<_>>()[..] else {
+        return Ok(None);
+    };
+    let rank = std::str::from_utf8(rank).ok().and_then(|rank| rank.parse().ok());
+    let Some(rank) = rank.filter(|_| *protocol == PROTOCOL.as_bytes() && *id == store.id.as_bytes()) else {
+        return Ok(None);
+    };
+    stream.set_read_timeout(None)?;
+    Ok(Some((rank, Link::new(stream, rank, &store.failure)?)))
+}
+
+impl Link {
+    fn new(stream: TcpStream, other: usize, failure: &Failure) -> io::Result<Link> {
+        failure.close(&stream)?;
+        let (queue, queued) = channel();
+        let writing = stream.try_clone()?;
+        spawn(&format!("remat-link-{other}"), move || write_all(writing, &queued))?;
+        Ok(Link { stream, queue })
+    }
+
+    /// Sends these bytes, in the order of calls.
+    ///
+    /// # Errors
+    /// If the connection is lost.
+    pub(crate) fn send(&self, bytes: Arc<Vec<u8>>) -> io::Result<()> {
+        self.queue.send(bytes).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+
+    /// The next bytes that the other node has sent.
+    ///
+    /// # Errors
+    /// If the connection is lost.
+    pub(crate) fn receive(&mut self, bytes: &mut [u8]) -> io::Result<()> {
+        self.stream.read_exact(bytes)
+    }
+
+    /// The next message that the other node has sent.
+    ///
+    /// # Errors
+    /// If the connection is lost, or what comes is not a message.
+    pub(crate) fn receive_message(&mut self) -> io::Result<Vec<Vec<u8>>> {
+        frame::receive(&mut self.stream)?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+}
+
+/// Writes what comes through the queue, until its sender is dropped or the connection lost.
+fn write_all(mut stream: TcpStream, queued: &Receiver<Arc<Vec<u8>>>) {
+    while let Ok(bytes) = queued.recv() {
+        if stream.write_all(&bytes).is_err() {
+            return;
+        }
+    }
+    // The other node reads what was written, and then that nothing more comes. A connection that is closed already need not be.
+    let _ = stream.shutdown(Shutdown::Write);
+}
