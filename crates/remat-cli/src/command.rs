@@ -7,7 +7,7 @@ use anyhow::{Error, Result};
 use clap::Parser;
 
 /// Reads the arguments of this process, runs the command, and gives the exit code: 0 for success, 2 for arguments that are
-/// not valid, 1 for errors, of which the standard error then has one line.
+/// not valid, 1 for errors, of which the standard error then has one line, and the code of an [`Exit`].
 ///
 /// An [`io::Error`] without a context counts as one of the standard output; errors of files and processes get their path
 /// as [context](anyhow::Context). A reader of the output that has ended, as `head` in `remat show | head`, is not an error.
@@ -33,11 +33,32 @@ pub fn run<A: Parser>(command: impl FnOnce(&A) -> Result<()>) -> ExitCode {
             Err(error) => Err(error.into()),
         },
     };
-    let Some(message) = ended.err().and_then(|error| message(&error)) else { return ExitCode::SUCCESS };
+    let Err(error) = ended else { return ExitCode::SUCCESS };
+    if let Some(&Exit(code)) = error.downcast_ref() {
+        return ExitCode::from(code);
+    }
+    let Some(message) = message(&error) else { return ExitCode::SUCCESS };
     // Where even this cannot be written, the exit code still says it.
     let _ = writeln!(io::stderr(), "error: {message}");
     ExitCode::FAILURE
 }
+
+/// The error of a command that has said already what is wrong: it ends with this exit code.
+///
+/// ```
+/// let error = anyhow::Error::from(remat_cli::command::Exit(7));
+/// assert_eq!(error.to_string(), "exit code 7");
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Exit(pub u8);
+
+impl std::fmt::Display for Exit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "exit code {}", self.0)
+    }
+}
+
+impl std::error::Error for Exit {}
 
 /// The message of an error: its contexts, then the error, without a source location, since the user of a command
 /// did not write the program. `None` where the reader of the output has ended.

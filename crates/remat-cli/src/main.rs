@@ -4,11 +4,19 @@
 //!
 //! 1. `policy`, `machine`, `data`, `model`: the policies of tables, the memory of this machine, the text, the GPT
 //! 2. `sample`, `memory`: text out of a model, the bytes that each policy saves
+<<<<<<< HEAD
 //! 3. `train`, `show`, `fit`, `plugin`: the commands
 //! 4. `main`: their arguments
 
 mod data;
 mod fit;
+=======
+//! 3. `train`, `show`, `plugin`, `launch`: the commands
+//! 4. `main`: their arguments
+
+mod data;
+mod launch;
+>>>>>>> a969dd8 (Sum trees over the processes of a cluster, launch them on one machine, and give XLA's plugins their key-value store)
 mod machine;
 mod memory;
 mod model;
@@ -43,6 +51,8 @@ enum Command {
     /// Install and list the plugins with which XLA compiles and runs programs.
     #[command(subcommand)]
     Plugin(plugin::Command),
+    /// Run a command as the processes of a cluster on this machine: each is told its rank, and all end when one fails.
+    Launch(launch::Args),
 }
 
 fn main() -> ExitCode {
@@ -58,6 +68,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Show(args) => show::run(args, &mut out),
         Command::Fit(args) => fit::run(args, &mut out),
         Command::Plugin(command) => plugin::run(command, &mut out),
+        Command::Launch(args) => launch::run(args, &mut out),
     }?;
     Ok(out.flush()?)
 }

@@ -30,8 +30,8 @@ impl Links {
     ///
     /// # Errors
     /// If not all are connected within this time.
-    pub(crate) fn new(store: &KeyValueStore, nodes: usize, ip: IpAddr, within: Duration) -> Result<Links> {
-        let (rank, until) = (store.rank, Instant::now() + within);
+    pub(crate) fn new(store: &KeyValueStore, ip: IpAddr, within: Duration) -> Result<Links> {
+        let (rank, nodes, until) = (store.rank, store.nodes, Instant::now() + within);
         let failed = |other: usize, cause: io::Error| {
             store.failure.reason(2 * crate::node::interval(store.failure_timeout), || {
                 error(format!("there is no connection between node {rank} and node {other}: {cause}"))

@@ -38,7 +38,7 @@ struct Inner {
 /// What a node of several has. It is dropped in this order: the coordinator goes last.
 pub(crate) struct Member {
     pub(crate) links: Mutex<Links>,
-    pub(crate) store: KeyValueStore,
+    pub(crate) store: Arc<KeyValueStore>,
     _heart: Heart,
     _service: Option<Service>,
 }
@@ -92,10 +92,10 @@ impl Node {
         let ip = stream.local_addr().map_err(lost)?.ip();
         let failure: Arc<Failure> = Arc::default();
         let heart = Heart::start(stream, failure_timeout, failure.clone(), &config.coordinator).map_err(lost)?;
-        let store =
-            KeyValueStore { address, id, rank, failure_timeout, failure: failure.clone(), idle: Mutex::default() };
-        let links = Links::new(&store, nodes, ip, start_timeout)?;
-        let member = Member { links: Mutex::new(links), store, _heart: heart, _service: service };
+        let idle = Mutex::default();
+        let store = KeyValueStore { address, id, rank, nodes, failure_timeout, failure: failure.clone(), idle };
+        let links = Links::new(&store, ip, start_timeout)?;
+        let member = Member { links: Mutex::new(links), store: Arc::new(store), _heart: heart, _service: service };
         Ok(Node(Arc::new(Inner { rank, nodes, failure, member: Some(member) })))
     }
 
@@ -109,11 +109,11 @@ impl Node {
         self.0.nodes
     }
 
-    /// Keys and values that all nodes share.
+    /// Keys and values that all nodes share. Who keeps the store for longer than the node finds no coordinator.
     ///
     /// # Errors
     /// If this process is by itself.
-    pub fn store(&self) -> Result<&KeyValueStore> {
+    pub fn store(&self) -> Result<&Arc<KeyValueStore>> {
         let alone = || Error::new(ErrorKind::Argument, "cluster", "a process by itself has no key-value store");
         self.0.member.as_ref().map(|member| &member.store).ok_or_else(alone)
     }

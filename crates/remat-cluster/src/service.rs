@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use remat_ir::{Result, counted};
@@ -18,6 +18,7 @@ use crate::frame::{self, PROTOCOL, is_timeout};
 pub(crate) struct Service {
     shared: Arc<Shared>,
     address: SocketAddr,
+    accepting: Option<JoinHandle<()>>,
 }
 
 struct Shared {
@@ -38,7 +39,9 @@ struct State {
     left: BTreeSet<usize>,
     /// Why the cluster cannot go on.
     failure: Option<String>,
-    connections: Vec<TcpStream>,
+    /// Those that are served, by a number each.
+    connections: BTreeMap<u64, TcpStream>,
+    accepted: u64,
     closed: bool,
 }
 
@@ -81,9 +84,10 @@ impl Service {
             state: Mutex::default(),
             changed: Condvar::new(),
         });
-        let accepting = shared.clone();
-        spawn("remat-coordinator", move || accepting.accept(&listener)).map_err(failed)?;
-        Ok(Service { shared, address })
+        let sharing = shared.clone();
+        let accepting = thread::Builder::new().name("remat-coordinator".to_string());
+        let accepting = accepting.spawn(move || sharing.accept(&listener)).map_err(failed)?;
+        Ok(Service { shared, address, accepting: Some(accepting) })
     }
 }
 
@@ -103,14 +107,19 @@ impl Drop for Service {
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         state.closed = true;
-        for connection in state.connections.drain(..) {
+        for connection in std::mem::take(&mut state.connections).into_values() {
             // One that is closed already need not be.
             let _ = connection.shutdown(Shutdown::Both);
         }
         drop(state);
         shared.changed.notify_all();
         // The thread that accepts connections sees that it is over with the next one.
-        let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
+        if TcpStream::connect_timeout(&self.address, Duration::from_secs(1)).is_ok()
+            && let Some(accepting) = self.accepting.take()
+        {
+            // Nothing in the thread panics.
+            let _ = accepting.join();
+        }
     }
 }
 
@@ -135,15 +144,28 @@ impl Shared {
             if state.closed {
                 return;
             }
-            // One that cannot be closed from here ends with its node.
-            state.connections.extend(stream.try_clone());
+            let Ok(clone) = stream.try_clone() else { continue };
+            let number = state.accepted;
+            state.accepted += 1;
+            state.connections.insert(number, clone);
             drop(state);
             let shared = self.clone();
             // Without a thread the connection is closed, and its node gets an error.
-            let _ = spawn("remat-coordinator", move || {
+            let started = spawn("remat-coordinator", move || {
                 // What a connection fails with is heard of where it matters: by its node, and by `heartbeats`.
                 let _ = shared.serve(stream);
+                shared.close(number);
             });
+            if started.is_err() {
+                self.close(number);
+            }
+        }
+    }
+
+    fn close(&self, number: u64) {
+        if let Some(connection) = self.lock().connections.remove(&number) {
+            // One that is closed already need not be.
+            let _ = connection.shutdown(Shutdown::Both);
         }
     }
 

@@ -35,6 +35,7 @@ pub struct KeyValueStore {
     pub(crate) address: SocketAddr,
     pub(crate) id: String,
     pub(crate) rank: usize,
+    pub(crate) nodes: usize,
     pub(crate) failure_timeout: Duration,
     pub(crate) failure: Arc<Failure>,
     /// Connections that nobody uses now. A `get` waits in one of its own, so that a `put` need not wait for it.
@@ -42,6 +43,16 @@ pub struct KeyValueStore {
 }
 
 impl KeyValueStore {
+    /// The number of this node, from 0.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// The number of nodes.
+    pub fn nodes(&self) -> usize {
+        self.nodes
+    }
+
     /// Gives a key a value.
     ///
     /// # Errors

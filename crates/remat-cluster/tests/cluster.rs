@@ -129,12 +129,12 @@ fn arrays_of_every_dtype_are_summed() {
                 assert_eq!(sum.aval(), first.aval());
                 for i in 0..sum.data().len() {
                     let (x, expected) = (sum.data().get(i).unwrap(), (i as f64 - 3.0) * factor);
-                    // Integers without a sign have the bits of those with one.
-                    let bits = sum.dtype().bits() as u32;
-                    let expected = if sum.dtype().is_float() || sum.dtype().is_signed() {
-                        expected
-                    } else {
-                        (expected as i64 as u64 & (u64::MAX >> (64 - bits))) as f64
+                    let shift = 64 - sum.dtype().bits() as u32;
+                    let wrapped = ((expected as i64) << shift) as u64;
+                    let expected = match sum.dtype() {
+                        dtype if dtype.is_float() => expected,
+                        dtype if dtype.is_signed() => (wrapped as i64 >> shift) as f64,
+                        _ => (wrapped >> shift) as f64,
                     };
                     assert_eq!(x.as_f64(), expected, "{}", sum.aval());
                 }

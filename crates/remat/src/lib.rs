@@ -55,12 +55,13 @@
 //! 5. `api`: the transformations of closures
 //! 6. `loops`: loops that keep a bounded number of states for reverse mode
 //! 7. [`report`]: reports of what is kept
-//! 8. [`random`], [`optim`], `testing`: built upon all these
+//! 8. [`random`], [`optim`], [`cluster`], `testing`: built upon all these
 //! 9. [`nn`]: the layers of models
 
 extern crate self as remat;
 
 mod api;
+pub mod cluster;
 mod loops;
 pub mod nn;
 pub mod optim;

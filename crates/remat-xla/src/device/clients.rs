@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
-use remat_ir::Result;
+use remat_cluster::KeyValueStore;
+use remat_ir::{Error, ErrorKind, Result};
 
 use crate::pjrt::Client;
 use crate::{Platform, Plugin};
@@ -16,15 +17,53 @@ static CLIENTS: LazyLock<Mutex<BTreeMap<(PathBuf, Platform, usize), Made>>> = La
 
 /// The client of a plugin, which is made when it is first asked for; for CPUs one for each number of virtual devices. One that cannot be made is not tried again in the process: a driver
 /// that fails takes seconds to do so.
+<<<<<<< HEAD
 pub(super) fn of(plugin: &Plugin, devices: usize) -> Result<Arc<Client>> {
     // By whatever path: the library is opened once.
     let path = plugin.path().canonicalize().unwrap_or_else(|_| plugin.path().to_path_buf());
     let devices = if plugin.platform() == Platform::Cpu { devices } else { 1 };
     let key = (path, plugin.platform(), devices);
     let made = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone();
+=======
+pub(super) fn of(plugin: &Plugin) -> Result<Arc<Client>> {
+>>>>>>> a969dd8 (Sum trees over the processes of a cluster, launch them on one machine, and give XLA's plugins their key-value store)
     let options: &[(&str, i64)] = match plugin.platform() {
         Platform::Cpu => &[("cpu_device_count", devices as i64)],
         Platform::Gpu | Platform::Tpu => &[],
     };
-    made.get_or_init(|| Ok(Arc::new(Client::new(plugin.library, options)?))).clone()
+    made(plugin).get_or_init(|| Ok(Arc::new(Client::new(plugin.library, options)?))).clone()
+}
+
+/// Makes the client of a plugin as that of a node of a cluster.
+pub(super) fn join(plugin: &Plugin, store: &Arc<KeyValueStore>) -> Result<()> {
+    let refused = |message: &str| Err(Error::new(ErrorKind::Argument, "xla", message));
+    match plugin.platform() {
+        Platform::Gpu => {}
+        // The hosts of a slice find each other: its machines know of them.
+        Platform::Tpu => return Ok(()),
+        Platform::Cpu => {
+            return refused(
+                "the plugin for CPUs works in one process alone; on several hosts with CPUs sum gradients between steps, by \
+                 remat::cluster",
+            );
+        }
+    }
+    let mut is_new = false;
+    let made = made(plugin);
+    let client = made.get_or_init(|| {
+        is_new = true;
+        Ok(Arc::new(Client::of_node(plugin.library, store.clone())?))
+    });
+    match client {
+        Err(error) => Err(error.clone()),
+        Ok(_) if is_new => Ok(()),
+        Ok(_) => refused("the devices were used before the process joined its cluster; join first"),
+    }
+}
+
+fn made(plugin: &Plugin) -> Made {
+    // By whatever path: the library is opened once.
+    let path = plugin.path().canonicalize().unwrap_or_else(|_| plugin.path().to_path_buf());
+    let key = (path, plugin.platform());
+    CLIENTS.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone()
 }

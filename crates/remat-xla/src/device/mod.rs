@@ -7,6 +7,7 @@ mod several;
 
 use std::sync::Arc;
 
+use remat_cluster::KeyValueStore;
 use remat_ir::{
     Array, CompileOptions, Device, Error, ErrorKind, Executable, Jaxpr, MemorySpace, Result, Value, counted,
 };
@@ -91,6 +92,17 @@ impl Xla {
             return Err(Error::new(ErrorKind::Argument, "xla", message));
         }
         Ok(Xla(Arc::new(Inner { client, platform, ordinal, name })))
+    }
+
+    /// Makes the devices of this process work with those of the other nodes of a cluster, whose key-value store the plugin uses to find
+    /// them. It comes before anything else that is done with the plugin, and waits until all nodes are there. The hosts of a TPU find each other
+    /// by themselves, and for them this does nothing. It has not run on several hosts with GPUs yet: only a double of a plugin has called the store.
+    ///
+    /// # Errors
+    /// If the plugin is that for CPUs, which works in one process alone; if a device was used before; if there is no such chip, or the
+    /// cluster fails.
+    pub fn join(plugin: &Plugin, store: &Arc<KeyValueStore>) -> Result<()> {
+        clients::join(plugin, store)
     }
 
     /// The version of the platform, as the plugin has it.

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use remat_cluster::KeyValueStore;
 use remat_ir::{Array, Aval, Error, ErrorKind, Result};
 
 use super::buffer::Buffer;
 use super::executable::Loaded;
 use super::given::{dims, element_type, given, slice};
+use super::key_value::Callbacks;
 use super::library::{Library, text};
 use super::sys::{self, Arguments, Handle};
 
@@ -19,6 +21,8 @@ pub(crate) struct Client {
     devices: Vec<Handle>,
     /// The number of buffers that are not freed.
     pub(super) buffers: AtomicUsize,
+    /// What the plugin calls as long as the client lives.
+    _callbacks: Option<Callbacks>,
 }
 
 // SAFETY: functions of a plugin are called from any thread (see `Library`), and the handle is freed once, when it is dropped.
@@ -31,26 +35,38 @@ impl Client {
     pub(crate) fn new(library: Library, options: &[(&str, i64)]) -> Result<Client> {
         let options: Vec<sys::NamedValue> =
             options.iter().map(|&(name, value)| sys::NamedValue::integer(name, value)).collect();
-        Client::create(library, &options)
+        Client::create(library, &options, None)
+    }
+
+    /// The client of a node of a cluster, whose devices work with those of the other nodes. It waits until all nodes make theirs.
+    pub(crate) fn of_node(library: Library, store: Arc<KeyValueStore>) -> Result<Client> {
+        let numbers = [("node_id", store.rank()), ("num_nodes", store.nodes())];
+        let options = numbers.map(|(name, value)| sys::NamedValue::integer(name, value as i64));
+        Client::create(library, &options, Some(Callbacks::new(store)))
     }
 
     /// A client with these options, all of which are true or false.
     pub(crate) fn with_flags(library: Library, flags: &[(&str, bool)]) -> Result<Client> {
         let options: Vec<sys::NamedValue> =
             flags.iter().map(|&(name, value)| sys::NamedValue::boolean(name, value)).collect();
-        Client::create(library, &options)
+        Client::create(library, &options, None)
     }
 
-    fn create(library: Library, options: &[sys::NamedValue]) -> Result<Client> {
+    fn create(library: Library, options: &[sys::NamedValue], callbacks: Option<Callbacks>) -> Result<Client> {
         let mut args = sys::ClientCreate {
             create_options: options.as_ptr(),
             num_options: options.len(),
             ..sys::ClientCreate::new()
         };
-        // SAFETY: the options live until the call returns; without callbacks the others are null.
+        if let Some(callbacks) = &callbacks {
+            callbacks.give(&mut args);
+        }
+        // SAFETY: the options live until the call returns, and callbacks, with what they work with, as long as the client; without
+        // them the others are null.
         unsafe { library.call_as(ErrorKind::Io, &mut args) }?;
         let handle = given("PJRT_Client_Create", args.client)?;
-        let mut client = Client { library, handle, devices: Vec::new(), buffers: AtomicUsize::new(0) };
+        let mut client =
+            Client { library, handle, devices: Vec::new(), buffers: AtomicUsize::new(0), _callbacks: callbacks };
         let mut devices = sys::ClientAddressableDevices { client: handle, ..sys::ClientAddressableDevices::new() };
         // SAFETY: the client is there, and it has as many handles at this address until it is freed.
         unsafe {

@@ -212,6 +212,23 @@ impl Library {
     }
 }
 
+#[cfg(test)]
+impl Library {
+    /// A plugin with these functions, by their indices in the table, and no others.
+    pub(super) fn of_functions(functions: &[(usize, *mut c_void)]) -> Library {
+        #[repr(C)]
+        struct Table {
+            head: Api,
+            functions: [*mut c_void; 128],
+        }
+        let head = Api::of_size(size_of::<Table>());
+        let mut table = Box::new(Table { head, functions: [std::ptr::null_mut(); 128] });
+        functions.iter().for_each(|&(index, function)| table.functions[index] = function);
+        // It stays in memory, as that of a plugin does.
+        Library { api: NonNull::from(Box::leak(table)).cast() }
+    }
+}
+
 /// An error of the API.
 struct Failure {
     code: c_int,

@@ -13,6 +13,7 @@ mod buffer;
 mod client;
 mod executable;
 mod given;
+mod key_value;
 mod library;
 mod sys;
 mod sys_ahead;

@@ -1,0 +1,91 @@
+//! `remat launch` as a user runs it.
+#![cfg(unix)]
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn command(nodes: usize, script: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
+    command.args(["launch", "-n", &nodes.to_string(), "--", "sh", "-c", script]).env_remove("REMAT_THREADS");
+    command
+}
+
+fn launch(nodes: usize, script: &str) -> Output {
+    command(nodes, script).output().unwrap()
+}
+
+fn sorted(bytes: &[u8]) -> Vec<String> {
+    let mut lines: Vec<String> = String::from_utf8_lossy(bytes).lines().map(String::from).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn each_process_is_told_who_it_is() {
+    let script =
+        "echo $REMAT_NODE_ID of $REMAT_NUM_NODES; echo at $REMAT_COORDINATOR with $REMAT_THREADS >&2; printf end";
+    let output = launch(11, script);
+    assert_eq!(output.status.code(), Some(0));
+    let lines = sorted(&output.stdout);
+    assert_eq!(lines.len(), 22);
+    assert!(lines.contains(&"[ 3] 3 of 11".to_string()) && lines.contains(&"[10] end".to_string()), "{lines:?}");
+    let errors = sorted(&output.stderr);
+    assert!(
+        errors.len() == 11 && errors[0].starts_with("[ 0] at 127.0.0.1:") && errors[0].ends_with(" with 1"),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn the_first_failure_ends_all() {
+    let start = Instant::now();
+    let output = launch(3, "if [ $REMAT_NODE_ID = 1 ]; then exit 7; fi; sleep 60");
+    assert_eq!(output.status.code(), Some(7));
+    assert!(start.elapsed() < Duration::from_secs(30));
+    let expected = "remat launch: node 1 ended with exit status: 7; the others are ended\n";
+    assert_eq!(String::from_utf8_lossy(&output.stderr), expected);
+}
+
+#[test]
+fn a_process_that_takes_no_notice_is_killed() {
+    let output =
+        launch(2, "if [ $REMAT_NODE_ID = 1 ]; then kill -9 $$; fi; trap '' TERM; while true; do sleep 1; done");
+    assert_eq!(output.status.code(), Some(137));
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.starts_with("remat launch: node 1 ended with signal: 9"), "{error}");
+}
+
+#[test]
+fn an_interrupt_is_passed_on() {
+    let script = "trap 'echo interrupted; exit 130' INT; echo ready; while true; do sleep 0.1; done";
+    let mut child = command(2, script).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut lines = String::new();
+    for _ in 0..2 {
+        output.read_line(&mut lines).unwrap();
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    output.read_to_string(&mut lines).unwrap();
+    assert_eq!(sorted(lines.as_bytes()), ["[0] interrupted", "[0] ready", "[1] interrupted", "[1] ready"]);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+#[test]
+fn mistakes_are_errors() {
+    let remat = |args: &[&str]| Command::new(env!("CARGO_BIN_EXE_remat")).args(args).output().unwrap();
+    let output = remat(&["launch", "-n", "2", "--", "/no/such/command"]);
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(error, "error: cannot run /no/such/command: No such file or directory (os error 2)\n");
+    for wrong in [&["launch", "-n", "0", "true"][..], &["launch", "-n", "2"], &["launch", "true"]] {
+        assert_eq!(remat(wrong).status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_ends_ends_all() {
+    let mut child = command(2, "while true; do echo more; sleep 0.05; done").stdout(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert!(child.wait().unwrap().success());
+}

@@ -1,0 +1,167 @@
+//! Training on several hosts: trees of tensors, summed over the processes of a cluster.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use remat_ir::{Array, Result};
+
+use crate::Tree;
+use crate::trace::{Tensor, current_loc, rebuild};
+use crate::tree::leaves;
+
+pub use remat_cluster::{ClusterConfig, KeyValueStore};
+use remat_cluster::{Node, Reduction};
+
+/// The processes that train one model together, as one of them sees it.
+///
+/// Each process has the whole model, computes gradients of its own part of a batch, and takes a step with the mean over all. Begin with one
+/// process's parameters everywhere ([`Cluster::broadcast`]): from then on they stay the same in every bit, since the results of
+/// sums are.
+///
+/// ```
+/// use remat::cluster::Cluster;
+/// use remat::{Tensor, jit, value_and_grad};
+///
+/// fn loss(w: &Tensor, x: &Tensor) -> Tensor {
+///     (w * x - 1).square().mean(..)
+/// }
+///
+/// // Under `remat launch`, `srun`, `mpirun` or Kubernetes one of several; otherwise a process by itself.
+/// let cluster = Cluster::from_env()?;
+/// let step = jit(|(w, x): &(Tensor, Tensor)| value_and_grad(|w: &Tensor| loss(w, x))(w));
+/// let mut w = cluster.broadcast(&Tensor::from(0.0f32))?;
+/// for _ in 0..3 {
+///     let part = Tensor::from(vec![1.0f32 + cluster.rank() as f32; 4]);
+///     let (loss, gradient) = cluster.all_reduce_mean(&step.call((w.clone(), part))?)?;
+///     w = w - gradient * 0.1;
+///     if cluster.rank() == 0 {
+///         println!("{loss}");
+///     }
+/// }
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// All processes have to call the same functions in the same order. When one ends, the others get an error that names it, within a second or
+/// two; when its host or network is lost, within the failure timeout of the [`ClusterConfig`] and a second: 11 seconds, unless it says otherwise.
+#[derive(Clone, Debug)]
+pub struct Cluster(Node);
+
+impl Cluster {
+    /// The cluster that the environment of this process speaks of, by the variables of [`ClusterConfig::from_variables`]; a process by
+    /// itself if there is none. It waits until all processes are there.
+    ///
+    /// # Errors
+    /// If variables are wrong or missing, or not all processes come.
+    pub fn from_env() -> Result<Cluster> {
+        match ClusterConfig::from_env()? {
+            Some(config) => Cluster::join(&config),
+            None => Ok(Cluster::alone()),
+        }
+    }
+
+    /// Joins a cluster, and waits until all of its processes have.
+    ///
+    /// # Errors
+    /// If not all come, or were told different things.
+    pub fn join(config: &ClusterConfig) -> Result<Cluster> {
+        Node::join(config).map(Cluster)
+    }
+
+    /// A process by itself, for which sums and means are what they are given.
+    pub fn alone() -> Cluster {
+        Cluster(Node::alone())
+    }
+
+    /// The number of this process, from 0.
+    pub fn rank(&self) -> usize {
+        self.0.rank()
+    }
+
+    /// The number of processes, which are the nodes of the cluster.
+    pub fn nodes(&self) -> usize {
+        self.0.nodes()
+    }
+
+    /// The tree whose leaves are the sums of the corresponding leaves of all processes, the same in every bit on each. Floats are
+    /// added in f64 in the order of ranks and rounded once; integers wrap around. The results are in the host's memory.
+    ///
+    /// # Errors
+    /// If a leaf is of bools, traced, abstract or failed; if the trees of two processes differ in leaves, dtypes or shapes: the error names the leaf;
+    /// if a process ends or leaves.
+    ///
+    /// ```
+    /// use remat::{Tensor, cluster::Cluster};
+    /// let cluster = Cluster::from_env()?;
+    /// let count = cluster.all_reduce_sum(&Tensor::from(1i32))?;
+    /// assert_eq!(count.item::<i32>()? as usize, cluster.nodes());
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn all_reduce_sum<T: Tree>(&self, tree: &T) -> Result<T> {
+        self.exchange("all_reduce_sum", tree, |node, leaves| node.all_reduce(Reduction::Sum, leaves))
+    }
+
+    /// The tree whose leaves are the means of the corresponding leaves of all processes, as [`Cluster::all_reduce_sum`] sums them. They
+    /// are rounded once: the mean of gradients of parts of a batch that are of one size is the gradient of the batch's mean.
+    ///
+    /// # Errors
+    /// As there, and if a leaf is of integers.
+    #[track_caller]
+    pub fn all_reduce_mean<T: Tree>(&self, tree: &T) -> Result<T> {
+        self.exchange("all_reduce_mean", tree, |node, leaves| node.all_reduce(Reduction::Mean, leaves))
+    }
+
+    /// The tree of the process of rank 0, on all processes; leaves may be of every dtype.
+    ///
+    /// # Errors
+    /// As for [`Cluster::all_reduce_sum`].
+    #[track_caller]
+    pub fn broadcast<T: Tree>(&self, tree: &T) -> Result<T> {
+        self.exchange("broadcast", tree, Node::broadcast)
+    }
+
+    /// Waits until all processes are at the barrier of this name, which may be used again then.
+    ///
+    /// # Errors
+    /// If not all are within this time, with those that are missing; if one ends or leaves.
+    #[track_caller]
+    pub fn barrier(&self, name: &str, timeout: Duration) -> Result<()> {
+        self.0.barrier(name, timeout).map_err(|error| error.at(current_loc()))
+    }
+
+    /// Keys and values that all processes share. XLA's plugins find the GPUs of other hosts by it (`remat_xla::Xla::join`).
+    ///
+    /// # Errors
+    /// If this process is by itself.
+    pub fn store(&self) -> Result<&Arc<KeyValueStore>> {
+        self.0.store()
+    }
+
+    /// What ended the cluster, if anything has: for a process that computes for long between sums.
+    ///
+    /// # Errors
+    /// The failure.
+    pub fn check(&self) -> Result<()> {
+        self.0.check()
+    }
+
+    /// From now on this process exits with code 1, and a line on its standard error, when another one fails: for what waits for others and
+    /// cannot be ended otherwise, such as collectives of a GPU.
+    pub fn exit_on_failure(&self) {
+        self.0.exit_on_failure();
+    }
+
+    #[track_caller]
+    fn exchange<T: Tree>(
+        &self,
+        operation: &str,
+        tree: &T,
+        run: impl FnOnce(&Node, Vec<(String, Array)>) -> Result<Vec<Array>>,
+    ) -> Result<T> {
+        let named = leaves(tree).into_iter();
+        let named: Result<_> =
+            named.map(|(path, leaf)| Ok((path.to_string(), leaf.read(operation)?.clone()))).collect();
+        let results = run(&self.0, named?).map_err(|error| error.at(current_loc()))?;
+        rebuild(tree, results.into_iter().map(Tensor::from_array).collect())
+    }
+}
