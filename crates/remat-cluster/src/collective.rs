@@ -8,9 +8,10 @@ use std::time::Duration;
 use remat_ir::{Array, Data, Error, ErrorKind, Result, counted};
 
 use crate::error;
+use crate::failure::interval;
 use crate::frame;
 use crate::links::Links;
-use crate::node::{Member, Node, interval};
+use crate::node::{Member, Node};
 use crate::wire::{self, Sums};
 
 /// What becomes of the corresponding elements of all nodes.

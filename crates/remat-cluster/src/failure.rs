@@ -6,6 +6,11 @@ use std::time::Duration;
 
 use remat_ir::{Error, Result};
 
+/// The time between heartbeats.
+pub(crate) fn interval(failure_timeout: Duration) -> Duration {
+    (failure_timeout / 4).min(Duration::from_secs(1))
+}
+
 /// The first failure of the cluster. It ends what waits for other nodes.
 #[derive(Default)]
 pub(crate) struct Failure {

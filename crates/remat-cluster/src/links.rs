@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use remat_ir::{Error, Result};
 
 use crate::error;
-use crate::failure::Failure;
+use crate::failure::{Failure, interval};
 use crate::frame::{self, PROTOCOL};
 use crate::service::spawn;
 use crate::store::KeyValueStore;
@@ -33,7 +33,7 @@ impl Links {
     pub(crate) fn new(store: &KeyValueStore, ip: IpAddr, within: Duration) -> Result<Links> {
         let (rank, nodes, until) = (store.rank, store.nodes, Instant::now() + within);
         let failed = |other: usize, cause: io::Error| {
-            store.failure.reason(2 * crate::node::interval(store.failure_timeout), || {
+            store.failure.reason(2 * interval(store.failure_timeout), || {
                 error(format!("there is no connection between node {rank} and node {other}: {cause}"))
             })
         };

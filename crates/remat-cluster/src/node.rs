@@ -11,7 +11,7 @@ use remat_ir::{Error, ErrorKind, Result};
 
 use crate::config::ClusterConfig;
 use crate::error;
-use crate::failure::Failure;
+use crate::failure::{Failure, interval};
 use crate::frame::{self, PROTOCOL, is_timeout};
 use crate::links::Links;
 use crate::service::Service;
@@ -41,11 +41,6 @@ pub(crate) struct Member {
     pub(crate) store: Arc<KeyValueStore>,
     _heart: Heart,
     _service: Option<Service>,
-}
-
-/// The time between heartbeats.
-pub(crate) fn interval(failure_timeout: Duration) -> Duration {
-    (failure_timeout / 4).min(Duration::from_secs(1))
 }
 
 impl Node {

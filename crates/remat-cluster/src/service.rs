@@ -12,6 +12,7 @@ use remat_ir::{Result, counted};
 
 use crate::config::ClusterConfig;
 use crate::error;
+use crate::failure::interval;
 use crate::frame::{self, PROTOCOL, is_timeout};
 
 /// The service that the node of rank 0 runs. When it is dropped it waits for the other nodes to leave, as long as a node may be silent.
@@ -101,7 +102,7 @@ impl Drop for Service {
         // The others hear of a failure with their next heartbeat.
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if state.failure.is_some() {
-            let interval = crate::node::interval(shared.failure_timeout);
+            let interval = interval(shared.failure_timeout);
             let present = |state: &mut State| state.left.len() < state.joined.len();
             let waited = shared.changed.wait_timeout_while(state, 2 * interval, present);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;

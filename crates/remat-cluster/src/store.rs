@@ -8,7 +8,7 @@ use std::time::Duration;
 use remat_ir::{Error, Result};
 
 use crate::error;
-use crate::failure::Failure;
+use crate::failure::{Failure, interval};
 use crate::frame::{self, PROTOCOL, is_timeout};
 
 /// Keys and values that all nodes of a cluster share; both are bytes. It may be used by several threads at a time.
@@ -119,7 +119,7 @@ impl KeyValueStore {
 
     /// The error of a lost connection: what ended the cluster, where the heartbeats soon say so.
     fn lost(&self, cause: &io::Error) -> Error {
-        let within = 2 * crate::node::interval(self.failure_timeout);
+        let within = 2 * interval(self.failure_timeout);
         self.failure.reason(within, || {
             let cause = if is_timeout(cause) { "it does not answer".to_string() } else { cause.to_string() };
             error(format!("the coordinator at {} is lost: {cause}", self.address))

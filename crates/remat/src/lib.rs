@@ -41,9 +41,9 @@
 //!   `Result`: [`checkpoint`], [`custom_jvp`] and [`custom_vjp`].
 //! - A model is a plain struct that derives [`Tree`]; its gradient has its type.
 //!
-//! Here is what a program writes every day. The rest is in modules: [`nn`], [`optim`], [`random`]; [`tree`] for the leaves of
-//! models, [`index`] and [`argument`] for arguments of methods, [`layer`] for writing layers, [`report`] for residuals and
-//! memory, [`stages`] and [`ir`] for programs, [`transform`] for transformations of these. A function whose name
+//! Here is what a program writes every day. The rest is in modules: [`nn`], [`optim`], [`random`]; [`cluster`] for several
+//! hosts; [`tree`] for the leaves of models, [`index`] and [`argument`] for arguments of methods, [`layer`] for writing layers,
+//! [`report`] for residuals and memory, [`stages`] and [`ir`] for programs, [`transform`] for transformations of these. A function whose name
 //! ends in `_with` takes options first, by reference.
 //!
 //! Layers, each using only those above it in this list (a test holds this):
