@@ -126,7 +126,8 @@ impl Cluster {
     /// If not all are within this time, with those that are missing; if one ends or leaves.
     #[track_caller]
     pub fn barrier(&self, name: &str, timeout: Duration) -> Result<()> {
-        self.0.barrier(name, timeout).map_err(|error| error.at(current_loc()))
+        let here = current_loc();
+        self.0.barrier(name, timeout).map_err(|error| error.at(here))
     }
 
     /// Keys and values that all processes share. XLA's plugins find the GPUs of other hosts by it (`remat_xla::Xla::join`).
@@ -158,10 +159,12 @@ impl Cluster {
         tree: &T,
         run: impl FnOnce(&Node, Vec<(String, Array)>) -> Result<Vec<Array>>,
     ) -> Result<T> {
-        let named = leaves(tree).into_iter();
-        let named: Result<_> =
-            named.map(|(path, leaf)| Ok((path.to_string(), leaf.read(operation)?.clone()))).collect();
-        let results = run(&self.0, named?).map_err(|error| error.at(current_loc()))?;
+        let here = current_loc();
+        let mut named = Vec::new();
+        for (path, leaf) in leaves(tree) {
+            named.push((path.to_string(), leaf.read(operation)?.clone()));
+        }
+        let results = run(&self.0, named).map_err(|error| error.at(here))?;
         rebuild(tree, results.into_iter().map(Tensor::from_array).collect())
     }
 }
