@@ -4,19 +4,12 @@
 //!
 //! 1. `policy`, `machine`, `data`, `model`: the policies of tables, the memory of this machine, the text, the GPT
 //! 2. `sample`, `memory`: text out of a model, the bytes that each policy saves
-<<<<<<< HEAD
-//! 3. `train`, `show`, `fit`, `plugin`: the commands
+//! 3. `train`, `show`, `fit`, `plugin`, `launch`: the commands
 //! 4. `main`: their arguments
 
 mod data;
 mod fit;
-=======
-//! 3. `train`, `show`, `plugin`, `launch`: the commands
-//! 4. `main`: their arguments
-
-mod data;
 mod launch;
->>>>>>> a969dd8 (Sum trees over the processes of a cluster, launch them on one machine, and give XLA's plugins their key-value store)
 mod machine;
 mod memory;
 mod model;

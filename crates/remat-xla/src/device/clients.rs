@@ -17,21 +17,12 @@ static CLIENTS: LazyLock<Mutex<BTreeMap<(PathBuf, Platform, usize), Made>>> = La
 
 /// The client of a plugin, which is made when it is first asked for; for CPUs one for each number of virtual devices. One that cannot be made is not tried again in the process: a driver
 /// that fails takes seconds to do so.
-<<<<<<< HEAD
 pub(super) fn of(plugin: &Plugin, devices: usize) -> Result<Arc<Client>> {
-    // By whatever path: the library is opened once.
-    let path = plugin.path().canonicalize().unwrap_or_else(|_| plugin.path().to_path_buf());
-    let devices = if plugin.platform() == Platform::Cpu { devices } else { 1 };
-    let key = (path, plugin.platform(), devices);
-    let made = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone();
-=======
-pub(super) fn of(plugin: &Plugin) -> Result<Arc<Client>> {
->>>>>>> a969dd8 (Sum trees over the processes of a cluster, launch them on one machine, and give XLA's plugins their key-value store)
     let options: &[(&str, i64)] = match plugin.platform() {
         Platform::Cpu => &[("cpu_device_count", devices as i64)],
         Platform::Gpu | Platform::Tpu => &[],
     };
-    made(plugin).get_or_init(|| Ok(Arc::new(Client::new(plugin.library, options)?))).clone()
+    made(plugin, devices).get_or_init(|| Ok(Arc::new(Client::new(plugin.library, options)?))).clone()
 }
 
 /// Makes the client of a plugin as that of a node of a cluster.
@@ -49,7 +40,7 @@ pub(super) fn join(plugin: &Plugin, store: &Arc<KeyValueStore>) -> Result<()> {
         }
     }
     let mut is_new = false;
-    let made = made(plugin);
+    let made = made(plugin, 1);
     let client = made.get_or_init(|| {
         is_new = true;
         Ok(Arc::new(Client::of_node(plugin.library, store.clone())?))
@@ -61,9 +52,10 @@ pub(super) fn join(plugin: &Plugin, store: &Arc<KeyValueStore>) -> Result<()> {
     }
 }
 
-fn made(plugin: &Plugin) -> Made {
+fn made(plugin: &Plugin, devices: usize) -> Made {
     // By whatever path: the library is opened once.
     let path = plugin.path().canonicalize().unwrap_or_else(|_| plugin.path().to_path_buf());
-    let key = (path, plugin.platform());
+    let devices = if plugin.platform() == Platform::Cpu { devices } else { 1 };
+    let key = (path, plugin.platform(), devices);
     CLIENTS.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone()
 }
