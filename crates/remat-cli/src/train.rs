@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use remat::optim::{AdamW, Mask, Moments, Schedule, clip_by_global_norm};
+use remat::optim::{AdamW, Mask, Moments, Optimizer, Schedule, clip_by_global_norm};
 use remat::tree::leaves;
 use remat::{Device, Policy, Tensor, jit_with, random, tree, value_and_grad};
 use remat_cli::arguments::{self, magnitude, up_to};

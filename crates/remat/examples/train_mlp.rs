@@ -2,7 +2,7 @@
 //!
 //! Run it with `cargo run -p remat --example train_mlp`.
 
-use remat::optim::{AdamW, Moments, Schedule};
+use remat::optim::{AdamW, Moments, Optimizer, Schedule};
 use remat::{DType, Policy, Result, Tensor, Tree, checkpoint, jit, nn, random, value_and_grad};
 
 #[derive(Clone, Tree)]

@@ -1,11 +1,11 @@
 //! AdamW.
 
-use remat_ir::Result;
+use remat_ir::{Aval, Result};
 
-use super::leaves::{PerDType, aligned, next_step, no_steps, rate, scalar, working_dtype, zeros};
-use super::{Mask, Schedule};
-use crate::trace::{current_loc, pinned, rebuild};
-use crate::{DType, Tensor, Tree, named_scope};
+use super::leaves::{self, Leaf, PerDType, Slot, correction, next_step, no_steps, rate, scoped};
+use super::{Mask, Optimizer, Schedule};
+use crate::trace::pinned;
+use crate::{Tensor, Tree};
 
 /// Adam with decoupled decay of weights.
 ///
@@ -13,7 +13,7 @@ use crate::{DType, Tensor, Tree, named_scope};
 /// corrected for their start at zero. Source: Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019.
 ///
 /// ```
-/// use remat::{Tensor, optim};
+/// use remat::{Tensor, optim::{self, Optimizer}};
 /// let adam = optim::AdamW { learning_rate: 0.5.into(), weight_decay: 0.0, ..optim::AdamW::default() };
 /// let model = Tensor::new([1.0f32, -1.0]);
 /// let (model, state) = adam.update(&model, &Tensor::new([10.0f32, -0.01]), &adam.init(&model))?;
@@ -42,9 +42,9 @@ pub struct AdamW {
 pub struct Moments<M> {
     /// The number of steps done, i32.
     pub step: Tensor,
-    /// The average gradient.
+    /// The average gradient, in f32 (f64 for parameters in f64).
     pub mu: M,
-    /// The average squared gradient.
+    /// The average squared gradient, in the same dtype.
     pub nu: M,
 }
 
@@ -55,58 +55,74 @@ impl Default for AdamW {
     }
 }
 
-impl AdamW {
-    /// The state before the first step.
+impl Optimizer for AdamW {
+    type State<M: Tree> = Moments<M>;
+
     #[track_caller]
-    pub fn init<M: Tree>(&self, model: &M) -> Moments<M> {
-        pinned(|| Moments { step: no_steps(), mu: zeros(model), nu: zeros(model) })
+    fn init<M: Tree>(&self, model: &M) -> Moments<M> {
+        pinned(|| {
+            let [mu, nu] = leaves::init(model, slots);
+            Moments { step: no_steps(), mu, nu }
+        })
     }
 
-    /// The model and the state after a step.
-    ///
-    /// # Errors
-    /// If the gradients or the state do not have the structure and the shapes of the model.
     #[track_caller]
-    pub fn update<M: Tree>(&self, model: &M, gradients: &M, state: &Moments<M>) -> Result<(M, Moments<M>)> {
-        let loc = current_loc();
-        pinned(|| named_scope("adamw", || self.step(model, gradients, state))).map_err(|error| error.at(loc))
-    }
-
-    fn step<M: Tree>(&self, model: &M, gradients: &M, state: &Moments<M>) -> Result<(M, Moments<M>)> {
-        let others = [("the gradients", gradients), ("the state", &state.mu), ("the state", &state.nu)];
-        let rows = aligned("optim::AdamW::update", model, others)?;
-        let mut rate = rate(&self.learning_rate, &state.step);
-        let step = next_step(&state.step);
-        let mut corrections =
-            PerDType::new(|dtype| (correction(&step, dtype, self.b1), correction(&step, dtype, self.b2)));
-        let (mut parameters, mut mus, mut nus) = (Vec::new(), Vec::new(), Vec::new());
-        for (path, parameter, [gradient, mu, nu]) in rows {
-            let dtype = parameter.dtype()?;
-            if !dtype.is_float() {
-                parameters.push(parameter);
-                mus.push(mu);
-                nus.push(nu);
-                continue;
-            }
-            let work = working_dtype(dtype);
-            let (p, g) = (parameter.to_dtype(work), gradient.to_dtype(work));
-            let mu = &g * (1.0 - self.b1) + mu * self.b1;
-            let nu = g.square() * (1.0 - self.b2) + nu * self.b2;
-            let (c1, c2) = corrections.get(work);
-            let mut update = (&mu / c1) / ((&nu / c2).sqrt() + self.eps);
-            if self.weight_decay != 0.0 && self.decay.takes(&path, &parameter) {
-                update += &p * self.weight_decay;
-            }
-            parameters.push((p - update * rate.get(work)).to_dtype(dtype));
-            mus.push(mu);
-            nus.push(nu);
-        }
-        let state = Moments { step: step.clone(), mu: rebuild(&state.mu, mus)?, nu: rebuild(&state.nu, nus)? };
-        Ok((rebuild(model, parameters)?, state))
+    fn update<M: Tree>(&self, model: &M, gradients: &M, state: &Moments<M>) -> Result<(M, Moments<M>)> {
+        scoped("adamw", || {
+            let step = next_step(&state.step);
+            let mut rule = AdamStep::new(self, model, &state.step, &step)?;
+            let trees = (model, gradients, [&state.mu, &state.nu]);
+            let (model, [mu, nu]) = leaves::update("optim::AdamW::update", trees, slots, |leaf| {
+                let (parameter, mu, nu) = rule.apply(&leaf, &leaf.state[0], &leaf.state[1]);
+                Ok((parameter, [mu, nu]))
+            })?;
+            drop(rule);
+            Ok((model, Moments { step, mu, nu }))
+        })
     }
 }
 
-/// `1 - b^step`, by the logarithm of `b`: in f32 the power itself would leave four digits of the first steps.
-fn correction(step: &Tensor, dtype: DType, b: f64) -> Tensor {
-    if b == 0.0 { scalar(dtype, 1.0) } else { -(step.to_dtype(dtype) * b.ln()).expm1() }
+fn slots(parameter: &Aval) -> [Slot; 2] {
+    [Slot::like(parameter), Slot::like(parameter)]
+}
+
+/// One step of AdamW: what all parameters share.
+pub(super) struct AdamStep<'a> {
+    adam: &'a AdamW,
+    decays: Vec<bool>,
+    rate: PerDType<'a, Tensor>,
+    corrections: PerDType<'a, (Tensor, Tensor)>,
+}
+
+impl<'a> AdamStep<'a> {
+    /// The step after `before` steps, which makes `step`.
+    pub(super) fn new<M: Tree>(
+        adam: &'a AdamW,
+        model: &M,
+        before: &'a Tensor,
+        step: &'a Tensor,
+    ) -> Result<AdamStep<'a>> {
+        let corrections = |dtype| (correction(step, dtype, adam.b1), correction(step, dtype, adam.b2));
+        let rate = rate(&adam.learning_rate, before);
+        Ok(AdamStep { adam, decays: adam.decay.of(model)?, rate, corrections: PerDType::new(corrections) })
+    }
+
+    /// The parameter and both moments after the step.
+    pub(super) fn apply<const S: usize>(
+        &mut self,
+        leaf: &Leaf<S>,
+        mu: &Tensor,
+        nu: &Tensor,
+    ) -> (Tensor, Tensor, Tensor) {
+        let AdamW { b1, b2, eps, weight_decay, .. } = *self.adam;
+        let (p, g) = (&leaf.parameter, &leaf.gradient);
+        let mu = g * (1.0 - b1) + mu * b1;
+        let nu = g.square() * (1.0 - b2) + nu * b2;
+        let (c1, c2) = self.corrections.get(leaf.work);
+        let mut update = (&mu / c1) / ((&nu / c2).sqrt() + eps);
+        if weight_decay != 0.0 && self.decays[leaf.index] {
+            update += p * weight_decay;
+        }
+        (p - update * self.rate.get(leaf.work), mu, nu)
+    }
 }

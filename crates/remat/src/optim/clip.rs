@@ -1,4 +1,4 @@
-//! The norm of gradients.
+//! Bounds of gradients: of their norm, and of their values.
 
 use super::leaves::{scalar, working_dtype};
 use crate::trace::pinned;
@@ -42,6 +42,24 @@ pub fn clip_by_global_norm<T: Tree>(tree: &T, max_norm: f64) -> (T, Tensor) {
             Ok(_) | Err(_) => leaf.clone(),
         });
         (clipped, norm)
+    })
+}
+
+/// The tree with each element of its float leaves within `-max` to `max`; NaN stays.
+///
+/// ```
+/// use remat::{Tensor, optim};
+/// let clipped = optim::clip_by_value(&Tensor::new([3.0f32, -0.5, -7.0]), 2.0);
+/// assert_eq!(clipped.to_vec::<f32>()?, [2.0, -0.5, -2.0]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[track_caller]
+pub fn clip_by_value<T: Tree>(tree: &T, max: f64) -> T {
+    pinned(|| {
+        tree::map(tree, |_, leaf| match leaf.dtype() {
+            Ok(dtype) if dtype.is_float() => leaf.clamp(-max, max),
+            Ok(_) | Err(_) => leaf.clone(),
+        })
     })
 }
 

@@ -1,99 +1,157 @@
-//! Leaves of several trees side by side.
+//! The leaves of a model, with those of its gradients and of the state of an optimizer.
 
-use std::fmt;
-
-use remat_ir::{Array, Error, ErrorKind, Literal, Result};
+use remat_ir::{Array, Aval, Error, ErrorKind, Literal, Result};
 
 use super::Schedule;
-use crate::trace::structure;
+use crate::trace::{current_loc, pinned, rebuild, structure};
 use crate::tree::{Path, leaves};
-use crate::{DType, Tensor, Tree, tree};
+use crate::{DType, Tensor, Tree, named_scope, tree};
 
-/// Which parameters a rule applies to, the decay of weights for one.
-///
-/// ```
-/// use remat::tree::Path;
-/// use remat::{Tensor, optim::{AdamW, Mask}};
-/// let matrices = AdamW { decay: Mask::Matrices, ..AdamW::default() };
-/// let no_head = AdamW { decay: Mask::Custom(|path, _| !path.to_string().starts_with("head")), ..AdamW::default() };
-/// # let _ = (matrices, no_head);
-/// ```
-#[derive(Clone, Copy, Default)]
-pub enum Mask {
-    /// All.
-    #[default]
-    All,
-    /// Those of two or more dimensions: matrices and not biases or gains.
-    Matrices,
-    /// Those for which this holds.
-    Custom(fn(&Path, &Tensor) -> bool),
+/// What a state keeps for one parameter, in one of its trees.
+#[derive(Clone)]
+pub(super) struct Slot {
+    pub shape: Vec<usize>,
+    pub dtype: DType,
+    /// The value of all elements before the first step.
+    pub fill: f64,
 }
 
-impl Mask {
-    /// Whether a leaf is meant.
-    pub fn takes(&self, path: &Path, leaf: &Tensor) -> bool {
-        match self {
-            Mask::All => true,
-            Mask::Matrices => leaf.aval().is_ok_and(|aval| aval.rank() >= 2),
-            Mask::Custom(f) => f(path, leaf),
-        }
+impl Slot {
+    /// Zeros of this shape.
+    pub(super) fn zeros(shape: &[usize], dtype: DType) -> Slot {
+        Slot { shape: shape.to_vec(), dtype, fill: 0.0 }
+    }
+
+    /// Nothing: no elements.
+    pub(super) fn none() -> Slot {
+        Slot::zeros(&[0], DType::F32)
+    }
+
+    /// Zeros of the shape of a parameter, in the dtype in which it is updated.
+    pub(super) fn like(parameter: &Aval) -> Slot {
+        Slot::zeros(&parameter.shape, working_dtype(parameter.dtype))
+    }
+
+    fn make(&self) -> Tensor {
+        Tensor::full(&self.shape[..], self.fill, self.dtype)
     }
 }
 
-impl fmt::Debug for Mask {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Mask::All => "All",
-            Mask::Matrices => "Matrices",
-            Mask::Custom(_) => "Custom(..)",
+/// The `S` trees of a state before the first step. A parameter that is not a float has none.
+pub(super) fn init<M: Tree, const S: usize>(model: &M, slots: impl Fn(&Aval) -> [Slot; S]) -> [M; S] {
+    std::array::from_fn(|s| {
+        tree::map(model, |_, leaf| match leaf.aval() {
+            Ok(aval) if aval.dtype.is_float() => slots(aval)[s].make(),
+            Ok(_) => Slot::none().make(),
+            Err(_) => leaf.clone(),
         })
-    }
+    })
 }
 
-/// The corresponding leaves of a model and of trees that belong to it, with their names for errors.
+/// A float parameter with its gradient and its state.
+pub(super) struct Leaf<const S: usize> {
+    /// Its number among the leaves of the model.
+    pub index: usize,
+    /// The parameter, in its [`working_dtype`].
+    pub parameter: Tensor,
+    /// The gradient, in the same dtype.
+    pub gradient: Tensor,
+    /// As the slots of the state say.
+    pub state: [Tensor; S],
+    /// The [`working_dtype`].
+    pub work: DType,
+}
+
+/// The model and the trees of its state after `f` of each float parameter, which gives the parameter in its working dtype.
+/// Other leaves stay as they are.
 ///
 /// # Errors
-/// If a structure is not that of the model, or a leaf has not the shape of the model's.
-pub(super) fn aligned<M: Tree, const N: usize>(
+/// If the structure of the gradients or of the state is not that of the model, a gradient has not the shape of its parameter, or
+/// the state is not as `slots` say; those of `f`.
+pub(super) fn update<M: Tree, const S: usize>(
     operation: &str,
-    model: &M,
-    others: [(&str, &M); N],
-) -> Result<Vec<(Path, Tensor, [Tensor; N])>> {
-    let (_, expected) = structure(model);
-    for (name, other) in others {
-        if let Some(difference) = expected.difference(&structure(other).1) {
-            let message = format!("the structures of the model and of {name} differ: {difference}");
-            return Err(Error::new(ErrorKind::Structure, operation, message));
-        }
+    (model, gradients, state): (&M, &M, [&M; S]),
+    slots: impl Fn(&Aval) -> [Slot; S],
+    mut f: impl FnMut(Leaf<S>) -> Result<(Tensor, [Tensor; S])>,
+) -> Result<(M, [M; S])> {
+    let gradient_leaves = belonging(operation, model, ("the gradients", gradients))?;
+    let mut states = Vec::new();
+    for tree in state {
+        states.push(belonging(operation, model, ("the state", tree))?);
     }
-    let names = others.map(|(name, _)| name);
-    let others = others.map(|(_, tree)| structure(tree).0);
-    let mut rows = Vec::new();
-    for (i, (path, leaf)) in leaves(model).into_iter().enumerate() {
-        let row = std::array::from_fn(|k| others[k][i].clone());
-        for (name, other) in names.iter().zip(&row) {
-            let (aval, other) = (leaf.aval()?, other.aval()?);
-            if aval.shape != other.shape {
-                let message = format!("`{path}` is {aval} in the model and {other} in {name}");
-                return Err(Error::new(ErrorKind::Shape, operation, message));
+    let (mut parameters, mut next) = (Vec::new(), [const { Vec::new() }; S]);
+    for (index, (path, leaf)) in leaves(model).into_iter().enumerate() {
+        let aval = leaf.aval()?;
+        let held: [Tensor; S] = std::array::from_fn(|s| states[s][index].clone());
+        let updated = if aval.dtype.is_float() {
+            let gradient = &gradient_leaves[index];
+            expect_shape(operation, &path, aval, gradient.aval()?)?;
+            for (held, slot) in held.iter().zip(slots(aval)) {
+                expect_slot(operation, &path, held.aval()?, &slot)?;
             }
+            let work = working_dtype(aval.dtype);
+            let (parameter, gradient) = (leaf.to_dtype(work), gradient.to_dtype(work));
+            let (parameter, held) = f(Leaf { index, parameter, gradient, state: held, work })?;
+            (parameter.to_dtype(aval.dtype), held)
+        } else {
+            (leaf, held)
+        };
+        parameters.push(updated.0);
+        for (next, held) in next.iter_mut().zip(updated.1) {
+            next.push(held);
         }
-        rows.push((path, leaf, row));
     }
-    Ok(rows)
+    let mut trees = Vec::new();
+    for (tree, next) in state.into_iter().zip(next) {
+        trees.push(rebuild(tree, next)?);
+    }
+    let trees = <[M; S]>::try_from(trees)
+        .map_err(|_| Error::new(ErrorKind::Internal, operation, "a state lost one of its trees"))?;
+    Ok((rebuild(model, parameters)?, trees))
+}
+
+/// The leaves of a tree that belongs to a model.
+pub(super) fn belonging<M: Tree>(operation: &str, model: &M, (name, tree): (&str, &M)) -> Result<Vec<Tensor>> {
+    let (leaves, given) = structure(tree);
+    match structure(model).1.difference(&given) {
+        None => Ok(leaves),
+        Some(difference) => {
+            let message = format!("the structures of the model and of {name} differ: {difference}");
+            Err(Error::new(ErrorKind::Structure, operation, message))
+        }
+    }
+}
+
+/// That a gradient has the shape of its parameter.
+pub(super) fn expect_shape(operation: &str, path: &Path, parameter: &Aval, gradient: &Aval) -> Result<()> {
+    if parameter.shape == gradient.shape {
+        return Ok(());
+    }
+    let message = format!("`{path}` is {parameter} in the model and {gradient} in the gradients");
+    Err(Error::new(ErrorKind::Shape, operation, message))
+}
+
+fn expect_slot(operation: &str, path: &Path, held: &Aval, slot: &Slot) -> Result<()> {
+    if held.shape[..] == slot.shape[..] && held.dtype == slot.dtype {
+        return Ok(());
+    }
+    let expected = Aval::new(slot.dtype, slot.shape.clone());
+    let message = format!(
+        "the state of `{path}` is {held} where this optimizer keeps {expected}; make it with `init` of the same optimizer and model"
+    );
+    Err(Error::new(ErrorKind::Shape, operation, message))
+}
+
+/// An update as one operation of its user, in a scope of this name.
+#[track_caller]
+pub(super) fn scoped<R>(name: &str, update: impl FnOnce() -> Result<R>) -> Result<R> {
+    let loc = current_loc();
+    pinned(|| named_scope(name, update)).map_err(|error| error.at(loc))
 }
 
 /// The dtype in which a parameter is updated, and that of its state.
 pub(super) fn working_dtype(dtype: DType) -> DType {
     if dtype == DType::F64 { DType::F64 } else { DType::F32 }
-}
-
-/// The state of a model before the first step: zeros, none for a leaf that is not a float.
-pub(super) fn zeros<M: Tree>(model: &M) -> M {
-    tree::map(model, |_, leaf| match leaf.aval() {
-        Ok(aval) if aval.dtype.is_float() => Tensor::zeros(&aval.shape[..], working_dtype(aval.dtype)),
-        Ok(_) | Err(_) => leaf.clone(),
-    })
 }
 
 /// The number of steps before the first.
@@ -109,6 +167,12 @@ pub(super) fn next_step(step: &Tensor) -> Tensor {
 /// A scalar constant.
 pub(super) fn scalar(dtype: DType, value: f64) -> Tensor {
     Tensor::from_array(Array::full(Literal::from_f64(dtype, value), []))
+}
+
+/// `1 - b^step`, what an average that started at zero is divided by. By the logarithm of `b`: in f32 the power itself would leave
+/// four digits of the first steps.
+pub(super) fn correction(step: &Tensor, dtype: DType, b: f64) -> Tensor {
+    if b == 0.0 { scalar(dtype, 1.0) } else { -(step.to_dtype(dtype) * b.ln()).expm1() }
 }
 
 /// A value that is computed once for all parameters of a dtype.

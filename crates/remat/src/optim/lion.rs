@@ -1,18 +1,18 @@
 //! Lion.
 
-use remat_ir::Result;
+use remat_ir::{Aval, Result};
 
-use super::leaves::{aligned, next_step, no_steps, rate, working_dtype, zeros};
-use super::{Mask, Schedule};
-use crate::trace::{current_loc, pinned, rebuild};
-use crate::{Tensor, Tree, named_scope};
+use super::leaves::{self, Slot, next_step, no_steps, rate, scoped};
+use super::{Mask, Optimizer, Schedule};
+use crate::trace::pinned;
+use crate::{Tensor, Tree};
 
 /// The sign of an average gradient as the update: half of Adam's state, and wants a third to a tenth of its rate.
 ///
 /// Source: Chen et al., "Symbolic discovery of optimization algorithms", 2023.
 ///
 /// ```
-/// use remat::{Tensor, optim};
+/// use remat::{Tensor, optim::{self, Optimizer}};
 /// let lion = optim::Lion { learning_rate: 0.25.into(), weight_decay: 0.0, ..optim::Lion::default() };
 /// let model = Tensor::new([1.0f32, -1.0]);
 /// let (model, _) = lion.update(&model, &Tensor::new([10.0f32, -0.01]), &lion.init(&model))?;
@@ -48,44 +48,36 @@ impl Default for Lion {
     }
 }
 
-impl Lion {
-    /// The state before the first step.
+impl Optimizer for Lion {
+    type State<M: Tree> = Momentum<M>;
+
     #[track_caller]
-    pub fn init<M: Tree>(&self, model: &M) -> Momentum<M> {
-        pinned(|| Momentum { step: no_steps(), mu: zeros(model) })
+    fn init<M: Tree>(&self, model: &M) -> Momentum<M> {
+        pinned(|| {
+            let [mu] = leaves::init(model, slots);
+            Momentum { step: no_steps(), mu }
+        })
     }
 
-    /// The model and the state after a step.
-    ///
-    /// # Errors
-    /// If the gradients or the state do not have the structure and the shapes of the model.
     #[track_caller]
-    pub fn update<M: Tree>(&self, model: &M, gradients: &M, state: &Momentum<M>) -> Result<(M, Momentum<M>)> {
-        let loc = current_loc();
-        pinned(|| named_scope("lion", || self.step(model, gradients, state))).map_err(|error| error.at(loc))
+    fn update<M: Tree>(&self, model: &M, gradients: &M, state: &Momentum<M>) -> Result<(M, Momentum<M>)> {
+        scoped("lion", || {
+            let mut rate = rate(&self.learning_rate, &state.step);
+            let decays = self.decay.of(model)?;
+            let trees = (model, gradients, [&state.mu]);
+            let (model, [mu]) = leaves::update("optim::Lion::update", trees, slots, |leaf| {
+                let (p, g, [mu]) = (leaf.parameter, leaf.gradient, leaf.state);
+                let mut update = (&g * (1.0 - self.b1) + &mu * self.b1).sign();
+                if self.weight_decay != 0.0 && decays[leaf.index] {
+                    update += &p * self.weight_decay;
+                }
+                Ok((p - update * rate.get(leaf.work), [g * (1.0 - self.b2) + mu * self.b2]))
+            })?;
+            Ok((model, Momentum { step: next_step(&state.step), mu }))
+        })
     }
+}
 
-    fn step<M: Tree>(&self, model: &M, gradients: &M, state: &Momentum<M>) -> Result<(M, Momentum<M>)> {
-        let rows = aligned("optim::Lion::update", model, [("the gradients", gradients), ("the state", &state.mu)])?;
-        let mut rate = rate(&self.learning_rate, &state.step);
-        let (mut parameters, mut mus) = (Vec::new(), Vec::new());
-        for (path, parameter, [gradient, mu]) in rows {
-            let dtype = parameter.dtype()?;
-            if !dtype.is_float() {
-                parameters.push(parameter);
-                mus.push(mu);
-                continue;
-            }
-            let work = working_dtype(dtype);
-            let (p, g) = (parameter.to_dtype(work), gradient.to_dtype(work));
-            let mut update = (&g * (1.0 - self.b1) + &mu * self.b1).sign();
-            if self.weight_decay != 0.0 && self.decay.takes(&path, &parameter) {
-                update += &p * self.weight_decay;
-            }
-            parameters.push((p - update * rate.get(work)).to_dtype(dtype));
-            mus.push(g * (1.0 - self.b2) + mu * self.b2);
-        }
-        let state = Momentum { step: next_step(&state.step), mu: rebuild(&state.mu, mus)? };
-        Ok((rebuild(model, parameters)?, state))
-    }
+fn slots(parameter: &Aval) -> [Slot; 1] {
+    [Slot::like(parameter)]
 }

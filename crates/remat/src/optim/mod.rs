@@ -1,10 +1,15 @@
 //! Optimizers: plain values with an `init` and an `update`.
 //!
 //! An update is a function of the model, its gradients and the state of the optimizer, and gives a new model and a new
-//! state: it runs as it is, or inside `jit`. The state is a [`Tree`](crate::Tree) whose parts have the model's own type,
+//! state: it runs as it is, or inside `jit`. The state is a [`Tree`] whose parts have the model's own type,
 //! so that it is stored, mapped and reported as the model is.
 //!
+//! What comes before an update is a function of the gradients ([`clip_by_global_norm`], [`clip_by_value`],
+//! [`add_decayed_weights`]), what comes around it an optimizer that holds others ([`Accumulate`], [`Partition`] with [`Frozen`]), and
+//! what comes after it a function of the model ([`Ema`]).
+//!
 //! ```
+//! use remat::optim::Optimizer;
 //! use remat::{Tensor, Tree, optim};
 //!
 //! #[derive(Tree)]
@@ -22,20 +27,78 @@
 //! ```
 //!
 //! Parameters in f16 and bf16 are updated in f32, rounded once, and their states are f32: 0.999 of something, added up
-//! over steps, needs more digits than they have. A leaf of the model that is not a float stays as it is.
+//! over steps, needs more digits than they have. A leaf of the model that is not a float stays as it is, and its state is empty.
 //!
 //! The number of steps counts from 0, and a [`Schedule`] is asked for the rate of the step that is done, as in optax.
 
+mod accumulate;
+mod adafactor;
+mod adam8bit;
 mod adamw;
 mod clip;
+mod code;
+mod decay;
+mod ema;
 mod leaves;
 mod lion;
+mod mask;
+mod muon;
+mod partition;
 mod schedule;
 mod sgd;
 
+pub use accumulate::{Accumulate, Accumulated};
+pub use adafactor::{Adafactor, Factored};
+pub use adam8bit::{Adam8bit, Moments8bit};
 pub use adamw::{AdamW, Moments};
-pub use clip::{clip_by_global_norm, global_norm};
-pub use leaves::Mask;
+pub use clip::{clip_by_global_norm, clip_by_value, global_norm};
+pub use decay::add_decayed_weights;
+pub use ema::{Averaged, Ema};
 pub use lion::{Lion, Momentum};
+pub use mask::Mask;
+pub use muon::{Muon, MuonMoments};
+pub use partition::{Frozen, Partition, Parts};
 pub use schedule::Schedule;
 pub use sgd::{Sgd, Velocity};
+
+use remat_ir::Result;
+
+use crate::Tree;
+
+/// An optimizer: how a model moves along its gradients, and the state that it keeps for that.
+///
+/// ```
+/// use remat::optim::{AdamW, Optimizer, Sgd};
+/// use remat::{Tensor, grad};
+///
+/// /// The parameter that an optimizer ends at.
+/// fn minimise(optimizer: impl Optimizer) -> remat::Result<f32> {
+///     let mut x = Tensor::from(3.0f32);
+///     let mut state = optimizer.init(&x);
+///     for _ in 0..100 {
+///         let gradient = grad(|x: &Tensor| (x - 1).square())(&x)?;
+///         (x, state) = optimizer.update(&x, &gradient, &state)?;
+///     }
+///     x.item()
+/// }
+///
+/// assert!((minimise(Sgd { learning_rate: 0.1.into(), ..Sgd::default() })? - 1.0).abs() < 1e-3);
+/// assert!((minimise(AdamW { learning_rate: 0.1.into(), ..AdamW::default() })? - 1.0).abs() < 0.1);
+/// # Ok::<(), remat::Error>(())
+/// ```
+pub trait Optimizer {
+    /// What is kept from one step to the next for a model of type `M`.
+    type State<M: Tree>: Tree;
+
+    /// The state before the first step. If a leaf of the model is a failed tensor, its state is, too.
+    #[track_caller]
+    fn init<M: Tree>(&self, model: &M) -> Self::State<M>;
+
+    /// The model and the state after a step.
+    ///
+    /// # Errors
+    /// If the gradients or the state do not have the structure of the model, a gradient has not the shape of its parameter, the
+    /// state is not that of this optimizer, or a [`Mask`] names a path that the model does not have.
+    #[track_caller]
+    fn update<M: Tree>(&self, model: &M, gradients: &M, state: &Self::State<M>) -> Result<(M, Self::State<M>)>;
+}

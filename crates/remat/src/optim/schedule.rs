@@ -18,6 +18,14 @@ use crate::{DType, Tensor};
 /// assert_eq!(at(10)?, 1.0);
 /// assert!((at(60)? - 0.55).abs() < 1e-12);
 /// assert_eq!(at(1000)?, 0.1);
+///
+/// let down = Schedule::Piecewise { start: 1.0, scales: vec![(5, 0.5), (8, 0.5)] };
+/// let joined = Schedule::Joined {
+///     first: Box::new(Schedule::Linear { start: 0.0, end: 1.0, steps: 10 }),
+///     then: vec![(10, down)],
+/// };
+/// let at = |step: i32| joined.at(&Tensor::from(step), DType::F64).item::<f64>();
+/// assert_eq!([at(5)?, at(14)?, at(15)?, at(18)?], [0.5, 1.0, 0.5, 0.25]);
 /// # Ok::<(), remat::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -55,6 +63,20 @@ pub enum Schedule {
         /// The length of line and curve together.
         steps: u64,
     },
+    /// A rate that jumps.
+    Piecewise {
+        /// The rate of the first step.
+        start: f64,
+        /// From which step on the rate is multiplied by what, once more for each that is reached.
+        scales: Vec<(u64, f64)>,
+    },
+    /// Schedules one after the other, each of which counts steps from its own first.
+    Joined {
+        /// The schedule of the first step.
+        first: Box<Schedule>,
+        /// From which step on another is in force, in ascending order.
+        then: Vec<(u64, Schedule)>,
+    },
     /// This rate, a scalar: of a schedule of one's own.
     Rate(Tensor),
 }
@@ -73,6 +95,20 @@ impl Schedule {
                 let after = cosine(&rest, dtype, peak, end, steps.saturating_sub(warmup_steps));
                 rest.lt(0).select(line(&step, dtype, start, peak, warmup_steps), after)
             }
+            Schedule::Piecewise { start, ref scales } => {
+                let mut scales = scales.clone();
+                scales.sort_by_key(|&(from, _)| from);
+                let mut value = start;
+                scales.into_iter().fold(scalar(dtype, start), |rate, (from, scale)| {
+                    value *= scale;
+                    step.lt(last(from)).select(rate, value)
+                })
+            }
+            Schedule::Joined { ref first, ref then } => {
+                then.iter().fold(first.at(step, dtype), |rate, (from, schedule)| {
+                    step.lt(last(*from)).select(rate, schedule.at(&(step - last(*from)), dtype))
+                })
+            }
             Schedule::Rate(ref rate) => rate.to_dtype(dtype),
         })
     }
@@ -90,6 +126,11 @@ impl From<Tensor> for Schedule {
     fn from(rate: Tensor) -> Schedule {
         Schedule::Rate(rate)
     }
+}
+
+/// A number of steps as the i32 that steps are counted in, the last for all that are longer.
+fn last(steps: u64) -> i32 {
+    i32::try_from(steps).unwrap_or(i32::MAX)
 }
 
 fn line(step: &Tensor, dtype: DType, start: f64, end: f64, steps: u64) -> Tensor {

@@ -1,18 +1,20 @@
 //! Stochastic gradient descent.
 
-use remat_ir::{Error, ErrorKind, Result};
+use remat_ir::{Aval, Error, ErrorKind, Result};
 
-use super::Schedule;
-use super::leaves::{aligned, next_step, no_steps, rate, working_dtype, zeros};
-use crate::trace::{current_loc, pinned, rebuild};
-use crate::{Tensor, Tree, named_scope};
+use super::leaves::{self, Slot, next_step, no_steps, rate, scoped};
+use super::{Optimizer, Schedule};
+use crate::trace::pinned;
+use crate::{Tensor, Tree, tree};
 
 /// Gradient descent, with momentum if it is not zero, and Nesterov's if that is said.
 ///
-/// `v = g + momentum * v`, then `p - rate * v`, or with Nesterov `p - rate * (g + momentum * v)`.
+/// `v = g + momentum * v`, then `p - rate * v`, or with Nesterov `p - rate * (g + momentum * v)`. Source: Sutskever et al., "On the
+/// importance of initialization and momentum in deep learning", ICML 2013. Weights decay by
+/// [`add_decayed_weights`](super::add_decayed_weights) on the gradients.
 ///
 /// ```
-/// use remat::{Tensor, optim};
+/// use remat::{Tensor, optim::{self, Optimizer}};
 /// let sgd = optim::Sgd { learning_rate: 0.5.into(), ..optim::Sgd::default() };
 /// let model = Tensor::new([1.0f32, -1.0]);
 /// let (model, _) = sgd.update(&model, &Tensor::new([1.0f32, 2.0]), &sgd.init(&model))?;
@@ -44,54 +46,49 @@ impl Default for Sgd {
     }
 }
 
-impl Sgd {
-    /// The state before the first step.
+impl Optimizer for Sgd {
+    type State<M: Tree> = Velocity<M>;
+
     #[track_caller]
-    pub fn init<M: Tree>(&self, model: &M) -> Velocity<M> {
-        pinned(|| Velocity { step: no_steps(), velocity: (self.momentum != 0.0).then(|| zeros(model)) })
+    fn init<M: Tree>(&self, model: &M) -> Velocity<M> {
+        pinned(|| {
+            let [velocity] = leaves::init(model, slots);
+            Velocity { step: no_steps(), velocity: (self.momentum != 0.0).then_some(velocity) }
+        })
     }
 
-    /// The model and the state after a step.
-    ///
-    /// # Errors
-    /// If the gradients or the state do not have the structure and the shapes of the model; if the state has no velocity
-    /// and there is momentum.
+    /// As [`Optimizer::update`], and an error if the state has no velocity and there is momentum.
     #[track_caller]
-    pub fn update<M: Tree>(&self, model: &M, gradients: &M, state: &Velocity<M>) -> Result<(M, Velocity<M>)> {
-        let loc = current_loc();
-        pinned(|| named_scope("sgd", || self.step(model, gradients, state))).map_err(|error| error.at(loc))
-    }
-
-    fn step<M: Tree>(&self, model: &M, gradients: &M, state: &Velocity<M>) -> Result<(M, Velocity<M>)> {
+    fn update<M: Tree>(&self, model: &M, gradients: &M, state: &Velocity<M>) -> Result<(M, Velocity<M>)> {
         const NAME: &str = "optim::Sgd::update";
-        if self.momentum != 0.0 && state.velocity.is_none() {
-            let message = "the state has no velocity; make it with `init` of an optimizer with momentum";
-            return Err(Error::new(ErrorKind::Structure, NAME, message));
-        }
-        // Without a velocity the gradients stand in its place, and are not used.
-        let velocity = state.velocity.as_ref().unwrap_or(gradients);
-        let rows = aligned(NAME, model, [("the gradients", gradients), ("the state", velocity)])?;
-        let mut rate = rate(&self.learning_rate, &state.step);
-        let (mut parameters, mut velocities) = (Vec::new(), Vec::new());
-        for (_, parameter, [gradient, velocity]) in rows {
-            let dtype = parameter.dtype()?;
-            if !dtype.is_float() {
-                parameters.push(parameter);
-                velocities.push(velocity);
-                continue;
+        scoped("sgd", || {
+            let mut rate = rate(&self.learning_rate, &state.step);
+            let step = next_step(&state.step);
+            if self.momentum == 0.0 {
+                let (model, []) = leaves::update(
+                    NAME,
+                    (model, gradients, []),
+                    |_| [],
+                    |leaf| Ok((leaf.parameter - leaf.gradient * rate.get(leaf.work), [])),
+                )?;
+                let velocity = state.velocity.as_ref().map(|old| tree::map(old, |_, leaf| leaf.clone()));
+                return Ok((model, Velocity { step, velocity }));
             }
-            let work = working_dtype(dtype);
-            let g = gradient.to_dtype(work);
-            let (update, velocity) = if self.momentum == 0.0 {
-                (g, velocity)
-            } else {
-                let velocity = &g + velocity * self.momentum;
-                (if self.nesterov { g + &velocity * self.momentum } else { velocity.clone() }, velocity)
+            let Some(velocity) = &state.velocity else {
+                let message = "the state has no velocity; make it with `init` of an optimizer with momentum";
+                return Err(Error::new(ErrorKind::Structure, NAME, message));
             };
-            parameters.push((parameter.to_dtype(work) - update * rate.get(work)).to_dtype(dtype));
-            velocities.push(velocity);
-        }
-        let velocity = state.velocity.as_ref().map(|old| rebuild(old, velocities)).transpose()?;
-        Ok((rebuild(model, parameters)?, Velocity { step: next_step(&state.step), velocity }))
+            let (model, [velocity]) = leaves::update(NAME, (model, gradients, [velocity]), slots, |leaf| {
+                let (g, [velocity]) = (leaf.gradient, leaf.state);
+                let velocity = &g + velocity * self.momentum;
+                let update = if self.nesterov { g + &velocity * self.momentum } else { velocity.clone() };
+                Ok((leaf.parameter - update * rate.get(leaf.work), [velocity]))
+            })?;
+            Ok((model, Velocity { step, velocity: Some(velocity) }))
+        })
     }
+}
+
+fn slots(parameter: &Aval) -> [Slot; 1] {
+    [Slot::like(parameter)]
 }

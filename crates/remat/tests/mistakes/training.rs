@@ -1,6 +1,6 @@
 //! Optimizers and trees that do not belong together.
 
-use remat::optim::{AdamW, Lion, Sgd};
+use remat::optim::{AdamW, Lion, Optimizer, Sgd};
 use remat::{DType, Tensor, tree};
 
 fn zeros(shape: &[usize]) -> Tensor {

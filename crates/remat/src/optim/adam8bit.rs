@@ -1,0 +1,153 @@
+//! AdamW with moments of eight bits.
+
+use remat_ir::{Aval, Error, ErrorKind, Result};
+
+use super::adamw::AdamStep;
+use super::code::Code;
+use super::leaves::{self, Slot, next_step, no_steps, scoped, working_dtype};
+use super::{AdamW, Optimizer};
+use crate::argument::keep;
+use crate::trace::pinned;
+use crate::{DType, Tensor, Tree};
+
+/// [`AdamW`] whose moments are kept in eight bits: a quarter of their memory, and a float for each block.
+///
+/// A step decodes both moments to f32, does what AdamW does, and encodes them again. The elements of a parameter, in row-major order,
+/// are cut into blocks; a block is divided by its largest magnitude, which is kept as its scale, and each quotient is kept as a u8 of a
+/// dynamic code: 7 decades, of which the upper have more values. The code of the squared gradient has no sign, and only 0 itself is
+/// kept as 0, so that no step divides by a square that was rounded away. A block in which an element is not finite decodes to NaN.
+///
+/// Source: Dettmers, Lewis, Shleifer and Zettlemoyer, "8-bit optimizers via block-wise quantization", ICLR 2022, with the values of
+/// its code; that small squares are not kept as 0 is of Li, Chen and Zhu, "Memory efficient optimizers with 4-bit states", NeurIPS 2023.
+///
+/// ```
+/// use remat::optim::{Adam8bit, AdamW, Optimizer};
+/// use remat::{DType, Tensor};
+/// let adam = Adam8bit { adamw: AdamW { learning_rate: 0.1.into(), ..AdamW::default() }, ..Adam8bit::default() };
+/// let model = (Tensor::ones([64, 128], DType::F32), Tensor::ones([128], DType::F32));
+/// let state = adam.init(&model);
+/// assert_eq!((state.mu.0.dtype()?, state.mu.0.shape()?), (DType::U8, vec![64, 128]));
+/// assert_eq!(state.mu_scale.0.shape()?, [32]);
+/// // Few elements are kept as AdamW keeps them.
+/// assert_eq!((state.mu.1.dtype()?, state.mu_scale.1.size()?), (DType::F32, 0));
+/// let (model, _) = adam.update(&model, &model, &state)?;
+/// assert!(model.0.allclose(&Tensor::full([64, 128], 0.9, DType::F32), 1e-4, 0.0)?);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Adam8bit {
+    /// Rates, averages and decay.
+    pub adamw: AdamW,
+    /// The number of elements of a block, at least 1; 256 by default.
+    pub block: usize,
+    /// Parameters of fewer elements keep their moments in f32; 4096 by default, as in bitsandbytes.
+    pub min_size: usize,
+}
+
+/// The state of [`Adam8bit`].
+#[derive(Clone, Debug, Tree)]
+pub struct Moments8bit<M> {
+    /// The number of steps done, i32.
+    pub step: Tensor,
+    /// The codes of the average gradient, u8 in the shape of the parameter; the average itself for small parameters.
+    pub mu: M,
+    /// The largest magnitude of each block of `mu`, f32 (f64 for parameters in f64); empty for small parameters.
+    pub mu_scale: M,
+    /// The codes of the average squared gradient, as `mu`.
+    pub nu: M,
+    /// The largest element of each block of `nu`, as `mu_scale`.
+    pub nu_scale: M,
+}
+
+impl Default for Adam8bit {
+    fn default() -> Adam8bit {
+        Adam8bit { adamw: AdamW::default(), block: 256, min_size: 4096 }
+    }
+}
+
+impl Optimizer for Adam8bit {
+    type State<M: Tree> = Moments8bit<M>;
+
+    #[track_caller]
+    fn init<M: Tree>(&self, model: &M) -> Moments8bit<M> {
+        pinned(|| {
+            let [mu, mu_scale, nu, nu_scale] = leaves::init(model, |parameter| self.slots(parameter));
+            Moments8bit { step: no_steps(), mu, mu_scale, nu, nu_scale }
+        })
+    }
+
+    /// As [`Optimizer::update`], and an error if `block` is 0.
+    #[track_caller]
+    fn update<M: Tree>(&self, model: &M, gradients: &M, state: &Moments8bit<M>) -> Result<(M, Moments8bit<M>)> {
+        const NAME: &str = "optim::Adam8bit::update";
+        scoped("adam8bit", || {
+            if self.block == 0 {
+                return Err(Error::new(ErrorKind::Argument, NAME, "`block` is 0 and must be at least 1"));
+            }
+            let step = next_step(&state.step);
+            let mut rule = AdamStep::new(&self.adamw, model, &state.step, &step)?;
+            let trees = (model, gradients, [&state.mu, &state.mu_scale, &state.nu, &state.nu_scale]);
+            let slots = |parameter: &Aval| self.slots(parameter);
+            let (model, [mu, mu_scale, nu, nu_scale]) = leaves::update(NAME, trees, slots, |leaf| {
+                let [mu, mu_scale, nu, nu_scale] = &leaf.state;
+                if !self.is_coded(leaf.parameter.aval()?) {
+                    let (parameter, mu, nu) = rule.apply(&leaf, mu, nu);
+                    return Ok((parameter, [mu, mu_scale.clone(), nu, nu_scale.clone()]));
+                }
+                let mu = self.decode(Code::Signed, mu, mu_scale)?;
+                let nu = self.decode(Code::Unsigned, nu, nu_scale)?;
+                let (parameter, mu, nu) = rule.apply(&leaf, &mu, &nu);
+                let (mu, mu_scale) = self.encode(Code::Signed, &mu)?;
+                let (nu, nu_scale) = self.encode(Code::Unsigned, &nu)?;
+                Ok((parameter, [mu, mu_scale, nu, nu_scale]))
+            })?;
+            drop(rule);
+            Ok((model, Moments8bit { step, mu, mu_scale, nu, nu_scale }))
+        })
+    }
+}
+
+impl Adam8bit {
+    fn is_coded(&self, parameter: &Aval) -> bool {
+        parameter.size() >= self.min_size.max(1)
+    }
+
+    fn slots(&self, parameter: &Aval) -> [Slot; 4] {
+        if !self.is_coded(parameter) {
+            return [Slot::like(parameter), Slot::none(), Slot::like(parameter), Slot::none()];
+        }
+        let codes =
+            |code: Code| Slot { shape: parameter.shape.to_vec(), dtype: DType::U8, fill: f64::from(code.zero()) };
+        let scales = Slot::zeros(&[parameter.size().div_ceil(self.block.max(1))], working_dtype(parameter.dtype));
+        [codes(Code::Signed), scales.clone(), codes(Code::Unsigned), scales]
+    }
+
+    fn encode(&self, code: Code, moments: &Tensor) -> Result<(Tensor, Tensor)> {
+        let blocks = self.blocks(moments)?;
+        let scales = blocks.abs().max(keep(1));
+        // A block of zeros has the scale 0, and codes of zeros.
+        let codes = code.encode(&(blocks / scales.eq(0).select(1, &scales)));
+        Ok((self.joined(&codes, moments)?, scales.squeeze(1)))
+    }
+
+    fn decode(&self, code: Code, codes: &Tensor, scales: &Tensor) -> Result<Tensor> {
+        let values = code.decode(&self.blocks(codes)?, scales.dtype()?) * scales.expand_dims([1]);
+        self.joined(&values, codes)
+    }
+
+    /// The elements as a matrix of one block a row, the last with zeros behind it.
+    fn blocks(&self, x: &Tensor) -> Result<Tensor> {
+        let size = x.size()?;
+        let (blocks, block) = (size.div_ceil(self.block), self.block.min(size));
+        let (flat, missing) = (x.flatten(), blocks * block - size);
+        let flat = if missing == 0 { flat } else { flat.pad([(0, missing as i64)], 0) };
+        Ok(flat.reshape([blocks, block]))
+    }
+
+    /// The elements of blocks, in the shape of `like`.
+    fn joined(&self, blocks: &Tensor, like: &Tensor) -> Result<Tensor> {
+        let (size, flat) = (like.size()?, blocks.flatten());
+        let flat = if flat.size()? == size { flat } else { flat.index(..size) };
+        Ok(flat.reshape(like.shape()?))
+    }
+}

@@ -1,0 +1,127 @@
+//! Which parameters a rule applies to.
+
+use std::fmt;
+
+use remat_ir::{Error, ErrorKind, Result};
+
+use crate::tree::{Path, leaves};
+use crate::{Tensor, Tree};
+
+/// Which parameters a rule applies to: the decay of weights, or an optimizer of a [`Partition`](super::Partition).
+///
+/// ```
+/// use remat::{DType, Tensor, optim::Mask};
+/// let model = (vec![Tensor::ones([2, 2], DType::F32), Tensor::ones([2], DType::F32)], Tensor::ones([2], DType::F32));
+/// assert_eq!(Mask::Matrices.of(&model)?, [true, false, false]);
+/// assert_eq!(Mask::paths(["0.*"]).of(&model)?, [true, true, false]);
+/// assert_eq!(Mask::paths(["0.**"]).complement().of(&model)?, [false, false, true]);
+/// assert_eq!(Mask::Custom(|_, leaf| leaf.rank().is_ok_and(|rank| rank == 1)).of(&model)?, [false, true, true]);
+/// assert_eq!(Mask::paths(["head"]).of(&model).unwrap_err().message(), "the pattern `head` matches no path of the model: 0.0, 0.1, 1");
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone, Default)]
+pub enum Mask {
+    /// All.
+    #[default]
+    All,
+    /// Those of two or more dimensions: matrices and not biases or gains.
+    Matrices,
+    /// Those whose path matches one of these patterns. A pattern is a path, as `blocks.3.attn.w`, in which `*` stands for any one
+    /// segment, and `**` for any number of them, also none.
+    Paths(Vec<String>),
+    /// All but those that another mask takes.
+    Complement(Box<Mask>),
+    /// Those for which this holds.
+    Custom(fn(&Path, &Tensor) -> bool),
+}
+
+impl Mask {
+    /// [`Mask::Paths`] of these patterns.
+    pub fn paths<S: Into<String>>(patterns: impl IntoIterator<Item = S>) -> Mask {
+        Mask::Paths(patterns.into_iter().map(Into::into).collect())
+    }
+
+    /// All but those that this mask takes.
+    #[must_use]
+    pub fn complement(self) -> Mask {
+        Mask::Complement(Box::new(self))
+    }
+
+    /// Whether a leaf is meant.
+    pub fn takes(&self, path: &Path, leaf: &Tensor) -> bool {
+        match self {
+            Mask::All => true,
+            Mask::Matrices => leaf.aval().is_ok_and(|aval| aval.rank() >= 2),
+            Mask::Paths(patterns) => {
+                let segments: Vec<String> = path.0.iter().map(ToString::to_string).collect();
+                patterns.iter().any(|pattern| matches(&split(pattern), &segments))
+            }
+            Mask::Complement(mask) => !mask.takes(path, leaf),
+            Mask::Custom(f) => f(path, leaf),
+        }
+    }
+
+    /// Whether each leaf of a model is meant, in the order of [`leaves`].
+    ///
+    /// # Errors
+    /// If a pattern of [`Mask::Paths`] matches no leaf: it is misspelt, or of another model.
+    pub fn of<M: Tree>(&self, model: &M) -> Result<Vec<bool>> {
+        let leaves = leaves(model);
+        self.check(&leaves)?;
+        Ok(leaves.iter().map(|(path, leaf)| self.takes(path, leaf)).collect())
+    }
+
+    fn check(&self, leaves: &[(Path, Tensor)]) -> Result<()> {
+        match self {
+            Mask::Paths(patterns) => patterns.iter().try_for_each(|pattern| {
+                let mask = Mask::paths([pattern]);
+                if leaves.iter().any(|(path, leaf)| mask.takes(path, leaf)) {
+                    return Ok(());
+                }
+                let shown: Vec<String> = leaves.iter().take(8).map(|(path, _)| path.to_string()).collect();
+                let more = if leaves.len() > shown.len() { ", .." } else { "" };
+                let message =
+                    format!("the pattern `{pattern}` matches no path of the model: {}{more}", shown.join(", "));
+                Err(Error::new(ErrorKind::Argument, "optim::Mask", message))
+            }),
+            Mask::Complement(mask) => mask.check(leaves),
+            Mask::All | Mask::Matrices | Mask::Custom(_) => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Mask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mask::All => f.write_str("All"),
+            Mask::Matrices => f.write_str("Matrices"),
+            Mask::Paths(patterns) => f.debug_tuple("Paths").field(patterns).finish(),
+            Mask::Complement(mask) => f.debug_tuple("Complement").field(mask).finish(),
+            Mask::Custom(_) => f.write_str("Custom(..)"),
+        }
+    }
+}
+
+/// The segments of a pattern; the empty pattern has none, as the path of a model that is one tensor.
+fn split(pattern: &str) -> Vec<&str> {
+    if pattern.is_empty() { Vec::new() } else { pattern.split('.').collect() }
+}
+
+/// Whether segments match a pattern. Each `**` is met once for each end that it may have, so reached positions are a set and the
+/// time is the product of both lengths, however many `**` there are.
+fn matches(pattern: &[&str], segments: &[String]) -> bool {
+    let mut reached = vec![false; segments.len() + 1];
+    reached[0] = true;
+    for part in pattern {
+        let mut next = vec![false; segments.len() + 1];
+        for i in 0..=segments.len() {
+            next[i] = if *part == "**" {
+                reached[i] || (i > 0 && next[i - 1])
+            } else {
+                i > 0 && reached[i - 1] && (*part == "*" || *part == segments[i - 1])
+            };
+        }
+        reached = next;
+    }
+    reached[segments.len()]
+}
