@@ -116,8 +116,7 @@ impl Adam8bit {
         if !self.is_coded(parameter) {
             return [Slot::like(parameter), Slot::none(), Slot::like(parameter), Slot::none()];
         }
-        let codes =
-            |code: Code| Slot { shape: parameter.shape.to_vec(), dtype: DType::U8, fill: f64::from(code.zero()) };
+        let codes = |code: Code| Slot { shape: parameter.shape.to_vec(), dtype: DType::U8, fill: code.zero() };
         let scales = Slot::zeros(&[parameter.size().div_ceil(self.block.max(1))], working_dtype(parameter.dtype));
         [codes(Code::Signed), scales.clone(), codes(Code::Unsigned), scales]
     }

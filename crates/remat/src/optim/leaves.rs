@@ -13,13 +13,13 @@ pub(super) struct Slot {
     pub shape: Vec<usize>,
     pub dtype: DType,
     /// The value of all elements before the first step.
-    pub fill: f64,
+    pub fill: u8,
 }
 
 impl Slot {
     /// Zeros of this shape.
     pub(super) fn zeros(shape: &[usize], dtype: DType) -> Slot {
-        Slot { shape: shape.to_vec(), dtype, fill: 0.0 }
+        Slot { shape: shape.to_vec(), dtype, fill: 0 }
     }
 
     /// Nothing: no elements.
@@ -33,7 +33,7 @@ impl Slot {
     }
 
     fn make(&self) -> Tensor {
-        Tensor::full(&self.shape[..], self.fill, self.dtype)
+        Tensor::full(&self.shape[..], i32::from(self.fill), self.dtype)
     }
 }
 
