@@ -24,7 +24,7 @@ use crate::{Tensor, Tree};
 /// let adafactor = Adafactor { learning_rate: 0.1.into(), ..Adafactor::default() };
 /// let model = (Tensor::ones([256, 512], DType::F32), Tensor::ones([512], DType::F32));
 /// let state = adafactor.init(&model);
-/// assert_eq!((state.row.0.shape()?, state.column.0.shape()?), (vec![256], vec![512]));
+/// assert_eq!((state.row.0.shape()?, state.column.0.shape()?), (&[256][..], &[512][..]));
 /// assert_eq!((state.full.0.size()?, state.full.1.size()?), (0, 512));
 /// let (model, _) = adafactor.update(&model, &model, &state)?;
 /// assert!(model.0.allclose(&Tensor::full([256, 512], 0.9, DType::F32), 1e-5, 0.0)?);

@@ -26,7 +26,7 @@ use crate::{DType, Tensor, Tree};
 /// let adam = Adam8bit { adamw: AdamW { learning_rate: 0.1.into(), ..AdamW::default() }, ..Adam8bit::default() };
 /// let model = (Tensor::ones([64, 128], DType::F32), Tensor::ones([128], DType::F32));
 /// let state = adam.init(&model);
-/// assert_eq!((state.mu.0.dtype()?, state.mu.0.shape()?), (DType::U8, vec![64, 128]));
+/// assert_eq!((state.mu.0.dtype()?, state.mu.0.shape()?), (DType::U8, &[64, 128][..]));
 /// assert_eq!(state.mu_scale.0.shape()?, [32]);
 /// // Few elements are kept as AdamW keeps them.
 /// assert_eq!((state.mu.1.dtype()?, state.mu_scale.1.size()?), (DType::F32, 0));
