@@ -94,8 +94,7 @@ fn muon() {
 fn muon_makes_orthogonal_matrices() {
     let muon = Muon { learning_rate: 1.0.into(), ..Muon::default() };
     for (rows, columns) in [(8, 8), (5, 9), (9, 5), (1, 4), (4, 1), (1, 1)] {
-        let gradient =
-            Tensor::arange(1..(rows * columns) as i32 + 1).to_dtype(DType::F32).sin().reshape([rows, columns]);
+        let gradient = Tensor::arange(1..rows * columns + 1).to_dtype(DType::F32).sin().reshape([rows, columns]);
         let model = Tensor::zeros([rows, columns], DType::F32);
         let (moved, _) = muon.update(&model, &gradient, &muon.init(&model)).unwrap();
         let x = moved / (columns as f64 / rows as f64).max(1.0).sqrt();
