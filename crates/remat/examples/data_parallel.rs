@@ -3,7 +3,7 @@
 //! Run it with `cargo run -p remat --example data_parallel`. The devices are virtual ones of XLA for CPUs where its plugin is installed
 //! (`remat plugin install cpu`); otherwise the native engine computes all shards, with the same losses.
 
-use remat::optim::{AdamW, Moments, Schedule};
+use remat::optim::{AdamW, Moments, Optimizer, Schedule};
 use remat::{
     DType, Device, JitOptions, Mesh, Result, Tensor, Tree, jit_with, nn, pmean, random, shard_map, spec, value_and_grad,
 };

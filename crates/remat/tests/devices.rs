@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use remat::nn::{Block, cross_entropy};
-use remat::optim::{AdamW, Moments, Schedule};
+use remat::optim::{AdamW, Moments, Optimizer, Schedule};
 use remat::{
     Cpu, DType, Device, JitOptions, Policy, Tensor, checkpoint, eval_shape, grad, jit, jit_with, make_jaxpr, random,
     scan, tree, value_and_grad,

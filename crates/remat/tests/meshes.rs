@@ -1,7 +1,7 @@
 //! GPTs on meshes: data parallel, tensor parallel, and with all parameters cut, under each policy, beside the step on one device.
 
 use remat::nn::{AttentionConfig, cross_entropy, dot_product_attention};
-use remat::optim::{AdamW, Moments};
+use remat::optim::{AdamW, Moments, Optimizer};
 use remat::random::{self, Key};
 use remat::tree::leaves;
 use remat::{

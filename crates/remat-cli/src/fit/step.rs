@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use remat::ir::{Cut, Device as _, Jaxpr, MemoryStats};
-use remat::optim::{AdamW, Moments, Sgd, Velocity};
+use remat::optim::{AdamW, Moments, Optimizer as _, Sgd, Velocity};
 use remat::tree::leaves;
 use remat::{
     Cpu, DType, JitOptions, Jitted, Mesh, PartitionSpec, Policy, Shardings, Tensor, Tree, eval_shape, jit_with,
