@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use remat::cluster::Cluster;
-use remat::optim::AdamW;
+use remat::optim::{AdamW, Optimizer};
 use remat::tree::leaves;
 use remat::{DType, Result, Tensor, Tree, jit, nn, random, value_and_grad};
 
