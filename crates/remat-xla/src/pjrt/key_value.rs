@@ -14,16 +14,16 @@ use super::given::slice;
 use super::sys::{self, Handle};
 
 /// What the callbacks of a client work with. It lives in one place until the client is freed.
-pub(super) struct Callbacks(Box<Arc<KeyValueStore>>);
+pub(super) struct Callbacks(Arc<KeyValueStore>);
 
 impl Callbacks {
     pub(super) fn new(store: Arc<KeyValueStore>) -> Callbacks {
-        Callbacks(Box::new(store))
+        Callbacks(store)
     }
 
     /// Names the functions, and what they work with, in the arguments of a new client.
     pub(super) fn give(&self, args: &mut sys::ClientCreate) {
-        let user_arg: *mut c_void = (&raw const *self.0).cast_mut().cast();
+        let user_arg: *mut c_void = Arc::as_ptr(&self.0).cast_mut().cast();
         args.kv_get_callback = get as *const c_void;
         args.kv_try_get_callback = try_get as *const c_void;
         args.kv_put_callback = put as *const c_void;
@@ -153,7 +153,7 @@ unsafe fn ask<T>(
     question: impl FnOnce(&KeyValueStore, &[u8]) -> Result<T, Missing>,
 ) -> Result<T, Missing> {
     // SAFETY: by the contract of this function; the store is shared and never written.
-    let store = unsafe { &*user_arg.cast_const().cast::<Arc<KeyValueStore>>() };
+    let store = unsafe { &*user_arg.cast_const().cast::<KeyValueStore>() };
     let answer = catch_unwind(AssertUnwindSafe(|| question(store, key)));
     answer.unwrap_or_else(|_| Err((INTERNAL, "the key-value store has panicked".to_string())))
 }
