@@ -51,6 +51,11 @@ impl<A: Accumulator> Reader<A> {
         }
     }
 
+    /// The dtype of the elements.
+    pub(in super::super) fn dtype(&self) -> DType {
+        self.dtype
+    }
+
     /// The elements of an operand of this dtype.
     pub(in super::super) fn of<'a>(&'a self, source: Source<'a>) -> Elements<'a, A> {
         if self.dtype == A::DTYPE {
@@ -76,6 +81,14 @@ impl<A: Accumulator> Elements<'_, A> {
         match self {
             Elements::Numbers(numbers) => Some(numbers),
             Elements::Other { .. } => None,
+        }
+    }
+
+    /// The first element, how many there are, and the bytes of each.
+    pub(in super::super) fn bytes(&self) -> (*const u8, usize, usize) {
+        match self {
+            Elements::Numbers(numbers) => (numbers.as_ptr().cast(), numbers.len(), size_of::<A>()),
+            Elements::Other { source, len, reader } => (source.as_ptr(), *len, reader.dtype.size()),
         }
     }
 

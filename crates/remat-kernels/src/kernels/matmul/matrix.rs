@@ -16,6 +16,14 @@ pub(in super::super) struct Matrix<'a, A> {
     pub(in super::super) contracted: &'a Rows<1>,
 }
 
+/// Where a part of a matrix is: the elements between the first and the last one are all of its buffer.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) first: *const u8,
+    /// Elements from one free index to the next, and from one contracted index to the next.
+    pub(super) strides: [usize; 2],
+}
+
 /// Columns of a left operand whose elements are neighbours are read in place up to this stride: cache lines this close do not
 /// meet in one set.
 const NEAR: usize = 64;
@@ -46,30 +54,8 @@ pub(super) fn run(rows: &Rows<1>, indices: &Range<usize>) -> Option<(isize, isiz
 }
 
 impl<A: Accumulator> Matrix<'_, A> {
-    fn is_contiguous_along_free(&self) -> bool {
+    pub(super) fn is_contiguous_along_free(&self) -> bool {
         is_contiguous_along_free(self.free, self.contracted)
-    }
-
-    /// Elements of row `i`, which are read into `to` unless they are contiguous numbers.
-    pub(super) fn row<'a>(&'a self, i: usize, depth: Range<usize>, to: &'a mut [A]) -> &'a [A] {
-        self.slice(self.free, i, self.contracted, depth, to)
-    }
-
-    /// Elements of column `j`, likewise.
-    pub(super) fn column<'a>(&'a self, free: Range<usize>, j: usize, to: &'a mut [A]) -> &'a [A] {
-        self.slice(self.contracted, j, self.free, free, to)
-    }
-
-    /// Elements at index `i` of one group of dimensions and some indices of the other.
-    fn slice<'a>(&'a self, one: &Rows<1>, i: usize, other: &Rows<1>, range: Range<usize>, to: &'a mut [A]) -> &'a [A] {
-        let mut start = self.start;
-        one.each(i..i + 1, |[at], range| start += at + range.start as isize * one.stride[0]);
-        let n = range.len();
-        if let (Some(from), Some((at, 1))) = (self.elements.numbers(), run(other, &range)) {
-            return &from[(start + at) as usize..][..n];
-        }
-        self.read_row(start, other, range, to);
-        &to[..n]
     }
 
     /// Reads the elements at some indices of a group of dimensions, from an offset on.
@@ -85,7 +71,7 @@ impl<A: Accumulator> Matrix<'_, A> {
 
     /// Reads the elements at some indices of two groups of dimensions, one row for each index of the first, to rows that are
     /// `stride` numbers apart.
-    fn read(&self, [rows, along]: [&Rows<1>; 2], [i, j]: [Range<usize>; 2], stride: usize, to: &mut [A]) {
+    pub(super) fn read(&self, [rows, along]: [&Rows<1>; 2], [i, j]: [Range<usize>; 2], stride: usize, to: &mut [A]) {
         let mut to = to.chunks_mut(stride.max(1));
         rows.each(i, |[at], range| {
             for (row, to) in range.zip(&mut to) {
@@ -94,14 +80,49 @@ impl<A: Accumulator> Matrix<'_, A> {
         });
     }
 
+    /// Reads a block as numbers: the elements at all free indices for each contracted one, without gaps. `rows` is memory for as
+    /// many numbers.
+    pub(super) fn read_columns(&self, free: Range<usize>, depth: Range<usize>, rows: &mut [A], to: &mut [A]) {
+        let (n, len) = (free.len(), depth.len());
+        let to = &mut to[..n * len];
+        if self.is_contiguous_along_free() {
+            return self.read([self.contracted, self.free], [depth, free], n, to);
+        }
+        self.read([self.free, self.contracted], [free, depth], len, rows);
+        transpose_rows(rows, 0, len as isize, n, n, to);
+    }
+
+    /// Reads a block as numbers: the elements at all contracted indices for each free one, without gaps. `columns` is memory for as
+    /// many numbers.
+    pub(super) fn read_rows(&self, free: Range<usize>, depth: Range<usize>, columns: &mut [A], to: &mut [A]) {
+        let (n, len) = (free.len(), depth.len());
+        let to = &mut to[..n * len];
+        if !self.is_contiguous_along_free() {
+            return self.read([self.free, self.contracted], [free, depth], len, to);
+        }
+        match self.strides(&free, &depth) {
+            Some((first, 1, stride)) if stride == n => self.elements.read(first as isize, 1, &mut columns[..n * len]),
+            _ => self.read([self.contracted, self.free], [depth, free], n, columns),
+        }
+        transpose_rows(columns, 0, n as isize, len, len, to);
+    }
+
     /// The offset of the first element of a block and the strides of rows and columns, if these are the same everywhere.
     fn strides(&self, free: &Range<usize>, depth: &Range<usize>) -> Option<(usize, usize, usize)> {
         let ((i, row), (j, column)) = (run(self.free, free)?, run(self.contracted, depth)?);
         Some(((self.start + i + j) as usize, row.try_into().ok()?, column.try_into().ok()?))
     }
 
+    /// Where a part is, if its strides are the same everywhere.
+    pub(super) fn place(&self, free: &Range<usize>, depth: &Range<usize>) -> Option<Place> {
+        let (first, row, column) = self.strides(free, depth)?;
+        let (start, len, size) = self.elements.bytes();
+        let last = first + free.len().saturating_sub(1) * row + depth.len().saturating_sub(1) * column;
+        (last < len).then(|| Place { first: start.wrapping_add(first * size), strides: [row, column] })
+    }
+
     /// The elements from the first of a block on, and the distances, if the elements are numbers.
-    fn strided(&self, free: &Range<usize>, depth: &Range<usize>) -> Option<(&[A], usize, usize)> {
+    pub(super) fn strided(&self, free: &Range<usize>, depth: &Range<usize>) -> Option<(&[A], usize, usize)> {
         let (first, row, column) = self.strides(free, depth)?;
         Some((&self.elements.numbers()?[first..], row, column))
     }

@@ -1,22 +1,24 @@
 //! Matrix products.
 //!
 //! A product is cut into tiles and blocks ([`blocked`]), whose elements are packed ([`matrix`]) if they cannot be read in place,
-//! and which are multiplied by [`product`](super::product). A product with one row or one column is not cut ([`matvec`]): it is
-//! read once, at the speed of memory. Any layout of the operands will do.
+//! and which are multiplied by [`product`](super::product). A product by a vector, or by few rows or columns, is not cut
+//! ([`thin`]): the matrix is read once, at the speed of memory. Any layout of the operands will do.
 //!
 //! What the crates for products of large matrices can do: docs/PERFORMANCE.md, "Matrix products".
 
 // The output is written by several threads, in blocks that interleave.
 #![allow(unsafe_code)]
 
+mod arithmetic;
 mod blocked;
 mod cut;
 mod element;
+mod lanes;
 mod matrix;
-mod matvec;
 mod narrow;
 mod operands;
 mod pack;
+mod thin;
 
 #[cfg(test)]
 mod tests;
@@ -25,13 +27,14 @@ use std::ops::Range;
 
 use remat_ir::{Aval, DType, DotGeneral, Shape};
 
+use arithmetic::{Factor, Sum};
 pub(super) use cut::{Cut, MANY, SHARED, even};
 pub(super) use element::{Elements, Reader, Writer, accumulator};
-use matrix::{Matrix, is_contiguous_along_free};
+use matrix::Matrix;
 pub(super) use matrix::{left_in_place, right_in_place};
-use matvec::MatvecKernel;
 pub(super) use operands::{Left, LeftBlock, Output, Right, block_stride, for_each_panel};
 pub(super) use pack::pack_transposed;
+use thin::ThinKernel;
 
 use crate::base::disjoint::DisjointMut;
 use crate::base::product::Accumulator;
@@ -53,24 +56,30 @@ pub(crate) fn kernel(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) ->
     match accumulator(ins[0].0, out.dtype) {
         DType::F32 => Dot::<f32>::new(op, ins, out).kernel(),
         DType::F64 => Dot::<f64>::new(op, ins, out).kernel(),
-        _ => Dot::<i64>::new(op, ins, out).kernel(),
+        _ => match ins[0].0 {
+            // Sums of few products of integers of 8 bits are exact in f32.
+            DType::I8 | DType::U8 if is_thin(op, ins) => Dot::<f32>::new(op, ins, out).thin::<i64>(),
+            _ => Dot::<i64>::new(op, ins, out).kernel(),
+        },
     }
 }
 
-/// A product as products of matrices, one for each index of the batch.
-struct Dot<A: 'static> {
+/// A product as products of matrices, one for each index of the batch, whose elements are multiplied as numbers of type `F`.
+struct Dot<F: 'static> {
     batch: StridedIter<2>,
     rows: usize,
     columns: usize,
     depth: usize,
-    left: Side<A>,
-    right: Side<A>,
-    writer: Writer<A>,
+    left: Side<F>,
+    right: Side<F>,
+    /// The dtype of the results.
+    out: DType,
 }
 
 /// The kernel of products of matrices that have several rows and columns.
 struct MatrixKernel<A: Accumulator> {
     dot: Dot<A>,
+    writer: Writer<A>,
     cut: Cut<A>,
 }
 
@@ -96,10 +105,6 @@ impl<A: Accumulator> Side<A> {
         }
     }
 
-    fn is_contiguous_along_free(&self) -> bool {
-        is_contiguous_along_free(&self.free, &self.contracted)
-    }
-
     /// One of the matrices.
     pub(super) fn matrix<'a>(&'a self, source: Source<'a>, offset: isize) -> Matrix<'a, A> {
         let elements = self.reader.of(source);
@@ -107,47 +112,89 @@ impl<A: Accumulator> Side<A> {
     }
 }
 
-impl<A: Accumulator> Dot<A> {
-    fn new(op: &DotGeneral, [lhs, rhs]: [(DType, &Layout); 2], out: &Aval) -> Dot<A> {
+/// The axes of an operand that are neither of the batch nor contracted.
+fn free(layout: &Layout, batch: &Shape, contracted: &Shape) -> Shape {
+    (0..layout.shape.len()).filter(|d| !batch.contains(d) && !contracted.contains(d)).collect()
+}
+
+impl<F: Accumulator> Dot<F> {
+    fn new(op: &DotGeneral, [lhs, rhs]: [(DType, &Layout); 2], out: &Aval) -> Dot<F> {
         // Products are summed in the order in which the operation lists the contracted axes, whatever their strides are.
         let (l, r) = (&op.lhs_contract, &op.rhs_contract);
-        let free = |layout: &Layout, batch: &Shape, contracted: &Shape| -> Shape {
-            (0..layout.shape.len()).filter(|d| !batch.contains(d) && !contracted.contains(d)).collect()
-        };
         let (l_free, r_free) = (free(lhs.1, &op.lhs_batch, l), free(rhs.1, &op.rhs_batch, r));
         let count = |layout: &Layout, dims: &[usize]| dims.iter().map(|&d| layout.shape[d]).product::<usize>();
         let (rows, columns, depth) = (count(lhs.1, &l_free), count(rhs.1, &r_free), count(lhs.1, l));
         let (a, b) = (lhs.1.permuted(&op.lhs_batch), rhs.1.permuted(&op.rhs_batch));
         let batch = StridedIter::new(&a.shape, [&a.strides, &b.strides]);
-        Dot {
-            batch,
-            rows,
-            columns,
-            depth,
-            left: Side::new(lhs, &l_free, l),
-            right: Side::new(rhs, &r_free, r),
-            writer: Writer::new(out.dtype),
-        }
+        let (left, right) = (Side::new(lhs, &l_free, l), Side::new(rhs, &r_free, r));
+        Dot { batch, rows, columns, depth, left, right, out: out.dtype }
     }
 
-    fn kernel(self) -> Box<dyn Kernel> {
-        let Dot { batch, rows, columns, depth, left, right, writer } = self;
-        match (rows, columns) {
-            (_, 1) => {
-                let (matrix, vector, vector_first) = (left, right, false);
-                Box::new(MatvecKernel { batch, rows, depth, matrix, vector, vector_first, writer })
-            }
-            (1, _) => {
-                let (matrix, vector, vector_first) = (right, left, true);
-                Box::new(MatvecKernel { batch, rows: columns, depth, matrix, vector, vector_first, writer })
-            }
-            _ => {
-                let direct = writer.is_direct();
-                let cut = Cut::new(A::micro_kernel(Level::best()), batch.len(), [rows, columns, depth], direct);
-                Box::new(MatrixKernel { dot: Dot { batch, rows, columns, depth, left, right, writer }, cut })
-            }
+    /// The kernel, with results that are sums of such numbers.
+    fn kernel(self) -> Box<dyn Kernel>
+    where
+        F: Factor,
+    {
+        if self.rows.min(self.columns) <= thin::ROWS {
+            return self.thin::<F>();
+        }
+        let writer = Writer::new(self.out);
+        let cut = Cut::new(
+            F::micro_kernel(Level::best()),
+            self.batch.len(),
+            [self.rows, self.columns, self.depth],
+            writer.is_direct(),
+        );
+        Box::new(MatrixKernel { dot: self, writer, cut })
+    }
+
+    /// The kernel of products of which one operand has few rows.
+    fn thin<A: Sum<F>>(self) -> Box<dyn Kernel>
+    where
+        F: Factor,
+    {
+        let Dot { batch, rows, columns, depth, left, right, out } = self;
+        let thin_first = rows < columns;
+        let (thin, matrix) = if thin_first { (left, right) } else { (right, left) };
+        let rows_and_columns = [rows.min(columns), rows.max(columns)];
+        let [rows, columns] = if rows_and_columns[0] == 0 { [0, 0] } else { rows_and_columns };
+        let operands = Operands { batch, rows, columns, depth, matrix, thin, thin_first };
+        Box::new(ThinKernel::new(operands, Writer::<A>::new(out)))
+    }
+}
+
+/// Products of matrices with few rows and matrices: results of `rows` by `columns` elements, each a sum of `depth` products.
+struct Operands<F: 'static> {
+    batch: StridedIter<2>,
+    rows: usize,
+    columns: usize,
+    depth: usize,
+    /// The operand whose free axes are the columns.
+    matrix: Side<F>,
+    /// The operand whose free axes are the rows.
+    thin: Side<F>,
+    /// Whether the thin operand is the left one.
+    thin_first: bool,
+}
+
+impl<F: Accumulator> Operands<F> {
+    /// The matrix and the thin operand at an index of the batch.
+    fn at<'a>(&'a self, ins: &[Source<'a>], index: usize) -> (Matrix<'a, F>, Matrix<'a, F>) {
+        let [left, right] = self.batch.offsets(index);
+        if self.thin_first {
+            (self.matrix.matrix(ins[1], right), self.thin.matrix(ins[0], left))
+        } else {
+            (self.matrix.matrix(ins[0], left), self.thin.matrix(ins[1], right))
         }
     }
+}
+
+/// Whether one of the operands has few rows.
+fn is_thin(op: &DotGeneral, [lhs, rhs]: [(DType, &Layout); 2]) -> bool {
+    let rows = |layout: &Layout, batch: &Shape, contracted: &Shape| {
+        free(layout, batch, contracted).iter().map(|&d| layout.shape[d]).product::<usize>()
+    };
+    rows(lhs.1, &op.lhs_batch, &op.lhs_contract).min(rows(rhs.1, &op.rhs_batch, &op.rhs_contract)) <= thin::ROWS
 }
 
 impl<A: Accumulator> Kernel for MatrixKernel<A> {
@@ -158,10 +205,10 @@ impl<A: Accumulator> Kernel for MatrixKernel<A> {
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
         let dot = &self.dot;
         let all = DisjointMut::bytes(&mut outs[0]);
-        let bytes = dot.rows * dot.columns * dot.writer.dtype.size();
+        let bytes = dot.rows * dot.columns * self.writer.dtype.size();
         self.cut.run(scratch, threads, |i| {
             let [l, r] = dot.batch.offsets(i);
-            let out = Dense { out: all.skip(i * bytes), writer: &dot.writer, columns: dot.columns };
+            let out = Dense { out: all.skip(i * bytes), writer: &self.writer, columns: dot.columns };
             (dot.left.matrix(ins[0], l), dot.right.matrix(ins[1], r), out)
         });
     }

@@ -208,14 +208,15 @@ fn the_order_of_sums_does_not_depend_on_layouts() {
         (5, 6, 7),
         (33, 65, 18),
         (7, 1100, 9),
+        (15, 17_000, 40),
         (70, 130, 200),
     ]
     .into_iter()
     .cycle()
-    .take(144)
+    .take(156)
     .enumerate()
     {
-        let dtype = [DType::F32, DType::F64, DType::Bf16, DType::F16][round / 12 % 4];
+        let dtype = [DType::F32, DType::F64, DType::Bf16, DType::F16][round / 13 % 4];
         // The contracted dimension as one axis, or as two in any order, and a batch.
         let (j, i) = if k % 5 == 0 { (5, k / 5) } else { (1, k) };
         let (op, shapes) = match stream.below(4) {
@@ -246,5 +247,48 @@ fn the_order_of_sums_does_not_depend_on_the_order_of_operands() {
         let other = product(&numbers([&[2, 1], &[0, 2]], [&[], &[]], DType::F32), [&y, &x], [n, m]);
         let transposed = Layout::from(other.aval()).permuted(&[1, 0]);
         assert_same(&elements(&other, &transposed), &one, "operands exchanged");
+    }
+}
+
+/// A row has the same results among any few rows, in any layout of the matrix.
+#[test]
+fn a_row_does_not_depend_on_the_rows_beside_it() {
+    let mut stream = Stream::new(3);
+    for dtype in [DType::F32, DType::F64] {
+        for (k, n) in [(1, 20), (40, 17), (1100, 70), (17_000, 3)] {
+            for transposed in [false, true] {
+                let matrix = rough(dtype, &if transposed { [n, k] } else { [k, n] }, &mut stream);
+                let rows = rough(dtype, &[thin::ROWS, k], &mut stream);
+                let op = numbers([&[1], &[usize::from(transposed)]], [&[], &[]], dtype);
+                let product = |m: usize| {
+                    let layouts =
+                        [Layout::from(rows.aval()).sliced(&[0, 0], &[m, k], &[1, 1]), Layout::from(matrix.aval())];
+                    let out = Aval::new(dtype, [m, n]);
+                    let kernel = kernel(&op, [(dtype, &layouts[0]), (dtype, &layouts[1])], &out);
+                    run(&*kernel, &[rows.clone(), matrix.clone()], &[out], None, &threads(2)).remove(0)
+                };
+                let all = product(thin::ROWS);
+                for m in 1..thin::ROWS {
+                    let first = Layout::from(all.aval()).sliced(&[0, 0], &[m, n], &[1, 1]);
+                    assert_same(&elements(&all, &first), &product(m), &format!("{m} rows of {dtype}[{k},{n}]"));
+                }
+            }
+        }
+    }
+}
+
+/// Sums of products of integers of 8 bits are exact, also where all are the largest.
+#[test]
+fn sums_of_small_integers_are_exact() {
+    for (dtype, value) in [(DType::I8, -128.0), (DType::U8, 255.0)] {
+        for (m, k, n) in [(1, 3000, 20), (5, 20_000, 33), (16, 700, 2), (20, 700, 30)] {
+            let full = |shape: &[usize]| {
+                crate::test_support::filled(dtype, shape, 1, |_| remat_ir::Literal::from_f64(dtype, value))
+            };
+            for to in [DType::I32, dtype] {
+                agree(&numbers([&[1], &[0]], [&[], &[]], to), &full(&[m, k]), &full(&[k, n]));
+                agree(&numbers([&[1], &[1]], [&[], &[]], to), &full(&[n, k]), &full(&[m, k]));
+            }
+        }
     }
 }

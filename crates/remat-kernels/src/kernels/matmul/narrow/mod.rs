@@ -78,17 +78,17 @@ impl NarrowKernel {
         scratch: &mut [u32],
         threads: &Threads,
     ) {
-        let Dot { batch, rows, columns, left, right, writer, .. } = &self.dot;
+        let Dot { batch, rows, columns, left, right, out: dtype, .. } = &self.dot;
         let all = DisjointMut::bytes(out);
         self.cut.run(scratch, threads, |i| {
             let [l, r] = batch.offsets(i);
-            let out = all.skip(i * rows * columns * writer.dtype.size());
+            let out = all.skip(i * rows * columns * dtype.size());
             let [lhs, rhs] = [(0, left, l), (1, right, r)].map(|(i, side, offset)| Matrix {
                 elements: ins[i].words::<N>(),
                 side,
                 offset,
             });
-            (lhs, rhs, Dense { out, dtype: writer.dtype, columns: *columns })
+            (lhs, rhs, Dense { out, dtype: *dtype, columns: *columns })
         });
     }
 }

@@ -1,0 +1,102 @@
+//! The numbers that products by few rows are computed in.
+
+use remat_ir::{DType, Element, bf16, f16};
+
+use super::lanes::Loops;
+use crate::base::product::Accumulator;
+use crate::number::Number;
+
+/// An element that is converted to a number in registers.
+pub(super) trait Load: Element {
+    type Number: Factor;
+
+    fn load(self) -> Self::Number;
+}
+
+macro_rules! load {
+    ($($type:ty => $number:ty, $load:expr;)*) => { $(
+        impl Load for $type {
+            type Number = $number;
+
+            #[inline(always)]
+            fn load(self) -> $number {
+                $load(self)
+            }
+        }
+    )* };
+}
+
+load! {
+    f32 => f32, |x| x;
+    f64 => f64, |x| x;
+    i64 => i64, |x| x;
+    f16 => f32, Number::widen;
+    bf16 => f32, Number::widen;
+    i8 => f32, f32::from;
+    u8 => f32, f32::from;
+}
+
+/// The numbers that elements are multiplied as.
+pub(super) trait Factor: Accumulator + Load<Number = Self> {
+    /// The loops over a matrix of a dtype, if its elements are converted in registers.
+    fn loops(dtype: DType) -> Option<Loops<Self>>;
+
+    /// `self + a * b`, rounded once if `FUSED`, which is slow on a CPU without an instruction for it.
+    fn multiply_add_at<const FUSED: bool>(self, a: Self, b: Self) -> Self;
+}
+
+macro_rules! float {
+    ($type:ident, $loops:expr) => {
+        impl Factor for $type {
+            fn loops(dtype: DType) -> Option<Loops<$type>> {
+                $loops(dtype)
+            }
+
+            #[inline(always)]
+            fn multiply_add_at<const FUSED: bool>(self, a: $type, b: $type) -> $type {
+                if FUSED { a.mul_add(b, self) } else { self.multiply_add(a, b) }
+            }
+        }
+    };
+}
+
+float!(f32, Loops::f32);
+float!(f64, |dtype| (dtype == DType::F64).then(Loops::of::<f64>));
+
+impl Factor for i64 {
+    fn loops(dtype: DType) -> Option<Loops<i64>> {
+        (dtype == DType::I64).then(Loops::of::<i64>)
+    }
+
+    #[inline(always)]
+    fn multiply_add_at<const FUSED: bool>(self, a: i64, b: i64) -> i64 {
+        self.multiply_add(a, b)
+    }
+}
+
+/// What products are summed in. Sums of a chunk are those of the factors, and are added up in this type.
+pub(super) trait Sum<F>: Accumulator {
+    /// Most products that are summed as factors before they are added to such a sum.
+    const CHUNK: usize;
+
+    fn add(self, sum: F) -> Self;
+}
+
+impl<A: Accumulator> Sum<A> for A {
+    const CHUNK: usize = usize::MAX;
+
+    #[inline(always)]
+    fn add(self, sum: A) -> A {
+        self.plus(sum)
+    }
+}
+
+/// Products of integers of 8 bits. Their sum is exact as an f32, since 256 times the square of 255 is less than 2^24.
+impl Sum<f32> for i64 {
+    const CHUNK: usize = 256;
+
+    #[inline(always)]
+    fn add(self, sum: f32) -> i64 {
+        self.wrapping_add(sum as i64)
+    }
+}

@@ -1,0 +1,441 @@
+//! The loops of products by few rows.
+//!
+//! A sum has [`LANES`] lanes, each of which takes every element whose position is its own modulo their number. Rows of the
+//! matrix keep their lanes side by side in registers; of columns, the lanes of many lie in memory, one lane after the other. Both
+//! ways give the same bits, whatever the number of rows, and elements are converted in registers.
+
+// Elements are read through pointers, since their dtype is known as a function.
+#![allow(unsafe_code)]
+#![allow(clippy::needless_range_loop, reason = "loops over registers are unrolled if they count")]
+
+use remat_ir::{DType, bf16, f16};
+
+use super::arithmetic::{Factor, Load};
+use crate::base::product::Accumulator;
+use crate::simd::{CACHE_LINE, Instructions, Level, multiversion, prefetch};
+
+/// Lanes of a sum, which become one in pairs: those of the first half are added to those of the second, again and again.
+pub(super) const LANES: usize = 16;
+
+/// Bytes by which a row is fetched ahead.
+const AHEAD: usize = 1024;
+
+/// Columns of which the lanes are added up at a time, so that sums are read and written less often.
+const COLUMNS: usize = 8 * LANES;
+
+/// Most rows of the thin operand that are multiplied at a time.
+const GROUP: usize = 4;
+
+/// Most rows of the matrix that are multiplied at a time, so that a CPU adds to many registers in turn.
+const ROWS: usize = 8;
+
+/// Rows of numbers.
+#[derive(Clone, Copy)]
+pub(super) struct Thin<'a, F> {
+    /// The first row begins here.
+    pub(super) numbers: &'a [F],
+    pub(super) rows: usize,
+    /// The numbers of a row.
+    pub(super) len: usize,
+    /// Numbers from one row to the next.
+    pub(super) stride: usize,
+}
+
+/// Part of a matrix whose elements are neighbours along one axis.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    pub(super) first: *const u8,
+    /// Elements from one row, or column, to the next.
+    pub(super) stride: usize,
+    /// Rows of the matrix: those of the part, or the elements of one of its columns.
+    pub(super) rows: usize,
+}
+
+/// The loops over a matrix of one dtype, compiled for this CPU.
+pub(super) struct Loops<F> {
+    /// See [`rows_at`].
+    rows: unsafe fn(
+        x: (*const F, usize, usize),
+        count: usize,
+        len: usize,
+        part: (*const u8, usize),
+        lanes: (*mut [F; LANES], usize),
+    ),
+    /// Rows of the matrix that it takes for a group of so many rows of the thin operand.
+    together: [usize; GROUP + 1],
+    /// See [`columns_at`].
+    columns: unsafe fn(x: (*const F, usize, usize), columns: usize, part: Part, lanes: (*mut F, usize)),
+    size: usize,
+}
+
+impl<F: Factor> Loops<F> {
+    /// The loops over elements of this dtype, if there are any.
+    pub(super) fn new(dtype: DType) -> Option<Loops<F>> {
+        F::loops(dtype)
+    }
+
+    /// Bytes of an element.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Those over elements of type `D`.
+    pub(super) fn of<D: Load<Number = F>>() -> Loops<F> {
+        let loops = |rows, columns, vector: usize| {
+            let together = std::array::from_fn(|group| rows_together::<F>(group, vector));
+            Loops { rows, together, columns, size: size_of::<D>() }
+        };
+        match Level::best().instructions() {
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx512 => loops(x86::avx512::rows::<D>, x86::avx512::columns::<D>, 64),
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx2 => loops(x86::avx2::rows::<D>, x86::avx2::columns::<D>, 32),
+            Instructions::Plain => loops(rows_at::<D, 16, false>, columns_at::<D, 16, false>, 16),
+        }
+    }
+
+    /// Adds rows of a part times those of a thin operand to lanes: for each row of the latter those of each row of the part.
+    ///
+    /// # Safety
+    /// The elements of the part are valid for reading.
+    pub(super) unsafe fn rows(&self, x: Thin<'_, F>, part: Part, lanes: &mut [F]) {
+        let lanes = &mut lanes.as_chunks_mut::<LANES>().0[..x.rows * part.rows];
+        let mut first = 0;
+        while first < x.rows {
+            let mut group = GROUP;
+            while group > x.rows - first || self.together[group] == 0 {
+                group /= 2;
+            }
+            assert!((first + group - 1) * x.stride + x.len <= x.numbers.len());
+            for i in (0..part.rows).step_by(self.together[group]) {
+                let n = self.together[group].min(part.rows - i);
+                // SAFETY: the rows are in the part, as the caller promises, and in the thin operand (checked); there are lanes
+                // for each (their slice has as many).
+                unsafe {
+                    let numbers = x.numbers.as_ptr().add(first * x.stride);
+                    let rows = part.first.add(i * part.stride * self.size);
+                    let lanes = lanes.as_mut_ptr().add(first * part.rows + i);
+                    (self.rows)((numbers, x.stride, group), n, x.len, (rows, part.stride), (lanes, part.rows));
+                }
+            }
+            first += group;
+        }
+    }
+
+    /// Adds columns of a part times numbers of a thin operand to lanes: for each lane, and then for each row of the thin operand,
+    /// `width` numbers, of which the first are those of the rows of the part. Column `j` belongs to lane `j` modulo their number.
+    ///
+    /// # Safety
+    /// The elements of the part are valid for reading.
+    pub(super) unsafe fn columns(&self, x: Thin<'_, F>, part: Part, lanes: &mut [F], width: usize) {
+        assert!(part.rows <= width && (LANES * x.rows - 1) * width + part.rows <= lanes.len());
+        assert!((x.rows - 1) * x.stride + x.len <= x.numbers.len());
+        for first in (0..x.len).step_by(COLUMNS) {
+            let count = COLUMNS.min(x.len - first);
+            // SAFETY: the columns are those that the caller promises, the lanes and the numbers are inside of the slices (checked).
+            unsafe {
+                let part = Part { first: part.first.add(first * part.stride * self.size), ..part };
+                let x = (x.numbers.as_ptr().add(first), x.stride, x.rows);
+                (self.columns)(x, count, part, (lanes.as_mut_ptr(), width));
+            }
+        }
+    }
+}
+
+impl Loops<f32> {
+    /// The loops over elements that are converted to f32 in registers.
+    pub(super) fn f32(dtype: DType) -> Option<Loops<f32>> {
+        match dtype {
+            DType::F32 => Some(Loops::of::<f32>()),
+            DType::F16 => Some(Loops::of::<f16>()),
+            DType::Bf16 => Some(Loops::of::<bf16>()),
+            DType::I8 => Some(Loops::of::<i8>()),
+            DType::U8 => Some(Loops::of::<u8>()),
+            _ => None,
+        }
+    }
+}
+
+/// Adds up the sums of the lanes, `len` numbers each, in the first lane.
+pub(super) fn add_lanes<F: Factor>(lanes: &mut [F], len: usize) {
+    let mut half = LANES;
+    while half > 1 {
+        half /= 2;
+        let (sums, others) = lanes.split_at_mut(half * len);
+        add(&others[..half * len], sums);
+    }
+}
+
+multiversion! {
+    /// The sums of lanes that lie side by side, each as the first of them.
+    pub(super) fn add_neighbours<F: Factor>(lanes: &mut [F]) {
+        for lanes in lanes.as_chunks_mut::<LANES>().0 {
+            let mut half = LANES;
+            while half > 1 {
+                half /= 2;
+                for i in 0..half {
+                    lanes[i] = lanes[i].plus(lanes[i + half]);
+                }
+            }
+        }
+    }
+}
+
+multiversion! {
+    /// Adds `x` to `y`.
+    fn add<A: Accumulator>(x: &[A], y: &mut [A]) {
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = y.plus(x);
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    macro_rules! level {
+        ($name:ident $vector:literal $features:literal) => {
+            pub(super) mod $name {
+                use super::super::super::arithmetic::Load;
+                use super::super::{LANES, Part, columns_at, rows_at};
+
+                /// As [`rows_at`]; the CPU has the instructions.
+                #[target_feature(enable = $features)]
+                pub(in super::super) unsafe fn rows<D: Load>(
+                    x: (*const D::Number, usize, usize),
+                    count: usize,
+                    len: usize,
+                    part: (*const u8, usize),
+                    lanes: (*mut [D::Number; LANES], usize),
+                ) {
+                    // SAFETY: as the caller promises.
+                    unsafe { rows_at::<D, $vector, true>(x, count, len, part, lanes) }
+                }
+
+                /// As [`columns_at`]; the CPU has the instructions.
+                #[target_feature(enable = $features)]
+                pub(in super::super) unsafe fn columns<D: Load>(
+                    x: (*const D::Number, usize, usize),
+                    columns: usize,
+                    part: Part,
+                    lanes: (*mut D::Number, usize),
+                ) {
+                    // SAFETY: as the caller promises.
+                    unsafe { columns_at::<D, $vector, true>(x, columns, part, lanes) }
+                }
+            }
+        };
+    }
+
+    level! { avx512 64 "avx2,fma,f16c,avx512f,avx512bw,avx512cd,avx512dq,avx512vl" }
+    level! { avx2 32 "avx2,fma,f16c" }
+}
+
+/// Rows of the matrix for a group of rows of the thin operand, whose lanes fit in the registers of a CPU with vectors of so many
+/// bytes; 0 if even those of one do not fit.
+const fn rows_together<F>(group: usize, vector: usize) -> usize {
+    let registers = if vector == 64 { 16 } else { 8 };
+    let of_one = LANES * size_of::<F>() / vector;
+    match group {
+        1 | 2 | GROUP => {
+            let rows = registers / (group * of_one);
+            if rows > ROWS {
+                ROWS
+            } else if rows == 0 && group == 1 {
+                1
+            } else {
+                rows
+            }
+        }
+        _ => 0,
+    }
+}
+
+/// Adds `count` rows of `len` neighbours, times each of a group of rows of numbers, to lanes. `x` has the first number, the stride of
+/// rows and their number; `part` the first element and the stride of rows; `lanes` the first, and how many there are for a row of
+/// numbers. There are at most as many rows as are taken together.
+///
+/// # Safety
+/// The elements of the rows and of `x` are valid for reading, the lanes for writing too.
+#[inline(always)]
+unsafe fn rows_at<D: Load, const VECTOR: usize, const FUSED: bool>(
+    (x, x_stride, group): (*const D::Number, usize, usize),
+    count: usize,
+    len: usize,
+    (part, stride): (*const u8, usize),
+    (lanes, width): (*mut [D::Number; LANES], usize),
+) {
+    let (x, part) = ((x, x_stride), (part.cast::<D>(), stride));
+    // SAFETY, of all: the rows and lanes are those of the caller.
+    macro_rules! of {
+        ($m:literal) => {
+            match (count, rows_together::<D::Number>($m, VECTOR)) {
+                (8, 8) => unsafe { rows_of::<D, $m, 8, FUSED>(x, len, part, (lanes, width)) },
+                (4, 4) => unsafe { rows_of::<D, $m, 4, FUSED>(x, len, part, (lanes, width)) },
+                (2, 2) => unsafe { rows_of::<D, $m, 2, FUSED>(x, len, part, (lanes, width)) },
+                _ => {
+                    for i in 0..count {
+                        let row = unsafe { (part.0.add(i * stride), stride) };
+                        unsafe { rows_of::<D, $m, 1, FUSED>(x, len, row, (lanes.add(i), width)) };
+                    }
+                }
+            }
+        };
+    }
+    match group {
+        4 => of!(4),
+        2 => of!(2),
+        _ => of!(1),
+    }
+}
+
+/// Adds `N` rows of the matrix times `M` rows of numbers to lanes, of which those of the latter are `width` apart.
+///
+/// # Safety
+/// As for [`rows_at`].
+#[inline(always)]
+unsafe fn rows_of<D: Load, const M: usize, const N: usize, const FUSED: bool>(
+    (x, x_stride): (*const D::Number, usize),
+    len: usize,
+    (part, stride): (*const D, usize),
+    (lanes, width): (*mut [D::Number; LANES], usize),
+) {
+    // Written as plain loops over arrays, which the compiler keeps in registers.
+    // SAFETY, of all: the elements and the numbers from `l` on are in the rows, as many as there are lanes, or `l` is that of one;
+    // there are lanes for each row. None need be aligned to more than one number.
+    let mut sums = [[[D::Number::default(); LANES]; N]; M];
+    for m in 0..M {
+        for n in 0..N {
+            sums[m][n] = unsafe { lanes.add(m * width + n).read() };
+        }
+    }
+    let whole = len / LANES * LANES;
+    for l in (0..whole).step_by(LANES) {
+        let mut numbers = [[D::Number::default(); LANES]; M];
+        for m in 0..M {
+            numbers[m] = unsafe { x.add(m * x_stride + l).cast::<[D::Number; LANES]>().read() };
+        }
+        for n in 0..N {
+            let from = unsafe { part.add(n * stride + l) };
+            if (l * size_of::<D>()).is_multiple_of(CACHE_LINE) {
+                prefetch(from.cast::<u8>().wrapping_add(AHEAD));
+            }
+            let mut row = [D::Number::default(); LANES];
+            for k in 0..LANES {
+                row[k] = unsafe { from.add(k).read() }.load();
+            }
+            for m in 0..M {
+                for k in 0..LANES {
+                    sums[m][n][k] = sums[m][n][k].multiply_add_at::<FUSED>(row[k], numbers[m][k]);
+                }
+            }
+        }
+    }
+    for m in 0..M {
+        for n in 0..N {
+            let at = unsafe { lanes.add(m * width + n) };
+            unsafe { at.write(sums[m][n]) };
+            for l in whole..len {
+                let (x, row) = unsafe { (*x.add(m * x_stride + l), *part.add(n * stride + l)) };
+                let lane = unsafe { &mut (*at)[l - whole] };
+                *lane = lane.multiply_add_at::<FUSED>(row.load(), x);
+            }
+        }
+    }
+}
+
+/// Adds columns of a part times rows of numbers to lanes. `x` has the first number, the stride of rows and their number; `lanes` the
+/// first and how many there are of a row of numbers.
+///
+/// # Safety
+/// The elements of the columns and of `x` are valid for reading, those of the lanes for writing too.
+#[inline(always)]
+unsafe fn columns_at<D: Load, const VECTOR: usize, const FUSED: bool>(
+    (x, x_stride, rows): (*const D::Number, usize, usize),
+    columns: usize,
+    part: Part,
+    (lanes, width): (*mut D::Number, usize),
+) {
+    let (lane, part_first) = (rows * width, part.first.cast::<D>());
+    let mut first = 0;
+    // SAFETY, of all: the elements of the strip are in each column, the rows of numbers and their lanes are those of the caller.
+    macro_rules! strips {
+        ($i:ident, $m:literal, $n:literal, $fetch:literal) => {
+            while part.rows - $i >= $n {
+                let to = unsafe { (lanes.add(first * width + $i), lane, width) };
+                let (x, from) = unsafe { ((x.add(first * x_stride), x_stride), (part_first.add($i), part.stride)) };
+                unsafe { columns_of::<D, $m, $n, FUSED, $fetch>(x, columns, from, to) };
+                $i += $n;
+            }
+        };
+    }
+    while first < rows {
+        let group = match rows - first {
+            1 => 1,
+            2 | 3 => 2,
+            _ => 4,
+        };
+        let mut i = 0;
+        // The sums are 16 of the largest registers, or 8 others. What only one row waits for is fetched well by the CPU itself.
+        match (group, VECTOR, size_of::<D::Number>()) {
+            (4, 64, 4) if first == 0 => strips!(i, 4, 64, true),
+            (4, 64, 4) => strips!(i, 4, 64, false),
+            (4, 64, _) => strips!(i, 4, 32, false),
+            (2, 64, 4) => strips!(i, 2, 128, true),
+            (2, 64, _) => strips!(i, 2, 64, false),
+            (1, 64, 4) => strips!(i, 1, 256, false),
+            (1, 64, _) => strips!(i, 1, 128, false),
+            _ => {}
+        }
+        match group {
+            4 => strips!(i, 4, 16, false),
+            2 => strips!(i, 2, 16, false),
+            _ => strips!(i, 1, 16, false),
+        }
+        match group {
+            4 => strips!(i, 4, 1, false),
+            2 => strips!(i, 2, 1, false),
+            _ => strips!(i, 1, 1, false),
+        }
+        first += group;
+    }
+}
+
+/// Adds `N` elements of columns times `M` rows of numbers to their lanes: `lanes` has the first number, the distance between lanes,
+/// and that between those of the rows.
+///
+/// # Safety
+/// As for [`columns_at`].
+#[inline(always)]
+unsafe fn columns_of<D: Load, const M: usize, const N: usize, const FUSED: bool, const FETCH: bool>(
+    (x, x_stride): (*const D::Number, usize),
+    columns: usize,
+    (part, stride): (*const D, usize),
+    (lanes, lane, width): (*mut D::Number, usize, usize),
+) {
+    for first in 0..LANES.min(columns) {
+        // SAFETY, of all: the caller promises these elements, which need not be aligned to more than one.
+        let at = |m: usize| unsafe { lanes.add(first * lane + m * width).cast::<[D::Number; N]>() };
+        let mut sums: [[D::Number; N]; M] = std::array::from_fn(|m| unsafe { at(m).read() });
+        let mut j = first;
+        while j < columns {
+            let column = unsafe { part.add(j * stride) };
+            if FETCH {
+                for line in (N..2 * N).step_by(CACHE_LINE / size_of::<D>()) {
+                    prefetch(column.wrapping_add(line).cast());
+                }
+            }
+            let column = unsafe { column.cast::<[D; N]>().read() };
+            let column: [D::Number; N] = std::array::from_fn(|i| column[i].load());
+            for m in 0..M {
+                let x = unsafe { *x.add(m * x_stride + j) };
+                for i in 0..N {
+                    sums[m][i] = sums[m][i].multiply_add_at::<FUSED>(column[i], x);
+                }
+            }
+            j += LANES;
+        }
+        for (m, sums) in sums.iter().enumerate() {
+            unsafe { at(m).write(*sums) };
+        }
+    }
+}

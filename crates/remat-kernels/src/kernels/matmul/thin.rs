@@ -1,0 +1,288 @@
+//! Products of a matrix and one with few rows: one row, that is a vector, or up to [`ROWS`].
+//!
+//! The matrix is read once, so that packing it would cost more than the product. It is read in the order in which it lies in memory,
+//! row by row or column by column, and both ways give the same bits: a sum has lanes ([`lanes`](super::lanes)) that
+//! become one at the end. A long contracted axis is cut; the sums of the parts are added in order. So the order of a sum
+//! depends on the length of the contracted axis alone, and a row has the same results among one to [`ROWS`] rows.
+
+// Results are written by several threads, through pointers.
+#![allow(unsafe_code)]
+
+use std::ops::Range;
+
+use super::Operands;
+use super::arithmetic::{Factor, Sum};
+use super::element::Writer;
+use super::lanes::{LANES, Loops, Part, Thin, add_lanes, add_neighbours};
+use super::matrix::{Matrix, is_contiguous_along_free};
+use crate::base::disjoint::DisjointMut;
+use crate::base::scratch;
+use crate::interface::{Kernel, Source, Target};
+use crate::simd::CACHE_LINE;
+use crate::threads::Threads;
+
+/// Most rows for which it pays to read the matrix in place.
+pub(super) const ROWS: usize = 16;
+
+/// Elements of the matrix that are worth a task.
+const TASK: usize = 1 << 16;
+
+/// The contracted axis is taken in parts of this length at most.
+const PART: usize = 1 << 14;
+
+/// Fewest and most columns of a task, where their elements are neighbours: they are read in long runs.
+const COLUMNS: [usize; 2] = [128, 1024];
+
+/// Most sums of a task, whose lanes stay in the second-level cache.
+const SUMS: usize = 4096;
+
+/// Positions of the contracted axis of which the rows are read at a time, so that they stay in the first-level cache.
+const STEP: usize = 512;
+
+/// Columns of the result and positions of the contracted axis of a block that is read as numbers, where elements are not converted in
+/// registers, or lie at distances that differ.
+const BLOCK: usize = 64;
+
+/// The kernel of such products, one for each index of the batch. What it calls columns are those of the result: the rows of a
+/// matrix whose elements are neighbours along the contracted axis.
+pub(super) struct ThinKernel<F: 'static, A: 'static> {
+    operands: Operands<F>,
+    writer: Writer<A>,
+    /// The loops over elements of the matrix, if they are converted in registers.
+    loops: Option<Loops<F>>,
+}
+
+/// How the work is cut.
+struct Cut {
+    /// Columns of a task.
+    columns: usize,
+    /// Tasks for the columns of a result.
+    blocks: usize,
+    /// The length of a part of the contracted axis.
+    depth: usize,
+    /// Tasks for the contracted axis.
+    parts: usize,
+    /// Such tasks that one thread does at a time.
+    together: usize,
+}
+
+/// What one thread works with.
+struct Workspace<'a, F> {
+    /// A step of the rows.
+    rows: &'a mut [F],
+    /// Two blocks of the matrix.
+    block: &'a mut [F],
+    lanes: &'a mut [F],
+}
+
+impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
+    pub(super) fn new(operands: Operands<F>, writer: Writer<A>) -> ThinKernel<F, A> {
+        let loops = Loops::new(operands.matrix.reader.dtype());
+        ThinKernel { operands, writer, loops }
+    }
+
+    /// The cut for a run on `threads` threads.
+    fn cut(&self, threads: usize) -> Cut {
+        let Operands { batch, rows, columns, depth, matrix, .. } = &self.operands;
+        // Sums depend on where the contracted axis is cut, so that this depends on its length alone.
+        let parts = depth.div_ceil(PART).max(1);
+        let depth = depth.div_ceil(parts).max(1);
+        let most = if is_contiguous_along_free(&matrix.free, &matrix.contracted) {
+            (batch.len() * parts * columns).div_ceil(4 * threads).clamp(COLUMNS[0], COLUMNS[1]).min(SUMS / rows.max(&1))
+        } else {
+            (TASK / depth).clamp(if *rows > 1 { COLUMNS[0] / 2 } else { 1 }, COLUMNS[0])
+        };
+        let most = most.clamp(1, (*columns).max(1));
+        Cut { columns: most, blocks: columns.div_ceil(most), depth, parts, together: (TASK / (most * depth)).max(1) }
+    }
+
+    /// Numbers that a thread works with: a step of the rows, two blocks of the matrix, lanes, and sums.
+    fn workspace_lens(&self, cut: &Cut) -> [usize; 4] {
+        let (rows, step) = (self.operands.rows, STEP.min(cut.depth));
+        [rows * step, 2 * BLOCK * BLOCK, LANES * rows * cut.columns, rows * cut.columns]
+    }
+
+    /// Bytes that a thread works with, of which the sums come first.
+    fn workspace_bytes(&self, cut: &Cut) -> [usize; 2] {
+        let [rows, block, lanes, sums] = self.workspace_lens(cut);
+        [sums * size_of::<A>(), (rows + block + lanes) * size_of::<F>()].map(|n| n.next_multiple_of(CACHE_LINE))
+    }
+
+    /// Bytes of the sums of all parts, where there are several.
+    fn shared_bytes(&self, cut: &Cut) -> usize {
+        match cut.parts {
+            1 => 0,
+            n => (self.operands.batch.len() * n * self.results() * size_of::<A>()).next_multiple_of(CACHE_LINE),
+        }
+    }
+
+    /// Results of one product.
+    fn results(&self) -> usize {
+        self.operands.rows * self.operands.columns
+    }
+
+    /// Computes the sums of some columns over a part of the contracted axis, in the order in which results are written.
+    fn sums(
+        &self,
+        (matrix, thin): (&Matrix<'_, F>, &Matrix<'_, F>),
+        columns: Range<usize>,
+        part: Range<usize>,
+        space: &mut Workspace<'_, F>,
+        sums: &mut [A],
+    ) {
+        let (rows, n, thin_first) = (self.operands.rows, columns.len(), self.operands.thin_first);
+        let lanes = &mut space.lanes[..LANES * rows * n];
+        sums.fill(A::default());
+        for chunk in pieces(&part, A::CHUNK) {
+            lanes.fill(F::default());
+            // Both ways to read are those of the whole part, since strides are.
+            let place = self.loops.as_ref().zip(matrix.place(&columns, &chunk));
+            let by_rows = place.is_some_and(|(_, place)| place.strides[1] == 1);
+            for step in pieces(&chunk, STEP) {
+                let x = numbers(thin, rows, &step, space.rows, space.block);
+                match place {
+                    Some((loops, place)) if by_rows || place.strides[0] == 1 => {
+                        let ([row, column], at) = (place.strides, step.start - chunk.start);
+                        let first = place.first.wrapping_add(at * column * loops.size());
+                        let part = Part { first, stride: if by_rows { row } else { column }, rows: n };
+                        // SAFETY: the place is in the matrix, and holds these rows, or columns.
+                        unsafe { if by_rows { loops.rows(x, part, lanes) } else { loops.columns(x, part, lanes, n) } }
+                    }
+                    _ => blocks(matrix, x, &columns, &step, space.block, lanes),
+                }
+            }
+            let between = if by_rows {
+                add_neighbours(lanes);
+                LANES
+            } else {
+                add_lanes(lanes, rows * n);
+                1
+            };
+            for row in 0..rows {
+                let lanes = lanes[row * n * between..].iter().step_by(between);
+                let (first, stride) = if thin_first { (row * n, 1) } else { (row, rows) };
+                for (sum, &lane) in sums[first..].iter_mut().step_by(stride).take(n).zip(lanes) {
+                    *sum = sum.add(lane);
+                }
+            }
+        }
+    }
+
+    /// Calls `f` with each run of the sums of some columns, and where it is in a product.
+    fn runs<'a>(&self, columns: Range<usize>, sums: &'a [A], mut f: impl FnMut(usize, &'a [A])) {
+        if self.operands.thin_first {
+            for (i, sums) in sums.chunks_exact(columns.len()).enumerate() {
+                f(i * self.operands.columns + columns.start, sums);
+            }
+        } else {
+            f(columns.start * self.operands.rows, sums);
+        }
+    }
+
+    /// Adds the sums of the parts of the contracted axis in order, and writes them.
+    fn add_parts(&self, cut: &Cut, sums: &mut [A], out: &DisjointMut<'_, u8>, threads: &Threads) {
+        let (results, size) = (self.results(), self.writer.dtype.size());
+        let of_one = cut.parts * results;
+        threads.for_each_chunk(&mut sums[..of_one * self.operands.batch.len()], of_one, |i, sums| {
+            let (sums, others) = sums.split_at_mut(results);
+            for part in others.chunks_exact(results) {
+                sums.iter_mut().zip(part).for_each(|(sum, &part)| *sum = sum.plus(part));
+            }
+            // SAFETY: the product is the result's, and one task writes it.
+            unsafe { self.writer.write(sums, out.at(i * results * size)) };
+        });
+    }
+}
+
+/// The pieces of a range, of at most `len` each.
+fn pieces(range: &Range<usize>, len: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+    let end = range.end;
+    range.clone().step_by(len).map(move |first| first..end.min(first.saturating_add(len)))
+}
+
+/// A step of the rows of a thin operand: where it lies, or read to `to`. `copied` is memory for as many numbers.
+fn numbers<'a, F: Factor>(
+    thin: &'a Matrix<'_, F>,
+    rows: usize,
+    chunk: &Range<usize>,
+    to: &'a mut [F],
+    copied: &mut [F],
+) -> Thin<'a, F> {
+    let len = chunk.len();
+    match thin.strided(&(0..rows), chunk) {
+        Some((numbers, stride, 1)) if numbers.len() >= (rows - 1) * stride + len => Thin { numbers, rows, len, stride },
+        _ => {
+            thin.read_rows(0..rows, chunk.clone(), copied, to);
+            Thin { numbers: to, rows, len, stride: len }
+        }
+    }
+}
+
+/// Adds a chunk of the matrix times one of the rows to the lanes of columns, of which blocks are read as numbers.
+fn blocks<F: Factor>(
+    matrix: &Matrix<'_, F>,
+    x: Thin<'_, F>,
+    columns: &Range<usize>,
+    chunk: &Range<usize>,
+    block: &mut [F],
+    lanes: &mut [F],
+) {
+    let loops = Loops::of::<F>();
+    let (block, copied) = block.split_at_mut(BLOCK * BLOCK);
+    for j in (0..x.len).step_by(BLOCK) {
+        let x = Thin { numbers: &x.numbers[j..], len: BLOCK.min(x.len - j), ..x };
+        for first in columns.clone().step_by(BLOCK) {
+            let rows = first..columns.end.min(first + BLOCK);
+            let part = Part { first: block.as_ptr().cast(), stride: rows.len(), rows: rows.len() };
+            matrix.read_columns(rows, chunk.start + j..chunk.start + j + x.len, copied, block);
+            // SAFETY: these are the columns that were read.
+            unsafe { loops.columns(x, part, &mut lanes[first - columns.start..], columns.len()) };
+        }
+    }
+}
+
+impl<F: Factor, A: Sum<F>> Kernel for ThinKernel<F, A> {
+    fn scratch(&self, threads: usize) -> usize {
+        let cut = self.cut(threads);
+        self.shared_bytes(&cut) + threads * self.workspace_bytes(&cut).iter().sum::<usize>()
+    }
+
+    fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
+        let (cut, operands) = (self.cut(threads.count()), &self.operands);
+        let (shared, own) = scratch.split_at_mut(self.shared_bytes(&cut));
+        let of_parts = DisjointMut::new(scratch::of::<A>(shared));
+        let out = DisjointMut::bytes(&mut outs[0]);
+        let size = self.writer.dtype.size();
+        let tasks = operands.batch.len() * cut.blocks * cut.parts;
+        threads.for_each_with_scratch(tasks.div_ceil(cut.together), own, |task, own| {
+            let [rows_len, block_len, lanes_len, _] = self.workspace_lens(&cut);
+            let (sums, own) = own.split_at_mut(self.workspace_bytes(&cut)[0]);
+            let (rows, own) = scratch::of::<F>(own).split_at_mut(rows_len);
+            let (block, own) = own.split_at_mut(block_len);
+            let mut space = Workspace { rows, block, lanes: &mut own[..lanes_len] };
+            let sums = scratch::of::<A>(sums);
+            for task in task * cut.together..tasks.min((task + 1) * cut.together) {
+                let (i, part) = (task / cut.parts, task % cut.parts);
+                let (index, first) = (i / cut.blocks, i % cut.blocks * cut.columns);
+                let (matrix, thin) = operands.at(ins, index);
+                let columns = first..operands.columns.min(first + cut.columns);
+                let from = (part * cut.depth).min(operands.depth);
+                let depth = from..operands.depth.min(from + cut.depth);
+                let sums = &mut sums[..operands.rows * columns.len()];
+                self.sums((&matrix, &thin), columns.clone(), depth, &mut space, sums);
+                self.runs(columns, sums, |at, sums| {
+                    // SAFETY, of both: one task writes the sums of this part of these columns.
+                    if cut.parts > 1 {
+                        let at = (index * cut.parts + part) * self.results() + at;
+                        unsafe { of_parts.slice(at, sums.len()) }.copy_from_slice(sums);
+                    } else {
+                        unsafe { self.writer.write(sums, out.at((index * self.results() + at) * size)) };
+                    }
+                });
+            }
+        });
+        if cut.parts > 1 {
+            self.add_parts(&cut, scratch::of::<A>(shared), &out, threads);
+        }
+    }
+}
