@@ -5,7 +5,7 @@ use remat_ir::{ArgKind, ArgReduce, Aval, DType, with_dtype};
 use crate::base::strided::TASK_BYTES;
 use crate::interface::{Kernel, Source, Target};
 use crate::number::Number;
-use crate::simd::multiversion;
+use crate::simd::{CACHE_LINE, multiversion, prefetch};
 use crate::threads::Threads;
 
 /// The kernel that finds the index of the first maximum or minimum of each lane of a row-major operand.
@@ -92,6 +92,9 @@ impl Search {
 /// Elements of a row that are compared side by side.
 const LANES: usize = 16;
 
+/// Rows by which columns are fetched ahead.
+const AHEAD: usize = 2;
+
 /// Elements of a lane whose positions are counted in 32 bits.
 const PIECE: usize = 1 << 30;
 
@@ -148,6 +151,10 @@ multiversion! {
             let mut numbers = [u32::MAX; BLOCK];
             for i in start..n.min(start + PIECE) {
                 let row = &x[i * stride..][..positions.len()];
+                // Rows are far apart, and a CPU does not foresee the next one.
+                for line in (0..row.len()).step_by(CACHE_LINE / size_of::<T>()) {
+                    prefetch(row.as_ptr().wrapping_add(AHEAD * stride + line).cast());
+                }
                 for ((x, best), number) in row.iter().zip(&mut best).zip(&mut numbers) {
                     let value = x.widen();
                     let wins = better(value, *best);

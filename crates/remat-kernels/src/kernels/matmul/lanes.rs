@@ -314,9 +314,10 @@ unsafe fn rows_of<D: Load, const M: usize, const N: usize, const FUSED: bool>(
         for m in 0..M {
             numbers[m] = unsafe { x.add(m * x_stride + l).cast::<[D::Number; LANES]>().read() };
         }
+        let begins_line = (l * size_of::<D>()).is_multiple_of(CACHE_LINE);
         for n in 0..N {
             let from = unsafe { part.add(n * stride + l) };
-            if (l * size_of::<D>()).is_multiple_of(CACHE_LINE) {
+            if begins_line {
                 prefetch(from.cast::<u8>().wrapping_add(AHEAD));
             }
             let mut row = [D::Number::default(); LANES];
@@ -332,11 +333,15 @@ unsafe fn rows_of<D: Load, const M: usize, const N: usize, const FUSED: bool>(
     }
     for m in 0..M {
         for n in 0..N {
-            let at = unsafe { lanes.add(m * width + n) };
-            unsafe { at.write(sums[m][n]) };
-            for l in whole..len {
+            unsafe { lanes.add(m * width + n).write(sums[m][n]) };
+        }
+    }
+    // What is left is added in memory: a loop that is not unrolled would keep all sums there.
+    for l in whole..len {
+        for m in 0..M {
+            for n in 0..N {
                 let (x, row) = unsafe { (*x.add(m * x_stride + l), *part.add(n * stride + l)) };
-                let lane = unsafe { &mut (*at)[l - whole] };
+                let lane = unsafe { &mut (*lanes.add(m * width + n))[l - whole] };
                 *lane = lane.multiply_add_at::<FUSED>(row.load(), x);
             }
         }
