@@ -18,7 +18,7 @@ pub(in super::super) struct Matrix<'a, A> {
 
 /// Where a part of a matrix is: the elements between the first and the last one are all of its buffer.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct Location {
     pub(super) first: *const u8,
     /// Elements from one free index to the next, and from one contracted index to the next.
     pub(super) strides: [usize; 2],
@@ -114,11 +114,11 @@ impl<A: Accumulator> Matrix<'_, A> {
     }
 
     /// Where a part is, if its strides are the same everywhere.
-    pub(super) fn place(&self, free: &Range<usize>, depth: &Range<usize>) -> Option<Place> {
+    pub(super) fn locate(&self, free: &Range<usize>, depth: &Range<usize>) -> Option<Location> {
         let (first, row, column) = self.strides(free, depth)?;
         let (start, len, size) = self.elements.bytes();
         let last = first + free.len().saturating_sub(1) * row + depth.len().saturating_sub(1) * column;
-        (last < len).then(|| Place { first: start.wrapping_add(first * size), strides: [row, column] })
+        (last < len).then(|| Location { first: start.wrapping_add(first * size), strides: [row, column] })
     }
 
     /// The elements from the first of a block on, and the distances, if the elements are numbers.

@@ -136,16 +136,16 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
         for chunk in pieces(&part, A::CHUNK) {
             lanes.fill(F::default());
             // Both ways to read are those of the whole part, since strides are.
-            let place = self.loops.as_ref().zip(matrix.place(&columns, &chunk));
-            let by_rows = place.is_some_and(|(_, place)| place.strides[1] == 1);
+            let location = self.loops.as_ref().zip(matrix.locate(&columns, &chunk));
+            let by_rows = location.is_some_and(|(_, location)| location.strides[1] == 1);
             for step in pieces(&chunk, STEP) {
                 let x = numbers(thin, rows, &step, space.rows, space.block);
-                match place {
-                    Some((loops, place)) if by_rows || place.strides[0] == 1 => {
-                        let ([row, column], at) = (place.strides, step.start - chunk.start);
-                        let first = place.first.wrapping_add(at * column * loops.size());
+                match location {
+                    Some((loops, location)) if by_rows || location.strides[0] == 1 => {
+                        let ([row, column], at) = (location.strides, step.start - chunk.start);
+                        let first = location.first.wrapping_add(at * column * loops.size());
                         let part = Part { first, stride: if by_rows { row } else { column }, rows: n };
-                        // SAFETY: the place is in the matrix, and holds these rows, or columns.
+                        // SAFETY: the location is in the matrix, and holds these rows, or columns.
                         unsafe { if by_rows { loops.rows(x, part, lanes) } else { loops.columns(x, part, lanes, n) } }
                     }
                     _ => blocks(matrix, x, &columns, &step, space.block, lanes),
