@@ -118,15 +118,22 @@ fn who_may_look_at_nothing_gets_zeros() -> Result<()> {
     Ok(())
 }
 
+/// Where the CPU has a unit for products of bf16 the weights are rounded to bf16, each by 2^-9 of itself at most; sums are f32.
 #[test]
 fn narrow_floats_are_computed_in_f32() -> Result<()> {
     for dtype in [DType::F16, DType::Bf16] {
         let x: Operands = operands(&[&[6, 2, 4], &[6, 2, 4], &[6, 2, 4]]).iter().map(|x| x.to_dtype(dtype)).collect();
         let attend = |x: &Operands| dot_product_attention(&x[0], &x[1], &x[2], &AttentionConfig::default());
         let wide: Operands = x.iter().map(|x| x.to_dtype(DType::F32)).collect();
-        let rounded = attend(&wide).to_dtype(dtype);
         assert_eq!(attend(&x).dtype()?, dtype);
-        assert!(attend(&x).eq(rounded).all(..).item::<bool>()?);
+        if dtype == DType::F16 {
+            assert!(attend(&x).eq(attend(&wide).to_dtype(dtype)).all(..).item::<bool>()?);
+        } else {
+            // The weights of a query sum to 1, and its result is rounded to bf16 too.
+            let largest = wide[2].abs().max(..).item::<f32>()?;
+            let distance = (attend(&x).to_dtype(DType::F32) - attend(&wide)).abs().max(..).item::<f32>()?;
+            assert!(distance <= 2.0 * 2f32.powi(-9) * largest * 1.01, "{distance} of {largest}");
+        }
     }
     Ok(())
 }
