@@ -90,7 +90,7 @@ fn the_table_shows_what_differs() {
     let output = stdout(bench(&format!("step {SMALL} --policy none,nothing")));
     let lines: Vec<&str> = output.lines().collect();
     assert!(lines[0].starts_with("loss and gradient of a GPT: layers 2, width 8, "), "{output}");
-    assert_eq!(lines[1], "f32, threads 1, median of 2 steps, one process each");
+    assert_eq!(lines[1], "cpu, f32, threads 1, median of 2 steps, one process each");
     assert!(lines[3].starts_with("policy   layers as  step s  GFLOP/s  planned MiB"), "{output}");
     assert!(lines[4].starts_with("none "), "{output}");
     let last = ["all losses are equal, in every bit", "the allocated peaks are the planned ones, to the byte"];
@@ -149,7 +149,7 @@ fn output_that_cannot_be_written_is_a_failure() {
 #[test]
 fn a_measurement_ends_with_the_process_that_asked() {
     let case = r#"{"work":"step","layers":2,"width":64,"heads":2,"hidden":64,"sequence":64,"batch":2,"vocabulary":64,
-        "layers_as":"unroll","attention":"fused","policy":"none","dtype":"f32","threads":1,"repeat":1000000}"#;
+        "layers_as":"unroll","attention":"fused","policy":"none","device":"cpu","dtype":"f32","threads":1,"repeat":1000000}"#;
     let mut command = Command::new(env!("CARGO_BIN_EXE_remat-bench"));
     let mut child = command.args(["one", case]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     std::thread::sleep(std::time::Duration::from_millis(300));
