@@ -17,9 +17,8 @@ pub(crate) fn samples_of_special_numbers_agree_in_every_dtype(cases: &mut Cases<
     for_each_dtype(cases, |inputs, closeness| {
         // Sums of huge numbers depend on the order, and the units that CPUs have for products of bf16 take subnormal numbers for zeros.
         let are_summed = matches!(closeness, Closeness::Sums(_) | Closeness::Sparse(_));
-        let change = |x: &Array| {
-            with_special_numbers(x, !are_summed, subnormal && !(are_summed && x.dtype() == DType::Bf16))
-        };
+        let change =
+            |x: &Array| with_special_numbers(x, !are_summed, subnormal && !(are_summed && x.dtype() == DType::Bf16));
         inputs.iter().map(change).collect()
     });
 }
