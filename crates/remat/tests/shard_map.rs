@@ -2,7 +2,7 @@
 
 use remat::{
     DType, Error, ErrorKind, JitOptions, Mesh, Result, Shardings, Specs, Tensor, VmapOptions, axis_index, axis_size,
-    checkpoint, cond, grad, jit, jit_with, jvp, shard_map, spec, vmap, vmap_with,
+    checkpoint, cond, grad, jit, jit_with, jvp, scan, shard_map, spec, vmap, vmap_with,
 };
 use remat::{Policy, while_loop};
 
@@ -79,6 +79,44 @@ fn jitted_functions_are_traced_for_the_axes_around_them() -> Result<()> {
     Ok(())
 }
 
+/// That a mesh is not inside another is said also where the function was traced for a `vmap` of the same name.
+#[test]
+fn jitted_functions_are_traced_for_a_mesh_around_them() -> Result<()> {
+    let inner = jit(|x: &Tensor| shard_map(&Mesh::new([("z", 2)])?, spec!["z"], spec!["z"], |x: &Tensor| x.sin())(x));
+    let x = counted(&[2, 4]);
+    vmap_with(&named("x"), |x: &Tensor| inner.call(x.clone()))(&x)?;
+    let mesh = Mesh::new([("x", 2)])?;
+    let error =
+        shard_map(&mesh, spec![None, "x"], spec![None, "x"], |x: &Tensor| inner.call(x.clone()))(&x).unwrap_err();
+    assert!(error.message().starts_with("the function is inside a shard_map"), "{error}");
+    Ok(())
+}
+
+/// Shards along one axis take different branches, and number of rounds, with collectives along the other.
+#[test]
+fn shards_that_differ_along_one_axis_communicate_along_the_other() -> Result<()> {
+    let mapped = shard_map(&mesh(), spec!["x", "y"], spec!["x", "y"], |x: &Tensor| {
+        let own = axis_index("x");
+        let x = cond(&own.eq(0), |x: &Tensor| x.psum("y"), |x: &Tensor| x - x.pmax("y"), x)?;
+        let more = |(i, _): &(Tensor, Tensor)| i.le(&own);
+        let (_, x) = while_loop(
+            more,
+            |(i, x): &(Tensor, Tensor)| (i + 1, x.ppermute("y", &[(0, 1), (1, 2), (2, 0)]) + 1.0),
+            &(Tensor::from(0i32), x),
+        )?;
+        Ok::<_, Error>(x)
+    });
+    let data: Vec<f32> = (0..6).map(|i| (i * i) as f32).collect();
+    let x = Tensor::from(data.clone()).reshape([2, 3]);
+    // The rows are moved once and twice.
+    let expected = [6.0, 6.0, 6.0, -7.0, 2.0, -14.0];
+    assert_eq!(mapped(&x)?.to_vec::<f32>()?, expected);
+    let program = jit(|x: &Tensor| mapped(x)).jaxpr(&x)?;
+    let evaluated = remat_ir::eval(&program, vec![remat_ir::Array::from_vec(data, [2, 3])?])?;
+    assert_eq!(evaluated[0].as_slice::<f32>(), Some(&expected[..]));
+    Ok(())
+}
+
 #[test]
 fn mistakes_have_a_message_and_a_line() {
     let x = counted(&[4, 6]);
@@ -115,6 +153,18 @@ fn mistakes_have_a_message_and_a_line() {
     let message = "the specs are a tuple of 1 element, in which there is none for the leaf at `1` of the argument";
     let pair = shard_map(&mesh(), (spec![],), spec![], |(x, y): &(Tensor, Tensor)| x + y);
     fails(pair(&(x.clone(), x.clone())), Structure, message);
+    let message = "the specs are a tuple of 3 elements, and the argument has 2";
+    let pair = shard_map(&mesh(), (spec![], spec![], spec![]), spec![], |(x, y): &(Tensor, Tensor)| x + y);
+    fails(pair(&(x.clone(), x.clone())), Structure, message);
+    let nested = shard_map(&mesh(), (spec![], (spec![], spec![])), spec![], |(x, y): &(Tensor, [Tensor; 1])| x + &y[0]);
+    let message = "the specs are a tuple of 2 elements, and the element 1 of the argument has 1";
+    fails(nested(&(x.clone(), [x.clone()])), Structure, message);
+    let pair = shard_map(&mesh(), spec![], (spec![], spec![], spec![]), |x: &Tensor| (x.clone(), ()));
+    fails(pair(&x).map(|out| out.0), Structure, "the specs are a tuple of 3 elements, and the result has 2");
+    let in_shardings = Some(Shardings::new(&mesh(), (spec![], spec![], spec![])));
+    let options = JitOptions { in_shardings, ..JitOptions::default() };
+    let message = "the specs are a tuple of 3 elements, and the argument has 2";
+    fails(jit_with(&options, |(x, _): &(Tensor, ())| x.sin()).call((x.clone(), ())), Structure, message);
     let message = "2 specs for the 1 leaf of the argument";
     fails(shard_map(&mesh(), vec![spec![], spec![]], spec![], |x: &Tensor| x.sin())(&x), Structure, message);
     let nested = shard_map(&mesh(), spec![], spec![], |x: &Tensor| {
@@ -125,6 +175,14 @@ fn mistakes_have_a_message_and_a_line() {
     fails(nested(&x), Axis, message);
     let message = "the axis `i` has its name around this function already; call it something else";
     fails(vmap_with(&named("i"), |x: &Tensor| vmap_with(&named("i"), |x: &Tensor| x.sin())(x))(&x), Axis, message);
+
+    // A loop that is never run gives what it begins with.
+    let message = "the result differs between shards along `x`, which its spec P() does not name: reduce it with psum or pmean, \
+                   gather it with all_gather, or name the axis";
+    let never = shard_map(&mesh(), spec!["x"], spec![], |x: &Tensor| {
+        Ok::<_, Error>(scan(|x: &Tensor, _: &Tensor| (x.psum("x"), ()), x, &Tensor::zeros([0], DType::F32))?.0)
+    });
+    fails(never(&x), Axis, message);
 
     // Shards that do not agree on what to run would wait for each other.
     let message = "the index differs between shards along `x`, and what depends on it has a collective along `x`, in which all \

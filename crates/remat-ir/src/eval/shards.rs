@@ -11,8 +11,31 @@ use crate::{
     uses_axis, with_dtype,
 };
 
-/// One array for each device.
+/// One array for each device that takes part.
 type Shards = Vec<Array>;
+
+/// The devices that run a program: all of the mesh, or those of which an index or condition says so.
+struct Devices<'a> {
+    mesh: &'a Mesh,
+    numbers: Vec<usize>,
+}
+
+impl Devices<'_> {
+    /// Those at these positions of the list.
+    fn only(&self, positions: &[usize]) -> Devices<'_> {
+        Devices { mesh: self.mesh, numbers: chosen(&self.numbers, positions) }
+    }
+}
+
+/// What is at these positions.
+fn chosen<T: Clone>(all: &[T], positions: &[usize]) -> Vec<T> {
+    positions.iter().map(|&k| all[k].clone()).collect()
+}
+
+/// The shards of the devices at these positions.
+fn shards_of(values: &[Shards], positions: &[usize]) -> Vec<Shards> {
+    values.iter().map(|shards| chosen(shards, positions)).collect()
+}
 
 /// Runs the body on every device of the mesh.
 pub(super) fn shard_map(op: &ShardMap, ins: &[Array]) -> Result<Vec<Array>> {
@@ -20,7 +43,8 @@ pub(super) fn shard_map(op: &ShardMap, ins: &[Array]) -> Result<Vec<Array>> {
         (0..op.mesh.devices()).map(|device| cut_shard(x, spec, &op.mesh, device)).collect::<Result<Shards>>()
     };
     let args = ins.iter().zip(&op.in_specs).map(cut).collect::<Result<Vec<Shards>>>()?;
-    let outs = program(&op.mesh, &op.jaxpr, args)?;
+    let devices = Devices { mesh: &op.mesh, numbers: (0..op.mesh.devices()).collect() };
+    let outs = program(&devices, &op.jaxpr, args)?;
     outs.iter().zip(&op.out_specs).map(|(shards, spec)| join_shards(shards, spec, &op.mesh)).collect()
 }
 
@@ -87,9 +111,9 @@ fn offset(shard: &Aval, strides: &[isize], spec: &PartitionSpec, mesh: &Mesh, de
     (0..shard.rank()).map(of_dim).sum()
 }
 
-/// Runs a program on all devices, each on its own arguments.
-fn program(mesh: &Mesh, jaxpr: &Jaxpr, args: Vec<Shards>) -> Result<Vec<Shards>> {
-    let mut env: Vec<VarMap<Option<Array>>> = vec![jaxpr.var_map(None); mesh.devices()];
+/// Runs a program on these devices, each on its own arguments.
+fn program(devices: &Devices<'_>, jaxpr: &Jaxpr, args: Vec<Shards>) -> Result<Vec<Shards>> {
+    let mut env: Vec<VarMap<Option<Array>>> = vec![jaxpr.var_map(None); devices.numbers.len()];
     for (&var, shards) in jaxpr.ins.iter().zip(args) {
         for (env, shard) in env.iter_mut().zip(shards) {
             env[var] = Some(shard);
@@ -98,7 +122,7 @@ fn program(mesh: &Mesh, jaxpr: &Jaxpr, args: Vec<Shards>) -> Result<Vec<Shards>>
     for eqn in &jaxpr.eqns {
         let operand = |&atom| env.iter().map(|env| read(env, atom)).collect::<Result<Shards>>();
         let ins = eqn.ins.iter().map(operand).collect::<Result<Vec<Shards>>>()?;
-        let outs = equation(mesh, eqn, ins).map_err(|e| e.at(eqn.loc))?;
+        let outs = equation(devices, eqn, ins).map_err(|e| e.at(eqn.loc))?;
         for (&var, shards) in eqn.outs.iter().zip(outs) {
             for (env, shard) in env.iter_mut().zip(shards) {
                 env[var] = Some(shard);
@@ -108,13 +132,13 @@ fn program(mesh: &Mesh, jaxpr: &Jaxpr, args: Vec<Shards>) -> Result<Vec<Shards>>
     jaxpr.outs.iter().map(|&atom| env.iter().map(|env| read(env, atom)).collect()).collect()
 }
 
-fn equation(mesh: &Mesh, eqn: &Eqn, ins: Vec<Shards>) -> Result<Vec<Shards>> {
+fn equation(devices: &Devices<'_>, eqn: &Eqn, ins: Vec<Shards>) -> Result<Vec<Shards>> {
     match &eqn.op {
-        Op::Prim(op) if !axes_of(op).is_empty() => Ok(vec![collective(mesh, op, ins)?]),
-        Op::Call(op) if mesh.axes().iter().any(|(name, _)| uses_axis(&eqn.op, name)) => call(mesh, op, ins),
+        Op::Prim(op) if !axes_of(op).is_empty() => Ok(vec![collective(devices, op, ins)?]),
+        Op::Call(op) if devices.mesh.axes().iter().any(|(name, _)| uses_axis(&eqn.op, name)) => call(devices, op, ins),
         op => {
-            let apply = |device: usize| apply(op, ins.iter().map(|shards| shards[device].clone()).collect());
-            let outs = (0..mesh.devices()).map(apply).collect::<Result<Vec<Vec<Array>>>>()?;
+            let apply = |k: usize| apply(op, ins.iter().map(|shards| shards[k].clone()).collect());
+            let outs = (0..devices.numbers.len()).map(apply).collect::<Result<Vec<Vec<Array>>>>()?;
             Ok(by_value(outs, eqn.outs.len()))
         }
     }
@@ -126,15 +150,15 @@ fn by_value(devices: Vec<Vec<Array>>, count: usize) -> Vec<Shards> {
 }
 
 /// An operation with collectives in its bodies.
-fn call(mesh: &Mesh, op: &Call, ins: Vec<Shards>) -> Result<Vec<Shards>> {
+fn call(devices: &Devices<'_>, op: &Call, ins: Vec<Shards>) -> Result<Vec<Shards>> {
     match op {
-        Call::Jit(op) => program(mesh, &op.jaxpr, ins),
-        Call::Checkpoint(op) => program(mesh, &op.jaxpr, ins),
-        Call::CustomJvp(op) => program(mesh, &op.call, ins),
-        Call::CustomVjp(op) => program(mesh, &op.call, ins),
-        Call::Scan(op) => scan(mesh, op, ins),
-        Call::While(op) => while_loop(mesh, op, ins),
-        Call::Cond(op) => cond(mesh, op, ins),
+        Call::Jit(op) => program(devices, &op.jaxpr, ins),
+        Call::Checkpoint(op) => program(devices, &op.jaxpr, ins),
+        Call::CustomJvp(op) => program(devices, &op.call, ins),
+        Call::CustomVjp(op) => program(devices, &op.call, ins),
+        Call::Scan(op) => scan(devices, op, ins),
+        Call::While(op) => while_loop(devices, op, ins),
+        Call::Cond(op) => cond(devices, op, ins),
         Call::CustomLin(op) => Err(op.not_evaluated()),
         Call::ShardMap(_) => {
             let message = "a collective in the body of a `shard_map` uses an axis of another `shard_map` around it";
@@ -143,7 +167,7 @@ fn call(mesh: &Mesh, op: &Call, ins: Vec<Shards>) -> Result<Vec<Shards>> {
     }
 }
 
-fn scan(mesh: &Mesh, op: &Scan, mut ins: Vec<Shards>) -> Result<Vec<Shards>> {
+fn scan(devices: &Devices<'_>, op: &Scan, mut ins: Vec<Shards>) -> Result<Vec<Shards>> {
     let xs = ins.split_off(op.num_consts + op.num_carry);
     let mut carry = ins.split_off(op.num_consts);
     let y_avals = op.jaxpr.out_avals().split_off(op.num_carry);
@@ -152,7 +176,7 @@ fn scan(mesh: &Mesh, op: &Scan, mut ins: Vec<Shards>) -> Result<Vec<Shards>> {
         let i = if op.reverse { op.length - 1 - step } else { step };
         let slice = |shards: &Shards| shards.iter().map(|x| super::control::slice_at(x, i)).collect::<Result<Shards>>();
         let slices = xs.iter().map(slice).collect::<Result<Vec<Shards>>>()?;
-        carry = program(mesh, &op.jaxpr, ins.iter().cloned().chain(carry).chain(slices).collect())?;
+        carry = program(devices, &op.jaxpr, ins.iter().cloned().chain(carry).chain(slices).collect())?;
         for (stack, y) in stacks.iter_mut().zip(carry.split_off(op.num_carry)) {
             stack.push(y);
         }
@@ -161,52 +185,69 @@ fn scan(mesh: &Mesh, op: &Scan, mut ins: Vec<Shards>) -> Result<Vec<Shards>> {
         if op.reverse {
             stack.reverse();
         }
-        let stacked = |device: usize| {
-            let rows: Vec<Array> = stack.iter().map(|y| y[device].clone()).collect();
+        let stacked = |k: usize| {
+            let rows: Vec<Array> = stack.iter().map(|y| y[k].clone()).collect();
             stacked(&aval, &rows)
         };
-        carry.push((0..mesh.devices()).map(stacked).collect::<Result<Shards>>()?);
+        carry.push((0..devices.numbers.len()).map(stacked).collect::<Result<Shards>>()?);
     }
     Ok(carry)
 }
 
-fn while_loop(mesh: &Mesh, op: &While, mut ins: Vec<Shards>) -> Result<Vec<Shards>> {
+/// Each device until its own condition is false.
+fn while_loop(devices: &Devices<'_>, op: &While, mut ins: Vec<Shards>) -> Result<Vec<Shards>> {
     let mut carry = ins.split_off(op.cond_consts + op.body_consts);
     let body_consts = ins.split_off(op.cond_consts);
+    let mut running: Vec<usize> = (0..devices.numbers.len()).collect();
     loop {
-        let holds = program(mesh, &op.cond, ins.iter().chain(&carry).cloned().collect())?;
-        if same_integer("while", "condition", holds.first())? == 0 {
+        let args = [shards_of(&ins, &running), shards_of(&carry, &running)].concat();
+        let holds = integers("while", "condition", program(&devices.only(&running), &op.cond, args)?.first())?;
+        running = running.into_iter().zip(holds).filter(|(_, holds)| *holds != 0).map(|(k, _)| k).collect();
+        if running.is_empty() {
             return Ok(carry);
         }
-        carry = program(mesh, &op.body, body_consts.iter().cloned().chain(carry).collect())?;
+        let args = [shards_of(&body_consts, &running), shards_of(&carry, &running)].concat();
+        let outs = program(&devices.only(&running), &op.body, args)?;
+        for (shards, new) in carry.iter_mut().zip(outs) {
+            for (&k, new) in running.iter().zip(new) {
+                shards[k] = new;
+            }
+        }
     }
 }
 
-fn cond(mesh: &Mesh, op: &Cond, mut ins: Vec<Shards>) -> Result<Vec<Shards>> {
-    let index = same_integer("cond", "index", Some(&ins.remove(0)))?;
+/// Each branch on the devices whose index it has.
+fn cond(devices: &Devices<'_>, op: &Cond, mut ins: Vec<Shards>) -> Result<Vec<Shards>> {
     let last = op.branches.len() as i128 - 1;
-    match op.branches.get(index.clamp(0, last.max(0)) as usize) {
-        Some(branch) => program(mesh, branch, ins),
+    let indices = integers("cond", "index", Some(&ins.remove(0)))?;
+    let mut results: Vec<Vec<Array>> = vec![Vec::new(); devices.numbers.len()];
+    for (i, branch) in op.branches.iter().enumerate() {
+        let own: Vec<usize> = (0..indices.len()).filter(|&k| indices[k].clamp(0, last) == i as i128).collect();
+        if own.is_empty() {
+            continue;
+        }
+        for shards in program(&devices.only(&own), branch, shards_of(&ins, &own))? {
+            for (&k, shard) in own.iter().zip(shards) {
+                results[k].push(shard);
+            }
+        }
+    }
+    match op.branches.first() {
+        Some(branch) => Ok(by_value(results, branch.outs.len())),
         None => Err(Error::new(ErrorKind::Check, "cond", "there is no branch")),
     }
 }
 
-/// The integer or bool that all devices have: a collective waits for all of them.
-fn same_integer(operation: &str, what: &str, shards: Option<&Shards>) -> Result<i128> {
+/// The integer or bool of each device.
+fn integers(operation: &str, what: &str, shards: Option<&Shards>) -> Result<Vec<i128>> {
     let value = |x: &Array| x.to_literal().and_then(|x| if x.is_zero() { Some(0) } else { x.as_i128().or(Some(1)) });
-    let values: Vec<Option<i128>> = shards.into_iter().flatten().map(value).collect();
-    match values.first() {
-        Some(&Some(first)) if values.iter().all(|&value| value == Some(first)) => Ok(first),
-        Some(Some(_)) => {
-            let message = format!("the {what} differs between shards, and what depends on it has a collective");
-            Err(Error::new(ErrorKind::Argument, operation, message))
-        }
-        _ => Err(Error::new(ErrorKind::Check, operation, format!("the {what} is not a scalar"))),
-    }
+    let not_a_scalar = || Error::new(ErrorKind::Check, operation, format!("the {what} is not a scalar"));
+    shards.ok_or_else(not_a_scalar)?.iter().map(|x| value(x).ok_or_else(not_a_scalar)).collect()
 }
 
 /// The results of a collective.
-fn collective(mesh: &Mesh, op: &Prim, ins: Vec<Shards>) -> Result<Shards> {
+fn collective(devices: &Devices<'_>, op: &Prim, ins: Vec<Shards>) -> Result<Shards> {
+    let (mesh, numbers) = (devices.mesh, &devices.numbers);
     let used = axes_of(op);
     for (name, size) in &used {
         let known = || mesh.axes().iter().map(|(name, _)| &**name);
@@ -218,19 +259,31 @@ fn collective(mesh: &Mesh, op: &Prim, ins: Vec<Shards>) -> Result<Shards> {
     let names: Vec<Arc<str>> = used.into_iter().map(|(name, _)| name).collect();
     let others: Vec<Arc<str>> =
         mesh.axes().iter().map(|(name, _)| name.clone()).filter(|name| !names.contains(name)).collect();
-    let mut results: Vec<Option<Array>> = vec![None; mesh.devices()];
+    let mut results: Vec<Option<Array>> = vec![None; numbers.len()];
     for group in 0..mesh.shards(&others) {
         let mut members: Vec<usize> =
-            (0..mesh.devices()).filter(|&device| mesh.shard(device, &others) == group).collect();
-        members.sort_by_key(|&device| mesh.shard(device, &names));
-        let operands: Option<Vec<Array>> =
-            ins.first().map(|shards| members.iter().map(|&device| shards[device].clone()).collect());
-        for (&device, result) in members.iter().zip(exchange(op, members.len(), operands.as_deref())?) {
-            results[device] = Some(result);
+            (0..numbers.len()).filter(|&k| mesh.shard(numbers[k], &others) == group).collect();
+        if members.is_empty() {
+            continue;
+        }
+        if members.len() != mesh.shards(&names) {
+            return Err(not_all(op, members.len(), mesh.shards(&names)));
+        }
+        members.sort_by_key(|&k| mesh.shard(numbers[k], &names));
+        let operands: Option<Vec<Array>> = ins.first().map(|shards| chosen(shards, &members));
+        for (&k, result) in members.iter().zip(exchange(op, members.len(), operands.as_deref())?) {
+            results[k] = Some(result);
         }
     }
     let missing = || Error::new(ErrorKind::Internal, op.name(), "a shard has no result");
     results.into_iter().map(|result| result.ok_or_else(missing)).collect()
+}
+
+/// The error of a collective for which shards wait that took another branch.
+fn not_all(op: &Prim, present: usize, all: usize) -> Error {
+    let message =
+        format!("{present} of {all} shards take part: the index or condition that it depends on differs between them");
+    Error::new(ErrorKind::Argument, op.name(), message)
 }
 
 /// The error of a collective that was made for an axis of another size.

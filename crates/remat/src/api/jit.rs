@@ -13,7 +13,7 @@ use remat_xla::Platform;
 use super::shard::Shardings;
 use super::stages::{Compiled, Lowered, Target, Traced};
 use crate::trace::{
-    Device, NamedAxes, Order, Output, Program, Repr, Structure, Tensor, Tracer, Tree, avals, bind_at, bound_axes,
+    Binding, Device, Order, Output, Program, Repr, Structure, Tensor, Tracer, Tree, avals, bind_at, bindings,
     current_loc, leaf_paths, operands, rebuild, short_type_name, structure, trace_tree,
 };
 
@@ -38,8 +38,8 @@ pub struct JitOptions {
     /// `REMAT_MEMORY_LIMIT` says: a number of bytes, such as `500000`, `512MiB` or `1.5GiB`. A program that needs more is not
     /// compiled; the error lists what takes them.
     pub memory_limit: Option<usize>,
-    /// How the leaves of the argument are cut over a mesh; an engine with several devices decides itself where it is `None`.
-    /// On one device it says nothing.
+    /// How the leaves of the argument are cut over a mesh. Where it is `None`, an engine with several devices has the whole argument on each of
+    /// them. On one device it says nothing.
     ///
     /// ```
     /// use remat::{DType, JitOptions, Mesh, Shardings, Tensor, jit_with, spec};
@@ -52,7 +52,7 @@ pub struct JitOptions {
     /// # Ok::<(), remat::Error>(())
     /// ```
     pub in_shardings: Option<Shardings>,
-    /// The same of the leaves of the result.
+    /// The same of the leaves of the result: where it is `None`, every device has the whole result.
     pub out_shardings: Option<Shardings>,
 }
 
@@ -82,8 +82,8 @@ struct Key {
     structure: Structure,
     avals: Vec<Aval>,
     order: Option<Order>,
-    /// The axes that have names where it is called, which collectives in it may use.
-    axes: NamedAxes,
+    /// The axes that have names where it is called: collectives in it may use them, and inside a mesh there is no `shard_map`.
+    axes: Vec<Binding>,
 }
 
 /// The entry of a key.
@@ -299,7 +299,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
 
     fn entry(&self, args: &A, leaves: &[Tensor], structure: Structure) -> Result<Arc<Entry<R::Tree>>> {
         let avals = avals(leaves).map_err(|e| e.at(self.loc))?;
-        let mut key = Key { structure, avals, order: None, axes: bound_axes() };
+        let mut key = Key { structure, avals, order: None, axes: bindings() };
         // Of several threads one traces and the others wait, unless they are tracing themselves: then something may wait
         // for them, and they trace for their own. So does a function that calls itself.
         let mut cache = self.cache();

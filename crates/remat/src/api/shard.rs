@@ -6,8 +6,8 @@ use remat_ir::{Aval, Error, ErrorKind, Loc, Mesh, PartitionSpec, Result, ShardMa
 
 use crate::tensor::AxisNames;
 use crate::trace::{
-    Output, Path, Segment, Tensor, Tree, avals, bind_at, current_loc, leaf_paths, map, operands, pinned_at, rebuild,
-    structure, trace, with_axes,
+    Output, Path, Segment, Structure, Tensor, Tree, avals, bind_at, current_loc, leaf_paths, map, operands, pinned_at,
+    rebuild, structure, trace, with_axes,
 };
 use crate::transform::expect_invariant;
 
@@ -18,7 +18,7 @@ pub enum Specs {
     All(PartitionSpec),
     /// One spec for each leaf, in order.
     PerLeaf(Vec<PartitionSpec>),
-    /// One for each element of a tuple.
+    /// One for each element of a tuple or sequence, elements without leaves included.
     Parts(Vec<Specs>),
     /// What a function says of a leaf, by its path and aval.
     By(Arc<dyn Fn(&Path, &Aval) -> PartitionSpec + Send + Sync>),
@@ -41,11 +41,17 @@ impl Specs {
         Specs::By(Arc::new(f))
     }
 
-    /// The spec of each of these leaves.
+    /// The spec of each of these leaves of a tree of this structure.
     ///
     /// # Errors
-    /// If there is not one for each.
-    fn of_leaves(&self, operation: &str, what: &str, leaves: &[(Path, Aval)]) -> Result<Vec<PartitionSpec>> {
+    /// If there is not one for each, or there are more parts than the tree has elements.
+    fn of_leaves(
+        &self,
+        operation: &str,
+        what: &str,
+        leaves: &[(Path, Aval)],
+        structure: &Structure,
+    ) -> Result<Vec<PartitionSpec>> {
         let wrong = |message: String| Err(Error::new(ErrorKind::Structure, operation, message));
         match self {
             Specs::All(spec) => Ok(vec![spec.clone(); leaves.len()]),
@@ -55,18 +61,27 @@ impl Specs {
                 let (specs, leaves) = (counted(specs.len(), "spec"), counted(leaves.len(), "leaf"));
                 wrong(format!("{specs} for the {leaves} of the {what}"))
             }
+            // Where there are no leaves, as in an option that is absent, there is nothing to cut.
+            Specs::Parts(_) if leaves.is_empty() => Ok(Vec::new()),
             Specs::Parts(parts) => {
+                let elements = structure.elements();
                 let mut specs = vec![None; leaves.len()];
                 for (i, part) in parts.iter().enumerate() {
                     let own: Vec<usize> =
                         (0..leaves.len()).filter(|&k| leaves[k].0.0.first() == Some(&Segment::Index(i))).collect();
                     let inside: Vec<(Path, Aval)> =
                         own.iter().map(|&k| (Path(leaves[k].0.0[1..].to_vec()), leaves[k].1.clone())).collect();
-                    for (k, spec) in own.into_iter().zip(part.of_leaves(operation, what, &inside)?) {
+                    let element = elements.get(i).cloned().unwrap_or_default();
+                    let what = format!("element {i} of the {what}");
+                    for (k, spec) in own.into_iter().zip(part.of_leaves(operation, &what, &inside, &element)?) {
                         specs[k] = Some(spec);
                     }
                 }
                 match specs.iter().position(Option::is_none) {
+                    None if parts.len() > elements.len() => {
+                        let (parts, elements) = (counted(parts.len(), "element"), elements.len());
+                        wrong(format!("the specs are a tuple of {parts}, and the {what} has {elements}"))
+                    }
                     None => Ok(specs.into_iter().flatten().collect()),
                     Some(k) => {
                         let place = leaves[k].0.place();
@@ -125,8 +140,8 @@ impl Shardings {
     /// # Errors
     /// If there is not a spec for each leaf. A leaf that cannot be cut in its way is a failed tensor.
     pub(super) fn constrain<T: Tree>(&self, what: &str, tree: &T, loc: Loc) -> Result<T> {
-        let leaves = leaves_of(tree)?;
-        let mut specs = self.specs.of_leaves("jit", what, &leaves)?.into_iter();
+        let (leaves, structure) = leaves_of(tree)?;
+        let mut specs = self.specs.of_leaves("jit", what, &leaves, &structure)?.into_iter();
         Ok(map(tree, |_, x| match specs.next() {
             Some(spec) => pinned_at(loc, || x.with_sharding_constraint(&Sharding::new(&self.mesh, spec))),
             None => x.clone(),
@@ -134,8 +149,9 @@ impl Shardings {
     }
 }
 
-fn leaves_of<T: Tree>(tree: &T) -> Result<Vec<(Path, Aval)>> {
-    Ok(leaf_paths(tree).into_iter().zip(avals(&structure(tree).0)?).collect())
+fn leaves_of<T: Tree>(tree: &T) -> Result<(Vec<(Path, Aval)>, Structure)> {
+    let (leaves, structure) = structure(tree);
+    Ok((leaf_paths(tree).into_iter().zip(avals(&leaves)?).collect(), structure))
 }
 
 /// Runs a function on every device of a mesh, each with its shards of the argument: the leaves are cut as `in_specs` say, and the
@@ -156,6 +172,24 @@ fn leaves_of<T: Tree>(tree: &T) -> Result<Vec<(Path, Aval)>> {
 /// });
 /// let (loss, gradient) = step(&(Tensor::ones([3], DType::F32), Tensor::ones([8, 3], DType::F32)))?;
 /// assert_eq!((loss.item::<f32>()?, gradient.to_vec::<f32>()?), (9.0, vec![6.0; 3]));
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// A derivative inside the function is that of the sum of all shards' results. In the example each shard's loss is of its own
+/// part of the batch, so that this is right. Where the loss inside the derivative is the same on all shards, as after a [`Tensor::psum`]
+/// in the forward pass of a tensor parallel model, it is counted once for each shard: gradients come out multiplied by the size of the
+/// axis. Divide the loss by this size inside the derivative, or take the derivative outside, where none of this is needed:
+///
+/// ```
+/// # use remat::{DType, Mesh, Tensor, grad, shard_map, spec};
+/// let mesh = Mesh::new([("model", 4)])?;
+/// let loss = |w: &Tensor| w.sum(..).psum("model");
+/// let w = Tensor::ones([8], DType::F32);
+/// let inside = shard_map(&mesh, spec!["model"], spec!["model"], |w: &Tensor| grad(loss)(w))(&w)?;
+/// let divided = shard_map(&mesh, spec!["model"], spec!["model"], |w: &Tensor| grad(|w: &Tensor| loss(w) / 4.0)(w))(&w)?;
+/// let outside = grad(|w: &Tensor| shard_map(&mesh, spec!["model"], spec![], loss)(w))(&w)?;
+/// assert_eq!(inside.to_vec::<f32>()?, [4.0; 8]);
+/// assert_eq!((divided.to_vec::<f32>()?, outside.to_vec::<f32>()?), (vec![1.0; 8], vec![1.0; 8]));
 /// # Ok::<(), remat::Error>(())
 /// ```
 ///
@@ -197,8 +231,8 @@ fn run<A: Tree, R: Output>(
     x: &A,
     loc: Loc,
 ) -> Result<R::Tree> {
-    let leaves = leaves_of(x)?;
-    let specs = in_specs.of_leaves("shard_map", "argument", &leaves)?;
+    let (leaves, of_argument) = leaves_of(x)?;
+    let specs = in_specs.of_leaves("shard_map", "argument", &leaves, &of_argument)?;
     let mut shards = Vec::with_capacity(leaves.len());
     for ((path, aval), spec) in leaves.iter().zip(&specs) {
         shards.push(spec.shard_aval("shard_map", aval, mesh).map_err(|error| {
@@ -217,7 +251,7 @@ fn run<A: Tree, R: Output>(
     let captured = program.captured.iter().map(|_| PartitionSpec::default());
     let op = ShardMap {
         in_specs: captured.chain(specs).collect(),
-        out_specs: out_specs.of_leaves("shard_map", "result", &results)?,
+        out_specs: out_specs.of_leaves("shard_map", "result", &results, &structure(&like).1)?,
         jaxpr: program.jaxpr,
         mesh: mesh.clone(),
     };

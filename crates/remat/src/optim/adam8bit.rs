@@ -123,9 +123,11 @@ impl Adam8bit {
 
     fn encode(&self, code: Code, moments: &Tensor) -> Result<(Tensor, Tensor)> {
         let blocks = self.blocks(moments)?;
-        let scales = blocks.abs().max(keep(1));
+        let largest = blocks.abs().max(keep(1));
+        // The product with an infinite scale would be infinite where a code is not of 0.
+        let scales = largest.is_finite().select(&largest, f64::NAN);
         // A block of zeros has the scale 0, and codes of zeros.
-        let codes = code.encode(&(blocks / scales.eq(0).select(1, &scales)));
+        let codes = code.encode(&blocks, &scales.eq(0).select(1, &scales));
         Ok((self.joined(&codes, moments)?, scales.squeeze(1)))
     }
 

@@ -38,9 +38,9 @@ impl Code {
         }
     }
 
-    /// The codes of floats that are not beyond 1, as u8.
-    pub(super) fn encode(self, x: &Tensor) -> Tensor {
-        let magnitude = if self == Code::Signed { x.abs() } else { x.clone() };
+    /// The codes of floats divided by a unit that none of them is beyond, as u8.
+    pub(super) fn encode(self, x: &Tensor, unit: &Tensor) -> Tensor {
+        let magnitude = if self == Code::Signed { x.abs() } else { x.clone() } / unit;
         let line = |decade: i32| {
             let (bins, first) = self.bins(decade);
             let slope = bins / 0.9;
@@ -53,6 +53,7 @@ impl Code {
         let bin = magnitude.ge(1.0 - 0.225 / bins).select(top, bin.minimum(top - 1.0));
         let code = match self {
             Code::Signed => x.sign() * bin.maximum(0) + f64::from(self.zero()),
+            // A float whose quotient is rounded to 0 is none of the zeros.
             Code::Unsigned => bin.maximum(x.sign()),
         };
         code.to_dtype(DType::U8)
@@ -92,7 +93,8 @@ mod tests {
     }
 
     fn codes(code: Code, x: &[f64], dtype: DType) -> Vec<u8> {
-        code.encode(&Tensor::from_slice(x, [x.len()]).to_dtype(dtype)).to_vec().unwrap()
+        let unit = Tensor::from(1.0f32).to_dtype(dtype);
+        code.encode(&Tensor::from_slice(x, [x.len()]).to_dtype(dtype), &unit).to_vec().unwrap()
     }
 
     #[test]
@@ -104,7 +106,7 @@ mod tests {
             for (dtype, tolerance) in [(DType::F64, 1e-15), (DType::F32, 2e-7)] {
                 let values = code.decode(&Tensor::from_slice(&all, [256]), dtype);
                 // A code decodes to a value that has this code.
-                assert_eq!(code.encode(&values).to_vec::<u8>().unwrap(), all);
+                assert_eq!(code.encode(&values, &Tensor::from(1.0f32).to_dtype(dtype)).to_vec::<u8>().unwrap(), all);
                 let values: Vec<f64> = values.to_dtype(DType::F64).to_vec().unwrap();
                 for (value, expected) in values.iter().zip(&expected) {
                     assert!((value - expected).abs() <= tolerance, "{value} and not {expected}");
@@ -118,6 +120,9 @@ mod tests {
         for dtype in [DType::F64, DType::F32] {
             assert_eq!(codes(Code::Signed, &[1.0, -1.0, 0.0, -0.0, 1e-9, -1e-9], dtype), [255, 0, 127, 127, 127, 127]);
             assert_eq!(codes(Code::Unsigned, &[1.0, 0.0, 1e-30, 1e-7, 0.9999, 0.99], dtype), [255, 0, 1, 1, 255, 253]);
+            // The least numbers, divided by the largest, are 0, and yet none of the zeros.
+            let (x, unit) = (Tensor::new([1e-30f32, 1e30, 0.0]).to_dtype(dtype), Tensor::from(1e30f32).to_dtype(dtype));
+            assert_eq!(Code::Unsigned.encode(&x, &unit).to_vec::<u8>().unwrap(), [1, 255, 0]);
             // No number is further from its value than half a bin of its decade.
             let x: Vec<f64> = (0..4000).map(|i| 10f64.powf(-7.0 * f64::from(i) / 4000.0)).collect();
             for code in [Code::Signed, Code::Unsigned] {

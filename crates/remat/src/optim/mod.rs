@@ -29,6 +29,11 @@
 //! Parameters in f16 and bf16 are updated in f32, rounded once, and their states are f32: 0.999 of something, added up
 //! over steps, needs more digits than they have. A leaf of the model that is not a float stays as it is, and its state is empty.
 //!
+//! Inside a [`shard_map`](crate::shard_map) an optimizer sees the shard of a parameter. [`AdamW`], [`Sgd`] and [`Lion`] compute each element
+//! for itself, so that this is the same. What is computed of many elements is computed of the shard's: [`global_norm`] and
+//! [`clip_by_global_norm`], the averages of [`Adafactor`], the matrices of [`Muon`], the blocks and the smallest size of [`Adam8bit`]. Give `jit`
+//! [`Shardings`](crate::Shardings) of the parameters instead where these should be of the whole.
+//!
 //! The number of steps counts from 0, and a [`Schedule`] is asked for the rate of the step that is done, as in optax.
 
 mod accumulate;

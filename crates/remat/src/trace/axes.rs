@@ -6,10 +6,11 @@ use std::sync::Arc;
 use remat_ir::{Error, ErrorKind, Result, unknown_axis};
 
 /// The names and sizes of axes.
-pub(crate) type NamedAxes = Vec<(Arc<str>, usize)>;
+type NamedAxes = Vec<(Arc<str>, usize)>;
 
 /// The axes that one transformation binds.
-struct Binding {
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Binding {
     axes: NamedAxes,
     is_mesh: bool,
 }
@@ -55,8 +56,13 @@ impl Drop for Unbind {
     }
 }
 
+/// All on which the meaning of axes in a function depends that is traced here, outermost first.
+pub(crate) fn bindings() -> Vec<Binding> {
+    BINDINGS.with_borrow(Clone::clone)
+}
+
 /// The axes that have names here, outermost first.
-pub(crate) fn bound_axes() -> NamedAxes {
+fn bound_axes() -> NamedAxes {
     BINDINGS.with_borrow(|bindings| bindings.iter().flat_map(|binding| binding.axes.iter().cloned()).collect())
 }
 

@@ -18,7 +18,7 @@ mod tracer;
 mod tree;
 
 pub(crate) use avals::{avals, expect_avals, zeros};
-pub(crate) use axes::{NamedAxes, bound_axes, bound_size, with_axes};
+pub(crate) use axes::{Binding, bindings, bound_size, with_axes};
 pub use bind::{apply, deferred};
 pub(crate) use bind::{bind, bind_at, bind1, concrete, deferred_all, fail, into_values, operands, run, tensors};
 pub use device::Device;

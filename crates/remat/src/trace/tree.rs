@@ -142,6 +142,23 @@ impl Structure {
         structure(tree).1
     }
 
+    /// The structures of the elements of a tuple or sequence, those without leaves too.
+    pub(crate) fn elements(&self) -> Vec<Structure> {
+        let (mut elements, mut depth) = (Vec::new(), 0);
+        for token in &self.0 {
+            match token {
+                Token::Exit => depth -= 1,
+                Token::Enter(Segment::Index(_)) if depth == 0 => elements.push(Structure::default()),
+                _ => {}
+            }
+            if let Some(element) = elements.last_mut().filter(|_| depth > 0) {
+                element.0.push(token.clone());
+            }
+            depth += i32::from(matches!(token, Token::Enter(_)));
+        }
+        elements
+    }
+
     /// Says where two structures differ first, for an error message.
     pub fn difference(&self, other: &Structure) -> Option<String> {
         let at = (0..self.0.len().max(other.0.len())).find(|&i| self.0.get(i) != other.0.get(i))?;

@@ -89,8 +89,12 @@ fn call(op: &Call, ins: &[Axes]) -> Result<Vec<Axes>> {
         Call::Scan(op) => {
             let mut ins = ins.to_vec();
             loop {
-                let outs = program(&op.jaxpr, &ins)?;
+                let mut outs = program(&op.jaxpr, &ins)?;
                 let carries = &mut ins[op.num_consts..op.num_consts + op.num_carry];
+                if op.length == 0 {
+                    // The results are the carries that it begins with.
+                    grow(&mut outs, carries);
+                }
                 if !grow(carries, &outs) {
                     return Ok(outs);
                 }

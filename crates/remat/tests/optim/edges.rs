@@ -84,6 +84,23 @@ fn every_optimizer_takes_every_leaf() {
     check(&Frozen, false);
 }
 
+/// An infinite gradient makes its block of moments NaN, whichever signs they have.
+#[test]
+fn infinite_gradients_of_eight_bits() {
+    let adam = Adam8bit { min_size: 0, block: 4, ..Adam8bit::default() };
+    let model = Tensor::zeros([8], DType::F32);
+    for infinity in [f32::INFINITY, f32::NEG_INFINITY] {
+        let first = Tensor::new([1.0f32, infinity, -1.0, 0.0, 1.0, 2.0, -1.0, 0.0]);
+        let (_, state) = adam.update(&model, &first, &adam.init(&model)).unwrap();
+        let (after, state) = adam.update(&model, &Tensor::ones([8], DType::F32), &state).unwrap();
+        let nan: Vec<bool> = after.is_nan().to_vec().unwrap();
+        assert_eq!(nan, [true, true, true, true, false, false, false, false]);
+        for scales in [&state.mu_scale, &state.nu_scale] {
+            assert_eq!(scales.is_nan().to_vec::<bool>().unwrap(), [true, false]);
+        }
+    }
+}
+
 /// A model of no leaves, and one that is a leaf.
 #[test]
 fn smallest_models() {
