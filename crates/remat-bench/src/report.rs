@@ -49,10 +49,10 @@ pub(crate) fn agreement(records: &[Record]) -> String {
     }
 }
 
-/// By how many times the bytes that were planned beside the arguments the resident memory grew.
+/// By how many times the bytes that were planned beside the arguments the resident memory grew; unknown where none were planned.
 fn growth(record: &Record) -> Option<f64> {
     let planned = record.planned_peak.saturating_sub(record.arguments);
-    record.resident_growth.map(|growth| growth as f64 / planned as f64)
+    record.resident_growth.filter(|_| planned > 0).map(|growth| growth as f64 / planned as f64)
 }
 
 /// Whether the allocated bytes are the planned ones, in a sentence.

@@ -32,6 +32,29 @@ const PROGRAMS: &[(&str, &str)] = &[
         "{ lambda ; a:f32[7,5] b:f32[7,9]. let c:f32[5,9] = dot_general[dimension_numbers=(([0], [0]), ([], [])) \
          preferred_element_type=float32] a b d:f32[5,9] = tanh c in (d,) }",
     ),
+    (
+        "products of several rows, of a matrix as it lies and transposed",
+        "{ lambda ; a:f32[17,40] b:f32[40,33] d:f32[40,17]. let c:f32[17,33] = dot_general[dimension_numbers=(([1], [0]), ([], [])) \
+         preferred_element_type=float32] a b e:f32[17,33] = dot_general[dimension_numbers=(([0], [0]), ([], [])) \
+         preferred_element_type=float32] d b in (c, e) }",
+    ),
+    (
+        "products of few rows, of a matrix as it lies and transposed",
+        "{ lambda ; a:f32[3,70] b:f32[70,9] d:f32[9,70]. let c:f32[3,9] = dot_general[dimension_numbers=(([1], [0]), ([], [])) \
+         preferred_element_type=float32] a b e:f32[3,9] = dot_general[dimension_numbers=(([1], [1]), ([], [])) \
+         preferred_element_type=float32] a d in (c, e) }",
+    ),
+    (
+        "products of integers, along a short axis and a longer one",
+        "{ lambda ; a:i32[3,20] b:i32[20,9] d:i32[3,70] e:i32[70,9]. let c:i32[3,9] = dot_general[dimension_numbers=(([1], [0]), \
+         ([], [])) preferred_element_type=int32] a b f:i32[3,9] = dot_general[dimension_numbers=(([1], [0]), ([], [])) \
+         preferred_element_type=int32] d e in (c, f) }",
+    ),
+    (
+        "a product of bf16 with results in f32",
+        "{ lambda ; a:bf16[17,40] b:bf16[40,33]. let c:f32[17,33] = dot_general[dimension_numbers=(([1], [0]), ([], [])) \
+         preferred_element_type=float32] a b in (c,) }",
+    ),
     ("nothing at all", "{ lambda ; a:f32[0,5]. let b:f32[0,5] = sin a c:f32[5] = reduce_sum[axes=(0,)] b in (b, c) }"),
     (
         "many operands",

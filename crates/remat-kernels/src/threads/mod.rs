@@ -1,7 +1,7 @@
 //! The threads of the engine.
 //!
-//! Work is cut into tasks by its shape alone, never by the number of threads, and a task computes its elements alone: so
-//! results are the same, bit for bit, on any number of threads.
+//! No sum is cut by the number of threads, and a task computes its elements alone: so results are the same, bit for bit, on any
+//! number of threads. Which elements a task has may depend on it.
 
 mod pool;
 

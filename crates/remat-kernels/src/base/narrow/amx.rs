@@ -34,7 +34,9 @@ pub(super) fn found() -> Found {
     *FOUND
 }
 
-/// Asks the system to keep the state of tiles for this process, and says whether it does.
+/// Asks the system to keep the state of tiles for this process, and says whether it does. Linux refuses where a thread of the process
+/// has an alternate signal stack (`sigaltstack`) that could not hold this state, of 8 KiB, beside the rest; once it permits, it refuses
+/// such small stacks.
 fn is_permitted() -> bool {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
@@ -44,8 +46,10 @@ fn is_permitted() -> bool {
         const ARCH_REQ_XCOMP_PERM: usize = 0x1023;
         const XFEATURE_XTILEDATA: usize = 18;
         let result: isize;
-        // SAFETY: the call changes nothing but what the process may do, and touches no memory of it. Systems that do not know it
-        // return an error.
+        // SAFETY: the call changes nothing but what the process may do, and touches no memory of it. What the process may do after is
+        // more, the instructions, and less, alternate signal stacks too small for the state: Linux checks those that there are before
+        // it permits, and new ones in `sigaltstack`, so that no signal frame outgrows one. Systems that do not know the call return
+        // an error.
         unsafe {
             asm!(
                 "syscall",

@@ -37,6 +37,7 @@ mod tests;
 use std::marker::PhantomData;
 
 pub(crate) use pack::{Part, Side, Strided, pack};
+use remat_ir::DType;
 
 /// Rows of a packed left operand, or columns of a right one, in a panel.
 pub(crate) const PANEL: usize = 32;
@@ -64,6 +65,18 @@ pub(crate) enum Kind {
     U8,
 }
 
+impl Kind {
+    /// The kind of elements of this dtype, if units multiply such.
+    pub(crate) fn of(dtype: DType) -> Option<Kind> {
+        match dtype {
+            DType::Bf16 => Some(Kind::Bf16),
+            DType::I8 => Some(Kind::I8),
+            DType::U8 => Some(Kind::U8),
+            _ => None,
+        }
+    }
+}
+
 /// Multiplies `groups` groups of a left panel with those of a right one. Writes the sums, whose rows have the given stride, or adds
 /// to them.
 ///
@@ -84,6 +97,7 @@ impl Sum for f32 {}
 pub(crate) struct Unit {
     kernel: MicroKernel,
     /// Whether it has tiles, which have to be configured.
+    #[cfg(target_arch = "x86_64")]
     has_tiles: bool,
 }
 
@@ -118,7 +132,11 @@ impl Unit {
             Kind::I8 => plain::signed,
             Kind::U8 => plain::unsigned,
         };
-        let plain = Unit { kernel: plain, has_tiles: false };
+        let plain = Unit {
+            kernel: plain,
+            #[cfg(target_arch = "x86_64")]
+            has_tiles: false,
+        };
         #[cfg(target_arch = "x86_64")]
         return [Unit::matrix(kind), Unit::vector(kind)].into_iter().flatten().chain([plain]).collect();
         #[cfg(not(target_arch = "x86_64"))]

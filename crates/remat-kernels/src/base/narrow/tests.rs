@@ -24,11 +24,13 @@ fn units(kind: Kind, groups: usize, left: &[u32], right: &[u32], before: Option<
 }
 
 /// The bits of f32, those of a NaN as one and the same.
+#[cfg(target_arch = "x86_64")]
 fn float(bits: u32) -> u32 {
     if f32::from_bits(bits).is_nan() { f32::NAN.to_bits() } else { bits }
 }
 
 #[test]
+#[cfg(target_arch = "x86_64")]
 fn the_matrix_unit_does_what_the_plain_function_does() {
     let Some(unit) = Unit::all(Kind::Bf16).into_iter().find(|unit| unit.has_tiles) else { return };
     let plain = Unit { kernel: plain::bf16, has_tiles: false };

@@ -2,8 +2,8 @@
 //!
 //! The right operand is taken in *strips*: some columns of a part of the contracted dimension. A strip is packed into *panels*
 //! of as many columns as a micro-kernel takes, which it reads from beginning to end. Blocks of rows of the left operand are packed
-//! into panels too, and each panel of the right operand is multiplied with all panels of a block, while it is in the first-level
-//! cache and the block in the second-level one. A left operand is read in place where it is used for few columns, and a right
+//! into panels too, and each panel of the right operand, of up to 64 KiB, is multiplied with all panels of a block while both are in the
+//! second-level cache; the micro-kernel fetches its next rows into the first-level one. A left operand is read in place where it is used for few columns, and a right
 //! operand where it is used for few rows, if the micro-kernel can.
 //! The method is that of Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", ACM Transactions on
 //! Mathematical Software, 2008.

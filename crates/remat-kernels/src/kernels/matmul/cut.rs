@@ -23,8 +23,8 @@ const TILE_ROWS: usize = 512;
 /// Most columns of such a tile.
 const TILE_COLUMNS: usize = 256;
 
-/// Rows of the left operand that are packed at a time: they stay in the second-level cache, while each panel of the right operand
-/// comes into the first-level cache once for all of them.
+/// Rows of the left operand that are packed at a time: they stay in the second-level cache, into which each panel of the right operand
+/// comes once for all of them.
 const BLOCK_ROWS: usize = 48;
 
 /// Most rows of a tile that shares its strips.

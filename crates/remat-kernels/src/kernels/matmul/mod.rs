@@ -34,7 +34,7 @@ use matrix::Matrix;
 pub(super) use matrix::{left_in_place, right_in_place};
 pub(super) use operands::{Left, LeftBlock, Output, Right, block_stride, for_each_panel};
 pub(super) use pack::pack_transposed;
-use thin::ThinKernel;
+use thin::{ThinKernel, is_thin};
 
 use crate::base::disjoint::DisjointMut;
 use crate::base::product::Accumulator;
@@ -58,7 +58,10 @@ pub(crate) fn kernel(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) ->
         DType::F64 => Dot::<f64>::new(op, ins, out).kernel(),
         _ => match ins[0].0 {
             // Sums of few products of integers of 8 bits are exact in f32.
-            DType::I8 | DType::U8 if is_thin(op, ins) => Dot::<f32>::new(op, ins, out).thin::<i64>(),
+            DType::I8 | DType::U8 => {
+                let dot = Dot::<f32>::new(op, ins, out);
+                if dot.is_thin() { dot.thin::<i64>() } else { Dot::<i64>::new(op, ins, out).kernel() }
+            }
             _ => Dot::<i64>::new(op, ins, out).kernel(),
         },
     }
@@ -130,12 +133,17 @@ impl<F: Accumulator> Dot<F> {
         Dot { batch, rows, columns, depth, left, right, out: out.dtype }
     }
 
+    /// Whether one of the operands has few rows.
+    fn is_thin(&self) -> bool {
+        is_thin(self.rows, self.columns, self.depth)
+    }
+
     /// The kernel, with results that are sums of such numbers.
     fn kernel(self) -> Box<dyn Kernel>
     where
         F: Factor,
     {
-        if self.rows.min(self.columns) <= thin::ROWS {
+        if self.is_thin() {
             return self.thin::<F>();
         }
         let writer = Writer::new(self.out);
@@ -187,14 +195,6 @@ impl<F: Accumulator> Operands<F> {
             (self.matrix.matrix(ins[0], left), self.thin.matrix(ins[1], right))
         }
     }
-}
-
-/// Whether one of the operands has few rows.
-fn is_thin(op: &DotGeneral, [lhs, rhs]: [(DType, &Layout); 2]) -> bool {
-    let rows = |layout: &Layout, batch: &Shape, contracted: &Shape| {
-        free(layout, batch, contracted).iter().map(|&d| layout.shape[d]).product::<usize>()
-    };
-    rows(lhs.1, &op.lhs_batch, &op.lhs_contract).min(rows(rhs.1, &op.rhs_batch, &op.rhs_contract)) <= thin::ROWS
 }
 
 impl<A: Accumulator> Kernel for MatrixKernel<A> {

@@ -4,6 +4,8 @@
 //! row by row or column by column, and both ways give the same bits: a sum has lanes ([`lanes`](super::lanes)) that
 //! become one at the end. A long contracted axis is cut; the sums of the parts are added in order. So the order of a sum
 //! depends on the length of the contracted axis alone, and a row has the same results among one to [`ROWS`] rows.
+//! Several rows are multiplied so from [`DEPTH`] positions on: along shorter axes, to clear the lanes and to add them would take as
+//! long as the products.
 
 // Results are written by several threads, through pointers.
 #![allow(unsafe_code)]
@@ -22,7 +24,10 @@ use crate::simd::CACHE_LINE;
 use crate::threads::Threads;
 
 /// Most rows for which it pays to read the matrix in place.
-pub(super) const ROWS: usize = 16;
+const ROWS: usize = 16;
+
+/// Shortest contracted axis of products of several rows: some positions for each lane.
+const DEPTH: usize = 4 * LANES;
 
 /// Elements of the matrix that are worth a task.
 const TASK: usize = 1 << 16;
@@ -73,6 +78,12 @@ struct Workspace<'a, F> {
     /// Two blocks of the matrix.
     block: &'a mut [F],
     lanes: &'a mut [F],
+}
+
+/// Whether a product of `depth` positions, whose result has so many rows and columns, is one of few rows.
+pub(super) fn is_thin(rows: usize, columns: usize, depth: usize) -> bool {
+    let few = rows.min(columns);
+    few <= 1 || few <= ROWS && depth >= DEPTH
 }
 
 impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
@@ -233,8 +244,10 @@ fn blocks<F: Factor>(
         let x = Thin { numbers: &x.numbers[j..], len: BLOCK.min(x.len - j), ..x };
         for first in columns.clone().step_by(BLOCK) {
             let rows = first..columns.end.min(first + BLOCK);
-            let part = Part { first: block.as_ptr().cast(), stride: rows.len(), rows: rows.len() };
+            let len = rows.len();
             matrix.read_columns(rows, chunk.start + j..chunk.start + j + x.len, copied, block);
+            // The pointer is taken once the block is written: a mutable borrow would end its use.
+            let part = Part { first: block.as_ptr().cast(), stride: len, rows: len };
             // SAFETY: these are the columns that were read.
             unsafe { loops.columns(x, part, &mut lanes[first - columns.start..], columns.len()) };
         }

@@ -2,7 +2,7 @@
 //!
 //! A task computes a block of the result, part by part of the contracted dimension. It packs the rows of the left operand, which
 //! stay in the second-level cache, and then one panel of columns of the right one after the other, each of which stays in the
-//! first-level cache while it is multiplied with all of these rows. Sums that several parts add to are kept in squares of 32 by 32, as
+//! first-level cache, where that holds 32 KiB beside the sums, while it is multiplied with all of these rows. Sums that several parts add to are kept in squares of 32 by 32, as
 //! the micro-kernel reads and writes them.
 //!
 //! Nothing is shared by tasks, unlike in `blocked`: a matrix unit multiplies so fast that to write packed panels
@@ -25,7 +25,7 @@ pub(super) struct Sizes {
     /// Most rows and columns of a block.
     rows: usize,
     columns: usize,
-    /// Multiplications that are worth a task.
+    /// Multiplications that are worth a task, of whole panels.
     task: usize,
 }
 
@@ -83,7 +83,9 @@ impl Cut {
     ) -> Cut {
         let groups = depth.div_ceil(per_group);
         let (mut block_rows, mut block_columns) = (even(rows, sizes.rows, PANEL), even(columns, sizes.columns, PANEL));
-        let work = |r: usize, c: usize| r.saturating_mul(c).saturating_mul(depth).max(1);
+        // Whole panels are packed and multiplied, however few of their rows are the operand's.
+        let whole = |len: usize| len.next_multiple_of(PANEL);
+        let work = |r: usize, c: usize| whole(r).saturating_mul(whole(c)).saturating_mul(depth).max(1);
         let blocks = |r: usize, c: usize| batch * rows.div_ceil(r) * columns.div_ceil(c);
         while blocks(block_rows, block_columns) < MANY && work(block_rows, block_columns) >= 2 * sizes.task {
             if block_rows >= block_columns && block_rows > PANEL {
@@ -150,19 +152,20 @@ impl Cut {
             }
             let panel = &mut panel[..len];
             // Where there is one part, each square is written at once, and all have the same memory.
-            let mut squares = sums.as_chunks_mut::<SUMS>().0.iter_mut();
-            let mut square = squares.next();
+            let squares = sums.as_chunks_mut::<SUMS>().0;
+            let mut square = 0;
             for columns in pieces(columns.clone(), PANEL) {
                 right.pack(columns.clone(), depth.clone(), Side::Right, panel);
                 for (i, rows) in pieces(rows.clone(), PANEL).enumerate() {
-                    let Some(sums) = &mut square else { return };
-                    session.multiply(&packed[i * len..][..len], panel, *sums, PANEL, groups.start > 0);
+                    // There are as many as `Cut::sums` says. Were there fewer, results would be missing, so that it is checked.
+                    let sums = &mut squares[square];
+                    session.multiply(&packed[i * len..][..len], panel, sums, PANEL, groups.start > 0);
                     if groups.end == self.groups {
                         // SAFETY: as the caller promises.
                         unsafe { out.write(rows, columns.clone(), sums) };
                     }
                     if self.part < self.groups {
-                        square = squares.next();
+                        square += 1;
                     }
                 }
             }
@@ -194,4 +197,27 @@ fn piece(range: Range<usize>, size: usize, i: usize) -> Range<usize> {
 /// The pieces of a range; of an empty one there is one, which is empty.
 fn pieces(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
     (0..range.len().div_ceil(size.max(1)).max(1)).map(move |i| piece(range.clone(), size, i))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::narrow::Kind;
+
+    /// A product of few rows takes the time of a whole panel of them, so that its columns are cut for all threads.
+    #[test]
+    fn products_of_few_rows_are_cut_by_the_panels_that_they_pack() {
+        for unit in Unit::all(Kind::Bf16) {
+            let tasks = |shape: [usize; 3]| {
+                let cut = Cut::new(SIZES, unit, 1, shape, 32);
+                (shape[0].div_ceil(cut.block_rows) * shape[1].div_ceil(cut.block_columns)).div_ceil(cut.together)
+            };
+            assert!(tasks([2, 4096, 4096]) >= MANY);
+            for rows in [2, 17, 31] {
+                assert_eq!(tasks([rows, 4096, 4096]), tasks([PANEL, 4096, 4096]));
+                assert_eq!(tasks([4096, rows, 4096]), tasks([4096, PANEL, 4096]));
+            }
+            assert_eq!(tasks([40, 40, 40]), 1);
+        }
+    }
 }

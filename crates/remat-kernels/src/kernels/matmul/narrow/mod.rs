@@ -41,12 +41,12 @@ pub(super) fn kernel(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) ->
 
 /// The kind of the elements of products with such results.
 fn kind(from: [DType; 2], to: DType) -> Option<Kind> {
-    match (from, to) {
-        ([DType::Bf16, DType::Bf16], DType::Bf16 | DType::F32) => Some(Kind::Bf16),
-        ([DType::I8, DType::I8], to) if is_modular(to) => Some(Kind::I8),
-        ([DType::U8, DType::U8], to) if is_modular(to) => Some(Kind::U8),
-        _ => None,
-    }
+    let kind = Kind::of(from[0]).filter(|_| from[0] == from[1])?;
+    let fits = match kind {
+        Kind::Bf16 => matches!(to, DType::Bf16 | DType::F32),
+        Kind::I8 | Kind::U8 => is_modular(to),
+    };
+    fits.then_some(kind)
 }
 
 /// Whether a dtype is of integers of at most 32 bits.
