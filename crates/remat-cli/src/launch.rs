@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,8 +19,14 @@ const GRACE: Duration = Duration::from_secs(5);
 /// How often it is looked whether a process has ended.
 const POLL: Duration = Duration::from_millis(20);
 
+/// How long more output is waited for once all processes have ended: what they started may have it still.
+const LAST: Duration = Duration::from_secs(1);
+
 /// Bytes of a line at most; a longer one is shown as several.
 const LINE: u64 = 1 << 16;
+
+/// Lines that wait to be shown at most. Beyond that the processes wait.
+const LINES: usize = 256;
 
 /// Arguments of `remat launch`.
 #[derive(clap::Args)]
@@ -37,11 +44,12 @@ pub(crate) struct Args {
 /// # Errors
 /// If the command cannot be started; the exit code of the first process that fails.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
-    let (sender, events) = channel();
-    signals(&sender)?;
-    let mut processes = start(args, &sender)?;
+    let (sender, lines) = sync_channel(LINES);
+    let processes = Processes::default();
+    signals(&processes)?;
+    processes.start(args, &sender)?;
     drop(sender);
-    match processes.wait(&events, out)? {
+    match processes.wait(&lines, out)? {
         0 => Ok(()),
         code => {
             out.flush()?;
@@ -50,17 +58,21 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     }
 }
 
-/// What the processes do.
-enum Event {
-    /// A line on the standard output, or on the standard error, of the process of a rank.
-    Line { rank: usize, is_error: bool, line: Vec<u8> },
-    /// This process was sent a signal.
-    #[cfg_attr(not(unix), expect(dead_code, reason = "there are no signals"))]
-    Signal(i32),
+/// A line on the standard output, or on the standard error, of the process of a rank.
+struct Line {
+    rank: usize,
+    is_error: bool,
+    text: Vec<u8>,
 }
 
-/// The processes that run, and those that have ended. They are killed when this is dropped.
-struct Processes {
+/// The processes. They are killed when this is dropped.
+#[derive(Default)]
+struct Processes(Arc<Mutex<Group>>);
+
+/// The processes that run, and those that have ended. The thread of signals shares them, so that a signal arrives while a line cannot be
+/// written. Nothing is written while they are locked.
+#[derive(Default)]
+struct Group {
     children: Vec<(Child, Option<ExitStatus>)>,
     /// When those that still run are killed.
     deadline: Option<Instant>,
@@ -68,103 +80,134 @@ struct Processes {
     code: u8,
 }
 
-/// Starts a process for each rank, with the variables by which `ClusterConfig::from_env` knows it.
-fn start(args: &Args, events: &Sender<Event>) -> Result<Processes> {
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    let coordinator = free.context("no port is free")?.to_string();
-    let mut processes = Processes { children: Vec::new(), deadline: None, code: 0 };
+fn lock(group: &Mutex<Group>) -> MutexGuard<'_, Group> {
+    group.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts the process of a rank, with the variables by which `ClusterConfig::from_env` knows it.
+fn start(args: &Args, rank: usize, coordinator: &str) -> Result<Child> {
     let threads = thread::available_parallelism().map_or(1, usize::from) / args.nodes;
-    for rank in 0..args.nodes {
-        let mut command = Command::new(&args.command[0]);
-        command.args(&args.command[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.env("REMAT_COORDINATOR", &coordinator).env("REMAT_NODE_ID", rank.to_string());
-        command.env("REMAT_NUM_NODES", args.nodes.to_string());
-        // Each process has its share of the cores.
-        if std::env::var_os("REMAT_THREADS").is_none() {
-            command.env("REMAT_THREADS", threads.max(1).to_string());
-        }
-        // A group of its own: a Ctrl-C in a terminal comes here, and is passed on once.
-        #[cfg(unix)]
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        let mut child = command.spawn().with_context(|| format!("cannot run {}", args.command[0].display()))?;
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        processes.children.push((child, None));
-        if let (Some(stdout), Some(stderr)) = (stdout, stderr) {
-            read(rank, false, stdout, events.clone());
-            read(rank, true, stderr, events.clone());
-        }
+    let mut command = Command::new(&args.command[0]);
+    command.args(&args.command[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.env("REMAT_COORDINATOR", coordinator).env("REMAT_NODE_ID", rank.to_string());
+    command.env("REMAT_NUM_NODES", args.nodes.to_string());
+    // Each process has its share of the cores.
+    if std::env::var_os("REMAT_THREADS").is_none() {
+        command.env("REMAT_THREADS", threads.max(1).to_string());
     }
-    Ok(processes)
+    // A group of its own: a Ctrl-C in a terminal comes here, and is passed on once.
+    #[cfg(unix)]
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    command.spawn().with_context(|| format!("cannot run {}", args.command[0].display()))
 }
 
 /// Reads lines in a thread of its own, until the process has closed its output.
-fn read(rank: usize, is_error: bool, output: impl Read + Send + 'static, events: Sender<Event>) {
+fn read(rank: usize, is_error: bool, output: impl Read + Send + 'static, lines: SyncSender<Line>) {
     thread::spawn(move || {
         let mut output = BufReader::new(output);
         loop {
-            let mut line = Vec::new();
-            match output.by_ref().take(LINE).read_until(b'\n', &mut line) {
-                Ok(1..) if events.send(Event::Line { rank, is_error, line }).is_ok() => {}
+            let mut text = Vec::new();
+            match output.by_ref().take(LINE).read_until(b'\n', &mut text) {
+                Ok(1..) if lines.send(Line { rank, is_error, text }).is_ok() => {}
                 _ => return,
             }
         }
     });
 }
 
-/// Tells of signals that ask this process to end.
+/// Passes signals that ask this process to end on to all processes. With the second one it ends at once.
 #[cfg(unix)]
-fn signals(events: &Sender<Event>) -> Result<()> {
+fn signals(processes: &Processes) -> Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP]).context("no signals")?;
-    let events = events.clone();
+    let group = processes.0.clone();
     thread::spawn(move || {
-        // Nobody listens once all processes have ended.
-        signals.forever().take_while(|&signal| events.send(Event::Signal(signal)).is_ok()).for_each(drop);
+        let mut is_first = true;
+        for signal in signals.forever() {
+            let mut group = lock(&group);
+            if !std::mem::take(&mut is_first) {
+                group.send(KILL);
+                std::process::exit(exit_code_of(signal).into());
+            }
+            group.stop(signal, exit_code_of(signal));
+        }
     });
     Ok(())
 }
 
 #[cfg(not(unix))]
-fn signals(_: &Sender<Event>) -> Result<()> {
+fn signals(_: &Processes) -> Result<()> {
     Ok(())
 }
 
 impl Processes {
+    /// Starts all processes, and reads what they print.
+    fn start(&self, args: &Args, lines: &SyncSender<Line>) -> Result<()> {
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let coordinator = free.context("no port is free")?.to_string();
+        for rank in 0..args.nodes {
+            let mut group = lock(&self.0);
+            // A signal has come already.
+            if group.deadline.is_some() {
+                break;
+            }
+            let mut child = start(args, rank, &coordinator)?;
+            let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+            group.children.push((child, None));
+            drop(group);
+            if let (Some(stdout), Some(stderr)) = (stdout, stderr) {
+                read(rank, false, stdout, lines.clone());
+                read(rank, true, stderr, lines.clone());
+            }
+        }
+        Ok(())
+    }
+
     /// Shows lines until all processes have ended; the exit code of the first that failed.
-    fn wait(&mut self, events: &Receiver<Event>, out: &mut impl Write) -> Result<u8> {
-        let width = (self.children.len() - 1).to_string().len();
+    fn wait(&self, lines: &Receiver<Line>, out: &mut impl Write) -> Result<u8> {
+        let width = lock(&self.0).children.len().saturating_sub(1).to_string().len();
         let mut error = anstream::stderr();
+        // How long lines were waited for since all processes have ended: to write them may take as long as it will.
+        let mut waited = Duration::ZERO;
         loop {
-            let event = events.recv_timeout(POLL);
-            let is_quiet = event.is_err();
-            if matches!(event, Err(RecvTimeoutError::Disconnected)) {
-                thread::sleep(POLL);
+            let start = Instant::now();
+            let line = lines.recv_timeout(POLL);
+            let took = start.elapsed();
+            let are_read = matches!(line, Err(RecvTimeoutError::Disconnected));
+            if let Ok(Line { rank, is_error, text }) = line {
+                let to: &mut dyn Write = if is_error { &mut error } else { out };
+                write!(to, "[{rank:width$}] ")?;
+                to.write_all(text.strip_suffix(b"\n").unwrap_or(&text))?;
+                to.write_all(b"\n")?;
+                to.flush()?;
             }
-            match event {
-                Ok(Event::Line { rank, is_error, line }) => {
-                    let text = line.strip_suffix(b"\n").unwrap_or(&line);
-                    let to: &mut dyn Write = if is_error { &mut error } else { out };
-                    write!(to, "[{rank:width$}] ")?;
-                    to.write_all(text)?;
-                    to.write_all(b"\n")?;
-                    to.flush()?;
+            let mut group = lock(&self.0);
+            let failure = group.reap()?;
+            let is_late = group.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            if is_late {
+                group.send(KILL);
+            }
+            let (have_ended, code) = (group.children.iter().all(|(_, status)| status.is_some()), group.code);
+            drop(group);
+            if let Some(failure) = failure {
+                writeln!(error, "remat launch: {failure}")?;
+            }
+            if have_ended {
+                if are_read || is_late || waited >= LAST {
+                    return Ok(code);
                 }
-                Ok(Event::Signal(number)) => self.stop(number, exit_code_of(number)),
-                Err(_) => {}
-            }
-            self.reap(&mut error)?;
-            if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                self.kill();
-            }
-            // What the processes started may have their output still, and is not waited for.
-            if is_quiet && self.children.iter().all(|(_, status)| status.is_some()) {
-                return Ok(self.code);
+                waited += took;
+            } else if are_read {
+                thread::sleep(POLL);
             }
         }
     }
+}
 
-    /// Notes which processes have ended; the first failure ends all.
-    fn reap(&mut self, error: &mut impl Write) -> Result<()> {
+impl Group {
+    /// Notes which processes have ended; the first failure, which it tells, ends all.
+    fn reap(&mut self) -> Result<Option<String>> {
+        let mut failure = None;
         for rank in 0..self.children.len() {
             let (child, status) = &mut self.children[rank];
             if status.is_some() {
@@ -178,11 +221,11 @@ impl Processes {
                 } else {
                     ""
                 };
-                writeln!(error, "remat launch: node {rank} ended with {ended}{others}")?;
+                failure = Some(format!("node {rank} ended with {ended}{others}"));
                 self.stop(TERM, code(ended));
             }
         }
-        Ok(())
+        Ok(failure)
     }
 
     /// Sends a signal to all processes that run, and gives them some time.
@@ -192,10 +235,6 @@ impl Processes {
         }
         self.deadline.get_or_insert(Instant::now() + GRACE);
         self.send(signal);
-    }
-
-    fn kill(&mut self) {
-        self.send(KILL);
     }
 
     #[cfg(unix)]
@@ -220,8 +259,9 @@ impl Processes {
 
 impl Drop for Processes {
     fn drop(&mut self) {
-        self.kill();
-        for (child, _) in self.children.iter_mut().filter(|(_, status)| status.is_none()) {
+        let mut group = lock(&self.0);
+        group.send(KILL);
+        for (child, _) in group.children.iter_mut().filter(|(_, status)| status.is_none()) {
             // There is nobody to tell.
             let _ = child.wait();
         }

@@ -72,6 +72,38 @@ fn an_interrupt_is_passed_on() {
 }
 
 #[test]
+fn late_output_is_shown() {
+    let start = Instant::now();
+    let output = launch(2, "(sleep 0.3; echo late; sleep 60) & exit 0");
+    assert_eq!(sorted(&output.stdout), ["[0] late", "[1] late"]);
+    assert!(start.elapsed() < Duration::from_secs(30), "what processes started is not waited for");
+}
+
+/// Nobody reads the output, so that no line can be written.
+#[test]
+fn interrupts_arrive_while_no_line_can_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "yes & trap 'touch $FOLDER/interrupted$REMAT_NODE_ID; kill $!; exit 130' INT; \
+                  touch $FOLDER/ready$REMAT_NODE_ID; while true; do sleep 0.1; done";
+    let mut child = command(2, script).env("FOLDER", folder.path()).stdout(Stdio::piped()).spawn().unwrap();
+    let wait_for = |name: &str| {
+        let start = Instant::now();
+        while !(0..2).all(|rank| folder.path().join(format!("{name}{rank}")).exists()) {
+            assert!(start.elapsed() < Duration::from_secs(30), "{name}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    let interrupt =
+        || assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    wait_for("ready");
+    std::thread::sleep(Duration::from_millis(500));
+    interrupt();
+    wait_for("interrupted");
+    interrupt();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+#[test]
 fn mistakes_are_errors() {
     let remat = |args: &[&str]| Command::new(env!("CARGO_BIN_EXE_remat")).args(args).output().unwrap();
     let output = remat(&["launch", "-n", "2", "--", "/no/such/command"]);

@@ -26,12 +26,15 @@ pub enum Reduction {
 /// Bytes of arrays that are summed at a time: enough that the time of a message does not count, and few enough to be in caches.
 const BUCKET: usize = 1 << 22;
 
+/// Characters of an error at most, of those that others are told of.
+const REASON: usize = 1 << 12;
+
 impl Node {
     /// The sums, or means, over all nodes of the corresponding arrays, the same in every bit on all of them. Arrays have the names of
     /// the leaves of a tree, which are for errors.
     ///
-    /// Sums of floats are rounded once: elements are added in f64, in the order of the ranks, so that a result depends on nothing but the elements
-    /// and the number of nodes. All nodes have to call the same functions in the same order; calls of several threads run one after
+    /// Floats are summed in f64, in the order of the ranks, and a sum or mean is rounded to the dtype at the end, so that a result depends on nothing but the
+    /// elements and the number of nodes. All nodes have to call the same functions in the same order; calls of several threads run one after
     /// the other.
     ///
     /// Each node sends and receives about twice the bytes of the arrays, as in a ring, but in two rounds of messages: it sums a
@@ -53,7 +56,7 @@ impl Node {
                 Reduction::Sum | Reduction::Mean => continue,
             };
             let message = format!("{dtype}{} {wrong}", place(name));
-            return Err(Error::new(ErrorKind::DType, operation, message));
+            return Err(self.refuse(operation, Error::new(ErrorKind::DType, operation, message)));
         }
         let nodes = self.nodes();
         let divisor = if reduction == Reduction::Mean { nodes } else { 1 };
@@ -98,6 +101,17 @@ impl Node {
         })
     }
 
+    /// Takes part in an operation that this node cannot call, for this reason: the others, which wait for it, get an error, too, and all may go
+    /// on. The result is the error of this node.
+    pub fn refuse(&self, operation: &str, reason: Error) -> Error {
+        let exchanged = self.member().map_or(Ok(()), |member| {
+            self.check()?;
+            let mut links = member.links.lock().unwrap_or_else(PoisonError::into_inner);
+            agree(self, member, &mut links, operation, Err(reason.clone()))
+        });
+        exchanged.err().unwrap_or(reason)
+    }
+
     /// Runs what exchanges the elements of arrays, once all nodes have said that they mean the same.
     fn exchange(
         &self,
@@ -111,7 +125,7 @@ impl Node {
         self.check()?;
         let mut links = member.links.lock().unwrap_or_else(PoisonError::into_inner);
         let description: Vec<String> = leaves.iter().map(|(name, array)| format!("{name}\t{}", array.aval())).collect();
-        agree(self, member, &mut links, operation, &description)?;
+        agree(self, member, &mut links, operation, Ok(description.join("\n")))?;
         let avals: Vec<_> = leaves.iter().map(|(_, array)| array.aval().clone()).collect();
         let mut data: Vec<Data> = leaves.into_iter().map(|(_, array)| array.into_data()).collect();
         run(&mut links, &mut data).map_err(|lost| self.lost(member, operation, lost))?;
@@ -260,11 +274,22 @@ fn receive_piece(links: &mut Links, from: usize, data: &mut Data, range: Range<u
     Ok(())
 }
 
-/// Fails unless all nodes are in this operation with these leaves. All of them fail then, and nothing else has been sent.
-fn agree(node: &Node, member: &Member, links: &mut Links, operation: &str, leaves: &[String]) -> Result<()> {
-    let text = leaves.join("\n");
-    let message = frame::encoded(&[operation.as_bytes(), text.as_bytes()]);
-    let message = Arc::new(message.map_err(|cause| error(cause.to_string()))?);
+/// Fails unless all nodes are in this operation with these leaves. All of them fail then, and nothing else has been sent. A node that has no leaves
+/// but an error sends that.
+fn agree(node: &Node, member: &Member, links: &mut Links, operation: &str, leaves: Result<String>) -> Result<()> {
+    let encoded = leaves.and_then(|text| {
+        let message = frame::encoded(&[operation.as_bytes(), text.as_bytes()]);
+        message.map(|message| (message, text)).map_err(|cause| error(cause.to_string()))
+    });
+    let (message, text) = match encoded {
+        Ok((message, text)) => (message, Ok(text)),
+        Err(reason) => {
+            let shown: String = reason.to_string().chars().take(REASON).collect();
+            let message = frame::encoded(&[operation.as_bytes(), b"", shown.as_bytes()]);
+            (message.map_err(|cause| error(cause.to_string()))?, Err(reason))
+        }
+    };
+    let message = Arc::new(message);
     let mut exchange = || -> Result<Vec<(usize, Vec<Vec<u8>>)>, Lost> {
         for other in links.others() {
             links.to(other)?.send(message.clone())?;
@@ -272,9 +297,14 @@ fn agree(node: &Node, member: &Member, links: &mut Links, operation: &str, leave
         links.others().into_iter().map(|other| Ok((other, links.to(other)?.receive_message()?))).collect()
     };
     let messages = exchange().map_err(|lost| node.lost(member, operation, lost))?;
+    let text = text?;
     for (other, message) in messages {
         let mut fields = message.iter().map(|field| String::from_utf8_lossy(field));
         let (theirs, described) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
+        if let Some(reason) = fields.next() {
+            let message = format!("node {other} has failed to call {theirs}: {reason}");
+            return Err(Error::new(ErrorKind::Cluster, operation, message));
+        }
         if let Some(message) = difference(node.rank(), (operation, &text), other, (&theirs, &described)) {
             return Err(Error::new(ErrorKind::Structure, operation, message));
         }

@@ -1,6 +1,7 @@
 //! Who a process is in a cluster.
 
 use std::env;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use remat_ir::Result;
@@ -130,6 +131,13 @@ impl ClusterConfig {
         }
         config.check()?;
         Ok(Some(config))
+    }
+
+    /// Whether the coordinator's address says that all nodes are on one machine. A name that is a loopback address here may be another one elsewhere.
+    pub(crate) fn is_local(&self) -> bool {
+        let host = self.coordinator.rsplit_once(':').map_or(&*self.coordinator, |(host, _)| host);
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        host.eq_ignore_ascii_case("localhost") || bare.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
     }
 
     /// Fails unless the rank is one of the nodes, and the timeouts are at least a second.

@@ -1,7 +1,7 @@
 //! What ended the cluster, as soon as this process knows.
 
 use std::net::{Shutdown, TcpStream};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use remat_ir::{Error, Result};
@@ -22,7 +22,7 @@ pub(crate) struct Failure {
 struct State {
     error: Option<Error>,
     /// Connections to other nodes: closed by a failure, so that nobody waits for what will not come.
-    connections: Vec<TcpStream>,
+    connections: Vec<Weak<TcpStream>>,
     exits: bool,
 }
 
@@ -37,7 +37,7 @@ impl Failure {
             eprintln!("error: {error}");
             std::process::exit(1);
         }
-        for connection in state.connections.drain(..) {
+        for connection in state.connections.drain(..).filter_map(|connection| connection.upgrade()) {
             // One that is closed already need not be.
             let _ = connection.shutdown(Shutdown::Both);
         }
@@ -55,13 +55,13 @@ impl Failure {
         }
     }
 
-    /// Closes this connection when the cluster fails.
-    pub(crate) fn close(&self, connection: &TcpStream) -> std::io::Result<()> {
+    /// Closes this connection when the cluster fails, if it is in use then.
+    pub(crate) fn close(&self, connection: &Arc<TcpStream>) -> std::io::Result<()> {
         let mut state = self.lock();
         if state.error.is_some() {
             return connection.shutdown(Shutdown::Both);
         }
-        state.connections.push(connection.try_clone()?);
+        state.connections.push(Arc::downgrade(connection));
         Ok(())
     }
 

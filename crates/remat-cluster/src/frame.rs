@@ -5,10 +5,13 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// What every first message begins with. The number changes with the format of messages.
-pub(crate) const PROTOCOL: &str = concat!("remat-cluster 1 of ", env!("CARGO_PKG_VERSION"));
+pub(crate) const PROTOCOL: &str = concat!("remat-cluster 2 of ", env!("CARGO_PKG_VERSION"));
 
 /// Bytes of a message at most. The longest are descriptions of trees and what XLA exchanges about devices.
 pub(crate) const MAX_FRAME: usize = 1 << 26;
+
+/// Bytes of the first message of a connection at most, which anybody may send.
+const MAX_FIRST: usize = 1 << 12;
 
 /// Fields of a message at most.
 const MAX_FIELDS: usize = 8;
@@ -45,14 +48,33 @@ pub(crate) fn encoded(fields: &[&[u8]]) -> io::Result<Vec<u8>> {
 /// # Errors
 /// If the connection is lost or silent for longer than its timeout, or what comes is not a message.
 pub(crate) fn receive(stream: &mut impl Read) -> io::Result<Option<Vec<Vec<u8>>>> {
+    receive_up_to(MAX_FRAME, stream)
+}
+
+/// The fields of the first message of a connection, which is short: nothing is known of the other side yet.
+///
+/// # Errors
+/// As for [`receive`].
+pub(crate) fn receive_first(stream: &mut impl Read) -> io::Result<Option<Vec<Vec<u8>>>> {
+    receive_up_to(MAX_FIRST, stream)
+}
+
+fn receive_up_to(max: usize, stream: &mut impl Read) -> io::Result<Option<Vec<Vec<u8>>>> {
     let mut len = [0; 4];
-    if stream.read(&mut len[..1])? == 0 {
+    let read = loop {
+        match stream.read(&mut len[..1]) {
+            // A signal has ended a read with a timeout; `read_exact` and `read_to_end` go on by themselves.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => break read?,
+        }
+    };
+    if read == 0 {
         return Ok(None);
     }
     stream.read_exact(&mut len[1..])?;
     let invalid = || io::Error::new(io::ErrorKind::InvalidData, "what came is not a message");
     let len = u32::from_le_bytes(len) as usize;
-    if len > MAX_FRAME {
+    if len > max {
         return Err(invalid());
     }
     // Memory is taken as bytes come: the length is only what a stranger says.
@@ -61,12 +83,12 @@ pub(crate) fn receive(stream: &mut impl Read) -> io::Result<Option<Vec<Vec<u8>>>
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     let (mut fields, mut rest) = (Vec::new(), &bytes[..]);
-    while let Some((len, after)) = rest.split_first_chunk::<4>() {
+    while let Some((len, after)) = rest.split_first_chunk::<4>().filter(|_| fields.len() < MAX_FIELDS) {
         let (field, after) = after.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or_else(invalid)?;
         fields.push(field.to_vec());
         rest = after;
     }
-    if rest.is_empty() && fields.len() <= MAX_FIELDS { Ok(Some(fields)) } else { Err(invalid()) }
+    if rest.is_empty() { Ok(Some(fields)) } else { Err(invalid()) }
 }
 
 /// A connection that is made within this time, whose messages leave at once.
@@ -135,6 +157,31 @@ mod tests {
             error(&[[36, 0, 0, 0], [0; 4], [0; 4], [0; 4], [0; 4], [0; 4], [0; 4], [0; 4], [0; 4], [0; 4]].concat()),
             io::ErrorKind::InvalidData
         );
+    }
+
+    /// A stream whose every other read is interrupted by a signal.
+    struct Interrupted<'a>(&'a [u8], bool);
+
+    impl Read for Interrupted<'_> {
+        fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+            self.1 = !self.1;
+            if self.1 { Err(io::ErrorKind::Interrupted.into()) } else { self.0.read(bytes) }
+        }
+    }
+
+    #[test]
+    fn signals_do_not_end_a_message() {
+        let bytes = encoded(&[b"put", b"k"]).unwrap();
+        let mut stream = Interrupted(&bytes, false);
+        assert_eq!(receive(&mut stream).unwrap().unwrap(), [&b"put"[..], b"k"]);
+        assert_eq!(receive(&mut stream).unwrap(), None);
+    }
+
+    #[test]
+    fn first_messages_are_short() {
+        let of = |len| encoded(&[&vec![0; len]]).unwrap();
+        assert!(receive_first(&mut &of(MAX_FIRST - 4)[..]).is_ok());
+        assert_eq!(receive_first(&mut &of(MAX_FIRST - 3)[..]).unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Connections between nodes.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use remat_ir::{Error, Result};
@@ -12,40 +12,53 @@ use remat_ir::{Error, Result};
 use crate::error;
 use crate::failure::{Failure, interval};
 use crate::frame::{self, PROTOCOL};
-use crate::service::spawn;
+use crate::service::unspecified;
 use crate::store::KeyValueStore;
 
 /// One connection to every other node, by rank; none to the node itself.
 pub(crate) struct Links(Vec<Option<Link>>);
 
 /// A connection to another node. What is sent waits in a queue, from which a thread writes: two nodes that send each other more than
-/// the system buffers hold would otherwise wait for each other.
+/// the system buffers hold would otherwise wait for each other. When it is dropped it waits until the queue is written.
 pub(crate) struct Link {
-    stream: TcpStream,
-    queue: Sender<Arc<Vec<u8>>>,
+    stream: Arc<TcpStream>,
+    /// Both are there until it is dropped.
+    queue: Option<Sender<Arc<Vec<u8>>>>,
+    writing: Option<JoinHandle<()>>,
 }
 
 impl Links {
-    /// Connects all nodes: each listens at an address that it puts into the store, and connects to those of lower rank.
+    /// Connects all nodes: each listens at an address that it puts into the store, and connects to those of lower rank. `ip` is the
+    /// node's own address on its connection to the coordinator; `is_local` says whether all nodes are on this machine.
     ///
     /// # Errors
     /// If not all are connected within this time.
-    pub(crate) fn new(store: &KeyValueStore, ip: IpAddr, within: Duration) -> Result<Links> {
+    pub(crate) fn new(store: &KeyValueStore, ip: IpAddr, is_local: bool, within: Duration) -> Result<Links> {
         let (rank, nodes, until) = (store.rank, store.nodes, Instant::now() + within);
         let failed = |other: usize, cause: io::Error| {
             store.failure.reason(2 * interval(store.failure_timeout), || {
                 error(format!("there is no connection between node {rank} and node {other}: {cause}"))
             })
         };
-        let listener = TcpListener::bind((ip, 0)).map_err(|cause| failed(rank, cause))?;
-        let address = listener.local_addr().map_err(|cause| failed(rank, cause))?;
+        let bound = match is_local {
+            true => store.address.ip(),
+            false if is_beside_coordinator(rank, ip) => unspecified(ip),
+            false => ip,
+        };
+        let listener = TcpListener::bind((bound, 0)).map_err(|cause| failed(rank, cause))?;
+        let port = listener.local_addr().map_err(|cause| failed(rank, cause))?.port();
+        let address = SocketAddr::new(ip, port);
         store.put(&key(rank), address.to_string().as_bytes())?;
         let mut links: Vec<Option<Link>> = (0..nodes).map(|_| None).collect();
         for (other, link) in links.iter_mut().enumerate().take(rank) {
             let missing = || error(format!("node {other} has given no address within {} s", within.as_secs()));
             let address =
                 store.get(&key(other), until.saturating_duration_since(Instant::now()))?.ok_or_else(missing)?;
-            let address = String::from_utf8_lossy(&address).into_owned();
+            let address: SocketAddr = String::from_utf8_lossy(&address)
+                .parse()
+                .map_err(|_| failed(other, io::ErrorKind::InvalidData.into()))?;
+            let ip = if is_beside_coordinator(other, address.ip()) { store.address.ip() } else { address.ip() };
+            let address = SocketAddr::new(ip, address.port()).to_string();
             let keep_on = || store.failure.check().is_ok();
             let connected = frame::connect(&address, until, keep_on).and_then(|mut stream| {
                 let rank = rank.to_string();
@@ -85,6 +98,12 @@ impl Links {
     }
 }
 
+/// Whether a node is on the machine of the coordinator, which others reach by the address at which they reach the coordinator: its own may be
+/// one that its machine alone knows, as where `/etc/hosts` says that a machine's own name is 127.0.1.1.
+fn is_beside_coordinator(rank: usize, ip: IpAddr) -> bool {
+    rank == 0 || ip.is_loopback()
+}
+
 fn key(rank: usize) -> Vec<u8> {
     format!("remat/links/{rank}").into_bytes()
 }
@@ -104,7 +123,7 @@ fn accepted(listener: &TcpListener, store: &KeyValueStore, left: Duration) -> io
     stream.set_nodelay(true)?;
     // A stranger that says nothing must not keep nodes from coming in.
     stream.set_read_timeout(Some(left.min(Duration::from_secs(2)).max(Duration::from_millis(1))))?;
-    let Ok(Some(hello)) = frame::receive(&mut stream) else { return Ok(None) };
+    let Ok(Some(hello)) = frame::receive_first(&mut stream) else { return Ok(None) };
     let [protocol, b"link", id, rank] = &hello.iter().map(Vec::as_slice).collect::<Vec<_>>()[..] else {
         return Ok(None);
     };
@@ -118,11 +137,13 @@ fn accepted(listener: &TcpListener, store: &KeyValueStore, left: Duration) -> io
 
 impl Link {
     fn new(stream: TcpStream, other: usize, failure: &Failure) -> io::Result<Link> {
+        let stream = Arc::new(stream);
         failure.close(&stream)?;
         let (queue, queued) = channel();
-        let writing = stream.try_clone()?;
-        spawn(&format!("remat-link-{other}"), move || write_all(writing, &queued))?;
-        Ok(Link { stream, queue })
+        let to = stream.clone();
+        let writing = thread::Builder::new().name(format!("remat-link-{other}"));
+        let writing = writing.spawn(move || write_all(&to, &queued))?;
+        Ok(Link { stream, queue: Some(queue), writing: Some(writing) })
     }
 
     /// Sends these bytes, in the order of calls.
@@ -130,7 +151,8 @@ impl Link {
     /// # Errors
     /// If the connection is lost.
     pub(crate) fn send(&self, bytes: Arc<Vec<u8>>) -> io::Result<()> {
-        self.queue.send(bytes).map_err(|_| io::ErrorKind::BrokenPipe.into())
+        let sent = self.queue.as_ref().and_then(|queue| queue.send(bytes).ok());
+        sent.ok_or_else(|| io::ErrorKind::BrokenPipe.into())
     }
 
     /// The next bytes that the other node has sent.
@@ -138,7 +160,7 @@ impl Link {
     /// # Errors
     /// If the connection is lost.
     pub(crate) fn receive(&mut self, bytes: &mut [u8]) -> io::Result<()> {
-        self.stream.read_exact(bytes)
+        (&*self.stream).read_exact(bytes)
     }
 
     /// The next message that the other node has sent.
@@ -146,12 +168,27 @@ impl Link {
     /// # Errors
     /// If the connection is lost, or what comes is not a message.
     pub(crate) fn receive_message(&mut self) -> io::Result<Vec<Vec<u8>>> {
-        frame::receive(&mut self.stream)?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+        frame::receive(&mut &*self.stream)?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            // A panic is a failure, which the others hear of the sooner. A connection that is closed already need not be.
+            let _ = self.stream.shutdown(Shutdown::Both);
+        }
+        // The thread ends with the queue. If the other node ends without reading, the heartbeats tell, and the failure closes the connection.
+        drop(self.queue.take());
+        if let Some(writing) = self.writing.take() {
+            // Nothing in the thread panics.
+            let _ = writing.join();
+        }
     }
 }
 
 /// Writes what comes through the queue, until its sender is dropped or the connection lost.
-fn write_all(mut stream: TcpStream, queued: &Receiver<Arc<Vec<u8>>>) {
+fn write_all(mut stream: &TcpStream, queued: &Receiver<Arc<Vec<u8>>>) {
     while let Ok(bytes) = queued.recv() {
         if stream.write_all(&bytes).is_err() {
             return;
@@ -159,4 +196,35 @@ fn write_all(mut stream: TcpStream, queued: &Receiver<Arc<Vec<u8>>>) {
     }
     // The other node reads what was written, and then that nothing more comes. A connection that is closed already need not be.
     let _ = stream.shutdown(Shutdown::Write);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn what_is_queued_is_sent_before_a_link_is_gone() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut other, _) = listener.accept().unwrap();
+        let link = Link::new(stream, 1, &Failure::default()).unwrap();
+        // More than the buffers of the system hold.
+        let sent = Arc::new(vec![7; 1 << 26]);
+        let is_read = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let reading = scope.spawn(|| {
+                thread::sleep(Duration::from_millis(200));
+                is_read.store(true, Ordering::SeqCst);
+                let mut bytes = Vec::new();
+                other.read_to_end(&mut bytes).unwrap();
+                bytes
+            });
+            link.send(sent.clone()).unwrap();
+            drop(link);
+            assert!(is_read.load(Ordering::SeqCst), "the link has not waited");
+            assert!(reading.join().unwrap() == *sent);
+        });
+    }
 }

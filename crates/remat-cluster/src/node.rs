@@ -19,7 +19,8 @@ use crate::store::KeyValueStore;
 
 /// This process as a node of its cluster. Clones are the same node, which leaves when the last of them is dropped.
 ///
-/// The node of rank 0 runs the coordinator and leaves last: when it is dropped it waits for the others for as long as a node may be silent.
+/// The node of rank 0 runs the coordinator and leaves last: when it is dropped it waits until all others have left or a node has failed. One thread that holds
+/// several nodes, as in a test, has to drop that of rank 0 last.
 ///
 /// When a node ends without having left, all others know within a second or two, and when its host or network is lost, within the failure timeout and a second:
 /// 11 seconds, unless the [`ClusterConfig`] says otherwise. Whatever waits for other nodes then ends with an error that names the node, as does all that is
@@ -89,7 +90,7 @@ impl Node {
         let heart = Heart::start(stream, failure_timeout, failure.clone(), &config.coordinator).map_err(lost)?;
         let idle = Mutex::default();
         let store = KeyValueStore { address, id, rank, nodes, failure_timeout, failure: failure.clone(), idle };
-        let links = Links::new(&store, ip, start_timeout)?;
+        let links = Links::new(&store, ip, config.is_local(), start_timeout)?;
         let member = Member { links: Mutex::new(links), store: Arc::new(store), _heart: heart, _service: service };
         Ok(Node(Arc::new(Inner { rank, nodes, failure, member: Some(member) })))
     }

@@ -15,7 +15,7 @@ use crate::error;
 use crate::failure::interval;
 use crate::frame::{self, PROTOCOL, is_timeout};
 
-/// The service that the node of rank 0 runs. When it is dropped it waits for the other nodes to leave, as long as a node may be silent.
+/// The service that the node of rank 0 runs. When it is dropped it waits for the other nodes to leave, as long as they are heard of.
 pub(crate) struct Service {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -57,8 +57,8 @@ struct Barrier {
 type Answer = std::result::Result<Vec<Vec<u8>>, String>;
 
 impl Service {
-    /// Listens at the address of the coordinator: at that address alone if it is of this machine only, as 127.0.0.1, and otherwise on
-    /// every network of this machine, since the name that others know it by may be that of a router.
+    /// Listens at the address of the coordinator: at that address alone if it says so, as 127.0.0.1, and otherwise on every network of
+    /// this machine. A name may be that of a router to others, and 127.0.1.1 on the machine that has it.
     ///
     /// # Errors
     /// If the address is not known, or the port is used.
@@ -66,14 +66,10 @@ impl Service {
         let failed = |e: io::Error| error(format!("the coordinator cannot listen at {}: {e}", config.coordinator));
         let mut named = config.coordinator.to_socket_addrs().map_err(failed)?;
         let named = named.next().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
-        let ip = match named.ip() {
-            ip if ip.is_loopback() => ip,
-            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
+        let ip = if config.is_local() { named.ip() } else { unspecified(named.ip()) };
         let listener = TcpListener::bind((ip, named.port())).map_err(failed)?;
         let mut address = listener.local_addr().map_err(failed)?;
-        if !ip.is_loopback() {
+        if ip.is_unspecified() {
             address.set_ip(if ip.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
         }
         let random = RandomState::new();
@@ -96,11 +92,16 @@ impl Drop for Service {
     fn drop(&mut self) {
         let shared = &self.shared;
         let state = shared.lock();
-        // Those who have not joined never will, and after a failure nobody waits for anybody.
-        let busy = |state: &mut State| state.failure.is_none() && state.left.len() < state.joined.len();
-        let waited = shared.changed.wait_timeout_while(state, shared.failure_timeout, busy);
+        // After a failure nobody waits for anybody, and a node that is silent is one.
+        let present = |state: &mut State| state.failure.is_none() && state.left.len() < state.joined.len();
+        let mut state = if state.joined.len() == shared.nodes {
+            shared.changed.wait_while(state, present).unwrap_or_else(PoisonError::into_inner)
+        } else {
+            // Those who have not joined never will, and those who wait for them will hear of it.
+            let waited = shared.changed.wait_timeout_while(state, shared.failure_timeout, present);
+            waited.unwrap_or_else(PoisonError::into_inner).0
+        };
         // The others hear of a failure with their next heartbeat.
-        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if state.failure.is_some() {
             let interval = interval(shared.failure_timeout);
             let present = |state: &mut State| state.left.len() < state.joined.len();
@@ -125,7 +126,7 @@ impl Drop for Service {
 }
 
 /// A thread that ends by itself.
-pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name(name.to_string()).spawn(run).map(drop)
 }
 
@@ -175,7 +176,7 @@ impl Shared {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(self.failure_timeout))?;
         stream.set_write_timeout(Some(self.failure_timeout))?;
-        let Some(hello) = frame::receive(&mut stream)? else { return Ok(()) };
+        let Some(hello) = frame::receive_first(&mut stream)? else { return Ok(()) };
         let hello: Vec<String> = hello.iter().map(|field| String::from_utf8_lossy(field).into_owned()).collect();
         let hello: Vec<&str> = hello.iter().map(String::as_str).collect();
         match hello[..] {
@@ -355,6 +356,11 @@ impl Shared {
             }
         })
     }
+}
+
+/// All networks of this machine, for addresses of this family.
+pub(crate) fn unspecified(ip: IpAddr) -> IpAddr {
+    if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
 }
 
 /// Whether the other side has closed a connection, on which nothing is to be read yet.

@@ -6,7 +6,7 @@ use remat_ir::{DType, Data, Element, bf16, f16, with_dtype};
 
 /// An element as it travels: little endian, a bool as a byte.
 trait Wire: Element {
-    /// What a sum is kept in: of floats f64, so that the sum is rounded once; of integers a number that wraps around as they do.
+    /// What a sum is kept in: of floats f64, which is rounded to the dtype at the end; of integers a number that wraps around as they do.
     type Sum: Copy;
 
     fn encode(elements: &[Self], bytes: &mut Vec<u8>);

@@ -144,7 +144,7 @@ fn arrays_of_every_dtype_are_summed() {
 }
 
 #[test]
-fn means_are_rounded_once_and_the_same_on_all_nodes() {
+fn means_are_rounded_at_the_end_and_the_same_on_all_nodes() {
     let special = [f32::NAN, f32::INFINITY, -0.0, 1e-45, f32::MAX, 1.0];
     let results = run(3, |node| {
         let third = Array::from_vec(vec![1.0f32 / 3.0 * (node.rank() + 1) as f32; 1000], [1000]).unwrap();
@@ -212,6 +212,62 @@ fn nodes_that_disagree_get_an_error_and_may_go_on() {
         messages[2][1],
         format!("broadcast: node 0 is in all_reduce_sum, and this node, 2, in broadcast: {same}")
     );
+}
+
+/// A mistake of one node alone is an error on all, and nobody waits.
+#[test]
+fn a_node_that_cannot_call_tells_the_others() {
+    let messages = run(3, |node| {
+        let array = |is_float| if is_float { Array::scalar(1.0f32) } else { Array::scalar(1i32) };
+        let mean = |is_float| node.all_reduce(Reduction::Mean, vec![("step".to_string(), array(is_float))]);
+        let dtype = message(mean(node.rank() != 1));
+        let long = "x".repeat(if node.rank() == 2 { 1 << 26 } else { 1 });
+        let long = message(node.broadcast(vec![(long, array(true))]));
+        assert_eq!(mean(true).unwrap()[0].as_slice::<f32>(), Some(&[1.0][..]));
+        [dtype, long]
+    });
+    let of = "all_reduce_mean: i32 at `step` is not a float";
+    let told = format!("all_reduce_mean: node 1 has failed to call all_reduce_mean: {of}");
+    assert_eq!([0, 1, 2].map(|rank| &*messages[rank][0]), [&told, of, &told]);
+    let of = "cluster: a message of 67108887 bytes is longer than 67108864 bytes";
+    let told = format!("broadcast: node 2 has failed to call broadcast: {of}");
+    assert_eq!([0, 1, 2].map(|rank| &*messages[rank][1]), [&told, &told, of]);
+}
+
+/// A name of the coordinator's machine may be a loopback address there, and another address elsewhere. `127.1` stands for such a name,
+/// and 127.0.0.2 for the other address.
+#[cfg(target_os = "linux")]
+#[test]
+fn nodes_beside_the_coordinator_are_reached_as_the_coordinator_is() {
+    let address = free();
+    let port = address.rsplit_once(':').unwrap().1;
+    thread::scope(|scope| {
+        for (rank, host) in ["127.1", "127.1", "127.0.0.2"].into_iter().enumerate() {
+            scope.spawn(move || {
+                let config = ClusterConfig {
+                    start_timeout: Duration::from_secs(10),
+                    ..ClusterConfig::new(format!("{host}:{port}"), rank, 3)
+                };
+                let node = Node::join(&config).unwrap();
+                let sum = node.all_reduce(Reduction::Sum, vec![(String::new(), Array::scalar(1i32))]).unwrap();
+                assert_eq!(sum[0].as_slice::<i32>(), Some(&[3][..]));
+            });
+        }
+    });
+}
+
+#[test]
+fn the_coordinator_waits_for_nodes_that_are_heard_of() {
+    let address = free();
+    let config = |rank| ClusterConfig { failure_timeout: Duration::from_secs(1), ..config(&address, rank, 2) };
+    thread::scope(|scope| {
+        scope.spawn(|| drop(Node::join(&config(0)).unwrap()));
+        scope.spawn(|| {
+            let node = Node::join(&config(1)).unwrap();
+            thread::sleep(Duration::from_secs(3));
+            node.store().unwrap().put(b"last", b"").unwrap();
+        });
+    });
 }
 
 #[test]

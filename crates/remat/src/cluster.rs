@@ -41,7 +41,7 @@ use remat_cluster::{Node, Reduction};
 /// # Ok::<(), remat::Error>(())
 /// ```
 ///
-/// All processes have to call the same functions in the same order. When one ends, the others get an error that names it, within a second or
+/// All processes have to call the same functions in the same order; where one cannot, as with a failed tensor, all get an error. When one ends, the others get an error that names it, within a second or
 /// two; when its host or network is lost, within the failure timeout of the [`ClusterConfig`] and a second: 11 seconds, unless it says otherwise.
 #[derive(Clone, Debug)]
 pub struct Cluster(Node);
@@ -83,11 +83,11 @@ impl Cluster {
     }
 
     /// The tree whose leaves are the sums of the corresponding leaves of all processes, the same in every bit on each. Floats are
-    /// added in f64 in the order of ranks and rounded once; integers wrap around. The results are in the host's memory.
+    /// summed in f64 in the order of ranks, and rounded to the dtype at the end; integers wrap around. The results are in the host's memory.
     ///
     /// # Errors
     /// If a leaf is of bools, traced, abstract or failed; if the trees of two processes differ in leaves, dtypes or shapes: the error names the leaf;
-    /// if a process ends or leaves.
+    /// if a process ends or leaves. A mistake of one process is an error on all.
     ///
     /// ```
     /// use remat::{Tensor, cluster::Cluster};
@@ -101,8 +101,8 @@ impl Cluster {
         self.exchange("all_reduce_sum", tree, |node, leaves| node.all_reduce(Reduction::Sum, leaves))
     }
 
-    /// The tree whose leaves are the means of the corresponding leaves of all processes, as [`Cluster::all_reduce_sum`] sums them. They
-    /// are rounded once: the mean of gradients of parts of a batch that are of one size is the gradient of the batch's mean.
+    /// The tree whose leaves are the means of the corresponding leaves of all processes, as [`Cluster::all_reduce_sum`] sums them, divided
+    /// in f64 and rounded to the dtype at the end. The mean of gradients of parts of a batch that are of one size is the gradient of the batch's mean.
     ///
     /// # Errors
     /// As there, and if a leaf is of integers.
@@ -162,7 +162,8 @@ impl Cluster {
         let here = current_loc();
         let mut named = Vec::new();
         for (path, leaf) in leaves(tree) {
-            named.push((path.to_string(), leaf.read(operation)?.clone()));
+            let array = leaf.read(operation).map_err(|reason| self.0.refuse(operation, reason))?;
+            named.push((path.to_string(), array.clone()));
         }
         let results = run(&self.0, named).map_err(|error| error.at(here))?;
         rebuild(tree, results.into_iter().map(Tensor::from_array).collect())
