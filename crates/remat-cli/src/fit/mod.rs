@@ -135,7 +135,16 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
             bar.set_message(format!("{place}  {}", policy_name(policy.as_ref())));
             let mut row = place.row(&step(args.batch, place), policy.as_ref(), &options)?;
             if args.largest_batch && (row.fits || row.peak.is_some()) {
-                row.largest_batch = largest_batch(place, policy.as_ref(), &row, &step, &options, &bar)?;
+                let found = Search::new(&row).run(|batch| {
+                    bar.set_message(format!("{place}  {}  batch {batch}", row.policy));
+                    place.row(&step(batch, place), policy.as_ref(), &options)
+                });
+                if let (_, Some(failure)) = &found {
+                    let note =
+                        format!("the search for the largest batch of {} on {place} ended at {failure}", row.policy);
+                    bar.suspend(|| eprintln!("{note}"));
+                }
+                row.largest_batch = found.0;
             }
             rows.push(row);
             bar.inc(1);
@@ -163,23 +172,6 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The largest batch that fits: memory grows in proportion to it, so that few compilations find it.
-fn largest_batch(
-    place: &Place,
-    policy: Option<&Policy>,
-    row: &Row,
-    step: &dyn Fn(usize, &Place) -> Step,
-    options: &AheadOptions,
-    bar: &ProgressBar,
-) -> Result<Option<usize>> {
-    let mut search = Search::new(row);
-    while let Some(batch) = search.next() {
-        bar.set_message(format!("{place}  {}  batch {batch}", row.policy));
-        search.tried(&place.row(&step(batch, place), policy, options)?);
-    }
-    Ok(search.largest())
 }
 
 fn progress(steps: usize) -> ProgressBar {

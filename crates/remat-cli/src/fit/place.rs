@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use remat::ir::ErrorKind;
-use remat::{Policy, Tensor, jit};
+use remat::{Device, JitOptions, Policy, Tensor, jit_with};
 use remat_cli::arguments::policy_name;
 use remat_opt::cost::Machine;
 use remat_xla::{AheadOptions, Chip, ChipMemory, Effort, Options, Plugin, Target, compile_module_ahead, stablehlo};
@@ -87,6 +87,7 @@ impl Place {
         }
         let compile_seconds = started.elapsed().as_secs_f64();
         let parts = traced.parts;
+        let is_failed = matches!(found, Found::Failed(_));
         let (memory, peak, fits, error) = match found {
             Found::Memory(memory) => (memory, Some(memory.peak()), memory.fits(), None),
             Found::TooMuch(needs, why) => (ChipMemory::default(), needs, false, Some(why)),
@@ -122,6 +123,7 @@ impl Place {
             },
             compile_seconds,
             error,
+            is_failed,
         })
     }
 
@@ -179,12 +181,15 @@ fn needed(message: &str) -> Option<u64> {
     })
 }
 
-/// The rates of this machine, measured: those of a product of matrices, and of a copy.
+/// The rates of this machine, measured with the native engine, whatever the default device: those of a product of matrices, and of a
+/// copy.
 fn this_machine(step: &Step) -> Result<Machine> {
     let size = 1024;
-    let x = Tensor::ones([size, size], step.dtype);
-    let product = jit(|x: &Tensor| x.matmul(x));
-    let copy = jit(|x: &Tensor| x + 1.0);
+    let ones = |len: &[usize]| Tensor::ones(len, step.dtype).to_device(&Device::cpu());
+    let x = ones(&[size, size]);
+    let native = JitOptions { device: Some(Device::cpu()), ..JitOptions::default() };
+    let product = jit_with(&native, |x: &Tensor| x.matmul(x));
+    let copy = jit_with(&native, |x: &Tensor| x + 1.0);
     // The first call compiles, and wakes the threads.
     let seconds = |run: &dyn Fn() -> remat::Result<()>| -> remat::Result<f64> {
         let mut least = f64::INFINITY;
@@ -196,12 +201,12 @@ fn this_machine(step: &Step) -> Result<Machine> {
         Ok(least)
     };
     let flops = 2.0 * (size * size * size) as f64 / seconds(&|| product.call(x.clone()).map(drop))?;
-    let large = Tensor::ones([1 << 24], step.dtype);
+    let large = ones(&[1 << 24]);
     let bytes = (2 * step.dtype.size()) as f64 * (1 << 24) as f64 / seconds(&|| copy.call(large.clone()).map(drop))?;
     Ok(Machine { flops, bytes })
 }
 
-/// A search for the largest batch that fits.
+/// A search for the largest batch that fits: memory grows in proportion to it, so that few compilations find it.
 pub(super) struct Search {
     /// The chips divide a batch.
     unit: usize,
@@ -230,7 +235,7 @@ impl Search {
     }
 
     /// The batch to try next, if there is one.
-    pub(super) fn next(&mut self) -> Option<usize> {
+    fn next(&mut self) -> Option<usize> {
         self.left = self.left.checked_sub(1)?;
         let units = |batch: usize| batch / self.unit;
         let low = self.fits.map_or(0, |(batch, _)| units(batch));
@@ -244,7 +249,7 @@ impl Search {
     }
 
     /// Takes what was found.
-    pub(super) fn tried(&mut self, row: &Row) {
+    fn tried(&mut self, row: &Row) {
         if let Some(peak) = row.peak {
             self.slope = peak.saturating_sub(self.fixed) as f64 / row.batch as f64;
         }
@@ -255,9 +260,23 @@ impl Search {
         }
     }
 
-    /// The largest batch that was found to fit.
-    pub(super) fn largest(&self) -> Option<usize> {
-        self.fits.map(|(batch, _)| batch)
+    /// The largest batch that was found to fit, by rows from this function. A batch of which nothing is found, as the compiler or the
+    /// trace fails, ends the search; why comes with it.
+    pub(super) fn run(mut self, mut row: impl FnMut(usize) -> Result<Row>) -> (Option<usize>, Option<String>) {
+        let mut failure = None;
+        while let Some(batch) = self.next() {
+            let why = match row(batch) {
+                Ok(row) if !row.is_failed => {
+                    self.tried(&row);
+                    continue;
+                }
+                Ok(row) => row.error.unwrap_or_default(),
+                Err(error) => format!("{error:#}"),
+            };
+            failure = Some(format!("batch {batch}: {why}"));
+            break;
+        }
+        (self.fits.map(|(batch, _)| batch), failure)
     }
 }
 
@@ -283,13 +302,26 @@ mod tests {
                     peak: Some(bytes(batch)),
                     ..Row::example("", batch, unit, 1000, bytes(largest))
                 };
-                let mut search = Search::new(&row(batch));
-                while let Some(batch) = search.next() {
-                    search.tried(&row(batch));
-                }
+                let found = Search::new(&row(batch)).run(|batch| Ok(row(batch)));
                 let expected = Some(largest / unit * unit).filter(|&batch| batch > 0);
-                assert_eq!(search.largest(), expected, "{unit} {batch} {largest}");
+                assert_eq!(found, (expected, None), "{unit} {batch} {largest}");
             }
         }
+    }
+
+    /// A failure says nothing of the memory: larger batches are not tried, and smaller ones are no answer.
+    #[test]
+    fn a_search_ends_at_a_failure() {
+        let row =
+            |batch: usize| Row { fits: true, peak: Some(10 * batch as u64), ..Row::example("", batch, 1, 0, 1000) };
+        let mut tried = Vec::new();
+        let late = |batch: usize| Row { error: Some("too slow".into()), is_failed: true, ..row(batch) };
+        let found = Search::new(&row(8)).run(|batch| {
+            tried.push(batch);
+            Ok(late(batch))
+        });
+        assert_eq!((found, tried), ((Some(8), Some("batch 100: too slow".to_string())), vec![100]));
+        let found = Search::new(&row(8)).run(|_| bail!("too large to trace"));
+        assert_eq!(found, (Some(8), Some("batch 100: too large to trace".to_string())));
     }
 }

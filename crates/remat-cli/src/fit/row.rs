@@ -39,6 +39,9 @@ pub(crate) struct Row {
     pub(crate) compile_seconds: f64,
     /// Why there are no figures, or why it does not fit.
     pub(crate) error: Option<String>,
+    /// Whether the compiler failed, as by a time limit, so that nothing is known of the memory.
+    #[serde(skip)]
+    pub(crate) is_failed: bool,
 }
 
 /// The best row of each target: of those that fit, one that takes the least time, and of these the one with the least memory.
@@ -79,6 +82,7 @@ impl Row {
             level: "fast",
             compile_seconds: 0.0,
             error: None,
+            is_failed: false,
         }
     }
 }
