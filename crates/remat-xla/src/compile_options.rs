@@ -28,22 +28,22 @@ enum Override {
     Text(&'static str),
 }
 
-/// The options of a module for the device of this ordinal.
-pub(crate) fn encoded(platform: Platform, module: &str, ordinal: usize) -> Vec<u8> {
+/// The options of a module for the device of this id, which is that among the devices of all processes.
+pub(crate) fn encoded(platform: Platform, module: &str, id: u64) -> Vec<u8> {
     // ExecutableBuildOptionsProto: num_replicas and num_partitions.
     let mut build = Vec::new();
     integer(&mut build, 4, 1);
     integer(&mut build, 5, 1);
-    if ordinal > 0 {
-        // Without an assignment the program is for the first device.
-        assign(&mut build, &[ordinal as u64]);
+    if id > 0 {
+        // Without an assignment the program is for the first device of all.
+        assign(&mut build, &[id]);
     }
     with_overrides(&build, platform, module)
 }
 
-/// The options of a module for the first devices of the machine, over which it is partitioned.
-pub(crate) fn of_devices(platform: Platform, module: &str, devices: usize) -> Vec<u8> {
-    partitioned(platform, module, &Build { chips: devices, fast: false })
+/// The options of a module for the devices of these ids, over which it is partitioned.
+pub(crate) fn of_devices(platform: Platform, module: &str, ids: &[u64]) -> Vec<u8> {
+    partitioned(platform, module, ids, false)
 }
 
 /// What a program for several chips is compiled for.
@@ -55,12 +55,12 @@ pub(crate) struct Build {
 }
 
 /// The options of a module for chips that are not in the machine.
-pub(crate) fn ahead(platform: Platform, module: &str, build: &Build) -> Vec<u8> {
-    partitioned(platform, module, build)
+pub(crate) fn ahead(platform: Platform, module: &str, &Build { chips, fast }: &Build) -> Vec<u8> {
+    partitioned(platform, module, &(0..chips as u64).collect::<Vec<u64>>(), fast)
 }
 
-fn partitioned(platform: Platform, module: &str, Build { chips, fast }: &Build) -> Vec<u8> {
-    let chips = *chips as u64;
+fn partitioned(platform: Platform, module: &str, ids: &[u64], fast: bool) -> Vec<u8> {
+    let chips = ids.len() as u64;
     // ExecutableBuildOptionsProto: no device_ordinal, num_replicas, num_partitions, and for several chips use_spmd_partitioning and
     // use_shardy_partitioner.
     let mut build = Vec::new();
@@ -71,8 +71,8 @@ fn partitioned(platform: Platform, module: &str, Build { chips, fast }: &Build) 
         integer(&mut build, 6, 1);
         integer(&mut build, 19, 1);
     }
-    assign(&mut build, &(0..chips).collect::<Vec<u64>>());
-    if *fast {
+    assign(&mut build, ids);
+    if fast {
         // optimization_level: O0.
         integer(&mut build, 24, 9);
     }
@@ -151,6 +151,10 @@ mod tests {
         assert!(!encoded(Platform::Gpu, barrier, 0).ends_with(flag));
         let second = encoded(Platform::Gpu, "", 1);
         assert_eq!(second[..17], [0x1a, 0x0f, 0x20, 1, 0x28, 1, 0x4a, 9, 8, 1, 0x10, 1, 0x1a, 3, 0x0a, 1, 1]);
+        // Those of the second process of two with two devices each.
+        let ids = of_devices(Platform::Gpu, "", &[2, 3]);
+        let assignment = [0x4a, 14, 8, 1, 0x10, 2, 0x1a, 3, 0x0a, 1, 2, 0x1a, 3, 0x0a, 1, 3];
+        assert!(ids.windows(assignment.len()).any(|bytes| bytes == assignment), "{ids:?}");
         let four = ahead(Platform::Tpu, "", &Build { chips: 4, fast: true });
         let expected = b"\x1a\x31\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x20\x01\x28\x04\x30\x01\x98\x01\x01\x4a\x18\x08\x01\x10\x04\x1a\x03\x0a\x01\x00\x1a\x03\x0a\x01\x01\x1a\x03\x0a\x01\x02\x1a\x03\x0a\x01\x03\xc0\x01\x09";
         assert_eq!(four[..expected.len()], *expected);

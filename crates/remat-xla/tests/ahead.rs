@@ -16,6 +16,7 @@ fn main() {
     a_plugin_that_is_missing_is_an_error_that_names_the_command();
     a_worker_that_gives_no_answer_is_an_error();
     a_compiler_that_takes_too_long_is_ended();
+    a_mesh_has_as_many_devices_as_the_target_has_chips();
     for (platform, test) in [(Platform::Tpu, on_tpus as fn()), (Platform::Gpu, on_gpus)] {
         match Plugin::path_of(platform) {
             Ok(_) => test(),
@@ -69,6 +70,21 @@ fn a_compiler_that_takes_too_long_is_ended() {
     let error = compile_ahead(&program(SINE), &"tpu-v5e".parse().unwrap(), &options).unwrap_err();
     std::fs::remove_file(worker).unwrap();
     assert_eq!(error.message(), "the compiler took longer than 0.2 s");
+}
+
+fn a_mesh_has_as_many_devices_as_the_target_has_chips() {
+    let text = "{ lambda ; a:f32[8]. let b:f32[8] = sharding_constraint[mesh=((x, 4),) spec=(x,)] a in (b,) }";
+    let plugin = Some(PathBuf::from("/no/such/plugin.so"));
+    let refused = |target: &str| {
+        let options = AheadOptions { worker: Some("/bin/false".into()), plugin: plugin.clone(), ..options() };
+        compile_ahead(&program(text), &target.parse().unwrap(), &options).unwrap_err()
+    };
+    for (target, there) in [("tpu-v5e", "tpu-v5e has 1 chip"), ("tpu-v5e:8", "tpu-v5e:2x4 has 8 chips")] {
+        let error = refused(target);
+        assert_eq!(error.kind(), ErrorKind::Argument);
+        assert_eq!(error.message(), format!("the program has a mesh of 4 devices, and {there}"));
+    }
+    assert!(refused("tpu-v5e:4").message().starts_with("the compiler ended its process"));
 }
 
 fn on_tpus() {

@@ -2,9 +2,11 @@
 
 mod support;
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
-use remat_ir::{Array, Builder, Call, Device, DeviceArray, Jaxpr, Op, Value, eval};
+use remat_ir::{Array, Builder, Call, Device, DeviceArray, ErrorKind, Jaxpr, Op, Value, eval};
 use remat_testkit::{Sample, all_samples, arrays};
 use remat_xla::{Platform, XlaDevices};
 
@@ -117,4 +119,72 @@ fn programs_that_do_not_fit_the_devices_are_refused() {
     let message =
         "unknown axis `x`; no axis has a name here: `shard_map` and the option `axis_name` of `vmap` give names";
     assert_eq!(error.message(), message);
+}
+
+#[test]
+fn virtual_devices_are_1024_at_most() {
+    if devices(1).is_none() {
+        return;
+    }
+    for count in [1025, 100_000, 1 << 31, u32::MAX as usize, usize::MAX] {
+        let error = XlaDevices::find(Platform::Cpu, count).map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Argument);
+        let message = format!("{count} virtual devices are asked for, and there are 1024 at most");
+        assert_eq!(error.message(), message);
+    }
+}
+
+/// An array that is moved to the devices is an argument of programs on as many of them, on fewer and on one.
+#[test]
+fn arrays_are_put_on_all_devices() {
+    let Some(devices) = devices(4) else { return };
+    let x = Array::from_vec((0..8).map(|i| i as f32).collect(), [8]).unwrap();
+    let there = devices.put(&x).unwrap();
+    assert_eq!(there.device_name(), Some("xla-cpu:0-3"));
+    let map = |size: usize, spec: &str, shard: usize| {
+        format!(
+            "shard_map[in_specs=({spec},) jaxpr={{ lambda ; c:f32[{shard}]. let d:f32[{shard}] = mul c 2.0:f32[] in (d,) }} mesh=((x, {size}),) out_specs=({spec},)]"
+        )
+    };
+    for call in ["mul".to_string(), map(4, "()", 8), map(2, "()", 8), map(4, "(x,)", 2), map(2, "(x,)", 4)] {
+        let operands = if call == "mul" { "a 2.0:f32[]" } else { "a" };
+        let text = format!("{{ lambda ; a:f32[8]. let b:f32[8] = {call} {operands} in (b,) }}");
+        let compiled = devices.compile(&Arc::new(text.parse::<Jaxpr>().unwrap())).unwrap();
+        let expected: Vec<f32> = (0..8).map(|i| 2.0 * i as f32).collect();
+        for arg in [there.clone(), there.clone(), devices.put(&x).unwrap()] {
+            let results = compiled.execute(vec![arg]).unwrap();
+            assert_eq!(results[0].host().unwrap().as_slice::<f32>().unwrap(), expected, "{call}");
+        }
+    }
+    assert_eq!(there.host().unwrap().as_slice::<f32>(), x.as_slice::<f32>());
+    for shape in [&[][..], &[0], &[2, 0]] {
+        let len = shape.iter().product();
+        let x = Array::from_vec(vec![1.5f32; len], shape.iter().copied()).unwrap();
+        let put = devices.put(&x).unwrap();
+        assert_eq!((put.aval(), put.host().unwrap().as_slice::<f32>()), (x.aval(), x.as_slice::<f32>()));
+    }
+}
+
+/// Two programs that begin at a time are in the same order on all devices: the collectives of one wait for all of them.
+#[test]
+fn programs_with_collectives_run_on_several_threads() {
+    let Some(devices) = devices(4) else { return };
+    let text = "{ lambda ; a:f32[4]. let b:f32[1] = shard_map[in_specs=((x,),) jaxpr={ lambda ; c:f32[1]. let \
+                d:f32[1] = psum[axes=(x,)] c; e:f32[1] = psum[axes=(x,)] d in (e,) } mesh=((x, 4),) out_specs=((),)] a in (b,) }";
+    let compiled = devices.compile(&Arc::new(text.parse::<Jaxpr>().unwrap())).unwrap();
+    let (done, all) = mpsc::channel();
+    for scale in [1.0f32, 2.0] {
+        let (compiled, done) = (compiled.clone(), done.clone());
+        thread::spawn(move || {
+            let x = Array::from_vec(vec![scale; 4], [4]).unwrap();
+            let runs: Vec<Vec<Value>> = (0..20).map(|_| compiled.execute(vec![x.clone().into()]).unwrap()).collect();
+            for results in runs {
+                assert_eq!(results[0].host().unwrap().as_slice::<f32>(), Some(&[16.0 * scale][..]));
+            }
+            done.send(()).unwrap();
+        });
+    }
+    for _ in 0..2 {
+        all.recv_timeout(Duration::from_secs(60)).expect("the runs wait for each other");
+    }
 }

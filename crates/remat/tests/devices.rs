@@ -2,11 +2,12 @@
 
 use std::process::Command;
 
+use remat::ahead::AheadOptions;
 use remat::nn::{Block, cross_entropy};
 use remat::optim::{AdamW, Moments, Optimizer, Schedule};
 use remat::{
-    Cpu, DType, Device, JitOptions, Policy, Tensor, checkpoint, eval_shape, grad, jit, jit_with, make_jaxpr, random,
-    scan, tree, value_and_grad,
+    Cpu, DType, Device, JitOptions, Mesh, Policy, Sharding, Shardings, Tensor, checkpoint, eval_shape, grad, jit,
+    jit_with, make_jaxpr, random, scan, spec, tree, value_and_grad,
 };
 
 /// The device for tests, where its plugin is installed.
@@ -185,6 +186,77 @@ fn a_traced_tensor_has_no_device() {
     let error = jit(|x: &Tensor| x.to_device(&device)).call(Tensor::from(1.0f32)).unwrap_err();
     assert_eq!((error.operation(), line(&error)), ("to_device", Some(at)));
     assert!(error.message().starts_with("the value of a traced tensor (f32[]) is not known"), "{error}");
+}
+
+/// Shardings are for several devices: on one they change nothing, in the program and in its bodies.
+#[test]
+fn one_device_takes_programs_with_shardings() {
+    let mesh = Mesh::new([("x", 4)]).unwrap();
+    let double = |x: &Tensor| x.with_sharding_constraint(&Sharding::new(&mesh, spec!["x"])) * 2.0;
+    let inner = jit(double);
+    let options = |device: Option<Device>| JitOptions {
+        device,
+        in_shardings: Some(Shardings::new(&mesh, spec!["x"])),
+        out_shardings: Some(Shardings::new(&mesh, spec![])),
+        ..JitOptions::default()
+    };
+    let x = Tensor::new([1.0f32, 2.0, 3.0, 4.0]);
+    for device in [Some(Device::cpu()), xla()].into_iter().flatten() {
+        let there = x.to_device(&device);
+        let outer = jit_with(&options(Some(device.clone())), |x: &Tensor| x.sin());
+        assert!(outer.call(there.clone()).unwrap().allclose(&x.sin(), 1e-5, 1e-5).unwrap());
+        for y in [inner.call(there.clone()).unwrap(), double(&there)] {
+            assert_eq!((name(&y), y.to_vec::<f32>().unwrap()), (device.name().into(), vec![2.0, 4.0, 6.0, 8.0]));
+        }
+        let looped = jit(|x: &Tensor| {
+            let (last, _) = scan(|carry: &Tensor, _: &Tensor| (double(carry), carry.sum(..)), x, x)?;
+            remat::Result::Ok(last)
+        });
+        assert_eq!(looped.call(there).unwrap().to_vec::<f32>().unwrap(), [16.0, 32.0, 48.0, 64.0]);
+    }
+}
+
+/// Of a target of one chip the program is that of one device. No plugin is needed for that: the worker is one that fails.
+#[test]
+fn programs_with_shardings_are_compiled_ahead_for_one_chip_or_as_many_as_the_mesh_has() {
+    let mesh = Mesh::new([("x", 4)]).unwrap();
+    let options = JitOptions { in_shardings: Some(Shardings::new(&mesh, spec!["x"])), ..JitOptions::default() };
+    let lowered = jit_with(&options, |x: &Tensor| x.sin()).lower(&Tensor::shape_only([8], DType::F32)).unwrap();
+    let ahead = AheadOptions {
+        worker: Some("/bin/false".into()),
+        plugin: Some("/no/such/plugin.so".into()),
+        ..AheadOptions::default()
+    };
+    let compile =
+        |target: &str| lowered.compile_for(&target.parse().unwrap(), &ahead).unwrap_err().message().to_string();
+    for target in ["tpu-v5e", "tpu-v5e:4"] {
+        let message = compile(target);
+        assert!(message.starts_with("the compiler ended its process"), "{message}");
+    }
+    assert_eq!(compile("tpu-v5e:8"), "the program has a mesh of 4 devices, and tpu-v5e:2x4 has 8 chips");
+}
+
+#[test]
+fn tensors_are_moved_to_several_devices() {
+    if xla().is_none() {
+        return;
+    }
+    let devices = Device::xla_cpus(4).unwrap();
+    let x = Tensor::new([1.0f32, 2.0, 3.0, 4.0]);
+    let there = x.to_device(&devices);
+    assert_eq!((name(&there), name(&(&there * 2.0))), ("xla-cpu:0-3".into(), "xla-cpu:0-3".into()));
+    assert_eq!(name(&there.to_device(&Device::cpu())), "cpu");
+    let mesh = Mesh::new([("x", 4)]).unwrap();
+    let options = JitOptions {
+        device: Some(devices),
+        in_shardings: Some(Shardings::new(&mesh, spec!["x"])),
+        ..JitOptions::default()
+    };
+    // The captured constant is moved once.
+    let y = jit_with(&options, |x: &Tensor| x + &x.sum(..) + Tensor::new([1.0f32; 4]));
+    for x in [&x, &there, &there] {
+        assert_eq!(y.call(x.clone()).unwrap().to_vec::<f32>().unwrap(), [12.0, 13.0, 14.0, 15.0]);
+    }
 }
 
 #[test]

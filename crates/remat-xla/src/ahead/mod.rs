@@ -10,9 +10,10 @@ mod worker;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use remat_ir::{Error, ErrorKind, Jaxpr, Result};
+use remat_ir::{Error, ErrorKind, Jaxpr, Result, counted};
 
 use crate::compile_options::{self, Build};
+use crate::sharding::Placement;
 use crate::{Options, Platform, Plugin, Target, stablehlo};
 
 use job::{Answer, Job, Task};
@@ -67,9 +68,16 @@ impl Default for AheadOptions {
 /// ```
 ///
 /// # Errors
-/// If there is no plugin, with the command that installs it, or no worker; if the compiler refuses the program, ends its process or takes
+/// If the program has a mesh of another number of devices than the target has chips; if there is no plugin, with the command that
+/// installs it, or no worker; if the compiler refuses the program, ends its process or takes
 /// longer than it may. An error of the kind [`ErrorKind::Memory`] is the compiler's word that the program does not fit.
 pub fn compile_ahead(jaxpr: &Jaxpr, target: &Target, options: &AheadOptions) -> Result<ChipMemory> {
+    if let Some(placement) = Placement::of(jaxpr)?.filter(|placement| placement.devices() != target.chips()) {
+        let devices = counted(placement.devices(), "device");
+        let message =
+            format!("the program has a mesh of {devices}, and {target} has {}", counted(target.chips(), "chip"));
+        return Err(Error::new(ErrorKind::Argument, "ahead", message));
+    }
     let platform = target.chip().platform;
     let module = stablehlo(jaxpr, &Options { platform, ..Options::default() })?;
     compile_module_ahead(&module, target, options)

@@ -67,7 +67,7 @@ impl Compiled {
     fn load(&self, donates: bool) -> Result<Loaded> {
         let super::Inner { client, platform, ordinal, .. } = &*self.device.0;
         let module = stablehlo(&self.jaxpr, &self.device.options(donates))?;
-        let options = compile_options::encoded(*platform, &module, *ordinal);
+        let options = compile_options::encoded(*platform, &module, client.device_id(*ordinal)?);
         client.compile(&module, &options, [self.ins.clone(), self.outs.clone()])
     }
 

@@ -16,7 +16,7 @@ use crate::{Options, Platform, Plugin, compile_options, stablehlo};
 /// Several devices of XLA, and their engine.
 ///
 /// A program with a mesh runs on as many of them as the mesh has, the first ones, in the order of the mesh; one without runs on the
-/// first. Arguments from the host are cut and copied to the devices; results stay there, cut as the program says, until they are read,
+/// first. [`Device::put`] copies the whole array to each of them. Arguments from the host are cut and copied to the devices; results stay there, cut as the program says, until they are read,
 /// and [`Executable::execute`] returns before they are computed. An argument that is cut in another way than the program wants goes
 /// by way of the host. Figures of memory are those of one device.
 ///
@@ -39,6 +39,9 @@ use crate::{Options, Platform, Plugin, compile_options, stablehlo};
 #[derive(Clone)]
 pub struct XlaDevices(Arc<Inner>);
 
+/// The most virtual devices: each has threads of its own, and the plugin ends the process for a number that it cannot make.
+const MOST_VIRTUAL: usize = 1024;
+
 struct Inner {
     client: Arc<Client>,
     platform: Platform,
@@ -47,7 +50,7 @@ struct Inner {
 }
 
 impl XlaDevices {
-    /// The first `count` devices of the plugin that [`Plugin::find`] finds. Those of CPUs are virtual: any number of them share the
+    /// The first `count` devices of the plugin that [`Plugin::find`] finds. Those of CPUs are virtual: up to 1,024 of them share the
     /// cores.
     ///
     /// # Errors
@@ -59,13 +62,18 @@ impl XlaDevices {
     /// The first `count` devices of a plugin.
     ///
     /// # Errors
-    /// If the plugin gives no client, as there is no such chip or its driver is missing; if it has fewer devices; if `count` is 0.
+    /// If the plugin gives no client, as there is no such chip or its driver is missing; if it has fewer devices; if `count` is 0, or
+    /// more than 1,024 for CPUs.
     pub fn of_plugin(plugin: &Plugin, count: usize) -> Result<XlaDevices> {
         let wrong = |message: String| Err(Error::new(ErrorKind::Argument, "xla", message));
         if count == 0 {
             return wrong("there are no devices in a group of 0".to_string());
         }
-        let (platform, client) = (plugin.platform(), clients::of(plugin, count)?);
+        let platform = plugin.platform();
+        if platform == Platform::Cpu && count > MOST_VIRTUAL {
+            return wrong(format!("{count} virtual devices are asked for, and there are {MOST_VIRTUAL} at most"));
+        }
+        let client = clients::of(plugin, count)?;
         if count > client.num_devices() {
             let there = counted(client.num_devices(), "device");
             return wrong(format!(
@@ -79,6 +87,12 @@ impl XlaDevices {
 
     fn is(&self, other: &XlaDevices) -> bool {
         Arc::ptr_eq(&self.0.client, &other.0.client) && self.0.count == other.0.count
+    }
+
+    /// Cuts an array and copies each shard to its device.
+    fn upload(&self, array: &Array, Sharding { mesh, spec }: &Sharding) -> Result<Vec<Buffer>> {
+        let upload = |device| self.0.client.upload(&cut_shard(array, spec, mesh, device)?, device);
+        (0..mesh.devices()).map(upload).collect()
     }
 }
 
@@ -99,6 +113,13 @@ impl Device for XlaDevices {
         Ok(Arc::new(Compiled::new(self.clone(), jaxpr.clone(), options.donates)?))
     }
 
+    /// The whole array on every device, since no program says yet how it is cut.
+    fn put(&self, array: &Array) -> Result<Value> {
+        let sharding = whole(self.0.count)?;
+        let (shards, aval) = (self.upload(array, &sharding)?, array.aval().clone());
+        Ok(Value::on_device(Sharded { shards, aval, sharding, devices: self.clone() }))
+    }
+
     fn steps(&self, jaxpr: &Arc<Jaxpr>) -> Result<String> {
         stablehlo(jaxpr, &Options { platform: self.0.platform, ..Options::default() })
     }
@@ -111,6 +132,27 @@ struct Sharded {
     aval: Aval,
     sharding: Sharding,
     devices: XlaDevices,
+}
+
+impl Sharded {
+    fn is_whole(&self) -> bool {
+        is_whole(&self.sharding)
+    }
+
+    /// Whether the devices of a program have what it wants. Of whole arrays each device has all, whatever the mesh.
+    fn is_cut_as(&self, sharding: &Sharding) -> bool {
+        let has_all = || self.is_whole() && is_whole(sharding) && self.shards.len() >= sharding.mesh.devices();
+        self.sharding == *sharding || has_all()
+    }
+}
+
+fn is_whole(sharding: &Sharding) -> bool {
+    sharding.spec.axes().next().is_none()
+}
+
+/// The sharding of arrays of which each of so many devices has the whole.
+fn whole(devices: usize) -> Result<Sharding> {
+    Ok(Sharding { mesh: Arc::new(Mesh::new([("device", devices)])?), spec: PartitionSpec::default() })
 }
 
 impl DeviceBuffer for Sharded {
@@ -132,7 +174,7 @@ impl DeviceBuffer for Sharded {
 
     /// Of an array of which every device has the whole, one copy is read.
     fn to_host(&self) -> Result<Array> {
-        if self.sharding.spec.axes().next().is_none() {
+        if self.is_whole() {
             let missing = || Error::new(ErrorKind::Internal, "xla", "an array has no shards");
             return self.shards.first().ok_or_else(missing)?.download();
         }
@@ -226,14 +268,15 @@ impl Compiled {
     fn load(&self, donates: bool) -> Result<Loaded> {
         let Inner { client, platform, .. } = &*self.devices.0;
         let module = stablehlo(&self.jaxpr, &Options { platform: *platform, donates, ..Options::default() })?;
-        let options = compile_options::of_devices(*platform, &module, self.placement.devices());
+        let ids = (0..self.placement.devices()).map(|device| client.device_id(device));
+        let options = compile_options::of_devices(*platform, &module, &ids.collect::<Result<Vec<u64>>>()?);
         client.compile(&module, &options, [self.shards_in()?, self.shards_out()?])
     }
 
     /// The argument as shards on the devices.
     fn argument(&self, value: Value, sharding: &Sharding) -> Result<Argument> {
         let array = match value {
-            Value::Host(array) => return self.upload(&array, sharding),
+            Value::Host(array) => return Ok(Argument::Given(self.devices.upload(&array, sharding)?)),
             Value::Device(array) => array,
         };
         let Some(sharded) = array.buffer::<Sharded>().filter(|array| array.devices.is(&self.devices)) else {
@@ -241,18 +284,13 @@ impl Compiled {
                 format!("the program is on {} and an argument on {}", self.devices.name(), array.device_name());
             return Err(Error::new(ErrorKind::Argument, "xla", message));
         };
-        if sharded.sharding != *sharding {
-            return self.upload(array.host()?, sharding);
+        if !sharded.is_cut_as(sharding) {
+            return Ok(Argument::Given(self.devices.upload(array.host()?, sharding)?));
         }
         match Arc::try_unwrap(array) {
             Err(array) => Ok(Argument::Kept(array)),
             Ok(array) => Ok(Argument::Given(array.into_buffer::<Sharded>().ok_or_else(lost)?.shards)),
         }
-    }
-
-    fn upload(&self, array: &Array, Sharding { mesh, spec }: &Sharding) -> Result<Argument> {
-        let upload = |device| self.devices.0.client.upload(&cut_shard(array, spec, mesh, device)?, device);
-        Ok(Argument::Given((0..self.placement.devices()).map(upload).collect::<Result<_>>()?))
     }
 }
 
@@ -312,9 +350,8 @@ impl Executable for Compiled {
 impl Placement {
     /// That of a program without meshes: whole arrays on one device.
     fn on_one_device(jaxpr: &Jaxpr) -> Result<Placement> {
-        let mesh = Arc::new(Mesh::new([("device", 1)])?);
-        let whole = Sharding { mesh: mesh.clone(), spec: PartitionSpec::default() };
-        let (ins, outs) = (vec![whole.clone(); jaxpr.ins.len()], vec![whole; jaxpr.outs.len()]);
-        Ok(Placement { meshes: vec![mesh], ins, outs })
+        let whole = whole(1)?;
+        let (ins, outs) = (vec![whole.clone(); jaxpr.ins.len()], vec![whole.clone(); jaxpr.outs.len()]);
+        Ok(Placement { meshes: vec![whole.mesh], ins, outs })
     }
 }

@@ -1,7 +1,7 @@
 //! Clients of plugins.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use remat_cluster::KeyValueStore;
 use remat_ir::{Array, Aval, Error, ErrorKind, Result};
@@ -17,8 +17,11 @@ use super::sys::{self, Arguments, Handle};
 pub(crate) struct Client {
     pub(super) library: Library,
     handle: Handle,
-    /// The devices of this process, in order.
-    devices: Vec<Handle>,
+    /// The devices of this process, in order, each with its id among those of all processes.
+    devices: Vec<(Handle, u64)>,
+    /// Held while a program begins on several devices: where two begin at a time, each device is to have them in the same order, since
+    /// the collectives of one wait for all devices.
+    pub(super) launches: Mutex<()>,
     /// The number of buffers that are not freed.
     pub(super) buffers: AtomicUsize,
     /// What the plugin calls as long as the client lives.
@@ -65,14 +68,15 @@ impl Client {
         // them the others are null.
         unsafe { library.call_as(ErrorKind::Io, &mut args) }?;
         let handle = given("PJRT_Client_Create", args.client)?;
-        let mut client =
-            Client { library, handle, devices: Vec::new(), buffers: AtomicUsize::new(0), _callbacks: callbacks };
+        let (devices, launches, buffers) = (Vec::new(), Mutex::new(()), AtomicUsize::new(0));
+        let mut client = Client { library, handle, devices, launches, buffers, _callbacks: callbacks };
         let mut devices = sys::ClientAddressableDevices { client: handle, ..sys::ClientAddressableDevices::new() };
         // SAFETY: the client is there, and it has as many handles at this address until it is freed.
-        unsafe {
+        let devices = unsafe {
             library.call(&mut devices)?;
-            client.devices = slice(devices.devices, devices.num_devices).to_vec();
-        }
+            slice(devices.devices, devices.num_devices)
+        };
+        client.devices = devices.iter().map(|&device| Ok((device, client.id_of(device)?))).collect::<Result<_>>()?;
         Ok(client)
     }
 
@@ -86,9 +90,27 @@ impl Client {
         }
     }
 
-    fn device(&self, ordinal: usize) -> Result<Handle> {
+    fn id_of(&self, device: Handle) -> Result<u64> {
+        let mut of_device = sys::DeviceGetDescription { device, ..sys::DeviceGetDescription::new() };
+        let mut args = sys::DeviceDescriptionId::new();
+        // SAFETY: the device and its description are there until the client is freed.
+        unsafe {
+            self.library.call(&mut of_device)?;
+            args.device_description = of_device.device_description;
+            self.library.call(&mut args)?;
+        }
+        let negative = || Error::new(ErrorKind::Internal, "xla", format!("a device has the id {}", args.id));
+        u64::try_from(args.id).map_err(|_| negative())
+    }
+
+    fn device(&self, ordinal: usize) -> Result<(Handle, u64)> {
         let missing = || Error::new(ErrorKind::Internal, "xla", format!("there is no device {ordinal}"));
         self.devices.get(ordinal).copied().ok_or_else(missing)
+    }
+
+    /// The id of a device of this process among those of all processes.
+    pub(crate) fn device_id(&self, ordinal: usize) -> Result<u64> {
+        Ok(self.device(ordinal)?.1)
     }
 
     /// The number of devices of this process.
@@ -134,7 +156,7 @@ impl Client {
             dims: dims.as_ptr(),
             num_dims: dims.len(),
             host_buffer_semantics: sys::ONLY_DURING_CALL,
-            device: self.device(ordinal)?,
+            device: self.device(ordinal)?.0,
             ..sys::ClientBufferFromHostBuffer::new()
         };
         // SAFETY: the elements are in row-major order and as many as the dimensions say; they are read during the call.

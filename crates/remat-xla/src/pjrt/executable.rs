@@ -1,6 +1,6 @@
 //! Executables.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use remat_ir::{Aval, Error, ErrorKind, MemoryStats, Result};
 
@@ -65,6 +65,8 @@ impl Loaded {
             output_lists: output_lists.as_ptr(),
             ..sys::LoadedExecutableExecute::new()
         };
+        let launches = &self.client.launches;
+        let _in_order = (args.len() > 1).then(|| launches.lock().unwrap_or_else(PoisonError::into_inner));
         // SAFETY: lists live until the call returns, and have as many handles as the executable has arguments and outputs; there is one
         // for each device that it was compiled for, which the plugin looks at.
         unsafe { library.call(&mut call) }?;

@@ -119,6 +119,8 @@ arguments! {
         done_with_host_buffer: Handle,
         buffer: Handle,
     }
+    DeviceDescriptionId PJRT_DeviceDescription_Id 23 { device_description: Handle, id: c_int, }
+    DeviceGetDescription PJRT_Device_GetDescription 29 { device: Handle, device_description: Handle, }
     ExecutableDestroy PJRT_Executable_Destroy 40 { executable: Handle, }
     ExecutableNumOutputs PJRT_Executable_NumOutputs 44 { executable: Handle, num_outputs: usize, }
     LoadedExecutableDestroy PJRT_LoadedExecutable_Destroy 50 { executable: Handle, }
@@ -358,7 +360,8 @@ pub(super) mod tests {
     /// What a compiler of C says of the header.
     #[test]
     fn structs_have_the_sizes_of_the_header() {
-        let sizes = [24, 40, 32, 16, 24, 24, 88, 24, 40, 40, 56, 120, 24, 32, 24, 32, 80, 24, 56, 32, 40, 48, 112];
+        let sizes =
+            [24, 40, 32, 16, 24, 24, 88, 24, 40, 40, 56, 120, 32, 32, 24, 32, 24, 32, 80, 24, 56, 32, 40, 48, 112];
         let names: Vec<&str> = FUNCTIONS.iter().map(|&(name, _)| name).collect();
         let [got, expected] = [SIZES, &sizes].map(|sizes| names.iter().zip(sizes).collect::<Vec<_>>());
         assert_eq!(got, expected);

@@ -15,6 +15,7 @@ use crate::trace::{
     Device, Program, Repr, Tensor, Tracer, current_loc, default_device, expect_avals, into_values, operands, tensors,
     two_devices,
 };
+use crate::transform::on_one_device;
 
 /// What programs are compiled for.
 #[derive(Clone)]
@@ -146,7 +147,7 @@ impl Lowered {
 
     /// Compiles it ahead of time for chips that need not be in the machine, in a process of its own, and gives its memory on each of
     /// them: does it fit? Arguments may be abstract, so that none of them need fit here. A program for several chips has the
-    /// [`in_shardings`](crate::JitOptions::in_shardings) of its arguments.
+    /// [`in_shardings`](crate::JitOptions::in_shardings) of its arguments; one chip computes all shards of a mesh.
     ///
     /// ```no_run
     /// use remat::ahead::AheadOptions;
@@ -159,10 +160,11 @@ impl Lowered {
     /// ```
     ///
     /// # Errors
-    /// If the plugin or the worker is missing, the compiler refuses the program, ends its process or takes longer than it may; of the kind
+    /// If the program has a mesh of another number of devices than the target of several chips has; if the plugin or the worker is missing, the compiler refuses the program, ends its process or takes longer than it may; of the kind
     /// [`ErrorKind::Memory`] if it says that the program does not fit.
     pub fn compile_for(&self, target: &remat_xla::Target, options: &AheadOptions) -> Result<ChipMemory> {
-        remat_xla::compile_ahead(&self.jaxpr, target, options)
+        let jaxpr = if target.chips() == 1 { on_one_device(&self.jaxpr)? } else { Cow::Borrowed(&*self.jaxpr) };
+        remat_xla::compile_ahead(&jaxpr, target, options)
     }
 
     /// Compiles it for the device that was asked for, else for the one of the captured constants, else for the default.

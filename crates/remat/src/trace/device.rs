@@ -89,10 +89,10 @@ impl Device {
     }
 
     /// The first `count` devices of XLA for CPUs, as one device for programs on meshes ([`shard_map`](crate::shard_map) and shardings). They
-    /// are virtual: any number of them share the cores, to try a program for many devices on one machine.
+    /// are virtual: up to 1,024 of them share the cores, to try a program for many devices on one machine.
     ///
     /// # Errors
-    /// If the plugin is not installed, with the command that installs it; if `count` is 0.
+    /// If the plugin is not installed, with the command that installs it; if `count` is 0 or more than 1,024.
     pub fn xla_cpus(count: usize) -> Result<Device> {
         Ok(Device::new(XlaDevices::find(Platform::Cpu, count)?))
     }
@@ -100,7 +100,7 @@ impl Device {
     /// The first `count` NVIDIA GPUs, by XLA, as one device for programs on meshes.
     ///
     /// # Errors
-    /// As [`Device::xla_cpus`]; if there are fewer.
+    /// If the plugin is not installed, with the command that installs it; if `count` is 0, or there are fewer.
     pub fn cudas(count: usize) -> Result<Device> {
         Ok(Device::new(XlaDevices::find(Platform::Gpu, count)?))
     }
@@ -168,7 +168,8 @@ impl Device {
         &self.engine
     }
 
-    /// The program as the engine takes it: where it has one device, that computes all shards of a `shard_map`.
+    /// The program as the engine takes it: where it has one device, that computes all shards of a `shard_map`, and has all of an array
+    /// whatever its sharding.
     pub(crate) fn placed(&self, jaxpr: &Arc<Jaxpr>) -> Result<Arc<Jaxpr>> {
         if self.engine.devices() > 1 {
             return Ok(jaxpr.clone());

@@ -4,18 +4,19 @@
 //! shard_map f, mesh (x=4)  →  operands cut into 4 shards each, f batched over them along the axis x, results put together
 //! ```
 //!
-//! After it no `shard_map` is left, and no collective: any engine runs the program.
+//! After it no `shard_map` is left, no collective and no `sharding_constraint`: any engine runs the program.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use remat_ir::{Atom, Atoms, Aval, Builder, Call, Jaxpr, Mesh, Op, PartitionSpec, Result, ShardMap, Slice};
+use remat_ir::{Atom, Atoms, Aval, Builder, Call, Jaxpr, Mesh, Op, PartitionSpec, Prim, Result, ShardMap, Slice};
 
 use super::{Env, checked, read, vmap_named};
 use crate::rules::Emit;
 
-/// The program without `shard_map`s: each computes all shards of its mesh, as examples of a batch.
+/// The program without `shard_map`s: each computes all shards of its mesh, as examples of a batch. Constraints of shardings are
+/// dropped, since one device has all of an array.
 ///
 /// ```
 /// use remat::ir::Jaxpr;
@@ -33,19 +34,20 @@ use crate::rules::Emit;
 /// # Errors
 /// If a collective is for an axis of another size.
 pub fn on_one_device(jaxpr: &Jaxpr) -> Result<Cow<'_, Jaxpr>> {
-    if !has_shard_map(jaxpr) {
+    if !has_mesh(jaxpr) {
         return Ok(Cow::Borrowed(jaxpr));
     }
     rewrite(jaxpr, &mut HashMap::new()).map(Cow::Owned)
 }
 
-/// Whether an operation is a `shard_map`, or has one in its jaxprs.
+/// Whether an operation is a `shard_map`, or has a mesh in its jaxprs. The native engine knows a constraint on its own.
 pub(crate) fn needs_one_device(op: &Op) -> bool {
-    matches!(op, Op::Call(Call::ShardMap(_))) || op.bodies().iter().any(|body| has_shard_map(body))
+    matches!(op, Op::Call(Call::ShardMap(_))) || op.bodies().iter().any(|body| has_mesh(body))
 }
 
-fn has_shard_map(jaxpr: &Jaxpr) -> bool {
-    jaxpr.eqns.iter().any(|eqn| needs_one_device(&eqn.op))
+fn has_mesh(jaxpr: &Jaxpr) -> bool {
+    let is_constraint = |op: &Op| matches!(op, Op::Prim(Prim::ShardingConstraint(_)));
+    jaxpr.eqns.iter().any(|eqn| is_constraint(&eqn.op) || needs_one_device(&eqn.op))
 }
 
 /// Rewrites a program and its bodies; a body that several equations share is rewritten once.
@@ -59,7 +61,7 @@ fn rewrite(jaxpr: &Jaxpr, done: &mut HashMap<*const Jaxpr, Arc<Jaxpr>>) -> Resul
         b.loc = eqn.loc;
         let ins = eqn.ins.iter().map(|&atom| read(&env, atom)).collect::<Result<Atoms>>()?;
         let mut op = eqn.op.clone();
-        for body in op.bodies_mut().into_iter().filter(|body| has_shard_map(body)) {
+        for body in op.bodies_mut().into_iter().filter(|body| has_mesh(body)) {
             let key = Arc::as_ptr(body);
             *body = match done.get(&key) {
                 Some(known) => known.clone(),
@@ -69,6 +71,7 @@ fn rewrite(jaxpr: &Jaxpr, done: &mut HashMap<*const Jaxpr, Arc<Jaxpr>>) -> Resul
         }
         let outs: Vec<Atom> = match &op {
             Op::Call(Call::ShardMap(op)) => on_all_shards(&mut b, op, &ins).map_err(|e| e.at(eqn.loc))?,
+            Op::Prim(Prim::ShardingConstraint(_)) => ins.to_vec(),
             _ => {
                 let avals = eqn.outs.iter().map(|&var| jaxpr.aval(var).clone());
                 b.push(op, &ins, avals, eqn.loc).into_iter().map(Atom::Var).collect()
