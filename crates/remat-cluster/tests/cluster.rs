@@ -92,9 +92,9 @@ fn barriers_say_who_is_missing() {
             return String::new();
         }
         let missed = message(node.barrier("b", Duration::from_millis(300)));
-        if node.rank() == 0 {
-            node.store().unwrap().put(b"done", b"").unwrap();
-        }
+        // No node leaves before both have given up.
+        node.store().unwrap().put(if node.rank() == 0 { b"done" } else { b"also" }, b"").unwrap();
+        node.store().unwrap().get(if node.rank() == 0 { b"also" } else { b"done" }, LONG).unwrap();
         missed
     });
     // The first to give up is missing for the second where their times differ.

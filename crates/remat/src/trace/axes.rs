@@ -56,9 +56,11 @@ impl Drop for Unbind {
     }
 }
 
-/// All on which the meaning of axes in a function depends that is traced here, outermost first.
+/// All on which the meaning of axes in a function depends that is traced here, outermost first. A `vmap` without a name is not among
+/// them, so that it shares the programs of calls outside of it.
 pub(crate) fn bindings() -> Vec<Binding> {
-    BINDINGS.with_borrow(Clone::clone)
+    let means_something = |binding: &&Binding| binding.is_mesh || !binding.axes.is_empty();
+    BINDINGS.with_borrow(|bindings| bindings.iter().filter(means_something).cloned().collect())
 }
 
 /// The axes that have names here, outermost first.
