@@ -105,21 +105,8 @@ impl<A: Accumulator> Cut<A> {
         }
         let most = tiles(tile_rows, tile_columns).max(1);
         let together = Some((TASK / work(tile_rows, tile_columns)).clamp(1, most));
-        let (strip_depth, strip_columns) = (part, tile_columns);
-        Cut {
-            kernel,
-            batch,
-            rows,
-            columns,
-            depth,
-            part,
-            strip_depth,
-            strip_columns,
-            tile_rows,
-            tile_columns,
-            together,
-            direct,
-        }
+        let (strip, tile) = ([part, tile_columns], [tile_rows, tile_columns]);
+        Cut { together, ..Cut::with_sizes(kernel, batch, shape, direct, part, strip, tile, true) }
     }
 
     /// The cut of such products where the caller knows good sizes: of the parts of the contracted dimension, of strips of a
