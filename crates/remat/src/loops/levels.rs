@@ -9,7 +9,7 @@ use crate::trace::Tensor;
 type Outs = (Vec<Tensor>, Vec<Tensor>);
 
 /// The blocks of loops of about the same length, one block fewer than levels.
-pub(super) fn equal_blocks(length: usize, levels: usize) -> Vec<usize> {
+pub(crate) fn equal_blocks(length: usize, levels: usize) -> Vec<usize> {
     let mut blocks: Vec<usize> = Vec::new();
     for inner in (1..levels).rev() {
         let block = (length as f64).powf(inner as f64 / levels as f64).round() as usize;

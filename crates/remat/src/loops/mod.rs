@@ -15,6 +15,7 @@ use remat_ir::{Error, ErrorKind, Result};
 use crate::api::ScanOptions;
 use crate::api::control::{checked, trace_scan, trace_while};
 use crate::trace::{Output, Tensor, Tree, current_loc, pinned, rebuild};
+pub(crate) use levels::equal_blocks;
 pub use schedule::binomial_steps;
 
 /// The operation in errors and in programs.

@@ -34,6 +34,7 @@ mod dropout;
 mod linear;
 mod loss;
 mod norm;
+mod stack;
 
 pub use attention::{Attention, AttentionConfig, dot_product_attention};
 pub use block::{Block, Mlp};
@@ -42,3 +43,4 @@ pub use dropout::dropout;
 pub use linear::{Embedding, Linear};
 pub use loss::cross_entropy;
 pub use norm::{BatchNorm, GroupNorm, LayerNorm, RmsNorm};
+pub use stack::Stack;

@@ -1,0 +1,4 @@
+//! The layers and models of `nn`.
+
+mod basic;
+mod stack;
