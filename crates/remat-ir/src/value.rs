@@ -77,6 +77,17 @@ impl DeviceArray {
         host.as_ref().map_err(Clone::clone)
     }
 
+    /// Waits, and gives a copy on the host that is not kept here: the one that [`DeviceArray::host`] has made, or another.
+    ///
+    /// # Errors
+    /// As [`DeviceArray::host`].
+    pub fn copy_to_host(&self) -> Result<Array> {
+        match self.host.get() {
+            Some(host) => host.clone(),
+            None => self.buffer.to_host().map_err(|error| error.at(self.loc)),
+        }
+    }
+
     /// The engine's own buffer, taken out, if it is of this type.
     pub fn into_buffer<B: DeviceBuffer>(self) -> Option<B> {
         let buffer: Box<dyn Any> = self.buffer;
@@ -163,6 +174,17 @@ impl Value {
         match self {
             Value::Host(array) => Ok(array),
             Value::Device(array) => array.host(),
+        }
+    }
+
+    /// As [`Value::host`], but the value does not keep the copy: what is read once takes no memory on the host after that.
+    ///
+    /// # Errors
+    /// As [`Value::host`].
+    pub fn copy_to_host(&self) -> Result<Array> {
+        match self {
+            Value::Host(array) => Ok(array.clone()),
+            Value::Device(array) => array.copy_to_host(),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::trace::{Device, current_loc, deferred};
 
 impl Tensor {
     /// The tensor on this device: itself if it lives there, else a copy. On [`Device::cpu`] it is in the host's memory and bound to no
-    /// device: operations on it run where the other operands live.
+    /// device: operations on it run where the other operands live. (A tensor that is read keeps its copy on the host; this one does not.)
     ///
     /// # Errors
     /// If the tensor is traced: programs run on one device; if the device has no memory for it.
@@ -36,7 +36,7 @@ impl Tensor {
             if value.device_name() == Some(device.name()) {
                 return Ok(self.clone());
             }
-            Ok(Tensor::from_value(device.engine().put(value.host()?)?.called_at(current_loc())))
+            Ok(Tensor::from_value(device.engine().put(&value.copy_to_host()?)?.called_at(current_loc())))
         })
     }
 

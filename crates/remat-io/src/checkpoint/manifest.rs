@@ -1,0 +1,150 @@
+//! `state.json`: what a checkpoint has beside tensors.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use remat::Result;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{cannot, wrong};
+
+/// The name of the file.
+pub(super) const FILE: &str = "state.json";
+
+/// The version that this code writes, and the newest that it reads. A change that older code cannot read gets the next number.
+const FORMAT: u32 = 1;
+
+/// How far a run is, beside its model and the state of its optimizer: what it needs to go on with the same numbers.
+///
+/// ```
+/// use remat_io::Progress;
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize, PartialEq, Debug)]
+/// struct Config { width: usize, learning_rate: f64 }
+///
+/// let config = Config { width: 96, learning_rate: 3e-3 };
+/// let progress = Progress { step: 100, seed: 0, data: (), config };
+/// let text = serde_json::to_string(&progress)?;
+/// assert_eq!(text, r#"{"step":100,"seed":0,"data":null,"config":{"width":96,"learning_rate":0.003}}"#);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Progress<D = (), C = ()> {
+    /// Steps done.
+    pub step: u64,
+    /// The seed of the run's random numbers. Keys that are made of the seed and the step need nothing else to go on.
+    pub seed: u64,
+    /// Where the run is in its data; `()` where that follows from seed and step.
+    pub data: D,
+    /// The configuration of the run, such as the sizes of the model.
+    pub config: C,
+}
+
+/// The content of the file.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Manifest {
+    format: u32,
+    /// A [`Progress`].
+    pub(super) progress: serde_json::Value,
+    /// The trees by name.
+    pub(super) trees: BTreeMap<String, Sum>,
+}
+
+/// The length of a file and its checksum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Sum {
+    bytes: u64,
+    crc32: u32,
+}
+
+impl Manifest {
+    pub(super) fn new(progress: serde_json::Value, trees: BTreeMap<String, Sum>) -> Manifest {
+        Manifest { format: FORMAT, progress, trees }
+    }
+
+    /// Reads the file of a checkpoint.
+    ///
+    /// # Errors
+    /// If it cannot be read, is damaged, or of a newer format.
+    pub(super) fn read(operation: &str, folder: &Path) -> Result<Manifest> {
+        #[derive(Deserialize)]
+        struct Version {
+            format: u32,
+        }
+        let path = folder.join(FILE);
+        let text = fs::read(&path).map_err(|error| cannot(operation, "read", &path, &error))?;
+        let damaged = |error: serde_json::Error| wrong(operation, &path, format!("is damaged: {error}"));
+        let Version { format } = serde_json::from_slice(&text).map_err(damaged)?;
+        if format > FORMAT {
+            let message = format!("has the format {format} of a newer version; this one reads up to {FORMAT}");
+            return Err(wrong(operation, &path, message));
+        }
+        serde_json::from_slice(&text).map_err(damaged)
+    }
+}
+
+/// The path of the file of a tree.
+pub(super) fn tree_file(folder: &Path, name: &str) -> std::path::PathBuf {
+    folder.join(format!("{name}.safetensors"))
+}
+
+/// A stream that sums what goes through it.
+pub(super) struct Summing<'a> {
+    out: &'a mut dyn Write,
+    bytes: u64,
+    crc: crc32fast::Hasher,
+}
+
+impl Summing<'_> {
+    pub(super) fn new(out: &mut dyn Write) -> Summing<'_> {
+        Summing { out, bytes: 0, crc: crc32fast::Hasher::new() }
+    }
+
+    pub(super) fn sum(self) -> Sum {
+        Sum { bytes: self.bytes, crc32: self.crc.finalize() }
+    }
+}
+
+impl Write for Summing<'_> {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(buffer)?;
+        self.bytes += written as u64;
+        self.crc.update(&buffer[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+impl Sum {
+    /// That a file has this length and checksum.
+    ///
+    /// # Errors
+    /// If it has others, or cannot be read.
+    pub(super) fn check(self, operation: &str, path: &Path) -> Result<()> {
+        let failed = |error: &io::Error| cannot(operation, "read", path, error);
+        let mut file = fs::File::open(path).map_err(|error| failed(&error))?;
+        let len = file.metadata().map_err(|error| failed(&error))?.len();
+        if len != self.bytes {
+            return Err(wrong(operation, path, format!("is damaged: it has {len} bytes and had {}", self.bytes)));
+        }
+        let (mut crc, mut buffer) = (crc32fast::Hasher::new(), vec![0; 1 << 18]);
+        loop {
+            match file.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(n) => crc.update(&buffer[..n]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed(&error)),
+            }
+        }
+        if crc.finalize() != self.crc32 {
+            return Err(wrong(operation, path, "is damaged: its bytes are not those that were written"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,77 @@
+//! The state of a run at one step, to be written.
+
+use remat::{Device, Error, ErrorKind, Result, Tensor, Tree};
+use serde::Serialize;
+
+use super::Progress;
+use crate::name;
+
+/// The state of a run at one step: trees and progress.
+///
+/// Tensors in the host's memory are shared, not copied: tensors never change. So while a snapshot is being written in the background, a step that is given
+/// the model does not overwrite it, but takes fresh memory for the next: at most the bytes of the trees once more, as a copy would have, and
+/// less of them with each tensor that is written. Tensors on a device are copied to the host when they are added here, so that they can be donated
+/// to the next step: the memory of an accelerator is scarcer.
+///
+/// ```
+/// use remat::Tensor;
+/// use remat_io::{Progress, Snapshot};
+/// let model = vec![Tensor::from(1.0f32)];
+/// let snapshot = Snapshot::new(&Progress { step: 7, seed: 0, data: (), config: "small" })?.with("model", &model)?;
+/// assert_eq!(snapshot.step(), 7);
+/// # Ok::<(), remat::Error>(())
+/// ```
+pub struct Snapshot {
+    pub(super) step: u64,
+    pub(super) progress: serde_json::Value,
+    /// The trees by name, each with its tensors.
+    pub(super) trees: Vec<(String, Vec<(String, Tensor)>)>,
+}
+
+impl Snapshot {
+    /// A snapshot without trees.
+    ///
+    /// # Errors
+    /// If the progress is not JSON: a map with keys that are not texts, for one. (JSON has no NaN and no infinities: they become null.)
+    #[track_caller]
+    pub fn new<D: Serialize, C: Serialize>(progress: &Progress<D, C>) -> Result<Snapshot> {
+        let json = serde_json::to_value(progress).map_err(|error| {
+            let message = format!("the progress of step {} cannot be written as JSON: {error}", progress.step);
+            Error::new(ErrorKind::Argument, "Snapshot::new", message).at(remat::layer::location())
+        })?;
+        Ok(Snapshot { step: progress.step, progress: json, trees: Vec::new() })
+    }
+
+    /// The same snapshot with a tree, which gets a file of this name: `model`, `optimizer`.
+    ///
+    /// # Errors
+    /// If the name has something else than letters, digits, `_` and `-`, or is taken; if a tensor has no elements to write; as
+    /// [`names`](crate::names).
+    #[track_caller]
+    pub fn with<T: Tree>(mut self, name: &str, tree: &T) -> Result<Snapshot> {
+        let (loc, operation) = (remat::layer::location(), "Snapshot::with");
+        let wrong = |message: String| Err(Error::new(ErrorKind::Argument, operation, message).at(loc));
+        if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-') {
+            return wrong(format!("{name:?} is not the name of a tree: take letters, digits, `_` and `-`"));
+        }
+        if self.trees.iter().any(|(taken, _)| taken == name) {
+            return wrong(format!("the snapshot has a tree `{name}` already"));
+        }
+        let mut tensors = name::names(tree)?;
+        for (path, tensor) in &mut tensors {
+            let host = tensor.to_device(&Device::cpu());
+            if let Some(error) = host.error() {
+                let message = format!("tensor `{path}` of the tree `{name}`: {}", error.message());
+                return Err(Error::new(error.kind(), operation, message).at(loc));
+            }
+            *tensor = host;
+        }
+        self.trees.push((name.to_string(), tensors));
+        Ok(self)
+    }
+
+    /// The steps done.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+}

@@ -1,0 +1,43 @@
+//! Errors of files.
+
+use std::io;
+use std::path::Path;
+
+use remat::{Error, ErrorKind};
+
+/// An error of a file or folder: what is wrong with it.
+pub(crate) fn wrong(operation: &str, path: &Path, message: impl AsRef<str>) -> Error {
+    Error::new(ErrorKind::Io, operation, format!("`{}` {}", path.display(), message.as_ref()))
+}
+
+/// An error of the system: what could not be done with a file or folder.
+pub(crate) fn cannot(operation: &str, what: &str, path: &Path, error: &io::Error) -> Error {
+    Error::new(ErrorKind::Io, operation, format!("cannot {what} `{}`: {error}", path.display()))
+}
+
+/// The same error, said of a tensor of a file.
+pub(crate) fn of_tensor(operation: &str, path: &Path, name: &str, error: &Error) -> Error {
+    let message = format!("tensor `{name}` of `{}`: {}", path.display(), error.message());
+    let moved = Error::new(error.kind(), operation, message);
+    error.loc().map_or(moved.clone(), |loc| moved.at(loc))
+}
+
+/// A list for a message: the first few, and how many more there are.
+pub(crate) fn listed<'a>(words: impl ExactSizeIterator<Item = &'a str>) -> String {
+    const SHOWN: usize = 3;
+    let more = words.len().saturating_sub(SHOWN);
+    let shown: Vec<String> = words.take(SHOWN).map(|word| format!("`{word}`")).collect();
+    let shown = shown.join(", ");
+    if more == 0 { shown } else { format!("{shown} and {more} more") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::listed;
+
+    #[test]
+    fn long_lists_are_cut() {
+        assert_eq!(listed(["a", "b", "c"].into_iter()), "`a`, `b`, `c`");
+        assert_eq!(listed(["a", "b", "c", "d", "e"].into_iter()), "`a`, `b`, `c` and 2 more");
+    }
+}

@@ -1,0 +1,46 @@
+//! Saving and loading: safetensors of trees, and [`Checkpoints`]: folders of the whole state of a training run.
+//!
+//! ```
+//! use remat::{DType, nn, random};
+//!
+//! let folder = tempfile::tempdir()?;
+//! let path = folder.path().join("model.safetensors");
+//! let model = nn::Block::init(random::key(0), 16, 4, DType::F32);
+//! remat_io::save(&path, &model)?;
+//!
+//! // Dtypes, shapes and names are those of a model of the same sizes; its elements do not count.
+//! let like = nn::Block::init(random::key(1), 16, 4, DType::F32);
+//! let loaded = remat_io::load(&path, &like)?;
+//! assert_eq!(loaded.mlp.up.weight.to_vec::<f32>()?, model.mlp.up.weight.to_vec::<f32>()?);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The name of a tensor is its path in the tree, as [`Path`](remat::tree::Path) prints it and PyTorch writes names: fields, positions in
+//! sequences and tuples, and keys of maps, with a dot between them: `blocks.0.attn.qkv.weight`. `Option`, `Box` and the variants of enums
+//! add nothing. A tree that is a tensor itself has the name `tensor`. What is not a tensor (numbers of heads, variants) is not in the file:
+//! it is in the program, or in the configuration of a checkpoint.
+//!
+//! Whatever is written has a temporary name until it is whole and on the disk; then it takes the place of what was there, at once. So an error, a
+//! full disk or a kill leaves what was there before.
+//!
+//! Layers, each using only those above it in this list (a test holds this):
+//!
+//! 1. `failure`, `element`, `name`: errors of files, elements as bytes, names of tensors
+//! 2. `atomic`, `header`: files that appear whole, the header of safetensors
+//! 3. `safetensors`: writing and reading trees
+//! 4. `checkpoint`: folders of the state of training
+
+#[cfg(target_endian = "big")]
+compile_error!("safetensors are little-endian, and so have to be the elements in memory");
+
+mod atomic;
+mod checkpoint;
+mod element;
+mod failure;
+mod header;
+mod name;
+mod safetensors;
+
+pub use checkpoint::{Checkpoint, CheckpointOptions, Checkpoints, Latest, Progress, Snapshot};
+pub use name::names;
+pub use safetensors::{LoadOptions, SafeTensors, SaveOptions, load, load_with, save, save_with};

@@ -1,0 +1,100 @@
+//! Writing.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+use remat::{DType, Device, Error, ErrorKind, Result, Tensor, Tree};
+
+use crate::atomic::write_file;
+use crate::failure::{cannot, of_tensor};
+use crate::{element, header, name};
+
+/// The options of [`save_with`].
+///
+/// ```
+/// use remat::Tensor;
+/// use remat_io::{SafeTensors, SaveOptions};
+///
+/// let path = tempfile::tempdir()?.keep().join("x.safetensors");
+/// let metadata = [("format".to_string(), "pt".to_string())].into();
+/// remat_io::save_with(&SaveOptions { metadata }, &path, &Tensor::from(1.0f32))?;
+/// assert_eq!(SafeTensors::open(&path)?.metadata()["format"], "pt");
+/// # std::fs::remove_dir_all(path.parent().unwrap())?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct SaveOptions {
+    /// Texts for the header of the file, by names of your own. (`transformers` asks for `format`: `pt`.)
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// Writes the tensors of a tree into a file, each with its dtype, under its [name](crate::names).
+///
+/// The tensors are written one by one from where they are: those on a device are copied to the host one at a time, and no copy stays there. The file
+/// appears whole, once it is on the disk; it replaces another file at `path`, or the link that is there.
+///
+/// ```
+/// use remat::Tensor;
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("pair.safetensors");
+/// remat_io::save(&path, &(Tensor::new([1.0f32, 2.0]), Tensor::from(7)))?;
+/// assert_eq!(remat_io::SafeTensors::open(&path)?.names().collect::<Vec<_>>(), ["0", "1"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// If a tensor has no elements to write (it is failed, traced or abstract), as [`names`](crate::names), and if the file cannot be written, as
+/// when the disk is full. What was at `path` is there then as before.
+#[track_caller]
+pub fn save<T: Tree>(path: impl AsRef<Path>, tree: &T) -> Result<()> {
+    save_with(&SaveOptions::default(), path, tree)
+}
+
+/// As [`save`], with options.
+///
+/// # Errors
+/// As [`save`].
+#[track_caller]
+pub fn save_with<T: Tree>(options: &SaveOptions, path: impl AsRef<Path>, tree: &T) -> Result<()> {
+    let (loc, path) = (remat::layer::location(), path.as_ref());
+    let tensors = name::names(tree)?;
+    write_file("save", path, |out| write("save", path, tensors, &options.metadata, out)).map_err(|error| error.at(loc))
+}
+
+/// Writes tensors into a stream, for a file at `path`. Each is dropped as soon as it is written.
+///
+/// # Errors
+/// If a tensor has no elements; if the stream cannot be written, with the name of the tensor.
+pub(crate) fn write(
+    operation: &str,
+    path: &Path,
+    tensors: Vec<(String, Tensor)>,
+    metadata: &BTreeMap<String, String>,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let mut ordered = Vec::new();
+    for (name, tensor) in tensors {
+        let aval = tensor.aval().map_err(|error| of_tensor(operation, path, &name, &error))?.clone();
+        // What is known to fail is found before a byte is written.
+        if tensor.is_traced() || tensor.is_abstract() {
+            tensor.array().map_err(|error| of_tensor(operation, path, &name, &error))?;
+        }
+        ordered.push((name, aval, tensor));
+    }
+    let alignment = |dtype: DType| std::cmp::Reverse(header::alignment_order(dtype));
+    ordered.sort_by(|(a, x, _), (b, y, _)| alignment(x.dtype).cmp(&alignment(y.dtype)).then_with(|| a.cmp(b)));
+    let listed = ordered.iter().map(|(name, aval, _)| (name.as_str(), aval.dtype, &aval.shape[..]));
+    let header = header::encode(metadata, listed).map_err(|message| {
+        Error::new(ErrorKind::Io, operation, format!("cannot write `{}`: {message}", path.display()))
+    })?;
+    out.write_all(&header).map_err(|error| cannot(operation, "write", path, &error))?;
+    for (name, _, tensor) in ordered {
+        let host = tensor.to_device(&Device::cpu());
+        drop(tensor);
+        let array = host.array().map_err(|error| of_tensor(operation, path, &name, &error))?;
+        out.write_all(element::bytes(array))
+            .map_err(|error| cannot(operation, &format!("write tensor `{name}` of"), path, &error))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,275 @@
+//! Folders of checkpoints: what is in them, which are kept, and every state in which a kill or a fault can leave one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use remat::optim::{AdamW, Moments, Optimizer};
+use remat::{DType, Device, Tensor, Tree, nn, random, tree};
+use remat_io::{Checkpoint, CheckpointOptions, Checkpoints, Latest, Progress, Snapshot};
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+struct Config {
+    width: usize,
+    learning_rate: f64,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+struct Position {
+    epoch: u32,
+    offset: u64,
+}
+
+const NOW: CheckpointOptions = CheckpointOptions { keep: None, background: false };
+
+/// A number that is not written in full by 15 digits.
+const RATE: f64 = 0.1 + 0.2;
+
+fn progress(step: u64) -> Progress<Position, Config> {
+    let data = Position { epoch: 3, offset: u64::MAX };
+    Progress { step, seed: u64::MAX - 1, data, config: Config { width: 3, learning_rate: RATE } }
+}
+
+fn state(step: u64) -> (nn::Linear, Moments<nn::Linear>) {
+    let model = nn::Linear::init(random::key(step), 3, 2, DType::F32);
+    let state = AdamW::default().init(&model);
+    let state = Moments { step: Tensor::from(step as i32), mu: model.clone(), ..state };
+    (model, state)
+}
+
+fn snapshot(step: u64) -> Snapshot {
+    let (model, state) = state(step);
+    Snapshot::new(&progress(step)).unwrap().with("model", &model).unwrap().with("optimizer", &state).unwrap()
+}
+
+/// A run with checkpoints of these steps.
+fn run(steps: &[u64]) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a/run");
+    let mut checkpoints = Checkpoints::open_with(&NOW, &path).unwrap();
+    for &step in steps {
+        checkpoints.save(snapshot(step)).unwrap();
+    }
+    checkpoints.finish().unwrap();
+    (folder, path)
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+    let mut names: Vec<String> = fs::read_dir(folder).unwrap().map(name).filter(|name| name != ".lock").collect();
+    names.sort();
+    names
+}
+
+fn bits<T: Tree>(tree: &T) -> Vec<Vec<u64>> {
+    let leaf = |leaf: &Tensor| {
+        let data = leaf.array().unwrap().data();
+        (0..data.len()).map(|i| data.get(i).unwrap().bits()).collect()
+    };
+    tree::leaves(tree).iter().map(|(_, x)| leaf(x)).collect()
+}
+
+/// The step of the last checkpoint that can be read, and why others were skipped.
+#[track_caller]
+fn latest(path: &Path) -> (Option<u64>, Vec<String>) {
+    let Latest { checkpoint, skipped } = Checkpoint::latest(path).unwrap();
+    let step = checkpoint.map(|checkpoint| {
+        let read = checkpoint.progress::<Position, Config>().unwrap();
+        assert_eq!(read, progress(read.step));
+        let like = state(0);
+        assert_eq!(bits(&checkpoint.tree("model", &like.0).unwrap()), bits(&state(read.step).0));
+        assert_eq!(bits(&checkpoint.tree("optimizer", &like.1).unwrap()), bits(&state(read.step).1));
+        read.step
+    });
+    let shown = path.to_str().unwrap();
+    (step, skipped.iter().map(|error| error.message().replace(shown, "RUN")).collect())
+}
+
+#[track_caller]
+fn message<T>(result: remat::Result<T>, path: &Path) -> String {
+    let Err(error) = result else { panic!("no error") };
+    assert!(error.loc().is_some(), "{error}");
+    error.message().replace(path.to_str().unwrap(), "RUN")
+}
+
+#[test]
+fn what_is_written_comes_back() {
+    let (_folder, path) = run(&[100, 1_000_000]);
+    assert_eq!(names(&path), ["step-000100", "step-1000000"]);
+    assert_eq!(names(&path.join("step-000100")), ["model.safetensors", "optimizer.safetensors", "state.json"]);
+    assert_eq!(latest(&path), (Some(1_000_000), vec![]));
+    let one = Checkpoint::open(path.join("step-000100")).unwrap();
+    assert_eq!(one.path(), path.join("step-000100"));
+    assert_eq!(one.trees().collect::<Vec<_>>(), ["model", "optimizer"]);
+    assert_eq!(one.progress::<Position, Config>().unwrap(), progress(100));
+    let file = "`RUN/step-000100";
+    let near = message(one.tree("modle", &()), &path);
+    assert_eq!(near, format!("{file}` has no tree `modle`; did you mean `model`?"));
+    let other = message(one.tree("average", &()), &path);
+    assert_eq!(other, format!("{file}` has no tree `average`; it has `model`, `optimizer`"));
+    let wrong = message(one.progress::<Position, Position>(), &path);
+    assert_eq!(wrong, format!("{file}/state.json` has another progress than was asked for: missing field `epoch`"));
+    let like = nn::Linear::init(random::key(0), 2, 2, DType::F32);
+    let shape = message(one.tree("model", &like), &path);
+    assert_eq!(shape, format!("tensor `weight` of {file}/model.safetensors` is f32[3,2] and must be f32[2,2]"));
+    // A folder that is not there has no checkpoints; neither has an empty one.
+    assert_eq!(latest(&path.join("none")), (None, vec![]));
+    assert_eq!(latest(&run(&[]).1), (None, vec![]));
+    assert!(
+        message(Checkpoint::latest(path.join("step-000100/state.json")), &path).starts_with("cannot read `RUN/step")
+    );
+}
+
+#[test]
+fn the_last_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    for (keep, expected) in [(Some(2), 2), (Some(1), 1), (Some(0), 1), (None, 5)] {
+        let path = folder.path().join(format!("{keep:?}"));
+        let mut checkpoints = Checkpoints::open_with(&CheckpointOptions { keep, background: true }, &path).unwrap();
+        for step in 1..=5 {
+            checkpoints.save(snapshot(step)).unwrap();
+        }
+        checkpoints.finish().unwrap();
+        assert_eq!(names(&path).len(), expected);
+        assert_eq!(latest(&path), (Some(5), vec![]));
+    }
+}
+
+#[test]
+fn damaged_checkpoints_are_skipped_and_said() {
+    let (_folder, path) = run(&[1, 2, 3, 4, 5, 6]);
+    let file = |step: u64, name: &str| path.join(format!("step-00000{step}/{name}"));
+    let change = |path: &Path, f: &dyn Fn(&mut Vec<u8>)| {
+        let mut content = fs::read(path).unwrap();
+        f(&mut content);
+        fs::write(path, content).unwrap();
+    };
+    let len = fs::read(file(2, "optimizer.safetensors")).unwrap().len();
+    fs::remove_file(file(6, "model.safetensors")).unwrap();
+    fs::remove_file(file(5, "state.json")).unwrap();
+    change(&file(4, "model.safetensors"), &|content| *content.last_mut().unwrap() ^= 1);
+    change(&file(3, "state.json"), &|content| content.truncate(40));
+    change(&file(2, "optimizer.safetensors"), &|content| content.truncate(len - 1));
+    let (step, skipped) = latest(&path);
+    let lost = "No such file or directory (os error 2)";
+    assert_eq!(step, Some(1));
+    assert_eq!(skipped[0], format!("cannot read `RUN/step-000006/model.safetensors`: {lost}"));
+    assert_eq!(skipped[1], format!("cannot read `RUN/step-000005/state.json`: {lost}"));
+    assert_eq!(skipped[2], "`RUN/step-000004/model.safetensors` is damaged: its bytes are not those that were written");
+    assert!(skipped[3].starts_with("`RUN/step-000003/state.json` is damaged: EOF while parsing"), "{}", skipped[3]);
+    let cut = format!("`RUN/step-000002/optimizer.safetensors` is damaged: it has {} bytes and had {len}", len - 1);
+    assert_eq!(skipped[4..], [cut]);
+    change(&file(1, "state.json"), &|content| {
+        *content = String::from_utf8(content.clone()).unwrap().replace("\"format\": 1", "\"format\": 2").into_bytes();
+    });
+    let newer = "`RUN/step-000001/state.json` has the format 2 of a newer version; this one reads up to 1";
+    assert_eq!(message(Checkpoint::open(path.join("step-000001")), &path), newer);
+    // To begin anew would not be what was meant.
+    let none = message(Checkpoint::latest(&path), &path);
+    assert_eq!(none, format!("`RUN` has 6 checkpoints, and none of them can be read: {newer}"));
+
+    // A run that goes on from before the damaged ones sets them aside, as it does with what it had after the step that it goes back to.
+    let mut checkpoints = Checkpoints::open_with(&CheckpointOptions { keep: Some(2), ..NOW }, &path).unwrap();
+    checkpoints.save(snapshot(2)).unwrap();
+    let expected = ["step-000001", "step-000002", "step-000002.old", "step-000003.old", "step-000004.old"];
+    assert_eq!(names(&path)[..5], expected);
+    checkpoints.save(snapshot(2)).unwrap();
+    assert_eq!(names(&path)[..5], expected);
+    assert_eq!(latest(&path), (Some(2), vec![]));
+}
+
+#[test]
+fn what_a_kill_leaves() {
+    let (_folder, path) = run(&[1, 2]);
+    // While it was writing: some files, or all of them and not the name.
+    fs::create_dir(path.join(".step-000003.partial")).unwrap();
+    fs::write(path.join(".step-000003.partial/model.safetensors"), b"half").unwrap();
+    fs::rename(path.join("step-000001"), path.join(".step-000001.removed")).unwrap();
+    fs::remove_file(path.join(".step-000001.removed/state.json")).unwrap();
+    // What is not ours is left alone.
+    fs::write(path.join("notes.txt"), "").unwrap();
+    fs::create_dir(path.join("step-000001.old")).unwrap();
+    let unfinished = "`RUN/.step-000003.partial` was not finished".to_string();
+    assert_eq!(latest(&path), (Some(2), vec![unfinished.clone()]));
+    // Reading removes nothing: the run may be alive.
+    assert_eq!(latest(&path), (Some(2), vec![unfinished]));
+    let mut checkpoints = Checkpoints::open_with(&NOW, &path).unwrap();
+    assert_eq!(names(&path), ["notes.txt", "step-000001.old", "step-000002"]);
+    checkpoints.save(snapshot(3)).unwrap();
+    assert_eq!(latest(&path), (Some(3), vec![]));
+
+    // A partial one alone is no checkpoint, and no reason to stop.
+    let (_folder, path) = run(&[]);
+    fs::create_dir(path.join(".step-000003.partial")).unwrap();
+    assert_eq!(latest(&path), (None, vec!["`RUN/.step-000003.partial` was not finished".to_string()]));
+}
+
+#[test]
+fn one_run_writes_to_a_folder() {
+    let (_folder, path) = run(&[1]);
+    let first = Checkpoints::open(&path).unwrap();
+    let second = message(Checkpoints::open(&path), &path);
+    assert_eq!(second, "`RUN` is where another run writes its checkpoints");
+    drop(first);
+    Checkpoints::open(&path).unwrap();
+    let file = message(Checkpoints::open(path.join("step-000001/state.json")), &path);
+    assert!(file.starts_with("cannot make `RUN/step-000001/state.json`"), "{file}");
+}
+
+#[test]
+fn errors_in_the_background_come_with_the_next_save() {
+    let (_folder, path) = run(&[1]);
+    let mut checkpoints = Checkpoints::open(&path).unwrap();
+    // A file where the folder of a step is to be.
+    fs::write(path.join(".step-000002.partial"), "").unwrap();
+    checkpoints.save(snapshot(2)).unwrap();
+    let error = message(checkpoints.save(snapshot(3)), &path);
+    assert!(error.starts_with("cannot write `RUN/.step-000002.partial`: "), "{error}");
+    checkpoints.save(snapshot(3)).unwrap();
+    checkpoints.finish().unwrap();
+    assert_eq!(latest(&path).0, Some(3));
+    let mut checkpoints = Checkpoints::open_with(&CheckpointOptions::default(), run(&[1]).1).unwrap();
+    // The folder of that run is gone.
+    checkpoints.save(snapshot(2)).unwrap();
+    assert!(checkpoints.finish().unwrap_err().message().starts_with("cannot write "));
+}
+
+#[test]
+fn snapshots_that_cannot_be() {
+    let path = Path::new("RUN");
+    let empty = || Snapshot::new(&progress(1)).unwrap();
+    for name in ["", "a/b", "..", "mod el"] {
+        let expected = format!("{name:?} is not the name of a tree: take letters, digits, `_` and `-`");
+        assert_eq!(message(empty().with(name, &()), path), expected);
+    }
+    let twice = message(empty().with("model", &()).unwrap().with("model", &()), path);
+    assert_eq!(twice, "the snapshot has a tree `model` already");
+    let is_abstract = message(empty().with("model", &vec![Tensor::shape_only([2], DType::F32)]), path);
+    assert!(
+        is_abstract.starts_with("tensor `0` of the tree `model`: the tensor (f32[2]) is abstract"),
+        "{is_abstract}"
+    );
+    let keys = std::collections::BTreeMap::from([((1, 2), 3)]);
+    let json = message(Snapshot::new(&Progress { step: 4, seed: 0, data: (), config: keys }), path);
+    assert_eq!(json, "the progress of step 4 cannot be written as JSON: key must be a string");
+}
+
+/// The host's tensors are shared, those of a device copied, so that a step may take their memory.
+#[test]
+fn snapshots_share_what_the_host_has() {
+    let x = Tensor::zeros([1000], DType::F32);
+    let snapshot = Snapshot::new(&progress(1)).unwrap().with("x", &x).unwrap();
+    drop(snapshot);
+    let Ok(device) = Device::xla_cpu(0) else { return eprintln!("NOT TESTED on XLA") };
+    let there = x.to_device(&device);
+    let step = remat::jit(|x: &Tensor| x + 1.0);
+    let (_folder, path) = run(&[]);
+    let mut checkpoints = Checkpoints::open(&path).unwrap();
+    checkpoints.save(Snapshot::new(&progress(1)).unwrap().with("x", &there).unwrap()).unwrap();
+    let next = step.call(there).unwrap();
+    checkpoints.finish().unwrap();
+    assert_eq!(next.to_vec::<f32>().unwrap()[0], 1.0);
+    let again = Checkpoint::latest(&path).unwrap().checkpoint.unwrap().tree("x", &x).unwrap();
+    assert_eq!(bits(&again), bits(&x));
+}
