@@ -2,9 +2,10 @@
 
 use remat_ir::{Error, ErrorKind, Literal, Result};
 
-use super::Linear;
+use super::{KvCache, Linear};
 use crate::layer::{apply, deferred, pinned};
 use crate::random::Key;
+use crate::trace::current_loc;
 use crate::{DType, Tensor, Tree, named_scope};
 
 /// The options of [`dot_product_attention`].
@@ -170,7 +171,33 @@ impl Attention {
         pinned(|| named_scope("attention", || deferred(|| self.attend(x))))
     }
 
+    /// As [`Attention::apply`] for the next positions of a cache, whose layer is numbered by an i32 scalar: `x` is
+    /// `dtype[batch, positions, features]`.
+    ///
+    /// # Errors
+    /// As [`Attention::apply`] and [`KvCache::attend`].
+    #[track_caller]
+    pub fn apply_cached(&self, x: &Tensor, layer: &Tensor, cache: &KvCache) -> Result<(Tensor, KvCache)> {
+        let loc = current_loc();
+        pinned(|| {
+            named_scope("attention", || {
+                let [q, k, v] = self.project(x)?;
+                let (mixed, cache) = cache.attend(layer, &q, &k, &v, None)?;
+                Ok((self.out.apply(&mixed.reshape(x.shape()?)).named("attn"), cache))
+            })
+        })
+        .map_err(|error: Error| error.at(loc))
+    }
+
     fn attend(&self, x: &Tensor) -> Result<Tensor> {
+        let [q, k, v] = self.project(x)?;
+        let config = AttentionConfig { causal: true, ..AttentionConfig::default() };
+        let mixed = dot_product_attention(&q, &k, &v, &config).reshape(x.shape()?);
+        Ok(self.out.apply(&mixed).named("attn"))
+    }
+
+    /// Queries, keys and values, by heads.
+    fn project(&self, x: &Tensor) -> Result<[Tensor; 3]> {
         const NAME: &str = "nn::Attention::apply";
         let aval = x.aval()?;
         let [batch @ .., positions, features] = &aval.shape[..] else {
@@ -183,10 +210,7 @@ impl Attention {
         let qkv = self.qkv.apply(x).named("qkv");
         let parts: Vec<usize> = batch.iter().copied().chain([*positions, 3, self.heads, size]).collect();
         let qkv = qkv.reshape(parts);
-        let [q, k, v] = [0, 1, 2].map(|i| qkv.index((crate::index::Ellipsis, i, .., ..)));
-        let config = AttentionConfig { causal: true, ..AttentionConfig::default() };
-        let mixed = dot_product_attention(&q, &k, &v, &config).reshape(&aval.shape[..]);
-        Ok(self.out.apply(&mixed).named("attn"))
+        Ok([0, 1, 2].map(|i| qkv.index((crate::index::Ellipsis, i, .., ..))))
     }
 }
 
@@ -194,7 +218,7 @@ impl Attention {
 ///
 /// # Errors
 /// If the heads do not divide the features.
-fn head_size(operation: &str, features: usize, heads: usize) -> Result<usize> {
+pub(super) fn head_size(operation: &str, features: usize, heads: usize) -> Result<usize> {
     if heads == 0 || !features.is_multiple_of(heads) {
         let message = format!("{heads} heads do not divide {features} features");
         return Err(Error::new(ErrorKind::Shape, operation, message));

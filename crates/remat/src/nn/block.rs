@@ -1,9 +1,9 @@
 //! The block of a transformer.
 
-use super::{Attention, LayerNorm, Linear};
+use super::{Attention, KvCache, LayerNorm, Linear};
 use crate::layer::pinned;
 use crate::random::Key;
-use crate::{DType, Tensor, Tree, named_scope};
+use crate::{DType, Result, Tensor, Tree, named_scope};
 
 /// Two linear maps with a [`Tensor::gelu`] between them. The result has the name `mlp`.
 ///
@@ -92,6 +92,22 @@ impl Block {
             named_scope("block", || {
                 let x = x + self.attn.apply(&self.norm1.apply(x));
                 &x + self.mlp.apply(&self.norm2.apply(&x))
+            })
+        })
+    }
+
+    /// As [`Block::apply`] for the next positions of a cache, whose layer is numbered by an i32 scalar: `x` is
+    /// `dtype[batch, positions, features]`.
+    ///
+    /// # Errors
+    /// As [`Attention::apply_cached`].
+    #[track_caller]
+    pub fn apply_cached(&self, x: &Tensor, layer: &Tensor, cache: &KvCache) -> Result<(Tensor, KvCache)> {
+        pinned(|| {
+            named_scope("block", || {
+                let (mixed, cache) = self.attn.apply_cached(&self.norm1.apply(x), layer, cache)?;
+                let x = x + mixed;
+                Ok((&x + self.mlp.apply(&self.norm2.apply(&x)), cache))
             })
         })
     }

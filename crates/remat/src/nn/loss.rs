@@ -2,9 +2,9 @@
 
 use remat_ir::{CrossEntropyTangent, Error, ErrorKind, Result};
 
-use crate::index::non_negative;
+use crate::index::{Ellipsis, non_negative};
 use crate::layer::{apply, deferred};
-use crate::{Tensor, custom_jvp};
+use crate::{DType, Tensor, custom_jvp};
 
 /// The mean over all positions of the negative logarithm of the probability that `softmax(logits)` gives to the target.
 ///
@@ -29,37 +29,107 @@ use crate::{Tensor, custom_jvp};
 #[track_caller]
 pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Tensor {
     deferred(|| {
-        check(logits, targets)?;
-        let losses = custom_jvp(cross_entropies, |(logits, targets), (tangent, _)| {
-            let logsumexp = logsumexp(logits);
-            let losses = &logsumexp - chosen(logits, targets);
-            let tangent = deferred(|| {
-                let aval = logits.aval()?;
-                let labels = non_negative(targets, aval.shape[aval.rank() - 1]);
-                Ok(apply(CrossEntropyTangent, &[logits, &labels, &logsumexp, tangent])?.swap_remove(0))
-            });
-            (losses, tangent)
-        });
-        Ok(losses(&(logits.clone(), targets.clone())).mean(..).to_dtype(logits.dtype()?))
+        check("nn::cross_entropy", logits, targets)?;
+        Ok(losses(logits, targets).mean(..).to_dtype(logits.dtype()?))
     })
 }
 
-fn check(logits: &Tensor, targets: &Tensor) -> Result<()> {
-    const NAME: &str = "nn::cross_entropy";
+/// The loss of each position, in the dtype that losses are computed in, with the derivative that keeps no probabilities.
+#[track_caller]
+fn losses(logits: &Tensor, targets: &Tensor) -> Tensor {
+    let losses = custom_jvp(cross_entropies, |(logits, targets), (tangent, _)| {
+        let logsumexp = logsumexp(logits);
+        let losses = &logsumexp - chosen(logits, targets);
+        let tangent = deferred(|| {
+            let aval = logits.aval()?;
+            let labels = non_negative(targets, aval.shape[aval.rank() - 1]);
+            Ok(apply(CrossEntropyTangent, &[logits, &labels, &logsumexp, tangent])?.swap_remove(0))
+        });
+        (losses, tangent)
+    });
+    losses(&(logits.clone(), targets.clone()))
+}
+
+/// As [`cross_entropy`], the mean over the positions whose `mask` is true: a bool of the shape of the targets, or one that broadcasts
+/// to it. Targets of the others are not read, and may be out of range. Without any position the mean is NaN.
+///
+/// # Errors
+/// As [`cross_entropy`]; if the mask is not bool or does not broadcast to the targets.
+///
+/// ```
+/// use remat::{Tensor, nn};
+/// let logits = Tensor::new([[0.0f32, 0.0], [100.0, 0.0]]);
+/// let targets = Tensor::new([1, -100]);
+/// let loss = nn::cross_entropy_where(&logits, &targets, &targets.ge(0));
+/// assert!((loss.item::<f32>()? - 2.0f32.ln()).abs() < 1e-6);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[track_caller]
+pub fn cross_entropy_where(logits: &Tensor, targets: &Tensor, mask: &Tensor) -> Tensor {
+    const NAME: &str = "nn::cross_entropy_where";
+    deferred(|| {
+        check(NAME, logits, targets)?;
+        let (counted, aval) = (mask.aval()?, targets.aval()?);
+        if counted.dtype != DType::Bool {
+            let message = format!("the mask is bool, not {counted}; compare, as with .ge(0)");
+            return Err(Error::new(ErrorKind::DType, NAME, message));
+        }
+        let mask = mask.broadcast_to(&aval.shape[..]);
+        let losses = losses(logits, &mask.select(targets, 0));
+        let count = mask.to_dtype(losses.dtype()?).sum(..);
+        Ok((mask.select(losses, 0.0).sum(..) / count).to_dtype(logits.dtype()?))
+    })
+}
+
+/// The mean cross entropy of each token of a sequence but the first, which is what its logits at the position before are for:
+/// `logits` are floats `[.., positions, classes]`, `tokens` integers `[.., positions]`. A `mask` of the shape of the tokens says which of them
+/// count; that of the first is not read.
+///
+/// # Errors
+/// As [`cross_entropy_where`]; if there is no dimension of positions.
+///
+/// ```
+/// use remat::{DType, Tensor, nn};
+/// let logits = Tensor::zeros([2, 5, 7], DType::F32);
+/// let tokens = Tensor::arange(0..10).reshape([2, 5]);
+/// let loss = nn::next_token_loss(&logits, &tokens, Some(&tokens.lt(7)));
+/// assert!((loss.item::<f32>()? - 7f32.ln()).abs() < 1e-6);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[track_caller]
+pub fn next_token_loss(logits: &Tensor, tokens: &Tensor, mask: Option<&Tensor>) -> Tensor {
+    deferred(|| {
+        check("nn::next_token_loss", logits, tokens)?;
+        if tokens.rank()? == 0 {
+            let message = format!("the tokens {} have no dimension of positions", tokens.aval()?);
+            return Err(Error::new(ErrorKind::Shape, "nn::next_token_loss", message));
+        }
+        let (logits, targets) = (logits.index((Ellipsis, ..-1, ..)), tokens.index((Ellipsis, 1..)));
+        Ok(match mask {
+            None => cross_entropy(&logits, &targets),
+            Some(mask) => {
+                let mask = mask.broadcast_to(tokens.shape()?).index((Ellipsis, 1..));
+                cross_entropy_where(&logits, &targets, &mask)
+            }
+        })
+    })
+}
+
+fn check(name: &str, logits: &Tensor, targets: &Tensor) -> Result<()> {
     let (logits, targets) = (logits.aval()?, targets.aval()?);
     if !logits.dtype.is_float() {
         let message = format!("the logits are floats, not {logits}; convert them with .to_dtype(DType::F32)");
-        return Err(Error::new(ErrorKind::DType, NAME, message));
+        return Err(Error::new(ErrorKind::DType, name, message));
     }
     if !targets.dtype.is_integer() {
         let message = format!("the targets are integers, not {targets}; convert them with .to_dtype(DType::I32)");
-        return Err(Error::new(ErrorKind::DType, NAME, message));
+        return Err(Error::new(ErrorKind::DType, name, message));
     }
     match logits.shape.split_last() {
         Some((_, positions)) if targets.shape[..] == *positions => Ok(()),
         _ => {
             let message = format!("the targets {targets} are not one for each position of the logits {logits}");
-            Err(Error::new(ErrorKind::Shape, NAME, message))
+            Err(Error::new(ErrorKind::Shape, name, message))
         }
     }
 }

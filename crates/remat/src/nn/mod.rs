@@ -25,22 +25,31 @@
 //! # Ok::<(), remat::Error>(())
 //! ```
 //!
-//! The values that a checkpoint's policy may want to keep have names: `qkv` and `attn` in [`Attention`], `mlp` in [`Mlp`].
+//! The values that a checkpoint's policy may want to keep have names: `qkv` and `attn` in [`Attention`], `mlp` in [`Mlp`];
+//! [`GroupedAttention`] and [`GatedMlp`] have the same.
 
 mod attention;
 mod block;
+mod cache;
 mod conv;
 mod dropout;
+mod grouped;
 mod linear;
 mod loss;
+mod models;
 mod norm;
+mod rotary;
 mod stack;
 
 pub use attention::{Attention, AttentionConfig, dot_product_attention};
 pub use block::{Block, Mlp};
+pub use cache::KvCache;
 pub use conv::Conv;
 pub use dropout::dropout;
+pub use grouped::{GatedMlp, GroupedAttention};
 pub use linear::{Embedding, Linear};
-pub use loss::cross_entropy;
+pub use loss::{cross_entropy, cross_entropy_where, next_token_loss};
+pub use models::{Gpt2, Gpt2Config, Llama, LlamaBlock, LlamaConfig};
 pub use norm::{BatchNorm, GroupNorm, LayerNorm, RmsNorm};
+pub use rotary::{Pairing, RopeScaling, Rotary, Rotation};
 pub use stack::Stack;

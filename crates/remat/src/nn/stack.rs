@@ -145,6 +145,15 @@ impl<L: Tree> Stack<L> {
         Stack { held, ..self }
     }
 
+    /// The first layer, if the layers are a list; all of them, with a leading axis of layers, if they are stacked: for what does not
+    /// differ from layer to layer.
+    pub(super) fn first(&self) -> Option<&L> {
+        match &self.held {
+            Held::List(layers) => layers.first(),
+            Held::Stacked(layers, _) => Some(layers),
+        }
+    }
+
     /// The layers.
     #[track_caller]
     pub fn to_layers(&self) -> Vec<L> {

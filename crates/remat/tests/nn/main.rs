@@ -1,4 +1,6 @@
 //! The layers and models of `nn`.
 
 mod basic;
+mod decoders;
 mod stack;
+mod vectors;

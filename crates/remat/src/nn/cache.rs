@@ -1,0 +1,134 @@
+//! The keys and values of positions that a decoder has seen.
+
+use remat_ir::{Error, ErrorKind, Result};
+
+use super::{AttentionConfig, dot_product_attention};
+use crate::trace::{current_loc, pinned};
+use crate::{DType, Tensor, Tree};
+
+/// The keys and values of the positions that a decoder has seen, with room for a fixed number of them, so that every call of
+/// a jitted function has arguments of the same shapes: a prompt at once, then one position at a time.
+///
+/// A model takes a cache and gives the next one: [`Gpt2::apply_cached`](super::Gpt2::apply_cached). Give it up to a jitted function,
+/// and the positions are written where they lie.
+///
+/// Positions past the end are an error where `length` is known. Inside a trace it is not known, and they give NaN.
+#[derive(Clone, Debug, Tree)]
+pub struct KvCache {
+    /// `[layers, batch, positions, key heads, features]`
+    pub keys: Tensor,
+    /// `[layers, batch, positions, key heads, features]`
+    pub values: Tensor,
+    /// How many positions there are so far: an i32 scalar.
+    pub length: Tensor,
+}
+
+const NAME: &str = "nn::KvCache";
+
+impl KvCache {
+    /// An empty cache. The shape is `[layers, batch, positions, key heads, features]`.
+    #[track_caller]
+    pub fn init(shape: [usize; 5], dtype: DType) -> KvCache {
+        pinned(|| KvCache {
+            keys: Tensor::zeros(shape, dtype),
+            values: Tensor::zeros(shape, dtype),
+            length: Tensor::from(0i32),
+        })
+    }
+
+    /// The positions of the next `count` tokens, `i32[count]`.
+    ///
+    /// # Errors
+    /// If they do not fit.
+    ///
+    /// ```
+    /// use remat::{DType, nn::KvCache};
+    /// let cache = KvCache::init([1, 2, 8, 4, 16], DType::F32);
+    /// assert_eq!(cache.positions(3)?.to_vec::<i32>()?, [0, 1, 2]);
+    /// let full = cache.advanced(6);
+    /// let message = "6 of 8 positions are taken, and 3 more do not fit";
+    /// assert_eq!(full.positions(3).unwrap_err().message(), message);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn positions(&self, count: usize) -> Result<Tensor> {
+        let loc = current_loc();
+        pinned(|| {
+            self.expect_room(count)?;
+            // At most the room, which is the size of an axis that i32 positions number.
+            Ok(Tensor::arange(0..i32::try_from(count).unwrap_or(i32::MAX)) + &self.length)
+        })
+        .map_err(|error: Error| error.at(loc))
+    }
+
+    fn room(&self) -> Result<usize> {
+        let aval = self.keys.aval()?;
+        match aval.shape[..] {
+            [_, _, positions, _, _] if i32::try_from(positions).is_ok() => Ok(positions),
+            _ => {
+                let message = format!("the keys are [layers, batch, positions, key heads, features], not {aval}");
+                Err(Error::new(ErrorKind::Shape, NAME, message))
+            }
+        }
+    }
+
+    fn expect_room(&self, count: usize) -> Result<()> {
+        let room = self.room()?;
+        // The length is read where it is known; a trace does not know it.
+        let taken = if self.length.is_traced() { 0 } else { usize::try_from(self.length.item::<i32>()?).unwrap_or(0) };
+        if taken.saturating_add(count) > room {
+            let message = format!("{taken} of {room} positions are taken, and {count} more do not fit");
+            return Err(Error::new(ErrorKind::Argument, NAME, message));
+        }
+        Ok(())
+    }
+
+    /// The attention of new queries to all positions up to their own, and the cache with the new keys and values, as those of
+    /// `layer`, an i32 scalar. Queries are `[batch, positions, heads, features]`, keys and values `[batch, positions, key heads,
+    /// features]`. [`KvCache::advanced`] comes after the last layer.
+    ///
+    /// # Errors
+    /// If the positions do not fit, or shapes or dtypes are not those of the cache.
+    #[track_caller]
+    pub fn attend(
+        &self,
+        layer: &Tensor,
+        query: &Tensor,
+        key: &Tensor,
+        value: &Tensor,
+        scale: Option<f64>,
+    ) -> Result<(Tensor, KvCache)> {
+        let loc = current_loc();
+        pinned(|| {
+            let count = query.aval()?.shape.get(1).copied().unwrap_or(0);
+            let positions = self.positions(count)?;
+            let write = |held: &Tensor, new: &Tensor| {
+                let (expected, given) = (held.aval()?, new.aval()?);
+                if given.rank() != 4 || given.shape[1] != count || expected.shape[1] != given.shape[0] {
+                    let message = format!("{given} is not {count} positions of the cache {expected}");
+                    return Err(Error::new(ErrorKind::Shape, NAME, message));
+                }
+                Ok(held.dynamic_update_slice(&new.expand_dims(0), (layer, 0, &self.length, 0, 0)))
+            };
+            let (keys, values) = (write(&self.keys, key)?, write(&self.values, value)?);
+            let room = self.room()?;
+            let seen = Tensor::iota([1, room], 1, DType::I32).le(positions.expand_dims(-1));
+            let config = AttentionConfig { mask: Some(seen), scale, ..AttentionConfig::default() };
+            let [own_keys, own_values] = [&keys, &values].map(|all| all.dynamic_index(layer, 0));
+            let mut out = dot_product_attention(query, &own_keys, &own_values, &config);
+            if self.length.is_traced() {
+                out = (&self.length + count as i32).le(room as i32).select(out, f64::NAN);
+            }
+            out.aval()?;
+            Ok((out, KvCache { keys, values, length: self.length.clone() }))
+        })
+        .map_err(|error: Error| error.at(loc))
+    }
+
+    /// The cache after this many positions more.
+    #[must_use]
+    #[track_caller]
+    pub fn advanced(self, count: usize) -> KvCache {
+        pinned(|| KvCache { length: &self.length + i32::try_from(count).unwrap_or(i32::MAX), ..self })
+    }
+}

@@ -1,0 +1,203 @@
+//! Attention whose heads share keys, and the gated map beside it.
+
+use remat_ir::{Error, ErrorKind, Result};
+
+use super::attention::head_size;
+use super::{AttentionConfig, KvCache, Linear, Rotation, dot_product_attention};
+use crate::layer::{deferred, pinned};
+use crate::random::Key;
+use crate::trace::current_loc;
+use crate::{DType, Tensor, Tree, named_scope};
+
+/// Causal self-attention in which consecutive heads share a key head, with rotary positions.
+///
+/// With as many key heads as heads it is ordinary attention, with one it is multi-query attention. Queries, keys and values, rotated,
+/// have the name `qkv`, the result `attn`. Source: Ainslie et al., "GQA", 2023.
+///
+/// ```
+/// use remat::{DType, Tensor, nn::{GroupedAttention, Rotary}, random};
+/// let attention = GroupedAttention::init(random::key(0), 16, [4, 2], 4, DType::F32);
+/// let rotation = Rotary::new(4).at(&Tensor::arange(0..8), DType::F32);
+/// let x = random::normal(random::key(1), [3, 8, 16], DType::F32);
+/// assert_eq!(attention.apply(&x, Some(&rotation)).shape()?, [3, 8, 16]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone, Debug, Tree)]
+pub struct GroupedAttention {
+    /// From the features to the queries of all heads.
+    pub q: Linear,
+    /// From the features to the keys of all key heads.
+    pub k: Linear,
+    /// From the features to the values of all key heads.
+    pub v: Linear,
+    /// From the features of all heads to the features.
+    pub out: Linear,
+    /// The number of heads.
+    pub heads: usize,
+    /// The number of key heads, which divides that of heads.
+    pub key_heads: usize,
+}
+
+impl GroupedAttention {
+    /// Weights as [`Linear::init`] makes them, without biases, for this many heads and key heads of `size` features each.
+    ///
+    /// # Errors
+    /// If the key heads do not divide the heads.
+    #[track_caller]
+    pub fn init(
+        key: Key,
+        features: usize,
+        [heads, key_heads]: [usize; 2],
+        size: usize,
+        dtype: DType,
+    ) -> GroupedAttention {
+        pinned(|| {
+            let [q, k, v, out] = key.split();
+            let map = |key, inputs, outputs| Linear { bias: None, ..Linear::init(key, inputs, outputs, dtype) };
+            let q = map(q, features, heads * size);
+            let weight =
+                deferred(|| expect_groups("nn::GroupedAttention::init", heads, key_heads).map(|()| q.weight.clone()));
+            GroupedAttention {
+                q: Linear { weight, ..q },
+                k: map(k, features, key_heads * size),
+                v: map(v, features, key_heads * size),
+                out: map(out, heads * size, features),
+                heads,
+                key_heads,
+            }
+        })
+    }
+
+    /// The attention of `x`, of type `dtype[.., positions, features]`, with queries and keys rotated: the result has the same type.
+    ///
+    /// # Errors
+    /// If `x` has fewer than two dimensions, shapes or dtypes do not fit, or the key heads do not divide the heads.
+    #[track_caller]
+    pub fn apply(&self, x: &Tensor, rotation: Option<&Rotation>) -> Tensor {
+        pinned(|| {
+            named_scope("attention", || {
+                deferred(|| {
+                    let [q, k, v] = self.project(x, rotation)?;
+                    let config = AttentionConfig { causal: true, ..AttentionConfig::default() };
+                    self.join(&dot_product_attention(&q, &k, &v, &config))
+                })
+            })
+        })
+    }
+
+    /// As [`GroupedAttention::apply`] for the next positions of a cache, whose layer is numbered by an i32 scalar: `x` is
+    /// `dtype[batch, positions, features]`.
+    ///
+    /// # Errors
+    /// As [`GroupedAttention::apply`] and [`KvCache::attend`].
+    #[track_caller]
+    pub fn apply_cached(
+        &self,
+        x: &Tensor,
+        rotation: Option<&Rotation>,
+        layer: &Tensor,
+        cache: &KvCache,
+    ) -> Result<(Tensor, KvCache)> {
+        let loc = current_loc();
+        pinned(|| {
+            named_scope("attention", || {
+                let [q, k, v] = self.project(x, rotation)?;
+                let (mixed, cache) = cache.attend(layer, &q, &k, &v, None)?;
+                Ok((self.join(&mixed)?, cache))
+            })
+        })
+        .map_err(|error: Error| error.at(loc))
+    }
+
+    /// Queries, keys and values, by heads.
+    fn project(&self, x: &Tensor, rotation: Option<&Rotation>) -> Result<[Tensor; 3]> {
+        const NAME: &str = "nn::GroupedAttention::apply";
+        let aval = x.aval()?;
+        let [batch @ .., _] = &aval.shape[..] else {
+            return Err(no_positions(NAME, aval));
+        };
+        if batch.is_empty() {
+            return Err(no_positions(NAME, aval));
+        }
+        // An error of the weights, such as that of `init`, comes before those of this call.
+        self.q.weight.aval()?;
+        expect_groups(NAME, self.heads, self.key_heads)?;
+        let split = |map: &Linear, heads: usize| -> Result<Tensor> {
+            let y = map.apply(x);
+            let size = head_size(NAME, y.dim(-1)?, heads)?;
+            Ok(y.reshape([batch, &[heads, size]].concat()))
+        };
+        let rotated = |y: Tensor| rotation.map_or(y.clone(), |rotation| rotation.apply(&y));
+        let [q, k] = [split(&self.q, self.heads)?, split(&self.k, self.key_heads)?].map(rotated);
+        Ok([q, k, split(&self.v, self.key_heads)?].map(|y| y.named("qkv")))
+    }
+
+    /// The result, of the results of all heads.
+    fn join(&self, mixed: &Tensor) -> Result<Tensor> {
+        let [batch @ .., heads, size] = mixed.shape()? else {
+            return Err(no_positions("nn::GroupedAttention::apply", mixed.aval()?));
+        };
+        Ok(self.out.apply(&mixed.reshape([batch, &[heads * size]].concat())).named("attn"))
+    }
+}
+
+fn no_positions(operation: &str, aval: &remat_ir::Aval) -> Error {
+    Error::new(ErrorKind::Shape, operation, format!("takes dimensions of positions and of features, not {aval}"))
+}
+
+fn expect_groups(operation: &str, heads: usize, key_heads: usize) -> Result<()> {
+    if key_heads == 0 || !heads.is_multiple_of(key_heads) {
+        let message = format!("{key_heads} key heads do not divide {heads} heads");
+        return Err(Error::new(ErrorKind::Shape, operation, message));
+    }
+    Ok(())
+}
+
+/// `down(silu(gate(x)) * up(x))`. The result has the name `mlp`. Source: Shazeer, "GLU variants improve transformer", 2020.
+///
+/// ```
+/// use remat::{DType, Tensor, nn::GatedMlp, random};
+/// let mlp = GatedMlp::init(random::key(0), 16, 40, DType::F32);
+/// assert_eq!(mlp.apply(&Tensor::ones([8, 16], DType::F32)).shape()?, [8, 16]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[doc(alias = "SwiGLU")]
+#[derive(Clone, Debug, Tree)]
+pub struct GatedMlp {
+    /// From the features to the hidden ones; these pass through [`Tensor::silu`].
+    pub gate: Linear,
+    /// From the features to the hidden ones.
+    pub up: Linear,
+    /// From the hidden features back.
+    pub down: Linear,
+}
+
+impl GatedMlp {
+    /// Weights as [`Linear::init`] makes them, without biases.
+    #[track_caller]
+    pub fn init(key: Key, features: usize, hidden: usize, dtype: DType) -> GatedMlp {
+        pinned(|| {
+            let [gate, up, down] = key.split();
+            let map = |key, inputs, outputs| Linear { bias: None, ..Linear::init(key, inputs, outputs, dtype) };
+            GatedMlp {
+                gate: map(gate, features, hidden),
+                up: map(up, features, hidden),
+                down: map(down, hidden, features),
+            }
+        })
+    }
+
+    /// The map of `x`, of type `dtype[.., features]`; the result has the same type.
+    ///
+    /// # Errors
+    /// If the last size of `x` is not the number of features, or the dtypes differ.
+    #[track_caller]
+    pub fn apply(&self, x: &Tensor) -> Tensor {
+        pinned(|| {
+            named_scope("mlp", || {
+                let hidden = self.gate.apply(x).silu() * self.up.apply(x);
+                self.down.apply(&hidden).named("mlp")
+            })
+        })
+    }
+}

@@ -1,0 +1,279 @@
+//! Llama.
+
+use remat_ir::{Error, Result};
+
+use super::{positions, with_normal_matrices};
+use crate::layer::{deferred, pinned};
+use crate::nn::{
+    Embedding, GatedMlp, GroupedAttention, KvCache, Linear, RmsNorm, RopeScaling, Rotary, Rotation, Stack,
+};
+use crate::random::Key;
+use crate::trace::current_loc;
+use crate::{DType, Tensor, Tree, named_scope};
+
+/// The sizes of a [`Llama`]; the names are those of Hugging Face's `config.json`. The default is that of `LlamaConfig` there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LlamaConfig {
+    /// The number of tokens of the vocabulary.
+    pub vocab_size: usize,
+    /// The number of features.
+    pub hidden_size: usize,
+    /// The hidden features of a block.
+    pub intermediate_size: usize,
+    /// The number of blocks.
+    pub num_hidden_layers: usize,
+    /// The number of heads.
+    pub num_attention_heads: usize,
+    /// The number of key heads, which divides that of heads; `None` is as many as heads.
+    pub num_key_value_heads: Option<usize>,
+    /// The features of a head; `None` is the number of features over that of heads.
+    pub head_dim: Option<usize>,
+    /// The longest sequence that the model learned from. Longer ones are not refused.
+    pub max_position_embeddings: usize,
+    /// Added to the mean square in norms.
+    pub rms_norm_eps: f64,
+    /// The base of the rotary frequencies.
+    pub rope_theta: f64,
+    /// How these frequencies are changed.
+    pub rope_scaling: RopeScaling,
+    /// Whether the head is the table of the tokens.
+    pub tie_word_embeddings: bool,
+    /// Whether the maps of the attention have biases.
+    pub attention_bias: bool,
+    /// Whether the maps of the gated map have biases.
+    pub mlp_bias: bool,
+    /// The standard deviation of weights.
+    pub initializer_range: f64,
+}
+
+impl Default for LlamaConfig {
+    fn default() -> LlamaConfig {
+        LlamaConfig {
+            vocab_size: 32000,
+            hidden_size: 4096,
+            intermediate_size: 11008,
+            num_hidden_layers: 32,
+            num_attention_heads: 32,
+            num_key_value_heads: None,
+            head_dim: None,
+            max_position_embeddings: 2048,
+            rms_norm_eps: 1e-6,
+            rope_theta: 10_000.0,
+            rope_scaling: RopeScaling::None,
+            tie_word_embeddings: false,
+            attention_bias: false,
+            mlp_bias: false,
+            initializer_range: 0.02,
+        }
+    }
+}
+
+/// A block of [`Llama`]: `x + attn(norm1(x))`, then the same with `norm2` and a [`GatedMlp`].
+#[derive(Clone, Debug, Tree)]
+pub struct LlamaBlock {
+    /// Before the attention (`input_layernorm`).
+    pub norm1: RmsNorm,
+    /// The attention (`self_attn`).
+    pub attn: GroupedAttention,
+    /// Before the gated map (`post_attention_layernorm`).
+    pub norm2: RmsNorm,
+    /// The gated map.
+    pub mlp: GatedMlp,
+}
+
+impl LlamaBlock {
+    /// The block's result for `x`, of type `dtype[.., positions, features]`; it has the same type.
+    ///
+    /// # Errors
+    /// As [`GroupedAttention::apply`].
+    #[track_caller]
+    pub fn apply(&self, x: &Tensor, rotation: &Rotation) -> Tensor {
+        pinned(|| {
+            named_scope("block", || {
+                let x = x + self.attn.apply(&self.norm1.apply(x), Some(rotation));
+                &x + self.mlp.apply(&self.norm2.apply(&x))
+            })
+        })
+    }
+
+    /// As [`LlamaBlock::apply`] for the next positions of a cache, whose layer is numbered by an i32 scalar.
+    ///
+    /// # Errors
+    /// As [`GroupedAttention::apply_cached`].
+    #[track_caller]
+    pub fn apply_cached(
+        &self,
+        x: &Tensor,
+        rotation: &Rotation,
+        layer: &Tensor,
+        cache: &KvCache,
+    ) -> Result<(Tensor, KvCache)> {
+        pinned(|| {
+            named_scope("block", || {
+                let (mixed, cache) = self.attn.apply_cached(&self.norm1.apply(x), Some(rotation), layer, cache)?;
+                let x = x + mixed;
+                Ok((&x + self.mlp.apply(&self.norm2.apply(&x)), cache))
+            })
+        })
+    }
+}
+
+/// Llama: RMS norms, rotary positions, attention whose heads share keys, gated maps; in its newer sizes Mistral and others have the same shape.
+///
+/// Source: Touvron et al., "LLaMA", 2023.
+///
+/// ```
+/// use remat::nn::{Llama, LlamaConfig, next_token_loss};
+/// use remat::{DType, Tensor, random};
+/// let config = LlamaConfig {
+///     vocab_size: 50,
+///     hidden_size: 16,
+///     intermediate_size: 40,
+///     num_hidden_layers: 2,
+///     num_attention_heads: 4,
+///     num_key_value_heads: Some(2),
+///     ..LlamaConfig::default()
+/// };
+/// let model = Llama::init(random::key(0), &config, DType::F32);
+/// let tokens = Tensor::arange(0..24).reshape([2, 12]);
+/// let logits = model.apply(&tokens);
+/// let loss = next_token_loss(&logits, &tokens, None).item::<f32>()?;
+/// assert!((loss - 50f32.ln()).abs() < 0.5);
+///
+/// let (prompt, last) = (tokens.index((.., ..11)), tokens.index((.., 11..)));
+/// let (_, cache) = model.apply_cached(&prompt, model.cache(2, 12)?)?;
+/// let (next, _) = model.apply_cached(&last, cache)?;
+/// assert!(next.allclose(&logits.index((.., 11..)), 1e-4, 1e-5)?);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone, Debug, Tree)]
+pub struct Llama {
+    /// The vectors of tokens (`embed_tokens`).
+    pub embed: Embedding,
+    /// The blocks (`layers`): `attn.out` is `o_proj`, the others are named as there without `_proj`.
+    pub blocks: Stack<LlamaBlock>,
+    /// After the last block.
+    pub norm: RmsNorm,
+    /// The head, if it is not the table of tokens (`lm_head`).
+    pub head: Option<Linear>,
+    /// The rotary positions of all blocks.
+    pub rotary: Rotary,
+}
+
+impl Llama {
+    /// Normal weights of the standard deviation that the configuration says, and biases of zeros.
+    ///
+    /// # Errors
+    /// If the key heads do not divide the heads or the dtype is not a float: weights are failed tensors.
+    #[track_caller]
+    pub fn init(key: Key, config: &LlamaConfig, dtype: DType) -> Llama {
+        pinned(|| {
+            let (features, hidden, heads) = (config.hidden_size, config.intermediate_size, config.num_attention_heads);
+            let key_heads = config.num_key_value_heads.unwrap_or(heads);
+            let size = config.head_dim.unwrap_or(features / heads.max(1));
+            let norm = || RmsNorm { eps: config.rms_norm_eps, ..RmsNorm::init(features, dtype) };
+            let biased = |map: &Linear, outputs, wanted: bool| Linear {
+                weight: map.weight.clone(),
+                bias: wanted.then(|| Tensor::zeros([outputs], dtype)),
+            };
+            let [embed, blocks, head, weights] = key.split();
+            let block = |key: Key| {
+                let [attn, mlp] = key.split();
+                let attn = GroupedAttention::init(attn, features, [heads, key_heads], size, dtype);
+                let mlp = GatedMlp::init(mlp, features, hidden, dtype);
+                let (of_attn, of_mlp) = (config.attention_bias, config.mlp_bias);
+                LlamaBlock {
+                    norm1: norm(),
+                    attn: GroupedAttention {
+                        q: biased(&attn.q, heads * size, of_attn),
+                        k: biased(&attn.k, key_heads * size, of_attn),
+                        v: biased(&attn.v, key_heads * size, of_attn),
+                        out: biased(&attn.out, features, of_attn),
+                        ..attn
+                    },
+                    norm2: norm(),
+                    mlp: GatedMlp {
+                        gate: biased(&mlp.gate, hidden, of_mlp),
+                        up: biased(&mlp.up, hidden, of_mlp),
+                        down: biased(&mlp.down, features, of_mlp),
+                    },
+                }
+            };
+            let model = Llama {
+                embed: Embedding::init(embed, config.vocab_size, features, dtype),
+                blocks: Stack::init(blocks, config.num_hidden_layers, block),
+                norm: norm(),
+                head: (!config.tie_word_embeddings)
+                    .then(|| Linear { bias: None, ..Linear::init(head, features, config.vocab_size, dtype) }),
+                rotary: Rotary { theta: config.rope_theta, scaling: config.rope_scaling, ..Rotary::new(size) },
+            };
+            with_normal_matrices(&weights, &model, |_| config.initializer_range)
+        })
+    }
+
+    /// The logits of the token after each of `tokens`, integers `[batch, positions]`: `dtype[batch, positions, vocabulary]`. A token that
+    /// is not in the vocabulary makes them NaN.
+    ///
+    /// # Errors
+    /// If the tokens have another type.
+    #[track_caller]
+    pub fn apply(&self, tokens: &Tensor) -> Tensor {
+        deferred(|| {
+            named_scope("llama", || {
+                let count = positions("nn::Llama::apply", tokens)?;
+                let at = Tensor::iota([count], 0, DType::I32);
+                let x = self.embed.apply(tokens);
+                let rotation = self.rotary.at(&at, x.dtype()?);
+                let x = self.blocks.apply(|block, x| block.apply(x, &rotation), &x)?;
+                Ok(self.logits(&x))
+            })
+        })
+    }
+
+    /// An empty cache for sequences of up to `positions` tokens.
+    ///
+    /// # Errors
+    /// If weights are failed.
+    #[track_caller]
+    pub fn cache(&self, batch: usize, positions: usize) -> Result<KvCache> {
+        let loc = current_loc();
+        pinned(|| {
+            let dtype = self.embed.table.dtype()?;
+            let key_heads = self.blocks.first().map_or(1, |block| block.attn.key_heads);
+            Ok(KvCache::init([self.blocks.len(), batch, positions, key_heads, self.rotary.features], dtype))
+        })
+        .map_err(|error: Error| error.at(loc))
+    }
+
+    /// As [`Llama::apply`] for tokens that follow those of a cache, which is given on with them.
+    ///
+    /// # Errors
+    /// As [`Llama::apply`] and [`KvCache::attend`].
+    #[track_caller]
+    pub fn apply_cached(&self, tokens: &Tensor, cache: KvCache) -> Result<(Tensor, KvCache)> {
+        let loc = current_loc();
+        pinned(|| {
+            named_scope("llama", || {
+                let count = positions("nn::Llama::apply_cached", tokens)?;
+                let at = cache.positions(count)?;
+                let x = self.embed.apply(tokens);
+                let rotation = self.rotary.at(&at, x.dtype()?);
+                let step = |block: &LlamaBlock, (x, cache, layer): &(Tensor, KvCache, Tensor)| {
+                    let (x, cache) = block.apply_cached(x, &rotation, layer, cache)?;
+                    Ok::<_, Error>((x, cache, layer + 1))
+                };
+                let (x, cache, _) = self.blocks.apply(step, &(x, cache, Tensor::from(0i32)))?;
+                Ok((self.logits(&x), cache.advanced(count)))
+            })
+        })
+        .map_err(|error: Error| error.at(loc))
+    }
+
+    fn logits(&self, x: &Tensor) -> Tensor {
+        let x = self.norm.apply(x);
+        match &self.head {
+            Some(head) => head.apply(&x),
+            None => self.embed.logits(&x),
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Whole models: configurations with the field names of Hugging Face's `config.json`, weights, and what they compute.
+
+mod gpt2;
+mod llama;
+
+pub use gpt2::{Gpt2, Gpt2Config};
+pub use llama::{Llama, LlamaBlock, LlamaConfig};
+
+use remat_ir::{Error, ErrorKind, Result};
+
+use crate::random::{self, Key};
+use crate::{DType, Tensor, tree};
+
+/// The number of positions of `tokens`, integers `[batch, positions]`.
+fn positions(operation: &str, tokens: &Tensor) -> Result<usize> {
+    let aval = tokens.aval()?;
+    match aval.shape[..] {
+        [_, positions] if aval.dtype.is_integer() => Ok(positions),
+        _ => {
+            let message = format!("the tokens are integers [batch, positions], not {aval}");
+            Err(Error::new(ErrorKind::Shape, operation, message))
+        }
+    }
+}
+
+/// The model with normal weights of mean 0 in place of every matrix; its vectors, which are biases and scales, stay. `deviation` is
+/// that of the matrix at a path. Failed weights stay too.
+fn with_normal_matrices<M: crate::Tree>(key: &Key, model: &M, deviation: impl Fn(&str) -> f64) -> M {
+    let mut number = 0u32;
+    tree::map(model, |path, leaf| match leaf.aval() {
+        Ok(aval) if aval.rank() >= 2 => {
+            number += 1;
+            let normal = random::normal(key.fold_in(number), &aval.shape[..], DType::F32);
+            (normal * deviation(&path.to_string())).to_dtype(aval.dtype)
+        }
+        _ => leaf.clone(),
+    })
+}

@@ -1,0 +1,199 @@
+//! Rotary positions.
+
+use remat_ir::{Error, ErrorKind, Result};
+
+use crate::layer::{deferred, pinned};
+use crate::{DType, Tensor, Tree};
+
+/// Positions as rotations of pairs of features: the product of a rotated query and a rotated key depends on the distance of
+/// their positions only.
+///
+/// Pair number *i* of *n* is rotated by `position * theta^(-i / n)`. Source: Su et al., "RoFormer", 2021.
+///
+/// ```
+/// use remat::{DType, Tensor, nn::Rotary, random};
+/// let rotary = Rotary::new(8);
+/// let x = random::normal(random::key(0), [2, 5, 4, 8], DType::F32);
+/// let rotation = rotary.at(&Tensor::arange(0..5), DType::F32);
+/// let y = rotation.apply(&x);
+/// assert_eq!(y.shape()?, [2, 5, 4, 8]);
+/// // Position 0 stays as it is, and lengths stay.
+/// assert!(y.index((.., 0)).allclose(&x.index((.., 0)), 0.0, 0.0)?);
+/// assert!(y.norm(-1).allclose(&x.norm(-1), 1e-5, 1e-6)?);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Tree)]
+pub struct Rotary {
+    /// The number of features of a head that are rotated, an even one: the first ones. Others stay as they are.
+    pub features: usize,
+    /// The base of the frequencies; 10,000 by default.
+    pub theta: f64,
+    /// Which features are a pair.
+    pub pairing: Pairing,
+    /// How the frequencies are changed for longer sequences.
+    pub scaling: RopeScaling,
+}
+
+/// Which features [`Rotary`] rotates together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Tree)]
+pub enum Pairing {
+    /// Feature *i* of the first half with feature *i* of the second, as GPT-NeoX and Llama (in the files of Hugging Face) have it.
+    #[default]
+    Halves,
+    /// Neighbours, as in the paper and in GPT-J.
+    Neighbours,
+}
+
+/// How [`Rotary`] changes its frequencies for sequences longer than those that a model learned from; the fields are those of
+/// `rope_scaling` in Hugging Face's `config.json`.
+#[derive(Clone, Copy, Debug, PartialEq, Default, Tree)]
+pub enum RopeScaling {
+    /// Not at all.
+    #[default]
+    None,
+    /// All are divided by a factor: `linear`. Source: Chen et al., "Extending context window", 2023.
+    Linear {
+        /// What frequencies are divided by.
+        factor: f64,
+    },
+    /// Low ones are divided by a factor, high ones are not, and those between go over from one to the other: `llama3`.
+    /// Source: Llama 3.1 (`apply_scaling` of its reference implementation).
+    Llama3 {
+        /// What low frequencies are divided by.
+        factor: f64,
+        /// Waves of more than `original_max_position_embeddings` over this many positions are low.
+        low_freq_factor: f64,
+        /// Waves of less than `original_max_position_embeddings` over this many positions are high.
+        high_freq_factor: f64,
+        /// The length of the sequences that the model learned from first.
+        original_max_position_embeddings: usize,
+    },
+}
+
+impl RopeScaling {
+    fn scale(&self, frequency: f64) -> f64 {
+        match *self {
+            RopeScaling::None => frequency,
+            RopeScaling::Linear { factor } => frequency / factor,
+            RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_max_position_embeddings } => {
+                let waves = original_max_position_embeddings as f64 * frequency / (2.0 * std::f64::consts::PI);
+                if waves > high_freq_factor {
+                    frequency
+                } else if waves < low_freq_factor {
+                    frequency / factor
+                } else {
+                    let high = (waves - low_freq_factor) / (high_freq_factor - low_freq_factor);
+                    frequency * (high + (1.0 - high) / factor)
+                }
+            }
+        }
+    }
+}
+
+impl Rotary {
+    /// Rotations of this many features, in halves, of base 10,000.
+    pub fn new(features: usize) -> Rotary {
+        Rotary { features, theta: 10_000.0, pairing: Pairing::default(), scaling: RopeScaling::default() }
+    }
+
+    /// The angle by which each pair turns from one position to the next.
+    pub fn frequencies(&self) -> Vec<f64> {
+        let pairs = self.features / 2;
+        (0..pairs).map(|i| self.scaling.scale(self.theta.powf(-(i as f64) / pairs as f64))).collect()
+    }
+
+    /// The rotation at these positions, integers `[.., positions]`. A model computes it once, and all layers share it. It is f64 for
+    /// features in f64, else f32.
+    ///
+    /// # Errors
+    /// If the number of features is odd, the positions are not integers, or the dtype is not a float.
+    #[track_caller]
+    pub fn at(&self, positions: &Tensor, dtype: DType) -> Rotation {
+        pinned(|| {
+            let angles = deferred(|| {
+                const NAME: &str = "nn::Rotary::at";
+                let aval = positions.aval()?;
+                if !self.features.is_multiple_of(2) {
+                    let message = format!("{} features are not pairs", self.features);
+                    return Err(Error::new(ErrorKind::Shape, NAME, message));
+                }
+                if !aval.dtype.is_integer() {
+                    return Err(Error::new(ErrorKind::DType, NAME, format!("the positions are integers, not {aval}")));
+                }
+                if !dtype.is_float() {
+                    return Err(Error::new(ErrorKind::DType, NAME, format!("rotates floats, not {dtype}")));
+                }
+                let work = dtype.wide();
+                let frequencies = Tensor::from_vec(self.frequencies(), [self.features / 2]).to_dtype(work);
+                // For each position, all heads and each pair.
+                Ok(positions.to_dtype(work).reshape([&aval.shape[..], &[1, 1]].concat()) * frequencies)
+            });
+            Rotation { cos: angles.cos(), sin: angles.sin(), pairing: self.pairing }
+        })
+    }
+}
+
+/// The cosines and sines of [`Rotary`] at some positions.
+#[derive(Clone, Debug, Tree)]
+pub struct Rotation {
+    /// `[.., positions, 1, pairs]`
+    pub cos: Tensor,
+    /// `[.., positions, 1, pairs]`
+    pub sin: Tensor,
+    /// Which features are a pair.
+    pub pairing: Pairing,
+}
+
+impl Rotation {
+    /// `x` rotated, of type `dtype[.., positions, heads, features]`: queries or keys. f16 and bf16 are rotated in f32 and rounded once.
+    ///
+    /// # Errors
+    /// If `x` has fewer than three dimensions, fewer features than are rotated, or another number of positions; if its dtype is
+    /// not that of the rotation, or a narrower one.
+    #[track_caller]
+    pub fn apply(&self, x: &Tensor) -> Tensor {
+        deferred(|| {
+            let aval = x.aval()?;
+            let pairs = self.cos.aval()?.shape.last().copied().unwrap_or(0);
+            let Some(&features) = aval.shape.last().filter(|&&features| aval.rank() >= 3 && features >= 2 * pairs)
+            else {
+                let message =
+                    format!("takes dimensions of positions, heads and at least {} features, not {aval}", 2 * pairs);
+                return Err(Error::new(ErrorKind::Shape, "nn::Rotation::apply", message));
+            };
+            let y = x.in_wide("nn::Rotation::apply", |x| self.rotate(x, pairs, features))?;
+            if y.aval()?.shape != aval.shape {
+                let message = format!("{aval} does not have the positions of the rotation {}", self.cos.aval()?);
+                return Err(Error::new(ErrorKind::Shape, "nn::Rotation::apply", message));
+            }
+            Ok(y)
+        })
+    }
+
+    fn rotate(&self, x: &Tensor, pairs: usize, features: usize) -> Result<Tensor> {
+        let rotated = x.index((crate::index::Ellipsis, ..2 * pairs));
+        let turn = |a: &Tensor, b: &Tensor| (a * &self.cos - b * &self.sin, b * &self.cos + a * &self.sin);
+        let turned = match self.pairing {
+            Pairing::Halves => {
+                let [a, b] = [0, 1].map(|i| rotated.index((crate::index::Ellipsis, i * pairs..(i + 1) * pairs)));
+                let (a, b) = turn(&a, &b);
+                Tensor::concatenate(&[a, b], -1)
+            }
+            Pairing::Neighbours => {
+                let mut shape = x.shape()?.to_vec();
+                shape.splice(shape.len() - 1.., [pairs, 2]);
+                let rotated = rotated.reshape(shape);
+                let [a, b] = [0, 1].map(|i| rotated.index((crate::index::Ellipsis, i)));
+                let (a, b) = turn(&a, &b);
+                let turned = Tensor::stack(&[a, b], -1);
+                let mut shape = turned.shape()?.to_vec();
+                shape.truncate(shape.len() - 2);
+                turned.reshape([&shape[..], &[2 * pairs]].concat())
+            }
+        };
+        if features == 2 * pairs {
+            return Ok(turned);
+        }
+        Ok(Tensor::concatenate(&[turned, x.index((crate::index::Ellipsis, 2 * pairs..))], -1))
+    }
+}
