@@ -4,9 +4,10 @@
 //!
 //! 1. `policy`, `machine`, `data`, `model`: the policies of tables, the memory of this machine, the text, the GPT
 //! 2. `sample`, `memory`: text out of a model, the bytes that each policy saves
-//! 3. `train`, `show`, `fit`, `plugin`, `launch`: the commands
+//! 3. `train`, `show`, `fit`, `plugin`, `cache`, `launch`: the commands
 //! 4. `main`: their arguments
 
+mod cache;
 mod data;
 mod fit;
 mod launch;
@@ -44,6 +45,9 @@ enum Command {
     /// Install and list the plugins with which XLA compiles and runs programs.
     #[command(subcommand)]
     Plugin(plugin::Command),
+    /// Show what the programs take on disk that XLA has compiled, or delete them.
+    #[command(subcommand)]
+    Cache(cache::Command),
     /// Run a command as the processes of a cluster on this machine: each is told its rank, and all end when one fails.
     Launch(launch::Args),
 }
@@ -61,6 +65,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Show(args) => show::run(args, &mut out),
         Command::Fit(args) => fit::run(args, &mut out),
         Command::Plugin(command) => plugin::run(command, &mut out),
+        Command::Cache(command) => cache::run(command, &mut out),
         Command::Launch(args) => launch::run(args, &mut out),
     }?;
     Ok(out.flush()?)

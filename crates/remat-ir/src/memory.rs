@@ -228,6 +228,25 @@ pub fn readable_bytes(n: usize) -> String {
     format!("{value:.2} {unit}")
 }
 
+/// The bytes that a text names: a whole number of them, or a number with a binary unit behind it.
+///
+/// ```
+/// use remat_ir::parse_bytes;
+/// assert_eq!(["500000", " 2 MiB", "1.5GiB"].map(parse_bytes), [Some(500_000), Some(2 << 20), Some(3 << 29)]);
+/// assert_eq!(["", "-1", "1.5", "1e3KiB", "1 GB"].map(parse_bytes), [None; 5]);
+/// ```
+pub fn parse_bytes(text: &str) -> Option<usize> {
+    let text = text.trim();
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
+    let Some((number, shift)) = units.iter().find_map(|&(unit, shift)| Some((text.strip_suffix(unit)?, shift))) else {
+        return text.parse().ok();
+    };
+    let number = number.trim_end();
+    // `f64` would also read `inf`, `1e3` and `-1`.
+    let bytes = number.parse::<f64>().ok()? * (1u64 << shift) as f64;
+    number.bytes().all(|b| b.is_ascii_digit() || b == b'.').then_some(bytes as usize)
+}
+
 /// The exact number beside the readable one, where they differ.
 fn exact_bytes(n: usize) -> String {
     if n < 1024 { readable_bytes(n) } else { format!("{} ({n} B)", readable_bytes(n)) }
@@ -237,6 +256,17 @@ fn exact_bytes(n: usize) -> String {
 mod tests {
     use super::*;
     use crate::DType;
+
+    #[test]
+    fn bytes_have_a_unit_or_none() {
+        let sizes = [("0", 0), ("500000", 500_000), ("1KiB", 1024), (" 2 MiB ", 2 << 20), ("1.5GiB", 3 << 29)];
+        for (text, bytes) in sizes {
+            assert_eq!(parse_bytes(text), Some(bytes), "{text}");
+        }
+        for text in ["", "KiB", "-1", "1.5", "1e3KiB", "infGiB", "-1KiB", "12 XB", "1 GB", "1kib", "1 000"] {
+            assert_eq!(parse_bytes(text), None, "{text}");
+        }
+    }
 
     fn report(values: usize) -> MemoryReport {
         let value = |i| LiveValue {

@@ -22,18 +22,22 @@
 //! 3. `ops`, `control`: operations; the two refer to each other
 //! 4. `module`: a whole program
 //! 5. `pjrt`: the PJRT C API; all of the crate's `unsafe`
-//! 6. [`plugin`](Plugin), `compile_options`: where plugins are, and what they are told
-//! 7. [`chips`](Chip), [`target`](Target): chips that need not be in the machine
-//! 8. [`ahead`](compile_ahead): programs compiled for them, in processes of their own
-//! 9. [`device`](Xla): the engine
+//! 6. `folder`: the folder of the user's cache
+//! 7. [`plugin`](Plugin), `compile_options`: where plugins are, and what they are told
+//! 8. [`chips`](Chip), [`target`](Target): chips that need not be in the machine
+//! 9. [`ahead`](compile_ahead): programs compiled for them, in processes of their own
+//! 10. [`cache`](ExecutableCache): executables on disk
+//! 11. [`device`](Xla): the engine
 //!
 //! Deliberately absent: passes over programs (crate `remat-opt`), and whatever XLA does itself: fusion, layouts, schedules, memory.
 
 mod ahead;
+mod cache;
 mod chips;
 mod compile_options;
 mod control;
 mod device;
+mod folder;
 mod module;
 mod ops;
 mod options;
@@ -55,6 +59,7 @@ pub use ahead::{
     AheadOptions, ChipMemory, Effort, PluginDescription, compile_ahead, compile_module_ahead, describe_plugin,
     serve_ahead,
 };
+pub use cache::{ExecutableCache, Usage};
 pub use chips::Chip;
 pub use device::{Xla, XlaDevices};
 pub use module::stablehlo;

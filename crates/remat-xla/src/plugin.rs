@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use remat_ir::{Error, ErrorKind, Result};
 
 use crate::Platform;
+use crate::folder;
 use crate::pjrt::Library;
 
 /// The plugin of a platform: the library that compiles and runs programs there.
@@ -80,10 +81,10 @@ impl Plugin {
     /// If there is none, with the command that installs it.
     pub fn path_of(platform: Platform) -> Result<PathBuf> {
         let known = Known::of(platform);
-        if let Some(path) = env::var_os(known.variable).filter(|path| !path.is_empty()) {
+        if let Some(path) = folder::variable(known.variable) {
             return Ok(path.into());
         }
-        let files = folders(|name| env::var_os(name).filter(|value| !value.is_empty()))
+        let files = folders(folder::variable)
             .into_iter()
             .flat_map(|folder| known.files.iter().map(move |file| folder.join(file)));
         files.into_iter().find(|file| file.is_file()).ok_or_else(|| missing(platform, &known))
@@ -105,10 +106,7 @@ impl Plugin {
     /// # Errors
     /// If neither variable of the environment is set.
     pub fn folder() -> Result<PathBuf> {
-        cache(|name| env::var_os(name).filter(|value| !value.is_empty())).ok_or_else(|| {
-            let message = "there is no folder for plugins: neither HOME nor XDG_CACHE_HOME is set";
-            Error::new(ErrorKind::Io, "xla", message)
-        })
+        folder::of_user("plugins")
     }
 
     /// Fails unless the plugin for GPUs finds the assembler and the library of device functions, without which it does not compile, and may
@@ -135,6 +133,19 @@ impl Plugin {
         let path = path.into();
         let library = Library::open(&path)?;
         Ok(Plugin { platform, path, library })
+    }
+
+    /// What tells this library from others: the size and the time of its file, and the versions that it says it has.
+    ///
+    /// # Errors
+    /// If the file is gone, or the plugin does not tell.
+    pub(crate) fn identity(&self) -> Result<String> {
+        let failed =
+            |error: std::io::Error| Error::new(ErrorKind::Io, "xla", format!("{}: {error}", self.path.display()));
+        let file = self.path.metadata().map_err(failed)?;
+        let time = file.modified().map_err(failed)?;
+        let (version, attributes) = (self.version(), self.library.attributes()?);
+        Ok(format!("{} {time:?} {version:?} {attributes:?}", file.len()))
     }
 
     /// The platform.
@@ -177,8 +188,9 @@ fn folders(variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     // What the user or Debian's administrator installed for a Python that is the system's.
     let home = variable("HOME").map(|home| PathBuf::from(home).join(".local"));
     let prefixes = active.into_iter().chain(prefixes).chain(home).chain([PathBuf::from("/usr/local")]);
+    let cached = folder::by(variable).map(|folder| folder.join("plugins"));
     let mut folders: Vec<PathBuf> = Vec::new();
-    for folder in prefixes.flat_map(|prefix| site_packages(&prefix)).chain(cache(variable)) {
+    for folder in prefixes.flat_map(|prefix| site_packages(&prefix)).chain(cached) {
         if !folders.contains(&folder) {
             folders.push(folder);
         }
@@ -203,13 +215,6 @@ fn version(path: &Path) -> Option<Vec<u32>> {
     let numbers = numbers.strip_suffix('t').unwrap_or(numbers);
     let numbers: Vec<u32> = numbers.split('.').map(|number| number.parse().ok()).collect::<Option<_>>()?;
     (numbers.first() == Some(&3)).then_some(numbers)
-}
-
-/// The folder of plugins in the user's cache.
-fn cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    let given = variable("XDG_CACHE_HOME").map(PathBuf::from).filter(|folder| folder.is_absolute());
-    let folder = given.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")))?;
-    Some(folder.join("remat").join("plugins"))
 }
 
 #[cfg(test)]

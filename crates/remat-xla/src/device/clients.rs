@@ -7,22 +7,23 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use remat_cluster::KeyValueStore;
 use remat_ir::{Error, ErrorKind, Result};
 
+use super::compiler::Compiler;
 use crate::pjrt::Client;
-use crate::{Platform, Plugin};
+use crate::{ExecutableCache, Platform, Plugin};
 
 /// What became of the client of a plugin.
-type Made = Arc<OnceLock<Result<Arc<Client>>>>;
+type Made = Arc<OnceLock<Result<Arc<Compiler>>>>;
 
 static CLIENTS: LazyLock<Mutex<BTreeMap<(PathBuf, Platform, usize), Made>>> = LazyLock::new(Mutex::default);
 
 /// The client of a plugin, which is made when it is first asked for; for CPUs one for each number of virtual devices. One that cannot be made is not tried again in the process: a driver
 /// that fails takes seconds to do so.
-pub(super) fn of(plugin: &Plugin, devices: usize) -> Result<Arc<Client>> {
+pub(super) fn of(plugin: &Plugin, devices: usize) -> Result<Arc<Compiler>> {
     let options: &[(&str, i64)] = match plugin.platform() {
         Platform::Cpu => &[("cpu_device_count", devices as i64)],
         Platform::Gpu | Platform::Tpu => &[],
     };
-    made(plugin, devices).get_or_init(|| Ok(Arc::new(Client::new(plugin.library, options)?))).clone()
+    made(plugin, devices).get_or_init(|| opened(plugin, Client::new(plugin.library, options)?)).clone()
 }
 
 /// Makes the client of a plugin as that of a node of a cluster.
@@ -43,13 +44,18 @@ pub(super) fn join(plugin: &Plugin, store: &Arc<KeyValueStore>) -> Result<()> {
     let made = made(plugin, 1);
     let client = made.get_or_init(|| {
         is_new = true;
-        Ok(Arc::new(Client::of_node(plugin.library, store.clone())?))
+        opened(plugin, Client::of_node(plugin.library, store.clone())?)
     });
     match client {
         Err(error) => Err(error.clone()),
         Ok(_) if is_new => Ok(()),
         Ok(_) => refused("the devices were used before the process joined its cluster; join first"),
     }
+}
+
+/// A client with the user's cache.
+fn opened(plugin: &Plugin, client: Client) -> Result<Arc<Compiler>> {
+    Ok(Arc::new(Compiler::new(Arc::new(client), plugin, ExecutableCache::of_user()?)))
 }
 
 fn made(plugin: &Plugin, devices: usize) -> Made {

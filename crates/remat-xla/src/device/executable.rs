@@ -65,16 +65,16 @@ impl Compiled {
     }
 
     fn load(&self, donates: bool) -> Result<Loaded> {
-        let super::Inner { client, platform, ordinal, .. } = &*self.device.0;
+        let super::Inner { compiler, platform, ordinal, .. } = &*self.device.0;
         let module = stablehlo(&self.jaxpr, &self.device.options(donates))?;
-        let options = compile_options::encoded(*platform, &module, client.device_id(*ordinal)?);
-        client.compile(&module, &options, [self.ins.clone(), self.outs.clone()])
+        let options = compile_options::encoded(*platform, &module, compiler.client.device_id(*ordinal)?);
+        compiler.compile(&module, &options, [self.ins.clone(), self.outs.clone()])
     }
 
     fn argument(&self, value: Value) -> Result<Argument> {
         let Value::Device(array) = value else {
-            let super::Inner { client, ordinal, .. } = &*self.device.0;
-            return Ok(Argument::Given(client.upload(value.host()?, *ordinal)?));
+            let super::Inner { compiler, ordinal, .. } = &*self.device.0;
+            return Ok(Argument::Given(compiler.client.upload(value.host()?, *ordinal)?));
         };
         if !array.buffer().is_some_and(|array: &OnDevice| array.device.is(&self.device)) {
             let message =
@@ -138,5 +138,44 @@ impl Executable for Compiled {
         let temporaries = Aval::new(DType::U8, [self.memory.temporaries]);
         let temporaries = (self.memory.temporaries > 0).then(|| value(&temporaries, LiveKind::Temporary));
         MemoryReport::new(self.memory, arguments.chain(outputs).chain(temporaries).collect()).told_by(self.source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(value: &Value) -> usize {
+        let Value::Device(array) = value else { panic!("it is on the host") };
+        array.buffer::<OnDevice>().unwrap().buffer.address()
+    }
+
+    /// By the addresses of buffers: arguments that are given up are where results are afterwards, and those that are kept are not.
+    #[test]
+    fn results_lie_in_the_memory_of_arguments_that_are_given_up() {
+        let Some(xla) = crate::support::xla() else { return };
+        let program = "{ lambda ; a:f32[1000] b:f32[500,2] c:i32[1000] d:f32[1000]. let e:f32[500,2] = mul b 2.0:f32[]; \
+                       f:f32[1000] = add a d; g:i32[1000] = neg c in (e, f, g) }";
+        let compiled = xla.compile(&Arc::new(program.parse::<Jaxpr>().unwrap())).unwrap();
+        let put = |shape: &[usize], dtype| {
+            xla.put(&Array::full(remat_ir::Literal::from_f64(dtype, 1.5), shape.iter().copied())).unwrap()
+        };
+        let args = || {
+            vec![
+                put(&[1000], DType::F32),
+                put(&[500, 2], DType::F32),
+                put(&[1000], DType::I32),
+                put(&[1000], DType::F32),
+            ]
+        };
+        let given = args();
+        let before: Vec<usize> = given.iter().map(address).collect();
+        let results = compiled.execute(given).unwrap();
+        assert_eq!(results.iter().map(address).collect::<Vec<_>>(), [before[1], before[0], before[2]]);
+        // None is given up.
+        let given = args();
+        let before: Vec<usize> = given.iter().map(address).collect();
+        let results = compiled.execute(given.clone()).unwrap();
+        assert!(results.iter().map(address).all(|address| !before.contains(&address)));
     }
 }

@@ -2,6 +2,7 @@
 
 mod array;
 mod clients;
+mod compiler;
 mod executable;
 mod several;
 
@@ -13,9 +14,9 @@ use remat_ir::{
 };
 
 use self::array::OnDevice;
+use self::compiler::Compiler;
 use self::executable::Compiled;
 pub use self::several::XlaDevices;
-use crate::pjrt::Client;
 use crate::{Options, Platform, Plugin, stablehlo};
 
 /// A device of XLA, and its engine.
@@ -49,7 +50,7 @@ use crate::{Options, Platform, Plugin, stablehlo};
 pub struct Xla(Arc<Inner>);
 
 struct Inner {
-    client: Arc<Client>,
+    compiler: Arc<Compiler>,
     platform: Platform,
     ordinal: usize,
     name: String,
@@ -85,13 +86,14 @@ impl Xla {
     /// # Errors
     /// If the plugin gives no client, as there is no such chip or its driver is missing; if it has fewer devices.
     pub fn of_plugin(plugin: &Plugin, ordinal: usize) -> Result<Xla> {
-        let (platform, client) = (plugin.platform(), clients::of(plugin, 1)?);
+        let (platform, compiler) = (plugin.platform(), clients::of(plugin, 1)?);
+        let client = &compiler.client;
         let name = format!("{}:{ordinal}", platform.device_name());
         if ordinal >= client.num_devices() {
             let message = format!("there is no device {name}, only {}", counted(client.num_devices(), "device"));
             return Err(Error::new(ErrorKind::Argument, "xla", message));
         }
-        Ok(Xla(Arc::new(Inner { client, platform, ordinal, name })))
+        Ok(Xla(Arc::new(Inner { compiler, platform, ordinal, name })))
     }
 
     /// Makes the devices of this process work with those of the other nodes of a cluster, whose key-value store the plugin uses to find
@@ -110,22 +112,22 @@ impl Xla {
     /// # Errors
     /// If the plugin does not tell.
     pub fn platform_version(&self) -> Result<String> {
-        self.0.client.platform_version()
+        self.0.compiler.client.platform_version()
     }
 
     /// The number of devices of this process.
     pub fn num_devices(&self) -> usize {
-        self.0.client.num_devices()
+        self.0.compiler.client.num_devices()
     }
 
     /// The number of arrays on the devices of its client: those that values hold, and those of runs that have not begun.
     pub fn num_arrays(&self) -> usize {
-        self.0.client.num_buffers()
+        self.0.compiler.client.num_buffers()
     }
 
     /// Whether both are one device.
     fn is(&self, other: &Xla) -> bool {
-        Arc::ptr_eq(&self.0.client, &other.0.client) && self.0.ordinal == other.0.ordinal
+        Arc::ptr_eq(&self.0.compiler.client, &other.0.compiler.client) && self.0.ordinal == other.0.ordinal
     }
 
     /// Fails if an argument or result is in the host's memory, where that is another than the device's.
@@ -167,7 +169,7 @@ impl Device for Xla {
     }
 
     fn put(&self, array: &Array) -> Result<Value> {
-        let buffer = self.0.client.upload(array, self.0.ordinal)?;
+        let buffer = self.0.compiler.client.upload(array, self.0.ordinal)?;
         Ok(Value::on_device(OnDevice { buffer, device: self.clone() }))
     }
 
@@ -182,10 +184,11 @@ mod tests {
 
     use super::*;
     use crate::compile_options;
+    use crate::pjrt::Client;
 
     /// The client of the plugin for CPUs, where it is installed.
     fn client() -> Option<Arc<Client>> {
-        crate::support::xla().map(|xla| xla.0.client.clone())
+        crate::support::xla().map(|xla| xla.0.compiler.client.clone())
     }
 
     /// The layout of a download has as many dimensions as the array.

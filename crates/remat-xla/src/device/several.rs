@@ -9,7 +9,8 @@ use remat_ir::{
 };
 
 use super::clients;
-use crate::pjrt::{Buffer, Client, Loaded};
+use super::compiler::Compiler;
+use crate::pjrt::{Buffer, Loaded};
 use crate::sharding::Placement;
 use crate::{Options, Platform, Plugin, compile_options, stablehlo};
 
@@ -43,7 +44,7 @@ pub struct XlaDevices(Arc<Inner>);
 const MOST_VIRTUAL: usize = 1024;
 
 struct Inner {
-    client: Arc<Client>,
+    compiler: Arc<Compiler>,
     platform: Platform,
     count: usize,
     name: String,
@@ -73,7 +74,8 @@ impl XlaDevices {
         if platform == Platform::Cpu && count > MOST_VIRTUAL {
             return wrong(format!("{count} virtual devices are asked for, and there are {MOST_VIRTUAL} at most"));
         }
-        let client = clients::of(plugin, count)?;
+        let compiler = clients::of(plugin, count)?;
+        let client = &compiler.client;
         if count > client.num_devices() {
             let there = counted(client.num_devices(), "device");
             return wrong(format!(
@@ -82,16 +84,16 @@ impl XlaDevices {
             ));
         }
         let name = format!("{}:0-{}", platform.device_name(), count - 1);
-        Ok(XlaDevices(Arc::new(Inner { client, platform, count, name })))
+        Ok(XlaDevices(Arc::new(Inner { compiler, platform, count, name })))
     }
 
     fn is(&self, other: &XlaDevices) -> bool {
-        Arc::ptr_eq(&self.0.client, &other.0.client) && self.0.count == other.0.count
+        Arc::ptr_eq(&self.0.compiler.client, &other.0.compiler.client) && self.0.count == other.0.count
     }
 
     /// Cuts an array and copies each shard to its device.
     fn upload(&self, array: &Array, Sharding { mesh, spec }: &Sharding) -> Result<Vec<Buffer>> {
-        let upload = |device| self.0.client.upload(&cut_shard(array, spec, mesh, device)?, device);
+        let upload = |device| self.0.compiler.client.upload(&cut_shard(array, spec, mesh, device)?, device);
         (0..mesh.devices()).map(upload).collect()
     }
 }
@@ -266,11 +268,11 @@ impl Compiled {
     }
 
     fn load(&self, donates: bool) -> Result<Loaded> {
-        let Inner { client, platform, .. } = &*self.devices.0;
+        let Inner { compiler, platform, .. } = &*self.devices.0;
         let module = stablehlo(&self.jaxpr, &Options { platform: *platform, donates, ..Options::default() })?;
-        let ids = (0..self.placement.devices()).map(|device| client.device_id(device));
+        let ids = (0..self.placement.devices()).map(|device| compiler.client.device_id(device));
         let options = compile_options::of_devices(*platform, &module, &ids.collect::<Result<Vec<u64>>>()?);
-        client.compile(&module, &options, [self.shards_in()?, self.shards_out()?])
+        compiler.compile(&module, &options, [self.shards_in()?, self.shards_out()?])
     }
 
     /// The argument as shards on the devices.
@@ -353,5 +355,36 @@ impl Placement {
         let whole = whole(1)?;
         let (ins, outs) = (vec![whole.clone(); jaxpr.ins.len()], vec![whole.clone(); jaxpr.outs.len()]);
         Ok(Placement { meshes: vec![whole.mesh], ins, outs })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(value: &Value) -> Vec<usize> {
+        let Value::Device(array) = value else { panic!("it is on the host") };
+        array.buffer::<Sharded>().unwrap().shards.iter().map(Buffer::address).collect()
+    }
+
+    /// On each device, the shards of an argument that is given up are where those of the result are.
+    #[test]
+    fn shards_lie_in_the_memory_of_arguments_that_are_given_up() {
+        if crate::support::xla().is_none() {
+            return;
+        }
+        let devices = XlaDevices::find(Platform::Cpu, 4).unwrap();
+        let text = "{ lambda ; a:f32[8,4]. let b:f32[8,4] = sharding_constraint[mesh=((x, 4),) spec=(x,)] a; \
+                    c:f32[8,4] = mul b 2.0:f32[]; d:f32[8,4] = sharding_constraint[mesh=((x, 4),) spec=(x,)] c in (d,) }";
+        let compiled = devices.compile(&Arc::new(text.parse::<Jaxpr>().unwrap())).unwrap();
+        let ones = Array::full(remat_ir::Literal::from_f64(remat_ir::DType::F32, 1.0), [8, 4]);
+        let state = compiled.execute(vec![ones.into()]).unwrap();
+        let before = addresses(&state[0]);
+        let state = compiled.execute(state).unwrap();
+        assert_eq!(addresses(&state[0]), before);
+        let next = compiled.execute(state.clone()).unwrap();
+        assert!(addresses(&next[0]).iter().all(|address| !before.contains(address)));
+        assert_eq!(state[0].host().unwrap().as_slice::<f32>(), Some(&[4.0; 32][..]));
+        assert_eq!(next[0].host().unwrap().as_slice::<f32>(), Some(&[8.0; 32][..]));
     }
 }

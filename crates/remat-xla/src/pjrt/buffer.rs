@@ -119,3 +119,32 @@ macro_rules! plain {
 }
 
 plain!(i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64);
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::c_void;
+
+    use super::*;
+    use crate::pjrt::sys::arguments;
+    use crate::pjrt::sys::tests::TABLE;
+
+    arguments! {
+        BufferUnsafePointer PJRT_Buffer_UnsafePointer 73 { buffer: Handle, buffer_pointer: usize, }
+    }
+
+    impl Buffer {
+        /// Where its elements are on the device.
+        pub(crate) fn address(&self) -> usize {
+            let mut args = BufferUnsafePointer { buffer: self.handle, ..BufferUnsafePointer::new() };
+            // SAFETY: the buffer is there.
+            unsafe { self.client.library.call(&mut args) }.unwrap();
+            args.buffer_pointer
+        }
+    }
+
+    #[test]
+    fn the_function_is_that_of_the_table() {
+        assert_eq!(FUNCTIONS[0].0.strip_prefix("PJRT_"), TABLE.split_whitespace().nth(FUNCTIONS[0].1));
+        assert_eq!(SIZES, [32]);
+    }
+}

@@ -12,6 +12,8 @@ use super::given::{dims, element_type, given, slice};
 use super::key_value::Callbacks;
 use super::library::{Library, text};
 use super::sys::{self, Arguments, Handle};
+use super::sys_optional as optional;
+use super::topology::description;
 
 /// A client of a plugin: devices with memory. It is freed when it is dropped, as are buffers and executables.
 pub(crate) struct Client {
@@ -25,7 +27,7 @@ pub(crate) struct Client {
     /// The number of buffers that are not freed.
     pub(super) buffers: AtomicUsize,
     /// What the plugin calls as long as the client lives.
-    _callbacks: Option<Callbacks>,
+    callbacks: Option<Callbacks>,
 }
 
 // SAFETY: functions of a plugin are called from any thread (see `Library`), and the handle is freed once, when it is dropped.
@@ -69,7 +71,7 @@ impl Client {
         unsafe { library.call_as(ErrorKind::Io, &mut args) }?;
         let handle = given("PJRT_Client_Create", args.client)?;
         let (devices, launches, buffers) = (Vec::new(), Mutex::new(()), AtomicUsize::new(0));
-        let mut client = Client { library, handle, devices, launches, buffers, _callbacks: callbacks };
+        let mut client = Client { library, handle, devices, launches, buffers, callbacks };
         let mut devices = sys::ClientAddressableDevices { client: handle, ..sys::ClientAddressableDevices::new() };
         // SAFETY: the client is there, and it has as many handles at this address until it is freed.
         let devices = unsafe {
@@ -88,6 +90,24 @@ impl Client {
             self.library.call(&mut args)?;
             Ok(text(args.version, args.version_size))
         }
+    }
+
+    /// What the plugin calls the devices of this process: models of chips.
+    pub(crate) fn device_kinds(&self) -> Result<Vec<String>> {
+        let kind = |&(device, _): &(Handle, u64)| {
+            let mut of_device = sys::DeviceGetDescription { device, ..sys::DeviceGetDescription::new() };
+            // SAFETY: the device and its description are there until the client is freed.
+            unsafe {
+                self.library.call(&mut of_device)?;
+                Ok(description(self.library, of_device.device_description)?.kind)
+            }
+        };
+        self.devices.iter().map(kind).collect()
+    }
+
+    /// Whether the devices work with those of other processes.
+    pub(crate) fn is_of_node(&self) -> bool {
+        self.callbacks.is_some()
     }
 
     fn id_of(&self, device: Handle) -> Result<u64> {
@@ -144,6 +164,29 @@ impl Client {
         let loaded = Loaded { client: self.clone(), handle: given("PJRT_Client_Compile", args.executable)?, ins, outs };
         loaded.expect_outputs()?;
         Ok(loaded)
+    }
+
+    /// The executable that [`Loaded::serialize`] wrote, if the plugin can read it. The bytes are to be those that it wrote: a plugin may end
+    /// the process for others.
+    pub(crate) fn deserialize(
+        self: &Arc<Client>,
+        executable: &[u8],
+        [ins, outs]: [Vec<Aval>; 2],
+    ) -> Result<Option<Loaded>> {
+        let mut args = optional::ExecutableDeserializeAndLoad {
+            client: self.handle,
+            serialized_executable: executable.as_ptr(),
+            serialized_executable_size: executable.len(),
+            ..optional::ExecutableDeserializeAndLoad::new()
+        };
+        // SAFETY: the client is there, and the bytes live until the call returns.
+        if !unsafe { self.library.call_if_any(&mut args) }? {
+            return Ok(None);
+        }
+        let handle = given("PJRT_Executable_DeserializeAndLoad", args.loaded_executable)?;
+        let loaded = Loaded { client: self.clone(), handle, ins, outs };
+        loaded.expect_outputs()?;
+        Ok(Some(loaded))
     }
 
     /// Copies an array to a device.

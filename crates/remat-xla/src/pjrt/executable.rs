@@ -8,7 +8,9 @@ use super::buffer::Buffer;
 use super::client::Client;
 use super::given::{dims, element_type, given, slice};
 use super::library::Library;
+use super::memory::Bytes;
 use super::sys::{self, Arguments, Handle};
+use super::sys_optional as optional;
 
 /// An executable that is loaded on one device.
 pub(crate) struct Loaded {
@@ -110,25 +112,30 @@ impl Loaded {
         })
     }
 
-    /// The bytes of a run, if the plugin gives them. Of its figures, arguments, outputs and temporaries are exact; its peak counts
-    /// no temporaries on CPUs, and so it is added up here.
+    /// The memory of a run, if the plugin tells it.
     pub(crate) fn memory(&self) -> Result<Option<MemoryStats>> {
         self.with_executable(|library, executable| {
-            let mut stats =
-                sys::ExecutableGetCompiledMemoryStats { executable, ..sys::ExecutableGetCompiledMemoryStats::new() };
             // SAFETY: the executable is freed after this.
-            if !unsafe { library.call_if_any(&mut stats) }? {
-                return Ok(None);
+            let bytes = unsafe { Bytes::of(library, executable) }?;
+            Ok(bytes.map(|bytes| bytes.of_run()))
+        })
+    }
+
+    /// The executable as bytes for [`Client::deserialize`], if the plugin can write it: for the same plugin on the same machine.
+    pub(crate) fn serialize(&self) -> Result<Option<Vec<u8>>> {
+        self.with_executable(|library, executable| {
+            let mut args = optional::ExecutableSerialize { executable, ..optional::ExecutableSerialize::new() };
+            // SAFETY: the executable is freed after this. The bytes are there until the function that comes with them is called, once.
+            unsafe {
+                if !library.call_if_any(&mut args)? {
+                    return Ok(None);
+                }
+                let bytes = slice(args.serialized_bytes, args.serialized_bytes_size).to_vec();
+                if let Some(free) = args.serialized_executable_deleter {
+                    free(args.serialized_executable);
+                }
+                Ok(Some(bytes))
             }
-            let [arguments, outputs, temporaries, aliased] = [
-                stats.argument_size_in_bytes,
-                stats.output_size_in_bytes,
-                stats.temp_size_in_bytes,
-                stats.alias_size_in_bytes,
-            ]
-            .map(|bytes| usize::try_from(bytes).unwrap_or(0));
-            let peak = (arguments + outputs + temporaries).saturating_sub(aliased);
-            Ok(Some(MemoryStats { arguments, outputs, temporaries, overhead: 0, peak }))
         })
     }
 

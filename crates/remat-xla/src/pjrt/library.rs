@@ -61,8 +61,7 @@ impl Library {
                 "has version {major}.{minor} of the PJRT C API, and 0.{LEAST_MINOR} is needed"
             )));
         }
-        let is_needed = |&&(_, index): &&(&str, usize)| index != sys::ExecutableGetCompiledMemoryStats::INDEX;
-        for &(name, index) in sys::FUNCTIONS.iter().filter(is_needed) {
+        for &(name, index) in sys::FUNCTIONS {
             library.entry(index).ok_or_else(|| failed(format!("has no function {name}")))?;
         }
         // SAFETY: the struct has no field that is to be set.
@@ -296,7 +295,7 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Io);
         assert_eq!(error.to_string(), "xla: PJRT_Plugin_Initialize: the plugin does not have it");
         // SAFETY: as above.
-        assert!(!unsafe { library.call_if_any(&mut sys::ExecutableGetCompiledMemoryStats::new()) }.unwrap());
+        assert!(!unsafe { library.call_if_any(&mut sys::ClientCompile::new()) }.unwrap());
     }
 
     #[test]

@@ -15,12 +15,14 @@ mod executable;
 mod given;
 mod key_value;
 mod library;
+mod memory;
 mod sys;
-mod sys_ahead;
+mod sys_optional;
 mod topology;
 
 pub(crate) use buffer::Buffer;
 pub(crate) use client::Client;
 pub(crate) use executable::Loaded;
 pub(crate) use library::Library;
-pub(crate) use topology::{Bytes, Topology};
+pub(crate) use memory::Bytes;
+pub(crate) use topology::Topology;

@@ -4,8 +4,9 @@ use remat_ir::{Error, ErrorKind, Result};
 
 use super::given::{given, slice};
 use super::library::{Library, text};
+use super::memory::Bytes;
 use super::sys::{self, Arguments, Handle};
-use super::sys_ahead as ahead;
+use super::sys_optional as optional;
 
 /// A description of chips and of the links between them.
 pub(crate) struct Topology {
@@ -22,32 +23,17 @@ pub(crate) struct Description {
     pub(crate) memory: Option<u64>,
 }
 
-/// Bytes of a compiled program, as the plugin counts them for one chip.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Bytes {
-    pub(crate) code: u64,
-    pub(crate) arguments: u64,
-    pub(crate) outputs: u64,
-    pub(crate) aliased: u64,
-    pub(crate) temporaries: u64,
-    pub(crate) host_arguments: u64,
-    pub(crate) host_outputs: u64,
-    pub(crate) host_temporaries: u64,
-    /// Arguments, outputs and temporaries in the chip's memory, where a plugin newer than 0.104 counts them.
-    pub(crate) allocated: u64,
-}
-
 impl Topology {
     /// The chips of this name, with options that are texts.
     pub(crate) fn new(library: Library, name: &str, options: &[(&str, &str)]) -> Result<Topology> {
         let options: Vec<sys::NamedValue> =
             options.iter().map(|(name, value)| sys::NamedValue::text(name, value)).collect();
-        let mut args = ahead::TopologyDescriptionCreate {
+        let mut args = optional::TopologyDescriptionCreate {
             topology_name: name.as_ptr().cast(),
             topology_name_size: name.len(),
             create_options: options.as_ptr(),
             num_options: options.len(),
-            ..ahead::TopologyDescriptionCreate::new()
+            ..optional::TopologyDescriptionCreate::new()
         };
         // SAFETY: the name and the options live until the call returns.
         unsafe { library.call_as(ErrorKind::Argument, &mut args) }?;
@@ -56,9 +42,9 @@ impl Topology {
 
     /// The version of the compiler.
     pub(crate) fn platform_version(&self) -> Result<String> {
-        let mut args = ahead::TopologyDescriptionPlatformVersion {
+        let mut args = optional::TopologyDescriptionPlatformVersion {
             topology: self.handle,
-            ..ahead::TopologyDescriptionPlatformVersion::new()
+            ..optional::TopologyDescriptionPlatformVersion::new()
         };
         // SAFETY: the topology is there, and has the text until it is freed.
         unsafe {
@@ -69,9 +55,9 @@ impl Topology {
 
     /// The chips.
     pub(crate) fn devices(&self) -> Result<Vec<Description>> {
-        let mut args = ahead::TopologyDescriptionGetDeviceDescriptions {
+        let mut args = optional::TopologyDescriptionGetDeviceDescriptions {
             topology: self.handle,
-            ..ahead::TopologyDescriptionGetDeviceDescriptions::new()
+            ..optional::TopologyDescriptionGetDeviceDescriptions::new()
         };
         // SAFETY: the topology is there, and has as many handles at this address until it is freed.
         unsafe {
@@ -85,35 +71,23 @@ impl Topology {
     /// [`crate::compile_options`], encoded.
     pub(crate) fn compile(&self, module: &str, options: &[u8]) -> Result<Bytes> {
         let program = sys::Program::mlir(module);
-        let mut args = ahead::Compile {
+        let mut args = optional::Compile {
             topology: self.handle,
             program: &program,
             compile_options: options.as_ptr().cast(),
             compile_options_size: options.len(),
-            ..ahead::Compile::new()
+            ..optional::Compile::new()
         };
         // SAFETY: the topology is there, and the module and the options live until the call returns.
         unsafe { self.library.call_as(ErrorKind::Argument, &mut args) }?;
         let executable = given("PJRT_Compile", args.executable)?;
-        let mut stats = ahead::LongMemoryStats { executable, ..ahead::LongMemoryStats::new() };
-        // SAFETY: the executable is ours. A plugin that knows fewer fields than the struct has leaves the last ones zero.
-        unsafe {
-            let counted = self.library.call(&mut stats);
+        // SAFETY: the executable is ours, and is freed after it was asked.
+        let bytes = unsafe {
+            let bytes = Bytes::of(self.library, executable);
             self.library.free(sys::ExecutableDestroy { executable, ..sys::ExecutableDestroy::new() });
-            counted?;
-        }
-        let bytes = |count: i64| u64::try_from(count).unwrap_or(0);
-        Ok(Bytes {
-            code: bytes(stats.generated_code_size_in_bytes),
-            arguments: bytes(stats.argument_size_in_bytes),
-            outputs: bytes(stats.output_size_in_bytes),
-            aliased: bytes(stats.alias_size_in_bytes),
-            temporaries: bytes(stats.temp_size_in_bytes),
-            host_arguments: bytes(stats.host_argument_size_in_bytes),
-            host_outputs: bytes(stats.host_output_size_in_bytes),
-            host_temporaries: bytes(stats.host_temp_size_in_bytes),
-            allocated: bytes(stats.total_allocation_bytes),
-        })
+            bytes?
+        };
+        bytes.ok_or_else(|| Error::new(ErrorKind::Io, "pjrt", "the plugin does not tell the memory of a program"))
     }
 }
 
@@ -123,7 +97,7 @@ impl Drop for Topology {
         // SAFETY: the handle is this topology's alone, and descriptions are copied when they are read.
         unsafe {
             self.library
-                .free(ahead::TopologyDescriptionDestroy { topology, ..ahead::TopologyDescriptionDestroy::new() })
+                .free(optional::TopologyDescriptionDestroy { topology, ..optional::TopologyDescriptionDestroy::new() })
         };
     }
 }
@@ -133,9 +107,9 @@ impl Drop for Topology {
 /// # Safety
 /// The handle is a description of a device of this plugin.
 pub(super) unsafe fn description(library: Library, device_description: Handle) -> Result<Description> {
-    let mut kind = ahead::DeviceDescriptionKind { device_description, ..ahead::DeviceDescriptionKind::new() };
+    let mut kind = optional::DeviceDescriptionKind { device_description, ..optional::DeviceDescriptionKind::new() };
     let mut attributes =
-        ahead::DeviceDescriptionAttributes { device_description, ..ahead::DeviceDescriptionAttributes::new() };
+        optional::DeviceDescriptionAttributes { device_description, ..optional::DeviceDescriptionAttributes::new() };
     // SAFETY: by the contract of this function; text and attributes are there as long as the description.
     unsafe {
         library.call(&mut kind)?;
@@ -152,7 +126,7 @@ pub(super) unsafe fn description(library: Library, device_description: Handle) -
 impl Library {
     /// Attributes of the plugin that are texts or integers, as text: versions of what it is built of.
     pub(crate) fn attributes(self) -> Result<Vec<(String, String)>> {
-        let mut args = ahead::PluginAttributes::new();
+        let mut args = optional::PluginAttributes::new();
         // SAFETY: the attributes live as long as the process.
         unsafe {
             self.call(&mut args)?;
@@ -175,7 +149,14 @@ impl Library {
 
     /// Fails unless the plugin has all functions that compiling without a device needs.
     pub(crate) fn expect_ahead(self) -> Result<()> {
-        match ahead::FUNCTIONS.iter().find(|&&(_, index)| !self.has(index)) {
+        let needed = [
+            optional::TopologyDescriptionCreate::INDEX,
+            optional::TopologyDescriptionGetDeviceDescriptions::INDEX,
+            optional::Compile::INDEX,
+            optional::ExecutableGetCompiledMemoryStats::INDEX,
+        ];
+        let is_missing = |&&(_, index): &&(&str, usize)| needed.contains(&index) && !self.has(index);
+        match optional::FUNCTIONS.iter().find(is_missing) {
             None => Ok(()),
             Some((name, _)) => Err(Error::new(ErrorKind::Io, "pjrt", format!("the plugin has no function {name}"))),
         }

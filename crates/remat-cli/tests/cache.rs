@@ -1,0 +1,44 @@
+//! `remat cache` as a user runs it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn cache(folder: &Path, command: &str, size: &str) -> Output {
+    let mut remat = Command::new(env!("CARGO_BIN_EXE_remat"));
+    remat.args(["cache", command]).env("XDG_CACHE_HOME", folder).env("REMAT_CACHE_SIZE", size).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[test]
+fn programs_are_counted_and_deleted() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("remat/executables");
+    let of = |command| text(&cache(home.path(), command, ""));
+    let there = folder.display();
+    assert_eq!(of("show"), format!("0 compiled programs, 0 B, in {there}, of 2.00 GiB at most (REMAT_CACHE_SIZE)\n"));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join(format!("{:032x}", 7)), [0; 5000]).unwrap();
+    std::fs::write(folder.join("a note"), "").unwrap();
+    assert!(of("show").starts_with("1 compiled program, 8.00 KiB, in "));
+    assert_eq!(of("clear"), format!("deleted 1 compiled program, 8.00 KiB, in {there}\n"));
+    assert_eq!(of("clear"), format!("deleted 0 compiled programs, 0 B, in {there}\n"));
+    assert!(folder.join("a note").exists());
+}
+
+#[test]
+fn the_limit_is_that_of_the_environment() {
+    let home = tempfile::tempdir().unwrap();
+    assert!(text(&cache(home.path(), "show", "500MiB")).ends_with("of 500.00 MiB at most (REMAT_CACHE_SIZE)\n"));
+    let off = "compiled programs are not kept: REMAT_CACHE_SIZE is 0, or there is no home folder\n";
+    assert_eq!(text(&cache(home.path(), "show", "0")), off);
+    let wrong = cache(home.path(), "show", "lots");
+    assert_eq!(wrong.status.code(), Some(1));
+    assert_eq!(
+        String::from_utf8(wrong.stderr).unwrap(),
+        "error: cache: REMAT_CACHE_SIZE is 'lots' and must be a number of bytes such as 500MiB or 10GiB, or 0\n"
+    );
+}

@@ -1,0 +1,222 @@
+//! Executables on disk, so that a program is compiled once on a machine.
+
+mod entry;
+
+use std::fs::{self, DirEntry, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use remat_ir::{Error, ErrorKind, Result, parse_bytes};
+
+use crate::folder;
+
+/// The variable that holds the limit.
+const VARIABLE: &str = "REMAT_CACHE_SIZE";
+
+/// The limit without one.
+const LIMIT: u64 = 2 << 30;
+
+/// What a file takes on disk is a multiple of this in most file systems.
+const BLOCK: u64 = 4096;
+
+/// How long another process may take to write an entry: what is older is left of one that ended.
+const WRITING: Duration = Duration::from_secs(3600);
+
+/// Executables on disk, each a file that is named by all that it depends on.
+///
+/// Engines look for a program here before it is compiled, and leave it here afterwards. An entry that is damaged is compiled anew, and so is all where the folder cannot be
+/// read or written. Several processes may use one folder. Where it takes more than its limit, the entries that were not used for the longest time
+/// are deleted.
+///
+/// ```
+/// # fn main() -> remat_ir::Result<()> {
+/// use remat_xla::ExecutableCache;
+/// match ExecutableCache::of_user()? {
+///     Some(cache) => println!("{} takes {} bytes of {}", cache.folder().display(), cache.usage().bytes, cache.limit()),
+///     None => println!("it is turned off"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct ExecutableCache {
+    folder: PathBuf,
+    limit: u64,
+    /// What the folder takes, as far as this process knows; nothing until it has written an entry.
+    bytes: Mutex<Option<u64>>,
+}
+
+/// What a cache takes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Usage {
+    /// Programs.
+    pub entries: usize,
+    /// Bytes on disk.
+    pub bytes: u64,
+}
+
+impl ExecutableCache {
+    /// The user's: the folder `remat/executables` in `$XDG_CACHE_HOME` or `~/.cache`, with the limit that the variable `REMAT_CACHE_SIZE` gives (`500MiB`, `10GiB`), 2 GiB
+    /// without it. Nothing where that is 0, or where neither `XDG_CACHE_HOME` nor `HOME` is set.
+    ///
+    /// # Errors
+    /// If `REMAT_CACHE_SIZE` is not a number of bytes.
+    pub fn of_user() -> Result<Option<ExecutableCache>> {
+        let limit = match folder::variable(VARIABLE) {
+            None => LIMIT,
+            Some(text) => limit(&text.to_string_lossy())?,
+        };
+        let cache = |folder| ExecutableCache::new(folder, limit);
+        Ok(folder::of_user("executables").ok().filter(|_| limit > 0).map(cache))
+    }
+
+    /// That of a folder, which need not exist, with a limit in bytes.
+    pub fn new(folder: impl Into<PathBuf>, limit: u64) -> ExecutableCache {
+        ExecutableCache { folder: folder.into(), limit, bytes: Mutex::new(None) }
+    }
+
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The bytes that it may take.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// What it takes; nothing where the folder is not there.
+    pub fn usage(&self) -> Usage {
+        self.files()
+            .iter()
+            .filter(|file| file.is_entry)
+            .fold(Usage::default(), |sum, file| Usage { entries: sum.entries + 1, bytes: sum.bytes + file.bytes })
+    }
+
+    /// Deletes all entries, and says what they took.
+    ///
+    /// # Errors
+    /// If one cannot be deleted.
+    pub fn clear(&self) -> Result<Usage> {
+        let mut deleted = Usage::default();
+        for file in self.files() {
+            match fs::remove_file(&file.path) {
+                // Another process was faster.
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::new(ErrorKind::Io, "cache", format!("{}: {error}", file.path.display())));
+                }
+                _ => deleted.bytes += file.bytes,
+            }
+            deleted.entries += usize::from(file.is_entry);
+        }
+        *self.bytes.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        Ok(deleted)
+    }
+
+    /// The executable with this key, if it is there and whole. It is then the last that was used.
+    pub(crate) fn get(&self, key: u128) -> Option<Vec<u8>> {
+        let mut file = File::open(self.path(key)).ok()?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).ok()?;
+        let executable = entry::read(key, bytes)?;
+        // Where that is not allowed, entries are deleted by the time when they were written.
+        let _ = file.set_modified(SystemTime::now());
+        Some(executable)
+    }
+
+    /// Leaves an executable under a key. One that cannot be written, or that is larger than the limit, is compiled again by the next process.
+    pub(crate) fn put(&self, key: u128, executable: &[u8]) {
+        let entry = entry::written(key, executable);
+        let size = on_disk(entry.len() as u64);
+        if size > self.limit || self.write(key, &entry).is_err() {
+            return;
+        }
+        let mut known = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = match *known {
+            Some(bytes) => bytes + size,
+            None => self.files().iter().map(|file| file.bytes).sum(),
+        };
+        *known = Some(if bytes > self.limit { self.shrink() } else { bytes });
+    }
+
+    /// Writes an entry to a file of another name and renames it, so that no process reads a part of it.
+    fn write(&self, key: u128, entry: &[u8]) -> io::Result<()> {
+        static WRITTEN: AtomicU64 = AtomicU64::new(0);
+        fs::create_dir_all(&self.folder)?;
+        let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+        let unfinished = self.folder.join(format!("{key:032x}.{}.{number}", std::process::id()));
+        let renamed = fs::write(&unfinished, entry).and_then(|()| fs::rename(&unfinished, self.path(key)));
+        if renamed.is_err() {
+            // It was perhaps not begun.
+            let _ = fs::remove_file(&unfinished);
+        }
+        renamed
+    }
+
+    /// Deletes entries until an eighth of the limit is free, so that the next ones need not look at all files again. It gives what is left.
+    fn shrink(&self) -> u64 {
+        let mut files = self.files();
+        files.sort_by_key(|file| file.used);
+        let mut bytes: u64 = files.iter().map(|file| file.bytes).sum();
+        let wanted = self.limit - self.limit / 8;
+        let now = SystemTime::now();
+        for file in files {
+            let is_written = || now.duration_since(file.used).is_ok_and(|age| age < WRITING);
+            if bytes <= wanted || (!file.is_entry && is_written()) {
+                continue;
+            }
+            // Another process may have deleted it.
+            let _ = fs::remove_file(&file.path);
+            bytes -= file.bytes;
+        }
+        bytes
+    }
+
+    fn path(&self, key: u128) -> PathBuf {
+        self.folder.join(format!("{key:032x}"))
+    }
+
+    /// All files that are the cache's: entries, and those that are written. Others in the folder are not touched.
+    fn files(&self) -> Vec<CachedFile> {
+        fs::read_dir(&self.folder).into_iter().flatten().flatten().filter_map(|file| CachedFile::of(&file)).collect()
+    }
+}
+
+/// A file of the cache.
+struct CachedFile {
+    path: PathBuf,
+    /// On disk.
+    bytes: u64,
+    used: SystemTime,
+    /// Whether it is whole; others are written, or were when their process ended.
+    is_entry: bool,
+}
+
+impl CachedFile {
+    fn of(file: &DirEntry) -> Option<CachedFile> {
+        let name = file.file_name();
+        let (key, rest) = name.to_str()?.split_at_checked(32)?;
+        let is_cached = key.bytes().all(|byte| byte.is_ascii_hexdigit()) && (rest.is_empty() || rest.starts_with('.'));
+        let metadata = file.metadata().ok().filter(|metadata| is_cached && metadata.is_file())?;
+        let (bytes, used) = (on_disk(metadata.len()), metadata.modified().ok()?);
+        Some(CachedFile { path: file.path(), bytes, used, is_entry: rest.is_empty() })
+    }
+}
+
+fn on_disk(bytes: u64) -> u64 {
+    bytes.next_multiple_of(BLOCK)
+}
+
+/// The limit that the variable gives.
+fn limit(text: &str) -> Result<u64> {
+    parse_bytes(text).map(|bytes| bytes as u64).ok_or_else(|| {
+        let message = format!("{VARIABLE} is '{text}' and must be a number of bytes such as 500MiB or 10GiB, or 0");
+        Error::new(ErrorKind::Argument, "cache", message)
+    })
+}
+
+#[cfg(test)]
+mod tests;

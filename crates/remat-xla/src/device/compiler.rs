@@ -1,0 +1,96 @@
+//! A client that compiles what it has not compiled before on this machine.
+
+use std::num::NonZero;
+use std::sync::Arc;
+use std::thread::available_parallelism;
+use std::{env, fs};
+
+use remat_ir::{Aval, Result};
+use twox_hash::XxHash3_128;
+
+use crate::pjrt::{Client, Loaded};
+use crate::{ExecutableCache, Platform, Plugin};
+
+/// A client, and the executables on disk that it may load.
+pub(super) struct Compiler {
+    pub(super) client: Arc<Client>,
+    cached: Option<Cached>,
+}
+
+struct Cached {
+    cache: ExecutableCache,
+    /// What executables depend on beside their modules and options.
+    machine: String,
+}
+
+impl Compiler {
+    /// A compiler with a cache. There is none for the node of a cluster: nodes compile a program together on some platforms, and one that finds it on its disk
+    /// would leave the others waiting.
+    pub(super) fn new(client: Arc<Client>, plugin: &Plugin, cache: Option<ExecutableCache>) -> Compiler {
+        let cache = cache.filter(|_| !client.is_of_node());
+        let cached = cache.and_then(|cache| Some(Cached { cache, machine: machine(&client, plugin)? }));
+        Compiler { client, cached }
+    }
+
+    /// The executable of a module with these options, which takes and gives arrays of these avals: loaded from disk, or compiled and left
+    /// there.
+    pub(super) fn compile(&self, module: &str, options: &[u8], avals: [Vec<Aval>; 2]) -> Result<Loaded> {
+        let Some(Cached { cache, machine }) = &self.cached else {
+            return self.client.compile(module, options, avals);
+        };
+        let key = key(&[machine.as_bytes(), options, module.as_bytes()]);
+        if let Some(executable) = cache.get(key)
+            && let Ok(Some(loaded)) = self.client.deserialize(&executable, avals.clone())
+        {
+            return Ok(loaded);
+        }
+        let loaded = self.client.compile(module, options, avals)?;
+        // What the plugin cannot write is compiled by the next process too.
+        if let Ok(Some(executable)) = loaded.serialize() {
+            cache.put(key, &executable);
+        }
+        Ok(loaded)
+    }
+}
+
+/// A hash of parts, of which none can be taken for a piece of another.
+fn key(parts: &[&[u8]]) -> u128 {
+    let lengths = parts.iter().flat_map(|part| (part.len() as u64).to_le_bytes());
+    let all: Vec<u8> = lengths.chain(parts.iter().flat_map(|part| part.iter().copied())).collect();
+    XxHash3_128::oneshot(&all)
+}
+
+/// The plugin, the chips, and what of the process XLA looks at when it compiles; nothing where that is not known.
+fn machine(client: &Client, plugin: &Plugin) -> Option<String> {
+    let platform = plugin.platform();
+    // Machine code for the CPU has the instructions that it has.
+    let cpu = if platform == Platform::Cpu { cpu(&fs::read_to_string("/proc/cpuinfo").ok()?)? } else { String::new() };
+    let (identity, version) = (plugin.identity().ok()?, client.platform_version().ok()?);
+    let kinds = client.device_kinds().ok()?;
+    // Work is divided by the number of threads when it is compiled.
+    let threads = available_parallelism().map_or(1, NonZero::get);
+    let flags = ["XLA_FLAGS", "LIBTPU_INIT_ARGS"].map(|name| flags(&env::var_os(name)?.to_string_lossy()));
+    let remat = env!("CARGO_PKG_VERSION");
+    Some(format!("{remat} {platform:?} {identity} {version} {kinds:?} {threads} {flags:?} {cpu}"))
+}
+
+/// The flags of a variable, which has them or names a file that does. There are none where that cannot be read.
+fn flags(text: &str) -> Option<String> {
+    if text.trim_start().starts_with('-') { Some(text.to_string()) } else { fs::read_to_string(text).ok() }
+}
+
+/// The model and the features of the first CPU, from `/proc/cpuinfo`: its lines but for those that change with time or differ between cores.
+fn cpu(text: &str) -> Option<String> {
+    let first = text.split("\n\n").next()?;
+    let told = ["vendor_id", "cpu family", "model", "model name", "stepping", "flags", "CPU implementer"];
+    let told = told.iter().chain(&["CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features"]);
+    let told: Vec<&str> = told.copied().collect();
+    let is_told = |line: &&str| line.split_once(':').is_some_and(|(name, _)| told.contains(&name.trim()));
+    let lines: Vec<&str> = first.lines().filter(is_told).collect();
+    // Without features there is no telling which instructions may be used.
+    let has_features = lines.iter().any(|line| line.starts_with("flags") || line.starts_with("Features"));
+    has_features.then(|| lines.join("\n"))
+}
+
+#[cfg(test)]
+mod tests;

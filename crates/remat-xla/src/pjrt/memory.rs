@@ -1,0 +1,57 @@
+//! The memory of a run.
+
+use remat_ir::{MemoryStats, Result};
+
+use super::library::Library;
+use super::sys::{Arguments, Handle};
+use super::sys_optional::ExecutableGetCompiledMemoryStats;
+
+/// Bytes of a compiled program, as the plugin counts them for one chip.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Bytes {
+    pub(crate) code: u64,
+    pub(crate) arguments: u64,
+    pub(crate) outputs: u64,
+    pub(crate) aliased: u64,
+    pub(crate) temporaries: u64,
+    pub(crate) host_arguments: u64,
+    pub(crate) host_outputs: u64,
+    pub(crate) host_temporaries: u64,
+    /// Arguments, outputs and temporaries in the chip's memory, where a plugin newer than 0.104 counts them.
+    pub(crate) allocated: u64,
+}
+
+impl Bytes {
+    /// Those of an executable, if the plugin tells them.
+    ///
+    /// # Safety
+    /// The handle is an executable of this plugin.
+    pub(super) unsafe fn of(library: Library, executable: Handle) -> Result<Option<Bytes>> {
+        let mut stats = ExecutableGetCompiledMemoryStats { executable, ..ExecutableGetCompiledMemoryStats::new() };
+        // SAFETY: by the contract of this function. A plugin that knows fewer fields than the struct has leaves the last ones zero.
+        if !unsafe { library.call_if_any(&mut stats) }? {
+            return Ok(None);
+        }
+        let bytes = |count: i64| u64::try_from(count).unwrap_or(0);
+        Ok(Some(Bytes {
+            code: bytes(stats.generated_code_size_in_bytes),
+            arguments: bytes(stats.argument_size_in_bytes),
+            outputs: bytes(stats.output_size_in_bytes),
+            aliased: bytes(stats.alias_size_in_bytes),
+            temporaries: bytes(stats.temp_size_in_bytes),
+            host_arguments: bytes(stats.host_argument_size_in_bytes),
+            host_outputs: bytes(stats.host_output_size_in_bytes),
+            host_temporaries: bytes(stats.host_temp_size_in_bytes),
+            allocated: bytes(stats.total_allocation_bytes),
+        }))
+    }
+
+    /// The memory of a run. Arguments, outputs and temporaries are exact; the peak that plugins give counts no temporaries on CPUs, and so
+    /// it is added up here.
+    pub(crate) fn of_run(&self) -> MemoryStats {
+        let [arguments, outputs, temporaries, aliased] = [self.arguments, self.outputs, self.temporaries, self.aliased]
+            .map(|bytes| usize::try_from(bytes).unwrap_or(0));
+        let peak = (arguments + outputs + temporaries).saturating_sub(aliased);
+        MemoryStats { arguments, outputs, temporaries, overhead: 0, peak }
+    }
+}
