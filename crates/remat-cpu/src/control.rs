@@ -59,7 +59,7 @@ struct Body {
 
 impl Body {
     fn new(jaxpr: &Jaxpr, threads: &Threads) -> Result<Body> {
-        let program = compile(jaxpr, Caller::Control, threads)?;
+        let program = compile(jaxpr, Caller::Control, threads)?.keeping;
         let mut result_of: IndexVec<OutId, Option<ResultId>> = index_vec![None; program.outputs.len()];
         for (number, result) in program.results.iter_enumerated() {
             let ProgramResult::Output(out) = *result else {

@@ -7,13 +7,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use oxc_index::IndexVec;
 use remat_ir::{
-    Array, Aval, Device, Error, ErrorKind, Executable, Jaxpr, MemoryReport, MemoryStats, Result, expect_arguments,
+    Array, Aval, Device, Error, ErrorKind, Executable, Jaxpr, MemoryReport, MemoryStats, Result, Value,
+    expect_arguments,
 };
 use remat_kernels::Threads;
 
 use crate::arena::{self, Arena};
 use crate::compile::{Caller, compile, listing};
 use crate::ids::{ArgId, ResultId};
+use crate::peak::Programs;
 use crate::program::{CompiledProgram, ProgramResult, Run};
 
 /// The native engine.
@@ -129,8 +131,8 @@ impl Cpu {
         most_kept: usize,
     ) -> Result<CpuExecutable> {
         let threads = self.threads.clone().map_or_else(Threads::all, Ok)?;
-        let program = compile(jaxpr, Caller::User, &threads)?;
-        Ok(CpuExecutable { name, program, threads, most_kept, spare })
+        let programs = compile(jaxpr, Caller::User, &threads)?;
+        Ok(CpuExecutable { name, programs, threads, most_kept, spare })
     }
 }
 
@@ -138,7 +140,7 @@ impl Cpu {
 pub(crate) struct CpuExecutable {
     /// The name in its errors.
     name: &'static str,
-    program: CompiledProgram,
+    programs: Programs,
     threads: Threads,
     /// More bytes are given back after each run.
     most_kept: usize,
@@ -148,9 +150,11 @@ pub(crate) struct CpuExecutable {
 
 impl Executable for CpuExecutable {
     fn run(&self, args: Vec<Array>) -> Result<Vec<Array>> {
-        let program = &self.program;
-        expect_arguments("run", program.ins.iter(), args.iter().map(Array::aval)).map_err(|e| self.named(e))?;
-        let spare = self.spare().take_if(|spare| spare.len() >= program.memory());
+        let avals = self.programs.keeping.ins.iter();
+        expect_arguments("run", avals, args.iter().map(Array::aval)).map_err(|e| self.named(e))?;
+        let program = self.programs.for_donated(|argument| args[argument.index()].is_given_up());
+        // One that is too small is freed before a larger one is asked for.
+        let spare = self.spare().take().filter(|spare| spare.len() >= program.memory());
         let mut memory = spare.map_or_else(|| Arena::new(program.memory()), Ok).map_err(|e| self.named(e))?;
         let result = execute(program, args, &mut memory, &self.threads).map_err(|e| self.named(e));
         let mut spare = self.spare();
@@ -161,18 +165,22 @@ impl Executable for CpuExecutable {
     }
 
     fn memory(&self) -> MemoryStats {
-        let sum = |avals: &[Aval]| avals.iter().map(Aval::bytes).sum();
-        let program = &self.program;
-        let (arguments, outputs, temporaries) =
-            (sum(program.ins.as_raw_slice()), sum(program.outputs.as_raw_slice()), program.arena);
-        let lists = list(program.ins.as_raw_slice()) + list(program.result_avals.as_raw_slice());
-        let lists = lists + program.outputs.len() * Array::HEADER;
-        let overhead = lists + Arena::block(program.memory()) - program.arena;
-        MemoryStats { arguments, outputs, temporaries, overhead, peak: arguments + outputs + temporaries + overhead }
+        let program = &self.programs.keeping;
+        let (arguments, outputs) = (program.arguments(), program.own_outputs(|_| false));
+        let overhead = program.overhead(|_| false);
+        let peak = program.peak(|_| false);
+        let donated_peak = self.programs.for_donated(|_| true).peak(|_| true);
+        MemoryStats { arguments, outputs, temporaries: program.arena, overhead, peak, donated_peak }
     }
 
     fn memory_report(&self) -> MemoryReport {
-        MemoryReport::new(self.memory(), self.program.live.clone())
+        let donated = self.programs.for_donated(|_| true).live_where_donated();
+        MemoryReport::new(self.memory(), self.programs.keeping.live.clone()).with_donated(donated)
+    }
+
+    fn peak_of(&self, args: &[Value]) -> usize {
+        let is_given_up = |argument: ArgId| args.get(argument.index()).is_some_and(is_unique);
+        self.programs.for_donated(is_given_up).peak(is_given_up)
     }
 }
 
@@ -220,13 +228,9 @@ fn execute(program: &CompiledProgram, args: Vec<Array>, memory: &mut Arena, thre
     Ok(results.raw)
 }
 
-/// The bytes of a list of arrays.
-fn list(avals: &[Aval]) -> usize {
-    let dimensions = |aval: &Aval| {
-        let shape = aval.shape.clone();
-        if shape.spilled() { shape.capacity() * size_of::<usize>() } else { 0 }
-    };
-    avals.iter().map(|aval| size_of::<Array>() + dimensions(aval)).sum()
+/// Whether an argument has the host's memory and no other reference.
+fn is_unique(value: &Value) -> bool {
+    matches!(value, Value::Host(array) if array.is_given_up())
 }
 
 /// The error of a program whose results do not fit into memory.

@@ -8,7 +8,7 @@
 //! 2. `steps`: turns changes of layout into views, groups elementwise operations and reductions into loops
 //! 3. `schedule`: orders the steps for a low peak of memory
 //! 4. `plan`: gives every value its offset in one arena, and checks that
-//! 5. `arena`, `program`: the memory of a run, and the run
+//! 5. `arena`, `program`, `peak`: the memory of a run, and the run
 //! 6. `compile`, `control`: do all of this; the bodies of loops and branches are programs too
 //! 7. `device`: the public engine
 //! 8. `eager`: runs single operations as programs
@@ -20,6 +20,7 @@ mod device;
 mod eager;
 mod ids;
 mod memory;
+mod peak;
 mod plan;
 mod program;
 mod schedule;

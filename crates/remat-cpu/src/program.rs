@@ -5,6 +5,7 @@
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
+use std::sync::Arc;
 
 use oxc_index::{IndexSlice, IndexVec};
 use remat_ir::{Aval, DType, LiveValue};
@@ -29,7 +30,7 @@ pub(crate) struct CompiledProgram {
     pub(crate) tables: Option<usize>,
     /// For each output the argument whose memory it may take, where the caller has no other reference to that.
     pub(crate) donated: IndexVec<OutId, Option<ArgId>>,
-    /// The live values at the peak: arguments, outputs, and those in the arena.
+    /// The live values at the peak where all arguments are kept: arguments, outputs, and those in the arena.
     pub(crate) live: Vec<LiveValue>,
 }
 
@@ -46,7 +47,7 @@ pub(crate) enum ProgramResult {
 
 /// A kernel and the memory of its operands.
 pub(crate) struct ProgramStep {
-    pub(crate) kernel: Box<dyn Kernel>,
+    pub(crate) kernel: Arc<dyn Kernel>,
     pub(crate) ins: Vec<Span>,
     pub(crate) outs: Vec<Span>,
     pub(crate) scratch: Range<usize>,

@@ -268,6 +268,11 @@ impl Array {
         Arc::try_unwrap(data).map_err(|data| Array { aval, data })
     }
 
+    /// Whether there is no other reference to the elements, so that a run may take their memory.
+    pub fn is_given_up(&self) -> bool {
+        Arc::strong_count(&self.data) == 1
+    }
+
     /// The elements for writing, where there is no other reference to them.
     pub fn data_mut(&mut self) -> Option<&mut Data> {
         Arc::get_mut(&mut self.data)

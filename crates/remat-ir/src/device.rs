@@ -80,6 +80,13 @@ pub trait Executable: Send + Sync {
 
     /// The same bytes, and the values that are live at the peak.
     fn memory_report(&self) -> MemoryReport;
+
+    /// The most bytes that are live in a run on these arguments, of which those without another reference are given up. It lies between
+    /// [`MemoryStats::donated_peak`] and [`MemoryStats::peak`]; an engine that does not know it gives the latter.
+    fn peak_of(&self, args: &[Value]) -> usize {
+        let _ = args;
+        self.memory().peak
+    }
 }
 
 /// Fails unless the arguments of a run have these avals, those of the program's inputs. Every engine asks this before it runs a program.

@@ -24,9 +24,13 @@ pub struct MemoryStats {
     pub overhead: usize,
     /// The most bytes that are live at one time: all of these, where the caller keeps the arguments.
     pub peak: usize,
+    /// The most bytes that are live at one time where the caller gives all arguments up, and results take the memory of those that fit:
+    /// what a training step needs to which model and optimizer are moved. It is `peak` where the engine tells no other.
+    pub donated_peak: usize,
 }
 
-/// `arguments 8 B, outputs 8 B, temporaries 0 B; peak 16 B`, and the overhead after the temporaries where it is counted.
+/// `arguments 8 B, outputs 8 B, temporaries 0 B; peak 16 B`, the overhead after the temporaries where it is counted, and the peak of
+/// callers who give the arguments up where it is lower.
 impl fmt::Display for MemoryStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [arguments, outputs, temporaries, overhead, peak] =
@@ -35,7 +39,11 @@ impl fmt::Display for MemoryStats {
         if self.overhead > 0 {
             write!(f, ", overhead {overhead}")?;
         }
-        write!(f, "; peak {peak}")
+        write!(f, "; peak {peak}")?;
+        if self.donated_peak < self.peak {
+            write!(f, ", {} where arguments are given up", readable_bytes(self.donated_peak))?;
+        }
+        Ok(())
     }
 }
 
@@ -126,6 +134,9 @@ pub struct MemoryReport {
     pub stats: MemoryStats,
     /// The values that are live at the peak, largest first.
     pub live: Vec<LiveValue>,
+    /// The values that are live at the peak of a caller who gives all arguments up, largest first. It is empty where the engine does not
+    /// tell them.
+    pub donated: Vec<LiveValue>,
     /// Whose figures these are, where they are not the engine's own plan.
     pub source: Option<Arc<str>>,
 }
@@ -140,7 +151,14 @@ impl MemoryReport {
     /// A report of these bytes and values, which it sorts.
     pub fn new(stats: MemoryStats, mut live: Vec<LiveValue>) -> MemoryReport {
         live.sort_by_key(|value| Reverse(value.bytes));
-        MemoryReport { stats, live, source: None }
+        MemoryReport { stats, live, donated: Vec::new(), source: None }
+    }
+
+    /// The same report with the values, which it sorts, that are live at the peak of a caller who gives all arguments up.
+    #[must_use]
+    pub fn with_donated(self, mut donated: Vec<LiveValue>) -> MemoryReport {
+        donated.sort_by_key(|value| Reverse(value.bytes));
+        MemoryReport { donated, ..self }
     }
 
     /// The same report, which says whose figures these are.
@@ -149,10 +167,12 @@ impl MemoryReport {
         MemoryReport { source: Some(source.into()), ..self }
     }
 
-    /// The error of a program that needs more than `limit` bytes: both numbers, and the largest values.
-    pub fn over_limit(&self, limit: usize) -> Error {
-        let (needed, limit) = (exact_bytes(self.stats.peak), exact_bytes(limit));
-        let message = format!("the program needs {needed} and the limit is {limit}\n{}", Table(self, SHOWN_IN_ERROR));
+    /// The error of a run that needs `needed` bytes, which are more than `limit`: both numbers, and the largest values.
+    pub fn over_limit(&self, needed: usize, limit: usize) -> Error {
+        let live =
+            if needed <= self.stats.donated_peak && !self.donated.is_empty() { &self.donated } else { &self.live };
+        let (needed, limit) = (exact_bytes(needed), exact_bytes(limit));
+        let message = format!("the program needs {needed} and the limit is {limit}\n{}", Table(live, SHOWN_IN_ERROR));
         Error::new(ErrorKind::Memory, "compile", message)
     }
 }
@@ -164,16 +184,16 @@ impl fmt::Display for MemoryReport {
         if let Some(source) = &self.source {
             write!(f, "\n{source}")?;
         }
-        if self.live.is_empty() { Ok(()) } else { write!(f, "\n{}", Table(self, shown)) }
+        if self.live.is_empty() { Ok(()) } else { write!(f, "\n{}", Table(&self.live, shown)) }
     }
 }
 
-/// The largest values of a report, at most `most`.
-struct Table<'a>(&'a MemoryReport, usize);
+/// The first of these values, which are sorted, at most `most`.
+struct Table<'a>(&'a [LiveValue], usize);
 
 impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Table(MemoryReport { live, .. }, most) = self;
+        let Table(live, most) = self;
         // A single value more takes no more room than the line that tells of it.
         let shown = if live.len() <= most.saturating_add(1) { live.len() } else { *most };
         let (shown, rest) = live.split_at(shown);
@@ -322,7 +342,7 @@ mod tests {
   8 B  f32[2]  scratch of sort
   8 B  f32[2]  dot_general"
         );
-        assert_eq!(Table(&report, 20).to_string(), expected);
+        assert_eq!(Table(&report.live, 20).to_string(), expected);
     }
 
     #[test]
@@ -334,7 +354,7 @@ mod tests {
 
     #[test]
     fn the_error_tells_both_numbers() {
-        let error = report(2).over_limit(1000);
+        let error = report(2).over_limit(report(2).stats.peak, 1000);
         let expected = "compile: the program needs 4.88 KiB (5000 B) and the limit is 1000 B
 live at the peak:
   8 B  f32[2]  exp

@@ -1,7 +1,9 @@
 //! The peak that a program tells before it runs is the one that the allocator sees, in bytes, whatever the program, the
 //! policy, the dtype and the number of threads. All is one test, since whatever another thread asks for is counted too.
 
+use remat::ir::Array;
 use remat::nn::{Block, cross_entropy};
+use remat::optim::{AdamW, Lion, Optimizer, Sgd, clip_by_global_norm};
 use remat::stages::{Compiled, Lowered};
 use remat::tree::leaves;
 use remat::{
@@ -13,6 +15,8 @@ use remat_alloc::Counting;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting::new();
 
+/// Of the layers of a training step.
+const SIZE: usize = 256;
 const FEATURES: usize = 32;
 const LAYERS: usize = 3;
 const TOKENS: usize = 50;
@@ -187,6 +191,77 @@ fn given_up() -> Result<()> {
     Ok(())
 }
 
+/// Steps to which model and optimizer are moved: the planned peak is what is allocated, and gradients are consumed as they are made,
+/// unless all of them are needed before the first update.
+fn training_steps() -> Result<()> {
+    const LAYERS: usize = 12;
+    let weights =
+        || (0..LAYERS as u64).map(|i| random::normal(random::key(i), [SIZE, SIZE], DType::F32) * 0.05).collect();
+    let bytes = 4 * SIZE * SIZE;
+    for is_clipped in [false, true] {
+        let sgd = Sgd { learning_rate: 0.1.into(), momentum: 0.0, ..Sgd::default() };
+        let mut held = vec![training_step("sgd", &sgd, weights, is_clipped)?];
+        held.push(training_step("adamw", &AdamW::default(), weights, is_clipped)?);
+        held.push(training_step("lion", &Lion::default(), weights, is_clipped)?);
+        for held in held {
+            if is_clipped {
+                assert!(held >= LAYERS * bytes, "a norm of all gradients, and {held} bytes");
+            } else {
+                assert!(held < 4 * bytes, "{held} bytes, where one gradient has {bytes}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The bytes that a step needs beside model, optimizer and batch, where all are given up.
+fn training_step<O: Optimizer>(
+    name: &str,
+    optimizer: &O,
+    weights: impl Fn() -> Vec<Tensor>,
+    is_clipped: bool,
+) -> Result<usize> {
+    let step = |(model, state, x): &(Vec<Tensor>, O::State<Vec<Tensor>>, Tensor)| {
+        let loss = |model: &Vec<Tensor>| model.iter().fold(x.clone(), |x, w| layer(&x, w)).square().sum(..);
+        let (loss, gradient) = value_and_grad(loss)(model)?;
+        let gradient = if is_clipped { clip_by_global_norm(&gradient, 1.0).0 } else { gradient };
+        let (model, state) = optimizer.update(model, &gradient, state)?;
+        Ok::<_, remat::Error>((model, state, loss))
+    };
+    let args = || {
+        let model = weights();
+        let state = optimizer.init(&model);
+        (model, state, random::normal(random::key(2), [16, SIZE], DType::F32))
+    };
+    let copy = |leaf: &Tensor| {
+        let array = leaf.array()?.clone();
+        Ok(Tensor::from_value(Array::new(array.aval().clone(), array.into_data())?.into()))
+    };
+    let own = |args| {
+        // A leaf that nothing else has: initial states may share their zeros.
+        leaves(&args).iter().map(|(_, leaf)| copy(leaf)).collect::<Result<Vec<Tensor>>>()
+    };
+    let compiled = jit(step).lower(&args())?.compile()?;
+    let planned = compiled.memory();
+    let leaves = own(args())?;
+    let list = leaves.capacity() * size_of::<Tensor>();
+    let (given, with_given) = measured(|| compiled.call(leaves))?;
+    assert_eq!(planned.arguments + with_given + list, planned.donated_peak, "{name}, clipped {is_clipped}: {planned}");
+    // Within a limit that is the planned peak it runs where they are given up, and not where they are kept.
+    let limited = jit_with(&JitOptions { memory_limit: Some(planned.donated_peak), ..JitOptions::default() }, step);
+    let limited = limited.lower(&args())?.compile()?;
+    drop(limited.call(own(args())?)?);
+    let kept = own(args())?;
+    let error = limited.call(kept.clone()).err().map(|error| error.to_string()).unwrap_or_default();
+    let expected = format!("({} B) and the limit is", planned.peak);
+    assert!(error.contains(&expected), "{name}, clipped {is_clipped}: {error}");
+    // The same numbers as where the arguments are kept.
+    for (given, kept) in given.iter().zip(compiled.call(kept.clone())?) {
+        assert_eq!(format!("{:?}", given.array()?.data()), format!("{:?}", kept.array()?.data()), "{name}");
+    }
+    Ok(planned.donated_peak - planned.arguments - planned.overhead)
+}
+
 /// An operation outside of programs takes what the program of one equation takes, when both have run already.
 fn single_operations() -> Result<()> {
     let [x, y] = [1, 2].map(|seed| random::normal(random::key(seed), [64, 64], DType::F32));
@@ -251,6 +326,7 @@ fn the_planned_peak_is_the_one_of_the_allocator() -> Result<()> {
     others()?;
     lists()?;
     given_up()?;
+    training_steps()?;
     single_operations()?;
     chains()
 }

@@ -1,5 +1,7 @@
 //! The kernels of the steps, and the buffers that they read and write.
 
+use std::sync::Arc;
+
 use oxc_index::IndexVec;
 use remat_ir::{Aval, DType, Error, ErrorKind, Op, Operation, Prim, Result};
 use remat_kernels::{Kernel, Layout, Source, Target, Threads};
@@ -22,7 +24,7 @@ pub(super) struct Kernels<'a> {
 
 /// A kernel and its operands.
 pub(super) struct KernelCall {
-    pub(super) kernel: Box<dyn Kernel>,
+    pub(super) kernel: Arc<dyn Kernel>,
     pub(super) ins: Vec<BufferSlice>,
     pub(super) outs: Vec<BufferId>,
     /// Bytes of its scratch memory.
@@ -168,7 +170,7 @@ impl<'a> Kernels<'a> {
             }
         }
         self.nodes.push(node);
-        self.calls.push(KernelCall { kernel, ins, outs, scratch, eqn });
+        self.calls.push(KernelCall { kernel: kernel.into(), ins, outs, scratch, eqn });
         Ok(())
     }
 }

@@ -5,52 +5,50 @@ use remat_ir::{Error, ErrorKind, Jaxpr, Literal, Result};
 
 use super::buffers::Owner;
 use super::kernels::{BufferSlice, KernelCall, Kernels};
-use super::{Planned, donation, report};
+use super::{Ordered, Planned, donation, report};
 use crate::ids::{BufferId, StepId};
 use crate::memory::aligned;
 use crate::plan::{Location, Plan};
 use crate::program::{CompiledProgram, Memory, ProgramStep, Span};
 
-/// The program that runs the steps in their order, in the memory of their plan.
+/// The program that runs the steps in an order, in the memory of its plan.
 ///
 /// # Errors
 /// If an operand is outside of its memory, or a step runs twice: defects, which would be undefined behaviour in a run.
-pub(super) fn program(jaxpr: &Jaxpr, planned: Planned<'_>) -> Result<CompiledProgram> {
-    let Planned { kernels, results, order, plan } = planned;
+pub(super) fn program(jaxpr: &Jaxpr, planned: &Planned<'_>, ordered: &Ordered) -> Result<CompiledProgram> {
+    let (kernels, Ordered { order, plan }) = (&planned.kernels, ordered);
     let table = |call: &KernelCall| CompiledProgram::table(call.ins.len(), call.outs.len());
     let table = kernels.calls.iter().map(table).max().unwrap_or(0);
     let (arena, tables) = if table > 0 { (aligned(plan.arena + table), Some(plan.arena)) } else { (plan.arena, None) };
     let mut spans = Vec::with_capacity(kernels.calls.len());
     for call in &kernels.calls {
-        let ins = call.ins.iter().map(|slice| span(&kernels, &plan, slice)).collect::<Result<Vec<Span>>>()?;
-        let outs = call.outs.iter().map(|&out| span(&kernels, &plan, &whole(&kernels, out)));
+        let ins = call.ins.iter().map(|slice| span(kernels, plan, slice)).collect::<Result<Vec<Span>>>()?;
+        let outs = call.outs.iter().map(|&out| span(kernels, plan, &whole(kernels, out)));
         spans.push((ins, outs.collect::<Result<Vec<Span>>>()?));
     }
-    let donated = donation::donated_arguments(&kernels, &plan);
-    let live = report::live(&kernels, &plan);
     let Kernels { buffers, calls, .. } = kernels;
     let scratch = |step: StepId, call: &KernelCall| plan.scratch[step]..plan.scratch[step] + call.scratch;
     let steps: IndexVec<StepId, ProgramStep> = calls
-        .into_iter_enumerated()
+        .iter_enumerated()
         .zip(spans)
         .map(|((step, call), (ins, outs))| ProgramStep {
-            scratch: scratch(step, &call),
-            kernel: call.kernel,
+            scratch: scratch(step, call),
+            kernel: call.kernel.clone(),
             ins,
             outs,
         })
         .collect();
     Ok(CompiledProgram {
         ins: jaxpr.in_avals().into(),
-        results,
+        results: planned.results.clone(),
         result_avals: jaxpr.out_avals().into(),
         outputs: buffers.outputs.iter().map(|&buffer| buffers.aval(buffer).clone()).collect(),
-        steps: in_order(steps, &order)?,
+        steps: in_order(steps, order)?,
         constants: buffers.constants.iter().map(constant).collect(),
         arena,
         tables,
-        donated,
-        live,
+        donated: donation::donated_arguments(kernels, plan),
+        live: report::live(kernels, plan),
     })
 }
 

@@ -15,9 +15,10 @@ use remat_kernels::Threads;
 use remat_opt::pipeline;
 
 use crate::ids::{ResultId, StepId};
+use crate::peak::Programs;
 use crate::plan::{Plan, plan};
-use crate::program::{CompiledProgram, ProgramResult};
-use crate::schedule::schedule;
+use crate::program::ProgramResult;
+use crate::schedule::{Graph, schedule};
 use crate::steps::Steps;
 use kernels::Kernels;
 
@@ -30,12 +31,28 @@ pub(crate) enum Caller {
     Control,
 }
 
-/// A program whose steps have kernels, an order and memory.
+/// A program whose steps have kernels, orders and memory.
 struct Planned<'a> {
     kernels: Kernels<'a>,
     results: IndexVec<ResultId, ProgramResult>,
+    /// For callers who keep the arguments.
+    keeping: Ordered,
+    /// For callers who give them up, where that may be another.
+    donating: Option<Ordered>,
+}
+
+/// An order of the steps, and the memory that they have in it.
+struct Ordered {
     order: Vec<StepId>,
     plan: Plan,
+}
+
+impl Ordered {
+    fn new(graph: &Graph) -> Result<Ordered> {
+        let order = schedule(graph);
+        let plan = plan(graph, &order)?;
+        Ok(Ordered { order, plan })
+    }
 }
 
 impl<'a> Planned<'a> {
@@ -45,9 +62,11 @@ impl<'a> Planned<'a> {
         let mut kernels = Kernels::new(steps, threads)?;
         let results = kernels.results(caller)?;
         let graph = kernels.graph();
-        let order = schedule(&graph);
-        let plan = plan(&graph, &order)?;
-        Ok(Planned { kernels, results, order, plan })
+        let keeping = Ordered::new(&graph)?;
+        // The body of a loop or a branch gives up what its control flow says, which its own plan serves.
+        let donated = if caller == Caller::User { graph.for_donated_arguments() } else { None };
+        let donating = donated.as_ref().map(Ordered::new).transpose()?;
+        Ok(Planned { kernels, results, keeping, donating })
     }
 }
 
@@ -60,8 +79,13 @@ fn steps(jaxpr: &Jaxpr) -> Result<Steps> {
 ///
 /// # Errors
 /// If an operation cannot be run.
-pub(crate) fn compile(jaxpr: &Jaxpr, caller: Caller, threads: &Threads) -> Result<CompiledProgram> {
-    layout::program(jaxpr, Planned::new(&steps(jaxpr)?, caller, threads)?)
+pub(crate) fn compile(jaxpr: &Jaxpr, caller: Caller, threads: &Threads) -> Result<Programs> {
+    let steps = steps(jaxpr)?;
+    let planned = Planned::new(&steps, caller, threads)?;
+    let keeping = layout::program(jaxpr, &planned, &planned.keeping)?;
+    let donating = planned.donating.as_ref().map(|ordered| layout::program(jaxpr, &planned, ordered)).transpose()?;
+    let donating = donating.filter(|donating| donating.peak(|_| true) < keeping.peak(|_| true));
+    Ok(Programs { keeping, donating })
 }
 
 /// The text of the steps that [`compile`] makes of a program, its lines but the first indented.

@@ -33,11 +33,11 @@ impl Planned<'_> {
     pub(super) fn text(&self, threads: &Threads, indent: usize) -> Result<String> {
         let arguments = self.kernels.buffers.arguments.iter();
         let arguments: Vec<String> = arguments.map(|&buffer| self.definition(buffer)).collect();
-        let mut text = format!("{{ steps[arena={}] ; {}. let", self.plan.arena, arguments.join(" "));
-        for &step in &self.order {
+        let mut text = format!("{{ steps[arena={}] ; {}. let", self.keeping.plan.arena, arguments.join(" "));
+        for &step in &self.keeping.order {
             self.step(step, threads, indent + 4, &mut text)?;
         }
-        let donated = donation::donated_arguments(&self.kernels, &self.plan);
+        let donated = donation::donated_arguments(&self.kernels, &self.keeping.plan);
         for (out, argument) in donated.iter_enumerated().filter_map(|(out, argument)| Some((out, (*argument)?))) {
             line(&mut text, indent + 4, &format!("# {out} is in the memory of {argument} where the caller donates it"));
         }
@@ -60,7 +60,7 @@ impl Planned<'_> {
         let call = &self.kernels.calls[number];
         let mut notes = Vec::new();
         if call.scratch > 0 {
-            notes.push(format!("{} bytes of scratch memory at {}", call.scratch, self.plan.scratch[number]));
+            notes.push(format!("{} bytes of scratch memory at {}", call.scratch, self.keeping.plan.scratch[number]));
         }
         let barriers = self.barriers(number);
         if !barriers.is_empty() {
@@ -184,7 +184,7 @@ impl Planned<'_> {
 
     /// The name, the aval and the memory of a buffer.
     fn definition(&self, buffer: BufferId) -> String {
-        let memory = match self.plan.locations[buffer] {
+        let memory = match self.keeping.plan.locations[buffer] {
             Location::Arena(offset) => format!("@{offset}"),
             Location::Buffer(home) if home == buffer => String::new(),
             Location::Buffer(home) => format!("@{}", self.name(home)),

@@ -95,6 +95,42 @@ fn an_argument_that_is_read_last_may_be_donated() {
 }
 
 #[test]
+fn gradients_are_temporaries_where_parameters_are_given_up() {
+    let mut net = Net::default();
+    let x = net.buffer(64, BufferKind::Argument);
+    let weights = [0; 3].map(|_| net.buffer(256, BufferKind::Argument));
+    let mut values = vec![x];
+    for weight in weights {
+        values.push(net.product(&[values[values.len() - 1], weight], 64));
+    }
+    // The update of a weight comes before the last step that reads it.
+    let mut outputs = Vec::new();
+    for i in (0..3).rev() {
+        let gradient = net.product(&[values[i], values[3]], 256);
+        outputs.push(net.step(&[gradient, weights[i]], 256, BufferKind::Output, true));
+    }
+    let late = net.product(&weights, 64);
+    net.step(&[late], 64, BufferKind::Output, true);
+    assert!(net.graph.for_donated_arguments().is_none(), "an argument that is read later cannot be taken");
+
+    let (last, rest) = net
+        .graph
+        .steps
+        .split_off(StepId::new(3))
+        .into_iter()
+        .partition::<Vec<_>, _>(|step| step.reads.contains(&late) || step.writes.contains(&late));
+    net.graph.steps.extend(last.into_iter().chain(rest));
+    let kept = planned(&net.graph, &schedule(&net.graph));
+    assert_eq!((kept.donations.len(), kept.arena), (0, 3 * 64));
+    let donated = net.graph.for_donated_arguments().expect("three pairs");
+    let order = schedule(&donated);
+    let plan = planned(&donated, &order);
+    // One gradient at a time, in memory that is another's before and after.
+    assert_eq!((plan.donations.len(), plan.arena), (3, 256 + 3 * 64));
+    assert_eq!(plan.locations[outputs[0]], Location::Buffer(outputs[0]));
+}
+
+#[test]
 fn sizes_that_no_machine_has_do_not_overflow() {
     let mut net = Net::default();
     let x = net.buffer(usize::MAX, BufferKind::Argument);

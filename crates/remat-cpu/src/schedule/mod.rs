@@ -4,6 +4,7 @@
 //! reverse order of their primals. So a few orders are made of it, the lowest peak wins, and the steps around the
 //! peak are then ordered exactly.
 
+mod donated;
 mod flow;
 mod graph;
 mod list;

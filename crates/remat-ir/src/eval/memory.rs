@@ -158,7 +158,7 @@ impl Heap {
             }
         }
         let (temporaries, peak) = (self.temporaries.get(), self.peak.get());
-        (MemoryStats { arguments, outputs: bytes, temporaries, overhead: 0, peak }, outputs)
+        (MemoryStats { arguments, outputs: bytes, temporaries, overhead: 0, peak, donated_peak: peak }, outputs)
     }
 
     fn allocate(&self, aval: &Aval, kind: LiveKind) -> Buffer {

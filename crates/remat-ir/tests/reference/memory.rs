@@ -8,7 +8,10 @@ fn assert_memory(text: &str, want: [usize; 4]) {
     let jaxpr = Arc::new(Jaxpr::parse(text).unwrap());
     let [arguments, outputs, temporaries, peak] = want;
     let executable = Reference.compile(&jaxpr).unwrap();
-    assert_eq!(executable.memory(), MemoryStats { arguments, outputs, temporaries, overhead: 0, peak });
+    assert_eq!(
+        executable.memory(),
+        MemoryStats { arguments, outputs, temporaries, overhead: 0, peak, donated_peak: peak }
+    );
     let report = executable.memory_report();
     assert_eq!(report.stats, executable.memory());
     assert_eq!(report.live.iter().map(|value| value.bytes).sum::<usize>(), peak);

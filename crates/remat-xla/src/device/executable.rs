@@ -55,7 +55,14 @@ impl Compiled {
     fn known_memory(&self) -> MemoryStats {
         let bytes = |avals: &[Aval]| avals.iter().map(Aval::bytes).sum();
         let (arguments, outputs): (usize, usize) = (bytes(&self.ins), bytes(&self.outs));
-        MemoryStats { arguments, outputs, temporaries: 0, overhead: 0, peak: arguments + outputs }
+        MemoryStats {
+            arguments,
+            outputs,
+            temporaries: 0,
+            overhead: 0,
+            peak: arguments + outputs,
+            donated_peak: arguments + outputs,
+        }
     }
 
     /// The executable for runs to which arguments are given up, or for others.

@@ -251,7 +251,14 @@ impl Compiled {
     fn known_memory(&self) -> Result<MemoryStats> {
         let bytes = |avals: Vec<Aval>| avals.iter().map(Aval::bytes).sum();
         let (arguments, outputs): (usize, usize) = (bytes(self.shards_in()?), bytes(self.shards_out()?));
-        Ok(MemoryStats { arguments, outputs, temporaries: 0, overhead: 0, peak: arguments + outputs })
+        Ok(MemoryStats {
+            arguments,
+            outputs,
+            temporaries: 0,
+            overhead: 0,
+            peak: arguments + outputs,
+            donated_peak: arguments + outputs,
+        })
     }
 
     fn shards_in(&self) -> Result<Vec<Aval>> {

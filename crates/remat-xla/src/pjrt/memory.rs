@@ -52,6 +52,6 @@ impl Bytes {
         let [arguments, outputs, temporaries, aliased] = [self.arguments, self.outputs, self.temporaries, self.aliased]
             .map(|bytes| usize::try_from(bytes).unwrap_or(0));
         let peak = (arguments + outputs + temporaries).saturating_sub(aliased);
-        MemoryStats { arguments, outputs, temporaries, overhead: 0, peak }
+        MemoryStats { arguments, outputs, temporaries, overhead: 0, peak, donated_peak: peak }
     }
 }

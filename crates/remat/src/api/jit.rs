@@ -196,8 +196,12 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     /// # Ok::<(), remat::Error>(())
     /// ```
     ///
+    /// A training step to which model and optimizer are moved needs [`donated_peak`](MemoryStats::donated_peak): new parameters take
+    /// the memory of the old ones, and each gradient is freed by its update.
+    ///
     /// # Errors
-    /// The first error inside the function; if the engine cannot run the program, or it needs more memory than it may.
+    /// The first error inside the function; if the engine cannot run the program, or it needs more memory than it may, also where all
+    /// arguments are given up.
     #[track_caller]
     pub fn memory(&self, args: &A) -> Result<MemoryStats> {
         Ok(self.lower(args)?.compile()?.memory())

@@ -189,9 +189,14 @@ impl Lowered {
             _ => Ok(tensor.clone()),
         };
         let captured = self.captured.iter().map(put).collect::<Result<Vec<Tensor>>>().map_err(|error| error.at(loc))?;
-        let compiled = Compiled { device: device.clone(), executable, captured, paths: self.paths.clone(), avals };
+        let (device, paths) = (device.clone(), self.paths.clone());
+        let compiled = Compiled { device, executable, captured, paths, avals, limit };
         match limit {
-            Some(limit) if compiled.memory().peak > limit => Err(compiled.memory_report().over_limit(limit).at(loc)),
+            // What a call needs depends on the arguments that it gives up: this is the least.
+            Some(limit) if compiled.memory().donated_peak > limit => {
+                let report = compiled.memory_report();
+                Err(report.over_limit(report.stats.donated_peak, limit).at(loc))
+            }
             _ => Ok(compiled),
         }
     }
@@ -207,6 +212,8 @@ pub struct Compiled {
     paths: Arc<[Arc<str>]>,
     /// The avals of the leaves.
     avals: Vec<Aval>,
+    /// The most bytes that a run may need.
+    limit: Option<usize>,
 }
 
 impl Compiled {
@@ -223,7 +230,7 @@ impl Compiled {
     /// The same bytes, and the values that are live at the peak.
     pub fn memory_report(&self) -> MemoryReport {
         let mut report = self.executable.memory_report();
-        for value in &mut report.live {
+        for value in report.live.iter_mut().chain(&mut report.donated) {
             if let LiveKind::Argument(i) = value.kind {
                 match i.checked_sub(self.captured.len()) {
                     Some(leaf) => value.name = self.paths.get(leaf).filter(|path| !path.is_empty()).cloned(),
@@ -258,6 +265,12 @@ impl Compiled {
     /// Runs the program on leaves of its avals, on its device or the host.
     pub(super) fn run(&self, operation: &str, leaves: Vec<Tensor>, loc: Loc) -> Result<Vec<Tensor>> {
         let values = into_values(operation, operands(&self.captured, leaves))?;
+        if let Some(limit) = self.limit {
+            let needed = self.executable.peak_of(&values);
+            if needed > limit {
+                return Err(self.memory_report().over_limit(needed, limit));
+            }
+        }
         Ok(tensors(self.executable.execute(values)?, loc))
     }
 }

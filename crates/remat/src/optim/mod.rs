@@ -34,6 +34,10 @@
 //! [`clip_by_global_norm`], the averages of [`Adafactor`], the matrices of [`Muon`], the blocks and the smallest size of [`Adam8bit`]. Give `jit`
 //! [`Shardings`](crate::Shardings) of the parameters instead where these should be of the whole.
 //!
+//! Inside `jit`, where model and state are moved to the step, an update takes the memory of what it updates, and each gradient is freed
+//! as soon as it is consumed: [`Jitted::memory`](crate::Jitted::memory) tells the peak (`donated_peak`). Gradients of layers that a scan runs
+//! come out of it all at once.
+//!
 //! The number of steps counts from 0, and a [`Schedule`] is asked for the rate of the step that is done, as in optax.
 
 mod accumulate;

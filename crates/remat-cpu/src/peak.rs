@@ -1,0 +1,85 @@
+//! The memory of a run, by which arguments the caller gives up.
+
+use remat_ir::{Array, Aval, LiveKind, LiveValue};
+
+use crate::arena::Arena;
+use crate::ids::{ArgId, OutId};
+use crate::program::CompiledProgram;
+
+/// A program in the orders that it may run in. All give the same results, in every bit.
+pub(crate) struct Programs {
+    /// For callers who keep the arguments.
+    pub(crate) keeping: CompiledProgram,
+    /// For callers who give arguments up, where it needs less memory then.
+    pub(crate) donating: Option<CompiledProgram>,
+}
+
+impl Programs {
+    /// The one that needs the least memory where these arguments are given up.
+    pub(crate) fn for_donated(&self, is_given_up: impl Fn(ArgId) -> bool) -> &CompiledProgram {
+        match &self.donating {
+            Some(donating) if donating.peak(&is_given_up) < self.keeping.peak(&is_given_up) => donating,
+            _ => &self.keeping,
+        }
+    }
+}
+
+impl CompiledProgram {
+    /// The most bytes that are live in a run to which these arguments are given up: arguments, outputs that take the memory of none,
+    /// temporaries and overhead.
+    pub(crate) fn peak(&self, is_given_up: impl Fn(ArgId) -> bool) -> usize {
+        let parts = [self.arguments(), self.own_outputs(&is_given_up), self.arena, self.overhead(&is_given_up)];
+        parts.into_iter().fold(0, usize::saturating_add)
+    }
+
+    /// The bytes of the arguments.
+    pub(crate) fn arguments(&self) -> usize {
+        bytes(self.ins.iter())
+    }
+
+    /// The bytes of the outputs that take the memory of no argument.
+    pub(crate) fn own_outputs(&self, is_given_up: impl Fn(ArgId) -> bool) -> usize {
+        bytes(self.own(is_given_up).map(|out| &self.outputs[out]))
+    }
+
+    /// Bytes that are not elements: lists of arguments and results, what each output has beside its elements, and the gap in front of
+    /// the arena.
+    pub(crate) fn overhead(&self, is_given_up: impl Fn(ArgId) -> bool) -> usize {
+        let lists = list(self.ins.as_raw_slice()) + list(self.result_avals.as_raw_slice());
+        lists + self.own(is_given_up).count() * Array::HEADER + Arena::block(self.memory()) - self.arena
+    }
+
+    /// The live values at the peak where all arguments are given up.
+    pub(crate) fn live_where_donated(&self) -> Vec<LiveValue> {
+        let mut numbers = self.outputs.indices();
+        let is_own = |value: &LiveValue| {
+            value.kind != LiveKind::Output || {
+                // Outputs are listed in their order; those without bytes are not.
+                let out = numbers.find(|&out| self.outputs[out].bytes() > 0);
+                out.is_none_or(|out| self.donated[out].is_none())
+            }
+        };
+        let mut live = self.live.clone();
+        live.retain(is_own);
+        live
+    }
+
+    /// The outputs that have memory of their own where these arguments are given up.
+    fn own(&self, is_given_up: impl Fn(ArgId) -> bool) -> impl Iterator<Item = OutId> {
+        let donated = self.donated.iter_enumerated();
+        donated.filter(move |(_, donated)| !donated.is_some_and(&is_given_up)).map(|(out, _)| out)
+    }
+}
+
+fn bytes<'a>(avals: impl Iterator<Item = &'a Aval>) -> usize {
+    avals.map(Aval::bytes).fold(0, usize::saturating_add)
+}
+
+/// The bytes of a list of arrays.
+fn list(avals: &[Aval]) -> usize {
+    let dimensions = |aval: &Aval| {
+        let shape = aval.shape.clone();
+        if shape.spilled() { shape.capacity() * size_of::<usize>() } else { 0 }
+    };
+    avals.iter().map(|aval| size_of::<Array>() + dimensions(aval)).sum()
+}
