@@ -37,8 +37,8 @@
 //! - An error is an [`Error`], which names the operation, the types and your own line. Functions that make tensors defer it:
 //!   methods of tensors, the layers of [`nn`] (`init` too) and [`random`] return failed tensors, which carry the error to
 //!   where they are read. All others that can fail return a [`Result`]: reading shapes and values, transformations, loops,
-//!   branches, optimizers, engines. Three stand for the function that they are given and return what it returns, a tree or a
-//!   `Result`: [`checkpoint`], [`custom_jvp`] and [`custom_vjp`].
+//!   branches, optimizers, engines, and layers that are loops or go on with a cache. Four stand for the function that they are given and return what it returns, a tree or a
+//!   `Result`: [`checkpoint`], [`checkpoint_layers`], [`custom_jvp`] and [`custom_vjp`].
 //! - A model is a plain struct that derives [`Tree`]; its gradient has its type.
 //!
 //! Here is what a program writes every day. The rest is in modules: [`nn`], [`optim`], [`random`]; [`cluster`] for several
@@ -73,10 +73,11 @@ mod trace;
 pub mod transform;
 
 pub use api::{
-    AssociativeScanOptions, BatchAxes, JitOptions, Jitted, LinearMap, ScanOptions, Shardings, Specs, VmapOptions,
-    associative_scan, associative_scan_with, checkpoint, cond, custom_jvp, custom_vjp, eval_shape, fori_loop, grad,
-    grad_aux, hessian, jacfwd, jacrev, jit, jit_with, jvp, linear_transpose, linearize, make_jaxpr, map, pmean, psum,
-    scan, scan_with, shard_map, switch, value_and_grad, value_and_grad_aux, vjp, vjp_aux, vmap, vmap_with, while_loop,
+    AssociativeScanOptions, BatchAxes, JitOptions, Jitted, Layers, LinearMap, ScanOptions, Shardings, Specs,
+    VmapOptions, associative_scan, associative_scan_with, checkpoint, checkpoint_layers, cond, custom_jvp, custom_vjp,
+    eval_shape, fori_loop, grad, grad_aux, hessian, jacfwd, jacrev, jit, jit_with, jvp, linear_transpose, linearize,
+    make_jaxpr, map, pmean, psum, scan, scan_with, shard_map, switch, value_and_grad, value_and_grad_aux, vjp, vjp_aux,
+    vmap, vmap_with, while_loop,
 };
 pub use loops::{LoopScheme, binomial_steps, scan_checkpointed, scan_checkpointed_with, while_loop_checkpointed};
 pub use remat_cpu::Cpu;

@@ -1,12 +1,13 @@
 //! Checkpointed regions.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use remat_ir::{Aval, Error, ErrorKind, Jaxpr, Loc, Op, Policy, Prim, Result, did_you_mean};
+use remat_ir::{Aval, Error, ErrorKind, Loc, Policy, Result, did_you_mean};
 
 use crate::trace::{
-    Order, Output, Program, Tensor, Tree, avals, bind_at, current_loc, fail, failed, rebuild, structure, trace_at,
-    untraced,
+    Order, Output, Program, Tensor, Tree, avals, bind_at, collect_names, current_loc, fail, failed, rebuild, structure,
+    trace_at, untraced,
 };
 use crate::transform::internal;
 
@@ -97,49 +98,37 @@ fn remember_first<T, R: Output>(traced: &Result<T>, value: &R) {
 }
 
 fn apply<A: Tree>(policy: &Arc<Policy>, program: &Program, x: &A, loc: Loc) -> Result<Vec<Tensor>> {
-    check_names(policy, &program.jaxpr).map_err(|e| e.at(loc))?;
+    if policy.contradictory_name().is_some() || !policy.mentioned_names().is_empty() {
+        let mut names = BTreeSet::new();
+        collect_names(&program.jaxpr.eqns, &mut names);
+        expect_names("checkpoint", policy, &names, "the region").map_err(|e| e.at(loc))?;
+    }
     let op = remat_ir::Checkpoint { jaxpr: program.jaxpr.clone(), differentiated: false, policy: policy.clone() };
     let leaves = structure(x).0;
     let operands: Vec<&Tensor> = program.captured.iter().chain(&leaves).collect();
     bind_at(op, &operands, loc)
 }
 
-/// Fails if the policy mentions a name that no value in the program has, or a name both to save and to offload.
-fn check_names(policy: &Policy, jaxpr: &Jaxpr) -> Result<()> {
-    let error = |message: String| Err(Error::new(ErrorKind::Policy, "checkpoint", message));
+/// Fails if the policy mentions a name that is not one of those that values have there, or a name both to save and to offload.
+pub(super) fn expect_names(operation: &str, policy: &Policy, names: &BTreeSet<Arc<str>>, place: &str) -> Result<()> {
+    let error = |message: String| Err(Error::new(ErrorKind::Policy, operation, message));
     if let Some(name) = policy.contradictory_name() {
         return error(format!("the policy {policy} both saves and offloads `{name}`"));
     }
-    let mentioned = policy.mentioned_names();
-    if mentioned.is_empty() {
-        return Ok(());
-    }
-    let mut names = Vec::new();
-    collect_names(jaxpr, &mut names);
-    names.sort_unstable();
-    names.dedup();
-    for mention in &mentioned {
+    for mention in &policy.mentioned_names() {
         if names.contains(mention) {
             continue;
         }
-        let hint = did_you_mean(mention, names.iter().map(|name| &**name), || match names.is_empty() {
-            false => format!("; the names are {}", names.join(", ")),
-            true => format!("; nothing in it is named, which .named(\"{mention}\") does"),
+        let hint = did_you_mean(mention, names.iter().map(|name| &**name), || {
+            let all: Vec<&str> = names.iter().map(|name| &**name).collect();
+            match all.is_empty() {
+                false => format!("; the names are {}", all.join(", ")),
+                true => format!("; nothing in it is named, which .named(\"{mention}\") does"),
+            }
         });
         return error(format!(
-            "the policy {policy} mentions the name `{mention}`, which no value in the region has{hint}"
+            "the policy {policy} mentions the name `{mention}`, which no value in {place} has{hint}"
         ));
     }
     Ok(())
-}
-
-fn collect_names(jaxpr: &Jaxpr, names: &mut Vec<Arc<str>>) {
-    for eqn in &jaxpr.eqns {
-        if let Op::Prim(Prim::Name(op)) = &eqn.op {
-            names.push(op.name.clone());
-        }
-        for body in eqn.op.bodies() {
-            collect_names(body, names);
-        }
-    }
 }

@@ -14,7 +14,7 @@ use super::shard::Shardings;
 use super::stages::{Compiled, Lowered, Target, Traced};
 use crate::trace::{
     Binding, Device, Order, Output, Program, Repr, Structure, Tensor, Tracer, Tree, avals, bind_at, bindings,
-    current_loc, leaf_paths, operands, rebuild, short_type_name, structure, trace_tree,
+    current_loc, is_selecting, leaf_paths, operands, rebuild, short_type_name, structure, trace_tree,
 };
 
 /// Options of [`jit_with`].
@@ -306,8 +306,12 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         let mut key = Key { structure, avals, order: None, axes: bindings() };
         // Of several threads one traces and the others wait, unless they are tracing themselves: then something may wait
         // for them, and they trace for their own. So does a function that calls itself.
+        // Under a selection of layers the program has regions that no other call wants: it is traced for this one.
         let mut cache = self.cache();
         let own = loop {
+            if is_selecting() {
+                break None;
+            }
             key.order = None;
             if let Some(Slot::Ready(entry)) = cache.get(&key) {
                 return Ok(entry.clone());
@@ -327,7 +331,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         drop(cache);
         let (program, like) = trace_tree(args, self.loc, |args| self.run(args))?;
         // What belongs to a trace that is open now cannot be used in another one.
-        let is_cacheable = program.captured.iter().all(|t| !t.is_traced());
+        let is_cacheable = !is_selecting() && program.captured.iter().all(|t| !t.is_traced());
         let paths = leaf_paths(args).iter().map(|path| path.to_string().into()).collect();
         let entry = Arc::new(Entry { program, paths, like, compiled: Mutex::default() });
         if is_cacheable {

@@ -11,6 +11,7 @@ pub(crate) mod custom;
 mod differentiate;
 mod jacobian;
 mod jit;
+mod layers;
 mod limit;
 pub(crate) mod linear_map;
 pub(crate) mod linearization;
@@ -30,6 +31,7 @@ pub use differentiate::{
 };
 pub use jacobian::{JacobianOf, hessian, jacfwd, jacrev};
 pub use jit::{JitOptions, Jitted, jit, jit_with};
+pub use layers::{Layers, checkpoint_layers};
 pub use linear_map::LinearMap;
 pub use program::{eval_shape, make_jaxpr};
 pub use shard::{Shardings, Specs, pmean, psum, shard_map};

@@ -70,7 +70,8 @@ impl Drop for Unpin {
     }
 }
 
-/// Runs `f` in the scope `name` inside the current one: what reports call the function of an operation.
+/// Runs `f` in the scope `name` inside the current one: what reports call the function of an operation, and what
+/// [`checkpoint_layers`](crate::checkpoint_layers) can make a region of.
 ///
 /// ```
 /// use remat::{Tensor, named_scope};
@@ -78,8 +79,14 @@ impl Drop for Unpin {
 /// # y.item::<f32>().unwrap();
 /// ```
 pub fn named_scope<R>(name: &str, f: impl FnOnce() -> R) -> R {
-    let _restore = Restore(SCOPE.replace(SCOPE.get().child(name)));
-    f()
+    let scope = SCOPE.get().child(name);
+    let _restore = Restore(SCOPE.replace(scope));
+    let entered = super::regions::enter(scope);
+    let result = f();
+    if let Some(entered) = entered {
+        super::regions::leave(entered);
+    }
+    result
 }
 
 /// Puts the scope back also when `f` panics.

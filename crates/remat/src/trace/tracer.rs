@@ -8,6 +8,7 @@ use std::thread::{self, ThreadId};
 
 use remat_ir::{Atom, Aval, Builder, Error, ErrorKind, Jaxpr, Loc, Result, Value, Var};
 
+use super::regions::{Region, group};
 use super::tensor::{Repr, Variable};
 use super::{Order, Output, Tensor, Tree, endless, rebuild, structure};
 
@@ -31,6 +32,8 @@ pub(crate) struct Tracer {
     index: HashMap<CaptureKey, Atom>,
     /// The first error of any operation in this trace, whether its result is used or not.
     error: Option<Error>,
+    /// The equations that are to be regions, inner ones before outer ones.
+    pub(super) regions: Vec<Region>,
 }
 
 /// What identifies a captured tensor.
@@ -84,6 +87,11 @@ impl Tracer {
     /// Whether a trace is open on this thread.
     pub(crate) fn is_open() -> bool {
         STACK.with_borrow(|stack| !stack.is_empty())
+    }
+
+    /// What tells this trace from others.
+    pub(super) fn id(&self) -> TraceId {
+        self.id
     }
 
     /// Remembers the first error.
@@ -188,6 +196,7 @@ pub(crate) fn trace_at<R>(
         captured_vars: Vec::new(),
         index: HashMap::new(),
         error: None,
+        regions: Vec::new(),
     };
     let arguments: Vec<Tensor> = arguments.into_iter().map(|a| tracer.tensor(a, loc)).collect();
     STACK.with_borrow_mut(|stack| stack.push(tracer));
@@ -209,6 +218,9 @@ pub(crate) fn trace_at<R>(
     }
     let (outs, extra) = result.map_err(|e| e.at(loc))?;
     let mut jaxpr = tracer.builder.finish(outs);
+    if !tracer.regions.is_empty() {
+        jaxpr = group(jaxpr, &tracer.regions);
+    }
     let mut ins = tracer.captured_vars;
     ins.extend(jaxpr.ins.iter().copied().take(arguments.len()));
     jaxpr.ins = ins;

@@ -2,5 +2,6 @@
 
 mod basic;
 mod decoders;
+mod selection;
 mod stack;
 mod vectors;

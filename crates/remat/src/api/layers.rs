@@ -1,0 +1,212 @@
+//! Checkpointed regions around the layers of a model whose author wrote none.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use remat_ir::{Error, ErrorKind, Loc, Policy, Result, did_you_mean};
+
+use super::checkpoint::{expect_names, trace_value};
+use crate::trace::{
+    Order, Output, Seen, Selection, Tree, avals, current_loc, fail, operands, rebuild, run, structure, untraced,
+    with_selection,
+};
+
+const NAME: &str = "checkpoint_layers";
+
+/// Which layers [`checkpoint_layers`] takes. A layer is what runs in a [`named_scope`](crate::named_scope), as those of
+/// [`nn`](crate::nn) do; its path is the names of the scopes around it and its own, as `gpt2/block/attention`.
+///
+/// A text is a pattern for the end of the path: `block` takes `gpt2/block`. In a pattern `*` stands for any one name, and `**` for any number
+/// of them; with a `/` in front it is for the whole path.
+///
+/// ```
+/// use remat::Layers;
+/// let halves = Layers::named("block").every(2);
+/// let outer = Layers::named("/*");
+/// let attention = Layers::matching(|path| path.ends_with("/attention") && !path.contains("encoder"));
+/// # let _ = (halves, outer, attention);
+/// ```
+#[derive(Clone)]
+pub struct Layers {
+    test: Test,
+    skip: usize,
+    every: usize,
+}
+
+#[derive(Clone)]
+enum Test {
+    Pattern(Arc<str>),
+    Custom(Arc<dyn Fn(&str) -> bool + Send + Sync>),
+}
+
+impl Layers {
+    /// Those that a pattern takes.
+    pub fn named(pattern: impl Into<Arc<str>>) -> Layers {
+        Layers { test: Test::Pattern(pattern.into()), skip: 0, every: 1 }
+    }
+
+    /// Those for whose path this holds.
+    pub fn matching(predicate: impl Fn(&str) -> bool + Send + Sync + 'static) -> Layers {
+        Layers { test: Test::Custom(Arc::new(predicate)), skip: 0, every: 1 }
+    }
+
+    /// Of these layers, in the order in which the function runs them, the first and then each `n`-th: 2 leaves out every other one. 0 is
+    /// taken as 1. The body of a loop runs once, whatever its length.
+    #[must_use]
+    pub fn every(self, n: usize) -> Layers {
+        Layers { every: n.max(1), ..self }
+    }
+
+    /// Of these layers all but the first `n`.
+    #[must_use]
+    pub fn skip(self, n: usize) -> Layers {
+        Layers { skip: n, ..self }
+    }
+
+    /// Whether the layer of this path is meant, unless its number leaves it out.
+    fn matches(&self, path: &str) -> bool {
+        match &self.test {
+            Test::Pattern(pattern) => matches(pattern, path),
+            Test::Custom(predicate) => predicate(path),
+        }
+    }
+
+    /// A test that counts the layers that it is asked for.
+    fn test(&self) -> impl Fn(&str) -> bool + 'static {
+        let (layers, met) = (self.clone(), Cell::new(0usize));
+        move |path| {
+            if !layers.matches(path) {
+                return false;
+            }
+            let number = met.replace(met.get() + 1);
+            number.checked_sub(layers.skip).is_some_and(|after| after.is_multiple_of(layers.every))
+        }
+    }
+}
+
+impl From<&str> for Layers {
+    fn from(pattern: &str) -> Layers {
+        Layers::named(pattern)
+    }
+}
+
+impl From<String> for Layers {
+    fn from(pattern: String) -> Layers {
+        Layers::named(pattern)
+    }
+}
+
+impl fmt::Debug for Layers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let test = match &self.test {
+            Test::Pattern(pattern) => pattern,
+            Test::Custom(_) => "..",
+        };
+        f.debug_struct("Layers").field("test", &test).field("skip", &self.skip).field("every", &self.every).finish()
+    }
+}
+
+/// Whether a path matches a pattern. As with masks of parameters, reached names are a set, so that the time is the product of both lengths.
+fn matches(pattern: &str, path: &str) -> bool {
+    let (is_whole, pattern) = pattern.strip_prefix('/').map_or((false, pattern), |rest| (true, rest));
+    let names: Vec<&str> = path.split('/').collect();
+    let mut reached = vec![!is_whole; names.len() + 1];
+    reached[0] = true;
+    for part in pattern.split('/') {
+        let mut next = vec![false; names.len() + 1];
+        for i in 0..=names.len() {
+            next[i] = match part {
+                "**" => reached[i] || (i > 0 && next[i - 1]),
+                _ => i > 0 && reached[i - 1] && (part == "*" || part == names[i - 1]),
+            };
+        }
+        reached = next;
+    }
+    reached[names.len()]
+}
+
+/// The function with a [`checkpoint`](crate::checkpoint) around each of its layers that is selected, wherever it runs them: inside loops,
+/// branches and calls too. So a model gets a policy from outside, whose author wrote nothing about checkpoints.
+///
+/// Values, gradients and residuals are those of the same `checkpoint`s written by hand. Selections nest: `checkpoint_layers("attention",
+/// Policy::Nothing, checkpoint_layers("block", Policy::Dots, f))` has regions within regions, of which the outermost policy decides
+/// what the forward pass keeps; where two take the same layer, the inner call's region is the inner one.
+///
+/// A function that is jitted inside `f` is traced anew for each call of the returned function: put this inside of `jit`.
+///
+/// ```
+/// use remat::nn::{Gpt2, Gpt2Config, next_token_loss};
+/// use remat::report::saved_residuals;
+/// use remat::{DType, Layers, Policy, Tensor, checkpoint_layers, random};
+/// let config = Gpt2Config { vocab_size: 50, n_positions: 16, n_embd: 8, n_layer: 4, n_head: 2, ..Gpt2Config::default() };
+/// let model = Gpt2::init(random::key(0), &config, DType::F32);
+/// let tokens = Tensor::arange(0..16).reshape([2, 8]);
+/// let loss = |model: &Gpt2| next_token_loss(&model.apply(&tokens), &tokens, None);
+/// let kept = |layers: Layers| {
+///     let loss = checkpoint_layers(layers, Policy::Nothing, loss);
+///     remat::Result::Ok(saved_residuals(|model: &Gpt2| loss(model), &model)?.intermediate_bytes())
+/// };
+/// assert!(kept("block".into())? < kept(Layers::named("block").every(2))?);
+/// let error = kept("blok".into()).unwrap_err();
+/// assert_eq!(error.message(), "the pattern `blok` matches no named scope; did you mean `block`?");
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// If no layer is selected, or the policy mentions a name that no value in the selected layers has: a failed tensor, or an `Err` if `f` returns a `Result`.
+///
+/// # Panics
+/// As [`checkpoint`](crate::checkpoint).
+#[track_caller]
+pub fn checkpoint_layers<A: Tree, R: Output>(
+    layers: impl Into<Layers>,
+    policy: Policy,
+    f: impl Fn(&A) -> R,
+) -> impl Fn(&A) -> R {
+    let (layers, policy) = (layers.into(), Arc::new(policy));
+    let loc = current_loc();
+    move |x| {
+        let leaves = structure(x).0;
+        let Ok(avals) = avals(&leaves) else { return untraced(&f, x, loc) };
+        let (takes, seen) = (Box::new(layers.test()), Default::default());
+        let selection = Rc::new(Selection { takes, policy: policy.clone(), seen });
+        let (program, value) = with_selection(selection.clone(), || trace_value(Order::current(), avals, &f, x, loc));
+        value.map_tree(|tree| {
+            let outs = program.and_then(|program| {
+                expect_met(&layers, &policy, &selection.seen.borrow(), loc)?;
+                run(NAME, &program.jaxpr, &operands(&program.captured, leaves), loc)
+            });
+            rebuild(tree, outs.inspect_err(|error| drop(fail(error.clone())))?)
+        })
+    }
+}
+
+/// Fails if no layer was selected, or the policy does not fit those that were.
+fn expect_met(layers: &Layers, policy: &Policy, seen: &Seen, loc: Loc) -> Result<()> {
+    if seen.selected > 0 {
+        return expect_names(NAME, policy, &seen.names, "the selected layers").map_err(|error| error.at(loc));
+    }
+    let list = |paths: &mut dyn Iterator<Item = &str>| paths.take(8).collect::<Vec<_>>().join(", ");
+    let all = list(&mut seen.scopes.iter().map(|path| &**path));
+    let message = match &layers.test {
+        _ if seen.scopes.is_empty() => {
+            "nothing in the function has a named scope, which remat::named_scope gives it".to_string()
+        }
+        _ if layers.skip > 0 && seen.scopes.iter().any(|path| layers.matches(path)) => {
+            format!("all layers that match are among the first {}, which are skipped", layers.skip)
+        }
+        Test::Custom(_) => format!("the predicate holds for none of the named scopes {all}"),
+        Test::Pattern(pattern) => {
+            let names: BTreeSet<&str> = seen.scopes.iter().flat_map(|path| path.split('/')).collect();
+            let paths = seen.scopes.iter().map(|path| &**path);
+            let hint = did_you_mean(pattern.trim_start_matches('/'), names.into_iter().chain(paths), || {
+                format!("; there are {all}")
+            });
+            format!("the pattern `{pattern}` matches no named scope{hint}")
+        }
+    };
+    Err(Error::new(ErrorKind::Argument, NAME, message).at(loc))
+}

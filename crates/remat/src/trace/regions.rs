@@ -1,0 +1,178 @@
+//! Named scopes that are selected to be checkpointed regions.
+//!
+//! While a function runs under a selection, each named scope that it enters is asked for, and the equations that are traced in a
+//! selected one are noted as a range: a function runs at one time, so that they follow one another. When the trace ends, each
+//! range becomes the body of a `checkpoint` equation, inner ones first. So a region is what `checkpoint` around the scope would have made.
+
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use remat_ir::{Atom, Builder, Checkpoint, Eqn, Jaxpr, Loc, Op, Policy, Prim, Scope, Var, VarMap};
+
+use super::tracer::{TraceId, Tracer};
+
+thread_local! {
+    static ACTIVE: RefCell<Vec<Rc<Selection>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Which scopes become regions, and what has been met of them.
+pub(crate) struct Selection {
+    /// Whether the scope of this path is selected; it is asked once for each scope that is entered.
+    pub(crate) takes: Box<dyn Fn(&str) -> bool>,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) seen: RefCell<Seen>,
+}
+
+/// What a selection has met.
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// The paths of all scopes.
+    pub(crate) scopes: BTreeSet<Arc<str>>,
+    /// How many were selected.
+    pub(crate) selected: usize,
+    /// The names of values in them.
+    pub(crate) names: BTreeSet<Arc<str>>,
+}
+
+/// Runs `f` under a selection, beside those that are in force already.
+pub(crate) fn with_selection<R>(selection: Rc<Selection>, f: impl FnOnce() -> R) -> R {
+    ACTIVE.with_borrow_mut(|active| active.push(selection));
+    let _end = End;
+    f()
+}
+
+/// Ends the selection also when the function panics.
+struct End;
+
+impl Drop for End {
+    fn drop(&mut self) {
+        ACTIVE.with_borrow_mut(|active| drop(active.pop()));
+    }
+}
+
+/// Whether a selection is in force: then a program must not be taken from a cache, nor put there.
+pub(crate) fn is_selecting() -> bool {
+    ACTIVE.with_borrow(|active| !active.is_empty())
+}
+
+/// A selected scope that has been entered.
+pub(super) struct Entered {
+    trace: TraceId,
+    start: usize,
+    scope: Scope,
+    /// The selections that take it, the innermost first.
+    by: Vec<Rc<Selection>>,
+}
+
+/// To be called when a scope is entered.
+pub(super) fn enter(scope: Scope) -> Option<Entered> {
+    if !is_selecting() {
+        return None;
+    }
+    let path = scope.path();
+    // A predicate is the user's, and may use tensors: nothing is borrowed while it runs.
+    let mut by = ACTIVE.with_borrow(|active| active.iter().rev().cloned().collect::<Vec<_>>());
+    by.retain(|selection| {
+        let is_taken = (selection.takes)(&path);
+        let mut seen = selection.seen.borrow_mut();
+        seen.scopes.insert(path.clone());
+        seen.selected += usize::from(is_taken);
+        is_taken
+    });
+    let (trace, start) = Tracer::with_innermost(|tracer, _| (tracer.id(), tracer.builder.len()))?;
+    (!by.is_empty()).then_some(Entered { trace, start, scope, by })
+}
+
+/// To be called when the scope ends.
+pub(super) fn leave(entered: Entered) {
+    let Entered { trace, start, scope, by } = entered;
+    Tracer::with_innermost(|tracer, _| {
+        if tracer.id() != trace {
+            return;
+        }
+        let range = start..tracer.builder.len();
+        let eqns = &tracer.builder.peek().eqns[range.clone()];
+        let loc = eqns.first().map_or(Loc::UNKNOWN, |eqn| Loc { scope, ..eqn.loc });
+        for selection in &by {
+            collect_names(eqns, &mut selection.seen.borrow_mut().names);
+        }
+        let regions = by.iter().map(|selection| Region { range: range.clone(), policy: selection.policy.clone(), loc });
+        tracer.regions.extend(regions);
+    });
+}
+
+/// Adds the names that values of these equations and of their bodies have.
+pub(crate) fn collect_names(eqns: &[Eqn], names: &mut BTreeSet<Arc<str>>) {
+    for eqn in eqns {
+        if let Op::Prim(Prim::Name(op)) = &eqn.op {
+            names.insert(op.name.clone());
+        }
+        for body in eqn.op.bodies() {
+            collect_names(&body.eqns, names);
+        }
+    }
+}
+
+/// Equations that follow one another and are to be a region.
+pub(super) struct Region {
+    range: Range<usize>,
+    policy: Arc<Policy>,
+    loc: Loc,
+}
+
+/// The program with these regions, of which inner ones come before outer ones.
+pub(super) fn group(mut jaxpr: Jaxpr, regions: &[Region]) -> Jaxpr {
+    // The equation that reads a variable last; outputs are read after all.
+    let mut last_use: VarMap<Option<usize>> = jaxpr.var_map(None);
+    for (i, eqn) in jaxpr.eqns.iter().enumerate() {
+        for var in eqn.ins.iter().filter_map(|atom| atom.var()) {
+            last_use[var] = Some(i);
+        }
+    }
+    for var in jaxpr.outs.iter().filter_map(|atom| atom.var()) {
+        last_use[var] = Some(usize::MAX);
+    }
+    // Each with the number that it, or the first equation of its body, had.
+    let mut eqns: Vec<(usize, Eqn)> = std::mem::take(&mut jaxpr.eqns).into_iter().enumerate().collect();
+    for region in regions {
+        let [from, to] = [region.range.start, region.range.end].map(|at| eqns.partition_point(|(i, _)| *i < at));
+        let is_read_later = |var: &Var| last_use[*var].is_some_and(|last| last >= region.range.end);
+        let outs: Vec<Var> =
+            eqns[from..to].iter().flat_map(|(_, eqn)| eqn.outs.iter().copied()).filter(is_read_later).collect();
+        if outs.is_empty() {
+            continue;
+        }
+        let inside: Vec<(usize, Eqn)> = eqns.drain(from..to).collect();
+        eqns.insert(from, (region.range.start, checkpoint(&jaxpr.avals, inside, outs, region)));
+    }
+    jaxpr.eqns = eqns.into_iter().map(|(_, eqn)| eqn).collect();
+    jaxpr
+}
+
+/// A `checkpoint` of these equations that gives these variables; its operands are in the order in which they are read first.
+fn checkpoint(avals: &VarMap<remat_ir::Aval>, eqns: Vec<(usize, Eqn)>, outs: Vec<Var>, region: &Region) -> Eqn {
+    let defined: BTreeSet<Var> = eqns.iter().flat_map(|(_, eqn)| eqn.outs.iter().copied()).collect();
+    let mut builder = Builder::new();
+    let mut inner: HashMap<Var, Atom> = HashMap::new();
+    let mut ins = Vec::new();
+    for var in eqns.iter().flat_map(|(_, eqn)| eqn.ins.iter().filter_map(|atom| atom.var())) {
+        if !defined.contains(&var) && !inner.contains_key(&var) {
+            inner.insert(var, builder.input(avals[var].clone()));
+            ins.push(Atom::Var(var));
+        }
+    }
+    let read =
+        |inner: &HashMap<Var, Atom>, atom: Atom| atom.var().and_then(|var| inner.get(&var).copied()).unwrap_or(atom);
+    for (_, eqn) in eqns {
+        let operands: Vec<Atom> = eqn.ins.iter().map(|&atom| read(&inner, atom)).collect();
+        let results = builder.push(eqn.op, &operands, eqn.outs.iter().map(|&var| avals[var].clone()), eqn.loc);
+        inner.extend(eqn.outs.iter().copied().zip(results.into_iter().map(Atom::Var)));
+    }
+    let results = outs.iter().map(|&var| read(&inner, Atom::Var(var))).collect();
+    let op =
+        Checkpoint { jaxpr: Arc::new(builder.finish(results)), differentiated: false, policy: region.policy.clone() };
+    Eqn { outs: outs.into(), op: op.into(), ins: ins.into(), loc: region.loc }
+}
