@@ -10,6 +10,23 @@ const LEAF: &str = "tensor";
 /// What the header of safetensors has beside tensors.
 pub(crate) const RESERVED: &str = "__metadata__";
 
+/// A tensor and what a file calls it.
+pub(crate) struct Named {
+    pub(crate) name: String,
+    pub(crate) tensor: Tensor,
+    /// Whether the file has the transpose of it, a matrix.
+    pub(crate) transposed: bool,
+}
+
+/// The tensors of a tree, each as it is under its own name.
+///
+/// # Errors
+/// As [`names`].
+#[track_caller]
+pub(crate) fn named<T: Tree>(tree: &T) -> Result<Vec<Named>> {
+    Ok(names(tree)?.into_iter().map(|(name, tensor)| Named { name, tensor, transposed: false }).collect())
+}
+
 /// The tensors of a tree in order, each with its name in a file.
 ///
 /// ```

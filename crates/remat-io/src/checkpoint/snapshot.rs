@@ -1,10 +1,10 @@
 //! The state of a run at one step, to be written.
 
-use remat::{Device, Error, ErrorKind, Result, Tensor, Tree};
+use remat::{Device, Error, ErrorKind, Result, Tree};
 use serde::Serialize;
 
 use super::Progress;
-use crate::name;
+use crate::name::{self, Named};
 
 /// The state of a run at one step: trees and progress.
 ///
@@ -25,7 +25,7 @@ pub struct Snapshot {
     pub(super) step: u64,
     pub(super) progress: serde_json::Value,
     /// The trees by name, each with its tensors.
-    pub(super) trees: Vec<(String, Vec<(String, Tensor)>)>,
+    pub(super) trees: Vec<(String, Vec<Named>)>,
 }
 
 impl Snapshot {
@@ -57,8 +57,8 @@ impl Snapshot {
         if self.trees.iter().any(|(taken, _)| taken == name) {
             return wrong(format!("the snapshot has a tree `{name}` already"));
         }
-        let mut tensors = name::names(tree)?;
-        for (path, tensor) in &mut tensors {
+        let mut tensors = name::named(tree)?;
+        for Named { name: path, tensor, .. } in &mut tensors {
             let host = tensor.to_device(&Device::cpu());
             if let Some(error) = host.error() {
                 let message = format!("tensor `{path}` of the tree `{name}`: {}", error.message());

@@ -1,19 +1,21 @@
 //! Reading.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use remat::ir::{Array, Aval, counted, did_you_mean};
-use remat::{Error, ErrorKind, Result, Tensor, Tree, tree};
+use remat::{Device, Error, ErrorKind, Result, Tensor, Tree, tree};
 
+use super::index;
 use crate::failure::{cannot, listed, of_tensor, wrong};
 use crate::header::{self, Header};
-use crate::{element, name};
+use crate::name::{self, Named};
+use crate::element;
 
-/// A safetensors file whose header was read, and whose tensors are read when they are asked for.
+/// A safetensors file, or several of them with an index, whose headers were read, and whose tensors are read when they are asked for.
 ///
 /// ```
 /// use remat::Tensor;
@@ -31,6 +33,16 @@ use crate::{element, name};
 /// ```
 #[derive(Debug)]
 pub struct SafeTensors {
+    path: PathBuf,
+    metadata: BTreeMap<String, String>,
+    files: Vec<Opened>,
+    /// Which file has a tensor.
+    tensors: BTreeMap<String, usize>,
+}
+
+/// One file.
+#[derive(Debug)]
+struct Opened {
     path: PathBuf,
     file: Mutex<File>,
     header: Header,
@@ -50,7 +62,7 @@ pub struct SafeTensors {
 /// assert_eq!(remat_io::load_with(&options, &path, &like)?[0].to_vec::<f32>()?, [0.5, 3.0]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadOptions {
     /// A float of another dtype than the leaf of `like` is converted to it, rounded to nearest. Otherwise it is an error.
     pub cast_floats: bool,
@@ -97,20 +109,45 @@ pub fn load_with<T: Tree>(options: &LoadOptions, path: impl AsRef<Path>, like: &
 const LOAD: &str = "load";
 
 impl SafeTensors {
-    /// Opens a file and reads its header.
+    /// Opens a file and reads its header. A file whose name ends in `.json` is an index, such as `model.safetensors.index.json`, which says which
+    /// of several files has a tensor; these are opened too.
     ///
     /// # Errors
-    /// If the file cannot be read, is damaged, cut off or of another format.
+    /// If a file cannot be read, is damaged, cut off or of another format; if the index names a tensor that the file does not have, or a
+    /// file that is not in its own folder.
     #[track_caller]
     pub fn open(path: impl AsRef<Path>) -> Result<SafeTensors> {
-        let loc = remat::layer::location();
-        let path = path.as_ref();
-        let open = || {
-            let mut file = File::open(path).map_err(|error| cannot(LOAD, "read", path, &error))?;
-            let header = header::read(LOAD, path, &mut file)?;
-            Ok(SafeTensors { path: path.to_path_buf(), file: Mutex::new(file), header })
+        let (loc, path) = (remat::layer::location(), path.as_ref());
+        let is_index = path.extension().is_some_and(|extension| extension == "json");
+        let opened = if is_index { SafeTensors::open_index(path) } else { SafeTensors::open_file(path) };
+        opened.map_err(|error| error.at(loc))
+    }
+
+    fn open_file(path: &Path) -> Result<SafeTensors> {
+        let file = Opened::open(path)?;
+        let tensors = file.header.tensors.keys().map(|name| (name.clone(), 0)).collect();
+        Ok(SafeTensors { path: path.to_path_buf(), metadata: file.header.metadata.clone(), files: vec![file], tensors })
+    }
+
+    fn open_index(path: &Path) -> Result<SafeTensors> {
+        let files = index::read(LOAD, path)?;
+        let mut this = SafeTensors {
+            path: path.to_path_buf(),
+            metadata: BTreeMap::new(),
+            files: Vec::new(),
+            tensors: BTreeMap::new(),
         };
-        open().map_err(|error: Error| error.at(loc))
+        for (name, tensors) in files {
+            let file = Opened::open(&path.with_file_name(&name))?;
+            if let Some(lost) = tensors.iter().find(|tensor| !file.header.tensors.contains_key(*tensor)) {
+                let message = format!("has no tensor `{lost}`, which `{}` says is there", path.display());
+                return Err(wrong(LOAD, &file.path, message));
+            }
+            this.metadata.extend(file.header.metadata.clone());
+            this.tensors.extend(tensors.into_iter().map(|tensor| (tensor, this.files.len())));
+            this.files.push(file);
+        }
+        Ok(this)
     }
 
     /// The path that it was opened at.
@@ -118,14 +155,14 @@ impl SafeTensors {
         &self.path
     }
 
-    /// The texts of the header.
+    /// The texts of the header, or of those of all files.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
-        &self.header.metadata
+        &self.metadata
     }
 
     /// The names of the tensors, sorted.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.header.tensors.keys().map(String::as_str)
+        self.tensors.keys().map(String::as_str)
     }
 
     /// Dtype and shape of a tensor.
@@ -134,7 +171,7 @@ impl SafeTensors {
     /// If there is no tensor of this name, with a did-you-mean, or it has a dtype that remat lacks.
     #[track_caller]
     pub fn aval(&self, name: &str) -> Result<Aval> {
-        self.find(name).map(|(aval, _)| aval).map_err(|error| error.at(remat::layer::location()))
+        self.find(name).map(|(_, aval, _)| aval).map_err(|error| error.at(remat::layer::location()))
     }
 
     /// A tensor, read into the host's memory.
@@ -153,71 +190,73 @@ impl SafeTensors {
     #[track_caller]
     pub fn tree<T: Tree>(&self, options: &LoadOptions, like: &T) -> Result<T> {
         let loc = remat::layer::location();
-        let leaves = name::names(like)?;
-        let read = || {
-            self.expect_names(options, &leaves)?;
-            for (name, leaf) in &leaves {
-                self.expect_aval(options, name, leaf)?;
-            }
-            leaves.iter().map(|(name, leaf)| self.leaf(name, leaf)).collect::<Result<Vec<Tensor>>>()
-        };
-        let tensors = read().map_err(|error| error.at(loc))?;
+        let surplus = |_: &str| options.ignore_surplus;
+        self.named_tree(options, like, name::named(like)?, surplus).map_err(|error| error.at(loc))
+    }
+
+    /// The tree of the structure of `like`, whose leaves have these names in the file. Tensors that it does not have are an error unless
+    /// `may_be_surplus`.
+    ///
+    /// # Errors
+    /// As [`load`].
+    pub(crate) fn named_tree<T: Tree>(
+        &self,
+        options: &LoadOptions,
+        like: &T,
+        leaves: Vec<Named>,
+        may_be_surplus: impl Fn(&str) -> bool,
+    ) -> Result<T> {
+        self.expect_names(&leaves, may_be_surplus)?;
+        for leaf in &leaves {
+            self.expect_aval(options, leaf)?;
+        }
+        let mut tensors = Vec::new();
+        for leaf in &leaves {
+            let tensor = self.read(&leaf.name)?;
+            tensors.push(fitted(tensor, leaf).map_err(|error| of_tensor(LOAD, &self.path, &leaf.name, &error))?);
+        }
         let mut tensors = tensors.into_iter();
         // There is a tensor for each leaf.
         Ok(tree::map(like, |_, leaf| tensors.next().unwrap_or_else(|| leaf.clone())))
     }
 
-    /// The tensor for a leaf: of its dtype, on its device.
-    fn leaf(&self, name: &str, leaf: &Tensor) -> Result<Tensor> {
-        let (tensor, dtype) = (self.read(name)?, leaf.dtype()?);
-        let tensor = if tensor.dtype()? == dtype { tensor } else { tensor.to_dtype(dtype) };
-        let tensor = match leaf.device() {
-            Ok(device) => tensor.to_device(&device),
-            // It is abstract or traced, and lives nowhere.
-            Err(_) => tensor,
-        };
-        match tensor.error() {
-            None => Ok(tensor),
-            Some(error) => Err(of_tensor(LOAD, &self.path, name, error)),
-        }
-    }
-
     fn read(&self, name: &str) -> Result<Tensor> {
-        let (aval, start) = self.find(name)?;
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let (opened, aval, start) = self.find(name)?;
+        let mut file = opened.file.lock().unwrap_or_else(PoisonError::into_inner);
         let data = element::read(aval.dtype, aval.size(), |bytes| {
-            file.seek(SeekFrom::Start(self.header.data + start))?;
+            file.seek(SeekFrom::Start(opened.header.data + start))?;
             file.read_exact(bytes)
         });
-        let data = data.map_err(|error| cannot(LOAD, &format!("read tensor `{name}` of"), &self.path, &error))?;
+        let data = data.map_err(|error| cannot(LOAD, &format!("read tensor `{name}` of"), &opened.path, &error))?;
         Ok(Tensor::from_array(Array::new(aval, data)?))
     }
 
-    /// Dtype and shape of a tensor, and where it begins behind the header.
-    fn find(&self, name: &str) -> Result<(Aval, u64)> {
-        let Some(entry) = self.header.tensors.get(name) else {
+    /// The file of a tensor, its dtype and shape, and where it begins behind the header.
+    fn find(&self, name: &str) -> Result<(&Opened, Aval, u64)> {
+        let place = self.tensors.get(name).and_then(|&number| {
+            let opened = self.files.get(number)?;
+            Some((opened, opened.header.tensors.get(name)?))
+        });
+        let Some((opened, entry)) = place else {
             let known = || format!("; it has {}", listed(self.names()));
             let near = did_you_mean(name, self.names(), known);
             return Err(wrong(LOAD, &self.path, format!("has no tensor `{name}`{near}")));
         };
         match &entry.dtype {
-            Ok(dtype) => Ok((Aval::new(*dtype, entry.shape.iter().copied()), entry.start)),
+            Ok(dtype) => Ok((opened, Aval::new(*dtype, entry.shape.iter().copied()), entry.start)),
             Err(unknown) => {
                 let message = format!("has tensor `{name}` of dtype {unknown}, which remat does not have");
-                Err(Error::new(ErrorKind::DType, LOAD, wrong(LOAD, &self.path, message).message()))
+                Err(Error::new(ErrorKind::DType, LOAD, wrong(LOAD, &opened.path, message).message()))
             }
         }
     }
 
     /// That the file has the tensors of a tree and no others.
-    fn expect_names(&self, options: &LoadOptions, leaves: &[(String, Tensor)]) -> Result<()> {
-        let wanted: BTreeMap<&str, &Tensor> = leaves.iter().map(|(name, leaf)| (name.as_str(), leaf)).collect();
-        let missing: Vec<&str> = leaves
-            .iter()
-            .map(|(name, _)| name.as_str())
-            .filter(|name| !self.header.tensors.contains_key(*name))
-            .collect();
-        let surplus: Vec<&str> = self.names().filter(|name| !wanted.contains_key(name)).collect();
+    fn expect_names(&self, leaves: &[Named], may_be_surplus: impl Fn(&str) -> bool) -> Result<()> {
+        let wanted: BTreeSet<&str> = leaves.iter().map(|leaf| leaf.name.as_str()).collect();
+        let missing: Vec<&str> = wanted.iter().filter(|name| !self.tensors.contains_key(**name)).copied().collect();
+        let surplus: Vec<&str> =
+            self.names().filter(|name| !wanted.contains(name) && !may_be_surplus(name)).collect();
         if let Some(first) = missing.first() {
             let others = match missing.len() - 1 {
                 0 => String::new(),
@@ -230,7 +269,7 @@ impl SafeTensors {
             let near = did_you_mean(first, surplus.iter().copied(), known);
             return Err(wrong(LOAD, &self.path, format!("has no tensor `{first}`{others}{near}")));
         }
-        if surplus.is_empty() || options.ignore_surplus {
+        if surplus.is_empty() {
             return Ok(());
         }
         let (count, names) = (counted(surplus.len(), "tensor"), listed(surplus.iter().copied()));
@@ -238,17 +277,45 @@ impl SafeTensors {
     }
 
     /// That a tensor has dtype and shape of a leaf.
-    fn expect_aval(&self, options: &LoadOptions, name: &str, leaf: &Tensor) -> Result<()> {
-        let expected = leaf.aval().map_err(|error| of_tensor(LOAD, &self.path, name, &error))?;
-        let (found, _) = self.find(name)?;
+    fn expect_aval(&self, options: &LoadOptions, leaf: &Named) -> Result<()> {
+        let name = &leaf.name;
+        let expected = leaf.tensor.aval().map_err(|error| of_tensor(LOAD, &self.path, name, &error))?;
+        let expected = match leaf.transposed {
+            true => expected.with_shape(expected.shape.iter().rev().copied()),
+            false => expected.clone(),
+        };
+        let (opened, found, _) = self.find(name)?;
         let casts = options.cast_floats && found.dtype.is_float() && expected.dtype.is_float();
         let kind = match (found.shape == expected.shape, found.dtype == expected.dtype || casts) {
             (true, true) => return Ok(()),
             (false, _) => ErrorKind::Shape,
             (true, false) => ErrorKind::DType,
         };
-        let path = self.path.display();
+        let path = opened.path.display();
         let message = format!("tensor `{name}` of `{path}` is {found} and must be {expected}");
         Err(Error::new(kind, LOAD, message))
+    }
+}
+
+/// The tensor of a file for a leaf: the way round that it is there, of its dtype, on its device.
+fn fitted(mut tensor: Tensor, leaf: &Named) -> Result<Tensor> {
+    if leaf.transposed {
+        tensor = tensor.t();
+    }
+    let dtype = leaf.tensor.dtype()?;
+    if tensor.dtype()? != dtype {
+        tensor = tensor.to_dtype(dtype);
+    }
+    // One that is abstract or traced lives nowhere.
+    let tensor = tensor.to_device(&leaf.tensor.device().unwrap_or_else(|_| Device::cpu()));
+    tensor.error().map_or(Ok(()), |error| Err(error.clone()))?;
+    Ok(tensor)
+}
+
+impl Opened {
+    fn open(path: &Path) -> Result<Opened> {
+        let mut file = File::open(path).map_err(|error| cannot(LOAD, "read", path, &error))?;
+        let header = header::read(LOAD, path, &mut file)?;
+        Ok(Opened { path: path.to_path_buf(), file: Mutex::new(file), header })
     }
 }

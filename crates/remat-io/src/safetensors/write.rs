@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-use remat::{DType, Device, Error, ErrorKind, Result, Tensor, Tree};
+use remat::ir::Aval;
+use remat::{DType, Device, Error, ErrorKind, Result, Tree};
 
 use crate::atomic::write_file;
 use crate::failure::{cannot, of_tensor};
-use crate::{element, header, name};
+use crate::name::{self, Named};
+use crate::{element, header};
 
 /// The options of [`save_with`].
 ///
@@ -58,7 +60,7 @@ pub fn save<T: Tree>(path: impl AsRef<Path>, tree: &T) -> Result<()> {
 #[track_caller]
 pub fn save_with<T: Tree>(options: &SaveOptions, path: impl AsRef<Path>, tree: &T) -> Result<()> {
     let (loc, path) = (remat::layer::location(), path.as_ref());
-    let tensors = name::names(tree)?;
+    let tensors = name::named(tree)?;
     write_file("save", path, |out| write("save", path, tensors, &options.metadata, out)).map_err(|error| error.at(loc))
 }
 
@@ -69,27 +71,29 @@ pub fn save_with<T: Tree>(options: &SaveOptions, path: impl AsRef<Path>, tree: &
 pub(crate) fn write(
     operation: &str,
     path: &Path,
-    tensors: Vec<(String, Tensor)>,
+    tensors: Vec<Named>,
     metadata: &BTreeMap<String, String>,
     out: &mut dyn Write,
 ) -> Result<()> {
     let mut ordered = Vec::new();
-    for (name, tensor) in tensors {
-        let aval = tensor.aval().map_err(|error| of_tensor(operation, path, &name, &error))?.clone();
+    for named in tensors {
+        let Named { name, tensor, transposed } = &named;
+        let aval = aval(&named).map_err(|error| of_tensor(operation, path, name, &error))?;
         // What is known to fail is found before a byte is written.
         if tensor.is_traced() || tensor.is_abstract() {
-            tensor.array().map_err(|error| of_tensor(operation, path, &name, &error))?;
+            tensor.array().map_err(|error| of_tensor(operation, path, name, &error))?;
         }
-        ordered.push((name, aval, tensor));
+        let shape = if *transposed { aval.shape.iter().rev().copied().collect() } else { aval.shape.to_vec() };
+        ordered.push((aval.dtype, shape, named));
     }
     let alignment = |dtype: DType| std::cmp::Reverse(header::alignment_order(dtype));
-    ordered.sort_by(|(a, x, _), (b, y, _)| alignment(x.dtype).cmp(&alignment(y.dtype)).then_with(|| a.cmp(b)));
-    let listed = ordered.iter().map(|(name, aval, _)| (name.as_str(), aval.dtype, &aval.shape[..]));
-    let header = header::encode(metadata, listed).map_err(|message| {
-        Error::new(ErrorKind::Io, operation, format!("cannot write `{}`: {message}", path.display()))
-    })?;
+    ordered.sort_by(|(x, _, a), (y, _, b)| alignment(*x).cmp(&alignment(*y)).then_with(|| a.name.cmp(&b.name)));
+    let listed = ordered.iter().map(|(dtype, shape, named)| (named.name.as_str(), *dtype, &shape[..]));
+    let header = header::encode(metadata, listed)
+        .map_err(|message| Error::new(ErrorKind::Io, operation, format!("cannot write `{}`: {message}", path.display())))?;
     out.write_all(&header).map_err(|error| cannot(operation, "write", path, &error))?;
-    for (name, _, tensor) in ordered {
+    for (_, _, Named { name, tensor, transposed }) in ordered {
+        let tensor = if transposed { tensor.t() } else { tensor };
         let host = tensor.to_device(&Device::cpu());
         drop(tensor);
         let array = host.array().map_err(|error| of_tensor(operation, path, &name, &error))?;
@@ -97,4 +101,13 @@ pub(crate) fn write(
             .map_err(|error| cannot(operation, &format!("write tensor `{name}` of"), path, &error))?;
     }
     Ok(())
+}
+
+/// Dtype and shape of a tensor, which is a matrix if it is to be transposed.
+fn aval(named: &Named) -> Result<&Aval> {
+    let aval = named.tensor.aval()?;
+    if named.transposed && aval.rank() != 2 {
+        return Err(Error::new(ErrorKind::Shape, "save", format!("{aval} is not a matrix")));
+    }
+    Ok(aval)
 }
