@@ -1,10 +1,11 @@
 //! Files that appear whole or not at all.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use remat::Result;
+use tempfile::{Builder, TempDir};
 
 use crate::failure::{cannot, wrong};
 
@@ -25,20 +26,31 @@ pub(crate) fn write_file(
     if fs::metadata(path).is_ok_and(|kind| !kind.is_file()) {
         return Err(wrong(operation, path, "is not a file, and is not replaced by one"));
     }
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
+    let folder = folder_of(path);
     let failed = |error: &io::Error| cannot(operation, "write", path, error);
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".").suffix(".partial");
-    if let Some(permissions) = usual_permissions() {
-        builder.permissions(permissions);
-    }
-    let temporary = builder.tempfile_in(folder).map_err(|error| failed(&error))?;
+    let mut builder = Builder::new();
+    let temporary = named(&mut builder, 0o666).tempfile_in(folder).map_err(|error| failed(&error))?;
     write_synced(temporary.as_file(), content, failed)?;
     temporary.persist(path).map_err(|error| failed(&error.error))?;
     sync_folder(folder).map_err(|error| failed(&error))
+}
+
+/// A folder of a temporary name beside one that is to be made of it, and the folder of both. It is removed when it is dropped.
+///
+/// # Errors
+/// That of the system.
+pub(crate) fn temporary_folder(path: &Path) -> io::Result<(TempDir, PathBuf)> {
+    let folder = folder_of(path);
+    let mut builder = Builder::new();
+    Ok((named(&mut builder, 0o777).tempdir_in(folder)?, folder.to_path_buf()))
+}
+
+/// The folder that a path lies in.
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
 }
 
 /// Writes `content` to a file and brings it to the disk.
@@ -68,15 +80,14 @@ pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
-/// The permissions of an ordinary new file: temporary ones are their owner's alone.
-#[cfg(unix)]
-fn usual_permissions() -> Option<Permissions> {
-    use std::os::unix::fs::PermissionsExt;
-    // The mask of the process is applied to it.
-    Some(Permissions::from_mode(0o666))
-}
-
-#[cfg(not(unix))]
-fn usual_permissions() -> Option<Permissions> {
-    None
+/// Names of what is not whole yet, with these permissions on Unix, less the mask of the process, as other new files and folders have: temporary
+/// ones are their owner's alone.
+#[cfg_attr(not(unix), allow(unused_variables))]
+fn named<'a>(builder: &'a mut Builder<'static, 'static>, mode: u32) -> &'a mut Builder<'static, 'static> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        builder.permissions(std::fs::Permissions::from_mode(mode));
+    }
+    builder.prefix(".").suffix(".partial")
 }

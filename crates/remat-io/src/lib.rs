@@ -1,4 +1,5 @@
-//! Saving and loading: safetensors of trees, and [`Checkpoints`]: folders of the whole state of a training run.
+//! Saving and loading: safetensors of trees, [`Checkpoints`]: folders of the whole
+//! state of a training run, and models of [Hugging Face](huggingface).
 //!
 //! ```
 //! use remat::{DType, nn, random};
@@ -28,7 +29,7 @@
 //! 1. `failure`, `element`, `name`: errors of files, elements as bytes, names of tensors
 //! 2. `atomic`, `header`: files that appear whole, the header of safetensors
 //! 3. `safetensors`: writing and reading trees
-//! 4. `checkpoint`: folders of the state of training
+//! 4. `checkpoint`, [`huggingface`]: folders of the state of training, and of models of Hugging Face
 
 #[cfg(target_endian = "big")]
 compile_error!("safetensors are little-endian, and so have to be the elements in memory");
@@ -38,6 +39,7 @@ mod checkpoint;
 mod element;
 mod failure;
 mod header;
+pub mod huggingface;
 mod name;
 mod safetensors;
 

@@ -38,7 +38,8 @@ pub(super) fn read(operation: &str, path: &Path) -> Result<BTreeMap<String, Vec<
         // An index that was downloaded does not say what else of this machine is read.
         let mut parts = Path::new(&file).components();
         if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
-            let message = format!("says that tensor `{tensor}` is in `{file}`, which is not the name of a file beside it");
+            let message =
+                format!("says that tensor `{tensor}` is in `{file}`, which is not the name of a file beside it");
             return Err(wrong(operation, path, message));
         }
         files.entry(file).or_default().push(tensor);

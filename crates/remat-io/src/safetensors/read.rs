@@ -10,10 +10,10 @@ use remat::ir::{Array, Aval, counted, did_you_mean};
 use remat::{Device, Error, ErrorKind, Result, Tensor, Tree, tree};
 
 use super::index;
+use crate::element;
 use crate::failure::{cannot, listed, of_tensor, wrong};
 use crate::header::{self, Header};
 use crate::name::{self, Named};
-use crate::element;
 
 /// A safetensors file, or several of them with an index, whose headers were read, and whose tensors are read when they are asked for.
 ///
@@ -255,8 +255,7 @@ impl SafeTensors {
     fn expect_names(&self, leaves: &[Named], may_be_surplus: impl Fn(&str) -> bool) -> Result<()> {
         let wanted: BTreeSet<&str> = leaves.iter().map(|leaf| leaf.name.as_str()).collect();
         let missing: Vec<&str> = wanted.iter().filter(|name| !self.tensors.contains_key(**name)).copied().collect();
-        let surplus: Vec<&str> =
-            self.names().filter(|name| !wanted.contains(name) && !may_be_surplus(name)).collect();
+        let surplus: Vec<&str> = self.names().filter(|name| !wanted.contains(name) && !may_be_surplus(name)).collect();
         if let Some(first) = missing.first() {
             let others = match missing.len() - 1 {
                 0 => String::new(),

@@ -89,8 +89,9 @@ pub(crate) fn write(
     let alignment = |dtype: DType| std::cmp::Reverse(header::alignment_order(dtype));
     ordered.sort_by(|(x, _, a), (y, _, b)| alignment(*x).cmp(&alignment(*y)).then_with(|| a.name.cmp(&b.name)));
     let listed = ordered.iter().map(|(dtype, shape, named)| (named.name.as_str(), *dtype, &shape[..]));
-    let header = header::encode(metadata, listed)
-        .map_err(|message| Error::new(ErrorKind::Io, operation, format!("cannot write `{}`: {message}", path.display())))?;
+    let header = header::encode(metadata, listed).map_err(|message| {
+        Error::new(ErrorKind::Io, operation, format!("cannot write `{}`: {message}", path.display()))
+    })?;
     out.write_all(&header).map_err(|error| cannot(operation, "write", path, &error))?;
     for (_, _, Named { name, tensor, transposed }) in ordered {
         let tensor = if transposed { tensor.t() } else { tensor };

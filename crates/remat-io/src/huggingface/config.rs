@@ -1,0 +1,98 @@
+//! `config.json`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use remat::{DType, Error, Result};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::failure::{cannot, wrong};
+
+/// The name of the file.
+pub(super) const FILE: &str = "config.json";
+
+/// The fields of a configuration, or of a part of it.
+pub(super) struct Fields {
+    operation: &'static str,
+    path: PathBuf,
+    fields: Map<String, Value>,
+}
+
+impl Fields {
+    /// Reads the file of a folder.
+    ///
+    /// # Errors
+    /// If it cannot be read or is not a JSON object.
+    pub(super) fn read(operation: &'static str, folder: &Path) -> Result<Fields> {
+        let path = folder.join(FILE);
+        let text = fs::read(&path).map_err(|error| cannot(operation, "read", &path, &error))?;
+        let fields = serde_json::from_slice(&text)
+            .map_err(|error| wrong(operation, &path, format!("is not a configuration: {error}")))?;
+        Ok(Fields { operation, path, fields })
+    }
+
+    /// An error of the file.
+    pub(super) fn wrong(&self, message: &str) -> Error {
+        wrong(self.operation, &self.path, message)
+    }
+
+    /// A field; `None` if it is not there or null.
+    ///
+    /// # Errors
+    /// If it is of another type.
+    pub(super) fn get<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
+        match self.fields.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => serde_json::from_value(value.clone())
+                .map(Some)
+                .map_err(|error| self.wrong(&format!("has a field `{name}` that cannot be used: {error}"))),
+        }
+    }
+
+    /// A field, or what `transformers` takes where it is not there.
+    ///
+    /// # Errors
+    /// If it is of another type.
+    pub(super) fn or<T: DeserializeOwned>(&self, name: &str, default: T) -> Result<T> {
+        Ok(self.get(name)?.unwrap_or(default))
+    }
+
+    /// The object in a field.
+    ///
+    /// # Errors
+    /// If it is not an object.
+    pub(super) fn part(&self, name: &str) -> Result<Option<Fields>> {
+        let fields = self.get(name)?;
+        Ok(fields.map(|fields| Fields { operation: self.operation, path: self.path.clone(), fields }))
+    }
+
+    /// That a field, if it is there, has one of these values.
+    ///
+    /// # Errors
+    /// If it has another: what that would change is not supported.
+    pub(super) fn expect(&self, name: &str, values: &[Value]) -> Result<()> {
+        match self.fields.get(name) {
+            None | Some(Value::Null) => Ok(()),
+            Some(value) if values.contains(value) => Ok(()),
+            Some(value) => {
+                let supported: Vec<String> = values.iter().map(Value::to_string).collect();
+                let message = format!("has `{name}`: {value}; supported is {}", supported.join(", "));
+                Err(self.wrong(&message))
+            }
+        }
+    }
+
+    /// The kind of model.
+    ///
+    /// # Errors
+    /// If the field is not there.
+    pub(super) fn model_type(&self) -> Result<String> {
+        self.get("model_type")?.ok_or_else(|| self.wrong("has no field `model_type`"))
+    }
+}
+
+/// The name of a dtype in `torch`.
+pub(super) fn torch_name(dtype: DType) -> &'static str {
+    dtype.long_name()
+}

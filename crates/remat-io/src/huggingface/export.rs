@@ -1,0 +1,167 @@
+//! Writing models that `transformers` loads.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use remat::{DType, Error, ErrorKind, Result, eval_shape};
+use serde_json::json;
+
+use super::config::{self, torch_name};
+use super::{Pretrained, WEIGHTS};
+use crate::atomic::{sync_folder, temporary_folder, write_synced};
+use crate::failure::{cannot, wrong};
+use crate::name::Named;
+use crate::safetensors::{self, Index, Sizes};
+
+const SAVE: &str = "huggingface::save";
+
+/// The options of [`save_with`].
+///
+/// ```
+/// use remat_io::huggingface::ExportOptions;
+/// assert_eq!(ExportOptions::default(), ExportOptions { shard_bytes: 50_000_000_000 });
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ExportOptions {
+    /// The most bytes of tensors in a file, but for a tensor that is larger; with more of them there are several files and an index. 50 GB by default, as in
+    /// `transformers`.
+    pub shard_bytes: u64,
+}
+
+impl Default for ExportOptions {
+    fn default() -> ExportOptions {
+        ExportOptions { shard_bytes: 50_000_000_000 }
+    }
+}
+
+/// Writes a model as a folder that `AutoModelForCausalLM.from_pretrained` of `transformers` loads, in its own dtype. The blocks may be stacked. The folder appears
+/// whole.
+///
+/// # Errors
+/// If there is something at `folder` already, but an empty folder; if the weights are not those of a model of this configuration; if the system
+/// does not do it.
+#[track_caller]
+pub fn save<M: Pretrained>(folder: impl AsRef<Path>, model: &M, config: &M::Config) -> Result<()> {
+    save_with(&ExportOptions::default(), folder, model, config)
+}
+
+/// As [`save`], with options.
+///
+/// # Errors
+/// As [`save`].
+#[track_caller]
+pub fn save_with<M: Pretrained>(
+    options: &ExportOptions,
+    folder: impl AsRef<Path>,
+    model: &M,
+    config: &M::Config,
+) -> Result<()> {
+    let (loc, folder) = (remat::layer::location(), folder.as_ref());
+    export(options, folder, model, config).map_err(|error| error.at(loc))
+}
+
+fn export<M: Pretrained>(options: &ExportOptions, folder: &Path, model: &M, config: &M::Config) -> Result<()> {
+    let tensors = M::FAMILY.named(M::FAMILY.prefix, &model.unstacked())?;
+    let dtype = expect_config::<M>(&tensors, config)?;
+    if fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) || folder.is_file() {
+        return Err(wrong(SAVE, folder, "is there already, and is not overwritten"));
+    }
+    let failed = |error: &io::Error| cannot(SAVE, "write", folder, error);
+    let (temporary, parent) = temporary_folder(folder).map_err(|error| failed(&error))?;
+    let metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
+    let shards = shards(tensors, options.shard_bytes)?;
+    let count = shards.len();
+    let mut index = Index { metadata: Sizes::default(), weight_map: BTreeMap::new() };
+    for (number, shard) in shards.into_iter().enumerate() {
+        let name = match count {
+            1 => WEIGHTS[0].to_string(),
+            _ => format!("model-{:05}-of-{count:05}.safetensors", number + 1),
+        };
+        for named in &shard {
+            index.metadata.total_size += bytes(named)?;
+            index.weight_map.insert(named.name.clone(), name.clone());
+        }
+        let path = temporary.path().join(name);
+        write(&path, |out| safetensors::write(SAVE, &path, shard, &metadata, out))?;
+    }
+    if count > 1 {
+        write_json(&temporary.path().join(WEIGHTS[1]), &index)?;
+    }
+    let mut fields = M::write_config(config);
+    fields.insert("model_type".into(), json!(M::FAMILY.model_type));
+    fields.insert("architectures".into(), json!([M::FAMILY.architecture]));
+    fields.insert("torch_dtype".into(), json!(torch_name(dtype)));
+    write_json(&temporary.path().join(config::FILE), &fields)?;
+    sync_folder(temporary.path()).map_err(|error| failed(&error))?;
+    // An empty folder gives way.
+    let _ = fs::remove_dir(folder);
+    fs::rename(temporary.path(), folder).map_err(|error| failed(&error))?;
+    // There is nothing left of that name to remove.
+    let _: PathBuf = temporary.keep();
+    sync_folder(&parent).map_err(|error| failed(&error))
+}
+
+/// That these are the tensors of a model of this configuration: the dtype of the table of tokens.
+fn expect_config<M: Pretrained>(tensors: &[Named], config: &M::Config) -> Result<DType> {
+    let mismatch = |message: String| Err(Error::new(ErrorKind::Structure, SAVE, message));
+    let dtype = match tensors.first() {
+        Some(named) => named.tensor.dtype()?,
+        None => return mismatch("the model has no weights".to_string()),
+    };
+    let like = eval_shape(|_: &()| M::init(config, dtype))(&())?;
+    let expected = M::FAMILY.named(M::FAMILY.prefix, &like)?;
+    let of = |tensors: &[Named]| -> Result<BTreeMap<String, Vec<usize>>> {
+        tensors.iter().map(|named| Ok((named.name.clone(), named.tensor.shape()?.to_vec()))).collect()
+    };
+    let (given, expected) = (of(tensors)?, of(&expected)?);
+    for (name, shape) in &expected {
+        match given.get(name) {
+            Some(given) if given == shape => {}
+            Some(given) => {
+                return mismatch(format!("weight `{name}` is {given:?}, and {shape:?} in this configuration"));
+            }
+            None => return mismatch(format!("the model has no weight `{name}`, which this configuration has")),
+        }
+    }
+    match given.keys().find(|name| !expected.contains_key(*name)) {
+        None => Ok(dtype),
+        Some(name) => mismatch(format!("the model has a weight `{name}`, which this configuration does not")),
+    }
+}
+
+/// The bytes of a tensor.
+fn bytes(named: &Named) -> Result<u64> {
+    Ok((named.tensor.size()? * named.tensor.dtype()?.size()) as u64)
+}
+
+/// The tensors in files of at most so many bytes, in order.
+fn shards(tensors: Vec<Named>, most: u64) -> Result<Vec<Vec<Named>>> {
+    let (mut shards, mut shard, mut size) = (Vec::new(), Vec::new(), 0);
+    for named in tensors {
+        let bytes = bytes(&named)?;
+        if size > 0 && size + bytes > most {
+            shards.push(std::mem::take(&mut shard));
+            size = 0;
+        }
+        size += bytes;
+        shard.push(named);
+    }
+    shards.push(shard);
+    Ok(shards)
+}
+
+fn write(path: &Path, content: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let failed = |error: &io::Error| cannot(SAVE, "write", path, error);
+    let file = File::create_new(path).map_err(|error| failed(&error))?;
+    write_synced(&file, content, failed)
+}
+
+fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<()> {
+    let failed = |error: &io::Error| cannot(SAVE, "write", path, error);
+    write(path, |out| {
+        let text = serde_json::to_string_pretty(value).map_err(|error| failed(&error.into()))?;
+        writeln!(out, "{text}").map_err(|error| failed(&error))
+    })
+}

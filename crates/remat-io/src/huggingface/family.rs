@@ -1,0 +1,101 @@
+//! How the weights of a kind of model are named in files.
+
+use remat::tree::{Segment, leaves};
+use remat::{DType, Error, ErrorKind, Result, Tree};
+use serde_json::{Map, Value};
+
+use super::config::Fields;
+use crate::name::Named;
+
+/// The name of the head's weight, in all kinds.
+pub(super) const HEAD: &str = "lm_head.weight";
+
+/// What a kind of model has in common.
+pub struct Family {
+    /// `model_type` of `config.json`.
+    pub(super) model_type: &'static str,
+    /// The class of `transformers`.
+    pub(super) architecture: &'static str,
+    /// What stands in front of all names but the head's.
+    pub(super) prefix: &'static str,
+    /// What the list of blocks is called.
+    pub(super) blocks: &'static str,
+    /// The table of tokens behind the prefix.
+    pub(super) embedding: &'static str,
+    /// Our layers and theirs: those of a block, and those outside.
+    pub(super) layers: &'static [(&'static str, &'static str)],
+    /// Whether linear maps of blocks are stored as `[outputs, inputs]`.
+    pub(super) transposes: bool,
+    /// The ends of names of what files of older versions have beside weights.
+    pub(super) buffers: &'static [&'static str],
+}
+
+/// A model that Hugging Face has too.
+pub trait Model: Tree + Clone {
+    /// Its configuration.
+    type Config: Clone + std::fmt::Debug + PartialEq;
+
+    #[doc(hidden)]
+    const FAMILY: Family;
+
+    /// A model of these sizes, whose weights do not count.
+    #[doc(hidden)]
+    fn init(config: &Self::Config, dtype: DType) -> Self;
+
+    /// Whether the head is the table of tokens.
+    #[doc(hidden)]
+    fn is_tied(config: &Self::Config) -> bool;
+
+    /// The same model with its blocks in a list.
+    #[doc(hidden)]
+    fn unstacked(&self) -> Self;
+
+    #[doc(hidden)]
+    #[allow(private_interfaces, reason = "the trait cannot be implemented elsewhere")]
+    fn read_config(fields: &Fields) -> Result<Self::Config>;
+
+    #[doc(hidden)]
+    fn write_config(config: &Self::Config) -> Map<String, Value>;
+}
+
+impl Family {
+    /// Whether a tensor of a file is not a weight.
+    pub(super) fn is_buffer(&self, name: &str) -> bool {
+        self.buffers.iter().any(|end| name.ends_with(end))
+    }
+
+    /// The tensors of a model, whose blocks are a list, under the names of files.
+    ///
+    /// # Errors
+    /// If the model has a weight that is not in the table.
+    pub(super) fn named<M: Tree>(&self, prefix: &str, model: &M) -> Result<Vec<Named>> {
+        let named = |(path, tensor): (remat::tree::Path, remat::Tensor)| {
+            let (name, transposed) = self.name(prefix, &path.0).ok_or_else(|| {
+                let message = format!("weight `{path}` has no name in models of type `{}`", self.model_type);
+                Error::new(ErrorKind::Internal, "huggingface", message)
+            })?;
+            Ok(Named { name, tensor, transposed })
+        };
+        leaves(model).into_iter().map(named).collect()
+    }
+
+    /// The name of the weight at a path, and whether it is stored transposed.
+    fn name(&self, prefix: &str, path: &[Segment]) -> Option<(String, bool)> {
+        let (field, path) = path.split_last()?;
+        let (block, path) = match path {
+            [Segment::Field("blocks"), Segment::Index(block), rest @ ..] => (Some(block), rest),
+            _ => (None, path),
+        };
+        let layer = path.iter().map(Segment::to_string).collect::<Vec<_>>().join(".");
+        let (_, theirs) = self.layers.iter().find(|(ours, _)| *ours == layer)?;
+        let field = field.to_string();
+        let kind = if field == "bias" { "bias" } else { "weight" };
+        // Tables and the scales of norms are stored as they are.
+        let is_map = field == "weight";
+        Some(match block {
+            None if layer == "head" => (format!("{theirs}.{kind}"), is_map),
+            None => (format!("{prefix}{theirs}.{kind}"), false),
+            Some(block) => (format!("{prefix}{}.{block}.{theirs}.{kind}", self.blocks), is_map && self.transposes),
+        })
+    }
+}

@@ -1,0 +1,82 @@
+//! GPT-2.
+
+use remat::nn::{Gpt2, Gpt2Config};
+use remat::{DType, Result, random};
+use serde_json::{Map, Value, json};
+
+use super::config::Fields;
+use super::family::{Family, Model};
+
+impl Model for Gpt2 {
+    type Config = Gpt2Config;
+
+    const FAMILY: Family = Family {
+        model_type: "gpt2",
+        architecture: "GPT2LMHeadModel",
+        prefix: "transformer.",
+        blocks: "h",
+        embedding: "wte.weight",
+        layers: &[
+            ("embed", "wte"),
+            ("positions", "wpe"),
+            ("norm1", "ln_1"),
+            ("attn.qkv", "attn.c_attn"),
+            ("attn.out", "attn.c_proj"),
+            ("norm2", "ln_2"),
+            ("mlp.up", "mlp.c_fc"),
+            ("mlp.down", "mlp.c_proj"),
+            ("norm", "ln_f"),
+            ("head", "lm_head"),
+        ],
+        transposes: false,
+        buffers: &[".attn.bias", ".attn.masked_bias"],
+    };
+
+    fn init(config: &Gpt2Config, dtype: DType) -> Gpt2 {
+        Gpt2::init(random::key(0), config, dtype)
+    }
+
+    fn is_tied(config: &Gpt2Config) -> bool {
+        config.tie_word_embeddings
+    }
+
+    fn unstacked(&self) -> Gpt2 {
+        Gpt2 { blocks: self.blocks.clone().unstacked(), ..self.clone() }
+    }
+
+    #[allow(private_interfaces, reason = "the trait cannot be implemented elsewhere")]
+    fn read_config(fields: &Fields) -> Result<Gpt2Config> {
+        fields.expect("activation_function", &[json!("gelu_new"), json!("gelu_pytorch_tanh")])?;
+        fields.expect("scale_attn_weights", &[json!(true)])?;
+        fields.expect("scale_attn_by_inverse_layer_idx", &[json!(false)])?;
+        fields.expect("add_cross_attention", &[json!(false)])?;
+        let default = Gpt2Config::default();
+        Ok(Gpt2Config {
+            vocab_size: fields.or("vocab_size", default.vocab_size)?,
+            n_positions: fields.or("n_positions", default.n_positions)?,
+            n_embd: fields.or("n_embd", default.n_embd)?,
+            n_layer: fields.or("n_layer", default.n_layer)?,
+            n_head: fields.or("n_head", default.n_head)?,
+            n_inner: fields.get("n_inner")?,
+            layer_norm_epsilon: fields.or("layer_norm_epsilon", default.layer_norm_epsilon)?,
+            initializer_range: fields.or("initializer_range", default.initializer_range)?,
+            tie_word_embeddings: fields.or("tie_word_embeddings", default.tie_word_embeddings)?,
+        })
+    }
+
+    fn write_config(config: &Gpt2Config) -> Map<String, Value> {
+        let fields = json!({
+            "vocab_size": config.vocab_size,
+            "n_positions": config.n_positions,
+            "n_embd": config.n_embd,
+            "n_layer": config.n_layer,
+            "n_head": config.n_head,
+            "n_inner": config.n_inner,
+            "activation_function": "gelu_new",
+            "layer_norm_epsilon": config.layer_norm_epsilon,
+            "initializer_range": config.initializer_range,
+            "tie_word_embeddings": config.tie_word_embeddings,
+        });
+        if let Value::Object(fields) = fields { fields } else { Map::new() }
+    }
+}

@@ -1,0 +1,139 @@
+//! Llama.
+
+use remat::nn::{Llama, LlamaConfig, RopeScaling};
+use remat::{DType, Result, random};
+use serde_json::{Map, Value, json};
+
+use super::config::Fields;
+use super::family::{Family, Model};
+
+impl Model for Llama {
+    type Config = LlamaConfig;
+
+    const FAMILY: Family = Family {
+        model_type: "llama",
+        architecture: "LlamaForCausalLM",
+        prefix: "model.",
+        blocks: "layers",
+        embedding: "embed_tokens.weight",
+        layers: &[
+            ("embed", "embed_tokens"),
+            ("norm1", "input_layernorm"),
+            ("attn.q", "self_attn.q_proj"),
+            ("attn.k", "self_attn.k_proj"),
+            ("attn.v", "self_attn.v_proj"),
+            ("attn.out", "self_attn.o_proj"),
+            ("norm2", "post_attention_layernorm"),
+            ("mlp.gate", "mlp.gate_proj"),
+            ("mlp.up", "mlp.up_proj"),
+            ("mlp.down", "mlp.down_proj"),
+            ("norm", "norm"),
+            ("head", "lm_head"),
+        ],
+        transposes: true,
+        buffers: &[".rotary_emb.inv_freq"],
+    };
+
+    fn init(config: &LlamaConfig, dtype: DType) -> Llama {
+        Llama::init(random::key(0), config, dtype)
+    }
+
+    fn is_tied(config: &LlamaConfig) -> bool {
+        config.tie_word_embeddings
+    }
+
+    fn unstacked(&self) -> Llama {
+        Llama { blocks: self.blocks.clone().unstacked(), ..self.clone() }
+    }
+
+    #[allow(private_interfaces, reason = "the trait cannot be implemented elsewhere")]
+    fn read_config(fields: &Fields) -> Result<LlamaConfig> {
+        fields.expect("hidden_act", &[json!("silu"), json!("swish")])?;
+        let default = LlamaConfig::default();
+        let max_position_embeddings = fields.or("max_position_embeddings", default.max_position_embeddings)?;
+        // Up to version 4 of `transformers` the base stands beside the scaling, since then inside.
+        let rope = match fields.part("rope_parameters")? {
+            Some(rope) => Some(rope),
+            None => fields.part("rope_scaling")?,
+        };
+        let inner = rope.as_ref().map_or(Ok(None), |rope| rope.get("rope_theta"))?;
+        let rope_scaling = rope.map_or(Ok(RopeScaling::None), |rope| scaling(&rope, max_position_embeddings))?;
+        Ok(LlamaConfig {
+            vocab_size: fields.or("vocab_size", default.vocab_size)?,
+            hidden_size: fields.or("hidden_size", default.hidden_size)?,
+            intermediate_size: fields.or("intermediate_size", default.intermediate_size)?,
+            num_hidden_layers: fields.or("num_hidden_layers", default.num_hidden_layers)?,
+            num_attention_heads: fields.or("num_attention_heads", default.num_attention_heads)?,
+            num_key_value_heads: fields.get("num_key_value_heads")?,
+            head_dim: fields.get("head_dim")?,
+            max_position_embeddings,
+            rms_norm_eps: fields.or("rms_norm_eps", default.rms_norm_eps)?,
+            rope_theta: inner.map_or_else(|| fields.or("rope_theta", default.rope_theta), Ok)?,
+            rope_scaling,
+            tie_word_embeddings: fields.or("tie_word_embeddings", default.tie_word_embeddings)?,
+            attention_bias: fields.or("attention_bias", default.attention_bias)?,
+            mlp_bias: fields.or("mlp_bias", default.mlp_bias)?,
+            initializer_range: fields.or("initializer_range", default.initializer_range)?,
+        })
+    }
+
+    fn write_config(config: &LlamaConfig) -> Map<String, Value> {
+        let fields = json!({
+            "vocab_size": config.vocab_size,
+            "hidden_size": config.hidden_size,
+            "intermediate_size": config.intermediate_size,
+            "num_hidden_layers": config.num_hidden_layers,
+            "num_attention_heads": config.num_attention_heads,
+            "num_key_value_heads": config.num_key_value_heads,
+            "head_dim": config.head_dim,
+            "hidden_act": "silu",
+            "max_position_embeddings": config.max_position_embeddings,
+            "rms_norm_eps": config.rms_norm_eps,
+            // As version 4 of `transformers` writes it, which version 5 reads too.
+            "rope_theta": config.rope_theta,
+            "rope_scaling": scaling_json(config.rope_scaling),
+            "tie_word_embeddings": config.tie_word_embeddings,
+            "attention_bias": config.attention_bias,
+            "mlp_bias": config.mlp_bias,
+            "initializer_range": config.initializer_range,
+        });
+        if let Value::Object(fields) = fields { fields } else { Map::new() }
+    }
+}
+
+/// The scaling in `rope_parameters` or `rope_scaling`.
+fn scaling(rope: &Fields, longest: usize) -> Result<RopeScaling> {
+    rope.expect("partial_rotary_factor", &[json!(1.0), json!(1)])?;
+    let older = rope.or("type", "default".to_string())?;
+    let kind = rope.or("rope_type", older)?;
+    let need = |name: &str| -> Result<f64> {
+        rope.get(name)?.ok_or_else(|| rope.wrong(&format!("has rotary positions of type `{kind}` without `{name}`")))
+    };
+    match kind.as_str() {
+        "default" => Ok(RopeScaling::None),
+        "linear" => Ok(RopeScaling::Linear { factor: need("factor")? }),
+        "llama3" => Ok(RopeScaling::Llama3 {
+            factor: need("factor")?,
+            low_freq_factor: need("low_freq_factor")?,
+            high_freq_factor: need("high_freq_factor")?,
+            original_max_position_embeddings: rope.or("original_max_position_embeddings", longest)?,
+        }),
+        other => {
+            Err(rope.wrong(&format!("has rotary positions of type `{other}`; supported are default, linear, llama3")))
+        }
+    }
+}
+
+fn scaling_json(scaling: RopeScaling) -> Value {
+    match scaling {
+        RopeScaling::None => Value::Null,
+        RopeScaling::Linear { factor } => json!({ "rope_type": "linear", "factor": factor }),
+        RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_max_position_embeddings } => json!({
+            "rope_type": "llama3",
+            "factor": factor,
+            "low_freq_factor": low_freq_factor,
+            "high_freq_factor": high_freq_factor,
+            "original_max_position_embeddings": original_max_position_embeddings,
+        }),
+    }
+}

@@ -1,0 +1,124 @@
+//! Models of Hugging Face: folders with `config.json` and `model.safetensors`, or several files with an index.
+//!
+//! ```
+//! use remat::nn::{Gpt2, Gpt2Config};
+//! use remat::{DType, Tensor, random};
+//! use remat_io::huggingface;
+//!
+//! let config = Gpt2Config { vocab_size: 50, n_positions: 16, n_embd: 8, n_layer: 2, n_head: 2, ..Gpt2Config::default() };
+//! let model = Gpt2::init(random::key(0), &config, DType::F32);
+//! let folder = tempfile::tempdir()?.keep().join("tiny-gpt2");
+//! huggingface::save(&folder, &model, &config)?;
+//!
+//! assert_eq!(huggingface::model_type(&folder)?, "gpt2");
+//! let (again, read) = huggingface::load::<Gpt2>(&folder, None)?;
+//! assert_eq!(read, config);
+//! let tokens = Tensor::new([[1, 2, 3]]);
+//! assert_eq!(again.apply(&tokens).to_vec::<f32>()?, model.apply(&tokens).to_vec::<f32>()?);
+//! # std::fs::remove_dir_all(folder.parent().unwrap())?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Both ways, for what `transformers` calls `gpt2` and `llama`. Names become paths by a table; what a linear map of PyTorch has as `[outputs, inputs]`
+//! is transposed, while GPT-2's `Conv1D` has the layout of [`Linear`](remat::nn::Linear) already, and its queries, keys and values in one matrix as
+//! [`Attention`](remat::nn::Attention) does. Rotary features are paired by halves on both sides. A field of the configuration that would change what the model
+//! computes, and is not supported, is an error. Tokenizers are not read here.
+
+mod config;
+mod export;
+mod family;
+mod gpt2;
+mod llama;
+
+pub use export::{ExportOptions, save, save_with};
+
+use std::path::{Path, PathBuf};
+
+use remat::{DType, Result, eval_shape};
+
+use self::config::Fields;
+use self::family::Model;
+use crate::failure::wrong;
+use crate::{LoadOptions, SafeTensors};
+
+/// A model that Hugging Face has too: [`Gpt2`](remat::nn::Gpt2) and [`Llama`](remat::nn::Llama).
+pub trait Pretrained: Model {}
+
+impl<M: Model> Pretrained for M {}
+
+const LOAD: &str = "huggingface::load";
+
+/// The names of the weights, the first of which that is there is taken.
+const WEIGHTS: [&str; 2] = ["model.safetensors", "model.safetensors.index.json"];
+
+/// The kind of model in a folder: `model_type` of its `config.json`.
+///
+/// # Errors
+/// If the file cannot be read or has no such field.
+#[track_caller]
+pub fn model_type(folder: impl AsRef<Path>) -> Result<String> {
+    let loc = remat::layer::location();
+    Fields::read(LOAD, folder.as_ref()).and_then(|fields| fields.model_type()).map_err(|error| error.at(loc))
+}
+
+/// The configuration of the model in a folder.
+///
+/// # Errors
+/// If `config.json` cannot be read, is of another kind of model, or asks for something that the model does not do.
+#[track_caller]
+pub fn config<M: Pretrained>(folder: impl AsRef<Path>) -> Result<M::Config> {
+    let loc = remat::layer::location();
+    read_config::<M>(folder.as_ref()).map_err(|error| error.at(loc))
+}
+
+/// The model in a folder and its configuration. Its weights are of this dtype, which those of the files are converted to, or of that of the files.
+///
+/// # Errors
+/// As [`config`]; as [`load`](crate::load) for the weights, which have to be safetensors.
+#[track_caller]
+pub fn load<M: Pretrained>(folder: impl AsRef<Path>, dtype: Option<DType>) -> Result<(M, M::Config)> {
+    let (loc, folder) = (remat::layer::location(), folder.as_ref());
+    let load = || {
+        let config = read_config::<M>(folder)?;
+        let file = SafeTensors::open(weights(folder)?)?;
+        // A file of the model without its head has names without the prefix of the model.
+        let prefix = if file.names().any(|name| name.starts_with(M::FAMILY.prefix)) { M::FAMILY.prefix } else { "" };
+        let dtype = match dtype {
+            Some(dtype) => dtype,
+            None => file.aval(&format!("{prefix}{}", M::FAMILY.embedding))?.dtype,
+        };
+        let like = eval_shape(|_: &()| M::init(&config, dtype))(&())?;
+        let options = LoadOptions { cast_floats: true, ignore_surplus: false };
+        let tied = M::is_tied(&config);
+        let may_be_surplus = |name: &str| M::FAMILY.is_buffer(name) || tied && name == family::HEAD;
+        let model = file.named_tree(&options, &like, M::FAMILY.named(prefix, &like)?, may_be_surplus)?;
+        Ok((model, config))
+    };
+    load().map_err(|error: remat::Error| error.at(loc))
+}
+
+fn read_config<M: Pretrained>(folder: &Path) -> Result<M::Config> {
+    let fields = Fields::read(LOAD, folder)?;
+    let found = fields.model_type()?;
+    if found != M::FAMILY.model_type {
+        return Err(fields.wrong(&format!("is of a model of type `{found}` and not `{}`", M::FAMILY.model_type)));
+    }
+    if fields.get::<serde_json::Value>("quantization_config")?.is_some() {
+        return Err(fields.wrong("is of a quantised model (`quantization_config`), which is not supported"));
+    }
+    M::read_config(&fields)
+}
+
+/// The file, or the index of the files, with the weights of a folder.
+fn weights(folder: &Path) -> Result<PathBuf> {
+    let found = WEIGHTS.iter().map(|name| folder.join(name)).find(|path| path.exists());
+    found.ok_or_else(|| {
+        let pickled =
+            ["pytorch_model.bin", "pytorch_model.bin.index.json"].iter().any(|name| folder.join(name).exists());
+        let hint = match pickled {
+            true => "; it has `pytorch_model.bin`, which `transformers` converts by `save_pretrained`",
+            false => "",
+        };
+        wrong(LOAD, folder, format!("has neither `{}` nor `{}`{hint}", WEIGHTS[0], WEIGHTS[1]))
+    })
+}
