@@ -56,13 +56,14 @@
 //! 6. `loops`: loops that keep a bounded number of states for reverse mode
 //! 7. [`report`]: reports of what is kept
 //! 8. [`random`], [`optim`], [`cluster`], `testing`: built upon all these
-//! 9. [`nn`]: the layers of models
+//! 9. [`nn`]: the layers of models; [`memory`]: what a training step needs memory for
 
 extern crate self as remat;
 
 mod api;
 pub mod cluster;
 mod loops;
+pub mod memory;
 pub mod nn;
 pub mod optim;
 pub mod random;

@@ -109,6 +109,19 @@ impl fmt::Debug for Layers {
     }
 }
 
+/// The pattern, and which of the layers are meant.
+impl fmt::Display for Layers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.test, self.every) {
+            (Test::Pattern(pattern), 1) => f.write_str(pattern)?,
+            (Test::Pattern(pattern), n) => write!(f, "every {n}th {pattern}")?,
+            (Test::Custom(_), 1) => f.write_str("chosen layers")?,
+            (Test::Custom(_), n) => write!(f, "every {n}th of the chosen layers")?,
+        }
+        if self.skip > 0 { write!(f, " after the first {}", self.skip) } else { Ok(()) }
+    }
+}
+
 /// Whether a path matches a pattern. As with masks of parameters, reached names are a set, so that the time is the product of both lengths.
 fn matches(pattern: &str, path: &str) -> bool {
     let (is_whole, pattern) = pattern.strip_prefix('/').map_or((false, pattern), |rest| (true, rest));

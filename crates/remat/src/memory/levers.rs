@@ -1,0 +1,134 @@
+//! Changes that lower the peak of a step, each planned.
+
+use remat_ir::{DType, ErrorKind, Policy, Result};
+
+use super::Options;
+use super::parts::{Part, Step, shape_only};
+use crate::optim::{Adafactor, Adam8bit, Optimizer};
+use crate::trace::Output;
+use crate::{Layers, Tensor, Tree, checkpoint_layers, eval_shape, tree};
+
+/// A change of a training step.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Change {
+    /// This policy around these layers ([`checkpoint_layers`]): the same results.
+    Policy(Layers, Policy),
+    /// [`Adafactor`] in place of the optimizer.
+    Adafactor,
+    /// [`Adam8bit`] in place of the optimizer.
+    Adam8bit,
+    /// Parameters of bf16.
+    HalfPrecision,
+    /// Parameters, gradients and the optimizer's state cut over this many chips: the same results.
+    Sharded(usize),
+}
+
+impl Change {
+    /// Whether the step computes the same results, up to the order of sums.
+    pub fn keeps_results(&self) -> bool {
+        matches!(self, Change::Policy(..) | Change::Sharded(_))
+    }
+}
+
+/// A change, and the step with it.
+#[derive(Clone, Debug)]
+pub struct Lever {
+    /// The change.
+    pub change: Change,
+    /// The peak with it, in bytes: of each chip where there are several.
+    pub peak: usize,
+    /// How many more floating-point operations the step takes, as a share of those that it takes without: 0.25 for a quarter more.
+    pub more_operations: f64,
+    /// Whether the peak is that of a plan. It is estimated otherwise.
+    pub is_planned: bool,
+}
+
+impl Lever {
+    fn planned(change: Change, step: &Step, before: &Step) -> Lever {
+        let more_operations = step.flops as f64 / before.flops.max(1) as f64 - 1.0;
+        Lever { change, peak: step.peak, more_operations, is_planned: true }
+    }
+}
+
+/// The policies around the layers, or why there are none.
+///
+/// # Errors
+/// If a step cannot be planned for another reason than its layers.
+pub(super) fn of_policies<M: Tree, O: Optimizer, R: Output<Tree = Tensor>>(
+    options: &Options,
+    optimizer: &O,
+    model: &M,
+    loss: &impl Fn(&M) -> R,
+    before: &Step,
+) -> Result<(Vec<Lever>, Option<String>)> {
+    let mut levers = Vec::new();
+    for policy in &options.policies {
+        let step = Step::plan(optimizer, model, checkpoint_layers(options.layers.clone(), policy.clone(), loss));
+        match step {
+            Ok(step) => {
+                let change = Change::Policy(options.layers.clone(), policy.clone());
+                levers.push(Lever::planned(change, &step, before));
+            }
+            Err(error) if error.kind() == ErrorKind::Argument => {
+                return Ok((levers, Some(error.message().to_string())));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((levers, None))
+}
+
+/// Optimizers whose state is smaller.
+///
+/// # Errors
+/// If a step cannot be planned.
+pub(super) fn of_optimizers<M: Tree, R: Output<Tree = Tensor>>(
+    model: &M,
+    loss: &impl Fn(&M) -> R,
+    before: &Step,
+) -> Result<Vec<Lever>> {
+    let mut levers = Vec::new();
+    let smaller = |state: usize| state < before.bytes.of(Part::Optimizer);
+    let (adafactor, adam8bit) = (Adafactor::default(), Adam8bit::default());
+    if smaller(state_bytes(&adafactor, model)?) {
+        levers.push(Lever::planned(Change::Adafactor, &Step::plan(&adafactor, model, loss)?, before));
+    }
+    if smaller(state_bytes(&adam8bit, model)?) {
+        levers.push(Lever::planned(Change::Adam8bit, &Step::plan(&adam8bit, model, loss)?, before));
+    }
+    Ok(levers)
+}
+
+/// The bytes of the state of an optimizer.
+fn state_bytes<M: Tree, O: Optimizer>(optimizer: &O, model: &M) -> Result<usize> {
+    let state = eval_shape(|model: &M| optimizer.init(model))(&shape_only(model)?)?;
+    tree::leaves(&state).iter().map(|(_, leaf)| Ok(leaf.aval()?.bytes())).sum()
+}
+
+/// Parameters of bf16, where some are wider and the loss takes such.
+pub(super) fn of_precision<M: Tree, O: Optimizer, R: Output<Tree = Tensor>>(
+    optimizer: &O,
+    model: &M,
+    loss: &impl Fn(&M) -> R,
+    before: &Step,
+) -> Option<Lever> {
+    let is_wide = |leaf: &Tensor| leaf.dtype().is_ok_and(|dtype| dtype.is_float() && dtype.size() > DType::Bf16.size());
+    let wide = tree::leaves(model).iter().any(|(_, leaf)| is_wide(leaf));
+    let narrow =
+        |model: &M| tree::map(model, |_, leaf| if is_wide(leaf) { leaf.to_dtype(DType::Bf16) } else { leaf.clone() });
+    let model = wide.then(|| shape_only(model)).and_then(Result::ok)?;
+    let model = eval_shape(narrow)(&model).ok()?;
+    // A loss may need the parameters in their own dtype: then this is no change to propose.
+    let step = Step::plan(optimizer, &model, loss).ok()?;
+    Some(Lever::planned(Change::HalfPrecision, &step, before))
+}
+
+/// Parameters, gradients and state cut over several chips, each of which has a batch of its own.
+pub(super) fn of_chips(options: &Options, before: &Step) -> Option<Lever> {
+    let cut: usize =
+        [Part::Parameters, Part::Optimizer, Part::Gradients].iter().map(|&part| before.bytes.of(part)).sum();
+    let peak = before.peak - cut + cut.div_ceil(options.chips.max(1));
+    let change = Change::Sharded(options.chips);
+    (options.chips > 1).then_some(Lever { change, peak, more_operations: 0.0, is_planned: false })
+}
