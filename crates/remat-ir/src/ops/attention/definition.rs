@@ -2,6 +2,10 @@
 //!
 //! The derivatives compute the weights again from the scores and their logarithms of sums of exponentials, as
 //! FlashAttention does (Dao et al., 2022), so that the definitions say what a kernel computes tile by tile.
+//!
+//! Everything is computed in f32, or f64, but for the operands of products, which are rounded to the dtype of the attention: matrix
+//! units multiply that dtype, and what is multiplied, arrays of the size of the scores, takes half of the memory. The sums of
+//! products are wide again, and so are those of exponentials, which are of the weights before they are rounded.
 
 use super::{
     AttentionOperands, AttentionSizes, DotProductAttention, DotProductAttentionCotangent, DotProductAttentionTangent,
@@ -160,7 +164,9 @@ struct Writer {
     b: Builder,
     attention: DotProductAttention,
     sizes: AttentionSizes,
-    /// The dtype that everything is computed in.
+    /// The dtype of the operands of products, that of the attention.
+    operands: DType,
+    /// The dtype that everything else is computed in.
     dtype: DType,
 }
 
@@ -169,8 +175,8 @@ impl Writer {
     fn new(attention: &DotProductAttention, ins: &[Aval]) -> (Writer, Vec<Atom>) {
         let mut b = Builder::new();
         let atoms = b.inputs(ins.iter().cloned());
-        let dtype = ins[0].dtype.wide();
-        (Writer { b, attention: *attention, sizes: attention.sizes(ins), dtype }, atoms)
+        let operands = ins[0].dtype;
+        (Writer { b, attention: *attention, sizes: attention.sizes(ins), operands, dtype: operands.wide() }, atoms)
     }
 
     /// The scores, negative infinity where there is no weight.
@@ -217,7 +223,7 @@ impl Writer {
 
     /// `[batch, heads, queries, keys]` and `[batch, keys, key heads, f]` to `[batch, queries, heads, f]`.
     fn over_keys(&mut self, x: Atom, y: Atom) -> Result<Atom> {
-        let (x, y) = (self.grouped_scores(x)?, self.wide(y)?);
+        let x = self.grouped_scores(x)?;
         let product = self.product(x, y, (&[4], &[1]), (&[0, 1], &[0, 2]))?;
         // Batch, key heads, group, queries, features.
         let product = self.transpose(product, &[0, 3, 1, 2, 4])?;
@@ -227,8 +233,7 @@ impl Writer {
 
     /// `[batch, heads, queries, keys]` and `[batch, queries, heads, f]` to `[batch, keys, key heads, f]`.
     fn over_queries(&mut self, x: Atom, y: Atom) -> Result<Atom> {
-        let (x, y) = (self.grouped_scores(x)?, self.wide(y)?);
-        let y = self.grouped_positions(y)?;
+        let (x, y) = (self.grouped_scores(x)?, self.grouped_positions(y)?);
         let product = self.product(x, y, (&[2, 3], &[3, 1]), (&[0, 1], &[0, 2]))?;
         // Batch, key heads, keys, features.
         self.transpose(product, &[0, 2, 1, 3])
@@ -241,8 +246,9 @@ impl Writer {
         self.reshape(x, &[batch, queries, key_heads, self.sizes.group(), features])
     }
 
-    /// `[batch, key heads, group, queries, keys]`
+    /// `[batch, key heads, group, queries, keys]`, rounded for a product.
     fn grouped_scores(&mut self, x: Atom) -> Result<Atom> {
+        let x = self.convert(x, self.operands)?;
         let AttentionSizes { batch, queries, keys, key_heads, .. } = self.sizes;
         self.reshape(x, &[batch, key_heads, self.sizes.group(), queries, keys])
     }

@@ -71,8 +71,15 @@ fn kernel(op: &Op, ins: &[(DType, &Layout)]) -> Box<dyn Kernel> {
     op.prim().and_then(|op| super::kernel(op, ins)).expect("the operation is an attention")
 }
 
-/// On a unit weights are rounded to bf16, by 2^-9 of each term; terms add up to some of the largest results.
-const OF_WEIGHTS: f64 = 1.0 / 128.0;
+/// How far results may be apart since the definition, or a kernel on a unit, rounds weights to their dtype: by half a unit of each term,
+/// and terms add up to some of the largest results.
+fn of_weights(dtype: DType) -> f64 {
+    if dtype == dtype.wide() { 0.0 } else { epsilon(dtype) }
+}
+
+fn epsilon(dtype: DType) -> f64 {
+    dtype.float_format().map_or(0.0, |(_, mantissa)| 0.5f64.powi(mantissa as i32))
+}
 
 /// The units that a dtype can be multiplied on, or none.
 fn units(dtype: DType) -> Vec<Option<Unit>> {
@@ -87,24 +94,22 @@ fn check(op: &Op, ins: &[Array], roundings: f64) {
             let ins: Vec<(DType, &Layout)> = ins.iter().map(|x| x.dtype).zip(&layouts).collect();
             op.prim().and_then(|op| kernel_on(unit, op, &ins)).expect("the operation is an attention")
         };
-        let of_weights = unit.map_or(0.0, |_| OF_WEIGHTS);
         check_by(op, build, ins, |got, expected, what| {
-            close(got, expected, roundings, of_weights, &format!("{what} on {unit:?}"));
+            close(got, expected, roundings, &format!("{what} on {unit:?}"));
         });
     }
 }
 
 /// Sums in another order differ by some roundings of the largest terms, and results by one of their dtype.
 #[track_caller]
-fn close(got: &Array, expected: &Array, roundings: f64, of_weights: f64, what: &str) {
+fn close(got: &Array, expected: &Array, roundings: f64, what: &str) {
     assert_eq!(got.aval(), expected.aval(), "{what}");
-    let epsilon = |dtype: DType| dtype.float_format().map_or(0.0, |(_, mantissa)| 0.5f64.powi(mantissa as i32));
     let (dtype, wide) = (expected.dtype(), expected.dtype().wide());
     let numbers = |x: &Array| (0..x.data().len()).map(|i| x.data().get(i).unwrap().as_f64()).collect::<Vec<f64>>();
     let (got, expected) = (numbers(got), numbers(expected));
     let largest = expected.iter().filter(|x| x.is_finite()).fold(1f64, |most, x| most.max(x.abs()));
     for (i, (&got, &expected)) in got.iter().zip(&expected).enumerate() {
-        let allowed = epsilon(dtype) * expected.abs() + (roundings * epsilon(wide) + of_weights) * largest;
+        let allowed = epsilon(dtype) * expected.abs() + (roundings * epsilon(wide) + of_weights(dtype)) * largest;
         let is_close = got == expected || (got.is_nan() && expected.is_nan()) || (got - expected).abs() <= allowed;
         assert!(is_close, "element {i} is {got} and should be {expected}: {what}");
     }
@@ -262,8 +267,7 @@ fn compare(op: &Op, ins: &[Array], buffers: &[Array], layouts: &[Layout]) {
     let kernel = kernel(op, &operands);
     let results = [1, 2].map(|count| run(&*kernel, buffers, &outs, None, &threads(count)));
     for (i, expected) in eval_op(op, ins).unwrap().iter().enumerate() {
-        let of_weights = if avals[0].dtype == DType::Bf16 { OF_WEIGHTS } else { 0.0 };
-        close(&results[0][i], expected, 64.0, of_weights, op.name());
+        close(&results[0][i], expected, 64.0, op.name());
         assert_same(&results[1][i], &results[0][i], op.name());
     }
 }
