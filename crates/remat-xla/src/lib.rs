@@ -56,8 +56,8 @@ extern crate self as remat_xla;
 mod support;
 
 pub use ahead::{
-    AheadOptions, ChipMemory, Effort, PluginDescription, compile_ahead, compile_module_ahead, describe_plugin,
-    serve_ahead,
+    AheadOptions, ChipMemory, Effort, PluginDescription, compile_ahead, compile_module_ahead, compile_module_here,
+    describe_plugin, serve_ahead,
 };
 pub use cache::{ExecutableCache, Usage};
 pub use chips::Chip;

@@ -6,7 +6,7 @@
 //! 2. `decoder`: the model; `estimate`: operations and times
 //! 3. `step`: the training step, traced
 //! 4. `place`: a step compiled for a target
-//! 5. `report`, `chart`: the rows as text, JSON and a page
+//! 5. `report`, `chart`: the rows as text, JSON and a page; `self_test`: checks of all of this
 
 mod chart;
 mod config;
@@ -15,6 +15,7 @@ mod estimate;
 mod place;
 mod report;
 mod row;
+mod self_test;
 mod step;
 
 use std::fs;
@@ -82,6 +83,9 @@ pub(crate) struct Args {
     /// Write a chart of memory against time to this file, a page that needs no other
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Compile small steps and some known ones for every target, and check what is found; it takes some ten minutes, and fails where a plugin is missing
+    #[arg(long, exclusive = true)]
+    self_test: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -102,8 +106,11 @@ fn dtype(name: &str) -> Result<DType, String> {
 /// Compiles the step for each target under each policy, and prints what it takes.
 ///
 /// # Errors
-/// What is wrong with the arguments; if no plugin is installed for a target; if the output cannot be written. What a compiler refuses is a row of the table.
+/// What is wrong with the arguments; if no plugin is installed for a target; if a self-test fails; if the output cannot be written. What a compiler refuses is a row of the table.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
+    if args.self_test {
+        return self_test::run(out);
+    }
     let config = Config::read(&args.model)?;
     config.check()?;
     let policies = if args.policies.is_empty() { POLICIES.map(String::from).to_vec() } else { args.policies.clone() };
@@ -152,7 +159,8 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     }
     if effort == Effort::Fast {
         for i in row::chosen(&rows) {
-            let Some(place) = places.iter().find(|place| place.to_string() == rows[i].target) else { continue };
+            let is_row = |place: &&Place| place.to_string() == rows[i].target && rows[i].level == "fast";
+            let Some(place) = places.iter().find(is_row) else { continue };
             bar.set_message(format!("{place}  {} in full", rows[i].policy));
             let policy = arguments::policy(&rows[i].policy)?;
             let full = AheadOptions { effort: Effort::Full, ..options.clone() };

@@ -1,14 +1,18 @@
 //! A step compiled for a target, in a row of the table.
 
 use std::fmt;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
 use remat::ir::ErrorKind;
-use remat::{Device, JitOptions, Policy, Tensor, jit_with};
+use remat::{DType, Device, JitOptions, Policy, Tensor, jit_with};
 use remat_cli::arguments::policy_name;
 use remat_opt::cost::Machine;
-use remat_xla::{AheadOptions, Chip, ChipMemory, Effort, Options, Plugin, Target, compile_module_ahead, stablehlo};
+use remat_xla::{
+    AheadOptions, Chip, ChipMemory, Effort, Options, Platform, Plugin, Target, compile_module_ahead,
+    compile_module_here, stablehlo,
+};
 
 use super::estimate::{Work, seconds};
 use super::row::Row;
@@ -22,6 +26,8 @@ pub(super) enum Place {
     Chips(Target),
     /// This machine, with the native engine.
     Cpu,
+    /// This machine, with XLA's plugin for CPUs.
+    XlaCpu,
 }
 
 /// What is known of the memory of a step.
@@ -37,13 +43,14 @@ impl Place {
     pub(super) fn read(text: &str) -> Result<Vec<Place>> {
         Ok(match text {
             "cpu" => vec![Place::Cpu],
+            "xla-cpu" => vec![Place::XlaCpu],
             "all" => {
                 let chips = Chip::all().iter().map(|chip| Ok(Place::Chips(Target::new(chip, 1)?)));
                 chips.chain([Ok(Place::Cpu)]).collect::<Result<_>>()?
             }
             target => match target.parse() {
                 Ok(target) => vec![Place::Chips(target)],
-                Err(error) => bail!("{}; also cpu, and all", error.message()),
+                Err(error) => bail!("{}; also cpu, xla-cpu and all", error.message()),
             },
         })
     }
@@ -51,16 +58,25 @@ impl Place {
     pub(super) fn chips(&self) -> usize {
         match self {
             Place::Chips(target) => target.chips(),
-            Place::Cpu => 1,
+            Place::Cpu | Place::XlaCpu => 1,
         }
     }
 
     /// Fails, with the command that installs it, if the compiler for the target is missing.
     pub(super) fn expect_compiler(&self) -> Result<()> {
-        if let Place::Chips(target) = self {
-            Plugin::path_of(target.chip().platform)?;
+        if let Some(platform) = self.platform() {
+            Plugin::path_of(platform)?;
         }
         Ok(())
+    }
+
+    /// The platform whose plugin compiles for the target; the native engine has none.
+    pub(super) fn platform(&self) -> Option<Platform> {
+        match self {
+            Place::Chips(target) => Some(target.chip().platform),
+            Place::Cpu => None,
+            Place::XlaCpu => Some(Platform::Cpu),
+        }
     }
 
     /// A step under a policy on this target.
@@ -72,7 +88,7 @@ impl Place {
         let work = Work::of(&traced.jaxpr);
         let least = if policy.is_none() { work } else { Work::of(&step.trace(None)?.jaxpr) };
         let started = Instant::now();
-        let mut level = options.effort;
+        let mut level = if matches!(self, Place::Chips(_)) { options.effort } else { Effort::Full };
         let mut found = self.find(&traced, options)?;
         let capacity = self.capacity();
         // What is found in haste takes some tenths more.
@@ -97,7 +113,7 @@ impl Place {
             Place::Chips(target) => {
                 seconds(&work, target.chip(), target.chips(), step.dtype, parts.parameters, &memory)
             }
-            Place::Cpu => work.seconds(&this_machine(step)?, 1),
+            Place::Cpu | Place::XlaCpu => work.seconds(&this_machine(step.dtype)?, 1),
         };
         Ok(Row {
             target: self.to_string(),
@@ -118,8 +134,8 @@ impl Place {
             largest_batch: None,
             level: match (self, level) {
                 (Place::Cpu, _) => "exact",
-                (Place::Chips(_), Effort::Fast) => "fast",
-                (Place::Chips(_), Effort::Full) => "full",
+                (_, Effort::Fast) => "fast",
+                (_, Effort::Full) => "full",
             },
             compile_seconds,
             error,
@@ -130,12 +146,12 @@ impl Place {
     fn capacity(&self) -> u64 {
         match self {
             Place::Chips(target) => target.chip().memory,
-            Place::Cpu => machine::memory().map_or(u64::MAX, |bytes| bytes as u64),
+            Place::Cpu | Place::XlaCpu => machine::memory().map_or(u64::MAX, |bytes| bytes as u64),
         }
     }
 
     fn find(&self, traced: &Traced, options: &AheadOptions) -> Result<Found> {
-        let Place::Chips(target) = self else {
+        let Some(platform) = self.platform() else {
             let stats = traced.native()?;
             let [arguments, outputs, temporaries] =
                 [stats.arguments, stats.outputs, stats.temporaries + stats.overhead].map(|bytes| bytes as u64);
@@ -148,9 +164,12 @@ impl Place {
                 ..ChipMemory::default()
             }));
         };
-        let platform = target.chip().platform;
         let module = stablehlo(&traced.jaxpr, &Options { platform, donates: traced.donates, ..Options::default() })?;
-        Ok(match compile_module_ahead(&module, target, options) {
+        let memory = match self {
+            Place::Chips(target) => compile_module_ahead(&module, target, options),
+            Place::Cpu | Place::XlaCpu => compile_module_here(&module, self.capacity(), options),
+        };
+        Ok(match memory {
             Ok(memory) => Found::Memory(memory),
             Err(error) if error.kind() == ErrorKind::Memory => {
                 let message = error.message();
@@ -166,6 +185,7 @@ impl fmt::Display for Place {
         match self {
             Place::Chips(target) => target.fmt(f),
             Place::Cpu => f.write_str("cpu"),
+            Place::XlaCpu => f.write_str("xla-cpu"),
         }
     }
 }
@@ -181,13 +201,21 @@ fn needed(message: &str) -> Option<u64> {
     })
 }
 
-/// The rates of this machine, measured with the native engine, whatever the default device: those of a product of matrices, and of a
-/// copy.
-fn this_machine(step: &Step) -> Result<Machine> {
+/// The rates of this machine, measured once with the native engine: those of a product of matrices of this dtype, and of a copy. The default device
+/// is not asked for, since it may be missing.
+fn this_machine(dtype: DType) -> Result<Machine> {
+    static MEASURED: OnceLock<remat::Result<Machine>> = OnceLock::new();
+    Ok(MEASURED.get_or_init(|| measure(dtype)).clone()?)
+}
+
+fn measure(dtype: DType) -> remat::Result<Machine> {
     let size = 1024;
-    let ones = |len: &[usize]| Tensor::ones(len, step.dtype).to_device(&Device::cpu());
-    let x = ones(&[size, size]);
     let native = JitOptions { device: Some(Device::cpu()), ..JitOptions::default() };
+    let ones = |len: &[usize]| {
+        let len = len.to_vec();
+        jit_with(&native, move |_: &()| Tensor::ones(&len[..], dtype)).call(())
+    };
+    let x = ones(&[size, size])?;
     let product = jit_with(&native, |x: &Tensor| x.matmul(x));
     let copy = jit_with(&native, |x: &Tensor| x + 1.0);
     // The first call compiles, and wakes the threads.
@@ -201,8 +229,8 @@ fn this_machine(step: &Step) -> Result<Machine> {
         Ok(least)
     };
     let flops = 2.0 * (size * size * size) as f64 / seconds(&|| product.call(x.clone()).map(drop))?;
-    let large = ones(&[1 << 24]);
-    let bytes = (2 * step.dtype.size()) as f64 * (1 << 24) as f64 / seconds(&|| copy.call(large.clone()).map(drop))?;
+    let large = ones(&[1 << 24])?;
+    let bytes = (2 * dtype.size()) as f64 * (1 << 24) as f64 / seconds(&|| copy.call(large.clone()).map(drop))?;
     Ok(Machine { flops, bytes })
 }
 

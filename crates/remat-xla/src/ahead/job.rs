@@ -20,9 +20,9 @@ pub(super) struct Job {
 
 pub(super) enum Task {
     Describe,
-    /// The encoded options, and what the chip's memory has where the plugin does not tell.
+    /// The chips, or nothing for a device of this machine; the encoded options, and what the memory has where the plugin does not tell.
     Compile {
-        topology: Topology,
+        topology: Option<Topology>,
         capacity: u64,
         options: Vec<u8>,
         module: String,
@@ -142,9 +142,12 @@ impl Job {
         let path = self.plugin.to_str().ok_or_else(|| failed("the path of the plugin is not text".to_string()))?;
         let mut text = format!("{VERSION}\nplatform {}\nplugin {path}\n", self.platform.name());
         if let Task::Compile { topology, capacity, options, module } = &self.task {
-            let _ = writeln!(text, "topology {}\ncapacity {capacity}", topology.name);
-            for (name, value) in &topology.options {
-                let _ = writeln!(text, "option {name} {value}");
+            let _ = writeln!(text, "capacity {capacity}");
+            if let Some(topology) = topology {
+                let _ = writeln!(text, "topology {}", topology.name);
+                for (name, value) in &topology.options {
+                    let _ = writeln!(text, "option {name} {value}");
+                }
             }
             write(folder, OPTIONS, options)?;
             write(folder, MODULE, module.as_bytes())?;
@@ -159,16 +162,17 @@ impl Job {
         let field = |name: &str| field(lines, name);
         let platform = Platform::named(field("platform")?)?;
         let plugin = PathBuf::from(field("plugin")?);
-        let Ok(name) = field("topology") else { return Ok(Job { platform, plugin, task: Task::Describe }) };
+        let Ok(capacity) = field("capacity") else { return Ok(Job { platform, plugin, task: Task::Describe }) };
         let option = |line: &str| {
             let (name, value) = line.strip_prefix("option ")?.split_once(' ')?;
             let name = ["topology", "target_config", "chip_config_name"].into_iter().find(|known| *known == name)?;
             Some((name, value.to_string()))
         };
-        let topology = Topology { name: name.to_string(), options: lines.lines().filter_map(option).collect() };
+        let options_of = || lines.lines().filter_map(option).collect();
+        let topology = field("topology").ok().map(|name| Topology { name: name.to_string(), options: options_of() });
         let options = fs::read(folder.join(OPTIONS)).map_err(|error| failed(error.to_string()))?;
         let module = read(folder, MODULE)?;
-        let task = Task::Compile { topology, capacity: number(field("capacity")?)?, options, module };
+        let task = Task::Compile { topology, capacity: number(capacity)?, options, module };
         Ok(Job { platform, plugin, task })
     }
 }

@@ -95,12 +95,29 @@ pub fn compile_module_ahead(module: &str, target: &Target, options: &AheadOption
     }
     let build = Build { chips: target.chips(), fast: options.effort == Effort::Fast };
     let task = Task::Compile {
-        topology: chip.topology(target.mesh())?,
+        topology: Some(chip.topology(target.mesh())?),
         capacity: chip.memory,
         options: compile_options::ahead(chip.platform, module, &build),
         module: module.to_string(),
     };
-    match worker::run(&Job { platform: chip.platform, plugin, task }, options)? {
+    compile(Job { platform: chip.platform, plugin, task }, options)
+}
+
+/// As [`compile_module_ahead`], for the CPU of this machine by XLA's plugin for CPUs, of one device with this many bytes of memory. The plugin has no
+/// levels of effort.
+///
+/// # Errors
+/// As [`compile_ahead`].
+pub fn compile_module_here(module: &str, capacity: u64, options: &AheadOptions) -> Result<ChipMemory> {
+    let platform = Platform::Cpu;
+    let plugin = plugin(platform, options)?;
+    let encoded = compile_options::encoded(platform, module, 0);
+    let task = Task::Compile { topology: None, capacity, options: encoded, module: module.to_string() };
+    compile(Job { platform, plugin, task }, options)
+}
+
+fn compile(job: Job, options: &AheadOptions) -> Result<ChipMemory> {
+    match worker::run(&job, options)? {
         Answer::Memory(memory) => Ok(memory),
         Answer::Description(_) => Err(Error::new(ErrorKind::Internal, "ahead", "the worker answered another question")),
     }

@@ -52,6 +52,10 @@ fn serve(job: &Job) -> Result<Answer> {
     let Task::Compile { topology, capacity, options, module } = &job.task else {
         return describe(job, library).map(Answer::Description);
     };
+    let Some(topology) = topology else {
+        let client = Client::new(library, &[])?;
+        return Ok(Answer::Memory(ChipMemory::new(client.memory_of(module, options)?, *capacity)));
+    };
     library.expect_ahead()?;
     let named: Vec<(&str, &str)> = topology.options.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let topology = Topology::new(library, &topology.name, &named)?;

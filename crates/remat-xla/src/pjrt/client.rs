@@ -11,6 +11,7 @@ use super::executable::Loaded;
 use super::given::{dims, element_type, given, slice};
 use super::key_value::Callbacks;
 use super::library::{Library, text};
+use super::memory::Bytes;
 use super::sys::{self, Arguments, Handle};
 use super::sys_optional as optional;
 use super::topology::description;
@@ -145,12 +146,13 @@ impl Client {
 
     /// Compiles a module in MLIR's text, whose function takes and gives arrays of these avals. The options are those of
     /// [`crate::compile_options`], encoded.
-    pub(crate) fn compile(
-        self: &Arc<Client>,
-        module: &str,
-        options: &[u8],
-        [ins, outs]: [Vec<Aval>; 2],
-    ) -> Result<Loaded> {
+    pub(crate) fn compile(self: &Arc<Client>, module: &str, options: &[u8], avals: [Vec<Aval>; 2]) -> Result<Loaded> {
+        let loaded = self.load(module, options, avals)?;
+        loaded.expect_outputs()?;
+        Ok(loaded)
+    }
+
+    fn load(self: &Arc<Client>, module: &str, options: &[u8], [ins, outs]: [Vec<Aval>; 2]) -> Result<Loaded> {
         let program = sys::Program::mlir(module);
         let mut args = sys::ClientCompile {
             client: self.handle,
@@ -161,9 +163,14 @@ impl Client {
         };
         // SAFETY: the client is there, and the module and the options live until the call returns.
         unsafe { self.library.call(&mut args) }?;
-        let loaded = Loaded { client: self.clone(), handle: given("PJRT_Client_Compile", args.executable)?, ins, outs };
-        loaded.expect_outputs()?;
-        Ok(loaded)
+        Ok(Loaded { client: self.clone(), handle: given("PJRT_Client_Compile", args.executable)?, ins, outs })
+    }
+
+    /// The bytes of a module as [`Client::compile`] takes it, whatever it takes and gives.
+    pub(crate) fn memory_of(self, module: &str, options: &[u8]) -> Result<Bytes> {
+        let client = Arc::new(self);
+        let loaded = client.load(module, options, [Vec::new(), Vec::new()])?;
+        loaded.bytes()?.ok_or_else(Bytes::untold)
     }
 
     /// The executable that [`Loaded::serialize`] wrote, if the plugin can read it. The bytes are to be those that it wrote: a plugin may end

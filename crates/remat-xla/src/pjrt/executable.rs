@@ -114,11 +114,13 @@ impl Loaded {
 
     /// The memory of a run, if the plugin tells it.
     pub(crate) fn memory(&self) -> Result<Option<MemoryStats>> {
-        self.with_executable(|library, executable| {
-            // SAFETY: the executable is freed after this.
-            let bytes = unsafe { Bytes::of(library, executable) }?;
-            Ok(bytes.map(|bytes| bytes.of_run()))
-        })
+        Ok(self.bytes()?.map(|bytes| bytes.of_run()))
+    }
+
+    /// The bytes of the program, if the plugin tells them.
+    pub(super) fn bytes(&self) -> Result<Option<Bytes>> {
+        // SAFETY: the executable is freed after this.
+        self.with_executable(|library, executable| unsafe { Bytes::of(library, executable) })
     }
 
     /// The executable as bytes for [`Client::deserialize`], if the plugin can write it: for the same plugin on the same machine.

@@ -1,6 +1,6 @@
 //! The memory of a run.
 
-use remat_ir::{MemoryStats, Result};
+use remat_ir::{Error, ErrorKind, MemoryStats, Result};
 
 use super::library::Library;
 use super::sys::{Arguments, Handle};
@@ -44,6 +44,11 @@ impl Bytes {
             host_temporaries: bytes(stats.host_temp_size_in_bytes),
             allocated: bytes(stats.total_allocation_bytes),
         }))
+    }
+
+    /// The error of a plugin that does not tell them, where nothing else is asked for.
+    pub(super) fn untold() -> Error {
+        Error::new(ErrorKind::Io, "pjrt", "the plugin does not tell the memory of a program")
     }
 
     /// The memory of a run. Arguments, outputs and temporaries are exact; the peak that plugins give counts no temporaries on CPUs, and so

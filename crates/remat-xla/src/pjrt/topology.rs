@@ -87,7 +87,7 @@ impl Topology {
             self.library.free(sys::ExecutableDestroy { executable, ..sys::ExecutableDestroy::new() });
             bytes?
         };
-        bytes.ok_or_else(|| Error::new(ErrorKind::Io, "pjrt", "the plugin does not tell the memory of a program"))
+        bytes.ok_or_else(Bytes::untold)
     }
 }
 

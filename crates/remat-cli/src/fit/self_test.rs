@@ -1,0 +1,208 @@
+//! `remat fit --self-test`: whether each target compiles, and whether what is found can be right.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, ensure};
+use remat::report::readable_bytes;
+use remat::{DType, Policy};
+use remat_cli::arguments;
+use remat_cli::command::Exit;
+use remat_xla::{AheadOptions, Effort, Platform, Plugin, describe_plugin};
+
+use super::config::{Config, Kind};
+use super::place::Place;
+use super::row::Row;
+use super::step::{Optimizer, Step};
+
+/// What small steps are compiled for: every chip of the table, several of one kind, and this machine.
+const TARGETS: [&str; 11] =
+    ["cpu", "xla-cpu", "tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v5e:2x4", "h100", "h200", "b200", "h100:8"];
+
+/// By how much the temporaries of a compiler may differ from those that the native engine plans for the same program, either way.
+/// Compilers fuse, pad and order as their chips want, so that this bounds mistakes of another kind: a loop whose residuals are counted
+/// once, a step that lost its policy, bytes of another chip.
+const APART: f64 = 4.0;
+
+/// Steps of models whose peak on each chip is known, in GiB, at `fast`: that of the page of `docs/FITTING.md` is at most JAX's.
+const KNOWN: [(&str, &str, f64); 3] = [
+    ("tpu-v5e:2x4", "Names(qkv, attn)", 9.75),
+    ("tpu-v5e:2x4", "SaveAndOffloadNames((), (qkv, attn), host)", 6.30),
+    ("tpu-v5e:2x4", "Nothing", 6.39),
+];
+
+/// Runs all checks and prints a line for each.
+///
+/// # Errors
+/// An exit code, which is not zero, if a check fails or could not be made, as where a plugin is missing; if the output cannot be written.
+pub(super) fn run(out: &mut impl Write) -> Result<()> {
+    writeln!(out, "remat {} fit --self-test\n", env!("CARGO_PKG_VERSION"))?;
+    for platform in Platform::ALL {
+        writeln!(out, "plugin for {platform}: {}", plugin(platform))?;
+    }
+    writeln!(out)?;
+    let mut checks = Checks { out, made: 0, failed: 0 };
+    for target in TARGETS {
+        checks.check(&format!("a small step for {target}"), || small(target))?;
+    }
+    checks.check("a step that is too large for tpu-v5e", || too_large("tpu-v5e"))?;
+    checks.check("a step that is too large for h100", || too_large("h100"))?;
+    checks.check("a compilation that takes too long", too_long)?;
+    for (target, policy, most) in KNOWN {
+        checks.check(&format!("decoder-3b for {target}, {policy}"), || known(target, policy, most))?;
+    }
+    for target in ["h100", "h200", "b200"] {
+        checks.check(&format!("gpt2 for {target}"), || gpt2(target))?;
+    }
+    let Checks { out, made, failed } = checks;
+    writeln!(out, "\n{made} checks, {failed} failed")?;
+    if failed == 0 { Ok(()) } else { Err(Exit(1).into()) }
+}
+
+/// The version of a plugin, or why there is none.
+fn plugin(platform: Platform) -> String {
+    if let Err(error) = Plugin::path_of(platform) {
+        return format!("MISSING: {}", error.message());
+    }
+    match describe_plugin(platform, &AheadOptions::default()) {
+        Ok(plugin) => {
+            let first = plugin.platform.lines().next().unwrap_or_default().to_string();
+            let rest = if first.is_empty() { String::new() } else { format!(", {first}") };
+            format!("PJRT {}, StableHLO {}{rest}", plugin.api, plugin.stablehlo)
+        }
+        Err(error) => format!("BROKEN: {}", error.message()),
+    }
+}
+
+/// The checks that were made.
+struct Checks<'a, W> {
+    out: &'a mut W,
+    made: usize,
+    failed: usize,
+}
+
+impl<W: Write> Checks<'_, W> {
+    /// Makes a check, which gives what it found, or why that cannot be right.
+    fn check(&mut self, name: &str, check: impl FnOnce() -> Result<String>) -> Result<()> {
+        let started = Instant::now();
+        let found = check();
+        let seconds = started.elapsed().as_secs_f64();
+        self.made += 1;
+        self.failed += usize::from(found.is_err());
+        match found {
+            Ok(found) => writeln!(self.out, "ok      {name}: {found} ({seconds:.0} s)")?,
+            Err(error) => writeln!(self.out, "FAILED  {name}: {error:#} ({seconds:.0} s)")?,
+        }
+        // Checks take minutes, and the one who waits sees how far they are.
+        Ok(self.out.flush()?)
+    }
+}
+
+fn options() -> AheadOptions {
+    AheadOptions { effort: Effort::Fast, time_limit: Duration::from_secs(600), ..AheadOptions::default() }
+}
+
+/// The place of a target, where its compiler is there.
+fn place(target: &str) -> Result<Place> {
+    let place = Place::read(target)?.into_iter().next().ok_or_else(|| anyhow!("there is no target `{target}`"))?;
+    place.expect_compiler()?;
+    Ok(place)
+}
+
+/// A row in which the compiler has done its work.
+fn row(place: &Place, step: &Step, policy: Option<&Policy>, options: &AheadOptions) -> Result<Row> {
+    let row = place.row(step, policy, options)?;
+    ensure!(!row.is_failed, "{}", row.error.unwrap_or_default());
+    Ok(row)
+}
+
+/// A decoder that compiles in seconds, large enough that activations are most of its memory.
+fn small_step(chips: usize) -> Step {
+    let config = Config {
+        name: "small".to_string(),
+        layers: 6,
+        width: 512,
+        heads: 4,
+        key_heads: 4,
+        head_features: 128,
+        hidden: 2048,
+        vocabulary: 1024,
+        kind: Kind::Llama,
+        qkv_bias: false,
+        tied: false,
+    };
+    Step { config, dtype: DType::Bf16, optimizer: Optimizer::Adamw, batch: 8, sequence: 512, chips }
+}
+
+/// A small step is compiled, fits, saves memory by a policy, and takes about what the native engine plans.
+fn small(target: &str) -> Result<String> {
+    let place = place(target)?;
+    let step = small_step(place.chips());
+    let [none, nothing] = [None, Some(Policy::Nothing)].map(|policy| row(&place, &step, policy.as_ref(), &options()));
+    let (none, nothing) = (none?, nothing?);
+    let [all, few] = [&none, &nothing].map(|row| row.temporaries.unwrap_or_default());
+    let found = format!("temporaries {}, of policy nothing {}", readable(all), readable(few));
+    ensure!(none.fits && nothing.fits, "it does not fit: {found}");
+    ensure!(few < all, "the policy saves no memory: {found}");
+    ensure!(nothing.recompute > 0.1, "the policy computes nothing again");
+    if place.chips() == 1 {
+        let planned = step.trace(None)?.native()?.temporaries as f64;
+        let ratio = all as f64 / planned;
+        ensure!((1.0 / APART..APART).contains(&ratio), "{found}; the native engine plans {}", readable(planned as u64));
+    }
+    let arguments = none.parameters + none.optimizer;
+    let peak = none.peak.unwrap_or_default();
+    ensure!(peak >= arguments + all, "the peak, {}, has no room for arguments and temporaries", readable(peak));
+    Ok(found)
+}
+
+/// What does not fit is said not to, with the bytes that it needs.
+fn too_large(target: &str) -> Result<String> {
+    let place = place(target)?;
+    let config = Config::read("llama-8b")?;
+    let (dtype, optimizer) = (DType::Bf16, Optimizer::Sgd);
+    let step = Step { config, dtype, optimizer, batch: 64, sequence: 2048, chips: 1 };
+    let row = row(&place, &step, None, &options())?;
+    let peak = row.peak.ok_or_else(|| anyhow!("it is not said how much it needs"))?;
+    ensure!(!row.fits, "it is said to fit, in {}", readable(peak));
+    ensure!(peak > row.capacity, "it needs {}, of {}", readable(peak), readable(row.capacity));
+    Ok(format!("{} do not fit in {}", readable(peak), readable(row.capacity)))
+}
+
+/// A compiler that takes too long is ended, and is a row with an error.
+fn too_long() -> Result<String> {
+    let place = place("tpu-v5e")?;
+    let options = AheadOptions { time_limit: Duration::from_millis(50), ..options() };
+    let row = place.row(&small_step(1), None, &options)?;
+    let error = row.error.unwrap_or_default();
+    ensure!(row.is_failed && error.contains("took longer than"), "it was not ended: {error}");
+    Ok(error)
+}
+
+/// The step of `docs/FITTING.md` takes no more than it did.
+fn known(target: &str, policy: &str, most: f64) -> Result<String> {
+    let place = place(target)?;
+    let config = Config::read("decoder-3b")?;
+    let (dtype, optimizer, chips) = (DType::Bf16, Optimizer::None, place.chips());
+    let step = Step { config, dtype, optimizer, batch: 32, sequence: 2048, chips };
+    let row = row(&place, &step, arguments::policy(policy)?.as_ref(), &options())?;
+    let peak = row.peak.unwrap_or(u64::MAX);
+    let found = format!("{} on each chip", readable(peak));
+    ensure!(row.fits && peak as f64 <= most * f64::from(1 << 30), "{found}, of {most} GiB at most");
+    Ok(found)
+}
+
+/// GPT-2 trains on one of these GPUs.
+fn gpt2(target: &str) -> Result<String> {
+    let place = place(target)?;
+    let config = Config::read("gpt2")?;
+    let (dtype, optimizer) = (DType::Bf16, Optimizer::Adamw);
+    let step = Step { config, dtype, optimizer, batch: 16, sequence: 1024, chips: 1 };
+    let row = row(&place, &step, None, &options())?;
+    ensure!(row.fits, "it does not fit in {}", readable(row.capacity));
+    Ok(format!("batch 16 takes {}", readable(row.peak.unwrap_or_default())))
+}
+
+fn readable(bytes: u64) -> String {
+    readable_bytes(bytes as usize)
+}
