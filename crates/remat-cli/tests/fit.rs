@@ -60,7 +60,10 @@ fn unknown_targets_are_errors_with_a_hint() {
     let output = fit("--target xla-gpu");
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{error}");
-    assert!(error.starts_with("error: unknown chip `xla-gpu`") && error.contains("also cpu, xla-cpu and all"), "{error}");
+    assert!(
+        error.starts_with("error: unknown chip `xla-gpu`") && error.contains("also cpu, xla-cpu and all"),
+        "{error}"
+    );
 }
 
 /// The checks that need no plugin are made, and those that do fail.

@@ -209,7 +209,8 @@ fn this_machine(dtype: DType) -> Result<Machine> {
 }
 
 fn measure(dtype: DType) -> remat::Result<Machine> {
-    let size = 1024;
+    // A build without optimisations, whose rates nobody asks for, does not have to take minutes.
+    let [size, length] = if cfg!(debug_assertions) { [128, 1 << 16] } else { [1024, 1 << 24] };
     let native = JitOptions { device: Some(Device::cpu()), ..JitOptions::default() };
     let ones = |len: &[usize]| {
         let len = len.to_vec();
@@ -229,8 +230,8 @@ fn measure(dtype: DType) -> remat::Result<Machine> {
         Ok(least)
     };
     let flops = 2.0 * (size * size * size) as f64 / seconds(&|| product.call(x.clone()).map(drop))?;
-    let large = ones(&[1 << 24])?;
-    let bytes = (2 * dtype.size()) as f64 * (1 << 24) as f64 / seconds(&|| copy.call(large.clone()).map(drop))?;
+    let large = ones(&[length])?;
+    let bytes = (2 * dtype.size() * length) as f64 / seconds(&|| copy.call(large.clone()).map(drop))?;
     Ok(Machine { flops, bytes })
 }
 
