@@ -34,7 +34,7 @@ pub(crate) struct Args {
     /// Processes to start, all on this machine
     #[arg(short, long, value_parser = up_to(1024))]
     nodes: usize,
-    /// The command, with its arguments
+    /// The command, with its arguments, behind `--`: remat launch -n 2 -- ./train --steps 100
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<OsString>,
 }

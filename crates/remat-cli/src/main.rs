@@ -40,7 +40,7 @@ enum Command {
     Train(train::Args),
     /// Print what one transformer block saves under a policy, and its forward and backward programs side by side.
     Show(show::Args),
-    /// Say what a training step takes on chips that are not here, under each policy: does it fit?
+    /// Say how much memory, and how long at least, a training step takes on accelerators that need not be here, under each policy.
     Fit(fit::Args),
     /// Install and list the plugins with which XLA compiles and runs programs.
     #[command(subcommand)]

@@ -14,7 +14,7 @@ use remat_xla::{AheadOptions, Platform, Plugin, PluginDescription, describe_plug
 /// Commands of `remat plugin`.
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
-    /// Download the plugin of a platform into the cache, by pip: it is not needed afterwards.
+    /// Download the plugin of a platform into ~/.cache/remat/plugins, by Python's pip, which is not needed afterwards.
     Install(Install),
     /// List plugins: where they are, their versions, and what each can do on this machine.
     List,
@@ -23,10 +23,10 @@ pub(crate) enum Command {
 /// Arguments of `remat plugin install`.
 #[derive(clap::Args)]
 pub(crate) struct Install {
-    /// cpu, cuda or tpu
+    /// cpu, cuda (NVIDIA GPUs) or tpu
     #[arg(value_parser = platform)]
     platform: Platform,
-    /// Also the libraries of CUDA, some 3 GB, for running on a GPU of this machine where they are not installed otherwise
+    /// Also the libraries of CUDA (cuBLAS, cuDNN, NCCL, ...), some 3 GB: running on a GPU needs them where they are not installed, compiling for one does not
     #[arg(long)]
     libraries: bool,
 }

@@ -144,7 +144,8 @@ impl Linear {
 }
 
 impl Block {
-    /// The block's result for `x`, of type `dtype[batch, sequence, width]`. Queries, keys and values have the name `qkv`, the result of the attention `attn`.
+    /// The block's result for `x`, of type `dtype[batch, sequence, width]`. Queries, keys and values have the name `qkv`, the result of the attention `attn`,
+    /// what the MLP's first products give `gate` and `up`.
     fn apply(&self, x: &Tensor, config: &Config, angles: Option<&Angles>) -> Tensor {
         let h = self.norm1.apply(x);
         let heads =
@@ -156,9 +157,10 @@ impl Block {
         let mixed = dot_product_attention(&q, &k, &v, &causal).join_heads().named("attn");
         let x = x + self.out.apply(&mixed);
         let h = self.norm2.apply(&x);
+        let up = self.up.apply(&h).named("up");
         let hidden = match &self.gate {
-            Some(gate) => gate.apply(&h).silu() * self.up.apply(&h),
-            None => self.up.apply(&h).gelu(),
+            Some(gate) => gate.apply(&h).named("gate").silu() * up,
+            None => up.gelu(),
         };
         &x + self.down.apply(&hidden)
     }

@@ -34,7 +34,7 @@ use place::{Place, Search};
 use row::Row;
 use step::{Optimizer, Step};
 
-/// The policies of the table where none is asked for: the names of values in a block are `qkv` and `attn`.
+/// The policies of the table where none is asked for, with some of the names of values in a block (`Block::apply`).
 const POLICIES: [&str; 6] = [
     "none",
     "Dots",
@@ -50,10 +50,10 @@ pub(crate) struct Args {
     /// gpt2, gpt2-xl, llama-1b, llama-3b, llama-8b, decoder-3b, or the config.json of a model on Hugging Face (GPT-2, Llama, Mistral, Qwen2)
     #[arg(long, default_value = "gpt2")]
     model: String,
-    /// What it is to run on: tpu-v4, tpu-v5e, tpu-v5p, tpu-v6e, h100, h200, b200, several of them as in tpu-v5e:2x4 or h100:8, cpu, or all
+    /// What it is to run on: tpu-v4, tpu-v5e, tpu-v5p, tpu-v6e, h100, h200, b200, several of one kind as in tpu-v5e:2x4 or h100:8; cpu (this machine, with the native engine), xla-cpu (with XLA); all (one of each chip, and cpu); or a list with commas
     #[arg(long = "target", default_value = "tpu-v5e", value_delimiter = ',')]
     targets: Vec<String>,
-    /// The policies to compare [default: none, dots, dots_with_no_batch_dims, names(qkv, attn), the same on the host, nothing]
+    /// A policy to compare with others; repeat it for several. The names in a block are qkv, attn, gate (of models that have one) and up [default: none, dots, dots_with_no_batch_dims, names(qkv, attn), the same on the host, nothing]
     #[arg(long = "policy")]
     policies: Vec<String>,
     /// Sequences per step, on all chips together
@@ -68,10 +68,10 @@ pub(crate) struct Args {
     /// The dtype of weights and activations: bf16, f16 or f32
     #[arg(long, default_value = "bf16", value_parser = dtype)]
     dtype: DType,
-    /// fast: look less for a better program, and compile the best policy of each target again at full
+    /// How hard the compiler looks for a better program
     #[arg(long, value_enum, default_value = "fast")]
     level: Level,
-    /// Look for the largest batch that fits under each policy
+    /// Look for the largest batch that fits under each policy, with up to 8 more compilations for each
     #[arg(long)]
     largest_batch: bool,
     /// Seconds that one compilation may take
@@ -90,7 +90,9 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Level {
+    /// XLA's level O0, in a fraction of the time; programs that nearly fit, and the best policy of each target, are compiled again in full
     Fast,
+    /// As programs that run are compiled
     Full,
 }
 

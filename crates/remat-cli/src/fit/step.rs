@@ -18,7 +18,7 @@ use super::decoder::{Batch, Decoder};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Optimizer {
-    /// Returns it
+    /// Nothing: it is a result of the step
     None,
     /// Gradient descent, without a state
     Sgd,

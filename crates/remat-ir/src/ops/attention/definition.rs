@@ -203,13 +203,16 @@ impl Writer {
         Ok(scores)
     }
 
-    /// The weights, from the scores and the logarithms of their sums of exponentials.
+    /// The weights, from the scores and the logarithms of their sums of exponentials, rounded as they are where they are multiplied.
     fn weights(&mut self, operands: AttentionOperands<'_, Atom>, logsumexp: Atom) -> Result<Atom> {
         let scores = self.scores(operands)?;
         let shift = self.finite_or_zero(logsumexp)?;
         let shift = self.per_query(shift)?;
         let shifted = self.binary(Binary::Sub, scores, shift)?;
-        self.unary(Unary::Exp, shifted)
+        let weights = self.unary(Unary::Exp, shifted)?;
+        // The scores, which are twice as large, need not live on for the second reader of the weights.
+        let rounded = self.convert(weights, self.operands)?;
+        self.wide(rounded)
     }
 
     /// `[batch, queries, heads, f]` and `[batch, keys, key heads, f]` to `[batch, heads, queries, keys]`.
