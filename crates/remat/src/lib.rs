@@ -157,7 +157,7 @@ pub mod ahead {
 /// Trees of tensors: their leaves, paths and structure.
 pub mod tree {
     pub use crate::api::JacobianOf;
-    pub use crate::trace::{Output, Path, Segment, Structure, Tree, Walk, leaves, map, map2};
+    pub use crate::trace::{Output, Path, Segment, Structure, Tree, Walk, leaves, map, map_nodes, map2};
 }
 
 #[doc(hidden)]

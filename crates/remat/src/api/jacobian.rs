@@ -44,7 +44,7 @@ impl<A, T: JacobianOf<A>> JacobianOf<A> for Option<T> {
     }
 }
 
-impl<A, K: Clone + Ord + std::fmt::Display, T: JacobianOf<A>> JacobianOf<A> for BTreeMap<K, T> {
+impl<A, K: Clone + Ord + std::fmt::Display + 'static, T: JacobianOf<A>> JacobianOf<A> for BTreeMap<K, T> {
     type Jacobian = BTreeMap<K, T::Jacobian>;
 
     fn assemble(&self, rows: &mut dyn FnMut() -> Result<A>) -> Result<Self::Jacobian> {

@@ -2,6 +2,7 @@
 
 use remat_ir::{Error, ErrorKind};
 
+use super::LowRank;
 use crate::layer::{deferred, pinned};
 use crate::random::{self, Key};
 use crate::{DType, Tensor, Tree};
@@ -24,6 +25,8 @@ pub struct Linear {
     pub weight: Tensor,
     /// `[outputs]`
     pub bias: Option<Tensor>,
+    /// What is added to the weight: [`Lora`](super::Lora) puts it there.
+    pub adapter: Option<LowRank>,
 }
 
 impl Linear {
@@ -36,7 +39,7 @@ impl Linear {
     pub fn init(key: Key, inputs: usize, outputs: usize, dtype: DType) -> Linear {
         pinned(|| {
             let weight = normal(key, &[inputs, outputs], dtype, 1.0 / (inputs.max(1) as f64).sqrt());
-            Linear { weight, bias: Some(Tensor::zeros([outputs], dtype)) }
+            Linear { weight, bias: Some(Tensor::zeros([outputs], dtype)), adapter: None }
         })
     }
 
@@ -47,7 +50,10 @@ impl Linear {
     #[track_caller]
     pub fn apply(&self, x: &Tensor) -> Tensor {
         pinned(|| {
-            let y = x.matmul(&self.weight);
+            let mut y = x.matmul(&self.weight);
+            if let Some(LowRank { a, b, scale }) = &self.adapter {
+                y = y + x.matmul(a).matmul(b) * *scale;
+            }
             match &self.bias {
                 Some(bias) => y + bias,
                 None => y,

@@ -66,7 +66,7 @@ impl<L: Tree> Tree for Stack<L> {
             Held::Stacked(layer, length) => {
                 walk.variant("Stacked");
                 walk.len(*length);
-                Held::Stacked(layer.map_leaves(walk), *length)
+                Held::Stacked(walk.inner(layer), *length)
             }
         };
         Stack { held, policy: self.policy.clone(), levels: self.levels }

@@ -5,7 +5,8 @@
 //! so that it is stored, mapped and reported as the model is.
 //!
 //! What comes before an update is a function of the gradients ([`clip_by_global_norm`], [`clip_by_value`],
-//! [`add_decayed_weights`]), what comes around it an optimizer that holds others ([`Accumulate`], [`Partition`] with [`Frozen`]), and
+//! [`add_decayed_weights`]), what comes around it an optimizer that holds others ([`Accumulate`], [`Partition`] with [`Frozen`]) or
+//! a value that goes along ([`LossScale`]), and
 //! what comes after it a function of the model ([`Ema`]).
 //!
 //! ```
@@ -50,6 +51,7 @@ mod decay;
 mod ema;
 mod leaves;
 mod lion;
+mod loss_scale;
 mod mask;
 mod muon;
 mod partition;
@@ -64,6 +66,7 @@ pub use clip::{clip_by_global_norm, clip_by_value, global_norm};
 pub use decay::add_decayed_weights;
 pub use ema::{Averaged, Ema};
 pub use lion::{Lion, Momentum};
+pub use loss_scale::LossScale;
 pub use mask::Mask;
 pub use muon::{Muon, MuonMoments};
 pub use partition::{Frozen, Partition, Parts};

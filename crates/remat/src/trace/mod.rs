@@ -10,6 +10,7 @@ mod bind;
 mod device;
 mod eager;
 mod endless;
+mod nodes;
 mod order;
 mod output;
 mod regions;
@@ -25,6 +26,7 @@ pub(crate) use bind::{bind, bind_at, bind1, concrete, deferred_all, fail, into_v
 pub use device::Device;
 pub(crate) use device::{default_device, two_devices};
 pub(crate) use endless::{failed, untraced};
+pub use nodes::map_nodes;
 pub(crate) use order::Order;
 pub use output::Output;
 pub(crate) use regions::{Seen, Selection, collect_names, is_selecting, with_selection};

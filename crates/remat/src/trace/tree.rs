@@ -1,5 +1,6 @@
 //! Trees of tensors: the arguments and results of traced functions.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -64,7 +65,7 @@ use super::Tensor;
 /// #[derive(Tree)]
 /// union Bits { integer: u32, float: f32 }
 /// ```
-pub trait Tree: Sized {
+pub trait Tree: Sized + 'static {
     /// Visits every leaf in order and gives the value with the leaves that the visitor returned.
     fn map_leaves(&self, walk: &mut Walk<'_>) -> Self;
 }
@@ -193,11 +194,23 @@ pub struct Walk<'a> {
     path: Path,
     structure: Option<Vec<Token>>,
     visit: &'a mut dyn FnMut(&Path, &Tensor) -> Tensor,
+    replace: Option<&'a mut Replace<'a>>,
 }
+
+/// Gives what a child of a tree is replaced by, of the same type.
+pub(super) type Replace<'a> = dyn FnMut(&Path, &dyn Any) -> Option<Box<dyn Any>> + 'a;
 
 impl<'a> Walk<'a> {
     pub(super) fn new(visit: &'a mut dyn FnMut(&Path, &Tensor) -> Tensor) -> Walk<'a> {
-        Walk { path: Path::default(), structure: None, visit }
+        Walk { path: Path::default(), structure: None, visit, replace: None }
+    }
+
+    /// As [`Walk::new`], with what replaces children.
+    pub(super) fn replacing(
+        visit: &'a mut dyn FnMut(&Path, &Tensor) -> Tensor,
+        replace: &'a mut Replace<'a>,
+    ) -> Walk<'a> {
+        Walk { replace: Some(replace), ..Walk::new(visit) }
     }
 
     /// Visits a leaf.
@@ -219,6 +232,13 @@ impl<'a> Walk<'a> {
     /// Walks into an entry of a map.
     pub fn key<T: Tree>(&mut self, key: &str, child: &T) -> T {
         self.enter(Segment::Key(key.to_string()), child)
+    }
+
+    /// Walks into a part that is at the place of the whole, as the value of an `Option` is.
+    pub fn inner<T: Tree>(&mut self, child: &T) -> T {
+        let path = &self.path;
+        let replaced = self.replace.as_mut().and_then(|replace| replace(path, child)?.downcast().ok());
+        replaced.map_or_else(|| child.map_leaves(self), |new| *new)
     }
 
     /// Records the variant of an enum.
@@ -250,7 +270,7 @@ impl<'a> Walk<'a> {
     fn enter<T: Tree>(&mut self, segment: Segment, child: &T) -> T {
         self.record(|| Token::Enter(segment.clone()));
         self.path.0.push(segment);
-        let child = child.map_leaves(self);
+        let child = self.inner(child);
         self.path.0.pop();
         self.record(|| Token::Exit);
         child
@@ -395,11 +415,11 @@ impl<T: Tree, const N: usize> Tree for [T; N] {
 
 impl<T: Tree> Tree for Box<T> {
     fn map_leaves(&self, walk: &mut Walk<'_>) -> Self {
-        Box::new((**self).map_leaves(walk))
+        Box::new(walk.inner(&**self))
     }
 }
 
-impl<T: ?Sized> Tree for PhantomData<T> {
+impl<T: ?Sized + 'static> Tree for PhantomData<T> {
     fn map_leaves(&self, _: &mut Walk<'_>) -> Self {
         PhantomData
     }
@@ -408,11 +428,11 @@ impl<T: ?Sized> Tree for PhantomData<T> {
 impl<T: Tree> Tree for Option<T> {
     fn map_leaves(&self, walk: &mut Walk<'_>) -> Self {
         walk.variant(if self.is_some() { "Some" } else { "None" });
-        self.as_ref().map(|child| child.map_leaves(walk))
+        self.as_ref().map(|child| walk.inner(child))
     }
 }
 
-impl<K: Clone + Ord + fmt::Display, T: Tree> Tree for BTreeMap<K, T> {
+impl<K: Clone + Ord + fmt::Display + 'static, T: Tree> Tree for BTreeMap<K, T> {
     fn map_leaves(&self, walk: &mut Walk<'_>) -> Self {
         walk.len(self.len());
         self.iter().map(|(key, child)| (key.clone(), walk.key(&key.to_string(), child))).collect()

@@ -2,6 +2,7 @@
 
 mod basic;
 mod decoders;
+mod layers;
 mod selection;
 mod stack;
 mod vectors;

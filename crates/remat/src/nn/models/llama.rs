@@ -175,6 +175,7 @@ impl Llama {
             let biased = |map: &Linear, outputs, wanted: bool| Linear {
                 weight: map.weight.clone(),
                 bias: wanted.then(|| Tensor::zeros([outputs], dtype)),
+                adapter: None,
             };
             let [embed, blocks, head, weights] = key.split();
             let block = |key: Key| {

@@ -116,4 +116,99 @@ def models():
     rotary()
 
 
+def inputs(*shape):
+    return torch.cos(0.9 * torch.arange(int(np.prod(shape)))).reshape(shape)
+
+
+def layers():
+    """Transposed convolutions, pooling, batch norm with statistics, recurrent layers, times."""
+    from torch import nn
+
+    for name, conv, shape in [
+        ("conv_transpose.1", nn.ConvTranspose1d(4, 6, 3, stride=2, padding=1, output_padding=1), (2, 4, 5)),
+        ("conv_transpose.2", nn.ConvTranspose2d(4, 6, (3, 2), stride=(2, 3), padding=(1, 0), groups=2, dilation=(1, 2)),
+         (2, 4, 3, 4)),
+    ]:
+        fill(same(conv))
+        emit(name, conv(inputs(*shape)))
+
+    x = inputs(2, 3, 5, 7)
+    emit("adaptive.avg", nn.AdaptiveAvgPool2d((3, 4))(x))
+    emit("adaptive.max", nn.AdaptiveMaxPool2d((3, 4))(x))
+    emit("adaptive.larger", nn.AdaptiveAvgPool2d((7, 7))(x))
+
+    batch = nn.BatchNorm2d(3)
+    fill(norm(batch))
+    batch.train()
+    emit("batch_norm.train", batch(x))
+    batch(0.5 * x + 1.0)
+    emit("batch_norm.mean", batch.running_mean)
+    emit("batch_norm.variance", batch.running_var)
+    batch.eval()
+    emit("batch_norm.eval", batch(x))
+
+    x = inputs(2, 5, 3)
+    for name, layer, backwards in [
+        ("lstm", nn.LSTM(3, 4, batch_first=True), False), ("gru", nn.GRU(3, 4, batch_first=True), False),
+        ("lstm.reverse", nn.LSTM(3, 4, batch_first=True), True),
+    ]:
+        p = dict(layer.named_parameters())
+        order = [(p["weight_ih_l0"], True, False), (p["bias_ih_l0"], False, False), (p["weight_hh_l0"], True, False)]
+        if "lstm" in name:
+            torch.nn.init.zeros_(p["bias_hh_l0"])
+        else:
+            order.append((p["bias_hh_l0"], False, False))
+        fill(order)
+        out, last = layer(x.flip(1) if backwards else x)
+        emit(f"{name}.out", out.flip(1) if backwards else out)
+        if name == "lstm":
+            emit("lstm.cell", last[1])
+
+
+def vision():
+    from transformers import ResNetConfig, ResNetForImageClassification, ViTConfig, ViTForImageClassification
+
+    config = ViTConfig(image_size=8, patch_size=4, hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
+                       intermediate_size=12, num_labels=5, hidden_act="gelu_pytorch_tanh", layer_norm_eps=1e-6)
+    model = ViTForImageClassification(config).double().eval()
+    e = model.vit.embeddings
+    order = same(e.patch_embeddings.projection) + [(e.cls_token, False, False), (e.position_embeddings, False, False)]
+    fused = []
+    for block in model.vit.layers:
+        a = block.attention
+        # Ours is one map to queries, keys and values.
+        qkv = (torch.nn.Parameter(torch.zeros(24, 8)), torch.nn.Parameter(torch.zeros(24)))
+        fused.append((a, qkv))
+        order += norm(block.layernorm_before) + [(qkv[0], True, False), (qkv[1], False, False)] + linear(a.o_proj)
+        order += norm(block.layernorm_after) + linear(block.mlp.fc1) + linear(block.mlp.fc2)
+    fill(order + norm(model.vit.layernorm) + linear(model.classifier))
+    with torch.no_grad():
+        for a, (weight, bias) in fused:
+            for i, part in enumerate([a.q_proj, a.k_proj, a.v_proj]):
+                part.weight.copy_(weight[8 * i : 8 * i + 8])
+                part.bias.copy_(bias[8 * i : 8 * i + 8])
+    emit("vit", model(inputs(2, 3, 8, 8)).logits)
+
+    for name, sizes, kind in [("resnet.basic", [4, 8], "basic"), ("resnet.bottleneck", [8, 16], "bottleneck")]:
+        config = ResNetConfig(embedding_size=4, hidden_sizes=sizes, depths=[1, 2], layer_type=kind, num_labels=5)
+        model = ResNetForImageClassification(config).double().train()
+
+        def conv(layer):
+            return same(layer.convolution) + norm(layer.normalization)
+
+        order = conv(model.resnet.embedder.embedder)
+        for stage in model.resnet.encoder.stages:
+            for block in stage.layers:
+                for layer in block.layer:
+                    order += conv(layer)
+                if hasattr(block.shortcut, "convolution"):
+                    order += conv(block.shortcut)
+        fill(order + linear(model.classifier[1]))
+        x = inputs(2, 3, 21, 18)
+        emit(f"{name}.train", model(x).logits)
+        emit(f"{name}.eval", model.eval()(x).logits)
+
+
 models()
+layers()
+vision()

@@ -1,0 +1,138 @@
+//! Transposed convolutions.
+
+use remat_ir::{Error, ErrorKind, Result};
+
+use super::conv::per_feature;
+use super::linear::normal;
+use crate::layer::{deferred, pinned};
+use crate::random::Key;
+use crate::{ConvConfig, DType, Padding, Tensor, Tree};
+
+/// A transposed convolution with weights, in any number of spatial dimensions: the map whose transpose is a [`Conv`](super::Conv) of the same
+/// strides, which makes an image larger.
+///
+/// ```
+/// use remat::{DType, Tensor, nn::ConvTranspose, random};
+/// let doubled = ConvTranspose { strides: vec![2, 2], ..ConvTranspose::init(random::key(0), 8, 3, [4, 4], DType::F32) };
+/// assert_eq!(doubled.apply(&Tensor::ones([2, 8, 5, 6], DType::F32)).shape()?, [2, 3, 10, 12]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone, Debug, Tree)]
+pub struct ConvTranspose {
+    /// `[inputs, outputs / groups, spatial..]`
+    pub kernel: Tensor,
+    /// `[outputs]`
+    pub bias: Option<Tensor>,
+    /// How many times as large the result is in each spatial dimension; an empty `Vec` stands for ones.
+    pub strides: Vec<usize>,
+    /// What is cut off the result. [`Padding::Valid`] leaves all that a window reaches, [`Padding::Same`], the default, the size of the input times the stride
+    /// (an odd one is cut off at the end, by [`Padding::SameLower`] at the start), and [`Padding::Explicit`] cuts off these numbers, negative
+    /// ones being zeros that are added: `padding` and `output_padding` of PyTorch are `(padding, padding - output_padding)`.
+    #[tree(static)]
+    pub padding: Padding,
+    /// The distance of the elements of the kernel in each spatial dimension; an empty `Vec` stands for ones.
+    pub dilation: Vec<usize>,
+    /// The features are convolved in this many groups; 1 by default.
+    pub groups: usize,
+}
+
+const NAME: &str = "nn::ConvTranspose::apply";
+
+impl ConvTranspose {
+    /// Weights as [`Conv::init`](super::Conv::init) makes them, with a bias of zeros. `window` has the sizes of the kernel's spatial dimensions.
+    ///
+    /// # Errors
+    /// If the dtype is not a float: the weights are failed tensors.
+    #[track_caller]
+    pub fn init(key: Key, inputs: usize, outputs: usize, window: impl AsRef<[usize]>, dtype: DType) -> ConvTranspose {
+        pinned(|| {
+            let window = window.as_ref();
+            let elements = window.iter().fold(inputs, |product, &size| product.saturating_mul(size));
+            let shape: Vec<usize> = [inputs, outputs].iter().chain(window).copied().collect();
+            ConvTranspose {
+                kernel: normal(key, &shape, dtype, 1.0 / (elements.max(1) as f64).sqrt()),
+                bias: Some(Tensor::zeros([outputs], dtype)),
+                strides: Vec::new(),
+                padding: Padding::Same,
+                dilation: Vec::new(),
+                groups: 1,
+            }
+        })
+    }
+
+    /// The transposed convolution of `x`, of type `dtype[batch, inputs, spatial..]`: `dtype[batch, outputs, spatial..]`.
+    ///
+    /// # Errors
+    /// If the ranks, the numbers of features or the dtypes do not fit, or a field has not one number for each spatial dimension.
+    #[track_caller]
+    pub fn apply(&self, x: &Tensor) -> Tensor {
+        deferred(|| {
+            let y = self.convolved(x)?;
+            Ok(match &self.bias {
+                Some(bias) => &y + per_feature(bias, y.rank()?),
+                None => y,
+            })
+        })
+    }
+
+    fn convolved(&self, x: &Tensor) -> Result<Tensor> {
+        let (aval, kernel) = (x.aval()?, self.kernel.aval()?);
+        let [inputs, outputs, window @ ..] = &kernel.shape[..] else {
+            let message = format!("the kernel is [inputs, outputs / groups, spatial..], not {kernel}");
+            return Err(Error::new(ErrorKind::Shape, NAME, message));
+        };
+        if aval.rank() != kernel.rank() || aval.shape[1] != *inputs {
+            let message = format!("{aval} does not have the rank and the features of the kernel {kernel}");
+            return Err(Error::new(ErrorKind::Shape, NAME, message));
+        }
+        if self.groups == 0 || !inputs.is_multiple_of(self.groups) {
+            let message = format!("{} groups do not divide {inputs} features", self.groups);
+            return Err(Error::new(ErrorKind::Shape, NAME, message));
+        }
+        let strides = numbers("strides", &self.strides, window.len())?;
+        let dilation = numbers("dilation", &self.dilation, window.len())?;
+        let reach: Vec<i64> = window.iter().zip(&dilation).map(|(&n, &d)| (n as i64 - 1) * d as i64 + 1).collect();
+        let cut: Vec<(i64, i64)> = match &self.padding {
+            Padding::Valid => vec![(0, 0); window.len()],
+            Padding::Explicit(cut) if cut.len() == window.len() => cut.clone(),
+            Padding::Explicit(cut) => {
+                let message = format!("padding is {cut:?} and not {} pairs", window.len());
+                return Err(Error::new(ErrorKind::Argument, NAME, message));
+            }
+            same => {
+                let upper = usize::from(*same == Padding::SameLower) as i64;
+                let cut = |(&reach, &stride): (&i64, &usize)| {
+                    let total = reach - stride as i64;
+                    // A window shorter than the stride is at the start of its part of the result.
+                    let start = ((total + upper) / 2).max(0);
+                    (start, total - start)
+                };
+                reach.iter().zip(&strides).map(cut).collect()
+            }
+        };
+        let padding = reach.iter().zip(cut).map(|(&reach, (from, to))| (reach - 1 - from, reach - 1 - to)).collect();
+        let config = ConvConfig {
+            padding: Padding::Explicit(padding),
+            input_dilation: strides,
+            kernel_dilation: dilation,
+            feature_groups: self.groups,
+            ..ConvConfig::default()
+        };
+        // Of [inputs, outputs / groups, ..] to [outputs, inputs / groups, ..], with the elements in reverse.
+        let grouped = [&[self.groups, inputs / self.groups, *outputs], window].concat();
+        let whole = [&[self.groups * outputs, inputs / self.groups], window].concat();
+        let spatial: Vec<usize> = (2..kernel.rank()).collect();
+        Ok(x.conv(&self.kernel.reshape(grouped).swap_axes(1, 2).reshape(whole).flip(spatial), &config))
+    }
+}
+
+fn numbers(what: &str, numbers: &[usize], spatial: usize) -> Result<Vec<usize>> {
+    if numbers.is_empty() {
+        return Ok(vec![1; spatial]);
+    }
+    if numbers.len() != spatial || numbers.contains(&0) {
+        let message = format!("{what} is {numbers:?} and not {spatial} positive numbers");
+        return Err(Error::new(ErrorKind::Argument, NAME, message));
+    }
+    Ok(numbers.to_vec())
+}

@@ -1,0 +1,170 @@
+//! Pooling as layers.
+
+use remat_ir::{Error, ErrorKind, Result};
+
+use crate::layer::deferred;
+use crate::{PoolConfig, Tensor, Tree};
+
+/// [`Tensor::max_pool`] with a configuration: a layer without weights.
+///
+/// ```
+/// use remat::{DType, PoolConfig, Tensor, nn::MaxPool};
+/// let pool = MaxPool { config: PoolConfig::new([2, 2]) };
+/// assert_eq!(pool.apply(&Tensor::ones([1, 3, 8, 8], DType::F32)).shape()?, [1, 3, 4, 4]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone, Debug, Tree)]
+pub struct MaxPool {
+    /// The windows.
+    #[tree(static)]
+    pub config: PoolConfig,
+}
+
+impl MaxPool {
+    /// The largest element of each window.
+    ///
+    /// # Errors
+    /// As [`Tensor::max_pool`].
+    #[track_caller]
+    pub fn apply(&self, x: &Tensor) -> Tensor {
+        x.max_pool(&self.config)
+    }
+}
+
+/// [`Tensor::avg_pool`] with a configuration: a layer without weights.
+///
+/// ```
+/// use remat::{DType, PoolConfig, Tensor, nn::AvgPool};
+/// let pool = AvgPool { config: PoolConfig::new([4]) };
+/// assert_eq!(pool.apply(&Tensor::ones([1, 3, 8], DType::F32)).to_vec::<f32>()?, [1.0; 6]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone, Debug, Tree)]
+pub struct AvgPool {
+    /// The windows.
+    #[tree(static)]
+    pub config: PoolConfig,
+}
+
+impl AvgPool {
+    /// The mean of each window.
+    ///
+    /// # Errors
+    /// As [`Tensor::avg_pool`].
+    #[track_caller]
+    pub fn apply(&self, x: &Tensor) -> Tensor {
+        x.avg_pool(&self.config)
+    }
+}
+
+/// The mean over all spatial dimensions of `x`, of type `dtype[batch, features, spatial..]`: `dtype[batch, features]`.
+///
+/// # Errors
+/// If `x` has fewer than two dimensions, or is not a float.
+///
+/// ```
+/// use remat::{DType, Tensor, nn};
+/// assert_eq!(nn::global_avg_pool(&Tensor::ones([2, 3, 5, 7], DType::F32)).shape()?, [2, 3]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[track_caller]
+pub fn global_avg_pool(x: &Tensor) -> Tensor {
+    deferred(|| {
+        let rank = spatial("nn::global_avg_pool", x)?;
+        Ok(x.mean((2..2 + rank).collect::<Vec<usize>>()))
+    })
+}
+
+/// The largest elements over all spatial dimensions of `x`, of type `dtype[batch, features, spatial..]`: `dtype[batch, features]`.
+///
+/// # Errors
+/// If `x` has fewer than two dimensions, or a spatial dimension of size 0.
+///
+/// ```
+/// use remat::{Tensor, nn};
+/// let x = Tensor::arange(0..12).reshape([1, 2, 6]);
+/// assert_eq!(nn::global_max_pool(&x).to_vec::<i32>()?, [5, 11]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[track_caller]
+pub fn global_max_pool(x: &Tensor) -> Tensor {
+    deferred(|| {
+        let rank = spatial("nn::global_max_pool", x)?;
+        Ok(x.max((2..2 + rank).collect::<Vec<usize>>()))
+    })
+}
+
+/// Means over windows that are chosen so that the spatial dimensions of the result have these sizes: window number *i* of *n* goes from `i * size / n`,
+/// rounded down, to `(i + 1) * size / n`, rounded up, as in PyTorch's `AdaptiveAvgPool2d`.
+///
+/// # Errors
+/// If there is not one size for each spatial dimension of `x`, of type `dtype[batch, features, spatial..]`, one of them is 0, or `x` is not a float.
+///
+/// ```
+/// use remat::{Tensor, nn};
+/// let x = Tensor::arange(0.0..5.0f32).reshape([1, 1, 5]);
+/// assert_eq!(nn::adaptive_avg_pool(&x, [2]).to_vec::<f32>()?, [1.0, 3.0]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[track_caller]
+pub fn adaptive_avg_pool(x: &Tensor, sizes: impl AsRef<[usize]>) -> Tensor {
+    const NAME: &str = "nn::adaptive_avg_pool";
+    // In f32, so that a mean of means is rounded once.
+    deferred(|| x.in_wide(NAME, |x| adaptive(NAME, x, sizes.as_ref(), |window, axis| window.mean(axis))))
+}
+
+/// As [`adaptive_avg_pool`] with the largest element of each window.
+///
+/// # Errors
+/// As [`adaptive_avg_pool`], but for the dtype.
+///
+/// ```
+/// use remat::{Tensor, nn};
+/// let x = Tensor::arange(0..5).reshape([1, 1, 5]);
+/// assert_eq!(nn::adaptive_max_pool(&x, [2]).to_vec::<i32>()?, [2, 4]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[track_caller]
+pub fn adaptive_max_pool(x: &Tensor, sizes: impl AsRef<[usize]>) -> Tensor {
+    const NAME: &str = "nn::adaptive_max_pool";
+    deferred(|| adaptive(NAME, x, sizes.as_ref(), |window, axis| window.max(axis)))
+}
+
+/// One dimension after the other: a window is a box, so that its mean is the mean of the means along each dimension.
+fn adaptive(name: &str, x: &Tensor, sizes: &[usize], reduce: impl Fn(&Tensor, usize) -> Tensor) -> Result<Tensor> {
+    let rank = spatial(name, x)?;
+    if sizes.len() != rank || sizes.contains(&0) {
+        let message = format!("the sizes are {sizes:?} and not {rank} positive numbers");
+        return Err(Error::new(ErrorKind::Argument, name, message));
+    }
+    let mut y = x.clone();
+    for (axis, &count) in (2..).zip(sizes) {
+        let size = y.dim(axis)?;
+        if size == 0 {
+            let message = format!("a spatial dimension of {} is empty", x.aval()?);
+            return Err(Error::new(ErrorKind::Shape, name, message));
+        }
+        if size.is_multiple_of(count) {
+            let mut shape = y.shape()?.to_vec();
+            shape.splice(axis..=axis, [count, size / count]);
+            y = reduce(&y.reshape(shape), axis + 1);
+            continue;
+        }
+        let windows = (0..count).map(|i| {
+            let (from, to) = (i * size / count, ((i + 1) * size).div_ceil(count));
+            let window = y.split_at(&[from, to], axis).swap_remove(1);
+            reduce(&window, axis)
+        });
+        y = Tensor::stack(&windows.collect::<Vec<_>>(), axis);
+    }
+    Ok(y)
+}
+
+/// The number of spatial dimensions.
+fn spatial(name: &str, x: &Tensor) -> Result<usize> {
+    let aval = x.aval()?;
+    aval.rank().checked_sub(2).ok_or_else(|| {
+        let message = format!("takes an array [batch, features, spatial..], not {aval}");
+        Error::new(ErrorKind::Shape, name, message)
+    })
+}

@@ -1,0 +1,103 @@
+//! Mixed precision.
+
+use remat_ir::{Error, ErrorKind, Result};
+
+use crate::trace::{current_loc, pinned};
+use crate::{DType, Tree, tree};
+
+/// The dtypes of parameters, of what is computed with them, and of results: mixed precision as a value.
+///
+/// Inside of a gradient the conversions are a part of the function, so that gradients have the dtype of the parameters. The design is that of
+/// DeepMind's `jmp`. Sums of the losses of [`nn`](crate::nn) and its norms are computed in f32 in any case.
+///
+/// ```
+/// use remat::nn::{Linear, Precision};
+/// use remat::{DType, Tensor, grad, random};
+/// let precision = Precision { compute: DType::Bf16, ..Precision::default() };
+/// let model = Linear::init(random::key(0), 4, 3, DType::F32);
+/// let x = Tensor::ones([2, 4], DType::F32);
+/// let loss = |model: &Linear| {
+///     let (model, x) = precision.to_compute(&(model.clone(), x.clone()));
+///     let y = model.apply(&x);
+///     assert_eq!(y.dtype().unwrap(), DType::Bf16);
+///     precision.to_output(&y).square().sum(..)
+/// };
+/// assert_eq!(loss(&model).dtype()?, DType::F32);
+/// assert_eq!(grad(loss)(&model)?.weight.dtype()?, DType::F32);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Tree)]
+pub struct Precision {
+    /// In which parameters are kept and updated.
+    pub params: DType,
+    /// In which activations are.
+    pub compute: DType,
+    /// In which results are.
+    pub output: DType,
+}
+
+/// f32 throughout.
+impl Default for Precision {
+    fn default() -> Precision {
+        Precision { params: DType::F32, compute: DType::F32, output: DType::F32 }
+    }
+}
+
+impl Precision {
+    /// Parameters and results in f32, and bf16 between them.
+    pub fn bf16() -> Precision {
+        Precision { compute: DType::Bf16, ..Precision::default() }
+    }
+
+    /// Parameters and results in f32, and f16 between them, whose gradients want a [`LossScale`](crate::optim::LossScale).
+    pub fn f16() -> Precision {
+        Precision { compute: DType::F16, ..Precision::default() }
+    }
+
+    /// The tree with its float leaves in the dtype of parameters. Others, such as tokens and masks, stay.
+    #[track_caller]
+    pub fn to_params<T: Tree>(&self, tree: &T) -> T {
+        pinned(|| floats_to(self.params, tree))
+    }
+
+    /// The tree with its float leaves in the dtype of computation.
+    #[track_caller]
+    pub fn to_compute<T: Tree>(&self, tree: &T) -> T {
+        pinned(|| floats_to(self.compute, tree))
+    }
+
+    /// The tree with its float leaves in the dtype of results.
+    #[track_caller]
+    pub fn to_output<T: Tree>(&self, tree: &T) -> T {
+        pinned(|| floats_to(self.output, tree))
+    }
+
+    /// Fails unless all three are float dtypes.
+    ///
+    /// # Errors
+    /// If one is not.
+    ///
+    /// ```
+    /// use remat::{DType, nn::Precision};
+    /// let error = Precision { compute: DType::I8, ..Precision::default() }.check().unwrap_err();
+    /// assert_eq!(error.message(), "the dtype of computation is not a float: i8");
+    /// ```
+    #[track_caller]
+    pub fn check(&self) -> Result<()> {
+        let kinds = [("parameters", self.params), ("computation", self.compute), ("results", self.output)];
+        match kinds.into_iter().find(|(_, dtype)| !dtype.is_float()) {
+            None => Ok(()),
+            Some((what, dtype)) => {
+                let message = format!("the dtype of {what} is not a float: {dtype}");
+                Err(Error::new(ErrorKind::DType, "nn::Precision", message).at(current_loc()))
+            }
+        }
+    }
+}
+
+fn floats_to<T: Tree>(dtype: DType, tree: &T) -> T {
+    tree::map(tree, |_, leaf| match leaf.dtype() {
+        Ok(own) if own.is_float() && own != dtype => leaf.to_dtype(dtype),
+        _ => leaf.clone(),
+    })
+}

@@ -1,0 +1,219 @@
+//! Recurrent layers.
+
+use remat_ir::{Error, ErrorKind, Result};
+
+use super::Linear;
+use crate::layer::{deferred, pinned};
+use crate::random::{self, Key};
+use crate::trace::current_loc;
+use crate::{DType, ScanOptions, Tensor, Tree, named_scope, scan_with};
+
+/// The hidden values and the memory cells of an [`Lstm`] between two positions: `[batch, features]` each.
+#[derive(Clone, Debug, Tree)]
+pub struct LstmState {
+    /// The result of the position before.
+    pub hidden: Tensor,
+    /// What is remembered.
+    pub cell: Tensor,
+}
+
+/// A long short-term memory: a loop over positions with gates for what is taken in, forgotten and given out.
+///
+/// Layers follow one another by their results; for both directions two of them are run, one with `reverse`. The products with the inputs of all
+/// positions are one product before the loop. Source: Hochreiter and Schmidhuber, "Long short-term memory", 1997; the equations are those of
+/// `torch.nn.LSTM`, of whose two biases this has the sum.
+///
+/// ```
+/// use remat::{DType, Tensor, nn::Lstm, random};
+/// let lstm = Lstm::init(random::key(0), 3, 8, DType::F32);
+/// let (y, last) = lstm.apply(&Tensor::ones([2, 5, 3], DType::F32), None)?;
+/// assert_eq!((y.shape()?, last.cell.shape()?), (&[2, 5, 8][..], &[2, 8][..]));
+/// // One position more, from where the sequence ended:
+/// let next = lstm.step(&Tensor::ones([2, 3], DType::F32), &last)?;
+/// assert_eq!(next.hidden.shape()?, [2, 8]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone, Debug, Tree)]
+pub struct Lstm {
+    /// From the inputs to the gates of input, forgetting, candidate and output, in this order.
+    pub input: Linear,
+    /// From the hidden values to the gates, without a bias.
+    pub hidden: Linear,
+    /// From the last position to the first.
+    pub reverse: bool,
+}
+
+impl Lstm {
+    /// Weights that are uniform up to one over the square root of the features, as PyTorch's, and biases of zeros.
+    ///
+    /// # Errors
+    /// If the dtype is not a float: the weights are failed tensors.
+    #[track_caller]
+    pub fn init(key: Key, inputs: usize, features: usize, dtype: DType) -> Lstm {
+        pinned(|| {
+            let [input, hidden] = key.split();
+            let input = uniform(input, inputs, 4, features, dtype);
+            Lstm {
+                input,
+                hidden: Linear { bias: None, ..uniform(hidden, features, 4, features, dtype) },
+                reverse: false,
+            }
+        })
+    }
+
+    /// The results of all positions, `dtype[batch, positions, features]`, of `x`, which is `dtype[batch, positions, inputs]`, and the state after the last
+    /// one. It begins with zeros, or with a state.
+    ///
+    /// # Errors
+    /// If shapes or dtypes do not fit.
+    #[track_caller]
+    pub fn apply(&self, x: &Tensor, state: Option<&LstmState>) -> Result<(Tensor, LstmState)> {
+        let loc = current_loc();
+        pinned(|| {
+            named_scope("lstm", || {
+                let (inputs, zeros) = prepare("nn::Lstm::apply", x, &self.input, &self.hidden)?;
+                let begin = state.cloned().unwrap_or_else(|| LstmState { hidden: zeros.clone(), cell: zeros });
+                let body = |state: &LstmState, input: &Tensor| {
+                    let next = self.next(input, state)?;
+                    Ok::<_, Error>((next.clone(), next.hidden))
+                };
+                let options = ScanOptions { reverse: self.reverse, ..ScanOptions::default() };
+                let (last, y) = scan_with(&options, body, &begin, &inputs)?;
+                Ok((y.swap_axes(0, 1), last))
+            })
+        })
+        .map_err(|error: Error| error.at(loc))
+    }
+
+    /// The state after one position more, whose input is `dtype[batch, inputs]`.
+    ///
+    /// # Errors
+    /// If shapes or dtypes do not fit.
+    #[track_caller]
+    pub fn step(&self, x: &Tensor, state: &LstmState) -> Result<LstmState> {
+        let loc = current_loc();
+        pinned(|| named_scope("lstm", || self.next(&self.input.apply(x), state))).map_err(|error: Error| error.at(loc))
+    }
+
+    fn next(&self, input: &Tensor, state: &LstmState) -> Result<LstmState> {
+        let [taken, forgotten, candidate, given] = gates(&(input + self.hidden.apply(&state.hidden)))?;
+        let cell = forgotten.sigmoid() * &state.cell + taken.sigmoid() * candidate.tanh();
+        let hidden = given.sigmoid() * cell.tanh();
+        hidden.aval()?;
+        Ok(LstmState { hidden, cell })
+    }
+}
+
+/// A gated recurrent unit: a loop over positions with gates for what is reset and what is updated.
+///
+/// Source: Cho et al., "Learning phrase representations using RNN encoder-decoder", 2014; the equations are those of `torch.nn.GRU`, whose reset gate
+/// multiplies the product with the hidden values, bias included.
+///
+/// ```
+/// use remat::{DType, Tensor, nn::Gru, random};
+/// let gru = Gru::init(random::key(0), 3, 8, DType::F32);
+/// let (y, last) = gru.apply(&Tensor::ones([2, 5, 3], DType::F32), None)?;
+/// assert_eq!((y.shape()?, last.shape()?), (&[2, 5, 8][..], &[2, 8][..]));
+/// assert!(y.index((.., -1)).allclose(&last, 0.0, 0.0)?);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone, Debug, Tree)]
+pub struct Gru {
+    /// From the inputs to the gates of reset and update and to the candidate, in this order.
+    pub input: Linear,
+    /// From the hidden values to the same.
+    pub hidden: Linear,
+    /// From the last position to the first.
+    pub reverse: bool,
+}
+
+impl Gru {
+    /// Weights as those of [`Lstm::init`].
+    ///
+    /// # Errors
+    /// If the dtype is not a float: the weights are failed tensors.
+    #[track_caller]
+    pub fn init(key: Key, inputs: usize, features: usize, dtype: DType) -> Gru {
+        pinned(|| {
+            let [input, hidden] = key.split();
+            let [input, hidden] =
+                [(input, inputs), (hidden, features)].map(|(key, inputs)| uniform(key, inputs, 3, features, dtype));
+            Gru { input, hidden, reverse: false }
+        })
+    }
+
+    /// The results of all positions, `dtype[batch, positions, features]`, of `x`, which is `dtype[batch, positions, inputs]`, and the last hidden
+    /// values, `dtype[batch, features]`. It begins with zeros, or with hidden values.
+    ///
+    /// # Errors
+    /// If shapes or dtypes do not fit.
+    #[track_caller]
+    pub fn apply(&self, x: &Tensor, hidden: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
+        let loc = current_loc();
+        pinned(|| {
+            named_scope("gru", || {
+                let (inputs, zeros) = prepare("nn::Gru::apply", x, &self.input, &self.hidden)?;
+                let body = |hidden: &Tensor, input: &Tensor| {
+                    let next = self.next(input, hidden)?;
+                    Ok::<_, Error>((next.clone(), next))
+                };
+                let options = ScanOptions { reverse: self.reverse, ..ScanOptions::default() };
+                let (last, y) = scan_with(&options, body, hidden.unwrap_or(&zeros), &inputs)?;
+                Ok((y.swap_axes(0, 1), last))
+            })
+        })
+        .map_err(|error: Error| error.at(loc))
+    }
+
+    /// The hidden values after one position more, whose input is `dtype[batch, inputs]`.
+    ///
+    /// # Errors
+    /// If shapes or dtypes do not fit.
+    #[track_caller]
+    pub fn step(&self, x: &Tensor, hidden: &Tensor) -> Tensor {
+        deferred(|| named_scope("gru", || self.next(&self.input.apply(x), hidden)))
+    }
+
+    fn next(&self, input: &Tensor, hidden: &Tensor) -> Result<Tensor> {
+        let [own_reset, own_update, own] = gates(input)?;
+        let [reset, update, old] = gates(&self.hidden.apply(hidden))?;
+        let update = (own_update + update).sigmoid();
+        let candidate = (own + (own_reset + reset).sigmoid() * old).tanh();
+        // Between the candidate and what was there.
+        let next = &candidate + update * (hidden - &candidate);
+        next.aval()?;
+        Ok(next)
+    }
+}
+
+/// A map to several gates.
+fn uniform(key: Key, inputs: usize, gates: usize, features: usize, dtype: DType) -> Linear {
+    let bound = 1.0 / (features.max(1) as f64).sqrt();
+    let outputs = gates * features;
+    let weight = deferred(|| {
+        if !dtype.is_float() {
+            let message = format!("weights have a float dtype, not {dtype}");
+            return Err(Error::new(ErrorKind::DType, "nn", message));
+        }
+        Ok(random::uniform(key, [inputs, outputs], dtype, -bound..bound))
+    });
+    Linear { weight, bias: Some(Tensor::zeros([outputs], dtype)), adapter: None }
+}
+
+/// The maps of the inputs of all positions, with the positions in front, and hidden values of zeros.
+fn prepare(operation: &str, x: &Tensor, input: &Linear, hidden: &Linear) -> Result<(Tensor, Tensor)> {
+    let aval = x.aval()?;
+    let [batch, _, _] = aval.shape[..] else {
+        let message = format!("takes an array [batch, positions, inputs], not {aval}");
+        return Err(Error::new(ErrorKind::Shape, operation, message));
+    };
+    let [features, _] = hidden.weight.dims()?;
+    let inputs = input.apply(x);
+    Ok((inputs.swap_axes(0, 1), Tensor::zeros([batch, features], inputs.dtype()?)))
+}
+
+/// The parts of the last dimension.
+fn gates<const N: usize>(all: &Tensor) -> Result<[Tensor; N]> {
+    let size = all.dim(-1)? / N;
+    Ok(std::array::from_fn(|i| all.index((crate::index::Ellipsis, i * size..(i + 1) * size))))
+}

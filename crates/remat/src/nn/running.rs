@@ -1,0 +1,94 @@
+//! Batch norm with running statistics.
+
+use remat_ir::{Error, ErrorKind, Result};
+
+use super::BatchNorm;
+use crate::layer::pinned;
+use crate::trace::current_loc;
+use crate::{DType, Tensor, Tree};
+
+/// Averages of the means and variances that a [`BatchNorm`] met in training, for its use afterwards. They are a state and not weights: a training step takes them
+/// and gives the next ones, and no gradient is taken of them.
+///
+/// ```
+/// use remat::nn::{BatchNorm, RunningStatistics};
+/// use remat::{DType, Tensor};
+/// let norm = BatchNorm { eps: 0.0, ..BatchNorm::init(1, DType::F32) };
+/// let statistics = RunningStatistics { momentum: 0.5, ..RunningStatistics::init(1, DType::F32) };
+/// let x = Tensor::new([[1.0f32], [3.0]]);
+/// let (y, statistics) = norm.train(&x, &statistics)?;
+/// assert_eq!(y.to_vec::<f32>()?, [-1.0, 1.0]);
+/// // Halfway from 0 and 1 to the mean, 2, and the variance, of two examples 2.
+/// assert_eq!((statistics.mean.to_vec::<f32>()?, statistics.variance.to_vec::<f32>()?), (vec![1.0], vec![1.5]));
+/// let used = norm.eval(&Tensor::new([[1.0f32]]), &statistics);
+/// assert_eq!(used.to_vec::<f32>()?, [0.0]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone, Debug, Tree)]
+pub struct RunningStatistics {
+    /// `[features]`, at least f32.
+    pub mean: Tensor,
+    /// `[features]`, at least f32; with the sum divided by one less than the number of elements.
+    pub variance: Tensor,
+    /// The part of a new batch in the averages; 0.1 by default.
+    pub momentum: f64,
+}
+
+impl RunningStatistics {
+    /// Means of zeros and variances of ones, for weights of this dtype.
+    #[track_caller]
+    pub fn init(features: usize, dtype: DType) -> RunningStatistics {
+        pinned(|| {
+            let work = if dtype.is_float() { dtype.wide() } else { DType::F32 };
+            RunningStatistics {
+                mean: Tensor::zeros([features], work),
+                variance: Tensor::ones([features], work),
+                momentum: 0.1,
+            }
+        })
+    }
+}
+
+impl BatchNorm {
+    /// As [`BatchNorm::apply`], and the statistics with those of this batch in them.
+    ///
+    /// # Errors
+    /// As [`BatchNorm::apply`]; if the statistics are not of its features.
+    #[track_caller]
+    pub fn train(&self, x: &Tensor, statistics: &RunningStatistics) -> Result<(Tensor, RunningStatistics)> {
+        let loc = current_loc();
+        pinned(|| {
+            let y = self.apply(x);
+            let aval = y.aval()?;
+            let features = aval.shape[1];
+            if statistics.mean.aval()?.shape[..] != [features] || statistics.variance.aval()?.shape[..] != [features] {
+                let message = format!("the statistics are {}, and not of {features} features", statistics.mean.aval()?);
+                return Err(Error::new(ErrorKind::Shape, "nn::BatchNorm::train", message));
+            }
+            let work = aval.dtype.wide();
+            let x = x.to_dtype(work).stop_gradient();
+            let axes: Vec<usize> = (0..aval.rank()).filter(|&axis| axis != 1).collect();
+            let count = axes.iter().map(|&axis| aval.shape[axis]).product::<usize>();
+            let towards = |old: &Tensor, new: Tensor| -> Result<Tensor> {
+                Ok(old + (new.to_dtype(old.dtype()?) - old) * statistics.momentum)
+            };
+            // A batch of one element has no variance, and leaves that average as it is.
+            let variance = match count {
+                0 | 1 => statistics.variance.clone(),
+                _ => towards(&statistics.variance, x.variance_ddof(axes.clone(), 1))?,
+            };
+            let mean = if count == 0 { statistics.mean.clone() } else { towards(&statistics.mean, x.mean(axes))? };
+            Ok((y, RunningStatistics { mean, variance, momentum: statistics.momentum }))
+        })
+        .map_err(|error: Error| error.at(loc))
+    }
+
+    /// `x` normalised by running statistics: as [`BatchNorm::apply_with`].
+    ///
+    /// # Errors
+    /// As [`BatchNorm::apply_with`].
+    #[track_caller]
+    pub fn eval(&self, x: &Tensor, statistics: &RunningStatistics) -> Tensor {
+        self.apply_with(x, &statistics.mean, &statistics.variance)
+    }
+}
