@@ -101,6 +101,8 @@ fn pattern_and_value(parts: &[Part<'_>], path: TokenStream) -> (TokenStream, Tok
 fn bounded(generics: &Generics, parts: &[Part<'_>]) -> Generics {
     let mut generics = generics.clone();
     for param in generics.type_params_mut() {
+        // A tree is one, so that its parts can be told by their types.
+        param.bounds.push(syn::parse_quote!('static));
         let uses = |part: &Part<'_>| mentions(part.field.ty.to_token_stream(), &param.ident);
         if parts.iter().any(|part| !part.is_static && !is_marker(part.field) && uses(part)) {
             param.bounds.push(syn::parse_quote!(::remat::Tree));

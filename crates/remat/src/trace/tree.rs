@@ -236,8 +236,7 @@ impl<'a> Walk<'a> {
 
     /// Walks into a part that is at the place of the whole, as the value of an `Option` is.
     pub fn inner<T: Tree>(&mut self, child: &T) -> T {
-        let path = &self.path;
-        let replaced = self.replace.as_mut().and_then(|replace| replace(path, child)?.downcast().ok());
+        let replaced = self.replace.as_mut().and_then(|replace| replace(&self.path, child)?.downcast().ok());
         replaced.map_or_else(|| child.map_leaves(self), |new| *new)
     }
 
