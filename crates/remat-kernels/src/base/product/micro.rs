@@ -19,6 +19,8 @@ pub(crate) struct MicroKernel<A: Accumulator> {
     pub(crate) columns: usize,
     /// Columns that `packed` is called with at least: fewer are given to `strided`.
     pub(crate) min_columns: usize,
+    /// Columns of a vector.
+    pub(crate) lanes: usize,
     /// The function that multiplies two panels.
     ///
     /// # Safety
@@ -29,6 +31,11 @@ pub(crate) struct MicroKernel<A: Accumulator> {
     /// # Safety
     /// As [`StridedFn`] says.
     pub(crate) strided: StridedFn<A>,
+    /// The function that multiplies a panel and vectors of the right operand that lie apart.
+    ///
+    /// # Safety
+    /// As [`ApartFn`] says.
+    pub(crate) apart: ApartFn<A>,
     /// Multiplies and adds in registers alone, for a number of steps, and gives the number of multiplications: for the ceiling
     /// that products are measured against.
     ///
@@ -36,6 +43,20 @@ pub(crate) struct MicroKernel<A: Accumulator> {
     /// The CPU has the instructions.
     pub(crate) registers: unsafe fn(steps: usize) -> usize,
 }
+
+/// Neighbouring columns, at most [`MicroKernel::lanes`].
+#[derive(Clone, Copy)]
+pub(crate) struct Piece<A> {
+    /// Where offsets of the right operand count from.
+    pub(crate) from: *const A,
+    /// The first element of the result.
+    pub(crate) to: *mut A,
+    /// Columns that are written.
+    pub(crate) len: usize,
+}
+
+/// Most pieces of a call.
+pub(crate) const MOST_PIECES: usize = 4;
 
 impl<A: Accumulator> MicroKernel<A> {
     /// The height of equal tiles of some rows.
@@ -70,3 +91,13 @@ pub(crate) type StridedFn<A> = unsafe fn(
     out: (*mut A, usize),
     adds: bool,
 );
+
+/// Multiplies a panel of the left operand and `columns / lanes` pieces of the right one, of which each position of the contracted axis
+/// has an offset: the pieces have a vector there. Of the results, row `i` of a piece is `out.0 + i * out.1` elements behind its first; they
+/// are written, or added to what is there.
+///
+/// # Safety
+/// The panel is valid for reading as many positions as there are offsets, and each piece for reading `lanes` elements at every
+/// offset; results of `len` elements are valid for writing, and for reading if `adds`. The CPU has the instructions.
+pub(crate) type ApartFn<A> =
+    unsafe fn(rows: usize, left: *const A, pieces: *const Piece<A>, offsets: &[usize], out: (usize, usize), adds: bool);

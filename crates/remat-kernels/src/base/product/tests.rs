@@ -53,9 +53,47 @@ fn check_micro_kernel<A: Accumulator>(kernel: &MicroKernel<A>, element: fn(i8) -
     }
 }
 
+/// Checks the function of a micro-kernel for vectors that lie apart: all numbers of rows, pieces of every length, written and added.
+fn check_apart<A: Accumulator>(kernel: &MicroKernel<A>, sum: fn(i32) -> A) {
+    let (width, lanes, across) = (kernel.rows, kernel.lanes, kernel.columns / kernel.lanes);
+    assert!(across <= MOST_PIECES);
+    let value = |i: usize| (i * 7 % 11) as i32 - 5;
+    let (left, right): (Vec<A>, Vec<A>) = (0..2000).map(|i| (sum(value(i)), sum(value(i + 3)))).unzip();
+    for (k, rows, adds) in
+        [1, 5, 32].iter().flat_map(|k| (1..=width).flat_map(move |m| [(*k, m, false), (*k, m, true)]))
+    {
+        let offsets: Vec<usize> = (0..k).map(|l| l * 37 % 90).collect();
+        for len in 0..=lanes {
+            let (mut out, out_row) = (vec![sum(9); (width + 1) * 200], 200);
+            let mut expected = out.clone();
+            let first = |j: usize| (30 * j, 50 * j);
+            let to = out.as_mut_ptr();
+            let pieces: Vec<Piece<A>> = (0..across)
+                .map(|j| Piece {
+                    from: right[first(j).0..].as_ptr(),
+                    to: to.wrapping_add(first(j).1),
+                    len: if j == 0 { len } else { lanes },
+                })
+                .collect();
+            for (i, j) in (0..rows).flat_map(|i| (0..across).map(move |j| (i, j))) {
+                for x in 0..pieces[j].len {
+                    let products = (0..k).map(|l| value(l * width + i) * value(first(j).0 + offsets[l] + x + 3));
+                    expected[7 + first(j).1 + i * out_row + x] = sum(products.sum::<i32>() + if adds { 9 } else { 0 });
+                }
+            }
+            // SAFETY: the panel has these positions, and there are as many elements and results.
+            unsafe { (kernel.apart)(rows, left.as_ptr(), pieces.as_ptr(), &offsets, (7, out_row), adds) };
+            assert_eq!(out, expected, "{rows} rows of {k}, {len} lanes");
+        }
+    }
+}
+
 #[test]
 fn micro_kernels_of_every_level_agree_with_sums_of_products() {
     for level in Level::all() {
+        check_apart::<f32>(f32::micro_kernel(level), |x| x as f32);
+        check_apart::<f64>(f64::micro_kernel(level), f64::from);
+        check_apart::<i64>(i64::micro_kernel(level), i64::from);
         check_micro_kernel::<f32>(f32::micro_kernel(level), f32::from, |x| x as f32);
         check_micro_kernel::<f64>(f64::micro_kernel(level), f64::from, f64::from);
         check_micro_kernel::<i64>(i64::micro_kernel(level), i64::from, i64::from);

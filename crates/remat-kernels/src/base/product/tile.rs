@@ -9,6 +9,7 @@
 use std::hint::black_box;
 use std::mem::MaybeUninit;
 
+use super::micro::Piece;
 use crate::simd::{prefetch, prefetch_far};
 
 /// Positions by which elements of a right panel are fetched ahead into the first-level cache.
@@ -101,6 +102,56 @@ pub(super) unsafe fn multiply<V: Vector, const M: usize, const N: usize, const P
     }
 }
 
+/// Multiplies `M` rows of a packed left panel of `PANEL` rows and vectors of the right operand that lie apart: as
+/// [`ApartFn`](super::micro::ApartFn).
+///
+/// # Safety
+/// As there; the function that it is inlined into is compiled for the instructions of the vector.
+#[inline(always)]
+pub(super) unsafe fn multiply_apart<V: Vector, const M: usize, const N: usize, const PANEL: usize>(
+    mut left: *const V::Element,
+    pieces: *const Piece<V::Element>,
+    offsets: &[usize],
+    (row, out_row): (usize, usize),
+    adds: bool,
+) {
+    // SAFETY: what is read and written are elements of the operands and of the result, as the caller promises.
+    unsafe {
+        let mut from = [left; N];
+        for (j, from) in from.iter_mut().enumerate() {
+            *from = (*pieces.add(j)).from;
+            for i in 0..M {
+                prefetch((*pieces.add(j)).to.wrapping_add(row + i * out_row).cast());
+            }
+        }
+        let mut sums = [[V::zero(); N]; M];
+        for &at in offsets {
+            let mut x = [V::zero(); N];
+            for (x, from) in x.iter_mut().zip(from) {
+                *x = V::load(from.add(at));
+            }
+            for (i, sums) in sums.iter_mut().enumerate() {
+                let factor = V::splat(left.add(i));
+                for (sum, &x) in sums.iter_mut().zip(&x) {
+                    *sum = sum.multiply_add(factor, x);
+                }
+            }
+            left = left.wrapping_add(PANEL);
+        }
+        for (i, sums) in sums.into_iter().enumerate() {
+            for (j, sum) in sums.into_iter().enumerate() {
+                let Piece { to, len, .. } = *pieces.add(j);
+                let to = to.wrapping_add(row + i * out_row);
+                if len == V::LANES {
+                    if adds { sum.plus(V::load(to)) } else { sum }.store(to);
+                } else if len > 0 {
+                    if adds { sum.plus(V::load_first(len, to)) } else { sum }.store_first(len, to);
+                }
+            }
+        }
+    }
+}
+
 /// Multiplies and adds in registers, as often as [`multiply`] does for as many positions, and gives the number of multiplications.
 ///
 /// # Safety
@@ -135,8 +186,8 @@ macro_rules! micro_kernel {
         $name:ident: $element:ty, $vector:ty, $(features $features:literal,)? rows [$($m:literal)+] $rows:literal, vectors [$($n:literal)*] $vectors:literal
     ) => {
         pub(in super::super) static $name: $crate::base::product::MicroKernel<$element> = {
-            use $crate::base::product::MicroKernel;
-            use $crate::base::product::tile::{self, Vector, multiply};
+            use $crate::base::product::micro::{MicroKernel, Piece};
+            use $crate::base::product::tile::{self, Vector, multiply, multiply_apart};
             use $crate::number::Number;
 
             const LANES: usize = <$vector as Vector>::LANES;
@@ -194,6 +245,24 @@ macro_rules! micro_kernel {
             }
 
             $(#[target_feature(enable = $features)])?
+            unsafe fn apart(
+                rows: usize,
+                left: *const $element,
+                pieces: *const Piece<$element>,
+                offsets: &[usize],
+                out: (usize, usize),
+                adds: bool,
+            ) {
+                // SAFETY: as the caller promises.
+                unsafe {
+                    match rows {
+                        $($m => multiply_apart::<$vector, $m, $vectors, $rows>(left, pieces, offsets, out, adds),)+
+                        _ => multiply_apart::<$vector, $rows, $vectors, $rows>(left, pieces, offsets, out, adds),
+                    }
+                }
+            }
+
+            $(#[target_feature(enable = $features)])?
             unsafe fn registers(steps: usize) -> usize {
                 // SAFETY: as the caller promises.
                 unsafe { tile::registers::<$vector, $rows, $vectors>(steps, &<$element as Number>::ONE) }
@@ -203,8 +272,10 @@ macro_rules! micro_kernel {
                 rows: $rows,
                 columns: COLUMNS,
                 min_columns: ($vectors - 1) * LANES + 1,
+                lanes: LANES,
                 packed,
                 strided,
+                apart,
                 registers,
             }
         };

@@ -348,7 +348,7 @@ impl<A: Accumulator> Operand<'_, A> {
 
 impl<A: Accumulator> Operand<'_, A> {
     /// Packs a panel of some free indices. What is left of the panel becomes zeros.
-    fn pack_panel(&self, free: Range<usize>, depth: Range<usize>, width: usize, to: &mut [A]) {
+    pub(super) fn pack_panel(&self, free: Range<usize>, depth: Range<usize>, width: usize, to: &mut [A]) {
         let count = free.len();
         if count < width {
             to.chunks_exact_mut(width).for_each(|row| row[count..].fill(A::default()));

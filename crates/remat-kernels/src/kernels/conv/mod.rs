@@ -12,6 +12,7 @@
 //! operand where neighbours in the result are features, and where neighbours in the image are elements of one window rather
 //! than of windows side by side, as they are for gradients of the weights; otherwise they are the right one.
 
+mod direct;
 mod im2col;
 mod output;
 mod phase;
@@ -23,6 +24,7 @@ mod tests;
 
 use remat_ir::{Aval, Conv, DType};
 
+use direct::Direct;
 use phase::{MIN_POSITIONS, Phase, Problem};
 use polyphase::phases;
 
@@ -39,9 +41,17 @@ use crate::threads::Threads;
 /// depends on the operation and the shapes alone, not on the layouts.
 pub(crate) fn kernel(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<dyn Kernel> {
     match accumulator(ins[0].0, out.dtype) {
-        DType::F32 => Box::new(ConvKernel::<f32>::new(op, ins, out)),
-        DType::F64 => Box::new(ConvKernel::<f64>::new(op, ins, out)),
+        DType::F32 => of::<f32>(op, ins, out),
+        DType::F64 => of::<f64>(op, ins, out),
         _ => Box::new(ConvKernel::<i64>::new(op, ins, out)),
+    }
+}
+
+/// The kernel of a convolution with sums of this type.
+fn of<A: Accumulator>(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<dyn Kernel> {
+    match Direct::<A>::new(direct::SIZES, op, ins, out) {
+        Some(direct) => Box::new(direct),
+        None => Box::new(ConvKernel::<A>::new(op, ins, out)),
     }
 }
 

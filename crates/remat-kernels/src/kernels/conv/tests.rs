@@ -262,3 +262,69 @@ fn the_order_of_sums_does_not_depend_on_layouts() {
         check_views_of(&op, ins, &mut stream);
     }
 }
+
+/// A convolution with results in rows of an image that is not dilated, and the shapes of its operands.
+fn in_rows(stream: &mut Stream, to: DType) -> (Conv, Vec<usize>, Vec<usize>) {
+    let (mut op, mut image, mut weights) = random(stream, to);
+    let (rank, positions) = (op.strides.len(), 1 + stream.below(70));
+    op.out_dims = order(&(0..rank + 2).collect::<Vec<_>>());
+    op.lhs_dilation = Shape::from_elem(1, rank);
+    // All groups are groups of features.
+    let groups = op.feature_group_count.max(op.batch_group_count);
+    (op.feature_group_count, op.batch_group_count) = (groups, 1);
+    image[op.lhs_dims.second] = groups * weights[op.rhs_dims.second];
+    if let Some(&last) = op.lhs_dims.spatial.last() {
+        image[last] = positions;
+    }
+    weights[op.rhs_dims.first] = groups * (1 + stream.below(40));
+    (op, image, weights)
+}
+
+#[test]
+fn windows_that_are_read_where_they_lie_agree_with_the_evaluator() {
+    let mut stream = Stream::new(11);
+    let mut direct = 0;
+    for i in 0..1200 {
+        let to = [DType::F32, DType::F64][i % 2];
+        let from = [to, DType::Bf16, to][i % 3];
+        let (op, image, weights) = in_rows(&mut stream, to);
+        let ins = [Aval::new(from, image.clone()), Aval::new(from, weights.clone())];
+        let Ok(outs) = op.infer(&ins) else { continue };
+        let kernel = |ins: [(DType, &Layout); 2]| -> Option<Box<dyn Kernel>> {
+            match to {
+                DType::F32 => Some(Box::new(Direct::<f32>::new(direct::SMALL, &op, ins, &outs[0])?)),
+                _ => Some(Box::new(Direct::<f64>::new(direct::SMALL, &op, ins, &outs[0])?)),
+            }
+        };
+        let [l, r] = [Layout::from(&ins[0]), Layout::from(&ins[1])];
+        if kernel([(from, &l), (from, &r)]).is_none() {
+            continue;
+        }
+        direct += 1;
+        let prim = Op::from(op.clone());
+        let arrays = [plain(from, &image, 1), plain(from, &weights, 2)];
+        let of_views = |ins: &[(DType, &Layout)], _: &[Aval]| kernel([ins[0], ins[1]]).expect("whatever the layout is");
+        let row_major = |_: &[Aval], _: &[Aval]| kernel([(from, &l), (from, &r)]).expect("it was one before");
+        check_by(&prim, row_major, &arrays, |got, expected, what| assert_close(got, expected, 1e-4, 1.0, what));
+        check_views(&prim, &ins, of_views, &mut stream);
+    }
+    assert!(direct > 200, "{direct}");
+}
+
+#[test]
+fn large_convolutions_in_rows_read_windows_where_they_lie() {
+    let mut stream = Stream::new(12);
+    for (image, weights, stride) in
+        [([2, 24, 33, 64], [40, 24, 3, 3], 1), ([1, 3, 40, 128], [16, 3, 7, 7], 2), ([1, 6, 1, 900], [30, 6, 1, 5], 1)]
+    {
+        let pad = (weights[3] / 2) as i64;
+        let padding = vec![(if weights[2] == 1 { 0 } else { pad }, pad), (pad, pad)];
+        let op = Conv { strides: Shape::from_elem(stride, 2), padding, ..of_rank(2, DType::F32) };
+        let ins = [Aval::new(DType::F32, image), Aval::new(DType::F32, weights)];
+        let (outs, layouts) = (op.infer(&ins).expect("they fit"), [Layout::from(&ins[0]), Layout::from(&ins[1])]);
+        let operands = [(DType::F32, &layouts[0]), (DType::F32, &layouts[1])];
+        assert!(Direct::<f32>::new(direct::SIZES, &op, operands, &outs[0]).is_some(), "{image:?}");
+        agree(&op, &plain(DType::F32, &image, 1), &plain(DType::F32, &weights, 2));
+        check_views_of(&op, ins, &mut stream);
+    }
+}
