@@ -7,9 +7,9 @@ use crate::{Array, Aval, Error, ErrorKind, Jaxpr, MemoryReport, MemoryStats, Res
 /// What an engine is told beside the program.
 #[derive(Clone, Debug, Default)]
 pub struct CompileOptions {
-    /// Callers give arguments up: an engine that has to know when it compiles makes results in their memory. A run takes the memory
-    /// of those arguments alone that have no other reference, whatever is said here.
-    pub donates: bool,
+    /// For each argument, whether callers give it up; none of them where this is empty. An engine that has to know when it compiles makes results in
+    /// their memory. A run takes the memory of those arguments alone that have no other reference, whatever is said here.
+    pub given_up: Vec<bool>,
 }
 
 /// A device and its engine, which compiles programs and runs them there.
@@ -28,7 +28,7 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// As [`Device::compile`].
     fn compile_with(&self, jaxpr: &Arc<Jaxpr>, options: &CompileOptions) -> Result<Arc<dyn Executable>> {
-        let CompileOptions { donates: _ } = options;
+        let CompileOptions { given_up: _ } = options;
         self.compile(jaxpr)
     }
 

@@ -77,7 +77,8 @@ fn main(w: &mut Writer, jaxpr: &Jaxpr) -> Result<()> {
     let placement = w.placement.clone();
     let cut = |of: fn(&Placement) -> &[Sharding], i: usize| placement.as_ref().and_then(|p| of(p).get(i));
     let (of_ins, of_outs) = (|i| cut(|p| &p.ins, i), |k| cut(|p| &p.outs, k));
-    let fits = |i: usize, k: usize| outs[k] == args[i].aval && of_ins(i) == of_outs(k);
+    let kept = w.options.kept.clone();
+    let fits = |i: usize, k: usize| !kept.contains(&i) && outs[k] == args[i].aval && of_ins(i) == of_outs(k);
     let aliased = if w.options.donates { aliased(&args, outs.len(), fits) } else { vec![None; args.len()] };
     let attributes = |aval: &Aval, sharding: Option<&Sharding>, aliased: Option<usize>| {
         let memory = memory_of(w, aval).map(|memory| format!("mhlo.memory_kind = \"{memory}\""));

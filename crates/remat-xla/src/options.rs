@@ -135,6 +135,8 @@ pub struct Options {
     pub precision: Precision,
     /// Each argument gives its memory to the first result of its aval that has none yet, as `donate_argnums` does in JAX.
     pub donates: bool,
+    /// The arguments that keep theirs nevertheless.
+    pub kept: Vec<usize>,
 }
 
 impl Default for Options {
@@ -144,6 +146,7 @@ impl Default for Options {
             platform: Platform::default(),
             precision: Precision::default(),
             donates: false,
+            kept: Vec::new(),
         }
     }
 }

@@ -15,7 +15,7 @@ fn programs_become_modules() {
         let name = args.get::<String>("name")?.unwrap_or_else(|| "main".to_string());
         let precision = if args.get::<bool>("fast")? == Some(true) { Precision::Default } else { Precision::Highest };
         let donates = args.get::<bool>("donates")? == Some(true);
-        stablehlo(jaxpr, &Options { name, platform, precision, donates })
+        stablehlo(jaxpr, &Options { name, platform, precision, donates, kept: Vec::new() })
     };
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/filetests");
     FileTests::new().command("stablehlo", module).run(folder).unwrap_or_else(|report| panic!("{report}"));

@@ -1,31 +1,21 @@
 //! Compiled programs.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use remat_ir::{
-    Array, Aval, DType, Device, DeviceArray, Error, ErrorKind, Executable, Jaxpr, LiveKind, LiveValue, Loc,
-    MemoryReport, MemoryStats, Result, Value, expect_arguments,
+    Array, Aval, Device, DeviceArray, Error, ErrorKind, Executable, Jaxpr, MemoryReport, MemoryStats, Result, Value,
+    expect_arguments,
 };
 
+use super::program::{Placed, Program, given_up, run_on_host};
 use super::{OnDevice, Xla};
-use crate::pjrt::{Buffer, Loaded};
-use crate::{compile_options, stablehlo};
+use crate::pjrt::Buffer;
 
 /// A compiled program.
-///
-/// XLA decides when it compiles which results lie in the memory of arguments, and copies an argument that is to be one and is kept.
-/// So there are two executables: one for runs whose arguments are all kept, and one for runs to which some are given up. The second is
-/// compiled when it is first needed, as the first is if the caller said that arguments will be given up.
 pub(super) struct Compiled {
     device: Xla,
-    jaxpr: Arc<Jaxpr>,
+    program: Program,
     ins: Vec<Aval>,
-    outs: Vec<Aval>,
-    keeping: OnceLock<Result<Loaded>>,
-    donating: OnceLock<Result<Loaded>>,
-    memory: MemoryStats,
-    /// Whose figures those are.
-    source: &'static str,
 }
 
 /// An argument of a run.
@@ -35,47 +25,22 @@ enum Argument {
     Kept(Arc<DeviceArray>),
 }
 
+impl Argument {
+    fn buffer(&self) -> Result<&Buffer> {
+        match self {
+            Argument::Given(buffer) => Ok(buffer),
+            Argument::Kept(array) => array.buffer::<OnDevice>().map(|array| &array.buffer).ok_or_else(lost),
+        }
+    }
+}
+
 impl Compiled {
-    pub(super) fn new(device: Xla, jaxpr: Arc<Jaxpr>, donates: bool) -> Result<Compiled> {
+    pub(super) fn new(device: Xla, jaxpr: Arc<Jaxpr>, given_up: &[bool]) -> Result<Compiled> {
+        let super::Inner { compiler, platform, ordinal, .. } = &*device.0;
+        let placed = Placed::On(compiler.client.device_id(*ordinal)?);
         let (ins, outs) = (jaxpr.in_avals(), jaxpr.out_avals());
-        let (keeping, donating) = (OnceLock::new(), OnceLock::new());
-        let (memory, source) = (MemoryStats::default(), "arguments, outputs and temporaries are XLA's own figures");
-        let mut compiled = Compiled { device, jaxpr, ins, outs, keeping, donating, memory, source };
-        match compiled.loaded(donates)?.memory()? {
-            Some(memory) => compiled.memory = memory,
-            None => {
-                compiled.memory = compiled.known_memory();
-                compiled.source = "arguments and outputs alone: the plugin does not tell the temporaries";
-            }
-        }
-        Ok(compiled)
-    }
-
-    /// What is known without the plugin.
-    fn known_memory(&self) -> MemoryStats {
-        let bytes = |avals: &[Aval]| avals.iter().map(Aval::bytes).sum();
-        let (arguments, outputs): (usize, usize) = (bytes(&self.ins), bytes(&self.outs));
-        MemoryStats {
-            arguments,
-            outputs,
-            temporaries: 0,
-            overhead: 0,
-            peak: arguments + outputs,
-            donated_peak: arguments + outputs,
-        }
-    }
-
-    /// The executable for runs to which arguments are given up, or for others.
-    fn loaded(&self, donates: bool) -> Result<&Loaded> {
-        let loaded = if donates { &self.donating } else { &self.keeping };
-        loaded.get_or_init(|| self.load(donates)).as_ref().map_err(Clone::clone)
-    }
-
-    fn load(&self, donates: bool) -> Result<Loaded> {
-        let super::Inner { compiler, platform, ordinal, .. } = &*self.device.0;
-        let module = stablehlo(&self.jaxpr, &self.device.options(donates))?;
-        let options = compile_options::encoded(*platform, &module, compiler.client.device_id(*ordinal)?);
-        compiler.compile(&module, &options, [self.ins.clone(), self.outs.clone()])
+        let program = Program::new((compiler.clone(), *platform), jaxpr, placed, [ins.clone(), outs], given_up)?;
+        Ok(Compiled { device, program, ins })
     }
 
     fn argument(&self, value: Value) -> Result<Argument> {
@@ -104,52 +69,31 @@ fn lost() -> Error {
 
 impl Executable for Compiled {
     fn run(&self, args: Vec<Array>) -> Result<Vec<Array>> {
-        let results = self.execute(args.into_iter().map(Value::Host).collect())?;
-        results.into_iter().map(Value::into_host).collect()
+        run_on_host(self, args)
     }
 
     fn execute(&self, args: Vec<Value>) -> Result<Vec<Value>> {
         expect_arguments("xla", self.ins.iter(), args.iter().map(Value::aval))?;
-        let donates = args.iter().any(Value::is_given_up);
-        let loaded = self.loaded(donates)?;
+        let loaded = self.program.loaded(&given_up(&args))?;
         let args = args.into_iter().map(|value| self.argument(value)).collect::<Result<Vec<Argument>>>()?;
-        let buffers = args.iter().map(|arg| match arg {
-            Argument::Given(buffer) => Ok((buffer, donates)),
-            Argument::Kept(array) => match array.buffer::<OnDevice>() {
-                Some(array) => Ok((&array.buffer, false)),
-                None => Err(lost()),
-            },
-        });
-        let results = loaded.run(&buffers.collect::<Result<Vec<_>>>()?)?;
+        let results = loaded.run(&args.iter().map(Argument::buffer).collect::<Result<Vec<_>>>()?)?;
         let value = |buffer| Value::on_device(OnDevice { buffer, device: self.device.clone() });
         Ok(results.into_iter().map(value).collect())
     }
 
     fn memory(&self) -> MemoryStats {
-        self.memory
+        self.program.memory()
     }
 
-    /// Plugins do not tell which temporaries are live at the peak: they are one value. Bytes that arguments and outputs share are not
-    /// in the peak.
     fn memory_report(&self) -> MemoryReport {
-        let value = |aval: &Aval, kind| LiveValue {
-            bytes: aval.bytes(),
-            aval: aval.clone(),
-            kind,
-            name: None,
-            operation: None,
-            loc: Loc::UNKNOWN,
-        };
-        let arguments = self.ins.iter().enumerate().map(|(i, aval)| value(aval, LiveKind::Argument(i)));
-        let outputs = self.outs.iter().map(|aval| value(aval, LiveKind::Output));
-        let temporaries = Aval::new(DType::U8, [self.memory.temporaries]);
-        let temporaries = (self.memory.temporaries > 0).then(|| value(&temporaries, LiveKind::Temporary));
-        MemoryReport::new(self.memory, arguments.chain(outputs).chain(temporaries).collect()).told_by(self.source)
+        self.program.memory_report()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use remat_ir::DType;
+
     use super::*;
 
     fn address(value: &Value) -> usize {
@@ -179,6 +123,18 @@ mod tests {
         let before: Vec<usize> = given.iter().map(address).collect();
         let results = compiled.execute(given).unwrap();
         assert_eq!(results.iter().map(address).collect::<Vec<_>>(), [before[1], before[0], before[2]]);
+        // Each may be kept, and its result has memory of its own, or that of another argument of its aval; the others are given up as before.
+        for (kept, places) in [(0, [1, 3, 2]), (1, [9, 0, 2]), (2, [1, 0, 9]), (3, [1, 0, 2])] {
+            let given = args();
+            let before: Vec<usize> = given.iter().map(address).collect();
+            let kept = given[kept].clone();
+            let results = compiled.execute(given).unwrap();
+            let place = |result: &Value| before.iter().position(|place| *place == address(result)).unwrap_or(9);
+            assert_eq!([0, 1, 2].map(|k| place(&results[k])), places);
+            let literal = |array: &Array| array.data().get(0).unwrap().as_f64();
+            assert_eq!(literal(kept.host().unwrap()), if kept.aval().dtype == DType::I32 { 1.0 } else { 1.5 });
+            assert_eq!([0, 1, 2].map(|k| literal(results[k].host().unwrap())), [3.0, 3.0, -1.0]);
+        }
         // None is given up.
         let given = args();
         let before: Vec<usize> = given.iter().map(address).collect();

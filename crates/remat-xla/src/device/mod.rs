@@ -4,6 +4,7 @@ mod array;
 mod clients;
 mod compiler;
 mod executable;
+mod program;
 mod several;
 
 use std::sync::Arc;
@@ -148,10 +149,6 @@ impl Xla {
             }
         }
     }
-
-    fn options(&self, donates: bool) -> Options {
-        Options { platform: self.0.platform, donates, ..Options::default() }
-    }
 }
 
 impl Device for Xla {
@@ -165,7 +162,7 @@ impl Device for Xla {
 
     fn compile_with(&self, jaxpr: &Arc<Jaxpr>, options: &CompileOptions) -> Result<Arc<dyn Executable>> {
         self.expect_device_memory(jaxpr)?;
-        Ok(Arc::new(Compiled::new(self.clone(), jaxpr.clone(), options.donates)?))
+        Ok(Arc::new(Compiled::new(self.clone(), jaxpr.clone(), &options.given_up)?))
     }
 
     fn put(&self, array: &Array) -> Result<Value> {
@@ -174,7 +171,7 @@ impl Device for Xla {
     }
 
     fn steps(&self, jaxpr: &Arc<Jaxpr>) -> Result<String> {
-        stablehlo(jaxpr, &self.options(false))
+        stablehlo(jaxpr, &Options { platform: self.0.platform, ..Options::default() })
     }
 }
 

@@ -1,18 +1,19 @@
 //! Several devices of one client as one engine: programs with meshes, on arrays that are cut over the devices and stay there.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use remat_ir::{
-    Array, Aval, CompileOptions, Device, DeviceArray, DeviceBuffer, Error, ErrorKind, Executable, Jaxpr, LiveKind,
-    LiveValue, Loc, MemoryReport, MemorySpace, MemoryStats, Mesh, PartitionSpec, Result, Sharding, Value, counted,
-    cut_shard, expect_arguments, join_shards,
+    Array, Aval, CompileOptions, Device, DeviceArray, DeviceBuffer, Error, ErrorKind, Executable, Jaxpr, MemoryReport,
+    MemorySpace, MemoryStats, Mesh, PartitionSpec, Result, Sharding, Value, counted, cut_shard, expect_arguments,
+    join_shards,
 };
 
 use super::clients;
 use super::compiler::Compiler;
-use crate::pjrt::{Buffer, Loaded};
+use super::program::{Placed, Program, given_up, run_on_host};
+use crate::pjrt::Buffer;
 use crate::sharding::Placement;
-use crate::{Options, Platform, Plugin, compile_options, stablehlo};
+use crate::{Options, Platform, Plugin, stablehlo};
 
 /// Several devices of XLA, and their engine.
 ///
@@ -112,7 +113,7 @@ impl Device for XlaDevices {
     }
 
     fn compile_with(&self, jaxpr: &Arc<Jaxpr>, options: &CompileOptions) -> Result<Arc<dyn Executable>> {
-        Ok(Arc::new(Compiled::new(self.clone(), jaxpr.clone(), options.donates)?))
+        Ok(Arc::new(Compiled::new(self.clone(), jaxpr.clone(), &options.given_up)?))
     }
 
     /// The whole array on every device, since no program says yet how it is cut.
@@ -185,16 +186,13 @@ impl DeviceBuffer for Sharded {
     }
 }
 
-/// A compiled program; of two executables the second is for runs to which arguments are given up, as on one device.
+/// A compiled program.
 struct Compiled {
     devices: XlaDevices,
-    jaxpr: Arc<Jaxpr>,
+    program: Program,
     placement: Placement,
     ins: Vec<Aval>,
     outs: Vec<Aval>,
-    keeping: OnceLock<Result<Loaded>>,
-    donating: OnceLock<Result<Loaded>>,
-    memory: MemoryStats,
 }
 
 /// An argument of a run.
@@ -218,7 +216,7 @@ fn lost() -> Error {
 }
 
 impl Compiled {
-    fn new(devices: XlaDevices, jaxpr: Arc<Jaxpr>, donates: bool) -> Result<Compiled> {
+    fn new(devices: XlaDevices, jaxpr: Arc<Jaxpr>, given_up: &[bool]) -> Result<Compiled> {
         let placement = match Placement::of(&jaxpr)? {
             Some(placement) => placement,
             None => Placement::on_one_device(&jaxpr)?,
@@ -237,49 +235,12 @@ impl Compiled {
             let message = format!("an argument or result is {aval}; those of several devices are in their memory");
             return Err(Error::new(ErrorKind::Argument, "xla", message));
         }
-        let (keeping, donating) = (OnceLock::new(), OnceLock::new());
-        let mut compiled =
-            Compiled { devices, jaxpr, placement, ins, outs, keeping, donating, memory: MemoryStats::default() };
-        compiled.memory = match compiled.loaded(donates)?.memory()? {
-            Some(memory) => memory,
-            None => compiled.known_memory()?,
-        };
-        Ok(compiled)
-    }
-
-    /// What is known without the plugin.
-    fn known_memory(&self) -> Result<MemoryStats> {
-        let bytes = |avals: Vec<Aval>| avals.iter().map(Aval::bytes).sum();
-        let (arguments, outputs): (usize, usize) = (bytes(self.shards_in()?), bytes(self.shards_out()?));
-        Ok(MemoryStats {
-            arguments,
-            outputs,
-            temporaries: 0,
-            overhead: 0,
-            peak: arguments + outputs,
-            donated_peak: arguments + outputs,
-        })
-    }
-
-    fn shards_in(&self) -> Result<Vec<Aval>> {
-        shards(&self.ins, &self.placement.ins)
-    }
-
-    fn shards_out(&self) -> Result<Vec<Aval>> {
-        shards(&self.outs, &self.placement.outs)
-    }
-
-    fn loaded(&self, donates: bool) -> Result<&Loaded> {
-        let loaded = if donates { &self.donating } else { &self.keeping };
-        loaded.get_or_init(|| self.load(donates)).as_ref().map_err(Clone::clone)
-    }
-
-    fn load(&self, donates: bool) -> Result<Loaded> {
-        let Inner { compiler, platform, .. } = &*self.devices.0;
-        let module = stablehlo(&self.jaxpr, &Options { platform: *platform, donates, ..Options::default() })?;
-        let ids = (0..self.placement.devices()).map(|device| compiler.client.device_id(device));
-        let options = compile_options::of_devices(*platform, &module, &ids.collect::<Result<Vec<u64>>>()?);
-        compiler.compile(&module, &options, [self.shards_in()?, self.shards_out()?])
+        let Inner { compiler, platform, .. } = &*devices.0;
+        let ids = (0..placement.devices()).map(|device| compiler.client.device_id(device));
+        let placed = Placed::OnAll(ids.collect::<Result<Vec<u64>>>()?);
+        let of_one = [shards(&ins, &placement.ins)?, shards(&outs, &placement.outs)?];
+        let program = Program::new((compiler.clone(), *platform), jaxpr, placed, of_one, given_up)?;
+        Ok(Compiled { devices, program, placement, ins, outs })
     }
 
     /// The argument as shards on the devices.
@@ -311,23 +272,18 @@ fn shards(avals: &[Aval], shardings: &[Sharding]) -> Result<Vec<Aval>> {
 
 impl Executable for Compiled {
     fn run(&self, args: Vec<Array>) -> Result<Vec<Array>> {
-        let results = self.execute(args.into_iter().map(Value::Host).collect())?;
-        results.into_iter().map(Value::into_host).collect()
+        run_on_host(self, args)
     }
 
     /// All is checked before the run begins: one that fails to begin on one device leaves the others waiting for it.
     fn execute(&self, args: Vec<Value>) -> Result<Vec<Value>> {
         expect_arguments("xla", self.ins.iter(), args.iter().map(Value::aval))?;
-        let donates = args.iter().any(Value::is_given_up);
-        let loaded = self.loaded(donates)?;
+        let loaded = self.program.loaded(&given_up(&args))?;
         let args = args.into_iter().zip(&self.placement.ins);
         let args = args.map(|(value, sharding)| self.argument(value, sharding)).collect::<Result<Vec<Argument>>>()?;
         let shards = args.iter().map(Argument::shards).collect::<Result<Vec<&[Buffer]>>>()?;
-        let is_given = |arg: &Argument| donates && matches!(arg, Argument::Given(_));
-        let of_device = |device: usize| -> Vec<(&Buffer, bool)> {
-            shards.iter().zip(&args).map(|(shards, arg)| (&shards[device], is_given(arg))).collect()
-        };
-        let lists: Vec<Vec<(&Buffer, bool)>> = (0..self.placement.devices()).map(of_device).collect();
+        let of_device = |device: usize| -> Vec<&Buffer> { shards.iter().map(|shards| &shards[device]).collect() };
+        let lists: Vec<Vec<&Buffer>> = (0..self.placement.devices()).map(of_device).collect();
         let mut results: Vec<_> = loaded.run_on_all(&lists)?.into_iter().map(Vec::into_iter).collect();
         let value = |(aval, sharding): (&Aval, &Sharding)| {
             let shards = results.iter_mut().filter_map(Iterator::next).collect();
@@ -338,21 +294,12 @@ impl Executable for Compiled {
     }
 
     fn memory(&self) -> MemoryStats {
-        self.memory
+        self.program.memory()
     }
 
-    /// Of one device. Plugins do not tell which temporaries are live at the peak: they are one value.
+    /// Of one device.
     fn memory_report(&self) -> MemoryReport {
-        let value = |aval: Aval, kind| {
-            let bytes = aval.bytes();
-            LiveValue { bytes, aval, kind, name: None, operation: None, loc: Loc::UNKNOWN }
-        };
-        let (ins, outs) = (self.shards_in().unwrap_or_default(), self.shards_out().unwrap_or_default());
-        let arguments = ins.into_iter().enumerate().map(|(i, aval)| value(aval, LiveKind::Argument(i)));
-        let outputs = outs.into_iter().map(|aval| value(aval, LiveKind::Output));
-        let temporaries = Aval::new(remat_ir::DType::U8, [self.memory.temporaries]);
-        let temporaries = (self.memory.temporaries > 0).then(|| value(temporaries, LiveKind::Temporary));
-        MemoryReport::new(self.memory, arguments.chain(outputs).chain(temporaries).collect())
+        self.program.memory_report()
     }
 }
 

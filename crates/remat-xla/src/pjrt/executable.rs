@@ -26,38 +26,30 @@ unsafe impl Send for Loaded {}
 unsafe impl Sync for Loaded {}
 
 impl Loaded {
-    /// Begins a run on the device that it was compiled for: results may be pending. Each argument comes with whether the run may take
-    /// its memory, after which to read it is an error. The buffers have to be arrays of the avals that it takes; that is looked at
+    /// Begins a run on the device that it was compiled for: results may be pending. It takes the memory of the arguments that are aliased in its module, and
+    /// to read them afterwards is an error. The buffers have to be arrays of the avals that it takes; that is looked at
     /// here, since plugins check the number of bytes at most.
-    pub(crate) fn run(&self, args: &[(&Buffer, bool)]) -> Result<Vec<Buffer>> {
+    pub(crate) fn run(&self, args: &[&Buffer]) -> Result<Vec<Buffer>> {
         Ok(self.run_on_all(&[args])?.into_iter().flatten().collect())
     }
 
-    /// As [`Loaded::run`], on all devices of a program on a mesh: for each the arguments, and its results. Of an argument all shards are
-    /// given up, or none.
-    pub(crate) fn run_on_all<'a>(&self, args: &[impl AsRef<[(&'a Buffer, bool)]>]) -> Result<Vec<Vec<Buffer>>> {
+    /// As [`Loaded::run`], on all devices of a program on a mesh: for each the arguments, and its results.
+    pub(crate) fn run_on_all<'a>(&self, args: &[impl AsRef<[&'a Buffer]>]) -> Result<Vec<Vec<Buffer>>> {
         for args in args {
-            if !args.as_ref().iter().map(|(buffer, _)| &buffer.aval).eq(&self.ins) {
+            if !args.as_ref().iter().map(|buffer| &buffer.aval).eq(&self.ins) {
                 return Err(Error::new(ErrorKind::Internal, "xla", "the arguments are not those of the program"));
             }
         }
         let Some(first) = args.first().map(AsRef::as_ref) else { return Ok(Vec::new()) };
         let library = self.client.library;
         let handles: Vec<Vec<Handle>> =
-            args.iter().map(|args| args.as_ref().iter().map(|(buffer, _)| buffer.handle).collect()).collect();
-        let kept = first.iter().zip(0i64..).filter(|((_, is_given), _)| !is_given);
-        let kept: Vec<i64> = kept.map(|(_, i)| i).collect();
+            args.iter().map(|args| args.as_ref().iter().map(|buffer| buffer.handle).collect()).collect();
         let argument_lists: Vec<_> = handles.iter().map(|handles| handles.as_ptr()).collect();
         let mut outputs: Vec<Vec<Handle>> = vec![vec![std::ptr::null_mut(); self.outs.len()]; args.len()];
         let output_lists: Vec<_> = outputs.iter_mut().map(|outputs| outputs.as_mut_ptr()).collect();
         // SAFETY: integers and pointers, which may be zero.
         let options: sys::ExecuteOptions = unsafe { std::mem::zeroed() };
-        let mut options = sys::ExecuteOptions {
-            struct_size: size_of::<sys::ExecuteOptions>(),
-            non_donatable_input_indices: kept.as_ptr(),
-            num_non_donatable_input_indices: kept.len(),
-            ..options
-        };
+        let mut options = sys::ExecuteOptions { struct_size: size_of::<sys::ExecuteOptions>(), ..options };
         let mut call = sys::LoadedExecutableExecute {
             executable: self.handle,
             options: &mut options,

@@ -364,8 +364,10 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
             return Ok(compiled.clone());
         }
         // What is given up once is given up again, as a rule.
-        let donates = leaves.iter().any(|leaf| matches!(&leaf.0, Repr::Concrete(value) if value.is_given_up()));
-        let compiled = self.traced(entry).lower()?.compile_on(&device, &CompileOptions { donates })?;
+        let is_given_up = |leaf: &Tensor| matches!(&leaf.0, Repr::Concrete(value) if value.is_given_up());
+        let captured = entry.program.captured.iter().map(|_| false);
+        let given_up = captured.chain(leaves.iter().map(is_given_up)).collect();
+        let compiled = self.traced(entry).lower()?.compile_on(&device, &CompileOptions { given_up })?;
         let compiled = Arc::new(compiled);
         all.push(compiled.clone());
         Ok(compiled)

@@ -1,0 +1,152 @@
+//! What the engines of one device and of several share: a program, its executables, and their memory.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use remat_ir::{
+    Array, Aval, DType, Executable, Jaxpr, LiveKind, LiveValue, Loc, MemoryReport, MemoryStats, Result, Value,
+};
+
+use super::compiler::Compiler;
+use crate::pjrt::Loaded;
+use crate::{Options, Platform, compile_options, stablehlo};
+use twox_hash::XxHash3_128;
+
+/// A program for a device, or for several.
+///
+/// XLA decides when it compiles which results lie in the memory of arguments, copies an aliased argument that is kept, and the plugin for CPUs then copies all
+/// aliased arguments behind it too. So there is an executable for each set of arguments that are given up, compiled when it is first
+/// needed; those whose text is the same are one.
+pub(super) struct Program {
+    compiler: Arc<Compiler>,
+    platform: Platform,
+    jaxpr: Arc<Jaxpr>,
+    placed: Placed,
+    /// Arguments and results as one device has them.
+    ins: Vec<Aval>,
+    outs: Vec<Aval>,
+    /// Executables by the arguments that are given up, the last used ones.
+    executables: Mutex<Vec<(Vec<bool>, Slot)>>,
+    /// The same by the hash of their text.
+    texts: Mutex<BTreeMap<u128, Weak<Loaded>>>,
+    memory: MemoryStats,
+    /// Whose figures those are.
+    source: &'static str,
+}
+
+type Slot = Arc<OnceLock<Result<Arc<Loaded>>>>;
+
+/// The most sets of arguments that executables are kept for. A caller has one or two.
+const MOST: usize = 16;
+
+/// The ids of the devices that run the program.
+pub(super) enum Placed {
+    On(u64),
+    OnAll(Vec<u64>),
+}
+
+impl Program {
+    pub(super) fn new(
+        (compiler, platform): (Arc<Compiler>, Platform),
+        jaxpr: Arc<Jaxpr>,
+        placed: Placed,
+        [ins, outs]: [Vec<Aval>; 2],
+        given_up: &[bool],
+    ) -> Result<Program> {
+        let (executables, texts) = (Mutex::default(), Mutex::default());
+        let (memory, source) = (MemoryStats::default(), "arguments, outputs and temporaries are XLA's own figures");
+        let mut program = Program { compiler, platform, jaxpr, placed, ins, outs, executables, texts, memory, source };
+        match program.loaded(given_up)?.memory()? {
+            Some(memory) => program.memory = memory,
+            None => {
+                program.memory = program.known_memory();
+                program.source = "arguments and outputs alone: the plugin does not tell the temporaries";
+            }
+        }
+        Ok(program)
+    }
+
+    /// What is known without the plugin.
+    fn known_memory(&self) -> MemoryStats {
+        let bytes = |avals: &[Aval]| avals.iter().map(Aval::bytes).sum();
+        let (arguments, outputs): (usize, usize) = (bytes(&self.ins), bytes(&self.outs));
+        let peak = arguments + outputs;
+        MemoryStats { arguments, outputs, temporaries: 0, overhead: 0, peak, donated_peak: peak }
+    }
+
+    /// The executable for runs to which these arguments are given up; none of them where the list is empty.
+    pub(super) fn loaded(&self, given_up: &[bool]) -> Result<Arc<Loaded>> {
+        let slot = {
+            let mut all = self.executables.lock().unwrap_or_else(PoisonError::into_inner);
+            match all.iter().position(|(given, _)| given == given_up) {
+                Some(0) => all[0].1.clone(),
+                Some(at) => {
+                    all[..=at].rotate_right(1);
+                    all[0].1.clone()
+                }
+                None => {
+                    all.truncate(MOST - 1);
+                    all.insert(0, (given_up.to_vec(), Slot::default()));
+                    all[0].1.clone()
+                }
+            }
+        };
+        slot.get_or_init(|| self.load(given_up)).clone()
+    }
+
+    fn load(&self, given_up: &[bool]) -> Result<Arc<Loaded>> {
+        let kept = (0..self.ins.len()).filter(|&i| !given_up.get(i).is_some_and(|is_given_up| *is_given_up)).collect();
+        let options = Options { platform: self.platform, donates: true, kept, ..Options::default() };
+        let module = stablehlo(&self.jaxpr, &options)?;
+        // Held while it is compiled: another thread may ask for the same text.
+        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = XxHash3_128::oneshot(module.as_bytes());
+        if let Some(loaded) = texts.get(&text).and_then(Weak::upgrade) {
+            return Ok(loaded);
+        }
+        let options = match &self.placed {
+            Placed::On(id) => compile_options::encoded(self.platform, &module, *id),
+            Placed::OnAll(ids) => compile_options::of_devices(self.platform, &module, ids),
+        };
+        let loaded = Arc::new(self.compiler.compile(&module, &options, [self.ins.clone(), self.outs.clone()])?);
+        texts.retain(|_, loaded| loaded.strong_count() > 0);
+        texts.insert(text, Arc::downgrade(&loaded));
+        Ok(loaded)
+    }
+
+    pub(super) fn memory(&self) -> MemoryStats {
+        self.memory
+    }
+
+    /// Plugins do not tell which temporaries are live at the peak: they are one value. Bytes that arguments and outputs share are not
+    /// in the peak.
+    pub(super) fn memory_report(&self) -> MemoryReport {
+        let value = |aval: &Aval, kind| LiveValue {
+            bytes: aval.bytes(),
+            aval: aval.clone(),
+            kind,
+            name: None,
+            operation: None,
+            loc: Loc::UNKNOWN,
+        };
+        let arguments = self.ins.iter().enumerate().map(|(i, aval)| value(aval, LiveKind::Argument(i)));
+        let outputs = self.outs.iter().map(|aval| value(aval, LiveKind::Output));
+        let temporaries = Aval::new(DType::U8, [self.memory.temporaries]);
+        let temporaries = (self.memory.temporaries > 0).then(|| value(&temporaries, LiveKind::Temporary));
+        MemoryReport::new(self.memory, arguments.chain(outputs).chain(temporaries).collect()).told_by(self.source)
+    }
+}
+
+/// A run on arrays of the host, for engines whose arrays are their own.
+pub(super) fn run_on_host(executable: &impl Executable, args: Vec<Array>) -> Result<Vec<Array>> {
+    let results = executable.execute(args.into_iter().map(Value::Host).collect())?;
+    results.into_iter().map(Value::into_host).collect()
+}
+
+/// Which arguments are given up. Those of the host are copied to the device, and the copies are given up too where anything is.
+pub(super) fn given_up(args: &[Value]) -> Vec<bool> {
+    if !args.iter().any(Value::is_given_up) {
+        return Vec::new();
+    }
+    args.iter().map(|arg| matches!(arg, Value::Host(_)) || arg.is_given_up()).collect()
+}
