@@ -13,12 +13,15 @@ def arguments():
     parser.add_argument("--layers-as", choices=["scan", "unroll"], default="scan")
     parser.add_argument("--barriers", choices=["default", "kept"], default="default",
                         help="kept: without the pass that lets XLA merge what is recomputed with its forward twin")
+    parser.add_argument("--plugin", help="run on this PJRT plugin, instead of the XLA that comes with JAX")
     return parser.parse_args()
 
 
 a = arguments()
 common.use_cores(a.threads)
-os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["JAX_PLATFORMS"] = "plugin" if a.plugin else "cpu"
+if a.plugin:
+    os.environ["PJRT_NAMES_AND_LIBRARY_PATHS"] = "plugin:" + a.plugin
 if a.barriers == "kept":
     os.environ["XLA_FLAGS"] = "--xla_disable_hlo_passes=cse_barrier_expander"
 

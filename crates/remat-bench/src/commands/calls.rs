@@ -5,9 +5,10 @@ use std::io::Write;
 use std::time::Instant;
 
 use anyhow::Result;
-use remat::{DType, Tensor, jit, value_and_grad};
+use remat::{DType, Device, Tensor, jit, value_and_grad};
 use remat_cli::arguments::{policy, up_to};
 use remat_cli::table::table;
+use remat_xla::{Platform, Xla};
 use serde::Serialize;
 
 use crate::ALLOCATOR;
@@ -28,6 +29,9 @@ const POLICIES: [&str; 4] = ["none", "Dots", "DotsWithNoBatchDims", "Nothing"];
 pub(crate) struct Args {
     #[command(flatten)]
     sizes: Compiled,
+    /// A device of XLA, such as `xla-cpu`: its calls beside those of its plugin, and nothing else
+    #[arg(long)]
+    device: Option<String>,
     /// Times each program is traced and compiled
     #[arg(long, default_value_t = 5, value_parser = up_to(1_000_000))]
     repeat: usize,
@@ -70,8 +74,11 @@ struct Compilation {
 /// # Errors
 /// If a program cannot be compiled or run, which is a defect.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
-    let calls = calls()?;
-    let compilations = compilations(args)?;
+    let calls = match &args.device {
+        None => calls()?,
+        Some(device) => calls_beside_plugin(device)?,
+    };
+    let compilations = if args.device.is_none() { compilations(args)? } else { Vec::new() };
     if args.json {
         let lines = calls.iter().map(serde_json::to_string).chain(compilations.iter().map(serde_json::to_string));
         for line in lines {
@@ -84,6 +91,9 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         .map(|c| vec![c.call.to_string(), format!("{:.2}", 1e6 * c.seconds), format!("{:.1}", c.allocations)])
         .collect();
     writeln!(out, "{}\n", table(&["a call of", "us", "allocations"], &rows))?;
+    if compilations.is_empty() {
+        return Ok(());
+    }
     let rows: Vec<_> = compilations
         .iter()
         .map(|c| {
@@ -113,6 +123,43 @@ fn calls() -> remat::Result<Vec<Call>> {
         measure("an eager sum of two f32[]", || (&scalar + &scalar).rank())?,
         measure("an eager sum of two f32[8]", || (&small + &small).rank())?,
     ])
+}
+
+/// Calls of one program by its plugin alone, and by way of `jit` on its device. Both return before the result is computed, and read nothing.
+fn calls_beside_plugin(device: &str) -> Result<Vec<Call>> {
+    let device = Device::named(device)?;
+    let Some(platform) = Platform::of_device(device.name()) else {
+        anyhow::bail!("there is no plugin beside which calls on {} could be measured", device.name());
+    };
+    let ordinal = device.name().split_once(':').and_then(|(_, ordinal)| ordinal.parse().ok()).unwrap_or(0);
+    let xla = Xla::device(platform, ordinal)?;
+    let mut calls = Vec::new();
+    let scalar = Tensor::from(3.0f32);
+    let affine = jit(|x: &Tensor| x * 2.0 + 1.0);
+    let many = vec![Tensor::ones([8], DType::F32); 100];
+    let sums = jit(|all: &Vec<Tensor>| all.iter().map(|x| x + 1.0).collect::<Vec<Tensor>>());
+    let [scalar_arrays, arrays] = [std::slice::from_ref(&scalar), &many[..]]
+        .map(|args| args.iter().map(|x| x.array().cloned()).collect::<remat::Result<Vec<_>>>());
+    let (scalar_arrays, arrays) = (scalar_arrays?, arrays?);
+    for round in 0..3 {
+        let seconds = xla.plugin_seconds(affine.lower(&scalar)?.jaxpr(), &scalar_arrays, CALLS)?;
+        let there = scalar.to_device(&device);
+        let ours = measure("a jitted scalar function", || affine.call(there.clone()))?;
+        let seconds_of_many = xla.plugin_seconds(sums.lower(&many)?.jaxpr(), &arrays, CALLS)?;
+        let there: Vec<Tensor> = many.iter().map(|x| x.to_device(&device)).collect();
+        let ours_of_many = measure("a jitted function of 100 f32[8]", || sums.call(there.clone()))?;
+        if round > 0 {
+            calls.push(Call { call: "the plugin alone, a scalar function", seconds, allocations: 0.0 });
+            calls.push(ours);
+            calls.push(Call {
+                call: "the plugin alone, a function of 100 f32[8]",
+                seconds: seconds_of_many,
+                allocations: 0.0,
+            });
+            calls.push(ours_of_many);
+        }
+    }
+    Ok(calls)
 }
 
 /// The median time of a call, and its allocations.

@@ -43,6 +43,18 @@ impl Compiled {
         Ok(Compiled { device, program, ins })
     }
 
+    /// See [`Xla::plugin_seconds`].
+    pub(super) fn plugin_seconds(&self, args: &[Array], calls: usize) -> Result<f64> {
+        expect_arguments("xla", self.ins.iter(), args.iter().map(Array::aval))?;
+        let super::Inner { compiler, ordinal, .. } = &*self.device.0;
+        let upload = |array: &Array| compiler.client.upload(array, *ordinal);
+        let buffers = args.iter().map(upload).collect::<Result<Vec<Buffer>>>()?;
+        let (loaded, buffers) = (self.program.loaded(&[])?, buffers.iter().collect::<Vec<&Buffer>>());
+        let mut seconds = (0..25).map(|_| loaded.plugin_seconds(&buffers, calls)).collect::<Result<Vec<f64>>>()?;
+        seconds.sort_by(f64::total_cmp);
+        Ok(seconds[seconds.len() / 2])
+    }
+
     fn argument(&self, value: Value) -> Result<Argument> {
         let Value::Device(array) = value else {
             let super::Inner { compiler, ordinal, .. } = &*self.device.0;

@@ -1,6 +1,7 @@
 //! Executables.
 
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 use remat_ir::{Aval, Error, ErrorKind, MemoryStats, Result};
 
@@ -72,6 +73,38 @@ impl Loaded {
         let outputs: Vec<Vec<Result<Buffer>>> =
             outputs.into_iter().map(|outputs| outputs.into_iter().zip(&self.outs).map(buffer).collect()).collect();
         outputs.into_iter().map(|outputs| outputs.into_iter().collect()).collect()
+    }
+
+    /// The seconds of a call when nothing is done around the plugin's function, and the outputs are freed: the mean of so many calls on one device.
+    pub(crate) fn plugin_seconds(&self, args: &[&Buffer], calls: usize) -> Result<f64> {
+        // One call, whose arguments are looked at.
+        self.run(args)?;
+        let library = self.client.library;
+        let handles: Vec<Handle> = args.iter().map(|buffer| buffer.handle).collect();
+        let mut outputs: Vec<Handle> = vec![std::ptr::null_mut(); self.outs.len()];
+        // SAFETY: integers and pointers, which may be zero.
+        let options: sys::ExecuteOptions = unsafe { std::mem::zeroed() };
+        let mut options = sys::ExecuteOptions { struct_size: size_of::<sys::ExecuteOptions>(), ..options };
+        let started = Instant::now();
+        for _ in 0..calls {
+            let mut call = sys::LoadedExecutableExecute {
+                executable: self.handle,
+                options: &mut options,
+                argument_lists: &handles.as_ptr(),
+                num_devices: 1,
+                num_args: handles.len(),
+                output_lists: &outputs.as_mut_ptr(),
+                ..sys::LoadedExecutableExecute::new()
+            };
+            // SAFETY: as in `run_on_all`, for one device. Each output is freed once.
+            unsafe {
+                library.call(&mut call)?;
+                for &buffer in &outputs {
+                    library.free(sys::BufferDestroy { buffer, ..sys::BufferDestroy::new() });
+                }
+            }
+        }
+        Ok(started.elapsed().as_secs_f64() / calls as f64)
     }
 
     /// Fails unless the outputs are those that the module gives.
@@ -160,3 +193,6 @@ impl Drop for Loaded {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
