@@ -176,3 +176,83 @@ macro_rules! micro_kernel {
 micro_kernel!(bf16, "tdpbf16ps");
 micro_kernel!(signed, "tdpbssd");
 micro_kernel!(unsigned, "tdpbuud");
+
+/// The micro-kernel of `tdpbf16ps` for planes of bf16 whose sums are f32.
+///
+/// # Safety
+/// As of every micro-kernel; the unit has the instruction, and the tiles of this thread are configured.
+pub(super) unsafe fn split(
+    groups: usize,
+    left: *const u32,
+    right: *const u32,
+    (sums, stride): (*mut u32, usize),
+    adds: bool,
+) {
+    // SAFETY: the left operand has as many groups of four tiles of 1,024 bytes, the right one of six, as the caller promises, and the sums
+    // four tiles with rows of this stride. No tile is in use before or after.
+    unsafe {
+        asm!(
+            "test {adds:e}, {adds:e}",
+            "jz 2f",
+            "tileloadd tmm0, [{sums} + {stride}]",
+            "tileloadd tmm1, [{sums} + {stride} + 64]",
+            "tileloadd tmm2, [{below} + {stride}]",
+            "tileloadd tmm3, [{below} + {stride} + 64]",
+            "jmp 3f",
+            "2:",
+            "tilezero tmm0",
+            "tilezero tmm1",
+            "tilezero tmm2",
+            "tilezero tmm3",
+            "3:",
+            "test {groups}, {groups}",
+            "jz 5f",
+            "4:",
+            // (third, first) by (first, third).
+            "tileloadd tmm4, [{left} + {row}]",
+            "tileloadd tmm6, [{right} + {row}]",
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            "tileloadd tmm7, [{right} + {row} + 1024]",
+            "tdpbf16ps tmm1, tmm4, tmm7",
+            "tileloadd tmm5, [{left} + {row} + 1024]",
+            "tdpbf16ps tmm2, tmm5, tmm6",
+            "tdpbf16ps tmm3, tmm5, tmm7",
+            // (second, first) by (first, second).
+            "tileloadd tmm4, [{left} + {row} + 2048]",
+            "tileloadd tmm6, [{right} + {row} + 2048]",
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            "tileloadd tmm7, [{right} + {row} + 3072]",
+            "tdpbf16ps tmm1, tmm4, tmm7",
+            "tileloadd tmm5, [{left} + {row} + 3072]",
+            "tdpbf16ps tmm2, tmm5, tmm6",
+            "tdpbf16ps tmm3, tmm5, tmm7",
+            // (second, first) by (second, first).
+            "tileloadd tmm6, [{right} + {row} + 4096]",
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            "tdpbf16ps tmm2, tmm5, tmm6",
+            "tileloadd tmm7, [{right} + {row} + 5120]",
+            "tdpbf16ps tmm1, tmm4, tmm7",
+            "tdpbf16ps tmm3, tmm5, tmm7",
+            "add {left}, 4096",
+            "add {right}, 6144",
+            "dec {groups}",
+            "jnz 4b",
+            "5:",
+            "tilestored [{sums} + {stride}], tmm0",
+            "tilestored [{sums} + {stride} + 64], tmm1",
+            "tilestored [{below} + {stride}], tmm2",
+            "tilestored [{below} + {stride} + 64], tmm3",
+            adds = in(reg) u32::from(adds),
+            left = inout(reg) left => _,
+            right = inout(reg) right => _,
+            groups = inout(reg) groups => _,
+            sums = in(reg) sums,
+            below = in(reg) sums.wrapping_add(16 * stride),
+            row = in(reg) 64usize,
+            stride = in(reg) stride * size_of::<u32>(),
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack),
+        );
+    }
+}

@@ -1,8 +1,8 @@
 //! Products of narrow elements, bf16 and bytes, on the units that CPUs have for them: several elements to a word of 32 bits, whose
-//! products are summed by one instruction.
+//! products are summed by one instruction. And products of f32, as sums of bf16, where that is faster.
 //!
 //! All units take the same packed panels ([`pack`]). A panel has 32 rows of the left operand, or 32 columns of the right one, and
-//! for each *group* of 64 bytes of the contracted dimension two tiles of 16 of them. A tile is a matrix of 16 by 16 words: a
+//! for each *group* of 16 words of the contracted dimension two tiles of 16 of them. A tile is a matrix of 16 by 16 words: a
 //! row of the left operand is a row of the tile, a column of the right one a column. Zeros fill panels and groups.
 //!
 //! A micro-kernel multiplies a left panel with a right one and adds to 32 by 32 sums, which are f32 for bf16, and integers
@@ -19,6 +19,21 @@
 //!   adds that to the sums of the groups before.
 //! - AVX-512 adds the products of all pairs one after the other, the second element of a pair before the first.
 //!
+//! # f32 as sums of bf16
+//!
+//! An f32 is the sum of three bf16, `x = x1 + x2 + x3`, of which each but the last is the nearest to what is left. The matrix unit
+//! multiplies bf16 sixteen times as fast as AVX-512 multiplies f32, so that six products, `x1 y1 + x1 y2 + x2 y1 + x1 y3 + x3 y1 + x2 y2`,
+//! are faster than one. Those that are left out are smaller than 2^-24 of `|x y|` together, as much as one rounding of a product.
+//! A sum has fewer roundings than one position by position, since 16 of them are added before they meet the sum of those before: of
+//! random numbers it is off by less than half as much. So the bound above holds, with 2 terms more, and what is exact in f32 stays so: products of integers
+//! below 2^24, and their sums. Source: Henry, Tang and Heinecke, "Leveraging the bfloat16 artificial intelligence datatype for
+//! higher-precision computations", IEEE Symposium on Computer Arithmetic, 2019.
+//!
+//! A word has two parts of one f32. In a group the left operand has a plane of words `(x3, x1)` and one of `(x2, x1)`, the right one
+//! `(y1, y3)`, `(y1, y2)` and `(y2, y1)`, so that each instruction multiplies what is symmetrical: exchanged operands have the same
+//! sums. Two kinds of results are not sums in this sense: those that are not finite, since a part of an infinity is not a number, and those of
+//! factors so small that products of parts are subnormal. The driver computes them again in f32 (`kernels::matmul::narrow`).
+//!
 //! Without a unit, bf16 are widened to f32 and added in the order of f32 products. So bits depend on the CPU.
 
 // Micro-kernels are functions on pointers.
@@ -29,14 +44,17 @@ mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod pack;
+mod part;
 #[cfg(test)]
 mod plain;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use std::marker::PhantomData;
 
-pub(crate) use pack::{Part, Side, Strided, pack};
+pub(crate) use pack::{Side, Strided, pack};
+pub(crate) use part::{Part, Split};
 use remat_ir::DType;
 
 /// Rows of a packed left operand, or columns of a right one, in a panel.
@@ -63,6 +81,8 @@ pub(crate) enum Kind {
     I8,
     /// Summed in i32, modulo 2^32.
     U8,
+    /// As sums of bf16 ([`Split`]), summed in f32.
+    F32,
 }
 
 impl Kind {
@@ -70,10 +90,16 @@ impl Kind {
     pub(crate) fn of(dtype: DType) -> Option<Kind> {
         match dtype {
             DType::Bf16 => Some(Kind::Bf16),
+            DType::F32 => Some(Kind::F32),
             DType::I8 => Some(Kind::I8),
             DType::U8 => Some(Kind::U8),
             _ => None,
         }
+    }
+
+    /// Planes of a group of the left operand and of the right one.
+    fn planes(self) -> [usize; 2] {
+        if self == Kind::F32 { [Side::Left, Side::Right].map(Split::planes) } else { [1, 1] }
     }
 }
 
@@ -81,7 +107,7 @@ impl Kind {
 /// to them.
 ///
 /// # Safety
-/// Both operands are valid for reading [`GROUP`] times `groups` words, the sums for reading and writing [`PANEL`] rows of as many,
+/// Both operands are valid for reading `groups` groups, each of [`Unit::planes`] times [`GROUP`] words, the sums for reading and writing [`PANEL`] rows of as many,
 /// and no other thread has access to the latter or writes the former. The CPU has the instructions.
 type MicroKernel = unsafe fn(groups: usize, left: *const u32, right: *const u32, sums: (*mut u32, usize), adds: bool);
 
@@ -96,6 +122,8 @@ impl Sum for f32 {}
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unit {
     kernel: MicroKernel,
+    /// Planes of a group of the left operand and of the right one.
+    planes: [usize; 2],
     /// Whether it has tiles, which have to be configured.
     #[cfg(target_arch = "x86_64")]
     has_tiles: bool,
@@ -131,9 +159,11 @@ impl Unit {
             Kind::Bf16 => plain::bf16,
             Kind::I8 => plain::signed,
             Kind::U8 => plain::unsigned,
+            Kind::F32 => plain::split,
         };
         let plain = Unit {
             kernel: plain,
+            planes: kind.planes(),
             #[cfg(target_arch = "x86_64")]
             has_tiles: false,
         };
@@ -151,8 +181,9 @@ impl Unit {
             Kind::Bf16 => (found.bf16, amx::bf16),
             Kind::I8 => (found.int8, amx::signed),
             Kind::U8 => (found.int8, amx::unsigned),
+            Kind::F32 => (found.bf16, amx::split),
         };
-        has.then_some(Unit { kernel, has_tiles: true })
+        has.then_some(Unit { kernel, planes: kind.planes(), has_tiles: true })
     }
 
     /// The dot products of AVX-512.
@@ -162,8 +193,16 @@ impl Unit {
             Kind::Bf16 => (is_x86_feature_detected!("avx512bf16"), avx512::bf16),
             Kind::I8 => (is_x86_feature_detected!("avx512vnni"), avx512::signed),
             Kind::U8 => (is_x86_feature_detected!("avx512vnni"), avx512::unsigned),
+            // Six products of bf16, of which there are two in the time of one of f32.
+            Kind::F32 => return None,
         };
-        (has && is_x86_feature_detected!("avx512f")).then_some(Unit { kernel, has_tiles: false })
+        let planes = kind.planes();
+        (has && is_x86_feature_detected!("avx512f")).then_some(Unit { kernel, planes, has_tiles: false })
+    }
+
+    /// Words of a group of a panel.
+    pub(crate) fn group(self, side: Side) -> usize {
+        GROUP * self.planes[usize::from(side == Side::Right)]
     }
 
     /// Begins to use the unit.
@@ -191,12 +230,13 @@ impl Session {
     #[inline]
     pub(crate) fn multiply<T: Sum>(&self, left: &[u32], right: &[u32], sums: &mut [T], stride: usize, adds: bool) {
         const { assert!(size_of::<T>() == size_of::<u32>()) };
-        assert!(left.len() == right.len() && left.len().is_multiple_of(GROUP));
+        let groups = left.len() / (self.unit.planes[0] * GROUP);
+        assert!([left.len(), right.len()] == self.unit.planes.map(|planes| planes * GROUP * groups));
         assert!((PANEL - 1) * stride + PANEL <= sums.len());
         let sums = (sums.as_mut_ptr().cast(), stride);
         // SAFETY: the panels have as many groups, and there are as many sums (checked), which are borrowed mutably; the unit was
         // found, and the tiles of this thread, which the session does not leave, are configured.
-        unsafe { (self.unit.kernel)(left.len() / GROUP, left.as_ptr(), right.as_ptr(), sums, adds) }
+        unsafe { (self.unit.kernel)(groups, left.as_ptr(), right.as_ptr(), sums, adds) }
     }
 }
 

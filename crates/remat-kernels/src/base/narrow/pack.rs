@@ -1,76 +1,16 @@
-//! Packing of narrow elements into panels.
+//! Packing of elements into panels.
 //!
 //! A tile of a left operand has rows of words, each of neighbours along the contracted dimension; that of a right operand is the
 //! transpose, as a matrix of words. So there are two ways to read (rows whose elements are neighbours, or columns that are
 //! interleaved), and the one that does not fit the side is followed by a transposition of words.
 
-// Elements are read through pointers, since their distances are checked once for a whole panel.
+// Elements are read through pointers, since their distances are checked once for all panels.
 #![allow(unsafe_code)]
 
-use super::{GROUP, GROUP_BYTES, PANEL, TILE};
-use crate::base::blocks::Block;
-use crate::base::transpose::transpose;
-use crate::number::rounding::round_to_bf16;
-use crate::simd::{Level, multiversion, prefetch};
-
-/// An element that is packed with others into a word.
-pub(crate) trait Part: Copy + Default + Send + Sync {
-    /// Bits that it takes.
-    const BITS: usize;
-    /// Elements of a word.
-    const PER_WORD: usize = 32 / Self::BITS;
-    /// Elements of a row in a group.
-    const PER_GROUP: usize = 8 * GROUP_BYTES / Self::BITS;
-
-    /// The bits.
-    fn bits(self) -> u32;
-
-    /// The words of a row of a group.
-    ///
-    /// # Safety
-    /// `from` is valid for reading as many elements.
-    #[inline(always)]
-    unsafe fn row(from: *const Self) -> [u32; 16] {
-        const { assert!(Self::BITS == 8 * size_of::<Self>()) };
-        // SAFETY: the elements have no other bits, and fill the words.
-        unsafe { from.cast::<[u32; 16]>().read_unaligned() }
-    }
-}
-
-impl Part for u16 {
-    const BITS: usize = 16;
-
-    #[inline(always)]
-    fn bits(self) -> u32 {
-        self.into()
-    }
-}
-
-impl Part for u8 {
-    const BITS: usize = 8;
-
-    #[inline(always)]
-    fn bits(self) -> u32 {
-        self.into()
-    }
-}
-
-/// Rounded to bf16.
-impl Part for f32 {
-    const BITS: usize = 16;
-
-    #[inline(always)]
-    fn bits(self) -> u32 {
-        round_to_bf16(self).to_bits() >> 16
-    }
-
-    #[inline(always)]
-    unsafe fn row(from: *const f32) -> [u32; 16] {
-        // SAFETY: the caller promises 32 elements.
-        let from = unsafe { from.cast::<[[f32; 2]; 16]>().read_unaligned() };
-        from.map(|[first, second]| first.bits() | round_to_bf16(second).to_bits())
-    }
-}
+use super::part::Part;
+use super::words::{Transpose, transpose};
+use super::{GROUP, PANEL, TILE};
+use crate::simd::{CACHE_LINE, Level, multiversion, prefetch};
 
 /// An operand of a product.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,91 +29,140 @@ pub(crate) struct Strided<'a, N> {
     pub(crate) contracted: isize,
 }
 
-/// Packs `rows` rows (of a right operand: columns) of `depth` elements into a panel.
+/// Rows of a tile.
+const ROWS: usize = 16;
+
+/// Tiles side by side for which columns are read: four panels, so that what is read of each index of the contracted dimension are
+/// several cache lines, one after the other.
+const STRIP: usize = 8;
+
+/// Where tiles go: those of a group side by side, plane by plane, groups one after the other, and then panels.
+#[derive(Clone, Copy)]
+struct Panels {
+    to: *mut u32,
+    side: Side,
+    /// Words from the beginning of a panel to that of the next.
+    panel: usize,
+    transpose: Transpose,
+}
+
+/// Packs `rows` rows (of a right operand: columns) of `depth` elements into panels of [`PANEL`] rows, which begin `panel` words apart.
 ///
 /// # Panics
-/// If there are more than [`PANEL`] rows, if an element is not one of the operand's, or if the panel does not have the groups
-/// that `depth` elements take.
-pub(crate) fn pack<N: Part>(from: Strided<'_, N>, rows: usize, depth: usize, side: Side, to: &mut [u32]) {
-    assert!(rows <= PANEL && to.len() == depth.div_ceil(N::PER_GROUP) * GROUP);
+/// If an element is not one of the operand's, or if there is no room for the panels with the groups that `depth` elements take.
+pub(crate) fn pack<N: Part>(from: Strided<'_, N>, rows: usize, depth: usize, side: Side, to: &mut [u32], panel: usize) {
+    let [tiles, groups] = [rows.div_ceil(PANEL) * PANEL / ROWS, depth.div_ceil(N::PER_GROUP)];
     if rows == 0 || depth == 0 {
-        return to.fill(0);
+        return;
     }
+    assert!((rows.div_ceil(PANEL) - 1) * panel + groups * N::planes(side) * GROUP <= to.len());
     let last = [(rows, from.free), (depth, from.contracted)].map(|(n, stride)| (n as isize - 1) * stride);
     let first = from.start + last[0].min(0) + last[1].min(0);
     assert!(first >= 0 && from.start + last[0].max(0) + last[1].max(0) < from.elements.len() as isize);
     // SAFETY: the first element is one of the operand's, as are all others (checked).
     let start = unsafe { from.elements.as_ptr().offset(from.start) };
-    // SAFETY, of all: as many elements at these distances are the operand's (checked).
-    let (size, level) = ([rows, depth], Level::best());
-    match (from.free, from.contracted) {
-        (free, 1) => unsafe { pack_rows(level)(start, free, size, side, to) },
-        (1, contracted) => unsafe { pack_columns(level)(start, contracted, size, side, to) },
-        strides => unsafe { pack_any(start, strides, size, side, to) },
+    let level = Level::best();
+    let panels = Panels { to: to.as_mut_ptr(), side, panel, transpose: transpose(level) };
+    // Tiles and groups that are whole.
+    let whole = match (from.free, from.contracted) {
+        (_, 1) | (1, _) => [rows / ROWS, depth / N::PER_GROUP],
+        _ => [0, 0],
+    };
+    // SAFETY: as many elements at these distances are the operand's, and there are panels for them (both checked).
+    unsafe {
+        match (from.free, from.contracted) {
+            (free, 1) => pack_rows::<N>(level)(start, free, whole, panels, [0, 0]),
+            (1, contracted) => pack_columns::<N>(level)(start, contracted, whole, panels),
+            _ => {}
+        }
+    }
+    for tile in 0..tiles {
+        for group in if tile < whole[0] { whole[1] } else { 0 }..groups {
+            let mut gathered = [[N::default(); 64]; ROWS];
+            let first = [tile * ROWS, group * N::PER_GROUP];
+            let depth = first[1]..depth.min(first[1] + N::PER_GROUP);
+            for (row, to) in (first[0]..rows.max(first[0])).zip(&mut gathered) {
+                for (j, to) in depth.clone().zip(to) {
+                    // SAFETY: the element is one of the operand's (checked).
+                    *to = unsafe { start.offset(row as isize * from.free + j as isize * from.contracted).read() };
+                }
+            }
+            // SAFETY: there are as many rows, of as many elements or more, and there is a tile for them.
+            unsafe { pack_rows::<N>(level)(gathered.as_ptr().cast(), 64, [1, 1], panels, [tile, group]) };
+        }
     }
 }
 
-/// Packs elements that are neighbours in neither direction: a group is gathered and then packed.
-///
-/// # Safety
-/// The elements at these distances are valid for reading.
-unsafe fn pack_any<N: Part>(
-    from: *const N,
-    (free, contracted): (isize, isize),
-    [rows, depth]: [usize; 2],
-    side: Side,
-    to: &mut [u32],
-) {
-    let mut gathered = [N::default(); PANEL * GROUP_BYTES];
-    for (i, group) in to.chunks_exact_mut(GROUP).enumerate() {
-        let n = N::PER_GROUP.min(depth - i * N::PER_GROUP);
-        for (row, to) in gathered.chunks_exact_mut(N::PER_GROUP).enumerate().take(rows) {
-            for (j, to) in to[..n].iter_mut().enumerate() {
-                // SAFETY: the element is one of those that the caller promises.
-                *to = unsafe { from.offset(row as isize * free + (i * N::PER_GROUP + j) as isize * contracted).read() };
+impl Panels {
+    /// Where a tile of some group begins.
+    #[inline(always)]
+    fn at<N: Part>(&self, tile: usize, group: usize) -> *mut u32 {
+        let offset = group * N::planes(self.side) * GROUP;
+        self.to.wrapping_add(tile / 2 * self.panel + offset + tile % 2 * TILE)
+    }
+
+    /// Transposes the words of a tile, and writes it.
+    ///
+    /// # Safety
+    /// There is memory for the tile at `to`.
+    #[inline(always)]
+    unsafe fn put_transposed<N: Part>(&self, words: &[[u32; 16]; ROWS], to: *mut u32) {
+        // SAFETY: both have the words of a tile.
+        unsafe {
+            if N::planes(self.side) == 1 {
+                return (self.transpose)(words.as_ptr().cast(), to);
+            }
+            let mut transposed = [[0; 16]; ROWS];
+            (self.transpose)(words.as_ptr().cast(), transposed.as_mut_ptr().cast());
+            for (i, &words) in transposed.iter().enumerate() {
+                self.put::<N>(words, to.add(16 * i));
             }
         }
-        // SAFETY: there are as many rows of as many elements.
-        unsafe { pack_rows(Level::best())(gathered.as_ptr(), N::PER_GROUP as isize, [rows, n], side, group) };
+    }
+
+    /// Writes a row of a tile.
+    ///
+    /// # Safety
+    /// There is memory for the row in each plane, the first at `to`.
+    #[inline(always)]
+    unsafe fn put<N: Part>(&self, words: [u32; 16], to: *mut u32) {
+        let planes = N::of_planes(words, self.side);
+        for (i, words) in planes.into_iter().enumerate().take(N::planes(self.side)) {
+            // SAFETY: as the caller promises.
+            unsafe { to.add(i * GROUP).cast::<[u32; 16]>().write_unaligned(words) };
+        }
     }
 }
 
 multiversion! {
-    /// The function that packs rows whose elements are neighbours. `from` has to be valid for reading `rows` rows of `depth` elements, `stride` apart.
+    /// The function that packs rows whose elements are neighbours, as many tiles and groups as `size` says, beginning with the tile and
+    /// group `first`. `from` has to be valid for reading so many rows, `stride` apart, and the panels for writing the tiles.
     fn pack_rows<N: Part>(level: Level) -> unsafe fn(
         from: *const N,
         stride: isize,
         size: [usize; 2],
-        side: Side,
-        to: &mut [u32],
+        panels: Panels,
+        first: [usize; 2],
     ) {
-        let [rows, depth] = size;
-        let mut natural = [0; TILE];
-        for (i, group) in to.chunks_exact_mut(GROUP).enumerate() {
-            let n = N::PER_GROUP.min(depth - i * N::PER_GROUP);
-            for (j, tile) in group.as_chunks_mut::<TILE>().0.iter_mut().enumerate() {
-                let to = if side == Side::Left { &mut *tile } else { &mut natural };
-                for (row, to) in to.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-                    let row = 16 * j + row;
-                    if row >= rows || n < N::PER_GROUP {
-                        to.fill(0);
-                    }
-                    if row < rows {
-                        // SAFETY: the row has `n` more elements, as the caller promises, and as many fit in the words.
-                        unsafe {
-                            let from = from.offset(row as isize * stride).add(i * N::PER_GROUP);
-                            if n == N::PER_GROUP {
-                                *to = N::row(from);
-                            } else {
-                                for k in 0..n {
-                                    to[k / N::PER_WORD] |= from.add(k).read().bits() << (k % N::PER_WORD * N::BITS);
-                                }
-                            }
+        let mut natural = [[0; 16]; ROWS];
+        for tile in 0..size[0] {
+            for group in 0..size[1] {
+                let to = panels.at::<N>(first[0] + tile, first[1] + group);
+                // SAFETY: these are elements of the rows and words of the panels.
+                unsafe {
+                    let from = from.offset((tile * ROWS) as isize * stride).add(group * N::PER_GROUP);
+                    for i in 0..ROWS {
+                        // The next tile, of whose rows only a few lines are read, far apart.
+                        prefetch(from.wrapping_offset((ROWS + i) as isize * stride).cast());
+                        let words = N::row(from.offset(i as isize * stride));
+                        match panels.side {
+                            Side::Left => panels.put::<N>(words, to.add(16 * i)),
+                            Side::Right => natural[i] = words,
                         }
                     }
-                }
-                if side == Side::Right {
-                    transpose_words(&natural, tile);
+                    if panels.side == Side::Right {
+                        panels.put_transposed::<N>(&natural, to);
+                    }
                 }
             }
         }
@@ -181,50 +170,43 @@ multiversion! {
 }
 
 multiversion! {
-    /// The function that packs columns, whose elements are neighbours across. `from` has to be valid for reading, for each of `depth`
-    /// indices, `rows` neighbours, `stride` apart.
-    fn pack_columns<N: Part>(level: Level) -> unsafe fn(
-        from: *const N,
-        stride: isize,
-        size: [usize; 2],
-        side: Side,
-        to: &mut [u32],
-    ) {
-        let [rows, depth] = size;
-        let mut natural = [[0; TILE]; 2];
-        for (i, group) in to.chunks_exact_mut(GROUP).enumerate() {
-            let tiles = group.as_chunks_mut::<TILE>().0;
-            let to = if side == Side::Right { &mut *tiles } else { &mut natural };
-            for word in 0..16 {
-                let first = i * N::PER_GROUP + word * N::PER_WORD;
-                let mut words = [[0; 16]; 2];
-                for k in 0..N::PER_WORD.min(depth.saturating_sub(first)) {
-                    let shift = (k * N::BITS) as u32;
-                    // SAFETY: the caller promises the elements of this index.
-                    let from = unsafe { std::slice::from_raw_parts(from.offset((first + k) as isize * stride), rows) };
-                    // The next panel has the elements beside these, of which rows that are far apart let no CPU foresee any.
-                    prefetch(from.as_ptr().wrapping_add(PANEL).cast());
-                    if let Some(from) = from.first_chunk::<PANEL>() {
-                        for (words, from) in words.iter_mut().zip(from.as_chunks::<16>().0) {
-                            words.iter_mut().zip(from).for_each(|(word, part)| *word |= part.bits() << shift);
+    /// The function that packs columns, whose elements are neighbours across, as many tiles and groups as `size` says. `from` has to be
+    /// valid for reading, for each index of the contracted dimension, the neighbours of all tiles, `stride` apart, and the panels for
+    /// writing the tiles.
+    fn pack_columns<N: Part>(level: Level) -> unsafe fn(from: *const N, stride: isize, size: [usize; 2], panels: Panels) {
+        let [tiles, groups] = size;
+        let mut natural = [[[0; 16]; ROWS]; STRIP];
+        for first in (0..tiles).step_by(STRIP) {
+            let strip = STRIP.min(tiles - first);
+            for group in 0..groups {
+                for word in 0..16 {
+                    let index = group * N::PER_GROUP + word * N::PER_WORD;
+                    let from = from.wrapping_offset(index as isize * stride).wrapping_add(first * ROWS);
+                    // The next group: rows that are far apart are no pattern that a CPU sees.
+                    for i in 0..N::PER_WORD {
+                        let ahead = from.wrapping_offset((N::PER_GROUP + i) as isize * stride).cast::<u8>();
+                        for line in (0..strip * ROWS * size_of::<N>()).step_by(CACHE_LINE) {
+                            prefetch(ahead.wrapping_add(line));
                         }
-                    } else {
-                        words.as_flattened_mut().iter_mut().zip(from).for_each(|(word, part)| *word |= part.bits() << shift);
+                    }
+                    for tile in 0..strip {
+                        // SAFETY: these are elements of the operand and words of the panels.
+                        unsafe {
+                            let words = N::column(from.add(tile * ROWS), stride);
+                            match panels.side {
+                                Side::Left => natural[tile][word] = words,
+                                Side::Right => panels.put::<N>(words, panels.at::<N>(first + tile, group).add(16 * word)),
+                            }
+                        }
                     }
                 }
-                for (to, words) in to.iter_mut().zip(&words) {
-                    to[word * 16..][..16].copy_from_slice(words);
+                if panels.side == Side::Left {
+                    for (i, natural) in natural[..strip].iter().enumerate() {
+                        // SAFETY: as above.
+                        unsafe { panels.put_transposed::<N>(natural, panels.at::<N>(first + i, group)) };
+                    }
                 }
-            }
-            if side == Side::Left {
-                tiles.iter_mut().zip(&natural).for_each(|(to, natural)| transpose_words(natural, to));
             }
         }
     }
-}
-
-/// Writes the transpose of a tile.
-#[inline(always)]
-fn transpose_words(from: &[u32; TILE], to: &mut [u32; TILE]) {
-    transpose(from, 0, 16, &mut Block::whole(to, 16), [0, 0], [16, 16], false);
 }

@@ -11,7 +11,7 @@ type Tile = [u32; TILE];
 
 /// A micro-kernel that adds the product of two tiles by this function.
 macro_rules! micro_kernel {
-    ($name:ident, $add:path) => {
+    ($name:ident, $add:path, $planes:expr) => {
         #[doc = concat!("The micro-kernel of [`", stringify!($add), "`].")]
         ///
         /// # Safety
@@ -33,12 +33,14 @@ macro_rules! micro_kernel {
                         tile.copy_from_slice(sums);
                     }
                 }
-                for group in 0..groups {
+                // The planes that are multiplied, and of each group as many as there are.
+                let planes: &[[usize; 2]] = &$planes;
+                let [l, r] = [0, 1].map(|side| planes.iter().map(|pair| pair[side] + 1).max().unwrap_or(1));
+                for (group, [x, y]) in (0..groups).flat_map(|group| planes.iter().map(move |&pair| (group, pair))) {
+                    let (x, y) = ((group * l + x) * GROUP + i * TILE, (group * r + y) * GROUP + j * TILE);
                     // SAFETY: the panels have these tiles.
-                    let [left, right] = unsafe {
-                        [left.add(group * GROUP + i * TILE).cast::<Tile>(), right.add(group * GROUP + j * TILE).cast()]
-                            .map(|tile| tile.read())
-                    };
+                    let [left, right] =
+                        unsafe { [left.add(x).cast::<Tile>(), right.add(y).cast()].map(|tile| tile.read()) };
                     $add(&mut tile, &left, &right);
                 }
                 for (row, tile) in tile.chunks_exact(16).enumerate() {
@@ -52,9 +54,10 @@ macro_rules! micro_kernel {
     };
 }
 
-micro_kernel!(bf16, tdpbf16ps);
-micro_kernel!(signed, tdpbssd);
-micro_kernel!(unsigned, tdpbuud);
+micro_kernel!(bf16, tdpbf16ps, [[0, 0]]);
+micro_kernel!(signed, tdpbssd, [[0, 0]]);
+micro_kernel!(unsigned, tdpbuud, [[0, 0]]);
+micro_kernel!(split, tdpbf16ps, [[0, 0], [1, 1], [1, 2]]);
 
 /// What `tdpbf16ps` does, bit for bit: the first elements of the pairs are summed and so are the second ones, each product
 /// fused with its addition; both sums are added, and the result is added to what is there. Whatever is subnormal, before or

@@ -17,7 +17,8 @@ impl Bits {
 fn units(kind: Kind, groups: usize, left: &[u32], right: &[u32], before: Option<&Sums>) -> Vec<Sums> {
     let run = |unit: Unit| {
         let mut sums = before.copied().unwrap_or([0x7fc0_0000; PANEL * PANEL]);
-        unit.session().multiply(&left[..groups * GROUP], &right[..groups * GROUP], &mut sums, PANEL, before.is_some());
+        let [left, right] = [(left, Side::Left), (right, Side::Right)].map(|(x, side)| &x[..groups * unit.group(side)]);
+        unit.session().multiply(left, right, &mut sums, PANEL, before.is_some());
         sums
     };
     Unit::all(kind).into_iter().map(run).collect()
@@ -32,8 +33,16 @@ fn float(bits: u32) -> u32 {
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn the_matrix_unit_does_what_the_plain_function_does() {
-    let Some(unit) = Unit::all(Kind::Bf16).into_iter().find(|unit| unit.has_tiles) else { return };
-    let plain = Unit { kernel: plain::bf16, has_tiles: false };
+    for kind in [Kind::Bf16, Kind::F32] {
+        the_unit_does_what_the_plain_function_does(kind);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn the_unit_does_what_the_plain_function_does(kind: Kind) {
+    let all = Unit::all(kind);
+    let Some(unit) = all.iter().find(|unit| unit.has_tiles) else { return };
+    let Some(plain) = all.last() else { return };
     let mut bits = Bits(1);
     for round in 0..60 {
         // Numbers near one, whose sums cancel; of any size; and any bits.
@@ -46,7 +55,8 @@ fn the_matrix_unit_does_what_the_plain_function_does() {
             u32::from(a) | u32::from(b) << 16
         };
         let groups = [0, 1, 3][round / 3 % 3];
-        let [left, right] = [0; 2].map(|_| (0..groups * GROUP).map(|_| word()).collect::<Vec<u32>>());
+        let [left, right] =
+            [Side::Left, Side::Right].map(|side| (0..groups * unit.group(side)).map(|_| word()).collect::<Vec<u32>>());
         let before: Sums = std::array::from_fn(|_| word());
         for adds in [false, true] {
             let [mut got, mut expected] = [before; 2];
@@ -95,34 +105,60 @@ fn sums_of_bytes_are_the_same_on_all_units() {
     }
 }
 
+/// The bits of an element in a word.
+trait Bit: Part + std::fmt::Debug {
+    fn bits(self) -> u32;
+}
+
+impl Bit for u16 {
+    fn bits(self) -> u32 {
+        self.into()
+    }
+}
+
+impl Bit for u8 {
+    fn bits(self) -> u32 {
+        self.into()
+    }
+}
+
+impl Bit for f32 {
+    fn bits(self) -> u32 {
+        bf16::from_f32(self).to_bits().into()
+    }
+}
+
 /// The element of a panel that is row `i` of the operand's side and number `j` along the contracted dimension.
 fn element<N: Part>(panel: &[u32], side: Side, i: usize, j: usize) -> u32 {
     let (group, j) = (j / N::PER_GROUP, j % N::PER_GROUP);
     let (word, part) = (j / N::PER_WORD, j % N::PER_WORD);
     let at = if side == Side::Left { i % 16 * 16 + word } else { word * 16 + i % 16 };
     let word = panel[group * GROUP + i / 16 * TILE + at];
-    word >> (part * N::BITS) & u32::MAX >> (32 - N::BITS)
+    let bits = 32 / N::PER_WORD;
+    word >> (part * bits) & u32::MAX >> (32 - bits)
 }
 
-fn check_packing<N: Part + std::fmt::Debug>(of: fn(u32) -> N) {
-    for rows in [0, 1, 2, 15, 16, 17, 31, 32] {
-        for depth in [0usize, 1, 2, 3, 5, 31, 32, 33, 63, 64, 65, 150] {
-            let (wide, long) = (40, depth as isize + 3);
+fn check_packing<N: Bit>(of: fn(u32) -> N) {
+    let elements: Vec<N> = (0..100_000).map(|i| of(i * 7 + 1)).collect();
+    for rows in [1usize, 16, 31, 33, 170] {
+        for depth in [1usize, 3, 31, 64, 65, 100].into_iter().filter(|depth| rows < 170 || *depth == 65) {
+            let (wide, long) = (190, depth as isize + 3);
             for (free, contracted) in
                 [(long, 1), (1, wide), (-long, 1), (1, -wide), (3, 3 * wide), (0, 1), (1, 0), (0, 0), (2, 1)]
             {
                 let lowest = free.min(0) * (rows as isize - 1).max(0) + contracted.min(0) * (depth as isize - 1).max(0);
-                let elements: Vec<N> = (0..40_000).map(|i| of(i * 7 + 1)).collect();
                 let from = Strided { elements: &elements, start: 5 - lowest, free, contracted };
                 for side in [Side::Left, Side::Right] {
-                    let mut panel = vec![u32::MAX; depth.div_ceil(N::PER_GROUP) * GROUP];
-                    pack(from, rows, depth, side, &mut panel);
-                    for i in 0..PANEL {
+                    let len = depth.div_ceil(N::PER_GROUP) * GROUP + 64;
+                    let mut panels = vec![u32::MAX; rows.div_ceil(PANEL) * len];
+                    pack(from, rows, depth, side, &mut panels, len);
+                    for i in 0..rows.next_multiple_of(PANEL) {
+                        let panel = &panels[i / PANEL * len..][..len];
                         for j in 0..depth.div_ceil(N::PER_GROUP) * N::PER_GROUP {
                             let at = from.start + i as isize * free + j as isize * contracted;
                             let expected = if i < rows && j < depth { elements[at as usize].bits() } else { 0 };
                             assert_eq!(
-                                element::<N>(&panel, side, i, j),
+                                element::<N>(panel, side, i % PANEL, j),
                                 expected,
                                 "{side:?} {free} {contracted}: {i} {j}"
                             );
@@ -145,5 +181,63 @@ fn elements_of_any_layout_are_packed() {
 #[should_panic(expected = "from.elements.len()")]
 fn a_panel_is_packed_of_elements_of_the_operand() {
     let from = Strided { elements: &[1u16; 63], start: 0, free: 32, contracted: 1 };
-    pack(from, 2, 32, Side::Left, &mut [0; GROUP]);
+    pack(from, 2, 32, Side::Left, &mut [0; GROUP], GROUP);
+}
+
+#[test]
+#[should_panic(expected = "to.len()")]
+fn panels_have_room() {
+    let from = Strided { elements: &[1u16; 33 * 33], start: 0, free: 33, contracted: 1 };
+    pack(from, 33, 33, Side::Left, &mut [0; 4 * GROUP - 1], 2 * GROUP);
+}
+
+/// Packs numbers, 40 rows of 50, of each side.
+fn split_panels(x: &[f32], y: &[f32]) -> [Vec<u32>; 2] {
+    [(x, Side::Left), (y, Side::Right)].map(|(x, side)| {
+        let len = 4 * GROUP * Split::planes(side);
+        let mut panels = vec![u32::MAX; 2 * len];
+        pack(Strided { elements: Split::all(x), start: 0, free: 50, contracted: 1 }, 40, 50, side, &mut panels, len);
+        panels
+    })
+}
+
+#[test]
+fn an_f32_is_the_sum_of_its_parts() {
+    let mut bits = Bits(4);
+    for _ in 0..10_000 {
+        let x = f32::from_bits(bits.next() & 0xbfff_ffff | 0x2000_0000);
+        let parts = part::split(x).map(f32::from_bits);
+        assert_eq!(parts[0] + (parts[1] + parts[2]), x);
+        assert!(parts[1].abs() <= x.abs() / 256.0 && parts[2].abs() <= x.abs() / 65536.0, "{x} {parts:?}");
+        assert!(parts.iter().all(|x| x.to_bits() & 0xffff == 0));
+    }
+    for x in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, f32::MIN, f32::from_bits(0x7f80_0001)] {
+        assert!(part::split(x).into_iter().any(|part| f32::from_bits(part).is_nan()), "{x}");
+    }
+}
+
+#[test]
+fn sums_of_split_numbers_are_closer_than_their_bound() {
+    let mut bits = Bits(5);
+    let mut number = || (bits.next() as f32 / u32::MAX as f32 - 0.5) * 2f32.powi((bits.next() % 20) as i32 - 10);
+    let [x, y] = [0; 2].map(|_| (0..40 * 50).map(|_| number()).collect::<Vec<f32>>());
+    let ([left, right], [right_first, left_second]) = (split_panels(&x, &y), split_panels(&y, &x));
+    for unit in Unit::all(Kind::F32) {
+        let multiply = |left: &[u32], right: &[u32]| {
+            let mut sums = [0u32; PANEL * PANEL];
+            unit.session().multiply(&left[..left.len() / 2], &right[..right.len() / 2], &mut sums, PANEL, false);
+            sums.map(f32::from_bits)
+        };
+        let (sums, exchanged) = (multiply(&left, &right), multiply(&right_first, &left_second));
+        for i in 0..PANEL {
+            for j in 0..PANEL {
+                let terms =
+                    x[50 * i..][..50].iter().zip(&y[50 * j..][..50]).map(|(&x, &y)| f64::from(x) * f64::from(y));
+                let (sum, size) = terms.fold((0.0, 0.0), |(sum, size), x| (sum + x, size + x.abs()));
+                let off = (f64::from(sums[PANEL * i + j]) - sum).abs();
+                assert!(off <= size * 8.0 / f64::from(1 << 24), "{off} of {size}");
+                assert_eq!(sums[PANEL * i + j].to_bits(), exchanged[PANEL * j + i].to_bits());
+            }
+        }
+    }
 }

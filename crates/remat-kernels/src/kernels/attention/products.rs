@@ -154,14 +154,8 @@ impl Narrow<'_> {
         adds: bool,
     ) {
         let len = k.div_ceil(f32::PER_GROUP) * GROUP;
-        let pack_all = |from: Strided<'_, f32>, count: usize, side: Side, to: &mut [f32]| {
-            for first in (0..count).step_by(PANEL) {
-                let from = Strided { start: first as isize * from.free, ..from };
-                pack(from, PANEL.min(count - first), k, side, words(&mut to[first / PANEL * len..][..len]));
-            }
-        };
-        pack_all(left, m, Side::Left, self.left);
-        pack_all(right, n, Side::Right, self.right);
+        pack(left, m, k, Side::Left, words(self.left), len);
+        pack(right, n, k, Side::Right, words(self.right), len);
         for i in 0..m.div_ceil(PANEL) {
             for j in 0..n.div_ceil(PANEL) {
                 let (left, right) = (&mut self.left[i * len..][..len], &mut self.right[j * len..][..len]);

@@ -1,8 +1,8 @@
 //! Products of matrices of narrow elements, block by block.
 //!
 //! A task computes a block of the result, part by part of the contracted dimension. It packs the rows of the left operand, which
-//! stay in the second-level cache, and then one panel of columns of the right one after the other, each of which stays in the
-//! first-level cache, where that holds 32 KiB beside the sums, while it is multiplied with all of these rows. Sums that several parts add to are kept in squares of 32 by 32, as
+//! stay in the second-level cache, and then some panels of columns of the right one at a time, so that neighbours are read together; each
+//! panel stays in the first-level cache, where that holds 32 KiB beside the sums, while it is multiplied with all of these rows. Sums that several parts add to are kept in squares of 32 by 32, as
 //! the micro-kernel reads and writes them.
 //!
 //! Nothing is shared by tasks, unlike in `blocked`: a matrix unit multiplies so fast that to write packed panels
@@ -13,8 +13,9 @@
 
 use std::ops::Range;
 
-use crate::base::narrow::{GROUP, PANEL, Side, Sums, Unit};
+use crate::base::narrow::{Kind, PANEL, Side, Sums, Unit};
 use crate::kernels::matmul::{MANY, even};
+use crate::simd::{CACHE_LINE, prefetch};
 use crate::threads::Threads;
 
 /// How much of a product is treated at a time.
@@ -29,8 +30,16 @@ pub(super) struct Sizes {
     task: usize,
 }
 
-/// Panels of a part take 32 KiB, the packed rows of a block 512 KiB.
-pub(super) const SIZES: Sizes = Sizes { part: 16, rows: 512, columns: 512, task: 1 << 23 };
+impl Sizes {
+    /// Those of products of elements of this kind. Panels of a part take 32 KiB, or 24 of the right operand of split f32, and the packed rows
+    /// of a block 512 KiB, or 256.
+    pub(super) fn of(kind: Kind) -> Sizes {
+        match kind {
+            Kind::F32 => Sizes { part: 4, rows: 512, columns: 512, task: 1 << 21 },
+            _ => Sizes { part: 16, rows: 512, columns: 512, task: 1 << 23 },
+        }
+    }
+}
 
 /// Sizes of which small products have several pieces.
 #[cfg(test)]
@@ -39,9 +48,12 @@ pub(super) const SMALL: Sizes = Sizes { part: 2, rows: 64, columns: 64, task: 1 
 /// Words of the sums of a panel times a panel.
 const SUMS: usize = PANEL * PANEL;
 
+/// Panels of the right operand that are packed at a time.
+const STRIP: usize = 4;
+
 /// An operand that is packed.
 pub(super) trait Operand: Sync {
-    /// Packs some rows of a left operand, or columns of a right one, at most [`PANEL`].
+    /// Packs some rows of a left operand, or columns of a right one, to panels of [`PANEL`] of them.
     fn pack(&self, free: Range<usize>, depth: Range<usize>, side: Side, to: &mut [u32]);
 }
 
@@ -51,7 +63,7 @@ pub(super) trait Output: Sync {
     ///
     /// # Safety
     /// No other task has access to the elements of these rows and columns.
-    unsafe fn write(&self, rows: Range<usize>, columns: Range<usize>, sums: &Sums);
+    unsafe fn write(&self, rows: Range<usize>, columns: Range<usize>, sums: &mut Sums);
 }
 
 /// How a batch of products of matrices of one size is cut into tasks.
@@ -104,7 +116,7 @@ impl Cut {
 
     /// Words of scratch memory for a run on `threads` threads.
     pub(super) fn scratch(&self, threads: usize) -> usize {
-        threads * (self.left() + self.panel() + self.sums())
+        threads * (self.left() + self.right() + self.sums())
     }
 
     /// Computes the products. `operands` gives the operands and the output of each.
@@ -142,30 +154,39 @@ impl Cut {
         scratch: &mut [u32],
     ) {
         let (packed, scratch) = scratch.split_at_mut(self.left());
-        let (panel, sums) = scratch.split_at_mut(self.panel());
+        let (strip, sums) = scratch.split_at_mut(self.right());
         let session = self.unit.session();
         for groups in pieces(0..self.groups, self.part) {
             let depth = groups.start * self.per_group..self.depth.min(groups.end * self.per_group);
-            let len = groups.len() * GROUP;
-            for (i, rows) in pieces(rows.clone(), PANEL).enumerate() {
-                left.pack(rows, depth.clone(), Side::Left, &mut packed[i * len..][..len]);
-            }
-            let panel = &mut panel[..len];
+            let [left_len, right_len] = [Side::Left, Side::Right].map(|side| groups.len() * self.unit.group(side));
+            let panels = |range: &Range<usize>| range.len().div_ceil(PANEL);
+            let packed = &mut packed[..panels(&rows) * left_len];
+            left.pack(rows.clone(), depth.clone(), Side::Left, packed);
             // Where there is one part, each square is written at once, and all have the same memory.
             let squares = sums.as_chunks_mut::<SUMS>().0;
             let mut square = 0;
-            for columns in pieces(columns.clone(), PANEL) {
-                right.pack(columns.clone(), depth.clone(), Side::Right, panel);
-                for (i, rows) in pieces(rows.clone(), PANEL).enumerate() {
-                    // There are as many as `Cut::sums` says. Were there fewer, results would be missing, so that it is checked.
-                    let sums = &mut squares[square];
-                    session.multiply(&packed[i * len..][..len], panel, sums, PANEL, groups.start > 0);
-                    if groups.end == self.groups {
-                        // SAFETY: as the caller promises.
-                        unsafe { out.write(rows, columns.clone(), sums) };
-                    }
-                    if self.part < self.groups {
-                        square += 1;
+            for columns in pieces(columns.clone(), STRIP * PANEL) {
+                let strip = &mut strip[..panels(&columns) * right_len];
+                right.pack(columns.clone(), depth.clone(), Side::Right, strip);
+                for (j, columns) in pieces(columns, PANEL).enumerate() {
+                    let panel = &strip[j * right_len..][..right_len];
+                    for (i, rows) in pieces(rows.clone(), PANEL).enumerate() {
+                        // There are as many as `Cut::sums` says. Were there fewer, results would be missing, so that it is checked.
+                        if let Some(next) = squares.get(square + 1).filter(|_| groups.start > 0) {
+                            next.as_chunks::<{ CACHE_LINE / 4 }>()
+                                .0
+                                .iter()
+                                .for_each(|line| prefetch(line.as_ptr().cast()));
+                        }
+                        let sums = &mut squares[square];
+                        session.multiply(&packed[i * left_len..][..left_len], panel, sums, PANEL, groups.start > 0);
+                        if groups.end == self.groups {
+                            // SAFETY: as the caller promises.
+                            unsafe { out.write(rows, columns.clone(), sums) };
+                        }
+                        if self.part < self.groups {
+                            square += 1;
+                        }
                     }
                 }
             }
@@ -174,12 +195,12 @@ impl Cut {
 
     /// Words of the packed rows of a block.
     fn left(&self) -> usize {
-        self.block_rows.div_ceil(PANEL) * self.panel()
+        self.block_rows.div_ceil(PANEL) * self.part * self.unit.group(Side::Left)
     }
 
-    /// Words of a panel.
-    fn panel(&self) -> usize {
-        self.part * GROUP
+    /// Words of the packed columns of a strip.
+    fn right(&self) -> usize {
+        self.block_columns.div_ceil(PANEL).min(STRIP) * self.part * self.unit.group(Side::Right)
     }
 
     /// Words of the sums of a block, of one square where there is one part.
@@ -195,21 +216,20 @@ fn piece(range: Range<usize>, size: usize, i: usize) -> Range<usize> {
 }
 
 /// The pieces of a range; of an empty one there is one, which is empty.
-fn pieces(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
+pub(super) fn pieces(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
     (0..range.len().div_ceil(size.max(1)).max(1)).map(move |i| piece(range.clone(), size, i))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::narrow::Kind;
 
     /// A product of few rows takes the time of a whole panel of them, so that its columns are cut for all threads.
     #[test]
     fn products_of_few_rows_are_cut_by_the_panels_that_they_pack() {
         for unit in Unit::all(Kind::Bf16) {
             let tasks = |shape: [usize; 3]| {
-                let cut = Cut::new(SIZES, unit, 1, shape, 32);
+                let cut = Cut::new(Sizes::of(Kind::Bf16), unit, 1, shape, 32);
                 (shape[0].div_ceil(cut.block_rows) * shape[1].div_ceil(cut.block_columns)).div_ceil(cut.together)
             };
             assert!(tasks([2, 4096, 4096]) >= MANY);

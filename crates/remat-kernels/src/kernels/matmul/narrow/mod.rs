@@ -1,4 +1,4 @@
-//! Products of bf16 and of bytes on the units that CPUs have for them.
+//! Products of bf16, of bytes, and of f32 as sums of bf16, on the units that CPUs have for them.
 //!
 //! Source and bounds of the sums: [`narrow`](crate::base::narrow).
 
@@ -6,27 +6,32 @@
 #![allow(unsafe_code)]
 
 mod cut;
+mod special;
 #[cfg(test)]
 mod tests;
 
 use std::ops::Range;
 
-use remat_ir::{Aval, DType, DotGeneral, Element, bf16};
+use remat_ir::{Aval, DType, DotGeneral, bf16};
 
+use super::Dot;
 use super::matrix::run;
-use super::{Dot, Side as Matrices};
 use crate::base::disjoint::DisjointMut;
-use crate::base::narrow::{GROUP, GROUP_BYTES, Kind, PANEL, Part, Side, Strided, Sums, Unit, pack};
+use crate::base::narrow::{GROUP, GROUP_BYTES, Kind, PANEL, Part, Side, Split, Strided, Sums, Unit, pack};
 use crate::base::scratch;
 use crate::base::strided::Rows;
 use crate::interface::{Kernel, Layout, Source, Target};
 use crate::number::Number;
 use crate::simd::{Level, multiversion};
 use crate::threads::Threads;
-use cut::{Cut, Operand, Output, SIZES, Sizes};
+use cut::{Cut, Operand, Output, Sizes, pieces};
+use special::compute_special;
 
 /// Multiplications for which it is worth to pack panels of 32 rows and columns.
 const WORTH: usize = 1 << 12;
+
+/// Multiplications for which it is worth to split f32.
+const SPLIT_WORTH: usize = 1 << 18;
 
 /// The kernel of a product of narrow elements, where this CPU has a unit for them that is worth its while: bf16 with results
 /// in bf16 or f32, and bytes with results of at most 32 bits, in which sums modulo 2^32 are those modulo 2^64.
@@ -35,8 +40,12 @@ pub(super) fn kernel(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) ->
     let unit = Unit::best(kind)?;
     let dot = Dot::new(op, ins, out);
     let work = dot.rows.saturating_mul(dot.columns).saturating_mul(dot.depth);
-    (dot.rows > 1 && dot.columns > 1 && work >= WORTH)
-        .then(|| -> Box<dyn Kernel> { Box::new(NarrowKernel::new(SIZES, unit, kind, dot)) })
+    let is_worth = match kind {
+        // Fewer rows than a tile has are multiplied faster as they are.
+        Kind::F32 => dot.rows.min(dot.columns) > PANEL / 2 && !dot.is_thin() && work >= SPLIT_WORTH,
+        _ => dot.rows > 1 && dot.columns > 1 && work >= WORTH,
+    };
+    is_worth.then(|| -> Box<dyn Kernel> { Box::new(NarrowKernel::new(Sizes::of(kind), unit, kind, dot)) })
 }
 
 /// The kind of the elements of products with such results.
@@ -45,6 +54,7 @@ fn kind(from: [DType; 2], to: DType) -> Option<Kind> {
     let fits = match kind {
         Kind::Bf16 => matches!(to, DType::Bf16 | DType::F32),
         Kind::I8 | Kind::U8 => is_modular(to),
+        Kind::F32 => to == DType::F32,
     };
     fits.then_some(kind)
 }
@@ -66,17 +76,19 @@ impl NarrowKernel {
         let per_group = match kind {
             Kind::Bf16 => u16::PER_GROUP,
             Kind::I8 | Kind::U8 => u8::PER_GROUP,
+            Kind::F32 => Split::PER_GROUP,
         };
         let cut = Cut::new(sizes, unit, dot.batch.len(), [dot.rows, dot.columns, dot.depth], per_group);
         NarrowKernel { kind, dot, cut }
     }
 
-    fn run_as<N: Part + Element>(
-        &self,
-        ins: &[Source<'_>],
+    fn run_as<'a, N: Part>(
+        &'a self,
+        elements: [&'a [N]; 2],
         out: &mut Target<'_>,
         scratch: &mut [u32],
         threads: &Threads,
+        repair: impl Fn([Matrix<'a, N>; 2], [Range<usize>; 2], &mut Sums) + Sync,
     ) {
         let Dot { batch, rows, columns, left, right, out: dtype, .. } = &self.dot;
         let all = DisjointMut::bytes(out);
@@ -84,11 +96,14 @@ impl NarrowKernel {
             let [l, r] = batch.offsets(i);
             let out = all.skip(i * rows * columns * dtype.size());
             let [lhs, rhs] = [(0, left, l), (1, right, r)].map(|(i, side, offset)| Matrix {
-                elements: ins[i].words::<N>(),
-                side,
-                offset,
+                elements: elements[i],
+                free: &side.free,
+                contracted: &side.contracted,
+                start: side.start + offset,
             });
-            (lhs, rhs, Dense { out, dtype: *dtype, columns: *columns })
+            let repair = &repair;
+            let repair = move |at: [Range<usize>; 2], sums: &mut Sums| repair([lhs, rhs], at, sums);
+            (lhs, rhs, Dense { out, dtype: *dtype, columns: *columns, repair })
         });
     }
 }
@@ -99,49 +114,92 @@ impl Kernel for NarrowKernel {
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
+        let (out, scratch) = (&mut outs[0], scratch::of(scratch));
         match self.kind {
-            Kind::Bf16 => self.run_as::<u16>(ins, &mut outs[0], scratch::of(scratch), threads),
-            Kind::I8 | Kind::U8 => self.run_as::<u8>(ins, &mut outs[0], scratch::of(scratch), threads),
+            Kind::Bf16 => self.run_as::<u16>([0, 1].map(|i| ins[i].words()), out, scratch, threads, |_, _, _| {}),
+            Kind::I8 | Kind::U8 => {
+                self.run_as::<u8>([0, 1].map(|i| ins[i].words()), out, scratch, threads, |_, _, _| {})
+            }
+            Kind::F32 => {
+                let elements = [0, 1].map(|i| Split::all(ins[i].slice::<f32>()));
+                self.run_as(elements, out, scratch, threads, |sides, at, sums| {
+                    compute_special(sides, self.dot.depth, at, sums);
+                });
+            }
         }
     }
 }
 
 /// One of the matrices of an operand.
+#[derive(Clone, Copy)]
 struct Matrix<'a, N> {
     elements: &'a [N],
-    side: &'a Matrices<f32>,
-    offset: isize,
+    free: &'a Rows<1>,
+    contracted: &'a Rows<1>,
+    start: isize,
 }
 
 impl<N: Part> Operand for Matrix<'_, N> {
     fn pack(&self, free: Range<usize>, depth: Range<usize>, side: Side, to: &mut [u32]) {
-        let (rows, columns) = (&self.side.free, &self.side.contracted);
-        let start = self.side.start + self.offset;
-        if let (Some((i, row)), Some((j, column))) = (run(rows, &free), run(columns, &depth)) {
-            // A stride of nothing is any stride.
-            let [row, column] = [(row, &free), (column, &depth)].map(|(s, range)| if range.len() > 1 { s } else { 1 });
-            let from = Strided { elements: self.elements, start: start + i + j, free: row, contracted: column };
-            return pack(from, free.len(), depth.len(), side, to);
-        }
-        // Some groups at a time are gathered.
-        let mut gathered = [N::default(); PANEL * GROUP_BYTES];
-        let mut groups = to.chunks_exact_mut(GROUP);
-        for first in depth.clone().step_by(N::PER_GROUP) {
-            let part = first..depth.end.min(first + N::PER_GROUP);
-            let mut to = gathered.chunks_exact_mut(N::PER_GROUP);
-            each(rows, free.clone(), |at| {
-                let mut row = to.next().into_iter().flatten();
-                each(columns, part.clone(), |j| {
-                    if let Some(to) = row.next() {
-                        *to = self.elements[(start + at + j) as usize];
+        let (group, groups) = (N::planes(side) * GROUP, depth.len().div_ceil(N::PER_GROUP));
+        let panel = groups * group;
+        let whole = run(self.free, &free);
+        let piece = if whole.is_some() { free.len().max(1) } else { PANEL };
+        for first_row in free.clone().step_by(piece) {
+            let rows = first_row..free.end.min(first_row + piece);
+            let to = &mut to[(first_row - free.start) / PANEL * panel..];
+            let row = run(self.free, &rows);
+            let mut done = 0;
+            while done < groups {
+                let first = depth.start + done * N::PER_GROUP;
+                // The groups of one run, or one group that runs meet in.
+                let run_end = depth.end.min((first / self.contracted.len + 1) * self.contracted.len);
+                let count = if run_end == depth.end { groups - done } else { (run_end - first) / N::PER_GROUP };
+                let part = first..depth.end.min(first + count.max(1) * N::PER_GROUP);
+                let to = &mut to[done * group..];
+                match (row, run(self.contracted, &part)) {
+                    (Some((i, row)), Some((j, column))) => {
+                        // A stride of nothing is any stride.
+                        let [row, column] =
+                            [(row, &rows), (column, &part)].map(|(s, range)| if range.len() > 1 { s } else { 1 });
+                        let start = self.start + i + j;
+                        let from = Strided { elements: self.elements, start, free: row, contracted: column };
+                        pack(from, rows.len(), part.len(), side, to, panel);
                     }
-                });
-            });
-            let from = Strided { elements: &gathered[..], start: 0, free: N::PER_GROUP as isize, contracted: 1 };
-            if let Some(group) = groups.next() {
-                pack(from, free.len(), part.len(), side, group);
+                    _ => self.gather(rows.clone(), part.clone(), side, to, panel),
+                }
+                done += part.len().div_ceil(N::PER_GROUP);
             }
         }
+    }
+}
+
+impl<N: Part> Matrix<'_, N> {
+    /// Packs a part that has no strides: the elements of some groups at a time are gathered.
+    fn gather(&self, free: Range<usize>, depth: Range<usize>, side: Side, to: &mut [u32], panel: usize) {
+        let mut gathered = [N::default(); PANEL * GROUP_BYTES];
+        for (i, rows) in pieces(free, PANEL).enumerate() {
+            for (j, part) in pieces(depth.clone(), N::PER_GROUP).enumerate() {
+                let mut to_rows = gathered.chunks_exact_mut(N::PER_GROUP);
+                self.each(rows.clone(), part.clone(), |row| {
+                    to_rows.next().into_iter().flatten().zip(row).for_each(|(to, x)| *to = x);
+                });
+                let from = Strided { elements: &gathered[..], start: 0, free: N::PER_GROUP as isize, contracted: 1 };
+                let to = &mut to[i * panel + j * N::planes(side) * GROUP..];
+                pack(from, rows.len(), part.len(), side, to, panel);
+            }
+        }
+    }
+
+    /// Calls `f` with the elements of each of some rows.
+    fn each(&self, free: Range<usize>, depth: Range<usize>, mut f: impl FnMut(&mut dyn Iterator<Item = N>)) {
+        each(self.free, free, |at| {
+            // This many elements at a time have offsets in memory of their own.
+            let mut offsets = [0; GROUP_BYTES];
+            let mut to = offsets.iter_mut();
+            each(self.contracted, depth.clone(), |j| to.next().into_iter().for_each(|to| *to = self.start + at + j));
+            f(&mut offsets[..depth.len()].iter().map(|&offset| self.elements[offset as usize]));
+        });
     }
 }
 
@@ -151,14 +209,17 @@ fn each(rows: &Rows<1>, indices: Range<usize>, mut f: impl FnMut(isize)) {
 }
 
 /// A row-major matrix of the result.
-struct Dense<'a> {
+struct Dense<'a, F> {
     out: DisjointMut<'a, u8>,
     dtype: DType,
     columns: usize,
+    /// Computes sums of these rows and columns again that are not what they should be.
+    repair: F,
 }
 
-impl Output for Dense<'_> {
-    unsafe fn write(&self, rows: Range<usize>, columns: Range<usize>, sums: &Sums) {
+impl<F: Fn([Range<usize>; 2], &mut Sums) + Sync> Output for Dense<'_, F> {
+    unsafe fn write(&self, rows: Range<usize>, columns: Range<usize>, sums: &mut Sums) {
+        (self.repair)([rows.clone(), columns.clone()], sums);
         let size = [rows.len(), columns.len()];
         let to = self.out.at((rows.start * self.columns + columns.start) * self.dtype.size());
         let level = Level::best();

@@ -30,6 +30,8 @@ fn agree(op: &DotGeneral, [l, r]: [(&Array, &Layout); 2]) {
         let tolerance = match out.dtype {
             // Half a unit in the last place of the result, and what the sum is off by.
             DType::Bf16 => 1e-2,
+            // What the evaluator's sums of 2500 terms are off by.
+            DType::F32 if dtype == DType::F32 => 1e-4,
             DType::F32 => 1e-5,
             _ => 0.0,
         };
@@ -45,7 +47,7 @@ fn whole(op: &DotGeneral, l: &Array, r: &Array) {
 }
 
 /// The dtypes of operands and results.
-const DTYPES: [(DType, DType); 10] = [
+const DTYPES: [(DType, DType); 11] = [
     (DType::Bf16, DType::Bf16),
     (DType::Bf16, DType::F32),
     (DType::I8, DType::I8),
@@ -56,6 +58,7 @@ const DTYPES: [(DType, DType); 10] = [
     (DType::U8, DType::U16),
     (DType::U8, DType::U32),
     (DType::U8, DType::I32),
+    (DType::F32, DType::F32),
 ];
 
 /// Elements of any value where sums are exact, and small ones otherwise.
@@ -86,7 +89,7 @@ fn products_of_any_size_agree_with_the_evaluator() {
 
 #[test]
 fn products_that_are_cut_agree_with_the_evaluator() {
-    for (from, to) in [DTYPES[0], DTYPES[4]] {
+    for (from, to) in [DTYPES[0], DTYPES[4], DTYPES[10]] {
         // Several parts, blocks, strips of columns and of the contracted dimension.
         for (m, k, n) in [(40, 150, 70), (70, 40, 200), (33, 700, 40), (33, 1300, 70), (2, 2500, 36)] {
             whole(&op([&[1], &[0]], [&[], &[]], to), &array(from, &[m, k], 1), &array(from, &[k, n], 2));
@@ -111,7 +114,7 @@ fn products_that_are_cut_agree_with_the_evaluator() {
 fn operands_of_any_layout_agree_with_the_evaluator() {
     let mut stream = Stream::new(1);
     for round in 0..30 {
-        let (from, to) = DTYPES[[0, 4, 7][round % 3]];
+        let (from, to) = DTYPES[[0, 4, 7, 10][round % 4]];
         let [m, k, n] = [0; 3].map(|_| 2 + stream.below(70));
         // A view with any strides of a larger array.
         let mut view = |shape: [usize; 2], seed| {
@@ -133,16 +136,22 @@ fn operands_of_any_layout_agree_with_the_evaluator() {
 
 #[test]
 fn the_order_of_sums_depends_on_shapes_alone() {
+    for (dtype, kind) in [(DType::Bf16, Kind::Bf16), (DType::F32, Kind::F32)] {
+        the_order_of_sums_of(dtype, kind);
+    }
+}
+
+fn the_order_of_sums_of(dtype: DType, kind: Kind) {
     let mut stream = Stream::new(2);
     for (m, k, n) in [(40, 70, 50), (33, 700, 70), (20, 5, 17)] {
-        let rough = |shape: &[usize], stream: &mut Stream| crate::test_support::rough(DType::Bf16, shape, stream);
+        let rough = |shape: &[usize], stream: &mut Stream| crate::test_support::rough(dtype, shape, stream);
         let (l, r) = (rough(&[m, k], &mut stream), rough(&[n, k], &mut stream));
         let out = Aval::new(DType::F32, [m, n]);
-        for unit in Unit::all(Kind::Bf16) {
+        for unit in Unit::all(kind) {
             let product = |op: &DotGeneral, [l, r]: [&Array; 2], out: &Aval| {
                 let layouts = [l, r].map(|x| Layout::from(x.aval()));
-                let dot = Dot::new(op, [(DType::Bf16, &layouts[0]), (DType::Bf16, &layouts[1])], out);
-                let kernel = NarrowKernel::new(SMALL, unit, Kind::Bf16, dot);
+                let dot = Dot::new(op, [(dtype, &layouts[0]), (dtype, &layouts[1])], out);
+                let kernel = NarrowKernel::new(SMALL, unit, kind, dot);
                 run(&kernel, &[l.clone(), r.clone()], std::slice::from_ref(out), None, &threads(1)).remove(0)
             };
             let one = product(&op([&[1], &[1]], [&[], &[]], DType::F32), [&l, &r], &out);
@@ -154,5 +163,26 @@ fn the_order_of_sums_depends_on_shapes_alone() {
             let exchanged = elements(&exchanged, &Layout::from(exchanged.aval()).permuted(&[1, 0]));
             assert_same(&exchanged, &one, "exchanged operands");
         }
+    }
+}
+
+/// Whole products, of infinities, of what is not a number, and of numbers that are larger than every bf16.
+#[test]
+fn products_that_are_not_finite_are_those_of_f32() {
+    let (m, k, n) = (70, 150, 40);
+    let [mut x, mut y] = [vec![0.5f32; m * k], vec![1.5f32; k * n]];
+    (x[3], x[k + 140], x[5 * k], y[7]) = (f32::INFINITY, f32::NAN, f32::MAX, f32::NEG_INFINITY);
+    // Twice what is largest but less its half is no overflow in order.
+    (x[6 * k], x[6 * k + 1], y[0], y[n]) = (f32::MAX, f32::MAX, 1.0, -1.0);
+    let arrays = [([m, k], x), ([k, n], y)].map(|(shape, x)| Array::from_vec(x, shape).expect("as many elements"));
+    let layouts = [0, 1].map(|i| Layout::from(arrays[i].aval()));
+    let op = op([&[1], &[0]], [&[], &[]], DType::F32);
+    let out = Aval::new(DType::F32, [m, n]);
+    let expected = eval_op(&Op::from(op.clone()), &arrays).expect("shapes that fit");
+    for unit in Unit::all(Kind::F32) {
+        let dot = Dot::new(&op, [(DType::F32, &layouts[0]), (DType::F32, &layouts[1])], &out);
+        let kernel = NarrowKernel::new(SMALL, unit, Kind::F32, dot);
+        let result = run(&kernel, &arrays, std::slice::from_ref(&out), None, &threads(2)).remove(0);
+        assert_close(&result, &expected[0], 1e-5, 1.0, "special numbers");
     }
 }

@@ -1,0 +1,77 @@
+//! Transposition of tiles of words.
+
+// Vectors are loaded and stored through pointers.
+#![allow(unsafe_code)]
+
+use super::TILE;
+use crate::base::blocks::Block;
+use crate::base::transpose;
+#[cfg(target_arch = "x86_64")]
+use crate::simd::Instructions;
+use crate::simd::Level;
+
+/// Writes the transpose of a tile of 16 by 16 words.
+///
+/// # Safety
+/// The first is valid for reading and the second for writing a tile, without overlap; the CPU has the instructions.
+pub(super) type Transpose = unsafe fn(from: *const u32, to: *mut u32);
+
+/// The function for a CPU with these instructions.
+pub(super) fn transpose(level: Level) -> Transpose {
+    match level.instructions() {
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx512 => avx512,
+        _ => squares,
+    }
+}
+
+/// Square by square, as large as any CPU can.
+unsafe fn squares(from: *const u32, to: *mut u32) {
+    // SAFETY: as the caller promises.
+    let (from, to) = unsafe { (std::slice::from_raw_parts(from, TILE), std::slice::from_raw_parts_mut(to, TILE)) };
+    transpose::transpose(from, 0, 16, &mut Block::whole(to, 16), [0, 0], [16, 16], false);
+}
+
+/// Four rows of four words each, from four places, come into a register by loads, so that half of the shuffles of a transposition in
+/// registers is left.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn avx512(from: *const u32, to: *mut u32) {
+    use std::arch::x86_64::*;
+
+    for column in (0..16).step_by(4) {
+        // SAFETY: these are words of the tiles.
+        unsafe {
+            let row = |i: usize| _mm_loadu_si128(from.add(16 * i + column).cast());
+            let rows = |i: usize| {
+                let first = _mm512_castsi128_si512(row(i));
+                let two = _mm512_inserti32x4::<1>(first, row(i + 4));
+                _mm512_inserti32x4::<3>(_mm512_inserti32x4::<2>(two, row(i + 8)), row(i + 12))
+            };
+            let [a, b, c, d] = [rows(0), rows(1), rows(2), rows(3)];
+            let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
+            let (ab_high, cd_high) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
+            let to = to.add(16 * column);
+            _mm512_storeu_si512(to.cast(), _mm512_unpacklo_epi64(ab, cd));
+            _mm512_storeu_si512(to.add(16).cast(), _mm512_unpackhi_epi64(ab, cd));
+            _mm512_storeu_si512(to.add(32).cast(), _mm512_unpacklo_epi64(ab_high, cd_high));
+            _mm512_storeu_si512(to.add(48).cast(), _mm512_unpackhi_epi64(ab_high, cd_high));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_become_columns() {
+        let from: [u32; TILE] = std::array::from_fn(|i| i as u32);
+        for level in Level::all() {
+            let mut to = [0; TILE];
+            // SAFETY: both have the words of a tile, and the CPU has the instructions of the level.
+            unsafe { transpose(level)(from.as_ptr(), to.as_mut_ptr()) };
+            assert!((0..TILE).all(|i| to[i] == from[i % 16 * 16 + i / 16]), "{level:?}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Products of f32 that are not sums of products of parts: those that are not finite.
+//!
+//! Some part of an infinity, of what is not a number, and of what is larger than every bf16 is not a number, and so is the sum then; and the
+//! sum of the largest parts may be infinite where that of the numbers is not. Such sums are computed again, by f32 products.
+
+use std::ops::Range;
+
+use super::Matrix;
+use crate::base::narrow::{PANEL, Split, Sums};
+use crate::base::product::{Left, Out, Right, product};
+use crate::kernels::matmul::narrow::cut::pieces;
+use crate::simd::multiversion;
+
+/// Positions of the contracted dimension that are gathered at a time.
+const CHUNK: usize = 64;
+
+/// Computes the sums of some rows and columns that are not finite, of `depth` products each, again: parts of the contracted
+/// dimension one after the other, and each position by position.
+pub(super) fn compute_special(
+    [left, right]: [Matrix<'_, Split>; 2],
+    depth: usize,
+    [rows, columns]: [Range<usize>; 2],
+    sums: &mut Sums,
+) {
+    if are_finite(sums) {
+        return;
+    }
+    let [mut of_left, mut of_right] = [[0.0; PANEL * CHUNK]; 2];
+    let mut plain = [0.0; PANEL * PANEL];
+    for part in pieces(0..depth, CHUNK) {
+        let mut to = of_left.chunks_exact_mut(CHUNK);
+        left.each(rows.clone(), part.clone(), |row| {
+            to.next().into_iter().flatten().zip(row).for_each(|(to, x)| *to = x.number());
+        });
+        let mut column = 0;
+        right.each(columns.clone(), part.clone(), |row| {
+            of_right.chunks_exact_mut(PANEL).zip(row).for_each(|(to, x)| to[column] = x.number());
+            column += 1;
+        });
+        product(
+            [rows.len(), columns.len(), part.len()],
+            Left { elements: &of_left, row: CHUNK, column: 1 },
+            Right { elements: &of_right, row: PANEL },
+            Out { elements: &mut plain, row: PANEL, adds: part.start > 0 },
+        );
+    }
+    for (sum, plain) in sums.iter_mut().zip(plain) {
+        if !f32::from_bits(*sum).is_finite() {
+            *sum = plain.to_bits();
+        }
+    }
+}
+
+multiversion! {
+    /// Whether all sums are finite.
+    fn are_finite(sums: &Sums) -> bool {
+        // Their greatest magnitude, as bits.
+        sums.iter().fold(0, |most, &sum| most.max(sum & 0x7fff_ffff)) < f32::INFINITY.to_bits()
+    }
+}
