@@ -151,13 +151,13 @@ multiversion! {
                 // SAFETY: these are elements of the rows and words of the panels.
                 unsafe {
                     let from = from.offset((tile * ROWS) as isize * stride).add(group * N::PER_GROUP);
-                    for i in 0..ROWS {
+                    for (i, natural) in natural.iter_mut().enumerate() {
                         // The next tile, of whose rows only a few lines are read, far apart.
                         prefetch(from.wrapping_offset((ROWS + i) as isize * stride).cast());
                         let words = N::row(from.offset(i as isize * stride));
                         match panels.side {
                             Side::Left => panels.put::<N>(words, to.add(16 * i)),
-                            Side::Right => natural[i] = words,
+                            Side::Right => *natural = words,
                         }
                     }
                     if panels.side == Side::Right {
@@ -189,12 +189,12 @@ multiversion! {
                             prefetch(ahead.wrapping_add(line));
                         }
                     }
-                    for tile in 0..strip {
+                    for (tile, natural) in natural[..strip].iter_mut().enumerate() {
                         // SAFETY: these are elements of the operand and words of the panels.
                         unsafe {
                             let words = N::column(from.add(tile * ROWS), stride);
                             match panels.side {
-                                Side::Left => natural[tile][word] = words,
+                                Side::Left => natural[word] = words,
                                 Side::Right => panels.put::<N>(words, panels.at::<N>(first + tile, group).add(16 * word)),
                             }
                         }
