@@ -115,7 +115,8 @@ pub(crate) fn random_batch(key: random::Key, text: &[u8], batch: usize, context:
 
 /// Batches that cover the text from its start, at most `count`.
 pub(crate) fn batches(text: &[u8], batch: usize, context: usize, count: usize) -> Vec<Batch> {
-    let starts: Vec<usize> = (0..text.len().saturating_sub(context)).step_by(context).take(batch * count).collect();
+    let starts: Vec<usize> =
+        (0..text.len().saturating_sub(context)).step_by(context).take(batch.saturating_mul(count)).collect();
     starts.chunks(batch).map(|starts| batch_at(text, starts.iter().copied(), context)).collect()
 }
 

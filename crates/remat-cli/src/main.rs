@@ -3,19 +3,21 @@
 //! Layers, each using only those above it in this list:
 //!
 //! 1. `policy`, `machine`, `data`, `model`: the policies of tables, the memory of this machine, the text, the GPT
-//! 2. `sample`, `memory`: text out of a model, the bytes that each policy saves
-//! 3. `train`, `show`, `fit`, `plugin`, `cache`, `launch`: the commands
+//! 2. `sample`, `memory`, `run`: text out of a model, the bytes that each policy saves, the folder of a run
+//! 3. `train`, `generate`, `show`, `fit`, `plugin`, `cache`, `launch`: the commands
 //! 4. `main`: their arguments
 
 mod cache;
 mod data;
 mod fit;
+mod generate;
 mod launch;
 mod machine;
 mod memory;
 mod model;
 mod plugin;
 mod policy;
+mod run;
 mod sample;
 mod show;
 mod train;
@@ -36,8 +38,12 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Train a byte-level GPT on text, and show what each checkpoint policy saves.
+    /// Train a byte-level GPT on text, show what each checkpoint policy saves, and save the run.
     Train(train::Args),
+    /// Write text with a model that was trained.
+    Generate(generate::Generate),
+    /// Print the loss of a text under a model that was trained.
+    Eval(generate::Eval),
     /// Print what one transformer block saves under a policy, and its forward and backward programs side by side.
     Show(show::Args),
     /// Say how much memory, and how long at least, a training step takes on accelerators that need not be here, under each policy.
@@ -62,6 +68,8 @@ fn run(command: &Command) -> Result<()> {
     let mut out = anstream::stdout();
     match command {
         Command::Train(args) => train::run(args, &mut out),
+        Command::Generate(args) => generate::generate(args, &mut out),
+        Command::Eval(args) => generate::eval(args, &mut out),
         Command::Show(args) => show::run(args, &mut out),
         Command::Fit(args) => fit::run(args, &mut out),
         Command::Plugin(command) => plugin::run(command, &mut out),

@@ -2,6 +2,7 @@
 
 use remat::{DType, Policy, Result, Tensor, Tree, checkpoint, nn, random};
 use remat_cli::arguments::up_to;
+use serde::{Deserialize, Serialize};
 
 use crate::data::Batch;
 
@@ -9,7 +10,7 @@ use crate::data::Batch;
 const BYTES: usize = 256;
 
 /// The sizes of a block and of a batch.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Copy, PartialEq, Debug, clap::Args, Serialize, Deserialize)]
 pub(crate) struct Sizes {
     /// Model width: features per token
     #[arg(long, default_value_t = 96, value_parser = up_to(1 << 20))]

@@ -2,9 +2,11 @@
 
 use std::io::{IsTerminal, Write, stdout};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use remat::optim::{AdamW, Mask, Moments, Optimizer, Schedule, clip_by_global_norm};
 use remat::tree::leaves;
@@ -14,7 +16,12 @@ use remat_cli::table::thousands;
 
 use crate::data::{Batch, batches, load, random_batch};
 use crate::model::{Gpt, Sizes};
+use crate::run::{Config, Fingerprint, Run, Saved, State};
+use crate::sample::{Choice, Readable};
 use crate::{machine, memory, policy, sample};
+
+/// The steps of a run whose number is not said.
+const STEPS: u32 = 2000;
 
 /// The gradient's norm above which it is scaled down.
 const MAX_NORM: f64 = 1.0;
@@ -47,29 +54,62 @@ pub(crate) struct Args {
     layers: usize,
     #[command(flatten)]
     sizes: Sizes,
-    /// Training steps
-    #[arg(long, default_value_t = 2000)]
-    steps: u32,
+    /// Training steps [default: 2000, or those of the run that is resumed]
+    #[arg(long)]
+    steps: Option<u32>,
     /// Peak learning rate: it rises over the first steps, then falls to a tenth by a cosine
     #[arg(long, default_value_t = 3e-3, value_parser = magnitude, allow_negative_numbers = true)]
     learning_rate: f64,
     /// The seed of weights, batches and sample: the same seed gives the same run
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     seed: u64,
+    /// The folder that the run is saved to [default: a new one in `runs`]
+    #[arg(long, value_name = "FOLDER")]
+    save: Option<PathBuf>,
+    /// Steps from one checkpoint to the next; the last three stay
+    #[arg(long, value_name = "STEPS", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
+    save_every: u32,
+    /// Go on with the run of this folder, with its sizes, text and seed
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        conflicts_with_all = ["text", "policy", "layers", "width", "heads", "context", "batch", "learning_rate", "seed", "save"]
+    )]
+    resume: Option<PathBuf>,
     /// Bytes of text that the model writes at the end
     #[arg(long, default_value_t = 300, value_name = "BYTES")]
     sample: usize,
-    /// Sampling temperature; 0 is greedy: the most likely byte each time
-    #[arg(long, default_value_t = 0.7, value_parser = magnitude, allow_negative_numbers = true)]
-    temperature: f64,
+    #[command(flatten)]
+    choice: Choice,
 }
 
-/// Trains a model and reports on it.
+impl Args {
+    /// The configuration of a new run.
+    fn config(&self) -> Config {
+        let Args { policy, layers, sizes, learning_rate, seed, .. } = self;
+        Config {
+            // The run may be resumed from another folder.
+            text: self.text.as_ref().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone())),
+            policy: policy.clone(),
+            layers: *layers,
+            sizes: *sizes,
+            steps: self.steps.unwrap_or(STEPS),
+            learning_rate: *learning_rate,
+            seed: *seed,
+        }
+    }
+}
+
+/// Trains a model, saves it and reports on it.
 ///
 /// # Errors
-/// What is wrong with the arguments, the environment or the text; if the output cannot be written.
+/// What is wrong with the arguments, the environment or the text; if the run cannot be saved, or is interrupted; if the output cannot be
+/// written.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
-    let Args { sizes, .. } = args;
+    let saved = args.resume.as_deref().map(Saved::open).transpose()?;
+    let mut config = saved.as_ref().map_or_else(|| args.config(), |saved| saved.config.clone());
+    config.steps = args.steps.unwrap_or(config.steps);
+    let sizes = config.sizes;
     let tokens_of_step = sizes.batch.saturating_mul(sizes.context);
     ensure!(
         tokens_of_step <= MOST_TOKENS,
@@ -78,70 +118,129 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         thousands(sizes.context),
         thousands(MOST_TOKENS)
     );
-    let policy = arguments::policy(&args.policy)?;
+    let policy = arguments::policy(&config.policy)?;
     // Compiles, so that what is wrong with the environment is said before anything else.
     let device = args.device.as_deref().map_or_else(Device::default_device, Device::named)?;
     let probe = Tensor::from(0.0f32).to_device(&device);
     jit_with(&machine::options(&probe)?, |x: &Tensor| x.clone()).call(probe)?;
-    let text = load(args.text.as_deref())?;
+    // A new run names the text as the user does.
+    let text = load(if saved.is_some() { config.text.as_deref() } else { args.text.as_deref() })?;
+    let fingerprint = Fingerprint::of(&text);
     let (train, test) = text.divide(sizes.context)?;
-    let [weights, batch_key, sample_key] = random::key(args.seed).split();
-    let model = tree::map(&Gpt::init(weights, args.layers, sizes), |_, leaf| leaf.to_device(&device));
-    let parameters = leaves(&model).iter().map(|(_, leaf)| leaf.size()).sum::<remat::Result<usize>>()?;
+    let [weights, batch_key, sample_key] = random::key(config.seed).split();
+    let optimizer = optimizer(&config);
+    let state = match &saved {
+        Some(saved) => saved.state(&optimizer)?,
+        None => {
+            let model = Gpt::init(weights, config.layers, &sizes);
+            State { step: 0, optimizer: optimizer.init(&model), model }
+        }
+    };
+    let state = State {
+        model: tree::map(&state.model, |_, leaf| leaf.to_device(&device)),
+        optimizer: tree::map(&state.optimizer, |_, leaf| leaf.to_device(&device)),
+        ..state
+    };
+    let parameters = leaves(&state.model).iter().map(|(_, leaf)| leaf.size()).sum::<remat::Result<usize>>()?;
 
-    for note in &text.notes {
+    for note in text.notes.iter().chain(saved.iter().flat_map(|saved| &saved.notes)) {
         writeln!(out, "note: {note}")?;
+    }
+    if saved.as_ref().is_some_and(|saved| saved.text != fingerprint) {
+        writeln!(out, "note: the text is not the one that the run began with, so that its batches are others")?;
     }
     let (size, held_out) = (thousands(text.size()), thousands(test.len()));
     writeln!(out, "text: {size} bytes in {}; {held_out} of them are held out", text.source)?;
     let Sizes { width, heads, context, batch } = sizes;
-    let shape = format!("layers {}, width {width}, heads {heads}, context {context}", args.layers);
+    let shape = format!("layers {}, width {width}, heads {heads}, context {context}", config.layers);
     writeln!(out, "model: {} parameters ({shape}), batch {batch}", thousands(parameters))?;
     let batch = |step: u32| random_batch(batch_key.fold_in(step), &train, sizes.batch, sizes.context);
     writeln!(out, "what each policy keeps of one training step for its backward pass:\n")?;
-    writeln!(out, "{}\n", memory::report(&model, &batch(0)?, policy.as_ref())?)?;
+    writeln!(out, "{}\n", memory::report(&state.model, &batch(0)?, policy.as_ref())?)?;
+    let mut folder = match &args.resume {
+        Some(folder) => Run::resume(folder, config.clone(), fingerprint, state.step)?,
+        None => Run::begin(args.save.as_deref(), config.clone(), fingerprint)?,
+    };
+    if let Some(saved) = &saved {
+        writeln!(out, "going on after step {} with {}", state.step, saved.path().display())?;
+    }
 
     let tests = batches(&test, sizes.batch, sizes.context, TESTED);
-    writeln!(out, "held-out loss before training: {:.4}", held_out_loss(&model, &tests)?)?;
-    let started = Instant::now();
-    let mut progress = Progress::new(args);
-    let model = fit(model, args, policy.as_ref(), batch, |loss| progress.step(loss, out))?;
+    writeln!(out, "held-out loss before training: {:.4}", mean_loss(&state.model, &tests)?)?;
+    let (started, first) = (Instant::now(), state.step);
+    let mut progress = Progress::new(&config, first);
+    let stop = Stop::new()?;
+    let each = |state: &State, loss: f32| {
+        let rate = progress.step(loss, out)?;
+        folder.measured(state.step, loss, rate)?;
+        if !loss.is_finite() {
+            let last = folder.last_checkpoint();
+            bail!("the loss of step {} is {loss}; a lower --learning-rate may help. {last}", state.step);
+        }
+        let is_stopped = stop.is_asked();
+        if is_stopped || state.step == config.steps || state.step.is_multiple_of(args.save_every) {
+            folder.save(state)?;
+        }
+        Ok(!is_stopped)
+    };
+    let state = fit(state, &config, &optimizer, policy.as_ref(), batch, each)?;
     progress.finish();
+    let folder = folder.finish()?;
+    let folder = folder.display();
+    ensure!(
+        state.step == config.steps || !stop.is_asked(),
+        "stopped after step {}, which is saved; go on with: remat train --resume {folder}",
+        state.step
+    );
     let seconds = started.elapsed().as_secs_f64();
-    writeln!(out, "held-out loss after training: {:.4}", held_out_loss(&model, &tests)?)?;
-    let rate = thousands((args.steps as f64 * tokens_of_step as f64 / seconds.max(1e-9)) as usize);
-    writeln!(out, "{} steps in {seconds:.1} s, {rate} tokens/s", args.steps)?;
+    writeln!(out, "held-out loss after training: {:.4}", mean_loss(&state.model, &tests)?)?;
+    let steps = config.steps.saturating_sub(first);
+    let rate = thousands((f64::from(steps) * tokens_of_step as f64 / seconds.max(1e-9)) as usize);
+    writeln!(out, "{steps} steps in {seconds:.1} s, {rate} tokens/s")?;
     if args.sample > 0 {
         let prompt = &test[..sizes.context.min(test.len())];
-        let written = sample::sample(&model, prompt, args.sample, sizes.context, args.temperature, sample_key)?;
-        writeln!(out, "\nthe model continues {:?}:\n", readable(prompt))?;
-        writeln!(out, "{}", readable(&written))?;
+        let mut written = Vec::new();
+        let each = |byte| {
+            written.push(byte);
+            Ok(())
+        };
+        sample::sample(&state.model, prompt, args.sample, sizes.context, &args.choice, sample_key, each)?;
+        writeln!(out, "\nthe model continues {:?}:\n", Readable::all(prompt))?;
+        writeln!(out, "{}", Readable::all(&written))?;
     }
+    writeln!(out, "\nsaved in {folder}; to go on:")?;
+    writeln!(out, "  remat generate {folder} --prompt \"fn main\"")?;
+    writeln!(out, "  remat train --resume {folder} --steps {}", config.steps.saturating_mul(2))?;
     Ok(())
 }
 
-/// The model after all steps; `done` gets the loss of each.
+/// The optimizer of a run.
+fn optimizer(config: &Config) -> AdamW {
+    let steps = u64::from(config.steps);
+    let learning_rate = Schedule::WarmupCosine {
+        start: 0.0,
+        peak: config.learning_rate,
+        end: config.learning_rate / 10.0,
+        warmup_steps: (steps / 10).min(100),
+        steps,
+    };
+    AdamW { learning_rate, weight_decay: 0.1, decay: Mask::Matrices, b2: 0.99, ..AdamW::default() }
+}
+
+/// The state after the steps that are left; `done` gets each new state with the loss of its step, and says whether to go on.
 ///
 /// # Errors
 /// The first error of a step or of `done`.
 fn fit(
-    mut model: Gpt,
-    args: &Args,
+    mut state: State,
+    config: &Config,
+    adam: &AdamW,
     policy: Option<&Policy>,
     batch: impl Fn(u32) -> remat::Result<Batch>,
-    mut done: impl FnMut(f32) -> Result<()>,
-) -> Result<Gpt> {
-    let steps = u64::from(args.steps);
-    let learning_rate = Schedule::WarmupCosine {
-        start: 0.0,
-        peak: args.learning_rate,
-        end: args.learning_rate / 10.0,
-        warmup_steps: (steps / 10).min(100),
-        steps,
-    };
-    let adam = AdamW { learning_rate, weight_decay: 0.1, decay: Mask::Matrices, b2: 0.99, ..AdamW::default() };
+    mut done: impl FnMut(&State, f32) -> Result<bool>,
+) -> Result<State> {
     let step = jit_with(
-        &machine::options(&model)?,
+        &machine::options(&state.model)?,
         |(model, state, batch): &(Gpt, Moments<Gpt>, Batch)| -> remat::Result<(Gpt, Moments<Gpt>, Tensor)> {
             let (loss, gradient) = value_and_grad(|model: &Gpt| model.loss(batch, policy))(model)?;
             let (gradient, _) = clip_by_global_norm(&gradient, MAX_NORM);
@@ -149,20 +248,47 @@ fn fit(
             Ok((model, state, loss))
         },
     );
-    let mut state = adam.init(&model);
-    for i in 0..args.steps {
-        let loss;
-        (model, state, loss) = step.call((model, state, batch(i)?))?;
-        done(loss.item::<f32>()?)?;
+    for i in state.step..config.steps {
+        let (model, optimizer, loss) = step.call((state.model, state.optimizer, batch(i)?))?;
+        state = State { step: i + 1, model, optimizer };
+        if !done(&state, loss.item::<f32>()?)? {
+            break;
+        }
     }
-    Ok(model)
+    Ok(state)
 }
 
-/// The mean loss over batches that the model has not seen.
+/// Whether the user has asked the run to stop, by Ctrl-C or a signal to end. A second one ends the process at once.
+struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    #[cfg(unix)]
+    fn new() -> Result<Stop> {
+        use signal_hook::consts::{SIGINT, SIGTERM};
+        let asked = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            // In this order: the first signal finds the flag unset.
+            signal_hook::flag::register_conditional_default(signal, asked.clone())?;
+            signal_hook::flag::register(signal, asked.clone())?;
+        }
+        Ok(Stop(asked))
+    }
+
+    #[cfg(not(unix))]
+    fn new() -> Result<Stop> {
+        Ok(Stop(Arc::default()))
+    }
+
+    fn is_asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The mean loss over batches.
 ///
 /// # Errors
 /// The first error of the model.
-fn held_out_loss(model: &Gpt, tests: &[Batch]) -> remat::Result<f64> {
+pub(crate) fn mean_loss(model: &Gpt, tests: &[Batch]) -> remat::Result<f64> {
     let loss = jit_with(&machine::options(model)?, |(model, batch): &(Gpt, Batch)| model.loss(batch, None));
     let (mut sum, mut tokens) = (0.0, 0);
     for batch in tests {
@@ -173,18 +299,13 @@ fn held_out_loss(model: &Gpt, tests: &[Batch]) -> remat::Result<f64> {
     Ok(sum / tokens as f64)
 }
 
-/// Bytes as text; bytes that are not text are shown as replacement characters.
-fn readable(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    text.chars()
-        .map(|c| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c })
-        .collect()
-}
-
 /// Progress of training: a bar in a terminal, some lines elsewhere.
 struct Progress {
     bar: Option<ProgressBar>,
+    /// Steps done, those of earlier processes included.
     done: usize,
+    /// The steps that earlier processes have done.
+    first: usize,
     /// The average of recent losses: one batch is easier than another.
     loss: f64,
     steps: usize,
@@ -193,35 +314,40 @@ struct Progress {
 }
 
 impl Progress {
-    fn new(args: &Args) -> Progress {
+    fn new(config: &Config, first: u32) -> Progress {
         let bar = stdout().is_terminal().then(|| {
-            let bar = ProgressBar::with_draw_target(Some(u64::from(args.steps)), ProgressDrawTarget::stdout());
+            let bar = ProgressBar::with_draw_target(Some(u64::from(config.steps)), ProgressDrawTarget::stdout());
+            bar.set_position(u64::from(first));
+            bar.reset_eta();
             let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}  {eta} left");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar.enable_steady_tick(Duration::from_millis(250));
             bar
         });
-        let tokens_of_step = args.sizes.batch * args.sizes.context;
-        Progress { bar, done: 0, loss: 0.0, steps: args.steps as usize, tokens_of_step, started: Instant::now() }
+        let tokens_of_step = config.sizes.batch * config.sizes.context;
+        let (first, steps) = (first as usize, config.steps as usize);
+        Progress { bar, done: first, first, loss: 0.0, steps, tokens_of_step, started: Instant::now() }
     }
 
-    /// One more step is done, with this loss.
+    /// One more step is done, with this loss. The tokens per second so far.
     ///
     /// # Errors
     /// If the output cannot be written.
-    fn step(&mut self, loss: f32, out: &mut impl Write) -> Result<()> {
+    fn step(&mut self, loss: f32, out: &mut impl Write) -> Result<f64> {
         self.done += 1;
+        let done = self.done - self.first;
         self.loss = SMOOTHING * self.loss + (1.0 - SMOOTHING) * f64::from(loss);
-        let loss = self.loss / (1.0 - SMOOTHING.powf(self.done as f64));
+        let loss = self.loss / (1.0 - SMOOTHING.powf(done as f64));
         let seconds = self.started.elapsed().as_secs_f64().max(1e-9);
-        let rate = thousands(((self.done * self.tokens_of_step) as f64 / seconds) as usize);
+        let rate = (done * self.tokens_of_step) as f64 / seconds;
+        let shown = thousands(rate as usize);
         if let Some(bar) = &self.bar {
             bar.inc(1);
-            bar.set_message(format!("loss {loss:.4}  {rate} tokens/s"));
-        } else if self.done == 1 || self.done == self.steps || self.done.is_multiple_of(self.steps.div_ceil(LINES)) {
-            writeln!(out, "step {}/{}  loss {loss:.4}  {rate} tokens/s", self.done, self.steps)?;
+            bar.set_message(format!("loss {loss:.4}  {shown} tokens/s"));
+        } else if done == 1 || self.done == self.steps || self.done.is_multiple_of(self.steps.div_ceil(LINES)) {
+            writeln!(out, "step {}/{}  loss {loss:.4}  {shown} tokens/s", self.done, self.steps)?;
         }
-        Ok(())
+        Ok(rate)
     }
 
     /// The last state of the bar stays.
@@ -247,17 +373,18 @@ mod tests {
     /// The bits of the losses of a small run.
     fn losses(policy: &str) -> Vec<u32> {
         let flags = "train --layers 2 --width 8 --heads 2 --context 6 --batch 3 --steps 4";
-        let args = Cli::parse_from(flags.split(' ')).args;
-        let model = Gpt::init(random::key(0), args.layers, &args.sizes);
+        let config = Cli::parse_from(flags.split(' ')).args.config();
+        let (model, optimizer) = (Gpt::init(random::key(0), config.layers, &config.sizes), optimizer(&config));
+        let state = State { step: 0, optimizer: optimizer.init(&model), model };
         let text: Vec<u8> = (0..100).collect();
         let batch = |step: u32| random_batch(random::key(1).fold_in(step), &text, 3, 6);
         let policy = arguments::policy(policy).unwrap();
         let mut losses = Vec::new();
-        let done = |loss: f32| {
+        let done = |_: &State, loss: f32| {
             losses.push(loss.to_bits());
-            Ok(())
+            Ok(true)
         };
-        fit(model, &args, policy.as_ref(), batch, done).unwrap();
+        fit(state, &config, &optimizer, policy.as_ref(), batch, done).unwrap();
         losses
     }
 
@@ -269,10 +396,5 @@ mod tests {
         for policy in policy::LISTED.into_iter().chain(more) {
             assert_eq!(losses(policy), expected, "{policy}");
         }
-    }
-
-    #[test]
-    fn bytes_that_are_not_text_are_replaced() {
-        assert_eq!(readable(b"a\tb\n\x1b\xff"), "a\tb\n\u{fffd}\u{fffd}");
     }
 }

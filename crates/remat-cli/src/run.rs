@@ -1,0 +1,255 @@
+//! The folder of a training run: its checkpoints, its configuration, and a line of measurements for each step.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use remat::optim::{AdamW, Moments, Optimizer};
+use remat::random;
+use remat_io::{Checkpoint, Checkpoints, Progress, Snapshot};
+use serde::{Deserialize, Serialize};
+
+use crate::data::Text;
+use crate::model::{Gpt, Sizes};
+
+/// Where runs are put whose folder is not said.
+const RUNS: &str = "runs";
+
+/// The file of measurements.
+const METRICS: &str = "metrics.jsonl";
+
+/// What makes a run: with the same text, the same configuration gives the same losses.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Config {
+    /// The text that was asked for; `None` is that of the folder around.
+    pub(crate) text: Option<PathBuf>,
+    pub(crate) policy: String,
+    pub(crate) layers: usize,
+    pub(crate) sizes: Sizes,
+    pub(crate) steps: u32,
+    pub(crate) learning_rate: f64,
+    pub(crate) seed: u64,
+}
+
+/// The text of a run, so that another is noticed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Fingerprint {
+    bytes: usize,
+    crc32: u32,
+}
+
+impl Fingerprint {
+    pub(crate) fn of(text: &Text) -> Fingerprint {
+        let mut hasher = crc32fast::Hasher::new();
+        text.files.iter().for_each(|file| hasher.update(file));
+        Fingerprint { bytes: text.size(), crc32: hasher.finalize() }
+    }
+}
+
+/// What training changes.
+pub(crate) struct State {
+    /// The steps done.
+    pub(crate) step: u32,
+    pub(crate) model: Gpt,
+    pub(crate) optimizer: Moments<Gpt>,
+}
+
+/// A run that was saved.
+pub(crate) struct Saved {
+    checkpoint: Checkpoint,
+    pub(crate) config: Config,
+    pub(crate) text: Fingerprint,
+    /// The steps done.
+    pub(crate) step: u32,
+    /// Why later checkpoints were not read.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Saved {
+    /// The last checkpoint of a run, or one that is named itself.
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be read.
+    pub(crate) fn open(path: &Path) -> Result<Saved> {
+        let (checkpoint, skipped) = if path.join("state.json").exists() {
+            (Some(Checkpoint::open(path)?), Vec::new())
+        } else {
+            let latest = Checkpoint::latest(path)?;
+            (latest.checkpoint, latest.skipped)
+        };
+        let Some(checkpoint) = checkpoint else {
+            bail!("`{}` has no checkpoint: it is no folder that `remat train` has written to", path.display())
+        };
+        let progress: Progress<Fingerprint, Config> = checkpoint.progress()?;
+        let notes = skipped.iter().map(ToString::to_string).collect();
+        let step = u32::try_from(progress.step).context("the number of the step")?;
+        Ok(Saved { checkpoint, config: progress.config, text: progress.data, step, notes })
+    }
+
+    /// The folder of the checkpoint.
+    pub(crate) fn path(&self) -> &Path {
+        self.checkpoint.path()
+    }
+
+    /// The model.
+    ///
+    /// # Errors
+    /// If the file is not that of this model.
+    pub(crate) fn model(&self) -> Result<Gpt> {
+        Ok(self.checkpoint.tree("model", &self.fresh())?)
+    }
+
+    /// The model, and the state of the optimizer.
+    ///
+    /// # Errors
+    /// As [`Saved::model`].
+    pub(crate) fn state(&self, optimizer: &AdamW) -> Result<State> {
+        let like = optimizer.init(&self.fresh());
+        let optimizer = self.checkpoint.tree("optimizer", &like)?;
+        Ok(State { step: self.step, model: self.model()?, optimizer })
+    }
+
+    /// A model of the same sizes.
+    fn fresh(&self) -> Gpt {
+        Gpt::init(random::key(self.config.seed), self.config.layers, &self.config.sizes)
+    }
+}
+
+/// The folder of a run that goes on.
+pub(crate) struct Run {
+    folder: PathBuf,
+    checkpoints: Checkpoints,
+    metrics: BufWriter<File>,
+    config: Config,
+    text: Fingerprint,
+    /// The step of the last checkpoint.
+    saved: Option<u32>,
+}
+
+impl Run {
+    /// A new run in this folder, which has to have none, or in a new folder of `runs`.
+    ///
+    /// # Errors
+    /// If the folder has a run, or cannot be made or written.
+    pub(crate) fn begin(folder: Option<&Path>, config: Config, text: Fingerprint) -> Result<Run> {
+        let folder = folder.map_or_else(new_folder, |folder| Ok(folder.to_path_buf()))?;
+        if folder.join(METRICS).exists() || has_checkpoint(&folder)? {
+            let folder = folder.display();
+            bail!("`{folder}` has a run: go on with it by --resume {folder}, or save this one elsewhere");
+        }
+        Run::open(folder, config, text, 0)
+    }
+
+    /// The run of a folder that goes on after this many steps.
+    ///
+    /// # Errors
+    /// If the folder cannot be written.
+    pub(crate) fn resume(folder: &Path, config: Config, text: Fingerprint, step: u32) -> Result<Run> {
+        Run::open(folder.to_path_buf(), config, text, step)
+    }
+
+    fn open(folder: PathBuf, config: Config, text: Fingerprint, step: u32) -> Result<Run> {
+        let checkpoints = Checkpoints::open(&folder)?;
+        let path = folder.join(METRICS);
+        let kept = kept_lines(&path, step).with_context(|| format!("cannot read `{}`", path.display()))?;
+        let open = || -> std::io::Result<File> {
+            fs::write(&path, kept)?;
+            OpenOptions::new().append(true).open(&path)
+        };
+        let file = open().with_context(|| format!("cannot write `{}`", path.display()))?;
+        let saved = (step > 0).then_some(step);
+        Ok(Run { folder, checkpoints, metrics: BufWriter::new(file), config, text, saved })
+    }
+
+    /// A sentence on where a run can go on that cannot from here.
+    pub(crate) fn last_checkpoint(&self) -> String {
+        match self.saved {
+            Some(step) => format!("The last checkpoint is that of step {step}, in {}", self.folder.display()),
+            None => "There is no checkpoint before it".to_string(),
+        }
+    }
+
+    /// Writes a line of measurements.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(crate) fn measured(&mut self, step: u32, loss: f32, tokens_per_second: f64) -> Result<()> {
+        // JSON has no NaN.
+        let loss = loss.is_finite().then_some(loss);
+        let line = serde_json::json!({"step": step, "loss": loss, "tokens_per_second": tokens_per_second.round()});
+        writeln!(self.metrics, "{line}")
+            .with_context(|| format!("cannot write `{}`", self.folder.join(METRICS).display()))
+    }
+
+    /// Saves the state, in the background.
+    ///
+    /// # Errors
+    /// If that, or the save before it, does not work.
+    pub(crate) fn save(&mut self, state: &State) -> Result<()> {
+        let Run { config, text, .. } = self;
+        let progress = Progress { step: state.step.into(), seed: config.seed, data: *text, config: config.clone() };
+        let snapshot = Snapshot::new(&progress)?.with("model", &state.model)?.with("optimizer", &state.optimizer)?;
+        self.metrics.flush()?;
+        self.checkpoints.save(snapshot)?;
+        self.saved = Some(state.step);
+        Ok(())
+    }
+
+    /// Waits until all is on the disk.
+    ///
+    /// # Errors
+    /// If the last save does not work.
+    pub(crate) fn finish(mut self) -> Result<PathBuf> {
+        self.metrics.flush()?;
+        self.checkpoints.finish()?;
+        Ok(self.folder)
+    }
+}
+
+fn has_checkpoint(folder: &Path) -> Result<bool> {
+    Ok(folder.exists() && Checkpoint::latest(folder)?.checkpoint.is_some())
+}
+
+/// A folder of `runs` that did not exist: the next number.
+fn new_folder() -> Result<PathBuf> {
+    let runs = PathBuf::from(RUNS);
+    let failed = |error| anyhow!("cannot make a folder for the run in `{RUNS}`: {error}");
+    fs::create_dir_all(&runs).map_err(failed)?;
+    let numbers = fs::read_dir(&runs).map_err(failed)?.flatten();
+    let last = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).max().unwrap_or(0);
+    for number in last + 1.. {
+        let folder = runs.join(number.to_string());
+        match fs::create_dir(&folder) {
+            // Another run may begin at the same time.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(failed(error)),
+            Ok(()) => return Ok(folder),
+        }
+    }
+    bail!("cannot make a folder for the run in `{RUNS}`: no number is free")
+}
+
+/// The lines of measurements up to a step: those after it are measured again.
+fn kept_lines(path: &Path, step: u32) -> std::io::Result<String> {
+    #[derive(Deserialize)]
+    struct Line {
+        step: u32,
+    }
+    let mut kept = String::new();
+    match File::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+        Ok(file) => {
+            for line in BufReader::new(file).lines() {
+                let line = line?;
+                // A run that was killed may leave a part of a line.
+                if serde_json::from_str::<Line>(&line).is_ok_and(|line| line.step <= step) {
+                    kept.push_str(&line);
+                    kept.push('\n');
+                }
+            }
+        }
+    }
+    Ok(kept)
+}

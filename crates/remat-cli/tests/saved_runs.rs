@@ -1,0 +1,155 @@
+//! Runs that are saved, resumed, sampled and evaluated, as a user does it.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+const SMALL: &str = "--layers 1 --width 16 --heads 2 --context 12 --batch 4";
+
+fn folder() -> TempDir {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("text.txt"), "to be or not to be, ".repeat(40)).unwrap();
+    folder
+}
+
+fn command(folder: &Path, args: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
+    command.current_dir(folder).args(args.split_whitespace());
+    command
+}
+
+fn remat(folder: &Path, args: &str) -> Output {
+    command(folder, args).output().unwrap()
+}
+
+fn stdout(output: Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn error(output: Output) -> String {
+    assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// Step and loss of each line of measurements.
+fn losses(folder: &Path) -> Vec<(u64, f64)> {
+    let text = fs::read_to_string(folder.join("metrics.jsonl")).unwrap();
+    let line = |line: &str| {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(line["tokens_per_second"].as_f64().unwrap() > 0.0);
+        (line["step"].as_u64().unwrap(), line["loss"].as_f64().unwrap())
+    };
+    text.lines().map(line).collect()
+}
+
+/// The bytes of the model of a step.
+fn model(folder: &Path, step: u32) -> Vec<u8> {
+    fs::read(folder.join(format!("step-{step:06}/model.safetensors"))).unwrap()
+}
+
+#[test]
+fn a_resumed_run_is_the_uninterrupted_one() {
+    let at = folder();
+    let flags = format!("{SMALL} --learning-rate 0.02 --save-every 7 --sample 0");
+    let whole = stdout(remat(at.path(), &format!("train {flags} --steps 30")));
+    assert!(whole.ends_with("saved in runs/1; to go on:\n  remat generate runs/1 --prompt \"fn main\"\n  remat train --resume runs/1 --steps 60\n"), "{whole}");
+    let expected = losses(&at.path().join("runs/1"));
+    assert_eq!(expected.iter().map(|&(step, _)| step).collect::<Vec<_>>(), (1..=30).collect::<Vec<_>>());
+    // The schedule is that of 30 steps: the run is killed after 21 of them.
+    stdout(remat(at.path(), &format!("train {flags} --steps 30 --save parts")));
+    let parts = at.path().join("parts");
+    fs::remove_dir_all(parts.join("step-000030")).unwrap();
+    fs::remove_dir_all(parts.join("step-000028")).unwrap();
+    let resumed = stdout(remat(at.path(), "train --resume parts --sample 0"));
+    assert!(resumed.contains("going on after step 21 with parts/step-000021"), "{resumed}");
+    assert_eq!(losses(&parts), expected);
+    assert_eq!(model(&parts, 30), model(&at.path().join("runs/1"), 30));
+    // With other steps it goes on further; with none left it says where it is.
+    let further = stdout(remat(at.path(), "train --resume parts --steps 33 --sample 0"));
+    assert!(further.contains("3 steps in "), "{further}");
+    assert!(stdout(remat(at.path(), "train --resume parts --steps 33 --sample 0")).contains("0 steps in "));
+}
+
+#[test]
+fn a_run_is_sampled_and_evaluated() {
+    let at = folder();
+    stdout(remat(at.path(), &format!("train {SMALL} --steps 120 --learning-rate 0.02 --save run --sample 0")));
+    let written = |flags: &str| stdout(remat(at.path(), &format!("generate run --length 40 {flags}")));
+    let greedy = written("--prompt to --temperature 0");
+    assert_eq!(greedy.trim_end_matches('\n').len(), 40);
+    assert!("to be or not to be, ".repeat(9).contains(greedy.trim()), "{greedy}");
+    assert_eq!(written("--temperature 3 --seed 5"), written("--temperature 3 --seed 5"));
+    assert_ne!(written("--temperature 3 --seed 5"), written("--temperature 3 --seed 6"));
+    assert_eq!(written("--prompt to --temperature 3 --top-k 1"), greedy);
+    let report = stdout(remat(at.path(), "eval run --text text.txt"));
+    assert!(report.contains("text: 800 bytes in text.txt"), "{report}");
+    let number = |before: &str| -> f64 {
+        let at = report.find(before).unwrap() + before.len();
+        report[at..].split([',', ' ']).next().unwrap().parse().unwrap()
+    };
+    let (loss, bits) = (number("loss "), report.split(", ").last().unwrap().split(' ').next().unwrap());
+    assert!(loss < 0.5 && (bits.parse::<f64>().unwrap() - loss / 2f64.ln()).abs() < 1e-3, "{report}");
+    // One checkpoint by its own folder.
+    assert_eq!(stdout(remat(at.path(), "eval run/step-000120 --text text.txt")), report);
+}
+
+#[test]
+fn mistakes_name_the_folder() {
+    let at = folder();
+    let flags = format!("{SMALL} --steps 2 --sample 0");
+    stdout(remat(at.path(), &format!("train {flags} --save run")));
+    let again = error(remat(at.path(), &format!("train {flags} --save run")));
+    assert!(again.contains("`run` has a run: go on with it by --resume run, or save this one elsewhere"), "{again}");
+    let none = error(remat(at.path(), "generate elsewhere"));
+    assert!(none.contains("`elsewhere` has no checkpoint"), "{none}");
+    let both = error(remat(at.path(), "train --resume run --width 8"));
+    assert!(both.contains("'--resume <FOLDER>' cannot be used with '--width <WIDTH>'"), "{both}");
+    let empty = command(at.path(), "generate run --prompt").arg("").output().unwrap();
+    assert!(error(empty).contains("the prompt is empty"));
+    // A damaged checkpoint is not gone on with.
+    let file = at.path().join("run/step-000002/model.safetensors");
+    let bytes = fs::read(&file).unwrap();
+    fs::write(&file, &bytes[..bytes.len() / 2]).unwrap();
+    let damaged = error(remat(at.path(), "train --resume run"));
+    assert!(damaged.contains("model.safetensors"), "{damaged}");
+    // The text is another one.
+    fs::write(&file, bytes).unwrap();
+    fs::write(at.path().join("text.txt"), "to be or not to be! ".repeat(40)).unwrap();
+    let other = stdout(remat(at.path(), "train --resume run --steps 3 --sample 0"));
+    assert!(other.contains("note: the text is not the one that the run began with"), "{other}");
+}
+
+#[test]
+fn a_loss_that_is_not_finite_stops_the_run() {
+    let at = folder();
+    let output = remat(at.path(), &format!("train {SMALL} --steps 200 --learning-rate 1e30 --save run --sample 0"));
+    let message = error(output);
+    assert!(message.contains("the loss of step ") && message.contains("a lower --learning-rate may help"), "{message}");
+    assert!(message.contains("There is no checkpoint before it"), "{message}");
+    let last = fs::read_to_string(at.path().join("run/metrics.jsonl")).unwrap();
+    assert!(last.lines().last().unwrap().contains("\"loss\":null"), "{last}");
+}
+
+#[test]
+#[cfg(unix)]
+fn a_signal_saves_and_says_how_to_go_on() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let at = folder();
+    let mut child = command(at.path(), &format!("train {SMALL} --steps 4000000 --save run --sample 0"));
+    let child = child.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let (run, started) = (at.path().join("run"), Instant::now());
+    while !run.join("step-000500").exists() {
+        assert!(started.elapsed() < Duration::from_secs(120), "no checkpoint after two minutes");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let message = error(child.wait_with_output().unwrap());
+    assert!(message.contains("stopped after step ") && message.contains("remat train --resume run"), "{message}");
+    let step: u32 = message.split("after step ").nth(1).unwrap().split(',').next().unwrap().parse().unwrap();
+    assert!(run.join(format!("step-{step:06}/state.json")).exists(), "{message}");
+    assert_eq!(losses(&run).last().unwrap().0, u64::from(step));
+}
