@@ -41,14 +41,14 @@ impl Choice {
         let mut least = Tensor::from(f32::NEG_INFINITY);
         let sorted = logits.sort(-1).flip(-1);
         if let Some(k) = self.top_k {
-            least = least.maximum(&sorted.index(k as i64 - 1));
+            least = least.maximum(sorted.index(k as i64 - 1));
         }
         if let Some(p) = self.top_p {
             // A byte is among them if those before it do not reach the share: the first one always is.
             let shares = sorted.softmax(-1);
             let before = shares.cumsum(-1) - &shares;
             let among = before.lt(p).select(&sorted, f32::INFINITY);
-            least = least.maximum(&among.min(-1));
+            least = least.maximum(among.min(-1));
         }
         let among = logits.ge(&least).select(&logits, f32::NEG_INFINITY);
         random::categorical(key, (), &among, -1)

@@ -52,7 +52,7 @@ impl Linear {
         pinned(|| {
             let mut y = x.matmul(&self.weight);
             if let Some(LowRank { a, b, scale }) = &self.adapter {
-                y = y + x.matmul(a).matmul(b) * *scale;
+                y += x.matmul(a).matmul(b) * *scale;
             }
             match &self.bias {
                 Some(bias) => y + bias,

@@ -100,7 +100,7 @@ impl LossScale {
             for (_, leaf) in leaves(gradients) {
                 if leaf.dtype()?.is_float() {
                     // A sum of zeros, or NaN where an element is not finite; one pass, and nothing of the size of the leaf.
-                    finite = finite & (&leaf * 0.0).to_dtype(DType::F32).sum(..).eq(0.0);
+                    finite &= (&leaf * 0.0).to_dtype(DType::F32).sum(..).eq(0.0);
                 }
             }
             Ok(finite)
