@@ -18,8 +18,9 @@
 //!
 //! The name of a tensor is its path in the tree, as [`Path`](remat::tree::Path) prints it and PyTorch writes names: fields, positions in
 //! sequences and tuples, and keys of maps, with a dot between them: `blocks.0.attn.qkv.weight`. `Option`, `Box` and the variants of enums
-//! add nothing. A tree that is a tensor itself has the name `tensor`. What is not a tensor (numbers of heads, variants) is not in the file:
-//! it is in the program, or in the configuration of a checkpoint.
+//! add nothing; a [`Stack`](remat::nn::Stack) whose layers are stacked has one tensor for each weight of all of them, and no numbers. A tree
+//! that is a tensor itself has the name `tensor`. What is not a tensor (numbers of heads, variants) is not in the file: it is in the program, or in the
+//! configuration of a checkpoint.
 //!
 //! Whatever is written has a temporary name until it is whole and on the disk; then it takes the place of what was there, at once. So an error, a
 //! full disk or a kill leaves what was there before.

@@ -235,6 +235,32 @@ fn errors_in_the_background_come_with_the_next_save() {
     assert!(checkpoints.finish().unwrap_err().message().starts_with("cannot write "));
 }
 
+/// What a process of the test below does; nothing in an ordinary run.
+#[test]
+fn worker() {
+    let Some(path) = std::env::var_os("REMAT_TEST_SAVE") else { return };
+    let mut checkpoints = Checkpoints::open(path).unwrap();
+    let large = vec![Tensor::ones([40_000], DType::F64)];
+    checkpoints.save(snapshot(2).with("average", &large).unwrap()).unwrap();
+    println!("\nfinished {:?}", checkpoints.finish().map_err(|error| error.message().to_string()));
+}
+
+/// A limit on the size of files is an error in the middle of writing, as a full disk is: nothing of the checkpoint is left, and the one before it is there.
+#[cfg(unix)]
+#[test]
+fn a_full_disk() {
+    let (_folder, path) = run(&[1]);
+    let script = "trap '' XFSZ; ulimit -f 300; exec \"$0\" worker --exact --nocapture";
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", script]).arg(std::env::current_exe().unwrap()).env("REMAT_TEST_SAVE", &path);
+    let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    let text = text.replace(path.to_str().unwrap(), "RUN");
+    let expected = "write tensor `0` of `RUN/.step-000002.partial/average.safetensors`: File too large (os error 27)";
+    assert!(text.contains(&format!("finished Err(\"cannot {expected}\")")), "{text}");
+    assert_eq!(names(&path), ["step-000001"]);
+    assert_eq!(latest(&path), (Some(1), vec![]));
+}
+
 #[test]
 fn snapshots_that_cannot_be() {
     let path = Path::new("RUN");

@@ -116,6 +116,14 @@ impl Write for Summing<'_> {
         Ok(written)
     }
 
+    // What is behind a part that was written goes on to the file too, and not into its buffer: an error comes with the tensor that is written.
+    fn write_all(&mut self, buffer: &[u8]) -> io::Result<()> {
+        self.out.write_all(buffer)?;
+        self.bytes += buffer.len() as u64;
+        self.crc.update(buffer);
+        Ok(())
+    }
+
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }

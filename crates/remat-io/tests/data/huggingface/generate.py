@@ -7,6 +7,7 @@
 Every folder is as `save_pretrained` writes it, with `expected.safetensors` beside it: tokens, and logits in float32 of the stored weights.
 """
 
+import glob
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOKENS = torch.tensor([[(7 * i + 11 * j * j + 3) % 61 for i in range(12)] for j in range(2)])
@@ -131,6 +132,8 @@ if __name__ == "__main__":
         for folder in sys.argv[2:]:
             model, problems = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
             assert not any(problems.values()), problems
+            stored = {weight.dtype for path in glob.glob(folder + "/*.safetensors") for weight in load_file(path).values()}
+            assert stored == {AutoConfig.from_pretrained(folder).dtype}, stored
             print("\n".join(repr(x) for x in logits(model).flatten().tolist()))
     else:
         main()
