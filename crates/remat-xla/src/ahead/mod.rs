@@ -106,6 +106,15 @@ pub fn compile_module_ahead(module: &str, target: &Target, options: &AheadOption
 /// As [`compile_module_ahead`], for the CPU of this machine by XLA's plugin for CPUs, of one device with this many bytes of memory. The plugin has no
 /// levels of effort.
 ///
+/// ```no_run
+/// use remat_ir::Jaxpr;
+/// use remat_xla::{AheadOptions, Options, compile_module_here, stablehlo};
+/// let program: Jaxpr = "{ lambda ; a:f32[1024]. let b:f32[1024] = sin a in (b,) }".parse()?;
+/// let module = stablehlo(&program, &Options::default())?;
+/// assert!(compile_module_here(&module, 1 << 30, &AheadOptions::default())?.fits());
+/// # Ok::<(), remat_ir::Error>(())
+/// ```
+///
 /// # Errors
 /// As [`compile_ahead`].
 pub fn compile_module_here(module: &str, capacity: u64, options: &AheadOptions) -> Result<ChipMemory> {
