@@ -284,7 +284,7 @@ fn in_rows(stream: &mut Stream, to: DType) -> (Conv, Vec<usize>, Vec<usize>) {
 fn windows_that_are_read_where_they_lie_agree_with_the_evaluator() {
     let mut stream = Stream::new(11);
     let mut direct = 0;
-    for i in 0..1200 {
+    for i in 0..480 {
         let to = [DType::F32, DType::F64][i % 2];
         let from = [to, DType::Bf16, to][i % 3];
         let (op, image, weights) = in_rows(&mut stream, to);
@@ -308,7 +308,7 @@ fn windows_that_are_read_where_they_lie_agree_with_the_evaluator() {
         check_by(&prim, row_major, &arrays, |got, expected, what| assert_close(got, expected, 1e-4, 1.0, what));
         check_views(&prim, &ins, of_views, &mut stream);
     }
-    assert!(direct > 200, "{direct}");
+    assert!(direct > 80, "{direct}");
 }
 
 #[test]
