@@ -105,6 +105,8 @@ fn what_is_wrong_is_one_line() {
     let message = failure(&format!("step {three} --policy none --layers-as scan"));
     assert_eq!(message, "error: 3 heads do not divide a width of 8\n");
     assert_eq!(failure("calls --width 7"), "error: 8 heads do not divide a width of 7\n");
+    let native = "error: there is no plugin beside which calls on cpu could be measured\n";
+    assert_eq!(failure("calls --device cpu"), native);
     let message = failure(&format!("step {SMALL} --policy names(mlp)"));
     assert!(message.starts_with("error: policy Names(mlp), layers as unroll, attention fused, "), "{message}");
     assert!(message.contains("mentions the name `mlp`") && message.lines().count() == 1, "{message}");
