@@ -120,7 +120,7 @@ fn scores_of_one_batch(what: &str, x: &Tensor, batch: &[usize]) -> Result<Tensor
     one_batch(&x.broadcast_to([batch, scores].concat()), batch)
 }
 
-/// Causal self-attention with several heads: each position of a sequence attends to itself and to those before it.
+/// Self-attention with several heads: each position of a sequence attends to itself and to those before it, or with `causal: false` to all.
 ///
 /// Source: Vaswani et al., "Attention is all you need", 2017. Two values have names: `qkv`, the queries, keys and values
 /// in one, and `attn`, the result.
@@ -144,6 +144,8 @@ pub struct Attention {
     pub out: Linear,
     /// The number of heads.
     pub heads: usize,
+    /// Whether a position attends only to itself and to those before it; `true` by default. With a cache it always does.
+    pub causal: bool,
 }
 
 impl Attention {
@@ -158,7 +160,7 @@ impl Attention {
             let qkv = Linear::init(qkv, features, 3 * features, dtype);
             let weight = deferred(|| head_size("nn::Attention::init", features, heads).map(|_| qkv.weight));
             let qkv = Linear { weight, ..qkv };
-            Attention { qkv, out: Linear::init(out, features, features, dtype), heads }
+            Attention { qkv, out: Linear::init(out, features, features, dtype), heads, causal: true }
         })
     }
 
@@ -191,7 +193,7 @@ impl Attention {
 
     fn attend(&self, x: &Tensor) -> Result<Tensor> {
         let [q, k, v] = self.project(x)?;
-        let config = AttentionConfig { causal: true, ..AttentionConfig::default() };
+        let config = AttentionConfig { causal: self.causal, ..AttentionConfig::default() };
         let mixed = dot_product_attention(&q, &k, &v, &config).reshape(x.shape()?);
         Ok(self.out.apply(&mixed).named("attn"))
     }

@@ -58,7 +58,10 @@ pub use grouped::{GatedMlp, GroupedAttention};
 pub use linear::{Embedding, Linear};
 pub use lora::{Lora, LowRank};
 pub use loss::{cross_entropy, cross_entropy_where, next_token_loss};
-pub use models::{Gpt2, Gpt2Config, Llama, LlamaBlock, LlamaConfig};
+pub use models::{
+    ConvNorm, Gpt2, Gpt2Config, Llama, LlamaBlock, LlamaConfig, ResNet, ResNetBlock, ResNetConfig, UNet, UNetBlock,
+    UNetConfig, UNetDown, UNetUp, Vit, VitConfig,
+};
 pub use norm::{BatchNorm, GroupNorm, LayerNorm, RmsNorm};
 pub use pool::{AvgPool, MaxPool, adaptive_avg_pool, adaptive_max_pool, global_avg_pool, global_max_pool};
 pub use precision::Precision;

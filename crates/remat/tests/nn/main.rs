@@ -6,3 +6,4 @@ mod layers;
 mod selection;
 mod stack;
 mod vectors;
+mod vision;

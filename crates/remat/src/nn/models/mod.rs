@@ -2,9 +2,15 @@
 
 mod gpt2;
 mod llama;
+mod resnet;
+mod unet;
+mod vit;
 
 pub use gpt2::{Gpt2, Gpt2Config};
 pub use llama::{Llama, LlamaBlock, LlamaConfig};
+pub use resnet::{ConvNorm, ResNet, ResNetBlock, ResNetConfig};
+pub use unet::{UNet, UNetBlock, UNetConfig, UNetDown, UNetUp};
+pub use vit::{Vit, VitConfig};
 
 use remat_ir::{Error, ErrorKind, Result};
 
