@@ -158,9 +158,9 @@ fn matches(pattern: &str, path: &str) -> bool {
 /// let model = Gpt2::init(random::key(0), &config, DType::F32);
 /// let tokens = Tensor::arange(0..16).reshape([2, 8]);
 /// let loss = |model: &Gpt2| next_token_loss(&model.apply(&tokens), &tokens, None);
-/// let kept = |layers: Layers| {
+/// let kept = |layers: Layers| -> remat::Result<usize> {
 ///     let loss = checkpoint_layers(layers, Policy::Nothing, loss);
-///     remat::Result::Ok(saved_residuals(|model: &Gpt2| loss(model), &model)?.intermediate_bytes())
+///     Ok(saved_residuals(|model: &Gpt2| loss(model), &model)?.intermediate_bytes())
 /// };
 /// assert!(kept("block".into())? < kept(Layers::named("block").every(2))?);
 /// let error = kept("blok".into()).unwrap_err();

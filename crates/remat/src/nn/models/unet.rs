@@ -107,7 +107,7 @@ impl UNetBlock {
             if let (Some(map), Some(time)) = (&self.time, time) {
                 let time = map.apply(&time.silu());
                 let [batch, features] = time.dims()?;
-                y = y + time.reshape([batch, features, 1, 1]);
+                y += time.reshape([batch, features, 1, 1]);
             }
             let y = self.conv2.apply(&self.norm2.apply(&y).silu()).named("conv");
             let y = self.shortcut.as_ref().map_or(x.clone(), |conv| conv.apply(x)) + y;
