@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use remat::nn::{Gpt2, Gpt2Config, Llama, LlamaConfig, RopeScaling};
-use remat::{DType, Policy, Tensor, random, tree};
+use remat::nn::{Gpt2, Gpt2Config, Llama, LlamaConfig, Lora, RopeScaling};
+use remat::{DType, ErrorKind, Policy, Tensor, random, tree};
 use remat_io::huggingface::{ExportOptions, Pretrained, config, load, model_type, save, save_with};
 use remat_io::{SafeTensors, names};
 use serde_json::{Value, json};
@@ -309,5 +309,20 @@ fn models_that_cannot_be_exported() {
         fs::create_dir(&plain).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
         assert_eq!(mode(&path), mode(&plain));
+    }
+}
+
+#[test]
+fn adapters_are_merged_before_a_model_is_exported() {
+    let out = tempfile::tempdir().unwrap();
+    let (plain, read) = load::<Gpt2>(folder("gpt2"), None).unwrap();
+    let lora = Lora { rank: 2, alpha: 4.0, maps: vec!["**.attn.qkv".into()] };
+    for plain in [plain.clone(), plain.looped()] {
+        let adapted = lora.attach(random::key(0), &plain).unwrap();
+        let error = save(out.path().join("model"), &adapted, &read).unwrap_err();
+        let message = "the model has adapters, as `blocks.0.attn.qkv.adapter.a`: merge them first, with `Lora::merge`";
+        assert_eq!((error.kind(), error.message()), (ErrorKind::Structure, message));
+        let merged = out.path().join(if plain.blocks.is_stacked() { "looped" } else { "listed" });
+        save(merged, &Lora::merge(&adapted), &read).unwrap();
     }
 }

@@ -67,9 +67,13 @@ impl Family {
     /// The tensors of a model, whose blocks are a list, under the names of files.
     ///
     /// # Errors
-    /// If the model has a weight that is not in the table.
+    /// If the model has adapters, or a weight that is not in the table.
     pub(super) fn named<M: Tree>(&self, prefix: &str, model: &M) -> Result<Vec<Named>> {
         let named = |(path, tensor): (remat::tree::Path, remat::Tensor)| {
+            if path.0.contains(&Segment::Field("adapter")) {
+                let message = format!("the model has adapters, as `{path}`: merge them first, with `Lora::merge`");
+                return Err(Error::new(ErrorKind::Structure, "huggingface", message));
+            }
             let (name, transposed) = self.name(prefix, &path.0).ok_or_else(|| {
                 let message = format!("weight `{path}` has no name in models of type `{}`", self.model_type);
                 Error::new(ErrorKind::Internal, "huggingface", message)

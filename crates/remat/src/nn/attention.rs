@@ -220,7 +220,7 @@ impl Attention {
 ///
 /// # Errors
 /// If the heads do not divide the features.
-pub(super) fn head_size(operation: &str, features: usize, heads: usize) -> Result<usize> {
+pub(in crate::nn) fn head_size(operation: &str, features: usize, heads: usize) -> Result<usize> {
     if heads == 0 || !features.is_multiple_of(heads) {
         let message = format!("{heads} heads do not divide {features} features");
         return Err(Error::new(ErrorKind::Shape, operation, message));

@@ -104,9 +104,16 @@ impl KvCache {
             let positions = self.positions(count)?;
             let write = |held: &Tensor, new: &Tensor| {
                 let (expected, given) = (held.aval()?, new.aval()?);
-                if given.rank() != 4 || given.shape[1] != count || expected.shape[1] != given.shape[0] {
-                    let message = format!("{given} is not {count} positions of the cache {expected}");
-                    return Err(Error::new(ErrorKind::Shape, NAME, message));
+                // Written as a slice, fewer heads or features than those of the cache would leave zeros beside them.
+                let fits = match expected.shape[..] {
+                    [_, batch, _, heads, features] => given.shape[..] == [batch, count, heads, features],
+                    _ => false,
+                };
+                if !fits || given.dtype != expected.dtype {
+                    let positions = remat_ir::counted(count, "position");
+                    let message = format!("{given} is not {positions} of the cache {expected}");
+                    let kind = if fits { ErrorKind::DType } else { ErrorKind::Shape };
+                    return Err(Error::new(kind, NAME, message));
                 }
                 Ok(held.dynamic_update_slice(&new.expand_dims(0), (layer, 0, &self.length, 0, 0)))
             };
@@ -123,6 +130,19 @@ impl KvCache {
             Ok((out, KvCache { keys, values, length: self.length.clone() }))
         })
         .map_err(|error: Error| error.at(loc))
+    }
+
+    /// That the cache has this number of layers: the index of a layer that it does not have would be that of its last one.
+    pub(super) fn expect_layers(&self, operation: &str, layers: usize) -> Result<()> {
+        for held in [&self.keys, &self.values] {
+            let aval = held.aval()?;
+            if aval.shape.first() != Some(&layers) {
+                let layers = remat_ir::counted(layers, "layer");
+                let message = format!("the cache {aval} is not one of {layers}, as the model has");
+                return Err(Error::new(ErrorKind::Shape, operation, message));
+            }
+        }
+        Ok(())
     }
 
     /// The cache after this many positions more.

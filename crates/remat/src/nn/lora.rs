@@ -66,7 +66,7 @@ impl Lora {
     /// number of inputs, `b` is zero, so that the model computes what it did. Maps of a [`Stack`](super::Stack) whose weights are stacked get stacked adapters.
     ///
     /// # Errors
-    /// If a pattern matches no linear map, a map has an adapter already or failed weights, or the rank is 0.
+    /// If there is no pattern, a pattern matches no linear map, a map has an adapter already or weights that are failed or not floats, or the rank is 0.
     #[track_caller]
     pub fn attach<M: Tree>(&self, key: Key, model: &M) -> Result<M> {
         let loc = current_loc();
@@ -76,6 +76,10 @@ impl Lora {
     fn attached<M: Tree>(&self, key: &Key, model: &M) -> Result<M> {
         if self.rank == 0 {
             return Err(Error::new(ErrorKind::Argument, NAME, "the rank is at least 1"));
+        }
+        if self.maps.is_empty() {
+            let message = "there is no pattern of the linear maps that get adapters";
+            return Err(Error::new(ErrorKind::Argument, NAME, message));
         }
         let masks: Vec<Mask> = self.maps.iter().map(|pattern| Mask::paths([pattern])).collect();
         let (mut met, mut paths, mut failed, mut number) = (vec![false; masks.len()], Vec::new(), None, 0u32);
@@ -116,6 +120,10 @@ impl Lora {
             let message = format!("the weight at `{path}` is not a matrix: {aval}");
             return Err(Error::new(ErrorKind::Shape, NAME, message));
         };
+        if !aval.dtype.is_float() {
+            let message = format!("the weight at `{path}` is not a float: {aval}");
+            return Err(Error::new(ErrorKind::DType, NAME, message));
+        }
         let shape = |matrix: [usize; 2]| [stacked, &matrix].concat();
         let adapter = LowRank {
             a: normal(key, &shape([*inputs, self.rank]), aval.dtype, 1.0 / (*inputs.max(&1) as f64).sqrt()),

@@ -2,6 +2,7 @@
 
 use remat_ir::{Error, ErrorKind, Result};
 
+use crate::layer::deferred;
 use crate::trace::{current_loc, pinned};
 use crate::{DType, Tree, tree};
 
@@ -55,21 +56,24 @@ impl Precision {
     }
 
     /// The tree with its float leaves in the dtype of parameters. Others, such as tokens and masks, stay.
+    ///
+    /// # Errors
+    /// If that dtype is not a float: these leaves are failed tensors. So it is with the other two.
     #[track_caller]
     pub fn to_params<T: Tree>(&self, tree: &T) -> T {
-        pinned(|| floats_to(self.params, tree))
+        pinned(|| floats_to("parameters", self.params, tree))
     }
 
     /// The tree with its float leaves in the dtype of computation.
     #[track_caller]
     pub fn to_compute<T: Tree>(&self, tree: &T) -> T {
-        pinned(|| floats_to(self.compute, tree))
+        pinned(|| floats_to("computation", self.compute, tree))
     }
 
     /// The tree with its float leaves in the dtype of results.
     #[track_caller]
     pub fn to_output<T: Tree>(&self, tree: &T) -> T {
-        pinned(|| floats_to(self.output, tree))
+        pinned(|| floats_to("results", self.output, tree))
     }
 
     /// Fails unless all three are float dtypes.
@@ -85,19 +89,25 @@ impl Precision {
     #[track_caller]
     pub fn check(&self) -> Result<()> {
         let kinds = [("parameters", self.params), ("computation", self.compute), ("results", self.output)];
-        match kinds.into_iter().find(|(_, dtype)| !dtype.is_float()) {
-            None => Ok(()),
-            Some((what, dtype)) => {
-                let message = format!("the dtype of {what} is not a float: {dtype}");
-                Err(Error::new(ErrorKind::DType, "nn::Precision", message).at(current_loc()))
-            }
-        }
+        let loc = current_loc();
+        kinds.into_iter().try_for_each(|(what, dtype)| expect_float(what, dtype)).map_err(|error| error.at(loc))
     }
 }
 
-fn floats_to<T: Tree>(dtype: DType, tree: &T) -> T {
+fn expect_float(what: &str, dtype: DType) -> Result<()> {
+    if dtype.is_float() {
+        return Ok(());
+    }
+    let message = format!("the dtype of {what} is not a float: {dtype}");
+    Err(Error::new(ErrorKind::DType, "nn::Precision", message))
+}
+
+fn floats_to<T: Tree>(what: &str, dtype: DType, tree: &T) -> T {
     tree::map(tree, |_, leaf| match leaf.dtype() {
-        Ok(own) if own.is_float() && own != dtype => leaf.to_dtype(dtype),
+        Ok(own) if own.is_float() && own != dtype => deferred(|| {
+            expect_float(what, dtype)?;
+            Ok(leaf.to_dtype(dtype))
+        }),
         _ => leaf.clone(),
     })
 }

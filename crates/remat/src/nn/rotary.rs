@@ -146,6 +146,7 @@ pub struct Rotation {
 
 impl Rotation {
     /// `x` rotated, of type `dtype[.., positions, heads, features]`: queries or keys. f16 and bf16 are rotated in f32 and rounded once.
+    /// Dimensions before that of the positions may be missing in the rotation, or 1: it is the same for all of these.
     ///
     /// # Errors
     /// If `x` has fewer than three dimensions, fewer features than are rotated, or another number of positions; if its dtype is
@@ -161,12 +162,14 @@ impl Rotation {
                     format!("takes dimensions of positions, heads and at least {} features, not {aval}", 2 * pairs);
                 return Err(Error::new(ErrorKind::Shape, "nn::Rotation::apply", message));
             };
-            let y = x.in_wide("nn::Rotation::apply", |x| self.rotate(x, pairs, features))?;
-            if y.aval()?.shape != aval.shape {
-                let message = format!("{aval} does not have the positions of the rotation {}", self.cos.aval()?);
-                return Err(Error::new(ErrorKind::Shape, "nn::Rotation::apply", message));
+            for part in [&self.cos, &self.sin] {
+                let rotation = part.aval()?;
+                if !fits(&rotation.shape, &aval.shape, pairs) {
+                    let message = format!("{aval} does not have the positions of the rotation {rotation}");
+                    return Err(Error::new(ErrorKind::Shape, "nn::Rotation::apply", message));
+                }
             }
-            Ok(y)
+            x.in_wide("nn::Rotation::apply", |x| self.rotate(x, pairs, features))
         })
     }
 
@@ -196,4 +199,12 @@ impl Rotation {
         }
         Ok(Tensor::concatenate(&[turned, x.index((crate::index::Ellipsis, 2 * pairs..))], -1))
     }
+}
+
+/// Whether a rotation is of the positions of `x`. One of a single position would broadcast to all.
+fn fits(rotation: &[usize], x: &[usize], pairs: usize) -> bool {
+    let ([leading @ .., positions, 1, own_pairs], [batch @ .., of_x, _, _]) = (rotation, x) else { return false };
+    let Some(missing) = batch.len().checked_sub(leading.len()) else { return false };
+    let same_batch = leading.iter().zip(&batch[missing..]).all(|(own, size)| own == size || *own == 1);
+    same_batch && positions == of_x && *own_pairs == pairs
 }

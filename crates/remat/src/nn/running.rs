@@ -61,9 +61,13 @@ impl BatchNorm {
             let y = self.apply(x);
             let aval = y.aval()?;
             let features = aval.shape[1];
-            if statistics.mean.aval()?.shape[..] != [features] || statistics.variance.aval()?.shape[..] != [features] {
-                let message = format!("the statistics are {}, and not of {features} features", statistics.mean.aval()?);
-                return Err(Error::new(ErrorKind::Shape, "nn::BatchNorm::train", message));
+            for (what, held) in [("mean", &statistics.mean), ("variance", &statistics.variance)] {
+                let held = held.aval()?;
+                if held.shape[..] != [features] {
+                    let features = remat_ir::counted(features, "feature");
+                    let message = format!("the {what} of the statistics is {held}, and not of {features}");
+                    return Err(Error::new(ErrorKind::Shape, "nn::BatchNorm::train", message));
+                }
             }
             let work = aval.dtype.wide();
             let x = x.to_dtype(work).stop_gradient();

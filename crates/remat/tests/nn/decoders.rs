@@ -266,5 +266,74 @@ fn what_does_not_fit_is_an_error() {
     let cache = KvCache::init([1, 2, 4, 2, 2], DType::F32);
     let x = Tensor::ones([3, 1, 2, 2], DType::F32);
     let error = cache.attend(&Tensor::from(0i32), &x, &x, &x, None).map(drop).unwrap_err();
-    assert_eq!(error.message(), "f32[3,1,2,2] is not 1 positions of the cache f32[1,2,4,2,2]");
+    assert_eq!(error.message(), "f32[3,1,2,2] is not 1 position of the cache f32[1,2,4,2,2]");
+}
+
+#[test]
+fn a_cache_of_another_model_is_an_error() {
+    let cache = |shape| KvCache::init(shape, DType::F32);
+    let attend = |shape: [usize; 4], dtype, cache: &KvCache| {
+        let x = Tensor::ones(shape, dtype);
+        cache.attend(&Tensor::from(0i32), &x, &x, &x, None).map(drop).unwrap_err().message().to_string()
+    };
+    let held = cache([1, 2, 4, 2, 2]);
+    for (shape, dtype) in [([2, 1, 1, 2], DType::F32), ([2, 1, 2, 1], DType::F32), ([2, 1, 2, 2], DType::F64)] {
+        let given = Tensor::ones(shape, dtype);
+        let expected = format!("{} is not 1 position of the cache f32[1,2,4,2,2]", given.aval().unwrap());
+        assert_eq!(attend(shape, dtype, &held), expected);
+    }
+    let mixed = KvCache { values: Tensor::zeros([2], DType::F32), ..held };
+    assert_eq!(attend([2, 1, 2, 2], DType::F32, &mixed), "f32[2,1,2,2] is not 1 position of the cache f32[2]");
+
+    let (gpt2, llama) = (gpt2(false, DType::F32), llama(true, DType::F32));
+    for layers in [1, 3] {
+        let refused = [
+            gpt2.apply_cached(&tokens(), cache([layers, 2, 12, 2, 4])),
+            llama.apply_cached(&tokens(), cache([layers, 2, 12, 2, 6])),
+        ];
+        for (error, sizes) in refused.into_iter().zip(["2,4", "2,6"]) {
+            let expected = format!("the cache f32[{layers},2,12,{sizes}] is not one of 2 layers, as the model has");
+            assert_eq!(error.map(drop).unwrap_err().message(), expected);
+        }
+    }
+}
+
+#[test]
+fn a_rotation_is_of_the_positions_of_what_it_turns() {
+    let rotation = |positions: Tensor| Rotary::new(4).at(&positions, DType::F32);
+    let refused = |rotation: remat::nn::Rotation, shape: &[usize]| {
+        rotation.apply(&Tensor::ones(shape, DType::F32)).error().unwrap().message().to_string()
+    };
+    let one = rotation(Tensor::arange(3..4));
+    assert_eq!(refused(one, &[5, 2, 4]), "f32[5,2,4] does not have the positions of the rotation f32[1,1,2]");
+    let batch = || rotation(Tensor::arange(0..10).reshape([2, 5]));
+    for shape in [&[3, 5, 1, 4][..], &[1, 5, 1, 4], &[5, 1, 4]] {
+        let sizes: Vec<String> = shape.iter().map(ToString::to_string).collect();
+        let expected = format!("f32[{}] does not have the positions of the rotation f32[2,5,1,2]", sizes.join(","));
+        assert_eq!(refused(batch(), shape), expected);
+    }
+    // Each example may have positions of its own, or all the same.
+    let x = input(&[2, 5, 3, 4], DType::F32);
+    let own = batch().apply(&x);
+    for (i, start) in [0, 5].into_iter().enumerate() {
+        let alone = rotation(Tensor::arange(start..start + 5)).apply(&x.index(i));
+        assert!(own.index(i).allclose(&alone, 1e-6, 1e-6).unwrap());
+    }
+    let shared = rotation(Tensor::arange(0..5).reshape([1, 5])).apply(&x);
+    assert!(shared.allclose(&rotation(Tensor::arange(0..5)).apply(&x), 0.0, 0.0).unwrap());
+    let other = remat::nn::Rotation { sin: Tensor::ones([1, 1, 2], DType::F32), ..rotation(Tensor::arange(0..5)) };
+    assert_eq!(refused(other, &[5, 2, 4]), "f32[5,2,4] does not have the positions of the rotation f32[1,1,2]");
+}
+
+#[test]
+fn sizes_that_do_not_fit_are_failed_weights() {
+    let config = LlamaConfig { vocab_size: 9, hidden_size: 16, intermediate_size: 8, ..LlamaConfig::default() };
+    for (heads, head_dim) in [(3, None), (0, None), (3, Some(4))] {
+        let config = LlamaConfig { num_hidden_layers: 1, num_attention_heads: heads, head_dim, ..config.clone() };
+        let logits = Llama::init(random::key(0), &config, DType::F32).apply(&tokens());
+        match head_dim {
+            None => assert_eq!(logits.error().unwrap().message(), format!("{heads} heads do not divide 16 features")),
+            Some(_) => assert_eq!(logits.shape().unwrap(), [2, 9, 9]),
+        }
+    }
 }

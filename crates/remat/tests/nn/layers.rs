@@ -132,7 +132,10 @@ fn statistics_have_no_gradient_and_survive_small_batches() {
     assert_eq!(y.shape().unwrap(), [0, 2]);
     assert_eq!(none.mean.to_vec::<f32>().unwrap(), [0.0; 2]);
     let error = norm.train(&Tensor::ones([3, 2], DType::F32), &RunningStatistics::init(4, DType::F32)).map(drop);
-    assert_eq!(error.unwrap_err().message(), "the statistics are f32[4], and not of 2 features");
+    assert_eq!(error.unwrap_err().message(), "the mean of the statistics is f32[4], and not of 2 features");
+    let mixed = RunningStatistics { variance: Tensor::ones([1], DType::F32), ..begin };
+    let error = norm.train(&Tensor::ones([3, 2], DType::F32), &mixed).map(drop).unwrap_err();
+    assert_eq!(error.message(), "the variance of the statistics is f32[1], and not of 2 features");
 }
 
 #[test]
@@ -211,6 +214,13 @@ fn precision_converts_floats_only() {
     assert_eq!(dtypes(&compute), [DType::F16, DType::I32, DType::Bool]);
     assert_eq!(dtypes(&Precision::f16().to_params(&compute)), [DType::F32, DType::I32, DType::Bool]);
     assert!(Precision::bf16().check().is_ok());
+    let wrong = Precision { params: DType::I8, compute: DType::Bool, output: DType::I32 };
+    let converted = [wrong.to_params(&tree), wrong.to_compute(&tree), wrong.to_output(&tree)];
+    let expected = [("parameters", "i8"), ("computation", "bool"), ("results", "i32")];
+    for ((floats, integers, _), (what, dtype)) in converted.into_iter().zip(expected) {
+        assert_eq!(floats.error().unwrap().message(), format!("the dtype of {what} is not a float: {dtype}"));
+        assert_eq!(integers.dtype().unwrap(), DType::I32);
+    }
 }
 
 #[test]
@@ -345,4 +355,8 @@ fn adapters_go_beside_any_linear_map() {
     );
     assert_eq!(refused(nn::Lora { rank: 0, ..lora(&["first"]) }, &model), "the rank is at least 1");
     assert_eq!(refused(lora(&["first"]), &adapted), "the map at `first` has an adapter already");
+    assert_eq!(refused(lora(&[]), &model), "there is no pattern of the linear maps that get adapters");
+    let mut integers = Model::init();
+    integers.first.weight = Tensor::zeros([4, 6], DType::I32);
+    assert_eq!(refused(lora(&["first"]), &integers), "the weight at `first` is not a float: i32[4,6]");
 }

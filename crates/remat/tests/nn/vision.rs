@@ -83,6 +83,23 @@ fn residual_networks_are_those_of_transformers() {
 }
 
 #[test]
+fn sizes_of_stages_that_do_not_fit_are_failed_weights() {
+    let message = |hidden_sizes: &[usize], depths: &[usize], bottleneck| {
+        let sizes = ResNetConfig { embedding_size: 4, num_labels: 5, ..ResNetConfig::resnet18() };
+        let config = ResNetConfig { hidden_sizes: hidden_sizes.into(), depths: depths.into(), bottleneck, ..sizes };
+        let model = ResNet::init(random::key(0), &config, DType::F32);
+        for (path, leaf) in tree::leaves(&model) {
+            assert!(leaf.error().is_some(), "{path}");
+        }
+        model.statistics().map(drop).unwrap_err().message().to_string()
+    };
+    let expected = "the hidden sizes [4, 8] and the depths [1] are not those of the same stages";
+    assert_eq!(message(&[4, 8], &[1], false), expected);
+    let expected = "a bottleneck block has a quarter of 6 features, which 4 does not divide";
+    assert_eq!(message(&[4, 6], &[1, 1], true), expected);
+}
+
+#[test]
 fn the_sizes_of_the_paper_have_its_numbers_of_parameters() {
     let count = |config: &ResNetConfig| {
         let shapes =

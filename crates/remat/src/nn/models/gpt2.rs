@@ -157,13 +157,14 @@ impl Gpt2 {
     /// As [`Gpt2::apply`] for tokens that follow those of a cache, which is given on with them.
     ///
     /// # Errors
-    /// As [`Gpt2::apply`] and [`KvCache::attend`].
+    /// As [`Gpt2::apply`] and [`KvCache::attend`]; if the cache is of another number of layers.
     #[track_caller]
     pub fn apply_cached(&self, tokens: &Tensor, cache: KvCache) -> Result<(Tensor, KvCache)> {
         let loc = current_loc();
         pinned(|| {
             named_scope("gpt2", || {
                 let count = positions("nn::Gpt2::apply_cached", tokens)?;
+                cache.expect_layers("nn::Gpt2::apply_cached", self.blocks.len())?;
                 let at = cache.positions(count)?;
                 let x = self.embed.apply(tokens) + self.positions.apply(&at);
                 let step = |block: &Block, (x, cache, layer): &(Tensor, KvCache, Tensor)| {

@@ -2,8 +2,9 @@
 
 use remat_ir::{Error, Result};
 
-use super::{positions, with_normal_matrices};
+use super::{checked, positions, with_normal_matrices};
 use crate::layer::{deferred, pinned};
+use crate::nn::attention::head_size;
 use crate::nn::{
     Embedding, GatedMlp, GroupedAttention, KvCache, Linear, RmsNorm, RopeScaling, Rotary, Rotation, Stack,
 };
@@ -164,7 +165,7 @@ impl Llama {
     /// Normal weights of the standard deviation that the configuration says, and biases of zeros.
     ///
     /// # Errors
-    /// If the key heads do not divide the heads or the dtype is not a float: weights are failed tensors.
+    /// If the heads do not divide the features and `head_dim` is not given, the key heads do not divide the heads or the dtype is not a float: weights are failed tensors.
     #[track_caller]
     pub fn init(key: Key, config: &LlamaConfig, dtype: DType) -> Llama {
         pinned(|| {
@@ -208,7 +209,12 @@ impl Llama {
                     .then(|| Linear { bias: None, ..Linear::init(head, features, config.vocab_size, dtype) }),
                 rotary: Rotary { theta: config.rope_theta, scaling: config.rope_scaling, ..Rotary::new(size) },
             };
-            with_normal_matrices(&weights, &model, |_| config.initializer_range)
+            let model = with_normal_matrices(&weights, &model, |_| config.initializer_range);
+            let divides = match config.head_dim {
+                Some(_) => Ok(()),
+                None => head_size("nn::Llama::init", features, heads).map(drop),
+            };
+            checked(divides, model)
         })
     }
 
@@ -249,13 +255,14 @@ impl Llama {
     /// As [`Llama::apply`] for tokens that follow those of a cache, which is given on with them.
     ///
     /// # Errors
-    /// As [`Llama::apply`] and [`KvCache::attend`].
+    /// As [`Llama::apply`] and [`KvCache::attend`]; if the cache is of another number of layers.
     #[track_caller]
     pub fn apply_cached(&self, tokens: &Tensor, cache: KvCache) -> Result<(Tensor, KvCache)> {
         let loc = current_loc();
         pinned(|| {
             named_scope("llama", || {
                 let count = positions("nn::Llama::apply_cached", tokens)?;
+                cache.expect_layers("nn::Llama::apply_cached", self.blocks.len())?;
                 let at = cache.positions(count)?;
                 let x = self.embed.apply(tokens);
                 let rotation = self.rotary.at(&at, x.dtype()?);

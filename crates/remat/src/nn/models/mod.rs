@@ -14,6 +14,7 @@ pub use vit::{Vit, VitConfig};
 
 use remat_ir::{Error, ErrorKind, Result};
 
+use crate::layer::deferred;
 use crate::random::{self, Key};
 use crate::{DType, Tensor, tree};
 
@@ -26,6 +27,14 @@ fn positions(operation: &str, tokens: &Tensor) -> Result<usize> {
             let message = format!("the tokens are integers [batch, positions], not {aval}");
             Err(Error::new(ErrorKind::Shape, operation, message))
         }
+    }
+}
+
+/// The model, or one of failed weights where its configuration is wrong.
+fn checked<M: crate::Tree>(configuration: Result<()>, model: M) -> M {
+    match configuration {
+        Ok(()) => model,
+        Err(error) => tree::map(&model, |_, _| deferred(|| Err(error.clone()))),
     }
 }
 

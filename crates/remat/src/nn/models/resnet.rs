@@ -2,6 +2,7 @@
 
 use remat_ir::{Error, ErrorKind, Result};
 
+use super::checked;
 use crate::layer::pinned;
 use crate::nn::{BatchNorm, Conv, Linear, RunningStatistics, global_avg_pool};
 use crate::random::{self, Key};
@@ -15,7 +16,7 @@ pub struct ResNetConfig {
     pub num_channels: usize,
     /// The features after the first convolution.
     pub embedding_size: usize,
-    /// The features of each stage.
+    /// The features of each stage; multiples of 4 with bottlenecks.
     pub hidden_sizes: Vec<usize>,
     /// The blocks of each stage.
     pub depths: Vec<usize>,
@@ -45,6 +46,22 @@ impl ResNetConfig {
             depths: vec![3, 4, 6, 3],
             bottleneck: true,
             ..ResNetConfig::resnet18()
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        let error = |message| Err(Error::new(ErrorKind::Shape, "nn::ResNet::init", message));
+        let (sizes, depths) = (&self.hidden_sizes, &self.depths);
+        if sizes.len() != depths.len() {
+            return error(format!(
+                "the hidden sizes {sizes:?} and the depths {depths:?} are not those of the same stages"
+            ));
+        }
+        match sizes.iter().find(|size| self.bottleneck && !size.is_multiple_of(4)) {
+            Some(size) => {
+                error(format!("a bottleneck block has a quarter of {size} features, which 4 does not divide"))
+            }
+            None => Ok(()),
         }
     }
 }
@@ -151,7 +168,8 @@ impl ResNet {
     /// Weights as He et al. have them.
     ///
     /// # Errors
-    /// If the dtype is not a float: the weights are failed tensors.
+    /// If there are not as many depths as hidden sizes, a bottleneck's features are not a multiple of 4, or the dtype is not a float: the weights
+    /// are failed tensors.
     #[track_caller]
     pub fn init(key: Key, config: &ResNetConfig, dtype: DType) -> ResNet {
         pinned(|| {
@@ -176,11 +194,12 @@ impl ResNet {
                 }
                 stages.push(own);
             }
-            ResNet {
+            let model = ResNet {
                 stem: ConvNorm::init(stem, config.num_channels, config.embedding_size, 7, 2, dtype),
                 stages,
                 head: Linear::init(head, inputs, config.num_labels, dtype),
-            }
+            };
+            checked(config.check(), model)
         })
     }
 
