@@ -21,14 +21,17 @@ pub(crate) enum Command {
 /// If `REMAT_CACHE_SIZE` is not a size, or a file cannot be deleted; if the output cannot be written.
 pub(crate) fn run(command: &Command, out: &mut impl Write) -> Result<()> {
     let Some(cache) = ExecutableCache::of_user()? else {
-        return Ok(writeln!(out, "compiled programs are not kept: REMAT_CACHE_SIZE is 0, or there is no home folder")?);
+        return Ok(writeln!(out, "compiled programs are not kept: there is no home folder")?);
     };
     let folder = cache.folder().display();
-    match command {
-        Command::Show => {
-            let limit = readable_bytes(usize::try_from(cache.limit()).unwrap_or(usize::MAX));
-            writeln!(out, "{} in {folder}, of {limit} at most (REMAT_CACHE_SIZE)", taken(cache.usage()))?;
+    let limit = match cache.limit() {
+        0 => "(turned off by REMAT_CACHE_SIZE)".to_string(),
+        limit => {
+            format!("of {} at most (REMAT_CACHE_SIZE)", readable_bytes(usize::try_from(limit).unwrap_or(usize::MAX)))
         }
+    };
+    match command {
+        Command::Show => writeln!(out, "{} in {folder}, {limit}", taken(cache.usage()))?,
         Command::Clear => writeln!(out, "deleted {} in {folder}", taken(cache.clear()?))?,
     }
     Ok(())

@@ -29,12 +29,24 @@ fn programs_are_counted_and_deleted() {
     assert!(folder.join("a note").exists());
 }
 
+/// What was left there before is seen and deleted.
+#[test]
+fn a_cache_that_is_turned_off_is_cleared_too() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("remat/executables");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join(format!("{:032x}", 7)), [0; 5000]).unwrap();
+    let (of, there) = (|command| text(&cache(home.path(), command, "0")), folder.display());
+    let off = "(turned off by REMAT_CACHE_SIZE)";
+    assert_eq!(of("show"), format!("1 compiled program, 8.00 KiB, in {there}, {off}\n"));
+    assert_eq!(of("clear"), format!("deleted 1 compiled program, 8.00 KiB, in {there}\n"));
+    assert_eq!(of("show"), format!("0 compiled programs, 0 B, in {there}, {off}\n"));
+}
+
 #[test]
 fn the_limit_is_that_of_the_environment() {
     let home = tempfile::tempdir().unwrap();
     assert!(text(&cache(home.path(), "show", "500MiB")).ends_with("of 500.00 MiB at most (REMAT_CACHE_SIZE)\n"));
-    let off = "compiled programs are not kept: REMAT_CACHE_SIZE is 0, or there is no home folder\n";
-    assert_eq!(text(&cache(home.path(), "show", "0")), off);
     let wrong = cache(home.path(), "show", "lots");
     assert_eq!(wrong.status.code(), Some(1));
     assert_eq!(

@@ -81,8 +81,9 @@ pub trait Executable: Send + Sync {
     /// The same bytes, and the values that are live at the peak.
     fn memory_report(&self) -> MemoryReport;
 
-    /// The most bytes that are live in a run on these arguments, of which those without another reference are given up. It lies between
-    /// [`MemoryStats::donated_peak`] and [`MemoryStats::peak`]; an engine that does not know it gives the latter.
+    /// The most bytes that are live in a run on these arguments, of which those without another reference are given up: what a memory limit is
+    /// compared with. On the native engine it lies between [`MemoryStats::donated_peak`] and [`MemoryStats::peak`]; on XLA it is that of the
+    /// executable for these arguments, which is compiled where it was not. An engine that does not know it gives the latter.
     fn peak_of(&self, args: &[Value]) -> usize {
         let _ = args;
         self.memory().peak

@@ -25,7 +25,8 @@ pub struct MemoryStats {
     /// The most bytes that are live at one time: all of these, where the caller keeps the arguments.
     pub peak: usize,
     /// The most bytes that are live at one time where the caller gives all arguments up, and results take the memory of those that fit:
-    /// what a training step needs to which model and optimizer are moved. It is `peak` where the engine tells no other.
+    /// what a training step needs to which model and optimizer are moved. It is `peak` where the engine tells no other, and on XLA by the
+    /// temporaries of the executable that was compiled first; a run may have others ([`Executable::peak_of`](crate::Executable::peak_of)).
     pub donated_peak: usize,
 }
 

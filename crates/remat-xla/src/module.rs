@@ -77,9 +77,11 @@ fn main(w: &mut Writer, jaxpr: &Jaxpr) -> Result<()> {
     let placement = w.placement.clone();
     let cut = |of: fn(&Placement) -> &[Sharding], i: usize| placement.as_ref().and_then(|p| of(p).get(i));
     let (of_ins, of_outs) = (|i| cut(|p| &p.ins, i), |k| cut(|p| &p.outs, k));
-    let kept = w.options.kept.clone();
-    let fits = |i: usize, k: usize| !kept.contains(&i) && outs[k] == args[i].aval && of_ins(i) == of_outs(k);
-    let aliased = if w.options.donates { aliased(&args, outs.len(), fits) } else { vec![None; args.len()] };
+    let aliased = if w.options.donates {
+        aliased(jaxpr, placement.as_deref(), |i| w.options.kept.contains(&i))
+    } else {
+        vec![None; args.len()]
+    };
     let attributes = |aval: &Aval, sharding: Option<&Sharding>, aliased: Option<usize>| {
         let memory = memory_of(w, aval).map(|memory| format!("mhlo.memory_kind = \"{memory}\""));
         let sharding = placement.as_ref().zip(sharding).map(|(placement, sharding)| {
@@ -101,15 +103,22 @@ fn main(w: &mut Writer, jaxpr: &Jaxpr) -> Result<()> {
     })
 }
 
-/// For each argument the result that takes its memory: the first that fits and that is no other argument's.
-fn aliased(args: &[Value], outs: usize, fits: impl Fn(usize, usize) -> bool) -> Vec<Option<usize>> {
-    let mut is_taken = vec![false; outs];
-    let result = |(i, arg): (usize, &Value)| {
-        let k = (0..outs).find(|&k| !is_taken[k] && arg.aval.size() > 0 && fits(i, k))?;
+/// For each argument the result that takes its memory: the first of its aval and sharding that is no other argument's.
+pub(crate) fn aliased(
+    jaxpr: &Jaxpr,
+    placement: Option<&Placement>,
+    is_kept: impl Fn(usize) -> bool,
+) -> Vec<Option<usize>> {
+    let (ins, outs) = (jaxpr.in_avals(), jaxpr.out_avals());
+    let is_cut_alike = |i: usize, k: usize| placement.is_none_or(|p| p.ins.get(i) == p.outs.get(k));
+    let mut is_taken = vec![false; outs.len()];
+    let result = |(i, aval): (usize, &Aval)| {
+        let fits = |k: usize| !is_taken[k] && outs[k] == *aval && is_cut_alike(i, k);
+        let k = (0..outs.len()).filter(|_| aval.size() > 0 && !is_kept(i)).find(|&k| fits(k))?;
         is_taken[k] = true;
         Some(k)
     };
-    args.iter().enumerate().map(result).collect()
+    ins.iter().enumerate().map(result).collect()
 }
 
 /// The memory that an argument or result is in, if that is not the device's.

@@ -119,6 +119,71 @@ fn arguments_are_given_up_by_ownership() {
     y.wait().unwrap();
 }
 
+/// A limit holds for what each call gives up, whichever came first.
+#[test]
+fn a_memory_limit_holds_for_calls_that_keep_and_calls_that_give_up() {
+    let Some(device) = xla() else { return };
+    let limited = |memory_limit: Option<usize>| {
+        let options = JitOptions { memory_limit, ..JitOptions::default() };
+        jit_with(&options, |(state, batch): &(Tensor, Tensor)| state * 0.5 + batch.sum(..))
+    };
+    let args = || (Tensor::ones([1000], DType::F32).to_device(&device), Tensor::ones([3], DType::F32));
+    let memory = limited(None).memory(&args()).unwrap();
+    assert_eq!(memory.peak, memory.arguments + memory.outputs + memory.temporaries);
+    assert_eq!(memory.donated_peak, memory.peak - 4000);
+    let refused = |error: remat::Error, limit: usize| {
+        assert_eq!(error.kind(), remat::ErrorKind::Memory);
+        let begin = format!("the program needs {} B and the limit is {limit} B\n", memory.peak);
+        assert!(error.message().replace(',', "").starts_with(&begin), "{error}");
+    };
+    let first = |result: remat::Result<Tensor>| result.unwrap().to_vec::<f32>().unwrap()[0];
+    for limit in [memory.donated_peak, memory.peak - 1] {
+        // The executable of the first call is for a state that is moved.
+        let step = limited(Some(limit));
+        assert_eq!(first(step.call(args())), 3.5);
+        let kept = args();
+        refused(step.call(kept.clone()).unwrap_err(), limit);
+        assert_eq!(first(step.call(kept)), 3.5);
+        // And for one that is kept.
+        let step = limited(Some(limit));
+        let kept = args();
+        refused(step.call(kept.clone()).unwrap_err(), limit);
+        assert_eq!(first(step.call(kept)), 3.5);
+    }
+    let step = limited(Some(memory.peak));
+    let kept = args();
+    assert_eq!((first(step.call(kept.clone())), first(step.call(kept))), (3.5, 3.5));
+    let error = limited(Some(memory.donated_peak - 1)).call(args()).unwrap_err();
+    assert_eq!(error.kind(), remat::ErrorKind::Memory);
+}
+
+/// The engine is told what a call gives up, and asked by the same rule: a batch and a number of the host are kept.
+#[test]
+fn a_first_call_compiles_one_executable() {
+    let Some(_) = xla() else { return };
+    let (home, plugin) = (tempfile::tempdir().unwrap(), remat_xla::Plugin::find(remat_xla::Platform::Cpu).unwrap());
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "first_call", "--nocapture", "--ignored"])
+        .env("XDG_CACHE_HOME", home.path())
+        .env("REMAT_PJRT_PLUGIN_CPU", plugin.path())
+        .env_remove("REMAT_CACHE_SIZE")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(std::fs::read_dir(home.path().join("remat/executables")).unwrap().count(), 1);
+}
+
+/// The child of the test above.
+#[test]
+#[ignore = "run by another test"]
+fn first_call() {
+    let device = xla().unwrap();
+    let step = jit(|(state, batch, rate): &(Tensor, Tensor, Tensor)| state - batch * rate);
+    let state = Tensor::zeros([3], DType::F32).to_device(&device);
+    let state = step.call((state, Tensor::ones([3], DType::F32), Tensor::from(0.5f32))).unwrap();
+    assert_eq!(state.to_vec::<f32>().unwrap(), [-0.5; 3]);
+}
+
 /// A small GPT, trained by AdamW.
 #[test]
 fn twenty_training_steps_have_the_losses_of_the_native_engine() {

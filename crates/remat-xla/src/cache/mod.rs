@@ -36,7 +36,7 @@ const WRITING: Duration = Duration::from_secs(3600);
 /// use remat_xla::ExecutableCache;
 /// match ExecutableCache::of_user()? {
 ///     Some(cache) => println!("{} takes {} bytes of {}", cache.folder().display(), cache.usage().bytes, cache.limit()),
-///     None => println!("it is turned off"),
+///     None => println!("there is no home folder"),
 /// }
 /// # Ok(())
 /// # }
@@ -45,8 +45,16 @@ const WRITING: Duration = Duration::from_secs(3600);
 pub struct ExecutableCache {
     folder: PathBuf,
     limit: u64,
-    /// What the folder takes, as far as this process knows; nothing until it has written an entry.
-    bytes: Mutex<Option<u64>>,
+    /// What the folder took when it was last counted; nothing until this process has written an entry.
+    counted: Mutex<Option<Counted>>,
+}
+
+/// A count of the folder.
+#[derive(Debug)]
+struct Counted {
+    bytes: u64,
+    /// What this process wrote since.
+    written: u64,
 }
 
 /// What a cache takes.
@@ -60,7 +68,8 @@ pub struct Usage {
 
 impl ExecutableCache {
     /// The user's: the folder `remat/executables` in `$XDG_CACHE_HOME` or `~/.cache`, with the limit that the variable `REMAT_CACHE_SIZE` gives (`500MiB`, `10GiB`), 2 GiB
-    /// without it. Nothing where that is 0, or where neither `XDG_CACHE_HOME` nor `HOME` is set.
+    /// without it. With a limit of 0 it is turned off: engines
+    /// do not use it. Nothing where neither `XDG_CACHE_HOME` nor `HOME` is set.
     ///
     /// # Errors
     /// If `REMAT_CACHE_SIZE` is not a number of bytes.
@@ -70,12 +79,12 @@ impl ExecutableCache {
             Some(text) => limit(&text.to_string_lossy())?,
         };
         let cache = |folder| ExecutableCache::new(folder, limit);
-        Ok(folder::of_user("executables").ok().filter(|_| limit > 0).map(cache))
+        Ok(folder::of_user("executables").ok().map(cache))
     }
 
     /// That of a folder, which need not exist, with a limit in bytes.
     pub fn new(folder: impl Into<PathBuf>, limit: u64) -> ExecutableCache {
-        ExecutableCache { folder: folder.into(), limit, bytes: Mutex::new(None) }
+        ExecutableCache { folder: folder.into(), limit, counted: Mutex::new(None) }
     }
 
     /// Where it is.
@@ -112,7 +121,7 @@ impl ExecutableCache {
             }
             deleted.entries += usize::from(file.is_entry);
         }
-        *self.bytes.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.counted.lock().unwrap_or_else(PoisonError::into_inner) = None;
         Ok(deleted)
     }
 
@@ -134,12 +143,16 @@ impl ExecutableCache {
         if size > self.limit || self.write(key, &entry).is_err() {
             return;
         }
-        let mut known = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
-        let bytes = match *known {
-            Some(bytes) => bytes + size,
-            None => self.files().iter().map(|file| file.bytes).sum(),
-        };
-        *known = Some(if bytes > self.limit { self.shrink() } else { bytes });
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        *counted = Some(match counted.take() {
+            // Others write too: each process may put a 64th of the limit on top of it before it finds out.
+            Some(Counted { bytes, written })
+                if written + size <= self.limit / 64 && bytes + written + size <= self.limit =>
+            {
+                Counted { bytes, written: written + size }
+            }
+            _ => Counted { bytes: self.shrink(&self.path(key)), written: 0 },
+        });
     }
 
     /// Writes an entry to a file of another name and renames it, so that no process reads a part of it.
@@ -156,16 +169,20 @@ impl ExecutableCache {
         renamed
     }
 
-    /// Deletes entries until an eighth of the limit is free, so that the next ones need not look at all files again. It gives what is left.
-    fn shrink(&self) -> u64 {
+    /// Where the folder takes more than the limit, deletes entries until an eighth of that is free, so that the next ones need not look at all files
+    /// again; but not the last entry, which may be larger than the rest. It gives what is left.
+    fn shrink(&self, last: &Path) -> u64 {
         let mut files = self.files();
-        files.sort_by_key(|file| file.used);
         let mut bytes: u64 = files.iter().map(|file| file.bytes).sum();
+        if bytes <= self.limit {
+            return bytes;
+        }
+        files.sort_by_key(|file| file.used);
         let wanted = self.limit - self.limit / 8;
         let now = SystemTime::now();
         for file in files {
             let is_written = || now.duration_since(file.used).is_ok_and(|age| age < WRITING);
-            if bytes <= wanted || (!file.is_entry && is_written()) {
+            if bytes <= wanted || file.path == last || (!file.is_entry && is_written()) {
                 continue;
             }
             // Another process may have deleted it.

@@ -71,6 +71,32 @@ fn what_is_larger_than_the_limit_is_not_kept() {
     assert_eq!(cache.get(1).as_deref(), Some(&b"x"[..]));
 }
 
+/// Also where it leaves less than the eighth that is to be free, and where the clock says that others are newer.
+#[test]
+fn what_was_just_written_stays() {
+    let (_folder, cache) = cache(16);
+    (0..4).for_each(|key| cache.put(key, b"x"));
+    (0..4).for_each(|key| {
+        let file = File::open(cache.path(key)).unwrap();
+        file.set_modified(SystemTime::now() + Duration::from_secs(3600)).unwrap();
+    });
+    cache.put(4, &[7; 15 * BLOCK as usize]);
+    assert_eq!(cache.get(4).as_deref(), Some(&[7; 15 * BLOCK as usize][..]));
+    assert_eq!(cache.usage(), Usage { entries: 1, bytes: 16 * BLOCK });
+}
+
+/// Each knows of what the other wrote, but for a 64th of the limit.
+#[test]
+fn the_limit_holds_for_several_processes() {
+    let (_folder, one) = cache(128);
+    let other = ExecutableCache::new(one.folder(), one.limit());
+    for key in 0..150 {
+        one.put(2 * key, b"x");
+        other.put(2 * key + 1, b"x");
+        assert!(one.usage().bytes <= (128 + 2 * 128 / 64) * BLOCK, "{:?}", one.usage());
+    }
+}
+
 /// Files of other programs stay, as does what another process writes at the moment; what one left that ended goes.
 #[test]
 fn only_files_of_the_cache_are_deleted() {

@@ -24,10 +24,10 @@ struct Cached {
 }
 
 impl Compiler {
-    /// A compiler with a cache. There is none for the node of a cluster: nodes compile a program together on some platforms, and one that finds it on its disk
+    /// A compiler with a cache, if that is not turned off. There is none for the node of a cluster: nodes compile a program together on some platforms, and one that finds it on its disk
     /// would leave the others waiting.
     pub(super) fn new(client: Arc<Client>, plugin: &Plugin, cache: Option<ExecutableCache>) -> Compiler {
-        let cache = cache.filter(|_| !client.is_of_node());
+        let cache = cache.filter(|cache| cache.limit() > 0 && !client.is_of_node());
         let cached = cache.and_then(|cache| Some(Cached { cache, machine: machine(&client, plugin)? }));
         Compiler { client, cached }
     }
@@ -68,10 +68,22 @@ fn machine(client: &Client, plugin: &Plugin) -> Option<String> {
     let (identity, version) = (plugin.identity().ok()?, client.platform_version().ok()?);
     let kinds = client.device_kinds().ok()?;
     // Work is divided by the number of threads when it is compiled.
-    let threads = available_parallelism().map_or(1, NonZero::get);
+    let threads = (available_parallelism().map_or(1, NonZero::get), threads(&env::var("NPROC").unwrap_or_default()));
     let flags = ["XLA_FLAGS", "LIBTPU_INIT_ARGS"].map(|name| flags(&env::var_os(name)?.to_string_lossy()));
     let remat = env!("CARGO_PKG_VERSION");
-    Some(format!("{remat} {platform:?} {identity} {version} {kinds:?} {threads} {flags:?} {cpu}"))
+    Some(format!("{remat} {platform:?} {identity} {version} {kinds:?} {threads:?} {flags:?} {cpu}"))
+}
+
+/// What XLA's own thread pools go by: the variable `NPROC`, and the number of CPUs that this thread may run on, whatever share of them a container has.
+fn threads(nproc: &str) -> (String, Option<u32>) {
+    let status = fs::read_to_string("/proc/thread-self/status").ok();
+    (nproc.to_string(), status.and_then(|status| allowed_cpus(&status)))
+}
+
+/// The number of CPUs in the mask of a `status` file of `/proc`.
+fn allowed_cpus(status: &str) -> Option<u32> {
+    let mask = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed:"))?;
+    Some(mask.chars().filter_map(|digit| digit.to_digit(16)).map(u32::count_ones).sum())
 }
 
 /// The flags of a variable, which has them or names a file that does. There are none where that cannot be read.

@@ -49,8 +49,9 @@ impl Compiled {
         let super::Inner { compiler, ordinal, .. } = &*self.device.0;
         let upload = |array: &Array| compiler.client.upload(array, *ordinal);
         let buffers = args.iter().map(upload).collect::<Result<Vec<Buffer>>>()?;
-        let (loaded, buffers) = (self.program.loaded(&[])?, buffers.iter().collect::<Vec<&Buffer>>());
-        let mut seconds = (0..25).map(|_| loaded.plugin_seconds(&buffers, calls)).collect::<Result<Vec<f64>>>()?;
+        let (ready, buffers) = (self.program.ready(&[])?, buffers.iter().collect::<Vec<&Buffer>>());
+        let mut seconds =
+            (0..25).map(|_| ready.loaded.plugin_seconds(&buffers, calls)).collect::<Result<Vec<f64>>>()?;
         seconds.sort_by(f64::total_cmp);
         Ok(seconds[seconds.len() / 2])
     }
@@ -86,9 +87,9 @@ impl Executable for Compiled {
 
     fn execute(&self, args: Vec<Value>) -> Result<Vec<Value>> {
         expect_arguments("xla", self.ins.iter(), args.iter().map(Value::aval))?;
-        let loaded = self.program.loaded(&given_up(&args))?;
+        let ready = self.program.ready(&given_up(&args))?;
         let args = args.into_iter().map(|value| self.argument(value)).collect::<Result<Vec<Argument>>>()?;
-        let results = loaded.run(&args.iter().map(Argument::buffer).collect::<Result<Vec<_>>>()?)?;
+        let results = ready.loaded.run(&args.iter().map(Argument::buffer).collect::<Result<Vec<_>>>()?)?;
         let value = |buffer| Value::on_device(OnDevice { buffer, device: self.device.clone() });
         Ok(results.into_iter().map(value).collect())
     }
@@ -99,6 +100,10 @@ impl Executable for Compiled {
 
     fn memory_report(&self) -> MemoryReport {
         self.program.memory_report()
+    }
+
+    fn peak_of(&self, args: &[Value]) -> usize {
+        self.program.peak_of(args)
     }
 }
 

@@ -8,7 +8,9 @@ use remat_ir::{
 };
 
 use super::compiler::Compiler;
+use crate::module::aliased;
 use crate::pjrt::Loaded;
+use crate::sharding::Placement;
 use crate::{Options, Platform, compile_options, stablehlo};
 use twox_hash::XxHash3_128;
 
@@ -28,13 +30,22 @@ pub(super) struct Program {
     /// Executables by the arguments that are given up, the last used ones.
     executables: Mutex<Vec<(Vec<bool>, Slot)>>,
     /// The same by the hash of their text.
-    texts: Mutex<BTreeMap<u128, Weak<Loaded>>>,
+    texts: Mutex<BTreeMap<u128, Weak<Ready>>>,
     memory: MemoryStats,
     /// Whose figures those are.
     source: &'static str,
 }
 
-type Slot = Arc<OnceLock<Result<Arc<Loaded>>>>;
+/// An executable for a set of arguments that are given up.
+pub(super) struct Ready {
+    pub(super) loaded: Loaded,
+    /// Of its runs: results that lie in the memory of arguments are counted once.
+    memory: MemoryStats,
+    /// Whether the plugin told it.
+    is_told: bool,
+}
+
+type Slot = Arc<OnceLock<Result<Arc<Ready>>>>;
 
 /// The most sets of arguments that executables are kept for. A caller has one or two.
 const MOST: usize = 16;
@@ -56,26 +67,41 @@ impl Program {
         let (executables, texts) = (Mutex::default(), Mutex::default());
         let (memory, source) = (MemoryStats::default(), "arguments, outputs and temporaries are XLA's own figures");
         let mut program = Program { compiler, platform, jaxpr, placed, ins, outs, executables, texts, memory, source };
-        match program.loaded(given_up)?.memory()? {
-            Some(memory) => program.memory = memory,
-            None => {
-                program.memory = program.known_memory();
-                program.source = "arguments and outputs alone: the plugin does not tell the temporaries";
-            }
+        let ready = program.ready(given_up)?;
+        program.memory = program.memory_by(&ready)?;
+        if !ready.is_told {
+            program.source = "arguments and outputs alone: the plugin does not tell the temporaries";
         }
         Ok(program)
     }
 
+    /// The memory of callers who keep all arguments and of those who give all up, by the figures of one executable: those of another have
+    /// about the same temporaries, and need not be compiled to know it.
+    fn memory_by(&self, ready: &Ready) -> Result<MemoryStats> {
+        let MemoryStats { arguments, outputs, temporaries, peak: known, .. } = ready.memory;
+        let peak = arguments + outputs + temporaries;
+        let donated_peak = known.min(peak.saturating_sub(self.shared(|_| false)?));
+        Ok(MemoryStats { peak, donated_peak, ..ready.memory })
+    }
+
+    /// The bytes that arguments and results share.
+    fn shared(&self, is_kept: impl Fn(usize) -> bool) -> Result<usize> {
+        let aliased = aliased(&self.jaxpr, Placement::of(&self.jaxpr)?.as_ref(), is_kept);
+        let aliased = self.ins.iter().zip(aliased).filter(|(_, aliased)| aliased.is_some());
+        Ok(aliased.map(|(aval, _)| aval.bytes()).sum())
+    }
+
     /// What is known without the plugin.
-    fn known_memory(&self) -> MemoryStats {
+    fn known_memory(&self, is_kept: impl Fn(usize) -> bool) -> Result<MemoryStats> {
         let bytes = |avals: &[Aval]| avals.iter().map(Aval::bytes).sum();
         let (arguments, outputs): (usize, usize) = (bytes(&self.ins), bytes(&self.outs));
-        let peak = arguments + outputs;
-        MemoryStats { arguments, outputs, temporaries: 0, overhead: 0, peak, donated_peak: peak }
+        let peak = arguments + outputs - self.shared(is_kept)?;
+        Ok(MemoryStats { arguments, outputs, temporaries: 0, overhead: 0, peak, donated_peak: peak })
     }
 
     /// The executable for runs to which these arguments are given up; none of them where the list is empty.
-    pub(super) fn loaded(&self, given_up: &[bool]) -> Result<Arc<Loaded>> {
+    pub(super) fn ready(&self, given_up: &[bool]) -> Result<Arc<Ready>> {
+        let given_up = if given_up.contains(&true) { given_up } else { &[] };
         let slot = {
             let mut all = self.executables.lock().unwrap_or_else(PoisonError::into_inner);
             match all.iter().position(|(given, _)| given == given_up) {
@@ -94,24 +120,34 @@ impl Program {
         slot.get_or_init(|| self.load(given_up)).clone()
     }
 
-    fn load(&self, given_up: &[bool]) -> Result<Arc<Loaded>> {
-        let kept = (0..self.ins.len()).filter(|&i| !given_up.get(i).is_some_and(|is_given_up| *is_given_up)).collect();
+    fn load(&self, given_up: &[bool]) -> Result<Arc<Ready>> {
+        let is_kept = |i: usize| !given_up.get(i).is_some_and(|is_given_up| *is_given_up);
+        let kept = (0..self.ins.len()).filter(|&i| is_kept(i)).collect();
         let options = Options { platform: self.platform, donates: true, kept, ..Options::default() };
         let module = stablehlo(&self.jaxpr, &options)?;
         // Held while it is compiled: another thread may ask for the same text.
         let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
         let text = XxHash3_128::oneshot(module.as_bytes());
-        if let Some(loaded) = texts.get(&text).and_then(Weak::upgrade) {
-            return Ok(loaded);
+        if let Some(ready) = texts.get(&text).and_then(Weak::upgrade) {
+            return Ok(ready);
         }
         let options = match &self.placed {
             Placed::On(id) => compile_options::encoded(self.platform, &module, *id),
             Placed::OnAll(ids) => compile_options::of_devices(self.platform, &module, ids),
         };
-        let loaded = Arc::new(self.compiler.compile(&module, &options, [self.ins.clone(), self.outs.clone()])?);
-        texts.retain(|_, loaded| loaded.strong_count() > 0);
-        texts.insert(text, Arc::downgrade(&loaded));
-        Ok(loaded)
+        let loaded = self.compiler.compile(&module, &options, [self.ins.clone(), self.outs.clone()])?;
+        let told = loaded.memory()?;
+        let memory = told.map_or_else(|| self.known_memory(is_kept), Ok)?;
+        let ready = Arc::new(Ready { loaded, memory, is_told: told.is_some() });
+        texts.retain(|_, ready| ready.strong_count() > 0);
+        texts.insert(text, Arc::downgrade(&ready));
+        Ok(ready)
+    }
+
+    /// The bytes of a run on these arguments. The executable for them is compiled where it was not, as the run needs it next.
+    pub(super) fn peak_of(&self, args: &[Value]) -> usize {
+        // An error of the compiler comes with the run.
+        self.ready(&given_up(args)).map_or(0, |ready| ready.memory.peak)
     }
 
     pub(super) fn memory(&self) -> MemoryStats {
@@ -143,10 +179,8 @@ pub(super) fn run_on_host(executable: &impl Executable, args: Vec<Array>) -> Res
     results.into_iter().map(Value::into_host).collect()
 }
 
-/// Which arguments are given up. Those of the host are copied to the device, and the copies are given up too where anything is.
+/// Which arguments are given up, by the rule that callers of [`Device::compile_with`](remat_ir::Device::compile_with) have: those of the host are
+/// copied to the device, and the copies are kept until the run has ended.
 pub(super) fn given_up(args: &[Value]) -> Vec<bool> {
-    if !args.iter().any(Value::is_given_up) {
-        return Vec::new();
-    }
-    args.iter().map(|arg| matches!(arg, Value::Host(_)) || arg.is_given_up()).collect()
+    args.iter().map(Value::is_given_up).collect()
 }

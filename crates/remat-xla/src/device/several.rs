@@ -278,13 +278,13 @@ impl Executable for Compiled {
     /// All is checked before the run begins: one that fails to begin on one device leaves the others waiting for it.
     fn execute(&self, args: Vec<Value>) -> Result<Vec<Value>> {
         expect_arguments("xla", self.ins.iter(), args.iter().map(Value::aval))?;
-        let loaded = self.program.loaded(&given_up(&args))?;
+        let ready = self.program.ready(&given_up(&args))?;
         let args = args.into_iter().zip(&self.placement.ins);
         let args = args.map(|(value, sharding)| self.argument(value, sharding)).collect::<Result<Vec<Argument>>>()?;
         let shards = args.iter().map(Argument::shards).collect::<Result<Vec<&[Buffer]>>>()?;
         let of_device = |device: usize| -> Vec<&Buffer> { shards.iter().map(|shards| &shards[device]).collect() };
         let lists: Vec<Vec<&Buffer>> = (0..self.placement.devices()).map(of_device).collect();
-        let mut results: Vec<_> = loaded.run_on_all(&lists)?.into_iter().map(Vec::into_iter).collect();
+        let mut results: Vec<_> = ready.loaded.run_on_all(&lists)?.into_iter().map(Vec::into_iter).collect();
         let value = |(aval, sharding): (&Aval, &Sharding)| {
             let shards = results.iter_mut().filter_map(Iterator::next).collect();
             let (aval, sharding, devices) = (aval.clone(), sharding.clone(), self.devices.clone());
@@ -300,6 +300,11 @@ impl Executable for Compiled {
     /// Of one device.
     fn memory_report(&self) -> MemoryReport {
         self.program.memory_report()
+    }
+
+    /// Of one device.
+    fn peak_of(&self, args: &[Value]) -> usize {
+        self.program.peak_of(args)
     }
 }
 

@@ -169,6 +169,15 @@ fn cpus_are_known_by_model_and_features() {
 }
 
 #[test]
+fn cpus_are_counted_by_the_mask() {
+    let status = "Name:\tremat\nCpus_allowed:\tff,00000000,0000000f\nCpus_allowed_list:\t0-3,64-71\n";
+    assert_eq!(allowed_cpus(status), Some(12));
+    assert_eq!(allowed_cpus("Name:\tremat\n"), None);
+    assert_ne!(threads("1"), threads(""));
+    assert_eq!(threads("1"), threads("1"));
+}
+
+#[test]
 fn flags_may_be_in_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("flags");
@@ -183,7 +192,7 @@ fn flags_may_be_in_a_file() {
 #[test]
 fn an_engine_compiles_by_its_cache() {
     let Some(xla) = crate::support::xla() else { return };
-    let is_on = ExecutableCache::of_user().unwrap().is_some();
+    let is_on = ExecutableCache::of_user().unwrap().is_some_and(|cache| cache.limit() > 0);
     assert_eq!(xla.0.compiler.cached.is_some(), is_on);
     let _ = xla.name();
 }
