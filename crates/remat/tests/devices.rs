@@ -178,10 +178,13 @@ fn a_first_call_compiles_one_executable() {
 #[ignore = "run by another test"]
 fn first_call() {
     let device = xla().unwrap();
-    let step = jit(|(state, batch, rate): &(Tensor, Tensor, Tensor)| state - batch * rate);
+    // Each argument has a result that could take its memory.
+    type Args = (Tensor, Tensor, Tensor);
+    let step = jit(|(state, batch, rate): &Args| (state - batch.sum(..) * rate, batch * 2.0, rate * 0.5));
     let state = Tensor::zeros([3], DType::F32).to_device(&device);
-    let state = step.call((state, Tensor::ones([3], DType::F32), Tensor::from(0.5f32))).unwrap();
-    assert_eq!(state.to_vec::<f32>().unwrap(), [-0.5; 3]);
+    let (state, batch, rate) = step.call((state, Tensor::ones([2], DType::F32), Tensor::from(0.5f32))).unwrap();
+    assert_eq!(state.to_vec::<f32>().unwrap(), [-1.0; 3]);
+    assert_eq!((batch.to_vec::<f32>().unwrap(), rate.item::<f32>().unwrap()), (vec![2.0; 2], 0.25));
 }
 
 /// A small GPT, trained by AdamW.
