@@ -72,7 +72,7 @@ impl Saved {
     /// # Errors
     /// If there is none, or it cannot be read.
     pub(crate) fn open(path: &Path) -> Result<Saved> {
-        let (checkpoint, skipped) = if path.join("state.json").exists() {
+        let (checkpoint, skipped) = if is_checkpoint(path) {
             (Some(Checkpoint::open(path)?), Vec::new())
         } else {
             let latest = Checkpoint::latest(path)?;
@@ -85,6 +85,18 @@ impl Saved {
         let notes = skipped.iter().map(ToString::to_string).collect();
         let step = u32::try_from(progress.step).context("the number of the step")?;
         Ok(Saved { checkpoint, config: progress.config, text: progress.data, step, notes })
+    }
+
+    /// The last checkpoint of a run that is to go on in its folder.
+    ///
+    /// # Errors
+    /// As [`Saved::open`]; if the path is that of one checkpoint, into which the rest of the run would be written, to be removed with it.
+    pub(crate) fn to_resume(path: &Path) -> Result<Saved> {
+        if is_checkpoint(path) {
+            let (shown, run) = (path.display(), folder_of(path)?);
+            bail!("`{shown}` is one checkpoint of a run: go on with the last of the run by --resume {}", run.display())
+        }
+        Saved::open(path)
     }
 
     /// The folder of the checkpoint.
@@ -205,6 +217,29 @@ impl Run {
         self.checkpoints.finish()?;
         Ok(self.folder)
     }
+}
+
+/// Whether a folder is one checkpoint, and not a run.
+fn is_checkpoint(path: &Path) -> bool {
+    path.join("state.json").exists()
+}
+
+/// The run that a checkpoint is of.
+///
+/// # Errors
+/// If the path cannot be resolved.
+fn folder_of(checkpoint: &Path) -> Result<PathBuf> {
+    let named = checkpoint.parent().filter(|_| checkpoint.file_name().is_some());
+    Ok(match named {
+        Some(folder) if folder.as_os_str().is_empty() => PathBuf::from("."),
+        Some(folder) => folder.to_path_buf(),
+        // As `.` is.
+        None => {
+            let checkpoint =
+                checkpoint.canonicalize().with_context(|| format!("cannot read `{}`", checkpoint.display()))?;
+            checkpoint.parent().unwrap_or(&checkpoint).to_path_buf()
+        }
+    })
 }
 
 fn has_checkpoint(folder: &Path) -> Result<bool> {

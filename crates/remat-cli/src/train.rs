@@ -106,7 +106,7 @@ impl Args {
 /// What is wrong with the arguments, the environment or the text; if the run cannot be saved, or is interrupted; if the output cannot be
 /// written.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
-    let saved = args.resume.as_deref().map(Saved::open).transpose()?;
+    let saved = args.resume.as_deref().map(Saved::to_resume).transpose()?;
     let mut config = saved.as_ref().map_or_else(|| args.config(), |saved| saved.config.clone());
     config.steps = args.steps.unwrap_or(config.steps);
     let sizes = config.sizes;

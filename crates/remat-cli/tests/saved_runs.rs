@@ -110,6 +110,19 @@ fn mistakes_name_the_folder() {
     assert!(both.contains("'--resume <FOLDER>' cannot be used with '--width <WIDTH>'"), "{both}");
     let empty = command(at.path(), "generate run --prompt").arg("").output().unwrap();
     assert!(error(empty).contains("the prompt is empty"));
+    // One checkpoint is not a run: nothing is written into it.
+    let one = "is one checkpoint of a run: go on with the last of the run by --resume";
+    let inside = at.path().join("run/step-000002");
+    let files = |folder: &Path| fs::read_dir(folder).unwrap().count();
+    let before = files(&inside);
+    let nested = error(remat(at.path(), "train --resume run/step-000002/ --steps 4"));
+    assert!(nested.contains(&format!("`run/step-000002/` {one} run\n")), "{nested}");
+    let beside = error(remat(&at.path().join("run"), "train --resume step-000002"));
+    assert!(beside.contains(&format!("`step-000002` {one} .\n")), "{beside}");
+    let within = error(remat(&inside, "train --resume ."));
+    let run = at.path().join("run").canonicalize().unwrap();
+    assert!(within.contains(&format!("`.` {one} {}\n", run.display())), "{within}");
+    assert_eq!(files(&inside), before);
     // A damaged checkpoint is not gone on with.
     let file = at.path().join("run/step-000002/model.safetensors");
     let bytes = fs::read(&file).unwrap();
