@@ -109,7 +109,8 @@ fn what_is_written_comes_back() {
     let other = message(one.tree("average", &()), &path);
     assert_eq!(other, format!("{file}` has no tree `average`; it has `model`, `optimizer`"));
     let wrong = message(one.progress::<Position, Position>(), &path);
-    assert_eq!(wrong, format!("{file}/state.json` has another progress than was asked for: missing field `epoch`"));
+    let expected = format!("{file}/state.json` has another progress than was asked for: missing field `epoch`");
+    assert!(wrong.starts_with(&expected), "{wrong}");
     let like = nn::Linear::init(random::key(0), 2, 2, DType::F32);
     let shape = message(one.tree("model", &like), &path);
     assert_eq!(shape, format!("tensor `weight` of {file}/model.safetensors` is f32[3,2] and must be f32[2,2]"));
@@ -172,11 +173,57 @@ fn damaged_checkpoints_are_skipped_and_said() {
     // A run that goes on from before the damaged ones sets them aside, as it does with what it had after the step that it goes back to.
     let mut checkpoints = Checkpoints::open_with(&CheckpointOptions { keep: Some(2), ..NOW }, &path).unwrap();
     checkpoints.save(snapshot(2)).unwrap();
-    let expected = ["step-000001", "step-000002", "step-000002.old", "step-000003.old", "step-000004.old"];
+    let expected = ["step-000001", "step-000002", "step-000003.old", "step-000004.old", "step-000005.old"];
     assert_eq!(names(&path)[..5], expected);
     checkpoints.save(snapshot(2)).unwrap();
     assert_eq!(names(&path)[..5], expected);
     assert_eq!(latest(&path), (Some(2), vec![]));
+    // Each goes when its step is there again.
+    checkpoints.save(snapshot(4)).unwrap();
+    let expected = ["step-000002", "step-000003.old", "step-000004", "step-000005.old", "step-000006.old"];
+    assert_eq!(names(&path), expected);
+    assert_eq!(latest(&path), (Some(4), vec![]));
+}
+
+#[test]
+fn damaged_checkpoints_take_no_place() {
+    let (_folder, path) = run(&[1, 2, 3, 4]);
+    fs::write(path.join("step-000003/model.safetensors"), "cut").unwrap();
+    fs::remove_file(path.join("step-000004/state.json")).unwrap();
+    let mut checkpoints = Checkpoints::open_with(&CheckpointOptions { keep: Some(3), ..NOW }, &path).unwrap();
+    checkpoints.save(snapshot(5)).unwrap();
+    assert_eq!(names(&path), ["step-000001", "step-000002", "step-000003", "step-000004", "step-000005"]);
+    checkpoints.save(snapshot(6)).unwrap();
+    checkpoints.save(snapshot(7)).unwrap();
+    assert_eq!(names(&path), ["step-000005", "step-000006", "step-000007"]);
+}
+
+#[test]
+fn every_flipped_bit_of_the_state_is_noticed() {
+    let (_folder, path) = run(&[3]);
+    let (folder, file) = (path.join("step-000003"), path.join("step-000003/state.json"));
+    let content = fs::read(&file).unwrap();
+    for byte in 0..content.len() {
+        for bit in 0..8 {
+            let mut flipped = content.clone();
+            flipped[byte] ^= 1 << bit;
+            fs::write(&file, &flipped).unwrap();
+            let shown = String::from_utf8_lossy(&flipped);
+            assert!(Checkpoint::open(&folder).is_err(), "bit {bit} of byte {byte} was flipped: {shown}");
+        }
+    }
+    fs::write(&file, String::from_utf8(content.clone()).unwrap().replace("\"epoch\":3", "\"epoch\":4")).unwrap();
+    let changed = message(Checkpoint::open(&folder), &path);
+    assert_eq!(changed, "`RUN/step-000003/state.json` is damaged: it is not what was written");
+    fs::write(&file, content).unwrap();
+    Checkpoint::open(&folder).unwrap();
+}
+
+#[test]
+fn a_checkpoint_of_another_step_is_skipped() {
+    let (_folder, path) = run(&[1, 2]);
+    fs::rename(path.join("step-000002"), path.join("step-000009")).unwrap();
+    assert_eq!(latest(&path), (Some(1), vec!["`RUN/step-000009` is the checkpoint of step 2".to_string()]));
 }
 
 #[test]
@@ -205,6 +252,117 @@ fn what_a_kill_leaves() {
     assert_eq!(latest(&path), (None, vec!["`RUN/.step-000003.partial` was not finished".to_string()]));
 }
 
+/// A step is saved again: wherever a kill comes, there is the checkpoint that was or the one that is to be, for a reader and for the run that goes on.
+#[test]
+fn what_a_kill_leaves_of_a_step_that_is_saved_again() {
+    let [whole, partial, replaced] = ["step-000002", ".step-000002.partial", ".step-000002.replaced"];
+    // A run with a checkpoint of a tree more, which tells it from the one that it replaces.
+    let kill = |leave: &dyn Fn(&Path, &Path)| {
+        let (folder, path) = run(&[2]);
+        let mut checkpoints = Checkpoints::open_with(&NOW, folder.path().join("again")).unwrap();
+        checkpoints.save(snapshot(2).with("more", &Tensor::from(1.0f32)).unwrap()).unwrap();
+        leave(&path, &folder.path().join("again/step-000002"));
+        (folder, path)
+    };
+    let is_new = |path: &Path| Checkpoint::latest(path).unwrap().checkpoint.unwrap().trees().count() == 3;
+    let goes_on = |(folder, path): (TempDir, PathBuf), expected: bool| {
+        // A reader is not told to begin anew, and removes nothing.
+        let before = names(&path);
+        assert_eq!(latest(&path).0, Some(2));
+        assert_eq!(names(&path), before);
+        drop(Checkpoints::open_with(&NOW, &path).unwrap());
+        assert_eq!((names(&path), latest(&path)), (vec![whole.to_string()], (Some(2), vec![])));
+        assert_eq!(is_new(&path), expected, "{before:?}");
+        drop(folder);
+    };
+    let rename = |path: &Path, from: &str, to: &str| fs::rename(path.join(from), path.join(to)).unwrap();
+    let cut = |path: &Path| fs::remove_file(path.join(partial).join("state.json")).unwrap();
+    // While it was written.
+    let half = kill(&|path, new| {
+        fs::rename(new, path.join(partial)).unwrap();
+        cut(path);
+    });
+    goes_on(half, false);
+    // Once it was written.
+    goes_on(kill(&|path, new| fs::rename(new, path.join(partial)).unwrap()), true);
+    // Between the two names.
+    let between = kill(&|path, new| {
+        fs::rename(new, path.join(partial)).unwrap();
+        rename(path, whole, replaced);
+    });
+    assert_eq!(names(&between.1), [partial, replaced]);
+    goes_on(between, true);
+    // There, and the disk has lost a part of it.
+    let lost = kill(&|path, new| {
+        fs::rename(new, path.join(partial)).unwrap();
+        rename(path, whole, replaced);
+        cut(path);
+    });
+    goes_on(lost, false);
+    let none = kill(&|path, _| rename(path, whole, replaced));
+    goes_on(none, false);
+    // Before the other was removed, and while it was.
+    let named = kill(&|path, new| {
+        rename(path, whole, replaced);
+        fs::rename(new, path.join(whole)).unwrap();
+    });
+    goes_on(named, true);
+    let removing = kill(&|path, new| {
+        rename(path, whole, replaced);
+        fs::remove_file(path.join(replaced).join("state.json")).unwrap();
+        fs::rename(new, path.join(whole)).unwrap();
+    });
+    goes_on(removing, true);
+}
+
+/// The checkpoints of later steps stay until the new one is whole.
+#[test]
+fn what_cannot_be_saved_takes_nothing_away() {
+    let (_folder, path) = run(&[2, 3]);
+    let mut checkpoints = Checkpoints::open_with(&NOW, &path).unwrap();
+    // A file where the folder of a step is to be.
+    fs::write(path.join(".step-000001.partial"), "").unwrap();
+    checkpoints.save(snapshot(1)).unwrap_err();
+    assert_eq!(latest(&path), (Some(3), vec![]));
+    // One where the checkpoint is to go that is replaced.
+    fs::write(path.join(".step-000002.replaced"), "").unwrap();
+    checkpoints.save(snapshot(2)).unwrap_err();
+    assert_eq!(latest(&path), (Some(3), vec![]));
+    fs::remove_file(path.join(".step-000001.partial")).unwrap();
+    fs::remove_file(path.join(".step-000002.replaced")).unwrap();
+    checkpoints.save(snapshot(2)).unwrap();
+    assert_eq!(names(&path), ["step-000002", "step-000003.old"]);
+}
+
+/// A reader finds a checkpoint at each instant of a run that writes, and nothing to complain of.
+#[test]
+fn a_reader_beside_a_run_that_writes() {
+    let (_folder, path) = run(&[1]);
+    let writer = std::thread::spawn({
+        let path = path.clone();
+        move || {
+            let mut checkpoints =
+                Checkpoints::open_with(&CheckpointOptions { keep: Some(1), background: true }, &path).unwrap();
+            for step in 1..=60 {
+                checkpoints.save(snapshot(step)).unwrap();
+                checkpoints.save(snapshot(step)).unwrap();
+            }
+            checkpoints.finish().unwrap();
+        }
+    });
+    let (mut last, mut looks) = (0, 0);
+    while !writer.is_finished() {
+        let Latest { checkpoint, skipped } = Checkpoint::latest(&path).unwrap();
+        assert!(skipped.is_empty(), "{skipped:?}");
+        let step = checkpoint.expect("no checkpoint").progress::<Position, Config>().unwrap().step;
+        assert!(step >= last, "step {step} after {last}");
+        (last, looks) = (step, looks + 1);
+    }
+    writer.join().unwrap();
+    assert_eq!(latest(&path), (Some(60), vec![]));
+    println!("looked {looks} times");
+}
+
 #[test]
 fn one_run_writes_to_a_folder() {
     let (_folder, path) = run(&[1]);
@@ -225,7 +383,7 @@ fn errors_in_the_background_come_with_the_next_save() {
     fs::write(path.join(".step-000002.partial"), "").unwrap();
     checkpoints.save(snapshot(2)).unwrap();
     let error = message(checkpoints.save(snapshot(3)), &path);
-    assert!(error.starts_with("cannot write `RUN/.step-000002.partial`: "), "{error}");
+    assert!(error.starts_with("cannot remove `RUN/.step-000002.partial`: "), "{error}");
     checkpoints.save(snapshot(3)).unwrap();
     checkpoints.finish().unwrap();
     assert_eq!(latest(&path).0, Some(3));
@@ -279,6 +437,42 @@ fn snapshots_that_cannot_be() {
     let keys = std::collections::BTreeMap::from([((1, 2), 3)]);
     let json = message(Snapshot::new(&Progress { step: 4, seed: 0, data: (), config: keys }), path);
     assert_eq!(json, "the progress of step 4 cannot be written as JSON: key must be a string");
+}
+
+/// JSON has no NaN: it would be null, which is not read as a float again.
+#[test]
+fn progress_that_is_not_finite() {
+    #[derive(Serialize)]
+    enum Rate {
+        Constant(f32),
+        Between(f64, f64),
+        Named { rate: Option<f64> },
+    }
+    #[derive(Serialize)]
+    struct Wrapped(Vec<Rate>);
+    #[track_caller]
+    fn refused<C: Serialize>(config: C, expected: &str) {
+        let error = message(Snapshot::new(&Progress { step: 4, seed: 0, data: (), config }), Path::new("RUN"));
+        assert_eq!(error, format!("the progress of step 4 cannot be written as JSON: {expected}"));
+    }
+    refused(f64::NAN, "`config` is NaN");
+    refused(Config { width: 1, learning_rate: f64::INFINITY }, "`config.learning_rate` is inf");
+    refused(Some(Rate::Constant(f32::NEG_INFINITY)), "`config.Constant` is -inf");
+    refused(Wrapped(vec![Rate::Constant(1.0), Rate::Between(0.0, f64::NAN)]), "`config.1.1` is NaN");
+    refused([Rate::Named { rate: Some(f64::NAN) }], "`config.0.rate` is NaN");
+    refused(std::collections::BTreeMap::from([("a", 1.0), ("b", f32::NAN)]), "`config.b` is NaN");
+    refused(std::collections::BTreeMap::from([(7, (true, "x", f32::NAN))]), "`config.7.2` is NaN");
+    let data = [f64::NAN];
+    let error = message(Snapshot::new(&Progress { step: 4, seed: 0, data, config: () }), Path::new("RUN"));
+    assert!(error.ends_with("`data.0` is NaN"), "{error}");
+    // What is finite, in every bit; and an option that has none.
+    let config = (f64::MAX, f64::MIN_POSITIVE / 3.0, -0.0, f32::MIN_POSITIVE, None::<f64>, u128::MAX);
+    let (_folder, path) = run(&[]);
+    let mut checkpoints = Checkpoints::open_with(&NOW, &path).unwrap();
+    checkpoints.save(Snapshot::new(&Progress { step: 4, seed: 0, data: (), config }).unwrap()).unwrap();
+    let read: Progress<(), (f64, f64, f64, f32, Option<f64>, u128)> =
+        Checkpoint::latest(&path).unwrap().checkpoint.unwrap().progress().unwrap();
+    assert_eq!((read.config, read.config.2.to_bits()), (config, (-0.0f64).to_bits()));
 }
 
 /// The host's tensors are shared, those of a device copied, so that a step may take their memory.

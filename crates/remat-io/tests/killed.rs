@@ -85,7 +85,12 @@ fn train(run: &Path) -> Result<()> {
         };
         println!("loss {} {:08x}", progress.step, loss.item::<f32>()?.to_bits());
         if progress.step.is_multiple_of(3) {
-            checkpoints.save(Snapshot::new(&progress)?.with("model", &weights)?.with("optimizer", &state)?)?;
+            let snapshot = || Snapshot::new(&progress)?.with("model", &weights)?.with("optimizer", &state);
+            checkpoints.save(snapshot()?)?;
+            if progress.step.is_multiple_of(2) {
+                // Again, so that kills come while one is replaced.
+                checkpoints.save(snapshot()?)?;
+            }
         }
     }
     checkpoints.finish()?;

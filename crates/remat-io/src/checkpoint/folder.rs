@@ -1,11 +1,11 @@
 //! The names of checkpoints in a folder, and how one appears and goes.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use remat::Result;
+use remat::{Error, ErrorKind, Result};
 
 use super::Snapshot;
 use super::manifest::{self, Manifest, Summing, tree_file};
@@ -24,6 +24,8 @@ pub(super) enum Entry {
     Partial(u64),
     /// `.step-000100.removed`: one that is being removed.
     Removed(u64),
+    /// `.step-000100.replaced`: one whose step is written again, until the new one has its name.
+    Replaced(u64),
 }
 
 impl Entry {
@@ -39,6 +41,7 @@ impl Entry {
             Some(hidden) => match hidden.rsplit_once('.')? {
                 (name, "partial") => step(name).map(Entry::Partial),
                 (name, "removed") => step(name).map(Entry::Removed),
+                (name, "replaced") => step(name).map(Entry::Replaced),
                 _ => None,
             },
         }
@@ -49,6 +52,7 @@ impl Entry {
             Entry::Whole(step) => name_of(step),
             Entry::Partial(step) => format!(".{}.partial", name_of(step)),
             Entry::Removed(step) => format!(".{}.removed", name_of(step)),
+            Entry::Replaced(step) => format!(".{}.replaced", name_of(step)),
         })
     }
 }
@@ -77,70 +81,126 @@ pub(super) fn entries(operation: &str, folder: &Path) -> Result<Vec<Entry>> {
     Ok(found)
 }
 
-/// The steps of the whole checkpoints, in order.
+/// The steps of the checkpoints, in order.
 ///
 /// # Errors
 /// As [`entries`].
-pub(super) fn steps(operation: &str, folder: &Path) -> Result<Vec<u64>> {
+fn steps(operation: &str, folder: &Path) -> Result<Vec<u64>> {
     let whole = |entry: Entry| if let Entry::Whole(step) = entry { Some(step) } else { None };
     Ok(entries(operation, folder)?.into_iter().filter_map(whole).collect())
 }
 
-/// Removes what a process left that was killed while it wrote or removed a checkpoint.
+/// Brings a folder to an end in which a process was killed while it wrote or removed a checkpoint: one that lacked its name alone gets it, one that
+/// was to be replaced and was not has its own again, and the rest is removed.
 ///
 /// # Errors
 /// If the system does not do it.
-pub(super) fn clean(operation: &str, folder: &Path) -> Result<()> {
+pub(super) fn recover(operation: &'static str, folder: &Path) -> Result<()> {
+    // Partial ones come before those that they replace.
     for entry in entries(operation, folder)? {
-        if !matches!(entry, Entry::Whole(_)) {
-            let path = entry.path(folder);
-            fs::remove_dir_all(&path).map_err(|error| cannot(operation, "remove", &path, &error))?;
+        let path = entry.path(folder);
+        match entry {
+            Entry::Whole(_) => {}
+            Entry::Partial(step) if Manifest::verified(operation, &path, step).is_ok() => {
+                let synced =
+                    OpenOptions::new().write(true).open(path.join(manifest::FILE)).and_then(|file| file.sync_all());
+                synced.and_then(|()| sync_folder(&path)).map_err(|error| cannot(operation, "write", &path, &error))?;
+                publish(operation, folder, step)?;
+            }
+            Entry::Replaced(step) if !Entry::Whole(step).path(folder).exists() => {
+                rename(operation, &path, &Entry::Whole(step).path(folder))?;
+            }
+            Entry::Partial(_) | Entry::Removed(_) | Entry::Replaced(_) => remove(operation, &path)?,
         }
     }
     Ok(())
 }
 
-/// Writes a snapshot as a checkpoint of a folder, and removes all but the last `keep`.
+/// Writes a snapshot as a checkpoint of a folder, and removes all before the last `keep`.
 ///
-/// Checkpoints of this step and of later ones, which a run has that goes back to an earlier step, are set aside first, as `step-000300.old`.
+/// Checkpoints of later steps, which a run has that goes back to an earlier step, are set aside then, as `step-000300.old`.
 ///
 /// # Errors
-/// If the system does not do it, as when the disk is full; then nothing of the snapshot is left.
+/// If the system does not do it, as when the disk is full; then nothing of the snapshot is left, unless it is whole.
 pub(super) fn write(folder: &Path, snapshot: Snapshot, keep: Option<usize>) -> Result<()> {
     let step = snapshot.step;
-    let (partial, whole) = (Entry::Partial(step).path(folder), Entry::Whole(step).path(folder));
-    let failed = |what: &'static str, path: &Path| {
-        let path = path.to_path_buf();
-        move |error: io::Error| cannot(OPERATION, what, &path, &error)
-    };
-    if let Err(error) = fill(&partial, snapshot) {
+    let partial = Entry::Partial(step).path(folder);
+    if let Err(error) = fill(&partial, snapshot).and_then(|()| publish(OPERATION, folder, step)) {
         // What is left of it is removed at the next start, if not now.
         let _ = fs::remove_dir_all(&partial);
         return Err(error);
     }
-    for later in steps(OPERATION, folder)?.into_iter().filter(|&other| other >= step) {
-        set_aside(&Entry::Whole(later).path(folder)).map_err(failed("set aside", &Entry::Whole(later).path(folder)))?;
+    // From the last, so that a kill leaves steps one after another.
+    for later in steps(OPERATION, folder)?.into_iter().rev().take_while(|&other| other > step) {
+        let (path, old) = (Entry::Whole(later).path(folder), old(folder, later));
+        remove(OPERATION, &old)?;
+        rename(OPERATION, &path, &old)?;
     }
-    fs::rename(&partial, &whole).map_err(failed("write", &whole))?;
-    sync_folder(folder).map_err(failed("write", folder))?;
-    let steps = steps(OPERATION, folder)?;
-    let surplus = keep.map_or(0, |keep| steps.len().saturating_sub(keep.max(1)));
-    for &step in &steps[..surplus] {
-        // With another name first, so that a kill leaves nothing that looks whole.
-        let (old, removed) = (Entry::Whole(step).path(folder), Entry::Removed(step).path(folder));
-        fs::rename(&old, &removed).map_err(failed("remove", &old))?;
-        fs::remove_dir_all(&removed).map_err(failed("remove", &removed))?;
+    remove(OPERATION, &old(folder, step))?;
+    keep.map_or(Ok(()), |keep| prune(folder, keep.max(1)))
+}
+
+/// Gives a checkpoint that is whole its name, and removes the one that had it.
+fn publish(operation: &str, folder: &Path, step: u64) -> Result<()> {
+    let of = |entry: fn(u64) -> Entry| entry(step).path(folder);
+    let (partial, whole, replaced) = (of(Entry::Partial), of(Entry::Whole), of(Entry::Replaced));
+    let again = whole.exists();
+    if again {
+        remove(operation, &replaced)?;
+        rename(operation, &whole, &replaced)?;
+    }
+    if let Err(error) = rename(operation, &partial, &whole) {
+        if again {
+            // If it does not work now it is done at the next start.
+            let _ = fs::rename(&replaced, &whole);
+        }
+        return Err(error);
+    }
+    sync_folder(folder).map_err(|error| cannot(operation, "write", folder, &error))?;
+    remove(operation, &replaced)
+}
+
+/// Removes the checkpoints before the last so many of which no file is missing or cut off: a damaged one does not take the place of one that a run can go on from.
+fn prune(folder: &Path, keep: usize) -> Result<()> {
+    let mut kept = 0;
+    for step in steps(OPERATION, folder)?.into_iter().rev() {
+        let path = Entry::Whole(step).path(folder);
+        if kept < keep {
+            kept += usize::from(Manifest::glanced(OPERATION, &path, step).is_ok());
+        } else {
+            // With another name first, so that a kill leaves nothing that looks whole.
+            let removed = Entry::Removed(step).path(folder);
+            rename(OPERATION, &path, &removed)?;
+            remove(OPERATION, &removed)?;
+        }
     }
     Ok(())
+}
+
+fn rename(operation: &str, from: &Path, to: &Path) -> Result<()> {
+    fs::rename(from, to).map_err(|error| {
+        let message = format!("cannot rename `{}` to `{}`: {error}", from.display(), to.display());
+        Error::new(ErrorKind::Io, operation, message)
+    })
+}
+
+/// Removes a folder, if it is there.
+fn remove(operation: &str, path: &Path) -> Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(cannot(operation, "remove", path, &error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// The path of a checkpoint that was set aside.
+fn old(folder: &Path, step: u64) -> PathBuf {
+    Entry::Whole(step).path(folder).with_extension("old")
 }
 
 /// The files of a checkpoint, each on the disk, and so are their names.
 fn fill(partial: &Path, snapshot: Snapshot) -> Result<()> {
     let failed = |path: &Path, error: &io::Error| cannot(OPERATION, "write", path, error);
-    match fs::remove_dir_all(partial) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(partial, &error)),
-        Ok(()) | Err(_) => {}
-    }
+    remove(OPERATION, partial)?;
     fs::create_dir(partial).map_err(|error| failed(partial, &error))?;
     let create = |path: &Path| File::create_new(path).map_err(|error| failed(path, &error));
     let mut sums = BTreeMap::new();
@@ -166,16 +226,6 @@ fn fill(partial: &Path, snapshot: Snapshot) -> Result<()> {
     sync_folder(partial).map_err(|error| failed(partial, &error))
 }
 
-/// Gives a checkpoint the name of one that is not read, in place of another that has it.
-fn set_aside(path: &Path) -> io::Result<()> {
-    let old = path.with_extension("old");
-    match fs::remove_dir_all(&old) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    fs::rename(path, old)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,7 +233,8 @@ mod tests {
     #[test]
     fn names_of_entries() {
         let folder = Path::new("run");
-        for entry in [Entry::Whole(0), Entry::Whole(12_345_678), Entry::Partial(7), Entry::Removed(u64::MAX)] {
+        let numbers = [Entry::Whole(0), Entry::Whole(12_345_678), Entry::Removed(u64::MAX)];
+        for entry in numbers.into_iter().chain([Entry::Partial(7), Entry::Replaced(7)]) {
             let path = entry.path(folder);
             assert_eq!(path.parent(), Some(folder));
             assert_eq!(Entry::of(path.file_name().unwrap().to_str().unwrap()), Some(entry));

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use remat::Result;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::failure::{cannot, wrong};
 
@@ -47,8 +48,10 @@ pub struct Progress<D = (), C = ()> {
 #[derive(Serialize, Deserialize)]
 pub(super) struct Manifest {
     format: u32,
-    /// A [`Progress`].
-    pub(super) progress: serde_json::Value,
+    /// The checksum of what follows.
+    crc32: u32,
+    /// A [`Progress`], in the text that was written: another version of a library may write the same numbers in other texts.
+    pub(super) progress: Box<RawValue>,
     /// The trees by name.
     pub(super) trees: BTreeMap<String, Sum>,
 }
@@ -61,8 +64,9 @@ pub(super) struct Sum {
 }
 
 impl Manifest {
-    pub(super) fn new(progress: serde_json::Value, trees: BTreeMap<String, Sum>) -> Manifest {
-        Manifest { format: FORMAT, progress, trees }
+    pub(super) fn new(progress: Box<RawValue>, trees: BTreeMap<String, Sum>) -> Manifest {
+        let crc32 = checksum(&progress, &trees);
+        Manifest { format: FORMAT, crc32, progress, trees }
     }
 
     /// Reads the file of a checkpoint.
@@ -82,8 +86,69 @@ impl Manifest {
             let message = format!("has the format {format} of a newer version; this one reads up to {FORMAT}");
             return Err(wrong(operation, &path, message));
         }
-        serde_json::from_slice(&text).map_err(damaged)
+        let manifest: Manifest = serde_json::from_slice(&text).map_err(damaged)?;
+        if format != FORMAT || manifest.crc32 != checksum(&manifest.progress, &manifest.trees) {
+            return Err(wrong(operation, &path, "is damaged: it is not what was written"));
+        }
+        Ok(manifest)
     }
+
+    /// Reads the file of a checkpoint of this step, of which no other file is missing or cut off: they are not read.
+    ///
+    /// # Errors
+    /// As [`Manifest::read`]; if it is of another step; if a file has another length or is not there.
+    pub(super) fn glanced(operation: &str, folder: &Path, step: u64) -> Result<Manifest> {
+        let manifest = Manifest::of_step(operation, folder, step)?;
+        let glance = |(name, sum): (&String, &Sum)| sum.open(operation, &tree_file(folder, name)).map(drop);
+        manifest.trees.iter().try_for_each(glance)?;
+        Ok(manifest)
+    }
+
+    /// Reads the file of a checkpoint of this step, and all others once.
+    ///
+    /// # Errors
+    /// As [`Manifest::read`]; if it is of another step; as [`Manifest::check`].
+    pub(super) fn verified(operation: &str, folder: &Path, step: u64) -> Result<Manifest> {
+        let manifest = Manifest::of_step(operation, folder, step)?;
+        manifest.check(operation, folder)?;
+        Ok(manifest)
+    }
+
+    fn of_step(operation: &str, folder: &Path, step: u64) -> Result<Manifest> {
+        #[derive(Deserialize)]
+        struct Step {
+            step: u64,
+        }
+        let manifest = Manifest::read(operation, folder)?;
+        match serde_json::from_str(manifest.progress.get()) {
+            Ok(Step { step: own }) if own == step => Ok(manifest),
+            Ok(Step { step: own }) => Err(wrong(operation, folder, format!("is the checkpoint of step {own}"))),
+            Err(error) => Err(wrong(operation, &folder.join(FILE), format!("is damaged: {error}"))),
+        }
+    }
+
+    /// That each file of a checkpoint has its length and checksum.
+    ///
+    /// # Errors
+    /// If one has not, or cannot be read.
+    pub(super) fn check(&self, operation: &str, folder: &Path) -> Result<()> {
+        self.trees.iter().try_for_each(|(name, sum)| sum.check(operation, &tree_file(folder, name)))
+    }
+}
+
+/// The checksum of a progress and of the sums of trees.
+fn checksum(progress: &RawValue, trees: &BTreeMap<String, Sum>) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(progress.get().as_bytes());
+    for (name, sum) in trees {
+        // Neither JSON nor a name has a zero.
+        crc.update(&[0]);
+        crc.update(name.as_bytes());
+        crc.update(&[0]);
+        crc.update(&sum.bytes.to_le_bytes());
+        crc.update(&sum.crc32.to_le_bytes());
+    }
+    crc.finalize()
 }
 
 /// The path of the file of a tree.
@@ -130,17 +195,28 @@ impl Write for Summing<'_> {
 }
 
 impl Sum {
+    /// Opens a file of this length.
+    ///
+    /// # Errors
+    /// If it has another, or cannot be opened.
+    fn open(self, operation: &str, path: &Path) -> Result<fs::File> {
+        let failed = |error: &io::Error| cannot(operation, "read", path, error);
+        let file = fs::File::open(path).map_err(|error| failed(&error))?;
+        let len = file.metadata().map_err(|error| failed(&error))?.len();
+        if len == self.bytes {
+            Ok(file)
+        } else {
+            Err(wrong(operation, path, format!("is damaged: it has {len} bytes and had {}", self.bytes)))
+        }
+    }
+
     /// That a file has this length and checksum.
     ///
     /// # Errors
     /// If it has others, or cannot be read.
-    pub(super) fn check(self, operation: &str, path: &Path) -> Result<()> {
+    fn check(self, operation: &str, path: &Path) -> Result<()> {
         let failed = |error: &io::Error| cannot(operation, "read", path, error);
-        let mut file = fs::File::open(path).map_err(|error| failed(&error))?;
-        let len = file.metadata().map_err(|error| failed(&error))?.len();
-        if len != self.bytes {
-            return Err(wrong(operation, path, format!("is damaged: it has {len} bytes and had {}", self.bytes)));
-        }
+        let mut file = self.open(operation, path)?;
         let (mut crc, mut buffer) = (crc32fast::Hasher::new(), vec![0; 1 << 18]);
         loop {
             match file.read(&mut buffer) {

@@ -1,6 +1,8 @@
 //! Reading checkpoints.
 
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use remat::ir::{counted, did_you_mean};
 use remat::{Error, Result, Tree};
@@ -9,6 +11,7 @@ use serde::de::DeserializeOwned;
 use super::Progress;
 use super::folder::{self, Entry};
 use super::manifest::{self, Manifest, tree_file};
+use super::write;
 use crate::failure::{listed, wrong};
 use crate::{LoadOptions, SafeTensors};
 
@@ -60,9 +63,7 @@ impl Checkpoint {
 
     fn verified(path: &Path) -> Result<Checkpoint> {
         let manifest = Manifest::read(OPERATION, path)?;
-        for (name, sum) in &manifest.trees {
-            sum.check(OPERATION, &tree_file(path, name))?;
-        }
+        manifest.check(OPERATION, path)?;
         Ok(Checkpoint { path: path.to_path_buf(), manifest })
     }
 
@@ -75,24 +76,33 @@ impl Checkpoint {
     pub fn latest(folder: impl AsRef<Path>) -> Result<Latest> {
         let (loc, folder) = (remat::layer::location(), folder.as_ref());
         let latest = || {
-            let entries = folder::entries(OPERATION, folder)?;
-            let partial = entries.iter().filter(|entry| matches!(entry, Entry::Partial(_)));
-            let unfinished = |entry: &Entry| wrong(OPERATION, &entry.path(folder), "was not finished");
-            let mut skipped: Vec<Error> = partial.map(unfinished).collect();
-            let steps = folder::steps(OPERATION, folder)?;
-            for &step in steps.iter().rev() {
-                match Checkpoint::verified(&Entry::Whole(step).path(folder)) {
-                    Ok(checkpoint) => return Ok(Latest { checkpoint: Some(checkpoint), skipped }),
-                    Err(error) => skipped.push(error),
+            let mut skipped = unfinished(folder)?;
+            let partial = skipped.len();
+            let mut looks = 1;
+            'look: loop {
+                skipped.truncate(partial);
+                let entries = candidates(&folder::entries(OPERATION, folder)?);
+                for &(step, entry) in &entries {
+                    let path = entry.path(folder);
+                    let before = identity(&path);
+                    match Manifest::verified(OPERATION, &path, step) {
+                        Ok(manifest) => return Ok(Latest { checkpoint: Some(Checkpoint { path, manifest }), skipped }),
+                        // Removed, renamed or replaced since: there is a later one, or the same step again.
+                        Err(_) if looks < LOOKS && (before.is_none() || identity(&path) != before) => {
+                            looks += 1;
+                            continue 'look;
+                        }
+                        Err(error) => skipped.push(error),
+                    }
                 }
-            }
-            match skipped.last().filter(|_| !steps.is_empty()) {
-                None => Ok(Latest { checkpoint: None, skipped }),
-                Some(last) => {
-                    let count = counted(steps.len(), "checkpoint");
-                    let message = format!("has {count}, and none of them can be read: {}", last.message());
-                    Err(wrong(OPERATION, folder, message))
-                }
+                return match skipped.last().filter(|_| !entries.is_empty()) {
+                    None => Ok(Latest { checkpoint: None, skipped }),
+                    Some(last) => {
+                        let count = counted(entries.len(), "checkpoint");
+                        let message = format!("has {count}, and none of them can be read: {}", last.message());
+                        Err(wrong(OPERATION, folder, message))
+                    }
+                };
             }
         };
         latest().map_err(|error: Error| error.at(loc))
@@ -109,7 +119,7 @@ impl Checkpoint {
     /// If data position or configuration are not of these types: the error names the field.
     #[track_caller]
     pub fn progress<D: DeserializeOwned, C: DeserializeOwned>(&self) -> Result<Progress<D, C>> {
-        serde_json::from_value(self.manifest.progress.clone()).map_err(|error| {
+        serde_json::from_str(self.manifest.progress.get()).map_err(|error| {
             let message = format!("has another progress than was asked for: {error}");
             wrong("Checkpoint::progress", &self.path.join(manifest::FILE), message).at(remat::layer::location())
         })
@@ -133,4 +143,41 @@ impl Checkpoint {
         }
         SafeTensors::open(tree_file(&self.path, name))?.tree(&LoadOptions::default(), like)
     }
+}
+
+/// How often a folder is looked at in which checkpoints vanish while they are read, before that is an error.
+const LOOKS: u32 = 100;
+
+/// The checkpoints of a folder with their steps, from the last to the first. One that was to be replaced, and was not when its process ended, is one too.
+fn candidates(entries: &[Entry]) -> Vec<(u64, Entry)> {
+    let candidate = |&entry: &Entry| match entry {
+        Entry::Whole(step) => Some((step, entry)),
+        Entry::Replaced(step) if !entries.contains(&Entry::Whole(step)) => Some((step, entry)),
+        _ => None,
+    };
+    let mut found: Vec<(u64, Entry)> = entries.iter().filter_map(candidate).collect();
+    found.sort_unstable_by(|a, b| b.cmp(a));
+    found
+}
+
+/// What no process is writing any more, and is not whole.
+fn unfinished(folder: &Path) -> Result<Vec<Error>> {
+    let is_partial = |entry: &Entry| matches!(entry, Entry::Partial(_));
+    if !folder::entries(OPERATION, folder)?.iter().any(is_partial) {
+        return Ok(Vec::new());
+    }
+    // Nobody begins to write as long as this is held.
+    let Some(_lock) = write::lock_to_read(folder) else { return Ok(Vec::new()) };
+    let partial = folder::entries(OPERATION, folder)?.into_iter().filter(is_partial);
+    Ok(partial.map(|entry| wrong(OPERATION, &entry.path(folder), "was not finished")).collect())
+}
+
+/// What tells a folder from another that gets its name; `None` if nothing has the name.
+fn identity(path: &Path) -> Option<(u64, Option<SystemTime>)> {
+    let metadata = fs::symlink_metadata(path).ok()?;
+    #[cfg(unix)]
+    let number = std::os::unix::fs::MetadataExt::ino(&metadata);
+    #[cfg(not(unix))]
+    let number = 0;
+    Some((number, metadata.modified().ok()))
 }

@@ -1,9 +1,12 @@
 //! The state of a run at one step, to be written.
 
+use std::fmt::Display;
+
 use remat::{Device, Error, ErrorKind, Result, Tree};
 use serde::Serialize;
+use serde_json::value::RawValue;
 
-use super::Progress;
+use super::{Progress, finite};
 use crate::name::{self, Named};
 
 /// The state of a run at one step: trees and progress.
@@ -23,7 +26,7 @@ use crate::name::{self, Named};
 /// ```
 pub struct Snapshot {
     pub(super) step: u64,
-    pub(super) progress: serde_json::Value,
+    pub(super) progress: Box<RawValue>,
     /// The trees by name, each with its tensors.
     pub(super) trees: Vec<(String, Vec<Named>)>,
 }
@@ -32,13 +35,17 @@ impl Snapshot {
     /// A snapshot without trees.
     ///
     /// # Errors
-    /// If the progress is not JSON: a map with keys that are not texts, for one. (JSON has no NaN and no infinities: they become null.)
+    /// If the progress is not JSON: if a map has keys that are not texts, or if a float is NaN or infinite, which JSON does not have.
     #[track_caller]
     pub fn new<D: Serialize, C: Serialize>(progress: &Progress<D, C>) -> Result<Snapshot> {
-        let json = serde_json::to_value(progress).map_err(|error| {
-            let message = format!("the progress of step {} cannot be written as JSON: {error}", progress.step);
-            Error::new(ErrorKind::Argument, "Snapshot::new", message).at(remat::layer::location())
-        })?;
+        let loc = remat::layer::location();
+        let failed = |why: &dyn Display| {
+            let message = format!("the progress of step {} cannot be written as JSON: {why}", progress.step);
+            Error::new(ErrorKind::Argument, "Snapshot::new", message).at(loc)
+        };
+        let json = serde_json::value::to_raw_value(progress).map_err(|error| failed(&error))?;
+        // As JSON they are null, which is not read as a float again.
+        finite::check(progress).map_err(|error| failed(&error))?;
         Ok(Snapshot { step: progress.step, progress: json, trees: Vec::new() })
     }
 

@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use remat::{Error, ErrorKind, Result};
 
@@ -18,7 +19,7 @@ use crate::failure::{cannot, wrong};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CheckpointOptions {
-    /// How many checkpoints stay, at least 1; `None` is all. 3 by default.
+    /// How many checkpoints stay, at least 1; `None` is all. 3 by default. One with a missing or cut off file does not count.
     pub keep: Option<usize>,
     /// Whether a thread writes while training goes on; true by default. What that costs in memory: see [`Snapshot`].
     pub background: bool,
@@ -78,7 +79,8 @@ pub struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// Opens a folder to write checkpoints, made if it does not exist. What a run that was killed had begun to write is removed.
+    /// Opens a folder to write checkpoints, made if it does not exist. What a run that was killed had begun to write is
+    /// removed, but for a checkpoint of which only the name was not written: it gets its name.
     ///
     /// # Errors
     /// If the folder cannot be made or written; if another process, or another value of this one, writes checkpoints there.
@@ -97,7 +99,7 @@ impl Checkpoints {
         let open = || {
             fs::create_dir_all(folder).map_err(|error| cannot(OPEN, "make", folder, &error))?;
             let lock = lock(folder)?;
-            folder::clean(OPEN, folder)?;
+            folder::recover(OPEN, folder)?;
             Ok(Checkpoints { folder: folder.to_path_buf(), options: *options, writing: None, _lock: lock })
         };
         open().map_err(|error: Error| error.at(loc))
@@ -105,6 +107,9 @@ impl Checkpoints {
 
     /// Writes a snapshot. In the background this returns at once, unless the snapshot before it is still being written: it waits for that, so that at most one
     /// is held.
+    ///
+    /// A checkpoint of the same step is replaced. Those of later steps, which are there when a run goes back, are renamed once this one is whole: `step-000300`
+    /// to `step-000300.old`, which is neither read nor counted, and goes when step 300 is saved again. Remove them by hand if the disk is short.
     ///
     /// # Errors
     /// In the background: that of the snapshot before it, and this one is not written; call again to go on. Otherwise its own. It
@@ -152,17 +157,42 @@ impl Drop for Checkpoints {
 const OPEN: &str = "Checkpoints::open";
 const SAVE: &str = "Checkpoints::save";
 
+/// The file that is locked.
+const LOCK: &str = ".lock";
+
+/// How often the lock is asked for, and the time between: one that reads the folder may hold it for an instant.
+const LOCKS: (u32, Duration) = (5, Duration::from_millis(20));
+
 /// The lock of a folder.
 fn lock(folder: &Path) -> Result<File> {
-    let path = folder.join(".lock");
+    let path = folder.join(LOCK);
     let failed = |error: &io::Error| cannot(OPEN, "lock", &path, error);
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(false).open(&path).map_err(|error| failed(&error))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(wrong(OPEN, folder, "is where another run writes its checkpoints")),
-        // Some network file systems have no locks; there the user sees to it.
-        Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => Ok(file),
-        Err(TryLockError::Error(error)) => Err(failed(&error)),
+    let mut tries = 1;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if tries < LOCKS.0 => {
+                tries += 1;
+                thread::sleep(LOCKS.1);
+            }
+            Err(TryLockError::WouldBlock) => {
+                return Err(wrong(OPEN, folder, "is where another run writes its checkpoints"));
+            }
+            // Some network file systems have no locks; there the user sees to it.
+            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => return Ok(file),
+            Err(TryLockError::Error(error)) => return Err(failed(&error)),
+        }
+    }
+}
+
+/// Keeps processes from beginning to write to a folder, as long as the result is there; `None` if one is writing.
+pub(super) fn lock_to_read(folder: &Path) -> Option<Option<File>> {
+    // No process has written there, or this user cannot: then nobody can be asked.
+    let Ok(file) = File::open(folder.join(LOCK)) else { return Some(None) };
+    match file.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => None,
+        Ok(()) | Err(TryLockError::Error(_)) => Some(Some(file)),
     }
 }
