@@ -165,7 +165,7 @@ impl Executable for CpuExecutable {
     }
 
     fn memory(&self) -> MemoryStats {
-        let program = &self.programs.keeping;
+        let program = self.programs.for_donated(|_| false);
         let (arguments, outputs) = (program.arguments(), program.own_outputs(|_| false));
         let overhead = program.overhead(|_| false);
         let peak = program.peak(|_| false);
@@ -175,7 +175,7 @@ impl Executable for CpuExecutable {
 
     fn memory_report(&self) -> MemoryReport {
         let donated = self.programs.for_donated(|_| true).live_where_donated();
-        MemoryReport::new(self.memory(), self.programs.keeping.live.clone()).with_donated(donated)
+        MemoryReport::new(self.memory(), self.programs.for_donated(|_| false).live.clone()).with_donated(donated)
     }
 
     fn peak_of(&self, args: &[Value]) -> usize {

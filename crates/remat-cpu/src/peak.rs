@@ -15,7 +15,7 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// The one that needs the least memory where these arguments are given up.
+    /// The one that needs the least memory where these arguments are given up: of none, it may be either too.
     pub(crate) fn for_donated(&self, is_given_up: impl Fn(ArgId) -> bool) -> &CompiledProgram {
         match &self.donating {
             Some(donating) if donating.peak(&is_given_up) < self.keeping.peak(&is_given_up) => donating,
@@ -45,8 +45,7 @@ impl CompiledProgram {
     /// Bytes that are not elements: lists of arguments and results, what each output has beside its elements, and the gap in front of
     /// the arena.
     pub(crate) fn overhead(&self, is_given_up: impl Fn(ArgId) -> bool) -> usize {
-        let lists = list(self.ins.as_raw_slice()) + list(self.result_avals.as_raw_slice());
-        lists + self.own(is_given_up).count() * Array::HEADER + Arena::block(self.memory()) - self.arena
+        self.lists + self.own(is_given_up).count() * Array::HEADER + Arena::block(self.memory()) - self.arena
     }
 
     /// The live values at the peak where all arguments are given up.
@@ -75,8 +74,8 @@ fn bytes<'a>(avals: impl Iterator<Item = &'a Aval>) -> usize {
     avals.map(Aval::bytes).fold(0, usize::saturating_add)
 }
 
-/// The bytes of a list of arrays.
-fn list(avals: &[Aval]) -> usize {
+/// The bytes of a list of arrays. To know them takes memory where an array has many dimensions, so that no run asks for it.
+pub(crate) fn list(avals: &[Aval]) -> usize {
     let dimensions = |aval: &Aval| {
         let shape = aval.shape.clone();
         if shape.spilled() { shape.capacity() * size_of::<usize>() } else { 0 }

@@ -30,6 +30,8 @@ pub(crate) struct CompiledProgram {
     pub(crate) tables: Option<usize>,
     /// For each output the argument whose memory it may take, where the caller has no other reference to that.
     pub(crate) donated: IndexVec<OutId, Option<ArgId>>,
+    /// The bytes of the lists of arguments and results.
+    pub(crate) lists: usize,
     /// The live values at the peak where all arguments are kept: arguments, outputs, and those in the arena.
     pub(crate) live: Vec<LiveValue>,
 }

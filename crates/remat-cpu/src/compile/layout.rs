@@ -8,6 +8,7 @@ use super::kernels::{BufferSlice, KernelCall, Kernels};
 use super::{Ordered, Planned, donation, report};
 use crate::ids::{BufferId, StepId};
 use crate::memory::aligned;
+use crate::peak::list;
 use crate::plan::{Location, Plan};
 use crate::program::{CompiledProgram, Memory, ProgramStep, Span};
 
@@ -38,10 +39,12 @@ pub(super) fn program(jaxpr: &Jaxpr, planned: &Planned<'_>, ordered: &Ordered) -
             outs,
         })
         .collect();
+    let (ins, outs) = (jaxpr.in_avals(), jaxpr.out_avals());
     Ok(CompiledProgram {
-        ins: jaxpr.in_avals().into(),
+        lists: list(&ins) + list(&outs),
+        ins: ins.into(),
         results: planned.results.clone(),
-        result_avals: jaxpr.out_avals().into(),
+        result_avals: outs.into(),
         outputs: buffers.outputs.iter().map(|&buffer| buffers.aval(buffer).clone()).collect(),
         steps: in_order(steps, order)?,
         constants: buffers.constants.iter().map(constant).collect(),
