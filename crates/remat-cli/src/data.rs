@@ -113,11 +113,19 @@ pub(crate) fn random_batch(key: random::Key, text: &[u8], batch: usize, context:
     Ok(batch_at(text, starts.into_iter().map(|start| start as usize), context))
 }
 
-/// Batches that cover the text from its start, at most `count`.
-pub(crate) fn batches(text: &[u8], batch: usize, context: usize, count: usize) -> Vec<Batch> {
-    let starts: Vec<usize> =
-        (0..text.len().saturating_sub(context)).step_by(context).take(batch.saturating_mul(count)).collect();
-    starts.chunks(batch).map(|starts| batch_at(text, starts.iter().copied(), context)).collect()
+/// Batches that cover the text from its start, but for less than a sequence at its end.
+pub(crate) fn batches(text: &[u8], batch: usize, context: usize) -> impl Iterator<Item = Batch> {
+    let count = text.len().saturating_sub(1) / context;
+    (0..count).step_by(batch).map(move |first| {
+        let rows = first..count.min(first.saturating_add(batch));
+        batch_at(text, rows.map(|row| row * context), context)
+    })
+}
+
+/// The folder whose text is learnt where no other is named, if it has any.
+pub(crate) fn folder_of_text() -> Option<PathBuf> {
+    let root = checkout();
+    folder(&root).is_ok_and(|text| text.size() > 0).then_some(root)
 }
 
 /// The sequences that start at these bytes, each followed by one byte at least.
@@ -221,11 +229,13 @@ mod tests {
 
     #[test]
     fn batches_hold_each_byte_and_the_next() {
-        let cut = batches(b"abcdefgh", 2, 3, 9);
+        let cut: Vec<Batch> = batches(b"abcdefgh", 2, 3).collect();
         assert_eq!(cut.len(), 1);
         assert_eq!(cut[0].tokens.to_vec::<i32>().unwrap(), b"abcdef".map(i32::from));
         assert_eq!(cut[0].targets.to_vec::<i32>().unwrap(), b"bcdefg".map(i32::from));
-        assert_eq!(batches(b"abcdefgh", 1, 2, 2).len(), 2);
+        assert_eq!(batches(b"abcdefgh", 1, 2).count(), 3);
+        assert_eq!(batches(b"abcdefgh", usize::MAX, 7).count(), 1);
+        assert_eq!(batches(b"abcdefgh", 1, 8).count() + batches(b"", 1, 8).count(), 0);
         // With one byte more than the context there is room for one sequence.
         let drawn = random_batch(random::key(0), b"abcd", 2, 3).unwrap();
         assert_eq!(drawn.targets.to_vec::<i32>().unwrap(), b"bcdbcd".map(i32::from));

@@ -56,7 +56,7 @@ pub(crate) struct Eval {
     /// The folder of a run, for its last checkpoint, or of one checkpoint
     #[arg(value_name = "FOLDER")]
     from: PathBuf,
-    /// A file or folder of text [default: the text files of the current git checkout or folder]
+    /// A file or folder of text, of which nothing is held out [default: the text files of the current git checkout or folder]
     #[arg(long, value_name = "PATH")]
     text: Option<PathBuf>,
 }
@@ -71,12 +71,13 @@ pub(crate) fn eval(args: &Eval, out: &mut impl Write) -> Result<()> {
     let text = load(args.text.as_deref())?;
     let sizes = &saved.config.sizes;
     let bytes = text.files.concat();
-    let tests = batches(&bytes, sizes.batch, sizes.context, usize::MAX);
-    ensure!(!tests.is_empty(), "the text has {} bytes, no more than a context of {}", bytes.len(), sizes.context);
-    let loss = mean_loss(&saved.model()?, &tests)?;
+    let counted = bytes.len().saturating_sub(1) / sizes.context * sizes.context;
+    ensure!(counted > 0, "the text has {} bytes, no more than a context of {}", bytes.len(), sizes.context);
+    let loss = mean_loss(&saved.model()?, batches(&bytes, sizes.batch, sizes.context))?;
     writeln!(out, "checkpoint: {}", saved.path().display())?;
     writeln!(out, "text: {} bytes in {}", thousands(bytes.len()), text.source)?;
-    Ok(writeln!(out, "loss {loss:.4}, {:.4} bits per byte", loss / std::f64::consts::LN_2)?)
+    let bits = loss / std::f64::consts::LN_2;
+    Ok(writeln!(out, "loss {loss:.4}, {bits:.4} bits per byte, of {} bytes", thousands(counted))?)
 }
 
 fn notes(saved: &Saved, out: &mut impl Write) -> Result<()> {

@@ -30,6 +30,10 @@ pub(crate) struct Config {
     pub(crate) steps: u32,
     pub(crate) learning_rate: f64,
     pub(crate) seed: u64,
+    /// The name of the device, where one was asked for.
+    pub(crate) device: Option<String>,
+    /// Steps from one checkpoint to the next.
+    pub(crate) save_every: u32,
 }
 
 /// The text of a run, so that another is noticed.
@@ -79,7 +83,8 @@ impl Saved {
             (latest.checkpoint, latest.skipped)
         };
         let Some(checkpoint) = checkpoint else {
-            bail!("`{}` has no checkpoint: it is no folder that `remat train` has written to", path.display())
+            let path = path.display();
+            bail!("`{path}` has no checkpoint: `remat train` has not written one there, or has ended before its first")
         };
         let progress: Progress<Fingerprint, Config> = checkpoint.progress()?;
         let notes = skipped.iter().map(ToString::to_string).collect();
@@ -146,7 +151,7 @@ impl Run {
     /// If the folder has a run, or cannot be made or written.
     pub(crate) fn begin(folder: Option<&Path>, config: Config, text: Fingerprint) -> Result<Run> {
         let folder = folder.map_or_else(new_folder, |folder| Ok(folder.to_path_buf()))?;
-        if folder.join(METRICS).exists() || has_checkpoint(&folder)? {
+        if has_checkpoint(&folder)? {
             let folder = folder.display();
             bail!("`{folder}` has a run: go on with it by --resume {folder}, or save this one elsewhere");
         }
@@ -166,12 +171,20 @@ impl Run {
         let path = folder.join(METRICS);
         let kept = kept_lines(&path, step).with_context(|| format!("cannot read `{}`", path.display()))?;
         let open = || -> std::io::Result<File> {
-            fs::write(&path, kept)?;
+            // A kill or a full disk leaves what was measured before.
+            let new = path.with_extension("jsonl.new");
+            fs::write(&new, kept)?;
+            fs::rename(&new, &path)?;
             OpenOptions::new().append(true).open(&path)
         };
         let file = open().with_context(|| format!("cannot write `{}`", path.display()))?;
         let saved = (step > 0).then_some(step);
         Ok(Run { folder, checkpoints, metrics: BufWriter::new(file), config, text, saved })
+    }
+
+    /// The step of the last checkpoint.
+    pub(crate) fn saved(&self) -> Option<u32> {
+        self.saved
     }
 
     /// A sentence on where a run can go on that cannot from here.

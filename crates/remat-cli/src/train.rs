@@ -18,10 +18,16 @@ use crate::data::{Batch, batches, load, random_batch};
 use crate::model::{Gpt, Sizes};
 use crate::run::{Config, Fingerprint, Run, Saved, State};
 use crate::sample::{Choice, Readable};
-use crate::{machine, memory, policy, sample};
+use crate::{data, machine, memory, policy, sample};
 
 /// The steps of a run whose number is not said.
 const STEPS: u32 = 2000;
+
+/// The peak learning rate where it is not said.
+const LEARNING_RATE: f64 = 3e-3;
+
+/// The steps from one checkpoint to the next where they are not said.
+const SAVE_EVERY: u32 = 500;
 
 /// The gradient's norm above which it is scaled down.
 const MAX_NORM: f64 = 1.0;
@@ -57,23 +63,24 @@ pub(crate) struct Args {
     /// Training steps [default: 2000, or those of the run that is resumed]
     #[arg(long)]
     steps: Option<u32>,
-    /// Peak learning rate: it rises over the first steps, then falls to a tenth by a cosine
-    #[arg(long, default_value_t = 3e-3, value_parser = magnitude, allow_negative_numbers = true)]
-    learning_rate: f64,
+    /// Peak learning rate: it rises over the first steps, then falls to a tenth by a cosine [default: 0.003, or that of the run that is
+    /// resumed]
+    #[arg(long, value_parser = magnitude, allow_negative_numbers = true)]
+    learning_rate: Option<f64>,
     /// The seed of weights, batches and sample: the same seed gives the same run
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     seed: u64,
     /// The folder that the run is saved to [default: a new one in `runs`]
     #[arg(long, value_name = "FOLDER")]
     save: Option<PathBuf>,
-    /// Steps from one checkpoint to the next; the last three stay
-    #[arg(long, value_name = "STEPS", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
-    save_every: u32,
+    /// Steps from one checkpoint to the next; the last three stay [default: 500, or those of the run that is resumed]
+    #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u32).range(1..))]
+    save_every: Option<u32>,
     /// Go on with the run of this folder, with its sizes, text and seed
     #[arg(
         long,
         value_name = "FOLDER",
-        conflicts_with_all = ["text", "policy", "layers", "width", "heads", "context", "batch", "learning_rate", "seed", "save"]
+        conflicts_with_all = ["text", "policy", "layers", "width", "heads", "context", "batch", "seed", "save"]
     )]
     resume: Option<PathBuf>,
     /// Bytes of text that the model writes at the end
@@ -86,16 +93,18 @@ pub(crate) struct Args {
 impl Args {
     /// The configuration of a new run.
     fn config(&self) -> Config {
-        let Args { policy, layers, sizes, learning_rate, seed, .. } = self;
+        let Args { policy, layers, sizes, seed, .. } = self;
         Config {
             // The run may be resumed from another folder.
-            text: self.text.as_ref().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone())),
+            text: self.text.clone().or_else(data::folder_of_text).map(|path| path.canonicalize().unwrap_or(path)),
             policy: policy.clone(),
             layers: *layers,
             sizes: *sizes,
             steps: self.steps.unwrap_or(STEPS),
-            learning_rate: *learning_rate,
+            learning_rate: self.learning_rate.unwrap_or(LEARNING_RATE),
             seed: *seed,
+            device: self.device.clone(),
+            save_every: self.save_every.unwrap_or(SAVE_EVERY),
         }
     }
 }
@@ -109,6 +118,9 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let saved = args.resume.as_deref().map(Saved::to_resume).transpose()?;
     let mut config = saved.as_ref().map_or_else(|| args.config(), |saved| saved.config.clone());
     config.steps = args.steps.unwrap_or(config.steps);
+    config.learning_rate = args.learning_rate.unwrap_or(config.learning_rate);
+    config.save_every = args.save_every.unwrap_or(config.save_every);
+    config.device = args.device.clone().or(config.device);
     let sizes = config.sizes;
     let tokens_of_step = sizes.batch.saturating_mul(sizes.context);
     ensure!(
@@ -120,7 +132,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     );
     let policy = arguments::policy(&config.policy)?;
     // Compiles, so that what is wrong with the environment is said before anything else.
-    let device = args.device.as_deref().map_or_else(Device::default_device, Device::named)?;
+    let device = config.device.as_deref().map_or_else(Device::default_device, Device::named)?;
     let probe = Tensor::from(0.0f32).to_device(&device);
     jit_with(&machine::options(&probe)?, |x: &Tensor| x.clone()).call(probe)?;
     // A new run names the text as the user does.
@@ -149,6 +161,13 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     if saved.as_ref().is_some_and(|saved| saved.text != fingerprint) {
         writeln!(out, "note: the text is not the one that the run began with, so that its batches are others")?;
     }
+    let schedule = |config: &Config| (config.steps, config.learning_rate);
+    if saved.as_ref().is_some_and(|saved| schedule(&saved.config) != schedule(&config)) {
+        writeln!(
+            out,
+            "note: the learning rate goes on by the new schedule, so that the run is neither the old one nor a new one"
+        )?;
+    }
     let (size, held_out) = (thousands(text.size()), thousands(test.len()));
     writeln!(out, "text: {size} bytes in {}; {held_out} of them are held out", text.source)?;
     let Sizes { width, heads, context, batch } = sizes;
@@ -165,8 +184,8 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         writeln!(out, "going on after step {} with {}", state.step, saved.path().display())?;
     }
 
-    let tests = batches(&test, sizes.batch, sizes.context, TESTED);
-    writeln!(out, "held-out loss before training: {:.4}", mean_loss(&state.model, &tests)?)?;
+    let tests: Vec<Batch> = batches(&test, sizes.batch, sizes.context).take(TESTED).collect();
+    writeln!(out, "held-out loss before training: {:.4}", mean_loss(&state.model, tests.iter().cloned())?)?;
     let (started, first) = (Instant::now(), state.step);
     let mut progress = Progress::new(&config, first);
     let stop = Stop::new()?;
@@ -178,13 +197,23 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
             bail!("the loss of step {} is {loss}; a lower --learning-rate may help. {last}", state.step);
         }
         let is_stopped = stop.is_asked();
-        if is_stopped || state.step == config.steps || state.step.is_multiple_of(args.save_every) {
+        if is_stopped || state.step == config.steps || state.step.is_multiple_of(config.save_every) {
+            if !is_finite(&state.model)? {
+                let last = folder.last_checkpoint();
+                bail!(
+                    "the parameters after step {} are not finite; a lower --learning-rate may help. {last}",
+                    state.step
+                );
+            }
             folder.save(state)?;
         }
         Ok(!is_stopped)
     };
     let state = fit(state, &config, &optimizer, policy.as_ref(), batch, each)?;
     progress.finish();
+    if folder.saved() != Some(state.step) {
+        folder.save(&state)?;
+    }
     let folder = folder.finish()?;
     let folder = folder.display();
     ensure!(
@@ -193,7 +222,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         state.step
     );
     let seconds = started.elapsed().as_secs_f64();
-    writeln!(out, "held-out loss after training: {:.4}", mean_loss(&state.model, &tests)?)?;
+    writeln!(out, "held-out loss after training: {:.4}", mean_loss(&state.model, tests)?)?;
     let steps = config.steps.saturating_sub(first);
     let rate = thousands((f64::from(steps) * tokens_of_step as f64 / seconds.max(1e-9)) as usize);
     writeln!(out, "{steps} steps in {seconds:.1} s, {rate} tokens/s")?;
@@ -212,6 +241,19 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     writeln!(out, "  remat generate {folder} --prompt \"fn main\"")?;
     writeln!(out, "  remat train --resume {folder} --steps {}", config.steps.saturating_mul(2))?;
     Ok(())
+}
+
+/// Whether no parameter is infinite or NaN.
+///
+/// # Errors
+/// The first error of the model.
+fn is_finite(model: &Gpt) -> remat::Result<bool> {
+    for (_, leaf) in leaves(model) {
+        if !leaf.abs().max(..).item::<f32>()?.is_finite() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The optimizer of a run.
@@ -288,12 +330,12 @@ impl Stop {
 ///
 /// # Errors
 /// The first error of the model.
-pub(crate) fn mean_loss(model: &Gpt, tests: &[Batch]) -> remat::Result<f64> {
+pub(crate) fn mean_loss(model: &Gpt, tests: impl IntoIterator<Item = Batch>) -> remat::Result<f64> {
     let loss = jit_with(&machine::options(model)?, |(model, batch): &(Gpt, Batch)| model.loss(batch, None));
     let (mut sum, mut tokens) = (0.0, 0);
     for batch in tests {
         let size = batch.tokens.size()?;
-        sum += f64::from(loss.call((model.clone(), batch.clone()))?.item::<f32>()?) * size as f64;
+        sum += f64::from(loss.call((model.clone(), batch))?.item::<f32>()?) * size as f64;
         tokens += size;
     }
     Ok(sum / tokens as f64)

@@ -68,9 +68,14 @@ fn a_resumed_run_is_the_uninterrupted_one() {
     assert!(resumed.contains("going on after step 21 with parts/step-000021"), "{resumed}");
     assert_eq!(losses(&parts), expected);
     assert_eq!(model(&parts, 30), model(&at.path().join("runs/1"), 30));
+    // Another learning rate is another run.
+    let note = "note: the learning rate goes on by the new schedule";
+    assert!(!resumed.contains(note), "{resumed}");
+    let other = stdout(remat(at.path(), "train --resume parts --learning-rate 0.001 --sample 0"));
+    assert!(other.contains(note), "{other}");
     // With other steps it goes on further; with none left it says where it is.
     let further = stdout(remat(at.path(), "train --resume parts --steps 33 --sample 0"));
-    assert!(further.contains("3 steps in "), "{further}");
+    assert!(further.contains("3 steps in ") && further.contains(note), "{further}");
     assert!(stdout(remat(at.path(), "train --resume parts --steps 33 --sample 0")).contains("0 steps in "));
 }
 
@@ -143,6 +148,11 @@ fn a_loss_that_is_not_finite_stops_the_run() {
     let message = error(output);
     assert!(message.contains("the loss of step ") && message.contains("a lower --learning-rate may help"), "{message}");
     assert!(message.contains("There is no checkpoint before it"), "{message}");
+    let none = error(remat(at.path(), "train --resume run"));
+    assert!(none.contains("`run` has no checkpoint: `remat train` has not written one there, or has ended"), "{none}");
+    // The folder has nothing to lose.
+    stdout(remat(at.path(), &format!("train {SMALL} --steps 2 --save run --sample 0")));
+    assert_eq!(losses(&at.path().join("run")).len(), 2);
     let last = fs::read_to_string(at.path().join("run/metrics.jsonl")).unwrap();
     assert!(last.lines().last().unwrap().contains("\"loss\":null"), "{last}");
 }

@@ -26,17 +26,25 @@ pub(crate) enum Closeness {
 /// as by the evaluator, so that what differs in the last bits of f32 is seldom more than one rounding apart.
 const HALF: u32 = 2;
 
+/// The roundings from which on a bound is that of a program and not of one operation.
+const PROGRAM: u32 = 64;
+
+/// As [`HALF`], of programs: a rounding that goes the other way is a difference in what the next operation reads. Before its last operation the
+/// second derivative of attention rounds two numbers of half precision, the weights and the cotangents of scores.
+const HALF_OF_PROGRAM: u32 = 4;
+
 impl Closeness {
     /// The differences that are allowed where the coarsest rounding on the way is this one.
     fn at(self, epsilon: f64) -> Closeness {
         if epsilon < 1e-4 {
             return self;
         }
+        let most = |roundings| if roundings < PROGRAM { HALF } else { HALF_OF_PROGRAM };
         match self {
             Closeness::Exact => Closeness::Exact,
             Closeness::Ulps(ulps) => Closeness::Ulps(ulps.min(1)),
-            Closeness::Sums(roundings) => Closeness::Sums(roundings.min(HALF)),
-            Closeness::Sparse(roundings) => Closeness::Sparse(roundings.min(HALF)),
+            Closeness::Sums(roundings) => Closeness::Sums(roundings.min(most(roundings))),
+            Closeness::Sparse(roundings) => Closeness::Sparse(roundings.min(most(roundings))),
         }
     }
 }

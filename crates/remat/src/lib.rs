@@ -56,7 +56,7 @@
 //! 6. `loops`: loops that keep a bounded number of states for reverse mode
 //! 7. [`report`]: reports of what is kept
 //! 8. [`random`], [`optim`], [`cluster`], `testing`: built upon all these
-//! 9. [`nn`]: the layers of models; [`memory`]: what a training step needs memory for
+//! 9. [`nn`], [`memory`]: the layers of models; what a training step needs memory for
 
 extern crate self as remat;
 

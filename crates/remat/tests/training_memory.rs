@@ -94,7 +94,7 @@ fn a_model_without_state_or_layers_is_told_so() -> Result<()> {
     let note = report.note.as_deref().unwrap_or_default();
     assert_eq!(note, "nothing in the function has a named scope, which remat::named_scope gives it");
     let text = report.to_string();
-    assert!(text.ends_with(&format!("no policy was tried: {note}")), "{text}");
+    assert!(text.ends_with(&format!("a policy was not tried: {note}")), "{text}");
     Ok(())
 }
 
@@ -110,4 +110,10 @@ fn a_mistake_in_the_loss_is_an_error() {
     let report = memory::report_with(&unknown, &AdamW::default(), &model, |model: &Gpt2| loss(model, &tokens));
     let note = report.expect("the step can be planned").note.unwrap_or_default();
     assert_eq!(note, "the pattern `blok` matches no named scope; did you mean `block`?");
+    // One policy with a name that nothing has leaves the others.
+    let options = Options { policies: vec![Policy::names(["hidde"]), Policy::Nothing], ..Options::default() };
+    let report = memory::report_with(&options, &AdamW::default(), &model, |model: &Gpt2| loss(model, &tokens));
+    let report = report.expect("the step can be planned");
+    assert!(report.note.as_deref().unwrap_or_default().contains("`hidde`"), "{report}");
+    assert!(report.levers.iter().any(|lever| matches!(lever.change, Change::Policy(..))), "{report}");
 }

@@ -114,9 +114,9 @@ impl fmt::Display for Layers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.test, self.every) {
             (Test::Pattern(pattern), 1) => f.write_str(pattern)?,
-            (Test::Pattern(pattern), n) => write!(f, "every {n}th {pattern}")?,
+            (Test::Pattern(pattern), n) => write!(f, "one {pattern} of {n}")?,
             (Test::Custom(_), 1) => f.write_str("chosen layers")?,
-            (Test::Custom(_), n) => write!(f, "every {n}th of the chosen layers")?,
+            (Test::Custom(_), n) => write!(f, "one of {n} of the chosen layers")?,
         }
         if self.skip > 0 { write!(f, " after the first {}", self.skip) } else { Ok(()) }
     }

@@ -51,7 +51,7 @@ impl Lever {
     }
 }
 
-/// The policies around the layers, or why there are none.
+/// The policies around the layers, and why one was not tried.
 ///
 /// # Errors
 /// If a step cannot be planned for another reason than its layers.
@@ -62,7 +62,7 @@ pub(super) fn of_policies<M: Tree, O: Optimizer, R: Output<Tree = Tensor>>(
     loss: &impl Fn(&M) -> R,
     before: &Step,
 ) -> Result<(Vec<Lever>, Option<String>)> {
-    let mut levers = Vec::new();
+    let (mut levers, mut note) = (Vec::new(), None);
     for policy in &options.policies {
         let step = Step::plan(optimizer, model, checkpoint_layers(options.layers.clone(), policy.clone(), loss));
         match step {
@@ -70,13 +70,14 @@ pub(super) fn of_policies<M: Tree, O: Optimizer, R: Output<Tree = Tensor>>(
                 let change = Change::Policy(options.layers.clone(), policy.clone());
                 levers.push(Lever::planned(change, &step, before));
             }
-            Err(error) if error.kind() == ErrorKind::Argument => {
-                return Ok((levers, Some(error.message().to_string())));
+            // No layers, or a policy with a name that no value in them has.
+            Err(error) if matches!(error.kind(), ErrorKind::Argument | ErrorKind::Policy) => {
+                note.get_or_insert_with(|| error.message().to_string());
             }
             Err(error) => return Err(error),
         }
     }
-    Ok((levers, None))
+    Ok((levers, note))
 }
 
 /// Optimizers whose state is smaller.

@@ -62,7 +62,7 @@ pub struct TrainingMemory {
     pub saved: usize,
     /// Changes with the peak that each has, lowest first.
     pub levers: Vec<Lever>,
-    /// Why there is no change of the policy, where none could be tried.
+    /// Why a policy could not be tried, where one could not.
     pub note: Option<String>,
     bytes: Bytes,
 }

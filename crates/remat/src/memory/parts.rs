@@ -16,9 +16,9 @@ pub enum Part {
     Optimizer,
     /// Gradients that no update has consumed yet.
     Gradients,
-    /// Values of the forward and the backward pass: those that are saved, and those that are being computed.
+    /// Values of the forward and the backward pass: those that are saved, and those that are being computed, also in the body of a loop.
     Activations,
-    /// What a kernel needs while it runs: packed panels, windows, the memory of a loop's body.
+    /// What a kernel needs while it runs: packed panels, windows.
     Workspace,
     /// What the loss captures.
     Batch,

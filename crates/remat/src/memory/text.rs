@@ -24,7 +24,7 @@ impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Change::Policy(layers, Policy::Nothing) => write!(f, "recompute everything in {layers}"),
-            Change::Policy(layers, policy) => write!(f, "policy {policy:?} around {layers}"),
+            Change::Policy(layers, policy) => write!(f, "policy {policy} around {layers}"),
             Change::Adafactor => f.write_str("optimizer Adafactor"),
             Change::Adam8bit => f.write_str("optimizer Adam8bit"),
             Change::HalfPrecision => f.write_str("parameters in bf16"),
@@ -61,7 +61,8 @@ impl fmt::Display for TrainingMemory {
         for lever in lower {
             let mark = if self.best().is_some_and(|best| std::ptr::eq(best, lever)) { '>' } else { ' ' };
             let (change, peak) = (lever.change.to_string(), readable_bytes(lever.peak));
-            write!(f, "\n{mark} {change:<width$}  {peak:>11}  -{:.0} %", share(self.peak - lever.peak, self.peak))?;
+            let saved = share(self.peak - lever.peak, self.peak);
+            write!(f, "\n{mark} {change:<width$}  {peak:>11}  -{saved:.*} %", digits(saved))?;
             if lever.more_operations >= 0.005 {
                 write!(f, ", {:.0} % more operations", 100.0 * lever.more_operations)?;
             }
@@ -73,10 +74,15 @@ impl fmt::Display for TrainingMemory {
             }
         }
         if let Some(note) = &self.note {
-            write!(f, "\nno policy was tried: {note}")?;
+            write!(f, "\na policy was not tried: {note}")?;
         }
         Ok(())
     }
+}
+
+/// The decimals of a share, so that a small one is not none.
+fn digits(share: f64) -> usize {
+    if share < 1.0 { 2 } else { 0 }
 }
 
 /// Of a hundred.
