@@ -92,12 +92,11 @@ fn a_run_is_sampled_and_evaluated() {
     assert_eq!(written("--prompt to --temperature 3 --top-k 1"), greedy);
     let report = stdout(remat(at.path(), "eval run --text text.txt"));
     assert!(report.contains("text: 800 bytes in text.txt"), "{report}");
-    let number = |before: &str| -> f64 {
-        let at = report.find(before).unwrap() + before.len();
-        report[at..].split([',', ' ']).next().unwrap().parse().unwrap()
-    };
-    let (loss, bits) = (number("loss "), report.split(", ").last().unwrap().split(' ').next().unwrap());
-    assert!(loss < 0.5 && (bits.parse::<f64>().unwrap() - loss / 2f64.ln()).abs() < 1e-3, "{report}");
+    let mut words = report.rsplit_once("loss ").unwrap().1.split_whitespace().map(|word| word.trim_matches(','));
+    let mut number = || words.next().unwrap().parse::<f64>().unwrap();
+    let (loss, bits) = (number(), number());
+    assert!(loss < 0.5 && (bits - loss / 2f64.ln()).abs() < 1e-3, "{report}");
+    assert!(report.trim_end().ends_with("bits per byte, of 792 bytes"), "{report}");
     // One checkpoint by its own folder.
     assert_eq!(stdout(remat(at.path(), "eval run/step-000120 --text text.txt")), report);
 }
@@ -148,13 +147,13 @@ fn a_loss_that_is_not_finite_stops_the_run() {
     let message = error(output);
     assert!(message.contains("the loss of step ") && message.contains("a lower --learning-rate may help"), "{message}");
     assert!(message.contains("There is no checkpoint before it"), "{message}");
+    let last = fs::read_to_string(at.path().join("run/metrics.jsonl")).unwrap();
+    assert!(last.lines().last().unwrap().contains("\"loss\":null"), "{last}");
     let none = error(remat(at.path(), "train --resume run"));
     assert!(none.contains("`run` has no checkpoint: `remat train` has not written one there, or has ended"), "{none}");
     // The folder has nothing to lose.
     stdout(remat(at.path(), &format!("train {SMALL} --steps 2 --save run --sample 0")));
     assert_eq!(losses(&at.path().join("run")).len(), 2);
-    let last = fs::read_to_string(at.path().join("run/metrics.jsonl")).unwrap();
-    assert!(last.lines().last().unwrap().contains("\"loss\":null"), "{last}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use remat_ir::{
     Array, Aval, Device, Error, ErrorKind, Executable, Jaxpr, MemoryReport, MemoryStats, Result, Value,
     expect_arguments,
 };
-use remat_kernels::Threads;
+use remat_kernels::{Threads, matmul_precision};
 
 use crate::arena::{self, Arena};
 use crate::compile::{Caller, compile, listing};
@@ -131,6 +131,7 @@ impl Cpu {
         most_kept: usize,
     ) -> Result<CpuExecutable> {
         let threads = self.threads.clone().map_or_else(Threads::all, Ok)?;
+        matmul_precision()?;
         let programs = compile(jaxpr, Caller::User, &threads)?;
         Ok(CpuExecutable { name, programs, threads, most_kept, spare })
     }
@@ -153,8 +154,7 @@ impl Executable for CpuExecutable {
         let avals = self.programs.keeping.ins.iter();
         expect_arguments("run", avals, args.iter().map(Array::aval)).map_err(|e| self.named(e))?;
         let program = self.programs.for_donated(|argument| args[argument.index()].is_given_up());
-        // One that is too small is freed before a larger one is asked for.
-        let spare = self.spare().take().filter(|spare| spare.len() >= program.memory());
+        let spare = self.spare_for(program);
         let mut memory = spare.map_or_else(|| Arena::new(program.memory()), Ok).map_err(|e| self.named(e))?;
         let result = execute(program, args, &mut memory, &self.threads).map_err(|e| self.named(e));
         let mut spare = self.spare();
@@ -185,6 +185,21 @@ impl Executable for CpuExecutable {
 }
 
 impl CpuExecutable {
+    /// The memory of the last run, if it serves this one: what does not is freed before other memory is asked for. A program has the bytes
+    /// that were planned, and not more, unless single operations share a block.
+    fn spare_for(&self, program: &CompiledProgram) -> Option<Arena> {
+        let is_shared = self.most_kept < usize::MAX;
+        let mut spare = self.spare();
+        match spare.as_ref().map(Arena::len) {
+            Some(len) if len == program.memory() || is_shared && len > program.memory() => spare.take(),
+            Some(_) if is_shared => None,
+            _ => {
+                *spare = None;
+                None
+            }
+        }
+    }
+
     fn spare(&self) -> MutexGuard<'_, Option<Arena>> {
         self.spare.lock().unwrap_or_else(|e| e.into_inner())
     }

@@ -172,8 +172,14 @@ impl MemoryReport {
     pub fn over_limit(&self, needed: usize, limit: usize) -> Error {
         let live =
             if needed <= self.stats.donated_peak && !self.donated.is_empty() { &self.donated } else { &self.live };
+        // A call may fit where its arguments are moved.
+        let hint = match self.stats.donated_peak {
+            least if least <= limit => format!("; it needs {} where the arguments are given up", exact_bytes(least)),
+            _ => String::new(),
+        };
         let (needed, limit) = (exact_bytes(needed), exact_bytes(limit));
-        let message = format!("the program needs {needed} and the limit is {limit}\n{}", Table(live, SHOWN_IN_ERROR));
+        let table = Table(live, SHOWN_IN_ERROR);
+        let message = format!("the program needs {needed} and the limit is {limit}{hint}\n{table}");
         Error::new(ErrorKind::Memory, "compile", message)
     }
 }
@@ -298,7 +304,10 @@ mod tests {
             operation: Some("exp"),
             loc: Loc::UNKNOWN,
         };
-        MemoryReport::new(MemoryStats { peak: 5000, ..MemoryStats::default() }, (0..values).map(value).collect())
+        MemoryReport::new(
+            MemoryStats { peak: 5000, donated_peak: 5000, ..MemoryStats::default() },
+            (0..values).map(value).collect(),
+        )
     }
 
     #[test]
@@ -362,5 +371,9 @@ live at the peak:
   4 B  f32[1]  exp";
         assert_eq!(error.to_string(), expected);
         assert_eq!(error.kind(), ErrorKind::Memory);
+        let stats = MemoryStats { peak: 5000, donated_peak: 900, ..MemoryStats::default() };
+        let error = MemoryReport::new(stats, Vec::new()).over_limit(5000, 1000).to_string();
+        let hint = "the limit is 1000 B; it needs 900 B where the arguments are given up";
+        assert!(error.contains(hint), "{error}");
     }
 }

@@ -26,6 +26,7 @@ mod threads;
 mod tile;
 
 pub use base::ceiling;
+pub use base::precision::{Precision, matmul_precision};
 pub use dispatch::{copy, kernel};
 pub use interface::{
     Extent, Kernel, Layout, LoopEquation, LoopInput, LoopOperand, LoopSource, LoopSpec, Source, Strides, Target,

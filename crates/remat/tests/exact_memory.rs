@@ -247,11 +247,24 @@ fn training_step<O: Optimizer>(
     let list = leaves.capacity() * size_of::<Tensor>();
     let (given, with_given) = measured(|| compiled.call(leaves))?;
     assert_eq!(planned.arguments + with_given + list, planned.donated_peak, "{name}, clipped {is_clipped}: {planned}");
+    // A run that keeps its arguments has the memory of its own plan, also after one that had another.
+    let kept = own(args())?;
+    let retained = |given: Option<Vec<Tensor>>| {
+        let compiled = jit(step).lower(&args())?.compile()?;
+        let before =
+            ALLOCATOR.live() - given.iter().flatten().map(|leaf| leaf.aval().map_or(0, |a| a.bytes())).sum::<usize>();
+        if let Some(given) = given {
+            drop(compiled.call(given)?);
+        }
+        drop(compiled.call(kept.clone())?);
+        Ok::<_, remat::Error>(ALLOCATOR.live() - before)
+    };
+    let (alone, after) = (retained(None)?, retained(Some(own(args())?))?);
+    assert!(after <= alone, "{name}, clipped {is_clipped}: {after} bytes stay and not {alone}");
     // Within a limit that is the planned peak it runs where they are given up, and not where they are kept.
     let limited = jit_with(&JitOptions { memory_limit: Some(planned.donated_peak), ..JitOptions::default() }, step);
     let limited = limited.lower(&args())?.compile()?;
     drop(limited.call(own(args())?)?);
-    let kept = own(args())?;
     let error = limited.call(kept.clone()).err().map(|error| error.to_string()).unwrap_or_default();
     let expected = format!("({} B) and the limit is", planned.peak);
     assert!(error.contains(&expected), "{name}, clipped {is_clipped}: {error}");

@@ -25,14 +25,15 @@
 //! multiplies bf16 sixteen times as fast as AVX-512 multiplies f32, so that six products, `x1 y1 + x1 y2 + x2 y1 + x1 y3 + x3 y1 + x2 y2`,
 //! are faster than one. Those that are left out are smaller than 2^-24 of `|x y|` together, as much as one rounding of a product.
 //! A sum has fewer roundings than one position by position, since 16 of them are added before they meet the sum of those before: of
-//! random numbers it is off by less than half as much. So the bound above holds, with 2 terms more, and what is exact in f32 stays so: products of integers
-//! below 2^24, and their sums. Source: Henry, Tang and Heinecke, "Leveraging the bfloat16 artificial intelligence datatype for
+//! random numbers it is off by less than half as much. So the bound above holds, with 2 terms more, where no product is smaller than some 2^-108:
+//! parts of smaller ones are subnormal, which the unit takes for zeros, and of products near 2^-120 a thousandth is lost. Nor is all exact that is so in f32:
+//! 4095 * 4095 is off by one. So this is done only where it is asked for ([`Precision::High`](crate::Precision)). Source: Henry, Tang and Heinecke, "Leveraging the bfloat16 artificial intelligence datatype for
 //! higher-precision computations", IEEE Symposium on Computer Arithmetic, 2019.
 //!
 //! A word has two parts of one f32. In a group the left operand has a plane of words `(x3, x1)` and one of `(x2, x1)`, the right one
 //! `(y1, y3)`, `(y1, y2)` and `(y2, y1)`, so that each instruction multiplies what is symmetrical: exchanged operands have the same
-//! sums. Two kinds of results are not sums in this sense: those that are not finite, since a part of an infinity is not a number, and those of
-//! factors so small that products of parts are subnormal. The driver computes them again in f32 (`kernels::matmul::narrow`).
+//! sums. Results that are not finite are no such sums, since a part of an infinity is not a number: the driver computes them again in f32
+//! (`kernels::matmul::narrow`).
 //!
 //! Without a unit, bf16 are widened to f32 and added in the order of f32 products. So bits depend on the CPU.
 

@@ -80,6 +80,14 @@ impl Along {
     /// An axis of one element.
     const NONE: Along = Along { image: 1, window: 1, positions: 1, stride: 1, dilation: 1, low: 0, element: 0 };
 
+    /// Whether elements that it reaches may be so far apart that their offsets do not fit a number.
+    fn is_far(&self) -> bool {
+        const FAR: usize = 1 << 40;
+        let [windows, positions] = [(self.window, self.dilation), (self.positions, self.stride)];
+        [windows, positions].iter().any(|&(count, apart)| count.saturating_sub(1).saturating_mul(apart) > FAR)
+            || self.low.unsigned_abs() > FAR as u64
+    }
+
     /// Elements that windows at some neighbouring positions reach over.
     fn reach(&self, positions: usize) -> usize {
         (positions - 1) * self.stride + (self.window - 1) * self.dilation + 1
@@ -138,6 +146,9 @@ impl<A: Accumulator> Direct<A> {
             element: lhs.strides[op.lhs_dims.spatial[d]],
         };
         let (rows, columns) = if rank == 2 { (along(0), along(1)) } else { (Along::NONE, along(0)) };
+        if rows.is_far() || columns.is_far() {
+            return None;
+        }
         let kernel = A::micro_kernel(Level::best());
         let (groups, images) = (op.feature_group_count, out.shape[0]);
         let features = [rhs.shape[op.rhs_dims.second], out.shape[1] / groups];

@@ -126,6 +126,13 @@ fn what_is_empty_or_outside_agrees_with_the_evaluator() {
             ..of_rank(1, dtype)
         };
         agree(&huge, &plain(dtype, &[1, 2, 5], 1), &plain(dtype, &[3, 2, 2], 2));
+        // Elements of a window that are farther apart than any offset.
+        let far = Conv {
+            rhs_dilation: [(1 << 61) + 1].as_slice().into(),
+            padding: vec![(i64::MAX, i64::MAX)],
+            ..of_rank(1, dtype)
+        };
+        agree(&far, &plain(dtype, &[1, 2, 64], 1), &plain(dtype, &[3, 2, 9], 2));
         let rank = of_rank(10, dtype);
         agree(
             &rank,

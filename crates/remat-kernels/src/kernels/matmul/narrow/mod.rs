@@ -18,6 +18,7 @@ use super::Dot;
 use super::matrix::run;
 use crate::base::disjoint::DisjointMut;
 use crate::base::narrow::{GROUP, GROUP_BYTES, Kind, PANEL, Part, Side, Split, Strided, Sums, Unit, pack};
+use crate::base::precision::{Precision, matmul_precision};
 use crate::base::scratch;
 use crate::base::strided::Rows;
 use crate::interface::{Kernel, Layout, Source, Target};
@@ -42,6 +43,7 @@ pub(super) fn kernel(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) ->
     let work = dot.rows.saturating_mul(dot.columns).saturating_mul(dot.depth);
     let is_worth = match kind {
         // Fewer rows than a tile has are multiplied faster as they are.
+        Kind::F32 if !matches!(matmul_precision(), Ok(Precision::High)) => false,
         Kind::F32 => dot.rows.min(dot.columns) > PANEL / 2 && !dot.is_thin() && work >= SPLIT_WORTH,
         _ => dot.rows > 1 && dot.columns > 1 && work >= WORTH,
     };
