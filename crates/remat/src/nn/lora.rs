@@ -87,7 +87,7 @@ impl Lora {
             paths.push(path.to_string());
             let mut is_meant = false;
             for (mask, met) in masks.iter().zip(&mut met) {
-                let takes = mask.takes(path, &map.weight);
+                let takes = mask.takes(path, &map.weight, 0);
                 (*met, is_meant) = (*met || takes, is_meant || takes);
             }
             if !is_meant {

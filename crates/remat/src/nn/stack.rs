@@ -17,6 +17,8 @@ use crate::{LoopScheme, ScanOptions, Tensor, Tree, checkpoint, scan_checkpointed
 /// With `levels` of 2 or more only some states between layers are kept: [`LoopScheme::Levels`]. Two levels are the scheme of the
 /// square root, which keeps about twice the root of the number of layers.
 ///
+/// Optimizers treat stacked weights layer by layer, as they do those of a list ([`Structure::layer_axes`](crate::tree::Structure::layer_axes)).
+///
 /// The path of a weight is that in the list (`3.up.weight`), or that in one layer (`up.weight`) if the layers are stacked.
 ///
 /// ```
@@ -66,7 +68,7 @@ impl<L: Tree> Tree for Stack<L> {
             Held::Stacked(layer, length) => {
                 walk.variant("Stacked");
                 walk.len(*length);
-                Held::Stacked(walk.inner(layer), *length)
+                Held::Stacked(walk.stacked(layer), *length)
             }
         };
         Stack { held, policy: self.policy.clone(), levels: self.levels }

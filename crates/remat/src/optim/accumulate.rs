@@ -82,7 +82,7 @@ impl<O: Optimizer> Optimizer for Accumulate<O> {
     }
 }
 
-fn slots(parameter: &Aval) -> [Slot; 1] {
+fn slots(parameter: &Aval, _: usize) -> [Slot; 1] {
     [Slot::like(parameter)]
 }
 

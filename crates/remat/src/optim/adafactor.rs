@@ -14,7 +14,8 @@ use crate::{Tensor, Tree};
 /// With `d = 1 - (t + 1)^-decay_rate` in step `t`, the averages `R = d * R + (1 - d) * mean(g^2 + eps)` over each row and `C` over
 /// each column, the update is `u = g / sqrt(R C / mean(R))`. It is divided by `max(1, rms(u) / clip)`, multiplied by the rate and by
 /// `max(rms(p), 1e-3)`, averaged where there is momentum, and `p - u - weight_decay * p` is the parameter. Rows and columns run along
-/// the two largest dimensions; where the smaller of these is below `min_factored`, all of `g^2` is averaged, as in Adam.
+/// the two largest dimensions; where the smaller of these is below `min_factored`, all of `g^2` is averaged, as in Adam. Each layer of
+/// a stacked [`Stack`](crate::nn::Stack) has its own rows, columns and root mean squares.
 ///
 /// Source: Shazeer and Stern, "Adafactor: adaptive learning rates with sublinear memory cost", ICML 2018; defaults of Optax.
 ///
@@ -89,7 +90,8 @@ impl Optimizer for Adafactor {
     #[track_caller]
     fn init<M: Tree>(&self, model: &M) -> Factored<M> {
         pinned(|| {
-            let [row, column, full, momentum] = leaves::init(model, |parameter| self.slots(parameter));
+            let [row, column, full, momentum] =
+                leaves::init(model, |parameter, layer_axes| self.slots(parameter, layer_axes));
             let momentum = self.momentum.is_some().then_some(momentum);
             Factored { step: no_steps(), row, column, full, momentum }
         })
@@ -103,15 +105,15 @@ impl Optimizer for Adafactor {
             let mut averaging = PerDType::new(|dtype| 1 - (state.step.to_dtype(dtype) + 1).pow(-self.decay_rate));
             let decays = self.decay.of(model)?;
             // Without momentum an empty tree stands in its place.
-            let [none] = leaves::init(model, |_| [Slot::none()]);
+            let [none] = leaves::init(model, |_, _| [Slot::none()]);
             let momentum = state.momentum.as_ref().unwrap_or(&none);
             let trees = (model, gradients, [&state.row, &state.column, &state.full, momentum]);
-            let slots = |parameter: &Aval| self.slots(parameter);
+            let slots = |parameter: &Aval, layer_axes| self.slots(parameter, layer_axes);
             let (model, [row, column, full, momentum]) = leaves::update(NAME, trees, slots, |leaf| {
                 let (p, g, [row, column, full, momentum]) = (leaf.parameter, leaf.gradient, leaf.state);
                 let d = averaging.get(leaf.work);
                 let square = g.square() + self.eps;
-                let (mut update, row, column, full) = match self.factored(p.shape()?) {
+                let (mut update, row, column, full) = match self.factored(p.shape()?, leaf.layer_axes) {
                     Some(axes) => {
                         let row = row * &d + square.mean(axes.columns) * (1 - &d);
                         let column = column * &d + square.mean(axes.rows) * (1 - &d);
@@ -124,11 +126,11 @@ impl Optimizer for Adafactor {
                     }
                 };
                 if let Some(clip) = self.clip {
-                    update = &update / (rms(&update) / clip).maximum(1);
+                    update = &update / (rms(&update, leaf.layer_axes)? / clip).maximum(1);
                 }
                 update *= rate.get(leaf.work);
                 if self.scale_by_parameter {
-                    update *= rms(&p).maximum(1e-3);
+                    update *= rms(&p, leaf.layer_axes)?.maximum(1e-3);
                 }
                 let momentum = match self.momentum {
                     Some(b) => {
@@ -166,28 +168,29 @@ impl FactoredAxes {
 
 impl Adafactor {
     /// In which dimensions the second moment of a parameter is factored, if it is.
-    fn factored(&self, shape: &[usize]) -> Option<FactoredAxes> {
-        let mut axes: Vec<usize> = (0..shape.len()).collect();
+    fn factored(&self, shape: &[usize], layer_axes: usize) -> Option<FactoredAxes> {
+        let mut axes: Vec<usize> = (layer_axes..shape.len()).collect();
         axes.sort_by_key(|&axis| shape[axis]);
         let [.., rows, columns] = axes[..] else { return None };
         (shape[rows] >= self.min_factored && !shape.contains(&0)).then_some(FactoredAxes { rows, columns })
     }
 
-    fn slots(&self, parameter: &Aval) -> [Slot; 4] {
+    fn slots(&self, parameter: &Aval, layer_axes: usize) -> [Slot; 4] {
         let without = |axis: usize| {
             let mut shape = parameter.shape.to_vec();
             shape.remove(axis);
             Slot::zeros(&shape, working_dtype(parameter.dtype))
         };
         let momentum = if self.momentum.is_some() { Slot::like(parameter) } else { Slot::none() };
-        match self.factored(&parameter.shape) {
+        match self.factored(&parameter.shape, layer_axes) {
             Some(axes) => [without(axes.columns), without(axes.rows), Slot::none(), momentum],
             None => [Slot::none(), Slot::none(), Slot::like(parameter), momentum],
         }
     }
 }
 
-/// The root mean square of all elements, a scalar.
-fn rms(x: &Tensor) -> Tensor {
-    x.square().mean(..).sqrt()
+/// The root mean square of all elements of each layer, which broadcasts to `x`.
+fn rms(x: &Tensor, layer_axes: usize) -> Result<Tensor> {
+    let own: Vec<usize> = (layer_axes..x.rank()?).collect();
+    Ok(x.square().mean(keep(own)).sqrt())
 }

@@ -13,7 +13,7 @@ use crate::{DType, Tensor, Tree};
 /// [`AdamW`] whose moments are kept in eight bits: a quarter of their memory, and a float for each block.
 ///
 /// A step decodes both moments to f32, does what AdamW does, and encodes them again. The elements of a parameter, in row-major order,
-/// are cut into blocks; a block is divided by its largest magnitude, which is kept as its scale, and each quotient is kept as a u8 of a
+/// (of each layer, where they are stacked) are cut into blocks; a block is divided by its largest magnitude, which is kept as its scale, and each quotient is kept as a u8 of a
 /// dynamic code: 7 decades, of which the upper have more values. The code of the squared gradient has no sign, and only 0 itself is
 /// kept as 0, so that no step divides by a square that was rounded away. A block in which an element is not finite decodes to NaN.
 ///
@@ -71,7 +71,8 @@ impl Optimizer for Adam8bit {
     #[track_caller]
     fn init<M: Tree>(&self, model: &M) -> Moments8bit<M> {
         pinned(|| {
-            let [mu, mu_scale, nu, nu_scale] = leaves::init(model, |parameter| self.slots(parameter));
+            let [mu, mu_scale, nu, nu_scale] =
+                leaves::init(model, |parameter, layer_axes| self.slots(parameter, layer_axes));
             Moments8bit { step: no_steps(), mu, mu_scale, nu, nu_scale }
         })
     }
@@ -87,18 +88,19 @@ impl Optimizer for Adam8bit {
             let step = next_step(&state.step);
             let mut rule = AdamStep::new(&self.adamw, model, &state.step, &step)?;
             let trees = (model, gradients, [&state.mu, &state.mu_scale, &state.nu, &state.nu_scale]);
-            let slots = |parameter: &Aval| self.slots(parameter);
+            let slots = |parameter: &Aval, layer_axes| self.slots(parameter, layer_axes);
             let (model, [mu, mu_scale, nu, nu_scale]) = leaves::update(NAME, trees, slots, |leaf| {
                 let [mu, mu_scale, nu, nu_scale] = &leaf.state;
-                if !self.is_coded(leaf.parameter.aval()?) {
+                let layers = layers(leaf.parameter.aval()?, leaf.layer_axes);
+                if !self.is_coded(leaf.parameter.aval()?, layers) {
                     let (parameter, mu, nu) = rule.apply(&leaf, mu, nu);
                     return Ok((parameter, [mu, mu_scale.clone(), nu, nu_scale.clone()]));
                 }
-                let mu = self.decode(Code::Signed, mu, mu_scale)?;
-                let nu = self.decode(Code::Unsigned, nu, nu_scale)?;
+                let mu = self.decode(Code::Signed, mu, mu_scale, layers)?;
+                let nu = self.decode(Code::Unsigned, nu, nu_scale, layers)?;
                 let (parameter, mu, nu) = rule.apply(&leaf, &mu, &nu);
-                let (mu, mu_scale) = self.encode(Code::Signed, &mu)?;
-                let (nu, nu_scale) = self.encode(Code::Unsigned, &nu)?;
+                let (mu, mu_scale) = self.encode(Code::Signed, &mu, layers)?;
+                let (nu, nu_scale) = self.encode(Code::Unsigned, &nu, layers)?;
                 Ok((parameter, [mu, mu_scale, nu, nu_scale]))
             })?;
             drop(rule);
@@ -108,47 +110,55 @@ impl Optimizer for Adam8bit {
 }
 
 impl Adam8bit {
-    fn is_coded(&self, parameter: &Aval) -> bool {
-        parameter.size() >= self.min_size.max(1)
+    fn is_coded(&self, parameter: &Aval, layers: usize) -> bool {
+        parameter.size() / layers >= self.min_size.max(1)
     }
 
-    fn slots(&self, parameter: &Aval) -> [Slot; 4] {
-        if !self.is_coded(parameter) {
+    fn slots(&self, parameter: &Aval, layer_axes: usize) -> [Slot; 4] {
+        let layers = layers(parameter, layer_axes);
+        if !self.is_coded(parameter, layers) {
             return [Slot::like(parameter), Slot::none(), Slot::like(parameter), Slot::none()];
         }
         let codes = |code: Code| Slot { shape: parameter.shape.to_vec(), dtype: DType::U8, fill: code.zero() };
-        let scales = Slot::zeros(&[parameter.size().div_ceil(self.block.max(1))], working_dtype(parameter.dtype));
+        let blocks = layers * (parameter.size() / layers).div_ceil(self.block.max(1));
+        let scales = Slot::zeros(&[blocks], working_dtype(parameter.dtype));
         [codes(Code::Signed), scales.clone(), codes(Code::Unsigned), scales]
     }
 
-    fn encode(&self, code: Code, moments: &Tensor) -> Result<(Tensor, Tensor)> {
-        let blocks = self.blocks(moments)?;
+    fn encode(&self, code: Code, moments: &Tensor, layers: usize) -> Result<(Tensor, Tensor)> {
+        let blocks = self.blocks(moments, layers)?;
         let largest = blocks.abs().max(keep(1));
         // The product with an infinite scale would be infinite where a code is not of 0.
         let scales = largest.is_finite().select(&largest, f64::NAN);
         // A block of zeros has the scale 0, and codes of zeros.
         let codes = code.encode(&blocks, &scales.eq(0).select(1, &scales));
-        Ok((self.joined(&codes, moments)?, scales.squeeze(1)))
+        Ok((joined(&codes, moments, layers)?, scales.squeeze(1)))
     }
 
-    fn decode(&self, code: Code, codes: &Tensor, scales: &Tensor) -> Result<Tensor> {
-        let values = code.decode(&self.blocks(codes)?, scales.dtype()?) * scales.expand_dims([1]);
-        self.joined(&values, codes)
+    fn decode(&self, code: Code, codes: &Tensor, scales: &Tensor, layers: usize) -> Result<Tensor> {
+        let values = code.decode(&self.blocks(codes, layers)?, scales.dtype()?) * scales.expand_dims([1]);
+        joined(&values, codes, layers)
     }
 
-    /// The elements as a matrix of one block a row, the last with zeros behind it.
-    fn blocks(&self, x: &Tensor) -> Result<Tensor> {
-        let size = x.size()?;
+    /// The elements as a matrix of one block a row, the last of each layer with zeros behind it.
+    fn blocks(&self, x: &Tensor, layers: usize) -> Result<Tensor> {
+        let size = x.size()? / layers;
         let (blocks, block) = (size.div_ceil(self.block), self.block.min(size));
-        let (flat, missing) = (x.flatten(), blocks * block - size);
-        let flat = if missing == 0 { flat } else { flat.pad([(0, missing as i64)], 0) };
-        Ok(flat.reshape([blocks, block]))
+        let (flat, missing) = (x.reshape([layers, size]), blocks * block - size);
+        let flat = if missing == 0 { flat } else { flat.pad([(0, 0), (0, missing as i64)], 0) };
+        Ok(flat.reshape([layers * blocks, block]))
     }
+}
 
-    /// The elements of blocks, in the shape of `like`.
-    fn joined(&self, blocks: &Tensor, like: &Tensor) -> Result<Tensor> {
-        let (size, flat) = (like.size()?, blocks.flatten());
-        let flat = if flat.size()? == size { flat } else { flat.index(..size) };
-        Ok(flat.reshape(like.shape()?))
-    }
+/// The elements of blocks, in the shape of `like`.
+fn joined(blocks: &Tensor, like: &Tensor, layers: usize) -> Result<Tensor> {
+    let (size, padded) = (like.size()? / layers, blocks.size()? / layers);
+    let flat = blocks.reshape([layers, padded]);
+    let flat = if padded == size { flat } else { flat.index((.., ..size)) };
+    Ok(flat.reshape(like.shape()?))
+}
+
+/// The number of stacked layers of a parameter, each of which has blocks of its own; at least 1.
+fn layers(parameter: &Aval, layer_axes: usize) -> usize {
+    parameter.shape.iter().take(layer_axes).product::<usize>().max(1)
 }

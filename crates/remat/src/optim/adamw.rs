@@ -82,7 +82,7 @@ impl Optimizer for AdamW {
     }
 }
 
-fn slots(parameter: &Aval) -> [Slot; 2] {
+fn slots(parameter: &Aval, _: usize) -> [Slot; 2] {
     [Slot::like(parameter), Slot::like(parameter)]
 }
 

@@ -108,6 +108,6 @@ impl Ema {
     }
 }
 
-fn slots(parameter: &Aval) -> [Slot; 1] {
+fn slots(parameter: &Aval, _: usize) -> [Slot; 1] {
     [Slot::like(parameter)]
 }

@@ -4,7 +4,7 @@ use remat_ir::{Array, Aval, Error, ErrorKind, Literal, Result};
 
 use super::Schedule;
 use crate::trace::{current_loc, pinned, rebuild, structure};
-use crate::tree::{Path, leaves};
+use crate::tree::{Path, Structure, leaves};
 use crate::{DType, Tensor, Tree, named_scope, tree};
 
 /// What a state keeps for one parameter, in one of its trees.
@@ -37,13 +37,19 @@ impl Slot {
     }
 }
 
-/// The `S` trees of a state before the first step. A parameter that is not a float has none.
-pub(super) fn init<M: Tree, const S: usize>(model: &M, slots: impl Fn(&Aval) -> [Slot; S]) -> [M; S] {
+/// The `S` trees of a state before the first step, of the slots of each parameter and its number of leading axes of layers. A parameter
+/// that is not a float has none.
+pub(super) fn init<M: Tree, const S: usize>(model: &M, slots: impl Fn(&Aval, usize) -> [Slot; S]) -> [M; S] {
+    let layer_axes = Structure::of(model).layer_axes();
     std::array::from_fn(|s| {
-        tree::map(model, |_, leaf| match leaf.aval() {
-            Ok(aval) if aval.dtype.is_float() => slots(aval)[s].make(),
-            Ok(_) => Slot::none().make(),
-            Err(_) => leaf.clone(),
+        let mut layer_axes = layer_axes.iter();
+        tree::map(model, |_, leaf| {
+            let layer_axes = layer_axes.next().copied().unwrap_or(0);
+            match leaf.aval() {
+                Ok(aval) if aval.dtype.is_float() => slots(aval, layer_axes)[s].make(),
+                Ok(_) => Slot::none().make(),
+                Err(_) => leaf.clone(),
+            }
         })
     })
 }
@@ -52,6 +58,8 @@ pub(super) fn init<M: Tree, const S: usize>(model: &M, slots: impl Fn(&Aval) -> 
 pub(super) struct Leaf<const S: usize> {
     /// Its number among the leaves of the model.
     pub index: usize,
+    /// The number of its leading axes that are of stacked layers: each layer is updated for itself.
+    pub layer_axes: usize,
     /// The parameter, in its [`working_dtype`].
     pub parameter: Tensor,
     /// The gradient, in the same dtype.
@@ -71,7 +79,7 @@ pub(super) struct Leaf<const S: usize> {
 pub(super) fn update<M: Tree, const S: usize>(
     operation: &str,
     (model, gradients, state): (&M, &M, [&M; S]),
-    slots: impl Fn(&Aval) -> [Slot; S],
+    slots: impl Fn(&Aval, usize) -> [Slot; S],
     mut f: impl FnMut(Leaf<S>) -> Result<(Tensor, [Tensor; S])>,
 ) -> Result<(M, [M; S])> {
     let gradient_leaves = belonging(operation, model, ("the gradients", gradients))?;
@@ -80,18 +88,19 @@ pub(super) fn update<M: Tree, const S: usize>(
         states.push(belonging(operation, model, ("the state", tree))?);
     }
     let (mut parameters, mut next) = (Vec::new(), [const { Vec::new() }; S]);
-    for (index, (path, leaf)) in leaves(model).into_iter().enumerate() {
+    let of_leaves = leaves(model).into_iter().zip(Structure::of(model).layer_axes());
+    for (index, ((path, leaf), layer_axes)) in of_leaves.enumerate() {
         let aval = leaf.aval()?;
         let held: [Tensor; S] = std::array::from_fn(|s| states[s][index].clone());
         let updated = if aval.dtype.is_float() {
             let gradient = &gradient_leaves[index];
             expect_shape(operation, &path, aval, gradient.aval()?)?;
-            for (held, slot) in held.iter().zip(slots(aval)) {
+            for (held, slot) in held.iter().zip(slots(aval, layer_axes)) {
                 expect_slot(operation, &path, held.aval()?, &slot)?;
             }
             let work = working_dtype(aval.dtype);
             let (parameter, gradient) = (leaf.to_dtype(work), gradient.to_dtype(work));
-            let (parameter, held) = f(Leaf { index, parameter, gradient, state: held, work })?;
+            let (parameter, held) = f(Leaf { index, layer_axes, parameter, gradient, state: held, work })?;
             (parameter.to_dtype(aval.dtype), held)
         } else {
             (leaf, held)

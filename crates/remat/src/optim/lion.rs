@@ -78,6 +78,6 @@ impl Optimizer for Lion {
     }
 }
 
-fn slots(parameter: &Aval) -> [Slot; 1] {
+fn slots(parameter: &Aval, _: usize) -> [Slot; 1] {
     [Slot::like(parameter)]
 }

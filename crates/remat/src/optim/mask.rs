@@ -4,7 +4,7 @@ use std::fmt;
 
 use remat_ir::{Error, ErrorKind, Result};
 
-use crate::tree::{Path, leaves};
+use crate::tree::{Path, Structure, leaves};
 use crate::{Tensor, Tree};
 
 /// Which parameters a rule applies to: the decay of weights, or an optimizer of a [`Partition`](super::Partition).
@@ -24,14 +24,14 @@ pub enum Mask {
     /// All.
     #[default]
     All,
-    /// Those of two or more dimensions: matrices and not biases or gains.
+    /// Those of two or more dimensions: matrices and not biases or gains. The axis of layers of a stacked [`Stack`](crate::nn::Stack) does not count.
     Matrices,
     /// Those whose path matches one of these patterns. A pattern is a path, as `blocks.3.attn.w`, in which `*` stands for any one
     /// segment, and `**` for any number of them, also none.
     Paths(Vec<String>),
     /// All but those that another mask takes.
     Complement(Box<Mask>),
-    /// Those for which this holds.
+    /// Those for which this holds. Parameters of a stacked [`Stack`](crate::nn::Stack) come with their axis of layers.
     Custom(fn(&Path, &Tensor) -> bool),
 }
 
@@ -47,16 +47,17 @@ impl Mask {
         Mask::Complement(Box::new(self))
     }
 
-    /// Whether a leaf is meant.
-    pub fn takes(&self, path: &Path, leaf: &Tensor) -> bool {
+    /// Whether a leaf is meant that has this number of leading axes of stacked layers:
+    /// [`Structure::layer_axes`](crate::tree::Structure::layer_axes).
+    pub fn takes(&self, path: &Path, leaf: &Tensor, layer_axes: usize) -> bool {
         match self {
             Mask::All => true,
-            Mask::Matrices => leaf.aval().is_ok_and(|aval| aval.rank() >= 2),
+            Mask::Matrices => leaf.aval().is_ok_and(|aval| aval.rank() >= 2 + layer_axes),
             Mask::Paths(patterns) => {
                 let segments: Vec<String> = path.0.iter().map(ToString::to_string).collect();
                 patterns.iter().any(|pattern| matches(&split(pattern), &segments))
             }
-            Mask::Complement(mask) => !mask.takes(path, leaf),
+            Mask::Complement(mask) => !mask.takes(path, leaf, layer_axes),
             Mask::Custom(f) => f(path, leaf),
         }
     }
@@ -66,16 +67,21 @@ impl Mask {
     /// # Errors
     /// If a pattern of [`Mask::Paths`] matches no leaf: it is misspelt, or of another model.
     pub fn of<M: Tree>(&self, model: &M) -> Result<Vec<bool>> {
-        let leaves = leaves(model);
-        self.check(&leaves)?;
-        Ok(leaves.iter().map(|(path, leaf)| self.takes(path, leaf)).collect())
+        self.check(&leaves(model))?;
+        Ok(self.unchecked(model))
+    }
+
+    /// As [`Mask::of`], where patterns may match no leaf.
+    pub(super) fn unchecked<M: Tree>(&self, model: &M) -> Vec<bool> {
+        let layer_axes = Structure::of(model).layer_axes();
+        leaves(model).iter().zip(layer_axes).map(|((path, leaf), axes)| self.takes(path, leaf, axes)).collect()
     }
 
     fn check(&self, leaves: &[(Path, Tensor)]) -> Result<()> {
         match self {
             Mask::Paths(patterns) => patterns.iter().try_for_each(|pattern| {
                 let mask = Mask::paths([pattern]);
-                if leaves.iter().any(|(path, leaf)| mask.takes(path, leaf)) {
+                if leaves.iter().any(|(path, leaf)| mask.takes(path, leaf, 0)) {
                     return Ok(());
                 }
                 let shown: Vec<String> = leaves.iter().take(8).map(|(path, _)| path.to_string()).collect();

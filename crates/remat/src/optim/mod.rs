@@ -39,6 +39,9 @@
 //! as soon as it is consumed: [`Jitted::memory`](crate::Jitted::memory) tells the peak (`donated_peak`). Gradients of layers that a scan runs
 //! come out of it all at once.
 //!
+//! The layers of a stacked [`Stack`](crate::nn::Stack) are updated each for itself, as those of a list are: the axis of layers makes no matrix
+//! of a bias, and no average runs along it.
+//!
 //! The number of steps counts from 0, and a [`Schedule`] is asked for the rate of the step that is done, as in optax.
 
 mod accumulate;

@@ -7,15 +7,14 @@ use super::partition::halves;
 use super::{AdamW, Mask, Moments, Momentum, Optimizer, Schedule};
 use crate::argument::keep;
 use crate::trace::{pinned, rebuild, structure};
-use crate::tree::Path;
-use crate::{Tensor, Tree, tree};
+use crate::{Tensor, Tree};
 
 /// Momentum made orthogonal, for matrices; all other parameters are those of an [`AdamW`].
 ///
 /// The average gradient `m`, corrected for its start at zero, is divided by its Frobenius norm and mapped `iterations` times by the
 /// Newton-Schulz polynomial `a x + (b (x x^T) + c (x x^T)^2) x`, which brings its singular values near 1. A matrix of `r` rows
 /// (inputs) and `c` columns (outputs) moves by `rate * (sqrt(max(1, c / r)) * x + weight_decay * p)`. A parameter of more than two
-/// dimensions is a batch of matrices in its last two: layers held stacked, for one.
+/// dimensions is a batch of matrices in its last two; so is one of stacked layers, whose biases and gains are no matrices.
 ///
 /// Sources: Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024; `rms`: Liu et al., "Muon is scalable for LLM
 /// training", 2025. As there, use it for the matrices of hidden layers, and leave embeddings and the last layer to AdamW.
@@ -141,10 +140,13 @@ impl Optimizer for Muon {
 
 impl Muon {
     fn takes<M: Tree>(&self, model: &M) -> Vec<bool> {
-        let takes = |path: &Path, leaf: &Tensor| {
-            self.matrices.takes(path, leaf) && leaf.aval().is_ok_and(|aval| aval.rank() >= 2 && aval.size() > 0)
+        let (leaves, of_model) = structure(model);
+        let is_matrix = |leaf: &Tensor, layer_axes: usize| {
+            leaf.aval().is_ok_and(|aval| aval.rank() >= 2 + layer_axes && aval.size() > 0)
         };
-        tree::leaves(model).iter().map(|(path, leaf)| takes(path, leaf)).collect()
+        let leaves = leaves.iter().zip(of_model.layer_axes());
+        let meant = self.matrices.unchecked(model).into_iter();
+        meant.zip(leaves).map(|(meant, (leaf, layer_axes))| meant && is_matrix(leaf, layer_axes)).collect()
     }
 
     /// The matrices with their singular values near 1, scaled by their shape.
@@ -169,6 +171,6 @@ impl Muon {
     }
 }
 
-fn slots(parameter: &Aval) -> [Slot; 1] {
+fn slots(parameter: &Aval, _: usize) -> [Slot; 1] {
     [Slot::like(parameter)]
 }

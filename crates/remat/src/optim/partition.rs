@@ -50,8 +50,7 @@ impl<A: Optimizer, B: Optimizer> Optimizer for Partition<A, B> {
     #[track_caller]
     fn init<M: Tree>(&self, model: &M) -> Self::State<M> {
         pinned(|| {
-            let takes = tree::leaves(model).iter().map(|(path, leaf)| self.mask.takes(path, leaf)).collect();
-            let (chosen, others) = halves(model, takes);
+            let (chosen, others) = halves(model, self.mask.unchecked(model));
             Parts { chosen: self.chosen.init(&chosen), others: self.others.init(&others) }
         })
     }

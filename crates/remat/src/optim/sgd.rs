@@ -68,7 +68,7 @@ impl Optimizer for Sgd {
                 let (model, []) = leaves::update(
                     NAME,
                     (model, gradients, []),
-                    |_| [],
+                    |_, _| [],
                     |leaf| Ok((leaf.parameter - leaf.gradient * rate.get(leaf.work), [])),
                 )?;
                 let velocity = state.velocity.as_ref().map(|old| tree::map(old, |_, leaf| leaf.clone()));
@@ -89,6 +89,6 @@ impl Optimizer for Sgd {
     }
 }
 
-fn slots(parameter: &Aval) -> [Slot; 1] {
+fn slots(parameter: &Aval, _: usize) -> [Slot; 1] {
     [Slot::like(parameter)]
 }

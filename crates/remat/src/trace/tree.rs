@@ -3,12 +3,13 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::hash::{Hash, Hasher};
+use std::hash::Hash;
 use std::marker::PhantomData;
 
 use remat_ir::{Error, ErrorKind, Result};
 
 use super::Tensor;
+use super::structure::{Structure, Token};
 
 /// A value whose leaves are tensors: a tensor, a tuple, an array, a `Vec`, an `Option`, a struct that derives `Tree`.
 ///
@@ -114,84 +115,11 @@ impl fmt::Display for Path {
     }
 }
 
-/// Everything of a tree but its leaves, in the order of a visit: two trees of one type can be exchanged for each other
-/// in a program if their structures are equal.
-///
-/// ```
-/// use remat::tree::Structure;
-/// use remat::Tensor;
-/// let one = Structure::of(&vec![Tensor::from(1.0f32)]);
-/// let two = Structure::of(&vec![Tensor::from(1.0f32), Tensor::from(2.0f32)]);
-/// assert_eq!(one.difference(&two).as_deref(), Some("1 element against 2 elements"));
-/// ```
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Structure(Vec<Token>);
-
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum Token {
-    Enter(Segment),
-    Exit,
-    Leaf,
-    Variant(&'static str),
-    Len(usize),
-    Static(&'static str, Vec<u8>),
-}
-
-impl Structure {
-    /// The structure of a tree.
-    pub fn of<T: Tree>(tree: &T) -> Structure {
-        structure(tree).1
-    }
-
-    /// The structures of the elements of a tuple or sequence, those without leaves too.
-    pub(crate) fn elements(&self) -> Vec<Structure> {
-        let (mut elements, mut depth) = (Vec::new(), 0);
-        for token in &self.0 {
-            match token {
-                Token::Exit => depth -= 1,
-                Token::Enter(Segment::Index(_)) if depth == 0 => elements.push(Structure::default()),
-                _ => {}
-            }
-            if let Some(element) = elements.last_mut().filter(|_| depth > 0) {
-                element.0.push(token.clone());
-            }
-            depth += i32::from(matches!(token, Token::Enter(_)));
-        }
-        elements
-    }
-
-    /// Says where two structures differ first, for an error message.
-    pub fn difference(&self, other: &Structure) -> Option<String> {
-        let at = (0..self.0.len().max(other.0.len())).find(|&i| self.0.get(i) != other.0.get(i))?;
-        let mut path = Path::default();
-        for token in &self.0[..at.min(self.0.len())] {
-            match token {
-                Token::Enter(segment) => path.0.push(segment.clone()),
-                Token::Exit => drop(path.0.pop()),
-                Token::Leaf | Token::Variant(_) | Token::Len(_) | Token::Static(..) => {}
-            }
-        }
-        let place = path.place();
-        if let (Some(Token::Static(name, _)), Some(Token::Static(other, _))) = (self.0.get(at), other.0.get(at))
-            && name == other
-        {
-            return Some(format!("the values of type {name}{place} differ"));
-        }
-        let describe = |token: Option<&Token>| match token {
-            Some(Token::Enter(segment)) => format!("an element `{segment}`"),
-            Some(Token::Leaf) => "a tensor".to_string(),
-            Some(Token::Variant(name)) => format!("the variant `{name}`"),
-            Some(Token::Len(len)) => remat_ir::counted(*len, "element"),
-            Some(Token::Static(name, _)) => format!("a value of the static type {name}"),
-            Some(Token::Exit) | None => "nothing".to_string(),
-        };
-        Some(format!("{} against {}{place}", describe(self.0.get(at)), describe(other.0.get(at))))
-    }
-}
-
 /// The state of one walk over a tree: the path, the visitor, and the structure that it meets, where somebody asks for it.
 pub struct Walk<'a> {
     path: Path,
+    /// The number of stacks of layers around the place of the path.
+    layer_axes: usize,
     structure: Option<Vec<Token>>,
     visit: &'a mut dyn FnMut(&Path, &Tensor) -> Tensor,
     replace: Option<&'a mut Replace<'a>>,
@@ -202,7 +130,7 @@ pub(super) type Replace<'a> = dyn FnMut(&Path, &dyn Any) -> Option<Box<dyn Any>>
 
 impl<'a> Walk<'a> {
     pub(super) fn new(visit: &'a mut dyn FnMut(&Path, &Tensor) -> Tensor) -> Walk<'a> {
-        Walk { path: Path::default(), structure: None, visit, replace: None }
+        Walk { path: Path::default(), layer_axes: 0, structure: None, visit, replace: None }
     }
 
     /// As [`Walk::new`], with what replaces children.
@@ -215,7 +143,8 @@ impl<'a> Walk<'a> {
 
     /// Visits a leaf.
     pub fn leaf(&mut self, tensor: &Tensor) -> Tensor {
-        self.record(|| Token::Leaf);
+        let layer_axes = self.layer_axes;
+        self.record(|| Token::Leaf(layer_axes));
         (self.visit)(&self.path, tensor)
     }
 
@@ -240,6 +169,15 @@ impl<'a> Walk<'a> {
         replaced.map_or_else(|| child.map_leaves(self), |new| *new)
     }
 
+    /// As [`Walk::inner`], for layers whose leaves are stacked: each has one more leading axis, that of the layers. So does
+    /// [`Stack`](crate::nn::Stack).
+    pub fn stacked<T: Tree>(&mut self, layers: &T) -> T {
+        self.layer_axes += 1;
+        let layers = self.inner(layers);
+        self.layer_axes -= 1;
+        layers
+    }
+
     /// Records the variant of an enum.
     pub fn variant(&mut self, name: &'static str) {
         self.record(|| Token::Variant(name));
@@ -252,11 +190,7 @@ impl<'a> Walk<'a> {
 
     /// Records a value that is not a tensor and no tree.
     pub fn static_value<T: Hash + ?Sized>(&mut self, value: &T) {
-        self.record(|| {
-            let mut recorder = Recorder(Vec::new());
-            value.hash(&mut recorder);
-            Token::Static(std::any::type_name::<T>(), recorder.0)
-        });
+        self.record(|| Token::of_static(value));
     }
 
     /// Records a field, or an element, that is not a tensor and no tree.
@@ -279,20 +213,6 @@ impl<'a> Walk<'a> {
         if let Some(structure) = &mut self.structure {
             structure.push(token());
         }
-    }
-}
-
-/// Keeps every byte that a value hashes, so that equal records mean equal values: a hash alone could collide, and a
-/// collision in the cache of `jit` would run the wrong program.
-struct Recorder(Vec<u8>);
-
-impl Hasher for Recorder {
-    fn finish(&self) -> u64 {
-        0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(bytes);
     }
 }
 

@@ -3,6 +3,7 @@
 mod around;
 mod edges;
 mod memory_saving;
+mod stacked;
 
 use remat::optim::{AdamW, Lion, Mask, Moments, Momentum, Optimizer, Schedule, Sgd};
 use remat::optim::{add_decayed_weights, clip_by_global_norm, clip_by_value, global_norm};
