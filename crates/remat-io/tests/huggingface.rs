@@ -182,6 +182,52 @@ fn changed(name: &str, change: impl FnOnce(&mut Value)) -> TempDir {
     copy
 }
 
+/// What ends a text is lost by no load and save: one token, several, none, or what a file does not say.
+#[test]
+fn tokens_that_begin_and_end_texts() {
+    let out = tempfile::tempdir().unwrap();
+    let set = |fields: Value| {
+        move |config: &mut Value| {
+            for (name, value) in fields.as_object().unwrap() {
+                config[name] = value.clone();
+            }
+        }
+    };
+    let cases = [
+        json!({"bos_token_id": 128_000, "eos_token_id": [128_001, 128_008, 128_009], "pad_token_id": 128_004}),
+        json!({"bos_token_id": 0, "eos_token_id": 7, "pad_token_id": -1}),
+        json!({"bos_token_id": null, "eos_token_id": null, "pad_token_id": null}),
+    ];
+    for (case, fields) in cases.into_iter().enumerate() {
+        let exported =
+            |path: PathBuf| -> Value { serde_json::from_slice(&fs::read(path.join("config.json")).unwrap()).unwrap() };
+        let llama = changed("llama-version-4", set(fields.clone()));
+        let (model, read) = load::<Llama>(llama.path(), None).unwrap();
+        let path = out.path().join(format!("llama{case}"));
+        save(&path, &model, &read).unwrap();
+        assert_eq!(config::<Llama>(&path).unwrap(), read);
+        let gpt2 = changed("gpt2", set(fields.clone()));
+        let (model, read) = load::<Gpt2>(gpt2.path(), None).unwrap();
+        let other = out.path().join(format!("gpt2{case}"));
+        save(&other, &model, &read).unwrap();
+        assert_eq!(config::<Gpt2>(&other).unwrap(), read);
+        for (name, value) in fields.as_object().unwrap() {
+            assert_eq!(&exported(path.clone())[name], value, "{name}");
+            assert_eq!(&exported(other.clone())[name], value, "{name}");
+        }
+    }
+    let silent = changed("llama-version-4", |config| {
+        for name in ["bos_token_id", "eos_token_id", "pad_token_id"] {
+            config.as_object_mut().unwrap().remove(name);
+        }
+    });
+    let read = config::<Llama>(silent.path()).unwrap();
+    assert_eq!((read.bos_token_id, read.eos_token_id, read.pad_token_id), (Some(1), vec![2], None));
+    let wrong = changed("gpt2", |config| config["eos_token_id"] = json!("end"));
+    let text = message(config::<Gpt2>(wrong.path()), &wrong);
+    assert!(text.starts_with("`DIR/config.json` has a field `eos_token_id` that cannot be used: "), "{text}");
+}
+
 #[track_caller]
 fn message<T>(result: remat::Result<T>, folder: &TempDir) -> String {
     let Err(error) = result else { panic!("no error") };

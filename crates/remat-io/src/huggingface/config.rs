@@ -58,6 +58,26 @@ impl Fields {
         Ok(self.get(name)?.unwrap_or(default))
     }
 
+    /// A field that may be null, or what `transformers` takes where it is not there.
+    ///
+    /// # Errors
+    /// If it is of another type.
+    pub(super) fn or_null<T: DeserializeOwned>(&self, name: &str, default: Option<T>) -> Result<Option<T>> {
+        if self.fields.contains_key(name) { self.get(name) } else { Ok(default) }
+    }
+
+    /// The tokens in a field: one, a list of them, or null for none; what `transformers` takes where it is not there.
+    ///
+    /// # Errors
+    /// If it is of another type.
+    pub(super) fn tokens(&self, name: &str, default: Vec<i64>) -> Result<Vec<i64>> {
+        match self.fields.get(name) {
+            None => Ok(default),
+            Some(Value::Array(_)) => self.or(name, Vec::new()),
+            Some(_) => Ok(self.get(name)?.into_iter().collect()),
+        }
+    }
+
     /// The object in a field.
     ///
     /// # Errors
@@ -95,4 +115,13 @@ impl Fields {
 /// The name of a dtype in `torch`.
 pub(super) fn torch_name(dtype: DType) -> &'static str {
     dtype.long_name()
+}
+
+/// Tokens as a field: one alone, several as a list, none as null.
+pub(super) fn tokens_json(tokens: &[i64]) -> Value {
+    match tokens {
+        [] => Value::Null,
+        &[token] => token.into(),
+        _ => tokens.into(),
+    }
 }

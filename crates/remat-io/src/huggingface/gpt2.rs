@@ -4,7 +4,7 @@ use remat::nn::{Gpt2, Gpt2Config};
 use remat::{DType, Result, random};
 use serde_json::{Map, Value, json};
 
-use super::config::Fields;
+use super::config::{Fields, tokens_json};
 use super::family::{Family, Model};
 
 impl Model for Gpt2 {
@@ -61,6 +61,9 @@ impl Model for Gpt2 {
             layer_norm_epsilon: fields.or("layer_norm_epsilon", default.layer_norm_epsilon)?,
             initializer_range: fields.or("initializer_range", default.initializer_range)?,
             tie_word_embeddings: fields.or("tie_word_embeddings", default.tie_word_embeddings)?,
+            bos_token_id: fields.or_null("bos_token_id", default.bos_token_id)?,
+            eos_token_id: fields.tokens("eos_token_id", default.eos_token_id)?,
+            pad_token_id: fields.or_null("pad_token_id", default.pad_token_id)?,
         })
     }
 
@@ -76,6 +79,9 @@ impl Model for Gpt2 {
             "layer_norm_epsilon": config.layer_norm_epsilon,
             "initializer_range": config.initializer_range,
             "tie_word_embeddings": config.tie_word_embeddings,
+            "bos_token_id": config.bos_token_id,
+            "eos_token_id": tokens_json(&config.eos_token_id),
+            "pad_token_id": config.pad_token_id,
         });
         if let Value::Object(fields) = fields { fields } else { Map::new() }
     }

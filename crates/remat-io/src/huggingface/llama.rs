@@ -4,7 +4,7 @@ use remat::nn::{Llama, LlamaConfig, RopeScaling};
 use remat::{DType, Result, random};
 use serde_json::{Map, Value, json};
 
-use super::config::Fields;
+use super::config::{Fields, tokens_json};
 use super::family::{Family, Model};
 
 impl Model for Llama {
@@ -74,6 +74,9 @@ impl Model for Llama {
             attention_bias: fields.or("attention_bias", default.attention_bias)?,
             mlp_bias: fields.or("mlp_bias", default.mlp_bias)?,
             initializer_range: fields.or("initializer_range", default.initializer_range)?,
+            bos_token_id: fields.or_null("bos_token_id", default.bos_token_id)?,
+            eos_token_id: fields.tokens("eos_token_id", default.eos_token_id)?,
+            pad_token_id: fields.or_null("pad_token_id", default.pad_token_id)?,
         })
     }
 
@@ -96,6 +99,9 @@ impl Model for Llama {
             "attention_bias": config.attention_bias,
             "mlp_bias": config.mlp_bias,
             "initializer_range": config.initializer_range,
+            "bos_token_id": config.bos_token_id,
+            "eos_token_id": tokens_json(&config.eos_token_id),
+            "pad_token_id": config.pad_token_id,
         });
         if let Value::Object(fields) = fields { fields } else { Map::new() }
     }

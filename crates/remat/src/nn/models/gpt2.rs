@@ -30,6 +30,12 @@ pub struct Gpt2Config {
     pub initializer_range: f64,
     /// Whether the head is the table of the tokens.
     pub tie_word_embeddings: bool,
+    /// The token that begins a text; the model does not read it, nor those below.
+    pub bos_token_id: Option<i64>,
+    /// The tokens that end a text.
+    pub eos_token_id: Vec<i64>,
+    /// The token that fills up short texts; some files have -1 for none.
+    pub pad_token_id: Option<i64>,
 }
 
 impl Default for Gpt2Config {
@@ -44,6 +50,9 @@ impl Default for Gpt2Config {
             layer_norm_epsilon: 1e-5,
             initializer_range: 0.02,
             tie_word_embeddings: true,
+            bos_token_id: Some(50_256),
+            eos_token_id: vec![50_256],
+            pad_token_id: None,
         }
     }
 }

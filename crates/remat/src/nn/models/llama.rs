@@ -45,6 +45,12 @@ pub struct LlamaConfig {
     pub mlp_bias: bool,
     /// The standard deviation of weights.
     pub initializer_range: f64,
+    /// The token that begins a text; the model does not read it, nor those below.
+    pub bos_token_id: Option<i64>,
+    /// The tokens that end a text.
+    pub eos_token_id: Vec<i64>,
+    /// The token that fills up short texts; some files have -1 for none.
+    pub pad_token_id: Option<i64>,
 }
 
 impl Default for LlamaConfig {
@@ -65,6 +71,9 @@ impl Default for LlamaConfig {
             attention_bias: false,
             mlp_bias: false,
             initializer_range: 0.02,
+            bos_token_id: Some(1),
+            eos_token_id: vec![2],
+            pad_token_id: None,
         }
     }
 }
