@@ -34,7 +34,7 @@ impl Structure {
         super::structure(tree).1
     }
 
-    /// For each leaf the number of its leading axes that are not of itself but of stacked layers: see [`Walk::stacked`]. What goes by the rank
+    /// For each leaf the number of its leading axes that are not of itself but of stacked layers: see [`Walk::stacked`](crate::tree::Walk::stacked). What goes by the rank
     /// or the sizes of a parameter, as [`Mask::Matrices`](crate::optim::Mask::Matrices) does, leaves them out.
     ///
     /// ```
