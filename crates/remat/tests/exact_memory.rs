@@ -3,7 +3,7 @@
 
 use remat::ir::Array;
 use remat::nn::{Block, cross_entropy};
-use remat::optim::{AdamW, Lion, Optimizer, Sgd, clip_by_global_norm};
+use remat::optim::{AdamW, Optimizer, Sgd, clip_by_global_norm};
 use remat::stages::{Compiled, Lowered};
 use remat::tree::leaves;
 use remat::{
@@ -65,10 +65,10 @@ fn check<A: Tree, R: remat::tree::Output>(name: &str, args: &A, f: impl Fn(&A) -
         drop(second);
         assert_eq!(ALLOCATOR.live(), before, "{name}, threads {threads}: something stays of a run");
         assert!(again <= most - planned.temporaries, "{name}, threads {threads}: {again}, {planned}");
-        // A call of the function itself makes the tree of the results, when the list of the arguments is gone.
+        // A call of the function itself makes the tree of the results, when the list of the arguments is gone: a few bytes for each field.
         drop(step.call(tree::map(args, |_, leaf| leaf.clone()))?);
         let (_, called) = measured(|| step.call(tree::map(args, |_, leaf| leaf.clone())))?;
-        assert!((again..again + 1024).contains(&called), "{name}, threads {threads}: {called} and not {again}");
+        assert!((again..again + 4096).contains(&called), "{name}, threads {threads}: {called} and not {again}");
     }
     Ok(())
 }
@@ -194,7 +194,7 @@ fn given_up() -> Result<()> {
 /// Steps to which model and optimizer are moved: the planned peak is what is allocated, and gradients are consumed as they are made,
 /// unless all of them are needed before the first update.
 fn training_steps() -> Result<()> {
-    const LAYERS: usize = 12;
+    const LAYERS: usize = 8;
     let weights =
         || (0..LAYERS as u64).map(|i| random::normal(random::key(i), [SIZE, SIZE], DType::F32) * 0.05).collect();
     let bytes = 4 * SIZE * SIZE;
@@ -202,7 +202,6 @@ fn training_steps() -> Result<()> {
         let sgd = Sgd { learning_rate: 0.1.into(), momentum: 0.0, ..Sgd::default() };
         let mut held = vec![training_step("sgd", &sgd, weights, is_clipped)?];
         held.push(training_step("adamw", &AdamW::default(), weights, is_clipped)?);
-        held.push(training_step("lion", &Lion::default(), weights, is_clipped)?);
         for held in held {
             if is_clipped {
                 assert!(held >= LAYERS * bytes, "a norm of all gradients, and {held} bytes");
