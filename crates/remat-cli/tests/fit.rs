@@ -37,6 +37,21 @@ fn this_machine_needs_neither_a_plugin_nor_the_default_device() {
 }
 
 #[test]
+fn model_and_state_are_counted_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows.json");
+    rows(&fit(&format!("--target cpu --policy none --optimizer adamw --dtype f32 --json {}", path.display())));
+    let json: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let row = json.as_array().or_else(|| json["rows"].as_array()).unwrap()[0].clone();
+    let [peak, parameters, optimizer] = ["peak", "parameters", "optimizer"].map(|name| row[name].as_u64().unwrap());
+    assert!(optimizer > parameters && peak >= parameters + optimizer, "{row}");
+    // The step keeps the model and both moments, and holds one gradient at a time beside activations.
+    let activations = row["activations"].as_u64().unwrap();
+    assert_eq!(peak, parameters + optimizer + activations, "{row}");
+    assert!(activations < parameters + optimizer, "{row}");
+}
+
+#[test]
 fn the_largest_batch_is_looked_for() {
     let rows = rows(&fit("--target cpu --policy none --largest-batch"));
     let batch: usize = rows[0][rows[0].len() - 2].replace(',', "").parse().unwrap();

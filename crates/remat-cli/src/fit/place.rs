@@ -155,11 +155,14 @@ impl Place {
             let stats = traced.native()?;
             let [arguments, outputs, temporaries] =
                 [stats.arguments, stats.outputs, stats.temporaries + stats.overhead].map(|bytes| bytes as u64);
+            // Where the step is given model and state, new ones take the memory of the old ones.
+            let aliased = if traced.donates { (stats.peak - stats.donated_peak) as u64 } else { 0 };
             let capacity = self.capacity();
             return Ok(Found::Memory(ChipMemory {
                 arguments,
                 outputs,
                 temporaries,
+                aliased,
                 capacity,
                 ..ChipMemory::default()
             }));
