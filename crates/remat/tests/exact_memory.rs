@@ -227,11 +227,9 @@ fn training_step<O: Optimizer>(
         let (model, state) = optimizer.update(model, &gradient, state)?;
         Ok::<_, remat::Error>((model, state, loss))
     };
-    let args = || {
-        let model = weights();
-        let state = optimizer.init(&model);
-        (model, state, random::normal(random::key(2), [16, SIZE], DType::F32))
-    };
+    let model = weights();
+    let first = (model.clone(), optimizer.init(&model), random::normal(random::key(2), [16, SIZE], DType::F32));
+    let args = || tree::map(&first, |_, leaf| leaf.clone());
     let copy = |leaf: &Tensor| {
         let array = leaf.array()?.clone();
         Ok(Tensor::from_value(Array::new(array.aval().clone(), array.into_data())?.into()))
