@@ -19,6 +19,8 @@ const EMBEDDED: &str = include_str!("../README.md");
 pub(crate) struct Text {
     /// For the user.
     pub(crate) source: String,
+    /// The file or folder; `None` for the text that is built in.
+    pub(crate) path: Option<PathBuf>,
     /// The content of each file.
     pub(crate) files: Vec<Vec<u8>>,
     /// Notes for the user about files that were left out.
@@ -43,7 +45,7 @@ pub(crate) fn load(path: Option<&Path>) -> Result<Text> {
         let root = checkout();
         let text = folder(&root)?;
         return Ok(match text.size() {
-            0 => Text { source: "the built-in manual".into(), files: vec![EMBEDDED.into()], ..text },
+            0 => Text { source: "the built-in manual".into(), path: None, files: vec![EMBEDDED.into()], ..text },
             _ => text,
         });
     };
@@ -56,7 +58,7 @@ pub(crate) fn load(path: Option<&Path>) -> Result<Text> {
         true => folder(path)?,
         false => {
             let content = fs::read(path).map_err(|error| anyhow!(unreadable(path, &error)))?;
-            Text { source: shown.to_string(), files: vec![content], notes: Vec::new() }
+            Text { source: shown.to_string(), path: Some(path.into()), files: vec![content], notes: Vec::new() }
         }
     };
     match (text.size(), kind.is_dir()) {
@@ -122,12 +124,6 @@ pub(crate) fn batches(text: &[u8], batch: usize, context: usize) -> impl Iterato
     })
 }
 
-/// The folder whose text is learnt where no other is named, if it has any.
-pub(crate) fn folder_of_text() -> Option<PathBuf> {
-    let root = checkout();
-    folder(&root).is_ok_and(|text| text.size() > 0).then_some(root)
-}
-
 /// The sequences that start at these bytes, each followed by one byte at least.
 fn batch_at(text: &[u8], starts: impl Iterator<Item = usize>, context: usize) -> Batch {
     let (mut tokens, mut targets, mut rows) = (Vec::new(), Vec::new(), 0usize);
@@ -152,7 +148,7 @@ fn checkout() -> PathBuf {
 /// # Errors
 /// If the folder itself cannot be read.
 fn folder(root: &Path) -> Result<Text> {
-    let mut text = Text { source: String::new(), files: Vec::new(), notes: Vec::new() };
+    let mut text = Text { source: String::new(), path: Some(root.into()), files: Vec::new(), notes: Vec::new() };
     for path in files(root, &mut text.notes).map_err(|error| anyhow!(unreadable(root, &error)))? {
         match fs::read(&path) {
             Ok(content) => text.files.push(content),
@@ -200,7 +196,12 @@ mod tests {
     use super::*;
 
     fn text(files: &[&[u8]]) -> Text {
-        Text { source: String::new(), files: files.iter().map(|file| file.to_vec()).collect(), notes: Vec::new() }
+        Text {
+            source: String::new(),
+            path: None,
+            files: files.iter().map(|file| file.to_vec()).collect(),
+            notes: Vec::new(),
+        }
     }
 
     #[test]

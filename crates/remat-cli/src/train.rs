@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use remat::optim::{AdamW, Mask, Moments, Optimizer, Schedule, clip_by_global_norm};
+use remat::optim::{AdamW, LossScale, Mask, Moments, Optimizer, Schedule, clip_by_global_norm};
 use remat::tree::leaves;
 use remat::{Device, Policy, Tensor, jit_with, random, tree, value_and_grad};
 use remat_cli::arguments::{self, magnitude, up_to};
@@ -18,7 +18,7 @@ use crate::data::{Batch, batches, load, random_batch};
 use crate::model::{Gpt, Sizes};
 use crate::run::{Config, Fingerprint, Run, Saved, State};
 use crate::sample::{Choice, Readable};
-use crate::{data, machine, memory, policy, sample};
+use crate::{machine, memory, policy, sample};
 
 /// The steps of a run whose number is not said.
 const STEPS: u32 = 2000;
@@ -95,8 +95,7 @@ impl Args {
     fn config(&self) -> Config {
         let Args { policy, layers, sizes, seed, .. } = self;
         Config {
-            // The run may be resumed from another folder.
-            text: self.text.clone().or_else(data::folder_of_text).map(|path| path.canonicalize().unwrap_or(path)),
+            text: self.text.clone(),
             policy: policy.clone(),
             layers: *layers,
             sizes: *sizes,
@@ -135,8 +134,11 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let device = config.device.as_deref().map_or_else(Device::default_device, Device::named)?;
     let probe = Tensor::from(0.0f32).to_device(&device);
     jit_with(&machine::options(&probe)?, |x: &Tensor| x.clone()).call(probe)?;
-    // A new run names the text as the user does.
-    let text = load(if saved.is_some() { config.text.as_deref() } else { args.text.as_deref() })?;
+    let text = load(config.text.as_deref())?;
+    if saved.is_none() {
+        // The run may be resumed from another folder.
+        config.text = text.path.as_ref().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
+    }
     let fingerprint = Fingerprint::of(&text);
     let (train, test) = text.divide(sizes.context)?;
     let [weights, batch_key, sample_key] = random::key(config.seed).split();
@@ -198,7 +200,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         }
         let is_stopped = stop.is_asked();
         if is_stopped || state.step == config.steps || state.step.is_multiple_of(config.save_every) {
-            if !is_finite(&state.model)? {
+            if !LossScale::all_finite(&state.model)?.item::<bool>()? {
                 let last = folder.last_checkpoint();
                 bail!(
                     "the parameters after step {} are not finite; a lower --learning-rate may help. {last}",
@@ -241,19 +243,6 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     writeln!(out, "  remat generate {folder} --prompt \"fn main\"")?;
     writeln!(out, "  remat train --resume {folder} --steps {}", config.steps.saturating_mul(2))?;
     Ok(())
-}
-
-/// Whether no parameter is infinite or NaN.
-///
-/// # Errors
-/// The first error of the model.
-fn is_finite(model: &Gpt) -> remat::Result<bool> {
-    for (_, leaf) in leaves(model) {
-        if !leaf.abs().max(..).item::<f32>()?.is_finite() {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 /// The optimizer of a run.

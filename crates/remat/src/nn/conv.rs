@@ -46,18 +46,13 @@ impl Conv {
     /// If the dtype is not a float: the weights are failed tensors.
     #[track_caller]
     pub fn init(key: Key, inputs: usize, outputs: usize, window: impl AsRef<[usize]>, dtype: DType) -> Conv {
-        pinned(|| {
-            let window = window.as_ref();
-            let elements = window.iter().fold(inputs, |product, &size| product.saturating_mul(size));
-            let shape: Vec<usize> = [outputs, inputs].iter().chain(window).copied().collect();
-            Conv {
-                kernel: normal(key, &shape, dtype, 1.0 / (elements.max(1) as f64).sqrt()),
-                bias: Some(Tensor::zeros([outputs], dtype)),
-                strides: Vec::new(),
-                padding: Padding::Same,
-                dilation: Vec::new(),
-                groups: 1,
-            }
+        pinned(|| Conv {
+            kernel: kernel(key, [outputs, inputs], inputs, window.as_ref(), dtype),
+            bias: Some(Tensor::zeros([outputs], dtype)),
+            strides: Vec::new(),
+            padding: Padding::Same,
+            dilation: Vec::new(),
+            groups: 1,
         })
     }
 
@@ -89,4 +84,12 @@ impl Conv {
 pub(super) fn per_feature(weights: &Tensor, rank: usize) -> Tensor {
     let shape: Vec<i64> = std::iter::once(-1).chain(std::iter::repeat_n(1, rank.saturating_sub(2))).collect();
     weights.reshape(shape)
+}
+
+/// The weights of a convolution, `[features.., window..]`, whose windows have the elements of `inputs` features: as [`Linear::init`](super::Linear::init)
+/// makes them with as many inputs.
+pub(super) fn kernel(key: Key, features: [usize; 2], inputs: usize, window: &[usize], dtype: DType) -> Tensor {
+    let elements = window.iter().fold(inputs, |product, &size| product.saturating_mul(size));
+    let shape: Vec<usize> = features.iter().chain(window).copied().collect();
+    normal(key, &shape, dtype, 1.0 / (elements.max(1) as f64).sqrt())
 }

@@ -2,8 +2,7 @@
 
 use remat_ir::{Error, ErrorKind, Result};
 
-use super::conv::per_feature;
-use super::linear::normal;
+use super::conv::{kernel, per_feature};
 use crate::layer::{deferred, pinned};
 use crate::random::Key;
 use crate::{ConvConfig, DType, Padding, Tensor, Tree};
@@ -45,18 +44,13 @@ impl ConvTranspose {
     /// If the dtype is not a float: the weights are failed tensors.
     #[track_caller]
     pub fn init(key: Key, inputs: usize, outputs: usize, window: impl AsRef<[usize]>, dtype: DType) -> ConvTranspose {
-        pinned(|| {
-            let window = window.as_ref();
-            let elements = window.iter().fold(inputs, |product, &size| product.saturating_mul(size));
-            let shape: Vec<usize> = [inputs, outputs].iter().chain(window).copied().collect();
-            ConvTranspose {
-                kernel: normal(key, &shape, dtype, 1.0 / (elements.max(1) as f64).sqrt()),
-                bias: Some(Tensor::zeros([outputs], dtype)),
-                strides: Vec::new(),
-                padding: Padding::Same,
-                dilation: Vec::new(),
-                groups: 1,
-            }
+        pinned(|| ConvTranspose {
+            kernel: kernel(key, [inputs, outputs], inputs, window.as_ref(), dtype),
+            bias: Some(Tensor::zeros([outputs], dtype)),
+            strides: Vec::new(),
+            padding: Padding::Same,
+            dilation: Vec::new(),
+            groups: 1,
         })
     }
 

@@ -2,7 +2,7 @@
 
 use remat_ir::{Error, ErrorKind, Result};
 
-use super::{positions, with_normal_matrices};
+use super::{logits, positions, untied_head, with_normal_matrices};
 use crate::layer::{deferred, pinned};
 use crate::nn::{Block, Embedding, KvCache, LayerNorm, Linear, Mlp, Stack};
 use crate::random::Key;
@@ -117,8 +117,7 @@ impl Gpt2 {
                 positions: Embedding::init(at, config.n_positions, features, dtype),
                 blocks: Stack::init(blocks, config.n_layer, block),
                 norm: norm(),
-                head: (!config.tie_word_embeddings)
-                    .then(|| Linear { bias: None, ..Linear::init(head, features, config.vocab_size, dtype) }),
+                head: untied_head(head, config.tie_word_embeddings, [features, config.vocab_size], dtype),
             };
             let residual = 1.0 / (2.0 * config.n_layer.max(1) as f64).sqrt();
             with_normal_matrices(&weights, &model, |path| {
@@ -188,11 +187,7 @@ impl Gpt2 {
     }
 
     fn logits(&self, x: &Tensor) -> Tensor {
-        let x = self.norm.apply(x);
-        match &self.head {
-            Some(head) => head.apply(&x),
-            None => self.embed.logits(&x),
-        }
+        logits(self.head.as_ref(), &self.embed, &self.norm.apply(x))
     }
 
     fn expect_positions(&self, operation: &str, count: usize) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use remat_ir::{Error, Result};
 
-use super::{checked, positions, with_normal_matrices};
+use super::{checked, logits, positions, untied_head, with_normal_matrices};
 use crate::layer::{deferred, pinned};
 use crate::nn::attention::head_size;
 use crate::nn::{
@@ -214,8 +214,7 @@ impl Llama {
                 embed: Embedding::init(embed, config.vocab_size, features, dtype),
                 blocks: Stack::init(blocks, config.num_hidden_layers, block),
                 norm: norm(),
-                head: (!config.tie_word_embeddings)
-                    .then(|| Linear { bias: None, ..Linear::init(head, features, config.vocab_size, dtype) }),
+                head: untied_head(head, config.tie_word_embeddings, [features, config.vocab_size], dtype),
                 rotary: Rotary { theta: config.rope_theta, scaling: config.rope_scaling, ..Rotary::new(size) },
             };
             let model = with_normal_matrices(&weights, &model, |_| config.initializer_range);
@@ -287,10 +286,6 @@ impl Llama {
     }
 
     fn logits(&self, x: &Tensor) -> Tensor {
-        let x = self.norm.apply(x);
-        match &self.head {
-            Some(head) => head.apply(&x),
-            None => self.embed.logits(&x),
-        }
+        logits(self.head.as_ref(), &self.embed, &self.norm.apply(x))
     }
 }

@@ -15,6 +15,7 @@ pub use vit::{Vit, VitConfig};
 use remat_ir::{Error, ErrorKind, Result};
 
 use crate::layer::deferred;
+use crate::nn::{Embedding, Linear};
 use crate::random::{self, Key};
 use crate::{DType, Tensor, tree};
 
@@ -28,6 +29,16 @@ fn positions(operation: &str, tokens: &Tensor) -> Result<usize> {
             Err(Error::new(ErrorKind::Shape, operation, message))
         }
     }
+}
+
+/// The head of a language model, unless it is the table of the tokens: `features` and the size of the vocabulary are its sizes.
+fn untied_head(key: Key, is_tied: bool, [features, vocabulary]: [usize; 2], dtype: DType) -> Option<Linear> {
+    (!is_tied).then(|| Linear { bias: None, ..Linear::init(key, features, vocabulary, dtype) })
+}
+
+/// The logits of normalised features, by the head or the table of the tokens.
+fn logits(head: Option<&Linear>, embed: &Embedding, x: &Tensor) -> Tensor {
+    head.map_or_else(|| embed.logits(x), |head| head.apply(x))
 }
 
 /// The model, or one of failed weights where its configuration is wrong.
