@@ -1,0 +1,86 @@
+//! A convolutional network learns to read digits of 28 by 28 pixels, the size of MNIST's.
+//!
+//! Run it with `cargo run -p remat --example cnn`. The digits are drawn by the program: there is no file to download.
+
+use remat::nn::{Conv, Linear};
+use remat::optim::{AdamW, Moments, Optimizer};
+use remat::{DType, Result, Tensor, Tree, jit, nn, random, value_and_grad};
+
+#[derive(Clone, Tree)]
+struct Cnn {
+    first: Conv,
+    second: Conv,
+    out: Linear,
+}
+
+impl Cnn {
+    fn init(key: random::Key) -> Cnn {
+        let [first, second, out] = key.split();
+        let halved = |conv: Conv| Conv { strides: vec![2, 2], ..conv };
+        Cnn {
+            first: halved(Conv::init(first, 1, 8, [3, 3], DType::F32)),
+            second: halved(Conv::init(second, 8, 16, [3, 3], DType::F32)),
+            out: Linear::init(out, 16 * 7 * 7, 10, DType::F32),
+        }
+    }
+
+    /// The logits of images `[batch, 1, 28, 28]`.
+    fn apply(&self, x: &Tensor) -> Tensor {
+        let x = self.second.apply(&self.first.apply(x).relu()).relu();
+        self.out.apply(&x.reshape([-1, 16 * 7 * 7]))
+    }
+}
+
+/// Seven strokes as boxes `(top, left, height, width)`, and which of them each digit has.
+const STROKES: [(usize, usize, usize, usize); 7] =
+    [(0, 0, 2, 9), (0, 7, 9, 2), (8, 7, 9, 2), (15, 0, 2, 9), (8, 0, 9, 2), (0, 0, 9, 2), (7, 0, 2, 9)];
+const DIGITS: [u8; 10] = [0x3f, 0x06, 0x5b, 0x4f, 0x66, 0x6d, 0x7d, 0x07, 0x7f, 0x6f];
+
+/// `n` digits somewhere in their images, with noise, and which digits they are.
+fn digits(key: random::Key, n: usize) -> Result<(Tensor, Tensor)> {
+    let [class, place, noise] = key.split();
+    let class = random::randint(class, [n], DType::I32, 0..10);
+    let places = random::randint(place, [n, 2], DType::I32, 3..8).to_vec::<i32>()?;
+    let mut pixels = vec![0.0f32; n * 28 * 28];
+    for ((image, digit), place) in pixels.chunks_mut(28 * 28).zip(class.to_vec::<i32>()?).zip(places.chunks(2)) {
+        for (i, (top, left, height, width)) in STROKES.into_iter().enumerate() {
+            if DIGITS[digit as usize] >> i & 1 == 1 {
+                for row in top + place[0] as usize..top + place[0] as usize + height {
+                    let start = row * 28 + left + place[1] as usize;
+                    image[start..start + width].fill(1.0);
+                }
+            }
+        }
+    }
+    let x = Tensor::from_vec(pixels, [n, 1, 28, 28]);
+    Ok((x + random::normal(noise, [n, 1, 28, 28], DType::F32) * 0.2, class))
+}
+
+fn main() -> Result<()> {
+    println!("digits drawn by this program, not MNIST's");
+    let [weights, batches, test] = random::key(0).split();
+    let adam = AdamW { learning_rate: 0.01.into(), ..AdamW::default() };
+    type Args = (Cnn, Moments<Cnn>, Tensor, Tensor);
+    let step = jit(|(model, state, x, class): &Args| -> Result<(Cnn, Moments<Cnn>, Tensor)> {
+        let (loss, gradient) = value_and_grad(|model: &Cnn| nn::cross_entropy(&model.apply(x), class))(model)?;
+        let (model, state) = adam.update(model, &gradient, state)?;
+        Ok((model, state, loss))
+    });
+
+    let mut model = Cnn::init(weights);
+    let mut state = adam.init(&model);
+    for i in 0..100 {
+        let (x, class) = digits(batches.fold_in(i), 16)?;
+        let loss;
+        (model, state, loss) = step.call((model, state, x, class))?;
+        if i % 20 == 0 {
+            println!("step {i:>3}: loss {loss}");
+        }
+    }
+
+    let (x, class) = digits(test, 200)?;
+    let right = model.apply(&x).argmax(-1).eq(&class).to_dtype(DType::F32).mean(..).item::<f32>()?;
+    println!("of 200 new digits {:.1} % are read", 100.0 * right);
+    assert!(right > 0.8);
+    Ok(())
+}
