@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, anyhow, bail, ensure};
 use remat::{DType, Tensor, Tree, random};
 
+use crate::run::METRICS;
+
 /// The kinds of files that are text to learn from.
 const EXTENSIONS: [&str; 4] = ["rs", "md", "toml", "txt"];
 
@@ -14,6 +16,9 @@ const SKIPPED: [&str; 2] = ["target", "node_modules"];
 
 /// The text to learn where there is no other.
 const EMBEDDED: &str = include_str!("../README.md");
+
+/// At most this many batches of held-out text are tested: a small part of the time of training.
+const TESTED: usize = 16;
 
 /// Text as bytes, and where it comes from.
 pub(crate) struct Text {
@@ -105,6 +110,49 @@ impl Text {
     }
 }
 
+/// The batches of a run: those of each step by seed and step alone, and those that test the model.
+pub(crate) struct Batches {
+    train: Vec<u8>,
+    test: Vec<u8>,
+    key: random::Key,
+    batch: usize,
+    context: usize,
+}
+
+impl Batches {
+    /// The batches of a text, of `batch` sequences of `context` tokens each.
+    ///
+    /// # Errors
+    /// As [`Text::divide`].
+    pub(crate) fn new(text: &Text, key: random::Key, batch: usize, context: usize) -> Result<Batches> {
+        let (train, test) = text.divide(context)?;
+        Ok(Batches { train, test, key, batch, context })
+    }
+
+    /// The number of tokens that are held out.
+    pub(crate) fn held_out(&self) -> usize {
+        self.test.len()
+    }
+
+    /// The batch of a step, counted from 0.
+    ///
+    /// # Errors
+    /// As [`random_batch`].
+    pub(crate) fn batch(&self, step: u32) -> remat::Result<Batch> {
+        random_batch(self.key.fold_in(step), &self.train, self.batch, self.context)
+    }
+
+    /// Batches of held-out text, from its start, at most [`TESTED`] of them.
+    pub(crate) fn tests(&self) -> Vec<Batch> {
+        batches(&self.test, self.batch, self.context).take(TESTED).collect()
+    }
+
+    /// The beginning of the held-out text, for a model to continue.
+    pub(crate) fn prompt(&self) -> &[u8] {
+        &self.test[..self.context.min(self.test.len())]
+    }
+}
+
 /// A batch of sequences from random positions of the text.
 ///
 /// # Errors
@@ -160,7 +208,7 @@ fn folder(root: &Path) -> Result<Text> {
     Ok(text)
 }
 
-/// The text files below a folder, in the order of their paths. Hidden ones are skipped; so are links, which may be loops.
+/// The text files below a folder, in the order of their paths. Hidden ones are skipped, and folders of runs; so are links, which may be loops.
 /// A folder below it that cannot be read is skipped with a note.
 ///
 /// # Errors
@@ -174,7 +222,7 @@ fn files(folder: &Path, notes: &mut Vec<String>) -> std::io::Result<Vec<PathBuf>
         if name.starts_with('.') {
             continue;
         }
-        if kind.is_dir() && !SKIPPED.contains(&&*name) {
+        if kind.is_dir() && !SKIPPED.contains(&&*name) && !path.join(METRICS).exists() {
             match files(&path, notes) {
                 Ok(files) => found.extend(files),
                 Err(error) => notes.push(unreadable(&path, &error)),
@@ -245,9 +293,15 @@ mod tests {
     #[test]
     fn text_files_are_found_in_order_without_hidden_and_built_ones() {
         let root = tempfile::tempdir().unwrap();
-        for (path, content) in
-            [("b.md", "2"), ("a/z.rs", "1"), ("a/image.png", "x"), ("target/x.rs", "x"), (".git/x.txt", "x")]
-        {
+        for (path, content) in [
+            ("b.md", "2"),
+            ("a/z.rs", "1"),
+            ("a/image.png", "x"),
+            ("target/x.rs", "x"),
+            (".git/x.txt", "x"),
+            ("run/config.toml", "x"),
+            ("run/metrics.jsonl", ""),
+        ] {
             let path = root.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, content).unwrap();

@@ -45,7 +45,7 @@ pub(crate) fn generate(args: &Generate, out: &mut impl Write) -> Result<()> {
         write!(out, "{}", text.push(byte))?;
         Ok(out.flush()?)
     };
-    let (model, context) = (saved.model()?, saved.config.sizes.context);
+    let (model, context) = (saved.model()?, saved.context());
     sample(&model, args.prompt.as_bytes(), args.length, context, &args.choice, random::key(args.seed), each)?;
     Ok(writeln!(out, "{}", text.rest())?)
 }
@@ -69,11 +69,11 @@ pub(crate) fn eval(args: &Eval, out: &mut impl Write) -> Result<()> {
     let saved = Saved::open(&args.from)?;
     notes(&saved, out)?;
     let text = load(args.text.as_deref())?;
-    let sizes = &saved.config.sizes;
+    let context = saved.context();
     let bytes = text.files.concat();
-    let counted = bytes.len().saturating_sub(1) / sizes.context * sizes.context;
-    ensure!(counted > 0, "the text has {} bytes, no more than a context of {}", bytes.len(), sizes.context);
-    let loss = mean_loss(&saved.model()?, batches(&bytes, sizes.batch, sizes.context))?;
+    let counted = bytes.len().saturating_sub(1) / context * context;
+    ensure!(counted > 0, "the text has {} bytes, no more than a context of {context}", bytes.len());
+    let loss = mean_loss(&saved.model()?, batches(&bytes, saved.config.batch, context))?;
     writeln!(out, "checkpoint: {}", saved.path().display())?;
     writeln!(out, "text: {} bytes in {}", thousands(bytes.len()), text.source)?;
     let bits = loss / std::f64::consts::LN_2;

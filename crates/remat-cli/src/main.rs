@@ -2,12 +2,13 @@
 //!
 //! Layers, each using only those above it in this list:
 //!
-//! 1. `policy`, `machine`, `data`, `model`: the policies of tables, the memory of this machine, the text, the GPT
-//! 2. `sample`, `memory`, `run`: text out of a model, the bytes that each policy saves, the folder of a run
+//! 1. `policy`, `machine`, `data`, `model`: the policies of tables, the memory of this machine, the text, the language model
+//! 2. `sample`, `memory`, `config`, `run`: text out of a model, the bytes that each policy saves, the configuration of a run and its folder
 //! 3. `train`, `generate`, `show`, `fit`, `plugin`, `cache`, `launch`: the commands
 //! 4. `main`: their arguments
 
 mod cache;
+mod config;
 mod data;
 mod fit;
 mod generate;
@@ -38,7 +39,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Train a byte-level GPT on text, show what each checkpoint policy saves, and save the run.
+    /// Train a language model on text, show what each checkpoint policy saves, and save the run.
     Train(train::Args),
     /// Write text with a model that was trained.
     Generate(generate::Generate),

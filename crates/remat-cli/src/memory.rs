@@ -8,7 +8,7 @@ use remat_cli::arguments::{policy, policy_name};
 use remat_cli::table::{table, thousands};
 
 use crate::data::Batch;
-use crate::model::Gpt;
+use crate::model::Model;
 use crate::policy::LISTED;
 
 /// A table of the policies and of the bytes that each keeps for the backward pass of the loss: values that the step
@@ -16,7 +16,7 @@ use crate::policy::LISTED;
 ///
 /// # Errors
 /// If the chosen policy cannot be applied.
-pub(crate) fn report(model: &Gpt, batch: &Batch, chosen: Option<&Policy>) -> Result<String> {
+pub(crate) fn report(model: &Model, batch: &Batch, chosen: Option<&Policy>) -> Result<String> {
     let mut policies = LISTED.into_iter().map(policy).collect::<Result<Vec<_>>>()?;
     if !policies.iter().any(|policy| policy.as_ref() == chosen) {
         policies.push(chosen.cloned());
@@ -48,8 +48,8 @@ impl Saved {
     }
 }
 
-fn saved(model: &Gpt, batch: &Batch, policy: Option<&Policy>) -> Result<Saved> {
-    let residuals = saved_residuals(|model: &Gpt| model.loss(batch, policy), model)?;
+fn saved(model: &Model, batch: &Batch, policy: Option<&Policy>) -> Result<Saved> {
+    let residuals = saved_residuals(|model: &Model| model.loss(batch, policy), model)?;
     let total = residuals.intermediate_bytes();
     let host = residuals.intermediates().filter(|r| r.aval.memory == MemorySpace::Host);
     let host = host.map(|r| r.bytes()).sum();

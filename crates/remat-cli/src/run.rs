@@ -6,34 +6,31 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use remat::optim::{AdamW, Moments, Optimizer};
-use remat::random;
+use remat::{DType, random};
 use remat_io::{Checkpoint, Checkpoints, Progress, Snapshot};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
+use crate::config::Config;
 use crate::data::Text;
-use crate::model::{Gpt, Sizes};
+use crate::model::{Architecture, Model};
 
 /// Where runs are put whose folder is not said.
 const RUNS: &str = "runs";
 
-/// The file of measurements.
-const METRICS: &str = "metrics.jsonl";
+/// The file of measurements, by which the folder of a run is known.
+pub(crate) const METRICS: &str = "metrics.jsonl";
 
-/// What makes a run: with the same text, the same configuration gives the same losses.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct Config {
-    /// The text that was asked for; `None` is that of the folder around.
-    pub(crate) text: Option<PathBuf>,
-    pub(crate) policy: String,
-    pub(crate) layers: usize,
-    pub(crate) sizes: Sizes,
-    pub(crate) steps: u32,
-    pub(crate) learning_rate: f64,
-    pub(crate) seed: u64,
-    /// The name of the device, where one was asked for.
-    pub(crate) device: Option<String>,
-    /// Steps from one checkpoint to the next.
-    pub(crate) save_every: u32,
+/// The file of the configuration, for another run like this one.
+const CONFIG: &str = "config.toml";
+
+/// What is written of a run beside its numbers.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    /// The settings of the [`Config`].
+    settings: Map<String, Value>,
+    /// The `config.json` of the model.
+    model: Value,
 }
 
 /// The text of a run, so that another is noticed.
@@ -55,14 +52,15 @@ impl Fingerprint {
 pub(crate) struct State {
     /// The steps done.
     pub(crate) step: u32,
-    pub(crate) model: Gpt,
-    pub(crate) optimizer: Moments<Gpt>,
+    pub(crate) model: Model,
+    pub(crate) optimizer: Moments<Model>,
 }
 
 /// A run that was saved.
 pub(crate) struct Saved {
     checkpoint: Checkpoint,
     pub(crate) config: Config,
+    pub(crate) architecture: Architecture,
     pub(crate) text: Fingerprint,
     /// The steps done.
     pub(crate) step: u32,
@@ -86,10 +84,16 @@ impl Saved {
             let path = path.display();
             bail!("`{path}` has no checkpoint: `remat train` has not written one there, or has ended before its first")
         };
-        let progress: Progress<Fingerprint, Config> = checkpoint.progress()?;
+        let progress: Progress<Fingerprint, Value> = checkpoint.progress()?;
+        let (config, architecture) = read(progress.config).with_context(|| {
+            format!(
+                "`{}` was written by another version of remat, or not by `remat train`",
+                checkpoint.path().display()
+            )
+        })?;
         let notes = skipped.iter().map(ToString::to_string).collect();
         let step = u32::try_from(progress.step).context("the number of the step")?;
-        Ok(Saved { checkpoint, config: progress.config, text: progress.data, step, notes })
+        Ok(Saved { checkpoint, config, architecture, text: progress.data, step, notes })
     }
 
     /// The last checkpoint of a run that is to go on in its folder.
@@ -113,7 +117,7 @@ impl Saved {
     ///
     /// # Errors
     /// If the file is not that of this model.
-    pub(crate) fn model(&self) -> Result<Gpt> {
+    pub(crate) fn model(&self) -> Result<Model> {
         Ok(self.checkpoint.tree("model", &self.fresh())?)
     }
 
@@ -128,9 +132,24 @@ impl Saved {
     }
 
     /// A model of the same sizes.
-    fn fresh(&self) -> Gpt {
-        Gpt::init(random::key(self.config.seed), self.config.layers, &self.config.sizes)
+    fn fresh(&self) -> Model {
+        Model::init(random::key(0), &self.architecture, DType::F32)
     }
+
+    /// The length of the sequences that the model was trained with.
+    pub(crate) fn context(&self) -> usize {
+        self.config.context(&self.architecture)
+    }
+}
+
+/// The configuration and the model that were written.
+///
+/// # Errors
+/// If they are not what this version writes.
+fn read(written: Value) -> Result<(Config, Architecture)> {
+    let Written { settings, model } = serde_json::from_value(written)?;
+    let architecture = Architecture::from_json(Path::new("config.json"), &model.to_string())?;
+    Ok((Config::from_settings(&settings)?, architecture))
 }
 
 /// The folder of a run that goes on.
@@ -139,6 +158,7 @@ pub(crate) struct Run {
     checkpoints: Checkpoints,
     metrics: BufWriter<File>,
     config: Config,
+    architecture: Architecture,
     text: Fingerprint,
     /// The step of the last checkpoint.
     saved: Option<u32>,
@@ -149,24 +169,30 @@ impl Run {
     ///
     /// # Errors
     /// If the folder has a run, or cannot be made or written.
-    pub(crate) fn begin(folder: Option<&Path>, config: Config, text: Fingerprint) -> Result<Run> {
-        let folder = folder.map_or_else(new_folder, |folder| Ok(folder.to_path_buf()))?;
+    pub(crate) fn begin(config: Config, architecture: Architecture, text: Fingerprint) -> Result<Run> {
+        let folder = config.save.as_ref().map_or_else(new_folder, |folder| Ok(folder.clone()))?;
         if has_checkpoint(&folder)? {
             let folder = folder.display();
             bail!("`{folder}` has a run: go on with it by --resume {folder}, or save this one elsewhere");
         }
-        Run::open(folder, config, text, 0)
+        Run::open(folder, config, architecture, text, 0)
     }
 
     /// The run of a folder that goes on after this many steps.
     ///
     /// # Errors
     /// If the folder cannot be written.
-    pub(crate) fn resume(folder: &Path, config: Config, text: Fingerprint, step: u32) -> Result<Run> {
-        Run::open(folder.to_path_buf(), config, text, step)
+    pub(crate) fn resume(
+        folder: &Path,
+        config: Config,
+        architecture: Architecture,
+        text: Fingerprint,
+        step: u32,
+    ) -> Result<Run> {
+        Run::open(folder.to_path_buf(), config, architecture, text, step)
     }
 
-    fn open(folder: PathBuf, config: Config, text: Fingerprint, step: u32) -> Result<Run> {
+    fn open(folder: PathBuf, config: Config, architecture: Architecture, text: Fingerprint, step: u32) -> Result<Run> {
         let checkpoints = Checkpoints::open(&folder)?;
         let path = folder.join(METRICS);
         let kept = kept_lines(&path, step).with_context(|| format!("cannot read `{}`", path.display()))?;
@@ -178,8 +204,10 @@ impl Run {
             OpenOptions::new().append(true).open(&path)
         };
         let file = open().with_context(|| format!("cannot write `{}`", path.display()))?;
+        let written = folder.join(CONFIG);
+        fs::write(&written, config.to_toml()).with_context(|| format!("cannot write `{}`", written.display()))?;
         let saved = (step > 0).then_some(step);
-        Ok(Run { folder, checkpoints, metrics: BufWriter::new(file), config, text, saved })
+        Ok(Run { folder, checkpoints, metrics: BufWriter::new(file), config, architecture, text, saved })
     }
 
     /// The step of the last checkpoint.
@@ -212,8 +240,9 @@ impl Run {
     /// # Errors
     /// If that, or the save before it, does not work.
     pub(crate) fn save(&mut self, state: &State) -> Result<()> {
-        let Run { config, text, .. } = self;
-        let progress = Progress { step: state.step.into(), seed: config.seed, data: *text, config: config.clone() };
+        let Run { config, architecture, text, .. } = self;
+        let written = Written { settings: config.to_settings(), model: serde_json::from_str(&architecture.to_json())? };
+        let progress = Progress { step: state.step.into(), seed: config.seed, data: *text, config: written };
         let snapshot = Snapshot::new(&progress)?.with("model", &state.model)?.with("optimizer", &state.optimizer)?;
         self.metrics.flush()?;
         self.checkpoints.save(snapshot)?;

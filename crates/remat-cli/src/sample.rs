@@ -3,12 +3,14 @@
 use remat::argument::keep;
 use remat::{Tensor, jit_with, random};
 use remat_cli::arguments::{magnitude, up_to};
+use serde::Serialize;
 
 use crate::machine;
-use crate::model::Gpt;
+use crate::model::Model;
 
 /// How the next byte is chosen.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, PartialEq, Debug, clap::Args, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) struct Choice {
     /// Sampling temperature; 0 is greedy: the most likely byte each time
     #[arg(long, default_value_t = 0.7, value_parser = magnitude, allow_negative_numbers = true)]
@@ -31,7 +33,7 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 impl Choice {
-    /// The next byte by these logits, `f32[256]`, as an integer scalar.
+    /// The next byte by these logits, `f32[vocabulary]`, as an integer scalar.
     fn choose(&self, logits: &Tensor, key: random::Key) -> Tensor {
         if self.temperature == 0.0 {
             return logits.argmax(-1);
@@ -60,7 +62,7 @@ impl Choice {
 /// # Errors
 /// The first error of the model or of `done`.
 pub(crate) fn sample(
-    model: &Gpt,
+    model: &Model,
     prompt: &[u8],
     count: usize,
     context: usize,
@@ -69,8 +71,8 @@ pub(crate) fn sample(
     mut done: impl FnMut(u8) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let next =
-        jit_with(&machine::options(model)?, |(model, window, last, key): &(Gpt, Tensor, Tensor, random::Key)| {
-            let logits = model.logits(window, None)?.index(0).dynamic_index(last, 0);
+        jit_with(&machine::options(model)?, |(model, window, last, key): &(Model, Tensor, Tensor, random::Key)| {
+            let logits = model.logits(window).index(0).dynamic_index(last, 0);
             remat::Result::Ok(choice.choose(&logits, key.reuse()))
         });
     let mut text = prompt.to_vec();

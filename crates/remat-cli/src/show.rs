@@ -4,10 +4,9 @@ use std::io::Write;
 
 use anyhow::Result;
 use remat::report::{fwd_bwd, saved_residuals};
-use remat::{DType, Tensor, Tree, grad, jit, nn, random};
-use remat_cli::arguments;
+use remat::{DType, Tensor, Tree, checkpoint, grad, jit, nn, random};
+use remat_cli::arguments::{self, up_to};
 
-use crate::model::{Gpt, Sizes, apply};
 use crate::policy;
 
 /// The width of programs where the terminal does not tell.
@@ -24,8 +23,18 @@ pub(crate) struct Args {
     /// Instead, print the compiled steps of the gradient, with the memory offset of each value
     #[arg(long)]
     steps: bool,
-    #[command(flatten)]
-    sizes: Sizes,
+    /// Model width: features per token
+    #[arg(long, default_value_t = 96, value_parser = up_to(1 << 20))]
+    width: usize,
+    /// Attention heads; must divide the width
+    #[arg(long, default_value_t = 4, value_parser = up_to(1 << 20))]
+    heads: usize,
+    /// Sequence length in tokens
+    #[arg(long, default_value_t = 64, value_parser = up_to(1 << 24))]
+    context: usize,
+    /// Sequences
+    #[arg(long, default_value_t = 8, value_parser = up_to(1 << 24))]
+    batch: usize,
 }
 
 /// The values that a block is differentiated with respect to.
@@ -40,12 +49,10 @@ struct Inputs {
 /// # Errors
 /// What is wrong with the arguments; if the output cannot be written.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
-    let Args { sizes, .. } = args;
     let policy = arguments::policy(&args.policy)?;
-    let model = Gpt::init(random::key(0), 1, sizes);
-    let x = Tensor::zeros([sizes.batch, sizes.context, sizes.width], DType::F32);
-    let block = |inputs: &Inputs| apply(&inputs.block, &inputs.x, policy.as_ref());
-    let inputs = Inputs { block: model.blocks[0].clone(), x };
+    let x = Tensor::zeros([args.batch, args.context, args.width], DType::F32);
+    let block = |Inputs { block, x }: &Inputs| checkpoint(policy.clone(), |x: &Tensor| block.apply(x))(x);
+    let inputs = Inputs { block: nn::Block::init(random::key(0), args.width, args.heads, DType::F32), x };
     if args.passes || args.steps {
         let gradient = jit(grad(|inputs: &Inputs| block(inputs).sum(..)));
         if args.passes {

@@ -111,7 +111,9 @@ fn mistakes_name_the_folder() {
     let none = error(remat(at.path(), "generate elsewhere"));
     assert!(none.contains("`elsewhere` has no checkpoint"), "{none}");
     let both = error(remat(at.path(), "train --resume run --width 8"));
-    assert!(both.contains("'--resume <FOLDER>' cannot be used with '--width <WIDTH>'"), "{both}");
+    assert!(both.contains("--width is not that of the run, and a run that is resumed keeps it"), "{both}");
+    let save = error(remat(at.path(), "train --resume run --save other"));
+    assert!(save.contains("--save: a run that is resumed is saved in its own folder"), "{save}");
     let empty = command(at.path(), "generate run --prompt").arg("").output().unwrap();
     assert!(error(empty).contains("the prompt is empty"));
     // One checkpoint is not a run: nothing is written into it.

@@ -150,7 +150,7 @@ fn mistakes_are_one_line() {
         ("--context 8 --width 30 --heads 4", "nn::Attention::init: 4 heads do not divide 30 features"),
         (
             "--batch 16000000 --context 4096",
-            "a step of 16,000,000 sequences of 4,096 bytes is too large: at most 134,217,728 bytes together",
+            "a step of 16,000,000 sequences of 4,096 tokens is too large: at most 134,217,728 tokens together",
         ),
     ];
     for (args, expected) in cases {

@@ -27,9 +27,17 @@ impl Fields {
     pub(super) fn read(operation: &'static str, folder: &Path) -> Result<Fields> {
         let path = folder.join(FILE);
         let text = fs::read(&path).map_err(|error| cannot(operation, "read", &path, &error))?;
-        let fields = serde_json::from_slice(&text)
-            .map_err(|error| wrong(operation, &path, format!("is not a configuration: {error}")))?;
-        Ok(Fields { operation, path, fields })
+        Fields::parse(operation, &path, &text)
+    }
+
+    /// The fields in the text of a file.
+    ///
+    /// # Errors
+    /// If it is not a JSON object.
+    pub(super) fn parse(operation: &'static str, path: &Path, text: &[u8]) -> Result<Fields> {
+        let fields = serde_json::from_slice(text)
+            .map_err(|error| wrong(operation, path, format!("is not a configuration: {error}")))?;
+        Ok(Fields { operation, path: path.to_path_buf(), fields })
     }
 
     /// An error of the file.

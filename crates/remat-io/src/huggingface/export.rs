@@ -9,7 +9,7 @@ use remat::{DType, Error, ErrorKind, Result, eval_shape};
 use serde_json::json;
 
 use super::config::{self, torch_name};
-use super::{Pretrained, WEIGHTS};
+use super::{Pretrained, WEIGHTS, family};
 use crate::atomic::{sync_folder, temporary_folder, write_synced};
 use crate::failure::{cannot, wrong};
 use crate::name::Named;
@@ -89,9 +89,7 @@ fn export<M: Pretrained>(options: &ExportOptions, folder: &Path, model: &M, conf
     if count > 1 {
         write_json(&temporary.path().join(WEIGHTS[1]), &index)?;
     }
-    let mut fields = M::write_config(config);
-    fields.insert("model_type".into(), json!(M::FAMILY.model_type));
-    fields.insert("architectures".into(), json!([M::FAMILY.architecture]));
+    let mut fields = family::fields::<M>(config);
     fields.insert("torch_dtype".into(), json!(torch_name(dtype)));
     write_json(&temporary.path().join(config::FILE), &fields)?;
     sync_folder(temporary.path()).map_err(|error| failed(&error))?;

@@ -58,6 +58,14 @@ pub trait Model: Tree + Clone {
     fn write_config(config: &Self::Config) -> Map<String, Value>;
 }
 
+/// The fields of a configuration with those of its kind.
+pub(super) fn fields<M: Model>(config: &M::Config) -> Map<String, Value> {
+    let mut fields = M::write_config(config);
+    fields.insert("model_type".into(), M::FAMILY.model_type.into());
+    fields.insert("architectures".into(), vec![M::FAMILY.architecture].into());
+    fields
+}
+
 impl Family {
     /// Whether a tensor of a file is not a weight.
     pub(super) fn is_buffer(&self, name: &str) -> bool {

@@ -71,6 +71,32 @@ pub fn config<M: Pretrained>(folder: impl AsRef<Path>) -> Result<M::Config> {
     read_config::<M>(folder.as_ref()).map_err(|error| error.at(loc))
 }
 
+/// The configuration in the text of a `config.json`; `source` is what errors call it.
+///
+/// # Errors
+/// As [`config`].
+///
+/// ```
+/// use remat::nn::{Gpt2, Gpt2Config};
+/// use remat_io::huggingface::{config_from_json, config_to_json};
+/// let config = Gpt2Config { n_layer: 2, ..Gpt2Config::default() };
+/// assert_eq!(config_from_json::<Gpt2>("config.json", &config_to_json::<Gpt2>(&config))?, config);
+/// let error = config_from_json::<Gpt2>("config.json", "{}").unwrap_err();
+/// assert_eq!(error.message(), "`config.json` has no field `model_type`");
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[track_caller]
+pub fn config_from_json<M: Pretrained>(source: impl AsRef<Path>, text: &str) -> Result<M::Config> {
+    let loc = remat::layer::location();
+    let fields = Fields::parse(LOAD, source.as_ref(), text.as_bytes());
+    fields.and_then(|fields| fields_config::<M>(&fields)).map_err(|error| error.at(loc))
+}
+
+/// A configuration as the text of a `config.json`, which does not say the dtype of weights.
+pub fn config_to_json<M: Pretrained>(config: &M::Config) -> String {
+    serde_json::Value::Object(family::fields::<M>(config)).to_string()
+}
+
 /// The model in a folder and its configuration. Its weights are of this dtype, which those of the files are converted to, or of that of the files.
 ///
 /// # Errors
@@ -98,7 +124,10 @@ pub fn load<M: Pretrained>(folder: impl AsRef<Path>, dtype: Option<DType>) -> Re
 }
 
 fn read_config<M: Pretrained>(folder: &Path) -> Result<M::Config> {
-    let fields = Fields::read(LOAD, folder)?;
+    fields_config::<M>(&Fields::read(LOAD, folder)?)
+}
+
+fn fields_config<M: Pretrained>(fields: &Fields) -> Result<M::Config> {
     let found = fields.model_type()?;
     if found != M::FAMILY.model_type {
         return Err(fields.wrong(&format!("is of a model of type `{found}` and not `{}`", M::FAMILY.model_type)));
@@ -106,7 +135,7 @@ fn read_config<M: Pretrained>(folder: &Path) -> Result<M::Config> {
     if fields.get::<serde_json::Value>("quantization_config")?.is_some() {
         return Err(fields.wrong("is of a quantised model (`quantization_config`), which is not supported"));
     }
-    M::read_config(&fields)
+    M::read_config(fields)
 }
 
 /// The file, or the index of the files, with the weights of a folder.

@@ -1,0 +1,222 @@
+//! Settings: keys of a [`Config`] with the text of their values, from flags, from a file, or from a run that goes on.
+//!
+//! Each is read by the parser of the flag of its name, wherever it comes from, so that the same values are valid everywhere.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+
+use anyhow::{Result, anyhow, bail, ensure};
+use clap::error::{ContextKind, ErrorKind};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+use serde_json::{Map, Value};
+
+use super::{CHANGEABLE, Config};
+
+/// A key with the text of its value.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Setting {
+    key: String,
+    value: OsString,
+    place: Place,
+}
+
+/// Where a setting stands.
+#[derive(Clone, PartialEq, Debug)]
+enum Place {
+    Flag,
+    /// The file, and its line from 1.
+    Line(PathBuf, usize),
+    /// A run that was saved.
+    Saved,
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Setting { key, place, .. } = self;
+        match place {
+            Place::Flag => write!(f, "--{key}"),
+            Place::Line(path, line) => write!(f, "`{}`, line {line}: `{key}`", path.display()),
+            Place::Saved => write!(f, "the run's setting `{key}`"),
+        }
+    }
+}
+
+/// The flags that the user gave, of those of a [`Config`].
+#[derive(Clone, Debug)]
+pub(crate) struct Given(pub(crate) Vec<Setting>);
+
+impl Args for Given {
+    fn augment_args(command: Command) -> Command {
+        Config::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Config::augment_args_for_update(command)
+    }
+}
+
+impl FromArgMatches for Given {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Given, clap::Error> {
+        let mut given = Vec::new();
+        for arg in command().get_arguments() {
+            let id = arg.get_id().as_str();
+            if matches.value_source(id) == Some(ValueSource::CommandLine) {
+                let values = matches.get_raw(id).into_iter().flatten();
+                let key = arg.get_long().unwrap_or(id);
+                given.extend(values.map(|value| Setting { key: key.into(), value: value.into(), place: Place::Flag }));
+            }
+        }
+        Ok(Given(given))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Given::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The parser of a configuration alone; of several values of a key the last one holds.
+pub(super) fn command() -> Command {
+    Config::augment_args(Command::new("remat").no_binary_name(true).args_override_self(true).disable_help_flag(true))
+}
+
+impl Setting {
+    pub(super) fn of_line(path: PathBuf, line: usize, key: String, value: String) -> Setting {
+        Setting { key, value: value.into(), place: Place::Line(path, line) }
+    }
+
+    /// Fails unless this is a key, and its value one that the key takes.
+    ///
+    /// # Errors
+    /// The place, and what is wrong there.
+    fn check(&self) -> Result<()> {
+        let command = command();
+        let keys: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+        if !keys.contains(&self.key.as_str()) {
+            let list = || "; `remat train --print-config` lists the settings".to_string();
+            let hint = remat::ir::did_you_mean(&self.key, keys.iter().copied(), list);
+            bail!("{self} is not a setting{hint}");
+        }
+        command.try_get_matches_from([self.argument()]).map(drop).map_err(|error| anyhow!("{self}: {}", said(&error)))
+    }
+
+    fn argument(&self) -> OsString {
+        let mut argument = OsString::from(format!("--{}=", self.key));
+        argument.push(&self.value);
+        argument
+    }
+}
+
+/// What an error of a value says, without the name of a flag and the usage.
+fn said(error: &clap::Error) -> String {
+    let value = error.get(ContextKind::InvalidValue);
+    let cause = std::error::Error::source(error).map(ToString::to_string);
+    match (error.kind(), value, cause) {
+        (ErrorKind::ValueValidation, Some(value), Some(cause)) => format!("invalid value '{value}': {cause}"),
+        _ => error.to_string().lines().next().unwrap_or_default().trim_start_matches("error: ").to_string(),
+    }
+}
+
+impl Config {
+    /// The configuration of these settings, of which later ones hold, and defaults for the others.
+    ///
+    /// # Errors
+    /// If a key is not one, or a value is not one that its key takes: where, and why.
+    pub(crate) fn of<'a>(settings: impl IntoIterator<Item = &'a Setting>) -> Result<Config> {
+        let mut arguments = Vec::new();
+        for setting in settings {
+            setting.check()?;
+            arguments.push(setting.argument());
+        }
+        // Each by itself is valid.
+        Ok(Config::from_arg_matches(&command().try_get_matches_from(arguments)?)?)
+    }
+
+    /// The configuration of a run that goes on with these settings.
+    ///
+    /// # Errors
+    /// As [`Config::of`]; if a setting would make it another run.
+    pub(crate) fn resumed<'a>(&self, settings: impl IntoIterator<Item = &'a Setting>) -> Result<Config> {
+        let mut all = saved_settings(&self.to_settings());
+        for setting in settings {
+            if setting.key == "save" {
+                // The file may be that of the run.
+                ensure!(setting.place != Place::Flag, "--save: a run that is resumed is saved in its own folder");
+                continue;
+            }
+            if !CHANGEABLE.contains(&setting.key.as_str()) {
+                let changed = Config::of(all.iter().chain([setting]))?;
+                let own = Config::of(&all)?;
+                ensure!(changed == own, "{setting} is not that of the run, and a run that is resumed keeps it");
+            }
+            all.push(setting.clone());
+        }
+        Config::of(&all)
+    }
+
+    /// The keys and values, for a file; a key without a value is left out.
+    pub(crate) fn to_settings(&self) -> Map<String, Value> {
+        match serde_json::to_value(self) {
+            Ok(Value::Object(fields)) => fields.into_iter().filter(|(_, value)| !value.is_null()).collect(),
+            // A path that is not Unicode cannot be written as text.
+            _ => Map::new(),
+        }
+    }
+
+    /// The configuration of settings that were written.
+    ///
+    /// # Errors
+    /// As [`Config::of`].
+    pub(crate) fn from_settings(settings: &Map<String, Value>) -> Result<Config> {
+        Config::of(&saved_settings(settings))
+    }
+}
+
+fn saved_settings(settings: &Map<String, Value>) -> Vec<Setting> {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), String::from);
+    settings
+        .iter()
+        .map(|(key, value)| Setting { key: key.clone(), value: text(value).into(), place: Place::Saved })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setting(key: &str, value: &str) -> Setting {
+        Setting::of_line("run.toml".into(), 3, key.into(), value.into())
+    }
+
+    #[test]
+    fn a_configuration_is_written_and_read() {
+        let set = [setting("layers", "3"), setting("policy", "none"), setting("top-p", "0.5"), setting("text", "a b")];
+        let config = Config::of(&set).unwrap();
+        assert_eq!((config.sizes.layers, config.policy.as_str(), config.batch), (Some(3), "none", 8));
+        assert_eq!(Config::from_settings(&config.to_settings()).unwrap(), config);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        let error = |key, value| Config::of(&[setting(key, value)]).unwrap_err().to_string();
+        assert_eq!(error("layer", "2"), "`run.toml`, line 3: `layer` is not a setting; did you mean `layers`?");
+        let list = "`run.toml`, line 3: `x` is not a setting; `remat train --print-config` lists the settings";
+        assert_eq!(error("x", "2"), list);
+        assert_eq!(error("layers", "0"), "`run.toml`, line 3: `layers`: invalid value '0': 0 is not in 1..=10000");
+        assert_eq!(
+            error("steps", "a"),
+            "`run.toml`, line 3: `steps`: invalid value 'a': invalid digit found in string"
+        );
+    }
+
+    #[test]
+    fn a_resumed_run_keeps_what_makes_it() {
+        let config = Config::of(&[setting("width", "16")]).unwrap();
+        let again = config.resumed(&[setting("width", "16"), setting("steps", "7"), setting("save", "x")]).unwrap();
+        assert_eq!((again.steps, again.sizes.width), (7, Some(16)));
+        let error = config.resumed(&[setting("width", "8")]).unwrap_err().to_string();
+        assert_eq!(error, "`run.toml`, line 3: `width` is not that of the run, and a run that is resumed keeps it");
+    }
+}

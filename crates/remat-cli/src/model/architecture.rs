@@ -1,0 +1,284 @@
+//! What a model is built of, and its sizes.
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use remat::nn::{self, Gpt2Config, LlamaConfig, RopeScaling};
+use remat_cli::arguments::up_to;
+use remat_cli::table::thousands;
+use remat_io::huggingface::{config_from_json, config_to_json};
+use serde::Serialize;
+
+/// The tokens of a text without a tokenizer: its bytes.
+const BYTES: usize = 256;
+
+/// Models of known sizes. What is called `tiny` is ours, and learns bytes.
+const KNOWN: [&str; 9] =
+    ["gpt2-tiny", "llama-tiny", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "llama-1b", "llama-3b", "llama-8b"];
+
+/// Sizes in place of those that the model of a name has.
+#[derive(Clone, Copy, PartialEq, Debug, Default, clap::Args, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct Sizes {
+    /// Transformer blocks [default: those of the model; 2 of gpt2-tiny]
+    #[arg(long, value_parser = up_to(10_000))]
+    pub(crate) layers: Option<usize>,
+    /// Model width: features per token [default: that of the model; 96 of gpt2-tiny]
+    #[arg(long, value_parser = up_to(1 << 20))]
+    pub(crate) width: Option<usize>,
+    /// Attention heads; must divide the width [default: those of the model; 4 of gpt2-tiny]
+    #[arg(long, value_parser = up_to(1 << 20))]
+    pub(crate) heads: Option<usize>,
+    /// Heads of keys and values, of a llama; must divide the heads [default: those of the model]
+    #[arg(long, value_parser = up_to(1 << 20))]
+    pub(crate) kv_heads: Option<usize>,
+    /// Hidden features of the MLP of a block [default: those of the model; by the width where that is given]
+    #[arg(long, value_parser = up_to(1 << 24))]
+    pub(crate) hidden: Option<usize>,
+    /// Tokens of the vocabulary [default: those of the model; 256 of gpt2-tiny, which are bytes]
+    #[arg(long, value_parser = up_to(1 << 24))]
+    pub(crate) vocab: Option<usize>,
+    /// Sequence length in tokens [default: what the model is made for, up to 1024; 64 of gpt2-tiny]
+    #[arg(long, value_parser = up_to(1 << 24))]
+    pub(crate) context: Option<usize>,
+}
+
+/// The family of a model, and its configuration as Hugging Face has it.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Architecture {
+    Gpt2(Gpt2Config),
+    Llama(LlamaConfig),
+}
+
+impl Architecture {
+    /// The model of this name, with other sizes where they are given.
+    ///
+    /// # Errors
+    /// If there is no such model, or a size is not one of its family.
+    pub(crate) fn named(name: &str, sizes: &Sizes) -> Result<Architecture> {
+        match known(name) {
+            Some(architecture) => architecture.resized(sizes, name.ends_with("-tiny")),
+            None => {
+                let list = || format!("; the models are {}", KNOWN.join(", "));
+                bail!("there is no model `{name}`{}", remat::ir::did_you_mean(name, KNOWN, list))
+            }
+        }
+    }
+
+    /// The configuration in the text of a `config.json`.
+    ///
+    /// # Errors
+    /// If it is not one, or of a family that there is not.
+    pub(crate) fn from_json(source: &Path, text: &str) -> Result<Architecture> {
+        let shown = source.display();
+        let value: serde_json::Value = serde_json::from_str(text).with_context(|| shown.to_string())?;
+        match value["model_type"].as_str() {
+            Some("gpt2") => Ok(Architecture::Gpt2(config_from_json::<nn::Gpt2>(source, text)?)),
+            Some("llama") => Ok(Architecture::Llama(config_from_json::<nn::Llama>(source, text)?)),
+            Some(other) => bail!("`{shown}` is of a model of type `{other}`; it can be `gpt2` or `llama`"),
+            None => bail!("`{shown}` has no field `model_type`"),
+        }
+    }
+
+    /// The text of a `config.json`.
+    pub(crate) fn to_json(&self) -> String {
+        match self {
+            Architecture::Gpt2(config) => config_to_json::<nn::Gpt2>(config),
+            Architecture::Llama(config) => config_to_json::<nn::Llama>(config),
+        }
+    }
+
+    /// The number of tokens of the vocabulary.
+    pub(crate) fn vocabulary(&self) -> usize {
+        match self {
+            Architecture::Gpt2(config) => config.vocab_size,
+            Architecture::Llama(config) => config.vocab_size,
+        }
+    }
+
+    /// The length of the sequences that the model is made for.
+    pub(crate) fn context(&self) -> usize {
+        match self {
+            Architecture::Gpt2(config) => config.n_positions,
+            Architecture::Llama(config) => config.max_position_embeddings,
+        }
+    }
+
+    /// The same family with other sizes where they are given. Models of ours draw their weights for their width.
+    ///
+    /// # Errors
+    /// If a size is not one of the family.
+    fn resized(self, sizes: &Sizes, is_ours: bool) -> Result<Architecture> {
+        Ok(match self {
+            Architecture::Gpt2(config) => {
+                ensure!(sizes.kv_heads.is_none(), "--kv-heads: a GPT-2 has as many of them as heads");
+                let n_embd = sizes.width.unwrap_or(config.n_embd);
+                Architecture::Gpt2(Gpt2Config {
+                    n_layer: sizes.layers.unwrap_or(config.n_layer),
+                    n_embd,
+                    n_head: sizes.heads.unwrap_or(config.n_head),
+                    n_inner: sizes.hidden.or(config.n_inner.filter(|_| sizes.width.is_none())),
+                    vocab_size: sizes.vocab.unwrap_or(config.vocab_size),
+                    n_positions: sizes.context.unwrap_or(config.n_positions),
+                    initializer_range: if is_ours { deviation(n_embd) } else { config.initializer_range },
+                    ..config
+                })
+            }
+            Architecture::Llama(config) => {
+                let hidden_size = sizes.width.unwrap_or(config.hidden_size);
+                let heads = sizes.heads.unwrap_or(config.num_attention_heads);
+                let is_resized = sizes.width.is_some() || sizes.heads.is_some();
+                let key_heads = match sizes.heads {
+                    None => config.num_key_value_heads,
+                    Some(heads) => config.num_key_value_heads.filter(|&own| heads.is_multiple_of(own)),
+                };
+                let hidden = if sizes.width.is_some() { gated(hidden_size) } else { config.intermediate_size };
+                Architecture::Llama(LlamaConfig {
+                    num_hidden_layers: sizes.layers.unwrap_or(config.num_hidden_layers),
+                    hidden_size,
+                    num_attention_heads: heads,
+                    num_key_value_heads: sizes.kv_heads.or(key_heads),
+                    head_dim: config.head_dim.filter(|_| !is_resized),
+                    intermediate_size: sizes.hidden.unwrap_or(hidden),
+                    vocab_size: sizes.vocab.unwrap_or(config.vocab_size),
+                    max_position_embeddings: sizes.context.unwrap_or(config.max_position_embeddings),
+                    initializer_range: if is_ours { deviation(hidden_size) } else { config.initializer_range },
+                    ..config
+                })
+            }
+        })
+    }
+}
+
+/// The standard deviation of the weights of our own small models: that of GPT-2 at its width. Source: Nguyen and Salazar, "Transformers
+/// without tears", 2019.
+fn deviation(width: usize) -> f64 {
+    (0.4 / width.max(1) as f64).sqrt()
+}
+
+/// The hidden features of a gated MLP: two thirds of four times the width, so that it has the weights of one without a gate, in
+/// multiples of 32. Source: Touvron et al., "LLaMA", 2023.
+fn gated(width: usize) -> usize {
+    (width * 8).div_ceil(3).next_multiple_of(32)
+}
+
+fn known(name: &str) -> Option<Architecture> {
+    let gpt =
+        |n_layer, n_embd, n_head| Architecture::Gpt2(Gpt2Config { n_layer, n_embd, n_head, ..Gpt2Config::default() });
+    // Llama 3.
+    let llama = |layers, width, heads, intermediate_size, factor: Option<f64>, is_tied| {
+        let scaling = factor.map_or(RopeScaling::None, |factor| RopeScaling::Llama3 {
+            factor,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+            original_max_position_embeddings: 8192,
+        });
+        Architecture::Llama(LlamaConfig {
+            vocab_size: 128_256,
+            hidden_size: width,
+            intermediate_size,
+            num_hidden_layers: layers,
+            num_attention_heads: heads,
+            num_key_value_heads: Some(8),
+            max_position_embeddings: if factor.is_some() { 131_072 } else { 8192 },
+            rms_norm_eps: 1e-5,
+            rope_theta: 500_000.0,
+            rope_scaling: scaling,
+            tie_word_embeddings: is_tied,
+            bos_token_id: Some(128_000),
+            eos_token_id: vec![128_001],
+            ..LlamaConfig::default()
+        })
+    };
+    Some(match name {
+        "gpt2-tiny" => Architecture::Gpt2(Gpt2Config {
+            n_layer: 2,
+            n_embd: 96,
+            n_head: 4,
+            n_positions: 64,
+            vocab_size: BYTES,
+            tie_word_embeddings: false,
+            bos_token_id: None,
+            eos_token_id: Vec::new(),
+            ..Gpt2Config::default()
+        }),
+        "llama-tiny" => Architecture::Llama(LlamaConfig {
+            num_hidden_layers: 2,
+            hidden_size: 96,
+            intermediate_size: gated(96),
+            num_attention_heads: 4,
+            num_key_value_heads: Some(2),
+            max_position_embeddings: 64,
+            vocab_size: BYTES,
+            bos_token_id: None,
+            eos_token_id: Vec::new(),
+            ..LlamaConfig::default()
+        }),
+        "gpt2" => gpt(12, 768, 12),
+        "gpt2-medium" => gpt(24, 1024, 16),
+        "gpt2-large" => gpt(36, 1280, 20),
+        "gpt2-xl" => gpt(48, 1600, 25),
+        "llama-1b" => llama(16, 2048, 32, 8192, Some(32.0), true),
+        "llama-3b" => llama(28, 3072, 24, 8192, Some(32.0), true),
+        "llama-8b" => llama(32, 4096, 32, 14_336, None, false),
+        _ => return None,
+    })
+}
+
+/// The family and the sizes, for people.
+impl fmt::Display for Architecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (layers, width, heads) = match self {
+            Architecture::Gpt2(config) => (config.n_layer, config.n_embd, config.n_head),
+            Architecture::Llama(config) => (config.num_hidden_layers, config.hidden_size, config.num_attention_heads),
+        };
+        let family = if matches!(self, Architecture::Gpt2(_)) { "gpt2" } else { "llama" };
+        write!(f, "{family}, layers {layers}, width {width}, heads {heads}")?;
+        if let Architecture::Llama(LlamaConfig { num_key_value_heads: Some(count), .. }) = self {
+            write!(f, " of queries and {count} of keys")?;
+        }
+        write!(f, ", vocabulary {}", thousands(self.vocabulary()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_model_is_written_and_read() {
+        for name in KNOWN {
+            let architecture = Architecture::named(name, &Sizes::default()).unwrap();
+            assert_eq!(
+                Architecture::from_json(Path::new("config.json"), &architecture.to_json()).unwrap(),
+                architecture
+            );
+        }
+    }
+
+    #[test]
+    fn other_sizes_take_the_place_of_those_of_the_name() {
+        let sizes = Sizes { width: Some(24), heads: Some(3), vocab: Some(300), ..Sizes::default() };
+        let Architecture::Llama(config) = Architecture::named("llama-tiny", &sizes).unwrap() else { panic!() };
+        // Two heads of keys do not divide three.
+        assert_eq!((config.num_key_value_heads, config.intermediate_size, config.vocab_size), (None, 64, 300));
+        let Architecture::Llama(config) = Architecture::named("llama-3b", &Sizes::default()).unwrap() else { panic!() };
+        assert_eq!(config.intermediate_size, 8192);
+        let keys = Sizes { kv_heads: Some(1), ..Sizes::default() };
+        let error = Architecture::named("gpt2", &keys).unwrap_err().to_string();
+        assert_eq!(error, "--kv-heads: a GPT-2 has as many of them as heads");
+    }
+
+    #[test]
+    fn an_unknown_model_is_named() {
+        let error = Architecture::named("gpt-2", &Sizes::default()).unwrap_err().to_string();
+        assert_eq!(error, "there is no model `gpt-2`; did you mean `gpt2`?");
+        let error = |text| Architecture::from_json(Path::new("c.json"), text).unwrap_err().to_string();
+        assert_eq!(error("{}"), "`c.json` has no field `model_type`");
+        assert_eq!(
+            error(r#"{"model_type": "t5"}"#),
+            "`c.json` is of a model of type `t5`; it can be `gpt2` or `llama`"
+        );
+    }
+}
