@@ -10,6 +10,7 @@ use crate::data::Batch;
 
 /// A model of one of the families that there are.
 #[derive(Clone, Tree)]
+#[allow(clippy::large_enum_variant, reason = "there are a few models at a time, and their tensors are shared")]
 pub(crate) enum Model {
     Gpt2(nn::Gpt2),
     Llama(nn::Llama),
