@@ -8,10 +8,10 @@
 //! 4. `place`: a step compiled for a target
 //! 5. `report`, `chart`: the rows as text, JSON and a page; `self_test`: checks of all of this
 
-mod chart;
 mod config;
 mod decoder;
 mod estimate;
+mod page;
 mod place;
 mod report;
 mod row;
@@ -176,7 +176,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let shown = step(args.batch, &places[0]);
     let table = report::Table::new(&shown, shown.parameters()?, rows);
     write!(out, "{table}")?;
-    for (path, text) in [(&args.json, table.json()?), (&args.html, chart::page(&table))] {
+    for (path, text) in [(&args.json, table.json()?), (&args.html, page::page(&table)?)] {
         if let Some(path) = path {
             fs::write(path, text).with_context(|| path.display().to_string())?;
         }

@@ -1,0 +1,99 @@
+//! The page at the end of a run: its loss, its speed, and its memory.
+
+use std::path::Path;
+
+use anyhow::Result;
+use minijinja::context;
+use remat::report::readable_bytes;
+use remat_cli::table::thousands;
+
+use super::series::{Series, smoothed};
+use crate::page::chart::{Axis, Curve, curves};
+use crate::page::{render, row};
+
+/// How much of the smoothed loss stays from step to step.
+const SMOOTHING: f64 = 0.95;
+
+/// What a page says beside the measurements.
+pub(crate) struct Report<'a> {
+    /// The name of the run.
+    pub(crate) title: String,
+    /// The model, in a line.
+    pub(crate) model: String,
+    /// The configuration, as it is written.
+    pub(crate) config: String,
+    /// The parts of the planned peak.
+    pub(crate) parts: Vec<(String, usize)>,
+    /// Text that the model wrote.
+    pub(crate) sample: Option<&'a str>,
+}
+
+impl Report<'_> {
+    /// The page, with the measurements of this file.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or a chart cannot be drawn.
+    pub(crate) fn page(&self, metrics: &Path) -> Result<String> {
+        let series = Series::read(metrics)?;
+        let steps = |step: f64| thousands(step.max(0.0) as usize);
+        let x = Axis { label: "step", text: &steps };
+        let loss = series.of("loss");
+        let shown = [
+            Curve { name: "loss of each batch", points: loss.to_vec() },
+            Curve { name: "smoothed", points: smoothed(loss, SMOOTHING) },
+            Curve { name: "held out", points: series.of("held_out_loss").to_vec() },
+        ];
+        let nats = |loss: f64| format!("{loss:.2}");
+        let loss = curves(&shown, false, &x, &Axis { label: "loss", text: &nats })?;
+        let rate = [Curve { name: "tokens per second", points: series.of("tokens_per_second").to_vec() }];
+        let count = |count: f64| thousands(count.max(0.0) as usize);
+        let rate = curves(&rate, true, &x, &Axis { label: "tokens per second", text: &count })?;
+        let peak: usize = self.parts.iter().map(|(_, bytes)| bytes).sum();
+        let resident = series.of("resident_bytes");
+        let planned = resident.iter().map(|(step, _)| (*step, peak as f64)).collect();
+        let held = [
+            Curve { name: "the process", points: resident.to_vec() },
+            Curve { name: "planned peak of a step", points: planned },
+        ];
+        let bytes = |bytes: f64| readable_bytes(bytes.max(0.0) as usize);
+        let memory = curves(&held, true, &x, &Axis { label: "bytes", text: &bytes })?;
+        let share = |bytes: usize| format!("{:.0}%", 100.0 * bytes as f64 / peak.max(1) as f64);
+        let total = row(vec!["peak".into(), readable_bytes(peak), share(peak)], true);
+        let part =
+            |(name, bytes): &(String, usize)| row(vec![name.clone(), readable_bytes(*bytes), share(*bytes)], false);
+        let parts: Vec<_> = self.parts.iter().map(part).chain([total]).collect();
+        let Report { title, model, config, sample, .. } = self;
+        render("run.html", context! { title, model, config, sample, loss, rate, memory, parts })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn page(lines: &str, sample: Option<&str>) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.jsonl");
+        fs::write(&path, lines).unwrap();
+        let parts = vec![("parameters".to_string(), 1024), ("activations".to_string(), 3072)];
+        let report =
+            Report { title: "runs/1".into(), model: "GPT".into(), config: "seed = 0 # <x>".into(), parts, sample };
+        report.page(&path).unwrap()
+    }
+
+    #[test]
+    fn a_page_has_the_charts_that_there_are_numbers_for() {
+        let all = "{\"step\":1,\"loss\":2.0,\"tokens_per_second\":10,\"resident_bytes\":4096,\"held_out_loss\":2.5}\n{\"step\":2,\"loss\":1.0}\n";
+        let html = page(all, Some("<b>"));
+        assert_eq!(html.matches("<svg").count(), 3);
+        assert!(html.contains("&lt;b&gt;") && html.contains("seed = 0 # &lt;x&gt;"), "{html}");
+        assert!(html.contains("<tr class=\"chosen\"><td>peak<td>4.00 KiB<td>100%"), "{html}");
+        // A page needs no other file.
+        assert!(!html.contains("src=") && !html.contains("href="), "{html}");
+        // A run of which nothing was measured has a page too.
+        let html = page("", None);
+        assert!(html.matches("<svg").count() == 0 && !html.contains("What the model writes"), "{html}");
+    }
+}
