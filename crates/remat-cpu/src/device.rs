@@ -174,8 +174,11 @@ impl Executable for CpuExecutable {
     }
 
     fn memory_report(&self) -> MemoryReport {
-        let donated = self.programs.for_donated(|_| true).live_where_donated();
-        MemoryReport::new(self.memory(), self.programs.for_donated(|_| false).live.clone()).with_donated(donated)
+        let donating = self.programs.for_donated(|_| true);
+        let live = self.programs.for_donated(|_| false).live.clone();
+        MemoryReport::new(self.memory(), live)
+            .with_donated(donating.live_where_donated())
+            .over_time(donating.timeline.clone())
     }
 
     fn peak_of(&self, args: &[Value]) -> usize {

@@ -32,6 +32,8 @@ pub(crate) struct CompiledProgram {
     pub(crate) donated: IndexVec<OutId, Option<ArgId>>,
     /// The bytes of the lists of arguments and results.
     pub(crate) lists: usize,
+    /// The bytes of the arena that are live while each step runs.
+    pub(crate) timeline: Vec<usize>,
     /// The live values at the peak where all arguments are kept: arguments, outputs, and those in the arena.
     pub(crate) live: Vec<LiveValue>,
 }

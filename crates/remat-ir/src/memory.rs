@@ -138,6 +138,9 @@ pub struct MemoryReport {
     /// The values that are live at the peak of a caller who gives all arguments up, largest first. It is empty where the engine does not
     /// tell them.
     pub donated: Vec<LiveValue>,
+    /// The bytes of temporaries and scratch memory that are live while each step of a run runs to which all arguments are given up, in their
+    /// order: what rises in the forward pass and falls in the backward pass. It is empty where the engine does not tell it.
+    pub timeline: Vec<usize>,
     /// Whose figures these are, where they are not the engine's own plan.
     pub source: Option<Arc<str>>,
 }
@@ -152,7 +155,7 @@ impl MemoryReport {
     /// A report of these bytes and values, which it sorts.
     pub fn new(stats: MemoryStats, mut live: Vec<LiveValue>) -> MemoryReport {
         live.sort_by_key(|value| Reverse(value.bytes));
-        MemoryReport { stats, live, donated: Vec::new(), source: None }
+        MemoryReport { stats, live, donated: Vec::new(), timeline: Vec::new(), source: None }
     }
 
     /// The same report with the values, which it sorts, that are live at the peak of a caller who gives all arguments up.
@@ -160,6 +163,12 @@ impl MemoryReport {
     pub fn with_donated(self, mut donated: Vec<LiveValue>) -> MemoryReport {
         donated.sort_by_key(|value| Reverse(value.bytes));
         MemoryReport { donated, ..self }
+    }
+
+    /// The same report with the live bytes at each step.
+    #[must_use]
+    pub fn over_time(self, timeline: Vec<usize>) -> MemoryReport {
+        MemoryReport { timeline, ..self }
     }
 
     /// The same report, which says whose figures these are.

@@ -117,3 +117,30 @@ fn a_mistake_in_the_loss_is_an_error() {
     assert!(report.note.as_deref().unwrap_or_default().contains("`hidde`"), "{report}");
     assert!(report.levers.iter().any(|lever| matches!(lever.change, Change::Policy(..))), "{report}");
 }
+
+#[test]
+fn live_bytes_rise_in_the_forward_pass_and_fall_in_the_backward_pass() -> Result<()> {
+    let model = Gpt2::init(random::key(0), &config(), DType::F32);
+    let tokens = batch(16);
+    let step = |policy: Option<Policy>| {
+        let tokens = tokens.clone();
+        jit(move |model: &Gpt2| {
+            let loss = |model: &Gpt2| loss(model, &tokens);
+            match &policy {
+                Some(policy) => value_and_grad(checkpoint_layers("block", policy.clone(), loss))(model),
+                None => value_and_grad(loss)(model),
+            }
+        })
+    };
+    let plain = step(None).memory_report(&model)?;
+    let (most, arena) = (plain.timeline.iter().max().copied().unwrap_or_default(), plain.stats.temporaries);
+    // Gaps between the blocks of the arena are in its bytes too.
+    assert!(most <= arena && most > arena - arena / 10, "{most} of {arena}");
+    let top = plain.timeline.iter().position(|&bytes| bytes == most).unwrap_or_default();
+    let count = plain.timeline.len();
+    assert!(top > count / 5 && top < 4 * count / 5, "the peak is at step {top} of {count}");
+    assert!(plain.timeline[0] < most / 4 && plain.timeline[count - 1] < most / 4, "{:?}", plain.timeline);
+    let again = step(Some(Policy::Nothing)).memory_report(&model)?;
+    assert!(again.timeline.iter().max() < Some(&(most / 2)), "{:?}", again.timeline);
+    Ok(())
+}

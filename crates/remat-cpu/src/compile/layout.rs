@@ -51,6 +51,7 @@ pub(super) fn program(jaxpr: &Jaxpr, planned: &Planned<'_>, ordered: &Ordered) -
         arena,
         tables,
         donated: donation::donated_arguments(kernels, plan),
+        timeline: plan.timeline.clone(),
         live: report::live(kernels, plan),
     })
 }

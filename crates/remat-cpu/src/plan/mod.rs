@@ -10,7 +10,7 @@ use remat_ir::{Error, ErrorKind, Result};
 
 use crate::ids::{BufferId, StepId};
 use crate::memory::aligned;
-use crate::schedule::{BlockId, Graph, InPlace, Liveness, Storage};
+use crate::schedule::{BlockId, Graph, InPlace, Liveness, Storage, first_peak};
 
 use pack::Item;
 
@@ -26,6 +26,8 @@ pub(crate) struct Plan {
     /// The bytes of temporaries and scratch memory that are live at the peak: no arena is smaller.
     #[allow(dead_code, reason = "tests and benchmarks compare plans by it")]
     pub(crate) peak: usize,
+    /// The bytes of temporaries and scratch memory that are live while each step runs, in order.
+    pub(crate) timeline: Vec<usize>,
     /// The live values at the peak: temporaries in the arena, and scratch memory, largest first.
     pub(crate) live: Vec<Live>,
     /// The arguments whose memory a result may take, if the caller donates them: then the output in whose memory the
@@ -64,7 +66,8 @@ impl Live {
 /// If the plan is wrong, which is a defect of the planner.
 pub(crate) fn plan(graph: &Graph, order: &[StepId]) -> Result<Plan> {
     let liveness = Liveness::new(graph, order);
-    let (peak, position) = liveness.peak(graph, order);
+    let timeline = liveness.timeline(graph, order);
+    let (peak, position) = first_peak(&timeline);
     let items = items(graph, order, &liveness);
     let packed = pack::pack(&items, peak, position);
     let mut offsets = packed.offsets.into_iter();
@@ -86,7 +89,7 @@ pub(crate) fn plan(graph: &Graph, order: &[StepId]) -> Result<Plan> {
     });
     let locations = locations.collect();
     let live = live(graph, order, &liveness, position);
-    let plan = Plan { locations, scratch, arena: packed.size, peak, live, donations: liveness.donations };
+    let plan = Plan { locations, scratch, arena: packed.size, peak, timeline, live, donations: liveness.donations };
     check::check(graph, order, &plan)?;
     Ok(plan)
 }

@@ -123,23 +123,32 @@ impl Liveness {
         self.in_place.push(pair);
     }
 
-    /// The most bytes that are live at one time in the arena, scratch memory with them, and the first position at which
-    /// they are.
-    pub(crate) fn peak(&self, graph: &Graph, order: &[StepId]) -> (usize, usize) {
+    /// The bytes that are live in the arena while each step runs, scratch memory with them.
+    pub(crate) fn timeline(&self, graph: &Graph, order: &[StepId]) -> Vec<usize> {
         let mut change = vec![0isize; order.len() + 1];
         for block in self.blocks.iter().filter(|block| block.output.is_none()) {
             change[block.first] += block.bytes as isize;
             change[block.last + 1] -= block.bytes as isize;
         }
         let mut live = 0;
-        let mut peak = (0, 0);
-        for (position, &step) in order.iter().enumerate() {
+        let at = |(position, &step): (usize, &StepId)| {
             live += change[position];
-            let bytes = live as usize + aligned(graph.steps[step].scratch);
-            if bytes > peak.0 {
-                peak = (bytes, position);
-            }
-        }
-        peak
+            live as usize + aligned(graph.steps[step].scratch)
+        };
+        order.iter().enumerate().map(at).collect()
     }
+
+    /// The most bytes that are live at one time in the arena, scratch memory with them, and the first position at which
+    /// they are.
+    pub(crate) fn peak(&self, graph: &Graph, order: &[StepId]) -> (usize, usize) {
+        first_peak(&self.timeline(graph, order))
+    }
+}
+
+/// The largest number, and the first position that has it.
+pub(crate) fn first_peak(timeline: &[usize]) -> (usize, usize) {
+    let larger = |peak: (usize, usize), (position, &bytes): (usize, &usize)| {
+        if bytes > peak.0 { (bytes, position) } else { peak }
+    };
+    timeline.iter().enumerate().fold((0, 0), larger)
 }

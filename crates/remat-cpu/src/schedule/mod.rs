@@ -25,7 +25,7 @@ use flow::Flow;
 use window::WINDOW;
 
 pub(crate) use graph::{BufferKind, BufferNode, Graph, StepNode};
-pub(crate) use liveness::{BlockId, InPlace, Liveness, Storage};
+pub(crate) use liveness::{BlockId, InPlace, Liveness, Storage, first_peak};
 
 /// Of programs with more steps fewer orders are tried.
 const LARGE: usize = 20_000;

@@ -215,6 +215,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     /// let report = step.memory_report(&Tensor::from(vec![1.0f32, 2.0]))?;
     /// assert_eq!(report.stats.arguments, 8);
     /// assert!(report.live.iter().any(|value| value.to_string() == "8 B  f32[2]  argument 0"));
+    /// assert_eq!(report.timeline.iter().max(), Some(&report.stats.temporaries));
     /// println!("{report}");
     /// # Ok::<(), remat::Error>(())
     /// ```
