@@ -24,6 +24,8 @@ pub(crate) struct Report<'a> {
     pub(crate) config: String,
     /// The parts of the planned peak.
     pub(crate) parts: Vec<(String, usize)>,
+    /// The bytes that are live while each step of a training step's program runs; empty where the engine does not tell.
+    pub(crate) timeline: Vec<usize>,
     /// Text that the model wrote.
     pub(crate) sample: Option<&'a str>,
 }
@@ -56,14 +58,18 @@ impl Report<'_> {
             Curve { name: "planned peak of a step", points: planned },
         ];
         let bytes = |bytes: f64| readable_bytes(bytes.max(0.0) as usize);
-        let memory = curves(&held, true, &x, &Axis { label: "bytes", text: &bytes })?;
+        let y = Axis { label: "bytes", text: &bytes };
+        let memory = curves(&held, true, &x, &y)?;
+        let within = self.timeline.iter().enumerate().map(|(step, &bytes)| (step as f64, bytes as f64)).collect();
+        let x = Axis { label: "operation of one training step", text: &steps };
+        let timeline = curves(&[Curve { name: "live", points: within }], true, &x, &y)?;
         let share = |bytes: usize| format!("{:.0}%", 100.0 * bytes as f64 / peak.max(1) as f64);
         let total = row(vec!["peak".into(), readable_bytes(peak), share(peak)], true);
         let part =
             |(name, bytes): &(String, usize)| row(vec![name.clone(), readable_bytes(*bytes), share(*bytes)], false);
         let parts: Vec<_> = self.parts.iter().map(part).chain([total]).collect();
         let Report { title, model, config, sample, .. } = self;
-        render("run.html", context! { title, model, config, sample, loss, rate, memory, parts })
+        render("run.html", context! { title, model, config, sample, loss, rate, memory, timeline, parts })
     }
 }
 
@@ -78,8 +84,14 @@ mod tests {
         let path = folder.path().join("metrics.jsonl");
         fs::write(&path, lines).unwrap();
         let parts = vec![("parameters".to_string(), 1024), ("activations".to_string(), 3072)];
-        let report =
-            Report { title: "runs/1".into(), model: "GPT".into(), config: "seed = 0 # <x>".into(), parts, sample };
+        let report = Report {
+            title: "runs/1".into(),
+            model: "GPT".into(),
+            config: "seed = 0 # <x>".into(),
+            parts,
+            timeline: vec![1, 9, 2],
+            sample,
+        };
         report.page(&path).unwrap()
     }
 
@@ -87,13 +99,13 @@ mod tests {
     fn a_page_has_the_charts_that_there_are_numbers_for() {
         let all = "{\"step\":1,\"loss\":2.0,\"tokens_per_second\":10,\"resident_bytes\":4096,\"held_out_loss\":2.5}\n{\"step\":2,\"loss\":1.0}\n";
         let html = page(all, Some("<b>"));
-        assert_eq!(html.matches("<svg").count(), 3);
+        assert_eq!(html.matches("<svg").count(), 4);
         assert!(html.contains("&lt;b&gt;") && html.contains("seed = 0 # &lt;x&gt;"), "{html}");
         assert!(html.contains("<tr class=\"chosen\"><td>peak<td>4.00 KiB<td>100%"), "{html}");
         // A page needs no other file.
         assert!(!html.contains("src=") && !html.contains("href="), "{html}");
         // A run of which nothing was measured has a page too.
         let html = page("", None);
-        assert!(html.matches("<svg").count() == 0 && !html.contains("What the model writes"), "{html}");
+        assert!(html.matches("<svg").count() == 1 && !html.contains("What the model writes"), "{html}");
     }
 }
