@@ -1,16 +1,13 @@
 //! Each measurement in a process of its own, so that none leaves memory or warm caches to the next.
 
-use std::io::{self, Read, Write};
-use std::process::{Command, Stdio};
-use std::sync::mpsc;
-use std::thread;
+use std::io::Write;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use remat_cli::child;
 
 use crate::case::{Case, Record};
-use crate::options::json;
 
 /// The hidden command that measures one case.
 pub(crate) const COMMAND: &str = "one";
@@ -44,22 +41,7 @@ fn name(case: &Case) -> String {
 
 /// Measures a case in a process of its own.
 fn measure(case: &Case) -> Result<Record> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args([COMMAND, &serde_json::to_string(case)?]).env("REMAT_THREADS", case.threads.to_string());
-    // The child ends when this pipe does, and so with this process, however that ends.
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn()?;
-    let pipe = child.stdin.take();
-    let output = child.wait_with_output()?;
-    drop(pipe);
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        match said.trim().strip_prefix("error: ") {
-            Some(message) => bail!("{message}"),
-            None => bail!("ended with {}\n{}", output.status, said.trim()),
-        }
-    }
-    Ok(serde_json::from_slice(&output.stdout)?)
+    child::ask(&[COMMAND], case, &[("REMAT_THREADS", case.threads.to_string())])
 }
 
 /// Measures the case of this text, for the process that started this one.
@@ -67,16 +49,5 @@ fn measure(case: &Case) -> Result<Record> {
 /// # Errors
 /// If the text is not a case, or the case cannot be measured.
 pub(crate) fn run(case: &str, out: &mut impl Write) -> Result<()> {
-    let (started, wait) = mpsc::channel();
-    thread::spawn(move || {
-        let mut stdin = io::stdin().lock();
-        let _ = started.send(());
-        // Nothing is written there: the end comes with the end of the process that holds the other side.
-        let _ = stdin.read(&mut [0]);
-        std::process::exit(1);
-    });
-    // What the thread allocates when it starts must not count as the step's.
-    wait.recv()?;
-    let case: Case = serde_json::from_str(case)?;
-    Ok(writeln!(out, "{}", json(&case.measure()?)?)?)
+    child::answer(case, out, Case::measure)
 }

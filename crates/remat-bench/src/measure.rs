@@ -1,12 +1,12 @@
 //! Measures a step: loss and gradient of a model.
 
-use std::fs;
 use std::time::Instant;
 
 use remat::report::MemoryStats;
 use remat::tree::leaves;
 use remat::{Cpu, DType, Device, JitOptions, Result, Tensor, Tree, jit_with, value_and_grad};
 use remat_alloc::give_back_free;
+use remat_cli::resident;
 
 use crate::ALLOCATOR;
 
@@ -119,34 +119,6 @@ pub(crate) fn median(numbers: &mut [f64]) -> f64 {
         0 => f64::NAN,
         len if len % 2 == 0 => (numbers[half - 1] + numbers[half]) / 2.0,
         _ => numbers[half],
-    }
-}
-
-/// The resident memory of this process, as Linux counts it.
-mod resident {
-    use super::fs;
-
-    /// The bytes that are resident now.
-    pub(super) fn now() -> Option<usize> {
-        read("VmRSS:")
-    }
-
-    /// The most bytes that were resident since the start or since [`reset_peak`].
-    pub(super) fn peak() -> Option<usize> {
-        read("VmHWM:")
-    }
-
-    /// Makes the bytes that are resident now the peak. Where the system refuses, growth is measured from the peak before.
-    pub(super) fn reset_peak() {
-        // 5 is the number that `proc(5)` gives this request.
-        let _ = fs::write("/proc/self/clear_refs", "5");
-    }
-
-    fn read(field: &str) -> Option<usize> {
-        let status = fs::read_to_string("/proc/self/status").ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix(field))?;
-        let kib: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-        Some(kib * 1024)
     }
 }
 
