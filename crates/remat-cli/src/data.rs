@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, anyhow, bail, ensure};
 use remat::{DType, Tensor, Tree, random};
 
-use crate::run::METRICS;
+use crate::records::METRICS;
 
 /// The kinds of files that are text to learn from.
 const EXTENSIONS: [&str; 4] = ["rs", "md", "toml", "txt"];

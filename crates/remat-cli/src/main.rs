@@ -2,7 +2,8 @@
 //!
 //! Layers, each using only those above it in this list:
 //!
-//! 1. `policy`, `machine`, `data`, `model`: the policies of tables, the memory of this machine, the text, the language model
+//! 1. `policy`, `machine`, `page`, `records`, `data`, `model`: the policies of tables, the memory of this machine, pages with charts, the
+//!    measurements of a run, the text, the language model
 //! 2. `sample`, `memory`, `config`, `run`: text out of a model, the bytes that each policy saves, the configuration of a run and its folder
 //! 3. `train`, `generate`, `show`, `fit`, `plugin`, `cache`, `launch`: the commands
 //! 4. `main`: their arguments

@@ -1,7 +1,7 @@
-//! The folder of a training run: its checkpoints, its configuration, and a line of measurements for each step.
+//! The folder of a training run: its checkpoints, its configuration, and its measurements.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Write};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -14,12 +14,10 @@ use serde_json::{Map, Value};
 use crate::config::Config;
 use crate::data::Text;
 use crate::model::{Architecture, Model};
+use crate::records::Measurements;
 
 /// Where runs are put whose folder is not said.
 const RUNS: &str = "runs";
-
-/// The file of measurements, by which the folder of a run is known.
-pub(crate) const METRICS: &str = "metrics.jsonl";
 
 /// The file of the configuration, for another run like this one.
 const CONFIG: &str = "config.toml";
@@ -156,7 +154,7 @@ fn read(written: Value) -> Result<(Config, Architecture)> {
 pub(crate) struct Run {
     folder: PathBuf,
     checkpoints: Checkpoints,
-    metrics: BufWriter<File>,
+    measurements: Measurements,
     config: Config,
     architecture: Architecture,
     text: Fingerprint,
@@ -194,20 +192,11 @@ impl Run {
 
     fn open(folder: PathBuf, config: Config, architecture: Architecture, text: Fingerprint, step: u32) -> Result<Run> {
         let checkpoints = Checkpoints::open(&folder)?;
-        let path = folder.join(METRICS);
-        let kept = kept_lines(&path, step).with_context(|| format!("cannot read `{}`", path.display()))?;
-        let open = || -> std::io::Result<File> {
-            // A kill or a full disk leaves what was measured before.
-            let new = path.with_extension("jsonl.new");
-            fs::write(&new, kept)?;
-            fs::rename(&new, &path)?;
-            OpenOptions::new().append(true).open(&path)
-        };
-        let file = open().with_context(|| format!("cannot write `{}`", path.display()))?;
+        let measurements = Measurements::open(&folder, step)?;
         let written = folder.join(CONFIG);
         fs::write(&written, config.to_toml()).with_context(|| format!("cannot write `{}`", written.display()))?;
         let saved = (step > 0).then_some(step);
-        Ok(Run { folder, checkpoints, metrics: BufWriter::new(file), config, architecture, text, saved })
+        Ok(Run { folder, checkpoints, measurements, config, architecture, text, saved })
     }
 
     /// The step of the last checkpoint.
@@ -223,16 +212,12 @@ impl Run {
         }
     }
 
-    /// Writes a line of measurements.
+    /// Writes the numbers that were measured of a step, each under its name.
     ///
     /// # Errors
-    /// If the file cannot be written.
-    pub(crate) fn measured(&mut self, step: u32, loss: f32, tokens_per_second: f64) -> Result<()> {
-        // JSON has no NaN.
-        let loss = loss.is_finite().then_some(loss);
-        let line = serde_json::json!({"step": step, "loss": loss, "tokens_per_second": tokens_per_second.round()});
-        writeln!(self.metrics, "{line}")
-            .with_context(|| format!("cannot write `{}`", self.folder.join(METRICS).display()))
+    /// If a file cannot be written.
+    pub(crate) fn measured(&mut self, step: u32, numbers: &[(&str, f64)]) -> Result<()> {
+        self.measurements.write(step, numbers)
     }
 
     /// Saves the state, in the background.
@@ -244,7 +229,7 @@ impl Run {
         let written = Written { settings: config.to_settings(), model: serde_json::from_str(&architecture.to_json())? };
         let progress = Progress { step: state.step.into(), seed: config.seed, data: *text, config: written };
         let snapshot = Snapshot::new(&progress)?.with("model", &state.model)?.with("optimizer", &state.optimizer)?;
-        self.metrics.flush()?;
+        self.measurements.flush()?;
         self.checkpoints.save(snapshot)?;
         self.saved = Some(state.step);
         Ok(())
@@ -255,7 +240,7 @@ impl Run {
     /// # Errors
     /// If the last save does not work.
     pub(crate) fn finish(mut self) -> Result<PathBuf> {
-        self.metrics.flush()?;
+        self.measurements.flush()?;
         self.checkpoints.finish()?;
         Ok(self.folder)
     }
@@ -305,28 +290,4 @@ fn new_folder() -> Result<PathBuf> {
         }
     }
     bail!("cannot make a folder for the run in `{RUNS}`: no number is free")
-}
-
-/// The lines of measurements up to a step: those after it are measured again.
-fn kept_lines(path: &Path, step: u32) -> std::io::Result<String> {
-    #[derive(Deserialize)]
-    struct Line {
-        step: u32,
-    }
-    let mut kept = String::new();
-    match File::open(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
-        Ok(file) => {
-            for line in BufReader::new(file).lines() {
-                let line = line?;
-                // A run that was killed may leave a part of a line.
-                if serde_json::from_str::<Line>(&line).is_ok_and(|line| line.step <= step) {
-                    kept.push_str(&line);
-                    kept.push('\n');
-                }
-            }
-        }
-    }
-    Ok(kept)
 }

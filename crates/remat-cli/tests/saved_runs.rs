@@ -56,7 +56,7 @@ fn a_resumed_run_is_the_uninterrupted_one() {
     let at = folder();
     let flags = format!("{SMALL} --learning-rate 0.02 --save-every 7 --sample 0");
     let whole = stdout(remat(at.path(), &format!("train {flags} --steps 30")));
-    assert!(whole.ends_with("saved in runs/1; to go on:\n  remat generate runs/1 --prompt \"fn main\"\n  remat train --resume runs/1 --steps 60\n"), "{whole}");
+    assert!(whole.ends_with("saved in runs/1, with charts in runs/1/report.html; to go on:\n  remat generate runs/1 --prompt \"fn main\"\n  remat train --resume runs/1 --steps 60\n"), "{whole}");
     let expected = losses(&at.path().join("runs/1"));
     assert_eq!(expected.iter().map(|&(step, _)| step).collect::<Vec<_>>(), (1..=30).collect::<Vec<_>>());
     // The schedule is that of 30 steps: the run is killed after 21 of them.

@@ -1,12 +1,14 @@
 //! The page at the end of a run: its loss, its speed, and its memory.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use minijinja::context;
 use remat::report::readable_bytes;
 use remat_cli::table::thousands;
 
+use super::METRICS;
 use super::series::{Series, smoothed};
 use crate::page::chart::{Axis, Curve, curves};
 use crate::page::{render, row};
@@ -31,12 +33,18 @@ pub(crate) struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// The page, with the measurements of this file.
+    /// Writes the page into the folder of the run, with the measurements that are there.
     ///
     /// # Errors
-    /// If the file cannot be read, or a chart cannot be drawn.
-    pub(crate) fn page(&self, metrics: &Path) -> Result<String> {
-        let series = Series::read(metrics)?;
+    /// If the measurements cannot be read, a chart cannot be drawn, or the page cannot be written.
+    pub(crate) fn write(&self, folder: &Path) -> Result<PathBuf> {
+        let page = self.page(&Series::read(&folder.join(METRICS))?)?;
+        let path = folder.join("report.html");
+        fs::write(&path, page).with_context(|| format!("cannot write `{}`", path.display()))?;
+        Ok(path)
+    }
+
+    fn page(&self, series: &Series) -> Result<String> {
         let steps = |step: f64| thousands(step.max(0.0) as usize);
         let x = Axis { label: "step", text: &steps };
         let loss = series.of("loss");
@@ -75,14 +83,11 @@ impl Report<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     fn page(lines: &str, sample: Option<&str>) -> String {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("metrics.jsonl");
-        fs::write(&path, lines).unwrap();
+        fs::write(folder.path().join(METRICS), lines).unwrap();
         let parts = vec![("parameters".to_string(), 1024), ("activations".to_string(), 3072)];
         let report = Report {
             title: "runs/1".into(),
@@ -92,7 +97,8 @@ mod tests {
             timeline: vec![1, 9, 2],
             sample,
         };
-        report.page(&path).unwrap()
+        let path = report.write(folder.path()).unwrap();
+        fs::read_to_string(path).unwrap()
     }
 
     #[test]

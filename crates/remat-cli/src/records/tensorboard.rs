@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use prost::encoding::{WireType, double, encode_key, encode_varint, float, int32, int64, message, string};
+use prost::encoding::{WireType, double, encode_key, encode_varint, float, int32, int64, string};
 
 /// Appends scalars to a file of events in a folder.
 pub(crate) struct Events {

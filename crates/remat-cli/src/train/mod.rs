@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
 use remat::optim::{LossScale, Optimizer};
+use remat::report::MemoryReport;
 use remat::tree::leaves;
 use remat::{DType, Device, Tensor, jit_with, random, tree};
 use remat_cli::arguments;
@@ -21,6 +22,7 @@ pub(crate) use evaluate::mean_loss;
 use crate::config::{Config, Given, Setting};
 use crate::data::{Batches, load};
 use crate::model::Model;
+use crate::records::Report;
 use crate::run::{Fingerprint, Run, Saved, State};
 use crate::sample::Readable;
 use crate::{machine, memory, sample};
@@ -120,7 +122,8 @@ fn train(mut config: Config, resumed: Option<(&PathBuf, Saved)>, out: &mut impl 
     writeln!(out, "text: {size} bytes in {}; {held_out} of them are held out", text.source)?;
     let parameters = leaves(&state.model).iter().map(|(_, leaf)| leaf.size()).sum::<remat::Result<usize>>()?;
     let parameters = thousands(parameters);
-    writeln!(out, "model: {parameters} parameters ({architecture}), context {context}, batch {}", config.batch)?;
+    let described = format!("{parameters} parameters ({architecture}), context {context}, batch {}", config.batch);
+    writeln!(out, "model: {described}")?;
     writeln!(out, "what each policy keeps of one training step for its backward pass:\n")?;
     writeln!(out, "{}\n", memory::report(&state.model, &batches.batch(0)?, policy.as_ref())?)?;
     let mut folder = match &resumed {
@@ -138,7 +141,7 @@ fn train(mut config: Config, resumed: Option<(&PathBuf, Saved)>, out: &mut impl 
     let stop = Stop::new()?;
     let each = |state: &State, loss: f32| {
         let rate = progress.step(loss, out)?;
-        folder.measured(state.step, loss, rate)?;
+        folder.measured(state.step, &[("loss", loss.into()), ("tokens_per_second", rate.round())])?;
         if !loss.is_finite() {
             let last = folder.last_checkpoint();
             bail!("the loss of step {} is {loss}; a lower --learning-rate may help. {last}", state.step);
@@ -161,8 +164,8 @@ fn train(mut config: Config, resumed: Option<(&PathBuf, Saved)>, out: &mut impl 
     if folder.saved() != Some(state.step) {
         folder.save(&state)?;
     }
-    let folder = folder.finish()?;
-    let folder = folder.display();
+    let saved_in = folder.finish()?;
+    let folder = saved_in.display();
     ensure!(
         state.step == config.steps || !stop.is_asked(),
         "stopped after step {}, which is saved; go on with: remat train --resume {folder}",
@@ -173,9 +176,9 @@ fn train(mut config: Config, resumed: Option<(&PathBuf, Saved)>, out: &mut impl 
     let steps = config.steps.saturating_sub(first);
     let rate = thousands((f64::from(steps) * tokens_of_step as f64 / seconds.max(1e-9)) as usize);
     writeln!(out, "{steps} steps in {seconds:.1} s, {rate} tokens/s")?;
+    let mut written = Vec::new();
     if config.sample > 0 {
         let prompt = batches.prompt();
-        let mut written = Vec::new();
         let each = |byte| {
             written.push(byte);
             Ok(())
@@ -184,10 +187,39 @@ fn train(mut config: Config, resumed: Option<(&PathBuf, Saved)>, out: &mut impl 
         writeln!(out, "\nthe model continues {:?}:\n", Readable::all(prompt))?;
         writeln!(out, "{}", Readable::all(&written))?;
     }
-    writeln!(out, "\nsaved in {folder}; to go on:")?;
+    let memory = step::memory(&state, &optimizer, policy.as_ref(), batches.batch(0)?)?;
+    let sample = Readable::all(&written);
+    let report = Report {
+        title: folder.to_string(),
+        model: described,
+        config: config.to_toml(),
+        parts: parts(&state, &memory)?,
+        timeline: memory.timeline,
+        sample: (!written.is_empty()).then_some(&sample),
+    };
+    let page = report.write(&saved_in)?;
+    writeln!(out, "\nsaved in {folder}, with charts in {}; to go on:", page.display())?;
     writeln!(out, "  remat generate {folder} --prompt \"fn main\"")?;
     writeln!(out, "  remat train --resume {folder} --steps {}", config.steps.saturating_mul(2))?;
     Ok(())
+}
+
+/// The parts of the peak of a step.
+///
+/// # Errors
+/// If the bytes of a tensor are not known.
+fn parts(state: &State, memory: &MemoryReport) -> Result<Vec<(String, usize)>> {
+    let bytes = |leaves: Vec<(tree::Path, Tensor)>| -> remat::Result<usize> {
+        leaves.iter().map(|(_, leaf)| leaf.aval().map(|aval| aval.bytes())).sum()
+    };
+    let (parameters, moments) = (bytes(leaves(&state.model))?, bytes(leaves(&state.optimizer))?);
+    let rest = memory.stats.donated_peak.saturating_sub(parameters + moments);
+    let parts = [
+        ("parameters", parameters),
+        ("state of the optimizer", moments),
+        ("activations, gradients, batch, workspace", rest),
+    ];
+    Ok(parts.map(|(name, bytes)| (name.to_string(), bytes)).into())
 }
 
 /// The tokens of a step.

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use remat::optim::{AdamW, Mask, Moments, Optimizer, Schedule, clip_by_global_norm};
+use remat::report::MemoryReport;
 use remat::{Policy, Tensor, jit_with, value_and_grad};
 
 use crate::config::Config;
@@ -26,6 +27,30 @@ pub(super) fn optimizer(config: &Config) -> AdamW {
     AdamW { learning_rate, weight_decay: 0.1, decay: Mask::Matrices, b2: 0.99, ..AdamW::default() }
 }
 
+/// Model, state of the optimizer, and batch of a step.
+type Arguments = (Model, Moments<Model>, Batch);
+
+/// A step: the model and the state after it, and the loss before it.
+fn step(
+    (model, state, batch): &Arguments,
+    adam: &AdamW,
+    policy: Option<&Policy>,
+) -> remat::Result<(Model, Moments<Model>, Tensor)> {
+    let (loss, gradient) = value_and_grad(|model: &Model| model.loss(batch, policy))(model)?;
+    let (gradient, _) = clip_by_global_norm(&gradient, MAX_NORM);
+    let (model, state) = adam.update(model, &gradient, state)?;
+    Ok((model, state, loss))
+}
+
+/// The memory that a step needs.
+///
+/// # Errors
+/// The first error of the step.
+pub(super) fn memory(state: &State, adam: &AdamW, policy: Option<&Policy>, batch: Batch) -> Result<MemoryReport> {
+    let step = jit_with(&machine::options(&state.model)?, |args: &Arguments| step(args, adam, policy));
+    Ok(step.memory_report(&(state.model.clone(), state.optimizer.clone(), batch))?)
+}
+
 /// The state after the steps that are left; `done` gets each new state with the loss of its step, and says whether to go on.
 ///
 /// # Errors
@@ -38,15 +63,7 @@ pub(super) fn fit(
     batch: impl Fn(u32) -> remat::Result<Batch>,
     mut done: impl FnMut(&State, f32) -> Result<bool>,
 ) -> Result<State> {
-    let step = jit_with(
-        &machine::options(&state.model)?,
-        |(model, state, batch): &(Model, Moments<Model>, Batch)| -> remat::Result<(Model, Moments<Model>, Tensor)> {
-            let (loss, gradient) = value_and_grad(|model: &Model| model.loss(batch, policy))(model)?;
-            let (gradient, _) = clip_by_global_norm(&gradient, MAX_NORM);
-            let (model, state) = adam.update(model, &gradient, state)?;
-            Ok((model, state, loss))
-        },
-    );
+    let step = jit_with(&machine::options(&state.model)?, |args: &Arguments| step(args, adam, policy));
     for i in state.step..config.steps {
         let (model, optimizer, loss) = step.call((state.model, state.optimizer, batch(i)?))?;
         state = State { step: i + 1, model, optimizer };

@@ -1,0 +1,70 @@
+//! What a run leaves beside its checkpoints: event files that TensorBoard reads, and a page with charts.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Prints the scalars that TensorBoard's own reader finds in a folder.
+const READER: &str = "
+import json, sys
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+events = EventAccumulator(sys.argv[1])
+events.Reload()
+print(json.dumps({tag: [[e.step, e.value] for e in events.Scalars(tag)] for tag in events.Tags()['scalars']}))
+";
+
+fn remat(folder: &Path, args: &str) {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_remat")).current_dir(folder).args(args.split_whitespace()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// What TensorBoard reads of a folder. `None` where it is not installed, which is an error where plugins are required: `REMAT_TEST_TENSORBOARD` names
+/// the folder of its packages, where they are not Python's own.
+fn read(folder: &Path) -> Option<Value> {
+    let mut python = Command::new("python3");
+    if let Some(packages) = std::env::var_os("REMAT_TEST_TENSORBOARD") {
+        python.env("PYTHONPATH", packages);
+    }
+    let output = python.args(["-c", READER]).arg(folder).output();
+    match output {
+        Ok(output) if output.status.success() => Some(serde_json::from_slice(&output.stdout).unwrap()),
+        failed => {
+            let reason =
+                failed.map_or_else(|error| error.to_string(), |o| String::from_utf8_lossy(&o.stderr).into_owned());
+            let is_required = std::env::var_os("REMAT_REQUIRE_PLUGINS").is_some();
+            assert!(!is_required, "TensorBoard cannot read the events: {reason}");
+            eprintln!("NOT TESTED with TensorBoard, which is not installed (pip install tensorboard)");
+            None
+        }
+    }
+}
+
+#[test]
+fn tensorboard_reads_the_losses_of_a_run_that_went_on() {
+    let at = TempDir::new().unwrap();
+    fs::write(at.path().join("text.txt"), "to be or not to be, ".repeat(40)).unwrap();
+    let sizes = "--layers 1 --width 16 --heads 2 --context 12 --batch 4 --sample 0";
+    remat(at.path(), &format!("train {sizes} --steps 9 --save-every 3 --save run"));
+    let run = at.path().join("run");
+    // The run ends after step 6, so that three steps are measured again.
+    fs::remove_dir_all(run.join("step-000009")).unwrap();
+    remat(at.path(), "train --resume run --sample 0");
+    let lines = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    let expected: Vec<(u64, f32)> = lines
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .map(|line| (line["step"].as_u64().unwrap(), line["loss"].as_f64().unwrap() as f32))
+        .collect();
+    assert_eq!(expected.iter().map(|(step, _)| *step).collect::<Vec<_>>(), (1..=9).collect::<Vec<_>>());
+    let page = fs::read_to_string(run.join("report.html")).unwrap();
+    assert!(page.contains("<title>run</title>") && page.matches("<svg").count() >= 3);
+    let Some(read) = read(&run) else { return };
+    let point = |point: &Value| (point[0].as_u64().unwrap(), point[1].as_f64().unwrap() as f32);
+    let losses: Vec<(u64, f32)> = read["loss"].as_array().unwrap().iter().map(point).collect();
+    assert_eq!(losses, expected);
+    assert!(read.get("tokens_per_second").is_some(), "{read}");
+}
