@@ -1,0 +1,65 @@
+//! Memory before the run.
+
+use remat::nn::{Gpt2, Gpt2Config, next_token_loss};
+use remat::optim::{AdamW, Moments, Optimizer};
+use remat::{
+    DType, JitOptions, Policy, Result, Tensor, checkpoint_layers, eval_shape, jit, jit_with, memory, random, tree,
+    value_and_grad,
+};
+
+pub(crate) fn main() -> Result<()> {
+    // ANCHOR: model
+    // Shapes only: no weight is made. `tree::map` and `eval_shape` work for any model.
+    let config =
+        Gpt2Config { vocab_size: 512, n_positions: 128, n_embd: 128, n_layer: 4, n_head: 4, ..Gpt2Config::default() };
+    let model = eval_shape(|_: &()| Gpt2::init(random::key(0), &config, DType::F32))(&())?;
+    let tokens = Tensor::zeros([8, 128], DType::I32);
+    let loss = |model: &Gpt2| next_token_loss(&model.apply(&tokens), &tokens, None);
+    // ANCHOR_END: model
+
+    println!("== peak");
+    // ANCHOR: peak
+    let adam = AdamW::default();
+    let train = |(model, state): &(Gpt2, Moments<Gpt2>)| -> Result<(Gpt2, Moments<Gpt2>, Tensor)> {
+        let (loss, gradient) = value_and_grad(loss)(model)?;
+        let (model, state) = adam.update(model, &gradient, state)?;
+        Ok((model, state, loss))
+    };
+    let state = eval_shape(|model: &Gpt2| adam.init(model))(&model)?;
+    let planned = jit(train).memory(&(model.clone(), state.clone()))?;
+    println!("{planned}");
+    // ANCHOR_END: peak
+
+    println!("== report");
+    // ANCHOR: report
+    let report = memory::report(&adam, &model, loss)?;
+    println!("{report}");
+    // ANCHOR_END: report
+
+    println!("== best");
+    // ANCHOR: best
+    let frugal = checkpoint_layers("block", Policy::Nothing, loss);
+    let after = memory::report(&adam, &model, &frugal)?;
+    println!("{} MiB before, {} MiB after", report.peak >> 20, after.peak >> 20);
+    // ANCHOR_END: best
+
+    println!("== limit");
+    // ANCHOR: limit
+    let limited = JitOptions { memory_limit: Some(16 << 20), ..JitOptions::default() };
+    let refused = jit_with(&limited, train).memory(&(model.clone(), state.clone()));
+    println!("{}", refused.expect_err("it needs more"));
+    // ANCHOR_END: limit
+
+    println!("== live");
+    // ANCHOR: live
+    let small = tree::map(&model, |_, leaf| leaf.clone());
+    let live = jit(|model: &Gpt2| value_and_grad(loss)(model)).memory_report(&small)?;
+    println!("{} values are live at the peak; the largest:", live.live.len());
+    let mut largest: Vec<_> = live.live.iter().collect();
+    largest.sort_by_key(|value| std::cmp::Reverse(value.bytes));
+    for value in &largest[..5] {
+        println!("{value}");
+    }
+    // ANCHOR_END: live
+    Ok(())
+}

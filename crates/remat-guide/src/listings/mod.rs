@@ -1,0 +1,30 @@
+//! The listings by name.
+
+mod devices;
+mod layers;
+mod loops;
+mod memory;
+mod policies;
+mod questions;
+mod saving;
+mod start;
+mod training;
+mod tutorial;
+
+use std::error::Error;
+
+type Run = fn() -> Result<(), Box<dyn Error>>;
+
+/// Each listing, and what runs it.
+pub(crate) const ALL: &[(&str, Run)] = &[
+    ("devices", || Ok(devices::main()?)),
+    ("layers", || Ok(layers::main()?)),
+    ("loops", || Ok(loops::main()?)),
+    ("memory", || Ok(memory::main()?)),
+    ("policies", || Ok(policies::main()?)),
+    ("questions", || Ok(questions::main()?)),
+    ("saving", || saving::main()),
+    ("start", || Ok(start::main()?)),
+    ("training", || Ok(training::main()?)),
+    ("tutorial", || Ok(tutorial::main()?)),
+];
