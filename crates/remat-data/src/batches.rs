@@ -1,0 +1,123 @@
+//! Sequences of tokens as batches.
+
+use remat::layer::location;
+use remat::{Result, Tensor, Tree};
+
+use crate::failure::invalid;
+use crate::shuffle::{Shuffle, mixed};
+use crate::tokens::Tokens;
+
+/// The operation that errors name.
+const BATCHES: &str = "Batches";
+
+/// Sequences of tokens, and the token that follows each of theirs: both `i32[batch, context]`.
+#[derive(Clone, Tree)]
+pub struct Batch {
+    /// The tokens.
+    pub tokens: Tensor,
+    /// The tokens that follow.
+    pub targets: Tensor,
+}
+
+/// The batches of a training run. Which sequences the batch of a step has depends on the seed and the step alone, so that a run that is resumed sees those
+/// that it would have seen.
+///
+/// The tokens are cut into windows of `context`, whose targets are the same window one token later. An epoch has every window once, in an order of its
+/// own that is computed, not kept; so has the next, and a batch may have windows of two epochs. Each epoch leaves out less than a window, at the ends.
+///
+/// ```
+/// use remat_data::{Batches, Tokens};
+///
+/// let tokens = Tokens::new(&[0, 1, 2, 3, 4, 5, 6, 7, 8], 9);
+/// let batches = Batches::new(tokens, 2, 4, 1)?;
+/// assert_eq!(batches.windows(), 4);
+/// let batch = batches.get(0)?;
+/// let mut firsts: Vec<i32> = batch.tokens.index((.., 0)).to_vec()?;
+/// firsts.sort();
+/// assert_eq!(firsts, [0, 2, 4, 6]);
+/// assert_eq!((&batch.targets - &batch.tokens).to_vec::<i32>()?, [1; 8]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Batches {
+    tokens: Tokens,
+    context: usize,
+    batch: usize,
+    seed: u64,
+}
+
+impl Batches {
+    /// Batches of `batch` sequences of `context` tokens.
+    ///
+    /// # Errors
+    /// If one of these is 0; if there are not more tokens than `context`.
+    #[track_caller]
+    pub fn new(tokens: Tokens, context: usize, batch: usize, seed: u64) -> Result<Batches> {
+        let loc = location();
+        if context == 0 || batch == 0 {
+            let message = format!("a batch of {batch} sequences of {context} tokens is empty");
+            return Err(invalid(BATCHES, message).at(loc));
+        }
+        if tokens.len() <= context as u64 {
+            let message = format!(
+                "there are {} tokens, too few for a context of {context} and the token that follows",
+                tokens.len()
+            );
+            return Err(invalid(BATCHES, message).at(loc));
+        }
+        Ok(Batches { tokens, context, batch, seed })
+    }
+
+    /// The windows of an epoch.
+    pub fn windows(&self) -> u64 {
+        (self.tokens.len() - 1) / self.context as u64
+    }
+
+    /// The batch of a step.
+    ///
+    /// # Errors
+    /// If a shard cannot be read.
+    #[track_caller]
+    pub fn get(&self, step: u64) -> Result<Batch> {
+        let loc = location();
+        let first = step.wrapping_mul(self.batch as u64);
+        let starts = (0..self.batch as u64).map(|row| self.start(first.wrapping_add(row)));
+        batch_at(&self.tokens, starts, self.context).map_err(|error| error.at(loc))
+    }
+
+    /// The first token of a window, counted over all epochs.
+    fn start(&self, window: u64) -> u64 {
+        let (count, context) = (self.windows(), self.context as u64);
+        let epoch = window / count;
+        // What is left out is now at the start, now at the end.
+        let surplus = (self.tokens.len() - 1) % context;
+        let offset = mixed(mixed(self.seed ^ 1) ^ epoch) % (surplus + 1);
+        offset + Shuffle::new(self.seed, epoch, count).at(window % count) * context
+    }
+
+    /// Batches of all sequences in the order of the tokens, from the first on: to test a model. The last one may have fewer sequences; less than
+    /// a sequence at the end is left out.
+    ///
+    /// # Errors
+    /// Each if a shard cannot be read.
+    pub fn in_order(&self) -> impl Iterator<Item = Result<Batch>> + use<> {
+        let (this, count) = (self.clone(), self.windows());
+        (0..count).step_by(self.batch).map(move |first| {
+            let windows = first..count.min(first.saturating_add(this.batch as u64));
+            batch_at(&this.tokens, windows.map(|window| window * this.context as u64), this.context)
+        })
+    }
+}
+
+/// The sequences that begin at these tokens.
+fn batch_at(tokens: &Tokens, starts: impl Iterator<Item = u64>, context: usize) -> Result<Batch> {
+    let (mut inputs, mut targets, mut rows) = (Vec::new(), Vec::new(), 0usize);
+    for start in starts {
+        let window = tokens.read(start, context + 1)?;
+        inputs.extend(&window[..context]);
+        targets.extend(&window[1..]);
+        rows += 1;
+    }
+    let tensor = |tokens: Vec<i32>| Tensor::from_vec(tokens, [rows, context]);
+    Ok(Batch { tokens: tensor(inputs), targets: tensor(targets) })
+}

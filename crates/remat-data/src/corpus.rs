@@ -1,0 +1,329 @@
+//! Text as tokens, divided into what a model learns and what it is tested on.
+
+use std::fs::{self, File};
+use std::hash::Hasher;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use remat::Result;
+use remat::ir::counted;
+use remat::layer::location;
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+use twox_hash::XxHash3_64;
+
+use crate::failure::{cannot, invalid, wrong};
+use crate::source::{Piece, Source};
+use crate::tokenizer::Tokenizer;
+use crate::tokens::{Header, ToFiles, ToMemory, Tokens, Writer};
+
+/// The operation that errors name.
+const CORPUS: &str = "Corpus";
+
+/// One of so many documents is held out, or the last part of so many of each file.
+const HELD_OUT: usize = 10;
+
+/// The bytes of text that are tokenized together.
+const TOGETHER: usize = 2 << 20;
+
+/// The file that lists what a folder of shards has; it is written last.
+const INDEX: &str = "index.json";
+
+/// The names of the two sequences in a folder of shards.
+const TRAIN: &str = "train";
+const TEST: &str = "held-out";
+
+/// The tokens of a text: those to learn, and those that are held out.
+///
+/// Of a text file the last tenth is held out (of each mebibyte, if it is longer); of JSON lines and Parquet every tenth document. Where the tokenizer
+/// has a token that ends documents, it stands behind each document, and behind each part of a file.
+///
+/// ```
+/// use remat_data::{Corpus, Source, Tokenizer};
+///
+/// let folder = tempfile::tempdir()?;
+/// std::fs::write(folder.path().join("digits.txt"), "0123456789")?;
+/// let source = Source::open(folder.path(), None)?;
+/// let corpus = Corpus::in_memory(&source, &Tokenizer::bytes())?;
+/// assert_eq!((corpus.train.len(), corpus.held_out.len(), corpus.bytes), (9, 1, 10));
+/// assert_eq!(corpus.held_out.read(0, 1)?, [57]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Corpus {
+    /// What is learnt.
+    pub train: Tokens,
+    /// What is tested.
+    pub held_out: Tokens,
+    /// The bytes of the text, both parts together.
+    pub bytes: u64,
+    /// The number of documents.
+    pub documents: u64,
+    /// Sentences for the user.
+    pub notes: Vec<String>,
+}
+
+/// What is counted of a text while it is tokenized.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Counts {
+    bytes: u64,
+    documents: u64,
+    /// Pieces with bytes that are not UTF-8, where the tokenizer takes text alone.
+    not_utf8: u64,
+}
+
+/// What a folder of shards has.
+#[derive(Debug, Serialize, Deserialize)]
+struct Index {
+    tokenizer: u64,
+    vocabulary: u64,
+    source: u64,
+    /// The numbers of shards.
+    train: usize,
+    held_out: usize,
+    counts: Counts,
+}
+
+impl Corpus {
+    /// The tokens of a text, in memory: two bytes for each, four where the vocabulary has more than 65,536.
+    ///
+    /// # Errors
+    /// If the text cannot be read, has no documents, or cannot be tokenized.
+    #[track_caller]
+    pub fn in_memory(source: &Source, tokenizer: &Tokenizer) -> Result<Corpus> {
+        let loc = location();
+        let new = || ToMemory::new(tokenizer.vocabulary());
+        let (mut train, mut test) = (new(), new());
+        let counts = tokenize(source, tokenizer, &mut train, &mut test).map_err(|error| error.at(loc))?;
+        Ok(Corpus::new(source, train.into_tokens(), test.into_tokens(), counts))
+    }
+
+    /// The tokens of a text, in shards in a folder of their own below `cache`, from which batches are read: memory does not depend on the size of the
+    /// text. It is tokenized once, and again when a file of the text has changed or a shard is damaged.
+    ///
+    /// ```
+    /// use remat_data::{Corpus, Source, Tokenizer};
+    ///
+    /// let folder = tempfile::tempdir()?;
+    /// let path = folder.path().join("digits.txt");
+    /// std::fs::write(&path, "0123456789")?;
+    /// let source = Source::open(&path, None)?;
+    /// let cache = folder.path().join("tokens");
+    /// for _ in 0..2 {
+    ///     let corpus = Corpus::in_shards(&source, &Tokenizer::bytes(), &cache)?;
+    ///     assert_eq!(corpus.train.len(), 9);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As of [`Corpus::in_memory`]; if the folder cannot be written.
+    #[track_caller]
+    pub fn in_shards(source: &Source, tokenizer: &Tokenizer, cache: impl AsRef<Path>) -> Result<Corpus> {
+        let (loc, cache) = (location(), cache.as_ref());
+        Corpus::shards_in(source, tokenizer, cache).map_err(|error| error.at(loc))
+    }
+
+    fn shards_in(source: &Source, tokenizer: &Tokenizer, cache: &Path) -> Result<Corpus> {
+        let folder = cache.join(name(source, tokenizer)?);
+        let fingerprint = source.fingerprint()?;
+        let mut notes = Vec::new();
+        if folder.join(INDEX).exists() {
+            match open(&folder, tokenizer, fingerprint) {
+                Ok((train, test, counts)) => return Ok(Corpus::new(source, train, test, counts)),
+                Err(error) => notes.push(format!("the text is tokenized again: {}", error.message())),
+            }
+        }
+        fs::create_dir_all(cache).map_err(|error| cannot(CORPUS, "make the folder", cache, &error))?;
+        let failed = |error: &io::Error| cannot(CORPUS, "write", &folder, error);
+        let made = tempfile::Builder::new().prefix(".tokens").tempdir_in(cache).map_err(|error| failed(&error))?;
+        write(source, tokenizer, fingerprint, &made)?;
+        // There is no instant at which the folder has a part of the shards.
+        match fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&error)),
+            _ => {}
+        }
+        match fs::rename(made.path(), &folder) {
+            // Another process has made the same meanwhile.
+            Err(_) if folder.join(INDEX).exists() => {}
+            renamed => renamed.map_err(|error| failed(&error))?,
+        }
+        let (train, test, counts) = open(&folder, tokenizer, fingerprint)?;
+        let mut corpus = Corpus::new(source, train, test, counts);
+        corpus.notes.extend(notes);
+        Ok(corpus)
+    }
+
+    /// All tokens of a text in memory, with nothing held out, in the order of the text.
+    ///
+    /// # Errors
+    /// As of [`Corpus::in_memory`].
+    #[track_caller]
+    pub fn whole(source: &Source, tokenizer: &Tokenizer) -> Result<(Tokens, u64)> {
+        let loc = location();
+        let mut all = ToMemory::new(tokenizer.vocabulary());
+        let mut bytes = 0;
+        let each = |piece: &Piece, _: u64, mut tokens: Vec<u32>| {
+            bytes += piece.bytes.len() as u64;
+            tokens.extend(tokenizer.end_of_text().filter(|_| piece.ends));
+            all.write(&tokens)
+        };
+        each_piece(source, tokenizer, each).map_err(|error| error.at(loc))?;
+        Ok((all.into_tokens(), bytes))
+    }
+
+    fn new(source: &Source, train: Tokens, held_out: Tokens, counts: Counts) -> Corpus {
+        let mut notes = source.notes().to_vec();
+        if counts.not_utf8 > 0 {
+            let pieces = counted(counts.not_utf8 as usize, "part");
+            notes.push(format!("{pieces} of the text had bytes that are not UTF-8, which are read as U+FFFD"));
+        }
+        Corpus { train, held_out, bytes: counts.bytes, documents: counts.documents, notes }
+    }
+
+    /// The same tokens where the held-out ones are at least a sequence of a context, and the token after it: if they are fewer, the end of the text
+    /// is held out.
+    ///
+    /// # Errors
+    /// If there are fewer tokens than two such sequences.
+    #[track_caller]
+    pub fn with_context(self, context: usize) -> Result<Corpus> {
+        let loc = location();
+        let least = (context as u64).saturating_add(1);
+        let (size, needed) = (self.train.len() + self.held_out.len(), least.saturating_mul(2));
+        if size < needed {
+            let message = format!(
+                "the text has {}, too few for a context of {context}: {needed} are needed, half of them to train and half to test",
+                counted(size as usize, "token")
+            );
+            return Err(invalid(CORPUS, message).at(loc));
+        }
+        if self.held_out.len() >= least && self.train.len() >= least {
+            return Ok(self);
+        }
+        let (train, held_out) =
+            self.train.divided_again(&self.held_out, least as usize).map_err(|error| error.at(loc))?;
+        Ok(Corpus { train, held_out, ..self })
+    }
+}
+
+/// The name of the folder of the shards of a text: it depends on where the text is, and on the tokenizer.
+fn name(source: &Source, tokenizer: &Tokenizer) -> Result<String> {
+    let path = source.path();
+    let full = path.canonicalize().map_err(|error| cannot(CORPUS, "read", path, &error))?;
+    let mut hasher = XxHash3_64::new();
+    hasher.write(full.as_os_str().as_encoded_bytes());
+    hasher.write(&[0]);
+    hasher.write(source.column().as_bytes());
+    hasher.write(&tokenizer.fingerprint().to_le_bytes());
+    Ok(format!("{:016x}", hasher.finish()))
+}
+
+/// What shards of this tokenizer and source have in their headers.
+fn header(tokenizer: &Tokenizer, source: u64) -> Header {
+    let (tokenizer, vocabulary) = (tokenizer.fingerprint(), tokenizer.vocabulary() as u64);
+    Header { vocabulary, tokenizer, source, ..Header::default() }
+}
+
+/// Opens a folder of shards.
+///
+/// # Errors
+/// If it is damaged, or of another text or tokenizer.
+fn open(folder: &Path, tokenizer: &Tokenizer, source: u64) -> Result<(Tokens, Tokens, Counts)> {
+    let path = folder.join(INDEX);
+    let json = fs::read(&path).map_err(|error| cannot(CORPUS, "read", &path, &error))?;
+    let index: Index =
+        serde_json::from_slice(&json).map_err(|error| wrong(CORPUS, &path, format!("is damaged: {error}")))?;
+    let expected = header(tokenizer, source);
+    let tokens = |name: &str, count: usize| {
+        let paths: Vec<PathBuf> = (0..count).map(|number| folder.join(ToFiles::file_name(name, number))).collect();
+        Tokens::open(&paths, &expected)
+    };
+    if index.source != source {
+        return Err(wrong(CORPUS, folder, "has the tokens of the text before it changed"));
+    }
+    Ok((tokens(TRAIN, index.train)?, tokens(TEST, index.held_out)?, index.counts))
+}
+
+/// Writes the shards of a text to a new folder.
+///
+/// # Errors
+/// As of [`Corpus::in_shards`].
+fn write(source: &Source, tokenizer: &Tokenizer, fingerprint: u64, folder: &TempDir) -> Result<()> {
+    let header = header(tokenizer, fingerprint);
+    let [mut train, mut test] = [TRAIN, TEST].map(|name| ToFiles::new(folder.path(), name, header));
+    let counts = tokenize(source, tokenizer, &mut train, &mut test)?;
+    let (train, held_out) = (train.finish()?, test.finish()?);
+    let Header { tokenizer, vocabulary, source, .. } = header;
+    let index = Index { tokenizer, vocabulary, source, train, held_out, counts };
+    let path = folder.path().join(INDEX);
+    let write = || -> io::Result<()> {
+        let file = File::create(&path)?;
+        serde_json::to_writer_pretty(&file, &index)?;
+        file.sync_all()
+    };
+    write().map_err(|error| cannot(CORPUS, "write", &path, &error))
+}
+
+/// Tokenizes a text, piece by piece, into what is learnt and what is held out.
+///
+/// # Errors
+/// Those of the source, the tokenizer and the writers; if there are no documents.
+fn tokenize(source: &Source, tokenizer: &Tokenizer, train: &mut impl Writer, test: &mut impl Writer) -> Result<Counts> {
+    let mut counts = Counts::default();
+    let (by_document, end) = (source.has_rows(), tokenizer.end_of_text());
+    each_piece(source, tokenizer, |piece, document, mut tokens| {
+        counts.bytes += piece.bytes.len() as u64;
+        counts.documents = document + 1;
+        counts.not_utf8 += u64::from(tokenizer.needs_text() && std::str::from_utf8(&piece.bytes).is_err());
+        if by_document {
+            tokens.extend(end.filter(|_| piece.ends));
+            let is_held_out = document % HELD_OUT as u64 == HELD_OUT as u64 - 1;
+            return if is_held_out { test.write(&tokens) } else { train.write(&tokens) };
+        }
+        let held_out = tokens.split_off(tokens.len() - tokens.len() / HELD_OUT);
+        tokens.extend(end);
+        train.write(&tokens)?;
+        if held_out.is_empty() {
+            return Ok(());
+        }
+        test.write(&held_out)?;
+        test.write(end.as_slice())
+    })?;
+    if counts.documents == 0 {
+        return Err(wrong(CORPUS, source.path(), "has no text"));
+    }
+    Ok(counts)
+}
+
+/// Calls `each` with every piece of a text, the number of its document, and its tokens.
+///
+/// # Errors
+/// Those of the source, the tokenizer and `each`.
+fn each_piece(
+    source: &Source,
+    tokenizer: &Tokenizer,
+    mut each: impl FnMut(&Piece, u64, Vec<u32>) -> Result<()>,
+) -> Result<()> {
+    let (mut pieces, mut document, mut is_over) = (source.pieces(), 0, false);
+    while !is_over {
+        let (mut together, mut bytes) = (Vec::new(), 0);
+        while bytes < TOGETHER && !is_over {
+            match pieces.next() {
+                Some(piece) => {
+                    let piece = piece?;
+                    // Short pieces take memory beside their bytes.
+                    bytes += piece.bytes.len() + 256;
+                    together.push(piece);
+                }
+                None => is_over = true,
+            }
+        }
+        let texts: Vec<&[u8]> = together.iter().map(|piece| piece.bytes.as_slice()).collect();
+        for (piece, tokens) in together.iter().zip(tokenizer.encode_all(&texts)?) {
+            each(piece, document, tokens)?;
+            document += u64::from(piece.ends);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,40 @@
+//! What models learn: text from files and its tokens, as batches that depend on a seed and a step alone.
+//!
+//! ```
+//! use remat_data::{Batches, Corpus, Source, Tokenizer};
+//!
+//! let folder = tempfile::tempdir()?;
+//! std::fs::write(folder.path().join("a.txt"), "To be, or not to be, that is the question.".repeat(10))?;
+//! let corpus = Corpus::in_memory(&Source::open(folder.path(), None)?, &Tokenizer::bytes())?.with_context(16)?;
+//! let batches = Batches::new(corpus.train, 16, 4, 0)?;
+//! assert_eq!(batches.get(0)?.tokens.shape()?, [4, 16]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Text is read in pieces of a mebibyte, and tokens are read from where they lie in their files: texts may be larger than memory. Nothing is mapped into
+//! memory, for the reasons of `remat-io`; reading a window by its offset costs a call of the system, a few microseconds of a step.
+//!
+//! Features: `tokenizers` for the tokenizers of Hugging Face, `parquet` for Parquet files, `parquet-zstd` for those that are compressed by Zstandard.
+//!
+//! Layers, each using only those above it in this list (a test holds this):
+//!
+//! 1. `failure`, `shuffle`, `open`: errors of files, permutations, files that may be compressed
+//! 2. [`source`](Source), [`tokenizer`](Tokenizer), [`tokens`](Tokens): documents, text as numbers, sequences of these
+//! 3. [`corpus`](Corpus), [`batches`](Batches), [`prefetch`](Prefetch): what is learnt and what is held out, batches, ahead of time
+
+mod batches;
+mod corpus;
+mod failure;
+mod open;
+mod prefetch;
+mod shuffle;
+mod source;
+mod tokenizer;
+mod tokens;
+
+pub use batches::{Batch, Batches};
+pub use corpus::Corpus;
+pub use prefetch::Prefetch;
+pub use source::{Piece, Source, TEXT_COLUMN};
+pub use tokenizer::{Decoder, Tokenizer};
+pub use tokens::Tokens;

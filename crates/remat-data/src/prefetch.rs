@@ -1,0 +1,83 @@
+//! Batches made ahead of their steps, on a thread of their own.
+
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::JoinHandle;
+
+use remat::layer::location;
+use remat::{Error, ErrorKind, Result};
+
+/// The operation that errors name.
+const PREFETCH: &str = "Prefetch";
+
+/// Makes the values of the next steps while the caller works on this one. They are those that the function gives without it, in the order of the steps, and
+/// so are its errors. The thread ends when this is dropped.
+///
+/// ```
+/// use remat_data::{Batches, Prefetch, Tokens};
+///
+/// let tokens = Tokens::new(&[0, 1, 2, 3, 4, 5, 6, 7, 8], 9);
+/// let batches = Batches::new(tokens, 4, 1, 0)?;
+/// let direct = batches.clone();
+/// let ahead = Prefetch::new(3, 2, move |step| batches.get(step))?;
+/// for step in 3..6 {
+///     assert_eq!(ahead.next()?.tokens.to_vec::<i32>()?, direct.get(step)?.tokens.to_vec::<i32>()?);
+/// }
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Prefetch<T> {
+    /// Is gone before the thread is waited for, which notices by that.
+    values: Option<Receiver<Result<T>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<T: Send + 'static> Prefetch<T> {
+    /// Makes values from a step on; `ahead` of them wait for the caller at most, beside the one that is being made.
+    ///
+    /// # Errors
+    /// If the system starts no thread.
+    #[track_caller]
+    pub fn new(
+        first: u64,
+        ahead: usize,
+        mut make: impl FnMut(u64) -> Result<T> + Send + 'static,
+    ) -> Result<Prefetch<T>> {
+        let loc = location();
+        let (sender, values) = sync_channel(ahead);
+        let work = move || {
+            for step in first.. {
+                let value = make(step);
+                let is_last = value.is_err();
+                if sender.send(value).is_err() || is_last {
+                    break;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("remat prefetch".into())
+            .spawn(work)
+            .map_err(|error| Error::new(ErrorKind::Io, PREFETCH, format!("cannot start a thread: {error}")).at(loc))?;
+        Ok(Prefetch { values: Some(values), thread: Some(thread) })
+    }
+
+    /// The value of the next step; it waits for it.
+    ///
+    /// # Errors
+    /// That of the function, after which there are no more values.
+    #[track_caller]
+    pub fn next(&self) -> Result<T> {
+        let value = self.values.as_ref().and_then(|values| values.recv().ok());
+        value.unwrap_or_else(|| {
+            let message = "there are no more values: the function has given an error, or panicked";
+            Err(Error::new(ErrorKind::Internal, PREFETCH, message).at(location()))
+        })
+    }
+}
+
+impl<T> Drop for Prefetch<T> {
+    fn drop(&mut self) {
+        self.values = None;
+        // A panic of the function was told to the caller of `next`.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}

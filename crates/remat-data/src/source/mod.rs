@@ -1,0 +1,217 @@
+//! Text from files and folders, as a stream of documents.
+
+mod files;
+mod json;
+#[cfg(feature = "parquet")]
+mod parquet;
+mod piece;
+mod text;
+
+use std::fs;
+use std::hash::Hasher;
+use std::path::{Path, PathBuf};
+
+use remat::Result;
+use remat::ir::counted;
+use remat::layer::location;
+use twox_hash::XxHash3_64;
+
+use crate::failure::{cannot, wrong};
+pub use piece::Piece;
+
+/// The operation that errors name.
+const READ: &str = "Source";
+
+/// The column of a table that is text, where none is named.
+pub const TEXT_COLUMN: &str = "text";
+
+/// Text in files: plain text, JSON lines, or Parquet with a column of text.
+///
+/// A file of any name can be a source. Its extension says what is in it: `.jsonl`, `.ndjson` and `.json` are JSON, `.parquet` is
+/// Parquet, all others are text. A `.gz` or `.zst` behind it means that the file is compressed.
+///
+/// Of a folder, the files below it are read in the order of their paths, but for hidden ones, links, and what is in `target` or
+/// `node_modules`: the text files (`.rs`, `.md`, `.toml`, `.txt`); or, if there are none or a column is named, those of JSON lines and
+/// Parquet.
+///
+/// A text file is one document; so is each line of JSON lines, each element of a JSON array, each row of Parquet.
+///
+/// ```
+/// use remat_data::Source;
+///
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("poems.jsonl");
+/// std::fs::write(&path, "{\"text\": \"roses\"}\n{\"text\": \"violets\"}\n")?;
+/// let source = Source::open(&path, None)?;
+/// let pieces: Vec<_> = source.pieces().collect::<remat::Result<_>>()?;
+/// assert_eq!(pieces[1].bytes, b"violets");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Source {
+    path: PathBuf,
+    files: Vec<PathBuf>,
+    column: String,
+    notes: Vec<String>,
+    is_folder: bool,
+}
+
+/// What a file is read as.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Text,
+    /// JSON lines, or a JSON array.
+    Json,
+    Parquet,
+}
+
+impl Kind {
+    fn of(path: &Path) -> Kind {
+        match crate::open::kind(path).as_str() {
+            "jsonl" | "ndjson" | "json" => Kind::Json,
+            "parquet" => Kind::Parquet,
+            _ => Kind::Text,
+        }
+    }
+}
+
+impl Source {
+    /// The text of a file, or of the files in a folder; `column` is that of JSON and Parquet, [`TEXT_COLUMN`] where it is `None`.
+    ///
+    /// # Errors
+    /// If there is no such file or folder, it cannot be read, or the folder has no such file; if a column of plain text is asked for. Files that
+    /// are damaged are noticed when they are read.
+    #[track_caller]
+    pub fn open(path: impl AsRef<Path>, column: Option<&str>) -> Result<Source> {
+        let (loc, path) = (location(), path.as_ref());
+        Source::open_at(path, column).map_err(|error| error.at(loc))
+    }
+
+    fn open_at(path: &Path, column: Option<&str>) -> Result<Source> {
+        let is_folder = fs::metadata(path).map_err(|error| cannot(READ, "read", path, &error))?.is_dir();
+        let mut notes = Vec::new();
+        let files = if is_folder {
+            files::below(path, column.is_some(), &mut notes)
+                .map_err(|error| cannot(READ, "read", path, &error))?
+                .map_err(|message| wrong(READ, path, message))?
+        } else {
+            if column.is_some() && Kind::of(path) == Kind::Text {
+                return Err(wrong(READ, path, "is read as text, which has no columns"));
+            }
+            vec![path.to_path_buf()]
+        };
+        let column = column.unwrap_or(TEXT_COLUMN).to_string();
+        Ok(Source { path: path.to_path_buf(), files, column, notes, is_folder })
+    }
+
+    /// The path that was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The files, in the order in which they are read.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
+    /// Sentences for the user about what was left out.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// The column that is read where there are columns.
+    pub fn column(&self) -> &str {
+        &self.column
+    }
+
+    /// What it is, for the user: the path of a file, or `12 files of FOLDER`.
+    pub fn description(&self) -> String {
+        let path = self.path.display();
+        if self.is_folder { format!("{} of {path}", counted(self.files.len(), "file")) } else { path.to_string() }
+    }
+
+    /// The size of its files, as they are on the disk.
+    ///
+    /// # Errors
+    /// If a file is not there any more.
+    pub fn size(&self) -> Result<u64> {
+        self.files.iter().map(|file| Ok(metadata(file)?.len())).sum()
+    }
+
+    /// A number that is another if a file is added, removed, renamed or written: it depends on names, sizes, and times of the last change.
+    ///
+    /// # Errors
+    /// If a file is not there any more.
+    pub fn fingerprint(&self) -> Result<u64> {
+        let mut hasher = XxHash3_64::new();
+        hasher.write(self.column.as_bytes());
+        for file in &self.files {
+            let data = metadata(file)?;
+            let changed = data.modified().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+            let name = file.strip_prefix(&self.path).unwrap_or(file);
+            hasher.write(name.as_os_str().as_encoded_bytes());
+            hasher.write(&data.len().to_le_bytes());
+            hasher.write(&changed.map_or(0, |time| time.as_nanos()).to_le_bytes());
+        }
+        Ok(hasher.finish())
+    }
+
+    /// The text, document by document, each in pieces of a mebibyte at most: memory does not depend on the size of files. After an error
+    /// there is nothing more.
+    ///
+    /// Documents without text (empty files, empty or null elements of a column) do not appear.
+    pub fn pieces(&self) -> impl Iterator<Item = Result<Piece>> + Send + use<> {
+        let column = self.column.clone();
+        let mut files = self.files.clone().into_iter();
+        let mut current: Option<Pieces> = None;
+        let mut is_over = false;
+        std::iter::from_fn(move || {
+            while !is_over {
+                let next = match &mut current {
+                    Some(pieces) => pieces.next(),
+                    None => None,
+                };
+                if let Some(next) = next {
+                    is_over = next.is_err();
+                    return Some(next);
+                }
+                match open(&files.next()?, &column) {
+                    Ok(pieces) => current = Some(pieces),
+                    Err(error) => {
+                        is_over = true;
+                        return Some(Err(error));
+                    }
+                }
+            }
+            None
+        })
+    }
+
+    /// Whether its documents are elements of a column: many, and short beside a file.
+    pub(crate) fn has_rows(&self) -> bool {
+        self.files.first().is_some_and(|file| Kind::of(file) != Kind::Text)
+    }
+}
+
+/// The pieces of one file.
+type Pieces = Box<dyn Iterator<Item = Result<Piece>> + Send>;
+
+/// The pieces of a file.
+fn open(path: &Path, column: &str) -> Result<Pieces> {
+    let reader = || crate::open::reader(path).map_err(|error| cannot(READ, "read", path, &error));
+    Ok(match Kind::of(path) {
+        Kind::Text => text::pieces(path, reader()?),
+        Kind::Json => json::pieces(path, column, reader()?),
+        #[cfg(feature = "parquet")]
+        Kind::Parquet => parquet::pieces(path, column)?,
+        #[cfg(not(feature = "parquet"))]
+        Kind::Parquet => {
+            let message = "is Parquet, which this build does not read: build it with the feature `parquet`";
+            return Err(wrong(READ, path, message));
+        }
+    })
+}
+
+fn metadata(file: &Path) -> Result<fs::Metadata> {
+    fs::metadata(file).map_err(|error| cannot(READ, "read", file, &error))
+}

@@ -1,0 +1,95 @@
+//! Tokenizers of Hugging Face, by the crate `tokenizers`.
+
+use std::fs;
+use std::hash::Hasher;
+use std::path::Path;
+
+use remat::{Error, ErrorKind, Result};
+use serde::Deserialize;
+use twox_hash::XxHash3_64;
+
+use super::TOKENIZER;
+use crate::failure::{cannot, wrong};
+
+/// Names of the token that ends documents, of GPT-2, Llama 2, Llama 3, Gemma.
+const ENDS: [&str; 4] = ["<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>"];
+
+/// The file beside a tokenizer that says what its special tokens mean.
+const CONFIG: &str = "tokenizer_config.json";
+
+/// A tokenizer, and the number of its tokens.
+#[derive(Debug)]
+pub(super) struct Model {
+    inner: tokenizers::Tokenizer,
+    pub(super) vocabulary: usize,
+}
+
+/// What the configuration says of the end of a document: the text of a token, or an object with it.
+#[derive(Deserialize)]
+struct Config {
+    eos_token: Option<Token>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Token {
+    Content(String),
+    Object { content: String },
+}
+
+/// The tokenizer of a file, the token that ends documents, and a fingerprint of both.
+///
+/// # Errors
+/// If a file cannot be read, is not a tokenizer, or names an end that the vocabulary lacks.
+pub(super) fn open(path: &Path) -> Result<(Model, Option<u32>, u64)> {
+    let json = fs::read(path).map_err(|error| cannot(TOKENIZER, "read", path, &error))?;
+    let mut inner = tokenizers::Tokenizer::from_bytes(&json)
+        .map_err(|error| wrong(TOKENIZER, path, format!("is not a `tokenizer.json` of Hugging Face: {error}")))?;
+    // Lengths are ours to cut.
+    let changed = inner.with_truncation(None);
+    changed.map_err(|error| wrong(TOKENIZER, path, error.to_string()))?.with_padding(None);
+    let largest = inner.get_vocab(true).into_values().max();
+    let vocabulary = largest.map_or(0, |token| token as usize + 1);
+    if vocabulary == 0 {
+        return Err(wrong(TOKENIZER, path, "has no tokens"));
+    }
+    let end = match configured(&path.with_file_name(CONFIG))? {
+        None => ENDS.iter().find_map(|token| inner.token_to_id(token)),
+        Some(token) => Some(inner.token_to_id(&token).ok_or_else(|| {
+            wrong(TOKENIZER, path, format!("lacks the token `{token}`, which `{CONFIG}` says ends a text"))
+        })?),
+    };
+    let mut hasher = XxHash3_64::new();
+    hasher.write(&json);
+    hasher.write(&end.map_or(u64::MAX, u64::from).to_le_bytes());
+    Ok((Model { inner, vocabulary }, end, hasher.finish()))
+}
+
+/// The token that a configuration has for the end of a text.
+fn configured(path: &Path) -> Result<Option<String>> {
+    let json = match fs::read(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        json => json.map_err(|error| cannot(TOKENIZER, "read", path, &error))?,
+    };
+    let config: Config =
+        serde_json::from_slice(&json).map_err(|error| wrong(TOKENIZER, path, format!("is damaged: {error}")))?;
+    Ok(config.eos_token.map(|token| match token {
+        Token::Content(content) | Token::Object { content } => content,
+    }))
+}
+
+impl Model {
+    pub(super) fn encode(&self, texts: &[&[u8]]) -> Result<Vec<Vec<u32>>> {
+        let texts: Vec<_> = texts.iter().map(|text| String::from_utf8_lossy(text)).collect();
+        let encoded = self.inner.encode_batch_fast(texts, false).map_err(|error| failed("encode", &*error))?;
+        Ok(encoded.iter().map(|encoding| encoding.get_ids().to_vec()).collect())
+    }
+
+    pub(super) fn decode(&self, tokens: &[u32]) -> Result<String> {
+        self.inner.decode(tokens, true).map_err(|error| failed("decode", &*error))
+    }
+}
+
+fn failed(what: &str, error: &(dyn std::error::Error + Send + Sync)) -> Error {
+    Error::new(ErrorKind::Argument, TOKENIZER, format!("the tokenizer cannot {what}: {error}"))
+}

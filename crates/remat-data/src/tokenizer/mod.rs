@@ -1,0 +1,168 @@
+//! Tokenizers: text as numbers and back.
+
+mod decoder;
+#[cfg(feature = "tokenizers")]
+mod huggingface;
+
+use std::path::Path;
+
+use remat::Result;
+use remat::layer::location;
+use twox_hash::XxHash3_64;
+
+pub use decoder::Decoder;
+
+use crate::failure::invalid;
+#[cfg(not(feature = "tokenizers"))]
+use crate::failure::wrong;
+
+/// The operation that errors name.
+const TOKENIZER: &str = "Tokenizer";
+
+/// The number of bytes there are.
+const BYTES: u32 = 256;
+
+/// Text as tokens, numbers below [`vocabulary`](Tokenizer::vocabulary), and tokens as text.
+///
+/// ```
+/// use remat_data::Tokenizer;
+///
+/// let tokenizer = Tokenizer::bytes();
+/// assert_eq!(tokenizer.encode("ab".as_bytes())?, [97, 98]);
+/// assert_eq!(tokenizer.decode(&[97, 98])?, "ab");
+/// assert_eq!((tokenizer.vocabulary(), tokenizer.end_of_text()), (256, None));
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Tokenizer {
+    kind: Kind,
+    end: Option<u32>,
+    fingerprint: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Bytes,
+    #[cfg(feature = "tokenizers")]
+    HuggingFace(std::sync::Arc<huggingface::Model>),
+}
+
+impl Tokenizer {
+    /// Each byte is a token; documents follow one another without a mark.
+    pub fn bytes() -> Tokenizer {
+        Tokenizer { kind: Kind::Bytes, end: None, fingerprint: XxHash3_64::oneshot(b"bytes") }
+    }
+
+    /// Each byte is a token, and token 256 ends a document.
+    ///
+    /// ```
+    /// let tokenizer = remat_data::Tokenizer::bytes_with_end();
+    /// assert_eq!((tokenizer.vocabulary(), tokenizer.end_of_text()), (257, Some(256)));
+    /// assert_eq!(tokenizer.decode(&[104, 105, 256])?, "hi");
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    pub fn bytes_with_end() -> Tokenizer {
+        Tokenizer { kind: Kind::Bytes, end: Some(BYTES), fingerprint: XxHash3_64::oneshot(b"bytes with end") }
+    }
+
+    /// The tokenizer of a `tokenizer.json` as Hugging Face has them, or of a folder with one. It needs the feature `tokenizers`.
+    ///
+    /// The token that ends documents is the one that `tokenizer_config.json` beside it has as `eos_token`; without that file, one that is known
+    /// for this (`<|endoftext|>`, `</s>`, `<|end_of_text|>`, `<eos>`), where the vocabulary has it. What else the file adds to a text, such as a token
+    /// that begins it, is not added.
+    ///
+    /// # Errors
+    /// If the file cannot be read or is not a tokenizer; without the feature.
+    #[track_caller]
+    pub fn open(path: impl AsRef<Path>) -> Result<Tokenizer> {
+        let (loc, path) = (location(), path.as_ref());
+        let file = if path.is_dir() { path.join("tokenizer.json") } else { path.to_path_buf() };
+        Tokenizer::open_file(&file).map_err(|error| error.at(loc))
+    }
+
+    #[cfg(feature = "tokenizers")]
+    fn open_file(path: &Path) -> Result<Tokenizer> {
+        let (model, end, fingerprint) = huggingface::open(path)?;
+        Ok(Tokenizer { kind: Kind::HuggingFace(std::sync::Arc::new(model)), end, fingerprint })
+    }
+
+    #[cfg(not(feature = "tokenizers"))]
+    fn open_file(path: &Path) -> Result<Tokenizer> {
+        let message = "cannot be read by this build, which knows bytes alone: build it with the feature `tokenizers`";
+        Err(wrong(TOKENIZER, path, message))
+    }
+
+    /// The number of tokens there are: each is below it.
+    pub fn vocabulary(&self) -> usize {
+        match &self.kind {
+            Kind::Bytes => BYTES as usize + usize::from(self.end.is_some()),
+            #[cfg(feature = "tokenizers")]
+            Kind::HuggingFace(model) => model.vocabulary,
+        }
+    }
+
+    /// The token that ends a document, if there is one.
+    pub fn end_of_text(&self) -> Option<u32> {
+        self.end
+    }
+
+    /// A number that is another for another tokenizer: tokens of one mean nothing to another.
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// The tokens of a text, in UTF-8. Bytes that are not UTF-8 are tokens of the byte-level tokenizer as all others are; for other tokenizers
+    /// they are U+FFFD, the replacement character. A special token that is written out in the text is that token, except in bytes.
+    ///
+    /// # Errors
+    /// If the tokenizer has no token for a part of the text.
+    #[track_caller]
+    pub fn encode(&self, text: &[u8]) -> Result<Vec<u32>> {
+        let loc = location();
+        Ok(self.encode_all(&[text]).map_err(|error| error.at(loc))?.pop().unwrap_or_default())
+    }
+
+    /// The tokens of several texts, each as [`encode`](Tokenizer::encode) gives them, computed on all cores.
+    ///
+    /// # Errors
+    /// As of [`encode`](Tokenizer::encode).
+    pub(crate) fn encode_all(&self, texts: &[&[u8]]) -> Result<Vec<Vec<u32>>> {
+        match &self.kind {
+            Kind::Bytes => Ok(texts.iter().map(|text| text.iter().map(|&byte| u32::from(byte)).collect()).collect()),
+            #[cfg(feature = "tokenizers")]
+            Kind::HuggingFace(model) => model.encode(texts),
+        }
+    }
+
+    /// The text of tokens; what is not UTF-8 is U+FFFD. Tokens that are special, as that of the end is, have no text.
+    ///
+    /// # Errors
+    /// If there is no such token.
+    #[track_caller]
+    pub fn decode(&self, tokens: &[u32]) -> Result<String> {
+        let (loc, vocabulary) = (location(), self.vocabulary());
+        if let Some(&token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
+            let message = format!("there is no token {token}: the vocabulary has {vocabulary}");
+            return Err(invalid(TOKENIZER, message).at(loc));
+        }
+        match &self.kind {
+            Kind::Bytes => {
+                // Token 256 is no byte.
+                let bytes: Vec<u8> = tokens.iter().filter_map(|&token| u8::try_from(token).ok()).collect();
+                Ok(String::from_utf8_lossy(&bytes).into_owned())
+            }
+            #[cfg(feature = "tokenizers")]
+            Kind::HuggingFace(model) => model.decode(tokens).map_err(|error| error.at(loc)),
+        }
+    }
+
+    /// Decodes tokens one by one, as a model draws them.
+    pub fn decoder(&self) -> Decoder<'_> {
+        Decoder::new(self)
+    }
+
+    /// Whether bytes that are not UTF-8 are replaced.
+    pub(crate) fn needs_text(&self) -> bool {
+        !matches!(self.kind, Kind::Bytes)
+    }
+}

@@ -1,0 +1,174 @@
+//! Long sequences of tokens, in memory or in files.
+
+mod header;
+mod shard;
+mod write;
+
+use std::fs::File;
+use std::hash::Hasher;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use remat::Result;
+use twox_hash::XxHash3_64;
+
+use crate::failure::wrong;
+pub(crate) use header::Header;
+pub(crate) use write::{ToFiles, ToMemory, Writer};
+
+/// The operation that errors name.
+const TOKENS: &str = "Tokens";
+
+/// A sequence of tokens: in memory, or in shards, files from which parts are read where they lie. It is cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Tokens(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    parts: Vec<Part>,
+    vocabulary: usize,
+}
+
+/// A part of the sequence, in little-endian numbers of two or four bytes.
+#[derive(Debug)]
+struct Part {
+    /// The index of its first token in the sequence.
+    start: u64,
+    len: u64,
+    width: usize,
+    checksum: u64,
+    bytes: Bytes,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    Memory(Vec<u8>),
+    /// An open file, and where its tokens begin.
+    File {
+        file: File,
+        path: PathBuf,
+        begin: u64,
+    },
+}
+
+/// The bytes of a token: two where the vocabulary allows it.
+fn width_of(vocabulary: usize) -> usize {
+    if vocabulary <= 1 << 16 { 2 } else { 4 }
+}
+
+impl Tokens {
+    /// These tokens, in memory.
+    ///
+    /// ```
+    /// let tokens = remat_data::Tokens::new(&[3, 1, 2], 4);
+    /// assert_eq!((tokens.len(), tokens.read(1, 2)?), (3, vec![1, 2]));
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    pub fn new(tokens: &[u32], vocabulary: usize) -> Tokens {
+        let mut writer = ToMemory::new(vocabulary);
+        writer.push(tokens);
+        writer.into_tokens()
+    }
+
+    /// The number of tokens.
+    pub fn len(&self) -> u64 {
+        self.0.parts.last().map_or(0, |part| part.start + part.len)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The number that all tokens are below.
+    pub fn vocabulary(&self) -> usize {
+        self.0.vocabulary
+    }
+
+    /// A number that is another for other tokens: that of a run says whether it goes on with the text that it began with.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hasher = XxHash3_64::new();
+        for part in &self.0.parts {
+            hasher.write(&part.len.to_le_bytes());
+            hasher.write(&part.checksum.to_le_bytes());
+        }
+        hasher.finish()
+    }
+
+    /// The tokens from one on, as models take them.
+    ///
+    /// # Errors
+    /// If they are not all there; if a file cannot be read, or has a token outside of the vocabulary.
+    pub fn read(&self, start: u64, count: usize) -> Result<Vec<i32>> {
+        let end = start.saturating_add(count as u64);
+        if end > self.len() {
+            let message = format!("tokens {start} to {end} are asked for, and there are {}", self.len());
+            return Err(crate::failure::invalid(TOKENS, message));
+        }
+        let mut tokens = Vec::with_capacity(count);
+        let first = self.0.parts.partition_point(|part| part.start + part.len <= start);
+        for part in self.0.parts.iter().skip(first).take_while(|part| part.start < end) {
+            let from = start.max(part.start) - part.start;
+            let to = end.min(part.start + part.len) - part.start;
+            part.read(from, (to - from) as usize, self.0.vocabulary, &mut tokens)?;
+        }
+        Ok(tokens)
+    }
+
+    /// The tokens of these shards.
+    ///
+    /// # Errors
+    /// If a file cannot be read, is damaged, cut off, or of something else than `expected` says, but for its count and checksum.
+    pub(crate) fn open(paths: &[PathBuf], expected: &Header) -> Result<Tokens> {
+        let (mut parts, mut start) = (Vec::new(), 0);
+        for path in paths {
+            let part = shard::open(path, expected, start)?;
+            start += part.len;
+            parts.push(part);
+        }
+        Ok(Tokens(Arc::new(Inner { parts, vocabulary: expected.vocabulary as usize })))
+    }
+
+    /// The tokens of both, one after the other, divided before the last `count`.
+    ///
+    /// # Errors
+    /// As of [`Tokens::read`]; there are at least `count`.
+    pub(crate) fn divided_again(&self, other: &Tokens, count: usize) -> Result<(Tokens, Tokens)> {
+        let mut all = self.read(0, self.len() as usize)?;
+        all.extend(other.read(0, other.len() as usize)?);
+        let end = all.split_off(all.len().saturating_sub(count));
+        let kept = |tokens: Vec<i32>| {
+            let tokens: Vec<u32> = tokens.into_iter().map(i32::cast_unsigned).collect();
+            Tokens::new(&tokens, self.vocabulary())
+        };
+        Ok((kept(all), kept(end)))
+    }
+}
+
+impl Part {
+    fn read(&self, from: u64, count: usize, vocabulary: usize, tokens: &mut Vec<i32>) -> Result<()> {
+        let (at, len) = (from * self.width as u64, count * self.width);
+        let (buffer, path): (Vec<u8>, Option<&Path>);
+        let bytes = match &self.bytes {
+            Bytes::Memory(bytes) => {
+                path = None;
+                bytes.get(at as usize..at as usize + len).unwrap_or_default()
+            }
+            Bytes::File { file, path: of, begin } => {
+                (buffer, path) = (shard::read_at(file, of, begin + at, len)?, Some(of.as_path()));
+                &buffer
+            }
+        };
+        let first = tokens.len();
+        match self.width {
+            2 => tokens.extend(bytes.as_chunks().0.iter().map(|&token| i32::from(u16::from_le_bytes(token)))),
+            _ => tokens.extend(bytes.as_chunks().0.iter().map(|&token| i32::from_le_bytes(token))),
+        }
+        // As unsigned numbers, negative ones are too large too.
+        if let Some(&token) = tokens[first..].iter().find(|&&token| token.cast_unsigned() as usize >= vocabulary) {
+            let message = format!("is damaged: it has the token {token}, and the vocabulary has {vocabulary}");
+            return Err(wrong(TOKENS, path.unwrap_or(Path::new("memory")), message));
+        }
+        Ok(())
+    }
+}
