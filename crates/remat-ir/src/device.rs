@@ -75,6 +75,16 @@ pub trait Executable: Send + Sync {
         Ok(self.run(args)?.into_iter().map(Value::Host).collect())
     }
 
+    /// A value where runs want this argument, for callers who give the same one to many: on the device, and cut over several as the program says. An
+    /// engine that computes in the host's memory has nothing to move.
+    ///
+    /// # Errors
+    /// If it is on another device, or there is no memory for it.
+    fn place(&self, argument: usize, value: Value) -> Result<Value> {
+        let _ = argument;
+        Ok(value)
+    }
+
     /// The bytes that a run needs, known before it.
     fn memory(&self) -> MemoryStats;
 

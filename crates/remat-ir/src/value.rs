@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use crate::{Array, Aval, Device, Error, ErrorKind, Loc, Result};
+use crate::{Array, Aval, Device, Loc, Result};
 
 /// An array on a device, as its engine holds it. It is freed when it is dropped, computed or not.
 pub trait DeviceBuffer: Any + Send + Sync {
@@ -30,15 +30,21 @@ pub trait DeviceBuffer: Any + Send + Sync {
     fn to_host(&self) -> Result<Array>;
 }
 
-/// An array on a device, and the copy on the host, which is made when the elements are first read.
-pub struct DeviceArray {
-    buffer: Box<dyn DeviceBuffer>,
+/// An array on a device, and the copy on the host, which is made when the elements are first read. What its engine holds is a part of it,
+/// so that the result of a call takes one allocation.
+pub struct DeviceArray<B: ?Sized = dyn DeviceBuffer> {
     host: OnceLock<Result<Array>>,
     /// Where the user called what computes it.
     loc: Loc,
+    buffer: B,
 }
 
 impl DeviceArray {
+    /// The array that an engine holds.
+    pub fn new(buffer: impl DeviceBuffer) -> Arc<DeviceArray> {
+        Arc::new(DeviceArray { host: OnceLock::new(), loc: Loc::UNKNOWN, buffer })
+    }
+
     /// Dtype, shape and memory.
     pub fn aval(&self) -> &Aval {
         self.buffer.aval()
@@ -56,7 +62,7 @@ impl DeviceArray {
 
     /// The engine's own buffer, if it is of this type.
     pub fn buffer<B: DeviceBuffer>(&self) -> Option<&B> {
-        let buffer: &dyn Any = &*self.buffer;
+        let buffer: &dyn Any = &self.buffer;
         buffer.downcast_ref()
     }
 
@@ -86,17 +92,6 @@ impl DeviceArray {
             Some(host) => host.clone(),
             None => self.buffer.to_host().map_err(|error| error.at(self.loc)),
         }
-    }
-
-    /// The engine's own buffer, taken out, if it is of this type.
-    pub fn into_buffer<B: DeviceBuffer>(self) -> Option<B> {
-        let buffer: Box<dyn Any> = self.buffer;
-        buffer.downcast().ok().map(|buffer| *buffer)
-    }
-
-    fn into_host(self) -> Result<Array> {
-        self.host()?;
-        self.host.into_inner().unwrap_or_else(|| Err(Error::new(ErrorKind::Internal, "value", "there is no copy")))
     }
 }
 
@@ -135,7 +130,7 @@ impl From<Array> for Value {
 impl Value {
     /// An array on a device.
     pub fn on_device(buffer: impl DeviceBuffer) -> Value {
-        Value::Device(Arc::new(DeviceArray { buffer: Box::new(buffer), host: OnceLock::new(), loc: Loc::UNKNOWN }))
+        Value::Device(DeviceArray::new(buffer))
     }
 
     /// The same value as the result of a call at this location, which errors of reading it name. A value with other references keeps
@@ -195,10 +190,13 @@ impl Value {
     pub fn into_host(self) -> Result<Array> {
         match self {
             Value::Host(array) => Ok(array),
-            Value::Device(array) => match Arc::try_unwrap(array) {
-                Ok(array) => array.into_host(),
-                Err(array) => array.host().cloned(),
-            },
+            Value::Device(mut array) => {
+                array.host()?;
+                match Arc::get_mut(&mut array).and_then(|array| array.host.take()) {
+                    Some(host) => host,
+                    None => array.host().cloned(),
+                }
+            }
         }
     }
 
@@ -222,7 +220,7 @@ impl Value {
     pub fn id(&self) -> usize {
         match self {
             Value::Host(array) => array.data_id(),
-            Value::Device(array) => Arc::as_ptr(array) as usize,
+            Value::Device(array) => Arc::as_ptr(array).addr(),
         }
     }
 }

@@ -18,22 +18,6 @@ pub(super) struct Compiled {
     ins: Vec<Aval>,
 }
 
-/// An argument of a run.
-enum Argument {
-    /// No one else has it.
-    Given(Buffer),
-    Kept(Arc<DeviceArray>),
-}
-
-impl Argument {
-    fn buffer(&self) -> Result<&Buffer> {
-        match self {
-            Argument::Given(buffer) => Ok(buffer),
-            Argument::Kept(array) => array.buffer::<OnDevice>().map(|array| &array.buffer).ok_or_else(lost),
-        }
-    }
-}
-
 impl Compiled {
     pub(super) fn new(device: Xla, jaxpr: Arc<Jaxpr>, given_up: &[bool]) -> Result<Compiled> {
         let super::Inner { compiler, platform, ordinal, .. } = &*device.0;
@@ -56,28 +40,28 @@ impl Compiled {
         Ok(seconds[seconds.len() / 2])
     }
 
-    fn argument(&self, value: Value) -> Result<Argument> {
-        let Value::Device(array) = value else {
-            let super::Inner { compiler, ordinal, .. } = &*self.device.0;
-            return Ok(Argument::Given(compiler.client.upload(value.host()?, *ordinal)?));
+    /// The argument as an array of the device. One that no one else has stays so until the run has begun.
+    fn argument(&self, value: Value) -> Result<Arc<DeviceArray>> {
+        let array = match value {
+            Value::Device(array) => array,
+            Value::Host(array) => {
+                let super::Inner { compiler, ordinal, .. } = &*self.device.0;
+                let buffer = compiler.client.upload(&array, *ordinal)?;
+                return Ok(DeviceArray::new(OnDevice { buffer, device: self.device.clone() }));
+            }
         };
-        if !array.buffer().is_some_and(|array: &OnDevice| array.device.is(&self.device)) {
-            let message =
-                format!("the program is on {} and an argument on {}", self.device.name(), array.device_name());
-            return Err(Error::new(ErrorKind::Argument, "xla", message));
+        if array.buffer().is_some_and(|array: &OnDevice| array.device.is(&self.device)) {
+            return Ok(array);
         }
-        match Arc::try_unwrap(array) {
-            Err(array) => Ok(Argument::Kept(array)),
-            Ok(array) => match array.into_buffer::<OnDevice>() {
-                Some(array) => Ok(Argument::Given(array.buffer)),
-                None => Err(lost()),
-            },
-        }
+        let message = format!("the program is on {} and an argument on {}", self.device.name(), array.device_name());
+        Err(Error::new(ErrorKind::Argument, "xla", message))
     }
 }
 
-fn lost() -> Error {
-    Error::new(ErrorKind::Internal, "xla", "an argument is another engine's")
+/// The buffer of an argument.
+fn buffer(array: &DeviceArray) -> Result<&Buffer> {
+    let lost = || Error::new(ErrorKind::Internal, "xla", "an argument is another engine's");
+    array.buffer().map(|array: &OnDevice| &array.buffer).ok_or_else(lost)
 }
 
 impl Executable for Compiled {
@@ -88,10 +72,18 @@ impl Executable for Compiled {
     fn execute(&self, args: Vec<Value>) -> Result<Vec<Value>> {
         expect_arguments("xla", self.ins.iter(), args.iter().map(Value::aval))?;
         let ready = self.program.ready(&given_up(&args))?;
-        let args = args.into_iter().map(|value| self.argument(value)).collect::<Result<Vec<Argument>>>()?;
-        let results = ready.loaded.run(&args.iter().map(Argument::buffer).collect::<Result<Vec<_>>>()?)?;
+        let args = args.into_iter().map(|value| self.argument(value)).collect::<Result<Vec<_>>>()?;
+        let mut buffers = Vec::with_capacity(args.len());
+        for array in &args {
+            buffers.push(buffer(array)?);
+        }
+        let results = ready.loaded.run(&buffers)?;
         let value = |buffer| Value::on_device(OnDevice { buffer, device: self.device.clone() });
         Ok(results.into_iter().map(value).collect())
+    }
+
+    fn place(&self, _: usize, value: Value) -> Result<Value> {
+        self.argument(value).map(Value::Device)
     }
 
     fn memory(&self) -> MemoryStats {

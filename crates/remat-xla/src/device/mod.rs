@@ -5,6 +5,7 @@ mod clients;
 mod compiler;
 mod executable;
 mod program;
+mod reshard;
 mod several;
 
 use std::sync::Arc;

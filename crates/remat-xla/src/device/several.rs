@@ -11,6 +11,7 @@ use remat_ir::{
 use super::clients;
 use super::compiler::Compiler;
 use super::program::{Placed, Program, given_up, run_on_host};
+use super::reshard::Resharding;
 use crate::pjrt::Buffer;
 use crate::sharding::Placement;
 use crate::{Options, Platform, Plugin, stablehlo};
@@ -19,8 +20,8 @@ use crate::{Options, Platform, Plugin, stablehlo};
 ///
 /// A program with a mesh runs on as many of them as the mesh has, the first ones, in the order of the mesh; one without runs on the
 /// first. [`Device::put`] copies the whole array to each of them. Arguments from the host are cut and copied to the devices; results stay there, cut as the program says, until they are read,
-/// and [`Executable::execute`] returns before they are computed. An argument that is cut in another way than the program wants goes
-/// by way of the host. Figures of memory are those of one device.
+/// and [`Executable::execute`] returns before they are computed. An argument that is cut in another way than the program wants is cut
+/// anew by the devices, and goes by way of the host only where it comes from other devices than the program's. Figures of memory are those of one device.
 ///
 /// ```
 /// use remat_ir::{Array, Device, Jaxpr};
@@ -49,6 +50,7 @@ struct Inner {
     platform: Platform,
     count: usize,
     name: String,
+    resharding: Resharding,
 }
 
 impl XlaDevices {
@@ -85,7 +87,11 @@ impl XlaDevices {
             ));
         }
         let name = format!("{}:0-{}", platform.device_name(), count - 1);
-        Ok(XlaDevices(Arc::new(Inner { compiler, platform, count, name })))
+        Ok(XlaDevices(Arc::new(Inner { compiler, platform, count, name, resharding: Resharding::default() })))
+    }
+
+    pub(super) fn resharding(&self) -> &Resharding {
+        &self.0.resharding
     }
 
     fn is(&self, other: &XlaDevices) -> bool {
@@ -129,16 +135,16 @@ impl Device for XlaDevices {
 }
 
 /// An array that is cut over devices. It may be pending.
-struct Sharded {
+pub(super) struct Sharded {
     /// One for each device of the mesh.
-    shards: Vec<Buffer>,
+    pub(super) shards: Vec<Buffer>,
     aval: Aval,
-    sharding: Sharding,
+    pub(super) sharding: Sharding,
     devices: XlaDevices,
 }
 
 impl Sharded {
-    fn is_whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         is_whole(&self.sharding)
     }
 
@@ -154,7 +160,7 @@ fn is_whole(sharding: &Sharding) -> bool {
 }
 
 /// The sharding of arrays of which each of so many devices has the whole.
-fn whole(devices: usize) -> Result<Sharding> {
+pub(super) fn whole(devices: usize) -> Result<Sharding> {
     Ok(Sharding { mesh: Arc::new(Mesh::new([("device", devices)])?), spec: PartitionSpec::default() })
 }
 
@@ -187,7 +193,7 @@ impl DeviceBuffer for Sharded {
 }
 
 /// A compiled program.
-struct Compiled {
+pub(super) struct Compiled {
     devices: XlaDevices,
     program: Program,
     placement: Placement,
@@ -195,28 +201,8 @@ struct Compiled {
     outs: Vec<Aval>,
 }
 
-/// An argument of a run.
-enum Argument {
-    /// No one else has it.
-    Given(Vec<Buffer>),
-    Kept(Arc<DeviceArray>),
-}
-
-impl Argument {
-    fn shards(&self) -> Result<&[Buffer]> {
-        match self {
-            Argument::Given(shards) => Ok(shards),
-            Argument::Kept(array) => array.buffer::<Sharded>().map(|array| &array.shards[..]).ok_or_else(lost),
-        }
-    }
-}
-
-fn lost() -> Error {
-    Error::new(ErrorKind::Internal, "xla", "an argument is another engine's")
-}
-
 impl Compiled {
-    fn new(devices: XlaDevices, jaxpr: Arc<Jaxpr>, given_up: &[bool]) -> Result<Compiled> {
+    pub(super) fn new(devices: XlaDevices, jaxpr: Arc<Jaxpr>, given_up: &[bool]) -> Result<Compiled> {
         let placement = match Placement::of(&jaxpr)? {
             Some(placement) => placement,
             None => Placement::on_one_device(&jaxpr)?,
@@ -243,25 +229,36 @@ impl Compiled {
         Ok(Compiled { devices, program, placement, ins, outs })
     }
 
-    /// The argument as shards on the devices.
-    fn argument(&self, value: Value, sharding: &Sharding) -> Result<Argument> {
+    /// The argument as shards on the devices. One that no one else has stays so until the run has begun.
+    fn argument(&self, value: Value, sharding: &Sharding) -> Result<Arc<DeviceArray>> {
         let array = match value {
-            Value::Host(array) => return Ok(Argument::Given(self.devices.upload(&array, sharding)?)),
+            Value::Host(array) => return self.cut(&array, sharding),
             Value::Device(array) => array,
         };
-        let Some(sharded) = array.buffer::<Sharded>().filter(|array| array.devices.is(&self.devices)) else {
-            let message =
-                format!("the program is on {} and an argument on {}", self.devices.name(), array.device_name());
-            return Err(Error::new(ErrorKind::Argument, "xla", message));
-        };
-        if !sharded.is_cut_as(sharding) {
-            return Ok(Argument::Given(self.devices.upload(array.host()?, sharding)?));
-        }
-        match Arc::try_unwrap(array) {
-            Err(array) => Ok(Argument::Kept(array)),
-            Ok(array) => Ok(Argument::Given(array.into_buffer::<Sharded>().ok_or_else(lost)?.shards)),
+        match array.buffer().filter(|array: &&Sharded| array.devices.is(&self.devices)) {
+            Some(sharded) if sharded.is_cut_as(sharding) => Ok(array),
+            Some(_) => match self.devices.resharding().moved(&self.devices, &array, sharding)? {
+                Some(moved) => Ok(moved),
+                None => self.cut(array.host()?, sharding),
+            },
+            None => {
+                let message =
+                    format!("the program is on {} and an argument on {}", self.devices.name(), array.device_name());
+                Err(Error::new(ErrorKind::Argument, "xla", message))
+            }
         }
     }
+
+    fn cut(&self, array: &Array, sharding: &Sharding) -> Result<Arc<DeviceArray>> {
+        let (shards, aval) = (self.devices.upload(array, sharding)?, array.aval().clone());
+        Ok(DeviceArray::new(Sharded { shards, aval, sharding: sharding.clone(), devices: self.devices.clone() }))
+    }
+}
+
+/// The shards of an argument.
+fn shards_of(array: &DeviceArray) -> Result<&[Buffer]> {
+    let lost = || Error::new(ErrorKind::Internal, "xla", "an argument is another engine's");
+    array.buffer().map(|array: &Sharded| &array.shards[..]).ok_or_else(lost)
 }
 
 /// The avals of the shards of arrays.
@@ -280,8 +277,8 @@ impl Executable for Compiled {
         expect_arguments("xla", self.ins.iter(), args.iter().map(Value::aval))?;
         let ready = self.program.ready(&given_up(&args))?;
         let args = args.into_iter().zip(&self.placement.ins);
-        let args = args.map(|(value, sharding)| self.argument(value, sharding)).collect::<Result<Vec<Argument>>>()?;
-        let shards = args.iter().map(Argument::shards).collect::<Result<Vec<&[Buffer]>>>()?;
+        let args = args.map(|(value, sharding)| self.argument(value, sharding)).collect::<Result<Vec<_>>>()?;
+        let shards = args.iter().map(|array| shards_of(array)).collect::<Result<Vec<&[Buffer]>>>()?;
         let of_device = |device: usize| -> Vec<&Buffer> { shards.iter().map(|shards| &shards[device]).collect() };
         let lists: Vec<Vec<&Buffer>> = (0..self.placement.devices()).map(of_device).collect();
         let mut results: Vec<_> = ready.loaded.run_on_all(&lists)?.into_iter().map(Vec::into_iter).collect();
@@ -291,6 +288,13 @@ impl Executable for Compiled {
             Value::on_device(Sharded { shards, aval, sharding, devices })
         };
         Ok(self.outs.iter().zip(&self.placement.outs).map(value).collect())
+    }
+
+    fn place(&self, argument: usize, value: Value) -> Result<Value> {
+        match self.placement.ins.get(argument) {
+            Some(sharding) => self.argument(value, sharding).map(Value::Device),
+            None => Ok(value),
+        }
     }
 
     fn memory(&self) -> MemoryStats {

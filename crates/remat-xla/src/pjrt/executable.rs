@@ -31,7 +31,7 @@ impl Loaded {
     /// to read them afterwards is an error. The buffers have to be arrays of the avals that it takes; that is looked at
     /// here, since plugins check the number of bytes at most.
     pub(crate) fn run(&self, args: &[&Buffer]) -> Result<Vec<Buffer>> {
-        Ok(self.run_on_all(&[args])?.into_iter().flatten().collect())
+        Ok(self.run_on_all(&[args])?.pop().unwrap_or_default())
     }
 
     /// As [`Loaded::run`], on all devices of a program on a mesh: for each the arguments, and its results.
@@ -66,13 +66,14 @@ impl Loaded {
         // for each device that it was compiled for, which the plugin looks at.
         unsafe { library.call(&mut call) }?;
         // Those that are there are freed also where one is missing.
-        let buffer = |(handle, aval): (Handle, &Aval)| {
-            let handle = given("PJRT_LoadedExecutable_Execute", handle)?;
-            Ok(Buffer::new(self.client.clone(), handle, aval.clone()))
+        let is_there = |&handle: &Handle| given("PJRT_LoadedExecutable_Execute", handle).map(drop);
+        let are_there = outputs.iter().flatten().try_for_each(is_there);
+        let buffers = |outputs: Vec<Handle>| {
+            let outputs = outputs.into_iter().zip(&self.outs).filter(|(handle, _)| !handle.is_null());
+            outputs.map(|(handle, aval)| Buffer::new(self.client.clone(), handle, aval.clone())).collect()
         };
-        let outputs: Vec<Vec<Result<Buffer>>> =
-            outputs.into_iter().map(|outputs| outputs.into_iter().zip(&self.outs).map(buffer).collect()).collect();
-        outputs.into_iter().map(|outputs| outputs.into_iter().collect()).collect()
+        let outputs = outputs.into_iter().map(buffers).collect();
+        are_there.map(|()| outputs)
     }
 
     /// The seconds of a call when nothing is done around the plugin's function, and the outputs are freed: the mean of so many calls on one device.

@@ -184,11 +184,12 @@ impl Lowered {
         let avals = self.jaxpr.in_avals().split_off(self.captured.len());
         let executable = device.engine().compile_with(&device.placed(&self.jaxpr)?, options)?;
         // Constants are moved once, and not in every run.
-        let put = |tensor: &Tensor| match &tensor.0 {
-            Repr::Concrete(Value::Host(array)) => device.engine().put(array).map(Tensor::from_value),
+        let place = |(i, tensor): (usize, &Tensor)| match &tensor.0 {
+            Repr::Concrete(value) => executable.place(i, value.clone()).map(Tensor::from_value),
             _ => Ok(tensor.clone()),
         };
-        let captured = self.captured.iter().map(put).collect::<Result<Vec<Tensor>>>().map_err(|error| error.at(loc))?;
+        let captured = self.captured.iter().enumerate().map(place).collect::<Result<Vec<Tensor>>>();
+        let captured = captured.map_err(|error| error.at(loc))?;
         let (device, paths) = (device.clone(), self.paths.clone());
         let compiled = Compiled { device, executable, captured, paths, avals, limit };
         match limit {

@@ -9,7 +9,12 @@ use super::{Tensor, bind1, pinned_at};
 /// # Errors
 /// That of a failed tensor.
 pub(crate) fn avals(tensors: &[Tensor]) -> Result<Vec<Aval>> {
-    tensors.iter().map(|t| t.aval().cloned()).collect()
+    // A list that is collected from results grows as it is made.
+    let mut avals = Vec::with_capacity(tensors.len());
+    for tensor in tensors {
+        avals.push(tensor.aval()?.clone());
+    }
+    Ok(avals)
 }
 
 /// Fails unless the tensors, called `what` one by one, have these avals.
