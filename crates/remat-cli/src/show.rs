@@ -2,9 +2,9 @@
 
 use std::io::Write;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use remat::report::{fwd_bwd, saved_residuals};
-use remat::{DType, Tensor, Tree, checkpoint, grad, jit, nn, random};
+use remat::{DType, Device, JitOptions, Tensor, Tree, checkpoint, grad, jit_with, nn, random};
 use remat_cli::arguments::{self, up_to};
 
 use crate::policy;
@@ -23,6 +23,9 @@ pub(crate) struct Args {
     /// Instead, print the compiled steps of the gradient, with the memory offset of each value
     #[arg(long)]
     steps: bool,
+    /// The device whose engine compiles it, where the passes or steps are asked for: cpu, xla-cpu, cuda:0, tpu; the steps of XLA are its StableHLO [default: what REMAT_DEVICE says, else cpu]
+    #[arg(long)]
+    device: Option<String>,
     /// Model width: features per token
     #[arg(long, default_value_t = 96, value_parser = up_to(1 << 20))]
     width: usize,
@@ -50,11 +53,14 @@ struct Inputs {
 /// What is wrong with the arguments; if the output cannot be written.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let policy = arguments::policy(&args.policy)?;
+    ensure!(args.device.is_none() || args.passes || args.steps, "--device goes with --passes or --steps");
     let x = Tensor::zeros([args.batch, args.context, args.width], DType::F32);
     let block = |Inputs { block, x }: &Inputs| checkpoint(policy.clone(), |x: &Tensor| block.apply(x))(x);
     let inputs = Inputs { block: nn::Block::init(random::key(0), args.width, args.heads, DType::F32), x };
     if args.passes || args.steps {
-        let gradient = jit(grad(|inputs: &Inputs| block(inputs).sum(..)));
+        let device = args.device.as_deref().map(Device::named).transpose()?;
+        let options = JitOptions { device, ..JitOptions::default() };
+        let gradient = jit_with(&options, grad(|inputs: &Inputs| block(inputs).sum(..)));
         if args.passes {
             write!(out, "{}", gradient.passes(&inputs)?)?;
         }

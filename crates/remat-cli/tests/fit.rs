@@ -70,6 +70,18 @@ fn xla_on_this_machine_is_a_target_of_its_own() {
     assert_eq!(levels, ["full", "exact"], "{rows:?}");
 }
 
+/// All targets need the compilers of all chips.
+#[test]
+fn all_targets_are_refused_where_a_plugin_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
+    command.env_clear().env("HOME", folder.path());
+    let output = command.args("fit --target cpu,all --policy none --time-limit 1".split(' ')).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("remat plugin install tpu"), "{error}");
+}
+
 #[test]
 fn unknown_targets_are_errors_with_a_hint() {
     let output = fit("--target xla-gpu");

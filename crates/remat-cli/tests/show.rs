@@ -114,3 +114,22 @@ fn a_reader_that_ends_early_is_not_a_failure() {
     assert!(child.wait().unwrap().success());
     assert_eq!(error, "");
 }
+
+/// The engine of the device makes the steps: here the native one, whatever the default device is.
+#[test]
+fn the_steps_are_those_of_the_device() {
+    let mut of_cpu = command("--steps --device cpu");
+    let output = of_cpu.env("REMAT_DEVICE", "no-such-device").output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), show("--steps"));
+    let error = |args: &str| String::from_utf8(command(args).output().unwrap().stderr).unwrap();
+    assert!(
+        error("--device cpu").starts_with("error: --device goes with --passes or --steps"),
+        "{}",
+        error("--device cpu")
+    );
+    assert!(error("--steps --device gpu").contains("did you mean `cuda`?"), "{}", error("--steps --device gpu"));
+    match remat_xla::Plugin::path_of(remat_xla::Platform::Cpu) {
+        Ok(_) => assert!(show("--steps --device xla-cpu").contains("stablehlo.dot_general")),
+        Err(error) => assert!(std::env::var_os("REMAT_REQUIRE_PLUGINS").is_none(), "{error}"),
+    }
+}
