@@ -1,13 +1,12 @@
 //! The bytes that each policy saves of a training step, known before the step runs.
 
 use anyhow::Result;
-use remat::Policy;
 use remat::ir::MemorySpace;
 use remat::report::saved_residuals;
+use remat::{Policy, Tensor};
 use remat_cli::arguments::{policy, policy_name};
 use remat_cli::table::{table, thousands};
 
-use crate::data::Batch;
 use crate::model::Model;
 use crate::policy::LISTED;
 
@@ -16,14 +15,18 @@ use crate::policy::LISTED;
 ///
 /// # Errors
 /// If the chosen policy cannot be applied.
-pub(crate) fn report(model: &Model, batch: &Batch, chosen: Option<&Policy>) -> Result<String> {
+pub(crate) fn report(
+    model: &Model,
+    loss: impl Fn(&Model, Option<&Policy>) -> Tensor,
+    chosen: Option<&Policy>,
+) -> Result<String> {
     let mut policies = LISTED.into_iter().map(policy).collect::<Result<Vec<_>>>()?;
     if !policies.iter().any(|policy| policy.as_ref() == chosen) {
         policies.push(chosen.cloned());
     }
     let mut sizes = Vec::new();
     for policy in policies {
-        sizes.push((saved(model, batch, policy.as_ref())?, policy));
+        sizes.push((saved(model, |model| loss(model, policy.as_ref()))?, policy));
     }
     let plain = sizes.iter().find(|(_, policy)| policy.is_none()).map_or(0, |(size, _)| size.total());
     let rows = sizes.iter().map(|(size, policy)| {
@@ -48,8 +51,8 @@ impl Saved {
     }
 }
 
-fn saved(model: &Model, batch: &Batch, policy: Option<&Policy>) -> Result<Saved> {
-    let residuals = saved_residuals(|model: &Model| model.loss(batch, policy), model)?;
+fn saved(model: &Model, loss: impl Fn(&Model) -> Tensor) -> Result<Saved> {
+    let residuals = saved_residuals(loss, model)?;
     let total = residuals.intermediate_bytes();
     let host = residuals.intermediates().filter(|r| r.aval.memory == MemorySpace::Host);
     let host = host.map(|r| r.bytes()).sum();

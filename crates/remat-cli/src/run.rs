@@ -5,9 +5,10 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
-use remat::optim::{AdamW, Moments, Optimizer};
-use remat::{DType, random};
-use remat_io::{Checkpoint, Checkpoints, Progress, Snapshot};
+use remat::eval_shape;
+use remat::nn::Lora;
+use remat::optim::LossScale;
+use remat_io::{Checkpoint, CheckpointOptions, Checkpoints, Progress, Snapshot};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -15,6 +16,7 @@ use crate::config::Config;
 use crate::data::Text;
 use crate::model::{Architecture, Model};
 use crate::records::Measurements;
+use crate::train::{OptimizerState, Step, shapes};
 
 /// Where runs are put whose folder is not said.
 const RUNS: &str = "runs";
@@ -51,7 +53,9 @@ pub(crate) struct State {
     /// The steps done.
     pub(crate) step: u32,
     pub(crate) model: Model,
-    pub(crate) optimizer: Moments<Model>,
+    pub(crate) optimizer: OptimizerState<Model>,
+    /// The factor of the loss, of a run in f16.
+    pub(crate) scale: Option<LossScale>,
 }
 
 /// A run that was saved.
@@ -111,27 +115,29 @@ impl Saved {
         self.checkpoint.path()
     }
 
-    /// The model.
+    /// The model, with adapters merged into its weights, and its blocks as a list.
     ///
     /// # Errors
     /// If the file is not that of this model.
     pub(crate) fn model(&self) -> Result<Model> {
-        Ok(self.checkpoint.tree("model", &self.fresh())?)
+        Ok(Lora::merge(&self.checkpoint.tree("model", &self.shapes()?)?).unstacked())
     }
 
-    /// The model, and the state of the optimizer.
+    /// The model as it is trained, and the state of the optimizer.
     ///
     /// # Errors
     /// As [`Saved::model`].
-    pub(crate) fn state(&self, optimizer: &AdamW) -> Result<State> {
-        let like = optimizer.init(&self.fresh());
-        let optimizer = self.checkpoint.tree("optimizer", &like)?;
-        Ok(State { step: self.step, model: self.model()?, optimizer })
+    pub(crate) fn state(&self, step: &Step) -> Result<State> {
+        let model = self.shapes()?;
+        let (optimizer, scale) = eval_shape(|model: &Model| step.init(model))(&model)?;
+        let optimizer = self.checkpoint.tree("optimizer", &optimizer)?;
+        let scale = scale.map(|scale| self.checkpoint.tree("scale", &scale)).transpose()?;
+        Ok(State { step: self.step, model: self.checkpoint.tree("model", &model)?, optimizer, scale })
     }
 
-    /// A model of the same sizes.
-    fn fresh(&self) -> Model {
-        Model::init(random::key(0), &self.architecture, DType::F32)
+    /// A model of the same sizes, without memory.
+    fn shapes(&self) -> remat::Result<Model> {
+        shapes(&self.config, &self.architecture)
     }
 
     /// The length of the sequences that the model was trained with.
@@ -155,11 +161,18 @@ pub(crate) struct Run {
     folder: PathBuf,
     checkpoints: Checkpoints,
     measurements: Measurements,
-    config: Config,
-    architecture: Architecture,
-    text: Fingerprint,
+    of: RunOf,
     /// The step of the last checkpoint.
     saved: Option<u32>,
+}
+
+/// What a run is of.
+pub(crate) struct RunOf {
+    pub(crate) config: Config,
+    pub(crate) architecture: Architecture,
+    pub(crate) text: Fingerprint,
+    /// Whether training may go on while a checkpoint is written, which takes the memory of a second model.
+    pub(crate) saves_in_background: bool,
 }
 
 impl Run {
@@ -167,36 +180,31 @@ impl Run {
     ///
     /// # Errors
     /// If the folder has a run, or cannot be made or written.
-    pub(crate) fn begin(config: Config, architecture: Architecture, text: Fingerprint) -> Result<Run> {
-        let folder = config.save.as_ref().map_or_else(new_folder, |folder| Ok(folder.clone()))?;
+    pub(crate) fn begin(of: RunOf) -> Result<Run> {
+        let folder = of.config.save.as_ref().map_or_else(new_folder, |folder| Ok(folder.clone()))?;
         if has_checkpoint(&folder)? {
             let folder = folder.display();
             bail!("`{folder}` has a run: go on with it by --resume {folder}, or save this one elsewhere");
         }
-        Run::open(folder, config, architecture, text, 0)
+        Run::open(folder, of, 0)
     }
 
     /// The run of a folder that goes on after this many steps.
     ///
     /// # Errors
     /// If the folder cannot be written.
-    pub(crate) fn resume(
-        folder: &Path,
-        config: Config,
-        architecture: Architecture,
-        text: Fingerprint,
-        step: u32,
-    ) -> Result<Run> {
-        Run::open(folder.to_path_buf(), config, architecture, text, step)
+    pub(crate) fn resume(folder: &Path, of: RunOf, step: u32) -> Result<Run> {
+        Run::open(folder.to_path_buf(), of, step)
     }
 
-    fn open(folder: PathBuf, config: Config, architecture: Architecture, text: Fingerprint, step: u32) -> Result<Run> {
-        let checkpoints = Checkpoints::open(&folder)?;
+    fn open(folder: PathBuf, of: RunOf, step: u32) -> Result<Run> {
+        let options = CheckpointOptions { background: of.saves_in_background, ..CheckpointOptions::default() };
+        let checkpoints = Checkpoints::open_with(&options, &folder)?;
         let measurements = Measurements::open(&folder, step)?;
         let written = folder.join(CONFIG);
-        fs::write(&written, config.to_toml()).with_context(|| format!("cannot write `{}`", written.display()))?;
+        fs::write(&written, of.config.to_toml()).with_context(|| format!("cannot write `{}`", written.display()))?;
         let saved = (step > 0).then_some(step);
-        Ok(Run { folder, checkpoints, measurements, config, architecture, text, saved })
+        Ok(Run { folder, checkpoints, measurements, of, saved })
     }
 
     /// The step of the last checkpoint.
@@ -220,15 +228,19 @@ impl Run {
         self.measurements.write(step, numbers)
     }
 
-    /// Saves the state, in the background.
+    /// Saves the state, in the background if there is memory for that.
     ///
     /// # Errors
     /// If that, or the save before it, does not work.
     pub(crate) fn save(&mut self, state: &State) -> Result<()> {
-        let Run { config, architecture, text, .. } = self;
+        let RunOf { config, architecture, text, .. } = &self.of;
         let written = Written { settings: config.to_settings(), model: serde_json::from_str(&architecture.to_json())? };
         let progress = Progress { step: state.step.into(), seed: config.seed, data: *text, config: written };
-        let snapshot = Snapshot::new(&progress)?.with("model", &state.model)?.with("optimizer", &state.optimizer)?;
+        let mut snapshot =
+            Snapshot::new(&progress)?.with("model", &state.model)?.with("optimizer", &state.optimizer)?;
+        if let Some(scale) = &state.scale {
+            snapshot = snapshot.with("scale", scale)?;
+        }
         self.measurements.flush()?;
         self.checkpoints.save(snapshot)?;
         self.saved = Some(state.step);

@@ -219,7 +219,10 @@ fn a_step_that_does_not_fit_is_an_error() {
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let message = String::from_utf8(output.stderr).unwrap();
-    assert!(message.starts_with("error: compile: ") && message.contains("100.00 KiB"), "{message}");
+    assert!(
+        message.starts_with("error: training needs ") && message.contains("REMAT_MEMORY_LIMIT, 100.00 KiB"),
+        "{message}"
+    );
 }
 
 /// A temperature near zero is greedy: no byte becomes more likely by rounding.

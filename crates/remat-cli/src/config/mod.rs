@@ -5,14 +5,17 @@ mod settings;
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::builder::TypedValueParser;
+use remat::nn::Lora;
+use remat::{DType, random};
 use remat_cli::arguments::{magnitude, up_to};
+use remat_cli::table::thousands;
 use serde::Serialize;
 
 pub(crate) use settings::{Given, Setting};
 
-use crate::model::{Architecture, Sizes};
+use crate::model::{Architecture, Model, Sizes};
 use crate::policy;
 use crate::sample::Choice;
 
@@ -32,15 +35,52 @@ pub(crate) struct Config {
     pub(crate) sizes: Sizes,
     #[arg(long, default_value = policy::DEFAULT, help = policy::HELP)]
     pub(crate) policy: String,
-    /// Sequences per training step
+    /// What blocks are in the program: unroll (each by itself), scan (a loop over stacked weights, which compiles once)
+    #[arg(long, value_name = "FORM", default_value = "unroll")]
+    pub(crate) layers_as: Form,
+    /// The dtype of computation: f32, bf16, f16 (whose gradients are scaled); parameters and optimizer stay in f32
+    #[arg(long, default_value = "f32")]
+    pub(crate) dtype: Precision,
+    /// Begin with the weights of another run, of one of its checkpoints, or of a folder of Hugging Face, and with a fresh optimizer: model and
+    /// sizes are those there
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) from: Option<PathBuf>,
+    /// Train low-rank adapters of this rank beside the linear maps, and nothing else
+    #[arg(long, value_name = "RANK", value_parser = up_to(1 << 16))]
+    pub(crate) lora: Option<usize>,
+    /// The linear maps that get adapters: patterns of paths with commas between them
+    #[arg(long, value_name = "PATTERNS", default_value = "**.attn.*")]
+    pub(crate) lora_maps: String,
+    /// The product of adapters is multiplied by this number over the rank
+    #[arg(long, value_name = "ALPHA", default_value_t = 16.0, value_parser = magnitude)]
+    pub(crate) lora_alpha: f64,
+    /// Sequences per batch
     #[arg(long, default_value_t = 8, value_parser = up_to(1 << 24))]
     pub(crate) batch: usize,
+    /// Batches per training step: their gradients are added up before the update
+    #[arg(long, value_name = "BATCHES", default_value_t = 1, value_parser = up_to(1 << 16))]
+    pub(crate) accumulate: usize,
+    /// The most memory that the process may take, such as 6GiB: training begins only if it fits [default: what the machine has]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub(crate) memory_limit: Option<String>,
     /// Training steps
     #[arg(long, default_value_t = 2000)]
     pub(crate) steps: u32,
     /// Peak learning rate: it rises over the first steps, then falls to a tenth by a cosine
     #[arg(long, default_value_t = 3e-3, value_parser = magnitude, allow_negative_numbers = true)]
     pub(crate) learning_rate: f64,
+    /// adamw, adafactor (less state), adam8bit (a quarter of the state), lion (half of it), sgd (with momentum), muon
+    #[arg(long, value_name = "NAME", default_value = "adamw")]
+    pub(crate) optimizer: OptimizerName,
+    /// Matrices lose this share of the learning rate in each step
+    #[arg(long, default_value_t = 0.1, value_parser = magnitude, allow_negative_numbers = true)]
+    pub(crate) weight_decay: f64,
+    /// The norm of all gradients together above which they are scaled down, 0 for none; it needs all of them in memory at once
+    #[arg(long, default_value_t = 1.0, value_parser = magnitude, allow_negative_numbers = true)]
+    pub(crate) clip_norm: f64,
+    /// The largest value of a gradient, 0 for none
+    #[arg(long, default_value_t = 0.0, value_parser = magnitude, allow_negative_numbers = true)]
+    pub(crate) clip_value: f64,
     /// The seed of weights, batches and sample: the same seed gives the same run
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) seed: u64,
@@ -53,7 +93,13 @@ pub(crate) struct Config {
     /// Steps from one checkpoint to the next; the last three stay
     #[arg(long, value_name = "STEPS", default_value_t = 500, value_parser = up_to(u32::MAX.into()).map(|steps| steps as u32))]
     pub(crate) save_every: u32,
-    /// Tokens that the model writes at the end
+    /// Steps from one loss of held-out text to the next, 0 for none but before and after
+    #[arg(long, value_name = "STEPS", default_value_t = 500)]
+    pub(crate) eval_every: u32,
+    /// Steps from one sample of text to the next, 0 for none but at the end
+    #[arg(long, value_name = "STEPS", default_value_t = 0)]
+    pub(crate) sample_every: u32,
+    /// Tokens that the model writes in a sample, 0 for none
     #[arg(long, default_value_t = 300, value_name = "TOKENS")]
     pub(crate) sample: usize,
     #[command(flatten)]
@@ -61,12 +107,76 @@ pub(crate) struct Config {
     pub(crate) choice: Choice,
 }
 
+/// Tokens of a training step at most: their batch takes a gibibyte.
+const MOST_TOKENS: usize = 1 << 27;
+
+/// A size in bytes, as it is written.
+///
+/// # Errors
+/// What is wrong with the text, for the user.
+fn bytes(text: &str) -> Result<String, String> {
+    let is_size = remat::ir::parse_bytes(text).is_some();
+    is_size.then(|| text.into()).ok_or_else(|| "must be a number of bytes such as 500000, 512MiB or 1.5GiB".into())
+}
+
+/// The form of the blocks in the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Form {
+    Unroll,
+    Scan,
+}
+
+/// The dtype of computation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Precision {
+    F32,
+    Bf16,
+    F16,
+}
+
+impl Precision {
+    pub(crate) fn dtype(self) -> DType {
+        match self {
+            Precision::F32 => DType::F32,
+            Precision::Bf16 => DType::Bf16,
+            Precision::F16 => DType::F16,
+        }
+    }
+}
+
+/// The optimizers by name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum OptimizerName {
+    Adamw,
+    Adafactor,
+    Adam8bit,
+    Lion,
+    Sgd,
+    Muon,
+}
+
 /// The longest sequences unless longer ones are asked for.
 const CONTEXT: usize = 1024;
 
 /// The keys that a resumed run may change: the others make it what it is.
-const CHANGEABLE: [&str; 9] =
-    ["text", "steps", "learning-rate", "device", "save-every", "sample", "temperature", "top-k", "top-p"];
+const CHANGEABLE: [&str; 13] = [
+    "text",
+    "policy",
+    "memory-limit",
+    "steps",
+    "learning-rate",
+    "device",
+    "save-every",
+    "eval-every",
+    "sample-every",
+    "sample",
+    "temperature",
+    "top-k",
+    "top-p",
+];
 
 impl Config {
     /// The model.
@@ -75,6 +185,50 @@ impl Config {
     /// If there is none of that name, or its sizes are not those of its family.
     pub(crate) fn architecture(&self) -> Result<Architecture> {
         Architecture::named(&self.model, &self.sizes)
+    }
+
+    /// A model of this architecture with random weights, in the form in which it is trained.
+    ///
+    /// # Errors
+    /// As [`Config::prepared`].
+    pub(crate) fn model(&self, architecture: &Architecture, key: &random::Key) -> remat::Result<Model> {
+        self.prepared(Model::init(key.fold_in(0), architecture, DType::F32), key)
+    }
+
+    /// The model in the form in which it is trained: with adapters if they are asked for, and its blocks as a list or stacked.
+    ///
+    /// # Errors
+    /// If adapters cannot be attached; the error of failed weights.
+    pub(crate) fn prepared(&self, model: Model, key: &random::Key) -> remat::Result<Model> {
+        let model = match self.lora {
+            None => model,
+            Some(rank) => {
+                let maps = self.lora_maps.split(',').map(|pattern| pattern.trim().to_string()).collect();
+                Lora { rank, alpha: self.lora_alpha, maps }.attach(key.fold_in(1), &model)?
+            }
+        };
+        Ok(if self.layers_as == Form::Scan { model.stacked()? } else { model })
+    }
+
+    /// The sequences of a step.
+    ///
+    /// # Errors
+    /// If the batches of a step have more tokens than a batch may have.
+    pub(crate) fn sequences(&self, context: usize) -> Result<usize> {
+        let sequences = self.batch.saturating_mul(self.accumulate);
+        ensure!(
+            sequences.saturating_mul(context) <= MOST_TOKENS,
+            "a step of {} sequences of {} tokens is too large: at most {} tokens together",
+            thousands(sequences),
+            thousands(context),
+            thousands(MOST_TOKENS)
+        );
+        Ok(sequences)
+    }
+
+    /// The limit of memory that was asked for.
+    pub(crate) fn limit(&self) -> Option<usize> {
+        self.memory_limit.as_deref().and_then(remat::ir::parse_bytes)
     }
 
     /// The tokens of a sequence: where they are not given, what the model is made for, up to a number that a CPU may train with.

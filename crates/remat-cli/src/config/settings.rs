@@ -83,6 +83,11 @@ pub(super) fn command() -> Command {
 }
 
 impl Setting {
+    #[cfg(test)]
+    pub(crate) fn flag(key: &str, value: &str) -> Setting {
+        Setting { key: key.into(), value: value.into(), place: Place::Flag }
+    }
+
     pub(super) fn of_line(path: PathBuf, line: usize, key: String, value: String) -> Setting {
         Setting { key, value: value.into(), place: Place::Line(path, line) }
     }

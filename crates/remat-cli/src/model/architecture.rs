@@ -1,6 +1,7 @@
 //! What a model is built of, and its sizes.
 
 use std::fmt;
+use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -52,18 +53,23 @@ pub(crate) enum Architecture {
 }
 
 impl Architecture {
-    /// The model of this name, with other sizes where they are given.
+    /// The model of this name, or that of a `config.json` or of the folder that has one, with other sizes where they are given.
     ///
     /// # Errors
     /// If there is no such model, or a size is not one of its family.
     pub(crate) fn named(name: &str, sizes: &Sizes) -> Result<Architecture> {
-        match known(name) {
-            Some(architecture) => architecture.resized(sizes, name.ends_with("-tiny")),
-            None => {
-                let list = || format!("; the models are {}", KNOWN.join(", "));
-                bail!("there is no model `{name}`{}", remat::ir::did_you_mean(name, KNOWN, list))
-            }
+        if let Some(architecture) = known(name) {
+            return architecture.resized(sizes, name.ends_with("-tiny"));
         }
+        let path = Path::new(name);
+        let path = if path.is_dir() { path.join("config.json") } else { path.to_path_buf() };
+        if !path.is_file() {
+            let list = || format!("; the models are {}", KNOWN.join(", "));
+            let hint = remat::ir::did_you_mean(name, KNOWN, list);
+            bail!("`{name}` is neither a model nor a config.json, nor a folder with one{hint}");
+        }
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
+        Architecture::from_json(&path, &text)?.resized(sizes, false)
     }
 
     /// The configuration in the text of a `config.json`.
@@ -271,9 +277,22 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_of_hugging_face_is_a_model() {
+        let folder = tempfile::tempdir().unwrap();
+        let expected = Architecture::named("llama-tiny", &Sizes::default()).unwrap();
+        fs::write(folder.path().join("config.json"), expected.to_json()).unwrap();
+        for path in [folder.path().to_path_buf(), folder.path().join("config.json")] {
+            assert_eq!(Architecture::named(path.to_str().unwrap(), &Sizes::default()).unwrap(), expected);
+        }
+        let resized = Sizes { layers: Some(3), ..Sizes::default() };
+        let resized = Architecture::named(folder.path().to_str().unwrap(), &resized).unwrap();
+        assert!(resized.to_string().starts_with("llama, layers 3, "), "{resized}");
+    }
+
+    #[test]
     fn an_unknown_model_is_named() {
         let error = Architecture::named("gpt-2", &Sizes::default()).unwrap_err().to_string();
-        assert_eq!(error, "there is no model `gpt-2`; did you mean `gpt2`?");
+        assert_eq!(error, "`gpt-2` is neither a model nor a config.json, nor a folder with one; did you mean `gpt2`?");
         let error = |text| Architecture::from_json(Path::new("c.json"), text).unwrap_err().to_string();
         assert_eq!(error("{}"), "`c.json` has no field `model_type`");
         assert_eq!(

@@ -2,18 +2,35 @@
 
 mod architecture;
 
-use remat::{DType, Policy, Tensor, Tree, nn, random};
+use remat::tree::Walk;
+use remat::{DType, Policy, Result, Tensor, Tree, nn, random};
 
 pub(crate) use architecture::{Architecture, Sizes};
 
 use crate::data::Batch;
 
 /// A model of one of the families that there are.
-#[derive(Clone, Tree)]
+#[derive(Clone)]
 #[allow(clippy::large_enum_variant, reason = "there are a few models at a time, and their tensors are shared")]
 pub(crate) enum Model {
     Gpt2(nn::Gpt2),
     Llama(nn::Llama),
+}
+
+/// The paths are those of the model that there is.
+impl Tree for Model {
+    fn map_leaves(&self, walk: &mut Walk<'_>) -> Self {
+        match self {
+            Model::Gpt2(model) => {
+                walk.variant("Gpt2");
+                Model::Gpt2(model.map_leaves(walk))
+            }
+            Model::Llama(model) => {
+                walk.variant("Llama");
+                Model::Llama(model.map_leaves(walk))
+            }
+        }
+    }
 }
 
 impl Model {
@@ -35,6 +52,25 @@ impl Model {
         model
     }
 
+    /// The same model with its blocks stacked, so that they run as a loop.
+    ///
+    /// # Errors
+    /// If a block differs from the first.
+    pub(crate) fn stacked(self) -> Result<Model> {
+        Ok(match self {
+            Model::Gpt2(model) => Model::Gpt2(nn::Gpt2 { blocks: model.blocks.stacked()?, ..model }),
+            Model::Llama(model) => Model::Llama(nn::Llama { blocks: model.blocks.stacked()?, ..model }),
+        })
+    }
+
+    /// The same model with its blocks as a list.
+    pub(crate) fn unstacked(self) -> Model {
+        match self {
+            Model::Gpt2(model) => Model::Gpt2(nn::Gpt2 { blocks: model.blocks.unstacked(), ..model }),
+            Model::Llama(model) => Model::Llama(nn::Llama { blocks: model.blocks.unstacked(), ..model }),
+        }
+    }
+
     /// The logits of the token that follows each token: `i32[batch, tokens]` to `f32[batch, tokens, vocabulary]`.
     pub(crate) fn logits(&self, tokens: &Tensor) -> Tensor {
         match self {
@@ -43,9 +79,10 @@ impl Model {
         }
     }
 
-    /// The mean loss of a batch: the cross-entropy of the next token, in nats.
+    /// The mean loss of a batch, f32: the cross-entropy of the next token, in nats.
     pub(crate) fn loss(&self, batch: &Batch, policy: Option<&Policy>) -> Tensor {
-        nn::cross_entropy(&self.with_policy(policy).logits(&batch.tokens), &batch.targets)
+        let logits = self.with_policy(policy).logits(&batch.tokens);
+        nn::cross_entropy(&logits.to_dtype(DType::F32), &batch.targets)
     }
 }
 

@@ -1,6 +1,9 @@
 //! `remat train`.
 
 mod evaluate;
+mod optimizer;
+mod origin;
+mod plan;
 mod progress;
 mod step;
 mod stop;
@@ -10,27 +13,28 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
-use remat::optim::{LossScale, Optimizer};
-use remat::report::MemoryReport;
-use remat::tree::leaves;
-use remat::{DType, Device, Tensor, jit_with, random, tree};
+use remat::optim::LossScale;
+use remat::{Cpu, Device, JitOptions, Tensor, jit_with, random, tree};
 use remat_cli::arguments;
 use remat_cli::table::thousands;
 
 pub(crate) use evaluate::mean_loss;
+pub(crate) use optimizer::OptimizerState;
+pub(crate) use plan::shapes;
+pub(crate) use step::Step;
 
 use crate::config::{Config, Given, Setting};
 use crate::data::{Batches, load};
 use crate::model::Model;
 use crate::records::Report;
-use crate::run::{Fingerprint, Run, Saved, State};
+use crate::run::{Fingerprint, Run, RunOf, Saved, State};
 use crate::sample::Readable;
 use crate::{machine, memory, sample};
+use evaluate::mean_loss_of;
+use origin::Origin;
+use plan::Limit;
 use progress::Progress;
 use stop::Stop;
-
-/// Tokens of a training step at most: their batch takes a gibibyte.
-const MOST_TOKENS: usize = 1 << 27;
 
 /// The tokens of a text.
 const BYTES: usize = 256;
@@ -80,11 +84,13 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
 /// As [`run`], for a configuration, and the folder of a run that goes on.
 fn train(mut config: Config, resumed: Option<(&PathBuf, Saved)>, out: &mut impl Write) -> Result<()> {
     let saved = resumed.as_ref().map(|(_, saved)| saved);
-    let architecture = saved.map_or_else(|| config.architecture(), |saved| Ok(saved.architecture.clone()))?;
+    let origin = if saved.is_some() { Origin::Fresh } else { Origin::of(&config)? };
+    let architecture = saved.map_or_else(|| origin.architecture(&config), |saved| Ok(saved.architecture.clone()))?;
     let context = config.context(&architecture);
-    let tokens_of_step = tokens_of_step(&config, context)?;
+    let sequences = config.sequences(context)?;
     let vocabulary = architecture.vocabulary();
     ensure!(vocabulary >= BYTES, "a vocabulary of {vocabulary} is too small for text: a token is one of {BYTES} bytes");
+    let step = Step::of(&config)?;
     let policy = arguments::policy(&config.policy)?;
     // Compiles, so that what is wrong with the environment is said before anything else.
     let device = config.device.as_deref().map_or_else(Device::default_device, Device::named)?;
@@ -97,21 +103,9 @@ fn train(mut config: Config, resumed: Option<(&PathBuf, Saved)>, out: &mut impl 
     }
     let fingerprint = Fingerprint::of(&text);
     let [weights, batch_key, sample_key] = random::key(config.seed).split();
-    let batches = Batches::new(&text, batch_key, config.batch, context)?;
-    let optimizer = step::optimizer(&config);
-    let state = match saved {
-        Some(saved) => saved.state(&optimizer)?,
-        None => {
-            let model = Model::init(weights, &architecture, DType::F32);
-            State { step: 0, optimizer: optimizer.init(&model), model }
-        }
-    };
-    let state = State {
-        model: tree::map(&state.model, |_, leaf| leaf.to_device(&device)),
-        optimizer: tree::map(&state.optimizer, |_, leaf| leaf.to_device(&device)),
-        ..state
-    };
+    let batches = Batches::new(&text, batch_key, sequences, context)?;
 
+    let model = plan::shapes(&config, &architecture)?;
     for note in text.notes.iter().chain(saved.iter().flat_map(|saved| &saved.notes)) {
         writeln!(out, "note: {note}")?;
     }
@@ -120,31 +114,98 @@ fn train(mut config: Config, resumed: Option<(&PathBuf, Saved)>, out: &mut impl 
     }
     let (size, held_out) = (thousands(text.size()), thousands(batches.held_out()));
     writeln!(out, "text: {size} bytes in {}; {held_out} of them are held out", text.source)?;
-    let parameters = leaves(&state.model).iter().map(|(_, leaf)| leaf.size()).sum::<remat::Result<usize>>()?;
-    let parameters = thousands(parameters);
+    let parameters = thousands(plan::size(&model)?);
     let described = format!("{parameters} parameters ({architecture}), context {context}, batch {}", config.batch);
     writeln!(out, "model: {described}")?;
-    writeln!(out, "what each policy keeps of one training step for its backward pass:\n")?;
-    writeln!(out, "{}\n", memory::report(&state.model, &batches.batch(0)?, policy.as_ref())?)?;
+    writeln!(out, "what each policy keeps of one batch for its backward pass:\n")?;
+    let batch = plan::batch(config.batch, context);
+    let loss = |model: &Model, policy: Option<&remat::Policy>| step.loss(model, &batch, policy);
+    writeln!(out, "{}\n", memory::report(&model, loss, policy.as_ref())?)?;
+    // Programs for other devices are planned by their own compilers.
+    let plan = (device.name() == Cpu::NAME).then(|| plan::plan(&config, &architecture, context)).transpose()?;
+    let (mut flops, mut saves_in_background) = (None, true);
+    if let Some(plan) = &plan {
+        writeln!(out, "a step takes {}", plan.describe())?;
+        if let Some(limit) = Limit::of(&config) {
+            limit.check(plan, (&config, &architecture, context), out)?;
+            saves_in_background = limit.fits(plan.saving);
+        }
+        flops = Some(plan.useful_flops(&config, &architecture, context)?);
+    }
+
+    let state = match saved {
+        Some(saved) => saved.state(&step)?,
+        None => {
+            let model = origin.model(&config, &architecture, &weights)?;
+            let (optimizer, scale) = step.init(&model)?;
+            State { step: 0, optimizer, scale, model }
+        }
+    };
+    drop(origin);
+    let state = State {
+        model: tree::map(&state.model, |_, leaf| leaf.to_device(&device)),
+        optimizer: tree::map(&state.optimizer, |_, leaf| leaf.to_device(&device)),
+        scale: tree::map(&state.scale, |_, leaf| leaf.to_device(&device)),
+        ..state
+    };
+    let options = machine::options(&state.model)?;
+    let options = JitOptions { memory_limit: config.limit().or(options.memory_limit), ..options };
+    let of = RunOf { config: config.clone(), architecture, text: fingerprint, saves_in_background };
     let mut folder = match &resumed {
-        Some((folder, _)) => Run::resume(folder, config.clone(), architecture, fingerprint, state.step)?,
-        None => Run::begin(config.clone(), architecture, fingerprint)?,
+        Some((folder, _)) => Run::resume(folder, of, state.step)?,
+        None => Run::begin(of)?,
     };
     if let Some(saved) = saved {
         writeln!(out, "going on after step {} with {}", state.step, saved.path().display())?;
     }
 
     let tests = batches.tests();
-    writeln!(out, "held-out loss before training: {:.4}", mean_loss(&state.model, tests.iter().cloned())?)?;
+    let held_out = |model: &Model| {
+        mean_loss_of(&options, |model, batch| step.loss(model, batch, None), model, tests.iter().cloned())
+    };
+    let written = |model: &Model, count: usize, key: random::Key| -> Result<String> {
+        let mut written = Vec::new();
+        let each = |byte| {
+            written.push(byte);
+            Ok(())
+        };
+        let model = remat::nn::Lora::merge(model);
+        sample::sample(&model, batches.prompt(), count, context, &config.choice, key, each)?;
+        Ok(Readable::all(&written))
+    };
+    writeln!(out, "held-out loss before training: {:.4}", held_out(&state.model)?)?;
     let (started, first) = (Instant::now(), state.step);
-    let mut progress = Progress::new(&config, tokens_of_step, first);
+    let mut progress = Progress::new(&config, sequences * context, flops, first);
     let stop = Stop::new()?;
     let each = |state: &State, loss: f32| {
-        let rate = progress.step(loss, out)?;
-        folder.measured(state.step, &[("loss", loss.into()), ("tokens_per_second", rate.round())])?;
+        let is_due = |every: u32| every > 0 && state.step.is_multiple_of(every) && state.step < config.steps;
+        let skipped = state.scale.as_ref().map(|scale| scale.skipped.item::<i32>()).transpose()?;
+        let rates = progress.step(loss, skipped.unwrap_or(0), out)?;
+        let mut held_out_loss = None;
+        if is_due(config.eval_every) && loss.is_finite() {
+            held_out_loss = Some(progress.beside(out, || {
+                let loss = held_out(&state.model)?;
+                Ok((format!("held-out loss after step {}: {loss:.4}", state.step), loss))
+            })?);
+        }
+        let optional = [
+            ("flops_per_second", rates.flops_per_second.map(f64::round)),
+            ("resident_bytes", rates.resident.map(|bytes| bytes as f64)),
+            ("held_out_loss", held_out_loss),
+            ("skipped_steps", skipped.map(f64::from)),
+        ];
+        let known = optional.into_iter().filter_map(|(name, number)| Some((name, number?)));
+        let first = [("loss", f64::from(loss)), ("tokens_per_second", rates.tokens_per_second.round())];
+        folder.measured(state.step, &first.into_iter().chain(known).collect::<Vec<_>>())?;
         if !loss.is_finite() {
             let last = folder.last_checkpoint();
             bail!("the loss of step {} is {loss}; a lower --learning-rate may help. {last}", state.step);
+        }
+        if is_due(config.sample_every) && config.sample > 0 {
+            progress.beside(out, || {
+                let text = written(&state.model, config.sample, sample_key.fold_in(state.step))?;
+                Ok((format!("after step {} the model writes:\n\n{text}\n", state.step), ()))
+            })?;
         }
         let is_stopped = stop.is_asked();
         if is_stopped || state.step == config.steps || state.step.is_multiple_of(config.save_every) {
@@ -159,7 +220,7 @@ fn train(mut config: Config, resumed: Option<(&PathBuf, Saved)>, out: &mut impl 
         }
         Ok(!is_stopped)
     };
-    let state = step::fit(state, &config, &optimizer, policy.as_ref(), |step| batches.batch(step), each)?;
+    let state = step::fit(state, config.steps, &step, &options, |step| batches.batch(step), each)?;
     progress.finish();
     if folder.saved() != Some(state.step) {
         folder.save(&state)?;
@@ -172,70 +233,24 @@ fn train(mut config: Config, resumed: Option<(&PathBuf, Saved)>, out: &mut impl 
         state.step
     );
     let seconds = started.elapsed().as_secs_f64();
-    writeln!(out, "held-out loss after training: {:.4}", mean_loss(&state.model, tests)?)?;
+    writeln!(out, "held-out loss after training: {:.4}", held_out(&state.model)?)?;
     let steps = config.steps.saturating_sub(first);
-    let rate = thousands((f64::from(steps) * tokens_of_step as f64 / seconds.max(1e-9)) as usize);
+    let rate = thousands((f64::from(steps) * (sequences * context) as f64 / seconds.max(1e-9)) as usize);
     writeln!(out, "{steps} steps in {seconds:.1} s, {rate} tokens/s")?;
-    let mut written = Vec::new();
+    let mut sample = None;
     if config.sample > 0 {
-        let prompt = batches.prompt();
-        let each = |byte| {
-            written.push(byte);
-            Ok(())
-        };
-        sample::sample(&state.model, prompt, config.sample, context, &config.choice, sample_key, each)?;
-        writeln!(out, "\nthe model continues {:?}:\n", Readable::all(prompt))?;
-        writeln!(out, "{}", Readable::all(&written))?;
+        let text = written(&state.model, config.sample, sample_key)?;
+        writeln!(out, "\nthe model continues {:?}:\n\n{text}", Readable::all(batches.prompt()))?;
+        sample = Some(text);
     }
-    let memory = step::memory(&state, &optimizer, policy.as_ref(), batches.batch(0)?)?;
-    let sample = Readable::all(&written);
-    let report = Report {
-        title: folder.to_string(),
-        model: described,
-        config: config.to_toml(),
-        parts: parts(&state, &memory)?,
-        timeline: memory.timeline,
-        sample: (!written.is_empty()).then_some(&sample),
-    };
+    let (parts, timeline) = plan.map_or_else(Default::default, |plan| (plan.parts(), plan.timeline));
+    let (title, config_text) = (folder.to_string(), config.to_toml());
+    let report = Report { title, model: described, config: config_text, parts, timeline, sample: sample.as_deref() };
     let page = report.write(&saved_in)?;
     writeln!(out, "\nsaved in {folder}, with charts in {}; to go on:", page.display())?;
     writeln!(out, "  remat generate {folder} --prompt \"fn main\"")?;
     writeln!(out, "  remat train --resume {folder} --steps {}", config.steps.saturating_mul(2))?;
     Ok(())
-}
-
-/// The parts of the peak of a step.
-///
-/// # Errors
-/// If the bytes of a tensor are not known.
-fn parts(state: &State, memory: &MemoryReport) -> Result<Vec<(String, usize)>> {
-    let bytes = |leaves: Vec<(tree::Path, Tensor)>| -> remat::Result<usize> {
-        leaves.iter().map(|(_, leaf)| leaf.aval().map(|aval| aval.bytes())).sum()
-    };
-    let (parameters, moments) = (bytes(leaves(&state.model))?, bytes(leaves(&state.optimizer))?);
-    let rest = memory.stats.donated_peak.saturating_sub(parameters + moments);
-    let parts = [
-        ("parameters", parameters),
-        ("state of the optimizer", moments),
-        ("activations, gradients, batch, workspace", rest),
-    ];
-    Ok(parts.map(|(name, bytes)| (name.to_string(), bytes)).into())
-}
-
-/// The tokens of a step.
-///
-/// # Errors
-/// If there are more than a batch can have.
-fn tokens_of_step(config: &Config, context: usize) -> Result<usize> {
-    let tokens = config.batch.saturating_mul(context);
-    ensure!(
-        tokens <= MOST_TOKENS,
-        "a step of {} sequences of {} tokens is too large: at most {} tokens together",
-        thousands(config.batch),
-        thousands(context),
-        thousands(MOST_TOKENS)
-    );
-    Ok(tokens)
 }
 
 /// Says what makes the rest of a run another than it would have been.

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use remat::report::readable_bytes;
+use remat_cli::resident;
 use remat_cli::table::thousands;
 
 use crate::config::Config;
@@ -26,11 +28,25 @@ pub(super) struct Progress {
     loss: f64,
     steps: usize,
     tokens_of_step: usize,
+    /// The operations that a step is for, where they are known.
+    flops_of_step: Option<u64>,
     started: Instant,
+    /// What was not training since then.
+    paused: Duration,
+}
+
+/// What was measured so far.
+#[derive(Clone, Copy)]
+pub(super) struct Rates {
+    pub(super) tokens_per_second: f64,
+    /// Of the operations that steps are for.
+    pub(super) flops_per_second: Option<f64>,
+    /// The bytes that the process has in memory.
+    pub(super) resident: Option<usize>,
 }
 
 impl Progress {
-    pub(super) fn new(config: &Config, tokens_of_step: usize, first: u32) -> Progress {
+    pub(super) fn new(config: &Config, tokens_of_step: usize, flops_of_step: Option<u64>, first: u32) -> Progress {
         let bar = stdout().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(Some(u64::from(config.steps)), ProgressDrawTarget::stdout());
             bar.set_position(u64::from(first));
@@ -41,28 +57,65 @@ impl Progress {
             bar
         });
         let (first, steps) = (first as usize, config.steps as usize);
-        Progress { bar, done: first, first, loss: 0.0, steps, tokens_of_step, started: Instant::now() }
+        let (started, paused) = (Instant::now(), Duration::ZERO);
+        Progress { bar, done: first, first, loss: 0.0, steps, tokens_of_step, flops_of_step, started, paused }
     }
 
-    /// One more step is done, with this loss. The tokens per second so far.
+    /// One more step is done, with this loss, and so many were skipped. The rates so far.
     ///
     /// # Errors
     /// If the output cannot be written.
-    pub(super) fn step(&mut self, loss: f32, out: &mut impl Write) -> Result<f64> {
+    pub(super) fn step(&mut self, loss: f32, skipped: i32, out: &mut impl Write) -> Result<Rates> {
         self.done += 1;
         let done = self.done - self.first;
         self.loss = SMOOTHING * self.loss + (1.0 - SMOOTHING) * f64::from(loss);
         let loss = self.loss / (1.0 - SMOOTHING.powf(done as f64));
-        let seconds = self.started.elapsed().as_secs_f64().max(1e-9);
-        let rate = (done * self.tokens_of_step) as f64 / seconds;
-        let shown = thousands(rate as usize);
-        if let Some(bar) = &self.bar {
-            bar.inc(1);
-            bar.set_message(format!("loss {loss:.4}  {shown} tokens/s"));
-        } else if done == 1 || self.done == self.steps || self.done.is_multiple_of(self.steps.div_ceil(LINES)) {
-            writeln!(out, "step {}/{}  loss {loss:.4}  {shown} tokens/s", self.done, self.steps)?;
+        let seconds = self.started.elapsed().saturating_sub(self.paused).as_secs_f64().max(1e-9);
+        let per_second = done as f64 / seconds;
+        let rates = Rates {
+            tokens_per_second: self.tokens_of_step as f64 * per_second,
+            flops_per_second: self.flops_of_step.map(|flops| flops as f64 * per_second),
+            resident: resident::now(),
+        };
+        let is_shown = done == 1 || self.done == self.steps || self.done.is_multiple_of(self.steps.div_ceil(LINES));
+        if self.bar.is_some() || is_shown {
+            let mut text = format!("loss {loss:.4}  {} tokens/s", thousands(rates.tokens_per_second as usize));
+            if let Some(rate) = rates.flops_per_second {
+                text += &format!("  {:.1} GFLOP/s", rate / 1e9);
+            }
+            if let Some(resident) = rates.resident {
+                text += &format!("  {}", readable_bytes(resident));
+            }
+            if skipped > 0 {
+                text += &format!("  {skipped} skipped");
+            }
+            match &self.bar {
+                Some(bar) => {
+                    bar.inc(1);
+                    bar.set_message(text);
+                }
+                None => {
+                    let left = Duration::from_secs_f64((self.steps - self.done) as f64 / per_second);
+                    writeln!(out, "step {}/{}  {text}  {} left", self.done, self.steps, readable_time(left))?;
+                }
+            }
         }
-        Ok(rate)
+        Ok(rates)
+    }
+
+    /// Shows the text that `work` gives, which takes no time of training.
+    ///
+    /// # Errors
+    /// That of `work`; if the output cannot be written.
+    pub(super) fn beside<T>(&mut self, out: &mut impl Write, work: impl FnOnce() -> Result<(String, T)>) -> Result<T> {
+        let started = Instant::now();
+        let (text, value) = work()?;
+        match &self.bar {
+            Some(bar) => bar.println(text),
+            None => writeln!(out, "{text}")?,
+        }
+        self.paused += started.elapsed();
+        Ok(value)
     }
 
     /// The last state of the bar stays.
@@ -70,5 +123,28 @@ impl Progress {
         if let Some(bar) = &self.bar {
             bar.abandon();
         }
+    }
+}
+
+/// A time for people: `45 s`, `3 min 20 s`, `2 h 5 min`.
+fn readable_time(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..60 => format!("{seconds} s"),
+        seconds @ 60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        seconds => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_readable() {
+        let text = |seconds| readable_time(Duration::from_secs(seconds));
+        assert_eq!(
+            [0, 59, 60, 200, 3600, 7500].map(text),
+            ["0 s", "59 s", "1 min 0 s", "3 min 20 s", "1 h 0 min", "2 h 5 min"]
+        );
     }
 }

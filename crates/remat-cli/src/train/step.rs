@@ -1,72 +1,167 @@
-//! The steps of training.
+//! A step of training as one program: loss, gradient and update.
 
 use anyhow::Result;
-use remat::optim::{AdamW, Mask, Moments, Optimizer, Schedule, clip_by_global_norm};
-use remat::report::MemoryReport;
-use remat::{Policy, Tensor, jit_with, value_and_grad};
+use remat::nn::{Lora, Precision};
+use remat::optim::{LossScale, Mask, Optimizer, clip_by_global_norm, clip_by_value};
+use remat::{DType, JitOptions, Policy, Tensor, Tree, jit_with, scan, tree, value_and_grad_aux};
+use remat_cli::arguments;
 
+use super::optimizer::{AnyOptimizer, OptimizerState};
 use crate::config::Config;
 use crate::data::Batch;
-use crate::machine;
 use crate::model::Model;
 use crate::run::State;
 
-/// The gradient's norm above which it is scaled down.
-const MAX_NORM: f64 = 1.0;
+/// What gradients are called in reports of memory: a name that no model has.
+pub(super) const GRADIENT: &str = "remat train: gradient";
 
-/// The optimizer of a run.
-pub(super) fn optimizer(config: &Config) -> AdamW {
-    let steps = u64::from(config.steps);
-    let learning_rate = Schedule::WarmupCosine {
-        start: 0.0,
-        peak: config.learning_rate,
-        end: config.learning_rate / 10.0,
-        warmup_steps: (steps / 10).min(100),
-        steps,
+/// What a step does.
+pub(crate) struct Step {
+    policy: Option<Policy>,
+    compute: DType,
+    optimizer: AnyOptimizer,
+    /// The norm and the values that gradients are clipped to.
+    clip: (Option<f64>, Option<f64>),
+    /// The batches of a step.
+    accumulate: usize,
+    /// The parameters that are trained, where they are not all.
+    trained: Option<Mask>,
+}
+
+/// What a step changes, and its batch.
+pub(super) type Arguments = (Model, OptimizerState<Model>, Option<LossScale>, Batch);
+
+/// What a step gives: what it changes, and its loss.
+type Results = (Model, OptimizerState<Model>, Option<LossScale>, Tensor);
+
+impl Step {
+    /// # Errors
+    /// If there is no such policy.
+    pub(crate) fn of(config: &Config) -> Result<Step> {
+        let some = |limit: f64| (limit > 0.0).then_some(limit);
+        Ok(Step {
+            policy: arguments::policy(&config.policy)?,
+            compute: config.dtype.dtype(),
+            optimizer: AnyOptimizer::of(config),
+            clip: (some(config.clip_norm), some(config.clip_value)),
+            accumulate: config.accumulate,
+            trained: config.lora.map(|_| Lora::mask()),
+        })
+    }
+
+    /// The state before the first step.
+    ///
+    /// # Errors
+    /// If the model has none of the parameters that are trained.
+    pub(crate) fn init(&self, model: &Model) -> remat::Result<(OptimizerState<Model>, Option<LossScale>)> {
+        let scale = (self.compute == DType::F16).then(LossScale::default);
+        Ok((self.optimizer.init(&chosen(model, &self.takes(model)?)), scale))
+    }
+
+    /// The mean loss of a batch, f32.
+    pub(super) fn loss(&self, model: &Model, batch: &Batch, policy: Option<&Policy>) -> Tensor {
+        let precision = Precision { compute: self.compute, ..Precision::default() };
+        precision.to_compute(model).loss(batch, policy)
+    }
+
+    /// One step.
+    ///
+    /// # Errors
+    /// The first error of the model or of the optimizer.
+    pub(super) fn run(&self, (model, state, scale, batch): &Arguments) -> remat::Result<Results> {
+        let takes = self.takes(model)?;
+        let gradient_of = |batch: &Batch| -> remat::Result<(Tensor, Model)> {
+            let loss = |model: &Model| {
+                let loss = self.loss(model, batch, self.policy.as_ref());
+                (scale.as_ref().map_or(loss.clone(), |scale| scale.scale(&loss)), loss)
+            };
+            let ((_, loss), gradient) = value_and_grad_aux(loss)(model)?;
+            Ok((loss, chosen(&gradient, &takes)))
+        };
+        let trained = chosen(model, &takes);
+        let (loss, gradient) = match self.accumulate {
+            1 => gradient_of(batch)?,
+            count => accumulated(count, &trained, batch, gradient_of)?,
+        };
+        let (gradient, finite) = match scale {
+            None => (gradient, None),
+            Some(scale) => {
+                let finite = LossScale::all_finite(&gradient)?;
+                (scale.unscale(&gradient), Some((scale, finite)))
+            }
+        };
+        let gradient = tree::map(&gradient, |_, leaf| leaf.named(GRADIENT));
+        let (norm, value) = self.clip;
+        let gradient = norm.map_or_else(|| gradient.clone(), |norm| clip_by_global_norm(&gradient, norm).0);
+        let gradient = value.map_or_else(|| gradient.clone(), |value| clip_by_value(&gradient, value));
+        let (next, next_state) = self.optimizer.update(&trained, &gradient, state)?;
+        let (next, next_state, scale) = match finite {
+            None => (next, next_state, None),
+            Some((scale, finite)) => (
+                LossScale::keep_if_finite(&finite, &next, &trained)?,
+                LossScale::keep_if_finite(&finite, &next_state, state)?,
+                Some(scale.adjusted(&finite)),
+            ),
+        };
+        Ok((merged(model, &next, &takes)?, next_state, scale, loss))
+    }
+
+    /// Whether each parameter is trained.
+    fn takes(&self, model: &Model) -> remat::Result<Vec<bool>> {
+        self.trained.as_ref().unwrap_or(&Mask::All).of(model)
+    }
+}
+
+/// The mean loss and gradient of the parts of a batch, one after the other.
+fn accumulated(
+    count: usize,
+    trained: &Model,
+    batch: &Batch,
+    gradient_of: impl Fn(&Batch) -> remat::Result<(Tensor, Model)>,
+) -> remat::Result<(Tensor, Model)> {
+    let [rows, context] = batch.tokens.dims()?;
+    let parts = tree::map(batch, |_, leaf| leaf.reshape([count, rows / count, context]));
+    let none = (Tensor::from(0.0f32), tree::map(trained, |_, leaf| leaf.zeros_like()));
+    let add = |(loss, sum): &(Tensor, Model), part: &Batch| -> remat::Result<_> {
+        let (more, gradient) = gradient_of(part)?;
+        Ok(((loss + more, tree::map2(sum, &gradient, |_, sum, gradient| sum + gradient)?), ()))
     };
-    AdamW { learning_rate, weight_decay: 0.1, decay: Mask::Matrices, b2: 0.99, ..AdamW::default() }
+    let ((loss, sum), ()) = scan(add, &none, &parts)?;
+    let mean = |leaf: &Tensor| if leaf.dtype().is_ok_and(DType::is_float) { leaf / count as f64 } else { leaf.clone() };
+    Ok((loss / count as f64, tree::map(&sum, |_, leaf| mean(leaf))))
 }
 
-/// Model, state of the optimizer, and batch of a step.
-type Arguments = (Model, Moments<Model>, Batch);
-
-/// A step: the model and the state after it, and the loss before it.
-fn step(
-    (model, state, batch): &Arguments,
-    adam: &AdamW,
-    policy: Option<&Policy>,
-) -> remat::Result<(Model, Moments<Model>, Tensor)> {
-    let (loss, gradient) = value_and_grad(|model: &Model| model.loss(batch, policy))(model)?;
-    let (gradient, _) = clip_by_global_norm(&gradient, MAX_NORM);
-    let (model, state) = adam.update(model, &gradient, state)?;
-    Ok((model, state, loss))
+/// The tree with the leaves that are taken; the others are empty integers, which no optimizer touches.
+fn chosen<T: Tree>(tree: &T, takes: &[bool]) -> T {
+    let mut takes = takes.iter();
+    tree::map(tree, |_, leaf| match takes.next() {
+        Some(false) => Tensor::zeros([0], DType::I32),
+        _ => leaf.clone(),
+    })
 }
 
-/// The memory that a step needs.
-///
-/// # Errors
-/// The first error of the step.
-pub(super) fn memory(state: &State, adam: &AdamW, policy: Option<&Policy>, batch: Batch) -> Result<MemoryReport> {
-    let step = jit_with(&machine::options(&state.model)?, |args: &Arguments| step(args, adam, policy));
-    Ok(step.memory_report(&(state.model.clone(), state.optimizer.clone(), batch))?)
+/// The model with the leaves that are taken from another.
+fn merged(model: &Model, other: &Model, takes: &[bool]) -> remat::Result<Model> {
+    let mut takes = takes.iter();
+    tree::map2(model, other, |_, own, other| if takes.next() == Some(&false) { own.clone() } else { other.clone() })
 }
 
-/// The state after the steps that are left; `done` gets each new state with the loss of its step, and says whether to go on.
+/// The state after the steps up to `steps`; `done` gets each new state with the loss of its step, and says whether to go on.
 ///
 /// # Errors
 /// The first error of a step or of `done`.
 pub(super) fn fit(
     mut state: State,
-    config: &Config,
-    adam: &AdamW,
-    policy: Option<&Policy>,
+    steps: u32,
+    step: &Step,
+    options: &JitOptions,
     batch: impl Fn(u32) -> remat::Result<Batch>,
     mut done: impl FnMut(&State, f32) -> Result<bool>,
 ) -> Result<State> {
-    let step = jit_with(&machine::options(&state.model)?, |args: &Arguments| step(args, adam, policy));
-    for i in state.step..config.steps {
-        let (model, optimizer, loss) = step.call((state.model, state.optimizer, batch(i)?))?;
-        state = State { step: i + 1, model, optimizer };
+    let program = jit_with(options, |arguments: &Arguments| step.run(arguments));
+    for i in state.step..steps {
+        let (model, optimizer, scale, loss) = program.call((state.model, state.optimizer, state.scale, batch(i)?))?;
+        state = State { step: i + 1, model, optimizer, scale };
         if !done(&state, loss.item::<f32>()?)? {
             break;
         }
@@ -76,41 +171,130 @@ pub(super) fn fit(
 
 #[cfg(test)]
 mod tests {
-    use remat::{DType, random};
-    use remat_cli::arguments;
+    use remat::random;
 
     use super::*;
+    use crate::config::Setting;
     use crate::data::random_batch;
-    use crate::model::{Architecture, Sizes};
+    use crate::model::Architecture;
 
-    /// The bits of the losses of a small run.
-    fn losses(model: &str, policy: &str) -> Vec<u32> {
-        let config = Config { steps: 4, ..Config::of(&[]).unwrap() };
-        let sizes = Sizes { width: Some(8), heads: Some(2), context: Some(6), ..Sizes::default() };
-        let architecture = Architecture::named(model, &sizes).unwrap();
-        let (model, optimizer) = (Model::init(random::key(0), &architecture, DType::F32), optimizer(&config));
-        let state = State { step: 0, optimizer: optimizer.init(&model), model };
+    /// The configuration of a small run with these settings.
+    fn config(settings: &[(&str, &str)]) -> Config {
+        let small = [("steps", "4"), ("width", "8"), ("heads", "2"), ("context", "6"), ("batch", "4")];
+        let settings = small.iter().chain(settings).map(|(key, value)| Setting::flag(key, value));
+        Config::of(&settings.collect::<Vec<_>>()).unwrap()
+    }
+
+    /// The state after a small run, and its losses.
+    fn trained(settings: &[(&str, &str)]) -> (State, Vec<f32>) {
+        let config = config(settings);
+        let architecture: Architecture = config.architecture().unwrap();
+        let step = Step::of(&config).unwrap();
+        let model = config.model(&architecture, &random::key(0)).unwrap();
+        let (optimizer, scale) = step.init(&model).unwrap();
+        let state = State { step: 0, model, optimizer, scale };
         let text: Vec<u8> = (0..100).collect();
-        let batch = |step: u32| random_batch(random::key(1).fold_in(step), &text, 3, 6);
-        let policy = arguments::policy(policy).unwrap();
+        let rows = config.batch * config.accumulate;
+        let batch = |step: u32| random_batch(random::key(1).fold_in(step), &text, rows, 6);
         let mut losses = Vec::new();
         let done = |_: &State, loss: f32| {
-            losses.push(loss.to_bits());
+            losses.push(loss);
             Ok(true)
         };
-        fit(state, &config, &optimizer, policy.as_ref(), batch, done).unwrap();
-        losses
+        let state = fit(state, config.steps, &step, &JitOptions::default(), batch, done).unwrap();
+        assert_eq!(losses.len(), 4);
+        (state, losses)
     }
 
     #[test]
     fn no_policy_changes_a_bit() {
+        let bits = |model: &str, policy: &str| {
+            let (_, losses) = trained(&[("model", model), ("policy", policy)]);
+            losses.into_iter().map(f32::to_bits).collect::<Vec<u32>>()
+        };
         for model in ["gpt2-tiny", "llama-tiny"] {
-            let expected = losses(model, "none");
-            assert_eq!(expected.len(), 4);
+            let expected = bits(model, "none");
             let more = ["anything_but(qkv, attn)", "save_and_offload_names((), (attn), host)"];
             for policy in crate::policy::LISTED.into_iter().chain(more) {
-                assert_eq!(losses(model, policy), expected, "{model} {policy}");
+                assert_eq!(bits(model, policy), expected, "{model} {policy}");
             }
+        }
+    }
+
+    /// The largest difference of losses that should be the same but for rounding.
+    fn difference(a: &[f32], b: &[f32]) -> f32 {
+        a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+    }
+
+    #[test]
+    fn parts_of_a_batch_are_the_whole_batch() {
+        let (_, whole) = trained(&[]);
+        for parts in [[("batch", "2"), ("accumulate", "2")], [("batch", "1"), ("accumulate", "4")]] {
+            let (_, losses) = trained(&parts);
+            assert!(difference(&whole, &losses) < 1e-4, "{whole:?} {losses:?}");
+        }
+    }
+
+    #[test]
+    fn every_optimizer_dtype_and_form_trains() {
+        let (_, plain) = trained(&[]);
+        let (_, scanned) = trained(&[("layers-as", "scan")]);
+        assert!(difference(&plain, &scanned) < 1e-4, "{plain:?} {scanned:?}");
+        for optimizer in ["adafactor", "adam8bit", "lion", "sgd", "muon"] {
+            for form in ["unroll", "scan"] {
+                let (_, losses) = trained(&[("optimizer", optimizer), ("layers-as", form)]);
+                assert!(losses.iter().all(|loss| loss.is_finite()), "{optimizer}: {losses:?}");
+                // The first loss is that before any step. Small parameters have moments of 32 bits with adam8bit too.
+                let is_another = optimizer == "adam8bit" || losses[3] != plain[3];
+                assert!((losses[0] - plain[0]).abs() < 1e-5 && is_another, "{optimizer}: {losses:?}");
+            }
+        }
+        for dtype in ["bf16", "f16"] {
+            let (state, losses) = trained(&[("dtype", dtype)]);
+            assert!(difference(&plain, &losses) < 0.05, "{dtype}: {plain:?} {losses:?}");
+            assert_eq!(state.scale.is_some(), dtype == "f16");
+            let accumulated = trained(&[("dtype", dtype), ("batch", "2"), ("accumulate", "2")]).1;
+            assert!((losses[0] - accumulated[0]).abs() < 0.01, "{dtype}: {losses:?} {accumulated:?}");
+        }
+        let (_, unbounded) = trained(&[("clip-norm", "0"), ("clip-value", "0.01")]);
+        assert!(unbounded.iter().all(|loss| loss.is_finite()));
+    }
+
+    #[test]
+    fn a_gradient_that_overflows_is_skipped() {
+        let config = config(&[("dtype", "f16"), ("steps", "1")]);
+        let step = Step::of(&config).unwrap();
+        let model = config.model(&config.architecture().unwrap(), &random::key(0)).unwrap();
+        let (optimizer, _) = step.init(&model).unwrap();
+        let state = State { step: 0, model: model.clone(), optimizer, scale: Some(LossScale::new(1e38)) };
+        let batch = |_| random_batch(random::key(1), &[7; 50], 4, 6);
+        let state = fit(state, 1, &step, &JitOptions::default(), batch, |_, loss| {
+            assert!(loss.is_finite());
+            Ok(true)
+        });
+        let state = state.unwrap();
+        assert_eq!(state.scale.unwrap().skipped.item::<i32>().unwrap(), 1);
+        for ((_, before), (_, after)) in tree::leaves(&model).into_iter().zip(tree::leaves(&state.model)) {
+            assert_eq!(before.to_vec::<f32>().unwrap(), after.to_vec::<f32>().unwrap());
+        }
+    }
+
+    #[test]
+    fn adapters_are_trained_and_nothing_else() {
+        for (model, form) in [("gpt2-tiny", "unroll"), ("llama-tiny", "scan")] {
+            let settings = [("model", model), ("layers-as", form), ("lora", "2")];
+            let config = config(&settings);
+            let before = config.model(&config.architecture().unwrap(), &random::key(0)).unwrap();
+            let (state, losses) = trained(&settings);
+            assert!(losses.iter().all(|loss| loss.is_finite()));
+            for ((path, before), (_, after)) in tree::leaves(&before).into_iter().zip(tree::leaves(&state.model)) {
+                let is_same = before.to_vec::<f32>().unwrap() == after.to_vec::<f32>().unwrap();
+                assert_ne!(path.to_string().contains("adapter"), is_same, "{path}");
+            }
+            // The moments of all others are empty.
+            let sizes =
+                tree::leaves(&state.optimizer).into_iter().filter(|(path, _)| path.to_string().ends_with("table"));
+            assert!(sizes.into_iter().all(|(_, leaf)| leaf.size().unwrap() == 0));
         }
     }
 }

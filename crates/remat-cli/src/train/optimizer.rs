@@ -1,0 +1,112 @@
+//! The optimizers that a run may choose from, as one.
+
+use remat::optim::{
+    Adafactor, Adam8bit, AdamW, Factored, Lion, Mask, Moments, Moments8bit, Momentum, Muon, MuonMoments, Optimizer,
+    Schedule, Sgd, Velocity,
+};
+use remat::tree::Walk;
+use remat::{Error, ErrorKind, Result, Tree};
+
+use crate::config::{Config, OptimizerName};
+
+/// One of the library's optimizers.
+pub(crate) enum AnyOptimizer {
+    AdamW(AdamW),
+    Adafactor(Adafactor),
+    Adam8bit(Adam8bit),
+    Lion(Lion),
+    Sgd(Sgd),
+    Muon(Muon),
+}
+
+/// The state of an [`AnyOptimizer`].
+#[derive(Clone)]
+pub(crate) enum OptimizerState<M> {
+    AdamW(Moments<M>),
+    Adafactor(Factored<M>),
+    Adam8bit(Moments8bit<M>),
+    Lion(Momentum<M>),
+    Sgd(Velocity<M>),
+    Muon(MuonMoments<M>),
+}
+
+/// The paths are those of the state that there is.
+impl<M: Tree> Tree for OptimizerState<M> {
+    fn map_leaves(&self, walk: &mut Walk<'_>) -> Self {
+        macro_rules! walked {
+            ($($variant:ident)*) => {
+                match self {
+                    $(OptimizerState::$variant(state) => {
+                        walk.variant(stringify!($variant));
+                        OptimizerState::$variant(state.map_leaves(walk))
+                    })*
+                }
+            };
+        }
+        walked!(AdamW Adafactor Adam8bit Lion Sgd Muon)
+    }
+}
+
+impl AnyOptimizer {
+    /// The optimizer of a run: the rate rises over the first steps, then falls to a tenth by a cosine. Weights decay where they are matrices.
+    pub(crate) fn of(config: &Config) -> AnyOptimizer {
+        let steps = u64::from(config.steps);
+        let learning_rate = Schedule::WarmupCosine {
+            start: 0.0,
+            peak: config.learning_rate,
+            end: config.learning_rate / 10.0,
+            warmup_steps: (steps / 10).min(100),
+            steps,
+        };
+        let (weight_decay, decay) = (config.weight_decay, Mask::Matrices);
+        let adamw = AdamW {
+            learning_rate: learning_rate.clone(),
+            weight_decay,
+            decay: decay.clone(),
+            b2: 0.99,
+            ..AdamW::default()
+        };
+        match config.optimizer {
+            OptimizerName::Adamw => AnyOptimizer::AdamW(adamw),
+            OptimizerName::Adafactor => AnyOptimizer::Adafactor(Adafactor { learning_rate, ..Adafactor::default() }),
+            OptimizerName::Adam8bit => AnyOptimizer::Adam8bit(Adam8bit { adamw, ..Adam8bit::default() }),
+            OptimizerName::Lion => AnyOptimizer::Lion(Lion { learning_rate, weight_decay, decay, ..Lion::default() }),
+            OptimizerName::Sgd => AnyOptimizer::Sgd(Sgd { learning_rate, momentum: 0.9, nesterov: true }),
+            OptimizerName::Muon => {
+                // The tables of tokens and positions are matrices too, but no linear maps.
+                let matrices = Mask::paths(["blocks.**.weight"]);
+                AnyOptimizer::Muon(Muon { learning_rate, weight_decay, decay, matrices, adamw, ..Muon::default() })
+            }
+        }
+    }
+}
+
+impl Optimizer for AnyOptimizer {
+    type State<M: Tree> = OptimizerState<M>;
+
+    fn init<M: Tree>(&self, model: &M) -> OptimizerState<M> {
+        match self {
+            AnyOptimizer::AdamW(optimizer) => OptimizerState::AdamW(optimizer.init(model)),
+            AnyOptimizer::Adafactor(optimizer) => OptimizerState::Adafactor(optimizer.init(model)),
+            AnyOptimizer::Adam8bit(optimizer) => OptimizerState::Adam8bit(optimizer.init(model)),
+            AnyOptimizer::Lion(optimizer) => OptimizerState::Lion(optimizer.init(model)),
+            AnyOptimizer::Sgd(optimizer) => OptimizerState::Sgd(optimizer.init(model)),
+            AnyOptimizer::Muon(optimizer) => OptimizerState::Muon(optimizer.init(model)),
+        }
+    }
+
+    fn update<M: Tree>(&self, model: &M, gradients: &M, state: &OptimizerState<M>) -> Result<(M, OptimizerState<M>)> {
+        macro_rules! updated {
+            ($($variant:ident)*) => {
+                match (self, state) {
+                    $((AnyOptimizer::$variant(optimizer), OptimizerState::$variant(state)) => {
+                        let (model, state) = optimizer.update(model, gradients, state)?;
+                        Ok((model, OptimizerState::$variant(state)))
+                    })*
+                    _ => Err(Error::new(ErrorKind::Internal, "train", "the state is that of another optimizer")),
+                }
+            };
+        }
+        updated!(AdamW Adafactor Adam8bit Lion Sgd Muon)
+    }
+}

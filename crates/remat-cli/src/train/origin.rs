@@ -1,0 +1,75 @@
+//! Where the weights of a run come from.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+use remat::{DType, nn, random};
+use remat_io::huggingface;
+
+use crate::config::Config;
+use crate::model::{Architecture, Model, Sizes};
+use crate::run::Saved;
+
+/// What a new run begins with.
+pub(super) enum Origin {
+    /// Random weights.
+    Fresh,
+    /// Those of another run.
+    Run(Box<Saved>),
+    /// Those of a folder of Hugging Face.
+    Folder(PathBuf),
+}
+
+impl Origin {
+    /// # Errors
+    /// If there is nothing to begin with at the path of `from`, or sizes are given beside it.
+    pub(super) fn of(config: &Config) -> Result<Origin> {
+        let Some(path) = &config.from else { return Ok(Origin::Fresh) };
+        let sizes = Sizes { context: None, ..config.sizes };
+        ensure!(
+            sizes == Sizes::default() && config.model == Config::of(&[])?.model,
+            "--from: model and sizes are those of `{}`, and cannot be given beside it",
+            path.display()
+        );
+        Ok(if is_folder(path) { Origin::Folder(path.clone()) } else { Origin::Run(Box::new(Saved::open(path)?)) })
+    }
+
+    /// The model that the weights are of.
+    ///
+    /// # Errors
+    /// If there is no such model.
+    pub(super) fn architecture(&self, config: &Config) -> Result<Architecture> {
+        let architecture = match self {
+            Origin::Fresh => return config.architecture(),
+            Origin::Run(saved) => saved.architecture.clone(),
+            Origin::Folder(path) => Architecture::named(&path.to_string_lossy(), &Sizes::default())?,
+        };
+        if let (Architecture::Gpt2(own), Some(context)) = (&architecture, config.sizes.context) {
+            let most = own.n_positions;
+            ensure!(context <= most, "--context {context} is more than the {most} positions that the model has");
+        }
+        Ok(architecture)
+    }
+
+    /// The weights, in the form in which they are trained.
+    ///
+    /// # Errors
+    /// If they cannot be read, or adapters cannot be attached.
+    pub(super) fn model(&self, config: &Config, architecture: &Architecture, key: &random::Key) -> Result<Model> {
+        let dtype = Some(DType::F32);
+        let model = match (self, architecture) {
+            (Origin::Fresh, _) => return Ok(config.model(architecture, key)?),
+            (Origin::Run(saved), _) => saved.model()?,
+            (Origin::Folder(path), Architecture::Gpt2(_)) => Model::Gpt2(huggingface::load::<nn::Gpt2>(path, dtype)?.0),
+            (Origin::Folder(path), Architecture::Llama(_)) => {
+                Model::Llama(huggingface::load::<nn::Llama>(path, dtype)?.0)
+            }
+        };
+        Ok(config.prepared(model, key)?)
+    }
+}
+
+/// Whether a folder is one of Hugging Face.
+fn is_folder(path: &Path) -> bool {
+    path.join("config.json").is_file()
+}

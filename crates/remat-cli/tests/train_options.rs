@@ -1,0 +1,162 @@
+//! What a training run can be asked for: configurations, limits of memory, precision, adapters, weights of others.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+const SMALL: &str = "--layers 1 --width 16 --heads 2 --context 12 --batch 4";
+
+fn folder() -> TempDir {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("text.txt"), "to be or not to be, ".repeat(40)).unwrap();
+    folder
+}
+
+fn remat(folder: &Path, args: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
+    command.current_dir(folder).args(args.split_whitespace()).output().unwrap()
+}
+
+fn stdout(output: Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn error(output: Output) -> String {
+    assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// The numbers behind a text.
+fn numbers(output: &str, before: &str) -> Vec<f64> {
+    let number = |part: &str| part.split_whitespace().next().unwrap().parse().unwrap();
+    output.split(before).skip(1).map(number).collect()
+}
+
+fn measured(run: &Path) -> Vec<serde_json::Value> {
+    let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_file_says_what_flags_say() {
+    let at = folder();
+    let file = "text = 'text.txt'\nlayers = 1\nwidth = 16\nheads = 2\ncontext = 12\nbatch = 4\nsteps = 3\nsample = 0\nsave = \"a\"\n";
+    fs::write(at.path().join("run.toml"), file).unwrap();
+    let by_file = stdout(remat(at.path(), "train --config run.toml"));
+    let by_flags = stdout(remat(at.path(), &format!("train --text text.txt {SMALL} --steps 3 --sample 0 --save b")));
+    let losses = |output: &str| numbers(output, "held-out loss after training: ");
+    assert_eq!(losses(&by_file), losses(&by_flags));
+    // A flag holds in place of a line, and the whole configuration can be printed and kept.
+    let printed = stdout(remat(at.path(), "train --config run.toml --steps 5 --print-config"));
+    assert!(printed.contains("\nsteps = 5\n") && printed.contains("\nwidth = 16\n"), "{printed}");
+    assert!(printed.contains("\n# kv-heads =\n") && printed.contains("\noptimizer = \"adamw\"\n"), "{printed}");
+    let kept = fs::read_to_string(at.path().join("a/config.toml")).unwrap();
+    assert!(kept.contains("\nsteps = 3\n"), "{kept}");
+    // A run that is resumed may be given its own file.
+    stdout(remat(at.path(), "train --resume a --config a/config.toml --steps 4"));
+    fs::write(at.path().join("bad.toml"), "steps = 3\n\nwidht = 16\n").unwrap();
+    let message = error(remat(at.path(), "train --config bad.toml"));
+    assert_eq!(message, "error: `bad.toml`, line 3: `widht` is not a setting; did you mean `width`?\n");
+    let message = error(remat(at.path(), "train --config none.toml"));
+    assert!(message.starts_with("error: cannot read `none.toml`: "), "{message}");
+}
+
+#[test]
+fn what_does_not_fit_is_said_before_it_begins() {
+    let at = folder();
+    let flags = "--layers 6 --width 32 --heads 2 --context 200 --batch 8 --policy none --steps 3 --sample 0";
+    let output = stdout(remat(at.path(), &format!("train {flags} --save free")));
+    let peak = output.lines().find(|line| line.starts_with("a step takes ")).unwrap();
+    for part in ["parameters", "optimizer state", "gradients", "activations"] {
+        assert!(peak.contains(part), "{peak}");
+    }
+    // The program itself takes some tens of MiB.
+    let output = remat(at.path(), &format!("train {flags} --save run --memory-limit 48MiB"));
+    let table = String::from_utf8(output.stdout.clone()).unwrap();
+    let message = error(output);
+    assert!(
+        message.starts_with("error: training needs ") && message.contains(" more than the memory limit, 48.00 MiB"),
+        "{message}"
+    );
+    assert!(message.contains("; with --") || message.contains("nothing that was tried"), "{message}");
+    assert!(table.contains("--policy Nothing") && table.contains("--batch 4 --accumulate 2"), "{table}");
+    assert!(!at.path().join("run").exists());
+    let large = stdout(remat(at.path(), &format!("train {flags} --memory-limit 4GiB")));
+    assert!(large.contains("3 steps in "), "{large}");
+    let message = error(remat(at.path(), "train --memory-limit 4GB"));
+    assert!(message.contains("must be a number of bytes such as 500000, 512MiB or 1.5GiB"), "{message}");
+}
+
+#[test]
+fn held_out_text_is_tested_and_sampled_on_the_way() {
+    let at = folder();
+    let flags = format!("train {SMALL} --steps 9 --eval-every 4 --sample-every 3 --sample 10 --save run");
+    let output = stdout(remat(at.path(), &flags));
+    assert_eq!(numbers(&output, "held-out loss after step 4: ").len(), 1, "{output}");
+    assert_eq!(output.matches("the model writes:").count(), 2, "{output}");
+    let lines = measured(&at.path().join("run"));
+    let tested: Vec<u64> =
+        lines.iter().filter(|line| line["held_out_loss"].is_f64()).map(|line| line["step"].as_u64().unwrap()).collect();
+    assert_eq!(tested, [4, 8]);
+    assert!(lines.iter().all(|line| line["flops_per_second"].as_f64().unwrap() > 0.0));
+}
+
+#[test]
+fn adapters_are_trained_resumed_and_merged() {
+    let at = folder();
+    stdout(remat(at.path(), &format!("train {SMALL} --steps 60 --learning-rate 0.02 --sample 0 --save base")));
+    let tuned = stdout(remat(
+        at.path(),
+        "train --from base --lora 2 --context 12 --steps 6 --save-every 3 --sample 0 --save tuned",
+    ));
+    let before = numbers(&tuned, "held-out loss before training: ")[0];
+    assert!(before < 2.0, "{tuned}");
+    let expected = measured(&at.path().join("tuned"));
+    fs::remove_dir_all(at.path().join("tuned/step-000006")).unwrap();
+    stdout(remat(at.path(), "train --resume tuned --sample 0"));
+    let losses = |lines: &[serde_json::Value]| lines.iter().map(|line| line["loss"].clone()).collect::<Vec<_>>();
+    assert_eq!(losses(&measured(&at.path().join("tuned"))), losses(&expected));
+    stdout(remat(at.path(), "generate tuned --length 5"));
+    stdout(remat(at.path(), "eval tuned --text text.txt"));
+    let message = error(remat(at.path(), "train --from base --width 8"));
+    assert!(message.contains("--from: model and sizes are those of `base`"), "{message}");
+    let message = error(remat(at.path(), "train --from base --context 13"));
+    assert!(message.contains("--context 13 is more than the 12 positions that the model has"), "{message}");
+    let message = error(remat(at.path(), "train --from base --context 12 --lora 2 --lora-maps **.q"));
+    assert!(message.contains("the pattern `**.q` matches no linear map of the model"), "{message}");
+}
+
+#[test]
+fn a_run_in_f16_goes_on_with_its_scale() {
+    let at = folder();
+    let flags = format!("train {SMALL} --dtype f16 --layers-as scan --steps 6 --save-every 3 --sample 0");
+    stdout(remat(at.path(), &format!("{flags} --save run")));
+    let expected = measured(&at.path().join("run"));
+    assert!(expected.iter().all(|line| line["skipped_steps"].is_f64()));
+    fs::remove_dir_all(at.path().join("run/step-000006")).unwrap();
+    stdout(remat(at.path(), "train --resume run --sample 0"));
+    let losses = |lines: &[serde_json::Value]| lines.iter().map(|line| line["loss"].clone()).collect::<Vec<_>>();
+    assert_eq!(losses(&measured(&at.path().join("run"))), losses(&expected));
+}
+
+/// Runs of versions that had other settings are not read, and say so.
+#[test]
+fn a_run_of_another_version_is_an_error() {
+    let at = folder();
+    stdout(remat(at.path(), &format!("train {SMALL} --steps 1 --sample 0 --save run")));
+    let progress = remat_io::Progress {
+        step: 1,
+        seed: 0,
+        data: serde_json::json!({"bytes": 1, "crc32": 1}),
+        config: serde_json::json!({"layers": 1}),
+    };
+    let model = vec![remat::Tensor::from(1.0f32)];
+    let mut checkpoints = remat_io::Checkpoints::open(at.path().join("old")).unwrap();
+    checkpoints.save(remat_io::Snapshot::new(&progress).unwrap().with("model", &model).unwrap()).unwrap();
+    checkpoints.finish().unwrap();
+    let message = error(remat(at.path(), "generate old"));
+    assert!(message.contains("was written by another version of remat, or not by `remat train`"), "{message}");
+}
