@@ -22,25 +22,27 @@ fn words(line: &str) -> Vec<String> {
         .collect()
 }
 
+const BATCH: [(&str, &str); 2] = [("--batch", "2"), ("--sample", "4")];
+const MODEL: [(&str, &str); 4] = [("--layers", "1"), ("--width", "16"), ("--heads", "2"), ("--context", "12")];
+
 /// The arguments for a test: few steps, and a small model where the line begins a run.
 fn small(line: &str) -> Vec<String> {
     let mut args = words(line).split_off(1);
     if let Some(at) = args.iter().position(|arg| arg == "--steps") {
         args[at + 1] = (args[at + 1].parse::<usize>().unwrap() / 100).to_string();
     }
-    if args[0] == "train" && !args.contains(&"--resume".to_string()) {
-        for (flag, size) in [
-            ("--layers", "1"),
-            ("--width", "16"),
-            ("--heads", "2"),
-            ("--context", "12"),
-            ("--batch", "2"),
-            ("--sample", "4"),
-        ] {
-            match args.iter().position(|arg| arg == flag) {
-                Some(at) => args[at + 1] = size.into(),
-                None => args.extend([flag.to_string(), size.to_string()]),
-            }
+    // The sizes of a model that is there are its own.
+    let has = |flag: &str| args.iter().any(|arg| arg == flag);
+    let sizes = match args[0].as_str() {
+        "train" if has("--resume") => Vec::new(),
+        "train" if has("--from") => BATCH.to_vec(),
+        "train" => [&BATCH[..], &MODEL].concat(),
+        _ => Vec::new(),
+    };
+    for (flag, size) in sizes {
+        match args.iter().position(|arg| arg == flag) {
+            Some(at) => args[at + 1] = size.to_string(),
+            None => args.extend([flag.to_string(), size.to_string()]),
         }
     }
     args

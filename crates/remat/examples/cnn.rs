@@ -1,10 +1,15 @@
 //! A convolutional network learns to read digits of 28 by 28 pixels, the size of MNIST's.
 //!
-//! Run it with `cargo run -p remat --example cnn`. The digits are drawn by the program: there is no file to download.
+//! Run it with `cargo run -p remat --example cnn`. The digits are drawn by the program, so that there is no file to download. With
+//! `MNIST=path/to/folder` in the environment they are those of MNIST, in the four files as they are published, unpacked; take `--release`
+//! then.
+
+use std::error::Error;
+use std::path::Path;
 
 use remat::nn::{Conv, Linear};
 use remat::optim::{AdamW, Moments, Optimizer};
-use remat::{DType, Result, Tensor, Tree, jit, nn, random, value_and_grad};
+use remat::{DType, Tensor, Tree, jit, nn, random, value_and_grad};
 
 #[derive(Clone, Tree)]
 struct Cnn {
@@ -37,7 +42,7 @@ const STROKES: [(usize, usize, usize, usize); 7] =
 const DIGITS: [u8; 10] = [0x3f, 0x06, 0x5b, 0x4f, 0x66, 0x6d, 0x7d, 0x07, 0x7f, 0x6f];
 
 /// `n` digits somewhere in their images, with noise, and which digits they are.
-fn digits(key: random::Key, n: usize) -> Result<(Tensor, Tensor)> {
+fn drawn(key: random::Key, n: usize) -> remat::Result<(Tensor, Tensor)> {
     let [class, place, noise] = key.split();
     let class = random::randint(class, [n], DType::I32, 0..10);
     let places = random::randint(place, [n, 2], DType::I32, 3..8).to_vec::<i32>()?;
@@ -56,12 +61,35 @@ fn digits(key: random::Key, n: usize) -> Result<(Tensor, Tensor)> {
     Ok((x + random::normal(noise, [n, 1, 28, 28], DType::F32) * 0.2, class))
 }
 
-fn main() -> Result<()> {
-    println!("digits drawn by this program, not MNIST's");
-    let [weights, batches, test] = random::key(0).split();
+/// The digits of MNIST: `part` is `train` or `t10k`.
+fn mnist(folder: &Path, part: &str) -> Result<(Tensor, Tensor), Box<dyn Error>> {
+    // A file begins with its type, then the sizes of its dimensions, four bytes each.
+    let read = |name: &str, header: usize| -> Result<Vec<u8>, Box<dyn Error>> {
+        let path = folder.join(format!("{part}-{name}-ubyte"));
+        let bytes = std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(bytes.get(header..).ok_or_else(|| format!("{} is too short", path.display()))?.to_vec())
+    };
+    let x = Tensor::from(read("images-idx3", 16)?).reshape([-1, 1, 28, 28]).to_dtype(DType::F32) / 255.0;
+    let class = Tensor::from(read("labels-idx1", 8)?).to_dtype(DType::I32);
+    Ok((x, class))
+}
+
+/// Digits to learn from and digits to be tested on.
+fn digits(key: random::Key) -> Result<[(Tensor, Tensor); 2], Box<dyn Error>> {
+    if let Some(folder) = std::env::var_os("MNIST") {
+        return Ok([mnist(folder.as_ref(), "train")?, mnist(folder.as_ref(), "t10k")?]);
+    }
+    println!("NOT MNIST: these digits are drawn by the program");
+    let [train, test] = key.split();
+    Ok([drawn(train, 1600)?, drawn(test, 200)?])
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let [weights, data, batches] = random::key(0).split();
+    let [(images, classes), (test, test_classes)] = digits(data)?;
     let adam = AdamW { learning_rate: 0.01.into(), ..AdamW::default() };
     type Args = (Cnn, Moments<Cnn>, Tensor, Tensor);
-    let step = jit(|(model, state, x, class): &Args| -> Result<(Cnn, Moments<Cnn>, Tensor)> {
+    let step = jit(|(model, state, x, class): &Args| -> remat::Result<(Cnn, Moments<Cnn>, Tensor)> {
         let (loss, gradient) = value_and_grad(|model: &Cnn| nn::cross_entropy(&model.apply(x), class))(model)?;
         let (model, state) = adam.update(model, &gradient, state)?;
         Ok((model, state, loss))
@@ -70,17 +98,16 @@ fn main() -> Result<()> {
     let mut model = Cnn::init(weights);
     let mut state = adam.init(&model);
     for i in 0..100 {
-        let (x, class) = digits(batches.fold_in(i), 16)?;
+        let rows = random::randint(batches.fold_in(i), [16], DType::I32, 0..images.dim(0)? as i32);
         let loss;
-        (model, state, loss) = step.call((model, state, x, class))?;
+        (model, state, loss) = step.call((model, state, images.take(&rows, 0), classes.take(&rows, 0)))?;
         if i % 20 == 0 {
             println!("step {i:>3}: loss {loss}");
         }
     }
 
-    let (x, class) = digits(test, 200)?;
-    let right = model.apply(&x).argmax(-1).eq(&class).to_dtype(DType::F32).mean(..).item::<f32>()?;
-    println!("of 200 new digits {:.1} % are read", 100.0 * right);
+    let right = model.apply(&test).argmax(-1).eq(&test_classes).to_dtype(DType::F32).mean(..).item::<f32>()?;
+    println!("of {} new digits {:.1} % are read", test.dim(0)?, 100.0 * right);
     assert!(right > 0.8);
     Ok(())
 }
