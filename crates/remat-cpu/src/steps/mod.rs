@@ -1,13 +1,14 @@
 //! Steps: the form of a program between equations and kernels.
 //!
 //! [`form`] is the table of the forms that operations take, [`views`] turns changes of layout into views, [`fuse`] decides which equations
-//! compute together, [`order`] in which order, [`recompute`] which values are not worth keeping, and [`check`] whether all of
-//! them were right.
+//! compute together, [`order`] in which order, [`recompute`] which values are not worth keeping, [`merge`] what loops need to compute only once, and
+//! [`check`] whether all of them were right.
 
 mod check;
 mod form;
 mod fuse;
 mod ir;
+mod merge;
 mod order;
 mod recompute;
 #[cfg(test)]

@@ -314,3 +314,89 @@ fn an_operand_of_a_barrier_is_not_computed_again() {
     assert_eq!((found[0].as_str(), found[1].as_str()), ("[tanh mul exp] -> 1", "barrier"));
     assert_eq!(found[found.len() - 1], "[add] -> 1");
 }
+
+#[test]
+fn equal_equations_of_a_loop_are_one() {
+    let text = "{ lambda ; a:f32[4] b:f32[4]. let
+        c:f32[4] = add a b
+        d:f32[4] = tanh c
+        e:f32[4] = add a b
+        f:f32[4] = tanh e
+        g:f32[4] = add b a
+        h:f32[4] = mul d f
+        i:f32[4] = mul h g
+      in (i,) }";
+    assert_eq!(steps(text), ["[add tanh add mul mul] -> 1"]);
+    // A result of the program keeps its buffer, and two results both do.
+    let with_results = |results: &str| text.replace("in (i,)", results);
+    assert_eq!(steps(&with_results("in (f, i)")), ["[add tanh add mul mul] -> 2"]);
+    assert_eq!(steps(&with_results("in (f, d, i)")), ["[add tanh tanh add mul mul] -> 3"]);
+    // A comparison is not the one of other numbers, and a conversion not the one to another dtype.
+    let text = "{ lambda ; a:f32[4]. let
+        b:bool[4] = gt a 0.0:f32[]
+        c:bool[4] = gt a -0.0:f32[]
+        d:f32[4] = select_n b a 1.0:f32[]
+        e:f32[4] = select_n c d 2.0:f32[]
+        f:f16[4] = convert_element_type[new_dtype=float16] a
+        g:bf16[4] = convert_element_type[new_dtype=bfloat16] a
+        h:f32[4] = convert_element_type[new_dtype=float32] f
+        i:f32[4] = convert_element_type[new_dtype=float32] g
+        j:f32[4] = add h i
+        k:f32[4] = add j e
+      in (k,) }";
+    assert_eq!(steps(text)[0].split(' ').filter(|name| name.contains("gt") || name.contains("convert")).count(), 6);
+}
+
+#[test]
+fn values_sink_into_the_loops_that_read_them() {
+    // The statistics of columns, as a batch norm has them: neither differences nor their squares are stored.
+    let statistics = "s:f32[128] = reduce_sum[axes=(0,)] p
+        m:f32[128] = div s 128.0:f32[]
+        t:f32[128,128] = broadcast_in_dim[broadcast_dimensions=(1,) shape=(128, 128)] m
+        d:f32[128,128] = sub p t
+        q:f32[128,128] = integer_pow[y=2] d
+        v:f32[128] = reduce_sum[axes=(0,)] q
+        r:f32[128,128] = broadcast_in_dim[broadcast_dimensions=(1,) shape=(128, 128)] v\n";
+    let product = "p:f32[128,128] = dot_general[
+          dimension_numbers=(([1], [0]), ([], []))
+          preferred_element_type=float32
+        ] u x\n";
+    let text = |last: &str| format!("{{ lambda ; u:f32[128,128] x:f32[128,128]. let {product}{statistics}{last}");
+    let found = steps(&text("o:f32[128,128] = mul d r in (o,) }"));
+    let sums = ["dot_general", "[reduce_sum] -> 1", "[div] -> 1", "[sub integer_pow reduce_sum] -> 1"];
+    assert_eq!(found, [&sums[..], &["[sub mul] -> 1"]].concat());
+    // A step that is not a loop needs the differences in memory; their squares still sink.
+    let last = "o:f32[128,128] = dot_general[
+          dimension_numbers=(([1], [0]), ([], []))
+          preferred_element_type=float32
+        ] d x\nw:f32[128,128] = mul o r in (w,) }";
+    let found = steps(&text(last));
+    assert!(found.contains(&"[sub] -> 1".to_string()), "{found:?}");
+    assert!(found.contains(&"[integer_pow reduce_sum] -> 1".to_string()), "{found:?}");
+    // Functions are not computed twice, and a result of the program is stored.
+    let found = steps(&text("o:f32[128,128] = mul d r in (o,) }").replace("integer_pow[y=2] d", "exp d"));
+    assert!(found.contains(&"[sub exp] -> 1".to_string()), "{found:?}");
+    let found = steps(&text("o:f32[128,128] = mul d r in (o, d, q) }"));
+    assert!(found.contains(&"[sub integer_pow] -> 2".to_string()), "{found:?}");
+}
+
+#[test]
+fn reductions_that_read_the_same_values_are_one_loop() {
+    let text = "{ lambda ; a:f32[128,128] b:f32[128,128] c:f32[128,128]. let
+        d:f32[128] = reduce_sum[axes=(0,)] a
+        e:f32[128,128] = mul a b
+        f:f32[128] = reduce_sum[axes=(0,)] e
+        g:f32[128] = reduce_max[axes=(0,)] c
+        h:f32[128] = reduce_sum[axes=(1,)] a
+      in (d, f, g, h) }";
+    let found = steps(text);
+    assert_eq!(found, ["[reduce_sum mul reduce_sum] -> 2", "[reduce_max] -> 1", "[reduce_sum] -> 1"]);
+    // One that needs the result of the other comes after it.
+    let text = "{ lambda ; a:f32[128,128]. let
+        d:f32[128] = reduce_sum[axes=(0,)] a
+        t:f32[128,128] = broadcast_in_dim[broadcast_dimensions=(1,) shape=(128, 128)] d
+        e:f32[128,128] = mul a t
+        f:f32[128] = reduce_sum[axes=(0,)] e
+      in (f,) }";
+    assert_eq!(steps(text), ["[reduce_sum] -> 1", "[mul reduce_sum] -> 1"]);
+}

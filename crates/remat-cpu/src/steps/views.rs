@@ -16,7 +16,8 @@ use super::check::check;
 use super::form::{Form, form};
 use super::fuse::Fusion;
 use super::ir::{Steps, Value};
-use super::recompute::recompute;
+use super::merge::{merge_equal, merge_reductions};
+use super::recompute::{recompute, sink};
 use crate::ids::EqnId;
 
 /// The number of elements at which a loop's row stays in the cache of its core with all that is computed of it.
@@ -51,7 +52,11 @@ impl Steps {
         let Lowering { mut jaxpr, names, values, fusion, .. } = lowering;
         jaxpr.eqns = eqns;
         let (steps, tokens) = fusion.finish()?;
-        let steps = recompute(Steps { jaxpr, names, values, steps, tokens });
+        let mut steps = recompute(Steps { jaxpr, names, values, steps, tokens });
+        merge_equal(&mut steps);
+        let mut steps = sink(steps);
+        merge_reductions(&mut steps);
+        merge_equal(&mut steps);
         check(&steps)?;
         Ok(steps)
     }

@@ -116,7 +116,7 @@ fn repeats(layout: &Layout, rows: usize, size: usize) -> Option<usize> {
 }
 
 /// Whether all operands of a member can be read in the dimensions of this shape.
-pub(super) fn fits_shape(member: &Member, shape: &[usize]) -> bool {
+pub(in crate::steps) fn fits_shape(member: &Member, shape: &[usize]) -> bool {
     member.operands.iter().all(|x| match x {
         Value::View { layout, .. } => layout.size() == 1 || layout.reshaped(shape).is_some(),
         Value::Splat { .. } => true,

@@ -19,12 +19,13 @@ use oxc_index::{IndexVec, index_vec};
 use remat_ir::{Eqn, Iota, Jaxpr, Op, Prim, Var, VarMap};
 use remat_kernels::Extent;
 
-use self::fit::{Fit, fits_shape};
+use self::fit::Fit;
 use self::units::Unit;
 use super::ir::{Group, Member, Step, Tokens, Value};
 use super::views::LONGEST_ROW;
 use crate::ids::EqnId;
 
+pub(super) use self::fit::fits_shape;
 pub(super) use self::units::UnitId;
 
 /// A loop has at most this many equations, so that its tiles stay in the first-level cache.

@@ -7,6 +7,8 @@
 //! operations are applied to the same elements. (The idea is that of XLA's fusion, which duplicates cheap producers into their
 //! consumers, decided here by how long a value would be kept.)
 
+mod sink;
+
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
@@ -14,6 +16,7 @@ use remat_ir::{Var, VarMap};
 use remat_kernels::{Extent, Layout};
 use remat_opt::cost::{FAR_STEPS, MOST_RECOMPUTED, SMALL_BYTES};
 
+pub(super) use self::sink::sink;
 use super::fuse::MOST_MEMBERS;
 use super::ir::{Group, Member, Step, Steps, Value};
 
@@ -49,6 +52,8 @@ enum Leaves {
     Narrower,
     /// Values that the loop stores and that are read far away too.
     Stored,
+    /// Values that the loop stores.
+    All,
 }
 
 /// The members that compute a value from leaves.
@@ -198,6 +203,7 @@ impl Pass {
         let avals = &self.steps.jaxpr.avals;
         match leaves {
             Leaves::Read => false,
+            Leaves::All => true,
             Leaves::Narrower => avals[var].bytes() < avals[out].bytes(),
             Leaves::Stored => self.stays[var] || self.readers[var].last().is_some_and(|&r| r > at + FAR_STEPS),
         }
@@ -225,14 +231,7 @@ impl Pass {
         let Some(&first) = readers.first() else { return };
         let size = self.steps.jaxpr.avals[out].size();
         if readers.iter().all(|&r| self.can_inline(r, out, cone, size)) {
-            for &reader in readers {
-                let (members, again) = self.copies(at, out, cone);
-                self.replace(reader, out, again);
-                self.note(cone, reader);
-                if let Some(group) = self.loop_at_mut(reader) {
-                    group.members.splice(0..0, members);
-                }
-            }
+            readers.iter().for_each(|&reader| self.inline(at, out, cone, reader));
             return;
         }
         let (members, again) = self.copies(at, out, cone);
@@ -242,6 +241,16 @@ impl Pass {
         for &reader in readers {
             self.replace(reader, out, again);
             self.readers[again].push(reader);
+        }
+    }
+
+    /// Computes a value again in a loop that reads it.
+    fn inline(&mut self, at: usize, out: Var, cone: &Cone, reader: usize) {
+        let (members, again) = self.copies(at, out, cone);
+        self.replace(reader, out, again);
+        self.note(cone, reader);
+        if let Some(group) = self.loop_at_mut(reader) {
+            group.members.splice(0..0, members);
         }
     }
 

@@ -1,0 +1,139 @@
+//! What loops need to compute or to read only once.
+//!
+//! A loop whose readers compute a value again may do so for several of its own values: of the gradient of a maximum, two comparisons,
+//! each with all that leads to it. Within a loop equal equations are one. Reductions over the same axes of values that are computed
+//! from the same ones are one loop, which reads those once.
+
+use remat_ir::{Jaxpr, Var};
+use remat_opt::cost::SMALL_BYTES;
+
+use super::fuse::MOST_MEMBERS;
+use super::ir::{Group, Member, Step, Steps, Value};
+
+/// A reduction is moved ahead by at most this many steps.
+const NEAR_STEPS: usize = 16;
+
+/// Most arrays that a merged reduction reads: more are not foreseen by a CPU, and the registers of tiles leave the first-level cache.
+const MOST_READ: usize = 6;
+
+/// Computes equal values of each loop once.
+pub(super) fn merge_equal(steps: &mut Steps) {
+    let mut all = std::mem::take(&mut steps.steps);
+    for step in &mut all {
+        if let Step::Loop(group) = step {
+            merge_members(steps, group);
+        }
+    }
+    steps.steps = all;
+}
+
+fn merge_members(steps: &Steps, group: &mut Group) {
+    let mut at = 0;
+    while at < group.members.len() {
+        let Some(first) = group.members[..at].iter().position(|m| is_equal(steps, m, &group.members[at])) else {
+            at += 1;
+            continue;
+        };
+        let [kept, dropped] = [first, at].map(|i| group.members[i].out);
+        let is_stored = |var: Var| group.outs.contains(&var);
+        match (is_stored(kept), is_stored(dropped)) {
+            // Each has a buffer of its own.
+            (true, true) => at += 1,
+            (false, true) => {
+                group.members.remove(at);
+                rename(group, kept, dropped);
+                group.members[first].out = dropped;
+            }
+            (_, false) => {
+                group.members.remove(at);
+                rename(group, dropped, kept);
+            }
+        }
+    }
+}
+
+/// Whether two equations give the same value, and the second waits for no barrier that the first does not wait for.
+fn is_equal(steps: &Steps, a: &Member, b: &Member) -> bool {
+    let waits = |m: &Member| steps.tokens.of(m.eqn);
+    a.extent == b.extent
+        && a.operands == b.operands
+        && steps.jaxpr.avals[a.out] == steps.jaxpr.avals[b.out]
+        && (a.eqn == b.eqn
+            || (steps.eqn(a.eqn).op == steps.eqn(b.eqn).op && waits(b).iter().all(|t| waits(a).contains(t))))
+}
+
+/// Makes the equations of a loop read one variable for another.
+fn rename(group: &mut Group, old: Var, new: Var) {
+    for operand in group.members.iter_mut().flat_map(|m| &mut m.operands) {
+        if let Value::View { base, .. } = operand
+            && *base == old
+        {
+            *base = new;
+        }
+    }
+}
+
+/// Merges reductions that read the same values. Each goes to the first one that its operands are computed before.
+pub(super) fn merge_reductions(steps: &mut Steps) {
+    let mut all = std::mem::take(&mut steps.steps);
+    let mut written: Vec<usize> = vec![0; steps.jaxpr.avals.len()];
+    for at in 0..all.len() {
+        let home = home(steps, &all, at, &written).unwrap_or(at);
+        if home < at
+            && let (before, [Step::Loop(group), ..]) = all.split_at_mut(at)
+            && let Some(Step::Loop(into)) = before.get_mut(home)
+        {
+            into.members.append(&mut group.members);
+            into.outs.append(&mut group.outs);
+        }
+        // Steps are counted from one: arguments are there before.
+        outs(&all[home], &steps.jaxpr).for_each(|out| written[out.0 as usize] = home + 1);
+    }
+    all.retain(|step| !matches!(step, Step::Loop(group) if group.members.is_empty()));
+    steps.steps = all;
+}
+
+/// The first reduction that one can be merged into.
+fn home(steps: &Steps, all: &[Step], at: usize, written: &[usize]) -> Option<usize> {
+    let reduction = |i: usize| match &all[i] {
+        Step::Loop(group) => group.reduction.as_ref().map(|over| (group, over)),
+        _ => None,
+    };
+    let (group, over) = reduction(at)?;
+    let reads = read(steps, group);
+    let is_own = |var: Var| group.members.iter().any(|m| m.out == var);
+    let ready = all[at].reads(&steps.tokens).filter(|&var| !is_own(var)).map(|var| written[var.0 as usize]).max();
+    (at.saturating_sub(NEAR_STEPS)..at).find(|&i| {
+        reduction(i).is_some_and(|(into, other)| {
+            let others = read(steps, into);
+            let shared = reads.iter().filter(|var| others.contains(var)).count();
+            other == over
+                && shared > 0
+                && reads.len() + others.len() - shared <= MOST_READ
+                && group.members.len() + into.members.len() <= MOST_MEMBERS
+                && ready.is_none_or(|ready| ready <= i)
+        })
+    })
+}
+
+/// The large values that a loop reads.
+fn read(steps: &Steps, group: &Group) -> Vec<Var> {
+    let bases = group.members.iter().flat_map(|m| &m.operands).filter_map(Value::base);
+    let is_own = |var: &Var| group.members.iter().any(|m| m.out == *var);
+    let mut read: Vec<Var> =
+        bases.filter(|var| !is_own(var) && steps.jaxpr.avals[*var].bytes() >= SMALL_BYTES).collect();
+    read.sort_unstable();
+    read.dedup();
+    read
+}
+
+/// The variables that a step writes.
+fn outs<'a>(step: &'a Step, jaxpr: &'a Jaxpr) -> Box<dyn Iterator<Item = Var> + 'a> {
+    match step {
+        Step::Equation { eqn, .. } => Box::new(jaxpr.eqns[eqn.index()].outs.iter().copied()),
+        Step::Copy { out, .. } | Step::Count { out, .. } | Step::Barrier { token: out, .. } => {
+            Box::new(std::iter::once(*out))
+        }
+        Step::Loop(group) => Box::new(group.outs.iter().copied()),
+    }
+}

@@ -1,0 +1,106 @@
+//! Values that a loop stores for other loops alone, which can as well compute them: they sink into their readers.
+//!
+//! A value takes a way to memory, and one back for each reader. A reader that computes it reads its operands instead, many of which it reads
+//! anyway: of a batch norm, the squares of differences, and what is summed for the gradients of scale and bias, are never
+//! stored. Unlike [`recompute`](super::recompute) this saves time first; a value sinks only if no more memory is in use until its last
+//! reader. Elements are the same, so that results do not change.
+
+use remat_ir::Var;
+use remat_opt::cost::{SMALL_BYTES, is_cheap};
+
+use super::super::fuse::{MOST_MEMBERS, fits_shape};
+use super::super::ir::{Group, Steps, Value};
+use super::{Cone, Leaves, Pass, prune, reads};
+
+/// Most equations that sink with a value.
+const MOST_SUNK: usize = 6;
+
+/// Bytes that come from memory in the time in which a loop computes an equation for an element.
+const BYTES_OF_EQUATION: usize = 1;
+
+/// Computes values where they are read.
+pub(in crate::steps) fn sink(steps: Steps) -> Steps {
+    let mut pass = Pass::new(steps);
+    for at in 0..pass.steps.steps.len() {
+        let is_plain = |group: &&Group| group.reduction.is_none() && group.columns.is_none();
+        let Some(group) = pass.loop_at(at).filter(is_plain) else { continue };
+        // The last first, so that those before need not be stored for them.
+        for out in group.outs.clone().into_iter().rev() {
+            pass.sink(at, out);
+        }
+    }
+    pass.finish()
+}
+
+impl Pass {
+    /// Computes a value that a loop stores in all loops that read it, if they can and if it pays.
+    fn sink(&mut self, at: usize, out: Var) {
+        let Some(group) = self.loop_at(at) else { return };
+        if self.stays[out] || self.steps.jaxpr.avals[out].bytes() < SMALL_BYTES {
+            return;
+        }
+        let Some(cone) = self.cone(group, at, out, Leaves::All) else { return };
+        let is_cheap = |&i: &usize| is_cheap(&self.steps.eqn(group.members[i].eqn).op);
+        let readers = self.readers[out].clone();
+        let sinks = cone.members.len() <= MOST_SUNK
+            && cone.members.iter().all(is_cheap)
+            && readers.iter().all(|&reader| self.takes(reader, group, out, &cone))
+            && self.pays(group, out, &cone, &readers)
+            && self.needs_no_memory(out, &cone, &readers);
+        if !sinks || readers.is_empty() {
+            return;
+        }
+        for &reader in &readers {
+            self.inline(at, out, &cone, reader);
+        }
+        self.readers[out].clear();
+        if let Some(group) = self.loop_at_mut(at) {
+            group.outs.retain(|&v| v != out);
+            prune(group);
+        }
+    }
+
+    /// Whether a step is a loop that can compute the value.
+    fn takes(&self, reader: usize, from: &Group, out: Var, cone: &Cone) -> bool {
+        let Some(group) = self.loop_at(reader) else { return false };
+        let Some((shape, _)) = &group.reduction else { return self.can_inline(reader, out, cone, from.size()) };
+        let is_whole = |x: &Value| match x {
+            Value::View { base, layout } => *base != out || (layout.is_contiguous() && layout.size() == from.size()),
+            Value::Splat { .. } => true,
+        };
+        group.size() == from.size()
+            && group.members.len() + cone.members.len() <= MOST_MEMBERS
+            && group.members.iter().all(|m| m.operands.iter().all(is_whole))
+            && cone.members.iter().all(|&i| fits_shape(&from.members[i], shape))
+    }
+
+    /// Whether less is read and written, equations counted as bytes, if these steps compute the value.
+    fn pays(&self, from: &Group, out: Var, cone: &Cone, readers: &[usize]) -> bool {
+        let bytes = |var: Var| self.steps.jaxpr.avals[var].bytes();
+        let large = || cone.leaves.iter().copied().filter(|&leaf| bytes(leaf) >= SMALL_BYTES);
+        // A line that is written is read before.
+        let mut saved = (2 + readers.len()) * bytes(out);
+        if from.outs == [out] {
+            saved += large().map(bytes).sum::<usize>();
+        }
+        let more = |&reader: &usize| {
+            let is_read = |leaf: Var| self.loop_at(reader).is_some_and(|g| g.members.iter().any(|m| reads(m, leaf)));
+            large().filter(|&leaf| !is_read(leaf)).map(bytes).sum::<usize>()
+        };
+        let equations = readers.len() * cone.members.len() * from.size() * BYTES_OF_EQUATION;
+        readers.iter().map(more).sum::<usize>() + equations < saved
+    }
+
+    /// Whether what is kept for the readers takes no more memory than the value.
+    fn needs_no_memory(&self, out: Var, cone: &Cone, readers: &[usize]) -> bool {
+        let bytes = |var: Var| self.steps.jaxpr.avals[var].bytes();
+        let last = readers.last();
+        let is_kept = |leaf: Var| !self.is_output(leaf) && self.readers[leaf].last() < last;
+        let kept = cone.leaves.iter().copied().filter(|&leaf| bytes(leaf) >= SMALL_BYTES && is_kept(leaf));
+        kept.map(bytes).sum::<usize>() <= bytes(out)
+    }
+
+    fn is_output(&self, var: Var) -> bool {
+        self.stays[var] && !self.steps.jaxpr.ins.contains(&var)
+    }
+}
