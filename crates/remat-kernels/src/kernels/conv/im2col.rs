@@ -15,8 +15,8 @@ use super::row_segments::{RowSegments, copy_segments, intersection, part_inside}
 use crate::base::product::{self, Accumulator, MicroKernel};
 use crate::interface::Source;
 use crate::kernels::matmul::{
-    Elements, Left, LeftBlock, Reader, Right, block_stride, for_each_panel, left_in_place, pack_transposed,
-    right_in_place,
+    Elements, Left, LeftBlock, Reader, Right, block_stride, for_each_panel, left_in_place, pack_panels,
+    pack_transposed, right_in_place,
 };
 
 /// Sides of a matrix: the rows of a left operand or the columns of a right one, and the contracted axes.
@@ -28,6 +28,9 @@ const MOST_AXES: usize = 64;
 
 /// Indices of each side in a block, about.
 const BLOCK: [usize; 2] = [32, 256];
+
+/// Fewest columns that a left operand which is packed into panels is multiplied with.
+const MIN_PANEL_COLUMNS: usize = 64;
 
 /// An axis of a matrix.
 #[derive(Clone, Debug)]
@@ -58,6 +61,8 @@ pub(super) struct Im2col<A> {
     is_outside: bool,
     /// The side whose runs are segments; the runs of the other side count them.
     along: usize,
+    /// Whether it is packed into panels as a left operand, where it cannot be read in place.
+    has_panels: bool,
 }
 
 /// The rows or the columns.
@@ -153,12 +158,32 @@ impl<A> Im2col<A> {
         best[1 - along].0 = (0..other.len()).max_by_key(|&i| segments(i)).unwrap_or(0);
         let [free, contracted] = axes;
         let sides = [Side::new(free, best[FREE].0), Side::new(contracted, best[CONTRACTED].0)];
-        Im2col { reader, start, sides, checks, is_outside, along }
+        Im2col { reader, start, sides, checks, is_outside, along, has_panels: false }
+    }
+
+    /// The same, packed into panels as a left operand if neighbours in memory are not neighbours along the rows. Weights are: their rows
+    /// would be gathered one element at a time anyway. Windows are gathered in long segments, which is faster.
+    pub(super) fn with_panels(mut self) -> Im2col<A> {
+        self.has_panels = self.sides[FREE].stride() != 1;
+        self
     }
 
     /// The side along which elements are read in segments.
     pub(super) fn along(&self) -> usize {
         self.along
+    }
+
+    /// Whether every block can be multiplied where it lies.
+    pub(super) fn is_in_place(&self) -> bool {
+        let stride = |side: usize| match &self.sides[side].axes[..] {
+            [] => Some(0),
+            [axis] => Some(axis.stride),
+            _ => None,
+        };
+        self.checks.is_empty()
+            && !self.is_outside
+            && stride(FREE).is_some()
+            && stride(CONTRACTED).is_some_and(|s| s <= 1)
     }
 
     /// How many neighbours of the contracted side have one stride.
@@ -365,15 +390,21 @@ impl<A: Accumulator> Operand<'_, A> {
 impl<A: Accumulator> Left<A> for Operand<'_, A> {
     fn block<'a>(
         &'a self,
-        _: &MicroKernel<A>,
+        kernel: &MicroKernel<A>,
         rows: Range<usize>,
         depth: Range<usize>,
-        _: usize,
+        columns: usize,
         to: &'a mut [A],
     ) -> LeftBlock<'a, A> {
         let block = [rows, depth];
         if let Some(block) = left_in_place(self.strided(&block)) {
             return LeftBlock::Strided(block);
+        }
+        if self.matrix.has_panels && columns >= MIN_PANEL_COLUMNS {
+            let [rows, depth] = block;
+            return LeftBlock::Packed(pack_panels(kernel, rows, depth.len(), to, |rows, to| {
+                self.pack_panel(rows, depth.clone(), kernel.rows, to);
+            }));
         }
         // Long segments are faster to gather than short ones are to multiply.
         let [row, column] = match self.matrix.along {

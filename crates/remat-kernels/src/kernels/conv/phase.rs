@@ -144,6 +144,7 @@ impl<A: Accumulator> Problem<'_, A> {
             direct.is_some(),
             left.contracted_run(),
             windows_first,
+            left.is_in_place(),
             self.alone,
         );
         Method { elements, windows_first, one_by_one, cut }
@@ -204,7 +205,7 @@ impl<A: Accumulator> Problem<'_, A> {
         let (dtype, layout) = self.rhs;
         let features = Axis { size: count, stride: layout.strides[self.op.rhs_dims.first], along: None };
         let elements = axes.elements.iter().map(|&(ref axis, stride)| Axis { size: axis.size, stride, along: None });
-        Im2col::new(Reader::new(dtype), axes.weight, &[], [vec![features], elements.collect()])
+        Im2col::new(Reader::new(dtype), axes.weight, &[], [vec![features], elements.collect()]).with_panels()
     }
 }
 

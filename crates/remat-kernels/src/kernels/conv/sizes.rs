@@ -16,8 +16,11 @@ const MAX_COLUMNS: usize = 512;
 /// Fewest columns of a tile that packs its strips itself.
 const MIN_COLUMNS: usize = 128;
 
+/// Fewest columns where the left operand is read in place: no tile copies it anew, and none waits for another.
+const MIN_COLUMNS_IN_PLACE: usize = 32;
+
 /// Most rows of such a tile. A strip is used once for each.
-const MAX_ROWS: usize = 512;
+const MAX_ROWS: usize = 1024;
 
 /// Numbers of a strip of one task, so that it stays in the second-level cache.
 const OWN_STRIP: usize = 1 << 17;
@@ -28,18 +31,18 @@ const SHARED_STRIP: usize = 1 << 18;
 /// Numbers of sums that are kept from strip to strip.
 const KEPT: usize = 1 << 20;
 
-/// Rows of tiles that share a strip.
+/// Most rows of tiles that share a strip.
 const TILE_ROWS: usize = 48;
 
 /// Fewest rows of such tiles. A panel of the strip is used once for each.
 const MIN_ROWS: usize = 24;
 
 /// Split into at least this many tasks.
-const MIN_TASKS: usize = 6;
+const MIN_TASKS: usize = 8;
 
 /// The cut of a batch of products of `rows` by `depth` and `depth` by `columns` elements, which are written directly if
-/// `direct`. The left operand has runs of neighbours of length `run` along the contracted dimension. If the whole `is_task`, it
-/// is one of many.
+/// `direct`. The left operand has runs of neighbours of length `run` along the contracted dimension, and is read `in_place` or not. If
+/// the whole `is_task`, it is one of many.
 pub(super) fn cut<A: Accumulator>(
     kernel: &'static MicroKernel<A>,
     batch: usize,
@@ -47,6 +50,7 @@ pub(super) fn cut<A: Accumulator>(
     direct: bool,
     run: usize,
     windows_first: bool,
+    in_place: bool,
     is_task: bool,
 ) -> Cut<A> {
     let [rows, columns, depth] = shape;
@@ -63,8 +67,12 @@ pub(super) fn cut<A: Accumulator>(
     if !windows_first && rows <= MAX_ROWS {
         // The windows of a tile meet all features, so that each is gathered once, by the task that needs it.
         let wide = if direct { MAX_COLUMNS } else { MAX_COLUMNS / 2 };
-        let most = (1..).map(|i| wide / i).take_while(|&most| most >= MIN_COLUMNS);
-        if let Some(most) = most.into_iter().find(|&most| is_task || tiles(tile_columns(most)) >= MANY) {
+        let (least, enough) = if in_place { (MIN_COLUMNS_IN_PLACE, MANY / 2) } else { (MIN_COLUMNS, MANY) };
+        let with = |count: usize| {
+            let mut sizes = (1..).map(|i| wide / i).take_while(|&most| most >= least);
+            sizes.find(|&most| is_task || tiles(tile_columns(most)) >= count)
+        };
+        if let Some(most) = with(MANY).or_else(|| with(enough)) {
             let tile_columns = tile_columns(most);
             let strip_depth = even(depth, OWN_STRIP / tile_columns, part);
             return Cut::with_sizes(
@@ -85,7 +93,10 @@ pub(super) fn cut<A: Accumulator>(
         strip_columns = even(columns, (SHARED_STRIP / depth).max(panel), panel);
         strip_depth = depth;
     }
-    let tile_rows = even(rows, (rows / MIN_TASKS).clamp(MIN_ROWS, TILE_ROWS), 8);
+    // As many tiles of one height as two or four threads can share without a rest; first of fewer rows, since each copies the rows of the
+    // left operand that it meets, once for all columns.
+    let count = rows.div_ceil(TILE_ROWS).max((rows / MIN_ROWS).min(MIN_TASKS));
+    let tile_rows = rows.div_ceil(count.next_multiple_of(if count > MIN_TASKS { 4 } else { 2 })).clamp(1, rows.max(1));
     let across = MIN_TASKS.div_ceil(rows.div_ceil(tile_rows));
     let tile_columns = even(strip_columns, strip_columns / across, panel);
     Cut::with_sizes(kernel, batch, shape, direct, part, [strip_depth, strip_columns], [tile_rows, tile_columns], false)

@@ -22,8 +22,11 @@ use crate::base::product::{self, Accumulator, CALLS, MicroKernel};
 use crate::base::scratch;
 use crate::threads::Threads;
 
-/// Panels of a strip that a task packs: they lie side by side in the operand, so that more neighbours are read at a time.
+/// Most panels of a strip that a task packs: they lie side by side in the operand, so that more neighbours are read at a time.
 const PANELS: usize = 4;
+
+/// Fewest tasks that pack a strip which has as many panels.
+const PACKING_TASKS: usize = 8;
 
 /// A right operand is read in place where it is multiplied with at most this many rows.
 const IN_PLACE_ROWS: usize = 48;
@@ -273,8 +276,9 @@ impl<'a, A: Accumulator> Strip<'a, A> {
     ) -> Strip<'a, A> {
         let (size, positions) = (kernel.columns, depth.len());
         let panels = &mut panels[..positions * columns.len().next_multiple_of(size)];
-        threads.for_each_chunk(panels, positions * size * PANELS, |i, panels| {
-            let piece = piece(columns.len(), size * PANELS, i);
+        let together = (columns.len().div_ceil(size) / PACKING_TASKS).clamp(1, PANELS);
+        threads.for_each_chunk(panels, positions * size * together, |i, panels| {
+            let piece = piece(columns.len(), size * together, i);
             let columns = columns.start + piece.start..columns.start + piece.end;
             right.pack(depth.clone(), columns, size, panels);
         });

@@ -32,7 +32,7 @@ pub(super) use cut::{Cut, MANY, SHARED, even};
 pub(super) use element::{Elements, Reader, Writer, accumulator};
 use matrix::Matrix;
 pub(super) use matrix::{left_in_place, right_in_place};
-pub(super) use operands::{Left, LeftBlock, Output, Right, block_stride, for_each_panel};
+pub(super) use operands::{Left, LeftBlock, Output, Right, block_stride, for_each_panel, pack_panels};
 pub(super) use pack::pack_transposed;
 use thin::{ThinKernel, is_thin};
 
