@@ -8,7 +8,7 @@
 //! 3. `case`: cases and their results
 //! 4. `child`, `report`: a process for each case, tables
 //! 5. `options`: the arguments that all commands have
-//! 6. `commands`: `step`, `resnet`, `unet`, `products`, `scaling`, `calls`, `stablehlo`
+//! 6. `commands`: `step`, `resnet`, `unet`, `products`, `scaling`, `calls`, `generate`, `stablehlo`
 
 mod arguments;
 mod case;
@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 
-use commands::{calls, products, scaling, stablehlo, step, vision};
+use commands::{calls, generate, products, scaling, stablehlo, step, vision};
 use models::{resnet, unet};
 
 /// Measures how fast remat's engine is, and in how much memory.
@@ -44,6 +44,8 @@ enum Command {
     Scaling(scaling::Args),
     /// The time spent besides computing: calls, and compiling a deep step
     Calls(calls::Args),
+    /// Tokens per second of a decoder with random weights
+    Generate(generate::Args),
     /// A step as text for other programs that know StableHLO, with the numbers that it should give
     Stablehlo(stablehlo::Args),
     /// One case, in this process: the other commands start it
@@ -72,6 +74,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Products(args) => products::run(args, &mut out),
         Command::Scaling(args) => scaling::run(args, &mut out),
         Command::Calls(args) => calls::run(args, &mut out),
+        Command::Generate(args) => generate::run(args, &mut out),
         Command::Stablehlo(args) => stablehlo::run(args, &mut out),
         Command::One { case } => child::run(case, &mut out),
     }?;

@@ -1,4 +1,5 @@
-//! Algebra: equations that return an operand, in every bit, are dropped.
+//! Algebra: equations that return an operand, in every bit, are dropped, and slices at known positions are plain ones, which engines
+//! read in place.
 //!
 //! ```text
 //! algebra : { lambda ; a. let b = mul a 1.0; c = sin b in (c,) } → { lambda ; a. let b = sin a in (b,) }
@@ -10,7 +11,7 @@
 
 use std::borrow::Cow;
 
-use remat_ir::{Atom, Binary, DType, Eqn, Jaxpr, Literal, Op, Prim, Result, Unary, VarMap};
+use remat_ir::{Atom, Binary, DType, Eqn, Jaxpr, Literal, Op, Prim, Result, Shape, Slice, Unary, VarMap};
 
 use crate::uses::labelled;
 
@@ -51,6 +52,10 @@ pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
             replaced[out] = Some(same);
             continue;
         }
+        if let Some(slice) = known_slice(&eqn, |atom| jaxpr.atom_aval(atom).shape.clone()) {
+            eqn.op = Op::from(slice);
+            eqn.ins.truncate(1);
+        }
         for &out in &eqn.outs {
             definitions[out] = Some(jaxpr.eqns.len());
         }
@@ -82,6 +87,8 @@ fn operand<'a>(eqn: &Eqn, dtype: impl Fn(Atom) -> DType, definition: impl Fn(Ato
         (Op::Prim(Prim::Binary(Binary::Sub)), &[x, zero]) if is(zero, |zero| zero.bits() == 0) => Some(x),
         (Op::Prim(Prim::Binary(Binary::Add | Binary::AddAny)), &[x, zero]) if is(zero, adds_nothing) => Some(x),
         (Op::Prim(Prim::Binary(Binary::Add | Binary::AddAny)), &[zero, x]) if is(zero, adds_nothing) => Some(x),
+        (Op::Prim(Prim::Binary(Binary::And)), &[x, yes]) if is(yes, is_true) => Some(x),
+        (Op::Prim(Prim::Binary(Binary::And)), &[yes, x]) if is(yes, is_true) => Some(x),
         (Op::Prim(Prim::Binary(Binary::Max | Binary::Min | Binary::And | Binary::Or)), &[x, y]) => {
             (x == y).then_some(x)
         }
@@ -96,6 +103,24 @@ fn operand<'a>(eqn: &Eqn, dtype: impl Fn(Atom) -> DType, definition: impl Fn(Ato
         }
         _ => None,
     }
+}
+
+/// The plain slice that a slice at literal positions is, clamped as that is.
+fn known_slice(eqn: &Eqn, shape: impl Fn(Atom) -> Shape) -> Option<Slice> {
+    let (Op::Prim(Prim::DynamicSlice(op)), [x, starts @ ..]) = (&eqn.op, &eqn.ins[..]) else { return None };
+    let mut start = Shape::new();
+    for ((size, whole), at) in op.sizes.iter().zip(&shape(*x)).zip(starts) {
+        let most = whole.checked_sub(*size)?;
+        let at = at.literal()?.as_i128()?.max(0);
+        start.push(usize::try_from(at).map_or(most, |at| at.min(most)));
+    }
+    let limit = start.iter().zip(&op.sizes).map(|(at, size)| at + size).collect();
+    Some(Slice { strides: start.iter().map(|_| 1).collect(), start, limit })
+}
+
+/// Whether this is the bool that changes no conjunction.
+fn is_true(literal: Literal) -> bool {
+    literal.dtype() == DType::Bool && literal.is_one()
 }
 
 /// Whether to add this number changes no number: negative zero, and the zero of integers.

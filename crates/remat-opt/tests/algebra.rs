@@ -29,6 +29,8 @@ fn equations_that_change_nothing_are_dropped() {
         "y:f32[3] = max a a",
         "y:f32[3] = min a a",
         "y:f32[3] = select_n w a a",
+        "y:f32[3] = dynamic_slice[slice_sizes=(3,)] a 0:i32[]",
+        "v:bool[3] = and w True:bool[] u:bool[3] = and True:bool[] v y:f32[3] = select_n u a a",
         "y:f32[3] = convert_element_type[new_dtype=float32] a",
         "b:f64[3] = convert_element_type[new_dtype=float64] a y:f32[3] = convert_element_type[new_dtype=float32] b",
         "b:f32[3] = mul a 1.0:f32[] c:f32[3] = neg b d:f32[3] = neg c y:f32[3] = div d 1.0:f32[]",
@@ -64,4 +66,21 @@ fn equations_that_change_nothing_are_dropped() {
     for (equations, names) in other {
         assert_eq!(left(equations), names, "{equations}");
     }
+}
+
+#[test]
+fn slices_at_known_positions_are_plain_ones() {
+    let after = |position: &str| {
+        let text = format!(
+            "{{ lambda ; a:f32[5,4] i:i32[]. let y:f32[2,4] = dynamic_slice[slice_sizes=(2, 4)] a {position} 0:i32[] \
+             z:f32[2,4] = sin y in (z,) }}"
+        );
+        let flat = run(CPU, &text.parse::<Jaxpr>().unwrap()).unwrap();
+        flat.eqns[0].to_string()
+    };
+    for (position, start) in [("2:i32[]", 2), ("-1:i32[]", 0), ("9:i64[]", 3), ("250:u8[]", 3)] {
+        let text = after(position);
+        assert!(text.contains(&format!("slice[limit_indices=({}, 4) start_indices=({start}, 0)", start + 2)), "{text}");
+    }
+    assert!(after("i").contains("dynamic_slice"));
 }

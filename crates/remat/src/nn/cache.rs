@@ -12,7 +12,8 @@ use crate::{DType, Tensor, Tree};
 /// A model takes a cache and gives the next one: [`Gpt2::apply_cached`](super::Gpt2::apply_cached). Give it up to a jitted function,
 /// and the positions are written where they lie.
 ///
-/// Positions past the end are an error where `length` is known. Inside a trace it is not known, and they give NaN.
+/// Positions past the end, and a layer that there is not, are an error where `length` and the layer are known. Inside a trace they are not known, and they
+/// give NaN.
 #[derive(Clone, Debug, Tree)]
 pub struct KvCache {
     /// `[layers, batch, positions, key heads, features]`
@@ -21,6 +22,9 @@ pub struct KvCache {
     pub values: Tensor,
     /// How many positions there are so far: an i32 scalar.
     pub length: Tensor,
+    /// For each sequence of the batch the first position that holds a token, `i32[batch]`, where sequences of unequal lengths end at the same
+    /// position; `None` is the first for all.
+    pub first: Option<Tensor>,
 }
 
 const NAME: &str = "nn::KvCache";
@@ -33,10 +37,12 @@ impl KvCache {
             keys: Tensor::zeros(shape, dtype),
             values: Tensor::zeros(shape, dtype),
             length: Tensor::from(0i32),
+            first: None,
         })
     }
 
-    /// The positions of the next `count` tokens, `i32[count]`.
+    /// The positions of the next `count` tokens, `i32[count]`; `i32[batch, count]`, counted from each sequence's first token, where these differ. What is
+    /// before a first token has position 0.
     ///
     /// # Errors
     /// If they do not fit.
@@ -54,11 +60,20 @@ impl KvCache {
     pub fn positions(&self, count: usize) -> Result<Tensor> {
         let loc = current_loc();
         pinned(|| {
-            self.expect_room(count)?;
-            // At most the room, which is the size of an axis that i32 positions number.
-            Ok(Tensor::arange(0..i32::try_from(count).unwrap_or(i32::MAX)) + &self.length)
+            let slots = self.slots(count)?;
+            Ok(match &self.first {
+                None => slots,
+                Some(first) => (slots - first.expand_dims(-1)).maximum(0),
+            })
         })
         .map_err(|error: Error| error.at(loc))
+    }
+
+    /// Where the next `count` tokens are kept, `i32[count]`.
+    fn slots(&self, count: usize) -> Result<Tensor> {
+        self.expect_room(count)?;
+        // At most the room, which is the size of an axis that i32 positions number.
+        Ok(Tensor::arange(0..i32::try_from(count).unwrap_or(i32::MAX)) + &self.length)
     }
 
     fn room(&self) -> Result<usize> {
@@ -88,7 +103,16 @@ impl KvCache {
     /// features]`. [`KvCache::advanced`] comes after the last layer.
     ///
     /// # Errors
-    /// If the positions do not fit, or shapes or dtypes are not those of the cache.
+    /// If the positions do not fit, the layer is not one of the cache, or shapes or dtypes are not those of the cache.
+    ///
+    /// ```
+    /// use remat::{DType, Tensor, nn::KvCache};
+    /// let cache = KvCache::init([2, 1, 8, 1, 4], DType::F32);
+    /// let x = Tensor::ones([1, 3, 1, 4], DType::F32);
+    /// let (y, cache) = cache.attend(&Tensor::from(1), &x, &x, &x, None)?;
+    /// assert_eq!((y.shape()?, cache.advanced(3).length.item::<i32>()?), (&[1, 3, 1, 4][..], 3));
+    /// # Ok::<(), remat::Error>(())
+    /// ```
     #[track_caller]
     pub fn attend(
         &self,
@@ -101,7 +125,8 @@ impl KvCache {
         let loc = current_loc();
         pinned(|| {
             let count = query.aval()?.shape.get(1).copied().unwrap_or(0);
-            let positions = self.positions(count)?;
+            let slots = self.slots(count)?;
+            self.expect_layer(layer)?;
             let write = |held: &Tensor, new: &Tensor| {
                 let (expected, given) = (held.aval()?, new.aval()?);
                 // Written as a slice, fewer heads or features than those of the cache would leave zeros beside them.
@@ -119,17 +144,37 @@ impl KvCache {
             };
             let (keys, values) = (write(&self.keys, key)?, write(&self.values, value)?);
             let room = self.room()?;
-            let seen = Tensor::iota([1, room], 1, DType::I32).le(positions.expand_dims(-1));
+            let all = Tensor::iota([1, room], 1, DType::I32);
+            let mut seen = all.le(slots.expand_dims(-1));
+            if let Some(first) = &self.first {
+                // For each sequence, all heads and all queries.
+                seen = seen & all.ge(first.reshape([first.dim(0)?, 1, 1, 1]));
+            }
             let config = AttentionConfig { mask: Some(seen), scale, ..AttentionConfig::default() };
             let [own_keys, own_values] = [&keys, &values].map(|all| all.dynamic_index(layer, 0));
             let mut out = dot_product_attention(query, &own_keys, &own_values, &config);
-            if self.length.is_traced() {
-                out = (&self.length + count as i32).le(room as i32).select(out, f64::NAN);
+            if self.length.is_traced() || layer.is_traced() {
+                let (own, layers) = (layer, self.keys.dim(0)? as i32);
+                let fits = (&self.length + count as i32).le(room as i32) & own.ge(0) & own.lt(layers);
+                out = fits.select(out, f64::NAN);
             }
             out.aval()?;
-            Ok((out, KvCache { keys, values, length: self.length.clone() }))
+            Ok((out, KvCache { keys, values, length: self.length.clone(), first: self.first.clone() }))
         })
         .map_err(|error: Error| error.at(loc))
+    }
+
+    /// That a layer, where its number is known, is one of the cache.
+    fn expect_layer(&self, layer: &Tensor) -> Result<()> {
+        if layer.is_traced() {
+            return Ok(());
+        }
+        let (number, layers) = (layer.item::<i32>()?, self.keys.dim(0)?);
+        if usize::try_from(number).is_ok_and(|number| number < layers) {
+            return Ok(());
+        }
+        let message = format!("there is no layer {number} in a cache of {}", remat_ir::counted(layers, "layer"));
+        Err(Error::new(ErrorKind::Argument, NAME, message))
     }
 
     /// That the cache has this number of layers: the index of a layer that it does not have would be that of its last one.

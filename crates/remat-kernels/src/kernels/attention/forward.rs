@@ -9,6 +9,7 @@
 
 use remat_ir::{DType, DotProductAttention};
 
+use super::few;
 use super::problem::{Elements, Problem, Rows, take};
 use super::products::Products;
 use super::tile::{
@@ -30,12 +31,18 @@ pub(super) fn kernel(
     layouts: &[Layout],
     unit: Option<Unit>,
 ) -> Box<dyn Kernel> {
-    Box::new(Forward { dtype, problem: Problem::new(op, layouts, unit) })
+    let problem = Problem::new(op, layouts, unit);
+    if problem.sizes.queries * problem.sizes.group() <= few::QUERIES_AT_MOST {
+        return Box::new(Forward { dtype, problem: Problem { unit: None, ..problem }, has_few: true });
+    }
+    Box::new(Forward { dtype, problem, has_few: false })
 }
 
 struct Forward {
     dtype: DType,
     problem: Problem,
+    /// Whether there are as few queries as [`few`] takes.
+    has_few: bool,
 }
 
 /// What a task works on.
@@ -51,12 +58,12 @@ struct Workspace<'a, T> {
 
 /// What is known of each query of a block so far.
 #[derive(Clone, Copy)]
-struct State<T> {
+pub(super) struct State<T> {
     maximum: PerQuery<T>,
     /// The sum of the exponentials of the scores less the maximum.
     sum: PerQuery<T>,
     /// What the sums before the last block are multiplied by.
-    factor: PerQuery<T>,
+    pub(super) factor: PerQuery<T>,
 }
 
 impl Kernel for Forward {
@@ -71,6 +78,9 @@ impl Kernel for Forward {
 
 impl Forward {
     fn workspace_len(&self) -> usize {
+        if self.has_few {
+            return few::workspace_lens(&self.problem).iter().sum();
+        }
         (RUN + 1) * (self.problem.features_len() + self.problem.value_features_len())
             + KEYS * QUERIES
             + self.problem.products_len()
@@ -104,8 +114,27 @@ impl Forward {
             // The last queries attend to the most keys, and come first.
             let (run, head) = (runs - 1 - task / heads, task % heads);
             let group = Group::of_key_head(sizes, head / sizes.key_heads, head % sizes.key_heads);
+            if self.has_few {
+                return self.task_of_few(&group, &from, &means, &logsumexp, scratch);
+            }
             self.task(&group, run, &from, &means, &logsumexp, self.workspace(scratch));
         });
+    }
+
+    /// Computes the results of all queries of a group, which are few.
+    fn task_of_few<D: Float>(
+        &self,
+        group: &Group,
+        from: &Elements<'_, D>,
+        means: &DisjointMut<'_, D>,
+        logsumexp: &DisjointMut<'_, D::Wide>,
+        mut scratch: &mut [D::Wide],
+    ) {
+        let [query, sums, key, value, scores] = few::workspace_lens(&self.problem).map(|len| take(&mut scratch, len));
+        let mut space = few::Workspace { query, sums, rows: Rows { key, value }, scores };
+        let block = group.block(0);
+        let state = few::attend(&self.problem, group, block, from, &mut space);
+        self.write(&block, &state, space.sums, means, logsumexp);
     }
 
     /// Computes the results of a run of blocks of queries.
@@ -132,10 +161,15 @@ impl Forward {
         space.sums.fill(D::Wide::ZERO);
         let mut states = [State::new(); RUN];
         problem.for_each_block_of_keys(group.run(run), |keys| {
-            problem.load(group, keys.clone(), from, &mut space.rows);
+            let tile = |block| Tile::new(block, keys.start, problem.sizes.keys, problem.causal);
+            // A row of features is loaded once, when the first tile needs it.
+            let mut is_loaded = false;
             for (i, block) in group.run(run).enumerate() {
-                let tile = Tile::new(block, keys.start, problem.sizes.keys, problem.causal);
-                if tile.keys > 0 {
+                let tile = tile(block);
+                if !problem.is_hidden(&tile, from) {
+                    if !std::mem::replace(&mut is_loaded, true) {
+                        problem.load(group, keys.clone(), from, &mut space.rows);
+                    }
                     let (query, sums) = (&space.query[i * len..], &mut space.sums[i * value_len..][..value_len]);
                     problem.scores(&tile, from, &mut space.products, space.rows.key, query, space.scores);
                     exponentials(&mut space.scores[..tile.keys * QUERIES], block.columns(), &mut states[i]);
@@ -146,7 +180,8 @@ impl Forward {
         });
         for ((i, block), state) in group.run(run).enumerate().zip(&states) {
             let sums = &space.sums[i * value_len..][..value_features * QUERIES];
-            self.write(&block, state, sums, space.rows.value, means, logsumexp);
+            transposed(sums, QUERIES, block.len, space.rows.value, row_width(value_features));
+            self.write(&block, state, space.rows.value, means, logsumexp);
         }
     }
 
@@ -155,15 +190,13 @@ impl Forward {
         &self,
         block: &QueryBlock,
         state: &State<D::Wide>,
-        sums: &[D::Wide],
-        rows: &mut [D::Wide],
+        rows: &[D::Wide],
         means: &DisjointMut<'_, D>,
         logsumexp: &DisjointMut<'_, D::Wide>,
     ) {
         let sizes = &self.problem.sizes;
         let features = sizes.value_features;
         let width = row_width(features);
-        transposed(sums, QUERIES, block.len, rows, width);
         for i in 0..block.len {
             let (head, position) = block.query(i);
             let sum = state.sum[i];
@@ -181,7 +214,7 @@ impl Forward {
 }
 
 impl<T: Real> State<T> {
-    fn new() -> State<T> {
+    pub(super) fn new() -> State<T> {
         State { maximum: [T::BOTTOM; QUERIES], sum: [T::ZERO; QUERIES], factor: [T::ONE; QUERIES] }
     }
 }
@@ -194,7 +227,7 @@ pub(super) fn shift<T: Real>(maximum: T) -> T {
 
 multiversion! {
     /// Replaces scores by the exponentials of their differences from the maximum, and updates the state.
-    fn exponentials<T: Real>(scores: &mut [T], columns: usize, state: &mut State<T>) {
+    pub(super) fn exponentials<T: Real>(scores: &mut [T], columns: usize, state: &mut State<T>) {
         let rows = scores.as_chunks_mut::<QUERIES>().0;
         for first in (0..columns).step_by(COLUMNS) {
             let State { maximum, sum, factor } = &mut *state;

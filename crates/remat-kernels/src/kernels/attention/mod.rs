@@ -11,6 +11,7 @@
 
 mod backward;
 mod bias;
+mod few;
 mod forward;
 mod problem;
 mod products;

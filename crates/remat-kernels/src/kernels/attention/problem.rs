@@ -5,7 +5,9 @@ use std::ops::Range;
 use remat_ir::{AttentionSizes, DotProductAttention};
 
 use super::products::Products;
-use super::tile::{Group, KEYS, Offsets, QUERIES, QueryBlock, Tile, add_bias, copy_rows, hide_masked, row_width};
+use super::tile::{
+    Group, KEYS, Offsets, QUERIES, QueryBlock, Tile, add_bias, any_score, copy_rows, hide_masked, row_width,
+};
 use crate::base::narrow::Unit;
 use crate::base::product::Float;
 use crate::interface::{Layout, Source};
@@ -24,7 +26,7 @@ pub(super) struct Problem {
     pub(super) value: Offsets,
     /// Which operand, and where its elements are.
     pub(super) bias: Option<(usize, Offsets)>,
-    mask: Option<(usize, Offsets)>,
+    pub(super) mask: Option<(usize, Offsets)>,
 }
 
 /// The elements of these operands.
@@ -157,6 +159,11 @@ impl Problem {
         if factor != D::Wide::ONE {
             scale(&mut scores[..tile.keys * QUERIES], factor);
         }
+        self.hide(tile, from, scores);
+    }
+
+    /// Adds the bias to the products of a tile, and makes them negative infinity where there is no weight.
+    pub(super) fn hide<D: Float>(&self, tile: &Tile, from: &Elements<'_, D>, scores: &mut [D::Wide]) {
         if let Some((_, offsets)) = &self.bias {
             add_bias(tile, from.bias, offsets, scores);
         }
@@ -164,6 +171,12 @@ impl Problem {
             hide_masked(tile, from.mask, offsets, scores);
         }
         tile.hide_later(scores);
+    }
+
+    /// Whether no query of a tile attends to a key of it, so that it need not be computed.
+    pub(super) fn is_hidden<D: Float>(&self, tile: &Tile, from: &Elements<'_, D>) -> bool {
+        let mask = self.mask.as_ref();
+        tile.keys == 0 || mask.is_some_and(|(_, offsets)| !any_score(tile, offsets, |offset| from.mask[offset]))
     }
 }
 

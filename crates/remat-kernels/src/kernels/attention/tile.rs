@@ -288,3 +288,10 @@ pub(super) fn for_each_score(tile: &Tile, offsets: &Offsets, mut f: impl FnMut(u
         }
     }
 }
+
+/// Whether `f` is true of the offset of some score in such an operand.
+pub(super) fn any_score(tile: &Tile, offsets: &Offsets, f: impl Fn(usize) -> bool) -> bool {
+    let starts = tile.queries.scores(offsets);
+    let offset = |key: usize| (tile.first_key + key) as isize * offsets.stride(3);
+    (0..tile.keys).any(|key| starts[..tile.queries.len].iter().any(|start| f((start + offset(key)) as usize)))
+}

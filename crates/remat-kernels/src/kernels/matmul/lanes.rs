@@ -12,7 +12,7 @@ use remat_ir::{DType, bf16, f16};
 
 use super::arithmetic::{Factor, Load};
 use crate::base::product::Accumulator;
-use crate::simd::{CACHE_LINE, Instructions, Level, multiversion, prefetch};
+use crate::simd::{CACHE_LINE, Instructions, Level, multiversion, prefetch, prefetch_far};
 
 /// Lanes of a sum, which become one in pairs: those of the first half are added to those of the second, again and again.
 pub(super) const LANES: usize = 16;
@@ -387,8 +387,14 @@ unsafe fn columns_at<D: Load, const VECTOR: usize, const FUSED: bool>(
             (4, 64, _) => strips!(i, 4, 32, false),
             (2, 64, 4) => strips!(i, 2, 128, true),
             (2, 64, _) => strips!(i, 2, 64, false),
-            (1, 64, 4) => strips!(i, 1, 256, false),
-            (1, 64, _) => strips!(i, 1, 128, false),
+            (1, 64, 4) => {
+                strips!(i, 1, 256, false);
+                strips!(i, 1, 64, false);
+            }
+            (1, 64, _) => {
+                strips!(i, 1, 128, false);
+                strips!(i, 1, 64, false);
+            }
             _ => {}
         }
         match group {
@@ -424,6 +430,12 @@ unsafe fn columns_of<D: Load, const M: usize, const N: usize, const FUSED: bool,
         let mut j = first;
         while j < columns {
             let column = unsafe { part.add(j * stride) };
+            if M == 1 && N >= COLUMNS / 2 && size_of::<D>() < size_of::<D::Number>() {
+                // Runs of narrow elements are too short for the CPU to fetch the next one.
+                for line in (0..N).step_by(CACHE_LINE / size_of::<D>()) {
+                    prefetch_far(column.wrapping_add(COLUMNS * stride + line).cast());
+                }
+            }
             if FETCH {
                 for line in (N..2 * N).step_by(CACHE_LINE / size_of::<D>()) {
                     prefetch(column.wrapping_add(line).cast());

@@ -35,8 +35,12 @@ const TASK: usize = 1 << 16;
 /// The contracted axis is taken in parts of this length at most.
 const PART: usize = 1 << 14;
 
-/// Fewest and most columns of a task, where their elements are neighbours: they are read in long runs.
-const COLUMNS: [usize; 2] = [128, 1024];
+/// Fewest and most columns of a task, where their elements are neighbours: they are read in runs that are as long as may be, since
+/// memory is fetched ahead along these. Their lanes stay in the second-level cache.
+const COLUMNS: [usize; 2] = [128, 2048];
+
+/// Columns are cut at multiples of this many, which fill registers.
+const EVEN: usize = 64;
 
 /// Most sums of a task, whose lanes stay in the second-level cache.
 const SUMS: usize = 4096;
@@ -99,7 +103,11 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
         let parts = depth.div_ceil(PART).max(1);
         let depth = depth.div_ceil(parts).max(1);
         let most = if is_contiguous_along_free(&matrix.free, &matrix.contracted) {
-            (batch.len() * parts * columns).div_ceil(4 * threads).clamp(COLUMNS[0], COLUMNS[1]).min(SUMS / rows.max(&1))
+            let all = batch.len() * parts * columns;
+            // Each thread has as many tasks as the others, of the same size.
+            let tasks = threads * all.div_ceil(threads * COLUMNS[1]).max(1);
+            let even = all.div_ceil(tasks).next_multiple_of(EVEN).clamp(COLUMNS[0], COLUMNS[1]);
+            even.min(SUMS / rows.max(&1))
         } else {
             (TASK / depth).clamp(if *rows > 1 { COLUMNS[0] / 2 } else { 1 }, COLUMNS[0])
         };

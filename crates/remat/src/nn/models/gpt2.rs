@@ -4,7 +4,7 @@ use remat_ir::{Error, ErrorKind, Result};
 
 use super::{logits, positions, untied_head, with_normal_matrices};
 use crate::layer::{deferred, pinned};
-use crate::nn::{Block, Embedding, KvCache, LayerNorm, Linear, Mlp, Stack};
+use crate::nn::{Block, Decoder, Embedding, KvCache, LayerNorm, Linear, Mlp, Stack};
 use crate::random::Key;
 use crate::trace::current_loc;
 use crate::{DType, Tensor, Tree, named_scope};
@@ -197,5 +197,23 @@ impl Gpt2 {
             return Err(Error::new(ErrorKind::Shape, operation, message));
         }
         Ok(())
+    }
+}
+
+impl Decoder for Gpt2 {
+    fn vocabulary(&self) -> Result<usize> {
+        Ok(self.embed.table.dims::<2>()?[0])
+    }
+
+    fn context(&self) -> Result<Option<usize>> {
+        Ok(Some(self.positions.table.dims::<2>()?[0]))
+    }
+
+    fn cache(&self, batch: usize, positions: usize) -> Result<KvCache> {
+        Gpt2::cache(self, batch, positions)
+    }
+
+    fn apply_cached(&self, tokens: &Tensor, cache: KvCache) -> Result<(Tensor, KvCache)> {
+        Gpt2::apply_cached(self, tokens, cache)
     }
 }

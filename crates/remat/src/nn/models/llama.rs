@@ -6,7 +6,7 @@ use super::{checked, logits, positions, untied_head, with_normal_matrices};
 use crate::layer::{deferred, pinned};
 use crate::nn::attention::head_size;
 use crate::nn::{
-    Embedding, GatedMlp, GroupedAttention, KvCache, Linear, RmsNorm, RopeScaling, Rotary, Rotation, Stack,
+    Decoder, Embedding, GatedMlp, GroupedAttention, KvCache, Linear, RmsNorm, RopeScaling, Rotary, Rotation, Stack,
 };
 use crate::random::Key;
 use crate::trace::current_loc;
@@ -287,5 +287,24 @@ impl Llama {
 
     fn logits(&self, x: &Tensor) -> Tensor {
         logits(self.head.as_ref(), &self.embed, &self.norm.apply(x))
+    }
+}
+
+impl Decoder for Llama {
+    fn vocabulary(&self) -> Result<usize> {
+        Ok(self.embed.table.dims::<2>()?[0])
+    }
+
+    // Rotary positions have no end; the model learned from sequences of `max_position_embeddings` tokens.
+    fn context(&self) -> Result<Option<usize>> {
+        Ok(None)
+    }
+
+    fn cache(&self, batch: usize, positions: usize) -> Result<KvCache> {
+        Llama::cache(self, batch, positions)
+    }
+
+    fn apply_cached(&self, tokens: &Tensor, cache: KvCache) -> Result<(Tensor, KvCache)> {
+        Llama::apply_cached(self, tokens, cache)
     }
 }

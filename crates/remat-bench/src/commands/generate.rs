@@ -1,0 +1,173 @@
+//! `remat-bench generate`: tokens per second of a decoder with random weights.
+
+use std::io::Write;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use remat::nn::{Decoder, Generator, Gpt2, Gpt2Config, Llama, LlamaConfig, Sampling};
+use remat::tree::leaves;
+use remat::{Cpu, DType, JitOptions, random};
+use remat_cli::arguments::up_to;
+use serde::Serialize;
+
+use crate::measure::median;
+
+/// Arguments of `remat-bench generate`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The kind of model
+    #[arg(long, value_enum, default_value = "gpt2")]
+    model: Kind,
+    /// Blocks
+    #[arg(long, default_value_t = 12, value_parser = up_to(10_000))]
+    layers: usize,
+    /// Width: features per token
+    #[arg(long, default_value_t = 768, value_parser = up_to(1 << 16))]
+    width: usize,
+    /// Attention heads; a Llama has a third as many key heads, at least one
+    #[arg(long, default_value_t = 12, value_parser = up_to(1 << 12))]
+    heads: usize,
+    /// Hidden features of a block
+    #[arg(long, default_value_t = 3072, value_parser = up_to(1 << 18))]
+    hidden: usize,
+    /// Tokens of the vocabulary
+    #[arg(long, default_value_t = 50257, value_parser = up_to(1 << 20))]
+    vocabulary: usize,
+    /// Tokens of the prompt
+    #[arg(long, default_value_t = 64, value_parser = up_to(1 << 16))]
+    prompt: usize,
+    /// Tokens that are drawn, after the first one
+    #[arg(long, default_value_t = 64, value_parser = up_to(1 << 16))]
+    tokens: usize,
+    /// The dtype of weights and cache: f32, bf16 or f16
+    #[arg(long, default_value = "f32")]
+    dtype: String,
+    /// Threads [default: as many as there are cores]
+    #[arg(long, value_parser = up_to(1 << 10))]
+    threads: Option<usize>,
+    /// Print a line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    Gpt2,
+    Llama,
+}
+
+/// What was measured. Times are medians of three texts, the first of which, in which programs are compiled, does not count.
+#[derive(Serialize)]
+struct Record {
+    framework: &'static str,
+    model: Kind,
+    dtype: String,
+    parameters: usize,
+    prompt: usize,
+    tokens: usize,
+    /// The first token, for which the prompt is read.
+    prompt_s: f64,
+    /// A token after the first one.
+    token_s: f64,
+    tokens_per_s: f64,
+    /// Bytes of weights over the time of a token.
+    weights_gb_per_s: f64,
+}
+
+/// Texts that are measured.
+const TEXTS: usize = 3;
+
+/// Measures, and prints a line.
+///
+/// # Errors
+/// If the sizes do not fit, or a program cannot be run.
+pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
+    let dtype = match args.dtype.as_str() {
+        "f32" => DType::F32,
+        "bf16" => DType::Bf16,
+        "f16" => DType::F16,
+        other => anyhow::bail!("unknown dtype `{other}`; there are f32, bf16 and f16"),
+    };
+    ensure!(args.tokens > 0 && args.prompt > 0, "a prompt and a text have at least one token");
+    let positions = args.prompt + args.tokens;
+    let record = match args.model {
+        Kind::Gpt2 => {
+            let config = Gpt2Config {
+                vocab_size: args.vocabulary,
+                n_positions: positions,
+                n_embd: args.width,
+                n_layer: args.layers,
+                n_head: args.heads,
+                n_inner: Some(args.hidden),
+                ..Gpt2Config::default()
+            };
+            measure(args, Gpt2::init(random::key(0), &config, dtype))
+        }
+        Kind::Llama => {
+            let config = LlamaConfig {
+                vocab_size: args.vocabulary,
+                hidden_size: args.width,
+                intermediate_size: args.hidden,
+                num_hidden_layers: args.layers,
+                num_attention_heads: args.heads,
+                num_key_value_heads: Some((args.heads / 3).max(1)),
+                max_position_embeddings: positions,
+                ..LlamaConfig::default()
+            };
+            measure(args, Llama::init(random::key(0), &config, dtype))
+        }
+    }?;
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string(&record)?)?;
+    } else {
+        let Record { parameters, prompt_s, token_s, tokens_per_s, weights_gb_per_s, .. } = &record;
+        writeln!(
+            out,
+            "{} parameters: prompt {:.1} ms, token {:.2} ms, {tokens_per_s:.1} tokens per second, weights at {weights_gb_per_s:.1} GB/s",
+            remat_cli::table::thousands(*parameters),
+            1e3 * prompt_s,
+            1e3 * token_s
+        )?;
+    }
+    Ok(())
+}
+
+fn measure<M: Decoder>(args: &Args, model: M) -> Result<Record> {
+    let device = args.threads.map(Cpu::with_threads).transpose()?.map(Into::into);
+    let weights = leaves(&model);
+    let (mut parameters, mut bytes) = (0, 0);
+    for (_, weight) in &weights {
+        let aval = weight.aval()?;
+        parameters += aval.size();
+        bytes += aval.bytes();
+    }
+    drop(weights);
+    let generator = Generator::new_with(&JitOptions { device, ..JitOptions::default() }, model, Sampling::greedy());
+    let prompt: Vec<u32> = (0..args.prompt).map(|i| (i * 7919 % args.vocabulary) as u32).collect();
+    let (mut prompts, mut times) = (Vec::new(), Vec::new());
+    for text in 0..=TEXTS {
+        let mut started = Instant::now();
+        for (i, token) in generator.tokens(&[&prompt], args.tokens + 1, random::key(0))?.enumerate() {
+            token?;
+            let seconds = started.elapsed().as_secs_f64();
+            started = Instant::now();
+            if text > 0 {
+                if i == 0 { &mut prompts } else { &mut times }.push(seconds);
+            }
+        }
+    }
+    let (prompt_s, token_s) = (median(&mut prompts), median(&mut times));
+    Ok(Record {
+        framework: "remat",
+        model: args.model,
+        dtype: args.dtype.clone(),
+        parameters,
+        prompt: args.prompt,
+        tokens: args.tokens,
+        prompt_s,
+        token_s,
+        tokens_per_s: 1.0 / token_s,
+        weights_gb_per_s: bytes as f64 / token_s / 1e9,
+    })
+}

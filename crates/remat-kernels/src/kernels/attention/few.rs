@@ -1,0 +1,111 @@
+//! Attention of few queries to many keys, as when a decoder writes one token at a time.
+//!
+//! Keys and values are read once, block by block. A tile of the general kernel has columns for sixteen queries at least; here each query
+//! has its products alone, a row of features at a time. Blocks that the mask hides are not read, so that a cache costs what is in it.
+
+use super::forward::{State, exponentials};
+use super::problem::{Elements, Problem, Rows};
+use super::tile::{Group, KEYS, QUERIES, QueryBlock, Tile, copy_rows, row_width};
+use crate::base::narrow::PANEL;
+use crate::base::product::Float;
+use crate::number::{Number, Real};
+use crate::simd::multiversion;
+
+/// Most queries of a head of keys, of all heads that share it, for which it pays.
+pub(super) const QUERIES_AT_MOST: usize = 8;
+
+/// Lanes of a sum, which become one in pairs.
+const LANES: usize = 16;
+
+/// What a task works on.
+pub(super) struct Workspace<'a, T> {
+    /// The queries times their factor, row by row.
+    pub(super) query: &'a mut [T],
+    /// The sums of values, row by row.
+    pub(super) sums: &'a mut [T],
+    pub(super) rows: Rows<'a, T>,
+    pub(super) scores: &'a mut [T],
+}
+
+/// Computes the sums of the values of all queries of a group, which are one block, and what is known of these.
+pub(super) fn attend<D: Float>(
+    problem: &Problem,
+    group: &Group,
+    block: QueryBlock,
+    from: &Elements<'_, D>,
+    space: &mut Workspace<'_, D::Wide>,
+) -> State<D::Wide> {
+    let (features, value_features) = (problem.sizes.features, problem.sizes.value_features);
+    let starts = &block.rows(&problem.query)[..block.len];
+    copy_rows(from.query, starts, problem.query.stride(3), features, problem.query_factor(), space.query);
+    space.sums.fill(D::Wide::ZERO);
+    let mut state = State::new();
+    problem.for_each_block_of_keys(std::iter::once(block), |keys| {
+        let tile = Tile::new(block, keys.start, problem.sizes.keys, problem.causal);
+        if problem.is_hidden(&tile, from) {
+            return;
+        }
+        problem.load(group, keys, from, &mut space.rows);
+        let size = [tile.keys, block.len, row_width(features)];
+        times(space.rows.key, space.query, size, space.scores);
+        problem.hide(&tile, from, space.scores);
+        exponentials(&mut space.scores[..tile.keys * QUERIES], block.columns(), &mut state);
+        let size = [tile.keys, block.len, row_width(value_features)];
+        gather(space.rows.value, space.scores, &state.factor[..block.len], size, space.sums);
+    });
+    state
+}
+
+/// Numbers that [`attend`] works with, for queries, sums, rows of keys and of values, and scores.
+pub(super) fn workspace_lens(problem: &Problem) -> [usize; 5] {
+    let [features, value_features] = [problem.sizes.features, problem.sizes.value_features].map(row_width);
+    let queries = problem.sizes.queries * problem.sizes.group();
+    [queries * features, queries * value_features, KEYS * features, KEYS * value_features, KEYS * QUERIES]
+}
+
+multiversion! {
+    /// Products of rows of keys and rows of queries, `size` being how many there are of each and their width: the queries are the columns of
+    /// a tile.
+    fn times<T: Real>(keys: &[T], queries: &[T], size: [usize; 3], scores: &mut [T]) {
+        let [count, len, width] = size;
+        for (i, scores) in scores.as_chunks_mut::<QUERIES>().0.iter_mut().enumerate().take(count) {
+            let key = keys[i * width..][..width].as_chunks::<LANES>().0;
+            for (j, score) in scores.iter_mut().enumerate().take(len) {
+                let query = queries[j * width..][..width].as_chunks::<LANES>().0;
+                let mut lanes = [T::ZERO; LANES];
+                for (key, query) in key.iter().zip(query) {
+                    for ((lane, &key), &query) in lanes.iter_mut().zip(key).zip(query) {
+                        *lane = key.fused(query, *lane);
+                    }
+                }
+                let mut half = LANES;
+                while half > 1 {
+                    half /= 2;
+                    for k in 0..half {
+                        lanes[k] = lanes[k] + lanes[k + half];
+                    }
+                }
+                *score = lanes[0];
+            }
+        }
+    }
+}
+
+multiversion! {
+    /// Adds to the sums of each query, times its factor, rows of values times its weights.
+    fn gather<T: Real>(values: &[T], weights: &[T], factors: &[T], size: [usize; 3], sums: &mut [T]) {
+        let [count, _, width] = size;
+        for (j, &factor) in factors.iter().enumerate() {
+            for (k, sums) in sums[j * width..][..width].as_chunks_mut::<PANEL>().0.iter_mut().enumerate() {
+                let mut own = sums.map(|sum| sum * factor);
+                for i in 0..count {
+                    let (weight, value) = (weights[i * QUERIES + j], &values[i * width + k * PANEL..][..PANEL]);
+                    for (sum, &value) in own.iter_mut().zip(value) {
+                        *sum = value.fused(weight, *sum);
+                    }
+                }
+                *sums = own;
+            }
+        }
+    }
+}

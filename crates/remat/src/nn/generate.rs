@@ -1,0 +1,290 @@
+//! Tokens out of a decoder, one after the other.
+
+use std::iter::FusedIterator;
+
+use remat_ir::{Error, ErrorKind, Result};
+
+use super::{KvCache, Sampling};
+use crate::random::Key;
+use crate::trace::current_loc;
+use crate::{DType, JitOptions, Jitted, Tensor, Tree, jit_with};
+
+/// A language model that goes on with a cache, as [`Gpt2`](super::Gpt2) and [`Llama`](super::Llama) do: what [`Generator`] needs.
+pub trait Decoder: Tree + Clone {
+    /// The number of tokens that it knows.
+    ///
+    /// # Errors
+    /// If weights are failed.
+    fn vocabulary(&self) -> Result<usize>;
+
+    /// The longest sequence that it can read; `None` if there is no such bound.
+    ///
+    /// # Errors
+    /// As [`Decoder::vocabulary`].
+    fn context(&self) -> Result<Option<usize>>;
+
+    /// An empty cache for sequences of up to `positions` tokens.
+    ///
+    /// # Errors
+    /// If the model does not have as many positions, or weights are failed.
+    fn cache(&self, batch: usize, positions: usize) -> Result<KvCache>;
+
+    /// The logits `[batch, positions, vocabulary]` of the token after each of `tokens`, integers `[batch, positions]` that follow those of
+    /// the cache, and the next cache.
+    ///
+    /// # Errors
+    /// If the tokens do not fit.
+    fn apply_cached(&self, tokens: &Tensor, cache: KvCache) -> Result<(Tensor, KvCache)>;
+}
+
+/// Draws tokens that a model writes after prompts.
+///
+/// A prompt is read at once, then each token goes through a program that is compiled once, with the position as data, and whose cache is
+/// given up to it: keys and values are written where they lie. Prompts of unequal lengths end at the same position and begin at
+/// positions of their own.
+///
+/// Where the tokens reach the model's context, or [`context`](Generator::context), the last half of it is read again as a new prompt, and
+/// so on. That works for learned positions, which cannot slide, as for rotary ones; the model does not see what was before.
+///
+/// ```
+/// use remat::nn::{Generator, Gpt2, Gpt2Config, Sampling};
+/// use remat::{DType, random};
+/// let config = Gpt2Config { vocab_size: 50, n_positions: 16, n_embd: 8, n_layer: 2, n_head: 2, ..Gpt2Config::default() };
+/// let generator = Generator::new(Gpt2::init(random::key(0), &config, DType::F32), Sampling::default());
+/// let mut text = vec![3, 1, 4];
+/// for tokens in generator.tokens(&[&text.clone()], 20, random::key(1))? {
+///     text.push(tokens?[0]);
+/// }
+/// assert_eq!(text.len(), 23);
+/// # Ok::<(), remat::Error>(())
+/// ```
+pub struct Generator<M: Decoder> {
+    model: M,
+    sampling: Sampling,
+    /// The most positions that the model reads, if fewer than it can.
+    pub context: Option<usize>,
+    step: Jitted<Step<M>, Result<(Tensor, KvCache)>, fn(&Step<M>) -> Result<(Tensor, KvCache)>>,
+}
+
+/// The argument of the compiled program.
+#[derive(Tree)]
+struct Step<M> {
+    model: M,
+    /// i32[batch, positions]
+    tokens: Tensor,
+    cache: KvCache,
+    key: Key,
+    /// How many tokens were drawn before.
+    number: Tensor,
+    sampling: Sampling,
+}
+
+/// In place of a token where the logits are not numbers.
+const NOT_A_TOKEN: i32 = -1;
+
+/// The tokens `i32[batch, 1]` that follow, and the cache.
+fn step<M: Decoder>(args: &Step<M>) -> Result<(Tensor, KvCache)> {
+    let (logits, cache) = args.model.apply_cached(&args.tokens, args.cache.clone())?;
+    let last = logits.index((.., -1)).to_dtype(DType::F32);
+    let drawn = args.sampling.choose(&last, args.key.fold_in(&args.number));
+    let tokens = last.max(-1).is_nan().select(NOT_A_TOKEN, drawn);
+    Ok((tokens.expand_dims(-1), cache))
+}
+
+impl<M: Decoder> Generator<M> {
+    /// That of a model.
+    #[track_caller]
+    pub fn new(model: M, sampling: Sampling) -> Generator<M> {
+        Generator::new_with(&JitOptions::default(), model, sampling)
+    }
+
+    /// As [`Generator::new`] with options of the compiled programs.
+    #[track_caller]
+    pub fn new_with(options: &JitOptions, model: M, sampling: Sampling) -> Generator<M> {
+        let name = Some(options.name.clone().unwrap_or_else(|| "generate".into()));
+        let step = jit_with(&JitOptions { name, ..options.clone() }, step::<M> as fn(&Step<M>) -> _);
+        Generator { model, sampling, context: None, step }
+    }
+
+    /// The model.
+    pub fn model(&self) -> &M {
+        &self.model
+    }
+
+    /// The next `count` tokens after each of some prompts, drawn as they are asked for: one for each prompt at a time. The same key draws the
+    /// same tokens after the same prompts. A prompt that is longer than the context loses its beginning.
+    ///
+    /// # Errors
+    /// If a prompt is empty or has a token that the model does not know, the options of sampling are out of their ranges, or weights are
+    /// failed; each token may fail as compiled programs do, and where the logits are NaN.
+    #[track_caller]
+    pub fn tokens(&self, prompts: &[impl AsRef<[u32]>], count: usize, key: Key) -> Result<Tokens<'_, M>> {
+        let loc = current_loc();
+        self.begin(prompts, count, key).map_err(|error: Error| error.at(loc))
+    }
+
+    fn begin(&self, prompts: &[impl AsRef<[u32]>], count: usize, key: Key) -> Result<Tokens<'_, M>> {
+        self.sampling.check()?;
+        let vocabulary = self.model.vocabulary()?;
+        for prompt in prompts.iter().map(AsRef::as_ref) {
+            if prompt.is_empty() {
+                return Err(refused("a prompt has no token that could be continued".into()));
+            }
+            if let Some(token) = prompt.iter().find(|&&token| token as usize >= vocabulary) {
+                let message = format!("token {token} of a prompt is not one of the {vocabulary} of the model");
+                return Err(refused(message));
+            }
+        }
+        let own = self.model.context()?;
+        let context = self.context.into_iter().chain(own).min();
+        if context == Some(0) {
+            return Err(refused("a context of 0 positions has no room for a token".into()));
+        }
+        let longest = prompts.iter().map(|prompt| prompt.as_ref().len()).max().unwrap_or(1);
+        // The last token is not read.
+        let room = longest.saturating_add(count.saturating_sub(1)).min(context.unwrap_or(usize::MAX));
+        let texts = prompts.iter().map(|prompt| prompt.as_ref().to_vec()).collect();
+        Ok(Tokens { generator: self, key, texts, room, drawn: 0, count, state: State::Unread })
+    }
+}
+
+/// All tokens of prompts and of the `count` that a model writes after each: [`Generator`] for those who do not need them as they come.
+///
+/// ```
+/// use remat::nn::{self, Llama, LlamaConfig, Sampling};
+/// use remat::{DType, random};
+/// let config = LlamaConfig { vocab_size: 50, hidden_size: 8, intermediate_size: 12, num_hidden_layers: 1, num_attention_heads: 2, ..LlamaConfig::default() };
+/// let model = Llama::init(random::key(0), &config, DType::F32);
+/// let texts = nn::generate(&model, &[vec![1, 2, 3], vec![4]], 5, Sampling::greedy(), random::key(0))?;
+/// assert_eq!((texts[0].len(), texts[1].len(), texts[1][0]), (8, 6, 4));
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`Generator::tokens`].
+#[track_caller]
+pub fn generate<M: Decoder>(
+    model: &M,
+    prompts: &[impl AsRef<[u32]>],
+    count: usize,
+    sampling: Sampling,
+    key: Key,
+) -> Result<Vec<Vec<u32>>> {
+    let loc = current_loc();
+    let generator = Generator::new(model.clone(), sampling);
+    let mut texts: Vec<Vec<u32>> = prompts.iter().map(|prompt| prompt.as_ref().to_vec()).collect();
+    for tokens in generator.begin(prompts, count, key).map_err(|error| error.at(loc))? {
+        let tokens = tokens.map_err(|error| error.at(loc))?;
+        texts.iter_mut().zip(tokens).for_each(|(text, token)| text.push(token));
+    }
+    Ok(texts)
+}
+
+/// The tokens that [`Generator::tokens`] draws: an iterator of one for each prompt at a time. It ends after the first error.
+pub struct Tokens<'a, M: Decoder> {
+    generator: &'a Generator<M>,
+    key: Key,
+    /// What the model reads next after a jump: the ends of the texts so far, of at most `room` tokens.
+    texts: Vec<Vec<u32>>,
+    /// The positions of the cache.
+    room: usize,
+    drawn: usize,
+    count: usize,
+    state: State,
+}
+
+/// What the model has read.
+enum State {
+    /// Nothing.
+    Unread,
+    /// All but the last tokens, `i32[batch, 1]`, up to a position.
+    Read { cache: KvCache, last: Tensor, positions: usize },
+    /// There was an error.
+    Ended,
+}
+
+impl<M: Decoder> Tokens<'_, M> {
+    fn draw(&mut self) -> Result<Vec<u32>> {
+        let (tokens, cache, positions) = match std::mem::replace(&mut self.state, State::Ended) {
+            State::Read { cache, last, positions } if positions < self.room => (last, cache, positions),
+            State::Read { cache, .. } => self.read((self.room / 2).max(1), cache)?,
+            State::Unread | State::Ended => {
+                let cache = self.generator.model.cache(self.texts.len(), self.room)?;
+                self.read(self.room, cache)?
+            }
+        };
+        let count = tokens.dim(1)?;
+        let Generator { model, sampling, step, .. } = self.generator;
+        let step_args = Step {
+            model: model.clone(),
+            tokens,
+            cache,
+            key: self.key.reuse(),
+            number: Tensor::from(self.drawn as u32),
+            sampling: *sampling,
+        };
+        let (last, cache) = step.call(step_args)?;
+        let drawn = last.to_vec::<i32>()?;
+        let drawn: Vec<u32> = drawn.into_iter().map(known).collect::<Result<_>>()?;
+        for (text, &token) in self.texts.iter_mut().zip(&drawn) {
+            text.push(token);
+            // What the model cannot read again is not kept, and forgotten many at a time.
+            if text.len() > 2 * self.room {
+                text.drain(..text.len() - self.room);
+            }
+        }
+        self.drawn += 1;
+        self.state = State::Read { cache, last, positions: positions + count };
+        Ok(drawn)
+    }
+
+    /// The last tokens of all texts, which end at one position, and a cache for them: one whose positions do not count any more.
+    fn read(&self, keeps: usize, cache: KvCache) -> Result<(Tensor, KvCache, usize)> {
+        let ends: Vec<&[u32]> = self.texts.iter().map(|text| &text[text.len().saturating_sub(keeps)..]).collect();
+        let longest = ends.iter().map(|end| end.len()).max().unwrap_or(1);
+        let mut tokens = Vec::with_capacity(ends.len() * longest);
+        for end in &ends {
+            tokens.resize(tokens.len() + longest - end.len(), 0);
+            tokens.extend(end.iter().map(|&token| token as i32));
+        }
+        let first = ends.iter().any(|end| end.len() < longest).then(|| {
+            let first = ends.iter().map(|end| (longest - end.len()) as i32).collect();
+            Tensor::from_vec::<i32>(first, [ends.len()])
+        });
+        let cache = KvCache { length: Tensor::from(0i32), first, ..cache };
+        Ok((Tensor::from_vec(tokens, [ends.len(), longest]), cache, 0))
+    }
+}
+
+impl<M: Decoder> Iterator for Tokens<'_, M> {
+    type Item = Result<Vec<u32>>;
+
+    fn next(&mut self) -> Option<Result<Vec<u32>>> {
+        if self.drawn == self.count {
+            return None;
+        }
+        let drawn = self.draw();
+        if drawn.is_err() {
+            self.drawn = self.count;
+        }
+        Some(drawn)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        // An error ends it before.
+        (usize::from(self.drawn < self.count), Some(self.count - self.drawn))
+    }
+}
+
+impl<M: Decoder> FusedIterator for Tokens<'_, M> {}
+
+fn known(token: i32) -> Result<u32> {
+    u32::try_from(token).map_err(|_| {
+        let message = "the logits of the next token are NaN: weights are NaN, or so large that activations overflow";
+        Error::new(ErrorKind::Argument, "nn::Generator", message)
+    })
+}
+
+fn refused(message: String) -> Error {
+    Error::new(ErrorKind::Argument, "nn::Generator", message)
+}

@@ -1,0 +1,93 @@
+//! The choice of the next token.
+
+use remat_ir::{Error, ErrorKind, Result};
+
+use crate::argument::keep;
+use crate::layer::deferred;
+use crate::random::{self, Key};
+use crate::{DType, Tensor, Tree};
+
+/// How the next token is drawn from its logits. The default draws with the probabilities that the model gives.
+///
+/// ```
+/// use remat::{Tensor, nn::Sampling, random};
+/// let logits = Tensor::new([[0.0f32, 3.0, 2.0, -1.0]]);
+/// assert_eq!(Sampling::greedy().choose(&logits, random::key(0)).to_vec::<i32>()?, [1]);
+/// let sampling = Sampling { temperature: 0.7, top_k: Some(2), ..Sampling::default() };
+/// assert!([1, 2].contains(&sampling.choose(&logits, random::key(0)).index(0).item::<i32>()?));
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Tree)]
+pub struct Sampling {
+    /// What the logits are divided by; with 0 the most likely token is taken each time.
+    pub temperature: f64,
+    /// Draws among so many most likely tokens alone.
+    pub top_k: Option<usize>,
+    /// Draws among the fewest most likely tokens alone whose probabilities add up to this share, above 0 and up to 1. With `top_k` the
+    /// probabilities are those among its tokens. Source: Holtzman et al., "The curious case of neural text degeneration", 2019.
+    pub top_p: Option<f64>,
+}
+
+impl Default for Sampling {
+    fn default() -> Sampling {
+        Sampling { temperature: 1.0, top_k: None, top_p: None }
+    }
+}
+
+impl Sampling {
+    /// The most likely token each time; the first of equals.
+    pub const fn greedy() -> Sampling {
+        Sampling { temperature: 0.0, top_k: None, top_p: None }
+    }
+
+    /// The tokens that are drawn from logits `float[.., vocabulary]`: `i32[..]`.
+    ///
+    /// # Errors
+    /// If the temperature is negative or not finite, `top_k` is 0, `top_p` is not above 0 and at most 1, or the logits are not floats with
+    /// a dimension that is not empty.
+    #[track_caller]
+    pub fn choose(&self, logits: &Tensor, key: Key) -> Tensor {
+        deferred(|| {
+            self.check()?;
+            let vocabulary = logits.dim(-1)?;
+            let logits = logits.to_dtype(DType::F32);
+            if self.temperature == 0.0 {
+                return Ok(logits.argmax(-1));
+            }
+            // Relative to the largest, so that a temperature near zero makes the others -inf, and none infinite.
+            let logits = (&logits - logits.max(keep(-1))) / self.temperature.max(f64::from(f32::MIN_POSITIVE));
+            if self.top_k.is_none() && self.top_p.is_none() {
+                return Ok(random::categorical(key, (), &logits, -1));
+            }
+            let (mut likely, tokens) = logits.top_k(self.top_k.unwrap_or(vocabulary).min(vocabulary));
+            if let Some(share) = self.top_p {
+                // A token is among them if those before it do not reach the share: the first one always is.
+                let probabilities = likely.softmax(-1);
+                let before = probabilities.cumsum(-1) - &probabilities;
+                likely = before.lt(share).select(&likely, f64::NEG_INFINITY);
+            }
+            let drawn = random::categorical(key, (), &likely, -1);
+            Ok(tokens.take_along_axis(&drawn.expand_dims(-1), -1).squeeze(-1))
+        })
+    }
+
+    /// That the fields are in their ranges.
+    ///
+    /// # Errors
+    /// Which of them is not, as [`Sampling::choose`].
+    pub fn check(&self) -> Result<()> {
+        let refused = |message: String| Err(Error::new(ErrorKind::Argument, "nn::Sampling", message));
+        if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
+            return refused(format!("the temperature is at least 0 and finite, not {}", self.temperature));
+        }
+        if self.top_k == Some(0) {
+            return refused("`top_k` is at least 1".into());
+        }
+        match self.top_p {
+            Some(share) if !(share > 0.0 && share <= 1.0) => {
+                refused(format!("`top_p` is above 0, up to 1, not {share}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
