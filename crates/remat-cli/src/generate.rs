@@ -1,7 +1,9 @@
 //! `remat generate` and `remat eval`: what a trained model writes, and how well it predicts a text.
 
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use remat::random;
@@ -9,21 +11,21 @@ use remat_cli::arguments::up_to;
 use remat_cli::table::thousands;
 
 use crate::data::{batches, load};
-use crate::run::Saved;
 use crate::sample::{Choice, Readable, sample};
+use crate::source::Source;
 use crate::train::mean_loss;
 
 /// Arguments of `remat generate`.
 #[derive(clap::Args)]
 pub(crate) struct Generate {
-    /// The folder of a run, for its last checkpoint, or of one checkpoint
+    /// The folder of a run, for its last checkpoint, of one checkpoint, or of a model of Hugging Face (config.json and safetensors)
     #[arg(value_name = "FOLDER")]
     from: PathBuf,
     /// The text that the model continues
     #[arg(long, default_value = "\n", allow_hyphen_values = true)]
     prompt: String,
-    /// Bytes to write
-    #[arg(long, default_value_t = 300, value_name = "BYTES", value_parser = up_to(1 << 32))]
+    /// Tokens to write at most, each of which is a byte: fewer where the model ends the text
+    #[arg(long, default_value_t = 300, value_name = "TOKENS", value_parser = up_to(1 << 32))]
     length: usize,
     #[command(flatten)]
     choice: Choice,
@@ -32,28 +34,45 @@ pub(crate) struct Generate {
     seed: u64,
 }
 
-/// Writes text as the model draws it.
+/// Writes text as the model draws it, and how fast that was to the standard error stream.
 ///
 /// # Errors
-/// If there is no checkpoint, or it cannot be read; if the output cannot be written.
+/// If there is no model, or it cannot be read; if the output cannot be written.
 pub(crate) fn generate(args: &Generate, out: &mut impl Write) -> Result<()> {
     ensure!(!args.prompt.is_empty(), "the prompt is empty; the model needs a byte to continue");
-    let saved = Saved::open(&args.from)?;
-    notes(&saved, out)?;
+    let source = Source::open(&args.from)?;
+    notes(&source, out)?;
     let mut text = Readable::default();
-    let each = |byte: u8| -> Result<()> {
+    let mut drawn = 0u32;
+    // Reading the prompt, for which programs are compiled, is not the speed of writing.
+    let mut first = Instant::now();
+    let each = |byte: u8| -> Result<ControlFlow<()>> {
+        if drawn == 0 {
+            first = Instant::now();
+        }
+        drawn += 1;
+        if source.ends.contains(&u32::from(byte)) {
+            return Ok(ControlFlow::Break(()));
+        }
         write!(out, "{}", text.push(byte))?;
-        Ok(out.flush()?)
+        out.flush()?;
+        Ok(ControlFlow::Continue(()))
     };
-    let (model, context) = (saved.model()?, saved.context());
-    sample(&model, args.prompt.as_bytes(), args.length, context, &args.choice, random::key(args.seed), each)?;
-    Ok(writeln!(out, "{}", text.rest())?)
+    let key = random::key(args.seed);
+    sample(&source.model, args.prompt.as_bytes(), args.length, source.context, &args.choice, key, each)?;
+    writeln!(out, "{}", text.rest())?;
+    let seconds = first.elapsed().as_secs_f64();
+    if drawn > 1 {
+        let rate = f64::from(drawn - 1) / seconds.max(1e-9);
+        writeln!(std::io::stderr(), "{drawn} tokens, {rate:.1} tokens/s after the first")?;
+    }
+    Ok(())
 }
 
 /// Arguments of `remat eval`.
 #[derive(clap::Args)]
 pub(crate) struct Eval {
-    /// The folder of a run, for its last checkpoint, or of one checkpoint
+    /// The folder of a run, for its last checkpoint, of one checkpoint, or of a model of Hugging Face (config.json and safetensors)
     #[arg(value_name = "FOLDER")]
     from: PathBuf,
     /// A file or folder of text, of which nothing is held out [default: the text files of the current git checkout or folder]
@@ -66,22 +85,22 @@ pub(crate) struct Eval {
 /// # Errors
 /// As [`generate`]; if the text cannot be read or is shorter than a sequence.
 pub(crate) fn eval(args: &Eval, out: &mut impl Write) -> Result<()> {
-    let saved = Saved::open(&args.from)?;
-    notes(&saved, out)?;
+    let source = Source::open(&args.from)?;
+    notes(&source, out)?;
     let text = load(args.text.as_deref())?;
-    let context = saved.context();
+    let context = source.context;
     let bytes = text.files.concat();
     let counted = bytes.len().saturating_sub(1) / context * context;
     ensure!(counted > 0, "the text has {} bytes, no more than a context of {context}", bytes.len());
-    let loss = mean_loss(&saved.model()?, batches(&bytes, saved.config.batch, context))?;
-    writeln!(out, "checkpoint: {}", saved.path().display())?;
+    let loss = mean_loss(&source.model, batches(&bytes, source.batch, context))?;
+    writeln!(out, "checkpoint: {}", source.path.display())?;
     writeln!(out, "text: {} bytes in {}", thousands(bytes.len()), text.source)?;
     let bits = loss / std::f64::consts::LN_2;
     Ok(writeln!(out, "loss {loss:.4}, {bits:.4} bits per byte, of {} bytes", thousands(counted))?)
 }
 
-fn notes(saved: &Saved, out: &mut impl Write) -> Result<()> {
-    for note in &saved.notes {
+fn notes(source: &Source, out: &mut impl Write) -> Result<()> {
+    for note in &source.notes {
         writeln!(out, "note: {note}")?;
     }
     Ok(())

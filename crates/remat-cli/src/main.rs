@@ -24,6 +24,7 @@ mod records;
 mod run;
 mod sample;
 mod show;
+mod source;
 mod train;
 
 use std::io::Write;

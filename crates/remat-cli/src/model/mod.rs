@@ -1,6 +1,7 @@
 //! The language model that the commands train, evaluate and sample: one of the library's, of the sizes of an [`Architecture`].
 
 mod architecture;
+mod decode;
 
 use remat::tree::Walk;
 use remat::{DType, Policy, Result, Tensor, Tree, nn, random};

@@ -2,6 +2,7 @@
 
 mod basic;
 mod decoders;
+mod generate;
 mod layers;
 mod selection;
 mod stack;
