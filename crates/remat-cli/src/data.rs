@@ -164,7 +164,7 @@ pub(crate) fn random_batch(key: random::Key, text: &[u8], batch: usize, context:
 }
 
 /// Batches that cover the text from its start, but for less than a sequence at its end.
-pub(crate) fn batches(text: &[u8], batch: usize, context: usize) -> impl Iterator<Item = Batch> {
+pub(crate) fn batches<T: Copy + Into<u32>>(text: &[T], batch: usize, context: usize) -> impl Iterator<Item = Batch> {
     let count = text.len().saturating_sub(1) / context;
     (0..count).step_by(batch).map(move |first| {
         let rows = first..count.min(first.saturating_add(batch));
@@ -172,15 +172,15 @@ pub(crate) fn batches(text: &[u8], batch: usize, context: usize) -> impl Iterato
     })
 }
 
-/// The sequences that start at these bytes, each followed by one byte at least.
-fn batch_at(text: &[u8], starts: impl Iterator<Item = usize>, context: usize) -> Batch {
+/// The sequences that start at these tokens, which may be bytes, each followed by one at least.
+fn batch_at<T: Copy + Into<u32>>(text: &[T], starts: impl Iterator<Item = usize>, context: usize) -> Batch {
     let (mut tokens, mut targets, mut rows) = (Vec::new(), Vec::new(), 0usize);
     for start in starts {
-        tokens.extend(text[start..start + context].iter().map(|&byte| i32::from(byte)));
-        targets.extend(text[start + 1..start + context + 1].iter().map(|&byte| i32::from(byte)));
+        tokens.extend(text[start..start + context].iter().map(|&token| token.into() as i32));
+        targets.extend(text[start + 1..start + context + 1].iter().map(|&token| token.into() as i32));
         rows += 1;
     }
-    let tensor = |bytes: Vec<i32>| Tensor::from_vec(bytes, [rows, context]);
+    let tensor = |tokens: Vec<i32>| Tensor::from_vec(tokens, [rows, context]);
     Batch { tokens: tensor(tokens), targets: tensor(targets) }
 }
 

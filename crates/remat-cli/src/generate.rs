@@ -11,20 +11,20 @@ use remat_cli::arguments::up_to;
 use remat_cli::table::thousands;
 
 use crate::data::{batches, load};
-use crate::sample::{Choice, Readable, sample};
+use crate::sample::{Choice, sample, shown};
 use crate::source::Source;
 use crate::train::mean_loss;
 
 /// Arguments of `remat generate`.
 #[derive(clap::Args)]
 pub(crate) struct Generate {
-    /// The folder of a run, for its last checkpoint, of one checkpoint, or of a model of Hugging Face (config.json and safetensors)
+    /// The folder of a run, for its last checkpoint, of one checkpoint, or of a model of Hugging Face (config.json, safetensors, tokenizer.json)
     #[arg(value_name = "FOLDER")]
     from: PathBuf,
     /// The text that the model continues
     #[arg(long, default_value = "\n", allow_hyphen_values = true)]
     prompt: String,
-    /// Tokens to write at most, each of which is a byte: fewer where the model ends the text
+    /// Tokens to write at most: bytes, for models of `remat train`. Fewer where the model ends the text
     #[arg(long, default_value_t = 300, value_name = "TOKENS", value_parser = up_to(1 << 32))]
     length: usize,
     #[command(flatten)]
@@ -39,28 +39,29 @@ pub(crate) struct Generate {
 /// # Errors
 /// If there is no model, or it cannot be read; if the output cannot be written.
 pub(crate) fn generate(args: &Generate, out: &mut impl Write) -> Result<()> {
-    ensure!(!args.prompt.is_empty(), "the prompt is empty; the model needs a byte to continue");
+    ensure!(!args.prompt.is_empty(), "the prompt is empty; the model needs a token to continue");
     let source = Source::open(&args.from)?;
     notes(&source, out)?;
-    let mut text = Readable::default();
+    let prompt = source.tokenizer.encode(args.prompt.as_bytes())?;
+    let mut text = source.tokenizer.decoder();
     let mut drawn = 0u32;
     // Reading the prompt, for which programs are compiled, is not the speed of writing.
     let mut first = Instant::now();
-    let each = |byte: u8| -> Result<ControlFlow<()>> {
+    let each = |token: u32| -> Result<ControlFlow<()>> {
         if drawn == 0 {
             first = Instant::now();
         }
         drawn += 1;
-        if source.ends.contains(&u32::from(byte)) {
+        if source.ends.contains(&token) {
             return Ok(ControlFlow::Break(()));
         }
-        write!(out, "{}", text.push(byte))?;
+        write!(out, "{}", shown(&text.push(token)?))?;
         out.flush()?;
         Ok(ControlFlow::Continue(()))
     };
     let key = random::key(args.seed);
-    sample(&source.model, args.prompt.as_bytes(), args.length, source.context, &args.choice, key, each)?;
-    writeln!(out, "{}", text.rest())?;
+    sample(&source.model, &prompt, args.length, source.context, &args.choice, key, each)?;
+    writeln!(out, "{}", shown(&text.finish()?))?;
     let seconds = first.elapsed().as_secs_f64();
     if drawn > 1 {
         let rate = f64::from(drawn - 1) / seconds.max(1e-9);
@@ -72,7 +73,7 @@ pub(crate) fn generate(args: &Generate, out: &mut impl Write) -> Result<()> {
 /// Arguments of `remat eval`.
 #[derive(clap::Args)]
 pub(crate) struct Eval {
-    /// The folder of a run, for its last checkpoint, of one checkpoint, or of a model of Hugging Face (config.json and safetensors)
+    /// The folder of a run, for its last checkpoint, of one checkpoint, or of a model of Hugging Face (config.json, safetensors, tokenizer.json)
     #[arg(value_name = "FOLDER")]
     from: PathBuf,
     /// A file or folder of text, of which nothing is held out [default: the text files of the current git checkout or folder]
@@ -90,13 +91,16 @@ pub(crate) fn eval(args: &Eval, out: &mut impl Write) -> Result<()> {
     let text = load(args.text.as_deref())?;
     let context = source.context;
     let bytes = text.files.concat();
-    let counted = bytes.len().saturating_sub(1) / context * context;
-    ensure!(counted > 0, "the text has {} bytes, no more than a context of {context}", bytes.len());
-    let loss = mean_loss(&source.model, batches(&bytes, source.batch, context))?;
+    let tokens = source.tokenizer.encode(&bytes)?;
+    let counted = tokens.len().saturating_sub(1) / context * context;
+    ensure!(counted > 0, "the text has {} tokens, no more than a context of {context}", tokens.len());
+    let loss = mean_loss(&source.model, batches(&tokens, source.batch, context))?;
     writeln!(out, "checkpoint: {}", source.path.display())?;
     writeln!(out, "text: {} bytes in {}", thousands(bytes.len()), text.source)?;
-    let bits = loss / std::f64::consts::LN_2;
-    Ok(writeln!(out, "loss {loss:.4}, {bits:.4} bits per byte, of {} bytes", thousands(counted))?)
+    // The bytes of the tokens that are predicted, if these have as many as all others.
+    let bytes_of_token = bytes.len() as f64 / tokens.len() as f64;
+    let bits = loss / std::f64::consts::LN_2 / bytes_of_token;
+    Ok(writeln!(out, "loss {loss:.4}, {bits:.4} bits per byte, of {} tokens", thousands(counted))?)
 }
 
 fn notes(source: &Source, out: &mut impl Write) -> Result<()> {

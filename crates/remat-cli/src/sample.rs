@@ -41,28 +41,25 @@ impl Choice {
     }
 }
 
-/// Draws up to `count` bytes that the model writes after a prompt, and gives each to `done` at once, which may end the text. The model reads
-/// `context` positions at most.
+/// Draws up to `count` tokens that the model writes after a prompt, and gives each to `done` at once, which may end the text. The model
+/// reads `context` positions at most.
 ///
 /// # Errors
-/// The first error of the model or of `done`; if the model draws a token that is not a byte.
+/// The first error of the model or of `done`.
 pub(crate) fn sample(
     model: &Model,
-    prompt: &[u8],
+    prompt: &[u32],
     count: usize,
     context: usize,
     choice: &Choice,
     key: random::Key,
-    mut done: impl FnMut(u8) -> Result<ControlFlow<()>>,
+    mut done: impl FnMut(u32) -> Result<ControlFlow<()>>,
 ) -> Result<()> {
     let mut generator = Generator::new_with(&machine::options(model)?, model.clone(), choice.sampling());
     generator.context = Some(context);
-    let prompt: Vec<u32> = prompt.iter().copied().map(u32::from).collect();
     for tokens in generator.tokens(&[prompt], count, key)? {
         for token in tokens? {
-            let byte =
-                u8::try_from(token).with_context(|| format!("the model wrote token {token}, which is not a byte"))?;
-            if done(byte)?.is_break() {
+            if done(token)?.is_break() {
                 return Ok(());
             }
         }
@@ -70,42 +67,37 @@ pub(crate) fn sample(
     Ok(())
 }
 
-/// Bytes as text for people, as they come: bytes that are not text are shown as replacement characters, and so are control characters.
-#[derive(Default)]
-pub(crate) struct Readable {
-    /// The beginning of a character.
-    begun: Vec<u8>,
+/// As [`sample`] of a model whose tokens are bytes.
+///
+/// # Errors
+/// As [`sample`]; if the model writes a token that is not a byte.
+pub(crate) fn sample_bytes(
+    model: &Model,
+    prompt: &[u8],
+    count: usize,
+    context: usize,
+    choice: &Choice,
+    key: random::Key,
+) -> Result<Vec<u8>> {
+    let prompt: Vec<u32> = prompt.iter().copied().map(u32::from).collect();
+    let mut written = Vec::with_capacity(count);
+    sample(model, &prompt, count, context, choice, key, |token| {
+        written
+            .push(u8::try_from(token).with_context(|| format!("the model wrote token {token}, which is not a byte"))?);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(written)
 }
 
-impl Readable {
-    /// The text that is complete with this byte.
-    pub(crate) fn push(&mut self, byte: u8) -> String {
-        self.begun.push(byte);
-        match std::str::from_utf8(&self.begun) {
-            // More bytes may complete it.
-            Err(error) if error.error_len().is_none() => String::new(),
-            Err(_) if self.begun.len() > 1 => {
-                // The byte that ends a broken character may begin another.
-                self.begun.clear();
-                format!("{}{}", char::REPLACEMENT_CHARACTER, self.push(byte))
-            }
-            Ok(_) | Err(_) => self.rest(),
-        }
-    }
+/// A text for people: control characters are shown as replacement characters.
+pub(crate) fn shown(text: &str) -> String {
+    let shown = |c: char| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };
+    text.chars().map(shown).collect()
+}
 
-    /// What is left, complete or not.
-    pub(crate) fn rest(&mut self) -> String {
-        let text = String::from_utf8_lossy(&std::mem::take(&mut self.begun)).into_owned();
-        let shown = |c: char| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };
-        text.chars().map(shown).collect()
-    }
-
-    /// All of these bytes.
-    pub(crate) fn all(bytes: &[u8]) -> String {
-        let mut readable = Readable::default();
-        let text: String = bytes.iter().map(|&byte| readable.push(byte)).collect();
-        text + &readable.rest()
-    }
+/// Bytes as text for people.
+pub(crate) fn readable(bytes: &[u8]) -> String {
+    shown(&String::from_utf8_lossy(bytes))
 }
 
 #[cfg(test)]
@@ -122,9 +114,9 @@ mod tests {
 
     #[test]
     fn bytes_that_are_not_text_are_replaced() {
-        assert_eq!(Readable::all(b"a\tb\n\x1b\xff"), "a\tb\n\u{fffd}\u{fffd}");
-        assert_eq!(Readable::all("a€😀".as_bytes()), "a€😀");
-        assert_eq!(Readable::all(b"\xe2\x82a\xe2"), "\u{fffd}a\u{fffd}");
+        assert_eq!(readable(b"a\tb\n\x1b\xff"), "a\tb\n\u{fffd}\u{fffd}");
+        assert_eq!(readable("a€😀".as_bytes()), "a€😀");
+        assert_eq!(readable(b"\xe2\x82a\xe2"), "\u{fffd}a\u{fffd}");
     }
 
     #[test]

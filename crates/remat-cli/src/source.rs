@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use remat::nn::{self, Lora};
+use remat_data::Tokenizer;
 use remat_io::huggingface;
 
 use crate::model::{Architecture, Model};
@@ -14,6 +15,7 @@ use crate::run::Saved;
 /// into its weights.
 pub(crate) struct Source {
     pub(crate) model: Model,
+    pub(crate) tokenizer: Tokenizer,
     /// The folder of the checkpoint, or of the model.
     pub(crate) path: PathBuf,
     /// The length of sequences that it was trained with.
@@ -31,7 +33,7 @@ const BATCH: usize = 4;
 
 impl Source {
     /// # Errors
-    /// If there is no model, or it cannot be read; if its tokens are not bytes.
+    /// If there is no model or no tokenizer of it, or they cannot be read.
     pub(crate) fn open(path: &Path) -> Result<Source> {
         let file = path.join("config.json");
         if file.is_file() {
@@ -40,6 +42,7 @@ impl Source {
         let saved = Saved::open(path)?;
         Ok(Source {
             model: Lora::merge(&saved.model()?),
+            tokenizer: Tokenizer::bytes(),
             path: saved.path().to_path_buf(),
             context: saved.context(),
             batch: saved.config.batch,
@@ -51,18 +54,14 @@ impl Source {
     fn of_folder(path: &Path, file: &Path) -> Result<Source> {
         let text = fs::read_to_string(file).with_context(|| format!("cannot read `{}`", file.display()))?;
         let architecture = Architecture::from_json(file, &text)?;
-        let vocabulary = architecture.vocabulary();
-        ensure!(
-            vocabulary <= 256,
-            "`{}` has a vocabulary of {vocabulary} tokens, which are not bytes: this version reads no tokenizers",
-            path.display()
-        );
+        let tokenizer = tokenizer(path, architecture.vocabulary())?;
         let model = match &architecture {
             Architecture::Gpt2(_) => Model::Gpt2(huggingface::load::<nn::Gpt2>(path, None)?.0),
             Architecture::Llama(_) => Model::Llama(huggingface::load::<nn::Llama>(path, None)?.0),
         };
         Ok(Source {
             model,
+            tokenizer,
             path: path.to_path_buf(),
             context: architecture.context(),
             batch: BATCH,
@@ -70,6 +69,20 @@ impl Source {
             notes: Vec::new(),
         })
     }
+}
+
+/// The tokenizer of a folder. Without one, the tokens of a model that has as many as there are bytes are bytes.
+fn tokenizer(path: &Path, vocabulary: usize) -> Result<Tokenizer> {
+    let bytes = Tokenizer::bytes();
+    let has_one = path.join("tokenizer.json").exists();
+    let tokenizer = if has_one || vocabulary != bytes.vocabulary() { Tokenizer::open(path)? } else { bytes };
+    ensure!(
+        tokenizer.vocabulary() <= vocabulary,
+        "the tokenizer of `{}` has {} tokens, more than the {vocabulary} of the model",
+        path.display(),
+        tokenizer.vocabulary()
+    );
+    Ok(tokenizer)
 }
 
 /// The tokens of a configuration that end a text: numbers that are not tokens end none.

@@ -96,7 +96,7 @@ fn a_run_is_sampled_and_evaluated() {
     let mut number = || words.next().unwrap().parse::<f64>().unwrap();
     let (loss, bits) = (number(), number());
     assert!(loss < 0.5 && (bits - loss / 2f64.ln()).abs() < 1e-3, "{report}");
-    assert!(report.trim_end().ends_with("bits per byte, of 792 bytes"), "{report}");
+    assert!(report.trim_end().ends_with("bits per byte, of 792 tokens"), "{report}");
     // One checkpoint by its own folder.
     assert_eq!(stdout(remat(at.path(), "eval run/step-000120 --text text.txt")), report);
 }

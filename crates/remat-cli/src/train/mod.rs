@@ -28,8 +28,8 @@ use crate::data::{Batches, load};
 use crate::model::Model;
 use crate::records::Report;
 use crate::run::{Fingerprint, Run, RunOf, Saved, State};
-use crate::sample::Readable;
-use crate::{machine, memory, sample};
+use crate::sample::{readable, sample_bytes};
+use crate::{machine, memory};
 use evaluate::mean_loss_of;
 use origin::Origin;
 use plan::Limit;
@@ -164,14 +164,8 @@ fn train(mut config: Config, resumed: Option<(&PathBuf, Saved)>, out: &mut impl 
         mean_loss_of(&options, |model, batch| step.loss(model, batch, None), model, tests.iter().cloned())
     };
     let written = |model: &Model, count: usize, key: random::Key| -> Result<String> {
-        let mut written = Vec::new();
-        let each = |byte| {
-            written.push(byte);
-            Ok(())
-        };
         let model = remat::nn::Lora::merge(model);
-        sample::sample(&model, batches.prompt(), count, context, &config.choice, key, each)?;
-        Ok(Readable::all(&written))
+        Ok(readable(&sample_bytes(&model, batches.prompt(), count, context, &config.choice, key)?))
     };
     writeln!(out, "held-out loss before training: {:.4}", held_out(&state.model)?)?;
     let (started, first) = (Instant::now(), state.step);
@@ -240,7 +234,7 @@ fn train(mut config: Config, resumed: Option<(&PathBuf, Saved)>, out: &mut impl 
     let mut sample = None;
     if config.sample > 0 {
         let text = written(&state.model, config.sample, sample_key)?;
-        writeln!(out, "\nthe model continues {:?}:\n\n{text}", Readable::all(batches.prompt()))?;
+        writeln!(out, "\nthe model continues {:?}:\n\n{text}", readable(batches.prompt()))?;
         sample = Some(text);
     }
     let (parts, timeline) = plan.map_or_else(Default::default, |plan| (plan.parts(), plan.timeline));
