@@ -76,11 +76,12 @@ fn slices_at_known_positions_are_plain_ones() {
              z:f32[2,4] = sin y in (z,) }}"
         );
         let flat = run(CPU, &text.parse::<Jaxpr>().unwrap()).unwrap();
-        flat.eqns[0].to_string()
+        (flat.eqns[0].op.name().to_string(), flat.to_string())
     };
     for (position, start) in [("2:i32[]", 2), ("-1:i32[]", 0), ("9:i64[]", 3), ("250:u8[]", 3)] {
-        let text = after(position);
-        assert!(text.contains(&format!("slice[limit_indices=({}, 4) start_indices=({start}, 0)", start + 2)), "{text}");
+        let (name, text) = after(position);
+        assert_eq!(name, "slice");
+        assert!(text.contains(&format!("start_indices=({start}, 0)")), "{text}");
     }
-    assert!(after("i").contains("dynamic_slice"));
+    assert_eq!(after("i").0, "dynamic_slice");
 }
