@@ -1,11 +1,9 @@
 //! Each measurement in a process of its own, so that none leaves memory or warm caches to the next.
 
 use std::io::Write;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use remat_cli::child;
+use remat_cli::{child, progress};
 
 use crate::case::{Case, Record};
 
@@ -18,10 +16,7 @@ pub(crate) const COMMAND: &str = "one";
 /// # Errors
 /// The first error of a case or of `done`. Measurements before it were given to `done`.
 pub(crate) fn measure_all(cases: &[Case], mut done: impl FnMut(&Record) -> Result<()>) -> Result<Vec<Record>> {
-    let bar = ProgressBar::with_draw_target(Some(cases.len() as u64), ProgressDrawTarget::stderr());
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {msg}  {elapsed}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.enable_steady_tick(Duration::from_millis(250));
+    let bar = progress::bar(cases.len());
     let mut records = Vec::new();
     for case in cases {
         bar.set_message(name(case));

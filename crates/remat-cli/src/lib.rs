@@ -1,8 +1,9 @@
 //! What the `remat` command shares with other commands that are built upon the library, such as the benchmarks: how a command
-//! ends, values of arguments, tables as text, measurements in processes of their own.
+//! ends, values of arguments, tables as text, progress bars, measurements in processes of their own.
 
 pub mod arguments;
 pub mod child;
 pub mod command;
+pub mod progress;
 pub mod resident;
 pub mod table;

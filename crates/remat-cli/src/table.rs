@@ -31,6 +31,16 @@ pub fn thousands(count: usize) -> String {
     groups.join(",")
 }
 
+/// A number of seconds for people: with three digits or more, below a second as milliseconds.
+///
+/// ```
+/// use remat_cli::table::readable_seconds;
+/// assert_eq!([0.0, 0.0123, 1.5].map(readable_seconds), ["0.0 ms", "12.3 ms", "1.50 s"]);
+/// ```
+pub fn readable_seconds(seconds: f64) -> String {
+    if seconds < 1.0 { format!("{:.1} ms", 1e3 * seconds) } else { format!("{seconds:.2} s") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,14 +19,14 @@ mod self_test;
 mod step;
 
 use std::fs;
-use std::io::{IsTerminal, Write, stderr};
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use remat::{DType, Policy};
 use remat_cli::arguments::{self, policy_name, up_to};
+use remat_cli::progress;
 use remat_xla::{AheadOptions, Effort};
 
 use config::Config;
@@ -137,7 +137,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let effort = if args.level == Level::Fast { Effort::Fast } else { Effort::Full };
     let time_limit = Duration::from_secs(args.time_limit as u64);
     let options = AheadOptions { effort, time_limit, ..AheadOptions::default() };
-    let bar = progress(places.len() * policies.len());
+    let bar = progress::bar(places.len() * policies.len());
     let mut rows = Vec::new();
     for place in &places {
         for policy in &policies {
@@ -182,15 +182,4 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn progress(steps: usize) -> ProgressBar {
-    if !stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::stderr());
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {elapsed}  {msg}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.enable_steady_tick(Duration::from_millis(250));
-    bar
 }

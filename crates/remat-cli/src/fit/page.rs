@@ -3,11 +3,12 @@
 use anyhow::Result;
 use minijinja::context;
 use remat::report::readable_bytes;
+use remat_cli::table::readable_seconds;
 
 use crate::page::chart::{Axis, Point, scatter};
 use crate::page::{render, row};
 
-use super::report::{Table, readable_seconds};
+use super::report::Table;
 use super::row::Row;
 
 /// The page, which needs no other file.

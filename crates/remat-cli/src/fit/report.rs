@@ -4,7 +4,7 @@ use std::fmt;
 
 use anyhow::Result;
 use remat::report::readable_bytes;
-use remat_cli::table::{table, thousands};
+use remat_cli::table::{readable_seconds, table, thousands};
 use serde::Serialize;
 
 use super::config::Config;
@@ -125,10 +125,6 @@ fn cells(row: &Row, is_chosen: bool) -> Vec<String> {
         row.largest_batch.map(thousands).unwrap_or_default(),
         row.level.to_string(),
     ]
-}
-
-pub(super) fn readable_seconds(seconds: f64) -> String {
-    if seconds < 1.0 { format!("{:.1} ms", 1e3 * seconds) } else { format!("{seconds:.2} s") }
 }
 
 #[cfg(test)]

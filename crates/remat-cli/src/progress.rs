@@ -1,0 +1,21 @@
+//! The progress of a command that has some things to do, one after the other.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// A bar that shows how many of these things are done, where errors go to a terminal.
+///
+/// ```
+/// let bar = remat_cli::progress::bar(2);
+/// bar.set_message("the first");
+/// bar.inc(1);
+/// bar.finish_and_clear();
+/// ```
+pub fn bar(count: usize) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(count as u64), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len}  {elapsed}  {msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(Duration::from_millis(250));
+    bar
+}
