@@ -7,6 +7,7 @@ use remat::tree::leaves;
 use remat::{Cpu, DType, Device, JitOptions, Result, Tensor, Tree, jit_with, value_and_grad};
 use remat_alloc::give_back_free;
 use remat_cli::resident;
+use remat_cli::times::median;
 
 use crate::ALLOCATOR;
 
@@ -111,27 +112,9 @@ pub(crate) fn timed<T>(f: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
     Ok((value, started.elapsed().as_secs_f64()))
 }
 
-/// The middle of some numbers, or the mean of the two in the middle; NaN of none.
-pub(crate) fn median(numbers: &mut [f64]) -> f64 {
-    numbers.sort_by(f64::total_cmp);
-    let half = numbers.len() / 2;
-    match numbers.len() {
-        0 => f64::NAN,
-        len if len % 2 == 0 => (numbers[half - 1] + numbers[half]) / 2.0,
-        _ => numbers[half],
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_median_is_in_the_middle() {
-        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
-        assert!(median(&mut []).is_nan());
-    }
 
     #[test]
     fn a_step_is_measured() {

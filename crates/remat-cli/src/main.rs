@@ -5,9 +5,10 @@
 //! 1. `policy`, `machine`, `page`, `records`, `data`, `model`: the policies of tables, the memory of this machine, pages with charts, the
 //!    measurements of a run, the text, the language model
 //! 2. `sample`, `memory`, `config`, `run`: text out of a model, the bytes that each policy saves, the configuration of a run and its folder
-//! 3. `train`, `generate`, `show`, `fit`, `plugin`, `cache`, `launch`: the commands
+//! 3. `train`, `bench`, `generate`, `show`, `fit`, `plugin`, `cache`, `launch`: the commands
 //! 4. `main`: their arguments
 
+mod bench;
 mod cache;
 mod config;
 mod data;
@@ -51,6 +52,9 @@ enum Command {
     Eval(generate::Eval),
     /// Print what one transformer block saves under a policy, and its forward and backward programs side by side.
     Show(show::Args),
+    /// Measure the training of a configuration.
+    #[command(subcommand)]
+    Bench(bench::Command),
     /// Say how much memory, and how long at least, a training step takes on accelerators that need not be here, under each policy.
     Fit(fit::Args),
     /// Install and list the plugins with which XLA compiles and runs programs.
@@ -76,6 +80,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Generate(args) => generate::generate(args, &mut out),
         Command::Eval(args) => generate::eval(args, &mut out),
         Command::Show(args) => show::run(args, &mut out),
+        Command::Bench(command) => bench::run(command, &mut out),
         Command::Fit(args) => fit::run(args, &mut out),
         Command::Plugin(command) => plugin::run(command, &mut out),
         Command::Cache(command) => cache::run(command, &mut out),

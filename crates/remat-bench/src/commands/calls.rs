@@ -8,11 +8,12 @@ use anyhow::Result;
 use remat::{DType, Device, Tensor, jit, value_and_grad};
 use remat_cli::arguments::{policy, up_to};
 use remat_cli::table::table;
+use remat_cli::times::median;
 use remat_xla::{Platform, Xla};
 use serde::Serialize;
 
 use crate::ALLOCATOR;
-use crate::measure::{median, timed};
+use crate::measure::timed;
 use crate::models::gpt::{Attention, Choices, Gpt, LayersAs, Sizes};
 
 /// Calls that are timed together, since one is shorter than the clock is fine.

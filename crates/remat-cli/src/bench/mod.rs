@@ -82,7 +82,9 @@ struct Row {
 pub(crate) fn run(command: &Command, out: &mut impl Write) -> Result<()> {
     match command {
         Command::Policies(args) => policies(args, out),
-        Command::One { case } => child::answer(case, out, |case: Case| measure(&Config::from_settings(&case.settings)?, case.repeat)),
+        Command::One { case } => {
+            child::answer(case, out, |case: Case| measure(&Config::from_settings(&case.settings)?, case.repeat))
+        }
     }
 }
 
@@ -110,7 +112,8 @@ fn policies(args: &Args, out: &mut impl Write) -> Result<()> {
     let mut rows = Vec::new();
     for name in names {
         bar.set_message(name.clone());
-        let case = Case { settings: Config { policy: name.clone(), ..config.clone() }.to_settings(), repeat: args.repeat };
+        let case =
+            Case { settings: Config { policy: name.clone(), ..config.clone() }.to_settings(), repeat: args.repeat };
         let measured = child::ask(&["bench", COMMAND], &case, &[]);
         let error = measured.as_ref().err().map(|error: &anyhow::Error| format!("{error:#}"));
         rows.push(Row { policy: name, measured: measured.ok(), error });

@@ -93,8 +93,14 @@ mod tests {
     use super::*;
 
     fn table() -> Table {
-        let measured = |seconds, planned| Some(Measured { seconds, tokens_per_second: 1234.5, planned, resident: Some(planned + 1024) });
-        let row = |policy: &str, measured, error: Option<&str>| Row { policy: policy.into(), measured, error: error.map(Into::into) };
+        let measured = |seconds, planned| {
+            Some(Measured { seconds, tokens_per_second: 1234.5, planned, resident: Some(planned + 1024) })
+        };
+        let row = |policy: &str, measured, error: Option<&str>| Row {
+            policy: policy.into(),
+            measured,
+            error: error.map(Into::into),
+        };
         let rows = vec![
             row("none", measured(0.5, 2048), None),
             row("Nothing", measured(0.6, 1024), None),
@@ -109,7 +115,7 @@ mod tests {
         let expected = "policy       step  of none  tokens/s  planned peak  measured\n\
                         none     500.0 ms     1.00     1,234      2.00 KiB  3.00 KiB\n\
                         Nothing  600.0 ms     1.20     1,234      1.00 KiB  2.00 KiB\n\
-                        Dots            ?                              ?         ?\n\
+                        Dots            ?                                ?         ?\n\
                         note: Dots: too large\n";
         assert_eq!(text, expected, "\n{text}");
     }
@@ -119,6 +125,9 @@ mod tests {
         assert_eq!(table().chart().unwrap().matches("<circle").count(), 2);
         assert!(table().page().unwrap().contains("<td>Nothing<td>600.0 ms<td>1.20"), "{}", table().page().unwrap());
         let json: serde_json::Value = serde_json::from_str(&table().json().unwrap()).unwrap();
-        assert_eq!((&json["rows"][1]["planned"], &json["rows"][2]["error"]), (&1024.into(), &"too large\nthe rest".into()));
+        assert_eq!(
+            (&json["rows"][1]["planned"], &json["rows"][2]["error"]),
+            (&1024.into(), &"too large\nthe rest".into())
+        );
     }
 }

@@ -1,0 +1,69 @@
+//! The time and the memory of training steps, without a text.
+
+use anyhow::Result;
+use remat::{DType, Device, JitOptions, random, tree};
+use remat_cli::resident;
+use remat_cli::times::median;
+use serde::{Deserialize, Serialize};
+
+use super::plan;
+use super::step::{Step, fit};
+use crate::config::Config;
+use crate::data::Batch;
+use crate::machine;
+use crate::run::State;
+
+/// What was measured of a configuration.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    /// The median time of a step.
+    pub(crate) seconds: f64,
+    pub(crate) tokens_per_second: f64,
+    /// The peak of a step that the engine planned, in bytes: model, state of the optimizer and batch with it.
+    pub(crate) planned: usize,
+    /// By how many bytes the process grew at most: its program and its libraries are not counted. `None` where the system does not tell.
+    pub(crate) resident: Option<usize>,
+}
+
+/// Trains for one step, then for as many as are timed, on random tokens.
+///
+/// # Errors
+/// If the configuration has no model or policy, or the first error of a step.
+pub(crate) fn measure(config: &Config, repeat: u32) -> Result<Measured> {
+    let architecture = config.architecture()?;
+    let context = config.context(&architecture);
+    let sequences = config.sequences(context)?;
+    let planned = plan::plan(config, &architecture, context)?.peak;
+    let before = resident::now();
+    resident::reset_peak();
+    let device = config.device.as_deref().map_or_else(Device::default_device, Device::named)?;
+    let [weights, tokens] = random::key(config.seed).split();
+    let step = Step::of(config)?;
+    let model = tree::map(&config.model(&architecture, &weights)?, |_, leaf| leaf.to_device(&device));
+    let (optimizer, scale) = step.init(&model)?;
+    let state = State { step: 0, model, optimizer, scale };
+    let options = machine::options(&state.model)?;
+    let options = JitOptions { memory_limit: config.limit().or(options.memory_limit), ..options };
+    let vocabulary = architecture.vocabulary() as i64;
+    let batch = |step: u32| -> remat::Result<Batch> {
+        let drawn = random::randint(tokens.fold_in(step), [sequences, context + 1], DType::I32, 0..vocabulary);
+        Ok(Batch { tokens: drawn.index((.., ..context)), targets: drawn.index((.., 1..)) })
+    };
+    let (mut times, mut last) = (Vec::new(), std::time::Instant::now());
+    let done = |state: &State, _: f32| {
+        // The first step compiles, and its memory is new.
+        if state.step > 1 {
+            times.push(last.elapsed().as_secs_f64());
+        }
+        last = std::time::Instant::now();
+        Ok(true)
+    };
+    fit(state, repeat + 1, &step, &options, batch, done)?;
+    let seconds = median(&mut times);
+    Ok(Measured {
+        seconds,
+        tokens_per_second: (sequences * context) as f64 / seconds,
+        planned,
+        resident: resident::peak().zip(before).map(|(after, before)| after.saturating_sub(before)),
+    })
+}
