@@ -48,7 +48,7 @@ fn mistakes_are_said_before_anything_is_measured() {
         assert!(!output.status.success() && output.stdout.is_empty());
         String::from_utf8(output.stderr).unwrap()
     };
-    assert!(error("--only nothign").contains("did you mean `nothing`?"), "{}", error("--only nothign"));
+    assert!(error("--only nothign").contains("did you mean `Nothing`?"), "{}", error("--only nothign"));
     assert!(error("--widht 3").contains("--width"), "{}", error("--widht 3"));
     assert!(error("--repeat 0").contains("--repeat"), "{}", error("--repeat 0"));
 }
