@@ -8,9 +8,8 @@ use remat::nn::{Decoder, Generator, Gpt2, Gpt2Config, Llama, LlamaConfig, Sampli
 use remat::tree::leaves;
 use remat::{Cpu, DType, JitOptions, random};
 use remat_cli::arguments::up_to;
+use remat_cli::times::median;
 use serde::Serialize;
-
-use crate::measure::median;
 
 /// Arguments of `remat-bench generate`.
 #[derive(clap::Args)]
