@@ -92,6 +92,8 @@ fn operand<'a>(eqn: &Eqn, dtype: impl Fn(Atom) -> DType, definition: impl Fn(Ato
         (Op::Prim(Prim::Binary(Binary::Max | Binary::Min | Binary::And | Binary::Or)), &[x, y]) => {
             (x == y).then_some(x)
         }
+        // A slice of the same shape begins at 0, where it is clamped to.
+        (Op::Prim(Prim::DynamicSlice(_)), [x, ..]) => Some(*x),
         (Op::Prim(Prim::SelectN(_)), [_, x, rest @ ..]) => rest.iter().all(|y| y == x).then_some(*x),
         (Op::Prim(Prim::ConvertElementType(op)), &[x]) => {
             if dtype(x) == op.dtype {

@@ -78,7 +78,7 @@ fn slices_at_known_positions_are_plain_ones() {
         let flat = run(CPU, &text.parse::<Jaxpr>().unwrap()).unwrap();
         (flat.eqns[0].op.name().to_string(), flat.to_string())
     };
-    for (position, start) in [("2:i32[]", 2), ("-1:i32[]", 0), ("9:i64[]", 3), ("250:u8[]", 3)] {
+    for (position, start) in [("2:i32[]", 2), ("-1:i32[]", 0), ("9:i32[]", 3)] {
         let (name, text) = after(position);
         assert_eq!(name, "slice");
         assert!(text.contains(&format!("start_indices=({start}, 0)")), "{text}");
