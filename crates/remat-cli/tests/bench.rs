@@ -41,6 +41,18 @@ fn each_policy_has_its_time_and_its_memory() {
 }
 
 #[test]
+fn the_model_of_another_run_is_measured() {
+    let at = TempDir::new().unwrap();
+    fs::write(at.path().join("text.txt"), "to be or not to be, ".repeat(40)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
+    let sizes = "train --layers 1 --width 24 --heads 2 --context 12 --batch 2 --steps 1 --sample 0 --save run";
+    assert!(command.current_dir(at.path()).args(sizes.split_whitespace()).status().unwrap().success());
+    let output = bench(at.path(), "--from run --context 12 --batch 2 --repeat 1 --only none");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("gpt2, layers 1, width 24, "), "{text}");
+}
+
+#[test]
 fn mistakes_are_said_before_anything_is_measured() {
     let at = TempDir::new().unwrap();
     let error = |args: &str| {

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::config::{Config, Given, Setting};
 use crate::policy::LISTED;
-use crate::train::{Measured, measure};
+use crate::train::{Measured, architecture, measure};
 use report::Table;
 
 /// The hidden command that measures one policy.
@@ -104,7 +104,7 @@ fn policies(args: &Args, out: &mut impl Write) -> Result<()> {
             names.push(name);
         }
     }
-    let described = config.architecture()?;
+    let described = architecture(&config)?;
     let context = config.context(&described);
     let title = format!("{described}, context {context}, batch {}", config.batch);
     writeln!(out, "{title}; {} steps timed under each policy", args.repeat)?;

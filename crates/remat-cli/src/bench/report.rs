@@ -38,7 +38,7 @@ impl Table {
         let point = |row: &Row| {
             let measured = row.measured.as_ref()?;
             let label = row.policy.clone();
-            Some(Point { x: measured.planned as f64, y: measured.seconds, label, is_filled: true })
+            Some(Point { x: measured.planned? as f64, y: measured.seconds, label, is_filled: true })
         };
         let points: Vec<Point> = self.rows.iter().filter_map(point).collect();
         let bytes = |bytes: f64| readable_bytes(bytes as usize);
@@ -69,9 +69,9 @@ impl Table {
             return vec![row.policy.clone(), "?".into(), String::new(), String::new(), "?".into(), "?".into()];
         };
         let share = self.plain().map(|plain| format!("{:.2}", seconds / plain)).unwrap_or_default();
-        let measured = resident.map_or_else(|| "?".to_string(), readable_bytes);
+        let bytes = |bytes: Option<usize>| bytes.map_or_else(|| "?".to_string(), readable_bytes);
         let rate = thousands(tokens_per_second as usize);
-        vec![row.policy.clone(), readable_seconds(seconds), share, rate, readable_bytes(planned), measured]
+        vec![row.policy.clone(), readable_seconds(seconds), share, rate, bytes(planned), bytes(resident)]
     }
 }
 
@@ -94,7 +94,12 @@ mod tests {
 
     fn table() -> Table {
         let measured = |seconds, planned| {
-            Some(Measured { seconds, tokens_per_second: 1234.5, planned, resident: Some(planned + 1024) })
+            Some(Measured {
+                seconds,
+                tokens_per_second: 1234.5,
+                planned: Some(planned),
+                resident: Some(planned + 1024),
+            })
         };
         let row = |policy: &str, measured, error: Option<&str>| Row {
             policy: policy.into(),

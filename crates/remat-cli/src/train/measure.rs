@@ -1,16 +1,18 @@
 //! The time and the memory of training steps, without a text.
 
 use anyhow::Result;
-use remat::{DType, Device, JitOptions, random, tree};
+use remat::{Cpu, DType, Device, JitOptions, random, tree};
 use remat_cli::resident;
 use remat_cli::times::median;
 use serde::{Deserialize, Serialize};
 
+use super::origin::Origin;
 use super::plan;
 use super::step::{Step, fit};
 use crate::config::Config;
 use crate::data::Batch;
 use crate::machine;
+use crate::model::Architecture;
 use crate::run::State;
 
 /// What was measured of a configuration.
@@ -19,10 +21,19 @@ pub(crate) struct Measured {
     /// The median time of a step.
     pub(crate) seconds: f64,
     pub(crate) tokens_per_second: f64,
-    /// The peak of a step that the engine planned, in bytes: model, state of the optimizer and batch with it.
-    pub(crate) planned: usize,
+    /// The peak of a step that the native engine planned, in bytes: model, state of the optimizer and batch with it. `None` on other devices,
+    /// whose compilers plan.
+    pub(crate) planned: Option<usize>,
     /// By how many bytes the process grew at most: its program and its libraries are not counted. `None` where the system does not tell.
     pub(crate) resident: Option<usize>,
+}
+
+/// The model that a configuration trains, which may be that of another run.
+///
+/// # Errors
+/// If there is no such model.
+pub(crate) fn architecture(config: &Config) -> Result<Architecture> {
+    Origin::of(config)?.architecture(config)
 }
 
 /// Trains for one step, then for as many as are timed, on random tokens.
@@ -30,13 +41,16 @@ pub(crate) struct Measured {
 /// # Errors
 /// If the configuration has no model or policy, or the first error of a step.
 pub(crate) fn measure(config: &Config, repeat: u32) -> Result<Measured> {
-    let architecture = config.architecture()?;
+    let architecture = architecture(config)?;
     let context = config.context(&architecture);
     let sequences = config.sequences(context)?;
-    let planned = plan::plan(config, &architecture, context)?.peak;
+    let device = config.device.as_deref().map_or_else(Device::default_device, Device::named)?;
+    let planned = match device.name() {
+        Cpu::NAME => Some(plan::plan(config, &architecture, context)?.peak),
+        _ => None,
+    };
     let before = resident::now();
     resident::reset_peak();
-    let device = config.device.as_deref().map_or_else(Device::default_device, Device::named)?;
     let [weights, tokens] = random::key(config.seed).split();
     let step = Step::of(config)?;
     let model = tree::map(&config.model(&architecture, &weights)?, |_, leaf| leaf.to_device(&device));

@@ -20,7 +20,7 @@ use remat_cli::arguments;
 use remat_cli::table::thousands;
 
 pub(crate) use evaluate::mean_loss;
-pub(crate) use measure::{Measured, measure};
+pub(crate) use measure::{Measured, architecture, measure};
 pub(crate) use optimizer::OptimizerState;
 pub(crate) use plan::shapes;
 pub(crate) use step::Step;
