@@ -9,8 +9,9 @@ use anyhow::{Result, ensure};
 use remat::random;
 use remat_cli::arguments::up_to;
 use remat_cli::table::thousands;
+use remat_data::Batches;
 
-use crate::data::{batches, load};
+use crate::data::{open, whole};
 use crate::sample::{Choice, sample, shown};
 use crate::source::Source;
 use crate::train::mean_loss;
@@ -88,19 +89,18 @@ pub(crate) struct Eval {
 pub(crate) fn eval(args: &Eval, out: &mut impl Write) -> Result<()> {
     let source = Source::open(&args.from)?;
     notes(&source, out)?;
-    let text = load(args.text.as_deref())?;
-    let context = source.context;
-    let bytes = text.files.concat();
-    let tokens = source.tokenizer.encode(&bytes)?;
-    let counted = tokens.len().saturating_sub(1) / context * context;
-    ensure!(counted > 0, "the text has {} tokens, no more than a context of {context}", tokens.len());
-    let loss = mean_loss(&source.model, batches(&tokens, source.batch, context))?;
+    let text = open(args.text.as_deref())?;
+    let (tokens, bytes) = whole(&text, &source.tokenizer)?;
+    let (count, context) = (tokens.len(), source.context as u64);
+    let counted = count.saturating_sub(1) / context * context;
+    ensure!(counted > 0, "the text has {count} tokens, no more than a context of {context}");
+    let loss = mean_loss(&source.model, Batches::new(tokens, source.context, source.batch, 0)?.in_order())?;
     writeln!(out, "checkpoint: {}", source.path.display())?;
-    writeln!(out, "text: {} bytes in {}", thousands(bytes.len()), text.source)?;
+    writeln!(out, "text: {} bytes in {}", thousands(bytes as usize), text.description())?;
     // The bytes of the tokens that are predicted, if these have as many as all others.
-    let bytes_of_token = bytes.len() as f64 / tokens.len() as f64;
+    let bytes_of_token = bytes as f64 / count as f64;
     let bits = loss / std::f64::consts::LN_2 / bytes_of_token;
-    Ok(writeln!(out, "loss {loss:.4}, {bits:.4} bits per byte, of {} tokens", thousands(counted))?)
+    Ok(writeln!(out, "loss {loss:.4}, {bits:.4} bits per byte, of {} tokens", thousands(counted as usize))?)
 }
 
 fn notes(source: &Source, out: &mut impl Write) -> Result<()> {

@@ -37,14 +37,12 @@ struct Written {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Fingerprint {
     bytes: usize,
-    crc32: u32,
+    tokens: u64,
 }
 
 impl Fingerprint {
     pub(crate) fn of(text: &Text) -> Fingerprint {
-        let mut hasher = crc32fast::Hasher::new();
-        text.files.iter().for_each(|file| hasher.update(file));
-        Fingerprint { bytes: text.size(), crc32: hasher.finalize() }
+        Fingerprint { bytes: text.size(), tokens: text.fingerprint() }
     }
 }
 
@@ -86,8 +84,8 @@ impl Saved {
             let path = path.display();
             bail!("`{path}` has no checkpoint: `remat train` has not written one there, or has ended before its first")
         };
-        let progress: Progress<Fingerprint, Value> = checkpoint.progress()?;
-        let (config, architecture) = read(progress.config).with_context(|| {
+        let progress: Progress<Value, Value> = checkpoint.progress()?;
+        let (config, architecture, text) = read(progress.config, progress.data).with_context(|| {
             format!(
                 "`{}` was written by another version of remat, or not by `remat train`",
                 checkpoint.path().display()
@@ -95,7 +93,7 @@ impl Saved {
         })?;
         let notes = skipped.iter().map(ToString::to_string).collect();
         let step = u32::try_from(progress.step).context("the number of the step")?;
-        Ok(Saved { checkpoint, config, architecture, text: progress.data, step, notes })
+        Ok(Saved { checkpoint, config, architecture, text, step, notes })
     }
 
     /// The last checkpoint of a run that is to go on in its folder.
@@ -146,14 +144,14 @@ impl Saved {
     }
 }
 
-/// The configuration and the model that were written.
+/// The configuration, the model and the text that were written.
 ///
 /// # Errors
 /// If they are not what this version writes.
-fn read(written: Value) -> Result<(Config, Architecture)> {
+fn read(written: Value, text: Value) -> Result<(Config, Architecture, Fingerprint)> {
     let Written { settings, model } = serde_json::from_value(written)?;
     let architecture = Architecture::from_json(Path::new("config.json"), &model.to_string())?;
-    Ok((Config::from_settings(&settings)?, architecture))
+    Ok((Config::from_settings(&settings)?, architecture, serde_json::from_value(text)?))
 }
 
 /// The folder of a run that goes on.

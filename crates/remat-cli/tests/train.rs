@@ -123,6 +123,19 @@ fn a_folder_without_text_trains_on_the_manual() {
 }
 
 #[test]
+fn a_column_of_json_lines_is_text() {
+    let folder = TempDir::new().unwrap();
+    let rows: String = (0..20).map(|i| format!("{{\"id\": {i}, \"text\": \"a line of text\"}}\n")).collect();
+    fs::write(folder.path().join("a.jsonl"), &rows).unwrap();
+    let output = stdout(train(folder.path(), &format!("{SMALL} --steps 1 --sample 0 --text a.jsonl")));
+    assert!(output.contains("text: 280 bytes in a.jsonl; 28 of them are held out"), "{output}");
+    fs::write(folder.path().join("a.jsonl"), rows + "{\"txt\": \"\"}").unwrap();
+    let output = train(folder.path(), "--text a.jsonl");
+    let expected = "error: `a.jsonl` line 21: it has no column `text`; its columns are `txt`; did you mean `txt`?\n";
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), expected);
+}
+
+#[test]
 fn mistakes_are_one_line() {
     let folder = folder("just a little text");
     fs::write(folder.path().join("empty.txt"), "").unwrap();
@@ -134,11 +147,14 @@ fn mistakes_are_one_line() {
     };
     let cases = [
         ("--text nowhere.txt", "there is no file or folder `nowhere.txt`"),
-        ("--text empty.txt", "the file `empty.txt` is empty"),
-        ("--text none", "the folder `none` has no text: no .rs, .md, .toml, .txt file with anything in it"),
+        ("--text empty.txt", "`empty.txt` has no text"),
+        (
+            "--text none",
+            "`none` has no text: no .rs, .md, .toml, .txt, .jsonl, .ndjson, .parquet file with anything in it",
+        ),
         (
             "--text text.txt --context 9",
-            "the text has 18 bytes, too few for a context of 9: 20 are needed, half of them to train and half to test",
+            "the text has 18 tokens, too few for a context of 9: 20 are needed, half of them to train and half to test",
         ),
         ("--policy dost", "parse: line 1, column 1: unknown policy `dost`; did you mean `Dots`?"),
         ("--policy names", "parse: line 1, column 6: expected `(`, found the end"),

@@ -210,6 +210,7 @@ impl Corpus {
 /// The name of the folder of the shards of a text: it depends on where the text is, and on the tokenizer.
 fn name(source: &Source, tokenizer: &Tokenizer) -> Result<String> {
     let path = source.path();
+    // A text in memory has a description in place of a path.
     let full = path.canonicalize().map_err(|error| cannot(CORPUS, "read", path, &error))?;
     let mut hasher = XxHash3_64::new();
     hasher.write(full.as_os_str().as_encoded_bytes());

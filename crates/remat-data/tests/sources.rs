@@ -56,7 +56,9 @@ fn zstandard(bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn text_files_of_a_folder_come_in_order_without_hidden_and_built_ones() {
-    let files: [(&str, &[u8]); 8] = [
+    let files: [(&str, &[u8]); 10] = [
+        ("run/config.toml", b"x"),
+        ("run/metrics.jsonl", b"{}"),
         ("b.md", b"2"),
         ("a/z.rs", b"1"),
         ("a/image.png", b"x"),
@@ -92,10 +94,7 @@ fn tables_beside_text_are_read_when_a_column_is_named() {
 fn folders_and_files_that_are_not_there() {
     let folder = folder(&[("sub/empty.txt", b""), ("text/a.txt", b"a")]);
     let path = |name: &str| folder.path().join(name);
-    assert_eq!(
-        message(Source::open(path("none"), None), &folder),
-        "cannot read `DIR/none`: No such file or directory (os error 2)"
-    );
+    assert_eq!(message(Source::open(path("none"), None), &folder), "there is no file or folder `DIR/none`");
     assert_eq!(
         message(Source::open(path("sub"), None), &folder),
         "`DIR/sub` has no text: no .rs, .md, .toml, .txt, .jsonl, .ndjson, .parquet file with anything in it"

@@ -23,7 +23,7 @@ use crate::sample::Choice;
 #[derive(Clone, PartialEq, Debug, clap::Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct Config {
-    /// A file or folder of text [default: the text files of the current git checkout or folder]
+    /// A file or folder of text, or of JSON lines with a column `text` [default: the text files of the current git checkout or folder]
     #[arg(long, value_name = "PATH")]
     pub(crate) text: Option<PathBuf>,
     /// A model of known sizes: gpt2-tiny, llama-tiny, gpt2 (124 million parameters), gpt2-medium, gpt2-large, gpt2-xl, llama-1b,

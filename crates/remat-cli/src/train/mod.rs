@@ -26,7 +26,7 @@ pub(crate) use plan::shapes;
 pub(crate) use step::Step;
 
 use crate::config::{Config, Given, Setting};
-use crate::data::{Batches, load};
+use crate::data::{Batches, load, open};
 use crate::model::Model;
 use crate::records::Report;
 use crate::run::{Fingerprint, Run, RunOf, Saved, State};
@@ -98,7 +98,7 @@ fn train(mut config: Config, resumed: Option<(&PathBuf, Saved)>, out: &mut impl 
     let device = config.device.as_deref().map_or_else(Device::default_device, Device::named)?;
     let probe = Tensor::from(0.0f32).to_device(&device);
     jit_with(&machine::options(&probe)?, |x: &Tensor| x.clone()).call(probe)?;
-    let text = load(config.text.as_deref())?;
+    let text = load(&open(config.text.as_deref())?)?;
     if saved.is_none() {
         // The run may be resumed from another folder.
         config.text = text.path.as_ref().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
@@ -163,7 +163,7 @@ fn train(mut config: Config, resumed: Option<(&PathBuf, Saved)>, out: &mut impl 
 
     let tests = batches.tests();
     let held_out = |model: &Model| {
-        mean_loss_of(&options, |model, batch| step.loss(model, batch, None), model, tests.iter().cloned())
+        mean_loss_of(&options, |model, batch| step.loss(model, batch, None), model, tests.iter().cloned().map(Ok))
     };
     let written = |model: &Model, count: usize, key: random::Key| -> Result<String> {
         let model = remat::nn::Lora::merge(model);

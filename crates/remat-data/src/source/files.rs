@@ -14,6 +14,9 @@ const TEXT: [&str; 4] = ["rs", "md", "toml", "txt"];
 /// The kinds of files that have a column of text. Single `.json` files are configurations more often than data.
 const TABLES: [&str; 3] = ["jsonl", "ndjson", "parquet"];
 
+/// A folder with this file is a run of `remat train`, which is not text to train on.
+const RUN: &str = "metrics.jsonl";
+
 /// Folders that hold what programs made, not what people wrote.
 const SKIPPED: [&str; 2] = ["target", "node_modules"];
 
@@ -55,7 +58,7 @@ fn collect(folder: &Path, found: &mut Vec<PathBuf>, notes: &mut Vec<String>) -> 
         if name.starts_with('.') {
             continue;
         }
-        if kind.is_dir() && !SKIPPED.contains(&&*name) {
+        if kind.is_dir() && !SKIPPED.contains(&&*name) && !path.join(RUN).exists() {
             if let Err(error) = collect(&path, found, notes) {
                 notes.push(format!("cannot read `{}`: {error}", path.display()));
             }

@@ -9,11 +9,13 @@ mod text;
 
 use std::fs;
 use std::hash::Hasher;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use remat::Result;
 use remat::ir::counted;
 use remat::layer::location;
+use remat::{Error, ErrorKind, Result};
 use twox_hash::XxHash3_64;
 
 use crate::failure::{cannot, wrong};
@@ -30,8 +32,8 @@ pub const TEXT_COLUMN: &str = "text";
 /// A file of any name can be a source. Its extension says what is in it: `.jsonl`, `.ndjson` and `.json` are JSON, `.parquet` is
 /// Parquet, all others are text. A `.gz` or `.zst` behind it means that the file is compressed.
 ///
-/// Of a folder, the files below it are read in the order of their paths, but for hidden ones, links, and what is in `target` or
-/// `node_modules`: the text files (`.rs`, `.md`, `.toml`, `.txt`); or, if there are none or a column is named, those of JSON lines and
+/// Of a folder, the files below it are read in the order of their paths, but for hidden ones, links, and what is in `target`,
+/// `node_modules` or runs of `remat train`: the text files (`.rs`, `.md`, `.toml`, `.txt`); or, if there are none or a column is named, those of JSON lines and
 /// Parquet.
 ///
 /// A text file is one document; so is each line of JSON lines, each element of a JSON array, each row of Parquet.
@@ -54,6 +56,8 @@ pub struct Source {
     column: String,
     notes: Vec<String>,
     is_folder: bool,
+    /// The text, where it is not in files.
+    text: Option<Arc<str>>,
 }
 
 /// What a file is read as.
@@ -88,7 +92,13 @@ impl Source {
     }
 
     fn open_at(path: &Path, column: Option<&str>) -> Result<Source> {
-        let is_folder = fs::metadata(path).map_err(|error| cannot(READ, "read", path, &error))?.is_dir();
+        let is_folder = match fs::metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let message = format!("there is no file or folder `{}`", path.display());
+                return Err(Error::new(ErrorKind::Io, READ, message));
+            }
+            data => data.map_err(|error| cannot(READ, "read", path, &error))?.is_dir(),
+        };
         let mut notes = Vec::new();
         let files = if is_folder {
             files::below(path, column.is_some(), &mut notes)
@@ -101,7 +111,26 @@ impl Source {
             vec![path.to_path_buf()]
         };
         let column = column.unwrap_or(TEXT_COLUMN).to_string();
-        Ok(Source { path: path.to_path_buf(), files, column, notes, is_folder })
+        Ok(Source { path: path.to_path_buf(), files, column, notes, is_folder, text: None })
+    }
+
+    /// A text that is in memory, as one document, with what it is for the user.
+    ///
+    /// ```
+    /// let source = remat_data::Source::in_memory("a poem", "roses are red");
+    /// assert_eq!((source.description(), source.size()?), ("a poem".into(), 13));
+    /// assert_eq!(source.pieces().count(), 1);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    pub fn in_memory(description: impl Into<PathBuf>, text: impl Into<Arc<str>>) -> Source {
+        Source {
+            path: description.into(),
+            files: Vec::new(),
+            column: TEXT_COLUMN.to_string(),
+            notes: Vec::new(),
+            is_folder: false,
+            text: Some(text.into()),
+        }
     }
 
     /// The path that was opened.
@@ -135,6 +164,9 @@ impl Source {
     /// # Errors
     /// If a file is not there any more.
     pub fn size(&self) -> Result<u64> {
+        if let Some(text) = &self.text {
+            return Ok(text.len() as u64);
+        }
         self.files.iter().map(|file| Ok(metadata(file)?.len())).sum()
     }
 
@@ -145,6 +177,7 @@ impl Source {
     pub fn fingerprint(&self) -> Result<u64> {
         let mut hasher = XxHash3_64::new();
         hasher.write(self.column.as_bytes());
+        hasher.write(self.text.as_deref().unwrap_or_default().as_bytes());
         for file in &self.files {
             let data = metadata(file)?;
             let changed = data.modified().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
@@ -163,7 +196,8 @@ impl Source {
     pub fn pieces(&self) -> impl Iterator<Item = Result<Piece>> + Send + use<> {
         let column = self.column.clone();
         let mut files = self.files.clone().into_iter();
-        let mut current: Option<Pieces> = None;
+        let in_memory = self.text.as_deref().map(|text| piece::cut(text).collect::<Vec<_>>());
+        let mut current = in_memory.map(|pieces| Box::new(pieces.into_iter().map(Ok)) as Pieces);
         let mut is_over = false;
         std::iter::from_fn(move || {
             while !is_over {
