@@ -1,6 +1,6 @@
 """Training of a GPT-2 in JAX on the CPU, step by step as `remat train` does it.
 
-Compared with a run, it takes that run's first weights and its text, draws the same batches (JAX's generator is ours), and prints the
+Compared with a run, it takes that run's first weights and its text, makes the same batches (JAX's generator is ours), and prints the
 largest difference of losses:
 
     remat train --text book.txt --steps 2000 --save first --save-every 1 ...   # stopped after step 1, or:
@@ -41,12 +41,15 @@ def arguments():
 a = arguments()
 common.use_cores(a.threads)
 os.environ["JAX_PLATFORMS"] = "cpu"
-# Starts of sequences are 64-bit integers.
+# The seed of the batches is a 64-bit integer.
 os.environ["JAX_ENABLE_X64"] = "1"
 
 import jax  # noqa: E402, after the environment is set
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
+
+
+GOLDEN, MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1
 
 
 def read_safetensors(path):
@@ -138,14 +141,41 @@ def train_step(w, mu, nu, step, tokens, targets):
     return {name: update(name) for name in w}, mu, nu, value
 
 
+def mixed(x):
+    """splitmix64, as in crates/remat-data/src/shuffle.rs."""
+    x = (x + GOLDEN) & MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
+    return x ^ (x >> 31)
+
+
+def shuffled(seed, epoch, count, x):
+    """Where the permutation of an epoch takes a window: the swap-or-not shuffle."""
+    own = mixed(mixed(seed) ^ epoch)
+    for round in range(6 * count.bit_length()):
+        key = mixed(own ^ (round * GOLDEN & MASK))
+        partner = (key % count - x) % count
+        if mixed(key ^ max(x, partner)) & 1:
+            x = partner
+    return x
+
+
 def batches():
-    """The batches of a run: sequences from random places of the first nine tenths of its text."""
+    """The batches of a run: each window of the first nine tenths of its text once in an epoch."""
     text = np.frombuffer(Path(a.text).read_bytes(), np.uint8)
     text = text[: len(text) - len(text) // 10].astype(np.int32)
     key = jax.random.split(jax.random.key(a.seed), 3)[1]
+    seed = int(jax.random.bits(key, (), jnp.uint64))
+    count, surplus = divmod(len(text) - 1, a.sequence)
+
+    def start(window):
+        epoch, window = divmod(window, count)
+        offset = mixed(mixed(seed ^ 1) ^ epoch) % (surplus + 1)
+        return offset + shuffled(seed, epoch, count, window) * a.sequence
+
     for step in range(a.compare):
-        starts = jax.random.randint(jax.random.fold_in(key, step), (a.batch,), 0, len(text) - a.sequence, jnp.int64)
-        rows = np.asarray(starts)[:, None] + np.arange(a.sequence)
+        starts = np.array([start(step * a.batch + row) for row in range(a.batch)])
+        rows = starts[:, None] + np.arange(a.sequence)
         yield text[rows], text[rows + 1]
 
 

@@ -82,7 +82,9 @@ fn a_resumed_run_is_the_uninterrupted_one() {
 #[test]
 fn a_run_is_sampled_and_evaluated() {
     let at = folder();
-    stdout(remat(at.path(), &format!("train {SMALL} --steps 120 --learning-rate 0.02 --save run --sample 0")));
+    // Sequences of 13 begin at every character of the sentence of 20.
+    let small = SMALL.replace("12 --batch 4", "13 --batch 8");
+    stdout(remat(at.path(), &format!("train {small} --steps 120 --learning-rate 0.02 --save run --sample 0")));
     let written = |flags: &str| stdout(remat(at.path(), &format!("generate run --length 40 {flags}")));
     let greedy = written("--prompt to --temperature 0");
     assert_eq!(greedy.trim_end_matches('\n').len(), 40);
@@ -96,7 +98,7 @@ fn a_run_is_sampled_and_evaluated() {
     let mut number = || words.next().unwrap().parse::<f64>().unwrap();
     let (loss, bits) = (number(), number());
     assert!(loss < 0.5 && (bits - loss / 2f64.ln()).abs() < 1e-3, "{report}");
-    assert!(report.trim_end().ends_with("bits per byte, of 792 tokens"), "{report}");
+    assert!(report.trim_end().ends_with("bits per byte, of 793 tokens"), "{report}");
     // One checkpoint by its own folder.
     assert_eq!(stdout(remat(at.path(), "eval run/step-000120 --text text.txt")), report);
 }

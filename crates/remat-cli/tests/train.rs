@@ -54,7 +54,9 @@ fn number(stdout: &str, before: &str) -> f64 {
 #[test]
 fn the_loss_falls_and_text_is_learnt() {
     let folder = folder(&"to be or not to be, ".repeat(40));
-    let args = format!("{SMALL} --steps 120 --learning-rate 0.02 --sample 20 --temperature 0");
+    // Sequences of 13 begin at every character of the sentence of 20.
+    let small = SMALL.replace("12 --batch 4", "13 --batch 8");
+    let args = format!("{small} --steps 120 --learning-rate 0.02 --sample 20 --temperature 0");
     let output = stdout(train(folder.path(), &args));
     let (before, after) = (number(&output, "before training: "), number(&output, "after training: "));
     assert!((5.0..7.0).contains(&before) && after < 0.5, "{before} {after}");
