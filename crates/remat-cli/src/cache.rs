@@ -1,17 +1,23 @@
 //! `remat cache`.
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use anyhow::Result;
+use remat::ir::counted;
 use remat::report::readable_bytes;
-use remat_xla::{ExecutableCache, Usage};
+use remat_data::TokenCache;
+use remat_xla::ExecutableCache;
+
+/// The folder of tokens in that of the user's caches.
+const TOKENS: &str = "tokens";
 
 /// Commands of `remat cache`.
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
-    /// Say where compiled programs are, and what they take.
+    /// Say where compiled programs and tokens of texts are, and what they take.
     Show,
-    /// Delete them: each is compiled again when it is next used.
+    /// Delete them: each program is compiled again when it is next used, and each text tokenized again.
     Clear,
 }
 
@@ -20,25 +26,43 @@ pub(crate) enum Command {
 /// # Errors
 /// If `REMAT_CACHE_SIZE` is not a size, or a file cannot be deleted; if the output cannot be written.
 pub(crate) fn run(command: &Command, out: &mut impl Write) -> Result<()> {
-    let Some(cache) = ExecutableCache::of_user()? else {
-        return Ok(writeln!(out, "compiled programs are not kept: there is no home folder")?);
+    let (Some(programs), Some(texts)) = (ExecutableCache::of_user()?, tokens()?.map(TokenCache::new)) else {
+        return Ok(writeln!(out, "compiled programs and tokens are not kept: there is no home folder")?);
     };
-    let folder = cache.folder().display();
-    let limit = match cache.limit() {
+    let limit = match programs.limit() {
         0 => "(turned off by REMAT_CACHE_SIZE)".to_string(),
-        limit => {
-            format!("of {} at most (REMAT_CACHE_SIZE)", readable_bytes(usize::try_from(limit).unwrap_or(usize::MAX)))
-        }
+        limit => format!("of {} at most (REMAT_CACHE_SIZE)", bytes(limit)),
     };
+    let (folder, of_tokens) = (programs.folder().display(), texts.folder().display());
     match command {
-        Command::Show => writeln!(out, "{} in {folder}, {limit}", taken(cache.usage()))?,
-        Command::Clear => writeln!(out, "deleted {} in {folder}", taken(cache.clear()?))?,
+        Command::Show => {
+            let (programs, texts) = (programs.usage(), texts.usage());
+            writeln!(out, "{} in {folder}, {limit}", taken(programs.entries, "compiled program", programs.bytes))?;
+            writeln!(out, "{} in {of_tokens}", taken(texts.texts, "tokenized text", texts.bytes))?;
+        }
+        Command::Clear => {
+            let programs = programs.clear()?;
+            writeln!(out, "deleted {} in {folder}", taken(programs.entries, "compiled program", programs.bytes))?;
+            let texts = texts.clear()?;
+            writeln!(out, "deleted {} in {of_tokens}", taken(texts.texts, "tokenized text", texts.bytes))?;
+        }
     }
     Ok(())
 }
 
-fn taken(Usage { entries, bytes }: Usage) -> String {
-    let bytes = readable_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
-    let programs = if entries == 1 { "program" } else { "programs" };
-    format!("{entries} compiled {programs}, {bytes},")
+/// The folder in which tokens of large texts are kept; `None` where there is no home folder.
+///
+/// # Errors
+/// If `REMAT_CACHE_SIZE` is not a size.
+pub(crate) fn tokens() -> Result<Option<PathBuf>> {
+    let programs = ExecutableCache::of_user()?;
+    Ok(programs.and_then(|programs| Some(programs.folder().parent()?.join(TOKENS))))
+}
+
+fn taken(count: usize, what: &str, size: u64) -> String {
+    format!("{}, {},", counted(count, what), bytes(size))
+}
+
+fn bytes(bytes: u64) -> String {
+    readable_bytes(usize::try_from(bytes).unwrap_or(usize::MAX))
 }

@@ -13,19 +13,26 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
+/// What is said of tokens where there are none.
+fn tokens(home: &Path) -> String {
+    format!("0 tokenized texts, 0 B, in {}\n", home.join("remat/tokens").display())
+}
+
 #[test]
 fn programs_are_counted_and_deleted() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("remat/executables");
     let of = |command| text(&cache(home.path(), command, ""));
     let there = folder.display();
-    assert_eq!(of("show"), format!("0 compiled programs, 0 B, in {there}, of 2.00 GiB at most (REMAT_CACHE_SIZE)\n"));
+    let show = format!("0 compiled programs, 0 B, in {there}, of 2.00 GiB at most (REMAT_CACHE_SIZE)\n");
+    let none = tokens(home.path());
+    assert_eq!(of("show"), show + &none);
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join(format!("{:032x}", 7)), [0; 5000]).unwrap();
     std::fs::write(folder.join("a note"), "").unwrap();
     assert!(of("show").starts_with("1 compiled program, 8.00 KiB, in "));
-    assert_eq!(of("clear"), format!("deleted 1 compiled program, 8.00 KiB, in {there}\n"));
-    assert_eq!(of("clear"), format!("deleted 0 compiled programs, 0 B, in {there}\n"));
+    assert_eq!(of("clear"), format!("deleted 1 compiled program, 8.00 KiB, in {there}\ndeleted {none}"));
+    assert_eq!(of("clear"), format!("deleted 0 compiled programs, 0 B, in {there}\ndeleted {none}"));
     assert!(folder.join("a note").exists());
 }
 
@@ -37,20 +44,39 @@ fn a_cache_that_is_turned_off_is_cleared_too() {
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join(format!("{:032x}", 7)), [0; 5000]).unwrap();
     let (of, there) = (|command| text(&cache(home.path(), command, "0")), folder.display());
+    let none = tokens(home.path());
     let off = "(turned off by REMAT_CACHE_SIZE)";
-    assert_eq!(of("show"), format!("1 compiled program, 8.00 KiB, in {there}, {off}\n"));
-    assert_eq!(of("clear"), format!("deleted 1 compiled program, 8.00 KiB, in {there}\n"));
-    assert_eq!(of("show"), format!("0 compiled programs, 0 B, in {there}, {off}\n"));
+    assert_eq!(of("show"), format!("1 compiled program, 8.00 KiB, in {there}, {off}\n{none}"));
+    assert_eq!(of("clear"), format!("deleted 1 compiled program, 8.00 KiB, in {there}\ndeleted {none}"));
+    assert_eq!(of("show"), format!("0 compiled programs, 0 B, in {there}, {off}\n{none}"));
 }
 
 #[test]
 fn the_limit_is_that_of_the_environment() {
     let home = tempfile::tempdir().unwrap();
-    assert!(text(&cache(home.path(), "show", "500MiB")).ends_with("of 500.00 MiB at most (REMAT_CACHE_SIZE)\n"));
+    assert!(text(&cache(home.path(), "show", "500MiB")).contains(", of 500.00 MiB at most (REMAT_CACHE_SIZE)\n"));
     let wrong = cache(home.path(), "show", "lots");
     assert_eq!(wrong.status.code(), Some(1));
     assert_eq!(
         String::from_utf8(wrong.stderr).unwrap(),
         "error: cache: REMAT_CACHE_SIZE is 'lots' and must be a number of bytes such as 500MiB or 10GiB, or 0\n"
     );
+}
+
+#[test]
+fn tokens_of_texts_are_counted_and_deleted() {
+    let home = tempfile::tempdir().unwrap();
+    let (text_file, folder) = (home.path().join("a.txt"), home.path().join("remat/tokens"));
+    std::fs::write(&text_file, "0123456789".repeat(100)).unwrap();
+    let source = remat_data::Source::open(&text_file, None).unwrap();
+    remat_data::Corpus::in_shards(&source, &remat_data::Tokenizer::bytes(), &folder).unwrap();
+    std::fs::create_dir(folder.join("photos")).unwrap();
+    let of = |command| text(&cache(home.path(), command, ""));
+    let there = format!(", in {}\n", folder.display());
+    let show = of("show");
+    let tokens = show.lines().last().unwrap();
+    assert!(tokens.starts_with("1 tokenized text, 2.") && tokens.contains(" KiB, in "), "{show}");
+    assert!(of("clear").ends_with(&format!("\ndeleted {tokens}\n")));
+    assert!(of("show").ends_with(&format!("\n0 tokenized texts, 0 B{there}")));
+    assert!(folder.join("photos").exists());
 }

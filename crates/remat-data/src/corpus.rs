@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use twox_hash::XxHash3_64;
 
+use crate::cache::{INDEX, TokenCache};
 use crate::failure::{cannot, invalid, wrong};
 use crate::source::{Piece, Source};
 use crate::tokenizer::Tokenizer;
@@ -25,9 +26,6 @@ const HELD_OUT: usize = 10;
 
 /// The bytes of text that are tokenized together.
 const TOGETHER: usize = 2 << 20;
-
-/// The file that lists what a folder of shards has; it is written last.
-const INDEX: &str = "index.json";
 
 /// The names of the two sequences in a folder of shards.
 const TRAIN: &str = "train";
@@ -120,35 +118,36 @@ impl Corpus {
     /// As of [`Corpus::in_memory`]; if the folder cannot be written.
     #[track_caller]
     pub fn in_shards(source: &Source, tokenizer: &Tokenizer, cache: impl AsRef<Path>) -> Result<Corpus> {
-        let (loc, cache) = (location(), cache.as_ref());
-        Corpus::shards_in(source, tokenizer, cache).map_err(|error| error.at(loc))
+        let (loc, cache) = (location(), TokenCache::new(cache.as_ref()));
+        Corpus::shards_in(source, tokenizer, &cache).map_err(|error| error.at(loc))
     }
 
-    fn shards_in(source: &Source, tokenizer: &Tokenizer, cache: &Path) -> Result<Corpus> {
-        let folder = cache.join(name(source, tokenizer)?);
-        let fingerprint = source.fingerprint()?;
+    fn shards_in(source: &Source, tokenizer: &Tokenizer, cache: &TokenCache) -> Result<Corpus> {
+        let (folder, fingerprint) = (cache.folder().join(name(source, tokenizer)?), source.fingerprint()?);
+        let open = || open(&folder, tokenizer, fingerprint);
         let mut notes = Vec::new();
+        let lock = cache.shared();
         if folder.join(INDEX).exists() {
-            match open(&folder, tokenizer, fingerprint) {
+            match open() {
                 Ok((train, test, counts)) => return Ok(Corpus::new(source, train, test, counts)),
                 Err(error) => notes.push(format!("the text is tokenized again: {}", error.message())),
             }
         }
-        fs::create_dir_all(cache).map_err(|error| cannot(CORPUS, "make the folder", cache, &error))?;
+        drop(lock);
+        fs::create_dir_all(cache.folder())
+            .map_err(|error| cannot(CORPUS, "make the folder", cache.folder(), &error))?;
         let failed = |error: &io::Error| cannot(CORPUS, "write", &folder, error);
-        let made = tempfile::Builder::new().prefix(".tokens").tempdir_in(cache).map_err(|error| failed(&error))?;
-        write(source, tokenizer, fingerprint, &made)?;
-        // There is no instant at which the folder has a part of the shards.
-        match fs::remove_dir_all(&folder) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(&error)),
-            _ => {}
-        }
-        match fs::rename(made.path(), &folder) {
-            // Another process has made the same meanwhile.
-            Err(_) if folder.join(INDEX).exists() => {}
-            renamed => renamed.map_err(|error| failed(&error))?,
-        }
-        let (train, test, counts) = open(&folder, tokenizer, fingerprint)?;
+        let written = cache.unfinished().map_err(|error| failed(&error))?;
+        write(source, tokenizer, fingerprint, &written)?;
+        let _lock = cache.exclusive();
+        // Another process may have written the same meanwhile; without locks, also while this one replaces it.
+        let (train, test, counts) = match open() {
+            Ok(opened) => opened,
+            Err(_) => match (cache.replace(&folder, written.path()), open()) {
+                (Err(error), Err(_)) => return Err(failed(&error)),
+                (_, opened) => opened?,
+            },
+        };
         let mut corpus = Corpus::new(source, train, test, counts);
         corpus.notes.extend(notes);
         Ok(corpus)

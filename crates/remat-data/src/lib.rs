@@ -20,9 +20,11 @@
 //!
 //! 1. `failure`, `shuffle`, `open`: errors of files, permutations, files that may be compressed
 //! 2. [`source`](Source), [`tokenizer`](Tokenizer), [`tokens`](Tokens): documents, text as numbers, sequences of these
-//! 3. [`corpus`](Corpus), [`batches`](Batches), [`prefetch`](Prefetch): what is learnt and what is held out, batches, ahead of time
+//! 3. [`cache`](TokenCache): the folder of shards
+//! 4. [`corpus`](Corpus), [`batches`](Batches), [`prefetch`](Prefetch): what is learnt and what is held out, batches, ahead of time
 
 mod batches;
+mod cache;
 mod corpus;
 mod failure;
 mod open;
@@ -33,6 +35,7 @@ mod tokenizer;
 mod tokens;
 
 pub use batches::{Batch, Batches};
+pub use cache::{TokenCache, TokenUsage};
 pub use corpus::Corpus;
 pub use prefetch::Prefetch;
 pub use source::{Piece, Source, TEXT_COLUMN};

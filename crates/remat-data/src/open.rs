@@ -1,11 +1,12 @@
 //! Files that may be compressed, by the ending of their names.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read};
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
-use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
+use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
+use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 /// Endings of compressed files.
 const COMPRESSED: [&str; 2] = ["gz", "zst"];
@@ -25,39 +26,55 @@ pub(crate) fn reader(path: &Path) -> io::Result<Box<dyn Read + Send>> {
     let file = File::open(path)?;
     Ok(match path.extension().map(|e| e.to_string_lossy().to_lowercase()).as_deref() {
         Some("gz") => Box::new(MultiGzDecoder::new(io::BufReader::new(file))),
-        Some("zst") => Box::new(Frames::Between(io::BufReader::new(file))),
+        Some("zst") => Box::new(Frames { file: io::BufReader::new(file), decoder: FrameDecoder::new() }),
         _ => Box::new(file),
     })
 }
 
 /// The frames of a Zstandard file, one after the other: the decoder reads one.
-enum Frames {
-    Between(io::BufReader<File>),
-    Inside(Box<StreamingDecoder<io::BufReader<File>, FrameDecoder>>),
-    Ended,
+struct Frames {
+    file: io::BufReader<File>,
+    decoder: FrameDecoder,
 }
 
 impl Read for Frames {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
-            match std::mem::replace(self, Frames::Ended) {
-                Frames::Ended => return Ok(0),
-                Frames::Between(mut file) => {
-                    if io::BufRead::fill_buf(&mut file)?.is_empty() {
-                        return Ok(0);
-                    }
-                    let frame = StreamingDecoder::new(file).map_err(io::Error::other)?;
-                    *self = Frames::Inside(Box::new(frame));
-                }
-                Frames::Inside(mut frame) => {
-                    let read = frame.read(buffer)?;
-                    if read > 0 || buffer.is_empty() {
-                        *self = Frames::Inside(frame);
-                        return Ok(read);
-                    }
-                    *self = Frames::Between(frame.into_inner());
-                }
+            while self.decoder.can_collect() == 0 && !self.decoder.is_finished() {
+                let one = BlockDecodingStrategy::UptoBlocks(1);
+                self.decoder.decode_blocks(&mut self.file, one).map_err(io::Error::other)?;
+            }
+            let read = self.decoder.read(buffer)?;
+            if read > 0 || buffer.is_empty() {
+                return Ok(read);
+            }
+            // The decoder computes the checksum of a frame, and leaves it to the caller to compare it.
+            let expected = self.decoder.get_checksum_from_data();
+            if expected.is_some() && expected != self.decoder.get_calculated_checksum() {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "the checksum of a frame is another"));
+            }
+            if !self.next()? {
+                return Ok(0);
             }
         }
+    }
+}
+
+impl Frames {
+    /// Begins the next frame with content, if there is one. Frames for other programs, which say how long they are, are skipped.
+    fn next(&mut self) -> io::Result<bool> {
+        while !self.file.fill_buf()?.is_empty() {
+            match self.decoder.reset(&mut self.file) {
+                Ok(()) => return Ok(true),
+                Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame { length, .. })) => {
+                    let skipped = io::copy(&mut self.file.by_ref().take(length.into()), &mut io::sink())?;
+                    if skipped < u64::from(length) {
+                        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ends inside a skippable frame"));
+                    }
+                }
+                Err(error) => return Err(io::Error::other(error)),
+            }
+        }
+        Ok(false)
     }
 }

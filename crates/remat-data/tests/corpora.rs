@@ -1,14 +1,14 @@
 //! Tokens of texts in memory and in shards, and their batches.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use remat::{Error, ErrorKind, Result};
-use remat_data::{Batch, Batches, Corpus, Prefetch, Source, Tokenizer, Tokens};
+use remat_data::{Batch, Batches, Corpus, Prefetch, Source, TokenCache, TokenUsage, Tokenizer, Tokens};
 use tempfile::TempDir;
 
 fn text(content: impl AsRef<[u8]>) -> (TempDir, Source) {
@@ -29,9 +29,15 @@ fn message<T>(result: Result<T>, folder: &Path) -> String {
     error.message().replace(folder.to_str().unwrap(), "DIR")
 }
 
+/// What is in a folder, but for the file that processes lock.
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let all = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    all.filter(|path| !path.ends_with(".lock")).collect()
+}
+
 /// The only folder in a folder.
 fn only(folder: &Path) -> PathBuf {
-    let entries: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let entries = entries(folder);
     assert_eq!(entries.len(), 1, "{entries:?}");
     entries[0].clone()
 }
@@ -96,7 +102,7 @@ fn texts_without_text() {
     assert_eq!(message(Corpus::in_memory(&source, &Tokenizer::bytes()), folder.path()), expected);
     assert_eq!(message(Corpus::in_shards(&source, &Tokenizer::bytes(), &cache), folder.path()), expected);
     // Nothing is left of what failed.
-    assert_eq!(fs::read_dir(&cache).unwrap().count(), 0);
+    assert_eq!(entries(&cache).len(), 0);
     let (tokens, bytes) = Corpus::whole(&source, &Tokenizer::bytes()).unwrap();
     assert!(tokens.is_empty() && bytes == 0);
     assert_eq!(message(tokens.read(0, 1), folder.path()), "tokens 0 to 1 are asked for, and there are 0");
@@ -115,7 +121,7 @@ fn shards_have_the_tokens_of_memory() {
         assert_eq!(corpus.train.vocabulary(), tokenizer.vocabulary());
         assert_eq!(corpus.train.read(1_234_567, 5).unwrap(), expected.train.read(1_234_567, 5).unwrap());
     }
-    assert_eq!(fs::read_dir(&cache).unwrap().count(), 2);
+    assert_eq!(entries(&cache).len(), 2);
 }
 
 #[test]
@@ -167,11 +173,56 @@ fn shards_are_made_again_when_the_text_changes_or_they_are_damaged() {
     assert_eq!(open().bytes, 12);
     // Another tokenizer has a folder of its own.
     Corpus::in_shards(&source, &Tokenizer::bytes_with_end(), &cache).unwrap();
-    assert_eq!(fs::read_dir(&cache).unwrap().count(), 2);
+    assert_eq!(entries(&cache).len(), 2);
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();
     let error = message(Corpus::in_shards(&source, &bytes, &file), folder.path());
     assert_eq!(error, "cannot make the folder `DIR/file`: File exists (os error 17)");
+}
+
+#[test]
+fn several_runs_on_a_text_that_changed() {
+    let (folder, source) = text("0");
+    let (path, cache) = (folder.path().join("a.txt"), folder.path().join("cache"));
+    for round in 1..20 {
+        fs::write(&path, "0123456789".repeat(round)).unwrap();
+        let run = || Corpus::in_shards(&source, &Tokenizer::bytes(), &cache).map(|corpus| all(&corpus.train).len());
+        std::thread::scope(|scope| {
+            let runs: Vec<_> = (0..8).map(|_| scope.spawn(run)).collect();
+            for length in runs.into_iter().map(|run| run.join().unwrap()) {
+                assert_eq!(length.unwrap(), 9 * round);
+            }
+        });
+        only(&cache);
+    }
+}
+
+#[test]
+fn what_killed_runs_have_left_is_deleted() {
+    let (folder, source) = text("0123456789");
+    let cache = TokenCache::new(folder.path().join("cache"));
+    assert_eq!((cache.usage(), cache.clear().unwrap()), (TokenUsage::default(), TokenUsage::default()));
+    let old = std::time::SystemTime::now() - Duration::from_secs(25 * 3600);
+    let age = |path: PathBuf| File::open(path).unwrap().set_modified(old).unwrap();
+    let left = |name: &str| {
+        let folder = cache.folder().join(name);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("train-00000.tokens"), [0; 100]).unwrap();
+        folder
+    };
+    let (killed, writing, other) = (left(".tokensOld"), left(".tokensNew"), left("photos"));
+    age(killed.join("train-00000.tokens"));
+    for folder in [&killed, &writing, &other] {
+        age(folder.clone());
+    }
+    assert_eq!(cache.usage(), TokenUsage { texts: 0, bytes: 200 });
+    Corpus::in_shards(&source, &Tokenizer::bytes(), cache.folder()).unwrap();
+    // A process may still write to a folder in which a file is new.
+    assert!(!killed.exists() && writing.exists() && other.exists());
+    let shards = TokenUsage { texts: 1, bytes: cache.usage().bytes - 100 };
+    assert_eq!(cache.clear().unwrap(), shards);
+    assert_eq!(cache.usage(), TokenUsage { texts: 0, bytes: 100 });
+    assert!(writing.exists() && other.exists());
 }
 
 #[test]

@@ -176,15 +176,24 @@ fn errors_of_json_name_the_line() {
     assert_eq!(error(b"{\"a\": true}", Some("a")), "`DIR/a.json` line 1: column `a` is a boolean, not text");
     assert_eq!(
         error(b"{\"text\": \"a\"}\n{\"text\": \"a\n", None),
-        "`DIR/a.json` line 2: byte 11 is not as JSON: control character (\\u0000-\\u001F) found while parsing a string"
+        "`DIR/a.json` line 2, byte 11: control character (\\u0000-\\u001F) found while parsing a string"
     );
-    assert_eq!(error(b"plain words", None), "`DIR/a.json` line 1: byte 1 is not as JSON: expected value");
+    assert_eq!(error(b"plain words", None), "`DIR/a.json` line 1, byte 1: expected value");
     assert_eq!(
         error(b"[{\"text\": \"a\"},\n{\"text\": \"b\"", None),
         "`DIR/a.json` line 2: the array ends inside an element"
     );
+    // Bytes are those of the line in the file, also where an element of an array begins in the middle of it or has several.
+    for (content, position) in [
+        ("  {\"text\": x}", "line 1, byte 12: expected value"),
+        ("[{\"text\": \"a\"},\n {\"text\": x}]", "line 2, byte 11: expected value"),
+        ("[{\"text\": \"a\"},\n {\"text\":\n  x}]", "line 3, byte 3: expected value"),
+        ("[{\"id\": 1,\n \"text\": \"\\ud800\"}]", "line 2, byte 17: unexpected end of hex escape"),
+    ] {
+        assert_eq!(error(content.as_bytes(), None), format!("`DIR/a.json` {position}"));
+    }
     let bytes = error(b"{\"text\": \"a\xff\"}", None);
-    assert!(bytes.starts_with("`DIR/a.json` line 1: byte ") && bytes.contains("invalid unicode"), "{bytes}");
+    assert!(bytes.starts_with("`DIR/a.json` line 1, byte ") && bytes.contains("invalid unicode"), "{bytes}");
 }
 
 #[test]
@@ -196,6 +205,37 @@ fn compressed_files_that_are_damaged() {
     for (name, what) in [("a.txt.gz", "read `DIR"), ("b.txt.zst", "read `DIR"), ("c.jsonl.gz", "read line 1 of `DIR")] {
         let error = message(pieces(folder.path().join(name), None), &folder);
         assert!(error.starts_with(&format!("cannot {what}/{name}`: ")), "{error}");
+    }
+}
+
+#[test]
+fn frames_of_zstandard_that_are_skipped() {
+    let skippable = |magic: u8, length: u32, content: &[u8]| {
+        [&[magic, 0x2a, 0x4d, 0x18], length.to_le_bytes().as_slice(), content].concat()
+    };
+    let (first, last) = (skippable(0x50, 0, b""), skippable(0x5f, 9, b"an index."));
+    let whole = [&first, &last, &zstandard(b"some "), &last, &zstandard(b"text"), &first].map(Vec::as_slice).concat();
+    let cut = [zstandard(b"some "), skippable(0x5f, 10, b"an index.")].concat();
+    let folder = folder(&[("a.txt.zst", &whole), ("b.txt.zst", &cut), ("c.txt.zst", &last)]);
+    let of = |name: &str| documents(folder.path().join(name), None);
+    assert_eq!(of("a.txt.zst").unwrap(), ["some text"]);
+    assert_eq!(message(of("b.txt.zst"), &folder), "cannot read `DIR/b.txt.zst`: it ends inside a skippable frame");
+    assert_eq!(of("c.txt.zst").unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn bytes_of_zstandard_that_are_flipped() {
+    let numbers = |seed: u32| (0..5000u32).map(move |i| (i.wrapping_mul(2_654_435_761).wrapping_add(seed) >> 24) as u8);
+    // Random bytes are kept as they are in the frame, where nothing but its checksum protects them; its last 4 bytes are the checksum.
+    let content: Vec<u8> = numbers(7).collect();
+    let frame = zstandard(&content);
+    for (at, next) in [(frame.len() - 1, &b""[..]), (frame.len() / 2, b""), (frame.len() / 2, &zstandard(b"more"))] {
+        let mut damaged = frame.clone();
+        damaged[at] ^= 1;
+        damaged.extend(next);
+        let folder = folder(&[("a.txt.zst", &damaged)]);
+        let error = message(pieces(folder.path().join("a.txt.zst"), None), &folder);
+        assert_eq!(error, "cannot read `DIR/a.txt.zst`: the checksum of a frame is another");
     }
 }
 

@@ -24,7 +24,12 @@ struct Row<'a>(#[serde(borrow)] BTreeMap<Cow<'a, str>, &'a RawValue>);
 /// The pieces of the documents of a file: the texts of a column of its lines, or of the elements of the array that it is.
 pub(super) fn pieces(path: &Path, column: &str, reader: impl Read + Send + 'static) -> Pieces {
     let (path, column) = (path.to_path_buf(), column.to_string());
-    let mut rows = Rows { path: path.clone(), reader: BufReader::with_capacity(1 << 18, reader), line: 0, array: None };
+    let mut rows = Rows {
+        path: path.clone(),
+        reader: BufReader::with_capacity(1 << 18, reader),
+        position: Position::default(),
+        array: None,
+    };
     let mut row = Vec::new();
     let mut pending: std::vec::IntoIter<Piece> = Vec::new().into_iter();
     Box::new(std::iter::from_fn(move || {
@@ -32,35 +37,60 @@ pub(super) fn pieces(path: &Path, column: &str, reader: impl Read + Send + 'stat
             if let Some(piece) = pending.next() {
                 return Some(Ok(piece));
             }
-            let line = match rows.next(&mut row) {
-                Ok(line) => line?,
+            let start = match rows.next(&mut row) {
+                Ok(start) => start?,
                 Err(error) => return Some(Err(error)),
             };
-            match text(&row, &column) {
+            match text(&row, start, &column) {
                 Ok(text) => pending = cut(&text).collect::<Vec<_>>().into_iter(),
-                Err(message) => return Some(Err(wrong(READ, &path, format!("line {line}: {message}")))),
+                Err(message) => return Some(Err(wrong(READ, &path, message))),
             }
         }
     }))
 }
 
-/// The text in a column of an object; of null, none.
-fn text<'a>(row: &'a [u8], column: &str) -> std::result::Result<Cow<'a, str>, String> {
-    // Errors of one object count lines from its own first.
-    let place = |error: serde_json::Error| {
+/// A position in a file.
+#[derive(Clone, Copy, Default)]
+struct Position {
+    /// From 1.
+    line: usize,
+    /// The bytes before it in its line.
+    before: usize,
+}
+
+impl Position {
+    /// The position behind a byte.
+    fn behind(self, byte: u8) -> Position {
+        match byte {
+            b'\n' => Position { line: self.line + 1, before: 0 },
+            _ => Position { before: self.before + 1, ..self },
+        }
+    }
+}
+
+/// The text in a column of an object that starts at a position; of null, none.
+fn text<'a>(row: &'a [u8], start: Position, column: &str) -> std::result::Result<Cow<'a, str>, String> {
+    // Errors count lines and bytes from the start of what was parsed.
+    let invalid = |error: serde_json::Error, start: Position| {
+        let line = start.line + error.line().max(1) - 1;
+        let byte = error.column() + if error.line() > 1 { 0 } else { start.before };
         let message = error.to_string();
         let end = message.rfind(" at line").unwrap_or(message.len());
-        format!("byte {} is not as JSON: {}", error.column(), &message[..end])
+        format!("line {line}, byte {byte}: {}", &message[..end])
     };
-    let Row(columns) = serde_json::from_slice(row).map_err(place)?;
+    let Row(columns) = serde_json::from_slice(row).map_err(|error| invalid(error, start))?;
+    let of_row = |message: String| format!("line {}: {message}", start.line);
     let Some(value) = columns.get(column) else {
         let all = columns.keys().map(|key| &**key);
         let near = did_you_mean(column, all.clone(), String::new);
-        return Err(format!("it has no column `{column}`; its columns are {}{near}", listed(all)));
+        return Err(of_row(format!("it has no column `{column}`; its columns are {}{near}", listed(all))));
     };
     let value = value.get();
     match value.as_bytes().first() {
-        Some(b'"') => serde_json::from_str::<Text>(value).map(|text| text.0).map_err(place),
+        Some(b'"') => serde_json::from_str::<Text>(value).map(|text| text.0).map_err(|error| {
+            let offset = value.as_ptr().addr() - row.as_ptr().addr();
+            invalid(error, row[..offset].iter().fold(start, |at, &byte| at.behind(byte)))
+        }),
         Some(b'n') => Ok(Cow::Borrowed("")),
         first => {
             let what = match first {
@@ -69,7 +99,7 @@ fn text<'a>(row: &'a [u8], column: &str) -> std::result::Result<Cow<'a, str>, St
                 Some(b't' | b'f') => "a boolean",
                 _ => "a number",
             };
-            Err(format!("column `{column}` is {what}, not text"))
+            Err(of_row(format!("column `{column}` is {what}, not text")))
         }
     }
 }
@@ -82,27 +112,27 @@ struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 struct Rows<R> {
     path: PathBuf,
     reader: BufReader<R>,
-    /// The line that is read, from 1.
-    line: usize,
+    /// The position of the next byte.
+    position: Position,
     /// Whether the file is an array; `None` until its first byte is read.
     array: Option<bool>,
 }
 
 impl<R: Read> Rows<R> {
-    /// Reads the next object into `row`, and gives its line; `None` at the end.
+    /// Reads the next object into `row`, and gives where it starts; `None` at the end.
     ///
     /// # Errors
     /// If the file cannot be read, an object is too long, or an array is not closed.
-    fn next(&mut self, row: &mut Vec<u8>) -> Result<Option<usize>> {
+    fn next(&mut self, row: &mut Vec<u8>) -> Result<Option<Position>> {
         row.clear();
         let is_array = match self.array {
             Some(is_array) => is_array,
             None => {
-                self.line = 1;
+                self.position.line = 1;
                 self.skip(|byte| byte.is_ascii_whitespace())?;
                 let first = self.peek()?;
                 if first == Some(b'[') {
-                    self.reader.consume(1);
+                    self.advance(b'[');
                 }
                 *self.array.insert(first == Some(b'['))
             }
@@ -111,32 +141,32 @@ impl<R: Read> Rows<R> {
     }
 
     /// The next line that is not empty.
-    fn of_line(&mut self, row: &mut Vec<u8>) -> Result<Option<usize>> {
+    fn of_line(&mut self, row: &mut Vec<u8>) -> Result<Option<Position>> {
         self.skip(|byte| byte.is_ascii_whitespace())?;
         let read = self.reader.by_ref().take(LONGEST).read_until(b'\n', row);
         if read.map_err(|error| self.failed(&error))? == 0 {
             return Ok(None);
         }
         if row.len() as u64 == LONGEST && row.last() != Some(&b'\n') {
-            return Err(self.too_long(self.line));
+            return Err(self.too_long(self.position));
         }
-        let line = self.line;
-        self.line += usize::from(row.last() == Some(&b'\n'));
-        Ok(Some(line))
+        let start = self.position;
+        self.position = Position { line: start.line + 1, before: 0 };
+        Ok(Some(start))
     }
 
     /// The next element of an array: up to the comma or the bracket that is outside of strings, objects and arrays.
-    fn element(&mut self, row: &mut Vec<u8>) -> Result<Option<usize>> {
+    fn element(&mut self, row: &mut Vec<u8>) -> Result<Option<Position>> {
         self.skip(|byte| byte.is_ascii_whitespace() || byte == b',')?;
-        let line = self.line;
+        let start = self.position;
         let (mut depth, mut in_string, mut is_escaped) = (0usize, false, false);
         loop {
             let Some(byte) = self.peek()? else {
-                return Err(wrong(READ, &self.path, format!("line {line}: the array ends inside an element")));
+                return Err(wrong(READ, &self.path, format!("line {}: the array ends inside an element", start.line)));
             };
             if !in_string && depth == 0 && matches!(byte, b',' | b']') {
                 // What is behind the array is not read.
-                return Ok((!row.is_empty()).then_some(line));
+                return Ok((!row.is_empty()).then_some(start));
             }
             match byte {
                 _ if is_escaped => is_escaped = false,
@@ -146,22 +176,26 @@ impl<R: Read> Rows<R> {
                 b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
                 _ => {}
             }
-            self.line += usize::from(byte == b'\n');
             row.push(byte);
-            self.reader.consume(1);
+            self.advance(byte);
             if row.len() as u64 > LONGEST {
-                return Err(self.too_long(line));
+                return Err(self.too_long(start));
             }
         }
     }
 
-    /// Skips bytes, and counts lines.
+    /// Skips bytes.
     fn skip(&mut self, is_skipped: impl Fn(u8) -> bool) -> Result<()> {
         while let Some(byte) = self.peek()?.filter(|&byte| is_skipped(byte)) {
-            self.line += usize::from(byte == b'\n');
-            self.reader.consume(1);
+            self.advance(byte);
         }
         Ok(())
+    }
+
+    /// Takes a byte that was looked at.
+    fn advance(&mut self, byte: u8) {
+        self.position = self.position.behind(byte);
+        self.reader.consume(1);
     }
 
     fn peek(&mut self) -> Result<Option<u8>> {
@@ -172,10 +206,11 @@ impl<R: Read> Rows<R> {
     }
 
     fn failed(&self, error: &io::Error) -> remat::Error {
-        cannot(READ, &format!("read line {} of", self.line), &self.path, error)
+        cannot(READ, &format!("read line {} of", self.position.line), &self.path, error)
     }
 
-    fn too_long(&self, line: usize) -> remat::Error {
-        wrong(READ, &self.path, format!("line {line}: an element has more than {} MiB", LONGEST >> 20))
+    fn too_long(&self, start: Position) -> remat::Error {
+        let message = format!("line {}: an element has more than {} MiB", start.line, LONGEST >> 20);
+        wrong(READ, &self.path, message)
     }
 }
