@@ -11,7 +11,7 @@ pub(crate) use remat_data::Batch;
 /// The text to learn where there is no other.
 const EMBEDDED: &str = include_str!("../README.md");
 
-/// At most this many batches of held-out text are tested: a small part of the time of training.
+/// Held-out text of at most as many sequences as so many steps have is tested: a small part of the time of training.
 const TESTED: usize = 16;
 
 /// Tokens of a text of more bytes are kept in files.
@@ -95,19 +95,27 @@ pub(crate) struct Batches {
 }
 
 impl Batches {
-    /// The batches of a text, of `batch` sequences of `context` tokens each.
+    /// The batches of a text: of `sequences` for each step, which may be trained on in parts, and of `tested` to test with, of which there is
+    /// memory for no more; a sequence has `context` tokens.
     ///
     /// # Errors
     /// If a part of the text is not longer than the context, or cannot be read any more.
-    pub(crate) fn new(text: &Text, key: random::Key, batch: usize, context: usize) -> Result<Batches> {
+    pub(crate) fn new(
+        text: &Text,
+        key: random::Key,
+        sequences: usize,
+        tested: usize,
+        context: usize,
+    ) -> Result<Batches> {
         let corpus = text.corpus.clone().with_context(context).map_err(plain)?;
         let seed = random::bits(key, (), DType::U64).item::<u64>()?;
-        let of = |tokens: &Tokens| remat_data::Batches::new(tokens.clone(), context, batch, seed);
-        let tests = of(&corpus.held_out)?.in_order().take(TESTED).collect::<remat::Result<_>>()?;
+        let of = |tokens: &Tokens, rows: usize| remat_data::Batches::new(tokens.clone(), context, rows, seed);
+        let count = TESTED * sequences.div_ceil(tested);
+        let tests = of(&corpus.held_out, tested)?.in_order().take(count).collect::<remat::Result<_>>()?;
         let held_out = corpus.held_out.len() as usize;
         let prompt = corpus.held_out.read(0, context.min(held_out))?;
         let prompt = prompt.into_iter().map(|token| token as u8).collect();
-        Ok(Batches { train: of(&corpus.train)?, tests, held_out, prompt })
+        Ok(Batches { train: of(&corpus.train, sequences)?, tests, held_out, prompt })
     }
 
     /// The number of tokens that are held out.
@@ -123,7 +131,7 @@ impl Batches {
         self.train.get(step.into())
     }
 
-    /// Batches of held-out text, from its start, at most [`TESTED`] of them.
+    /// Batches of held-out text, from its start, at most the sequences of [`TESTED`] steps.
     pub(crate) fn tests(&self) -> Vec<Batch> {
         self.tests.clone()
     }

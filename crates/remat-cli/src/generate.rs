@@ -12,6 +12,7 @@ use remat_cli::table::thousands;
 use remat_data::Batches;
 
 use crate::data::{open, whole};
+use crate::model::Narrowed;
 use crate::sample::{Choice, sample, shown};
 use crate::source::Source;
 use crate::train::mean_loss;
@@ -61,7 +62,8 @@ pub(crate) fn generate(args: &Generate, out: &mut impl Write) -> Result<()> {
         Ok(ControlFlow::Continue(()))
     };
     let key = random::key(args.seed);
-    sample(&source.model, &prompt, args.length, source.context, &args.choice, key, each)?;
+    let model = Narrowed { model: source.model.clone(), vocabulary: source.tokenizer.vocabulary() };
+    sample(&model, &prompt, args.length, source.context, &args.choice, key, each)?;
     writeln!(out, "{}", shown(&text.finish()?))?;
     let seconds = first.elapsed().as_secs_f64();
     if drawn > 1 {

@@ -9,7 +9,10 @@ use remat_cli::arguments::{magnitude, up_to};
 use serde::Serialize;
 
 use crate::machine;
-use crate::model::Model;
+use crate::model::{Model, Narrowed};
+
+/// The tokens of a text that are bytes.
+const BYTES: usize = 256;
 
 /// How the next token is chosen.
 #[derive(Clone, PartialEq, Debug, clap::Args, Serialize)]
@@ -42,12 +45,12 @@ impl Choice {
 }
 
 /// Draws up to `count` tokens that the model writes after a prompt, and gives each to `done` at once, which may end the text. The model
-/// reads `context` positions at most.
+/// reads `context` positions at most, and writes no other tokens than those of its tokenizer.
 ///
 /// # Errors
 /// The first error of the model or of `done`.
 pub(crate) fn sample(
-    model: &Model,
+    model: &Narrowed,
     prompt: &[u32],
     count: usize,
     context: usize,
@@ -70,7 +73,7 @@ pub(crate) fn sample(
 /// As [`sample`] of a model whose tokens are bytes.
 ///
 /// # Errors
-/// As [`sample`]; if the model writes a token that is not a byte.
+/// As [`sample`].
 pub(crate) fn sample_bytes(
     model: &Model,
     prompt: &[u8],
@@ -80,8 +83,9 @@ pub(crate) fn sample_bytes(
     key: random::Key,
 ) -> Result<Vec<u8>> {
     let prompt: Vec<u32> = prompt.iter().copied().map(u32::from).collect();
+    let model = Narrowed { model: model.clone(), vocabulary: BYTES };
     let mut written = Vec::with_capacity(count);
-    sample(model, &prompt, count, context, choice, key, |token| {
+    sample(&model, &prompt, count, context, choice, key, |token| {
         written
             .push(u8::try_from(token).with_context(|| format!("the model wrote token {token}, which is not a byte"))?);
         Ok(ControlFlow::Continue(()))

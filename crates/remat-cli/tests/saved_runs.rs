@@ -103,6 +103,19 @@ fn a_run_is_sampled_and_evaluated() {
     assert_eq!(stdout(remat(at.path(), "eval run/step-000120 --text text.txt")), report);
 }
 
+/// Of a vocabulary that is larger than the tokenizer's, the model writes the tokens that mean something.
+#[test]
+fn a_larger_vocabulary_writes_bytes() {
+    let at = folder();
+    let flags = format!("{SMALL} --vocab 3000 --steps 3 --sample 50 --sample-every 1 --temperature 5");
+    let output = stdout(remat(at.path(), &format!("train {flags} --save run")));
+    assert!(output.contains("the model continues") && at.path().join("run/report.html").exists(), "{output}");
+    let written = |flags: &str| stdout(remat(at.path(), &format!("generate run --length 50 {flags}")));
+    for choice in ["--temperature 5", "--top-k 2000", "--top-p 0.99", "--temperature 0"] {
+        assert!(!written(choice).is_empty());
+    }
+}
+
 #[test]
 fn mistakes_name_the_folder() {
     let at = folder();

@@ -90,6 +90,36 @@ fn what_does_not_fit_is_said_before_it_begins() {
     assert!(message.contains("must be a number of bytes such as 500000, 512MiB or 1.5GiB"), "{message}");
 }
 
+/// What the fit check proposes fits indeed, with the loss of held-out text before the first step.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_run_in_parts_stays_below_its_limit() {
+    let at = folder();
+    fs::write(at.path().join("text.txt"), "to be or not to be, ".repeat(2_200)).unwrap();
+    let flags = "--layers 1 --width 32 --heads 2 --vocab 2048 --context 256 --policy none --steps 1 --sample 0";
+    let refused = remat(at.path(), &format!("train {flags} --batch 16 --memory-limit 4MiB"));
+    let table = String::from_utf8(refused.stdout).unwrap();
+    let row = table.lines().find(|line| line.contains(" --accumulate 16 --batch 1  ")).unwrap();
+    let needs: f64 = row.split(" MiB").next().unwrap().split_whitespace().last().unwrap().parse().unwrap();
+    // The programs, their compilation and the process itself differ by a little from run to run.
+    let limit = (needs as usize + 16) << 20;
+    let parts = format!("train {flags} --batch 1 --accumulate 16 --save run --memory-limit {limit}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
+    let mut child = command.current_dir(at.path()).args(parts.split_whitespace()).spawn().unwrap();
+    let mut peak = 0;
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let high = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+        peak = peak.max(high.map_or(0, |high| high.parse::<usize>().unwrap() << 10));
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    };
+    assert!(status.success());
+    assert!(peak > 0 && peak <= limit, "{} MiB of {} MiB: {row}", peak >> 20, limit >> 20);
+}
+
 #[test]
 fn held_out_text_is_tested_and_sampled_on_the_way() {
     let at = folder();

@@ -1,7 +1,7 @@
 //! The model with a cache.
 
 use remat::nn::{Decoder, KvCache};
-use remat::{Result, Tensor};
+use remat::{Result, Tensor, Tree};
 
 use super::Model;
 
@@ -32,5 +32,33 @@ impl Decoder for Model {
             Model::Gpt2(model) => model.apply_cached(tokens, cache),
             Model::Llama(model) => model.apply_cached(tokens, cache),
         }
+    }
+}
+
+/// A model that writes the first tokens of its vocabulary alone: a vocabulary may be larger than that of the tokenizer, and the others mean
+/// nothing.
+#[derive(Clone, Tree)]
+pub(crate) struct Narrowed {
+    pub(crate) model: Model,
+    /// The tokens that it may write, one at least.
+    pub(crate) vocabulary: usize,
+}
+
+impl Decoder for Narrowed {
+    fn vocabulary(&self) -> Result<usize> {
+        Ok(self.model.vocabulary()?.min(self.vocabulary))
+    }
+
+    fn context(&self) -> Result<Option<usize>> {
+        self.model.context()
+    }
+
+    fn cache(&self, batch: usize, positions: usize) -> Result<KvCache> {
+        self.model.cache(batch, positions)
+    }
+
+    fn apply_cached(&self, tokens: &Tensor, cache: KvCache) -> Result<(Tensor, KvCache)> {
+        let (logits, cache) = self.model.apply_cached(tokens, cache)?;
+        Ok((logits.index((.., .., ..self.vocabulary()?)), cache))
     }
 }

@@ -7,6 +7,7 @@ use remat::tree::Walk;
 use remat::{DType, Policy, Result, Tensor, Tree, nn, random};
 
 pub(crate) use architecture::{Architecture, Sizes};
+pub(crate) use decode::Narrowed;
 
 use crate::data::Batch;
 

@@ -1,6 +1,6 @@
 //! The loss of text that is not trained on.
 
-use remat::{JitOptions, Tensor, jit_with};
+use remat::{Jitted, Tensor, jit_with};
 
 use crate::data::Batch;
 use crate::machine;
@@ -11,20 +11,19 @@ use crate::model::Model;
 /// # Errors
 /// The first error of a batch or of the model.
 pub(crate) fn mean_loss(model: &Model, tests: impl IntoIterator<Item = remat::Result<Batch>>) -> remat::Result<f64> {
-    mean_loss_of(&machine::options(model)?, |model, batch| model.loss(batch, None), model, tests)
+    let loss = jit_with(&machine::options(model)?, |(model, batch): &(Model, Batch)| model.loss(batch, None));
+    mean_loss_of(&loss, model, tests)
 }
 
-/// As [`mean_loss`], of a loss that is given.
+/// As [`mean_loss`], of a loss that is compiled once for all calls.
 ///
 /// # Errors
 /// The first error of a batch or of the loss.
 pub(super) fn mean_loss_of(
-    options: &JitOptions,
-    loss: impl Fn(&Model, &Batch) -> Tensor,
+    loss: &Jitted<(Model, Batch), Tensor, impl Fn(&(Model, Batch)) -> Tensor>,
     model: &Model,
     tests: impl IntoIterator<Item = remat::Result<Batch>>,
 ) -> remat::Result<f64> {
-    let loss = jit_with(options, |(model, batch): &(Model, Batch)| loss(model, batch));
     let (mut sum, mut tokens) = (0.0, 0);
     for batch in tests {
         let batch = batch?;

@@ -26,7 +26,7 @@ pub(crate) use plan::shapes;
 pub(crate) use step::Step;
 
 use crate::config::{Config, Given, Setting};
-use crate::data::{Batches, load, open};
+use crate::data::{Batch, Batches, load, open};
 use crate::model::Model;
 use crate::records::Report;
 use crate::run::{Fingerprint, Run, RunOf, Saved, State};
@@ -105,7 +105,7 @@ fn train(mut config: Config, resumed: Option<(&PathBuf, Saved)>, out: &mut impl 
     }
     let fingerprint = Fingerprint::of(&text);
     let [weights, batch_key, sample_key] = random::key(config.seed).split();
-    let batches = Batches::new(&text, batch_key, sequences, context)?;
+    let batches = Batches::new(&text, batch_key, sequences, config.batch, context)?;
 
     let model = plan::shapes(&config, &architecture)?;
     for note in text.notes.iter().chain(saved.iter().flat_map(|saved| &saved.notes)) {
@@ -162,9 +162,8 @@ fn train(mut config: Config, resumed: Option<(&PathBuf, Saved)>, out: &mut impl 
     }
 
     let tests = batches.tests();
-    let held_out = |model: &Model| {
-        mean_loss_of(&options, |model, batch| step.loss(model, batch, None), model, tests.iter().cloned().map(Ok))
-    };
+    let loss = jit_with(&options, |(model, batch): &(Model, Batch)| step.loss(model, batch, None));
+    let held_out = |model: &Model| mean_loss_of(&loss, model, tests.iter().cloned().map(Ok));
     let written = |model: &Model, count: usize, key: random::Key| -> Result<String> {
         let model = remat::nn::Lora::merge(model);
         Ok(readable(&sample_bytes(&model, batches.prompt(), count, context, &config.choice, key)?))
