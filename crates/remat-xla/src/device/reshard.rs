@@ -1,30 +1,33 @@
-//! Arrays that are cut in another way than a program wants them: programs that move their parts from device to device.
+//! Arrays that are cut in another way than a program wants them: programs that reshard them, from device to device.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use remat_ir::{Aval, Builder, DeviceArray, Error, ErrorKind, Executable, Result, Sharding, ShardingConstraint, Value};
 
 use super::XlaDevices;
-use super::several::{Compiled, Sharded, whole};
+use super::several::{Compiled, Parts, Sharded, whole};
 
-/// The programs that were compiled so far, the last used ones.
+/// The programs that were compiled so far, the last used first. They have no handle of the devices, which own them.
 #[derive(Default)]
-pub(super) struct Resharding(Mutex<Vec<(Move, Arc<Compiled>)>>);
+pub(super) struct Resharding(Mutex<Vec<(Reshard, Slot)>>);
+
+/// The place of a program. Its lock is held while it is compiled: another thread may want the same. Those that want others do not wait.
+type Slot = Arc<Mutex<Option<Arc<Parts>>>>;
 
 /// What a program takes, and how it gives it.
 #[derive(Clone, PartialEq)]
-struct Move {
+struct Reshard {
     aval: Aval,
     from: Sharding,
     to: Sharding,
 }
 
-/// The most programs that are kept. A step has one for each shape whose cut changes before it.
+/// The most programs that are kept. A step has one for each shape that is resharded before it.
 const MOST: usize = 256;
 
 impl Resharding {
-    /// The array cut as the sharding says, without a way over the host; `None` where the two are not of the same devices.
-    pub(super) fn moved(
+    /// The array cut as the sharding says, without the host; `None` where the two are not of the same devices.
+    pub(super) fn resharded(
         &self,
         devices: &XlaDevices,
         array: &Arc<DeviceArray>,
@@ -37,29 +40,43 @@ impl Resharding {
             false if sharded.is_whole() && sharded.shards.len() > to.mesh.devices() => whole(to.mesh.devices())?,
             false => return Ok(None),
         };
-        let program = self.program(devices, Move { aval: array.aval().clone(), from, to: to.clone() })?;
-        match program.execute(vec![Value::Device(array.clone())])?.pop() {
+        let parts = self.program(devices, Reshard { aval: array.aval().clone(), from, to: to.clone() })?;
+        match Compiled::new(devices.clone(), parts).execute(vec![Value::Device(array.clone())])?.pop() {
             Some(Value::Device(array)) => Ok(Some(array)),
-            _ => Err(Error::new(ErrorKind::Internal, "xla", "a program that moves shards has no result")),
+            _ => Err(Error::new(ErrorKind::Internal, "xla", "a program that reshards an array has no result")),
         }
     }
 
-    fn program(&self, devices: &XlaDevices, wanted: Move) -> Result<Arc<Compiled>> {
-        // Held while it is compiled: another thread may want the same.
-        let mut programs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = programs.iter().position(|(known, _)| *known == wanted) {
-            programs[..=at].rotate_right(1);
-            return Ok(programs[0].1.clone());
+    fn program(&self, devices: &XlaDevices, wanted: Reshard) -> Result<Arc<Parts>> {
+        let slot = self.slot(&wanted);
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(parts) = &*slot {
+            return Ok(parts.clone());
         }
         let mut b = Builder::new();
-        let mut x = b.input(wanted.aval.clone());
-        for sharding in [&wanted.from, &wanted.to] {
-            x = b.emit1(ShardingConstraint { sharding: Arc::new(sharding.clone()) }.into(), &[x])?;
+        let mut x = b.input(wanted.aval);
+        for sharding in [wanted.from, wanted.to] {
+            x = b.emit1(ShardingConstraint { sharding: Arc::new(sharding) }.into(), &[x])?;
         }
-        let program = Arc::new(Compiled::new(devices.clone(), Arc::new(b.finish(vec![x])), &[])?);
-        programs.truncate(MOST - 1);
-        programs.insert(0, (wanted, program.clone()));
-        Ok(program)
+        Ok(slot.insert(Arc::new(Parts::compile(devices, Arc::new(b.finish(vec![x])), &[])?)).clone())
+    }
+
+    fn slot(&self, wanted: &Reshard) -> Slot {
+        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match slots.iter().position(|(known, _)| known == wanted) {
+            Some(at) => slots[..=at].rotate_right(1),
+            None => {
+                slots.truncate(MOST - 1);
+                slots.insert(0, (wanted.clone(), Slot::default()));
+            }
+        }
+        slots[0].1.clone()
+    }
+
+    /// How many programs there are.
+    #[cfg(test)]
+    pub(super) fn programs(&self) -> usize {
+        self.0.lock().unwrap().iter().filter(|(_, slot)| slot.lock().unwrap().is_some()).count()
     }
 }
 
@@ -94,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_of_every_dtype_are_cut_anew_between_the_devices() {
+    fn arrays_of_every_dtype_are_resharded_between_the_devices() {
         let Some(devices) = devices() else { return };
         let square = Mesh::new([("x", 2), ("y", 2)]).unwrap();
         let line = Mesh::new([("z", 4)]).unwrap();
@@ -129,7 +146,9 @@ mod tests {
                 }
             }
         }
-        let Some(last) = devices.resharding().0.lock().unwrap().first().cloned() else { panic!("nothing was moved") };
+        let Some(last) = devices.resharding().0.lock().unwrap().first().cloned() else {
+            panic!("nothing was resharded")
+        };
         assert_eq!((last.0.from, last.0.to), (cuts[5].clone(), cuts[0].clone()));
     }
 
@@ -150,7 +169,7 @@ mod tests {
         }
     }
 
-    /// What lies on more devices than the program has is moved where each of them has all of it, and goes by way of the host otherwise.
+    /// What lies on more devices than the program has is resharded where each of them has all of it, and goes through the host otherwise.
     #[test]
     fn arrays_of_other_meshes_come_too() {
         let Some(devices) = devices() else { return };
@@ -158,10 +177,10 @@ mod tests {
         let [two, four] = [2, 4].map(|n| Sharding::new(&Mesh::new([("x", n)]).unwrap(), spec!["x"]));
         let [of_two, of_four] = [&two, &four].map(|sharding| wants(&devices, x.aval(), sharding));
         let whole = devices.put(&x).unwrap();
-        let moved = devices.resharding().moved(&devices, array(&whole), &two).unwrap();
-        expect_equal(&Value::Device(moved.unwrap()), &x);
+        let resharded = devices.resharding().resharded(&devices, array(&whole), &two).unwrap();
+        expect_equal(&Value::Device(resharded.unwrap()), &x);
         let cut = of_four.execute(vec![x.clone().into()]).unwrap();
-        assert!(devices.resharding().moved(&devices, array(&cut[0]), &two).unwrap().is_none());
+        assert!(devices.resharding().resharded(&devices, array(&cut[0]), &two).unwrap().is_none());
         expect_equal(&of_two.execute(cut).unwrap()[0], &x);
         let jaxpr: Jaxpr = "{ lambda ; a:f32[8]. let b:f32[8] = mul a 2.0:f32[] in (b,) }".parse().unwrap();
         let cut = of_four.execute(vec![x.clone().into()]).unwrap();

@@ -20,8 +20,8 @@ use crate::{Options, Platform, Plugin, stablehlo};
 ///
 /// A program with a mesh runs on as many of them as the mesh has, the first ones, in the order of the mesh; one without runs on the
 /// first. [`Device::put`] copies the whole array to each of them. Arguments from the host are cut and copied to the devices; results stay there, cut as the program says, until they are read,
-/// and [`Executable::execute`] returns before they are computed. An argument that is cut in another way than the program wants is cut
-/// anew by the devices, and goes by way of the host only where it comes from other devices than the program's. Figures of memory are those of one device.
+/// and [`Executable::execute`] returns before they are computed. An argument that is cut in another way than the program wants is
+/// resharded by the devices, and goes through the host only where it comes from other devices than the program's. Figures of memory are those of one device.
 ///
 /// ```
 /// use remat_ir::{Array, Device, Jaxpr};
@@ -119,7 +119,8 @@ impl Device for XlaDevices {
     }
 
     fn compile_with(&self, jaxpr: &Arc<Jaxpr>, options: &CompileOptions) -> Result<Arc<dyn Executable>> {
-        Ok(Arc::new(Compiled::new(self.clone(), jaxpr.clone(), &options.given_up)?))
+        let parts = Parts::compile(self, jaxpr.clone(), &options.given_up)?;
+        Ok(Arc::new(Compiled::new(self.clone(), Arc::new(parts))))
     }
 
     /// The whole array on every device, since no program says yet how it is cut.
@@ -192,17 +193,22 @@ impl DeviceBuffer for Sharded {
     }
 }
 
-/// A compiled program.
+/// A compiled program, and the devices that it runs on.
 pub(super) struct Compiled {
     devices: XlaDevices,
+    parts: Arc<Parts>,
+}
+
+/// A compiled program without a handle of its devices, so that these can keep it.
+pub(super) struct Parts {
     program: Program,
     placement: Placement,
     ins: Vec<Aval>,
     outs: Vec<Aval>,
 }
 
-impl Compiled {
-    pub(super) fn new(devices: XlaDevices, jaxpr: Arc<Jaxpr>, given_up: &[bool]) -> Result<Compiled> {
+impl Parts {
+    pub(super) fn compile(devices: &XlaDevices, jaxpr: Arc<Jaxpr>, given_up: &[bool]) -> Result<Parts> {
         let placement = match Placement::of(&jaxpr)? {
             Some(placement) => placement,
             None => Placement::on_one_device(&jaxpr)?,
@@ -226,7 +232,13 @@ impl Compiled {
         let placed = Placed::OnAll(ids.collect::<Result<Vec<u64>>>()?);
         let of_one = [shards(&ins, &placement.ins)?, shards(&outs, &placement.outs)?];
         let program = Program::new((compiler.clone(), *platform), jaxpr, placed, of_one, given_up)?;
-        Ok(Compiled { devices, program, placement, ins, outs })
+        Ok(Parts { program, placement, ins, outs })
+    }
+}
+
+impl Compiled {
+    pub(super) fn new(devices: XlaDevices, parts: Arc<Parts>) -> Compiled {
+        Compiled { devices, parts }
     }
 
     /// The argument as shards on the devices. One that no one else has stays so until the run has begun.
@@ -237,8 +249,8 @@ impl Compiled {
         };
         match array.buffer().filter(|array: &&Sharded| array.devices.is(&self.devices)) {
             Some(sharded) if sharded.is_cut_as(sharding) => Ok(array),
-            Some(_) => match self.devices.resharding().moved(&self.devices, &array, sharding)? {
-                Some(moved) => Ok(moved),
+            Some(_) => match self.devices.resharding().resharded(&self.devices, &array, sharding)? {
+                Some(resharded) => Ok(resharded),
                 None => self.cut(array.host()?, sharding),
             },
             None => {
@@ -274,41 +286,41 @@ impl Executable for Compiled {
 
     /// All is checked before the run begins: one that fails to begin on one device leaves the others waiting for it.
     fn execute(&self, args: Vec<Value>) -> Result<Vec<Value>> {
-        expect_arguments("xla", self.ins.iter(), args.iter().map(Value::aval))?;
-        let ready = self.program.ready(&given_up(&args))?;
-        let args = args.into_iter().zip(&self.placement.ins);
+        expect_arguments("xla", self.parts.ins.iter(), args.iter().map(Value::aval))?;
+        let ready = self.parts.program.ready(&given_up(&args))?;
+        let args = args.into_iter().zip(&self.parts.placement.ins);
         let args = args.map(|(value, sharding)| self.argument(value, sharding)).collect::<Result<Vec<_>>>()?;
         let shards = args.iter().map(|array| shards_of(array)).collect::<Result<Vec<&[Buffer]>>>()?;
         let of_device = |device: usize| -> Vec<&Buffer> { shards.iter().map(|shards| &shards[device]).collect() };
-        let lists: Vec<Vec<&Buffer>> = (0..self.placement.devices()).map(of_device).collect();
+        let lists: Vec<Vec<&Buffer>> = (0..self.parts.placement.devices()).map(of_device).collect();
         let mut results: Vec<_> = ready.loaded.run_on_all(&lists)?.into_iter().map(Vec::into_iter).collect();
         let value = |(aval, sharding): (&Aval, &Sharding)| {
             let shards = results.iter_mut().filter_map(Iterator::next).collect();
             let (aval, sharding, devices) = (aval.clone(), sharding.clone(), self.devices.clone());
             Value::on_device(Sharded { shards, aval, sharding, devices })
         };
-        Ok(self.outs.iter().zip(&self.placement.outs).map(value).collect())
+        Ok(self.parts.outs.iter().zip(&self.parts.placement.outs).map(value).collect())
     }
 
     fn place(&self, argument: usize, value: Value) -> Result<Value> {
-        match self.placement.ins.get(argument) {
+        match self.parts.placement.ins.get(argument) {
             Some(sharding) => self.argument(value, sharding).map(Value::Device),
             None => Ok(value),
         }
     }
 
     fn memory(&self) -> MemoryStats {
-        self.program.memory()
+        self.parts.program.memory()
     }
 
     /// Of one device.
     fn memory_report(&self) -> MemoryReport {
-        self.program.memory_report()
+        self.parts.program.memory_report()
     }
 
     /// Of one device.
     fn peak_of(&self, args: &[Value]) -> usize {
-        self.program.peak_of(args)
+        self.parts.program.peak_of(args)
     }
 }
 
@@ -349,5 +361,28 @@ mod tests {
         assert!(addresses(&next[0]).iter().all(|address| !before.contains(address)));
         assert_eq!(state[0].host().unwrap().as_slice::<f32>(), Some(&[4.0; 32][..]));
         assert_eq!(next[0].host().unwrap().as_slice::<f32>(), Some(&[8.0; 32][..]));
+    }
+
+    /// The programs that reshard arguments are kept with the devices, and go with them.
+    #[test]
+    fn devices_go_with_their_last_handle() {
+        if crate::support::xla().is_none() {
+            return;
+        }
+        let devices = XlaDevices::find(Platform::Cpu, 4).unwrap();
+        let inner = Arc::downgrade(&devices.0);
+        let rows = |axis: &str| {
+            let text = format!(
+                "{{ lambda ; a:f32[8,4]. let b:f32[8,4] = sharding_constraint[mesh=((x, 4),) spec={axis}] a in (b,) }}"
+            );
+            devices.compile(&Arc::new(text.parse::<Jaxpr>().unwrap())).unwrap()
+        };
+        let [from, to] = ["(x,)", "((), x)"].map(rows);
+        let ones = Array::full(remat_ir::Literal::from_f64(remat_ir::DType::F32, 1.0), [8, 4]);
+        let there = to.execute(from.execute(vec![ones.into()]).unwrap()).unwrap();
+        assert_eq!(there[0].host().unwrap().as_slice::<f32>(), Some(&[1.0; 32][..]));
+        assert_eq!(devices.resharding().programs(), 1);
+        drop((devices, from, to, there));
+        assert_eq!(inner.strong_count(), 0);
     }
 }

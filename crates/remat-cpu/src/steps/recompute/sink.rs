@@ -78,7 +78,7 @@ impl Pass {
     fn pays(&self, from: &Group, out: Var, cone: &Cone, readers: &[usize]) -> bool {
         let bytes = |var: Var| self.steps.jaxpr.avals[var].bytes();
         let large = || cone.leaves.iter().copied().filter(|&leaf| bytes(leaf) >= SMALL_BYTES);
-        // A line that is written is read before.
+        // A store first reads its cache line.
         let mut saved = (2 + readers.len()) * bytes(out);
         if from.outs == [out] {
             saved += large().map(bytes).sum::<usize>();
