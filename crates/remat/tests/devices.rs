@@ -96,7 +96,18 @@ fn a_function_may_be_bound_to_a_device() {
     assert_eq!((error.message(), line(&error)), (message, Some(at)));
     let compiled = off.lower(&x).unwrap().compile().unwrap();
     assert_eq!(compiled.device().name(), "cpu");
-    assert_eq!(compiled.call(vec![y]).unwrap_err().message(), message);
+    assert_eq!(compiled.call(vec![y.clone()]).unwrap_err().message(), message);
+    // A constant that the function captured is named as such, with and without a device that was asked for.
+    let plus = move |x: &Tensor| x + &y;
+    let captures = jit_with(&options(&Cpu::with_threads(1).unwrap().into()), plus.clone());
+    let message =
+        "the function is compiled for cpu and the captured constant f32[2] is on xla-cpu:0; move it with `to_device`";
+    assert_eq!(captures.call(x.clone()).unwrap_err().message(), message);
+    assert_eq!(captures.lower(&x).unwrap().compile().map(drop).unwrap_err().message(), message);
+    let elsewhere = x.to_device(&Device::xla_cpus(4).unwrap());
+    let message =
+        "the captured constant f32[2] is on xla-cpu:0 and an operand on xla-cpu:0-3; move one of them with `to_device`";
+    assert_eq!(jit_with(&JitOptions::default(), plus).call(elsewhere).unwrap_err().message(), message);
     assert!(on.steps(&x).unwrap().contains("stablehlo.multiply"));
     assert!(on.stablehlo(&x).unwrap().contains("stablehlo.multiply"));
     assert!(on.passes(&x).is_ok());

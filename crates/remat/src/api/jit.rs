@@ -252,7 +252,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     /// The first error inside the function.
     pub fn passes(&self, args: &A) -> Result<Stages> {
         let traced = self.trace(args)?;
-        let device = self.target.device_for("passes", traced.captured())?;
+        let device = self.target.device_for("passes", traced.captured(), &[])?;
         let engine = match device.name() {
             Cpu::NAME => pipeline::CPU,
             name if Platform::of_device(name).is_some() => pipeline::XLA,
@@ -359,7 +359,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
 
     #[track_caller]
     fn compiled(&self, entry: &Entry<R::Tree>, leaves: &[Tensor]) -> Result<Arc<Compiled>> {
-        let device = self.target.device_for("jit", entry.program.captured.iter().chain(leaves))?;
+        let device = self.target.device_for("jit", &entry.program.captured, leaves)?;
         let mut all = entry.compiled.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(compiled) = all.iter().find(|compiled| compiled.device().name() == device.name()) {
             return Ok(compiled.clone());

@@ -26,40 +26,47 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// The device of a run on these operands: the one that the user asked for, else the one where an operand lives, else the default.
+    /// The device of a run with these captured constants on these leaves: the one that the user asked for, else the one where one of them
+    /// lives, else the default.
     ///
     /// # Errors
-    /// If an operand lives on another.
-    pub(super) fn device_for<'a>(
+    /// If one of them lives on another.
+    pub(super) fn device_for(
         &self,
         operation: &str,
-        operands: impl IntoIterator<Item = &'a Tensor>,
+        captured: &[Tensor],
+        leaves: &[Tensor],
     ) -> Result<Cow<'_, Device>> {
         let mut device = self.device.as_ref().map(Cow::Borrowed);
-        for operand in operands {
-            let Repr::Concrete(Value::Device(array)) = &operand.0 else { continue };
+        let mut first = None;
+        for (i, tensor) in captured.iter().chain(leaves).enumerate() {
+            let Repr::Concrete(Value::Device(array)) = &tensor.0 else { continue };
+            let constant = (i < captured.len()).then(|| array.aval());
             match &device {
-                None => device = Some(Cow::Owned(array.device().into())),
+                None => (device, first) = (Some(Cow::Owned(array.device().into())), constant),
                 Some(device) if device.name() == array.device_name() => {}
                 Some(device) => {
-                    return Err(match &self.device {
-                        None => two_devices(operation, device.name(), array.device_name()),
-                        Some(asked) => elsewhere(operation, asked, array.device_name()),
-                    });
+                    let (one, other) = (device.name(), array.device_name());
+                    if self.device.is_none() && first.is_none() {
+                        return Err(two_devices(operation, one, other));
+                    }
+                    let what = |constant: Option<&Aval>| match constant {
+                        Some(aval) => format!("the captured constant {aval}"),
+                        None => "an operand".to_string(),
+                    };
+                    let (first, this) = (what(first), what(constant));
+                    let message = match &self.device {
+                        None => format!("{first} is on {one} and {this} on {other}; move one of them with `to_device`"),
+                        Some(_) => format!(
+                            "the function is compiled for {one} and {this} is on {other}; move it with `to_device`"
+                        ),
+                    };
+                    return Err(Error::new(ErrorKind::Argument, operation, message));
                 }
             }
         }
         device.map_or_else(|| default_device().map(Cow::Borrowed), Ok)
     }
-}
-
-/// The error of an operand that is not where its program is to run.
-fn elsewhere(operation: &str, device: &Device, other: &str) -> Error {
-    let message = format!(
-        "the function is compiled for {} and an operand is on {other}; move it with `to_device`",
-        device.name()
-    );
-    Error::new(ErrorKind::Argument, operation, message)
 }
 
 /// A traced function.
@@ -115,7 +122,7 @@ impl Lowered {
     /// # Errors
     /// If the engine cannot run the program.
     pub fn steps(&self) -> Result<String> {
-        let device = self.target.device_for("steps", &self.captured)?;
+        let device = self.target.device_for("steps", &self.captured, &[])?;
         device.engine().steps(&device.placed(&self.jaxpr)?)
     }
 
@@ -140,7 +147,7 @@ impl Lowered {
     /// # Errors
     /// If the program has a linear map that is known by its transpose only.
     pub fn stablehlo(&self) -> Result<String> {
-        let device = self.target.device_for("stablehlo", &self.captured)?;
+        let device = self.target.device_for("stablehlo", &self.captured, &[])?;
         let platform = Platform::of_device(device.name()).unwrap_or_default();
         remat_xla::stablehlo(&self.jaxpr, &Options { platform, ..Options::default() })
     }
@@ -173,7 +180,7 @@ impl Lowered {
     /// If the engine cannot run the program; if the program needs more memory than [`JitOptions::memory_limit`](crate::JitOptions::memory_limit).
     #[track_caller]
     pub fn compile(&self) -> Result<Compiled> {
-        self.compile_on(&*self.target.device_for("compile", &self.captured)?, &CompileOptions::default())
+        self.compile_on(&*self.target.device_for("compile", &self.captured, &[])?, &CompileOptions::default())
     }
 
     /// As [`Lowered::compile`], for this device.
@@ -259,7 +266,7 @@ impl Compiled {
         }
         expect_avals("compiled", "leaf", &leaves, self.avals.iter())?;
         let device = Target { device: Some(self.device.clone()), memory_limit: None };
-        device.device_for("compiled", &leaves)?;
+        device.device_for("compiled", &[], &leaves)?;
         self.run("compiled", leaves, loc)
     }
 
