@@ -1,7 +1,7 @@
 //! The folder of a training run: its checkpoints, its configuration, and its measurements.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use crate::config::Config;
 use crate::data::Text;
 use crate::model::{Architecture, Model};
-use crate::records::Measurements;
+use crate::records::{METRICS, Measurements, replace};
 use crate::train::{OptimizerState, Step, shapes};
 
 /// Where runs are put whose folder is not said.
@@ -23,6 +23,9 @@ const RUNS: &str = "runs";
 
 /// The file of the configuration, for another run like this one.
 const CONFIG: &str = "config.toml";
+
+/// The file that [`Checkpoints`] locks, the first that a run makes in its folder.
+const LOCK: &str = ".lock";
 
 /// What is written of a run beside its numbers.
 #[derive(Serialize, Deserialize)]
@@ -160,7 +163,7 @@ pub(crate) struct Run {
     checkpoints: Checkpoints,
     measurements: Measurements,
     of: RunOf,
-    /// The step of the last checkpoint.
+    /// The step of the last state that was given to be saved.
     saved: Option<u32>,
 }
 
@@ -174,15 +177,31 @@ pub(crate) struct RunOf {
 }
 
 impl Run {
-    /// A new run in this folder, which has to have none, or in a new folder of `runs`.
+    /// A new run in this folder, which has to have none, or in a new folder of `runs`. What a run left there that has ended before its first
+    /// checkpoint is replaced, with a note.
     ///
     /// # Errors
-    /// If the folder has a run, or cannot be made or written.
-    pub(crate) fn begin(of: RunOf) -> Result<Run> {
+    /// If the folder has a run, or files of others with the names of a run's; if it cannot be made or written.
+    pub(crate) fn begin(of: RunOf, out: &mut impl Write) -> Result<Run> {
         let folder = of.config.save.as_ref().map_or_else(new_folder, |folder| Ok(folder.clone()))?;
+        let shown = folder.display();
         if has_checkpoint(&folder)? {
-            let folder = folder.display();
-            bail!("`{folder}` has a run: go on with it by --resume {folder}, or save this one elsewhere");
+            bail!("`{shown}` has a run: go on with it by --resume {shown}, or save this one elsewhere");
+        }
+        let there = [CONFIG, METRICS].into_iter().find(|name| folder.join(name).exists());
+        match there {
+            Some(name) if !folder.join(LOCK).exists() => {
+                bail!(
+                    "`{shown}` has a file `{name}` that no run has written, and that this one would replace: save it elsewhere"
+                )
+            }
+            Some(_) => {
+                writeln!(
+                    out,
+                    "note: `{shown}` has a run that has ended before its first checkpoint; this one replaces it"
+                )?;
+            }
+            None => {}
         }
         Run::open(folder, of, 0)
     }
@@ -200,21 +219,27 @@ impl Run {
         let checkpoints = Checkpoints::open_with(&options, &folder)?;
         let measurements = Measurements::open(&folder, step)?;
         let written = folder.join(CONFIG);
-        fs::write(&written, of.config.to_toml()).with_context(|| format!("cannot write `{}`", written.display()))?;
+        replace(&written, &of.config.to_toml()?).with_context(|| format!("cannot write `{}`", written.display()))?;
         let saved = (step > 0).then_some(step);
         Ok(Run { folder, checkpoints, measurements, of, saved })
     }
 
-    /// The step of the last checkpoint.
+    /// The step of the last state that was given to be saved.
     pub(crate) fn saved(&self) -> Option<u32> {
         self.saved
     }
 
     /// A sentence on where a run can go on that cannot from here.
-    pub(crate) fn last_checkpoint(&self) -> String {
-        match self.saved {
-            Some(step) => format!("The last checkpoint is that of step {step}, in {}", self.folder.display()),
-            None => "There is no checkpoint before it".to_string(),
+    pub(crate) fn last_checkpoint(&mut self) -> String {
+        let failed = match self.checkpoints.wait() {
+            Ok(()) => String::new(),
+            Err(error) => format!("; a later one is not written: {}", error.message()),
+        };
+        // What is on the disk, whatever was asked for.
+        match Checkpoint::latest(&self.folder).map(|latest| latest.checkpoint) {
+            Ok(Some(checkpoint)) => format!("The last checkpoint is {}{failed}", checkpoint.path().display()),
+            Ok(None) => format!("There is no checkpoint before it{failed}"),
+            Err(error) => format!("No checkpoint can be read: {}{failed}", error.message()),
         }
     }
 
@@ -226,13 +251,15 @@ impl Run {
         self.measurements.write(step, numbers)
     }
 
-    /// Saves the state, in the background if there is memory for that.
+    /// Saves the state, in the background if there is memory for that. Where the save before it did not work, this one is on the disk, if that
+    /// works, before the error is given.
     ///
     /// # Errors
-    /// If that, or the save before it, does not work.
+    /// If that, or the save before it, does not work: why, and what the last checkpoint is.
     pub(crate) fn save(&mut self, state: &State) -> Result<()> {
         let RunOf { config, architecture, text, .. } = &self.of;
-        let written = Written { settings: config.to_settings(), model: serde_json::from_str(&architecture.to_json())? };
+        let written =
+            Written { settings: config.to_settings()?, model: serde_json::from_str(&architecture.to_json())? };
         let progress = Progress { step: state.step.into(), seed: config.seed, data: *text, config: written };
         let mut snapshot =
             Snapshot::new(&progress)?.with("model", &state.model)?.with("optimizer", &state.optimizer)?;
@@ -240,7 +267,12 @@ impl Run {
             snapshot = snapshot.with("scale", scale)?;
         }
         self.measurements.flush()?;
-        self.checkpoints.save(snapshot)?;
+        let before = self.checkpoints.wait();
+        let written = self.checkpoints.save(snapshot);
+        if let Err(error) = before.and(written) {
+            let last = self.last_checkpoint();
+            bail!("{}: {}. {last}", error.operation(), error.message());
+        }
         self.saved = Some(state.step);
         Ok(())
     }
@@ -300,4 +332,53 @@ fn new_folder() -> Result<PathBuf> {
         }
     }
     bail!("cannot make a folder for the run in `{RUNS}`: no number is free")
+}
+
+#[cfg(test)]
+mod tests {
+    use remat::random;
+
+    use super::*;
+    use crate::config::Setting;
+
+    #[test]
+    fn a_save_that_failed_costs_no_other() {
+        for saves_in_background in [true, false] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("run");
+            let settings = [("width", "8"), ("heads", "2"), ("context", "6"), ("save", path.to_str().unwrap())];
+            let config = Config::of(&settings.map(|(key, value)| Setting::flag(key, value))).unwrap();
+            let architecture = config.architecture().unwrap();
+            let model = config.model(&architecture, &random::key(0)).unwrap();
+            let (optimizer, scale) = Step::of(&config).unwrap().init(&model).unwrap();
+            let mut state = State { step: 1, model, optimizer, scale };
+            let text = Fingerprint { bytes: 1, tokens: 1 };
+            let mut run =
+                Run::begin(RunOf { config, architecture, text, saves_in_background }, &mut Vec::new()).unwrap();
+            assert_eq!(run.last_checkpoint(), "There is no checkpoint before it");
+            run.save(&state).unwrap();
+            // A file is in the way of the checkpoint of step 2.
+            let obstacle = path.join(".step-000002.partial");
+            fs::write(&obstacle, "").unwrap();
+            state.step = 2;
+            let mut failed = run.save(&state);
+            if saves_in_background {
+                failed.unwrap();
+                state.step = 3;
+                failed = run.save(&state);
+            }
+            let error = failed.unwrap_err().to_string();
+            let last = path.join(if saves_in_background { "step-000003" } else { "step-000001" });
+            assert!(error.starts_with("Checkpoints::save: cannot remove `"), "{error}");
+            assert!(error.ends_with(&format!(". The last checkpoint is {}", last.display())), "{error}");
+            // What is asked is the disk.
+            state.step = 2;
+            if saves_in_background {
+                run.save(&state).unwrap();
+                let said = run.last_checkpoint();
+                let expected = format!("The last checkpoint is {}; a later one is not written: ", last.display());
+                assert!(said.starts_with(&expected), "{said}");
+            }
+        }
+    }
 }

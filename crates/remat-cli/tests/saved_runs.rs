@@ -116,6 +116,62 @@ fn a_larger_vocabulary_writes_bytes() {
     }
 }
 
+/// A run does not replace what it has not written.
+#[test]
+fn files_of_others_are_not_replaced() {
+    let at = folder();
+    let file = |name: &str| at.path().join("exp").join(name);
+    fs::create_dir(at.path().join("exp")).unwrap();
+    let flags = format!("{SMALL} --steps 1 --sample 0 --save exp");
+    for (name, config) in [("config.toml", " --config exp/config.toml"), ("metrics.jsonl", "")] {
+        fs::write(file(name), "# mine\n").unwrap();
+        let message = error(remat(at.path(), &format!("train {flags}{config}")));
+        let expected = format!("`exp` has a file `{name}` that no run has written");
+        assert!(message.contains(&expected), "{message}");
+        assert_eq!(fs::read_to_string(file(name)).unwrap(), "# mine\n");
+        fs::remove_file(file(name)).unwrap();
+    }
+    // A run that has ended before its first checkpoint is one.
+    stdout(remat(at.path(), &format!("train {flags}")));
+    fs::remove_dir_all(file("step-000001")).unwrap();
+    let again = stdout(remat(at.path(), &format!("train {flags} --config exp/config.toml")));
+    let note = "note: `exp` has a run that has ended before its first checkpoint; this one replaces it\n";
+    assert!(again.contains(note), "{again}");
+    assert_eq!(losses(&at.path().join("exp")).len(), 1);
+    assert!(!file("config.toml.new").exists());
+}
+
+/// The text of a run that is resumed is found from any folder.
+#[test]
+fn the_text_of_a_resumed_run_is_kept_as_a_whole_path() {
+    let at = folder();
+    stdout(remat(at.path(), &format!("train {SMALL} --steps 1 --sample 0 --save run")));
+    fs::write(at.path().join("other.txt"), "that is the question: ".repeat(40)).unwrap();
+    stdout(remat(at.path(), "train --resume run --text other.txt --steps 2 --sample 0"));
+    let there = stdout(remat(&at.path().join("run"), "train --resume ../run --steps 3 --sample 0"));
+    assert!(there.contains("other.txt") && !there.contains("is not the one that the run began with"), "{there}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_path_that_is_not_unicode_is_named_before_training() {
+    use std::os::unix::ffi::OsStrExt;
+    let at = folder();
+    let mut train = command(at.path(), &format!("train {SMALL} --steps 1 --sample 0 --save"));
+    let message = error(train.arg(std::ffi::OsStr::from_bytes(b"run\xff")).output().unwrap());
+    assert_eq!(message, "error: --save: `run\u{fffd}` is not Unicode, and cannot be kept with the run\n");
+    // A text in such a folder is trained on by a path that is.
+    let odd = at.path().join(std::ffi::OsStr::from_bytes(b"a\xff"));
+    fs::create_dir(&odd).unwrap();
+    fs::copy(at.path().join("text.txt"), odd.join("text.txt")).unwrap();
+    let flags = format!("train {SMALL} --steps 1 --sample 0 --save run");
+    let message = error(remat(&odd, &flags));
+    assert_eq!(message.lines().count(), 1, "{message}");
+    assert!(message.contains("a path that is not Unicode cannot be written") && !odd.join("run").exists(), "{message}");
+    stdout(remat(&odd, &format!("{flags} --text text.txt")));
+    assert!(stdout(remat(&odd, "train --resume run --steps 2 --sample 0")).contains("going on after step 1"));
+}
+
 #[test]
 fn mistakes_name_the_folder() {
     let at = folder();

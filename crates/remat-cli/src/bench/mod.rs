@@ -113,7 +113,7 @@ fn policies(args: &Args, out: &mut impl Write) -> Result<()> {
     for name in names {
         bar.set_message(name.clone());
         let case =
-            Case { settings: Config { policy: name.clone(), ..config.clone() }.to_settings(), repeat: args.repeat };
+            Case { settings: Config { policy: name.clone(), ..config.clone() }.to_settings()?, repeat: args.repeat };
         let measured = child::ask(&["bench", COMMAND], &case, &[]);
         let error = measured.as_ref().err().map(|error: &anyhow::Error| format!("{error:#}"));
         rows.push(Row { policy: name, measured: measured.ok(), error });

@@ -45,8 +45,11 @@ impl Setting {
 
 impl Config {
     /// The text of a file: each key with what it means, in the order of `--help`. Keys without a value are comments.
-    pub(crate) fn to_toml(&self) -> String {
-        let settings = self.to_settings();
+    ///
+    /// # Errors
+    /// As [`Config::to_settings`].
+    pub(crate) fn to_toml(&self) -> Result<String> {
+        let settings = self.to_settings()?;
         let mut text =
             String::from("# For `remat train --config FILE`. A flag of the same name holds in place of a line.\n");
         for arg in command().get_arguments() {
@@ -58,7 +61,7 @@ impl Config {
                 None => write!(text, "\n# {help}\n# {key} =\n"),
             };
         }
-        text
+        Ok(text)
     }
 }
 
@@ -89,9 +92,9 @@ mod tests {
         let config =
             read("layers = 3\nlearning-rate = 1e-3\nsteps = 1_000\n\ntext = 'a \"b\"'\nseed = 7 # seven\n").unwrap();
         assert_eq!((config.sizes.layers, config.learning_rate, config.seed, config.steps), (Some(3), 1e-3, 7, 1000));
-        assert_eq!(read(&config.to_toml()).unwrap(), config);
+        assert_eq!(read(&config.to_toml().unwrap()).unwrap(), config);
         let odd = Config { seed: u64::MAX, text: Some("\x7f\n\u{1}".into()), ..config };
-        assert_eq!(read(&odd.to_toml()).unwrap(), odd);
+        assert_eq!(read(&odd.to_toml().unwrap()).unwrap(), odd);
         assert_eq!(read("").unwrap(), Config::of(&[]).unwrap());
     }
 

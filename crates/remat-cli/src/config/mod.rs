@@ -72,9 +72,9 @@ pub(crate) struct Config {
     /// adamw, adafactor (less state), adam8bit (a quarter of the state), lion (half of it), sgd (with momentum), muon
     #[arg(long, value_name = "NAME", default_value = "adamw")]
     pub(crate) optimizer: OptimizerName,
-    /// Matrices lose this share of the learning rate in each step
-    #[arg(long, default_value_t = 0.1, value_parser = magnitude, allow_negative_numbers = true)]
-    pub(crate) weight_decay: f64,
+    /// Matrices lose this share of the learning rate in each step; not of adafactor and sgd [default: 0.1]
+    #[arg(long, value_parser = magnitude, allow_negative_numbers = true)]
+    pub(crate) weight_decay: Option<f64>,
     /// The norm of all gradients together above which they are scaled down, 0 for none; it needs all of them in memory at once
     #[arg(long, default_value_t = 1.0, value_parser = magnitude, allow_negative_numbers = true)]
     pub(crate) clip_norm: f64,
@@ -161,6 +161,9 @@ pub(crate) enum OptimizerName {
 /// The longest sequences unless longer ones are asked for.
 const CONTEXT: usize = 1024;
 
+/// The decay of weights where none is asked for.
+const WEIGHT_DECAY: f64 = 0.1;
+
 /// The keys that a resumed run may change: the others make it what it is.
 const CHANGEABLE: [&str; 13] = [
     "text",
@@ -224,6 +227,17 @@ impl Config {
             thousands(MOST_TOKENS)
         );
         Ok(sequences)
+    }
+
+    /// The share of the learning rate that matrices lose in each step.
+    ///
+    /// # Errors
+    /// If one is asked for of an optimizer that has none: that of Adafactor is not times the rate, which is another thing.
+    pub(crate) fn weight_decay(&self) -> Result<f64> {
+        let has_none = matches!(self.optimizer, OptimizerName::Adafactor | OptimizerName::Sgd);
+        let is_asked = self.weight_decay.is_some_and(|decay| decay > 0.0);
+        ensure!(!(has_none && is_asked), "--weight-decay: the optimizers adafactor and sgd have none here");
+        Ok(self.weight_decay.unwrap_or(WEIGHT_DECAY))
     }
 
     /// The limit of memory that was asked for.

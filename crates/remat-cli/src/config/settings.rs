@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::error::{ContextKind, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
@@ -104,6 +104,12 @@ impl Setting {
             let hint = remat::ir::did_you_mean(&self.key, keys.iter().copied(), list);
             bail!("{self} is not a setting{hint}");
         }
+        let value = &self.value;
+        ensure!(
+            value.to_str().is_some(),
+            "{self}: `{}` is not Unicode, and cannot be kept with the run",
+            value.display()
+        );
         command.try_get_matches_from([self.argument()]).map(drop).map_err(|error| anyhow!("{self}: {}", said(&error)))
     }
 
@@ -144,7 +150,7 @@ impl Config {
     /// # Errors
     /// As [`Config::of`]; if a setting would make it another run.
     pub(crate) fn resumed<'a>(&self, settings: impl IntoIterator<Item = &'a Setting>) -> Result<Config> {
-        let mut all = saved_settings(&self.to_settings());
+        let mut all = saved_settings(&self.to_settings()?);
         for setting in settings {
             if setting.key == "save" {
                 // The file may be that of the run.
@@ -162,12 +168,15 @@ impl Config {
     }
 
     /// The keys and values, for a file; a key without a value is left out.
-    pub(crate) fn to_settings(&self) -> Map<String, Value> {
-        match serde_json::to_value(self) {
-            Ok(Value::Object(fields)) => fields.into_iter().filter(|(_, value)| !value.is_null()).collect(),
-            // A path that is not Unicode cannot be written as text.
-            _ => Map::new(),
-        }
+    ///
+    /// # Errors
+    /// If a path is not Unicode, as none is that was given: that of a text may be, which is made absolute.
+    pub(crate) fn to_settings(&self) -> Result<Map<String, Value>> {
+        let mut fields: Map<String, Value> = serde_json::to_value(self)
+            .and_then(serde_json::from_value)
+            .context("a configuration with a path that is not Unicode cannot be written")?;
+        fields.retain(|_, value| !value.is_null());
+        Ok(fields)
     }
 
     /// The configuration of settings that were written.
@@ -200,7 +209,7 @@ mod tests {
         let set = [setting("layers", "3"), setting("policy", "none"), setting("top-p", "0.5"), setting("text", "a b")];
         let config = Config::of(&set).unwrap();
         assert_eq!((config.sizes.layers, config.policy.as_str(), config.batch), (Some(3), "none", 8));
-        assert_eq!(Config::from_settings(&config.to_settings()).unwrap(), config);
+        assert_eq!(Config::from_settings(&config.to_settings().unwrap()).unwrap(), config);
     }
 
     #[test]
@@ -214,6 +223,22 @@ mod tests {
             error("steps", "a"),
             "`run.toml`, line 3: `steps`: invalid value 'a': invalid digit found in string"
         );
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_path_that_is_not_unicode_is_refused() {
+        use std::os::unix::ffi::OsStringExt;
+        let odd = || OsString::from_vec(b"a\xff".to_vec());
+        for key in ["text", "save", "from"] {
+            let setting = Setting { key: key.into(), value: odd(), place: Place::Flag };
+            let error = Config::of(&[setting]).unwrap_err().to_string();
+            assert_eq!(error, format!("--{key}: `a\u{fffd}` is not Unicode, and cannot be kept with the run"));
+        }
+        let config = Config { text: Some(odd().into()), ..Config::of(&[]).unwrap() };
+        let error = config.to_settings().unwrap_err().to_string();
+        assert_eq!(error, "a configuration with a path that is not Unicode cannot be written");
+        assert!(config.to_toml().is_err());
     }
 
     #[test]

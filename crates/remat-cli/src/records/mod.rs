@@ -35,10 +35,7 @@ impl Measurements {
         let path = folder.join(METRICS);
         let kept = kept_lines(&path, step).with_context(|| format!("cannot read `{}`", path.display()))?;
         let open = || -> std::io::Result<File> {
-            // A kill or a full disk leaves what was measured before.
-            let new = path.with_extension("jsonl.new");
-            fs::write(&new, kept)?;
-            fs::rename(&new, &path)?;
+            replace(&path, &kept)?;
             OpenOptions::new().append(true).open(&path)
         };
         let lines = BufWriter::new(open().with_context(|| format!("cannot write `{}`", path.display()))?);
@@ -68,6 +65,17 @@ impl Measurements {
         self.lines.flush().with_context(|| format!("cannot write `{}`", self.path.display()))?;
         self.events.flush()
     }
+}
+
+/// Writes a file in place of the one that may be there, which a kill or a full disk leaves as it was.
+///
+/// # Errors
+/// That of the system.
+pub(crate) fn replace(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    fs::write(&new, text)?;
+    fs::rename(&new, path)
 }
 
 /// The lines of measurements up to a step: those after it are measured again.

@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let saved = args.resume.as_deref().map(Saved::to_resume).transpose()?;
     let config = args.config(saved.as_ref())?;
     if args.print_config {
-        return Ok(write!(out, "{}", config.to_toml())?);
+        return Ok(write!(out, "{}", config.to_toml()?)?);
     }
     train(config, args.resume.as_ref().zip(saved), out)
 }
@@ -99,10 +99,10 @@ fn train(mut config: Config, resumed: Option<(&PathBuf, Saved)>, out: &mut impl 
     let probe = Tensor::from(0.0f32).to_device(&device);
     jit_with(&machine::options(&probe)?, |x: &Tensor| x.clone()).call(probe)?;
     let text = load(&open(config.text.as_deref())?)?;
-    if saved.is_none() {
-        // The run may be resumed from another folder.
-        config.text = text.path.as_ref().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
-    }
+    // The run may be resumed from another folder; what cannot be written is refused before the training.
+    let whole = |path: &PathBuf| path.canonicalize().ok().filter(|path| path.to_str().is_some());
+    config.text = text.path.as_ref().map(|path| whole(path).unwrap_or_else(|| path.clone()));
+    config.to_settings()?;
     let fingerprint = Fingerprint::of(&text);
     let [weights, batch_key, sample_key] = random::key(config.seed).split();
     let batches = Batches::new(&text, batch_key, sequences, config.batch, context)?;
@@ -155,7 +155,7 @@ fn train(mut config: Config, resumed: Option<(&PathBuf, Saved)>, out: &mut impl 
     let of = RunOf { config: config.clone(), architecture, text: fingerprint, saves_in_background };
     let mut folder = match &resumed {
         Some((folder, _)) => Run::resume(folder, of, state.step)?,
-        None => Run::begin(of)?,
+        None => Run::begin(of, out)?,
     };
     if let Some(saved) = saved {
         writeln!(out, "going on after step {} with {}", state.step, saved.path().display())?;
@@ -239,7 +239,7 @@ fn train(mut config: Config, resumed: Option<(&PathBuf, Saved)>, out: &mut impl 
         sample = Some(text);
     }
     let (parts, timeline) = plan.map_or_else(Default::default, |plan| (plan.parts(), plan.timeline));
-    let (title, config_text) = (folder.to_string(), config.to_toml());
+    let (title, config_text) = (folder.to_string(), config.to_toml()?);
     let report = Report { title, model: described, config: config_text, parts, timeline, sample: sample.as_deref() };
     let page = report.write(&saved_in)?;
     writeln!(out, "\nsaved in {folder}, with charts in {}; to go on:", page.display())?;

@@ -49,7 +49,10 @@ impl<M: Tree> Tree for OptimizerState<M> {
 
 impl AnyOptimizer {
     /// The optimizer of a run: the rate rises over the first steps, then falls to a tenth by a cosine. Weights decay where they are matrices.
-    pub(crate) fn of(config: &Config) -> AnyOptimizer {
+    ///
+    /// # Errors
+    /// If a decay is asked for of an optimizer that has none.
+    pub(crate) fn of(config: &Config) -> anyhow::Result<AnyOptimizer> {
         let steps = u64::from(config.steps);
         let learning_rate = Schedule::WarmupCosine {
             start: 0.0,
@@ -58,7 +61,7 @@ impl AnyOptimizer {
             warmup_steps: (steps / 10).min(100),
             steps,
         };
-        let (weight_decay, decay) = (config.weight_decay, Mask::Matrices);
+        let (weight_decay, decay) = (config.weight_decay()?, Mask::Matrices);
         let adamw = AdamW {
             learning_rate: learning_rate.clone(),
             weight_decay,
@@ -66,7 +69,7 @@ impl AnyOptimizer {
             b2: 0.99,
             ..AdamW::default()
         };
-        match config.optimizer {
+        Ok(match config.optimizer {
             OptimizerName::Adamw => AnyOptimizer::AdamW(adamw),
             OptimizerName::Adafactor => AnyOptimizer::Adafactor(Adafactor { learning_rate, ..Adafactor::default() }),
             OptimizerName::Adam8bit => AnyOptimizer::Adam8bit(Adam8bit { adamw, ..Adam8bit::default() }),
@@ -77,7 +80,7 @@ impl AnyOptimizer {
                 let matrices = Mask::paths(["blocks.**.weight"]);
                 AnyOptimizer::Muon(Muon { learning_rate, weight_decay, decay, matrices, adamw, ..Muon::default() })
             }
-        }
+        })
     }
 }
 
@@ -108,5 +111,30 @@ impl Optimizer for AnyOptimizer {
             };
         }
         updated!(AdamW Adafactor Adam8bit Lion Sgd Muon)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Setting;
+
+    #[test]
+    fn a_decay_that_the_optimizer_lacks_is_refused() {
+        let of = |settings: &[(&str, &str)]| {
+            let settings: Vec<Setting> = settings.iter().map(|(key, value)| Setting::flag(key, value)).collect();
+            AnyOptimizer::of(&Config::of(&settings).unwrap()).map_err(|error| error.to_string())
+        };
+        for name in ["adafactor", "sgd"] {
+            assert!(of(&[("optimizer", name)]).is_ok());
+            assert!(of(&[("optimizer", name), ("weight-decay", "0")]).is_ok());
+            let refused = of(&[("optimizer", name), ("weight-decay", "0.1")]).err();
+            assert_eq!(refused.as_deref(), Some("--weight-decay: the optimizers adafactor and sgd have none here"));
+        }
+        let decay = |settings: &[(&str, &str)]| match of(settings) {
+            Ok(AnyOptimizer::AdamW(adamw)) => adamw.weight_decay,
+            _ => panic!("not AdamW"),
+        };
+        assert_eq!((decay(&[]), decay(&[("weight-decay", "0.5")])), (0.1, 0.5));
     }
 }

@@ -254,6 +254,9 @@ fn changes(before: &Plan, config: &Config, architecture: &Architecture, context:
     }
     for optimizer in [OptimizerName::Adafactor, OptimizerName::Adam8bit] {
         let smaller = Config { optimizer, ..config.clone() };
+        if smaller.weight_decay().is_err() {
+            continue;
+        }
         tried.extend([policy("Nothing", &smaller), smaller.clone()]);
         tried.push(policy("Nothing", &Config { clip_norm: 0.0, ..smaller }));
     }
@@ -264,7 +267,7 @@ fn changes(before: &Plan, config: &Config, architecture: &Architecture, context:
         if plan.total() < before.total() {
             let more_operations = plan.flops as f64 / before.flops.max(1) as f64 - 1.0;
             changes.push(Change {
-                flags: flags(config, &changed),
+                flags: flags(config, &changed)?,
                 total: plan.total(),
                 more_operations,
                 keeps_results,
@@ -276,8 +279,11 @@ fn changes(before: &Plan, config: &Config, architecture: &Architecture, context:
 }
 
 /// The flags that differ.
-fn flags(config: &Config, changed: &Config) -> String {
-    let before = config.to_settings();
+///
+/// # Errors
+/// If a path is not Unicode.
+fn flags(config: &Config, changed: &Config) -> Result<String> {
+    let before = config.to_settings()?;
     let text =
         |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), |text| text.replace(' ', ""));
     let flag = |(key, value): (&String, &serde_json::Value)| {
@@ -286,7 +292,7 @@ fn flags(config: &Config, changed: &Config) -> String {
             if text.contains('(') { format!("--{key} '{text}'") } else { format!("--{key} {text}") }
         })
     };
-    changed.to_settings().iter().filter_map(flag).collect::<Vec<_>>().join(" ")
+    Ok(changed.to_settings()?.iter().filter_map(flag).collect::<Vec<_>>().join(" "))
 }
 
 /// The number of parameters of a tree.

@@ -36,13 +36,13 @@ type Results = (Model, OptimizerState<Model>, Option<LossScale>, Tensor);
 
 impl Step {
     /// # Errors
-    /// If there is no such policy.
+    /// If there is no such policy, or the optimizer has no decay of weights, which is asked for.
     pub(crate) fn of(config: &Config) -> Result<Step> {
         let some = |limit: f64| (limit > 0.0).then_some(limit);
         Ok(Step {
             policy: arguments::policy(&config.policy)?,
             compute: config.dtype.dtype(),
-            optimizer: AnyOptimizer::of(config),
+            optimizer: AnyOptimizer::of(config)?,
             clip: (some(config.clip_norm), some(config.clip_value)),
             accumulate: config.accumulate,
             trained: config.lora.map(|_| Lora::mask()),

@@ -117,7 +117,7 @@ impl Checkpoints {
     #[track_caller]
     pub fn save(&mut self, snapshot: Snapshot) -> Result<()> {
         let loc = remat::layer::location();
-        self.wait().map_err(|error| error.at(loc))?;
+        self.join().map_err(|error| error.at(loc))?;
         let (folder, keep) = (self.folder.clone(), self.options.keep);
         if !self.options.background {
             return folder::write(&folder, snapshot, keep).map_err(|error| error.at(loc));
@@ -135,10 +135,30 @@ impl Checkpoints {
     /// That of writing it.
     #[track_caller]
     pub fn finish(mut self) -> Result<()> {
-        self.wait().map_err(|error| error.at(remat::layer::location()))
+        self.wait()
     }
 
-    fn wait(&mut self) -> Result<()> {
+    /// Waits until the last snapshot is written. Its error is given once: a [`save`](Checkpoints::save) after it writes its own snapshot.
+    ///
+    /// ```
+    /// use remat_io::{Checkpoint, Checkpoints, Progress, Snapshot};
+    /// let folder = tempfile::tempdir()?;
+    /// let mut checkpoints = Checkpoints::open(folder.path())?;
+    /// checkpoints.save(Snapshot::new(&Progress { step: 1, seed: 0, data: (), config: () })?)?;
+    /// checkpoints.wait()?;
+    /// assert!(Checkpoint::latest(folder.path())?.checkpoint.is_some());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// That of writing it.
+    #[track_caller]
+    pub fn wait(&mut self) -> Result<()> {
+        let loc = remat::layer::location();
+        self.join().map_err(|error| error.at(loc))
+    }
+
+    fn join(&mut self) -> Result<()> {
         match self.writing.take().map(JoinHandle::join) {
             None => Ok(()),
             Some(Ok(written)) => written,
@@ -150,7 +170,7 @@ impl Checkpoints {
 /// Waits until the last snapshot is written; its error, which [`Checkpoints::finish`] gives, is lost.
 impl Drop for Checkpoints {
     fn drop(&mut self) {
-        let _ = self.wait();
+        let _ = self.join();
     }
 }
 
