@@ -1,4 +1,4 @@
-//! What models learn: text from files and its tokens, as batches that depend on a seed and a step alone.
+//! What models learn: text from files and its tokens, and labelled images, as batches that depend on a seed and a step alone.
 //!
 //! ```
 //! use remat_data::{Batches, Corpus, Source, Tokenizer};
@@ -20,13 +20,15 @@
 //!
 //! 1. `failure`, `shuffle`, `open`: errors of files, permutations, files that may be compressed
 //! 2. [`source`](Source), [`tokenizer`](Tokenizer), [`tokens`](Tokens): documents, text as numbers, sequences of these
-//! 3. [`cache`](TokenCache): the folder of shards
-//! 4. [`corpus`](Corpus), [`batches`](Batches), [`prefetch`](Prefetch): what is learnt and what is held out, batches, ahead of time
+//! 3. [`images`](Images): labelled images and their batches
+//! 4. [`cache`](TokenCache): the folder of shards
+//! 5. [`corpus`](Corpus), [`batches`](Batches), [`prefetch`](Prefetch): what is learnt and what is held out, batches, ahead of time
 
 mod batches;
 mod cache;
 mod corpus;
 mod failure;
+mod images;
 mod open;
 mod prefetch;
 mod shuffle;
@@ -37,6 +39,7 @@ mod tokens;
 pub use batches::{Batch, Batches};
 pub use cache::{TokenCache, TokenUsage};
 pub use corpus::Corpus;
+pub use images::{Channels, ImageBatch, ImageBatches, Images, Split};
 pub use prefetch::Prefetch;
 pub use source::{Piece, Source, TEXT_COLUMN};
 pub use tokenizer::{Decoder, Tokenizer};

@@ -1,0 +1,188 @@
+//! Images as batches.
+
+use remat::ir::Element;
+use remat::layer::location;
+use remat::{Result, Tensor, Tree};
+
+use super::{Channels, Images};
+use crate::failure::invalid;
+use crate::shuffle::{Shuffle, mixed};
+
+/// The operation that errors name.
+const BATCHES: &str = "ImageBatches";
+
+/// Images `[batch, height, width, channels]` of f32 or u8, and their classes `i32[batch]`.
+#[derive(Clone, Tree)]
+pub struct ImageBatch {
+    /// The images.
+    pub images: Tensor,
+    /// Their classes.
+    pub labels: Tensor,
+}
+
+/// The batches of a training run. Which images the batch of a step has, and where they are cropped and flipped, depends on the seed and the step alone, so
+/// that a run that is resumed sees those that it would have seen.
+///
+/// An epoch has every image once, in an order of its own that is computed, not kept; a batch may have images of two epochs.
+///
+/// ```
+/// use remat_data::{ImageBatches, Images};
+///
+/// let images = Images::new((0..8).collect(), [2, 2, 1], vec![0, 1], 2)?;
+/// let batches = ImageBatches::new(images, 2, 0)?;
+/// let batch = batches.bytes(0);
+/// let mut labels = batch.labels.to_vec::<i32>()?;
+/// labels.sort();
+/// assert_eq!(labels, [0, 1]);
+/// assert_eq!(batches.get(0).images.shape()?, [2, 2, 2, 1]);
+/// # Ok::<(), remat::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ImageBatches {
+    images: Images,
+    batch: usize,
+    seed: u64,
+    /// What each byte of each channel becomes.
+    values: Vec<[f32; 256]>,
+    padding: usize,
+    flips: bool,
+}
+
+/// How an image is changed: where its crop begins in the padded image, and whether it is flipped.
+#[derive(Clone, Copy)]
+struct Change {
+    top: usize,
+    left: usize,
+    is_flipped: bool,
+}
+
+impl ImageBatches {
+    /// Batches of so many images, with values from 0 to 1, neither cropped nor flipped.
+    ///
+    /// # Errors
+    /// If `batch` is 0 or there are no images.
+    #[track_caller]
+    pub fn new(images: Images, batch: usize, seed: u64) -> Result<ImageBatches> {
+        if batch == 0 || images.is_empty() {
+            let message = format!("a batch of {batch} images of {} is empty", images.len());
+            return Err(invalid(BATCHES, message).at(location()));
+        }
+        let values = vec![std::array::from_fn(|byte| byte as f32 / 255.0); images.shape()[2]];
+        Ok(ImageBatches { images, batch, seed, values, padding: 0, flips: false })
+    }
+
+    /// With values less the mean of their channel, and divided by its standard deviation: those of the images that are learnt, also for images that test.
+    ///
+    /// # Errors
+    /// If there are not as many channels, or a mean is not finite, or a deviation not positive.
+    #[track_caller]
+    pub fn with_channels(mut self, of: &Channels) -> Result<ImageBatches> {
+        let loc = location();
+        let count = self.values.len();
+        if of.mean.len() != count || of.deviation.len() != count {
+            let (means, deviations) = (of.mean.len(), of.deviation.len());
+            let message = format!("there are {means} means and {deviations} standard deviations for {count} channels");
+            return Err(invalid(BATCHES, message).at(loc));
+        }
+        for (values, (&mean, &deviation)) in self.values.iter_mut().zip(of.mean.iter().zip(&of.deviation)) {
+            if !mean.is_finite() || !deviation.is_finite() || deviation <= 0.0 {
+                let message = format!("a mean of {mean} with a standard deviation of {deviation} cannot be normalised");
+                return Err(invalid(BATCHES, message).at(loc));
+            }
+            *values = std::array::from_fn(|byte| (byte as f32 / 255.0 - mean) / deviation);
+        }
+        Ok(self)
+    }
+
+    /// With images that are cropped at random to their size from ones with a border of so many black pixels.
+    ///
+    /// # Errors
+    /// If the border is not smaller than the images.
+    #[track_caller]
+    pub fn with_crops(self, padding: usize) -> Result<ImageBatches> {
+        let [height, width, _] = self.images.shape();
+        if padding >= height.min(width) {
+            let message = format!("a border of {padding} pixels is not smaller than images of {height} by {width}");
+            return Err(invalid(BATCHES, message).at(location()));
+        }
+        Ok(ImageBatches { padding, ..self })
+    }
+
+    /// With half of the images flipped horizontally, at random.
+    pub fn with_flips(self) -> ImageBatches {
+        ImageBatches { flips: true, ..self }
+    }
+
+    /// The batch of a step, with images of f32.
+    pub fn get(&self, step: u64) -> ImageBatch {
+        let (pixels, labels) = self.changed(step);
+        self.tensors(self.floats(pixels), labels)
+    }
+
+    /// The same images as bytes, not normalised: a quarter of the memory, for models that normalise them.
+    pub fn bytes(&self, step: u64) -> ImageBatch {
+        let (pixels, labels) = self.changed(step);
+        self.tensors(pixels, labels)
+    }
+
+    /// Batches of all images in their order, neither cropped nor flipped, of f32: to test a model. The last one may have fewer images.
+    pub fn in_order(&self) -> impl Iterator<Item = ImageBatch> + use<> {
+        let (this, count) = (self.clone(), self.images.len());
+        (0..count).step_by(self.batch).map(move |first| {
+            let images = first..count.min(first.saturating_add(this.batch));
+            let pixels = images.clone().flat_map(|image| this.images.pixels(image)).copied().collect();
+            this.tensors(this.floats(pixels), this.images.labels()[images].to_vec())
+        })
+    }
+
+    /// The bytes of the images of a step as they are learnt, and their labels.
+    fn changed(&self, step: u64) -> (Vec<u8>, Vec<i32>) {
+        let count = self.images.len() as u64;
+        let first = step.wrapping_mul(self.batch as u64);
+        let (mut pixels, mut labels) = (Vec::new(), Vec::new());
+        for row in 0..self.batch as u64 {
+            // Images are counted over all epochs.
+            let at = first.wrapping_add(row);
+            let image = Shuffle::new(self.seed, at / count, count).at(at % count) as usize;
+            self.add(image, self.change(at), &mut pixels);
+            labels.push(self.images.labels()[image]);
+        }
+        (pixels, labels)
+    }
+
+    fn change(&self, at: u64) -> Change {
+        let bits = mixed(mixed(self.seed ^ 2) ^ at);
+        let places = 2 * self.padding as u64 + 1;
+        let crop = |bits: u64| (mixed(bits) % places) as usize;
+        Change { top: crop(bits), left: crop(bits ^ 1), is_flipped: self.flips && mixed(bits ^ 2) & 1 == 1 }
+    }
+
+    /// Adds an image as it is changed.
+    fn add(&self, image: usize, change: Change, pixels: &mut Vec<u8>) {
+        let ([height, width, channels], image) = (self.images.shape(), self.images.pixels(image));
+        let inside = |at: usize, size: usize| at.checked_sub(self.padding).filter(|&at| at < size);
+        for y in 0..height {
+            let row = inside(y + change.top, height).map(|y| &image[y * width * channels..][..width * channels]);
+            for x in 0..width {
+                let x = if change.is_flipped { width - 1 - x } else { x };
+                match (row, inside(x + change.left, width)) {
+                    (Some(row), Some(x)) => pixels.extend(&row[x * channels..][..channels]),
+                    _ => pixels.extend(std::iter::repeat_n(0, channels)),
+                }
+            }
+        }
+    }
+
+    /// The values of whole images.
+    fn floats(&self, pixels: Vec<u8>) -> Vec<f32> {
+        pixels.into_iter().zip(self.values.iter().cycle()).map(|(byte, values)| values[byte as usize]).collect()
+    }
+
+    fn tensors<T: Element>(&self, pixels: Vec<T>, labels: Vec<i32>) -> ImageBatch {
+        let ([height, width, channels], count) = (self.images.shape(), labels.len());
+        ImageBatch {
+            images: Tensor::from_vec(pixels, [count, height, width, channels]),
+            labels: Tensor::from_vec(labels, [count]),
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Images that are computed.
+
+use std::sync::Arc;
+
+use super::{Images, Inner, size_of};
+use crate::shuffle::mixed;
+
+/// The cells of a pattern, in each direction.
+const CELLS: usize = 4;
+
+/// As [`Images::drawn`] says.
+///
+/// # Errors
+/// What is wrong with the arguments.
+pub(super) fn images(count: usize, shape: [usize; 3], classes: usize, seed: u64) -> Result<Images, String> {
+    let size = size_of(count, shape)?;
+    if count == 0 || classes == 0 || i32::try_from(classes).is_err() {
+        return Err(format!("{count} images of {classes} classes cannot be drawn"));
+    }
+    let [height, width, channels] = shape;
+    let mut pixels = Vec::with_capacity(size);
+    let labels: Vec<i32> = (0..count).map(|image| (image % classes) as i32).collect();
+    for (image, &label) in labels.iter().enumerate() {
+        let key = mixed(mixed(seed) ^ image as u64);
+        // Moved by an eighth of the image at most, so that most of a pattern stays where it is.
+        let offset = |shift: u32, size: usize| (key >> shift) as usize % (size / 8 + 1);
+        let (down, right) = (offset(0, height), offset(20, width));
+        for row in 0..height {
+            let y = (row + down) % height * CELLS / height;
+            for column in 0..width {
+                let x = (column + right) % width * CELLS / width;
+                for channel in 0..channels {
+                    let cell = ((label as usize * CELLS + y) * CELLS + x) * channels + channel;
+                    let level = 64 + mixed(mixed(cell as u64)) % 128;
+                    let noise = mixed(key ^ mixed(((row * width + column) * channels + channel) as u64)) % 64;
+                    pixels.push((level + noise - 32) as u8);
+                }
+            }
+        }
+    }
+    let notes = vec!["the images are drawn by the program: they are of no data set".to_string()];
+    Ok(Images(Arc::new(Inner { pixels, labels, shape, classes, notes })))
+}
