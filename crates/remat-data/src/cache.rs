@@ -112,7 +112,7 @@ impl TokenCache {
     pub(crate) fn replace(&self, folder: &Path, written: &Path) -> io::Result<()> {
         let aside = self.unfinished()?;
         match fs::rename(folder, aside.path().join("old")) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => fs::rename(written, folder),
         }
     }

@@ -12,7 +12,10 @@ use tempfile::TempDir;
 #[track_caller]
 fn message<T>(result: Result<T>, folder: &TempDir) -> String {
     let Err(error) = result else { panic!("no error") };
-    assert!(error.loc().and_then(|loc| loc.site).is_some_and(|site| site.file().ends_with("tests/images.rs")), "{error}");
+    assert!(
+        error.loc().and_then(|loc| loc.site).is_some_and(|site| site.file().ends_with("tests/images.rs")),
+        "{error}"
+    );
     error.message().replace(folder.path().to_str().unwrap(), "DIR")
 }
 

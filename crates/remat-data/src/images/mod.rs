@@ -36,7 +36,8 @@ pub enum Split {
 /// let channels = images.channels();
 /// let batches = ImageBatches::new(images, 16, 1)?.with_channels(&channels)?.with_crops(1)?.with_flips();
 /// let batch = batches.get(0);
-/// assert_eq!((batch.images.shape()?, batch.labels.shape()?), (vec![16, 8, 8, 3], vec![16]));
+/// assert_eq!(batch.images.shape()?, [16, 8, 8, 3]);
+/// assert_eq!(batch.labels.shape()?, [16]);
 /// # Ok::<(), remat::Error>(())
 /// ```
 #[derive(Clone, Debug)]
