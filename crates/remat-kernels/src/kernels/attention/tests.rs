@@ -2,7 +2,9 @@
 
 use remat_ir::{Array, Aval, DType, DotProductAttention, DotProductAttentionCotangent, Literal, Op, eval_op};
 
+use super::few::QUERIES_AT_MOST;
 use super::kernel_on;
+use super::tile::{KEYS, QUERIES};
 use crate::base::narrow::{Kind, Unit};
 use crate::interface::{Kernel, Layout};
 use crate::test_support::{Stream, assert_same, check_by, check_views, elements, filled, plain, run, threads};
@@ -44,6 +46,22 @@ impl Case {
         self
     }
 
+    /// As [`masked`](Case::masked), with a mask that is false for all keys of some blocks of some heads and queries.
+    fn masked_in_blocks(self, shape: [usize; 4]) -> Case {
+        let mut case = self.masked(shape);
+        let [_, _, queries, keys] = shape;
+        let mask = (0..shape.iter().product()).map(|i: usize| {
+            let (key, query, head) = (i % keys, i / keys % queries, i / keys / queries);
+            // The tile of 64 queries and 64 keys is hidden, or else one element in five.
+            let is_hidden = (key / KEYS + query / QUERIES + head).is_multiple_of(2);
+            !is_hidden && !(key + 2 * query + head).is_multiple_of(5)
+        });
+        let mask = mask.collect();
+        case.ins.pop();
+        case.ins.push(Array::from_vec(mask, shape).unwrap());
+        case
+    }
+
     /// Operands of the cotangents: also the results, and cotangents of them.
     fn differentiated(&self, logsumexp: bool) -> Vec<Array> {
         let results = eval_op(&self.op.into(), &self.ins).unwrap();
@@ -57,8 +75,13 @@ impl Case {
         self
     }
 
-    fn check(&self) {
+    /// Checks the attention alone.
+    fn check_forward(&self) {
         check(&self.op.into(), &self.ins, self.roundings);
+    }
+
+    fn check(&self) {
+        self.check_forward();
         for logsumexp in [false, true] {
             let cotangents = [true, true, true, self.op.bias];
             let op = DotProductAttentionCotangent { attention: self.op, cotangents, logsumexp };
@@ -189,6 +212,53 @@ fn queries_that_may_look_at_nothing() {
 }
 
 #[test]
+fn blocks_of_keys_that_the_mask_hides() {
+    for dtype in FLOATS {
+        // More blocks of queries than one run has.
+        Case::new(dtype, [1, 330, 1, 3], [1, 130, 1, 3], 2).masked_in_blocks([1, 1, 330, 130]).check_forward();
+        Case::new(dtype, [1, 70, 2, 5], [1, 193, 1, 5], 3).causal().masked_in_blocks([1, 1, 70, 193]).check_forward();
+        Case::new(dtype, [1, 66, 2, 4], [1, 130, 2, 4], 4).masked_in_blocks([1, 2, 1, 130]).check_forward();
+        let case = Case::new(dtype, [1, 66, 1, 4], [1, 130, 1, 4], 4).biased([1, 1, 66, 130]);
+        case.masked_in_blocks([1, 1, 66, 130]).check_forward();
+    }
+    Case::new(DType::F32, [1, 70, 2, 4], [1, 130, 2, 4], 4).masked_in_blocks([1, 2, 70, 130]).check();
+    // All blocks are hidden from all queries.
+    let mut case = Case::new(DType::F32, [1, 66, 1, 4], [1, 130, 1, 4], 4).masked([1, 1, 1, 1]);
+    case.ins[3] = Array::from_vec(vec![false], [1, 1, 1, 1]).unwrap();
+    case.check_forward();
+}
+
+/// As many queries as the kernel of few takes at most, and fewer: one token of a decoder, of one head of keys for all heads or each.
+#[test]
+fn few_queries_of_many_keys() {
+    for dtype in FLOATS {
+        for (queries, heads, key_heads) in [(1, 1, 1), (1, 8, 1), (2, 6, 3), (8, 1, 1)] {
+            assert!(queries * heads / key_heads <= QUERIES_AT_MOST);
+            let case = || Case::new(dtype, [2, queries, heads, 18], [2, 130, key_heads, 18], 17);
+            let full = [2, heads, queries, 130];
+            case().check_forward();
+            case().biased(full).check_forward();
+            case().biased([1, 1, 1, 130]).causal().check_forward();
+            case().masked(full).check_forward();
+            case().masked_in_blocks(full).check_forward();
+            case().masked_in_blocks([2, 1, 1, 130]).biased([1, heads, queries, 1]).check_forward();
+        }
+    }
+}
+
+#[test]
+fn few_queries_that_may_look_at_nothing() {
+    for dtype in FLOATS {
+        let mut case = Case::new(dtype, [3, 1, 2, 4], [3, 200, 1, 4], 4).masked([3, 1, 1, 200]);
+        // The first sees nothing, the second the last block alone, the third the first key alone.
+        let visible = |i: usize| [false, i % 200 >= 192, i.is_multiple_of(200)][i / 200];
+        case.ins[3] = Array::from_vec((0..600).map(visible).collect(), [3, 1, 1, 200]).unwrap();
+        case.check_forward();
+        assert_eq!(eval_op(&case.op.into(), &case.ins).unwrap()[0].data().get(0).unwrap().as_f64(), 0.0);
+    }
+}
+
+#[test]
 fn scores_of_every_size() {
     // Rounding a score changes its exponential by as much as the score is large.
     let mut case = Case::new(DType::F32, [1, 66, 2, 4], [1, 130, 2, 4], 4).within(2000.0);
@@ -286,13 +356,32 @@ fn the_order_of_sums_does_not_depend_on_layouts() {
         if i / 16 % 2 == 0 {
             case = case.masked([2, 1, 70, 67]);
         }
-        let avals = |ins: &[Array]| ins.iter().map(|x| x.aval().clone()).collect::<Vec<Aval>>();
-        let build = |op: &Op, ins: &[(DType, &Layout)]| kernel(op, ins);
-        let op = Op::from(case.op);
-        check_views(&op, &avals(&case.ins), |ins, _| build(&op, ins), &mut stream);
+        check_layouts(&case.op.into(), &case.ins, &mut stream);
+        let logsumexp = i % 3 == 0;
         let cotangents = [true, true, true, case.op.bias];
-        let op = Op::from(DotProductAttentionCotangent { attention: case.op, cotangents, logsumexp: i % 3 == 0 });
-        let ins = avals(&case.differentiated(i % 3 == 0));
-        check_views(&op, &ins, |ins, _| build(&op, ins), &mut stream);
+        let op = DotProductAttentionCotangent { attention: case.op, cotangents, logsumexp };
+        check_layouts(&op.into(), &case.differentiated(logsumexp), &mut stream);
     }
+}
+
+#[test]
+fn the_order_of_sums_of_few_queries_does_not_depend_on_layouts() {
+    let mut stream = Stream::new(5);
+    for i in 0..32 {
+        let mut case = Case::new(FLOATS[i % 4], [2, 2, 4, 19], [2, 130, 2, 19], 17);
+        case.op.causal = i / 4 % 2 == 0;
+        if i / 8 % 2 == 0 {
+            case = case.biased([2, 4, 2, 130]);
+        }
+        if i / 16 % 2 == 0 {
+            case = case.masked_in_blocks([2, 1, 2, 130]);
+        }
+        check_layouts(&case.op.into(), &case.ins, &mut stream);
+    }
+}
+
+/// Compares the bits of an operation on operands of other layouts.
+fn check_layouts(op: &Op, ins: &[Array], stream: &mut Stream) {
+    let avals: Vec<Aval> = ins.iter().map(|x| x.aval().clone()).collect();
+    check_views(op, &avals, |ins, _| kernel(op, ins), stream);
 }
