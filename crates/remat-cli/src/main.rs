@@ -5,8 +5,9 @@
 //! 1. `policy`, `machine`, `page`, `records`, `data`, `model`: the policies of tables, the memory of this machine, pages with charts, the
 //!    measurements of a run, the text, the language model
 //! 2. `sample`, `memory`, `config`, `run`: text out of a model, the bytes that each policy saves, the configuration of a run and its folder
-//! 3. `train`, `bench`, `generate`, `show`, `fit`, `plugin`, `cache`, `launch`: the commands
-//! 4. `main`: their arguments
+//! 3. `source`: a trained model, wherever it was saved
+//! 4. `train`, `bench`, `generate`, `show`, `fit`, `plugin`, `cache`, `launch`: the commands
+//! 5. `main`: their arguments
 
 mod bench;
 mod cache;

@@ -30,7 +30,11 @@ pub const CPU: &[Pass] = &[
         why: "calls and regions become one list of equations, names become labels, scans are unrolled as asked for",
         run: inline::pass,
     },
-    Pass { name: "algebra", why: "equations that give back an operand in every bit are dropped", run: algebra::pass },
+    Pass {
+        name: "algebra",
+        why: "equations that give back an operand in every bit are dropped, and slices at known positions are plain ones",
+        run: algebra::pass,
+    },
     Pass { name: "drop_unused", why: "equations whose results nothing reads are dropped", run: dce::drop_unused },
     Pass {
         name: "slice_pushdown",
