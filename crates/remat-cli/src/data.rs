@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use remat::{DType, random};
-use remat_data::{Corpus, Source, Tokenizer, Tokens};
+use remat_data::{Corpus, Prefetch, Source, Tokenizer, Tokens};
 
 pub(crate) use remat_data::Batch;
 
@@ -14,13 +14,17 @@ const EMBEDDED: &str = include_str!("../README.md");
 /// Held-out text of at most as many sequences as so many steps have is tested: a small part of the time of training.
 const TESTED: usize = 16;
 
-/// Tokens of a text of more bytes are kept in files.
+/// Tokens of a text of more bytes are kept in files. Those that are not bytes take time to make, and are kept of smaller texts too.
 const IN_MEMORY: u64 = 256 << 20;
+const MADE_EACH_TIME: u64 = 4 << 20;
+
+/// The batches that are made ahead of their steps.
+const AHEAD: usize = 1;
 
 /// The folder of tokens in that of the user's caches.
 const TOKENS: &str = "tokens";
 
-/// Text as tokens, each of which is a byte, and where it comes from.
+/// Text as tokens, and where it comes from.
 pub(crate) struct Text {
     /// For the user.
     pub(crate) source: String,
@@ -31,15 +35,16 @@ pub(crate) struct Text {
     corpus: Corpus,
 }
 
-/// The text at a path; without a path, that of the folder that the command runs in, or else the one that is built in.
+/// The text at a path, in this column of tables; without a path, that of the folder that the command runs in, or else the one that is built in.
 ///
 /// # Errors
 /// If the path does not exist or cannot be read, or there is no text.
-pub(crate) fn open(path: Option<&Path>) -> Result<Source> {
+pub(crate) fn open(path: Option<&Path>, column: Option<&str>) -> Result<Source> {
     let built_in = || Source::in_memory("the built-in manual", EMBEDDED);
-    match path {
-        Some(path) => Source::open(path, None).map_err(plain),
-        None => Ok(Source::open(checkout(), None).unwrap_or_else(|_| built_in())),
+    match (path, column) {
+        (Some(path), _) => Source::open(path, column).map_err(plain),
+        (None, Some(_)) => Source::open(checkout(), column).map_err(plain),
+        (None, None) => Ok(Source::open(checkout(), None).unwrap_or_else(|_| built_in())),
     }
 }
 
@@ -54,15 +59,16 @@ pub(crate) fn whole(from: &Source, tokenizer: &Tokenizer) -> Result<(Tokens, u64
 /// Divides a text into what is learnt and what is held out.
 ///
 /// # Errors
-/// If there is no text, or it cannot be read.
-pub(crate) fn load(from: &Source) -> Result<Text> {
-    let corpus = if from.size().map_err(plain)? > IN_MEMORY {
+/// If there is no text, or it cannot be read or tokenized.
+pub(crate) fn load(from: &Source, tokenizer: &Tokenizer) -> Result<Text> {
+    let most = if tokenizer.fingerprint() == Tokenizer::bytes().fingerprint() { IN_MEMORY } else { MADE_EACH_TIME };
+    let corpus = if from.size().map_err(plain)? > most {
         let cache = remat_xla::ExecutableCache::of_user()?;
         let cache = cache.as_ref().and_then(|cache| cache.folder().parent());
         let cache = cache.context("there is no home folder to keep the tokens of this text in")?;
-        Corpus::in_shards(from, &Tokenizer::bytes(), cache.join(TOKENS))
+        Corpus::in_shards(from, tokenizer, cache.join(TOKENS))
     } else {
-        Corpus::in_memory(from, &Tokenizer::bytes())
+        Corpus::in_memory(from, tokenizer)
     };
     let corpus = corpus.map_err(plain)?;
     let path = (!from.files().is_empty()).then(|| from.path().to_path_buf());
@@ -70,7 +76,7 @@ pub(crate) fn load(from: &Source) -> Result<Text> {
 }
 
 /// An error of a text without the operation, which means nothing to the user of a command.
-fn plain(error: remat::Error) -> anyhow::Error {
+pub(crate) fn plain(error: remat::Error) -> anyhow::Error {
     anyhow!("{}", error.message())
 }
 
@@ -78,6 +84,11 @@ impl Text {
     /// The number of bytes.
     pub(crate) fn size(&self) -> usize {
         self.corpus.bytes as usize
+    }
+
+    /// The number of tokens.
+    pub(crate) fn tokens(&self) -> usize {
+        (self.corpus.train.len() + self.corpus.held_out.len()) as usize
     }
 
     /// A number that is another for another text.
@@ -91,7 +102,7 @@ pub(crate) struct Batches {
     train: remat_data::Batches,
     tests: Vec<Batch>,
     held_out: usize,
-    prompt: Vec<u8>,
+    prompt: Vec<u32>,
 }
 
 impl Batches {
@@ -114,7 +125,7 @@ impl Batches {
         let tests = of(&corpus.held_out, tested)?.in_order().take(count).collect::<remat::Result<_>>()?;
         let held_out = corpus.held_out.len() as usize;
         let prompt = corpus.held_out.read(0, context.min(held_out))?;
-        let prompt = prompt.into_iter().map(|token| token as u8).collect();
+        let prompt = prompt.into_iter().map(|token| token as u32).collect();
         Ok(Batches { train: of(&corpus.train, sequences)?, tests, held_out, prompt })
     }
 
@@ -123,12 +134,14 @@ impl Batches {
         self.held_out
     }
 
-    /// The batch of a step, counted from 0.
+    /// The batches of the steps from one on, counted from 0, made while the steps before them run. Each fails if the file of the tokens cannot be read
+    /// any more.
     ///
     /// # Errors
-    /// If the file of the tokens cannot be read any more.
-    pub(crate) fn batch(&self, step: u32) -> remat::Result<Batch> {
-        self.train.get(step.into())
+    /// If the system starts no thread.
+    pub(crate) fn ahead(&self, first: u32) -> remat::Result<Prefetch<Batch>> {
+        let batches = self.train.clone();
+        Prefetch::new(first.into(), AHEAD, move |step| batches.get(step))
     }
 
     /// Batches of held-out text, from its start, at most the sequences of [`TESTED`] steps.
@@ -137,7 +150,7 @@ impl Batches {
     }
 
     /// The beginning of the held-out text, for a model to continue.
-    pub(crate) fn prompt(&self) -> &[u8] {
+    pub(crate) fn prompt(&self) -> &[u32] {
         &self.prompt
     }
 }

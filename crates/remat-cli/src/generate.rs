@@ -26,7 +26,7 @@ pub(crate) struct Generate {
     /// The text that the model continues
     #[arg(long, default_value = "\n", allow_hyphen_values = true)]
     prompt: String,
-    /// Tokens to write at most: bytes, for models of `remat train`. Fewer where the model ends the text
+    /// Tokens to write at most: bytes, for a model that was trained without a tokenizer. Fewer where the model ends the text
     #[arg(long, default_value_t = 300, value_name = "TOKENS", value_parser = up_to(1 << 32))]
     length: usize,
     #[command(flatten)]
@@ -82,6 +82,9 @@ pub(crate) struct Eval {
     /// A file or folder of text, of which nothing is held out [default: the text files of the current git checkout or folder]
     #[arg(long, value_name = "PATH")]
     text: Option<PathBuf>,
+    /// The column of JSON lines or Parquet that is the text [default: text]
+    #[arg(long, value_name = "NAME")]
+    column: Option<String>,
 }
 
 /// Prints the loss of a text.
@@ -91,7 +94,7 @@ pub(crate) struct Eval {
 pub(crate) fn eval(args: &Eval, out: &mut impl Write) -> Result<()> {
     let source = Source::open(&args.from)?;
     notes(&source, out)?;
-    let text = open(args.text.as_deref())?;
+    let text = open(args.text.as_deref(), args.column.as_deref())?;
     let (tokens, bytes) = whole(&text, &source.tokenizer)?;
     let (count, context) = (tokens.len(), source.context as u64);
     let counted = count.saturating_sub(1) / context * context;

@@ -2,17 +2,15 @@
 
 use std::ops::ControlFlow;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use remat::nn::{Generator, Sampling};
 use remat::random;
 use remat_cli::arguments::{magnitude, up_to};
+use remat_data::Tokenizer;
 use serde::Serialize;
 
 use crate::machine;
 use crate::model::{Model, Narrowed};
-
-/// The tokens of a text that are bytes.
-const BYTES: usize = 256;
 
 /// How the next token is chosen.
 #[derive(Clone, PartialEq, Debug, clap::Args, Serialize)]
@@ -70,38 +68,32 @@ pub(crate) fn sample(
     Ok(())
 }
 
-/// As [`sample`] of a model whose tokens are bytes.
+/// As [`sample`], of all tokens as text for people.
 ///
 /// # Errors
 /// As [`sample`].
-pub(crate) fn sample_bytes(
+pub(crate) fn sample_text(
     model: &Model,
-    prompt: &[u8],
+    tokenizer: &Tokenizer,
+    prompt: &[u32],
     count: usize,
     context: usize,
     choice: &Choice,
     key: random::Key,
-) -> Result<Vec<u8>> {
-    let prompt: Vec<u32> = prompt.iter().copied().map(u32::from).collect();
-    let model = Narrowed { model: model.clone(), vocabulary: BYTES };
+) -> Result<String> {
+    let model = Narrowed { model: model.clone(), vocabulary: tokenizer.vocabulary() };
     let mut written = Vec::with_capacity(count);
-    sample(&model, &prompt, count, context, choice, key, |token| {
-        written
-            .push(u8::try_from(token).with_context(|| format!("the model wrote token {token}, which is not a byte"))?);
-        Ok(ControlFlow::Continue(()))
+    sample(&model, prompt, count, context, choice, key, |token| {
+        written.push(token);
+        Ok(if tokenizer.end_of_text() == Some(token) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
-    Ok(written)
+    Ok(shown(&tokenizer.decode(&written)?))
 }
 
 /// A text for people: control characters are shown as replacement characters.
 pub(crate) fn shown(text: &str) -> String {
     let shown = |c: char| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };
     text.chars().map(shown).collect()
-}
-
-/// Bytes as text for people.
-pub(crate) fn readable(bytes: &[u8]) -> String {
-    shown(&String::from_utf8_lossy(bytes))
 }
 
 #[cfg(test)]
@@ -118,6 +110,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_not_text_are_replaced() {
+        let readable = |bytes: &[u8]| shown(&String::from_utf8_lossy(bytes));
         assert_eq!(readable(b"a\tb\n\x1b\xff"), "a\tb\n\u{fffd}\u{fffd}");
         assert_eq!(readable("a€😀".as_bytes()), "a€😀");
         assert_eq!(readable(b"\xe2\x82a\xe2"), "\u{fffd}a\u{fffd}");

@@ -40,13 +40,15 @@ impl Source {
             return Source::of_folder(path, &file);
         }
         let saved = Saved::open(path)?;
+        let tokenizer = saved.config.tokenizer()?;
+        let ends = ends(&saved.architecture).into_iter().chain(tokenizer.end_of_text()).collect();
         Ok(Source {
             model: Lora::merge(&saved.model()?),
-            tokenizer: Tokenizer::bytes(),
+            tokenizer,
             path: saved.path().to_path_buf(),
             context: saved.context(),
             batch: saved.config.batch,
-            ends: ends(&saved.architecture),
+            ends,
             notes: saved.notes,
         })
     }

@@ -11,10 +11,12 @@ use remat::nn::Lora;
 use remat::{DType, random};
 use remat_cli::arguments::{magnitude, up_to};
 use remat_cli::table::thousands;
+use remat_data::Tokenizer;
 use serde::Serialize;
 
 pub(crate) use settings::{Given, Setting};
 
+use crate::data::plain;
 use crate::model::{Architecture, Model, Sizes};
 use crate::policy;
 use crate::sample::Choice;
@@ -23,9 +25,16 @@ use crate::sample::Choice;
 #[derive(Clone, PartialEq, Debug, clap::Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct Config {
-    /// A file or folder of text, or of JSON lines with a column `text` [default: the text files of the current git checkout or folder]
+    /// A file or folder of text, or of JSON lines [default: the text files of the current git checkout or folder]
     #[arg(long, value_name = "PATH")]
     pub(crate) text: Option<PathBuf>,
+    /// The column of JSON lines or Parquet that is the text [default: text]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) column: Option<String>,
+    /// A tokenizer.json of Hugging Face, or the folder of one; it needs a build with the feature `tokenizers` [default: that of --from, else
+    /// bytes]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) tokenizer: Option<PathBuf>,
     /// A model of known sizes: gpt2-tiny, llama-tiny, gpt2 (124 million parameters), gpt2-medium, gpt2-large, gpt2-xl, llama-1b,
     /// llama-3b, llama-8b; other sizes are said by the flags after it
     #[arg(long, value_name = "NAME", default_value = "gpt2-tiny")]
@@ -165,8 +174,9 @@ const CONTEXT: usize = 1024;
 const WEIGHT_DECAY: f64 = 0.1;
 
 /// The keys that a resumed run may change: the others make it what it is.
-const CHANGEABLE: [&str; 13] = [
+const CHANGEABLE: [&str; 14] = [
     "text",
+    "column",
     "policy",
     "memory-limit",
     "steps",
@@ -185,9 +195,24 @@ impl Config {
     /// The model.
     ///
     /// # Errors
-    /// If there is none of that name, or its sizes are not those of its family.
+    /// If there is none of that name, or its sizes are not those of its family; as [`Config::tokenizer`].
     pub(crate) fn architecture(&self) -> Result<Architecture> {
-        Architecture::named(&self.model, &self.sizes)
+        let architecture = Architecture::named(&self.model, &self.sizes)?;
+        if self.tokenizer.is_none() || self.sizes.vocab.is_some() {
+            return Ok(architecture);
+        }
+        // A model that is made for fewer tokens has those of the tokenizer.
+        let vocab = architecture.vocabulary().max(self.tokenizer()?.vocabulary());
+        Architecture::named(&self.model, &Sizes { vocab: Some(vocab), ..self.sizes })
+    }
+
+    /// What makes tokens of text.
+    ///
+    /// # Errors
+    /// If its file cannot be read; without the feature `tokenizers`.
+    pub(crate) fn tokenizer(&self) -> Result<Tokenizer> {
+        let open = |path| Tokenizer::open(path).map_err(plain);
+        self.tokenizer.as_deref().map_or_else(|| Ok(Tokenizer::bytes()), open)
     }
 
     /// A model of this architecture with random weights, in the form in which it is trained.

@@ -30,16 +30,13 @@ use crate::data::{Batch, Batches, load, open};
 use crate::model::Model;
 use crate::records::Report;
 use crate::run::{Fingerprint, Run, RunOf, Saved, State};
-use crate::sample::{readable, sample_bytes};
+use crate::sample::{sample_text, shown};
 use crate::{machine, memory};
 use evaluate::mean_loss_of;
 use origin::Origin;
 use plan::Limit;
 use progress::Progress;
 use stop::Stop;
-
-/// The tokens of a text.
-const BYTES: usize = 256;
 
 /// Arguments of `remat train`.
 #[derive(clap::Args)]
@@ -87,21 +84,25 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
 fn train(mut config: Config, resumed: Option<(&PathBuf, Saved)>, out: &mut impl Write) -> Result<()> {
     let saved = resumed.as_ref().map(|(_, saved)| saved);
     let origin = if saved.is_some() { Origin::Fresh } else { Origin::of(&config)? };
+    // The run may be resumed from another folder.
+    let whole = |path: PathBuf| path.canonicalize().ok().filter(|path| path.to_str().is_some()).unwrap_or(path);
+    config.tokenizer = config.tokenizer.take().or_else(|| origin.tokenizer()).map(whole);
+    let tokenizer = config.tokenizer()?;
     let architecture = saved.map_or_else(|| origin.architecture(&config), |saved| Ok(saved.architecture.clone()))?;
     let context = config.context(&architecture);
     let sequences = config.sequences(context)?;
     let vocabulary = architecture.vocabulary();
-    ensure!(vocabulary >= BYTES, "a vocabulary of {vocabulary} is too small for text: a token is one of {BYTES} bytes");
+    let least = tokenizer.vocabulary();
+    ensure!(vocabulary >= least, "a vocabulary of {vocabulary} is too small for text: a token is one of {least}");
     let step = Step::of(&config)?;
     let policy = arguments::policy(&config.policy)?;
     // Compiles, so that what is wrong with the environment is said before anything else.
     let device = config.device.as_deref().map_or_else(Device::default_device, Device::named)?;
     let probe = Tensor::from(0.0f32).to_device(&device);
     jit_with(&machine::options(&probe)?, |x: &Tensor| x.clone()).call(probe)?;
-    let text = load(&open(config.text.as_deref())?)?;
-    // The run may be resumed from another folder; what cannot be written is refused before the training.
-    let whole = |path: &PathBuf| path.canonicalize().ok().filter(|path| path.to_str().is_some());
-    config.text = text.path.as_ref().map(|path| whole(path).unwrap_or_else(|| path.clone()));
+    let text = load(&open(config.text.as_deref(), config.column.as_deref())?, &tokenizer)?;
+    // What cannot be written is refused before the training.
+    config.text = text.path.clone().map(whole);
     config.to_settings()?;
     let fingerprint = Fingerprint::of(&text);
     let [weights, batch_key, sample_key] = random::key(config.seed).split();
@@ -115,7 +116,9 @@ fn train(mut config: Config, resumed: Option<(&PathBuf, Saved)>, out: &mut impl 
         note_changes(saved, &config, fingerprint, out)?;
     }
     let (size, held_out) = (thousands(text.size()), thousands(batches.held_out()));
-    writeln!(out, "text: {size} bytes in {}; {held_out} of them are held out", text.source)?;
+    let tokens =
+        if config.tokenizer.is_some() { format!(", {} tokens", thousands(text.tokens())) } else { String::new() };
+    writeln!(out, "text: {size} bytes in {}{tokens}; {held_out} of them are held out", text.source)?;
     let parameters = thousands(plan::size(&model)?);
     let described = format!("{parameters} parameters ({architecture}), context {context}, batch {}", config.batch);
     writeln!(out, "model: {described}")?;
@@ -166,7 +169,7 @@ fn train(mut config: Config, resumed: Option<(&PathBuf, Saved)>, out: &mut impl 
     let held_out = |model: &Model| mean_loss_of(&loss, model, tests.iter().cloned().map(Ok));
     let written = |model: &Model, count: usize, key: random::Key| -> Result<String> {
         let model = remat::nn::Lora::merge(model);
-        Ok(readable(&sample_bytes(&model, batches.prompt(), count, context, &config.choice, key)?))
+        sample_text(&model, &tokenizer, batches.prompt(), count, context, &config.choice, key)
     };
     writeln!(out, "held-out loss before training: {:.4}", held_out(&state.model)?)?;
     let (started, first) = (Instant::now(), state.step);
@@ -215,7 +218,8 @@ fn train(mut config: Config, resumed: Option<(&PathBuf, Saved)>, out: &mut impl 
         }
         Ok(!is_stopped)
     };
-    let state = step::fit(state, config.steps, &step, &options, |step| batches.batch(step), each)?;
+    let ahead = batches.ahead(first)?;
+    let state = step::fit(state, config.steps, &step, &options, |_| ahead.next(), each)?;
     progress.finish();
     if folder.saved() != Some(state.step) {
         folder.save(&state)?;
@@ -235,7 +239,7 @@ fn train(mut config: Config, resumed: Option<(&PathBuf, Saved)>, out: &mut impl 
     let mut sample = None;
     if config.sample > 0 {
         let text = written(&state.model, config.sample, sample_key)?;
-        writeln!(out, "\nthe model continues {:?}:\n\n{text}", readable(batches.prompt()))?;
+        writeln!(out, "\nthe model continues {:?}:\n\n{text}", shown(&tokenizer.decode(batches.prompt())?))?;
         sample = Some(text);
     }
     let (parts, timeline) = plan.map_or_else(Default::default, |plan| (plan.parts(), plan.timeline));

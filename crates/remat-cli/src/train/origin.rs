@@ -10,6 +10,9 @@ use crate::config::Config;
 use crate::model::{Architecture, Model, Sizes};
 use crate::run::Saved;
 
+/// The file of the tokenizer of a folder of Hugging Face.
+const TOKENIZER: &str = "tokenizer.json";
+
 /// What a new run begins with.
 pub(super) enum Origin {
     /// Random weights.
@@ -49,6 +52,15 @@ impl Origin {
             ensure!(context <= most, "--context {context} is more than the {most} positions that the model has");
         }
         Ok(architecture)
+    }
+
+    /// The tokenizer that the weights were trained with, where it is not of bytes.
+    pub(super) fn tokenizer(&self) -> Option<PathBuf> {
+        match self {
+            Origin::Fresh => None,
+            Origin::Run(saved) => saved.config.tokenizer.clone(),
+            Origin::Folder(path) => path.join(TOKENIZER).exists().then(|| path.join(TOKENIZER)),
+        }
     }
 
     /// The weights, in the form in which they are trained.

@@ -1,0 +1,115 @@
+//! Runs whose tokens are those of a tokenizer of Hugging Face, and columns of tables as text.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+const SMALL: &str = "--layers 1 --width 16 --heads 2 --context 12 --batch 4 --sample 5";
+const TOKENIZER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../remat-data/tests/data/gpt2");
+
+fn folder() -> TempDir {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("text.txt"), "to be or not to be, ".repeat(60)).unwrap();
+    folder
+}
+
+fn remat(folder: &Path, args: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
+    command.current_dir(folder).args(args.split_whitespace()).output().unwrap()
+}
+
+fn stdout(output: Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn error(output: Output) -> String {
+    assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn a_column_is_named() {
+    let at = folder();
+    let rows: String = (0..20).map(|i| format!("{{\"id\": {i}, \"body\": \"a line of text\"}}\n")).collect();
+    fs::write(at.path().join("a.jsonl"), &rows).unwrap();
+    let output = stdout(remat(at.path(), &format!("train {SMALL} --steps 2 --text a.jsonl --column body --save run")));
+    assert!(output.contains("text: 280 bytes in a.jsonl; 28 of them are held out"), "{output}");
+    // The run knows its column.
+    let output = stdout(remat(at.path(), "train --resume run --steps 3"));
+    assert!(output.contains("text: 280 bytes in ") && !output.contains("note: the text is not"), "{output}");
+    let output = stdout(remat(at.path(), "eval run --text a.jsonl --column body"));
+    assert!(output.contains("text: 280 bytes in a.jsonl"), "{output}");
+    let message = error(remat(at.path(), "eval run --text a.jsonl"));
+    assert_eq!(message, "error: `a.jsonl` line 1: it has no column `text`; its columns are `body` and `id`\n");
+    // Tables of the current folder, beside its text.
+    let output = stdout(remat(at.path(), "eval run --column body"));
+    assert!(output.contains("text: 280 bytes in 1 file of "), "{output}");
+}
+
+#[test]
+#[cfg(not(feature = "tokenizers"))]
+fn a_build_without_tokenizers_says_so() {
+    let at = folder();
+    let expected = format!(
+        "error: `{}/tokenizer.json` cannot be read by this build, which knows bytes alone: build it with the feature `tokenizers`\n",
+        Path::new(TOKENIZER).canonicalize().unwrap().display()
+    );
+    for command in ["train", "train --print-config"] {
+        let output = remat(at.path(), &format!("{command} {SMALL} --tokenizer {TOKENIZER}"));
+        assert_eq!(output.status.success(), command.ends_with("config"), "{command}");
+        assert!(output.status.success() || error(output) == expected);
+    }
+}
+
+#[test]
+#[cfg(feature = "tokenizers")]
+fn tokens_are_those_of_the_tokenizer() {
+    use remat_data::Tokenizer;
+    let at = folder();
+    let tokenizer = Tokenizer::open(TOKENIZER).unwrap();
+    let text = fs::read(at.path().join("text.txt")).unwrap();
+    let count = tokenizer.encode(&text).unwrap().len();
+    let flags = format!("train {SMALL} --tokenizer {TOKENIZER} --learning-rate 0.02 --save-every 5");
+    let output = stdout(remat(at.path(), &format!("{flags} --steps 20 --save whole")));
+    assert!(output.contains("text: 1,200 bytes in 1 file of ") && output.contains(" tokens; "), "{output}");
+    assert!(output.contains(&format!("vocabulary {}", tokenizer.vocabulary())), "{output}");
+    // A run that goes on has the same losses.
+    let losses = |run: &str| {
+        let lines = fs::read_to_string(at.path().join(run).join("metrics.jsonl")).unwrap();
+        let loss = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["loss"].as_f64().unwrap();
+        lines.lines().map(loss).collect::<Vec<f64>>()
+    };
+    stdout(remat(at.path(), &format!("{flags} --steps 20 --save parts")));
+    fs::remove_dir_all(at.path().join("parts/step-000020")).unwrap();
+    let resumed = stdout(remat(at.path(), "train --resume parts"));
+    assert!(resumed.contains("going on after step 15") && !resumed.contains("note: the text"), "{resumed}");
+    assert_eq!((losses("parts").len(), losses("parts")), (20, losses("whole")));
+    // Bits are those of a byte, not of a token.
+    let report = stdout(remat(at.path(), "eval whole --text text.txt"));
+    let mut words = report.rsplit_once("loss ").unwrap().1.split_whitespace().map(|word| word.trim_matches(','));
+    let mut number = || words.next().unwrap().parse::<f64>().unwrap();
+    let (loss, bits) = (number(), number());
+    // The end of the text may have a token of its own.
+    let tokens = (count + usize::from(tokenizer.end_of_text().is_some())) as f64;
+    assert!((bits - loss / 2f64.ln() * tokens / 1200.0).abs() < 1e-3, "{report}");
+    let written = stdout(remat(at.path(), "generate whole --prompt to --length 5 --temperature 0"));
+    assert!(!written.trim().is_empty() || written.ends_with('\n'), "{written}");
+    // Weights bring their tokenizer.
+    let tuned = stdout(remat(at.path(), "train --from whole --context 12 --batch 4 --sample 5 --steps 2"));
+    assert!(tuned.contains(" tokens; "), "{tuned}");
+}
+
+#[test]
+#[cfg(feature = "tokenizers")]
+fn a_model_has_room_for_the_tokens() {
+    let at = folder();
+    let vocabulary = remat_data::Tokenizer::open(TOKENIZER).unwrap().vocabulary();
+    let message = error(remat(at.path(), &format!("train {SMALL} --tokenizer {TOKENIZER} --vocab 200")));
+    let expected = format!("error: a vocabulary of 200 is too small for text: a token is one of {vocabulary}\n");
+    assert_eq!(message, expected);
+    let message = error(remat(at.path(), &format!("train {SMALL} --tokenizer none.json")));
+    assert!(message.starts_with("error: cannot read `none.json`: "), "{message}");
+}
