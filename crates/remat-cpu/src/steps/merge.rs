@@ -5,7 +5,7 @@
 //! from the same ones are one loop, which reads those once.
 
 use remat_ir::{Jaxpr, Var};
-use remat_opt::cost::SMALL_BYTES;
+use remat_opt::cost::{MUCH_SMALLER, SMALL_BYTES};
 
 use super::fuse::MOST_MEMBERS;
 use super::ir::{Group, Member, Step, Steps, Value};
@@ -73,7 +73,8 @@ fn rename(group: &mut Group, old: Var, new: Var) {
     }
 }
 
-/// Merges reductions that read the same values. Each goes to the first one that its operands are computed before.
+/// Merges reductions that read the same values. Each goes to the first one that its operands are computed before, if its results are so
+/// small that they may be kept from then on.
 pub(super) fn merge_reductions(steps: &mut Steps) {
     let mut all = std::mem::take(&mut steps.steps);
     let mut written: Vec<usize> = vec![0; steps.jaxpr.avals.len()];
@@ -101,6 +102,10 @@ fn home(steps: &Steps, all: &[Step], at: usize, written: &[usize]) -> Option<usi
     };
     let (group, over) = reduction(at)?;
     let reads = read(steps, group);
+    let bytes = |vars: &[Var]| vars.iter().map(|&var| steps.jaxpr.avals[var].bytes()).sum::<usize>();
+    if bytes(&group.outs) > SMALL_BYTES.max(bytes(&reads) / MUCH_SMALLER) {
+        return None;
+    }
     let is_own = |var: Var| group.members.iter().any(|m| m.out == var);
     let ready = all[at].reads(&steps.tokens).filter(|&var| !is_own(var)).map(|var| written[var.0 as usize]).max();
     (at.saturating_sub(NEAR_STEPS)..at).find(|&i| {

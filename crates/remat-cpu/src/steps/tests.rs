@@ -399,4 +399,15 @@ fn reductions_that_read_the_same_values_are_one_loop() {
         f:f32[128] = reduce_sum[axes=(0,)] e
       in (f,) }";
     assert_eq!(steps(text), ["[reduce_sum] -> 1", "[mul reduce_sum] -> 1"]);
+    // Results that are not much smaller than what is read are not computed earlier than they are needed.
+    let text = |n: usize| {
+        let text = "{ lambda ; a:f32[2,N] b:f32[2,N]. let
+            d:f32[N] = reduce_sum[axes=(0,)] a
+            e:f32[2,N] = mul a b
+            f:f32[N] = reduce_sum[axes=(0,)] e
+          in (d, f) }";
+        text.replace('N', &n.to_string())
+    };
+    assert_eq!(steps(&text(1 << 12)), ["[reduce_sum mul reduce_sum] -> 2"]);
+    assert_eq!(steps(&text(1 << 13)), ["[reduce_sum] -> 1", "[mul reduce_sum] -> 1"]);
 }

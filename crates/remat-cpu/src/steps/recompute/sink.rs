@@ -2,8 +2,9 @@
 //!
 //! A value takes a way to memory, and one back for each reader. A reader that computes it reads its operands instead, many of which it reads
 //! anyway: of a batch norm, the squares of differences, and what is summed for the gradients of scale and bias, are never
-//! stored. Unlike [`recompute`](super::recompute) this saves time first; a value sinks only if no more memory is in use until its last
-//! reader. Elements are the same, so that results do not change.
+//! stored. Unlike [`recompute`](super::recompute) this saves time first; what is kept
+//! for its readers in its place has no more bytes than it. (A reader that would write its result over the value needs other memory for that,
+//! unless it can take that of an operand which is kept: there the peak may be higher by the result.) Elements are the same, so that results do not change.
 
 use remat_ir::Var;
 use remat_opt::cost::{SMALL_BYTES, is_cheap};
@@ -91,7 +92,7 @@ impl Pass {
         readers.iter().map(more).sum::<usize>() + equations < saved
     }
 
-    /// Whether what is kept for the readers takes no more memory than the value.
+    /// Whether what is kept for the readers has no more bytes than the value.
     fn needs_no_memory(&self, out: Var, cone: &Cone, readers: &[usize]) -> bool {
         let bytes = |var: Var| self.steps.jaxpr.avals[var].bytes();
         let last = readers.last();

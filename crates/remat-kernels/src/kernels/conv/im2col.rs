@@ -173,19 +173,6 @@ impl<A> Im2col<A> {
         self.along
     }
 
-    /// Whether every block can be multiplied where it lies.
-    pub(super) fn is_in_place(&self) -> bool {
-        let stride = |side: usize| match &self.sides[side].axes[..] {
-            [] => Some(0),
-            [axis] => Some(axis.stride),
-            _ => None,
-        };
-        self.checks.is_empty()
-            && !self.is_outside
-            && stride(FREE).is_some()
-            && stride(CONTRACTED).is_some_and(|s| s <= 1)
-    }
-
     /// How many neighbours of the contracted side have one stride.
     pub(super) fn contracted_run(&self) -> usize {
         self.sides[CONTRACTED].axes.last().map_or(1, |axis| axis.size)
@@ -298,6 +285,20 @@ pub(super) struct Operand<'a, A> {
 }
 
 impl<A: Accumulator> Im2col<A> {
+    /// Whether every block can be multiplied where it lies, as a left operand: nothing is converted, nor read backwards.
+    pub(super) fn is_in_place(&self) -> bool {
+        let stride = |side: usize| match &self.sides[side].axes[..] {
+            [] => Some(0),
+            [axis] => Some(axis.stride),
+            _ => None,
+        };
+        self.reader.dtype() == A::DTYPE
+            && self.checks.is_empty()
+            && !self.is_outside
+            && stride(FREE).is_some_and(|stride| stride >= 0)
+            && stride(CONTRACTED).is_some_and(|stride| (0..=1).contains(&stride))
+    }
+
     /// The matrix of a group of the elements of an array.
     pub(super) fn of<'a>(&'a self, source: Source<'a>, offset: isize) -> Operand<'a, A> {
         Operand { matrix: self, elements: self.reader.of(source), offset }
