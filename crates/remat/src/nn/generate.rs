@@ -2,11 +2,11 @@
 
 use std::iter::FusedIterator;
 
-use remat_ir::{Error, ErrorKind, Result};
+use remat_ir::{Error, ErrorKind, Loc, Result};
 
 use super::{KvCache, Sampling};
 use crate::random::Key;
-use crate::trace::current_loc;
+use crate::trace::{current_loc, pinned_at};
 use crate::{DType, JitOptions, Jitted, Tensor, Tree, jit_with};
 
 /// A language model that goes on with a cache, as [`Gpt2`](super::Gpt2) and [`Llama`](super::Llama) do: what [`Generator`] needs.
@@ -119,11 +119,15 @@ impl<M: Decoder> Generator<M> {
     /// failed; each token may fail as compiled programs do, and where the logits are NaN.
     #[track_caller]
     pub fn tokens(&self, prompts: &[impl AsRef<[u32]>], count: usize, key: Key) -> Result<Tokens<'_, M>> {
-        let loc = current_loc();
-        self.begin(prompts, count, key).map_err(|error: Error| error.at(loc))
+        self.begin(current_loc(), prompts, count, key)
     }
 
-    fn begin(&self, prompts: &[impl AsRef<[u32]>], count: usize, key: Key) -> Result<Tokens<'_, M>> {
+    /// The tokens for a caller at `loc`, where the model is run and errors are.
+    fn begin(&self, loc: Loc, prompts: &[impl AsRef<[u32]>], count: usize, key: Key) -> Result<Tokens<'_, M>> {
+        pinned_at(loc, || self.check(prompts, count, key, loc)).map_err(|error: Error| error.at(loc))
+    }
+
+    fn check(&self, prompts: &[impl AsRef<[u32]>], count: usize, key: Key, loc: Loc) -> Result<Tokens<'_, M>> {
         self.sampling.check()?;
         let vocabulary = self.model.vocabulary()?;
         for prompt in prompts.iter().map(AsRef::as_ref) {
@@ -144,7 +148,7 @@ impl<M: Decoder> Generator<M> {
         // The last token is not read.
         let room = longest.saturating_add(count.saturating_sub(1)).min(context.unwrap_or(usize::MAX));
         let texts = prompts.iter().map(|prompt| prompt.as_ref().to_vec()).collect();
-        Ok(Tokens { generator: self, key, texts, room, drawn: 0, count, state: State::Unread })
+        Ok(Tokens { generator: self, loc, key, texts, room, drawn: 0, count, state: State::Unread })
     }
 }
 
@@ -173,9 +177,8 @@ pub fn generate<M: Decoder>(
     let loc = current_loc();
     let generator = Generator::new(model.clone(), sampling);
     let mut texts: Vec<Vec<u32>> = prompts.iter().map(|prompt| prompt.as_ref().to_vec()).collect();
-    for tokens in generator.begin(prompts, count, key).map_err(|error| error.at(loc))? {
-        let tokens = tokens.map_err(|error| error.at(loc))?;
-        texts.iter_mut().zip(tokens).for_each(|(text, token)| text.push(token));
+    for tokens in generator.begin(loc, prompts, count, key)? {
+        texts.iter_mut().zip(tokens?).for_each(|(text, token)| text.push(token));
     }
     Ok(texts)
 }
@@ -183,6 +186,8 @@ pub fn generate<M: Decoder>(
 /// The tokens that [`Generator::tokens`] draws: an iterator of one for each prompt at a time. It ends after the first error.
 pub struct Tokens<'a, M: Decoder> {
     generator: &'a Generator<M>,
+    /// Where the tokens were asked for.
+    loc: Loc,
     key: Key,
     /// What the model reads next after a jump: the ends of the texts so far, of at most `room` tokens.
     texts: Vec<Vec<u32>>,
@@ -263,7 +268,8 @@ impl<M: Decoder> Iterator for Tokens<'_, M> {
         if self.drawn == self.count {
             return None;
         }
-        let drawn = self.draw();
+        let loc = self.loc;
+        let drawn = pinned_at(loc, || self.draw()).map_err(|error| error.at(loc));
         if drawn.is_err() {
             self.drawn = self.count;
         }

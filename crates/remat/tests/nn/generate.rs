@@ -1,7 +1,7 @@
 //! Tokens out of decoders, beside those of whole forward passes.
 
 use remat::nn::{Decoder, Generator, Gpt2, Gpt2Config, KvCache, Llama, LlamaConfig, Sampling, generate};
-use remat::{DType, Result, Tensor, jit, random, tree};
+use remat::{DType, Error, Result, Tensor, jit, random, tree};
 
 const CONTEXT: usize = 10;
 
@@ -146,11 +146,18 @@ fn the_tokens_that_are_left_are_the_most_likely() {
     assert_eq!(cold.choose(&logits, random::key(0)).to_vec::<i32>().unwrap(), [0, 0]);
 }
 
+/// The message of an error, which is where this file called.
+fn message(error: Error) -> String {
+    let site = error.loc().and_then(|loc| loc.site).map(|site| site.file());
+    assert!(site.is_some_and(|file| file.ends_with("tests/nn/generate.rs")), "{error}");
+    error.message().to_string()
+}
+
 #[test]
 fn what_cannot_be_continued_is_an_error() {
     let model = gpt2(DType::F32);
     let refused = |sampling: Sampling, prompt: &[u32]| {
-        generate(&model, &[prompt], 2, sampling, random::key(0)).unwrap_err().message().to_string()
+        message(generate(&model, &[prompt], 2, sampling, random::key(0)).unwrap_err())
     };
     let own = Sampling::default();
     assert_eq!(refused(own, &[]), "a prompt has no token that could be continued");
@@ -169,13 +176,18 @@ fn what_cannot_be_continued_is_an_error() {
     let broken = tree::map(&model, |_, leaf| leaf * f64::NAN);
     let generator = Generator::new(broken, own);
     let mut tokens = generator.tokens(&[[1]], 3, random::key(0)).unwrap();
-    let message = tokens.next().unwrap().unwrap_err().message().to_string();
-    assert_eq!(message, "the logits of the next token are NaN: weights are NaN, or so large that activations overflow");
+    let nan = message(tokens.next().unwrap().unwrap_err());
+    assert_eq!(nan, "the logits of the next token are NaN: weights are NaN, or so large that activations overflow");
     assert!(tokens.next().is_none());
     let mut none = Generator::new(model.clone(), own);
     none.context = Some(0);
-    let message = none.tokens(&[[1]], 1, random::key(0)).map(drop).unwrap_err().message().to_string();
-    assert_eq!(message, "a context of 0 positions has no room for a token");
+    let no_room = message(none.tokens(&[[1]], 1, random::key(0)).map(drop).unwrap_err());
+    assert_eq!(no_room, "a context of 0 positions has no room for a token");
+    // Programs fail to be traced when the first token is drawn.
+    let wrong = tree::map(&model, |path, leaf| if leaf.rank().unwrap() == 1 { leaf.index(0..3) } else { leaf.clone() });
+    let generator = Generator::new(wrong, own);
+    let mut tokens = generator.tokens(&[[1]], 3, random::key(0)).unwrap();
+    message(tokens.next().unwrap().unwrap_err());
 }
 
 #[test]
