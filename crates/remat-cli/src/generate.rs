@@ -5,13 +5,13 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
-use remat::random;
+use anyhow::{Result, bail, ensure};
+use remat::{Tensor, random};
 use remat_cli::arguments::up_to;
 use remat_cli::table::thousands;
-use remat_data::Batches;
+use remat_data::Tokens;
 
-use crate::data::{open, whole};
+use crate::data::{Batch, open, whole};
 use crate::model::Narrowed;
 use crate::sample::{Choice, sample, shown};
 use crate::source::Source;
@@ -45,6 +45,7 @@ pub(crate) fn generate(args: &Generate, out: &mut impl Write) -> Result<()> {
     let source = Source::open(&args.from)?;
     notes(&source, out)?;
     let prompt = source.tokenizer.encode(args.prompt.as_bytes())?;
+    let prompt: Vec<u32> = source.begin.into_iter().chain(prompt).collect();
     let mut text = source.tokenizer.decoder();
     let mut drawn = 0u32;
     // Reading the prompt, for which programs are compiled, is not the speed of writing.
@@ -85,27 +86,69 @@ pub(crate) struct Eval {
     /// The column of JSON lines or Parquet that is the text [default: text]
     #[arg(long, value_name = "NAME")]
     column: Option<String>,
+    /// The tokens of a sequence; the text is cut into sequences, each predicted without those before it [default: those of training, or up to 1024 of a model of Hugging Face, and no more than the text has]
+    #[arg(long, value_name = "TOKENS", value_parser = up_to(1 << 32))]
+    context: Option<usize>,
+    /// The sequences that are read at a time [default: those of training, or as many as have 1024 tokens]
+    #[arg(long, value_name = "SEQUENCES", value_parser = up_to(1 << 32))]
+    batch: Option<usize>,
 }
 
 /// Prints the loss of a text.
 ///
 /// # Errors
-/// As [`generate`]; if the text cannot be read or is shorter than a sequence.
+/// As [`generate`]; if the text cannot be read or has no token to predict; if the model has fewer positions than a sequence.
 pub(crate) fn eval(args: &Eval, out: &mut impl Write) -> Result<()> {
     let source = Source::open(&args.from)?;
     notes(&source, out)?;
     let text = open(args.text.as_deref(), args.column.as_deref())?;
     let (tokens, bytes) = whole(&text, &source.tokenizer)?;
-    let (count, context) = (tokens.len(), source.context as u64);
-    let counted = count.saturating_sub(1) / context * context;
-    ensure!(counted > 0, "the text has {count} tokens, no more than a context of {context}");
-    let loss = mean_loss(&source.model, Batches::new(tokens, source.context, source.batch, 0)?.in_order())?;
+    let count = tokens.len();
+    if let Some(context) = args.context.filter(|&context| context > source.context) {
+        bail!("--context {context} is more than the {} positions of the model", source.context);
+    }
+    // The first token is predicted where one comes before each text.
+    let predicted = count.saturating_sub(u64::from(source.begin.is_none()));
+    ensure!(predicted > 0, "the text has too few tokens to predict one from another: {count}");
+    let context = args.context.unwrap_or(source.window).min(usize::try_from(predicted).unwrap_or(usize::MAX));
+    let batch = args.batch.unwrap_or(source.batch);
+    let counted = predicted / context as u64 * context as u64;
+    let loss = mean_loss(&source.model, windows(&tokens, source.begin, context, batch))?;
     writeln!(out, "checkpoint: {}", source.path.display())?;
     writeln!(out, "text: {} bytes in {}", thousands(bytes as usize), text.description())?;
     // The bytes of the tokens that are predicted, if these have as many as all others.
     let bytes_of_token = bytes as f64 / count as f64;
     let bits = loss / std::f64::consts::LN_2 / bytes_of_token;
     Ok(writeln!(out, "loss {loss:.4}, {bits:.4} bits per byte, of {} tokens", thousands(counted as usize))?)
+}
+
+/// All sequences of a text, in batches: of `context` tokens each, after the one that begins sequences if there is one, but for less than a
+/// sequence at the end of the text.
+fn windows(
+    tokens: &Tokens,
+    begin: Option<u32>,
+    context: usize,
+    batch: usize,
+) -> impl Iterator<Item = remat::Result<Batch>> {
+    let first = u64::from(begin.is_none());
+    let count = tokens.len().saturating_sub(first) / context as u64;
+    (0..count).step_by(batch).map(move |row| {
+        let rows = row..count.min(row.saturating_add(batch as u64));
+        let shape = [(rows.end - rows.start) as usize, context];
+        let (mut inputs, mut targets) = (Vec::new(), Vec::new());
+        for row in rows {
+            let start = first + row * context as u64;
+            match begin {
+                Some(begin) => {
+                    inputs.push(begin.cast_signed());
+                    inputs.extend(tokens.read(start, context - 1)?);
+                }
+                None => inputs.extend(tokens.read(start - 1, context)?),
+            }
+            targets.extend(tokens.read(start, context)?);
+        }
+        Ok(Batch { tokens: Tensor::from_vec(inputs, shape), targets: Tensor::from_vec(targets, shape) })
+    })
 }
 
 fn notes(source: &Source, out: &mut impl Write) -> Result<()> {

@@ -18,18 +18,22 @@ pub(crate) struct Source {
     pub(crate) tokenizer: Tokenizer,
     /// The folder of the checkpoint, or of the model.
     pub(crate) path: PathBuf,
-    /// The length of sequences that it was trained with.
+    /// The longest sequence that it is given: what a run was trained with, or all positions of a model of Hugging Face.
     pub(crate) context: usize,
-    /// The sequences of a step that it was trained with.
+    /// The length of the sequences that it is evaluated with.
+    pub(crate) window: usize,
+    /// The sequences that it is evaluated with at a time.
     pub(crate) batch: usize,
+    /// The token that begins each sequence, if there is one.
+    pub(crate) begin: Option<u32>,
     /// The tokens that end a text.
     pub(crate) ends: Vec<u32>,
     /// What the user should know.
     pub(crate) notes: Vec<String>,
 }
 
-/// The sequences that a model of Hugging Face is evaluated with at a time.
-const BATCH: usize = 4;
+/// About how many tokens a model of Hugging Face is evaluated with at a time, and at most in a sequence: the positions of some are 131,072.
+const TOKENS: usize = 1024;
 
 impl Source {
     /// # Errors
@@ -47,7 +51,9 @@ impl Source {
             tokenizer,
             path: saved.path().to_path_buf(),
             context: saved.context(),
+            window: saved.context(),
             batch: saved.config.batch,
+            begin: None,
             ends,
             notes: saved.notes,
         })
@@ -61,12 +67,15 @@ impl Source {
             Architecture::Gpt2(_) => Model::Gpt2(huggingface::load::<nn::Gpt2>(path, None)?.0),
             Architecture::Llama(_) => Model::Llama(huggingface::load::<nn::Llama>(path, None)?.0),
         };
+        let window = architecture.context().clamp(1, TOKENS);
         Ok(Source {
             model,
-            tokenizer,
             path: path.to_path_buf(),
             context: architecture.context(),
-            batch: BATCH,
+            window,
+            batch: TOKENS / window,
+            begin: tokenizer.begin_of_text(),
+            tokenizer,
             ends: ends(&architecture),
             notes: Vec::new(),
         })

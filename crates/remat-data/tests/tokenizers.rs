@@ -19,6 +19,7 @@ fn bytes() {
     let error = tokenizer.decode(&[256]).unwrap_err();
     assert_eq!(error.message(), "there is no token 256: the vocabulary has 256");
     assert!(error.loc().is_some());
+    assert_eq!(tokenizer.begin_of_text(), None);
     assert_ne!(tokenizer.fingerprint(), Tokenizer::bytes_with_end().fingerprint());
 }
 
@@ -113,6 +114,21 @@ mod hugging_face {
         expected.push(0);
         assert_eq!(bytes, text.len() as u64);
         assert!(tokens.read(0, expected.len()).unwrap() == expected);
+    }
+
+    /// A tokenizer whose file puts `<s>` before each text, as that of Llama does.
+    #[test]
+    fn the_token_that_begins_texts() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokenizer.json");
+        let json = fs::read_to_string(data("llama2/tokenizer.json")).unwrap();
+        let plain = Tokenizer::open(data("llama2")).unwrap();
+        assert_eq!(plain.begin_of_text(), None);
+        let template = r#""post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],"pair":[{"Sequence":{"id":"A","type_id":0}},{"Sequence":{"id":"B","type_id":0}}],"special_tokens":{"<s>":{"id":"<s>","ids":[1],"tokens":["<s>"]}}}"#;
+        fs::write(&path, json.replace(r#""post_processor":null"#, template)).unwrap();
+        let tokenizer = Tokenizer::open(&path).unwrap();
+        assert_eq!(tokenizer.begin_of_text(), Some(1));
+        assert_eq!(tokenizer.encode(b"to be").unwrap(), plain.encode(b"to be").unwrap());
     }
 
     #[test]

@@ -17,11 +17,12 @@ const ENDS: [&str; 4] = ["<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>"];
 /// The file beside a tokenizer that says what its special tokens mean.
 const CONFIG: &str = "tokenizer_config.json";
 
-/// A tokenizer, and the number of its tokens.
+/// A tokenizer, the number of its tokens, and the one that it puts before each text.
 #[derive(Debug)]
 pub(super) struct Model {
     inner: tokenizers::Tokenizer,
     pub(super) vocabulary: usize,
+    pub(super) begin: Option<u32>,
 }
 
 /// What the configuration says of the end of a document: the text of a token, or an object with it.
@@ -62,7 +63,11 @@ pub(super) fn open(path: &Path) -> Result<(Model, Option<u32>, u64)> {
     let mut hasher = XxHash3_64::new();
     hasher.write(&json);
     hasher.write(&end.map_or(u64::MAX, u64::from).to_le_bytes());
-    Ok((Model { inner, vocabulary }, end, hasher.finish()))
+    // Of what surrounds a text of one letter.
+    let around = inner.encode("a", true).map_err(|error| failed("encode", &*error))?;
+    let begin = around.get_special_tokens_mask().first().filter(|&&is_special| is_special == 1);
+    let begin = begin.and_then(|_| around.get_ids().first().copied());
+    Ok((Model { inner, vocabulary, begin }, end, hasher.finish()))
 }
 
 /// The token that a configuration has for the end of a text.

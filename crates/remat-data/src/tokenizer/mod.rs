@@ -68,8 +68,8 @@ impl Tokenizer {
     /// The tokenizer of a `tokenizer.json` as Hugging Face has them, or of a folder with one. It needs the feature `tokenizers`.
     ///
     /// The token that ends documents is the one that `tokenizer_config.json` beside it has as `eos_token`; without that file, one that is known
-    /// for this (`<|endoftext|>`, `</s>`, `<|end_of_text|>`, `<eos>`), where the vocabulary has it. What else the file adds to a text, such as a token
-    /// that begins it, is not added.
+    /// for this (`<|endoftext|>`, `</s>`, `<|end_of_text|>`, `<eos>`), where the vocabulary has it. What else the file adds to a text is not added:
+    /// the token that begins it is [`begin_of_text`](Tokenizer::begin_of_text).
     ///
     /// # Errors
     /// If the file cannot be read or is not a tokenizer; without the feature.
@@ -104,6 +104,16 @@ impl Tokenizer {
     /// The token that ends a document, if there is one.
     pub fn end_of_text(&self) -> Option<u32> {
         self.end
+    }
+
+    /// The token that the file of the tokenizer puts before each text, if it puts one there: models that were trained so expect it where a
+    /// sequence begins. [`encode`](Tokenizer::encode) does not add it.
+    pub fn begin_of_text(&self) -> Option<u32> {
+        match &self.kind {
+            Kind::Bytes => None,
+            #[cfg(feature = "tokenizers")]
+            Kind::HuggingFace(model) => model.begin,
+        }
     }
 
     /// A number that is another for another tokenizer: tokens of one mean nothing to another.

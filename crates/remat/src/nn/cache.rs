@@ -148,7 +148,7 @@ impl KvCache {
             let mut seen = all.le(slots.expand_dims(-1));
             if let Some(first) = &self.first {
                 // For each sequence, all heads and all queries.
-                seen = seen & all.ge(first.reshape([first.dim(0)?, 1, 1, 1]));
+                seen &= all.ge(first.reshape([first.dim(0)?, 1, 1, 1]));
             }
             let config = AttentionConfig { mask: Some(seen), scale, ..AttentionConfig::default() };
             let [own_keys, own_values] = [&keys, &values].map(|all| all.dynamic_index(layer, 0));

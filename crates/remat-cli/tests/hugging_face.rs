@@ -1,0 +1,193 @@
+//! Models in folders as Hugging Face has them, generated with and evaluated as a user does it.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use remat::nn::{self, Llama, LlamaConfig, Sampling};
+use remat::{DType, Tensor, random};
+use remat_io::huggingface;
+use tempfile::TempDir;
+
+fn remat(folder: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_remat")).current_dir(folder).args(args).output().unwrap()
+}
+
+fn stdout(output: Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn error(output: Output) -> String {
+    assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// The loss that a report ends with, and the number of tokens.
+fn loss(report: &str) -> (f64, usize) {
+    let words: Vec<&str> = report.lines().last().unwrap().split_whitespace().collect();
+    let number = |word: &str| word.trim_matches(',').replace(',', "");
+    (number(words[1]).parse().unwrap(), number(words[words.len() - 2]).parse().unwrap())
+}
+
+/// The mean loss of sequences under a model: of each token but the first.
+fn mean_loss(model: &Llama, sequences: &[Vec<i32>]) -> f64 {
+    let each = sequences.iter().map(|sequence| {
+        let tensor = |tokens: &[i32]| Tensor::from_vec(tokens.to_vec(), [1, tokens.len()]);
+        let logits = model.apply(&tensor(&sequence[..sequence.len() - 1]));
+        let loss = nn::cross_entropy(&logits.to_dtype(DType::F32), &tensor(&sequence[1..]));
+        f64::from(loss.item::<f32>().unwrap()) * (sequence.len() - 1) as f64
+    });
+    each.sum::<f64>() / sequences.iter().map(|sequence| sequence.len() - 1).sum::<usize>() as f64
+}
+
+/// A folder without a tokenizer, whose tokens are bytes, of a model with as many positions as today's have.
+#[test]
+fn a_model_of_bytes_with_many_positions() {
+    let at = TempDir::new().unwrap();
+    let config = LlamaConfig {
+        vocab_size: 256,
+        hidden_size: 16,
+        intermediate_size: 20,
+        num_hidden_layers: 1,
+        num_attention_heads: 2,
+        max_position_embeddings: 131_072,
+        eos_token_id: Vec::new(),
+        ..LlamaConfig::default()
+    };
+    let model = Llama::init(random::key(1), &config, DType::F32);
+    huggingface::save(at.path().join("model"), &model, &config).unwrap();
+    fs::write(at.path().join("text.txt"), "to be or not to be").unwrap();
+    let eval = |flags: &[&str]| remat(at.path(), &[&["eval", "model", "--text", "text.txt"], flags].concat());
+    let bytes: Vec<i32> = b"to be or not to be".iter().map(|&byte| i32::from(byte)).collect();
+
+    let (whole, count) = loss(&stdout(eval(&[])));
+    assert_eq!(count, 17);
+    assert!((whole - mean_loss(&model, &[bytes.clone()])).abs() < 2e-4);
+    // What is left of the text at its end is not counted.
+    let expected = mean_loss(&model, &[bytes[..6].to_vec(), bytes[5..11].to_vec(), bytes[10..16].to_vec()]);
+    for flags in [&["--context", "5"][..], &["--context", "5", "--batch", "2"]] {
+        let (parts, count) = loss(&stdout(eval(flags)));
+        assert_eq!(count, 15);
+        assert!((parts - expected).abs() < 2e-4, "{parts} is not {expected}");
+    }
+    let long = error(eval(&["--context", "131073"]));
+    assert!(long.contains("--context 131073 is more than the 131072 positions of the model"), "{long}");
+    assert!(error(eval(&["--batch", "0"])).contains("--batch"));
+    fs::write(at.path().join("text.txt"), "t").unwrap();
+    let short = error(eval(&[]));
+    assert!(short.contains("the text has too few tokens to predict one from another: 1"), "{short}");
+
+    let written = remat(at.path(), &["generate", "model", "--prompt", "to", "--length", "12", "--temperature", "0"]);
+    let expected = nn::generate(&model, &[b"to".map(u32::from)], 12, Sampling::greedy(), random::key(0)).unwrap();
+    let expected: Vec<u8> = expected[0][2..].iter().map(|&token| token as u8).collect();
+    let shown = |c: char| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };
+    let expected: String = String::from_utf8_lossy(&expected).chars().map(shown).collect();
+    assert_eq!(stdout(written), format!("{expected}\n"));
+}
+
+#[test]
+fn a_tokenizer_that_cannot_be_read_is_an_error() {
+    let at = TempDir::new().unwrap();
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../remat-io/tests/data/huggingface/gpt2");
+    let message = error(remat(at.path(), &["generate", data.to_str().unwrap()]));
+    assert!(message.contains("tokenizer.json`"), "{message}");
+}
+
+#[cfg(feature = "tokenizers")]
+mod with_tokenizer {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The letters that the tokenizer knows, from token 3 on.
+    const LETTERS: &str = "abcdefghijklmnopqrstuvwxyz ";
+
+    /// A folder with the model of Llama, 61 tokens and 16 positions, and a tokenizer of letters which puts `<s>` before texts, or does not.
+    fn folder(begins: bool) -> TempDir {
+        let at = TempDir::new().unwrap();
+        let model = at.path().join("model");
+        fs::create_dir(&model).unwrap();
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../remat-io/tests/data/huggingface");
+        for name in ["config.json", "model.safetensors"] {
+            fs::copy(data.join("llama-tied-biases-bf16").join(name), model.join(name)).unwrap();
+        }
+        let special = ["<unk>", "<s>", "</s>"];
+        let added = |(id, token): (usize, &&str)| json!({"id": id, "content": token, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true});
+        let letters = LETTERS.chars().map(String::from).chain(["\n".to_string()]);
+        // As many tokens as the model has, so that what it writes has text.
+        let others = (special.len() + LETTERS.len() + 1..61).map(|i| format!("[{i}]"));
+        let tokens = special.iter().map(|token| token.to_string()).chain(letters).chain(others);
+        let vocabulary: serde_json::Map<_, _> = tokens.enumerate().map(|(i, token)| (token, json!(i))).collect();
+        let template = json!({
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}},
+        });
+        let tokenizer = json!({
+            "version": "1.0",
+            "truncation": null,
+            "padding": null,
+            "added_tokens": special.iter().enumerate().map(added).collect::<Vec<_>>(),
+            "normalizer": null,
+            "pre_tokenizer": null,
+            "post_processor": if begins { template } else { json!(null) },
+            "decoder": {"type": "Fuse"},
+            "model": {
+                "type": "BPE", "dropout": null, "unk_token": "<unk>", "continuing_subword_prefix": null, "end_of_word_suffix": null,
+                "fuse_unk": false, "byte_fallback": false, "ignore_merges": false, "vocab": vocabulary, "merges": [],
+            },
+        });
+        fs::write(model.join("tokenizer.json"), tokenizer.to_string()).unwrap();
+        fs::write(at.path().join("text.txt"), "to be or not to be").unwrap();
+        at
+    }
+
+    fn tokens(text: &str) -> Vec<u32> {
+        text.chars().map(|c| 3 + LETTERS.find(c).unwrap() as u32).collect()
+    }
+
+    /// What begins texts comes before prompts.
+    #[test]
+    fn prompts_begin_as_the_tokenizer_says() {
+        let mut texts = Vec::new();
+        for begins in [true, false] {
+            let at = folder(begins);
+            let (model, _) = huggingface::load::<Llama>(at.path().join("model"), None).unwrap();
+            let args = ["generate", "model", "--prompt", "to be", "--length", "9", "--temperature", "0"];
+            let written = stdout(remat(at.path(), &args));
+            let prompt: Vec<u32> = begins.then_some(1).into_iter().chain(tokens("to be")).collect();
+            let all = nn::generate(&model, &[prompt.clone()], 9, Sampling::greedy(), random::key(0)).unwrap();
+            let drawn: Vec<u32> = all[0][prompt.len()..].iter().copied().take_while(|&token| token != 2).collect();
+            let tokenizer = remat_data::Tokenizer::open(at.path().join("model")).unwrap();
+            assert_eq!(written, format!("{}\n", tokenizer.decode(&drawn).unwrap()));
+            texts.push(written);
+        }
+        assert_ne!(texts[0], texts[1]);
+    }
+
+    /// It comes before each sequence that is evaluated too, and the first token is predicted.
+    #[test]
+    fn sequences_begin_as_the_tokenizer_says() {
+        let text: Vec<i32> = tokens("to be or not to be").into_iter().chain([2]).map(u32::cast_signed).collect();
+        for begins in [true, false] {
+            let at = folder(begins);
+            let (model, _) = huggingface::load::<Llama>(at.path().join("model"), None).unwrap();
+            let sequences = |context: usize| -> Vec<Vec<i32>> {
+                if begins {
+                    return text.chunks_exact(context).map(|chunk| [&[1], chunk].concat()).collect();
+                }
+                (0..(text.len() - 1) / context).map(|i| text[i * context..][..context + 1].to_vec()).collect()
+            };
+            for (flags, context) in [(&[][..], 16), (&["--context", "4", "--batch", "3"], 4)] {
+                let args = [&["eval", "model", "--text", "text.txt"], flags].concat();
+                let (found, count) = loss(&stdout(remat(at.path(), &args)));
+                let expected = sequences(context);
+                assert_eq!(count, expected.len() * context);
+                let expected = mean_loss(&model, &expected);
+                assert!((found - expected).abs() < 5e-3, "{found} is not {expected}");
+            }
+        }
+    }
+}
