@@ -203,16 +203,23 @@ enum State {
     /// Nothing.
     Unread,
     /// All but the last tokens, `i32[batch, 1]`, up to a position.
-    Read { cache: KvCache, last: Tensor, positions: usize },
+    Read(Box<Read>),
     /// There was an error.
     Ended,
+}
+
+/// What continues a text.
+struct Read {
+    cache: KvCache,
+    last: Tensor,
+    positions: usize,
 }
 
 impl<M: Decoder> Tokens<'_, M> {
     fn draw(&mut self) -> Result<Vec<u32>> {
         let (tokens, cache, positions) = match std::mem::replace(&mut self.state, State::Ended) {
-            State::Read { cache, last, positions } if positions < self.room => (last, cache, positions),
-            State::Read { cache, .. } => self.read((self.room / 2).max(1), cache)?,
+            State::Read(read) if read.positions < self.room => (read.last, read.cache, read.positions),
+            State::Read(read) => self.read((self.room / 2).max(1), read.cache)?,
             State::Unread | State::Ended => {
                 let cache = self.generator.model.cache(self.texts.len(), self.room)?;
                 self.read(self.room, cache)?
@@ -239,7 +246,7 @@ impl<M: Decoder> Tokens<'_, M> {
             }
         }
         self.drawn += 1;
-        self.state = State::Read { cache, last, positions: positions + count };
+        self.state = State::Read(Box::new(Read { cache, last, positions: positions + count }));
         Ok(drawn)
     }
 
