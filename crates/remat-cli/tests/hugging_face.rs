@@ -63,7 +63,7 @@ fn a_model_of_bytes_with_many_positions() {
 
     let (whole, count) = loss(&stdout(eval(&[])));
     assert_eq!(count, 17);
-    assert!((whole - mean_loss(&model, &[bytes.clone()])).abs() < 2e-4);
+    assert!((whole - mean_loss(&model, std::slice::from_ref(&bytes))).abs() < 2e-4);
     // What is left of the text at its end is not counted.
     let expected = mean_loss(&model, &[bytes[..6].to_vec(), bytes[5..11].to_vec(), bytes[10..16].to_vec()]);
     for flags in [&["--context", "5"][..], &["--context", "5", "--batch", "2"]] {
