@@ -62,7 +62,7 @@ fn the_most_likely_tokens_are_those_of_whole_passes() {
         // Prompts of unequal lengths go together, and each alone.
         assert_eq!(drawn(&prompts), (of_gpt2.to_vec(), of_llama.to_vec()));
         for (i, prompt) in prompts.iter().enumerate() {
-            assert_eq!(drawn(&[prompt.clone()]), (vec![of_gpt2[i].clone()], vec![of_llama[i].clone()]));
+            assert_eq!(drawn(std::slice::from_ref(prompt)), (vec![of_gpt2[i].clone()], vec![of_llama[i].clone()]));
         }
     }
 }
