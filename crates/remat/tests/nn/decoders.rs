@@ -139,20 +139,21 @@ fn a_cache_gives_the_same_logits() {
 
 #[test]
 fn one_program_serves_all_positions() {
-    let model = llama(true, DType::F32);
+    // In f64: of one token and of nine, attention rounds in different places, and norms of small values make that larger.
+    let model = llama(true, DType::F64);
     let expected = model.apply(&tokens());
     let step = jit(|(tokens, cache): &(Tensor, KvCache)| model.apply_cached(tokens, cache.clone()));
     let mut cache = model.cache(2, 9).unwrap();
     for i in 0..9usize {
         let (logits, next) = step.call((tokens().index((.., i..=i)), cache)).unwrap();
-        assert!(logits.allclose(&expected.index((.., i..=i)), 1e-4, 1e-5).unwrap(), "{i}");
+        assert!(logits.allclose(&expected.index((.., i..=i)), 1e-10, 1e-12).unwrap(), "{i}");
         cache = next;
     }
     assert_eq!(step.cache_size(), 1);
     // The cache is full: an error where the length is known, NaN where it is not.
     let next = tokens().index((.., ..1));
     let (logits, _) = step.call((next.clone(), cache.clone())).unwrap();
-    assert!(logits.to_vec::<f32>().unwrap().iter().all(|x| x.is_nan()));
+    assert!(logits.to_vec::<f64>().unwrap().iter().all(|x| x.is_nan()));
     let line = line!() + 1;
     let error = model.apply_cached(&next, cache.clone()).map(drop).unwrap_err();
     assert_eq!(error.message(), "9 of 9 positions are taken, and 1 more do not fit");
