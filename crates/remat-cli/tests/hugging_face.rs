@@ -158,7 +158,7 @@ mod with_tokenizer {
             let args = ["generate", "model", "--prompt", "to be", "--length", "9", "--temperature", "1", "--seed", "5"];
             let written = stdout(remat(at.path(), &args));
             let prompt: Vec<u32> = begins.then_some(1).into_iter().chain(tokens("to be")).collect();
-            let all = nn::generate(&model, &[prompt.clone()], 9, Sampling::default(), random::key(5)).unwrap();
+            let all = nn::generate(&model, std::slice::from_ref(&prompt), 9, Sampling::default(), random::key(5)).unwrap();
             let drawn: Vec<u32> = all[0][prompt.len()..].iter().copied().take_while(|&token| token != 2).collect();
             let tokenizer = remat_data::Tokenizer::open(at.path().join("model")).unwrap();
             assert_eq!(written, format!("{}\n", tokenizer.decode(&drawn).unwrap()));
