@@ -1,7 +1,6 @@
 //! `remat cache`.
 
 use std::io::Write;
-use std::path::PathBuf;
 
 use anyhow::Result;
 use remat::ir::counted;
@@ -9,8 +8,7 @@ use remat::report::readable_bytes;
 use remat_data::TokenCache;
 use remat_xla::ExecutableCache;
 
-/// The folder of tokens in that of the user's caches.
-const TOKENS: &str = "tokens";
+use crate::data::token_folder;
 
 /// Commands of `remat cache`.
 #[derive(clap::Subcommand)]
@@ -26,7 +24,7 @@ pub(crate) enum Command {
 /// # Errors
 /// If `REMAT_CACHE_SIZE` is not a size, or a file cannot be deleted; if the output cannot be written.
 pub(crate) fn run(command: &Command, out: &mut impl Write) -> Result<()> {
-    let (Some(programs), Some(texts)) = (ExecutableCache::of_user()?, tokens()?.map(TokenCache::new)) else {
+    let (Some(programs), Some(texts)) = (ExecutableCache::of_user()?, token_folder()?.map(TokenCache::new)) else {
         return Ok(writeln!(out, "compiled programs and tokens are not kept: there is no home folder")?);
     };
     let limit = match programs.limit() {
@@ -48,15 +46,6 @@ pub(crate) fn run(command: &Command, out: &mut impl Write) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The folder in which tokens of large texts are kept; `None` where there is no home folder.
-///
-/// # Errors
-/// If `REMAT_CACHE_SIZE` is not a size.
-pub(crate) fn tokens() -> Result<Option<PathBuf>> {
-    let programs = ExecutableCache::of_user()?;
-    Ok(programs.and_then(|programs| Some(programs.folder().parent()?.join(TOKENS))))
 }
 
 fn taken(count: usize, what: &str, size: u64) -> String {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use remat::{DType, random};
 use remat_data::{Corpus, Prefetch, Source, Tokenizer, Tokens};
+use remat_xla::ExecutableCache;
 
 pub(crate) use remat_data::Batch;
 
@@ -63,16 +64,23 @@ pub(crate) fn whole(from: &Source, tokenizer: &Tokenizer) -> Result<(Tokens, u64
 pub(crate) fn load(from: &Source, tokenizer: &Tokenizer) -> Result<Text> {
     let most = if tokenizer.fingerprint() == Tokenizer::bytes().fingerprint() { IN_MEMORY } else { MADE_EACH_TIME };
     let corpus = if from.size().map_err(plain)? > most {
-        let cache = remat_xla::ExecutableCache::of_user()?;
-        let cache = cache.as_ref().and_then(|cache| cache.folder().parent());
-        let cache = cache.context("there is no home folder to keep the tokens of this text in")?;
-        Corpus::in_shards(from, tokenizer, cache.join(TOKENS))
+        let folder = token_folder()?.context("there is no home folder to keep the tokens of this text in")?;
+        Corpus::in_shards(from, tokenizer, folder)
     } else {
         Corpus::in_memory(from, tokenizer)
     };
     let corpus = corpus.map_err(plain)?;
     let path = (!from.files().is_empty()).then(|| from.path().to_path_buf());
     Ok(Text { source: from.description(), path, notes: corpus.notes.clone(), corpus })
+}
+
+/// The folder in which tokens of large texts are kept; `None` where there is no home folder.
+///
+/// # Errors
+/// If `REMAT_CACHE_SIZE` is not a size.
+pub(crate) fn token_folder() -> Result<Option<PathBuf>> {
+    let programs = ExecutableCache::of_user()?;
+    Ok(programs.and_then(|programs| Some(programs.folder().parent()?.join(TOKENS))))
 }
 
 /// An error of a text without the operation, which means nothing to the user of a command.

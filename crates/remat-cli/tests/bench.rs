@@ -1,17 +1,19 @@
 //! `remat bench policies`, as a user runs it.
 
+mod common;
+
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
+use common::{folder, remat, stdout};
 use serde_json::Value;
 use tempfile::TempDir;
 
 const SMALL: &str = "--layers 2 --width 32 --heads 2 --context 32 --batch 16 --repeat 2";
 
 fn bench(folder: &Path, args: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
-    command.current_dir(folder).args(["bench", "policies"]).args(args.split_whitespace()).output().unwrap()
+    remat(folder, &format!("bench policies {args}"))
 }
 
 #[test]
@@ -42,11 +44,9 @@ fn each_policy_has_its_time_and_its_memory() {
 
 #[test]
 fn the_model_of_another_run_is_measured() {
-    let at = TempDir::new().unwrap();
-    fs::write(at.path().join("text.txt"), "to be or not to be, ".repeat(40)).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
-    let sizes = "train --layers 1 --width 24 --heads 2 --context 12 --batch 2 --steps 1 --sample 0 --save run";
-    assert!(command.current_dir(at.path()).args(sizes.split_whitespace()).status().unwrap().success());
+    let at = folder(&"to be or not to be, ".repeat(40));
+    let sizes = "--layers 1 --width 24 --heads 2 --context 12 --batch 2";
+    stdout(remat(at.path(), &format!("train {sizes} --steps 1 --sample 0 --save run")));
     let output = bench(at.path(), "--from run --context 12 --batch 2 --repeat 1 --only none");
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.starts_with("gpt2, layers 1, width 24, "), "{text}");

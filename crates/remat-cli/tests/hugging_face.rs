@@ -1,26 +1,19 @@
 //! Models in folders as Hugging Face has them, generated with and evaluated as a user does it.
 
+mod common;
+
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
+use common::{error, stdout};
 use remat::nn::{self, Llama, LlamaConfig, Sampling};
 use remat::{DType, Tensor, random};
 use remat_io::huggingface;
 use tempfile::TempDir;
 
 fn remat(folder: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_remat")).current_dir(folder).args(args).output().unwrap()
-}
-
-fn stdout(output: Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn error(output: Output) -> String {
-    assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    String::from_utf8(output.stderr).unwrap()
+    common::command(folder, args.iter().copied()).output().unwrap()
 }
 
 /// The loss that a report ends with, and the number of tokens.
@@ -158,7 +151,8 @@ mod with_tokenizer {
             let args = ["generate", "model", "--prompt", "to be", "--length", "9", "--temperature", "1", "--seed", "5"];
             let written = stdout(remat(at.path(), &args));
             let prompt: Vec<u32> = begins.then_some(1).into_iter().chain(tokens("to be")).collect();
-            let all = nn::generate(&model, std::slice::from_ref(&prompt), 9, Sampling::default(), random::key(5)).unwrap();
+            let all =
+                nn::generate(&model, std::slice::from_ref(&prompt), 9, Sampling::default(), random::key(5)).unwrap();
             let drawn: Vec<u32> = all[0][prompt.len()..].iter().copied().take_while(|&token| token != 2).collect();
             let tokenizer = remat_data::Tokenizer::open(at.path().join("model")).unwrap();
             assert_eq!(written, format!("{}\n", tokenizer.decode(&drawn).unwrap()));

@@ -1,11 +1,13 @@
 //! What a run leaves beside its checkpoints: event files that TensorBoard reads, and a page with charts.
 
+mod common;
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use common::{folder, remat, stdout};
 use serde_json::Value;
-use tempfile::TempDir;
 
 /// Prints the scalars that TensorBoard's own reader finds in a folder.
 const READER: &str = "
@@ -15,12 +17,6 @@ events = EventAccumulator(sys.argv[1])
 events.Reload()
 print(json.dumps({tag: [[e.step, e.value] for e in events.Scalars(tag)] for tag in events.Tags()['scalars']}))
 ";
-
-fn remat(folder: &Path, args: &str) {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_remat")).current_dir(folder).args(args.split_whitespace()).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
 
 /// What TensorBoard reads of a folder. `None` where it is not installed, which is an error where plugins are required: `REMAT_TEST_TENSORBOARD` names
 /// the folder of its packages, where they are not Python's own.
@@ -45,14 +41,13 @@ fn read(folder: &Path) -> Option<Value> {
 
 #[test]
 fn tensorboard_reads_the_losses_of_a_run_that_went_on() {
-    let at = TempDir::new().unwrap();
-    fs::write(at.path().join("text.txt"), "to be or not to be, ".repeat(40)).unwrap();
+    let at = folder(&"to be or not to be, ".repeat(40));
     let sizes = "--layers 1 --width 16 --heads 2 --context 12 --batch 4 --sample 0";
-    remat(at.path(), &format!("train {sizes} --steps 9 --save-every 3 --save run"));
+    stdout(remat(at.path(), &format!("train {sizes} --steps 9 --save-every 3 --save run")));
     let run = at.path().join("run");
     // The run ends after step 6, so that three steps are measured again.
     fs::remove_dir_all(run.join("step-000009")).unwrap();
-    remat(at.path(), "train --resume run --sample 0");
+    stdout(remat(at.path(), "train --resume run --sample 0"));
     let lines = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
     let expected: Vec<(u64, f32)> = lines
         .lines()

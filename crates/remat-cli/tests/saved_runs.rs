@@ -1,38 +1,19 @@
 //! Runs that are saved, resumed, sampled and evaluated, as a user does it.
 
+mod common;
+
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use common::{command, error, remat, stdout};
 use tempfile::TempDir;
 
 const SMALL: &str = "--layers 1 --width 16 --heads 2 --context 12 --batch 4";
 
 fn folder() -> TempDir {
-    let folder = TempDir::new().unwrap();
-    fs::write(folder.path().join("text.txt"), "to be or not to be, ".repeat(40)).unwrap();
-    folder
-}
-
-fn command(folder: &Path, args: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
-    command.current_dir(folder).args(args.split_whitespace());
-    command
-}
-
-fn remat(folder: &Path, args: &str) -> Output {
-    command(folder, args).output().unwrap()
-}
-
-fn stdout(output: Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn error(output: Output) -> String {
-    assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    String::from_utf8(output.stderr).unwrap()
+    common::folder(&"to be or not to be, ".repeat(40))
 }
 
 /// Step and loss of each line of measurements.
@@ -157,7 +138,7 @@ fn the_text_of_a_resumed_run_is_kept_as_a_whole_path() {
 fn a_path_that_is_not_unicode_is_named_before_training() {
     use std::os::unix::ffi::OsStrExt;
     let at = folder();
-    let mut train = command(at.path(), &format!("train {SMALL} --steps 1 --sample 0 --save"));
+    let mut train = command(at.path(), format!("train {SMALL} --steps 1 --sample 0 --save").split_whitespace());
     let message = error(train.arg(std::ffi::OsStr::from_bytes(b"run\xff")).output().unwrap());
     assert_eq!(message, "error: --save: `run\u{fffd}` is not Unicode, and cannot be kept with the run\n");
     // A text in such a folder is trained on by a path that is.
@@ -185,7 +166,7 @@ fn mistakes_name_the_folder() {
     assert!(both.contains("--width is not that of the run, and a run that is resumed keeps it"), "{both}");
     let save = error(remat(at.path(), "train --resume run --save other"));
     assert!(save.contains("--save: a run that is resumed is saved in its own folder"), "{save}");
-    let empty = command(at.path(), "generate run --prompt").arg("").output().unwrap();
+    let empty = command(at.path(), ["generate", "run", "--prompt", ""]).output().unwrap();
     assert!(error(empty).contains("the prompt is empty"));
     // One checkpoint is not a run: nothing is written into it.
     let one = "is one checkpoint of a run: go on with the last of the run by --resume";
@@ -234,7 +215,8 @@ fn a_loss_that_is_not_finite_stops_the_run() {
 fn a_signal_saves_and_says_how_to_go_on() {
     use rustix::process::{Pid, Signal, kill_process};
     let at = folder();
-    let mut child = command(at.path(), &format!("train {SMALL} --steps 4000000 --save run --sample 0"));
+    let mut child =
+        command(at.path(), format!("train {SMALL} --steps 4000000 --save run --sample 0").split_whitespace());
     let child = child.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let (run, started) = (at.path().join("run"), Instant::now());
     while !run.join("step-000500").exists() {

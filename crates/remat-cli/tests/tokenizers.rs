@@ -1,33 +1,18 @@
 //! Runs whose tokens are those of a tokenizer of Hugging Face, and columns of tables as text.
 
+mod common;
+
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
 
+use common::{error, remat, stdout};
 use tempfile::TempDir;
 
 const SMALL: &str = "--layers 1 --width 16 --heads 2 --context 12 --batch 4 --sample 5";
 const TOKENIZER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../remat-data/tests/data/gpt2");
 
 fn folder() -> TempDir {
-    let folder = TempDir::new().unwrap();
-    fs::write(folder.path().join("text.txt"), "to be or not to be, ".repeat(60)).unwrap();
-    folder
-}
-
-fn remat(folder: &Path, args: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
-    command.current_dir(folder).args(args.split_whitespace()).output().unwrap()
-}
-
-fn stdout(output: Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn error(output: Output) -> String {
-    assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    String::from_utf8(output.stderr).unwrap()
+    common::folder(&"to be or not to be, ".repeat(60))
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! `remat train` as a user runs it.
 
+mod common;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use tempfile::TempDir;
+use common::{folder, remat};
 
 const POLICIES: [&str; 8] = [
     "none",
@@ -19,17 +21,9 @@ const POLICIES: [&str; 8] = [
 
 const SMALL: &str = "--layers 1 --width 16 --heads 2 --context 12 --batch 4";
 
-/// A folder with a file `text.txt`.
-fn folder(text: &str) -> TempDir {
-    let folder = TempDir::new().unwrap();
-    fs::write(folder.path().join("text.txt"), text).unwrap();
-    folder
-}
-
 /// `remat train` with these arguments in this folder.
 fn train(folder: &Path, args: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
-    command.current_dir(folder).arg("train").args(args.split_whitespace()).output().unwrap()
+    remat(folder, &format!("train {args}"))
 }
 
 /// What a run that went well printed.

@@ -1,32 +1,17 @@
 //! What a training run can be asked for: configurations, limits of memory, precision, adapters, weights of others.
 
+mod common;
+
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
 
+use common::{error, remat, stdout};
 use tempfile::TempDir;
 
 const SMALL: &str = "--layers 1 --width 16 --heads 2 --context 12 --batch 4";
 
 fn folder() -> TempDir {
-    let folder = TempDir::new().unwrap();
-    fs::write(folder.path().join("text.txt"), "to be or not to be, ".repeat(40)).unwrap();
-    folder
-}
-
-fn remat(folder: &Path, args: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
-    command.current_dir(folder).args(args.split_whitespace()).output().unwrap()
-}
-
-fn stdout(output: Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn error(output: Output) -> String {
-    assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    String::from_utf8(output.stderr).unwrap()
+    common::folder(&"to be or not to be, ".repeat(40))
 }
 
 /// The numbers behind a text.

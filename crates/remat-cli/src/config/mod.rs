@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 use clap::builder::TypedValueParser;
 use remat::nn::Lora;
-use remat::{DType, random};
+use remat::{DType, Device, JitOptions, random};
 use remat_cli::arguments::{magnitude, up_to};
 use remat_cli::table::thousands;
 use remat_data::Tokenizer;
@@ -17,6 +17,7 @@ use serde::Serialize;
 pub(crate) use settings::{Given, Setting};
 
 use crate::data::plain;
+use crate::machine;
 use crate::model::{Architecture, Model, Sizes};
 use crate::policy;
 use crate::sample::Choice;
@@ -263,6 +264,23 @@ impl Config {
         let is_asked = self.weight_decay.is_some_and(|decay| decay > 0.0);
         ensure!(!(has_none && is_asked), "--weight-decay: the optimizers adafactor and sgd have none here");
         Ok(self.weight_decay.unwrap_or(WEIGHT_DECAY))
+    }
+
+    /// The device that trains.
+    ///
+    /// # Errors
+    /// If there is none of that name.
+    pub(crate) fn device(&self) -> remat::Result<Device> {
+        self.device.as_deref().map_or_else(Device::default_device, Device::named)
+    }
+
+    /// Options of the programs that train a model where it lives, within the memory limit.
+    ///
+    /// # Errors
+    /// The error of a failed weight.
+    pub(crate) fn options(&self, model: &Model) -> remat::Result<JitOptions> {
+        let options = machine::options(model)?;
+        Ok(JitOptions { memory_limit: self.limit().or(options.memory_limit), ..options })
     }
 
     /// The limit of memory that was asked for.

@@ -1,7 +1,7 @@
 //! The time and the memory of training steps, without a text.
 
 use anyhow::Result;
-use remat::{Cpu, DType, Device, JitOptions, random, tree};
+use remat::{Cpu, DType, random, tree};
 use remat_cli::resident;
 use remat_cli::times::median;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,6 @@ use super::plan;
 use super::step::{Step, fit};
 use crate::config::Config;
 use crate::data::Batch;
-use crate::machine;
 use crate::model::Architecture;
 use crate::run::State;
 
@@ -44,7 +43,7 @@ pub(crate) fn measure(config: &Config, repeat: u32) -> Result<Measured> {
     let architecture = architecture(config)?;
     let context = config.context(&architecture);
     let sequences = config.sequences(context)?;
-    let device = config.device.as_deref().map_or_else(Device::default_device, Device::named)?;
+    let device = config.device()?;
     let planned = match device.name() {
         Cpu::NAME => Some(plan::plan(config, &architecture, context)?.peak),
         _ => None,
@@ -56,8 +55,7 @@ pub(crate) fn measure(config: &Config, repeat: u32) -> Result<Measured> {
     let model = tree::map(&config.model(&architecture, &weights)?, |_, leaf| leaf.to_device(&device));
     let (optimizer, scale) = step.init(&model)?;
     let state = State { step: 0, model, optimizer, scale };
-    let options = machine::options(&state.model)?;
-    let options = JitOptions { memory_limit: config.limit().or(options.memory_limit), ..options };
+    let options = config.options(&state.model)?;
     let vocabulary = architecture.vocabulary() as i64;
     let batch = |step: u32| -> remat::Result<Batch> {
         let drawn = random::randint(tokens.fold_in(step), [sequences, context + 1], DType::I32, 0..vocabulary);

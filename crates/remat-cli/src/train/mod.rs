@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
 use remat::optim::LossScale;
-use remat::{Cpu, Device, JitOptions, Tensor, jit_with, random, tree};
+use remat::{Cpu, Tensor, jit_with, random, tree};
 use remat_cli::arguments;
 use remat_cli::table::thousands;
 
@@ -97,7 +97,7 @@ fn train(mut config: Config, resumed: Option<(&PathBuf, Saved)>, out: &mut impl 
     let step = Step::of(&config)?;
     let policy = arguments::policy(&config.policy)?;
     // Compiles, so that what is wrong with the environment is said before anything else.
-    let device = config.device.as_deref().map_or_else(Device::default_device, Device::named)?;
+    let device = config.device()?;
     let probe = Tensor::from(0.0f32).to_device(&device);
     jit_with(&machine::options(&probe)?, |x: &Tensor| x.clone()).call(probe)?;
     let text = load(&open(config.text.as_deref(), config.column.as_deref())?, &tokenizer)?;
@@ -153,8 +153,7 @@ fn train(mut config: Config, resumed: Option<(&PathBuf, Saved)>, out: &mut impl 
         scale: tree::map(&state.scale, |_, leaf| leaf.to_device(&device)),
         ..state
     };
-    let options = machine::options(&state.model)?;
-    let options = JitOptions { memory_limit: config.limit().or(options.memory_limit), ..options };
+    let options = config.options(&state.model)?;
     let of = RunOf { config: config.clone(), architecture, text: fingerprint, saves_in_background };
     let mut folder = match &resumed {
         Some((folder, _)) => Run::resume(folder, of, state.step)?,
