@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::{error, remat, stdout};
+use common::{command, error, remat, stdout};
 use tempfile::TempDir;
 
 const SMALL: &str = "--layers 1 --width 16 --heads 2 --context 12 --batch 4";
@@ -89,8 +89,7 @@ fn a_run_in_parts_stays_below_its_limit() {
     // The programs, their compilation and the process itself differ by a little from run to run.
     let limit = (needs as usize + 16) << 20;
     let parts = format!("train {flags} --batch 1 --accumulate 16 --save run --memory-limit {limit}");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
-    let mut child = command.current_dir(at.path()).args(parts.split_whitespace()).spawn().unwrap();
+    let mut child = command(at.path(), parts.split_whitespace()).spawn().unwrap();
     let mut peak = 0;
     let status = loop {
         if let Some(status) = child.try_wait().unwrap() {
