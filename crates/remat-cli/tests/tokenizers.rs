@@ -3,7 +3,6 @@
 mod common;
 
 use std::fs;
-use std::path::Path;
 
 use common::{error, remat, stdout};
 use tempfile::TempDir;
@@ -40,7 +39,7 @@ fn a_build_without_tokenizers_says_so() {
     let at = folder();
     let expected = format!(
         "error: `{}/tokenizer.json` cannot be read by this build, which knows bytes alone: build it with the feature `tokenizers`\n",
-        Path::new(TOKENIZER).canonicalize().unwrap().display()
+        std::path::Path::new(TOKENIZER).canonicalize().unwrap().display()
     );
     for command in ["train", "train --print-config"] {
         let output = remat(at.path(), &format!("{command} {SMALL} --tokenizer {TOKENIZER}"));
