@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use common::{folder, remat};
+use tempfile::TempDir;
 
 const POLICIES: [&str; 8] = [
     "none",
