@@ -77,9 +77,8 @@ impl Executable for Compiled {
         for array in &args {
             buffers.push(buffer(array)?);
         }
-        let results = ready.loaded.run(&buffers)?;
         let value = |buffer| Value::on_device(OnDevice { buffer, device: self.device.clone() });
-        Ok(results.into_iter().map(value).collect())
+        ready.loaded.run(buffers.into_iter(), value)
     }
 
     fn place(&self, _: usize, value: Value) -> Result<Value> {

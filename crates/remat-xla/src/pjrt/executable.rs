@@ -30,23 +30,41 @@ impl Loaded {
     /// Begins a run on the device that it was compiled for: results may be pending. It takes the memory of the arguments that are aliased in its module, and
     /// to read them afterwards is an error. The buffers have to be arrays of the avals that it takes; that is looked at
     /// here, since plugins check the number of bytes at most.
-    pub(crate) fn run(&self, args: &[&Buffer]) -> Result<Vec<Buffer>> {
-        Ok(self.run_on_all(&[args])?.pop().unwrap_or_default())
+    /// Each result becomes what a function makes of it at once, so that there are no two lists.
+    pub(crate) fn run<'a, T>(
+        &self,
+        args: impl ExactSizeIterator<Item = &'a Buffer>,
+        result: impl Fn(Buffer) -> T,
+    ) -> Result<Vec<T>> {
+        let handles = [self.handles(args)?];
+        Ok(self.launch(&handles, result)?.pop().unwrap_or_default())
     }
 
     /// As [`Loaded::run`], on all devices of a program on a mesh: for each the arguments, and its results.
     pub(crate) fn run_on_all<'a>(&self, args: &[impl AsRef<[&'a Buffer]>]) -> Result<Vec<Vec<Buffer>>> {
-        for args in args {
-            if !args.as_ref().iter().map(|buffer| &buffer.aval).eq(&self.ins) {
-                return Err(Error::new(ErrorKind::Internal, "xla", "the arguments are not those of the program"));
-            }
+        let handles =
+            args.iter().map(|args| self.handles(args.as_ref().iter().copied())).collect::<Result<Vec<_>>>()?;
+        self.launch(&handles, |buffer| buffer)
+    }
+
+    /// The handles of arrays that have the avals of the arguments.
+    fn handles<'a>(&self, args: impl ExactSizeIterator<Item = &'a Buffer>) -> Result<Vec<Handle>> {
+        let mut are_its_own = args.len() == self.ins.len();
+        let mut handles = Vec::with_capacity(args.len());
+        for (buffer, aval) in args.zip(&self.ins) {
+            are_its_own &= buffer.aval == *aval;
+            handles.push(buffer.handle);
         }
-        let Some(first) = args.first().map(AsRef::as_ref) else { return Ok(Vec::new()) };
+        let message = "the arguments are not those of the program";
+        if are_its_own { Ok(handles) } else { Err(Error::new(ErrorKind::Internal, "xla", message)) }
+    }
+
+    /// Begins a run: for each device the arguments, of the avals that it takes, which live until this returns.
+    fn launch<T>(&self, handles: &[Vec<Handle>], result: impl Fn(Buffer) -> T) -> Result<Vec<Vec<T>>> {
+        let Some(first) = handles.first() else { return Ok(Vec::new()) };
         let library = self.client.library;
-        let handles: Vec<Vec<Handle>> =
-            args.iter().map(|args| args.as_ref().iter().map(|buffer| buffer.handle).collect()).collect();
         let argument_lists: Vec<_> = handles.iter().map(|handles| handles.as_ptr()).collect();
-        let mut outputs: Vec<Vec<Handle>> = vec![vec![std::ptr::null_mut(); self.outs.len()]; args.len()];
+        let mut outputs: Vec<Vec<Handle>> = vec![vec![std::ptr::null_mut(); self.outs.len()]; handles.len()];
         let output_lists: Vec<_> = outputs.iter_mut().map(|outputs| outputs.as_mut_ptr()).collect();
         // SAFETY: integers and pointers, which may be zero.
         let options: sys::ExecuteOptions = unsafe { std::mem::zeroed() };
@@ -55,31 +73,34 @@ impl Loaded {
             executable: self.handle,
             options: &mut options,
             argument_lists: argument_lists.as_ptr(),
-            num_devices: args.len(),
+            num_devices: handles.len(),
             num_args: first.len(),
             output_lists: output_lists.as_ptr(),
             ..sys::LoadedExecutableExecute::new()
         };
         let launches = &self.client.launches;
-        let _in_order = (args.len() > 1).then(|| launches.lock().unwrap_or_else(PoisonError::into_inner));
+        let _in_order = (handles.len() > 1).then(|| launches.lock().unwrap_or_else(PoisonError::into_inner));
         // SAFETY: lists live until the call returns, and have as many handles as the executable has arguments and outputs; there is one
         // for each device that it was compiled for, which the plugin looks at.
         unsafe { library.call(&mut call) }?;
         // Those that are there are freed also where one is missing.
         let is_there = |&handle: &Handle| given("PJRT_LoadedExecutable_Execute", handle).map(drop);
         let are_there = outputs.iter().flatten().try_for_each(is_there);
-        let buffers = |outputs: Vec<Handle>| {
-            let outputs = outputs.into_iter().zip(&self.outs).filter(|(handle, _)| !handle.is_null());
-            outputs.map(|(handle, aval)| Buffer::new(self.client.clone(), handle, aval.clone())).collect()
+        let results = |outputs: Vec<Handle>| {
+            let mut results = Vec::with_capacity(outputs.len());
+            for (handle, aval) in outputs.into_iter().zip(&self.outs).filter(|(handle, _)| !handle.is_null()) {
+                results.push(result(Buffer::new(self.client.clone(), handle, aval.clone())));
+            }
+            results
         };
-        let outputs = outputs.into_iter().map(buffers).collect();
+        let outputs = outputs.into_iter().map(results).collect();
         are_there.map(|()| outputs)
     }
 
     /// The seconds of a call when nothing is done around the plugin's function, and the outputs are freed: the mean of so many calls on one device.
     pub(crate) fn plugin_seconds(&self, args: &[&Buffer], calls: usize) -> Result<f64> {
         // One call, whose arguments are looked at.
-        self.run(args)?;
+        self.run(args.iter().copied(), drop)?;
         let library = self.client.library;
         let handles: Vec<Handle> = args.iter().map(|buffer| buffer.handle).collect();
         let mut outputs: Vec<Handle> = vec![std::ptr::null_mut(); self.outs.len()];

@@ -14,7 +14,7 @@ use super::shard::Shardings;
 use super::stages::{Compiled, Lowered, Target, Traced};
 use crate::trace::{
     Binding, Device, Order, Output, Program, Repr, Structure, Tensor, Tracer, Tree, avals, bind_at, bindings,
-    current_loc, is_selecting, leaf_paths, operands, rebuild, short_type_name, structure, trace_tree,
+    current_loc, is_selecting, leaf_paths, leaves_like, operands, rebuild, short_type_name, structure, trace_tree,
 };
 
 /// Options of [`jit_with`].
@@ -70,6 +70,9 @@ pub struct Jitted<A, R: Output, F> {
     out_shardings: Option<Shardings>,
     loc: Loc,
     cache: Mutex<HashMap<Key, Slot<R::Tree>>>,
+    /// The program of the last call. The next one most often has an argument of the same kind, which is compared with that of this one: it
+    /// takes a fraction of the time of making a key and its hash.
+    last: Mutex<Option<Arc<Entry<R::Tree>>>>,
     /// Woken when a thread has ended to trace.
     traced: Condvar,
     marker: PhantomData<fn(&A) -> R>,
@@ -95,6 +98,7 @@ enum Slot<T> {
 
 /// A traced function, and its executables once they were needed.
 struct Entry<T> {
+    key: Key,
     program: Program,
     /// The path of each leaf of the argument.
     paths: Arc<[Arc<str>]>,
@@ -127,6 +131,7 @@ pub fn jit_with<A: Tree, R: Output, F: Fn(&A) -> R>(options: &JitOptions, f: F) 
         out_shardings: options.out_shardings.clone(),
         loc: current_loc(),
         cache: Mutex::new(HashMap::new()),
+        last: Mutex::new(None),
         traced: Condvar::new(),
         marker: PhantomData,
     }
@@ -144,8 +149,14 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     /// The first error inside the function; a failed or abstract tensor in the argument; operands on two devices.
     #[track_caller]
     pub fn call(&self, args: A) -> Result<R::Tree> {
-        let (leaves, structure) = structure(&args);
-        let entry = self.entry(&args, &leaves, structure)?;
+        let (leaves, entry) = match self.like_last(&args) {
+            Some(found) => found,
+            None => {
+                let (leaves, structure) = structure(&args);
+                let entry = self.entry(&args, &leaves, structure)?;
+                (leaves, entry)
+            }
+        };
         drop(args);
         let loc = current_loc();
         let outs = if Tracer::is_open() {
@@ -315,11 +326,15 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
             }
             key.order = None;
             if let Some(Slot::Ready(entry)) = cache.get(&key) {
+                self.remember(entry);
                 return Ok(entry.clone());
             }
             key.order = Some(Order::current());
             match cache.get(&key) {
-                Some(Slot::Ready(entry)) => return Ok(entry.clone()),
+                Some(Slot::Ready(entry)) => {
+                    self.remember(entry);
+                    return Ok(entry.clone());
+                }
                 Some(Slot::Tracing) if Tracer::is_open() => break None,
                 Some(Slot::Tracing) => cache = self.traced.wait(cache).unwrap_or_else(|e| e.into_inner()),
                 None => {
@@ -334,13 +349,31 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         // What belongs to a trace that is open now cannot be used in another one.
         let is_cacheable = !is_selecting() && program.captured.iter().all(|t| !t.is_traced());
         let paths = leaf_paths(args).iter().map(|path| path.to_string().into()).collect();
-        let entry = Arc::new(Entry { program, paths, like, compiled: Mutex::default() });
+        let order = key.order.filter(|_| calls_custom_functions(&program.jaxpr));
+        let entry =
+            Arc::new(Entry { key: Key { order, ..key.clone() }, program, paths, like, compiled: Mutex::default() });
         if is_cacheable {
-            let order = key.order.filter(|_| calls_custom_functions(&entry.program.jaxpr));
-            self.cache().insert(Key { order, ..key.clone() }, Slot::Ready(entry.clone()));
+            self.cache().insert(entry.key.clone(), Slot::Ready(entry.clone()));
         }
         drop(own);
         Ok(entry)
+    }
+
+    /// The leaves of the argument and the program of the last call, if it is that of this one too.
+    fn like_last(&self, args: &A) -> Option<(Vec<Tensor>, Arc<Entry<R::Tree>>)> {
+        if is_selecting() {
+            return None;
+        }
+        let entry = self.last.lock().unwrap_or_else(|e| e.into_inner()).clone()?;
+        let Key { structure, avals, order, axes } = &entry.key;
+        let leaves = leaves_like(args, structure, avals.len())?;
+        let has_avals = leaves.iter().zip(avals).all(|(leaf, aval)| leaf.aval().is_ok_and(|given| given == aval));
+        let is_same = has_avals && order.is_none_or(|order| order == Order::current()) && *axes == bindings();
+        is_same.then_some((leaves, entry))
+    }
+
+    fn remember(&self, entry: &Arc<Entry<R::Tree>>) {
+        *self.last.lock().unwrap_or_else(|e| e.into_inner()) = Some(entry.clone());
     }
 
     /// The function, with constraints on its argument and result where there are some.

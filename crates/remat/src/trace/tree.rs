@@ -120,9 +120,17 @@ pub struct Walk<'a> {
     path: Path,
     /// The number of stacks of layers around the place of the path.
     layer_axes: usize,
-    structure: Option<Vec<Token>>,
+    structure: Tokens<'a>,
     visit: &'a mut dyn FnMut(&Path, &Tensor) -> Tensor,
     replace: Option<&'a mut Replace<'a>>,
+}
+
+/// What a walk does with the structure that it meets.
+enum Tokens<'a> {
+    Ignored,
+    Recorded(Vec<Token>),
+    /// The tokens that are expected next; `None` after another one was met.
+    Expected(Option<&'a [Token]>),
 }
 
 /// Gives what a child of a tree is replaced by, of the same type.
@@ -130,7 +138,7 @@ pub(super) type Replace<'a> = dyn FnMut(&Path, &dyn Any) -> Option<Box<dyn Any>>
 
 impl<'a> Walk<'a> {
     pub(super) fn new(visit: &'a mut dyn FnMut(&Path, &Tensor) -> Tensor) -> Walk<'a> {
-        Walk { path: Path::default(), layer_axes: 0, structure: None, visit, replace: None }
+        Walk { path: Path::default(), layer_axes: 0, structure: Tokens::Ignored, visit, replace: None }
     }
 
     /// As [`Walk::new`], with what replaces children.
@@ -210,8 +218,13 @@ impl<'a> Walk<'a> {
     }
 
     fn record(&mut self, token: impl FnOnce() -> Token) {
-        if let Some(structure) = &mut self.structure {
-            structure.push(token());
+        match &mut self.structure {
+            Tokens::Ignored | Tokens::Expected(None) => {}
+            Tokens::Recorded(tokens) => tokens.push(token()),
+            Tokens::Expected(expected) => {
+                let next = expected.and_then(<[Token]>::split_first);
+                *expected = next.filter(|(next, _)| **next == token()).map(|(_, rest)| rest);
+            }
         }
     }
 }
@@ -279,10 +292,22 @@ pub(crate) fn structure<T: Tree>(tree: &T) -> (Vec<Tensor>, Structure) {
         leaves.push(tensor.clone());
         tensor.clone()
     };
-    let mut walk = Walk { structure: Some(Vec::new()), ..Walk::new(&mut visit) };
+    let mut walk = Walk { structure: Tokens::Recorded(Vec::new()), ..Walk::new(&mut visit) };
     tree.map_leaves(&mut walk);
-    let structure = Structure(walk.structure.unwrap_or_default());
-    (leaves, structure)
+    let tokens = if let Tokens::Recorded(tokens) = walk.structure { tokens } else { Vec::new() };
+    (leaves, Structure(tokens))
+}
+
+/// The leaves of a tree of this structure, of which there are `count`; nothing where it has another. No structure is made for it.
+pub(crate) fn leaves_like<T: Tree>(tree: &T, structure: &Structure, count: usize) -> Option<Vec<Tensor>> {
+    let mut leaves = Vec::with_capacity(count);
+    let mut visit = |_: &Path, tensor: &Tensor| {
+        leaves.push(tensor.clone());
+        tensor.clone()
+    };
+    let mut walk = Walk { structure: Tokens::Expected(Some(&structure.0)), ..Walk::new(&mut visit) };
+    tree.map_leaves(&mut walk);
+    matches!(walk.structure, Tokens::Expected(Some([]))).then_some(leaves)
 }
 
 /// The paths of the leaves.

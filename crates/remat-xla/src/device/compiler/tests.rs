@@ -42,7 +42,7 @@ fn key_of(entry: &Path) -> u128 {
 /// Bits of the results.
 fn run(compiler: &Compiler, loaded: &Loaded, args: &[Array]) -> Vec<String> {
     let buffers: Vec<Buffer> = args.iter().map(|x| compiler.client.upload(x, 0).unwrap()).collect();
-    let results = loaded.run(&buffers.iter().collect::<Vec<_>>()).unwrap();
+    let results = loaded.run(buffers.iter(), |buffer| buffer).unwrap();
     let bits = |array: Array| remat_ir::with_dtype!(array.dtype(), T => format!("{:?}", array.as_slice::<T>()));
     results.iter().map(|result| bits(result.download().unwrap())).collect()
 }

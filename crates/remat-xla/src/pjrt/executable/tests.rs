@@ -96,7 +96,7 @@ fn errors_of_runs_that_have_begun_come_with_the_read() {
     let client = Arc::new(Client::new(library, &[]).unwrap());
     let aval = Aval::new(DType::F32, [2]);
     let loaded = Loaded { client: client.clone(), handle: one(), ins: vec![], outs: vec![aval] };
-    let results = loaded.run(&[]).unwrap();
+    let results = loaded.run(std::iter::empty(), |buffer| buffer).unwrap();
     assert_eq!((results.len(), client.num_buffers(), LIVE.load(Ordering::Relaxed)), (1, 1, 1));
     for _ in 0..2 {
         for error in [results[0].wait().unwrap_err(), results[0].download().map(drop).unwrap_err()] {
