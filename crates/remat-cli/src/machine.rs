@@ -7,8 +7,17 @@ use remat::{Cpu, Device, JitOptions, Result, Tree};
 
 /// The bytes of memory that this machine has, where Linux tells.
 pub(crate) fn memory() -> Option<usize> {
+    field("MemTotal:")
+}
+
+/// The bytes of memory that new programs can have without swapping, where Linux tells.
+pub(crate) fn available() -> Option<usize> {
+    field("MemAvailable:")
+}
+
+fn field(name: &str) -> Option<usize> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)
 }

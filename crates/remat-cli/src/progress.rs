@@ -19,3 +19,13 @@ pub fn bar(count: usize) -> ProgressBar {
     bar.enable_steady_tick(Duration::from_millis(250));
     bar
 }
+
+/// Writes a line to where errors go: above the bar on a terminal, and as it is elsewhere.
+///
+/// ```
+/// let bar = remat_cli::progress::bar(2);
+/// remat_cli::progress::say(&bar, "the first is done");
+/// ```
+pub fn say(bar: &ProgressBar, line: &str) {
+    bar.suspend(|| eprintln!("{line}"));
+}

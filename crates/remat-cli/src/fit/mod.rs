@@ -5,16 +5,18 @@
 //! 1. `config`, `row`: sizes of models, rows of the table
 //! 2. `decoder`: the model; `estimate`: operations and times
 //! 3. `step`: the training step, traced
-//! 4. `place`: a step compiled for a target
-//! 5. `report`, `chart`: the rows as text, JSON and a page; `self_test`: checks of all of this
+//! 4. `place`: a step compiled for a target; `search`: the largest batch; `jobs`: several at one time
+//! 5. `report`, `page`: the rows as text, JSON and a page; `self_test`: checks of all of this
 
 mod config;
 mod decoder;
 mod estimate;
+mod jobs;
 mod page;
 mod place;
 mod report;
 mod row;
+mod search;
 mod self_test;
 mod step;
 
@@ -30,8 +32,9 @@ use remat_cli::progress;
 use remat_xla::{AheadOptions, Effort};
 
 use config::Config;
-use place::{Place, Search};
+use place::Place;
 use row::Row;
+use search::Search;
 use step::{Optimizer, Step};
 
 /// The policies of the table where none is asked for, with some of the names of values in a block (`Block::apply`).
@@ -71,7 +74,7 @@ pub(crate) struct Args {
     /// How hard the compiler looks for a better program
     #[arg(long, value_enum, default_value = "fast")]
     level: Level,
-    /// Look for the largest batch that fits under each policy, with up to 8 more compilations for each
+    /// Look for the largest batch that fits under each policy, with 2 or 3 more compilations for each, and 8 at most
     #[arg(long)]
     largest_batch: bool,
     /// Seconds that one compilation may take
@@ -137,39 +140,45 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let effort = if args.level == Level::Fast { Effort::Fast } else { Effort::Full };
     let time_limit = Duration::from_secs(args.time_limit as u64);
     let options = AheadOptions { effort, time_limit, ..AheadOptions::default() };
-    let bar = progress::bar(places.len() * policies.len());
-    let mut rows = Vec::new();
     for place in &places {
-        for policy in &policies {
-            bar.set_message(format!("{place}  {}", policy_name(policy.as_ref())));
-            let mut row = place.row(&step(args.batch, place), policy.as_ref(), &options)?;
-            if args.largest_batch && (row.fits || row.peak.is_some()) {
-                let found = Search::new(&row).run(|batch| {
-                    bar.set_message(format!("{place}  {}  batch {batch}", row.policy));
-                    place.row(&step(batch, place), policy.as_ref(), &options)
-                });
-                if let (_, Some(failure)) = &found {
-                    let note =
-                        format!("the search for the largest batch of {} on {place} ended at {failure}", row.policy);
-                    bar.suspend(|| eprintln!("{note}"));
-                }
-                row.largest_batch = found.0;
-            }
-            rows.push(row);
-            bar.inc(1);
-        }
+        place.prepare(args.dtype)?;
     }
-    if effort == Effort::Fast {
-        for i in row::chosen(&rows) {
-            let is_row = |place: &&Place| place.to_string() == rows[i].target && rows[i].level == "fast";
-            let Some(place) = places.iter().find(is_row) else { continue };
-            bar.set_message(format!("{place}  {} in full", rows[i].policy));
-            let policy = arguments::policy(&rows[i].policy)?;
-            let full = AheadOptions { effort: Effort::Full, ..options.clone() };
-            let row = place.row(&step(args.batch, place), policy.as_ref(), &full)?;
-            if row.fits {
-                rows[i] = Row { largest_batch: rows[i].largest_batch, ..row };
+    let at_once = jobs::at_once();
+    let pairs: Vec<(&Place, &Option<Policy>)> =
+        places.iter().flat_map(|place| policies.iter().map(move |policy| (place, policy))).collect();
+    let bar = progress::bar(pairs.len());
+    let row_of = |&(place, policy): &(&Place, &Option<Policy>)| {
+        bar.set_message(format!("{place}  {}", policy_name(policy.as_ref())));
+        let mut row = place.row(&step(args.batch, place), policy.as_ref(), &options)?;
+        if args.largest_batch && (row.fits || row.peak.is_some()) {
+            let (largest, failure) = Search::new(&row).run(|batch| {
+                bar.set_message(format!("{place}  {}  batch {batch}", row.policy));
+                place.row(&step(batch, place), policy.as_ref(), &options)
+            });
+            row.largest_batch = largest;
+            if let Some(failure) = failure {
+                let policy = &row.policy;
+                let note = format!("the search for the largest batch of {policy} on {place} ended at {failure}");
+                progress::say(&bar, &note);
             }
+        }
+        Ok(row)
+    };
+    let mut rows = jobs::each(&pairs, at_once, row_of, |row| {
+        progress::say(&bar, &report::line(row));
+        bar.inc(1);
+    })?;
+    if effort == Effort::Fast {
+        let chosen: Vec<usize> = row::chosen(&rows).into_iter().filter(|&i| rows[i].level == "fast").collect();
+        let full = AheadOptions { effort: Effort::Full, ..options.clone() };
+        let in_full = |&i: &usize| {
+            let (place, policy) = pairs[i];
+            bar.set_message(format!("{place}  {} in full", rows[i].policy));
+            place.row(&step(args.batch, place), policy.as_ref(), &full)
+        };
+        let again = jobs::each(&chosen, at_once, in_full, |row| progress::say(&bar, &report::line(row)))?;
+        for (i, row) in chosen.into_iter().zip(again).filter(|(_, row)| row.fits) {
+            rows[i] = Row { largest_batch: rows[i].largest_batch, ..row };
         }
     }
     bar.finish_and_clear();

@@ -10,7 +10,7 @@ use remat::{DType, Device, JitOptions, Policy, Tensor, jit_with};
 use remat_cli::arguments::policy_name;
 use remat_opt::cost::Machine;
 use remat_xla::{
-    AheadOptions, Chip, ChipMemory, Effort, Options, Platform, Plugin, Target, compile_module_ahead,
+    AheadOptions, Attention, Chip, ChipMemory, Effort, Options, Platform, Plugin, Target, compile_module_ahead,
     compile_module_here, stablehlo,
 };
 
@@ -68,6 +68,17 @@ impl Place {
             Plugin::path_of(platform)?;
         }
         Ok(())
+    }
+
+    /// Does what rows need once and no other work should run beside: the rates of this machine are measured.
+    ///
+    /// # Errors
+    /// If the native engine fails, which is a defect.
+    pub(super) fn prepare(&self, dtype: DType) -> Result<()> {
+        match self {
+            Place::Chips(_) => Ok(()),
+            Place::Cpu | Place::XlaCpu => this_machine(dtype).map(drop),
+        }
     }
 
     /// The platform whose plugin compiles for the target; the native engine has none.
@@ -167,7 +178,9 @@ impl Place {
                 ..ChipMemory::default()
             }));
         };
-        let module = stablehlo(&traced.jaxpr, &Options { platform, donates: traced.donates, ..Options::default() })?;
+        let attention = Attention::of_environment()?;
+        let text = Options { platform, donates: traced.donates, attention, ..Options::default() };
+        let module = stablehlo(&traced.jaxpr, &text)?;
         let memory = match self {
             Place::Chips(target) => compile_module_ahead(&module, target, options),
             Place::Cpu | Place::XlaCpu => compile_module_here(&module, self.capacity(), options),
@@ -238,80 +251,6 @@ fn measure(dtype: DType) -> remat::Result<Machine> {
     Ok(Machine { flops, bytes })
 }
 
-/// A search for the largest batch that fits: memory grows in proportion to it, so that few compilations find it.
-pub(super) struct Search {
-    /// The chips divide a batch.
-    unit: usize,
-    /// Bytes that do not depend on the batch.
-    fixed: u64,
-    /// The largest batch that fits, with its bytes, and the smallest that does not.
-    fits: Option<(usize, u64)>,
-    too_large: Option<usize>,
-    /// Bytes for each sequence, from the last one that was tried.
-    slope: f64,
-    capacity: u64,
-    left: usize,
-}
-
-/// Compilations that a search takes at most.
-const MOST_TRIED: usize = 8;
-
-impl Search {
-    /// A search that begins at a row of the table.
-    pub(super) fn new(row: &Row) -> Search {
-        let fixed = row.parameters + row.optimizer;
-        let (unit, capacity) = (row.chips, row.capacity);
-        let mut search = Search { unit, fixed, fits: None, too_large: None, slope: 1.0, capacity, left: MOST_TRIED };
-        search.tried(row);
-        search
-    }
-
-    /// The batch to try next, if there is one.
-    fn next(&mut self) -> Option<usize> {
-        self.left = self.left.checked_sub(1)?;
-        let units = |batch: usize| batch / self.unit;
-        let low = self.fits.map_or(0, |(batch, _)| units(batch));
-        let high = self.too_large.map_or(usize::MAX, units);
-        if high - low <= 1 {
-            return None;
-        }
-        let guess = self.capacity.saturating_sub(self.fixed) as f64 / self.slope.max(1.0);
-        let guess = units(guess as usize).clamp(low + 1, high - 1);
-        Some(guess.saturating_mul(self.unit))
-    }
-
-    /// Takes what was found.
-    fn tried(&mut self, row: &Row) {
-        if let Some(peak) = row.peak {
-            self.slope = peak.saturating_sub(self.fixed) as f64 / row.batch as f64;
-        }
-        if row.fits {
-            self.fits = Some((row.batch, row.peak.unwrap_or_default()));
-        } else {
-            self.too_large = Some(row.batch);
-        }
-    }
-
-    /// The largest batch that was found to fit, by rows from this function. A batch of which nothing is found, as the compiler or the
-    /// trace fails, ends the search; why comes with it.
-    pub(super) fn run(mut self, mut row: impl FnMut(usize) -> Result<Row>) -> (Option<usize>, Option<String>) {
-        let mut failure = None;
-        while let Some(batch) = self.next() {
-            let why = match row(batch) {
-                Ok(row) if !row.is_failed => {
-                    self.tried(&row);
-                    continue;
-                }
-                Ok(row) => row.error.unwrap_or_default(),
-                Err(error) => format!("{error:#}"),
-            };
-            failure = Some(format!("batch {batch}: {why}"));
-            break;
-        }
-        (self.fits.map(|(batch, _)| batch), failure)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -321,39 +260,5 @@ mod tests {
         let message = "Ran out of memory on HBM, the total memory required for HLO temporaries (16.33G) exceeds available HBM (15.75G).";
         assert_eq!(needed(message), Some((16.33 * f64::from(1 << 30)) as u64));
         assert_eq!(needed("no (figure) here"), None);
-    }
-
-    #[test]
-    fn a_search_finds_the_largest_batch() {
-        for (unit, batch) in [(1, 8), (8, 8), (4, 400), (1, 1)] {
-            for largest in [1, 7, 8, 23, 24, 25, 100, 1000] {
-                // 1,000 bytes fixed, 10 for each sequence, and 3 for each square: not quite a line.
-                let bytes = |n: usize| 1000 + 10 * n as u64 + (n * n / 300) as u64;
-                let row = |batch: usize| Row {
-                    fits: bytes(batch) <= bytes(largest),
-                    peak: Some(bytes(batch)),
-                    ..Row::example("", batch, unit, 1000, bytes(largest))
-                };
-                let found = Search::new(&row(batch)).run(|batch| Ok(row(batch)));
-                let expected = Some(largest / unit * unit).filter(|&batch| batch > 0);
-                assert_eq!(found, (expected, None), "{unit} {batch} {largest}");
-            }
-        }
-    }
-
-    /// A failure says nothing of the memory: larger batches are not tried, and smaller ones are no answer.
-    #[test]
-    fn a_search_ends_at_a_failure() {
-        let row =
-            |batch: usize| Row { fits: true, peak: Some(10 * batch as u64), ..Row::example("", batch, 1, 0, 1000) };
-        let mut tried = Vec::new();
-        let late = |batch: usize| Row { error: Some("too slow".into()), is_failed: true, ..row(batch) };
-        let found = Search::new(&row(8)).run(|batch| {
-            tried.push(batch);
-            Ok(late(batch))
-        });
-        assert_eq!((found, tried), ((Some(8), Some("batch 100: too slow".to_string())), vec![100]));
-        let found = Search::new(&row(8)).run(|_| bail!("too large to trace"));
-        assert_eq!(found, (Some(8), Some("batch 100: too large to trace".to_string())));
     }
 }

@@ -105,6 +105,21 @@ impl fmt::Display for Table {
     }
 }
 
+/// A row in a line, for whoever waits for the table.
+pub(super) fn line(row: &Row) -> String {
+    let Row { target, policy, level, compile_seconds, .. } = row;
+    let found = match (&row.error, row.peak) {
+        (error, None) => error.clone().unwrap_or_else(|| "no figures".to_string()),
+        (_, Some(peak)) => {
+            let [peak, capacity] = [peak, row.capacity].map(|bytes| readable_bytes(bytes as usize));
+            format!("{peak} of {capacity}, which {}", if row.fits { "fits" } else { "does not fit" })
+        }
+    };
+    let largest = row.largest_batch.map(|batch| format!(", the largest batch is {}", thousands(batch)));
+    let largest = largest.unwrap_or_default();
+    format!("{target}  {policy}: {found}{largest} ({level}, {})", readable_seconds(*compile_seconds))
+}
+
 fn cells(row: &Row, is_chosen: bool) -> Vec<String> {
     let bytes = |bytes: u64| readable_bytes(bytes as usize);
     let some = |count: Option<u64>| count.map_or("?".to_string(), bytes);
@@ -130,6 +145,17 @@ fn cells(row: &Row, is_chosen: bool) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_are_lines_while_the_table_is_made() {
+        let row = Row { compile_seconds: 2.0, ..Row::example("dots", 8, 1, 1 << 30, 2 << 30) };
+        let fits = Row { peak: Some(1 << 30), fits: true, largest_batch: Some(1234), ..row.clone() };
+        let expected = "tpu-v5e  dots: 1.00 GiB of 2.00 GiB, which fits, the largest batch is 1,234 (fast, 2.00 s)";
+        assert_eq!(line(&fits), expected);
+        let large = Row { peak: Some(3 << 30), error: Some("no".into()), ..row.clone() };
+        assert_eq!(line(&large), "tpu-v5e  dots: 3.00 GiB of 2.00 GiB, which does not fit (fast, 2.00 s)");
+        assert_eq!(line(&Row { error: Some("no".into()), ..row }), "tpu-v5e  dots: no (fast, 2.00 s)");
+    }
 
     #[test]
     fn rows_that_do_not_fit_say_about_how_much_they_need() {

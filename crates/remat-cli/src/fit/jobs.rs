@@ -1,0 +1,92 @@
+//! Several things done at one time, by threads that take the next one when they have ended one.
+
+use std::num::NonZero;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use anyhow::{Result, anyhow};
+
+use crate::machine;
+
+/// Bytes of memory that a compiler is given: those of TPUs and GPUs took up to 1.5 GiB for a model of 3 B parameters.
+const COMPILER: usize = 3 << 30;
+
+/// How many compilers may run at one time: as many as there are cores, and as the memory that is free has room for.
+pub(super) fn at_once() -> usize {
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    machine::available().map_or(1, |bytes| bytes / COMPILER).clamp(1, cores)
+}
+
+/// The results of `f` of each thing, in the order of the things; `done` is told of each as it comes. After an error no further one is begun.
+///
+/// # Errors
+/// The first error of `f`.
+pub(super) fn each<T: Sync, R: Send>(
+    things: &[T],
+    at_once: usize,
+    f: impl Fn(&T) -> Result<R> + Sync,
+    mut done: impl FnMut(&R),
+) -> Result<Vec<R>> {
+    let next = AtomicUsize::new(0);
+    let (send, receive) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..at_once.min(things.len()) {
+            let (send, f, next) = (send.clone(), &f, &next);
+            scope.spawn(move || {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(thing) = things.get(at) else { break };
+                    if send.send((at, f(thing))).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(send);
+        let mut results: Vec<Option<R>> = things.iter().map(|_| None).collect();
+        for (at, result) in receive {
+            let result = result.inspect_err(|_| next.store(things.len(), Ordering::Relaxed))?;
+            done(&result);
+            results[at] = Some(result);
+        }
+        // A thread that panicked has sent nothing; its panic goes on when the scope ends.
+        results.into_iter().map(|result| result.ok_or_else(|| anyhow!("a thread has ended early"))).collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn results_are_in_order_and_told_as_they_come() {
+        let things = [30, 1, 20, 2];
+        let mut told = Vec::new();
+        let f = |&ms: &u64| {
+            thread::sleep(Duration::from_millis(10 * ms));
+            Ok(ms)
+        };
+        assert_eq!(each(&things, 4, f, |&ms| told.push(ms)).unwrap(), things);
+        assert_eq!(told, [1, 2, 20, 30]);
+        assert!(each(&[] as &[u64], 2, f, |_| ()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn nothing_is_begun_after_an_error() {
+        let begun = AtomicUsize::new(0);
+        let error = each(
+            &[1, 2, 3, 4],
+            1,
+            |&n| {
+                begun.fetch_add(1, Ordering::Relaxed);
+                if n == 2 { Err(anyhow!("no {n}")) } else { Ok(n) }
+            },
+            |_| (),
+        );
+        assert_eq!(error.unwrap_err().to_string(), "no 2");
+        assert!(begun.into_inner() <= 3);
+    }
+}

@@ -1,0 +1,171 @@
+//! The largest batch that fits, by few compilations.
+
+use anyhow::Result;
+
+use super::row::Row;
+
+/// A search for the largest batch that fits. Memory is nearly a line over the batch, and two batches give the line: the batch that it
+/// meets the capacity at is compiled, which says how good the line is. Where one more sequence is beyond the capacity by more than that, it is
+/// not compiled.
+pub(super) struct Search {
+    /// The chips divide a batch.
+    unit: usize,
+    /// Bytes that do not depend on the batch, as far as is known before a second one was tried.
+    fixed: u64,
+    capacity: u64,
+    /// The last two batches of which the bytes are known, the last one first.
+    points: Vec<(usize, u64)>,
+    /// The bytes that the line gives for the batch that is tried, and by how much it was wrong for the last one.
+    expected: Option<f64>,
+    wrong_by: Option<f64>,
+    /// The largest batch that fits, and the smallest that does not.
+    fits: Option<usize>,
+    too_large: Option<usize>,
+    left: usize,
+}
+
+/// Compilations that a search takes at most.
+const MOST_TRIED: usize = 8;
+
+impl Search {
+    /// A search that begins at a row of the table.
+    pub(super) fn new(row: &Row) -> Search {
+        let mut search = Search {
+            unit: row.chips,
+            fixed: row.parameters + row.optimizer,
+            capacity: row.capacity,
+            points: Vec::new(),
+            expected: None,
+            wrong_by: None,
+            fits: None,
+            too_large: None,
+            left: MOST_TRIED,
+        };
+        search.tried(row);
+        search
+    }
+
+    /// Bytes of no batch, and of each sequence.
+    fn line(&self) -> (f64, f64) {
+        let fixed = self.fixed as f64;
+        match self.points[..] {
+            [(n, bytes), (other, of_other), ..] => {
+                let slope = (bytes as f64 - of_other as f64) / (n as f64 - other as f64);
+                if slope > 0.0 { (bytes as f64 - slope * n as f64, slope) } else { (fixed, 1.0) }
+            }
+            [(n, bytes)] => (fixed, (bytes as f64 - fixed).max(1.0) / n as f64),
+            [] => (fixed, 1.0),
+        }
+    }
+
+    /// The batch to try next, if there is one.
+    fn next(&mut self) -> Option<usize> {
+        self.left = self.left.checked_sub(1)?;
+        let units = |batch: usize| batch / self.unit;
+        let low = self.fits.map_or(0, units);
+        let high = self.too_large.map_or(usize::MAX, units);
+        if high - low <= 1 {
+            return None;
+        }
+        let (none, slope) = self.line();
+        let expected = |units: usize| none + slope * self.unit as f64 * units as f64;
+        if let Some(wrong_by) = self.wrong_by
+            && expected(low + 1) - 2.0 * wrong_by > self.capacity as f64
+        {
+            return None;
+        }
+        let guess = units(((self.capacity as f64 - none).max(0.0) / slope) as usize).clamp(low + 1, high - 1);
+        self.expected = (self.points.len() > 1).then(|| expected(guess));
+        Some(guess.saturating_mul(self.unit))
+    }
+
+    /// Takes what was found.
+    fn tried(&mut self, row: &Row) {
+        if let Some(peak) = row.peak {
+            self.wrong_by = self.expected.take().map(|expected| (peak as f64 - expected).abs());
+            self.points.retain(|&(batch, _)| batch != row.batch);
+            self.points.insert(0, (row.batch, peak));
+            self.points.truncate(2);
+        }
+        if row.fits {
+            self.fits = Some(row.batch);
+        } else {
+            self.too_large = Some(row.batch);
+        }
+    }
+
+    /// The largest batch that was found to fit, by rows from this function. A batch of which nothing is found, as the compiler or the
+    /// trace fails, ends the search; why comes with it.
+    pub(super) fn run(mut self, mut row: impl FnMut(usize) -> Result<Row>) -> (Option<usize>, Option<String>) {
+        let mut failure = None;
+        while let Some(batch) = self.next() {
+            let why = match row(batch) {
+                Ok(row) if !row.is_failed => {
+                    self.tried(&row);
+                    continue;
+                }
+                Ok(row) => row.error.unwrap_or_default(),
+                Err(error) => format!("{error:#}"),
+            };
+            failure = Some(format!("batch {batch}: {why}"));
+            break;
+        }
+        (self.fits, failure)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::bail;
+
+    use super::*;
+
+    #[test]
+    fn a_search_finds_the_largest_batch() {
+        for (unit, batch) in [(1, 8), (8, 8), (4, 400), (1, 1)] {
+            for largest in [1, 7, 8, 23, 24, 25, 100, 1000] {
+                // 1,000 bytes fixed, 10 for each sequence, and 3 for each square: not quite a line.
+                let bytes = |n: usize| 1000 + 10 * n as u64 + (n * n / 300) as u64;
+                let row = |batch: usize| Row {
+                    fits: bytes(batch) <= bytes(largest),
+                    peak: Some(bytes(batch)),
+                    ..Row::example("", batch, unit, 1000, bytes(largest))
+                };
+                let found = Search::new(&row(batch)).run(|batch| Ok(row(batch)));
+                let expected = Some(largest / unit * unit).filter(|&batch| batch > 0);
+                assert_eq!(found, (expected, None), "{unit} {batch} {largest}");
+            }
+        }
+    }
+
+    /// Temporaries that do not depend on the batch are not known before: one batch gives them, and the next one is the answer.
+    #[test]
+    fn a_line_needs_two_compilations() {
+        let row = |batch: usize| {
+            let bytes = 2000 + 10 * batch as u64;
+            Row { fits: bytes <= 12_345, peak: Some(bytes), ..Row::example("", batch, 1, 1000, 12_345) }
+        };
+        let mut tried = Vec::new();
+        let found = Search::new(&row(8)).run(|batch| {
+            tried.push(batch);
+            Ok(row(batch))
+        });
+        assert_eq!((found, tried), ((Some(1034), None), vec![84, 1034]));
+    }
+
+    /// A failure says nothing of the memory: larger batches are not tried, and smaller ones are no answer.
+    #[test]
+    fn a_search_ends_at_a_failure() {
+        let row =
+            |batch: usize| Row { fits: true, peak: Some(10 * batch as u64), ..Row::example("", batch, 1, 0, 1000) };
+        let mut tried = Vec::new();
+        let late = |batch: usize| Row { error: Some("too slow".into()), is_failed: true, ..row(batch) };
+        let found = Search::new(&row(8)).run(|batch| {
+            tried.push(batch);
+            Ok(late(batch))
+        });
+        assert_eq!((found, tried), ((Some(8), Some("batch 100: too slow".to_string())), vec![100]));
+        let found = Search::new(&row(8)).run(|_| bail!("too large to trace"));
+        assert_eq!(found, (Some(8), Some("batch 100: too large to trace".to_string())));
+    }
+}
