@@ -53,6 +53,26 @@ impl Mesh {
         self.axes.iter().find(|(axis, _)| **axis == *name).map(|(_, size)| *size)
     }
 
+    /// The mesh of some of the axes, in the order that they have in this one.
+    ///
+    /// ```
+    /// use remat_ir::Mesh;
+    /// let mesh = Mesh::new([("data", 4), ("expert", 1), ("model", 2)])?;
+    /// let part = mesh.part(|axis| axis != "expert");
+    /// assert_eq!(part.to_string(), "Mesh(data=4, model=2)");
+    /// assert!(part.is_part_of(&mesh) && !mesh.is_part_of(&part));
+    /// # Ok::<(), remat_ir::Error>(())
+    /// ```
+    #[must_use]
+    pub fn part(&self, has: impl Fn(&str) -> bool) -> Mesh {
+        Mesh { axes: self.axes.iter().filter(|(name, _)| has(name)).cloned().collect() }
+    }
+
+    /// Whether the axes of this mesh are some of those of another, or all, in their order.
+    pub fn is_part_of(&self, other: &Mesh) -> bool {
+        other.part(|name| self.size(name).is_some()) == *self
+    }
+
     /// The number of devices: the product of the sizes.
     pub fn devices(&self) -> usize {
         self.axes.iter().map(|(_, size)| size).product()
@@ -184,6 +204,13 @@ impl PartitionSpec {
             dims.insert(at, Cut::default());
         }
         PartitionSpec { dims }
+    }
+
+    /// The spec without these axes, over which nothing is cut then.
+    #[must_use]
+    pub fn without(&self, axes: &[Arc<str>]) -> PartitionSpec {
+        let cut = |cut: &Cut| Cut(cut.0.iter().filter(|axis| !axes.contains(axis)).cloned().collect());
+        PartitionSpec::new(self.dims.iter().map(cut))
     }
 
     /// The aval of one shard of an array.

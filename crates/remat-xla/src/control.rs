@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use remat_ir::{
-    Atom, Aval, Call, Checkpoint, Cond, DType, Eqn, Error, ErrorKind, Jaxpr, Literal, Op, PartitionSpec, Result, Scan,
-    ShardMap, Sharding, VarMap, While,
+    Atom, Aval, Call, Checkpoint, Cond, Cut, DType, Eqn, Error, ErrorKind, Jaxpr, Literal, Op, PartitionSpec, Prim,
+    Result, Scan, ShardMap, Sharding, VarMap, While,
 };
 
 use crate::ops::{self, optimization_barrier};
-use crate::value::{Value, comma_separated};
-use crate::writer::{Region, Writer};
+use crate::value::{Type, Value, comma_separated};
+use crate::writer::{Manual, Region, Writer};
 
 /// Writes the equations of a program on these operands and gives its outputs. `is_loop_body` says that it is the body of a scan.
 pub(crate) fn program(w: &mut Writer, jaxpr: &Jaxpr, args: &[Value], is_loop_body: bool) -> Result<Vec<Value>> {
@@ -84,37 +84,87 @@ fn call(w: &mut Writer, op: &Call, ins: &[Value], outs: &[Aval]) -> Result<Vec<V
 
 /// A computation on shards, whose collectives are as they are written.
 fn shard_map(w: &mut Writer, op: &ShardMap, ins: &[Value], outs: &[Aval]) -> Result<Vec<Value>> {
-    let body = |w: &mut Writer, args: &[Value]| {
-        w.mesh = Some(op.mesh.clone());
+    let around = w.manual.clone();
+    let own = op.mesh.axes().iter().map(|(name, _)| name.clone());
+    let manual = match &around {
+        None => Manual { devices: op.devices().clone(), axes: own.collect(), positions: Vec::new() },
+        Some(around)
+            if around.devices == *op.devices()
+                && op.mesh.axes().iter().all(|(name, _)| !around.axes.contains(name)) =>
+        {
+            Manual { axes: around.axes.iter().cloned().chain(own).collect(), ..around.clone() }
+        }
+        Some(around) => {
+            let message = format!(
+                "a shard_map over {} is inside one over {} of {}; it has to be over other axes of the same mesh",
+                op.mesh,
+                around.devices.part(|name| around.axes.iter().any(|axis| **axis == *name)),
+                around.devices
+            );
+            return Err(Error::new(ErrorKind::Axis, "shard_map", message));
+        }
+    };
+    let body = |w: &mut Writer, args: &[Value], manual: Manual| {
+        w.manual = Some(manual);
         let results = program(w, &op.jaxpr, args, false);
-        w.mesh = None;
+        w.manual = around;
         results
     };
     // Nothing partitions a program for one device.
-    if op.mesh.devices() == 1 && w.mesh.is_none() {
-        return body(w, ins);
+    if op.devices().devices() == 1 {
+        return body(w, ins, manual);
     }
     let missing = || Error::new(ErrorKind::Internal, "shard_map", "its mesh is not among those of the program");
     let placement = w.placement.clone().ok_or_else(missing)?;
-    if w.mesh.is_some() {
-        let message = "a shard_map inside a shard_map is not supported; make one mesh of all axes";
-        return Err(Error::new(ErrorKind::Argument, "shard_map", message));
+    let is_partial = op.mesh.axes().len() < op.devices().axes().len();
+    let sharding = |(spec, aval): (&PartitionSpec, &Aval)| {
+        let sharding = Sharding { mesh: op.devices().clone(), spec: spec.clone() };
+        if is_partial { placement.open_text(&sharding, aval.rank()) } else { placement.text(&sharding, aval.rank()) }
+    };
+    // Operands, then the positions along its own axes, cut so that each device has its own, then those along the axes around it.
+    let mut operands = ins.to_vec();
+    let mut in_specs = op.in_specs.clone();
+    let mut args = op.jaxpr.in_avals();
+    let mut positions = manual.positions.clone();
+    for (name, size) in op.mesh.axes().iter().filter(|(name, _)| is_partial && uses_position(&op.jaxpr, name)) {
+        let all = Aval::new(DType::I32, [*size]);
+        operands.push(w.define(format!("stablehlo.iota dim = 0 : {}", Type(&all)), all.clone()));
+        in_specs.push(PartitionSpec::new([Cut(vec![name.clone()])]));
+        args.push(all.with_shape([1]));
+        positions.push((name.clone(), Value::literal(Literal::from_i128(DType::I32, 0))));
     }
-    let shardings = |specs: &[PartitionSpec], avals: &mut dyn Iterator<Item = &Aval>| {
-        let text = |(spec, aval): (&PartitionSpec, &Aval)| {
-            placement.text(&Sharding { mesh: op.mesh.clone(), spec: spec.clone() }, aval.rank())
-        };
-        comma_separated(specs.iter().zip(avals).map(text))
+    for (_, position) in &manual.positions {
+        operands.push(position.clone());
+        in_specs.push(PartitionSpec::default());
+        args.push(position.aval.clone());
+    }
+    let count = manual.positions.len();
+    let region = |w: &mut Writer, args: &[Value]| {
+        let (args, own) = args.split_at(op.jaxpr.ins.len());
+        let (own, known) = own.split_at(own.len() - count);
+        for ((_, position), arg) in positions.iter_mut().zip(known.iter().chain(own)) {
+            *position = w.reshape(arg, &[]);
+        }
+        body(w, args, Manual { positions, ..manual })
     };
     let axes = comma_separated(op.mesh.axes().iter().map(|(name, _)| format!("{name:?}")));
+    let avals: Vec<Aval> = operands.iter().map(|operand| operand.aval.clone()).collect();
     let properties = format!(
         "in_shardings = #sdy.sharding_per_value<[{}]>, manual_axes = #sdy<manual_axes{{{axes}}}>, \
          out_shardings = #sdy.sharding_per_value<[{}]>",
-        shardings(&op.in_specs, &mut ins.iter().map(|value| &value.aval)),
-        shardings(&op.out_specs, &mut outs.iter()),
+        comma_separated(in_specs.iter().zip(&avals).map(sharding)),
+        comma_separated(op.out_specs.iter().zip(outs).map(sharding)),
     );
-    let body = Region::new(op.jaxpr.in_avals(), body).of_shardy();
-    w.generic("sdy.manual_computation", ins, &properties, vec![body], outs)
+    let region = Region::new(args, region).of_shardy();
+    w.generic("sdy.manual_computation", &operands, &properties, vec![region], outs)
+}
+
+/// Whether a program asks for the position along an axis.
+fn uses_position(jaxpr: &Jaxpr, axis: &str) -> bool {
+    jaxpr.eqns.iter().any(|eqn| match &eqn.op {
+        Op::Prim(Prim::AxisIndex(op)) => *op.axis_name == *axis,
+        op => op.bodies().into_iter().any(|body| uses_position(body, axis)),
+    })
 }
 
 /// A loop over a counter, constants, carries, stacked inputs and stacked outputs. An iteration reads its slices of the inputs and

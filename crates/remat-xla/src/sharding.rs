@@ -65,9 +65,18 @@ impl Placement {
 
     /// `<@mesh, [{"x"}, {}]>` for an array of this rank.
     pub(crate) fn text(&self, sharding: &Sharding, rank: usize) -> String {
+        self.text_with(sharding, rank, None)
+    }
+
+    /// The same, where XLA may cut over more axes, as over those that a `shard_map` leaves to it.
+    pub(crate) fn open_text(&self, sharding: &Sharding, rank: usize) -> String {
+        self.text_with(sharding, rank, Some("?"))
+    }
+
+    fn text_with(&self, sharding: &Sharding, rank: usize, more: Option<&str>) -> String {
         let dims = (0..rank).map(|d| {
             let axes = sharding.spec.axes_of(d).iter().map(|name| format!("{name:?}"));
-            format!("{{{}}}", comma_separated(axes))
+            format!("{{{}}}", comma_separated(axes.chain(more.map(str::to_string))))
         });
         format!("<{}, [{}]>", self.symbol(&sharding.mesh), comma_separated(dims))
     }
@@ -77,7 +86,7 @@ impl Placement {
 fn collect(jaxpr: &Jaxpr, meshes: &mut Vec<Arc<Mesh>>) {
     for eqn in &jaxpr.eqns {
         let mesh = match &eqn.op {
-            Op::Call(Call::ShardMap(op)) => Some(&op.mesh),
+            Op::Call(Call::ShardMap(op)) => Some(op.devices()),
             Op::Prim(Prim::ShardingConstraint(op)) => Some(&op.sharding.mesh),
             _ => None,
         };
@@ -93,7 +102,7 @@ fn read_as(jaxpr: &Jaxpr, var: Var) -> Option<Sharding> {
         match &eqn.op {
             Op::Prim(Prim::ShardingConstraint(op)) => Some((*op.sharding).clone()),
             Op::Call(Call::ShardMap(op)) => {
-                Some(Sharding { mesh: op.mesh.clone(), spec: op.in_specs.get(at)?.clone() })
+                Some(Sharding { mesh: op.devices().clone(), spec: op.in_specs.get(at)?.clone() })
             }
             Op::Call(Call::Jit(op)) => read_as(&op.jaxpr, *op.jaxpr.ins.get(at)?),
             Op::Call(Call::Checkpoint(op)) => read_as(&op.jaxpr, *op.jaxpr.ins.get(at)?),
@@ -125,7 +134,7 @@ fn given_as(jaxpr: &Jaxpr, atom: Atom) -> Origin {
     match &eqn.op {
         Op::Prim(Prim::ShardingConstraint(op)) => Origin::Sharded((*op.sharding).clone()),
         Op::Call(Call::ShardMap(op)) => {
-            Origin::Sharded(Sharding { mesh: op.mesh.clone(), spec: op.out_specs[at].clone() })
+            Origin::Sharded(Sharding { mesh: op.devices().clone(), spec: op.out_specs[at].clone() })
         }
         Op::Call(Call::Jit(op)) => in_body(&op.jaxpr),
         Op::Call(Call::Checkpoint(op)) => in_body(&op.jaxpr),

@@ -33,13 +33,24 @@ impl<'a> Region<'a> {
     }
 }
 
+/// What a statement inside of a `shard_map` knows of the devices.
+#[derive(Clone)]
+pub(crate) struct Manual {
+    /// All devices.
+    pub(crate) devices: Arc<Mesh>,
+    /// The axes that have names; along the others XLA cuts values as it likes.
+    pub(crate) axes: Vec<Arc<str>>,
+    /// The position of the device along axes, where XLA has others. A device has no number then that all of its values are of.
+    pub(crate) positions: Vec<(Arc<str>, Value)>,
+}
+
 /// Writes statements.
 pub(crate) struct Writer {
     pub(crate) options: Options,
     /// The meshes of the program, if it has some.
     pub(crate) placement: Option<Arc<Placement>>,
-    /// The mesh whose axes have names here: inside of a `shard_map`.
-    pub(crate) mesh: Option<Arc<Mesh>>,
+    /// The axes that have names here: inside of a `shard_map`.
+    pub(crate) manual: Option<Manual>,
     text: String,
     depth: usize,
     next: usize,
@@ -47,7 +58,7 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn new(options: Options) -> Writer {
-        Writer { options, placement: None, mesh: None, text: String::new(), depth: 0, next: 0 }
+        Writer { options, placement: None, manual: None, text: String::new(), depth: 0, next: 0 }
     }
 
     pub(crate) fn finish(self) -> String {

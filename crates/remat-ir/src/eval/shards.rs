@@ -160,11 +160,25 @@ fn call(devices: &Devices<'_>, op: &Call, ins: Vec<Shards>) -> Result<Vec<Shards
         Call::While(op) => while_loop(devices, op, ins),
         Call::Cond(op) => cond(devices, op, ins),
         Call::CustomLin(op) => Err(op.not_evaluated()),
-        Call::ShardMap(_) => {
-            let message = "a collective in the body of a `shard_map` uses an axis of another `shard_map` around it";
-            Err(Error::new(ErrorKind::Axis, "shard_map", message))
-        }
+        Call::ShardMap(op) => nested(devices, op, ins),
     }
+}
+
+/// A `shard_map` in the body of another, with collectives along the axes of both: in the place of each device are those of the inner mesh.
+fn nested(devices: &Devices<'_>, op: &ShardMap, ins: Vec<Shards>) -> Result<Vec<Shards>> {
+    let count = op.mesh.devices();
+    let mesh = Mesh::new(devices.mesh.axes().iter().chain(op.mesh.axes()).cloned())?;
+    let numbers = devices.numbers.iter().flat_map(|&number| (0..count).map(move |k| number * count + k)).collect();
+    let cut = |(shards, spec): (&Shards, &PartitionSpec)| {
+        let of_each = shards.iter().flat_map(|x| (0..count).map(move |k| cut_shard(x, spec, &op.mesh, k)));
+        of_each.collect::<Result<Shards>>()
+    };
+    let args = ins.iter().zip(&op.in_specs).map(cut).collect::<Result<Vec<Shards>>>()?;
+    let outs = program(&Devices { mesh: &mesh, numbers }, &op.jaxpr, args)?;
+    let join = |(shards, spec): (&Shards, &PartitionSpec)| {
+        shards.chunks(count).map(|own| join_shards(own, spec, &op.mesh)).collect::<Result<Shards>>()
+    };
+    outs.iter().zip(&op.out_specs).map(join).collect()
 }
 
 fn scan(devices: &Devices<'_>, op: &Scan, mut ins: Vec<Shards>) -> Result<Vec<Shards>> {

@@ -79,6 +79,11 @@ impl<'a> ParamMap<'a> {
         Error::new(ErrorKind::Parse, self.operation, format!("parameter `{name}` {message}"))
     }
 
+    /// Whether there is a parameter of this name that was not taken.
+    pub fn has(&self, name: &str) -> bool {
+        self.params.borrow().iter().any(|(n, _)| &**n == name)
+    }
+
     /// Takes any parameter.
     pub fn take(&self, name: &str) -> Result<Param> {
         let mut params = self.params.borrow_mut();

@@ -9,6 +9,9 @@ use crate::{Aval, Class, Cut, Error, ErrorKind, Jaxpr, Mesh, PartitionSpec, Resu
 /// A program on every device of a mesh. Operands are cut into shards, of which each device has one; the body computes on them, and
 /// its collectives communicate along the axes of the mesh. The shards of the results are put together; along an axis that the spec
 /// of a result does not name, all shards are equal, and the first is taken.
+///
+/// The mesh may be some axes of a larger one, `within`. Along the others an engine cuts the values of the body as it likes, as it does
+/// outside of a `shard_map`: what the program means does not depend on them. A `shard_map` in the body may have these axes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct ShardMap {
@@ -18,6 +21,8 @@ pub struct ShardMap {
     pub in_specs: Vec<PartitionSpec>,
     /// How each result is put together.
     pub out_specs: Vec<PartitionSpec>,
+    /// All devices, where the mesh has some of the axes alone.
+    pub within: Option<Arc<Mesh>>,
 }
 
 /// The operand, which is to be cut over devices in this way. It is an identity: what it says is for engines with several devices.
@@ -28,6 +33,11 @@ pub struct ShardingConstraint {
 }
 
 impl ShardMap {
+    /// The mesh of all devices, of which [`ShardMap::mesh`] has all axes or some.
+    pub fn devices(&self) -> &Arc<Mesh> {
+        self.within.as_ref().unwrap_or(&self.mesh)
+    }
+
     /// The avals of the shards of operands.
     ///
     /// # Errors
@@ -51,6 +61,12 @@ impl Operation for ShardMap {
     }
 
     fn infer(&self, ins: &[Aval]) -> Result<Vec<Aval>> {
+        if let Some(within) = &self.within
+            && !self.mesh.is_part_of(within)
+        {
+            let message = format!("{} does not have some of the axes of {within}, in their order", self.mesh);
+            return Err(Error::new(ErrorKind::Axis, self.name(), message));
+        }
         let shards = self.shard_avals(ins)?;
         expect_avals(self.name(), "shard of operand", &shards, "the body takes", &self.jaxpr.in_avals())?;
         let outs = self.jaxpr.out_avals();
@@ -62,12 +78,14 @@ impl Operation for ShardMap {
     }
 
     fn params(&self) -> Params {
-        vec![
+        let mut params = vec![
             ("in_specs", Param::Tuple(self.in_specs.iter().map(of_spec).collect())),
             ("jaxpr", Param::Jaxpr(self.jaxpr.clone())),
             ("mesh", of_mesh(&self.mesh)),
             ("out_specs", Param::Tuple(self.out_specs.iter().map(of_spec).collect())),
-        ]
+        ];
+        params.extend(self.within.as_ref().map(|within| ("within", of_mesh(within))));
+        params
     }
 
     fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
@@ -79,9 +97,10 @@ impl Operation for ShardMap {
             };
             Ok(ShardMap {
                 jaxpr: params.jaxpr("jaxpr")?,
-                mesh: Arc::new(to_mesh(params)?),
+                mesh: Arc::new(to_mesh(params, "mesh")?),
                 in_specs: specs("in_specs")?,
                 out_specs: specs("out_specs")?,
+                within: if params.has("within") { Some(Arc::new(to_mesh(params, "within")?)) } else { None },
             })
         })
     }
@@ -109,7 +128,7 @@ impl Operation for ShardingConstraint {
     fn parse(name: &str, params: &ParamMap<'_>) -> Option<Result<Self>> {
         (name == "sharding_constraint").then(|| {
             let spec = to_spec(params.take("spec")?).ok_or_else(|| params.error("spec", "is not a partition spec"))?;
-            Ok(ShardingConstraint { sharding: Arc::new(Sharding { mesh: Arc::new(to_mesh(params)?), spec }) })
+            Ok(ShardingConstraint { sharding: Arc::new(Sharding { mesh: Arc::new(to_mesh(params, "mesh")?), spec }) })
         })
     }
 }
@@ -121,9 +140,9 @@ fn of_mesh(mesh: &Mesh) -> Param {
     Param::Tuple(mesh.axes().iter().map(axis).collect())
 }
 
-fn to_mesh(params: &ParamMap<'_>) -> Result<Mesh> {
-    let malformed = || params.error("mesh", "is not a tuple of names and sizes");
-    let Param::Tuple(items) = params.take("mesh")? else { return Err(malformed()) };
+fn to_mesh(params: &ParamMap<'_>, name: &str) -> Result<Mesh> {
+    let malformed = || params.error(name, "is not a tuple of names and sizes");
+    let Param::Tuple(items) = params.take(name)? else { return Err(malformed()) };
     let axis = |item| match item {
         Param::Tuple(pair) => match &pair[..] {
             [Param::Word(name), Param::Int(size)] => {

@@ -139,6 +139,7 @@ fn shard_map(op: &ShardMap, used_outs: &[bool]) -> Result<Pruned> {
         mesh: op.mesh.clone(),
         in_specs: select(&op.in_specs, &pruned.used_ins),
         out_specs: select(&op.out_specs, used_outs),
+        within: op.within.clone(),
     };
     Ok(Pruned { op: pruned_op.into(), used_ins: pruned.used_ins, kept_outs: used_outs.to_vec() })
 }

@@ -27,7 +27,7 @@ fn sharded(
     let outs = b.emit(op.into(), &ins).expect("the operation takes the shards").into_vec();
     let (inputs, in_specs): (Vec<Array>, Vec<PartitionSpec>) = inputs.into_iter().unzip();
     let out_specs = vec![out; outs.len()];
-    let op = ShardMap { jaxpr: Arc::new(b.finish(outs)), mesh: Arc::new(mesh), in_specs, out_specs };
+    let op = ShardMap { jaxpr: Arc::new(b.finish(outs)), mesh: Arc::new(mesh), in_specs, out_specs, within: None };
     let is_float = inputs.iter().all(|x| x.dtype().is_float());
     let operands: Vec<usize> = (0..inputs.len()).collect();
     let sample = Sample::new(label, op, inputs).linear_in(&operands);
@@ -118,7 +118,7 @@ impl Samples for AxisIndex {
         let at = b.emit1(remat_ir::ExpandDims { axes: [0].into_iter().collect() }.into(), &[at]).expect("a scalar");
         let mesh = Arc::new(Mesh::new([("y", 2), ("x", 3)]).expect("a mesh"));
         let jaxpr = Arc::new(b.finish(vec![at]));
-        let map = ShardMap { jaxpr, mesh, in_specs: Vec::new(), out_specs: vec![spec!["x"]] };
+        let map = ShardMap { jaxpr, mesh, in_specs: Vec::new(), out_specs: vec![spec!["x"]], within: None };
         vec![Sample::new("no operands", map, Vec::new()).not_smooth()]
     }
 }

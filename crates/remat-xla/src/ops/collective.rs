@@ -10,27 +10,29 @@ use remat_ir::{
 };
 
 use crate::value::{Type, Value, comma_separated};
-use crate::writer::{Region, Writer};
+use crate::writer::{Manual, Region, Writer};
 
 /// All collectives may have one channel: it says that they are between the devices of one replica.
 const CHANNEL: &str = "channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>";
 
 /// The result of a collective.
 pub(super) fn collective(w: &mut Writer, op: &Prim, ins: &[Value], out: &Aval) -> Result<Value> {
-    let Some(mesh) = w.mesh.clone() else { return Err(unbound_axis(op)) };
+    let Some(manual) = w.manual.clone() else { return Err(unbound_axis(op)) };
+    let mesh = &manual.devices;
     let mut names = Vec::new();
     for (name, made_for) in axes_of(op) {
-        let known = mesh.axes().iter().map(|(name, _)| &**name);
-        let size = mesh.size(&name).ok_or_else(|| unknown_axis(op.name(), &name, known))?;
+        let known = || manual.axes.iter().map(|name| &**name);
+        let size = mesh.size(&name).filter(|_| manual.axes.contains(&name));
+        let size = size.ok_or_else(|| unknown_axis(op.name(), &name, known()))?;
         if let Some(made_for) = made_for.filter(|&made_for| made_for != size) {
             let message = format!("it is for {made_for} shards, and the axis `{name}` has size {size}");
             return Err(Error::new(ErrorKind::Axis, op.name(), message));
         }
         names.push(name);
     }
-    let groups = Groups::new(&mesh, &names);
+    let groups = Groups::new(mesh, &names);
     match (op, ins) {
-        (Prim::AxisIndex(op), []) => Ok(axis_index(w, op, &mesh)),
+        (Prim::AxisIndex(op), []) => Ok(axis_index(w, op, &manual)),
         (Prim::Ppermute(op), [x]) => ppermute(w, op, x, &groups),
         // Alone in its group every device keeps what it has.
         (_, [x]) if mesh.shards(&names) == 1 => Ok(x.clone()),
@@ -166,9 +168,12 @@ fn ppermute(w: &mut Writer, op: &Ppermute, x: &Value, groups: &Groups) -> Result
 }
 
 /// The number of the device, divided by the devices along the axes after this one.
-fn axis_index(w: &mut Writer, op: &AxisIndex, mesh: &Mesh) -> Value {
+fn axis_index(w: &mut Writer, op: &AxisIndex, Manual { devices: mesh, positions, .. }: &Manual) -> Value {
     if op.axis_size == 1 {
         return w.constant(Literal::from_i128(DType::I32, 0), &[]);
+    }
+    if let Some((_, position)) = positions.iter().find(|(axis, _)| *axis == op.axis_name) {
+        return position.clone();
     }
     let at = mesh.axes().iter().position(|(name, _)| *name == op.axis_name).unwrap_or(0);
     let stride: usize = mesh.axes()[at + 1..].iter().map(|(_, size)| size).product();
@@ -181,12 +186,19 @@ fn axis_index(w: &mut Writer, op: &AxisIndex, mesh: &Mesh) -> Value {
     w.convert(&position, DType::I32)
 }
 
-/// On one device, and where the body of a `shard_map` is on one already, there is nothing to cut.
+/// On one device there is nothing to cut, and neither is along the axes of a `shard_map` around it, where the value is a shard already.
 pub(super) fn sharding_constraint(w: &mut Writer, op: &ShardingConstraint, x: &Value) -> Value {
-    let Some(placement) = w.placement.clone().filter(|placement| w.mesh.is_none() && placement.devices() > 1) else {
+    let Some(placement) = w.placement.clone().filter(|placement| placement.devices() > 1) else {
         return x.clone();
     };
     let Sharding { mesh, spec } = &*op.sharding;
-    let sharding = placement.text(&Sharding { mesh: mesh.clone(), spec: spec.clone() }, x.rank());
+    let spec = match &w.manual {
+        None => spec.clone(),
+        Some(manual) if manual.axes.len() == manual.devices.axes().len() || *mesh != manual.devices => {
+            return x.clone();
+        }
+        Some(manual) => spec.without(&manual.axes),
+    };
+    let sharding = placement.text(&Sharding { mesh: mesh.clone(), spec }, x.rank());
     w.define(format!("sdy.sharding_constraint {x} {sharding} : {}", Type(&x.aval)), x.aval.clone())
 }

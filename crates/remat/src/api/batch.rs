@@ -127,7 +127,7 @@ fn batch<A: Tree, R: Output>(options: &VmapOptions, f: &impl Fn(&A) -> R, x: &A,
     };
     let name: Option<Arc<str>> = options.axis_name.as_deref().map(Arc::from);
     let axes_here: Vec<(Arc<str>, usize)> = name.iter().map(|name| (name.clone(), size)).collect();
-    let (program, like) = with_axes("vmap", &axes_here, false, || {
+    let (program, like) = with_axes("vmap", &axes_here, None, || {
         trace(example_avals, loc, |args| {
             let out = f(&rebuild(x, args.to_vec())?).into_result()?;
             Ok((structure(&out).0, out))

@@ -34,5 +34,5 @@ pub use jit::{JitOptions, Jitted, jit, jit_with};
 pub use layers::{Layers, checkpoint_layers};
 pub use linear_map::LinearMap;
 pub use program::{eval_shape, make_jaxpr};
-pub use shard::{Shardings, Specs, pmean, psum, shard_map};
+pub use shard::{ShardMapOptions, Shardings, Specs, pmean, psum, shard_map, shard_map_with};
 pub use stages::{Compiled, Lowered, Traced};

@@ -6,8 +6,8 @@ use remat_ir::{Aval, Error, ErrorKind, Loc, Mesh, PartitionSpec, Result, ShardMa
 
 use crate::tensor::AxisNames;
 use crate::trace::{
-    Output, Path, Segment, Structure, Tensor, Tree, avals, bind_at, current_loc, leaf_paths, map, operands, pinned_at,
-    rebuild, structure, trace, with_axes,
+    Output, Path, Segment, Structure, Tensor, Tree, avals, bind_at, current_loc, free_axes, leaf_paths, map, operands,
+    pinned_at, rebuild, structure, trace, with_axes,
 };
 use crate::transform::expect_invariant;
 
@@ -209,7 +209,7 @@ fn leaves_of<T: Tree>(tree: &T) -> Result<(Vec<(Path, Aval)>, Structure)> {
 ///
 /// # Errors
 /// The first error inside the function; if a leaf cannot be cut in its way; if a result differs between shards along an axis that
-/// its spec does not name; if the function is inside another `shard_map`.
+/// its spec does not name; if the function is inside another `shard_map`, and it is not as [`shard_map_with`] says.
 #[track_caller]
 pub fn shard_map<A: Tree, R: Output, F: Fn(&A) -> R, I: Into<Specs>, O: Into<Specs>>(
     mesh: &Mesh,
@@ -217,20 +217,60 @@ pub fn shard_map<A: Tree, R: Output, F: Fn(&A) -> R, I: Into<Specs>, O: Into<Spe
     out_specs: O,
     f: F,
 ) -> impl Fn(&A) -> Result<R::Tree> + use<A, R, F, I, O> {
-    let mesh = Arc::new(mesh.clone());
+    shard_map_with(&ShardMapOptions::default(), mesh, in_specs, out_specs, f)
+}
+
+/// Options of [`shard_map_with`].
+#[derive(Clone, Debug, Default)]
+pub struct ShardMapOptions {
+    /// The axes of the mesh that have names in the function, and over which its specs cut. Along the others values stay whole in it, and the
+    /// engine cuts them as it does outside of a `shard_map`: by the shardings of what they are computed from, and by
+    /// [`Tensor::with_sharding_constraint`] in the function. Where it is `None`, these are all axes that no `shard_map` around has.
+    pub axis_names: Option<Vec<String>>,
+}
+
+/// As [`shard_map`] with options: along some axes of the mesh alone, or in the function of another `shard_map` over the same mesh, along
+/// axes that the outer one leaves. Then the names of both can be used in the inner function.
+///
+/// ```
+/// use remat::{DType, Mesh, ShardMapOptions, Tensor, shard_map, shard_map_with, spec};
+/// let mesh = Mesh::new([("data", 2), ("model", 4)])?;
+/// let over_data = ShardMapOptions { axis_names: Some(vec!["data".into()]) };
+/// let f = shard_map_with(&over_data, &mesh, spec!["data"], spec![], |x: &Tensor| {
+///     // One half of the rows, and all columns, which are cut over `model` as the engine likes; here they are cut by hand.
+///     let sum = shard_map(&mesh, spec![None, "model"], spec![], |x: &Tensor| x.sum(..).psum(["data", "model"]))(x)?;
+///     Ok::<_, remat::Error>(sum)
+/// });
+/// assert_eq!(f(&Tensor::ones([6, 8], DType::F32))?.item::<f32>()?, 48.0);
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`shard_map`]; if the mesh does not have an axis of such a name; if the function is in that of another `shard_map` over another mesh,
+/// or over all axes of this one.
+#[track_caller]
+pub fn shard_map_with<A: Tree, R: Output, F: Fn(&A) -> R, I: Into<Specs>, O: Into<Specs>>(
+    options: &ShardMapOptions,
+    mesh: &Mesh,
+    in_specs: I,
+    out_specs: O,
+    f: F,
+) -> impl Fn(&A) -> Result<R::Tree> + use<A, R, F, I, O> {
+    let (options, mesh) = (options.clone(), Arc::new(mesh.clone()));
     let (in_specs, out_specs) = (in_specs.into(), out_specs.into());
     let loc = current_loc();
-    move |x| run(&mesh, &in_specs, &out_specs, &f, x, loc).map_err(|error| error.at(loc))
+    move |x| run((&options, &mesh), &in_specs, &out_specs, &f, x, loc).map_err(|error| error.at(loc))
 }
 
 fn run<A: Tree, R: Output>(
-    mesh: &Arc<Mesh>,
+    (options, devices): (&ShardMapOptions, &Arc<Mesh>),
     in_specs: &Specs,
     out_specs: &Specs,
     f: &impl Fn(&A) -> R,
     x: &A,
     loc: Loc,
 ) -> Result<R::Tree> {
+    let mesh = &free_axes("shard_map", devices, options.axis_names.as_deref())?;
     let (leaves, of_argument) = leaves_of(x)?;
     let specs = in_specs.of_leaves("shard_map", "argument", &leaves, &of_argument)?;
     let mut shards = Vec::with_capacity(leaves.len());
@@ -240,7 +280,7 @@ fn run<A: Tree, R: Output>(
             Error::new(error.kind(), "shard_map", message)
         })?);
     }
-    let (program, like) = with_axes("shard_map", mesh.axes(), true, || {
+    let (program, like) = with_axes("shard_map", mesh.axes(), Some(devices), || {
         trace(shards, loc, |args| {
             let out = f(&rebuild(x, args.to_vec())?).into_result()?;
             Ok((structure(&out).0, out))
@@ -253,7 +293,8 @@ fn run<A: Tree, R: Output>(
         in_specs: captured.chain(specs).collect(),
         out_specs: out_specs.of_leaves("shard_map", "result", &results, &structure(&like).1)?,
         jaxpr: program.jaxpr,
-        mesh: mesh.clone(),
+        mesh: Arc::new(mesh.clone()),
+        within: (*mesh != **devices).then(|| devices.clone()),
     };
     expect_invariant(&op, |i| paths.get(i).map(Path::place).unwrap_or_default())?;
     let operands = operands(&program.captured, structure(x).0);

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use remat_ir::{Error, ErrorKind, Result, unknown_axis};
+use remat_ir::{Error, ErrorKind, Mesh, Result, unknown_axis};
 
 /// The names and sizes of axes.
 type NamedAxes = Vec<(Arc<str>, usize)>;
@@ -12,21 +12,57 @@ type NamedAxes = Vec<(Arc<str>, usize)>;
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Binding {
     axes: NamedAxes,
-    is_mesh: bool,
+    /// All devices, where the axes are of a mesh.
+    mesh: Option<Arc<Mesh>>,
 }
 
 thread_local! {
     static BINDINGS: RefCell<Vec<Binding>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `f`, in which these axes have names; `is_mesh` says that they are a mesh's.
+/// The axes of a mesh that a `shard_map` over it is along here: those that these names choose, or all that none around has.
 ///
 /// # Errors
-/// What `f` gives; if a name is bound already, or there is a mesh around this one.
+/// If the mesh does not have such an axis, or the list is empty; if there is another mesh around, or these axes of it have names already.
+pub(crate) fn free_axes(operation: &str, mesh: &Mesh, chosen: Option<&[String]>) -> Result<Mesh> {
+    for name in chosen.into_iter().flatten() {
+        mesh.expect_axis(operation, name)?;
+    }
+    if chosen.is_some_and(<[String]>::is_empty) {
+        return Err(Error::new(ErrorKind::Axis, operation, "the list of axis names is empty"));
+    }
+    let around = BINDINGS.with_borrow(|bindings| {
+        bindings.iter().filter_map(|binding| Some((binding.mesh.clone()?, binding.axes.clone()))).collect::<Vec<_>>()
+    });
+    let is_taken = |name: &str| around.iter().any(|(_, axes)| axes.iter().any(|(axis, _)| **axis == *name));
+    let free =
+        mesh.part(|name| chosen.map_or_else(|| !is_taken(name), |chosen| chosen.iter().any(|axis| axis == name)));
+    match around.first() {
+        Some((outer, _))
+            if **outer != *mesh || free.axes().is_empty() || free.axes().iter().any(|(name, _)| is_taken(name)) =>
+        {
+            let axes: Vec<String> =
+                outer.axes().iter().filter(|(name, _)| !is_taken(name)).map(|(name, _)| format!("`{name}`")).collect();
+            let left =
+                if axes.is_empty() { "it leaves none".to_string() } else { format!("it leaves {}", axes.join(", ")) };
+            let message = format!(
+                "the function is inside a shard_map over {outer}; one inside of it is over the same mesh, along axes that the outer one \
+                 leaves (the option `axis_names`): {left}"
+            );
+            Err(Error::new(ErrorKind::Axis, operation, message))
+        }
+        _ => Ok(free),
+    }
+}
+
+/// Runs `f`, in which these axes have names; where they are a mesh's, it is given with all of its axes.
+///
+/// # Errors
+/// What `f` gives; if a name is bound already.
 pub(crate) fn with_axes<T>(
     operation: &str,
     axes: &[(Arc<str>, usize)],
-    is_mesh: bool,
+    mesh: Option<&Arc<Mesh>>,
     f: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
     let wrong = |message: String| Err(Error::new(ErrorKind::Axis, operation, message));
@@ -37,12 +73,7 @@ pub(crate) fn with_axes<T>(
             ));
         }
     }
-    if is_mesh && BINDINGS.with_borrow(|bindings| bindings.iter().any(|binding| binding.is_mesh)) {
-        return wrong(
-            "the function is inside a shard_map, where it is on one device; make one mesh of all axes, and one shard_map".into(),
-        );
-    }
-    BINDINGS.with_borrow_mut(|bindings| bindings.push(Binding { axes: axes.to_vec(), is_mesh }));
+    BINDINGS.with_borrow_mut(|bindings| bindings.push(Binding { axes: axes.to_vec(), mesh: mesh.cloned() }));
     let _unbind = Unbind;
     f()
 }
@@ -59,7 +90,7 @@ impl Drop for Unbind {
 /// All on which the meaning of axes in a function depends that is traced here, outermost first. A `vmap` without a name is not among
 /// them, so that it shares the programs of calls outside of it.
 pub(crate) fn bindings() -> Vec<Binding> {
-    let means_something = |binding: &&Binding| binding.is_mesh || !binding.axes.is_empty();
+    let means_something = |binding: &&Binding| binding.mesh.is_some() || !binding.axes.is_empty();
     BINDINGS.with_borrow(|bindings| bindings.iter().filter(means_something).cloned().collect())
 }
 

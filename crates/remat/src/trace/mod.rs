@@ -21,7 +21,7 @@ mod tracer;
 mod tree;
 
 pub(crate) use avals::{avals, expect_avals, zeros};
-pub(crate) use axes::{Binding, bindings, bound_size, with_axes};
+pub(crate) use axes::{Binding, bindings, bound_size, free_axes, with_axes};
 pub use bind::{apply, deferred};
 pub(crate) use bind::{bind, bind_at, bind1, concrete, deferred_all, fail, into_values, operands, run, tensors};
 pub use device::Device;
@@ -38,4 +38,4 @@ pub(crate) use tensor::Repr;
 pub use tensor::Tensor;
 pub(crate) use tracer::{CaptureKey, Program, Tracer, trace, trace_at, trace_tree, trace_tree_at};
 pub use tree::{Path, Segment, Tree, Walk, leaves, map, map2};
-pub(crate) use tree::{for_tuples, leaf_paths, rebuild, structure};
+pub(crate) use tree::{for_tuples, leaf_paths, leaves_like, rebuild, structure};

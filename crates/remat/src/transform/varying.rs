@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use remat_ir::{Call, Error, ErrorKind, Jaxpr, Op, Prim, Result, ShardMap, VarMap, uses_axis};
+use remat_ir::{Call, Error, ErrorKind, Jaxpr, Op, PartitionSpec, Prim, Result, ShardMap, VarMap, uses_axis};
 
 /// The names of axes.
 type Axes = BTreeSet<Arc<str>>;
@@ -124,7 +124,13 @@ fn call(op: &Call, ins: &[Axes]) -> Result<Vec<Axes>> {
             Ok(outs)
         }
         Call::CustomLin(op) => Ok(vec![union(ins); op.bwd.in_avals().len() - op.num_residuals]),
-        Call::ShardMap(op) => Ok(vec![union(ins); op.jaxpr.outs.len()]),
+        Call::ShardMap(op) => {
+            // Whether results are what their specs say along its own axes was looked at when it was traced.
+            let own = |(axes, spec): (&Axes, &PartitionSpec)| axes.iter().chain(spec.axes()).cloned().collect();
+            let mut outs = program(&op.jaxpr, &ins.iter().zip(&op.in_specs).map(own).collect::<Vec<Axes>>())?;
+            outs.iter_mut().for_each(|out| out.retain(|axis| op.mesh.size(axis).is_none()));
+            Ok(outs)
+        }
     }
 }
 

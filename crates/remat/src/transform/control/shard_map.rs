@@ -26,12 +26,9 @@ pub(super) fn jvp(
 ) -> Result<(Vec<Atom>, Linear)> {
     let nonzero: Vec<bool> = tangents.iter().map(Option::is_some).collect();
     let jvp = jvp_body(&op.jaxpr, &nonzero, &vec![false; op.jaxpr.outs.len()])?;
-    let both = ShardMap {
-        jaxpr: Arc::new(jvp.jaxpr),
-        mesh: op.mesh.clone(),
-        in_specs: [op.in_specs.clone(), select(&op.in_specs, &nonzero)].concat(),
-        out_specs: [op.out_specs.clone(), select(&op.out_specs, &jvp.nonzero)].concat(),
-    };
+    let in_specs = [op.in_specs.clone(), select(&op.in_specs, &nonzero)].concat();
+    let out_specs = [op.out_specs.clone(), select(&op.out_specs, &jvp.nonzero)].concat();
+    let both = on_mesh_of(op, jvp.jaxpr, in_specs, out_specs);
     let mut outs = emit(b, both, &[ins, &present(tangents)].concat())?;
     let out_tangents = outs.split_off(op.jaxpr.outs.len());
     Ok((outs, spread(&jvp.nonzero, out_tangents)))
@@ -74,7 +71,7 @@ fn known_part(op: &ShardMap, parts: &PartialEval, eqn: &Context<'_>) -> Result<J
         out_specs.push(of_each_device(&op.mesh));
     }
     let in_specs = eqn.known().into_iter().map(|i| op.in_specs[i].clone()).collect();
-    let known = ShardMap { jaxpr: Arc::new(b.finish(outs)), mesh: op.mesh.clone(), in_specs, out_specs };
+    let known = on_mesh_of(op, b.finish(outs), in_specs, out_specs);
     let out_avals = remat_ir::Operation::infer(&known, &eqn.known_avals())?;
     Ok(program_of(known.into(), eqn.known_avals(), out_avals, eqn.loc))
 }
@@ -105,7 +102,7 @@ fn staged_part(op: &ShardMap, parts: &PartialEval, eqn: &Context<'_>) -> Result<
     in_specs.extend(select(&op.in_specs, &eqn.unknown()));
     let outs = b.inline(&parts.staged, &args)?;
     let out_specs = select(&op.out_specs, &parts.staged_outs);
-    Ok(ShardMap { jaxpr: Arc::new(b.finish(outs)), mesh: op.mesh.clone(), in_specs, out_specs })
+    Ok(on_mesh_of(op, b.finish(outs), in_specs, out_specs))
 }
 
 pub(super) fn transpose(
@@ -140,7 +137,7 @@ pub(super) fn transpose(
         b.finish(outs)
     };
     let in_specs = [known_specs, ct_specs].concat();
-    let backward = ShardMap { jaxpr: Arc::new(body), mesh: op.mesh.clone(), in_specs, out_specs };
+    let backward = on_mesh_of(op, body, in_specs, out_specs);
     let outs = emit(b, backward, &[known(ins), present(cotangents)].concat())?;
     let cts = spread(&transposed.nonzero, outs);
     Ok(spread(&linear, cts).into_iter().map(Option::flatten).collect())
@@ -158,15 +155,17 @@ pub(super) fn vmap(b: &mut Builder, op: &ShardMap, batch: Batch<'_>, ins: &[Batc
     let inside = Batch { name: batch.name.filter(|name| op.mesh.size(name).is_none()), ..batch };
     let vmapped = vmap_batch(&op.jaxpr, inside, &batched, &vec![false; op.jaxpr.outs.len()])?;
     let with_batch = |(spec, &batched): (&PartitionSpec, &bool)| if batched { spec.with_dim(0) } else { spec.clone() };
-    let of_batch = ShardMap {
-        in_specs: op.in_specs.iter().zip(&batched).map(with_batch).collect(),
-        out_specs: op.out_specs.iter().zip(&vmapped.batched_outs).map(with_batch).collect(),
-        jaxpr: Arc::new(vmapped.jaxpr),
-        mesh: op.mesh.clone(),
-    };
+    let in_specs = op.in_specs.iter().zip(&batched).map(with_batch).collect();
+    let out_specs = op.out_specs.iter().zip(&vmapped.batched_outs).map(with_batch).collect();
+    let of_batch = on_mesh_of(op, vmapped.jaxpr, in_specs, out_specs);
     let operands = fronted(b, batch.size, ins)?;
     let outs = emit(b, of_batch, &operands)?;
     Ok(batched_outs(outs, &vmapped.batched_outs))
+}
+
+/// Another body on the devices of a `shard_map`.
+fn on_mesh_of(op: &ShardMap, jaxpr: Jaxpr, in_specs: Vec<PartitionSpec>, out_specs: Vec<PartitionSpec>) -> ShardMap {
+    ShardMap { jaxpr: Arc::new(jaxpr), mesh: op.mesh.clone(), in_specs, out_specs, within: op.within.clone() }
 }
 
 fn emit(b: &mut Builder, op: ShardMap, ins: &[Atom]) -> Result<Vec<Atom>> {
