@@ -63,6 +63,6 @@ pub use cache::{ExecutableCache, Usage};
 pub use chips::Chip;
 pub use device::{Xla, XlaDevices};
 pub use module::stablehlo;
-pub use options::{Options, Platform, Precision};
+pub use options::{Attention, Options, Platform, Precision};
 pub use plugin::Plugin;
 pub use target::Target;

@@ -119,6 +119,42 @@ impl Precision {
     }
 }
 
+/// How attention is computed on NVIDIA GPUs. Elsewhere it is its definition.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Attention {
+    /// Its definition, whose scores are in memory.
+    #[default]
+    Definition,
+    /// Kernels of cuDNN, which hold no scores, where it has one: attention of f16 and bf16 without bias and mask, of heads of up to 128 features, a
+    /// multiple of 8, on one device or inside of a `shard_map` along all axes of its mesh. Its derivatives forward, and that of the logarithms
+    /// of sums, are the definition. A compiler for a card that is not here does not know the workspace of such a kernel.
+    Cudnn,
+}
+
+impl Attention {
+    /// The variable that chooses it for programs that are run or compiled ahead of time.
+    pub(crate) const VARIABLE: &str = "REMAT_CUDA_ATTENTION";
+
+    /// What the environment variable `REMAT_CUDA_ATTENTION` says: `cudnn`, or `definition`, which is the default.
+    ///
+    /// # Errors
+    /// If it says something else.
+    pub fn of_environment() -> Result<Attention> {
+        Attention::read(std::env::var(Attention::VARIABLE).ok().as_deref().unwrap_or_default())
+    }
+
+    fn read(text: &str) -> Result<Attention> {
+        match text {
+            "" | "definition" => Ok(Attention::Definition),
+            "cudnn" => Ok(Attention::Cudnn),
+            _ => {
+                let message = format!("{} is `{text}` and may be `definition` or `cudnn`", Attention::VARIABLE);
+                Err(Error::new(ErrorKind::Argument, "attention", message))
+            }
+        }
+    }
+}
+
 /// What a program's text depends on beside the program.
 ///
 /// ```
@@ -137,6 +173,8 @@ pub struct Options {
     pub donates: bool,
     /// The arguments that keep theirs nevertheless.
     pub kept: Vec<usize>,
+    /// How attention is computed on NVIDIA GPUs.
+    pub attention: Attention,
 }
 
 impl Default for Options {
@@ -147,6 +185,20 @@ impl Default for Options {
             precision: Precision::default(),
             donates: false,
             kept: Vec::new(),
+            attention: Attention::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variable_has_two_values() {
+        assert_eq!(Attention::read("").unwrap(), Attention::Definition);
+        assert_eq!(Attention::read("cudnn").unwrap(), Attention::Cudnn);
+        let error = Attention::read("flash").unwrap_err();
+        assert_eq!(error.message(), "REMAT_CUDA_ATTENTION is `flash` and may be `definition` or `cudnn`");
     }
 }

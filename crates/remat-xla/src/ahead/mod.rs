@@ -14,7 +14,7 @@ use remat_ir::{Error, ErrorKind, Jaxpr, Result, counted};
 
 use crate::compile_options::{self, Build};
 use crate::sharding::Placement;
-use crate::{Options, Platform, Plugin, Target, stablehlo};
+use crate::{Attention, Options, Platform, Plugin, Target, stablehlo};
 
 use job::{Answer, Job, Task};
 pub use job::{ChipMemory, PluginDescription};
@@ -79,7 +79,8 @@ pub fn compile_ahead(jaxpr: &Jaxpr, target: &Target, options: &AheadOptions) -> 
         return Err(Error::new(ErrorKind::Argument, "ahead", message));
     }
     let platform = target.chip().platform;
-    let module = stablehlo(jaxpr, &Options { platform, ..Options::default() })?;
+    let module =
+        stablehlo(jaxpr, &Options { platform, attention: Attention::of_environment()?, ..Options::default() })?;
     compile_module_ahead(&module, target, options)
 }
 

@@ -19,7 +19,7 @@ use self::array::OnDevice;
 use self::compiler::Compiler;
 use self::executable::Compiled;
 pub use self::several::XlaDevices;
-use crate::{Options, Platform, Plugin, stablehlo};
+use crate::{Attention, Options, Platform, Plugin, stablehlo};
 
 /// A device of XLA, and its engine.
 ///
@@ -181,7 +181,8 @@ impl Device for Xla {
     }
 
     fn steps(&self, jaxpr: &Arc<Jaxpr>) -> Result<String> {
-        stablehlo(jaxpr, &Options { platform: self.0.platform, ..Options::default() })
+        let attention = Attention::of_environment()?;
+        stablehlo(jaxpr, &Options { platform: self.0.platform, attention, ..Options::default() })
     }
 }
 
@@ -223,7 +224,7 @@ mod tests {
         }
         let outs = vec![given.clone()];
         let loaded = client.compile(&module, &options, [vec![given], outs]).unwrap();
-        let error = loaded.run(&[]).map(drop).unwrap_err();
+        let error = loaded.run(std::iter::empty(), drop).map(drop).unwrap_err();
         assert_eq!(error.to_string(), "xla: the arguments are not those of the program");
     }
 }

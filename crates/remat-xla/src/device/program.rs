@@ -11,7 +11,7 @@ use super::compiler::Compiler;
 use crate::module::aliased;
 use crate::pjrt::Loaded;
 use crate::sharding::Placement;
-use crate::{Options, Platform, compile_options, stablehlo};
+use crate::{Attention, Options, Platform, compile_options, stablehlo};
 use twox_hash::XxHash3_128;
 
 /// A program for a device, or for several.
@@ -123,7 +123,8 @@ impl Program {
     fn load(&self, given_up: &[bool]) -> Result<Arc<Ready>> {
         let is_kept = |i: usize| !given_up.get(i).is_some_and(|is_given_up| *is_given_up);
         let kept = (0..self.ins.len()).filter(|&i| is_kept(i)).collect();
-        let options = Options { platform: self.platform, donates: true, kept, ..Options::default() };
+        let attention = Attention::of_environment()?;
+        let options = Options { platform: self.platform, donates: true, kept, attention, ..Options::default() };
         let module = stablehlo(&self.jaxpr, &options)?;
         // Held while it is compiled: another thread may ask for the same text.
         let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);

@@ -14,7 +14,7 @@ use super::program::{Placed, Program, given_up, run_on_host};
 use super::reshard::Resharding;
 use crate::pjrt::Buffer;
 use crate::sharding::Placement;
-use crate::{Options, Platform, Plugin, stablehlo};
+use crate::{Attention, Options, Platform, Plugin, stablehlo};
 
 /// Several devices of XLA, and their engine.
 ///
@@ -131,7 +131,8 @@ impl Device for XlaDevices {
     }
 
     fn steps(&self, jaxpr: &Arc<Jaxpr>) -> Result<String> {
-        stablehlo(jaxpr, &Options { platform: self.0.platform, ..Options::default() })
+        let attention = Attention::of_environment()?;
+        stablehlo(jaxpr, &Options { platform: self.0.platform, attention, ..Options::default() })
     }
 }
 

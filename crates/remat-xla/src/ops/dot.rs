@@ -3,6 +3,7 @@
 use remat_ir::{Aval, DType, DotGeneral};
 
 use super::convert::convert_element_type;
+use crate::options::Platform;
 use crate::value::Value;
 use crate::writer::Writer;
 
@@ -24,7 +25,12 @@ pub(super) fn accumulator(from: DType, to: DType) -> (DType, DType) {
 }
 
 pub(super) fn dot_general(w: &mut Writer, op: &DotGeneral, [lhs, rhs]: &[Value; 2], out: &Aval) -> Value {
-    let (operand, sum) = accumulator(lhs.dtype(), out.dtype);
+    let (operand, mut sum) = accumulator(lhs.dtype(), out.dtype);
+    // The units of TPUs sum in f32 whatever the result is. That of a product which is cut along what it sums is exchanged between chips: in f32
+    // it is twice as large, and it is whole on each chip for a while.
+    if w.options.platform == Platform::Tpu && operand == out.dtype {
+        sum = operand;
+    }
     let (lhs, rhs) = (convert_element_type(w, lhs, operand), convert_element_type(w, rhs, operand));
     let batch = if op.lhs_batch.is_empty() {
         String::new()

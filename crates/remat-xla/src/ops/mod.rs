@@ -6,6 +6,7 @@
 mod collective;
 mod conv;
 mod convert;
+mod cudnn;
 mod cumulative;
 mod dot;
 mod elementwise;
@@ -71,10 +72,10 @@ pub(crate) fn prim(w: &mut Writer, op: &Prim, ins: &[Value], outs: &[Aval]) -> R
         Prim::ArgReduceWindow(op) => window::arg_reduce_window(w, op, one()?, out)?,
         Prim::TriangularSolve(op) => linalg::triangular_solve(w, op, two()?)?,
         Prim::Cholesky(_) => linalg::cholesky(w, one()?),
-        Prim::DotProductAttention(_)
-        | Prim::DotProductAttentionTangent(_)
-        | Prim::DotProductAttentionCotangent(_)
-        | Prim::CrossEntropyTangent(_) => return definition(w, op, ins),
+        Prim::DotProductAttention(_) | Prim::DotProductAttentionCotangent(_) => {
+            return cudnn::attention(w, op, ins, outs)?.map_or_else(|| definition(w, op, ins), Ok);
+        }
+        Prim::DotProductAttentionTangent(_) | Prim::CrossEntropyTangent(_) => return definition(w, op, ins),
         Prim::Threefry2x32(op) => return random::threefry2x32(w, op, ins),
         Prim::Name(_) | Prim::StopGradient(_) => return Ok(ins.clone()),
         Prim::OptimizationBarrier(_) => return Ok(marker::optimization_barrier(w, ins)),
