@@ -160,8 +160,8 @@ fn keep_promises(
         account(&events, executable.memory(), args, &again, Some(kept))?;
     }
     // The copies have no other reference, and may be overwritten.
-    let given_up = run(&*executable, before, false).0.map_err(|e| e.to_string())?;
-    if !is_identical(&given_up, &got) {
+    let donated = run(&*executable, before, false).0.map_err(|e| e.to_string())?;
+    if !is_identical(&donated, &got) {
         return Err("the results have other bits where arguments may be overwritten".to_string());
     }
     for (label, device) in &engine.variants {

@@ -153,7 +153,7 @@ impl Executable for CpuExecutable {
     fn run(&self, args: Vec<Array>) -> Result<Vec<Array>> {
         let avals = self.programs.keeping.ins.iter();
         expect_arguments("run", avals, args.iter().map(Array::aval)).map_err(|e| self.named(e))?;
-        let program = self.programs.for_donated(|argument| args[argument.index()].is_given_up());
+        let program = self.programs.for_donated(|argument| args[argument.index()].is_donated());
         let spare = self.spare_for(program);
         let mut memory = spare.map_or_else(|| Arena::new(program.memory()), Ok).map_err(|e| self.named(e))?;
         let result = execute(program, args, &mut memory, &self.threads).map_err(|e| self.named(e));
@@ -182,8 +182,8 @@ impl Executable for CpuExecutable {
     }
 
     fn peak_of(&self, args: &[Value]) -> usize {
-        let is_given_up = |argument: ArgId| args.get(argument.index()).is_some_and(is_unique);
-        self.programs.for_donated(is_given_up).peak(is_given_up)
+        let is_donated = |argument: ArgId| args.get(argument.index()).is_some_and(is_unique);
+        self.programs.for_donated(is_donated).peak(is_donated)
     }
 }
 
@@ -248,7 +248,7 @@ fn execute(program: &CompiledProgram, args: Vec<Array>, memory: &mut Arena, thre
 
 /// Whether an argument has the host's memory and no other reference.
 fn is_unique(value: &Value) -> bool {
-    matches!(value, Value::Host(array) if array.is_given_up())
+    matches!(value, Value::Host(array) if array.is_donated())
 }
 
 /// The error of a program whose results do not fit into memory.

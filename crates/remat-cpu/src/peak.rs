@@ -1,4 +1,4 @@
-//! The memory of a run, by which arguments the caller gives up.
+//! The memory of a run, by which arguments the caller donates.
 
 use remat_ir::{Array, Aval, LiveKind, LiveValue};
 
@@ -10,25 +10,25 @@ use crate::program::CompiledProgram;
 pub(crate) struct Programs {
     /// For callers who keep the arguments.
     pub(crate) keeping: CompiledProgram,
-    /// For callers who give arguments up, where it needs less memory then.
+    /// For callers who donate arguments, where it needs less memory then.
     pub(crate) donating: Option<CompiledProgram>,
 }
 
 impl Programs {
-    /// The one that needs the least memory where these arguments are given up: of none, it may be either too.
-    pub(crate) fn for_donated(&self, is_given_up: impl Fn(ArgId) -> bool) -> &CompiledProgram {
+    /// The one that needs the least memory where these arguments are donated: of none, it may be either too.
+    pub(crate) fn for_donated(&self, is_donated: impl Fn(ArgId) -> bool) -> &CompiledProgram {
         match &self.donating {
-            Some(donating) if donating.peak(&is_given_up) < self.keeping.peak(&is_given_up) => donating,
+            Some(donating) if donating.peak(&is_donated) < self.keeping.peak(&is_donated) => donating,
             _ => &self.keeping,
         }
     }
 }
 
 impl CompiledProgram {
-    /// The most bytes that are live in a run to which these arguments are given up: arguments, outputs that take the memory of none,
+    /// The most bytes that are live in a run to which these arguments are donated: arguments, outputs that take the memory of none,
     /// temporaries and overhead.
-    pub(crate) fn peak(&self, is_given_up: impl Fn(ArgId) -> bool) -> usize {
-        let parts = [self.arguments(), self.own_outputs(&is_given_up), self.arena, self.overhead(&is_given_up)];
+    pub(crate) fn peak(&self, is_donated: impl Fn(ArgId) -> bool) -> usize {
+        let parts = [self.arguments(), self.own_outputs(&is_donated), self.arena, self.overhead(&is_donated)];
         parts.into_iter().fold(0, usize::saturating_add)
     }
 
@@ -38,17 +38,17 @@ impl CompiledProgram {
     }
 
     /// The bytes of the outputs that take the memory of no argument.
-    pub(crate) fn own_outputs(&self, is_given_up: impl Fn(ArgId) -> bool) -> usize {
-        bytes(self.own(is_given_up).map(|out| &self.outputs[out]))
+    pub(crate) fn own_outputs(&self, is_donated: impl Fn(ArgId) -> bool) -> usize {
+        bytes(self.own(is_donated).map(|out| &self.outputs[out]))
     }
 
     /// Bytes that are not elements: lists of arguments and results, what each output has beside its elements, and the gap in front of
     /// the arena.
-    pub(crate) fn overhead(&self, is_given_up: impl Fn(ArgId) -> bool) -> usize {
-        self.lists + self.own(is_given_up).count() * Array::HEADER + Arena::block(self.memory()) - self.arena
+    pub(crate) fn overhead(&self, is_donated: impl Fn(ArgId) -> bool) -> usize {
+        self.lists + self.own(is_donated).count() * Array::HEADER + Arena::block(self.memory()) - self.arena
     }
 
-    /// The live values at the peak where all arguments are given up.
+    /// The live values at the peak where all arguments are donated.
     pub(crate) fn live_where_donated(&self) -> Vec<LiveValue> {
         let mut numbers = self.outputs.indices();
         let is_own = |value: &LiveValue| {
@@ -63,10 +63,10 @@ impl CompiledProgram {
         live
     }
 
-    /// The outputs that have memory of their own where these arguments are given up.
-    fn own(&self, is_given_up: impl Fn(ArgId) -> bool) -> impl Iterator<Item = OutId> {
+    /// The outputs that have memory of their own where these arguments are donated.
+    fn own(&self, is_donated: impl Fn(ArgId) -> bool) -> impl Iterator<Item = OutId> {
         let donated = self.donated.iter_enumerated();
-        donated.filter(move |(_, donated)| !donated.is_some_and(&is_given_up)).map(|(out, _)| out)
+        donated.filter(move |(_, donated)| !donated.is_some_and(&is_donated)).map(|(out, _)| out)
     }
 }
 

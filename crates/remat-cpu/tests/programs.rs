@@ -1,4 +1,4 @@
-//! Small programs that meet every kind of memory that a run has: arguments that are kept and given up, results in place,
+//! Small programs that meet every kind of memory that a run has: arguments that are kept and donated, results in place,
 //! parts of buffers, constants, tables of many operands, the carries and slices of loops; and the kernels that address their
 //! operands by pointers. They are small enough for an interpreter that watches each access.
 

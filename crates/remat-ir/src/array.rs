@@ -269,7 +269,7 @@ impl Array {
     }
 
     /// Whether there is no other reference to the elements, so that a run may take their memory.
-    pub fn is_given_up(&self) -> bool {
+    pub fn is_donated(&self) -> bool {
         Arc::strong_count(&self.data) == 1
     }
 

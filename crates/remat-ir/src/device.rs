@@ -7,9 +7,9 @@ use crate::{Array, Aval, Error, ErrorKind, Jaxpr, MemoryReport, MemoryStats, Res
 /// What an engine is told beside the program.
 #[derive(Clone, Debug, Default)]
 pub struct CompileOptions {
-    /// For each argument, whether callers give it up; none of them where this is empty. An engine that has to know when it compiles makes results in
+    /// For each argument, whether callers donate it; none of them where this is empty. An engine that has to know when it compiles makes results in
     /// their memory. A run takes the memory of those arguments alone that have no other reference, whatever is said here.
-    pub given_up: Vec<bool>,
+    pub donated: Vec<bool>,
 }
 
 /// A device and its engine, which compiles programs and runs them there.
@@ -28,7 +28,7 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// As [`Device::compile`].
     fn compile_with(&self, jaxpr: &Arc<Jaxpr>, options: &CompileOptions) -> Result<Arc<dyn Executable>> {
-        let CompileOptions { given_up: _ } = options;
+        let CompileOptions { donated: _ } = options;
         self.compile(jaxpr)
     }
 
@@ -91,7 +91,7 @@ pub trait Executable: Send + Sync {
     /// The same bytes, and the values that are live at the peak.
     fn memory_report(&self) -> MemoryReport;
 
-    /// The most bytes that are live in a run on these arguments, of which those without another reference are given up: what a memory limit is
+    /// The most bytes that are live in a run on these arguments, of which those without another reference are donated: what a memory limit is
     /// compared with. On the native engine it lies between [`MemoryStats::donated_peak`] and [`MemoryStats::peak`]; on XLA it is that of the
     /// executable for these arguments, which is compiled where it was not. An engine that does not know it gives the latter.
     fn peak_of(&self, args: &[Value]) -> usize {

@@ -24,14 +24,14 @@ pub struct MemoryStats {
     pub overhead: usize,
     /// The most bytes that are live at one time: all of these, where the caller keeps the arguments.
     pub peak: usize,
-    /// The most bytes that are live at one time where the caller gives all arguments up, and results take the memory of those that fit:
-    /// what a training step needs to which model and optimizer are moved. It is `peak` where the engine tells no other, and on XLA by the
+    /// The most bytes that are live at one time where all arguments are donated, and results take the memory of those that fit:
+    /// what a training step needs into which model and optimizer are moved. It is `peak` where the engine tells no other, and on XLA by the
     /// temporaries of the executable that was compiled first; a run may have others ([`Executable::peak_of`](crate::Executable::peak_of)).
     pub donated_peak: usize,
 }
 
 /// `arguments 8 B, outputs 8 B, temporaries 0 B; peak 16 B`, the overhead after the temporaries where it is counted, and the peak of
-/// callers who give the arguments up where it is lower.
+/// callers who donate the arguments where it is lower.
 impl fmt::Display for MemoryStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [arguments, outputs, temporaries, overhead, peak] =
@@ -42,7 +42,7 @@ impl fmt::Display for MemoryStats {
         }
         write!(f, "; peak {peak}")?;
         if self.donated_peak < self.peak {
-            write!(f, ", {} where arguments are given up", readable_bytes(self.donated_peak))?;
+            write!(f, ", {} where arguments are donated", readable_bytes(self.donated_peak))?;
         }
         Ok(())
     }
@@ -135,10 +135,10 @@ pub struct MemoryReport {
     pub stats: MemoryStats,
     /// The values that are live at the peak, largest first.
     pub live: Vec<LiveValue>,
-    /// The values that are live at the peak of a caller who gives all arguments up, largest first. It is empty where the engine does not
+    /// The values that are live at the peak of a caller who donates all arguments, largest first. It is empty where the engine does not
     /// tell them.
     pub donated: Vec<LiveValue>,
-    /// The bytes of temporaries and scratch memory that are live while each step of a run runs to which all arguments are given up, in their
+    /// The bytes of temporaries and scratch memory that are live while each step of a run runs to which all arguments are donated, in their
     /// order: what rises in the forward pass and falls in the backward pass. It is empty where the engine does not tell it.
     pub timeline: Vec<usize>,
     /// Whose figures these are, where they are not the engine's own plan.
@@ -158,7 +158,7 @@ impl MemoryReport {
         MemoryReport { stats, live, donated: Vec::new(), timeline: Vec::new(), source: None }
     }
 
-    /// The same report with the values, which it sorts, that are live at the peak of a caller who gives all arguments up.
+    /// The same report with the values, which it sorts, that are live at the peak of a caller who donates all arguments.
     #[must_use]
     pub fn with_donated(self, mut donated: Vec<LiveValue>) -> MemoryReport {
         donated.sort_by_key(|value| Reverse(value.bytes));
@@ -183,7 +183,7 @@ impl MemoryReport {
             if needed <= self.stats.donated_peak && !self.donated.is_empty() { &self.donated } else { &self.live };
         // A call may fit where its arguments are moved.
         let hint = match self.stats.donated_peak {
-            least if least <= limit => format!("; it needs {} where the arguments are given up", exact_bytes(least)),
+            least if least <= limit => format!("; it needs {} where the arguments are donated", exact_bytes(least)),
             _ => String::new(),
         };
         let (needed, limit) = (exact_bytes(needed), exact_bytes(limit));
@@ -382,7 +382,7 @@ live at the peak:
         assert_eq!(error.kind(), ErrorKind::Memory);
         let stats = MemoryStats { peak: 5000, donated_peak: 900, ..MemoryStats::default() };
         let error = MemoryReport::new(stats, Vec::new()).over_limit(5000, 1000).to_string();
-        let hint = "the limit is 1000 B; it needs 900 B where the arguments are given up";
+        let hint = "the limit is 1000 B; it needs 900 B where the arguments are donated";
         assert!(error.contains(hint), "{error}");
     }
 }

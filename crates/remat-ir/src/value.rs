@@ -212,7 +212,7 @@ impl Value {
     }
 
     /// Whether it is on a device and has no other reference, so that a run may take its memory.
-    pub fn is_given_up(&self) -> bool {
+    pub fn is_donated(&self) -> bool {
         matches!(self, Value::Device(array) if Arc::strong_count(array) == 1)
     }
 

@@ -87,7 +87,7 @@ fn arguments_with_another_reference_are_kept() {
     let _guard = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
     let add = compiled(&xla, "{ lambda ; a:f32[3] b:f32[3]. let c:f32[3] = add a b in (c,) }");
     let x = xla.put(&vector(3)).unwrap();
-    // Both operands are one value, one is given up, none is given up.
+    // Both operands are one value, one is donated, none is donated.
     let twice = add.execute(vec![x.clone(), x.clone()]).unwrap().remove(0);
     let thrice = add.execute(vec![twice, x.clone()]).unwrap().remove(0);
     let again = add.execute(vec![x.clone(), thrice.clone()]).unwrap().remove(0);

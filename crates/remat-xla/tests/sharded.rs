@@ -69,7 +69,7 @@ fn nan_wins_between_devices() {
     }
 }
 
-/// A result that the next run wants cut in the same way stays where it is, and is given up there; for another way the devices cut it anew.
+/// A result that the next run wants cut in the same way stays where it is, and is donated there; for another way the devices cut it anew.
 #[test]
 fn arrays_stay_cut_over_the_devices() {
     let Some(devices) = devices(4) else { return };

@@ -113,9 +113,9 @@ fn a_function_may_be_bound_to_a_device() {
     assert!(on.passes(&x).is_ok());
 }
 
-/// What is given up is memory of the result: as many arrays are there after a step as before it.
+/// What is donated is memory of the result: as many arrays are there after a step as before it.
 #[test]
-fn arguments_are_given_up_by_ownership() {
+fn arguments_are_donated_by_ownership() {
     let Some(device) = xla() else { return };
     let step = jit(|x: &Tensor| x + 1.0);
     let x = Tensor::zeros([1000], DType::F32).to_device(&device);
@@ -130,7 +130,7 @@ fn arguments_are_given_up_by_ownership() {
     y.wait().unwrap();
 }
 
-/// A limit holds for what each call gives up, whichever came first.
+/// A limit holds for what each call donates, whichever came first.
 #[test]
 fn a_memory_limit_holds_for_calls_that_keep_and_calls_that_give_up() {
     let Some(device) = xla() else { return };
@@ -168,7 +168,7 @@ fn a_memory_limit_holds_for_calls_that_keep_and_calls_that_give_up() {
     assert_eq!(error.kind(), remat::ErrorKind::Memory);
 }
 
-/// The engine is told what a call gives up, and asked by the same rule: a batch and a number of the host are kept.
+/// The engine is told what a call donates, and asked by the same rule: a batch and a number of the host are kept.
 #[test]
 fn a_first_call_compiles_one_executable() {
     let Some(_) = xla() else { return };

@@ -170,8 +170,8 @@ fn others() -> Result<()> {
     Ok(())
 }
 
-/// Arguments that the caller gives up are outputs afterwards, and nothing is asked for in their place.
-fn given_up() -> Result<()> {
+/// Arguments that the caller donates are outputs afterwards, and nothing is asked for in their place.
+fn donated() -> Result<()> {
     let x = || random::normal(random::key(1), [64, 48], DType::F32);
     let update = |(x, y): &(Tensor, Tensor)| (x - y * 0.1, y.sum(..));
     let compiled = jit(update).lower(&(x(), x()))?.compile()?;
@@ -213,7 +213,7 @@ fn training_steps() -> Result<()> {
     Ok(())
 }
 
-/// The bytes that a step needs beside model, optimizer and batch, where all are given up.
+/// The bytes that a step needs beside model, optimizer and batch, where all are donated.
 fn training_step<O: Optimizer>(
     name: &str,
     optimizer: &O,
@@ -258,7 +258,7 @@ fn training_step<O: Optimizer>(
     };
     let (alone, after) = (retained(None)?, retained(Some(own(args())?))?);
     assert!(after <= alone, "{name}, clipped {is_clipped}: {after} bytes stay and not {alone}");
-    // Within a limit that is the planned peak it runs where they are given up, and not where they are kept.
+    // Within a limit that is the planned peak it runs where they are donated, and not where they are kept.
     let limited = jit_with(&JitOptions { memory_limit: Some(planned.donated_peak), ..JitOptions::default() }, step);
     let limited = limited.lower(&args())?.compile()?;
     drop(limited.call(own(args())?)?);
@@ -335,7 +335,7 @@ fn the_planned_peak_is_the_one_of_the_allocator() -> Result<()> {
     models(DType::Bf16)?;
     others()?;
     lists()?;
-    given_up()?;
+    donated()?;
     training_steps()?;
     single_operations()?;
     chains()

@@ -85,7 +85,7 @@ fn part(value: &LiveValue, captured: usize, [parameters, state]: [usize; 2]) -> 
         LiveKind::Argument(_) => Part::Batch,
         LiveKind::Temporary if value.name.as_deref() == Some(GRADIENT) => Part::Gradients,
         LiveKind::Temporary => Part::Activations,
-        LiveKind::Scratch => Part::Workspace,
+        LiveKind::Scratch => Part::Scratch,
         LiveKind::Output => Part::Overhead,
     }
 }

@@ -37,7 +37,7 @@ struct Planned<'a> {
     results: IndexVec<ResultId, ProgramResult>,
     /// For callers who keep the arguments.
     keeping: Ordered,
-    /// For callers who give them up, where that may be another.
+    /// For callers who donate them, where that may be another.
     donating: Option<Ordered>,
 }
 
@@ -63,7 +63,7 @@ impl<'a> Planned<'a> {
         let results = kernels.results(caller)?;
         let graph = kernels.graph();
         let keeping = Ordered::new(&graph)?;
-        // The body of a loop or a branch gives up what its control flow says, which its own plan serves.
+        // The body of a loop or a branch donates what its control flow says, which its own plan serves.
         let donated = if caller == Caller::User { graph.for_donated_arguments() } else { None };
         let donating = donated.as_ref().map(Ordered::new).transpose()?;
         Ok(Planned { kernels, results, keeping, donating })

@@ -95,7 +95,7 @@ fn an_argument_that_is_read_last_may_be_donated() {
 }
 
 #[test]
-fn gradients_are_temporaries_where_parameters_are_given_up() {
+fn gradients_are_temporaries_where_parameters_are_donated() {
     let mut net = Net::default();
     let x = net.buffer(64, BufferKind::Argument);
     let weights = [0; 3].map(|_| net.buffer(256, BufferKind::Argument));

@@ -1,8 +1,8 @@
-//! The graph for callers who give their arguments up.
+//! The graph for callers who donate their arguments.
 //!
 //! A step that updates a parameter reads a gradient, which dies there, and the parameter, which dies there too. Which of the two the new
 //! parameter takes the memory of makes no difference to a caller who keeps the arguments but one gradient's bytes: results need
-//! memory of their own, and a gradient may lie in it from the beginning. Where the old parameters are given up, their memory serves
+//! memory of their own, and a gradient may lie in it from the beginning. Where the old parameters are donated, their memory serves
 //! the new ones, and gradients that lie in the memory of results would be as many bytes again. So there the gradients are
 //! temporaries, each of which is live from the step that computes it to its update.
 

@@ -118,7 +118,7 @@ fn gradients_of_weights_come_when_their_operands_die() {
 
 #[test]
 fn an_update_comes_when_its_gradient_is_there() {
-    // The arguments may be given up, so that no gradient lies in the memory of an output.
+    // The arguments may be donated, so that no gradient lies in the memory of an output.
     let graph = Gpt { layers: 4, keep: Keep::Layers, update: true }.graph();
     let without = Gpt { layers: 4, keep: Keep::Layers, update: false }.graph();
     let [given, found, arena] = peaks(&graph, 1 << 20);

@@ -7,7 +7,7 @@ use remat_ir::{
     expect_arguments,
 };
 
-use super::program::{Placed, Program, given_up, run_on_host};
+use super::program::{Placed, Program, donated, run_on_host};
 use super::{OnDevice, Xla};
 use crate::pjrt::Buffer;
 
@@ -19,11 +19,11 @@ pub(super) struct Compiled {
 }
 
 impl Compiled {
-    pub(super) fn new(device: Xla, jaxpr: Arc<Jaxpr>, given_up: &[bool]) -> Result<Compiled> {
+    pub(super) fn new(device: Xla, jaxpr: Arc<Jaxpr>, donated: &[bool]) -> Result<Compiled> {
         let super::Inner { compiler, platform, ordinal, .. } = &*device.0;
         let placed = Placed::On(compiler.client.device_id(*ordinal)?);
         let (ins, outs) = (jaxpr.in_avals(), jaxpr.out_avals());
-        let program = Program::new((compiler.clone(), *platform), jaxpr, placed, [ins.clone(), outs], given_up)?;
+        let program = Program::new((compiler.clone(), *platform), jaxpr, placed, [ins.clone(), outs], donated)?;
         Ok(Compiled { device, program, ins })
     }
 
@@ -71,7 +71,7 @@ impl Executable for Compiled {
 
     fn execute(&self, args: Vec<Value>) -> Result<Vec<Value>> {
         expect_arguments("xla", self.ins.iter(), args.iter().map(Value::aval))?;
-        let ready = self.program.ready(&given_up(&args))?;
+        let ready = self.program.ready(&donated(&args))?;
         let args = args.into_iter().map(|value| self.argument(value)).collect::<Result<Vec<_>>>()?;
         let mut buffers = Vec::with_capacity(args.len());
         for array in &args {
@@ -109,9 +109,9 @@ mod tests {
         array.buffer::<OnDevice>().unwrap().buffer.address()
     }
 
-    /// By the addresses of buffers: arguments that are given up are where results are afterwards, and those that are kept are not.
+    /// By the addresses of buffers: donated arguments are where results are afterwards, and those that are kept are not.
     #[test]
-    fn results_lie_in_the_memory_of_arguments_that_are_given_up() {
+    fn results_lie_in_the_memory_of_donated_arguments() {
         let Some(xla) = crate::support::xla() else { return };
         let program = "{ lambda ; a:f32[1000] b:f32[500,2] c:i32[1000] d:f32[1000]. let e:f32[500,2] = mul b 2.0:f32[]; \
                        f:f32[1000] = add a d; g:i32[1000] = neg c in (e, f, g) }";
@@ -131,7 +131,7 @@ mod tests {
         let before: Vec<usize> = given.iter().map(address).collect();
         let results = compiled.execute(given).unwrap();
         assert_eq!(results.iter().map(address).collect::<Vec<_>>(), [before[1], before[0], before[2]]);
-        // Each may be kept, and its result has memory of its own, or that of another argument of its aval; the others are given up as before.
+        // Each may be kept, and its result has memory of its own, or that of another argument of its aval; the others are donated as before.
         for (kept, places) in [(0, [1, 3, 2]), (1, [9, 0, 2]), (2, [1, 0, 9]), (3, [1, 0, 2])] {
             let given = args();
             let before: Vec<usize> = given.iter().map(address).collect();
@@ -143,7 +143,7 @@ mod tests {
             assert_eq!(literal(kept.host().unwrap()), if kept.aval().dtype == DType::I32 { 1.0 } else { 1.5 });
             assert_eq!([0, 1, 2].map(|k| literal(results[k].host().unwrap())), [3.0, 3.0, -1.0]);
         }
-        // None is given up.
+        // None is donated.
         let given = args();
         let before: Vec<usize> = given.iter().map(address).collect();
         let results = compiled.execute(given.clone()).unwrap();

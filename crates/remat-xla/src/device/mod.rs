@@ -128,7 +128,7 @@ impl Xla {
     }
 
     /// The seconds that the plugin itself takes for a call of a program: the median of 25 times `calls` calls, of which nothing is read. It is
-    /// what a call by way of an engine is compared with; arguments are moved to the device before, and none is given up.
+    /// what a call by way of an engine is compared with; arguments are moved to the device before, and none is donated.
     ///
     /// # Errors
     /// If the program cannot be compiled or run, or the arguments are not its own.
@@ -172,7 +172,7 @@ impl Device for Xla {
 
     fn compile_with(&self, jaxpr: &Arc<Jaxpr>, options: &CompileOptions) -> Result<Arc<dyn Executable>> {
         self.expect_device_memory(jaxpr)?;
-        Ok(Arc::new(Compiled::new(self.clone(), jaxpr.clone(), &options.given_up)?))
+        Ok(Arc::new(Compiled::new(self.clone(), jaxpr.clone(), &options.donated)?))
     }
 
     fn put(&self, array: &Array) -> Result<Value> {

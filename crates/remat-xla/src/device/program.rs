@@ -17,7 +17,7 @@ use twox_hash::XxHash3_128;
 /// A program for a device, or for several.
 ///
 /// XLA decides when it compiles which results lie in the memory of arguments, copies an aliased argument that is kept, and the plugin for CPUs then copies all
-/// aliased arguments behind it too. So there is an executable for each set of arguments that are given up, compiled when it is first
+/// aliased arguments behind it too. So there is an executable for each set of donated arguments, compiled when it is first
 /// needed; those whose text is the same are one.
 pub(super) struct Program {
     compiler: Arc<Compiler>,
@@ -27,7 +27,7 @@ pub(super) struct Program {
     /// Arguments and results as one device has them.
     ins: Vec<Aval>,
     outs: Vec<Aval>,
-    /// Executables by the arguments that are given up, the last used ones.
+    /// Executables by the donated arguments, the last used ones.
     executables: Mutex<Vec<(Vec<bool>, Slot)>>,
     /// The same by the hash of their text.
     texts: Mutex<BTreeMap<u128, Weak<Ready>>>,
@@ -36,7 +36,7 @@ pub(super) struct Program {
     source: &'static str,
 }
 
-/// An executable for a set of arguments that are given up.
+/// An executable for a set of donated arguments.
 pub(super) struct Ready {
     pub(super) loaded: Loaded,
     /// Of its runs: results that lie in the memory of arguments are counted once.
@@ -62,12 +62,12 @@ impl Program {
         jaxpr: Arc<Jaxpr>,
         placed: Placed,
         [ins, outs]: [Vec<Aval>; 2],
-        given_up: &[bool],
+        donated: &[bool],
     ) -> Result<Program> {
         let (executables, texts) = (Mutex::default(), Mutex::default());
         let (memory, source) = (MemoryStats::default(), "arguments, outputs and temporaries are XLA's own figures");
         let mut program = Program { compiler, platform, jaxpr, placed, ins, outs, executables, texts, memory, source };
-        let ready = program.ready(given_up)?;
+        let ready = program.ready(donated)?;
         program.memory = program.memory_by(&ready)?;
         if !ready.is_told {
             program.source = "arguments and outputs alone: the plugin does not tell the temporaries";
@@ -75,7 +75,7 @@ impl Program {
         Ok(program)
     }
 
-    /// The memory of callers who keep all arguments and of those who give all up, by the figures of one executable: those of another have
+    /// The memory of callers who keep all arguments and of those who donate all, by the figures of one executable: those of another have
     /// about the same temporaries, and need not be compiled to know it.
     fn memory_by(&self, ready: &Ready) -> Result<MemoryStats> {
         let MemoryStats { arguments, outputs, temporaries, peak: known, .. } = ready.memory;
@@ -99,12 +99,12 @@ impl Program {
         Ok(MemoryStats { arguments, outputs, temporaries: 0, overhead: 0, peak, donated_peak: peak })
     }
 
-    /// The executable for runs to which these arguments are given up; none of them where the list is empty.
-    pub(super) fn ready(&self, given_up: &[bool]) -> Result<Arc<Ready>> {
-        let given_up = if given_up.contains(&true) { given_up } else { &[] };
+    /// The executable for runs to which these arguments are donated; none of them where the list is empty.
+    pub(super) fn ready(&self, donated: &[bool]) -> Result<Arc<Ready>> {
+        let donated = if donated.contains(&true) { donated } else { &[] };
         let slot = {
             let mut all = self.executables.lock().unwrap_or_else(PoisonError::into_inner);
-            match all.iter().position(|(given, _)| given == given_up) {
+            match all.iter().position(|(given, _)| given == donated) {
                 Some(0) => all[0].1.clone(),
                 Some(at) => {
                     all[..=at].rotate_right(1);
@@ -112,16 +112,16 @@ impl Program {
                 }
                 None => {
                     all.truncate(MOST - 1);
-                    all.insert(0, (given_up.to_vec(), Slot::default()));
+                    all.insert(0, (donated.to_vec(), Slot::default()));
                     all[0].1.clone()
                 }
             }
         };
-        slot.get_or_init(|| self.load(given_up)).clone()
+        slot.get_or_init(|| self.load(donated)).clone()
     }
 
-    fn load(&self, given_up: &[bool]) -> Result<Arc<Ready>> {
-        let is_kept = |i: usize| !given_up.get(i).is_some_and(|is_given_up| *is_given_up);
+    fn load(&self, donated: &[bool]) -> Result<Arc<Ready>> {
+        let is_kept = |i: usize| !donated.get(i).is_some_and(|is_donated| *is_donated);
         let kept = (0..self.ins.len()).filter(|&i| is_kept(i)).collect();
         let attention = Attention::of_environment()?;
         let options = Options { platform: self.platform, donates: true, kept, attention, ..Options::default() };
@@ -148,7 +148,7 @@ impl Program {
     /// The bytes of a run on these arguments. The executable for them is compiled where it was not, as the run needs it next.
     pub(super) fn peak_of(&self, args: &[Value]) -> usize {
         // An error of the compiler comes with the run.
-        self.ready(&given_up(args)).map_or(0, |ready| ready.memory.peak)
+        self.ready(&donated(args)).map_or(0, |ready| ready.memory.peak)
     }
 
     pub(super) fn memory(&self) -> MemoryStats {
@@ -180,8 +180,8 @@ pub(super) fn run_on_host(executable: &impl Executable, args: Vec<Array>) -> Res
     results.into_iter().map(Value::into_host).collect()
 }
 
-/// Which arguments are given up, by the rule that callers of [`Device::compile_with`](remat_ir::Device::compile_with) have: those of the host are
+/// Which arguments are donated, by the rule that callers of [`Device::compile_with`](remat_ir::Device::compile_with) have: those of the host are
 /// copied to the device, and the copies are kept until the run has ended.
-pub(super) fn given_up(args: &[Value]) -> Vec<bool> {
-    args.iter().map(Value::is_given_up).collect()
+pub(super) fn donated(args: &[Value]) -> Vec<bool> {
+    args.iter().map(Value::is_donated).collect()
 }

@@ -10,7 +10,7 @@ use remat_ir::{
 
 use super::clients;
 use super::compiler::Compiler;
-use super::program::{Placed, Program, given_up, run_on_host};
+use super::program::{Placed, Program, donated, run_on_host};
 use super::reshard::Resharding;
 use crate::pjrt::Buffer;
 use crate::sharding::Placement;
@@ -119,7 +119,7 @@ impl Device for XlaDevices {
     }
 
     fn compile_with(&self, jaxpr: &Arc<Jaxpr>, options: &CompileOptions) -> Result<Arc<dyn Executable>> {
-        let parts = Parts::compile(self, jaxpr.clone(), &options.given_up)?;
+        let parts = Parts::compile(self, jaxpr.clone(), &options.donated)?;
         Ok(Arc::new(Compiled::new(self.clone(), Arc::new(parts))))
     }
 
@@ -209,7 +209,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    pub(super) fn compile(devices: &XlaDevices, jaxpr: Arc<Jaxpr>, given_up: &[bool]) -> Result<Parts> {
+    pub(super) fn compile(devices: &XlaDevices, jaxpr: Arc<Jaxpr>, donated: &[bool]) -> Result<Parts> {
         let placement = match Placement::of(&jaxpr)? {
             Some(placement) => placement,
             None => Placement::on_one_device(&jaxpr)?,
@@ -232,7 +232,7 @@ impl Parts {
         let ids = (0..placement.devices()).map(|device| compiler.client.device_id(device));
         let placed = Placed::OnAll(ids.collect::<Result<Vec<u64>>>()?);
         let of_one = [shards(&ins, &placement.ins)?, shards(&outs, &placement.outs)?];
-        let program = Program::new((compiler.clone(), *platform), jaxpr, placed, of_one, given_up)?;
+        let program = Program::new((compiler.clone(), *platform), jaxpr, placed, of_one, donated)?;
         Ok(Parts { program, placement, ins, outs })
     }
 }
@@ -288,7 +288,7 @@ impl Executable for Compiled {
     /// All is checked before the run begins: one that fails to begin on one device leaves the others waiting for it.
     fn execute(&self, args: Vec<Value>) -> Result<Vec<Value>> {
         expect_arguments("xla", self.parts.ins.iter(), args.iter().map(Value::aval))?;
-        let ready = self.parts.program.ready(&given_up(&args))?;
+        let ready = self.parts.program.ready(&donated(&args))?;
         let args = args.into_iter().zip(&self.parts.placement.ins);
         let args = args.map(|(value, sharding)| self.argument(value, sharding)).collect::<Result<Vec<_>>>()?;
         let shards = args.iter().map(|array| shards_of(array)).collect::<Result<Vec<&[Buffer]>>>()?;
@@ -343,9 +343,9 @@ mod tests {
         array.buffer::<Sharded>().unwrap().shards.iter().map(Buffer::address).collect()
     }
 
-    /// On each device, the shards of an argument that is given up are where those of the result are.
+    /// On each device, the shards of a donated argument are where those of the result are.
     #[test]
-    fn shards_lie_in_the_memory_of_arguments_that_are_given_up() {
+    fn shards_lie_in_the_memory_of_donated_arguments() {
         if crate::support::xla().is_none() {
             return;
         }

@@ -212,7 +212,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     ///
     /// # Errors
     /// The first error inside the function; if the engine cannot run the program, or it needs more memory than it may, also where all
-    /// arguments are given up.
+    /// arguments are donated.
     #[track_caller]
     pub fn memory(&self, args: &A) -> Result<MemoryStats> {
         Ok(self.lower(args)?.compile()?.memory())
@@ -397,11 +397,11 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         if let Some(compiled) = all.iter().find(|compiled| compiled.device().name() == device.name()) {
             return Ok(compiled.clone());
         }
-        // What is given up once is given up again, as a rule.
-        let is_given_up = |leaf: &Tensor| matches!(&leaf.0, Repr::Concrete(value) if value.is_given_up());
+        // What is donated once is donated again, as a rule.
+        let is_donated = |leaf: &Tensor| matches!(&leaf.0, Repr::Concrete(value) if value.is_donated());
         let captured = entry.program.captured.iter().map(|_| false);
-        let given_up = captured.chain(leaves.iter().map(is_given_up)).collect();
-        let compiled = self.traced(entry).lower()?.compile_on(&device, &CompileOptions { given_up })?;
+        let donated = captured.chain(leaves.iter().map(is_donated)).collect();
+        let compiled = self.traced(entry).lower()?.compile_on(&device, &CompileOptions { donated })?;
         let compiled = Arc::new(compiled);
         all.push(compiled.clone());
         Ok(compiled)

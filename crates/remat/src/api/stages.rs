@@ -200,7 +200,7 @@ impl Lowered {
         let (device, paths) = (device.clone(), self.paths.clone());
         let compiled = Compiled { device, executable, captured, paths, avals, limit };
         match limit {
-            // What a call needs depends on the arguments that it gives up: this is the least.
+            // What a call needs depends on the arguments that it donates: this is the least.
             Some(limit) if compiled.memory().donated_peak > limit => {
                 let report = compiled.memory_report();
                 Err(report.over_limit(report.stats.donated_peak, limit).at(loc))

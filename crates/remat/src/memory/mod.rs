@@ -99,7 +99,7 @@ pub fn report<M: Tree, O: Optimizer, R: Output<Tree = Tensor>>(
 }
 
 /// The memory of a step of `loss` with respect to `model`, and of `optimizer`, on this CPU's own engine. The step is what trains: it computes loss and gradient,
-/// updates, and is given up model and state, so that these are updated in place. What `loss` captures is the batch.
+/// updates, and model and state are donated to it, so that these are updated in place. What `loss` captures is the batch.
 ///
 /// # Errors
 /// The first error inside `loss` or the optimizer; if a tensor of the model has failed.

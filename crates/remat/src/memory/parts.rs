@@ -114,7 +114,7 @@ fn part(value: &LiveValue, captured: usize, parameters: usize) -> Part {
         LiveKind::Argument(_) => Part::Optimizer,
         LiveKind::Temporary if value.name.as_deref() == Some(GRADIENT) => Part::Gradients,
         LiveKind::Temporary => Part::Activations,
-        LiveKind::Scratch => Part::Workspace,
+        LiveKind::Scratch => Part::Scratch,
         LiveKind::Output => Part::Overhead,
     }
 }

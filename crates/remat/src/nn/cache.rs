@@ -9,7 +9,7 @@ use crate::{DType, Tensor, Tree};
 /// The keys and values of the positions that a decoder has seen, with room for a fixed number of them, so that every call of
 /// a jitted function has arguments of the same shapes: a prompt at once, then one position at a time.
 ///
-/// A model takes a cache and gives the next one: [`Gpt2::apply_cached`](super::Gpt2::apply_cached). Give it up to a jitted function,
+/// A model takes a cache and gives the next one: [`Gpt2::apply_cached`](super::Gpt2::apply_cached). Donate it to a jitted function,
 /// and the positions are written where they lie.
 ///
 /// Positions past the end, and a layer that there is not, are an error where `length` and the layer are known. Inside a trace they are not known, and they

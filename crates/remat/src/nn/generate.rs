@@ -40,7 +40,7 @@ pub trait Decoder: Tree + Clone {
 /// Draws tokens that a model writes after prompts.
 ///
 /// A prompt is read at once, then each token goes through a program that is compiled once, with the position as data, and whose cache is
-/// given up to it: keys and values are written where they lie. Prompts of unequal lengths end at the same position and begin at
+/// donated to it: keys and values are written where they lie. Prompts of unequal lengths end at the same position and begin at
 /// positions of their own.
 ///
 /// Where the tokens reach the model's context, or [`context`](Generator::context), the last half of it is read again as a new prompt, and

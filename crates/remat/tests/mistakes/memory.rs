@@ -128,7 +128,7 @@ fn report<A: Tree, R: Output>(args: &A, f: impl Fn(&A) -> R) -> MemoryReport {
     let limited = JitOptions { memory_limit: Some(reports[0].stats.donated_peak - 1), ..native(1) };
     let error = jit_with(&limited, &f).memory(args).expect_err("one byte too few");
     assert_eq!(error.kind(), remat::ErrorKind::Memory);
-    // No call fits then, also one that gives the arguments up.
+    // No call fits then, also one that donates the arguments.
     let table = MemoryReport::new(reports[0].stats, reports[0].donated.clone()).to_string();
     let listed = table.lines().skip(1).take(8).collect::<Vec<_>>().join("\n");
     assert!(error.message().contains(&listed), "{error}\nlists other values than\n{table}");

@@ -212,6 +212,6 @@ fn the_plan_of_a_token_has_no_copy_of_the_cache() {
     let memory = step.memory(&args).unwrap();
     let (of_a_layer, of_all) = (4096 * 64 * 4, 6 * 4096 * 64 * 4);
     assert!(memory.temporaries < of_a_layer, "{memory}");
-    // Where the cache is given up, the next one lies in its memory.
+    // Where the cache is donated, the next one lies in its memory.
     assert!(memory.peak - memory.donated_peak >= of_all, "{memory}");
 }
