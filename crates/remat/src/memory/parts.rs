@@ -19,7 +19,7 @@ pub enum Part {
     /// Values of the forward and the backward pass: those that are saved, and those that are being computed, also in the body of a loop.
     Activations,
     /// What a kernel needs while it runs: packed panels, windows.
-    Workspace,
+    Scratch,
     /// What the loss captures.
     Batch,
     /// The rest: results that take no argument's memory, gaps of alignment, lists of arguments.
@@ -33,7 +33,7 @@ impl Part {
         Part::Optimizer,
         Part::Gradients,
         Part::Activations,
-        Part::Workspace,
+        Part::Scratch,
         Part::Batch,
         Part::Overhead,
     ];

@@ -13,7 +13,7 @@ impl fmt::Display for Part {
             Part::Optimizer => "optimizer state",
             Part::Gradients => "gradients",
             Part::Activations => "activations",
-            Part::Workspace => "workspace",
+            Part::Scratch => "scratch",
             Part::Batch => "batch",
             Part::Overhead => "overhead",
         })
