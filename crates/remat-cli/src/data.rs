@@ -128,7 +128,7 @@ impl Batches {
     ) -> Result<Batches> {
         let corpus = text.corpus.clone().with_context(context).map_err(plain)?;
         let seed = random::bits(key, (), DType::U64).item::<u64>()?;
-        let of = |tokens: &Tokens, rows: usize| remat_data::Batches::new(tokens.clone(), context, rows, seed);
+        let of = |tokens: &Tokens, rows: usize| remat_data::Batches::new(tokens.clone(), [rows, context], seed);
         let count = TESTED * sequences.div_ceil(tested);
         let tests = of(&corpus.held_out, tested)?.in_order().take(count).collect::<remat::Result<_>>()?;
         let held_out = corpus.held_out.len() as usize;
@@ -171,7 +171,7 @@ impl Batches {
 pub(crate) fn random_batch(key: random::Key, text: &[u8], batch: usize, context: usize) -> remat::Result<Batch> {
     let tokens: Vec<u32> = text.iter().copied().map(u32::from).collect();
     let seed = random::bits(key, (), DType::U64).item::<u64>()?;
-    remat_data::Batches::new(Tokens::new(&tokens, 256), context, batch, seed)?.get(0)
+    remat_data::Batches::new(Tokens::new(&tokens, 256), [batch, context], seed)?.get(0)
 }
 
 /// The root of the git checkout around the current folder, or that folder.

@@ -29,7 +29,7 @@ pub struct Batch {
 /// use remat_data::{Batches, Tokens};
 ///
 /// let tokens = Tokens::new(&[0, 1, 2, 3, 4, 5, 6, 7, 8], 9);
-/// let batches = Batches::new(tokens, 2, 4, 1)?;
+/// let batches = Batches::new(tokens, [4, 2], 1)?;
 /// assert_eq!(batches.windows(), 4);
 /// let batch = batches.get(0)?;
 /// let mut firsts: Vec<i32> = batch.tokens.index((.., 0)).to_vec()?;
@@ -47,12 +47,12 @@ pub struct Batches {
 }
 
 impl Batches {
-    /// Batches of `batch` sequences of `context` tokens.
+    /// Batches of the shape `[batch, context]`: how many sequences, of how many tokens each.
     ///
     /// # Errors
     /// If one of these is 0; if there are not more tokens than `context`.
     #[track_caller]
-    pub fn new(tokens: Tokens, context: usize, batch: usize, seed: u64) -> Result<Batches> {
+    pub fn new(tokens: Tokens, [batch, context]: [usize; 2], seed: u64) -> Result<Batches> {
         let loc = location();
         if context == 0 || batch == 0 {
             let message = format!("a batch of {batch} sequences of {context} tokens is empty");

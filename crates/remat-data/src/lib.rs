@@ -6,7 +6,7 @@
 //! let folder = tempfile::tempdir()?;
 //! std::fs::write(folder.path().join("a.txt"), "To be, or not to be, that is the question.".repeat(10))?;
 //! let corpus = Corpus::in_memory(&Source::open(folder.path(), None)?, &Tokenizer::bytes())?.with_context(16)?;
-//! let batches = Batches::new(corpus.train, 16, 4, 0)?;
+//! let batches = Batches::new(corpus.train, [4, 16], 0)?;
 //! assert_eq!(batches.get(0)?.tokens.shape()?, [4, 16]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

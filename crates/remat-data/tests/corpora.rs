@@ -248,7 +248,7 @@ fn firsts(batch: &Batch) -> Vec<i32> {
 #[test]
 fn each_window_once_in_an_epoch() {
     let tokens = Tokens::new(&(0..1003).collect::<Vec<u32>>(), 1 << 17);
-    let batches = Batches::new(tokens, 10, 4, 7).unwrap();
+    let batches = Batches::new(tokens, [4, 10], 7).unwrap();
     assert_eq!(batches.windows(), 100);
     let mut orders = BTreeSet::new();
     for epoch in 0..3 {
@@ -269,7 +269,7 @@ fn batches_depend_on_seed_and_step_alone() {
     let tokenizer = Tokenizer::bytes();
     let memory = Corpus::in_memory(&source, &tokenizer).unwrap().train;
     let shards = Corpus::in_shards(&source, &tokenizer, folder.path().join("cache")).unwrap().train;
-    let of = |tokens: &Tokens, seed| Batches::new(tokens.clone(), 16, 4, seed).unwrap();
+    let of = |tokens: &Tokens, seed| Batches::new(tokens.clone(), [4, 16], seed).unwrap();
     let direct = of(&memory, 1);
     let expected: Vec<Vec<i32>> = (0..40).map(|step| direct.get(step).unwrap().tokens.to_vec().unwrap()).collect();
     for (first, ahead) in [(0, 0), (7, 1), (31, 5)] {
@@ -287,7 +287,7 @@ fn batches_depend_on_seed_and_step_alone() {
 fn batches_that_are_no_batches() {
     let tokens = Tokens::new(&[1, 2, 3], 4);
     let error = |context, batch| {
-        let error = Batches::new(tokens.clone(), context, batch, 0).unwrap_err();
+        let error = Batches::new(tokens.clone(), [batch, context], 0).unwrap_err();
         assert!(error.loc().is_some());
         error.message().to_string()
     };
@@ -295,7 +295,7 @@ fn batches_that_are_no_batches() {
     assert_eq!(error(1, 0), "a batch of 0 sequences of 1 tokens is empty");
     assert_eq!(error(3, 1), "there are 3 tokens, too few for a context of 3 and the token that follows");
     // With one token more than the context there is one window, which every row of every batch has.
-    let batches = Batches::new(tokens, 2, 3, 0).unwrap();
+    let batches = Batches::new(tokens, [3, 2], 0).unwrap();
     let batch = batches.get(5).unwrap();
     assert_eq!(batch.tokens.to_vec::<i32>().unwrap(), [1, 2, 1, 2, 1, 2]);
     assert_eq!(batch.targets.to_vec::<i32>().unwrap(), [2, 3, 2, 3, 2, 3]);
@@ -304,7 +304,7 @@ fn batches_that_are_no_batches() {
 #[test]
 fn batches_in_order_hold_each_token_and_the_next() {
     let bytes: Vec<u32> = b"abcdefgh".iter().map(|&byte| byte.into()).collect();
-    let of = |context, batch| Batches::new(Tokens::new(&bytes, 256), context, batch, 0).unwrap().in_order();
+    let of = |context, batch| Batches::new(Tokens::new(&bytes, 256), [batch, context], 0).unwrap().in_order();
     let cut: Vec<Batch> = of(3, 2).collect::<Result<_>>().unwrap();
     assert_eq!(cut.len(), 1);
     assert_eq!(cut[0].tokens.to_vec::<i32>().unwrap(), b"abcdef".map(i32::from));

@@ -27,7 +27,7 @@ fn a_large_text_takes_little_memory() {
     let peak = ALLOCATOR.peak() - before;
     assert!(peak < MOST, "{peak} bytes to tokenize");
     ALLOCATOR.reset_peak();
-    let batches = Batches::new(corpus.train, 64, 8, 0).unwrap();
+    let batches = Batches::new(corpus.train, [8, 64], 0).unwrap();
     for step in 0..100 {
         batches.get(step * 500).unwrap();
     }
