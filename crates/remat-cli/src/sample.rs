@@ -58,7 +58,7 @@ pub(crate) fn sample(
 ) -> Result<()> {
     let mut generator = Generator::new_with(&machine::options(model)?, model.clone(), choice.sampling());
     generator.context = Some(context);
-    for tokens in generator.tokens(&[prompt], count, key)? {
+    for tokens in generator.tokens(key, &[prompt], count)? {
         for token in tokens? {
             if done(token)?.is_break() {
                 return Ok(());

@@ -72,7 +72,7 @@ fn a_model_of_bytes_with_many_positions() {
     assert!(short.contains("the text has too few tokens to predict one from another: 1"), "{short}");
 
     let written = remat(at.path(), &["generate", "model", "--prompt", "to", "--length", "12", "--temperature", "0"]);
-    let expected = nn::generate(&model, &[b"to".map(u32::from)], 12, Sampling::greedy(), random::key(0)).unwrap();
+    let expected = nn::generate(random::key(0), &model, &[b"to".map(u32::from)], 12, Sampling::greedy()).unwrap();
     let expected: Vec<u8> = expected[0][2..].iter().map(|&token| token as u8).collect();
     let shown = |c: char| if c.is_control() && c != '\n' && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };
     let expected: String = String::from_utf8_lossy(&expected).chars().map(shown).collect();
@@ -152,7 +152,7 @@ mod with_tokenizer {
             let written = stdout(remat(at.path(), &args));
             let prompt: Vec<u32> = begins.then_some(1).into_iter().chain(tokens("to be")).collect();
             let all =
-                nn::generate(&model, std::slice::from_ref(&prompt), 9, Sampling::default(), random::key(5)).unwrap();
+                nn::generate(random::key(5), &model, std::slice::from_ref(&prompt), 9, Sampling::default()).unwrap();
             let drawn: Vec<u32> = all[0][prompt.len()..].iter().copied().take_while(|&token| token != 2).collect();
             let tokenizer = remat_data::Tokenizer::open(at.path().join("model")).unwrap();
             assert_eq!(written, format!("{}\n", tokenizer.decode(&drawn).unwrap()));

@@ -147,7 +147,7 @@ fn measure<M: Decoder>(args: &Args, model: M) -> Result<Record> {
     let (mut prompts, mut times) = (Vec::new(), Vec::new());
     for text in 0..=TEXTS {
         let mut started = Instant::now();
-        for (i, token) in generator.tokens(&[&prompt], args.tokens + 1, random::key(0))?.enumerate() {
+        for (i, token) in generator.tokens(random::key(0), &[&prompt], args.tokens + 1)?.enumerate() {
             token?;
             let seconds = started.elapsed().as_secs_f64();
             started = Instant::now();

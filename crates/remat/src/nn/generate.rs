@@ -52,7 +52,7 @@ pub trait Decoder: Tree + Clone {
 /// let config = Gpt2Config { vocab_size: 50, n_positions: 16, n_embd: 8, n_layer: 2, n_head: 2, ..Gpt2Config::default() };
 /// let generator = Generator::new(Gpt2::init(random::key(0), &config, DType::F32), Sampling::default());
 /// let mut text = vec![3, 1, 4];
-/// for tokens in generator.tokens(&[&text.clone()], 20, random::key(1))? {
+/// for tokens in generator.tokens(random::key(1), &[&text.clone()], 20)? {
 ///     text.push(tokens?[0]);
 /// }
 /// assert_eq!(text.len(), 23);
@@ -86,7 +86,7 @@ const NOT_A_TOKEN: i32 = -1;
 fn step<M: Decoder>(args: &Step<M>) -> Result<(Tensor, KvCache)> {
     let (logits, cache) = args.model.apply_cached(&args.tokens, args.cache.clone())?;
     let last = logits.index((.., -1)).to_dtype(DType::F32);
-    let drawn = args.sampling.choose(&last, args.key.fold_in(&args.number));
+    let drawn = args.sampling.choose(args.key.fold_in(&args.number), &last);
     let tokens = last.max(-1).is_nan().select(NOT_A_TOKEN, drawn);
     Ok((tokens.expand_dims(-1), cache))
 }
@@ -118,16 +118,16 @@ impl<M: Decoder> Generator<M> {
     /// If a prompt is empty or has a token that the model does not know, the options of sampling are out of their ranges, or weights are
     /// failed; each token may fail as compiled programs do, and where the logits are NaN.
     #[track_caller]
-    pub fn tokens(&self, prompts: &[impl AsRef<[u32]>], count: usize, key: Key) -> Result<Tokens<'_, M>> {
-        self.begin(current_loc(), prompts, count, key)
+    pub fn tokens(&self, key: Key, prompts: &[impl AsRef<[u32]>], count: usize) -> Result<Tokens<'_, M>> {
+        self.begin(current_loc(), key, prompts, count)
     }
 
     /// The tokens for a caller at `loc`, where the model is run and errors are.
-    fn begin(&self, loc: Loc, prompts: &[impl AsRef<[u32]>], count: usize, key: Key) -> Result<Tokens<'_, M>> {
-        pinned_at(loc, || self.check(prompts, count, key, loc)).map_err(|error: Error| error.at(loc))
+    fn begin(&self, loc: Loc, key: Key, prompts: &[impl AsRef<[u32]>], count: usize) -> Result<Tokens<'_, M>> {
+        pinned_at(loc, || self.check(loc, key, prompts, count)).map_err(|error: Error| error.at(loc))
     }
 
-    fn check(&self, prompts: &[impl AsRef<[u32]>], count: usize, key: Key, loc: Loc) -> Result<Tokens<'_, M>> {
+    fn check(&self, loc: Loc, key: Key, prompts: &[impl AsRef<[u32]>], count: usize) -> Result<Tokens<'_, M>> {
         self.sampling.check()?;
         let vocabulary = self.model.vocabulary()?;
         for prompt in prompts.iter().map(AsRef::as_ref) {
@@ -159,7 +159,7 @@ impl<M: Decoder> Generator<M> {
 /// use remat::{DType, random};
 /// let config = LlamaConfig { vocab_size: 50, hidden_size: 8, intermediate_size: 12, num_hidden_layers: 1, num_attention_heads: 2, ..LlamaConfig::default() };
 /// let model = Llama::init(random::key(0), &config, DType::F32);
-/// let texts = nn::generate(&model, &[vec![1, 2, 3], vec![4]], 5, Sampling::greedy(), random::key(0))?;
+/// let texts = nn::generate(random::key(0), &model, &[vec![1, 2, 3], vec![4]], 5, Sampling::greedy())?;
 /// assert_eq!((texts[0].len(), texts[1].len(), texts[1][0]), (8, 6, 4));
 /// # Ok::<(), remat::Error>(())
 /// ```
@@ -168,16 +168,16 @@ impl<M: Decoder> Generator<M> {
 /// As [`Generator::tokens`].
 #[track_caller]
 pub fn generate<M: Decoder>(
+    key: Key,
     model: &M,
     prompts: &[impl AsRef<[u32]>],
     count: usize,
     sampling: Sampling,
-    key: Key,
 ) -> Result<Vec<Vec<u32>>> {
     let loc = current_loc();
     let generator = Generator::new(model.clone(), sampling);
     let mut texts: Vec<Vec<u32>> = prompts.iter().map(|prompt| prompt.as_ref().to_vec()).collect();
-    for tokens in generator.begin(loc, prompts, count, key)? {
+    for tokens in generator.begin(loc, key, prompts, count)? {
         texts.iter_mut().zip(tokens?).for_each(|(text, token)| text.push(token));
     }
     Ok(texts)

@@ -12,9 +12,9 @@ use crate::{DType, Tensor, Tree};
 /// ```
 /// use remat::{Tensor, nn::Sampling, random};
 /// let logits = Tensor::new([[0.0f32, 3.0, 2.0, -1.0]]);
-/// assert_eq!(Sampling::greedy().choose(&logits, random::key(0)).to_vec::<i32>()?, [1]);
+/// assert_eq!(Sampling::greedy().choose(random::key(0), &logits).to_vec::<i32>()?, [1]);
 /// let sampling = Sampling { temperature: 0.7, top_k: Some(2), ..Sampling::default() };
-/// assert!([1, 2].contains(&sampling.choose(&logits, random::key(0)).index(0).item::<i32>()?));
+/// assert!([1, 2].contains(&sampling.choose(random::key(0), &logits).index(0).item::<i32>()?));
 /// # Ok::<(), remat::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Tree)]
@@ -46,7 +46,7 @@ impl Sampling {
     /// If the temperature is negative or not finite, `top_k` is 0, `top_p` is not above 0 and at most 1, or the logits are not floats with
     /// a dimension that is not empty.
     #[track_caller]
-    pub fn choose(&self, logits: &Tensor, key: Key) -> Tensor {
+    pub fn choose(&self, key: Key, logits: &Tensor) -> Tensor {
         deferred(|| {
             self.check()?;
             let vocabulary = logits.dim(-1)?;

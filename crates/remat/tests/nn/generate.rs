@@ -55,8 +55,8 @@ fn the_most_likely_tokens_are_those_of_whole_passes() {
         let drawn = |prompts: &[Vec<u32>]| {
             let key = || random::key(0);
             (
-                generate(&gpt2, prompts, 5, Sampling::greedy(), key()).unwrap(),
-                generate(&llama, prompts, 5, Sampling::greedy(), key()).unwrap(),
+                generate(key(), &gpt2, prompts, 5, Sampling::greedy()).unwrap(),
+                generate(key(), &llama, prompts, 5, Sampling::greedy()).unwrap(),
             )
         };
         // Prompts of unequal lengths go together, and each alone.
@@ -87,11 +87,11 @@ fn past_the_context_the_last_half_is_read_again() {
             let mut of_llama = Generator::new(llama.clone(), Sampling::greedy());
             of_llama.context = Some(CONTEXT);
             let mut text = prompt.clone();
-            for token in of_llama.tokens(&[&prompt], count, random::key(0)).unwrap() {
+            for token in of_llama.tokens(random::key(0), &[&prompt], count).unwrap() {
                 text.extend(token.unwrap());
             }
             assert_eq!(text, expected(&|tokens| llama.apply(tokens)), "{length} {count}");
-            let text = generate(&gpt2, &[&prompt], count, Sampling::greedy(), random::key(0)).unwrap();
+            let text = generate(random::key(0), &gpt2, &[&prompt], count, Sampling::greedy()).unwrap();
             assert_eq!(text, [expected(&|tokens| gpt2.apply(tokens))], "{length} {count}");
         }
     }
@@ -99,7 +99,7 @@ fn past_the_context_the_last_half_is_read_again() {
     let mut generator = Generator::new(llama.clone(), Sampling::greedy());
     generator.context = Some(1);
     let drawn: Vec<u32> =
-        generator.tokens(&[[3, 5]], 4, random::key(0)).unwrap().flat_map(|tokens| tokens.unwrap()).collect();
+        generator.tokens(random::key(0), &[[3, 5]], 4).unwrap().flat_map(|tokens| tokens.unwrap()).collect();
     let mut text = vec![5];
     (0..4).for_each(|_| text.push(next(|tokens| llama.apply(tokens), &text[text.len() - 1..])));
     assert_eq!(drawn, text[1..]);
@@ -109,16 +109,16 @@ fn past_the_context_the_last_half_is_read_again() {
 fn a_key_draws_the_same_text_again() {
     let model = llama(DType::F32);
     let sampling = Sampling { temperature: 2.0, top_k: Some(12), ..Sampling::default() };
-    let draw = |seed| generate(&model, &[[1, 2], [1, 2]], 12, sampling, random::key(seed)).unwrap();
+    let draw = |seed| generate(random::key(seed), &model, &[[1, 2], [1, 2]], 12, sampling).unwrap();
     assert_eq!(draw(1), draw(1));
     assert_ne!(draw(1), draw(2));
     let [first, second] = &draw(1)[..] else { panic!() };
     assert_ne!(first, second);
     let generator = Generator::new(model.clone(), sampling);
-    let mut tokens = generator.tokens(&[[1, 2], [1, 2]], 12, random::key(1)).unwrap();
+    let mut tokens = generator.tokens(random::key(1), &[[1, 2], [1, 2]], 12).unwrap();
     assert_eq!(tokens.next().unwrap().unwrap(), [first[2], second[2]]);
     assert_eq!(tokens.size_hint(), (1, Some(11)));
-    assert_eq!(generate(&model, &[] as &[Vec<u32>], 3, sampling, random::key(0)).unwrap(), [] as [Vec<u32>; 0]);
+    assert_eq!(generate(random::key(0), &model, &[] as &[Vec<u32>], 3, sampling).unwrap(), [] as [Vec<u32>; 0]);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn the_tokens_that_are_left_are_the_most_likely() {
     let logits = Tensor::new([[0.4f32, 0.1, 0.3, 0.2]; 2]).log();
     let drawn = |top_k, top_p| {
         let sampling = Sampling { temperature: 1.0, top_k, top_p };
-        let draw = |i| sampling.choose(&logits, random::key(i)).to_vec::<i32>().unwrap();
+        let draw = |i| sampling.choose(random::key(i), &logits).to_vec::<i32>().unwrap();
         let mut all: Vec<i32> = (0..60).flat_map(draw).collect();
         all.sort_unstable();
         all.dedup();
@@ -143,7 +143,7 @@ fn the_tokens_that_are_left_are_the_most_likely() {
     assert_eq!(drawn(Some(3), Some(0.7)), [0, 2]);
     assert_eq!(drawn(Some(3), Some(1.0)), [0, 2, 3]);
     let cold = Sampling { temperature: 1e-300, ..Sampling::default() };
-    assert_eq!(cold.choose(&logits, random::key(0)).to_vec::<i32>().unwrap(), [0, 0]);
+    assert_eq!(cold.choose(random::key(0), &logits).to_vec::<i32>().unwrap(), [0, 0]);
 }
 
 /// The message of an error, which is where this file called.
@@ -157,7 +157,7 @@ fn message(error: Error) -> String {
 fn what_cannot_be_continued_is_an_error() {
     let model = gpt2(DType::F32);
     let refused = |sampling: Sampling, prompt: &[u32]| {
-        message(generate(&model, &[prompt], 2, sampling, random::key(0)).unwrap_err())
+        message(generate(random::key(0), &model, &[prompt], 2, sampling).unwrap_err())
     };
     let own = Sampling::default();
     assert_eq!(refused(own, &[]), "a prompt has no token that could be continued");
@@ -175,13 +175,13 @@ fn what_cannot_be_continued_is_an_error() {
     }
     let broken = tree::map(&model, |_, leaf| leaf * f64::NAN);
     let generator = Generator::new(broken, own);
-    let mut tokens = generator.tokens(&[[1]], 3, random::key(0)).unwrap();
+    let mut tokens = generator.tokens(random::key(0), &[[1]], 3).unwrap();
     let nan = message(tokens.next().unwrap().unwrap_err());
     assert_eq!(nan, "the logits of the next token are NaN: weights are NaN, or so large that activations overflow");
     assert!(tokens.next().is_none());
     let mut none = Generator::new(model.clone(), own);
     none.context = Some(0);
-    let no_room = message(none.tokens(&[[1]], 1, random::key(0)).map(drop).unwrap_err());
+    let no_room = message(none.tokens(random::key(0), &[[1]], 1).map(drop).unwrap_err());
     assert_eq!(no_room, "a context of 0 positions has no room for a token");
 }
 
