@@ -31,7 +31,7 @@ fn loss(scheme: Option<&LoopScheme>, reverse: bool, (w, h, xs): &Operands) -> re
     let options = ScanOptions { reverse, ..ScanOptions::default() };
     let init = (h.clone(), Tensor::from(1i32));
     let ((h, n), (ys, ns)) = match scheme {
-        Some(scheme) => scan_checkpointed_with(scheme.clone(), &options, step, &init, xs)?,
+        Some(scheme) => scan_checkpointed_with(&options, scheme.clone(), step, &init, xs)?,
         None => scan_with(&options, step, &init, xs)?,
     };
     let weights = vector(ys.size()?, 0.11).reshape(ys.shape()?);
@@ -184,7 +184,7 @@ fn checkpointed_scans_without_carry_or_inputs() {
     for scheme in [LoopScheme::Levels(2), LoopScheme::Binomial { states: 2 }] {
         let f = |w: &Tensor| {
             let step = |x: &Tensor, _: &()| (x * w, ());
-            Ok(scan_checkpointed_with(scheme.clone(), &options, step, &Tensor::from(1.0f64), &())?.0)
+            Ok(scan_checkpointed_with(&options, scheme.clone(), step, &Tensor::from(1.0f64), &())?.0)
         };
         assert_eq!(grad(f)(&Tensor::from(2.0f64)).unwrap().item::<f64>().unwrap(), 192.0);
     }

@@ -12,8 +12,8 @@ use super::Progress;
 use super::folder::{self, Entry};
 use super::manifest::{self, Manifest, tree_file};
 use super::write;
+use crate::SafeTensors;
 use crate::failure::{listed, wrong};
-use crate::{LoadOptions, SafeTensors};
 
 /// A checkpoint whose files were found to be those that were written.
 ///
@@ -141,7 +141,7 @@ impl Checkpoint {
             let error = wrong("Checkpoint::tree", &self.path, format!("has no tree `{name}`{near}"));
             return Err(error.at(remat::layer::location()));
         }
-        SafeTensors::open(tree_file(&self.path, name))?.tree(&LoadOptions::default(), like)
+        SafeTensors::open(tree_file(&self.path, name))?.tree(like)
     }
 }
 

@@ -102,7 +102,7 @@ pub fn load<T: Tree>(path: impl AsRef<Path>, like: &T) -> Result<T> {
 /// As [`load`].
 #[track_caller]
 pub fn load_with<T: Tree>(options: &LoadOptions, path: impl AsRef<Path>, like: &T) -> Result<T> {
-    SafeTensors::open(path)?.tree(options, like)
+    SafeTensors::open(path)?.tree_with(options, like)
 }
 
 /// The operation that errors name.
@@ -188,10 +188,20 @@ impl SafeTensors {
     /// # Errors
     /// As [`load`].
     #[track_caller]
-    pub fn tree<T: Tree>(&self, options: &LoadOptions, like: &T) -> Result<T> {
+    pub fn tree<T: Tree>(&self, like: &T) -> Result<T> {
+        self.tree_with(&LoadOptions::default(), like)
+    }
+
+    /// As [`SafeTensors::tree`], with options.
+    ///
+    /// # Errors
+    /// As [`load`].
+    #[track_caller]
+    pub fn tree_with<T: Tree>(&self, options: &LoadOptions, like: &T) -> Result<T> {
         let loc = remat::layer::location();
         let surplus = |_: &str| options.ignore_surplus;
-        self.named_tree(options, like, name::named(like)?, surplus).map_err(|error| error.at(loc))
+        let read = || self.named_tree(options, like, name::named(like)?, surplus);
+        read().map_err(|error| error.at(loc))
     }
 
     /// The tree of the structure of `like`, whose leaves have these names in the file. Tensors that it does not have are an error unless

@@ -148,6 +148,8 @@ fn matches(pattern: &str, path: &str) -> bool {
 /// Policy::Nothing, checkpoint_layers("block", Policy::Dots, f))` has regions within regions, of which the outermost policy decides
 /// what the forward pass keeps; where two take the same layer, the inner call's region is the inner one.
 ///
+/// With `None` for the policy there is no region, and whether a layer is selected is not looked at: the returned function is `f`.
+///
 /// A function that is jitted inside `f` is traced anew for each call of the returned function: put this inside of `jit`.
 ///
 /// ```
@@ -169,19 +171,20 @@ fn matches(pattern: &str, path: &str) -> bool {
 /// ```
 ///
 /// # Errors
-/// If no layer is selected, or the policy mentions a name that no value in the selected layers has: a failed tensor, or an `Err` if `f` returns a `Result`.
+/// If there is a policy and no layer is selected, or the policy mentions a name that no value in the selected layers has: a failed tensor, or an `Err` if `f` returns a `Result`.
 ///
 /// # Panics
 /// As [`checkpoint`](crate::checkpoint).
 #[track_caller]
 pub fn checkpoint_layers<A: Tree, R: Output>(
     layers: impl Into<Layers>,
-    policy: Policy,
+    policy: impl Into<Option<Policy>>,
     f: impl Fn(&A) -> R,
 ) -> impl Fn(&A) -> R {
-    let (layers, policy) = (layers.into(), Arc::new(policy));
+    let (layers, policy) = (layers.into(), policy.into().map(Arc::new));
     let loc = current_loc();
     move |x| {
+        let Some(policy) = &policy else { return f(x) };
         let leaves = structure(x).0;
         let Ok(avals) = avals(&leaves) else { return untraced(&f, x, loc) };
         let (takes, seen) = (Box::new(layers.test()), Default::default());
@@ -189,7 +192,7 @@ pub fn checkpoint_layers<A: Tree, R: Output>(
         let (program, value) = with_selection(selection.clone(), || trace_value(Order::current(), avals, &f, x, loc));
         value.map_tree(|tree| {
             let outs = program.and_then(|program| {
-                expect_met(&layers, &policy, &selection.seen.borrow(), loc)?;
+                expect_met(&layers, policy, &selection.seen.borrow(), loc)?;
                 run(NAME, &program.jaxpr, &operands(&program.captured, leaves), loc)
             });
             rebuild(tree, outs.inspect_err(|error| drop(fail(error.clone())))?)

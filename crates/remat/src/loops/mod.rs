@@ -81,7 +81,7 @@ pub fn scan_checkpointed<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
     init: &C,
     xs: &X,
 ) -> Result<(C, Y)> {
-    scan_checkpointed_with(scheme, &ScanOptions::default(), f, init, xs)
+    scan_checkpointed_with(&ScanOptions::default(), scheme, f, init, xs)
 }
 
 /// As [`scan_checkpointed`] with options.
@@ -92,7 +92,7 @@ pub fn scan_checkpointed<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
 /// let options = ScanOptions { length: Some(8), ..ScanOptions::default() };
 /// let f = |x: &Tensor| {
 ///     let scheme = LoopScheme::Blocks(vec![3]);
-///     Ok(scan_checkpointed_with(scheme, &options, |x: &Tensor, _: &()| (x * x, ()), x, &())?.0)
+///     Ok(scan_checkpointed_with(&options, scheme, |x: &Tensor, _: &()| (x * x, ()), x, &())?.0)
 /// };
 /// assert_eq!(grad(f)(&Tensor::from(1.0f32))?.item::<f32>()?, 256.0);
 /// # Ok::<(), remat::Error>(())
@@ -102,8 +102,8 @@ pub fn scan_checkpointed<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
 /// As [`scan_checkpointed`].
 #[track_caller]
 pub fn scan_checkpointed_with<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
-    scheme: LoopScheme,
     options: &ScanOptions,
+    scheme: LoopScheme,
     f: impl Fn(&C, &X) -> R,
     init: &C,
     xs: &X,

@@ -85,7 +85,7 @@ impl RmsNorm {
 ///
 /// [`BatchNorm::apply`] takes the statistics of its own batch, as training does, and keeps none of them: a model that is
 /// used on single examples has averages of [`BatchNorm::statistics`] beside its weights, and gives them to
-/// [`BatchNorm::apply_with`]. Source: Ioffe and Szegedy, "Batch normalization", 2015.
+/// [`BatchNorm::apply_given`]. Source: Ioffe and Szegedy, "Batch normalization", 2015.
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::BatchNorm};
@@ -93,7 +93,7 @@ impl RmsNorm {
 /// let x = Tensor::new([[1.0f32], [3.0]]);
 /// assert_eq!(norm.apply(&x).to_vec::<f32>()?, [-1.0, 1.0]);
 /// let (mean, variance) = norm.statistics(&x);
-/// assert_eq!(norm.apply_with(&Tensor::new([[4.0f32]]), &mean, &variance).to_vec::<f32>()?, [2.0]);
+/// assert_eq!(norm.apply_given(&Tensor::new([[4.0f32]]), &mean, &variance).to_vec::<f32>()?, [2.0]);
 /// # Ok::<(), remat::Error>(())
 /// ```
 #[derive(Clone, Debug, Tree)]
@@ -135,12 +135,12 @@ impl BatchNorm {
     /// # Errors
     /// As [`BatchNorm::apply`]; if the statistics have another shape or dtype.
     #[track_caller]
-    pub fn apply_with(&self, x: &Tensor, mean: &Tensor, variance: &Tensor) -> Tensor {
+    pub fn apply_given(&self, x: &Tensor, mean: &Tensor, variance: &Tensor) -> Tensor {
         deferred(|| {
-            let aval = features("nn::BatchNorm::apply_with", x, &self.scale)?;
+            let aval = features("nn::BatchNorm::apply_given", x, &self.scale)?;
             let weights = [mean, variance, &self.scale, &self.bias];
             let [mean, variance, scale, bias] = weights.map(|weights| per_feature(weights, aval.rank()));
-            let normal = x.in_wide("nn::BatchNorm::apply_with", |x| {
+            let normal = x.in_wide("nn::BatchNorm::apply_given", |x| {
                 let wide = x.dtype()?;
                 Ok((x - mean.to_dtype(wide)) * (variance.to_dtype(wide) + self.eps).rsqrt())
             })?;

@@ -87,12 +87,12 @@ impl BatchNorm {
         .map_err(|error: Error| error.at(loc))
     }
 
-    /// `x` normalised by running statistics: as [`BatchNorm::apply_with`].
+    /// `x` normalised by running statistics: as [`BatchNorm::apply_given`].
     ///
     /// # Errors
-    /// As [`BatchNorm::apply_with`].
+    /// As [`BatchNorm::apply_given`].
     #[track_caller]
     pub fn eval(&self, x: &Tensor, statistics: &RunningStatistics) -> Tensor {
-        self.apply_with(x, &statistics.mean, &statistics.variance)
+        self.apply_given(x, &statistics.mean, &statistics.variance)
     }
 }

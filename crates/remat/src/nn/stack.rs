@@ -245,7 +245,7 @@ impl<L: Tree> Stack<L> {
                 };
                 let options = ScanOptions { length: Some(*length), ..ScanOptions::default() };
                 let xs = (clone(layers), clone(xs));
-                let (carry, ys) = scan_checkpointed_with(LoopScheme::Levels(levels), &options, body, init, &xs)?;
+                let (carry, ys) = scan_checkpointed_with(&options, LoopScheme::Levels(levels), body, init, &xs)?;
                 Ok((carry, Outs::Stacked(ys)))
             }
         }

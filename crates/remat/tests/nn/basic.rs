@@ -105,7 +105,7 @@ fn batch_norm_takes_the_statistics_of_the_batch_or_given_ones() {
             close(&mean, dtype, &own.iter().map(|own| own.0).collect::<Vec<_>>());
             close(&variance, dtype, &own.iter().map(|own| own.1).collect::<Vec<_>>());
             let given = [Tensor::new([1.0, 0.5, 0.0]).to_dtype(dtype), Tensor::new([1.0, 2.0, 4.0]).to_dtype(dtype)];
-            close(&norm.apply_with(&x, &given[0], &given[1]), dtype, &expected(&[(1.0, 1.0), (0.5, 2.0), (0.0, 4.0)]));
+            close(&norm.apply_given(&x, &given[0], &given[1]), dtype, &expected(&[(1.0, 1.0), (0.5, 2.0), (0.0, 4.0)]));
         }
     }
 }
@@ -168,7 +168,7 @@ fn what_does_not_fit_is_an_error() {
     );
     assert_eq!(message(batch.statistics(&x).1), message(batch.apply(&x)));
     assert_eq!(
-        message(batch.apply_with(&Tensor::zeros([3], DType::F32), &batch.scale, &batch.bias)),
+        message(batch.apply_given(&Tensor::zeros([3], DType::F32), &batch.scale, &batch.bias)),
         "takes a batch whose dimension 1 has the features of the weights f32[3], not f32[3]"
     );
     let three = GroupNorm::init(4, 3, DType::F32);

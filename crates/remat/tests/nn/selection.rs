@@ -75,6 +75,16 @@ fn selected_layers_are_checkpoints_written_by_hand() {
 }
 
 #[test]
+fn no_policy_is_no_region() {
+    for layers in ["block", "blok"] {
+        let none: Option<Policy> = None;
+        let selected = checkpoint_layers(layers, none, plain);
+        same(&selected, plain, &blocks());
+        assert!(!make_jaxpr(&selected)(&blocks()).unwrap().to_string().contains("checkpoint["));
+    }
+}
+
+#[test]
 fn what_a_function_computes_is_the_same() {
     let selected = checkpoint_layers("block", Policy::Nothing, plain);
     assert_eq!(selected(&blocks()).item::<f32>().unwrap(), jit(plain).call(blocks()).unwrap().item::<f32>().unwrap());
