@@ -14,7 +14,7 @@ fn fit(args: &str) -> Output {
     let config = folder.path().join("config.json");
     std::fs::write(&config, CONFIG).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_remat"));
-    command.args(["fit", "--batch", "2", "--sequence", "8", "--model"]).arg(&config).args(args.split(' '));
+    command.args(["fit", "--batch", "2", "--context", "8", "--model"]).arg(&config).args(args.split(' '));
     command.env("REMAT_DEVICE", "no-such-device").output().unwrap()
 }
 

@@ -64,7 +64,7 @@ pub(crate) struct Args {
     batch: usize,
     /// Tokens per sequence
     #[arg(long, default_value_t = 1024, value_parser = up_to(1 << 24))]
-    sequence: usize,
+    context: usize,
     /// What a step does with the gradient
     #[arg(long, value_enum, default_value = "adamw")]
     optimizer: Optimizer,
@@ -134,7 +134,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         dtype: args.dtype,
         optimizer: args.optimizer,
         batch,
-        sequence: args.sequence,
+        context: args.context,
         chips: place.chips(),
     };
     let effort = if args.level == Level::Fast { Effort::Fast } else { Effort::Full };

@@ -20,7 +20,7 @@ pub(super) struct Table {
     pub(super) dtype: String,
     pub(super) optimizer: Optimizer,
     pub(super) batch: usize,
-    pub(super) sequence: usize,
+    pub(super) context: usize,
     pub(super) rows: Vec<Row>,
     /// Indices of the rows that are chosen, one for each target that some policy fits.
     pub(super) chosen: Vec<usize>,
@@ -34,7 +34,7 @@ impl Table {
             dtype: step.dtype.to_string(),
             optimizer: step.optimizer,
             batch: step.batch,
-            sequence: step.sequence,
+            context: step.context,
             chosen: chosen(&rows),
             rows,
         }
@@ -49,11 +49,11 @@ impl Table {
         let Config { name, layers, width, heads, hidden, vocabulary, .. } = &self.model;
         format!(
             "{name}: {} parameters (layers {layers}, width {width}, heads {heads}, hidden {hidden}, vocabulary {vocabulary}), {}, batch {}, \
-             sequence {}, optimizer {}",
+             context {}, optimizer {}",
             thousands(self.parameters as usize),
             self.dtype,
             self.batch,
-            self.sequence,
+            self.context,
             format!("{:?}", self.optimizer).to_lowercase(),
         )
     }

@@ -131,7 +131,7 @@ fn small_step(chips: usize) -> Step {
         qkv_bias: false,
         tied: false,
     };
-    Step { config, dtype: DType::Bf16, optimizer: Optimizer::Adamw, batch: 8, sequence: 512, chips }
+    Step { config, dtype: DType::Bf16, optimizer: Optimizer::Adamw, batch: 8, context: 512, chips }
 }
 
 /// A small step is compiled, fits, saves memory by a policy, and takes about what the native engine plans.
@@ -161,7 +161,7 @@ fn too_large(target: &str) -> Result<String> {
     let place = place(target)?;
     let config = Config::read("llama-8b")?;
     let (dtype, optimizer) = (DType::Bf16, Optimizer::Sgd);
-    let step = Step { config, dtype, optimizer, batch: 64, sequence: 2048, chips: 1 };
+    let step = Step { config, dtype, optimizer, batch: 64, context: 2048, chips: 1 };
     let row = row(&place, &step, None, &options())?;
     let peak = row.peak.ok_or_else(|| anyhow!("it is not said how much it needs"))?;
     ensure!(!row.fits, "it is said to fit, in {}", readable(peak));
@@ -184,7 +184,7 @@ fn known(target: &str, policy: &str, most: f64) -> Result<String> {
     let place = place(target)?;
     let config = Config::read("decoder-3b")?;
     let (dtype, optimizer, chips) = (DType::Bf16, Optimizer::None, place.chips());
-    let step = Step { config, dtype, optimizer, batch: 32, sequence: 2048, chips };
+    let step = Step { config, dtype, optimizer, batch: 32, context: 2048, chips };
     let row = row(&place, &step, arguments::policy(policy)?.as_ref(), &options())?;
     let peak = row.peak.unwrap_or(u64::MAX);
     let found = format!("{} on each chip", readable(peak));
@@ -197,7 +197,7 @@ fn gpt2(target: &str) -> Result<String> {
     let place = place(target)?;
     let config = Config::read("gpt2")?;
     let (dtype, optimizer) = (DType::Bf16, Optimizer::Adamw);
-    let step = Step { config, dtype, optimizer, batch: 16, sequence: 1024, chips: 1 };
+    let step = Step { config, dtype, optimizer, batch: 16, context: 1024, chips: 1 };
     let row = row(&place, &step, None, &options())?;
     ensure!(row.fits, "it does not fit in {}", readable(row.capacity));
     Ok(format!("batch 16 takes {}", readable(row.peak.unwrap_or_default())))

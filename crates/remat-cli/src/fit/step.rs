@@ -52,7 +52,7 @@ pub(crate) struct Step {
     pub(crate) dtype: DType,
     pub(crate) optimizer: Optimizer,
     pub(crate) batch: usize,
-    pub(crate) sequence: usize,
+    pub(crate) context: usize,
     /// The chips over which everything is cut.
     pub(crate) chips: usize,
 }
@@ -117,7 +117,7 @@ impl Step {
                 State::Adamw(Box::new(eval_shape(|model: &Decoder| AdamW::default().init(model))(&model)?))
             }
         };
-        Ok(Arguments { model, state, batch: Batch::shape_only(self.batch, self.sequence) })
+        Ok(Arguments { model, state, batch: Batch::shape_only(self.batch, self.context) })
     }
 
     fn jit(
@@ -166,7 +166,7 @@ impl Step {
     /// The axis along which an array of this shape is cut: of a batch the first; of weights the largest that the chips divide, and of
     /// stacked ones not that of the layers.
     fn cut(&self, shape: &[usize]) -> Option<usize> {
-        let is_batch = shape == [self.batch, self.sequence];
+        let is_batch = shape == [self.batch, self.context];
         let is_stacked = shape.first() == Some(&self.config.layers);
         let mut axes = if is_batch { 0..1 } else { usize::from(is_stacked)..shape.len() }
             .filter(|&axis| shape[axis] > 0 && shape[axis].is_multiple_of(self.chips))
@@ -197,7 +197,7 @@ mod tests {
     fn weights_are_cut_along_their_largest_axis_that_is_not_that_of_layers() {
         let config = Config::read("decoder-3b").unwrap();
         let optimizer = Optimizer::None;
-        let step = Step { config, dtype: DType::Bf16, optimizer, batch: 32, sequence: 2048, chips: 8 };
+        let step = Step { config, dtype: DType::Bf16, optimizer, batch: 32, context: 2048, chips: 8 };
         assert_eq!(step.cut(&[28, 3072, 8192]), Some(2));
         assert_eq!(step.cut(&[28, 3072, 3072]), Some(1));
         assert_eq!(step.cut(&[32_768, 3072]), Some(0));
