@@ -291,7 +291,7 @@ fn nested_checkpoints(p: &Vec<Tensor>) -> Result<Tensor> {
 fn own_jvp(p: &Vec<Tensor>) -> Result<Tensor> {
     let softplus = custom_jvp(
         |x: &Tensor| (x.exp() + 1.0).log(),
-        |x: &Tensor, t: &Tensor| ((x.exp() + 1.0).log(), t * x.logistic().named("a")),
+        |x: &Tensor, t: &Tensor| ((x.exp() + 1.0).log(), t * x.sigmoid().named("a")),
     );
     let b = (softplus(&p[0]) * &p[0]).named("b");
     Ok((softplus(&b.named("a")) + b).sum(..))

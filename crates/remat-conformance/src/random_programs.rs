@@ -229,7 +229,7 @@ impl How {
             0 => x.sin(),
             1 => x.cos(),
             2 => x.tanh(),
-            3 => x.logistic(),
+            3 => x.sigmoid(),
             6 => (x.square() + 1.0).log(),
             _ => x.tanh().exp(),
         }

@@ -128,7 +128,7 @@ fn sums_of_computed_values() -> Result<()> {
     check("a scalar's gradient", &args, |(a, x): &Pair| {
         let y = (x * a).sin().named("v");
         let z = (&y * x.cos() + y.t().reshape([60, 70]) * x.exp()).tanh().named("v");
-        Ok((&z * &y * x.logistic() * a).sum(..))
+        Ok((&z * &y * x.sigmoid() * a).sum(..))
     })?;
     let args = (data(DType::F32, &[1, 70, 1], 1), data(DType::F32, &[30, 70, 41], 2));
     check("a bias between axes", &args, |(b, x): &Pair| {

@@ -37,7 +37,7 @@ use crate::trace::{
 /// // log(1 + e^x), whose derivative is stable for large x.
 /// let softplus = custom_jvp(
 ///     |x: &Tensor| (x.exp() + 1.0).log(),
-///     |x: &Tensor, t: &Tensor| ((x.exp() + 1.0).log(), t * x.logistic()),
+///     |x: &Tensor, t: &Tensor| ((x.exp() + 1.0).log(), t * x.sigmoid()),
 /// );
 /// let dx = grad(|x: &Tensor| softplus(x))(&Tensor::from(1000.0f32))?;
 /// assert_eq!(dx.item::<f32>()?, 1.0);

@@ -112,7 +112,7 @@ impl Tensor {
         })
     }
 
-    /// `x * logistic(x)`, also called swish.
+    /// `x * sigmoid(x)`, also called swish.
     ///
     /// # Errors
     /// If the dtype is not a float.
@@ -126,7 +126,7 @@ impl Tensor {
     #[doc(alias = "swish")]
     #[track_caller]
     pub fn silu(&self) -> Tensor {
-        deferred(|| Ok(self * self.logistic()))
+        deferred(|| Ok(self * self.sigmoid()))
     }
 
     /// `log(1 + exp(x))`, without overflow.

@@ -10,9 +10,10 @@ use crate::Tensor;
 use crate::trace::{bind1, deferred};
 
 macro_rules! unary {
-    ($($name:ident $op:ident $doc:literal, $errors:literal, $x:literal => $y:literal;)*) => {
+    ($($(#[$attribute:meta])? $name:ident $op:ident $doc:literal, $errors:literal, $x:literal => $y:literal;)*) => {
         impl Tensor {
             $(
+                $(#[$attribute])?
                 #[doc = $doc]
                 ///
                 /// # Errors
@@ -49,7 +50,8 @@ unary! {
     sqrt Sqrt "The square root; NaN of negative numbers.", "float", "[4.0f32, 2.0]" => "[2.0f32, 1.4142135]";
     rsqrt Rsqrt "`1 / sqrt(x)`.", "float", "[4.0f32, 0.25]" => "[0.5f32, 2.0]";
     cbrt Cbrt "The cube root, also of negative numbers.", "float", "[27.0f32, -8.0]" => "[3.0f32, -2.0]";
-    logistic Logistic "The logistic function `1 / (1 + exp(-x))`.", "float", "[0.0f32, 2.0]" => "[0.5f32, 0.8807971]";
+    #[doc(alias = "logistic")]
+    sigmoid Logistic "The logistic function `1 / (1 + exp(-x))`.", "float", "[0.0f32, 2.0]" => "[0.5f32, 0.8807971]";
     sin Sin "The sine.", "float", "[0.0f32, 1.0]" => "[0.0f32, 0.84147098]";
     cos Cos "The cosine.", "float", "[0.0f32, 1.0]" => "[1.0f32, 0.5403023]";
     tan Tan "The tangent.", "float", "[0.0f32, 1.0]" => "[0.0f32, 1.5574077]";
@@ -129,18 +131,6 @@ binary! {
 }
 
 impl Tensor {
-    /// Another name of [`Tensor::logistic`].
-    ///
-    /// ```
-    /// use remat::Tensor;
-    /// assert_eq!(Tensor::new([0.0f32]).sigmoid().to_vec::<f32>()?, [0.5]);
-    /// # Ok::<(), remat::Error>(())
-    /// ```
-    #[track_caller]
-    pub fn sigmoid(&self) -> Tensor {
-        self.logistic()
-    }
-
     /// Whether the element is NaN, as a bool. All `false` for integers and bools.
     ///
     /// ```
