@@ -13,13 +13,13 @@ use crate::transform;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BatchAxes {
     /// The same position in every leaf.
-    All(isize),
+    All(i64),
     /// One entry per leaf, in order; `None` for a leaf that all examples share.
-    PerLeaf(Vec<Option<isize>>),
+    PerLeaf(Vec<Option<i64>>),
 }
 
 impl BatchAxes {
-    fn of(&self, leaf: usize) -> Option<isize> {
+    fn of(&self, leaf: usize) -> Option<i64> {
         match self {
             BatchAxes::All(axis) => Some(*axis),
             BatchAxes::PerLeaf(axes) => axes.get(leaf).copied().flatten(),
@@ -166,8 +166,8 @@ fn batch<A: Tree, R: Output>(options: &VmapOptions, f: &impl Fn(&A) -> R, x: &A,
 }
 
 /// The position that a possibly negative axis means.
-fn resolve(axis: isize, aval: &Aval, loc: Loc, message: impl FnOnce() -> String) -> Result<usize> {
-    let rank = aval.rank() as isize;
+fn resolve(axis: i64, aval: &Aval, loc: Loc, message: impl FnOnce() -> String) -> Result<usize> {
+    let rank = aval.rank() as i64;
     if !(-rank..rank).contains(&axis) {
         return Err(Error::new(ErrorKind::Axis, "vmap", message()).at(loc));
     }

@@ -28,7 +28,7 @@ pub struct Accumulate<O> {
     /// The optimizer that does the steps.
     pub optimizer: O,
     /// How many calls make a step; at least 1.
-    pub steps: u32,
+    pub steps: u64,
 }
 
 /// The state of [`Accumulate`].

@@ -39,7 +39,7 @@ pub struct LossScale {
     /// Steps that were skipped so far, an i32 scalar.
     pub skipped: Tensor,
     /// After this many steps with finite gradients the factor grows; 2,000 by default.
-    pub growth_interval: usize,
+    pub growth_interval: u64,
     /// What the factor is multiplied by then; 2 by default.
     pub growth: f64,
     /// What the factor is multiplied by where a gradient is not finite; 1/2 by default.
