@@ -171,7 +171,7 @@ impl Batches {
 pub(crate) fn random_batch(key: random::Key, text: &[u8], batch: usize, context: usize) -> remat::Result<Batch> {
     let tokens: Vec<u32> = text.iter().copied().map(u32::from).collect();
     let seed = random::bits(key, (), DType::U64).item::<u64>()?;
-    remat_data::Batches::new(Tokens::new(&tokens, 256), [batch, context], seed)?.get(0)
+    remat_data::Batches::new(Tokens::new(&tokens, 256)?, [batch, context], seed)?.get(0)
 }
 
 /// The root of the git checkout around the current folder, or that folder.

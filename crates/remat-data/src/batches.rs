@@ -28,7 +28,7 @@ pub struct Batch {
 /// ```
 /// use remat_data::{Batches, Tokens};
 ///
-/// let tokens = Tokens::new(&[0, 1, 2, 3, 4, 5, 6, 7, 8], 9);
+/// let tokens = Tokens::new(&[0, 1, 2, 3, 4, 5, 6, 7, 8], 9)?;
 /// let batches = Batches::new(tokens, [4, 2], 1)?;
 /// assert_eq!(batches.windows(), 4);
 /// let batch = batches.get(0)?;

@@ -15,7 +15,7 @@ const PREFETCH: &str = "Prefetch";
 /// ```
 /// use remat_data::{Batches, Prefetch, Tokens};
 ///
-/// let tokens = Tokens::new(&[0, 1, 2, 3, 4, 5, 6, 7, 8], 9);
+/// let tokens = Tokens::new(&[0, 1, 2, 3, 4, 5, 6, 7, 8], 9)?;
 /// let batches = Batches::new(tokens, [1, 4], 0)?;
 /// let direct = batches.clone();
 /// let ahead = Prefetch::new(3, 2, move |step| batches.get(step))?;

@@ -247,7 +247,7 @@ fn firsts(batch: &Batch) -> Vec<i32> {
 
 #[test]
 fn each_window_once_in_an_epoch() {
-    let tokens = Tokens::new(&(0..1003).collect::<Vec<u32>>(), 1 << 17);
+    let tokens = Tokens::new(&(0..1003).collect::<Vec<u32>>(), 1 << 17).unwrap();
     let batches = Batches::new(tokens, [4, 10], 7).unwrap();
     assert_eq!(batches.windows(), 100);
     let mut orders = BTreeSet::new();
@@ -284,8 +284,20 @@ fn batches_depend_on_seed_and_step_alone() {
 }
 
 #[test]
+fn tokens_are_in_the_vocabulary() {
+    for (token, vocabulary) in [(4, 4), (65_539, 10), (u32::MAX, 1 << 17), (0, 0)] {
+        let error = Tokens::new(&[token], vocabulary).unwrap_err();
+        assert_eq!(error.message(), format!("there is no token {token}: the vocabulary has {vocabulary}"));
+        assert_eq!(error.loc().and_then(|loc| loc.site).map(|site| site.line()), Some(line!() - 2));
+    }
+    assert_eq!(Tokens::new(&[65_535], 1 << 16).unwrap().read(0, 1).unwrap(), [65_535]);
+    assert!(Tokens::new(&[], 0).unwrap().is_empty());
+    assert!(Tokens::new(&[1], 2).unwrap().read(0, 2).unwrap_err().loc().is_some());
+}
+
+#[test]
 fn batches_that_are_no_batches() {
-    let tokens = Tokens::new(&[1, 2, 3], 4);
+    let tokens = Tokens::new(&[1, 2, 3], 4).unwrap();
     let error = |context, batch| {
         let error = Batches::new(tokens.clone(), [batch, context], 0).unwrap_err();
         assert!(error.loc().is_some());
@@ -304,7 +316,7 @@ fn batches_that_are_no_batches() {
 #[test]
 fn batches_in_order_hold_each_token_and_the_next() {
     let bytes: Vec<u32> = b"abcdefgh".iter().map(|&byte| byte.into()).collect();
-    let of = |context, batch| Batches::new(Tokens::new(&bytes, 256), [batch, context], 0).unwrap().in_order();
+    let of = |context, batch| Batches::new(Tokens::new(&bytes, 256).unwrap(), [batch, context], 0).unwrap().in_order();
     let cut: Vec<Batch> = of(3, 2).collect::<Result<_>>().unwrap();
     assert_eq!(cut.len(), 1);
     assert_eq!(cut[0].tokens.to_vec::<i32>().unwrap(), b"abcdef".map(i32::from));

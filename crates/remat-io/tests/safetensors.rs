@@ -233,9 +233,16 @@ fn damaged_and_foreign_files() {
     // A dtype that remat lacks is an error where that tensor is read.
     write_raw(&path, &one("F8_E4M3", "[2]", "[0,2]"), 2);
     let expected = format!("{file} has tensor `w` of dtype F8_E4M3, which remat does not have");
-    assert_eq!(message(SafeTensors::open(&path).unwrap().aval("w"), &folder), expected);
+    let opened = SafeTensors::open(&path).unwrap();
+    assert_eq!(message(opened.aval("w"), &folder), expected);
+    let operation = |error: remat::Error| error.operation().to_string();
+    assert_eq!(operation(opened.aval("w").unwrap_err()), "SafeTensors::aval");
+    assert_eq!(operation(opened.tensor("w").unwrap_err()), "SafeTensors::tensor");
+    assert_eq!(operation(SafeTensors::open(path.with_extension("no")).map(drop).unwrap_err()), "SafeTensors::open");
     let tree: BTreeMap<String, Tensor> = [("w".to_string(), Tensor::zeros([2], DType::U8))].into();
     assert_eq!(message(load(&path, &tree), &folder), expected);
+    assert_eq!(operation(load(&path, &tree).map(drop).unwrap_err()), "load");
+    assert_eq!(operation(opened.tree(&tree).map(drop).unwrap_err()), "SafeTensors::tree");
 
     write_raw(&path, &one("BOOL", "[2]", "[0,2]"), 2);
     let mut content = fs::read(&path).unwrap();

@@ -98,7 +98,7 @@ pub mod argument {
 
 /// The arguments of `x.index(..)` and `x.at(..)` beside numbers, ranges and tensors, and the result of `at`.
 pub mod index {
-    pub use crate::tensor::{AsIndex, At, Ellipsis, Index, Indices, NewAxis, non_negative, span, step};
+    pub use crate::tensor::{AsIndex, At, Ellipsis, Index, IndexRange, Indices, NewAxis, non_negative, span, step};
 }
 
 /// What layers of models are written with, those of [`nn`] and your own: a layer is one call to its user, so its errors,

@@ -103,7 +103,19 @@ fn a_function_may_be_bound_to_a_device() {
     let message =
         "the function is compiled for cpu and the captured constant f32[2] is on xla-cpu:0; move it with `to_device`";
     assert_eq!(captures.call(x.clone()).unwrap_err().message(), message);
-    assert_eq!(captures.lower(&x).unwrap().compile().map(drop).unwrap_err().message(), message);
+    let lowered = captures.lower(&x).unwrap();
+    for (at, error) in [
+        (line!(), lowered.compile().map(drop)),
+        (line!(), lowered.steps().map(drop)),
+        (line!(), lowered.stablehlo().map(drop)),
+        (line!(), captures.passes(&x).map(drop)),
+        (line!(), captures.steps(&x).map(drop)),
+        (line!(), captures.stablehlo(&x).map(drop)),
+    ]
+    .map(|(at, result)| (at, result.unwrap_err()))
+    {
+        assert_eq!((error.message(), line(&error)), (message, Some(at)));
+    }
     let elsewhere = x.to_device(&Device::xla_cpus(4).unwrap());
     let message =
         "the captured constant f32[2] is on xla-cpu:0 and an operand on xla-cpu:0-3; move one of them with `to_device`";

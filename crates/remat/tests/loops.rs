@@ -2,7 +2,7 @@
 
 use remat::ir::{Call, Jaxpr, Op};
 use remat::{
-    AssociativeScanOptions, DType, LoopScheme, ScanOptions, Tensor, associative_scan, associative_scan_with,
+    AssociativeScanOptions, DType, ErrorKind, LoopScheme, ScanOptions, Tensor, associative_scan, associative_scan_with,
     binomial_steps, grad, jit, make_jaxpr, scan_checkpointed, scan_checkpointed_with, scan_with, value_and_grad, vjp,
     vmap, while_loop, while_loop_checkpointed,
 };
@@ -356,6 +356,27 @@ fn associative_scan_agrees_with_cumulative_sums_of_any_length() {
 }
 
 #[test]
+fn more_levels_and_states_than_iterations() {
+    let x = Tensor::from(0.5f64);
+    let of = |scheme: LoopScheme| {
+        let options = ScanOptions { length: Some(7), ..ScanOptions::default() };
+        let f = |x: &Tensor| {
+            let step = |x: &Tensor, _: &()| (x.sin(), ());
+            Ok(scan_checkpointed_with(&options, scheme.clone(), step, x, &())?.0)
+        };
+        grad(f)(&x).unwrap().item::<f64>().unwrap()
+    };
+    let plain = of(LoopScheme::Levels(1));
+    assert_eq!(of(LoopScheme::Levels(usize::MAX)), plain);
+    assert_eq!(of(LoopScheme::Binomial { states: usize::MAX }), plain);
+    let online = |x: &Tensor| {
+        let body = |x: &Tensor| x.sin();
+        remat::while_loop_checkpointed(usize::MAX, |x: &Tensor| x.gt(0.4), body, x)
+    };
+    assert!(grad(online)(&x).is_err());
+}
+
+#[test]
 fn associative_scan_composes_maps_that_do_not_commute() {
     let length = 11;
     let ms = vector(length * 4, 0.83).reshape([length, 2, 2]);
@@ -390,7 +411,8 @@ fn associative_scan_reports_what_does_not_fit() {
     let options = AssociativeScanOptions { axis: 1, reverse: false };
     let add = |a: &Tensor, b: &Tensor| a + b;
     let error = associative_scan_with(&options, add, &Tensor::from(vec![1.0f32])).unwrap_err();
-    assert_eq!(error.message(), "f32[1] has no axis 1");
+    assert_eq!(error.message(), "axis 1 is out of range for f32[1], which has 1 dimension");
+    assert_eq!(error.kind(), ErrorKind::Axis);
     let pair = (Tensor::zeros(3, DType::F32), Tensor::zeros(4, DType::F32));
     let first = |a: &(Tensor, Tensor), _: &(Tensor, Tensor)| a.clone();
     let error = associative_scan(first, &pair).unwrap_err();
@@ -398,4 +420,7 @@ fn associative_scan_reports_what_does_not_fit() {
     let sum = |a: &Tensor, _: &Tensor| a.sum(..);
     let error = associative_scan(sum, &pair.1).unwrap_err();
     assert_eq!(error.message(), "the function takes f32[2] and gives f32[]; they must be equal");
+    assert_eq!(error.kind(), ErrorKind::Shape);
+    let narrow = |a: &Tensor, _: &Tensor| a.to_dtype(DType::F16);
+    assert_eq!(associative_scan(narrow, &pair.1).unwrap_err().kind(), ErrorKind::DType);
 }

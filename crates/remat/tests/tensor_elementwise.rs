@@ -111,6 +111,11 @@ fn nans_and_infinities_are_recognised() {
     check(x.is_nan(), DType::Bool, &[1.0, 0.0, 0.0, 0.0]);
     check(x.is_inf(), DType::Bool, &[0.0, 1.0, 1.0, 0.0]);
     check(x.is_finite(), DType::Bool, &[0.0, 0.0, 0.0, 1.0]);
+    for x in [Tensor::new([0, i32::MAX]), Tensor::new([true, false]), Tensor::new([0u8, 255])] {
+        check(x.is_nan(), DType::Bool, &[0.0, 0.0]);
+        check(x.is_inf(), DType::Bool, &[0.0, 0.0]);
+        check(x.is_finite(), DType::Bool, &[1.0, 1.0]);
+    }
     check(Tensor::new([1]).is_nan(), DType::Bool, &[0.0]);
 }
 

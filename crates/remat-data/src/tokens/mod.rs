@@ -12,7 +12,7 @@ use std::sync::Arc;
 use remat::Result;
 use twox_hash::XxHash3_64;
 
-use crate::failure::wrong;
+use crate::failure::{invalid, wrong};
 pub(crate) use header::Header;
 pub(crate) use write::{ToFiles, ToMemory, Writer};
 
@@ -57,17 +57,27 @@ fn width_of(vocabulary: usize) -> usize {
 }
 
 impl Tokens {
-    /// These tokens, in memory.
+    /// These tokens, in memory, all of them below the size of the vocabulary.
     ///
     /// ```
-    /// let tokens = remat_data::Tokens::new(&[3, 1, 2], 4);
+    /// use remat_data::Tokens;
+    /// let tokens = Tokens::new(&[3, 1, 2], 4)?;
     /// assert_eq!((tokens.len(), tokens.read(1, 2)?), (3, vec![1, 2]));
+    /// assert_eq!(Tokens::new(&[3, 4], 4).unwrap_err().message(), "there is no token 4: the vocabulary has 4");
     /// # Ok::<(), remat::Error>(())
     /// ```
-    pub fn new(tokens: &[u32], vocabulary: usize) -> Tokens {
+    ///
+    /// # Errors
+    /// If a token is not in the vocabulary.
+    #[track_caller]
+    pub fn new(tokens: &[u32], vocabulary: usize) -> Result<Tokens> {
+        if let Some(token) = tokens.iter().find(|&&token| token as usize >= vocabulary) {
+            let message = format!("there is no token {token}: the vocabulary has {vocabulary}");
+            return Err(invalid(TOKENS, message).at(remat::layer::location()));
+        }
         let mut writer = ToMemory::new(vocabulary);
         writer.push(tokens);
-        writer.into_tokens()
+        Ok(writer.into_tokens())
     }
 
     /// The number of tokens.
@@ -85,7 +95,7 @@ impl Tokens {
         self.0.vocabulary
     }
 
-    /// A number that is another for other tokens: that of a run says whether it goes on with the text that it began with.
+    /// A number that differs between tokens: that of a run says whether it goes on with the text that it began with.
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = XxHash3_64::new();
         for part in &self.0.parts {
@@ -99,18 +109,20 @@ impl Tokens {
     ///
     /// # Errors
     /// If they are not all there; if a file cannot be read, or has a token outside of the vocabulary.
+    #[track_caller]
     pub fn read(&self, start: u64, count: usize) -> Result<Vec<i32>> {
+        let loc = remat::layer::location();
         let end = start.saturating_add(count as u64);
         if end > self.len() {
             let message = format!("tokens {start} to {end} are asked for, and there are {}", self.len());
-            return Err(crate::failure::invalid(TOKENS, message));
+            return Err(invalid(TOKENS, message).at(loc));
         }
         let mut tokens = Vec::with_capacity(count);
         let first = self.0.parts.partition_point(|part| part.start + part.len <= start);
         for part in self.0.parts.iter().skip(first).take_while(|part| part.start < end) {
             let from = start.max(part.start) - part.start;
             let to = end.min(part.start + part.len) - part.start;
-            part.read(from, (to - from) as usize, self.0.vocabulary, &mut tokens)?;
+            part.read(from, (to - from) as usize, self.0.vocabulary, &mut tokens).map_err(|error| error.at(loc))?;
         }
         Ok(tokens)
     }
@@ -141,7 +153,7 @@ impl Tokens {
             let tokens: Vec<u32> = tokens.into_iter().map(i32::cast_unsigned).collect();
             Tokens::new(&tokens, self.vocabulary())
         };
-        Ok((kept(all), kept(end)))
+        Ok((kept(all)?, kept(end)?))
     }
 }
 

@@ -12,8 +12,9 @@ use super::Progress;
 use super::folder::{self, Entry};
 use super::manifest::{self, Manifest, tree_file};
 use super::write;
-use crate::SafeTensors;
 use crate::failure::{listed, wrong};
+use crate::safetensors::of_operation;
+use crate::{LoadOptions, SafeTensors};
 
 /// A checkpoint whose files were found to be those that were written.
 ///
@@ -48,7 +49,9 @@ pub struct Latest {
     pub skipped: Vec<Error>,
 }
 
-const OPERATION: &str = "Checkpoint::open";
+/// The operations that errors name.
+const OPEN: &str = "Checkpoint::open";
+const LATEST: &str = "Checkpoint::latest";
 
 impl Checkpoint {
     /// Opens the checkpoint in a folder such as `run/step-000100`, and reads all of it once, to see that it is whole.
@@ -62,8 +65,8 @@ impl Checkpoint {
     }
 
     fn verified(path: &Path) -> Result<Checkpoint> {
-        let manifest = Manifest::read(OPERATION, path)?;
-        manifest.check(OPERATION, path)?;
+        let manifest = Manifest::read(OPEN, path)?;
+        manifest.check(OPEN, path)?;
         Ok(Checkpoint { path: path.to_path_buf(), manifest })
     }
 
@@ -81,11 +84,11 @@ impl Checkpoint {
             let mut looks = 1;
             'look: loop {
                 skipped.truncate(partial);
-                let entries = candidates(&folder::entries(OPERATION, folder)?);
+                let entries = candidates(&folder::entries(LATEST, folder)?);
                 for &(step, entry) in &entries {
                     let path = entry.path(folder);
                     let before = identity(&path);
-                    match Manifest::verified(OPERATION, &path, step) {
+                    match Manifest::verified(LATEST, &path, step) {
                         Ok(manifest) => return Ok(Latest { checkpoint: Some(Checkpoint { path, manifest }), skipped }),
                         // Removed, renamed or replaced since: there is a later one, or the same step again.
                         Err(_) if looks < LOOKS && (before.is_none() || identity(&path) != before) => {
@@ -100,7 +103,7 @@ impl Checkpoint {
                     Some(last) => {
                         let count = counted(entries.len(), "checkpoint");
                         let message = format!("has {count}, and none of them can be read: {}", last.message());
-                        Err(wrong(OPERATION, folder, message))
+                        Err(wrong(LATEST, folder, message))
                     }
                 };
             }
@@ -141,7 +144,8 @@ impl Checkpoint {
             let error = wrong("Checkpoint::tree", &self.path, format!("has no tree `{name}`{near}"));
             return Err(error.at(remat::layer::location()));
         }
-        SafeTensors::open(tree_file(&self.path, name))?.tree(like)
+        let read = || SafeTensors::opened(&tree_file(&self.path, name))?.read_tree(&LoadOptions::default(), like);
+        read().map_err(of_operation("Checkpoint::tree"))
     }
 }
 
@@ -163,13 +167,13 @@ fn candidates(entries: &[Entry]) -> Vec<(u64, Entry)> {
 /// What no process is writing any more, and is not whole.
 fn unfinished(folder: &Path) -> Result<Vec<Error>> {
     let is_partial = |entry: &Entry| matches!(entry, Entry::Partial(_));
-    if !folder::entries(OPERATION, folder)?.iter().any(is_partial) {
+    if !folder::entries(LATEST, folder)?.iter().any(is_partial) {
         return Ok(Vec::new());
     }
     // Nobody begins to write as long as this is held.
     let Some(_lock) = write::lock_to_read(folder) else { return Ok(Vec::new()) };
-    let partial = folder::entries(OPERATION, folder)?.into_iter().filter(is_partial);
-    Ok(partial.map(|entry| wrong(OPERATION, &entry.path(folder), "was not finished")).collect())
+    let partial = folder::entries(LATEST, folder)?.into_iter().filter(is_partial);
+    Ok(partial.map(|entry| wrong(LATEST, &entry.path(folder), "was not finished")).collect())
 }
 
 /// What tells a folder from another that gets its name; `None` if nothing has the name.

@@ -58,7 +58,9 @@ const WEIGHTS: [&str; 2] = ["model.safetensors", "model.safetensors.index.json"]
 #[track_caller]
 pub fn model_type(folder: impl AsRef<Path>) -> Result<String> {
     let loc = remat::layer::location();
-    Fields::read(LOAD, folder.as_ref()).and_then(|fields| fields.model_type()).map_err(|error| error.at(loc))
+    Fields::read("huggingface::model_type", folder.as_ref())
+        .and_then(|fields| fields.model_type())
+        .map_err(|error| error.at(loc))
 }
 
 /// The configuration of the model in a folder.
@@ -68,7 +70,7 @@ pub fn model_type(folder: impl AsRef<Path>) -> Result<String> {
 #[track_caller]
 pub fn config<M: Pretrained>(folder: impl AsRef<Path>) -> Result<M::Config> {
     let loc = remat::layer::location();
-    read_config::<M>(folder.as_ref()).map_err(|error| error.at(loc))
+    read_config::<M>("huggingface::config", folder.as_ref()).map_err(|error| error.at(loc))
 }
 
 /// The configuration in the text of a `config.json`; `source` is what errors call it.
@@ -88,7 +90,7 @@ pub fn config<M: Pretrained>(folder: impl AsRef<Path>) -> Result<M::Config> {
 #[track_caller]
 pub fn config_from_json<M: Pretrained>(source: impl AsRef<Path>, text: &str) -> Result<M::Config> {
     let loc = remat::layer::location();
-    let fields = Fields::parse(LOAD, source.as_ref(), text.as_bytes());
+    let fields = Fields::parse("huggingface::config_from_json", source.as_ref(), text.as_bytes());
     fields.and_then(|fields| fields_config::<M>(&fields)).map_err(|error| error.at(loc))
 }
 
@@ -105,8 +107,8 @@ pub fn config_to_json<M: Pretrained>(config: &M::Config) -> String {
 pub fn load<M: Pretrained>(folder: impl AsRef<Path>, dtype: Option<DType>) -> Result<(M, M::Config)> {
     let (loc, folder) = (remat::layer::location(), folder.as_ref());
     let load = || {
-        let config = read_config::<M>(folder)?;
-        let file = SafeTensors::open(weights(folder)?)?;
+        let config = read_config::<M>(LOAD, folder)?;
+        let file = SafeTensors::opened(&weights(folder)?)?;
         // A file of the model without its head has names without the prefix of the model.
         let prefix = if file.names().any(|name| name.starts_with(M::FAMILY.prefix)) { M::FAMILY.prefix } else { "" };
         let dtype = match dtype {
@@ -123,8 +125,8 @@ pub fn load<M: Pretrained>(folder: impl AsRef<Path>, dtype: Option<DType>) -> Re
     load().map_err(|error: remat::Error| error.at(loc))
 }
 
-fn read_config<M: Pretrained>(folder: &Path) -> Result<M::Config> {
-    fields_config::<M>(&Fields::read(LOAD, folder)?)
+fn read_config<M: Pretrained>(operation: &'static str, folder: &Path) -> Result<M::Config> {
+    fields_config::<M>(&Fields::read(operation, folder)?)
 }
 
 fn fields_config<M: Pretrained>(fields: &Fields) -> Result<M::Config> {

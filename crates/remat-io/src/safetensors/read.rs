@@ -102,11 +102,23 @@ pub fn load<T: Tree>(path: impl AsRef<Path>, like: &T) -> Result<T> {
 /// As [`load`].
 #[track_caller]
 pub fn load_with<T: Tree>(options: &LoadOptions, path: impl AsRef<Path>, like: &T) -> Result<T> {
-    SafeTensors::open(path)?.tree_with(options, like)
+    let loc = remat::layer::location();
+    let load = || SafeTensors::opened(path.as_ref())?.read_tree(options, like);
+    load().map_err(|error: Error| error.at(loc))
 }
 
-/// The operation that errors name.
+/// The operation that errors name, unless the user called another.
 const LOAD: &str = "load";
+
+/// The error of [`LOAD`] as that of another operation, at the line of its call; other errors stay.
+#[track_caller]
+pub(crate) fn of_operation(operation: &'static str) -> impl Fn(Error) -> Error {
+    let loc = remat::layer::location();
+    move |error| match error.operation() {
+        LOAD => Error::new(error.kind(), operation, error.message()).at(loc),
+        _ => error.at(loc),
+    }
+}
 
 impl SafeTensors {
     /// Opens a file and reads its header. A file whose name ends in `.json` is an index, such as `model.safetensors.index.json`, which says which
@@ -117,10 +129,13 @@ impl SafeTensors {
     /// file that is not in its own folder.
     #[track_caller]
     pub fn open(path: impl AsRef<Path>) -> Result<SafeTensors> {
-        let (loc, path) = (remat::layer::location(), path.as_ref());
+        SafeTensors::opened(path.as_ref()).map_err(of_operation("SafeTensors::open"))
+    }
+
+    /// The same without a location, for [`load`].
+    pub(crate) fn opened(path: &Path) -> Result<SafeTensors> {
         let is_index = path.extension().is_some_and(|extension| extension == "json");
-        let opened = if is_index { SafeTensors::open_index(path) } else { SafeTensors::open_file(path) };
-        opened.map_err(|error| error.at(loc))
+        if is_index { SafeTensors::open_index(path) } else { SafeTensors::open_file(path) }
     }
 
     fn open_file(path: &Path) -> Result<SafeTensors> {
@@ -171,7 +186,7 @@ impl SafeTensors {
     /// If there is no tensor of this name, with a did-you-mean, or it has a dtype that remat lacks.
     #[track_caller]
     pub fn aval(&self, name: &str) -> Result<Aval> {
-        self.find(name).map(|(_, aval, _)| aval).map_err(|error| error.at(remat::layer::location()))
+        self.find(name).map(|(_, aval, _)| aval).map_err(of_operation("SafeTensors::aval"))
     }
 
     /// A tensor, read into the host's memory.
@@ -180,7 +195,7 @@ impl SafeTensors {
     /// As [`SafeTensors::aval`]; if the file cannot be read, or there is no memory for the tensor.
     #[track_caller]
     pub fn tensor(&self, name: &str) -> Result<Tensor> {
-        self.read(name).map_err(|error| error.at(remat::layer::location()))
+        self.read(name).map_err(of_operation("SafeTensors::tensor"))
     }
 
     /// The tree of the structure of `like` with the tensors of this file: see [`load`].
@@ -189,7 +204,7 @@ impl SafeTensors {
     /// As [`load`].
     #[track_caller]
     pub fn tree<T: Tree>(&self, like: &T) -> Result<T> {
-        self.tree_with(&LoadOptions::default(), like)
+        self.read_tree(&LoadOptions::default(), like).map_err(of_operation("SafeTensors::tree"))
     }
 
     /// As [`SafeTensors::tree`], with options.
@@ -198,10 +213,12 @@ impl SafeTensors {
     /// As [`load`].
     #[track_caller]
     pub fn tree_with<T: Tree>(&self, options: &LoadOptions, like: &T) -> Result<T> {
-        let loc = remat::layer::location();
-        let surplus = |_: &str| options.ignore_surplus;
-        let read = || self.named_tree(options, like, name::named(like)?, surplus);
-        read().map_err(|error| error.at(loc))
+        self.read_tree(options, like).map_err(of_operation("SafeTensors::tree_with"))
+    }
+
+    /// The same without a location, for [`load`].
+    pub(crate) fn read_tree<T: Tree>(&self, options: &LoadOptions, like: &T) -> Result<T> {
+        self.named_tree(options, like, name::named(like)?, |_| options.ignore_surplus)
     }
 
     /// The tree of the structure of `like`, whose leaves have these names in the file. Tensors that it does not have are an error unless

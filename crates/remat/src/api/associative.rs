@@ -2,13 +2,17 @@
 
 use remat_ir::{Error, ErrorKind, Loc, Result};
 
-use crate::tensor::{Index, step};
+use super::skeleton::mismatch;
+use crate::tensor::{Index, axis, step};
 use crate::trace::{Output, Tensor, Tree, current_loc, rebuild, structure};
 
-/// Options of [`associative_scan`].
+/// The operation that errors name.
+const NAME: &str = "associative_scan";
+
+/// Options of [`associative_scan_with`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AssociativeScanOptions {
-    /// The dimension along which to combine. Negative ones count from the last.
+    /// The axis along which to combine. Negative ones count from the last.
     pub axis: i64,
     /// From the last slice to the first.
     pub reverse: bool,
@@ -69,14 +73,9 @@ pub fn associative_scan_with<T: Tree, R: Output<Tree = T>>(
     let mut length = None;
     for leaf in &leaves {
         let aval = leaf.aval()?;
-        let rank = aval.rank() as i64;
-        let axis = if options.axis < 0 { options.axis + rank } else { options.axis };
-        if !(0..rank).contains(&axis) {
-            let message = format!("{aval} has no axis {}", options.axis);
-            return Err(error(ErrorKind::Argument, message, loc));
-        }
-        axes.push(axis as usize);
-        let n = aval.shape[axis as usize];
+        let axis = axis(NAME, aval, options.axis).map_err(|error| error.at(loc))?;
+        axes.push(axis);
+        let n = aval.shape[axis];
         if *length.get_or_insert(n) != n {
             let message = format!("the lengths differ: {n} of {aval}, {} before", length.unwrap_or(n));
             return Err(error(ErrorKind::Shape, message, loc));
@@ -93,7 +92,7 @@ pub fn associative_scan_with<T: Tree, R: Output<Tree = T>>(
             let (x, out) = (x.aval()?, out.aval()?);
             if x != out {
                 let message = format!("the function takes {x} and gives {out}; they must be equal");
-                return Err(error(ErrorKind::Shape, message, loc));
+                return Err(error(mismatch(x, out), message, loc));
             }
         }
         Ok(outs)
@@ -158,5 +157,5 @@ fn join(parts: &[&[Tensor]], axes: &[usize]) -> Vec<Tensor> {
 }
 
 fn error(kind: ErrorKind, message: String, loc: Loc) -> Error {
-    Error::new(kind, "associative_scan", message).at(loc)
+    Error::new(kind, NAME, message).at(loc)
 }

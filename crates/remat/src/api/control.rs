@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use remat_ir::{Atom, Aval, Builder, DType, Error, ErrorKind, Jaxpr, Loc, Result};
 
+use super::skeleton::mismatch;
 use crate::trace::{
     CaptureKey, Output, Program, Structure, Tensor, Tree, avals, bind_at, bind1, current_loc, leaf_paths, rebuild,
     structure, trace, trace_tree,
@@ -333,8 +334,7 @@ fn branch<A: Tree, R: Output>(
         for (expected, given) in first.jaxpr.out_avals().iter().zip(program.jaxpr.out_avals()) {
             if *expected != given {
                 let message = format!("{} returns {expected} where {} returns {given}", name(0), name(i));
-                let kind = if expected.dtype == given.dtype { ErrorKind::Shape } else { ErrorKind::DType };
-                return Err(Error::new(kind, operation, message).at(loc));
+                return Err(Error::new(mismatch(expected, &given), operation, message).at(loc));
             }
         }
     }
@@ -393,8 +393,7 @@ fn expect_carry<C: Tree>(
             let place = path.place();
             let message =
                 format!("the carry{place} is {old} at first and {new} after an iteration; it must keep its type");
-            let kind = if old.dtype == new.dtype { ErrorKind::Shape } else { ErrorKind::DType };
-            return Err(Error::new(kind, operation, message).at(loc));
+            return Err(Error::new(mismatch(old, new), operation, message).at(loc));
         }
     }
     Ok(())

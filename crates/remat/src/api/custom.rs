@@ -6,6 +6,7 @@ use remat_ir::{Aval, Builder, Error, ErrorKind, Jaxpr, Loc, Result, VjpRule, cou
 
 use super::checkpoint::trace_value;
 use super::control::share_captures;
+use super::skeleton::mismatch;
 use crate::trace::{
     Order, Output, Program, Tensor, Tree, avals, bind_at, current_loc, fail, rebuild, short_type_name, structure,
     trace_at, untraced, zeros,
@@ -225,7 +226,7 @@ fn expect_outs(operation: &str, what: &str, expected: &[Aval], given: &[Tensor],
         let given = given.aval()?;
         if expected != given && expected.dtype.is_float() {
             let message = format!("the {what} is {given} and must be {expected}");
-            return Err(Error::new(ErrorKind::Shape, operation, message).at(loc));
+            return Err(Error::new(mismatch(expected, given), operation, message).at(loc));
         }
     }
     Ok(())

@@ -86,7 +86,7 @@ where
     R::Tree: JacobianOf<A>,
 {
     let loc = current_loc();
-    move |x| jacobian(&f, x, reverse_rows, loc)
+    move |x| jacobian("jacrev", &f, x, reverse_rows, loc)
 }
 
 /// The Jacobian by forward mode: one tangent per element of the argument, batched. For functions with more results than
@@ -108,7 +108,7 @@ where
     R::Tree: JacobianOf<A>,
 {
     let loc = current_loc();
-    move |x| jacobian(&f, x, forward_rows, loc)
+    move |x| jacobian("jacfwd", &f, x, forward_rows, loc)
 }
 
 /// The matrix of second derivatives of a scalar function: forward mode over reverse mode. For a tensor of dimensions `d`
@@ -128,26 +128,27 @@ where
 pub fn hessian<A: Tree + JacobianOf<A>, R: Output<Tree = Tensor>>(
     f: impl Fn(&A) -> R,
 ) -> impl Fn(&A) -> Result<<A as JacobianOf<A>>::Jacobian> {
-    let gradient = super::grad(f);
-    jacfwd(move |x: &A| gradient(x))
+    let (gradient, loc) = (super::grad(f), current_loc());
+    move |x| jacobian("hessian", |x: &A| gradient(x), x, forward_rows, loc)
 }
 
 /// Traces a function and builds its Jacobian, of the structure of the result, from one row of tensors per result.
 fn jacobian<A: Tree, R: Output>(
+    operation: &'static str,
     f: impl Fn(&A) -> R,
     x: &A,
-    rows: impl FnOnce(Program, &A, Loc) -> Result<Vec<Vec<Tensor>>>,
+    rows: impl FnOnce(&'static str, Program, &A, Loc) -> Result<Vec<Vec<Tensor>>>,
     loc: Loc,
 ) -> Result<<R::Tree as JacobianOf<A>>::Jacobian>
 where
     R::Tree: JacobianOf<A>,
 {
     let (program, like) = trace_tree_at(Order::current().plus(1), x, loc, f)?;
-    let mut rows = rows(program, x, loc)?.into_iter();
+    let mut rows = rows(operation, program, x, loc)?.into_iter();
     like.assemble(&mut || rebuild(x, rows.next().unwrap_or_default()))
 }
 
-fn expect_floats(operation: &str, avals: &[Aval], what: &str, loc: Loc) -> Result<()> {
+fn expect_floats(operation: &'static str, avals: &[Aval], what: &str, loc: Loc) -> Result<()> {
     match avals.iter().find(|a| !a.dtype.is_float()) {
         Some(aval) => {
             let message = format!("a leaf of the {what} is {aval}, and only floats can be differentiated");
@@ -158,12 +159,12 @@ fn expect_floats(operation: &str, avals: &[Aval], what: &str, loc: Loc) -> Resul
 }
 
 /// For each result the cotangents of all arguments, batched over its elements in front.
-fn reverse_rows<A: Tree>(program: Program, x: &A, loc: Loc) -> Result<Vec<Vec<Tensor>>> {
+fn reverse_rows<A: Tree>(operation: &'static str, program: Program, x: &A, loc: Loc) -> Result<Vec<Vec<Tensor>>> {
     let args = structure(x).0;
     let in_avals = avals(&args)?;
-    expect_floats("jacrev", &in_avals, "argument", loc)?;
+    expect_floats(operation, &in_avals, "argument", loc)?;
     let out_avals = program.jaxpr.out_avals();
-    expect_floats("jacrev", &out_avals, "result", loc)?;
+    expect_floats(operation, &out_avals, "result", loc)?;
     let linearization = Linearization::new(program, out_avals.len()).map_err(|e| e.at(loc))?;
     let backward = linearization.backward()?;
     let num_residuals = linearization.split.residuals.len();
@@ -185,16 +186,16 @@ fn reverse_rows<A: Tree>(program: Program, x: &A, loc: Loc) -> Result<Vec<Vec<Te
             outs.push(b.reshape(row, &shape)?);
         }
     }
-    run_rows(b, outs, linearization.program.captured, args, in_avals.len(), loc)
+    run_rows(operation, b, outs, linearization.program.captured, args, in_avals.len(), loc)
 }
 
 /// For each result the tangents of it for all arguments, whose elements come last.
-fn forward_rows<A: Tree>(program: Program, x: &A, loc: Loc) -> Result<Vec<Vec<Tensor>>> {
+fn forward_rows<A: Tree>(operation: &'static str, program: Program, x: &A, loc: Loc) -> Result<Vec<Vec<Tensor>>> {
     let args = structure(x).0;
     let in_avals = avals(&args)?;
-    expect_floats("jacfwd", &in_avals, "argument", loc)?;
+    expect_floats(operation, &in_avals, "argument", loc)?;
     let out_avals = program.jaxpr.out_avals();
-    expect_floats("jacfwd", &out_avals, "result", loc)?;
+    expect_floats(operation, &out_avals, "result", loc)?;
     let linearization = Linearization::new(program, out_avals.len()).map_err(|e| e.at(loc))?;
     let linear = &linearization.split.staged;
     let num_residuals = linearization.split.residuals.len();
@@ -221,10 +222,11 @@ fn forward_rows<A: Tree>(program: Program, x: &A, loc: Loc) -> Result<Vec<Vec<Te
             outs.push(b.reshape(last, &shape)?);
         }
     }
-    run_rows(b, outs, linearization.program.captured, args, in_avals.len(), loc)
+    run_rows(operation, b, outs, linearization.program.captured, args, in_avals.len(), loc)
 }
 
 fn run_rows(
+    operation: &'static str,
     b: Builder,
     outs: Vec<remat_ir::Atom>,
     captured: Vec<Tensor>,
@@ -232,7 +234,7 @@ fn run_rows(
     num_ins: usize,
     loc: Loc,
 ) -> Result<Vec<Vec<Tensor>>> {
-    let rows = run("jacobian", &b.finish(outs), &[captured, args].concat(), loc)?;
+    let rows = run(operation, &b.finish(outs), &[captured, args].concat(), loc)?;
     // chunks(0) would panic; without arguments every row is empty, and `assemble` makes it so.
     Ok(rows.chunks(num_ins.max(1)).map(<[Tensor]>::to_vec).collect())
 }

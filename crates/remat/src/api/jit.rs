@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use remat_cpu::Cpu;
-use remat_ir::{Aval, Call, CompileOptions, Jaxpr, Loc, MemoryReport, MemoryStats, Op, Result};
+use remat_ir::{Aval, Call, CompileOptions, Error, Jaxpr, Loc, MemoryReport, MemoryStats, Op, Result};
 use remat_opt::cost::Cost;
 use remat_opt::{Stages, pipeline};
 use remat_xla::Platform;
@@ -22,7 +22,7 @@ use crate::trace::{
 pub struct JitOptions {
     /// The name that programs and reports print; the function's own where it is `None`.
     pub name: Option<String>,
-    /// The device that the function runs on, and its operands are on that or in the host's memory. Where it is `None`, the function runs
+    /// The device that the function runs on; operands must be there or in the host's memory. Where it is `None`, the function runs
     /// where its operands live, and on the default [`Device`] where none is bound to a device. Results do not depend on the number of
     /// threads.
     ///
@@ -39,7 +39,7 @@ pub struct JitOptions {
     /// compiled; the error lists what takes them.
     pub memory_limit: Option<usize>,
     /// How the leaves of the argument are cut over a mesh. Where it is `None`, an engine with several devices has the whole argument on each of
-    /// them. On one device it says nothing.
+    /// them. On one device it has no effect.
     ///
     /// ```
     /// use remat::{DType, JitOptions, Mesh, Shardings, Tensor, jit_with, spec};
@@ -175,6 +175,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     ///
     /// # Errors
     /// The first error inside the function.
+    #[track_caller]
     pub fn trace(&self, args: &A) -> Result<Traced> {
         let (leaves, structure) = structure(args);
         Ok(self.traced(&*self.entry(args, &leaves, structure)?))
@@ -184,6 +185,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     ///
     /// # Errors
     /// The first error inside the function.
+    #[track_caller]
     pub fn lower(&self, args: &A) -> Result<Lowered> {
         self.trace(args)?.lower()
     }
@@ -193,6 +195,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     ///
     /// # Errors
     /// The first error inside the function.
+    #[track_caller]
     pub fn jaxpr(&self, args: &A) -> Result<Arc<Jaxpr>> {
         Ok(self.lower(args)?.jaxpr().clone())
     }
@@ -242,6 +245,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     ///
     /// # Errors
     /// The first error inside the function.
+    #[track_caller]
     pub fn cost(&self, args: &A) -> Result<Cost> {
         Ok(self.lower(args)?.cost())
     }
@@ -261,15 +265,20 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     ///
     /// # Errors
     /// The first error inside the function.
+    #[track_caller]
     pub fn passes(&self, args: &A) -> Result<Stages> {
         let traced = self.trace(args)?;
-        let device = self.target.device_for("passes", traced.captured(), &[])?;
-        let engine = match device.name() {
-            Cpu::NAME => pipeline::CPU,
-            name if Platform::of_device(name).is_some() => pipeline::XLA,
-            _ => &[],
+        let passes = || {
+            let device = self.target.device_for("passes", traced.captured(), &[])?;
+            let engine = match device.name() {
+                Cpu::NAME => pipeline::CPU,
+                name if Platform::of_device(name).is_some() => pipeline::XLA,
+                _ => &[],
+            };
+            Stages::of(&*device.placed(traced.jaxpr())?, &[pipeline::JIT, engine])
         };
-        Stages::of(&*device.placed(traced.jaxpr())?, &[pipeline::JIT, engine])
+        let loc = current_loc();
+        passes().map_err(|error: Error| error.at(loc))
     }
 
     /// The steps that the engine makes of the program for an argument of this structure and avals: short for [`Jitted::lower`]
@@ -284,6 +293,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     ///
     /// # Errors
     /// The first error inside the function; if the engine cannot run the program.
+    #[track_caller]
     pub fn steps(&self, args: &A) -> Result<String> {
         self.lower(args)?.steps()
     }
@@ -299,6 +309,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     ///
     /// # Errors
     /// The first error inside the function; as [`Lowered::stablehlo`].
+    #[track_caller]
     pub fn stablehlo(&self, args: &A) -> Result<String> {
         self.lower(args)?.stablehlo()
     }

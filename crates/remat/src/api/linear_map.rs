@@ -160,11 +160,13 @@ impl<X: Tree, Y: Tree> LinearMap<X, Y> {
     /// those of the image are zeros.
     ///
     /// # Errors
-    /// If the argument has not the structure and avals that the map was made for; if the residuals were taken out.
+    /// If the argument does not have the structure and avals that the map was made for; if the residuals were taken out.
+    #[track_caller]
     pub fn call(&self, argument: &X) -> Result<Y> {
         let LinearProgram { words, jaxpr, loc, .. } = &*self.program;
-        let leaves = self.program.argument.matching(words.operation, words.argument, words.of, argument, *loc)?;
-        self.expect_residuals(&self.residuals).map_err(|e| e.at(*loc))?;
+        let call = current_loc();
+        let leaves = self.program.argument.matching(words.operation, words.argument, words.of, argument, call)?;
+        self.expect_residuals(&self.residuals).map_err(|e| e.at(call))?;
         let args = [self.residuals.clone(), select(&leaves, &self.program.taken)].concat();
         let outs = run(words.operation, jaxpr, &args, *loc)?;
         self.program.result.fill(&self.program.given, outs, *loc)

@@ -4,6 +4,11 @@ use remat_ir::{Array, Aval, DType, Error, ErrorKind, Literal, Loc, Result};
 
 use crate::trace::{Path, Structure, Tensor, Tree, avals, leaf_paths, rebuild, structure, zeros};
 
+/// The kind of the error that two avals differ.
+pub(super) fn mismatch(a: &Aval, b: &Aval) -> ErrorKind {
+    if a.dtype == b.dtype { ErrorKind::Shape } else { ErrorKind::DType }
+}
+
 /// The structure and the avals of a tree, to check another one against and to rebuild one; it keeps no elements alive.
 pub(super) struct Skeleton<T> {
     like: T,
@@ -47,7 +52,7 @@ impl<T: Tree> Skeleton<T> {
             let given = leaf.aval().map_err(|e| e.at(loc))?;
             if expected.dtype.is_float() && expected != given {
                 let message = format!("the {what}{} is {given} and must be {expected}", path.place());
-                return Err(Error::new(ErrorKind::Shape, operation, message).at(loc));
+                return Err(Error::new(mismatch(expected, given), operation, message).at(loc));
             }
         }
         Ok(leaves)

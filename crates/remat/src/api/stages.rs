@@ -95,8 +95,10 @@ impl Traced {
     ///
     /// # Errors
     /// If a simplification fails, which is a defect.
+    #[track_caller]
     pub fn lower(&self) -> Result<Lowered> {
-        let jaxpr = Arc::new(pipeline::run(pipeline::JIT, &self.program.jaxpr)?);
+        let jaxpr = pipeline::run(pipeline::JIT, &self.program.jaxpr).map_err(|error| error.at(current_loc()))?;
+        let jaxpr = Arc::new(jaxpr);
         let Traced { program, paths, target } = self;
         Ok(Lowered { jaxpr, captured: program.captured.clone(), paths: paths.clone(), target: target.clone() })
     }
@@ -117,13 +119,18 @@ impl Lowered {
     }
 
     /// The steps that the engine makes of it, in the order in which they run, with the memory of each value. The text is for
-    /// people, and says what each engine wants to say.
+    /// people; its form differs between engines.
     ///
     /// # Errors
-    /// If the engine cannot run the program.
+    /// If the engine cannot run the program; captured constants on two devices.
+    #[track_caller]
     pub fn steps(&self) -> Result<String> {
-        let device = self.target.device_for("steps", &self.captured, &[])?;
-        device.engine().steps(&device.placed(&self.jaxpr)?)
+        let steps = || {
+            let device = self.target.device_for("steps", &self.captured, &[])?;
+            device.engine().steps(&device.placed(&self.jaxpr)?)
+        };
+        let loc = current_loc();
+        steps().map_err(|error: Error| error.at(loc))
     }
 
     /// The work of a run: operations, and the bytes that they read and write if each is computed on its own. It is counted in this
@@ -145,11 +152,16 @@ impl Lowered {
     /// leaves of the argument.
     ///
     /// # Errors
-    /// If the program has a linear map that is known by its transpose only.
+    /// If the program has a linear map that is known by its transpose only; captured constants on two devices.
+    #[track_caller]
     pub fn stablehlo(&self) -> Result<String> {
-        let device = self.target.device_for("stablehlo", &self.captured, &[])?;
-        let platform = Platform::of_device(device.name()).unwrap_or_default();
-        remat_xla::stablehlo(&self.jaxpr, &Options { platform, ..Options::default() })
+        let text = || {
+            let device = self.target.device_for("stablehlo", &self.captured, &[])?;
+            let platform = Platform::of_device(device.name()).unwrap_or_default();
+            remat_xla::stablehlo(&self.jaxpr, &Options { platform, ..Options::default() })
+        };
+        let loc = current_loc();
+        text().map_err(|error: Error| error.at(loc))
     }
 
     /// Compiles it ahead of time for chips that need not be in the machine, in a process of its own, and gives its memory on each of
@@ -169,18 +181,26 @@ impl Lowered {
     /// # Errors
     /// If the program has a mesh of another number of devices than the target of several chips has; if the plugin or the worker is missing, the compiler refuses the program, ends its process or takes longer than it may; of the kind
     /// [`ErrorKind::Memory`] if it says that the program does not fit.
+    #[track_caller]
     pub fn compile_for(&self, target: &remat_xla::Target, options: &AheadOptions) -> Result<ChipMemory> {
-        let jaxpr = if target.chips() == 1 { on_one_device(&self.jaxpr)? } else { Cow::Borrowed(&*self.jaxpr) };
-        remat_xla::compile_ahead(&jaxpr, target, options)
+        let compile = || {
+            let jaxpr = if target.chips() == 1 { on_one_device(&self.jaxpr)? } else { Cow::Borrowed(&*self.jaxpr) };
+            remat_xla::compile_ahead(&jaxpr, target, options)
+        };
+        let loc = current_loc();
+        compile().map_err(|error: Error| error.at(loc))
     }
 
     /// Compiles it for the device that was asked for, else for the one of the captured constants, else for the default.
     ///
     /// # Errors
-    /// If the engine cannot run the program; if the program needs more memory than [`JitOptions::memory_limit`](crate::JitOptions::memory_limit).
+    /// If the engine cannot run the program; captured constants on two devices; if the program needs more memory than
+    /// [`JitOptions::memory_limit`](crate::JitOptions::memory_limit).
     #[track_caller]
     pub fn compile(&self) -> Result<Compiled> {
-        self.compile_on(&*self.target.device_for("compile", &self.captured, &[])?, &CompileOptions::default())
+        let device = self.target.device_for("compile", &self.captured, &[]);
+        let device = device.map_err(|error| error.at(current_loc()))?;
+        self.compile_on(&device, &CompileOptions::default())
     }
 
     /// As [`Lowered::compile`], for this device.
@@ -189,7 +209,8 @@ impl Lowered {
         let loc = current_loc();
         let limit = memory_limit(self.target.memory_limit).map_err(|error| error.at(loc))?;
         let avals = self.jaxpr.in_avals().split_off(self.captured.len());
-        let executable = device.engine().compile_with(&device.placed(&self.jaxpr)?, options)?;
+        let executable = device.placed(&self.jaxpr).and_then(|jaxpr| device.engine().compile_with(&jaxpr, options));
+        let executable = executable.map_err(|error| error.at(loc))?;
         // Constants are moved once, and not in every run.
         let place = |(i, tensor): (usize, &Tensor)| match &tensor.0 {
             Repr::Concrete(value) => executable.place(i, value.clone()).map(Tensor::from_value),

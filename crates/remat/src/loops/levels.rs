@@ -11,9 +11,11 @@ type Outs = (Vec<Tensor>, Vec<Tensor>);
 /// The blocks of loops of about the same length, one block fewer than levels.
 pub(crate) fn equal_blocks(length: usize, levels: usize) -> Vec<usize> {
     let mut blocks: Vec<usize> = Vec::new();
+    // A loop has no use for more levels than iterations.
+    let levels = levels.min(length.max(1));
     for inner in (1..levels).rev() {
         let block = (length as f64).powf(inner as f64 / levels as f64).round() as usize;
-        // More levels than the length has use for.
+        // Rounded, blocks may be equal.
         if block > 1 && blocks.last().is_none_or(|&last| block < last) {
             blocks.push(block);
         }

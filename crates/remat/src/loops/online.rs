@@ -32,7 +32,7 @@ pub(super) fn run(
             while_loop(holds, |state: &Vec<Tensor>| next(of_body, state), init)
         },
         |(of_condition, of_body, init): &Operands| {
-            let slots = Slots::new(init, states + 1)?;
+            let slots = Slots::new(init, states.saturating_add(1))?;
             let start = (init.clone(), Tensor::from(0i32), slots);
             let holds = |(state, ..): &(Vec<Tensor>, Tensor, Slots)| holds(of_condition, state);
             let step = |(state, step, slots): &(Vec<Tensor>, Tensor, Slots)| {

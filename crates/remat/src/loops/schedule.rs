@@ -33,7 +33,7 @@ pub fn binomial_steps(length: usize, states: usize) -> Option<usize> {
         return length.checked_mul(length - 1).map(|n| n / 2);
     }
     let r = repetitions(length, states);
-    let steps = (r as u128) * (length as u128) - binomial(states + 1, r as i64 - 1);
+    let steps = (r as u128) * (length as u128) - binomial(states.saturating_add(1), r as i64 - 1);
     usize::try_from(steps).ok()
 }
 
@@ -187,5 +187,6 @@ mod tests {
         assert_eq!(binomial_steps(usize::MAX, 1), None);
         assert_eq!(binomial_steps(1_000_000, 1_000_000), Some(999_999));
         assert_eq!(binomial_steps(1_000_000, usize::MAX - 1), Some(999_999));
+        assert_eq!(binomial_steps(1_000_000, usize::MAX), Some(999_999));
     }
 }

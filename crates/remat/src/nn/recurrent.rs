@@ -5,7 +5,7 @@ use remat_ir::{Error, ErrorKind, Result};
 use super::Linear;
 use crate::layer::{deferred, pinned};
 use crate::random::{self, Key};
-use crate::trace::current_loc;
+use crate::trace::{current_loc, deferred_array};
 use crate::{DType, ScanOptions, Tensor, Tree, named_scope, scan_with};
 
 /// The hidden values and the memory cells of an [`Lstm`] between two positions: `[batch, features]` each.
@@ -17,7 +17,7 @@ pub struct LstmState {
     pub cell: Tensor,
 }
 
-/// A long short-term memory: a loop over positions with gates for what is taken in, forgotten and given out.
+/// A long short-term memory: a loop over positions with an input, a forget and an output gate.
 ///
 /// Layers follow one another by their results; for both directions two of them are run, one with `reverse`. The products with the inputs of all
 /// positions are one product before the loop. Source: Hochreiter and Schmidhuber, "Long short-term memory", 1997; the equations are those of
@@ -29,13 +29,13 @@ pub struct LstmState {
 /// let (y, last) = lstm.apply(&Tensor::ones([2, 5, 3], DType::F32), None)?;
 /// assert_eq!((y.shape()?, last.cell.shape()?), (&[2, 5, 8][..], &[2, 8][..]));
 /// // One position more, from where the sequence ended:
-/// let next = lstm.step(&Tensor::ones([2, 3], DType::F32), &last)?;
+/// let next = lstm.step(&Tensor::ones([2, 3], DType::F32), &last);
 /// assert_eq!(next.hidden.shape()?, [2, 8]);
 /// # Ok::<(), remat::Error>(())
 /// ```
 #[derive(Clone, Debug, Tree)]
 pub struct Lstm {
-    /// From the inputs to the gates of input, forgetting, candidate and output, in this order.
+    /// From the inputs to the input, forget, candidate and output gates, in this order.
     pub input: Linear,
     /// From the hidden values to the gates, without a bias.
     pub hidden: Linear,
@@ -88,11 +88,15 @@ impl Lstm {
     /// The state after one position more, whose input is `dtype[batch, inputs]`.
     ///
     /// # Errors
-    /// If shapes or dtypes do not fit.
+    /// If shapes or dtypes do not fit: failed tensors in both fields.
     #[track_caller]
-    pub fn step(&self, x: &Tensor, state: &LstmState) -> Result<LstmState> {
-        let loc = current_loc();
-        pinned(|| named_scope("lstm", || self.next(&self.input.apply(x), state))).map_err(|error: Error| error.at(loc))
+    pub fn step(&self, x: &Tensor, state: &LstmState) -> LstmState {
+        let next = || {
+            let LstmState { hidden, cell } = self.next(&self.input.apply(x), state)?;
+            Ok([hidden, cell])
+        };
+        let [hidden, cell] = deferred_array(|| named_scope("lstm", next));
+        LstmState { hidden, cell }
     }
 
     fn next(&self, input: &Tensor, state: &LstmState) -> Result<LstmState> {
@@ -119,7 +123,7 @@ impl Lstm {
 /// ```
 #[derive(Clone, Debug, Tree)]
 pub struct Gru {
-    /// From the inputs to the gates of reset and update and to the candidate, in this order.
+    /// From the inputs to the reset and update gates and the candidate, in this order.
     pub input: Linear,
     /// From the hidden values to the same.
     pub hidden: Linear,

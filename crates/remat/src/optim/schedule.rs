@@ -74,7 +74,7 @@ pub enum Schedule {
     Joined {
         /// The schedule of the first step.
         first: Box<Schedule>,
-        /// From which step on another is in force, in ascending order.
+        /// From which step on another is in force.
         then: Vec<(u64, Schedule)>,
     },
     /// This rate, a scalar: of a schedule of one's own.
@@ -105,7 +105,9 @@ impl Schedule {
                 })
             }
             Schedule::Joined { ref first, ref then } => {
-                then.iter().fold(first.at(step, dtype), |rate, (from, schedule)| {
+                let mut then: Vec<&(u64, Schedule)> = then.iter().collect();
+                then.sort_by_key(|&&(from, _)| from);
+                then.into_iter().fold(first.at(step, dtype), |rate, (from, schedule)| {
                     step.lt(last(*from)).select(rate, schedule.at(&(step - last(*from)), dtype))
                 })
             }

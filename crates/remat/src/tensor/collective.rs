@@ -135,11 +135,11 @@ impl Tensor {
         })
     }
 
-    /// The tensors of all shards along these axes, joined along a dimension in the order of the axes, of which the first is the
-    /// slowest. For a new dimension give the tensors one: `x.expand_dims(0).all_gather("data", 0)`.
+    /// The tensors of all shards along these axes, joined along an axis in the order of the axes, of which the first is the
+    /// slowest. For a new axis give the tensors one: `x.expand_dims(0).all_gather("data", 0)`.
     ///
     /// # Errors
-    /// If an axis has no name here, or the dimension is out of range.
+    /// If an axis has no name here, or `axis` is out of range.
     ///
     /// ```
     /// use remat::{Tensor, VmapOptions, vmap_with};
@@ -149,10 +149,10 @@ impl Tensor {
     /// # Ok::<(), remat::Error>(())
     /// ```
     #[track_caller]
-    pub fn all_gather(&self, axes: impl Into<AxisNames>, dimension: impl Int) -> Tensor {
+    pub fn all_gather(&self, axes: impl Into<AxisNames>, axis: impl Int) -> Tensor {
         let AxisNames(names) = axes.into();
         deferred(|| {
-            let dimension = axis("all_gather", self.aval()?, dimension.get())?;
+            let dimension = self::axis("all_gather", self.aval()?, axis.get())?;
             let mut x = self.clone();
             for name in names.iter().rev() {
                 let axis_size = bound_size("all_gather", name)?;
@@ -162,11 +162,11 @@ impl Tensor {
         })
     }
 
-    /// The sum of the tensors of all shards along these axes, of which each shard gets its part: the sum is cut along a dimension.
+    /// The sum of the tensors of all shards along these axes, of which each shard gets its part: the sum is cut along an axis.
     /// It costs half of what [`Tensor::psum`] does.
     ///
     /// # Errors
-    /// If an axis has no name here, the dimension is out of range or its size not a multiple of the number of shards, or the dtype
+    /// If an axis has no name here, `axis` is out of range or its size not a multiple of the number of shards, or the dtype
     /// is bool.
     ///
     /// ```
@@ -178,13 +178,13 @@ impl Tensor {
     /// ```
     #[doc(alias = "reduce_scatter")]
     #[track_caller]
-    pub fn psum_scatter(&self, axes: impl Into<AxisNames>, dimension: impl Int) -> Tensor {
+    pub fn psum_scatter(&self, axes: impl Into<AxisNames>, axis: impl Int) -> Tensor {
         let AxisNames(names) = axes.into();
         deferred(|| {
-            let dimension = axis("reduce_scatter", self.aval()?, dimension.get())?;
+            let dimension = self::axis("psum_scatter", self.aval()?, axis.get())?;
             let mut x = self.clone();
             for name in &names {
-                let axis_size = bound_size("reduce_scatter", name)?;
+                let axis_size = bound_size("psum_scatter", name)?;
                 x = bind1(ReduceScatter { axis_name: name.clone(), axis_size, dimension }, &[&x]);
             }
             Ok(x)
@@ -192,10 +192,10 @@ impl Tensor {
     }
 
     /// Each shard cuts its tensor along `split` and sends part `i` to shard `i` of the axis, which joins what it gets along
-    /// `concat`. So the dimension that is cut over devices becomes another one.
+    /// `concat`. So the axis that is cut over devices becomes another one.
     ///
     /// # Errors
-    /// If the axis has no name here, a dimension is out of range, or the size of `split` is not a multiple of the number of shards.
+    /// If the axis has no name here, `split` or `concat` is out of range, or the size of `split` is not a multiple of the number of shards.
     ///
     /// ```
     /// use remat::{Tensor, VmapOptions, vmap_with};

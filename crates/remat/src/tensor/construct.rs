@@ -204,7 +204,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn arange<T: Element + Operand>(range: Range<T>) -> Tensor {
-        deferred(|| arange(range, Scalar::Int(1)))
+        deferred(|| arange("arange", range, Scalar::Int(1)))
     }
 
     /// The numbers from `start` up or down to, not including, `end`, `step` apart.
@@ -219,7 +219,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn arange_step<T: Element + Operand>(start: T, end: T, step: T) -> Tensor {
-        deferred(|| arange(start..end, scalar_of(&step)?))
+        deferred(|| arange("arange_step", start..end, scalar_of("arange_step", &step)?))
     }
 
     /// `num` evenly spaced numbers from `start` to `end`, both included.
@@ -392,17 +392,17 @@ pub(crate) fn from_elements<T: Element>(elements: Vec<T>, shape: Shape, operatio
     Ok(Tensor::from_array(Array::new(remat_ir::Aval::new(T::DTYPE, shape), T::wrap(elements))?))
 }
 
-fn scalar_of(value: &impl Operand) -> Result<Scalar> {
+fn scalar_of(operation: &str, value: &impl Operand) -> Result<Scalar> {
     match value.argument() {
         super::Argument::Scalar(scalar) => Ok(scalar),
-        super::Argument::Tensor(_) => Err(Error::new(ErrorKind::Argument, "arange", "takes numbers")),
+        super::Argument::Tensor(_) => Err(Error::new(ErrorKind::Argument, operation, "takes numbers")),
     }
 }
 
-fn arange<T: Element + Operand>(range: Range<T>, step: Scalar) -> Result<Tensor> {
+fn arange<T: Element + Operand>(operation: &str, range: Range<T>, step: Scalar) -> Result<Tensor> {
     let dtype = T::DTYPE;
-    let wrong = |message: &str| Err(Error::new(ErrorKind::Argument, "arange", message));
-    let (start, end) = (scalar_of(&range.start)?, scalar_of(&range.end)?);
+    let wrong = |message: &str| Err(Error::new(ErrorKind::Argument, operation, message));
+    let (start, end) = (scalar_of(operation, &range.start)?, scalar_of(operation, &range.end)?);
     let count = match (start, end, step) {
         (_, _, Scalar::Int(0)) => return wrong("the step is 0"),
         (Scalar::Int(start), Scalar::Int(end), Scalar::Int(step)) => {
@@ -429,9 +429,9 @@ fn arange<T: Element + Operand>(range: Range<T>, step: Scalar) -> Result<Tensor>
     let Ok(count) = usize::try_from(count) else { return wrong("there are more numbers than memory can hold") };
     let mut out = bind1(Iota { dtype, shape: Shape::from_elem(count, 1), axis: 0 }, &[]);
     if step != Scalar::Int(1) {
-        out *= literal(step.literal("arange", dtype)?);
+        out *= literal(step.literal(operation, dtype)?);
     }
-    let start = start.literal("arange", dtype)?;
+    let start = start.literal(operation, dtype)?;
     Ok(if start.is_zero() { out } else { out + literal(start) })
 }
 

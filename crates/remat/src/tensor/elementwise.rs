@@ -72,8 +72,6 @@ unary! {
     lgamma Lgamma "The logarithm of the absolute value of the gamma function.", "float",
         "[1.0f32, 5.0]" => "[0.0f32, 3.1780538]";
     digamma Digamma "The derivative of `lgamma`.", "float", "[1.0f32, 2.0]" => "[-0.5772157f32, 0.42278433]";
-    is_finite IsFinite "Whether the element is neither infinite nor NaN, as a bool.", "float",
-        "[1.0f32, f32::NAN, f32::INFINITY]" => "[true, false, false]";
     not Not "`!x`: the other bool, or the flipped bits of an integer.", "bool or integer",
         "[true, false]" => "[false, true]";
     population_count PopulationCount "The number of ones among the bits.", "integer", "[0, 7, -1]" => "[0, 3, 32]";
@@ -144,10 +142,23 @@ impl Tensor {
         bind1(Compare::Ne, &[self, self])
     }
 
-    /// Whether the element is infinite, as a bool.
+    /// Whether the element is neither infinite nor NaN, as a bool. All `true` for integers and bools.
     ///
-    /// # Errors
-    /// If the dtype is not a float.
+    /// ```
+    /// use remat::Tensor;
+    /// let x = Tensor::new([1.0f32, f32::NAN, f32::INFINITY]);
+    /// assert_eq!(x.is_finite().to_vec::<bool>()?, [true, false, false]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn is_finite(&self) -> Tensor {
+        deferred(|| match self.aval()? {
+            aval if aval.dtype.is_float() => Ok(bind1(Unary::IsFinite, &[self])),
+            aval => Ok(Tensor::full(&aval.shape[..], true, DType::Bool)),
+        })
+    }
+
+    /// Whether the element is infinite, as a bool. All `false` for integers and bools.
     ///
     /// ```
     /// use remat::Tensor;
@@ -156,9 +167,9 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn is_inf(&self) -> Tensor {
-        deferred(|| {
-            require_float("is_inf", self.aval()?)?;
-            Ok(self.abs().eq(f64::INFINITY))
+        deferred(|| match self.aval()? {
+            aval if aval.dtype.is_float() => Ok(self.abs().eq(f64::INFINITY)),
+            aval => Ok(Tensor::full(&aval.shape[..], false, DType::Bool)),
         })
     }
 

@@ -48,15 +48,24 @@ pub struct Ellipsis;
 /// assert_eq!(x.index(step(0..3, -1)).to_vec::<i32>()?, [2, 1, 0]);
 /// # Ok::<(), remat::Error>(())
 /// ```
-pub fn step(range: impl AsIndex, by: i64) -> Index {
-    match range.as_index() {
-        Index::Range { start, end, step: _ } => Index::Range { start, end, step: by },
-        index => index,
-    }
+pub fn step(range: impl IndexRange, by: i64) -> Index {
+    let (start, end) = range.bounds();
+    Index::Range { start, end, step: by }
+}
+
+/// A range of indices, for [`step`]: those of Rust, of any integers.
+pub trait IndexRange: sealed::Sealed {
+    /// The first index and the one after the last; the ends of the axis where there is none.
+    #[doc(hidden)]
+    fn bounds(&self) -> (Option<i64>, Option<i64>);
+}
+
+mod sealed {
+    pub trait Sealed {}
 }
 
 /// The indices from `start` to before `end`, as `start..end`. For an end that is counted from the last: clippy takes `1..-1`
-/// for a range of nothing.
+/// for an empty range.
 ///
 /// ```
 /// use remat::index::span;
@@ -64,8 +73,8 @@ pub fn step(range: impl AsIndex, by: i64) -> Index {
 /// assert_eq!(Tensor::arange(0..5).index(span(1, -1)).to_vec::<i32>()?, [1, 2, 3]);
 /// # Ok::<(), remat::Error>(())
 /// ```
-pub fn span(start: impl Int, end: impl Int) -> Index {
-    Index::Range { start: Some(start.get()), end: Some(end.get()), step: 1 }
+pub fn span(start: impl Int, end: impl Int) -> Range<i64> {
+    start.get()..end.get()
 }
 
 /// A value that converts to an [`Index`].
@@ -118,12 +127,22 @@ integers!(i32 i64 isize u32 u64 usize);
 
 macro_rules! ranges {
     ($($type:ty => |$range:ident| $start:expr, $end:expr;)*) => {
-        $(impl<T: Int> AsIndex for $type {
-            fn as_index(&self) -> Index {
-                let $range = self;
-                Index::Range { start: $start, end: $end, step: 1 }
+        $(
+            impl<T: Int> sealed::Sealed for $type {}
+
+            impl<T: Int> IndexRange for $type {
+                fn bounds(&self) -> (Option<i64>, Option<i64>) {
+                    let $range = self;
+                    ($start, $end)
+                }
             }
-        })*
+
+            impl<T: Int> AsIndex for $type {
+                fn as_index(&self) -> Index {
+                    whole(self)
+                }
+            }
+        )*
     };
 }
 
@@ -140,10 +159,24 @@ fn after(end: impl Int) -> Option<i64> {
     (end.get() != -1).then(|| end.get().saturating_add(1))
 }
 
+impl sealed::Sealed for RangeFull {}
+
+impl IndexRange for RangeFull {
+    fn bounds(&self) -> (Option<i64>, Option<i64>) {
+        (None, None)
+    }
+}
+
 impl AsIndex for RangeFull {
     fn as_index(&self) -> Index {
-        Index::Range { start: None, end: None, step: 1 }
+        whole(self)
     }
+}
+
+/// All indices of a range.
+fn whole(range: &impl IndexRange) -> Index {
+    let (start, end) = range.bounds();
+    Index::Range { start, end, step: 1 }
 }
 
 /// A whole index: one entry, or a tuple, array, slice or `Vec` of them.

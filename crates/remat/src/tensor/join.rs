@@ -184,7 +184,7 @@ impl Tensor {
     #[track_caller]
     pub fn pad_dilated(&self, widths: impl AsRef<[(i64, i64, usize)]>, value: impl Operand) -> Tensor {
         deferred(|| {
-            let value = value.argument().of_dtype("pad", self.aval()?.dtype)?;
+            let value = value.argument().of_dtype("pad_dilated", self.aval()?.dtype)?;
             Ok(bind1(Pad { config: widths.as_ref().to_vec() }, &[self, &value]))
         })
     }

@@ -35,12 +35,13 @@ mod sort;
 mod tests;
 mod update;
 
+pub(crate) use argument::axis;
 pub use argument::{Argument, Axes, Dims, Int, Keep, Operand, Scalar, keep};
 pub use collective::{AxisNames, axis_index, axis_size};
 pub use conv::{ConvConfig, Padding};
 pub use einsum::einsum;
 pub use gather::{Starts, non_negative};
-pub use index::{AsIndex, Ellipsis, Index, Indices, NewAxis, span, step};
+pub use index::{AsIndex, Ellipsis, Index, IndexRange, Indices, NewAxis, span, step};
 pub use marker::optimization_barrier;
 pub use nested::Nested;
 pub use pool::PoolConfig;

@@ -1,6 +1,6 @@
 //! Pooling: reductions over sliding windows.
 
-use remat_ir::{Error, ErrorKind, Operation, ReduceWindow, Result, Shape, Window, WindowKind};
+use remat_ir::{Error, ErrorKind, ReduceWindow, Result, Shape, Window, WindowKind};
 
 use super::conv::Padding;
 use super::elementwise::require_float;
@@ -56,7 +56,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn max_pool(&self, config: &PoolConfig) -> Tensor {
-        deferred(|| self.reduce_window(WindowKind::Max, config))
+        deferred(|| self.reduce_window("max_pool", WindowKind::Max, config))
     }
 
     /// The smallest element of each window; padding never is.
@@ -72,7 +72,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn min_pool(&self, config: &PoolConfig) -> Tensor {
-        deferred(|| self.reduce_window(WindowKind::Min, config))
+        deferred(|| self.reduce_window("min_pool", WindowKind::Min, config))
     }
 
     /// The sum of each window.
@@ -88,7 +88,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn sum_pool(&self, config: &PoolConfig) -> Tensor {
-        deferred(|| self.reduce_window(WindowKind::Sum, config))
+        deferred(|| self.reduce_window("sum_pool", WindowKind::Sum, config))
     }
 
     /// The mean of each window; padding counts as zeros, or not at all with `count_padding: false`.
@@ -107,7 +107,7 @@ impl Tensor {
         deferred(|| {
             let aval = self.aval()?;
             require_float("avg_pool", aval)?;
-            let sums = self.reduce_window(WindowKind::Sum, config)?;
+            let sums = self.reduce_window("avg_pool", WindowKind::Sum, config)?;
             if config.count_padding {
                 return Ok(sums / config.window.iter().fold(1usize, |size, &n| size.saturating_mul(n)));
             }
@@ -115,14 +115,14 @@ impl Tensor {
             let slid = aval.rank() - config.window.len();
             let shape: Shape = (0..aval.rank()).map(|d| if d < slid { 1 } else { aval.shape[d] }).collect();
             let ones = Tensor::ones(&shape[..], aval.dtype);
-            Ok(sums / ones.reduce_window(WindowKind::Sum, config)?)
+            Ok(sums / ones.reduce_window("avg_pool", WindowKind::Sum, config)?)
         })
     }
 
-    fn reduce_window(&self, kind: WindowKind, config: &PoolConfig) -> Result<Tensor> {
+    fn reduce_window(&self, name: &str, kind: WindowKind, config: &PoolConfig) -> Result<Tensor> {
         let aval = self.aval()?;
         let slid = config.window.len();
-        let wrong = |name: &str, message: String| Err(Error::new(ErrorKind::Argument, name, message));
+        let wrong = |message: String| Err(Error::new(ErrorKind::Argument, name, message));
         let mut op = ReduceWindow {
             kind,
             window: Window {
@@ -133,15 +133,14 @@ impl Tensor {
                 window_dilation: Shape::new(),
             },
         };
-        let name = op.name();
         let Some(left_alone) = aval.rank().checked_sub(slid) else {
-            return wrong(name, format!("a window of {slid} dimensions is too much for {aval}"));
+            return wrong(format!("a window of {slid} dimensions is too much for {aval}"));
         };
         let strides = if config.strides.is_empty() { config.window.clone() } else { config.strides.clone() };
         let dilation = if config.dilation.is_empty() { vec![1; slid] } else { config.dilation.clone() };
         for (what, numbers) in [("window", &config.window), ("strides", &strides), ("dilation", &dilation)] {
             if numbers.len() != slid || numbers.contains(&0) {
-                return wrong(name, format!("{what} is {numbers:?} and not {slid} positive numbers"));
+                return wrong(format!("{what} is {numbers:?} and not {slid} positive numbers"));
             }
         }
         let windows: Vec<usize> =

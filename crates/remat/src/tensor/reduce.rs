@@ -179,7 +179,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn variance_ddof(&self, axes: impl Axes, ddof: usize) -> Tensor {
-        deferred(|| self.in_wide("variance", |x| x.plain_variance("variance", &axes, ddof)))
+        deferred(|| self.in_wide("variance_ddof", |x| x.plain_variance("variance_ddof", &axes, ddof)))
     }
 
     /// The square root of the variance over dimensions.
@@ -209,10 +209,10 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn std_ddof(&self, axes: impl Axes, ddof: usize) -> Tensor {
-        deferred(|| self.in_wide("std", |x| Ok(x.plain_variance("std", &axes, ddof)?.sqrt())))
+        deferred(|| self.in_wide("std_ddof", |x| Ok(x.plain_variance("std_ddof", &axes, ddof)?.sqrt())))
     }
 
-    /// The Euclidean norm over dimensions: the square root of the sum of squares.
+    /// The Euclidean norm over dimensions: the square root of the sum of squares. That of f16 and bf16 is computed in f32.
     ///
     /// # Errors
     /// If an axis is out of range or given twice, or the dtype is not a float.
@@ -224,10 +224,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn norm(&self, axes: impl Axes) -> Tensor {
-        deferred(|| {
-            require_float("norm", self.aval()?)?;
-            Ok(self.square().reduce("norm", ReduceKind::Sum, &axes)?.sqrt())
-        })
+        deferred(|| self.in_wide("norm", |x| Ok(x.square().reduce("norm", ReduceKind::Sum, &axes)?.sqrt())))
     }
 
     /// The sum of absolute values over dimensions.

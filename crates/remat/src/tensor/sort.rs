@@ -52,7 +52,7 @@ impl Tensor {
     /// keys keep their order.
     ///
     /// # Errors
-    /// If there is no tensor, the axis is out of range, shapes differ, or there are not between one and all keys.
+    /// If the axis is out of range, shapes differ, or there are not between one and all keys. Without tensors the result is empty.
     ///
     /// ```
     /// use remat::Tensor;
@@ -66,7 +66,7 @@ impl Tensor {
         deferred_all(tensors.len(), || {
             let tensors: Vec<&Tensor> = tensors.iter().map(Borrow::borrow).collect();
             let Some(first) = tensors.first() else { return Ok(Vec::new()) };
-            let axis = self::axis("sort", first.aval()?, axis.get())?;
+            let axis = self::axis("sort_together", first.aval()?, axis.get())?;
             Ok(bind(Sort { axis, num_keys: keys, is_stable: true }, &tensors, tensors.len()))
         })
     }

@@ -86,6 +86,17 @@ pub(crate) fn deferred_all(n: usize, f: impl FnOnce() -> Result<Vec<Tensor>>) ->
     super::scope::pinned(|| f().unwrap_or_else(|error| vec![fail(error.at(super::current_loc())); n]))
 }
 
+/// As [`deferred`], for an array of tensors.
+#[track_caller]
+pub(crate) fn deferred_array<const N: usize>(f: impl FnOnce() -> Result<[Tensor; N]>) -> [Tensor; N] {
+    super::scope::pinned(|| {
+        f().unwrap_or_else(|error| {
+            let failed = fail(error.at(super::current_loc()));
+            std::array::from_fn(|_| failed.clone())
+        })
+    })
+}
+
 /// A failed tensor, whose error the innermost trace remembers.
 pub(crate) fn fail(error: Error) -> Tensor {
     Tracer::with_innermost(|tracer, _| tracer.fail(&error));

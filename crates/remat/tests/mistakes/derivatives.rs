@@ -95,10 +95,10 @@ fn tangents() {
 #[test]
 fn cotangents() {
     let (_, pullback) = vjp(|x: &Tensor| x.sin(), &vector(3)).unwrap();
-    mistake!(pullback.call(&vector(4)), "vjp: the cotangent is f32[4] and must be f32[3]", -1, 25);
+    mistake!(pullback.call(&vector(4)), "vjp: the cotangent is f32[4] and must be f32[3]", 0, 23);
     let (_, pullback) = vjp(|x: &Tensor| vec![x.sin(), x.cos()], &vector(3)).unwrap();
     let message = "vjp: the cotangent has another structure than the result: 1 element against 2 elements";
-    mistake!(pullback.call(&vec![vector(3)]), message, -2, 25);
+    mistake!(pullback.call(&vec![vector(3)]), message, 0, 23);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn transposes_of_what_is_not_linear() {
         39
     );
     let double = linear_transpose(|x: &Tensor| x * 2, &vector(3)).unwrap();
-    mistake!(double.call(&vector(4)), "linear_transpose: the cotangent is f32[4] and must be f32[3]", -1, 18);
+    mistake!(double.call(&vector(4)), "linear_transpose: the cotangent is f32[4] and must be f32[3]", 0, 21);
 }
 
 #[test]

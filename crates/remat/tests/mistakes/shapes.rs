@@ -170,16 +170,11 @@ fn pooling() {
     let x = zeros(&[4, 4]);
     mistake!(
         x.max_pool(&PoolConfig::new([2, 2, 2])),
-        "reduce_window_max: a window of 3 dimensions is too much for f32[4,4]",
+        "max_pool: a window of 3 dimensions is too much for f32[4,4]",
         1,
         11
     );
-    mistake!(
-        x.avg_pool(&PoolConfig::new([2, 0])),
-        "reduce_window_sum: window is [2, 0] and not 2 positive numbers",
-        1,
-        11
-    );
+    mistake!(x.avg_pool(&PoolConfig::new([2, 0])), "avg_pool: window is [2, 0] and not 2 positive numbers", 1, 11);
 }
 
 #[test]

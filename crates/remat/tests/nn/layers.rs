@@ -156,7 +156,7 @@ fn recurrent_layers_are_those_of_pytorch() {
         let zeros = Tensor::zeros([2, 4], dtype);
         let (mut state, mut h) = (LstmState { hidden: zeros.clone(), cell: zeros.clone() }, zeros);
         for i in 0..5 {
-            state = lstm.step(&x.index((.., i)), &state).unwrap();
+            state = lstm.step(&x.index((.., i)), &state);
             h = gru.step(&x.index((.., i)), &h);
             assert!(state.hidden.allclose(&y.index((.., i)), 1e-5, 1e-6).unwrap());
         }
@@ -170,6 +170,14 @@ fn recurrent_layers_are_those_of_pytorch() {
         );
     }
     let lstm = Lstm::init(random::key(0), 3, 4, DType::F32);
+    let zeros = Tensor::zeros([2, 4], DType::F32);
+    let failed = lstm.step(&Tensor::zeros([2, 5], DType::F32), &LstmState { hidden: zeros.clone(), cell: zeros });
+    let line = line!() - 1;
+    for tensor in [failed.hidden, failed.cell] {
+        let error = tensor.error().unwrap();
+        assert_eq!(error.message(), "the inner sizes of f32[2,5] and f32[3,16] differ: 5 and 3");
+        assert_eq!(error.loc().and_then(|loc| loc.site).map(|site| site.line()), Some(line));
+    }
     let gradient =
         grad(|lstm: &Lstm| Ok::<_, remat::Error>(lstm.apply(&input(&[2, 5, 3], DType::F32), None)?.0.square().sum(..)));
     let gradient = gradient(&lstm).unwrap();

@@ -138,7 +138,10 @@ fn a_unet_joins_its_levels() {
             "takes images [batch, channels, height, width] that can be halved 2 times, not f32[1,3,8,6]"
         );
         let other = if time.is_some() { None } else { Some(Tensor::new([1, 2])) };
-        let expected = if time.is_some() { "the model is told a time" } else { "the model is not told a time" };
+        let expected = match time {
+            Some(_) => "the model was made with `time: true` and needs a time",
+            None => "the model was made with `time: false` and takes no time",
+        };
         assert_eq!(message(model.apply(&x, other.as_ref())), expected);
     }
     // The time makes a difference.
@@ -148,4 +151,6 @@ fn a_unet_joins_its_levels() {
     assert!(!early.allclose(&late, 1e-3, 1e-4).unwrap());
     let wrong = UNet::init(random::key(0), &UNetConfig { norm_num_groups: 3, ..unet() }, DType::F32);
     assert_eq!(wrong.apply(&x, None).error().unwrap().message(), "3 groups do not divide 4 features");
+    let wrong = UNet::init(random::key(0), &UNetConfig { attention_levels: vec![1, 9], ..unet() }, DType::F32);
+    assert_eq!(wrong.apply(&x, None).error().unwrap().message(), "attention level 9 is not one of the 3 levels");
 }

@@ -133,6 +133,10 @@ fn schedules() {
     check("schedule.joined", joined);
     assert_eq!(at(&Schedule::Piecewise { start: 0.5, scales: vec![(u64::MAX, 9.0)] }, DType::F32), [0.5; 12]);
     assert_eq!(at(&Schedule::Joined { first: Box::new(2.0.into()), then: vec![] }, DType::F32), [2.0; 12]);
+    // In any order.
+    let then = vec![(8, 3.0.into()), (4, 1.0.into())];
+    let joined = Schedule::Joined { first: Box::new(2.0.into()), then };
+    assert_eq!(at(&joined, DType::F32), [2.0, 2.0, 2.0, 2.0, 1.0, 1.0, 1.0, 1.0, 3.0, 3.0, 3.0, 3.0]);
     // Lengths of zero are at their end at once.
     assert_eq!(at(&Schedule::Linear { start: 1.0, end: 2.0, steps: 0 }, DType::F32), [2.0; 12]);
     let no_warmup = Schedule::WarmupCosine { start: 9.0, peak: 1.0, end: 0.5, warmup_steps: 0, steps: 0 };

@@ -228,4 +228,8 @@ fn narrow_floats_are_averaged_in_f32() {
     assert_eq!(big.mean(0).to_dtype(DType::F64).item::<f64>().unwrap(), 60000.0);
     assert_eq!(big.variance(0).to_dtype(DType::F64).item::<f64>().unwrap(), 0.0);
     assert_eq!(big.mean(0).dtype().unwrap(), DType::F16);
+    for dtype in [DType::F16, DType::Bf16] {
+        let norm = Tensor::full([4], 300.0, dtype).norm(0);
+        assert_eq!((norm.dtype().unwrap(), norm.to_dtype(DType::F64).item::<f64>().unwrap()), (dtype, 600.0));
+    }
 }

@@ -1,6 +1,6 @@
 //! U-Nets.
 
-use remat_ir::{Error, ErrorKind, Result};
+use remat_ir::{Error, ErrorKind, Result, counted};
 
 use crate::layer::{deferred, pinned};
 use crate::nn::{Attention, Conv, GroupNorm, Linear, sinusoidal_embedding};
@@ -119,7 +119,7 @@ impl UNetBlock {
     }
 }
 
-/// A level on the way down: blocks, then a convolution of stride 2, but at the last level.
+/// A level on the way down: blocks and, at all levels but the last, a convolution of stride 2.
 #[derive(Clone, Debug, Tree)]
 pub struct UNetDown {
     /// The blocks.
@@ -128,7 +128,8 @@ pub struct UNetDown {
     pub smaller: Option<Conv>,
 }
 
-/// A level on the way up: blocks, each of which is given a result of the way down too, then each pixel four times and a convolution, but at the largest level.
+/// A level on the way up: blocks, each of which also takes a result of the way down; then, at all levels but the largest, every pixel is
+/// repeated to two by two and convolved.
 #[derive(Clone, Debug, Tree)]
 pub struct UNetUp {
     /// The blocks.
@@ -178,7 +179,8 @@ impl UNet {
     /// Weights as the parts make them.
     ///
     /// # Errors
-    /// If the groups do not divide the features or the dtype is not a float: weights are failed tensors.
+    /// If the groups do not divide the features, an attention level is not one of the levels, or the dtype is not a float: weights are
+    /// failed tensors.
     #[track_caller]
     pub fn init(key: Key, config: &UNetConfig, dtype: DType) -> UNet {
         pinned(|| {
@@ -190,7 +192,11 @@ impl UNet {
             };
             let sizes = &config.block_out_channels;
             let [begin, end] = [sizes.first(), sizes.last()].map(|size| size.copied().unwrap_or(config.in_channels));
-            let first = parts.conv(next(), config.in_channels, begin, 3);
+            let mut first = parts.conv(next(), config.in_channels, begin, 3);
+            if let Some(level) = config.attention_levels.iter().find(|&&level| level >= sizes.len()) {
+                let message = format!("attention level {level} is not one of the {}", counted(sizes.len(), "level"));
+                first.kernel = deferred(|| Err(Error::new(ErrorKind::Argument, "nn::UNet::init", message)));
+            }
             // The features of each result that the way up is given.
             let (mut features, mut kept) = (begin, vec![begin]);
             let mut down = Vec::new();
@@ -257,7 +263,10 @@ impl UNet {
                 Some(second.apply(&first.apply(&times).silu()))
             }
             (own, _) => {
-                let message = if own.is_some() { "the model is told a time" } else { "the model is not told a time" };
+                let message = match own {
+                    Some(_) => "the model was made with `time: true` and needs a time",
+                    None => "the model was made with `time: false` and takes no time",
+                };
                 return Err(Error::new(ErrorKind::Argument, NAME, message));
             }
         };
