@@ -61,7 +61,7 @@ enum Command {
     /// Install and list the plugins with which XLA compiles and runs programs.
     #[command(subcommand)]
     Plugin(plugin::Command),
-    /// Show what the programs take on disk that XLA has compiled, or delete them.
+    /// Show or delete what is kept on disk: programs that XLA has compiled, and tokens of texts.
     #[command(subcommand)]
     Cache(cache::Command),
     /// Run a command as the processes of a cluster on this machine: each is told its rank, and all end when one fails.

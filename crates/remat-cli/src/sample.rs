@@ -19,10 +19,10 @@ pub(crate) struct Choice {
     /// Sampling temperature; 0 is greedy: the most likely token each time
     #[arg(long, default_value_t = 0.7, value_parser = magnitude, allow_negative_numbers = true)]
     temperature: f64,
-    /// Draw among the K most likely tokens alone
+    /// Draw only among the K most likely tokens
     #[arg(long, value_name = "K", value_parser = up_to(1 << 24))]
     top_k: Option<usize>,
-    /// Draw among the most likely tokens alone whose probabilities add up to P
+    /// Draw only among the fewest most likely tokens whose probabilities add up to P
     #[arg(long, value_name = "P", value_parser = share, allow_negative_numbers = true)]
     top_p: Option<f64>,
 }

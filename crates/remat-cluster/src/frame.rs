@@ -54,7 +54,7 @@ pub(crate) fn receive(stream: &mut impl Read) -> io::Result<Option<Vec<Vec<u8>>>
 /// The fields of the first message of a connection, which is short: nothing is known of the other side yet.
 ///
 /// # Errors
-/// As for [`receive`].
+/// As [`receive`].
 pub(crate) fn receive_first(stream: &mut impl Read) -> io::Result<Option<Vec<Vec<u8>>>> {
     receive_up_to(MAX_FIRST, stream)
 }

@@ -21,7 +21,7 @@ use crate::tokens::{Header, ToFiles, ToMemory, Tokens, Writer};
 /// The operation that errors name.
 const CORPUS: &str = "Corpus";
 
-/// One of so many documents is held out, or the last part of so many of each file.
+/// One of this many documents is held out, or the last part of this many of each file.
 const HELD_OUT: usize = 10;
 
 /// The bytes of text that are tokenized together.
@@ -115,7 +115,7 @@ impl Corpus {
     /// ```
     ///
     /// # Errors
-    /// As of [`Corpus::in_memory`]; if the folder cannot be written.
+    /// As [`Corpus::in_memory`]; if the folder cannot be written.
     #[track_caller]
     pub fn in_shards(source: &Source, tokenizer: &Tokenizer, cache: impl AsRef<Path>) -> Result<Corpus> {
         let (loc, cache) = (location(), TokenCache::new(cache.as_ref()));
@@ -153,10 +153,10 @@ impl Corpus {
         Ok(corpus)
     }
 
-    /// All tokens of a text in memory, with nothing held out, in the order of the text.
+    /// All tokens of a text in memory, in its order, with nothing held out, and the number of bytes of the text.
     ///
     /// # Errors
-    /// As of [`Corpus::in_memory`].
+    /// As [`Corpus::in_memory`].
     #[track_caller]
     pub fn whole(source: &Source, tokenizer: &Tokenizer) -> Result<(Tokens, u64)> {
         let loc = location();
@@ -248,7 +248,7 @@ fn open(folder: &Path, tokenizer: &Tokenizer, source: u64) -> Result<(Tokens, To
 /// Writes the shards of a text to a new folder.
 ///
 /// # Errors
-/// As of [`Corpus::in_shards`].
+/// As [`Corpus::in_shards`].
 fn write(source: &Source, tokenizer: &Tokenizer, fingerprint: u64, folder: &TempDir) -> Result<()> {
     let header = header(tokenizer, fingerprint);
     let [mut train, mut test] = [TRAIN, TEST].map(|name| ToFiles::new(folder.path(), name, header));

@@ -51,7 +51,7 @@ impl Read for Frames {
             // The decoder computes the checksum of a frame, and leaves it to the caller to compare it.
             let expected = self.decoder.get_checksum_from_data();
             if expected.is_some() && expected != self.decoder.get_calculated_checksum() {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "the checksum of a frame is another"));
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "the checksum of a frame does not match"));
             }
             if !self.next()? {
                 return Ok(0);

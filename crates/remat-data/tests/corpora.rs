@@ -148,7 +148,7 @@ fn shards_are_made_again_when_the_text_changes_or_they_are_damaged() {
         expected.push(again(what));
         assert!(fs::read(&train).unwrap() == good);
     };
-    damaged(&|file| file[70] ^= 1, "/train-00000.tokens` is damaged: its checksum is another");
+    damaged(&|file| file[70] ^= 1, "/train-00000.tokens` is damaged: its checksum does not match");
     damaged(
         &|file| file.truncate(100),
         "/train-00000.tokens` is cut off or damaged: it is said to have 90 tokens, and has 100 bytes",

@@ -235,7 +235,7 @@ fn bytes_of_zstandard_that_are_flipped() {
         damaged.extend(next);
         let folder = folder(&[("a.txt.zst", &damaged)]);
         let error = message(pieces(folder.path().join("a.txt.zst"), None), &folder);
-        assert_eq!(error, "cannot read `DIR/a.txt.zst`: the checksum of a frame is another");
+        assert_eq!(error, "cannot read `DIR/a.txt.zst`: the checksum of a frame does not match");
     }
 }
 

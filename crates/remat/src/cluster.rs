@@ -114,7 +114,7 @@ impl Cluster {
     /// The tree of the process of rank 0, on all processes; leaves may be of every dtype.
     ///
     /// # Errors
-    /// As for [`Cluster::all_reduce_sum`].
+    /// As [`Cluster::all_reduce_sum`].
     #[track_caller]
     pub fn broadcast<T: Tree>(&self, tree: &T) -> Result<T> {
         self.exchange("broadcast", tree, Node::broadcast)

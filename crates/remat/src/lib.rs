@@ -37,8 +37,8 @@
 //! - An error is an [`Error`], which names the operation, the types and your own line. Functions that make tensors defer it:
 //!   methods of tensors, the layers of [`nn`] (`init` too) and [`random`] return failed tensors, which carry the error to
 //!   where they are read. All others that can fail return a [`Result`]: reading shapes and values, transformations, loops,
-//!   branches, optimizers, engines, and layers that are loops or go on with a cache. Four stand for the function that they are given and return what it returns, a tree or a
-//!   `Result`: [`checkpoint`], [`checkpoint_layers`], [`custom_jvp`] and [`custom_vjp`].
+//!   branches, optimizers, engines, and layers that are loops, have a cache or statistics, or change a model. Four stand for the
+//!   function that they are given and return what it returns, a tree or a `Result`: [`checkpoint`], [`checkpoint_layers`], [`custom_jvp`] and [`custom_vjp`].
 //! - A model is a plain struct that derives [`Tree`]; its gradient has its type.
 //!
 //! Here is what a program writes every day. The rest is in modules: [`nn`], [`optim`], [`random`]; [`cluster`] for several
@@ -141,7 +141,7 @@ pub mod layer {
     pub use crate::trace::{apply, current_loc as location, deferred, pinned};
 }
 
-/// The stages of a jitted function: traced, simplified, compiled.
+/// The stages of a jitted function: traced, lowered, compiled.
 pub mod stages {
     pub use remat_opt::cost::Cost;
     pub use remat_opt::{Pass, Stage, Stages};

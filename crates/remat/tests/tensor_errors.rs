@@ -206,7 +206,7 @@ fn axes_and_shapes_that_do_not_fit() {
         x.layer_norm(-1, 1e-5, Some(&floats(&[2])), None),
         "mul: f32[2,3] and f32[2] do not broadcast: dimension -1 has size 3 and 2",
     );
-    fails(x.normalize(0, -1.0), "normalize: eps is -1 and not positive");
+    fails(x.normalize(0, -1.0), "normalize: eps is -1 and must be at least 0");
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn products_that_do_not_fit() {
     fails(
         f(&[1, 1, 4])
             .conv(&f(&[1, 1, 2]), &ConvConfig { layout: Some(["NCH", "OIW", "NCH"]), ..ConvConfig::default() }),
-        "conv: the layout \"NCH\" has not the spatial letters of \"OIW\", each once",
+        "conv: the layout \"NCH\" does not have the spatial letters of \"OIW\", each once",
     );
     fails(
         f(&[1, 4]).max_pool(&PoolConfig::new([2, 2, 2])),

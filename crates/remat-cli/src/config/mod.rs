@@ -82,13 +82,13 @@ pub(crate) struct Config {
     /// adamw, adafactor (less state), adam8bit (a quarter of the state), lion (half of it), sgd (with momentum), muon
     #[arg(long, value_name = "NAME", default_value = "adamw")]
     pub(crate) optimizer: OptimizerName,
-    /// Matrices lose this share of the learning rate in each step; not of adafactor and sgd [default: 0.1]
+    /// The weight decay of matrices, times the learning rate; adafactor and sgd have none [default: 0.1]
     #[arg(long, value_parser = magnitude, allow_negative_numbers = true)]
     pub(crate) weight_decay: Option<f64>,
-    /// The norm of all gradients together above which they are scaled down, 0 for none; it needs all of them in memory at once
+    /// Gradients are scaled down to this norm of all together, 0 for no limit; it needs all of them in memory at once
     #[arg(long, default_value_t = 1.0, value_parser = magnitude, allow_negative_numbers = true)]
     pub(crate) clip_norm: f64,
-    /// The largest value of a gradient, 0 for none
+    /// The largest magnitude of an element of a gradient, 0 for no limit
     #[arg(long, default_value_t = 0.0, value_parser = magnitude, allow_negative_numbers = true)]
     pub(crate) clip_value: f64,
     /// The seed of weights, batches and sample: the same seed gives the same run
@@ -103,10 +103,10 @@ pub(crate) struct Config {
     /// Steps from one checkpoint to the next; the last three stay
     #[arg(long, value_name = "STEPS", default_value_t = 500, value_parser = up_to(u32::MAX.into()).map(|steps| steps as u32))]
     pub(crate) save_every: u32,
-    /// Steps from one loss of held-out text to the next, 0 for none but before and after
+    /// Steps between losses of held-out text, 0 for only before and after training
     #[arg(long, value_name = "STEPS", default_value_t = 500)]
     pub(crate) eval_every: u32,
-    /// Steps from one sample of text to the next, 0 for none but at the end
+    /// Steps between samples of text, 0 for only at the end
     #[arg(long, value_name = "STEPS", default_value_t = 0)]
     pub(crate) sample_every: u32,
     /// Tokens that the model writes in a sample, 0 for none

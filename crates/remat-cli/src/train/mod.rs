@@ -41,7 +41,7 @@ use stop::Stop;
 /// Arguments of `remat train`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A file with settings: keys are the names of the flags below, which hold in place of those of the file
+    /// A file with settings, whose keys are the names of the flags below; a flag overrides the file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Instead of training, print the configuration as such a file
@@ -251,10 +251,10 @@ fn train(mut config: Config, resumed: Option<(&PathBuf, Saved)>, out: &mut impl 
     Ok(())
 }
 
-/// Says what makes the rest of a run another than it would have been.
+/// Says what makes the rest of a run differ from what it would have been.
 fn note_changes(saved: &Saved, config: &Config, text: Fingerprint, out: &mut impl Write) -> Result<()> {
     if saved.text != text {
-        writeln!(out, "note: the text is not the one that the run began with, so that its batches are others")?;
+        writeln!(out, "note: the text is not the one that the run began with, so that its batches differ")?;
     }
     let schedule = |config: &Config| (config.steps, config.learning_rate);
     if schedule(&saved.config) != schedule(config) {

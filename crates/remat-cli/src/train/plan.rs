@@ -158,7 +158,7 @@ impl Limit {
         set.or_else(|| machine::memory().map(|bytes| Limit { bytes, beside: 0, name: "the memory of this machine" }))
     }
 
-    /// Whether so many bytes fit.
+    /// Whether this many bytes fit.
     pub(super) fn fits(&self, bytes: usize) -> bool {
         self.beside.saturating_add(bytes) <= self.bytes
     }

@@ -57,7 +57,7 @@ struct Change {
 }
 
 impl ImageBatches {
-    /// Batches of so many images, with values from 0 to 1, neither cropped nor flipped.
+    /// Batches of this many images, with values from 0 to 1, neither cropped nor flipped.
     ///
     /// # Errors
     /// If `batch` is 0 or there are no images.
@@ -94,7 +94,7 @@ impl ImageBatches {
         Ok(self)
     }
 
-    /// With images that are cropped at random to their size from ones with a border of so many black pixels.
+    /// With images that are cropped at random to their size from ones with a border of this many black pixels.
     ///
     /// # Errors
     /// If the border is not smaller than the images.

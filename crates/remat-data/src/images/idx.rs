@@ -20,7 +20,7 @@ pub(super) fn names(split: Split) -> [&'static str; 2] {
 /// The images and the labels of two files.
 ///
 /// # Errors
-/// As of [`Images::idx`].
+/// As [`Images::idx`].
 pub(super) fn read([images, labels]: &[PathBuf; 2], classes: usize) -> Result<Images> {
     let (dims, pixels) = array(images)?;
     let (count, shape) = match dims[..] {

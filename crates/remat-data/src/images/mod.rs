@@ -189,7 +189,7 @@ impl Images {
     }
 }
 
-/// The bytes of so many images.
+/// The bytes of this many images.
 ///
 /// # Errors
 /// If a size is 0, or they are more than there can be.

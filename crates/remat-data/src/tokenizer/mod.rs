@@ -116,7 +116,7 @@ impl Tokenizer {
         }
     }
 
-    /// A number that is another for another tokenizer: tokens of one mean nothing to another.
+    /// A number that differs between tokenizers: tokens of one mean nothing to another.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
@@ -135,7 +135,7 @@ impl Tokenizer {
     /// The tokens of several texts, each as [`encode`](Tokenizer::encode) gives them, computed on all cores.
     ///
     /// # Errors
-    /// As of [`encode`](Tokenizer::encode).
+    /// As [`encode`](Tokenizer::encode).
     pub(crate) fn encode_all(&self, texts: &[&[u8]]) -> Result<Vec<Vec<u32>>> {
         match &self.kind {
             Kind::Bytes => Ok(texts.iter().map(|text| text.iter().map(|&byte| u32::from(byte)).collect()).collect()),

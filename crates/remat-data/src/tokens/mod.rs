@@ -144,7 +144,7 @@ impl Tokens {
     /// The tokens of both, one after the other, divided before the last `count`.
     ///
     /// # Errors
-    /// As of [`Tokens::read`]; there are at least `count`.
+    /// As [`Tokens::read`]; there are at least `count`.
     pub(crate) fn divided_again(&self, other: &Tokens, count: usize) -> Result<(Tokens, Tokens)> {
         let mut all = self.read(0, self.len() as usize)?;
         all.extend(other.read(0, other.len() as usize)?);

@@ -46,7 +46,7 @@ pub(super) fn open(path: &Path, expected: &Header, start: u64) -> Result<Part> {
         return Err(wrong(TOKENS, path, message));
     }
     if checksum(&mut file).map_err(|error| failed(&error))? != header.checksum {
-        return Err(wrong(TOKENS, path, "is damaged: its checksum is another"));
+        return Err(wrong(TOKENS, path, "is damaged: its checksum does not match"));
     }
     let bytes = Bytes::File { file, path: path.to_path_buf(), begin };
     Ok(Part { start, len: header.count, width: header.width as usize, checksum: header.checksum, bytes })

@@ -160,7 +160,7 @@ fn publish(operation: &str, folder: &Path, step: u64) -> Result<()> {
     remove(operation, &replaced)
 }
 
-/// Removes the checkpoints before the last so many of which no file is missing or cut off: a damaged one does not take the place of one that a run can go on from.
+/// Removes the checkpoints before the last few of which no file is missing or cut off: a damaged one does not take the place of one that a run can go on from.
 fn prune(folder: &Path, keep: usize) -> Result<()> {
     let mut kept = 0;
     for step in steps(OPERATION, folder)?.into_iter().rev() {

@@ -134,7 +134,7 @@ fn bytes(named: &Named) -> Result<u64> {
     Ok((named.tensor.size()? * named.tensor.dtype()?.size()) as u64)
 }
 
-/// The tensors in files of at most so many bytes, in order.
+/// The tensors in files of at most this many bytes, in order.
 fn shards(tensors: Vec<Named>, most: u64) -> Result<Vec<Vec<Named>>> {
     let (mut shards, mut shard, mut size) = (Vec::new(), Vec::new(), 0);
     for named in tensors {

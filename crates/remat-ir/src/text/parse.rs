@@ -45,7 +45,7 @@ impl Jaxpr {
     /// of its faults.
     ///
     /// # Errors
-    /// If the text has not the form of a program, or a variable is never defined.
+    /// If the text does not have the form of a program, or a variable is never defined.
     pub fn parse_unchecked(text: &str) -> Result<Jaxpr> {
         Ok(Parser { checks: false, ..Parser::new(text)? }.program()?.0)
     }

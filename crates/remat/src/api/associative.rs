@@ -18,10 +18,10 @@ pub struct AssociativeScanOptions {
     pub reverse: bool,
 }
 
-/// All prefixes `x0, f(x0, x1), f(f(x0, x1), x2), ..` along the first dimension of the leaves, under an associative `f`: as many
+/// All prefixes `x0, f(x0, x1), f(f(x0, x1), x2), ..` along the first axis of the leaves, under an associative `f`: as many
 /// slices as `elems` has, in a number of steps that grows with the logarithm of the length.
 ///
-/// `f` takes two trees of equally many slices, which it combines one by one: the leaves have the dimension of the scan,
+/// `f` takes two trees of equally many slices, which it combines one by one: the leaves have the axis of the scan,
 /// with fewer slices than those of `elems`. The length may be anything, zero too. Reverse mode keeps what `f` needs at
 /// each level, which is linear in the length.
 ///

@@ -9,10 +9,10 @@ use crate::trace::{
 };
 use crate::transform;
 
-/// Where the batch dimension of each leaf is. Negative positions count from the end.
+/// The batch axis of each leaf. Negative axes count from the last.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BatchAxes {
-    /// The same position in every leaf.
+    /// The same axis in every leaf.
     All(i64),
     /// One entry per leaf, in order; `None` for a leaf that all examples share.
     PerLeaf(Vec<Option<i64>>),
@@ -40,9 +40,9 @@ impl BatchAxes {
 /// Options of [`vmap_with`].
 #[derive(Clone, Debug)]
 pub struct VmapOptions {
-    /// The batch dimensions of the argument.
+    /// The batch axes of the argument.
     pub in_axes: BatchAxes,
-    /// The batch dimensions of the result; a leaf with `None` must be the same for all examples.
+    /// The batch axes of the result; a leaf with `None` must be the same for all examples.
     pub out_axes: BatchAxes,
     /// The number of examples: needed only if no leaf of the argument is batched.
     pub size: Option<usize>,
@@ -56,7 +56,7 @@ impl Default for VmapOptions {
     }
 }
 
-/// Applies a function to every example of a batch at once: along the first dimension of every leaf of its argument. What
+/// Applies a function to every example of a batch at once: along the first axis of every leaf of its argument. What
 /// the closure captures is shared by all examples.
 ///
 /// ```

@@ -40,7 +40,7 @@ use crate::transform::internal;
 /// tensor, or an `Err` if `f` returns a `Result`.
 ///
 /// # Panics
-/// If `f` calls itself without an end, returns a plain tree, and is not inside of another transformation: there is nothing that
+/// If `f` calls itself forever, returns a plain tree, and is not inside of another transformation: there is nothing that
 /// could hold the error.
 #[doc(alias = "remat")]
 #[track_caller]

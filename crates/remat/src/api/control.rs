@@ -29,7 +29,7 @@ impl Default for ScanOptions {
     }
 }
 
-/// A loop over the first dimension of `xs`: `f` takes the carry and a slice of every leaf of `xs`, and gives the next
+/// A loop over the first axis of `xs`: `f` takes the carry and a slice of every leaf of `xs`, and gives the next
 /// carry and a slice of the result. Gives the last carry and the stacked slices.
 ///
 /// The function is traced once, whatever the length.
@@ -130,7 +130,7 @@ pub(crate) fn trace_scan<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
         let Some((&n, rest)) = aval.shape.split_first() else {
             let place = path.place();
             let message = format!(
-                "the stacked input{place} is {aval}, which has no dimension to loop over; capture what all iterations share"
+                "the stacked input{place} is {aval}, which has no axis to loop over; capture what all iterations share"
             );
             return Err(Error::new(ErrorKind::Shape, operation, message).at(loc));
         };

@@ -16,8 +16,8 @@ use crate::trace::{
 
 const NAME: &str = "checkpoint_layers";
 
-/// Which layers [`checkpoint_layers`] takes. A layer is what runs in a [`named_scope`](crate::named_scope), as those of
-/// [`nn`](crate::nn) do; its path is the names of the scopes around it and its own, as `gpt2/block/attention`.
+/// Which layers [`checkpoint_layers`] takes. A layer is what runs in a [`named_scope`](crate::named_scope), as attention, MLPs, blocks,
+/// recurrent layers and the models of [`nn`](crate::nn) do (not single linear maps, convolutions and norms); its path is the names of the scopes around it and its own, as `gpt2/block/attention`.
 ///
 /// A text is a pattern for the end of the path: `block` takes `gpt2/block`. In a pattern `*` stands for any one name, and `**` for any number
 /// of them; with a `/` in front it is for the whole path.
@@ -114,9 +114,9 @@ impl fmt::Display for Layers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.test, self.every) {
             (Test::Pattern(pattern), 1) => f.write_str(pattern)?,
-            (Test::Pattern(pattern), n) => write!(f, "one {pattern} of {n}")?,
+            (Test::Pattern(pattern), n) => write!(f, "{pattern}, one of every {n}")?,
             (Test::Custom(_), 1) => f.write_str("chosen layers")?,
-            (Test::Custom(_), n) => write!(f, "one of {n} of the chosen layers")?,
+            (Test::Custom(_), n) => write!(f, "chosen layers, one of every {n}")?,
         }
         if self.skip > 0 { write!(f, " after the first {}", self.skip) } else { Ok(()) }
     }

@@ -38,11 +38,11 @@ use parts::{Bytes, Step};
 /// What [`report_with`] tries.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The layers that a policy is put around. Those called `block` unless said otherwise.
+    /// The layers that a policy is put around. Those called `block` by default.
     pub layers: Layers,
-    /// The policies that are tried there: [`Policy::Dots`], [`Policy::DotsWithNoBatchDims`] and [`Policy::Nothing`] unless said otherwise.
+    /// The policies that are tried there: [`Policy::Dots`], [`Policy::DotsWithNoBatchDims`] and [`Policy::Nothing`] by default.
     pub policies: Vec<Policy>,
-    /// The chips that a fully sharded step is estimated for. 8 unless said otherwise; 1 for no estimate.
+    /// The chips that a fully sharded step is estimated for. 8 by default; 1 for no estimate.
     pub chips: usize,
 }
 
@@ -98,8 +98,8 @@ pub fn report<M: Tree, O: Optimizer, R: Output<Tree = Tensor>>(
     report_with(&Options::default(), optimizer, model, loss)
 }
 
-/// The memory of a step of `loss` with respect to `model`, and of `optimizer`, on this CPU's own engine. The step is what trains: it computes loss and gradient,
-/// updates, and model and state are donated to it, so that these are updated in place. What `loss` captures is the batch.
+/// The memory of a step of `loss` with respect to `model`, and of `optimizer`, on this CPU's own engine. The step is the one that trains:
+/// it computes loss and gradient and updates, and model and state are donated to it. What `loss` captures is the batch.
 ///
 /// # Errors
 /// The first error inside `loss` or the optimizer; if a tensor of the model has failed.

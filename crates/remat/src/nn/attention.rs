@@ -203,7 +203,7 @@ impl Attention {
         const NAME: &str = "nn::Attention::apply";
         let aval = x.aval()?;
         let [batch @ .., positions, features] = &aval.shape[..] else {
-            let message = format!("takes dimensions of positions and of features, not {aval}");
+            let message = format!("takes axes of positions and of features, not {aval}");
             return Err(Error::new(ErrorKind::Shape, NAME, message));
         };
         // An error of the weights, such as that of `init`, comes before those of this call.

@@ -27,12 +27,12 @@ pub struct Conv {
     pub kernel: Tensor,
     /// `[outputs]`
     pub bias: Option<Tensor>,
-    /// The distance of windows in each spatial dimension; an empty `Vec` stands for ones.
+    /// The distance between windows in each spatial dimension; an empty `Vec` stands for ones.
     pub strides: Vec<usize>,
     /// The padding of the input: by default what keeps its size if the strides are 1.
     #[tree(static)]
     pub padding: Padding,
-    /// The distance of the elements of the kernel in each spatial dimension; an empty `Vec` stands for ones.
+    /// The distance between the elements of the kernel in each spatial dimension; an empty `Vec` stands for ones.
     pub dilation: Vec<usize>,
     /// The features are convolved in this many groups; 1 by default.
     pub groups: usize,

@@ -25,11 +25,11 @@ pub struct ConvTranspose {
     /// How many times as large the result is in each spatial dimension; an empty `Vec` stands for ones.
     pub strides: Vec<usize>,
     /// What is cut off the result. [`Padding::Valid`] leaves all that a window reaches, [`Padding::Same`], the default, the size of the input times the stride
-    /// (an odd one is cut off at the end, by [`Padding::SameLower`] at the start), and [`Padding::Explicit`] cuts off these numbers, negative
+    /// (if the total is odd, the end loses one more; by [`Padding::SameLower`] the start), and [`Padding::Explicit`] cuts off these numbers, negative
     /// ones being zeros that are added: `padding` and `output_padding` of PyTorch are `(padding, padding - output_padding)`.
     #[tree(static)]
     pub padding: Padding,
-    /// The distance of the elements of the kernel in each spatial dimension; an empty `Vec` stands for ones.
+    /// The distance between the elements of the kernel in each spatial dimension; an empty `Vec` stands for ones.
     pub dilation: Vec<usize>,
     /// The features are convolved in this many groups; 1 by default.
     pub groups: usize,

@@ -92,7 +92,7 @@ fn step<M: Decoder>(args: &Step<M>) -> Result<(Tensor, KvCache)> {
 }
 
 impl<M: Decoder> Generator<M> {
-    /// That of a model.
+    /// A generator for this model, which draws tokens as `sampling` says.
     #[track_caller]
     pub fn new(model: M, sampling: Sampling) -> Generator<M> {
         Generator::new_with(&JitOptions::default(), model, sampling)

@@ -142,7 +142,7 @@ impl GroupedAttention {
 }
 
 fn no_positions(operation: &str, aval: &remat_ir::Aval) -> Error {
-    Error::new(ErrorKind::Shape, operation, format!("takes dimensions of positions and of features, not {aval}"))
+    Error::new(ErrorKind::Shape, operation, format!("takes axes of positions and of features, not {aval}"))
 }
 
 fn expect_groups(operation: &str, heads: usize, key_heads: usize) -> Result<()> {

@@ -81,12 +81,12 @@ pub fn cross_entropy_where(logits: &Tensor, targets: &Tensor, mask: &Tensor) -> 
     })
 }
 
-/// The mean cross entropy of each token of a sequence but the first, which is what its logits at the position before are for:
+/// The mean cross entropy of all tokens of a sequence but the first: the logits at each position are scored against the token that follows.
 /// `logits` are floats `[.., positions, classes]`, `tokens` integers `[.., positions]`. A `mask` of the shape of the tokens says which of them
 /// count; that of the first is not read.
 ///
 /// # Errors
-/// As [`cross_entropy_where`]; if there is no dimension of positions.
+/// As [`cross_entropy_where`]; if there is no axis of positions.
 ///
 /// ```
 /// use remat::{DType, Tensor, nn};
@@ -101,7 +101,7 @@ pub fn next_token_loss(logits: &Tensor, tokens: &Tensor, mask: Option<&Tensor>) 
     deferred(|| {
         check("nn::next_token_loss", logits, tokens)?;
         if tokens.rank()? == 0 {
-            let message = format!("the tokens {} have no dimension of positions", tokens.aval()?);
+            let message = format!("the tokens {} have no axis of positions", tokens.aval()?);
             return Err(Error::new(ErrorKind::Shape, "nn::next_token_loss", message));
         }
         let (logits, targets) = (logits.index((Ellipsis, ..-1, ..)), tokens.index((Ellipsis, 1..)));

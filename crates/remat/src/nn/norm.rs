@@ -9,7 +9,7 @@ use crate::{DType, Tensor, Tree};
 /// The default of the number that is added to a variance before its root is taken.
 const EPS: f64 = 1e-5;
 
-/// [`Tensor::layer_norm`] of the last dimension with weights.
+/// [`Tensor::layer_norm`] of the last axis with weights.
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::LayerNorm};
@@ -48,7 +48,7 @@ impl LayerNorm {
     }
 }
 
-/// [`Tensor::rms_norm`] of the last dimension with weights.
+/// [`Tensor::rms_norm`] of the last axis with weights.
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::RmsNorm};
@@ -81,7 +81,7 @@ impl RmsNorm {
     }
 }
 
-/// Each feature with mean 0 and variance 1 over a batch, then weights; the features are dimension 1.
+/// Each channel with mean 0 and variance 1 over a batch, then weights; the channels are axis 1.
 ///
 /// [`BatchNorm::apply`] takes the statistics of its own batch, as training does, and keeps none of them: a model that is
 /// used on single examples has averages of [`BatchNorm::statistics`] beside its weights, and gives them to
@@ -160,7 +160,7 @@ impl BatchNorm {
     }
 }
 
-/// Each group of features of each example with mean 0 and variance 1, then weights; the features are dimension 1.
+/// Each group of channels of each example with mean 0 and variance 1, then weights; the channels are axis 1.
 ///
 /// Unlike with [`BatchNorm`], the result of an example does not depend on the others of its batch. Source: Wu and He, "Group
 /// normalization", 2018.
@@ -223,17 +223,16 @@ impl GroupNorm {
     }
 }
 
-/// The aval of a tensor whose dimension 1 has the features of these weights.
+/// The aval of a tensor whose axis 1 has the channels of these weights.
 ///
 /// # Errors
-/// If it has no such dimension, or another number of features.
+/// If it has no such axis, or another number of channels.
 fn features<'a>(operation: &str, x: &'a Tensor, weights: &Tensor) -> Result<&'a Aval> {
     let (aval, weights) = (x.aval()?, weights.aval()?);
     match &aval.shape[..] {
         [_, features, ..] if weights.shape[..] == [*features] => Ok(aval),
         _ => {
-            let message =
-                format!("takes a batch whose dimension 1 has the features of the weights {weights}, not {aval}");
+            let message = format!("takes a batch whose axis 1 has the channels of the weights {weights}, not {aval}");
             Err(Error::new(ErrorKind::Shape, operation, message))
         }
     }

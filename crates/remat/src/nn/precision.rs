@@ -29,11 +29,11 @@ use crate::{DType, Tree, tree};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Tree)]
 pub struct Precision {
-    /// In which parameters are kept and updated.
+    /// The dtype in which parameters are kept and updated.
     pub params: DType,
-    /// In which activations are.
+    /// The dtype of activations.
     pub compute: DType,
-    /// In which results are.
+    /// The dtype of results.
     pub output: DType,
 }
 
@@ -58,19 +58,25 @@ impl Precision {
     /// The tree with its float leaves in the dtype of parameters. Others, such as tokens and masks, stay.
     ///
     /// # Errors
-    /// If that dtype is not a float: these leaves are failed tensors. So it is with the other two.
+    /// If that dtype is not a float: these leaves are failed tensors.
     #[track_caller]
     pub fn to_params<T: Tree>(&self, tree: &T) -> T {
         pinned(|| floats_to("parameters", self.params, tree))
     }
 
-    /// The tree with its float leaves in the dtype of computation.
+    /// The tree with its float leaves in the dtype of activations.
+    ///
+    /// # Errors
+    /// As [`Precision::to_params`].
     #[track_caller]
     pub fn to_compute<T: Tree>(&self, tree: &T) -> T {
         pinned(|| floats_to("computation", self.compute, tree))
     }
 
     /// The tree with its float leaves in the dtype of results.
+    ///
+    /// # Errors
+    /// As [`Precision::to_params`].
     #[track_caller]
     pub fn to_output<T: Tree>(&self, tree: &T) -> T {
         pinned(|| floats_to("results", self.output, tree))

@@ -61,9 +61,9 @@ pub enum RopeScaling {
     Llama3 {
         /// What low frequencies are divided by.
         factor: f64,
-        /// Waves of more than `original_max_position_embeddings` over this many positions are low.
+        /// Frequencies whose wavelength is more than `original_max_position_embeddings / low_freq_factor` positions are low.
         low_freq_factor: f64,
-        /// Waves of less than `original_max_position_embeddings` over this many positions are high.
+        /// Frequencies whose wavelength is less than `original_max_position_embeddings / high_freq_factor` positions are high.
         high_freq_factor: f64,
         /// The length of the sequences that the model learned from first.
         original_max_position_embeddings: usize,
@@ -158,8 +158,7 @@ impl Rotation {
             let pairs = self.cos.aval()?.shape.last().copied().unwrap_or(0);
             let Some(&features) = aval.shape.last().filter(|&&features| aval.rank() >= 3 && features >= 2 * pairs)
             else {
-                let message =
-                    format!("takes dimensions of positions, heads and at least {} features, not {aval}", 2 * pairs);
+                let message = format!("takes axes of positions, heads and at least {} features, not {aval}", 2 * pairs);
                 return Err(Error::new(ErrorKind::Shape, "nn::Rotation::apply", message));
             };
             for part in [&self.cos, &self.sin] {

@@ -21,9 +21,9 @@ use crate::{DType, Tensor, Tree};
 pub struct Sampling {
     /// What the logits are divided by; with 0 the most likely token is taken each time.
     pub temperature: f64,
-    /// Draws among so many most likely tokens alone.
+    /// Draws only among this many of the most likely tokens.
     pub top_k: Option<usize>,
-    /// Draws among the fewest most likely tokens alone whose probabilities add up to this share, above 0 and up to 1. With `top_k` the
+    /// Draws only among the fewest most likely tokens whose probabilities add up to at least this share, above 0 and at most 1. With `top_k` the
     /// probabilities are those among its tokens. Source: Holtzman et al., "The curious case of neural text degeneration", 2019.
     pub top_p: Option<f64>,
 }

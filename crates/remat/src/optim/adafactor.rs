@@ -35,11 +35,11 @@ use crate::{Tensor, Tree};
 pub struct Adafactor {
     /// The rate, relative to the parameters where `scale_by_parameter`; 1e-2 by default.
     pub learning_rate: Schedule,
-    /// The smaller of the two largest dimensions from which on the second moment is factored; 128 by default.
+    /// The second moment is factored if both of the two largest axes have at least this size; 128 by default.
     pub min_factored: usize,
     /// How fast the averages grow long; 0.8 by default.
     pub decay_rate: f64,
-    /// Multiplies by the root mean square of the parameter; so by default.
+    /// Whether updates are multiplied by the root mean square of the parameter; true by default.
     pub scale_by_parameter: bool,
     /// The largest root mean square of an update before the rate; 1 by default. `None` for no bound.
     pub clip: Option<f64>,

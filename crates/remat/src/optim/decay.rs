@@ -13,7 +13,7 @@ use crate::tree::leaves;
 /// from the gradients.
 ///
 /// # Errors
-/// If the gradients have not the structure and the shapes of the model; if a path of the mask is not in it.
+/// If the gradients do not have the structure and the shapes of the model; if a path of the mask is not in it.
 ///
 /// ```
 /// use remat::optim::{Mask, add_decayed_weights};

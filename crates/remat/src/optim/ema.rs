@@ -28,7 +28,7 @@ use crate::{Tensor, Tree, tree};
 pub struct Ema {
     /// How much of the average stays; 0.999 by default.
     pub decay: f64,
-    /// Starts at zero and corrects for it; so by default.
+    /// Whether the average starts at zero and is corrected for it; true by default.
     pub debias: bool,
 }
 
@@ -70,7 +70,7 @@ impl Ema {
     /// The state after a step that gave this model.
     ///
     /// # Errors
-    /// If the state has not the structure and the shapes of the model.
+    /// If the state does not have the structure and the shapes of the model.
     #[track_caller]
     pub fn update<M: Tree>(&self, model: &M, state: &Averaged<M>) -> Result<Averaged<M>> {
         scoped("ema", || {

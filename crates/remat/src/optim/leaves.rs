@@ -74,7 +74,7 @@ pub(super) struct Leaf<const S: usize> {
 /// Other leaves stay as they are.
 ///
 /// # Errors
-/// If the structure of the gradients or of the state is not that of the model, a gradient has not the shape of its parameter, or
+/// If the structure of the gradients or of the state is not that of the model, a gradient does not have the shape of its parameter, or
 /// the state is not as `slots` say; those of `f`.
 pub(super) fn update<M: Tree, const S: usize>(
     operation: &str,

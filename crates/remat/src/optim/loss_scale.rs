@@ -75,7 +75,7 @@ impl LossScale {
         })
     }
 
-    /// The gradients of the loss, of those of the scaled loss: at least in f32. Leaves that are not floats stay.
+    /// The gradients of the loss, from those of the scaled loss: divided by the factor, at least in f32. Leaves that are not floats stay.
     #[track_caller]
     pub fn unscale<M: Tree>(&self, gradients: &M) -> M {
         pinned(|| {

@@ -39,8 +39,8 @@
 //! as soon as it is consumed: [`Jitted::memory`](crate::Jitted::memory) tells the peak (`donated_peak`). Gradients of layers that a scan runs
 //! come out of it all at once.
 //!
-//! The layers of a stacked [`Stack`](crate::nn::Stack) are updated each for itself, as those of a list are: the axis of layers makes no matrix
-//! of a bias, and no average runs along it.
+//! The layers of a stacked [`Stack`](crate::nn::Stack) are updated each for itself, as those of a list are: the axis of layers does not
+//! make a bias a matrix, and no average runs along it.
 //!
 //! The number of steps counts from 0, and a [`Schedule`] is asked for the rate of the step that is done, as in optax.
 
@@ -112,7 +112,7 @@ pub trait Optimizer {
     /// The model and the state after a step.
     ///
     /// # Errors
-    /// If the gradients or the state do not have the structure of the model, a gradient has not the shape of its parameter, the
+    /// If the gradients or the state do not have the structure of the model, a gradient does not have the shape of its parameter, the
     /// state is not that of this optimizer, or a [`Mask`] names a path that the model does not have.
     #[track_caller]
     fn update<M: Tree>(&self, model: &M, gradients: &M, state: &Self::State<M>) -> Result<(M, Self::State<M>)>;

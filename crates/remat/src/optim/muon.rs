@@ -14,10 +14,10 @@ use crate::{Tensor, Tree};
 /// The average gradient `m`, corrected for its start at zero, is divided by its Frobenius norm and mapped `iterations` times by the
 /// Newton-Schulz polynomial `a x + (b (x x^T) + c (x x^T)^2) x`, which brings its singular values near 1. A matrix of `r` rows
 /// (inputs) and `c` columns (outputs) moves by `rate * (sqrt(max(1, c / r)) * x + weight_decay * p)`. A parameter of more than two
-/// dimensions is a batch of matrices in its last two; so is one of stacked layers, whose biases and gains are no matrices.
+/// dimensions is a batch of matrices in its last two; so is one of stacked layers, whose biases and gains are not matrices.
 ///
 /// Sources: Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024; `rms`: Liu et al., "Muon is scalable for LLM
-/// training", 2025. As there, use it for the matrices of hidden layers, and leave embeddings and the last layer to AdamW.
+/// training", 2025. As in the first, use it for the matrices of hidden layers, and leave embeddings and the last layer to AdamW.
 ///
 /// ```
 /// use remat::optim::{Mask, Muon, Optimizer};
@@ -37,7 +37,7 @@ pub struct Muon {
     pub learning_rate: Schedule,
     /// How much of the average gradient stays; 0.95 by default.
     pub beta: f64,
-    /// Looks ahead; so by default.
+    /// Nesterov momentum; true by default.
     pub nesterov: bool,
     /// `a`, `b` and `c` of the polynomial; 3.4445, -4.775 and 2.0315 by default.
     pub coefficients: [f64; 3],

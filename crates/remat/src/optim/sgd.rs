@@ -27,7 +27,7 @@ pub struct Sgd {
     pub learning_rate: Schedule,
     /// How much of the velocity stays; 0 by default.
     pub momentum: f64,
-    /// Looks ahead; not by default.
+    /// Nesterov momentum; false by default.
     pub nesterov: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Random numbers: bit for bit those of JAX's default generator.
+//! Random numbers of JAX's default generator: its keys and bits exactly, what goes through a logarithm up to rounding.
 //!
 //! A [`Key`] is the whole state: a sampler is a pure function of its key, so it can be traced, mapped and recomputed, and
 //! a recomputed dropout mask is the mask of the forward pass. A sampler takes its key by value, and a key can neither be

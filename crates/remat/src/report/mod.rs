@@ -1,6 +1,6 @@
 //! Reports: what the backward pass keeps and why, the programs of both passes, what takes the memory of a program.
 //!
-//! None of these runs a program: the reports are made from the traced one, so they are the same before the first step as
+//! To make a report runs no program: it is made from the traced one, so reports are the same before the first step as
 //! after it, whatever the size of the model.
 
 mod decisions;

@@ -19,8 +19,8 @@ impl Scalar {
     /// The literal of this dtype.
     ///
     /// # Errors
-    /// If the dtype has no such value: a fraction is not an integer, a negative number not unsigned, a number no bool, 300
-    /// no `u8`, and 1e6 no `f16`. Digits that a float rounds off are not an error.
+    /// If the dtype does not have the value: 0.5 is not an integer, -1 is not unsigned, 2 is not a bool, 300 does not fit `u8`, and 1e6
+    /// does not fit `f16`. Digits that a float rounds off are not an error.
     pub fn literal(self, operation: &str, dtype: DType) -> Result<Literal> {
         let wrong = |what: String, conversion: DType| {
             let message =

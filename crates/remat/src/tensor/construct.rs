@@ -62,7 +62,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// If the shape is none.
+    /// If a size is negative.
     #[doc(alias = "ShapeDtypeStruct")]
     #[track_caller]
     pub fn shape_only(shape: impl Dims, dtype: DType) -> Tensor {

@@ -12,9 +12,9 @@ pub enum Padding {
     /// Not at all.
     #[default]
     Valid,
-    /// So that the result has the size of the operand divided by the stride, rounded up; an odd one is added at the end.
+    /// So that the result has the size of the operand divided by the stride, rounded up; if the total is odd, the end gets one more.
     Same,
-    /// As `Same`, an odd one being added at the start.
+    /// As `Same`, but if the total is odd, the start gets one more.
     SameLower,
     /// By these numbers before and after each dimension; negative ones crop.
     Explicit(Vec<(i64, i64)>),
@@ -29,13 +29,13 @@ pub enum Padding {
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ConvConfig {
-    /// The distance of windows in each spatial dimension.
+    /// The distance between windows in each spatial dimension.
     pub strides: Vec<usize>,
     /// The padding of the input.
     pub padding: Padding,
-    /// The distance of the elements of the input, zeros between them: a transposed convolution.
+    /// The distance between the elements of the input, with zeros in the gaps: a transposed convolution.
     pub input_dilation: Vec<usize>,
-    /// The distance of the elements of the kernel.
+    /// The distance between the elements of the kernel.
     pub kernel_dilation: Vec<usize>,
     /// The order of the dimensions of input, kernel and output: `N` batch, `C` feature, `O` output feature, `I` input
     /// feature, and a letter for each spatial dimension. `None` is `NC..`, `OI..`, `NC..`.
@@ -152,7 +152,7 @@ fn dimension_numbers(rank: usize, layout: [&str; 3]) -> Result<[ConvDims; 3]> {
             Some(spatial) if (0..rank).all(|d| d == first || d == second || spatial.contains(&d)) => {
                 Ok(ConvDims { first, second, spatial })
             }
-            _ => wrong(text, &format!("has not the spatial letters of \"{kernel}\", each once")),
+            _ => wrong(text, &format!("does not have the spatial letters of \"{kernel}\", each once")),
         }
     };
     Ok([dims(input, ['N', 'C'])?, dims(kernel, ['O', 'I'])?, dims(output, ['N', 'C'])?])

@@ -253,7 +253,7 @@ pub(crate) enum Out {
 /// Works an index out.
 ///
 /// # Errors
-/// If there are more entries than dimensions or two ellipses, a number is out of range, a range is none, a step is 0, or a
+/// If there are more entries than dimensions or two ellipses, a number is out of range, a range ends before it starts, a step is 0, or a
 /// tensor does not hold integers.
 pub(crate) fn resolve(operation: &str, aval: &Aval, indices: Vec<Index>) -> Result<Vec<Entry>> {
     let used = indices.iter().filter(|i| !matches!(i, Index::NewAxis | Index::Ellipsis)).count();

@@ -57,7 +57,7 @@ impl Tensor {
     /// `x / max(norm, eps)` over dimensions, the norm being Euclidean.
     ///
     /// # Errors
-    /// If an axis is out of range or given twice, or the dtype is not a float.
+    /// If an axis is out of range or given twice, the dtype is not a float, or `eps` is negative or NaN.
     ///
     /// ```
     /// use remat::Tensor;
@@ -69,7 +69,11 @@ impl Tensor {
     pub fn normalize(&self, axes: impl Axes, eps: f64) -> Tensor {
         deferred(|| {
             if eps.is_nan() || eps < 0.0 {
-                return Err(Error::new(ErrorKind::Argument, "normalize", format!("eps is {eps} and not positive")));
+                return Err(Error::new(
+                    ErrorKind::Argument,
+                    "normalize",
+                    format!("eps is {eps} and must be at least 0"),
+                ));
             }
             let axes = axes.resolve("normalize", self.aval()?)?;
             // The maximum is taken of squares, since the square root has no derivative at 0.

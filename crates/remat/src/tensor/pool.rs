@@ -19,11 +19,11 @@ use crate::trace::{bind1, deferred};
 pub struct PoolConfig {
     /// The size of a window.
     pub window: Vec<usize>,
-    /// The distance of windows.
+    /// The distance between windows.
     pub strides: Vec<usize>,
     /// The padding of the operand.
     pub padding: Padding,
-    /// The distance of the elements of a window.
+    /// The distance between the elements of a window.
     pub dilation: Vec<usize>,
     /// Whether an average counts the padding.
     pub count_padding: bool,

@@ -1,4 +1,4 @@
-//! Functions that call themselves without an end: the error that takes the place of an overflow of the stack.
+//! Functions that call themselves forever: the error that takes the place of an overflow of the stack.
 //!
 //! Tracing is as deep as the traced functions call one another. Before one more is traced, what is left of the thread's stack is
 //! asked for. The error travels as an `Err` where there is a `Result`. A `checkpoint` or custom rule around a function that returns
@@ -21,7 +21,7 @@ pub(super) fn check_stack() -> Result<()> {
     }
     let message = format!(
         "{} functions are being traced inside one another, and the stack of the thread is used up; does a function \
-         call itself without an end? Functions that are nested so deep need a thread with a larger stack",
+         call itself forever? Functions nested this deeply need a thread with a larger stack",
         Tracer::depth()
     );
     Err(Error::new(ErrorKind::Argument, "trace", message))

@@ -96,7 +96,7 @@ impl Structure {
 }
 
 impl Token {
-    /// A value that is not a tensor and no tree.
+    /// A value that is neither a tensor nor a tree.
     pub(super) fn of_static<T: Hash + ?Sized>(value: &T) -> Token {
         let mut recorder = Recorder(Vec::new());
         value.hash(&mut recorder);

@@ -196,12 +196,12 @@ impl<'a> Walk<'a> {
         self.record(|| Token::Len(len));
     }
 
-    /// Records a value that is not a tensor and no tree.
+    /// Records a value that is neither a tensor nor a tree.
     pub fn static_value<T: Hash + ?Sized>(&mut self, value: &T) {
         self.record(|| Token::of_static(value));
     }
 
-    /// Records a field, or an element, that is not a tensor and no tree.
+    /// Records a field, or an element, that is neither a tensor nor a tree.
     pub fn static_at<T: Hash + ?Sized>(&mut self, segment: Segment, value: &T) {
         self.record(|| Token::Enter(segment));
         self.static_value(value);

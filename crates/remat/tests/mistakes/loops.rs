@@ -65,7 +65,7 @@ fn the_length_of_a_scan() {
     );
     mistake!(
         scan(|c: &Tensor, x: &Tensor| (c + x, ()), &zero(), &zero()),
-        "scan: the stacked input is f32[], which has no dimension to loop over; capture what all iterations share",
+        "scan: the stacked input is f32[], which has no axis to loop over; capture what all iterations share",
         1,
         9
     );

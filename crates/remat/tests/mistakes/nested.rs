@@ -136,7 +136,7 @@ fn never_ends(text: &str, lines: i32) {
     assert!(depth.parse::<usize>().unwrap() > 50, "{depth}");
     let line = std::panic::Location::caller().line().strict_add_signed(lines);
     let expected = "functions are being traced inside one another, and the stack of the thread is used up; does a \
-                    function call itself without an end? Functions that are nested so deep need a thread with a larger \
+                    function call itself forever? Functions nested this deeply need a thread with a larger \
                     stack";
     assert_eq!(text, format!("{expected}\n  at {}:{line}:5", file!()));
 }

@@ -164,12 +164,12 @@ fn what_does_not_fit_is_an_error() {
     let x = Tensor::zeros([2, 4, 5], DType::F32);
     assert_eq!(
         message(batch.apply(&x)),
-        "takes a batch whose dimension 1 has the features of the weights f32[3], not f32[2,4,5]"
+        "takes a batch whose axis 1 has the channels of the weights f32[3], not f32[2,4,5]"
     );
     assert_eq!(message(batch.statistics(&x).1), message(batch.apply(&x)));
     assert_eq!(
         message(batch.apply_given(&Tensor::zeros([3], DType::F32), &batch.scale, &batch.bias)),
-        "takes a batch whose dimension 1 has the features of the weights f32[3], not f32[3]"
+        "takes a batch whose axis 1 has the channels of the weights f32[3], not f32[3]"
     );
     let three = GroupNorm::init(4, 3, DType::F32);
     assert_eq!(message(three.bias.clone()), "3 groups do not divide 4 features");

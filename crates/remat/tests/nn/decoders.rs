@@ -235,7 +235,7 @@ fn what_does_not_fit_is_an_error() {
     assert_eq!(message(two.apply(&Tensor::ones([3, 8], DType::F32), None)), "3 key heads do not divide 4 heads");
     assert_eq!(
         message(two.apply(&Tensor::ones([8], DType::F32), None)),
-        "takes dimensions of positions and of features, not f32[8]"
+        "takes axes of positions and of features, not f32[8]"
     );
     let at = Tensor::arange(0..4);
     assert_eq!(message(Rotary::new(5).at(&at, DType::F32).cos), "5 features are not pairs");
@@ -246,7 +246,7 @@ fn what_does_not_fit_is_an_error() {
     let rotation = Rotary::new(4).at(&at, DType::F32);
     assert_eq!(
         message(rotation.apply(&Tensor::ones([4, 1, 2], DType::F32))),
-        "takes dimensions of positions, heads and at least 4 features, not f32[4,1,2]"
+        "takes axes of positions, heads and at least 4 features, not f32[4,1,2]"
     );
     assert_eq!(
         message(rotation.apply(&Tensor::ones([1, 2, 4], DType::F32))),
@@ -262,7 +262,7 @@ fn what_does_not_fit_is_an_error() {
     );
     assert_eq!(
         message(next_token_loss(&Tensor::ones([2], DType::F32), &Tensor::from(1i32), None)),
-        "the tokens i32[] have no dimension of positions"
+        "the tokens i32[] have no axis of positions"
     );
     let cache = KvCache::init([1, 2, 4, 2, 2], DType::F32);
     let x = Tensor::ones([3, 1, 2, 2], DType::F32);

@@ -250,7 +250,8 @@ impl ResNet {
                 x = block.apply(&x, norms)?;
             }
             if norms.at != norms.held.len() {
-                return Err(wrong_count(norms.held.len(), norms.at));
+                let (given, norms) = (norms.held.len(), norms.at);
+                return Err(wrong_count(format!("{given} statistics are given, and the model has {norms} norms")));
             }
             let logits = self.head.apply(&global_avg_pool(&x));
             logits.aval()?;
@@ -271,7 +272,7 @@ impl Norms {
     fn apply(&mut self, norm: &BatchNorm, x: &Tensor) -> Result<Tensor> {
         let count = self.held.len();
         let Some(held) = self.held.get_mut(self.at) else {
-            return Err(wrong_count(count, self.at + 1));
+            return Err(wrong_count(format!("{count} statistics are given, and the model has more norms")));
         };
         self.at += 1;
         if !self.training {
@@ -283,7 +284,6 @@ impl Norms {
     }
 }
 
-fn wrong_count(given: usize, norms: usize) -> Error {
-    let message = format!("{given} statistics are not one for each of the {norms} norms or more that the model has");
+fn wrong_count(message: String) -> Error {
     Error::new(ErrorKind::Structure, "nn::ResNet", message)
 }
