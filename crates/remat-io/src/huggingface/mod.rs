@@ -42,6 +42,17 @@ use crate::failure::wrong;
 use crate::{LoadOptions, SafeTensors};
 
 /// A model that Hugging Face has too: [`Gpt2`](remat::nn::Gpt2) and [`Llama`](remat::nn::Llama).
+///
+/// ```no_run
+/// use remat::nn::Llama;
+/// use remat_io::huggingface::{self, Pretrained};
+/// fn leaves<M: Pretrained>(folder: &str) -> remat::Result<usize> {
+///     let (model, _) = huggingface::load::<M>(folder, None)?;
+///     Ok(remat::tree::leaves(&model).len())
+/// }
+/// println!("{}", leaves::<Llama>("SmolLM-135M")?);
+/// # Ok::<(), remat::Error>(())
+/// ```
 pub trait Pretrained: Model {}
 
 impl<M: Model> Pretrained for M {}

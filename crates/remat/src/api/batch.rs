@@ -74,7 +74,15 @@ pub fn vmap<A: Tree, R: Output>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Result<R:
     vmap_with(&VmapOptions::default(), f)
 }
 
-/// As [`vmap`] with other batch dimensions.
+/// As [`vmap`] with other batch axes.
+///
+/// ```
+/// use remat::{BatchAxes, Tensor, VmapOptions, vmap_with};
+/// let columns = VmapOptions { in_axes: BatchAxes::All(1), ..VmapOptions::default() };
+/// let sums = vmap_with(&columns, |x: &Tensor| x.sum(..))(&Tensor::new([[1, 2, 3], [4, 5, 6]]))?;
+/// assert_eq!(sums.to_vec::<i32>()?, [5, 7, 9]);
+/// # Ok::<(), remat::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`vmap`]; if an axis is out of range.

@@ -64,8 +64,17 @@ pub fn scan<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
 
 /// As [`scan`] with options.
 ///
+/// ```
+/// use remat::{ScanOptions, Tensor, scan_with};
+/// let four_times = ScanOptions { length: Some(4), ..ScanOptions::default() };
+/// let double = |x: &Tensor, (): &()| (x * 2, x.clone());
+/// let (last, before) = scan_with(&four_times, double, &Tensor::from(1), &())?;
+/// assert_eq!((last.item::<i32>()?, before.to_vec::<i32>()?), (16, vec![1, 2, 4, 8]));
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
 /// # Errors
-/// As [`scan`]; if there is neither a stacked input nor a length.
+/// As [`scan`]; if there is neither a stacked input nor a length, or `unroll` is 0.
 #[track_caller]
 pub fn scan_with<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
     options: &ScanOptions,
@@ -163,7 +172,14 @@ pub(crate) fn trace_scan<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
     Ok(TracedScan { program, carry, xs: stacked, length, ys_like })
 }
 
-/// Applies a function to every slice along the first dimension, one after the other: [`scan`] without a carry.
+/// Applies a function to every slice along the first axis, one after the other: [`scan`] without a carry.
+///
+/// ```
+/// use remat::{Tensor, map};
+/// let norms = map(|row: &Tensor| row.norm(..), &Tensor::new([[3.0f32, 4.0], [0.0, 2.0]]))?;
+/// assert_eq!(norms.to_vec::<f32>()?, [5.0, 2.0]);
+/// # Ok::<(), remat::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`scan`].
@@ -291,6 +307,14 @@ pub fn cond<A: Tree, R: Output>(
 }
 
 /// One of several functions of `operand`, chosen by an i32 scalar, which is clamped to their number.
+///
+/// ```
+/// use remat::{Tensor, switch};
+/// let branches: [&dyn Fn(&Tensor) -> Tensor; 3] = [&|x| x + 1, &|x| x * 10, &|x| -x];
+/// assert_eq!(switch(&Tensor::from(1), &branches, &Tensor::from(5))?.item::<i32>()?, 50);
+/// assert_eq!(switch(&Tensor::from(9), &branches, &Tensor::from(5))?.item::<i32>()?, -5);
+/// # Ok::<(), remat::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`cond`]; if there is no branch, or the index is not an i32 scalar.

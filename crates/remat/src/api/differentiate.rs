@@ -35,6 +35,14 @@ pub fn grad<A: Tree, R: Output<Tree = Tensor>>(f: impl Fn(&A) -> R) -> impl Fn(&
 
 /// As [`grad`] of a function that also returns a tree that is not differentiated.
 ///
+/// ```
+/// use remat::{Tensor, grad_aux};
+/// let f = |x: &Tensor| (x.square().sum(..), x.max(..));
+/// let (gradient, largest) = grad_aux(f)(&Tensor::new([1.0f32, 3.0]))?;
+/// assert_eq!((gradient.to_vec::<f32>()?, largest.item::<f32>()?), (vec![2.0, 6.0], 3.0));
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
 /// # Errors
 /// As [`grad`].
 #[track_caller]
@@ -68,6 +76,15 @@ pub fn value_and_grad<A: Tree, R: Output<Tree = Tensor>>(f: impl Fn(&A) -> R) ->
 }
 
 /// As [`value_and_grad`] of a function that also returns a tree that is not differentiated: `((value, aux), gradient)`.
+///
+/// ```
+/// use remat::{Tensor, value_and_grad_aux};
+/// let f = |x: &Tensor| (x.square().sum(..), x.max(..));
+/// let ((value, largest), gradient) = value_and_grad_aux(f)(&Tensor::new([1.0f32, 3.0]))?;
+/// assert_eq!((value.item::<f32>()?, largest.item::<f32>()?), (10.0, 3.0));
+/// assert_eq!(gradient.to_vec::<f32>()?, [2.0, 6.0]);
+/// # Ok::<(), remat::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`grad`].
@@ -191,6 +208,15 @@ pub fn vjp<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<(R::Tree, L
 }
 
 /// As [`vjp`] of a function that also returns a tree that is not differentiated: `(result, pullback, aux)`.
+///
+/// ```
+/// use remat::{Tensor, vjp_aux};
+/// let f = |x: &Tensor| (x.square(), x.max(..));
+/// let (squares, pullback, largest) = vjp_aux(f, &Tensor::new([1.0f32, 3.0]))?;
+/// assert_eq!((squares.to_vec::<f32>()?, largest.item::<f32>()?), (vec![1.0, 9.0], 3.0));
+/// assert_eq!(pullback.call(&Tensor::new([1.0f32, 10.0]))?.to_vec::<f32>()?, [2.0, 60.0]);
+/// # Ok::<(), remat::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`vjp`].

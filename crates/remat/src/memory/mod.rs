@@ -101,6 +101,17 @@ pub fn report<M: Tree, O: Optimizer, R: Output<Tree = Tensor>>(
 /// The memory of a step of `loss` with respect to `model`, and of `optimizer`, on this CPU's own engine. The step is the one that trains:
 /// it computes loss and gradient and updates, and model and state are donated to it. What `loss` captures is the batch.
 ///
+/// ```
+/// use remat::memory::{Options, Part, report_with};
+/// use remat::optim::Sgd;
+/// use remat::{DType, Policy, Tensor};
+/// let (x, w) = (Tensor::ones([4, 8], DType::F32), Tensor::ones([8, 8], DType::F32));
+/// let options = Options { policies: vec![Policy::Nothing], chips: 1, ..Options::default() };
+/// let report = report_with(&options, &Sgd::default(), &w, |w: &Tensor| x.matmul(w).tanh().sum(..))?;
+/// assert_eq!((report.bytes(Part::Parameters), report.bytes(Part::Batch)), (4 * 64, 4 * 32));
+/// # Ok::<(), remat::Error>(())
+/// ```
+///
 /// # Errors
 /// The first error inside `loss` or the optimizer; if a tensor of the model has failed.
 #[track_caller]

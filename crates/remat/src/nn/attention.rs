@@ -152,7 +152,7 @@ impl Attention {
     /// Weights as [`Linear::init`] makes them.
     ///
     /// # Errors
-    /// If the heads do not divide the features.
+    /// If the heads do not divide the features, or the dtype is not a float: weights are failed tensors.
     #[track_caller]
     pub fn init(key: Key, features: usize, heads: usize, dtype: DType) -> Attention {
         pinned(|| {

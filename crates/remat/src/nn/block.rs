@@ -23,6 +23,9 @@ pub struct Mlp {
 
 impl Mlp {
     /// Weights as [`Linear::init`] makes them.
+    ///
+    /// # Errors
+    /// If the dtype is not a float: the weights are failed tensors.
     #[track_caller]
     pub fn init(key: Key, features: usize, hidden: usize, dtype: DType) -> Mlp {
         pinned(|| {
@@ -68,7 +71,7 @@ impl Block {
     /// Weights as the parts make them, with four times as many hidden features.
     ///
     /// # Errors
-    /// If the heads do not divide the features.
+    /// If the heads do not divide the features, or the dtype is not a float: weights are failed tensors.
     #[track_caller]
     pub fn init(key: Key, features: usize, heads: usize, dtype: DType) -> Block {
         pinned(|| {

@@ -31,6 +31,13 @@ const NAME: &str = "nn::KvCache";
 
 impl KvCache {
     /// An empty cache. The shape is `[layers, batch, positions, key heads, features]`.
+    ///
+    /// ```
+    /// use remat::{DType, nn::KvCache};
+    /// let cache = KvCache::init([2, 1, 16, 4, 8], DType::F32);
+    /// assert_eq!((cache.length.item::<i32>()?, cache.keys.shape()?), (0, &[2, 1, 16, 4, 8][..]));
+    /// # Ok::<(), remat::Error>(())
+    /// ```
     #[track_caller]
     pub fn init(shape: [usize; 5], dtype: DType) -> KvCache {
         pinned(|| KvCache {

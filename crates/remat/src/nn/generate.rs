@@ -10,6 +10,17 @@ use crate::trace::{current_loc, pinned_at};
 use crate::{DType, JitOptions, Jitted, Tensor, Tree, jit_with};
 
 /// A language model that goes on with a cache, as [`Gpt2`](super::Gpt2) and [`Llama`](super::Llama) do: what [`Generator`] needs.
+///
+/// ```
+/// use remat::nn::{Decoder, Gpt2, Gpt2Config};
+/// use remat::{DType, Tensor, random};
+/// let config = Gpt2Config { vocab_size: 50, n_positions: 16, n_embd: 8, n_layer: 1, n_head: 2, ..Gpt2Config::default() };
+/// let model = Gpt2::init(random::key(0), &config, DType::F32);
+/// assert_eq!((model.vocabulary()?, model.context()?), (50, Some(16)));
+/// let (logits, cache) = model.apply_cached(&Tensor::new([[3, 1, 4]]), Decoder::cache(&model, 1, 8)?)?;
+/// assert_eq!((logits.shape()?, cache.length.item::<i32>()?), (&[1, 3, 50][..], 3));
+/// # Ok::<(), remat::Error>(())
+/// ```
 pub trait Decoder: Tree + Clone {
     /// The number of tokens that it knows.
     ///

@@ -42,7 +42,7 @@ impl GroupedAttention {
     /// Weights as [`Linear::init`] makes them, without biases, for this many heads and key heads of `size` features each.
     ///
     /// # Errors
-    /// If the key heads do not divide the heads.
+    /// If the key heads do not divide the heads, or the dtype is not a float: weights are failed tensors.
     #[track_caller]
     pub fn init(
         key: Key,
@@ -174,6 +174,9 @@ pub struct GatedMlp {
 
 impl GatedMlp {
     /// Weights as [`Linear::init`] makes them, without biases.
+    ///
+    /// # Errors
+    /// If the dtype is not a float: the weights are failed tensors.
     #[track_caller]
     pub fn init(key: Key, features: usize, hidden: usize, dtype: DType) -> GatedMlp {
         pinned(|| {

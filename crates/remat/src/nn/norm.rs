@@ -188,7 +188,7 @@ impl GroupNorm {
     /// A scale of ones and a bias of zeros.
     ///
     /// # Errors
-    /// If the groups do not divide the features.
+    /// If the groups do not divide the features: the weights are failed tensors.
     #[track_caller]
     pub fn init(features: usize, groups: usize, dtype: DType) -> GroupNorm {
         pinned(|| {

@@ -23,6 +23,8 @@ pub fn global_norm<T: Tree>(tree: &T) -> Tensor {
 /// The norm needs all gradients before the first update, so that a training step holds all of them at once, as many bytes as the
 /// parameters: without it, and with [`clip_by_value`], each gradient is freed by its update as soon as it is computed.
 ///
+/// Source: Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", ICML 2013.
+///
 /// ```
 /// use remat::{Tensor, optim};
 /// let gradients = (Tensor::new([3.0f32, 0.0]), Tensor::new([[4.0f32]]));

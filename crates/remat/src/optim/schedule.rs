@@ -41,7 +41,7 @@ pub enum Schedule {
         /// The length of the line.
         steps: u64,
     },
-    /// Half a period of a cosine from `start` to `end`, reached after `steps`.
+    /// Half a period of a cosine from `start` to `end`, reached after `steps`. Source: Loshchilov and Hutter, "SGDR", ICLR 2017.
     Cosine {
         /// The rate of the first step.
         start: f64,

@@ -68,6 +68,9 @@ pub fn categorical(key: Key, draws: impl Dims, logits: &Tensor, axis: impl Int) 
 /// assert_eq!(order.to_vec::<i32>()?, [0, 1, 4, 3, 2]);
 /// # Ok::<(), remat::Error>(())
 /// ```
+///
+/// # Errors
+/// If `n` does not fit an i32: a failed tensor.
 #[track_caller]
 pub fn permutation(key: Key, n: usize) -> Tensor {
     const NAME: &str = "random::permutation";
@@ -84,6 +87,9 @@ pub fn permutation(key: Key, n: usize) -> Tensor {
 /// assert_eq!(sorted, [10, 20, 30]);
 /// # Ok::<(), remat::Error>(())
 /// ```
+///
+/// # Errors
+/// If the axis is out of range, or its size does not fit an i32: a failed tensor.
 #[track_caller]
 pub fn shuffle(key: Key, x: &Tensor, axis: impl Int) -> Tensor {
     const NAME: &str = "random::shuffle";
@@ -107,6 +113,9 @@ pub fn shuffle(key: Key, x: &Tensor, axis: impl Int) -> Tensor {
 /// assert_eq!(x.shape()?, [3, 4]);
 /// # Ok::<(), remat::Error>(())
 /// ```
+///
+/// # Errors
+/// If the axis is out of range: a failed tensor.
 #[track_caller]
 pub fn permuted(key: Key, x: &Tensor, axis: impl Int) -> Tensor {
     const NAME: &str = "random::permuted";

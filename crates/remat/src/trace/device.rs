@@ -58,6 +58,12 @@ impl Device {
     }
 
     /// The native engine, with as many threads as the environment variable `REMAT_THREADS` says, or as the machine has cores.
+    ///
+    /// ```
+    /// use remat::{Device, Tensor};
+    /// assert_eq!(Tensor::from(1.0f32).to_device(&Device::cpu()).device()?.name(), Device::cpu().name());
+    /// # Ok::<(), remat::Error>(())
+    /// ```
     pub fn cpu() -> Device {
         static NATIVE: LazyLock<Device> =
             LazyLock::new(|| Device { engine: Arc::new(Cpu::default()), is_native: true });

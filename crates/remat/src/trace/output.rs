@@ -5,6 +5,14 @@ use remat_ir::{Error, Result};
 use super::{Tensor, Tree, Walk};
 
 /// The result of a traced function: a tree, or a `Result` of one.
+///
+/// ```
+/// use remat::{Tensor, jit};
+/// assert_eq!(jit(|x: &Tensor| x + 1).call(Tensor::from(1))?.item::<i32>()?, 2);
+/// let failing = jit(|x: &Tensor| -> remat::Result<Tensor> { Ok(x * x.dim(0)? as i32) });
+/// assert!(failing.call(Tensor::from(1)).is_err());
+/// # Ok::<(), remat::Error>(())
+/// ```
 pub trait Output: Sized {
     /// The tree.
     type Tree: Tree;

@@ -71,6 +71,12 @@ impl Tensor {
 
     /// The array of a concrete tensor. One that lives on a device is waited for, and copied to the host once.
     ///
+    /// ```
+    /// use remat::Tensor;
+    /// assert_eq!(Tensor::new([1.0f32, 2.0]).array()?.aval().bytes(), 8);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The error of a failed tensor; of kind [`ErrorKind::Traced`] if the tensor is traced or abstract; that of the run that computes
     /// it.
@@ -106,6 +112,12 @@ impl Tensor {
 
     /// Dtype and shape.
     ///
+    /// ```
+    /// use remat::Tensor;
+    /// assert_eq!(Tensor::new([1.0f32, 2.0]).aval()?.to_string(), "f32[2]");
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The error of a failed tensor.
     pub fn aval(&self) -> Result<&Aval> {
@@ -119,6 +131,12 @@ impl Tensor {
 
     /// The dtype.
     ///
+    /// ```
+    /// use remat::{DType, Tensor};
+    /// assert_eq!(Tensor::new([1u8, 2]).dtype()?, DType::U8);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The error of a failed tensor.
     pub fn dtype(&self) -> Result<DType> {
@@ -126,6 +144,12 @@ impl Tensor {
     }
 
     /// The sizes of all dimensions, outermost first.
+    ///
+    /// ```
+    /// use remat::Tensor;
+    /// assert_eq!(Tensor::new([[1, 2, 3], [4, 5, 6]]).shape()?, [2, 3]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
     ///
     /// # Errors
     /// The error of a failed tensor.
@@ -175,6 +199,12 @@ impl Tensor {
 
     /// The elements in row-major order.
     ///
+    /// ```
+    /// use remat::Tensor;
+    /// assert_eq!(Tensor::new([[1, 2], [3, 4]]).t().to_vec::<i32>()?, [1, 3, 2, 4]);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// The error of a failed tensor; if it is traced or abstract; if `T` is not its dtype.
     #[track_caller]
@@ -199,8 +229,14 @@ impl Tensor {
 
     /// The value of a tensor of one element.
     ///
+    /// ```
+    /// use remat::Tensor;
+    /// assert_eq!(Tensor::new([1.5f32, 2.0]).sum(..).item::<f32>()?, 3.5);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// As [`Tensor::to_vec`], or if it has not exactly one element.
+    /// As [`Tensor::to_vec`], or if it does not have exactly one element.
     #[track_caller]
     pub fn item<T: Element>(&self) -> Result<T> {
         let array = self.read("item")?;
