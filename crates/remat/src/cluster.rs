@@ -52,8 +52,9 @@ impl Cluster {
     ///
     /// # Errors
     /// If variables are wrong or missing, or not all processes come.
+    #[track_caller]
     pub fn from_env() -> Result<Cluster> {
-        match ClusterConfig::from_env()? {
+        match ClusterConfig::from_env().map_err(|error| error.at(current_loc()))? {
             Some(config) => Cluster::join(&config),
             None => Ok(Cluster::alone()),
         }
@@ -63,8 +64,10 @@ impl Cluster {
     ///
     /// # Errors
     /// If not all come, or were told different things.
+    #[track_caller]
     pub fn join(config: &ClusterConfig) -> Result<Cluster> {
-        Node::join(config).map(Cluster)
+        let here = current_loc();
+        Node::join(config).map(Cluster).map_err(|error| error.at(here))
     }
 
     /// A process by itself, for which sums and means are what they are given.
@@ -105,7 +108,7 @@ impl Cluster {
     /// in f64 and rounded to the dtype at the end. The mean of gradients of parts of a batch that are of one size is the gradient of the batch's mean.
     ///
     /// # Errors
-    /// As there, and if a leaf is of integers.
+    /// As [`Cluster::all_reduce_sum`], and if a leaf is of integers.
     #[track_caller]
     pub fn all_reduce_mean<T: Tree>(&self, tree: &T) -> Result<T> {
         self.exchange("all_reduce_mean", tree, |node, leaves| node.all_reduce(Reduction::Mean, leaves))
@@ -134,16 +137,20 @@ impl Cluster {
     ///
     /// # Errors
     /// If this process is by itself.
+    #[track_caller]
     pub fn store(&self) -> Result<&Arc<KeyValueStore>> {
-        self.0.store()
+        let here = current_loc();
+        self.0.store().map_err(|error| error.at(here))
     }
 
     /// What ended the cluster, if anything has: for a process that computes for long between sums.
     ///
     /// # Errors
     /// The failure.
+    #[track_caller]
     pub fn check(&self) -> Result<()> {
-        self.0.check()
+        let here = current_loc();
+        self.0.check().map_err(|error| error.at(here))
     }
 
     /// From now on this process exits with code 1, and a line on its standard error, when another one fails: for what waits for others and

@@ -311,11 +311,11 @@ fn products_that_do_not_fit() {
     );
     fails(
         f(&[1, 4]).max_pool(&PoolConfig::new([2, 2, 2])),
-        "reduce_window_max: a window of 3 dimensions is too much for f32[1,4]",
+        "max_pool: a window of 3 dimensions is too much for f32[1,4]",
     );
     fails(
         f(&[1, 4]).avg_pool(&PoolConfig { padding: Padding::Explicit(vec![]), ..PoolConfig::new([2]) }),
-        "reduce_window_sum: 0 pairs of padding are given for 1 dimensions",
+        "avg_pool: 0 pairs of padding are given for 1 dimensions",
     );
     fails(
         ints(&[1, 4]).avg_pool(&PoolConfig::new([2])),

@@ -34,7 +34,7 @@ pub struct Conv {
     pub padding: Padding,
     /// The distance between the elements of the kernel in each spatial dimension; an empty `Vec` stands for ones.
     pub dilation: Vec<usize>,
-    /// The features are convolved in this many groups; 1 by default.
+    /// The channels are convolved in this many groups; 1 by default.
     pub groups: usize,
 }
 
@@ -56,10 +56,10 @@ impl Conv {
         })
     }
 
-    /// The convolution of `x`, of type `dtype[batch, inputs, spatial..]`: `dtype[batch, outputs, spatial..]`.
+    /// The convolution of `x`, of type `dtype[batch, input channels, spatial..]`: `dtype[batch, output channels, spatial..]`.
     ///
     /// # Errors
-    /// If the ranks, the numbers of features or the dtypes do not fit, or a field has not one number for each spatial
+    /// If the ranks, the numbers of channels or the dtypes do not fit, or a field does not have one number for each spatial
     /// dimension.
     #[track_caller]
     pub fn apply(&self, x: &Tensor) -> Tensor {
@@ -80,13 +80,13 @@ impl Conv {
     }
 }
 
-/// Weights `[features]` as an array of this rank that broadcasts along dimension 1, the one of features.
+/// Weights `[channels]` as an array of this rank that broadcasts along axis 1, that of the channels.
 pub(super) fn per_feature(weights: &Tensor, rank: usize) -> Tensor {
     let shape: Vec<i64> = std::iter::once(-1).chain(std::iter::repeat_n(1, rank.saturating_sub(2))).collect();
     weights.reshape(shape)
 }
 
-/// The weights of a convolution, `[features.., window..]`, whose windows have the elements of `inputs` features: as [`Linear::init`](super::Linear::init)
+/// The weights of a convolution, `[channels.., window..]`, whose windows have the elements of `inputs` channels: as [`Linear::init`](super::Linear::init)
 /// makes them with as many inputs.
 pub(super) fn kernel(key: Key, features: [usize; 2], inputs: usize, window: &[usize], dtype: DType) -> Tensor {
     let elements = window.iter().fold(inputs, |product, &size| product.saturating_mul(size));

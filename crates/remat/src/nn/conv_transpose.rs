@@ -31,7 +31,7 @@ pub struct ConvTranspose {
     pub padding: Padding,
     /// The distance between the elements of the kernel in each spatial dimension; an empty `Vec` stands for ones.
     pub dilation: Vec<usize>,
-    /// The features are convolved in this many groups; 1 by default.
+    /// The channels are convolved in this many groups; 1 by default.
     pub groups: usize,
 }
 
@@ -54,10 +54,10 @@ impl ConvTranspose {
         })
     }
 
-    /// The transposed convolution of `x`, of type `dtype[batch, inputs, spatial..]`: `dtype[batch, outputs, spatial..]`.
+    /// The transposed convolution of `x`, of type `dtype[batch, input channels, spatial..]`: `dtype[batch, output channels, spatial..]`.
     ///
     /// # Errors
-    /// If the ranks, the numbers of features or the dtypes do not fit, or a field has not one number for each spatial dimension.
+    /// If the ranks, the numbers of channels or the dtypes do not fit, or a field does not have one number for each spatial dimension.
     #[track_caller]
     pub fn apply(&self, x: &Tensor) -> Tensor {
         deferred(|| {

@@ -117,10 +117,10 @@ impl BatchNorm {
         })
     }
 
-    /// `x` normalised, of type `dtype[batch, features, spatial..]`, by its own statistics.
+    /// `x` normalised, of type `dtype[batch, channels, spatial..]`, by its own statistics.
     ///
     /// # Errors
-    /// If `x` has fewer than two dimensions, another number of features or another dtype than the weights.
+    /// If `x` has fewer than two dimensions, another number of channels or another dtype than the weights.
     #[track_caller]
     pub fn apply(&self, x: &Tensor) -> Tensor {
         deferred(|| {
@@ -130,7 +130,7 @@ impl BatchNorm {
         })
     }
 
-    /// As [`BatchNorm::apply`] by a mean and a variance that are given, `[features]` each.
+    /// As [`BatchNorm::apply`] by a mean and a variance that are given, `[channels]` each.
     ///
     /// # Errors
     /// As [`BatchNorm::apply`]; if the statistics have another shape or dtype.
@@ -148,7 +148,7 @@ impl BatchNorm {
         })
     }
 
-    /// The mean and the variance of each feature of `x`, of type `dtype[batch, features, spatial..]`: `dtype[features]` each.
+    /// The mean and the variance of each channel of `x`, of type `dtype[batch, channels, spatial..]`: `dtype[channels]` each.
     ///
     /// # Errors
     /// As [`BatchNorm::apply`].
@@ -178,7 +178,7 @@ pub struct GroupNorm {
     pub scale: Tensor,
     /// `[features]`
     pub bias: Tensor,
-    /// The number of groups; they divide the features.
+    /// The number of groups; they divide the channels.
     pub groups: usize,
     /// Added to the variance; 1e-5 by default.
     pub eps: f64,
@@ -188,7 +188,7 @@ impl GroupNorm {
     /// A scale of ones and a bias of zeros.
     ///
     /// # Errors
-    /// If the groups do not divide the features: the weights are failed tensors.
+    /// If the groups do not divide the channels: the weights are failed tensors.
     #[track_caller]
     pub fn init(features: usize, groups: usize, dtype: DType) -> GroupNorm {
         pinned(|| {
@@ -202,17 +202,17 @@ impl GroupNorm {
         })
     }
 
-    /// `x` normalised, of type `dtype[batch, features, spatial..]`.
+    /// `x` normalised, of type `dtype[batch, channels, spatial..]`.
     ///
     /// # Errors
-    /// As [`BatchNorm::apply`]; if the groups do not divide the features.
+    /// As [`BatchNorm::apply`]; if the groups do not divide the channels.
     #[track_caller]
     pub fn apply(&self, x: &Tensor) -> Tensor {
         const NAME: &str = "nn::GroupNorm::apply";
         deferred(|| {
             let aval = features(NAME, x, &self.scale)?;
             let size = group_size(NAME, aval.shape[1], self.groups)?;
-            // The features become two dimensions, that of the groups and that of the features of one.
+            // The channels become two axes, that of the groups and that of the channels of one.
             let (batch, spatial) = (aval.shape[0], &aval.shape[2..]);
             let grouped: Vec<usize> = [batch, self.groups, size].iter().chain(spatial).copied().collect();
             let of_features: Vec<usize> = [self.groups, size].into_iter().chain(spatial.iter().map(|_| 1)).collect();
@@ -238,15 +238,15 @@ fn features<'a>(operation: &str, x: &'a Tensor, weights: &Tensor) -> Result<&'a 
     }
 }
 
-/// All axes but that of the features.
+/// All axes but that of the channels.
 fn all_but_features(aval: &Aval) -> Vec<usize> {
     (0..aval.rank()).filter(|&axis| axis != 1).collect()
 }
 
-/// The number of features of a group.
+/// The number of channels of a group.
 ///
 /// # Errors
-/// If the groups do not divide the features.
+/// If the groups do not divide the channels.
 fn group_size(operation: &str, features: usize, groups: usize) -> Result<usize> {
     if groups == 0 || !features.is_multiple_of(groups) {
         let message = format!("{groups} groups do not divide {features} features");

@@ -57,7 +57,7 @@ impl AvgPool {
     }
 }
 
-/// The mean over all spatial dimensions of `x`, of type `dtype[batch, features, spatial..]`: `dtype[batch, features]`.
+/// The mean over all spatial dimensions of `x`, of type `dtype[batch, channels, spatial..]`: `dtype[batch, channels]`.
 ///
 /// # Errors
 /// If `x` has fewer than two dimensions, or is not a float.
@@ -75,7 +75,7 @@ pub fn global_avg_pool(x: &Tensor) -> Tensor {
     })
 }
 
-/// The largest elements over all spatial dimensions of `x`, of type `dtype[batch, features, spatial..]`: `dtype[batch, features]`.
+/// The largest elements over all spatial dimensions of `x`, of type `dtype[batch, channels, spatial..]`: `dtype[batch, channels]`.
 ///
 /// # Errors
 /// If `x` has fewer than two dimensions, or a spatial dimension of size 0.
@@ -98,7 +98,7 @@ pub fn global_max_pool(x: &Tensor) -> Tensor {
 /// rounded down, to `(i + 1) * size / n`, rounded up, as in PyTorch's `AdaptiveAvgPool2d`.
 ///
 /// # Errors
-/// If there is not one size for each spatial dimension of `x`, of type `dtype[batch, features, spatial..]`, one of them is 0, or `x` is not a float.
+/// If there is not one size for each spatial dimension of `x`, of type `dtype[batch, channels, spatial..]`, one of them is 0, or `x` is not a float.
 ///
 /// ```
 /// use remat::{Tensor, nn};

@@ -26,9 +26,9 @@ use crate::{DType, Tensor, Tree};
 /// ```
 #[derive(Clone, Debug, Tree)]
 pub struct RunningStatistics {
-    /// `[features]`, at least f32.
+    /// `[channels]`, at least f32.
     pub mean: Tensor,
-    /// `[features]`, at least f32; with the sum divided by one less than the number of elements.
+    /// `[channels]`, at least f32; with the sum divided by one less than the number of elements.
     pub variance: Tensor,
     /// The part of a new batch in the averages; 0.1 by default.
     pub momentum: f64,
@@ -53,7 +53,7 @@ impl BatchNorm {
     /// As [`BatchNorm::apply`], and the statistics with those of this batch in them.
     ///
     /// # Errors
-    /// As [`BatchNorm::apply`]; if the statistics are not of its features.
+    /// As [`BatchNorm::apply`]; if the statistics are not of its channels.
     #[track_caller]
     pub fn train(&self, x: &Tensor, statistics: &RunningStatistics) -> Result<(Tensor, RunningStatistics)> {
         let loc = current_loc();

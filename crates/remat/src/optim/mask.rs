@@ -66,8 +66,10 @@ impl Mask {
     ///
     /// # Errors
     /// If a pattern of [`Mask::Paths`] matches no leaf: it is misspelt, or of another model.
+    #[track_caller]
     pub fn of<M: Tree>(&self, model: &M) -> Result<Vec<bool>> {
-        self.check(&leaves(model))?;
+        let loc = crate::trace::current_loc();
+        self.check(&leaves(model)).map_err(|error| error.at(loc))?;
         Ok(self.unchecked(model))
     }
 
