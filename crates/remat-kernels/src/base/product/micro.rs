@@ -36,6 +36,11 @@ pub(crate) struct MicroKernel<A: Accumulator> {
     /// # Safety
     /// As [`ApartFn`] says.
     pub(crate) apart: ApartFn<A>,
+    /// The function that multiplies a left operand of segments and a panel of the right one.
+    ///
+    /// # Safety
+    /// As [`SegmentsFn`] says.
+    pub(crate) segments: SegmentsFn<A>,
     /// Multiplies and adds in registers alone, for a number of steps, and gives the number of multiplications: for the ceiling
     /// that products are measured against.
     ///
@@ -101,3 +106,23 @@ pub(crate) type StridedFn<A> = unsafe fn(
 /// offset; results of `len` elements are valid for writing, and for reading if `adds`. The CPU has the instructions.
 pub(crate) type ApartFn<A> =
     unsafe fn(rows: usize, left: *const A, pieces: *const Piece<A>, offsets: &[usize], out: (usize, usize), adds: bool);
+
+/// Neighbouring positions of the contracted axis: where each segment begins, how many positions it has, and the strides of rows
+/// and of positions.
+#[derive(Clone, Copy)]
+pub(crate) struct Segments<'a> {
+    pub(crate) offsets: &'a [usize],
+    pub(crate) len: usize,
+    pub(crate) row: usize,
+    pub(crate) column: usize,
+}
+
+/// Multiplies some rows of a left operand, of which the positions of the contracted axis are in segments, and a panel of the right
+/// operand, whole. The products are written to `out`, a matrix with the given stride of rows and as many columns as the panel, or
+/// added to what is there.
+///
+/// # Safety
+/// The rows are valid for reading at each position of each segment, and the panel for as many positions; `out` is valid for
+/// writing, and for reading if `adds`. The CPU has the instructions.
+pub(crate) type SegmentsFn<A> =
+    unsafe fn(rows: usize, left: *const A, segments: Segments<'_>, right: *const A, out: (*mut A, usize), adds: bool);

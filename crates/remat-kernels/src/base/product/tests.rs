@@ -88,9 +88,38 @@ fn check_apart<A: Accumulator>(kernel: &MicroKernel<A>, sum: fn(i32) -> A) {
     }
 }
 
+/// Checks the function of a micro-kernel for segments: all numbers of rows, segments of several lengths, written and added.
+fn check_segments<A: Accumulator>(kernel: &MicroKernel<A>, sum: fn(i32) -> A) {
+    let (height, width, row) = (kernel.rows, kernel.columns, 61);
+    let value = |i: usize| (i * 7 % 11) as i32 - 5;
+    let (left, right): (Vec<A>, Vec<A>) = (0..2000).map(|i| (sum(value(i)), sum(value(i + 3)))).unzip();
+    let sizes = [(0, 3), (1, 0), (1, 1), (4, 3), (2, 9)];
+    for ((count, len), rows) in sizes.into_iter().flat_map(|size| (1..=height).map(move |rows| (size, rows))) {
+        for (column, adds) in [(1, false), (3, true)] {
+            let offsets: Vec<usize> = (0..count).map(|l| l * 37 % 90).collect();
+            let at = |k: usize| offsets[k / len] + k % len * column;
+            let out_row = width + 5;
+            let mut out = vec![sum(9); height * out_row];
+            let mut expected = out.clone();
+            for (i, j) in (0..rows).flat_map(|i| (0..width).map(move |j| (i, j))) {
+                let products = (0..count * len).map(|k| value(i * row + at(k)) * value(k * width + j + 3));
+                expected[i * out_row + j] = sum(products.sum::<i32>() + if adds { 9 } else { 0 });
+            }
+            let segments = Segments { offsets: &offsets, len, row, column };
+            let to = (out.as_mut_ptr(), out_row);
+            // SAFETY: the rows have these positions, the panel as many, and the result these rows.
+            unsafe { (kernel.segments)(rows, left.as_ptr(), segments, right.as_ptr(), to, adds) };
+            assert_eq!(out, expected, "{rows} rows of {count} segments of {len}");
+        }
+    }
+}
+
 #[test]
 fn micro_kernels_of_every_level_agree_with_sums_of_products() {
     for level in Level::all() {
+        check_segments::<f32>(f32::micro_kernel(level), |x| x as f32);
+        check_segments::<f64>(f64::micro_kernel(level), f64::from);
+        check_segments::<i64>(i64::micro_kernel(level), i64::from);
         check_apart::<f32>(f32::micro_kernel(level), |x| x as f32);
         check_apart::<f64>(f64::micro_kernel(level), f64::from);
         check_apart::<i64>(i64::micro_kernel(level), i64::from);

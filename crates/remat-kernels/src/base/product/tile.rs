@@ -9,7 +9,7 @@
 use std::hint::black_box;
 use std::mem::MaybeUninit;
 
-use super::micro::Piece;
+use super::micro::{Piece, Segments};
 use crate::simd::{prefetch, prefetch_far};
 
 /// Positions by which elements of a right panel are fetched ahead into the first-level cache.
@@ -152,6 +152,56 @@ pub(super) unsafe fn multiply_apart<V: Vector, const M: usize, const N: usize, c
     }
 }
 
+/// Multiplies `M` rows of a left operand of segments and a panel of `N` vectors: as [`SegmentsFn`](super::micro::SegmentsFn). Offsets of
+/// single positions would need the address of each row in a register.
+///
+/// # Safety
+/// As there; the function that it is inlined into is compiled for the instructions of the vector.
+#[inline(always)]
+pub(super) unsafe fn multiply_segments<V: Vector, const M: usize, const N: usize>(
+    left: *const V::Element,
+    segments: Segments<'_>,
+    mut right: *const V::Element,
+    (out, out_row): (*mut V::Element, usize),
+    adds: bool,
+) {
+    let Segments { offsets, len, row, column } = segments;
+    // SAFETY: what is read and written are elements of the operands and of the result, as the caller promises.
+    unsafe {
+        for i in 0..M {
+            for j in 0..N {
+                prefetch(out.wrapping_add(i * out_row + j * V::LANES).cast());
+            }
+        }
+        let mut sums = [[V::zero(); N]; M];
+        for &at in offsets {
+            let mut left = left.add(at);
+            for _ in 0..len {
+                let mut x = [V::zero(); N];
+                for (j, x) in x.iter_mut().enumerate() {
+                    let from = right.add(j * V::LANES);
+                    prefetch(from.wrapping_add(NEAR * N * V::LANES).cast());
+                    *x = V::load(from);
+                }
+                for (i, sums) in sums.iter_mut().enumerate() {
+                    let factor = V::splat(left.add(i * row));
+                    for (sum, &x) in sums.iter_mut().zip(&x) {
+                        *sum = sum.multiply_add(factor, x);
+                    }
+                }
+                left = left.wrapping_add(column);
+                right = right.wrapping_add(N * V::LANES);
+            }
+        }
+        for (i, sums) in sums.into_iter().enumerate() {
+            for (j, sum) in sums.into_iter().enumerate() {
+                let to = out.add(i * out_row + j * V::LANES);
+                if adds { sum.plus(V::load(to)) } else { sum }.store(to);
+            }
+        }
+    }
+}
+
 /// Multiplies and adds in registers, as often as [`multiply`] does for as many positions, and gives the number of multiplications.
 ///
 /// # Safety
@@ -186,8 +236,8 @@ macro_rules! micro_kernel {
         $name:ident: $element:ty, $vector:ty, $(features $features:literal,)? rows [$($m:literal)+] $rows:literal, vectors [$($n:literal)*] $vectors:literal
     ) => {
         pub(in super::super) static $name: $crate::base::product::MicroKernel<$element> = {
-            use $crate::base::product::micro::{MicroKernel, Piece};
-            use $crate::base::product::tile::{self, Vector, multiply, multiply_apart};
+            use $crate::base::product::micro::{MicroKernel, Piece, Segments};
+            use $crate::base::product::tile::{self, Vector, multiply, multiply_apart, multiply_segments};
             use $crate::number::Number;
 
             const LANES: usize = <$vector as Vector>::LANES;
@@ -263,6 +313,24 @@ macro_rules! micro_kernel {
             }
 
             $(#[target_feature(enable = $features)])?
+            unsafe fn segments(
+                rows: usize,
+                left: *const $element,
+                segments: Segments<'_>,
+                right: *const $element,
+                out: (*mut $element, usize),
+                adds: bool,
+            ) {
+                // SAFETY: as the caller promises.
+                unsafe {
+                    match rows {
+                        $($m => multiply_segments::<$vector, $m, $vectors>(left, segments, right, out, adds),)+
+                        _ => multiply_segments::<$vector, $rows, $vectors>(left, segments, right, out, adds),
+                    }
+                }
+            }
+
+            $(#[target_feature(enable = $features)])?
             unsafe fn registers(steps: usize) -> usize {
                 // SAFETY: as the caller promises.
                 unsafe { tile::registers::<$vector, $rows, $vectors>(steps, &<$element as Number>::ONE) }
@@ -276,6 +344,7 @@ macro_rules! micro_kernel {
                 packed,
                 strided,
                 apart,
+                segments,
                 registers,
             }
         };

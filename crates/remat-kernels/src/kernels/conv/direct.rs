@@ -65,20 +65,35 @@ const PANELS: usize = 6;
 
 /// One spatial axis of an image and of its windows.
 #[derive(Clone, Copy, Debug)]
-struct Along {
-    image: usize,
-    window: usize,
-    positions: usize,
-    stride: usize,
-    dilation: usize,
+pub(super) struct Along {
+    pub(super) image: usize,
+    pub(super) window: usize,
+    pub(super) positions: usize,
+    pub(super) stride: usize,
+    pub(super) dilation: usize,
     low: i64,
     /// The stride of the image's elements.
-    element: isize,
+    pub(super) element: isize,
 }
 
 impl Along {
     /// An axis of one element.
     const NONE: Along = Along { image: 1, window: 1, positions: 1, stride: 1, dilation: 1, low: 0, element: 0 };
+
+    /// Rows and columns of a convolution with one or two of them; `None` if elements are too far apart for offsets.
+    pub(super) fn both(op: &Conv, image: &Layout, weights: &Layout, out: &Aval) -> Option<[Along; 2]> {
+        let along = |d: usize| Along {
+            image: image.shape[op.lhs_dims.spatial[d]],
+            window: weights.shape[op.rhs_dims.spatial[d]],
+            positions: out.shape[op.out_dims.spatial[d]],
+            stride: op.strides[d],
+            dilation: op.rhs_dilation[d],
+            low: op.padding[d].0,
+            element: image.strides[op.lhs_dims.spatial[d]],
+        };
+        let both = if op.strides.len() == 2 { [along(0), along(1)] } else { [Along::NONE, along(0)] };
+        (!both.iter().any(Along::is_far)).then_some(both)
+    }
 
     /// Whether elements that it reaches may be so far apart that their offsets do not fit a number.
     fn is_far(&self) -> bool {
@@ -89,12 +104,12 @@ impl Along {
     }
 
     /// Elements that windows at some neighbouring positions reach over.
-    fn reach(&self, positions: usize) -> usize {
+    pub(super) fn reach(&self, positions: usize) -> usize {
         (positions - 1) * self.stride + (self.window - 1) * self.dilation + 1
     }
 
     /// The element at which the window of a position begins.
-    fn first(&self, position: usize) -> i64 {
+    pub(super) fn first(&self, position: usize) -> i64 {
         (position * self.stride) as i64 - self.low
     }
 }
@@ -136,19 +151,7 @@ impl<A: Accumulator> Direct<A> {
         if !matches!(rank, 1 | 2) || out.dtype != A::DTYPE || !in_order || !is_dense || is_empty {
             return None;
         }
-        let along = |d: usize| Along {
-            image: lhs.shape[op.lhs_dims.spatial[d]],
-            window: rhs.shape[op.rhs_dims.spatial[d]],
-            positions: out.shape[dims.spatial[d]],
-            stride: op.strides[d],
-            dilation: op.rhs_dilation[d],
-            low: op.padding[d].0,
-            element: lhs.strides[op.lhs_dims.spatial[d]],
-        };
-        let (rows, columns) = if rank == 2 { (along(0), along(1)) } else { (Along::NONE, along(0)) };
-        if rows.is_far() || columns.is_far() {
-            return None;
-        }
+        let [rows, columns] = Along::both(op, lhs, rhs, out)?;
         let kernel = A::micro_kernel(Level::best());
         let (groups, images) = (op.feature_group_count, out.shape[0]);
         let features = [rhs.shape[op.rhs_dims.second], out.shape[1] / groups];

@@ -8,12 +8,16 @@
 //! image there ([`polyphase`]), and each group is a convolution of its own, with fewer weights and without dilation. (So a
 //! weight that is infinite or NaN does not meet these zeros, whereas it does meet those of padding.)
 //!
+//! Two kinds of convolutions do not gather windows, but read them where they lie: those of few weights ([`direct`]), and those of long
+//! windows at few positions, as gradients of weights are ([`long_windows`]).
+//!
 //! The innermost loop of a product reads rows of its right operand and writes rows of the result. So the windows are the left
 //! operand where neighbours in the result are features, and where neighbours in the image are elements of one window rather
 //! than of windows side by side, as they are for gradients of the weights; otherwise they are the right one.
 
 mod direct;
 mod im2col;
+mod long_windows;
 mod output;
 mod phase;
 mod polyphase;
@@ -25,6 +29,7 @@ mod tests;
 use remat_ir::{Aval, Conv, DType};
 
 use direct::Direct;
+use long_windows::LongWindows;
 use phase::{MIN_POSITIONS, Phase, Problem};
 use polyphase::phases;
 
@@ -49,8 +54,11 @@ pub(crate) fn kernel(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<d
 
 /// The kernel of a convolution with sums of this type.
 fn of<A: Accumulator>(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<dyn Kernel> {
-    match Direct::<A>::new(direct::SIZES, op, ins, out) {
-        Some(direct) => Box::new(direct),
+    if let Some(direct) = Direct::<A>::new(direct::SIZES, op, ins, out) {
+        return Box::new(direct);
+    }
+    match LongWindows::<A>::new(long_windows::SIZES, op, ins, out) {
+        Some(long) => Box::new(long),
         None => Box::new(ConvKernel::<A>::new(op, ins, out)),
     }
 }

@@ -338,6 +338,123 @@ fn large_convolutions_in_rows_read_windows_where_they_lie() {
     }
 }
 
+/// A convolution of a window that may be longer than the image, and the shapes of its operands.
+fn of_long_windows(stream: &mut Stream, to: DType) -> (Conv, Vec<usize>, Vec<usize>) {
+    let (mut op, mut image, mut weights) = random(stream, to);
+    let rank = op.strides.len();
+    op.lhs_dilation = Shape::from_elem(1, rank);
+    (op.feature_group_count, op.batch_group_count) = (1, 1);
+    // Batch and features may be exchanged, as in gradients of weights.
+    for (dims, shape) in [(&mut op.lhs_dims, &mut image), (&mut op.rhs_dims, &mut weights)] {
+        let first = stream.below(2);
+        let before: Vec<usize> = [dims.first, dims.second].iter().chain(&dims.spatial).map(|&d| shape[d]).collect();
+        *dims = ConvDims { first, second: 1 - first, spatial: (2..rank + 2).collect() };
+        [shape[first], shape[1 - first]] = [before[0], before[1]];
+        shape[2..].copy_from_slice(&before[2..]);
+    }
+    image[op.lhs_dims.first] = 1 + stream.below(30);
+    image[op.lhs_dims.second] = weights[op.rhs_dims.second];
+    weights[op.rhs_dims.first] = 1 + stream.below(40);
+    for d in 0..rank {
+        (image[2 + d], weights[2 + d]) = (1 + stream.below(20), 1 + stream.below(12));
+    }
+    (op, image, weights)
+}
+
+#[test]
+fn long_windows_agree_with_the_evaluator() {
+    let mut stream = Stream::new(13);
+    let mut long = 0;
+    for i in 0..900 {
+        let to = [DType::F32, DType::F64][i % 2];
+        let from = [to, DType::Bf16, to][i % 3];
+        let (op, image, weights) = of_long_windows(&mut stream, to);
+        let ins = [Aval::new(from, image.clone()), Aval::new(from, weights.clone())];
+        let Ok(outs) = op.infer(&ins) else { continue };
+        let kernel = |ins: [(DType, &Layout); 2]| -> Option<Box<dyn Kernel>> {
+            match to {
+                DType::F32 => Some(Box::new(LongWindows::<f32>::new(long_windows::SMALL, &op, ins, &outs[0])?)),
+                _ => Some(Box::new(LongWindows::<f64>::new(long_windows::SMALL, &op, ins, &outs[0])?)),
+            }
+        };
+        let [l, r] = [Layout::from(&ins[0]), Layout::from(&ins[1])];
+        if kernel([(from, &l), (from, &r)]).is_none() {
+            continue;
+        }
+        long += 1;
+        let prim = Op::from(op.clone());
+        let arrays = [plain(from, &image, 1), plain(from, &weights, 2)];
+        let of_views = |ins: &[(DType, &Layout)], _: &[Aval]| kernel([ins[0], ins[1]]).expect("whatever the layout is");
+        let row_major = |_: &[Aval], _: &[Aval]| kernel([(from, &l), (from, &r)]).expect("it was one before");
+        check_by(&prim, row_major, &arrays, |got, expected, what| assert_close(got, expected, 1e-4, 1.0, what));
+        check_views(&prim, &ins, of_views, &mut stream);
+    }
+    assert!(long > 80, "{long}");
+}
+
+/// The gradient of the weights of a convolution of `images`, with a window of three by three elements.
+fn gradient_of_weights(
+    dtype: DType,
+    out: DType,
+    images: [usize; 4],
+    features: usize,
+    stride: usize,
+) -> (Conv, [Aval; 2]) {
+    let [n, _, height, width] = images;
+    let forward = of_rank(2, out);
+    let swapped = |d: &ConvDims| ConvDims { first: d.second, second: d.first, spatial: d.spatial.clone() };
+    let [down, across] = [height, width].map(|size| size.div_ceil(stride));
+    let high = |size: usize, out: usize| ((out - 1) * stride + 2) as i64 - size as i64;
+    let op = Conv {
+        padding: vec![(1, high(height, down)), (1, high(width, across))],
+        rhs_dilation: Shape::from_elem(stride, 2),
+        lhs_dims: swapped(&forward.lhs_dims),
+        rhs_dims: swapped(&forward.out_dims),
+        out_dims: swapped(&forward.rhs_dims),
+        ..forward
+    };
+    (op, [Aval::new(dtype, images), Aval::new(dtype, [n, features, down, across])])
+}
+
+#[test]
+fn gradients_of_weights_are_of_long_windows() {
+    let mut stream = Stream::new(14);
+    // One step; several images a step; several rows a step; many panels and tiles, of a stride.
+    for (images, features, stride) in
+        [([2, 12, 13, 17], 26, 1), ([7, 12, 30, 31], 32, 1), ([1, 9, 150, 61], 24, 1), ([2, 50, 23, 20], 70, 2)]
+    {
+        for (dtype, out) in [(DType::F32, DType::F32), (DType::Bf16, DType::Bf16), (DType::F64, DType::F64)] {
+            let (op, ins) = gradient_of_weights(dtype, out, images, features, stride);
+            let outs = op.infer(&ins).expect("they fit");
+            assert_eq!(outs[0].shape[..], [features, images[1], 3, 3]);
+            let layouts = [Layout::from(&ins[0]), Layout::from(&ins[1])];
+            let operands = [(dtype, &layouts[0]), (dtype, &layouts[1])];
+            let is_long = match dtype {
+                DType::F64 => LongWindows::<f64>::new(long_windows::SIZES, &op, operands, &outs[0]).is_some(),
+                _ => LongWindows::<f32>::new(long_windows::SIZES, &op, operands, &outs[0]).is_some(),
+            };
+            assert!(is_long, "{images:?} {dtype}");
+            agree_within(100.0, &op, &plain(dtype, &ins[0].shape, 1), &plain(dtype, &ins[1].shape, 2));
+            check_views_of(&op, ins, &mut stream);
+        }
+    }
+}
+
+#[test]
+fn no_number_and_infinity_go_where_the_evaluator_has_them_in_long_windows() {
+    let special = |shape: &[usize], seed| {
+        filled(DType::F32, shape, seed, |stream| {
+            let x = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY].get(stream.below(9000)).copied();
+            Literal::from_f64(DType::F32, x.unwrap_or(1.0))
+        })
+    };
+    for stride in [1, 2] {
+        let (op, [x, y]) = gradient_of_weights(DType::F32, DType::F32, [3, 16, 18, 19], 32, stride);
+        agree(&op, &special(&x.shape, 1), &plain(DType::F32, &y.shape, 2));
+        agree(&op, &plain(DType::F32, &x.shape, 1), &special(&y.shape, 2));
+    }
+}
+
 #[test]
 fn matrices_are_read_in_place_where_nothing_is_converted_or_reversed() {
     let is_in_place = |dtype: DType, strides: [isize; 2]| {

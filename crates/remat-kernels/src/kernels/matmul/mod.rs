@@ -33,7 +33,7 @@ pub(super) use element::{Elements, Reader, Writer, accumulator};
 use matrix::Matrix;
 pub(super) use matrix::{left_in_place, right_in_place};
 pub(super) use operands::{Left, LeftBlock, Output, Right, block_stride, for_each_panel, pack_panels};
-pub(super) use pack::pack_transposed;
+pub(super) use pack::{pack_transposed, transpose_rows};
 use thin::{ThinKernel, is_thin};
 
 use crate::base::disjoint::DisjointMut;

@@ -41,7 +41,7 @@ pub(in super::super) fn pack_transposed<A: Accumulator>(
 ///
 /// # Panics
 /// If a row has fewer elements than the matrix has rows.
-pub(super) fn transpose_rows<A: Accumulator>(
+pub(in super::super) fn transpose_rows<A: Accumulator>(
     from: &[A],
     start: isize,
     stride: isize,

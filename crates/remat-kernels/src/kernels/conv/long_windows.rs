@@ -1,0 +1,380 @@
+//! Convolutions of long windows at few positions, as gradients of weights are: the windows are read where they lie.
+//!
+//! Where the elements of an image are neighbours along its rows (NCHW), what the images have at one position of the window is, for
+//! all elements of the window, the rows of a left operand: each lies in one image, at the same offsets from the first
+//! element. So a step copies a *band* of some features of all images once, with the zeros around them, and transposes the weights of these
+//! features to panels, of which an element of the window has neighbouring features of the result. For each position the
+//! micro-kernel then reads the band from another element on
+//! ([`SegmentsFn`](crate::base::product::micro::SegmentsFn)). Gathered windows are larger than the band by the number of positions.
+//!
+//! Tasks have some images and a panel each, and their sums are kept from step to step, so that no sum is cut by threads. Whether a
+//! convolution is computed so depends on the operation and the shapes alone, and so does the order of its sums: features, then
+//! rows, then columns of the window, in parts of some rows.
+
+// Products are written through pointers, since tasks write between each other.
+#![allow(unsafe_code)]
+
+use std::ops::Range;
+
+use remat_ir::{Aval, Conv, DType, Shape};
+
+use super::direct::Along;
+use super::im2col::{Axis, Im2col};
+use super::output::StridedOutput;
+use super::row_segments::{RowSegments, copy_segments, part_inside};
+use crate::base::disjoint::DisjointMut;
+use crate::base::product::{Accumulator, MicroKernel, Segments};
+use crate::base::scratch;
+use crate::base::strided::{Rows, StridedIter};
+use crate::interface::layout::{Layout, Strides, row_major};
+use crate::interface::{Kernel, Source, Target};
+use crate::kernels::matmul::{MANY, Output, Reader, Writer, even, transpose_rows};
+use crate::simd::{CACHE_LINE, Level};
+use crate::threads::Threads;
+
+/// How much is treated at a time, and what is worth it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    /// Most elements of the band and the panels of a step.
+    step: usize,
+    /// Most elements of a window in a step.
+    elements: usize,
+    /// Most elements of a window in a part of several rows, whose panel stays in the first-level cache.
+    part: usize,
+    /// Most sums that are kept from step to step.
+    kept: usize,
+    /// Fewest multiplications.
+    work: usize,
+    /// Fewest elements of a window.
+    least: usize,
+    /// Fewest images, which are rows of a tile.
+    images: usize,
+    /// Fewest of ten lanes that features fill.
+    lanes: usize,
+}
+
+pub(super) const SIZES: Sizes =
+    Sizes { step: 5 << 18, elements: 4096, part: 192, kept: 1 << 20, work: 1 << 20, least: 32, images: 8, lanes: 7 };
+
+/// Sizes of which small convolutions have several steps and parts.
+#[cfg(test)]
+pub(super) const SMALL: Sizes =
+    Sizes { step: 600, elements: 40, part: 16, kept: 1 << 14, work: 0, least: 1, images: 1, lanes: 0 };
+
+/// Most positions: with more, bands are hardly smaller than gathered windows are for each.
+const MOST_POSITIONS: usize = 64;
+
+/// Most tiles of images of a task, which read one panel.
+const TILES: usize = 4;
+
+/// A convolution of long windows.
+pub(super) struct LongWindows<A: Accumulator> {
+    kernel: &'static MicroKernel<A>,
+    reader: Reader<A>,
+    weights: Im2col<A>,
+    writer: Writer<A>,
+    /// The first element of the image, and the strides of images and features.
+    start: isize,
+    strides: [isize; 2],
+    images: usize,
+    /// Features that are summed, and those of the result.
+    features: [usize; 2],
+    rows: Along,
+    columns: Along,
+    /// Features, and rows of the window, of a step. Where they are several features, these are all rows.
+    step: [usize; 2],
+    /// The offset in a band of each row of the window in a step, and of each position.
+    offsets: Vec<usize>,
+    positions: Vec<usize>,
+    /// Rows of a part.
+    part: usize,
+    /// Images of a task.
+    block: usize,
+    /// The offsets in the output of features, and of images and positions.
+    out_features: Rows<1>,
+    out_positions: Rows<1>,
+}
+
+impl<A: Accumulator> LongWindows<A> {
+    /// The convolution, if it is one that is computed so.
+    pub(super) fn new(sizes: Sizes, op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<LongWindows<A>> {
+        let [(dtype, lhs), (weights_dtype, rhs)] = ins;
+        let rank = op.strides.len();
+        let are_last = [&op.lhs_dims, &op.rhs_dims].iter().all(|dims| dims.spatial.iter().copied().eq(2..rank + 2));
+        let is_dense = op.lhs_dilation.iter().all(|&dilation| dilation == 1);
+        let is_one_group = op.batch_group_count == 1 && op.feature_group_count == 1;
+        let is_empty = out.size() == 0 || rhs.size() == 0 || lhs.size() == 0;
+        if !matches!(rank, 1 | 2) || !are_last || !is_dense || !is_one_group || is_empty {
+            return None;
+        }
+        let [rows, columns] = Along::both(op, lhs, rhs, out)?;
+        let positions = rows.positions * columns.positions;
+        let [images, summed, features] =
+            [lhs.shape[op.lhs_dims.first], rhs.shape[op.rhs_dims.second], rhs.shape[op.rhs_dims.first]];
+        let window = rows.window * columns.window;
+        let kernel = A::micro_kernel(Level::best());
+        let work = out.size().saturating_mul(window).saturating_mul(summed);
+        let is_worth = (2..=MOST_POSITIONS).contains(&positions)
+            && window >= sizes.least
+            && images >= sizes.images
+            && work >= sizes.work
+            && features * 10 >= features.next_multiple_of(kernel.columns) * sizes.lanes;
+        if !is_worth {
+            return None;
+        }
+        let element = |d: usize| Axis {
+            size: rhs.shape[op.rhs_dims.spatial[d]],
+            stride: rhs.strides[op.rhs_dims.spatial[d]],
+            along: None,
+        };
+        let of_features = |dim: usize| Axis { size: rhs.shape[dim], stride: rhs.strides[dim], along: None };
+        let mut elements = vec![of_features(op.rhs_dims.second)];
+        elements.extend((0..rank).map(element));
+        let sides = [vec![of_features(op.rhs_dims.first)], elements];
+        let out_strides = row_major(&out.shape);
+        let offsets_of = |dims: &[usize]| {
+            let (shape, strides): (Shape, Strides) = dims.iter().map(|&d| (out.shape[d], out_strides[d])).unzip();
+            Rows::from(StridedIter::new(&shape, [&strides]))
+        };
+        let mut of_images = vec![op.out_dims.first];
+        of_images.extend(&op.out_dims.spatial);
+        let mut this = LongWindows {
+            kernel,
+            reader: Reader::new(dtype),
+            weights: Im2col::new(Reader::new(weights_dtype), rhs.offset, &[], sides),
+            writer: Writer::new(out.dtype),
+            start: lhs.offset as isize,
+            strides: [lhs.strides[op.lhs_dims.first], lhs.strides[op.lhs_dims.second]],
+            images,
+            features: [summed, features],
+            rows,
+            columns,
+            step: [summed, rows.window],
+            offsets: Vec::new(),
+            positions: Vec::new(),
+            part: 0,
+            block: 0,
+            out_features: offsets_of(&[op.out_dims.second]),
+            out_positions: offsets_of(&of_images),
+        };
+        this.choose(sizes)?;
+        Some(this)
+    }
+
+    /// Chooses what a step and a task have; `None` if the smallest step is too large.
+    fn choose(&mut self, sizes: Sizes) -> Option<()> {
+        let fits = |this: &LongWindows<A>| {
+            let panels = this.elements().saturating_mul(this.panels() * this.kernel.columns);
+            let band = this.plane()?.checked_mul(this.images)?;
+            Some(this.elements() <= sizes.elements && band.saturating_add(panels) <= sizes.step)
+        };
+        while !fits(self)? {
+            match self.step {
+                [1, 1] => return None,
+                [1, rows] => self.step[1] = even(self.rows.window, rows / 2, 1),
+                [features, _] => self.step[0] = even(self.features[0], features / 2, 1),
+            }
+        }
+        self.part = even(self.step[0] * self.step[1], sizes.part / self.columns.window, 1);
+        let (pitch, image) = (self.pitch(), self.of_feature());
+        for (feature, y) in (0..self.step[0]).flat_map(|i| (0..self.step[1]).map(move |y| (i, y))) {
+            self.offsets.push(feature * image + y * self.rows.dilation * pitch);
+        }
+        for y in 0..self.rows.positions {
+            let row = y * self.rows.stride * pitch;
+            self.positions.extend((0..self.columns.positions).map(|x| row + x * self.columns.stride));
+        }
+        let height = self.kernel.height(self.images);
+        let tiles = (1..=TILES).rev().find(|tiles| self.images.div_ceil(tiles * height) * self.panels() >= MANY);
+        self.block = (tiles.unwrap_or(1) * height).min(self.images);
+        (self.kept() <= sizes.kept).then_some(())
+    }
+
+    /// Elements of the window in a step.
+    fn elements(&self) -> usize {
+        self.step[0] * self.step[1] * self.columns.window
+    }
+
+    /// Rows of an image in a band, and elements of such a row.
+    fn band_rows(&self) -> usize {
+        (self.step[1] - 1) * self.rows.dilation + (self.rows.positions - 1) * self.rows.stride + 1
+    }
+
+    fn pitch(&self) -> usize {
+        self.columns.reach(self.columns.positions)
+    }
+
+    /// Elements of a feature of an image in a band.
+    fn of_feature(&self) -> usize {
+        self.band_rows() * self.pitch()
+    }
+
+    /// Elements of an image in a band: an odd number of cache lines, so that images do not meet in one set of the cache.
+    fn plane(&self) -> Option<usize> {
+        let line = CACHE_LINE / size_of::<A>();
+        let rows = self.rows.reach(self.rows.positions).checked_mul(self.pitch())?;
+        rows.checked_mul(self.step[0])?;
+        Some((self.step[0] * self.of_feature()).div_ceil(line) / 2 * 2 * line + line)
+    }
+
+    /// Elements of a band.
+    fn band(&self) -> usize {
+        self.plane().unwrap_or(0) * self.images
+    }
+
+    /// Panels of the weights, and elements of one.
+    fn panels(&self) -> usize {
+        self.features[1].div_ceil(self.kernel.columns)
+    }
+
+    fn panel(&self) -> usize {
+        self.elements() * self.kernel.columns
+    }
+
+    /// Tasks of a step.
+    fn tasks(&self) -> usize {
+        self.images.div_ceil(self.block) * self.panels()
+    }
+
+    /// Sums of a task: a row of them for each position of each image.
+    fn sums(&self) -> usize {
+        self.block * self.positions.len() * self.kernel.columns
+    }
+
+    /// Sums that are kept from step to step.
+    fn kept(&self) -> usize {
+        if self.steps() > 1 { self.tasks() * self.sums() } else { 0 }
+    }
+
+    fn steps(&self) -> usize {
+        self.features[0].div_ceil(self.step[0]) * self.rows.window.div_ceil(self.step[1])
+    }
+
+    /// The features and the rows of the window of a step.
+    fn step(&self, i: usize) -> [Range<usize>; 2] {
+        let down = self.rows.window.div_ceil(self.step[1]);
+        let piece = |i: usize, size: usize, len: usize| i * size..len.min((i + 1) * size);
+        [piece(i / down, self.step[0], self.features[0]), piece(i % down, self.step[1], self.rows.window)]
+    }
+
+    /// Copies an image's part of a band.
+    fn copy_image(&self, source: Source<'_>, image: usize, [features, rows]: &[Range<usize>; 2], to: &mut [A]) {
+        let elements = self.reader.of(source);
+        let (pitch, step) = (self.pitch(), self.of_feature());
+        let x = self.columns.first(0);
+        let y = (rows.start * self.rows.dilation) as i64 + self.rows.first(0);
+        let count = (rows.len() - 1) * self.rows.dilation + (self.rows.positions - 1) * self.rows.stride + 1;
+        for (i, feature) in features.clone().enumerate() {
+            let at = [
+                (image as isize, self.strides[0]),
+                (feature as isize, self.strides[1]),
+                (y as isize, self.rows.element),
+                (x as isize, self.columns.element),
+            ];
+            let segments = RowSegments {
+                at: at.iter().fold(self.start, |at, (i, stride)| at.wrapping_add(i.wrapping_mul(*stride))),
+                strides: [self.rows.element, self.columns.element],
+                count,
+                len: pitch,
+                to: i * step,
+                to_strides: [pitch, 1],
+                segments: part_inside(y, 1, self.rows.image, count),
+                inside: part_inside(x, 1, self.columns.image, pitch),
+                shared: None,
+            };
+            copy_segments(&elements, &segments, to);
+        }
+    }
+
+    /// Multiplies some images with a panel, of some rows of the window, and adds the products to the sums unless they are the first.
+    fn multiply(&self, images: Range<usize>, band: &[A], panel: &[A], rows: usize, sums: &mut [A], adds: bool) {
+        let (width, count, row) = (self.kernel.columns, self.positions.len(), self.plane().unwrap_or(0));
+        let (height, len, column) = (self.kernel.height(self.images), self.columns.window, self.columns.dilation);
+        assert!(band.len() == self.band() && images.end <= self.images && rows <= self.offsets.len());
+        assert!(panel.len() >= rows * len * width && sums.len() >= images.len() * count * width);
+        for part in (0..rows).step_by(self.part) {
+            let segments = Segments { offsets: &self.offsets[part..rows.min(part + self.part)], len, row, column };
+            let panel = panel[part * len * width..].as_ptr();
+            for first in images.clone().step_by(height) {
+                let tile = height.min(images.end - first);
+                for (i, position) in self.positions.iter().enumerate() {
+                    // SAFETY: the images have each element of the window at each position (a band has `band_rows` rows of `pitch`
+                    // elements for each feature), the panel these elements, and the sums a row for each position of these images.
+                    unsafe {
+                        let left = band.as_ptr().add(first * row + position);
+                        let out = sums.as_mut_ptr().add(((first - images.start) * count + i) * width);
+                        (self.kernel.segments)(tile, left, segments, panel, (out, count * width), adds || part > 0);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes the sums of some images with a panel to the output.
+    fn write(&self, out: DisjointMut<'_, u8>, images: Range<usize>, panel: usize, sums: &[A], transposed: &mut [A]) {
+        let (width, count) = (self.kernel.columns, self.positions.len());
+        let features = panel * width..self.features[1].min((panel + 1) * width);
+        let len = images.len() * count;
+        let transposed = &mut transposed[..features.len() * len];
+        transpose_rows(sums, 0, width as isize, len, len, transposed);
+        let out = StridedOutput { out, writer: &self.writer, rows: &self.out_features, columns: &self.out_positions };
+        // SAFETY: each task has its own images and features.
+        unsafe { out.write(features, images.start * count..images.end * count, transposed) };
+    }
+}
+
+impl<A: Accumulator> Kernel for LongWindows<A> {
+    fn scratch(&self, threads: usize) -> usize {
+        let of_thread = if self.kept() > 0 { 1 } else { 2 } * scratch::bytes::<A>(self.sums());
+        let shared = [self.band(), self.panels() * self.panel(), self.kept()];
+        shared.map(scratch::bytes::<A>).iter().sum::<usize>() + threads * of_thread
+    }
+
+    fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
+        let width = self.kernel.columns;
+        let scratch = &mut scratch[..self.scratch(threads.count())];
+        let (band, scratch) = scratch::take::<A>(scratch, self.band());
+        let (panels, scratch) = scratch::take::<A>(scratch, self.panels() * self.panel());
+        let (kept, scratch) = scratch::take::<A>(scratch, self.kept());
+        let all = DisjointMut::bytes(&mut outs[0]);
+        let weights = self.weights.of(ins[1], 0);
+        for i in 0..self.steps() {
+            let step = self.step(i);
+            let (rows, len) = (step[0].len() * step[1].len(), self.columns.window);
+            let first = (step[0].start * self.rows.window + step[1].start) * self.columns.window;
+            let plane = self.plane().unwrap_or(0);
+            threads.for_each_chunk(band, plane, |image, to| self.copy_image(ins[0], image, &step, to));
+            let parts = rows.div_ceil(self.part);
+            let to = DisjointMut::new(panels);
+            threads.for_each(self.panels() * parts, |task| {
+                let (panel, part) = (task / parts, task % parts * self.part * len);
+                let len = (self.part * len).min(rows * len - part);
+                let features = panel * width..self.features[1].min((panel + 1) * width);
+                // SAFETY: each task has a part of a panel of its own.
+                let to = unsafe { to.slice(panel * self.panel() + part * width, len * width) };
+                weights.pack_panel(features, first + part..first + part + len, width, to);
+            });
+            let (band, panels) = (&*band, &*panels);
+            let compute = |task: usize, sums: &mut [A], transposed: &mut [A]| {
+                let (panel, block) = (task % self.panels(), task / self.panels());
+                let images = block * self.block..self.images.min((block + 1) * self.block);
+                let weights = &panels[panel * self.panel()..][..self.panel()];
+                self.multiply(images.clone(), band, weights, rows, sums, i > 0);
+                if i + 1 == self.steps() {
+                    self.write(all, images, panel, sums, transposed);
+                }
+            };
+            if kept.is_empty() {
+                threads.for_each_with_scratch(self.tasks(), scratch, |task, scratch| {
+                    let (sums, scratch) = scratch::take::<A>(scratch, self.sums());
+                    compute(task, sums, scratch::take::<A>(scratch, self.sums()).0);
+                });
+            } else {
+                let kept = kept.chunks_mut(self.sums()).enumerate();
+                threads.for_each_item_with_scratch(self.tasks(), kept, scratch, |(task, sums), scratch| {
+                    compute(task, sums, scratch::take::<A>(scratch, self.sums()).0);
+                });
+            }
+        }
+    }
+}
