@@ -6,7 +6,7 @@ use remat::nn::{
 };
 use remat::{DType, Policy, Result, Tensor, Tree, grad, jit, random, tree};
 
-use super::vectors::{expect, filled, input};
+use super::vectors::{expect, expect_gradient, filled, input};
 
 fn gpt2(options: bool, dtype: DType) -> Gpt2 {
     let mut config =
@@ -55,9 +55,11 @@ fn tokens() -> Tensor {
 fn gpt2_is_that_of_transformers() {
     for (name, options) in [("gpt2", false), ("gpt2.options", true)] {
         for (dtype, tolerance) in [(DType::F64, 1e-10), (DType::F32, 2e-5)] {
-            let logits = gpt2(options, dtype).apply(&tokens());
-            expect(&format!("{name}.logits"), &logits, tolerance);
-            expect(&format!("{name}.loss"), &next_token_loss(&logits, &tokens(), None), 5e-5);
+            let model = gpt2(options, dtype);
+            let loss = |model: &Gpt2| Ok(next_token_loss(&model.apply(&tokens()), &tokens(), None));
+            expect(&format!("{name}.logits"), &model.apply(&tokens()), tolerance);
+            expect(&format!("{name}.loss"), &loss(&model).unwrap(), 5e-5);
+            expect_gradient(&format!("{name}.gradient"), loss, &model, 5e-5);
         }
     }
 }
@@ -67,9 +69,11 @@ fn llama_is_that_of_transformers() {
     for (name, options) in [("llama", false), ("llama.options", true)] {
         // transformers computes angles and norms in f32 in any case.
         for dtype in [DType::F64, DType::F32] {
-            let logits = llama(options, dtype).apply(&tokens());
-            expect(&format!("{name}.logits"), &logits, 5e-5);
-            expect(&format!("{name}.loss"), &next_token_loss(&logits, &tokens(), None), 5e-5);
+            let model = llama(options, dtype);
+            let loss = |model: &Llama| Ok(next_token_loss(&model.apply(&tokens()), &tokens(), None));
+            expect(&format!("{name}.logits"), &model.apply(&tokens()), 5e-5);
+            expect(&format!("{name}.loss"), &loss(&model).unwrap(), 5e-5);
+            expect_gradient(&format!("{name}.gradient"), loss, &model, 2e-4);
         }
     }
 }

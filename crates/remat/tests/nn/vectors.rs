@@ -1,6 +1,6 @@
-//! The numbers of PyTorch and transformers in `tests/data/nn`, and what they were computed of.
+//! The numbers of PyTorch, transformers and diffusers in `tests/data/nn`, and what they were computed of.
 
-use remat::{DType, Tensor, Tree, tree};
+use remat::{DType, Result, Tensor, Tree, grad, tree};
 
 /// The numbers of a case.
 pub(crate) fn case(name: &str) -> Vec<f64> {
@@ -18,6 +18,17 @@ pub(crate) fn expect(name: &str, actual: &Tensor, tolerance: f64) {
     for (i, (a, e)) in actual.iter().zip(&expected).enumerate() {
         assert!((a - e).abs() <= tolerance * e.abs().max(1.0), "{name}, element {i}: {a} and {e}");
     }
+}
+
+/// That the gradient of a loss has the numbers of a case: for each leaf the sum of its elements, each times a cosine.
+#[track_caller]
+pub(crate) fn expect_gradient<M: Tree>(name: &str, loss: impl Fn(&M) -> Result<Tensor>, model: &M, tolerance: f64) {
+    let gradient = grad(loss)(model).unwrap();
+    let sums = tree::leaves(&gradient).into_iter().map(|(_, leaf)| {
+        let leaf = leaf.to_dtype(DType::F64).reshape([leaf.size().unwrap()]);
+        (&leaf * input(leaf.shape().unwrap(), DType::F64)).sum(..)
+    });
+    expect(name, &Tensor::stack(&sums.collect::<Vec<_>>(), 0), tolerance);
 }
 
 /// The model with the leaves that the script has.

@@ -1,9 +1,9 @@
-//! Models of images, beside transformers where it has them.
+//! Models of images, beside transformers and diffusers.
 
 use remat::nn::{ResNet, ResNetConfig, UNet, UNetConfig, Vit, VitConfig};
 use remat::{DType, Policy, Tensor, checkpoint_layers, grad, jit, random, tree};
 
-use super::vectors::{expect, filled, input};
+use super::vectors::{expect, expect_gradient, filled, input};
 
 fn vit(dtype: DType) -> Vit {
     let config = VitConfig {
@@ -42,6 +42,7 @@ fn a_vision_transformer_is_that_of_transformers() {
         let mut model = filled(&vit(dtype));
         let x = input(&[2, 3, 8, 8], dtype);
         expect("vit", &model.apply(&x), tolerance);
+        expect_gradient("vit.gradient", |model: &Vit| Ok(model.apply(&x).square().mean(..)), &model, tolerance);
         model.blocks = model.blocks.stacked().unwrap().with_policy(Policy::Dots);
         expect("vit", &model.apply(&x), tolerance);
     }
@@ -69,6 +70,8 @@ fn residual_networks_are_those_of_transformers() {
             let (logits, statistics) = model.train(&x, &model.statistics().unwrap()).unwrap();
             expect(&format!("{name}.train"), &logits, tolerance);
             expect(&format!("{name}.eval"), &model.eval(&x, &statistics).unwrap(), tolerance);
+            let loss = |model: &ResNet| Ok(model.train(&x, &model.statistics()?)?.0.square().mean(..));
+            expect_gradient(&format!("{name}.gradient"), loss, &model, tolerance);
         }
     }
     let model = resnet(false, DType::F32);
@@ -110,6 +113,23 @@ fn the_sizes_of_the_paper_have_its_numbers_of_parameters() {
     // Those of torchvision.
     assert_eq!(count(&ResNetConfig::resnet18()), 11_689_512);
     assert_eq!(count(&ResNetConfig::resnet50()), 25_557_032);
+}
+
+#[test]
+fn unets_are_those_of_diffusers() {
+    let config = UNetConfig { attention_levels: vec![1], ..unet() };
+    for (name, has_time) in [("unet", false), ("unet.time", true)] {
+        // diffusers computes the angles of a time in f32 in any case.
+        for (dtype, tolerance) in [(DType::F64, if has_time { 1e-6 } else { 1e-10 }), (DType::F32, 1e-4)] {
+            let config = UNetConfig { time: has_time, ..config.clone() };
+            let model = filled(&UNet::init(random::key(0), &config, dtype));
+            let (x, time) = (input(&[2, 3, 8, 12], dtype), has_time.then(|| Tensor::new([3, 70])));
+            let apply = |model: &UNet| model.apply(&x, time.as_ref());
+            expect(name, &apply(&model), tolerance);
+            let loss = |model: &UNet| Ok(apply(model).square().mean(..));
+            expect_gradient(&format!("{name}.gradient"), loss, &model, tolerance);
+        }
+    }
 }
 
 #[test]

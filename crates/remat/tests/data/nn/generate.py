@@ -1,9 +1,9 @@
-"""Writes vectors.txt: what PyTorch and transformers compute in f64 (norms of Llama, angles and losses in f32), for crates/remat/tests/nn.
+"""Writes vectors.txt: what PyTorch, transformers and diffusers compute in f64 (norms of Llama, angles and losses in f32), for crates/remat/tests/nn.
 
-    pip install torch==2.15.0 transformers==5.23.0
+    pip install torch==2.15.0 transformers==5.23.0 diffusers==0.42.1
     python generate.py > vectors.txt
 
-A line is a case: name, then numbers. Element i of leaf k of a model, in the order and layout of the trees of remat, is
+A line is a case: name, then numbers. Those of a gradient are, for each leaf in order, the sum of its elements times cos(0.9 i). Element i of leaf k of a model, in the order and layout of the trees of remat, is
 0.4 sin(0.7 i + 1.3 k), and that of a scale of a norm is 1 more. Inputs are cos(0.9 i).
 """
 
@@ -33,6 +33,33 @@ def fill(parameters):
             parameter.copy_(values.T if transposed else values)
 
 
+class Fused:
+    """One parameter in place of several of a linear map each, side by side, as ours is one map to queries, keys and values."""
+
+    def __init__(self, parts):
+        self.parts = parts
+        self.shape = torch.Size([sum(part.shape[0] for part in parts), *parts[0].shape[1:]])
+
+    @property
+    def grad(self):
+        return torch.cat([part.grad for part in self.parts])
+
+    def copy_(self, values):
+        for part, own in zip(self.parts, values.split([part.shape[0] for part in self.parts])):
+            part.copy_(own)
+
+
+def fused(*modules):
+    """The linear maps as one of ours."""
+    return [(Fused([m.weight for m in modules]), True, False), (Fused([m.bias for m in modules]), False, False)]
+
+
+def emit_gradient(name, loss, parameters):
+    loss.backward()
+    gradients = [p.grad.T.reshape(-1) if transposed else p.grad.reshape(-1) for p, transposed, _ in parameters]
+    emit(name, torch.stack([g @ torch.cos(0.9 * torch.arange(g.numel())) for g in gradients]))
+
+
 def same(module):
     return [(p, False, False) for p in module.parameters()]
 
@@ -52,11 +79,13 @@ def tokens(vocabulary, positions):
 
 def decoder(name, model, parameters, vocabulary, positions):
     model = model.double().eval()
-    fill(parameters(model))
+    order = parameters(model)
+    fill(order)
     ids = tokens(vocabulary, positions)
     out = model(ids, labels=ids)
     emit(f"{name}.logits", out.logits)
     emit(f"{name}.loss", out.loss)
+    emit_gradient(f"{name}.gradient", out.loss, order)
 
 
 def gpt2(name, **options):
@@ -130,7 +159,9 @@ def layers():
          (2, 4, 3, 4)),
     ]:
         fill(same(conv))
-        emit(name, conv(inputs(*shape)))
+        out = conv(inputs(*shape))
+        emit(name, out)
+        emit_gradient(f"{name}.gradient", out.square().mean(), same(conv))
 
     x = inputs(2, 3, 5, 7)
     emit("adaptive.avg", nn.AdaptiveAvgPool2d((3, 4))(x))
@@ -163,6 +194,7 @@ def layers():
         emit(f"{name}.out", out.flip(1) if backwards else out)
         if name == "lstm":
             emit("lstm.cell", last[1])
+        emit_gradient(f"{name}.gradient", out.square().mean(), order)
 
 
 def vision():
@@ -173,21 +205,15 @@ def vision():
     model = ViTForImageClassification(config).double().eval()
     e = model.vit.embeddings
     order = same(e.patch_embeddings.projection) + [(e.cls_token, False, False), (e.position_embeddings, False, False)]
-    fused = []
     for block in model.vit.layers:
         a = block.attention
-        # Ours is one map to queries, keys and values.
-        qkv = (torch.nn.Parameter(torch.zeros(24, 8)), torch.nn.Parameter(torch.zeros(24)))
-        fused.append((a, qkv))
-        order += norm(block.layernorm_before) + [(qkv[0], True, False), (qkv[1], False, False)] + linear(a.o_proj)
+        order += norm(block.layernorm_before) + fused(a.q_proj, a.k_proj, a.v_proj) + linear(a.o_proj)
         order += norm(block.layernorm_after) + linear(block.mlp.fc1) + linear(block.mlp.fc2)
-    fill(order + norm(model.vit.layernorm) + linear(model.classifier))
-    with torch.no_grad():
-        for a, (weight, bias) in fused:
-            for i, part in enumerate([a.q_proj, a.k_proj, a.v_proj]):
-                part.weight.copy_(weight[8 * i : 8 * i + 8])
-                part.bias.copy_(bias[8 * i : 8 * i + 8])
-    emit("vit", model(inputs(2, 3, 8, 8)).logits)
+    order += norm(model.vit.layernorm) + linear(model.classifier)
+    fill(order)
+    logits = model(inputs(2, 3, 8, 8)).logits
+    emit("vit", logits)
+    emit_gradient("vit.gradient", logits.square().mean(), order)
 
     for name, sizes, kind in [("resnet.basic", [4, 8], "basic"), ("resnet.bottleneck", [8, 16], "bottleneck")]:
         config = ResNetConfig(embedding_size=4, hidden_sizes=sizes, depths=[1, 2], layer_type=kind, num_labels=5)
@@ -203,12 +229,64 @@ def vision():
                     order += conv(layer)
                 if hasattr(block.shortcut, "convolution"):
                     order += conv(block.shortcut)
-        fill(order + linear(model.classifier[1]))
+        order += linear(model.classifier[1])
+        fill(order)
         x = inputs(2, 3, 21, 18)
-        emit(f"{name}.train", model(x).logits)
+        logits = model(x).logits
+        emit(f"{name}.train", logits)
         emit(f"{name}.eval", model.eval()(x).logits)
+        emit_gradient(f"{name}.gradient", logits.square().mean(), order)
+
+
+def unets():
+    """U-Nets of diffusers with attention at one level, told a time or not."""
+    from diffusers import UNet2DModel
+
+    def block(resnet, attention, has_time):
+        order = norm(resnet.norm1) + same(resnet.conv1)
+        order += linear(resnet.time_emb_proj) if has_time else []
+        order += norm(resnet.norm2) + same(resnet.conv2)
+        order += same(resnet.conv_shortcut) if resnet.conv_shortcut else []
+        if attention:
+            order += norm(attention.group_norm) + fused(attention.to_q, attention.to_k, attention.to_v) + linear(attention.to_out[0])
+        return order
+
+    def level(part, samplers, has_time):
+        attentions = getattr(part, "attentions", [None] * len(part.resnets))
+        order = [entry for pair in zip(part.resnets, attentions) for entry in block(*pair, has_time)]
+        return order + [entry for sampler in samplers or [] for entry in same(sampler.conv)]
+
+    for name, has_time in [("unet", False), ("unet.time", True)]:
+        model = UNet2DModel(
+            in_channels=3, out_channels=3, block_out_channels=(4, 8, 8), layers_per_block=1, norm_num_groups=2,
+            down_block_types=("DownBlock2D", "AttnDownBlock2D", "DownBlock2D"),
+            up_block_types=("UpBlock2D", "AttnUpBlock2D", "UpBlock2D"),
+            attention_head_dim=8, add_attention=False, flip_sin_to_cos=False, freq_shift=0,
+        ).double()
+        order = []
+        if has_time:
+            order += linear(model.time_embedding.linear_1) + linear(model.time_embedding.linear_2)
+        order += same(model.conv_in)
+        for part in model.down_blocks:
+            order += level(part, part.downsamplers, has_time)
+        for resnet in model.mid_block.resnets:
+            order += block(resnet, None, has_time)
+        for part in model.up_blocks:
+            order += level(part, part.upsamplers, has_time)
+        order += norm(model.conv_norm_out) + same(model.conv_out)
+        fill(order)
+        if not has_time:
+            # What is added is 0.
+            with torch.no_grad():
+                for key, parameter in model.named_parameters():
+                    if "time_emb_proj" in key:
+                        parameter.zero_()
+        out = model(inputs(2, 3, 8, 12), torch.tensor([3, 70])).sample
+        emit(name, out)
+        emit_gradient(f"{name}.gradient", out.square().mean(), order)
 
 
 models()
 layers()
 vision()
+unets()
