@@ -6,13 +6,14 @@
 //!    measurements of a run, the text, the language model
 //! 2. `sample`, `memory`, `config`, `run`: text out of a model, the bytes that each policy saves, the configuration of a run and its folder
 //! 3. `source`: a trained model, wherever it was saved
-//! 4. `train`, `bench`, `generate`, `show`, `fit`, `plugin`, `cache`, `launch`: the commands
+//! 4. `train`, `bench`, `generate`, `export`, `show`, `fit`, `plugin`, `cache`, `launch`: the commands
 //! 5. `main`: their arguments
 
 mod bench;
 mod cache;
 mod config;
 mod data;
+mod export;
 mod fit;
 mod generate;
 mod launch;
@@ -51,6 +52,8 @@ enum Command {
     Generate(generate::Generate),
     /// Print the loss of a text under a model that was trained.
     Eval(generate::Eval),
+    /// Write the model of a run as a folder of Hugging Face, which `transformers` loads.
+    Export(export::Args),
     /// Print what one transformer block saves under a policy, and its forward and backward programs side by side.
     Show(show::Args),
     /// Measure the training of a configuration.
@@ -80,6 +83,7 @@ fn run(command: &Command) -> Result<()> {
         Command::Train(args) => train::run(args, &mut out),
         Command::Generate(args) => generate::generate(args, &mut out),
         Command::Eval(args) => generate::eval(args, &mut out),
+        Command::Export(args) => export::run(args, &mut out),
         Command::Show(args) => show::run(args, &mut out),
         Command::Bench(command) => bench::run(command, &mut out),
         Command::Fit(args) => fit::run(args, &mut out),

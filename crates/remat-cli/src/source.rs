@@ -1,9 +1,8 @@
 //! A trained model, wherever it was saved.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use remat::nn::{self, Lora};
 use remat_data::Tokenizer;
 use remat_io::huggingface;
@@ -60,8 +59,7 @@ impl Source {
     }
 
     fn of_folder(path: &Path, file: &Path) -> Result<Source> {
-        let text = fs::read_to_string(file).with_context(|| format!("cannot read `{}`", file.display()))?;
-        let architecture = Architecture::from_json(file, &text)?;
+        let architecture = Architecture::read(file)?;
         let tokenizer = tokenizer(path, architecture.vocabulary())?;
         let model = match &architecture {
             Architecture::Gpt2(_) => Model::Gpt2(huggingface::load::<nn::Gpt2>(path, None)?.0),

@@ -87,6 +87,48 @@ fn a_tokenizer_that_cannot_be_read_is_an_error() {
     assert!(message.contains("tokenizer.json`"), "{message}");
 }
 
+/// What was trained here, with adapters too, is a folder that writes the same and that nothing overwrites.
+#[test]
+fn a_run_is_exported() {
+    let at = common::folder(&"to be or not to be, ".repeat(60));
+    let run = |args: &str| common::remat(at.path(), args);
+    let small = "--batch 4 --steps 6 --sample 0 --learning-rate 0.02";
+    let sizes = "--layers 2 --width 16 --heads 2 --context 12";
+    for (name, flags) in [
+        ("gpt2", format!("{sizes} --layers-as scan")),
+        ("llama", format!("--model llama-tiny {sizes} --kv-heads 1")),
+        ("adapted", "--from llama --lora 2 --context 12".to_string()),
+    ] {
+        stdout(run(&format!("train --text text.txt {small} {flags} --save {name}")));
+        let said = stdout(run(&format!("export {name} --to out/{name}")));
+        let expected = "after step 6 to out/".to_string() + name;
+        assert!(
+            said.contains(&expected)
+                && said.ends_with("; its tokens are bytes, for which there is no tokenizer.json\n"),
+            "{said}"
+        );
+        for command in ["generate FOLDER --prompt to --length 20 --seed 3", "eval FOLDER --text text.txt --context 12"]
+        {
+            let [own, exported] = [name.to_string(), format!("out/{name}")]
+                .map(|folder| stdout(run(&command.replace("FOLDER", &folder))));
+            let without_path = |text: &str| {
+                text.lines().filter(|line| !line.starts_with("checkpoint: ")).collect::<Vec<_>>().join("\n")
+            };
+            assert_eq!(without_path(&own), without_path(&exported), "{name}");
+        }
+    }
+    stdout(run("export llama --to half --dtype bf16"));
+    let (half, config) = huggingface::load::<Llama>(at.path().join("half"), None).unwrap();
+    let (whole, same) = huggingface::load::<Llama>(at.path().join("out/llama"), None).unwrap();
+    assert_eq!((half.embed.table.dtype().unwrap(), config), (DType::Bf16, same));
+    assert!(half.embed.table.to_dtype(DType::F32).allclose(&whole.embed.table, 0.01, 0.0).unwrap());
+
+    assert!(error(run("export llama --to half")).contains("is there already, and is not overwritten"));
+    assert!(error(run("export out --to other")).contains("has no checkpoint"));
+    assert!(error(run("export llama --to other --dtype i8")).contains("[possible values: f32, bf16, f16]"));
+    assert!(!at.path().join("other").exists());
+}
+
 #[cfg(feature = "tokenizers")]
 mod with_tokenizer {
     use serde_json::json;
@@ -183,5 +225,19 @@ mod with_tokenizer {
                 assert!((found - expected).abs() < 5e-3, "{found} is not {expected}");
             }
         }
+    }
+
+    /// A run has its tokenizer with it when it is exported.
+    #[test]
+    fn a_tokenizer_is_exported() {
+        let at = folder(true);
+        fs::write(at.path().join("text.txt"), "to be or not to be ".repeat(40)).unwrap();
+        let run = |args: &str| common::remat(at.path(), args);
+        stdout(run("train --text text.txt --from model --context 12 --batch 2 --steps 2 --sample 0 --save run"));
+        let said = stdout(run("export run --to out"));
+        assert!(said.ends_with(" to out\n"), "{said}");
+        let read = |path: &str| fs::read(at.path().join(path)).unwrap();
+        assert_eq!(read("out/tokenizer.json"), read("model/tokenizer.json"));
+        assert!(!stdout(run("generate out --prompt to --length 5")).is_empty());
     }
 }

@@ -68,8 +68,16 @@ impl Architecture {
             let hint = remat::ir::did_you_mean(name, KNOWN, list);
             bail!("`{name}` is neither a model nor a config.json, nor a folder with one{hint}");
         }
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
-        Architecture::from_json(&path, &text)?.resized(sizes, false)
+        Architecture::read(&path)?.resized(sizes, false)
+    }
+
+    /// That of a `config.json`.
+    ///
+    /// # Errors
+    /// If it cannot be read; as [`Architecture::from_json`].
+    pub(crate) fn read(path: &Path) -> Result<Architecture> {
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
+        Architecture::from_json(path, &text)
     }
 
     /// The configuration in the text of a `config.json`.

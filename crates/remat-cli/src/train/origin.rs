@@ -45,7 +45,7 @@ impl Origin {
         let architecture = match self {
             Origin::Fresh => return config.architecture(),
             Origin::Run(saved) => saved.architecture.clone(),
-            Origin::Folder(path) => Architecture::named(&path.to_string_lossy(), &Sizes::default())?,
+            Origin::Folder(path) => Architecture::read(&path.join("config.json"))?,
         };
         if let (Architecture::Gpt2(own), Some(context)) = (&architecture, config.sizes.context) {
             let most = own.n_positions;

@@ -1,0 +1,69 @@
+//! `remat export`: the model of a run as a folder of Hugging Face.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use remat::tree;
+use remat_io::huggingface;
+
+use crate::config::Precision;
+use crate::data::plain;
+use crate::model::{Architecture, Model};
+use crate::run::Saved;
+
+/// Arguments of `remat export`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The folder of a run, for its last checkpoint, or of one checkpoint; adapters are merged into the weights
+    #[arg(value_name = "FOLDER")]
+    from: PathBuf,
+    /// The folder to write: a new or empty one
+    #[arg(long, value_name = "FOLDER")]
+    to: PathBuf,
+    /// The dtype of the weights: f32, bf16, f16
+    #[arg(long, default_value = "f32")]
+    dtype: Precision,
+}
+
+/// What a folder of a tokenizer has.
+const TOKENIZER: [&str; 2] = ["tokenizer.json", "tokenizer_config.json"];
+
+/// Writes `config.json`, the weights, and the tokenizer, if the run has one.
+///
+/// # Errors
+/// If there is no run, or it cannot be read; if there is something at the folder; if it cannot be written.
+pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
+    let saved = Saved::open(&args.from)?;
+    for note in &saved.notes {
+        writeln!(out, "note: {note}")?;
+    }
+    if let Some(parent) = args.to.parent() {
+        fs::create_dir_all(parent).with_context(|| format!("cannot make the folder `{}`", parent.display()))?;
+    }
+    let model = tree::map(&saved.model()?, |_, leaf| leaf.to_dtype(args.dtype.dtype()));
+    match (&model, &saved.architecture) {
+        (Model::Gpt2(model), Architecture::Gpt2(config)) => huggingface::save(&args.to, model, config),
+        (Model::Llama(model), Architecture::Llama(config)) => huggingface::save(&args.to, model, config),
+        _ => anyhow::bail!("the weights of `{}` are not those of its model", saved.path().display()),
+    }
+    .map_err(plain)?;
+    let note = match &saved.config.tokenizer {
+        Some(path) => copy(path, &args.to).map(|()| "")?,
+        None => "; its tokens are bytes, for which there is no tokenizer.json",
+    };
+    Ok(writeln!(out, "wrote {} after step {} to {}{note}", saved.path().display(), saved.step, args.to.display())?)
+}
+
+/// Copies a tokenizer, which is a file or a folder with one, and what is said of it.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let file = if from.is_dir() { from.join(TOKENIZER[0]) } else { from.to_path_buf() };
+    let config = file.with_file_name(TOKENIZER[1]);
+    for (file, name) in [(&file, TOKENIZER[0]), (&config, TOKENIZER[1])] {
+        if name == TOKENIZER[0] || file.is_file() {
+            fs::copy(file, to.join(name)).with_context(|| format!("cannot copy the tokenizer `{}`", file.display()))?;
+        }
+    }
+    Ok(())
+}
