@@ -8,6 +8,7 @@ import json
 import os
 import statistics
 import time
+from pathlib import Path
 
 STEP_SIZES = dict(layers=8, width=512, heads=8, hidden=2048, sequence=512, batch=4, vocabulary=8192)
 
@@ -32,6 +33,24 @@ def step_flops(a):
     """Useful operations of the GPT step: three times the products of the forward pass, the whole attention square."""
     block = 2 * (4 * a.width**2 + 2 * a.width * a.hidden) + 4 * a.sequence * a.width
     return 3 * a.batch * a.sequence * (a.layers * block + 2 * a.width * a.vocabulary)
+
+
+def read_safetensors(path):
+    """The arrays of a file of f32 by name, in place."""
+    import numpy as np
+
+    content = np.memmap(path, np.uint8, "r")
+    length = int.from_bytes(bytes(content[:8]), "little")
+    header, data = json.loads(bytes(content[8 : 8 + length])), content[8 + length :]
+    header.pop("__metadata__", None)
+
+    def array(entry):
+        if entry["dtype"] != "F32":
+            raise ValueError(f"{path} has a tensor of {entry['dtype']}, and F32 alone is read")
+        begin, end = entry["data_offsets"]
+        return data[begin:end].view(np.float32).reshape(entry["shape"])
+
+    return {name: array(entry) for name, entry in header.items()}
 
 
 def resident(field):

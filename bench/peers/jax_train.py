@@ -10,7 +10,7 @@ largest difference of losses:
 
 Without `--run` it trains on random tokens and prints time and resident memory, for sizes as large as those of GPT-2:
 
-    bench/peers/jax_train.py --layers 12 --width 768 --heads 12 --sequence 1024 --batch 1 --vocabulary 50257 --tied --policy nothing
+    bench/peers/jax_train.py --layers 12 --width 768 --heads 12 --hidden 3072 --sequence 1024 --batch 1 --vocabulary 50257 --tied --policy nothing
 """
 
 import functools
@@ -26,6 +26,8 @@ def arguments():
     sizes = dict(layers=2, width=96, heads=4, hidden=384, sequence=64, batch=8, vocabulary=256)
     parser = common.parser(__doc__, sizes)
     parser.add_argument("--policy", choices=["none", "nothing"], default="none")
+    parser.add_argument("--barriers", choices=["default", "kept"], default="default",
+                        help="kept: without the pass that lets XLA merge what is recomputed with its forward twin")
     parser.add_argument("--tied", action="store_true", help="the table of tokens is the head")
     parser.add_argument("--weights", help="a safetensors file of weights to begin with")
     parser.add_argument("--run", help="the folder of a run to compare with")
@@ -43,6 +45,8 @@ common.use_cores(a.threads)
 os.environ["JAX_PLATFORMS"] = "cpu"
 # The seed of the batches is a 64-bit integer.
 os.environ["JAX_ENABLE_X64"] = "1"
+if a.barriers == "kept":
+    os.environ["XLA_FLAGS"] = "--xla_disable_hlo_passes=cse_barrier_expander"
 
 import jax  # noqa: E402, after the environment is set
 import jax.numpy as jnp  # noqa: E402
@@ -50,19 +54,6 @@ import numpy as np  # noqa: E402
 
 
 GOLDEN, MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1
-
-
-def read_safetensors(path):
-    content = Path(path).read_bytes()
-    length = int.from_bytes(content[:8], "little")
-    header, data = json.loads(content[8 : 8 + length]), content[8 + length :]
-    header.pop("__metadata__", None)
-
-    def tensor(entry):
-        begin, end = entry["data_offsets"]
-        return jnp.asarray(np.frombuffer(data[begin:end], np.float32).reshape(entry["shape"]))
-
-    return {name: tensor(entry) for name, entry in header.items()}
 
 
 def initial():
@@ -179,7 +170,7 @@ def batches():
         yield text[rows], text[rows + 1]
 
 
-w = read_safetensors(a.weights) if a.weights else initial()
+w = {name: jnp.asarray(weight) for name, weight in common.read_safetensors(a.weights).items()} if a.weights else initial()
 mu, nu = ({name: jnp.zeros_like(leaf) for name, leaf in w.items()} for _ in range(2))
 if a.run:
     with open(Path(a.run) / "metrics.jsonl") as lines:
@@ -197,12 +188,18 @@ else:
     state, count = (w, mu, nu), 0
     parameters = sum(leaf.size for leaf in w.values())
     del w, mu, nu
+    tokens, targets = tokens[:, :-1], tokens[:, 1:]
+    compiled = train_step.lower(*state, jnp.int32(0), tokens, targets).compile()
+    temporaries = compiled.memory_analysis().temp_size_in_bytes
+    # Said before the first step, which may not fit.
+    print(json.dumps(dict(temporaries=temporaries)), flush=True)
 
     def step():
         global state, count
-        *state, value = train_step(*state, jnp.int32(count), tokens[:, :-1], tokens[:, 1:])
+        *state, value = compiled(*state, jnp.int32(count), tokens, targets)
         count += 1
         return float(value), None
 
     measured = common.measure(step, a.repeat)
-    common.report("jax " + jax.__version__, a, measured, common.step_flops(a), work="train", parameters=parameters)
+    common.report("jax " + jax.__version__, a, measured, common.step_flops(a), work="train", parameters=parameters,
+                  temporaries=temporaries)

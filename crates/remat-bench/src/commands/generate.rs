@@ -1,6 +1,7 @@
-//! `remat-bench generate`: tokens per second of a decoder with random weights.
+//! `remat-bench generate`: tokens per second of a decoder, with random weights or those of a folder of Hugging Face.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
@@ -9,6 +10,7 @@ use remat::tree::leaves;
 use remat::{Cpu, DType, JitOptions, random};
 use remat_cli::arguments::up_to;
 use remat_cli::times::median;
+use remat_io::huggingface;
 use serde::Serialize;
 
 /// Arguments of `remat-bench generate`.
@@ -44,6 +46,12 @@ pub(crate) struct Args {
     /// Threads [default: as many as there are cores]
     #[arg(long, value_parser = up_to(1 << 10))]
     threads: Option<usize>,
+    /// A folder of Hugging Face with the weights; the kind and the sizes are those there
+    #[arg(long, value_name = "FOLDER")]
+    from: Option<PathBuf>,
+    /// Write the random weights in f32 to this folder, as Hugging Face has them, and measure nothing
+    #[arg(long, value_name = "FOLDER", conflicts_with = "from")]
+    save: Option<PathBuf>,
     /// Print a line of JSON
     #[arg(long)]
     json: bool,
@@ -72,6 +80,8 @@ struct Record {
     tokens_per_s: f64,
     /// Bytes of weights over the time of a token.
     weights_gb_per_s: f64,
+    /// The tokens of a text, by which other frameworks are compared.
+    text: Vec<u32>,
 }
 
 /// Texts that are measured.
@@ -89,33 +99,22 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         other => anyhow::bail!("unknown dtype `{other}`; there are f32, bf16 and f16"),
     };
     ensure!(args.tokens > 0 && args.prompt > 0, "a prompt and a text have at least one token");
-    let positions = args.prompt + args.tokens;
-    let record = match args.model {
-        Kind::Gpt2 => {
-            let config = Gpt2Config {
-                vocab_size: args.vocabulary,
-                n_positions: positions,
-                n_embd: args.width,
-                n_layer: args.layers,
-                n_head: args.heads,
-                n_inner: Some(args.hidden),
-                ..Gpt2Config::default()
-            };
-            measure(args, Gpt2::init(random::key(0), &config, dtype))
+    if let Some(folder) = &args.save {
+        match args.model {
+            Kind::Gpt2 => huggingface::save(folder, &args.gpt2(DType::F32), &args.gpt2_config())?,
+            Kind::Llama => huggingface::save(folder, &args.llama(DType::F32), &args.llama_config())?,
         }
-        Kind::Llama => {
-            let config = LlamaConfig {
-                vocab_size: args.vocabulary,
-                hidden_size: args.width,
-                intermediate_size: args.hidden,
-                num_hidden_layers: args.layers,
-                num_attention_heads: args.heads,
-                num_key_value_heads: Some((args.heads / 3).max(1)),
-                max_position_embeddings: positions,
-                ..LlamaConfig::default()
-            };
-            measure(args, Llama::init(random::key(0), &config, dtype))
+        return Ok(writeln!(out, "{}", folder.display())?);
+    }
+    let record = match &args.from {
+        Some(folder) if huggingface::model_type(folder)? == "llama" => {
+            measure(args, Kind::Llama, huggingface::load::<Llama>(folder, Some(dtype))?.0)
         }
+        Some(folder) => measure(args, Kind::Gpt2, huggingface::load::<Gpt2>(folder, Some(dtype))?.0),
+        None => match args.model {
+            Kind::Gpt2 => measure(args, args.model, args.gpt2(dtype)),
+            Kind::Llama => measure(args, args.model, args.llama(dtype)),
+        },
     }?;
     if args.json {
         writeln!(out, "{}", serde_json::to_string(&record)?)?;
@@ -132,7 +131,42 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     Ok(())
 }
 
-fn measure<M: Decoder>(args: &Args, model: M) -> Result<Record> {
+impl Args {
+    fn gpt2_config(&self) -> Gpt2Config {
+        Gpt2Config {
+            vocab_size: self.vocabulary,
+            n_positions: self.prompt + self.tokens,
+            n_embd: self.width,
+            n_layer: self.layers,
+            n_head: self.heads,
+            n_inner: Some(self.hidden),
+            ..Gpt2Config::default()
+        }
+    }
+
+    fn gpt2(&self, dtype: DType) -> Gpt2 {
+        Gpt2::init(random::key(0), &self.gpt2_config(), dtype)
+    }
+
+    fn llama_config(&self) -> LlamaConfig {
+        LlamaConfig {
+            vocab_size: self.vocabulary,
+            hidden_size: self.width,
+            intermediate_size: self.hidden,
+            num_hidden_layers: self.layers,
+            num_attention_heads: self.heads,
+            num_key_value_heads: Some((self.heads / 3).max(1)),
+            max_position_embeddings: self.prompt + self.tokens,
+            ..LlamaConfig::default()
+        }
+    }
+
+    fn llama(&self, dtype: DType) -> Llama {
+        Llama::init(random::key(0), &self.llama_config(), dtype)
+    }
+}
+
+fn measure<M: Decoder>(args: &Args, kind: Kind, model: M) -> Result<Record> {
     let device = args.threads.map(Cpu::with_threads).transpose()?.map(Into::into);
     let weights = leaves(&model);
     let (mut parameters, mut bytes) = (0, 0);
@@ -142,16 +176,18 @@ fn measure<M: Decoder>(args: &Args, model: M) -> Result<Record> {
         bytes += aval.bytes();
     }
     drop(weights);
+    let vocabulary = model.vocabulary()?;
     let generator = Generator::new_with(&JitOptions { device, ..JitOptions::default() }, model, Sampling::greedy());
-    let prompt: Vec<u32> = (0..args.prompt).map(|i| (i * 7919 % args.vocabulary) as u32).collect();
-    let (mut prompts, mut times) = (Vec::new(), Vec::new());
-    for text in 0..=TEXTS {
+    let prompt: Vec<u32> = (0..args.prompt).map(|i| (i * 7919 % vocabulary) as u32).collect();
+    let (mut prompts, mut times, mut text) = (Vec::new(), Vec::new(), Vec::new());
+    for number in 0..=TEXTS {
+        text.clear();
         let mut started = Instant::now();
         for (i, token) in generator.tokens(random::key(0), &[&prompt], args.tokens + 1)?.enumerate() {
-            token?;
+            text.extend(token?);
             let seconds = started.elapsed().as_secs_f64();
             started = Instant::now();
-            if text > 0 {
+            if number > 0 {
                 if i == 0 { &mut prompts } else { &mut times }.push(seconds);
             }
         }
@@ -159,7 +195,7 @@ fn measure<M: Decoder>(args: &Args, model: M) -> Result<Record> {
     let (prompt_s, token_s) = (median(&mut prompts), median(&mut times));
     Ok(Record {
         framework: "remat",
-        model: args.model,
+        model: kind,
         dtype: args.dtype.clone(),
         parameters,
         prompt: args.prompt,
@@ -168,5 +204,6 @@ fn measure<M: Decoder>(args: &Args, model: M) -> Result<Record> {
         token_s,
         tokens_per_s: 1.0 / token_s,
         weights_gb_per_s: bytes as f64 / token_s / 1e9,
+        text,
     })
 }
