@@ -1,10 +1,11 @@
 //! Memory before the run.
 
+use remat::memory::Change;
 use remat::nn::{Gpt2, Gpt2Config, next_token_loss};
 use remat::optim::{AdamW, Moments, Optimizer};
 use remat::{
-    DType, JitOptions, Policy, Result, Tensor, checkpoint_layers, eval_shape, jit, jit_with, memory, random, tree,
-    value_and_grad,
+    DType, ErrorKind, JitOptions, Policy, Result, Tensor, checkpoint_layers, eval_shape, jit, jit_with, memory, random,
+    tree, value_and_grad,
 };
 
 pub(crate) fn main() -> Result<()> {
@@ -29,12 +30,18 @@ pub(crate) fn main() -> Result<()> {
     let planned = jit(train).memory(&(model.clone(), state.clone()))?;
     println!("{planned}");
     // ANCHOR_END: peak
+    assert!(planned.donated_peak < planned.peak);
 
     println!("== report");
     // ANCHOR: report
     let report = memory::report(&adam, &model, loss)?;
     println!("{report}");
     // ANCHOR_END: report
+    assert_eq!((report.peak, report.largest()), (planned.donated_peak, memory::Part::Activations));
+    let best = report.best().expect("a change helps");
+    assert!(matches!(&best.change, Change::Policy(_, Policy::Nothing)) && best.is_planned);
+    let (half, others) = report.levers.split_first().expect("there are changes");
+    assert!(matches!(half.change, Change::HalfPrecision) && others.iter().all(|lever| lever.peak < report.peak));
 
     println!("== best");
     // ANCHOR: best
@@ -42,13 +49,15 @@ pub(crate) fn main() -> Result<()> {
     let after = memory::report(&adam, &model, &frugal)?;
     println!("{} MiB before, {} MiB after", report.peak >> 20, after.peak >> 20);
     // ANCHOR_END: best
+    assert_eq!(after.peak, best.peak);
 
     println!("== limit");
     // ANCHOR: limit
     let limited = JitOptions { memory_limit: Some(16 << 20), ..JitOptions::default() };
-    let refused = jit_with(&limited, train).memory(&(model.clone(), state.clone()));
-    println!("{}", refused.expect_err("it needs more"));
+    let refused = jit_with(&limited, train).memory(&(model.clone(), state.clone())).expect_err("it needs more");
+    println!("{refused}");
     // ANCHOR_END: limit
+    assert_eq!(refused.kind(), ErrorKind::Memory);
 
     println!("== live");
     // ANCHOR: live
@@ -61,5 +70,6 @@ pub(crate) fn main() -> Result<()> {
         println!("{value}");
     }
     // ANCHOR_END: live
+    assert!(live.live.len() > 100 && largest.iter().take(5).all(|value| value.bytes == 2 << 20));
     Ok(())
 }

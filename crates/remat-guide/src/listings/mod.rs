@@ -1,6 +1,7 @@
 //! The listings by name.
 
 mod devices;
+mod hugging_face;
 mod layers;
 mod loops;
 mod memory;
@@ -8,6 +9,7 @@ mod policies;
 mod questions;
 mod saving;
 mod start;
+mod text;
 mod training;
 mod tutorial;
 
@@ -18,13 +20,15 @@ type Run = fn() -> Result<(), Box<dyn Error>>;
 /// Each listing, and what runs it.
 pub(crate) const ALL: &[(&str, Run)] = &[
     ("devices", || Ok(devices::main()?)),
+    ("hugging_face", hugging_face::main),
     ("layers", || Ok(layers::main()?)),
     ("loops", || Ok(loops::main()?)),
     ("memory", || Ok(memory::main()?)),
     ("policies", || Ok(policies::main()?)),
     ("questions", || Ok(questions::main()?)),
-    ("saving", || saving::main()),
+    ("saving", saving::main),
     ("start", || Ok(start::main()?)),
+    ("text", text::main),
     ("training", || Ok(training::main()?)),
     ("tutorial", || Ok(tutorial::main()?)),
 ];

@@ -30,6 +30,9 @@ pub(crate) fn main() -> Result<()> {
     println!("around each layer:       {:>4.1} MiB", temporaries(&each)?);
     println!("around all ten together: {:>4.1} MiB", temporaries(&|x: &Tensor| whole(x))?);
     // ANCHOR_END: cpu
+    assert!(
+        temporaries(&each)? < 0.5 * temporaries(&plain)? && temporaries(&|x| whole(x))? > 0.9 * temporaries(&plain)?
+    );
 
     println!("== dropout");
     // ANCHOR: dropout

@@ -1,0 +1,76 @@
+//! Links of the guide, of `docs` and of the pages of crates lead to files and headings, and the summary of the guide has all of its pages.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The pages in a folder with their paths.
+fn pages_in(folder: &Path) -> Vec<(PathBuf, String)> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut pages: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|e| e == "md")).collect();
+    pages.sort();
+    pages.into_iter().map(|path| (path.clone(), fs::read_to_string(path).unwrap())).collect()
+}
+
+/// The lines of a page outside of blocks of code.
+fn prose(page: &str) -> impl Iterator<Item = &str> {
+    let mut is_code = false;
+    page.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    })
+}
+
+/// The anchors of a page: its headings as forges and mdBook spell them.
+fn anchors(page: &str) -> HashSet<String> {
+    let headings = prose(page).filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    let kept = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
+    let slug = |c: char| if c == ' ' { Some('-') } else { Some(c.to_ascii_lowercase()).filter(|&c| kept(c)) };
+    headings.map(|heading| heading.chars().filter_map(slug).collect()).collect()
+}
+
+/// The targets of links.
+fn links(page: &str) -> Vec<String> {
+    let mut links = Vec::new();
+    for line in prose(page) {
+        // A link may be around code, and code is no link.
+        let parts = line.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+        links.extend(parts.map(|(to, _)| to.to_string()));
+    }
+    links
+}
+
+#[test]
+fn links_lead_to_files_and_headings() {
+    let root = root();
+    let mut folders = vec![root.clone(), root.join("docs"), root.join("guide/src")];
+    folders.extend(fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap().path()));
+    let mut count = 0;
+    for (path, page) in folders.iter().flat_map(|folder| pages_in(folder)) {
+        for link in links(&page).into_iter().filter(|link| !link.starts_with("http")) {
+            count += 1;
+            let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            assert!(target.exists(), "{}: `{link}` leads nowhere", path.display());
+            if !anchor.is_empty() {
+                let anchors = anchors(&fs::read_to_string(&target).unwrap());
+                assert!(anchors.contains(anchor), "{}: `{link}` has no such heading", path.display());
+            }
+        }
+    }
+    assert!(count > 100, "{count}");
+}
+
+#[test]
+fn the_summary_has_each_page() {
+    let pages = pages_in(&root().join("guide/src"));
+    let (_, summary) = pages.iter().find(|(path, _)| path.ends_with("SUMMARY.md")).unwrap();
+    let listed: HashSet<String> = links(summary).into_iter().collect();
+    let there = pages.iter().map(|(path, _)| path.file_name().unwrap().to_string_lossy().into_owned());
+    assert_eq!(listed, there.filter(|name| name != "SUMMARY.md").collect());
+}
