@@ -4,6 +4,7 @@
 //! link to any other file of the repository becomes its text.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::error::Error;
 use std::fs;
 use std::io::{Read, Write};
@@ -34,14 +35,15 @@ pub(crate) fn preprocess(mut input: impl Read, mut output: impl Write) -> Result
     }
     let mut pages = BTreeMap::new();
     while let Some(path) = wanted.pop() {
-        if !pages.contains_key(&path) {
-            let content = relinked(&fs::read_to_string(repository.join(&path))?, &path, &mut wanted);
-            pages.insert(path, content);
+        if let Entry::Vacant(page) = pages.entry(path) {
+            let content = fs::read_to_string(repository.join(page.key()))?;
+            let content = relinked(&content, page.key(), &mut wanted);
+            page.insert(content);
         }
     }
     items.push(json!({"PartTitle": "The repository"}));
     for (path, content) in pages {
-        let title = content.lines().find_map(|line| line.strip_prefix("# ")).unwrap_or_default().to_string();
+        let title = content.lines().find_map(|line| line.strip_prefix("# ")).unwrap_or_default();
         let at = in_book(&path).unwrap_or(path);
         items.push(json!({"Chapter": {
             "name": title, "content": content, "number": null, "sub_items": [], "path": at, "source_path": at, "parent_names": []
