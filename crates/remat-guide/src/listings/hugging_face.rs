@@ -19,7 +19,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     // A folder with config.json and model.safetensors, as `transformers` writes it. `None`: in the dtype of the file.
     let (model, config) = huggingface::load::<Gpt2>(folder.join("gpt2"), None)?;
     println!("{} layers of width {}, {} tokens", config.n_layer, config.n_embd, config.vocab_size);
-    let text = generate(&model, &[[1, 2, 3]], 5, Sampling::greedy(), random::key(0))?;
+    let text = generate(random::key(0), &model, &[[1, 2, 3]], 5, Sampling::greedy())?;
     // ANCHOR_END: load
     assert_eq!(text[0].len(), 8);
 

@@ -36,7 +36,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let corpus = Corpus::in_shards(&Source::open(&book, None)?, &tokenizer, folder.join("tokens"))?;
     println!("{} tokens to learn, {} held out", corpus.train.len(), corpus.held_out.len());
 
-    let batches = Batches::new(corpus.train, 16, 4, 0)?;
+    let batches = Batches::new(corpus.train, [4, 16], 0)?;
     let batch = batches.get(123)?;
     let first: Vec<u32> = batch.tokens.index(0).to_vec::<i32>()?.into_iter().map(i32::cast_unsigned).collect();
     println!("{}, and the tokens that follow: {}", batch.tokens.aval()?, batch.targets.aval()?);
