@@ -157,11 +157,12 @@ def batches():
     text = text[: len(text) - len(text) // 10].astype(np.int32)
     key = jax.random.split(jax.random.key(a.seed), 3)[1]
     seed = int(jax.random.bits(key, (), jnp.uint64))
-    count, surplus = divmod(len(text) - 1, a.sequence)
+    count = max((len(text) - a.sequence) // a.sequence, 1)
+    offsets = len(text) - count * a.sequence
 
     def start(window):
         epoch, window = divmod(window, count)
-        offset = mixed(mixed(seed ^ 1) ^ epoch) % (surplus + 1)
+        offset = mixed(mixed(seed ^ 1) ^ epoch) % offsets
         return offset + shuffled(seed, epoch, count, window) * a.sequence
 
     for step in range(a.compare):

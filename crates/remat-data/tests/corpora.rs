@@ -249,18 +249,48 @@ fn firsts(batch: &Batch) -> Vec<i32> {
 fn each_window_once_in_an_epoch() {
     let tokens = Tokens::new(&(0..1003).collect::<Vec<u32>>(), 1 << 17).unwrap();
     let batches = Batches::new(tokens, [4, 10], 7).unwrap();
-    assert_eq!(batches.windows(), 100);
+    assert_eq!(batches.windows(), 99);
+    let order: Vec<i32> = (0..99).flat_map(|step| firsts(&batches.get(step).unwrap())).collect();
     let mut orders = BTreeSet::new();
-    for epoch in 0..3 {
-        let order: Vec<i32> = (0..25).flat_map(|step| firsts(&batches.get(25 * epoch + step).unwrap())).collect();
-        let offset = order.iter().min().copied().unwrap();
-        assert!((0..=2).contains(&offset));
-        let mut sorted = order.clone();
+    for epoch in order.chunks(99) {
+        let offset = epoch.iter().min().copied().unwrap();
+        let mut sorted = epoch.to_vec();
         sorted.sort_unstable();
-        assert_eq!(sorted, (0..100).map(|i| 10 * i + offset).collect::<Vec<i32>>());
-        orders.insert(order);
+        assert_eq!(sorted, (0..99).map(|i| 10 * i + offset).collect::<Vec<i32>>());
+        orders.insert(epoch);
     }
-    assert_eq!(orders.len(), 3);
+    assert_eq!(orders.len(), 4);
+}
+
+/// Epochs begin at all offsets equally often, whatever the number of tokens, and windows are cut at every token; an epoch has each token once, but for
+/// less than two windows at the ends.
+#[test]
+fn epochs_begin_at_all_offsets() {
+    let context = 8;
+    for len in [9, 10, 15, 16, 17, 23, 24, 25, 40, 41, 47] {
+        let tokens = Tokens::new(&(0..len).collect::<Vec<u32>>(), 1 << 17).unwrap();
+        let batches = Batches::new(tokens, [1, context], 5).unwrap();
+        let windows = batches.windows();
+        let mut offsets = std::collections::BTreeMap::new();
+        for epoch in 0..400 {
+            let batch = |window| batches.get(epoch * windows + window).unwrap().tokens.to_vec::<i32>().unwrap();
+            let mut seen: Vec<i32> = (0..windows).flat_map(batch).collect();
+            seen.sort_unstable();
+            let (first, last) = (seen[0], seen[seen.len() - 1]);
+            assert_eq!(seen, (first..=last).collect::<Vec<i32>>(), "{len}");
+            // The last token is a target alone.
+            let left_out = first + len as i32 - 1 - last;
+            assert!((1..2 * context as i32).contains(&left_out), "{len}: {first} to {last}");
+            *offsets.entry(first).or_insert(0) += 1;
+        }
+        let possible = len as usize - context * windows as usize;
+        assert!(possible >= context || windows == 1, "{len}");
+        let expected = 400.0 / possible as f64;
+        assert_eq!(offsets.len(), possible, "{len}: {offsets:?}");
+        // Six standard deviations.
+        let is_near = |&count: &i32| (f64::from(count) - expected).abs() < 6.0 * expected.sqrt();
+        assert!(offsets.values().all(is_near), "{len}: {offsets:?}");
+    }
 }
 
 #[test]
