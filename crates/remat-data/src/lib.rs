@@ -14,7 +14,7 @@
 //! Text is read in pieces of a mebibyte, and tokens are read from where they lie in their files: texts may be larger than memory. Nothing is mapped into
 //! memory, for the reasons of `remat-io`; reading a window by its offset costs a call of the system, a few microseconds of a step.
 //!
-//! Features: `tokenizers` for the tokenizers of Hugging Face, `parquet` for Parquet files, `parquet-zstd` for those that are compressed by Zstandard.
+//! Features: `tokenizers` for the tokenizers of Hugging Face, `image` for folders of pictures, `parquet` for Parquet files, `parquet-zstd` for those that are compressed by Zstandard.
 //!
 //! Layers, each using only those above it in this list (a test holds this):
 //!
@@ -39,7 +39,7 @@ mod tokens;
 pub use batches::{Batch, Batches};
 pub use cache::{TokenCache, TokenUsage};
 pub use corpus::Corpus;
-pub use images::{Channels, ImageBatch, ImageBatches, Images, Split};
+pub use images::{Channels, Fit, ImageBatch, ImageBatches, Images, Pictures, Split};
 pub use prefetch::Prefetch;
 pub use source::{Piece, Source, TEXT_COLUMN};
 pub use tokenizer::{Decoder, Tokenizer};

@@ -32,6 +32,10 @@ fn gzipped(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
+fn pixels_of(images: &Images, image: usize) -> Vec<u8> {
+    images.pixels(image).unwrap().into_owned()
+}
+
 fn write(folder: &TempDir, files: &[(&str, &[u8])]) {
     for (name, bytes) in files {
         fs::write(folder.path().join(name), bytes).unwrap();
@@ -51,10 +55,13 @@ fn files_of_mnist() {
     write(&folder, &files);
     let train = Images::open(folder.path(), Split::Train).unwrap();
     assert_eq!((train.len(), train.shape(), train.classes()), (2, [2, 3, 1], 10));
-    assert_eq!((train.pixels(0), train.pixels(1), train.labels()), (&pixels[..6], &pixels[6..], &[9, 0][..]));
-    assert!(train.pixels(2).is_empty() && train.pixels(usize::MAX).is_empty() && train.notes().is_empty());
+    assert_eq!((pixels_of(&train, 0), pixels_of(&train, 1)), (pixels[..6].to_vec(), pixels[6..].to_vec()));
+    assert_eq!((train.labels(), train.notes().len(), train.class_names().len()), (&[9, 0][..], 0, 0));
+    for image in [2, usize::MAX] {
+        assert_eq!(message(train.pixels(image), &folder), format!("there is no image {image} of 2"));
+    }
     let test = Images::open(folder.path(), Split::Test).unwrap();
-    assert_eq!((test.pixels(0), test.labels()), (&pixels[6..], &[3][..]));
+    assert_eq!((pixels_of(&test, 0), test.labels()), (pixels[6..].to_vec(), &[3][..]));
     // Images with channels; none at all.
     write(&folder, &[("a", &idx(&[1, 2, 2, 3], &pixels)), ("b", &idx(&[1], &[0])), ("c", &idx(&[0, 2, 2], &[]))]);
     let of = |name: &str| folder.path().join(name);
@@ -110,7 +117,7 @@ fn files_of_cifar() {
     let train = Images::open(folder.path(), Split::Train).unwrap();
     assert_eq!((train.len(), train.shape(), train.classes()), (10, [32, 32, 3], 10));
     assert_eq!(train.labels(), [1, 0, 2, 0, 3, 0, 4, 0, 5, 0]);
-    assert_eq!(train.pixels(9)[..6], [0, 64, 128, 1, 65, 129]);
+    assert_eq!(pixels_of(&train, 9)[..6], [0, 64, 128, 1, 65, 129]);
     let gone = message(Images::open(folder.path(), Split::Test), &folder);
     assert_eq!(gone, "cannot read `DIR/test_batch.bin`: No such file or directory (os error 2)");
     write(&folder, &[("test_batch.bin", &records(&[&[9], &[10]]))]);
@@ -129,7 +136,7 @@ fn files_of_cifar() {
     assert_eq!(message(Images::open(folder.path(), Split::Test), &folder), expected);
     write(&folder, &[("train.bin.gz", &gzipped(&records(&[&[19, 99]]))), ("test.bin", &records(&[&[1, 100]]))]);
     let train = Images::open(folder.path(), Split::Train).unwrap();
-    assert_eq!((train.labels(), train.classes(), train.pixels(0)[4]), (&[99][..], 100, 65));
+    assert_eq!((train.labels(), train.classes(), pixels_of(&train, 0)[4]), (&[99][..], 100, 65));
     let class = message(Images::open(folder.path(), Split::Test), &folder);
     assert_eq!(class, "`DIR/test.bin` has the label 100 for image 0, and the number of classes is 100");
 }
@@ -172,9 +179,9 @@ fn bytes(batch: &ImageBatch) -> Vec<u8> {
 #[test]
 fn normalised_images_have_mean_0_and_deviation_1() {
     let images = Images::drawn(50, [8, 8, 3], 5, 1).unwrap();
-    let channels = images.channels();
+    let channels = images.channels().unwrap();
     let batches = ImageBatches::new(images.clone(), 50, 0).unwrap().with_channels(&channels).unwrap();
-    let all = floats(&batches.get(0));
+    let all = floats(&batches.get(0).unwrap());
     for channel in 0..3 {
         let of: Vec<f64> = all.iter().skip(channel).step_by(3).map(|&x| x.into()).collect();
         let mean = of.iter().sum::<f64>() / of.len() as f64;
@@ -182,8 +189,8 @@ fn normalised_images_have_mean_0_and_deviation_1() {
         assert!(mean.abs() < 1e-5 && (square - 1.0).abs() < 1e-5, "{mean} {square}");
     }
     let flat = Images::new(vec![51; 4], [2, 2, 1], vec![0], 1).unwrap();
-    assert_eq!(flat.channels(), Channels { mean: vec![0.2], deviation: vec![1.0] });
-    assert_eq!(floats(&ImageBatches::new(flat, 1, 0).unwrap().get(0)), [0.2; 4]);
+    assert_eq!(flat.channels().unwrap(), Channels { mean: vec![0.2], deviation: vec![1.0] });
+    assert_eq!(floats(&ImageBatches::new(flat, 1, 0).unwrap().get(0).unwrap()), [0.2; 4]);
 }
 
 #[test]
@@ -193,7 +200,7 @@ fn each_image_once_in_an_epoch_by_seed_and_step_alone() {
     let batches = ImageBatches::new(images.clone(), 4, 3).unwrap();
     let labels = |batch: &ImageBatch| batch.labels.to_vec::<i32>().unwrap();
     // Fifteen batches of four are two epochs of thirty.
-    let order: Vec<i32> = (0..15).flat_map(|step| labels(&batches.get(step))).collect();
+    let order: Vec<i32> = (0..15).flat_map(|step| labels(&batches.get(step).unwrap())).collect();
     let (first, second) = order.split_at(30);
     assert_ne!(first, second);
     for epoch in [first, second] {
@@ -202,19 +209,19 @@ fn each_image_once_in_an_epoch_by_seed_and_step_alone() {
         assert_eq!(sorted, (0..30).collect::<Vec<i32>>());
     }
     for step in [0, 7, u64::MAX] {
-        let batch = batches.bytes(step);
+        let batch = batches.bytes(step).unwrap();
         let expected: Vec<u8> =
             labels(&batch).iter().flat_map(|&label| [2 * label as u8, 2 * label as u8 + 1]).collect();
         assert_eq!(bytes(&batch), expected);
     }
     let changed = batches.clone().with_flips();
-    let direct: Vec<Vec<f32>> = (0..9).map(|step| floats(&changed.get(step))).collect();
-    let ahead = Prefetch::new(5, 2, move |step| Ok(changed.get(step))).unwrap();
+    let direct: Vec<Vec<f32>> = (0..9).map(|step| floats(&changed.get(step).unwrap())).collect();
+    let ahead = Prefetch::new(5, 2, move |step| changed.get(step)).unwrap();
     for expected in &direct[5..] {
         assert_eq!(&floats(&ahead.next().unwrap()), expected);
     }
-    assert_ne!(labels(&ImageBatches::new(images, 4, 4).unwrap().get(0)), labels(&batches.get(0)));
-    let tests: Vec<ImageBatch> = batches.with_flips().in_order().collect();
+    assert_ne!(labels(&ImageBatches::new(images, 4, 4).unwrap().get(0).unwrap()), labels(&batches.get(0).unwrap()));
+    let tests: Vec<ImageBatch> = batches.with_flips().in_order().collect::<Result<_>>().unwrap();
     assert_eq!(tests.iter().flat_map(labels).collect::<Vec<_>>(), (0..30).collect::<Vec<i32>>());
     assert_eq!(
         tests.iter().flat_map(floats).collect::<Vec<_>>(),
@@ -238,7 +245,8 @@ fn crops_and_flips_are_those_of_the_definition() {
         expected.insert((0..12).flat_map(|i| pixel(i / 4, i % 4)).collect::<Vec<u8>>());
     }
     let batches = ImageBatches::new(images, 32, 5).unwrap().with_crops(2).unwrap().with_flips();
-    let found = (0..40).flat_map(|step| bytes(&batches.bytes(step)).chunks(24).map(<[u8]>::to_vec).collect::<Vec<_>>());
+    let found = (0..40)
+        .flat_map(|step| bytes(&batches.bytes(step).unwrap()).chunks(24).map(<[u8]>::to_vec).collect::<Vec<_>>());
     assert_eq!(found.collect::<std::collections::BTreeSet<_>>(), expected);
 }
 
@@ -247,17 +255,20 @@ fn drawn_images_can_be_learnt() {
     for shape in [[28, 28, 1], [32, 32, 3], [3, 5, 2]] {
         let [train, test] = [1, 2].map(|seed| Images::drawn(200, shape, 10, seed).unwrap());
         assert_eq!(train.notes(), ["the images are drawn by the program: they are of no data set"]);
-        assert_ne!(train.pixels(0), test.pixels(0));
+        assert_ne!(pixels_of(&train, 0), pixels_of(&test, 0));
         let size: usize = shape.iter().product();
         let mut means = vec![vec![0.0; size]; 10];
         for (i, &label) in train.labels().iter().enumerate() {
-            means[label as usize].iter_mut().zip(train.pixels(i)).for_each(|(mean, &x)| *mean += f64::from(x) / 20.0);
+            means[label as usize]
+                .iter_mut()
+                .zip(&pixels_of(&train, i))
+                .for_each(|(mean, &x)| *mean += f64::from(x) / 20.0);
         }
         let distance = |image: &[u8], mean: &[f64]| -> f64 {
             image.iter().zip(mean).map(|(&x, mean)| (f64::from(x) - mean).powi(2)).sum()
         };
         let right = (0..200).filter(|&i| {
-            let of = |class: usize| distance(test.pixels(i), &means[class]);
+            let of = |class: usize| distance(&pixels_of(&test, i), &means[class]);
             (0..10).min_by(|&a, &b| of(a).total_cmp(&of(b))) == Some(test.labels()[i] as usize)
         });
         assert!(right.count() > 180);

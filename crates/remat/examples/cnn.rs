@@ -2,7 +2,8 @@
 //!
 //! Run it with `cargo run -p remat --example cnn`. The digits are drawn by the program, so that there is no file to download. With
 //! `MNIST=path/to/folder` in the environment they are those of MNIST, in the four files as they are published, unpacked; take `--release`
-//! then.
+//! then. (`Images` of the crate `remat-data` reads these files compressed too, CIFAR, and folders of PNG and JPEG with a subfolder for each class, and makes
+//! batches with crops and flips.)
 
 use std::error::Error;
 use std::path::Path;

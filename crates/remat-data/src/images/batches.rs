@@ -1,5 +1,7 @@
 //! Images as batches.
 
+use std::borrow::Cow;
+
 use remat::ir::Element;
 use remat::layer::location;
 use remat::{Result, Tensor, Tree};
@@ -30,11 +32,11 @@ pub struct ImageBatch {
 ///
 /// let images = Images::new((0..8).collect(), [2, 2, 1], vec![0, 1], 2)?;
 /// let batches = ImageBatches::new(images, 2, 0)?;
-/// let batch = batches.bytes(0);
+/// let batch = batches.bytes(0)?;
 /// let mut labels = batch.labels.to_vec::<i32>()?;
 /// labels.sort();
 /// assert_eq!(labels, [0, 1]);
-/// assert_eq!(batches.get(0).images.shape()?, [2, 2, 2, 1]);
+/// assert_eq!(batches.get(0)?.images.shape()?, [2, 2, 2, 1]);
 /// # Ok::<(), remat::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -114,40 +116,57 @@ impl ImageBatches {
     }
 
     /// The batch of a step, with images of f32.
-    pub fn get(&self, step: u64) -> ImageBatch {
-        let (pixels, labels) = self.changed(step);
-        self.tensors(self.floats(pixels), labels)
+    ///
+    /// # Errors
+    /// If a picture cannot be read or decoded.
+    #[track_caller]
+    pub fn get(&self, step: u64) -> Result<ImageBatch> {
+        let (loc, (pixels, labels)) = (location(), self.changed(step));
+        Ok(self.tensors(self.floats(pixels.map_err(|error| error.at(loc))?), labels))
     }
 
     /// The same images as bytes, not normalised: a quarter of the memory, for models that normalise them.
-    pub fn bytes(&self, step: u64) -> ImageBatch {
-        let (pixels, labels) = self.changed(step);
-        self.tensors(pixels, labels)
+    ///
+    /// # Errors
+    /// As [`ImageBatches::get`].
+    #[track_caller]
+    pub fn bytes(&self, step: u64) -> Result<ImageBatch> {
+        let (loc, (pixels, labels)) = (location(), self.changed(step));
+        Ok(self.tensors(pixels.map_err(|error| error.at(loc))?, labels))
     }
 
     /// Batches of all images in their order, neither cropped nor flipped, of f32: to test a model. The last one may have fewer images.
-    pub fn in_order(&self) -> impl Iterator<Item = ImageBatch> + use<> {
+    ///
+    /// # Errors
+    /// Each as [`ImageBatches::get`].
+    pub fn in_order(&self) -> impl Iterator<Item = Result<ImageBatch>> + use<> {
         let (this, count) = (self.clone(), self.images.len());
         (0..count).step_by(self.batch).map(move |first| {
-            let images = first..count.min(first.saturating_add(this.batch));
-            let pixels = images.clone().flat_map(|image| this.images.pixels(image)).copied().collect();
-            this.tensors(this.floats(pixels), this.images.labels()[images].to_vec())
+            let images: Vec<usize> = (first..count.min(first.saturating_add(this.batch))).collect();
+            let pixels = this.images.several(&images)?.concat();
+            Ok(this.tensors(this.floats(pixels), this.labels(&images)))
         })
     }
 
     /// The bytes of the images of a step as they are learnt, and their labels.
-    fn changed(&self, step: u64) -> (Vec<u8>, Vec<i32>) {
+    fn changed(&self, step: u64) -> (Result<Vec<u8>>, Vec<i32>) {
         let count = self.images.len() as u64;
         let first = step.wrapping_mul(self.batch as u64);
-        let (mut pixels, mut labels) = (Vec::new(), Vec::new());
-        for row in 0..self.batch as u64 {
-            // Images are counted over all epochs.
-            let at = first.wrapping_add(row);
-            let image = Shuffle::new(self.seed, at / count, count).at(at % count) as usize;
-            self.add(image, self.change(at), &mut pixels);
-            labels.push(self.images.labels()[image]);
-        }
-        (pixels, labels)
+        // Images are counted over all epochs.
+        let rows = (0..self.batch as u64).map(|row| first.wrapping_add(row));
+        let image = |at: u64| Shuffle::new(self.seed, at / count, count).at(at % count) as usize;
+        let images: Vec<usize> = rows.clone().map(image).collect();
+        let changed = |all: Vec<Cow<'_, [u8]>>| {
+            let mut pixels = Vec::with_capacity(all.iter().map(|image| image.len()).sum());
+            rows.zip(&all).for_each(|(at, image)| self.add(image, self.change(at), &mut pixels));
+            pixels
+        };
+        (self.images.several(&images).map(changed), self.labels(&images))
+    }
+
+    /// The classes of images.
+    fn labels(&self, images: &[usize]) -> Vec<i32> {
+        images.iter().map(|&image| self.images.labels()[image]).collect()
     }
 
     fn change(&self, at: u64) -> Change {
@@ -158,8 +177,8 @@ impl ImageBatches {
     }
 
     /// Adds an image as it is changed.
-    fn add(&self, image: usize, change: Change, pixels: &mut Vec<u8>) {
-        let ([height, width, channels], image) = (self.images.shape(), self.images.pixels(image));
+    fn add(&self, image: &[u8], change: Change, pixels: &mut Vec<u8>) {
+        let [height, width, channels] = self.images.shape();
         let inside = |at: usize, size: usize| at.checked_sub(self.padding).filter(|&at| at < size);
         for y in 0..height {
             let row = inside(y + change.top, height).map(|y| &image[y * width * channels..][..width * channels]);

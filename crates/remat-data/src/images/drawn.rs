@@ -1,8 +1,6 @@
 //! Images that are computed.
 
-use std::sync::Arc;
-
-use super::{Images, Inner, size_of};
+use super::{Images, Inner, Pixels, size_of};
 use crate::shuffle::mixed;
 
 /// The cells of a pattern, in each direction.
@@ -39,5 +37,6 @@ pub(super) fn images(count: usize, shape: [usize; 3], classes: usize, seed: u64)
         }
     }
     let notes = vec!["the images are drawn by the program: they are of no data set".to_string()];
-    Ok(Images(Arc::new(Inner { pixels, labels, shape, classes, notes })))
+    let (pixels, names) = (Pixels::Memory(pixels), Vec::new());
+    Ok(Images::of(Inner { pixels, labels, shape, classes, names, notes }))
 }

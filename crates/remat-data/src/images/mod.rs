@@ -2,21 +2,30 @@
 
 mod batches;
 mod cifar;
+#[cfg(feature = "image")]
+mod decode;
 mod drawn;
+mod folder;
 mod idx;
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::ScopedJoinHandle;
 
-use remat::Result;
 use remat::ir::counted;
 use remat::layer::location;
+use remat::{Error, ErrorKind, Result};
 
 use crate::failure::{invalid, listed, wrong};
 pub use batches::{ImageBatch, ImageBatches};
+pub use folder::{Fit, Pictures};
 
 /// The operation that errors name.
 const IMAGES: &str = "Images";
+
+/// Images that are in memory at a time while all of them are looked at.
+const TOGETHER: usize = 256;
 
 /// Which images of a data set are meant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -27,15 +36,16 @@ pub enum Split {
     Test,
 }
 
-/// Images of one size with a class each, as bytes in memory. They are cheap to clone.
+/// Images of one size with a class each: as bytes in memory, or as pictures in files that are decoded when they are asked for. They are cheap to
+/// clone.
 ///
 /// ```
 /// use remat_data::{ImageBatches, Images};
 ///
 /// let images = Images::drawn(100, [8, 8, 3], 10, 0)?;
-/// let channels = images.channels();
+/// let channels = images.channels()?;
 /// let batches = ImageBatches::new(images, 16, 1)?.with_channels(&channels)?.with_crops(1)?.with_flips();
-/// let batch = batches.get(0);
+/// let batch = batches.get(0)?;
 /// assert_eq!(batch.images.shape()?, [16, 8, 8, 3]);
 /// assert_eq!(batch.labels.shape()?, [16]);
 /// # Ok::<(), remat::Error>(())
@@ -45,13 +55,22 @@ pub struct Images(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// Image by image, each row by row, and pixel by pixel.
-    pixels: Vec<u8>,
+    pixels: Pixels,
     labels: Vec<i32>,
     /// Height, width and channels, none of which is 0.
     shape: [usize; 3],
     classes: usize,
+    /// Those of the classes, if they have any.
+    names: Vec<String>,
     notes: Vec<String>,
+}
+
+/// Where pixels come from.
+#[derive(Debug)]
+enum Pixels {
+    /// Image by image, each row by row, and pixel by pixel.
+    Memory(Vec<u8>),
+    Files(folder::Files),
 }
 
 /// Mean and standard deviation of each channel, of values from 0 to 1.
@@ -61,6 +80,18 @@ pub struct Channels {
     pub mean: Vec<f32>,
     /// The standard deviations, of the population; 1 for a channel that is the same everywhere.
     pub deviation: Vec<f32>,
+}
+
+impl Channels {
+    /// Those of the photographs of ImageNet, red, green and blue: what models that were trained on it expect, and near those of photographs in general,
+    /// all of which would have to be decoded to know better.
+    ///
+    /// ```
+    /// assert_eq!(remat_data::Channels::imagenet().mean, [0.485, 0.456, 0.406]);
+    /// ```
+    pub fn imagenet() -> Channels {
+        Channels { mean: vec![0.485, 0.456, 0.406], deviation: vec![0.229, 0.224, 0.225] }
+    }
 }
 
 impl Images {
@@ -84,13 +115,18 @@ impl Images {
     }
 
     fn checked(pixels: Vec<u8>, shape: [usize; 3], labels: Vec<i32>, classes: usize) -> Images {
-        Images(Arc::new(Inner { pixels, labels, shape, classes, notes: Vec::new() }))
+        let (pixels, names, notes) = (Pixels::Memory(pixels), Vec::new(), Vec::new());
+        Images::of(Inner { pixels, labels, shape, classes, names, notes })
+    }
+
+    fn of(inner: Inner) -> Images {
+        Images(Arc::new(inner))
     }
 
     /// The images of a folder, by the names that the files of data sets have: MNIST and what is published in its format (Fashion-MNIST, KMNIST), with
     /// `train-images-idx3-ubyte` and three more; CIFAR-10 with `data_batch_1.bin` to `data_batch_5.bin` and `test_batch.bin`; CIFAR-100 with
-    /// `train.bin` and `test.bin`, by its 100 fine labels. Each file may be compressed, with `.gz` or `.zst` behind its name. Folders of photographs are not
-    /// read.
+    /// `train.bin` and `test.bin`, by its 100 fine labels. Each file may be compressed, with `.gz` or `.zst` behind its name. Folders of
+    /// pictures are read by [`Images::folder`].
     ///
     /// # Errors
     /// If the folder has the files of none of these, or one cannot be read, is damaged, cut off, or has a label that is not of a class.
@@ -118,6 +154,39 @@ impl Images {
     pub fn idx(images: impl AsRef<Path>, labels: impl AsRef<Path>, classes: usize) -> Result<Images> {
         let loc = location();
         idx::read(&[images.as_ref().into(), labels.as_ref().into()], classes).map_err(|error| error.at(loc))
+    }
+
+    /// The pictures, PNG or JPEG, of a folder with a subfolder for each class, as images of one shape. It needs the feature `image`.
+    ///
+    /// A picture is decoded when a batch has it, on all cores, so that memory does not depend on their number: make batches ahead with
+    /// [`Prefetch`](crate::Prefetch). It is turned as its camera says, what is transparent is on white, and grey ones have three equal channels. Subfolders of
+    /// those of classes belong to the class; hidden files are not read. [`Images::notes`] says what was left out.
+    ///
+    /// ```
+    /// # #[cfg(feature = "image")] {
+    /// use remat_data::{Channels, ImageBatches, Images, Pictures};
+    ///
+    /// let folder = tempfile::tempdir()?;
+    /// for (class, colour) in [("night", [0u8, 0, 40]), ("day", [90, 160, 255])] {
+    ///     std::fs::create_dir(folder.path().join(class))?;
+    ///     let picture = image::RgbImage::from_pixel(40, 30, image::Rgb(colour));
+    ///     picture.save(folder.path().join(class).join("1.png"))?;
+    /// }
+    /// let images = Images::folder(folder.path(), &Pictures::new([24, 24]))?;
+    /// assert_eq!(images.class_names(), ["day", "night"]);
+    /// let batches = ImageBatches::new(images, 2, 0)?.with_channels(&Channels::imagenet())?.with_flips();
+    /// assert_eq!(batches.get(0)?.images.shape()?, [2, 24, 24, 3]);
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If a folder cannot be read, a class has no pictures, or a subfolder is not one of the classes that are named; if a size is 0, or there are to be
+    /// other than 1 or 3 channels; without the feature. Pictures that are damaged are errors of the batches that have them.
+    #[track_caller]
+    pub fn folder(folder: impl AsRef<Path>, as_images: &Pictures) -> Result<Images> {
+        let loc = location();
+        folder::open(folder.as_ref(), as_images).map_err(|error| error.at(loc))
     }
 
     /// Images that are computed, for where there are no files: those of a class have one pattern, at different positions and with noise. Patterns do not
@@ -156,11 +225,54 @@ impl Images {
         &self.0.labels
     }
 
-    /// The bytes of an image, row by row and pixel by pixel; none where there is no such image.
-    pub fn pixels(&self, image: usize) -> &[u8] {
+    /// The names of the classes by their labels, where they have any.
+    pub fn class_names(&self) -> &[String] {
+        &self.0.names
+    }
+
+    /// The bytes of an image, row by row and pixel by pixel.
+    ///
+    /// # Errors
+    /// If there is no such image; if it is in a file that cannot be read or decoded.
+    #[track_caller]
+    pub fn pixels(&self, image: usize) -> Result<Cow<'_, [u8]>> {
+        let loc = location();
+        self.bytes(image).map_err(|error| error.at(loc))
+    }
+
+    fn bytes(&self, image: usize) -> Result<Cow<'_, [u8]>> {
         let size = self.0.shape.iter().product::<usize>();
         let start = image.saturating_mul(size);
-        self.0.pixels.get(start..start.saturating_add(size)).unwrap_or_default()
+        match &self.0.pixels {
+            Pixels::Files(files) => files.pixels(image).map(Cow::Owned),
+            Pixels::Memory(pixels) => {
+                let none = || invalid(IMAGES, format!("there is no image {image} of {}", self.len()));
+                pixels.get(start..start.saturating_add(size)).map(Cow::Borrowed).ok_or_else(none)
+            }
+        }
+    }
+
+    /// The bytes of several images, those of files decoded on all cores.
+    ///
+    /// # Errors
+    /// The first error of one of them.
+    fn several(&self, images: &[usize]) -> Result<Vec<Cow<'_, [u8]>>> {
+        let threads = match &self.0.pixels {
+            Pixels::Memory(_) => 1,
+            Pixels::Files(_) => std::thread::available_parallelism().map_or(1, usize::from),
+        };
+        let some = |images: &[usize]| images.iter().map(|&image| self.bytes(image)).collect::<Result<Vec<_>>>();
+        if threads == 1 {
+            return some(images);
+        }
+        let parts = images.chunks(images.len().div_ceil(threads).max(1));
+        let decoded = std::thread::scope(|scope| {
+            let running: Vec<_> = parts.map(|part| scope.spawn(move || some(part))).collect();
+            running.into_iter().map(ScopedJoinHandle::join).collect::<Vec<_>>()
+        });
+        let ended = |_| Error::new(ErrorKind::Internal, IMAGES, "a thread that decodes has panicked");
+        let parts = decoded.into_iter().map(|part| part.map_err(ended)?).collect::<Result<Vec<_>>>()?;
+        Ok(parts.into_iter().flatten().collect())
     }
 
     /// Sentences for the user.
@@ -168,24 +280,34 @@ impl Images {
         &self.0.notes
     }
 
-    /// Mean and standard deviation of each channel, to normalise these images and those that test what was learnt from them.
-    pub fn channels(&self) -> Channels {
-        let channels = self.0.shape[2];
+    /// Mean and standard deviation of each channel, to normalise these images and those that test what was learnt from them. Pictures in files are all
+    /// decoded for this.
+    ///
+    /// # Errors
+    /// If a picture cannot be read or decoded.
+    #[track_caller]
+    pub fn channels(&self) -> Result<Channels> {
+        let (loc, [height, width, channels]) = (location(), self.0.shape);
         let mut sums = vec![(0u64, 0u64); channels];
-        for pixel in self.0.pixels.chunks_exact(channels) {
-            for ((sum, squares), &byte) in sums.iter_mut().zip(pixel) {
-                *sum += u64::from(byte);
-                *squares += u64::from(byte).pow(2);
+        let all: Vec<usize> = (0..self.len()).collect();
+        for some in all.chunks(TOGETHER) {
+            for image in self.several(some).map_err(|error| error.at(loc))? {
+                for pixel in image.chunks_exact(channels) {
+                    for ((sum, squares), &byte) in sums.iter_mut().zip(pixel) {
+                        *sum += u64::from(byte);
+                        *squares += u64::from(byte).pow(2);
+                    }
+                }
             }
         }
-        let count = (self.0.pixels.len() / channels).max(1) as f64;
+        let count = (self.len() * height * width).max(1) as f64;
         let of = |&(sum, squares): &(u64, u64)| {
             let mean = sum as f64 / count;
             let deviation = (squares as f64 / count - mean * mean).max(0.0).sqrt();
             ((mean / 255.0) as f32, if deviation > 0.0 { (deviation / 255.0) as f32 } else { 1.0 })
         };
         let (mean, deviation) = sums.iter().map(of).unzip();
-        Channels { mean, deviation }
+        Ok(Channels { mean, deviation })
     }
 }
 

@@ -1,0 +1,90 @@
+//! Pictures as pixels, by the crate `image`.
+
+use std::fmt::Display;
+use std::fs;
+use std::io::{self, Cursor};
+use std::path::Path;
+
+use image::imageops::FilterType;
+use image::metadata::Orientation;
+use image::{DynamicImage, ImageDecoder, ImageReader, Limits};
+use remat::{Error, Result};
+
+use super::{Fit, IMAGES, Pictures};
+use crate::failure::{cannot, wrong};
+
+/// The bytes of the image that a picture becomes, row by row and pixel by pixel. What it is, its bytes say, not its name; it is turned as its camera says; what is
+/// transparent is on white.
+///
+/// # Errors
+/// If the file cannot be read or decoded.
+pub(super) fn picture(path: &Path, as_image: &Pictures) -> Result<Vec<u8>> {
+    let damaged = |error: &dyn Display| -> Error {
+        let why = error.to_string();
+        wrong(IMAGES, path, format!("is not a PNG or JPEG that can be decoded: {}", why.trim()))
+    };
+    let failed = |error: io::Error| cannot(IMAGES, "read", path, &error);
+    let bytes = fs::read(path).map_err(failed)?;
+    if is_cut_off(&bytes) {
+        return Err(damaged(&"it ends inside its pixels"));
+    }
+    let reader = ImageReader::new(Cursor::new(&bytes)).with_guessed_format().map_err(failed)?;
+    let mut decoder = reader.into_decoder().map_err(|error| damaged(&error))?;
+    let mut limits = Limits::default();
+    limits.reserve(decoder.total_bytes()).map_err(|error| damaged(&error))?;
+    let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
+    let mut picture = DynamicImage::from_decoder(decoder).map_err(|error| damaged(&error))?;
+    picture.apply_orientation(orientation);
+    if picture.color().has_alpha() {
+        picture = on_white(&picture);
+    }
+    let picture = fitted(picture, as_image);
+    Ok(if as_image.channels == 1 { picture.into_luma8().into_raw() } else { picture.into_rgb8().into_raw() })
+}
+
+/// Whether a JPEG has no end, whose missing pixels the decoder would make up.
+fn is_cut_off(bytes: &[u8]) -> bool {
+    if !bytes.starts_with(&[0xff, 0xd8]) {
+        return false;
+    }
+    let mut rest = &bytes[2..];
+    loop {
+        // Segments up to the pixels have their lengths; among the pixels 0xff is followed by other bytes than this.
+        rest = match rest {
+            [0xff, 0xff, ..] => &rest[1..],
+            [0xff, 0xda, pixels @ ..] => return !pixels.windows(2).any(|pair| pair == [0xff, 0xd9]),
+            [0xff, _, high, low, ..] => {
+                let length = usize::from(u16::from_be_bytes([*high, *low]));
+                rest.get(2 + length..).unwrap_or_default()
+            }
+            _ => return false,
+        };
+    }
+}
+
+/// The picture in the size of the image, by means of the pixels that each of its own covers (a triangle filter).
+fn fitted(picture: DynamicImage, as_image: &Pictures) -> DynamicImage {
+    // Sizes that u32 does not hold are refused before, with the memory that they take.
+    let [height, width] = as_image.size.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
+    if (picture.height(), picture.width()) == (height, width) {
+        return picture;
+    }
+    match as_image.fit {
+        Fit::Crop => picture.resize_to_fill(width, height, FilterType::Triangle),
+        Fit::Stretch => picture.resize_exact(width, height, FilterType::Triangle),
+    }
+}
+
+/// The picture in front of white.
+fn on_white(picture: &DynamicImage) -> DynamicImage {
+    let mut pixels = picture.to_rgba8();
+    for pixel in pixels.pixels_mut() {
+        let alpha = u32::from(pixel[3]);
+        for channel in &mut pixel.0[..3] {
+            let mixed = (u32::from(*channel) * alpha + 255 * (255 - alpha) + 127) / 255;
+            *channel = u8::try_from(mixed).unwrap_or(u8::MAX);
+        }
+        pixel[3] = 255;
+    }
+    DynamicImage::ImageRgba8(pixels)
+}
