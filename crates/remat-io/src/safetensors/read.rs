@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use remat::ir::{Array, Aval, counted, did_you_mean};
-use remat::{Device, Error, ErrorKind, Result, Tensor, Tree, tree};
+use remat::{Error, ErrorKind, Result, Tensor, Tree, tree};
 
 use super::index;
 use crate::element;
@@ -72,7 +72,8 @@ pub struct LoadOptions {
 
 /// The tree of a file that [`save`](crate::save) wrote: the structure of `like` with the tensors of the file, found by their names.
 ///
-/// Of the leaves of `like`, dtype and shape count, and the device: each tensor goes to the device that the leaf lives on. A leaf may be abstract
+/// Of the leaves of `like`, dtype and shape count, and the device: each tensor goes to the device that the leaf lives on; one that is cut over several
+/// devices is cut as the leaf is, so that none of them has more than its shard. A leaf may be abstract
 /// ([`Tensor::shape_only`]), as those of a model are whose `init` runs in [`eval_shape`](remat::eval_shape); then the tensors
 /// are on the host, and are the only memory that is needed.
 ///
@@ -333,7 +334,9 @@ fn fitted(mut tensor: Tensor, leaf: &Named) -> Result<Tensor> {
         tensor = tensor.to_dtype(dtype);
     }
     // One that is abstract or traced lives nowhere.
-    let tensor = tensor.to_device(&leaf.tensor.device().unwrap_or_else(|_| Device::cpu()));
+    if leaf.tensor.device().is_ok() {
+        tensor = tensor.to_device_of(&leaf.tensor);
+    }
     tensor.error().map_or(Ok(()), |error| Err(error.clone()))?;
     Ok(tensor)
 }

@@ -90,6 +90,23 @@ impl XlaDevices {
         Ok(XlaDevices(Arc::new(Inner { compiler, platform, count, name, resharding: Resharding::default() })))
     }
 
+    /// How an array is cut over several devices; `None` for one that is on one device.
+    pub fn sharding_of(array: &DeviceArray) -> Option<&Sharding> {
+        array.buffer().map(|sharded: &Sharded| &sharded.sharding)
+    }
+
+    /// An array of the host where another of its shape is, cut over the devices as that one is: each gets its shard alone. `None` where the other is on one
+    /// device.
+    ///
+    /// # Errors
+    /// If the array cannot be cut in this way; if a device has no memory for its shard.
+    pub fn put_like(array: &Array, like: &DeviceArray) -> Result<Option<Value>> {
+        let Some(Sharded { sharding, devices, .. }) = like.buffer() else { return Ok(None) };
+        let (shards, aval) = (devices.upload(array, sharding)?, array.aval().clone());
+        let (sharding, devices) = (sharding.clone(), devices.clone());
+        Ok(Some(Value::on_device(Sharded { shards, aval, sharding, devices })))
+    }
+
     pub(super) fn resharding(&self) -> &Resharding {
         &self.0.resharding
     }

@@ -1,6 +1,7 @@
 //! Where tensors live.
 
-use remat_ir::{Result, Value};
+use remat_ir::{Result, Sharding, Value};
+use remat_xla::XlaDevices;
 
 use crate::Tensor;
 use crate::trace::{Device, current_loc, deferred};
@@ -37,6 +38,61 @@ impl Tensor {
                 return Ok(self.clone());
             }
             Ok(Tensor::from_value(device.engine().put(&value.copy_to_host()?)?.called_at(current_loc())))
+        })
+    }
+
+    /// The tensor where another of its shape lives, and cut over several devices as that one is: each gets its shard, and no more. On one
+    /// device it is as [`Tensor::to_device`].
+    ///
+    /// # Errors
+    /// If one of the two is traced, or the other has no elements; if the tensor cannot be cut in this way, or a device has no memory for it.
+    ///
+    /// ```
+    /// use remat::{DType, Device, JitOptions, Mesh, Shardings, Tensor, jit_with, spec};
+    /// let x = Tensor::new([1.0f32, 2.0, 3.0, 4.0]);
+    /// // Without the plugin there is an error that names the command that installs it.
+    /// if let Ok(devices) = Device::xla_cpus(4) {
+    ///     let rows = Some(Shardings::new(&Mesh::new([("data", 4)])?, spec!["data"]));
+    ///     let options = JitOptions { device: Some(devices), out_shardings: rows, ..JitOptions::default() };
+    ///     let cut = jit_with(&options, |x: &Tensor| x * 2.0).call(x.clone())?;
+    ///     let next = x.to_device_of(&cut);
+    ///     assert_eq!(next.sharding()?.unwrap().to_string(), "P(data) over Mesh(data=4)");
+    ///     assert_eq!(next.to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
+    /// }
+    /// assert_eq!(x.sharding()?, None);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn to_device_of(&self, other: &Tensor) -> Tensor {
+        deferred(|| {
+            let (value, like) = (self.value("to_device_of")?, other.value("to_device_of")?);
+            let Value::Device(like) = like else { return Ok(self.to_device(&Device::cpu())) };
+            let Some(sharding) = XlaDevices::sharding_of(like) else {
+                return Ok(self.to_device(&like.device().into()));
+            };
+            let is_there = match value {
+                Value::Device(array) if array.device_name() == like.device_name() => {
+                    XlaDevices::sharding_of(array) == Some(sharding)
+                }
+                _ => false,
+            };
+            if is_there {
+                return Ok(self.clone());
+            }
+            let put = XlaDevices::put_like(&value.copy_to_host()?, like)?;
+            Ok(put.map_or_else(|| self.clone(), |put| Tensor::from_value(put.called_at(current_loc()))))
+        })
+    }
+
+    /// How it is cut over several devices; `None` on one device and in the host's memory.
+    ///
+    /// # Errors
+    /// As [`Tensor::device`].
+    #[track_caller]
+    pub fn sharding(&self) -> Result<Option<Sharding>> {
+        Ok(match self.value("sharding")? {
+            Value::Host(_) => None,
+            Value::Device(array) => XlaDevices::sharding_of(array).cloned(),
         })
     }
 
