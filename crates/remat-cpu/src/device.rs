@@ -44,6 +44,8 @@ use crate::program::{CompiledProgram, ProgramResult, Run};
 pub struct Cpu {
     /// Its own threads; those that all share where there are none.
     threads: Option<Threads>,
+    /// The memory of all its programs; each has its own where there is none.
+    memory: Option<SpareArena>,
 }
 
 impl Cpu {
@@ -62,7 +64,20 @@ impl Cpu {
     /// # Errors
     /// If `count` is 0, or the system refuses to start the threads.
     pub fn with_threads(count: usize) -> Result<Cpu> {
-        Ok(Cpu { threads: Some(Threads::new(count)?) })
+        Ok(Cpu { threads: Some(Threads::new(count)?), memory: None })
+    }
+
+    /// The same engine whose programs keep one arena between them from one run to the next, in place of one each: programs that run one after the other
+    /// need no more memory than the largest. To change from one to another costs new memory, which is cleared.
+    ///
+    /// ```
+    /// use remat_cpu::Cpu;
+    /// use remat_ir::Device;
+    /// let cpu = Cpu::default().sharing_memory();
+    /// assert_eq!(cpu.name(), Cpu::NAME);
+    /// ```
+    pub fn sharing_memory(self) -> Cpu {
+        Cpu { memory: Some(SpareArena::default()), ..self }
     }
 }
 
@@ -70,7 +85,7 @@ impl Default for Cpu {
     /// The engine with as many threads as the environment variable `REMAT_THREADS` says when the first program is compiled, or
     /// as the machine has cores. All such engines share them.
     fn default() -> Cpu {
-        Cpu { threads: None }
+        Cpu { threads: None, memory: None }
     }
 }
 
@@ -118,7 +133,7 @@ pub(crate) type SpareArena = Arc<Mutex<Option<Arena>>>;
 impl Cpu {
     /// Compiles a program whose errors have this name.
     pub(crate) fn compile_for(&self, name: &'static str, jaxpr: &Jaxpr) -> Result<CpuExecutable> {
-        self.compile_sharing(name, jaxpr, SpareArena::default(), usize::MAX)
+        self.compile_sharing(name, jaxpr, self.memory.clone().unwrap_or_default(), usize::MAX)
     }
 
     /// As [`Cpu::compile_for`], for a program that shares the memory between runs with others. A run that needs more than
@@ -257,4 +272,42 @@ fn no_memory(program: &CompiledProgram) -> Error {
     let bytes = program.result_avals.iter().fold(0usize, |sum, aval| sum.saturating_add(aval.bytes()));
     let message = format!("there is no memory for the result {}, of {bytes} bytes", outs.join(" "));
     Error::new(ErrorKind::Shape, "run", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use remat_ir::{DType, Literal};
+
+    use super::*;
+
+    #[test]
+    fn programs_that_share_memory_keep_what_the_last_one_needs() {
+        let cpu = Cpu::with_threads(1).expect("one thread").sharing_memory();
+        let kept = || {
+            let spare = cpu.memory.as_ref().expect("it is shared").lock().expect("no thread panicked");
+            spare.as_ref().map_or(0, Arena::len)
+        };
+        let program = |rows: usize| {
+            let text = format!(
+                "{{ lambda ; a:f32[{rows},3]. let b:f32[{rows},3] = cumsum[axis=0 reverse=False] a; \
+                 c:f32[3] = reduce_sum[axes=(0,)] b in (c,) }}"
+            );
+            let jaxpr = Arc::new(text.parse::<Jaxpr>().expect("a program"));
+            let executable = cpu.compile(&jaxpr).expect("it compiles");
+            let x = Array::full(Literal::from_f64(DType::F32, 1.0), [rows, 3]);
+            move || {
+                let sums = executable.run(vec![x.clone()]).expect("it has the aval");
+                assert_eq!(sums[0].as_slice::<f32>(), Some(&[(rows * (rows + 1) / 2) as f32; 3][..]));
+            }
+        };
+        let (large, small) = (program(100), program(10));
+        assert_eq!(kept(), 0);
+        large();
+        let most = kept();
+        small();
+        let least = kept();
+        assert!(0 < least && least < most, "{least} {most}");
+        large();
+        assert_eq!(kept(), most);
+    }
 }

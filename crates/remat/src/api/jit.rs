@@ -61,7 +61,7 @@ pub struct JitOptions {
 /// It can be called from several threads if the function's captured values can be shared between threads.
 ///
 /// The native engine keeps the memory of temporaries of each compiled program from one call to the next, as many bytes as
-/// [`Jitted::memory`] says. Dropping the `Jitted` gives them back.
+/// [`Jitted::memory`] says. Dropping the `Jitted` gives them back. Programs for one [`Cpu::sharing_memory`] keep them once for all.
 pub struct Jitted<A, R: Output, F> {
     f: F,
     name: Arc<str>,

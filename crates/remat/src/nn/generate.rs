@@ -5,9 +5,9 @@ use std::iter::FusedIterator;
 use remat_ir::{Error, ErrorKind, Loc, Result};
 
 use super::{KvCache, Sampling};
-use crate::random::Key;
+use crate::random::{self, Key};
 use crate::trace::{current_loc, pinned_at};
-use crate::{DType, JitOptions, Jitted, Tensor, Tree, jit_with};
+use crate::{DType, JitOptions, Jitted, Tensor, Tree, eval_shape, jit_with};
 
 /// A language model that goes on with a cache, as [`Gpt2`](super::Gpt2) and [`Llama`](super::Llama) do: what [`Generator`] needs.
 ///
@@ -130,17 +130,61 @@ impl<M: Decoder> Generator<M> {
     /// failed; each token may fail as compiled programs do, and where the logits are NaN.
     #[track_caller]
     pub fn tokens(&self, key: Key, prompts: &[impl AsRef<[u32]>], count: usize) -> Result<Tokens<'_, M>> {
-        self.begin(current_loc(), key, prompts, count)
+        self.begin(current_loc(), &self.model, key, prompts, count)
+    }
+
+    /// As [`Generator::tokens`] of another model, whose tensors have the shapes and dtypes of the first: programs are compiled for both once. So a model
+    /// can be sampled while it is trained; the generator is made of an abstract one then, and holds no weights.
+    ///
+    /// ```
+    /// use remat::nn::{Generator, Gpt2, Gpt2Config, Sampling};
+    /// use remat::{DType, eval_shape, random};
+    /// let config = Gpt2Config { vocab_size: 50, n_positions: 16, n_embd: 8, n_layer: 2, n_head: 2, ..Gpt2Config::default() };
+    /// let init = |key: &random::Key| Gpt2::init(key.reuse(), &config, DType::F32);
+    /// let generator = Generator::new(eval_shape(init)(&random::key(0))?, Sampling::default());
+    /// for seed in 0..2 {
+    ///     let model = init(&random::key(seed));
+    ///     let text = generator.tokens_of(random::key(7), &model, &[[3, 1, 4]], 5)?.collect::<remat::Result<Vec<_>>>()?;
+    ///     assert_eq!(text.len(), 5);
+    /// }
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Generator::tokens`].
+    #[track_caller]
+    pub fn tokens_of<'a>(
+        &'a self,
+        key: Key,
+        model: &'a M,
+        prompts: &[impl AsRef<[u32]>],
+        count: usize,
+    ) -> Result<Tokens<'a, M>> {
+        self.begin(current_loc(), model, key, prompts, count)
     }
 
     /// The tokens for a caller at `loc`, where the model is run and errors are.
-    fn begin(&self, loc: Loc, key: Key, prompts: &[impl AsRef<[u32]>], count: usize) -> Result<Tokens<'_, M>> {
-        pinned_at(loc, || self.check(loc, key, prompts, count)).map_err(|error: Error| error.at(loc))
+    fn begin<'a>(
+        &'a self,
+        loc: Loc,
+        model: &'a M,
+        key: Key,
+        prompts: &[impl AsRef<[u32]>],
+        count: usize,
+    ) -> Result<Tokens<'a, M>> {
+        pinned_at(loc, || self.check(loc, model, key, prompts, count)).map_err(|error: Error| error.at(loc))
     }
 
-    fn check(&self, loc: Loc, key: Key, prompts: &[impl AsRef<[u32]>], count: usize) -> Result<Tokens<'_, M>> {
+    fn check<'a>(
+        &'a self,
+        loc: Loc,
+        model: &'a M,
+        key: Key,
+        prompts: &[impl AsRef<[u32]>],
+        count: usize,
+    ) -> Result<Tokens<'a, M>> {
         self.sampling.check()?;
-        let vocabulary = self.model.vocabulary()?;
+        let vocabulary = model.vocabulary()?;
         for prompt in prompts.iter().map(AsRef::as_ref) {
             if prompt.is_empty() {
                 return Err(refused("a prompt has no token that could be continued".into()));
@@ -150,16 +194,65 @@ impl<M: Decoder> Generator<M> {
                 return Err(refused(message));
             }
         }
-        let own = self.model.context()?;
+        let longest = prompts.iter().map(|prompt| prompt.as_ref().len()).max().unwrap_or(1);
+        let room = self.room(model, longest, count)?;
+        let texts = prompts.iter().map(|prompt| prompt.as_ref().to_vec()).collect();
+        Ok(Tokens { generator: self, model, loc, key, texts, room, drawn: 0, count, state: State::Unread })
+    }
+
+    /// The positions of the cache for so many tokens after a prompt.
+    ///
+    /// # Errors
+    /// If there are none.
+    fn room(&self, model: &M, prompt: usize, count: usize) -> Result<usize> {
+        let own = model.context()?;
         let context = self.context.into_iter().chain(own).min();
         if context == Some(0) {
             return Err(refused("a context of 0 positions has no room for a token".into()));
         }
-        let longest = prompts.iter().map(|prompt| prompt.as_ref().len()).max().unwrap_or(1);
         // The last token is not read.
-        let room = longest.saturating_add(count.saturating_sub(1)).min(context.unwrap_or(usize::MAX));
-        let texts = prompts.iter().map(|prompt| prompt.as_ref().to_vec()).collect();
-        Ok(Tokens { generator: self, loc, key, texts, room, drawn: 0, count, state: State::Unread })
+        Ok(prompt.saturating_add(count.saturating_sub(1)).min(context.unwrap_or(usize::MAX)))
+    }
+
+    /// The most bytes that are live while `count` tokens are drawn after each of `batch` prompts, of `prompt` tokens at most: the programs that draw
+    /// them are compiled, and none is run. Model and cache are among the bytes; the model may be abstract.
+    ///
+    /// ```
+    /// use remat::nn::{Generator, Gpt2, Gpt2Config, Sampling};
+    /// use remat::{DType, random};
+    /// let config = Gpt2Config { vocab_size: 50, n_positions: 16, n_embd: 8, n_layer: 2, n_head: 2, ..Gpt2Config::default() };
+    /// let generator = Generator::new(Gpt2::init(random::key(0), &config, DType::F32), Sampling::default());
+    /// assert!(generator.peak(1, 3, 20)? > generator.peak(1, 3, 2)?);
+    /// # Ok::<(), remat::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The first error of the model; if a program needs more memory than it may.
+    #[track_caller]
+    pub fn peak(&self, batch: usize, prompt: usize, count: usize) -> Result<usize> {
+        let loc = current_loc();
+        pinned_at(loc, || {
+            let room = self.room(&self.model, prompt, count)?;
+            let first = prompt.min(room);
+            // Those of the first call, of the next ones, and of those that read again what there is no room for.
+            let next = (count > 1).then_some(1);
+            let again = (count > room - first + 1).then_some((room / 2).max(1));
+            let cache = eval_shape(|(): &()| self.model.cache(batch, room))(&())?;
+            let mut most = 0;
+            for tokens in [first].into_iter().chain(next).chain(again) {
+                let step = Step {
+                    model: self.model.clone(),
+                    tokens: Tensor::shape_only([batch, tokens], DType::I32),
+                    cache: cache.clone(),
+                    key: random::key(0),
+                    number: Tensor::from(0u32),
+                    sampling: self.sampling,
+                };
+                most = most.max(self.step.memory(&step)?.donated_peak);
+            }
+            Ok(most)
+        })
+        .map_err(|error: Error| error.at(loc))
     }
 }
 
@@ -188,7 +281,7 @@ pub fn generate<M: Decoder>(
     let loc = current_loc();
     let generator = Generator::new(model.clone(), sampling);
     let mut texts: Vec<Vec<u32>> = prompts.iter().map(|prompt| prompt.as_ref().to_vec()).collect();
-    for tokens in generator.begin(loc, key, prompts, count)? {
+    for tokens in generator.begin(loc, model, key, prompts, count)? {
         texts.iter_mut().zip(tokens?).for_each(|(text, token)| text.push(token));
     }
     Ok(texts)
@@ -197,6 +290,7 @@ pub fn generate<M: Decoder>(
 /// The tokens that [`Generator::tokens`] draws: an iterator of one for each prompt at a time. It ends after the first error.
 pub struct Tokens<'a, M: Decoder> {
     generator: &'a Generator<M>,
+    model: &'a M,
     /// Where the tokens were asked for.
     loc: Loc,
     key: Key,
@@ -232,14 +326,14 @@ impl<M: Decoder> Tokens<'_, M> {
             State::Read(read) if read.positions < self.room => (read.last, read.cache, read.positions),
             State::Read(read) => self.read((self.room / 2).max(1), read.cache)?,
             State::Unread | State::Ended => {
-                let cache = self.generator.model.cache(self.texts.len(), self.room)?;
+                let cache = self.model.cache(self.texts.len(), self.room)?;
                 self.read(self.room, cache)?
             }
         };
         let count = tokens.dim(1)?;
-        let Generator { model, sampling, step, .. } = self.generator;
+        let Generator { sampling, step, .. } = self.generator;
         let step_args = Step {
-            model: model.clone(),
+            model: self.model.clone(),
             tokens,
             cache,
             key: self.key.reuse(),

@@ -1,7 +1,7 @@
 //! Tokens out of decoders, beside those of whole forward passes.
 
-use remat::nn::{Decoder, Generator, Gpt2, Gpt2Config, KvCache, Llama, LlamaConfig, Sampling, generate};
-use remat::{DType, Error, Result, Tensor, jit, random, tree};
+use remat::nn::{Decoder, Generator, Gpt2, Gpt2Config, KvCache, Llama, LlamaConfig, Sampling, Tokens, generate};
+use remat::{DType, Error, Result, Tensor, eval_shape, jit, random, tree};
 
 const CONTEXT: usize = 10;
 
@@ -214,4 +214,27 @@ fn the_plan_of_a_token_has_no_copy_of_the_cache() {
     assert!(memory.temporaries < of_a_layer, "{memory}");
     // Where the cache is donated, the next one lies in its memory.
     assert!(memory.peak - memory.donated_peak >= of_all, "{memory}");
+}
+
+/// A generator of an abstract model writes what each model writes that it is given.
+#[test]
+fn one_generator_serves_all_models_of_a_shape() {
+    let config =
+        Gpt2Config { vocab_size: 50, n_positions: 16, n_embd: 8, n_layer: 2, n_head: 2, ..Gpt2Config::default() };
+    let init = |seed: u64| Gpt2::init(random::key(seed), &config, DType::F32);
+    let shared = Generator::new(eval_shape(Gpt2::clone)(&init(0)).unwrap(), Sampling::default());
+    let all = |tokens: Result<Tokens<'_, Gpt2>>| tokens.unwrap().collect::<Result<Vec<_>>>().unwrap();
+    let prompts = [vec![3, 1, 4], vec![1]];
+    let mut texts = Vec::new();
+    for seed in 0..3 {
+        let own = Generator::new(init(seed), Sampling::default());
+        // Of more tokens than there are positions, so that some are read again.
+        let expected = all(own.tokens(random::key(9), &prompts, 30));
+        assert_eq!(all(shared.tokens_of(random::key(9), &init(seed), &prompts, 30)), expected);
+        assert_eq!(own.peak(2, 3, 30).unwrap(), shared.peak(2, 3, 30).unwrap());
+        texts.push(expected);
+    }
+    assert_ne!(texts[0], texts[1]);
+    // It has no weights of its own.
+    assert!(shared.tokens(random::key(9), &prompts, 1).unwrap().next().unwrap().is_err());
 }
