@@ -81,9 +81,8 @@ fn tables_beside_text_are_read_when_a_column_is_named() {
     let files: [(&str, &[u8]); 2] = [("README.md", b"about"), ("data/a.jsonl", b"{\"text\": \"x\", \"body\": \"y\"}")];
     let folder = folder(&files);
     let source = Source::open(folder.path(), None).unwrap();
-    let left_out =
-        "1 file with columns of text left out, since there are text files beside: name the column to read them";
-    assert_eq!(source.notes(), [left_out]);
+    assert!(source.notes().is_empty());
+    assert_eq!(source.tables_left_out(), 1);
     assert_eq!(documents(folder.path(), None).unwrap(), ["about"]);
     assert_eq!(documents(folder.path(), Some("body")).unwrap(), ["y"]);
     fs::remove_file(folder.path().join("README.md")).unwrap();
@@ -103,6 +102,9 @@ fn folders_and_files_that_are_not_there() {
         message(Source::open(path("text"), Some("text")), &folder),
         "`DIR/text` has no files with columns: no .jsonl, .ndjson, .parquet file"
     );
+    assert!(Source::find(path("sub")).unwrap().is_none());
+    assert_eq!(message(Source::find(path("none")), &folder), "there is no file or folder `DIR/none`");
+    assert_eq!(Source::find(path("text")).unwrap().unwrap().files(), [path("text/a.txt")]);
     let file = path("text/a.txt");
     let expected = "`DIR/text/a.txt` is read as text, which has no columns";
     assert_eq!(message(Source::open(&file, Some("text")), &folder), expected);
@@ -112,6 +114,22 @@ fn folders_and_files_that_are_not_there() {
     assert_eq!(message(source.pieces().collect::<Result<Vec<_>>>(), &folder), gone);
     assert_eq!(source.pieces().count(), 1);
     assert_eq!(message(source.fingerprint(), &folder), gone);
+}
+
+/// A folder whose only text cannot be read is not one without text.
+#[cfg(unix)]
+#[test]
+fn a_folder_of_text_that_cannot_be_read_is_an_error() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = folder(&[("a.txt", b"a")]);
+    let file = folder.path().join("a.txt");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o0)).unwrap();
+    // The superuser may read everything.
+    if fs::read(&file).is_err() {
+        let expected = "cannot read `DIR/a.txt`: Permission denied (os error 13)";
+        assert_eq!(message(Source::find(folder.path()), &folder), expected);
+        assert_eq!(message(Source::open(folder.path(), None), &folder), expected);
+    }
 }
 
 #[test]

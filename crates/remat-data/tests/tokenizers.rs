@@ -56,6 +56,29 @@ mod hugging_face {
 
     use super::*;
 
+    /// What was saved is the same tokenizer, with its end of text, whatever is in the folder before.
+    #[test]
+    fn tokenizers_are_saved() {
+        let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(folder.path().join("tokenizer_config.json"), "of another").unwrap();
+        let data = |name: &str| Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data")).join(name);
+        let json = fs::read(data("gpt2/tokenizer.json")).unwrap();
+        let end = Tokenizer::open(data("gpt2/tokenizer.json")).unwrap().end_of_text().unwrap();
+        for config in [None, Some(r#"{"eos_token": {"content": "<|endoftext|>"}}"#)] {
+            let from = other.path().join("tokenizer.json");
+            fs::write(&from, &json).unwrap();
+            config.inspect(|config| fs::write(other.path().join("tokenizer_config.json"), config).unwrap());
+            let tokenizer = Tokenizer::open(&from).unwrap();
+            fs::remove_file(&from).unwrap();
+            tokenizer.save(folder.path()).unwrap();
+            let saved = Tokenizer::open(folder.path()).unwrap();
+            assert_eq!((saved.fingerprint(), saved.end_of_text()), (tokenizer.fingerprint(), Some(end)));
+            assert_eq!(folder.path().join("tokenizer_config.json").exists(), config.is_some());
+        }
+        let error = Tokenizer::open(data("gpt2")).unwrap().save(folder.path().join("none")).unwrap_err();
+        assert!(error.message().starts_with("cannot write `") && error.loc().is_some(), "{error}");
+    }
+
     #[derive(Deserialize)]
     struct Case {
         text: String,

@@ -4,8 +4,6 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use remat::ir::counted;
-
 use crate::open;
 
 /// The kinds of files that are text.
@@ -20,30 +18,38 @@ const RUN: &str = "metrics.jsonl";
 /// Folders that hold what programs made, not what people wrote.
 const SKIPPED: [&str; 2] = ["target", "node_modules"];
 
+/// The files below a folder.
+pub(super) struct Below {
+    /// Those that are read, in the order of their paths: text, or tables if there is no text or they are asked for.
+    pub(super) files: Vec<PathBuf>,
+    /// The tables that are not read.
+    pub(super) tables: usize,
+    /// What could not be read.
+    pub(super) notes: Vec<String>,
+}
+
 /// The files below a folder: those of text, or tables if there is no text or `tables` is set.
 ///
 /// # Errors
-/// If the folder cannot be read; inside, what is wrong with it if there are no such files.
-pub(super) fn below(folder: &Path, tables: bool, notes: &mut Vec<String>) -> io::Result<Result<Vec<PathBuf>, String>> {
-    let mut found = Vec::new();
-    collect(folder, &mut found, notes)?;
+/// If the folder cannot be read.
+pub(super) fn below(folder: &Path, tables: bool) -> io::Result<Below> {
+    let (mut found, mut notes) = (Vec::new(), Vec::new());
+    collect(folder, &mut found, &mut notes)?;
     let (text, with_columns): (Vec<PathBuf>, Vec<PathBuf>) =
         found.into_iter().partition(|path| TEXT.contains(&open::kind(path).as_str()));
-    let named = |kinds: &[&str]| kinds.iter().map(|kind| format!(".{kind}")).collect::<Vec<_>>().join(", ");
-    Ok(match (tables, text.is_empty(), with_columns.is_empty()) {
-        (true, _, true) => Err(format!("has no files with columns: no {} file", named(&TABLES))),
-        (false, true, true) => {
-            Err(format!("has no text: no {}, {} file with anything in it", named(&TEXT), named(&TABLES)))
-        }
-        (true, _, false) | (false, true, false) => Ok(with_columns),
-        (false, false, is_alone) => {
-            if !is_alone {
-                let left_out = counted(with_columns.len(), "file");
-                notes.push(format!("{left_out} with columns of text left out, since there are text files beside: name the column to read them"));
-            }
-            Ok(text)
-        }
+    Ok(match tables || text.is_empty() {
+        true => Below { files: with_columns, tables: 0, notes },
+        false => Below { files: text, tables: with_columns.len(), notes },
     })
+}
+
+/// What is wrong with a folder that has no files to read.
+pub(super) fn nothing(tables: bool) -> String {
+    let named = |kinds: &[&str]| kinds.iter().map(|kind| format!(".{kind}")).collect::<Vec<_>>().join(", ");
+    match tables {
+        true => format!("has no files with columns: no {} file", named(&TABLES)),
+        false => format!("has no text: no {}, {} file with anything in it", named(&TEXT), named(&TABLES)),
+    }
 }
 
 /// The files below a folder that are text or tables and are not empty, in the order of their paths.

@@ -19,6 +19,7 @@ use remat::{Error, ErrorKind, Result};
 use twox_hash::XxHash3_64;
 
 use crate::failure::{cannot, wrong};
+use files::Below;
 pub use piece::Piece;
 
 /// The operation that errors name.
@@ -55,6 +56,8 @@ pub struct Source {
     files: Vec<PathBuf>,
     column: String,
     notes: Vec<String>,
+    /// The tables that are not read.
+    tables: usize,
     is_folder: bool,
     /// The text, where it is not in files.
     text: Option<Arc<str>>,
@@ -88,10 +91,29 @@ impl Source {
     #[track_caller]
     pub fn open(path: impl AsRef<Path>, column: Option<&str>) -> Result<Source> {
         let (loc, path) = (location(), path.as_ref());
-        Source::open_at(path, column).map_err(|error| error.at(loc))
+        let source = Source::open_at(path, column);
+        let nothing = || wrong(READ, path, files::nothing(column.is_some()));
+        source.and_then(|source| source.ok_or_else(nothing)).map_err(|error| error.at(loc))
     }
 
-    fn open_at(path: &Path, column: Option<&str>) -> Result<Source> {
+    /// As [`Source::open`] without a column; `None` for a folder that has no text, and nothing that could not be read.
+    ///
+    /// ```
+    /// let folder = tempfile::tempdir()?;
+    /// assert!(remat_data::Source::find(folder.path())?.is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Source::open`], but for that.
+    #[track_caller]
+    pub fn find(path: impl AsRef<Path>) -> Result<Option<Source>> {
+        let loc = location();
+        Source::open_at(path.as_ref(), None).map_err(|error| error.at(loc))
+    }
+
+    /// The text at a path; `None` for a folder that has none, and nothing that could not be read.
+    fn open_at(path: &Path, column: Option<&str>) -> Result<Option<Source>> {
         let is_folder = match fs::metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let message = format!("there is no file or folder `{}`", path.display());
@@ -99,19 +121,21 @@ impl Source {
             }
             data => data.map_err(|error| cannot(READ, "read", path, &error))?.is_dir(),
         };
-        let mut notes = Vec::new();
-        let files = if is_folder {
-            files::below(path, column.is_some(), &mut notes)
-                .map_err(|error| cannot(READ, "read", path, &error))?
-                .map_err(|message| wrong(READ, path, message))?
+        let Below { files, tables, notes } = if is_folder {
+            files::below(path, column.is_some()).map_err(|error| cannot(READ, "read", path, &error))?
         } else {
             if column.is_some() && Kind::of(path) == Kind::Text {
                 return Err(wrong(READ, path, "is read as text, which has no columns"));
             }
-            vec![path.to_path_buf()]
+            Below { files: vec![path.to_path_buf()], tables: 0, notes: Vec::new() }
         };
+        match notes.first() {
+            _ if !files.is_empty() => {}
+            None => return Ok(None),
+            Some(note) => return Err(Error::new(ErrorKind::Io, READ, note.clone())),
+        }
         let column = column.unwrap_or(TEXT_COLUMN).to_string();
-        Ok(Source { path: path.to_path_buf(), files, column, notes, is_folder, text: None })
+        Ok(Some(Source { path: path.to_path_buf(), files, column, notes, tables, is_folder, text: None }))
     }
 
     /// A text that is in memory, as one document, with what it is for the user.
@@ -128,6 +152,7 @@ impl Source {
             files: Vec::new(),
             column: TEXT_COLUMN.to_string(),
             notes: Vec::new(),
+            tables: 0,
             is_folder: false,
             text: Some(text.into()),
         }
@@ -143,9 +168,25 @@ impl Source {
         &self.files
     }
 
-    /// Sentences for the user about what was left out.
+    /// Sentences for the user about files and folders that could not be read, and those of [`Source::with_note`].
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// The same text with one more sentence for the user, which comes with the tokens that are made of it.
+    ///
+    /// ```
+    /// let source = remat_data::Source::in_memory("a poem", "roses are red").with_note("there is no other text");
+    /// assert_eq!(source.notes(), ["there is no other text"]);
+    /// ```
+    pub fn with_note(mut self, note: impl Into<String>) -> Source {
+        self.notes.push(note.into());
+        self
+    }
+
+    /// How many tables (JSON lines and Parquet) are in the folder and not read, since it has text files too and no column was named.
+    pub fn tables_left_out(&self) -> usize {
+        self.tables
     }
 
     /// The column that is read where there are columns.

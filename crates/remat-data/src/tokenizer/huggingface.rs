@@ -1,14 +1,15 @@
 //! Tokenizers of Hugging Face, by the crate `tokenizers`.
 
-use std::fs;
+use std::fs::{self, File};
 use std::hash::Hasher;
+use std::io::{self, Write};
 use std::path::Path;
 
 use remat::{Error, ErrorKind, Result};
 use serde::Deserialize;
 use twox_hash::XxHash3_64;
 
-use super::TOKENIZER;
+use super::{FILE, TOKENIZER};
 use crate::failure::{cannot, wrong};
 
 /// Names of the token that ends documents, of GPT-2, Llama 2, Llama 3, Gemma.
@@ -23,6 +24,9 @@ pub(super) struct Model {
     inner: tokenizers::Tokenizer,
     pub(super) vocabulary: usize,
     pub(super) begin: Option<u32>,
+    /// The text of the two files, of which the second one need not be there.
+    json: Vec<u8>,
+    config: Option<Vec<u8>>,
 }
 
 /// What the configuration says of the end of a document: the text of a token, or an object with it.
@@ -54,7 +58,8 @@ pub(super) fn open(path: &Path) -> Result<(Model, Option<u32>, u64)> {
     if vocabulary == 0 {
         return Err(wrong(TOKENIZER, path, "has no tokens"));
     }
-    let end = match configured(&path.with_file_name(CONFIG))? {
+    let config = config(&path.with_file_name(CONFIG))?;
+    let end = match configured(&path.with_file_name(CONFIG), config.as_deref())? {
         None => ENDS.iter().find_map(|token| inner.token_to_id(token)),
         Some(token) => Some(inner.token_to_id(&token).ok_or_else(|| {
             wrong(TOKENIZER, path, format!("lacks the token `{token}`, which `{CONFIG}` says ends a text"))
@@ -67,23 +72,46 @@ pub(super) fn open(path: &Path) -> Result<(Model, Option<u32>, u64)> {
     let around = inner.encode("a", true).map_err(|error| failed("encode", &*error))?;
     let begin = around.get_special_tokens_mask().first().filter(|&&is_special| is_special == 1);
     let begin = begin.and_then(|_| around.get_ids().first().copied());
-    Ok((Model { inner, vocabulary, begin }, end, hasher.finish()))
+    Ok((Model { inner, vocabulary, begin, json, config }, end, hasher.finish()))
+}
+
+/// The text of a configuration, if there is one.
+fn config(path: &Path) -> Result<Option<Vec<u8>>> {
+    match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        json => json.map(Some).map_err(|error| cannot(TOKENIZER, "read", path, &error)),
+    }
 }
 
 /// The token that a configuration has for the end of a text.
-fn configured(path: &Path) -> Result<Option<String>> {
-    let json = match fs::read(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        json => json.map_err(|error| cannot(TOKENIZER, "read", path, &error))?,
-    };
+fn configured(path: &Path, json: Option<&[u8]>) -> Result<Option<String>> {
+    let Some(json) = json else { return Ok(None) };
     let config: Config =
-        serde_json::from_slice(&json).map_err(|error| wrong(TOKENIZER, path, format!("is damaged: {error}")))?;
+        serde_json::from_slice(json).map_err(|error| wrong(TOKENIZER, path, format!("is damaged: {error}")))?;
     Ok(config.eos_token.map(|token| match token {
         Token::Content(content) | Token::Object { content } => content,
     }))
 }
 
 impl Model {
+    /// Writes the files that it was read from. The configuration of another tokenizer that is there is removed.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub(super) fn save(&self, folder: &Path) -> Result<()> {
+        let at = folder.join(CONFIG);
+        match &self.config {
+            Some(config) => replace(&at, config)?,
+            None => match fs::remove_file(&at) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(cannot(TOKENIZER, "remove", &at, &error));
+                }
+                _ => {}
+            },
+        }
+        replace(&folder.join(FILE), &self.json)
+    }
+
     pub(super) fn encode(&self, texts: &[&[u8]]) -> Result<Vec<Vec<u32>>> {
         let texts: Vec<_> = texts.iter().map(|text| String::from_utf8_lossy(text)).collect();
         let encoded = self.inner.encode_batch_fast(texts, false).map_err(|error| failed("encode", &*error))?;
@@ -93,6 +121,21 @@ impl Model {
     pub(super) fn decode(&self, tokens: &[u32]) -> Result<String> {
         self.inner.decode(tokens, true).map_err(|error| failed("decode", &*error))
     }
+}
+
+/// Writes a file in place of the one that may be there, of which a kill or a full disk leaves no part.
+///
+/// # Errors
+/// That of the system.
+fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    let new = path.with_extension("json.new");
+    let write = || -> io::Result<()> {
+        let mut file = File::create(&new)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&new, path)
+    };
+    write().map_err(|error| cannot(TOKENIZER, "write", path, &error))
 }
 
 fn failed(what: &str, error: &(dyn std::error::Error + Send + Sync)) -> Error {

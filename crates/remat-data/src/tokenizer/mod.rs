@@ -19,6 +19,9 @@ use crate::failure::wrong;
 /// The operation that errors name.
 const TOKENIZER: &str = "Tokenizer";
 
+/// The file of a tokenizer in a folder.
+const FILE: &str = "tokenizer.json";
+
 /// The number of bytes there are.
 const BYTES: u32 = 256;
 
@@ -76,7 +79,7 @@ impl Tokenizer {
     #[track_caller]
     pub fn open(path: impl AsRef<Path>) -> Result<Tokenizer> {
         let (loc, path) = (location(), path.as_ref());
-        let file = if path.is_dir() { path.join("tokenizer.json") } else { path.to_path_buf() };
+        let file = if path.is_dir() { path.join(FILE) } else { path.to_path_buf() };
         Tokenizer::open_file(&file).map_err(|error| error.at(loc))
     }
 
@@ -90,6 +93,31 @@ impl Tokenizer {
     fn open_file(path: &Path) -> Result<Tokenizer> {
         let message = "cannot be read by this build, which knows bytes alone: build it with the feature `tokenizers`";
         Err(wrong(TOKENIZER, path, message))
+    }
+
+    /// Writes the files that it was read from to a folder: `tokenizer.json`, and `tokenizer_config.json` where there was one beside it. What
+    /// [`open`](Tokenizer::open) makes of the folder has the same fingerprint, whatever becomes of the first files. A tokenizer of bytes has no files.
+    ///
+    /// ```
+    /// let folder = tempfile::tempdir()?;
+    /// remat_data::Tokenizer::bytes().save(folder.path())?;
+    /// assert_eq!(std::fs::read_dir(folder.path())?.count(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    #[track_caller]
+    #[cfg_attr(not(feature = "tokenizers"), expect(unused_variables, reason = "bytes have no files"))]
+    pub fn save(&self, folder: impl AsRef<Path>) -> Result<()> {
+        match &self.kind {
+            Kind::Bytes => Ok(()),
+            #[cfg(feature = "tokenizers")]
+            Kind::HuggingFace(model) => {
+                let loc = location();
+                model.save(folder.as_ref()).map_err(|error| error.at(loc))
+            }
+        }
     }
 
     /// The number of tokens there are: each is below it.
