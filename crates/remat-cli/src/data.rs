@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
+use remat::ir::counted;
 use remat::{DType, random};
 use remat_data::{Corpus, Prefetch, Source, Tokenizer, Tokens};
 use remat_xla::ExecutableCache;
@@ -36,17 +37,43 @@ pub(crate) struct Text {
     corpus: Corpus,
 }
 
-/// The text at a path, in this column of tables; without a path, that of the folder that the command runs in, or else the one that is built in.
+/// The text at a path, in this column of tables; without a path, that of the folder that the command runs in, or, where it has none, the one
+/// that is built in, with a note that says so.
 ///
 /// # Errors
-/// If the path does not exist or cannot be read, or there is no text.
+/// If the path does not exist or cannot be read, or there is no text; if the folder cannot be read.
 pub(crate) fn open(path: Option<&Path>, column: Option<&str>) -> Result<Source> {
-    let built_in = || Source::in_memory("the built-in manual", EMBEDDED);
     match (path, column) {
-        (Some(path), _) => Source::open(path, column).map_err(plain),
-        (None, Some(_)) => Source::open(checkout(), column).map_err(plain),
-        (None, None) => Ok(Source::open(checkout(), None).unwrap_or_else(|_| built_in())),
+        (Some(path), _) => {
+            let source = Source::open(path, column).map_err(plain)?;
+            Ok(match source.tables_left_out() {
+                0 => source,
+                count => {
+                    let (tables, shown) = (counted(count, "file"), path.display());
+                    let are = if count == 1 { "is" } else { "are" };
+                    source.with_note(format!("{tables} of JSON lines or Parquet in `{shown}` {are} not read, since there is text beside; --column NAME reads such files in place of the text"))
+                }
+            })
+        }
+        (None, Some(_)) => Source::open(checkout()?, column).map_err(plain),
+        (None, None) => {
+            let folder = checkout()?;
+            let built_in = || {
+                let shown = folder.display();
+                Source::in_memory("the built-in manual", EMBEDDED)
+                    .with_note(format!("THERE IS NO TEXT in `{shown}`: this is the manual of remat, a few kilobytes; --text PATH names another text"))
+            };
+            Ok(Source::find(&folder).map_err(plain)?.unwrap_or_else(built_in))
+        }
     }
+}
+
+/// As [`open`] for a run that goes on, whose user knows its text.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn open_again(path: Option<&Path>, column: Option<&str>) -> Result<Source> {
+    path.map_or_else(|| open(None, column), |path| Source::open(path, column).map_err(plain))
 }
 
 /// All tokens of a text, in its order, and the number of its bytes.
@@ -175,8 +202,11 @@ pub(crate) fn random_batch(key: random::Key, text: &[u8], batch: usize, context:
 }
 
 /// The root of the git checkout around the current folder, or that folder.
-fn checkout() -> PathBuf {
-    let current = std::env::current_dir().unwrap_or_else(|_| ".".into());
+///
+/// # Errors
+/// If there is no current folder any more.
+fn checkout() -> Result<PathBuf> {
+    let current = std::env::current_dir().context("cannot find the current folder")?;
     let root = current.ancestors().find(|folder| folder.join(".git").exists()).map(Path::to_path_buf);
-    root.unwrap_or(current)
+    Ok(root.unwrap_or(current))
 }

@@ -43,7 +43,7 @@ pub(crate) struct Generate {
 pub(crate) fn generate(args: &Generate, out: &mut impl Write) -> Result<()> {
     ensure!(!args.prompt.is_empty(), "the prompt is empty; the model needs a token to continue");
     let source = Source::open(&args.from)?;
-    notes(&source, out)?;
+    notes(&source.notes, out)?;
     let prompt = source.tokenizer.encode(args.prompt.as_bytes())?;
     let prompt: Vec<u32> = source.begin.into_iter().chain(prompt).collect();
     let mut text = source.tokenizer.decoder();
@@ -100,8 +100,9 @@ pub(crate) struct Eval {
 /// As [`generate`]; if the text cannot be read or has no token to predict; if the model has fewer positions than a sequence.
 pub(crate) fn eval(args: &Eval, out: &mut impl Write) -> Result<()> {
     let source = Source::open(&args.from)?;
-    notes(&source, out)?;
+    notes(&source.notes, out)?;
     let text = open(args.text.as_deref(), args.column.as_deref())?;
+    notes(text.notes(), out)?;
     let (tokens, bytes) = whole(&text, &source.tokenizer)?;
     let count = tokens.len();
     if let Some(context) = args.context.filter(|&context| context > source.context) {
@@ -151,8 +152,8 @@ fn windows(
     })
 }
 
-fn notes(source: &Source, out: &mut impl Write) -> Result<()> {
-    for note in &source.notes {
+fn notes(notes: &[String], out: &mut impl Write) -> Result<()> {
+    for note in notes {
         writeln!(out, "note: {note}")?;
     }
     Ok(())

@@ -4,16 +4,17 @@ use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use remat::eval_shape;
 use remat::nn::Lora;
 use remat::optim::LossScale;
+use remat_data::Tokenizer;
 use remat_io::{Checkpoint, CheckpointOptions, Checkpoints, Progress, Snapshot};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::config::Config;
-use crate::data::Text;
+use crate::data::{Text, plain};
 use crate::model::{Architecture, Model};
 use crate::records::{METRICS, Measurements, replace};
 use crate::train::{OptimizerState, Step, shapes};
@@ -23,6 +24,9 @@ const RUNS: &str = "runs";
 
 /// The file of the configuration, for another run like this one.
 const CONFIG: &str = "config.toml";
+
+/// The copy of the tokenizer, so that the run does not depend on the file that was given.
+const TOKENIZER: &str = "tokenizer.json";
 
 /// The file that [`Checkpoints`] locks, the first that a run makes in its folder.
 const LOCK: &str = ".lock";
@@ -34,6 +38,9 @@ struct Written {
     settings: Map<String, Value>,
     /// The `config.json` of the model.
     model: Value,
+    /// The fingerprint of the tokenizer, where tokens are not bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tokenizer: Option<u64>,
 }
 
 /// The text of a run, so that another is noticed.
@@ -62,9 +69,13 @@ pub(crate) struct State {
 /// A run that was saved.
 pub(crate) struct Saved {
     checkpoint: Checkpoint,
+    /// The folder of the run.
+    folder: PathBuf,
     pub(crate) config: Config,
     pub(crate) architecture: Architecture,
     pub(crate) text: Fingerprint,
+    /// The fingerprint of the tokenizer, if it was written.
+    tokenizer: Option<u64>,
     /// The steps done.
     pub(crate) step: u32,
     /// Why later checkpoints were not read.
@@ -77,18 +88,23 @@ impl Saved {
     /// # Errors
     /// If there is none, or it cannot be read.
     pub(crate) fn open(path: &Path) -> Result<Saved> {
-        let (checkpoint, skipped) = if is_checkpoint(path) {
-            (Some(Checkpoint::open(path)?), Vec::new())
+        let (checkpoint, skipped, folder) = if is_checkpoint(path) {
+            (Some(Checkpoint::open(path)?), Vec::new(), folder_of(path)?)
         } else {
             let latest = Checkpoint::latest(path)?;
-            (latest.checkpoint, latest.skipped)
+            (latest.checkpoint, latest.skipped, path.to_path_buf())
         };
         let Some(checkpoint) = checkpoint else {
             let path = path.display();
             bail!("`{path}` has no checkpoint: `remat train` has not written one there, or has ended before its first")
         };
         let progress: Progress<Value, Value> = checkpoint.progress()?;
-        let (config, architecture, text) = read(progress.config, progress.data).with_context(|| {
+        let read = || -> Result<_> {
+            let Written { settings, model, tokenizer } = serde_json::from_value(progress.config)?;
+            let architecture = Architecture::from_json(Path::new("config.json"), &model.to_string())?;
+            Ok((Config::from_settings(&settings)?, architecture, serde_json::from_value(progress.data)?, tokenizer))
+        };
+        let (config, architecture, text, tokenizer) = read().with_context(|| {
             format!(
                 "`{}` was written by another version of remat, or not by `remat train`",
                 checkpoint.path().display()
@@ -96,7 +112,7 @@ impl Saved {
         })?;
         let notes = skipped.iter().map(ToString::to_string).collect();
         let step = u32::try_from(progress.step).context("the number of the step")?;
-        Ok(Saved { checkpoint, config, architecture, text, step, notes })
+        Ok(Saved { checkpoint, folder, config, architecture, text, tokenizer, step, notes })
     }
 
     /// The last checkpoint of a run that is to go on in its folder.
@@ -141,20 +157,32 @@ impl Saved {
         shapes(&self.config, &self.architecture)
     }
 
+    /// The file of the tokenizer, where tokens are not bytes: the copy in the folder of the run, or the one that was given, where there is no copy.
+    pub(crate) fn tokenizer_file(&self) -> Option<PathBuf> {
+        let given = self.config.tokenizer.as_ref()?;
+        let copy = self.folder.join(TOKENIZER);
+        Some(if copy.exists() { copy } else { given.clone() })
+    }
+
+    /// The tokenizer that the run was trained with.
+    ///
+    /// # Errors
+    /// If its file cannot be read, or is not what it was.
+    pub(crate) fn tokenizer(&self) -> Result<Tokenizer> {
+        let Some(path) = self.tokenizer_file() else { return Ok(Tokenizer::bytes()) };
+        let tokenizer = Tokenizer::open(&path).map_err(plain)?;
+        ensure!(
+            self.tokenizer.is_none_or(|fingerprint| fingerprint == tokenizer.fingerprint()),
+            "`{}` is not the tokenizer that the run was trained with: its tokens would mean something else",
+            path.display()
+        );
+        Ok(tokenizer)
+    }
+
     /// The length of the sequences that the model was trained with.
     pub(crate) fn context(&self) -> usize {
         self.config.context(&self.architecture)
     }
-}
-
-/// The configuration, the model and the text that were written.
-///
-/// # Errors
-/// If they are not what this version writes.
-fn read(written: Value, text: Value) -> Result<(Config, Architecture, Fingerprint)> {
-    let Written { settings, model } = serde_json::from_value(written)?;
-    let architecture = Architecture::from_json(Path::new("config.json"), &model.to_string())?;
-    Ok((Config::from_settings(&settings)?, architecture, serde_json::from_value(text)?))
 }
 
 /// The folder of a run that goes on.
@@ -172,6 +200,7 @@ pub(crate) struct RunOf {
     pub(crate) config: Config,
     pub(crate) architecture: Architecture,
     pub(crate) text: Fingerprint,
+    pub(crate) tokenizer: Tokenizer,
     /// Whether training may go on while a checkpoint is written, which takes the memory of a second model.
     pub(crate) saves_in_background: bool,
 }
@@ -188,7 +217,8 @@ impl Run {
         if has_checkpoint(&folder)? {
             bail!("`{shown}` has a run: go on with it by --resume {shown}, or save this one elsewhere");
         }
-        let there = [CONFIG, METRICS].into_iter().find(|name| folder.join(name).exists());
+        let tokenizer = of.config.tokenizer.is_some().then_some(TOKENIZER);
+        let there = [CONFIG, METRICS].into_iter().chain(tokenizer).find(|name| folder.join(name).exists());
         match there {
             Some(name) if !folder.join(LOCK).exists() => {
                 bail!(
@@ -203,7 +233,10 @@ impl Run {
             }
             None => {}
         }
-        Run::open(folder, of, 0)
+        let tokenizer = of.tokenizer.clone();
+        let run = Run::open(folder, of, 0)?;
+        tokenizer.save(&run.folder).map_err(plain)?;
+        Ok(run)
     }
 
     /// The run of a folder that goes on after this many steps.
@@ -211,6 +244,10 @@ impl Run {
     /// # Errors
     /// If the folder cannot be written.
     pub(crate) fn resume(folder: &Path, of: RunOf, step: u32) -> Result<Run> {
+        // Runs of older versions have no copy.
+        if !folder.join(TOKENIZER).exists() {
+            of.tokenizer.save(folder).map_err(plain)?;
+        }
         Run::open(folder.to_path_buf(), of, step)
     }
 
@@ -257,9 +294,12 @@ impl Run {
     /// # Errors
     /// If that, or the save before it, does not work: why, and what the last checkpoint is.
     pub(crate) fn save(&mut self, state: &State) -> Result<()> {
-        let RunOf { config, architecture, text, .. } = &self.of;
-        let written =
-            Written { settings: config.to_settings()?, model: serde_json::from_str(&architecture.to_json())? };
+        let RunOf { config, architecture, text, tokenizer, .. } = &self.of;
+        let written = Written {
+            settings: config.to_settings()?,
+            model: serde_json::from_str(&architecture.to_json())?,
+            tokenizer: config.tokenizer.is_some().then(|| tokenizer.fingerprint()),
+        };
         let progress = Progress { step: state.step.into(), seed: config.seed, data: *text, config: written };
         let mut snapshot =
             Snapshot::new(&progress)?.with("model", &state.model)?.with("optimizer", &state.optimizer)?;
@@ -353,8 +393,9 @@ mod tests {
             let (optimizer, scale) = Step::of(&config).unwrap().init(&model).unwrap();
             let mut state = State { step: 1, model, optimizer, scale };
             let text = Fingerprint { bytes: 1, tokens: 1 };
-            let mut run =
-                Run::begin(RunOf { config, architecture, text, saves_in_background }, &mut Vec::new()).unwrap();
+            let tokenizer = Tokenizer::bytes();
+            let of = RunOf { config, architecture, text, tokenizer, saves_in_background };
+            let mut run = Run::begin(of, &mut Vec::new()).unwrap();
             assert_eq!(run.last_checkpoint(), "There is no checkpoint before it");
             run.save(&state).unwrap();
             // A file is in the way of the checkpoint of step 2.

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use anyhow::Result;
 use remat::nn::{Generator, Sampling};
-use remat::random;
+use remat::{JitOptions, eval_shape, random};
 use remat_cli::arguments::{magnitude, up_to};
 use remat_data::Tokenizer;
 use serde::Serialize;
@@ -68,26 +68,61 @@ pub(crate) fn sample(
     Ok(())
 }
 
-/// As [`sample`], of all tokens as text for people.
-///
-/// # Errors
-/// As [`sample`].
-pub(crate) fn sample_text(
-    model: &Model,
-    tokenizer: &Tokenizer,
-    prompt: &[u32],
-    count: usize,
-    context: usize,
-    choice: &Choice,
-    key: random::Key,
-) -> Result<String> {
-    let model = Narrowed { model: model.clone(), vocabulary: tokenizer.vocabulary() };
-    let mut written = Vec::with_capacity(count);
-    sample(&model, prompt, count, context, choice, key, |token| {
-        written.push(token);
-        Ok(if tokenizer.end_of_text() == Some(token) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-    })?;
-    Ok(shown(&tokenizer.decode(&written)?))
+/// What a model that is trained writes on the way: by programs that are compiled once, since models differ in their weights alone. They are given the
+/// model for each sample, so that training has it for itself in between.
+pub(crate) struct Samples {
+    generator: Generator<Narrowed>,
+}
+
+impl Samples {
+    /// Samples of models like this one, which may be abstract, of tokens below `vocabulary`; the model reads `context` positions at most.
+    ///
+    /// # Errors
+    /// The error of a failed weight.
+    pub(crate) fn new(
+        options: &JitOptions,
+        like: &Model,
+        vocabulary: usize,
+        context: usize,
+        choice: &Choice,
+    ) -> remat::Result<Samples> {
+        let model = eval_shape(Model::clone)(like)?;
+        let mut generator = Generator::new_with(options, Narrowed { model, vocabulary }, choice.sampling());
+        generator.context = Some(context);
+        Ok(Samples { generator })
+    }
+
+    /// The most bytes that are live while `count` tokens are drawn after a prompt of so many, those of the model included.
+    ///
+    /// # Errors
+    /// The first error of the model.
+    pub(crate) fn peak(&self, prompt: usize, count: usize) -> Result<usize> {
+        Ok(self.generator.peak(1, prompt, count)?)
+    }
+
+    /// Up to `count` tokens after a prompt, as text for people.
+    ///
+    /// # Errors
+    /// The first error of the model.
+    pub(crate) fn write(
+        &self,
+        model: &Model,
+        tokenizer: &Tokenizer,
+        prompt: &[u32],
+        count: usize,
+        key: random::Key,
+    ) -> Result<String> {
+        let model = Narrowed { model: model.clone(), vocabulary: tokenizer.vocabulary() };
+        let mut written = Vec::new();
+        for tokens in self.generator.tokens_of(key, &model, &[prompt], count)? {
+            let tokens = tokens?;
+            written.extend(&tokens);
+            if tokens.iter().any(|&token| tokenizer.end_of_text() == Some(token)) {
+                break;
+            }
+        }
+        Ok(shown(&tokenizer.decode(&written)?))
+    }
 }
 
 /// A text for people: control characters are shown as replacement characters.

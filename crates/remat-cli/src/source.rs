@@ -43,7 +43,7 @@ impl Source {
             return Source::of_folder(path, &file);
         }
         let saved = Saved::open(path)?;
-        let tokenizer = saved.config.tokenizer()?;
+        let tokenizer = saved.tokenizer()?;
         let ends = ends(&saved.architecture).into_iter().chain(tokenizer.end_of_text()).collect();
         Ok(Source {
             model: Lora::merge(&saved.model()?),

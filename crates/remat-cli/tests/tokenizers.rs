@@ -63,7 +63,6 @@ fn tokens_are_those_of_the_tokenizer() {
     // A run that goes on has the same losses.
     let losses = |run: &str| {
         let lines = fs::read_to_string(at.path().join(run).join("metrics.jsonl")).unwrap();
-        let loss = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["loss"].as_f64().unwrap();
         lines.lines().map(loss).collect::<Vec<f64>>()
     };
     stdout(remat(at.path(), &format!("{flags} --steps 20 --save parts")));
@@ -84,6 +83,63 @@ fn tokens_are_those_of_the_tokenizer() {
     // Weights bring their tokenizer.
     let tuned = stdout(remat(at.path(), "train --from whole --context 12 --batch 4 --sample 5 --steps 2"));
     assert!(tuned.contains(" tokens; "), "{tuned}");
+}
+
+/// A run has all that it needs in its folder.
+#[test]
+#[cfg(feature = "tokenizers")]
+fn a_run_keeps_its_tokenizer() {
+    let at = folder();
+    let path = |name: &str| at.path().join(name);
+    let other = std::path::Path::new(TOKENIZER).with_file_name("bert").join("tokenizer.json");
+    fs::create_dir(path("given")).unwrap();
+    for entry in fs::read_dir(TOKENIZER).unwrap() {
+        let entry = entry.unwrap().path();
+        fs::copy(&entry, path("given").join(entry.file_name().unwrap())).unwrap();
+    }
+    let given = fs::read(path("given/tokenizer.json")).unwrap();
+    let flags = format!("train {SMALL} --tokenizer given --text text.txt --steps 6 --save-every 3 --save run");
+    stdout(remat(at.path(), &flags));
+    assert_eq!(fs::read(path("run/tokenizer.json")).unwrap(), given);
+    let losses = || fs::read_to_string(path("run/metrics.jsonl")).unwrap().lines().map(loss).collect::<Vec<f64>>();
+    let expected = losses();
+    // The one that was given is another now, then it is gone.
+    fs::copy(&other, path("given/tokenizer.json")).unwrap();
+    let written = stdout(remat(at.path(), "generate run --prompt to --length 5"));
+    fs::rename(path("given"), path("moved")).unwrap();
+    for folder in ["run", "run/step-000006"] {
+        let args = format!("generate {folder} --prompt to --length 5");
+        assert_eq!(stdout(remat(at.path(), &args)), written);
+    }
+    stdout(remat(at.path(), "eval run --text text.txt"));
+    fs::remove_dir_all(path("run/step-000006")).unwrap();
+    stdout(remat(at.path(), "train --resume run"));
+    assert_eq!(losses(), expected);
+    stdout(remat(at.path(), "train --from run --context 12 --batch 4 --text text.txt --steps 1 --save next"));
+    assert_eq!(fs::read(path("next/tokenizer.json")).unwrap(), given);
+    // A copy that changed means other tokens.
+    fs::copy(&other, path("run/tokenizer.json")).unwrap();
+    for args in ["generate run", "eval run --text text.txt", "train --resume run --steps 9", "train --from run"] {
+        let said = error(remat(at.path(), args));
+        let expected = "error: `run/tokenizer.json` is not the tokenizer that the run was trained with: its tokens would mean something else\n";
+        assert_eq!(said, expected, "{args}");
+    }
+    // Without a copy it is the one that was given.
+    fs::remove_file(path("run/tokenizer.json")).unwrap();
+    let said = error(remat(at.path(), "generate run"));
+    assert!(said.contains("cannot read `") && said.contains("given/tokenizer.json`"), "{said}");
+    fs::create_dir(path("given")).unwrap();
+    fs::write(path("given/tokenizer.json"), &given).unwrap();
+    stdout(remat(at.path(), "train --resume run --steps 7"));
+    assert_eq!(fs::read(path("run/tokenizer.json")).unwrap(), given);
+    // The copy replaces nobody's file.
+    let said = error(remat(at.path(), &flags.replace("--save run", "--save moved")));
+    assert!(said.contains("`moved` has a file `tokenizer.json` that no run has written"), "{said}");
+}
+
+#[cfg(feature = "tokenizers")]
+fn loss(line: &str) -> f64 {
+    serde_json::from_str::<serde_json::Value>(line).unwrap()["loss"].as_f64().unwrap()
 }
 
 #[test]

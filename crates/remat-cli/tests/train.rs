@@ -115,8 +115,39 @@ fn policies_save_less_than_no_checkpoint_and_more_than_nothing() {
 fn a_folder_without_text_trains_on_the_manual() {
     let folder = TempDir::new().unwrap();
     let output = stdout(train(folder.path(), &format!("{SMALL} --steps 1 --sample 0")));
-    assert!(output.starts_with("text: "), "{output}");
+    assert!(output.starts_with("note: THERE IS NO TEXT in `"), "{output}");
+    assert!(output.contains("; --text PATH names another text\ntext: "), "{output}");
     assert!(output.contains(" bytes in the built-in manual; "), "{output}");
+}
+
+/// The manual is for folders without text, not for those that cannot be read.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_folder_that_cannot_be_read_is_an_error() {
+    let folder = TempDir::new().unwrap();
+    fs::create_dir(folder.path().join("gone")).unwrap();
+    let script = format!("cd gone; rmdir ../gone; {} train {SMALL} --steps 1", env!("CARGO_BIN_EXE_remat"));
+    let output = Command::new("sh").current_dir(folder.path()).args(["-c", &script]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.starts_with("error: cannot find the current folder: "), "{said}");
+    // What is wrong with a file of the folder is said as for one that is named.
+    fs::write(folder.path().join("a.jsonl"), "{\"body\": \"x\"}").unwrap();
+    let output = train(folder.path(), SMALL);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("it has no column `text`"), "{said}");
+}
+
+#[test]
+fn tables_beside_text_are_no_surprise() {
+    let folder = folder(&"abcdefghij klmno\n".repeat(10));
+    fs::write(folder.path().join("a.jsonl"), "{\"text\": \"x\"}").unwrap();
+    let args = format!("{SMALL} --steps 1 --sample 0");
+    let output = stdout(train(folder.path(), &args));
+    assert!(output.starts_with("text: 170 bytes in 1 file of "), "{output}");
+    // Who names the folder may have meant the table.
+    let output = stdout(train(folder.path(), &format!("{args} --text .")));
+    let expected = "note: 1 file of JSON lines or Parquet in `.` is not read, since there is text beside; --column NAME reads such files in place of the text\n";
+    assert!(output.starts_with(expected), "{output}");
 }
 
 #[test]

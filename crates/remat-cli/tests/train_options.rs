@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::{command, error, remat, stdout};
+use common::{error, remat, stdout};
 use tempfile::TempDir;
 
 const SMALL: &str = "--layers 1 --width 16 --heads 2 --context 12 --batch 4";
@@ -75,6 +75,45 @@ fn what_does_not_fit_is_said_before_it_begins() {
     assert!(message.contains("must be a number of bytes such as 500000, 512MiB or 1.5GiB"), "{message}");
 }
 
+/// The most bytes that a run had resident, which has to go well.
+#[cfg(target_os = "linux")]
+fn resident(folder: &Path, args: &str) -> usize {
+    let mut child = common::command(folder, args.split_whitespace()).spawn().unwrap();
+    let mut peak = 0;
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let high = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+        peak = peak.max(high.map_or(0, |high| high.parse::<usize>().unwrap() << 10));
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    };
+    assert!(status.success());
+    assert!(peak > 0);
+    peak
+}
+
+/// Losses of held-out text and samples on the way take no memory beside that of a step: together they would be a step's once more.
+#[cfg(target_os = "linux")]
+#[test]
+fn evaluation_and_samples_stay_below_the_limit() {
+    let at = folder();
+    fs::write(at.path().join("text.txt"), "to be or not to be, ".repeat(1_100)).unwrap();
+    let flags = "train --layers 1 --width 32 --heads 2 --vocab 8192 --context 1024 --batch 1 --policy Nothing --steps 3 --eval-every 1 --sample-every 1 --sample 3";
+    let said = error(remat(at.path(), &format!("{flags} --memory-limit 4MiB")));
+    let needs: f64 = said.split(" needs ").nth(1).unwrap().split(" MiB").next().unwrap().parse().unwrap();
+    let output = stdout(remat(at.path(), flags));
+    let line = output.lines().find(|line| line.starts_with("the loss of held-out text takes ")).unwrap();
+    let planned: Vec<f64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [evaluation, sample, most] = planned[..] else { panic!("{line}") };
+    assert!(line.contains(" MiB, a sample ") && evaluation > 40.0 && sample > 40.0 && most >= sample, "{line}");
+    // The programs, their compilation and the process itself differ by a little from run to run.
+    let limit = (needs as usize + 16) << 20;
+    let peak = resident(at.path(), &format!("{flags} --save run --memory-limit {limit}"));
+    assert!(peak <= limit, "{} MiB of {} MiB", peak >> 20, limit >> 20);
+}
+
 /// What the fit check proposes fits indeed, with the loss of held-out text before the first step.
 #[cfg(target_os = "linux")]
 #[test]
@@ -89,19 +128,8 @@ fn a_run_in_parts_stays_below_its_limit() {
     // The programs, their compilation and the process itself differ by a little from run to run.
     let limit = (needs as usize + 16) << 20;
     let parts = format!("train {flags} --batch 1 --accumulate 16 --save run --memory-limit {limit}");
-    let mut child = command(at.path(), parts.split_whitespace()).spawn().unwrap();
-    let mut peak = 0;
-    let status = loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            break status;
-        }
-        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
-        let high = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
-        peak = peak.max(high.map_or(0, |high| high.parse::<usize>().unwrap() << 10));
-        std::thread::sleep(std::time::Duration::from_millis(2));
-    };
-    assert!(status.success());
-    assert!(peak > 0 && peak <= limit, "{} MiB of {} MiB: {row}", peak >> 20, limit >> 20);
+    let peak = resident(at.path(), &parts);
+    assert!(peak <= limit, "{} MiB of {} MiB: {row}", peak >> 20, limit >> 20);
 }
 
 #[test]

@@ -32,8 +32,8 @@ pub(crate) struct Config {
     /// The column of JSON lines or Parquet that is the text [default: text]
     #[arg(long, value_name = "NAME")]
     pub(crate) column: Option<String>,
-    /// A tokenizer.json of Hugging Face, or the folder of one; it needs a build with the feature `tokenizers` [default: that of --from, else
-    /// bytes]
+    /// A tokenizer.json of Hugging Face, or the folder of one, of which the run keeps a copy; it needs a build with the feature
+    /// `tokenizers` [default: that of --from, else bytes]
     #[arg(long, value_name = "PATH")]
     pub(crate) tokenizer: Option<PathBuf>,
     /// A model of known sizes: gpt2-tiny, llama-tiny, gpt2 (124 million parameters), gpt2-medium, gpt2-large, gpt2-xl, llama-1b,

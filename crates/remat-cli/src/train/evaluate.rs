@@ -1,7 +1,8 @@
 //! The loss of text that is not trained on.
 
-use remat::{Jitted, Tensor, jit_with};
+use remat::{JitOptions, Jitted, Result, Tensor, jit_with};
 
+use super::step::Step;
 use crate::data::Batch;
 use crate::machine;
 use crate::model::Model;
@@ -10,20 +11,52 @@ use crate::model::Model;
 ///
 /// # Errors
 /// The first error of a batch or of the model.
-pub(crate) fn mean_loss(model: &Model, tests: impl IntoIterator<Item = remat::Result<Batch>>) -> remat::Result<f64> {
-    let loss = jit_with(&machine::options(model)?, |(model, batch): &(Model, Batch)| model.loss(batch, None));
-    mean_loss_of(&loss, model, tests)
+pub(crate) fn mean_loss(model: &Model, tests: impl IntoIterator<Item = Result<Batch>>) -> Result<f64> {
+    mean(&program(&machine::options(model)?, |model, batch| model.loss(batch, None)), model, tests)
 }
 
-/// As [`mean_loss`], of a loss that is compiled once for all calls.
+/// The loss of held-out text while a model is trained, by one program.
+pub(super) struct HeldOut<'a> {
+    loss: Loss<'a>,
+    tests: Vec<Batch>,
+}
+
+/// A program of the loss of a batch.
+type Loss<'a> = Jitted<(Model, Batch), Tensor, Box<dyn Fn(&(Model, Batch)) -> Tensor + 'a>>;
+
+impl<'a> HeldOut<'a> {
+    /// That of these batches, in the dtype of the step.
+    pub(super) fn new(options: &JitOptions, step: &'a Step, tests: Vec<Batch>) -> HeldOut<'a> {
+        HeldOut { loss: program(options, move |model, batch| step.loss(model, batch, None)), tests }
+    }
+
+    /// The mean loss of a model.
+    ///
+    /// # Errors
+    /// The first error of the model.
+    pub(super) fn of(&self, model: &Model) -> Result<f64> {
+        mean(&self.loss, model, self.tests.iter().cloned().map(Ok))
+    }
+
+    /// The most bytes that are live while the loss of a batch is computed, those of model and batch included.
+    ///
+    /// # Errors
+    /// The first error of the model.
+    pub(super) fn peak(&self, model: &Model, batch: &Batch) -> Result<usize> {
+        Ok(self.loss.memory(&(model.clone(), batch.clone()))?.peak)
+    }
+}
+
+fn program<'a>(options: &JitOptions, loss: impl Fn(&Model, &Batch) -> Tensor + 'a) -> Loss<'a> {
+    let loss: Box<dyn Fn(&(Model, Batch)) -> Tensor + 'a> = Box::new(move |(model, batch)| loss(model, batch));
+    jit_with(options, loss)
+}
+
+/// The mean of the loss of each token.
 ///
 /// # Errors
 /// The first error of a batch or of the loss.
-pub(super) fn mean_loss_of(
-    loss: &Jitted<(Model, Batch), Tensor, impl Fn(&(Model, Batch)) -> Tensor>,
-    model: &Model,
-    tests: impl IntoIterator<Item = remat::Result<Batch>>,
-) -> remat::Result<f64> {
+fn mean(loss: &Loss<'_>, model: &Model, tests: impl IntoIterator<Item = Result<Batch>>) -> Result<f64> {
     let (mut sum, mut tokens) = (0.0, 0);
     for batch in tests {
         let batch = batch?;

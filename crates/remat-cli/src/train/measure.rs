@@ -7,7 +7,7 @@ use remat_cli::times::median;
 use serde::{Deserialize, Serialize};
 
 use super::origin::Origin;
-use super::plan;
+use super::plan::{Plan, Subject};
 use super::step::{Step, fit};
 use crate::config::Config;
 use crate::data::Batch;
@@ -45,7 +45,7 @@ pub(crate) fn measure(config: &Config, repeat: u32) -> Result<Measured> {
     let sequences = config.sequences(context)?;
     let device = config.device()?;
     let planned = match device.name() {
-        Cpu::NAME => Some(plan::plan(config, &architecture, context)?.peak),
+        Cpu::NAME => Some(Plan::of(&Subject::of_steps(config, &architecture))?.step),
         _ => None,
     };
     let before = resident::now();

@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use remat::{DType, nn, random};
+use remat_data::Tokenizer;
 use remat_io::huggingface;
 
 use crate::config::Config;
+use crate::data::plain;
 use crate::model::{Architecture, Model, Sizes};
 use crate::run::Saved;
 
@@ -54,13 +56,20 @@ impl Origin {
         Ok(architecture)
     }
 
-    /// The tokenizer that the weights were trained with, where it is not of bytes.
-    pub(super) fn tokenizer(&self) -> Option<PathBuf> {
-        match self {
-            Origin::Fresh => None,
-            Origin::Run(saved) => saved.config.tokenizer.clone(),
-            Origin::Folder(path) => path.join(TOKENIZER).exists().then(|| path.join(TOKENIZER)),
-        }
+    /// The tokenizer that the weights were trained with, and its file, where tokens are not bytes.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is not what it was.
+    pub(super) fn tokenizer(&self) -> Result<(Option<PathBuf>, Tokenizer)> {
+        Ok(match self {
+            Origin::Run(saved) => (saved.tokenizer_file(), saved.tokenizer()?),
+            Origin::Folder(path) if path.join(TOKENIZER).exists() => {
+                let file = path.join(TOKENIZER);
+                let tokenizer = Tokenizer::open(&file).map_err(plain)?;
+                (Some(file), tokenizer)
+            }
+            Origin::Fresh | Origin::Folder(_) => (None, Tokenizer::bytes()),
+        })
     }
 
     /// The weights, in the form in which they are trained.

@@ -1,0 +1,167 @@
+//! Bounds of memory, and what would make a run fit.
+
+use std::fmt::Write;
+
+use anyhow::{Result, bail};
+use remat::report::readable_bytes;
+use remat_cli::resident;
+use remat_cli::table::table;
+
+use super::plan::{Plan, Subject};
+use crate::config::{Config, OptimizerName};
+use crate::machine;
+use crate::policy::LISTED;
+
+/// A bound of memory.
+pub(super) struct Limit {
+    bytes: usize,
+    /// What the process takes already, where the bound is one of the process.
+    beside: usize,
+    /// What it is called.
+    name: &'static str,
+}
+
+impl Limit {
+    /// That of the configuration, else of the environment, else the memory of the machine.
+    pub(super) fn of(config: &Config) -> Option<Limit> {
+        if let Some(bytes) = config.limit() {
+            return Some(Limit { bytes, beside: resident::now().unwrap_or(0), name: "the memory limit" });
+        }
+        let set = std::env::var("REMAT_MEMORY_LIMIT").ok().and_then(|text| remat::ir::parse_bytes(&text));
+        let set = set.map(|bytes| Limit { bytes, beside: 0, name: "REMAT_MEMORY_LIMIT" });
+        set.or_else(|| machine::memory().map(|bytes| Limit { bytes, beside: 0, name: "the memory of this machine" }))
+    }
+
+    /// Whether this many bytes fit.
+    pub(super) fn fits(&self, bytes: usize) -> bool {
+        self.beside.saturating_add(bytes) <= self.bytes
+    }
+
+    /// Fails unless a run fits; then what would make it fit is written.
+    ///
+    /// # Errors
+    /// By how much it does not fit, and the change that makes it fit at the least cost.
+    pub(super) fn check(&self, plan: &Plan, of: &Subject<'_>, out: &mut impl std::io::Write) -> Result<()> {
+        if self.fits(plan.total()) {
+            return Ok(());
+        }
+        let changes = changes(plan, of)?;
+        writeln!(out, "what would make it fit, or come near:\n\n{}\n", self.table(&changes))?;
+        let needs = self.beside.saturating_add(plan.total());
+        let over = needs.saturating_sub(self.bytes);
+        let mut text = format!(
+            "{} needs {}, {} more than {}, {}",
+            plan.largest(),
+            readable_bytes(needs),
+            readable_bytes(over),
+            self.name,
+            readable_bytes(self.bytes)
+        );
+        if self.beside > 0 {
+            let _ = write!(text, " ({} of it are the process itself)", readable_bytes(self.beside));
+        }
+        let fitting = changes.iter().filter(|change| self.fits(change.total));
+        let cost = |change: &&Change| (!change.keeps_results, change.more_operations, change.total);
+        match fitting.min_by(|a, b| cost(a).partial_cmp(&cost(b)).unwrap_or(std::cmp::Ordering::Equal)) {
+            Some(Change { flags, total, .. }) => {
+                bail!("{text}; with {flags} it needs {}", readable_bytes(self.beside + total))
+            }
+            None => bail!("{text}; nothing that was tried makes it fit"),
+        }
+    }
+
+    fn table(&self, changes: &[Change]) -> String {
+        let rows = changes.iter().map(|change| {
+            let mark = if self.fits(change.total) { "> " } else { "  " };
+            let again = match change.more_operations {
+                more if more > 0.005 => format!("{:.0} % more operations", 100.0 * more),
+                _ => String::new(),
+            };
+            let other = if change.keeps_results { "" } else { "other results" };
+            vec![
+                format!("{mark}{}", change.flags),
+                readable_bytes(self.beside + change.total),
+                again,
+                other.to_string(),
+            ]
+        });
+        table(&["  change", "needs", "", ""], &rows.collect::<Vec<_>>())
+    }
+}
+
+/// A change of a configuration, and what a run needs with it.
+struct Change {
+    flags: String,
+    total: usize,
+    /// As a share of those of the step as it is.
+    more_operations: f64,
+    /// Whether the losses are the same, but for rounding.
+    keeps_results: bool,
+}
+
+/// Changes that take less memory, those with the same results first.
+///
+/// # Errors
+/// As [`Plan::of`].
+fn changes(before: &Plan, of: &Subject<'_>) -> Result<Vec<Change>> {
+    let config = of.config;
+    let policy = |policy: &str, config: &Config| Config { policy: policy.into(), ..config.clone() };
+    let parts = |count: usize, config: &Config| Config {
+        batch: config.batch / count,
+        accumulate: config.accumulate * count,
+        ..config.clone()
+    };
+    let mut tried = Vec::new();
+    for listed in LISTED {
+        tried.push(policy(listed, config));
+    }
+    let halves = (1..).map(|power| 1 << power).take_while(|&count| config.batch.is_multiple_of(count));
+    for count in halves {
+        tried.extend([parts(count, config), parts(count, &policy("Nothing", config))]);
+    }
+    if config.clip_norm > 0.0 {
+        let unclipped = Config { clip_norm: 0.0, ..config.clone() };
+        tried.extend([policy("Nothing", &unclipped), unclipped]);
+    }
+    for optimizer in [OptimizerName::Adafactor, OptimizerName::Adam8bit] {
+        let smaller = Config { optimizer, ..config.clone() };
+        if smaller.weight_decay().is_err() {
+            continue;
+        }
+        tried.extend([policy("Nothing", &smaller), smaller.clone()]);
+        tried.push(policy("Nothing", &Config { clip_norm: 0.0, ..smaller }));
+    }
+    let mut changes = Vec::new();
+    for changed in tried {
+        let plan = Plan::of(&of.with(&changed))?;
+        let keeps_results = changed.optimizer == config.optimizer && changed.clip_norm == config.clip_norm;
+        if plan.total() < before.total() {
+            let more_operations = plan.flops as f64 / before.flops.max(1) as f64 - 1.0;
+            changes.push(Change {
+                flags: flags(config, &changed)?,
+                total: plan.total(),
+                more_operations,
+                keeps_results,
+            });
+        }
+    }
+    changes.sort_by_key(|change| (!change.keeps_results, change.total));
+    Ok(changes)
+}
+
+/// The flags that differ.
+///
+/// # Errors
+/// If a path is not Unicode.
+fn flags(config: &Config, changed: &Config) -> Result<String> {
+    let before = config.to_settings()?;
+    let text =
+        |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), |text| text.replace(' ', ""));
+    let flag = |(key, value): (&String, &serde_json::Value)| {
+        (before.get(key) != Some(value)).then(|| {
+            let text = text(value);
+            if text.contains('(') { format!("--{key} '{text}'") } else { format!("--{key} {text}") }
+        })
+    };
+    Ok(changed.to_settings()?.iter().filter_map(flag).collect::<Vec<_>>().join(" "))
+}

@@ -1,0 +1,222 @@
+//! What a run is made of: read and checked before anything is trained.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+use remat::{Cpu, Device, Policy, Tensor, jit_with, random, tree};
+use remat_cli::arguments;
+use remat_cli::table::thousands;
+use remat_data::Tokenizer;
+
+use super::limit::Limit;
+use super::origin::Origin;
+use super::plan::{self, Plan, Subject};
+use super::step::Step;
+use crate::config::Config;
+use crate::data::{Batches, Text, load, open, open_again, plain};
+use crate::model::{Architecture, Model};
+use crate::run::{Fingerprint, Run, RunOf, Saved, State};
+use crate::{machine, memory};
+
+/// A run that goes on: its folder, and its last checkpoint.
+pub(super) type Resumed<'a> = (&'a Path, Saved);
+
+/// What is known of a run's memory and work before it begins.
+pub(super) struct Planned {
+    pub(super) plan: Plan,
+    /// Whether there is memory for a second state while a checkpoint is written.
+    saves_in_background: bool,
+    /// The operations that a step is for.
+    pub(super) useful_flops: u64,
+}
+
+/// A run before its first step.
+pub(super) struct Job<'a> {
+    /// With the paths of text and tokenizer as they are from any folder.
+    pub(super) config: Config,
+    resumed: Option<Resumed<'a>>,
+    origin: Origin,
+    pub(super) architecture: Architecture,
+    pub(super) tokenizer: Tokenizer,
+    /// The tokens of a sequence.
+    pub(super) context: usize,
+    /// The sequences of a step.
+    pub(super) sequences: usize,
+    pub(super) step: Step,
+    pub(super) device: Device,
+    text: Text,
+    pub(super) batches: Batches,
+    /// What random weights and samples are drawn from.
+    weights: random::Key,
+    pub(super) samples: random::Key,
+}
+
+impl<'a> Job<'a> {
+    /// Reads all that a run needs.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration, the environment, the weights or the text.
+    pub(super) fn prepare(mut config: Config, resumed: Option<Resumed<'a>>) -> Result<Job<'a>> {
+        let saved = resumed.as_ref().map(|(_, saved)| saved);
+        let origin = if saved.is_some() { Origin::Fresh } else { Origin::of(&config)? };
+        let (file, tokenizer) = match (saved, config.tokenizer.take()) {
+            (Some(saved), file) => (file, saved.tokenizer()?),
+            (None, Some(file)) => {
+                let tokenizer = Tokenizer::open(&file).map_err(plain)?;
+                (Some(file), tokenizer)
+            }
+            (None, None) => origin.tokenizer()?,
+        };
+        config.tokenizer = file.map(whole);
+        let architecture =
+            saved.map_or_else(|| origin.architecture(&config), |saved| Ok(saved.architecture.clone()))?;
+        let context = config.context(&architecture);
+        let sequences = config.sequences(context)?;
+        let (vocabulary, least) = (architecture.vocabulary(), tokenizer.vocabulary());
+        ensure!(vocabulary >= least, "a vocabulary of {vocabulary} is too small for text: a token is one of {least}");
+        let step = Step::of(&config)?;
+        // Compiles, so that what is wrong with the environment is said before anything else.
+        let device = config.device()?;
+        let probe = Tensor::from(0.0f32).to_device(&device);
+        jit_with(&machine::options(&probe)?, |x: &Tensor| x.clone()).call(probe)?;
+        let open = if saved.is_some() { open_again } else { open };
+        let text = load(&open(config.text.as_deref(), config.column.as_deref())?, &tokenizer)?;
+        // What cannot be written is refused before the training.
+        config.text = text.path.clone().map(whole);
+        config.to_settings()?;
+        let [weights, batch_key, samples] = random::key(config.seed).split();
+        let batches = Batches::new(&text, batch_key, sequences, config.batch, context)?;
+        Ok(Job {
+            config,
+            resumed,
+            origin,
+            architecture,
+            tokenizer,
+            context,
+            sequences,
+            step,
+            device,
+            text,
+            batches,
+            weights,
+            samples,
+        })
+    }
+
+    fn saved(&self) -> Option<&Saved> {
+        self.resumed.as_ref().map(|(_, saved)| saved)
+    }
+
+    /// The model as a line.
+    ///
+    /// # Errors
+    /// If its sizes do not fit each other.
+    pub(super) fn model(&self) -> Result<String> {
+        let parameters = thousands(plan::size(&plan::shapes(&self.config, &self.architecture)?)?);
+        let (context, batch) = (self.context, self.config.batch);
+        Ok(format!("{parameters} parameters ({}), context {context}, batch {batch}", self.architecture))
+    }
+
+    /// Tells the user what is trained, on what, and what each policy would keep.
+    ///
+    /// # Errors
+    /// If the model cannot be traced, or the output cannot be written.
+    pub(super) fn describe(&self, out: &mut impl Write) -> Result<()> {
+        let Job { config, text, step, .. } = self;
+        for note in text.notes.iter().chain(self.saved().into_iter().flat_map(|saved| &saved.notes)) {
+            writeln!(out, "note: {note}")?;
+        }
+        self.note_changes(out)?;
+        let (size, held_out) = (thousands(text.size()), thousands(self.batches.held_out()));
+        let count = config.tokenizer.as_ref().map(|_| format!(", {} tokens", thousands(text.tokens())));
+        let tokens = count.unwrap_or_default();
+        writeln!(out, "text: {size} bytes in {}{tokens}; {held_out} of them are held out", text.source)?;
+        let shapes = plan::shapes(config, &self.architecture)?;
+        writeln!(out, "model: {}", self.model()?)?;
+        writeln!(out, "what each policy keeps of one batch for its backward pass:\n")?;
+        let batch = plan::batch(config.batch, self.context);
+        let loss = |model: &Model, policy: Option<&Policy>| step.loss(model, &batch, policy);
+        let policy = arguments::policy(&config.policy)?;
+        Ok(writeln!(out, "{}\n", memory::report(&shapes, loss, policy.as_ref())?)?)
+    }
+
+    /// Says what makes the rest of a run differ from what it would have been.
+    fn note_changes(&self, out: &mut impl Write) -> Result<()> {
+        let Some(saved) = self.saved() else { return Ok(()) };
+        if saved.text != Fingerprint::of(&self.text) {
+            writeln!(out, "note: the text is not the one that the run began with, so that its batches differ")?;
+        }
+        let schedule = |config: &Config| (config.steps, config.learning_rate);
+        if schedule(&saved.config) != schedule(&self.config) {
+            let message =
+                "the learning rate goes on by the new schedule, so that the run is neither the old one nor a new one";
+            writeln!(out, "note: {message}")?;
+        }
+        Ok(())
+    }
+
+    /// What the run needs memory for; `None` on devices whose own compilers plan.
+    ///
+    /// # Errors
+    /// If it does not fit; if the step has an error; if the output cannot be written.
+    pub(super) fn plan(&self, out: &mut impl Write) -> Result<Option<Planned>> {
+        if self.device.name() != Cpu::NAME {
+            return Ok(None);
+        }
+        let of = Subject::new(&self.config, &self.architecture, self.tokenizer.vocabulary())?;
+        let plan = Plan::of(&of)?;
+        writeln!(out, "{}", plan.describe())?;
+        let mut saves_in_background = true;
+        if let Some(limit) = Limit::of(&self.config) {
+            limit.check(&plan, &of, out)?;
+            saves_in_background = limit.fits(plan.saving);
+        }
+        Ok(Some(Planned { saves_in_background, useful_flops: plan.useful_flops(&of)?, plan }))
+    }
+
+    /// What training begins with.
+    ///
+    /// # Errors
+    /// If weights cannot be read or drawn.
+    pub(super) fn state(&self) -> Result<State> {
+        let state = match self.saved() {
+            Some(saved) => saved.state(&self.step)?,
+            None => {
+                let model = self.origin.model(&self.config, &self.architecture, &self.weights)?;
+                let (optimizer, scale) = self.step.init(&model)?;
+                State { step: 0, optimizer, scale, model }
+            }
+        };
+        let device = &self.device;
+        Ok(State {
+            model: tree::map(&state.model, |_, leaf| leaf.to_device(device)),
+            optimizer: tree::map(&state.optimizer, |_, leaf| leaf.to_device(device)),
+            scale: tree::map(&state.scale, |_, leaf| leaf.to_device(device)),
+            ..state
+        })
+    }
+
+    /// The folder that the run is kept in.
+    ///
+    /// # Errors
+    /// If it cannot be made or written, or has something else; if the output cannot be written.
+    pub(super) fn folder(&self, planned: Option<&Planned>, state: &State, out: &mut impl Write) -> Result<Run> {
+        let of = RunOf {
+            config: self.config.clone(),
+            architecture: self.architecture.clone(),
+            text: Fingerprint::of(&self.text),
+            tokenizer: self.tokenizer.clone(),
+            saves_in_background: planned.is_none_or(|planned| planned.saves_in_background),
+        };
+        let Some((folder, saved)) = &self.resumed else { return Run::begin(of, out) };
+        let run = Run::resume(folder, of, state.step)?;
+        writeln!(out, "going on after step {} with {}", state.step, saved.path().display())?;
+        Ok(run)
+    }
+}
+
+/// A path that is the same from another folder, from which the run may be resumed.
+fn whole(path: PathBuf) -> PathBuf {
+    path.canonicalize().ok().filter(|path| path.to_str().is_some()).unwrap_or(path)
+}
