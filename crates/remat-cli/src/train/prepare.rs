@@ -63,6 +63,7 @@ impl<'a> Job<'a> {
         let (file, tokenizer) = match (saved, config.tokenizer.take()) {
             (Some(saved), file) => (file, saved.tokenizer()?),
             (None, Some(file)) => {
+                let file = whole(file);
                 let tokenizer = Tokenizer::open(&file).map_err(plain)?;
                 (Some(file), tokenizer)
             }
