@@ -101,13 +101,14 @@ fn evaluation_and_samples_stay_below_the_limit() {
     let at = folder();
     fs::write(at.path().join("text.txt"), "to be or not to be, ".repeat(1_100)).unwrap();
     let flags = "train --layers 1 --width 32 --heads 2 --vocab 8192 --context 1024 --batch 1 --policy Nothing --steps 3 --eval-every 1 --sample-every 1 --sample 3";
-    let said = error(remat(at.path(), &format!("{flags} --memory-limit 4MiB")));
-    let needs: f64 = said.split(" needs ").nth(1).unwrap().split(" MiB").next().unwrap().parse().unwrap();
-    let output = stdout(remat(at.path(), flags));
+    let refused = remat(at.path(), &format!("{flags} --memory-limit 4MiB"));
+    let output = String::from_utf8(refused.stdout.clone()).unwrap();
     let line = output.lines().find(|line| line.starts_with("the loss of held-out text takes ")).unwrap();
     let planned: Vec<f64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     let [evaluation, sample, most] = planned[..] else { panic!("{line}") };
-    assert!(line.contains(" MiB, a sample ") && evaluation > 40.0 && sample > 40.0 && most >= sample, "{line}");
+    assert!(line.contains(" MiB, a sample ") && evaluation > 32.0 && sample > 4.0 && most >= evaluation, "{line}");
+    let said = error(refused);
+    let needs: f64 = said.split(" needs ").nth(1).unwrap().split(" MiB").next().unwrap().parse().unwrap();
     // The programs, their compilation and the process itself differ by a little from run to run.
     let limit = (needs as usize + 16) << 20;
     let peak = resident(at.path(), &format!("{flags} --save run --memory-limit {limit}"));
