@@ -13,6 +13,8 @@ use std::arch::asm;
 use std::arch::x86_64::{__cpuid_count, __get_cpuid_max};
 use std::sync::LazyLock;
 
+use super::Ahead;
+
 /// The kinds of products that the unit of this CPU computes.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Found {
@@ -106,6 +108,9 @@ pub(super) unsafe fn release() {
 }
 
 /// A micro-kernel of two by two tiles of sums, with this instruction.
+///
+/// A left panel passes by once for each right one, which stays in the first-level cache: tiles of the left one are loaded with the hint
+/// that they need not stay there (`tileloaddt1`), or the two would drive each other out.
 macro_rules! micro_kernel {
     ($name:ident, $instruction:literal) => {
         #[doc = concat!("The micro-kernel of `", $instruction, "`.")]
@@ -118,6 +123,7 @@ macro_rules! micro_kernel {
             right: *const u32,
             (sums, stride): (*mut u32, usize),
             adds: bool,
+            ahead: Ahead,
         ) {
             // SAFETY: the operands have as many groups, each of two tiles of 1,024 bytes, as the caller promises, and the sums four
             // tiles with rows of this stride. No tile is in use before or after.
@@ -139,14 +145,19 @@ macro_rules! micro_kernel {
                     "test {groups}, {groups}",
                     "jz 5f",
                     "4:",
-                    "tileloadd tmm4, [{left} + {row}]",
+                    "tileloaddt1 tmm4, [{left} + {row}]",
+                    "prefetcht1 [{ahead}]",
                     "tileloadd tmm6, [{right} + {row}]",
                     concat!($instruction, " tmm0, tmm4, tmm6"),
+                    "prefetcht1 [{ahead} + 64]",
                     "tileloadd tmm7, [{right} + {row} + 1024]",
                     concat!($instruction, " tmm1, tmm4, tmm7"),
-                    "tileloadd tmm5, [{left} + {row} + 1024]",
+                    "prefetcht1 [{ahead} + 128]",
+                    "tileloaddt1 tmm5, [{left} + {row} + 1024]",
                     concat!($instruction, " tmm2, tmm5, tmm6"),
+                    "prefetcht1 [{ahead} + 192]",
                     concat!($instruction, " tmm3, tmm5, tmm7"),
+                    "add {ahead}, {step}",
                     "add {left}, 2048",
                     "add {right}, 2048",
                     "dec {groups}",
@@ -160,6 +171,8 @@ macro_rules! micro_kernel {
                     left = inout(reg) left => _,
                     right = inout(reg) right => _,
                     groups = inout(reg) groups => _,
+                    ahead = inout(reg) ahead.first => _,
+                    step = in(reg) ahead.stride,
                     sums = in(reg) sums,
                     below = in(reg) sums.wrapping_add(16 * stride),
                     row = in(reg) 64usize,
@@ -187,6 +200,7 @@ pub(super) unsafe fn split(
     right: *const u32,
     (sums, stride): (*mut u32, usize),
     adds: bool,
+    ahead: Ahead,
 ) {
     // SAFETY: the left operand has as many groups of four tiles of 1,024 bytes, the right one of six, as the caller promises, and the sums
     // four tiles with rows of this stride. No tile is in use before or after.
@@ -209,6 +223,8 @@ pub(super) unsafe fn split(
             "jz 5f",
             "4:",
             // (third, first) by (first, third).
+            "prefetcht1 [{ahead}]",
+            "prefetcht1 [{ahead} + 64]",
             "tileloadd tmm4, [{left} + {row}]",
             "tileloadd tmm6, [{right} + {row}]",
             "tdpbf16ps tmm0, tmm4, tmm6",
@@ -218,6 +234,9 @@ pub(super) unsafe fn split(
             "tdpbf16ps tmm2, tmm5, tmm6",
             "tdpbf16ps tmm3, tmm5, tmm7",
             // (second, first) by (first, second).
+            "prefetcht1 [{ahead} + 128]",
+            "prefetcht1 [{ahead} + 192]",
+            "add {ahead}, {step}",
             "tileloadd tmm4, [{left} + {row} + 2048]",
             "tileloadd tmm6, [{right} + {row} + 2048]",
             "tdpbf16ps tmm0, tmm4, tmm6",
@@ -246,6 +265,8 @@ pub(super) unsafe fn split(
             left = inout(reg) left => _,
             right = inout(reg) right => _,
             groups = inout(reg) groups => _,
+            ahead = inout(reg) ahead.first => _,
+            step = in(reg) ahead.stride,
             sums = in(reg) sums,
             below = in(reg) sums.wrapping_add(16 * stride),
             row = in(reg) 64usize,

@@ -110,7 +110,22 @@ impl Kind {
 /// # Safety
 /// Both operands are valid for reading `groups` groups, each of [`Unit::planes`] times [`GROUP`] words, the sums for reading and writing [`PANEL`] rows of as many,
 /// and no other thread has access to the latter or writes the former. The CPU has the instructions.
-type MicroKernel = unsafe fn(groups: usize, left: *const u32, right: *const u32, sums: (*mut u32, usize), adds: bool);
+type MicroKernel =
+    unsafe fn(groups: usize, left: *const u32, right: *const u32, sums: (*mut u32, usize), adds: bool, ahead: Ahead);
+
+/// What a micro-kernel fetches into the second-level cache while it multiplies, if it has tiles: [`Ahead::BYTES`] for each group. Nothing
+/// is read through the address, which may be invalid.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ahead {
+    pub(crate) first: *const u8,
+    /// Bytes from what is fetched for a group to that for the next.
+    pub(crate) stride: isize,
+}
+
+impl Ahead {
+    /// Bytes that are fetched for a group: four cache lines.
+    pub(crate) const BYTES: usize = 256;
+}
 
 /// A sum, by its bits.
 pub(crate) trait Sum: Copy {}
@@ -224,20 +239,30 @@ fn is_intel() -> bool {
 }
 
 impl Session {
-    /// Multiplies a left panel with a right one, and writes the sums, whose rows have the given stride, or adds to them.
+    /// Multiplies a left panel with a right one, and writes the sums, whose rows have the given stride, or adds to them. Fetches what is
+    /// ahead, if anything is.
     ///
     /// # Panics
     /// If the panels are not of the same whole number of groups, or there are not as many sums.
     #[inline]
-    pub(crate) fn multiply<T: Sum>(&self, left: &[u32], right: &[u32], sums: &mut [T], stride: usize, adds: bool) {
+    pub(crate) fn multiply<T: Sum>(
+        &self,
+        left: &[u32],
+        right: &[u32],
+        (sums, stride): (&mut [T], usize),
+        adds: bool,
+        ahead: Option<Ahead>,
+    ) {
         const { assert!(size_of::<T>() == size_of::<u32>()) };
         let groups = left.len() / (self.unit.planes[0] * GROUP);
         assert!([left.len(), right.len()] == self.unit.planes.map(|planes| planes * GROUP * groups));
         assert!((PANEL - 1) * stride + PANEL <= sums.len());
         let sums = (sums.as_mut_ptr().cast(), stride);
+        // What is in the cache costs nothing to fetch.
+        let ahead = ahead.unwrap_or(Ahead { first: left.as_ptr().cast(), stride: 0 });
         // SAFETY: the panels have as many groups, and there are as many sums (checked), which are borrowed mutably; the unit was
         // found, and the tiles of this thread, which the session does not leave, are configured.
-        unsafe { (self.unit.kernel)(groups, left.as_ptr(), right.as_ptr(), sums, adds) }
+        unsafe { (self.unit.kernel)(groups, left.as_ptr(), right.as_ptr(), sums, adds, ahead) }
     }
 }
 

@@ -4,7 +4,6 @@
 #![allow(unsafe_code)]
 
 use super::{GROUP_BYTES, Side};
-use crate::number::rounding::round_to_bf16;
 
 /// An element that is packed into words.
 pub(crate) trait Part: Copy + Default + Send + Sync {
@@ -91,28 +90,6 @@ impl Part for u8 {
     }
 }
 
-/// Rounded to bf16.
-impl Part for f32 {
-    const PER_WORD: usize = 2;
-
-    #[inline(always)]
-    unsafe fn row(from: *const f32) -> [u32; 16] {
-        // SAFETY: the caller promises 32 elements.
-        let from = unsafe { from.cast::<[u64; 16]>().read_unaligned() };
-        from.map(|pair| {
-            let [low, high] =
-                [pair as u32, (pair >> 32) as u32].map(|bits| round_to_bf16(f32::from_bits(bits)).to_bits());
-            low >> 16 | high
-        })
-    }
-
-    #[inline(always)]
-    unsafe fn column(from: *const f32, stride: isize) -> [u32; 16] {
-        // SAFETY: as the caller promises.
-        unsafe { interleaved::<f32, 2>(from, stride, |x| round_to_bf16(x).to_bits() >> 16) }
-    }
-}
-
 /// An f32 that is multiplied as the sum of three bf16, which it is: the nearest bf16, the nearest to the rest, and what is left then
 /// ([`Kind::F32`](super::Kind::F32)).
 ///
@@ -172,7 +149,7 @@ impl Part for Split {
 /// The parts of an f32, in the upper halves of words. Some part of what is not finite, or is larger than every bf16, is not a number.
 #[inline(always)]
 pub(super) fn split(x: f32) -> [u32; 3] {
-    // As `round_to_bf16`, but a NaN may become any number: the last part is one then.
+    // As `number::rounding::round_to_bf16`, but a NaN may become any number: the last part is one then.
     let nearest = |x: f32| x.to_bits().wrapping_add(0x7fff + (x.to_bits() >> 16 & 1)) & 0xffff_0000;
     let first = nearest(x);
     let rest = x - f32::from_bits(first);

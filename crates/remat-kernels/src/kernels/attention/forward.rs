@@ -156,7 +156,7 @@ impl Forward {
             let rows = &mut *space.rows.key;
             let starts = &block.rows(&problem.query)[..block.len];
             copy_rows(from.query, starts, problem.query.stride(3), features, factor, rows);
-            transposed(rows, row_width(features), features, &mut space.query[i * len..][..len], QUERIES);
+            space.products.prepare_columns(rows, features, &mut space.query[i * len..][..len]);
         }
         space.sums.fill(D::Wide::ZERO);
         let mut states = [State::new(); RUN];
@@ -169,6 +169,7 @@ impl Forward {
                 if !problem.is_hidden(&tile, from) {
                     if !std::mem::replace(&mut is_loaded, true) {
                         problem.load(group, keys.clone(), from, &mut space.rows);
+                        problem.prepare(&mut space.products, &mut space.rows);
                     }
                     let (query, sums) = (&space.query[i * len..], &mut space.sums[i * value_len..][..value_len]);
                     problem.scores(&tile, from, &mut space.products, space.rows.key, query, space.scores);

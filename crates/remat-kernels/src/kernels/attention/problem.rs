@@ -111,6 +111,12 @@ impl Problem {
         copy_rows(from.value, &value[..len], self.value.stride(3), self.sizes.value_features, one, to.value);
     }
 
+    /// Makes keys and values that were loaded operands of products.
+    pub(super) fn prepare<T: Real>(&self, products: &mut Products<'_>, rows: &mut Rows<'_, T>) {
+        products.prepare_rows(rows.key, self.sizes.features);
+        products.prepare_rows(rows.value, self.sizes.value_features);
+    }
+
     /// Calls `f` with each block of the keys that the queries of a run attend to.
     pub(super) fn for_each_block_of_keys(
         &self,

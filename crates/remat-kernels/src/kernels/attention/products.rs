@@ -1,7 +1,8 @@
 //! The products of tiles: in the type that everything is computed in, or of bf16 on the unit that the CPU has for them.
 //!
-//! For a unit the tiles are rounded to bf16 when they are packed. Queries, keys, values and cotangents of the results are bf16 as
-//! they are; the weights and the cotangents of the scores are rounded, by half a unit in their last place. Sums stay f32, the sums of
+//! For a unit, rows of features are packed when they are loaded, once for all tiles that they are in, as operands of each product that they
+//! take part in; packed operands take the memory of the rows. Queries, keys, values and cotangents of the results are bf16 as
+//! they are; the weights and the cotangents of the scores are rounded tile by tile, by half a unit in their last place. Sums stay f32, the sums of
 //! the exponentials too, which are those of the weights before they are rounded.
 
 // A type that is f32 is known to be one when the program runs.
@@ -10,9 +11,18 @@
 use remat_ir::{DType, Element};
 
 use super::problem::take;
-use super::tile::{KEYS, QUERIES, Tile, row_width};
+use super::tile::{KEYS, QUERIES, Tile, row_width, transposed};
 use crate::base::narrow::{GROUP, PANEL, Part, Session, Side, Strided, Unit, pack};
 use crate::base::product::{Accumulator, Left, Out, Right, product};
+use crate::number::Real;
+use crate::number::rounding::round_to_bf16;
+use crate::simd::multiversion;
+
+/// Positions, of queries or keys, that packed operands have: zeros where a tile has fewer.
+const POSITIONS: usize = if QUERIES > KEYS { QUERIES } else { KEYS };
+
+/// Both forms of rows of features fit in their memory if positions are whole panels and whole groups.
+const _: () = assert!(POSITIONS.is_multiple_of(PANEL) && u16::PER_GROUP == PANEL);
 
 /// How a task multiplies tiles.
 pub(super) struct Products<'a> {
@@ -22,8 +32,10 @@ pub(super) struct Products<'a> {
 /// The use of a unit, and memory for packed operands.
 struct Narrow<'a> {
     session: Session,
-    left: &'a mut [f32],
-    right: &'a mut [f32],
+    /// Rows rounded to bf16.
+    rounded: &'a mut [u16],
+    /// The weights of a tile, packed.
+    weights: &'a mut [f32],
 }
 
 /// The numbers of tiles as f32, which they are where there is a unit.
@@ -40,27 +52,57 @@ fn floats_mut<T: Element>(numbers: &mut [T]) -> &mut [f32] {
     unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), numbers.len()) }
 }
 
-/// Numbers of scratch memory of one packed operand, of tiles with this many features.
+/// Groups of so many elements along the contracted dimension.
+fn groups(elements: usize) -> usize {
+    elements.div_ceil(u16::PER_GROUP)
+}
+
+/// Numbers of scratch memory of one packed operand with this many features, whichever of positions and features is contracted.
 fn packed_len(features: usize) -> usize {
-    let panels = |n: usize| n.div_ceil(PANEL);
-    let groups = |n: usize| n.div_ceil(f32::PER_GROUP);
-    let positions = QUERIES.max(KEYS);
-    (panels(positions) * groups(features).max(groups(positions))).max(panels(features) * groups(positions)) * GROUP
+    POSITIONS / PANEL * groups(features) * GROUP
+}
+
+/// Numbers of scratch memory for rounded rows of tiles with this many features at most, and for packed weights.
+fn narrow_lens(features: usize) -> [usize; 2] {
+    [POSITIONS * row_width(features).max(QUERIES) / 2, packed_len(POSITIONS)]
 }
 
 impl<'a> Products<'a> {
     /// Numbers of scratch memory for tiles with this many features at most.
     pub(super) fn len(unit: Option<Unit>, features: usize) -> usize {
-        unit.map_or(0, |_| 2 * packed_len(features))
+        unit.map_or(0, |_| narrow_lens(features).iter().sum())
     }
 
     /// Begins to multiply, with the beginning of scratch memory.
     pub(super) fn new<T: Element>(unit: Option<Unit>, features: usize, scratch: &mut &'a mut [T]) -> Products<'a> {
         let narrow = unit.map(|unit| {
-            let [left, right] = [(); 2].map(|()| floats_mut(take(scratch, packed_len(features))));
-            Narrow { session: unit.session(), left, right }
+            let [rounded, weights] = narrow_lens(features).map(|len| floats_mut(take(scratch, len)));
+            // SAFETY: two elements have the size of one number, whose alignment is enough; any bits are a value of either.
+            let rounded = unsafe { std::slice::from_raw_parts_mut(rounded.as_mut_ptr().cast(), 2 * rounded.len()) };
+            Narrow { session: unit.session(), rounded, weights }
         });
         Products { narrow }
+    }
+
+    /// Makes rows of keys or values what [`times`](Products::times) and [`gather`](Products::gather) take.
+    pub(super) fn prepare_rows<T: Element>(&mut self, rows: &mut [T], features: usize) {
+        if let Some(narrow) = &mut self.narrow {
+            narrow.round(floats(rows), [POSITIONS, row_width(features)], row_width(features));
+            let (positions, columns) = floats_mut(rows).split_at_mut(packed_len(features));
+            narrow.pack_rounded(features, Side::Left, positions, columns);
+        }
+    }
+
+    /// Makes rows of queries, or of cotangents of their results, what [`scatter`](Products::scatter) takes, and `columns` what
+    /// [`times`](Products::times) does.
+    pub(super) fn prepare_columns<T: Real>(&mut self, rows: &mut [T], features: usize, columns: &mut [T]) {
+        match &mut self.narrow {
+            Some(narrow) => {
+                narrow.round(floats(rows), [POSITIONS, row_width(features)], row_width(features));
+                narrow.pack_rounded(features, Side::Right, floats_mut(columns), floats_mut(rows));
+            }
+            None => transposed(rows, row_width(features), features, columns, QUERIES),
+        }
     }
 
     /// Products of rows of keys (or values) and columns of queries: a tile of them.
@@ -73,10 +115,8 @@ impl<'a> Products<'a> {
         out: &mut [T],
     ) {
         if let Some(narrow) = &mut self.narrow {
-            let left = Strided { elements: floats(rows), start: 0, free: row_width(features) as isize, contracted: 1 };
-            let right = Strided { elements: floats(columns), start: 0, free: 1, contracted: QUERIES as isize };
-            let size = [tile.keys, tile.queries.len, features];
-            return narrow.multiply(size, left, right, floats_mut(out), QUERIES, false);
+            let size = [tile.keys, tile.queries.len, groups(features)];
+            return narrow.multiply(size, floats(rows), floats(columns), (floats_mut(out), QUERIES), false);
         }
         for strip in tile.strips() {
             product(
@@ -98,10 +138,10 @@ impl<'a> Products<'a> {
         out: &mut [T],
     ) {
         if let Some(narrow) = &mut self.narrow {
-            let left = Strided { elements: floats(rows), start: 0, free: 1, contracted: row_width(features) as isize };
-            let right = Strided { elements: floats(weights), start: 0, free: 1, contracted: QUERIES as isize };
-            let size = [features, tile.queries.len, tile.keys];
-            return narrow.multiply(size, left, right, floats_mut(out), QUERIES, true);
+            narrow.pack_weights(floats(weights), tile, Side::Right);
+            let rows = &floats(rows)[packed_len(features)..];
+            let size = [features, tile.queries.len, groups(POSITIONS)];
+            return narrow.multiply(size, rows, narrow.weights, (floats_mut(out), QUERIES), true);
         }
         for strip in tile.strips() {
             product(
@@ -124,10 +164,9 @@ impl<'a> Products<'a> {
     ) {
         let width = row_width(features);
         if let Some(narrow) = &mut self.narrow {
-            let left = Strided { elements: floats(weights), start: 0, free: QUERIES as isize, contracted: 1 };
-            let right = Strided { elements: floats(rows), start: 0, free: 1, contracted: width as isize };
-            let size = [tile.keys, features, tile.queries.len];
-            return narrow.multiply(size, left, right, floats_mut(out), width, true);
+            narrow.pack_weights(floats(weights), tile, Side::Left);
+            let size = [tile.keys, features, groups(POSITIONS)];
+            return narrow.multiply(size, narrow.weights, floats(rows), (floats_mut(out), width), true);
         }
         for strip in tile.strips() {
             let columns = strip.columns.min(tile.queries.len.saturating_sub(strip.column));
@@ -142,32 +181,75 @@ impl<'a> Products<'a> {
 }
 
 impl Narrow<'_> {
-    /// Multiplies `m` by `k` and `k` by `n` numbers that are rounded to bf16, where `size` is `[m, n, k]`, and writes the sums, or adds to
+    /// Rounds the first rows and columns of a tile, of whole rows of the given width, and puts zeros in place of the others.
+    fn round(&mut self, from: &[f32], size: [usize; 2], width: usize) {
+        round(from, size, width, &mut self.rounded[..POSITIONS * width]);
+    }
+
+    /// Packs rows of features that were rounded: with features contracted, and with positions contracted.
+    fn pack_rounded(&mut self, features: usize, side: Side, by_feature: &mut [f32], by_position: &mut [f32]) {
+        let width = row_width(features);
+        let elements = &self.rounded[..POSITIONS * width];
+        if elements.is_empty() {
+            return;
+        }
+        let rows = Strided { elements, start: 0, free: width as isize, contracted: 1 };
+        pack(rows, POSITIONS, width, side, words(by_feature), groups(features) * GROUP);
+        let columns = Strided { elements, start: 0, free: 1, contracted: width as isize };
+        pack(columns, width, POSITIONS, side, words(by_position), groups(POSITIONS) * GROUP);
+    }
+
+    /// Rounds and packs the weights of a tile: of a left operand the rows are the keys, of a right one the columns are the queries.
+    fn pack_weights(&mut self, weights: &[f32], tile: &Tile, side: Side) {
+        self.round(weights, [tile.keys, tile.queries.len], QUERIES);
+        let (free, contracted) = if side == Side::Left { (QUERIES as isize, 1) } else { (1, QUERIES as isize) };
+        let from = Strided { elements: &self.rounded[..POSITIONS * QUERIES], start: 0, free, contracted };
+        pack(from, POSITIONS, POSITIONS, side, words(self.weights), groups(POSITIONS) * GROUP);
+    }
+
+    /// Multiplies the panels of `m` rows with those of `n` columns, where `size` is `[m, n, groups]`, and writes the sums, or adds to
     /// them. Whole panels are written, those that zeros fill too.
     fn multiply(
-        &mut self,
-        [m, n, k]: [usize; 3],
-        left: Strided<'_, f32>,
-        right: Strided<'_, f32>,
-        out: &mut [f32],
-        stride: usize,
+        &self,
+        [m, n, groups]: [usize; 3],
+        left: &[f32],
+        right: &[f32],
+        (out, stride): (&mut [f32], usize),
         adds: bool,
     ) {
-        let len = k.div_ceil(f32::PER_GROUP) * GROUP;
-        pack(left, m, k, Side::Left, words(self.left), len);
-        pack(right, n, k, Side::Right, words(self.right), len);
+        let len = groups * GROUP;
         for i in 0..m.div_ceil(PANEL) {
             for j in 0..n.div_ceil(PANEL) {
-                let (left, right) = (&mut self.left[i * len..][..len], &mut self.right[j * len..][..len]);
+                let (left, right) = (&left[i * len..][..len], &right[j * len..][..len]);
                 let out = &mut out[PANEL * (i * stride + j)..];
-                self.session.multiply(words(left), words(right), out, stride, adds);
+                self.session.multiply(bits(left), bits(right), (out, stride), adds, None);
             }
         }
     }
 }
 
-/// Scratch memory as words.
-fn words(numbers: &mut [f32]) -> &mut [u32] {
+multiversion! {
+    /// Rounds the first rows and columns of a tile of rows of this width to bf16, and puts zeros in place of the others.
+    fn round(from: &[f32], size: [usize; 2], width: usize, to: &mut [u16]) {
+        let [rows, columns] = size;
+        for (i, to) in to.chunks_exact_mut(width.max(1)).enumerate() {
+            let (to, rest) = to.split_at_mut(if i < rows { columns } else { 0 });
+            rest.fill(0);
+            for (to, &x) in to.iter_mut().zip(from.get(i * width..).unwrap_or(&[])) {
+                *to = (round_to_bf16(x).to_bits() >> 16) as u16;
+            }
+        }
+    }
+}
+
+/// Numbers as the words of packed operands.
+fn bits(numbers: &[f32]) -> &[u32] {
     // SAFETY: both types have the same size and alignment, and any bits are a value of either.
+    unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), numbers.len()) }
+}
+
+/// As [`bits`].
+fn words(numbers: &mut [f32]) -> &mut [u32] {
+    // SAFETY: as above.
     unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), numbers.len()) }
 }

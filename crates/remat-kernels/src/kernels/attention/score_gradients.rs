@@ -3,7 +3,7 @@
 use super::forward::shift;
 use super::problem::{Elements, Problem, Rows, take};
 use super::products::Products;
-use super::tile::{COLUMNS, KEYS, Offsets, PerQuery, QUERIES, QueryBlock, Tile, copy_rows, row_width, transposed};
+use super::tile::{COLUMNS, KEYS, Offsets, PerQuery, QUERIES, QueryBlock, Tile, copy_rows, row_width};
 use crate::base::product::Float;
 use crate::interface::{Layout, Source};
 use crate::number::{Number, Real};
@@ -126,21 +126,21 @@ impl Differentiated {
         let sizes = &self.problem.sizes;
         let one = D::Wide::ONE;
 
-        let (features, width) = (sizes.value_features, row_width(sizes.value_features));
+        let features = sizes.value_features;
         let copy = |from: &[D], offsets: &Offsets, to: &mut [D::Wide]| {
             copy_rows(from, &block.rows(offsets)[..block.len], offsets.stride(3), features, one, to);
         };
         copy(from.out_cotangent, &self.out_cotangent, queries.cotangent_rows);
-        transposed(queries.cotangent_rows, width, features, queries.cotangent, QUERIES);
         // The memory of the values is free until the first of them are loaded.
         copy(from.out, &self.out, space.rows.value);
         add_products(features, space.rows.value, queries.cotangent_rows, &mut queries.mean);
+        space.products.prepare_columns(queries.cotangent_rows, features, queries.cotangent);
 
         let (features, stride) = (sizes.features, self.problem.query.stride(3));
         let factor = self.problem.query_factor();
         let starts = &block.rows(&self.problem.query)[..block.len];
         copy_rows(from.own.query, starts, stride, features, factor, queries.query_rows);
-        transposed(queries.query_rows, row_width(features), features, queries.query, QUERIES);
+        space.products.prepare_columns(queries.query_rows, features, queries.query);
 
         for (to, &offset) in queries.shift.iter_mut().zip(&block.scores(&self.logsumexp)[..block.len]) {
             *to = shift(from.logsumexp[offset as usize]);

@@ -6,15 +6,17 @@
 //! the micro-kernel reads and writes them.
 //!
 //! Nothing is shared by tasks, unlike in `blocked`: a matrix unit multiplies so fast that to write packed panels
-//! to the last level of the cache, and to read them from there, would take longer than to pack them again.
+//! to the last level of the cache, and to read them from there, would take longer than to pack them again. Packing would wait for memory for
+//! as long as products take: so micro-kernels fetch what is packed next into the second-level cache meanwhile, and blocks are as large as the
+//! number of threads allows. Sums do not depend on blocks.
 
 // Squares of sums are written by tasks of their own.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
 
-use crate::base::narrow::{Kind, PANEL, Side, Sums, Unit};
-use crate::kernels::matmul::{MANY, even};
+use crate::base::narrow::{Ahead, Kind, PANEL, Side, Sums, Unit};
+use crate::kernels::matmul::even;
 use crate::simd::{CACHE_LINE, prefetch};
 use crate::threads::Threads;
 
@@ -26,6 +28,8 @@ pub(super) struct Sizes {
     /// Most rows and columns of a block.
     rows: usize,
     columns: usize,
+    /// Most columns of a block of products of one part, which keep no sums.
+    columns_of_one_part: usize,
     /// Multiplications that are worth a task, of whole panels.
     task: usize,
 }
@@ -35,15 +39,15 @@ impl Sizes {
     /// of a block 512 KiB, or 256.
     pub(super) fn of(kind: Kind) -> Sizes {
         match kind {
-            Kind::F32 => Sizes { part: 4, rows: 512, columns: 512, task: 1 << 21 },
-            _ => Sizes { part: 16, rows: 512, columns: 512, task: 1 << 23 },
+            Kind::F32 => Sizes { part: 4, rows: 512, columns: 512, columns_of_one_part: 2048, task: 1 << 21 },
+            _ => Sizes { part: 16, rows: 512, columns: 512, columns_of_one_part: 2048, task: 1 << 23 },
         }
     }
 }
 
 /// Sizes of which small products have several pieces.
 #[cfg(test)]
-pub(super) const SMALL: Sizes = Sizes { part: 2, rows: 64, columns: 64, task: 1 << 14 };
+pub(super) const SMALL: Sizes = Sizes { part: 2, rows: 64, columns: 64, columns_of_one_part: 192, task: 1 << 14 };
 
 /// Words of the sums of a panel times a panel.
 const SUMS: usize = PANEL * PANEL;
@@ -51,10 +55,46 @@ const SUMS: usize = PANEL * PANEL;
 /// Panels of the right operand that are packed at a time.
 const STRIP: usize = 4;
 
+/// Fewest tasks of each of several threads, so that none waits long for the others.
+const TASKS: usize = 4;
+
 /// An operand that is packed.
 pub(super) trait Operand: Sync {
     /// Packs some rows of a left operand, or columns of a right one, to panels of [`PANEL`] of them.
     fn pack(&self, free: Range<usize>, depth: Range<usize>, side: Side, to: &mut [u32]);
+
+    /// The memory that would be packed.
+    fn memory(&self, free: &Range<usize>, depth: &Range<usize>) -> Memory;
+}
+
+/// Rows of bytes, which are fetched before they are read.
+#[derive(Clone, Copy)]
+pub(super) struct Memory {
+    /// The first byte. Nothing is read through the address, which may be invalid.
+    pub(super) first: *const u8,
+    pub(super) rows: usize,
+    /// Bytes from the beginning of a row to that of the next.
+    pub(super) stride: isize,
+    /// Bytes of a row.
+    pub(super) bytes: usize,
+}
+
+impl Memory {
+    /// No memory.
+    pub(super) const NONE: Memory = Memory { first: std::ptr::null(), rows: 0, stride: 0, bytes: 0 };
+
+    /// What call `i` of a micro-kernel for this many groups fetches, if there is so much; calls go down columns of [`Ahead::BYTES`].
+    fn ahead(&self, i: usize, groups: usize) -> Option<Ahead> {
+        let calls = self.rows.div_ceil(groups.max(1)).max(1);
+        let (column, row) = (i / calls * Ahead::BYTES, i % calls * groups);
+        let first = self.first.wrapping_offset(row as isize * self.stride).wrapping_add(column);
+        (column < self.bytes).then_some(Ahead { first, stride: self.stride })
+    }
+
+    /// Calls that fetch all of it.
+    fn calls(&self, groups: usize) -> usize {
+        self.rows.div_ceil(groups.max(1)) * self.bytes.div_ceil(Ahead::BYTES)
+    }
 }
 
 /// The output of products.
@@ -78,8 +118,14 @@ pub(super) struct Cut {
     /// Groups of the contracted dimension, and of a part of it.
     groups: usize,
     part: usize,
-    block_rows: usize,
-    block_columns: usize,
+    sizes: Sizes,
+}
+
+/// The blocks of the products of a cut.
+#[derive(Clone, Copy)]
+struct Blocks {
+    rows: usize,
+    columns: usize,
     /// Blocks that one task computes.
     together: usize,
 }
@@ -94,12 +140,20 @@ impl Cut {
         per_group: usize,
     ) -> Cut {
         let groups = depth.div_ceil(per_group);
-        let (mut block_rows, mut block_columns) = (even(rows, sizes.rows, PANEL), even(columns, sizes.columns, PANEL));
+        Cut { unit, batch, rows, columns, depth, per_group, groups, part: sizes.part.min(groups), sizes }
+    }
+
+    /// The blocks for this many threads.
+    fn blocks(&self, threads: usize) -> Blocks {
+        let Cut { sizes, batch, rows, columns, depth, .. } = *self;
+        let most_columns = if self.part < self.groups { sizes.columns } else { sizes.columns_of_one_part };
+        let (mut block_rows, mut block_columns) = (even(rows, sizes.rows, PANEL), even(columns, most_columns, PANEL));
         // Whole panels are packed and multiplied, however few of their rows are the operand's.
         let whole = |len: usize| len.next_multiple_of(PANEL);
         let work = |r: usize, c: usize| whole(r).saturating_mul(whole(c)).saturating_mul(depth).max(1);
         let blocks = |r: usize, c: usize| batch * rows.div_ceil(r) * columns.div_ceil(c);
-        while blocks(block_rows, block_columns) < MANY && work(block_rows, block_columns) >= 2 * sizes.task {
+        let wanted = if threads > 1 { TASKS * threads } else { 1 };
+        while blocks(block_rows, block_columns) < wanted && work(block_rows, block_columns) >= 2 * sizes.task {
             if block_rows >= block_columns && block_rows > PANEL {
                 block_rows = even(rows, block_rows / 2, PANEL);
             } else if block_columns > PANEL {
@@ -110,13 +164,13 @@ impl Cut {
         }
         let most = blocks(block_rows, block_columns).max(1);
         let together = (sizes.task / work(block_rows, block_columns)).clamp(1, most);
-        let part = sizes.part.min(groups);
-        Cut { unit, batch, rows, columns, depth, per_group, groups, part, block_rows, block_columns, together }
+        Blocks { rows: block_rows, columns: block_columns, together }
     }
 
     /// Words of scratch memory for a run on `threads` threads.
     pub(super) fn scratch(&self, threads: usize) -> usize {
-        threads * (self.left() + self.right() + self.sums())
+        let blocks = self.blocks(threads);
+        threads * (self.left(blocks) + self.right(blocks) + self.sums(blocks))
     }
 
     /// Computes the products. `operands` gives the operands and the output of each.
@@ -129,15 +183,18 @@ impl Cut {
         if self.rows == 0 || self.columns == 0 {
             return;
         }
-        let across = self.columns.div_ceil(self.block_columns);
-        let of_one = self.rows.div_ceil(self.block_rows) * across;
-        let blocks = self.batch * of_one;
-        threads.for_each_with_scratch(blocks.div_ceil(self.together), scratch, |task, scratch| {
-            for i in task * self.together..blocks.min((task + 1) * self.together) {
-                let rows = piece(0..self.rows, self.block_rows, i % of_one / across);
-                let columns = piece(0..self.columns, self.block_columns, i % across);
+        let blocks = self.blocks(threads.count());
+        let across = self.columns.div_ceil(blocks.columns);
+        let of_one = self.rows.div_ceil(blocks.rows) * across;
+        let all = self.batch * of_one;
+        threads.for_each_with_scratch(all.div_ceil(blocks.together), scratch, |task, scratch| {
+            let (packed, scratch) = scratch.split_at_mut(self.left(blocks));
+            let (strip, sums) = scratch.split_at_mut(self.right(blocks));
+            for i in task * blocks.together..all.min((task + 1) * blocks.together) {
+                let rows = piece(0..self.rows, blocks.rows, i % of_one / across);
+                let columns = piece(0..self.columns, blocks.columns, i % across);
                 // SAFETY: each block of each product is computed once.
-                unsafe { self.block(operands(i / of_one), rows, columns, scratch) };
+                unsafe { self.block(operands(i / of_one), rows, columns, [packed, strip, sums]) };
             }
         });
     }
@@ -151,13 +208,13 @@ impl Cut {
         (left, right, out): (impl Operand, impl Operand, impl Output),
         rows: Range<usize>,
         columns: Range<usize>,
-        scratch: &mut [u32],
+        [packed, strip, sums]: [&mut [u32]; 3],
     ) {
-        let (packed, scratch) = scratch.split_at_mut(self.left());
-        let (strip, sums) = scratch.split_at_mut(self.right());
         let session = self.unit.session();
+        let depth = |groups: Range<usize>| groups.start * self.per_group..self.depth.min(groups.end * self.per_group);
         for groups in pieces(0..self.groups, self.part) {
-            let depth = groups.start * self.per_group..self.depth.min(groups.end * self.per_group);
+            let next_part = depth(groups.end..self.groups.min(groups.end + self.part));
+            let depth = depth(groups.clone());
             let [left_len, right_len] = [Side::Left, Side::Right].map(|side| groups.len() * self.unit.group(side));
             let panels = |range: &Range<usize>| range.len().div_ceil(PANEL);
             let packed = &mut packed[..panels(&rows) * left_len];
@@ -165,9 +222,18 @@ impl Cut {
             // Where there is one part, each square is written at once, and all have the same memory.
             let squares = sums.as_chunks_mut::<SUMS>().0;
             let mut square = 0;
+            let (first, end) = (columns.start, columns.end);
             for columns in pieces(columns.clone(), STRIP * PANEL) {
                 let strip = &mut strip[..panels(&columns) * right_len];
                 right.pack(columns.clone(), depth.clone(), Side::Right, strip);
+                // What is packed after this strip: the next one, or the rows of the next part and its first strip.
+                let is_last = columns.end == end;
+                let next = if is_last { first } else { columns.end };
+                let next = next..end.min(next + STRIP * PANEL);
+                let next_depth = if is_last { &next_part } else { &depth };
+                let next_rows = if is_last { left.memory(&rows, next_depth) } else { Memory::NONE };
+                let next_strip = right.memory(&next, next_depth);
+                let mut calls = 0;
                 for (j, columns) in pieces(columns, PANEL).enumerate() {
                     let panel = &strip[j * right_len..][..right_len];
                     for (i, rows) in pieces(rows.clone(), PANEL).enumerate() {
@@ -178,8 +244,13 @@ impl Cut {
                                 .iter()
                                 .for_each(|line| prefetch(line.as_ptr().cast()));
                         }
+                        let ahead = next_strip.ahead(calls, groups.len());
+                        let of_strip = next_strip.calls(groups.len());
+                        let ahead = ahead.or_else(|| next_rows.ahead(calls.checked_sub(of_strip)?, groups.len()));
+                        calls += 1;
                         let sums = &mut squares[square];
-                        session.multiply(&packed[i * left_len..][..left_len], panel, sums, PANEL, groups.start > 0);
+                        let (left, adds) = (&packed[i * left_len..][..left_len], groups.start > 0);
+                        session.multiply(left, panel, (&mut sums[..], PANEL), adds, ahead);
                         if groups.end == self.groups {
                             // SAFETY: as the caller promises.
                             unsafe { out.write(rows, columns.clone(), sums) };
@@ -194,18 +265,18 @@ impl Cut {
     }
 
     /// Words of the packed rows of a block.
-    fn left(&self) -> usize {
-        self.block_rows.div_ceil(PANEL) * self.part * self.unit.group(Side::Left)
+    fn left(&self, blocks: Blocks) -> usize {
+        blocks.rows.div_ceil(PANEL) * self.part * self.unit.group(Side::Left)
     }
 
     /// Words of the packed columns of a strip.
-    fn right(&self) -> usize {
-        self.block_columns.div_ceil(PANEL).min(STRIP) * self.part * self.unit.group(Side::Right)
+    fn right(&self, blocks: Blocks) -> usize {
+        blocks.columns.div_ceil(PANEL).min(STRIP) * self.part * self.unit.group(Side::Right)
     }
 
     /// Words of the sums of a block, of one square where there is one part.
-    fn sums(&self) -> usize {
-        let squares = self.block_rows.div_ceil(PANEL) * self.block_columns.div_ceil(PANEL);
+    fn sums(&self, blocks: Blocks) -> usize {
+        let squares = blocks.rows.div_ceil(PANEL) * blocks.columns.div_ceil(PANEL);
         if self.part < self.groups { squares * SUMS } else { SUMS }
     }
 }
@@ -230,9 +301,10 @@ mod tests {
         for unit in Unit::all(Kind::Bf16) {
             let tasks = |shape: [usize; 3]| {
                 let cut = Cut::new(Sizes::of(Kind::Bf16), unit, 1, shape, 32);
-                (shape[0].div_ceil(cut.block_rows) * shape[1].div_ceil(cut.block_columns)).div_ceil(cut.together)
+                let blocks = cut.blocks(4);
+                (shape[0].div_ceil(blocks.rows) * shape[1].div_ceil(blocks.columns)).div_ceil(blocks.together)
             };
-            assert!(tasks([2, 4096, 4096]) >= MANY);
+            assert!(tasks([2, 4096, 4096]) >= 4 * TASKS);
             for rows in [2, 17, 31] {
                 assert_eq!(tasks([rows, 4096, 4096]), tasks([PANEL, 4096, 4096]));
                 assert_eq!(tasks([4096, rows, 4096]), tasks([4096, PANEL, 4096]));

@@ -25,7 +25,7 @@ use crate::interface::{Kernel, Layout, Source, Target};
 use crate::number::Number;
 use crate::simd::{Level, multiversion};
 use crate::threads::Threads;
-use cut::{Cut, Operand, Output, Sizes, pieces};
+use cut::{Cut, Memory, Operand, Output, Sizes, pieces};
 use special::compute_special;
 
 /// Multiplications for which it is worth to pack panels of 32 rows and columns.
@@ -173,6 +173,22 @@ impl<N: Part> Operand for Matrix<'_, N> {
                 done += part.len().div_ceil(N::PER_GROUP);
             }
         }
+    }
+
+    fn memory(&self, free: &Range<usize>, depth: &Range<usize>) -> Memory {
+        let (Some((free_start, row)), Some((start, column))) = (run(self.free, free), run(self.contracted, depth))
+        else {
+            return Memory::NONE;
+        };
+        // Rows of neighbours; what has none is not fetched.
+        let (rows, stride, len) = match (row, column) {
+            (_, 1) => (free.len(), row, depth.len()),
+            (1, _) => (depth.len(), column, free.len()),
+            _ => return Memory::NONE,
+        };
+        let first = self.elements.as_ptr().wrapping_offset(self.start + free_start + start).cast();
+        let size = size_of::<N>();
+        Memory { first, rows, stride: stride * size as isize, bytes: len * size }
     }
 }
 
