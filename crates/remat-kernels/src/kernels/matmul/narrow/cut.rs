@@ -85,10 +85,13 @@ impl Memory {
 
     /// What call `i` of a micro-kernel for this many groups fetches, if there is so much; calls go down columns of [`Ahead::BYTES`].
     fn ahead(&self, i: usize, groups: usize) -> Option<Ahead> {
-        let calls = self.rows.div_ceil(groups.max(1)).max(1);
+        if i >= self.calls(groups) {
+            return None;
+        }
+        let calls = self.rows.div_ceil(groups.max(1));
         let (column, row) = (i / calls * Ahead::BYTES, i % calls * groups);
         let first = self.first.wrapping_offset(row as isize * self.stride).wrapping_add(column);
-        (column < self.bytes).then_some(Ahead { first, stride: self.stride })
+        Some(Ahead { first, stride: self.stride })
     }
 
     /// Calls that fetch all of it.
@@ -294,6 +297,28 @@ pub(super) fn pieces(range: Range<usize>, size: usize) -> impl Iterator<Item = R
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_fetched_ahead_is_each_row_once() {
+        let bytes = vec![0u8; 70 * 1000];
+        for (rows, len) in [(70, 600), (64, 256), (1, 1), (5, 1000), (0, 600), (7, 0)] {
+            let memory = Memory { first: bytes.as_ptr(), rows, stride: 1000, bytes: len };
+            for groups in [1, 4, 16] {
+                let mut fetched = Vec::new();
+                for i in 0..memory.calls(groups) {
+                    let ahead = memory.ahead(i, groups).unwrap();
+                    let at = |group: usize| ahead.first.addr() - bytes.as_ptr().addr() + group * 1000;
+                    // The last call of a column may go on behind its last row.
+                    fetched.extend((0..groups).map(at).filter(|at| at / 1000 < rows));
+                }
+                let columns = (0..len).step_by(Ahead::BYTES);
+                let all: Vec<usize> =
+                    columns.flat_map(|column| (0..rows).map(move |row| row * 1000 + column)).collect();
+                assert_eq!(fetched, all, "{rows} rows of {len}, {groups} groups");
+                assert!(memory.ahead(memory.calls(groups), groups).is_none());
+            }
+        }
+    }
 
     /// A product of few rows takes the time of a whole panel of them, so that its columns are cut for all threads.
     #[test]
