@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -32,16 +33,24 @@ def flags(values):
     return [text for name, value in values.items() for text in ("--" + name, str(value))]
 
 
-def resident(process):
-    """What of a process is resident now, in bytes."""
-    with open(f"/proc/{process}/status") as status:
-        return next((int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS:")), 0)
+def resident(session):
+    """What of the processes of a session is resident now, in bytes: `remat bench` trains in a process of its own."""
+    total = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            # Behind the name, which may have spaces: state, parent, group, session.
+            if int((folder / "stat").read_text().rpartition(")")[2].split()[3]) == session:
+                status = (folder / "status").read_text().splitlines()
+                total += next((int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS:")), 0)
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return total
 
 
 def run(command, limit):
     """Runs it, and ends it where more than the limit is resident: what it printed, its peak in bytes, and why it was not measured, if it was not."""
     with tempfile.TemporaryFile("w+") as printed, tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(list(map(str, command)), stdout=printed, stderr=errors)
+        process = subprocess.Popen(list(map(str, command)), stdout=printed, stderr=errors, start_new_session=True)
         over = False
         while True:
             ended, status, usage = os.wait4(process.pid, os.WNOHANG)
@@ -49,7 +58,7 @@ def run(command, limit):
                 break
             if not over and resident(process.pid) > limit:
                 over = True
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
             time.sleep(0.1)
         process.returncode = os.waitstatus_to_exitcode(status)
         printed.seek(0)

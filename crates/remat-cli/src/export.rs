@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use remat::tree;
@@ -27,13 +27,10 @@ pub(crate) struct Args {
     dtype: Precision,
 }
 
-/// What a folder of a tokenizer has.
-const TOKENIZER: [&str; 2] = ["tokenizer.json", "tokenizer_config.json"];
-
 /// Writes `config.json`, the weights, and the tokenizer, if the run has one.
 ///
 /// # Errors
-/// If there is no run, or it cannot be read; if there is something at the folder; if it cannot be written.
+/// If there is no run, or it or its tokenizer cannot be read; if there is something at the folder; if it cannot be written.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     let saved = Saved::open(&args.from)?;
     for note in &saved.notes {
@@ -42,6 +39,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
     if let Some(parent) = args.to.parent() {
         fs::create_dir_all(parent).with_context(|| format!("cannot make the folder `{}`", parent.display()))?;
     }
+    let tokenizer = saved.tokenizer()?;
     let model = tree::map(&saved.model()?, |_, leaf| leaf.to_dtype(args.dtype.dtype()));
     match (&model, &saved.architecture) {
         (Model::Gpt2(model), Architecture::Gpt2(config)) => huggingface::save(&args.to, model, config),
@@ -49,21 +47,10 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         _ => anyhow::bail!("the weights of `{}` are not those of its model", saved.path().display()),
     }
     .map_err(plain)?;
+    tokenizer.save(&args.to).map_err(plain)?;
     let note = match &saved.config.tokenizer {
-        Some(path) => copy(path, &args.to).map(|()| "")?,
+        Some(_) => "",
         None => "; its tokens are bytes, for which there is no tokenizer.json",
     };
     Ok(writeln!(out, "wrote {} after step {} to {}{note}", saved.path().display(), saved.step, args.to.display())?)
-}
-
-/// Copies a tokenizer, which is a file or a folder with one, and what is said of it.
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    let file = if from.is_dir() { from.join(TOKENIZER[0]) } else { from.to_path_buf() };
-    let config = file.with_file_name(TOKENIZER[1]);
-    for (file, name) in [(&file, TOKENIZER[0]), (&config, TOKENIZER[1])] {
-        if name == TOKENIZER[0] || file.is_file() {
-            fs::copy(file, to.join(name)).with_context(|| format!("cannot copy the tokenizer `{}`", file.display()))?;
-        }
-    }
-    Ok(())
 }

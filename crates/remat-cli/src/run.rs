@@ -28,6 +28,9 @@ const CONFIG: &str = "config.toml";
 /// The copy of the tokenizer, so that the run does not depend on the file that was given.
 const TOKENIZER: &str = "tokenizer.json";
 
+/// What is said of the tokenizer, beside it.
+const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+
 /// The file that [`Checkpoints`] locks, the first that a run makes in its folder.
 const LOCK: &str = ".lock";
 
@@ -48,11 +51,22 @@ struct Written {
 pub(crate) struct Fingerprint {
     bytes: usize,
     tokens: u64,
+    /// How batches are drawn from it: [`BATCHES`] of the version that began the run.
+    #[serde(default)]
+    batches: u32,
 }
+
+/// The number of the way in which this version draws batches; 0 is that of versions which did not write it.
+const BATCHES: u32 = 1;
 
 impl Fingerprint {
     pub(crate) fn of(text: &Text) -> Fingerprint {
-        Fingerprint { bytes: text.size(), tokens: text.fingerprint() }
+        Fingerprint { bytes: text.size(), tokens: text.fingerprint(), batches: BATCHES }
+    }
+
+    /// Whether the version that wrote this one draws the batches that this version draws.
+    pub(crate) fn has_same_batches(&self) -> bool {
+        self.batches == BATCHES
     }
 }
 
@@ -217,8 +231,11 @@ impl Run {
         if has_checkpoint(&folder)? {
             bail!("`{shown}` has a run: go on with it by --resume {shown}, or save this one elsewhere");
         }
-        let tokenizer = of.config.tokenizer.is_some().then_some(TOKENIZER);
-        let there = [CONFIG, METRICS].into_iter().chain(tokenizer).find(|name| folder.join(name).exists());
+        let tokenizer = of.config.tokenizer.as_ref().map(|_| [TOKENIZER, TOKENIZER_CONFIG]);
+        let there = [CONFIG, METRICS]
+            .into_iter()
+            .chain(tokenizer.into_iter().flatten())
+            .find(|name| folder.join(name).exists());
         match there {
             Some(name) if !folder.join(LOCK).exists() => {
                 bail!(
@@ -244,11 +261,13 @@ impl Run {
     /// # Errors
     /// If the folder cannot be written.
     pub(crate) fn resume(folder: &Path, of: RunOf, step: u32) -> Result<Run> {
+        let tokenizer = of.tokenizer.clone();
+        let run = Run::open(folder.to_path_buf(), of, step)?;
         // Runs of older versions have no copy.
         if !folder.join(TOKENIZER).exists() {
-            of.tokenizer.save(folder).map_err(plain)?;
+            tokenizer.save(folder).map_err(plain)?;
         }
-        Run::open(folder.to_path_buf(), of, step)
+        Ok(run)
     }
 
     fn open(folder: PathBuf, of: RunOf, step: u32) -> Result<Run> {
@@ -392,7 +411,7 @@ mod tests {
             let model = config.model(&architecture, &random::key(0)).unwrap();
             let (optimizer, scale) = Step::of(&config).unwrap().init(&model).unwrap();
             let mut state = State { step: 1, model, optimizer, scale };
-            let text = Fingerprint { bytes: 1, tokens: 1 };
+            let text = Fingerprint { bytes: 1, tokens: 1, batches: BATCHES };
             let tokenizer = Tokenizer::bytes();
             let of = RunOf { config, architecture, text, tokenizer, saves_in_background };
             let mut run = Run::begin(of, &mut Vec::new()).unwrap();

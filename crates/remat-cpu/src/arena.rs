@@ -96,15 +96,20 @@ fn zeroed<T: Element>(len: usize) -> Result<Vec<T>> {
 #[cfg(all(target_os = "linux", not(miri)))]
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Asks the system to back what is whole huge pages of new memory by such: fresh memory comes by 2 MiB instead of 4 KiB, and kernels
-/// that read columns find each address translated. Pages that are only in part ours stay as they are, so that nothing is resident
+/// Bytes from which on glibc gives each block a mapping of its own, whatever was freed before: `DEFAULT_MMAP_THRESHOLD_MAX`. The advice is of
+/// addresses and not of a block, and would outlive a smaller one in the heap that it goes back to.
+#[cfg(all(target_os = "linux", not(miri)))]
+const LEAST_ADVISED: usize = 32 << 20;
+
+/// Asks the system to back what is whole huge pages of new memory by such, if it is large: fresh memory comes by 2 MiB instead of 4 KiB, and
+/// kernels that read columns find each address translated. Pages that are only in part ours stay as they are, so that nothing is resident
 /// that was not asked for.
 fn advise_huge_pages(start: NonNull<u8>, bytes: usize) {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
         let first = start.as_ptr().align_offset(HUGE_PAGE);
         let len = bytes.saturating_sub(first) / HUGE_PAGE * HUGE_PAGE;
-        if len > 0 {
+        if bytes >= LEAST_ADVISED {
             // SAFETY: these pages are in a block that was allocated just now; the advice changes how they are backed, not what they
             // hold. A system that cannot follow it says so, and all is as it was.
             unsafe { libc::madvise(start.as_ptr().add(first).cast(), len, libc::MADV_HUGEPAGE) };

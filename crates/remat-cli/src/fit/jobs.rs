@@ -37,7 +37,11 @@ pub(super) fn each<T: Sync, R: Send>(
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(thing) = things.get(at) else { break };
-                    if send.send((at, f(thing))).is_err() {
+                    let result = f(thing);
+                    if result.is_err() {
+                        next.store(things.len(), Ordering::Relaxed);
+                    }
+                    if send.send((at, result)).is_err() {
                         break;
                     }
                 }
@@ -46,7 +50,7 @@ pub(super) fn each<T: Sync, R: Send>(
         drop(send);
         let mut results: Vec<Option<R>> = things.iter().map(|_| None).collect();
         for (at, result) in receive {
-            let result = result.inspect_err(|_| next.store(things.len(), Ordering::Relaxed))?;
+            let result = result?;
             done(&result);
             results[at] = Some(result);
         }
@@ -57,21 +61,29 @@ pub(super) fn each<T: Sync, R: Send>(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::sync::Barrier;
 
     use super::*;
 
     #[test]
     fn results_are_in_order_and_told_as_they_come() {
-        let things = [30, 1, 20, 2];
-        let mut told = Vec::new();
-        let f = |&ms: &u64| {
-            thread::sleep(Duration::from_millis(10 * ms));
-            Ok(ms)
+        // The first one waits until the second one is told.
+        let (told, is_told) = (AtomicUsize::new(0), Barrier::new(2));
+        let f = |&n: &usize| {
+            if n == 7 {
+                is_told.wait();
+            }
+            Ok(n)
         };
-        assert_eq!(each(&things, 4, f, |&ms| told.push(ms)).unwrap(), things);
-        assert_eq!(told, [1, 2, 20, 30]);
-        assert!(each(&[] as &[u64], 2, f, |_| ()).unwrap().is_empty());
+        let done = |&n: &usize| {
+            if told.fetch_add(1, Ordering::Relaxed) == 0 {
+                assert_eq!(n, 8);
+                is_told.wait();
+            }
+        };
+        assert_eq!(each(&[7, 8], 2, f, done).unwrap(), [7, 8]);
+        assert_eq!(told.into_inner(), 2);
+        assert!(each(&[], 2, f, |_| ()).unwrap().is_empty());
     }
 
     #[test]
@@ -87,6 +99,6 @@ mod tests {
             |_| (),
         );
         assert_eq!(error.unwrap_err().to_string(), "no 2");
-        assert!(begun.into_inner() <= 3);
+        assert_eq!(begun.into_inner(), 2);
     }
 }

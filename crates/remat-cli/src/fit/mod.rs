@@ -74,7 +74,7 @@ pub(crate) struct Args {
     /// How hard the compiler looks for a better program
     #[arg(long, value_enum, default_value = "fast")]
     level: Level,
-    /// Look for the largest batch that fits under each policy, with 2 or 3 more compilations for each, and 8 at most
+    /// Look for the largest batch that fits under each policy, mostly by 2 or 3 more batches of each, and 8 at most
     #[arg(long)]
     largest_batch: bool,
     /// Seconds that one compilation may take
@@ -169,16 +169,28 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         bar.inc(1);
     })?;
     if effort == Effort::Fast {
-        let chosen: Vec<usize> = row::chosen(&rows).into_iter().filter(|&i| rows[i].level == "fast").collect();
         let full = AheadOptions { effort: Effort::Full, ..options.clone() };
-        let in_full = |&i: &usize| {
-            let (place, policy) = pairs[i];
-            bar.set_message(format!("{place}  {} in full", rows[i].policy));
+        let in_full = |(i, name): &(usize, String)| {
+            let (place, policy) = pairs[*i];
+            bar.set_message(format!("{place}  {name} in full"));
             place.row(&step(args.batch, place), policy.as_ref(), &full)
         };
-        let again = jobs::each(&chosen, at_once, in_full, |row| progress::say(&bar, &report::line(row)))?;
-        for (i, row) in chosen.into_iter().zip(again).filter(|(_, row)| row.fits) {
-            rows[i] = Row { largest_batch: rows[i].largest_batch, ..row };
+        // A policy that does not fit in full is not the one to choose: the next one is compiled then.
+        let mut compiled = Vec::new();
+        loop {
+            let is_open = |i: &usize| rows[*i].level == "fast" && !compiled.contains(i);
+            let named = |i: usize| (i, rows[i].policy.clone());
+            let chosen: Vec<(usize, String)> = row::chosen(&rows).into_iter().filter(is_open).map(named).collect();
+            if chosen.is_empty() {
+                break;
+            }
+            let again = jobs::each(&chosen, at_once, in_full, |row| progress::say(&bar, &report::line(row)))?;
+            for ((i, _), row) in chosen.into_iter().zip(again) {
+                compiled.push(i);
+                if !row.is_failed {
+                    rows[i] = Row { largest_batch: rows[i].largest_batch, ..row };
+                }
+            }
         }
     }
     bar.finish_and_clear();

@@ -24,7 +24,7 @@ pub(super) struct Search {
     left: usize,
 }
 
-/// Compilations that a search takes at most.
+/// Batches that a search tries at most.
 const MOST_TRIED: usize = 8;
 
 impl Search {
@@ -48,12 +48,14 @@ impl Search {
     /// Bytes of no batch, and of each sequence.
     fn line(&self) -> (f64, f64) {
         let fixed = self.fixed as f64;
+        let through = |n: usize, bytes: u64| (fixed, (bytes as f64 - fixed).max(1.0) / n as f64);
         match self.points[..] {
             [(n, bytes), (other, of_other), ..] => {
                 let slope = (bytes as f64 - of_other as f64) / (n as f64 - other as f64);
-                if slope > 0.0 { (bytes as f64 - slope * n as f64, slope) } else { (fixed, 1.0) }
+                // Of a batch that takes no more than a smaller one, as where one of them was compiled in full, the one alone counts.
+                if slope > 0.0 { (bytes as f64 - slope * n as f64, slope) } else { through(n, bytes) }
             }
-            [(n, bytes)] => (fixed, (bytes as f64 - fixed).max(1.0) / n as f64),
+            [(n, bytes)] => through(n, bytes),
             [] => (fixed, 1.0),
         }
     }
@@ -110,6 +112,13 @@ impl Search {
             failure = Some(format!("batch {batch}: {why}"));
             break;
         }
+        if failure.is_none()
+            && let (Some(fits), Some(too_large)) = (self.fits, self.too_large)
+            && self.left == 0
+            && too_large - fits > self.unit
+        {
+            failure = Some(format!("a batch of {fits}, which fits; {too_large} does not"));
+        }
         (self.fits, failure)
     }
 }
@@ -151,6 +160,28 @@ mod tests {
             Ok(row(batch))
         });
         assert_eq!((found, tried), ((Some(1034), None), vec![84, 1034]));
+    }
+
+    /// What does not fit at the fast level is compiled in full, where it takes less: the two are not on one line.
+    #[test]
+    fn a_line_that_falls_is_not_followed() {
+        const MIB: u64 = 1 << 20;
+        let row = |batch: usize| {
+            let fast = 3072 * MIB + 150 * MIB * batch as u64;
+            let bytes = if fast > 16_128 * MIB { fast * 88 / 100 } else { fast };
+            Row {
+                fits: bytes <= 16_128 * MIB,
+                peak: Some(bytes),
+                ..Row::example("", batch, 1, 3072 * MIB, 16_128 * MIB)
+            }
+        };
+        let mut tried = Vec::new();
+        let found = Search::new(&row(84)).run(|batch| {
+            tried.push(batch);
+            Ok(row(batch))
+        });
+        assert_eq!(found, (Some(101), None), "{tried:?}");
+        assert!(tried.iter().all(|&batch| batch < 200), "{tried:?}");
     }
 
     /// A failure says nothing of the memory: larger batches are not tried, and smaller ones are no answer.

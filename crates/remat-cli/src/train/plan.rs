@@ -118,12 +118,15 @@ impl Plan {
         let state = bytes(&state)? + bytes(&scale)?;
         let rows = batch(config.batch, of.context);
         let evaluation = HeldOut::new(&options(), &step, Vec::new()).peak(&model, &rows)?;
+        let evaluation = state + evaluation;
+        let sampling = if of.writing > 0 { state + of.writing } else { 0 };
         Ok(Plan {
             parts,
             step: peak,
-            saving: report.stats.peak,
-            evaluation: state + evaluation,
-            sampling: if of.writing > 0 { state + of.writing } else { 0 },
+            // The state that is being written may be there still while the loss of held-out text is computed, or a sample is.
+            saving: report.stats.peak.max(bytes(&model)? + state + evaluation.max(sampling)),
+            evaluation,
+            sampling,
             timeline: report.timeline,
             flops: lowered.cost().flops,
         })

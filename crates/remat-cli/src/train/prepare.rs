@@ -145,7 +145,10 @@ impl<'a> Job<'a> {
     /// Says what makes the rest of a run differ from what it would have been.
     fn note_changes(&self, out: &mut impl Write) -> Result<()> {
         let Some(saved) = self.saved() else { return Ok(()) };
-        if saved.text != Fingerprint::of(&self.text) {
+        if !saved.text.has_same_batches() {
+            let message = "the version that began the run drew other batches, so that it goes on as neither would";
+            writeln!(out, "note: {message}")?;
+        } else if saved.text != Fingerprint::of(&self.text) {
             writeln!(out, "note: the text is not the one that the run began with, so that its batches differ")?;
         }
         let schedule = |config: &Config| (config.steps, config.learning_rate);

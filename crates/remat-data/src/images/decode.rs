@@ -70,9 +70,26 @@ fn fitted(picture: DynamicImage, as_image: &Pictures) -> DynamicImage {
         return picture;
     }
     match as_image.fit {
-        Fit::Crop => picture.resize_to_fill(width, height, FilterType::Triangle),
+        // Cut first: a narrow picture as a whole would be far larger than the image.
+        Fit::Crop => centre(&picture, height, width).resize_exact(width, height, FilterType::Triangle),
         Fit::Stretch => picture.resize_exact(width, height, FilterType::Triangle),
     }
+}
+
+/// The largest part of a picture, in its middle, with the proportions of an image; at least a pixel.
+fn centre(picture: &DynamicImage, height: u32, width: u32) -> DynamicImage {
+    let (rows, columns) = (u64::from(picture.height()), u64::from(picture.width()));
+    let (height, width) = (u64::from(height), u64::from(width));
+    // Sides of pictures are u32, so that no product overflows; rounded to the nearest pixel.
+    let scaled = |side: u64, of: u64, by: u64| ((side * of + by / 2) / by.max(1)).max(1);
+    let (kept_rows, kept_columns) = if columns * height > rows * width {
+        (rows, scaled(rows, width, height).min(columns))
+    } else {
+        (scaled(columns, height, width).min(rows), columns)
+    };
+    let pixels = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+    let (left, top) = ((columns - kept_columns) / 2, (rows - kept_rows) / 2);
+    picture.crop_imm(pixels(left), pixels(top), pixels(kept_columns), pixels(kept_rows))
 }
 
 /// The picture in front of white.

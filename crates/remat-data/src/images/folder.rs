@@ -138,10 +138,13 @@ fn subfolders(folder: &Path, notes: &mut Vec<String>) -> io::Result<BTreeMap<Str
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        match fs::metadata(&path)?.is_dir() {
-            _ if name.starts_with('.') => {}
-            true => drop(found.insert(name, path)),
-            false => beside += usize::from(is_picture(&path)),
+        if name.starts_with('.') {
+            continue;
+        }
+        if fs::metadata(&path)?.is_dir() {
+            found.insert(name, path);
+        } else {
+            beside += usize::from(is_picture(&path));
         }
     }
     if beside > 0 {

@@ -26,7 +26,7 @@ pub(super) fn attention(w: &mut Writer, op: &Prim, ins: &[Value], outs: &[Aval])
 /// XLA cannot cut a call over devices: there may be one device, or a `shard_map` along all axes around it.
 fn is_asked_for(w: &Writer) -> bool {
     let is_on_one = match (&w.placement, &w.manual) {
-        (_, Some(manual)) => manual.axes.len() == manual.devices.axes().len(),
+        (_, Some(manual)) => manual.devices.devices() == 1 || manual.axes.len() == manual.devices.axes().len(),
         (Some(placement), None) => placement.devices() == 1,
         (None, None) => true,
     };

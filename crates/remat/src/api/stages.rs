@@ -8,7 +8,7 @@ use remat_ir::{
 };
 use remat_opt::cost::{self, Cost};
 use remat_opt::pipeline;
-use remat_xla::{AheadOptions, ChipMemory, Options, Platform};
+use remat_xla::{AheadOptions, Attention, ChipMemory, Options, Platform};
 
 use super::limit::memory_limit;
 use crate::trace::{
@@ -158,7 +158,10 @@ impl Lowered {
         let text = || {
             let device = self.target.device_for("stablehlo", &self.captured, &[])?;
             let platform = Platform::of_device(device.name()).unwrap_or_default();
-            remat_xla::stablehlo(&self.jaxpr, &Options { platform, ..Options::default() })
+            remat_xla::stablehlo(
+                &self.jaxpr,
+                &Options { platform, attention: Attention::of_environment()?, ..Options::default() },
+            )
         };
         let loc = current_loc();
         text().map_err(|error: Error| error.at(loc))

@@ -3,7 +3,8 @@
 //! For a unit, rows of features are packed when they are loaded, once for all tiles that they are in, as operands of each product that they
 //! take part in; packed operands take the memory of the rows. Queries, keys, values and cotangents of the results are bf16 as
 //! they are; the weights and the cotangents of the scores are rounded tile by tile, by half a unit in their last place. Sums stay f32, the sums of
-//! the exponentials too, which are those of the weights before they are rounded.
+//! the exponentials too, which are those of the weights before they are rounded. All keys that are loaded take part in a product, those that no
+//! query of a tile looks at with weights of zero: if one of them is not finite, so are the results, as the definition has it.
 
 // A type that is f32 is known to be one when the program runs.
 #![allow(unsafe_code)]

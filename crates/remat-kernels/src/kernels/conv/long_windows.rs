@@ -213,7 +213,7 @@ impl<A: Accumulator> LongWindows<A> {
     fn plane(&self) -> Option<usize> {
         let line = CACHE_LINE / size_of::<A>();
         let rows = self.rows.reach(self.rows.positions).checked_mul(self.pitch())?;
-        rows.checked_mul(self.step[0])?;
+        rows.checked_mul(self.step[0])?.checked_add(2 * line)?;
         Some((self.step[0] * self.of_feature()).div_ceil(line) / 2 * 2 * line + line)
     }
 

@@ -450,6 +450,10 @@ fn no_number_and_infinity_go_where_the_evaluator_has_them_in_long_windows() {
     };
     for stride in [1, 2] {
         let (op, [x, y]) = gradient_of_weights(DType::F32, DType::F32, [3, 16, 18, 19], 32, stride);
+        let out = &op.infer(&[x.clone(), y.clone()]).expect("they fit")[0];
+        let layouts = [Layout::from(&x), Layout::from(&y)];
+        let operands = [(DType::F32, &layouts[0]), (DType::F32, &layouts[1])];
+        assert!(LongWindows::<f32>::new(long_windows::SIZES, &op, operands, out).is_some());
         agree(&op, &special(&x.shape, 1), &plain(DType::F32, &y.shape, 2));
         agree(&op, &plain(DType::F32, &x.shape, 1), &special(&y.shape, 2));
     }

@@ -186,6 +186,7 @@ impl Cut {
         if self.rows == 0 || self.columns == 0 {
             return;
         }
+        let scratch = &mut scratch[..self.scratch(threads.count())];
         let blocks = self.blocks(threads.count());
         let across = self.columns.div_ceil(blocks.columns);
         let of_one = self.rows.div_ceil(blocks.rows) * across;
