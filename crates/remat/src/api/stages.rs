@@ -201,8 +201,8 @@ impl Lowered {
     /// [`JitOptions::memory_limit`](crate::JitOptions::memory_limit).
     #[track_caller]
     pub fn compile(&self) -> Result<Compiled> {
-        let device = self.target.device_for("compile", &self.captured, &[]);
-        let device = device.map_err(|error| error.at(current_loc()))?;
+        let loc = current_loc();
+        let device = self.target.device_for("compile", &self.captured, &[]).map_err(|error| error.at(loc))?;
         self.compile_on(&device, &CompileOptions::default())
     }
 
