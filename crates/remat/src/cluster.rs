@@ -54,7 +54,8 @@ impl Cluster {
     /// If variables are wrong or missing, or not all processes come.
     #[track_caller]
     pub fn from_env() -> Result<Cluster> {
-        match ClusterConfig::from_env().map_err(|error| error.at(current_loc()))? {
+        let loc = current_loc();
+        match ClusterConfig::from_env().map_err(|error| error.at(loc))? {
             Some(config) => Cluster::join(&config),
             None => Ok(Cluster::alone()),
         }

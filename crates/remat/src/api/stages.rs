@@ -97,8 +97,8 @@ impl Traced {
     /// If a simplification fails, which is a defect.
     #[track_caller]
     pub fn lower(&self) -> Result<Lowered> {
-        let jaxpr = pipeline::run(pipeline::JIT, &self.program.jaxpr).map_err(|error| error.at(current_loc()))?;
-        let jaxpr = Arc::new(jaxpr);
+        let loc = current_loc();
+        let jaxpr = Arc::new(pipeline::run(pipeline::JIT, &self.program.jaxpr).map_err(|error| error.at(loc))?);
         let Traced { program, paths, target } = self;
         Ok(Lowered { jaxpr, captured: program.captured.clone(), paths: paths.clone(), target: target.clone() })
     }
