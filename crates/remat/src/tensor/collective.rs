@@ -290,5 +290,6 @@ pub fn axis_index(axis_name: &str) -> Tensor {
 /// ```
 #[track_caller]
 pub fn axis_size(axis_name: &str) -> Result<usize> {
-    bound_size("axis_size", axis_name).map_err(|error| error.at(crate::trace::current_loc()))
+    let loc = crate::trace::current_loc();
+    bound_size("axis_size", axis_name).map_err(|error| error.at(loc))
 }
