@@ -127,7 +127,7 @@ fn a_run_keeps_its_tokenizer() {
     // Without a copy it is the one that was given.
     fs::remove_file(path("run/tokenizer.json")).unwrap();
     let said = error(remat(at.path(), "generate run"));
-    assert!(said.contains("cannot read `") && said.contains("given/tokenizer.json`"), "{said}");
+    assert!(said.contains("cannot read `") && said.contains("given`"), "{said}");
     fs::create_dir(path("given")).unwrap();
     fs::write(path("given/tokenizer.json"), &given).unwrap();
     stdout(remat(at.path(), "train --resume run --steps 7"));
