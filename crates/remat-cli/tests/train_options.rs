@@ -94,6 +94,12 @@ fn resident(folder: &Path, args: &str) -> usize {
     peak
 }
 
+/// A limit in bytes for what is planned to need this many MiB: the programs, their compilation and the process itself differ by a little from run to run.
+#[cfg(target_os = "linux")]
+fn limit(planned: f64) -> usize {
+    (planned as usize + 16) << 20
+}
+
 /// Losses of held-out text and samples on the way take no memory beside that of a step: together they would be a step's once more.
 #[cfg(target_os = "linux")]
 #[test]
@@ -109,8 +115,7 @@ fn evaluation_and_samples_stay_below_the_limit() {
     assert!(line.contains(" MiB, a sample ") && evaluation > 32.0 && sample > 4.0 && most >= evaluation, "{line}");
     let said = error(refused);
     let needs: f64 = said.split(" needs ").nth(1).unwrap().split(" MiB").next().unwrap().parse().unwrap();
-    // The programs, their compilation and the process itself differ by a little from run to run.
-    let limit = (needs as usize + 16) << 20;
+    let limit = limit(needs);
     let peak = resident(at.path(), &format!("{flags} --save run --memory-limit {limit}"));
     assert!(peak <= limit, "{} MiB of {} MiB", peak >> 20, limit >> 20);
 }
@@ -126,8 +131,7 @@ fn a_run_in_parts_stays_below_its_limit() {
     let table = String::from_utf8(refused.stdout).unwrap();
     let row = table.lines().find(|line| line.contains(" --accumulate 16 --batch 1  ")).unwrap();
     let needs: f64 = row.split(" MiB").next().unwrap().split_whitespace().last().unwrap().parse().unwrap();
-    // The programs, their compilation and the process itself differ by a little from run to run.
-    let limit = (needs as usize + 16) << 20;
+    let limit = limit(needs);
     let parts = format!("train {flags} --batch 1 --accumulate 16 --save run --memory-limit {limit}");
     let peak = resident(at.path(), &parts);
     assert!(peak <= limit, "{} MiB of {} MiB: {row}", peak >> 20, limit >> 20);

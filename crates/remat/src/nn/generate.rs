@@ -172,32 +172,24 @@ impl<M: Decoder> Generator<M> {
         prompts: &[impl AsRef<[u32]>],
         count: usize,
     ) -> Result<Tokens<'a, M>> {
-        pinned_at(loc, || self.check(loc, model, key, prompts, count)).map_err(|error: Error| error.at(loc))
-    }
-
-    fn check<'a>(
-        &'a self,
-        loc: Loc,
-        model: &'a M,
-        key: Key,
-        prompts: &[impl AsRef<[u32]>],
-        count: usize,
-    ) -> Result<Tokens<'a, M>> {
-        self.sampling.check()?;
-        let vocabulary = model.vocabulary()?;
-        for prompt in prompts.iter().map(AsRef::as_ref) {
-            if prompt.is_empty() {
-                return Err(refused("a prompt has no token that could be continued".into()));
+        let checked = || {
+            self.sampling.check()?;
+            let vocabulary = model.vocabulary()?;
+            for prompt in prompts.iter().map(AsRef::as_ref) {
+                if prompt.is_empty() {
+                    return Err(refused("a prompt has no token that could be continued".into()));
+                }
+                if let Some(token) = prompt.iter().find(|&&token| token as usize >= vocabulary) {
+                    let message = format!("token {token} of a prompt is not one of the {vocabulary} of the model");
+                    return Err(refused(message));
+                }
             }
-            if let Some(token) = prompt.iter().find(|&&token| token as usize >= vocabulary) {
-                let message = format!("token {token} of a prompt is not one of the {vocabulary} of the model");
-                return Err(refused(message));
-            }
-        }
-        let longest = prompts.iter().map(|prompt| prompt.as_ref().len()).max().unwrap_or(1);
-        let room = self.room(model, longest, count)?;
-        let texts = prompts.iter().map(|prompt| prompt.as_ref().to_vec()).collect();
-        Ok(Tokens { generator: self, model, loc, key, texts, room, drawn: 0, count, state: State::Unread })
+            let longest = prompts.iter().map(|prompt| prompt.as_ref().len()).max().unwrap_or(1);
+            let room = self.room(model, longest, count)?;
+            let texts = prompts.iter().map(|prompt| prompt.as_ref().to_vec()).collect();
+            Ok(Tokens { generator: self, model, loc, key, texts, room, drawn: 0, count, state: State::Unread })
+        };
+        pinned_at(loc, checked).map_err(|error: Error| error.at(loc))
     }
 
     /// The positions of the cache for so many tokens after a prompt.

@@ -289,34 +289,45 @@ fn in_rows(stream: &mut Stream, to: DType) -> (Conv, Vec<usize>, Vec<usize>) {
     (op, image, weights)
 }
 
-#[test]
-fn windows_that_are_read_where_they_lie_agree_with_the_evaluator() {
-    let mut stream = Stream::new(11);
-    let mut direct = 0;
-    for i in 0..480 {
+/// A kernel of a convolution for operands of these dtypes and layouts, if it is of the kind that is tested.
+type MadeBy = fn(&Conv, [(DType, &Layout); 2], &Aval) -> Option<Box<dyn Kernel>>;
+
+/// Compares kernels of one kind, which computes in `to`, with the evaluator, for the drawn convolutions that it takes: how many there were.
+fn agree_where_taken(
+    count: usize,
+    stream: &mut Stream,
+    draw: fn(&mut Stream, DType) -> (Conv, Vec<usize>, Vec<usize>),
+    made: fn(DType) -> MadeBy,
+) -> usize {
+    let mut taken = 0;
+    for i in 0..count {
         let to = [DType::F32, DType::F64][i % 2];
         let from = [to, DType::Bf16, to][i % 3];
-        let (op, image, weights) = in_rows(&mut stream, to);
+        let (op, image, weights) = draw(stream, to);
         let ins = [Aval::new(from, image.clone()), Aval::new(from, weights.clone())];
         let Ok(outs) = op.infer(&ins) else { continue };
-        let kernel = |ins: [(DType, &Layout); 2]| -> Option<Box<dyn Kernel>> {
-            match to {
-                DType::F32 => Some(Box::new(Direct::<f32>::new(direct::SMALL, &op, ins, &outs[0])?)),
-                _ => Some(Box::new(Direct::<f64>::new(direct::SMALL, &op, ins, &outs[0])?)),
-            }
-        };
+        let kernel = |ins: [(DType, &Layout); 2]| made(to)(&op, ins, &outs[0]);
         let [l, r] = [Layout::from(&ins[0]), Layout::from(&ins[1])];
         if kernel([(from, &l), (from, &r)]).is_none() {
             continue;
         }
-        direct += 1;
+        taken += 1;
         let prim = Op::from(op.clone());
         let arrays = [plain(from, &image, 1), plain(from, &weights, 2)];
         let of_views = |ins: &[(DType, &Layout)], _: &[Aval]| kernel([ins[0], ins[1]]).expect("whatever the layout is");
         let row_major = |_: &[Aval], _: &[Aval]| kernel([(from, &l), (from, &r)]).expect("it was one before");
         check_by(&prim, row_major, &arrays, |got, expected, what| assert_close(got, expected, 1e-4, 1.0, what));
-        check_views(&prim, &ins, of_views, &mut stream);
+        check_views(&prim, &ins, of_views, stream);
     }
+    taken
+}
+
+#[test]
+fn windows_that_are_read_where_they_lie_agree_with_the_evaluator() {
+    let direct = agree_where_taken(480, &mut Stream::new(11), in_rows, |to| match to {
+        DType::F32 => |op, ins, out| Some(Box::new(Direct::<f32>::new(direct::SMALL, op, ins, out)?)),
+        _ => |op, ins, out| Some(Box::new(Direct::<f64>::new(direct::SMALL, op, ins, out)?)),
+    });
     assert!(direct > 80, "{direct}");
 }
 
@@ -363,32 +374,10 @@ fn of_long_windows(stream: &mut Stream, to: DType) -> (Conv, Vec<usize>, Vec<usi
 
 #[test]
 fn long_windows_agree_with_the_evaluator() {
-    let mut stream = Stream::new(13);
-    let mut long = 0;
-    for i in 0..900 {
-        let to = [DType::F32, DType::F64][i % 2];
-        let from = [to, DType::Bf16, to][i % 3];
-        let (op, image, weights) = of_long_windows(&mut stream, to);
-        let ins = [Aval::new(from, image.clone()), Aval::new(from, weights.clone())];
-        let Ok(outs) = op.infer(&ins) else { continue };
-        let kernel = |ins: [(DType, &Layout); 2]| -> Option<Box<dyn Kernel>> {
-            match to {
-                DType::F32 => Some(Box::new(LongWindows::<f32>::new(long_windows::SMALL, &op, ins, &outs[0])?)),
-                _ => Some(Box::new(LongWindows::<f64>::new(long_windows::SMALL, &op, ins, &outs[0])?)),
-            }
-        };
-        let [l, r] = [Layout::from(&ins[0]), Layout::from(&ins[1])];
-        if kernel([(from, &l), (from, &r)]).is_none() {
-            continue;
-        }
-        long += 1;
-        let prim = Op::from(op.clone());
-        let arrays = [plain(from, &image, 1), plain(from, &weights, 2)];
-        let of_views = |ins: &[(DType, &Layout)], _: &[Aval]| kernel([ins[0], ins[1]]).expect("whatever the layout is");
-        let row_major = |_: &[Aval], _: &[Aval]| kernel([(from, &l), (from, &r)]).expect("it was one before");
-        check_by(&prim, row_major, &arrays, |got, expected, what| assert_close(got, expected, 1e-4, 1.0, what));
-        check_views(&prim, &ins, of_views, &mut stream);
-    }
+    let long = agree_where_taken(900, &mut Stream::new(13), of_long_windows, |to| match to {
+        DType::F32 => |op, ins, out| Some(Box::new(LongWindows::<f32>::new(long_windows::SMALL, op, ins, out)?)),
+        _ => |op, ins, out| Some(Box::new(LongWindows::<f64>::new(long_windows::SMALL, op, ins, out)?)),
+    });
     assert!(long > 80, "{long}");
 }
 
