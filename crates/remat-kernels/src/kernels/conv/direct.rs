@@ -117,8 +117,8 @@ impl Along {
 /// A convolution whose windows are read where they lie.
 pub(super) struct Direct<A: Accumulator> {
     kernel: &'static MicroKernel<A>,
-    reader: Reader<A>,
-    weights: Im2col<A>,
+    readers: [Reader<A>; 2],
+    weights: Im2col,
     /// The first element of the image, and the strides of images and features.
     start: isize,
     strides: [isize; 2],
@@ -177,15 +177,10 @@ impl<A: Accumulator> Direct<A> {
         let of_features = |dim: usize, size: usize| Axis { size, stride: rhs.strides[dim], along: None };
         let mut elements = vec![of_features(op.rhs_dims.second, features[0])];
         elements.extend((0..rank).map(element));
-        let weights = Im2col::new(
-            Reader::new(weights_dtype),
-            rhs.offset,
-            &[],
-            [vec![of_features(op.rhs_dims.first, features[1])], elements],
-        );
+        let weights = Im2col::new(rhs.offset, &[], [vec![of_features(op.rhs_dims.first, features[1])], elements]);
         let mut this = Direct {
             kernel,
-            reader: Reader::new(dtype),
+            readers: [dtype, weights_dtype].map(Reader::new),
             weights,
             start: lhs.offset as isize,
             strides: [lhs.strides[op.lhs_dims.first], lhs.strides[op.lhs_dims.second]],
@@ -291,7 +286,7 @@ impl<A: Accumulator> Direct<A> {
 
     /// Copies the band of some positions.
     fn copy_band(&self, image: Source<'_>, start: isize, rows: &Range<usize>, columns: &Range<usize>, to: &mut [A]) {
-        let elements = self.reader.of(image);
+        let elements = self.readers[0].of(image);
         let (row, phase) = (self.row(self.tile[1]), self.phase(self.tile[1]));
         let is_read = |i: usize| {
             (0..self.rows.window)
@@ -368,7 +363,7 @@ impl<A: Accumulator> Kernel for Direct<A> {
         threads.for_each_chunk(packed, self.panel(), |i, to| {
             let (group, panel) = (i / self.panels(), i % self.panels());
             let rows = panel * self.height()..self.features[1].min((panel + 1) * self.height());
-            let weights = self.weights.of(ins[1], group as isize * self.weight_stride);
+            let weights = self.weights.of(self.readers[1].of(ins[1]), group as isize * self.weight_stride);
             weights.pack_panel(rows, 0..self.offsets.len(), self.kernel.rows, to);
         });
         let packed = &*packed;

@@ -11,12 +11,11 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::row_segments::{RowSegments, copy_segments, intersection, part_inside};
+use super::row_segments::{Array, RowSegments, copy_segments, intersection, part_inside};
 use crate::base::product::{self, Accumulator, MicroKernel};
-use crate::interface::Source;
 use crate::kernels::matmul::{
-    Elements, Left, LeftBlock, Reader, Right, block_stride, for_each_panel, left_in_place, pack_panels,
-    pack_transposed, right_in_place,
+    Elements, Left, LeftBlock, Right, block_stride, for_each_panel, left_in_place, pack_panels, pack_transposed,
+    right_in_place,
 };
 
 /// Sides of a matrix: the rows of a left operand or the columns of a right one, and the contracted axes.
@@ -51,8 +50,7 @@ pub(super) struct Extent {
 }
 
 /// A matrix of elements of an array and of the zeros around it.
-pub(super) struct Im2col<A> {
-    reader: Reader<A>,
+pub(super) struct Im2col {
     /// The offset of the first element, which may be outside.
     start: isize,
     sides: [Side; 2],
@@ -96,14 +94,9 @@ struct Run<'a> {
     len: usize,
 }
 
-impl<A> Im2col<A> {
+impl Im2col {
     /// The matrix of an array from an offset on.
-    pub(super) fn new(
-        reader: Reader<A>,
-        offset: usize,
-        spatial: &[Extent],
-        axes: [impl IntoIterator<Item = Axis>; 2],
-    ) -> Im2col<A> {
+    pub(super) fn new(offset: usize, spatial: &[Extent], axes: [impl IntoIterator<Item = Axis>; 2]) -> Im2col {
         let axes = axes.map(|axes| axes.into_iter().filter(|axis| axis.size != 1).collect::<SmallVec<[Axis; 4]>>());
         let mut start = offset as isize;
         let mut checked: SmallVec<[(usize, Extent); 2]> = SmallVec::new();
@@ -158,12 +151,12 @@ impl<A> Im2col<A> {
         best[1 - along].0 = (0..other.len()).max_by_key(|&i| segments(i)).unwrap_or(0);
         let [free, contracted] = axes;
         let sides = [Side::new(free, best[FREE].0), Side::new(contracted, best[CONTRACTED].0)];
-        Im2col { reader, start, sides, checks, is_outside, along, has_panels: false }
+        Im2col { start, sides, checks, is_outside, along, has_panels: false }
     }
 
     /// The same, packed into panels as a left operand if neighbours in memory are not neighbours along the rows. Weights are: their rows
     /// would be gathered one element at a time anyway. Windows are gathered in long segments, which is faster.
-    pub(super) fn with_panels(mut self) -> Im2col<A> {
+    pub(super) fn with_panels(mut self) -> Im2col {
         self.has_panels = self.sides[FREE].stride() != 1;
         self
     }
@@ -277,37 +270,37 @@ impl Side {
 }
 
 /// A matrix of the elements of an array.
-pub(super) struct Operand<'a, A> {
-    pub(super) matrix: &'a Im2col<A>,
-    pub(super) elements: Elements<'a, A>,
+pub(super) struct Operand<'a, E> {
+    pub(super) matrix: &'a Im2col,
+    pub(super) elements: E,
     /// The offset of the group that is convolved.
     pub(super) offset: isize,
 }
 
-impl<A: Accumulator> Im2col<A> {
-    /// Whether every block can be multiplied where it lies, as a left operand: nothing is converted, nor read backwards.
+impl Im2col {
+    /// Whether every block can be multiplied where it lies, as a left operand of elements that are not converted: nothing is read
+    /// backwards.
     pub(super) fn is_in_place(&self) -> bool {
         let stride = |side: usize| match &self.sides[side].axes[..] {
             [] => Some(0),
             [axis] => Some(axis.stride),
             _ => None,
         };
-        self.reader.dtype() == A::DTYPE
-            && self.checks.is_empty()
+        self.checks.is_empty()
             && !self.is_outside
             && stride(FREE).is_some_and(|stride| stride >= 0)
             && stride(CONTRACTED).is_some_and(|stride| (0..=1).contains(&stride))
     }
 
     /// The matrix of a group of the elements of an array.
-    pub(super) fn of<'a>(&'a self, source: Source<'a>, offset: isize) -> Operand<'a, A> {
-        Operand { matrix: self, elements: self.reader.of(source), offset }
+    pub(super) fn of<E>(&self, elements: E, offset: isize) -> Operand<'_, E> {
+        Operand { matrix: self, elements, offset }
     }
 }
 
-impl<A: Accumulator> Operand<'_, A> {
+impl<E: Array> Operand<'_, E> {
     /// Reads a block. Element `i, j` of it goes to `i * strides[FREE] + j * strides[CONTRACTED]`.
-    fn read(&self, block: &[Range<usize>; 2], strides: [usize; 2], to: &mut [A]) {
+    pub(super) fn read(&self, block: &[Range<usize>; 2], strides: [usize; 2], to: &mut [E::Number]) {
         let Im2col { sides, along, .. } = self.matrix;
         sides[1 - along].runs(&block[1 - along], |across| {
             sides[*along].runs(&block[*along], |run| self.read_segments(&across, &run, strides, to));
@@ -316,7 +309,7 @@ impl<A: Accumulator> Operand<'_, A> {
 
     /// Reads the elements of two runs: the segments `run`, one for each index of `across`.
     #[inline(always)]
-    fn read_segments(&self, across: &Run<'_>, run: &Run<'_>, strides: [usize; 2], to: &mut [A]) {
+    fn read_segments(&self, across: &Run<'_>, run: &Run<'_>, strides: [usize; 2], to: &mut [E::Number]) {
         let Im2col { sides, checks, along, is_outside, start, .. } = self.matrix;
         let (p, q) = (*along, 1 - along);
         let mut segments = RowSegments {
@@ -357,22 +350,26 @@ impl<A: Accumulator> Operand<'_, A> {
         copy_segments(&self.elements, &segments, to);
     }
 
-    /// The elements from the first of a block on, and the strides of rows and columns, if the elements are numbers and the
-    /// strides are the same everywhere.
-    fn strided(&self, [free, contracted]: &[Range<usize>; 2]) -> Option<(&[A], usize, usize)> {
+    /// The offset of the first element of a block and the strides of rows and columns, if these are the same everywhere.
+    pub(super) fn locate(&self, [free, contracted]: &[Range<usize>; 2]) -> Option<(isize, [isize; 2])> {
         let matrix = self.matrix;
         if matrix.is_outside || !matrix.checks.is_empty() {
             return None;
         }
-        let elements = self.elements.numbers()?;
         let ((i, row), (j, column)) =
             (matrix.sides[FREE].strided(free)?, matrix.sides[CONTRACTED].strided(contracted)?);
-        let first = matrix.start + self.offset + i + j;
-        Some((&elements[first as usize..], row.try_into().ok()?, column.try_into().ok()?))
+        Some((matrix.start + self.offset + i + j, [row, column]))
     }
 }
 
-impl<A: Accumulator> Operand<'_, A> {
+impl<A: Accumulator> Operand<'_, Elements<'_, A>> {
+    /// The elements from the first of a block on, and the strides of rows and columns, if the elements are numbers and the
+    /// strides are the same everywhere.
+    fn strided(&self, block: &[Range<usize>; 2]) -> Option<(&[A], usize, usize)> {
+        let (elements, (first, [row, column])) = (self.elements.numbers()?, self.locate(block)?);
+        Some((&elements[first as usize..], row.try_into().ok()?, column.try_into().ok()?))
+    }
+
     /// Packs a panel of some free indices. What is left of the panel becomes zeros.
     pub(super) fn pack_panel(&self, free: Range<usize>, depth: Range<usize>, width: usize, to: &mut [A]) {
         let count = free.len();
@@ -388,7 +385,7 @@ impl<A: Accumulator> Operand<'_, A> {
     }
 }
 
-impl<A: Accumulator> Left<A> for Operand<'_, A> {
+impl<A: Accumulator> Left<A> for Operand<'_, Elements<'_, A>> {
     fn block<'a>(
         &'a self,
         kernel: &MicroKernel<A>,
@@ -417,7 +414,7 @@ impl<A: Accumulator> Left<A> for Operand<'_, A> {
     }
 }
 
-impl<A: Accumulator> Right<A> for Operand<'_, A> {
+impl<A: Accumulator> Right<A> for Operand<'_, Elements<'_, A>> {
     fn in_place(&self, depth: Range<usize>, columns: Range<usize>) -> Option<product::Right<'_, A>> {
         let count = columns.len();
         right_in_place(self.strided(&[columns, depth])?, count)

@@ -70,8 +70,8 @@ const TILES: usize = 4;
 /// A convolution of long windows.
 pub(super) struct LongWindows<A: Accumulator> {
     kernel: &'static MicroKernel<A>,
-    reader: Reader<A>,
-    weights: Im2col<A>,
+    readers: [Reader<A>; 2],
+    weights: Im2col,
     writer: Writer<A>,
     /// The first element of the image, and the strides of images and features.
     start: isize,
@@ -140,8 +140,8 @@ impl<A: Accumulator> LongWindows<A> {
         of_images.extend(&op.out_dims.spatial);
         let mut this = LongWindows {
             kernel,
-            reader: Reader::new(dtype),
-            weights: Im2col::new(Reader::new(weights_dtype), rhs.offset, &[], sides),
+            readers: [dtype, weights_dtype].map(Reader::new),
+            weights: Im2col::new(rhs.offset, &[], sides),
             writer: Writer::new(out.dtype),
             start: lhs.offset as isize,
             strides: [lhs.strides[op.lhs_dims.first], lhs.strides[op.lhs_dims.second]],
@@ -259,7 +259,7 @@ impl<A: Accumulator> LongWindows<A> {
 
     /// Copies an image's part of a band.
     fn copy_image(&self, source: Source<'_>, image: usize, [features, rows]: &[Range<usize>; 2], to: &mut [A]) {
-        let elements = self.reader.of(source);
+        let elements = self.readers[0].of(source);
         let (pitch, step) = (self.pitch(), self.of_feature());
         let x = self.columns.first(0);
         let y = (rows.start * self.rows.dilation) as i64 + self.rows.first(0);
@@ -337,7 +337,7 @@ impl<A: Accumulator> Kernel for LongWindows<A> {
         let (panels, scratch) = scratch::take::<A>(scratch, self.panels() * self.panel());
         let (kept, scratch) = scratch::take::<A>(scratch, self.kept());
         let all = DisjointMut::bytes(&mut outs[0]);
-        let weights = self.weights.of(ins[1], 0);
+        let weights = self.weights.of(self.readers[1].of(ins[1]), 0);
         for i in 0..self.steps() {
             let step = self.step(i);
             let (rows, len) = (step[0].len() * step[1].len(), self.columns.window);

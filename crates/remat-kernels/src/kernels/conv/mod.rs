@@ -18,6 +18,7 @@
 mod direct;
 mod im2col;
 mod long_windows;
+mod numbers;
 mod output;
 mod phase;
 mod polyphase;
@@ -27,13 +28,15 @@ mod sizes;
 mod tests;
 
 use remat_ir::{Aval, Conv, DType};
+use smallvec::SmallVec;
 
 use direct::Direct;
 use long_windows::LongWindows;
-use phase::{MIN_POSITIONS, Phase, Problem};
-use polyphase::phases;
+use numbers::Numbers;
+use phase::{MIN_POSITIONS, Phase, Problem, Products};
+use polyphase::{Along, phases};
 
-use super::matmul::{Writer, accumulator};
+use super::matmul::accumulator;
 use crate::base::disjoint::DisjointMut;
 use crate::base::product::Accumulator;
 use crate::base::strided::TASK_BYTES;
@@ -48,7 +51,7 @@ pub(crate) fn kernel(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<d
     match accumulator(ins[0].0, out.dtype) {
         DType::F32 => of::<f32>(op, ins, out),
         DType::F64 => of::<f64>(op, ins, out),
-        _ => Box::new(ConvKernel::<i64>::new(op, ins, out)),
+        _ => Box::new(ConvKernel::new(Numbers::<i64>::new(ins, out), op, ins, out)),
     }
 }
 
@@ -59,17 +62,43 @@ fn of<A: Accumulator>(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<
     }
     match LongWindows::<A>::new(long_windows::SIZES, op, ins, out) {
         Some(long) => Box::new(long),
-        None => Box::new(ConvKernel::<A>::new(op, ins, out)),
+        None => Box::new(ConvKernel::new(Numbers::<A>::new(ins, out), op, ins, out)),
     }
 }
 
-struct ConvKernel<A: Accumulator> {
-    phases: Vec<Phase<A>>,
+/// How the products of a convolution are computed.
+trait Multiplier: Send + Sync {
+    /// How products are cut into tasks.
+    type Cut: Send + Sync;
+
+    /// Whether sums are written as they are.
+    fn is_direct(&self) -> bool;
+
+    fn cut(&self, products: &Products) -> Self::Cut;
+
+    /// Bytes of scratch memory for a run on this many threads.
+    fn scratch(&self, cut: &Self::Cut, threads: usize) -> usize;
+
+    /// Computes the products of a phase, of which `part` gives the offsets of windows and weights, and the output of each.
+    fn run<'a>(
+        &self,
+        phase: &Phase<Self::Cut>,
+        ins: &[Source<'_>],
+        part: impl Fn(usize) -> ([isize; 2], DisjointMut<'a, u8>) + Sync,
+        scratch: &mut [u8],
+        threads: &Threads,
+    );
+}
+
+struct ConvKernel<M: Multiplier> {
+    multiplier: M,
+    phases: Vec<Phase<M::Cut>>,
     /// The number of groups times images, if a task convolves one image in all phases while it is in the caches.
     tasks: Option<usize>,
     /// Whether some outputs meet no element of the image, and are zero.
     has_zeros: bool,
-    writer: Writer<A>,
+    /// The dtype of the output.
+    dtype: DType,
     /// The strides from group to group in the image, the weights and the output.
     strides: [isize; 3],
 }
@@ -77,52 +106,70 @@ struct ConvKernel<A: Accumulator> {
 /// Groups and images become tasks only from this many on.
 const MIN_IMAGE_TASKS: usize = 8;
 
-impl<A: Accumulator> ConvKernel<A> {
-    fn new(op: &Conv, [lhs, rhs]: [(DType, &Layout); 2], out: &Aval) -> ConvKernel<A> {
+impl<M: Multiplier> ConvKernel<M> {
+    fn new(multiplier: M, op: &Conv, [(_, lhs), (_, rhs)]: [(DType, &Layout); 2], out: &Aval) -> ConvKernel<M> {
         let groups = op.feature_group_count.max(op.batch_group_count);
         let out_strides = row_major(&out.shape);
         let features = out.shape[op.out_dims.second] / groups;
         let image = match op.batch_group_count {
-            1 => rhs.1.shape[op.rhs_dims.second] as isize * lhs.1.strides[op.lhs_dims.second],
-            _ => out.shape[op.out_dims.first] as isize * lhs.1.strides[op.lhs_dims.first],
+            1 => rhs.shape[op.rhs_dims.second] as isize * lhs.strides[op.lhs_dims.second],
+            _ => out.shape[op.out_dims.first] as isize * lhs.strides[op.lhs_dims.first],
         };
         let group = features as isize;
-        let strides = [image, group * rhs.1.strides[op.rhs_dims.first], group * out_strides[op.out_dims.second]];
-        let writer = Writer::new(out.dtype);
-        let (all, found) = phases(op, out, rhs.1);
+        let strides = [image, group * rhs.strides[op.rhs_dims.first], group * out_strides[op.out_dims.second]];
+        let (all, found) = phases(op, out, rhs);
         let images = out.shape[op.out_dims.first];
         let alone = found.len() > 1
             && images * groups >= MIN_IMAGE_TASKS
             && found.iter().all(|along| along.iter().map(|along| along.positions).product::<usize>() >= MIN_POSITIONS);
-        let problem = Problem { op, lhs, rhs, out, out_strides: &out_strides, groups, writer: &writer, alone };
-        let row_major = [lhs, rhs].map(|(_, layout)| Layout::contiguous(&layout.shape));
-        let packed = Problem { lhs: (lhs.0, &row_major[0]), rhs: (rhs.0, &row_major[1]), ..problem };
+        let is_direct = multiplier.is_direct();
+        let problem = Problem { op, lhs, rhs, out, out_strides: &out_strides, groups, is_direct, alone };
+        let row_major = [lhs, rhs].map(|layout| Layout::contiguous(&layout.shape));
+        let packed = Problem { lhs: &row_major[0], rhs: &row_major[1], ..problem };
+        let phase = |along: &SmallVec<[Along; 4]>| {
+            let method = packed.method(along);
+            problem.phase(along, &method, multiplier.cut(&method.products))
+        };
         ConvKernel {
             has_zeros: found.len() < all,
-            phases: found.iter().map(|along| problem.phase(along, packed.method(along))).collect(),
+            phases: found.iter().map(phase).collect(),
             tasks: alone.then_some(images * groups),
-            writer,
+            dtype: out.dtype,
             strides,
+            multiplier,
         }
     }
 }
 
-impl<A: Accumulator> Kernel for ConvKernel<A> {
+impl<M: Multiplier> Kernel for ConvKernel<M> {
     fn scratch(&self, threads: usize) -> usize {
-        let most = |threads| self.phases.iter().map(|phase| phase.cut.scratch(threads)).max().unwrap_or(0);
+        let of_phase = |phase: &Phase<M::Cut>, threads| self.multiplier.scratch(&phase.cut, threads);
+        let most = |threads| self.phases.iter().map(|phase| of_phase(phase, threads)).max().unwrap_or(0);
         if self.tasks.is_some() { threads * most(1) } else { most(threads) }
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
         if self.has_zeros {
-            with_word!(self.writer.dtype, W => {
+            with_word!(self.dtype, W => {
                 let out = outs[0].words_mut::<W>();
                 threads.for_each_chunk(out, TASK_BYTES, |_, part| part.fill(W::default()));
             });
         }
         let all = DisjointMut::bytes(&mut outs[0]);
-        let run = |i: usize, scratch: &mut [u8], threads: &Threads| {
-            self.phases.iter().for_each(|phase| phase.run(self, i, ins, all, scratch, threads));
+        // Convolves the groups and images from one on that are the batch of the cuts.
+        let run = |first: usize, scratch: &mut [u8], threads: &Threads| {
+            for phase in &self.phases {
+                // The offsets of a group and an image, and the output of their products.
+                let part = |i: usize| {
+                    let i = first + i;
+                    let (group, image) = ((i / phase.images) as isize, (i % phase.images) as isize);
+                    let [of_image, of_weights, of_out] = self.strides.map(|stride| group * stride);
+                    let to = phase.first + (of_out + image * phase.image_strides[1]) as usize;
+                    let offsets = [of_image + image * phase.image_strides[0], of_weights];
+                    (offsets, all.skip(to * self.dtype.size()))
+                };
+                self.multiplier.run(phase, ins, part, scratch, threads);
+            }
         };
         match self.tasks {
             Some(tasks) => {

@@ -23,15 +23,15 @@ pub(super) struct StridedOutput<'a, A> {
     pub(super) columns: &'a Rows<1>,
 }
 
-/// The stride of the rows, if products can be written directly.
-pub(super) fn direct_stride<A: Accumulator>(writer: &Writer<A>, rows: &Rows<1>, columns: &Rows<1>) -> Option<usize> {
+/// The stride of the rows, if sums that are written as they are can be written row by row.
+pub(super) fn direct_stride(is_direct: bool, rows: &Rows<1>, columns: &Rows<1>) -> Option<usize> {
     let contiguous = columns.outer.len() <= 1 && (columns.len == 1 || columns.stride[0] == 1);
-    (writer.is_direct() && contiguous && rows.outer.len() <= 1).then_some(rows.stride[0] as usize)
+    (is_direct && contiguous && rows.outer.len() <= 1).then_some(rows.stride[0] as usize)
 }
 
 impl<A: Accumulator> Output<A> for StridedOutput<'_, A> {
     fn direct(&self) -> Option<(*mut A, usize)> {
-        direct_stride(self.writer, self.rows, self.columns).map(|stride| (self.out.at(0).cast(), stride))
+        direct_stride(self.writer.is_direct(), self.rows, self.columns).map(|stride| (self.out.at(0).cast(), stride))
     }
 
     unsafe fn write(&self, rows: Range<usize>, columns: Range<usize>, sums: &[A]) {

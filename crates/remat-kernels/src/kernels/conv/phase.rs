@@ -2,52 +2,46 @@
 
 use std::cmp::Reverse;
 
-use remat_ir::{Aval, Conv, DType, Shape};
+use remat_ir::{Aval, Conv, Shape};
 use smallvec::SmallVec;
 
-use super::ConvKernel;
 use super::im2col::{Axis, CONTRACTED, Extent, Im2col};
-use super::output::{StridedOutput, direct_stride};
+use super::output::direct_stride;
 use super::polyphase::Along;
-use super::sizes::cut;
-use crate::base::disjoint::DisjointMut;
-use crate::base::product::Accumulator;
 use crate::base::strided::{Rows, StridedIter};
-use crate::interface::Source;
 use crate::interface::layout::{Layout, Strides};
-use crate::kernels::matmul::{Cut, Reader, Writer};
-use crate::simd::Level;
-use crate::threads::Threads;
 
 /// Images of at least this many positions are convolved one after the other, so that the products of each are written to the
 /// output directly.
 pub(super) const MIN_POSITIONS: usize = 256;
 
 /// Positions of windows where the same weights meet elements of the image.
-pub(super) struct Phase<A: Accumulator> {
-    windows: Im2col<A>,
-    weights: Im2col<A>,
+pub(super) struct Phase<C> {
+    pub(super) windows: Im2col,
+    pub(super) weights: Im2col,
     /// Images that are convolved one after the other, and the strides between them in the batch and in the output.
-    images: usize,
-    image_strides: [isize; 2],
+    pub(super) images: usize,
+    pub(super) image_strides: [isize; 2],
     /// The offset of the first output, and the offsets along positions and features.
-    first: usize,
-    positions: Rows<1>,
-    features: Rows<1>,
+    pub(super) first: usize,
+    pub(super) positions: Rows<1>,
+    pub(super) features: Rows<1>,
     /// Whether the windows are the left operand.
-    windows_first: bool,
-    pub(super) cut: Cut<A>,
+    pub(super) windows_first: bool,
+    pub(super) cut: C,
 }
 
 /// A convolution with the layouts of its operands.
-pub(super) struct Problem<'a, A: 'static> {
+#[derive(Clone, Copy)]
+pub(super) struct Problem<'a> {
     pub(super) op: &'a Conv,
-    pub(super) lhs: (DType, &'a Layout),
-    pub(super) rhs: (DType, &'a Layout),
+    pub(super) lhs: &'a Layout,
+    pub(super) rhs: &'a Layout,
     pub(super) out: &'a Aval,
     pub(super) out_strides: &'a Strides,
     pub(super) groups: usize,
-    pub(super) writer: &'a Writer<A>,
+    /// Whether sums are written as they are.
+    pub(super) is_direct: bool,
     /// Whether a task convolves an image in all phases.
     pub(super) alone: bool,
 }
@@ -56,14 +50,29 @@ pub(super) struct Problem<'a, A: 'static> {
 type Paired = (Axis, isize);
 
 /// The part of a phase that the operation and the shapes alone decide, whatever the layouts are.
-pub(super) struct Method<A: Accumulator> {
+pub(super) struct Method {
     /// The axes along which products are summed, outermost first: the features have number 0, and spatial axes follow.
     elements: SmallVec<[usize; 4]>,
-    /// Whether the windows are the left operand.
-    windows_first: bool,
     /// Whether images are convolved one after the other.
     one_by_one: bool,
-    cut: Cut<A>,
+    pub(super) products: Products,
+}
+
+/// The products of a phase: a batch of those of `rows` by `depth` and `depth` by `columns` elements, which are its `shape`.
+#[derive(Clone, Copy)]
+pub(super) struct Products {
+    pub(super) batch: usize,
+    pub(super) shape: [usize; 3],
+    /// Whether sums can be written to the output as they are, row by row.
+    pub(super) direct: bool,
+    /// How many neighbours along the contracted dimension have one stride in the left operand.
+    pub(super) run: usize,
+    /// Whether the windows are the left operand.
+    pub(super) windows_first: bool,
+    /// Whether the left operand can be read in place, unless its elements are converted.
+    pub(super) in_place: bool,
+    /// Whether the whole is one of many tasks.
+    pub(super) is_task: bool,
 }
 
 /// The axes of the windows and weights of a phase.
@@ -100,10 +109,10 @@ fn output_offsets(axes: &[Paired]) -> Rows<1> {
     Rows::from(StridedIter::new(&shape, [&strides]))
 }
 
-impl<A: Accumulator> Problem<'_, A> {
+impl Problem<'_> {
     /// How a phase is computed. Of a problem with row-major operands: the order of sums must not depend on layouts.
-    pub(super) fn method(&self, along: &[Along]) -> Method<A> {
-        let Problem { op, out, writer, .. } = *self;
+    pub(super) fn method(&self, along: &[Along]) -> Method {
+        let Problem { op, out, is_direct, .. } = *self;
         let mut axes = self.axes(along);
         let mut elements: SmallVec<[usize; 4]> = (0..axes.elements.len()).collect();
         // Features are summed last where they are neighbours, so that runs of them can be read.
@@ -128,38 +137,38 @@ impl<A: Accumulator> Problem<'_, A> {
             axes.elements = permuted(&listed, &elements);
             one_by_one |= axes.image.0.size > 1
                 && size(&axes.positions) >= MIN_POSITIONS
-                && direct_stride(writer, &features, &output_offsets(&axes.positions)).is_some();
+                && direct_stride(is_direct, &features, &output_offsets(&axes.positions)).is_some();
         }
         let (at, images) = if one_by_one { (&axes.positions, axes.image.0.size) } else { (&all_positions, 1) };
         let (across, depth, positions) = (size(at), size(&axes.elements), output_offsets(at));
         let (shape, direct, left) = match windows_first {
-            true => ([across, count, depth], direct_stride(writer, &positions, &features), self.windows(&axes, at)),
-            false => ([count, across, depth], direct_stride(writer, &features, &positions), self.weights(&axes, count)),
+            true => ([across, count, depth], direct_stride(is_direct, &positions, &features), self.windows(&axes, at)),
+            false => {
+                ([count, across, depth], direct_stride(is_direct, &features, &positions), self.weights(&axes, count))
+            }
         };
-        let batch = if self.alone { 1 } else { self.groups * images };
-        let cut = cut(
-            A::micro_kernel(Level::best()),
-            batch,
+        let products = Products {
+            batch: if self.alone { 1 } else { self.groups * images },
             shape,
-            direct.is_some(),
-            left.contracted_run(),
+            direct: direct.is_some(),
+            run: left.contracted_run(),
             windows_first,
-            left.is_in_place(),
-            self.alone,
-        );
-        Method { elements, windows_first, one_by_one, cut }
+            in_place: left.is_in_place(),
+            is_task: self.alone,
+        };
+        Method { elements, one_by_one, products }
     }
 
-    /// A phase that is computed by this method.
-    pub(super) fn phase(&self, along: &[Along], method: Method<A>) -> Phase<A> {
+    /// A phase that is computed by this method, with its products cut so.
+    pub(super) fn phase<C>(&self, along: &[Along], method: &Method, cut: C) -> Phase<C> {
         let Problem { op, out, .. } = *self;
-        let Method { elements, windows_first, one_by_one, cut } = method;
+        let (elements, windows_first) = (&method.elements, method.products.windows_first);
         let mut axes = self.axes(along);
         axes.elements = elements.iter().map(|&i| axes.elements[i].clone()).collect();
         let all_positions = axes.all_positions();
         let (count, stride) = (out.shape[op.out_dims.second] / self.groups, self.out_strides[op.out_dims.second]);
         let features = Rows::from(StridedIter::new(&[count], [&[stride]]));
-        let (at, images, image_strides) = match one_by_one {
+        let (at, images, image_strides) = match method.one_by_one {
             true => (&axes.positions, axes.image.0.size, [axes.image.0.stride, axes.image.1]),
             false => (&all_positions, 1, [0, 0]),
         };
@@ -168,7 +177,7 @@ impl<A: Accumulator> Problem<'_, A> {
     }
 
     fn axes(&self, along: &[Along]) -> Axes {
-        let Problem { op, lhs: (_, lhs), rhs: (_, rhs), out, out_strides, .. } = *self;
+        let Problem { op, lhs, rhs, out, out_strides, .. } = *self;
         let whole = |dim: usize, size: usize| Axis { size, stride: lhs.strides[dim], along: None };
         let (features, image) = (op.lhs_dims.second, op.lhs_dims.first);
         let mut elements = vec![(whole(features, rhs.shape[op.rhs_dims.second]), rhs.strides[op.rhs_dims.second])];
@@ -194,57 +203,15 @@ impl<A: Accumulator> Problem<'_, A> {
     }
 
     /// The windows at some positions.
-    fn windows(&self, axes: &Axes, positions: &[Paired]) -> Im2col<A> {
-        let (dtype, layout) = self.lhs;
+    fn windows(&self, axes: &Axes, positions: &[Paired]) -> Im2col {
         let sides = [positions, &axes.elements].map(|axes| axes.iter().map(|(axis, _)| axis.clone()));
-        Im2col::new(Reader::new(dtype), layout.offset, &axes.extents, sides)
+        Im2col::new(self.lhs.offset, &axes.extents, sides)
     }
 
     /// The weights of `count` features.
-    fn weights(&self, axes: &Axes, count: usize) -> Im2col<A> {
-        let (dtype, layout) = self.rhs;
-        let features = Axis { size: count, stride: layout.strides[self.op.rhs_dims.first], along: None };
+    fn weights(&self, axes: &Axes, count: usize) -> Im2col {
+        let features = Axis { size: count, stride: self.rhs.strides[self.op.rhs_dims.first], along: None };
         let elements = axes.elements.iter().map(|&(ref axis, stride)| Axis { size: axis.size, stride, along: None });
-        Im2col::new(Reader::new(dtype), axes.weight, &[], [vec![features], elements.collect()]).with_panels()
-    }
-}
-
-impl<A: Accumulator> Phase<A> {
-    /// Convolves the groups and images from one on that are the batch of the cut.
-    pub(super) fn run(
-        &self,
-        kernel: &ConvKernel<A>,
-        first: usize,
-        ins: &[Source<'_>],
-        all: DisjointMut<'_, u8>,
-        scratch: &mut [u8],
-        threads: &Threads,
-    ) {
-        // The operands of a group and an image, and the output of their products.
-        let part = |i: usize| {
-            let i = first + i;
-            let (group, image) = ((i / self.images) as isize, (i % self.images) as isize);
-            let [of_image, of_weights, of_out] = kernel.strides.map(|stride| group * stride);
-            let to = self.first + (of_out + image * self.image_strides[1]) as usize;
-            (
-                self.windows.of(ins[0], of_image + image * self.image_strides[0]),
-                self.weights.of(ins[1], of_weights),
-                all.skip(to * kernel.writer.dtype.size()),
-            )
-        };
-        let writer = &kernel.writer;
-        if self.windows_first {
-            let (rows, columns) = (&self.positions, &self.features);
-            self.cut.run(scratch, threads, |i| {
-                let (windows, weights, out) = part(i);
-                (windows, weights, StridedOutput { out, writer, rows, columns })
-            });
-        } else {
-            let (rows, columns) = (&self.features, &self.positions);
-            self.cut.run(scratch, threads, |i| {
-                let (windows, weights, out) = part(i);
-                (weights, windows, StridedOutput { out, writer, rows, columns })
-            });
-        }
+        Im2col::new(axes.weight, &[], [vec![features], elements.collect()]).with_panels()
     }
 }

@@ -36,8 +36,47 @@ const CHUNK: usize = 64;
 /// Numbers that are copied at a time.
 const LANES: usize = 8;
 
+/// The elements of an array, from which segments are copied.
+pub(super) trait Array: Copy {
+    /// What they are copied as.
+    type Number: Copy + Default;
+
+    /// The elements, where they are such numbers.
+    fn numbers(&self) -> Option<&[Self::Number]>;
+
+    /// Reads `to.len()` elements that are `stride` apart, the first at `start`.
+    fn read(&self, start: isize, stride: isize, to: &mut [Self::Number]);
+}
+
+impl<A: Accumulator> Array for Elements<'_, A> {
+    type Number = A;
+
+    fn numbers(&self) -> Option<&[A]> {
+        Elements::numbers(self)
+    }
+
+    fn read(&self, start: isize, stride: isize, to: &mut [A]) {
+        Elements::read(self, start, stride, to);
+    }
+}
+
+/// Elements that are copied as they are.
+impl<N: Copy + Default> Array for &[N] {
+    type Number = N;
+
+    fn numbers(&self) -> Option<&[N]> {
+        Some(self)
+    }
+
+    fn read(&self, start: isize, stride: isize, to: &mut [N]) {
+        for (i, to) in to.iter_mut().enumerate() {
+            *to = self[(start + i as isize * stride) as usize];
+        }
+    }
+}
+
 /// Copies segments.
-pub(super) fn copy_segments<A: Accumulator>(elements: &Elements<'_, A>, segments: &RowSegments, to: &mut [A]) {
+pub(super) fn copy_segments<E: Array>(elements: &E, segments: &RowSegments, to: &mut [E::Number]) {
     if segments.count == 0 || segments.len == 0 {
         return;
     }
@@ -68,20 +107,20 @@ pub(super) fn copy_segments<A: Accumulator>(elements: &Elements<'_, A>, segments
 }
 
 /// Writes zeros for the elements outside.
-fn zeros<A: Accumulator>(segments: &RowSegments, to: &mut [A]) {
+fn zeros<N: Copy + Default>(segments: &RowSegments, to: &mut [N]) {
     let RowSegments { len, inside, .. } = segments;
     for i in 0..segments.count {
         let to = &mut to[segments.to + i * segments.to_strides[0]..];
         let is_inside = segments.shared.is_none() && segments.segments.contains(&i);
         let parts = if is_inside { [0..inside.start, inside.end..*len] } else { [0..*len, 0..0] };
         for j in parts.into_iter().flatten() {
-            to[j * segments.to_strides[1]] = A::default();
+            to[j * segments.to_strides[1]] = N::default();
         }
     }
 }
 
 /// Copies the part of some segments that is inside, which is the same in all.
-fn copy_inside<A: Accumulator>(elements: &Elements<'_, A>, segments: &RowSegments, to: &mut [A]) {
+fn copy_inside<E: Array>(elements: &E, segments: &RowSegments, to: &mut [E::Number]) {
     let (count, len) = (segments.segments.len(), segments.inside.len());
     if count == 0 || len == 0 {
         return;
@@ -100,7 +139,7 @@ fn copy_inside<A: Accumulator>(elements: &Elements<'_, A>, segments: &RowSegment
             elements.read(at, segments.strides[1], &mut to[..len]);
             continue;
         }
-        let mut chunk = [A::default(); CHUNK];
+        let mut chunk = [E::Number::default(); CHUNK];
         for first in (0..len).step_by(CHUNK) {
             let chunk = &mut chunk[..CHUNK.min(len - first)];
             elements.read(at + first as isize * segments.strides[1], segments.strides[1], chunk);
@@ -112,12 +151,12 @@ fn copy_inside<A: Accumulator>(elements: &Elements<'_, A>, segments: &RowSegment
 
 /// Copies `count` segments of `len` numbers each, neither of which is zero, from the offset `at` on, with these strides of
 /// segments and of numbers.
-fn copy_numbers<A: Accumulator>(
-    from: &[A],
+fn copy_numbers<N: Copy>(
+    from: &[N],
     at: isize,
     strides: [isize; 2],
     [count, len]: [usize; 2],
-    to: &mut [A],
+    to: &mut [N],
     to_strides: [usize; 2],
 ) {
     // The first and the last number of the first and of the last segment, and with them all between, are in the slice.
@@ -127,7 +166,7 @@ fn copy_numbers<A: Accumulator>(
     assert!((count - 1) * to_strides[0] + (len - 1) * to_strides[1] < to.len());
     let to_strides = to_strides.map(|stride| stride as isize);
     // SAFETY: all numbers that are read are in `from` and all that are written are in `to` (checked).
-    unsafe { copy::<A>(Level::best())([count, len], from.as_ptr().offset(at), strides, to.as_mut_ptr(), to_strides) }
+    unsafe { copy::<N>(Level::best())([count, len], from.as_ptr().offset(at), strides, to.as_mut_ptr(), to_strides) }
 }
 
 multiversion! {

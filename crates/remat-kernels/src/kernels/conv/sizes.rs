@@ -1,5 +1,6 @@
 //! The blocking of the products of a convolution.
 
+use super::phase::Products;
 use crate::base::product::{Accumulator, MicroKernel};
 use crate::kernels::matmul::{Cut, MANY, SHARED, even};
 
@@ -40,19 +41,9 @@ const MIN_ROWS: usize = 24;
 /// Split into at least this many tasks.
 const MIN_TASKS: usize = 8;
 
-/// The cut of a batch of products of `rows` by `depth` and `depth` by `columns` elements, which are written directly if
-/// `direct`. The left operand has runs of neighbours of length `run` along the contracted dimension, and is read `in_place` or not. If
-/// the whole `is_task`, it is one of many.
-pub(super) fn cut<A: Accumulator>(
-    kernel: &'static MicroKernel<A>,
-    batch: usize,
-    shape: [usize; 3],
-    direct: bool,
-    run: usize,
-    windows_first: bool,
-    in_place: bool,
-    is_task: bool,
-) -> Cut<A> {
+/// The cut of the products of a phase.
+pub(super) fn cut<A: Accumulator>(kernel: &'static MicroKernel<A>, products: &Products) -> Cut<A> {
+    let Products { batch, shape, direct, run, windows_first, in_place, is_task } = *products;
     let [rows, columns, depth] = shape;
     let work = rows.saturating_mul(columns).saturating_mul(depth);
     if work.saturating_mul(batch) < SHARED || (batch >= MANY && work < SHARED) {
