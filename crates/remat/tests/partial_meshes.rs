@@ -120,6 +120,113 @@ fn collectives_along_the_manual_axis() -> Result<()> {
     Ok(())
 }
 
+/// A function of a shard, of its axis and of the size of that.
+type OfShard = fn(&Tensor, &str, usize) -> Tensor;
+
+/// Along one axis by hand, each collective of a layer whose weight XLA cuts over the other axis: the gradients are those of what the collective means, without a mesh.
+#[test]
+fn gradients_of_collectives_along_the_manual_axis() -> Result<()> {
+    // What each does with all shards, one after the other along the first axis.
+    let meant: [(&str, OfShard, OfShard); 8] = [
+        ("psum", |x, axis, _| x.psum(axis), |x, _, n| blocks(x, n).sum(0).tile([n, 1])),
+        ("pmean", |x, axis, _| x.pmean(axis), |x, _, n| blocks(x, n).mean(0).tile([n, 1])),
+        ("pmax", |x, axis, _| x.pmax(axis), |x, _, n| blocks(x, n).max(0).tile([n, 1])),
+        ("all_gather", |x, axis, _| x.all_gather(axis, 0).cumsum(0), |x, _, n| x.cumsum(0).tile([n, 1])),
+        (
+            "psum_scatter",
+            |x, axis, _| x.psum_scatter(axis, 1),
+            |x, _, n| blocks(x, n).sum(0).reshape([8 / n, n, 16 / n]).transpose([1, 0, 2]).reshape([8, 16 / n]),
+        ),
+        (
+            "all_to_all",
+            |x, axis, _| x.all_to_all(axis, 1, 0),
+            |x, _, n| x.reshape([8, n, 16 / n]).transpose([1, 0, 2]).reshape([8 * n, 16 / n]),
+        ),
+        (
+            "ppermute",
+            |x, axis, n| x.ppermute(axis, &(0..n).map(|i| (i, (i + 1) % n)).collect::<Vec<_>>()),
+            |x, _, n| x.roll(8 / n as i64, 0),
+        ),
+        (
+            "axis_index",
+            |x, axis, _| x * (axis_index(axis) + 1).to_dtype(DType::F32),
+            |x, _, n| {
+                (blocks(x, n) * (Tensor::arange(0..n as i32).to_dtype(DType::F32) + 1.0).reshape([n, 1, 1]))
+                    .reshape([8, 16])
+            },
+        ),
+    ];
+    let loss = |x: &Tensor| {
+        let shape = x.shape()?.to_vec();
+        Ok::<_, Error>((x.sin() * counted(&shape)).sum(..))
+    };
+    let layer = |x: &Tensor, w: &Tensor| x.matmul(w).tanh().matmul(&w.transpose([1, 0]));
+    for (axis, other, size) in [("data", "model", 2), ("model", "data", 4)] {
+        for (name, f, plain) in meant {
+            for policy in [None, Some(Policy::Nothing)] {
+                let policy = &policy;
+                let mapped = |args: &(Tensor, Tensor)| {
+                    let of_shard = |(x, w): &(Tensor, Tensor)| {
+                        let w = w.with_sharding_constraint(&Sharding::new(&mesh(), spec![None, other]));
+                        checkpoint(policy.clone(), |x: &Tensor| f(&layer(x, &w), axis, size).square())(x)
+                    };
+                    loss(&shard_map_with(&along(&[axis]), &mesh(), (spec![axis], spec![]), spec![axis], of_shard)(
+                        args,
+                    )?)
+                };
+                let plain = |(x, w): &(Tensor, Tensor)| loss(&plain(&layer(x, w), axis, size).square());
+                assert_same(&format!("{name} along {axis}, {policy:?}"), mapped, plain, &args())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The rows of `n` shards: `[n, rows, features]`.
+fn blocks(x: &Tensor, n: usize) -> Tensor {
+    x.reshape([n, 8 / n, 16])
+}
+
+/// A sum over shards in a checkpointed region is computed again, unless the policy saves it by its name; the gradients are the same.
+#[test]
+fn a_policy_may_save_a_collective_by_its_name() -> Result<()> {
+    let layer = |sum: Option<&str>, x: &Tensor, w: &Tensor| {
+        let product = x.matmul(w);
+        let whole = sum.map_or_else(|| product.clone(), |axis| product.psum(axis).named("summed"));
+        whole.tanh().square().mean(..)
+    };
+    let plain = |(x, w): &(Tensor, Tensor)| Ok(layer(None, x, w));
+    let manual = |policy: &Policy, args: &(Tensor, Tensor)| {
+        let specs = (spec!["data", "model"], spec!["model"]);
+        shard_map(&mesh(), specs, spec![], |(x, w): &(Tensor, Tensor)| {
+            checkpoint(policy.clone(), |x: &Tensor| layer(Some("model"), x, w).pmean("data"))(x)
+        })(args)
+    };
+    // Along `model` by hand; the engine cuts the rows over `data`.
+    let partly = |policy: &Policy, args: &(Tensor, Tensor)| {
+        let specs = (spec![None, "model"], spec!["model"]);
+        shard_map_with(&along(&["model"]), &mesh(), specs, spec![], |(x, w): &(Tensor, Tensor)| {
+            let x = x.with_sharding_constraint(&Sharding::new(&mesh(), spec!["data"]));
+            checkpoint(policy.clone(), |x: &Tensor| layer(Some("model"), x, w))(&x)
+        })(args)
+    };
+    type Loss<'a> = &'a dyn Fn(&Policy, &(Tensor, Tensor)) -> Result<Tensor>;
+    for (name, loss) in [("manual", &manual as Loss<'_>), ("partly manual", &partly)] {
+        let sums = |policy: Policy| {
+            let gradient =
+                remat::jit(|args: &(Tensor, Tensor)| grad(|args: &(Tensor, Tensor)| loss(&policy, args))(args));
+            let sums = gradient.jaxpr(&args())?.to_string().matches("= psum[axes=(model,)]").count();
+            assert_same(&format!("{name}, {policy}"), |args| loss(&policy, args), plain, &args())?;
+            Ok::<_, Error>(sums)
+        };
+        let (again, saved) = (sums(Policy::Nothing)?, sums(Policy::names(["summed"]))?);
+        assert_eq!((again, saved, sums(Policy::Everything)?), (saved + 1, saved, saved), "{name}");
+        let offloaded = Policy::save_and_offload_names([] as [&str; 0], ["summed"]);
+        assert_eq!((sums(Policy::Dots)?, sums(offloaded)?), (again, saved), "{name}");
+    }
+    Ok(())
+}
+
 /// The inner function has the names of both axes; its position along the outer one decides what it computes, in a branch and in a loop.
 #[test]
 fn a_shard_map_in_another_has_the_axes_of_both() -> Result<()> {
@@ -132,8 +239,21 @@ fn a_shard_map_in_another_has_the_axes_of_both() -> Result<()> {
         })(args)
     };
     assert_same("nested", nested, plain, &args())?;
-    let checkpointed = |args: &(Tensor, Tensor)| checkpoint(Policy::Nothing, nested)(args);
-    assert_same("nested in a checkpoint", checkpointed, plain, &args())?;
+    for policy in [Policy::Nothing, Policy::Dots, Policy::DotsWithNoBatchDims] {
+        let checkpointed = |args: &(Tensor, Tensor)| checkpoint(policy.clone(), nested)(args);
+        assert_same(&format!("nested in a checkpoint, {policy}"), checkpointed, plain, &args())?;
+        // The checkpoint may be around the inner one alone.
+        let inside = |args: &(Tensor, Tensor)| {
+            shard_map_with(&along(&["data"]), &mesh(), (spec!["data"], spec![]), spec![], |args: &(Tensor, Tensor)| {
+                let inner =
+                    |(x, w): &(Tensor, Tensor)| x.matmul(w).psum("model").tanh().square().mean(..).pmean("data");
+                checkpoint(policy.clone(), shard_map(&mesh(), (spec![None, "model"], spec!["model"]), spec![], inner))(
+                    args,
+                )
+            })(args)
+        };
+        assert_same(&format!("a checkpoint around the inner one, {policy}"), inside, plain, &args())?;
+    }
 
     let positions = |x: &Tensor| {
         shard_map_with(&along(&["data"]), &mesh(), spec!["data"], spec!["data"], |x: &Tensor| {

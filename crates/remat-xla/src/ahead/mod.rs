@@ -41,7 +41,8 @@ pub enum Effort {
 pub struct AheadOptions {
     /// How long the compiler may look for a better program.
     pub effort: Effort,
-    /// A compilation that takes longer is ended, which is an error.
+    /// A compilation that takes longer is ended, which is an error. Where Linux tells it, time in which the compiler waited for a processor does not count; after four times
+    /// as long it is ended in any case.
     pub time_limit: Duration,
     /// The program that compiles; where it is `None`, the file that the environment variable `REMAT_WORKER` names, this program if it has called
     /// [`serve_ahead`], or the command `remat` on the path.

@@ -118,7 +118,7 @@ pub(super) fn run(job: &Job, options: &AheadOptions) -> Result<Answer> {
         if let Some(status) = worker.try_wait().map_err(failed)? {
             break status;
         }
-        if started.elapsed() > options.time_limit {
+        if is_over(started.elapsed(), options.time_limit, || processor_time(worker.id())) {
             // It may have ended by itself meanwhile.
             let _ = worker.kill();
             worker.wait().map_err(failed)?;
@@ -129,6 +129,25 @@ pub(super) fn run(job: &Job, options: &AheadOptions) -> Result<Answer> {
         pause = (2 * pause).min(Duration::from_millis(50));
     };
     Answer::read(job, &folder.0).unwrap_or_else(|| Err(crashed(&program, status, &log)))
+}
+
+/// Whether a worker has had its time. That in which other programs had the processor is not its own, so that it goes on while it has had less
+/// processor time than the limit; it may wait for something that never comes, so that it ends after four times the limit whatever it did.
+fn is_over(elapsed: Duration, limit: Duration, processor: impl FnOnce() -> Option<Duration>) -> bool {
+    elapsed > limit && (elapsed > 4 * limit || processor().is_none_or(|spent| spent > limit))
+}
+
+/// The time that the threads of a process have run, where Linux tells.
+fn processor_time(process: u32) -> Option<Duration> {
+    ticks(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?).map(|ticks| Duration::from_millis(10 * ticks))
+}
+
+/// User and system time of a `stat` file of `/proc`, which counts hundredths of a second on all of Linux's platforms. The second field is a name, which may have spaces and
+/// brackets of its own.
+fn ticks(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut next = || fields.next()?.parse::<u64>().ok();
+    Some(next()? + next()?)
 }
 
 /// The command that starts a worker, with the environment that the plugin reads when it is loaded.
@@ -222,4 +241,33 @@ impl Drop for Folder {
 
 fn failed(message: String) -> Error {
     Error::new(ErrorKind::Io, "ahead", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_others_does_not_count() {
+        let second = Duration::from_secs(1);
+        let is_over = |elapsed: f64, spent: Option<f64>| {
+            is_over(second.mul_f64(elapsed), second, || spent.map(|spent| second.mul_f64(spent)))
+        };
+        assert!(!is_over(0.9, Some(1.8)), "a compiler may use several processors");
+        assert!(is_over(1.1, Some(1.1)) && !is_over(1.1, Some(0.6)));
+        assert!(is_over(4.1, Some(0.0)), "one that only waits is ended too");
+        assert!(is_over(1.1, None));
+    }
+
+    #[test]
+    fn processor_time_is_read_from_a_stat_file() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194304 500 0 3 0 250 40 9 9 20 0 2 0 100 0 0";
+        assert_eq!((ticks(stat), ticks("7 (a"), ticks("7 (a) S 1")), (Some(290), None, None));
+        let before = processor_time(std::process::id()).unwrap();
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_millis(100) {
+            std::hint::spin_loop();
+        }
+        assert!(processor_time(std::process::id()).unwrap() > before);
+    }
 }

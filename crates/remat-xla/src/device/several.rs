@@ -80,11 +80,8 @@ impl XlaDevices {
         let compiler = clients::of(plugin, count)?;
         let client = &compiler.client;
         if count > client.num_devices() {
-            let there = counted(client.num_devices(), "device");
-            return wrong(format!(
-                "{count} devices of {} are asked for, and there are {there}",
-                platform.device_name()
-            ));
+            let [there, of_all] = [client.num_devices(), client.num_devices_of_all()?];
+            return wrong(too_few(platform, count, there, of_all));
         }
         let name = format!("{}:0-{}", platform.device_name(), count - 1);
         Ok(XlaDevices(Arc::new(Inner { compiler, platform, count, name, resharding: Resharding::default() })))
@@ -120,6 +117,19 @@ impl XlaDevices {
         let upload = |device| self.0.compiler.client.upload(&cut_shard(array, spec, mesh, device)?, device);
         (0..mesh.devices()).map(upload).collect()
     }
+}
+
+/// The message for more devices than this process has, of those of all processes.
+fn too_few(platform: Platform, count: usize, there: usize, of_all: usize) -> String {
+    let asked = format!("{count} devices of {} are asked for, and ", platform.device_name());
+    if count > of_all || there == of_all {
+        return format!("{asked}the plugin has {}", counted(of_all, "device"));
+    }
+    format!(
+        "{asked}this process has {} of the {of_all} of its cluster; a program runs on the devices of one process: cut it over these, and sum gradients \
+         between processes by remat::cluster",
+        counted(there, "device")
+    )
 }
 
 impl Device for XlaDevices {
@@ -354,6 +364,19 @@ impl Placement {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn more_devices_than_a_process_has_are_refused() {
+        let message = |count, there, of_all| too_few(Platform::Gpu, count, there, of_all);
+        assert_eq!(message(4, 1, 1), "4 devices of cuda are asked for, and the plugin has 1 device");
+        assert_eq!(message(32, 8, 16), "32 devices of cuda are asked for, and the plugin has 16 devices");
+        let expected = "16 devices of cuda are asked for, and this process has 8 devices of the 16 of its cluster; a program runs on the devices of one \
+                        process: cut it over these, and sum gradients between processes by remat::cluster";
+        assert_eq!(message(16, 8, 16), expected);
+        let Some(_) = crate::support::xla() else { return };
+        let devices = XlaDevices::find(Platform::Cpu, 3).unwrap();
+        assert_eq!(devices.0.compiler.client.num_devices_of_all().unwrap(), 3);
+    }
 
     fn addresses(value: &Value) -> Vec<usize> {
         let Value::Device(array) = value else { panic!("it is on the host") };

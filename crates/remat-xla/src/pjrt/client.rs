@@ -139,6 +139,14 @@ impl Client {
         self.devices.len()
     }
 
+    /// The number of devices of all processes that work together.
+    pub(crate) fn num_devices_of_all(&self) -> Result<usize> {
+        let mut args = sys::ClientDevices { client: self.handle, ..sys::ClientDevices::new() };
+        // SAFETY: the client is there; the list is not read.
+        unsafe { self.library.call(&mut args) }?;
+        Ok(args.num_devices)
+    }
+
     /// The number of buffers that are not freed.
     pub(crate) fn num_buffers(&self) -> usize {
         self.buffers.load(Ordering::Relaxed)

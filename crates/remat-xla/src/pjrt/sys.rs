@@ -96,6 +96,7 @@ arguments! {
     }
     ClientDestroy PJRT_Client_Destroy 11 { client: Handle, }
     ClientPlatformVersion PJRT_Client_PlatformVersion 14 { client: Handle, version: *const c_char, version_size: usize, }
+    ClientDevices PJRT_Client_Devices 15 { client: Handle, devices: *const Handle, num_devices: usize, }
     ClientAddressableDevices PJRT_Client_AddressableDevices 16 { client: Handle, devices: *const Handle, num_devices: usize, }
     ClientCompile PJRT_Client_Compile 20 {
         client: Handle,
@@ -346,7 +347,8 @@ pub(super) mod tests {
     /// What a compiler of C says of the header.
     #[test]
     fn structs_have_the_sizes_of_the_header() {
-        let sizes = [24, 40, 32, 16, 24, 24, 88, 24, 40, 40, 56, 120, 32, 32, 24, 32, 24, 32, 80, 24, 56, 32, 40, 48];
+        let sizes =
+            [24, 40, 32, 16, 24, 24, 88, 24, 40, 40, 40, 56, 120, 32, 32, 24, 32, 24, 32, 80, 24, 56, 32, 40, 48];
         let names: Vec<&str> = FUNCTIONS.iter().map(|&(name, _)| name).collect();
         let [got, expected] = [SIZES, &sizes].map(|sizes| names.iter().zip(sizes).collect::<Vec<_>>());
         assert_eq!(got, expected);

@@ -1,18 +1,27 @@
 //! The memory of this machine.
 
+mod group;
+
 use std::fs;
+use std::path::Path;
 
 use remat::tree::leaves;
 use remat::{Cpu, Device, JitOptions, Result, Tree};
 
-/// The bytes of memory that this machine has, where Linux tells.
+/// The bytes of memory that this process may have, where Linux tells: those of the machine, or of its control group, as in a container, where that has fewer.
 pub(crate) fn memory() -> Option<usize> {
-    field("MemTotal:")
+    least(field("MemTotal:"), |group| group.limit)
 }
 
-/// The bytes of memory that new programs can have without swapping, where Linux tells.
+/// The bytes of memory that new programs can have without swapping, where Linux tells; also of its control group.
 pub(crate) fn available() -> Option<usize> {
-    field("MemAvailable:")
+    least(field("MemAvailable:"), |group| group.limit.saturating_sub(group.used))
+}
+
+/// The least of what the machine has and what its control groups have, of which there are several within each other.
+fn least(machine: Option<usize>, of_group: impl Fn(&group::Memory) -> usize) -> Option<usize> {
+    let groups = group::of_this_process(Path::new("/"));
+    machine.map(|bytes| groups.iter().map(of_group).fold(bytes, usize::min))
 }
 
 fn field(name: &str) -> Option<usize> {
