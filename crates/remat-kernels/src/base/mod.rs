@@ -1,6 +1,7 @@
 //! What kernels of several families are made of.
 
 pub(crate) mod blocks;
+pub(crate) mod cache;
 pub(crate) mod copy;
 pub(crate) mod disjoint;
 pub(crate) mod index;

@@ -184,10 +184,15 @@ impl<A: Accumulator> Cut<A> {
                 for panel in pieces(columns.clone(), self.kernel.columns) {
                     let size = [block_rows.len(), panel.len(), depth.len()];
                     let right = strip.part(self.kernel, &panel, &depth);
+                    let next = match panel.end < columns.end {
+                        true => strip.offset(self.kernel, panel.end, depth.start),
+                        false => strip.offset(self.kernel, columns.start, depth.end),
+                    };
+                    let next = strip.elements.as_ptr().wrapping_add(next);
                     // SAFETY: these are rows and columns of those that the caller promises.
                     unsafe {
                         let out = out.add((block_rows.start - rows.start) * stride + panel.start - columns.start);
-                        multiply_panel(self.kernel, size, &left, right, (out, stride), depth.start > 0);
+                        multiply_panel(self.kernel, size, &left, (right, next), (out, stride), depth.start > 0);
                     }
                 }
             }
@@ -202,7 +207,7 @@ enum RightPanel<'a, A> {
     Packed(&'a [A]),
 }
 
-/// Multiplies a block of rows with one panel of columns.
+/// Multiplies a block of rows with one panel of columns, and fetches the panel `next`, if both operands are packed.
 ///
 /// # Safety
 /// `out` is valid for writing these rows and columns, and for reading if `adds`; no other task has access to them.
@@ -210,7 +215,7 @@ unsafe fn multiply_panel<A: Accumulator>(
     kernel: &MicroKernel<A>,
     [rows, columns, depth]: [usize; 3],
     left: &LeftBlock<'_, A>,
-    right: RightPanel<'_, A>,
+    (right, next): (RightPanel<'_, A>, *const A),
     (out, stride): (*mut A, usize),
     adds: bool,
 ) {
@@ -231,8 +236,6 @@ unsafe fn multiply_panel<A: Accumulator>(
         RightPanel::Strided(right) => right.checked(depth, columns),
         RightPanel::Packed(panel) => (panel[..width * depth].as_ptr(), width),
     };
-    // The next panel of a strip that is one part deep lies behind this one.
-    let next = right.wrapping_add(width * depth);
     for (panel, i) in (0..rows).step_by(height).enumerate() {
         let size = [height.min(rows - i), columns, depth];
         // SAFETY: the operands have these rows, columns and positions (checked), and the result as the caller promises; the
@@ -287,10 +290,19 @@ impl<'a, A: Accumulator> Strip<'a, A> {
 
     /// Some positions of a panel, which has these columns.
     fn part(&self, kernel: &MicroKernel<A>, panel: &Range<usize>, depth: &Range<usize>) -> RightPanel<'_, A> {
-        let (j, from) = (panel.start - self.columns.start, depth.start - self.depth.start);
+        let elements = &self.elements[self.offset(kernel, panel.start, depth.start)..];
         match self.row {
-            Some(row) => RightPanel::Strided(product::Right { elements: &self.elements[from * row + j..], row }),
-            None => RightPanel::Packed(&self.elements[j * self.depth.len() + from * kernel.columns..]),
+            Some(row) => RightPanel::Strided(product::Right { elements, row }),
+            None => RightPanel::Packed(elements),
+        }
+    }
+
+    /// The offset of a column at which a panel begins, at some position, which may be the end of the strip.
+    fn offset(&self, kernel: &MicroKernel<A>, column: usize, position: usize) -> usize {
+        let (j, from) = (column - self.columns.start, position - self.depth.start);
+        match self.row {
+            Some(row) => from * row + j,
+            None => j * self.depth.len() + from * kernel.columns,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::operands::block_len;
 use crate::base::product::{Accumulator, MicroKernel};
-use crate::base::scratch;
+use crate::base::{cache, scratch};
 
 /// The contracted dimension is taken in parts of this length at most.
 const PART: usize = 512;
@@ -23,9 +23,14 @@ const TILE_ROWS: usize = 512;
 /// Most columns of such a tile.
 const TILE_COLUMNS: usize = 256;
 
-/// Rows of the left operand that are packed at a time: they stay in the second-level cache, into which each panel of the right operand
-/// comes once for all of them.
+/// Rows of the left operand that are packed at a time, where the second-level cache is small: they stay there, and each panel of the right
+/// operand comes into it once for all of them.
 const BLOCK_ROWS: usize = 48;
+
+/// How many such blocks of a part are at most a third of the second-level cache, beside two panels of the right operand: two, where they are.
+fn blocks_in_cache<A>() -> usize {
+    (cache::second_level() / (3 * BLOCK_ROWS * PART * size_of::<A>())).clamp(1, 2)
+}
 
 /// Most rows of a tile that shares its strips.
 const SHARED_ROWS: usize = 96;
@@ -166,7 +171,7 @@ impl<A: Accumulator> Cut<A> {
 
     /// Most rows of a block of the left operand.
     pub(super) fn block_rows(&self) -> usize {
-        (BLOCK_ROWS / self.kernel.rows).max(1) * self.kernel.rows
+        (blocks_in_cache::<A>() * BLOCK_ROWS / self.kernel.rows).max(1) * self.kernel.rows
     }
 
     /// Elements of a block of the left operand.

@@ -1,0 +1,65 @@
+//! The sizes of this CPU's caches.
+
+use std::sync::LazyLock;
+
+/// Bytes of the second-level cache where the CPU does not say: what small CPUs of the last ten years have.
+const USUAL: usize = 256 << 10;
+
+/// Bytes of the second-level cache of a core, as the CPU reports them.
+pub(crate) fn second_level() -> usize {
+    static BYTES: LazyLock<usize> = LazyLock::new(|| reported().unwrap_or(USUAL));
+    *BYTES
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+fn reported() -> Option<usize> {
+    None
+}
+
+/// What the "deterministic cache parameters" say: leaf 4 of Intel's CPUs, and one of the same form of AMD's. Sources: Intel, "Software
+/// developer's manual", volume 2, `CPUID`; AMD, "Architecture programmer's manual", volume 3, appendix E.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+fn reported() -> Option<usize> {
+    use std::arch::x86_64::{__cpuid, __cpuid_count, __get_cpuid_max};
+
+    const INTEL: u32 = 4;
+    const AMD: u32 = 0x8000_001d;
+    /// The bit of AMD's CPUs that have this leaf, in `ecx` of leaf 0x8000_0001: topology extensions.
+    const HAS_LEAF: u32 = 1 << 22;
+    let has_amd = __get_cpuid_max(1 << 31).0 >= AMD && __cpuid(0x8000_0001).ecx & HAS_LEAF != 0;
+    let leaf = if has_amd { AMD } else { INTEL };
+    if leaf == INTEL && __get_cpuid_max(0).0 < INTEL {
+        return None;
+    }
+    // Caches are listed until one has no type; no CPU has as many.
+    (0..16)
+        .map(|i| __cpuid_count(leaf, i))
+        .take_while(|cache| cache.eax & 0x1f != 0)
+        .find(|cache| cache.eax >> 5 & 7 == 2)
+        .map(|cache| {
+            let of = |bits: u32, width: u32| (bits & ((1 << width) - 1)) as usize + 1;
+            of(cache.ebx, 12) * of(cache.ebx >> 12, 10) * of(cache.ebx >> 22, 10) * (cache.ecx as usize + 1)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Linux lists the same caches, where it lists any.
+    #[test]
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[cfg_attr(miri, ignore = "reads files of the system")]
+    fn the_size_is_the_systems() {
+        for i in 0..8 {
+            let of =
+                |file: &str| std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{i}/{file}"));
+            let (Ok(level), Ok(size)) = (of("level"), of("size")) else { continue };
+            if level.trim() == "2" {
+                assert_eq!(format!("{}K", second_level() >> 10), size.trim());
+                return;
+            }
+        }
+        assert!(second_level() >= 64 << 10);
+    }
+}
