@@ -75,6 +75,9 @@ pub(super) unsafe fn multiply<V: Vector, const M: usize, const N: usize, const P
             let mut x = [V::zero(); N];
             for (j, x) in x.iter_mut().enumerate() {
                 let from = right.add(j * V::LANES);
+                if PACKED {
+                    prefetch(from.wrapping_add(NEAR * N * V::LANES).cast());
+                }
                 *x = if PACKED || j + 1 < N { V::load(from) } else { V::load_first(last, from) };
             }
             for (i, sums) in sums.iter_mut().enumerate() {
