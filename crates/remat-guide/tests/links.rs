@@ -74,3 +74,34 @@ fn the_summary_has_each_page() {
     let there = pages.iter().map(|(path, _)| path.file_name().unwrap().to_string_lossy().into_owned());
     assert_eq!(listed, there.filter(|name| name != "SUMMARY.md").collect());
 }
+
+/// The names of environment variables in the strings of a source file.
+fn variables(source: &str) -> impl Iterator<Item = &str> {
+    let is_of_name = |c: char| c.is_ascii_uppercase() || c == '_';
+    source.split("\"REMAT_").skip(1).filter_map(move |rest| Some(&rest[..rest.find(|c| !is_of_name(c))?]))
+}
+
+#[test]
+fn the_guide_has_every_environment_variable() {
+    /// Those that a process sets for its own workers.
+    const INTERNAL: [&str; 2] = ["AHEAD_JOB", "WORKER"];
+    fn visit(folder: &Path, to: &mut HashSet<String>) {
+        for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if entry.is_dir() {
+                visit(&entry, to);
+            } else if entry.extension().is_some_and(|e| e == "rs") {
+                to.extend(variables(&fs::read_to_string(entry).unwrap()).map(str::to_string));
+            }
+        }
+    }
+    let mut found = HashSet::new();
+    for entry in fs::read_dir(root().join("crates")).unwrap() {
+        visit(&entry.unwrap().path().join("src"), &mut found);
+    }
+    let page = fs::read_to_string(root().join("guide/src/environment.md")).unwrap();
+    let is_public = |name: &&String| !name.starts_with("TEST_") && !INTERNAL.contains(&name.as_str());
+    assert!(found.contains("THREADS") && found.len() > 10, "{found:?}");
+    for name in found.iter().filter(is_public) {
+        assert!(page.contains(&format!("`REMAT_{name}`")), "guide/src/environment.md lacks REMAT_{name}");
+    }
+}
