@@ -13,6 +13,7 @@ use remat_ir::{Error, ErrorKind, Result};
 
 use super::AheadOptions;
 use super::job::{Answer, ChipMemory, Job, PluginDescription, Task};
+use crate::chips::has_tpu;
 use crate::pjrt::{Client, Library, Topology};
 use crate::{Chip, Platform};
 
@@ -154,8 +155,7 @@ fn ticks(stat: &str) -> Option<u64> {
 fn command(program: &Path, job: &Job) -> Command {
     let mut command = Command::new(program);
     command.env("TF_CPP_MIN_LOG_LEVEL", "2");
-    let asks_machine = matches!(job.task, Task::Describe)
-        && ["/dev/accel0", "/dev/vfio/0"].iter().any(|file| Path::new(file).exists());
+    let asks_machine = matches!(job.task, Task::Describe) && has_tpu(Path::new("/"));
     if job.platform == Platform::Tpu && !asks_machine {
         // There is no TPU to ask the cloud about, which takes minutes where there is no cloud; several workers may run at one time.
         let variables = [
