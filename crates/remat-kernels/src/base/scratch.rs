@@ -24,3 +24,10 @@ pub(crate) fn take<T: Scalar>(scratch: &mut [u8], count: usize) -> (&mut [T], &m
     let (taken, rest) = scratch.split_at_mut(bytes::<T>(count));
     (&mut of::<T>(taken)[..count], rest)
 }
+
+/// As many narrower elements as fit in words.
+pub(crate) fn words<T: Scalar>(words: &mut [u32]) -> &mut [T] {
+    const { assert!(align_of::<T>() <= align_of::<u32>()) };
+    // SAFETY: any bits are a value of the type, and words are aligned for it.
+    unsafe { words.align_to_mut().1 }
+}

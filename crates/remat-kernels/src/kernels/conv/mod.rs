@@ -18,6 +18,7 @@
 mod direct;
 mod im2col;
 mod long_windows;
+mod narrow;
 mod numbers;
 mod output;
 mod phase;
@@ -32,6 +33,7 @@ use smallvec::SmallVec;
 
 use direct::Direct;
 use long_windows::LongWindows;
+use narrow::Narrow;
 use numbers::Numbers;
 use phase::{MIN_POSITIONS, Phase, Problem, Products};
 use polyphase::{Along, phases};
@@ -48,6 +50,9 @@ use crate::threads::Threads;
 /// The kernel of a convolution, of operands of these dtypes in any layout. Sums are as those of a matrix product; their order
 /// depends on the operation and the shapes alone, not on the layouts.
 pub(crate) fn kernel(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<dyn Kernel> {
+    if let Some(narrow) = Narrow::new(op, ins, out) {
+        return Box::new(ConvKernel::new(narrow, op, ins, out));
+    }
     match accumulator(ins[0].0, out.dtype) {
         DType::F32 => of::<f32>(op, ins, out),
         DType::F64 => of::<f64>(op, ins, out),

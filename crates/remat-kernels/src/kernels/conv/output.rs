@@ -5,11 +5,14 @@
 
 use std::ops::Range;
 
+use remat_ir::DType;
+
 use super::row_segments::copy;
 use crate::base::disjoint::DisjointMut;
+use crate::base::narrow::{PANEL, Sums};
 use crate::base::product::Accumulator;
 use crate::base::strided::Rows;
-use crate::kernels::matmul::{Output, Writer};
+use crate::kernels::matmul::{Output, Writer, narrow};
 use crate::simd::Level;
 
 /// Products that are converted at a time before they are scattered.
@@ -35,18 +38,47 @@ impl<A: Accumulator> Output<A> for StridedOutput<'_, A> {
     }
 
     unsafe fn write(&self, rows: Range<usize>, columns: Range<usize>, sums: &[A]) {
-        let (across, mut j) = (columns.len(), 0);
-        let strides = [self.rows.stride[0], self.columns.stride[0]];
-        self.columns.each(columns, |[column], columns| {
-            let mut i = 0;
-            self.rows.each(rows.clone(), |[row], rows| {
-                let at = row + rows.start as isize * strides[0] + column + columns.start as isize * strides[1];
-                let shape = [rows.len(), columns.len()];
-                // SAFETY: the elements are of the tile.
-                unsafe { self.write_part(shape, &sums[i * across + j..], across, at, strides) };
-                i += rows.len();
-            });
-            j += columns.len();
+        let across = columns.len();
+        each_part([self.rows, self.columns], [rows, columns], |[i, j], shape, at, strides| {
+            // SAFETY: the elements are of the tile.
+            unsafe { self.write_part(shape, &sums[i * across + j..], across, at, strides) };
+        });
+    }
+}
+
+/// Calls `f` with the parts of a tile that have strides: where a part begins in the tile, its rows and columns, the offset in the output,
+/// and the strides there.
+fn each_part(
+    [all_rows, all_columns]: [&Rows<1>; 2],
+    [rows, columns]: [Range<usize>; 2],
+    mut f: impl FnMut([usize; 2], [usize; 2], isize, [isize; 2]),
+) {
+    let (mut j, strides) = (0, [all_rows.stride[0], all_columns.stride[0]]);
+    all_columns.each(columns, |[column], columns| {
+        let mut i = 0;
+        all_rows.each(rows.clone(), |[row], rows| {
+            let at = row + rows.start as isize * strides[0] + column + columns.start as isize * strides[1];
+            f([i, j], [rows.len(), columns.len()], at, strides);
+            i += rows.len();
+        });
+        j += columns.len();
+    });
+}
+
+/// A matrix of outputs, as a [`StridedOutput`], of the sums of a unit for narrow elements.
+pub(super) struct StridedSums<'a> {
+    pub(super) out: DisjointMut<'a, u8>,
+    pub(super) dtype: DType,
+    pub(super) rows: &'a Rows<1>,
+    pub(super) columns: &'a Rows<1>,
+}
+
+impl narrow::Output for StridedSums<'_> {
+    unsafe fn write(&self, rows: Range<usize>, columns: Range<usize>, sums: &mut Sums) {
+        each_part([self.rows, self.columns], [rows, columns], |[i, j], shape, at, strides| {
+            let to = self.out.at(at as usize * self.dtype.size());
+            // SAFETY: the elements are of the tile, which is this task's own, as the caller promises.
+            unsafe { narrow::write_sums(self.dtype, &sums[i * PANEL + j..], shape, to, strides) };
         });
     }
 }

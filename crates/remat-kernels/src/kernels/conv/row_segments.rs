@@ -33,8 +33,9 @@ pub(super) struct RowSegments {
 /// Elements that are converted at a time, if they are not neighbours where they are copied to.
 const CHUNK: usize = 64;
 
-/// Numbers that are copied at a time.
+/// Numbers that are copied at a time, of four bytes or more, and of fewer.
 const LANES: usize = 8;
+const NARROW_LANES: usize = 16;
 
 /// The elements of an array, from which segments are copied.
 pub(super) trait Array: Copy {
@@ -185,7 +186,10 @@ multiversion! {
             unsafe {
                 let (from, to) = (from.offset(i * strides[0]), to.offset(i * to_strides[0]));
                 match (strides[1], to_strides[1]) {
-                    (1, 1) if len >= LANES => copy_neighbours(from, to, len),
+                    (1, 1) if size_of::<A>() < 4 && len >= NARROW_LANES => {
+                        copy_neighbours::<A, NARROW_LANES>(from, to, len);
+                    }
+                    (1, 1) if len >= LANES => copy_neighbours::<A, LANES>(from, to, len),
                     (1, 1) => copy_segment(from, 1, to, 1, len),
                     (-1, 1) => copy_segment(from, -1, to, 1, len),
                     (2, 1) => copy_segment(from, 2, to, 1, len),
@@ -198,13 +202,13 @@ multiversion! {
     }
 }
 
-/// Copies at least [`LANES`] neighbours. Segments are so short that a call would take as long, and that the CPU does not foresee
+/// Copies at least `LANES` neighbours. Segments are so short that a call would take as long, and that the CPU does not foresee
 /// that the next segment is read next.
 ///
 /// # Safety
 /// All are valid for reading at `from` and for writing at `to`.
 #[inline(always)]
-unsafe fn copy_neighbours<A: Copy>(from: *const A, to: *mut A, len: usize) {
+unsafe fn copy_neighbours<A: Copy, const LANES: usize>(from: *const A, to: *mut A, len: usize) {
     let last = len - LANES;
     for i in (0..last).step_by(CACHE_LINE / size_of::<A>()) {
         prefetch(from.wrapping_add(len + i).cast());

@@ -6,12 +6,12 @@ use super::im2col::{Axis, Im2col};
 use super::*;
 use crate::test_support::{Stream, assert_close, check_by, check_views, filled, plain};
 
-fn order(dims: &[usize]) -> ConvDims {
+pub(super) fn order(dims: &[usize]) -> ConvDims {
     ConvDims { first: dims[0], second: dims[1], spatial: dims[2..].into() }
 }
 
 /// A convolution of `rank` spatial dimensions, which come last.
-fn of_rank(rank: usize, to: DType) -> Conv {
+pub(super) fn of_rank(rank: usize, to: DType) -> Conv {
     let dims: Vec<usize> = (0..rank + 2).collect();
     Conv {
         strides: Shape::from_elem(1, rank),
@@ -50,7 +50,7 @@ fn agree_within(scale: f64, op: &Conv, image: &Array, weights: &Array) {
 }
 
 /// A convolution with parameters of every kind, and the shapes of its operands.
-fn random(stream: &mut Stream, to: DType) -> (Conv, Vec<usize>, Vec<usize>) {
+pub(super) fn random(stream: &mut Stream, to: DType) -> (Conv, Vec<usize>, Vec<usize>) {
     let rank = stream.below(4);
     let mut op = of_rank(rank, to);
     let mut permuted = |n: usize| {

@@ -15,7 +15,7 @@ mod cut;
 mod element;
 mod lanes;
 mod matrix;
-mod narrow;
+pub(super) mod narrow;
 mod operands;
 mod pack;
 mod thin;

@@ -15,14 +15,14 @@
 
 use std::ops::Range;
 
-use crate::base::narrow::{Ahead, Kind, PANEL, Side, Sums, Unit};
+use crate::base::narrow::{Ahead, Kind, PANEL, Side, Strided, Sums, Unit};
 use crate::kernels::matmul::even;
 use crate::simd::{CACHE_LINE, prefetch};
 use crate::threads::Threads;
 
 /// How much of a product is treated at a time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sizes {
+pub(in crate::kernels) struct Sizes {
     /// Groups of a part of the contracted dimension.
     part: usize,
     /// Most rows and columns of a block.
@@ -37,7 +37,7 @@ pub(super) struct Sizes {
 impl Sizes {
     /// Those of products of elements of this kind. Panels of a part take 32 KiB, or 24 of the right operand of split f32, and the packed rows
     /// of a block 512 KiB, or 256.
-    pub(super) fn of(kind: Kind) -> Sizes {
+    pub(in crate::kernels) fn of(kind: Kind) -> Sizes {
         match kind {
             Kind::F32 => Sizes { part: 4, rows: 512, columns: 512, columns_of_one_part: 2048, task: 1 << 21 },
             _ => Sizes { part: 16, rows: 512, columns: 512, columns_of_one_part: 2048, task: 1 << 23 },
@@ -47,7 +47,8 @@ impl Sizes {
 
 /// Sizes of which small products have several pieces.
 #[cfg(test)]
-pub(super) const SMALL: Sizes = Sizes { part: 2, rows: 64, columns: 64, columns_of_one_part: 192, task: 1 << 14 };
+pub(in crate::kernels) const SMALL: Sizes =
+    Sizes { part: 2, rows: 64, columns: 64, columns_of_one_part: 192, task: 1 << 14 };
 
 /// Words of the sums of a panel times a panel.
 const SUMS: usize = PANEL * PANEL;
@@ -59,9 +60,10 @@ const STRIP: usize = 4;
 const TASKS: usize = 4;
 
 /// An operand that is packed.
-pub(super) trait Operand: Sync {
-    /// Packs some rows of a left operand, or columns of a right one, to panels of [`PANEL`] of them.
-    fn pack(&self, free: Range<usize>, depth: Range<usize>, side: Side, to: &mut [u32]);
+pub(in crate::kernels) trait Operand: Sync {
+    /// Packs some rows of a left operand, or columns of a right one, to panels of [`PANEL`] of them. `space` is memory to work with, as much
+    /// as the cut was asked for.
+    fn pack(&self, free: Range<usize>, depth: Range<usize>, side: Side, to: &mut [u32], space: &mut [u32]);
 
     /// The memory that would be packed.
     fn memory(&self, free: &Range<usize>, depth: &Range<usize>) -> Memory;
@@ -69,19 +71,30 @@ pub(super) trait Operand: Sync {
 
 /// Rows of bytes, which are fetched before they are read.
 #[derive(Clone, Copy)]
-pub(super) struct Memory {
+pub(in crate::kernels) struct Memory {
     /// The first byte. Nothing is read through the address, which may be invalid.
-    pub(super) first: *const u8,
-    pub(super) rows: usize,
+    pub(in crate::kernels) first: *const u8,
+    pub(in crate::kernels) rows: usize,
     /// Bytes from the beginning of a row to that of the next.
-    pub(super) stride: isize,
+    pub(in crate::kernels) stride: isize,
     /// Bytes of a row.
-    pub(super) bytes: usize,
+    pub(in crate::kernels) bytes: usize,
 }
 
 impl Memory {
     /// No memory.
-    pub(super) const NONE: Memory = Memory { first: std::ptr::null(), rows: 0, stride: 0, bytes: 0 };
+    pub(in crate::kernels) const NONE: Memory = Memory { first: std::ptr::null(), rows: 0, stride: 0, bytes: 0 };
+
+    /// The rows of neighbours of a part of an operand; of one that has none, nothing is fetched.
+    pub(in crate::kernels) fn of<N>(from: &Strided<'_, N>, free: usize, depth: usize) -> Memory {
+        let (rows, stride, len) = match (from.free, from.contracted) {
+            (row, 1) => (free, row, depth),
+            (1, column) => (depth, column, free),
+            _ => return Memory::NONE,
+        };
+        let (first, size) = (from.elements.as_ptr().wrapping_offset(from.start).cast(), size_of::<N>());
+        Memory { first, rows, stride: stride * size as isize, bytes: len * size }
+    }
 
     /// What call `i` of a micro-kernel for this many groups fetches, if there is so much; calls go down columns of [`Ahead::BYTES`].
     fn ahead(&self, i: usize, groups: usize) -> Option<Ahead> {
@@ -101,7 +114,7 @@ impl Memory {
 }
 
 /// The output of products.
-pub(super) trait Output: Sync {
+pub(in crate::kernels) trait Output: Sync {
     /// Writes sums, those of each row [`PANEL`] apart.
     ///
     /// # Safety
@@ -110,7 +123,7 @@ pub(super) trait Output: Sync {
 }
 
 /// How a batch of products of matrices of one size is cut into tasks.
-pub(super) struct Cut {
+pub(in crate::kernels) struct Cut {
     unit: Unit,
     batch: usize,
     rows: usize,
@@ -122,6 +135,8 @@ pub(super) struct Cut {
     groups: usize,
     part: usize,
     sizes: Sizes,
+    /// Words that operands are packed with.
+    space: usize,
 }
 
 /// The blocks of the products of a cut.
@@ -135,7 +150,7 @@ struct Blocks {
 
 impl Cut {
     /// The cut of `batch` products of `rows` by `depth` and `depth` by `columns` elements, of which `per_group` are a group.
-    pub(super) fn new(
+    pub(in crate::kernels) fn new(
         sizes: Sizes,
         unit: Unit,
         batch: usize,
@@ -143,7 +158,12 @@ impl Cut {
         per_group: usize,
     ) -> Cut {
         let groups = depth.div_ceil(per_group);
-        Cut { unit, batch, rows, columns, depth, per_group, groups, part: sizes.part.min(groups), sizes }
+        Cut { unit, batch, rows, columns, depth, per_group, groups, part: sizes.part.min(groups), sizes, space: 0 }
+    }
+
+    /// The same, with so many words to work with for those who pack.
+    pub(in crate::kernels) fn with_space(self, space: usize) -> Cut {
+        Cut { space, ..self }
     }
 
     /// The blocks for this many threads.
@@ -171,13 +191,13 @@ impl Cut {
     }
 
     /// Words of scratch memory for a run on `threads` threads.
-    pub(super) fn scratch(&self, threads: usize) -> usize {
+    pub(in crate::kernels) fn scratch(&self, threads: usize) -> usize {
         let blocks = self.blocks(threads);
-        threads * (self.left(blocks) + self.right(blocks) + self.sums(blocks))
+        threads * (self.left(blocks) + self.right(blocks) + self.sums(blocks) + self.space)
     }
 
     /// Computes the products. `operands` gives the operands and the output of each.
-    pub(super) fn run<L: Operand, R: Operand, O: Output>(
+    pub(in crate::kernels) fn run<L: Operand, R: Operand, O: Output>(
         &self,
         scratch: &mut [u32],
         threads: &Threads,
@@ -193,12 +213,13 @@ impl Cut {
         let all = self.batch * of_one;
         threads.for_each_with_scratch(all.div_ceil(blocks.together), scratch, |task, scratch| {
             let (packed, scratch) = scratch.split_at_mut(self.left(blocks));
-            let (strip, sums) = scratch.split_at_mut(self.right(blocks));
+            let (strip, scratch) = scratch.split_at_mut(self.right(blocks));
+            let (sums, space) = scratch.split_at_mut(self.sums(blocks));
             for i in task * blocks.together..all.min((task + 1) * blocks.together) {
                 let rows = piece(0..self.rows, blocks.rows, i % of_one / across);
                 let columns = piece(0..self.columns, blocks.columns, i % across);
                 // SAFETY: each block of each product is computed once.
-                unsafe { self.block(operands(i / of_one), rows, columns, [packed, strip, sums]) };
+                unsafe { self.block(operands(i / of_one), rows, columns, [packed, strip, sums, space]) };
             }
         });
     }
@@ -212,7 +233,7 @@ impl Cut {
         (left, right, out): (impl Operand, impl Operand, impl Output),
         rows: Range<usize>,
         columns: Range<usize>,
-        [packed, strip, sums]: [&mut [u32]; 3],
+        [packed, strip, sums, space]: [&mut [u32]; 4],
     ) {
         let session = self.unit.session();
         let depth = |groups: Range<usize>| groups.start * self.per_group..self.depth.min(groups.end * self.per_group);
@@ -222,14 +243,14 @@ impl Cut {
             let [left_len, right_len] = [Side::Left, Side::Right].map(|side| groups.len() * self.unit.group(side));
             let panels = |range: &Range<usize>| range.len().div_ceil(PANEL);
             let packed = &mut packed[..panels(&rows) * left_len];
-            left.pack(rows.clone(), depth.clone(), Side::Left, packed);
+            left.pack(rows.clone(), depth.clone(), Side::Left, packed, space);
             // Where there is one part, each square is written at once, and all have the same memory.
             let squares = sums.as_chunks_mut::<SUMS>().0;
             let mut square = 0;
             let (first, end) = (columns.start, columns.end);
             for columns in pieces(columns.clone(), STRIP * PANEL) {
                 let strip = &mut strip[..panels(&columns) * right_len];
-                right.pack(columns.clone(), depth.clone(), Side::Right, strip);
+                right.pack(columns.clone(), depth.clone(), Side::Right, strip, space);
                 // What is packed after this strip: the next one, or the rows of the next part and its first strip.
                 let is_last = columns.end == end;
                 let next = if is_last { first } else { columns.end };
@@ -291,7 +312,7 @@ fn piece(range: Range<usize>, size: usize, i: usize) -> Range<usize> {
 }
 
 /// The pieces of a range; of an empty one there is one, which is empty.
-pub(super) fn pieces(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
+pub(in crate::kernels) fn pieces(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> {
     (0..range.len().div_ceil(size.max(1)).max(1)).map(move |i| piece(range.clone(), size, i))
 }
 

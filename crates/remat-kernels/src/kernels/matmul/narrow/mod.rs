@@ -7,12 +7,13 @@
 
 mod cut;
 mod special;
+mod store;
 #[cfg(test)]
 mod tests;
 
 use std::ops::Range;
 
-use remat_ir::{Aval, DType, DotGeneral, bf16};
+use remat_ir::{Aval, DType, DotGeneral};
 
 use super::Dot;
 use super::matrix::run;
@@ -22,11 +23,12 @@ use crate::base::precision::{Precision, matmul_precision};
 use crate::base::scratch;
 use crate::base::strided::Rows;
 use crate::interface::{Kernel, Layout, Source, Target};
-use crate::number::Number;
-use crate::simd::{Level, multiversion};
 use crate::threads::Threads;
-use cut::{Cut, Memory, Operand, Output, Sizes, pieces};
+#[cfg(test)]
+pub(in crate::kernels) use cut::SMALL;
+pub(in crate::kernels) use cut::{Cut, Memory, Operand, Output, Sizes, pieces};
 use special::compute_special;
+pub(in crate::kernels) use store::write_sums;
 
 /// Multiplications for which it is worth to pack panels of 32 rows and columns.
 const WORTH: usize = 1 << 12;
@@ -51,7 +53,7 @@ pub(super) fn kernel(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) ->
 }
 
 /// The kind of the elements of products with such results.
-fn kind(from: [DType; 2], to: DType) -> Option<Kind> {
+pub(in crate::kernels) fn kind(from: [DType; 2], to: DType) -> Option<Kind> {
     let kind = Kind::of(from[0]).filter(|_| from[0] == from[1])?;
     let fits = match kind {
         Kind::Bf16 => matches!(to, DType::Bf16 | DType::F32),
@@ -142,7 +144,7 @@ struct Matrix<'a, N> {
 }
 
 impl<N: Part> Operand for Matrix<'_, N> {
-    fn pack(&self, free: Range<usize>, depth: Range<usize>, side: Side, to: &mut [u32]) {
+    fn pack(&self, free: Range<usize>, depth: Range<usize>, side: Side, to: &mut [u32], _: &mut [u32]) {
         let (group, groups) = (N::planes(side) * GROUP, depth.len().div_ceil(N::PER_GROUP));
         let panel = groups * group;
         let whole = run(self.free, &free);
@@ -180,15 +182,9 @@ impl<N: Part> Operand for Matrix<'_, N> {
         else {
             return Memory::NONE;
         };
-        // Rows of neighbours; what has none is not fetched.
-        let (rows, stride, len) = match (row, column) {
-            (_, 1) => (free.len(), row, depth.len()),
-            (1, _) => (depth.len(), column, free.len()),
-            _ => return Memory::NONE,
-        };
-        let first = self.elements.as_ptr().wrapping_offset(self.start + free_start + start).cast();
-        let size = size_of::<N>();
-        Memory { first, rows, stride: stride * size as isize, bytes: len * size }
+        let start = self.start + free_start + start;
+        let from = Strided { elements: self.elements, start, free: row, contracted: column };
+        Memory::of(&from, free.len(), depth.len())
     }
 }
 
@@ -240,56 +236,7 @@ impl<F: Fn([Range<usize>; 2], &mut Sums) + Sync> Output for Dense<'_, F> {
         (self.repair)([rows.clone(), columns.clone()], sums);
         let size = [rows.len(), columns.len()];
         let to = self.out.at((rows.start * self.columns + columns.start) * self.dtype.size());
-        let level = Level::best();
         // SAFETY: these are elements of the matrix, and this task's own, as the caller promises.
-        unsafe {
-            match (self.dtype, self.dtype.size()) {
-                (DType::Bf16, _) => store::<bf16>(level)(sums, size, to.cast(), self.columns),
-                (_, 1) => store::<u8>(level)(sums, size, to.cast(), self.columns),
-                (_, 2) => store::<u16>(level)(sums, size, to.cast(), self.columns),
-                _ => store::<u32>(level)(sums, size, to.cast(), self.columns),
-            }
-        }
-    }
-}
-
-/// What sums become.
-trait Stored: Copy {
-    /// The element that the bits of a sum become.
-    fn of(sum: u32) -> Self;
-}
-
-impl Stored for bf16 {
-    #[inline(always)]
-    fn of(sum: u32) -> bf16 {
-        bf16::narrow(f32::from_bits(sum))
-    }
-}
-
-macro_rules! low_bits {
-    ($($type:ty)*) => { $(
-        impl Stored for $type {
-            #[inline(always)]
-            fn of(sum: u32) -> $type {
-                sum as $type
-            }
-        }
-    )* };
-}
-
-low_bits!(u8 u16 u32);
-
-multiversion! {
-    /// The function that writes as many rows and columns of sums to rows that are `stride` apart, which must be valid for writing.
-    fn store<T: Stored>(level: Level) -> unsafe fn(sums: &Sums, size: [usize; 2], to: *mut T, stride: usize) {
-        let [rows, columns] = size;
-        for (i, sums) in sums.as_chunks::<PANEL>().0.iter().enumerate().take(rows) {
-            // SAFETY: the row has as many elements, as the caller promises.
-            let to = unsafe { std::slice::from_raw_parts_mut(to.add(i * stride), columns) };
-            match to.first_chunk_mut::<PANEL>() {
-                Some(to) => to.iter_mut().zip(sums).for_each(|(to, &sum)| *to = T::of(sum)),
-                None => to.iter_mut().zip(sums).for_each(|(to, &sum)| *to = T::of(sum)),
-            }
-        }
+        unsafe { write_sums(self.dtype, &sums[..], size, to, [self.columns as isize, 1]) };
     }
 }

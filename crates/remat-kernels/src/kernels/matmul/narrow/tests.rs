@@ -2,7 +2,6 @@
 
 use remat_ir::{Array, Op, eval_op};
 
-use super::cut::SMALL;
 use super::*;
 use crate::test_support::{Stream, assert_close, assert_same, elements, plain, run, threads, wild};
 

@@ -1,0 +1,172 @@
+//! Convolutions of bf16 and of bytes on the units that CPUs have for them.
+//!
+//! Windows and weights are packed into panels as the operands of products are ([`narrow`](crate::kernels::matmul::narrow)), windows block by
+//! block: where a block has strides it is packed from where it lies, else it is gathered first, as elements, into memory that stays in the
+//! second-level cache. Sums and their order are those of products: the operation and the shapes decide it.
+
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+use remat_ir::{Aval, Conv, DType};
+
+use super::Multiplier;
+use super::im2col::{FREE, Operand};
+use super::output::StridedSums;
+use super::phase::{Phase, Products};
+use crate::base::disjoint::DisjointMut;
+use crate::base::narrow::{GROUP, Kind, PANEL, Part, Side, Strided, Unit, pack};
+use crate::base::scratch;
+use crate::interface::{Layout, Source};
+use crate::kernels::matmul::narrow::{self, Cut, Memory, Sizes, kind, pieces};
+use crate::number::Scalar;
+use crate::threads::Threads;
+
+/// Fewest features and positions: of fewer, most of a panel would be zeros.
+const LEAST: usize = 8;
+
+/// Fewest elements of a window, of all features.
+const LEAST_DEPTH: usize = 16;
+
+/// Multiplications for which it is worth to pack panels.
+const WORTH: usize = 1 << 15;
+
+/// Indices of the free side, four panels, and bytes along the contracted side that are gathered at a time.
+const GATHERED: [usize; 2] = [128, 512];
+
+/// How the products of a convolution are computed on a unit.
+pub(super) struct Narrow {
+    sizes: Sizes,
+    unit: Unit,
+    kind: Kind,
+    /// The dtype of the output.
+    out: DType,
+}
+
+impl Narrow {
+    /// The unit for a convolution, where this CPU has one that is worth its while.
+    pub(super) fn new(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<Narrow> {
+        let kind = kind(ins.map(|(dtype, _)| dtype), out.dtype).filter(|&kind| kind != Kind::F32)?;
+        let [groups, weights] = [op.feature_group_count.max(op.batch_group_count), ins[1].1.size()];
+        let features = out.shape[op.out_dims.second] / groups;
+        let depth = weights / (features * groups).max(1);
+        let positions = out.size() / (features * groups).max(1);
+        let work = features.saturating_mul(positions).saturating_mul(depth);
+        let is_worth = features.min(positions) >= LEAST && depth >= LEAST_DEPTH && work >= WORTH;
+        if !is_worth {
+            return None;
+        }
+        Some(Narrow::on(Unit::best(kind)?, Sizes::of(kind), kind, out.dtype))
+    }
+
+    /// The products of elements of a kind on a unit, with these sizes.
+    pub(super) fn on(unit: Unit, sizes: Sizes, kind: Kind, out: DType) -> Narrow {
+        Narrow { sizes, unit, kind, out }
+    }
+
+    fn run_as<'a, N: Part + Scalar>(
+        &self,
+        phase: &Phase<Cut>,
+        elements: [&[N]; 2],
+        part: impl Fn(usize) -> ([isize; 2], DisjointMut<'a, u8>) + Sync,
+        scratch: &mut [u8],
+        threads: &Threads,
+    ) {
+        let part = |i: usize| {
+            let ([of_windows, of_weights], out) = part(i);
+            (phase.windows.of(elements[0], of_windows), phase.weights.of(elements[1], of_weights), out)
+        };
+        let (scratch, dtype) = (scratch::of(scratch), self.out);
+        if phase.windows_first {
+            let (rows, columns) = (&phase.positions, &phase.features);
+            phase.cut.run(scratch, threads, |i| {
+                let (windows, weights, out) = part(i);
+                (windows, weights, StridedSums { out, dtype, rows, columns })
+            });
+        } else {
+            let (rows, columns) = (&phase.features, &phase.positions);
+            phase.cut.run(scratch, threads, |i| {
+                let (windows, weights, out) = part(i);
+                (weights, windows, StridedSums { out, dtype, rows, columns })
+            });
+        }
+    }
+}
+
+impl Multiplier for Narrow {
+    type Cut = Cut;
+
+    /// Sums are rounded as they are written, which is as if they were written as they are.
+    fn is_direct(&self) -> bool {
+        true
+    }
+
+    fn cut(&self, products: &Products) -> Cut {
+        let per_group = match self.kind {
+            Kind::Bf16 => u16::PER_GROUP,
+            _ => u8::PER_GROUP,
+        };
+        let space = GATHERED[0] * GATHERED[1] / size_of::<u32>();
+        Cut::new(self.sizes, self.unit, products.batch, products.shape, per_group).with_space(space)
+    }
+
+    fn scratch(&self, cut: &Cut, threads: usize) -> usize {
+        cut.scratch(threads) * size_of::<u32>()
+    }
+
+    fn run<'a>(
+        &self,
+        phase: &Phase<Cut>,
+        ins: &[Source<'_>],
+        part: impl Fn(usize) -> ([isize; 2], DisjointMut<'a, u8>) + Sync,
+        scratch: &mut [u8],
+        threads: &Threads,
+    ) {
+        match self.kind {
+            Kind::Bf16 => self.run_as::<u16>(phase, [0, 1].map(|i| ins[i].words()), part, scratch, threads),
+            _ => self.run_as::<u8>(phase, [0, 1].map(|i| ins[i].words()), part, scratch, threads),
+        }
+    }
+}
+
+impl<N: Part + Scalar> narrow::Operand for Operand<'_, &[N]> {
+    fn pack(&self, free: Range<usize>, depth: Range<usize>, side: Side, to: &mut [u32], space: &mut [u32]) {
+        let panel = depth.len().div_ceil(N::PER_GROUP) * GROUP;
+        if let Some(from) = self.strided(&free, &depth) {
+            return pack(from, free.len(), depth.len(), side, to, panel);
+        }
+        let gathered = scratch::words::<N>(space);
+        let most = GATHERED[1] / size_of::<N>();
+        for (i, rows) in pieces(free, GATHERED[0]).enumerate() {
+            for (j, part) in pieces(depth.clone(), most).enumerate() {
+                let strides = if self.matrix.along() == FREE { [1, rows.len()] } else { [part.len(), 1] };
+                let block = [rows.clone(), part];
+                self.read(&block, strides, gathered);
+                let [rows, part] = block.map(|range| range.len());
+                let [free, contracted] = strides.map(|stride| stride as isize);
+                let from = Strided { elements: &*gathered, start: 0, free, contracted };
+                let to = &mut to[i * (GATHERED[0] / PANEL) * panel + j * (most / N::PER_GROUP) * GROUP..];
+                pack(from, rows, part, side, to, panel);
+            }
+        }
+    }
+
+    fn memory(&self, free: &Range<usize>, depth: &Range<usize>) -> Memory {
+        match self.strided(free, depth) {
+            Some(from) => Memory::of(&from, free.len(), depth.len()),
+            None => Memory::NONE,
+        }
+    }
+}
+
+impl<'a, N: Part> Operand<'a, &'a [N]> {
+    /// A part of the matrix, if it has neighbours along one side and one stride along the other.
+    fn strided(&self, free: &Range<usize>, depth: &Range<usize>) -> Option<Strided<'a, N>> {
+        let (start, strides) = self.locate(&[free.clone(), depth.clone()])?;
+        // A stride of nothing is any stride.
+        let [free, contracted] =
+            [(strides[0], free), (strides[1], depth)].map(|(s, range)| if range.len() > 1 { s } else { 1 });
+        (free == 1 || contracted == 1).then_some(Strided { elements: self.elements, start, free, contracted })
+    }
+}

@@ -1,0 +1,88 @@
+//! Sums as elements of a result.
+
+// Results are written through pointers, since tasks write between each other.
+#![allow(unsafe_code)]
+
+use remat_ir::{DType, bf16};
+
+use crate::base::narrow::PANEL;
+use crate::number::Number;
+use crate::simd::{Level, multiversion};
+
+/// Writes as many rows and columns of sums as `size` says, rows [`PANEL`] apart, as elements of a dtype, with these strides.
+///
+/// # Safety
+/// The elements are valid for writing, from `to` on.
+///
+/// # Panics
+/// If there are not as many sums.
+pub(in crate::kernels) unsafe fn write_sums(
+    dtype: DType,
+    sums: &[u32],
+    size: [usize; 2],
+    to: *mut u8,
+    strides: [isize; 2],
+) {
+    let level = Level::best();
+    // SAFETY: as the caller promises.
+    unsafe {
+        match (dtype, dtype.size()) {
+            (DType::Bf16, _) => store::<bf16>(level)(sums, size, to.cast(), strides),
+            (_, 1) => store::<u8>(level)(sums, size, to.cast(), strides),
+            (_, 2) => store::<u16>(level)(sums, size, to.cast(), strides),
+            _ => store::<u32>(level)(sums, size, to.cast(), strides),
+        }
+    }
+}
+
+/// What sums become.
+trait Stored: Copy {
+    /// The element that the bits of a sum become.
+    fn of(sum: u32) -> Self;
+}
+
+impl Stored for bf16 {
+    #[inline(always)]
+    fn of(sum: u32) -> bf16 {
+        bf16::narrow(f32::from_bits(sum))
+    }
+}
+
+macro_rules! low_bits {
+    ($($type:ty)*) => { $(
+        impl Stored for $type {
+            #[inline(always)]
+            fn of(sum: u32) -> $type {
+                sum as $type
+            }
+        }
+    )* };
+}
+
+low_bits!(u8 u16 u32);
+
+multiversion! {
+    /// The function that writes as many rows and columns of sums with these strides; the elements must be valid for writing.
+    fn store<T: Stored>(level: Level) -> unsafe fn(sums: &[u32], size: [usize; 2], to: *mut T, strides: [isize; 2]) {
+        let ([rows, columns], [row, column]) = (size, strides);
+        if column == 1 || columns == 1 {
+            for i in 0..rows {
+                let sums = &sums[i * PANEL..][..columns];
+                // SAFETY: the row has as many elements, as the caller promises.
+                let to = unsafe { std::slice::from_raw_parts_mut(to.offset(i as isize * row), columns) };
+                match (to.first_chunk_mut::<PANEL>(), sums.first_chunk::<PANEL>()) {
+                    (Some(to), Some(sums)) => to.iter_mut().zip(sums).for_each(|(to, &sum)| *to = T::of(sum)),
+                    _ => to.iter_mut().zip(sums).for_each(|(to, &sum)| *to = T::of(sum)),
+                }
+            }
+            return;
+        }
+        for j in 0..columns {
+            let to = to.wrapping_offset(j as isize * column);
+            for i in 0..rows {
+                // SAFETY: the caller promises this element.
+                unsafe { to.offset(i as isize * row).write(T::of(sums[i * PANEL + j])) };
+            }
+        }
+    }
+}
