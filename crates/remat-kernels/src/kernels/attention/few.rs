@@ -2,8 +2,14 @@
 //!
 //! Keys and values are read once, block by block. A tile of the general kernel has columns for sixteen queries at least; here each query
 //! has its products alone, a row of features at a time. Blocks that the mask hides are not read, so that a cache costs what is in it.
+//!
+//! A long cache is cut into parts of [`PART`] keys, which are tasks of their own, so that all threads read it. What they found is put
+//! together in the order of the keys: results depend on the number of keys, and not on that of threads. Source: Dao, Haziza, Massa and Sizov,
+//! "Flash-Decoding for long-context inference", 2023.
 
-use super::forward::{State, exponentials};
+use std::ops::Range;
+
+use super::forward::{State, exponentials, shift};
 use super::problem::{Elements, Problem, Rows};
 use super::tile::{Group, KEYS, QUERIES, QueryBlock, Tile, copy_rows, row_width};
 use crate::base::narrow::PANEL;
@@ -13,6 +19,9 @@ use crate::simd::multiversion;
 
 /// Most queries of a head of keys, of all heads that share it, for which it pays.
 pub(super) const QUERIES_AT_MOST: usize = 8;
+
+/// Keys of a part, a multiple of a block: many times what it costs to put parts together.
+pub(super) const PART: usize = 8 * KEYS;
 
 /// Lanes of a sum, which become one in pairs.
 const LANES: usize = 16;
@@ -27,11 +36,12 @@ pub(super) struct Workspace<'a, T> {
     pub(super) scores: &'a mut [T],
 }
 
-/// Computes the sums of the values of all queries of a group, which are one block, and what is known of these.
+/// Computes the sums of the values of some keys for all queries of a group, which are one block, and what is known of these.
 pub(super) fn attend<D: Float>(
     problem: &Problem,
     group: &Group,
     block: QueryBlock,
+    part: Range<usize>,
     from: &Elements<'_, D>,
     space: &mut Workspace<'_, D::Wide>,
 ) -> State<D::Wide> {
@@ -40,20 +50,87 @@ pub(super) fn attend<D: Float>(
     copy_rows(from.query, starts, problem.query.stride(3), features, problem.query_factor(), space.query);
     space.sums.fill(D::Wide::ZERO);
     let mut state = State::new();
-    problem.for_each_block_of_keys(std::iter::once(block), |keys| {
-        let tile = Tile::new(block, keys.start, problem.sizes.keys, problem.causal);
+    let visible = block.visible(problem.sizes.keys, problem.causal).min(part.end);
+    for first in (part.start..visible).step_by(KEYS) {
+        let tile = Tile::new(block, first, problem.sizes.keys, problem.causal);
         if problem.is_hidden(&tile, from) {
-            return;
+            continue;
         }
-        problem.load(group, keys, from, &mut space.rows);
+        problem.load(group, first..first + tile.keys, from, &mut space.rows);
         let size = [tile.keys, block.len, row_width(features)];
         times(space.rows.key, space.query, size, space.scores);
         problem.hide(&tile, from, space.scores);
         exponentials(&mut space.scores[..tile.keys * QUERIES], block.columns(), &mut state);
         let size = [tile.keys, block.len, row_width(value_features)];
         gather(space.rows.value, space.scores, &state.factor[..block.len], size, space.sums);
-    });
+    }
     state
+}
+
+/// What is known of some parts of the keys, for each query of a group: the maximum, the sum of exponentials, and the sums of values.
+pub(super) struct Found<'a, T> {
+    found: &'a mut [T],
+    queries: usize,
+}
+
+impl<'a, T: Real> Found<'a, T> {
+    /// The memory of one part, of [`found_len`] numbers, or of several.
+    pub(super) fn new(found: &'a mut [T], queries: usize) -> Found<'a, T> {
+        Found { found, queries }
+    }
+
+    /// Keeps what was found for a part.
+    pub(super) fn keep(&mut self, state: &State<T>, sums: &[T]) {
+        let [of_maximum, rest] = split(self.found, self.queries);
+        let [of_sum, of_values] = split(rest, self.queries);
+        of_maximum.copy_from_slice(&state.maximum[..self.queries]);
+        of_sum.copy_from_slice(&state.sum[..self.queries]);
+        of_values.copy_from_slice(sums);
+    }
+
+    /// Puts parts together: the sums of values are those of the first part then.
+    pub(super) fn put_together(self, parts: usize) -> (State<T>, &'a [T]) {
+        let (queries, len) = (self.queries, self.found.len() / parts);
+        let width = (len - 2 * queries) / queries.max(1);
+        let mut state = State::new();
+        for part in self.found.chunks_exact(len) {
+            for (maximum, &of_part) in state.maximum.iter_mut().zip(&part[..queries]) {
+                *maximum = if of_part > *maximum { of_part } else { *maximum };
+            }
+        }
+        let (first, others) = self.found.split_at_mut(len);
+        for i in 0..queries {
+            let factor = |maximum: T| (maximum - shift(state.maximum[i])).exp();
+            let values = 2 * queries + i * width;
+            let of_first = factor(first[i]);
+            state.sum[i] = first[queries + i] * of_first;
+            first[values..][..width].iter_mut().for_each(|sum| *sum = *sum * of_first);
+            for part in others.chunks_exact(len) {
+                let of_part = factor(part[i]);
+                state.sum[i] = part[queries + i].fused(of_part, state.sum[i]);
+                for (sum, &value) in first[values..][..width].iter_mut().zip(&part[values..][..width]) {
+                    *sum = value.fused(of_part, *sum);
+                }
+            }
+        }
+        (state, &first[2 * queries..])
+    }
+}
+
+/// The first numbers and the others.
+fn split<T>(numbers: &mut [T], len: usize) -> [&mut [T]; 2] {
+    numbers.split_at_mut(len).into()
+}
+
+/// Parts of the keys.
+pub(super) fn parts(problem: &Problem) -> usize {
+    problem.sizes.keys.div_ceil(PART).max(1)
+}
+
+/// Numbers that are kept of a part.
+pub(super) fn found_len(problem: &Problem) -> usize {
+    let queries = problem.sizes.queries * problem.sizes.group();
+    queries * (2 + row_width(problem.sizes.value_features))
 }
 
 /// Numbers that [`attend`] works with, for queries, sums, rows of keys and of values, and scores.

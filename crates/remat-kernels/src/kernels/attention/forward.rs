@@ -59,16 +59,16 @@ struct Workspace<'a, T> {
 /// What is known of each query of a block so far.
 #[derive(Clone, Copy)]
 pub(super) struct State<T> {
-    maximum: PerQuery<T>,
+    pub(super) maximum: PerQuery<T>,
     /// The sum of the exponentials of the scores less the maximum.
-    sum: PerQuery<T>,
+    pub(super) sum: PerQuery<T>,
     /// What the sums before the last block are multiplied by.
     pub(super) factor: PerQuery<T>,
 }
 
 impl Kernel for Forward {
     fn scratch(&self, threads: usize) -> usize {
-        threads * self.workspace_len() * self.dtype.wide().size()
+        (self.found_len() + threads * self.workspace_len()) * self.dtype.wide().size()
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
@@ -77,6 +77,15 @@ impl Kernel for Forward {
 }
 
 impl Forward {
+    /// Numbers that are kept of all parts of the keys, where there are few queries and several parts: some cache lines.
+    fn found_len(&self) -> usize {
+        let sizes = &self.problem.sizes;
+        match if self.has_few { few::parts(&self.problem) } else { 1 } {
+            1 => 0,
+            parts => (sizes.batch * sizes.key_heads * parts * few::found_len(&self.problem)).next_multiple_of(COLUMNS),
+        }
+    }
+
     fn workspace_len(&self) -> usize {
         if self.has_few {
             return few::workspace_lens(&self.problem).iter().sum();
@@ -109,32 +118,53 @@ impl Forward {
         let (means, logsumexp) = (DisjointMut::new(means.slice_mut::<D>()), DisjointMut::new(logsumexp.slice_mut()));
         let sizes = &self.problem.sizes;
         let heads = sizes.batch * sizes.key_heads;
+        if self.has_few {
+            return self.run_few(&from, &means, &logsumexp, scratch, threads);
+        }
         let runs = Group::of_key_head(sizes, 0, 0).runs();
         threads.for_each_with_scratch(heads * runs, scratch, |task, scratch| {
             // The last queries attend to the most keys, and come first.
             let (run, head) = (runs - 1 - task / heads, task % heads);
             let group = Group::of_key_head(sizes, head / sizes.key_heads, head % sizes.key_heads);
-            if self.has_few {
-                return self.task_of_few(&group, &from, &means, &logsumexp, scratch);
-            }
             self.task(&group, run, &from, &means, &logsumexp, self.workspace(scratch));
         });
     }
 
-    /// Computes the results of all queries of a group, which are few.
-    fn task_of_few<D: Float>(
+    /// Computes the results of groups of few queries.
+    fn run_few<D: Float>(
         &self,
-        group: &Group,
         from: &Elements<'_, D>,
         means: &DisjointMut<'_, D>,
         logsumexp: &DisjointMut<'_, D::Wide>,
-        mut scratch: &mut [D::Wide],
+        scratch: &mut [D::Wide],
+        threads: &Threads,
     ) {
-        let [query, sums, key, value, scores] = few::workspace_lens(&self.problem).map(|len| take(&mut scratch, len));
-        let mut space = few::Workspace { query, sums, rows: Rows { key, value }, scores };
-        let block = group.block(0);
-        let state = few::attend(&self.problem, group, block, from, &mut space);
-        self.write(&block, &state, space.sums, means, logsumexp);
+        let (problem, sizes) = (&self.problem, &self.problem.sizes);
+        let (heads, parts, queries) =
+            (sizes.batch * sizes.key_heads, few::parts(problem), sizes.queries * sizes.group());
+        let (found, scratch) = scratch.split_at_mut(self.found_len());
+        let len = few::found_len(problem);
+        let kept = DisjointMut::new(found);
+        let group = |head: usize| Group::of_key_head(sizes, head / sizes.key_heads, head % sizes.key_heads);
+        threads.for_each_with_scratch(heads * parts, scratch, |task, mut scratch| {
+            let [query, sums, key, value, scores] = few::workspace_lens(problem).map(|len| take(&mut scratch, len));
+            let mut space = few::Workspace { query, sums, rows: Rows { key, value }, scores };
+            let (group, part) = (group(task / parts), task % parts);
+            let (block, keys) = (group.block(0), part * few::PART..(part + 1) * few::PART);
+            let state = few::attend(problem, &group, block, keys, from, &mut space);
+            if parts == 1 {
+                return self.write(&block, &state, space.sums, means, logsumexp);
+            }
+            // SAFETY: each part of each group is one task's.
+            let found = unsafe { kept.slice(task * len, len) };
+            few::Found::new(found, queries).keep(&state, space.sums);
+        });
+        if parts > 1 && len > 0 {
+            threads.for_each_chunk(&mut found[..heads * parts * len], parts * len, |head, found| {
+                let (state, sums) = few::Found::new(found, queries).put_together(parts);
+                self.write(&group(head).block(0), &state, sums, means, logsumexp);
+            });
+        }
     }
 
     /// Computes the results of a run of blocks of queries.

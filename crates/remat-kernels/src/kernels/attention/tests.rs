@@ -2,7 +2,7 @@
 
 use remat_ir::{Array, Aval, DType, DotProductAttention, DotProductAttentionCotangent, Literal, Op, eval_op};
 
-use super::few::QUERIES_AT_MOST;
+use super::few::{PART, QUERIES_AT_MOST};
 use super::kernel_on;
 use super::tile::{KEYS, QUERIES};
 use crate::base::narrow::{Kind, Unit};
@@ -243,6 +243,27 @@ fn few_queries_of_many_keys() {
             case().masked_in_blocks(full).check_forward();
             case().masked_in_blocks([2, 1, 1, 130]).biased([1, heads, queries, 1]).check_forward();
         }
+    }
+}
+
+/// Caches of several parts, of which the mask, or their order, hides some from some queries.
+#[test]
+fn few_queries_of_long_caches() {
+    let keys = 2 * PART + 70;
+    for dtype in FLOATS {
+        for (queries, heads, key_heads) in [(1, 2, 1), (3, 2, 2)] {
+            let case = || Case::new(dtype, [2, queries, heads, 18], [2, keys, key_heads, 18], 17).within(256.0);
+            case().check_forward();
+            case().causal().check_forward();
+            case().masked_in_blocks([2, heads, queries, keys]).check_forward();
+            let mut hidden = case().masked([2, 1, 1, keys]);
+            // The first of the batch sees the last part alone, the second nothing.
+            let visible = (0..2 * keys).map(|i| i / keys == 0 && i >= 2 * PART);
+            hidden.ins[3] = Array::from_vec(visible.collect(), [2, 1, 1, keys]).unwrap();
+            hidden.check_forward();
+        }
+        Case::new(dtype, [2, 1, 2, 18], [2, keys, 2, 18], 0).check_forward();
+        Case::new(dtype, [2, 0, 2, 18], [2, keys, 2, 18], 17).check_forward();
     }
 }
 
