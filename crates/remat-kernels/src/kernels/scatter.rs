@@ -12,6 +12,7 @@ use crate::interface::layout::{Strides, row_major};
 use crate::interface::with_word;
 use crate::interface::{Kernel, Source, Target};
 use crate::number::Number;
+use crate::simd::multiversion;
 use crate::threads::Threads;
 
 /// The kernel of a scatter into a row-major operand, in place if nobody else needs it.
@@ -164,17 +165,13 @@ impl Scattered {
             let touched = if few { self.touched(indices, i * len, part.len()) } else { 0..part.len() };
             let part = &mut part[touched.clone()];
             let wide = &mut wide[..part.len()];
-            for (wide, &x) in wide.iter_mut().zip(&*part) {
-                *wide = x.widen();
-            }
+            widen(part, wide);
             let first = i * len + touched.start;
             match self.kind {
                 ScatterKind::Mul => self.update_part(indices, updates, first, wide, |x, update: T| x * update.widen()),
                 _ => self.update_part(indices, updates, first, wide, |x, update: T| x + update.widen()),
             }
-            for (x, &wide) in part.iter_mut().zip(&*wide) {
-                *x = T::narrow(wide);
-            }
+            narrow(wide, part);
         });
     }
 
@@ -248,6 +245,20 @@ impl Scattered {
             let (array, counterpart) = starts.find(&self.slices, indices, first, BLOCK.min(self.slices.len() - first));
             f(array, counterpart);
         }
+    }
+}
+
+multiversion! {
+    /// Widens elements.
+    fn widen<T: Number<Wide = f32>>(from: &[T], to: &mut [f32]) {
+        from.iter().zip(to).for_each(|(x, to)| *to = x.widen());
+    }
+}
+
+multiversion! {
+    /// Rounds numbers to elements.
+    fn narrow<T: Number<Wide = f32>>(from: &[f32], to: &mut [T]) {
+        from.iter().zip(to).for_each(|(&x, to)| *to = T::narrow(x));
     }
 }
 
