@@ -45,6 +45,7 @@ impl<'a> Builder<'a> {
             run,
             registers: 0,
             streams: Vec::new(),
+            moving: Vec::new(),
             outs: stored.map(|equation| Out { dtype: equation.dtype, extent: equation.extent }).collect(),
             in_place: Vec::new(),
         };

@@ -10,6 +10,9 @@ use crate::interface::{Source, Target};
 use crate::simd::{CACHE_LINE, prefetch};
 use crate::tile;
 
+/// Elements of a tile for each instruction, below which parts of a stream are less than a cache line of f32.
+const SHORT: usize = 16;
+
 /// Where a tile is: elements from `start`, rows from `row`.
 #[derive(Clone, Copy)]
 pub(in super::super) struct Tile {
@@ -123,11 +126,18 @@ impl<'a> Frame<'a> {
         unsafe { *self.slots.add(slot) }
     }
 
-    /// Fetches part `i` of `count` of the elements from `next` on, of as many as the tile has, into the first-level cache.
+    /// Fetches part `i` of `count` of the elements from `next` on, of as many as the tile has, into the first-level cache: a part of each
+    /// stream, or, where that would be less than a cache line, some streams.
     #[inline(always)]
     fn fetch(&self, tile: Tile, next: usize, i: usize, count: usize) {
-        let part = next + tile.len * i / count..next + tile.len * (i + 1) / count;
-        for &stream in &self.program.streams {
+        let piece = |len: usize| len * i / count..len * (i + 1) / count;
+        let streams = &self.program.streams[..];
+        let (streams, part) = match tile.len <= SHORT * count {
+            true => (&streams[piece(streams.len())], 0..tile.len),
+            false => (streams, piece(tile.len)),
+        };
+        let part = next + part.start..next + part.end;
+        for &stream in streams {
             let width = self.program.slots[stream].width;
             let distance = |element: usize| (element * width).wrapping_sub(tile.start * width);
             let from = self.value(stream).wrapping_add(distance(part.start));
@@ -155,7 +165,8 @@ impl<'a> Frame<'a> {
         // SAFETY: every pointer is that of a register, which is as long as the tile at most, or is moved to the tile's
         // first element within an operand or an output, as the caller promises.
         unsafe {
-            for (i, slot) in program.slots.iter().enumerate() {
+            for &i in &program.moving {
+                let slot = &program.slots[i];
                 match slot.storage {
                     Storage::Operand(o) => {
                         let from = at(slot.extent).0 * program.operands[o].width;

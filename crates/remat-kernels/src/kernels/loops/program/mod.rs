@@ -43,6 +43,8 @@ pub(super) struct Program {
     registers: usize,
     /// The slots of memory that tiles stream, element by element.
     streams: Vec<usize>,
+    /// The slots whose memory is another one for each tile.
+    moving: Vec<usize>,
     pub(super) outs: Vec<Out>,
     /// The inputs whose memory an output may take: (input, output).
     pub(super) in_place: Vec<(usize, usize)>,
@@ -162,6 +164,9 @@ impl Program {
         let is_stream = |slot: &Slot| {
             slot.extent == Extent::Full && matches!(slot.storage, Storage::Operand(_) | Storage::Output(_))
         };
+        let moves =
+            |slot: &Slot| matches!(slot.storage, Storage::Operand(_) | Storage::Element(_) | Storage::Output(_));
+        program.moving = (0..program.slots.len()).filter(|&i| moves(&program.slots[i])).collect();
         program.streams = (0..program.slots.len()).filter(|&i| is_stream(&program.slots[i])).collect();
         Some((program, wanted))
     }
