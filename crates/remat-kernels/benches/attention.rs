@@ -26,6 +26,11 @@ fn main() {
         ("shared keys, causal", DType::F32, [4, 512, 512, 8, 2, 64], true),
         ("one head, causal", DType::F32, [1, 1024, 1024, 1, 1, 64], true),
         ("one query", DType::F32, [8, 1, 1024, 8, 8, 64], false),
+        ("one query, long cache", DType::F32, [1, 1, 65536, 8, 1, 128], false),
+        ("one query, long cache", DType::Bf16, [1, 1, 65536, 8, 1, 128], false),
+        ("one query, long cache", DType::F16, [1, 1, 65536, 8, 1, 128], false),
+        ("one query, long cache, many heads", DType::F32, [1, 1, 16384, 8, 8, 64], false),
+        ("one query, long cache, many heads", DType::Bf16, [1, 1, 16384, 8, 8, 64], false),
     ] {
         attention(&bench, &format!("{name}, {dtype}"), dtype, sizes, causal);
     }

@@ -1,6 +1,6 @@
 //! How fast convolutions are, beside what the CPU can do: `cargo bench -p remat-kernels --bench conv`.
 //!
-//! The layers of ResNet-50 with a batch of 8, in both orders of dimensions: forward, the gradient of the image and that of the
+//! The layers of ResNet-50 with a batch of 8, in f32 and bf16 and in both orders of dimensions: forward, the gradient of the image and that of the
 //! weights. Operations are those of use: padding and the zeros of a dilated image do not count. The columns are those of the
 //! bench `matmul`.
 
@@ -15,8 +15,9 @@ const BATCH: usize = 8;
 
 fn main() {
     let bench = Bench::new();
-    for (name, features_last) in [("NCHW", false), ("NHWC", true)] {
-        println!("\n{name}");
+    let orders = [("NCHW", false), ("NHWC", true)];
+    for (dtype, (name, features_last)) in [DType::F32, DType::Bf16].into_iter().flat_map(|x| orders.map(|y| (x, y))) {
+        println!("\n{name}, {dtype}");
         // Features in and out, size of the image, size and stride of the window.
         for (c, o, size, window, stride) in [
             (3, 64, 224, 7, 2),
@@ -32,7 +33,7 @@ fn main() {
             (512, 512, 7, 3, 1),
             (512, 2048, 7, 1, 1),
         ] {
-            layer(&bench, name, features_last, [c, o, size, window, stride]);
+            layer(&bench, &format!("{name} {dtype}"), dtype, features_last, [c, o, size, window, stride]);
         }
     }
 }
@@ -46,22 +47,22 @@ fn swapped(dims: &ConvDims) -> ConvDims {
 }
 
 /// An array with these sizes of its dimensions in the order that `dims` has them.
-fn array(dims: &ConvDims, sizes: [usize; 4]) -> Aval {
+fn array(dtype: DType, dims: &ConvDims, sizes: [usize; 4]) -> Aval {
     let mut shape = [0; 4];
     for (&d, size) in [dims.first, dims.second].iter().chain(&dims.spatial).zip(sizes) {
         shape[d] = size;
     }
-    Aval::new(DType::F32, shape)
+    Aval::new(dtype, shape)
 }
 
-fn layer(bench: &Bench, order: &str, features_last: bool, [c, o, size, window, stride]: [usize; 5]) {
+fn layer(bench: &Bench, name: &str, dtype: DType, features_last: bool, [c, o, size, window, stride]: [usize; 5]) {
     let image = dims(if features_last { [0, 3, 1, 2] } else { [0, 1, 2, 3] });
     let weights = dims(if features_last { [3, 2, 0, 1] } else { [0, 1, 2, 3] });
     let both = |x: usize| -> Shape { [x, x].as_slice().into() };
     let (pad, out) = ((window / 2) as i64, size.div_ceil(stride));
-    let x = array(&image, [BATCH, c, size, size]);
-    let w = array(&weights, [o, c, window, window]);
-    let y = array(&image, [BATCH, o, out, out]);
+    let x = array(dtype, &image, [BATCH, c, size, size]);
+    let w = array(dtype, &weights, [o, c, window, window]);
+    let y = array(dtype, &image, [BATCH, o, out, out]);
     let forward = Conv {
         strides: both(stride),
         padding: vec![(pad, pad); 2],
@@ -72,7 +73,7 @@ fn layer(bench: &Bench, order: &str, features_last: bool, [c, o, size, window, s
         out_dims: image.clone(),
         feature_group_count: 1,
         batch_group_count: 1,
-        preferred_element_type: DType::F32,
+        preferred_element_type: dtype,
     };
     // What a window at the last position leaves over.
     let dilated = ((out - 1) * stride + 1) as i64;
@@ -99,7 +100,7 @@ fn layer(bench: &Bench, order: &str, features_last: bool, [c, o, size, window, s
         ("gradient of the image", input, [y.clone(), w]),
         ("gradient of the weights", kernel, [x, y]),
     ] {
-        let name = format!("{order} {c} to {o}, {size}x{size}, {window}x{window} by {stride}, {what}");
+        let name = format!("{name} {c} to {o}, {size}x{size}, {window}x{window} by {stride}, {what}");
         bench.operation(&name, operations, &op.into(), &ins);
     }
 }
