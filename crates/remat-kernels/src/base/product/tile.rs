@@ -15,6 +15,13 @@ use crate::simd::{prefetch, prefetch_far};
 /// Positions by which elements of a right panel are fetched ahead into the first-level cache.
 const NEAR: usize = 8;
 
+/// Rows whose addresses are counted from one pointer. From a single pointer the address of each row would wait for that of the row
+/// before.
+const ROWS_OF_POINTER: usize = 3;
+
+/// Pointers for the most rows that a tile has.
+const POINTERS: usize = 4;
+
 /// Calls in which the next right panel is fetched into the second-level cache.
 pub(crate) const CALLS: usize = 4;
 
@@ -38,6 +45,18 @@ pub(super) trait Vector: Copy {
     unsafe fn plus(self, other: Self) -> Self;
     /// `self + a * b`, fused where every CPU that has the instructions can.
     unsafe fn multiply_add(self, a: Self, b: Self) -> Self;
+}
+
+/// The addresses of every third row of a left operand.
+#[inline(always)]
+fn row_pointers<T>(left: *const T, row: usize) -> [*const T; POINTERS] {
+    std::array::from_fn(|i| left.wrapping_add(i * ROWS_OF_POINTER * row))
+}
+
+/// The address of a row.
+#[inline(always)]
+fn row_of<T>(pointers: &[*const T; POINTERS], row: usize, i: usize) -> *const T {
+    pointers[i / ROWS_OF_POINTER].wrapping_add(i % ROWS_OF_POINTER * row)
 }
 
 /// Multiplies `M` rows, which have these strides of rows and columns, and some columns in `N` vectors, of which the last may be
@@ -67,6 +86,7 @@ pub(super) unsafe fn multiply<V: Vector, const M: usize, const N: usize, const P
             }
         }
         let mut sums = [[V::zero(); N]; M];
+        let mut pointers = row_pointers(left, row);
         for _ in 0..positions {
             if PACKED {
                 prefetch_far(ahead.cast());
@@ -81,12 +101,14 @@ pub(super) unsafe fn multiply<V: Vector, const M: usize, const N: usize, const P
                 *x = if PACKED || j + 1 < N { V::load(from) } else { V::load_first(last, from) };
             }
             for (i, sums) in sums.iter_mut().enumerate() {
-                let factor = V::splat(left.add(i * row));
+                let from = if PACKED { left.add(i * row) } else { row_of(&pointers, row, i) };
+                let factor = V::splat(from);
                 for (sum, &x) in sums.iter_mut().zip(&x) {
                     *sum = sum.multiply_add(factor, x);
                 }
             }
             left = left.wrapping_add(column);
+            pointers = pointers.map(|pointer| pointer.wrapping_add(column));
             right = right.wrapping_add(right_row);
         }
         for (i, sums) in sums.into_iter().enumerate() {
@@ -175,7 +197,7 @@ pub(super) unsafe fn multiply_segments<V: Vector, const M: usize, const N: usize
         }
         let mut sums = [[V::zero(); N]; M];
         for &at in offsets {
-            let mut left = left.add(at);
+            let mut pointers = row_pointers(left.add(at), row);
             for _ in 0..len {
                 let mut x = [V::zero(); N];
                 for (j, x) in x.iter_mut().enumerate() {
@@ -184,12 +206,12 @@ pub(super) unsafe fn multiply_segments<V: Vector, const M: usize, const N: usize
                     *x = V::load(from);
                 }
                 for (i, sums) in sums.iter_mut().enumerate() {
-                    let factor = V::splat(left.add(i * row));
+                    let factor = V::splat(row_of(&pointers, row, i));
                     for (sum, &x) in sums.iter_mut().zip(&x) {
                         *sum = sum.multiply_add(factor, x);
                     }
                 }
-                left = left.wrapping_add(column);
+                pointers = pointers.map(|pointer| pointer.wrapping_add(column));
                 right = right.wrapping_add(N * V::LANES);
             }
         }

@@ -8,8 +8,9 @@ use super::phase::{Phase, Products};
 use super::sizes::cut;
 use crate::base::disjoint::DisjointMut;
 use crate::base::product::Accumulator;
+use crate::base::scratch;
 use crate::interface::{Layout, Source};
-use crate::kernels::matmul::{Cut, Reader, Writer};
+use crate::kernels::matmul::{Cut, Reader, SHARED, Writer};
 use crate::simd::Level;
 use crate::threads::Threads;
 
@@ -19,6 +20,26 @@ pub(super) struct Numbers<A> {
     writer: Writer<A>,
 }
 
+/// How products are cut, and what is packed before.
+pub(super) struct NumbersCut<A: Accumulator> {
+    cut: Cut<A>,
+    /// The groups whose weights are the left operand and are packed once, before all products; none where tiles pack them.
+    packed_groups: usize,
+}
+
+impl<A: Accumulator> NumbersCut<A> {
+    /// Elements of the weights that are packed once.
+    fn packed(&self) -> usize {
+        self.packed_groups * self.cut.packed_left()
+    }
+}
+
+/// Most elements of weights that are packed once: the second-level cache has them, or the last one beside little else.
+const MOST_PACKED: usize = 1 << 20;
+
+/// Fewest columns, of all images, that packed weights are multiplied with.
+const MIN_COLUMNS: usize = 1024;
+
 impl<A: Accumulator> Numbers<A> {
     pub(super) fn new(ins: [(DType, &Layout); 2], out: &Aval) -> Numbers<A> {
         Numbers { readers: ins.map(|(dtype, _)| Reader::new(dtype)), writer: Writer::new(out.dtype) }
@@ -26,30 +47,40 @@ impl<A: Accumulator> Numbers<A> {
 }
 
 impl<A: Accumulator> Multiplier for Numbers<A> {
-    type Cut = Cut<A>;
+    type Cut = NumbersCut<A>;
 
     fn is_direct(&self) -> bool {
         self.writer.is_direct()
     }
 
-    fn cut(&self, products: &Products) -> Cut<A> {
+    fn cut(&self, products: &Products) -> NumbersCut<A> {
+        let [rows, columns, depth] = products.shape;
+        let left = rows.saturating_mul(depth);
+        let packs = !products.windows_first
+            && !products.is_task
+            && left.saturating_mul(products.groups) <= MOST_PACKED
+            && columns.saturating_mul(products.batch / products.groups) >= MIN_COLUMNS
+            && left.saturating_mul(columns).saturating_mul(products.batch) >= SHARED;
         let left = &self.readers[usize::from(!products.windows_first)];
-        let in_place = products.in_place && left.dtype() == A::DTYPE;
-        cut(A::micro_kernel(Level::best()), &Products { in_place, ..*products })
+        // Packed weights are as good as those that are read in place: no tile copies them anew.
+        let in_place = packs || (products.in_place && left.dtype() == A::DTYPE);
+        let cut = cut(A::micro_kernel(Level::best()), &Products { in_place, ..*products });
+        NumbersCut { cut, packed_groups: if packs { products.groups } else { 0 } }
     }
 
-    fn scratch(&self, cut: &Cut<A>, threads: usize) -> usize {
-        cut.scratch(threads)
+    fn scratch(&self, cut: &NumbersCut<A>, threads: usize) -> usize {
+        scratch::bytes::<A>(cut.packed()) + cut.cut.scratch(threads)
     }
 
     fn run<'a>(
         &self,
-        phase: &Phase<Cut<A>>,
+        phase: &Phase<NumbersCut<A>>,
         ins: &[Source<'_>],
         part: impl Fn(usize) -> ([isize; 2], DisjointMut<'a, u8>) + Sync,
         scratch: &mut [u8],
         threads: &Threads,
     ) {
+        let NumbersCut { cut, packed_groups } = &phase.cut;
         let (windows, weights) = (self.readers[0].of(ins[0]), self.readers[1].of(ins[1]));
         let part = |i: usize| {
             let ([of_windows, of_weights], out) = part(i);
@@ -58,16 +89,28 @@ impl<A: Accumulator> Multiplier for Numbers<A> {
         let writer = &self.writer;
         if phase.windows_first {
             let (rows, columns) = (&phase.positions, &phase.features);
-            phase.cut.run(scratch, threads, |i| {
+            return cut.run(scratch, threads, |i| {
                 let (windows, weights, out) = part(i);
                 (windows, weights, StridedOutput { out, writer, rows, columns })
             });
-        } else {
-            let (rows, columns) = (&phase.features, &phase.positions);
-            phase.cut.run(scratch, threads, |i| {
+        }
+        let (rows, columns) = (&phase.features, &phase.positions);
+        if *packed_groups == 0 {
+            return cut.run(scratch, threads, |i| {
                 let (windows, weights, out) = part(i);
                 (weights, windows, StridedOutput { out, writer, rows, columns })
             });
         }
+        let (packed, scratch) = scratch::take::<A>(scratch, phase.cut.packed());
+        for (group, to) in packed.chunks_exact_mut(cut.packed_left()).enumerate() {
+            let weights = part(group * phase.images).1;
+            cut.pack_left(to, threads, |rows, depth, width, to| weights.pack_panel(rows, depth, width, to));
+        }
+        let packed = &*packed;
+        cut.run(scratch, threads, |i| {
+            let (windows, _, out) = part(i);
+            let weights = cut.packed(&packed[i / phase.images * cut.packed_left()..]);
+            (weights, windows, StridedOutput { out, writer, rows, columns })
+        });
     }
 }

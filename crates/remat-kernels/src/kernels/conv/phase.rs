@@ -62,6 +62,8 @@ pub(super) struct Method {
 #[derive(Clone, Copy)]
 pub(super) struct Products {
     pub(super) batch: usize,
+    /// The groups, each with weights of its own, among the products of the batch: one if the whole is one of many tasks.
+    pub(super) groups: usize,
     pub(super) shape: [usize; 3],
     /// Whether sums can be written to the output as they are, row by row.
     pub(super) direct: bool,
@@ -149,6 +151,7 @@ impl Problem<'_> {
         };
         let products = Products {
             batch: if self.alone { 1 } else { self.groups * images },
+            groups: if self.alone { 1 } else { self.groups },
             shape,
             direct: direct.is_some(),
             run: left.contracted_run(),

@@ -16,7 +16,7 @@
 
 use std::ops::Range;
 
-use super::cut::{Cut, even};
+use super::cut::Cut;
 use super::operands::{Left, LeftBlock, Output, Right, pieces};
 use crate::base::product::{self, Accumulator, CALLS, MicroKernel};
 use crate::base::scratch;
@@ -177,7 +177,7 @@ impl<A: Accumulator> Cut<A> {
             }
             return;
         }
-        let block_rows = even(rows.len(), self.block_rows(), 1);
+        let block_rows = self.rows_of_blocks(rows.len());
         for block_rows in pieces(rows.clone(), block_rows) {
             for depth in pieces(strip.depth.clone(), self.part) {
                 let left = left.block(self.kernel, block_rows.clone(), depth.clone(), columns.len(), block);

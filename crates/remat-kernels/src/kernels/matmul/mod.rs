@@ -18,6 +18,7 @@ mod matrix;
 pub(super) mod narrow;
 mod operands;
 mod pack;
+mod packed_left;
 mod thin;
 
 #[cfg(test)]

@@ -1,0 +1,98 @@
+//! A left operand that is packed once, before its products: where many tiles, or many products of a batch, read the same blocks.
+
+use std::ops::Range;
+
+use super::cut::{Cut, even};
+use super::operands::{Left, LeftBlock, pack_panels, panels_len, pieces};
+use crate::base::product::{Accumulator, MicroKernel};
+use crate::threads::Threads;
+
+/// The blocks of a left operand, part after part of the contracted dimension, and in each the blocks that tiles read.
+pub(in super::super) struct PackedLeft<'a, A: Accumulator> {
+    cut: &'a Cut<A>,
+    blocks: &'a [A],
+}
+
+impl<A: Accumulator> Cut<A> {
+    /// Elements of the left operand, packed.
+    pub(in super::super) fn packed_left(&self) -> usize {
+        self.depth.div_ceil(self.part.max(1)) * self.left_blocks() * self.left_block()
+    }
+
+    /// Packs the left operand. `pack` packs a panel of some rows and positions, each of which has the given number of elements in it.
+    pub(in super::super) fn pack_left(
+        &self,
+        to: &mut [A],
+        threads: &Threads,
+        pack: impl Fn(Range<usize>, Range<usize>, usize, &mut [A]) + Send + Sync,
+    ) {
+        let blocks = self.left_blocks();
+        threads.for_each_chunk(to, self.left_block(), |i, to| {
+            let depth = i / blocks * self.part..self.depth.min((i / blocks + 1) * self.part);
+            let rows = self.rows_of_block(i % blocks);
+            if !rows.is_empty() {
+                pack_panels(self.kernel, rows, depth.len(), to, |rows, to| {
+                    pack(rows, depth.clone(), self.kernel.rows, to);
+                });
+            }
+        });
+    }
+
+    /// The left operand that was packed into this memory.
+    pub(in super::super) fn packed<'a>(&'a self, blocks: &'a [A]) -> PackedLeft<'a, A> {
+        PackedLeft { cut: self, blocks }
+    }
+
+    /// Rows of a block of a tile that has so many.
+    pub(super) fn rows_of_blocks(&self, tile: usize) -> usize {
+        even(tile, self.block_rows(), 1)
+    }
+
+    /// Blocks of a tile, and of all rows.
+    fn blocks_of_tile(&self) -> usize {
+        self.tile_rows.div_ceil(self.rows_of_blocks(self.tile_rows))
+    }
+
+    fn left_blocks(&self) -> usize {
+        self.rows.div_ceil(self.tile_rows) * self.blocks_of_tile()
+    }
+
+    /// Elements of the panels of a block of a part.
+    fn left_block(&self) -> usize {
+        panels_len(self.kernel, self.tile_rows.min(self.block_rows()), self.part)
+    }
+
+    /// The rows of a tile that begins with this one.
+    fn rows_of_tile(&self, first: usize) -> Range<usize> {
+        first..self.rows.min(first + self.tile_rows)
+    }
+
+    /// The rows of a block; the last tile may have fewer blocks.
+    fn rows_of_block(&self, block: usize) -> Range<usize> {
+        let tile = self.rows_of_tile(block / self.blocks_of_tile() * self.tile_rows);
+        let mut blocks = pieces(tile.clone(), self.rows_of_blocks(tile.len()));
+        blocks.nth(block % self.blocks_of_tile()).unwrap_or(0..0)
+    }
+
+    /// The block that begins with a row.
+    fn block_of_row(&self, row: usize) -> usize {
+        let tile = self.rows_of_tile(row / self.tile_rows * self.tile_rows);
+        let within = (row - tile.start) / self.rows_of_blocks(tile.len());
+        row / self.tile_rows * self.blocks_of_tile() + within
+    }
+}
+
+impl<A: Accumulator> Left<A> for PackedLeft<'_, A> {
+    fn block<'a>(
+        &'a self,
+        kernel: &MicroKernel<A>,
+        rows: Range<usize>,
+        depth: Range<usize>,
+        _: usize,
+        _: &'a mut [A],
+    ) -> LeftBlock<'a, A> {
+        let cut = self.cut;
+        let block = depth.start / cut.part * cut.left_blocks() + cut.block_of_row(rows.start);
+        LeftBlock::Packed(&self.blocks[block * cut.left_block()..][..panels_len(kernel, rows.len(), depth.len())])
+    }
+}
