@@ -43,7 +43,7 @@ const MIN_TASKS: usize = 8;
 
 /// The cut of the products of a phase.
 pub(super) fn cut<A: Accumulator>(kernel: &'static MicroKernel<A>, products: &Products) -> Cut<A> {
-    let Products { batch, shape, direct, run, windows_first, in_place, is_task } = *products;
+    let Products { batch, shape, direct, run, windows_first, in_place, is_task, .. } = *products;
     let [rows, columns, depth] = shape;
     let work = rows.saturating_mul(columns).saturating_mul(depth);
     if work.saturating_mul(batch) < SHARED || (batch >= MANY && work < SHARED) {
