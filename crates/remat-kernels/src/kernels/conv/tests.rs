@@ -160,6 +160,8 @@ fn convolutions_that_are_cut_agree_with_the_evaluator() {
             agree(&forward, &x, &y);
             agree(&Conv { strides: [2, 2].as_slice().into(), ..forward.clone() }, &x, &y);
             agree(&Conv { lhs_dilation: [2, 2].as_slice().into(), ..forward.clone() }, &x, &y);
+            let of_groups = plain(dtype, &placed(weights, [70, 20, 3, 3]), 4);
+            agree(&Conv { feature_group_count: 2, ..forward.clone() }, &x, &of_groups);
             // As the gradient of the weights: batch and features change places.
             let swapped = |d: &ConvDims| ConvDims { first: d.second, second: d.first, spatial: d.spatial.clone() };
             let gradient = Conv {

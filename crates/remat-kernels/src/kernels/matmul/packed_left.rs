@@ -96,3 +96,39 @@ impl<A: Accumulator> Left<A> for PackedLeft<'_, A> {
         LeftBlock::Packed(&self.blocks[block * cut.left_block()..][..panels_len(kernel, rows.len(), depth.len())])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simd::Level;
+
+    #[test]
+    fn every_block_of_every_tile_is_where_it_is_looked_for() {
+        let kernel = f32::micro_kernel(Level::best());
+        for [rows, tile_rows, depth, part] in [[1, 1, 1, 1], [70, 70, 33, 8], [200, 64, 20, 20], [113, 49, 17, 6]] {
+            let tile = [tile_rows, kernel.columns];
+            let cut = Cut::with_sizes(kernel, 1, [rows, 1, depth], true, part, [part, tile[1]], tile, true);
+            let number = |row: usize, position: usize| (row * depth + position + 1) as f32;
+            let pack = |rows: Range<usize>, depth: Range<usize>, width: usize, to: &mut [f32]| {
+                for (position, to) in depth.zip(to.chunks_exact_mut(width)) {
+                    rows.clone().zip(to).for_each(|(row, to)| *to = number(row, position));
+                }
+            };
+            let mut blocks = vec![0.0; cut.packed_left()];
+            cut.pack_left(&mut blocks, &Threads::SERIAL, pack);
+            let packed = cut.packed(&blocks);
+            for tile in pieces(0..rows, tile_rows) {
+                for block in pieces(tile.clone(), cut.rows_of_blocks(tile.len())) {
+                    for part in pieces(0..depth, part) {
+                        let found = packed.block(kernel, block.clone(), part.clone(), 1, &mut []);
+                        let mut expected = vec![0.0; panels_len(kernel, block.len(), part.len())];
+                        pack_panels(kernel, block.clone(), part.len(), &mut expected, |rows, to| {
+                            pack(rows, part.clone(), kernel.rows, to);
+                        });
+                        assert!(matches!(found, LeftBlock::Packed(found) if found == expected));
+                    }
+                }
+            }
+        }
+    }
+}
