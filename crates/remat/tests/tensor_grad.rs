@@ -45,6 +45,25 @@ fn activations_have_their_gradients() {
     check(&[2, 3], |x| x.variance(keep(0)) + x.std(1).reshape([2, 1]) + x.norm(..));
 }
 
+/// As those of `jax.nn`.
+#[test]
+fn activations_with_corners_have_one_slope_there() {
+    let x = Tensor::new([-3.0f32, 0.0, 1.0, 6.0, 7.0, f32::NAN]);
+    let slopes = |f: fn(&Tensor) -> Tensor| {
+        let slopes = grad(move |x: &Tensor| f(x).sum(..))(&x).unwrap();
+        slopes.to_vec::<f32>().unwrap()
+    };
+    assert_eq!(slopes(|x| x.relu()), [0.0, 0.0, 1.0, 1.0, 1.0, 0.0]);
+    assert_eq!(slopes(|x| x.relu6()), [0.0, 0.0, 1.0, 0.0, 0.0, 0.0]);
+    assert_eq!(slopes(|x| x.leaky_relu(0.5)), [0.5, 1.0, 1.0, 1.0, 1.0, 0.5]);
+    let largest = Tensor::new([f32::INFINITY]);
+    assert_eq!(grad(|x: &Tensor| x.relu().sum(..))(&largest).unwrap().to_vec::<f32>().unwrap(), [1.0]);
+    assert!(x.relu().to_vec::<f32>().unwrap()[5].is_nan() && x.relu6().to_vec::<f32>().unwrap()[5].is_nan());
+    assert_eq!(Tensor::new([-2, 0, 3]).relu().to_vec::<i32>().unwrap(), [0, 0, 3]);
+    let zero = Tensor::new([-0.0f32]).relu().to_vec::<f32>().unwrap();
+    assert_eq!(zero[0].to_bits(), 0);
+}
+
 #[test]
 fn indexing_has_its_gradients() {
     let indices = Tensor::new([[2, 0], [2, 9]]);

@@ -148,9 +148,10 @@ fn sum_to<'w>(ct: Expr<'w>, operand: &Operand<Expr<'w>>) -> Option<Expr<'w>> {
     }
 }
 
-/// Whether `low < x < high`.
+/// Whether `low < x < high`; an infinite bound is none, and is not compared.
 fn between<'w>(low: Expr<'w>, x: Expr<'w>, high: Expr<'w>) -> Expr<'w> {
-    low.lt(x).and(x.lt(high))
+    let is_none = high.atom().literal().is_some_and(|bound| bound.as_f64() == f64::INFINITY);
+    if is_none { low.lt(x) } else { low.lt(x).and(x.lt(high)) }
 }
 
 /// The tangent of the larger or smaller of two: that of the operand that wins, half the sum where they are equal, and as in

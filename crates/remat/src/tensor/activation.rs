@@ -8,19 +8,25 @@ use crate::Tensor;
 use crate::trace::deferred;
 
 impl Tensor {
-    /// `max(x, 0)`.
+    /// `max(x, 0)`. Its derivative at 0 is 0, as in JAX and PyTorch, where [`maximum`](Tensor::maximum) shares it between equal operands.
     ///
     /// ```
-    /// use remat::Tensor;
-    /// assert_eq!(Tensor::new([-1.0f32, 2.0]).relu().to_vec::<f32>()?, [0.0, 2.0]);
+    /// use remat::{Tensor, grad};
+    /// let x = Tensor::new([-1.0f32, 0.0, 2.0]);
+    /// assert_eq!(x.relu().to_vec::<f32>()?, [0.0, 0.0, 2.0]);
+    /// assert_eq!(grad(|x: &Tensor| x.relu().sum(..))(&x)?.to_vec::<f32>()?, [0.0, 0.0, 1.0]);
     /// # Ok::<(), remat::Error>(())
     /// ```
     #[track_caller]
     pub fn relu(&self) -> Tensor {
-        deferred(|| Ok(self.maximum(self.zero_scalar()?)))
+        deferred(|| {
+            // The derivative of `clamp` is 0 at its bounds. Only floats have one, and an upper bound that is none.
+            let is_float = self.dtype()?.is_float();
+            Ok(if is_float { self.clamp(0, f64::INFINITY) } else { self.maximum(self.zero_scalar()?) })
+        })
     }
 
-    /// `min(max(x, 0), 6)`.
+    /// `min(max(x, 0), 6)`, whose derivative at 0 and 6 is 0.
     ///
     /// ```
     /// use remat::Tensor;
@@ -29,7 +35,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn relu6(&self) -> Tensor {
-        deferred(|| Ok(self.relu().minimum(6)))
+        deferred(|| Ok(self.clamp(0, 6)))
     }
 
     /// `x` where it is not negative, `slope * x` elsewhere; 0.01 is a usual slope.
