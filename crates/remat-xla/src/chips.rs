@@ -278,8 +278,11 @@ impl Gpu {
     }
 }
 
-/// The vendor of TPUs on a PCI bus.
+/// The vendor of TPUs on a PCI bus, which has network cards and disks there too.
 const GOOGLE: &str = "0x1ae0";
+
+/// Its devices that are TPUs, v2 to v7, as JAX lists them.
+const TPUS: [&str; 7] = ["0x0027", "0x0056", "0x005e", "0x0062", "0x0063", "0x006f", "0x0076"];
 
 /// Whether a TPU is in this machine: by its files in `/dev`, or on the PCI bus, by which JAX looks for it too. `root` is that of the file system.
 pub(crate) fn has_tpu(root: &Path) -> bool {
@@ -288,10 +291,13 @@ pub(crate) fn has_tpu(root: &Path) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let is_numbered =
         |name: &OsString, prefix: &str| name.to_str().and_then(|name| name.strip_prefix(prefix)).is_some_and(is_number);
-    let vendor = |name: &OsString| fs::read_to_string(root.join("sys/bus/pci/devices").join(name).join("vendor"));
+    let id = |device: &OsString, file: &str| {
+        fs::read_to_string(root.join("sys/bus/pci/devices").join(device).join(file)).unwrap_or_default()
+    };
     names("dev").any(|name| is_numbered(&name, "accel"))
         || names("dev/vfio").any(|name| is_numbered(&name, ""))
-        || names("sys/bus/pci/devices").any(|name| vendor(&name).is_ok_and(|vendor| vendor.trim() == GOOGLE))
+        || names("sys/bus/pci/devices")
+            .any(|name| id(&name, "vendor").trim() == GOOGLE && TPUS.contains(&id(&name, "device").trim()))
 }
 
 #[cfg(test)]
@@ -334,8 +340,18 @@ mod tests {
             has_tpu(root.path())
         };
         assert!(found("dev/accel0", "") && found("dev/vfio/13", ""));
-        assert!(found("sys/bus/pci/devices/0000:00:04.0/vendor", "0x1ae0\n"));
+        let on_bus = |vendor: &str, device: &str| {
+            let root = tempfile::tempdir().unwrap();
+            let folder = root.path().join("sys/bus/pci/devices/0000:00:04.0");
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("vendor"), vendor).unwrap();
+            fs::write(folder.join("device"), device).unwrap();
+            has_tpu(root.path())
+        };
+        assert!(on_bus("0x1ae0\n", "0x0063\n"));
+        // A network card, and another vendor's.
+        assert!(!on_bus("0x1ae0\n", "0x0042\n") && !on_bus("0x10de\n", "0x0063\n"));
         assert!(!found("dev/vfio/vfio", "") && !found("dev/accel/accel0", "") && !found("dev/null", ""));
-        assert!(!found("sys/bus/pci/devices/0000:00:04.0/vendor", "0x10de\n"));
+        assert!(!found("sys/bus/pci/devices/0000:00:04.0/vendor", "0x1ae0\n"));
     }
 }

@@ -154,7 +154,8 @@ impl Block {
             .map(|(linear, count)| heads(linear, count));
         let [q, k] = [q, k].map(|x| angles.map_or_else(|| x.clone(), |angles| angles.rotate(&x)));
         let causal = AttentionConfig { causal: true, ..AttentionConfig::default() };
-        // Named as it is: the attention's cotangent reads its result, which is not computed again where that is saved.
+        // Named as it is: the attention's cotangent reads its result, which is not held twice where that is saved. The logarithms of its
+        // sums have no name and are computed again.
         let mixed = dot_product_attention(&q, &k, &v, &causal).named("attn").join_heads();
         let x = x + self.out.apply(&mixed);
         let h = self.norm2.apply(&x);

@@ -29,7 +29,13 @@ impl Limit {
         }
         let set = std::env::var("REMAT_MEMORY_LIMIT").ok().and_then(|text| remat::ir::parse_bytes(&text));
         let set = set.map(|bytes| Limit { bytes, beside: 0, name: "REMAT_MEMORY_LIMIT" });
-        set.or_else(|| machine::memory().map(|bytes| Limit { bytes, beside: 0, name: "the memory of this machine" }))
+        set.or_else(|| {
+            machine::memory().map(|bytes| Limit {
+                bytes,
+                beside: 0,
+                name: "the memory of this machine or its control group",
+            })
+        })
     }
 
     /// Whether this many bytes fit.

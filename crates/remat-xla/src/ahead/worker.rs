@@ -138,17 +138,17 @@ fn is_over(elapsed: Duration, limit: Duration, processor: impl FnOnce() -> Optio
     elapsed > limit && (elapsed > 4 * limit || processor().is_none_or(|spent| spent > limit))
 }
 
-/// The time that the threads of a process have run, where Linux tells.
+/// The time that the threads of a process have run, and the processes that it has waited for, where Linux tells.
 fn processor_time(process: u32) -> Option<Duration> {
     ticks(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?).map(|ticks| Duration::from_millis(10 * ticks))
 }
 
-/// User and system time of a `stat` file of `/proc`, which counts hundredths of a second on all of Linux's platforms. The second field is a name, which may have spaces and
+/// User and system time of a `stat` file of `/proc`, with that of children, which counts hundredths of a second on all of Linux's platforms. The second field is a name, which may have spaces and
 /// brackets of its own.
 fn ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let mut next = || fields.next()?.parse::<u64>().ok();
-    Some(next()? + next()?)
+    Some(next()? + next()? + next()? + next()?)
 }
 
 /// The command that starts a worker, with the environment that the plugin reads when it is loaded.
@@ -262,7 +262,12 @@ mod tests {
     #[test]
     fn processor_time_is_read_from_a_stat_file() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194304 500 0 3 0 250 40 9 9 20 0 2 0 100 0 0";
-        assert_eq!((ticks(stat), ticks("7 (a"), ticks("7 (a) S 1")), (Some(290), None, None));
+        assert_eq!((ticks(stat), ticks("7 (a"), ticks("7 (a) S 1")), (Some(308), None, None));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn processor_time_grows() {
         let before = processor_time(std::process::id()).unwrap();
         let started = Instant::now();
         while started.elapsed() < Duration::from_millis(100) {

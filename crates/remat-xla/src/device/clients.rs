@@ -26,7 +26,7 @@ pub(super) fn of(plugin: &Plugin, devices: usize) -> Result<Arc<Compiler>> {
         Platform::Gpu | Platform::Tpu => &[],
     };
     let open = || {
-        expect_tpu(plugin.platform(), has_tpu(Path::new("/")), env::var_os(KIND).is_some())?;
+        expect_tpu(plugin.platform(), has_tpu(Path::new("/")), env::var_os(KIND).is_some_and(|kind| !kind.is_empty()))?;
         opened(plugin, Client::new(plugin.library, options)?)
     };
     made(plugin, devices).get_or_init(open).clone()
@@ -41,7 +41,7 @@ fn expect_tpu(platform: Platform, is_there: bool, is_told: bool) -> Result<()> {
         return Ok(());
     }
     let message = format!(
-        "there is no TPU in this machine, neither in /dev (accel*, vfio) nor on the PCI bus; if there is one, set {KIND} to its kind"
+        "there is no TPU in this machine, neither in /dev (accel*, vfio) nor on the PCI bus; if there is one, set {KIND} to its kind, such as v5litepod-4"
     );
     Err(Error::new(ErrorKind::Argument, "xla", message))
 }

@@ -108,7 +108,7 @@ impl Rules for SelectN {
 }
 
 impl Rules for Clamp {
-    /// An operand has a tangent where it alone decides the result: as in JAX, the bounds do where they equal it.
+    /// An operand has a tangent where it alone decides the result: as in JAX, the bounds do where they equal it, unless they are infinite literals.
     fn jvp<'w>(&self, ins: &[Expr<'w>], outs: &[Expr<'w>], tangents: &[Option<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
         let (min, x, max) = (ins[0], ins[1], ins[2]);
         let shape = outs[0].shape()?;
@@ -148,10 +148,14 @@ fn sum_to<'w>(ct: Expr<'w>, operand: &Operand<Expr<'w>>) -> Option<Expr<'w>> {
     }
 }
 
-/// Whether `low < x < high`; an infinite bound is none, and is not compared.
+/// Whether `low < x < high`; an infinite literal bounds nothing, and is not compared.
 fn between<'w>(low: Expr<'w>, x: Expr<'w>, high: Expr<'w>) -> Expr<'w> {
-    let is_none = high.atom().literal().is_some_and(|bound| bound.as_f64() == f64::INFINITY);
-    if is_none { low.lt(x) } else { low.lt(x).and(x.lt(high)) }
+    let is = |bound: Expr<'w>, value: f64| bound.atom().literal().is_some_and(|bound| bound.as_f64() == value);
+    match (is(low, f64::NEG_INFINITY), is(high, f64::INFINITY)) {
+        (_, true) => low.lt(x),
+        (true, false) => x.lt(high),
+        (false, false) => low.lt(x).and(x.lt(high)),
+    }
 }
 
 /// The tangent of the larger or smaller of two: that of the operand that wins, half the sum where they are equal, and as in

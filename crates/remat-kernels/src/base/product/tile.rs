@@ -74,6 +74,7 @@ pub(super) unsafe fn multiply<V: Vector, const M: usize, const N: usize, const P
     (out, out_row): (*mut V::Element, usize),
     adds: bool,
 ) {
+    const { assert!(M <= POINTERS * ROWS_OF_POINTER) };
     // As constants, the addresses of a packed panel are part of the instructions.
     let [row, column] = if PACKED { [1, PANEL] } else { [row, column] };
     let right_row = if PACKED { N * V::LANES } else { right_row };
@@ -187,6 +188,7 @@ pub(super) unsafe fn multiply_segments<V: Vector, const M: usize, const N: usize
     (out, out_row): (*mut V::Element, usize),
     adds: bool,
 ) {
+    const { assert!(M <= POINTERS * ROWS_OF_POINTER) };
     let Segments { offsets, len, row, column } = segments;
     // SAFETY: what is read and written are elements of the operands and of the result, as the caller promises.
     unsafe {

@@ -88,7 +88,7 @@ impl<'a, T: Real> Found<'a, T> {
         of_values.copy_from_slice(sums);
     }
 
-    /// Puts parts together: the sums of values are those of the first part then.
+    /// Puts parts together. The sums are left in the memory of the first part.
     pub(super) fn put_together(self, parts: usize) -> (State<T>, &'a [T]) {
         let (queries, len) = (self.queries, self.found.len() / parts);
         let width = (len - 2 * queries) / queries.max(1);

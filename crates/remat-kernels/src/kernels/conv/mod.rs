@@ -12,7 +12,7 @@
 //! windows at few positions, as gradients of weights are ([`long_windows`]).
 //!
 //! Those of bf16 and of bytes are computed on the CPU's unit for such products, if it has one ([`narrow`]); what has too few features or
-//! positions for its panels is widened ([`numbers`]), as are other dtypes.
+//! positions for its panels, too short windows, or too little work, is widened ([`numbers`]), as are other dtypes.
 //!
 //! The innermost loop of a product reads rows of its right operand and writes rows of the result. So the windows are the left
 //! operand where neighbours in the result are features, and where neighbours in the image are elements of one window rather

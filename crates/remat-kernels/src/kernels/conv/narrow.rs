@@ -23,7 +23,7 @@ use crate::kernels::matmul::narrow::{self, Cut, Memory, Sizes, kind, pieces};
 use crate::number::Scalar;
 use crate::threads::Threads;
 
-/// Fewest features and positions: of fewer, most of a panel would be zeros.
+/// Fewest features, and positions of all images: of fewer, most of a panel would be zeros.
 const LEAST: usize = 8;
 
 /// Fewest elements of a window, of all features.

@@ -55,16 +55,18 @@ impl<A: Accumulator> Multiplier for Numbers<A> {
 
     fn cut(&self, products: &Products) -> NumbersCut<A> {
         let [rows, columns, depth] = products.shape;
+        let kernel = A::micro_kernel(Level::best());
         let left = rows.saturating_mul(depth);
+        let packed = rows.next_multiple_of(kernel.rows).saturating_mul(depth);
         let packs = !products.windows_first
             && !products.is_task
-            && left.saturating_mul(products.groups) <= MOST_PACKED
+            && packed.saturating_mul(products.groups) <= MOST_PACKED
             && columns.saturating_mul(products.batch / products.groups) >= MIN_COLUMNS
             && left.saturating_mul(columns).saturating_mul(products.batch) >= SHARED;
         let left = &self.readers[usize::from(!products.windows_first)];
         // Packed weights are as good as those that are read in place: no tile copies them anew.
         let in_place = packs || (products.in_place && left.dtype() == A::DTYPE);
-        let cut = cut(A::micro_kernel(Level::best()), &Products { in_place, ..*products });
+        let cut = cut(kernel, &Products { in_place, ..*products });
         NumbersCut { cut, packed_groups: if packs { products.groups } else { 0 } }
     }
 

@@ -27,7 +27,7 @@ const TILE_COLUMNS: usize = 256;
 /// operand comes into it once for all of them.
 const BLOCK_ROWS: usize = 48;
 
-/// How many such blocks of a part are at most a third of the second-level cache, beside two panels of the right operand: two, where they are.
+/// Such blocks that are packed at a time: two where they take at most two thirds of the second-level cache, else one.
 fn blocks_in_cache<A>() -> usize {
     (cache::second_level() / (3 * BLOCK_ROWS * PART * size_of::<A>())).clamp(1, 2)
 }

@@ -10,6 +10,11 @@ use crate::test_support::{Stream, assert_close, check_by, check_views, plain, wi
 
 /// Compares a convolution on each unit, of blocks of small sizes, with the evaluator.
 fn agree(op: &Conv, dtype: DType, shapes: [&[usize]; 2], stream: &mut Stream) {
+    agree_in(SMALL, op, dtype, shapes, stream);
+}
+
+/// The same, cut into blocks of these sizes.
+fn agree_in(sizes: Sizes, op: &Conv, dtype: DType, shapes: [&[usize]; 2], stream: &mut Stream) {
     let ins = [0, 1].map(|i| Aval::new(dtype, shapes[i].iter().copied()));
     let Ok(outs) = op.infer(&ins) else { return };
     let kind = kind([dtype; 2], outs[0].dtype).expect("narrow elements");
@@ -25,7 +30,7 @@ fn agree(op: &Conv, dtype: DType, shapes: [&[usize]; 2], stream: &mut Stream) {
     };
     for unit in Unit::all(kind) {
         let build = |ins: [(DType, &Layout); 2]| -> Box<dyn crate::interface::Kernel> {
-            let narrow = Narrow::on(unit, SMALL, kind, outs[0].dtype);
+            let narrow = Narrow::on(unit, sizes, kind, outs[0].dtype);
             Box::new(ConvKernel::new(narrow, op, ins, &outs[0]))
         };
         let layouts = [Layout::from(&ins[0]), Layout::from(&ins[1])];
@@ -86,7 +91,7 @@ fn convolutions_that_are_cut_agree_with_the_evaluator() {
     }
 }
 
-/// Windows of one element, whose matrix has strides, of groups, and of more elements than are gathered at a time.
+/// Windows of one element, whose matrix has strides, of groups, and of many elements.
 #[test]
 fn windows_with_strides_and_long_ones_agree_with_the_evaluator() {
     let mut stream = Stream::new(23);
@@ -97,6 +102,17 @@ fn windows_with_strides_and_long_ones_agree_with_the_evaluator() {
         agree(&groups, from, [&[2, 30, 9, 12], &[27, 10, 3, 1]], &mut stream);
         let long = Conv { padding: vec![(2, 0), (0, 1)], ..op };
         agree(&long, from, [&[1, 70, 12, 12], &[10, 70, 3, 4]], &mut stream);
+    }
+}
+
+/// Blocks of more rows and positions than are gathered at a time.
+#[test]
+fn windows_that_are_gathered_in_pieces_agree_with_the_evaluator() {
+    let mut stream = Stream::new(29);
+    for (from, to) in [DTYPES[0], DTYPES[3]] {
+        let padded = Conv { padding: vec![(1, 1); 2], ..of_rank(2, to) };
+        let kind = kind([from; 2], to).expect("narrow elements");
+        agree_in(Sizes::of(kind), &padded, from, [&[1, 70, 12, 12], &[160, 70, 3, 3]], &mut stream);
     }
 }
 
