@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use remat_ir::{Error, ErrorKind, Result};
 
 use crate::Platform;
+use crate::chips::has_tpu;
 use crate::folder;
 use crate::pjrt::Library;
 
@@ -25,6 +26,21 @@ pub struct Plugin {
     platform: Platform,
     path: PathBuf,
     pub(crate) library: Library,
+}
+
+/// The variable by which users tell libtpu what their TPU is.
+const KIND: &str = "TPU_ACCELERATOR_TYPE";
+
+/// Fails at once where libtpu, when it is initialised, would ask the cloud about its machine for ten minutes, and then fail: there is no TPU, and
+/// the user says nothing of one.
+fn expect_tpu(platform: Platform, is_there: bool, is_told: bool) -> Result<()> {
+    if platform != Platform::Tpu || is_there || is_told {
+        return Ok(());
+    }
+    let message = format!(
+        "there is no TPU in this machine, neither in /dev (accel*, vfio) nor on the PCI bus; if there is one, set {KIND} to its kind, such as v5litepod-4"
+    );
+    Err(Error::new(ErrorKind::Argument, "xla", message))
 }
 
 /// What is known of the plugin of a platform.
@@ -66,8 +82,7 @@ impl Plugin {
     /// Python that has the file is taken. A `python3` that is a script, as pyenv's are, does not lead to its environment: activate
     /// the environment (`VIRTUAL_ENV`), or name the file by the variable.
     ///
-    /// A plugin is initialised when it is first opened, which takes minutes where a TPU is waited for; other threads that open it wait
-    /// with the first. One that fails is not tried again in the process.
+    /// A plugin is initialised when it is first opened; other threads that open it wait with the first. One that fails is not tried again in the process.
     ///
     /// # Errors
     /// If there is none, with the command that installs it; if it does not load, is too old, or cannot be initialised.
@@ -128,9 +143,11 @@ impl Plugin {
     /// The plugin in this file, which is initialised when it is first opened: see [`Plugin::find`].
     ///
     /// # Errors
-    /// If it does not load, is too old, or cannot be initialised.
+    /// If it does not load, is too old, or cannot be initialised. If it is for TPUs and there is none.
     pub fn open(platform: Platform, path: impl Into<PathBuf>) -> Result<Plugin> {
         let path = path.into();
+        let is_told = env::var_os(KIND).is_some_and(|kind| !kind.is_empty());
+        expect_tpu(platform, has_tpu(Path::new("/")), is_told)?;
         let library = Library::open(&path)?;
         Ok(Plugin { platform, path, library })
     }
@@ -221,6 +238,23 @@ fn version(path: &Path) -> Option<Vec<u32>> {
 mod tests {
     use super::*;
     use std::fs;
+
+    #[test]
+    fn a_machine_without_a_tpu_is_refused_at_once() {
+        let told = expect_tpu(Platform::Tpu, false, false).unwrap_err();
+        let expected = "xla: there is no TPU in this machine, neither in /dev (accel*, vfio) nor on the PCI bus; if there is one, set \
+                        TPU_ACCELERATOR_TYPE to its kind, such as v5litepod-4";
+        assert_eq!(told.to_string(), expected);
+        for (platform, is_there, is_told) in
+            [(Platform::Tpu, true, false), (Platform::Tpu, false, true), (Platform::Gpu, false, false)]
+        {
+            assert!(expect_tpu(platform, is_there, is_told).is_ok());
+        }
+        // Before the library is loaded, which takes those minutes.
+        let opened = Plugin::open(Platform::Tpu, "/no/such/plugin.so").unwrap_err().to_string();
+        let is_possible = has_tpu(Path::new("/")) || env::var_os(KIND).is_some();
+        assert!(is_possible || opened == expected, "{opened}");
+    }
 
     #[cfg(unix)]
     #[test]

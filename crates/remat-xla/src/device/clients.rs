@@ -1,15 +1,13 @@
 //! The clients of plugins: one for each platform of a library, so that arrays of one run are arguments of another.
 
 use std::collections::BTreeMap;
-use std::env;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use remat_cluster::KeyValueStore;
 use remat_ir::{Error, ErrorKind, Result};
 
 use super::compiler::Compiler;
-use crate::chips::has_tpu;
 use crate::pjrt::Client;
 use crate::{ExecutableCache, Platform, Plugin};
 
@@ -25,25 +23,8 @@ pub(super) fn of(plugin: &Plugin, devices: usize) -> Result<Arc<Compiler>> {
         Platform::Cpu => &[("cpu_device_count", devices as i64)],
         Platform::Gpu | Platform::Tpu => &[],
     };
-    let open = || {
-        expect_tpu(plugin.platform(), has_tpu(Path::new("/")), env::var_os(KIND).is_some_and(|kind| !kind.is_empty()))?;
-        opened(plugin, Client::new(plugin.library, options)?)
-    };
+    let open = || opened(plugin, Client::new(plugin.library, options)?);
     made(plugin, devices).get_or_init(open).clone()
-}
-
-/// The variable by which users tell libtpu what their TPU is.
-const KIND: &str = "TPU_ACCELERATOR_TYPE";
-
-/// Fails at once where libtpu would ask the cloud about its machine for ten minutes, and then fail: there is no TPU, and the user says nothing of one.
-fn expect_tpu(platform: Platform, is_there: bool, is_told: bool) -> Result<()> {
-    if platform != Platform::Tpu || is_there || is_told {
-        return Ok(());
-    }
-    let message = format!(
-        "there is no TPU in this machine, neither in /dev (accel*, vfio) nor on the PCI bus; if there is one, set {KIND} to its kind, such as v5litepod-4"
-    );
-    Err(Error::new(ErrorKind::Argument, "xla", message))
 }
 
 /// Makes the client of a plugin as that of a node of a cluster.
@@ -84,22 +65,4 @@ fn made(plugin: &Plugin, devices: usize) -> Made {
     let devices = if plugin.platform() == Platform::Cpu { devices } else { 1 };
     let key = (path, plugin.platform(), devices);
     CLIENTS.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_machine_without_a_tpu_is_refused_at_once() {
-        let told = expect_tpu(Platform::Tpu, false, false).unwrap_err();
-        let expected = "xla: there is no TPU in this machine, neither in /dev (accel*, vfio) nor on the PCI bus; if there is one, set \
-                        TPU_ACCELERATOR_TYPE to its kind";
-        assert_eq!(told.to_string(), expected);
-        for (platform, is_there, is_told) in
-            [(Platform::Tpu, true, false), (Platform::Tpu, false, true), (Platform::Gpu, false, false)]
-        {
-            assert!(expect_tpu(platform, is_there, is_told).is_ok());
-        }
-    }
 }
