@@ -28,8 +28,8 @@ pub struct Plugin {
     pub(crate) library: Library,
 }
 
-/// The variable by which users tell libtpu what their TPU is.
-const KIND: &str = "TPU_ACCELERATOR_TYPE";
+/// The variable that tells libtpu what the TPU is.
+pub(crate) const TPU_KIND: &str = "TPU_ACCELERATOR_TYPE";
 
 /// Fails at once where libtpu, when it is initialised, would ask the cloud about its machine for ten minutes, and then fail: there is no TPU, and
 /// the user says nothing of one.
@@ -38,7 +38,7 @@ fn expect_tpu(platform: Platform, is_there: bool, is_told: bool) -> Result<()> {
         return Ok(());
     }
     let message = format!(
-        "there is no TPU in this machine, neither in /dev (accel*, vfio) nor on the PCI bus; if there is one, set {KIND} to its kind, such as v5litepod-4"
+        "there is no TPU in this machine, neither in /dev (accel*, vfio) nor on the PCI bus; if there is one, set {TPU_KIND} to its kind, such as v5litepod-4"
     );
     Err(Error::new(ErrorKind::Argument, "xla", message))
 }
@@ -146,7 +146,7 @@ impl Plugin {
     /// If it does not load, is too old, or cannot be initialised. If it is for TPUs and there is none.
     pub fn open(platform: Platform, path: impl Into<PathBuf>) -> Result<Plugin> {
         let path = path.into();
-        let is_told = env::var_os(KIND).is_some_and(|kind| !kind.is_empty());
+        let is_told = env::var_os(TPU_KIND).is_some_and(|kind| !kind.is_empty());
         expect_tpu(platform, has_tpu(Path::new("/")), is_told)?;
         let library = Library::open(&path)?;
         Ok(Plugin { platform, path, library })
@@ -252,7 +252,7 @@ mod tests {
         }
         // Before the library is loaded, which takes those minutes.
         let opened = Plugin::open(Platform::Tpu, "/no/such/plugin.so").unwrap_err().to_string();
-        let is_possible = has_tpu(Path::new("/")) || env::var_os(KIND).is_some();
+        let is_possible = has_tpu(Path::new("/")) || env::var_os(TPU_KIND).is_some();
         assert!(is_possible || opened == expected, "{opened}");
     }
 

@@ -15,6 +15,7 @@ use super::AheadOptions;
 use super::job::{Answer, ChipMemory, Job, PluginDescription, Task};
 use crate::chips::has_tpu;
 use crate::pjrt::{Client, Library, Topology};
+use crate::plugin::TPU_KIND;
 use crate::{Chip, Platform};
 
 /// The variable through which a worker learns the folder of its job.
@@ -160,7 +161,7 @@ fn command(program: &Path, job: &Job) -> Command {
         // There is no TPU to ask the cloud about, which takes minutes where there is no cloud; several workers may run at one time.
         let variables = [
             ("TPU_SKIP_MDS_QUERY", "1"),
-            ("TPU_ACCELERATOR_TYPE", "v5litepod-4"),
+            (TPU_KIND, "v5litepod-4"),
             ("TPU_WORKER_HOSTNAMES", "localhost"),
             ("TPU_LOG_DIR", "disabled"),
             ("ALLOW_MULTIPLE_LIBTPU_LOAD", "1"),
