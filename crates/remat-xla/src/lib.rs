@@ -22,7 +22,7 @@
 //! 3. `ops`, `control`: operations; the two refer to each other
 //! 4. `module`: a whole program
 //! 5. `pjrt`: the PJRT C API; all of the crate's `unsafe`
-//! 6. `folder`: the folder of the user's cache
+//! 6. `folder`, `tpu`: the folder of the user's cache; whether a TPU is in the machine
 //! 7. [`plugin`](Plugin), `compile_options`: where plugins are, and what they are told
 //! 8. [`chips`](Chip), [`target`](Target): chips that need not be in the machine
 //! 9. [`ahead`](compile_ahead): programs compiled for them, in processes of their own
@@ -45,6 +45,7 @@ mod pjrt;
 mod plugin;
 mod sharding;
 mod target;
+mod tpu;
 mod value;
 mod writer;
 

@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use remat_ir::{Error, ErrorKind, Result};
 
 use crate::Platform;
-use crate::chips::has_tpu;
-use crate::folder;
 use crate::pjrt::Library;
+use crate::{folder, tpu};
 
 /// The plugin of a platform: the library that compiles and runs programs there.
 ///
@@ -28,17 +27,15 @@ pub struct Plugin {
     pub(crate) library: Library,
 }
 
-/// The variable that tells libtpu what the TPU is.
-pub(crate) const TPU_KIND: &str = "TPU_ACCELERATOR_TYPE";
-
 /// Fails at once where libtpu, when it is initialised, would ask the cloud about its machine for ten minutes, and then fail: there is no TPU, and
 /// the user says nothing of one.
 fn expect_tpu(platform: Platform, is_there: bool, is_told: bool) -> Result<()> {
     if platform != Platform::Tpu || is_there || is_told {
         return Ok(());
     }
+    let kind = tpu::KIND;
     let message = format!(
-        "there is no TPU in this machine, neither in /dev (accel*, vfio) nor on the PCI bus; if there is one, set {TPU_KIND} to its kind, such as v5litepod-4"
+        "there is no TPU in this machine, neither in /dev (accel*, vfio) nor on the PCI bus; if there is one, set {kind} to its kind, such as v5litepod-4"
     );
     Err(Error::new(ErrorKind::Argument, "xla", message))
 }
@@ -146,8 +143,8 @@ impl Plugin {
     /// If it does not load, is too old, or cannot be initialised. If it is for TPUs and there is none.
     pub fn open(platform: Platform, path: impl Into<PathBuf>) -> Result<Plugin> {
         let path = path.into();
-        let is_told = env::var_os(TPU_KIND).is_some_and(|kind| !kind.is_empty());
-        expect_tpu(platform, has_tpu(Path::new("/")), is_told)?;
+        let is_told = env::var_os(tpu::KIND).is_some_and(|kind| !kind.is_empty());
+        expect_tpu(platform, tpu::is_there(Path::new("/")), is_told)?;
         let library = Library::open(&path)?;
         Ok(Plugin { platform, path, library })
     }
@@ -252,7 +249,7 @@ mod tests {
         }
         // Before the library is loaded, which takes those minutes.
         let opened = Plugin::open(Platform::Tpu, "/no/such/plugin.so").unwrap_err().to_string();
-        let is_possible = has_tpu(Path::new("/")) || env::var_os(TPU_KIND).is_some();
+        let is_possible = tpu::is_there(Path::new("/")) || env::var_os(tpu::KIND).is_some();
         assert!(is_possible || opened == expected, "{opened}");
     }
 

@@ -13,10 +13,8 @@ use remat_ir::{Error, ErrorKind, Result};
 
 use super::AheadOptions;
 use super::job::{Answer, ChipMemory, Job, PluginDescription, Task};
-use crate::chips::has_tpu;
 use crate::pjrt::{Client, Library, Topology};
-use crate::plugin::TPU_KIND;
-use crate::{Chip, Platform};
+use crate::{Chip, Platform, tpu};
 
 /// The variable through which a worker learns the folder of its job.
 const JOB: &str = "REMAT_AHEAD_JOB";
@@ -156,12 +154,12 @@ fn ticks(stat: &str) -> Option<u64> {
 fn command(program: &Path, job: &Job) -> Command {
     let mut command = Command::new(program);
     command.env("TF_CPP_MIN_LOG_LEVEL", "2");
-    let asks_machine = matches!(job.task, Task::Describe) && has_tpu(Path::new("/"));
+    let asks_machine = matches!(job.task, Task::Describe) && tpu::is_there(Path::new("/"));
     if job.platform == Platform::Tpu && !asks_machine {
         // There is no TPU to ask the cloud about, which takes minutes where there is no cloud; several workers may run at one time.
         let variables = [
             ("TPU_SKIP_MDS_QUERY", "1"),
-            (TPU_KIND, "v5litepod-4"),
+            (tpu::KIND, "v5litepod-4"),
             ("TPU_WORKER_HOSTNAMES", "localhost"),
             ("TPU_LOG_DIR", "disabled"),
             ("ALLOW_MULTIPLE_LIBTPU_LOAD", "1"),
