@@ -77,15 +77,13 @@ impl Narrow {
             let ([of_windows, of_weights], out) = part(i);
             (phase.windows.of(elements[0], of_windows), phase.weights.of(elements[1], of_weights), out)
         };
-        let (scratch, dtype) = (scratch::of(scratch), self.out);
+        let (scratch, dtype, [rows, columns]) = (scratch::of(scratch), self.out, phase.rows_and_columns());
         if phase.windows_first {
-            let (rows, columns) = (&phase.positions, &phase.features);
             phase.cut.run(scratch, threads, |i| {
                 let (windows, weights, out) = part(i);
                 (windows, weights, StridedSums { out, dtype, rows, columns })
             });
         } else {
-            let (rows, columns) = (&phase.features, &phase.positions);
             phase.cut.run(scratch, threads, |i| {
                 let (windows, weights, out) = part(i);
                 (weights, windows, StridedSums { out, dtype, rows, columns })

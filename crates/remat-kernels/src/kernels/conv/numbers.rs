@@ -88,15 +88,13 @@ impl<A: Accumulator> Multiplier for Numbers<A> {
             let ([of_windows, of_weights], out) = part(i);
             (phase.windows.of(windows, of_windows), phase.weights.of(weights, of_weights), out)
         };
-        let writer = &self.writer;
+        let (writer, [rows, columns]) = (&self.writer, phase.rows_and_columns());
         if phase.windows_first {
-            let (rows, columns) = (&phase.positions, &phase.features);
             return cut.run(scratch, threads, |i| {
                 let (windows, weights, out) = part(i);
                 (windows, weights, StridedOutput { out, writer, rows, columns })
             });
         }
-        let (rows, columns) = (&phase.features, &phase.positions);
         if *packed_groups == 0 {
             return cut.run(scratch, threads, |i| {
                 let (windows, weights, out) = part(i);

@@ -24,11 +24,18 @@ pub(super) struct Phase<C> {
     pub(super) image_strides: [isize; 2],
     /// The offset of the first output, and the offsets along positions and features.
     pub(super) first: usize,
-    pub(super) positions: Rows<1>,
-    pub(super) features: Rows<1>,
+    positions: Rows<1>,
+    features: Rows<1>,
     /// Whether the windows are the left operand.
     pub(super) windows_first: bool,
     pub(super) cut: C,
+}
+
+impl<C> Phase<C> {
+    /// The offsets along the rows of the products and along their columns.
+    pub(super) fn rows_and_columns(&self) -> [&Rows<1>; 2] {
+        if self.windows_first { [&self.positions, &self.features] } else { [&self.features, &self.positions] }
+    }
 }
 
 /// A convolution with the layouts of its operands.
