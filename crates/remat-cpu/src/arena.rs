@@ -3,10 +3,10 @@
 // This file allocates raw memory.
 #![allow(unsafe_code)]
 
-use std::alloc::{Layout, LayoutError, alloc_zeroed, dealloc};
+use std::alloc::{Layout, LayoutError, alloc, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 
-use remat_ir::{Aval, Data, Element, Error, ErrorKind, Result, with_dtype};
+use remat_ir::{Aval, DType, Data, Element, Error, ErrorKind, Result, with_dtype};
 
 use crate::memory::ALIGNMENT;
 
@@ -70,25 +70,47 @@ impl Drop for Arena {
     }
 }
 
-/// The elements of an array that is to be computed: zeros.
+/// The elements of an array that is to be computed. What they are before that is unspecified: zeros, or whatever the allocator has there, since to
+/// clear a result takes as long as to write it. Bools are false.
 ///
 /// # Errors
 /// If there is no memory for them.
-pub(crate) fn zeros(aval: &Aval) -> Result<Data> {
-    with_dtype!(aval.dtype, T => Ok(T::wrap(zeroed::<T>(aval.size())?)))
+pub(crate) fn elements(aval: &Aval) -> Result<Data> {
+    with_dtype!(aval.dtype, T => Ok(T::wrap(allocated::<T>(aval.size())?)))
 }
 
-fn zeroed<T: Element>(len: usize) -> Result<Vec<T>> {
+fn allocated<T: Element>(len: usize) -> Result<Vec<T>> {
     let layout = Layout::array::<T>(len).map_err(|_| refused(len.saturating_mul(size_of::<T>())))?;
     if layout.size() == 0 {
         return Ok(Vec::new());
     }
-    // SAFETY: the size is not zero. All-zero bytes are a valid element of every dtype, and the vector's capacity is that of
-    // the allocation.
+    let is_cleared = T::DTYPE == DType::Bool || !CAN_BE_UNSPECIFIED;
+    // SAFETY: the size is not zero.
+    let start = unsafe { if is_cleared { alloc_zeroed(layout) } else { alloc(layout) } };
+    let start = NonNull::new(start).ok_or_else(|| refused(layout.size()))?;
+    advise_huge_pages(start, layout.size());
+    if !is_cleared {
+        initialise(start, layout.size());
+    }
+    // SAFETY: the elements are initialised. All-zero bytes are an element of every dtype, and any bytes are one of every dtype but bool. The
+    // vector's capacity is that of the allocation.
+    Ok(unsafe { Vec::from_raw_parts(start.as_ptr().cast(), len, len) })
+}
+
+/// Whether [`initialise`] is more than a fill with zeros.
+const CAN_BE_UNSPECIFIED: bool = cfg!(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)));
+
+/// Gives memory of the allocator some values: in debug builds such that tests see elements that no kernel has written (NaN, or -1), and otherwise those that it has.
+fn initialise(start: NonNull<u8>, bytes: usize) {
+    if cfg!(debug_assertions) {
+        // SAFETY: these are the bytes of a block.
+        unsafe { start.as_ptr().write_bytes(0xff, bytes) };
+    }
+    // As far as the compiler knows, this writes all of the memory, so that it is initialised from here on, with values that stay as they are.
+    // SAFETY: it does nothing.
+    #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
     unsafe {
-        let start = NonNull::new(alloc_zeroed(layout)).ok_or_else(|| refused(layout.size()))?;
-        advise_huge_pages(start, layout.size());
-        Ok(Vec::from_raw_parts(start.as_ptr().cast(), len, len))
+        std::arch::asm!("/* {0} */", in(reg) start.as_ptr(), options(nostack, preserves_flags));
     }
 }
 
@@ -146,8 +168,8 @@ mod tests {
             let error = Arena::new(bytes).map(|_| ()).unwrap_err();
             assert_eq!(error.to_string(), format!("run: there is no memory for {bytes} bytes of temporaries"));
         }
-        assert!(zeros(&Aval::new(DType::F64, [1 << 60])).is_err());
-        assert_eq!(zeros(&Aval::new(DType::Bool, [3])).ok().map(|d| d.len()), Some(3));
+        assert!(elements(&Aval::new(DType::F64, [1 << 60])).is_err());
+        assert_eq!(elements(&Aval::new(DType::Bool, [3])).ok().map(|d| d.len()), Some(3));
         assert!(Arena::new(0).is_ok());
     }
 

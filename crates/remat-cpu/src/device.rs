@@ -247,7 +247,7 @@ fn execute(program: &CompiledProgram, args: Vec<Array>, memory: &mut Arena, thre
                     (ins[i], outs[k]) = (start, start);
                     args[i].viewed(aval.clone())?
                 } else {
-                    let mut data = arena::zeros(aval).map_err(|_| no_memory(program))?;
+                    let mut data = arena::elements(aval).map_err(|_| no_memory(program))?;
                     outs[k] = arena::start_mut(&mut data);
                     Array::new(aval.clone(), data)?
                 }

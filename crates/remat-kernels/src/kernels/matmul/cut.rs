@@ -5,7 +5,7 @@ use crate::base::product::{Accumulator, MicroKernel};
 use crate::base::{cache, scratch};
 
 /// The contracted dimension is taken in parts of this length at most.
-const PART: usize = 512;
+pub(super) const PART: usize = 512;
 
 /// Parts of the contracted dimension are a multiple of this.
 const PART_MULTIPLE: usize = 8;

@@ -88,8 +88,27 @@ impl<A: Accumulator> Matrix<'_, A> {
         if self.is_contiguous_along_free() {
             return self.read([self.contracted, self.free], [depth, free], n, to);
         }
+        if let Some((from, stride, 1)) = self.strided(&free, &depth) {
+            return transpose_rows(from, 0, stride as isize, n, n, to);
+        }
         self.read([self.free, self.contracted], [free, depth], len, rows);
         transpose_rows(rows, 0, len as isize, n, n, to);
+    }
+
+    /// Reads all elements as numbers, with these strides of the free and the contracted axis, of which one is 1 and the other the number of
+    /// indices of that one.
+    pub(super) fn read_all(&self, [free, depth]: [usize; 2], strides: [usize; 2], to: &mut [A]) {
+        if strides[0] == 1 {
+            self.read([self.contracted, self.free], [0..depth, 0..free], free, to);
+        } else {
+            self.read([self.free, self.contracted], [0..free, 0..depth], depth, to);
+        }
+    }
+
+    /// The elements from the first on, if they are numbers.
+    pub(super) fn from_first(&self) -> &[A] {
+        let numbers = self.elements.numbers().unwrap_or_default();
+        usize::try_from(self.start).ok().and_then(|start| numbers.get(start..)).unwrap_or_default()
     }
 
     /// Reads a block as numbers: the elements at all contracted indices for each free one, without gaps. `columns` is memory for as

@@ -1,7 +1,7 @@
 //! Matrix products.
 //!
 //! A product is cut into tiles and blocks ([`blocked`]), whose elements are packed ([`matrix`]) if they cannot be read in place,
-//! and which are multiplied by [`product`](super::product). A product by a vector, or by few rows or columns, is not cut
+//! and which are multiplied by [`product`](super::product). Small matrices are multiplied whole ([`small`]). A product by a vector, or by few rows or columns, is not cut
 //! ([`thin`]): the matrix is read once, at the speed of memory. Any layout of the operands will do.
 //!
 //! What the crates for products of large matrices can do: docs/PERFORMANCE.md, "Matrix products".
@@ -19,6 +19,7 @@ pub(super) mod narrow;
 mod operands;
 mod pack;
 mod packed_left;
+mod small;
 mod thin;
 
 #[cfg(test)]
@@ -35,6 +36,7 @@ use matrix::Matrix;
 pub(super) use matrix::{left_in_place, right_in_place};
 pub(super) use operands::{Left, LeftBlock, Output, Right, block_stride, for_each_panel, pack_panels};
 pub(super) use pack::{pack_transposed, transpose_rows};
+use small::{SmallKernel, is_small};
 use thin::{ThinKernel, is_thin};
 
 use crate::base::disjoint::DisjointMut;
@@ -148,6 +150,9 @@ impl<F: Accumulator> Dot<F> {
             return self.thin::<F>();
         }
         let writer = Writer::new(self.out);
+        if is_small(self.rows, self.columns, self.depth) {
+            return Box::new(SmallKernel::new(self, writer));
+        }
         let cut = Cut::new(
             F::micro_kernel(Level::best()),
             self.batch.len(),
