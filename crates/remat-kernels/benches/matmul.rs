@@ -42,6 +42,17 @@ fn main() {
         product(&bench, "vector by matrix", dtype, 1, [1, 4096, 4096], [false, false]);
         product(&bench, "dot", dtype, 1, [1, 1, 1 << 24], [false, false]);
     }
+    for dtype in [DType::F32, DType::Bf16, DType::F16, DType::I8] {
+        println!("\n{dtype}");
+        for size in [4usize, 8, 16, 24, 32, 48, 64, 96] {
+            for transposed in [[false, false], [false, true], [true, false], [true, true]] {
+                product(&bench, "many small", dtype, (1 << 24) / size.pow(3), [size; 3], transposed);
+            }
+        }
+        product(&bench, "many small", dtype, 256, [16, 16, 64], [false, false]);
+        product(&bench, "many small", dtype, 256, [16, 64, 16], [false, false]);
+        product(&bench, "many small", dtype, 256, [16, 64, 64], [false, true]);
+    }
     for dtype in [DType::F32, DType::Bf16, DType::I8, DType::F64] {
         println!("\n{dtype}");
         for rows in [1, 2, 4, 8, 16] {

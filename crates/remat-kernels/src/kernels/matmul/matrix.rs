@@ -80,35 +80,30 @@ impl<A: Accumulator> Matrix<'_, A> {
         });
     }
 
+    /// Reads the elements at some indices of two groups of dimensions without gaps, in one piece where they have none in memory.
+    fn read_dense(&self, [rows, along]: [&Rows<1>; 2], [i, j]: [Range<usize>; 2], to: &mut [A]) {
+        let to = &mut to[..i.len() * j.len()];
+        match (run(rows, &i), run(along, &j)) {
+            (Some((i, stride)), Some((at, 1))) if stride == j.len() as isize => {
+                self.elements.read(self.start + i + at, 1, to);
+            }
+            _ => self.read([rows, along], [i, j.clone()], j.len(), to),
+        }
+    }
+
     /// Reads a block as numbers: the elements at all free indices for each contracted one, without gaps. `rows` is memory for as
     /// many numbers.
     pub(super) fn read_columns(&self, free: Range<usize>, depth: Range<usize>, rows: &mut [A], to: &mut [A]) {
         let (n, len) = (free.len(), depth.len());
         let to = &mut to[..n * len];
         if self.is_contiguous_along_free() {
-            return self.read([self.contracted, self.free], [depth, free], n, to);
+            return self.read_dense([self.contracted, self.free], [depth, free], to);
         }
         if let Some((from, stride, 1)) = self.strided(&free, &depth) {
             return transpose_rows(from, 0, stride as isize, n, n, to);
         }
-        self.read([self.free, self.contracted], [free, depth], len, rows);
+        self.read_dense([self.free, self.contracted], [free, depth], rows);
         transpose_rows(rows, 0, len as isize, n, n, to);
-    }
-
-    /// Reads all elements as numbers, with these strides of the free and the contracted axis, of which one is 1 and the other the number of
-    /// indices of that one.
-    pub(super) fn read_all(&self, [free, depth]: [usize; 2], strides: [usize; 2], to: &mut [A]) {
-        if strides[0] == 1 {
-            self.read([self.contracted, self.free], [0..depth, 0..free], free, to);
-        } else {
-            self.read([self.free, self.contracted], [0..free, 0..depth], depth, to);
-        }
-    }
-
-    /// The elements from the first on, if they are numbers.
-    pub(super) fn from_first(&self) -> &[A] {
-        let numbers = self.elements.numbers().unwrap_or_default();
-        usize::try_from(self.start).ok().and_then(|start| numbers.get(start..)).unwrap_or_default()
     }
 
     /// Reads a block as numbers: the elements at all contracted indices for each free one, without gaps. `columns` is memory for as
@@ -117,13 +112,26 @@ impl<A: Accumulator> Matrix<'_, A> {
         let (n, len) = (free.len(), depth.len());
         let to = &mut to[..n * len];
         if !self.is_contiguous_along_free() {
-            return self.read([self.free, self.contracted], [free, depth], len, to);
+            return self.read_dense([self.free, self.contracted], [free, depth], to);
         }
-        match self.strides(&free, &depth) {
-            Some((first, 1, stride)) if stride == n => self.elements.read(first as isize, 1, &mut columns[..n * len]),
-            _ => self.read([self.contracted, self.free], [depth, free], n, columns),
-        }
+        self.read_dense([self.contracted, self.free], [depth, free], columns);
         transpose_rows(columns, 0, n as isize, len, len, to);
+    }
+
+    /// Reads all elements as numbers as they lie, which is for each contracted index those at all free ones if
+    /// [`Matrix::is_contiguous_along_free`], and the other way round if not.
+    pub(super) fn read_all(&self, free: usize, depth: usize, to: &mut [A]) {
+        if self.is_contiguous_along_free() {
+            self.read_dense([self.contracted, self.free], [0..depth, 0..free], to);
+        } else {
+            self.read_dense([self.free, self.contracted], [0..free, 0..depth], to);
+        }
+    }
+
+    /// The elements from the first on, if they are numbers.
+    pub(super) fn from_first(&self) -> &[A] {
+        let numbers = self.elements.numbers().unwrap_or_default();
+        usize::try_from(self.start).ok().and_then(|start| numbers.get(start..)).unwrap_or_default()
     }
 
     /// The offset of the first element of a block and the strides of rows and columns, if these are the same everywhere.

@@ -94,7 +94,7 @@ impl<A: Accumulator> SmallKernel<A> {
             let (x, y) = (self.dot.left.matrix(ins[0], l), self.dot.right.matrix(ins[1], r));
             // What is the same matrix for the whole batch is copied once.
             if self.left.is_copied && copied[0].replace(l) != Some(l) {
-                x.read_all([rows, depth], self.left.strides, left_copy);
+                x.read_all(rows, depth, left_copy);
             }
             if self.right.is_copied && copied[1].replace(r) != Some(r) {
                 y.read_columns(0..columns, 0..depth, turned, right_copy);
