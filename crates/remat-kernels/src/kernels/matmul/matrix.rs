@@ -128,12 +128,6 @@ impl<A: Accumulator> Matrix<'_, A> {
         }
     }
 
-    /// The elements from the first on, if they are numbers.
-    pub(super) fn from_first(&self) -> &[A] {
-        let numbers = self.elements.numbers().unwrap_or_default();
-        usize::try_from(self.start).ok().and_then(|start| numbers.get(start..)).unwrap_or_default()
-    }
-
     /// The offset of the first element of a block and the strides of rows and columns, if these are the same everywhere.
     fn strides(&self, free: &Range<usize>, depth: &Range<usize>) -> Option<(usize, usize, usize)> {
         let ((i, row), (j, column)) = (run(self.free, free)?, run(self.contracted, depth)?);

@@ -54,6 +54,11 @@ fn strides<A: Accumulator>(side: &Side<A>) -> Option<[usize; 2]> {
     numbers.then_some([stride(&side.free)?, stride(&side.contracted)?])
 }
 
+/// The elements of an operand from one on.
+fn from<A>(elements: &[A], first: isize) -> &[A] {
+    usize::try_from(first).ok().and_then(|first| elements.get(first..)).unwrap_or_default()
+}
+
 impl<A: Accumulator> SmallKernel<A> {
     pub(super) fn new(dot: Dot<A>, writer: Writer<A>) -> SmallKernel<A> {
         let place = |in_place: Option<[usize; 2]>, copied: [usize; 2]| Place {
@@ -82,28 +87,29 @@ impl<A: Accumulator> SmallKernel<A> {
     }
 
     /// Computes some of the products.
-    fn products(&self, ins: &[Source<'_>], out: &DisjointMut<'_, u8>, batch: Range<usize>, scratch: &mut [u8]) {
+    fn products<'a>(&self, ins: &[Source<'a>], out: &DisjointMut<'_, u8>, batch: Range<usize>, scratch: &mut [u8]) {
         let Dot { rows, columns, depth, .. } = self.dot;
         let (results, [left_len, right_len, turned_len, sums_len]) = (rows * columns, self.workspace());
         let (left_copy, scratch) = scratch::take::<A>(scratch, left_len);
         let (right_copy, scratch) = scratch::take::<A>(scratch, right_len);
         let (turned, scratch) = scratch::take::<A>(scratch, turned_len);
         let (sums, _) = scratch::take::<A>(scratch, sums_len);
+        let numbers = |place: &Place, source: Source<'a>| if place.is_copied { &[] } else { source.slice::<A>() };
+        let (x, y) = (numbers(&self.left, ins[0]), numbers(&self.right, ins[1]));
+        let ([row, column], right_row) = (self.left.strides, self.right.strides[1]);
         let (mut i, mut copied) = (batch.start, [None; 2]);
         self.dot.batch.each(batch, |[l, r]| {
-            let (x, y) = (self.dot.left.matrix(ins[0], l), self.dot.right.matrix(ins[1], r));
             // What is the same matrix for the whole batch is copied once.
             if self.left.is_copied && copied[0].replace(l) != Some(l) {
-                x.read_all(rows, depth, left_copy);
+                self.dot.left.matrix(ins[0], l).read_all(rows, depth, left_copy);
             }
             if self.right.is_copied && copied[1].replace(r) != Some(r) {
-                y.read_columns(0..columns, 0..depth, turned, right_copy);
+                self.dot.right.matrix(ins[1], r).read_columns(0..columns, 0..depth, turned, right_copy);
             }
-            let left = if self.left.is_copied { &*left_copy } else { x.from_first() };
-            let right = if self.right.is_copied { &*right_copy } else { y.from_first() };
-            let [row, column] = self.left.strides;
+            let left = if self.left.is_copied { &*left_copy } else { from(x, self.dot.left.start + l) };
+            let right = if self.right.is_copied { &*right_copy } else { from(y, self.dot.right.start + r) };
             let left = Left { elements: left, row, column };
-            let right = Right { elements: right, row: self.right.strides[1] };
+            let right = Right { elements: right, row: right_row };
             let to = out.at(i * results * self.writer.dtype.size());
             // SAFETY, of both: the elements of a product are in the output, and one task writes them.
             if self.writer.is_direct() {

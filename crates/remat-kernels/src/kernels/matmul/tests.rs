@@ -231,6 +231,40 @@ fn the_order_of_sums_does_not_depend_on_layouts() {
     }
 }
 
+/// Small products have the bits that they would have if they were cut.
+#[test]
+fn small_products_have_the_bits_of_large_ones() {
+    let mut stream = Stream::new(4);
+    for dtype in [DType::F32, DType::F64, DType::F16] {
+        for (b, m, k, n) in [(1, 2, 1, 2), (3, 7, 63, 5), (40, 16, 16, 16), (5, 13, 33, 50), (2, 17, 512, 4)] {
+            for (l, r) in [(false, false), (false, true), (true, false), (true, true)] {
+                let shapes = [if l { [b, k, m] } else { [b, m, k] }, if r { [b, n, k] } else { [b, k, n] }];
+                let op = numbers([&[if l { 1 } else { 2 }], &[if r { 2 } else { 1 }]], [&[0], &[0]], dtype);
+                let ins = shapes.map(|shape| rough(dtype, &shape, &mut stream));
+                let layouts = [0, 1].map(|i| Layout::from(ins[i].aval()));
+                let out = Aval::new(dtype, [b, m, n]);
+                let sides = || [(dtype, &layouts[0]), (dtype, &layouts[1])];
+                let results = match dtype {
+                    DType::F64 => both::<f64>(Dot::new(&op, sides(), &out), Dot::new(&op, sides(), &out)),
+                    _ => both::<f32>(Dot::new(&op, sides(), &out), Dot::new(&op, sides(), &out)),
+                };
+                let [small, large] =
+                    results.map(|kernel| run(&*kernel, &ins, std::slice::from_ref(&out), None, &threads(2)).remove(0));
+                assert_same(&small, &large, &format!("{dtype} {b} x [{m},{k}] [{k},{n}]"));
+            }
+        }
+    }
+}
+
+/// The kernels of a product as a small one and as one that is cut.
+fn both<A: Accumulator>(dot: Dot<A>, same: Dot<A>) -> [Box<dyn Kernel>; 2] {
+    assert!(is_small(dot.rows, dot.columns, dot.depth));
+    let (batch, shape, out) = (dot.batch.len(), [dot.rows, dot.columns, dot.depth], dot.out);
+    let writer = Writer::new(out);
+    let cut = Cut::new(A::micro_kernel(Level::best()), batch, shape, writer.is_direct());
+    [Box::new(SmallKernel::new(dot, Writer::new(out))), Box::new(MatrixKernel { dot: same, writer, cut })]
+}
+
 /// The transpose of a product is the product of its operands in the other order, bit for bit.
 #[test]
 fn the_order_of_sums_does_not_depend_on_the_order_of_operands() {

@@ -33,6 +33,9 @@ pub(in crate::kernels) use store::write_sums;
 /// Multiplications for which it is worth to pack panels of 32 rows and columns.
 const WORTH: usize = 1 << 12;
 
+/// The same of bf16, where it is widened and multiplied as small matrices ([`small`](super::small)) if not.
+const WIDENED_WORTH: usize = 1 << 15;
+
 /// Multiplications for which it is worth to split f32.
 const SPLIT_WORTH: usize = 1 << 18;
 
@@ -47,6 +50,7 @@ pub(super) fn kernel(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) ->
         // Fewer rows than a tile has are multiplied faster as they are.
         Kind::F32 if !matches!(matmul_precision(), Ok(Precision::High)) => false,
         Kind::F32 => dot.rows.min(dot.columns) > PANEL / 2 && !dot.is_thin() && work >= SPLIT_WORTH,
+        Kind::Bf16 if !dot.is_thin() => work >= WIDENED_WORTH,
         _ => dot.rows > 1 && dot.columns > 1 && work >= WORTH,
     };
     is_worth.then(|| -> Box<dyn Kernel> { Box::new(NarrowKernel::new(Sizes::of(kind), unit, kind, dot)) })
