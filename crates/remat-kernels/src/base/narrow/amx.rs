@@ -190,6 +190,72 @@ micro_kernel!(bf16, "tdpbf16ps");
 micro_kernel!(signed, "tdpbssd");
 micro_kernel!(unsigned, "tdpbuud");
 
+/// A micro-kernel of two tiles of rows where they lie, by one of columns. A row of a tile is a cache line, and rows are read to their ends, as memory is fetched ahead:
+/// so nothing else fetches.
+macro_rules! in_place {
+    ($name:ident, $instruction:literal) => {
+        #[doc = concat!("The micro-kernel of `", $instruction, "` for rows in place.")]
+        ///
+        /// # Safety
+        /// As of every such micro-kernel; the unit has the instruction, and the tiles of this thread are configured.
+        pub(super) unsafe fn $name(
+            groups: usize,
+            (left, left_stride): (*const u8, usize),
+            right: *const u32,
+            (sums, stride): (*mut u32, usize),
+            adds: bool,
+        ) {
+            // SAFETY: the rows have as many groups of 64 bytes, and the right operand tiles of 1,024 bytes, twice as far apart, as the caller
+            // promises, and the sums two tiles with rows of this stride. No tile is in use before or after.
+            unsafe {
+                asm!(
+                    "test {adds:e}, {adds:e}",
+                    "jz 2f",
+                    "tileloadd tmm0, [{sums} + {stride}]",
+                    "tileloadd tmm1, [{below} + {stride}]",
+                    "jmp 3f",
+                    "2:",
+                    "tilezero tmm0",
+                    "tilezero tmm1",
+                    "3:",
+                    "test {groups}, {groups}",
+                    "jz 5f",
+                    "4:",
+                    "tileloadd tmm4, [{right} + {row}]",
+                    "tileloadd tmm2, [{left} + {left_stride}]",
+                    concat!($instruction, " tmm0, tmm2, tmm4"),
+                    "tileloadd tmm3, [{lower} + {left_stride}]",
+                    concat!($instruction, " tmm1, tmm3, tmm4"),
+                    "add {left}, 64",
+                    "add {lower}, 64",
+                    "add {right}, 2048",
+                    "dec {groups}",
+                    "jnz 4b",
+                    "5:",
+                    "tilestored [{sums} + {stride}], tmm0",
+                    "tilestored [{below} + {stride}], tmm1",
+                    adds = in(reg) u32::from(adds),
+                    left = inout(reg) left => _,
+                    lower = inout(reg) left.wrapping_add(16 * left_stride) => _,
+                    left_stride = in(reg) left_stride,
+                    right = inout(reg) right => _,
+                    groups = inout(reg) groups => _,
+                    sums = in(reg) sums,
+                    below = in(reg) sums.wrapping_add(16 * stride),
+                    row = in(reg) 64usize,
+                    stride = in(reg) stride * size_of::<u32>(),
+                    out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _, out("tmm4") _,
+                    options(nostack),
+                );
+            }
+        }
+    };
+}
+
+in_place!(bf16_in_place, "tdpbf16ps");
+in_place!(signed_in_place, "tdpbssd");
+in_place!(unsigned_in_place, "tdpbuud");
+
 /// The micro-kernel of `tdpbf16ps` for planes of bf16 whose sums are f32.
 ///
 /// # Safety

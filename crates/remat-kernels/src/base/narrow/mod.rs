@@ -113,6 +113,14 @@ impl Kind {
 type MicroKernel =
     unsafe fn(groups: usize, left: *const u32, right: *const u32, sums: (*mut u32, usize), adds: bool, ahead: Ahead);
 
+/// Multiplies 32 rows of a left operand where they lie, as many bytes apart as `left` says, by the first 16 columns of a right panel: `groups` groups. Writes the sums,
+/// whose rows have the given stride, or adds to them, as a [`MicroKernel`] of packed rows would.
+///
+/// # Safety
+/// The rows are valid for reading `groups` times [`GROUP_BYTES`] bytes, and otherwise as of a micro-kernel, of [`PANEL`] rows of 16 sums.
+type InPlaceKernel =
+    unsafe fn(groups: usize, left: (*const u8, usize), right: *const u32, sums: (*mut u32, usize), adds: bool);
+
 /// What a micro-kernel fetches into the second-level cache while it multiplies, if it has tiles: [`Ahead::BYTES`] for each group. Nothing
 /// is read through the address, which may be invalid.
 #[derive(Clone, Copy, Debug)]
@@ -138,6 +146,8 @@ impl Sum for f32 {}
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unit {
     kernel: MicroKernel,
+    /// If it reads rows where they lie.
+    in_place: Option<InPlaceKernel>,
     /// Planes of a group of the left operand and of the right one.
     planes: [usize; 2],
     /// Whether it has tiles, which have to be configured.
@@ -171,14 +181,15 @@ impl Unit {
     /// All units for these elements, and the plain functions that stand for them.
     #[cfg(test)]
     pub(crate) fn all(kind: Kind) -> Vec<Unit> {
-        let plain = match kind {
-            Kind::Bf16 => plain::bf16,
-            Kind::I8 => plain::signed,
-            Kind::U8 => plain::unsigned,
-            Kind::F32 => plain::split,
+        let (kernel, in_place): (MicroKernel, Option<InPlaceKernel>) = match kind {
+            Kind::Bf16 => (plain::bf16, Some(plain::bf16_in_place)),
+            Kind::I8 => (plain::signed, Some(plain::signed_in_place)),
+            Kind::U8 => (plain::unsigned, Some(plain::unsigned_in_place)),
+            Kind::F32 => (plain::split, None),
         };
         let plain = Unit {
-            kernel: plain,
+            kernel,
+            in_place,
             planes: kind.planes(),
             #[cfg(target_arch = "x86_64")]
             has_tiles: false,
@@ -193,13 +204,13 @@ impl Unit {
     #[cfg(target_arch = "x86_64")]
     fn matrix(kind: Kind) -> Option<Unit> {
         let found = amx::found();
-        let (has, kernel): (bool, MicroKernel) = match kind {
-            Kind::Bf16 => (found.bf16, amx::bf16),
-            Kind::I8 => (found.int8, amx::signed),
-            Kind::U8 => (found.int8, amx::unsigned),
-            Kind::F32 => (found.bf16, amx::split),
+        let (has, kernel, in_place): (bool, MicroKernel, Option<InPlaceKernel>) = match kind {
+            Kind::Bf16 => (found.bf16, amx::bf16, Some(amx::bf16_in_place)),
+            Kind::I8 => (found.int8, amx::signed, Some(amx::signed_in_place)),
+            Kind::U8 => (found.int8, amx::unsigned, Some(amx::unsigned_in_place)),
+            Kind::F32 => (found.bf16, amx::split, None),
         };
-        has.then_some(Unit { kernel, planes: kind.planes(), has_tiles: true })
+        has.then_some(Unit { kernel, in_place, planes: kind.planes(), has_tiles: true })
     }
 
     /// The dot products of AVX-512.
@@ -213,12 +224,22 @@ impl Unit {
             Kind::F32 => return None,
         };
         let planes = kind.planes();
-        (has && is_x86_feature_detected!("avx512f")).then_some(Unit { kernel, planes, has_tiles: false })
+        (has && is_x86_feature_detected!("avx512f")).then_some(Unit {
+            kernel,
+            in_place: None,
+            planes,
+            has_tiles: false,
+        })
     }
 
     /// Words of a group of a panel.
     pub(crate) fn group(self, side: Side) -> usize {
         GROUP * self.planes[usize::from(side == Side::Right)]
+    }
+
+    /// Whether it reads rows of a left operand where they lie.
+    pub(crate) fn reads_in_place(self) -> bool {
+        self.in_place.is_some()
     }
 
     /// Begins to use the unit.
@@ -263,6 +284,30 @@ impl Session {
         // SAFETY: the panels have as many groups, and there are as many sums (checked), which are borrowed mutably; the unit was
         // found, and the tiles of this thread, which the session does not leave, are configured.
         unsafe { (self.unit.kernel)(groups, left.as_ptr(), right.as_ptr(), sums, adds, ahead) }
+    }
+}
+
+impl Session {
+    /// Multiplies [`PANEL`] rows of a left operand where they lie, `stride` elements apart, by the first 16 columns of a right panel, and writes the
+    /// sums, rows of which are [`PANEL`] apart, or adds to them.
+    ///
+    /// # Panics
+    /// If the unit does not read in place, or there are fewer elements than the panel has groups for.
+    #[inline]
+    pub(crate) fn multiply_in_place<N: Part>(
+        &self,
+        (left, stride): (&[N], usize),
+        right: &[u32],
+        sums: &mut Sums,
+        adds: bool,
+    ) {
+        let groups = right.len() / GROUP;
+        assert!(groups == 0 || (PANEL - 1) * stride + groups * N::PER_GROUP <= left.len());
+        let kernel = self.unit.in_place.expect("a unit that reads in place");
+        let left = (left.as_ptr().cast(), stride * size_of::<N>());
+        // SAFETY: there are as many rows and groups (checked), and the sums are borrowed mutably; the unit was found, and the tiles of
+        // this thread are configured.
+        unsafe { kernel(groups, left, right.as_ptr(), (sums.as_mut_ptr(), PANEL), adds) }
     }
 }
 

@@ -4,7 +4,7 @@
 // Panels are given as pointers, as to every micro-kernel.
 #![allow(unsafe_code)]
 
-use super::{Ahead, GROUP, TILE};
+use super::{Ahead, GROUP, GROUP_BYTES, TILE};
 
 /// A tile of 16 by 16 words or sums.
 type Tile = [u32; TILE];
@@ -59,6 +59,49 @@ micro_kernel!(bf16, tdpbf16ps, [[0, 0]]);
 micro_kernel!(signed, tdpbssd, [[0, 0]]);
 micro_kernel!(unsigned, tdpbuud, [[0, 0]]);
 micro_kernel!(split, tdpbf16ps, [[0, 0], [1, 1], [1, 2]]);
+
+/// A micro-kernel for rows in place that adds the product of two tiles by this function.
+macro_rules! in_place {
+    ($name:ident, $add:path) => {
+        #[doc = concat!("The micro-kernel of [`", stringify!($add), "`] for rows in place.")]
+        ///
+        /// # Safety
+        /// As of every such micro-kernel.
+        pub(super) unsafe fn $name(
+            groups: usize,
+            (left, left_stride): (*const u8, usize),
+            right: *const u32,
+            (sums, stride): (*mut u32, usize),
+            adds: bool,
+        ) {
+            for first in [0, 16] {
+                let row = |i: usize| sums.wrapping_add((first + i) * stride).cast::<[u32; 16]>();
+                let mut tile = [0; TILE];
+                let rows = tile.as_chunks_mut::<16>().0;
+                // SAFETY, of all: these are rows of the sums, groups of the left operand, and tiles of the right one.
+                if adds {
+                    rows.iter_mut().enumerate().for_each(|(i, to)| *to = unsafe { row(i).read() });
+                }
+                for group in 0..groups {
+                    let mut x = [0; TILE];
+                    for (i, x) in x.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+                        let from = left.wrapping_add((first + i) * left_stride + group * GROUP_BYTES);
+                        *x = unsafe { from.cast::<[u32; 16]>().read_unaligned() };
+                    }
+                    let y = unsafe { right.add(group * GROUP).cast::<Tile>().read() };
+                    $add(&mut tile, &x, &y);
+                }
+                for (i, sums) in tile.as_chunks::<16>().0.iter().enumerate() {
+                    unsafe { row(i).write(*sums) };
+                }
+            }
+        }
+    };
+}
+
+in_place!(bf16_in_place, tdpbf16ps);
+in_place!(signed_in_place, tdpbssd);
+in_place!(unsigned_in_place, tdpbuud);
 
 /// What `tdpbf16ps` does, bit for bit: the first elements of the pairs are summed and so are the second ones, each product
 /// fused with its addition; both sums are added, and the result is added to what is there. Whatever is subnormal, before or

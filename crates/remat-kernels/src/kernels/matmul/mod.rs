@@ -167,13 +167,18 @@ impl<F: Accumulator> Dot<F> {
     where
         F: Factor,
     {
-        let Dot { batch, rows, columns, depth, left, right, out } = self;
+        let out = self.out;
+        Box::new(ThinKernel::new(self.operands(), Writer::<A>::new(out)))
+    }
+
+    /// The operands of a product of which one has few rows.
+    fn operands(self) -> Operands<F> {
+        let Dot { batch, rows, columns, depth, left, right, .. } = self;
         let thin_first = rows < columns;
         let (thin, matrix) = if thin_first { (left, right) } else { (right, left) };
         let rows_and_columns = [rows.min(columns), rows.max(columns)];
         let [rows, columns] = if rows_and_columns[0] == 0 { [0, 0] } else { rows_and_columns };
-        let operands = Operands { batch, rows, columns, depth, matrix, thin, thin_first };
-        Box::new(ThinKernel::new(operands, Writer::<A>::new(out)))
+        Operands { batch, rows, columns, depth, matrix, thin, thin_first }
     }
 }
 

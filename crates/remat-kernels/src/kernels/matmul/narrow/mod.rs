@@ -10,6 +10,7 @@ mod special;
 mod store;
 #[cfg(test)]
 mod tests;
+mod thin;
 
 use std::ops::Range;
 
@@ -29,6 +30,7 @@ pub(in crate::kernels) use cut::SMALL;
 pub(in crate::kernels) use cut::{Cut, Memory, Operand, Output, Sizes, pieces};
 use special::compute_special;
 pub(in crate::kernels) use store::write_sums;
+use thin::ThinKernel;
 
 /// Multiplications for which it is worth to pack panels of 32 rows and columns.
 const WORTH: usize = 1 << 12;
@@ -53,7 +55,13 @@ pub(super) fn kernel(op: &DotGeneral, ins: [(DType, &Layout); 2], out: &Aval) ->
         Kind::Bf16 if !dot.is_thin() => work >= WIDENED_WORTH,
         _ => dot.rows > 1 && dot.columns > 1 && work >= WORTH,
     };
-    is_worth.then(|| -> Box<dyn Kernel> { Box::new(NarrowKernel::new(Sizes::of(kind), unit, kind, dot)) })
+    if !is_worth {
+        return None;
+    }
+    if ThinKernel::is_for(kind, unit, &dot) {
+        return Some(Box::new(ThinKernel::new(kind, unit, dot)));
+    }
+    Some(Box::new(NarrowKernel::new(Sizes::of(kind), unit, kind, dot)))
 }
 
 /// The kind of the elements of products with such results.

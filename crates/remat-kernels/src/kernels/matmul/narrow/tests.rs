@@ -23,8 +23,10 @@ fn agree(op: &DotGeneral, [l, r]: [(&Array, &Layout); 2]) {
     let out = expected[0].aval().clone();
     let Some(kind) = kind([dtype; 2], out.dtype) else { panic!("no kind of {dtype:?}") };
     for unit in Unit::all(kind) {
-        let kernel = NarrowKernel::new(SMALL, unit, kind, Dot::new(op, [(dtype, l.1), (dtype, r.1)], &out));
-        let results = [1, 2, 3].map(|n| run(&kernel, &ins, std::slice::from_ref(&out), None, &threads(n)).remove(0));
+        let dot = || Dot::new(op, [(dtype, l.1), (dtype, r.1)], &out);
+        let kernel = NarrowKernel::new(SMALL, unit, kind, dot());
+        let run = |kernel: &dyn Kernel, n| run(kernel, &ins, std::slice::from_ref(&out), None, &threads(n)).remove(0);
+        let results = [1, 2, 3].map(|n| run(&kernel, n));
         let what = format!("{op:?} of {:?} and {:?} on {unit:?}", l.1, r.1);
         let tolerance = match out.dtype {
             // Half a unit in the last place of the result, and what the sum is off by.
@@ -37,6 +39,10 @@ fn agree(op: &DotGeneral, [l, r]: [(&Array, &Layout); 2]) {
         assert_close(&results[0], &expected[0], tolerance, 1.0, &what);
         assert_same(&results[1], &results[0], &what);
         assert_same(&results[2], &results[0], &what);
+        if ThinKernel::is_for(kind, unit, &dot()) {
+            let in_place = ThinKernel::new(kind, unit, dot());
+            [1, 3].into_iter().for_each(|n| assert_same(&run(&in_place, n), &results[0], &what));
+        }
     }
 }
 
@@ -82,6 +88,20 @@ fn products_of_any_size_agree_with_the_evaluator() {
                 whole(&op([&[1], &[1]], [&[], &[]], to), &array(from, &[m, k], 5), &array(from, &[n, k], 6));
                 whole(&op([&[0], &[0]], [&[], &[]], to), &array(from, &[k, m], 7), &array(from, &[k, n], 8));
             }
+        }
+    }
+}
+
+/// Rows that are read where they lie: the last block overlaps the one before, and the last group is not whole.
+#[test]
+fn products_by_few_rows_agree_with_the_evaluator() {
+    for (from, to) in [DTYPES[0], DTYPES[1], DTYPES[3], DTYPES[8]] {
+        for (few, many, k) in [(2, 32, 64), (16, 33, 65), (5, 70, 150), (1, 100, 64), (16, 64, 300)] {
+            whole(&op([&[1], &[1]], [&[], &[]], to), &array(from, &[few, k], 1), &array(from, &[many, k], 2));
+            whole(&op([&[1], &[0]], [&[], &[]], to), &array(from, &[many, k], 3), &array(from, &[k, few], 4));
+            // A batch, and rows among others.
+            whole(&op([&[2], &[2]], [&[0], &[0]], to), &array(from, &[3, few, k], 5), &array(from, &[3, many, k], 6));
+            whole(&op([&[2], &[0]], [&[1], &[2]], to), &array(from, &[many, 3, k], 7), &array(from, &[k, few, 3], 8));
         }
     }
 }
