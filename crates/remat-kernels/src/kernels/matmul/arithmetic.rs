@@ -2,6 +2,7 @@
 
 use remat_ir::{DType, Element, bf16, f16};
 
+use super::half;
 use super::lanes::Loops;
 use crate::base::product::Accumulator;
 use crate::number::Number;
@@ -11,6 +12,21 @@ pub(super) trait Load: Element {
     type Number: Factor;
 
     fn load(self) -> Self::Number;
+
+    /// Neighbours, by vectors of so many bytes.
+    ///
+    /// # Safety
+    /// They are valid for reading, and need not be aligned to more than one. The function that this is inlined into is compiled for such vectors.
+    #[inline(always)]
+    unsafe fn load_all<const N: usize, const VECTOR: usize>(from: *const Self) -> [Self::Number; N] {
+        // SAFETY: as the caller promises.
+        let elements = unsafe { from.cast::<[Self; N]>().read() };
+        let mut numbers = [Self::Number::default(); N];
+        for i in 0..N {
+            numbers[i] = elements[i].load();
+        }
+        numbers
+    }
 }
 
 macro_rules! load {
@@ -30,10 +46,24 @@ load! {
     f32 => f32, |x| x;
     f64 => f64, |x| x;
     i64 => i64, |x| x;
-    f16 => f32, Number::widen;
     bf16 => f32, Number::widen;
     i8 => f32, f32::from;
     u8 => f32, f32::from;
+}
+
+impl Load for f16 {
+    type Number = f32;
+
+    #[inline(always)]
+    fn load(self) -> f32 {
+        self.widen()
+    }
+
+    #[inline(always)]
+    unsafe fn load_all<const N: usize, const VECTOR: usize>(from: *const f16) -> [f32; N] {
+        // SAFETY: as the caller promises.
+        unsafe { half::widened::<N, VECTOR>(from) }
+    }
 }
 
 /// The numbers that elements are multiplied as.

@@ -8,6 +8,7 @@ use std::mem::MaybeUninit;
 
 use remat_ir::{ConvertElementType, DType, Prim, bf16};
 
+use super::half;
 use crate::base::product::Accumulator;
 use crate::interface::Source;
 use crate::interface::with_word;
@@ -45,7 +46,7 @@ impl<A: Accumulator> Reader<A> {
         Reader {
             dtype,
             gather: tile::strided(dtype.size()),
-            load: tile::load(dtype),
+            load: half::load(dtype),
             convert: needed.then(|| tile::elementwise(&Prim::from(convert), &[dtype])).flatten(),
             number: PhantomData,
         }

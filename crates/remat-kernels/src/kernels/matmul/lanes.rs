@@ -269,13 +269,13 @@ unsafe fn rows_at<D: Load, const VECTOR: usize, const FUSED: bool>(
     macro_rules! of {
         ($m:literal) => {
             match (count, rows_together::<D::Number>($m, VECTOR)) {
-                (8, 8) => unsafe { rows_of::<D, $m, 8, FUSED>(x, len, part, (lanes, width)) },
-                (4, 4) => unsafe { rows_of::<D, $m, 4, FUSED>(x, len, part, (lanes, width)) },
-                (2, 2) => unsafe { rows_of::<D, $m, 2, FUSED>(x, len, part, (lanes, width)) },
+                (8, 8) => unsafe { rows_of::<D, $m, 8, VECTOR, FUSED>(x, len, part, (lanes, width)) },
+                (4, 4) => unsafe { rows_of::<D, $m, 4, VECTOR, FUSED>(x, len, part, (lanes, width)) },
+                (2, 2) => unsafe { rows_of::<D, $m, 2, VECTOR, FUSED>(x, len, part, (lanes, width)) },
                 _ => {
                     for i in 0..count {
                         let row = unsafe { (part.0.add(i * stride), stride) };
-                        unsafe { rows_of::<D, $m, 1, FUSED>(x, len, row, (lanes.add(i), width)) };
+                        unsafe { rows_of::<D, $m, 1, VECTOR, FUSED>(x, len, row, (lanes.add(i), width)) };
                     }
                 }
             }
@@ -293,7 +293,7 @@ unsafe fn rows_at<D: Load, const VECTOR: usize, const FUSED: bool>(
 /// # Safety
 /// As for [`rows_at`].
 #[inline(always)]
-unsafe fn rows_of<D: Load, const M: usize, const N: usize, const FUSED: bool>(
+unsafe fn rows_of<D: Load, const M: usize, const N: usize, const VECTOR: usize, const FUSED: bool>(
     (x, x_stride): (*const D::Number, usize),
     len: usize,
     (part, stride): (*const D, usize),
@@ -320,10 +320,7 @@ unsafe fn rows_of<D: Load, const M: usize, const N: usize, const FUSED: bool>(
             if begins_line {
                 prefetch(from.cast::<u8>().wrapping_add(AHEAD));
             }
-            let mut row = [D::Number::default(); LANES];
-            for k in 0..LANES {
-                row[k] = unsafe { from.add(k).read() }.load();
-            }
+            let row = unsafe { D::load_all::<LANES, VECTOR>(from) };
             for m in 0..M {
                 for k in 0..LANES {
                     sums[m][n][k] = sums[m][n][k].multiply_add_at::<FUSED>(row[k], numbers[m][k]);
@@ -368,7 +365,7 @@ unsafe fn columns_at<D: Load, const VECTOR: usize, const FUSED: bool>(
             while part.rows - $i >= $n {
                 let to = unsafe { (lanes.add(first * width + $i), lane, width) };
                 let (x, from) = unsafe { ((x.add(first * x_stride), x_stride), (part_first.add($i), part.stride)) };
-                unsafe { columns_of::<D, $m, $n, FUSED, $fetch>(x, columns, from, to) };
+                unsafe { columns_of::<D, $m, $n, VECTOR, FUSED, $fetch>(x, columns, from, to) };
                 $i += $n;
             }
         };
@@ -417,7 +414,14 @@ unsafe fn columns_at<D: Load, const VECTOR: usize, const FUSED: bool>(
 /// # Safety
 /// As for [`columns_at`].
 #[inline(always)]
-unsafe fn columns_of<D: Load, const M: usize, const N: usize, const FUSED: bool, const FETCH: bool>(
+unsafe fn columns_of<
+    D: Load,
+    const M: usize,
+    const N: usize,
+    const VECTOR: usize,
+    const FUSED: bool,
+    const FETCH: bool,
+>(
     (x, x_stride): (*const D::Number, usize),
     columns: usize,
     (part, stride): (*const D, usize),
@@ -441,8 +445,7 @@ unsafe fn columns_of<D: Load, const M: usize, const N: usize, const FUSED: bool,
                     prefetch(column.wrapping_add(line).cast());
                 }
             }
-            let column = unsafe { column.cast::<[D; N]>().read() };
-            let column: [D::Number; N] = std::array::from_fn(|i| column[i].load());
+            let column = unsafe { D::load_all::<N, VECTOR>(column) };
             for m in 0..M {
                 let x = unsafe { *x.add(m * x_stride + j) };
                 for i in 0..N {

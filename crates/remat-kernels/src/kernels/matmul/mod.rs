@@ -13,6 +13,7 @@ mod arithmetic;
 mod blocked;
 mod cut;
 mod element;
+mod half;
 mod lanes;
 mod matrix;
 pub(super) mod narrow;
