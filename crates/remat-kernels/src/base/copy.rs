@@ -7,7 +7,7 @@ use super::strided::{Rows, StridedIter, TASK_BYTES};
 use super::transpose::{finish_stream, transpose};
 use crate::interface::with_word;
 use crate::interface::{Kernel, Layout, Source, Target};
-use crate::simd::CACHE_LINE;
+use crate::simd::{CACHE_LINE, multiversion};
 use crate::threads::Threads;
 
 /// The kernel that copies the elements of a layout to a row-major output of the same dtype.
@@ -35,6 +35,8 @@ impl Kernel for CopyLayout {
 pub(crate) enum StridedCopy {
     /// Row by row of the result. The strides are those of the source and of the result.
     Rows(Rows<2>),
+    /// As `Rows`, with each element as often as this one after the other.
+    Repeats(Rows<2>, usize),
     /// In tiles, because neighbours in the source are not neighbours in the result.
     Tiles(Transposition),
 }
@@ -53,6 +55,9 @@ pub(crate) struct Transposition {
 /// tile.
 const BLOCK_ROWS: usize = 512;
 
+/// Fewer copies of an element than this are not a row of their own: to begin a row would take longer than to write it.
+const FEW: usize = 32;
+
 /// Results that will hardly be in the cache when they are used, so that it is faster to write them past it.
 const STREAM_BYTES: usize = 1 << 23;
 
@@ -61,6 +66,10 @@ impl StridedCopy {
     pub(crate) fn new(shape: &[usize], strides: &[isize]) -> StridedCopy {
         let iter = StridedIter::new(shape, [strides, &crate::interface::layout::row_major(shape)]);
         let Some((&[last, _], before)) = iter.strides().split_last() else { return StridedCopy::Rows(iter.into()) };
+        if last == 0 && !before.is_empty() && iter.sizes()[before.len()] < FEW {
+            let (rows, repeated) = iter.split(before.len());
+            return StridedCopy::Repeats(rows.into(), repeated.len());
+        }
         let nearer = |&d: &usize| before[d][0] != 0 && before[d][0].abs() < last.abs();
         match (0..before.len()).filter(nearer).min_by_key(|&d| before[d][0].abs()) {
             Some(d) => {
@@ -87,6 +96,19 @@ impl StridedCopy {
                         let len = range.len();
                         let source = start + source + range.start as isize * rows.stride[0];
                         copy_row(from, source, rows.stride[0], &mut to[at..at + len]);
+                        at += len;
+                    });
+                });
+            }
+            StridedCopy::Repeats(rows, times) => {
+                let task = TASK_BYTES / size_of::<W>() / times;
+                threads.for_each_chunk(to, task * times, |i, to| {
+                    let first = i * task;
+                    let mut at = 0;
+                    rows.each(first..first + to.len() / times, |[source, _], range| {
+                        let len = range.len() * times;
+                        let source = start + source + range.start as isize * rows.stride[0];
+                        repeat_row(from, source, rows.stride[0], *times, &mut to[at..at + len]);
                         at += len;
                     });
                 });
@@ -186,12 +208,47 @@ pub(crate) fn copy_row<W: Copy>(from: &[W], start: isize, stride: isize, to: &mu
     }
 }
 
+/// Copies elements that are `stride` apart, each as often as `times` one after the other.
+fn repeat_row<W: Element>(from: &[W], start: isize, stride: isize, times: usize, to: &mut [W]) {
+    let start = start as usize;
+    if stride == 1 {
+        return repeat(&from[start..start + to.len() / times], times, to);
+    }
+    for (i, to) in to.chunks_exact_mut(times).enumerate() {
+        to.fill(from[start.wrapping_add_signed(i as isize * stride)]);
+    }
+}
+
+multiversion! {
+    /// Copies elements, each as often as `times` one after the other.
+    pub(crate) fn repeat<W: Copy>(from: &[W], times: usize, to: &mut [W]) {
+        match times {
+            2 => repeat_each::<W, 2>(from, to),
+            3 => repeat_each::<W, 3>(from, to),
+            4 => repeat_each::<W, 4>(from, to),
+            _ => {
+                for (to, &from) in to.chunks_exact_mut(times).zip(from) {
+                    to.fill(from);
+                }
+            }
+        }
+    }
+}
+
+/// As [`repeat`], for a number of copies that the compiler knows, so that it writes whole vectors.
+#[inline(always)]
+fn repeat_each<W: Copy, const TIMES: usize>(from: &[W], to: &mut [W]) {
+    for (to, &from) in to.as_chunks_mut::<TIMES>().0.iter_mut().zip(from) {
+        *to = [from; TIMES];
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use remat_ir::{BroadcastInDim, Op, Rev, Slice, Transpose};
 
     use super::*;
-    use crate::test_support::{Stream, check, plain, wild};
+    use crate::test_support::{Stream, check, plain, threads, wild};
 
     #[test]
     fn every_dtype_is_copied() {
@@ -207,6 +264,33 @@ mod tests {
                 |ins, _| kernel(dtype, &layout(ins).broadcast(&broadcast.shape, &broadcast.dims)),
                 &[x],
             );
+        }
+    }
+
+    #[test]
+    fn elements_are_repeated() {
+        for dtype in DType::ALL {
+            for times in [1, 2, 3, 4, 5, 31, 32] {
+                for shape in [&[][..], &[0], &[1], &[7], &[3, 70], &[5, 40_000]] {
+                    let x = wild(dtype, shape, 2);
+                    let dims: Vec<usize> = (0..shape.len()).collect();
+                    let repeated: Vec<usize> = shape.iter().copied().chain([times]).collect();
+                    let op = BroadcastInDim { shape: repeated.as_slice().into(), dims: dims.as_slice().into() };
+                    check(&op.into(), |ins, _| kernel(dtype, &layout(ins).broadcast(&repeated, &dims)), &[x]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn elements_that_lie_apart_are_repeated() {
+        let from: Vec<u16> = (0..24).collect();
+        for (stride, start) in [(3isize, 0isize), (-2, 23)] {
+            let copy = StridedCopy::new(&[2, 4, 5], &[12 * stride.signum(), stride, 0]);
+            let mut to = [0; 40];
+            copy.run(&from, start, &mut to, &threads(2));
+            let expected = |i: isize| start + i / 20 * 12 * stride.signum() + i / 5 % 4 * stride;
+            assert!(to.iter().zip(0..).all(|(&x, i)| x as isize == expected(i)), "{to:?}");
         }
     }
 

@@ -4,6 +4,7 @@ use remat_ir::DType;
 
 use super::TileFn;
 use super::loops;
+use crate::base::copy;
 use crate::number::Scalar;
 use crate::number::rounding::{Exact, from_bf16, from_f16, to_bf16, to_f16};
 use crate::number::with_bits;
@@ -21,6 +22,12 @@ pub(crate) type SpreadFn = unsafe fn(rows: usize, columns: usize, out: *mut u8, 
 /// # Safety
 /// Each element that is read or written is valid and aligned, and `out` does not overlap what is read.
 pub(crate) type StridedFn = unsafe fn(n: usize, out: *mut u8, input: *const u8, stride: isize);
+
+/// Repeats elements: `out[i * times + j] = input[i]` for `i < n` and `j < times`.
+///
+/// # Safety
+/// As of [`StridedFn`].
+pub(crate) type RepeatFn = unsafe fn(n: usize, times: usize, out: *mut u8, input: *const u8);
 
 /// The function that loads from memory into a register, where these differ: it widens f16 and bf16.
 pub(crate) fn load(dtype: DType) -> Option<TileFn> {
@@ -62,6 +69,25 @@ pub(crate) fn strided(bytes: usize) -> StridedFn {
         4 => strided_at::<u32>(Level::best()),
         _ => strided_at::<u64>(Level::best()),
     }
+}
+
+/// The function that repeats elements of this many bytes: 1, 2, 4 or 8.
+pub(crate) fn repeat(bytes: usize) -> RepeatFn {
+    match bytes {
+        1 => repeat_of::<u8>,
+        2 => repeat_of::<u16>,
+        4 => repeat_of::<u32>,
+        _ => repeat_of::<u64>,
+    }
+}
+
+/// As [`RepeatFn`].
+unsafe fn repeat_of<T: Scalar>(n: usize, times: usize, out: *mut u8, input: *const u8) {
+    // SAFETY: the caller promises the elements that are read and written, and that they do not overlap.
+    let (from, to) = unsafe {
+        (std::slice::from_raw_parts(input.cast::<T>(), n), std::slice::from_raw_parts_mut(out.cast::<T>(), n * times))
+    };
+    copy::repeat(from, times, to);
 }
 
 multiversion! {

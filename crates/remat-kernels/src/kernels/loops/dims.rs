@@ -6,7 +6,7 @@
 use smallvec::SmallVec;
 
 use crate::interface::Layout;
-use crate::tile::StridedFn;
+use crate::tile::{RepeatFn, StridedFn};
 
 /// Merged dimensions, outermost first: their elements in row-major order.
 #[derive(Clone, PartialEq, Debug)]
@@ -64,10 +64,10 @@ impl Dims {
     ///
     /// # Safety
     /// All elements of these dimensions must be readable at `base`, `n` of them writable at `out`, and there must be
-    /// `start + n` of them; they have `width` bytes, for which `copy` is made.
+    /// `start + n` of them; they have `width` bytes, for which `copy` and `repeat` are made.
     pub(super) unsafe fn copy(
         &self,
-        copy: StridedFn,
+        (copy, repeat): (StridedFn, RepeatFn),
         width: usize,
         base: *const u8,
         start: usize,
@@ -75,14 +75,28 @@ impl Dims {
         out: *mut u8,
     ) {
         let &(size, stride) = self.0.last().unwrap_or(&(1, 0));
+        // Neighbours that are repeated are copied together, as far as they lie side by side.
+        let side_by_side = match self.0.as_slice() {
+            [.., (count, 1), (times, 0)] => count * times,
+            _ => 0,
+        };
         let mut done = 0;
         while done < n {
             let index = start + done;
-            let len = (size - index % size).min(n - done);
             let from = base.wrapping_offset(self.at(index) * width as isize);
-            // SAFETY: these are elements `index` to `index + len`, which lie in one run of the innermost dimension, and
-            // `done + len` is at most `n`.
-            unsafe { copy(len, out.add(done * width), from, stride) };
+            let whole = match index % size {
+                0 => side_by_side.saturating_sub(index % side_by_side.max(1)).min(n - done) / size,
+                _ => 0,
+            };
+            let len = if whole > 0 { whole * size } else { (size - index % size).min(n - done) };
+            // SAFETY: these are elements `index` to `index + len`, which lie in one run of the innermost dimension, or in whole
+            // runs of it, of which each repeats an element beside that of the one before; `done + len` is at most `n`.
+            unsafe {
+                match whole {
+                    0 => copy(len, out.add(done * width), from, stride),
+                    _ => repeat(whole, size, out.add(done * width), from),
+                }
+            };
             done += len;
         }
     }

@@ -12,6 +12,8 @@
 // Tiles are addressed by pointers, as the functions of tiles are.
 #![allow(unsafe_code)]
 
+use std::ops::Range;
+
 use remat_ir::{DType, Prim, ReduceKind, Shape};
 
 use super::dims::Dims;
@@ -128,7 +130,7 @@ impl Reduction {
     }
 
     /// What each thread needs: registers and accumulators.
-    fn piece(&self) -> usize {
+    fn of_thread(&self) -> usize {
         self.program.scratch() + self.ends.len() * self.accumulator()
     }
 
@@ -149,26 +151,62 @@ impl Reduction {
 
     /// Where segments' results begin in the scratch memory, in bytes.
     fn partial(&self, threads: usize, end: usize) -> usize {
-        threads * self.piece() + end * self.segments * (self.results() * 8).next_multiple_of(64)
+        threads * self.of_thread() + end * self.segments * (self.results() * 8).next_multiple_of(64)
+    }
+
+    /// Pieces of work, each a segment of one tile of results.
+    fn pieces(&self) -> usize {
+        self.outer * self.tiles() * self.segments
+    }
+
+    /// Pieces of a task.
+    fn of_task(&self) -> usize {
+        let elements = self.reduced.div_ceil(self.segments) * self.inner.min(self.program.capacity.max(1));
+        (TASK / elements.max(1)).max(1)
+    }
+
+    /// Computes some pieces.
+    ///
+    /// # Safety
+    /// As for [`Reduction::piece`].
+    unsafe fn task(
+        &self,
+        pieces: Range<usize>,
+        scratch: &mut [u8],
+        ins: &[Source<'_>],
+        to: &dyn Fn(usize, usize) -> *mut u8,
+    ) {
+        let (registers, accumulators) = scratch.split_at_mut(self.program.scratch());
+        // SAFETY: promised by the caller.
+        unsafe {
+            let frame = Frame::new(&self.program, registers, ins, &[]);
+            for piece in pieces {
+                self.piece(piece, &frame, accumulators.as_mut_ptr(), ins, to);
+            }
+        }
     }
 
     /// Accumulates a segment of one tile of results.
     ///
     /// # Safety
-    /// As for [`Frame::run`]; `to` gives room for the results of the task.
-    unsafe fn task(&self, task: usize, scratch: &mut [u8], ins: &[Source<'_>], to: &dyn Fn(usize, usize) -> *mut u8) {
+    /// As for [`Frame::run`]; there is room for the accumulators, and `to` gives room for the results of the piece.
+    unsafe fn piece(
+        &self,
+        piece: usize,
+        frame: &Frame<'_>,
+        accumulators: *mut u8,
+        ins: &[Source<'_>],
+        to: &dyn Fn(usize, usize) -> *mut u8,
+    ) {
         let (per_outer, capacity) = (self.tiles() * self.segments, self.program.capacity);
-        let (outer, rest) = (task / per_outer, task % per_outer);
+        let (outer, rest) = (piece / per_outer, piece % per_outer);
         let (segment, tile) = (rest % self.segments, rest / self.segments);
         let len = self.reduced.div_ceil(self.segments);
         let (from, until) = ((segment * len).min(self.reduced), ((segment + 1) * len).min(self.reduced));
-        let (registers, accumulators) = scratch.split_at_mut(self.program.scratch());
-        let accumulators = accumulators.as_mut_ptr();
         let start = tile * capacity;
         let width = if self.is_inner() { capacity.min(self.inner - start) } else { LANES + 2 };
         // SAFETY: the caller's promise is passed on; accumulators have room for a tile, or for lanes, each.
         unsafe {
-            let frame = Frame::new(&self.program, registers, ins, &[]);
             let accumulator = |end: usize| accumulators.add(end * self.accumulator());
             for (e, end) in self.ends.iter().enumerate() {
                 (end.fill)(width, accumulator(e), (&raw const end.identity).cast(), 0);
@@ -295,7 +333,7 @@ impl End {
 impl Kernel for Reduction {
     fn scratch(&self, threads: usize) -> usize {
         if self.ends.iter().all(|end| self.is_direct(end)) {
-            return threads * self.piece();
+            return threads * self.of_thread();
         }
         self.partial(threads, self.ends.len())
     }
@@ -306,7 +344,7 @@ impl Kernel for Reduction {
             return;
         }
         let partial = self.partial(threads.count(), 0);
-        let (pieces, partials) = scratch.split_at_mut(partial);
+        let (of_threads, partials) = scratch.split_at_mut(partial);
         let partials = DisjointMut::new(partials);
         let starts = |e: usize| partials.skip(self.partial(threads.count(), e) - partial);
         let outs = &*outs;
@@ -315,10 +353,11 @@ impl Kernel for Reduction {
             let start = if self.is_direct(end) { outs[e].as_ptr() } else { starts(e).at(0) };
             start.wrapping_add(index * end.register.size())
         };
-        threads.for_each_with_scratch(self.outer * self.tiles() * self.segments, pieces, |task, scratch| {
-            // SAFETY: the sources and targets are those that the kernel was made for. Each task computes other results, or
+        let (all, of_task) = (self.pieces(), self.of_task());
+        threads.for_each_with_scratch(all.div_ceil(of_task), of_threads, |task, scratch| {
+            // SAFETY: the sources and targets are those that the kernel was made for. Each piece computes other results, or
             // another segment of them.
-            unsafe { self.task(task, scratch, ins, &to) }
+            unsafe { self.task(task * of_task..all.min((task + 1) * of_task), scratch, ins, &to) }
         });
         for (e, end) in self.ends.iter().enumerate() {
             if !self.is_direct(end) {

@@ -20,6 +20,8 @@ enum Lies {
     Spaced,
     /// Backwards.
     Reversed,
+    /// One element for each row.
+    Repeated,
 }
 
 impl Lies {
@@ -50,17 +52,29 @@ impl Lies {
                 steps[rank - 1] = 2;
                 (buffer.clone(), Layout::contiguous(&buffer).sliced(&vec![0; rank], &buffer, &steps))
             }
+            Lies::Repeated => {
+                buffer.pop();
+                let dims: Vec<usize> = (0..rank - 1).collect();
+                (buffer.clone(), Layout::contiguous(&buffer).broadcast(shape, &dims))
+            }
             Lies::Reversed => (buffer, Layout::contiguous(shape).reversed(&(0..rank).collect::<Vec<_>>())),
         }
     }
 }
 
 /// Shapes with runs of all lengths: within a tile, of several tiles, and of no whole number of blocks or tiles.
-const SHAPES: [[usize; 4]; 6] =
-    [[2, 3, 70, 70], [3, 5, 7, 7], [2, 3, 1, 1300], [2, 2, 100, 41], [2, 3, 0, 5], [1, 2, 3, 2]];
+const SHAPES: [[usize; 4]; 7] =
+    [[2, 3, 70, 70], [3, 5, 7, 7], [2, 3, 1, 1300], [2, 2, 100, 41], [2, 3, 0, 5], [1, 2, 3, 2], [3, 2, 700, 2]];
 
-const ALL: [Lies; 6] =
-    [Lies::InOrder, Lies::Along(1), Lies::Exchanged(0, 1), Lies::PartOfRows, Lies::Spaced, Lies::Reversed];
+const ALL: [Lies; 7] = [
+    Lies::InOrder,
+    Lies::Along(1),
+    Lies::Exchanged(0, 1),
+    Lies::PartOfRows,
+    Lies::Spaced,
+    Lies::Reversed,
+    Lies::Repeated,
+];
 
 /// A loop that takes the maximum of operands with these layouts, and the evaluator's results.
 fn maximum(buffers: &[Array], layouts: Vec<Layout>) -> (LoopSpec, Array) {

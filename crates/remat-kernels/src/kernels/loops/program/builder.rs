@@ -180,7 +180,7 @@ impl<'a> Builder<'a> {
             dims,
             width: dtype.size(),
             extent,
-            copy: tile::strided(dtype.size()),
+            copy: (tile::strided(dtype.size()), tile::repeat(dtype.size())),
         });
         operands.len() - 1
     }

@@ -17,7 +17,7 @@ use remat_ir::{DType, Literal};
 use super::dims::Dims;
 use crate::interface::Layout;
 use crate::interface::{Extent, LoopInput, LoopSource, LoopSpec};
-use crate::tile::{Immediate, ReduceFn, SpreadFn, StridedFn, TileFn};
+use crate::tile::{Immediate, ReduceFn, RepeatFn, SpreadFn, StridedFn, TileFn};
 
 use builder::Builder;
 pub(super) use frame::{Frame, Tile};
@@ -62,7 +62,7 @@ struct Operand {
     same_dims: usize,
     width: usize,
     extent: Extent,
-    copy: StridedFn,
+    copy: (StridedFn, RepeatFn),
 }
 
 /// An output.
