@@ -88,8 +88,9 @@ pub(super) struct LongWindows<A: Accumulator> {
     positions: Vec<usize>,
     /// Rows of a part.
     part: usize,
-    /// Images of a task.
+    /// Images of a task, and its positions: all of them, unless there are few tasks.
     block: usize,
+    together: usize,
     /// The offsets in the output of features, and of images and positions.
     out_features: Rows<1>,
     out_positions: Rows<1>,
@@ -154,6 +155,7 @@ impl<A: Accumulator> LongWindows<A> {
             positions: Vec::new(),
             part: 0,
             block: 0,
+            together: 0,
             out_features: offsets_of(&[op.out_dims.second]),
             out_positions: offsets_of(&of_images),
         };
@@ -187,6 +189,8 @@ impl<A: Accumulator> LongWindows<A> {
         let height = self.kernel.height(self.images);
         let tiles = (1..=TILES).rev().find(|tiles| self.images.div_ceil(tiles * height) * self.panels() >= MANY);
         self.block = (tiles.unwrap_or(1) * height).min(self.images);
+        let count = self.positions.len();
+        self.together = if self.steps() > 1 { even(count, count * self.tasks() / MANY, 1) } else { count };
         (self.kept() <= sizes.kept).then_some(())
     }
 
@@ -286,23 +290,42 @@ impl<A: Accumulator> LongWindows<A> {
         }
     }
 
-    /// Multiplies some images with a panel, of some rows of the window, and adds the products to the sums unless they are the first.
-    fn multiply(&self, images: Range<usize>, band: &[A], panel: &[A], rows: usize, sums: &mut [A], adds: bool) {
+    /// The images of a task, and its panel.
+    fn images_and_panel(&self, task: usize) -> (Range<usize>, usize) {
+        let (panel, block) = (task % self.panels(), task / self.panels());
+        (block * self.block..self.images.min((block + 1) * self.block), panel)
+    }
+
+    /// Multiplies the images and the panel of a task at some positions, of some rows of the window, and adds the products to the sums
+    /// unless they are the first.
+    ///
+    /// # Safety
+    /// `sums` is valid for reading and writing the sums of a task, and no other task has access to those at these positions.
+    unsafe fn multiply(
+        &self,
+        task: usize,
+        positions: Range<usize>,
+        [band, panels]: [&[A]; 2],
+        rows: usize,
+        sums: *mut A,
+        adds: bool,
+    ) {
         let (width, count, row) = (self.kernel.columns, self.positions.len(), self.plane().unwrap_or(0));
         let (height, len, column) = (self.kernel.height(self.images), self.columns.window, self.columns.dilation);
-        assert!(band.len() == self.band() && images.end <= self.images && rows <= self.offsets.len());
-        assert!(panel.len() >= rows * len * width && sums.len() >= images.len() * count * width);
+        let (images, panel) = self.images_and_panel(task);
+        let panel = &panels[panel * self.panel()..][..self.panel()];
+        assert!(band.len() == self.band() && rows <= self.offsets.len() && rows * len <= self.elements());
         for part in (0..rows).step_by(self.part) {
             let segments = Segments { offsets: &self.offsets[part..rows.min(part + self.part)], len, row, column };
             let panel = panel[part * len * width..].as_ptr();
             for first in images.clone().step_by(height) {
                 let tile = height.min(images.end - first);
-                for (i, position) in self.positions.iter().enumerate() {
+                for i in positions.clone() {
                     // SAFETY: the images have each element of the window at each position (a band has `band_rows` rows of `pitch`
                     // elements for each feature), the panel these elements, and the sums a row for each position of these images.
                     unsafe {
-                        let left = band.as_ptr().add(first * row + position);
-                        let out = sums.as_mut_ptr().add(((first - images.start) * count + i) * width);
+                        let left = band.as_ptr().add(first * row + self.positions[i]);
+                        let out = sums.add(((first - images.start) * count + i) * width);
                         (self.kernel.segments)(tile, left, segments, panel, (out, count * width), adds || part > 0);
                     }
                 }
@@ -310,9 +333,10 @@ impl<A: Accumulator> LongWindows<A> {
         }
     }
 
-    /// Writes the sums of some images with a panel to the output.
-    fn write(&self, out: DisjointMut<'_, u8>, images: Range<usize>, panel: usize, sums: &[A], transposed: &mut [A]) {
+    /// Writes the sums of a task to the output.
+    fn write(&self, out: DisjointMut<'_, u8>, task: usize, sums: &[A], transposed: &mut [A]) {
         let (width, count) = (self.kernel.columns, self.positions.len());
+        let (images, panel) = self.images_and_panel(task);
         let features = panel * width..self.features[1].min((panel + 1) * width);
         let len = images.len() * count;
         let transposed = &mut transposed[..features.len() * len];
@@ -338,43 +362,52 @@ impl<A: Accumulator> Kernel for LongWindows<A> {
         let (kept, scratch) = scratch::take::<A>(scratch, self.kept());
         let all = DisjointMut::bytes(&mut outs[0]);
         let weights = self.weights.of(self.readers[1].of(ins[1]), 0);
+        let kept = (!kept.is_empty()).then(|| DisjointMut::new(kept));
+        let count = self.positions.len();
+        let groups = count.div_ceil(self.together);
         for i in 0..self.steps() {
             let step = self.step(i);
             let (rows, len) = (step[0].len() * step[1].len(), self.columns.window);
             let first = (step[0].start * self.rows.window + step[1].start) * self.columns.window;
             let plane = self.plane().unwrap_or(0);
-            threads.for_each_chunk(band, plane, |image, to| self.copy_image(ins[0], image, &step, to));
             let parts = rows.div_ceil(self.part);
-            let to = DisjointMut::new(panels);
-            threads.for_each(self.panels() * parts, |task| {
+            let (of_band, of_panels) = (DisjointMut::new(band), DisjointMut::new(panels));
+            threads.for_each(self.images + self.panels() * parts, |task| {
+                let Some(task) = task.checked_sub(self.images) else {
+                    // SAFETY: each task has a part of the band of its own.
+                    let to = unsafe { of_band.slice(task * plane, plane) };
+                    return self.copy_image(ins[0], task, &step, to);
+                };
                 let (panel, part) = (task / parts, task % parts * self.part * len);
                 let len = (self.part * len).min(rows * len - part);
                 let features = panel * width..self.features[1].min((panel + 1) * width);
                 // SAFETY: each task has a part of a panel of its own.
-                let to = unsafe { to.slice(panel * self.panel() + part * width, len * width) };
+                let to = unsafe { of_panels.slice(panel * self.panel() + part * width, len * width) };
                 weights.pack_panel(features, first + part..first + part + len, width, to);
             });
-            let (band, panels) = (&*band, &*panels);
-            let compute = |task: usize, sums: &mut [A], transposed: &mut [A]| {
-                let (panel, block) = (task % self.panels(), task / self.panels());
-                let images = block * self.block..self.images.min((block + 1) * self.block);
-                let weights = &panels[panel * self.panel()..][..self.panel()];
-                self.multiply(images.clone(), band, weights, rows, sums, i > 0);
-                if i + 1 == self.steps() {
-                    self.write(all, images, panel, sums, transposed);
-                }
-            };
-            if kept.is_empty() {
-                threads.for_each_with_scratch(self.tasks(), scratch, |task, scratch| {
-                    let (sums, scratch) = scratch::take::<A>(scratch, self.sums());
-                    compute(task, sums, scratch::take::<A>(scratch, self.sums()).0);
+            let operands = [&*band, &*panels];
+            if let Some(sums) = kept {
+                threads.for_each(self.tasks() * groups, |task| {
+                    let (task, first) = (task / groups, task % groups * self.together);
+                    let positions = first..count.min(first + self.together);
+                    // SAFETY: each task has its own sums, and each group of it its own positions.
+                    unsafe { self.multiply(task, positions, operands, rows, sums.at(task * self.sums()), i > 0) };
                 });
-            } else {
-                let kept = kept.chunks_mut(self.sums()).enumerate();
-                threads.for_each_item_with_scratch(self.tasks(), kept, scratch, |(task, sums), scratch| {
-                    compute(task, sums, scratch::take::<A>(scratch, self.sums()).0);
-                });
+                continue;
             }
+            threads.for_each_with_scratch(self.tasks(), scratch, |task, scratch| {
+                let (sums, scratch) = scratch::take::<A>(scratch, self.sums());
+                // SAFETY: the sums are this thread's own.
+                unsafe { self.multiply(task, 0..count, operands, rows, sums.as_mut_ptr(), false) };
+                self.write(all, task, sums, scratch::take::<A>(scratch, self.sums()).0);
+            });
+        }
+        if let Some(sums) = kept {
+            threads.for_each_with_scratch(self.tasks(), scratch, |task, scratch| {
+                // SAFETY: each task has its own sums.
+                let sums = unsafe { sums.slice(task * self.sums(), self.sums()) };
+                self.write(all, task, sums, scratch::take::<A>(scratch, self.sums()).0);
+            });
         }
     }
 }
