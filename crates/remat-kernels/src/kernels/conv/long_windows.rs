@@ -2,12 +2,13 @@
 //!
 //! Where the elements of an image are neighbours along its rows (NCHW), what the images have at one position of the window is, for
 //! all elements of the window, the rows of a left operand: each lies in one image, at the same offsets from the first
-//! element. So a step copies a *band* of some features of all images once, with the zeros around them, and transposes the weights of these
-//! features to panels, of which an element of the window has neighbouring features of the result. For each position the
+//! element. So a step transposes the weights of some features to panels, of which an element of the window has neighbouring features of
+//! the result, and a task copies a *band* of these features of some images, with the zeros around them. For each position the
 //! micro-kernel then reads the band from another element on
 //! ([`SegmentsFn`](crate::base::product::micro::SegmentsFn)). Gathered windows are larger than the band by the number of positions.
 //!
-//! Tasks have some images and a panel each, and their sums are kept from step to step, so that no sum is cut by threads. Whether a
+//! A task multiplies the band that it has copied, which is in a cache of its core, with all panels, or, where threads are more than
+//! blocks of images, with some. Sums are kept from step to step, so that no sum is cut by threads. Whether a
 //! convolution is computed so depends on the operation and the shapes alone, and so does the order of its sums: features, then
 //! rows, then columns of the window, in parts of some rows.
 
@@ -28,7 +29,7 @@ use crate::base::scratch;
 use crate::base::strided::{Rows, StridedIter};
 use crate::interface::layout::{Layout, Strides, row_major};
 use crate::interface::{Kernel, Source, Target};
-use crate::kernels::matmul::{MANY, Output, Reader, Writer, even, transpose_rows};
+use crate::kernels::matmul::{Output, Reader, Writer, even, transpose_rows};
 use crate::simd::{CACHE_LINE, Level};
 use crate::threads::Threads;
 
@@ -39,7 +40,7 @@ pub(super) struct Sizes {
     step: usize,
     /// Most elements of a window in a step.
     elements: usize,
-    /// Most elements of a window in a part of several rows, whose panel stays in the first-level cache.
+    /// Most elements of a window in a part of several rows, whose panel stays near the first-level cache.
     part: usize,
     /// Most sums that are kept from step to step.
     kept: usize,
@@ -54,7 +55,7 @@ pub(super) struct Sizes {
 }
 
 pub(super) const SIZES: Sizes =
-    Sizes { step: 5 << 18, elements: 4096, part: 192, kept: 1 << 20, work: 1 << 20, least: 32, images: 8, lanes: 7 };
+    Sizes { step: 5 << 18, elements: 4096, part: 384, kept: 1 << 20, work: 1 << 20, least: 32, images: 8, lanes: 7 };
 
 /// Sizes of which small convolutions have several steps and parts.
 #[cfg(test)]
@@ -64,8 +65,14 @@ pub(super) const SMALL: Sizes =
 /// Most positions: with more, bands are hardly smaller than gathered windows are for each.
 const MOST_POSITIONS: usize = 64;
 
-/// Most tiles of images of a task, which read one panel.
+/// Most tiles of images of a block, which read one panel.
 const TILES: usize = 4;
+
+/// Fewest blocks, where images are enough.
+const BLOCKS: usize = 8;
+
+/// Fewest images of blocks that are cut smaller so that there is an even number of them.
+const LEAST_BLOCK: usize = 6;
 
 /// A convolution of long windows.
 pub(super) struct LongWindows<A: Accumulator> {
@@ -88,9 +95,8 @@ pub(super) struct LongWindows<A: Accumulator> {
     positions: Vec<usize>,
     /// Rows of a part.
     part: usize,
-    /// Images of a task, and its positions: all of them, unless there are few tasks.
+    /// Images of a block.
     block: usize,
-    together: usize,
     /// The offsets in the output of features, and of images and positions.
     out_features: Rows<1>,
     out_positions: Rows<1>,
@@ -155,7 +161,6 @@ impl<A: Accumulator> LongWindows<A> {
             positions: Vec::new(),
             part: 0,
             block: 0,
-            together: 0,
             out_features: offsets_of(&[op.out_dims.second]),
             out_positions: offsets_of(&of_images),
         };
@@ -165,9 +170,14 @@ impl<A: Accumulator> LongWindows<A> {
 
     /// Chooses what a step and a task have; `None` if the smallest step is too large.
     fn choose(&mut self, sizes: Sizes) -> Option<()> {
+        let blocks = |tiles: usize| self.images.div_ceil(tiles * self.kernel.rows);
+        let tiles = (1..=TILES).rev().find(|&tiles| blocks(tiles) >= BLOCKS).unwrap_or(1);
+        let pairs = blocks(tiles).next_multiple_of(2);
+        let count = if self.images >= pairs * LEAST_BLOCK { pairs } else { blocks(tiles) };
+        self.block = self.images.div_ceil(count);
         let fits = |this: &LongWindows<A>| {
             let panels = this.elements().saturating_mul(this.panels() * this.kernel.columns);
-            let band = this.plane()?.checked_mul(this.images)?;
+            let band = this.plane()?.checked_mul(this.block)?;
             Some(this.elements() <= sizes.elements && band.saturating_add(panels) <= sizes.step)
         };
         while !fits(self)? {
@@ -186,11 +196,6 @@ impl<A: Accumulator> LongWindows<A> {
             let row = y * self.rows.stride * pitch;
             self.positions.extend((0..self.columns.positions).map(|x| row + x * self.columns.stride));
         }
-        let height = self.kernel.height(self.images);
-        let tiles = (1..=TILES).rev().find(|tiles| self.images.div_ceil(tiles * height) * self.panels() >= MANY);
-        self.block = (tiles.unwrap_or(1) * height).min(self.images);
-        let count = self.positions.len();
-        self.together = if self.steps() > 1 { even(count, count * self.tasks() / MANY, 1) } else { count };
         (self.kept() <= sizes.kept).then_some(())
     }
 
@@ -221,9 +226,9 @@ impl<A: Accumulator> LongWindows<A> {
         Some((self.step[0] * self.of_feature()).div_ceil(line) / 2 * 2 * line + line)
     }
 
-    /// Elements of a band.
+    /// Elements of the band of a block.
     fn band(&self) -> usize {
-        self.plane().unwrap_or(0) * self.images
+        self.plane().unwrap_or(0) * self.block
     }
 
     /// Panels of the weights, and elements of one.
@@ -235,19 +240,18 @@ impl<A: Accumulator> LongWindows<A> {
         self.elements() * self.kernel.columns
     }
 
-    /// Tasks of a step.
-    fn tasks(&self) -> usize {
-        self.images.div_ceil(self.block) * self.panels()
+    fn blocks(&self) -> usize {
+        self.images.div_ceil(self.block)
     }
 
-    /// Sums of a task: a row of them for each position of each image.
+    /// Sums of a block with a panel: a row of them for each position of each image.
     fn sums(&self) -> usize {
         self.block * self.positions.len() * self.kernel.columns
     }
 
     /// Sums that are kept from step to step.
     fn kept(&self) -> usize {
-        if self.steps() > 1 { self.tasks() * self.sums() } else { 0 }
+        if self.steps() > 1 { self.blocks() * self.panels() * self.sums() } else { 0 }
     }
 
     fn steps(&self) -> usize {
@@ -290,42 +294,24 @@ impl<A: Accumulator> LongWindows<A> {
         }
     }
 
-    /// The images of a task, and its panel.
-    fn images_and_panel(&self, task: usize) -> (Range<usize>, usize) {
-        let (panel, block) = (task % self.panels(), task / self.panels());
-        (block * self.block..self.images.min((block + 1) * self.block), panel)
-    }
-
-    /// Multiplies the images and the panel of a task at some positions, of some rows of the window, and adds the products to the sums
-    /// unless they are the first.
-    ///
-    /// # Safety
-    /// `sums` is valid for reading and writing the sums of a task, and no other task has access to those at these positions.
-    unsafe fn multiply(
-        &self,
-        task: usize,
-        positions: Range<usize>,
-        [band, panels]: [&[A]; 2],
-        rows: usize,
-        sums: *mut A,
-        adds: bool,
-    ) {
+    /// Multiplies the band of some images with a panel, of some rows of the window, and adds the products to the sums unless they are
+    /// the first.
+    fn multiply(&self, images: usize, band: &[A], panel: &[A], rows: usize, sums: &mut [A], adds: bool) {
         let (width, count, row) = (self.kernel.columns, self.positions.len(), self.plane().unwrap_or(0));
-        let (height, len, column) = (self.kernel.height(self.images), self.columns.window, self.columns.dilation);
-        let (images, panel) = self.images_and_panel(task);
-        let panel = &panels[panel * self.panel()..][..self.panel()];
-        assert!(band.len() == self.band() && rows <= self.offsets.len() && rows * len <= self.elements());
+        let (height, len, column) = (self.kernel.height(self.block), self.columns.window, self.columns.dilation);
+        assert!(band.len() == self.band() && images <= self.block && rows <= self.offsets.len());
+        assert!(panel.len() >= rows * len * width && sums.len() >= images * count * width);
         for part in (0..rows).step_by(self.part) {
             let segments = Segments { offsets: &self.offsets[part..rows.min(part + self.part)], len, row, column };
             let panel = panel[part * len * width..].as_ptr();
-            for first in images.clone().step_by(height) {
-                let tile = height.min(images.end - first);
-                for i in positions.clone() {
+            for first in (0..images).step_by(height) {
+                let tile = height.min(images - first);
+                for (i, position) in self.positions.iter().enumerate() {
                     // SAFETY: the images have each element of the window at each position (a band has `band_rows` rows of `pitch`
                     // elements for each feature), the panel these elements, and the sums a row for each position of these images.
                     unsafe {
-                        let left = band.as_ptr().add(first * row + self.positions[i]);
-                        let out = sums.add(((first - images.start) * count + i) * width);
+                        let left = band.as_ptr().add(first * row + position);
+                        let out = sums.as_mut_ptr().add((first * count + i) * width);
                         (self.kernel.segments)(tile, left, segments, panel, (out, count * width), adds || part > 0);
                     }
                 }
@@ -333,80 +319,74 @@ impl<A: Accumulator> LongWindows<A> {
         }
     }
 
-    /// Writes the sums of a task to the output.
-    fn write(&self, out: DisjointMut<'_, u8>, task: usize, sums: &[A], transposed: &mut [A]) {
+    /// Writes the sums of some images with a panel to the output.
+    fn write(&self, out: DisjointMut<'_, u8>, images: Range<usize>, panel: usize, sums: &[A], transposed: &mut [A]) {
         let (width, count) = (self.kernel.columns, self.positions.len());
-        let (images, panel) = self.images_and_panel(task);
         let features = panel * width..self.features[1].min((panel + 1) * width);
         let len = images.len() * count;
         let transposed = &mut transposed[..features.len() * len];
         transpose_rows(sums, 0, width as isize, len, len, transposed);
         let out = StridedOutput { out, writer: &self.writer, rows: &self.out_features, columns: &self.out_positions };
-        // SAFETY: each task has its own images and features.
+        // SAFETY: each task has its own images or features.
         unsafe { out.write(features, images.start * count..images.end * count, transposed) };
     }
 }
 
 impl<A: Accumulator> Kernel for LongWindows<A> {
     fn scratch(&self, threads: usize) -> usize {
-        let of_thread = if self.kept() > 0 { 1 } else { 2 } * scratch::bytes::<A>(self.sums());
-        let shared = [self.band(), self.panels() * self.panel(), self.kept()];
-        shared.map(scratch::bytes::<A>).iter().sum::<usize>() + threads * of_thread
+        let own = if self.kept() > 0 { 0 } else { self.sums() };
+        let of_thread = [self.band(), own, self.sums()].map(scratch::bytes::<A>).iter().sum::<usize>();
+        let shared = [self.panels() * self.panel(), self.kept()].map(scratch::bytes::<A>).iter().sum::<usize>();
+        shared + threads * of_thread
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
         let width = self.kernel.columns;
         let scratch = &mut scratch[..self.scratch(threads.count())];
-        let (band, scratch) = scratch::take::<A>(scratch, self.band());
         let (panels, scratch) = scratch::take::<A>(scratch, self.panels() * self.panel());
         let (kept, scratch) = scratch::take::<A>(scratch, self.kept());
+        let kept = (!kept.is_empty()).then(|| DisjointMut::new(kept));
         let all = DisjointMut::bytes(&mut outs[0]);
         let weights = self.weights.of(self.readers[1].of(ins[1]), 0);
-        let kept = (!kept.is_empty()).then(|| DisjointMut::new(kept));
-        let count = self.positions.len();
-        let groups = count.div_ceil(self.together);
+        // Tasks are blocks, and, where these are few, blocks with some of the panels: each copies its band.
+        let groups = self.panels().min((2 * threads.count()).div_ceil(self.blocks()));
+        let group = self.panels().div_ceil(groups);
+        let groups = self.panels().div_ceil(group);
         for i in 0..self.steps() {
             let step = self.step(i);
             let (rows, len) = (step[0].len() * step[1].len(), self.columns.window);
             let first = (step[0].start * self.rows.window + step[1].start) * self.columns.window;
-            let plane = self.plane().unwrap_or(0);
             let parts = rows.div_ceil(self.part);
-            let (of_band, of_panels) = (DisjointMut::new(band), DisjointMut::new(panels));
-            threads.for_each(self.images + self.panels() * parts, |task| {
-                let Some(task) = task.checked_sub(self.images) else {
-                    // SAFETY: each task has a part of the band of its own.
-                    let to = unsafe { of_band.slice(task * plane, plane) };
-                    return self.copy_image(ins[0], task, &step, to);
-                };
+            let to = DisjointMut::new(panels);
+            threads.for_each(self.panels() * parts, |task| {
                 let (panel, part) = (task / parts, task % parts * self.part * len);
                 let len = (self.part * len).min(rows * len - part);
                 let features = panel * width..self.features[1].min((panel + 1) * width);
                 // SAFETY: each task has a part of a panel of its own.
-                let to = unsafe { of_panels.slice(panel * self.panel() + part * width, len * width) };
+                let to = unsafe { to.slice(panel * self.panel() + part * width, len * width) };
                 weights.pack_panel(features, first + part..first + part + len, width, to);
             });
-            let operands = [&*band, &*panels];
-            if let Some(sums) = kept {
-                threads.for_each(self.tasks() * groups, |task| {
-                    let (task, first) = (task / groups, task % groups * self.together);
-                    let positions = first..count.min(first + self.together);
-                    // SAFETY: each task has its own sums, and each group of it its own positions.
-                    unsafe { self.multiply(task, positions, operands, rows, sums.at(task * self.sums()), i > 0) };
-                });
-                continue;
-            }
-            threads.for_each_with_scratch(self.tasks(), scratch, |task, scratch| {
-                let (sums, scratch) = scratch::take::<A>(scratch, self.sums());
-                // SAFETY: the sums are this thread's own.
-                unsafe { self.multiply(task, 0..count, operands, rows, sums.as_mut_ptr(), false) };
-                self.write(all, task, sums, scratch::take::<A>(scratch, self.sums()).0);
-            });
-        }
-        if let Some(sums) = kept {
-            threads.for_each_with_scratch(self.tasks(), scratch, |task, scratch| {
-                // SAFETY: each task has its own sums.
-                let sums = unsafe { sums.slice(task * self.sums(), self.sums()) };
-                self.write(all, task, sums, scratch::take::<A>(scratch, self.sums()).0);
+            let panels = &*panels;
+            threads.for_each_with_scratch(self.blocks() * groups, scratch, |task, scratch| {
+                let (block, first) = (task / groups, task % groups * group);
+                let images = block * self.block..self.images.min((block + 1) * self.block);
+                let (band, scratch) = scratch::take::<A>(scratch, self.band());
+                let (transposed, scratch) = scratch::take::<A>(scratch, self.sums());
+                for (image, to) in images.clone().zip(band.chunks_mut(self.plane().unwrap_or(1))) {
+                    self.copy_image(ins[0], image, &step, to);
+                }
+                for panel in first..self.panels().min(first + group) {
+                    let weights = &panels[panel * self.panel()..][..self.panel()];
+                    let sums = match &kept {
+                        // SAFETY: each block and panel has sums of its own, and is in one task.
+                        Some(kept) => unsafe { kept.slice((block * self.panels() + panel) * self.sums(), self.sums()) },
+                        None => scratch::take::<A>(scratch, self.sums()).0,
+                    };
+                    self.multiply(images.len(), band, weights, rows, sums, i > 0);
+                    if i + 1 == self.steps() {
+                        self.write(all, images.clone(), panel, sums, transposed);
+                    }
+                }
             });
         }
     }
