@@ -7,8 +7,9 @@ use super::strided::{Rows, StridedIter, TASK_BYTES};
 use super::transpose::{finish_stream, transpose};
 use crate::interface::with_word;
 use crate::interface::{Kernel, Layout, Source, Target};
-use crate::simd::{CACHE_LINE, multiversion};
+use crate::simd::CACHE_LINE;
 use crate::threads::Threads;
+use crate::tile;
 
 /// The kernel that copies the elements of a layout to a row-major output of the same dtype.
 pub(crate) fn kernel(dtype: DType, layout: &Layout) -> Box<dyn Kernel> {
@@ -212,34 +213,10 @@ pub(crate) fn copy_row<W: Copy>(from: &[W], start: isize, stride: isize, to: &mu
 fn repeat_row<W: Element>(from: &[W], start: isize, stride: isize, times: usize, to: &mut [W]) {
     let start = start as usize;
     if stride == 1 {
-        return repeat(&from[start..start + to.len() / times], times, to);
+        return tile::repeat(&from[start..start + to.len() / times], times, to);
     }
     for (i, to) in to.chunks_exact_mut(times).enumerate() {
         to.fill(from[start.wrapping_add_signed(i as isize * stride)]);
-    }
-}
-
-multiversion! {
-    /// Copies elements, each as often as `times` one after the other.
-    pub(crate) fn repeat<W: Copy>(from: &[W], times: usize, to: &mut [W]) {
-        match times {
-            2 => repeat_each::<W, 2>(from, to),
-            3 => repeat_each::<W, 3>(from, to),
-            4 => repeat_each::<W, 4>(from, to),
-            _ => {
-                for (to, &from) in to.chunks_exact_mut(times).zip(from) {
-                    to.fill(from);
-                }
-            }
-        }
-    }
-}
-
-/// As [`repeat`], for a number of copies that the compiler knows, so that it writes whole vectors.
-#[inline(always)]
-fn repeat_each<W: Copy, const TIMES: usize>(from: &[W], to: &mut [W]) {
-    for (to, &from) in to.as_chunks_mut::<TIMES>().0.iter_mut().zip(from) {
-        *to = [from; TIMES];
     }
 }
 
@@ -272,6 +249,10 @@ mod tests {
         for dtype in DType::ALL {
             for times in [1, 2, 3, 4, 5, 31, 32] {
                 for shape in [&[][..], &[0], &[1], &[7], &[3, 70], &[5, 40_000]] {
+                    // Several tasks.
+                    if shape == [5, 40_000] && (times != 3 || !matches!(dtype, DType::U8 | DType::F32)) {
+                        continue;
+                    }
                     let x = wild(dtype, shape, 2);
                     let dims: Vec<usize> = (0..shape.len()).collect();
                     let repeated: Vec<usize> = shape.iter().copied().chain([times]).collect();

@@ -32,7 +32,7 @@ mod tests;
 
 pub(crate) use crate::number::register_type;
 pub(crate) use loops::BLOCK;
-pub(crate) use moves::{RepeatFn, SpreadFn, StridedFn, load, repeat, spread, store, strided};
+pub(crate) use moves::{RepeatFn, SpreadFn, StridedFn, load, repeat, repeats, spread, store, strided};
 pub(crate) use reduce::{LANES, LanesFn, RUN, ReduceFn, accumulate, accumulate_lanes, finish, identity, reduce_rows};
 
 use remat_ir::{DType, Prim};

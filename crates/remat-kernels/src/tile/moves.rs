@@ -4,7 +4,6 @@ use remat_ir::DType;
 
 use super::TileFn;
 use super::loops;
-use crate::base::copy;
 use crate::number::Scalar;
 use crate::number::rounding::{Exact, from_bf16, from_f16, to_bf16, to_f16};
 use crate::number::with_bits;
@@ -72,7 +71,7 @@ pub(crate) fn strided(bytes: usize) -> StridedFn {
 }
 
 /// The function that repeats elements of this many bytes: 1, 2, 4 or 8.
-pub(crate) fn repeat(bytes: usize) -> RepeatFn {
+pub(crate) fn repeats(bytes: usize) -> RepeatFn {
     match bytes {
         1 => repeat_of::<u8>,
         2 => repeat_of::<u16>,
@@ -87,7 +86,31 @@ unsafe fn repeat_of<T: Scalar>(n: usize, times: usize, out: *mut u8, input: *con
     let (from, to) = unsafe {
         (std::slice::from_raw_parts(input.cast::<T>(), n), std::slice::from_raw_parts_mut(out.cast::<T>(), n * times))
     };
-    copy::repeat(from, times, to);
+    repeat(from, times, to);
+}
+
+multiversion! {
+    /// Copies elements, each as often as `times` one after the other.
+    pub(crate) fn repeat<W: Copy>(from: &[W], times: usize, to: &mut [W]) {
+        match times {
+            2 => repeat_each::<W, 2>(from, to),
+            3 => repeat_each::<W, 3>(from, to),
+            4 => repeat_each::<W, 4>(from, to),
+            _ => {
+                for (to, &from) in to.chunks_exact_mut(times).zip(from) {
+                    to.fill(from);
+                }
+            }
+        }
+    }
+}
+
+/// As [`repeat`], for a number of copies that the compiler knows, so that it writes whole vectors.
+#[inline(always)]
+fn repeat_each<W: Copy, const TIMES: usize>(from: &[W], to: &mut [W]) {
+    for (to, &from) in to.as_chunks_mut::<TIMES>().0.iter_mut().zip(from) {
+        *to = [from; TIMES];
+    }
 }
 
 multiversion! {

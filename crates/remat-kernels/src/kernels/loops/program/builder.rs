@@ -180,7 +180,7 @@ impl<'a> Builder<'a> {
             dims,
             width: dtype.size(),
             extent,
-            copy: (tile::strided(dtype.size()), tile::repeat(dtype.size())),
+            copy: (tile::strided(dtype.size()), tile::repeats(dtype.size())),
         });
         operands.len() - 1
     }
