@@ -33,6 +33,7 @@ pub(crate) trait Real:
     fn fused(self, factor: Self, term: Self) -> Self;
     /// The exponential, by arithmetic that is vectorised.
     fn exp(self) -> Self;
+    /// The natural logarithm, likewise.
     fn ln(self) -> Self;
 }
 
@@ -116,7 +117,7 @@ fn round_to_odd(index: usize) -> f32 {
 }
 
 macro_rules! real {
-    ($($type:ident $key:ident $bits:ident $ordered:ident, $exp:path;)*) => { $(
+    ($($type:ident $key:ident $bits:ident $ordered:ident, $exp:path, $log:path;)*) => { $(
         impl Number for $type {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
@@ -205,15 +206,15 @@ macro_rules! real {
             }
             #[inline(always)]
             fn ln(self) -> Self {
-                $type::ln(self)
+                $log(self)
             }
         }
     )* };
 }
 
 real! {
-    f32 i32 u32 ordered_32, math::exp::exp;
-    f64 i64 u64 ordered_64, math::double::exp;
+    f32 i32 u32 ordered_32, math::exp::exp, math::log::log;
+    f64 i64 u64 ordered_64, math::double::exp, math::double::log;
 }
 
 /// The bits of an f32 as an integer of the same order, and back.

@@ -192,7 +192,8 @@ impl Backward {
         problem.for_each_block_of_keys(group.run(run), |keys| {
             problem.load(group, keys.clone(), &from.own, &mut space.rows);
             problem.prepare(&mut space.products, &mut space.rows);
-            for (block, queries) in blocks.iter_mut().flatten() {
+            for (i, (block, queries)) in blocks.iter_mut().flatten().enumerate() {
+                problem.prefetch(group, keys.end, i, &from.own);
                 let tile = Tile::new(*block, keys.start, sizes.keys, problem.causal);
                 if tile.keys == 0 {
                     continue;

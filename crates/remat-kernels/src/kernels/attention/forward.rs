@@ -196,6 +196,7 @@ impl Forward {
             let mut is_loaded = false;
             for (i, block) in group.run(run).enumerate() {
                 let tile = tile(block);
+                problem.prefetch(group, keys.end, i, from);
                 if !problem.is_hidden(&tile, from) {
                     if !std::mem::replace(&mut is_loaded, true) {
                         problem.load(group, keys.clone(), from, &mut space.rows);
@@ -228,18 +229,17 @@ impl Forward {
         let sizes = &self.problem.sizes;
         let features = sizes.value_features;
         let width = row_width(features);
+        let (mut factors, mut logarithms) = ([D::Wide::ZERO; QUERIES], [D::Wide::ZERO; QUERIES]);
+        normalize(state, &mut factors, &mut logarithms);
         for i in 0..block.len {
             let (head, position) = block.query(i);
-            let sum = state.sum[i];
-            // The sum is at least 1 where there is a key, and 0 where there is none.
-            let divisor = if sum < D::Wide::ONE { D::Wide::ONE } else { sum };
             let first = ((block.group.batch * sizes.queries + position) * sizes.heads + head) * features;
             // SAFETY: each query is in one block only, and has this row for itself.
             let row = unsafe { means.slice(first, features) };
-            write_row(&rows[i * width..], D::Wide::ONE / divisor, row);
+            write_row(&rows[i * width..], factors[i], row);
             let row = (block.group.batch * sizes.heads + head) * sizes.queries + position;
             // SAFETY: as above.
-            unsafe { logsumexp.slice(row, 1)[0] = sum.ln() + shift(state.maximum[i]) };
+            unsafe { logsumexp.slice(row, 1)[0] = logarithms[i] };
         }
     }
 }
@@ -284,6 +284,18 @@ multiversion! {
                 *sum = sum.fused(factor, new);
             }
             *maximum = next;
+        }
+    }
+}
+
+multiversion! {
+    /// What the sums of values are multiplied by, and the logarithms of the sums of exponentials.
+    fn normalize<T: Real>(state: &State<T>, factors: &mut PerQuery<T>, logarithms: &mut PerQuery<T>) {
+        let State { maximum, sum, .. } = state;
+        for (((&maximum, &sum), factor), logarithm) in maximum.iter().zip(sum).zip(factors).zip(logarithms) {
+            // The sum is at least 1 where there is a key, and 0 where there is none.
+            *factor = T::ONE / if sum < T::ONE { T::ONE } else { sum };
+            *logarithm = sum.ln() + shift(maximum);
         }
     }
 }

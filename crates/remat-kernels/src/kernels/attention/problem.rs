@@ -6,13 +6,13 @@ use remat_ir::{AttentionSizes, DotProductAttention};
 
 use super::products::Products;
 use super::tile::{
-    Group, KEYS, Offsets, QUERIES, QueryBlock, Tile, add_bias, any_score, copy_rows, hide_masked, row_width,
+    Group, KEYS, Offsets, QUERIES, QueryBlock, RUN, Tile, add_bias, any_score, copy_rows, hide_masked, row_width,
 };
 use crate::base::narrow::Unit;
 use crate::base::product::Float;
 use crate::interface::{Layout, Source};
 use crate::number::{Number, Real};
-use crate::simd::multiversion;
+use crate::simd::{CACHE_LINE, multiversion, prefetch_far};
 
 /// The operands of an attention, which are the first ones of its derivatives.
 pub(super) struct Problem {
@@ -109,6 +109,23 @@ impl Problem {
         let one = D::Wide::ONE;
         copy_rows(from.key, &key[..len], self.key.stride(3), self.sizes.features, one, to.key);
         copy_rows(from.value, &value[..len], self.value.stride(3), self.sizes.value_features, one, to.value);
+    }
+
+    /// Fetches part `i` of [`RUN`] of the keys and values from `first` on, which are loaded next, into the second-level cache: a few rows beside
+    /// each tile, whose products hide the wait.
+    pub(super) fn prefetch<D>(&self, group: &Group, first: usize, i: usize, from: &Elements<'_, D>) {
+        const PART: usize = KEYS / RUN;
+        for key in (first + i * PART..self.sizes.keys).take(PART) {
+            let index = [group.batch, key, group.key_head, 0];
+            let row = |from: &[D], offsets: &Offsets, features: usize| {
+                if offsets.stride(3) == 1 {
+                    let row = from.as_ptr().wrapping_offset(offsets.at(index)).cast::<u8>();
+                    (0..features * size_of::<D>()).step_by(CACHE_LINE).for_each(|i| prefetch_far(row.wrapping_add(i)));
+                }
+            };
+            row(from.key, &self.key, self.sizes.features);
+            row(from.value, &self.value, self.sizes.value_features);
+        }
     }
 
     /// Makes keys and values that were loaded operands of products.

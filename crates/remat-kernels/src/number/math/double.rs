@@ -2,7 +2,7 @@
 
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, LN_2, LOG2_E};
 
-use super::{clamp, polynomial};
+use super::{clamp, polynomial, zero_below};
 
 /// Adding this number rounds to an integer, which the last bits of the sum then hold.
 pub(super) const TO_INTEGER: f64 = 6_755_399_441_055_744.0;
@@ -25,53 +25,60 @@ const INTEGERS: f64 = (1u64 << 52) as f64;
 /// The largest argument of the sine and the cosine.
 pub(crate) const LIMIT: f64 = 1_048_576.0;
 
+/// The logarithm of 2^-1075, half of the smallest positive number.
+const LOG_OF_HALF_LEAST: f64 = -745.1332191019412;
+
 /// `e^x`.
 #[inline(always)]
 pub(crate) fn exp(x: f64) -> f64 {
-    let (k, r) = reduce(clamp(x, -746.0, 710.0));
-    let q = polynomial(
-        r,
-        [
-            0.5000000000000011,
-            0.16666666666666438,
-            0.04166666666652546,
-            0.008333333333466527,
-            0.001388888894508328,
-            0.00019841269607597613,
-            2.480149133401437e-5,
-            2.7557455032122878e-6,
-            2.7630965886148496e-7,
-            2.5054668671623288e-8,
-        ],
-    );
-    let sum = 1.0 + r;
-    let rest = (r * r).mul_add(q, r - (sum - 1.0));
-    scale(sum + rest, k)
+    zero_below(LOG_OF_HALF_LEAST, x, |x| {
+        let (k, r) = reduce(if x > 710.0 { 710.0 } else { x });
+        let q = polynomial(
+            r,
+            [
+                0.5000000000000011,
+                0.16666666666666438,
+                0.04166666666652546,
+                0.008333333333466527,
+                0.001388888894508328,
+                0.00019841269607597613,
+                2.480149133401437e-5,
+                2.7557455032122878e-6,
+                2.7630965886148496e-7,
+                2.5054668671623288e-8,
+            ],
+        );
+        let sum = 1.0 + r;
+        let rest = (r * r).mul_add(q, r - (sum - 1.0));
+        scale(sum + rest, k)
+    })
 }
 
 /// `2^x`.
 #[inline(always)]
 pub(crate) fn exp2(x: f64) -> f64 {
-    let x = clamp(x, -1076.0, 1025.0);
-    let k = x + TO_INTEGER;
-    let r = x - (k - TO_INTEGER);
-    let q = polynomial(
-        r,
-        [
-            LN_2,
-            0.24022650695910172,
-            0.055504108664824574,
-            0.009618129107577112,
-            0.0013333558145566177,
-            0.00015403530478604762,
-            1.525273474019405e-5,
-            1.321542479827776e-6,
-            1.0177655878980631e-7,
-            7.0755213838976584e-9,
-            4.5190155440267707e-10,
-        ],
-    );
-    scale(r.mul_add(q, 1.0), k)
+    zero_below(-1075.0, x, |x| {
+        let x = if x > 1025.0 { 1025.0 } else { x };
+        let k = x + TO_INTEGER;
+        let r = x - (k - TO_INTEGER);
+        let q = polynomial(
+            r,
+            [
+                LN_2,
+                0.24022650695910172,
+                0.055504108664824574,
+                0.009618129107577112,
+                0.0013333558145566177,
+                0.00015403530478604762,
+                1.525273474019405e-5,
+                1.321542479827776e-6,
+                1.0177655878980631e-7,
+                7.0755213838976584e-9,
+                4.5190155440267707e-10,
+            ],
+        );
+        scale(r.mul_add(q, 1.0), k)
+    })
 }
 
 /// `e^x - 1`.

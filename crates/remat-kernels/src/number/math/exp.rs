@@ -6,7 +6,7 @@
 
 use std::f32::consts::{LN_2, LOG2_E};
 
-use super::{clamp, polynomial};
+use super::{clamp, polynomial, zero_below};
 
 /// Adding this number rounds to an integer, which the last bits of the sum then hold.
 pub(super) const TO_INTEGER: f32 = 12_582_912.0;
@@ -16,28 +16,35 @@ const LN_2_LOW: f32 = -1.904_654_2e-9;
 /// Below 2^-25 functions of slope 1 are their argument.
 pub(super) const TINY: f32 = 1.0 / 33_554_432.0;
 
+/// The logarithm of 2^-150, half of the smallest positive number.
+const LOG_OF_HALF_LEAST: f32 = -103.972_08;
+
 /// `e^x`.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
-    let (k, r) = reduce(clamp(x, -104.0, 89.0));
-    let q = polynomial(r, [0.499_999_94, 0.166_665_17, 0.041_668_136, 0.008_369_31, 0.001_382_586_9]);
-    // What is lost where 1 is added to `r` is added to the small rest.
-    let sum = 1.0 + r;
-    let rest = (r * r).mul_add(q, r - (sum - 1.0));
-    scale(sum + rest, k)
+    zero_below(LOG_OF_HALF_LEAST, x, |x| {
+        let (k, r) = reduce(if x > 89.0 { 89.0 } else { x });
+        let q = polynomial(r, [0.499_999_94, 0.166_665_17, 0.041_668_136, 0.008_369_31, 0.001_382_586_9]);
+        // What is lost where 1 is added to `r` is added to the small rest.
+        let sum = 1.0 + r;
+        let rest = (r * r).mul_add(q, r - (sum - 1.0));
+        scale(sum + rest, k)
+    })
 }
 
 /// `2^x`.
 #[inline(always)]
 pub(crate) fn exp2(x: f32) -> f32 {
-    let x = clamp(x, -151.0, 129.0);
-    let k = x + TO_INTEGER;
-    let r = x - (k - TO_INTEGER);
-    let q = polynomial(
-        r,
-        [LN_2, 0.240_226_5, 0.055_504_01, 0.009_618_083, 0.001_334_284_2, 0.000_154_538_78, 1.298_690_7e-5],
-    );
-    scale(r.mul_add(q, 1.0), k)
+    zero_below(-150.0, x, |x| {
+        let x = if x > 129.0 { 129.0 } else { x };
+        let k = x + TO_INTEGER;
+        let r = x - (k - TO_INTEGER);
+        let q = polynomial(
+            r,
+            [LN_2, 0.240_226_5, 0.055_504_01, 0.009_618_083, 0.001_334_284_2, 0.000_154_538_78, 1.298_690_7e-5],
+        );
+        scale(r.mul_add(q, 1.0), k)
+    })
 }
 
 /// `e^x - 1`.
