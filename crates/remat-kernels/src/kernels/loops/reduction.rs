@@ -1,7 +1,8 @@
 //! Loops that end in reductions over any axes.
 //!
 //! Elements are computed tile by tile, and only accumulators are kept. If the last axes are kept, a tile runs along them and is
-//! added to a tile of accumulators. Otherwise a tile runs along the reduced axes, whose elements are reduced as those of a row
+//! added to a tile of accumulators; if they have few elements, as the channels of an image have, a tile runs along the reduced axes and
+//! them, and several positions have accumulators of their own. Otherwise a tile runs along the reduced axes, whose elements are reduced as those of a row
 //! are: in lanes, which become one number after each run of elements. Long reductions are cut into segments, whose results are
 //! combined in order.
 //!
@@ -33,6 +34,8 @@ pub(super) struct Reduction {
     outer: usize,
     reduced: usize,
     inner: usize,
+    /// Positions along the reduced axes that have accumulators of their own, if tiles run along these axes and the inner ones.
+    together: Option<usize>,
     segments: usize,
     /// Whether tiles are fetched ahead.
     fetches: bool,
@@ -72,6 +75,10 @@ const TASK: usize = 1 << 15;
 const TASKS: usize = 32;
 /// Elements of a tile by which the number of segments is decided.
 const TILE: usize = 2048;
+/// Tiles that run along fewer inner elements would take longer to begin than to compute.
+const FEW: usize = 128;
+/// Accumulators of a tile that runs along the reduced axes and few inner elements.
+const ACCUMULATORS: usize = 512;
 
 impl Reduction {
     pub(super) fn new(spec: &LoopSpec, shape: &Shape, axes: &[usize]) -> Option<Reduction> {
@@ -81,6 +88,14 @@ impl Reduction {
         let inner: Vec<usize> = (last + 1..shape.len()).filter(kept).collect();
         let size = |dims: &[usize]| dims.iter().map(|&d| shape[d]).product::<usize>();
         let is_inner = size(&inner) > 1;
+        let positions = || (ACCUMULATORS / size(&inner)).min(size(axes).div_ceil(2)).max(1);
+        let together = (is_inner && size(&inner) < FEW).then(positions);
+        let is_along_inner = is_inner && together.is_none();
+        let along: Vec<usize> = match together {
+            Some(_) => axes.iter().chain(&inner).copied().collect(),
+            None if is_inner => inner.clone(),
+            None => axes.to_vec(),
+        };
         let whole = |layout: &Layout| {
             if layout.size() == 1 {
                 return Some(Layout { offset: layout.offset, ..Layout::splat(shape) });
@@ -90,13 +105,13 @@ impl Reduction {
         let ends: Vec<usize> = spec.outs.clone();
         let others: Vec<usize> = (0..spec.equations.len()).filter(|e| !ends.contains(e)).collect();
         let wanted: Vec<LoopInput> = ends.iter().map(|&e| spec.equations[e].ins[0]).collect();
-        let section = |layout: &Layout| Some(whole(layout)?.permuted(if is_inner { &inner } else { axes }));
-        let (program, slots) = Program::new(spec, &others, &wanted, &[], section, !is_inner)?;
+        let section = |layout: &Layout| Some(whole(layout)?.permuted(&along));
+        let (program, slots) = Program::new(spec, &others, &wanted, &[], section, !is_along_inner)?;
         let offsets = program.operands().map(|number| {
             let operand = &spec.operands[number];
             let LoopSource::Input { input, layout } = &operand.source else { return None };
             let layout = whole(layout)?;
-            let reduced = if is_inner { layout.permuted(axes) } else { Layout::contiguous(&[]) };
+            let reduced = if is_along_inner { layout.permuted(axes) } else { Layout::contiguous(&[]) };
             Some(OperandOffsets {
                 outer: Dims::of(&layout.permuted(&outer)),
                 reduced: Dims::of(&reduced),
@@ -114,19 +129,20 @@ impl Reduction {
         let ends = ends.collect::<Option<Vec<End>>>()?;
         let (outer, reduced, inner) = (size(&outer), size(axes), size(&inner));
         let fetches = program.fetches(outer * reduced * inner);
-        let mut this = Reduction { program, ends, offsets, outer, reduced, inner, segments: 1, fetches };
+        let mut this = Reduction { program, ends, offsets, outer, reduced, inner, together, segments: 1, fetches };
         let (tasks, steps) = (outer * inner.div_ceil(TILE).max(1), reduced * inner.min(TILE));
         this.segments = (TASKS.div_ceil(tasks.max(1))).min(steps / TASK).max(1);
         Some(this)
     }
 
-    fn is_inner(&self) -> bool {
-        self.inner > 1
+    /// Whether tiles run along the inner dimensions alone.
+    fn is_along_inner(&self) -> bool {
+        self.inner > 1 && self.together.is_none()
     }
 
     /// Tiles along the inner dimensions.
     fn tiles(&self) -> usize {
-        self.inner.div_ceil(self.program.capacity.max(1)).max(1)
+        if self.is_along_inner() { self.inner.div_ceil(self.program.capacity.max(1)) } else { 1 }
     }
 
     /// What each thread needs: registers and accumulators.
@@ -134,10 +150,18 @@ impl Reduction {
         self.program.scratch() + self.ends.len() * self.accumulator()
     }
 
-    /// The bytes of the accumulators of one reduction: a tile of them, or lanes, their reduction, and that of all runs before.
+    /// The accumulators of one reduction: a tile of them, those of several positions, or lanes, their reduction, and that of all runs before.
+    fn accumulators(&self) -> usize {
+        match self.together {
+            Some(positions) => positions * self.inner,
+            None if self.inner > 1 => self.program.capacity,
+            None => LANES + 2,
+        }
+    }
+
+    /// Their bytes.
     fn accumulator(&self) -> usize {
-        let elements = if self.is_inner() { self.program.capacity } else { LANES + 2 };
-        (elements * 8).next_multiple_of(64)
+        (self.accumulators() * 8).next_multiple_of(64)
     }
 
     fn results(&self) -> usize {
@@ -202,9 +226,10 @@ impl Reduction {
         let (outer, rest) = (piece / per_outer, piece % per_outer);
         let (segment, tile) = (rest % self.segments, rest / self.segments);
         let len = self.reduced.div_ceil(self.segments);
-        let (from, until) = ((segment * len).min(self.reduced), ((segment + 1) * len).min(self.reduced));
+        let part = (segment * len).min(self.reduced)..((segment + 1) * len).min(self.reduced);
+        let first = segment * self.results() + outer * self.inner;
         let start = tile * capacity;
-        let width = if self.is_inner() { capacity.min(self.inner - start) } else { LANES + 2 };
+        let width = if self.is_along_inner() { capacity.min(self.inner - start) } else { self.accumulators() };
         // SAFETY: the caller's promise is passed on; accumulators have room for a tile, or for lanes, each.
         unsafe {
             let accumulator = |end: usize| accumulators.add(end * self.accumulator());
@@ -218,9 +243,8 @@ impl Reduction {
                     frame.set_base(o, start.wrapping_offset(position * operand.width as isize));
                 }
             };
-            let first = segment * self.results() + outer * self.inner;
-            if self.is_inner() {
-                for reduced in from..until {
+            if self.is_along_inner() {
+                for reduced in part {
                     set_bases(reduced);
                     frame.run(Tile { start, len: width, row: 0, rows: 0 }, None);
                     for (e, end) in self.ends.iter().enumerate() {
@@ -229,25 +253,33 @@ impl Reduction {
                     }
                 }
                 for (e, end) in self.ends.iter().enumerate() {
-                    let bytes = width * end.register.size();
-                    std::ptr::copy_nonoverlapping(accumulator(e), to(e, first + start), bytes);
+                    std::ptr::copy_nonoverlapping(accumulator(e), to(e, first + start), width * end.register.size());
                 }
-            } else {
-                set_bases(0);
-                let mut start = from;
-                while start < until {
-                    let len = self.program.tile(start).min(until - start);
-                    let next = (self.fetches && start + len < until).then_some(start + len);
-                    frame.run(Tile { start, len, row: 0, rows: 0 }, next);
-                    for (e, end) in self.ends.iter().enumerate() {
-                        end.add(accumulator(e), start - from, len, frame.value(end.value));
-                    }
-                    start += len;
-                }
+                return;
+            }
+            // Tiles run along the reduced axes, and along the inner ones if there are any.
+            set_bases(0);
+            let (from, until) = (part.start * self.inner, part.end * self.inner);
+            let mut start = from;
+            while start < until {
+                let len = self.program.tile(start).min(until - start);
+                let next = (self.fetches && start + len < until).then_some(start + len);
+                frame.run(Tile { start, len, row: 0, rows: 0 }, next);
                 for (e, end) in self.ends.iter().enumerate() {
-                    let sum = end.finish(accumulator(e));
-                    std::ptr::copy_nonoverlapping(sum, to(e, first), end.register.size());
+                    let (sums, value, before) = (accumulator(e), frame.value(end.value), start - from);
+                    match self.together {
+                        Some(_) => end.add_around(sums, width, before, len, value),
+                        None => end.add(sums, before, len, value),
+                    }
                 }
+                start += len;
+            }
+            for (e, end) in self.ends.iter().enumerate() {
+                let results = match self.together {
+                    Some(positions) => end.halve(accumulator(e), positions, self.inner),
+                    None => end.finish(accumulator(e)),
+                };
+                std::ptr::copy_nonoverlapping(results, to(e, first), self.inner * end.register.size());
             }
         }
     }
@@ -312,6 +344,45 @@ impl End {
             }
             done += len;
         }
+    }
+
+    /// Adds elements that follow on `before` others to `width` accumulators, around and around.
+    ///
+    /// # Safety
+    /// `accumulators` has so many of the register type, `from` has `n`.
+    unsafe fn add_around(&self, accumulators: *mut u8, width: usize, before: usize, n: usize, from: *const u8) {
+        let (size, mut done) = (self.register.size(), 0);
+        while done < n {
+            let at = (before + done) % width;
+            let len = (width - at).min(n - done);
+            // SAFETY: promised by the caller.
+            unsafe {
+                let to = accumulators.add(at * size);
+                (self.accumulate)(len, to, &[to.cast_const(), from.add(done * size)]);
+            }
+            done += len;
+        }
+    }
+
+    /// Combines rows of `inner` accumulators to the first one: the second half with the first, until one is left.
+    ///
+    /// # Safety
+    /// `accumulators` has so many of the register type.
+    unsafe fn halve(&self, accumulators: *mut u8, mut rows: usize, inner: usize) -> *const u8 {
+        while rows > 1 {
+            let half = rows.div_ceil(2);
+            // SAFETY: promised by the caller; the halves do not overlap.
+            unsafe {
+                let second = accumulators.add(half * inner * self.register.size());
+                (self.accumulate)(
+                    (rows - half) * inner,
+                    accumulators,
+                    &[accumulators.cast_const(), second.cast_const()],
+                );
+            }
+            rows = half;
+        }
+        accumulators
     }
 
     /// Reduces the lanes to one number, and combines those before with it.

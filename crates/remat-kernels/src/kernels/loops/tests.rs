@@ -365,7 +365,7 @@ fn one_loop_has_several_reductions() {
 #[test]
 fn sums_do_not_depend_on_what_is_fused_or_on_layouts() {
     let mut stream = Stream::new(5);
-    let cases: [(&[usize], &[usize]); 7] = [
+    let cases: [(&[usize], &[usize]); 10] = [
         (&[37, 153], &[0, 1]),
         (&[5, 20, 1300], &[0, 2]),
         (&[7, 11, 130], &[0, 1]),
@@ -373,6 +373,10 @@ fn sums_do_not_depend_on_what_is_fused_or_on_layouts() {
         (&[3, 22_000], &[1]),
         (&[60, 70, 17], &[0, 1, 2]),
         (&[30, 2500], &[0]),
+        // Few elements are kept last: several positions have accumulators of their own.
+        (&[400, 50, 3], &[0, 1]),
+        (&[4, 700, 100], &[1]),
+        (&[3, 2, 2], &[0]),
     ];
     for dtype in [DType::F32, DType::F64, DType::Bf16, DType::F16] {
         for (shape, axes) in cases {
