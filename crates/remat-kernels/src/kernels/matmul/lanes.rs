@@ -170,13 +170,11 @@ multiversion! {
     /// The sums of lanes that lie side by side, each as the first of them.
     pub(super) fn add_neighbours<F: Factor>(lanes: &mut [F]) {
         for lanes in lanes.as_chunks_mut::<LANES>().0 {
-            let mut half = LANES;
-            while half > 1 {
-                half /= 2;
-                for i in 0..half {
-                    lanes[i] = lanes[i].plus(lanes[i + half]);
-                }
-            }
+            // In registers: through memory each sum would wait for the one before.
+            let eight: [F; 8] = std::array::from_fn(|i| lanes[i].plus(lanes[i + 8]));
+            let four: [F; 4] = std::array::from_fn(|i| eight[i].plus(eight[i + 4]));
+            let two: [F; 2] = std::array::from_fn(|i| four[i].plus(four[i + 2]));
+            lanes[0] = two[0].plus(two[1]);
         }
     }
 }

@@ -20,8 +20,8 @@ use crate::base::strided::Rows;
 use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;
 
-/// Most elements of both operands and the result: as f32 they fit in the first-level cache.
-const ELEMENTS: usize = 3 * 64 * 64;
+/// Most elements of both operands and the result: as f32 they take some 100 KiB of the second-level cache.
+const ELEMENTS: usize = 3 * 96 * 96;
 
 /// Multiplications that are worth a task.
 const TASK: usize = 1 << 18;

@@ -236,7 +236,9 @@ fn the_order_of_sums_does_not_depend_on_layouts() {
 fn small_products_have_the_bits_of_large_ones() {
     let mut stream = Stream::new(4);
     for dtype in [DType::F32, DType::F64, DType::F16] {
-        for (b, m, k, n) in [(1, 2, 1, 2), (3, 7, 63, 5), (40, 16, 16, 16), (5, 13, 33, 50), (2, 17, 512, 4)] {
+        for (b, m, k, n) in
+            [(1, 2, 1, 2), (3, 7, 63, 5), (40, 16, 16, 16), (5, 13, 33, 50), (2, 17, 512, 4), (2, 90, 96, 90)]
+        {
             for (l, r) in [(false, false), (false, true), (true, false), (true, true)] {
                 let shapes = [if l { [b, k, m] } else { [b, m, k] }, if r { [b, n, k] } else { [b, k, n] }];
                 let op = numbers([&[if l { 1 } else { 2 }], &[if r { 2 } else { 1 }]], [&[0], &[0]], dtype);
