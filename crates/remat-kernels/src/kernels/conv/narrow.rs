@@ -23,7 +23,8 @@ use crate::kernels::matmul::narrow::{self, Cut, Memory, Sizes, kind, pieces};
 use crate::number::Scalar;
 use crate::threads::Threads;
 
-/// Fewest features, and positions of all images: of fewer, most of a panel would be zeros.
+/// Fewest positions of all images, and features of each of several groups: of fewer, most of a panel would be zeros. Where there is one
+/// group, a panel of a few features takes less time than to widen the windows.
 const LEAST: usize = 8;
 
 /// Fewest elements of a window, of all features.
@@ -53,7 +54,8 @@ impl Narrow {
         let depth = weights / (features * groups).max(1);
         let positions = out.size() / (features * groups).max(1);
         let work = features.saturating_mul(positions).saturating_mul(depth);
-        let is_worth = features.min(positions) >= LEAST && depth >= LEAST_DEPTH && work >= WORTH;
+        let has_features = features >= LEAST || (features > 0 && groups == 1);
+        let is_worth = has_features && positions >= LEAST && depth >= LEAST_DEPTH && work >= WORTH;
         if !is_worth {
             return None;
         }

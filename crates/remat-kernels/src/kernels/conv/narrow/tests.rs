@@ -102,6 +102,10 @@ fn windows_with_strides_and_long_ones_agree_with_the_evaluator() {
         agree(&groups, from, [&[2, 30, 9, 12], &[27, 10, 3, 1]], &mut stream);
         let long = Conv { padding: vec![(2, 0), (0, 1)], ..op };
         agree(&long, from, [&[1, 70, 12, 12], &[10, 70, 3, 4]], &mut stream);
+        // Few features, of an image and of its gradient.
+        agree(&long, from, [&[2, 20, 12, 12], &[3, 20, 3, 4]], &mut stream);
+        let dilated = Conv { lhs_dilation: [2, 2][..].into(), padding: vec![(2, 1), (1, 2)], ..of_rank(2, to) };
+        agree(&dilated, from, [&[2, 20, 9, 9], &[1, 20, 3, 3]], &mut stream);
     }
 }
 
@@ -117,7 +121,7 @@ fn windows_that_are_gathered_in_pieces_agree_with_the_evaluator() {
 }
 
 #[test]
-fn what_has_few_features_or_positions_is_widened() {
+fn what_has_few_features_in_groups_or_few_positions_is_widened() {
     let taken = |image: [usize; 4], weights: [usize; 4], groups: usize| {
         let op = Conv { feature_group_count: groups, ..of_rank(2, DType::Bf16) };
         let ins = [Aval::new(DType::Bf16, image), Aval::new(DType::Bf16, weights)];
@@ -128,9 +132,10 @@ fn what_has_few_features_or_positions_is_widened() {
     let has_unit = Unit::best(Kind::Bf16).is_some();
     assert_eq!(taken([2, 16, 20, 20], [16, 16, 3, 3], 1), has_unit);
     assert_eq!(taken([2, 32, 20, 20], [32, 16, 3, 3], 2), has_unit);
+    assert_eq!(taken([2, 16, 20, 20], [1, 16, 3, 3], 1), has_unit);
     for (image, weights, groups) in [
         ([2, 16, 20, 20], [16, 1, 3, 3], 16),
-        ([2, 16, 20, 20], [4, 16, 3, 3], 1),
+        ([2, 64, 20, 20], [16, 16, 3, 3], 4),
         ([2, 8, 20, 20], [64, 8, 1, 1], 1),
         ([1, 512, 3, 4], [64, 512, 3, 3], 1),
         ([0, 16, 20, 20], [16, 16, 3, 3], 1),
