@@ -70,8 +70,8 @@ impl Drop for Arena {
     }
 }
 
-/// The elements of an array that is to be computed. What they are before that is unspecified: zeros, or whatever the allocator has there, since to
-/// clear a result takes as long as to write it. Bools are false.
+/// The elements of an array that is to be computed. What they are before that is unspecified, since to clear a result takes as long as to write it.
+/// Bools are false.
 ///
 /// # Errors
 /// If there is no memory for them.
@@ -100,7 +100,8 @@ fn allocated<T: Element>(len: usize) -> Result<Vec<T>> {
 /// Whether [`initialise`] is more than a fill with zeros.
 const CAN_BE_UNSPECIFIED: bool = cfg!(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)));
 
-/// Gives memory of the allocator some values: in debug builds such that tests see elements that no kernel has written (NaN, or -1), and otherwise those that it has.
+/// Makes memory of the allocator initialised. In debug builds every byte becomes 0xff (NaN, -1, or the largest unsigned number), so that tests see
+/// elements that no kernel has written; otherwise the bytes stay as they are, unless an allocator gives untouched pages back to the system (`MADV_FREE`).
 fn initialise(start: NonNull<u8>, bytes: usize) {
     if cfg!(debug_assertions) {
         // SAFETY: these are the bytes of a block.
@@ -169,8 +170,22 @@ mod tests {
             assert_eq!(error.to_string(), format!("run: there is no memory for {bytes} bytes of temporaries"));
         }
         assert!(elements(&Aval::new(DType::F64, [1 << 60])).is_err());
-        assert_eq!(elements(&Aval::new(DType::Bool, [3])).ok().map(|d| d.len()), Some(3));
         assert!(Arena::new(0).is_ok());
+    }
+
+    #[test]
+    fn bools_are_false_and_debug_builds_mark_other_elements() {
+        // Memory that had other bytes before, if the allocator gives the same again.
+        drop(vec![0xa5u8; 4096]);
+        assert_eq!(
+            elements(&Aval::new(DType::Bool, [4096])).ok().map(|data| bool::slice(&data) == Some(&[false; 4096])),
+            Some(true)
+        );
+        let floats = elements(&Aval::new(DType::F32, [100])).unwrap();
+        let floats = f32::slice(&floats).unwrap();
+        assert_eq!(floats.len(), 100);
+        let is_marked = cfg!(debug_assertions) && CAN_BE_UNSPECIFIED;
+        assert!(!is_marked || floats.iter().all(|x| x.is_nan()));
     }
 
     #[test]

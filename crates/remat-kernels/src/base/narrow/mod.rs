@@ -242,6 +242,11 @@ impl Unit {
         self.in_place.is_some()
     }
 
+    /// Whether it multiplies tiles: a panel takes as long, however few of its columns have elements.
+    pub(crate) fn has_tiles(self) -> bool {
+        self.has_tiles
+    }
+
     /// Begins to use the unit.
     pub(crate) fn session(self) -> Session {
         #[cfg(target_arch = "x86_64")]

@@ -108,7 +108,10 @@ pub(crate) fn product<T: Accumulator>(size: [usize; 3], left: Left<'_, T>, right
     let [m, n, k] = size;
     assert!(m == 0 || n == 0 || (m - 1) * out.row + n <= out.elements.len());
     let (left, right, adds) = (left.checked(m, k), right.checked(k, n), out.adds);
-    if k == 0 && adds {
+    if k == 0 {
+        if !adds {
+            out.elements.chunks_mut(out.row.max(1)).take(m).for_each(|row| row[..n].fill(T::default()));
+        }
         return;
     }
     let kernel = T::micro_kernel(Level::best());

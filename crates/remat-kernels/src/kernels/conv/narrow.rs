@@ -23,8 +23,8 @@ use crate::kernels::matmul::narrow::{self, Cut, Memory, Sizes, kind, pieces};
 use crate::number::Scalar;
 use crate::threads::Threads;
 
-/// Fewest positions of all images, and features of each of several groups: of fewer, most of a panel would be zeros. Where there is one
-/// group, a panel of a few features takes less time than to widen the windows.
+/// Fewest positions of all images, and features of each group: of fewer, most of a panel would be zeros. A unit with tiles multiplies panels of
+/// the few features of one group in less time than it takes to widen their windows.
 const LEAST: usize = 8;
 
 /// Fewest elements of a window, of all features.
@@ -54,12 +54,10 @@ impl Narrow {
         let depth = weights / (features * groups).max(1);
         let positions = out.size() / (features * groups).max(1);
         let work = features.saturating_mul(positions).saturating_mul(depth);
-        let has_features = features >= LEAST || (features > 0 && groups == 1);
-        let is_worth = has_features && positions >= LEAST && depth >= LEAST_DEPTH && work >= WORTH;
-        if !is_worth {
-            return None;
-        }
-        Some(Narrow::on(Unit::best(kind)?, Sizes::of(kind), kind, out.dtype))
+        let is_worth = positions >= LEAST && depth >= LEAST_DEPTH && work >= WORTH;
+        let unit = Unit::best(kind).filter(|_| is_worth)?;
+        let has_features = features >= LEAST || (features > 0 && groups == 1 && unit.has_tiles());
+        has_features.then(|| Narrow::on(unit, Sizes::of(kind), kind, out.dtype))
     }
 
     /// The products of elements of a kind on a unit, with these sizes.

@@ -69,9 +69,9 @@ struct OperandOffsets {
     offset: usize,
 }
 
-/// A task computes at least this many elements.
+/// Pieces are put together to tasks of up to this many elements.
 const TASK: usize = 1 << 15;
-/// There are segments until there are this many tasks.
+/// There are segments until there are this many pieces.
 const TASKS: usize = 32;
 /// Elements of a tile by which the number of segments is decided.
 const TILE: usize = 2048;

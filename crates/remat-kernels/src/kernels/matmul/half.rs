@@ -48,9 +48,14 @@ pub(super) unsafe fn widened<const N: usize, const VECTOR: usize>(from: *const f
 
 /// The function that reads elements of a dtype into a register, where these differ: [`tile::load`], but for f16.
 pub(super) fn load(dtype: DType) -> Option<TileFn> {
+    load_at(Level::best(), dtype)
+}
+
+/// As [`load`], with the instructions of a level.
+fn load_at(level: Level, dtype: DType) -> Option<TileFn> {
     #[cfg(target_arch = "x86_64")]
     if dtype == DType::F16 {
-        match Level::best().instructions() {
+        match level.instructions() {
             Instructions::Avx512 => return Some(avx512),
             Instructions::Avx2 => return Some(avx2),
             Instructions::Plain => {}
@@ -92,9 +97,9 @@ mod tests {
     #[test]
     fn every_f16_is_widened() {
         let all: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();
-        for first in [0, 3] {
+        for (first, level) in [0, 3].into_iter().flat_map(|first| Level::all().map(move |level| (first, level))) {
             let (from, mut to) = (&all[first..], vec![0f32; all.len() - first]);
-            let load = load(DType::F16).expect("f16 is widened");
+            let load = load_at(level, DType::F16).expect("f16 is widened");
             // SAFETY: both have as many elements.
             unsafe { load(to.len(), to.as_mut_ptr().cast(), &[from.as_ptr().cast()]) };
             for (x, &widened) in from.iter().zip(&to) {

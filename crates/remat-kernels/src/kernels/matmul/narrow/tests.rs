@@ -15,13 +15,15 @@ fn op(contract: [&[usize]; 2], batch: [&[usize]; 2], to: DType) -> DotGeneral {
     }
 }
 
-/// Compares the products of views of arrays, on each unit and on one to three threads, with the evaluator's.
-fn agree(op: &DotGeneral, [l, r]: [(&Array, &Layout); 2]) {
+/// Compares the products of views of arrays, on each unit and on one to three threads, with the evaluator's, and where rows are read in place
+/// also with these. Returns how many units read them so.
+fn agree(op: &DotGeneral, [l, r]: [(&Array, &Layout); 2]) -> usize {
     let dtype = l.0.dtype();
     let ins = [l.0.clone(), r.0.clone()];
     let expected = eval_op(&Op::from(op.clone()), &[elements(l.0, l.1), elements(r.0, r.1)]).expect("shapes that fit");
     let out = expected[0].aval().clone();
     let Some(kind) = kind([dtype; 2], out.dtype) else { panic!("no kind of {dtype:?}") };
+    let mut read_in_place = 0;
     for unit in Unit::all(kind) {
         let dot = || Dot::new(op, [(dtype, l.1), (dtype, r.1)], &out);
         let kernel = NarrowKernel::new(SMALL, unit, kind, dot());
@@ -42,13 +44,15 @@ fn agree(op: &DotGeneral, [l, r]: [(&Array, &Layout); 2]) {
         if ThinKernel::is_for(kind, unit, &dot()) {
             let in_place = ThinKernel::new(kind, unit, dot());
             [1, 3].into_iter().for_each(|n| assert_same(&run(&in_place, n), &results[0], &what));
+            read_in_place += 1;
         }
     }
+    read_in_place
 }
 
-fn whole(op: &DotGeneral, l: &Array, r: &Array) {
+fn whole(op: &DotGeneral, l: &Array, r: &Array) -> usize {
     let layouts = [l, r].map(|x| Layout::from(x.aval()));
-    agree(op, [(l, &layouts[0]), (r, &layouts[1])]);
+    agree(op, [(l, &layouts[0]), (r, &layouts[1])])
 }
 
 /// The dtypes of operands and results.
@@ -97,12 +101,21 @@ fn products_of_any_size_agree_with_the_evaluator() {
 fn products_by_few_rows_agree_with_the_evaluator() {
     for (from, to) in [DTYPES[0], DTYPES[1], DTYPES[3], DTYPES[8]] {
         for (few, many, k) in [(2, 32, 64), (16, 33, 65), (5, 70, 150), (1, 100, 64), (16, 64, 300)] {
-            whole(&op([&[1], &[1]], [&[], &[]], to), &array(from, &[few, k], 1), &array(from, &[many, k], 2));
-            whole(&op([&[1], &[0]], [&[], &[]], to), &array(from, &[many, k], 3), &array(from, &[k, few], 4));
+            let x = whole(&op([&[1], &[1]], [&[], &[]], to), &array(from, &[few, k], 1), &array(from, &[many, k], 2));
+            let y = whole(&op([&[1], &[0]], [&[], &[]], to), &array(from, &[many, k], 3), &array(from, &[k, few], 4));
+            assert!(x > 0 && y > 0, "there is a unit that reads the rows of the matrix in place");
             // A batch, and rows among others.
             whole(&op([&[2], &[2]], [&[0], &[0]], to), &array(from, &[3, few, k], 5), &array(from, &[3, many, k], 6));
             whole(&op([&[2], &[0]], [&[1], &[2]], to), &array(from, &[many, 3, k], 7), &array(from, &[k, few, 3], 8));
         }
+    }
+    // Several tasks that pack, several that multiply, several pieces of a batch; too long to pack at once.
+    for ([batch, few, many, k], is_taken) in
+        [([1, 3, 70, 1100], true), ([1, 2, 600, 600], true), ([9, 2, 33, 16_500], true), ([1, 2, 32, 140_000], false)]
+    {
+        let op = op([&[2], &[2]], [&[0], &[0]], DType::I32);
+        let taken = whole(&op, &array(DType::I8, &[batch, few, k], 9), &array(DType::I8, &[batch, many, k], 10));
+        assert_eq!(taken > 0, is_taken, "{batch} products by {few} rows of [{many},{k}]");
     }
 }
 

@@ -18,7 +18,7 @@ use crate::threads::Threads;
 /// Most rows of the thin operand: the columns of a tile.
 const ROWS: usize = 16;
 
-/// Words of thin operands that are packed at a time.
+/// Words of thin operands that are packed at a time. A longer one is packed part by part, with the matrix.
 const PACKED: usize = 1 << 18;
 
 /// Groups of a thin operand that a task packs.
@@ -40,6 +40,11 @@ fn per_group(kind: Kind) -> usize {
     if kind == Kind::Bf16 { u16::PER_GROUP } else { u8::PER_GROUP }
 }
 
+/// Words of a packed thin operand.
+fn panel(kind: Kind, depth: usize) -> usize {
+    depth.div_ceil(per_group(kind)) * GROUP
+}
+
 impl ThinKernel {
     /// Whether a product is such a one.
     pub(super) fn is_for(kind: Kind, unit: Unit, dot: &Dot<f32>) -> bool {
@@ -48,7 +53,7 @@ impl ThinKernel {
         let is_uniform = matrix.free.outer.len() == 1 && matrix.contracted.outer.len() == 1;
         let is_read = is_uniform && matrix.contracted.stride[0] == 1 && matrix.free.stride[0] >= 0;
         let is_thin = (1..=ROWS).contains(&rows) && columns >= PANEL && dot.depth >= per_group(kind);
-        is_read && is_thin && unit.reads_in_place()
+        is_read && is_thin && panel(kind, dot.depth) <= PACKED && unit.reads_in_place()
     }
 
     /// The kernel of such a product.
@@ -57,9 +62,8 @@ impl ThinKernel {
         ThinKernel { kind, unit, operands: dot.operands(), out }
     }
 
-    /// Words of a packed thin operand.
     fn panel(&self) -> usize {
-        self.operands.depth.div_ceil(per_group(self.kind)) * GROUP
+        panel(self.kind, self.operands.depth)
     }
 
     /// Products whose thin operands are packed at a time.
