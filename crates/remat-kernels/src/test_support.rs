@@ -52,10 +52,14 @@ pub(crate) fn run(
     place: Option<(usize, usize)>,
     threads: &Threads,
 ) -> Vec<Array> {
-    // What an output holds before is unspecified, and differs from run to run.
-    let garbage = (threads.count() % 2) as u8;
+    // What an output holds before is unspecified, and differs from run to run: zeros, or NaN where there is one, which shows in sums.
+    let garbage = |dtype: DType| match (threads.count() % 2, dtype) {
+        (0, _) => 0,
+        (_, DType::Bool) => 1,
+        _ => 0xFF,
+    };
     let inputs: Vec<Buffer> = ins.iter().map(Buffer::of).collect();
-    let mut outputs: Vec<Buffer> = outs.iter().map(|aval| Buffer::new(aval.bytes(), garbage)).collect();
+    let mut outputs: Vec<Buffer> = outs.iter().map(|aval| Buffer::new(aval.bytes(), garbage(aval.dtype))).collect();
     let mut sources: Vec<Source> = inputs
         .iter()
         .zip(ins)
@@ -66,11 +70,11 @@ pub(crate) fn run(
         outputs[output].bytes_mut().copy_from_slice(inputs[operand].bytes());
         sources[operand] = Source::in_place(ins[operand].dtype(), outputs[output].bytes().as_ptr());
     }
-    let mut scratch = Buffer::new(kernel.scratch(threads.count()), 0xA5);
+    let mut scratch = Buffer::new(kernel.scratch(threads.count()), 0xFF);
     let mut targets: Vec<Target> = outputs
         .iter_mut()
         .zip(outs)
-        // SAFETY: the bytes are all 0 or all 1, which every dtype allows, or those of an operand that the output may replace.
+        // SAFETY: the bytes are all 0, all 1 for bools, or all 255 for others, which each dtype allows, or those of an operand that the output may replace.
         .map(|(buffer, aval)| unsafe { Target::new(aval.dtype, buffer.bytes_mut()) })
         .collect();
     let before = ALLOCATIONS.get();
