@@ -158,7 +158,7 @@ pub(super) trait Accumulator: Number {
         if dtype == Self::DTYPE {
             return Self::wrap(elements);
         }
-        with_dtype!(dtype, T => T::wrap(elements.into_iter().map(|x| x.to_number()).collect()))
+        with_dtype!(dtype, T => T::wrap(elements.iter().map(|x| x.to_number()).collect()))
     }
 }
 

@@ -33,7 +33,9 @@ fn convolved<A: Accumulator>(op: &Conv, input: &Array, kernel: &Array, out: &[us
         return Ok(sums);
     }
     let mut offsets = Vec::with_capacity(windows * taps);
-    each_position(&slides(op, &lhs_shape, &rhs_shape), &out_shape[2..], |window| offsets.extend_from_slice(window));
+    each_position(&slides(op, &lhs_shape, &rhs_shape), &out_shape[2..], &mut |window| {
+        offsets.extend_from_slice(window)
+    });
 
     let mut unfolded = vec![A::default(); windows * depth];
     for batch in 0..out_batch {

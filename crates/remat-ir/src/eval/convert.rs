@@ -4,7 +4,9 @@ use half::{bf16, f16};
 
 use super::{elements, internal};
 use crate::literal::round_to_odd;
-use crate::{Array, BitcastConvertType, ConvertElementType, DType, Data, Element, ReducePrecision, Result, with_dtype};
+use crate::{
+    Array, BitcastConvertType, ConvertElementType, DType, Data, Element, Literal, ReducePrecision, Result, with_dtype,
+};
 
 /// Converts each element.
 pub(super) fn convert_element_type(op: &ConvertElementType, ins: Vec<Array>) -> Result<Array> {
@@ -13,25 +15,16 @@ pub(super) fn convert_element_type(op: &ConvertElementType, ins: Vec<Array>) -> 
         return Ok(x);
     }
     let aval = x.aval().with_dtype(op.dtype);
-    with_dtype!(x.dtype(), S => {
+    let data = with_dtype!(x.dtype(), S => {
         let from = elements::<S>(&x)?;
-        let data = match op.dtype {
-            DType::Bool => Data::Bool(from.iter().map(|x| x.to_bool()).collect()),
-            DType::I8 => Data::I8(from.iter().map(|x| x.to_i8()).collect()),
-            DType::I16 => Data::I16(from.iter().map(|x| x.to_i16()).collect()),
-            DType::I32 => Data::I32(from.iter().map(|x| x.to_i32()).collect()),
-            DType::I64 => Data::I64(from.iter().map(|x| x.to_i64()).collect()),
-            DType::U8 => Data::U8(from.iter().map(|x| x.to_u8()).collect()),
-            DType::U16 => Data::U16(from.iter().map(|x| x.to_u16()).collect()),
-            DType::U32 => Data::U32(from.iter().map(|x| x.to_u32()).collect()),
-            DType::U64 => Data::U64(from.iter().map(|x| x.to_u64()).collect()),
-            DType::F16 => Data::F16(from.iter().map(|x| f16::from_f32(x.to_odd_f32())).collect()),
-            DType::Bf16 => Data::Bf16(from.iter().map(|x| bf16::from_f32(x.to_odd_f32())).collect()),
-            DType::F32 => Data::F32(from.iter().map(|x| x.to_f32()).collect()),
-            DType::F64 => Data::F64(from.iter().map(|x| x.to_f64()).collect()),
-        };
-        Array::new(aval, data)
-    })
+        converted(op.dtype, from.len(), &|i| from[i].into_value())
+    });
+    Array::new(aval, data)
+}
+
+/// Values as elements of a dtype.
+fn converted(dtype: DType, len: usize, value: &dyn Fn(usize) -> Value) -> Data {
+    with_dtype!(dtype, T => T::wrap((0..len).map(|i| T::from_value(value(i))).collect()))
 }
 
 /// Reads the same bytes as another dtype.
@@ -96,138 +89,82 @@ fn reduce_bits(bits: u64, exponent: u32, mantissa: u32, to: &ReducePrecision) ->
     sign | rounded
 }
 
-/// The conversions of one value. Rust's `as` truncates floats and saturates them, makes NaN zero, and wraps integers.
-trait Convert: Copy {
-    fn to_bool(self) -> bool;
-    fn to_i8(self) -> i8;
-    fn to_i16(self) -> i16;
-    fn to_i32(self) -> i32;
-    fn to_i64(self) -> i64;
-    fn to_u8(self) -> u8;
-    fn to_u16(self) -> u16;
-    fn to_u32(self) -> u32;
-    fn to_u64(self) -> u64;
-    fn to_f32(self) -> f32;
-    fn to_f64(self) -> f64;
-    /// An f32 that rounds to the f16 and bf16 to which this value rounds.
-    fn to_odd_f32(self) -> f32;
+/// An element on its way from one dtype to another: both types hold every element that they take as it is. So there is one
+/// loop for each dtype that is read and one for each that is written, not one for each pair of them.
+#[derive(Clone, Copy)]
+enum Value {
+    /// An integer; a bool as 0 or 1.
+    Integer(i128),
+    Float(f64),
+}
+
+/// An element type that converts to and from a [`Value`]. Rust's `as` truncates floats and saturates them, makes NaN zero, and
+/// wraps integers.
+trait Convert {
+    fn into_value(self) -> Value;
+    fn from_value(value: Value) -> Self;
 }
 
 macro_rules! convert {
-    ($($type:ty, |$x:ident| $value:expr, $not_zero:expr, $odd:expr;)*) => { $(
+    ($($type:ty, |$x:ident| $value:expr, |$integer:ident| $from_integer:expr, |$float:ident| $from_float:expr;)*) => { $(
         impl Convert for $type {
-            fn to_bool(self) -> bool {
+            fn into_value(self) -> Value {
                 let $x = self;
-                $not_zero
+                $value
             }
-            fn to_i8(self) -> i8 {
-                let $x = self;
-                $value as i8
-            }
-            fn to_i16(self) -> i16 {
-                let $x = self;
-                $value as i16
-            }
-            fn to_i32(self) -> i32 {
-                let $x = self;
-                $value as i32
-            }
-            fn to_i64(self) -> i64 {
-                let $x = self;
-                $value as i64
-            }
-            fn to_u8(self) -> u8 {
-                let $x = self;
-                $value as u8
-            }
-            fn to_u16(self) -> u16 {
-                let $x = self;
-                $value as u16
-            }
-            fn to_u32(self) -> u32 {
-                let $x = self;
-                $value as u32
-            }
-            fn to_u64(self) -> u64 {
-                let $x = self;
-                $value as u64
-            }
-            fn to_f32(self) -> f32 {
-                let $x = self;
-                $value as f32
-            }
-            fn to_f64(self) -> f64 {
-                let $x = self;
-                $value as f64
-            }
-            fn to_odd_f32(self) -> f32 {
-                let $x = self;
-                $odd
+            fn from_value(value: Value) -> $type {
+                match value {
+                    Value::Integer($integer) => $from_integer,
+                    Value::Float($float) => $from_float,
+                }
             }
         }
     )* };
 }
 
 convert! {
-    bool, |x| x as u8, x, f32::from(u8::from(x));
-    i8, |x| x, x != 0, x.into();
-    i16, |x| x, x != 0, x.into();
-    i32, |x| x, x != 0, round_to_odd(x.into());
-    i64, |x| x, x != 0, round_to_odd(sticky(x.unsigned_abs()).copysign(if x < 0 { -1.0 } else { 1.0 }));
-    u8, |x| x, x != 0, x.into();
-    u16, |x| x, x != 0, x.into();
-    u32, |x| x, x != 0, round_to_odd(x.into());
-    u64, |x| x, x != 0, round_to_odd(sticky(x));
-    f16, |x| f16::to_f32(x), f16::to_f32(x) != 0.0, f16::to_f32(x);
-    bf16, |x| bf16::to_f32(x), bf16::to_f32(x) != 0.0, bf16::to_f32(x);
-    f32, |x| x, x != 0.0, x;
-    f64, |x| x, x != 0.0, round_to_odd(x);
+    bool, |x| Value::Integer(x.into()), |i| i != 0, |x| x != 0.0;
+    i8, |x| Value::Integer(x.into()), |i| i as i8, |x| x as i8;
+    i16, |x| Value::Integer(x.into()), |i| i as i16, |x| x as i16;
+    i32, |x| Value::Integer(x.into()), |i| i as i32, |x| x as i32;
+    i64, |x| Value::Integer(x.into()), |i| i as i64, |x| x as i64;
+    u8, |x| Value::Integer(x.into()), |i| i as u8, |x| x as u8;
+    u16, |x| Value::Integer(x.into()), |i| i as u16, |x| x as u16;
+    u32, |x| Value::Integer(x.into()), |i| i as u32, |x| x as u32;
+    u64, |x| Value::Integer(x.into()), |i| i as u64, |x| x as u64;
+    f16, |x| Value::Float(x.into()), |i| f16::from_f32(round_to_odd(sticky(i))), |x| f16::from_f32(round_to_odd(x));
+    bf16, |x| Value::Float(x.into()), |i| bf16::from_f32(round_to_odd(sticky(i))), |x| bf16::from_f32(round_to_odd(x));
+    f32, |x| Value::Float(x.into()), |i| i as f32, |x| x as f32;
+    f64, |x| Value::Float(x), |i| i as f64, |x| x;
 }
 
 /// An f64 that rounds to every smaller format as this integer does: the bits that do not fit are gathered in the last.
-fn sticky(x: u64) -> f64 {
-    if x < 1 << 53 {
+fn sticky(x: i128) -> f64 {
+    let magnitude = x.unsigned_abs();
+    if magnitude < 1 << 53 {
         return x as f64;
     }
-    let low = u64::from(x & 0xFFF != 0) << 12;
-    ((x & !0xFFF) | low) as f64
+    let low = u128::from(magnitude & 0xFFF != 0) << 12;
+    let rounded = ((magnitude & !0xFFF) | low) as f64;
+    if x < 0 { -rounded } else { rounded }
 }
 
 fn to_bytes(data: &Data) -> Vec<u8> {
-    match data {
-        Data::Bool(v) => v.iter().map(|&x| u8::from(x)).collect(),
-        Data::I8(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        Data::I16(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        Data::I32(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        Data::I64(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        Data::U8(v) => v.clone(),
-        Data::U16(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        Data::U32(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        Data::U64(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        Data::F16(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        Data::Bf16(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        Data::F32(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
-        Data::F64(v) => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
+    let size = data.dtype().size();
+    let mut bytes = Vec::with_capacity(data.len() * size);
+    for literal in (0..data.len()).filter_map(|i| data.get(i)) {
+        bytes.extend_from_slice(&literal.bits().to_le_bytes()[..size]);
     }
+    bytes
 }
 
 fn from_bytes(dtype: DType, bytes: &[u8]) -> Data {
-    fn read<T: Element, const N: usize>(bytes: &[u8], f: fn([u8; N]) -> T) -> Data {
-        T::wrap(bytes.as_chunks::<N>().0.iter().map(|&chunk| f(chunk)).collect())
-    }
-    match dtype {
-        DType::Bool => read(bytes, |[byte]| byte != 0),
-        DType::I8 => read(bytes, i8::from_le_bytes),
-        DType::I16 => read(bytes, i16::from_le_bytes),
-        DType::I32 => read(bytes, i32::from_le_bytes),
-        DType::I64 => read(bytes, i64::from_le_bytes),
-        DType::U8 => read(bytes, u8::from_le_bytes),
-        DType::U16 => read(bytes, u16::from_le_bytes),
-        DType::U32 => read(bytes, u32::from_le_bytes),
-        DType::U64 => read(bytes, u64::from_le_bytes),
-        DType::F16 => read(bytes, f16::from_le_bytes),
-        DType::Bf16 => read(bytes, bf16::from_le_bytes),
-        DType::F32 => read(bytes, f32::from_le_bytes),
-        DType::F64 => read(bytes, f64::from_le_bytes),
-    }
+    with_dtype!(dtype, T => {
+        let element = |bytes: &[u8]| {
+            let mut bits = [0; 8];
+            bits[..bytes.len()].copy_from_slice(bytes);
+            T::from_literal(Literal::from_bits(dtype, u64::from_le_bytes(bits))).unwrap_or_default()
+        };
+        T::wrap(bytes.chunks_exact(dtype.size()).map(element).collect())
+    })
 }

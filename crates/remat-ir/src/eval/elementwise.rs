@@ -1,4 +1,5 @@
-//! Elementwise operations: one loop over slices for each pair of an operation and a dtype.
+//! Elementwise operations: one loop over slices for each dtype, which calls the operation's function for each element. A loop
+//! for each pair of an operation and a dtype would be faster, and most of the time that the crate takes to compile.
 //!
 //! The result takes the buffer of an operand of its own shape and dtype without other references.
 
@@ -58,24 +59,17 @@ pub(super) fn select_n(mut ins: Vec<Array>) -> Result<Array> {
     let cases = ins.split_off(1);
     let [which] = operands("select_n", ins)?;
     let out = widest.with_dtype(cases[0].dtype());
+    let which: Box<dyn Fn(usize) -> usize> = if which.dtype() == DType::Bool {
+        let which = Lanes::<bool>::of(&which)?;
+        Box::new(move |i| usize::from(which.at(i)))
+    } else {
+        let which = Lanes::<i32>::of(&which)?;
+        Box::new(move |i| which.at(i).max(0) as usize)
+    };
     with_dtype!(out.dtype, T => {
         let cases = cases.iter().map(Lanes::<T>::of).collect::<Result<Vec<_>>>()?;
-        let data = match (Lanes::<bool>::of(&which), &cases[..]) {
-            (Ok(Lanes::All(which)), [Lanes::All(a), Lanes::All(b)]) => {
-                which.iter().zip(a.iter().zip(*b)).map(|(&w, (&a, &b))| if w { b } else { a }).collect()
-            }
-            (Ok(Lanes::All(which)), [Lanes::All(a), Lanes::One(b)]) => {
-                which.iter().zip(*a).map(|(&w, &a)| if w { *b } else { a }).collect()
-            }
-            (Ok(Lanes::All(which)), [Lanes::One(a), Lanes::All(b)]) => {
-                which.iter().zip(*b).map(|(&w, &b)| if w { b } else { *a }).collect()
-            }
-            (Ok(which), cases) => select(out.size(), cases, |i| usize::from(which.at(i))),
-            (Err(_), cases) => {
-                let which = Lanes::<i32>::of(&which)?;
-                select(out.size(), cases, |i| which.at(i).max(0) as usize)
-            }
-        };
+        let last = cases.len() - 1;
+        let data = (0..out.size()).map(|i| cases[which(i).min(last)].at(i)).collect();
         Array::new(out, T::wrap(data))
     })
 }
@@ -231,18 +225,18 @@ impl<'a, T: Element> Lanes<'a, T> {
     }
 }
 
-/// For each position the element of the case of this number, clamped to the last case.
-fn select<T: Element>(size: usize, cases: &[Lanes<'_, T>], which: impl Fn(usize) -> usize) -> Vec<T> {
-    (0..size).map(|i| cases[which(i).min(cases.len() - 1)].at(i)).collect()
-}
-
 /// Applies a function of wide floats to each element.
 fn float<T: FloatElement>(x: Array, f: impl Fn(T::Wide) -> T::Wide) -> Result<Array> {
     map(x, |x: T| T::narrow(f(x.widen())))
 }
 
-/// Applies a function to each element, in place where there are no other references.
+/// Applies a function to each element.
 fn map<T: Element>(x: Array, f: impl Fn(T) -> T) -> Result<Array> {
+    map_dyn(x, &f)
+}
+
+/// Applies a function to each element, in place where there are no other references.
+fn map_dyn<T: Element>(x: Array, f: &dyn Fn(T) -> T) -> Result<Array> {
     let aval = x.aval().clone();
     let data = match x.try_into_data() {
         Ok(mut data) => {
@@ -254,8 +248,13 @@ fn map<T: Element>(x: Array, f: impl Fn(T) -> T) -> Result<Array> {
     Array::new(aval, data)
 }
 
-/// Applies a function to each pair of elements, in place where those of one operand have no other references.
+/// Applies a function to each pair of elements.
 fn zip<T: Element>(a: Array, b: Array, f: impl Fn(T, T) -> T) -> Result<Array> {
+    zip_dyn(a, b, &f)
+}
+
+/// Applies a function to each pair of elements, in place where those of one operand have no other references.
+fn zip_dyn<T: Element>(a: Array, b: Array, f: &dyn Fn(T, T) -> T) -> Result<Array> {
     match (Lanes::of(&a)?, Lanes::of(&b)?) {
         (Lanes::One(a), Lanes::All(_)) => return map(b, |b| f(a, b)),
         (_, Lanes::One(b)) => return map(a, |a| f(a, b)),
@@ -285,7 +284,7 @@ fn zip<T: Element>(a: Array, b: Array, f: impl Fn(T, T) -> T) -> Result<Array> {
 }
 
 /// Applies a predicate to each pair of elements.
-fn test<T: Element>(a: &Array, b: &Array, f: impl Fn(&T, &T) -> bool) -> Result<Array> {
+fn test<T: Element>(a: &Array, b: &Array, f: fn(&T, &T) -> bool) -> Result<Array> {
     let (aval, data) = match (Lanes::of(a)?, Lanes::of(b)?) {
         (Lanes::One(x), Lanes::One(y)) => (a.aval(), vec![f(&x, &y)]),
         (Lanes::One(x), Lanes::All(ys)) => (b.aval(), ys.iter().map(|y| f(&x, y)).collect()),

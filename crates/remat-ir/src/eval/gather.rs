@@ -28,7 +28,7 @@ pub(super) fn gather(op: &Gather, ins: &[Array]) -> Result<Array> {
         let from = elements::<T>(x)?;
         let Some(mut to) = T::into_vec(Data::full(op.fill_value, out.size())) else { return internal("gather", x) };
         if !to.is_empty() {
-            slices.each(indices, &out_batch, |from_start, to_start| walk.copy(from, from_start, &mut to, to_start))?;
+            slices.each(indices, &out_batch, &mut |from_start, to_start| walk.copy(from, from_start, &mut to, to_start))?;
         }
         T::wrap(to)
     });
@@ -66,7 +66,7 @@ pub(super) fn scatter(op: &Scatter, ins: Vec<Array>) -> Result<Array> {
         let from = elements::<T>(&updates)?;
         let Some(to) = T::into_vec(x.into_data()) else { return internal("scatter", &updates) };
         T::wrap(scattered(op.kind, to, from, |put| {
-            slices.each(&indices, &update_batch, |to_start, from_start| {
+            slices.each(&indices, &update_batch, &mut |to_start, from_start| {
                 walk.elements([to_start, from_start], |[to, from]| put(to, from));
             })
         })?)
@@ -123,7 +123,7 @@ impl Slices<'_> {
 
     /// Calls `slice` for every index vector in row-major order, with the offset of its slice in the array and of the
     /// slice's counterpart; an index vector whose slice is left out is skipped.
-    fn each(&self, indices: &Array, counterpart: &[isize], mut slice: impl FnMut(isize, isize)) -> Result<()> {
+    fn each(&self, indices: &Array, counterpart: &[isize], slice: &mut dyn FnMut(isize, isize)) -> Result<()> {
         let values = integers(indices)?;
         let components = self.index_map.len();
         let batch = &indices.shape()[..indices.shape().len() - 1];

@@ -103,7 +103,7 @@ impl Lanes {
     }
 
     /// For each lane the position of the first element that no other beats; a NaN beats all but an earlier one.
-    fn first<T: Ordered>(self, x: &[T], beats: impl Fn(&T, &T) -> bool) -> Vec<usize> {
+    fn first<T: Ordered>(self, x: &[T], beats: fn(&T, &T) -> bool) -> Vec<usize> {
         let mut positions = vec![0; self.outer * self.inner];
         for o in 0..self.outer {
             for k in 0..self.inner {
@@ -147,13 +147,7 @@ impl Lanes {
     }
 
     /// The reduction of each lane.
-    fn reduce<S: Copy, A: Copy>(
-        self,
-        x: &[S],
-        load: impl Fn(S) -> A + Copy,
-        identity: A,
-        combine: impl Fn(A, A) -> A + Copy,
-    ) -> Vec<A> {
+    fn reduce<S: Copy, A: Copy>(self, x: &[S], load: fn(S) -> A, identity: A, combine: fn(A, A) -> A) -> Vec<A> {
         let mut out = vec![identity; self.outer * self.inner];
         if self.n == 0 || self.inner == 0 {
             return out;
@@ -173,12 +167,7 @@ impl Lanes {
 }
 
 /// The reduction of a slice, pairwise.
-fn reduce_row<S: Copy, A: Copy>(
-    x: &[S],
-    load: impl Fn(S) -> A + Copy,
-    identity: A,
-    combine: impl Fn(A, A) -> A + Copy,
-) -> A {
+fn reduce_row<S: Copy, A: Copy>(x: &[S], load: fn(S) -> A, identity: A, combine: fn(A, A) -> A) -> A {
     if x.len() > RUN {
         let (left, right) = x.split_at(halfway(x.len()));
         return combine(reduce_row(left, load, identity, combine), reduce_row(right, load, identity, combine));
@@ -198,13 +187,7 @@ fn reduce_row<S: Copy, A: Copy>(
 }
 
 /// Reduces the rows of a matrix, each as long as `out`, into `out`, pairwise.
-fn reduce_rows<S: Copy, A: Copy>(
-    x: &[S],
-    out: &mut [A],
-    load: impl Fn(S) -> A + Copy,
-    identity: A,
-    combine: impl Fn(A, A) -> A + Copy,
-) {
+fn reduce_rows<S: Copy, A: Copy>(x: &[S], out: &mut [A], load: fn(S) -> A, identity: A, combine: fn(A, A) -> A) {
     let rows = x.len() / out.len();
     if rows > RUN / LANES {
         let (left, right) = x.split_at(halfway(rows) * out.len());
@@ -235,10 +218,10 @@ fn monoid<T: Element, A: Copy>(
     op: &Reduce,
     x: &Array,
     out: Aval,
-    load: impl Fn(T) -> A + Copy,
+    load: fn(T) -> A,
     identity: A,
-    combine: impl Fn(A, A) -> A + Copy,
-    store: impl Fn(A) -> T,
+    combine: fn(A, A) -> A,
+    store: fn(A) -> T,
 ) -> Result<Array> {
     let mut groups = groups(x.shape(), &op.axes).into_iter();
     let Some(first) = groups.next() else { return Ok(x.clone()) };
@@ -246,17 +229,11 @@ fn monoid<T: Element, A: Copy>(
     for lanes in groups {
         sums = lanes.reduce(&sums, |a| a, identity, combine);
     }
-    Array::new(out, T::wrap(sums.into_iter().map(store).collect()))
+    Array::new(out, T::wrap(sums.iter().map(|&sum| store(sum)).collect()))
 }
 
 /// [`monoid`] with the elements' own type as the accumulator.
-fn same<T: Element>(
-    op: &Reduce,
-    x: &Array,
-    out: Aval,
-    identity: T,
-    combine: impl Fn(T, T) -> T + Copy,
-) -> Result<Array> {
+fn same<T: Element>(op: &Reduce, x: &Array, out: Aval, identity: T, combine: fn(T, T) -> T) -> Result<Array> {
     monoid::<T, T>(op, x, out, |x| x, identity, combine, |x| x)
 }
 

@@ -76,7 +76,7 @@ impl<const N: usize> Walk<N> {
     }
 
     /// Calls `row` with the offsets of the first element of each row.
-    pub(super) fn rows(&self, starts: [isize; N], mut row: impl FnMut([isize; N])) {
+    pub(super) fn rows(&self, starts: [isize; N], row: &mut dyn FnMut([isize; N])) {
         if self.is_empty {
             return;
         }
@@ -107,7 +107,7 @@ impl<const N: usize> Walk<N> {
 
     /// Calls `element` with the offsets of each element.
     pub(super) fn elements(&self, starts: [isize; N], mut element: impl FnMut([usize; N])) {
-        self.rows(starts, |mut at| {
+        self.rows(starts, &mut |mut at| {
             for _ in 0..self.len {
                 element(at.map(|a| a as usize));
                 for (at, step) in at.iter_mut().zip(self.step) {
@@ -121,7 +121,7 @@ impl<const N: usize> Walk<N> {
 impl Walk<2> {
     /// Copies from the first array to the second.
     pub(super) fn copy<T: Copy>(&self, from: &[T], from_start: isize, to: &mut [T], to_start: isize) {
-        self.rows([from_start, to_start], |[a, b]| match self.step {
+        self.rows([from_start, to_start], &mut |[a, b]| match self.step {
             [1, 1] => to[b as usize..][..self.len].copy_from_slice(&from[a as usize..][..self.len]),
             [0, 1] => to[b as usize..][..self.len].fill(from[a as usize]),
             [i, j] => {

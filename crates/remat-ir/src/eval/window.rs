@@ -68,7 +68,7 @@ fn each_window(
             window_dilation: window.window_dilation[d],
         })
         .collect();
-    each_position(&slides, out, |offsets| each(offsets.iter().filter_map(|&i| usize::try_from(i).ok())));
+    each_position(&slides, out, &mut |offsets| each(offsets.iter().filter_map(|&i| usize::try_from(i).ok())));
 }
 
 /// How a window slides along one dimension of an array.
@@ -101,7 +101,7 @@ impl Slide {
 
 /// Calls `each` for every window position in row-major order with the offsets of the window's elements in row-major
 /// order, -1 for padding.
-pub(super) fn each_position(slides: &[Slide], out: &[usize], mut each: impl FnMut(&[isize])) {
+pub(super) fn each_position(slides: &[Slide], out: &[usize], each: &mut dyn FnMut(&[isize])) {
     let mut index = Shape::from_elem(0, out.len());
     let (mut offsets, mut next) = (Vec::new(), Vec::new());
     for position in 0..out.iter().product() {
