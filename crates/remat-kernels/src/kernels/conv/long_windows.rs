@@ -7,6 +7,8 @@
 //! micro-kernel then reads the band from another element on
 //! ([`SegmentsFn`](crate::base::product::micro::SegmentsFn)). Gathered windows are larger than the band by the number of positions.
 //!
+//! Where images are few, as they are for the weights of the first layer, neighbouring positions of one image are the rows.
+//!
 //! A task multiplies the band that it has copied, which is in a cache of its core, with all panels, or, where threads are more than
 //! blocks of images, with some. Sums are kept from step to step, so that no sum is cut by threads. Whether a
 //! convolution is computed so depends on the operation and the shapes alone, and so does the order of its sums: features, then
@@ -48,19 +50,34 @@ pub(super) struct Sizes {
     work: usize,
     /// Fewest elements of a window.
     least: usize,
-    /// Fewest images, which are rows of a tile.
+    /// Fewest images that are the rows of a tile; of fewer, neighbouring positions of one image are.
     images: usize,
+    /// Fewest such neighbours.
+    neighbours: usize,
     /// Fewest of ten lanes that features fill.
     lanes: usize,
 }
 
-pub(super) const SIZES: Sizes =
-    Sizes { step: 5 << 18, elements: 4096, part: 384, kept: 1 << 20, work: 1 << 20, least: 32, images: 8, lanes: 7 };
+pub(super) const SIZES: Sizes = Sizes {
+    step: 5 << 18,
+    elements: 4096,
+    part: 384,
+    kept: 1 << 20,
+    work: 1 << 20,
+    least: 32,
+    images: 8,
+    neighbours: 3,
+    lanes: 7,
+};
 
 /// Sizes of which small convolutions have several steps and parts.
 #[cfg(test)]
 pub(super) const SMALL: Sizes =
-    Sizes { step: 600, elements: 40, part: 16, kept: 1 << 14, work: 0, least: 1, images: 1, lanes: 0 };
+    Sizes { step: 600, elements: 40, part: 16, kept: 1 << 14, work: 0, least: 1, images: 1, neighbours: 1, lanes: 0 };
+
+/// The same, where rows of tiles are positions.
+#[cfg(test)]
+pub(super) const SMALL_ACROSS: Sizes = Sizes { images: usize::MAX, ..SMALL };
 
 /// Most positions: with more, bands are hardly smaller than gathered windows are for each.
 const MOST_POSITIONS: usize = 64;
@@ -97,6 +114,8 @@ pub(super) struct LongWindows<A: Accumulator> {
     part: usize,
     /// Images of a block.
     block: usize,
+    /// Whether the rows of a tile are positions side by side in one image, not images.
+    across: bool,
     /// The offsets in the output of features, and of images and positions.
     out_features: Rows<1>,
     out_positions: Rows<1>,
@@ -123,7 +142,7 @@ impl<A: Accumulator> LongWindows<A> {
         let work = out.size().saturating_mul(window).saturating_mul(summed);
         let is_worth = (2..=MOST_POSITIONS).contains(&positions)
             && window >= sizes.least
-            && images >= sizes.images
+            && (images >= sizes.images || columns.positions >= sizes.neighbours)
             && work >= sizes.work
             && features * 10 >= features.next_multiple_of(kernel.columns) * sizes.lanes;
         if !is_worth {
@@ -160,7 +179,8 @@ impl<A: Accumulator> LongWindows<A> {
             offsets: Vec::new(),
             positions: Vec::new(),
             part: 0,
-            block: 0,
+            block: 1,
+            across: images < sizes.images,
             out_features: offsets_of(&[op.out_dims.second]),
             out_positions: offsets_of(&of_images),
         };
@@ -170,11 +190,13 @@ impl<A: Accumulator> LongWindows<A> {
 
     /// Chooses what a step and a task have; `None` if the smallest step is too large.
     fn choose(&mut self, sizes: Sizes) -> Option<()> {
-        let blocks = |tiles: usize| self.images.div_ceil(tiles * self.kernel.rows);
-        let tiles = (1..=TILES).rev().find(|&tiles| blocks(tiles) >= BLOCKS).unwrap_or(1);
-        let pairs = blocks(tiles).next_multiple_of(2);
-        let count = if self.images >= pairs * LEAST_BLOCK { pairs } else { blocks(tiles) };
-        self.block = self.images.div_ceil(count);
+        if !self.across {
+            let blocks = |tiles: usize| self.images.div_ceil(tiles * self.kernel.rows);
+            let tiles = (1..=TILES).rev().find(|&tiles| blocks(tiles) >= BLOCKS).unwrap_or(1);
+            let pairs = blocks(tiles).next_multiple_of(2);
+            let count = if self.images >= pairs * LEAST_BLOCK { pairs } else { blocks(tiles) };
+            self.block = self.images.div_ceil(count);
+        }
         let fits = |this: &LongWindows<A>| {
             let panels = this.elements().saturating_mul(this.panels() * this.kernel.columns);
             let band = this.plane()?.checked_mul(this.block)?;
@@ -297,23 +319,35 @@ impl<A: Accumulator> LongWindows<A> {
     /// Multiplies the band of some images with a panel, of some rows of the window, and adds the products to the sums unless they are
     /// the first.
     fn multiply(&self, images: usize, band: &[A], panel: &[A], rows: usize, sums: &mut [A], adds: bool) {
-        let (width, count, row) = (self.kernel.columns, self.positions.len(), self.plane().unwrap_or(0));
-        let (height, len, column) = (self.kernel.height(self.block), self.columns.window, self.columns.dilation);
+        let (width, count, plane) = (self.kernel.columns, self.positions.len(), self.plane().unwrap_or(0));
+        let (len, column, neighbours) = (self.columns.window, self.columns.dilation, self.columns.positions);
+        // The strides between the rows of a tile, in the band and in the sums.
+        let (row, out_row) = if self.across { (self.columns.stride, width) } else { (plane, count * width) };
+        let height = self.kernel.height(if self.across { neighbours } else { self.block });
         assert!(band.len() == self.band() && images <= self.block && rows <= self.offsets.len());
         assert!(panel.len() >= rows * len * width && sums.len() >= images * count * width);
         for part in (0..rows).step_by(self.part) {
             let segments = Segments { offsets: &self.offsets[part..rows.min(part + self.part)], len, row, column };
             let panel = panel[part * len * width..].as_ptr();
-            for first in (0..images).step_by(height) {
-                let tile = height.min(images - first);
-                for (i, position) in self.positions.iter().enumerate() {
-                    // SAFETY: the images have each element of the window at each position (a band has `band_rows` rows of `pitch`
-                    // elements for each feature), the panel these elements, and the sums a row for each position of these images.
-                    unsafe {
-                        let left = band.as_ptr().add(first * row + position);
-                        let out = sums.as_mut_ptr().add((first * count + i) * width);
-                        (self.kernel.segments)(tile, left, segments, panel, (out, count * width), adds || part > 0);
+            let mut multiply = |tile: usize, image: usize, i: usize| {
+                // SAFETY: the images have each element of the window at each position (a band has `band_rows` rows of `pitch` elements
+                // for each feature), the panel these elements, and the sums a row for each position of these images.
+                unsafe {
+                    let left = band.as_ptr().add(image * plane + self.positions[i]);
+                    let out = sums.as_mut_ptr().add((image * count + i) * width);
+                    (self.kernel.segments)(tile, left, segments, panel, (out, out_row), adds || part > 0);
+                }
+            };
+            if self.across {
+                for (image, y) in (0..images).flat_map(|image| (0..count).step_by(neighbours).map(move |y| (image, y)))
+                {
+                    for x in (0..neighbours).step_by(height) {
+                        multiply(height.min(neighbours - x), image, y + x);
                     }
+                }
+            } else {
+                for image in (0..images).step_by(height) {
+                    (0..count).for_each(|i| multiply(height.min(images - image), image, i));
                 }
             }
         }

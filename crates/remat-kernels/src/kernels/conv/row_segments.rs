@@ -33,9 +33,8 @@ pub(super) struct RowSegments {
 /// Elements that are converted at a time, if they are not neighbours where they are copied to.
 const CHUNK: usize = 64;
 
-/// Numbers that are copied at a time, of four bytes or more, and of fewer.
-const LANES: usize = 8;
-const NARROW_LANES: usize = 16;
+/// Neighbours that are copied at a time, of long segments.
+const LANES: usize = 16;
 
 /// The elements of an array, from which segments are copied.
 pub(super) trait Array: Copy {
@@ -109,14 +108,18 @@ pub(super) fn copy_segments<E: Array>(elements: &E, segments: &RowSegments, to: 
 
 /// Writes zeros for the elements outside.
 fn zeros<N: Copy + Default>(segments: &RowSegments, to: &mut [N]) {
-    let RowSegments { len, inside, .. } = segments;
-    for i in 0..segments.count {
-        let to = &mut to[segments.to + i * segments.to_strides[0]..];
-        let is_inside = segments.shared.is_none() && segments.segments.contains(&i);
-        let parts = if is_inside { [0..inside.start, inside.end..*len] } else { [0..*len, 0..0] };
-        for j in parts.into_iter().flatten() {
-            to[j * segments.to_strides[1]] = N::default();
+    let RowSegments { count, len, to_strides, .. } = *segments;
+    let inside = if segments.shared.is_none() { segments.segments.clone() } else { 0..0 };
+    let mut fill = |rows: Range<usize>, part: Range<usize>| {
+        for (i, j) in rows.flat_map(|i| part.clone().map(move |j| (i, j))) {
+            to[segments.to + i * to_strides[0] + j * to_strides[1]] = N::default();
         }
+    };
+    for rows in [0..inside.start, inside.end..count] {
+        fill(rows, 0..len);
+    }
+    for part in [0..segments.inside.start, segments.inside.end..len] {
+        fill(inside.clone(), part);
     }
 }
 
@@ -180,55 +183,100 @@ multiversion! {
         to: *mut A,
         to_strides: [isize; 2],
     ) {
-        let [count, len] = shape;
-        for i in 0..count as isize {
-            // SAFETY: these are numbers of the segment.
-            unsafe {
-                let (from, to) = (from.offset(i * strides[0]), to.offset(i * to_strides[0]));
-                match (strides[1], to_strides[1]) {
-                    (1, 1) if size_of::<A>() < 4 && len >= NARROW_LANES => {
-                        copy_neighbours::<A, NARROW_LANES>(from, to, len);
-                    }
-                    (1, 1) if len >= LANES => copy_neighbours::<A, LANES>(from, to, len),
-                    (1, 1) => copy_segment(from, 1, to, 1, len),
-                    (-1, 1) => copy_segment(from, -1, to, 1, len),
-                    (2, 1) => copy_segment(from, 2, to, 1, len),
-                    (stride, 1) => copy_segment(from, stride, to, 1, len),
-                    (1, 2) => copy_segment(from, 1, to, 2, len),
-                    (stride, to_stride) => copy_segment(from, stride, to, to_stride, len),
-                }
+        // SAFETY: these are the numbers that the caller promises.
+        unsafe {
+            match (strides[1], to_strides[1]) {
+                (1, 1) => {}
+                (-1, 1) => return copy_apart::<A, false>(shape, from, [strides[0], -1], to, [to_strides[0], 1]),
+                (2, 1) => return copy_apart::<A, false>(shape, from, [strides[0], 2], to, [to_strides[0], 1]),
+                _ => return copy_apart::<A, true>(shape, from, strides, to, to_strides),
+            }
+            match shape[1] {
+                0 => {}
+                1 => copy_ends::<A, 1>(shape, from, strides, to, to_strides),
+                2..4 => copy_ends::<A, 2>(shape, from, strides, to, to_strides),
+                4..8 => copy_ends::<A, 4>(shape, from, strides, to, to_strides),
+                8..16 => copy_ends::<A, 8>(shape, from, strides, to, to_strides),
+                16..32 => copy_ends::<A, 16>(shape, from, strides, to, to_strides),
+                _ => copy_long(shape, from, strides, to, to_strides),
             }
         }
     }
 }
 
-/// Copies at least `LANES` neighbours. Segments are so short that a call would take as long, and that the CPU does not foresee
-/// that the next segment is read next.
+/// Copies segments of `N` to `2 * N` neighbours: the first and the last `N` of each, which may overlap. So short segments take neither
+/// loops nor branches of their own.
 ///
 /// # Safety
 /// All are valid for reading at `from` and for writing at `to`.
 #[inline(always)]
-unsafe fn copy_neighbours<A: Copy, const LANES: usize>(from: *const A, to: *mut A, len: usize) {
-    let last = len - LANES;
-    for i in (0..last).step_by(CACHE_LINE / size_of::<A>()) {
-        prefetch(from.wrapping_add(len + i).cast());
-    }
-    // The last lanes overlap with those before.
-    for i in (0..last).step_by(LANES).chain([last]) {
+unsafe fn copy_ends<A: Copy, const N: usize>(
+    [count, len]: [usize; 2],
+    from: *const A,
+    strides: [isize; 2],
+    to: *mut A,
+    to_strides: [isize; 2],
+) {
+    for i in 0..count as isize {
+        let (from, to) = (from.wrapping_offset(i * strides[0]), to.wrapping_offset(i * to_strides[0]));
         // SAFETY: as the caller promises.
-        unsafe { to.add(i).cast::<[A; LANES]>().write_unaligned(from.add(i).cast::<[A; LANES]>().read_unaligned()) };
+        unsafe {
+            from.copy_to_nonoverlapping(to, N);
+            from.add(len - N).copy_to_nonoverlapping(to.add(len - N), N);
+        }
     }
 }
 
-/// Copies numbers that are `stride` and `to_stride` apart.
+/// Copies segments of at least [`LANES`] neighbours. A call for each would take as long, and the CPU does not foresee that the next
+/// segment is read next.
 ///
 /// # Safety
-/// All are valid for reading at `from` and for writing at `to`.
+/// As [`copy_ends`].
 #[inline(always)]
-unsafe fn copy_segment<A: Copy>(from: *const A, stride: isize, to: *mut A, to_stride: isize, len: usize) {
-    for i in 0..len as isize {
-        // SAFETY: as the caller promises.
-        unsafe { to.offset(i * to_stride).write(from.offset(i * stride).read()) };
+unsafe fn copy_long<A: Copy>(
+    [count, len]: [usize; 2],
+    from: *const A,
+    strides: [isize; 2],
+    to: *mut A,
+    to_strides: [isize; 2],
+) {
+    let last = len - LANES;
+    for i in 0..count as isize {
+        let (from, to) = (from.wrapping_offset(i * strides[0]), to.wrapping_offset(i * to_strides[0]));
+        for i in (0..last).step_by(CACHE_LINE / size_of::<A>()) {
+            prefetch(from.wrapping_add(len + i).cast());
+        }
+        // The last lanes overlap with those before.
+        for i in (0..last).step_by(LANES).chain([last]) {
+            // SAFETY: as the caller promises.
+            unsafe { from.add(i).copy_to_nonoverlapping(to.add(i), LANES) };
+        }
+    }
+}
+
+/// Copies numbers that lie apart, if `SCALAR` one by one: else the compiler may gather and scatter them, for which many CPUs take several
+/// cycles each, where it has no shuffles.
+///
+/// # Safety
+/// As [`copy_ends`].
+#[inline(always)]
+unsafe fn copy_apart<A: Copy, const SCALAR: bool>(
+    [count, len]: [usize; 2],
+    from: *const A,
+    strides: [isize; 2],
+    to: *mut A,
+    to_strides: [isize; 2],
+) {
+    for i in 0..count as isize {
+        let (from, to) = (from.wrapping_offset(i * strides[0]), to.wrapping_offset(i * to_strides[0]));
+        for j in 0..len as isize {
+            // SAFETY: as the caller promises.
+            unsafe {
+                let (x, to) = (from.offset(j * strides[1]).read(), to.offset(j * to_strides[1]));
+                // Volatile writes are not made vectors.
+                if SCALAR { to.write_volatile(x) } else { to.write(x) }
+            }
+        }
     }
 }
 

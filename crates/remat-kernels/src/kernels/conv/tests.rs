@@ -3,6 +3,7 @@
 use remat_ir::{Array, Aval, ConvDims, DType, Literal, Op, Operation, Shape};
 
 use super::im2col::{Axis, Im2col};
+use super::row_segments::{RowSegments, copy_segments};
 use super::*;
 use crate::test_support::{Stream, assert_close, check_by, check_views, filled, plain};
 
@@ -382,6 +383,15 @@ fn long_windows_agree_with_the_evaluator() {
     assert!(long > 80, "{long}");
 }
 
+#[test]
+fn long_windows_at_positions_side_by_side_agree_with_the_evaluator() {
+    let long = agree_where_taken(900, &mut Stream::new(15), of_long_windows, |to| match to {
+        DType::F32 => |op, ins, out| Some(Box::new(LongWindows::<f32>::new(long_windows::SMALL_ACROSS, op, ins, out)?)),
+        _ => |op, ins, out| Some(Box::new(LongWindows::<f64>::new(long_windows::SMALL_ACROSS, op, ins, out)?)),
+    });
+    assert!(long > 80, "{long}");
+}
+
 /// The gradient of the weights of a convolution of `images`, with a window of three by three elements.
 fn gradient_of_weights(
     dtype: DType,
@@ -409,10 +419,15 @@ fn gradient_of_weights(
 #[test]
 fn gradients_of_weights_are_of_long_windows() {
     let mut stream = Stream::new(14);
-    // One step; several images a step; several rows a step; many panels and tiles, of a stride.
-    for (images, features, stride) in
-        [([2, 12, 13, 17], 26, 1), ([7, 12, 30, 31], 32, 1), ([1, 9, 150, 61], 24, 1), ([2, 50, 23, 20], 70, 2)]
-    {
+    // One step; several images a step; several rows a step; many panels and tiles, of a stride; few features of images.
+    for (images, features, stride) in [
+        ([2, 12, 13, 17], 26, 1),
+        ([7, 12, 30, 31], 32, 1),
+        ([1, 9, 150, 61], 24, 1),
+        ([2, 50, 23, 20], 70, 2),
+        ([3, 3, 70, 61], 64, 2),
+        ([2, 1, 90, 150], 23, 1),
+    ] {
         for (dtype, out) in [(DType::F32, DType::F32), (DType::Bf16, DType::Bf16), (DType::F64, DType::F64)] {
             let (op, ins) = gradient_of_weights(dtype, out, images, features, stride);
             let outs = op.infer(&ins).expect("they fit");
@@ -461,4 +476,43 @@ fn matrices_are_read_in_place_where_nothing_is_reversed() {
     for strides in [[8, -1], [-8, 1], [-8, -1], [1, 8]] {
         assert!(!is_in_place(strides), "{strides:?}");
     }
+}
+
+/// Copies `count` segments of `len` neighbours of every length from numbers that lie apart to others, and compares each.
+fn segments_are_copied<N: Copy + Default + PartialEq + std::fmt::Debug>(numbers: &[N]) {
+    for (along, to_along) in [(1, 1), (-1, 1), (2, 1), (3, 1), (1, 2), (2, 3)] {
+        for (count, len) in (1..70).flat_map(|len| [(1, len), (3, len)]) {
+            let (from_stride, to_stride) = ([250, along], [230, to_along]);
+            let inside = if len > 3 { 1..len - 2 } else { 0..len };
+            let segments = RowSegments {
+                at: 90,
+                strides: from_stride,
+                count,
+                len,
+                to: 7,
+                to_strides: to_stride,
+                segments: usize::from(count > 1)..count,
+                inside: inside.clone(),
+                shared: None,
+            };
+            let mut to = vec![numbers[1]; 800];
+            copy_segments(&numbers, &segments, &mut to);
+            let mut expected = vec![numbers[1]; 800];
+            for (i, j) in (0..count).flat_map(|i| (0..len).map(move |j| (i, j))) {
+                let at = 90 + i as isize * from_stride[0] + j as isize * from_stride[1];
+                let is_inside = segments.segments.contains(&i) && inside.contains(&j);
+                let x = if is_inside { numbers[at as usize] } else { N::default() };
+                expected[7 + i * to_stride[0] + j * to_stride[1]] = x;
+            }
+            assert_eq!(to, expected, "{count} of {len}, {along} apart to {to_along}");
+        }
+    }
+}
+
+#[test]
+fn segments_of_every_length_are_copied() {
+    segments_are_copied(&(0..800).map(|i| i as f32 + 1.0).collect::<Vec<_>>());
+    segments_are_copied(&(0..800).map(|i| f64::from(i) + 1.0).collect::<Vec<_>>());
+    segments_are_copied(&(1..801).collect::<Vec<u16>>());
+    segments_are_copied(&(0..800).map(|i| (i % 251) as u8 + 1).collect::<Vec<_>>());
 }
