@@ -7,6 +7,8 @@ mod layout;
 mod loops;
 mod report;
 mod results;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use oxc_index::IndexVec;
@@ -14,7 +16,7 @@ use remat_ir::{Jaxpr, Result};
 use remat_kernels::Threads;
 use remat_opt::pipeline;
 
-use crate::ids::{ResultId, StepId};
+use crate::ids::{OutId, ResultId, StepId};
 use crate::peak::Programs;
 use crate::plan::{Plan, plan};
 use crate::program::ProgramResult;
@@ -68,11 +70,46 @@ impl<'a> Planned<'a> {
         let donating = donated.as_ref().map(Ordered::new).transpose()?;
         Ok(Planned { kernels, results, keeping, donating })
     }
+
+    /// The bytes beside those of the arguments that a run needs to which no argument is donated, and one to which all are.
+    fn needed(&self) -> [usize; 2] {
+        let outputs = &self.kernels.buffers.outputs;
+        let bytes = |out: OutId| self.kernels.buffers.aval(outputs[out]).bytes();
+        let donated = |ordered: &Ordered| -> usize {
+            let donated = donation::donated_arguments(&self.kernels, &ordered.plan);
+            let own = donated.iter_enumerated().filter(|(_, argument)| argument.is_none());
+            ordered.plan.arena + own.map(|(out, _)| bytes(out)).sum::<usize>()
+        };
+        let all = [Some(&self.keeping), self.donating.as_ref()].into_iter().flatten().map(donated).min();
+        [self.keeping.plan.arena, all.unwrap_or(0)]
+    }
 }
 
-/// The steps of a program, after the passes.
-fn steps(jaxpr: &Jaxpr) -> Result<Steps> {
-    Steps::of(pipeline::run(pipeline::CPU, jaxpr)?)
+/// How many times its bytes a value that is kept takes of those that are free, in turn, until the plan needs no more memory.
+const MARGINS: [usize; 3] = [1, 2, 4];
+
+/// Plans a program. What its loops compute again is kept where that needs no more memory.
+///
+/// # Errors
+/// If an operation cannot be run.
+fn plan_with<R>(
+    jaxpr: &Jaxpr,
+    caller: Caller,
+    threads: &Threads,
+    use_plan: impl FnOnce(&Planned<'_>) -> Result<R>,
+) -> Result<R> {
+    let steps = Steps::of(pipeline::run(pipeline::CPU, jaxpr)?)?;
+    let planned = Planned::new(&steps, caller, threads)?;
+    let Ordered { order, plan } = &planned.keeping;
+    let free: Vec<usize> = plan.timeline.iter().map(|live| plan.arena - live).collect();
+    for margin in MARGINS {
+        let Some(kept) = steps.keep(order, &free, margin)? else { break };
+        let keeping = Planned::new(&kept, caller, threads)?;
+        if keeping.needed().iter().zip(planned.needed()).all(|(&more, needed)| more <= needed) {
+            return use_plan(&keeping);
+        }
+    }
+    use_plan(&planned)
 }
 
 /// Compiles a program for these threads.
@@ -80,12 +117,12 @@ fn steps(jaxpr: &Jaxpr) -> Result<Steps> {
 /// # Errors
 /// If an operation cannot be run.
 pub(crate) fn compile(jaxpr: &Jaxpr, caller: Caller, threads: &Threads) -> Result<Programs> {
-    let steps = steps(jaxpr)?;
-    let planned = Planned::new(&steps, caller, threads)?;
-    let keeping = layout::program(jaxpr, &planned, &planned.keeping)?;
-    let donating = planned.donating.as_ref().map(|ordered| layout::program(jaxpr, &planned, ordered)).transpose()?;
-    let donating = donating.filter(|donating| donating.peak(|_| true) < keeping.peak(|_| true));
-    Ok(Programs { keeping, donating })
+    plan_with(jaxpr, caller, threads, |planned| {
+        let keeping = layout::program(jaxpr, planned, &planned.keeping)?;
+        let donating = planned.donating.as_ref().map(|ordered| layout::program(jaxpr, planned, ordered)).transpose()?;
+        let donating = donating.filter(|donating| donating.peak(|_| true) < keeping.peak(|_| true));
+        Ok(Programs { keeping, donating })
+    })
 }
 
 /// The text of the steps that [`compile`] makes of a program, its lines but the first indented.
@@ -93,5 +130,5 @@ pub(crate) fn compile(jaxpr: &Jaxpr, caller: Caller, threads: &Threads) -> Resul
 /// # Errors
 /// As [`compile`].
 pub(crate) fn listing(jaxpr: &Jaxpr, caller: Caller, threads: &Threads, indent: usize) -> Result<String> {
-    Planned::new(&steps(jaxpr)?, caller, threads)?.text(threads, indent)
+    plan_with(jaxpr, caller, threads, |planned| planned.text(threads, indent))
 }

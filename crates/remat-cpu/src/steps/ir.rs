@@ -44,6 +44,7 @@ impl Value {
 }
 
 /// A step: it runs at one time.
+#[derive(Clone)]
 pub(crate) enum Step {
     /// One equation, with its operands.
     Equation { eqn: EqnId, operands: Vec<Value> },
@@ -71,7 +72,7 @@ pub(crate) struct Steps {
 
 /// The tokens of the barriers that equations wait for: those whose results they read, themselves or as views. A token is a
 /// variable of no bytes that the step of its barrier writes, so that schedule and plan need not know of barriers.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Tokens(HashMap<EqnId, Vec<Var>>);
 
 impl Tokens {
@@ -89,6 +90,7 @@ impl Tokens {
 }
 
 /// An equation of a loop.
+#[derive(Clone)]
 pub(crate) struct Member {
     pub(crate) eqn: EqnId,
     pub(crate) out: Var,
@@ -97,6 +99,7 @@ pub(crate) struct Member {
 }
 
 /// Equations that one loop computes.
+#[derive(Clone)]
 pub(crate) struct Group {
     pub(crate) members: Vec<Member>,
     /// Rows; all elements where there are no columns.
@@ -113,9 +116,53 @@ impl Group {
     pub(super) fn size(&self) -> usize {
         self.rows * self.columns.unwrap_or(1)
     }
+
+    /// Drops the equations on which no stored value depends.
+    pub(super) fn prune(&mut self) {
+        let mut needed: Vec<Var> = self.outs.clone();
+        for member in self.members.iter().rev() {
+            if needed.contains(&member.out) {
+                needed.extend(member.operands.iter().filter_map(Value::base));
+            }
+        }
+        self.members.retain(|m| needed.contains(&m.out));
+    }
 }
 
 impl Step {
+    /// The loop that it is.
+    pub(super) fn group(&self) -> Option<&Group> {
+        match self {
+            Step::Loop(group) => Some(group),
+            _ => None,
+        }
+    }
+
+    /// As [`Step::group`].
+    pub(super) fn group_mut(&mut self) -> Option<&mut Group> {
+        match self {
+            Step::Loop(group) => Some(group),
+            _ => None,
+        }
+    }
+
+    /// Makes it read the buffer of another variable.
+    pub(super) fn replace(&mut self, old: Var, new: Var) {
+        let operands: Vec<&mut Value> = match self {
+            Step::Equation { operands, .. } | Step::Barrier { operands, .. } => operands.iter_mut().collect(),
+            Step::Copy { operand, .. } => vec![operand],
+            Step::Count { .. } => Vec::new(),
+            Step::Loop(group) => group.members.iter_mut().flat_map(|m| &mut m.operands).collect(),
+        };
+        for operand in operands {
+            if let Value::View { base, .. } = operand
+                && *base == old
+            {
+                *base = new;
+            }
+        }
+    }
+
     /// The values that it reads. In a loop some of them are computed by the loop itself.
     pub(crate) fn operands(&self) -> Box<dyn Iterator<Item = &Value> + '_> {
         match self {

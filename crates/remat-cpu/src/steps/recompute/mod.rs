@@ -16,7 +16,7 @@ use remat_ir::{Var, VarMap};
 use remat_kernels::{Extent, Layout};
 use remat_opt::cost::{FAR_STEPS, MOST_RECOMPUTED, SMALL_BYTES};
 
-pub(super) use self::sink::sink;
+pub(super) use self::sink::{BYTES_OF_EQUATION, sink};
 use super::fuse::MOST_MEMBERS;
 use super::ir::{Group, Member, Step, Steps, Value};
 
@@ -96,17 +96,11 @@ impl Pass {
     }
 
     fn loop_at(&self, at: usize) -> Option<&Group> {
-        match &self.steps.steps[at] {
-            Step::Loop(group) => Some(group),
-            _ => None,
-        }
+        self.steps.steps[at].group()
     }
 
     fn loop_at_mut(&mut self, at: usize) -> Option<&mut Group> {
-        match &mut self.steps.steps[at] {
-            Step::Loop(group) => Some(group),
-            _ => None,
-        }
+        self.steps.steps[at].group_mut()
     }
 
     /// Decides about the values that a loop stores, the last first, so that their operands may stay. The widest come before all
@@ -152,7 +146,7 @@ impl Pass {
         let is_needed = !self.readers[out].is_empty();
         if let Some(group) = self.loop_at_mut(at).filter(|_| !is_needed) {
             group.outs.retain(|&v| v != out);
-            prune(group);
+            group.prune();
         }
     }
 
@@ -239,7 +233,7 @@ impl Pass {
         self.before[first].push(Step::Loop(group));
         self.note(cone, first);
         for &reader in readers {
-            self.replace(reader, out, again);
+            self.steps.steps[reader].replace(out, again);
             self.readers[again].push(reader);
         }
     }
@@ -247,7 +241,7 @@ impl Pass {
     /// Computes a value again in a loop that reads it.
     fn inline(&mut self, at: usize, out: Var, cone: &Cone, reader: usize) {
         let (members, again) = self.copies(at, out, cone);
-        self.replace(reader, out, again);
+        self.steps.steps[reader].replace(out, again);
         self.note(cone, reader);
         if let Some(group) = self.loop_at_mut(reader) {
             group.members.splice(0..0, members);
@@ -314,23 +308,6 @@ impl Pass {
         var
     }
 
-    /// Makes a step read another variable's buffer.
-    fn replace(&mut self, reader: usize, old: Var, new: Var) {
-        let operands: Vec<&mut Value> = match &mut self.steps.steps[reader] {
-            Step::Equation { operands, .. } | Step::Barrier { operands, .. } => operands.iter_mut().collect(),
-            Step::Copy { operand, .. } => vec![operand],
-            Step::Count { .. } => Vec::new(),
-            Step::Loop(group) => group.members.iter_mut().flat_map(|m| &mut m.operands).collect(),
-        };
-        for operand in operands {
-            if let Value::View { base, .. } = operand
-                && *base == old
-            {
-                *base = new;
-            }
-        }
-    }
-
     fn finish(self) -> Steps {
         let Pass { mut steps, before, .. } = self;
         let old = std::mem::take(&mut steps.steps);
@@ -347,15 +324,4 @@ impl Pass {
 
 fn reads(member: &Member, var: Var) -> bool {
     member.operands.iter().any(|x| x.base() == Some(var))
-}
-
-/// Drops the members on which no stored value depends.
-fn prune(group: &mut Group) {
-    let mut needed: Vec<Var> = group.outs.clone();
-    for member in group.members.iter().rev() {
-        if needed.contains(&member.out) {
-            needed.extend(member.operands.iter().filter_map(Value::base));
-        }
-    }
-    group.members.retain(|m| needed.contains(&m.out));
 }

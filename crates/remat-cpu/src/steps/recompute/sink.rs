@@ -11,13 +11,13 @@ use remat_opt::cost::{SMALL_BYTES, is_cheap};
 
 use super::super::fuse::{MOST_MEMBERS, fits_shape};
 use super::super::ir::{Group, Steps, Value};
-use super::{Cone, Leaves, Pass, prune, reads};
+use super::{Cone, Leaves, Pass, reads};
 
 /// Most equations that sink with a value.
 const MOST_SUNK: usize = 6;
 
 /// Bytes that come from memory in the time in which a loop computes an equation for an element.
-const BYTES_OF_EQUATION: usize = 1;
+pub(in crate::steps) const BYTES_OF_EQUATION: usize = 1;
 
 /// Computes values where they are read.
 pub(in crate::steps) fn sink(steps: Steps) -> Steps {
@@ -57,7 +57,7 @@ impl Pass {
         self.readers[out].clear();
         if let Some(group) = self.loop_at_mut(at) {
             group.outs.retain(|&v| v != out);
-            prune(group);
+            group.prune();
         }
     }
 

@@ -1,0 +1,221 @@
+//! Values that loops compute again although there is memory for them.
+//!
+//! [`recompute`](super::recompute) decides before the order of the steps and the memory plan are known, as if every byte counted. But only
+//! those at the peak do: where fewer bytes are live, a value that several loops compute may be stored by one and read by the
+//! others, which then need not read what it is computed from. The blocks of a residual network are such values: each is the sum of
+//! all before it, so that a loop far behind reads the operands of them all. What a policy recomputes has equations of its own and is not touched.
+//!
+//! (What to keep in how many bytes is the question of Jain et al., "Checkmate: breaking the memory wall with optimal tensor
+//! rematerialization", MLSys 2020. Here it is asked of loops alone, and answered greedily: value by value, the last first.)
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use remat_ir::{Result, Var, VarMap};
+use remat_kernels::Extent;
+use remat_opt::cost::SMALL_BYTES;
+
+use super::check::check;
+use super::ir::{Group, Member, Step, Steps, Value};
+use super::recompute::BYTES_OF_EQUATION;
+use crate::ids::{EqnId, StepId};
+use crate::memory::aligned;
+
+impl Steps {
+    /// The steps in the order in which they run, where loops read values that earlier ones have computed, as far as the bytes suffice that are
+    /// free while each step runs; a value takes `margin` times its bytes of them. `None` where nothing is kept.
+    ///
+    /// That there are as many free bytes does not prove that a value fits, since memory has holes and results are computed in place of operands: the
+    /// caller plans the memory of both programs.
+    ///
+    /// # Errors
+    /// If the steps are wrong, which is a defect.
+    pub(crate) fn keep(&self, order: &[StepId], free: &[usize], margin: usize) -> Result<Option<Steps>> {
+        if !self.computes_again() {
+            return Ok(None);
+        }
+        // Copies of results have no step here.
+        let there = order.iter().zip(free).filter(|(step, _)| step.index() < self.steps.len());
+        let (order, free): (Vec<StepId>, Vec<usize>) = there.map(|(&step, &free)| (step, free / margin)).unzip();
+        let steps = order.iter().map(|step| self.steps[step.index()].clone()).collect();
+        let Steps { jaxpr, names, values, tokens, .. } = self;
+        let steps =
+            Steps { jaxpr: jaxpr.clone(), names: names.clone(), values: values.clone(), tokens: tokens.clone(), steps };
+        let mut pass = Pass::new(steps, free);
+        // The last equations first: what reads one of them need not compute those before it.
+        let mut is_changed = false;
+        for (eqn, positions) in pass.computed().into_iter().rev() {
+            is_changed |= pass.keep(eqn, &positions);
+        }
+        let mut steps = pass.steps;
+        steps.steps.retain(|step| !matches!(step, Step::Loop(group) if group.outs.is_empty()));
+        if is_changed {
+            check(&steps)?;
+        }
+        Ok(is_changed.then_some(steps))
+    }
+
+    /// Whether loops compute a large value twice.
+    fn computes_again(&self) -> bool {
+        let mut seen = vec![false; self.jaxpr.eqns.len()];
+        let mut members = self.steps.iter().filter_map(Step::group).flat_map(|group| &group.members);
+        members.any(|m| {
+            let is_large = m.extent == Extent::Full && self.jaxpr.avals[m.out].bytes() >= SMALL_BYTES;
+            is_large && std::mem::replace(&mut seen[m.eqn.index()], true)
+        })
+    }
+}
+
+struct Pass {
+    steps: Steps,
+    /// Bytes that are free while each step runs.
+    free: Vec<usize>,
+    /// The steps that read the buffer of each variable, and do not compute it, in order.
+    readers: VarMap<Vec<usize>>,
+    /// Arguments and results, which are in memory throughout.
+    stays: VarMap<bool>,
+}
+
+/// A value that a loop computes.
+#[derive(Clone, Copy)]
+struct Computed {
+    at: usize,
+    var: Var,
+}
+
+impl Pass {
+    fn new(steps: Steps, free: Vec<usize>) -> Pass {
+        let vars = steps.jaxpr.avals.len();
+        let (mut readers, mut stays) = (VarMap::filled(vars, Vec::new()), VarMap::filled(vars, false));
+        for (at, step) in steps.steps.iter().enumerate() {
+            for base in step.operands().filter_map(Value::base) {
+                let is_own = step.group().is_some_and(|group| group.members.iter().any(|m| m.out == base));
+                let readers: &mut Vec<usize> = &mut readers[base];
+                if !is_own && readers.last() != Some(&at) {
+                    readers.push(at);
+                }
+            }
+        }
+        let outs = steps.jaxpr.outs.iter().filter_map(|a| steps.values[a.var()?].base());
+        for var in steps.jaxpr.ins.iter().copied().chain(outs) {
+            stays[var] = true;
+        }
+        Pass { steps, free, readers, stays }
+    }
+
+    /// The loops that compute each large value, where there are several.
+    fn computed(&self) -> BTreeMap<EqnId, Vec<usize>> {
+        let mut computed: BTreeMap<EqnId, Vec<usize>> = BTreeMap::new();
+        for (at, group) in self.steps.steps.iter().enumerate().filter_map(|(at, step)| Some((at, step.group()?))) {
+            let is_large = |var: Var| self.bytes(var) >= SMALL_BYTES;
+            for member in group.members.iter().filter(|m| m.extent == Extent::Full && is_large(m.out)) {
+                let positions = computed.entry(member.eqn).or_default();
+                if positions.last() != Some(&at) {
+                    positions.push(at);
+                }
+            }
+        }
+        computed.retain(|_, positions| positions.len() > 1);
+        computed
+    }
+
+    /// Makes loops read a value that one before them has computed. Returns whether one does.
+    fn keep(&mut self, eqn: EqnId, positions: &[usize]) -> bool {
+        let (mut kept, mut is_changed) = (None, false);
+        for &at in positions {
+            let Some(group) = self.steps.steps[at].group() else { continue };
+            let Some(member) = group.members.iter().find(|m| m.eqn == eqn && m.extent == Extent::Full) else {
+                continue;
+            };
+            let (again, can_store) = (Computed { at, var: member.out }, group.reduction.is_none());
+            if kept.is_some_and(|kept| self.reads(kept, again)) {
+                is_changed = true;
+            } else if can_store {
+                kept = Some(again);
+            }
+        }
+        is_changed
+    }
+
+    /// Makes a loop, and what reads the value of it, read the one that another loop has computed. Returns whether they do: if less is read and
+    /// written then, and the memory suffices.
+    fn reads(&mut self, kept: Computed, again: Computed) -> bool {
+        let [Some(from), Some(group)] = [kept.at, again.at].map(|at| self.steps.steps[at].group()) else {
+            return false;
+        };
+        let (is_stored, is_given) = (from.outs.contains(&kept.var), group.outs.contains(&again.var));
+        if is_given && self.stays[again.var] {
+            return false;
+        }
+        let rest = rest(group, again.var);
+        let is_read = rest.iter().any(|m| m.operands.iter().any(|x| x.base() == Some(again.var)));
+        // A store first reads its cache line.
+        let store = 2 * self.bytes(kept.var);
+        let all: Vec<&Member> = group.members.iter().collect();
+        let before = self.cost(group, &all) + if is_given { store } else { 0 };
+        let after = self.cost(group, &rest) + if is_stored { 0 } else { store };
+        if after >= before || !self.takes_memory(kept, again, is_stored, is_given) {
+            return false;
+        }
+        if let Some(from) = self.steps.steps[kept.at].group_mut().filter(|_| !is_stored) {
+            from.outs.push(kept.var);
+        }
+        self.steps.steps[again.at].replace(again.var, kept.var);
+        if let Some(group) = self.steps.steps[again.at].group_mut() {
+            group.outs.retain(|&out| out != again.var);
+            group.prune();
+        }
+        let mut readers = std::mem::take(&mut self.readers[again.var]);
+        readers.iter().for_each(|&reader| self.steps.steps[reader].replace(again.var, kept.var));
+        readers.extend(is_read.then_some(again.at));
+        let of_kept = &mut self.readers[kept.var];
+        of_kept.append(&mut readers);
+        of_kept.sort_unstable();
+        of_kept.dedup();
+        true
+    }
+
+    /// Takes the bytes of a value from those that are free from where it dies now, or is computed, until another loop would have computed it. Returns whether there
+    /// are as many. From there on it has the memory of the other one.
+    fn takes_memory(&mut self, kept: Computed, again: Computed, is_stored: bool, is_given: bool) -> bool {
+        if self.stays[kept.var] {
+            return true;
+        }
+        let bytes = aligned(self.bytes(kept.var));
+        let start = if is_stored { self.readers[kept.var].last().map_or(kept.at, |&last| last + 1) } else { kept.at };
+        let range: Range<usize> = start..again.at + usize::from(!is_given);
+        let free = self.free.get_mut(range).unwrap_or_default();
+        let suffices = free.iter().all(|&free| free >= bytes);
+        if suffices {
+            free.iter_mut().for_each(|free| *free -= bytes);
+        }
+        suffices
+    }
+
+    /// The bytes that these equations of a loop read from memory, the equations counted as bytes.
+    fn cost(&self, group: &Group, members: &[&Member]) -> usize {
+        let bases = members.iter().flat_map(|m| &m.operands).filter_map(Value::base);
+        let is_own = |var: &Var| members.iter().any(|m| m.out == *var);
+        let mut read: Vec<Var> = bases.filter(|var| !is_own(var) && self.bytes(*var) >= SMALL_BYTES).collect();
+        read.sort_unstable();
+        read.dedup();
+        read.into_iter().map(|var| self.bytes(var)).sum::<usize>() + members.len() * group.size() * BYTES_OF_EQUATION
+    }
+
+    fn bytes(&self, var: Var) -> usize {
+        self.steps.jaxpr.avals[var].bytes()
+    }
+}
+
+/// The equations that the values need which a loop stores, but for one that it would read.
+fn rest(group: &Group, read: Var) -> Vec<&Member> {
+    let mut needed: Vec<Var> = group.outs.iter().copied().filter(|&out| out != read).collect();
+    let mut rest = Vec::new();
+    for member in group.members.iter().rev().filter(|m| m.out != read) {
+        if needed.contains(&member.out) {
+            needed.extend(member.operands.iter().filter_map(Value::base));
+            rest.push(member);
+        }
+    }
+    rest
+}
