@@ -5,9 +5,10 @@ use ndarray::linalg::general_mat_mul;
 use ndarray::{ArrayView2, ArrayViewMut2, LinalgScalar, ShapeBuilder, ShapeError};
 use std::borrow::Cow;
 
-use super::elements;
+use super::convert::converted;
+use super::internal;
 use super::number::Ordered;
-use crate::{Array, DType, Data, Element, Error, ErrorKind, Result, with_dtype};
+use crate::{Array, DType, Data, Error, ErrorKind, Result};
 
 /// An element type with arithmetic: integers wrap; on bools a sum is `or` and a product `and`.
 pub(super) trait Number: Ordered {
@@ -17,16 +18,6 @@ pub(super) trait Number: Ordered {
     fn narrow(wide: Self::Wide) -> Self;
     fn plus(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
-    /// The value rounded to nearest.
-    fn to_f32(self) -> f32;
-    /// The value rounded to nearest.
-    fn to_f64(self) -> f64;
-    /// The value of an integer or a bool modulo 2^64; 0 for a float, which is never asked.
-    fn to_i64(self) -> i64;
-    fn from_f32(value: f32) -> Self;
-    fn from_f64(value: f64) -> Self;
-    /// The value modulo the range of an integer; whether it is not 0 for a bool.
-    fn from_i64(value: i64) -> Self;
 
     /// Whether this value comes before `best` in a search for the greatest. A NaN does, the first one of several.
     fn is_above(self, best: Self) -> bool {
@@ -47,12 +38,6 @@ macro_rules! integers {
             fn narrow(wide: $t) -> $t { wide }
             fn plus(self, other: $t) -> $t { self.wrapping_add(other) }
             fn times(self, other: $t) -> $t { self.wrapping_mul(other) }
-            fn to_f32(self) -> f32 { self as f32 }
-            fn to_f64(self) -> f64 { self as f64 }
-            fn to_i64(self) -> i64 { self as i64 }
-            fn from_f32(value: f32) -> $t { value as $t }
-            fn from_f64(value: f64) -> $t { value as $t }
-            fn from_i64(value: i64) -> $t { value as $t }
         }
     )*};
 }
@@ -67,12 +52,6 @@ macro_rules! floats {
             fn narrow(wide: $t) -> $t { wide }
             fn plus(self, other: $t) -> $t { self + other }
             fn times(self, other: $t) -> $t { self * other }
-            fn to_f32(self) -> f32 { self as f32 }
-            fn to_f64(self) -> f64 { self as f64 }
-            fn to_i64(self) -> i64 { 0 }
-            fn from_f32(value: f32) -> $t { value as $t }
-            fn from_f64(value: f64) -> $t { value as $t }
-            fn from_i64(value: i64) -> $t { value as $t }
         }
     )*};
 }
@@ -87,12 +66,6 @@ macro_rules! halves {
             fn narrow(wide: f32) -> $t { $t::from_f32(wide) }
             fn plus(self, other: $t) -> $t { $t::from_f32(self.widen() + other.widen()) }
             fn times(self, other: $t) -> $t { $t::from_f32(self.widen() * other.widen()) }
-            fn to_f32(self) -> f32 { $t::to_f32(self) }
-            fn to_f64(self) -> f64 { $t::to_f64(self) }
-            fn to_i64(self) -> i64 { 0 }
-            fn from_f32(value: f32) -> $t { $t::from_f32(value) }
-            fn from_f64(value: f64) -> $t { $t::from_f64(value) }
-            fn from_i64(value: i64) -> $t { $t::from_f64(value as f64) }
         }
     )*};
 }
@@ -113,24 +86,6 @@ impl Number for bool {
     fn times(self, other: bool) -> bool {
         self & other
     }
-    fn to_f32(self) -> f32 {
-        u8::from(self).into()
-    }
-    fn to_f64(self) -> f64 {
-        u8::from(self).into()
-    }
-    fn to_i64(self) -> i64 {
-        self.into()
-    }
-    fn from_f32(value: f32) -> bool {
-        value != 0.0
-    }
-    fn from_f64(value: f64) -> bool {
-        value != 0.0
-    }
-    fn from_i64(value: i64) -> bool {
-        value != 0
-    }
 }
 
 /// A matrix as a slice that starts at its first element, and the distances between its rows and between its columns.
@@ -138,8 +93,6 @@ pub(super) type Matrix<'a, A> = (&'a [A], usize, usize);
 
 /// A type that matrix products are computed in.
 pub(super) trait Accumulator: Number {
-    fn from_number<T: Number>(value: T) -> Self;
-    fn to_number<T: Number>(self) -> T;
     /// `out = a b` for `a` of `m` by `k`, `b` of `k` by `n` and a dense `out`, none of which is empty.
     fn matmul(m: usize, k: usize, n: usize, a: Matrix<Self>, b: Matrix<Self>, out: &mut [Self]) -> Result<()>;
 
@@ -147,44 +100,26 @@ pub(super) trait Accumulator: Number {
     fn elements(array: &Array) -> Result<Cow<'_, [Self]>> {
         match array.as_slice::<Self>() {
             Some(slice) => Ok(Cow::Borrowed(slice)),
-            None => with_dtype!(array.dtype(), T => {
-                Ok(Cow::Owned(elements::<T>(array)?.iter().map(|&x| Self::from_number(x)).collect()))
-            }),
+            None => match Self::into_vec(converted(array.data(), Self::DTYPE)) {
+                Some(vec) => Ok(Cow::Owned(vec)),
+                None => internal(Self::DTYPE.name(), array),
+            },
         }
     }
 
     /// The data of a dtype that these elements are rounded to.
     fn rounded(elements: Vec<Self>, dtype: DType) -> Data {
-        if dtype == Self::DTYPE {
-            return Self::wrap(elements);
-        }
-        with_dtype!(dtype, T => T::wrap(elements.iter().map(|x| x.to_number()).collect()))
+        if dtype == Self::DTYPE { Self::wrap(elements) } else { converted(&Self::wrap(elements), dtype) }
     }
 }
 
 impl Accumulator for f32 {
-    fn from_number<T: Number>(value: T) -> f32 {
-        value.to_f32()
-    }
-
-    fn to_number<T: Number>(self) -> T {
-        T::from_f32(self)
-    }
-
     fn matmul(m: usize, k: usize, n: usize, a: Matrix<f32>, b: Matrix<f32>, out: &mut [f32]) -> Result<()> {
         gemm(m, k, n, a, b, out)
     }
 }
 
 impl Accumulator for f64 {
-    fn from_number<T: Number>(value: T) -> f64 {
-        value.to_f64()
-    }
-
-    fn to_number<T: Number>(self) -> T {
-        T::from_f64(self)
-    }
-
     fn matmul(m: usize, k: usize, n: usize, a: Matrix<f64>, b: Matrix<f64>, out: &mut [f64]) -> Result<()> {
         gemm(m, k, n, a, b, out)
     }
@@ -192,14 +127,6 @@ impl Accumulator for f64 {
 
 /// Integers of every width agree with their products modulo 2^64.
 impl Accumulator for i64 {
-    fn from_number<T: Number>(value: T) -> i64 {
-        value.to_i64()
-    }
-
-    fn to_number<T: Number>(self) -> T {
-        T::from_i64(self)
-    }
-
     fn matmul(m: usize, k: usize, n: usize, a: Matrix<i64>, b: Matrix<i64>, out: &mut [i64]) -> Result<()> {
         for (i, row) in out.chunks_exact_mut(n).enumerate().take(m) {
             row.fill(0);

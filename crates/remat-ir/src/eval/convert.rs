@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use super::{elements, internal};
+use super::internal;
 use crate::literal::round_to_odd;
 use crate::{
     Array, BitcastConvertType, ConvertElementType, DType, Data, Element, Literal, ReducePrecision, Result, with_dtype,
@@ -15,15 +15,19 @@ pub(super) fn convert_element_type(op: &ConvertElementType, ins: Vec<Array>) -> 
         return Ok(x);
     }
     let aval = x.aval().with_dtype(op.dtype);
-    let data = with_dtype!(x.dtype(), S => {
-        let from = elements::<S>(&x)?;
-        converted(op.dtype, from.len(), &|i| from[i].into_value())
-    });
-    Array::new(aval, data)
+    Array::new(aval, converted(x.data(), op.dtype))
+}
+
+/// Each element converted to a dtype.
+pub(super) fn converted(data: &Data, dtype: DType) -> Data {
+    with_dtype!(data.dtype(), S => {
+        let from = S::slice(data).unwrap_or_default();
+        written(dtype, from.len(), &|i| from[i].into_value())
+    })
 }
 
 /// Values as elements of a dtype.
-fn converted(dtype: DType, len: usize, value: &dyn Fn(usize) -> Value) -> Data {
+fn written(dtype: DType, len: usize, value: &dyn Fn(usize) -> Value) -> Data {
     with_dtype!(dtype, T => T::wrap((0..len).map(|i| T::from_value(value(i))).collect()))
 }
 
