@@ -10,8 +10,8 @@ use remat_ir::{Error, ErrorKind, Loc, Policy, Result, did_you_mean};
 
 use super::checkpoint::{expect_names, trace_value};
 use crate::trace::{
-    Order, Output, Seen, Selection, Tree, avals, current_loc, fail, operands, rebuild, run, structure, untraced,
-    with_selection,
+    Order, Output, Seen, Selection, Tree, avals, current_loc, fail, operands, pattern, rebuild, run, structure,
+    untraced, with_selection,
 };
 
 const NAME: &str = "checkpoint_layers";
@@ -122,23 +122,10 @@ impl fmt::Display for Layers {
     }
 }
 
-/// Whether a path matches a pattern. As with masks of parameters, reached names are a set, so that the time is the product of both lengths.
+/// Whether a path matches a pattern.
 fn matches(pattern: &str, path: &str) -> bool {
     let (is_whole, pattern) = pattern.strip_prefix('/').map_or((false, pattern), |rest| (true, rest));
-    let names: Vec<&str> = path.split('/').collect();
-    let mut reached = vec![!is_whole; names.len() + 1];
-    reached[0] = true;
-    for part in pattern.split('/') {
-        let mut next = vec![false; names.len() + 1];
-        for i in 0..=names.len() {
-            next[i] = match part {
-                "**" => reached[i] || (i > 0 && next[i - 1]),
-                _ => i > 0 && reached[i - 1] && (part == "*" || part == names[i - 1]),
-            };
-        }
-        reached = next;
-    }
-    reached[names.len()]
+    pattern::matches(pattern.split('/'), &path.split('/').collect::<Vec<_>>(), is_whole)
 }
 
 /// The function with a [`checkpoint`](crate::checkpoint) around each of its layers that is selected, wherever it runs them: inside loops,

@@ -4,6 +4,7 @@ use std::fmt;
 
 use remat_ir::{Error, ErrorKind, Result};
 
+use crate::trace::pattern::matches;
 use crate::tree::{Path, Structure, leaves};
 use crate::{Tensor, Tree};
 
@@ -55,7 +56,7 @@ impl Mask {
             Mask::Matrices => leaf.aval().is_ok_and(|aval| aval.rank() >= 2 + layer_axes),
             Mask::Paths(patterns) => {
                 let segments: Vec<String> = path.0.iter().map(ToString::to_string).collect();
-                patterns.iter().any(|pattern| matches(&split(pattern), &segments))
+                patterns.iter().any(|pattern| matches(split(pattern), &segments, true))
             }
             Mask::Complement(mask) => !mask.takes(path, leaf, layer_axes),
             Mask::Custom(f) => f(path, leaf),
@@ -111,25 +112,6 @@ impl fmt::Debug for Mask {
 }
 
 /// The segments of a pattern; the empty pattern has none, as the path of a model that is one tensor.
-fn split(pattern: &str) -> Vec<&str> {
-    if pattern.is_empty() { Vec::new() } else { pattern.split('.').collect() }
-}
-
-/// Whether segments match a pattern. Each `**` is met once for each end that it may have, so reached positions are a set and the
-/// time is the product of both lengths, however many `**` there are.
-fn matches(pattern: &[&str], segments: &[String]) -> bool {
-    let mut reached = vec![false; segments.len() + 1];
-    reached[0] = true;
-    for part in pattern {
-        let mut next = vec![false; segments.len() + 1];
-        for i in 0..=segments.len() {
-            next[i] = if *part == "**" {
-                reached[i] || (i > 0 && next[i - 1])
-            } else {
-                i > 0 && reached[i - 1] && (*part == "*" || *part == segments[i - 1])
-            };
-        }
-        reached = next;
-    }
-    reached[segments.len()]
+fn split(pattern: &str) -> impl Iterator<Item = &str> {
+    pattern.split('.').filter(|_| !pattern.is_empty())
 }

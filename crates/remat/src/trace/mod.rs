@@ -13,6 +13,7 @@ mod endless;
 mod nodes;
 mod order;
 mod output;
+pub(crate) mod pattern;
 mod regions;
 mod scope;
 mod structure;
