@@ -5,6 +5,7 @@ use remat_ir::{Error, ErrorKind, Result};
 use super::conv::{kernel, per_feature};
 use crate::layer::{deferred, pinned};
 use crate::random::Key;
+use crate::tensor::spatial_numbers;
 use crate::{ConvConfig, DType, Padding, Tensor, Tree};
 
 /// A transposed convolution with weights, in any number of spatial dimensions: the map whose transpose is a [`Conv`](super::Conv) of the same
@@ -83,8 +84,8 @@ impl ConvTranspose {
             let message = format!("{} groups do not divide {inputs} features", self.groups);
             return Err(Error::new(ErrorKind::Shape, NAME, message));
         }
-        let strides = numbers("strides", &self.strides, window.len())?;
-        let dilation = numbers("dilation", &self.dilation, window.len())?;
+        let strides = spatial_numbers(NAME, "strides", &self.strides, window.len())?;
+        let dilation = spatial_numbers(NAME, "dilation", &self.dilation, window.len())?;
         let reach: Vec<i64> = window.iter().zip(&dilation).map(|(&n, &d)| (n as i64 - 1) * d as i64 + 1).collect();
         let cut: Vec<(i64, i64)> = match &self.padding {
             Padding::Valid => vec![(0, 0); window.len()],
@@ -107,8 +108,8 @@ impl ConvTranspose {
         let padding = reach.iter().zip(cut).map(|(&reach, (from, to))| (reach - 1 - from, reach - 1 - to)).collect();
         let config = ConvConfig {
             padding: Padding::Explicit(padding),
-            input_dilation: strides,
-            kernel_dilation: dilation,
+            input_dilation: strides.into_vec(),
+            kernel_dilation: dilation.into_vec(),
             feature_groups: self.groups,
             ..ConvConfig::default()
         };
@@ -118,15 +119,4 @@ impl ConvTranspose {
         let spatial: Vec<usize> = (2..kernel.rank()).collect();
         Ok(x.conv(&self.kernel.reshape(grouped).swap_axes(1, 2).reshape(whole).flip(spatial), &config))
     }
-}
-
-fn numbers(what: &str, numbers: &[usize], spatial: usize) -> Result<Vec<usize>> {
-    if numbers.is_empty() {
-        return Ok(vec![1; spatial]);
-    }
-    if numbers.len() != spatial || numbers.contains(&0) {
-        let message = format!("{what} is {numbers:?} and not {spatial} positive numbers");
-        return Err(Error::new(ErrorKind::Argument, NAME, message));
-    }
-    Ok(numbers.to_vec())
 }

@@ -1,6 +1,6 @@
 //! Tables of weights: linear maps and embeddings.
 
-use remat_ir::{Error, ErrorKind};
+use remat_ir::{Error, ErrorKind, Result};
 
 use super::LowRank;
 use crate::layer::{deferred, pinned};
@@ -111,10 +111,15 @@ impl Embedding {
 /// Normal numbers of this standard deviation before they are cut at two of it.
 pub(super) fn normal(key: Key, shape: &[usize], dtype: DType, deviation: f64) -> Tensor {
     deferred(|| {
-        if !dtype.is_float() {
-            let message = format!("weights have a float dtype, not {dtype}");
-            return Err(Error::new(ErrorKind::DType, "nn", message));
-        }
+        expect_float_weights(dtype)?;
         Ok(random::truncated_normal(key, shape, dtype, -2.0..2.0) * deviation)
     })
+}
+
+/// Fails unless weights of this dtype can be drawn.
+pub(super) fn expect_float_weights(dtype: DType) -> Result<()> {
+    if dtype.is_float() {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::DType, "nn", format!("weights have a float dtype, not {dtype}")))
 }

@@ -3,6 +3,7 @@
 use remat_ir::{Error, ErrorKind, Result};
 
 use super::Linear;
+use super::linear::expect_float_weights;
 use crate::layer::{deferred, pinned};
 use crate::random::{self, Key};
 use crate::trace::{current_loc, deferred_array};
@@ -195,10 +196,7 @@ fn uniform(key: Key, inputs: usize, gates: usize, features: usize, dtype: DType)
     let bound = 1.0 / (features.max(1) as f64).sqrt();
     let outputs = gates * features;
     let weight = deferred(|| {
-        if !dtype.is_float() {
-            let message = format!("weights have a float dtype, not {dtype}");
-            return Err(Error::new(ErrorKind::DType, "nn", message));
-        }
+        expect_float_weights(dtype)?;
         Ok(random::uniform(key, [inputs, outputs], dtype, -bound..bound))
     });
     Linear { weight, bias: Some(Tensor::zeros([outputs], dtype)), adapter: None }

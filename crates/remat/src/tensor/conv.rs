@@ -99,9 +99,9 @@ fn operation(x: &Aval, kernel: &Aval, config: &ConvConfig) -> Result<Conv> {
         None => std::array::from_fn(|_| ConvDims { first: 0, second: 1, spatial: (2..spatial + 2).collect() }),
         Some(layout) => dimension_numbers(x.rank(), layout)?,
     };
-    let strides = numbers("strides", &config.strides, spatial)?;
-    let lhs_dilation = numbers("input_dilation", &config.input_dilation, spatial)?;
-    let rhs_dilation = numbers("kernel_dilation", &config.kernel_dilation, spatial)?;
+    let strides = spatial_numbers("conv", "strides", &config.strides, spatial)?;
+    let lhs_dilation = spatial_numbers("conv", "input_dilation", &config.input_dilation, spatial)?;
+    let rhs_dilation = spatial_numbers("conv", "kernel_dilation", &config.kernel_dilation, spatial)?;
     let dilated = |size: usize, dilation: usize| {
         if size == 0 { 0 } else { (size - 1).saturating_mul(dilation).saturating_add(1) }
     };
@@ -121,13 +121,17 @@ fn operation(x: &Aval, kernel: &Aval, config: &ConvConfig) -> Result<Conv> {
     })
 }
 
-fn numbers(what: &str, numbers: &[usize], spatial: usize) -> Result<Shape> {
+/// One positive number for each spatial axis; none stand for ones.
+///
+/// # Errors
+/// If they are not as many, or one is 0.
+pub(crate) fn spatial_numbers(operation: &str, what: &str, numbers: &[usize], spatial: usize) -> Result<Shape> {
     if numbers.is_empty() {
         return Ok(Shape::from_elem(1, spatial));
     }
     if numbers.len() != spatial || numbers.contains(&0) {
         let message = format!("{what} is {numbers:?} and not {spatial} positive numbers");
-        return Err(Error::new(ErrorKind::Argument, "conv", message));
+        return Err(Error::new(ErrorKind::Argument, operation, message));
     }
     Ok(numbers.into())
 }

@@ -38,6 +38,7 @@ mod update;
 pub(crate) use argument::axis;
 pub use argument::{Argument, Axes, Dims, Int, Keep, Operand, Scalar, keep};
 pub use collective::{AxisNames, axis_index, axis_size};
+pub(crate) use conv::spatial_numbers;
 pub use conv::{ConvConfig, Padding};
 pub use einsum::einsum;
 pub use gather::{Starts, non_negative};

@@ -2,7 +2,7 @@
 
 use remat_ir::{Error, ErrorKind, ReduceWindow, Result, Shape, Window, WindowKind};
 
-use super::conv::Padding;
+use super::conv::{Padding, spatial_numbers};
 use super::elementwise::require_float;
 use crate::Tensor;
 use crate::trace::{bind1, deferred};
@@ -122,7 +122,6 @@ impl Tensor {
     fn reduce_window(&self, name: &str, kind: WindowKind, config: &PoolConfig) -> Result<Tensor> {
         let aval = self.aval()?;
         let slid = config.window.len();
-        let wrong = |message: String| Err(Error::new(ErrorKind::Argument, name, message));
         let mut op = ReduceWindow {
             kind,
             window: Window {
@@ -134,20 +133,18 @@ impl Tensor {
             },
         };
         let Some(left_alone) = aval.rank().checked_sub(slid) else {
-            return wrong(format!("a window of {slid} dimensions is too much for {aval}"));
+            let message = format!("a window of {slid} dimensions is too much for {aval}");
+            return Err(Error::new(ErrorKind::Argument, name, message));
         };
-        let strides = if config.strides.is_empty() { config.window.clone() } else { config.strides.clone() };
-        let dilation = if config.dilation.is_empty() { vec![1; slid] } else { config.dilation.clone() };
-        for (what, numbers) in [("window", &config.window), ("strides", &strides), ("dilation", &dilation)] {
-            if numbers.len() != slid || numbers.contains(&0) {
-                return wrong(format!("{what} is {numbers:?} and not {slid} positive numbers"));
-            }
-        }
+        let numbers = |what: &str, numbers: &[usize]| spatial_numbers(name, what, numbers, slid);
+        let window = numbers("window", &config.window)?;
+        let strides = if config.strides.is_empty() { window.clone() } else { numbers("strides", &config.strides)? };
+        let dilation = numbers("dilation", &config.dilation)?;
         let windows: Vec<usize> =
-            (0..slid).map(|i| (config.window[i] - 1).saturating_mul(dilation[i]).saturating_add(1)).collect();
+            (0..slid).map(|i| (window[i] - 1).saturating_mul(dilation[i]).saturating_add(1)).collect();
         let padding = config.padding.resolve(name, &aval.shape[left_alone..], &windows, &strides)?;
         let all = |numbers: &[usize]| std::iter::repeat_n(1, left_alone).chain(numbers.iter().copied()).collect();
-        op.window.dimensions = all(&config.window);
+        op.window.dimensions = all(&window);
         op.window.strides = all(&strides);
         op.window.window_dilation = all(&dilation);
         op.window.padding = std::iter::repeat_n((0, 0), left_alone).chain(padding).collect();
