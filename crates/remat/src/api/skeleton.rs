@@ -1,6 +1,6 @@
 //! A tree without its arrays.
 
-use remat_ir::{Array, Aval, DType, Error, ErrorKind, Literal, Loc, Result};
+use remat_ir::{Aval, DType, Error, ErrorKind, Loc, Result};
 
 use crate::trace::{Path, Structure, Tensor, Tree, avals, leaf_paths, rebuild, structure, zeros};
 
@@ -20,7 +20,7 @@ pub(super) struct Skeleton<T> {
 impl<T: Tree> Skeleton<T> {
     /// Of `tree`, whose leaves have these avals; the leaves themselves may be of a trace that has ended.
     pub(super) fn new(tree: &T, avals: Vec<Aval>) -> Result<Skeleton<T>> {
-        let placeholder = Tensor::from_array(Array::full(Literal::from_f64(DType::F32, 0.0), []));
+        let placeholder = Tensor::scalar(DType::F32, 0.0);
         let like = rebuild(tree, vec![placeholder; avals.len()])?;
         Ok(Skeleton { like, structure: structure(tree).1, paths: leaf_paths(tree), avals })
     }

@@ -1,6 +1,6 @@
 //! Bounds of gradients: of their norm, and of their values.
 
-use super::leaves::{scalar, working_dtype};
+use super::leaves::working_dtype;
 use crate::trace::pinned;
 use crate::tree::leaves;
 use crate::{DType, Tensor, Tree, tree};
@@ -75,5 +75,5 @@ fn norm<T: Tree>(tree: &T) -> Tensor {
     let is_wide = floats.iter().any(|leaf| leaf.dtype().is_ok_and(|d| d == DType::F64));
     let dtype = if is_wide { DType::F64 } else { DType::F32 };
     let squares = floats.iter().map(|leaf| leaf.to_dtype(dtype).square().sum(..));
-    squares.reduce(|sum, square| sum + square).unwrap_or_else(|| scalar(dtype, 0.0)).sqrt()
+    squares.reduce(|sum, square| sum + square).unwrap_or_else(|| Tensor::scalar(dtype, 0.0)).sqrt()
 }

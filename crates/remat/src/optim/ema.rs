@@ -2,7 +2,7 @@
 
 use remat_ir::{Aval, Result};
 
-use super::leaves::{self, Slot, correction, next_step, no_steps, scalar, scoped, working_dtype};
+use super::leaves::{self, Slot, correction, next_step, no_steps, scoped, working_dtype};
 use crate::trace::{pinned, structure};
 use crate::{Tensor, Tree, tree};
 
@@ -100,7 +100,8 @@ impl Ema {
                     return Ok((average.clone(), [average]));
                 }
                 let started = state.step.gt(0);
-                let correction = started.select(correction(&state.step, leaf.work, self.decay), scalar(leaf.work, 1.0));
+                let correction =
+                    started.select(correction(&state.step, leaf.work, self.decay), Tensor::scalar(leaf.work, 1.0));
                 Ok((started.select(&average / correction, leaf.parameter), [average]))
             })?;
             Ok(averages)

@@ -1,6 +1,6 @@
 //! The leaves of a model, with those of its gradients and of the state of an optimizer.
 
-use remat_ir::{Array, Aval, Error, ErrorKind, Literal, Result};
+use remat_ir::{Aval, Error, ErrorKind, Result};
 
 use super::Schedule;
 use crate::trace::{current_loc, pinned, rebuild, structure};
@@ -173,15 +173,10 @@ pub(super) fn next_step(step: &Tensor) -> Tensor {
     step.minimum(i32::MAX - 1) + 1
 }
 
-/// A scalar constant.
-pub(super) fn scalar(dtype: DType, value: f64) -> Tensor {
-    Tensor::from_array(Array::full(Literal::from_f64(dtype, value), []))
-}
-
 /// `1 - b^step`, what an average that started at zero is divided by. By the logarithm of `b`: in f32 the power itself would leave
 /// four digits of the first steps.
 pub(super) fn correction(step: &Tensor, dtype: DType, b: f64) -> Tensor {
-    if b == 0.0 { scalar(dtype, 1.0) } else { -(step.to_dtype(dtype) * b.ln()).expm1() }
+    if b == 0.0 { Tensor::scalar(dtype, 1.0) } else { -(step.to_dtype(dtype) * b.ln()).expm1() }
 }
 
 /// A value that is computed once for all parameters of a dtype.

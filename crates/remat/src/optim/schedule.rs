@@ -2,7 +2,6 @@
 
 use std::f64::consts::PI;
 
-use super::leaves::scalar;
 use crate::trace::pinned;
 use crate::{DType, Tensor};
 
@@ -86,7 +85,7 @@ impl Schedule {
     #[track_caller]
     pub fn at(&self, step: &Tensor, dtype: DType) -> Tensor {
         pinned(|| match *self {
-            Schedule::Constant(rate) => scalar(dtype, rate),
+            Schedule::Constant(rate) => Tensor::scalar(dtype, rate),
             Schedule::Linear { start, end, steps } => line(&step.to_dtype(dtype), dtype, start, end, steps),
             Schedule::Cosine { start, end, steps } => cosine(&step.to_dtype(dtype), dtype, start, end, steps),
             Schedule::WarmupCosine { start, peak, end, warmup_steps, steps } => {
@@ -99,7 +98,7 @@ impl Schedule {
                 let mut scales = scales.clone();
                 scales.sort_by_key(|&(from, _)| from);
                 let mut value = start;
-                scales.into_iter().fold(scalar(dtype, start), |rate, (from, scale)| {
+                scales.into_iter().fold(Tensor::scalar(dtype, start), |rate, (from, scale)| {
                     value *= scale;
                     step.lt(last(from)).select(rate, value)
                 })
@@ -137,14 +136,14 @@ fn last(steps: u64) -> i32 {
 
 fn line(step: &Tensor, dtype: DType, start: f64, end: f64, steps: u64) -> Tensor {
     if steps == 0 {
-        return scalar(dtype, end);
+        return Tensor::scalar(dtype, end);
     }
     (start - end) * (1 - part(step, steps)) + end
 }
 
 fn cosine(step: &Tensor, dtype: DType, start: f64, end: f64, steps: u64) -> Tensor {
     if steps == 0 {
-        return scalar(dtype, end);
+        return Tensor::scalar(dtype, end);
     }
     (start - end) * (((part(step, steps) * PI).cos() + 1) * 0.5) + end
 }

@@ -6,7 +6,7 @@ use remat_ir::{Literal, Result};
 
 use super::Key;
 use super::integer::raw;
-use super::ops::{constant, expect_float, integer, parameter, scalar, shape, unsigned};
+use super::ops::{expect_float, integer, parameter, shape, unsigned};
 use crate::argument::{Dims, Operand};
 use crate::tensor::Argument;
 use crate::trace::deferred;
@@ -36,8 +36,8 @@ pub fn uniform<T: Operand>(key: Key, shape: impl Dims, dtype: DType, range: Rang
                     return Ok(u);
                 }
                 // The difference of two f64 rounds to that of any narrower floats.
-                let span = scalar(dtype, max.as_f64() - min.as_f64());
-                Ok(scaled(&u, &span, &constant(min)))
+                let span = Tensor::scalar(dtype, max.as_f64() - min.as_f64());
+                Ok(scaled(&u, &span, &Tensor::literal(min)))
             }
             (min, max) => {
                 let (min, max) = (parameter(NAME, min, dtype, &shape)?, parameter(NAME, max, dtype, &shape)?);
@@ -64,8 +64,8 @@ pub fn normal(key: Key, shape: impl Dims, dtype: DType) -> Tensor {
         let u = unit(&key, NAME, &self::shape(NAME, shape)?, dtype)?;
         // The open interval from -1: its start is the float after -1, and 1 less that rounds to 2 in every dtype.
         let (_, mantissa) = dtype.float_format().unwrap_or_default();
-        let min = scalar(dtype, (-f64::from(mantissa) - 1.0).exp2() - 1.0);
-        Ok(scalar(dtype, std::f64::consts::SQRT_2) * scaled(&u, &scalar(dtype, 2.0), &min).erf_inv())
+        let min = Tensor::scalar(dtype, (-f64::from(mantissa) - 1.0).exp2() - 1.0);
+        Ok(Tensor::scalar(dtype, std::f64::consts::SQRT_2) * scaled(&u, &Tensor::scalar(dtype, 2.0), &min).erf_inv())
     })
 }
 
@@ -87,7 +87,7 @@ pub fn truncated_normal<T: Operand>(key: Key, shape: impl Dims, dtype: DType, ra
         let u = unit(&key, NAME, &shape, dtype)?;
         let lower = parameter(NAME, range.start.argument(), dtype, &shape)?;
         let upper = parameter(NAME, range.end.argument(), dtype, &shape)?;
-        let sqrt2 = scalar(dtype, std::f64::consts::SQRT_2);
+        let sqrt2 = Tensor::scalar(dtype, std::f64::consts::SQRT_2);
         let (min, max) = ((&lower / &sqrt2).erf(), (&upper / &sqrt2).erf());
         let x = &sqrt2 * scaled(&u, &(max - &min), &min).erf_inv();
         // Rounding, or a draw of the start itself, must not leave the open interval.
@@ -140,7 +140,7 @@ pub(super) fn unit(key: &Key, operation: &str, shape: &[usize], dtype: DType) ->
     let drawn = if mantissa < 8 { DType::U8 } else { unsigned(dtype) };
     let bits = raw(key, operation, shape, drawn)?.to_dtype(unsigned(dtype));
     let distance = integer(unsigned(dtype), drawn.bits() as i128 - i128::from(mantissa));
-    let one = constant(Literal::from_bits(unsigned(dtype), Literal::from_f64(dtype, 1.0).bits()));
+    let one = Tensor::literal(Literal::from_bits(unsigned(dtype), Literal::from_f64(dtype, 1.0).bits()));
     Ok((bits.shift_right_logical(distance) | one).bitcast(dtype) - 1)
 }
 
@@ -152,7 +152,7 @@ pub(super) fn noise(key: &Key, operation: &str, shape: &[usize], dtype: DType) -
     let u = unit(key, operation, shape, dtype)?;
     let (exponent, _) = dtype.float_format().unwrap_or_default();
     // From the smallest normal number, whose distance to 1 rounds to 1: so the logarithm is finite.
-    let tiny = scalar(dtype, (2.0 - (f64::from(exponent) - 1.0).exp2()).exp2());
+    let tiny = Tensor::scalar(dtype, (2.0 - (f64::from(exponent) - 1.0).exp2()).exp2());
     Ok(-(-(u + tiny).log()).log())
 }
 
@@ -169,7 +169,7 @@ fn next(x: &Tensor, dtype: DType, up: bool) -> Tensor {
     let next = away.select(&bits + 1, &bits - 1);
     // From zero of either sign to the smallest subnormal of the direction's sign.
     let sign = if up { 0 } else { 1u64 << (dtype.bits() - 1) };
-    let next = x.eq(0).select(constant(Literal::from_bits(unsigned, sign | 1)), next).bitcast(dtype);
+    let next = x.eq(0).select(Tensor::literal(Literal::from_bits(unsigned, sign | 1)), next).bitcast(dtype);
     let end = if up { f64::INFINITY } else { f64::NEG_INFINITY };
     (x.eq(end) | x.ne(x)).select(x.stop_gradient(), next)
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use remat_ir::{Error, ErrorKind, Literal, Result};
 
 use super::Key;
-use super::ops::{constant, integer, shape, stretch, unsigned};
+use super::ops::{integer, shape, stretch, unsigned};
 use crate::argument::{Dims, Operand, Scalar};
 use crate::tensor::Argument;
 use crate::trace::deferred;
@@ -117,7 +117,7 @@ fn span(min: &Tensor, max: &Tensor, dtype: DType) -> Result<(Tensor, Tensor)> {
         let span = max.gt(&min).select(&max - &min, 1).to_dtype(unsigned(drawn));
         return Ok((min, span));
     }
-    let beyond = max.gt(constant(clipped(largest, max.dtype()?)));
+    let beyond = max.gt(Tensor::literal(clipped(largest, max.dtype()?)));
     let (min, max) = (clip(min, dtype, (smallest, largest))?, clip(max, dtype, (smallest, largest))?);
     let size = (&max - &min).to_dtype(unsigned(dtype));
     let size = beyond.select(&size + 1, &size);
@@ -145,7 +145,7 @@ fn bound(x: Argument<'_>, shape: &[usize]) -> Result<Tensor> {
 /// An integer tensor clipped to a range and converted.
 fn clip(x: &Tensor, dtype: DType, (smallest, largest): (i128, i128)) -> Result<Tensor> {
     let from = x.dtype()?;
-    let bounds = [smallest, largest].map(|bound| constant(clipped(bound, from)));
+    let bounds = [smallest, largest].map(|bound| Tensor::literal(clipped(bound, from)));
     Ok(if from == dtype && limits(dtype) == (smallest, largest) {
         x.clone()
     } else {

@@ -6,18 +6,9 @@ use crate::argument::Dims;
 use crate::tensor::Argument;
 use crate::{DType, Tensor};
 
-/// A scalar constant, rounded to `dtype`.
-pub(super) fn scalar(dtype: DType, value: f64) -> Tensor {
-    constant(Literal::from_f64(dtype, value))
-}
-
 /// A scalar constant, wrapped to `dtype`.
 pub(super) fn integer(dtype: DType, value: i128) -> Tensor {
-    constant(Literal::from_i128(dtype, value))
-}
-
-pub(super) fn constant(literal: Literal) -> Tensor {
-    Tensor::from_array(remat_ir::Array::full(literal, []))
+    Tensor::literal(Literal::from_i128(dtype, value))
 }
 
 /// A parameter of a distribution in this dtype.

@@ -204,6 +204,6 @@ impl Tensor {
 
     /// Zero in the dtype of this tensor.
     fn zero_scalar(&self) -> remat_ir::Result<Tensor> {
-        Ok(super::argument::literal(super::construct::zero(self.dtype()?)))
+        Ok(Tensor::literal(super::construct::zero(self.dtype()?)))
     }
 }

@@ -71,7 +71,7 @@ impl Argument<'_> {
     pub(crate) fn of_dtype(&self, operation: &str, dtype: DType) -> Result<Tensor> {
         match self {
             Argument::Tensor(tensor) => Ok((*tensor).clone()),
-            Argument::Scalar(scalar) => Ok(literal(scalar.literal(operation, dtype)?)),
+            Argument::Scalar(scalar) => Ok(Tensor::literal(scalar.literal(operation, dtype)?)),
         }
     }
 
@@ -82,11 +82,6 @@ impl Argument<'_> {
             Argument::Scalar(_) => Ok(None),
         }
     }
-}
-
-/// A scalar tensor, which is a literal in a program.
-pub(crate) fn literal(literal: Literal) -> Tensor {
-    Tensor::from_array(remat_ir::Array::full(literal, []))
 }
 
 mod sealed {

@@ -6,7 +6,7 @@ use remat_ir::{
     Array, BroadcastInDim, Compare, DType, Element, Error, ErrorKind, Iota, Literal, Result, Shape, bf16, f16,
 };
 
-use super::argument::{Dims, Operand, Scalar, literal};
+use super::argument::{Dims, Operand, Scalar};
 use super::nested::Nested;
 use crate::Tensor;
 use crate::trace::{bind1, deferred};
@@ -326,8 +326,8 @@ impl Tensor {
                     let n = aval.shape[0].saturating_add(shift);
                     let width = i64::try_from(shift).unwrap_or(i64::MAX);
                     let widths = if offset < 0 { (0, width) } else { (width, 0) };
-                    let row = self.pad([widths], super::argument::literal(zero(aval.dtype)));
-                    Ok(diagonal_mask(&[n, n], offset, Compare::Eq).select(row, literal(zero(aval.dtype))))
+                    let row = self.pad([widths], Tensor::literal(zero(aval.dtype)));
+                    Ok(diagonal_mask(&[n, n], offset, Compare::Eq).select(row, Tensor::literal(zero(aval.dtype))))
                 }
                 2 => Ok(self.diagonal(offset, 0, 1)),
                 _ => {
@@ -349,14 +349,14 @@ impl Tensor {
             let message = format!("takes at least two dimensions and got {aval}");
             return Err(Error::new(ErrorKind::Shape, operation, message));
         };
-        Ok(diagonal_mask(&[n, m], offset, keep).select(self, literal(zero(aval.dtype))))
+        Ok(diagonal_mask(&[n, m], offset, keep).select(self, Tensor::literal(zero(aval.dtype))))
     }
 }
 
 /// A literal repeated to a shape: a literal itself for a scalar, one equation otherwise, never a captured constant.
 #[track_caller]
 pub(crate) fn fill(value: Literal, shape: Shape) -> Tensor {
-    let scalar = literal(value);
+    let scalar = Tensor::literal(value);
     if shape.is_empty() { scalar } else { bind1(BroadcastInDim { shape, dims: Shape::new() }, &[&scalar]) }
 }
 
@@ -429,10 +429,10 @@ fn arange<T: Element + Operand>(operation: &str, range: Range<T>, step: Scalar) 
     let Ok(count) = usize::try_from(count) else { return wrong("there are more numbers than memory can hold") };
     let mut out = bind1(Iota { dtype, shape: Shape::from_elem(count, 1), axis: 0 }, &[]);
     if step != Scalar::Int(1) {
-        out *= literal(step.literal(operation, dtype)?);
+        out *= Tensor::literal(step.literal(operation, dtype)?);
     }
     let start = start.literal(operation, dtype)?;
-    Ok(if start.is_zero() { out } else { out + literal(start) })
+    Ok(if start.is_zero() { out } else { out + Tensor::literal(start) })
 }
 
 macro_rules! from_scalar {

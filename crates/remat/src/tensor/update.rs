@@ -5,7 +5,7 @@ use remat_ir::{
     Shape,
 };
 
-use super::argument::{Argument, Operand, literal};
+use super::argument::{Argument, Operand};
 use super::elementwise::{binary, broadcast_trailing, broadcasts, common_shape, same_dtype};
 use super::gather::{component, get, join, wide, wrapped};
 use super::index::{Entry, Index, Indices, Out, layout, resolve, sizes};
@@ -209,7 +209,8 @@ impl At {
             return Ok(new);
         }
         let dtype = index_dtype(&aval.shape);
-        let starts: Vec<Tensor> = block.start.iter().map(|&s| literal(Literal::from_i128(dtype, s as i128))).collect();
+        let starts: Vec<Tensor> =
+            block.start.iter().map(|&s| Tensor::literal(Literal::from_i128(dtype, s as i128))).collect();
         let operands: Vec<&Tensor> = [&self.tensor, &new].into_iter().chain(&starts).collect();
         Ok(bind1(DynamicUpdateSlice, &operands))
     }
@@ -250,7 +251,9 @@ impl At {
         for (axis, entry) in entries.iter().enumerate().filter(|(axis, _)| !is_window(*axis)) {
             dims.push(axis);
             components.push(match entry {
-                Entry::At(index) => component(&literal(Literal::from_i128(dtype, *index as i128)), &batch, &[])?,
+                Entry::At(index) => {
+                    component(&Tensor::literal(Literal::from_i128(dtype, *index as i128)), &batch, &[])?
+                }
                 Entry::Range { first, len, step } => {
                     let indices = bind1(Iota { dtype, shape: Shape::from_elem(*len, 1), axis: 0 }, &[]);
                     component(&(indices * *step + *first), &batch, &[range_at[axis]])?

@@ -1,6 +1,6 @@
 //! The avals of tensors: reading them, checking them, making zeros of them.
 
-use remat_ir::{Array, Aval, BroadcastInDim, Error, ErrorKind, Literal, Loc, Result, Shape, counted};
+use remat_ir::{Aval, BroadcastInDim, Error, ErrorKind, Loc, Result, Shape, counted};
 
 use super::{Tensor, bind1, pinned_at};
 
@@ -42,7 +42,7 @@ pub(crate) fn expect_avals<'a>(
 
 /// Zeros of this aval, staged where a trace is open.
 pub(crate) fn zeros(aval: &Aval, loc: Loc) -> Tensor {
-    let zero = Tensor::from_array(Array::full(Literal::from_f64(aval.dtype, 0.0), []));
+    let zero = Tensor::scalar(aval.dtype, 0.0);
     let op = BroadcastInDim { shape: aval.shape.clone(), dims: Shape::new() };
     pinned_at(loc, || bind1(op, &[&zero]))
 }

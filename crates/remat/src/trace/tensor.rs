@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use remat_ir::{Array, Aval, DType, Element, Error, ErrorKind, Loc, Result, Value, Var, counted};
+use remat_ir::{Array, Aval, DType, Element, Error, ErrorKind, Literal, Loc, Result, Value, Var, counted};
 
 use super::scope::current_loc;
 use super::tracer::{TraceId, escaped, is_open};
@@ -57,6 +57,16 @@ impl Tensor {
     /// A concrete tensor of this array.
     pub fn from_array(array: Array) -> Tensor {
         Tensor::from_value(array.into())
+    }
+
+    /// A scalar, which is a literal in a program.
+    pub(crate) fn literal(literal: Literal) -> Tensor {
+        Tensor::from_array(Array::full(literal, []))
+    }
+
+    /// A scalar of this value, rounded to `dtype`.
+    pub(crate) fn scalar(dtype: DType, value: f64) -> Tensor {
+        Tensor::literal(Literal::from_f64(dtype, value))
     }
 
     /// A concrete tensor of this value.

@@ -130,7 +130,7 @@ impl Tracer {
             Atom::Var(var) => {
                 Tensor(Repr::Traced(Arc::new(Variable { trace: self.id, var, aval: self.builder.aval(atom), loc })))
             }
-            Atom::Lit(literal) => Tensor::from_array(remat_ir::Array::full(literal, [])),
+            Atom::Lit(literal) => Tensor::literal(literal),
         }
     }
 }
