@@ -16,10 +16,10 @@ use super::im2col::{FREE, Operand};
 use super::output::StridedSums;
 use super::phase::{Phase, Products};
 use crate::base::disjoint::DisjointMut;
-use crate::base::narrow::{GROUP, Kind, PANEL, Part, Side, Strided, Unit, pack};
+use crate::base::narrow::{GROUP, GROUP_BYTES, Kind, PANEL, Part, Side, Strided, Unit, pack};
 use crate::base::scratch;
 use crate::interface::{Layout, Source};
-use crate::kernels::matmul::narrow::{self, Cut, Memory, Sizes, kind, pieces};
+use crate::kernels::matmul::narrow::{self, Cut, Memory, Panels, Sizes, kind, pieces};
 use crate::number::Scalar;
 use crate::threads::Threads;
 
@@ -36,6 +36,15 @@ const WORTH: usize = 1 << 15;
 /// Indices of the free side, four panels, and bytes along the contracted side that are gathered at a time.
 const GATHERED: [usize; 2] = [128, 512];
 
+/// Most bytes of the elements of weights that are packed once, before all blocks: the last-level cache has them beside little else.
+const MOST_PACKED: usize = 3 << 19;
+
+/// Fewest positions, of all images, that they are multiplied with.
+const LEAST_PACKED: usize = 256;
+
+/// Most elements of a window for each of these positions: gradients of weights have longer ones, and gain nothing.
+const LONG: usize = 2;
+
 /// How the products of a convolution are computed on a unit.
 pub(super) struct Narrow {
     sizes: Sizes,
@@ -43,6 +52,12 @@ pub(super) struct Narrow {
     kind: Kind,
     /// The dtype of the output.
     out: DType,
+}
+
+/// How products are cut, and the groups whose weights are packed once if the cut says so.
+pub(super) struct NarrowCut {
+    cut: Cut,
+    groups: usize,
 }
 
 impl Narrow {
@@ -67,7 +82,7 @@ impl Narrow {
 
     fn run_as<'a, N: Part + Scalar>(
         &self,
-        phase: &Phase<Cut>,
+        phase: &Phase<NarrowCut>,
         elements: [&[N]; 2],
         part: impl Fn(usize) -> ([isize; 2], DisjointMut<'a, u8>) + Sync,
         scratch: &mut [u8],
@@ -77,45 +92,69 @@ impl Narrow {
             let ([of_windows, of_weights], out) = part(i);
             (phase.windows.of(elements[0], of_windows), phase.weights.of(elements[1], of_weights), out)
         };
-        let (scratch, dtype, [rows, columns]) = (scratch::of(scratch), self.out, phase.rows_and_columns());
+        let NarrowCut { cut, groups } = &phase.cut;
+        let (dtype, [rows, columns]) = (self.out, phase.rows_and_columns());
+        let before = cut.before();
+        let len = before.map_or(0, |(_, len)| len);
+        let (packed, scratch) = scratch::of::<u32>(scratch).split_at_mut(groups * len);
+        if let Some((side, len)) = before {
+            for (group, to) in packed.chunks_exact_mut(len).enumerate() {
+                cut.pack(side, &part(group * phase.images).1, to, scratch, threads);
+            }
+        }
+        let packed = &*packed;
+        let weights = |i: usize, weights| match before {
+            Some(_) => Panels::Packed(&packed[i / phase.images * len..][..len]),
+            None => Panels::Of(weights),
+        };
         if phase.windows_first {
-            phase.cut.run(scratch, threads, |i| {
-                let (windows, weights, out) = part(i);
-                (windows, weights, StridedSums { out, dtype, rows, columns })
+            cut.run(scratch, threads, |i| {
+                let (windows, of_group, out) = part(i);
+                (Panels::Of(windows), weights(i, of_group), StridedSums { out, dtype, rows, columns })
             });
         } else {
-            phase.cut.run(scratch, threads, |i| {
-                let (windows, weights, out) = part(i);
-                (weights, windows, StridedSums { out, dtype, rows, columns })
+            cut.run(scratch, threads, |i| {
+                let (windows, of_group, out) = part(i);
+                (weights(i, of_group), Panels::Of(windows), StridedSums { out, dtype, rows, columns })
             });
         }
     }
 }
 
 impl Multiplier for Narrow {
-    type Cut = Cut;
+    type Cut = NarrowCut;
 
     /// Sums are rounded as they are written, which is as if they were written as they are.
     fn is_direct(&self) -> bool {
         true
     }
 
-    fn cut(&self, products: &Products) -> Cut {
+    fn cut(&self, products: &Products) -> NarrowCut {
         let per_group = match self.kind {
             Kind::Bf16 => u16::PER_GROUP,
             _ => u8::PER_GROUP,
         };
         let space = GATHERED[0] * GATHERED[1] / size_of::<u32>();
-        Cut::new(self.sizes, self.unit, products.batch, products.shape, per_group).with_space(space)
+        let Products { batch, groups, shape, windows_first, is_task, .. } = *products;
+        let [rows, columns, depth] = shape;
+        let (side, features, positions) =
+            if windows_first { (Side::Right, columns, rows) } else { (Side::Left, rows, columns) };
+        let bytes = [features, depth, groups, GROUP_BYTES / per_group].into_iter().fold(1, usize::saturating_mul);
+        let positions = positions.saturating_mul(batch / groups);
+        let is_worth = bytes <= MOST_PACKED && positions >= LEAST_PACKED.max(depth / LONG);
+        // Tiles wait for what comes from the last-level cache: there blocks pack what they need again.
+        let packs = is_worth && !is_task && !self.unit.has_tiles();
+        let cut = Cut::new(self.sizes, self.unit, batch, shape, per_group).with_space(space);
+        NarrowCut { cut: cut.with_packed(packs.then_some(side)), groups }
     }
 
-    fn scratch(&self, cut: &Cut, threads: usize) -> usize {
-        cut.scratch(threads) * size_of::<u32>()
+    fn scratch(&self, NarrowCut { cut, groups }: &NarrowCut, threads: usize) -> usize {
+        (cut.before().map_or(0, |(_, len)| groups * len) + cut.scratch(threads)) * size_of::<u32>()
     }
 
     fn run<'a>(
         &self,
-        phase: &Phase<Cut>,
+        phase: &Phase<NarrowCut>,
         ins: &[Source<'_>],
         part: impl Fn(usize) -> ([isize; 2], DisjointMut<'a, u8>) + Sync,
         scratch: &mut [u8],

@@ -7,13 +7,12 @@ use std::ops::Range;
 
 use remat_ir::DType;
 
-use super::row_segments::copy;
+use super::row_segments::copy_function;
 use crate::base::disjoint::DisjointMut;
 use crate::base::narrow::{PANEL, Sums};
 use crate::base::product::Accumulator;
 use crate::base::strided::Rows;
 use crate::kernels::matmul::{Output, Writer, narrow};
-use crate::simd::Level;
 
 /// Products that are converted at a time before they are scattered.
 const CHUNK: usize = 64;
@@ -98,7 +97,9 @@ impl<A: Accumulator> StridedOutput<'_, A> {
                 (shape, from_strides, strides) = ([columns, rows], [1, across as isize], [strides[1], 1]);
             }
             // SAFETY: there are as many sums (checked), and the elements are as the caller promises.
-            return unsafe { copy::<A>(Level::best())(shape, sums.as_ptr(), from_strides, to, strides) };
+            return unsafe {
+                copy_function::<A>([from_strides[1], strides[1]])(shape, sums.as_ptr(), from_strides, to, strides)
+            };
         }
         for (i, sums) in sums.chunks(across).take(rows).enumerate() {
             // SAFETY: as the caller promises.

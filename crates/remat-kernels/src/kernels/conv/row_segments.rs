@@ -3,10 +3,14 @@
 // Elements are read and written through pointers, since both may lie apart.
 #![allow(unsafe_code)]
 
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::*;
 use std::ops::Range;
 
 use crate::base::product::Accumulator;
 use crate::kernels::matmul::Elements;
+#[cfg(target_arch = "x86_64")]
+use crate::simd::Instructions;
 use crate::simd::{CACHE_LINE, Level, multiversion, prefetch};
 
 /// Row segments of one length. Elements outside of the image are zeros.
@@ -170,13 +174,63 @@ fn copy_numbers<N: Copy>(
     assert!((count - 1) * to_strides[0] + (len - 1) * to_strides[1] < to.len());
     let to_strides = to_strides.map(|stride| stride as isize);
     // SAFETY: all numbers that are read are in `from` and all that are written are in `to` (checked).
-    unsafe { copy::<N>(Level::best())([count, len], from.as_ptr().offset(at), strides, to.as_mut_ptr(), to_strides) }
+    unsafe {
+        let copy = copy_function::<N>([strides[1], to_strides[1]]);
+        copy([count, len], from.as_ptr().offset(at), strides, to.as_mut_ptr(), to_strides)
+    }
+}
+
+/// A function that copies row segments: their number and length, and the first element and the strides, between segments and within
+/// one, of both sides.
+///
+/// # Safety
+/// All elements are valid for reading at the first and for writing at the second pointer, without overlap.
+type CopyFn<A> = unsafe fn([usize; 2], *const A, [isize; 2], *mut A, [isize; 2]);
+
+/// The best function for segments with these strides.
+pub(super) fn copy_function<A: Copy>(strides: [isize; 2]) -> CopyFn<A> {
+    let level = Level::best();
+    #[cfg(target_arch = "x86_64")]
+    if strides == [1, 2] && size_of::<A>() == size_of::<i32>() && level.instructions() == Instructions::Avx512 {
+        return copy_to_every_second::<A>;
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = strides;
+    copy::<A>(level)
+}
+
+/// As [`copy`], of elements of four bytes that are neighbours to every second one, some at a time.
+///
+/// # Safety
+/// As [`CopyFn`], and the CPU has the instructions.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+unsafe fn copy_to_every_second<A: Copy>(
+    [count, len]: [usize; 2],
+    from: *const A,
+    strides: [isize; 2],
+    to: *mut A,
+    to_strides: [isize; 2],
+) {
+    let spread = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    for i in 0..count as isize {
+        let (from, to) = (from.wrapping_offset(i * strides[0]), to.wrapping_offset(i * to_strides[0]));
+        for j in (0..len).step_by(8) {
+            let n = (len - j).min(8);
+            // SAFETY: only lanes of elements that the caller promises are read and written.
+            unsafe {
+                let x = _mm512_maskz_loadu_epi32((1 << n) - 1, from.add(j).cast());
+                let even = (0x5555 & ((1u32 << (2 * n)) - 1)) as __mmask16;
+                _mm512_mask_storeu_epi32(to.wrapping_add(2 * j).cast(), even, _mm512_permutexvar_epi32(spread, x));
+            }
+        }
+    }
 }
 
 multiversion! {
     /// The function that copies row segments: their number and length, and the first element and the strides, between segments
     /// and within one, of both sides. All must be valid for reading at `from` and for writing at `to`, without overlap.
-    pub(super) fn copy<A: Copy>(level: Level) -> unsafe fn(
+    fn copy<A: Copy>(level: Level) -> unsafe fn(
         shape: [usize; 2],
         from: *const A,
         strides: [isize; 2],

@@ -5,9 +5,9 @@
 //! panel stays in the first-level cache, where that holds 32 KiB beside the sums, while it is multiplied with all of these rows. Sums that several parts add to are kept in squares of 32 by 32, as
 //! the micro-kernel reads and writes them.
 //!
-//! Nothing is shared by tasks, unlike in `blocked`: a matrix unit multiplies so fast that to write packed panels
-//! to the last level of the cache, and to read them from there, would take longer than to pack them again. Packing would wait for memory for
-//! as long as products take: so micro-kernels fetch what is packed next into the second-level cache meanwhile, and blocks are as large as the
+//! Nothing is shared by tasks, unlike in `blocked`, unless a caller asks for it ([`packed`](super::packed)): a matrix unit multiplies so fast
+//! that to write packed panels to the last level of the cache, and to read them from there, would take longer than to pack neighbours again.
+//! Packing would wait for memory for as long as products take: so micro-kernels fetch what is packed next into the second-level cache meanwhile, and blocks are as large as the
 //! number of threads allows. Sums do not depend on blocks.
 
 // Squares of sums are written by tasks of their own.
@@ -15,6 +15,7 @@
 
 use std::ops::Range;
 
+use super::packed::Panels;
 use crate::base::narrow::{Ahead, Kind, PANEL, Side, Strided, Sums, Unit};
 use crate::kernels::matmul::even;
 use crate::simd::{CACHE_LINE, prefetch};
@@ -54,7 +55,7 @@ pub(in crate::kernels) const SMALL: Sizes =
 const SUMS: usize = PANEL * PANEL;
 
 /// Panels of the right operand that are packed at a time.
-const STRIP: usize = 4;
+pub(super) const STRIP: usize = 4;
 
 /// Fewest tasks of each of several threads, so that none waits long for the others.
 const TASKS: usize = 4;
@@ -124,19 +125,21 @@ pub(in crate::kernels) trait Output: Sync {
 
 /// How a batch of products of matrices of one size is cut into tasks.
 pub(in crate::kernels) struct Cut {
-    unit: Unit,
+    pub(super) unit: Unit,
     batch: usize,
-    rows: usize,
-    columns: usize,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
     depth: usize,
     /// Elements of a group.
     per_group: usize,
     /// Groups of the contracted dimension, and of a part of it.
-    groups: usize,
-    part: usize,
+    pub(super) groups: usize,
+    pub(super) part: usize,
     sizes: Sizes,
     /// Words that operands are packed with.
-    space: usize,
+    pub(super) space: usize,
+    /// The operand that is packed before all products, if one is.
+    pub(super) before: Option<Side>,
 }
 
 /// The blocks of the products of a cut.
@@ -158,12 +161,29 @@ impl Cut {
         per_group: usize,
     ) -> Cut {
         let groups = depth.div_ceil(per_group);
-        Cut { unit, batch, rows, columns, depth, per_group, groups, part: sizes.part.min(groups), sizes, space: 0 }
+        Cut {
+            unit,
+            batch,
+            rows,
+            columns,
+            depth,
+            per_group,
+            groups,
+            part: sizes.part.min(groups),
+            sizes,
+            space: 0,
+            before: None,
+        }
     }
 
     /// The same, with so many words to work with for those who pack.
     pub(in crate::kernels) fn with_space(self, space: usize) -> Cut {
         Cut { space, ..self }
+    }
+
+    /// The same, with an operand that is packed before all products: blocks are cut so that the other one is packed as seldom as can be.
+    pub(in crate::kernels) fn with_packed(self, before: Option<Side>) -> Cut {
+        Cut { before, ..self }
     }
 
     /// The blocks for this many threads.
@@ -177,7 +197,12 @@ impl Cut {
         let blocks = |r: usize, c: usize| batch * rows.div_ceil(r) * columns.div_ceil(c);
         let wanted = if threads > 1 { TASKS * threads } else { 1 };
         while blocks(block_rows, block_columns) < wanted && work(block_rows, block_columns) >= 2 * sizes.task {
-            if block_rows >= block_columns && block_rows > PANEL {
+            let rows_first = match self.before {
+                Some(Side::Left) => block_columns <= 2 * PANEL,
+                Some(Side::Right) => block_rows > 2 * PANEL,
+                None => block_rows >= block_columns,
+            };
+            if rows_first && block_rows > PANEL {
                 block_rows = even(rows, block_rows / 2, PANEL);
             } else if block_columns > PANEL {
                 block_columns = even(columns, block_columns / 2, PANEL);
@@ -197,11 +222,11 @@ impl Cut {
     }
 
     /// Computes the products. `operands` gives the operands and the output of each.
-    pub(in crate::kernels) fn run<L: Operand, R: Operand, O: Output>(
+    pub(in crate::kernels) fn run<'p, L: Operand, R: Operand, O: Output>(
         &self,
         scratch: &mut [u32],
         threads: &Threads,
-        operands: impl Fn(usize) -> (L, R, O) + Sync,
+        operands: impl Fn(usize) -> (Panels<'p, L>, Panels<'p, R>, O) + Sync,
     ) {
         if self.rows == 0 || self.columns == 0 {
             return;
@@ -230,27 +255,23 @@ impl Cut {
     /// No other task has access to its elements in the output.
     unsafe fn block(
         &self,
-        (left, right, out): (impl Operand, impl Operand, impl Output),
+        (left, right, out): (Panels<'_, impl Operand>, Panels<'_, impl Operand>, impl Output),
         rows: Range<usize>,
         columns: Range<usize>,
         [packed, strip, sums, space]: [&mut [u32]; 4],
     ) {
         let session = self.unit.session();
-        let depth = |groups: Range<usize>| groups.start * self.per_group..self.depth.min(groups.end * self.per_group);
         for groups in pieces(0..self.groups, self.part) {
-            let next_part = depth(groups.end..self.groups.min(groups.end + self.part));
-            let depth = depth(groups.clone());
+            let next_part = self.depth_of(&(groups.end..self.groups.min(groups.end + self.part)));
+            let depth = self.depth_of(&groups);
             let [left_len, right_len] = [Side::Left, Side::Right].map(|side| groups.len() * self.unit.group(side));
-            let panels = |range: &Range<usize>| range.len().div_ceil(PANEL);
-            let packed = &mut packed[..panels(&rows) * left_len];
-            left.pack(rows.clone(), depth.clone(), Side::Left, packed, space);
+            let packed = left.panels(self, Side::Left, &rows, &groups, packed, space);
             // Where there is one part, each square is written at once, and all have the same memory.
             let squares = sums.as_chunks_mut::<SUMS>().0;
             let mut square = 0;
             let (first, end) = (columns.start, columns.end);
             for columns in pieces(columns.clone(), STRIP * PANEL) {
-                let strip = &mut strip[..panels(&columns) * right_len];
-                right.pack(columns.clone(), depth.clone(), Side::Right, strip, space);
+                let strip = right.panels(self, Side::Right, &columns, &groups, strip, space);
                 // What is packed after this strip: the next one, or the rows of the next part and its first strip.
                 let is_last = columns.end == end;
                 let next = if is_last { first } else { columns.end };
@@ -289,14 +310,21 @@ impl Cut {
         }
     }
 
-    /// Words of the packed rows of a block.
-    fn left(&self, blocks: Blocks) -> usize {
-        blocks.rows.div_ceil(PANEL) * self.part * self.unit.group(Side::Left)
+    /// The positions of the contracted dimension that some groups have.
+    pub(super) fn depth_of(&self, groups: &Range<usize>) -> Range<usize> {
+        groups.start * self.per_group..self.depth.min(groups.end * self.per_group)
     }
 
-    /// Words of the packed columns of a strip.
+    /// Words of the rows of a block that are packed for it.
+    fn left(&self, blocks: Blocks) -> usize {
+        let panels = if self.before == Some(Side::Left) { 0 } else { blocks.rows.div_ceil(PANEL) };
+        panels * self.part * self.unit.group(Side::Left)
+    }
+
+    /// Words of the columns of a strip that are packed for it.
     fn right(&self, blocks: Blocks) -> usize {
-        blocks.columns.div_ceil(PANEL).min(STRIP) * self.part * self.unit.group(Side::Right)
+        let panels = if self.before == Some(Side::Right) { 0 } else { blocks.columns.div_ceil(PANEL).min(STRIP) };
+        panels * self.part * self.unit.group(Side::Right)
     }
 
     /// Words of the sums of a block, of one square where there is one part.
@@ -307,7 +335,7 @@ impl Cut {
 }
 
 /// Piece `i` of a range.
-fn piece(range: Range<usize>, size: usize, i: usize) -> Range<usize> {
+pub(super) fn piece(range: Range<usize>, size: usize, i: usize) -> Range<usize> {
     range.start + i * size..range.end.min(range.start + (i + 1) * size)
 }
 

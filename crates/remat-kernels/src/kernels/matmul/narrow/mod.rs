@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 mod cut;
+mod packed;
 mod special;
 mod store;
 #[cfg(test)]
@@ -28,6 +29,7 @@ use crate::threads::Threads;
 #[cfg(test)]
 pub(in crate::kernels) use cut::SMALL;
 pub(in crate::kernels) use cut::{Cut, Memory, Operand, Output, Sizes, pieces};
+pub(in crate::kernels) use packed::Panels;
 use special::compute_special;
 pub(in crate::kernels) use store::write_sums;
 use thin::ThinKernel;
@@ -119,7 +121,7 @@ impl NarrowKernel {
             });
             let repair = &repair;
             let repair = move |at: [Range<usize>; 2], sums: &mut Sums| repair([lhs, rhs], at, sums);
-            (lhs, rhs, Dense { out, dtype: *dtype, columns: *columns, repair })
+            (Panels::Of(lhs), Panels::Of(rhs), Dense { out, dtype: *dtype, columns: *columns, repair })
         });
     }
 }
