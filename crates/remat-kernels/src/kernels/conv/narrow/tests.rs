@@ -91,7 +91,7 @@ fn convolutions_that_are_cut_agree_with_the_evaluator() {
     }
 }
 
-/// Windows of one element, whose matrix has strides, of groups, and of many elements.
+/// Windows of one element, whose matrix has strides, of groups, whose weights are packed by blocks or before all, and of many elements.
 #[test]
 fn windows_with_strides_and_long_ones_agree_with_the_evaluator() {
     let mut stream = Stream::new(23);
@@ -99,7 +99,9 @@ fn windows_with_strides_and_long_ones_agree_with_the_evaluator() {
         let op = of_rank(2, to);
         agree(&op, from, [&[2, 40, 9, 16], &[33, 40, 1, 1]], &mut stream);
         let groups = Conv { feature_group_count: 3, ..op.clone() };
-        agree(&groups, from, [&[2, 30, 9, 12], &[27, 10, 3, 1]], &mut stream);
+        for image in [[2, 30, 9, 12], [2, 30, 14, 16], [2, 30, 18, 20]] {
+            agree(&groups, from, [&image, &[27, 10, 3, 1]], &mut stream);
+        }
         let long = Conv { padding: vec![(2, 0), (0, 1)], ..op };
         agree(&long, from, [&[1, 70, 12, 12], &[10, 70, 3, 4]], &mut stream);
         // Few features, of an image and of its gradient.

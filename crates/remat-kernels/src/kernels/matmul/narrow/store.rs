@@ -77,19 +77,6 @@ multiversion! {
             }
             return;
         }
-        if column.abs() < row.abs() {
-            for i in 0..rows {
-                let to = to.wrapping_offset(i as isize * row);
-                let mut line = [0; PANEL];
-                line[..columns].copy_from_slice(&sums[i * PANEL..][..columns]);
-                for (j, x) in line.map(T::of).into_iter().take(columns).enumerate() {
-                    // Volatile, so that the compiler does not scatter them, for which many CPUs take several cycles each.
-                    // SAFETY: the caller promises this element.
-                    unsafe { to.offset(j as isize * column).write_volatile(x) };
-                }
-            }
-            return;
-        }
         for j in 0..columns {
             let to = to.wrapping_offset(j as isize * column);
             for i in 0..rows {
