@@ -9,10 +9,16 @@
 
 use std::arch::x86_64::*;
 
-use super::{Ahead, GROUP, PANEL, TILE};
+use super::{Ahead, GROUP, GROUP_BYTES, PANEL, TILE};
 
 /// Rows whose sums are in registers at a time: two vectors for each.
 const ROWS: usize = 8;
+
+/// Rows that lie apart whose sums are in registers at a time: a vector for each.
+const ROWS_IN_PLACE: usize = 16;
+
+/// How many groups ahead rows that lie apart are fetched.
+const GROUPS_AHEAD: usize = 8;
 
 /// The bits that move bytes by 128.
 const MOVED: i32 = i32::from_ne_bytes([0x80; 4]);
@@ -72,6 +78,63 @@ macro_rules! micro_kernel {
     };
 }
 
+/// A micro-kernel that adds the products of words by this function, as one of packed rows, where the rows lie apart: those of a group are copied first, since
+/// lines that are a power of two apart are in each other's way in the first-level cache.
+macro_rules! in_place {
+    ($(#[$doc:meta])* $name:ident, $features:literal, $add:path, moved: $moved:expr) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As of every such micro-kernel; the CPU has the instructions.
+        #[target_feature(enable = $features)]
+        pub(super) unsafe fn $name(
+            groups: usize,
+            (left, left_stride): (*const u8, usize),
+            right: *const u32,
+            (sums, stride): (*mut u32, usize),
+            adds: bool,
+        ) {
+            let moved = _mm512_set1_epi32($moved);
+            for first in (0..PANEL).step_by(ROWS_IN_PLACE) {
+                let mut all = [_mm512_setzero_si512(); ROWS_IN_PLACE];
+                let mut surplus = _mm512_setzero_si512();
+                // SAFETY: these are rows of the sums, groups of the rows, and tiles of the panel, as the caller promises. What is fetched ahead may lie
+                // behind the rows, and is not read.
+                unsafe {
+                    let sums = sums.add(first * stride);
+                    if adds {
+                        for (i, of_row) in all.iter_mut().enumerate() {
+                            *of_row = _mm512_loadu_si512(sums.add(i * stride).cast());
+                        }
+                    }
+                    for group in 0..groups {
+                        let mut rows = [[0i32; 16]; ROWS_IN_PLACE];
+                        for (i, row) in rows.iter_mut().enumerate() {
+                            let from = left.wrapping_add((first + i) * left_stride + group * GROUP_BYTES);
+                            _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(GROUPS_AHEAD * GROUP_BYTES).cast());
+                            let words = _mm512_xor_si512(_mm512_loadu_si512(from.cast()), moved);
+                            _mm512_storeu_si512(row.as_mut_ptr().cast(), words);
+                        }
+                        for word in 0..16 {
+                            let column = _mm512_loadu_si512(right.add(group * GROUP + word * 16).cast());
+                            for (of_row, row) in all.iter_mut().zip(&rows) {
+                                *of_row = $add(*of_row, _mm512_set1_epi32(row[word]), column);
+                            }
+                            if $moved != 0 {
+                                surplus = $add(surplus, moved, column);
+                            }
+                        }
+                    }
+                    for (i, &x) in all.iter().enumerate() {
+                        let x = if $moved != 0 { _mm512_sub_epi32(x, surplus) } else { x };
+                        _mm512_storeu_si512(sums.add(i * stride).cast(), x);
+                    }
+                }
+            }
+        }
+    };
+}
+
 micro_kernel!(
     /// Of `vdpbf16ps`.
     bf16, "avx512f,avx512bf16", add_pairs, moved: 0
@@ -83,6 +146,19 @@ micro_kernel!(
 micro_kernel!(
     /// Of `vpdpbusd`, for unsigned bytes.
     unsigned, "avx512f,avx512vnni", add_unsigned, moved: MOVED
+);
+
+in_place!(
+    /// Of `vdpbf16ps`, for rows in place.
+    bf16_in_place, "avx512f,avx512bf16", add_pairs, moved: 0
+);
+in_place!(
+    /// Of `vpdpbusd`, for signed bytes, for rows in place.
+    signed_in_place, "avx512f,avx512vnni", add_signed, moved: MOVED
+);
+in_place!(
+    /// Of `vpdpbusd`, for unsigned bytes, for rows in place.
+    unsigned_in_place, "avx512f,avx512vnni", add_unsigned, moved: MOVED
 );
 
 /// Adds the products of pairs of bf16.

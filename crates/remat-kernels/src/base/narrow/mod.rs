@@ -216,17 +216,19 @@ impl Unit {
     /// The dot products of AVX-512.
     #[cfg(target_arch = "x86_64")]
     fn vector(kind: Kind) -> Option<Unit> {
-        let (has, kernel): (bool, MicroKernel) = match kind {
-            Kind::Bf16 => (is_x86_feature_detected!("avx512bf16"), avx512::bf16),
-            Kind::I8 => (is_x86_feature_detected!("avx512vnni"), avx512::signed),
-            Kind::U8 => (is_x86_feature_detected!("avx512vnni"), avx512::unsigned),
+        let [has_pairs, has_quadruples] =
+            [is_x86_feature_detected!("avx512bf16"), is_x86_feature_detected!("avx512vnni")];
+        let (has, kernel, in_place): (bool, MicroKernel, InPlaceKernel) = match kind {
+            Kind::Bf16 => (has_pairs, avx512::bf16, avx512::bf16_in_place),
+            Kind::I8 => (has_quadruples, avx512::signed, avx512::signed_in_place),
+            Kind::U8 => (has_quadruples, avx512::unsigned, avx512::unsigned_in_place),
             // Six products of bf16, of which there are two in the time of one of f32.
             Kind::F32 => return None,
         };
         let planes = kind.planes();
         (has && is_x86_feature_detected!("avx512f")).then_some(Unit {
             kernel,
-            in_place: None,
+            in_place: Some(in_place),
             planes,
             has_tiles: false,
         })

@@ -105,6 +105,42 @@ fn sums_of_bytes_are_the_same_on_all_units() {
     }
 }
 
+#[test]
+fn rows_in_place_have_the_sums_of_packed_ones() {
+    let mut bits = Bits(4);
+    let near_one = |bits: u32| bf16::from_f32((bits as f32 / u32::MAX as f32) - 0.5).to_bits();
+    for groups in [0, 1, 2, 9] {
+        rows_in_place(Kind::Bf16, groups, || near_one(bits.next()));
+        for kind in [Kind::I8, Kind::U8] {
+            rows_in_place(kind, groups, || bits.next() as u8);
+        }
+    }
+}
+
+/// Bit for bit, in the first 16 columns; the others are not written.
+fn rows_in_place<N: Part>(kind: Kind, groups: usize, mut element: impl FnMut() -> N) {
+    // Rows are a little farther apart than they are long.
+    let (depth, stride) = (groups * N::PER_GROUP, groups * N::PER_GROUP + 3);
+    let rows: Vec<N> = (0..PANEL * stride).map(|_| element()).collect();
+    let columns: Vec<N> = (0..PANEL * depth).map(|_| element()).collect();
+    let [mut left, mut right] = [0; 2].map(|_| vec![0; groups * GROUP]);
+    let operand = |elements, free| Strided { elements, start: 0, free, contracted: 1 };
+    pack(operand(&rows, stride as isize), PANEL, depth, Side::Left, &mut left, groups * GROUP);
+    pack(operand(&columns, depth as isize), PANEL, depth, Side::Right, &mut right, groups * GROUP);
+    let before: Sums = std::array::from_fn(|i| (i as f32).to_bits());
+    for unit in Unit::all(kind).into_iter().filter(|unit| unit.reads_in_place()) {
+        for adds in [false, true] {
+            let [mut got, mut expected] = [before; 2];
+            unit.session().multiply_in_place((&rows, stride), &right, &mut got, adds);
+            unit.session().multiply(&left, &right, (&mut expected, PANEL), adds, None);
+            for (i, (got, expected)) in got.chunks(PANEL).zip(expected.chunks(PANEL)).enumerate() {
+                assert_eq!(got[..16], expected[..16], "{kind:?}, {groups} groups, row {i}");
+                assert_eq!(got[16..], before[i * PANEL + 16..][..16], "{kind:?}, {groups} groups, row {i}");
+            }
+        }
+    }
+}
+
 /// The bits of an element in a word.
 trait Bit: Part + std::fmt::Debug {
     fn bits(self) -> u32;
