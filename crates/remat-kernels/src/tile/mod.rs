@@ -14,6 +14,7 @@
 // Tiles are addressed by pointers: an interpreter knows their number, types and places only at run time.
 #![allow(unsafe_code)]
 
+pub(crate) mod chain;
 mod convert;
 mod float;
 mod integer;

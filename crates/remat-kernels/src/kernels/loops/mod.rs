@@ -4,6 +4,8 @@
 //! what lies between two operations never leaves the first-level cache (as in MonetDB/X100's vectorised execution, Boncz
 //! et al. 2005). There is no code generation: to compile a loop takes microseconds.
 
+#[cfg(test)]
+mod chain_tests;
 mod dims;
 mod map;
 mod program;

@@ -219,7 +219,7 @@ fn expected(spec: &LoopSpec, ins: &[Array]) -> Vec<Array> {
 
 /// Runs a loop of several results on 1 to 3 threads, in place of every operand that it names and that has the bytes of the result,
 /// and compares. Gives the pairs of operand and result that it names.
-fn check_all(spec: &LoopSpec, ins: &[Array]) -> Vec<(usize, usize)> {
+pub(super) fn check_all(spec: &LoopSpec, ins: &[Array]) -> Vec<(usize, usize)> {
     let kernel = spec.kernel().expect("a function for each operation");
     let expected = expected(spec, ins);
     let outs: Vec<Aval> = expected.iter().map(|x| x.aval().clone()).collect();
@@ -237,11 +237,11 @@ fn check_all(spec: &LoopSpec, ins: &[Array]) -> Vec<(usize, usize)> {
     pairs
 }
 
-fn input(input: usize, dtype: DType, extent: Extent, layout: Layout) -> LoopOperand {
+pub(super) fn input(input: usize, dtype: DType, extent: Extent, layout: Layout) -> LoopOperand {
     LoopOperand { dtype, extent, source: LoopSource::Input { input, layout } }
 }
 
-fn equation(op: impl Into<Prim>, ins: &[LoopInput], dtype: DType, extent: Extent) -> LoopEquation {
+pub(super) fn equation(op: impl Into<Prim>, ins: &[LoopInput], dtype: DType, extent: Extent) -> LoopEquation {
     LoopEquation { op: op.into(), ins: ins.to_vec(), dtype, extent }
 }
 

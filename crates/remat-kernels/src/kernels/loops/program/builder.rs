@@ -2,6 +2,7 @@
 
 use remat_ir::{DType, Literal, Prim};
 
+use super::chain::Open;
 use super::{Constant, ConstantValue, Instruction, Operand, Out, Program, Slot, Storage, first_bytes};
 use crate::interface::Layout;
 use crate::interface::{Extent, LoopEquation, LoopInput, LoopSource, LoopSpec};
@@ -10,17 +11,23 @@ use crate::tile::{self, Immediate, TileFn};
 
 /// A program in the making.
 pub(super) struct Builder<'a> {
-    spec: &'a LoopSpec,
-    outs: &'a [usize],
-    program: Program,
+    pub(super) spec: &'a LoopSpec,
+    pub(super) outs: &'a [usize],
+    pub(super) program: Program,
     /// The slot of each operand and of each equation's result.
     operands: Vec<Option<usize>>,
+    pub(super) results: Vec<Option<usize>>,
+    /// The slot of each operand as it is in memory.
+    in_memory: Vec<Option<usize>>,
     /// The slot of each operand that is one element throughout a tile.
     ones: Vec<Option<usize>>,
-    results: Vec<Option<usize>>,
+    /// The step that computes each equation's result, and the slot of a result that is in memory only, as bf16.
+    pub(super) made: Vec<Option<usize>>,
+    pub(super) narrow: Vec<Option<usize>>,
+    pub(super) open: Option<Open>,
     /// Row values that were repeated along the rows: (row slot, full slot).
     spread: Vec<(usize, usize)>,
-    section: &'a dyn Fn(&Layout) -> Option<Layout>,
+    pub(super) section: &'a dyn Fn(&Layout) -> Option<Layout>,
 }
 
 impl<'a> Builder<'a> {
@@ -37,6 +44,8 @@ impl<'a> Builder<'a> {
             slots: Vec::new(),
             code: Vec::new(),
             args: Vec::new(),
+            steps: Vec::new(),
+            chain: tile::chain::function(),
             immediates: Vec::new(),
             constants: Vec::new(),
             literals: Vec::new(),
@@ -54,29 +63,35 @@ impl<'a> Builder<'a> {
             outs,
             program,
             operands: vec![None; spec.operands.len()],
-            ones: vec![None; spec.operands.len()],
             results: vec![None; spec.equations.len()],
+            in_memory: vec![None; spec.operands.len()],
+            ones: vec![None; spec.operands.len()],
+            made: vec![None; spec.equations.len()],
+            narrow: vec![None; spec.equations.len()],
+            open: None,
             spread: Vec::new(),
             section,
         }
     }
 
     /// The program, whose registers are not allocated yet.
-    pub(super) fn finish(self) -> Program {
+    pub(super) fn finish(mut self) -> Program {
+        self.end_chain();
         self.program
     }
 
-    fn slot(&mut self, storage: Storage, extent: Extent, width: usize) -> usize {
+    pub(super) fn slot(&mut self, storage: Storage, extent: Extent, width: usize) -> usize {
         self.program.slots.push(Slot { storage, extent, width });
         self.program.slots.len() - 1
     }
 
     /// A register for elements as they are computed.
-    fn register(&mut self, extent: Extent, dtype: DType) -> usize {
+    pub(super) fn register(&mut self, extent: Extent, dtype: DType) -> usize {
         self.slot(Storage::Register(0), extent, tile::register_type(dtype).size())
     }
 
-    fn call(&mut self, function: TileFn, out: usize, ins: &[usize], extent: Extent) {
+    pub(super) fn call(&mut self, function: TileFn, out: usize, ins: &[usize], extent: Extent) {
+        self.end_chain();
         let from = self.program.args.len();
         self.program.args.extend_from_slice(ins);
         self.program.code.push(Instruction::Call { function, out, args: from..from + ins.len(), extent });
@@ -86,6 +101,12 @@ impl<'a> Builder<'a> {
     pub(super) fn equation(&mut self, number: usize) -> Option<()> {
         let spec = self.spec;
         let equation = &spec.equations[number];
+        if self.origin(LoopInput::Equation(number)) != LoopInput::Equation(number) {
+            return Some(());
+        }
+        if self.in_chain(number).is_some() {
+            return Some(());
+        }
         let is_out = self.outs.iter().position(|&o| o == number);
         let is_direct = tile::register_type(equation.dtype) == equation.dtype;
         let dtypes: Vec<DType> = equation.ins.iter().map(|&x| spec.dtype(x)).collect();
@@ -103,6 +124,7 @@ impl<'a> Builder<'a> {
         match &equation.op {
             Prim::Reduce(op) => {
                 let function = tile::reduce_rows(op.kind, equation.dtype)?;
+                self.end_chain();
                 self.program.code.push(Instruction::Reduce { function, out, input: ins[0] });
             }
             op => {
@@ -132,7 +154,8 @@ impl<'a> Builder<'a> {
         for (one, element, other) in [(1, b, a), (0, a, b)] {
             if let Some(function) = tile::with_one(&equation.op, equation.dtype, one)
                 && equation.extent == Extent::Full
-                && let Some(element) = self.one(element)
+                && let Some((element, dtype)) = self.one(element)
+                && tile::register_type(dtype) == dtype
             {
                 return Some(Some((function, [self.read(other, Extent::Full)?, element])));
             }
@@ -140,36 +163,38 @@ impl<'a> Builder<'a> {
         Some(None)
     }
 
-    /// The slot of an operand that is one element throughout a tile, held as in a register.
-    fn one(&mut self, input: LoopInput) -> Option<usize> {
-        let LoopInput::Operand(number) = input else { return None };
-        if self.ones[number].is_some() {
-            return self.ones[number];
-        }
+    /// The slot of an operand that is one element throughout a tile, as registers or as memory holds it, and the dtype of that.
+    pub(super) fn one(&mut self, input: LoopInput) -> Option<(usize, DType)> {
+        let LoopInput::Operand(number) = self.origin(input) else { return None };
         let operand = &self.spec.operands[number];
         let (dtype, extent) = (operand.dtype, operand.extent);
         let register = tile::register_type(dtype);
+        let held = if matches!(operand.source, LoopSource::Literal(_)) { register } else { dtype };
+        if let Some(slot) = self.ones[number] {
+            return Some((slot, held));
+        }
         let storage = match &operand.source {
             LoopSource::Literal(literal) => {
                 let element = if register == dtype { *literal } else { Literal::from_f64(register, literal.as_f64()) };
                 self.program.literals.push(first_bytes(element.bits(), register.size()));
                 Storage::Literal(self.program.literals.len() - 1)
             }
-            LoopSource::Input { input, layout } if register == dtype && extent == Extent::Full => {
+            LoopSource::Input { input, layout } if dtype != DType::F16 && extent == Extent::Full => {
                 let dims = Dims::of(&(self.section)(layout)?);
                 if !dims.is_one_along(self.program.run) {
                     return None;
                 }
-                Storage::Element(self.in_memory(number, *input, layout.offset, dims))
+                Storage::Element(self.moved(number, *input, layout.offset, dims))
             }
             LoopSource::Input { .. } => return None,
         };
-        self.ones[number] = Some(self.slot(storage, extent, register.size()));
-        self.ones[number]
+        let slot = self.slot(storage, extent, held.size());
+        self.ones[number] = Some(slot);
+        Some((slot, held))
     }
 
     /// Adds an operand in memory, whose first element has this position.
-    fn in_memory(&mut self, number: usize, input: usize, offset: usize, dims: Dims) -> usize {
+    fn moved(&mut self, number: usize, input: usize, offset: usize, dims: Dims) -> usize {
         let (dtype, extent) = (self.spec.operands[number].dtype, self.spec.operands[number].extent);
         let operands = &mut self.program.operands;
         operands.push(Operand {
@@ -187,8 +212,11 @@ impl<'a> Builder<'a> {
 
     /// The slot of a value, with an element at each position or for each row.
     pub(super) fn read(&mut self, input: LoopInput, extent: Extent) -> Option<usize> {
-        let slot = match input {
-            LoopInput::Equation(i) => self.results[i]?,
+        let slot = match self.origin(input) {
+            LoopInput::Equation(i) => match self.results[i] {
+                Some(slot) => slot,
+                None => self.stored(i)?,
+            },
             LoopInput::Operand(i) => match self.operands[i] {
                 Some(slot) => slot,
                 None => {
@@ -204,6 +232,7 @@ impl<'a> Builder<'a> {
         if let Some(&(_, full)) = self.spread.iter().find(|(row, _)| *row == slot) {
             return Some(full);
         }
+        self.end_chain();
         let full = self.register(Extent::Full, self.spec.dtype(input));
         let function = tile::spread(self.spec.dtype(input));
         self.program.code.push(Instruction::Spread { function, out: full, input: slot });
@@ -212,38 +241,48 @@ impl<'a> Builder<'a> {
     }
 
     fn operand(&mut self, number: usize) -> Option<usize> {
-        let spec = self.spec;
-        let operand = &spec.operands[number];
+        let operand = &self.spec.operands[number];
         let (dtype, extent) = (operand.dtype, operand.extent);
-        let (input, layout) = match &operand.source {
-            LoopSource::Literal(literal) => {
-                let slot = self.register(extent, dtype);
-                self.program.constants.push(Constant { slot, value: ConstantValue::Literal(*literal), dtype });
-                return Some(slot);
+        let value = match &operand.source {
+            LoopSource::Literal(literal) => Some(ConstantValue::Literal(*literal)),
+            LoopSource::Input { input, layout } if layout.merged().iter().all(|&(_, stride)| stride == 0) => {
+                let dims = Dims::of(&(self.section)(layout)?);
+                Some(ConstantValue::Operand(self.moved(number, *input, layout.offset, dims)))
             }
-            LoopSource::Input { input, layout } => (*input, layout),
+            LoopSource::Input { .. } => None,
         };
-        let is_constant = layout.merged().iter().all(|&(_, stride)| stride == 0);
-        let dims = Dims::of(&(self.section)(layout)?);
-        let operand = self.in_memory(number, input, layout.offset, dims);
-        if is_constant {
+        if let Some(value) = value {
             let slot = self.register(extent, dtype);
-            self.program.constants.push(Constant { slot, value: ConstantValue::Operand(operand), dtype });
+            self.program.constants.push(Constant { slot, value, dtype });
             return Some(slot);
         }
-        let is_direct = tile::register_type(dtype) == dtype;
-        let memory = if self.program.operands[operand].dims.is_contiguous() {
+        let memory = self.memory(number)?;
+        if tile::register_type(dtype) == dtype {
+            return Some(memory);
+        }
+        let wide = self.register(extent, dtype);
+        self.call(tile::load(dtype)?, wide, &[memory], extent);
+        Some(wide)
+    }
+
+    /// The slot of an operand as it is in memory, with an element at each position.
+    pub(super) fn memory(&mut self, number: usize) -> Option<usize> {
+        if self.in_memory[number].is_some() {
+            return self.in_memory[number];
+        }
+        let operand = &self.spec.operands[number];
+        let (dtype, extent) = (operand.dtype, operand.extent);
+        let LoopSource::Input { input, layout } = &operand.source else { return None };
+        let dims = Dims::of(&(self.section)(layout)?);
+        let operand = self.moved(number, *input, layout.offset, dims);
+        let slot = if self.program.operands[operand].dims.is_contiguous() {
             self.slot(Storage::Operand(operand), extent, dtype.size())
         } else {
             let gathered = self.slot(Storage::Register(0), extent, dtype.size());
             self.program.code.push(Instruction::Gather { operand, out: gathered });
             gathered
         };
-        if is_direct {
-            return Some(memory);
-        }
-        let wide = self.register(extent, dtype);
-        self.call(tile::load(dtype)?, wide, &[memory], extent);
-        Some(wide)
+        self.in_memory[number] = Some(slot);
+        Some(slot)
     }
 }

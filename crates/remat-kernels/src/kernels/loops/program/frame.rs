@@ -191,7 +191,6 @@ impl<'a> Frame<'a> {
                 if let Some(next) = next {
                     self.fetch(tile, next, i, program.code.len());
                 }
-                let out = *self.slots.add(instruction.out());
                 match instruction {
                     Instruction::Gather { operand, out: slot } => {
                         let (o, base) = (&program.operands[*operand], *self.bases.add(*operand));
@@ -206,18 +205,24 @@ impl<'a> Frame<'a> {
                         };
                         self.slots.add(*slot).write(elements);
                     }
-                    Instruction::Call { function, args, extent, .. } => {
+                    Instruction::Chain { steps, extent } => {
+                        if let Some(chain) = program.chain {
+                            chain(at(*extent).1, &program.steps[steps.clone()], self.slots);
+                        }
+                    }
+                    Instruction::Call { function, out, args, extent } => {
+                        let out = *self.slots.add(*out);
                         for i in args.clone() {
                             self.args.add(i).write(*self.slots.add(program.args[i]));
                         }
                         let ins = std::slice::from_raw_parts(self.args.add(args.start), args.len());
                         function(at(*extent).1, out, ins);
                     }
-                    Instruction::Reduce { function, input, .. } => {
-                        function(tile.rows, columns, out, *self.slots.add(*input))
+                    Instruction::Reduce { function, out, input } => {
+                        function(tile.rows, columns, *self.slots.add(*out), *self.slots.add(*input))
                     }
-                    Instruction::Spread { function, input, .. } => {
-                        function(tile.rows, columns, out, *self.slots.add(*input))
+                    Instruction::Spread { function, out, input } => {
+                        function(tile.rows, columns, *self.slots.add(*out), *self.slots.add(*input))
                     }
                 }
             }

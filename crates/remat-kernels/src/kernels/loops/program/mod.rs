@@ -4,19 +4,22 @@
 //! as it is: a contiguous operand is not copied, nor the part of another one that is contiguous or one element throughout,
 //! and a result is written to the output directly.
 //!
-//! [`builder`] makes instructions of equations, [`registers`] allocates registers, and a [`frame`] runs tiles.
+//! [`builder`] makes instructions of equations, where it can steps of a [`chain`], [`registers`] allocates registers, and a [`frame`] runs tiles.
 
 mod builder;
+mod chain;
 mod frame;
 mod registers;
 
 use std::ops::Range;
 
 use remat_ir::{DType, Literal};
+use smallvec::{SmallVec, smallvec};
 
 use super::dims::Dims;
 use crate::interface::Layout;
 use crate::interface::{Extent, LoopInput, LoopSource, LoopSpec};
+use crate::tile::chain::{ChainFn, Fetch, Op, Step, Store};
 use crate::tile::{Immediate, ReduceFn, RepeatFn, SpreadFn, StridedFn, TileFn};
 
 use builder::Builder;
@@ -30,6 +33,10 @@ pub(super) struct Program {
     code: Vec<Instruction>,
     /// The operands of all instructions, one after the other.
     args: Vec<usize>,
+    /// The steps of all chains, one after the other.
+    steps: Vec<Step>,
+    /// What computes chains, where this CPU has them.
+    chain: Option<ChainFn>,
     immediates: Vec<Immediate>,
     constants: Vec<Constant>,
     /// Each begins with an element as registers hold it.
@@ -108,6 +115,11 @@ enum Instruction {
         args: Range<usize>,
         extent: Extent,
     },
+    /// Computes some of the steps.
+    Chain {
+        steps: Range<usize>,
+        extent: Extent,
+    },
     Reduce {
         function: ReduceFn,
         out: usize,
@@ -168,6 +180,7 @@ impl Program {
             |slot: &Slot| matches!(slot.storage, Storage::Operand(_) | Storage::Element(_) | Storage::Output(_));
         program.moving = (0..program.slots.len()).filter(|&i| moves(&program.slots[i])).collect();
         program.streams = (0..program.slots.len()).filter(|&i| is_stream(&program.slots[i])).collect();
+        program.fetch_in_chains(spec.rows * spec.columns.unwrap_or(1));
         Some((program, wanted))
     }
 
@@ -178,15 +191,18 @@ impl Program {
 
     /// Finds the inputs whose memory an output may take: what is read for the last time before the output is written.
     fn find_in_place(&mut self, spec: &LoopSpec) {
-        let reads = |instruction: &Instruction, input: usize| match instruction {
-            Instruction::Gather { operand, .. } => self.operands[*operand].input == input,
+        let reads = |event: Event<'_>, input: usize| match event {
+            Event::Instruction(Instruction::Gather { operand, .. }) => self.operands[*operand].input == input,
             other => other.ins(&self.args).iter().any(|&slot| match self.slots[slot].storage {
                 Storage::Operand(operand) | Storage::Element(operand) => self.operands[operand].input == input,
                 _ => false,
             }),
         };
-        let writes =
-            |instruction: &Instruction, out: usize| self.slots[instruction.out()].storage == Storage::Output(out);
+        let writes = |event: Event<'_>, out: usize| {
+            event.out().is_some_and(|slot| self.slots[slot].storage == Storage::Output(out))
+        };
+        let events: Vec<Event<'_>> = self.code.iter().flat_map(|instruction| self.events(instruction)).collect();
+        let mut in_place = Vec::new();
         for operand in &self.operands {
             let uses = spec
                 .operands
@@ -195,16 +211,26 @@ impl Program {
             if uses.count() != 1 || operand.offset != 0 || !operand.dims.is_contiguous() {
                 continue;
             }
-            let last_read = self.code.iter().rposition(|i| reads(i, operand.input));
+            let last_read = events.iter().rposition(|&event| reads(event, operand.input));
             for (k, out) in self.outs.iter().enumerate() {
-                let written = self.code.iter().position(|i| writes(i, k));
+                let written = events.iter().position(|&event| writes(event, k));
                 let pair = (operand.input, k);
                 let fits = out.extent == operand.extent && out.dtype.size() == operand.width;
-                if fits && last_read <= written && !self.in_place.contains(&pair) {
-                    self.in_place.push(pair);
+                if fits && last_read <= written && !in_place.contains(&pair) {
+                    in_place.push(pair);
                 }
             }
         }
+        self.in_place = in_place;
+    }
+
+    /// What an instruction does, in order.
+    fn events<'a>(&'a self, instruction: &'a Instruction) -> impl Iterator<Item = Event<'a>> {
+        let (whole, steps) = match instruction {
+            Instruction::Chain { steps, .. } => (None, &self.steps[steps.clone()]),
+            other => (Some(Event::Instruction(other)), &[][..]),
+        };
+        whole.into_iter().chain(steps.iter().map(Event::Step))
     }
 
     /// The operands in memory, by their numbers in the specification.
@@ -215,7 +241,28 @@ impl Program {
     /// Whether tiles of a loop over this many elements are prefetched: if they come from memory, and if so much is computed of
     /// each that the hardware does not prefetch the next one.
     pub(super) fn fetches(&self, elements: usize) -> bool {
-        elements >= FAR && self.code.len() >= LONG_CODE
+        let gathers = self.code.iter().filter(|instruction| matches!(instruction, Instruction::Gather { .. })).count();
+        elements >= FAR && self.code.len() - gathers >= LONG_CODE
+    }
+
+    /// Has chains fetch what they read from memory, unless whole tiles are fetched ahead.
+    fn fetch_in_chains(&mut self, elements: usize) {
+        let gathered: Vec<usize> = self
+            .code
+            .iter()
+            .filter_map(|instruction| match instruction {
+                Instruction::Gather { out, .. } => Some(*out),
+                _ => None,
+            })
+            .collect();
+        if elements < FAR || self.fetches(elements) {
+            return;
+        }
+        for step in &mut self.steps {
+            let slot = step.input as usize;
+            let is_stream = gathered.contains(&slot) || matches!(self.slots[slot].storage, Storage::Operand(_));
+            step.is_far = is_stream && matches!(step.fetch, Fetch::Tile | Fetch::Bf16);
+        }
     }
 
     /// Bytes of scratch memory of one thread.
@@ -228,21 +275,46 @@ impl Program {
     }
 }
 
-impl Instruction {
-    fn out(&self) -> usize {
+/// One thing after another that reads and writes slots: an instruction that is no chain, or a step of one.
+#[derive(Clone, Copy)]
+enum Event<'a> {
+    Instruction(&'a Instruction),
+    Step(&'a Step),
+}
+
+impl<'a> Event<'a> {
+    /// The slot that is written.
+    fn out(self) -> Option<usize> {
         match self {
-            Instruction::Gather { out, .. }
-            | Instruction::Call { out, .. }
-            | Instruction::Reduce { out, .. }
-            | Instruction::Spread { out, .. } => *out,
+            Event::Instruction(
+                Instruction::Gather { out, .. }
+                | Instruction::Call { out, .. }
+                | Instruction::Reduce { out, .. }
+                | Instruction::Spread { out, .. },
+            ) => Some(*out),
+            Event::Instruction(Instruction::Chain { .. }) => None,
+            Event::Step(step) => match (step.op, step.store) {
+                (Op::Lt | Op::Le | Op::Gt | Op::Ge | Op::Eq | Op::Ne, _) => Some(step.bools as usize),
+                (_, Store::Nothing) => None,
+                _ => Some(step.out as usize),
+            },
         }
     }
 
-    fn ins<'a>(&'a self, args: &'a [usize]) -> &'a [usize] {
+    /// The slots that are read.
+    fn ins(self, args: &'a [usize]) -> SmallVec<[usize; 4]> {
         match self {
-            Instruction::Gather { .. } => &[],
-            Instruction::Call { args: range, .. } => &args[range.clone()],
-            Instruction::Reduce { input, .. } | Instruction::Spread { input, .. } => std::slice::from_ref(input),
+            Event::Instruction(Instruction::Gather { .. } | Instruction::Chain { .. }) => SmallVec::new(),
+            Event::Instruction(Instruction::Call { args: range, .. }) => args[range.clone()].into(),
+            Event::Instruction(Instruction::Reduce { input, .. } | Instruction::Spread { input, .. }) => {
+                smallvec![*input]
+            }
+            Event::Step(step) => {
+                let reads = !matches!(step.fetch, Fetch::Nothing | Fetch::Itself);
+                let selects = matches!(step.op, Op::IfTrue | Op::IfFalse);
+                let ins = [(reads, step.input), (selects, step.bools)];
+                ins.into_iter().filter_map(|(is_read, slot)| is_read.then_some(slot as usize)).collect()
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The length of a tile, and the allocation of its registers.
 
-use super::{Instruction, Program, Slot, Storage};
+use super::{Event, Instruction, Program, Slot, Storage};
 use crate::interface::layout::{Layout, greatest_common_divisor};
 use crate::interface::{Extent, LoopSource, LoopSpec};
 use crate::kernels::loops::dims::Dims;
@@ -16,13 +16,17 @@ const SHORTEST_TILE: usize = 128;
 impl Program {
     /// Decides how long a tile is, and allocates every register.
     pub(super) fn allocate(&mut self, columns: Option<usize>, wanted: &[usize]) {
-        // The instruction that writes each register, and the last that reads it.
+        // The last event that reads each register, or the one that writes it; events are those of each instruction in turn.
+        let events = self.code.iter().flat_map(|instruction| {
+            let count = self.events(instruction).count();
+            self.events(instruction).enumerate().map(move |(i, event)| (event, i + 1 == count))
+        });
+        let events: Vec<(Event<'_>, bool)> = events.collect();
         let mut last = vec![0; self.slots.len()];
-        for (i, instruction) in self.code.iter().enumerate() {
-            for &slot in instruction.ins(&self.args) {
+        for (i, (event, _)) in events.iter().enumerate() {
+            for slot in event.ins(&self.args).into_iter().chain(event.out()) {
                 last[slot] = i;
             }
-            last[instruction.out()] = last[instruction.out()].max(i);
         }
         for constant in &self.constants {
             last[constant.slot] = usize::MAX;
@@ -37,33 +41,39 @@ impl Program {
         for constant in &self.constants {
             registers[constant.slot] = Some(pools[pool(self.slots[constant.slot].extent)].take());
         }
-        for (i, instruction) in self.code.iter().enumerate() {
+        // What a chain has read for the last time, but what other elements take another part of.
+        let mut after_chain: Vec<usize> = Vec::new();
+        for (i, &(event, is_last)) in events.iter().enumerate() {
             // The result may take the register of an operand that dies here, if the elements of both have one size: tile
-            // functions work in place then. Reductions and broadcasts do not.
-            let mut dies: Vec<usize> = instruction.ins(&self.args).to_vec();
+            // functions work in place then. Reductions and broadcasts do not. Of a chain later steps may take it as well, and their
+            // elements have no more bytes than those of f32.
+            let mut dies = event.ins(&self.args);
             dies.sort_unstable();
             dies.dedup();
-            dies.retain(|&s| last[s] == i && is_register(&self.slots[s]));
-            let out = instruction.out();
-            let works_in_place = matches!(instruction, Instruction::Call { .. });
-            let is_free = |s: &usize| works_in_place && self.slots[*s].width == self.slots[out].width;
-            let give_back = |pools: &mut [Pool; 2], slots: &mut dyn Iterator<Item = &usize>| {
-                for &slot in slots {
-                    if let Some(register) = registers[slot] {
-                        pools[pool(self.slots[slot].extent)].give(register);
-                    }
+            dies.retain(|s| last[*s] == i && is_register(&self.slots[*s]));
+            let out = event.out();
+            let is_free = |s: &usize| match event {
+                Event::Instruction(Instruction::Call { out, .. }) => self.slots[*s].width == self.slots[*out].width,
+                Event::Instruction(_) => false,
+                Event::Step(_) => self.slots[*s].width == size_of::<f32>(),
+            };
+            let give_back = |pools: &mut [Pool; 2], registers: &[Option<usize>], slot: usize| {
+                if let Some(register) = registers[slot] {
+                    pools[pool(self.slots[slot].extent)].give(register);
                 }
             };
-            give_back(&mut pools, &mut dies.iter().filter(|s| is_free(s)));
-            let register = (is_register(&self.slots[out]) && registers[out].is_none())
-                .then(|| pools[pool(self.slots[out].extent)].take());
-            give_back(&mut pools, &mut dies.iter().filter(|s| !is_free(s)));
-            registers[out] = registers[out].or(register);
-            // A result that is not read.
-            if last[out] == i
-                && let (Some(register), true) = (registers[out], is_register(&self.slots[out]))
+            dies.iter().filter(|s| is_free(s)).for_each(|&s| give_back(&mut pools, &registers, s));
+            if let Some(out) = out
+                && is_register(&self.slots[out])
+                && registers[out].is_none()
             {
-                pools[pool(self.slots[out].extent)].give(register);
+                registers[out] = Some(pools[pool(self.slots[out].extent)].take());
+            }
+            after_chain.extend(dies.iter().filter(|s| !is_free(s)));
+            // A result that is not read.
+            after_chain.extend(out.filter(|&out| last[out] == i && is_register(&self.slots[out])));
+            if is_last {
+                after_chain.drain(..).for_each(|s| give_back(&mut pools, &registers, s));
             }
         }
         let [full, row] = pools.map(|pool| pool.count);

@@ -1,0 +1,334 @@
+//! Chains: several elementwise operations on f32 and bf16 as one pass over a tile.
+//!
+//! A function of a tile reads its operands from the first-level cache and writes its result there, which for an addition takes
+//! longer than to add. A chain is a list of [`Step`]s with one value, which stays in the CPU's registers from step to step: some
+//! vectors of it take all steps before the next vectors do. What a later step reads again is stored to a tile on the way. So
+//! one function serves all chains, and to decide what a step is takes little beside its vectors.
+//!
+//! Each step rounds as its operation alone does: a product and the sum after it are rounded twice, and a bf16 is an f32 that is rounded
+//! where it is.
+
+#[cfg(test)]
+mod tests;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use crate::simd::Level;
+#[cfg(target_arch = "x86_64")]
+use crate::simd::{CACHE_LINE, prefetch};
+
+/// The bytes ahead of what is read of a stream that are fetched: several streams are more than a CPU foresees by itself.
+#[cfg(target_arch = "x86_64")]
+const AHEAD: usize = 2048;
+
+/// One operation of a chain. The numbers are those of slots.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Step {
+    pub(crate) op: Op,
+    /// What the other operand is, and where.
+    pub(crate) fetch: Fetch,
+    pub(crate) input: u32,
+    /// Whether the other operand comes from memory that is not in the first-level cache yet.
+    pub(crate) is_far: bool,
+    /// Bools that a selection reads, or that a comparison writes.
+    pub(crate) bools: u32,
+    pub(crate) round: Rounding,
+    /// Whether the value is stored, and where.
+    pub(crate) store: Store,
+    pub(crate) out: u32,
+}
+
+/// What a step makes of the value `x` and the other operand `y`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Op {
+    /// `x`.
+    Keep,
+    /// `y`.
+    Load,
+    Neg,
+    Sqrt,
+    Add,
+    Sub,
+    /// `y - x`.
+    SubFrom,
+    Mul,
+    Div,
+    /// `y / x`.
+    DivInto,
+    Max,
+    Min,
+    /// The maximum, where `y` is neither NaN nor -0.
+    MaxPlain,
+    /// The minimum, where `y` is neither NaN nor 0.
+    MinPlain,
+    /// `x` where the bool is true, else `y`.
+    IfTrue,
+    /// `x` where the bool is false, else `y`.
+    IfFalse,
+    /// Whether `x < y`; the value remains.
+    Lt,
+    Le,
+    Gt,
+    Ge,
+    Eq,
+    Ne,
+}
+
+/// The other operand of a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Fetch {
+    /// There is none.
+    Nothing,
+    /// The value itself.
+    Itself,
+    /// A tile of f32.
+    Tile,
+    /// A tile of bf16, as they are in memory.
+    Bf16,
+    /// One f32.
+    One,
+    /// One bf16.
+    OneBf16,
+}
+
+/// How the result of a step is rounded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Rounding {
+    Exact,
+    /// To bf16, what arithmetic made of bf16: a NaN among it is one of bf16.
+    Bf16,
+    /// To bf16, any number.
+    AnyToBf16,
+}
+
+/// How the value is stored.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Store {
+    Nothing,
+    Tile,
+    /// In a tile with room for whole vectors: what is read soon after is best written whole.
+    Register,
+    /// As bf16, which it is.
+    Bf16,
+}
+
+/// Computes all steps for the first `n` elements of the slots.
+///
+/// # Safety
+/// `slots` has a pointer for each number in the steps, aligned to its elements and valid for `n` of them, or for one where one is
+/// fetched, and bools are 0 or 1. What is written to overlaps what is read only where both have the same first element and elements of the
+/// same size, and no step after the one that writes reads what was there before.
+pub(crate) type ChainFn = unsafe fn(n: usize, steps: &[Step], slots: *const *mut u8);
+
+/// The function that computes chains, where this CPU has vectors for it.
+pub(crate) fn function() -> Option<ChainFn> {
+    function_at(Level::best())
+}
+
+/// As [`function`], for a level of this CPU.
+pub(super) fn function_at(level: Level) -> Option<ChainFn> {
+    #[cfg(target_arch = "x86_64")]
+    return x86::function_at(level);
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = level;
+        None
+    }
+}
+
+/// A vector of f32 in a register. The methods of a part read and write the first `n` elements only, and `n` may be more than there are.
+///
+/// # Safety of all methods
+/// The CPU has the instructions; pointers are valid for as many elements as are read or written.
+#[cfg(target_arch = "x86_64")]
+trait Vector: Copy {
+    const LEN: usize;
+
+    unsafe fn splat(x: f32) -> Self;
+    unsafe fn load(from: *const f32) -> Self;
+    unsafe fn load_part(from: *const f32, n: usize) -> Self;
+    unsafe fn load_bf16(from: *const u16) -> Self;
+    unsafe fn load_bf16_part(from: *const u16, n: usize) -> Self;
+    unsafe fn store(self, to: *mut f32);
+    unsafe fn store_part(self, to: *mut f32, n: usize);
+    /// Stores the upper half of each element.
+    unsafe fn store_bf16(self, to: *mut u16);
+    unsafe fn store_bf16_part(self, to: *mut u16, n: usize);
+    /// `self` where the bool is true, else `other`.
+    unsafe fn select(self, other: Self, bools: *const u8) -> Self;
+    unsafe fn select_part(self, other: Self, bools: *const u8, n: usize) -> Self;
+    /// Stores whether a comparison, by its number among those of the instruction, is true.
+    unsafe fn compare<const PREDICATE: i32>(self, other: Self, bools: *mut u8);
+    unsafe fn compare_part<const PREDICATE: i32>(self, other: Self, bools: *mut u8, n: usize);
+    unsafe fn neg(self) -> Self;
+    unsafe fn sqrt(self) -> Self;
+    unsafe fn add(self, other: Self) -> Self;
+    unsafe fn sub(self, other: Self) -> Self;
+    unsafe fn mul(self, other: Self) -> Self;
+    unsafe fn div(self, other: Self) -> Self;
+    /// As `Number::maximum` has it.
+    unsafe fn max(self, other: Self) -> Self;
+    unsafe fn min(self, other: Self) -> Self;
+    unsafe fn max_plain(self, other: Self) -> Self;
+    unsafe fn min_plain(self, other: Self) -> Self;
+    unsafe fn round(self) -> Self;
+    unsafe fn round_any(self) -> Self;
+}
+
+/// Vectors that take a step together: enough of them to keep a CPU with long latencies busy, and half of its registers.
+#[cfg(target_arch = "x86_64")]
+const COUNT: usize = 8;
+
+/// Of each vector, by its number, one expression. Not a closure: that would have to be inlined, which vector instructions need.
+#[cfg(target_arch = "x86_64")]
+macro_rules! each {
+    ($($name:ident),* => $e:expr) => { each!(@ [$($name),*] $e; 0 1 2 3 4 5 6 7) };
+    (@ $names:tt $e:expr; $($number:tt)*) => { ($(each!(# $names $number $e)),*) };
+    (# [$i:ident] $number:tt $e:expr) => {{ let $i: usize = $number; $e }};
+    (# [$i:ident, $x:ident] $number:tt $e:expr) => {{ let ($i, $x): (usize, _) = ($number, $x.$number); $e }};
+    (# [$i:ident, $x:ident, $y:ident] $number:tt $e:expr) => {{
+        let ($i, $x, $y): (usize, _, _) = ($number, $x.$number, $y.$number);
+        $e
+    }};
+}
+
+/// # Safety
+/// That of a [`ChainFn`], and the CPU has the instructions of the vectors.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn run<V: Vector>(n: usize, steps: &[Step], slots: *const *mut u8) {
+    let len = COUNT * V::LEN;
+    let whole = n - n % len;
+    // SAFETY: these are the elements up to `n`.
+    unsafe {
+        for start in (0..whole).step_by(len) {
+            group::<V, false>(start, len, steps, slots);
+        }
+        if whole < n {
+            group::<V, true>(whole, n - whole, steps, slots);
+        }
+    }
+}
+
+/// Computes all steps for the `n` elements from `start` on: all elements of a group, or some of them if it `IS_PART`.
+///
+/// # Safety
+/// As for [`run`].
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn group<V: Vector, const IS_PART: bool>(start: usize, n: usize, steps: &[Step], slots: *const *mut u8) {
+    let len = V::LEN;
+    // What is left for a vector.
+    let left = |i: usize| n.saturating_sub(i * len);
+    // SAFETY: of each slot the elements from `start` on are read or written, as the caller promises, which are `n` in all.
+    unsafe {
+        let at = |slot: u32| *slots.add(slot as usize);
+        let tile = |slot: u32, i: usize| at(slot).cast::<f32>().wrapping_add(start + i * len);
+        let narrow = |slot: u32, i: usize| at(slot).cast::<u16>().wrapping_add(start + i * len);
+        let bools = |slot: u32, i: usize| at(slot).wrapping_add(start + i * len);
+        let zero = V::splat(0.0);
+        macro_rules! whole_or_part {
+            ($f:ident / $part:ident ($($x:expr),*) $i:expr) => {
+                if IS_PART { V::$part($($x,)* left($i)) } else { V::$f($($x),*) }
+            };
+        }
+        let fetch_ahead = |from: *const u8, width: usize| {
+            for line in 0..(n * width).div_ceil(CACHE_LINE) {
+                prefetch(from.wrapping_add(AHEAD + line * CACHE_LINE));
+            }
+        };
+        let mut x = each!(_i => zero);
+        for step in steps {
+            if step.is_far {
+                match step.fetch {
+                    Fetch::Tile => fetch_ahead(tile(step.input, 0).cast(), size_of::<f32>()),
+                    _ => fetch_ahead(narrow(step.input, 0).cast(), size_of::<u16>()),
+                }
+            }
+            let y = match step.fetch {
+                Fetch::Nothing | Fetch::Itself => x,
+                Fetch::Tile => each!(i => whole_or_part!(load / load_part(tile(step.input, i)) i)),
+                Fetch::Bf16 => each!(i => whole_or_part!(load_bf16 / load_bf16_part(narrow(step.input, i)) i)),
+                Fetch::One => {
+                    let one = V::splat(at(step.input).cast::<f32>().read());
+                    each!(_i => one)
+                }
+                Fetch::OneBf16 => {
+                    let bits = u32::from(at(step.input).cast::<u16>().read()) << 16;
+                    let one = V::splat(f32::from_bits(bits));
+                    each!(_i => one)
+                }
+            };
+            macro_rules! compare {
+                ($predicate:literal) => {
+                    each!(i, x, y => {
+                        let to = bools(step.bools, i);
+                        if IS_PART {
+                            x.compare_part::<$predicate>(y, to, left(i));
+                        } else {
+                            x.compare::<$predicate>(y, to);
+                        }
+                        x
+                    })
+                };
+            }
+            macro_rules! select {
+                ($x:ident, $y:ident => $chosen:ident, $other:ident) => {
+                    each!(i, $x, $y => {
+                        whole_or_part!(select / select_part($chosen, $other, bools(step.bools, i).cast_const()) i)
+                    })
+                };
+            }
+            x = match step.op {
+                Op::Keep => x,
+                Op::Load => y,
+                Op::Neg => each!(_i, x => x.neg()),
+                Op::Sqrt => each!(_i, x => x.sqrt()),
+                Op::Add => each!(_i, x, y => x.add(y)),
+                Op::Sub => each!(_i, x, y => x.sub(y)),
+                Op::SubFrom => each!(_i, x, y => y.sub(x)),
+                Op::Mul => each!(_i, x, y => x.mul(y)),
+                Op::Div => each!(_i, x, y => x.div(y)),
+                Op::DivInto => each!(_i, x, y => y.div(x)),
+                Op::Max => each!(_i, x, y => x.max(y)),
+                Op::Min => each!(_i, x, y => x.min(y)),
+                Op::MaxPlain => each!(_i, x, y => x.max_plain(y)),
+                Op::MinPlain => each!(_i, x, y => x.min_plain(y)),
+                Op::IfTrue => select!(x, y => x, y),
+                Op::IfFalse => select!(x, y => y, x),
+                // The predicates that do not signal for quiet NaN, of which `Ne` alone is true.
+                Op::Lt => compare!(0x11),
+                Op::Le => compare!(0x12),
+                Op::Gt => compare!(0x1E),
+                Op::Ge => compare!(0x1D),
+                Op::Eq => compare!(0x00),
+                Op::Ne => compare!(0x04),
+            };
+            match step.round {
+                Rounding::Exact => {}
+                Rounding::Bf16 => x = each!(_i, x => x.round()),
+                Rounding::AnyToBf16 => x = each!(_i, x => x.round_any()),
+            }
+            match step.store {
+                Store::Nothing => {}
+                Store::Register => {
+                    each!(i, x => {
+                        if left(i) > 0 {
+                            x.store(tile(step.out, i));
+                        }
+                    });
+                }
+                Store::Tile => {
+                    each!(i, x => {
+                        whole_or_part!(store / store_part(x, tile(step.out, i)) i);
+                    });
+                }
+                Store::Bf16 => {
+                    each!(i, x => {
+                        whole_or_part!(store_bf16 / store_bf16_part(x, narrow(step.out, i)) i);
+                    });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Chains at every level of the CPU, beside their steps one element at a time.
+
+use super::{Fetch, Op, Rounding, Step, Store, function_at};
+use crate::number::Number;
+use crate::number::rounding::{from_bf16, round_to_bf16, to_bf16};
+use crate::simd::Level;
+use remat_testkit::arrays::Stream;
+
+const OPS: [Op; 22] = [
+    Op::Keep,
+    Op::Load,
+    Op::Neg,
+    Op::Sqrt,
+    Op::Add,
+    Op::Sub,
+    Op::SubFrom,
+    Op::Mul,
+    Op::Div,
+    Op::DivInto,
+    Op::Max,
+    Op::Min,
+    Op::MaxPlain,
+    Op::MinPlain,
+    Op::IfTrue,
+    Op::IfFalse,
+    Op::Lt,
+    Op::Le,
+    Op::Gt,
+    Op::Ge,
+    Op::Eq,
+    Op::Ne,
+];
+const LENGTHS: [usize; 9] = [0, 1, 7, 8, 31, 64, 127, 128, 333];
+
+/// The memory of one step: tiles of other operands and of results, and bools.
+#[derive(Clone, PartialEq, Debug)]
+struct Memory {
+    tile: Vec<f32>,
+    narrow: Vec<u16>,
+    bools: Vec<u8>,
+    out: Vec<u32>,
+    narrow_out: Vec<u16>,
+}
+
+/// Numbers of all kinds: few of each, so that they meet.
+fn number(stream: &mut Stream) -> f32 {
+    let special = [0.0, -0.0, 1.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, f32::MIN_POSITIVE, 1e-45];
+    match stream.below(4) {
+        0 => special[stream.below(special.len())],
+        1 => f32::from_bits(stream.bits() as u32),
+        // Halfway between two bf16 and beside that.
+        2 => f32::from_bits((stream.bits() as u32 & 0xFFFF_0000 | 0x8000) + stream.below(3) as u32 - 1),
+        _ => stream.below(65) as f32 / 16.0 - 2.0,
+    }
+}
+
+/// What a step does to the value of element `i`.
+fn one(step: &Step, x: f32, memory: &mut Memory, i: usize) -> f32 {
+    let y = match step.fetch {
+        Fetch::Nothing | Fetch::Itself => x,
+        Fetch::Tile => memory.tile[i],
+        Fetch::Bf16 => from_bf16(memory.narrow[i]),
+        Fetch::One => memory.tile[0],
+        Fetch::OneBf16 => from_bf16(memory.narrow[0]),
+    };
+    let compared = match step.op {
+        Op::Lt => Some(x < y),
+        Op::Le => Some(x <= y),
+        Op::Gt => Some(x > y),
+        Op::Ge => Some(x >= y),
+        Op::Eq => Some(x == y),
+        Op::Ne => Some(x != y),
+        _ => None,
+    };
+    if let Some(compared) = compared {
+        memory.bools[i] = compared.into();
+    }
+    let x = match step.op {
+        Op::Load => y,
+        Op::Neg => -x,
+        Op::Sqrt => x.sqrt(),
+        Op::Add => x + y,
+        Op::Sub => x - y,
+        Op::SubFrom => y - x,
+        Op::Mul => x * y,
+        Op::Div => x / y,
+        Op::DivInto => y / x,
+        Op::Max | Op::MaxPlain => Number::maximum(x, y),
+        Op::Min | Op::MinPlain => Number::minimum(x, y),
+        Op::IfTrue => [y, x][usize::from(memory.bools[i])],
+        Op::IfFalse => [x, y][usize::from(memory.bools[i])],
+        _ => x,
+    };
+    let x = if step.round == Rounding::Exact { x } else { round_to_bf16(x) };
+    match step.store {
+        Store::Nothing => {}
+        Store::Tile | Store::Register => memory.out[i] = x.to_bits(),
+        Store::Bf16 => memory.narrow_out[i] = to_bf16(x),
+    }
+    x
+}
+
+/// The bits, all NaN being one.
+fn of_numbers(memory: &Memory, n: usize) -> Memory {
+    let mut memory = memory.clone();
+    memory.out.truncate(n);
+    let (nan, narrow_nan) = (f32::NAN.to_bits(), to_bf16(f32::NAN));
+    memory.out.iter_mut().filter(|x| f32::from_bits(**x).is_nan()).for_each(|x| *x = nan);
+    memory.narrow_out.iter_mut().filter(|x| from_bf16(**x).is_nan()).for_each(|x| *x = narrow_nan);
+    // NaN are not equal.
+    memory.tile.clear();
+    memory
+}
+
+fn check(steps: &[Step], level: Level, n: usize, stream: &mut Stream) {
+    let Some(chain) = function_at(level) else { return };
+    // Room for whole vectors after what is stored in a register.
+    let room = n + 16;
+    let memory = Memory {
+        tile: (0..n.max(1)).map(|_| number(stream)).collect(),
+        narrow: (0..n.max(1)).map(|_| to_bf16(round_to_bf16(number(stream)))).collect(),
+        bools: (0..n).map(|_| stream.below(2) as u8).collect(),
+        out: vec![7; room],
+        narrow_out: vec![7; n],
+    };
+    let (mut got, mut expected) = (memory.clone(), memory.clone());
+    let slots = [
+        got.tile.as_mut_ptr().cast::<u8>(),
+        got.narrow.as_mut_ptr().cast(),
+        got.bools.as_mut_ptr(),
+        got.out.as_mut_ptr().cast(),
+        got.narrow_out.as_mut_ptr().cast(),
+    ];
+    // SAFETY: there are `n` elements of each slot, one at least of those that are read, and whole vectors of the third.
+    unsafe { chain(n, steps, slots.as_ptr()) };
+    for i in 0..n {
+        steps.iter().fold(0.0, |x, step| one(step, x, &mut expected, i));
+    }
+    assert_eq!(of_numbers(&got, n), of_numbers(&expected, n), "{n} elements {:?}, {level:?}, {steps:?}", memory.tile);
+    let is_whole = !steps.iter().any(|step| step.store == Store::Register);
+    assert!(!is_whole || got.out[n..].iter().all(|&x| x == 7), "writes after {n} elements, {steps:?}");
+}
+
+fn step(op: Op, fetch: Fetch, round: Rounding, store: Store) -> Step {
+    let input = u32::from(matches!(fetch, Fetch::Bf16 | Fetch::OneBf16));
+    let out = if store == Store::Bf16 { 4 } else { 3 };
+    Step { op, fetch, input, is_far: true, bools: 2, round, store, out }
+}
+
+#[test]
+fn each_step_does_what_it_says() {
+    let mut stream = Stream::new(3);
+    for level in Level::all() {
+        for op in OPS {
+            for fetch in [Fetch::Itself, Fetch::Tile, Fetch::Bf16, Fetch::One, Fetch::OneBf16] {
+                for n in LENGTHS {
+                    for (load, round, store) in [
+                        (Fetch::Tile, Rounding::Exact, Store::Tile),
+                        (Fetch::Tile, Rounding::Exact, Store::Register),
+                        (Fetch::Tile, Rounding::AnyToBf16, Store::Bf16),
+                        (Fetch::Bf16, Rounding::Bf16, Store::Bf16),
+                    ] {
+                        let is_bf16 = matches!(fetch, Fetch::Bf16 | Fetch::OneBf16 | Fetch::Itself);
+                        let plain = matches!(op, Op::MaxPlain | Op::MinPlain);
+                        if round == Rounding::Bf16 && !is_bf16 || plain {
+                            continue;
+                        }
+                        let load = step(Op::Load, load, Rounding::Exact, Store::Nothing);
+                        check(&[load, step(op, fetch, round, store)], level, n, &mut stream);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_bound_that_is_plain_is_one_instruction() {
+    for level in Level::all() {
+        let Some(chain) = function_at(level) else { continue };
+        let x = [-0.0, 0.0, 1.0, -1.0, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e-45, -1e-45, 6.0, 7.0];
+        for (op, bounds) in
+            [(Op::MaxPlain, [0.0, 1.0, -1.0, f32::NEG_INFINITY]), (Op::MinPlain, [-0.0, 6.0, -1.0, 1e30])]
+        {
+            for bound in bounds {
+                let (mut from, mut to, mut bound) = (x, x, [bound]);
+                let slots = [from.as_mut_ptr(), bound.as_mut_ptr(), to.as_mut_ptr()].map(|x| x.cast::<u8>());
+                let load = Step { out: 0, ..step(Op::Load, Fetch::Tile, Rounding::Exact, Store::Nothing) };
+                let limit = Step { input: 1, out: 2, ..step(op, Fetch::One, Rounding::Exact, Store::Tile) };
+                // SAFETY: there are as many elements of the first and the last slot.
+                unsafe { chain(x.len(), &[load, limit], slots.as_ptr()) };
+                let f: fn(f32, f32) -> f32 = if op == Op::MaxPlain { Number::maximum } else { Number::minimum };
+                let expected = x.map(|x| f(x, bound[0]).to_bits());
+                assert_eq!(to.map(f32::to_bits), expected, "{level:?} {op:?} {bound:?}");
+            }
+        }
+    }
+}
