@@ -1,6 +1,8 @@
 //! Scatters. The result is cut into parts, each of which one task updates with whatever falls into it: so an element is
 //! updated in the order of the index vectors, whichever thread does it and however the result is cut.
 
+use std::ops::Range;
+
 use remat_ir::{Aval, DType, Element, Scatter, ScatterKind, Shape, bf16, f16, with_dtype};
 
 use crate::base::copy::copy;
@@ -63,9 +65,16 @@ const PARTS: usize = 64;
 /// Elements of the result that are updated in a wider type, at least.
 const WIDE_PART: usize = 1 << 18;
 
+/// Index vectors of which the lowest and the highest start are found once, so that a part passes over those that do not reach
+/// it: parts are many where they are updated in a wider type, and indices mostly rise.
+const SPAN: usize = 16 * BLOCK;
+
 impl Kernel for Scattered {
     fn scratch(&self, threads: usize) -> usize {
-        if self.is_wide() { threads * self.wide_part(threads) * size_of::<f32>() } else { 0 }
+        if !self.is_wide() {
+            return 0;
+        }
+        scratch::bytes::<i64>(2 * self.spans()) + threads * self.wide_part(threads) * size_of::<f32>()
     }
 
     fn in_place(&self) -> &[(usize, usize)] {
@@ -143,7 +152,29 @@ impl Scattered {
         combine: impl Fn(T, T) -> T + Send + Sync + Copy,
     ) {
         let len = self.part(threads.count());
-        threads.for_each_chunk(to, len, |i, part| self.update_part(indices, updates, i * len, part, combine));
+        threads.for_each_chunk(to, len, |i, part| {
+            self.update_part(indices, 0..self.slices.len(), updates, i * len, part, combine);
+        });
+    }
+
+    fn spans(&self) -> usize {
+        self.slices.len().div_ceil(SPAN)
+    }
+
+    /// The index vectors of a span.
+    fn span(&self, span: usize) -> Range<usize> {
+        span * SPAN..self.slices.len().min((span + 1) * SPAN)
+    }
+
+    /// The lowest and the highest start of a span's index vectors; of none the lowest is higher.
+    fn reach(&self, indices: &Source<'_>, span: usize) -> [i64; 2] {
+        let mut reach = [i64::MAX, i64::MIN];
+        self.each_block(indices, self.span(span), |starts, _| {
+            for &start in starts.iter().filter(|&&start| start >= 0) {
+                reach = [reach[0].min(start as i64), reach[1].max(start as i64)];
+            }
+        });
+        reach
     }
 
     /// Combines elements in f32.
@@ -159,45 +190,67 @@ impl Scattered {
         let to = out.slice_mut::<T>();
         let tasks = to.len().div_ceil(len);
         let parts = to.chunks_mut(len).enumerate();
+        let (reaches, scratch) = scratch::take::<i64>(scratch, 2 * self.spans());
+        threads.for_each_chunk(reaches, 2, |span, reach| reach.copy_from_slice(&self.reach(indices, span)));
+        let reaches = &*reaches;
         threads.for_each_item_with_scratch(tasks, parts, scratch::of::<f32>(scratch), |(i, part), wide| {
+            let end = (i * len + part.len()) as i64;
+            let reaching = |&(_, reach): &(usize, &[i64])| {
+                reach[0] <= reach[1] && reach[1] + self.slice.extent() as i64 >= (i * len) as i64 && reach[0] < end
+            };
+            let spans = || reaches.chunks_exact(2).enumerate().filter(reaching).map(|(span, _)| self.span(span));
             // Rounding leaves all elements as they are that no update reaches; where there are few updates it pays to look.
             let few = self.slices.len() * self.slice.len() < self.size / 8;
-            let touched = if few { self.touched(indices, i * len, part.len()) } else { 0..part.len() };
+            let touched = if few { self.touched(indices, spans(), i * len, part.len()) } else { 0..part.len() };
             let part = &mut part[touched.clone()];
             let wide = &mut wide[..part.len()];
             widen(part, wide);
             let first = i * len + touched.start;
-            match self.kind {
-                ScatterKind::Mul => self.update_part(indices, updates, first, wide, |x, update: T| x * update.widen()),
-                _ => self.update_part(indices, updates, first, wide, |x, update: T| x + update.widen()),
+            for vectors in spans() {
+                match self.kind {
+                    ScatterKind::Mul => {
+                        self.update_part(indices, vectors, updates, first, wide, |x, update: T| x * update.widen());
+                    }
+                    _ => self.update_part(indices, vectors, updates, first, wide, |x, update: T| x + update.widen()),
+                }
             }
             narrow(wide, part);
         });
     }
 
-    /// From the first to the last element of a part that a slice may reach. The part has `len` elements from `first` on.
-    fn touched(&self, indices: &Source<'_>, first: usize, len: usize) -> std::ops::Range<usize> {
+    /// From the first to the last element of a part that a slice of these index vectors may reach. The part has `len` elements from
+    /// `first` on.
+    fn touched(
+        &self,
+        indices: &Source<'_>,
+        spans: impl Iterator<Item = Range<usize>>,
+        first: usize,
+        len: usize,
+    ) -> Range<usize> {
         let (mut low, mut high) = (isize::MAX, isize::MIN);
         let part = first as isize..(first + len) as isize;
-        self.each_block(indices, |starts, _| {
-            for &start in starts.iter().filter(|&&start| start >= 0) {
-                let last = start + self.slice.extent();
-                if last >= part.start && start < part.end {
-                    low = low.min(start);
-                    high = high.max(last);
+        for vectors in spans {
+            self.each_block(indices, vectors, |starts, _| {
+                for &start in starts.iter().filter(|&&start| start >= 0) {
+                    let last = start + self.slice.extent();
+                    if last >= part.start && start < part.end {
+                        low = low.min(start);
+                        high = high.max(last);
+                    }
                 }
-            }
-        });
+            });
+        }
         if low > high {
             return 0..0;
         }
         ((low - part.start).max(0) as usize)..((high + 1 - part.start) as usize).min(len)
     }
 
-    /// Applies all updates of a part of the result, in the order of their index vectors. The part begins with element `first`.
+    /// Applies the updates of some index vectors, in their order, to a part of the result. The part begins with element `first`.
     fn update_part<T: Copy, A: Copy>(
         &self,
         indices: &Source<'_>,
+        vectors: Range<usize>,
         updates: &[T],
         first: usize,
         part: &mut [A],
@@ -205,7 +258,7 @@ impl Scattered {
     ) {
         let (first, end) = (first as isize, (first + part.len()) as isize);
         let (mut reached, mut sources) = ([0; BLOCK], [0; BLOCK]);
-        self.each_block(indices, |starts, counterparts| {
+        self.each_block(indices, vectors, |starts, counterparts| {
             if self.by_position {
                 self.slice.each_position(|[from, to]| {
                     let (reached, sources) = (&mut reached, &mut sources);
@@ -237,12 +290,12 @@ impl Scattered {
         });
     }
 
-    /// Calls `f` for blocks of index vectors, in order, with their starts in the operand and in the updates.
+    /// Calls `f` for blocks of these index vectors, in order, with their starts in the operand and in the updates.
     #[inline(always)]
-    fn each_block(&self, indices: &Source<'_>, mut f: impl FnMut(&[isize], &[isize])) {
+    fn each_block(&self, indices: &Source<'_>, vectors: Range<usize>, mut f: impl FnMut(&[isize], &[isize])) {
         let mut starts = Starts::new();
-        for first in (0..self.slices.len()).step_by(BLOCK) {
-            let (array, counterpart) = starts.find(&self.slices, indices, first, BLOCK.min(self.slices.len() - first));
+        for first in vectors.clone().step_by(BLOCK) {
+            let (array, counterpart) = starts.find(&self.slices, indices, first, BLOCK.min(vectors.end - first));
             f(array, counterpart);
         }
     }
@@ -343,7 +396,19 @@ mod tests {
                     ..by_rows
                 };
                 let x = plain(dtype, &[400_000], 1);
-                scattered(&mirror(&elements, kind), &elements, x, indices(DType::I64, &[150_000, 1], 400_000, 2));
+                scattered(
+                    &mirror(&elements, kind),
+                    &elements,
+                    x.clone(),
+                    indices(DType::I64, &[150_000, 1], 400_000, 2),
+                );
+                // Indices that mostly rise, as those of windows do: a part passes over most of them.
+                let next = std::cell::Cell::new(0);
+                let rising = filled(DType::I64, &[150_000, 1], 3, |stream| {
+                    next.set(next.get() + stream.below(5) as i128);
+                    Literal::from_i128(DType::I64, next.get() - stream.below(900) as i128)
+                });
+                scattered(&mirror(&elements, kind), &elements, x, rising);
             }
         }
     }
