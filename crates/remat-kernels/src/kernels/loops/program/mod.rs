@@ -221,6 +221,8 @@ impl Program {
                 }
             }
         }
+        // In the order of the specification: who plans memory may take the first that fits.
+        in_place.sort_unstable();
         self.in_place = in_place;
     }
 
