@@ -1,9 +1,11 @@
 //! The kernels of the steps, and the buffers that they read and write.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use oxc_index::IndexVec;
-use remat_ir::{Aval, DType, Error, ErrorKind, Op, Operation, Prim, Result};
+use remat_ir::{Aval, Call, DType, Error, ErrorKind, Op, Operation, Prim, Result};
 use remat_kernels::{Kernel, Layout, Source, Target, Threads};
 
 use super::buffers::Buffers;
@@ -20,7 +22,12 @@ pub(super) struct Kernels<'a> {
     nodes: IndexVec<StepId, StepNode>,
     pub(super) calls: IndexVec<StepId, KernelCall>,
     threads: &'a Threads,
+    controls: &'a Controls,
 }
+
+/// The kernels of loops and branches, by their equations: to compile their bodies again for each plan of a program would multiply with every level at which
+/// they are nested.
+pub(super) type Controls = RefCell<HashMap<EqnId, Arc<dyn Kernel>>>;
 
 /// A kernel and its operands.
 pub(super) struct KernelCall {
@@ -48,9 +55,9 @@ impl<'a> Kernels<'a> {
     ///
     /// # Errors
     /// If there is no kernel for one of them.
-    pub(super) fn new(steps: &'a Steps, threads: &'a Threads) -> Result<Kernels<'a>> {
+    pub(super) fn new(steps: &'a Steps, threads: &'a Threads, controls: &'a Controls) -> Result<Kernels<'a>> {
         let (nodes, calls) = (IndexVec::new(), IndexVec::new());
-        let mut kernels = Kernels { steps, buffers: Buffers::new(steps), nodes, calls, threads };
+        let mut kernels = Kernels { steps, buffers: Buffers::new(steps), nodes, calls, threads, controls };
         for step in &steps.steps {
             kernels.step(step)?;
         }
@@ -87,7 +94,11 @@ impl<'a> Kernels<'a> {
                 let operands = operands.iter().map(|x| self.operand(x)).collect::<Vec<_>>();
                 let out_avals: Vec<Aval> = eqn.outs.iter().map(|&v| steps.jaxpr.avals[v].clone()).collect();
                 let ins: Vec<(DType, &Layout)> = operands.iter().map(|(slice, layout)| (slice.dtype, layout)).collect();
-                let kernel = self.kernel(&eqn.op, &ins, &out_avals).map_err(|e| e.at(eqn.loc))?;
+                let kernel = match &eqn.op {
+                    Op::Prim(op) => prim(op, &ins, &out_avals),
+                    Op::Call(op) => self.control(*number, op),
+                };
+                let kernel = kernel.map_err(|e| e.at(eqn.loc))?;
                 let outs = eqn.outs.iter().map(|&v| self.buffers.own(v)).collect();
                 let ins = operands.into_iter().map(|(slice, _)| slice).collect();
                 self.push(Some(*number), kernel, ins, outs)
@@ -98,29 +109,33 @@ impl<'a> Kernels<'a> {
             }
             Step::Count { eqn, out, iota } => {
                 let to = self.buffers.own(*out);
-                let kernel = self.kernel(&Op::from(iota.clone()), &[], &[steps.jaxpr.avals[*out].clone()])?;
+                let kernel = prim(&Prim::from(iota.clone()), &[], &[steps.jaxpr.avals[*out].clone()])?;
                 self.push(Some(*eqn), kernel, Vec::new(), vec![to])
             }
             Step::Barrier { eqn, token, .. } => {
                 let token = self.buffers.own(*token);
-                self.push(Some(*eqn), Box::new(NoKernel), Vec::new(), vec![token])
+                self.push(Some(*eqn), Arc::new(NoKernel), Vec::new(), vec![token])
             }
             Step::Loop(group) => self.fused(group),
         }
     }
 
-    fn kernel(&self, op: &Op, ins: &[(DType, &Layout)], outs: &[Aval]) -> Result<Box<dyn Kernel>> {
-        match op {
-            Op::Prim(op) => remat_kernels::kernel(op, ins, outs).ok_or_else(|| no_kernel(op, ins)),
-            Op::Call(op) => control::kernel(op, self.threads),
+    /// The kernel of a loop or a branch.
+    fn control(&self, number: EqnId, op: &Call) -> Result<Arc<dyn Kernel>> {
+        let compiled = self.controls.borrow().get(&number).cloned();
+        if let Some(kernel) = compiled {
+            return Ok(kernel);
         }
+        let kernel: Arc<dyn Kernel> = control::kernel(op, self.threads)?.into();
+        self.controls.borrow_mut().insert(number, kernel.clone());
+        Ok(kernel)
     }
 
     /// Adds the step that copies a value into a buffer, row-major.
     pub(super) fn copy(&mut self, eqn: Option<EqnId>, value: &Value, to: BufferId) -> Result<()> {
         let (slice, layout) = self.operand(value);
         let kernel = remat_kernels::copy(slice.dtype, &layout);
-        self.push(eqn, kernel, vec![slice], vec![to])
+        self.push(eqn, kernel.into(), vec![slice], vec![to])
     }
 
     /// The bytes of a value that a kernel is given, and the layout there: a row-major slice of a buffer is given as if it were
@@ -144,7 +159,7 @@ impl<'a> Kernels<'a> {
     pub(super) fn push(
         &mut self,
         eqn: Option<EqnId>,
-        kernel: Box<dyn Kernel>,
+        kernel: Arc<dyn Kernel>,
         ins: Vec<BufferSlice>,
         outs: Vec<BufferId>,
     ) -> Result<()> {
@@ -170,7 +185,7 @@ impl<'a> Kernels<'a> {
             }
         }
         self.nodes.push(node);
-        self.calls.push(KernelCall { kernel: kernel.into(), ins, outs, scratch, eqn });
+        self.calls.push(KernelCall { kernel, ins, outs, scratch, eqn });
         Ok(())
     }
 }
@@ -180,6 +195,10 @@ struct NoKernel;
 
 impl Kernel for NoKernel {
     fn run(&self, _: &[Source<'_>], _: &mut [Target<'_>], _: &mut [u8], _: &Threads) {}
+}
+
+fn prim(op: &Prim, ins: &[(DType, &Layout)], outs: &[Aval]) -> Result<Arc<dyn Kernel>> {
+    remat_kernels::kernel(op, ins, outs).map(Arc::from).ok_or_else(|| no_kernel(op, ins))
 }
 
 fn no_kernel(op: &Prim, ins: &[(DType, &Layout)]) -> Error {

@@ -77,6 +77,6 @@ impl Kernels<'_> {
         let spec = LoopSpec { operands, equations, outs, rows, columns, reduction };
         let kernel = spec.kernel().ok_or_else(|| internal("there is no function for the tiles of this loop"))?;
         let outs = group.outs.iter().map(|&v| self.buffers.own(v)).collect();
-        self.push(group.members.last().map(|m| m.eqn), kernel, inputs, outs)
+        self.push(group.members.last().map(|m| m.eqn), kernel.into(), inputs, outs)
     }
 }

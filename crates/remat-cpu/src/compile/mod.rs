@@ -16,13 +16,13 @@ use remat_ir::{Jaxpr, Result};
 use remat_kernels::Threads;
 use remat_opt::pipeline;
 
-use crate::ids::{OutId, ResultId, StepId};
+use crate::ids::{ResultId, StepId};
 use crate::peak::Programs;
 use crate::plan::{Plan, plan};
 use crate::program::ProgramResult;
 use crate::schedule::{Graph, schedule};
 use crate::steps::Steps;
-use kernels::Kernels;
+use kernels::{Controls, Kernels};
 
 /// Who runs a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,8 +60,8 @@ impl Ordered {
 impl<'a> Planned<'a> {
     /// # Errors
     /// If there is no kernel for a step, or the plan is wrong.
-    fn new(steps: &'a Steps, caller: Caller, threads: &'a Threads) -> Result<Planned<'a>> {
-        let mut kernels = Kernels::new(steps, threads)?;
+    fn new(steps: &'a Steps, caller: Caller, threads: &'a Threads, controls: &'a Controls) -> Result<Planned<'a>> {
+        let mut kernels = Kernels::new(steps, threads, controls)?;
         let results = kernels.results(caller)?;
         let graph = kernels.graph();
         let keeping = Ordered::new(&graph)?;
@@ -71,22 +71,17 @@ impl<'a> Planned<'a> {
         Ok(Planned { kernels, results, keeping, donating })
     }
 
-    /// The bytes beside those of the arguments that a run needs to which no argument is donated, and one to which all are.
-    fn needed(&self) -> [usize; 2] {
-        let outputs = &self.kernels.buffers.outputs;
-        let bytes = |out: OutId| self.kernels.buffers.aval(outputs[out]).bytes();
-        let donated = |ordered: &Ordered| -> usize {
-            let donated = donation::donated_arguments(&self.kernels, &ordered.plan);
-            let own = donated.iter_enumerated().filter(|(_, argument)| argument.is_none());
-            ordered.plan.arena + own.map(|(out, _)| bytes(out)).sum::<usize>()
-        };
-        let all = [Some(&self.keeping), self.donating.as_ref()].into_iter().flatten().map(donated).min();
-        [self.keeping.plan.arena, all.unwrap_or(0)]
+    /// The programs in the orders of this plan.
+    fn programs(&self, jaxpr: &Jaxpr) -> Result<Programs> {
+        let keeping = layout::program(jaxpr, self, &self.keeping)?;
+        let donating = self.donating.as_ref().map(|ordered| layout::program(jaxpr, self, ordered)).transpose()?;
+        let donating = donating.filter(|donating| donating.peak(|_| true) < keeping.peak(|_| true));
+        Ok(Programs { keeping, donating })
     }
 }
 
-/// How many times its bytes a value that is kept takes of those that are free, in turn, until the plan needs no more memory.
-const MARGINS: [usize; 3] = [1, 2, 4];
+/// How many times its bytes a value that is kept takes of those that are free, in turn, until the program needs no more memory.
+const MARGINS: [usize; 2] = [1, 4];
 
 /// Plans a program. What its loops compute again is kept where that needs no more memory.
 ///
@@ -96,20 +91,32 @@ fn plan_with<R>(
     jaxpr: &Jaxpr,
     caller: Caller,
     threads: &Threads,
-    use_plan: impl FnOnce(&Planned<'_>) -> Result<R>,
+    use_plan: impl FnOnce(&Planned<'_>, Programs) -> Result<R>,
 ) -> Result<R> {
     let steps = Steps::of(pipeline::run(pipeline::CPU, jaxpr)?)?;
-    let planned = Planned::new(&steps, caller, threads)?;
+    // The bodies of loops and branches are compiled once for all plans.
+    let controls = Controls::default();
+    let planned = Planned::new(&steps, caller, threads, &controls)?;
+    let programs = planned.programs(jaxpr)?;
     let Ordered { order, plan } = &planned.keeping;
     let free: Vec<usize> = plan.timeline.iter().map(|live| plan.arena - live).collect();
     for margin in MARGINS {
         let Some(kept) = steps.keep(order, &free, margin)? else { break };
-        let keeping = Planned::new(&kept, caller, threads)?;
-        if keeping.needed().iter().zip(planned.needed()).all(|(&more, needed)| more <= needed) {
-            return use_plan(&keeping);
+        let keeping = Planned::new(&kept, caller, threads, &controls)?;
+        let more = keeping.programs(jaxpr)?;
+        if needs_no_more(&more, &programs) {
+            return use_plan(&keeping, more);
         }
     }
-    use_plan(&planned)
+    use_plan(&planned, programs)
+}
+
+/// Whether a program needs no more memory than another, whichever arguments the caller donates.
+fn needs_no_more(more: &Programs, than: &Programs) -> bool {
+    let peaks = |programs: &Programs| [programs.keeping.peak(|_| false), programs.for_donated(|_| true).peak(|_| true)];
+    let mut donated = more.keeping.donated.iter().zip(&than.keeping.donated);
+    peaks(more).iter().zip(peaks(than)).all(|(&more, than)| more <= than)
+        && donated.all(|(more, than)| than.is_none() || more == than)
 }
 
 /// Compiles a program for these threads.
@@ -117,12 +124,7 @@ fn plan_with<R>(
 /// # Errors
 /// If an operation cannot be run.
 pub(crate) fn compile(jaxpr: &Jaxpr, caller: Caller, threads: &Threads) -> Result<Programs> {
-    plan_with(jaxpr, caller, threads, |planned| {
-        let keeping = layout::program(jaxpr, planned, &planned.keeping)?;
-        let donating = planned.donating.as_ref().map(|ordered| layout::program(jaxpr, planned, ordered)).transpose()?;
-        let donating = donating.filter(|donating| donating.peak(|_| true) < keeping.peak(|_| true));
-        Ok(Programs { keeping, donating })
-    })
+    plan_with(jaxpr, caller, threads, |_, programs| Ok(programs))
 }
 
 /// The text of the steps that [`compile`] makes of a program, its lines but the first indented.
@@ -130,5 +132,5 @@ pub(crate) fn compile(jaxpr: &Jaxpr, caller: Caller, threads: &Threads) -> Resul
 /// # Errors
 /// As [`compile`].
 pub(crate) fn listing(jaxpr: &Jaxpr, caller: Caller, threads: &Threads, indent: usize) -> Result<String> {
-    plan_with(jaxpr, caller, threads, |planned| planned.text(threads, indent))
+    plan_with(jaxpr, caller, threads, |planned, _| planned.text(threads, indent))
 }

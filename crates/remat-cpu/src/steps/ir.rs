@@ -108,7 +108,7 @@ pub(crate) struct Group {
     pub(crate) columns: Option<usize>,
     /// The shape and the axes of the reductions that end it, where it is a loop that keeps only accumulators.
     pub(crate) reduction: Option<(Shape, Shape)>,
-    /// The members that others read, in order.
+    /// The members that others read.
     pub(crate) outs: Vec<Var>,
 }
 

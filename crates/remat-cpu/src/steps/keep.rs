@@ -47,12 +47,12 @@ impl Steps {
         for (eqn, positions) in pass.computed().into_iter().rev() {
             is_changed |= pass.keep(eqn, &positions);
         }
-        let mut steps = pass.steps;
-        steps.steps.retain(|step| !matches!(step, Step::Loop(group) if group.outs.is_empty()));
-        if is_changed {
-            check(&steps)?;
+        if !is_changed {
+            return Ok(None);
         }
-        Ok(is_changed.then_some(steps))
+        let steps = pass.finish();
+        check(&steps)?;
+        Ok(Some(steps))
     }
 
     /// Whether loops compute a large value twice.
@@ -70,7 +70,7 @@ struct Pass {
     steps: Steps,
     /// Bytes that are free while each step runs.
     free: Vec<usize>,
-    /// The steps that read the buffer of each variable, and do not compute it, in order.
+    /// The steps that read the buffer of each variable, and do not compute it, in order: they do now, or did before another value was kept.
     readers: VarMap<Vec<usize>>,
     /// Arguments and results, which are in memory throughout.
     stays: VarMap<bool>,
@@ -175,8 +175,8 @@ impl Pass {
         true
     }
 
-    /// Takes the bytes of a value from those that are free from where it dies now, or is computed, until another loop would have computed it. Returns whether there
-    /// are as many. From there on it has the memory of the other one.
+    /// Takes the bytes of `kept` from those that are free, at the steps where it was not live before, up to where `again` would have been computed: from
+    /// there on it has the memory of that. Returns whether there are as many.
     fn takes_memory(&mut self, kept: Computed, again: Computed, is_stored: bool, is_given: bool) -> bool {
         if self.stays[kept.var] {
             return true;
@@ -190,6 +190,30 @@ impl Pass {
             free.iter_mut().for_each(|free| *free -= bytes);
         }
         suffices
+    }
+
+    /// The steps without stores that nothing reads any more, and without loops and copies that are left without a store.
+    fn finish(self) -> Steps {
+        let Pass { mut steps, stays: mut needed, .. } = self;
+        let mut rest = Vec::with_capacity(steps.steps.len());
+        for mut step in std::mem::take(&mut steps.steps).into_iter().rev() {
+            let is_needed = match &mut step {
+                Step::Loop(group) => {
+                    group.outs.retain(|&out| needed[out]);
+                    group.prune();
+                    !group.outs.is_empty()
+                }
+                Step::Copy { out, .. } | Step::Count { out, .. } => needed[*out],
+                Step::Equation { .. } | Step::Barrier { .. } => true,
+            };
+            if is_needed {
+                step.operands().filter_map(Value::base).for_each(|base| needed[base] = true);
+                rest.push(step);
+            }
+        }
+        rest.reverse();
+        steps.steps = rest;
+        steps
     }
 
     /// The bytes that these equations of a loop read from memory, the equations counted as bytes.
@@ -207,7 +231,7 @@ impl Pass {
     }
 }
 
-/// The equations that the values need which a loop stores, but for one that it would read.
+/// The members that a loop still needs if it reads this value from memory instead of computing it.
 fn rest(group: &Group, read: Var) -> Vec<&Member> {
     let mut needed: Vec<Var> = group.outs.iter().copied().filter(|&out| out != read).collect();
     let mut rest = Vec::new();

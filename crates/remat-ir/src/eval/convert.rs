@@ -93,7 +93,7 @@ fn reduce_bits(bits: u64, exponent: u32, mantissa: u32, to: &ReducePrecision) ->
     sign | rounded
 }
 
-/// An element on its way from one dtype to another: both types hold every element that they take as it is. So there is one
+/// An element on its way from one dtype to another: an i128 holds every integer exactly, an f64 every float. So there is one
 /// loop for each dtype that is read and one for each that is written, not one for each pair of them.
 #[derive(Clone, Copy)]
 enum Value {
@@ -142,7 +142,7 @@ convert! {
     f64, |x| Value::Float(x), |i| i as f64, |x| x;
 }
 
-/// An f64 that rounds to every smaller format as this integer does: the bits that do not fit are gathered in the last.
+/// An f64 that rounds to every smaller format as this integer of at most 64 bits and a sign does: the bits that do not fit are gathered in the last.
 fn sticky(x: i128) -> f64 {
     let magnitude = x.unsigned_abs();
     if magnitude < 1 << 53 {

@@ -101,7 +101,6 @@ impl Ordered for bool {
 
 macro_rules! ordered_float {
     ($($type:ty, $infinity:expr, $negative_infinity:expr;)*) => { $(
-        // The conditions are joined by `|` and `&`, which do not branch, so that loops over them are vectorised.
         impl Ordered for $type {
             const TOP: Self = $infinity;
             const BOTTOM: Self = $negative_infinity;

@@ -75,7 +75,7 @@ impl<const N: usize> Walk<N> {
         walk
     }
 
-    /// Calls `row` with the offsets of the first element of each row.
+    /// Calls `row` with the offsets of the first element of each row: by a pointer, so that this is compiled once.
     pub(super) fn rows(&self, starts: [isize; N], row: &mut dyn FnMut([isize; N])) {
         if self.is_empty {
             return;

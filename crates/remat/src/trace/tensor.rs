@@ -64,7 +64,7 @@ impl Tensor {
         Tensor::from_array(Array::full(literal, []))
     }
 
-    /// A scalar of this value, rounded to `dtype`.
+    /// A scalar of this value, converted to `dtype` as [`Literal::from_f64`] does.
     pub(crate) fn scalar(dtype: DType, value: f64) -> Tensor {
         Tensor::literal(Literal::from_f64(dtype, value))
     }

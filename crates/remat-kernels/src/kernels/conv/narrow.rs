@@ -139,7 +139,9 @@ impl Multiplier for Narrow {
         let [rows, columns, depth] = shape;
         let (side, features, positions) =
             if windows_first { (Side::Right, columns, rows) } else { (Side::Left, rows, columns) };
-        let bytes = [features, depth, groups, GROUP_BYTES / per_group].into_iter().fold(1, usize::saturating_mul);
+        // Panels and groups are filled with zeros, so that they may take several times the bytes of the weights.
+        let [features, depth_words] = [features.next_multiple_of(PANEL), depth.div_ceil(per_group) * (GROUP_BYTES / 4)];
+        let bytes = [features, depth_words, groups, 4].into_iter().fold(1, usize::saturating_mul);
         let positions = positions.saturating_mul(batch / groups);
         let is_worth = bytes <= MOST_PACKED && positions >= LEAST_PACKED.max(depth / LONG);
         // Tiles wait for what comes from the last-level cache: there blocks pack what they need again.

@@ -298,7 +298,7 @@ unsafe fn copy_long<A: Copy>(
     for i in 0..count as isize {
         let (from, to) = (from.wrapping_offset(i * strides[0]), to.wrapping_offset(i * to_strides[0]));
         for i in (0..last).step_by(CACHE_LINE / size_of::<A>()) {
-            prefetch(from.wrapping_add(len + i).cast());
+            prefetch(from.wrapping_offset(strides[0]).wrapping_add(i).cast());
         }
         // The last lanes overlap with those before.
         for i in (0..last).step_by(LANES).chain([last]) {

@@ -202,7 +202,7 @@ impl Cut {
                 Some(Side::Right) => block_rows > 2 * PANEL,
                 None => block_rows >= block_columns,
             };
-            if rows_first && block_rows > PANEL {
+            if (rows_first || block_columns <= PANEL) && block_rows > PANEL {
                 block_rows = even(rows, block_rows / 2, PANEL);
             } else if block_columns > PANEL {
                 block_columns = even(columns, block_columns / 2, PANEL);
