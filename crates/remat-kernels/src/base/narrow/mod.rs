@@ -99,6 +99,10 @@ impl Kind {
     }
 
     /// Planes of a group of the left operand and of the right one.
+    #[cfg_attr(
+        not(any(test, target_arch = "x86_64")),
+        allow(dead_code, reason = "only CPUs of x86-64 have units so far")
+    )]
     fn planes(self) -> [usize; 2] {
         if self == Kind::F32 { [Side::Left, Side::Right].map(Split::planes) } else { [1, 1] }
     }
@@ -123,6 +127,7 @@ type InPlaceKernel =
 
 /// What a micro-kernel fetches into the second-level cache while it multiplies, if it has tiles: [`Ahead::BYTES`] for each group. Nothing
 /// is read through the address, which may be invalid.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only the matrix unit fetches ahead"))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ahead {
     pub(crate) first: *const u8,
@@ -151,7 +156,6 @@ pub(crate) struct Unit {
     /// Planes of a group of the left operand and of the right one.
     planes: [usize; 2],
     /// Whether it has tiles, which have to be configured.
-    #[cfg(target_arch = "x86_64")]
     has_tiles: bool,
 }
 
@@ -187,13 +191,7 @@ impl Unit {
             Kind::U8 => (plain::unsigned, Some(plain::unsigned_in_place)),
             Kind::F32 => (plain::split, None),
         };
-        let plain = Unit {
-            kernel,
-            in_place,
-            planes: kind.planes(),
-            #[cfg(target_arch = "x86_64")]
-            has_tiles: false,
-        };
+        let plain = Unit { kernel, in_place, planes: kind.planes(), has_tiles: false };
         #[cfg(target_arch = "x86_64")]
         return [Unit::matrix(kind), Unit::vector(kind)].into_iter().flatten().chain([plain]).collect();
         #[cfg(not(target_arch = "x86_64"))]

@@ -11,7 +11,8 @@ use remat_ir::{DType, f16};
 
 use crate::number::Number;
 #[cfg(target_arch = "x86_64")]
-use crate::simd::{Instructions, Level};
+use crate::simd::Instructions;
+use crate::simd::Level;
 use crate::tile::{self, TileFn};
 
 /// Neighbours as f32, by vectors of so many bytes.
@@ -53,6 +54,8 @@ pub(super) fn load(dtype: DType) -> Option<TileFn> {
 
 /// As [`load`], with the instructions of a level.
 fn load_at(level: Level, dtype: DType) -> Option<TileFn> {
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = level;
     #[cfg(target_arch = "x86_64")]
     if dtype == DType::F16 {
         match level.instructions() {
