@@ -20,7 +20,7 @@ static CLIENTS: LazyLock<Mutex<BTreeMap<(PathBuf, Platform, usize), Made>>> = La
 /// that fails takes seconds to do so.
 pub(super) fn of(plugin: &Plugin, devices: usize) -> Result<Arc<Compiler>> {
     let options: &[(&str, i64)] = match plugin.platform() {
-        Platform::Cpu => &[("cpu_device_count", devices as i64)],
+        Platform::Cpu => &[(Client::CPU_DEVICES, devices as i64)],
         Platform::Gpu | Platform::Tpu => &[],
     };
     let open = || opened(plugin, Client::new(plugin.library, options)?);

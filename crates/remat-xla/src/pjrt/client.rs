@@ -25,6 +25,9 @@ pub(crate) struct Client {
     /// Held while a program begins on several devices: where two begin at a time, each device is to have them in the same order, since
     /// the collectives of one wait for all devices.
     pub(super) launches: Mutex<()>,
+    /// Whether the devices are parts of one CPU that share its threads: there a program on several of them ends before the next begins, since the
+    /// threads that wait in the collectives of two programs may be all that there are, and neither would end.
+    pub(super) shares_threads: bool,
     /// The number of buffers that are not freed.
     pub(super) buffers: AtomicUsize,
     /// What the plugin calls as long as the client lives.
@@ -37,11 +40,16 @@ unsafe impl Send for Client {}
 unsafe impl Sync for Client {}
 
 impl Client {
+    /// The option for the number of devices that a CPU is taken for.
+    pub(crate) const CPU_DEVICES: &str = "cpu_device_count";
+
     /// A client with these options, all of which are integers: plugins end the process for an option of another type than they want.
     pub(crate) fn new(library: Library, options: &[(&str, i64)]) -> Result<Client> {
-        let options: Vec<sys::NamedValue> =
+        let values: Vec<sys::NamedValue> =
             options.iter().map(|&(name, value)| sys::NamedValue::integer(name, value)).collect();
-        Client::create(library, &options, None)
+        let mut client = Client::create(library, &values, None)?;
+        client.shares_threads = options.iter().any(|&(name, _)| name == Client::CPU_DEVICES);
+        Ok(client)
     }
 
     /// The client of a node of a cluster, whose devices work with those of the other nodes. It waits until all nodes make theirs.
@@ -72,7 +80,7 @@ impl Client {
         unsafe { library.call_as(ErrorKind::Io, &mut args) }?;
         let handle = given("PJRT_Client_Create", args.client)?;
         let (devices, launches, buffers) = (Vec::new(), Mutex::new(()), AtomicUsize::new(0));
-        let mut client = Client { library, handle, devices, launches, buffers, callbacks };
+        let mut client = Client { library, handle, devices, launches, shares_threads: false, buffers, callbacks };
         let mut devices = sys::ClientAddressableDevices { client: handle, ..sys::ClientAddressableDevices::new() };
         // SAFETY: the client is there, and it has as many handles at this address until it is freed.
         let devices = unsafe {

@@ -86,10 +86,16 @@ impl Loaded {
         // Those that are there are freed also where one is missing.
         let is_there = |&handle: &Handle| given("PJRT_LoadedExecutable_Execute", handle).map(drop);
         let are_there = outputs.iter().flatten().try_for_each(is_there);
+        let waits = handles.len() > 1 && self.client.shares_threads;
         let results = |outputs: Vec<Handle>| {
             let mut results = Vec::with_capacity(outputs.len());
             for (handle, aval) in outputs.into_iter().zip(&self.outs).filter(|(handle, _)| !handle.is_null()) {
-                results.push(result(Buffer::new(self.client.clone(), handle, aval.clone())));
+                let buffer = Buffer::new(self.client.clone(), handle, aval.clone());
+                if waits {
+                    // An error comes with the read.
+                    let _ = buffer.wait();
+                }
+                results.push(result(buffer));
             }
             results
         };
