@@ -302,7 +302,7 @@ fn products_that_do_not_fit() {
     );
     fails(
         f(&[1, 1, 4]).conv(&f(&[1, 1, 2]), &ConvConfig { strides: vec![1, 1], ..ConvConfig::default() }),
-        "conv: strides is [1, 1] and not 1 positive numbers",
+        "conv: strides is [1, 1] and not 1 positive number",
     );
     fails(
         f(&[1, 1, 4])
@@ -315,7 +315,7 @@ fn products_that_do_not_fit() {
     );
     fails(
         f(&[1, 4]).avg_pool(&PoolConfig { padding: Padding::Explicit(vec![]), ..PoolConfig::new([2]) }),
-        "avg_pool: 0 pairs of padding are given for 1 dimensions",
+        "avg_pool: 0 pairs of padding for 1 spatial dimension",
     );
     fails(
         ints(&[1, 4]).avg_pool(&PoolConfig::new([2])),

@@ -1,6 +1,6 @@
 //! Transposed convolutions.
 
-use remat_ir::{Error, ErrorKind, Result};
+use remat_ir::{Error, ErrorKind, Result, counted};
 
 use super::conv::{kernel, per_feature};
 use crate::layer::{deferred, pinned};
@@ -86,18 +86,23 @@ impl ConvTranspose {
         }
         let strides = spatial_numbers(NAME, "strides", &self.strides, window.len())?;
         let dilation = spatial_numbers(NAME, "dilation", &self.dilation, window.len())?;
-        let reach: Vec<i64> = window.iter().zip(&dilation).map(|(&n, &d)| (n as i64 - 1) * d as i64 + 1).collect();
+        // Saturating, so that numbers past all memory are refused by the convolution.
+        let reach: Vec<i64> = window
+            .iter()
+            .zip(&dilation)
+            .map(|(&n, &d)| (signed(n) - 1).saturating_mul(signed(d)).saturating_add(1))
+            .collect();
         let cut: Vec<(i64, i64)> = match &self.padding {
             Padding::Valid => vec![(0, 0); window.len()],
             Padding::Explicit(cut) if cut.len() == window.len() => cut.clone(),
             Padding::Explicit(cut) => {
-                let message = format!("padding is {cut:?} and not {} pairs", window.len());
+                let message = format!("padding is {cut:?} and not {}", counted(window.len(), "pair"));
                 return Err(Error::new(ErrorKind::Argument, NAME, message));
             }
             same => {
                 let upper = usize::from(*same == Padding::SameLower) as i64;
                 let cut = |(&reach, &stride): (&i64, &usize)| {
-                    let total = reach - stride as i64;
+                    let total = reach - signed(stride);
                     // A window shorter than the stride is at the start of its part of the result.
                     let start = ((total + upper) / 2).max(0);
                     (start, total - start)
@@ -105,7 +110,8 @@ impl ConvTranspose {
                 reach.iter().zip(&strides).map(cut).collect()
             }
         };
-        let padding = reach.iter().zip(cut).map(|(&reach, (from, to))| (reach - 1 - from, reach - 1 - to)).collect();
+        let left = |reach: i64, cut: i64| (reach - 1).saturating_sub(cut);
+        let padding = reach.iter().zip(cut).map(|(&reach, (from, to))| (left(reach, from), left(reach, to))).collect();
         let config = ConvConfig {
             padding: Padding::Explicit(padding),
             input_dilation: strides.into_vec(),
@@ -119,4 +125,9 @@ impl ConvTranspose {
         let spatial: Vec<usize> = (2..kernel.rank()).collect();
         Ok(x.conv(&self.kernel.reshape(grouped).swap_axes(1, 2).reshape(whole).flip(spatial), &config))
     }
+}
+
+/// A size as a signed number; one past 2^63 as the largest.
+fn signed(size: usize) -> i64 {
+    i64::try_from(size).unwrap_or(i64::MAX)
 }

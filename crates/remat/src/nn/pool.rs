@@ -1,6 +1,6 @@
 //! Pooling as layers.
 
-use remat_ir::{Error, ErrorKind, Result};
+use remat_ir::{Error, ErrorKind, Result, counted};
 
 use crate::layer::deferred;
 use crate::{PoolConfig, Tensor, Tree};
@@ -134,7 +134,7 @@ pub fn adaptive_max_pool(x: &Tensor, sizes: impl AsRef<[usize]>) -> Tensor {
 fn adaptive(name: &str, x: &Tensor, sizes: &[usize], reduce: impl Fn(&Tensor, usize) -> Tensor) -> Result<Tensor> {
     let rank = spatial(name, x)?;
     if sizes.len() != rank || sizes.contains(&0) {
-        let message = format!("the sizes are {sizes:?} and not {rank} positive numbers");
+        let message = format!("the sizes are {sizes:?} and not {}", counted(rank, "positive number"));
         return Err(Error::new(ErrorKind::Argument, name, message));
     }
     let mut y = x.clone();

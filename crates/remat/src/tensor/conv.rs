@@ -1,6 +1,6 @@
 //! Convolution.
 
-use remat_ir::{Aval, Conv, ConvDims, DType, Error, ErrorKind, Result, Shape};
+use remat_ir::{Aval, Conv, ConvDims, DType, Error, ErrorKind, Result, Shape, counted};
 
 use super::elementwise::same_dtype;
 use crate::Tensor;
@@ -130,7 +130,7 @@ pub(crate) fn spatial_numbers(operation: &str, what: &str, numbers: &[usize], sp
         return Ok(Shape::from_elem(1, spatial));
     }
     if numbers.len() != spatial || numbers.contains(&0) {
-        let message = format!("{what} is {numbers:?} and not {spatial} positive numbers");
+        let message = format!("{what} is {numbers:?} and not {}", counted(spatial, "positive number"));
         return Err(Error::new(ErrorKind::Argument, operation, message));
     }
     Ok(numbers.into())
@@ -186,7 +186,8 @@ impl Padding {
             Padding::SameLower => Ok(same(true).collect()),
             Padding::Explicit(pairs) if pairs.len() == sizes.len() => Ok(pairs.clone()),
             Padding::Explicit(pairs) => {
-                let message = format!("{} pairs of padding are given for {} dimensions", pairs.len(), sizes.len());
+                let (pairs, spatial) = (counted(pairs.len(), "pair"), counted(sizes.len(), "spatial dimension"));
+                let message = format!("{pairs} of padding for {spatial}");
                 Err(Error::new(ErrorKind::Argument, operation, message))
             }
         }

@@ -12,6 +12,7 @@ mod construct;
 mod derivatives;
 mod dtypes;
 mod einsum;
+mod images;
 mod indexing;
 mod loops;
 mod memory;

@@ -160,7 +160,7 @@ fn convolution() {
         11
     );
     let padding = ConvConfig { padding: Padding::Explicit(vec![(1, 1)]), ..ConvConfig::default() };
-    mistake!(x.conv(&zeros(&[4, 3, 3, 3]), &padding), "conv: 1 pairs of padding are given for 2 dimensions", 0, 16);
+    mistake!(x.conv(&zeros(&[4, 3, 3, 3]), &padding), "conv: 1 pair of padding for 2 spatial dimensions", 0, 16);
     let layout = ConvConfig { layout: Some(["NHWC", "HWIO", "NHW"]), ..ConvConfig::default() };
     mistake!(x.conv(&zeros(&[4, 3, 3, 3]), &layout), "conv: the layout \"NHW\" is not of 4 letters", 0, 16);
 }

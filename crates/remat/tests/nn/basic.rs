@@ -177,6 +177,6 @@ fn what_does_not_fit_is_an_error() {
     let groups = GroupNorm { groups: 0, ..GroupNorm::init(4, 2, DType::F32) };
     assert_eq!(message(groups.apply(&x)), "0 groups do not divide 4 features");
     let conv = Conv::init(random::key(0), 4, 2, [3], DType::F32);
-    assert_eq!(message(Conv { strides: vec![1, 2], ..conv }.apply(&x)), "strides is [1, 2] and not 1 positive numbers");
+    assert_eq!(message(Conv { strides: vec![1, 2], ..conv }.apply(&x)), "strides is [1, 2] and not 1 positive number");
     assert!(Conv::init(random::key(0), 4, 2, [3], DType::I32).kernel.error().is_some());
 }

@@ -89,8 +89,8 @@ fn pooling_is_that_of_pytorch() {
     assert!(gradient.allclose(&(Tensor::new([1.0, 1.0, 2.0, 1.0, 1.0]) / 3.0).reshape([1, 1, 5]), 1e-12, 0.0).unwrap());
     assert_eq!(nn::adaptive_avg_pool(&Tensor::ones([0, 3, 5], DType::F32), [2]).shape().unwrap(), [0, 3, 2]);
     let x = Tensor::ones([2, 3, 5], DType::F32);
-    assert_eq!(message(&nn::adaptive_avg_pool(&x, [2, 2])), "the sizes are [2, 2] and not 1 positive numbers");
-    assert_eq!(message(&nn::adaptive_max_pool(&x, [0])), "the sizes are [0] and not 1 positive numbers");
+    assert_eq!(message(&nn::adaptive_avg_pool(&x, [2, 2])), "the sizes are [2, 2] and not 1 positive number");
+    assert_eq!(message(&nn::adaptive_max_pool(&x, [0])), "the sizes are [0] and not 1 positive number");
     assert_eq!(
         message(&nn::adaptive_max_pool(&x.index((.., .., ..0)), [1])),
         "a spatial dimension of f32[2,3,0] is empty"
