@@ -1,6 +1,6 @@
 //! How fast convolutions are, beside what the CPU can do: `cargo bench -p remat-kernels --bench conv`.
 //!
-//! The layers of ResNet-50 with a batch of 8, in f32 and bf16 and in both orders of dimensions: forward, the gradient of the image and that of the
+//! The layers of ResNet-50 with a batch of 8, and some of few features, in f32 and bf16 and in both orders of dimensions: forward, the gradient of the image and that of the
 //! weights. Operations are those of use: padding and the zeros of a dilated image do not count. The columns are those of the
 //! bench `matmul`.
 
@@ -32,6 +32,11 @@ fn main() {
             (1024, 256, 14, 1, 1),
             (512, 512, 7, 3, 1),
             (512, 2048, 7, 1, 1),
+            // Few features of images, or of results.
+            (3, 64, 224, 3, 1),
+            (3, 768, 224, 16, 16),
+            (1, 32, 224, 3, 1),
+            (64, 3, 128, 3, 1),
         ] {
             layer(&bench, &format!("{name} {dtype}"), dtype, features_last, [c, o, size, window, stride]);
         }
@@ -59,7 +64,8 @@ fn layer(bench: &Bench, name: &str, dtype: DType, features_last: bool, [c, o, si
     let image = dims(if features_last { [0, 3, 1, 2] } else { [0, 1, 2, 3] });
     let weights = dims(if features_last { [3, 2, 0, 1] } else { [0, 1, 2, 3] });
     let both = |x: usize| -> Shape { [x, x].as_slice().into() };
-    let (pad, out) = ((window / 2) as i64, size.div_ceil(stride));
+    let pad = if window == stride { 0 } else { (window / 2) as i64 };
+    let out = size.div_ceil(stride);
     let x = array(dtype, &image, [BATCH, c, size, size]);
     let w = array(dtype, &weights, [o, c, window, window]);
     let y = array(dtype, &image, [BATCH, o, out, out]);

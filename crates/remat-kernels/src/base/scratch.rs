@@ -14,6 +14,14 @@ pub(crate) fn of<T: Scalar>(bytes: &mut [u8]) -> &mut [T] {
     elements
 }
 
+/// As [`of`], of memory that several tasks read.
+pub(crate) fn shared<T: Scalar>(bytes: &[u8]) -> &[T] {
+    // SAFETY: any bits are a value of the type.
+    let (before, elements, _) = unsafe { bytes.align_to() };
+    debug_assert!(before.is_empty(), "scratch memory is aligned");
+    elements
+}
+
 /// Bytes of scratch memory for this many elements, up to a multiple of 64, so that what follows is aligned too.
 pub(crate) fn bytes<T>(count: usize) -> usize {
     (count * size_of::<T>()).next_multiple_of(CACHE_LINE)

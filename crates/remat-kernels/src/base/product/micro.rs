@@ -9,7 +9,7 @@
 //! Each sum runs over the positions of a call in their order, whatever the row, the column, and how many of them there are: so a
 //! result does not depend on how a product is cut. bf16 and bytes have units of their own (`base::narrow`), which sum otherwise.
 
-use super::Accumulator;
+use super::{Accumulator, Right};
 
 /// A micro-kernel.
 pub(crate) struct MicroKernel<A: Accumulator> {
@@ -68,6 +68,35 @@ impl<A: Accumulator> MicroKernel<A> {
     #[inline]
     pub(crate) fn height(&self, rows: usize) -> usize {
         rows.div_ceil(rows.div_ceil(self.rows).max(1)).max(1)
+    }
+
+    /// Multiplies a panel of some rows and as many columns as it has at most, which are a panel where their rows are so far apart.
+    ///
+    /// # Panics
+    /// If an operand has fewer positions, or the result fewer elements.
+    #[inline]
+    pub(crate) fn multiply(
+        &self,
+        size: [usize; 3],
+        left: &[A],
+        right: Right<'_, A>,
+        (out, row): (&mut [A], usize),
+        adds: bool,
+    ) {
+        let [rows, columns, positions] = size;
+        assert!((1..=self.rows).contains(&rows) && (1..=self.columns).contains(&columns));
+        let is_panel = right.row == self.columns && columns >= self.min_columns;
+        assert!(positions * self.rows <= left.len() && (rows - 1) * row + columns <= out.len());
+        let ((right, right_row), left) =
+            (right.checked(positions, if is_panel { self.columns } else { columns }), left.as_ptr());
+        // SAFETY: the operands and the result have so many elements (checked), and the kernel is one for this CPU.
+        unsafe {
+            if is_panel {
+                (self.packed)(size, left, right, right, (out.as_mut_ptr(), row), adds);
+            } else {
+                (self.strided)(size, (left, [1, self.rows]), (right, right_row), (out.as_mut_ptr(), row), adds);
+            }
+        }
     }
 }
 

@@ -6,7 +6,10 @@
 //!
 //! A dilated image is never filled with zeros. Positions are grouped by the elements of the window that meet elements of the
 //! image there ([`polyphase`]), and each group is a convolution of its own, with fewer weights and without dilation. (So a
-//! weight that is infinite or NaN does not meet these zeros, whereas it does meet those of padding.)
+//! weight that is infinite or NaN does not meet these zeros, whereas it does meet those of padding, but for those of [`col2im`].)
+//!
+//! Where the result has few features, as gradients of images of few channels have, elements are multiplied by all weights first, and the
+//! products added to the results that they reach ([`col2im`]).
 //!
 //! Two kinds of convolutions do not gather windows, but read them where they lie: those of few weights ([`direct`]), and those of long
 //! windows at few positions, as gradients of weights are ([`long_windows`]).
@@ -18,6 +21,7 @@
 //! operand where neighbours in the result are features, and where neighbours in the image are elements of one window rather
 //! than of windows side by side, as they are for gradients of the weights; otherwise they are the right one.
 
+mod col2im;
 mod direct;
 mod im2col;
 mod long_windows;
@@ -53,6 +57,9 @@ use crate::threads::Threads;
 /// The kernel of a convolution, of operands of these dtypes in any layout. Sums are as those of a matrix product; their order
 /// depends on the operation and the shapes alone, not on the layouts.
 pub(crate) fn kernel(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<dyn Kernel> {
+    if let Some(kernel) = col2im::of_pairs(op, ins, out) {
+        return kernel;
+    }
     if let Some(narrow) = Narrow::new(op, ins, out) {
         return Box::new(ConvKernel::new(narrow, op, ins, out));
     }
@@ -65,7 +72,11 @@ pub(crate) fn kernel(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<d
 
 /// The kernel of a convolution with sums of this type.
 fn of<A: Accumulator>(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<dyn Kernel> {
-    if let Some(direct) = Direct::<A>::new(direct::SIZES, op, ins, out) {
+    let direct = Direct::<A>::new(direct::SIZES, op, ins, out);
+    if let Some(kernel) = col2im::of_numbers::<A>(direct.is_some(), op, ins, out) {
+        return kernel;
+    }
+    if let Some(direct) = direct {
         return Box::new(direct);
     }
     match LongWindows::<A>::new(long_windows::SIZES, op, ins, out) {

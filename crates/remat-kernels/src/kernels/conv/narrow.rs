@@ -34,7 +34,7 @@ const LEAST_DEPTH: usize = 16;
 const WORTH: usize = 1 << 15;
 
 /// Indices of the free side, four panels, and bytes along the contracted side that are gathered at a time.
-const GATHERED: [usize; 2] = [128, 512];
+pub(super) const GATHERED: [usize; 2] = [128, 512];
 
 /// Most bytes of the elements of weights that are packed once, before all blocks: the last-level cache has them beside little else.
 const MOST_PACKED: usize = 3 << 19;

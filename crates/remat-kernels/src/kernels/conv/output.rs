@@ -40,7 +40,7 @@ impl<A: Accumulator> Output<A> for StridedOutput<'_, A> {
         let across = columns.len();
         each_part([self.rows, self.columns], [rows, columns], |[i, j], shape, at, strides| {
             // SAFETY: the elements are of the tile.
-            unsafe { self.write_part(shape, &sums[i * across + j..], across, at, strides) };
+            unsafe { write_part(self.out, self.writer, shape, &sums[i * across + j..], across, at, strides) };
         });
     }
 }
@@ -82,56 +82,68 @@ impl narrow::Output for StridedSums<'_> {
     }
 }
 
-impl<A: Accumulator> StridedOutput<'_, A> {
-    /// Writes a part of a tile of `across` columns to an offset, with these strides of rows and columns.
-    ///
-    /// # Safety
-    /// The elements are of the output, and no other task has access to them.
-    unsafe fn write_part(&self, shape: [usize; 2], sums: &[A], across: usize, at: isize, strides: [isize; 2]) {
-        let [rows, columns] = shape;
-        if self.writer.is_direct() {
-            assert!((rows - 1) * across + columns <= sums.len());
-            let to = self.out.at(0).cast::<A>().wrapping_offset(at);
-            let (mut shape, mut from_strides, mut strides) = (shape, [across as isize, 1], strides);
-            if strides[0] == 1 {
-                (shape, from_strides, strides) = ([columns, rows], [1, across as isize], [strides[1], 1]);
-            }
-            // SAFETY: there are as many sums (checked), and the elements are as the caller promises.
-            return unsafe {
-                copy_function::<A>([from_strides[1], strides[1]])(shape, sums.as_ptr(), from_strides, to, strides)
-            };
+/// Writes rows of sums, which are `across` apart, to an offset, with these strides of rows and columns.
+///
+/// # Safety
+/// The elements are of the output, and no other task has access to them.
+pub(super) unsafe fn write_part<A: Accumulator>(
+    out: DisjointMut<'_, u8>,
+    writer: &Writer<A>,
+    shape: [usize; 2],
+    sums: &[A],
+    across: usize,
+    at: isize,
+    strides: [isize; 2],
+) {
+    let [rows, columns] = shape;
+    if writer.is_direct() {
+        assert!((rows - 1) * across + columns <= sums.len());
+        let to = out.at(0).cast::<A>().wrapping_offset(at);
+        let (mut shape, mut from_strides, mut strides) = (shape, [across as isize, 1], strides);
+        if strides[0] == 1 {
+            (shape, from_strides, strides) = ([columns, rows], [1, across as isize], [strides[1], 1]);
         }
-        for (i, sums) in sums.chunks(across).take(rows).enumerate() {
-            // SAFETY: as the caller promises.
-            unsafe { self.write_row(&sums[..columns], at + i as isize * strides[0], strides[1]) };
-        }
+        // SAFETY: there are as many sums (checked), and the elements are as the caller promises.
+        return unsafe {
+            copy_function::<A>([from_strides[1], strides[1]])(shape, sums.as_ptr(), from_strides, to, strides)
+        };
     }
+    for (i, sums) in sums.chunks(across).take(rows).enumerate() {
+        // SAFETY: as the caller promises.
+        unsafe { write_row(out, writer, &sums[..columns], at + i as isize * strides[0], strides[1]) };
+    }
+}
 
-    /// Writes outputs that are `stride` apart, the first at an offset.
-    ///
-    /// # Safety
-    /// The elements are of the output, and no other task has access to them.
-    unsafe fn write_row(&self, sums: &[A], at: isize, stride: isize) {
-        let size = self.writer.dtype.size();
-        let element = |i: usize| self.out.at(((at + i as isize * stride) as usize) * size);
-        if stride == 1 || sums.len() == 1 {
-            // SAFETY: as the caller promises.
-            return unsafe { self.writer.write(sums, element(0)) };
-        }
-        for (i, sums) in sums.chunks(CHUNK).enumerate() {
-            let mut converted = [0u64; CHUNK];
-            let from = converted.as_mut_ptr().cast::<u8>();
-            // SAFETY: the chunk fits as many elements of any dtype; each element is one of the output.
-            unsafe {
-                self.writer.write(sums, from);
-                for j in 0..sums.len() {
-                    let to = element(i * CHUNK + j);
-                    match size {
-                        1 => to.write(from.add(j).read()),
-                        2 => to.cast::<u16>().write(from.cast::<u16>().add(j).read()),
-                        4 => to.cast::<u32>().write(from.cast::<u32>().add(j).read()),
-                        _ => to.cast::<u64>().write(from.cast::<u64>().add(j).read()),
-                    }
+/// Writes outputs that are `stride` apart, the first at an offset.
+///
+/// # Safety
+/// As [`write_part`].
+unsafe fn write_row<A: Accumulator>(
+    out: DisjointMut<'_, u8>,
+    writer: &Writer<A>,
+    sums: &[A],
+    at: isize,
+    stride: isize,
+) {
+    let size = writer.dtype.size();
+    let element = |i: usize| out.at(((at + i as isize * stride) as usize) * size);
+    if stride == 1 || sums.len() == 1 {
+        // SAFETY: as the caller promises.
+        return unsafe { writer.write(sums, element(0)) };
+    }
+    for (i, sums) in sums.chunks(CHUNK).enumerate() {
+        let mut converted = [0u64; CHUNK];
+        let from = converted.as_mut_ptr().cast::<u8>();
+        // SAFETY: the chunk fits as many elements of any dtype; each element is one of the output.
+        unsafe {
+            writer.write(sums, from);
+            for j in 0..sums.len() {
+                let to = element(i * CHUNK + j);
+                match size {
+                    1 => to.write(from.add(j).read()),
+                    2 => to.cast::<u16>().write(from.cast::<u16>().add(j).read()),
+                    4 => to.cast::<u32>().write(from.cast::<u32>().add(j).read()),
+                    _ => to.cast::<u64>().write(from.cast::<u64>().add(j).read()),
                 }
             }
         }
