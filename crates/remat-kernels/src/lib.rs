@@ -29,6 +29,7 @@ pub use base::ceiling;
 pub use base::precision::{Precision, matmul_precision};
 pub use dispatch::{copy, kernel};
 pub use interface::{
-    Extent, Kernel, Layout, LoopEquation, LoopInput, LoopOperand, LoopSource, LoopSpec, Source, Strides, Target,
+    BlockedLoops, Extent, Kernel, Layout, LoopEquation, LoopInput, LoopOperand, LoopPhase, LoopSource, LoopSpec,
+    PhaseMemory, Source, Strides, Target,
 };
 pub use threads::Threads;

@@ -99,6 +99,12 @@ impl<'a> Buffers<'a> {
         })
     }
 
+    /// Gives a variable the buffer of another one.
+    pub(super) fn share(&mut self, var: Var, home: Var) {
+        let buffer = self.own(home);
+        self.of_var[var] = Some(buffer);
+    }
+
     /// A buffer that holds one number.
     pub(super) fn constant(&mut self, literal: Literal) -> BufferId {
         if let Some(&buffer) = self.constant_of.get(&literal) {

@@ -21,8 +21,8 @@ pub(super) struct Kernels<'a> {
     /// The steps so far, as nodes of the graph.
     nodes: IndexVec<StepId, StepNode>,
     pub(super) calls: IndexVec<StepId, KernelCall>,
-    threads: &'a Threads,
-    controls: &'a Controls,
+    pub(super) threads: &'a Threads,
+    pub(super) controls: &'a Controls,
 }
 
 /// The kernels of loops and branches, by their equations: to compile their bodies again for each plan of a program would multiply with every level at which
@@ -117,6 +117,7 @@ impl<'a> Kernels<'a> {
                 self.push(Some(*eqn), Arc::new(NoKernel), Vec::new(), vec![token])
             }
             Step::Loop(group) => self.fused(group),
+            Step::Blocks(blocks) => self.blocks(blocks),
         }
     }
 

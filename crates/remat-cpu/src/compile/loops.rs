@@ -3,24 +3,26 @@
 use std::collections::HashMap;
 
 use remat_ir::{Error, ErrorKind, Op, Prim, Result, Var};
-use remat_kernels::{Extent, Layout, LoopEquation, LoopInput, LoopOperand, LoopSource, LoopSpec};
+use remat_kernels::{
+    BlockedLoops, Extent, Layout, LoopEquation, LoopInput, LoopOperand, LoopPhase, LoopSource, LoopSpec, PhaseMemory,
+};
 
 use super::kernels::{BufferSlice, Kernels};
-use crate::ids::BufferId;
-use crate::steps::{Group, Value};
+use crate::steps::{Blocks, Group, Steps, Value};
 
 /// The operands of a loop, each once: a buffer is one input of the kernel, also if it is read through several layouts.
 #[derive(Default)]
 struct Operands {
-    inputs: Vec<BufferSlice>,
+    /// The variables whose buffers are the inputs.
+    inputs: Vec<Var>,
     operands: Vec<LoopOperand>,
     /// The operand that reads a buffer through a layout.
-    known: HashMap<(BufferId, Layout, Extent), usize>,
+    known: HashMap<(Var, Layout, Extent), usize>,
 }
 
 impl Operands {
     /// The number of an operand.
-    fn add(&mut self, kernels: &mut Kernels<'_>, value: &Value, extent: Extent) -> usize {
+    fn add(&mut self, steps: &Steps, value: &Value, extent: Extent) -> usize {
         let (base, layout) = match value {
             Value::Splat { literal, .. } => {
                 let source = LoopSource::Literal(*literal);
@@ -29,15 +31,13 @@ impl Operands {
             }
             Value::View { base, layout } => (*base, layout),
         };
-        let buffer = kernels.buffers.own(base);
-        let aval = kernels.buffers.aval(buffer);
-        let dtype = aval.dtype;
-        let input = self.inputs.iter().position(|slice| slice.buffer == buffer).unwrap_or_else(|| {
-            self.inputs.push(BufferSlice { buffer, dtype, offset: 0, bytes: aval.bytes() });
+        let dtype = steps.jaxpr.avals[base].dtype;
+        let input = self.inputs.iter().position(|&input| input == base).unwrap_or_else(|| {
+            self.inputs.push(base);
             self.inputs.len() - 1
         });
         let Operands { operands, known, .. } = self;
-        *known.entry((buffer, layout.clone(), extent)).or_insert_with(|| {
+        *known.entry((base, layout.clone(), extent)).or_insert_with(|| {
             let source = LoopSource::Input { input, layout: layout.clone() };
             operands.push(LoopOperand { dtype, extent, source });
             operands.len() - 1
@@ -45,38 +45,152 @@ impl Operands {
     }
 }
 
+/// The first operation of a loop, for messages.
+fn name(steps: &Steps, group: &Group) -> &'static str {
+    group.members.first().map_or("loop", |m| steps.eqn(m.eqn).op.name())
+}
+
+/// What a loop computes, and the variables whose buffers are its inputs.
+///
+/// # Errors
+/// If it has a call, or stores a value that it does not compute: defects of fusion.
+fn spec(steps: &Steps, group: &Group) -> Result<(LoopSpec, Vec<Var>)> {
+    let internal = |message| Error::new(ErrorKind::Internal, name(steps, group), message);
+    let number: HashMap<Var, usize> = group.members.iter().enumerate().map(|(i, m)| (m.out, i)).collect();
+    let mut operands = Operands::default();
+    let mut equations = Vec::with_capacity(group.members.len());
+    for member in &group.members {
+        let Op::Prim(op) = &steps.eqn(member.eqn).op else {
+            return Err(internal("a call cannot be part of a loop"));
+        };
+        let extent = if matches!(op, Prim::Reduce(_)) { Extent::Full } else { member.extent };
+        let input = |value: &Value| match value.base().and_then(|base| number.get(&base)) {
+            Some(&equation) => LoopInput::Equation(equation),
+            None => LoopInput::Operand(operands.add(steps, value, extent)),
+        };
+        let ins = member.operands.iter().map(input).collect();
+        let dtype = steps.jaxpr.avals[member.out].dtype;
+        equations.push(LoopEquation { op: op.clone(), ins, dtype, extent: member.extent });
+    }
+    let Operands { inputs, operands, .. } = operands;
+    let (rows, columns, reduction) = (group.rows, group.columns, group.reduction.clone());
+    let outs: Option<Vec<usize>> = group.outs.iter().map(|out| number.get(out).copied()).collect();
+    let outs = outs.ok_or_else(|| internal("a loop stores a value that it does not compute"))?;
+    Ok((LoopSpec { operands, equations, outs, rows, columns, reduction }, inputs))
+}
+
 impl Kernels<'_> {
     /// Adds the step of a loop.
     ///
     /// # Errors
-    /// If there is no function for one of its operations, or it stores a value that it does not compute: defects of fusion.
+    /// If there is no function for one of its operations, or as [`spec`].
     pub(super) fn fused(&mut self, group: &Group) -> Result<()> {
         let steps = self.steps;
-        let name = group.members.first().map_or("loop", |m| steps.eqn(m.eqn).op.name());
-        let internal = |message| Error::new(ErrorKind::Internal, name, message);
-        let number: HashMap<Var, usize> = group.members.iter().enumerate().map(|(i, m)| (m.out, i)).collect();
-        let mut operands = Operands::default();
-        let mut equations = Vec::with_capacity(group.members.len());
-        for member in &group.members {
-            let Op::Prim(op) = &steps.eqn(member.eqn).op else {
-                return Err(internal("a call cannot be part of a loop"));
-            };
-            let extent = if matches!(op, Prim::Reduce(_)) { Extent::Full } else { member.extent };
-            let input = |value: &Value| match value.base().and_then(|base| number.get(&base)) {
-                Some(&equation) => LoopInput::Equation(equation),
-                None => LoopInput::Operand(operands.add(self, value, extent)),
-            };
-            let ins = member.operands.iter().map(input).collect();
-            let dtype = steps.jaxpr.avals[member.out].dtype;
-            equations.push(LoopEquation { op: op.clone(), ins, dtype, extent: member.extent });
-        }
-        let Operands { inputs, operands, .. } = operands;
-        let (rows, columns, reduction) = (group.rows, group.columns, group.reduction.clone());
-        let outs: Option<Vec<usize>> = group.outs.iter().map(|out| number.get(out).copied()).collect();
-        let outs = outs.ok_or_else(|| internal("a loop stores a value that it does not compute"))?;
-        let spec = LoopSpec { operands, equations, outs, rows, columns, reduction };
-        let kernel = spec.kernel().ok_or_else(|| internal("there is no function for the tiles of this loop"))?;
+        let (spec, inputs) = spec(steps, group)?;
+        let kernel = spec.kernel().ok_or_else(|| no_function(steps, group))?;
+        let inputs = inputs.into_iter().map(|input| self.whole(input)).collect();
         let outs = group.outs.iter().map(|&v| self.buffers.own(v)).collect();
         self.push(group.members.last().map(|m| m.eqn), kernel.into(), inputs, outs)
     }
+
+    /// Adds the step of loops that are computed together.
+    ///
+    /// # Errors
+    /// As for [`Kernels::fused`].
+    pub(super) fn blocks(&mut self, blocks: &Blocks) -> Result<()> {
+        let steps = self.steps;
+        let specs = blocks.groups.iter().map(|group| spec(steps, group)).collect::<Result<Vec<_>>>()?;
+        let homes = homes(steps, blocks, &specs)?;
+        let mut places = Places { homes: &homes, outs: Vec::new(), inside: Vec::new(), inputs: Vec::new() };
+        for &out in blocks.groups.iter().flat_map(|group| &group.outs) {
+            let home = places.home(out);
+            let is_inside = steps.jaxpr.avals[home].size() == blocks.space[1] && !blocks.outs.contains(&home);
+            let of_kind = if is_inside { &mut places.inside } else { &mut places.outs };
+            if !of_kind.contains(&home) {
+                of_kind.push(home);
+            }
+        }
+        let mut phases = Vec::new();
+        for (group, (spec, ins)) in blocks.groups.iter().zip(specs) {
+            let ins = ins.into_iter().map(|var| places.place(var)).collect();
+            let outs = group.outs.iter().map(|&var| places.place(var)).collect();
+            phases.push(LoopPhase { spec, ins, outs });
+        }
+        let Places { outs, inside, inputs, .. } = places;
+        let kernel = BlockedLoops { phases, space: blocks.space }.kernel();
+        let last = blocks.groups.last();
+        let kernel =
+            kernel.ok_or_else(|| Error::new(ErrorKind::Internal, "loop", "a loop cannot be computed in blocks"))?;
+        let inputs = inputs.into_iter().map(|input| self.whole(input)).collect();
+        let outs = outs.iter().map(|&v| self.buffers.own(v)).collect();
+        for (&var, &home) in homes.iter().filter(|(_, home)| !inside.contains(home)) {
+            self.buffers.share(var, home);
+        }
+        self.push(last.and_then(|group| Some(group.members.last()?.eqn)), kernel.into(), inputs, outs)
+    }
+
+    /// The whole buffer of a variable.
+    fn whole(&mut self, var: Var) -> BufferSlice {
+        let buffer = self.buffers.own(var);
+        let aval = self.buffers.aval(buffer);
+        BufferSlice { buffer, dtype: aval.dtype, offset: 0, bytes: aval.bytes() }
+    }
+}
+
+/// Where the loops of a step find their operands.
+struct Places<'a> {
+    homes: &'a HashMap<Var, Var>,
+    outs: Vec<Var>,
+    inside: Vec<Var>,
+    inputs: Vec<Var>,
+}
+
+impl Places<'_> {
+    /// The variable whose memory one has.
+    fn home(&self, var: Var) -> Var {
+        self.homes.get(&var).copied().unwrap_or(var)
+    }
+
+    /// The place of a variable: it becomes an input if no loop computes it.
+    fn place(&mut self, var: Var) -> PhaseMemory {
+        let home = self.home(var);
+        let position = |vars: &[Var]| vars.iter().position(|&other| other == home);
+        if let Some(out) = position(&self.outs) {
+            return PhaseMemory::Output(out);
+        }
+        if let Some(value) = position(&self.inside) {
+            return PhaseMemory::Inside(value);
+        }
+        PhaseMemory::Input(position(&self.inputs).unwrap_or_else(|| {
+            self.inputs.push(home);
+            self.inputs.len() - 1
+        }))
+    }
+}
+
+/// The variables that have the buffers of others: what only the loops of a step read has that of a result which the last of its readers computes in place of it.
+///
+/// # Errors
+/// If there is no function for an operation of a loop.
+fn homes(steps: &Steps, blocks: &Blocks, specs: &[(LoopSpec, Vec<Var>)]) -> Result<HashMap<Var, Var>> {
+    let mut homes: HashMap<Var, Var> = HashMap::new();
+    for (at, (group, (spec, inputs))) in blocks.groups.iter().zip(specs).enumerate().rev() {
+        let mut taken = Vec::new();
+        for (i, k) in BlockedLoops::in_place(spec).ok_or_else(|| no_function(steps, group))? {
+            let (var, out) = (inputs[i], group.outs[k]);
+            let is_inside =
+                blocks.groups[..at].iter().any(|group| group.outs.contains(&var)) && !blocks.outs.contains(&var);
+            let is_read_later = specs[at + 1..].iter().any(|(_, inputs)| inputs.contains(&var));
+            let is_same = steps.jaxpr.avals[var].dtype == steps.jaxpr.avals[out].dtype;
+            if is_inside && !is_read_later && is_same && !homes.contains_key(&var) && !taken.contains(&out) {
+                homes.insert(var, homes.get(&out).copied().unwrap_or(out));
+                taken.push(out);
+            }
+        }
+    }
+    Ok(homes)
+}
+
+fn no_function(steps: &Steps, group: &Group) -> Error {
+    Error::new(ErrorKind::Internal, name(steps, group), "there is no function for the tiles of this loop")
 }

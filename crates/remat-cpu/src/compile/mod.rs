@@ -83,7 +83,7 @@ impl<'a> Planned<'a> {
 /// How many times its bytes a value that is kept takes of those that are free, in turn, until the program needs no more memory.
 const MARGINS: [usize; 2] = [1, 4];
 
-/// Plans a program. What its loops compute again is kept where that needs no more memory.
+/// Plans a program. What its loops compute again is kept where that needs no more memory, and loops are computed together where that does not either.
 ///
 /// # Errors
 /// If an operation cannot be run.
@@ -105,10 +105,32 @@ fn plan_with<R>(
         let keeping = Planned::new(&kept, caller, threads, &controls)?;
         let more = keeping.programs(jaxpr)?;
         if needs_no_more(&more, &programs) {
-            return use_plan(&keeping, more);
+            return in_blocks(jaxpr, &keeping, more, caller, use_plan);
         }
     }
-    use_plan(&planned, programs)
+    in_blocks(jaxpr, &planned, programs, caller, use_plan)
+}
+
+/// Plans a program with loops that are computed together, unless it needs more memory then than in this plan.
+///
+/// # Errors
+/// As [`plan_with`].
+fn in_blocks<R>(
+    jaxpr: &Jaxpr,
+    planned: &Planned<'_>,
+    programs: Programs,
+    caller: Caller,
+    use_plan: impl FnOnce(&Planned<'_>, Programs) -> Result<R>,
+) -> Result<R> {
+    let Kernels { steps, threads, controls, .. } = planned.kernels;
+    if let Some(blocks) = steps.in_blocks()? {
+        let in_blocks = Planned::new(&blocks, caller, threads, controls)?;
+        let more = in_blocks.programs(jaxpr)?;
+        if needs_no_more(&more, &programs) {
+            return use_plan(&in_blocks, more);
+        }
+    }
+    use_plan(planned, programs)
 }
 
 /// Whether a program needs no more memory than another, whichever arguments the caller donates.

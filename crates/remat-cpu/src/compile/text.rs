@@ -79,19 +79,24 @@ impl Planned<'_> {
                 self.bodies(eqn, threads, indent + 2, text)?;
             }
             Some(Step::Copy { operand, .. }) => {
-                line(text, indent, &format!("{outs} = copy {}{note}", self.operand(operand, None)));
+                line(text, indent, &format!("{outs} = copy {}{note}", self.operand(operand, &[])));
             }
             Some(Step::Count { iota, .. }) => {
                 line(text, indent, &format!("{outs} = {}{note}", Op::from(iota.clone())));
             }
             Some(Step::Barrier { eqn, operands, token }) => {
-                let (token, op) = (self.var(*token, None), &steps.eqn(*eqn).op);
+                let (token, op) = (self.var(*token, &[]), &steps.eqn(*eqn).op);
                 line(text, indent, &format!("{token} = {op}{}{note}", self.operands(operands)));
             }
-            Some(Step::Loop(group)) => self.group(group, &note, indent, text),
+            Some(Step::Loop(group)) => self.group(group, std::slice::from_ref(group), &note, indent, text),
+            Some(Step::Blocks(blocks)) => {
+                line(text, indent, &format!("blocks[space={}]{note}", tuple(&blocks.space)));
+                let groups = &blocks.groups;
+                groups.iter().for_each(|group| self.group(group, groups, "", indent + 2, text));
+            }
             None => {
                 let value = call.outs.first().and_then(|&out| self.copied(out));
-                let value = value.map_or_else(String::new, |value| format!(" {}", self.operand(&value, None)));
+                let value = value.map_or_else(String::new, |value| format!(" {}", self.operand(&value, &[])));
                 line(text, indent, &format!("{outs} = copy{value}{note}"));
             }
         }
@@ -108,18 +113,18 @@ impl Planned<'_> {
         Ok(())
     }
 
-    /// The equations of a loop. Those that it stores define a buffer.
-    fn group(&self, group: &Group, note: &str, indent: usize, text: &mut String) {
+    /// The equations of a loop, which is one of several. Those that it stores define a buffer.
+    fn group(&self, group: &Group, all: &[Group], note: &str, indent: usize, text: &mut String) {
         let mut params = vec![format!("rows={}", group.rows)];
         params.extend(group.columns.map(|columns| format!("columns={columns}")));
         if let Some((shape, axes)) = &group.reduction {
             params.push(format!("shape={} axes={}", tuple(shape), tuple(axes)));
         }
         line(text, indent, &format!("loop[{}]{note}", params.join(" ")));
-        for (i, member) in group.members.iter().enumerate() {
+        for member in &group.members {
             let stored = group.outs.contains(&member.out).then(|| self.kernels.buffers.of_var(member.out)).flatten();
-            let out = stored.map_or_else(|| format!("x{i}"), |buffer| self.definition(buffer));
-            let operands: Vec<String> = member.operands.iter().map(|x| self.operand(x, Some(group))).collect();
+            let out = stored.map_or_else(|| self.var(member.out, all), |buffer| self.definition(buffer));
+            let operands: Vec<String> = member.operands.iter().map(|x| self.operand(x, all)).collect();
             let op = &self.kernels.steps.eqn(member.eqn).op;
             line(text, indent + 2, &format!("{out} = {op} {}", operands.join(" ")));
         }
@@ -132,7 +137,7 @@ impl Planned<'_> {
         let mut tokens: Vec<Var> = tokens.collect();
         tokens.sort_unstable();
         tokens.dedup();
-        tokens.into_iter().map(|token| self.var(token, None)).collect()
+        tokens.into_iter().map(|token| self.var(token, &[])).collect()
     }
 
     /// The value that is copied into an output because it is a result.
@@ -144,31 +149,30 @@ impl Planned<'_> {
     }
 
     fn operands(&self, operands: &[Value]) -> String {
-        operands.iter().map(|x| format!(" {}", self.operand(x, None))).collect()
+        operands.iter().map(|x| format!(" {}", self.operand(x, &[]))).collect()
     }
 
     /// The name of a value, and its layout if it is not the whole buffer in order.
-    fn operand(&self, value: &Value, group: Option<&Group>) -> String {
+    fn operand(&self, value: &Value, loops: &[Group]) -> String {
         match value {
             Value::Splat { literal, shape } if shape.is_empty() => literal.to_string(),
             Value::Splat { literal, shape } => format!("{literal}[shape={}]", tuple(shape)),
             Value::View { base, layout } => {
-                let name = self.var(*base, group);
+                let name = self.var(*base, loops);
                 let size = self.kernels.steps.jaxpr.avals[*base].size();
                 if layout.is_contiguous() && layout.size() == size { name } else { name + &view(layout) }
             }
         }
     }
 
-    /// The name of a variable: its buffer, or its number in the loop that computes it.
-    fn var(&self, var: Var, group: Option<&Group>) -> String {
-        let inside = group.and_then(|group| {
-            let i = group.members.iter().position(|member| member.out == var)?;
-            (!group.outs.contains(&var)).then_some(i)
-        });
-        match (inside, self.kernels.buffers.of_var(var)) {
-            (Some(i), _) => format!("x{i}"),
-            (None, Some(buffer)) => self.name(buffer),
+    /// The name of a variable: its buffer, or its number in the loops of which one computes it.
+    fn var(&self, var: Var, loops: &[Group]) -> String {
+        let is_stored = loops.iter().any(|group| group.outs.contains(&var));
+        let number = loops.iter().flat_map(|group| &group.members).position(|member| member.out == var);
+        match (number, self.kernels.buffers.of_var(var)) {
+            (Some(i), None) => format!("x{i}"),
+            (Some(i), Some(_)) if !is_stored => format!("x{i}"),
+            (_, Some(buffer)) => self.name(buffer),
             (None, None) => "_".to_string(),
         }
     }

@@ -8,7 +8,8 @@
 use remat_ir::{Error, ErrorKind, Result, Var, VarMap};
 use remat_kernels::{Extent, Layout};
 
-use super::ir::{Group, Member, Step, Steps, Value};
+use super::blocks::fits;
+use super::ir::{Blocks, Group, Member, Step, Steps, Value};
 
 /// Which steps can read a variable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,8 +57,10 @@ impl Checker<'_> {
                 return Err(self.fault(format!("is ahead of the barrier that writes variable {}", token.0)));
             }
         }
-        if let Step::Loop(group) = step {
-            return self.group(group);
+        match step {
+            Step::Loop(group) => return self.group(group),
+            Step::Blocks(blocks) => return self.blocks(blocks),
+            _ => {}
         }
         step.operands().try_for_each(|x| self.read(x))?;
         match step {
@@ -67,7 +70,7 @@ impl Checker<'_> {
             Step::Copy { out, .. } | Step::Count { out, .. } | Step::Barrier { token: out, .. } => {
                 self.write(*out, Available::Stored)
             }
-            Step::Loop(_) => Ok(()),
+            Step::Loop(_) | Step::Blocks(_) => Ok(()),
         }
     }
 
@@ -82,6 +85,25 @@ impl Checker<'_> {
                 return Err(self.fault(format!("stores variable {}, which it does not compute", out.0)));
             }
             self.available[out] = Available::Stored;
+        }
+        Ok(())
+    }
+
+    /// What a loop reads of those before it is at the positions that it computes. What no other step is to read is not there for it.
+    fn blocks(&mut self, blocks: &Blocks) -> Result<()> {
+        let mut inside = Vec::new();
+        for group in &blocks.groups {
+            if !fits(&self.steps.jaxpr, group, blocks.space, &inside) {
+                return Err(self.fault(format!("has a loop that is not one over {:?}", blocks.space)));
+            }
+            self.group(group)?;
+            inside.extend(&group.outs);
+        }
+        if let Some(out) = blocks.outs.iter().find(|out| !inside.contains(out)) {
+            return Err(self.fault(format!("stores variable {}, which it does not compute", out.0)));
+        }
+        for out in inside.into_iter().filter(|out| !blocks.outs.contains(out)) {
+            self.available[out] = Available::InLoop(self.at);
         }
         Ok(())
     }
@@ -209,6 +231,57 @@ mod tests {
         assert_eq!(fault(foreign), format!("step 0 stores variable {a}, which it does not compute"));
         let rows = |s: &mut Steps| group(s).rows = 17;
         assert_eq!(fault(rows), format!("step 0 is a loop of 17 elements for variable {b}, which has 16"));
+    }
+
+    #[test]
+    fn loops_in_blocks_that_read_other_positions_are_found() {
+        let text = "{ lambda ; a:f32[2,64,32,32]. let
+            b:f32[2,64,32,32] = exp a
+            c:f32[64] = reduce_sum[axes=(0, 2, 3)] b
+            d:f32[2,64,32,32] = broadcast_in_dim[broadcast_dimensions=(1,) shape=(2, 64, 32, 32)] c
+            e:f32[2,64,32,32] = mul b d
+          in (e, c) }";
+        let fault = |change: fn(&mut Blocks)| {
+            let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
+            let steps = run(CPU, &jaxpr).and_then(Steps::of).unwrap_or_else(|e| panic!("{e}"));
+            let mut steps = steps.in_blocks().unwrap_or_else(|e| panic!("{e}")).expect("loops in blocks");
+            let blocks = steps.steps.iter_mut().find_map(|s| if let Step::Blocks(b) = s { Some(b) } else { None });
+            change(blocks.expect("loops in blocks"));
+            check(&steps).expect_err("the steps are wrong").message().to_string()
+        };
+        let read = |blocks: &mut Blocks, change: fn(&mut Layout)| {
+            let last = blocks.groups.last_mut().and_then(|group| group.members.last_mut()).expect("a product");
+            for operand in &mut last.operands {
+                if let Value::View { layout, .. } = operand
+                    && !layout.is_contiguous()
+                {
+                    change(layout);
+                }
+            }
+        };
+        let message = "has a loop that is not one over [2, 64, 1024]";
+        let found = fault(|blocks| blocks.groups[0].rows = 64 * 32);
+        assert!(found.contains(message), "{found}");
+        let found = [
+            fault(|blocks| blocks.space = [64, 2, 1024]),
+            fault(|blocks| blocks.outs.push(Var(0))),
+            fault(|blocks| blocks.outs.clear()),
+        ];
+        let expected = ["is not one over [64, 2, 1024]", "which it does not compute", "no step stores variable"];
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(found.contains(expected), "{found}");
+        }
+        // The sum of the next channel.
+        let mut steps: Steps =
+            text.parse::<Jaxpr>().and_then(|jaxpr| run(CPU, &jaxpr)).and_then(Steps::of).expect("steps");
+        steps = steps.in_blocks().ok().flatten().expect("loops in blocks");
+        let blocks = steps.steps.iter_mut().find_map(|s| if let Step::Blocks(b) = s { Some(b) } else { None });
+        read(blocks.expect("loops in blocks"), |layout| {
+            layout.strides[1] = -1;
+            layout.offset = 63;
+        });
+        let found = check(&steps).expect_err("the steps are wrong").message().to_string();
+        assert!(found.contains(message), "{found}");
     }
 
     #[test]

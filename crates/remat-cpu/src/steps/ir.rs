@@ -56,6 +56,8 @@ pub(crate) enum Step {
     Barrier { eqn: EqnId, operands: Vec<Value>, token: Var },
     /// Equations that one loop computes.
     Loop(Group),
+    /// Loops that are computed together.
+    Blocks(Blocks),
 }
 
 /// A program as steps, in an order in which they can run.
@@ -112,6 +114,16 @@ pub(crate) struct Group {
     pub(crate) outs: Vec<Var>,
 }
 
+/// Loops over one space, each of which reads what those before it compute at the same positions along one dimension.
+#[derive(Clone)]
+pub(crate) struct Blocks {
+    pub(crate) groups: Vec<Group>,
+    /// The positions before, along and after the dimension.
+    pub(crate) space: [usize; 3],
+    /// What other steps read.
+    pub(crate) outs: Vec<Var>,
+}
+
 impl Group {
     pub(super) fn size(&self) -> usize {
         self.rows * self.columns.unwrap_or(1)
@@ -153,6 +165,9 @@ impl Step {
             Step::Copy { operand, .. } => vec![operand],
             Step::Count { .. } => Vec::new(),
             Step::Loop(group) => group.members.iter_mut().flat_map(|m| &mut m.operands).collect(),
+            Step::Blocks(Blocks { groups, .. }) => {
+                groups.iter_mut().flat_map(|group| &mut group.members).flat_map(|m| &mut m.operands).collect()
+            }
         };
         for operand in operands {
             if let Value::View { base, .. } = operand
@@ -170,6 +185,9 @@ impl Step {
             Step::Copy { operand, .. } => Box::new(std::iter::once(operand)),
             Step::Count { .. } => Box::new(std::iter::empty()),
             Step::Loop(group) => Box::new(group.members.iter().flat_map(|m| &m.operands)),
+            Step::Blocks(Blocks { groups, .. }) => {
+                Box::new(groups.iter().flat_map(|group| &group.members).flat_map(|m| &m.operands))
+            }
         }
     }
 
@@ -181,6 +199,21 @@ impl Step {
             | Step::Count { eqn, .. }
             | Step::Barrier { eqn, .. } => Box::new(std::iter::once(*eqn)),
             Step::Loop(group) => Box::new(group.members.iter().map(|m| m.eqn)),
+            Step::Blocks(Blocks { groups, .. }) => {
+                Box::new(groups.iter().flat_map(|group| &group.members).map(|m| m.eqn))
+            }
+        }
+    }
+
+    /// The variables that it writes.
+    pub(super) fn outs<'a>(&'a self, jaxpr: &'a Jaxpr) -> Box<dyn Iterator<Item = Var> + 'a> {
+        match self {
+            Step::Equation { eqn, .. } => Box::new(jaxpr.eqns[eqn.index()].outs.iter().copied()),
+            Step::Copy { out, .. } | Step::Count { out, .. } | Step::Barrier { token: out, .. } => {
+                Box::new(std::iter::once(*out))
+            }
+            Step::Loop(group) => Box::new(group.outs.iter().copied()),
+            Step::Blocks(blocks) => Box::new(blocks.outs.iter().copied()),
         }
     }
 

@@ -204,7 +204,7 @@ impl Pass {
                     !group.outs.is_empty()
                 }
                 Step::Copy { out, .. } | Step::Count { out, .. } => needed[*out],
-                Step::Equation { .. } | Step::Barrier { .. } => true,
+                Step::Equation { .. } | Step::Barrier { .. } | Step::Blocks(_) => true,
             };
             if is_needed {
                 step.operands().filter_map(Value::base).for_each(|base| needed[base] = true);

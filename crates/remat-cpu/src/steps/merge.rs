@@ -4,7 +4,7 @@
 //! each with all that leads to it. Within a loop equal equations are one. Reductions over the same axes of values that are computed
 //! from the same ones are one loop, which reads those once.
 
-use remat_ir::{Jaxpr, Var};
+use remat_ir::Var;
 use remat_opt::cost::{MUCH_SMALLER, SMALL_BYTES};
 
 use super::fuse::MOST_MEMBERS;
@@ -88,7 +88,7 @@ pub(super) fn merge_reductions(steps: &mut Steps) {
             into.outs.append(&mut group.outs);
         }
         // Steps are counted from one: arguments are there before.
-        outs(&all[home], &steps.jaxpr).for_each(|out| written[out.0 as usize] = home + 1);
+        all[home].outs(&steps.jaxpr).for_each(|out| written[out.0 as usize] = home + 1);
     }
     all.retain(|step| !matches!(step, Step::Loop(group) if group.members.is_empty()));
     steps.steps = all;
@@ -130,15 +130,4 @@ fn read(steps: &Steps, group: &Group) -> Vec<Var> {
     read.sort_unstable();
     read.dedup();
     read
-}
-
-/// The variables that a step writes.
-fn outs<'a>(step: &'a Step, jaxpr: &'a Jaxpr) -> Box<dyn Iterator<Item = Var> + 'a> {
-    match step {
-        Step::Equation { eqn, .. } => Box::new(jaxpr.eqns[eqn.index()].outs.iter().copied()),
-        Step::Copy { out, .. } | Step::Count { out, .. } | Step::Barrier { token: out, .. } => {
-            Box::new(std::iter::once(*out))
-        }
-        Step::Loop(group) => Box::new(group.outs.iter().copied()),
-    }
 }

@@ -3,7 +3,7 @@
 use remat_ir::{Jaxpr, Op, Prim};
 use remat_opt::pipeline::{CPU, run};
 
-use super::{Step, Steps};
+use super::{Group, Step, Steps};
 
 /// The steps of a program, by the names of their operations.
 fn steps(text: &str) -> Vec<String> {
@@ -12,17 +12,22 @@ fn steps(text: &str) -> Vec<String> {
     steps.steps.iter().map(|step| describe(&steps, step)).collect()
 }
 
-/// The operation of a step, or those of a loop and the number of results that it stores.
+/// The operation of a step, or those of a loop and the number of results that it stores; of loops that are computed together, those of each.
 fn describe(steps: &Steps, step: &Step) -> String {
     let name = |eqn| steps.eqn(eqn).op.name();
+    let of_loop = |group: &Group| {
+        let names: Vec<&str> = group.members.iter().map(|m| name(m.eqn)).collect();
+        format!("[{}] -> {}", names.join(" "), group.outs.len())
+    };
     match step {
         Step::Equation { eqn, .. } => name(*eqn).to_string(),
         Step::Copy { .. } => "copy".to_string(),
         Step::Count { .. } => "count".to_string(),
         Step::Barrier { .. } => "barrier".to_string(),
-        Step::Loop(group) => {
-            let names: Vec<&str> = group.members.iter().map(|m| name(m.eqn)).collect();
-            format!("[{}] -> {}", names.join(" "), group.outs.len())
+        Step::Loop(group) => of_loop(group),
+        Step::Blocks(blocks) => {
+            let loops: Vec<String> = blocks.groups.iter().map(of_loop).collect();
+            format!("{{{}}} -> {}", loops.join(", "), blocks.outs.len())
         }
     }
 }
@@ -410,4 +415,93 @@ fn reductions_that_read_the_same_values_are_one_loop() {
     };
     assert_eq!(steps(&text(1 << 12)), ["[reduce_sum mul reduce_sum] -> 2"]);
     assert_eq!(steps(&text(1 << 13)), ["[reduce_sum] -> 1", "[mul reduce_sum] -> 1"]);
+}
+
+/// The steps of a program of two images with 64 channels of 48 by 48, where loops are computed together if there are any that can be.
+fn in_blocks(equations: &str, outs: &str) -> Vec<String> {
+    let text = format!("{{ lambda ; x:f32[2,64,48,48] g:f32[64] y:f32[64,48,48]. let {equations} in ({outs}) }}");
+    let text = text.replace("IMAGES", "f32[2,64,48,48]").replace("SUM", "reduce_sum[axes=(0, 2, 3)]");
+    let text = text.replace("OF_CHANNEL", "broadcast_in_dim[broadcast_dimensions=(1,) shape=(2, 64, 48, 48)]");
+    let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
+    let steps = run(CPU, &jaxpr).and_then(Steps::of).unwrap_or_else(|e| panic!("{e}"));
+    let blocks = steps.in_blocks().unwrap_or_else(|e| panic!("{e}"));
+    let steps = blocks.unwrap_or(steps);
+    steps.steps.iter().map(|step| describe(&steps, step)).collect()
+}
+
+#[test]
+fn a_normalisation_of_channels_is_computed_in_blocks() {
+    let equations = "s:f32[64] = SUM x
+        m:f32[64] = div s 4608.0:f32[]
+        mm:IMAGES = OF_CHANNEL m
+        d:IMAGES = sub x mm
+        q:IMAGES = mul d d
+        v:f32[64] = SUM q
+        r:f32[64] = rsqrt v
+        rr:IMAGES = OF_CHANNEL r
+        o:IMAGES = mul d rr";
+    let all = "{[reduce_sum] -> 1, [div] -> 1, [sub mul reduce_sum] -> 1, [rsqrt] -> 1, [sub mul] -> 1}";
+    assert_eq!(in_blocks(equations, "o,"), [format!("{all} -> 1")]);
+    assert_eq!(in_blocks(equations, "o, v"), [format!("{all} -> 2")]);
+}
+
+#[test]
+fn what_reads_other_positions_is_not_computed_in_blocks() {
+    // Channels in the other order, and those of another image.
+    for other in ["rev[dimensions=(1,)] e", "rev[dimensions=(0,)] e"] {
+        let equations = format!(
+            "e:IMAGES = exp x
+            s:f32[64] = SUM e
+            ss:IMAGES = OF_CHANNEL s
+            r:IMAGES = {other}
+            o:IMAGES = mul r ss"
+        );
+        assert_eq!(in_blocks(&equations, "o, e").last().map(String::as_str), Some("[mul] -> 1"), "{other}");
+    }
+    // A sum over the images is one over another space than that for each channel.
+    let equations = "e:IMAGES = exp x
+        s:f32[64] = SUM e
+        i:f32[64,48,48] = reduce_sum[axes=(0,)] e";
+    assert_eq!(in_blocks(equations, "s, i, e"), ["{[exp] -> 1, [reduce_sum] -> 1} -> 2", "[reduce_sum] -> 1"]);
+}
+
+#[test]
+fn loops_with_steps_between_them_stay_apart_where_they_depend_on_them() {
+    // A step that reads the first loop and is read by the last one.
+    let between = |last: &str| {
+        format!(
+            "e:IMAGES = exp x
+            s:f32[64] = SUM e
+            c:f32[64] = cumsum[axis=0 reverse=False] s
+            d:f32[64] = cumsum[axis=0 reverse=False] g
+            a:f32[64] = add s {last}
+            aa:IMAGES = OF_CHANNEL a
+            o:IMAGES = mul e aa"
+        )
+    };
+    let together = "{[exp] -> 1, [reduce_sum] -> 1, [add] -> 1, [mul] -> 1} -> 2";
+    assert_eq!(in_blocks(&between("d"), "o, c"), ["cumsum", together, "cumsum"]);
+    let apart = in_blocks(&between("c"), "o, d");
+    let first = "{[exp] -> 1, [reduce_sum] -> 1} -> 2".to_string();
+    assert!(apart.contains(&first) && !apart.iter().any(|step| step.contains("[mul] -> 1}")), "{apart:?}");
+}
+
+#[test]
+fn small_arrays_and_few_channels_are_not_computed_in_blocks() {
+    let program = |shape: [usize; 3]| {
+        let [images, channels, pixels] = shape;
+        let text = format!(
+            "{{ lambda ; x:f32[{images},{channels},{pixels}]. let
+                s:f32[{channels}] = reduce_sum[axes=(0, 2)] x
+                b:f32[{images},{channels},{pixels}] = broadcast_in_dim[broadcast_dimensions=(1,) shape=({images}, {channels}, {pixels})] s
+                o:f32[{images},{channels},{pixels}] = sub x b
+              in (o,) }}"
+        );
+        let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
+        let steps = run(CPU, &jaxpr).and_then(Steps::of).unwrap_or_else(|e| panic!("{e}"));
+        steps.in_blocks().unwrap_or_else(|e| panic!("{e}")).is_some()
+    };
+    assert!(program([4, 64, 512]));
+    assert!(!program([4, 64, 256]));
+    assert!(!program([64, 4, 512]));
 }

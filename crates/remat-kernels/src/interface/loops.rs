@@ -110,6 +110,38 @@ pub enum LoopInput {
     Equation(usize),
 }
 
+/// One of several loops that are computed together, a block of a space at a time.
+#[derive(Debug)]
+pub struct LoopPhase {
+    /// What it computes: a value at each position of the space, or one for each kept position of it.
+    pub spec: LoopSpec,
+    /// Where its inputs are. What an earlier phase has written is read at the positions that the phase computes.
+    pub ins: Vec<PhaseMemory>,
+    /// Where its outputs are.
+    pub outs: Vec<PhaseMemory>,
+}
+
+/// Where an input or an output of a phase is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PhaseMemory {
+    /// An input of the kernel.
+    Input(usize),
+    /// An output of the kernel.
+    Output(usize),
+    /// Memory of a block, of one element for each of its positions. The values there have numbers from zero.
+    Inside(usize),
+}
+
+/// Loops over one space, computed block by block of the positions along one dimension: all loops compute their part of a block while it is in
+/// the cache of a core.
+#[derive(Debug)]
+pub struct BlockedLoops {
+    /// In the order in which each block goes through them.
+    pub phases: Vec<LoopPhase>,
+    /// The positions before, along and after the dimension.
+    pub space: [usize; 3],
+}
+
 impl LoopSpec {
     /// The dtype of an operand of an operation.
     pub(crate) fn dtype(&self, input: LoopInput) -> DType {

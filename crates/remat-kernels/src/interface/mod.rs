@@ -9,6 +9,8 @@ mod operand;
 
 pub use kernel::Kernel;
 pub use layout::{Layout, Strides};
-pub use loops::{Extent, LoopEquation, LoopInput, LoopOperand, LoopSource, LoopSpec};
+pub use loops::{
+    BlockedLoops, Extent, LoopEquation, LoopInput, LoopOperand, LoopPhase, LoopSource, LoopSpec, PhaseMemory,
+};
 pub(crate) use operand::with_word;
 pub use operand::{Source, Target};

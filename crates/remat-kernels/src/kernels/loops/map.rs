@@ -4,6 +4,8 @@
 
 use std::ops::Range;
 
+use super::blocks::{Phase, Space};
+use super::memory::Memory;
 use super::program::{Frame, Program, Tile};
 use crate::interface::LoopSpec;
 use crate::interface::{Kernel, Source, Target};
@@ -59,6 +61,27 @@ impl Map {
     }
 }
 
+impl Phase for Map {
+    fn scratch(&self, _: usize) -> usize {
+        self.program.scratch()
+    }
+
+    fn in_place(&self) -> &[(usize, usize)] {
+        &self.program.in_place
+    }
+
+    unsafe fn run(&self, space: &Space, kept: Range<usize>, scratch: &mut [u8], memory: &Memory<'_>) {
+        let rows = |elements: usize| elements / self.columns.unwrap_or(1);
+        // SAFETY: promised by the caller; the ranges of different positions are disjoint.
+        unsafe {
+            let frame = Frame::new(&self.program, scratch, memory);
+            for range in space.ranges(self.rows * self.columns.unwrap_or(1), kept) {
+                self.tiles(&frame, rows(range.start)..rows(range.end));
+            }
+        }
+    }
+}
+
 impl Kernel for Map {
     fn scratch(&self, threads: usize) -> usize {
         threads * self.program.scratch()
@@ -75,7 +98,7 @@ impl Kernel for Map {
             // SAFETY: the sources and targets are those that the kernel was made for. Tasks are disjoint ranges of rows,
             // each computes only its own.
             unsafe {
-                let frame = Frame::new(&self.program, scratch, ins, outs);
+                let frame = Frame::new(&self.program, scratch, &Memory::new(ins, outs));
                 self.tiles(&frame, task * per_task..end);
             }
         });

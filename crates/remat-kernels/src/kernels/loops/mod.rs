@@ -2,12 +2,17 @@
 //!
 //! A loop is given as a [`LoopSpec`] and becomes a small program whose instructions each compute a whole tile, so that
 //! what lies between two operations never leaves the first-level cache (as in MonetDB/X100's vectorised execution, Boncz
-//! et al. 2005). There is no code generation: to compile a loop takes microseconds.
+//! et al. 2005). There is no code generation: to compile a loop takes microseconds. Several loops over one space run block by block
+//! ([`BlockedLoops`](crate::BlockedLoops)).
 
+mod blocks;
+#[cfg(test)]
+mod blocks_tests;
 #[cfg(test)]
 mod chain_tests;
 mod dims;
 mod map;
+mod memory;
 mod program;
 mod reduction;
 #[cfg(test)]

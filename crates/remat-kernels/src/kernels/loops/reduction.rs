@@ -17,7 +17,9 @@ use std::ops::Range;
 
 use remat_ir::{DType, Prim, ReduceKind, Shape};
 
+use super::blocks::{Phase, Space};
 use super::dims::Dims;
+use super::memory::Memory;
 use super::program::{Frame, Program, Tile};
 use crate::base::disjoint::DisjointMut;
 use crate::interface::{Kernel, Layout, Source, Target};
@@ -135,6 +137,11 @@ impl Reduction {
         Some(this)
     }
 
+    /// Whether it has so many results, and each is a piece of work.
+    pub(super) fn is_of_positions(&self, results: usize) -> bool {
+        self.segments == 1 && self.inner == 1 && self.outer == results
+    }
+
     /// Whether tiles run along the inner dimensions alone.
     fn is_along_inner(&self) -> bool {
         self.inner > 1 && self.together.is_none()
@@ -175,7 +182,7 @@ impl Reduction {
 
     /// Where segments' results begin in the scratch memory, in bytes.
     fn partial(&self, threads: usize, end: usize) -> usize {
-        threads * self.of_thread() + end * self.segments * (self.results() * 8).next_multiple_of(64)
+        threads * self.of_thread() + end * self.segments * accumulators(self.results())
     }
 
     /// Pieces of work, each a segment of one tile of results.
@@ -197,15 +204,15 @@ impl Reduction {
         &self,
         pieces: Range<usize>,
         scratch: &mut [u8],
-        ins: &[Source<'_>],
+        memory: &Memory<'_>,
         to: &dyn Fn(usize, usize) -> *mut u8,
     ) {
         let (registers, accumulators) = scratch.split_at_mut(self.program.scratch());
         // SAFETY: promised by the caller.
         unsafe {
-            let frame = Frame::new(&self.program, registers, ins, &[]);
+            let frame = Frame::new(&self.program, registers, memory);
             for piece in pieces {
-                self.piece(piece, &frame, accumulators.as_mut_ptr(), ins, to);
+                self.piece(piece, &frame, accumulators.as_mut_ptr(), memory, to);
             }
         }
     }
@@ -219,7 +226,7 @@ impl Reduction {
         piece: usize,
         frame: &Frame<'_>,
         accumulators: *mut u8,
-        ins: &[Source<'_>],
+        memory: &Memory<'_>,
         to: &dyn Fn(usize, usize) -> *mut u8,
     ) {
         let (per_outer, capacity) = (self.tiles() * self.segments, self.program.capacity);
@@ -239,7 +246,7 @@ impl Reduction {
             let set_bases = |reduced: usize| {
                 for (o, operand) in self.offsets.iter().enumerate() {
                     let position = operand.outer.at(outer) + operand.reduced.at(reduced);
-                    let start = ins[operand.input].as_ptr().wrapping_add(operand.offset);
+                    let start = memory.input(operand.input, operand.width).wrapping_add(operand.offset);
                     frame.set_base(o, start.wrapping_offset(position * operand.width as isize));
                 }
             };
@@ -297,14 +304,7 @@ impl Reduction {
                     let next = partial.at((segment * results + from) * width);
                     (end.accumulate)(n, first, &[first.cast_const(), next.cast_const()]);
                 }
-                let to = out.as_ptr().wrapping_add(from * end.dtype.size());
-                match (tile::finish(end.dtype), tile::store(end.dtype)) {
-                    (Some(finish), Some(store)) => {
-                        finish(n, first, &[first.cast_const()]);
-                        store(n, to, &[first.cast_const()]);
-                    }
-                    _ => std::ptr::copy_nonoverlapping(first, to, n * width),
-                }
+                end.store(n, first, out.as_ptr().wrapping_add(from * end.dtype.size()));
             }
         });
     }
@@ -385,6 +385,23 @@ impl End {
         accumulators
     }
 
+    /// Rounds `n` accumulators and stores them.
+    ///
+    /// # Safety
+    /// `from` has so many of the register type, `to` has room for as many of the dtype.
+    unsafe fn store(&self, n: usize, from: *mut u8, to: *mut u8) {
+        // SAFETY: promised by the caller.
+        unsafe {
+            match (tile::finish(self.dtype), tile::store(self.dtype)) {
+                (Some(finish), Some(store)) => {
+                    finish(n, from, &[from.cast_const()]);
+                    store(n, to, &[from.cast_const()]);
+                }
+                _ => std::ptr::copy_nonoverlapping(from, to, n * self.register.size()),
+            }
+        }
+    }
+
     /// Reduces the lanes to one number, and combines those before with it.
     ///
     /// # Safety
@@ -397,6 +414,41 @@ impl End {
             (self.fold)(1, LANES, run, lanes);
             (self.accumulate)(1, all, &[all.cast_const(), run.cast_const()]);
             all
+        }
+    }
+}
+
+/// The bytes of the accumulators of so many results.
+fn accumulators(results: usize) -> usize {
+    (results * 8).next_multiple_of(64)
+}
+
+impl Phase for Reduction {
+    /// Beside what each task needs, the accumulators of all positions, where they are rounded at the end.
+    fn scratch(&self, kept: usize) -> usize {
+        let rounded = self.ends.iter().filter(|end| !self.is_direct(end)).count();
+        self.of_thread() + rounded * accumulators(kept)
+    }
+
+    unsafe fn run(&self, _: &Space, kept: Range<usize>, scratch: &mut [u8], memory: &Memory<'_>) {
+        let (of_task, results) = scratch.split_at_mut(self.of_thread());
+        let results = DisjointMut::new(results);
+        let out =
+            |e: usize| memory.output(e, self.ends[e].dtype.size()).wrapping_add(kept.start * self.ends[e].dtype.size());
+        let result = |e: usize| match self.is_direct(&self.ends[e]) {
+            true => out(e),
+            false => {
+                let before = self.ends[..e].iter().filter(|end| !self.is_direct(end)).count();
+                results.at(before * accumulators(kept.len()))
+            }
+        };
+        let to = |e: usize, index: usize| result(e).wrapping_add((index - kept.start) * self.ends[e].register.size());
+        // SAFETY: promised by the caller. Where there are no segments and nothing is kept after what is reduced, a piece is a position.
+        unsafe {
+            self.task(kept.clone(), of_task, memory, &to);
+            for (e, end) in self.ends.iter().enumerate().filter(|(_, end)| !self.is_direct(end)) {
+                end.store(kept.len(), result(e), out(e));
+            }
         }
     }
 }
@@ -428,7 +480,7 @@ impl Kernel for Reduction {
         threads.for_each_with_scratch(all.div_ceil(of_task), of_threads, |task, scratch| {
             // SAFETY: the sources and targets are those that the kernel was made for. Each piece computes other results, or
             // another segment of them.
-            unsafe { self.task(task * of_task..all.min((task + 1) * of_task), scratch, ins, &to) }
+            unsafe { self.task(task * of_task..all.min((task + 1) * of_task), scratch, &Memory::new(ins, outs), &to) }
         });
         for (e, end) in self.ends.iter().enumerate() {
             if !self.is_direct(end) {

@@ -6,7 +6,7 @@
 use remat_ir::Literal;
 
 use super::{ConstantValue, Extent, Instruction, Program, Storage, first_bytes};
-use crate::interface::{Source, Target};
+use crate::kernels::loops::memory::Memory;
 use crate::simd::{CACHE_LINE, prefetch};
 use crate::tile;
 
@@ -36,15 +36,9 @@ impl<'a> Frame<'a> {
     /// Prepares scratch memory for tiles of a program.
     ///
     /// # Safety
-    /// `scratch` has [`Program::scratch`] bytes, aligned to 64. The sources and the targets are those that the program was
-    /// compiled for: every element that its layouts mention can be read, every element of the outputs that its tiles
+    /// `scratch` has [`Program::scratch`] bytes, aligned to 64. The memory is what the program was compiled for: every element that its layouts mention can be read, every element of the outputs that its tiles
     /// mention can be written, and no other task does so while the frame lives.
-    pub(in super::super) unsafe fn new(
-        program: &'a Program,
-        scratch: &mut [u8],
-        ins: &[Source<'_>],
-        outs: &[Target<'_>],
-    ) -> Self {
+    pub(in super::super) unsafe fn new(program: &'a Program, scratch: &mut [u8], memory: &Memory<'_>) -> Self {
         assert!(scratch.len() >= program.scratch() && scratch.as_ptr().cast::<usize>().is_aligned());
         // All pointers are made of this one: another borrow of the memory would end them.
         let start = scratch.as_mut_ptr();
@@ -56,10 +50,10 @@ impl<'a> Frame<'a> {
             let out_pointers = bases.add(program.operands.len()).cast::<*mut u8>();
             let registers = start.add(program.pointers().next_multiple_of(64));
             for (i, operand) in program.operands.iter().enumerate() {
-                bases.add(i).write(ins[operand.input].as_ptr().wrapping_add(operand.offset));
+                bases.add(i).write(memory.input(operand.input, operand.width).wrapping_add(operand.offset));
             }
-            for (k, out) in outs.iter().enumerate().take(program.outs.len()) {
-                out_pointers.add(k).write(out.as_ptr());
+            for k in 0..program.outs.len() {
+                out_pointers.add(k).write(memory.output(k, program.outs[k].dtype.size()));
             }
             for (i, slot) in program.slots.iter().enumerate() {
                 slots.add(i).write(match slot.storage {

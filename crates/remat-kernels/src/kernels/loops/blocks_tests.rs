@@ -1,0 +1,117 @@
+//! Loops that are computed together, beside the same loops one after the other.
+
+use remat_ir::{Array, Aval, Binary, DType, Prim, Reduce, ReduceKind, Unary};
+
+use super::tests::{equation, input};
+use crate::interface::Extent::{Full, Row};
+use crate::interface::LoopInput::{Equation, Operand};
+use crate::interface::{BlockedLoops, Kernel, Layout, LoopEquation, LoopOperand, LoopPhase, LoopSpec, PhaseMemory};
+use crate::test_support::{assert_same, plain, run, threads};
+use PhaseMemory::{Input, Inside, Output};
+
+/// A loop over the arrays of these numbers, whose last equation, or equations, are its results.
+fn spec(operands: Vec<LoopOperand>, equations: Vec<LoopEquation>, rows: usize, outs: usize) -> LoopSpec {
+    let outs = (equations.len() - outs..equations.len()).collect();
+    LoopSpec { operands, equations, outs, rows, columns: None, reduction: None }
+}
+
+/// Four loops: `a = x * y`; for each channel `s`, the sum of `a`, and `t`, the largest of `x`; `m = s - t`; `a + sin m`, in place of `a`.
+fn loops(dtype: DType, space: [usize; 3]) -> [LoopSpec; 4] {
+    let [before, kept, after] = space;
+    let all = |number| input(number, dtype, Full, Layout::contiguous(&space));
+    let of_channel = |number| input(number, dtype, Full, Layout::contiguous(&[kept]).broadcast(&space, &[1]));
+    let channels = |number| input(number, dtype, Full, Layout::contiguous(&[kept]));
+    let size = before * kept * after;
+    let reduce = |kind| Prim::from(Reduce { kind, axes: [0, 2].into_iter().collect() });
+    let product = equation(Binary::Mul, &[Operand(0), Operand(1)], dtype, Full);
+    let reductions = vec![
+        equation(reduce(ReduceKind::Sum), &[Operand(0)], dtype, Row),
+        equation(reduce(ReduceKind::Max), &[Operand(1)], dtype, Row),
+    ];
+    let difference = equation(Binary::Sub, &[Operand(0), Operand(1)], dtype, Full);
+    let result = vec![
+        equation(Unary::Sin, &[Operand(1)], dtype, Full),
+        equation(Binary::Add, &[Operand(0), Equation(0)], dtype, Full),
+    ];
+    let mut reduction = spec(vec![all(0), all(1)], reductions, size, 2);
+    reduction.reduction = Some((space.into_iter().collect(), [0, 2].into_iter().collect()));
+    [
+        spec(vec![all(0), all(1)], vec![product], size, 1),
+        reduction,
+        spec(vec![channels(0), channels(1)], vec![difference], kept, 1),
+        spec(vec![all(0), of_channel(1)], result, size, 1),
+    ]
+}
+
+/// The loops together: `x` and `y` give the last result, in whose memory `a` is, and `t`.
+fn together(dtype: DType, space: [usize; 3]) -> Option<Box<dyn Kernel>> {
+    let places = [
+        (vec![Input(0), Input(1)], vec![Output(0)]),
+        (vec![Output(0), Input(0)], vec![Inside(0), Output(1)]),
+        (vec![Inside(0), Output(1)], vec![Inside(1)]),
+        (vec![Output(0), Inside(1)], vec![Output(0)]),
+    ];
+    let phases = loops(dtype, space).into_iter().zip(places).map(|(spec, (ins, outs))| LoopPhase { spec, ins, outs });
+    BlockedLoops { phases: phases.collect(), space }.kernel()
+}
+
+#[test]
+fn blocks_have_the_bits_of_their_loops() {
+    for dtype in [DType::F32, DType::Bf16, DType::F64, DType::I32] {
+        for space in [[8, 32, 49], [2, 35, 1300], [1, 40, 5000], [3, 257, 2]] {
+            let [full, of_channels] = [&space[..], &space[1..2]].map(|shape| Aval::new(dtype, shape.iter().copied()));
+            let [x, y] = [1, 2].map(|seed| plain(dtype, &space, seed));
+            let [product, reductions, difference, result] = loops(dtype, space);
+            let one_by_one = |spec: &LoopSpec, ins: &[&Array], outs: &[&Aval]| {
+                let ins: Vec<Array> = ins.iter().map(|&x| x.clone()).collect();
+                let outs: Vec<Aval> = outs.iter().map(|&aval| aval.clone()).collect();
+                run(&*spec.kernel().expect("functions of all dtypes"), &ins, &outs, None, &threads(1))
+            };
+            let a = one_by_one(&product, &[&x, &y], &[&full]);
+            let reduced = one_by_one(&reductions, &[&a[0], &x], &[&of_channels; 2]);
+            let m = one_by_one(&difference, &[&reduced[0], &reduced[1]], &[&of_channels]);
+            // There is no sine of integers: their loops are the others.
+            let Some(kernel) = together(dtype, space) else {
+                assert!(!dtype.is_float(), "{dtype} {space:?}");
+                continue;
+            };
+            let expected = one_by_one(&result, &[&a[0], &m[0]], &[&full]).remove(0);
+            // `x` is read by the second loop, after the result has memory.
+            assert_eq!(kernel.in_place(), [(1, 0)], "{dtype} {space:?}");
+            for place in [None, Some((1, 0))] {
+                for count in 1..=3 {
+                    let outs = [full.clone(), of_channels.clone()];
+                    let results = run(&*kernel, &[x.clone(), y.clone()], &outs, place, &threads(count));
+                    let what = format!("{dtype} {space:?} on {count} threads, in place of {place:?}");
+                    assert_same(&results[0], &expected, &what);
+                    assert_same(&results[1], &reduced[1], &what);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn reductions_in_segments_are_not_computed_in_blocks() {
+    assert!(together(DType::F32, [8, 32, 5000]).is_some());
+    assert!(together(DType::F32, [8, 4, 50_000]).is_none());
+}
+
+#[test]
+fn an_operand_that_a_block_reads_elsewhere_is_not_overwritten() {
+    // The second loop reads the first one's operand backwards, that is, what belongs to other blocks.
+    let (dtype, space) = (DType::F32, [2, 64, 9]);
+    let first = |layout: Layout| {
+        let negative = equation(Unary::Neg, &[Operand(0)], dtype, Full);
+        spec(vec![input(0, dtype, Full, layout)], vec![negative], space.iter().product(), 1)
+    };
+    let kernel = |layout: Layout| {
+        let phases = vec![
+            LoopPhase { spec: first(layout), ins: vec![Input(0)], outs: vec![Output(0)] },
+            LoopPhase { spec: first(Layout::contiguous(&space)), ins: vec![Input(0)], outs: vec![Output(1)] },
+        ];
+        BlockedLoops { phases, space }.kernel().expect("loops over all elements")
+    };
+    assert_eq!(kernel(Layout::contiguous(&space)).in_place(), [(0, 1)]);
+    assert!(kernel(Layout::contiguous(&space).reversed(&[1])).in_place().is_empty());
+}
