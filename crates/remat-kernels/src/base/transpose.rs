@@ -86,6 +86,58 @@ fn checked_square<W: Element>(
     }
 }
 
+/// Transposes rows of 16 words, four times `QUADS` of them: word `k` of row `i` becomes word `i` of row `k`. Four rows of four words each, from four places, come into a register by
+/// loads, so that half of the shuffles of a transposition in registers is left.
+///
+/// # Safety
+/// All rows, which are `from_stride` and `to_stride` words apart, are valid for reading and writing, without overlap. The CPU has the instructions.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+pub(crate) unsafe fn words_avx512<const QUADS: usize>(
+    from: *const u32,
+    from_stride: isize,
+    to: *mut u32,
+    to_stride: usize,
+) {
+    use std::arch::x86_64::*;
+
+    for column in (0..16).step_by(4) {
+        // SAFETY: these are words of the rows.
+        unsafe {
+            let row = |i: usize| _mm_loadu_si128(from.offset(i as isize * from_stride).add(column).cast());
+            let rows = |i: usize| {
+                let mut rows = _mm512_castsi128_si512(row(i));
+                if QUADS > 1 {
+                    rows = _mm512_inserti32x4::<1>(rows, row(i + 4));
+                }
+                if QUADS > 2 {
+                    rows = _mm512_inserti32x4::<2>(rows, row(i + 8));
+                }
+                if QUADS > 3 {
+                    rows = _mm512_inserti32x4::<3>(rows, row(i + 12));
+                }
+                rows
+            };
+            let [a, b, c, d] = [rows(0), rows(1), rows(2), rows(3)];
+            let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
+            let (ab_high, cd_high) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
+            let columns = [
+                _mm512_unpacklo_epi64(ab, cd),
+                _mm512_unpackhi_epi64(ab, cd),
+                _mm512_unpacklo_epi64(ab_high, cd_high),
+                _mm512_unpackhi_epi64(ab_high, cd_high),
+            ];
+            for (i, words) in columns.into_iter().enumerate() {
+                let to = to.add((column + i) * to_stride);
+                match QUADS {
+                    4 => _mm512_storeu_si512(to.cast(), words),
+                    _ => _mm512_mask_storeu_epi32(to.cast(), ((1u32 << (4 * QUADS)) - 1) as __mmask16, words),
+                }
+            }
+        }
+    }
+}
+
 /// Copies a square of as many rows and columns as there are elements in 16 bytes, and transposes it.
 ///
 /// # Safety

@@ -32,32 +32,11 @@ unsafe fn squares(from: *const u32, to: *mut u32) {
     transpose::transpose(from, 0, 16, &mut Block::whole(to, 16), [0, 0], [16, 16], false);
 }
 
-/// Four rows of four words each, from four places, come into a register by loads, so that half of the shuffles of a transposition in
-/// registers is left.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 unsafe fn avx512(from: *const u32, to: *mut u32) {
-    use std::arch::x86_64::*;
-
-    for column in (0..16).step_by(4) {
-        // SAFETY: these are words of the tiles.
-        unsafe {
-            let row = |i: usize| _mm_loadu_si128(from.add(16 * i + column).cast());
-            let rows = |i: usize| {
-                let first = _mm512_castsi128_si512(row(i));
-                let two = _mm512_inserti32x4::<1>(first, row(i + 4));
-                _mm512_inserti32x4::<3>(_mm512_inserti32x4::<2>(two, row(i + 8)), row(i + 12))
-            };
-            let [a, b, c, d] = [rows(0), rows(1), rows(2), rows(3)];
-            let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
-            let (ab_high, cd_high) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
-            let to = to.add(16 * column);
-            _mm512_storeu_si512(to.cast(), _mm512_unpacklo_epi64(ab, cd));
-            _mm512_storeu_si512(to.add(16).cast(), _mm512_unpackhi_epi64(ab, cd));
-            _mm512_storeu_si512(to.add(32).cast(), _mm512_unpacklo_epi64(ab_high, cd_high));
-            _mm512_storeu_si512(to.add(48).cast(), _mm512_unpackhi_epi64(ab_high, cd_high));
-        }
-    }
+    // SAFETY: as the caller promises.
+    unsafe { transpose::words_avx512::<4>(from, 16, to, 16) }
 }
 
 #[cfg(test)]

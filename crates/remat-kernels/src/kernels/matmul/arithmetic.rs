@@ -2,8 +2,8 @@
 
 use remat_ir::{DType, Element, bf16, f16};
 
-use super::half;
-use super::lanes::Loops;
+use super::lanes::{LANES, Loops};
+use super::{add_up, half};
 use crate::base::product::Accumulator;
 use crate::number::Number;
 
@@ -73,10 +73,27 @@ pub(super) trait Factor: Accumulator + Load<Number = Self> {
 
     /// `self + a * b`, rounded once if `FUSED`, which is slow on a CPU without an instruction for it.
     fn multiply_add_at<const FUSED: bool>(self, a: Self, b: Self) -> Self;
+
+    /// What the lanes of 16 sums add up to, by vectors of so many bytes: the second half of the lanes is added to the first, again and again. The function that this is
+    /// inlined into is compiled for such vectors.
+    #[inline(always)]
+    fn add_up<const VECTOR: usize>(sums: &[[Self; LANES]; LANES]) -> [Self; LANES] {
+        std::array::from_fn(|i| add_lanes(&sums[i]))
+    }
+}
+
+/// What the lanes of a sum add up to.
+#[inline(always)]
+pub(super) fn add_lanes<F: Factor>(lanes: &[F; LANES]) -> F {
+    // In registers: through memory each sum would wait for the one before.
+    let eight: [F; 8] = std::array::from_fn(|i| lanes[i].plus(lanes[i + 8]));
+    let four: [F; 4] = std::array::from_fn(|i| eight[i].plus(eight[i + 4]));
+    let two: [F; 2] = std::array::from_fn(|i| four[i].plus(four[i + 2]));
+    two[0].plus(two[1])
 }
 
 macro_rules! float {
-    ($type:ident, $loops:expr) => {
+    ($type:ident, $loops:expr $(, $add_up:ident)?) => {
         impl Factor for $type {
             fn loops(dtype: DType) -> Option<Loops<$type>> {
                 $loops(dtype)
@@ -86,11 +103,18 @@ macro_rules! float {
             fn multiply_add_at<const FUSED: bool>(self, a: $type, b: $type) -> $type {
                 if FUSED { a.mul_add(b, self) } else { self.multiply_add(a, b) }
             }
+
+            $(
+                #[inline(always)]
+                fn add_up<const VECTOR: usize>(sums: &[[$type; LANES]; LANES]) -> [$type; LANES] {
+                    add_up::$add_up::<VECTOR>(sums)
+                }
+            )?
         }
     };
 }
 
-float!(f32, Loops::f32);
+float!(f32, Loops::f32, floats);
 float!(f64, |dtype| (dtype == DType::F64).then(Loops::of::<f64>));
 
 impl Factor for i64 {

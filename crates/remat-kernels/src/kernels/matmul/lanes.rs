@@ -10,7 +10,8 @@
 
 use remat_ir::{DType, bf16, f16};
 
-use super::arithmetic::{Factor, Load};
+use super::arithmetic::{self, Factor, Load};
+use super::short::{self, Rows};
 use crate::base::product::Accumulator;
 use crate::simd::{CACHE_LINE, Instructions, Level, multiversion, prefetch, prefetch_far};
 
@@ -65,6 +66,8 @@ pub(super) struct Loops<F> {
     together: [usize; GROUP + 1],
     /// See [`columns_at`].
     columns: unsafe fn(x: (*const F, usize, usize), columns: usize, part: Part, lanes: (*mut F, usize)),
+    /// The loops of a short contracted axis.
+    pub(super) short: Rows<F>,
     size: usize,
 }
 
@@ -83,7 +86,7 @@ impl<F: Factor> Loops<F> {
     pub(super) fn of<D: Load<Number = F>>() -> Loops<F> {
         let loops = |rows, columns, vector: usize| {
             let together = std::array::from_fn(|group| rows_together::<F>(group, vector));
-            Loops { rows, together, columns, size: size_of::<D>() }
+            Loops { rows, together, columns, short: short::rows::<D>(Level::best()), size: size_of::<D>() }
         };
         match Level::best().instructions() {
             #[cfg(target_arch = "x86_64")]
@@ -170,11 +173,7 @@ multiversion! {
     /// The sums of lanes that lie side by side, each as the first of them.
     pub(super) fn add_neighbours<F: Factor>(lanes: &mut [F]) {
         for lanes in lanes.as_chunks_mut::<LANES>().0 {
-            // In registers: through memory each sum would wait for the one before.
-            let eight: [F; 8] = std::array::from_fn(|i| lanes[i].plus(lanes[i + 8]));
-            let four: [F; 4] = std::array::from_fn(|i| eight[i].plus(eight[i + 4]));
-            let two: [F; 2] = std::array::from_fn(|i| four[i].plus(four[i + 2]));
-            lanes[0] = two[0].plus(two[1]);
+            lanes[0] = arithmetic::add_lanes(lanes);
         }
     }
 }

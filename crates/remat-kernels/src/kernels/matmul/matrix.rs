@@ -114,6 +114,9 @@ impl<A: Accumulator> Matrix<'_, A> {
         if !self.is_contiguous_along_free() {
             return self.read_dense([self.free, self.contracted], [free, depth], to);
         }
+        if let Some((from, 1, stride)) = self.strided(&free, &depth) {
+            return transpose_rows(from, 0, stride as isize, len, len, to);
+        }
         self.read_dense([self.contracted, self.free], [depth, free], columns);
         transpose_rows(columns, 0, n as isize, len, len, to);
     }

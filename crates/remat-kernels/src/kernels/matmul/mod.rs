@@ -9,6 +9,7 @@
 // The output is written by several threads, in blocks that interleave.
 #![allow(unsafe_code)]
 
+mod add_up;
 mod arithmetic;
 mod blocked;
 mod cut;
@@ -20,6 +21,7 @@ pub(super) mod narrow;
 mod operands;
 mod pack;
 mod packed_left;
+mod short;
 mod small;
 mod thin;
 
@@ -175,7 +177,7 @@ impl<F: Accumulator> Dot<F> {
     /// The operands of a product of which one has few rows.
     fn operands(self) -> Operands<F> {
         let Dot { batch, rows, columns, depth, left, right, .. } = self;
-        let thin_first = rows < columns;
+        let thin_first = rows <= columns;
         let (thin, matrix) = if thin_first { (left, right) } else { (right, left) };
         let rows_and_columns = [rows.min(columns), rows.max(columns)];
         let [rows, columns] = if rows_and_columns[0] == 0 { [0, 0] } else { rows_and_columns };

@@ -9,6 +9,10 @@ use remat_ir::bf16;
 
 use crate::base::product::Accumulator;
 use crate::base::transpose::square;
+#[cfg(target_arch = "x86_64")]
+use crate::base::transpose::words_avx512;
+#[cfg(target_arch = "x86_64")]
+use crate::simd::Instructions;
 use crate::simd::{CACHE_LINE, Level, multiversion, prefetch};
 
 /// Elements of a column that are read at a time before they are transposed.
@@ -57,7 +61,56 @@ pub(in super::super) fn transpose_rows<A: Accumulator>(
     let inside = |first: isize| first >= 0 && first as usize + depth <= from.len();
     assert!(inside(start) && inside(last) && count <= width);
     // SAFETY: the first and the last row, and with them those between, are in the slice (checked), and so is the matrix.
-    unsafe { transpose(Level::best())([count, depth], from.as_ptr().offset(start), stride, to.as_mut_ptr(), width) }
+    unsafe { transpose_at(Level::best(), [count, depth], from.as_ptr().offset(start), stride, to.as_mut_ptr(), width) }
+}
+
+/// As [`transpose`], of words by the widest registers where there are enough.
+///
+/// # Safety
+/// As there; the CPU has the instructions of the level.
+unsafe fn transpose_at<A: Accumulator>(
+    level: Level,
+    [count, depth]: [usize; 2],
+    from: *const A,
+    stride: isize,
+    to: *mut A,
+    width: usize,
+) {
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut, reason = "only CPUs of x86-64 have such registers"))]
+    let mut done = [0, 0];
+    #[cfg(target_arch = "x86_64")]
+    if level.instructions() == Instructions::Avx512 && size_of::<A>() == 4 && depth >= 16 {
+        let positions = depth / 16 * 16;
+        // SAFETY, of all: these rows and elements are some of those that the caller promises.
+        while count - done[0] >= 4 {
+            let first = done[0];
+            let [from, to] =
+                unsafe { [from.offset(first as isize * stride).cast::<u32>(), to.add(first).cast_const().cast()] };
+            for k in (0..positions).step_by(16) {
+                let (from, to) = unsafe { (from.add(k), to.add(k * width).cast_mut()) };
+                // The next rows: those that are far apart are no pattern that a CPU sees.
+                for i in 16..(count - first).min(32) {
+                    prefetch(from.wrapping_offset(i as isize * stride).cast());
+                }
+                unsafe {
+                    match (count - first) / 4 {
+                        1 => words_avx512::<1>(from, stride, to, width),
+                        2 => words_avx512::<2>(from, stride, to, width),
+                        3 => words_avx512::<3>(from, stride, to, width),
+                        _ => words_avx512::<4>(from, stride, to, width),
+                    }
+                }
+            }
+            done = [first + (count - first).min(16) / 4 * 4, positions];
+        }
+    }
+    // SAFETY, of both: as above.
+    unsafe {
+        let rest = [done[0], depth - done[1]];
+        transpose(level)(rest, from.add(done[1]), stride, to.add(done[1] * width), width);
+        let from = from.offset(done[0] as isize * stride);
+        transpose(level)([count - done[0], depth], from, stride, to.add(done[0]), width);
+    }
 }
 
 multiversion! {

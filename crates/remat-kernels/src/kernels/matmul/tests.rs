@@ -313,6 +313,107 @@ fn a_row_does_not_depend_on_the_rows_beside_it() {
     }
 }
 
+/// A row has the same results alone and in a batch of small products, in any layout, on any number of threads, whichever operand has few rows.
+#[test]
+fn batches_of_few_rows_have_the_bits_of_single_rows() {
+    let mut stream = Stream::new(5);
+    for (round, (m, k, n)) in
+        [(16, 64, 16), (2, 64, 33), (3, 65, 5), (5, 127, 40), (8, 128, 130), (16, 256, 70), (7, 512, 17), (4, 100, 500)]
+            .into_iter()
+            .cycle()
+            .take(32)
+            .enumerate()
+    {
+        let dtype = [DType::F32, DType::F64, DType::F16, DType::I32][round / 8];
+        let (x, y) = (rough(dtype, &[3, m, k], &mut stream), rough(dtype, &[3, k, n], &mut stream));
+        for (left, right) in [(false, false), (false, true), (true, false), (true, true)] {
+            let turned = |array: &Array, turn: bool| {
+                let layout = Layout::from(array.aval());
+                let layout = if turn { layout.permuted(&[0, 2, 1]) } else { layout };
+                (elements(array, &layout), turn)
+            };
+            let ((x, x_turned), (y, y_turned)) = (turned(&x, left), turned(&y, right));
+            let natural = |array: &Array, turn: bool| {
+                let layout = Layout::from(array.aval());
+                if turn { layout.permuted(&[0, 2, 1]) } else { layout }
+            };
+            let (lhs, rhs) = (natural(&x, x_turned), natural(&y, y_turned));
+            let product = |exchanged: bool, row: Option<usize>, count: usize| {
+                let lhs = match row {
+                    Some(row) => lhs.sliced(&[0, row, 0], &[3, row + 1, k], &[1, 1, 1]),
+                    None => lhs.clone(),
+                };
+                let rows = lhs.shape[1];
+                let (op, sides, shape, ins) = if exchanged {
+                    let op = numbers([&[1], &[2]], [&[0], &[0]], dtype);
+                    (op, [&rhs, &lhs], [3, n, rows], [y.clone(), x.clone()])
+                } else {
+                    let op = numbers([&[2], &[1]], [&[0], &[0]], dtype);
+                    (op, [&lhs, &rhs], [3, rows, n], [x.clone(), y.clone()])
+                };
+                let out = Aval::new(dtype, shape);
+                let kernel = kernel(&op, [(dtype, sides[0]), (dtype, sides[1])], &out);
+                let result = run(&*kernel, &ins, std::slice::from_ref(&out), None, &threads(count)).remove(0);
+                let layout = Layout::from(&out);
+                if exchanged { elements(&result, &layout.permuted(&[0, 2, 1])) } else { result }
+            };
+            let what = format!("3 x {dtype}[{m},{k}] [{k},{n}], {left} {right}");
+            let all = product(false, None, 1);
+            assert_same(&product(false, None, 2), &all, &what);
+            assert_same(&product(true, None, 3), &all, &what);
+            for row in 0..m {
+                let one = Layout::from(all.aval()).sliced(&[0, row, 0], &[3, row + 1, n], &[1, 1, 1]);
+                assert_same(&product(false, Some(row), 1), &elements(&all, &one), &what);
+            }
+        }
+    }
+}
+
+/// Every level computes the same sums of rows as plain loops do, whatever is left over, and beside a NaN or an infinity those that have none.
+#[test]
+fn sums_of_short_rows_are_those_of_every_level() {
+    let (depth, count) = (100, 37);
+    let number = |i: usize| ((i * 7919 % 1009) as f32 - 504.0) / 256.0;
+    let matrix: Vec<f32> = (0..count * depth)
+        .map(|i| {
+            if i == 5 * depth + 3 {
+                f32::NAN
+            } else if i == 9 * depth + 40 {
+                f32::INFINITY
+            } else {
+                number(i)
+            }
+        })
+        .collect();
+    let thin: Vec<f32> = (0..16 * depth).map(|i| number(i + 13).abs() + 0.5).collect();
+    for level in crate::simd::Level::all() {
+        for len in [0, 1, 15, 16, 64, 99, 100] {
+            for rows in 1..=16 {
+                for strides in [[count, 1], [1, rows]] {
+                    let mut sums = vec![7.0f32; rows * count];
+                    let x = short::Run { first: thin.as_ptr(), stride: depth, rows };
+                    let y = short::Run { first: matrix.as_ptr().cast(), stride: depth, rows: count };
+                    let to = short::To { first: sums.as_mut_ptr(), strides };
+                    // SAFETY: the operands and the sums have as many rows, and the CPU the instructions.
+                    unsafe { short::rows::<f32>(level)(x, y, len, to) };
+                    for (i, j) in (0..rows).flat_map(|i| (0..count).map(move |j| (i, j))) {
+                        let pairs =
+                            (0..len).map(|l| (f64::from(thin[i * depth + l]), f64::from(matrix[j * depth + l])));
+                        let (exact, size) =
+                            pairs.fold((0.0, 0.0), |(sum, size), (x, y)| (sum + x * y, size + (x * y).abs()));
+                        let found = f64::from(sums[i * strides[0] + j * strides[1]]);
+                        let same = found == exact || found.is_nan() && exact.is_nan();
+                        assert!(
+                            same || (found - exact).abs() <= size * 1e-6,
+                            "{level:?} {len} {rows} {i} {j}: {found} {exact}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Sums of products of integers of 8 bits are exact, also where all are the largest.
 #[test]
 fn sums_of_small_integers_are_exact() {

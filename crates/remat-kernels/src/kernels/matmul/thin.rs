@@ -2,7 +2,7 @@
 //!
 //! The matrix is read once, so that packing it would cost more than the product. It is read in the order in which it lies in memory,
 //! row by row or column by column, and both ways give the same bits: a sum has lanes ([`lanes`](super::lanes)) that
-//! become one at the end. A long contracted axis is cut; the sums of the parts are added in order. So the order of a sum
+//! become one at the end; along a short axis they stay in registers ([`short`](super::short)). A long contracted axis is cut; the sums of the parts are added in order. So the order of a sum
 //! depends on the length of the contracted axis alone, and a row has the same results among one to [`ROWS`] rows.
 //! Several rows are multiplied so from [`DEPTH`] positions on: along shorter axes, to clear the lanes and to add them would take as
 //! long as the products.
@@ -17,10 +17,12 @@ use super::arithmetic::{Factor, Sum};
 use super::element::Writer;
 use super::lanes::{LANES, Loops, Part, Thin, add_lanes, add_neighbours};
 use super::matrix::{Matrix, is_contiguous_along_free};
+use super::short::{self, Run, To};
 use crate::base::disjoint::DisjointMut;
 use crate::base::scratch;
+use crate::base::strided::Rows;
 use crate::interface::{Kernel, Source, Target};
-use crate::simd::CACHE_LINE;
+use crate::simd::{CACHE_LINE, Level};
 use crate::threads::Threads;
 
 /// Most rows for which it pays to read the matrix in place.
@@ -52,6 +54,12 @@ const STEP: usize = 512;
 /// registers, or lie at distances that differ.
 const BLOCK: usize = 64;
 
+/// Elements of a matrix that are read as numbers at a time, where the contracted axis is short.
+const COPIED: usize = 1 << 13;
+
+/// Bytes of a matrix that is transposed where the contracted axis is short: to read larger ones column by column takes no longer.
+const NEAR: usize = 1 << 15;
+
 /// The kernel of such products, one for each index of the batch. What it calls columns are those of the result: the rows of a
 /// matrix whose elements are neighbours along the contracted axis.
 pub(super) struct ThinKernel<F: 'static, A: 'static> {
@@ -59,6 +67,39 @@ pub(super) struct ThinKernel<F: 'static, A: 'static> {
     writer: Writer<A>,
     /// The loops over elements of the matrix, if they are converted in registers.
     loops: Option<Loops<F>>,
+    /// How the matrix is read, if the contracted axis is so short that sums stay in registers.
+    short: Option<Read>,
+}
+
+/// How a matrix is read, whose sums are in registers from the first position to the last.
+#[derive(Clone, Copy)]
+enum Read {
+    /// Where it lies, row by row.
+    InPlace,
+    /// Some rows at a time, as numbers.
+    Copied,
+}
+
+impl Read {
+    /// How a matrix is read, if the contracted axis is short, and what is transposed stays in the cache meanwhile.
+    fn of<F: Factor>(operands: &Operands<F>, has_loops: bool) -> Option<Read> {
+        let Operands { columns, depth, ref matrix, .. } = *operands;
+        let stride = |rows: &Rows<1>| (rows.outer.len() == 1).then_some(if rows.len == 1 { 1 } else { rows.stride[0] });
+        let strides = (stride(&matrix.free), stride(&matrix.contracted));
+        match strides {
+            _ if depth > STEP => None,
+            (Some(0..), Some(1)) if has_loops => Some(Read::InPlace),
+            _ if depth.saturating_mul(columns).saturating_mul(matrix.reader.dtype().size()) <= NEAR => {
+                Some(Read::Copied)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Rows of a matrix of such a depth that are read as numbers at a time.
+fn copied(depth: usize) -> usize {
+    (COPIED / depth.max(1)).clamp(16, 64)
 }
 
 /// How the work is cut.
@@ -93,7 +134,8 @@ pub(super) fn is_thin(rows: usize, columns: usize, depth: usize) -> bool {
 impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
     pub(super) fn new(operands: Operands<F>, writer: Writer<A>) -> ThinKernel<F, A> {
         let loops = Loops::new(operands.matrix.reader.dtype());
-        ThinKernel { operands, writer, loops }
+        let short = Read::of(&operands, loops.is_some());
+        ThinKernel { operands, writer, loops, short }
     }
 
     /// The cut for a run on `threads` threads.
@@ -102,7 +144,9 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
         // Sums depend on where the contracted axis is cut, so that this depends on its length alone.
         let parts = depth.div_ceil(PART).max(1);
         let depth = depth.div_ceil(parts).max(1);
-        let most = if is_contiguous_along_free(&matrix.free, &matrix.contracted) {
+        let most = if self.short.is_some() {
+            (TASK / depth).next_multiple_of(EVEN)
+        } else if is_contiguous_along_free(&matrix.free, &matrix.contracted) {
             let all = batch.len() * parts * columns;
             // Each thread has as many tasks as the others, of the same size.
             let tasks = threads * all.div_ceil(threads * COLUMNS[1]).max(1);
@@ -118,7 +162,13 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
     /// Numbers that a thread works with: a step of the rows, two blocks of the matrix, lanes, and sums.
     fn workspace_lens(&self, cut: &Cut) -> [usize; 4] {
         let (rows, step) = (self.operands.rows, STEP.min(cut.depth));
-        [rows * step, 2 * BLOCK * BLOCK, LANES * rows * cut.columns, rows * cut.columns]
+        let sums = rows * cut.columns;
+        let of_short = if self.is_direct() { 0 } else { sums };
+        match self.short {
+            Some(Read::Copied) => [rows * step, step * (2 * copied(step)).max(rows), of_short, of_short],
+            Some(_) => [rows * step, rows * step, of_short, of_short],
+            None => [rows * step, 2 * BLOCK * BLOCK, LANES * sums, sums],
+        }
     }
 
     /// Bytes that a thread works with, of which the sums come first.
@@ -150,8 +200,21 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
         sums: &mut [A],
     ) {
         let (rows, n, thin_first) = (self.operands.rows, columns.len(), self.operands.thin_first);
-        let lanes = &mut space.lanes[..LANES * rows * n];
         sums.fill(A::default());
+        if let Some(read) = self.short {
+            for chunk in pieces(&part, A::CHUNK) {
+                let found = &mut space.lanes[..rows * n];
+                let x = numbers(thin, rows, &chunk, space.rows, space.block);
+                let strides = if thin_first { [n, 1] } else { [1, rows] };
+                assert!(rows * n <= found.len());
+                let to = To { first: found.as_mut_ptr(), strides };
+                // SAFETY: there is memory for all sums (checked).
+                unsafe { self.short_sums(read, matrix, x, [&columns, &chunk], space.block, to) };
+                sums.iter_mut().zip(found).for_each(|(sum, found)| *sum = sum.add(*found));
+            }
+            return;
+        }
+        let lanes = &mut space.lanes[..LANES * rows * n];
         for chunk in pieces(&part, A::CHUNK) {
             lanes.fill(F::default());
             // Both ways to read are those of the whole part, since strides are.
@@ -185,6 +248,65 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
                 }
             }
         }
+    }
+
+    /// Computes the sums of some columns over a short part of the contracted axis.
+    ///
+    /// # Safety
+    /// There is memory for them.
+    unsafe fn short_sums(
+        &self,
+        read: Read,
+        matrix: &Matrix<'_, F>,
+        x: Thin<'_, F>,
+        [columns, part]: [&Range<usize>; 2],
+        block: &mut [F],
+        to: To<F>,
+    ) {
+        assert!((x.rows - 1) * x.stride + x.len <= x.numbers.len());
+        let x = (Run { first: x.numbers.as_ptr(), stride: x.stride, rows: x.rows }, x.len);
+        // SAFETY, of both: the rows are in their slice (checked), the location and the block hold rows of the matrix, and the sums are the caller's.
+        match (read, matrix.locate(columns, part), &self.loops) {
+            (Read::InPlace, Some(location), Some(loops)) => {
+                let rows = Run { first: location.first, stride: location.strides[0], rows: columns.len() };
+                unsafe { (loops.short)(x.0, rows, x.1, to) }
+            }
+            _ => {
+                let (most, by_rows) = (copied(x.1), short::rows::<F>(Level::best()));
+                let (block, space) = block.split_at_mut(most * x.1);
+                for piece in pieces(columns, most) {
+                    matrix.read_rows(piece.clone(), part.clone(), space, block);
+                    let rows = Run { first: block.as_ptr().cast(), stride: x.1, rows: piece.len() };
+                    let first = to.first.wrapping_add((piece.start - columns.start) * to.strides[1]);
+                    unsafe { by_rows(x.0, rows, x.1, To { first, ..to }) };
+                }
+            }
+        }
+    }
+
+    /// Whether sums of a short axis are written where results are.
+    fn is_direct(&self) -> bool {
+        self.short.is_some() && A::DTYPE == F::DTYPE && self.writer.is_direct()
+    }
+
+    /// Writes the results of some columns over a short contracted axis.
+    ///
+    /// # Safety
+    /// `out` is the first result of the product, and no other task writes these columns.
+    unsafe fn write_short(
+        &self,
+        read: Read,
+        (matrix, thin): (&Matrix<'_, F>, &Matrix<'_, F>),
+        columns: Range<usize>,
+        space: &mut Workspace<'_, F>,
+        out: *mut F,
+    ) {
+        let (all, depth) = ([self.operands.rows, self.operands.columns], 0..self.operands.depth);
+        let x = numbers(thin, all[0], &depth, space.rows, space.block);
+        let strides = if self.operands.thin_first { [all[1], 1] } else { [1, all[0]] };
+        let to = To { first: out.wrapping_add(columns.start * strides[1]), strides };
+        // SAFETY: as the caller promises.
+        unsafe { self.short_sums(read, matrix, x, [&columns, &depth], space.block, to) };
     }
 
     /// Calls `f` with each run of the sums of some columns, and where it is in a product.
@@ -287,6 +409,12 @@ impl<F: Factor, A: Sum<F>> Kernel for ThinKernel<F, A> {
                 let (index, first) = (i / cut.blocks, i % cut.blocks * cut.columns);
                 let (matrix, thin) = operands.at(ins, index);
                 let columns = first..operands.columns.min(first + cut.columns);
+                if let Some(read) = self.short.filter(|_| self.is_direct()) {
+                    let out = out.at(index * self.results() * size).cast();
+                    // SAFETY: one task writes these columns.
+                    unsafe { self.write_short(read, (&matrix, &thin), columns, &mut space, out) };
+                    continue;
+                }
                 let from = (part * cut.depth).min(operands.depth);
                 let depth = from..operands.depth.min(from + cut.depth);
                 let sums = &mut sums[..operands.rows * columns.len()];

@@ -1,0 +1,239 @@
+//! The loops of products by few rows along a contracted axis that is short: a sum stays in registers from its first position to its last.
+//!
+//! The lanes of a sum, and the order in which they become one, are those of [`lanes`](super::lanes), whose loops put lanes into memory between steps of a
+//! long axis; along a short one that would take longer than the products. Here 16 sums are computed at a time, of some rows of both operands, and their lanes are added up
+//! together. What is not read row by row is transposed first.
+
+// Elements are read through pointers, since their dtype is known as a function.
+#![allow(unsafe_code)]
+#![allow(clippy::needless_range_loop, reason = "loops over registers are unrolled if they count")]
+
+use super::arithmetic::{Factor, Load};
+use super::lanes::LANES;
+use crate::number::Number;
+use crate::simd::{Instructions, Level, prefetch};
+
+/// Sums that are computed at a time, as many as one has lanes.
+const TILE: usize = LANES;
+
+/// Rows of a part of a matrix, or of a thin operand: the first element, the elements from one row to the next, and the rows.
+#[derive(Clone, Copy)]
+pub(super) struct Run<T> {
+    pub(super) first: *const T,
+    pub(super) stride: usize,
+    pub(super) rows: usize,
+}
+
+/// Where sums are written: the first, and the distances of those of neighbouring rows of the thin operand and of the matrix.
+#[derive(Clone, Copy)]
+pub(super) struct To<F> {
+    pub(super) first: *mut F,
+    pub(super) strides: [usize; 2],
+}
+
+/// Writes the sums of `len` products of each row of a thin operand and each of a matrix, whose elements are neighbours along the contracted axis.
+///
+/// # Safety
+/// The rows are valid for reading `len` elements, those of the matrix of the dtype that the function is for, and the sums for writing. The CPU has the instructions.
+pub(super) type Rows<F> = unsafe fn(x: Run<F>, matrix: Run<u8>, len: usize, to: To<F>);
+
+/// The function for rows of elements, with the instructions of a level.
+pub(super) fn rows<D: Load>(level: Level) -> Rows<D::Number> {
+    match level.instructions() {
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx512 => x86::avx512::rows::<D>,
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx2 => x86::avx2::rows::<D>,
+        Instructions::Plain => rows_at::<D, 16, false>,
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    macro_rules! level {
+        ($name:ident $vector:literal $features:literal) => {
+            pub(super) mod $name {
+                use super::super::super::arithmetic::Load;
+                use super::super::{Run, To, rows_at};
+
+                /// As [`rows_at`]; the CPU has the instructions.
+                #[target_feature(enable = $features)]
+                pub(in super::super) unsafe fn rows<D: Load>(
+                    x: Run<D::Number>,
+                    matrix: Run<u8>,
+                    len: usize,
+                    to: To<D::Number>,
+                ) {
+                    // SAFETY: as the caller promises.
+                    unsafe { rows_at::<D, $vector, true>(x, matrix, len, to) }
+                }
+            }
+        };
+    }
+
+    level! { avx512 64 "avx2,fma,f16c,avx512f,avx512bw,avx512cd,avx512dq,avx512vl" }
+    level! { avx2 32 "avx2,fma,f16c" }
+}
+
+/// Rows of the thin operand that are taken at a time where so many are left: where there are fewer, the last one is taken again.
+fn group(rows: usize) -> usize {
+    match rows {
+        1 => 1,
+        2 => 2,
+        _ => 4,
+    }
+}
+
+/// Rows of the matrix whose lanes are in registers at a time, for a group of so many rows of the thin operand.
+const fn together<F>(group: usize, vector: usize) -> usize {
+    let registers = if vector == 64 { 16 } else { 8 };
+    let rows = registers * vector / (group * LANES * size_of::<F>());
+    if rows == 0 { 1 } else { rows }
+}
+
+/// See [`Rows`].
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn rows_at<D: Load, const VECTOR: usize, const FUSED: bool>(
+    x: Run<D::Number>,
+    matrix: Run<u8>,
+    len: usize,
+    to: To<D::Number>,
+) {
+    let matrix = Run { first: matrix.first.cast::<D>(), stride: matrix.stride, rows: matrix.rows };
+    for j in (0..matrix.rows).step_by(TILE) {
+        let end = matrix.rows.min(j + TILE);
+        let mut i = 0;
+        while i < x.rows {
+            let m = group(x.rows - i);
+            for j in (j..end).step_by(TILE / m) {
+                // SAFETY: these are rows of both operands.
+                unsafe {
+                    match m {
+                        1 => tile_at::<D, 1, 16, VECTOR, FUSED>(x, matrix, [i, j], len, to),
+                        2 => tile_at::<D, 2, 8, VECTOR, FUSED>(x, matrix, [i, j], len, to),
+                        _ => tile_at::<D, 4, 4, VECTOR, FUSED>(x, matrix, [i, j], len, to),
+                    }
+                }
+            }
+            i += m;
+        }
+    }
+}
+
+/// Writes the sums of `M` rows of the thin operand and `N` of the matrix from some rows on, as many as there are.
+///
+/// # Safety
+/// As of [`rows_at`].
+#[inline(always)]
+unsafe fn tile_at<D: Load, const M: usize, const N: usize, const VECTOR: usize, const FUSED: bool>(
+    x: Run<D::Number>,
+    matrix: Run<D>,
+    [i, j]: [usize; 2],
+    len: usize,
+    to: To<D::Number>,
+) {
+    let (mut numbers, mut rows) = ([x.first; M], [matrix.first; N]);
+    for m in 0..M {
+        numbers[m] = x.first.wrapping_add((i + m).min(x.rows - 1) * x.stride);
+    }
+    for n in 0..N {
+        rows[n] = matrix.first.wrapping_add((j + n).min(matrix.rows - 1) * matrix.stride);
+    }
+    // What comes next is fetched while the first rows of the thin operand pass by.
+    let ahead = if i == 0 { TILE * matrix.stride } else { 0 };
+    let mut lanes = [[D::Number::default(); LANES]; TILE];
+    // SAFETY, of all: these are rows of the operands.
+    macro_rules! registers {
+        ($n:literal) => {{
+            let mut n = 0;
+            while n < N {
+                unsafe { lanes_of::<D, M, N, $n, VECTOR, FUSED>(numbers, &rows, n, [len, ahead], &mut lanes) };
+                n += $n;
+            }
+        }};
+    }
+    match together::<D::Number>(M, VECTOR) {
+        16 => registers!(16),
+        8 => registers!(8),
+        4 => registers!(4),
+        2 => registers!(2),
+        _ => registers!(1),
+    }
+    let sums = if len.is_multiple_of(LANES) {
+        D::Number::add_up::<VECTOR>(&lanes)
+    } else {
+        // What is left is added in memory: a loop that is not unrolled would keep all sums there.
+        let mut lanes = lanes;
+        for l in len / LANES * LANES..len {
+            for m in 0..M {
+                for n in 0..N {
+                    let (x, row) = unsafe { (*numbers[m].add(l), *rows[n].add(l)) };
+                    let lane = &mut lanes[m * N + n][l % LANES];
+                    *lane = lane.multiply_add_at::<FUSED>(row.load(), x);
+                }
+            }
+        }
+        D::Number::add_up::<VECTOR>(&lanes)
+    };
+    // Zero is added as it is to the sums of lanes in memory, so that a sum is not negative zero.
+    let sums = sums.map(|sum| D::Number::default().plus(sum));
+    let [count, of_row] = [M.min(x.rows - i), N.min(matrix.rows - j)];
+    let first = to.first.wrapping_add(i * to.strides[0] + j * to.strides[1]);
+    if of_row == N && to.strides[1] == 1 {
+        for m in 0..M {
+            if m < count {
+                let sums: [D::Number; N] = std::array::from_fn(|n| sums[m * N + n]);
+                unsafe { first.wrapping_add(m * to.strides[0]).cast::<[D::Number; N]>().write(sums) };
+            }
+        }
+        return;
+    }
+    for m in 0..count {
+        for n in 0..of_row {
+            unsafe { first.wrapping_add(m * to.strides[0] + n * to.strides[1]).write(sums[m * N + n]) };
+        }
+    }
+}
+
+/// Computes the lanes of the sums of `M` rows of numbers and `R` of the `N` rows of a tile, from number `from` on, of all positions but those that do not fill lanes. Fetches elements `ahead` of these rows.
+///
+/// # Safety
+/// The rows are valid for reading `len` elements.
+#[inline(always)]
+unsafe fn lanes_of<D: Load, const M: usize, const N: usize, const R: usize, const VECTOR: usize, const FUSED: bool>(
+    numbers: [*const D::Number; M],
+    rows: &[*const D; N],
+    from: usize,
+    [len, ahead]: [usize; 2],
+    to: &mut [[D::Number; LANES]; TILE],
+) {
+    if R > N {
+        return;
+    }
+    let mut sums = [[[D::Number::default(); LANES]; R]; M];
+    // SAFETY, of all: these are elements of the rows.
+    for l in (0..len / LANES * LANES).step_by(LANES) {
+        let mut x = [[D::Number::default(); LANES]; M];
+        for m in 0..M {
+            x[m] = unsafe { numbers[m].add(l).cast::<[D::Number; LANES]>().read() };
+        }
+        for n in 0..R {
+            let row = rows[from + n].wrapping_add(l);
+            prefetch(row.wrapping_add(ahead).cast());
+            let row = unsafe { D::load_all::<LANES, VECTOR>(row) };
+            for m in 0..M {
+                for k in 0..LANES {
+                    sums[m][n][k] = sums[m][n][k].multiply_add_at::<FUSED>(row[k], x[m][k]);
+                }
+            }
+        }
+    }
+    for m in 0..M {
+        for n in 0..R {
+            to[m * N + from + n] = sums[m][n];
+        }
+    }
+}
