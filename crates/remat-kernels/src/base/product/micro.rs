@@ -136,15 +136,20 @@ pub(crate) type StridedFn<A> = unsafe fn(
 pub(crate) type ApartFn<A> =
     unsafe fn(rows: usize, left: *const A, pieces: *const Piece<A>, offsets: &[usize], out: (usize, usize), adds: bool);
 
-/// Neighbouring positions of the contracted axis: where each segment begins, how many positions it has, and the strides of rows
-/// and of positions.
+/// Neighbouring positions of the contracted axis: where each segment begins, how many positions it has, and the strides of rows, of
+/// groups of [`ROWS_OF_GROUP`] rows, and of positions.
 #[derive(Clone, Copy)]
 pub(crate) struct Segments<'a> {
     pub(crate) offsets: &'a [usize],
     pub(crate) len: usize,
     pub(crate) row: usize,
+    pub(crate) group: usize,
     pub(crate) column: usize,
 }
+
+/// Rows of a left operand whose addresses are counted from one pointer: from a single one the address of each row would wait for that of the
+/// row before.
+pub(crate) const ROWS_OF_GROUP: usize = 3;
 
 /// Multiplies some rows of a left operand, of which the positions of the contracted axis are in segments, and a panel of the right
 /// operand, whole. The products are written to `out`, a matrix with the given stride of rows and as many columns as the panel, or

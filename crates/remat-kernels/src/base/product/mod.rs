@@ -25,7 +25,7 @@ use plain as floats;
 use remat_ir::bf16;
 
 pub use ceiling::ceiling;
-pub(crate) use micro::{MOST_PIECES, MicroKernel, Piece, Segments};
+pub(crate) use micro::{MOST_PIECES, MicroKernel, Piece, ROWS_OF_GROUP, Segments};
 pub(crate) use tile::CALLS;
 
 use crate::number::{Number, Real, Scalar};

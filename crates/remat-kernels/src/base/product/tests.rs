@@ -98,14 +98,16 @@ fn check_segments<A: Accumulator>(kernel: &MicroKernel<A>, sum: fn(i32) -> A) {
         for (column, adds) in [(1, false), (3, true)] {
             let offsets: Vec<usize> = (0..count).map(|l| l * 37 % 90).collect();
             let at = |k: usize| offsets[k / len] + k % len * column;
-            let out_row = width + 5;
+            let (out_row, group) = (width + 5, ROWS_OF_GROUP * row + column - 1);
             let mut out = vec![sum(9); height * out_row];
             let mut expected = out.clone();
             for (i, j) in (0..rows).flat_map(|i| (0..width).map(move |j| (i, j))) {
-                let products = (0..count * len).map(|k| value(i * row + at(k)) * value(k * width + j + 3));
+                let products = (0..count * len).map(|k| {
+                    value(i / ROWS_OF_GROUP * group + i % ROWS_OF_GROUP * row + at(k)) * value(k * width + j + 3)
+                });
                 expected[i * out_row + j] = sum(products.sum::<i32>() + if adds { 9 } else { 0 });
             }
-            let segments = Segments { offsets: &offsets, len, row, column };
+            let segments = Segments { offsets: &offsets, len, row, group, column };
             let to = (out.as_mut_ptr(), out_row);
             // SAFETY: the rows have these positions, the panel as many, and the result these rows.
             unsafe { (kernel.segments)(rows, left.as_ptr(), segments, right.as_ptr(), to, adds) };

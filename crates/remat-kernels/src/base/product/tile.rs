@@ -9,15 +9,11 @@
 use std::hint::black_box;
 use std::mem::MaybeUninit;
 
-use super::micro::{Piece, Segments};
+use super::micro::{Piece, ROWS_OF_GROUP, Segments};
 use crate::simd::{prefetch, prefetch_far};
 
 /// Positions by which elements of a right panel are fetched ahead into the first-level cache.
 const NEAR: usize = 8;
-
-/// Rows whose addresses are counted from one pointer. From a single pointer the address of each row would wait for that of the row
-/// before.
-const ROWS_OF_POINTER: usize = 3;
 
 /// Pointers for the most rows that a tile has.
 const POINTERS: usize = 4;
@@ -47,16 +43,16 @@ pub(super) trait Vector: Copy {
     unsafe fn multiply_add(self, a: Self, b: Self) -> Self;
 }
 
-/// The addresses of every third row of a left operand.
+/// The addresses of the first rows of the groups of a left operand.
 #[inline(always)]
-fn row_pointers<T>(left: *const T, row: usize) -> [*const T; POINTERS] {
-    std::array::from_fn(|i| left.wrapping_add(i * ROWS_OF_POINTER * row))
+fn row_pointers<T>(left: *const T, group: usize) -> [*const T; POINTERS] {
+    std::array::from_fn(|i| left.wrapping_add(i * group))
 }
 
 /// The address of a row.
 #[inline(always)]
 fn row_of<T>(pointers: &[*const T; POINTERS], row: usize, i: usize) -> *const T {
-    pointers[i / ROWS_OF_POINTER].wrapping_add(i % ROWS_OF_POINTER * row)
+    pointers[i / ROWS_OF_GROUP].wrapping_add(i % ROWS_OF_GROUP * row)
 }
 
 /// Multiplies `M` rows, which have these strides of rows and columns, and some columns in `N` vectors, of which the last may be
@@ -74,7 +70,7 @@ pub(super) unsafe fn multiply<V: Vector, const M: usize, const N: usize, const P
     (out, out_row): (*mut V::Element, usize),
     adds: bool,
 ) {
-    const { assert!(M <= POINTERS * ROWS_OF_POINTER) };
+    const { assert!(M <= POINTERS * ROWS_OF_GROUP) };
     // As constants, the addresses of a packed panel are part of the instructions.
     let [row, column] = if PACKED { [1, PANEL] } else { [row, column] };
     let right_row = if PACKED { N * V::LANES } else { right_row };
@@ -87,7 +83,7 @@ pub(super) unsafe fn multiply<V: Vector, const M: usize, const N: usize, const P
             }
         }
         let mut sums = [[V::zero(); N]; M];
-        let mut pointers = row_pointers(left, row);
+        let mut pointers = row_pointers(left, ROWS_OF_GROUP * row);
         for _ in 0..positions {
             if PACKED {
                 prefetch_far(ahead.cast());
@@ -188,8 +184,8 @@ pub(super) unsafe fn multiply_segments<V: Vector, const M: usize, const N: usize
     (out, out_row): (*mut V::Element, usize),
     adds: bool,
 ) {
-    const { assert!(M <= POINTERS * ROWS_OF_POINTER) };
-    let Segments { offsets, len, row, column } = segments;
+    const { assert!(M <= POINTERS * ROWS_OF_GROUP) };
+    let Segments { offsets, len, row, group, column } = segments;
     // SAFETY: what is read and written are elements of the operands and of the result, as the caller promises.
     unsafe {
         for i in 0..M {
@@ -199,7 +195,7 @@ pub(super) unsafe fn multiply_segments<V: Vector, const M: usize, const N: usize
         }
         let mut sums = [[V::zero(); N]; M];
         for &at in offsets {
-            let mut pointers = row_pointers(left.add(at), row);
+            let mut pointers = row_pointers(left.add(at), group);
             for _ in 0..len {
                 let mut x = [V::zero(); N];
                 for (j, x) in x.iter_mut().enumerate() {

@@ -7,7 +7,9 @@
 //! micro-kernel then reads the band from another element on
 //! ([`SegmentsFn`](crate::base::product::micro::SegmentsFn)). Gathered windows are larger than the band by the number of positions.
 //!
-//! Where images are few, as they are for the weights of the first layer, neighbouring positions of one image are the rows.
+//! Where images are few, as they are for the weights of the first layer, neighbouring positions of one image are the rows: of a window of three
+//! positions those of several rows. Then the elements need not be neighbours, since the image is small. Where the features of the result are few
+//! instead, as they are for the weights of the last layer, image and window are exchanged ([`exchanged`](super::exchanged)).
 //!
 //! A task multiplies the band that it has copied, which is in a cache of its core, with all panels, or, where threads are more than
 //! blocks of images, with some. Sums are kept from step to step, so that no sum is cut by threads. Whether a
@@ -22,11 +24,11 @@ use std::ops::Range;
 use remat_ir::{Aval, Conv, DType, Shape};
 
 use super::direct::Along;
-use super::im2col::{Axis, Im2col};
+use super::im2col::{Axis, FREE, Im2col};
 use super::output::StridedOutput;
 use super::row_segments::{RowSegments, copy_segments, part_inside};
 use crate::base::disjoint::DisjointMut;
-use crate::base::product::{Accumulator, MicroKernel, Segments};
+use crate::base::product::{Accumulator, MicroKernel, ROWS_OF_GROUP, Segments};
 use crate::base::scratch;
 use crate::base::strided::{Rows, StridedIter};
 use crate::interface::layout::{Layout, Strides, row_major};
@@ -51,7 +53,7 @@ pub(super) struct Sizes {
     /// Fewest elements of a window.
     least: usize,
     /// Fewest images that are the rows of a tile; of fewer, neighbouring positions of one image are.
-    images: usize,
+    pub(super) images: usize,
     /// Fewest such neighbours.
     neighbours: usize,
     /// Fewest of ten lanes that features fill.
@@ -130,7 +132,7 @@ impl<A: Accumulator> LongWindows<A> {
         let is_dense = op.lhs_dilation.iter().all(|&dilation| dilation == 1);
         let is_one_group = op.batch_group_count == 1 && op.feature_group_count == 1;
         let is_empty = out.size() == 0 || rhs.size() == 0 || lhs.size() == 0;
-        if !matches!(rank, 1 | 2) || !are_last || !is_dense || !is_one_group || is_empty {
+        if !matches!(rank, 1 | 2) || !is_dense || !is_one_group || is_empty {
             return None;
         }
         let [rows, columns] = Along::both(op, lhs, rhs, out)?;
@@ -142,7 +144,7 @@ impl<A: Accumulator> LongWindows<A> {
         let work = out.size().saturating_mul(window).saturating_mul(summed);
         let is_worth = (2..=MOST_POSITIONS).contains(&positions)
             && window >= sizes.least
-            && (images >= sizes.images || columns.positions >= sizes.neighbours)
+            && if images >= sizes.images { are_last } else { columns.positions >= sizes.neighbours }
             && work >= sizes.work
             && features * 10 >= features.next_multiple_of(kernel.columns) * sizes.lanes;
         if !is_worth {
@@ -323,11 +325,18 @@ impl<A: Accumulator> LongWindows<A> {
         let (len, column, neighbours) = (self.columns.window, self.columns.dilation, self.columns.positions);
         // The strides between the rows of a tile, in the band and in the sums.
         let (row, out_row) = if self.across { (self.columns.stride, width) } else { (plane, count * width) };
-        let height = self.kernel.height(if self.across { neighbours } else { self.block });
+        // Groups of rows are rows of positions where these have as many.
+        let groups = self.groups();
+        let group = if groups > 1 { self.rows.stride * self.pitch() } else { ROWS_OF_GROUP * row };
+        let height = match groups {
+            1 => self.kernel.height(if self.across { neighbours } else { self.block }),
+            _ => groups * ROWS_OF_GROUP,
+        };
         assert!(band.len() == self.band() && images <= self.block && rows <= self.offsets.len());
         assert!(panel.len() >= rows * len * width && sums.len() >= images * count * width);
         for part in (0..rows).step_by(self.part) {
-            let segments = Segments { offsets: &self.offsets[part..rows.min(part + self.part)], len, row, column };
+            let segments =
+                Segments { offsets: &self.offsets[part..rows.min(part + self.part)], len, row, group, column };
             let panel = panel[part * len * width..].as_ptr();
             let mut multiply = |tile: usize, image: usize, i: usize| {
                 // SAFETY: the images have each element of the window at each position (a band has `band_rows` rows of `pitch` elements
@@ -339,10 +348,11 @@ impl<A: Accumulator> LongWindows<A> {
                 }
             };
             if self.across {
-                for (image, y) in (0..images).flat_map(|image| (0..count).step_by(neighbours).map(move |y| (image, y)))
-                {
-                    for x in (0..neighbours).step_by(height) {
-                        multiply(height.min(neighbours - x), image, y + x);
+                let all = neighbours * groups;
+                for (image, y) in (0..images).flat_map(|image| (0..count).step_by(all).map(move |y| (image, y))) {
+                    let tile = all.min(count - y);
+                    for x in (0..tile).step_by(height) {
+                        multiply(height.min(tile - x), image, y + x);
                     }
                 }
             } else {
@@ -351,6 +361,14 @@ impl<A: Accumulator> LongWindows<A> {
                 }
             }
         }
+    }
+
+    /// Rows of positions of a tile, where the rows of a tile are positions.
+    fn groups(&self) -> usize {
+        if !self.across || self.columns.positions != ROWS_OF_GROUP {
+            return 1;
+        }
+        even(self.rows.positions, self.kernel.rows / ROWS_OF_GROUP, 1)
     }
 
     /// Writes the sums of some images with a panel to the output.
@@ -386,19 +404,23 @@ impl<A: Accumulator> Kernel for LongWindows<A> {
         let groups = self.panels().min((2 * threads.count()).div_ceil(self.blocks()));
         let group = self.panels().div_ceil(groups);
         let groups = self.panels().div_ceil(group);
+        // Where features are neighbours, the next panel is read from the cache lines beside.
+        let together = if self.weights.along() == FREE { 2 } else { 1 };
         for i in 0..self.steps() {
             let step = self.step(i);
             let (rows, len) = (step[0].len() * step[1].len(), self.columns.window);
             let first = (step[0].start * self.rows.window + step[1].start) * self.columns.window;
             let parts = rows.div_ceil(self.part);
             let to = DisjointMut::new(panels);
-            threads.for_each(self.panels() * parts, |task| {
-                let (panel, part) = (task / parts, task % parts * self.part * len);
+            threads.for_each(self.panels().div_ceil(together) * parts, |task| {
+                let (first_panel, part) = (task / parts * together, task % parts * self.part * len);
                 let len = (self.part * len).min(rows * len - part);
-                let features = panel * width..self.features[1].min((panel + 1) * width);
-                // SAFETY: each task has a part of a panel of its own.
-                let to = unsafe { to.slice(panel * self.panel() + part * width, len * width) };
-                weights.pack_panel(features, first + part..first + part + len, width, to);
+                for panel in first_panel..self.panels().min(first_panel + together) {
+                    let features = panel * width..self.features[1].min((panel + 1) * width);
+                    // SAFETY: each task has a part of some panels of its own.
+                    let to = unsafe { to.slice(panel * self.panel() + part * width, len * width) };
+                    weights.pack_panel(features, first + part..first + part + len, width, to);
+                }
             });
             let panels = &*panels;
             threads.for_each_with_scratch(self.blocks() * groups, scratch, |task, scratch| {

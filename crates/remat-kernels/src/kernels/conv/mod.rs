@@ -12,7 +12,7 @@
 //! products added to the results that they reach ([`col2im`]).
 //!
 //! Two kinds of convolutions do not gather windows, but read them where they lie: those of few weights ([`direct`]), and those of long
-//! windows at few positions, as gradients of weights are ([`long_windows`]).
+//! windows at few positions, as gradients of weights are ([`long_windows`], [`exchanged`]).
 //!
 //! Those of bf16 and of bytes are computed on the CPU's unit for such products, if it has one ([`narrow`]); what has too few features or
 //! positions for its panels, too short windows, or too little work, is widened ([`numbers`]), as are other dtypes.
@@ -23,6 +23,7 @@
 
 mod col2im;
 mod direct;
+mod exchanged;
 mod im2col;
 mod long_windows;
 mod narrow;
@@ -39,6 +40,7 @@ use remat_ir::{Aval, Conv, DType};
 use smallvec::SmallVec;
 
 use direct::Direct;
+use exchanged::Exchanged;
 use long_windows::LongWindows;
 use narrow::Narrow;
 use numbers::Numbers;
@@ -79,9 +81,13 @@ fn of<A: Accumulator>(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<
     if let Some(direct) = direct {
         return Box::new(direct);
     }
-    match LongWindows::<A>::new(long_windows::SIZES, op, ins, out) {
-        Some(long) => Box::new(long),
-        None => Box::new(ConvKernel::new(Numbers::<A>::new(ins, out), op, ins, out)),
+    if let Some(long) = LongWindows::<A>::new(long_windows::SIZES, op, ins, out) {
+        return Box::new(long);
+    }
+    let plain = || -> Box<dyn Kernel> { Box::new(ConvKernel::new(Numbers::<A>::new(ins, out), op, ins, out)) };
+    match Exchanged::<A>::new(long_windows::SIZES, op, ins, out, plain) {
+        Some(exchanged) => Box::new(exchanged),
+        None => plain(),
     }
 }
 

@@ -392,6 +392,58 @@ fn long_windows_at_positions_side_by_side_agree_with_the_evaluator() {
     assert!(long > 80, "{long}");
 }
 
+/// The same with dimensions in any order, and without distances between elements.
+fn of_plain_long_windows(stream: &mut Stream, to: DType) -> (Conv, Vec<usize>, Vec<usize>) {
+    let (mut op, mut image, mut weights) = of_long_windows(stream, to);
+    let rank = op.strides.len();
+    (op.strides, op.rhs_dilation) = (Shape::from_elem(1, rank), Shape::from_elem(1, rank));
+    for (dims, shape) in [(&mut op.lhs_dims, &mut image), (&mut op.rhs_dims, &mut weights)] {
+        let by = stream.below(rank + 2);
+        shape.rotate_right(by);
+        let moved = |d: usize| (d + by) % (rank + 2);
+        *dims = ConvDims {
+            first: moved(dims.first),
+            second: moved(dims.second),
+            spatial: dims.spatial.iter().map(|&d| moved(d)).collect(),
+        };
+    }
+    (op, image, weights)
+}
+
+#[test]
+fn long_windows_in_any_order_agree_with_the_evaluator() {
+    let long = agree_where_taken(300, &mut Stream::new(16), of_plain_long_windows, |to| match to {
+        DType::F32 => |op, ins, out| Some(Box::new(LongWindows::<f32>::new(long_windows::SMALL_ACROSS, op, ins, out)?)),
+        _ => |op, ins, out| Some(Box::new(LongWindows::<f64>::new(long_windows::SMALL_ACROSS, op, ins, out)?)),
+    });
+    assert!(long > 40, "{long}");
+}
+
+/// As it is, a convolution that is exchanged must not be computed here: all results are finite.
+fn unused() -> Box<dyn Kernel> {
+    struct Unused;
+    impl Kernel for Unused {
+        fn scratch(&self, _: usize) -> usize {
+            0
+        }
+        fn run(&self, _: &[Source<'_>], _: &mut [Target<'_>], _: &mut [u8], _: &Threads) {
+            panic!("a result is not finite");
+        }
+    }
+    Box::new(Unused)
+}
+
+#[test]
+fn exchanged_long_windows_agree_with_the_evaluator() {
+    let exchanged = agree_where_taken(300, &mut Stream::new(17), of_plain_long_windows, |to| match to {
+        DType::F32 => {
+            |op, ins, out| Some(Box::new(Exchanged::<f32>::new(long_windows::SMALL_ACROSS, op, ins, out, unused)?))
+        }
+        _ => |op, ins, out| Some(Box::new(Exchanged::<f64>::new(long_windows::SMALL_ACROSS, op, ins, out, unused)?)),
+    });
+    assert!(exchanged > 40, "{exchanged}");
+}
+
 /// The gradient of the weights of a convolution of `images`, with a window of three by three elements.
 fn gradient_of_weights(
     dtype: DType,
@@ -461,6 +513,51 @@ fn no_number_and_infinity_go_where_the_evaluator_has_them_in_long_windows() {
         assert!(LongWindows::<f32>::new(long_windows::SIZES, &op, operands, out).is_some());
         agree(&op, &special(&x.shape, 1), &plain(DType::F32, &y.shape, 2));
         agree(&op, &plain(DType::F32, &x.shape, 1), &special(&y.shape, 2));
+    }
+}
+
+/// Gradients of weights of convolutions of few features, forward or backward, in the orders of frameworks: also of numbers that are not
+/// finite in the elements that some position of the window does not meet.
+#[test]
+fn gradients_of_weights_of_few_features_agree_with_the_evaluator() {
+    let mut stream = Stream::new(18);
+    for (dtype, [channels, features]) in [(DType::F32, [48, 3]), (DType::Bf16, [48, 2]), (DType::F32, [3, 48])] {
+        let (op, [x, y]) = gradient_of_weights(dtype, dtype, [2, channels, 25, 26], features, 1);
+        for features_last in [false, true] {
+            let (op, ins) = if features_last {
+                let moved = |dims: &ConvDims| {
+                    let to = |d: usize| [0, 3, 1, 2][d];
+                    ConvDims {
+                        first: to(dims.first),
+                        second: to(dims.second),
+                        spatial: dims.spatial.iter().map(|&d| to(d)).collect(),
+                    }
+                };
+                let last = |aval: &Aval| {
+                    let [n, c, h, w] = [0, 1, 2, 3].map(|d| aval.shape[d]);
+                    Aval::new(aval.dtype, [n, h, w, c])
+                };
+                let op = Conv { lhs_dims: moved(&op.lhs_dims), rhs_dims: moved(&op.rhs_dims), ..op.clone() };
+                (op, [last(&x), last(&y)])
+            } else {
+                (op.clone(), [x.clone(), y.clone()])
+            };
+            let out = &op.infer(&ins).expect("they fit")[0];
+            let layouts = [Layout::from(&ins[0]), Layout::from(&ins[1])];
+            let operands = [(dtype, &layouts[0]), (dtype, &layouts[1])];
+            let is_few = features < 8;
+            assert_eq!(LongWindows::<f32>::new(long_windows::SIZES, &op, operands, out).is_none(), is_few);
+            assert_eq!(Exchanged::<f32>::new(long_windows::SIZES, &op, operands, out, unused).is_some(), is_few);
+            agree_within(100.0, &op, &plain(dtype, &ins[0].shape, 1), &plain(dtype, &ins[1].shape, 2));
+            check_views_of(&op, ins.clone(), &mut stream);
+            let ones = |aval: &Aval| filled(dtype, &aval.shape, 1, |_| Literal::from_f64(dtype, 1.0));
+            let at = std::cell::Cell::new(0);
+            let corner = filled(dtype, &ins[0].shape, 1, |_| {
+                let is_first = at.replace(1) == 0;
+                Literal::from_f64(dtype, if is_first { f64::INFINITY } else { 1.0 })
+            });
+            agree_within(1000.0, &op, &corner, &ones(&ins[1]));
+        }
     }
 }
 

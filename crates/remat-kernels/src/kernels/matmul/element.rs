@@ -12,6 +12,7 @@ use super::half;
 use crate::base::product::Accumulator;
 use crate::interface::Source;
 use crate::interface::with_word;
+use crate::simd::multiversion;
 use crate::tile::{self, StridedFn, TileFn};
 
 /// Elements that are converted at a time, through memory of this many numbers of 8 bytes.
@@ -113,7 +114,30 @@ impl<A: Accumulator> Elements<'_, A> {
                     *to = from[(start + i as isize * stride) as usize];
                 }
             }
-            Elements::Other { source, len, reader } => reader.convert(source, len, start, stride, to),
+            Elements::Other { source, len, reader } => match self.halves() {
+                Some(halves) if stride == 1 => widen(&halves[start as usize..][..to.len()], to),
+                Some(halves) if stride == -1 => widen_backwards(&halves[..=start as usize], to),
+                _ => reader.convert(source, len, start, stride, to),
+            },
+        }
+    }
+}
+
+multiversion! {
+    /// Widens neighbours: segments are often so short that functions of tiles, which copy what does not fill a vector, take most of the time.
+    fn widen<A: Accumulator>(from: &[bf16], to: &mut [A]) {
+        for (to, &x) in to.iter_mut().zip(from) {
+            *to = A::from_bf16(x);
+        }
+    }
+}
+
+multiversion! {
+    /// As [`widen`], from the last on.
+    fn widen_backwards<A: Accumulator>(from: &[bf16], to: &mut [A]) {
+        let from = &from[from.len() - to.len()..];
+        for (to, &x) in to.iter_mut().zip(from.iter().rev()) {
+            *to = A::from_bf16(x);
         }
     }
 }

@@ -59,6 +59,11 @@ impl Along {
         (element * self.apart) as i64 + self.low - (window * self.dilation) as i64
     }
 
+    /// How many pairs of an element of the image and one of the window reach a result that is not outside.
+    pub(super) fn pairs_inside(&self) -> usize {
+        self.reached().iter().map(|reached| reached.inside(&(0..self.image)).1.len()).sum()
+    }
+
     /// Results from the first to the last that an element reaches, less one.
     pub(super) fn reach(&self) -> usize {
         (self.window - 1) * self.dilation

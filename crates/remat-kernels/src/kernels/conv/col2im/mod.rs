@@ -120,6 +120,13 @@ pub(super) fn of_numbers<A: Accumulator>(
     Some(Box::new(Col2im::new(Sizes { depth: least, ..SIZES }, numbers, op, ins, out)?))
 }
 
+/// Whether less than two thirds of the products reach results: of long windows, as gradients of weights have, nearly all are outside.
+fn wastes(rows: &Along, columns: &Along) -> bool {
+    let inside = rows.pairs_inside().saturating_mul(columns.pairs_inside());
+    let all = [rows.image, rows.window, columns.image, columns.window].into_iter().fold(1, usize::saturating_mul);
+    inside < all / 3 * 2
+}
+
 impl<M: Multiplier> Col2im<M> {
     /// The convolution, if it is one that is computed so.
     pub(super) fn new(
@@ -147,7 +154,7 @@ impl<M: Multiplier> Col2im<M> {
             && depth >= features.saturating_mul(sizes.depth)
             && (sizes.depth == 0 || depth >= multiplier.least_depth())
             && products.saturating_mul(depth).saturating_mul(groups) <= sizes.scratch;
-        if !is_worth {
+        if !is_worth || (sizes.depth > 0 && wastes(&rows, &columns)) {
             return None;
         }
         let axis = |size: usize, stride: isize| Axis { size, stride, along: None };

@@ -171,7 +171,7 @@ fn what_gains_nothing_is_computed_otherwise() {
         of_numbers::<f32>(is_direct, &op, [(DType::F32, &layouts[0]), (DType::F32, &layouts[1])], out).is_some()
     };
     assert!(taken([2, 8, 32, 64, 3, 2], false));
-    // Few features that are summed, many of the result, windows of one element, few elements, little work.
+    // Few features that are summed, many of the result, windows of one element, few elements, little work; products that reach no result.
     assert!(!taken([2, 8, 32, 64, 3, 1], true));
     for sizes in
         [[2, 3, 8, 64, 3, 2], [2, 64, 256, 64, 3, 2], [2, 8, 64, 64, 1, 1], [64, 8, 64, 6, 3, 1], [1, 3, 32, 20, 3, 1]]

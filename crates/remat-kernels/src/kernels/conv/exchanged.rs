@@ -1,0 +1,74 @@
+//! Convolutions of long windows with few features of the result, as gradients of weights are where the convolution has few: image and
+//! window are exchanged.
+//!
+//! The sum of the products of a window with an image, at a position, is that of the image with the window at the opposite one. So the few
+//! features become the few images of [`long_windows`](super::long_windows), whose windows are read where they lie, and the many images its features.
+//!
+//! Zeros are then around the window, where elements of the image meet them that meet nothing otherwise. Zeros add nothing to a sum, unless such an
+//! element is not finite: where a result is not, all are computed again without the exchange.
+
+use remat_ir::{Aval, Conv, ConvDims, DType};
+
+use super::long_windows::{LongWindows, Sizes};
+use crate::base::product::Accumulator;
+use crate::interface::layout::Layout;
+use crate::interface::{Kernel, Source, Target};
+use crate::number::{Number, with_float};
+use crate::threads::Threads;
+
+/// A convolution with image and window exchanged.
+pub(super) struct Exchanged<A: Accumulator> {
+    exchanged: LongWindows<A>,
+    /// The convolution as it is.
+    plain: Box<dyn Kernel>,
+    /// The dtype of the results.
+    out: DType,
+}
+
+impl<A: Accumulator> Exchanged<A> {
+    /// The convolution, if it is one that is computed so. Both operands are read backwards, so that the results are in order.
+    pub(super) fn new(
+        sizes: Sizes,
+        op: &Conv,
+        [(dtype, lhs), (weights_dtype, rhs)]: [(DType, &Layout); 2],
+        out: &Aval,
+        plain: impl FnOnce() -> Box<dyn Kernel>,
+    ) -> Option<Exchanged<A>> {
+        let is_plain = [&op.strides, &op.lhs_dilation, &op.rhs_dilation].iter().all(|all| all.iter().all(|&x| x == 1));
+        if !is_plain || out.shape[op.out_dims.second] >= sizes.images {
+            return None;
+        }
+        let padding = |d: usize| {
+            let sizes = [lhs.shape[op.lhs_dims.spatial[d]], rhs.shape[op.rhs_dims.spatial[d]]];
+            let [image, window, results] = [sizes[0], sizes[1], out.shape[op.out_dims.spatial[d]]].map(|x| x as i64);
+            let low = op.padding[d].0;
+            Some(((image - window).checked_add(low)?, (results - 1).checked_sub(low)?))
+        };
+        let exchanged = Conv {
+            padding: (0..op.strides.len()).map(padding).collect::<Option<Vec<_>>>()?,
+            lhs_dims: op.rhs_dims.clone(),
+            rhs_dims: op.lhs_dims.clone(),
+            out_dims: ConvDims { first: op.out_dims.second, second: op.out_dims.first, ..op.out_dims.clone() },
+            ..op.clone()
+        };
+        let (window, image) = (rhs.reversed(&op.rhs_dims.spatial), lhs.reversed(&op.lhs_dims.spatial));
+        let exchanged = LongWindows::new(sizes, &exchanged, [(weights_dtype, &window), (dtype, &image)], out)?;
+        Some(Exchanged { exchanged, plain: plain(), out: out.dtype })
+    }
+}
+
+impl<A: Accumulator> Kernel for Exchanged<A> {
+    fn scratch(&self, threads: usize) -> usize {
+        self.exchanged.scratch(threads).max(self.plain.scratch(threads))
+    }
+
+    fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
+        self.exchanged.run(&[ins[1], ins[0]], outs, scratch, threads);
+        let is_finite = with_float!(self.out, T => {
+            outs[0].slice_mut::<T>().iter().all(|x| Number::widen(*x).is_finite())
+        });
+        if !is_finite {
+            self.plain.run(ins, outs, scratch, threads);
+        }
+    }
+}
