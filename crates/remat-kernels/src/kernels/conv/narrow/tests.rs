@@ -119,6 +119,33 @@ fn windows_that_are_gathered_in_pieces_agree_with_the_evaluator() {
         let padded = Conv { padding: vec![(1, 1); 2], ..of_rank(2, to) };
         let kind = kind([from; 2], to).expect("narrow elements");
         agree_in(Sizes::of(kind), &padded, from, [&[1, 70, 12, 12], &[160, 70, 3, 3]], &mut stream);
+        agree_in(Sizes::of(kind), &padded, from, [&[1, 70, 18, 18], &[160, 70, 3, 3]], &mut stream);
+    }
+}
+
+/// The convolutions above that are meant for it, and one of so few positions that blocks pack what they need.
+#[test]
+fn weights_of_many_positions_are_packed_before_all_blocks() {
+    let op = of_rank(2, DType::Bf16);
+    let padded = Conv { padding: vec![(1, 1); 2], ..op.clone() };
+    let groups = Conv { feature_group_count: 3, ..op };
+    for (op, image, weights, is_packed) in [
+        (&groups, [2, 30, 9, 12], [27, 10, 3, 1], false),
+        (&groups, [2, 30, 14, 16], [27, 10, 3, 1], true),
+        (&groups, [2, 30, 18, 20], [27, 10, 3, 1], true),
+        (&padded, [1, 70, 12, 12], [160, 70, 3, 3], false),
+        (&padded, [1, 70, 18, 18], [160, 70, 3, 3], true),
+    ] {
+        let ins = [Aval::new(DType::Bf16, image), Aval::new(DType::Bf16, weights)];
+        let out = &op.infer(&ins).expect("they fit")[0];
+        let layouts = [Layout::from(&ins[0]), Layout::from(&ins[1])];
+        for unit in Unit::all(Kind::Bf16) {
+            let narrow = Narrow::on(unit, Sizes::of(Kind::Bf16), Kind::Bf16, out.dtype);
+            let operands = [(DType::Bf16, &layouts[0]), (DType::Bf16, &layouts[1])];
+            let kernel = ConvKernel::new(narrow, op, operands, out);
+            let before = kernel.phases[0].cut.cut.before();
+            assert_eq!(before.is_some(), is_packed && !unit.has_tiles(), "{image:?} {weights:?}");
+        }
     }
 }
 
