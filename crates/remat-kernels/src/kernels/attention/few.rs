@@ -11,9 +11,10 @@ use std::ops::Range;
 
 use super::forward::{State, exponentials, shift};
 use super::problem::{Elements, Problem, Rows};
-use super::tile::{Group, KEYS, QUERIES, QueryBlock, Tile, copy_rows, row_width};
+use super::tile::{Group, KEYS, QUERIES, QueryBlock, RUN, Tile, copy_rows, row_width};
 use crate::base::narrow::PANEL;
 use crate::base::product::Float;
+use crate::kernels::matmul::dots;
 use crate::number::{Number, Real};
 use crate::simd::multiversion;
 
@@ -23,8 +24,8 @@ pub(super) const QUERIES_AT_MOST: usize = 8;
 /// Keys of a part, a multiple of a block: many times what it costs to put parts together.
 pub(super) const PART: usize = 8 * KEYS;
 
-/// Lanes of a sum, which become one in pairs.
-const LANES: usize = 16;
+/// Parts in which the next block is fetched.
+const _: () = assert!(RUN == 4);
 
 /// What a task works on.
 pub(super) struct Workspace<'a, T> {
@@ -56,11 +57,21 @@ pub(super) fn attend<D: Float>(
         if problem.is_hidden(&tile, from) {
             continue;
         }
+        // The next block is fetched between the steps of this one, a few rows at a time, so that there is always memory on its way.
+        let fetch = |i: usize| {
+            if first + KEYS < visible {
+                problem.prefetch(group, first + KEYS, i, from);
+            }
+        };
+        fetch(0);
         problem.load(group, first..first + tile.keys, from, &mut space.rows);
+        fetch(1);
         let size = [tile.keys, block.len, row_width(features)];
-        times(space.rows.key, space.query, size, space.scores);
+        dots(space.rows.key, space.query, size, space.scores, QUERIES);
+        fetch(2);
         problem.hide(&tile, from, space.scores);
         exponentials(&mut space.scores[..tile.keys * QUERIES], block.columns(), &mut state);
+        fetch(3);
         let size = [tile.keys, block.len, row_width(value_features)];
         gather(space.rows.value, space.scores, &state.factor[..block.len], size, space.sums);
     }
@@ -138,34 +149,6 @@ pub(super) fn workspace_lens(problem: &Problem) -> [usize; 5] {
     let [features, value_features] = [problem.sizes.features, problem.sizes.value_features].map(row_width);
     let queries = problem.sizes.queries * problem.sizes.group();
     [queries * features, queries * value_features, KEYS * features, KEYS * value_features, KEYS * QUERIES]
-}
-
-multiversion! {
-    /// Products of rows of keys and rows of queries, `size` being how many there are of each and their width: the queries are the columns of
-    /// a tile.
-    fn times<T: Real>(keys: &[T], queries: &[T], size: [usize; 3], scores: &mut [T]) {
-        let [count, len, width] = size;
-        for (i, scores) in scores.as_chunks_mut::<QUERIES>().0.iter_mut().enumerate().take(count) {
-            let key = keys[i * width..][..width].as_chunks::<LANES>().0;
-            for (j, score) in scores.iter_mut().enumerate().take(len) {
-                let query = queries[j * width..][..width].as_chunks::<LANES>().0;
-                let mut lanes = [T::ZERO; LANES];
-                for (key, query) in key.iter().zip(query) {
-                    for ((lane, &key), &query) in lanes.iter_mut().zip(key).zip(query) {
-                        *lane = key.fused(query, *lane);
-                    }
-                }
-                let mut half = LANES;
-                while half > 1 {
-                    half /= 2;
-                    for k in 0..half {
-                        lanes[k] = lanes[k] + lanes[k + half];
-                    }
-                }
-                *score = lanes[0];
-            }
-        }
-    }
 }
 
 multiversion! {

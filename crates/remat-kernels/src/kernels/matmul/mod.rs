@@ -39,6 +39,7 @@ use matrix::Matrix;
 pub(super) use matrix::{left_in_place, right_in_place};
 pub(super) use operands::{Left, LeftBlock, Output, Right, block_stride, for_each_panel, pack_panels};
 pub(super) use pack::{pack_transposed, transpose_rows};
+pub(super) use short::dots;
 use small::{SmallKernel, is_small};
 use thin::{ThinKernel, is_thin};
 

@@ -8,6 +8,8 @@
 #![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop, reason = "loops over registers are unrolled if they count")]
 
+use remat_ir::{DType, Element};
+
 use super::arithmetic::{Factor, Load};
 use super::lanes::LANES;
 use crate::number::Number;
@@ -45,6 +47,38 @@ pub(super) fn rows<D: Load>(level: Level) -> Rows<D::Number> {
         #[cfg(target_arch = "x86_64")]
         Instructions::Avx2 => x86::avx2::rows::<D>,
         Instructions::Plain => rows_at::<D, 16, false>,
+    }
+}
+
+/// Writes the products of each of `count` rows of a matrix and each of `thin` rows, of `len` numbers, f32 or f64, which have no gaps: that of rows `j` and `i` to number
+/// `j * stride + i`.
+///
+/// # Panics
+/// If there are fewer numbers, or they are no such floats.
+pub(in super::super) fn dots<T: Element>(
+    matrix: &[T],
+    x: &[T],
+    [count, thin, len]: [usize; 3],
+    to: &mut [T],
+    stride: usize,
+) {
+    if count == 0 || thin == 0 {
+        return;
+    }
+    assert!(count * len <= matrix.len() && thin * len <= x.len() && (count - 1) * stride + thin <= to.len());
+    macro_rules! run {
+        ($type:ty) => {{
+            let x = Run { first: x.as_ptr().cast::<$type>(), stride: len, rows: thin };
+            let matrix = Run { first: matrix.as_ptr().cast(), stride: len, rows: count };
+            let to = To { first: to.as_mut_ptr().cast(), strides: [1, stride] };
+            // SAFETY: there are as many numbers (checked), of this dtype, and the function is for this CPU.
+            unsafe { rows::<$type>(Level::best())(x, matrix, len, to) }
+        }};
+    }
+    match T::DTYPE {
+        DType::F32 => run!(f32),
+        DType::F64 => run!(f64),
+        dtype => panic!("{dtype} is no such float"),
     }
 }
 
