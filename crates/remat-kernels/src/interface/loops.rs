@@ -122,7 +122,7 @@ pub struct LoopPhase {
 }
 
 /// Where an input or an output of a phase is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum PhaseMemory {
     /// An input of the kernel.
     Input(usize),

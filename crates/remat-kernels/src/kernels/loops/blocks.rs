@@ -14,7 +14,6 @@ use super::map::Map;
 use super::memory::{Memory, OfPhase};
 use super::reduction::Reduction;
 use crate::interface::{BlockedLoops, Kernel, Layout, LoopPhase, LoopSource, LoopSpec, PhaseMemory, Source, Target};
-use crate::simd::{CACHE_LINE, prefetch_far};
 use crate::threads::Threads;
 
 /// The positions before, along and after the dimension of blocks.
@@ -53,8 +52,6 @@ struct Blocks {
     space: Space,
     /// Positions of a block.
     of_block: usize,
-    /// The inputs with an element at each position of the space, in order, and the bytes of such an element.
-    streams: Vec<(usize, usize)>,
     in_place: Vec<(usize, usize)>,
 }
 
@@ -88,32 +85,32 @@ impl BlockedLoops {
     /// The kernel; `None` if a loop cannot be computed in blocks of this space, or there is no tile function for one of the operations.
     pub fn kernel(&self) -> Option<Box<dyn Kernel>> {
         let space = Space(self.space);
-        let (mut phases, mut streams, mut written) = (Vec::new(), Vec::new(), Vec::new());
+        let mut phases = Vec::new();
+        // The arrays with an element at each position of the space, and the bytes of such an element.
+        let mut arrays: Vec<(PhaseMemory, usize)> = Vec::new();
         for (at, LoopPhase { spec, ins, outs }) in self.phases.iter().enumerate() {
-            for operand in &spec.operands {
-                if let LoopSource::Input { input, layout } = &operand.source
-                    && let PhaseMemory::Input(input) = ins[*input]
-                    && is_whole(layout, space.size())
-                    && !streams.contains(&(input, operand.dtype.size()))
-                {
-                    streams.push((input, operand.dtype.size()));
+            let read = spec.operands.iter().filter_map(|operand| match &operand.source {
+                LoopSource::Input { input, layout } if is_whole(layout, space.size()) => {
+                    Some((ins[*input], operand.dtype.size()))
                 }
-            }
+                _ => None,
+            });
             let is_full = spec.reduction.is_none() && size(spec) == space.size();
-            for (&equation, &out) in spec.outs.iter().zip(outs).filter(|_| is_full) {
-                if !written.contains(&(out, spec.equations[equation].dtype.size())) {
-                    written.push((out, spec.equations[equation].dtype.size()));
-                }
-            }
+            let width = |equation: usize| spec.equations[equation].dtype.size();
+            let written =
+                spec.outs.iter().zip(outs).filter(|_| is_full).map(|(&equation, &out)| (out, width(equation)));
+            arrays.extend(read.chain(written));
             let (phase, inside) = (phase(spec, &space)?, self.inside(at));
             phases.push(Placed { phase, ins: ins.clone(), outs: outs.clone(), inside });
         }
-        let widths = streams.iter().map(|(_, width)| width).chain(written.iter().map(|(_, width)| width));
+        arrays.sort_unstable();
+        arrays.dedup();
+        let widths: usize = arrays.iter().map(|(_, width)| width).sum();
         let [before, kept, after] = self.space;
-        let fit = BLOCK_BYTES / (widths.sum::<usize>() * before * after).max(1);
+        let fit = BLOCK_BYTES / (widths * before * after).max(1);
         let of_block = fit.min(kept.div_ceil(BLOCKS)).max(1);
         let in_place = in_place(self, &phases);
-        Some(Box::new(Blocks { phases, space, of_block, streams, in_place }))
+        Some(Box::new(Blocks { phases, space, of_block, in_place }))
     }
 
     /// How many of the values inside of blocks have memory while a phase runs: up to the last one that this or an earlier phase writes, and this or a later one reads.
@@ -193,18 +190,6 @@ impl Blocks {
     fn of_value(&self) -> usize {
         (self.of_block * 8).next_multiple_of(64)
     }
-
-    /// Fetches what a block reads of memory: many short runs, which a CPU does not foresee.
-    fn fetch(&self, kept: Range<usize>, ins: &[Source<'_>]) {
-        for &(input, width) in &self.streams {
-            let start = ins[input].as_ptr();
-            for range in self.space.ranges(self.space.size(), kept.clone()) {
-                for line in 0..(range.len() * width).div_ceil(CACHE_LINE) {
-                    prefetch_far(start.wrapping_add(range.start * width + line * CACHE_LINE));
-                }
-            }
-        }
-    }
 }
 
 impl Kernel for Blocks {
@@ -220,7 +205,6 @@ impl Kernel for Blocks {
         let (all, outs) = (self.space.0[1], &*outs);
         threads.for_each_with_scratch(all.div_ceil(self.of_block), scratch, |block, scratch| {
             let kept = block * self.of_block..all.min((block + 1) * self.of_block);
-            self.fetch(kept.clone(), ins);
             for Placed { phase, ins: of_loop, outs: results, inside } in &self.phases {
                 let before = self.of_thread() - inside * self.of_value();
                 let (scratch, inside) = scratch[..self.of_thread()].split_at_mut(before);
