@@ -5,11 +5,14 @@ use remat_ir::{
     Unary,
 };
 
-use super::tests::{check_all, equation, input};
+use super::map::Map;
+use super::tests::{check_all, check_kernel, equation, input};
 use crate::interface::Extent::{Full, Row};
 use crate::interface::LoopInput::{self, Equation, Operand};
 use crate::interface::{Extent, Layout, LoopEquation, LoopOperand, LoopSource, LoopSpec};
+use crate::simd::Level;
 use crate::test_support::{Stream, wild};
+use crate::tile::chain::function_at;
 
 /// A loop in the making, with the arrays that it reads.
 struct Loop {
@@ -94,7 +97,13 @@ impl Loop {
         outs.retain(|&out| out + 1 != count);
         outs.push(count - 1);
         let Loop { operands, arrays, equations, .. } = self;
-        check_all(&LoopSpec { operands, equations, outs, rows, columns, reduction: None }, &arrays);
+        let spec = LoopSpec { operands, equations, outs, rows, columns, reduction: None };
+        check_all(&spec, &arrays);
+        // Shorter vectors: which elements a step computes before the next step begins is another number of them.
+        for chain in Level::all().filter(|&level| level < Level::best()).filter_map(function_at) {
+            let map = Map::new(&spec).expect("a function for each operation");
+            check_kernel(&map.with_chain(chain), &spec, &arrays);
+        }
     }
 }
 

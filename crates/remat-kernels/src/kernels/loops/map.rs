@@ -10,6 +10,8 @@ use super::program::{Frame, Program, Tile};
 use crate::interface::LoopSpec;
 use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;
+#[cfg(test)]
+use crate::tile::chain::ChainFn;
 
 /// A loop whose results have an element at each position or one per row.
 pub(super) struct Map {
@@ -31,6 +33,13 @@ impl Map {
             Program::new(spec, &equations, &[], &spec.outs, |layout| Some(layout.clone()), spec.columns.is_none())?;
         let fetches = program.fetches(spec.rows * spec.columns.unwrap_or(1));
         Some(Map { program, rows: spec.rows, columns: spec.columns, fetches })
+    }
+
+    /// The same loop with another function of chains.
+    #[cfg(test)]
+    pub(super) fn with_chain(mut self, chain: ChainFn) -> Map {
+        self.program.set_chain(chain);
+        self
     }
 
     /// The rows of the tile that begins with this one: single elements where there are no columns.

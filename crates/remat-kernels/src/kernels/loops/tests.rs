@@ -2,7 +2,7 @@
 
 use remat_ir::{Array, Aval, Binary, ConvertElementType, DType, Prim, Reduce, ReduceKind, Unary, eval_op};
 
-use crate::interface::{Extent, Layout, LoopEquation, LoopInput, LoopOperand, LoopSource, LoopSpec};
+use crate::interface::{Extent, Kernel, Layout, LoopEquation, LoopInput, LoopOperand, LoopSource, LoopSpec};
 use crate::test_support::{Stream, assert_same, elements, plain, run, threads, view, wild};
 
 /// How an operand lies in its buffer.
@@ -221,18 +221,23 @@ fn expected(spec: &LoopSpec, ins: &[Array]) -> Vec<Array> {
 /// and compares. Gives the pairs of operand and result that it names, in order.
 pub(super) fn check_all(spec: &LoopSpec, ins: &[Array]) -> Vec<(usize, usize)> {
     let kernel = spec.kernel().expect("a function for each operation");
+    check_kernel(&*kernel, spec, ins);
+    kernel.in_place().to_vec()
+}
+
+/// As [`check_all`], for a kernel of the loop.
+pub(super) fn check_kernel(kernel: &dyn Kernel, spec: &LoopSpec, ins: &[Array]) {
     let expected = expected(spec, ins);
     let outs: Vec<Aval> = expected.iter().map(|x| x.aval().clone()).collect();
     let fits = |&(operand, out): &(usize, usize)| ins[operand].aval().bytes() == outs[out].bytes();
     for place in std::iter::once(None).chain(kernel.in_place().iter().copied().filter(fits).map(Some)) {
         for count in 1..=3 {
-            let results = run(&*kernel, ins, &outs, place, &threads(count));
+            let results = run(kernel, ins, &outs, place, &threads(count));
             for (got, expected) in results.iter().zip(&expected) {
                 assert_same(got, expected, &format!("{count} threads, in place of {place:?}: {spec:?}"));
             }
         }
     }
-    kernel.in_place().to_vec()
 }
 
 pub(super) fn input(input: usize, dtype: DType, extent: Extent, layout: Layout) -> LoopOperand {

@@ -126,7 +126,7 @@ pub(crate) fn function() -> Option<ChainFn> {
 }
 
 /// As [`function`], for a level of this CPU.
-pub(super) fn function_at(level: Level) -> Option<ChainFn> {
+pub(crate) fn function_at(level: Level) -> Option<ChainFn> {
     #[cfg(target_arch = "x86_64")]
     return x86::function_at(level);
     #[cfg(not(target_arch = "x86_64"))]

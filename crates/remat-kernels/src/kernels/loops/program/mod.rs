@@ -267,6 +267,12 @@ impl Program {
         }
     }
 
+    /// Has another function compute chains, of which the steps are the same.
+    #[cfg(test)]
+    pub(super) fn set_chain(&mut self, chain: ChainFn) {
+        self.chain = Some(chain);
+    }
+
     /// Bytes of scratch memory of one thread.
     pub(super) fn scratch(&self) -> usize {
         self.pointers().next_multiple_of(64) + self.registers
