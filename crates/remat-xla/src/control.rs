@@ -247,7 +247,7 @@ fn write_at(w: &mut Writer, stack: &Value, slice: &Value, at: &Value) -> Result<
     ops::dynamic_update_slice(w, &operands)
 }
 
-/// This index along the first dimension, 0 along the others.
+/// This index along the first axis, 0 along the others.
 fn starts(w: &mut Writer, at: &Value, rank: usize) -> Vec<Value> {
     let zero = (rank > 1).then(|| w.splat_integer(at, 0));
     std::iter::once(at.clone()).chain(std::iter::repeat_n(zero, rank - 1).flatten()).collect()

@@ -104,7 +104,7 @@ fn scattered<T: Number>(
 struct Slices<'a> {
     /// The shape of the array.
     shape: &'a [usize],
-    /// The size of a slice along each dimension of the array.
+    /// The size of a slice along each axis of the array.
     sizes: &'a [usize],
     /// The dimension of the array for each component of an index vector.
     index_map: &'a [usize],

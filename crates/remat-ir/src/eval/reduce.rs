@@ -17,7 +17,7 @@ const RUN: usize = 256;
 /// Terms that are added side by side in a run.
 const LANES: usize = 8;
 
-/// Reduces over dimensions. Floats accumulate in their wide type.
+/// Reduces over axes. Floats accumulate in their wide type.
 pub(super) fn reduce(op: &Reduce, ins: &[Array]) -> Result<Array> {
     let x = &ins[0];
     let kept = (0..x.aval().rank()).filter(|d| !op.axes.contains(d)).map(|d| x.shape()[d]);
@@ -60,7 +60,7 @@ pub(super) fn arg_reduce(op: &ArgReduce, ins: &[Array]) -> Result<Array> {
     Array::new(out.with_dtype(op.index_dtype), data)
 }
 
-/// The reductions of all prefixes, or suffixes, along a dimension; floats accumulate in their wide type.
+/// The reductions of all prefixes, or suffixes, along an axis; floats accumulate in their wide type.
 pub(super) fn cumulative(op: &Cumulative, ins: &[Array]) -> Result<Array> {
     let x = &ins[0];
     let lanes = Lanes::along(x.aval(), op.axis);

@@ -25,7 +25,7 @@ pub(super) fn sort(op: &Sort, ins: &[Array]) -> Result<Vec<Array>> {
     ins.iter().map(|x| Array::new(x.aval().clone(), take(x, &from)?)).collect()
 }
 
-/// The largest along the last dimension and their indices.
+/// The largest along the last axis and their indices.
 pub(super) fn top_k(op: &TopK, ins: &[Array]) -> Result<Vec<Array>> {
     let x = &ins[0];
     let mut shape = x.aval().shape.clone();

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::Shape;
 
-/// The distance in elements between neighbours along each dimension; negative or zero where a view is reversed or
+/// The distance in elements between neighbours along each axis; negative or zero where a view is reversed or
 /// repeats.
 pub(super) type Strides = SmallVec<[isize; 4]>;
 

@@ -71,7 +71,7 @@ fn each_window(
     each_position(&slides, out, &mut |offsets| each(offsets.iter().filter_map(|&i| usize::try_from(i).ok())));
 }
 
-/// How a window slides along one dimension of an array.
+/// How a window slides along one axis of an array.
 pub(super) struct Slide {
     /// The size of the dimension.
     pub(super) size: usize,

@@ -24,7 +24,7 @@ pub struct Checkpoint {
     pub policy: Arc<Policy>,
 }
 
-/// A loop over the first dimension. Operands: constants, initial carries, stacked inputs. The body takes constants,
+/// A loop over the first axis. Operands: constants, initial carries, stacked inputs. The body takes constants,
 /// carries and one slice of each stacked input; it gives carries and one slice of each stacked output. Results: last
 /// carries, stacked outputs.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

@@ -19,7 +19,7 @@ kinds! {
     }
 }
 
-/// Reduces over these dimensions, which the result lacks. f16 and bf16 sums and products accumulate in f32 and round
+/// Reduces over these axes, which the result lacks. f16 and bf16 sums and products accumulate in f32 and round
 /// once. Of nothing: the identity of the monoid (for `Max` the smallest value of the dtype).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "fields are the parameters that programs print")]

@@ -45,14 +45,14 @@ pub struct ExpandDims {
     pub axes: Shape,
 }
 
-/// Reverses the order along these dimensions.
+/// Reverses the order along these axes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Rev {
     pub axes: Shape,
 }
 
-/// Joins one or more operands along a dimension.
+/// Joins one or more operands along an axis.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Concatenate {
@@ -67,7 +67,7 @@ pub struct Pad {
     pub config: Vec<(i64, i64, usize)>,
 }
 
-/// The index along one dimension, in a numeric dtype. No operand.
+/// The index along one axis, in a numeric dtype. No operand.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "fields are the parameters that programs print")]
 pub struct Iota {

@@ -4,7 +4,7 @@ use super::rules::{check_axis, same_memory};
 use super::{Operation, Param, ParamMap, Params, expect_operands, shape_error};
 use crate::{Aval, Class, DType, Error, ErrorKind, Result};
 
-/// Sorts operands of one shape together along a dimension, ascending and lexicographic by the first `num_keys` of them.
+/// Sorts operands of one shape together along an axis, ascending and lexicographic by the first `num_keys` of them.
 /// Floats are in total order but for zeros, which are equal, and NaNs, which are equal and last.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "fields are the parameters that programs print")]
@@ -15,7 +15,7 @@ pub struct Sort {
     pub is_stable: bool,
 }
 
-/// The `k` largest along the last dimension in descending order, and their i32 indices; the first of equals wins, NaN is
+/// The `k` largest along the last axis in descending order, and their i32 indices; the first of equals wins, NaN is
 /// largest.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "fields are the parameters that programs print")]

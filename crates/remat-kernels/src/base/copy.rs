@@ -42,7 +42,7 @@ pub(crate) enum StridedCopy {
     Tiles(Transposition),
 }
 
-/// A copy of an array in which neighbours are not along the last dimension but along an earlier one.
+/// A copy of an array in which neighbours are not along the last axis but along an earlier one.
 pub(crate) struct Transposition {
     /// The dimensions before that one.
     outer: StridedIter<2>,

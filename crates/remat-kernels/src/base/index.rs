@@ -27,7 +27,7 @@ pub(crate) struct Slices {
 
 /// The dimension numbers of a gather or a scatter.
 pub(crate) struct Numbers<'a> {
-    /// The size of a slice along each dimension of the array.
+    /// The size of a slice along each axis of the array.
     pub(crate) sizes: &'a [usize],
     /// The dimension of the array for each component of an index vector.
     pub(crate) index_map: &'a [usize],

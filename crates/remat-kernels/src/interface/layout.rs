@@ -3,7 +3,7 @@
 use remat_ir::{Aval, Shape};
 use smallvec::SmallVec;
 
-/// Distances between neighbours along each dimension, in elements.
+/// Distances between neighbours along each axis, in elements.
 pub type Strides = SmallVec<[isize; 4]>;
 
 /// The largest step that is a whole number of times in each of two.

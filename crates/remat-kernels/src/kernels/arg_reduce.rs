@@ -1,4 +1,4 @@
-//! The index of the first maximum or minimum along a dimension.
+//! The index of the first maximum or minimum along an axis.
 
 use remat_ir::{ArgKind, ArgReduce, Aval, DType, with_dtype};
 

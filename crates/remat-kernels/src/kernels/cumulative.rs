@@ -1,4 +1,4 @@
-//! Reductions of all prefixes or suffixes along a dimension.
+//! Reductions of all prefixes or suffixes along an axis.
 //!
 //! Each lane is accumulated from one end to the other, as the definition says; several lanes go side by side. Of one lane,
 //! several parts do, where that changes nothing: of maxima, minima and integers.

@@ -1,4 +1,4 @@
-//! Counting along a dimension.
+//! Counting along an axis.
 
 use remat_ir::{Aval, DType, Iota, with_dtype};
 
@@ -7,7 +7,7 @@ use crate::interface::{Kernel, Source, Target};
 use crate::number::Number;
 use crate::threads::Threads;
 
-/// The kernel that counts along a dimension.
+/// The kernel that counts along an axis.
 pub(crate) fn kernel(op: &Iota, _ins: &[Aval], _outs: &[Aval]) -> Box<dyn Kernel> {
     Box::new(Count { dtype: op.dtype, n: op.shape[op.axis], inner: op.shape[op.axis + 1..].iter().product() })
 }

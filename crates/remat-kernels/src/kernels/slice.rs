@@ -41,7 +41,7 @@ struct Updated {
 
 /// Where a slice begins: scalars that are clamped so that it fits.
 struct Start {
-    /// The largest start along each dimension, and the stride.
+    /// The largest start along each axis, and the stride.
     dims: SmallVec<[(usize, isize); 4]>,
 }
 

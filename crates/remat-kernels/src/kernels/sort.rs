@@ -1,4 +1,4 @@
-//! Sorting along a dimension.
+//! Sorting along an axis.
 //!
 //! Integers that hold a key and a position are sorted in scratch memory: `sort_unstable` allocates nothing, and no two of
 //! them are equal, so that the order of equal elements is kept. Where other operands follow, or elements of a lane are not

@@ -12,7 +12,7 @@ use crate::interface::{Kernel, Source, Target};
 use crate::simd::multiversion;
 use crate::threads::Threads;
 
-/// The kernel that finds the largest elements along the last dimension of a row-major operand, and their indices.
+/// The kernel that finds the largest elements along the last axis of a row-major operand, and their indices.
 pub(crate) fn kernel(op: &TopK, ins: &[Aval], _outs: &[Aval]) -> Box<dyn Kernel> {
     let n = ins[0].shape.last().copied().unwrap_or(1);
     Box::new(Largest { dtype: ins[0].dtype, n, k: op.k })

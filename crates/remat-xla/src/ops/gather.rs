@@ -11,7 +11,7 @@ use crate::writer::{Region, Writer};
 struct Starts<'a> {
     /// The shape of the array.
     shape: &'a [usize],
-    /// The size of a slice along each dimension of the array.
+    /// The size of a slice along each axis of the array.
     sizes: &'a [usize],
     /// The dimension of the array for each component of an index vector.
     map: &'a [usize],

@@ -1,4 +1,4 @@
-//! Reductions over dimensions.
+//! Reductions over axes.
 
 use remat_ir::{ArgKind, ArgReduce, Aval, DType, Literal, Reduce, ReduceKind, Result};
 

@@ -142,7 +142,7 @@ fn prefixes(
     Ok(join(&[&woven, &pick(&even, num_pairs, num_even, 1)], axes))
 }
 
-/// A range of indices along one dimension.
+/// A range of indices along one axis.
 fn along(x: &Tensor, axis: usize, range: Index) -> Tensor {
     let whole = step(.., 1);
     let entries: Vec<Index> = std::iter::repeat_n(whole, axis).chain([range]).collect();

@@ -7,7 +7,7 @@ use crate::layer::{deferred, pinned};
 use crate::random::{self, Key};
 use crate::{DType, Tensor, Tree};
 
-/// `x @ weight + bias` along the last dimension.
+/// `x @ weight + bias` along the last axis.
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::Linear, random};

@@ -57,7 +57,7 @@ impl AvgPool {
     }
 }
 
-/// The mean over all spatial dimensions of `x`, of type `dtype[batch, channels, spatial..]`: `dtype[batch, channels]`.
+/// The mean over all spatial axes of `x`, of type `dtype[batch, channels, spatial..]`: `dtype[batch, channels]`.
 ///
 /// # Errors
 /// If `x` has fewer than two dimensions, or is not a float.
@@ -75,7 +75,7 @@ pub fn global_avg_pool(x: &Tensor) -> Tensor {
     })
 }
 
-/// The largest elements over all spatial dimensions of `x`, of type `dtype[batch, channels, spatial..]`: `dtype[batch, channels]`.
+/// The largest elements over all spatial axes of `x`, of type `dtype[batch, channels, spatial..]`: `dtype[batch, channels]`.
 ///
 /// # Errors
 /// If `x` has fewer than two dimensions, or a spatial dimension of size 0.
@@ -130,7 +130,7 @@ pub fn adaptive_max_pool(x: &Tensor, sizes: impl AsRef<[usize]>) -> Tensor {
     deferred(|| adaptive(NAME, x, sizes.as_ref(), |window, axis| window.max(axis)))
 }
 
-/// One dimension after the other: a window is a box, so that its mean is the mean of the means along each dimension.
+/// One dimension after the other: a window is a box, so that its mean is the mean of the means along each axis.
 fn adaptive(name: &str, x: &Tensor, sizes: &[usize], reduce: impl Fn(&Tensor, usize) -> Tensor) -> Result<Tensor> {
     let rank = spatial(name, x)?;
     if sizes.len() != rank || sizes.contains(&0) {

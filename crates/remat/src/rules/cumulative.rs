@@ -74,7 +74,7 @@ fn exp_of_difference<'w>(x: Expr<'w>, y: Expr<'w>) -> Expr<'w> {
     x.eq(y).select(0.0, x - y).exp()
 }
 
-/// `y[i] = factor[i] y[i-1] + term[i]` from zero along a dimension that is not empty, in logarithmic depth and linear work,
+/// `y[i] = factor[i] y[i-1] + term[i]` from zero along an axis that is not empty, in logarithmic depth and linear work,
 /// linear in `term`. The first factor plays no part. Pairs of steps are again such steps, for every second result; one
 /// step more gives the others. Source: Blelloch, "Prefix sums and their applications", 1990.
 fn linear_recurrence<'w>(factor: Expr<'w>, term: Expr<'w>, axis: usize) -> Result<Expr<'w>> {
@@ -106,7 +106,7 @@ fn linear_recurrence<'w>(factor: Expr<'w>, term: Expr<'w>, axis: usize) -> Resul
     Ok(pad(even, 0.0, axis, (0, is_even, 1))? + pad(odd, 0.0, axis, (1, 1 - is_even, 1))?)
 }
 
-/// Elements `start, start + stride, .. < limit` along one dimension; `x` itself for all of them.
+/// Elements `start, start + stride, .. < limit` along one axis; `x` itself for all of them.
 fn slice(x: Expr<'_>, axis: usize, start: usize, limit: usize, stride: usize) -> Result<Expr<'_>> {
     let mut op = Slice { start: Shape::new(), limit: x.shape()?, strides: Shape::new() };
     if start == 0 && limit == op.limit[axis] && stride == 1 {

@@ -27,7 +27,7 @@ pub(crate) trait Emit {
     /// `x` in another dtype; `x` itself where it has it.
     fn convert(&mut self, x: Atom, dtype: DType) -> Result<Atom>;
 
-    /// The sum over some dimensions; `x` itself where there are none.
+    /// The sum over some axes; `x` itself where there are none.
     fn reduce_sum(&mut self, x: Atom, axes: &[usize]) -> Result<Atom>;
 
     /// The same elements with another shape; `x` itself where it has it.

@@ -203,7 +203,7 @@ impl<'w> Expr<'w> {
         self.writer.add(|b| b.reduce_sum(self.atom, &(0..b.shape(self.atom).len()).collect::<Vec<_>>()))
     }
 
-    /// The sum over some dimensions; itself where there are none.
+    /// The sum over some axes; itself where there are none.
     pub(crate) fn sum(self, axes: &[usize]) -> Expr<'w> {
         self.writer.add(|b| b.reduce_sum(self.atom, axes))
     }

@@ -100,7 +100,7 @@ fn times<'w>(op: &TriangularSolve, a: Expr<'w>, x: Expr<'w>) -> Result<Expr<'w>>
     if op.left_side { matmul(a, x, [summed, last - 1]) } else { matmul(x, a, [last, summed]) }
 }
 
-/// Products of matrices over these dimensions of the operands, of the last two; the others are batch dimensions.
+/// Products of matrices over these axes of the operands, of the last two; the others are batch dimensions.
 fn matmul<'w>(lhs: Expr<'w>, rhs: Expr<'w>, [left, right]: [usize; 2]) -> Result<Expr<'w>> {
     let aval = lhs.aval()?;
     let product = DotGeneral {

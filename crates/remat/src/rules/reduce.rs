@@ -90,7 +90,7 @@ fn product_of_others<'w>(x: Expr<'w>, axes: &[usize]) -> Result<Expr<'w>> {
     Ok(others.reshape(&moved).transpose(&back))
 }
 
-/// Padding along one dimension: low, high, interior.
+/// Padding along one axis: low, high, interior.
 pub(super) fn pad(x: Expr<'_>, value: f64, axis: usize, config: (i64, i64, usize)) -> Result<Expr<'_>> {
     let mut all = vec![(0, 0, 0); x.shape()?.len()];
     all[axis] = config;

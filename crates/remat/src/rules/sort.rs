@@ -48,12 +48,12 @@ impl Rules for TopK {
     }
 }
 
-/// Positions along a dimension in the form that [`take_along`] takes: vectors of one element.
+/// Positions along an axis in the form that [`take_along`] takes: vectors of one element.
 pub(super) fn index_vectors(positions: Expr<'_>) -> Result<Expr<'_>> {
     Ok(positions.expand_dims(&[positions.shape()?.len()]))
 }
 
-/// The elements of `x` at these positions along a dimension. The positions have the shape of `x` but along that dimension,
+/// The elements of `x` at these positions along an axis. The positions have the shape of `x` but along that axis,
 /// and a last dimension more.
 pub(super) fn take_along<'w>(x: Expr<'w>, positions: Expr<'w>, axis: usize) -> Result<Expr<'w>> {
     let aval = x.aval()?;

@@ -157,7 +157,7 @@ impl Tensor {
         })
     }
 
-    /// `exp(x)` over its sum over dimensions. The largest element is subtracted first, and carries no gradient. A row
+    /// `exp(x)` over its sum over axes. The largest element is subtracted first, and carries no gradient. A row
     /// that is all negative infinity gives NaN.
     ///
     /// # Errors
@@ -180,7 +180,7 @@ impl Tensor {
         })
     }
 
-    /// The logarithm of the softmax over dimensions, exact also where that is tiny.
+    /// The logarithm of the softmax over axes, exact also where that is tiny.
     ///
     /// # Errors
     /// As [`Tensor::softmax`].

@@ -38,7 +38,7 @@ impl Tensor {
         deferred(|| get("index", self, resolve("index", self.aval()?, index.to_indices())?, IndexMode::FillOrDrop))
     }
 
-    /// The slices along a dimension that a tensor of integers numbers: its dimensions replace that one. `take(ids, 0)` looks
+    /// The slices along an axis that a tensor of integers numbers: its dimensions replace that one. `take(ids, 0)` looks
     /// embeddings up. Negative numbers count from the end. An index out of range gives NaN for floats, the smallest value
     /// for signed integers, the largest for unsigned ones, `true` for bools, and no gradient; see [`Tensor::take_clipped`].
     ///
@@ -437,7 +437,7 @@ pub(crate) fn wide(dtype: DType) -> DType {
     }
 }
 
-/// A component of index vectors: `index` repeated to `batch`, with a last dimension of size 1. The dimensions of `index`
+/// A component of index vectors: `index` repeated to `batch`, with a last axis of size 1. The dimensions of `index`
 /// are the last of these of `batch`.
 pub(crate) fn component(index: &Tensor, batch: &[usize], dims: &[usize]) -> Result<Tensor> {
     let aval = index.aval()?;

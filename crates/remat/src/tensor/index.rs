@@ -22,7 +22,7 @@ pub enum Index {
         /// The stride.
         step: i64,
     },
-    /// A new dimension of size 1.
+    /// A new axis of size 1.
     NewAxis,
     /// As many whole dimensions as the other entries leave.
     Ellipsis,
@@ -30,7 +30,7 @@ pub enum Index {
     Tensor(Tensor),
 }
 
-/// A new dimension of size 1 in an index: NumPy's `np.newaxis`.
+/// A new axis of size 1 in an index: NumPy's `np.newaxis`.
 #[derive(Clone, Copy, Debug)]
 pub struct NewAxis;
 
@@ -233,7 +233,7 @@ pub(crate) enum Entry {
     At(usize),
     /// `len` indices with stride `step` from `first`, which is the last of them in the tensor if `step` is negative.
     Range { first: usize, len: usize, step: i64 },
-    /// A new dimension.
+    /// A new axis.
     New,
     /// Indices from a tensor.
     Tensor(Tensor),

@@ -11,7 +11,7 @@ use crate::Tensor;
 use crate::trace::{bind1, deferred, deferred_all};
 
 impl Tensor {
-    /// Tensors joined along a dimension that they have.
+    /// Tensors joined along an axis that they have.
     ///
     /// # Errors
     /// If there is none, the axis is out of range, or dtypes or other sizes differ.
@@ -72,7 +72,7 @@ impl Tensor {
         })
     }
 
-    /// `count` equal parts along a dimension.
+    /// `count` equal parts along an axis.
     ///
     /// # Errors
     /// If the axis is out of range, or its size is not a multiple of `count`; then every part is failed.
@@ -100,7 +100,7 @@ impl Tensor {
         })
     }
 
-    /// The parts along a dimension that begin at 0 and at each of these indices.
+    /// The parts along an axis that begin at 0 and at each of these indices.
     ///
     /// # Errors
     /// If the axis is out of range, or the indices decrease or pass its size; then every part is failed.
@@ -125,7 +125,7 @@ impl Tensor {
         })
     }
 
-    /// At most `count` parts along a dimension, all of one size but for the last, which may be smaller.
+    /// At most `count` parts along an axis, all of one size but for the last, which may be smaller.
     ///
     /// # Errors
     /// If the axis is out of range or `count` is 0; then every part is failed.
@@ -215,7 +215,7 @@ impl Tensor {
         })
     }
 
-    /// Every slice along a dimension repeated `count` times.
+    /// Every slice along an axis repeated `count` times.
     ///
     /// # Errors
     /// If the axis is out of range.
@@ -240,7 +240,7 @@ impl Tensor {
         })
     }
 
-    /// The elements moved on by `shift` along dimensions; what leaves at the end comes in at the start.
+    /// The elements moved on by `shift` along axes; what leaves at the end comes in at the start.
     ///
     /// # Errors
     /// If an axis is out of range or given twice.
@@ -267,7 +267,7 @@ impl Tensor {
         })
     }
 
-    /// The parts before and from `index` along a dimension.
+    /// The parts before and from `index` along an axis.
     fn split_two(&self, axis: usize, index: usize) -> Result<(Tensor, Tensor)> {
         let aval = self.aval()?;
         let size = aval.shape[axis];

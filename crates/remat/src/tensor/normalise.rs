@@ -1,4 +1,4 @@
-//! Normalisation over dimensions.
+//! Normalisation over axes.
 
 use remat_ir::{Error, ErrorKind, Result};
 
@@ -7,7 +7,7 @@ use crate::Tensor;
 use crate::trace::deferred;
 
 impl Tensor {
-    /// `(x - mean) / sqrt(variance + eps)` over dimensions, then `* scale + bias` where they are given; these broadcast.
+    /// `(x - mean) / sqrt(variance + eps)` over axes, then `* scale + bias` where they are given; these broadcast.
     /// f16 and bf16 are normalised in f32. Source: Ba, Kiros and Hinton, "Layer normalization", 2016.
     ///
     /// # Errors
@@ -33,7 +33,7 @@ impl Tensor {
         })
     }
 
-    /// `x / sqrt(mean(x^2) + eps)` over dimensions, then `* scale` where it is given; it broadcasts. f16 and bf16 are
+    /// `x / sqrt(mean(x^2) + eps)` over axes, then `* scale` where it is given; it broadcasts. f16 and bf16 are
     /// normalised in f32. Source: Zhang and Sennrich, "Root mean square layer normalization", 2019.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl Tensor {
         })
     }
 
-    /// `x / max(norm, eps)` over dimensions, the norm being Euclidean.
+    /// `x / max(norm, eps)` over axes, the norm being Euclidean.
     ///
     /// # Errors
     /// If an axis is out of range or given twice, the dtype is not a float, or `eps` is negative or NaN.

@@ -11,7 +11,7 @@ use crate::Tensor;
 use crate::trace::{bind1, deferred};
 
 impl Tensor {
-    /// The sum over dimensions; 0 of nothing. f16 and bf16 are summed in f32 and rounded once.
+    /// The sum over axes; 0 of nothing. f16 and bf16 are summed in f32 and rounded once.
     ///
     /// # Errors
     /// If an axis is out of range or given twice, or the dtype is bool.
@@ -30,7 +30,7 @@ impl Tensor {
         deferred(|| self.reduce("sum", ReduceKind::Sum, &axes))
     }
 
-    /// The product over dimensions; 1 of nothing. f16 and bf16 are multiplied in f32 and rounded once.
+    /// The product over axes; 1 of nothing. f16 and bf16 are multiplied in f32 and rounded once.
     ///
     /// # Errors
     /// If an axis is out of range or given twice, or the dtype is bool.
@@ -45,7 +45,7 @@ impl Tensor {
         deferred(|| self.reduce("prod", ReduceKind::Prod, &axes))
     }
 
-    /// The largest element over dimensions; NaN if one is NaN.
+    /// The largest element over axes; NaN if one is NaN.
     ///
     /// # Errors
     /// If an axis is out of range or given twice, or there is no element to choose from.
@@ -60,7 +60,7 @@ impl Tensor {
         deferred(|| self.max_or_min("max", ReduceKind::Max, &axes))
     }
 
-    /// The smallest element over dimensions; NaN if one is NaN.
+    /// The smallest element over axes; NaN if one is NaN.
     ///
     /// # Errors
     /// If an axis is out of range or given twice, or there is no element to choose from.
@@ -75,7 +75,7 @@ impl Tensor {
         deferred(|| self.max_or_min("min", ReduceKind::Min, &axes))
     }
 
-    /// Whether all elements over dimensions are `true`, or not zero; `true` of nothing.
+    /// Whether all elements over axes are `true`, or not zero; `true` of nothing.
     ///
     /// # Errors
     /// If an axis is out of range or given twice.
@@ -90,7 +90,7 @@ impl Tensor {
         deferred(|| self.truth()?.reduce("all", ReduceKind::And, &axes))
     }
 
-    /// Whether any element over dimensions is `true`, or not zero; `false` of nothing.
+    /// Whether any element over axes is `true`, or not zero; `false` of nothing.
     ///
     /// # Errors
     /// If an axis is out of range or given twice.
@@ -105,7 +105,7 @@ impl Tensor {
         deferred(|| self.truth()?.reduce("any", ReduceKind::Or, &axes))
     }
 
-    /// The i32 index of the first largest element along a dimension; with `..` its row-major position. A NaN is largest.
+    /// The i32 index of the first largest element along an axis; with `..` its row-major position. A NaN is largest.
     ///
     /// # Errors
     /// If the axis is out of range, or there is no element to choose from.
@@ -122,7 +122,7 @@ impl Tensor {
         deferred(|| self.arg_extremum("argmax", ArgKind::Max, &axis))
     }
 
-    /// The i32 index of the first smallest element along a dimension; with `..` its row-major position. A NaN is smallest.
+    /// The i32 index of the first smallest element along an axis; with `..` its row-major position. A NaN is smallest.
     ///
     /// # Errors
     /// If the axis is out of range, or there is no element to choose from.
@@ -137,7 +137,7 @@ impl Tensor {
         deferred(|| self.arg_extremum("argmin", ArgKind::Min, &axis))
     }
 
-    /// The mean over dimensions; NaN of nothing. That of f16 and bf16 is computed in f32.
+    /// The mean over axes; NaN of nothing. That of f16 and bf16 is computed in f32.
     ///
     /// # Errors
     /// If an axis is out of range or given twice, or the dtype is not a float.
@@ -152,7 +152,7 @@ impl Tensor {
         deferred(|| self.in_wide("mean", |x| x.plain_mean("mean", &axes)))
     }
 
-    /// The mean squared distance from the mean over dimensions. That of f16 and bf16 is computed in f32.
+    /// The mean squared distance from the mean over axes. That of f16 and bf16 is computed in f32.
     ///
     /// # Errors
     /// If an axis is out of range or given twice, or the dtype is not a float.
@@ -182,7 +182,7 @@ impl Tensor {
         deferred(|| self.in_wide("variance_ddof", |x| x.plain_variance("variance_ddof", &axes, ddof)))
     }
 
-    /// The square root of the variance over dimensions.
+    /// The square root of the variance over axes.
     ///
     /// # Errors
     /// As [`Tensor::variance`].
@@ -212,7 +212,7 @@ impl Tensor {
         deferred(|| self.in_wide("std_ddof", |x| Ok(x.plain_variance("std_ddof", &axes, ddof)?.sqrt())))
     }
 
-    /// The Euclidean norm over dimensions: the square root of the sum of squares. That of f16 and bf16 is computed in f32.
+    /// The Euclidean norm over axes: the square root of the sum of squares. That of f16 and bf16 is computed in f32.
     ///
     /// # Errors
     /// If an axis is out of range or given twice, or the dtype is not a float.
@@ -227,7 +227,7 @@ impl Tensor {
         deferred(|| self.in_wide("norm", |x| Ok(x.square().reduce("norm", ReduceKind::Sum, &axes)?.sqrt())))
     }
 
-    /// The sum of absolute values over dimensions.
+    /// The sum of absolute values over axes.
     ///
     /// # Errors
     /// If an axis is out of range or given twice, or the dtype is bool.
@@ -242,7 +242,7 @@ impl Tensor {
         deferred(|| self.abs().reduce("norm_l1", ReduceKind::Sum, &axes))
     }
 
-    /// The largest absolute value over dimensions.
+    /// The largest absolute value over axes.
     ///
     /// # Errors
     /// If an axis is out of range or given twice, the dtype is bool, or there is no element to choose from.
@@ -257,7 +257,7 @@ impl Tensor {
         deferred(|| self.abs().max_or_min("norm_max", ReduceKind::Max, &axes))
     }
 
-    /// `log(sum(exp(x)))` over dimensions, without overflow: the largest element is subtracted first, and carries no
+    /// `log(sum(exp(x)))` over axes, without overflow: the largest element is subtracted first, and carries no
     /// gradient.
     ///
     /// # Errors
@@ -284,7 +284,7 @@ impl Tensor {
         })
     }
 
-    /// The running sum along a dimension.
+    /// The running sum along an axis.
     ///
     /// # Errors
     /// If the axis is out of range or the dtype is bool.
@@ -299,7 +299,7 @@ impl Tensor {
         self.cumulative(CumulativeKind::Sum, axis, false)
     }
 
-    /// The running product along a dimension.
+    /// The running product along an axis.
     ///
     /// # Errors
     /// If the axis is out of range or the dtype is bool.
@@ -314,7 +314,7 @@ impl Tensor {
         self.cumulative(CumulativeKind::Prod, axis, false)
     }
 
-    /// The largest element so far along a dimension. The derivative is that of the latest element that equals it; JAX shares it
+    /// The largest element so far along an axis. The derivative is that of the latest element that equals it; JAX shares it
     /// among equal elements in a way that depends on the length.
     ///
     /// # Errors
@@ -330,7 +330,7 @@ impl Tensor {
         self.cumulative(CumulativeKind::Max, axis, false)
     }
 
-    /// The smallest element so far along a dimension. The derivative is that of the latest element that equals it; JAX shares it
+    /// The smallest element so far along an axis. The derivative is that of the latest element that equals it; JAX shares it
     /// among equal elements in a way that depends on the length.
     ///
     /// # Errors
@@ -346,7 +346,7 @@ impl Tensor {
         self.cumulative(CumulativeKind::Min, axis, false)
     }
 
-    /// The running `log(sum(exp(x)))` along a dimension.
+    /// The running `log(sum(exp(x)))` along an axis.
     ///
     /// # Errors
     /// If the axis is out of range or the dtype is not a float.
@@ -362,7 +362,7 @@ impl Tensor {
         self.cumulative(CumulativeKind::LogSumExp, axis, false)
     }
 
-    /// A running reduction along a dimension, from its first element on or, reversed, from its last.
+    /// A running reduction along an axis, from its first element on or, reversed, from its last.
     ///
     /// # Errors
     /// If the axis is out of range, or the reduction does not take the dtype.

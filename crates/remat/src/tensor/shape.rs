@@ -271,7 +271,7 @@ impl Tensor {
         })
     }
 
-    /// Reversed along dimensions.
+    /// Reversed along axes.
     ///
     /// # Errors
     /// If an axis is out of range or given twice.
@@ -345,7 +345,7 @@ pub(crate) fn whole(aval: &Aval) -> Slice {
     Slice { start: Shape::from_elem(0, rank), limit: aval.shape.clone(), strides: Shape::from_elem(1, rank) }
 }
 
-/// Elements `start..end` along a dimension; the tensor itself where that is all of it.
+/// Elements `start..end` along an axis; the tensor itself where that is all of it.
 #[track_caller]
 pub(crate) fn slice_axis(tensor: &Tensor, aval: &Aval, axis: usize, start: usize, end: usize) -> Tensor {
     if start == 0 && end == aval.shape[axis] {

@@ -9,7 +9,7 @@ use crate::Tensor;
 use crate::trace::{bind, bind1, deferred, deferred_all};
 
 impl Tensor {
-    /// The elements along a dimension in ascending order; NaN last.
+    /// The elements along an axis in ascending order; NaN last.
     ///
     /// # Errors
     /// If the axis is out of range.
@@ -48,7 +48,7 @@ impl Tensor {
         })
     }
 
-    /// Tensors of one shape sorted together along a dimension, by the first `keys` of them, the first counting most; equal
+    /// Tensors of one shape sorted together along an axis, by the first `keys` of them, the first counting most; equal
     /// keys keep their order.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ impl Tensor {
         })
     }
 
-    /// The `k` largest elements along the last dimension, in descending order, and their i32 positions; the first of equals
+    /// The `k` largest elements along the last axis, in descending order, and their i32 positions; the first of equals
     /// comes first, NaN is largest. Zeros of both signs are equal, as they are to a sort; JAX's `top_k` puts 0 before -0
     /// on the CPU.
     ///

@@ -29,7 +29,7 @@ pub(super) struct RowSegments {
     pub(super) segments: Range<usize>,
     /// The part of each segment that is inside.
     pub(super) inside: Range<usize>,
-    /// If segments and their elements run along one dimension: the coordinate of the first element, the distances between
+    /// If segments and their elements run along one axis: the coordinate of the first element, the distances between
     /// segments and between elements, and the size of the dimension.
     pub(super) shared: Option<(i64, [u64; 2], usize)>,
 }

@@ -10,7 +10,7 @@ use crate::test_support::{Stream, assert_same, elements, plain, run, threads, vi
 enum Lies {
     /// Row-major.
     InOrder,
-    /// Repeated along all dimensions but this one.
+    /// Repeated along all axes but this one.
     Along(usize),
     /// With these two dimensions exchanged.
     Exchanged(usize, usize),

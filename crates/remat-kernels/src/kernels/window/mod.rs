@@ -88,7 +88,7 @@ impl Reduced {
 }
 
 multiversion! {
-    /// Combines sums with a row of the operand, at each position in the window along the last dimension. `in_any_order` says
+    /// Combines sums with a row of the operand, at each position in the window along the last axis. `in_any_order` says
     /// that the order and repetitions do not matter.
     fn reduce_row<T: Number, F: Fn(T::Wide, T::Wide) -> T::Wide>(
         sums: &mut [T::Wide],
@@ -202,7 +202,7 @@ impl WindowSearch {
 
 multiversion! {
     /// Compares a row of the operand, which begins with element `base`, with the best of each window so far, at each
-    /// position in the window along the last dimension.
+    /// position in the window along the last axis.
     fn search_row<T: Number, I: Number, F: Fn(T::Wide, T::Wide) -> bool>(
         best: &mut [T::Wide],
         positions: &mut [I],

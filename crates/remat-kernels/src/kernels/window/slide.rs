@@ -13,15 +13,15 @@ use crate::interface::layout::{greatest_common_divisor, row_major};
 pub(super) struct Windows {
     /// The dimensions but the last one.
     outer: Vec<Slide>,
-    /// Windows along the last dimension.
+    /// Windows along the last axis.
     pub(super) len: usize,
     /// Numbers in an element.
     pub(super) inner: usize,
-    /// For each position in the window along the last dimension the elements that are there.
+    /// For each position in the window along the last axis the elements that are there.
     pub(super) runs: Vec<Run>,
 }
 
-/// How windows slide along a dimension.
+/// How windows slide along an axis.
 #[derive(Clone)]
 struct Slide {
     /// The size of the dimension.

@@ -1,4 +1,4 @@
-//! `scan`: a loop over the first dimension.
+//! `scan`: a loop over the first axis.
 
 mod split;
 
@@ -172,7 +172,7 @@ pub(super) fn vmap(b: &mut Builder, op: &Scan, batch: Batch<'_>, ins: &[Batched]
     for (i, (&x, &is_batched)) in ins.iter().zip(&batched).enumerate() {
         operands.push(match x.axis {
             _ if !is_batched => x.atom,
-            // The loop is over the first dimension, so that the batch comes second.
+            // The loop is over the first axis, so that the batch comes second.
             Some(axis) if i >= op.num_consts + op.num_carry => b.move_axis(x.atom, axis, 1)?,
             _ => front(b, batch.size, x)?,
         });
