@@ -4,8 +4,8 @@
 //! The sum of the products of a window with an image, at a position, is that of the image with the window at the opposite one. So the few
 //! features become the few images of [`long_windows`](super::long_windows), whose windows are read where they lie, and the many images its features.
 //!
-//! Zeros are then around the window, where elements of the image meet them that meet nothing otherwise. Zeros add nothing to a sum, unless such an
-//! element is not finite: where a result is not, all are computed again without the exchange.
+//! Zeros are then around the window, where elements of the image meet them that meet nothing otherwise: where a result is not finite, all are
+//! computed again without the exchange ([`IfFinite`](super::finite::IfFinite)).
 
 use remat_ir::{Aval, Conv, ConvDims, DType};
 
@@ -13,16 +13,11 @@ use super::long_windows::{LongWindows, Sizes};
 use crate::base::product::Accumulator;
 use crate::interface::layout::Layout;
 use crate::interface::{Kernel, Source, Target};
-use crate::number::{Number, with_float};
 use crate::threads::Threads;
 
 /// A convolution with image and window exchanged.
 pub(super) struct Exchanged<A: Accumulator> {
     exchanged: LongWindows<A>,
-    /// The convolution as it is.
-    plain: Box<dyn Kernel>,
-    /// The dtype of the results.
-    out: DType,
 }
 
 impl<A: Accumulator> Exchanged<A> {
@@ -32,7 +27,6 @@ impl<A: Accumulator> Exchanged<A> {
         op: &Conv,
         [(dtype, lhs), (weights_dtype, rhs)]: [(DType, &Layout); 2],
         out: &Aval,
-        plain: impl FnOnce() -> Box<dyn Kernel>,
     ) -> Option<Exchanged<A>> {
         let is_plain = [&op.strides, &op.lhs_dilation, &op.rhs_dilation].iter().all(|all| all.iter().all(|&x| x == 1));
         if !is_plain || out.shape[op.out_dims.second] >= sizes.images {
@@ -41,7 +35,11 @@ impl<A: Accumulator> Exchanged<A> {
         let padding = |d: usize| {
             let sizes = [lhs.shape[op.lhs_dims.spatial[d]], rhs.shape[op.rhs_dims.spatial[d]]];
             let [image, window, results] = [sizes[0], sizes[1], out.shape[op.out_dims.spatial[d]]].map(|x| x as i64);
-            let low = op.padding[d].0;
+            let (low, high) = op.padding[d];
+            // An element of the window that is in the padding at all positions would reach no result, whatever it is.
+            if low.max(high) >= results {
+                return None;
+            }
             Some(((image - window).checked_add(low)?, (results - 1).checked_sub(low)?))
         };
         let exchanged = Conv {
@@ -52,23 +50,17 @@ impl<A: Accumulator> Exchanged<A> {
             ..op.clone()
         };
         let (window, image) = (rhs.reversed(&op.rhs_dims.spatial), lhs.reversed(&op.lhs_dims.spatial));
-        let exchanged = LongWindows::new(sizes, &exchanged, [(weights_dtype, &window), (dtype, &image)], out)?;
-        Some(Exchanged { exchanged, plain: plain(), out: out.dtype })
+        let operands = [(weights_dtype, &window), (dtype, &image)];
+        Some(Exchanged { exchanged: LongWindows::new(sizes, &exchanged, operands, out)? })
     }
 }
 
 impl<A: Accumulator> Kernel for Exchanged<A> {
     fn scratch(&self, threads: usize) -> usize {
-        self.exchanged.scratch(threads).max(self.plain.scratch(threads))
+        self.exchanged.scratch(threads)
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
         self.exchanged.run(&[ins[1], ins[0]], outs, scratch, threads);
-        let is_finite = with_float!(self.out, T => {
-            outs[0].slice_mut::<T>().iter().all(|x| Number::widen(*x).is_finite())
-        });
-        if !is_finite {
-            self.plain.run(ins, outs, scratch, threads);
-        }
     }
 }

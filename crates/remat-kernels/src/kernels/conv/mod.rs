@@ -6,13 +6,14 @@
 //!
 //! A dilated image is never filled with zeros. Positions are grouped by the elements of the window that meet elements of the
 //! image there ([`polyphase`]), and each group is a convolution of its own, with fewer weights and without dilation. (So a
-//! weight that is infinite or NaN does not meet these zeros, whereas it does meet those of padding, but for those of [`col2im`].)
+//! weight that is infinite or NaN does not meet these zeros, whereas it does meet those of padding.)
 //!
 //! Where the result has few features, as gradients of images of few channels have, elements are multiplied by all weights first, and the
 //! products added to the results that they reach ([`col2im`]).
 //!
 //! Two kinds of convolutions do not gather windows, but read them where they lie: those of few weights ([`direct`]), and those of long
-//! windows at few positions, as gradients of weights are ([`long_windows`], [`exchanged`]).
+//! windows at few positions, as gradients of weights are ([`long_windows`], [`exchanged`]). What is right for finite numbers only is computed
+//! again where a result is not finite ([`finite`]).
 //!
 //! Those of bf16 and of bytes are computed on the CPU's unit for such products, if it has one ([`narrow`]); what has too few features or
 //! positions for its panels, too short windows, or too little work, is widened ([`numbers`]), as are other dtypes.
@@ -24,6 +25,7 @@
 mod col2im;
 mod direct;
 mod exchanged;
+mod finite;
 mod im2col;
 mod long_windows;
 mod narrow;
@@ -41,6 +43,7 @@ use smallvec::SmallVec;
 
 use direct::Direct;
 use exchanged::Exchanged;
+use finite::IfFinite;
 use long_windows::LongWindows;
 use narrow::Narrow;
 use numbers::Numbers;
@@ -59,9 +62,14 @@ use crate::threads::Threads;
 /// The kernel of a convolution, of operands of these dtypes in any layout. Sums are as those of a matrix product; their order
 /// depends on the operation and the shapes alone, not on the layouts.
 pub(crate) fn kernel(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<dyn Kernel> {
-    if let Some(kernel) = col2im::of_pairs(op, ins, out) {
-        return kernel;
+    match col2im::of_pairs(op, ins, out) {
+        Some(fast) => Box::new(IfFinite::new(fast, of_windows(op, ins, out), out.dtype)),
+        None => of_windows(op, ins, out),
     }
+}
+
+/// The kernel of a convolution that reads or packs windows, or whose numbers are widened.
+fn of_windows(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<dyn Kernel> {
     if let Some(narrow) = Narrow::new(op, ins, out) {
         return Box::new(ConvKernel::new(narrow, op, ins, out));
     }
@@ -75,19 +83,20 @@ pub(crate) fn kernel(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<d
 /// The kernel of a convolution with sums of this type.
 fn of<A: Accumulator>(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Box<dyn Kernel> {
     let direct = Direct::<A>::new(direct::SIZES, op, ins, out);
-    if let Some(kernel) = col2im::of_numbers::<A>(direct.is_some(), op, ins, out) {
-        return kernel;
-    }
-    if let Some(direct) = direct {
-        return Box::new(direct);
-    }
-    if let Some(long) = LongWindows::<A>::new(long_windows::SIZES, op, ins, out) {
-        return Box::new(long);
-    }
+    let col2im = col2im::of_numbers::<A>(direct.is_some(), op, ins, out);
     let plain = || -> Box<dyn Kernel> { Box::new(ConvKernel::new(Numbers::<A>::new(ins, out), op, ins, out)) };
-    match Exchanged::<A>::new(long_windows::SIZES, op, ins, out, plain) {
-        Some(exchanged) => Box::new(exchanged),
-        None => plain(),
+    let windows: Box<dyn Kernel> = if let Some(direct) = direct {
+        Box::new(direct)
+    } else if let Some(long) = LongWindows::<A>::new(long_windows::SIZES, op, ins, out) {
+        Box::new(long)
+    } else if let Some(exchanged) = Exchanged::<A>::new(long_windows::SIZES, op, ins, out) {
+        Box::new(IfFinite::new(exchanged, plain(), out.dtype))
+    } else {
+        plain()
+    };
+    match col2im {
+        Some(fast) => Box::new(IfFinite::new(fast, windows, out.dtype)),
+        None => windows,
     }
 }
 

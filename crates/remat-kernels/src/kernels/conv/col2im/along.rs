@@ -64,6 +64,11 @@ impl Along {
         self.reached().iter().map(|reached| reached.inside(&(0..self.image)).1.len()).sum()
     }
 
+    /// Whether an element of the window reaches no result, from any element of the image.
+    pub(super) fn is_any_outside(&self) -> bool {
+        self.reached().iter().any(|reached| reached.inside(&(0..self.image)).1.is_empty())
+    }
+
     /// Results from the first to the last that an element reaches, less one.
     pub(super) fn reach(&self) -> usize {
         (self.window - 1) * self.dilation

@@ -13,8 +13,8 @@
 //! The operation and the shapes decide whether a convolution is computed so. The order of sums is: features, in parts, for each product; then rows of the
 //! image, parts of a row, and elements of the window. It does not depend on bands, of which there are as many as keep the threads busy.
 //!
-//! Weights meet no zeros here, neither those between the elements of a dilated image nor those of padding: so one that is infinite or NaN shows
-//! only in results that it reaches from an element.
+//! Weights meet no zeros here, those of padding neither, which changes results that are not finite alone: these are computed again
+//! ([`IfFinite`](super::finite::IfFinite)). So no element of the window may be one that reaches no result at all.
 
 mod along;
 mod products;
@@ -46,7 +46,7 @@ pub(super) struct Sizes {
     step: usize,
     /// Columns that a step may have in any case.
     columns: usize,
-    /// Most elements of the packed weights, and most sums of the rows of results that a step reaches, which are scratch memory.
+    /// Most elements of the packed weights with those that fill panels, and most sums of the rows of results that a step reaches, which are scratch memory.
     scratch: usize,
     /// Fewest multiplications.
     work: usize,
@@ -56,12 +56,14 @@ pub(super) struct Sizes {
     features: usize,
     /// Fewest features that are summed, for each of the result.
     depth: usize,
+    /// Fewest tasks that there may be: one row of one image would be computed by one thread.
+    tasks: usize,
 }
 
 /// Each was measured. A product is added in the time of some multiplications, so that there should be several of these for each; an element that is
 /// gathered for a window takes as long, and is multiplied once for each feature of the result.
 const SIZES: Sizes =
-    Sizes { step: 3 << 15, columns: 128, scratch: 1 << 20, work: 1 << 20, least: 48, features: 16, depth: 2 };
+    Sizes { step: 3 << 15, columns: 128, scratch: 1 << 20, work: 1 << 20, least: 48, features: 16, depth: 2, tasks: 2 };
 
 /// Fewest features that are summed, for each of the result, where windows could be read where they lie: of fewer that is faster.
 const DIRECT: usize = 8;
@@ -69,7 +71,7 @@ const DIRECT: usize = 8;
 /// Sizes of which small convolutions have several steps.
 #[cfg(test)]
 const SMALL: Sizes =
-    Sizes { step: 400, columns: 12, scratch: 1 << 16, work: 0, least: 1, features: usize::MAX, depth: 0 };
+    Sizes { step: 400, columns: 12, scratch: 1 << 16, work: 0, least: 1, features: usize::MAX, depth: 0, tasks: 0 };
 
 /// Tasks of each thread, where an image has rows enough.
 const TASKS: usize = 2;
@@ -102,9 +104,9 @@ pub(super) struct Col2im<M: Multiplier> {
 }
 
 /// The kernel of a convolution of bf16 on a unit of the CPU, if it is one that is computed so.
-pub(super) fn of_pairs(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<Box<dyn Kernel>> {
+pub(super) fn of_pairs(op: &Conv, ins: [(DType, &Layout); 2], out: &Aval) -> Option<impl Kernel + use<>> {
     let pairs = Pairs::new(ins.map(|(dtype, _)| dtype), out.dtype)?;
-    Some(Box::new(Col2im::new(SIZES, pairs, op, ins, out)?))
+    Col2im::new(SIZES, pairs, op, ins, out)
 }
 
 /// The kernel of a convolution with sums of this type, if it is one that is computed so. `is_direct` says whether windows could be read
@@ -114,14 +116,18 @@ pub(super) fn of_numbers<A: Accumulator>(
     op: &Conv,
     ins: [(DType, &Layout); 2],
     out: &Aval,
-) -> Option<Box<dyn Kernel>> {
+) -> Option<impl Kernel + use<A>> {
     let least = if is_direct { DIRECT } else { SIZES.depth };
     let numbers = Numbers::<A>::new(ins.map(|(dtype, _)| dtype));
-    Some(Box::new(Col2im::new(Sizes { depth: least, ..SIZES }, numbers, op, ins, out)?))
+    Col2im::new(Sizes { depth: least, ..SIZES }, numbers, op, ins, out)
 }
 
-/// Whether less than two thirds of the products reach results: of long windows, as gradients of weights have, nearly all are outside.
+/// Whether an element of the window reaches no result, or less than two thirds of the products reach one: of long windows, as gradients of
+/// weights have, nearly all are outside.
 fn wastes(rows: &Along, columns: &Along) -> bool {
+    if rows.is_any_outside() || columns.is_any_outside() {
+        return true;
+    }
     let inside = rows.pairs_inside().saturating_mul(columns.pairs_inside());
     let all = [rows.image, rows.window, columns.image, columns.window].into_iter().fold(1, usize::saturating_mul);
     inside < all / 3 * 2
@@ -204,7 +210,9 @@ impl<M: Multiplier> Col2im<M> {
         };
         let slots = this.rows.apart.checked_mul(step[0])?.checked_add(this.rows.reach())?;
         let sums = slots.checked_mul(columns.phase() * columns.apart)?.checked_mul(features)?;
-        (sums <= sizes.scratch).then_some(this)
+        let weights = this.bytes()[0] / size_of::<M::Sum>();
+        let fits = sums <= sizes.scratch && weights <= sizes.scratch;
+        (fits && images * groups * this.bands() >= sizes.tasks).then_some(this)
     }
 
     /// Columns of a step.
@@ -222,11 +230,18 @@ impl<M: Multiplier> Col2im<M> {
         self.columns.apart * self.columns.phase()
     }
 
+    /// Most bands of an image.
+    fn bands(&self) -> usize {
+        // Rows of results that bands share, if each begins where an element reaches its first.
+        let shared = self.rows.reach() / self.rows.apart * self.rows.apart;
+        self.rows.results / (BAND * shared).max(self.rows.apart)
+    }
+
     /// Rows of the results in a band, for so many threads.
     fn band(&self, threads: usize) -> usize {
         let wanted = (TASKS * threads).div_ceil(self.images * self.groups);
-        let most = self.rows.results / (BAND * self.rows.reach()).max(1);
-        self.rows.results.div_ceil(wanted.min(most).max(1))
+        let bands = wanted.min(self.bands()).max(1);
+        self.rows.results.div_ceil(bands).next_multiple_of(self.rows.apart)
     }
 
     /// Bytes of the packed weights, and of the columns, the products and the sums of a step.
