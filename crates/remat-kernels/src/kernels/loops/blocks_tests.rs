@@ -1,7 +1,8 @@
 //! Loops that are computed together, beside the same loops one after the other.
 
-use remat_ir::{Array, Aval, Binary, DType, Prim, Reduce, ReduceKind, Unary};
+use remat_ir::{Array, Aval, Binary, Compare, DType, Prim, Reduce, ReduceKind, Unary};
 
+use super::blocks::{BLOCKS, of_block};
 use super::tests::{equation, input};
 use crate::interface::Extent::{Full, Row};
 use crate::interface::LoopInput::{Equation, Operand};
@@ -15,7 +16,8 @@ fn spec(operands: Vec<LoopOperand>, equations: Vec<LoopEquation>, rows: usize, o
     LoopSpec { operands, equations, outs, rows, columns: None, reduction: None }
 }
 
-/// Four loops: `a = x * y`; for each channel `s`, the sum of `a`, and `t`, the largest of `x`; `m = s - t`; `a + sin m`, in place of `a`.
+/// Four loops: `a = x * y`; for each channel `s`, the sum of `a`, and `t`, the largest of `x`; `m = s - t`; `a + sin m`, in place of `a`. Of integers it is
+/// `a - m`, and of truth values `a = x and y`, `s` whether all of `a` are, `m = s or t`, and whether `a` is not `m`.
 fn loops(dtype: DType, space: [usize; 3]) -> [LoopSpec; 4] {
     let [before, kept, after] = space;
     let all = |number| input(number, dtype, Full, Layout::contiguous(&space));
@@ -23,16 +25,21 @@ fn loops(dtype: DType, space: [usize; 3]) -> [LoopSpec; 4] {
     let channels = |number| input(number, dtype, Full, Layout::contiguous(&[kept]));
     let size = before * kept * after;
     let reduce = |kind| Prim::from(Reduce { kind, axes: [0, 2].into_iter().collect() });
-    let product = equation(Binary::Mul, &[Operand(0), Operand(1)], dtype, Full);
+    let is_bool = dtype == DType::Bool;
+    let op = |of_numbers: Binary, of_bools: Binary| if is_bool { of_bools } else { of_numbers };
+    let product = equation(op(Binary::Mul, Binary::And), &[Operand(0), Operand(1)], dtype, Full);
     let reductions = vec![
-        equation(reduce(ReduceKind::Sum), &[Operand(0)], dtype, Row),
+        equation(reduce(if is_bool { ReduceKind::And } else { ReduceKind::Sum }), &[Operand(0)], dtype, Row),
         equation(reduce(ReduceKind::Max), &[Operand(1)], dtype, Row),
     ];
-    let difference = equation(Binary::Sub, &[Operand(0), Operand(1)], dtype, Full);
-    let result = vec![
-        equation(Unary::Sin, &[Operand(1)], dtype, Full),
-        equation(Binary::Add, &[Operand(0), Equation(0)], dtype, Full),
-    ];
+    let difference = equation(op(Binary::Sub, Binary::Or), &[Operand(0), Operand(1)], dtype, Full);
+    let result = match is_bool {
+        true => vec![equation(Compare::Ne, &[Operand(0), Operand(1)], dtype, Full)],
+        false => vec![
+            equation(if dtype.is_float() { Unary::Sin } else { Unary::Neg }, &[Operand(1)], dtype, Full),
+            equation(Binary::Add, &[Operand(0), Equation(0)], dtype, Full),
+        ],
+    };
     let mut reduction = spec(vec![all(0), all(1)], reductions, size, 2);
     reduction.reduction = Some((space.into_iter().collect(), [0, 2].into_iter().collect()));
     [
@@ -57,8 +64,8 @@ fn together(dtype: DType, space: [usize; 3]) -> Option<Box<dyn Kernel>> {
 
 #[test]
 fn blocks_have_the_bits_of_their_loops() {
-    for dtype in [DType::F32, DType::Bf16, DType::F64, DType::I32] {
-        for space in [[8, 32, 49], [2, 35, 1300], [1, 40, 5000], [3, 257, 2]] {
+    for dtype in [DType::F32, DType::F16, DType::Bf16, DType::F64, DType::I32, DType::U8, DType::Bool] {
+        for space in [[8, 32, 49], [2, 35, 1300], [1, 33, 5000], [3, 257, 2]] {
             let [full, of_channels] = [&space[..], &space[1..2]].map(|shape| Aval::new(dtype, shape.iter().copied()));
             let [x, y] = [1, 2].map(|seed| plain(dtype, &space, seed));
             let [product, reductions, difference, result] = loops(dtype, space);
@@ -70,11 +77,7 @@ fn blocks_have_the_bits_of_their_loops() {
             let a = one_by_one(&product, &[&x, &y], &[&full]);
             let reduced = one_by_one(&reductions, &[&a[0], &x], &[&of_channels; 2]);
             let m = one_by_one(&difference, &[&reduced[0], &reduced[1]], &[&of_channels]);
-            // There is no sine of integers: their loops are the others.
-            let Some(kernel) = together(dtype, space) else {
-                assert!(!dtype.is_float(), "{dtype} {space:?}");
-                continue;
-            };
+            let kernel = together(dtype, space).expect("functions of all dtypes");
             let expected = one_by_one(&result, &[&a[0], &m[0]], &[&full]).remove(0);
             // `x` is read by the second loop, after the result has memory.
             assert_eq!(kernel.in_place(), [(1, 0)], "{dtype} {space:?}");
@@ -114,4 +117,23 @@ fn an_operand_that_a_block_reads_elsewhere_is_not_overwritten() {
     };
     assert_eq!(kernel(Layout::contiguous(&space)).in_place(), [(0, 1)]);
     assert!(kernel(Layout::contiguous(&space).reversed(&[1])).in_place().is_empty());
+}
+
+#[test]
+fn there_are_sixteen_blocks_where_there_are_as_many_positions() {
+    for kept in [16, 31, 32, 33, 47, 100, 2048] {
+        let of_block = of_block([1, kept, 2], 4);
+        assert!(kept.div_ceil(of_block) >= BLOCKS, "{kept}: {of_block}");
+    }
+    assert_eq!(of_block([1, 3, 2], 4), 1);
+}
+
+#[test]
+fn short_pieces_and_very_large_positions_are_not_worthwhile() {
+    let are_worthwhile = |space| BlockedLoops::are_worthwhile(space, 8);
+    assert!(are_worthwhile([32, 256, 196]) && are_worthwhile([32, 2048, 49]) && are_worthwhile([8, 64, 65536]));
+    assert!(!are_worthwhile([4096, 64, 4]) && !are_worthwhile([2048, 32, 2]));
+    // A block is one piece where nothing is before the dimension.
+    assert!(are_worthwhile([1, 1 << 16, 4]));
+    assert!(!are_worthwhile([1, 32, 10_000_000]) && !are_worthwhile([100, 32, 100_000]));
 }

@@ -74,7 +74,7 @@ struct OperandOffsets {
 /// Pieces are put together to tasks of up to this many elements.
 const TASK: usize = 1 << 15;
 /// There are segments until there are this many pieces.
-const TASKS: usize = 32;
+pub(super) const TASKS: usize = 32;
 /// Elements of a tile by which the number of segments is decided.
 const TILE: usize = 2048;
 /// Tiles that run along fewer inner elements would take longer to begin than to compute.
