@@ -43,6 +43,8 @@ pub(super) struct Buffers<'a> {
     all: IndexVec<BufferId, Buffer>,
     /// The buffer of each variable that has one.
     of_var: VarMap<Option<BufferId>>,
+    /// The variables that have the buffer of another one.
+    are_guests: VarMap<bool>,
     pub(super) arguments: IndexVec<ArgId, BufferId>,
     pub(super) outputs: IndexVec<OutId, BufferId>,
     pub(super) constants: IndexVec<ConstId, Literal>,
@@ -57,6 +59,7 @@ impl<'a> Buffers<'a> {
             steps,
             all: IndexVec::new(),
             of_var: VarMap::filled(steps.jaxpr.avals.len(), None),
+            are_guests: VarMap::filled(steps.jaxpr.avals.len(), false),
             arguments: IndexVec::new(),
             outputs: IndexVec::new(),
             constants: IndexVec::new(),
@@ -103,6 +106,7 @@ impl<'a> Buffers<'a> {
     pub(super) fn share(&mut self, var: Var, home: Var) {
         let buffer = self.own(home);
         self.of_var[var] = Some(buffer);
+        self.are_guests[var] = true;
     }
 
     /// A buffer that holds one number.
@@ -145,9 +149,9 @@ impl<'a> Buffers<'a> {
         self.of_var.get(var).copied().flatten()
     }
 
-    /// The variables that have a buffer, with it.
-    pub(super) fn vars(&self) -> impl Iterator<Item = (Var, BufferId)> {
-        self.of_var.iter().filter_map(|(var, &buffer)| Some((var, buffer?)))
+    /// The variables that have a buffer of their own, with it.
+    pub(super) fn owners(&self) -> impl Iterator<Item = (Var, BufferId)> {
+        self.of_var.iter().filter(|(var, _)| !self.are_guests[*var]).filter_map(|(var, &buffer)| Some((var, buffer?)))
     }
 
     /// The aval of a buffer.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use oxc_index::{IndexVec, index_vec};
-use remat_ir::{Aval, DType, LiveKind, LiveValue, Loc};
+use remat_ir::{Aval, DType, LiveKind, LiveValue, Loc, VarMap};
 
 use super::kernels::Kernels;
 use crate::ids::{BufferId, EqnId};
@@ -13,7 +13,7 @@ use crate::plan::{Live, Plan};
 pub(super) fn live(kernels: &Kernels<'_>, plan: &Plan) -> Vec<LiveValue> {
     let (steps, buffers) = (kernels.steps, &kernels.buffers);
     let mut names: IndexVec<BufferId, Option<Arc<str>>> = index_vec![None; buffers.len()];
-    for (var, buffer) in buffers.vars() {
+    for (var, buffer) in buffers.owners() {
         names[buffer] = steps.names[var].clone();
     }
     // The equation whose result a buffer is: in a loop, the one of its members that is stored.
@@ -23,10 +23,14 @@ pub(super) fn live(kernels: &Kernels<'_>, plan: &Plan) -> Vec<LiveValue> {
             eqns[out] = call.eqn;
         }
     }
+    let mut makers: VarMap<Option<EqnId>> = VarMap::filled(steps.jaxpr.avals.len(), None);
     for (e, eqn) in steps.jaxpr.eqns.iter().enumerate() {
-        for buffer in eqn.outs.iter().filter_map(|&v| buffers.of_var(v)) {
-            eqns[buffer] = Some(EqnId::new(e));
+        for &out in &eqn.outs {
+            makers[out] = Some(EqnId::new(e));
         }
+    }
+    for (var, buffer) in buffers.owners().filter(|&(var, _)| makers[var].is_some()) {
+        eqns[buffer] = makers[var];
     }
     let value = |kind: LiveKind, aval: Aval, name: Option<Arc<str>>, eqn: Option<EqnId>| {
         let eqn = eqn.map(|e| steps.eqn(e));
