@@ -168,7 +168,8 @@ impl Places<'_> {
     }
 }
 
-/// The variables that have the buffers of others: what only the loops of a step read has that of a result which the last of its readers computes in place of it.
+/// The variables that have the buffers of others: what only the loops of a step read has that of a result which the last of its readers computes in place of it. Where that
+/// cannot be in place, as of a reduction or of another dtype, a value of full size has a buffer of its own while the step runs, as a result has.
 ///
 /// # Errors
 /// If there is no function for an operation of a loop.

@@ -19,10 +19,10 @@ use remat_opt::pipeline;
 use crate::ids::{ResultId, StepId};
 use crate::peak::Programs;
 use crate::plan::{Plan, plan};
-use crate::program::ProgramResult;
+use crate::program::{CompiledProgram, ProgramResult};
 use crate::schedule::{Graph, schedule};
 use crate::steps::Steps;
-use kernels::{Controls, Kernels};
+use kernels::{Controls, KernelCall, Kernels};
 
 /// Who runs a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,7 +123,10 @@ fn in_blocks<R>(
     use_plan: impl FnOnce(&Planned<'_>, Programs) -> Result<R>,
 ) -> Result<R> {
     let Kernels { steps, threads, controls, .. } = planned.kernels;
-    if let Some(blocks) = steps.in_blocks()? {
+    // The tables of large steps are memory too.
+    let table = |call: &KernelCall| CompiledProgram::table(call.ins.len(), call.outs.len());
+    let largest = planned.kernels.calls.iter().map(table).max().unwrap_or(0);
+    if let Some(blocks) = steps.in_blocks(|ins, outs| CompiledProgram::table(ins, outs) <= largest)? {
         let in_blocks = Planned::new(&blocks, caller, threads, controls)?;
         let more = in_blocks.programs(jaxpr)?;
         if needs_no_more(&more, &programs) {

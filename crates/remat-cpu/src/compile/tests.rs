@@ -5,6 +5,7 @@ use std::sync::Arc;
 use remat_ir::{Array, Device, Jaxpr, Reference};
 use remat_kernels::Threads;
 use remat_opt::pipeline;
+use remat_testkit::arrays::{assert_same, plain};
 
 use super::*;
 use crate::Cpu;
@@ -110,16 +111,33 @@ fn programs_that_keep_values_compute_the_same() {
     }
 }
 
-/// The gradient of a normalisation of channels. Where loops are to be apart, barriers are between them.
-fn normalisation(are_apart: bool) -> String {
-    let barrier = |x: &str| match are_apart {
-        true => format!("{x} _:f32[] = optimization_barrier {}0 z", &x[..1]),
-        false => format!("{x} = mul {}0 1.0:f32[]", &x[..1]),
-    };
+/// The gradient of a normalisation of channels, of a dtype and a shape of images. Where loops are to be apart, barriers are between them.
+fn normalisation(are_apart: bool, dtype: &str, images: [usize; 4]) -> String {
+    let equations = equations_of_normalisation(are_apart);
+    let text = format!("{{ lambda ; {OPERANDS}. let {equations} in (q, b, v) }}");
+    of_images(&text, dtype, images)
+}
+
+/// The same as the body of a loop, whose carry is the gradient.
+fn repeated(are_apart: bool) -> String {
+    let equations = equations_of_normalisation(are_apart);
+    let outer = OPERANDS.split(' ').map(|operand| format!("out{operand}")).collect::<Vec<_>>().join(" ");
     let text = format!(
-        "{{ lambda ; g:IMAGES x:IMAGES y:IMAGES m:f32[64] r:f32[64] w:f32[64] z:f32[]. let
-          p:BOOLS = gt y 0.0:f32[]
-          no:IMAGES = broadcast_in_dim[broadcast_dimensions=() shape=(2, 64, 37, 37)] 0.0:f32[]
+        "{{ lambda ; {outer}. let
+          outq:IMAGES = scan[jaxpr={{ lambda ; {OPERANDS}. let {equations} in (q,) }}
+            length=3 num_carry=1 num_consts=6 reverse=False unroll=1] outx outy outm outr outw outz outg
+        in (outq,) }}"
+    );
+    of_images(&text, "f32", [2, 64, 37, 37])
+}
+
+const OPERANDS: &str = "x:IMAGES y:IMAGES m:CHANNELS r:CHANNELS w:CHANNELS z:NUMBER g:IMAGES";
+
+fn equations_of_normalisation(are_apart: bool) -> String {
+    let barrier = |x: &str| barrier(x, are_apart);
+    format!(
+        "p:BOOLS = gt y 0.0:NUMBER
+          no:IMAGES = broadcast_in_dim[broadcast_dimensions=() shape=SHAPE] 0.0:NUMBER
           a0:IMAGES = select_n p no g
           {}
           mm:IMAGES = OF_CHANNEL m
@@ -127,59 +145,108 @@ fn normalisation(are_apart: bool) -> String {
           ww:IMAGES = OF_CHANNEL w
           d:IMAGES = sub x mm
           e:IMAGES = mul d rr
-          f:IMAGES = mul a e
-          b0:f32[64] = SUM a
+          f0:IMAGES = mul a e
           {}
-          v0:f32[64] = SUM f
+          b0:CHANNELS = SUM a
+          {}
+          v0:CHANNELS = SUM f
           {}
           vv:IMAGES = OF_CHANNEL v
           h:IMAGES = mul a ww
           i:IMAGES = mul vv d
           j0:IMAGES = sub h i
           {}
-          s0:f32[64] = SUM j
+          s0:CHANNELS = SUM j
           {}
-          t:f32[64] = div s 2738.0:f32[]
+          t:CHANNELS = div s 2048.0:NUMBER
           tt:IMAGES = OF_CHANNEL t
           o:IMAGES = sub j tt
-          q:IMAGES = cummax[axis=3 reverse=False] o
-        in (q, b, v) }}",
+          q:IMAGES = cummax[axis=3 reverse=False] o",
         barrier("a:IMAGES"),
-        barrier("b:f32[64]"),
-        barrier("v:f32[64]"),
+        barrier("f:IMAGES"),
+        barrier("b:CHANNELS"),
+        barrier("v:CHANNELS"),
         barrier("j:IMAGES"),
-        barrier("s:f32[64]")
+        barrier("s:CHANNELS")
+    )
+}
+
+/// The variable of a one-letter name, from that with a 0 after it.
+fn barrier(x: &str, is_there: bool) -> String {
+    match is_there {
+        true => format!("{x} _:NUMBER = optimization_barrier {}0 z", &x[..1]),
+        false => format!("{x} = mul {}0 1.0:NUMBER", &x[..1]),
+    }
+}
+
+/// An exponential that only a sum and a comparison read: no result can be in its memory.
+fn without_a_home(are_apart: bool) -> String {
+    let text = format!(
+        "{{ lambda ; x:IMAGES z:NUMBER. let
+          e0:IMAGES = exp x
+          {}
+          s0:CHANNELS = SUM e
+          {}
+          ss:IMAGES = OF_CHANNEL s
+          p:BOOLS = gt e ss
+        in (p,) }}",
+        barrier("e:IMAGES", are_apart),
+        barrier("s:CHANNELS", are_apart)
     );
-    let text = text.replace("IMAGES", "f32[2,64,37,37]").replace("BOOLS", "bool[2,64,37,37]");
-    let text = text.replace("OF_CHANNEL", "broadcast_in_dim[broadcast_dimensions=(1,) shape=(2, 64, 37, 37)]");
-    text.replace("SUM", "reduce_sum[axes=(0, 2, 3)]")
+    of_images(&text, "f32", [2, 64, 37, 37])
+}
+
+fn of_images(text: &str, dtype: &str, images: [usize; 4]) -> String {
+    let [n, channels, height, width] = images;
+    let text = text.replace("OF_CHANNEL", "broadcast_in_dim[broadcast_dimensions=(1,) shape=SHAPE]");
+    let text = text.replace("SUM", "reduce_sum[axes=(0, 2, 3)]");
+    let text = text.replace("SHAPE", &format!("({n}, {channels}, {height}, {width})"));
+    let text = text.replace("BOOLS", &format!("bool[{n},{channels},{height},{width}]"));
+    let text = text.replace("IMAGES", &format!("{dtype}[{n},{channels},{height},{width}]"));
+    text.replace("CHANNELS", &format!("{dtype}[{channels}]")).replace("NUMBER", &format!("{dtype}[]"))
 }
 
 #[test]
 fn loops_in_blocks_have_the_bits_and_no_more_memory_than_apart() {
-    let compiled = [true, false].map(|are_apart| {
-        let jaxpr: Jaxpr = normalisation(are_apart).parse().unwrap_or_else(|e| panic!("{e}"));
+    let images = [2, 64, 37, 37];
+    together_and_apart(|are_apart| normalisation(are_apart, "f32", images));
+    together_and_apart(|are_apart| normalisation(are_apart, "bf16", images));
+    // As few channels as there may be.
+    together_and_apart(|are_apart| normalisation(are_apart, "f32", [4, 32, 37, 37]));
+    together_and_apart(repeated);
+    together_and_apart(without_a_home);
+}
+
+fn together_and_apart(program: impl Fn(bool) -> String) {
+    let [apart, together]: [Jaxpr; 2] =
+        [true, false].map(|are_apart| program(are_apart).parse().unwrap_or_else(|e| panic!("{e}")));
+    let compiled = [&apart, &together].map(|jaxpr| {
         let threads = Threads::new(2).expect("two threads");
         let counts = |planned: &Planned<'_>| {
             Ok((planned.text(&threads, 0)?.matches("blocks[").count(), planned.keeping.plan.arena))
         };
-        plan_with(&jaxpr, Caller::User, &threads, |planned, _| counts(planned)).expect("it is planned")
+        plan_with(jaxpr, Caller::User, &threads, |planned, _| counts(planned)).expect("it is planned")
     });
-    assert_eq!((compiled[0].0, compiled[1].0), (0, 1));
-    assert!(compiled[1].1 <= compiled[0].1, "{compiled:?}");
-    let image = || numbers(&[2, 64, 37, 37]);
-    let args = || vec![image(), image(), image(), numbers(&[64]), numbers(&[64]), numbers(&[64]), numbers(&[])];
-    let results = |are_apart: bool, threads: usize| {
-        let jaxpr = Arc::new(normalisation(are_apart).parse::<Jaxpr>().unwrap_or_else(|e| panic!("{e}")));
+    assert_eq!((compiled[0].0, compiled[1].0), (0, 1), "{together}");
+    assert!(compiled[1].1 <= compiled[0].1, "{compiled:?} {together}");
+    let avals = || apart.ins.iter().map(|&var| &apart.avals[var]);
+    let args = || (1..).zip(avals()).map(|(seed, aval)| plain(aval.dtype, &aval.shape, seed)).collect::<Vec<_>>();
+    let results = |jaxpr: &Jaxpr, threads: usize| {
+        let jaxpr = Arc::new(jaxpr.clone());
         let program = Cpu::with_threads(threads).and_then(|cpu| cpu.compile(&jaxpr)).expect("it compiles");
         let held = args();
-        let first = bits(&program.run(held.clone()).expect("it runs"));
+        let first = program.run(held.clone()).expect("it runs");
         // The second run may take the memory of its arguments.
-        assert!(first == bits(&program.run(args()).expect("it runs")) && bits(&held) == bits(&args()));
+        let again = program.run(args()).expect("it runs");
+        for (one, other) in first.iter().zip(&again).chain(held.iter().zip(&args())) {
+            assert_same(one, other, "in a second run");
+        }
         first
     };
-    let expected = results(true, 1);
+    let expected = results(&apart, 1);
     for threads in [1, 2, 3] {
-        assert!(results(false, threads) == expected, "{threads} threads");
+        for (result, expected) in results(&together, threads).iter().zip(&expected) {
+            assert_same(result, expected, &format!("{threads} threads: {together}"));
+        }
     }
 }

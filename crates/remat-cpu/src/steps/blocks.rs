@@ -3,37 +3,44 @@
 //! A normalisation of channels is several loops: reductions to a mean and to a variance, and those that use them. Each reads arrays that are larger than
 //! caches. But of one channel, of all images, a loop needs only what the one before has computed of that channel. So loops over one space of which
 //! some reduce to one dimension become one step, which computes them all for some positions along that dimension while the elements are in the cache of a core
-//! (`kernels::loops::blocks`).
+//! (`kernels::loops::blocks`), or, where one position is larger, in the last-level cache. Where that gains nothing ([`BlockedLoops::are_worthwhile`]), they stay apart.
 //!
 //! The steps are visited in the order in which they run. From a loop on that computes what a reduction reads, loops join that read what others
 //! of the step compute, at the same positions. What lies between goes before the step if it reads nothing of it, and after it otherwise; there it keeps whatever
 //! reads it from joining, so that there are no cycles.
 
+use std::collections::{HashMap, HashSet};
+
 use remat_ir::{Jaxpr, Result, Var, VarMap};
-use remat_kernels::Layout;
+use remat_kernels::{BlockedLoops, Layout};
 
 use super::check::check;
 use super::ir::{Blocks, Group, Step, Steps, Value};
 
 /// A space has at least this many elements: smaller arrays stay in the caches between two loops.
 const LEAST_ELEMENTS: usize = 1 << 17;
-/// Positions along the dimension, at least: enough that all threads have blocks, and that no reduction is cut into segments.
-const LEAST_POSITIONS: usize = 32;
+/// Positions along the dimension, at least: enough that no reduction is cut into segments, and for 16 blocks or more, which are the tasks of threads.
+const LEAST_POSITIONS: usize = BlockedLoops::LEAST_POSITIONS;
 /// Loops that are computed together are at most this many steps apart.
 const NEAR_STEPS: usize = 24;
 
 impl Steps {
-    /// The steps, where loops are computed together block by block. `None` if there are none.
+    /// The steps, where loops are computed together block by block. `None` if there are none. A step of them has as many inputs and outputs as are `allowed`: these
+    /// are counted before there are kernels, so that in rare cases there are more.
     ///
     /// # Errors
     /// If the steps are wrong, which is a defect.
-    pub(crate) fn in_blocks(&self) -> Result<Option<Steps>> {
+    pub(crate) fn in_blocks(&self, allowed: impl Fn(usize, usize) -> bool) -> Result<Option<Steps>> {
         let mut needed = VarMap::filled(self.jaxpr.avals.len(), false);
         for base in self.jaxpr.outs.iter().filter_map(|out| self.values[out.var()?].base()) {
             needed[base] = true;
         }
-        let mut pass =
-            Pass { steps: self, needed, rest: self.steps.iter().cloned().map(Some).collect(), is_changed: false };
+        let mut reads = VarMap::filled(self.jaxpr.avals.len(), 0);
+        for var in self.steps.iter().flat_map(|step| step.reads(&self.tokens)) {
+            reads[var] += 1;
+        }
+        let rest = self.steps.iter().cloned().map(Some).collect();
+        let mut pass = Pass { steps: self, allowed, needed, reads, rest, is_changed: false };
         let mut at = 0;
         while at < pass.rest.len() {
             at = pass.reduction(at);
@@ -50,16 +57,20 @@ impl Steps {
     }
 }
 
-struct Pass<'a> {
+struct Pass<'a, F> {
     steps: &'a Steps,
+    /// Whether a step may have so many inputs and outputs.
+    allowed: F,
     /// The variables that the program returns.
     needed: VarMap<bool>,
+    /// How often the steps read each variable.
+    reads: VarMap<usize>,
     /// The steps; those that have joined others are taken out.
     rest: Vec<Option<Step>>,
     is_changed: bool,
 }
 
-impl Pass<'_> {
+impl<F: Fn(usize, usize) -> bool> Pass<'_, F> {
     fn group(&self, at: usize) -> Option<&Group> {
         self.rest[at].as_ref()?.group()
     }
@@ -78,11 +89,14 @@ impl Pass<'_> {
         };
         let makers = (at.saturating_sub(NEAR_STEPS)..at).filter(|&i| makes(i));
         for start in makers.chain([at]) {
-            let joined = self.joined(start, space);
-            let full =
-                joined.iter().filter_map(|&i| self.group(i)).filter(|group| kind(group, space) == Some(Kind::Full));
-            if joined.contains(&at) && full.count() > 1 {
-                return self.join(&joined, space);
+            let mut joined = self.joined(start, space);
+            while joined.contains(&at) {
+                let groups: Vec<&Group> = joined.iter().filter_map(|&i| self.group(i)).collect();
+                let full = groups.iter().filter(|group| kind(group, space) == Some(Kind::Full));
+                if full.count() > 1 && self.is_worthwhile(&groups, space) {
+                    return self.join(&joined, space);
+                }
+                joined.pop();
             }
         }
         at + 1
@@ -115,6 +129,52 @@ impl Pass<'_> {
         joined
     }
 
+    /// What others read of the values of loops, in their order.
+    fn read_by_others(&self, groups: &[&Group]) -> Vec<Var> {
+        let mut inner: HashMap<Var, usize> = HashMap::new();
+        for base in groups.iter().flat_map(|group| &group.members).flat_map(|m| &m.operands).filter_map(Value::base) {
+            *inner.entry(base).or_default() += 1;
+        }
+        let outs = groups.iter().flat_map(|group| &group.outs).copied();
+        outs.filter(|out| self.needed[*out] || self.reads[*out] > inner.get(out).copied().unwrap_or(0)).collect()
+    }
+
+    /// Whether loops are faster together, and their step has no more inputs and outputs than it may have.
+    fn is_worthwhile(&self, groups: &[&Group], space: [usize; 3]) -> bool {
+        let avals = &self.steps.jaxpr.avals;
+        let all = space.iter().product::<usize>();
+        let outs = self.read_by_others(groups);
+        // Values that no other step reads: as in `compile::loops`, the last loop that reads one computes a result in place of it.
+        let mut in_place = HashSet::new();
+        let (mut inputs, mut arrays) = (HashSet::new(), HashSet::new());
+        let mut made: HashSet<Var> = HashSet::new();
+        let mut read_later: HashSet<Var> = HashSet::new();
+        for group in groups.iter().rev() {
+            made.extend(group.members.iter().map(|m| m.out));
+            let mut free: Vec<Var> = group.outs.iter().copied().filter(|out| avals[*out].size() == all).collect();
+            for operand in group.members.iter().flat_map(|m| &m.operands) {
+                let Value::View { base, layout } = operand else { continue };
+                inputs.insert(*base);
+                if layout.is_contiguous() && layout.size() == all {
+                    arrays.insert(*base);
+                }
+                let is_last = read_later.insert(*base) && !made.contains(base) && !outs.contains(base);
+                let is_own = is_last && groups.iter().any(|group| group.outs.contains(base));
+                if let Some(i) = free.iter().position(|out| is_own && avals[*out].dtype == avals[*base].dtype) {
+                    free.swap_remove(i);
+                    in_place.insert(*base);
+                }
+            }
+        }
+        let full = groups.iter().flat_map(|group| &group.outs).filter(|out| avals[**out].size() == all);
+        let stored: HashSet<Var> = full.chain(&outs).copied().filter(|out| !in_place.contains(out)).collect();
+        inputs.retain(|input| !made.contains(input));
+        arrays.retain(|array| !made.contains(array));
+        arrays.extend(stored.iter().filter(|out| avals[**out].size() == all));
+        let width = arrays.iter().map(|&array| avals[array].dtype.size()).sum();
+        (self.allowed)(inputs.len(), stored.len()) && BlockedLoops::are_worthwhile(space, width)
+    }
+
     /// Makes one step of loops, and puts it after the steps between them that it does not precede. Returns where to go on.
     fn join(&mut self, joined: &[usize], space: [usize; 3]) -> usize {
         let [Some(&first), Some(&last)] = [joined.first(), joined.last()] else { return self.rest.len() };
@@ -133,10 +193,7 @@ impl Pass<'_> {
                 before.push(step);
             }
         }
-        let outside = before.iter().chain(&after).chain(self.rest[last + 1..].iter().flatten());
-        let read: Vec<Var> = outside.flat_map(|step| step.reads(&self.steps.tokens)).collect();
-        let outs = groups.iter().flat_map(|group: &Group| &group.outs).copied();
-        let outs = outs.filter(|out| self.needed[*out] || read.contains(out)).collect();
+        let outs = self.read_by_others(&groups.iter().collect::<Vec<&Group>>());
         let there = first + before.len();
         let blocks = Step::Blocks(Blocks { groups, space, outs });
         let all = before.into_iter().chain([blocks]).chain(after);

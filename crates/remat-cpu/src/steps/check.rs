@@ -18,6 +18,8 @@ enum Available {
     No,
     /// The loop of this step, which does not store it or is not done yet.
     InLoop(usize),
+    /// Nothing any more: the loop that computed it is done, and has not stored it.
+    Nowhere,
     /// Every later step.
     Stored,
 }
@@ -98,6 +100,10 @@ impl Checker<'_> {
             }
             self.group(group)?;
             inside.extend(&group.outs);
+            // The next loop is another phase, which has no memory of what this one does not store.
+            for member in group.members.iter().filter(|member| !group.outs.contains(&member.out)) {
+                self.available[member.out] = Available::Nowhere;
+            }
         }
         if let Some(out) = blocks.outs.iter().find(|out| !inside.contains(out)) {
             return Err(self.fault(format!("stores variable {}, which it does not compute", out.0)));
@@ -130,7 +136,7 @@ impl Checker<'_> {
         let is_there = match self.available.get(*base) {
             Some(Available::Stored) => true,
             Some(Available::InLoop(at)) => *at == self.at,
-            Some(Available::No) | None => false,
+            Some(Available::No | Available::Nowhere) | None => false,
         };
         if !is_there {
             return Err(self.fault(format!("reads variable {}, which is not available", base.0)));
@@ -244,7 +250,7 @@ mod tests {
         let fault = |change: fn(&mut Blocks)| {
             let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
             let steps = run(CPU, &jaxpr).and_then(Steps::of).unwrap_or_else(|e| panic!("{e}"));
-            let mut steps = steps.in_blocks().unwrap_or_else(|e| panic!("{e}")).expect("loops in blocks");
+            let mut steps = steps.in_blocks(|_, _| true).unwrap_or_else(|e| panic!("{e}")).expect("loops in blocks");
             let blocks = steps.steps.iter_mut().find_map(|s| if let Step::Blocks(b) = s { Some(b) } else { None });
             change(blocks.expect("loops in blocks"));
             check(&steps).expect_err("the steps are wrong").message().to_string()
@@ -271,10 +277,18 @@ mod tests {
         for (found, expected) in found.iter().zip(expected) {
             assert!(found.contains(expected), "{found}");
         }
+        // What the sum's loop keeps to itself.
+        let found = fault(|blocks| {
+            let (hidden, product) = (blocks.groups[0].outs[0], blocks.groups.len() - 1);
+            assert!(product > 0 && blocks.groups[product].members[0].operands.iter().any(|x| x.base() == Some(hidden)));
+            blocks.groups[0].outs.retain(|&out| out != hidden);
+            blocks.outs.retain(|&out| out != hidden);
+        });
+        assert!(found.contains("which is not available"), "{found}");
         // The sum of the next channel.
         let mut steps: Steps =
             text.parse::<Jaxpr>().and_then(|jaxpr| run(CPU, &jaxpr)).and_then(Steps::of).expect("steps");
-        steps = steps.in_blocks().ok().flatten().expect("loops in blocks");
+        steps = steps.in_blocks(|_, _| true).ok().flatten().expect("loops in blocks");
         let blocks = steps.steps.iter_mut().find_map(|s| if let Step::Blocks(b) = s { Some(b) } else { None });
         read(blocks.expect("loops in blocks"), |layout| {
             layout.strides[1] = -1;

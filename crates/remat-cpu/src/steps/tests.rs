@@ -419,12 +419,17 @@ fn reductions_that_read_the_same_values_are_one_loop() {
 
 /// The steps of a program of two images with 64 channels of 48 by 48, where loops are computed together if there are any that can be.
 fn in_blocks(equations: &str, outs: &str) -> Vec<String> {
+    in_blocks_with(equations, outs, |_, _| true)
+}
+
+/// As [`in_blocks`], where steps may have so many inputs and outputs.
+fn in_blocks_with(equations: &str, outs: &str, allowed: fn(usize, usize) -> bool) -> Vec<String> {
     let text = format!("{{ lambda ; x:f32[2,64,48,48] g:f32[64] y:f32[64,48,48]. let {equations} in ({outs}) }}");
     let text = text.replace("IMAGES", "f32[2,64,48,48]").replace("SUM", "reduce_sum[axes=(0, 2, 3)]");
     let text = text.replace("OF_CHANNEL", "broadcast_in_dim[broadcast_dimensions=(1,) shape=(2, 64, 48, 48)]");
     let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
     let steps = run(CPU, &jaxpr).and_then(Steps::of).unwrap_or_else(|e| panic!("{e}"));
-    let blocks = steps.in_blocks().unwrap_or_else(|e| panic!("{e}"));
+    let blocks = steps.in_blocks(allowed).unwrap_or_else(|e| panic!("{e}"));
     let steps = blocks.unwrap_or(steps);
     steps.steps.iter().map(|step| describe(&steps, step)).collect()
 }
@@ -499,9 +504,35 @@ fn small_arrays_and_few_channels_are_not_computed_in_blocks() {
         );
         let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
         let steps = run(CPU, &jaxpr).and_then(Steps::of).unwrap_or_else(|e| panic!("{e}"));
-        steps.in_blocks().unwrap_or_else(|e| panic!("{e}")).is_some()
+        steps.in_blocks(|_, _| true).unwrap_or_else(|e| panic!("{e}")).is_some()
     };
     assert!(program([4, 64, 512]));
     assert!(!program([4, 64, 256]));
     assert!(!program([64, 4, 512]));
+    // As many channels as there are at least, and one less.
+    assert!(program([8, 32, 529]));
+    assert!(!program([8, 31, 600]));
+    // Short pieces of many images.
+    assert!(!program([4096, 64, 4]));
+    // One channel is larger than caches.
+    assert!(!program([64, 32, 100_000]));
+}
+
+#[test]
+fn a_step_of_blocks_has_as_many_inputs_and_outputs_as_are_allowed() {
+    let equations = "s:f32[64] = SUM x
+        ss:IMAGES = OF_CHANNEL s
+        a:IMAGES = sub x ss
+        t:f32[64] = SUM a
+        u:f32[64] = add t g
+        uu:IMAGES = OF_CHANNEL u
+        o:IMAGES = mul a uu";
+    let first = "[reduce_sum] -> 1, [sub reduce_sum] -> 1";
+    let all = [format!("{{{first}, [add] -> 1, [sub mul] -> 1}} -> 1")];
+    let some = [format!("{{{first}}} -> 2"), "[add] -> 1".to_string(), "[sub mul] -> 1".to_string()];
+    assert_eq!(in_blocks_with(equations, "o,", |ins, outs| ins <= 2 && outs <= 1), all);
+    // Without the last loops the step gives the sums to others, and has one input.
+    assert_eq!(in_blocks_with(equations, "o,", |ins, outs| ins <= 1 && outs <= 2), some);
+    let none = in_blocks_with(equations, "o,", |ins, _| ins == 0);
+    assert_eq!(none.len(), 4, "{none:?}");
 }
