@@ -7,6 +7,7 @@ use remat_kernels::Threads;
 use remat_opt::pipeline;
 use remat_testkit::arrays::{assert_same, plain};
 
+use super::buffers::Buffers;
 use super::*;
 use crate::Cpu;
 
@@ -215,6 +216,21 @@ fn loops_in_blocks_have_the_bits_and_no_more_memory_than_apart() {
     together_and_apart(|are_apart| normalisation(are_apart, "f32", [4, 32, 37, 37]));
     together_and_apart(repeated);
     together_and_apart(without_a_home);
+}
+
+#[test]
+fn a_buffer_belongs_to_one_variable() {
+    let text = "{ lambda ; a:f32[4]. let b:f32[4] = cumsum[axis=0 reverse=False] a c:f32[4] = cumsum[axis=0 reverse=True] b in (c,) }";
+    let jaxpr: Jaxpr = text.parse().unwrap_or_else(|e| panic!("{e}"));
+    let steps = Steps::of(jaxpr).expect("it has steps");
+    let [b, c] = [0, 1].map(|i: usize| steps.jaxpr.eqns[i].outs[0]);
+    for (guest, home) in [(b, c), (c, b)] {
+        let mut buffers = Buffers::new(&steps);
+        buffers.share(guest, home);
+        let owners: Vec<_> = buffers.owners().map(|(var, _)| var).collect();
+        assert!(owners.contains(&home) && !owners.contains(&guest), "{owners:?}");
+        assert_eq!(buffers.of_var(guest), buffers.of_var(home));
+    }
 }
 
 fn together_and_apart(program: impl Fn(bool) -> String) {

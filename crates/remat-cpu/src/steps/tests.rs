@@ -451,6 +451,20 @@ fn a_normalisation_of_channels_is_computed_in_blocks() {
 }
 
 #[test]
+fn a_value_that_no_result_can_be_in_place_of_is_computed_in_blocks_too() {
+    let equations = "e:IMAGES = exp x
+        s:f32[64] = SUM e
+        ss:IMAGES = OF_CHANNEL s
+        p:BOOLS = gt e ss";
+    let equations = equations.replace("BOOLS", "bool[2,64,48,48]");
+    let all = "{[exp] -> 1, [reduce_sum] -> 1, [gt] -> 1}";
+    assert_eq!(in_blocks(&equations, "p,"), [format!("{all} -> 1")]);
+    // It is an output of the kernel then.
+    let apart = in_blocks_with(&equations, "p,", |_, outs| outs <= 1);
+    assert_eq!(apart, ["[exp] -> 1", "{[reduce_sum] -> 1, [gt] -> 1} -> 1"]);
+}
+
+#[test]
 fn what_reads_other_positions_is_not_computed_in_blocks() {
     // Channels in the other order, and those of another image.
     for other in ["rev[dimensions=(1,)] e", "rev[dimensions=(0,)] e"] {
