@@ -108,7 +108,8 @@ unsafe fn transpose_at<A: Accumulator>(
     unsafe {
         let rest = [done[0], depth - done[1]];
         transpose(level)(rest, from.add(done[1]), stride, to.add(done[1] * width), width);
-        let from = from.offset(done[0] as isize * stride);
+        // Where all rows are done this is past them, and not read.
+        let from = from.wrapping_offset(done[0] as isize * stride);
         transpose(level)([count - done[0], depth], from, stride, to.add(done[0]), width);
     }
 }

@@ -418,11 +418,20 @@ fn sums_of_short_rows_are_those_of_every_level() {
 #[test]
 fn sums_of_small_integers_are_exact() {
     for (dtype, value) in [(DType::I8, -128.0), (DType::U8, 255.0)] {
-        for (m, k, n) in [(1, 3000, 20), (5, 20_000, 33), (16, 700, 2), (20, 700, 30)] {
+        for (m, k, n) in [
+            (1, 3000, 20),
+            (5, 20_000, 33),
+            (16, 700, 2),
+            (20, 700, 30),
+            (1, 300, 100),
+            (1, 257, 40),
+            (1, 511, 64),
+            (5, 400, 60),
+        ] {
             let full = |shape: &[usize]| {
                 crate::test_support::filled(dtype, shape, 1, |_| remat_ir::Literal::from_f64(dtype, value))
             };
-            for to in [DType::I32, dtype] {
+            for to in [DType::I32, DType::I64, dtype] {
                 agree(&numbers([&[1], &[0]], [&[], &[]], to), &full(&[m, k]), &full(&[k, n]));
                 agree(&numbers([&[1], &[1]], [&[], &[]], to), &full(&[n, k]), &full(&[m, k]));
             }

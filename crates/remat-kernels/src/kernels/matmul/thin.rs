@@ -161,7 +161,8 @@ impl<F: Factor, A: Sum<F>> ThinKernel<F, A> {
 
     /// Numbers that a thread works with: a step of the rows, two blocks of the matrix, lanes, and sums.
     fn workspace_lens(&self, cut: &Cut) -> [usize; 4] {
-        let (rows, step) = (self.operands.rows, STEP.min(cut.depth));
+        // No more positions than are summed at a time, of which a copied block is largest.
+        let (rows, step) = (self.operands.rows, STEP.min(cut.depth).min(A::CHUNK));
         let sums = rows * cut.columns;
         let of_short = if self.is_direct() { 0 } else { sums };
         match self.short {
