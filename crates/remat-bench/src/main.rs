@@ -8,7 +8,7 @@
 //! 3. `case`: cases and their results
 //! 4. `child`, `report`: a process for each case, tables
 //! 5. `options`: the arguments that all commands have
-//! 6. `commands`: `step`, `resnet`, `unet`, `products`, `scaling`, `calls`, `generate`, `stablehlo`
+//! 6. `commands`: `step`, `resnet`, `unet`, `scaling`, `calls`, `generate`, `stablehlo`
 
 mod arguments;
 mod case;
@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 
-use commands::{calls, generate, products, scaling, stablehlo, step, vision};
+use commands::{calls, generate, scaling, stablehlo, step, vision};
 use models::{resnet, unet};
 
 /// Measures how fast remat's engine is, and in how much memory.
@@ -38,8 +38,6 @@ enum Command {
     Resnet(vision::Args<resnet::Sizes>),
     /// A step of a U-Net, each level under each policy
     Unet(vision::Args<unet::Sizes>),
-    /// Matrix products, beside what the CPU does on registers alone
-    Products(products::Args),
     /// The step time against layers, sequence, batch and threads
     Scaling(scaling::Args),
     /// The time spent besides computing: calls, and compiling a deep step
@@ -71,7 +69,6 @@ fn run(command: &Command) -> Result<()> {
         Command::Step(args) => step::run(args, &mut out),
         Command::Resnet(args) => vision::resnet(args, &mut out),
         Command::Unet(args) => vision::unet(args, &mut out),
-        Command::Products(args) => products::run(args, &mut out),
         Command::Scaling(args) => scaling::run(args, &mut out),
         Command::Calls(args) => calls::run(args, &mut out),
         Command::Generate(args) => generate::run(args, &mut out),

@@ -207,22 +207,3 @@ fn calls_and_compilations_are_measured() {
     let output = stdout(bench("calls --layers 3 --width 8 --repeat 1"));
     assert!(output.contains("a jitted scalar function") && output.contains("DotsWithNoBatchDims"), "{output}");
 }
-
-#[test]
-fn products_are_measured_beside_the_ceiling() {
-    let records = records("products --only small --dtype f32,bf16 --threads 2 --milliseconds 1");
-    let seen: Vec<_> = records.iter().map(|r| (r["dtype"].as_str().unwrap(), r["threads"].as_u64().unwrap())).collect();
-    let both = |dtype| [(dtype, 1), (dtype, 2), (dtype, 1), (dtype, 2)];
-    assert_eq!(seen, [both("f32"), both("bf16")].concat());
-    for record in &records {
-        // bf16 has no ceiling where the CPU has a unit for it, and then no share.
-        if record["dtype"] == "bf16" && record["ceiling"].is_null() {
-            assert!(record["share"].is_null(), "{record}");
-            continue;
-        }
-        let share = number(record, "gflops") / number(record, "ceiling");
-        assert!(share > 0.0 && share < 2.0 && (number(record, "share") - share).abs() < 1e-9, "{record}");
-    }
-    let table = stdout(bench("products --only 64,64 --threads 1 --milliseconds 1"));
-    assert!(table.contains("[64,64] [64,64]") && table.contains("of ceiling"), "{table}");
-}

@@ -1,4 +1,4 @@
-//! `remat bench policies`, as a user runs it.
+//! `remat bench`, as a user runs it.
 
 mod common;
 
@@ -63,4 +63,33 @@ fn mistakes_are_said_before_anything_is_measured() {
     assert!(error("--only nothign").contains("did you mean `Nothing`?"), "{}", error("--only nothign"));
     assert!(error("--widht 3").contains("--width"), "{}", error("--widht 3"));
     assert!(error("--repeat 0").contains("--repeat"), "{}", error("--repeat 0"));
+}
+
+#[test]
+fn products_are_measured_beside_the_ceiling() {
+    let at = TempDir::new().unwrap();
+    let products = |args: &str| remat(at.path(), &format!("bench products --milliseconds 1 --only [64,64] {args}"));
+    let text = stdout(products("--dtype f32,i8 --threads 2"));
+    for header in
+        ["f32  GFLOP/s, threads 1  of ceiling  GFLOP/s, threads 2  of ceiling", "i8  Gop/s, threads 1  of ceiling"]
+    {
+        assert!(text.contains(header), "{text}");
+    }
+    assert_eq!(text.matches("small  [64,64] [64,64]").count(), 2, "{text}");
+    let lines = stdout(products("--dtype f32,bf16 --threads 2 --json"));
+    let records: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let seen: Vec<_> = records.iter().map(|r| (r["dtype"].as_str().unwrap(), r["threads"].as_u64().unwrap())).collect();
+    assert_eq!(seen, [("f32", 1), ("f32", 2), ("bf16", 1), ("bf16", 2)]);
+    for record in &records {
+        let number = |field: &str| record[field].as_f64().unwrap();
+        let share = number("gflops") / number("ceiling");
+        assert!(share > 0.0 && share < 2.0 && (number("share") - share).abs() < 1e-9, "{record}");
+        assert_eq!(record["product"], "[64,64] [64,64]");
+    }
+    let refused = products("--dtype i32");
+    let message = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        message.contains("invalid value 'i32' for '--dtype <DTYPE>'") && message.contains("bf16, f16, i8, u8"),
+        "{message}"
+    );
 }

@@ -2,7 +2,6 @@
 
 pub(crate) mod calls;
 pub(crate) mod generate;
-pub(crate) mod products;
 pub(crate) mod scaling;
 pub(crate) mod stablehlo;
 pub(crate) mod step;

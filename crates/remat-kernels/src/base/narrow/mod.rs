@@ -48,6 +48,7 @@ mod pack;
 mod part;
 #[cfg(test)]
 mod plain;
+mod rate;
 #[cfg(test)]
 mod tests;
 mod words;

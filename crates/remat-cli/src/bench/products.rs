@@ -1,17 +1,20 @@
-//! `remat-bench products`: matrix products beside the ceiling of this CPU.
+//! `remat bench products`: matrix products beside the ceiling of this CPU.
 
 use std::io::Write;
+use std::num::NonZero;
+use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use remat::{Cpu, JitOptions, Tensor, jit_with};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use remat::{Cpu, DType, JitOptions, Tensor, jit_with};
 use remat_cli::arguments::up_to;
 use remat_cli::table::table;
 use remat_kernels::ceiling;
 use serde::Serialize;
 
-use crate::case::{Float, label};
-use crate::options::threads_or_all;
+/// The dtypes of operands that are measured.
+const DTYPES: [DType; 6] = [DType::F32, DType::F64, DType::Bf16, DType::F16, DType::I8, DType::U8];
 
 /// Measurements of a product: at least this many, and as many as take this long.
 const MIN_RUNS: usize = 4;
@@ -19,12 +22,12 @@ const MIN_RUNS: usize = 4;
 /// Measurements of the ceiling before each product.
 const CEILINGS: usize = 20;
 
-/// Arguments of `remat-bench products`.
+/// Arguments of `remat bench products`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The dtype of operands and results
-    #[arg(long, value_delimiter = ',', default_value = "f32")]
-    dtype: Vec<Float>,
+    /// The dtypes of operands: results have the same, and those of bytes are i32
+    #[arg(long, value_name = "DTYPE", value_delimiter = ',', default_value = "f32", value_parser = dtypes())]
+    dtype: Vec<DType>,
     /// Threads of the engine; each product is measured on one, too
     #[arg(long, value_parser = up_to(1 << 16))]
     threads: Option<usize>,
@@ -81,21 +84,28 @@ struct Record {
     framework: &'static str,
     name: &'static str,
     product: String,
-    dtype: Float,
+    dtype: &'static str,
     threads: usize,
     seconds: f64,
+    /// Of integers, operations.
     gflops: f64,
-    /// What this many threads do on registers alone, and the share of it: unknown where a unit of the CPU multiplies this dtype.
-    ceiling: Option<f64>,
-    share: Option<f64>,
+    /// What this many threads do at best ([`ceiling`]), and the share of it.
+    ceiling: f64,
+    share: f64,
+}
+
+/// The parser of one of [`DTYPES`].
+fn dtypes() -> impl TypedValueParser<Value = DType> {
+    let named = |name: &str| DTYPES.into_iter().find(|dtype| dtype.name() == name);
+    PossibleValuesParser::new(DTYPES.map(DType::name)).try_map(move |name| named(&name).ok_or("there is no such dtype"))
 }
 
 /// Measures products on one thread and on all.
 ///
 /// # Errors
 /// If the system refuses to start threads; otherwise of the engine, which is a defect.
-pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
-    let all = threads_or_all(args.threads);
+pub(super) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
+    let all = args.threads.unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get));
     let mut counts = vec![1, all];
     counts.dedup();
     for &dtype in &args.dtype {
@@ -104,8 +114,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
             let mut row = vec![product.name.to_string(), product.to_string()];
             for &threads in &counts {
                 let record = product.measure(dtype, threads, args.milliseconds)?;
-                let share = record.share.map_or("-".into(), |share| format!("{:.0}%", 100.0 * share));
-                row.extend([format!("{:.1}", record.gflops), share]);
+                row.extend([format!("{:.1}", record.gflops), format!("{:.0}%", 100.0 * record.share)]);
                 if args.json {
                     writeln!(out, "{}", serde_json::to_string(&record)?)?;
                 }
@@ -115,9 +124,10 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
         if args.json {
             continue;
         }
-        let mut header = vec!["".to_string(), label(&dtype)];
+        let unit = if dtype.is_float() { "GFLOP/s" } else { "Gop/s" };
+        let mut header = vec!["".to_string(), dtype.to_string()];
         for threads in &counts {
-            header.extend([format!("GFLOP/s, threads {threads}"), "of ceiling".to_string()]);
+            header.extend([format!("{unit}, threads {threads}"), "of ceiling".to_string()]);
         }
         let header: Vec<&str> = header.iter().map(String::as_str).collect();
         writeln!(out, "{}\n", table(&header, &rows))?;
@@ -142,24 +152,26 @@ impl Product {
     }
 
     /// Measures it: the least time of a call, after one to warm up.
-    fn measure(&self, dtype: Float, threads: usize, milliseconds: usize) -> Result<Record> {
+    fn measure(&self, dtype: DType, threads: usize, milliseconds: usize) -> Result<Record> {
         let [m, n, k] = self.size;
         let operand = |rows: usize, columns: usize, transposed: bool| {
             let [rows, columns] = if transposed { [columns, rows] } else { [rows, columns] };
             let count = self.batch * rows * columns;
-            // Between -1 and 1, with no pattern in rows or columns.
-            let values = (Tensor::arange(0.0..count as f64) * 0.7).sin().to_dtype(dtype.dtype());
+            // Between -1 and 1, or as many times as bytes hold, with no pattern in rows or columns.
+            let most = if dtype.is_float() { 1.0 } else { 100.0 };
+            let values = ((Tensor::arange(0.0..count as f64) * 0.7).sin() * most).to_dtype(dtype);
             values.reshape([self.batch, rows, columns])
         };
         let [left, right] = self.transposed;
         let (x, y) = (operand(m, k, left), operand(k, n, right));
         let options = JitOptions { device: Some(Cpu::with_threads(threads)?.into()), ..JitOptions::default() };
-        let turned = |x: &Tensor, transposed: bool| if transposed { x.swap_axes(1, 2) } else { x.clone() };
-        let multiply = jit_with(&options, |(x, y): &(Tensor, Tensor)| turned(x, left).matmul(&turned(y, right)));
+        let contracted = (if left { 1 } else { 2 }, if right { 2 } else { 1 });
+        let sums = if dtype.is_float() { dtype } else { DType::I32 };
+        let multiply = jit_with(&options, |(x, y): &(Tensor, Tensor)| x.dot_general_in(y, contracted, (0, 0), sums));
         let compiled = multiply.trace(&(x.clone(), y.clone()))?.lower()?.compile()?;
         let operands = vec![x, y];
         drop(compiled.call(operands.clone())?);
-        let most = (0..CEILINGS).filter_map(|_| ceiling(dtype.dtype())).reduce(f64::max);
+        let ceiling = (0..CEILINGS).map(|_| ceiling(dtype)).fold(0.0, f64::max) * threads as f64;
         let (begin, mut runs, mut seconds) = (Instant::now(), 0, f64::INFINITY);
         while runs < MIN_RUNS || begin.elapsed() < Duration::from_millis(milliseconds as u64) {
             let started = Instant::now();
@@ -169,17 +181,16 @@ impl Product {
             runs += 1;
         }
         let gflops = 2.0 * (self.batch * m * n * k) as f64 / seconds / 1e9;
-        let ceiling = most.map(|most| most * threads as f64);
         Ok(Record {
             framework: concat!("remat ", env!("CARGO_PKG_VERSION")),
             name: self.name,
             product: self.to_string(),
-            dtype,
+            dtype: dtype.name(),
             threads,
             seconds,
             gflops,
             ceiling,
-            share: ceiling.map(|ceiling| gflops / ceiling),
+            share: gflops / ceiling,
         })
     }
 }
@@ -196,9 +207,12 @@ mod tests {
     }
 
     #[test]
-    fn a_product_is_measured() {
-        let record = PRODUCTS[14].measure(Float::F32, 1, 0).unwrap();
-        assert!(record.seconds > 0.0 && record.gflops > 0.0 && record.ceiling > Some(0.0));
-        assert_eq!((record.name, record.product.as_str(), record.threads), ("small", "[64,64] [64,64]", 1));
+    fn a_product_is_measured_in_every_dtype() {
+        for dtype in DTYPES {
+            let record = PRODUCTS[14].measure(dtype, 1, 0).unwrap();
+            assert!(record.seconds > 0.0 && record.gflops > 0.0 && record.ceiling > 0.0 && record.share > 0.0);
+            assert_eq!((record.name, record.product.as_str(), record.threads), ("small", "[64,64] [64,64]", 1));
+            assert_eq!(record.dtype, dtype.name());
+        }
     }
 }

@@ -1,0 +1,116 @@
+//! `remat bench policies`: a training step under each policy, its time and its memory, planned and measured.
+
+mod report;
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use remat_cli::arguments::{self, policy_name};
+use remat_cli::{child, progress};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::config::{Config, Given, Setting};
+use crate::policy::LISTED;
+use crate::train::{Measured, architecture, measure};
+use report::Table;
+
+/// Arguments of `remat bench policies`: those of the configuration of a run are flags and keys of its file, as `remat train` takes them.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A file with settings, as that of `remat train`
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The policies, each with its own flag [default: those that `remat train` lists, and that of --policy]
+    #[arg(long = "only", value_name = "POLICY")]
+    only: Vec<String>,
+    /// Steps that are timed, after one that is not
+    #[arg(long, value_name = "STEPS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    repeat: u32,
+    /// Write the measurements to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Draw time against memory into this file as SVG
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Write a page with the chart and the table to this file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    #[command(flatten)]
+    given: Given,
+}
+
+/// A policy to measure, for another process.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Case {
+    settings: Map<String, Value>,
+    repeat: u32,
+}
+
+/// What became of a policy.
+#[derive(Serialize)]
+struct Row {
+    policy: String,
+    #[serde(flatten)]
+    measured: Option<Measured>,
+    /// Why there are no measurements.
+    error: Option<String>,
+}
+
+/// Measures one policy, in this process.
+///
+/// # Errors
+/// If a setting is not valid, or what fails under this policy.
+pub(super) fn one(case: Case) -> Result<Measured> {
+    measure(&Config::from_settings(&case.settings)?, case.repeat)
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// If a setting or a policy is not valid, or an output cannot be written. What fails under one policy is an error in its row.
+pub(super) fn run(args: &Args, out: &mut impl Write) -> Result<()> {
+    let mut settings = args.config.as_deref().map_or_else(|| Ok(Vec::new()), Setting::read)?;
+    settings.extend(args.given.0.iter().cloned());
+    let config = Config::of(&settings)?;
+    let named = |text: &str| Ok::<_, anyhow::Error>(policy_name(arguments::policy(text)?.as_ref()));
+    let asked: Vec<&str> = match args.only.is_empty() {
+        true => LISTED.into_iter().chain([config.policy.as_str()]).collect(),
+        false => args.only.iter().map(String::as_str).collect(),
+    };
+    let mut names: Vec<String> = Vec::new();
+    for text in asked {
+        let name = named(text)?;
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let described = architecture(&config)?;
+    let context = config.context(&described);
+    let title = format!("{described}, context {context}, batch {}", config.batch);
+    writeln!(out, "{title}; {} steps timed under each policy", args.repeat)?;
+    let bar = progress::bar(names.len());
+    let mut rows = Vec::new();
+    for name in names {
+        bar.set_message(name.clone());
+        let case =
+            Case { settings: Config { policy: name.clone(), ..config.clone() }.to_settings()?, repeat: args.repeat };
+        let measured = child::ask(&["bench", super::ONE_POLICY], &case, &[]);
+        let error = measured.as_ref().err().map(|error: &anyhow::Error| format!("{error:#}"));
+        rows.push(Row { policy: name, measured: measured.ok(), error });
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let table = Table { model: title, repeat: args.repeat, rows };
+    write!(out, "\n{table}")?;
+    let files = [(&args.json, table.json()?), (&args.svg, table.chart()?), (&args.html, table.page()?)];
+    for (path, text) in files {
+        if let Some(path) = path {
+            fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))?;
+            writeln!(out, "wrote {}", path.display())?;
+        }
+    }
+    Ok(())
+}
