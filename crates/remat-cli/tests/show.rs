@@ -49,9 +49,7 @@ fn the_program_is_printed_after_each_pass() {
             "\n== after inline: calls and regions become one list of equations, names become labels, scans are unrolled as asked for\n{ lambda"
         )
     );
-    assert!(
-        output.contains("\n== after one_memory: the engine has one memory, so that transfers are no work\nno change\n")
-    );
+    assert!(output.contains("\n== after one_memory: the engine has one memory, so transfers are dropped\nno change\n"));
     // Regions are there until they are inlined, names to the end.
     let [before, after] = output.split("== after inline").collect::<Vec<_>>()[..] else { panic!("{output}") };
     assert!(before.contains("= checkpoint[") && !after.contains("= checkpoint["), "{output}");

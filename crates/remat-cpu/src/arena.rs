@@ -1,4 +1,4 @@
-//! Memory that is allocated in one block, which may fail.
+//! Fallible allocation of a run's memory: the arena in one block, and the elements of results.
 
 // This file allocates raw memory.
 #![allow(unsafe_code)]
@@ -10,8 +10,8 @@ use remat_ir::{Aval, DType, Data, Element, Error, ErrorKind, Result, with_dtype}
 
 use crate::memory::ALIGNMENT;
 
-/// The alignment of every block of the system's allocator. For a larger alignment it takes another path, on which it also clears
-/// pages that come cleared from the kernel.
+/// The alignment of every block of the system's allocator. Larger alignments take a slower path in the allocator, which also clears pages
+/// that the kernel has cleared already.
 const NATURAL: usize = 16;
 
 /// Bytes, aligned to a cache line.
@@ -70,8 +70,7 @@ impl Drop for Arena {
     }
 }
 
-/// The elements of an array that is to be computed. What they are before that is unspecified, since to clear a result takes as long as to write it.
-/// Bools are false.
+/// Allocates the elements of a result. Their values are unspecified, since clearing a result takes as long as writing it; bools are false.
 ///
 /// # Errors
 /// If there is no memory for them.
@@ -100,14 +99,15 @@ fn allocated<T: Element>(len: usize) -> Result<Vec<T>> {
 /// Whether [`initialise`] is more than a fill with zeros.
 const CAN_BE_UNSPECIFIED: bool = cfg!(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)));
 
-/// Makes memory of the allocator initialised. In debug builds every byte becomes 0xff (NaN, -1, or the largest unsigned number), so that tests see
-/// elements that no kernel has written; otherwise the bytes stay as they are, unless an allocator gives untouched pages back to the system (`MADV_FREE`).
+/// Initialises memory of the allocator. In debug builds every byte becomes 0xff (NaN, -1, or the largest unsigned number), so that tests
+/// see elements that no kernel has written. Otherwise the bytes stay as they are, unless an allocator gives untouched pages back to the
+/// system (`MADV_FREE`).
 fn initialise(start: NonNull<u8>, bytes: usize) {
     if cfg!(debug_assertions) {
         // SAFETY: these are the bytes of a block.
         unsafe { start.as_ptr().write_bytes(0xff, bytes) };
     }
-    // As far as the compiler knows, this writes all of the memory, so that it is initialised from here on, with values that stay as they are.
+    // For the compiler this writes all of the memory: from here on it is initialised, with unknown values that stay as they are.
     // SAFETY: it does nothing.
     #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
     unsafe {
@@ -115,26 +115,26 @@ fn initialise(start: NonNull<u8>, bytes: usize) {
     }
 }
 
-/// Bytes of a huge page, on most systems.
+/// Bytes of a huge page on most systems.
 #[cfg(all(target_os = "linux", not(miri)))]
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Bytes from which on glibc gives each block a mapping of its own, whatever was freed before: `DEFAULT_MMAP_THRESHOLD_MAX`. The advice is of
-/// addresses and not of a block, and would outlive a smaller one in the heap that it goes back to.
+/// From this size on, glibc gives each block its own mapping, whatever was freed before: `DEFAULT_MMAP_THRESHOLD_MAX`. A smaller block
+/// comes from the heap. The advice applies to addresses, not to a block, and would outlive such a block there.
 #[cfg(all(target_os = "linux", not(miri)))]
 const LEAST_ADVISED: usize = 32 << 20;
 
-/// Asks the system to back what is whole huge pages of new memory by such, if it is large: fresh memory comes by 2 MiB instead of 4 KiB, and
-/// kernels that read columns find each address translated. Pages that are only in part ours stay as they are, so that nothing is resident
-/// that was not asked for.
+/// Asks the system to back large new memory by huge pages. Page faults then bring 2 MiB instead of 4 KiB, and kernels that read columns
+/// miss the TLB less often. Only huge pages that lie entirely in the block are advised, so that no memory becomes resident that was not
+/// asked for.
 fn advise_huge_pages(start: NonNull<u8>, bytes: usize) {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
         let first = start.as_ptr().align_offset(HUGE_PAGE);
         let len = bytes.saturating_sub(first) / HUGE_PAGE * HUGE_PAGE;
         if bytes >= LEAST_ADVISED {
-            // SAFETY: these pages are in a block that was allocated just now; the advice changes how they are backed, not what they
-            // hold. A system that cannot follow it says so, and all is as it was.
+            // SAFETY: these pages are in a block that was allocated just now; the advice changes how they are backed, not what they hold. A
+            // system that cannot follow it returns an error and changes nothing.
             unsafe { libc::madvise(start.as_ptr().add(first).cast(), len, libc::MADV_HUGEPAGE) };
         }
     }
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn bools_are_false_and_debug_builds_mark_other_elements() {
-        // Memory that had other bytes before, if the allocator gives the same again.
+        // Memory that held other bytes before, if the allocator returns the same block.
         drop(vec![0xa5u8; 4096]);
         assert_eq!(
             elements(&Aval::new(DType::Bool, [4096])).ok().map(|data| bool::slice(&data) == Some(&[false; 4096])),

@@ -1,7 +1,7 @@
-//! Loops and branches as kernels: a body is a program whose arena is scratch memory of the step.
+//! Loops and branches as kernels: the body is a compiled program whose arena is scratch memory of the step.
 //!
-//! Iterations read slices of stacked arguments and write slices of stacked results in place. A carry that the body can compute
-//! in the memory of its argument stays there; another one alternates between the memory of the output and a second buffer.
+//! Iterations read slices of stacked arguments and write slices of stacked results in place. A carry that the body can compute in the
+//! memory of its argument stays there. Any other carry alternates between the memory of the output and a second buffer.
 
 // Bodies are run on addresses: slices of operands, and buffers in scratch memory.
 #![allow(unsafe_code)]
@@ -20,7 +20,7 @@ use crate::program::{CompiledProgram, ProgramResult, Run};
 /// The kernel of a loop or a branch.
 ///
 /// # Errors
-/// If a body cannot be compiled; if the operation has no evaluation, or is a call, which is inlined before.
+/// If a body cannot be compiled, if the operation has no evaluation, or if it is a call, which the passes inline.
 pub(crate) fn kernel(op: &Call, threads: &Threads) -> Result<Box<dyn Kernel>> {
     Ok(match op {
         Call::Scan(op) => Box::new(ScanKernel::new(op, threads)?),
@@ -33,7 +33,7 @@ pub(crate) fn kernel(op: &Call, threads: &Threads) -> Result<Box<dyn Kernel>> {
     })
 }
 
-/// The bodies of a loop or a branch as they are compiled, with their names; none for other calls.
+/// The bodies of a loop or a branch as the engine compiles them, with their names; empty for other calls.
 pub(crate) fn bodies(op: &Call) -> Vec<(String, Jaxpr)> {
     match op {
         Call::Scan(op) => vec![("body".to_string(), without_constants(&op.jaxpr, op.num_consts, op.num_carry).0)],
@@ -53,7 +53,7 @@ pub(crate) fn bodies(op: &Call) -> Vec<(String, Jaxpr)> {
 /// A body, compiled.
 struct Body {
     program: CompiledProgram,
-    /// The result that each output is.
+    /// The result of each output.
     result_of: IndexVec<OutId, ResultId>,
 }
 
@@ -101,7 +101,7 @@ impl Body {
         ins: impl Fn(usize) -> *const u8,
         outs: impl Fn(usize) -> *mut u8,
     ) {
-        // SAFETY: the scratch memory has as many bytes as the program's memory needs; the rest is promised by the caller.
+        // SAFETY: the scratch memory has the bytes that the program needs; the caller promises the rest.
         unsafe {
             let (in_addresses, out_addresses, arena) = self.program.parts(scratch);
             for (i, address) in in_addresses.iter_mut_enumerated() {
@@ -177,7 +177,7 @@ fn carries(
     (carries.collect(), bytes_needed)
 }
 
-/// A body without the carries that it returns unchanged, and a mask of these.
+/// A body without the carries that it returns unchanged, and a mask of those carries.
 fn without_constants(jaxpr: &Jaxpr, argument: usize, count: usize) -> (Jaxpr, Vec<bool>) {
     let is_constant: Vec<bool> = (0..count).map(|c| jaxpr.outs[c] == Atom::Var(jaxpr.ins[argument + c])).collect();
     let mut jaxpr = jaxpr.clone();
@@ -189,7 +189,7 @@ fn without_constants(jaxpr: &Jaxpr, argument: usize, count: usize) -> (Jaxpr, Ve
     (jaxpr, is_constant)
 }
 
-/// The pairs of operands and outputs that may be one piece of memory.
+/// The pairs of operands and outputs that may share memory.
 fn pairs(carries: &[Carry]) -> Vec<(usize, usize)> {
     let in_place = carries.iter().enumerate().filter(|(_, carry)| carry.kind == CarryKind::InPlace);
     in_place.map(|(c, carry)| (carry.operand, c)).collect()

@@ -20,14 +20,13 @@ use crate::program::{CompiledProgram, ProgramResult, Run};
 
 /// The native engine.
 ///
-/// A compiled program keeps its arena from one run to the next, since to clear new memory would cost more than many a run. It is
-/// freed when the last handle of the executable is dropped (of a `Jit`, with that). A second run at
-/// the same time has memory of its own, of which one block is kept.
+/// A compiled program keeps its arena between runs, since clearing new memory costs more than many a run. The arena is freed with the last
+/// handle of the executable (with the `Jit` that owns it). A second run at the same time gets its own memory, and one of the two blocks is
+/// kept.
 ///
-/// Results are those of the reference evaluator, up to the order in which sums add and to the last bits of some functions, with
-/// one exception: zeros that a program puts around an operand of a matrix product are not multiplied (products with such zeros
-/// are derivatives of slices), so that an infinity or a NaN of the other operand that would have met nothing else does not
-/// spread.
+/// Results are those of the reference evaluator, except for the order of sums and the last bits of some functions. There is one more
+/// exception: zeros that a program pads around an operand of a matrix product are not multiplied (derivatives of slices are such products).
+/// An infinity or a NaN of the other operand that would meet only these zeros therefore does not spread.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -42,9 +41,9 @@ use crate::program::{CompiledProgram, ProgramResult, Run};
 /// ```
 #[derive(Clone)]
 pub struct Cpu {
-    /// Its own threads; those that all share where there are none.
+    /// Threads of this engine alone, or `None` for those that all engines share.
     threads: Option<Threads>,
-    /// The memory of all its programs; each has its own where there is none.
+    /// The memory that all its programs share, or `None` if each keeps its own.
     memory: Option<SpareArena>,
 }
 
@@ -52,7 +51,7 @@ impl Cpu {
     /// The name of the engine in reports.
     pub const NAME: &str = "cpu";
 
-    /// The engine with `count` threads, which all programs that it compiles share.
+    /// An engine with `count` threads, shared by all programs that it compiles.
     ///
     /// ```
     /// use remat_cpu::Cpu;
@@ -67,8 +66,8 @@ impl Cpu {
         Ok(Cpu { threads: Some(Threads::new(count)?), memory: None })
     }
 
-    /// The same engine whose programs keep one arena between them from one run to the next, in place of one each: programs that run one after the other
-    /// need no more memory than the largest. To change from one to another costs new memory, which is cleared.
+    /// The same engine, whose programs share one arena between runs instead of keeping one each. Programs that run one after the other then
+    /// need no more memory than the largest. Switching between programs costs new memory, which has to be cleared.
     ///
     /// ```
     /// use remat_cpu::Cpu;
@@ -82,8 +81,8 @@ impl Cpu {
 }
 
 impl Default for Cpu {
-    /// The engine with as many threads as the environment variable `REMAT_THREADS` says when the first program is compiled, or
-    /// as the machine has cores. All such engines share them.
+    /// The engine with the number of threads in the environment variable `REMAT_THREADS` when the first program is compiled, or else one
+    /// per core. All such engines share their threads.
     fn default() -> Cpu {
         Cpu { threads: None, memory: None }
     }
@@ -127,17 +126,17 @@ impl Device for Cpu {
     }
 }
 
-/// The arena of the last run, which the next run takes.
+/// The arena that one run leaves to the next.
 pub(crate) type SpareArena = Arc<Mutex<Option<Arena>>>;
 
 impl Cpu {
-    /// Compiles a program whose errors have this name.
+    /// Compiles a program. Its errors start with this name.
     pub(crate) fn compile_for(&self, name: &'static str, jaxpr: &Jaxpr) -> Result<CpuExecutable> {
         self.compile_sharing(name, jaxpr, self.memory.clone().unwrap_or_default(), usize::MAX)
     }
 
-    /// As [`Cpu::compile_for`], for a program that shares the memory between runs with others. A run that needs more than
-    /// `most_kept` bytes gives them back.
+    /// As [`Cpu::compile_for`], for a program that shares its memory between runs with others. A run frees its arena afterwards if it is
+    /// larger than `most_kept` bytes.
     pub(crate) fn compile_sharing(
         &self,
         name: &'static str,
@@ -158,9 +157,9 @@ pub(crate) struct CpuExecutable {
     name: &'static str,
     programs: Programs,
     threads: Threads,
-    /// More bytes are given back after each run.
+    /// A larger arena is freed after each run.
     most_kept: usize,
-    /// Kept, since to clear new memory would cost more than many a run.
+    /// Kept between runs, since clearing new memory costs more than many a run.
     spare: SpareArena,
 }
 
@@ -203,8 +202,8 @@ impl Executable for CpuExecutable {
 }
 
 impl CpuExecutable {
-    /// The memory of the last run, if it serves this one: what does not is freed before other memory is asked for. A program has the bytes
-    /// that were planned, and not more, unless single operations share a block.
+    /// The memory of the last run, if it fits this one; otherwise it is freed before new memory is allocated. A program gets the planned
+    /// bytes and no more, except where single operations share a block.
     fn spare_for(&self, program: &CompiledProgram) -> Option<Arena> {
         let is_shared = self.most_kept < usize::MAX;
         let mut spare = self.spare();
@@ -227,9 +226,9 @@ impl CpuExecutable {
     }
 }
 
-/// Runs a program. Beside the elements of outputs it asks for nothing but their headers and their list.
+/// Runs a program. Besides the elements of outputs it allocates only their headers and their list.
 fn execute(program: &CompiledProgram, args: Vec<Array>, memory: &mut Arena, threads: &Threads) -> Result<Vec<Array>> {
-    // SAFETY: the memory was made for the program, and is this run's alone.
+    // SAFETY: the memory was allocated for the program and belongs to this run alone.
     let (ins, outs, arena) = unsafe { program.parts(memory.start()) };
     for (address, arg) in ins.iter_mut().zip(&args) {
         *address = arena::start(arg.data());

@@ -1,4 +1,4 @@
-//! Operations outside of any program: each is a program of one equation, compiled once.
+//! Operations outside of any program. Each is compiled once, as a program of one equation.
 
 use std::sync::{Arc, LazyLock, Mutex};
 
@@ -7,7 +7,7 @@ use remat_opt::recent::Recent;
 
 use crate::device::{Cpu, CpuExecutable, SpareArena};
 
-/// Compiled operations, and the spare arena of all: they run one after the other as a rule.
+/// The compiled operations and the spare arena that they share, since they usually run one after the other.
 #[derive(Default)]
 struct Programs {
     recent: Recent<(Op, Vec<Aval>), Arc<CpuExecutable>>,
@@ -51,7 +51,7 @@ pub fn apply(op: &Op, ins: Vec<Array>) -> Result<Vec<Array>> {
     executable.run(ins)
 }
 
-/// Compiles a program, runs it once, and forgets it. Errors of the run have the name.
+/// Compiles a program, runs it once and drops it. Errors of the run start with `name`.
 ///
 /// ```
 /// use remat_ir::{Array, Jaxpr};

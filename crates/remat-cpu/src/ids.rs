@@ -1,4 +1,4 @@
-//! The index types of the engine: one for each thing that is numbered, so that none is taken for another.
+//! The index types of the engine: one type per kind of index, so that they cannot be confused.
 
 use oxc_index::define_index_type;
 
@@ -27,13 +27,13 @@ define_index_type! {
 }
 
 define_index_type! {
-    /// A buffer of the caller that the compiled program writes. Several results of the program may be one output.
+    /// A buffer of the caller that the compiled program writes. Several results of the program may share one output.
     pub(crate) struct OutId = u32;
     DISPLAY_FORMAT = "out{}";
 }
 
 define_index_type! {
-    /// A result of the program, in the order in which it returns them.
+    /// A result of the program, numbered in the order of the results.
     pub(crate) struct ResultId = u32;
     DISPLAY_FORMAT = "result{}";
 }

@@ -1,15 +1,14 @@
 //! The native engine: compiles a whole program for the CPU and runs it in memory that is planned ahead.
 //!
-//! The kernels, and the threads that they run on, are a crate of their own (`remat-kernels`). A program goes through the passes of
-//! [`remat_opt::pipeline::CPU`], then through these modules, each of which uses only modules before it and beside it in this list
-//! (a test holds this):
+//! Kernels and threads are a crate of their own (`remat-kernels`). A program goes through the passes of [`remat_opt::pipeline::CPU`], then
+//! through these modules. Each uses only modules before it and beside it in this list, which a test checks:
 //!
 //! 1. `ids`, `memory`: index types, alignment
 //! 2. `steps`: turns changes of layout into views, groups elementwise operations and reductions into loops
 //! 3. `schedule`: orders the steps for a low peak of memory
-//! 4. `plan`: gives every value its offset in one arena, and checks that
+//! 4. `plan`: gives every value its offset in one arena, and checks the plan
 //! 5. `arena`, `program`, `peak`: the memory of a run, and the run
-//! 6. `compile`, `control`: do all of this; the bodies of loops and branches are programs too
+//! 6. `compile`, `control`: run all of the above; the bodies of loops and branches are programs too
 //! 7. `device`: the public engine
 //! 8. `eager`: runs single operations as programs
 

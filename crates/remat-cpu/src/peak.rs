@@ -1,4 +1,4 @@
-//! The memory of a run, by which arguments the caller donates.
+//! The memory of a run, depending on the arguments that the caller donates.
 
 use remat_ir::{Array, Aval, LiveKind, LiveValue};
 
@@ -6,16 +6,16 @@ use crate::arena::Arena;
 use crate::ids::{ArgId, OutId};
 use crate::program::CompiledProgram;
 
-/// A program in the orders that it may run in. All give the same results, in every bit.
+/// A program in its possible schedules. All give bitwise the same results.
 pub(crate) struct Programs {
     /// For callers who keep the arguments.
     pub(crate) keeping: CompiledProgram,
-    /// For callers who donate arguments, where it needs less memory then.
+    /// For callers who donate arguments, if that schedule then needs less memory.
     pub(crate) donating: Option<CompiledProgram>,
 }
 
 impl Programs {
-    /// The one that needs the least memory where these arguments are donated: of none, it may be either too.
+    /// The schedule that needs the least memory when these arguments are donated.
     pub(crate) fn for_donated(&self, is_donated: impl Fn(ArgId) -> bool) -> &CompiledProgram {
         match &self.donating {
             Some(donating) if donating.peak(&is_donated) < self.keeping.peak(&is_donated) => donating,
@@ -25,8 +25,8 @@ impl Programs {
 }
 
 impl CompiledProgram {
-    /// The most bytes that are live in a run to which these arguments are donated: arguments, outputs that take the memory of none,
-    /// temporaries and overhead.
+    /// The most live bytes of a run with these arguments donated: arguments, outputs that take no argument's memory, temporaries and
+    /// overhead.
     pub(crate) fn peak(&self, is_donated: impl Fn(ArgId) -> bool) -> usize {
         let parts = [self.arguments(), self.own_outputs(&is_donated), self.arena, self.overhead(&is_donated)];
         parts.into_iter().fold(0, usize::saturating_add)
@@ -42,8 +42,7 @@ impl CompiledProgram {
         bytes(self.own(is_donated).map(|out| &self.outputs[out]))
     }
 
-    /// Bytes that are not elements: lists of arguments and results, what each output has beside its elements, and the gap in front of
-    /// the arena.
+    /// Bytes that are not elements: lists of arguments and results, the header of each output, and the gap before the arena.
     pub(crate) fn overhead(&self, is_donated: impl Fn(ArgId) -> bool) -> usize {
         self.lists + self.own(is_donated).count() * Array::HEADER + Arena::block(self.memory()) - self.arena
     }
@@ -74,7 +73,7 @@ fn bytes<'a>(avals: impl Iterator<Item = &'a Aval>) -> usize {
     avals.map(Aval::bytes).fold(0, usize::saturating_add)
 }
 
-/// The bytes of a list of arrays. To know them takes memory where an array has many dimensions, so that no run asks for it.
+/// The bytes of a list of arrays. Computing them allocates if an array has many dimensions, so runs do not call this.
 pub(crate) fn list(avals: &[Aval]) -> usize {
     let dimensions = |aval: &Aval| {
         let shape = aval.shape.clone();

@@ -1,6 +1,6 @@
-//! Compiled programs: kernels, the memory of their operands, and their run.
+//! Compiled programs: their kernels, the memory of the operands, and how they run.
 
-// Operands lie at offsets of one arena, which the memory plan keeps apart and its checker has checked.
+// Operands lie at offsets of one arena. The memory plan keeps them apart, and its checker has verified that.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -14,7 +14,7 @@ use remat_kernels::{Kernel, Source, Target, Threads};
 use crate::ids::{ArgId, ConstId, OutId, ResultId};
 use crate::memory::aligned;
 
-/// A program whose steps have kernels, an order and memory.
+/// A program whose steps have kernels, a schedule and memory.
 pub(crate) struct CompiledProgram {
     pub(crate) ins: IndexVec<ArgId, Aval>,
     pub(crate) results: IndexVec<ResultId, ProgramResult>,
@@ -28,7 +28,7 @@ pub(crate) struct CompiledProgram {
     pub(crate) arena: usize,
     /// The offset in the arena of the table of a step's operands, where some step has many.
     pub(crate) tables: Option<usize>,
-    /// For each output the argument whose memory it may take, where the caller has no other reference to that.
+    /// The argument whose memory each output may take if the caller has no other reference to it.
     pub(crate) donated: IndexVec<OutId, Option<ArgId>>,
     /// The bytes of the lists of arguments and results.
     pub(crate) lists: usize,
@@ -76,7 +76,7 @@ pub(crate) enum Memory {
     Output(OutId),
 }
 
-/// Operands up to these numbers are listed on the stack.
+/// Up to this many operands are listed on the stack.
 pub(crate) const FEW_INS: usize = 12;
 pub(crate) const FEW_OUTS: usize = 4;
 
@@ -95,7 +95,7 @@ pub(crate) struct Run<'a> {
 }
 
 impl CompiledProgram {
-    /// The bytes of the memory that a run works in: the addresses of arguments and outputs, then the arena.
+    /// The bytes that a run needs: the addresses of arguments and outputs, then the arena.
     pub(crate) fn memory(&self) -> usize {
         self.addresses() + self.arena
     }
@@ -104,11 +104,11 @@ impl CompiledProgram {
         aligned((self.ins.len() + self.outputs.len()) * size_of::<usize>())
     }
 
-    /// The lists of addresses, and the arena, of the memory that begins here.
+    /// The lists of addresses and the arena, within the memory that begins here.
     ///
     /// # Safety
-    /// There are [`CompiledProgram::memory`] bytes, initialised and aligned to a cache line, which are used by nothing else
-    /// as long as the lists exist.
+    /// There are [`CompiledProgram::memory`] bytes, initialised and aligned to a cache line, and nothing else uses them as long as the
+    /// lists exist.
     pub(crate) unsafe fn parts<'a>(
         &self,
         memory: *mut u8,
@@ -125,7 +125,7 @@ impl CompiledProgram {
         }
     }
 
-    /// The bytes of the table that steps with many operands need.
+    /// The bytes of the operand table for a step with many operands.
     pub(crate) fn table(ins: usize, outs: usize) -> usize {
         if ins <= FEW_INS && outs <= FEW_OUTS {
             return 0;
@@ -136,9 +136,9 @@ impl CompiledProgram {
     /// Runs all steps.
     ///
     /// # Safety
-    /// `ins` and `outs` point to the elements of arguments and outputs of the program's avals, `arena` to
-    /// [`CompiledProgram::arena`] bytes aligned to a cache line. Arena and outputs have no other user meanwhile, and nothing
-    /// writes to the arguments. An output may be an argument only where [`CompiledProgram::donated`] says so.
+    /// `ins` and `outs` point to the elements of arguments and outputs with the program's avals, `arena` to [`CompiledProgram::arena`]
+    /// bytes aligned to a cache line. Nothing else uses the arena or the outputs during the run, and nothing writes to the arguments. An
+    /// output may be an argument only where [`CompiledProgram::donated`] says so.
     pub(crate) unsafe fn run(&self, run: Run<'_>) {
         let mut few_ins = [const { MaybeUninit::<Source<'_>>::uninit() }; FEW_INS];
         let mut few_outs = [const { MaybeUninit::<Target<'_>>::uninit() }; FEW_OUTS];
@@ -166,8 +166,8 @@ impl CompiledProgram {
                 let source = if span.bytes > 0 && pairs.iter().find(taken).is_some() {
                     Source::in_place(span.dtype, start)
                 } else {
-                    // SAFETY: these are the elements of an operand, which a kernel has written, or the caller gave. Nothing
-                    // writes there while the step runs: where an output has the same memory, the operand is in place.
+                    // SAFETY: these are the elements of an operand, which a kernel has written or the caller has provided. Nothing writes
+                    // there while the step runs: where an output has the same memory, the operand is computed in place.
                     unsafe { Source::new(span.dtype, bytes(start, span.bytes)) }
                 };
                 // SAFETY: there is room for all operands.

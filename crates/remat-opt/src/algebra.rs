@@ -1,13 +1,13 @@
-//! Algebra: equations that return an operand, in every bit, are dropped, and slices at known positions are plain ones, which engines
-//! read in place.
+//! Algebra: drops equations that return an operand, bit for bit, and turns dynamic slices at known positions into plain slices, which
+//! engines read in place.
 //!
 //! ```text
 //! algebra : { lambda ; a. let b = mul a 1.0; c = sin b in (c,) } → { lambda ; a. let b = sin a in (b,) }
 //! ```
 //!
-//! Only identities that hold for each number, NaN, infinities and zeros of both signs included: `x + 0` is not `x`, since
-//! `-0 + 0` is `0`, and `x * 0` is not zero. Rules of derivatives write such equations, and so do users: products with a
-//! cotangent of one, branches of a selection that are one value, conversions to a dtype and back.
+//! Identities must hold for every number, including NaN, infinities and zeros of both signs: `x + 0` is not `x`, since `-0 + 0` is `0`, and
+//! `x * 0` is not zero. Rules of derivatives write such equations, and so do users: products with a cotangent of one, selections between
+//! equal branches, conversions to a dtype and back.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ use crate::uses::labelled;
 pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
     let mut jaxpr = jaxpr.into_owned();
     let mut replaced: VarMap<Option<Atom>> = jaxpr.var_map(None);
-    // The equation that computes each variable, among those that stay.
+    // The equation that computes each variable, among those that are kept.
     let mut definitions: VarMap<Option<usize>> = jaxpr.var_map(None);
     let mut has_label = jaxpr.var_map(false);
     for eqn in &jaxpr.eqns {
@@ -33,7 +33,7 @@ pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
         if let Some(old) = labelled(&eqn)
             && let Some(new) = replaced[old]
         {
-            // The label goes to the operand that replaces the value, unless that has one.
+            // The label moves to the operand that replaces the value, unless that has one.
             if let Atom::Var(var) = new
                 && !has_label[var]
             {
@@ -65,10 +65,9 @@ pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
     Ok(Cow::Owned(jaxpr))
 }
 
-/// The atom that equals the result of an equation in each element, if it is one of these cases. Its shape may differ, since a
-/// scalar stands for every element.
+/// The atom whose elements equal the result of an equation, if there is one. Its shape may differ, since a scalar represents all elements.
 fn operand<'a>(eqn: &Eqn, dtype: impl Fn(Atom) -> DType, definition: impl Fn(Atom) -> Option<&'a Eqn>) -> Option<Atom> {
-    // The number that all elements of an operand are.
+    // The number that all elements of an operand have.
     let number = |atom: Atom| match (atom, definition(atom)) {
         (Atom::Lit(literal), _) => Some(literal),
         (_, Some(Eqn { op: Op::Prim(Prim::BroadcastInDim(_)), ins, .. })) => ins.first()?.literal(),
@@ -92,7 +91,7 @@ fn operand<'a>(eqn: &Eqn, dtype: impl Fn(Atom) -> DType, definition: impl Fn(Ato
         (Op::Prim(Prim::Binary(Binary::Max | Binary::Min | Binary::And | Binary::Or)), &[x, y]) => {
             (x == y).then_some(x)
         }
-        // A slice of the same shape begins at 0, where it is clamped to.
+        // A slice of the operand's own shape is clamped to start at 0.
         (Op::Prim(Prim::DynamicSlice(_)), [x, ..]) => Some(*x),
         (Op::Prim(Prim::SelectN(_)), [_, x, rest @ ..]) => rest.iter().all(|y| y == x).then_some(*x),
         (Op::Prim(Prim::ConvertElementType(op)), &[x]) => {
@@ -107,7 +106,7 @@ fn operand<'a>(eqn: &Eqn, dtype: impl Fn(Atom) -> DType, definition: impl Fn(Ato
     }
 }
 
-/// The plain slice that a slice at literal positions is, clamped as that is.
+/// The plain slice that equals a dynamic slice at literal positions, clamped in the same way.
 fn known_slice(eqn: &Eqn, shape: impl Fn(Atom) -> Shape) -> Option<Slice> {
     let (Op::Prim(Prim::DynamicSlice(op)), [x, starts @ ..]) = (&eqn.op, &eqn.ins[..]) else { return None };
     let mut start = Shape::new();
@@ -120,17 +119,17 @@ fn known_slice(eqn: &Eqn, shape: impl Fn(Atom) -> Shape) -> Option<Slice> {
     Some(Slice { strides: start.iter().map(|_| 1).collect(), start, limit })
 }
 
-/// Whether this is the bool that changes no conjunction.
+/// Whether this literal is `true`, which leaves a conjunction unchanged.
 fn is_true(literal: Literal) -> bool {
     literal.dtype() == DType::Bool && literal.is_one()
 }
 
-/// Whether to add this number changes no number: negative zero, and the zero of integers.
+/// Whether adding this literal leaves every number unchanged: negative zero, and the zero of integers.
 fn adds_nothing(zero: Literal) -> bool {
     zero.is_zero() && (zero.as_f64().is_sign_negative() || zero.dtype().is_integer())
 }
 
-/// Whether every float of a dtype is one of the other.
+/// Whether `wide` represents every float of `narrow`.
 fn has_all_of(wide: DType, narrow: DType) -> bool {
     match (wide.float_format(), narrow.float_format()) {
         (Some((exponent, mantissa)), Some((e, m))) => exponent >= e && mantissa >= m,

@@ -1,4 +1,4 @@
-//! Checks of the programs that passes make.
+//! Checks of programs that passes produce.
 
 #[cfg(debug_assertions)]
 use std::{convert::Infallible, sync::Arc};
@@ -8,10 +8,10 @@ use remat_ir::{Atom, Error, ErrorKind, Jaxpr, Result, VarMap};
 #[cfg(debug_assertions)]
 use crate::memo;
 
-/// Where the variables of a program went in the program that is being built.
+/// Maps the variables of a program to atoms of the program under construction.
 pub(crate) type Env = VarMap<Option<Atom>>;
 
-/// The output of a transformation, checked in debug builds. Bodies that were checked in another output are not checked again.
+/// Checks the output of a transformation in debug builds and returns it. Bodies that were checked before are not checked again.
 ///
 /// # Errors
 /// If the program is not well formed, which is a defect of the transformation.
@@ -23,10 +23,10 @@ pub fn checked(jaxpr: Jaxpr) -> Result<Jaxpr> {
     Ok(jaxpr)
 }
 
-/// Whether a body has not been asked about before.
+/// Whether a body has not been checked before.
 #[cfg(debug_assertions)]
 fn is_new(body: &Arc<Jaxpr>) -> bool {
-    /// That a body is checked.
+    /// Marks a body as checked.
     #[derive(Clone, Copy, PartialEq, Eq, Hash)]
     struct Checked;
     let mut is_new = false;
@@ -37,7 +37,7 @@ fn is_new(body: &Arc<Jaxpr>) -> bool {
     is_new
 }
 
-/// Reads an atom that has to be there, in a program that is well formed; a literal stands for itself.
+/// The atom of a variable, which must be there in a well-formed program; a literal is itself.
 pub(crate) fn read(env: &Env, atom: Atom) -> Result<Atom> {
     match atom {
         Atom::Lit(_) => Ok(atom),

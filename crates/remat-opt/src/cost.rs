@@ -1,11 +1,11 @@
-//! The cost of operations: the one model that passes, engines, plans and reports ask.
+//! The cost of operations: the one model that passes, engines, plans and reports share.
 //!
-//! [`Op::class`] is the kind of work of an operation, [`cost`] its floating-point operations and bytes, [`program`] those of a whole
-//! program; a [`Machine`] makes a time of it, the roofline (Williams, Waterman, Patterson 2009). The
-//! thresholds of rematerialization are here too, each with its reason.
+//! [`Op::class`] is the kind of work of an operation, [`cost`] its floating-point operations and bytes, and [`program`] the cost of a whole
+//! program. A [`Machine`] turns a cost into a time by the roofline model (Williams, Waterman, Patterson 2009). The thresholds of
+//! rematerialization are here too, each with its reason.
 //!
 //! Bytes are counted operation by operation. An engine that fuses moves fewer, so the sum over a program is an upper bound.
-//! docs/PERFORMANCE.md holds the estimates against measured times of the native engine.
+//! docs/PERFORMANCE.md compares the estimates with measured times of the native engine.
 
 use remat_ir::{Aval, Call, Class, DotProductAttention, Jaxpr, Op, Operation, Prim};
 
@@ -23,16 +23,15 @@ pub struct Cost {
     pub class: Class,
 }
 
-/// The operations that one element of a special function counts as: a polynomial of about the tenth degree, and the reduction of
-/// the argument to its interval.
+/// The flops of one element of a special function: a polynomial of about the tenth degree, and the reduction of the argument to its
+/// interval.
 pub const TRANSCENDENTAL_FLOPS: u64 = 16;
 
-/// The operations that one comparison of a sort is worth. It waits for the one before it and for a branch that no CPU foresees, while
-/// products would be computed at their full rate: measured, see docs/PERFORMANCE.md.
+/// The flops of one comparison of a sort. A comparison waits for the one before it and for a branch that the CPU cannot predict, in a time
+/// that would suffice for this many flops of a product. Measured, see docs/PERFORMANCE.md.
 pub const COMPARISON_FLOPS: u64 = 256;
 
-/// The operations of one number of Threefry: twenty rounds of an addition, a rotation (three operations) and an exclusive or,
-/// for two numbers.
+/// The flops of one number of Threefry: twenty rounds of an addition, a rotation (three operations) and an exclusive or, for two numbers.
 const THREEFRY_FLOPS: u64 = 50;
 
 impl Cost {
@@ -61,7 +60,7 @@ impl Cost {
     }
 }
 
-/// The rates of a machine, at which a roofline is drawn.
+/// The peak rates of a machine, for a roofline.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Machine {
     /// Floating-point operations per second, at most.
@@ -71,7 +70,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The seconds that a cost takes at least: those of its operations or those of its bytes, whichever are more.
+    /// The least time of a cost in seconds: that of its flops or that of its bytes, whichever is larger.
     ///
     /// ```
     /// use remat_ir::{Aval, DType, Unary};
@@ -86,11 +85,11 @@ impl Machine {
     }
 }
 
-/// The cost of an operation on operands and results of these avals, which must be the operation's.
+/// The cost of an operation on operands and results of these avals, which must match the operation.
 ///
-/// An operation with programs in it has their cost: a `scan` that of its body for each iteration, a `cond` that of its dearest branch; the
-/// number of iterations of a `while` is not known, and one is counted; a `shard_map` that of its body for each device. A view moves nothing. An update in place (a scatter, a
-/// slice that is replaced) reads and writes the elements that it updates.
+/// An operation with bodies has their cost: a `scan` that of its body times its length, a `cond` that of its most expensive branch, a
+/// `shard_map` that of its body times the number of devices. A `while` counts as one iteration, since the number is unknown. A view moves
+/// nothing. An update in place (a scatter, a dynamic update slice) reads and writes only the elements that it updates.
 ///
 /// ```
 /// use remat_ir::{Aval, Class, DType, DotGeneral};
@@ -127,7 +126,7 @@ pub fn program(jaxpr: &Jaxpr) -> Cost {
     sum(jaxpr, &|_| true)
 }
 
-/// The cost of the contractions of a program alone: the useful operations in rates of models.
+/// The cost of the contractions of a program alone: the useful flops in a model's flop rate.
 ///
 /// ```
 /// use remat_ir::Jaxpr;
@@ -140,7 +139,7 @@ pub fn contractions(jaxpr: &Jaxpr) -> Cost {
     sum(jaxpr, &|class| class == Class::Contraction)
 }
 
-/// The sum over the first-order equations of the classes that count, in bodies too.
+/// The sum over the first-order equations whose class `counts` accepts, including those of bodies.
 fn sum(jaxpr: &Jaxpr, counts: &dyn Fn(Class) -> bool) -> Cost {
     jaxpr.eqns.iter().fold(NOTHING, |total, eqn| match &eqn.op {
         Op::Prim(op) if counts(op.class()) => {
@@ -172,7 +171,7 @@ fn sum_of_call(op: &Call, counts: &dyn Fn(Class) -> bool) -> Cost {
         Call::CustomVjp(op) => sum(&op.call, counts),
         // A linear map and its transpose cost about the same.
         Call::CustomLin(op) => sum(&op.bwd, counts),
-        // That of all devices together.
+        // The sum over all devices.
         Call::ShardMap(op) => sum(&op.jaxpr, counts).times(op.mesh.devices()),
     }
 }
@@ -185,10 +184,10 @@ fn of_prim(op: &Prim, ins: &[Aval], outs: &[Aval]) -> Cost {
     let bytes = |avals: &[Aval]| avals.iter().fold(0u64, |sum, aval| sum.saturating_add(aval.bytes() as u64));
     let (read, written) = match op {
         _ if matches!(class, Class::View | Class::Marker) => (0, 0),
-        // The elements that are taken, and their indices.
+        // The gathered elements and their indices.
         Prim::Gather(_) | Prim::DynamicSlice(_) => (bytes(outs).saturating_add(bytes(&ins[1..])), bytes(outs)),
         Prim::DynamicUpdateSlice(_) => (bytes(&ins[1..]), bytes(&ins[1..2])),
-        // The elements that are updated are read, too.
+        // The elements that are updated are read too.
         Prim::Scatter(_) => (bytes(&ins[1..]).saturating_add(bytes(&ins[2..])), bytes(&ins[2..])),
         _ => (bytes(ins), bytes(outs)),
     };
@@ -202,18 +201,18 @@ fn flops(op: &Prim, class: Class, ins: &[Aval], outs: &[Aval]) -> u64 {
             let summed = dot.lhs_contract.iter().map(|&d| ins[0].shape[d]).collect::<Vec<_>>();
             size(outs, 0).saturating_mul(2).saturating_mul(product(&summed))
         }
-        // A kernel has the features of one group already.
+        // The kernel already has the features of one group only.
         Prim::Conv(conv) => {
             let kernel = &ins[1].shape;
             let summed = product(kernel) / (kernel[conv.rhs_dims.first] as u64).max(1);
             size(outs, 0).saturating_mul(2).saturating_mul(summed)
         }
         Prim::DotProductAttention(op) => attention(op, ins, [1, 1]),
-        // The scores and the weights again, then for each operand two products.
+        // Computes scores and weights again, then two products per operand.
         Prim::DotProductAttentionTangent(op) => attention(&op.attention, ins, [3, 2]),
         Prim::DotProductAttentionCotangent(op) => attention(&op.attention, ins, [3, 2]),
         Prim::CrossEntropyTangent(_) => size(ins, 0).saturating_mul(TRANSCENDENTAL_FLOPS + 4),
-        // The triangle has about half of the square's products.
+        // A triangle has about half of the products of a square.
         Prim::TriangularSolve(_) => size(outs, 0).saturating_mul(ins[0].shape.last().map_or(0, |&n| n as u64)),
         Prim::Cholesky(_) => size(outs, 0).saturating_mul(ins[0].shape.last().map_or(0, |&n| n as u64)) / 3,
         Prim::ReduceWindow(op) => size(outs, 0).saturating_mul(product(&op.window.dimensions)),
@@ -234,11 +233,11 @@ fn flops(op: &Prim, class: Class, ins: &[Aval], outs: &[Aval]) -> u64 {
     }
 }
 
-/// The operations of an attention with as many products over features of queries, and over features of values.
+/// The flops of an attention with this many products over the features of queries and over the features of values.
 fn attention(op: &DotProductAttention, ins: &[Aval], [of_features, of_values]: [u64; 2]) -> u64 {
     let sizes = op.sizes(ins);
     let scores = product(&sizes.scores());
-    // Half of the scores are left out.
+    // Half of the scores are masked out.
     let scores = if op.causal { scores / 2 } else { scores };
     let features = of_features.saturating_mul(sizes.features as u64);
     let values = of_values.saturating_mul(sizes.value_features as u64);
@@ -251,30 +250,28 @@ fn product(sizes: &[usize]) -> u64 {
 
 /// Whether computing the results again costs about as little as reading them from memory.
 pub fn is_cheap(op: &Op) -> bool {
-    // A name says that the user wants to see the value; a barrier and a transfer are there for a reason.
+    // A name is there because the user wants the value, and barriers and transfers are intended too.
     let is_identity = matches!(op, Op::Prim(Prim::StopGradient(_)));
     is_identity || matches!(op.class(), Class::View | Class::Elementwise)
 }
 
-/// Whether an operation costs next to nothing as a part of the loop that reads its result: engines fuse it.
+/// Whether an operation costs next to nothing in the loop that reads its result, into which engines fuse it.
 pub fn is_fused(op: &Op) -> bool {
     matches!(op.class(), Class::View | Class::Elementwise | Class::Transcendental)
 }
 
-/// How many equations may stand between a residual that partial evaluation drops and those it is computed from. Longer chains
-/// are worth their memory: to compute them again is no longer about as cheap as a read.
+/// The most equations between a residual that partial evaluation drops and the residuals from which it is computed. A longer chain is worth
+/// its memory, since computing it again costs clearly more than a read.
 pub const MOST_CHAINED: usize = 4;
 
-/// Values of fewer bytes are never computed again: half of a first-level cache.
+/// Values of fewer bytes are never computed again. It is half of a first-level cache.
 pub const SMALL_BYTES: usize = 1 << 14;
 
-/// A value that is this many times smaller than another may be kept so that the other need not be: the mean of a row, for
-/// instance.
+/// A value that is this many times smaller than another may be kept so that the other need not be, as the mean of a row.
 pub const MUCH_SMALLER: usize = 32;
 
-/// At most this many fused equations are computed again for one value. A tile stays in the first-level cache that long.
+/// The most fused equations that are computed again for one value. Up to this number a tile stays in the first-level cache.
 pub const MOST_RECOMPUTED: usize = 24;
 
-/// A value that is read this many steps after it was computed is read far away: it takes up memory meanwhile, and has left the
-/// caches.
+/// A value counts as read far away from this many steps after it was computed: it takes up memory in between, and has left the caches.
 pub const FAR_STEPS: usize = 6;

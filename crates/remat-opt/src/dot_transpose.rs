@@ -1,13 +1,12 @@
-//! Transposed products: `transpose(dot(a, b))` is `dot(b, a)` where the exchange of the operands makes the transposition
-//! needless.
+//! Folds `transpose(dot(a, b))` into `dot(b, a)` where that removes the transposition.
 //!
 //! ```text
 //! dot_transpose : { lambda ; a:f32[5,8] b:f32[8,6]. let c:f32[5,6] = dot_general a b; d:f32[6,5] = transpose c in (d,) }
 //!               → { lambda ; a:f32[5,8] b:f32[8,6]. let c:f32[6,5] = dot_general b a in (c,) }
 //! ```
 //!
-//! The gradient of a weight is such a product, by the rule that transposes a product. As an output of the program it would be
-//! copied, element by element, into the order of the weight.
+//! The rule that transposes a product writes the gradient of a weight in this form. As an output of the program it would be copied, element
+//! by element, into the order of the weight.
 
 use std::borrow::Cow;
 
@@ -15,8 +14,8 @@ use remat_ir::{DotGeneral, Eqn, Jaxpr, Op, Prim, Result, Shape};
 
 use crate::uses::{drop_lost_labels, readers};
 
-/// Exchanges the operands of each product whose result is only transposed, once or several times in a row, where this makes
-/// the transpositions needless; and drops those that undo each other.
+/// Exchanges the operands of each product whose result is only transposed, once or several times in a row, where this removes the
+/// transpositions. Also drops transpositions that cancel.
 pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
     let mut jaxpr = jaxpr.into_owned();
     let readers = readers(&jaxpr);
@@ -54,7 +53,7 @@ pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
     Ok(Cow::Owned(jaxpr))
 }
 
-/// The product of the exchanged operands.
+/// The product with exchanged operands.
 fn exchanged(op: &DotGeneral) -> DotGeneral {
     DotGeneral {
         lhs_contract: op.rhs_contract.clone(),
@@ -65,7 +64,7 @@ fn exchanged(op: &DotGeneral) -> DotGeneral {
     }
 }
 
-/// The permutation that makes the product of the exchanged operands of the product of operands of these ranks.
+/// The permutation that turns the result of the original product into that of the exchanged one, given the ranks of the operands.
 fn exchanged_order(op: &DotGeneral, ranks: [usize; 2]) -> Vec<usize> {
     let batch = op.lhs_batch.len();
     let left = ranks[0] - batch - op.lhs_contract.len();

@@ -14,7 +14,7 @@ pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
     fold_literals(&jaxpr).map(Cow::Owned)
 }
 
-/// Constant folding: an equation whose operands are all literals and whose results are scalars becomes literals.
+/// Constant folding: an equation is replaced by literals if its operands are all literals and its results are scalars.
 ///
 /// ```
 /// use remat_ir::Jaxpr;
@@ -31,7 +31,7 @@ pub fn fold_literals(jaxpr: &Jaxpr) -> Result<Jaxpr> {
     rewrite(jaxpr, |b, op, ins, avals, loc| {
         let literals: Option<Vec<Array>> = ins.iter().map(|a| a.literal().map(|l| Array::full(l, []))).collect();
         let is_scalar = avals.iter().all(|a| a.rank() == 0) && !ins.is_empty();
-        // A name, a barrier and a transfer are there for a reason, a collective has no meaning on its own, and a program in a parameter may loop for ever.
+        // Names, barriers and transfers are intended, a collective has no meaning on its own, and a body may loop for ever.
         let is_opaque = matches!(op, Op::Prim(Prim::Name(_) | Prim::OptimizationBarrier(_) | Prim::DevicePut(_)))
             || op.class() == Class::Collective;
         if let Some(literals) = literals

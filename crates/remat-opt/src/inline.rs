@@ -5,15 +5,14 @@
 //!        → { lambda ; a. let b = sin a; c = name[name=x] b; d = cos b in (d,) }
 //! ```
 //!
-//! Operations that are left are first-order, or loops and branches. Operations with a definition and without a kernel are inlined
-//! as calls of their definitions, and so are scans that are to be unrolled (`unroll`). A `name` stays as a label that nothing
-//! reads (`uses`).
+//! The remaining operations are first-order, or loops and branches. Operations with a definition and without a kernel are inlined as calls
+//! of their definitions, and so are scans that are to be unrolled (`unroll`). A `name` stays as a label that no equation reads (`uses`).
 //!
-//! A barrier of one operand is only against merging, which no later pass does: its result becomes its operand. A barrier of
-//! several operands stays, since it orders the equations on both sides.
+//! A barrier of one operand only prevents merging, which no later pass does, so its result is replaced by its operand. A barrier of several
+//! operands stays, since it orders the equations on both sides.
 //!
-//! Equations are never merged here. [`JIT`](crate::pipeline::JIT) merges common subexpressions before, within each body; a
-//! recomputation is a body of its own until it is inlined, and so it is never merged with its twin in the forward pass.
+//! Equations are not merged here. [`JIT`](crate::pipeline::JIT) has already merged common subexpressions within each body. A recomputation
+//! is a separate body until it is inlined, so it is never merged with its twin in the forward pass.
 
 use std::borrow::Cow;
 
@@ -32,8 +31,7 @@ pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
     Ok(Cow::Owned(flat))
 }
 
-/// Adds the equations of a program to which these operands are given; `call` is the location of the call, for equations
-/// that have none.
+/// Adds the equations of a program with these operands. Equations without a location get `call`, the location of the call.
 fn inline(flat: &mut Jaxpr, jaxpr: &Jaxpr, ins: &[Atom], call: Option<Loc>) -> Result<Vec<Atom>> {
     let mut env: Env = jaxpr.var_map(None);
     for (&var, &atom) in jaxpr.ins.iter().zip(ins) {
@@ -80,7 +78,7 @@ fn several_devices() -> Error {
     Error::new(ErrorKind::Argument, "shard_map", message)
 }
 
-/// The definition of an operation on these operands, if it has one and the engine has no kernel for it.
+/// The definition of an operation with these operands, if it has one and the engine has no kernel for it.
 fn definition(op: &Prim, ins: &[Aval]) -> Option<Result<Jaxpr>> {
     let has_kernel = matches!(op, Prim::DotProductAttention(_) | Prim::DotProductAttentionCotangent(_));
     if has_kernel { None } else { op.definition(ins) }

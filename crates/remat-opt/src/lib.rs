@@ -1,17 +1,16 @@
-//! Passes from program to program that belong to no engine alone, the pipeline of each engine, and the cost of operations.
+//! Passes from program to program that several engines share, the pipeline of each engine, and the cost of operations.
 //!
-//! [`pipeline`] is the page to begin with: it lists which passes run for which engine, in order, with a reason for each. Every
-//! pass is one file whose documentation begins with its type. The program that it makes is checked in debug builds, and compared with
-//! text files by the tests.
+//! Start with [`pipeline`]: it lists the passes of each engine in order, with a reason for each. Every pass is one file whose documentation
+//! begins with its type. In debug builds the result of every pass is checked, and tests compare it with text files.
 //!
-//! Layers, each using only those above it in this list (a test holds this):
+//! Layers, each using only those above it in this list (a test checks this):
 //!
 //! 1. [`recent`]: a cache, which engines share
 //! 2. `memo`, `checked`, `cost`, `rewrite`, `uses`: shared by the passes
 //! 3. `dce`, `cse`, `fold`, `one_memory`, `unroll`, `inline`, `algebra`, `slice_pushdown`, `dot_transpose`, `scan_residuals`, `sink`: the passes
 //! 4. `pipeline`: their order
 //!
-//! Deliberately absent: derivatives and batching (crate `remat`), fusion, layouts and memory (the engines).
+//! Not here: derivatives and batching (crate `remat`); fusion, layouts and memory (the engines).
 
 mod algebra;
 mod checked;

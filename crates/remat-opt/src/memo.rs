@@ -1,11 +1,11 @@
-//! A memory of what was made of bodies: a body that is met again is not transformed again.
+//! Memoization for bodies: a body that occurs again is not transformed again.
 //!
-//! Transformations of nested control flow ask the same of one body many times. The fixpoint of an outer loop transforms the
-//! inner loops in each of its rounds, and each level prunes and checks the levels inside it, which were pruned and checked when
-//! they were made. Without a memory the time grows with a power of the depth.
+//! Transformations of nested control flow ask the same about one body many times. The fixpoint of an outer loop transforms the inner loops
+//! in each of its rounds, and each level prunes and checks the levels inside it, which were already pruned and checked when they were made.
+//! Without memoization the time grows with a power of the depth.
 //!
-//! Bodies are immutable and shared, so that the address of one says which it is, as long as somebody holds it: the memory
-//! holds each body that it knows. It is open while a transformation runs, and forgets all when that ends.
+//! Bodies are immutable and shared, so the address of a body identifies it as long as a reference to it exists. The table holds such a
+//! reference. It is open while a transformation runs, and is cleared at the end.
 
 use std::any::{Any, TypeId};
 use std::cell::RefCell;
@@ -16,15 +16,15 @@ use std::sync::Arc;
 
 use remat_ir::Jaxpr;
 
-/// What is known of bodies, one table for each type of questions and answers.
+/// The known answers, in one table per type of questions and answers.
 #[derive(Default)]
 struct Memory {
-    /// How many guards there are.
+    /// The number of guards.
     open: usize,
     tables: HashMap<TypeId, Box<dyn Any>>,
 }
 
-/// Answers by body and question, and the bodies, whose addresses mean something while they are held.
+/// Answers by body and question. The bodies are held so that their addresses stay valid.
 type Table<K, V> = HashMap<(*const Jaxpr, K), (Arc<Jaxpr>, V)>;
 
 thread_local! {
@@ -35,7 +35,7 @@ thread_local! {
 #[must_use]
 pub struct Open(PhantomData<*const ()>);
 
-/// Opens the memory of this thread, or keeps open the one that is.
+/// Opens the memory of this thread, or keeps it open if it already is.
 pub fn open() -> Open {
     MEMORY.with_borrow_mut(|memory| memory.open += 1);
     Open(PhantomData)
@@ -51,8 +51,8 @@ impl Drop for Open {
     }
 }
 
-/// The answer to a question about a body: what is remembered, else what `make` gives, which is remembered if the memory is open.
-/// Only one transformation may use a type of questions and answers.
+/// The answer to a question about a body. It is the remembered one, or else the result of `make`, which is remembered if the memory is
+/// open. Only one transformation may use a given pair of question and answer types.
 ///
 /// ```
 /// use std::convert::Infallible;

@@ -1,12 +1,12 @@
-//! One memory: in an engine with one memory space a transfer is its operand.
+//! One memory: in an engine with one memory space a transfer is replaced by its operand.
 //!
 //! ```text
 //! one_memory : { lambda ; a:f32[3] b:f32<host>[3]. let c:f32<host>[3] = device_put a ... }
 //!            → { lambda ; a:f32[3] b:f32[3]. let ... }, in which `a` replaces `c`
 //! ```
 //!
-//! Everything is in the memory of the device afterwards, arguments and results too: the engine tells its caller the avals of the
-//! program that it was given.
+//! Afterwards everything is in device memory, including arguments and results. The engine tells its caller the avals of the original
+//! program.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -23,7 +23,7 @@ pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
     merge(jaxpr.into_owned()).map(Cow::Owned)
 }
 
-/// Whether a program, or a body in it, has anything to do with another memory.
+/// Whether a program or one of its bodies uses another memory space.
 fn has_transfers(jaxpr: &Jaxpr) -> bool {
     let mut met: HashSet<*const Jaxpr> = HashSet::new();
     let mut todo = vec![jaxpr];

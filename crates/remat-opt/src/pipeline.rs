@@ -1,11 +1,11 @@
-//! The pipelines: which passes a program goes through, in order, and why.
+//! The pipelines: the passes of each engine, in order, with reasons.
 //!
 //! ```text
 //! pass : jaxpr → jaxpr, which computes the same
 //! ```
 //!
-//! [`JIT`] is for every engine; then comes the pipeline of the engine, which lowers the resulting program to steps over buffers. In
-//! debug builds the checker checks the program after each pass.
+//! [`JIT`] is for every engine. It is followed by the pipeline of the engine, which then lowers the program to steps over buffers. In debug
+//! builds the checker checks the program after each pass.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,17 +14,17 @@ use remat_ir::{Jaxpr, Result};
 
 use crate::{algebra, cse, dce, dot_transpose, fold, inline, one_memory, scan_residuals, sink, slice_pushdown};
 
-/// The passes of `jit`, which run before those of any engine. Bodies are treated one by one, so that nothing is merged across the
-/// boundary of a checkpointed region: an equation that is computed again stays apart from its twin in the forward pass.
+/// The passes of `jit`, which run before those of any engine. They treat each body separately, so that nothing is merged across the
+/// boundary of a checkpointed region: a recomputed equation stays apart from its twin in the forward pass.
 pub const JIT: &[Pass] = &[
     Pass { name: "fold", why: "equations of literals alone are computed", run: fold::pass },
     Pass { name: "cse", why: "equal equations of one body become one", run: cse::pass },
-    Pass { name: "dce", why: "what no output needs is dropped, inside of bodies too", run: dce::pass },
+    Pass { name: "dce", why: "equations that no output needs are dropped, also in bodies", run: dce::pass },
 ];
 
 /// The passes of the native engine.
 pub const CPU: &[Pass] = &[
-    Pass { name: "one_memory", why: "the engine has one memory, so that transfers are no work", run: one_memory::pass },
+    Pass { name: "one_memory", why: "the engine has one memory, so transfers are dropped", run: one_memory::pass },
     Pass {
         name: "inline",
         why: "calls and regions become one list of equations, names become labels, scans are unrolled as asked for",
@@ -32,7 +32,7 @@ pub const CPU: &[Pass] = &[
     },
     Pass {
         name: "algebra",
-        why: "equations that give back an operand in every bit are dropped, and slices at known positions are plain ones",
+        why: "equations that return an operand bit for bit are dropped, and slices at known positions are plain ones",
         run: algebra::pass,
     },
     Pass { name: "drop_unused", why: "equations whose results nothing reads are dropped", run: dce::drop_unused },
@@ -48,7 +48,7 @@ pub const CPU: &[Pass] = &[
     },
     Pass {
         name: "scan_residuals",
-        why: "outputs that one scan stacks for another are dropped where the other can compute them",
+        why: "stacked outputs are dropped where the scans that read them can compute them",
         run: scan_residuals::pass,
     },
     Pass {
@@ -58,26 +58,26 @@ pub const CPU: &[Pass] = &[
     },
 ];
 
-/// XLA's. It inlines, folds, merges, simplifies and schedules itself, and does so to calls and regions that are still there: passes
-/// that work on one list of equations would take the boundaries of regions away, which become barriers in its text.
+/// The passes of XLA, which inlines, folds, merges, simplifies and schedules by itself. Passes that work on one list of equations would
+/// remove the boundaries of regions, which become barriers in its text.
 pub const XLA: &[Pass] = &[Pass {
     name: "scan_residuals",
-    why: "XLA keeps whatever a loop stacks for another one, also what the other can compute",
+    why: "XLA keeps stacked outputs even where the loops that read them can compute them",
     run: scan_residuals::pass,
 }];
 
-/// A pass. It takes the program by reference or by value, so that one that changes nothing costs no copy.
+/// A pass. It takes the program borrowed or owned, so that a pass that changes nothing costs no copy.
 #[derive(Clone, Copy)]
 pub struct Pass {
-    /// The name, that of its file.
+    /// The name of the pass, which is that of its file.
     pub name: &'static str,
-    /// Why it is there.
+    /// The reason for the pass.
     pub why: &'static str,
     run: for<'a> fn(Cow<'a, Jaxpr>) -> Result<Cow<'a, Jaxpr>>,
 }
 
 impl Pass {
-    /// The pass of this name, of any pipeline.
+    /// The pass with this name, from any pipeline.
     ///
     /// ```
     /// use remat_ir::Jaxpr;
@@ -136,7 +136,7 @@ pub fn run(pipeline: &[Pass], jaxpr: &Jaxpr) -> Result<Jaxpr> {
 pub struct Stage {
     /// The pass.
     pub pass: Pass,
-    /// The program after it, or `None` if the pass left it as it was.
+    /// The program after it, or `None` if the pass changed nothing.
     pub program: Option<Jaxpr>,
 }
 
@@ -158,7 +158,7 @@ pub fn stages(pipeline: &[Pass], jaxpr: &Jaxpr) -> Result<Vec<Stage>> {
     let mut stages = Vec::new();
     for &pass in pipeline {
         let program = pass.apply(&last)?;
-        // Passes may number variables anew, which the text does not show.
+        // Passes may renumber variables, which the text does not show.
         let program = (program.to_string() != last.to_string()).then_some(program);
         if let Some(program) = &program {
             last = Cow::Owned(program.clone());
@@ -183,7 +183,7 @@ pub fn stages(pipeline: &[Pass], jaxpr: &Jaxpr) -> Result<Vec<Stage>> {
 /// == after cse: equal equations of one body become one
 /// no change
 ///
-/// == after dce: what no output needs is dropped, inside of bodies too
+/// == after dce: equations that no output needs are dropped, also in bodies
 /// no change
 /// "));
 /// # Ok::<(), remat_ir::Error>(())
@@ -197,7 +197,7 @@ pub struct Stages {
 }
 
 impl Stages {
-    /// The stages of a program in pipelines one after the other.
+    /// The stages of a program in several pipelines, one after the other.
     ///
     /// # Errors
     /// As [`Pass::apply`].

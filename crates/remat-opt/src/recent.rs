@@ -1,13 +1,13 @@
-//! A cache of what was used last.
+//! An approximate LRU cache.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// The most entries of a generation, of which there are two. A compiled operation takes a few KiB, so that all take some MiB.
+/// The most entries of each of the two generations. A compiled operation takes a few KiB, so all of them take a few MiB.
 pub const MOST: usize = 1024;
 
-/// A cache in two generations, which approximates LRU: a hit in the old one moves to the young one, and a full young one becomes the
-/// old one, whose entries are dropped. So a hit in the young one writes nothing.
+/// A cache in two generations, which approximates LRU. A hit in the old generation moves the entry to the young one. A full young
+/// generation becomes the old one, and the old entries are dropped. So a hit in the young generation writes nothing.
 ///
 /// ```
 /// use remat_opt::recent::{MOST, Recent};

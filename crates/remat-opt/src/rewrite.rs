@@ -6,7 +6,7 @@ use remat_ir::{Atom, Atoms, Aval, Builder, Jaxpr, Loc, Op, Result};
 
 use crate::checked::{Env, checked, read};
 
-/// Rebuilds a program, each equation through `emit`.
+/// Rebuilds a program by passing each equation to `emit`.
 pub(crate) fn rewrite(
     jaxpr: &Jaxpr,
     mut emit: impl FnMut(&mut Builder, Op, Atoms, Vec<Aval>, Loc) -> Result<Vec<Atom>>,
@@ -28,7 +28,7 @@ pub(crate) fn rewrite(
     checked(b.finish(outs))
 }
 
-/// The operation with every body transformed; the interface of the bodies stays.
+/// The operation with every body transformed. The inputs and outputs of the bodies stay the same.
 pub(crate) fn map_bodies(op: &Op, f: impl Fn(&Jaxpr) -> Result<Jaxpr>) -> Result<Op> {
     let mut op = op.clone();
     let map = |body: &mut Arc<Jaxpr>| -> Result<()> {

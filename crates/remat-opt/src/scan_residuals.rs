@@ -1,14 +1,14 @@
-//! Scan residuals: a stacked output of a scan is dropped where the scan that reads it can compute it.
+//! Drops stacked outputs of a scan (residuals) that the scans that read them can compute.
 //!
 //! ```text
 //! scan_residuals : carry xs ys = scan[body: x, y = f x]; scan[body reads x and y] xs ys
 //!                → carry xs    = scan[body: x];          scan[body computes y = f x] xs
 //! ```
 //!
-//! This is rematerialization between loops. The forward pass of a loop over layers stacks residuals for its backward pass. A
-//! slice of a stacked output that elementwise operations compute from slices of other stacked outputs is computed again in the
-//! iteration that reads it, in the fused loops that read it. Engines do the same for the values of one program. Where a slice is
-//! wider than its operand, as f32 that is converted from bf16, the operand is stacked instead.
+//! This is rematerialization between loops. The forward pass of a loop over layers stacks residuals for its backward pass. A stacked output
+//! is dropped if elementwise operations compute its slices from slices of other stacked outputs. The iteration that reads such a slice
+//! computes it again, in the fused loops that read it. Engines do the same for values within one program. If a slice is wider than its
+//! operand, as f32 converted from bf16 is, the operand is stacked instead.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -19,22 +19,22 @@ use remat_ir::{Atom, Builder, Call, Eqn, Jaxpr, Op, Prim, Result, Scan, Var, Var
 use crate::cost::{MOST_RECOMPUTED, MUCH_SMALLER, SMALL_BYTES, is_fused};
 use crate::uses::{drop_lost_labels, is_label};
 
-/// Where another loop gets a value of a loop's body.
+/// Where the reading loop gets a value of this loop's body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Leaf {
     /// The slice of a stacked value.
     Slice(Var),
     /// A constant of the loop.
     Constant(Var),
-    /// The slice of a stacked output that is still to be added, by its number among those.
+    /// The slice of a new stacked output, by its index among the new ones.
     New(usize),
 }
 
-/// How to compute a slice of a stacked output.
+/// A recipe for computing a slice of a stacked output.
 struct Recipe {
     /// Equations of the body, in order.
     eqns: Vec<Eqn>,
-    /// Variables of the body that they start from.
+    /// The variables of the body from which they start.
     leaves: Vec<(Var, Leaf)>,
     /// The slice, in the body.
     value: Var,
@@ -50,7 +50,7 @@ pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
     Ok(Cow::Owned(jaxpr))
 }
 
-/// Drops stacked outputs that the scans that read them can compute.
+/// Drops stacked outputs that all their readers can compute.
 fn drop_stacked(flat: &mut Jaxpr) -> Result<()> {
     for at in 0..flat.eqns.len() {
         let eqn = &flat.eqns[at];
@@ -91,14 +91,14 @@ fn drop_stacked(flat: &mut Jaxpr) -> Result<()> {
     Ok(())
 }
 
-/// The stacked outputs that are read only as slices of scans: the widest first, so that they are not kept for narrow ones, and
-/// of equally wide ones the last computed.
+/// The stacked outputs that are read only as slices by scans. The widest come first, so that they are not kept for narrow ones; among
+/// equally wide ones, the last computed.
 fn candidates(flat: &Jaxpr, eqn: &Eqn, scan: &Scan) -> Vec<usize> {
     let mut order = VarMap::filled(scan.jaxpr.avals.len(), 0);
     for (i, eqn) in scan.jaxpr.eqns.iter().enumerate() {
         eqn.outs.iter().for_each(|&v| order[v] = i);
     }
-    // Values that are read in other ways than as slices of a scan.
+    // Values that are also read as a whole.
     let mut is_whole = flat.var_map(false);
     for reader in flat.eqns.iter().filter(|eqn| !is_label(eqn)) {
         let whole = match &reader.op {
@@ -116,8 +116,8 @@ fn candidates(flat: &Jaxpr, eqn: &Eqn, scan: &Scan) -> Vec<usize> {
     found
 }
 
-/// How a stacked output is computed from others that stay, from arguments of the program, and from new ones of fewer bytes,
-/// which are `added`.
+/// How to compute a stacked output from others that stay, from arguments of the program, and from new stacked outputs of fewer bytes, which
+/// go into `added`.
 fn recipe(flat: &Jaxpr, eqn: &Eqn, scan: &Scan, out: usize, dropped: &[bool], added: &mut Vec<Var>) -> Option<Recipe> {
     let body = &*scan.jaxpr;
     let value = body.outs[out].var()?;
@@ -168,7 +168,7 @@ fn recipe(flat: &Jaxpr, eqn: &Eqn, scan: &Scan, out: usize, dropped: &[bool], ad
         recipe.eqns.push(eqn.clone());
     }
     recipe.eqns.reverse();
-    // A value that is still needed is an argument that the other loop cannot have.
+    // A value still in `needed` is an argument that the reading loop does not have.
     let pays = new.is_empty() || new.iter().map(|&var| bytes(var)).sum::<usize>() < bytes(value);
     if !needed.is_empty() || recipe.eqns.is_empty() || !pays {
         return None;
@@ -177,7 +177,7 @@ fn recipe(flat: &Jaxpr, eqn: &Eqn, scan: &Scan, out: usize, dropped: &[bool], ad
     Some(recipe)
 }
 
-/// Makes a scan compute the slices of a stacked value.
+/// Makes a scan compute the slices of a stacked value itself.
 fn repeat(reader: &mut Eqn, stacked: Var, recipe: &Recipe, body: &Jaxpr) -> Result<()> {
     let Op::Call(Call::Scan(scan)) = &reader.op else { return Ok(()) };
     let (old, first) = (&scan.jaxpr, scan.num_consts + scan.num_carry);

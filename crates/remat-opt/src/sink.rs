@@ -1,12 +1,12 @@
-//! Sinking: cheap equations go just before the first equation that needs them.
+//! Sinking: moves cheap equations to just before their first reader.
 //!
 //! ```text
 //! sink : { lambda ; a. let b = f a; c = g a; d = h c b in (d,) }   (f cheap, g not)
 //!      → { lambda ; a. let c = g a; b = f a; d = h c b in (d,) }
 //! ```
 //!
-//! Transformations write the recomputation for all layers at the beginning of the backward pass; and a forward pass computes
-//! values that only the backward pass reads.
+//! Transformations put the recomputation for all layers at the beginning of the backward pass, and a forward pass computes values that only
+//! the backward pass reads.
 
 use std::borrow::Cow;
 
@@ -25,7 +25,8 @@ pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
     let mut keys: Vec<(usize, usize)> = Vec::with_capacity(jaxpr.eqns.len());
     for (at, eqn) in jaxpr.eqns.iter().enumerate().rev() {
         let reader = eqn.outs.iter().map(|&v| first[v]).min().unwrap_or(0);
-        // An equation goes before the one at its position, and else after those that sink to that position.
+        // An equation stays at its position or moves before its reader. Equations that sink to a position come before the one that is
+        // there.
         let position = if is_fused(&eqn.op) && reader > at { reader } else { at };
         for var in vars(eqn) {
             first[var] = first[var].min(position);

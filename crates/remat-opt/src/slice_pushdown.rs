@@ -1,16 +1,15 @@
-//! Slice and pad pushdown: slices and zero padding move through matrix products.
+//! Slice and pad pushdown: moves slices and zero padding through matrix products.
 //!
 //! ```text
 //! slice_pushdown : slice (dot a b)        → dot (slice a) (slice b)
 //!                  dot (pad a 0.0) b      → pad (dot a b) 0.0,  or  dot a (slice b) along summed dimensions
 //! ```
 //!
-//! A loss that leaves out one position slices the scores of all tokens, and its gradient puts zeros around theirs. Both are as
-//! large as anything in the program; sliced and padded before and after the product, the small sides are copied instead, and
-//! the scores exist once.
+//! A loss that leaves out one position slices the logits of all tokens, and its gradient pads theirs with zeros. Both arrays are among the
+//! largest of the program. With slices and padding moved, only the small operands are copied, and the logits exist once.
 //!
-//! A padding with zeros is left out of the sums of a product, so that an infinity or a NaN in the other operand that would
-//! have met nothing but these zeros does not reach the result.
+//! The sums of a product leave out a padding with zeros. An infinity or a NaN in the other operand that would meet only these zeros does
+//! not reach the result.
 
 use std::borrow::Cow;
 
@@ -24,13 +23,13 @@ struct Sides<'a> {
     ranks: [usize; 2],
 }
 
-/// The role of an operand's dimension in a product.
+/// The role of an operand's axis in a product.
 enum Role {
-    /// The dimension of the other operand that it is summed with.
+    /// A contracted axis: the matching axis of the other operand.
     Contracted(usize),
-    /// The dimension of the other operand, and that of the result.
+    /// A batch axis: the matching axes of the other operand and of the result.
     Batch(usize, usize),
-    /// The dimension of the result.
+    /// A free axis: the matching axis of the result.
     Free(usize),
 }
 
@@ -61,9 +60,9 @@ impl Sides<'_> {
 }
 
 impl Sides<'_> {
-    /// The axis of an operand and that of a slice of the result, where the slice has only one row (or column) of those that the
-    /// product has. A product with one row may be summed in another order than one with several, so that two are computed: the
-    /// slice has the same bits whether it is moved or not.
+    /// The axes of an operand and of a slice of the result along which the slice has only one of several rows (or columns). A product with
+    /// one row may be summed in another order than one with several. So two rows are computed, and the slice has the same bits whether it
+    /// is moved or not.
     fn only_line(&self, side: usize, operand: &Aval, sliced: &Aval) -> Option<(usize, usize)> {
         let axes: Vec<(usize, usize)> = self
             .free(side)
@@ -77,13 +76,13 @@ impl Sides<'_> {
     }
 }
 
-/// The slice that is the whole operand.
+/// The slice that covers the whole operand.
 fn whole(aval: &Aval) -> Slice {
     let rank = aval.shape.len();
     Slice { start: Shape::from_elem(0, rank), limit: aval.shape.clone(), strides: Shape::from_elem(1, rank) }
 }
 
-/// Moves slices ahead of products and zeros behind them.
+/// Moves slices before products, and zero padding behind them.
 pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
     if !jaxpr.eqns.iter().any(|eqn| matches!(eqn.op, Op::Prim(Prim::DotGeneral(_)))) {
         return Ok(jaxpr);
@@ -96,7 +95,7 @@ pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
     Ok(Cow::Owned(jaxpr))
 }
 
-/// Replaces the slice of a product without other readers by a product of slices. Returns whether anything changed.
+/// Replaces a slice of a product that has no other readers by a product of slices. Returns whether anything changed.
 fn slices(jaxpr: &mut Jaxpr) -> bool {
     let readers = readers(jaxpr);
     let mut sliced: Vec<Option<(Slice, Var)>> = vec![None; jaxpr.eqns.len()];
@@ -123,7 +122,7 @@ fn slices(jaxpr: &mut Jaxpr) -> bool {
                 let avals = [0, 1].map(|side| jaxpr.atom_aval(eqn.ins[side]));
                 let sides = Sides { op, ranks: [avals[0].shape.len(), avals[1].shape.len()] };
                 let mut ins = eqn.ins.clone();
-                // The slice of the product of slices, where that has more rows or columns.
+                // The slice of the new product, where that has more rows or columns than needed.
                 let mut rest = whole(&jaxpr.avals[*out]);
                 let mut result = jaxpr.avals[*out].clone();
                 for (side, aval) in avals.iter().enumerate() {
@@ -161,8 +160,8 @@ fn slices(jaxpr: &mut Jaxpr) -> bool {
     true
 }
 
-/// Leaves the zeros around a padded operand out of products, where products are its only readers. A product leaves out those of
-/// one operand. Returns whether anything changed.
+/// Removes zero padding from an operand that only products read. A product skips the padding of one operand. Returns whether anything
+/// changed.
 fn zeros(jaxpr: &mut Jaxpr) -> bool {
     if !jaxpr.eqns.iter().any(|eqn| matches!(eqn.op, Op::Prim(Prim::Pad(_)))) {
         return false;
@@ -176,12 +175,12 @@ fn zeros(jaxpr: &mut Jaxpr) -> bool {
         let padded = eqn.ins.iter().filter_map(|a| a.var()).find_map(|v| Some((v, left_out[v].clone()?)));
         let first = jaxpr.eqns.len();
         match padded {
-            // The label of a value that is dropped.
+            // The label of the dropped value.
             Some(_) if is_label(eqn) => continue,
             Some((padded, (pad, inner))) => without_zeros(jaxpr, eqn, &pad, padded, inner),
             None => jaxpr.eqns.push(eqn.clone()),
         }
-        // The zeros around a result may be left out of the products that read it.
+        // The padding of this result may be removed from the products that read it in turn.
         let Some(Eqn { op: Op::Prim(Prim::Pad(pad)), ins, outs, .. }) = jaxpr.eqns[first..].last() else { continue };
         let (&[Atom::Var(inner), Atom::Lit(value)], out) = (&ins[..], outs[0]) else { continue };
         let size = jaxpr.avals[out].bytes();
@@ -203,7 +202,7 @@ fn zeros(jaxpr: &mut Jaxpr) -> bool {
     changed
 }
 
-/// Adds the equations of the product in which `inner` replaces `padded`.
+/// Adds the equations of the product with `inner` in place of `padded`.
 fn without_zeros(jaxpr: &mut Jaxpr, eqn: &Eqn, pad: &Pad, padded: Var, inner: Var) {
     let Op::Prim(Prim::DotGeneral(op)) = &eqn.op else { return };
     let side = usize::from(eqn.ins[0].var() != Some(padded));

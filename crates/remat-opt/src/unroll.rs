@@ -6,14 +6,14 @@
 //!     carry y  = body consts carry xs[6] in (carry, ys ++ y) }
 //! ```
 //!
-//! Where `k` is the length or more, no loop is left. A reversed scan begins with the last slice, so that the remaining iterations
-//! are those of the first slices. The operations and their order are those of the loop, and so are the bits.
+//! If `k` is at least the length, no loop is left. A reversed scan begins with the last slice, so the remaining iterations are those of the
+//! first slices. The operations and their order stay those of the loop, so the bits are the same.
 
 use std::sync::Arc;
 
 use remat_ir::{Atom, Aval, Builder, Concatenate, ExpandDims, Jaxpr, Jit, Reshape, Result, Scan, Slice, Squeeze};
 
-/// The program of a scan, unrolled, or `None` if its `unroll` is 1. It takes the operands of the scan, whose avals are `ins`.
+/// The unrolled program of a scan, or `None` if its `unroll` is 1. It takes the operands of the scan, whose avals are `ins`.
 pub fn unrolled(scan: &Scan, ins: &[Aval]) -> Result<Option<Jaxpr>> {
     if scan.unroll <= 1 || scan.length == 0 {
         return Ok(None);
@@ -22,7 +22,7 @@ pub fn unrolled(scan: &Scan, ins: &[Aval]) -> Result<Option<Jaxpr>> {
     let operands = b.inputs(ins.iter().cloned());
     let (consts, rest) = operands.split_at(scan.num_consts);
     let (init, xs) = rest.split_at(scan.num_carry);
-    // The iterations of the loop, and the remaining ones.
+    // The number of iterations in the loop; the others remain.
     let looped = if scan.unroll >= scan.length { 0 } else { scan.length - scan.length % scan.unroll };
     let (in_loop, remaining) = if scan.reverse {
         (scan.length - looped..scan.length, 0..scan.length - looped)
@@ -72,7 +72,7 @@ pub fn unrolled(scan: &Scan, ins: &[Aval]) -> Result<Option<Jaxpr>> {
     Ok(Some(b.finish(carry)))
 }
 
-/// A body of `unroll` iterations: it takes and returns that many slices at once.
+/// A body of `unroll` iterations, which takes and returns that many slices at once.
 fn chunk(scan: &Scan, around: &Builder, args: &[Atom]) -> Result<Jaxpr> {
     let mut b = Builder::new();
     let num_others = scan.num_consts + scan.num_carry;
@@ -88,7 +88,7 @@ fn chunk(scan: &Scan, around: &Builder, args: &[Atom]) -> Result<Jaxpr> {
     Ok(b.finish(outs))
 }
 
-/// Adds iterations one after the other, and returns the last carries and the stacked outputs.
+/// Adds consecutive iterations, and returns the last carries and the stacked outputs.
 fn in_a_row(
     b: &mut Builder,
     scan: &Scan,

@@ -1,15 +1,15 @@
 //! Uses of variables, and labels.
 //!
-//! A *label* is a `name` equation whose result nothing reads: `inline` leaves the names that the user gave to values as labels
-//! beside the equations, so that no pass has to see through names, and engines can still report the name of a buffer. A label is
-//! not a use of its operand, and goes where its operand goes.
+//! A *label* is a `name` equation whose result is never read. `inline` keeps the names that the user gave to values as labels beside the
+//! equations, so that passes need not look through names and engines can still report the name of a buffer. A label is not a use of its
+//! operand, and goes where its operand goes.
 
 use remat_ir::{Atom, Eqn, Jaxpr, Op, Prim, Var, VarMap};
 
-/// Stands for the outputs of the program among the readers of a variable.
+/// Marks an output of the program among the readers of a variable.
 pub(crate) const OUTPUT: usize = usize::MAX;
 
-/// The equations that read each variable, labels aside, and [`OUTPUT`] for each output that it is.
+/// The equations that read each variable, without labels, and [`OUTPUT`] for each output that it is.
 pub(crate) fn readers(jaxpr: &Jaxpr) -> VarMap<Vec<usize>> {
     let mut readers = jaxpr.var_map(Vec::new());
     for (at, eqn) in jaxpr.eqns.iter().enumerate().filter(|(_, eqn)| !is_label(eqn)) {
@@ -29,7 +29,7 @@ pub(crate) fn is_label(eqn: &Eqn) -> bool {
     matches!(eqn.op, Op::Prim(Prim::Name(_)))
 }
 
-/// The variable that a label is about.
+/// The variable that a label names.
 pub(crate) fn labelled(eqn: &Eqn) -> Option<Var> {
     if is_label(eqn) { eqn.ins.first().and_then(|a: &Atom| a.var()) } else { None }
 }

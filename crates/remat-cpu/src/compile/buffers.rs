@@ -43,7 +43,7 @@ pub(super) struct Buffers<'a> {
     all: IndexVec<BufferId, Buffer>,
     /// The buffer of each variable that has one.
     of_var: VarMap<Option<BufferId>>,
-    /// The variables that have the buffer of another one.
+    /// The variables that share the buffer of another one.
     are_guests: VarMap<bool>,
     pub(super) arguments: IndexVec<ArgId, BufferId>,
     pub(super) outputs: IndexVec<OutId, BufferId>,
@@ -92,7 +92,7 @@ impl<'a> Buffers<'a> {
         self.outputs.push(buffer)
     }
 
-    /// The buffer of a variable that has its own, made where there is none yet.
+    /// The variable's own buffer, created if it has none yet.
     pub(super) fn own(&mut self, var: Var) -> BufferId {
         let steps = self.steps;
         self.of_var[var].unwrap_or_else(|| {
@@ -109,7 +109,7 @@ impl<'a> Buffers<'a> {
         self.are_guests[var] = true;
     }
 
-    /// A buffer that holds one number.
+    /// The buffer of a scalar constant.
     pub(super) fn constant(&mut self, literal: Literal) -> BufferId {
         if let Some(&buffer) = self.constant_of.get(&literal) {
             return buffer;
@@ -128,7 +128,7 @@ impl<'a> Buffers<'a> {
         }
     }
 
-    /// The variable whose whole buffer a value is, row-major.
+    /// The variable whose whole buffer this value covers, row-major.
     fn whole(&self, value: &Value) -> Option<Var> {
         match value {
             Value::View { base, layout } => {
@@ -139,7 +139,7 @@ impl<'a> Buffers<'a> {
         }
     }
 
-    /// The buffer that a value is the whole of, row-major.
+    /// The buffer that this value covers as a whole, row-major.
     pub(super) fn whole_buffer(&self, value: &Value) -> Option<BufferId> {
         self.of_var(self.whole(value)?)
     }

@@ -8,8 +8,8 @@ use crate::ids::{ArgId, OutId};
 use crate::plan::{Location, Plan};
 use crate::schedule::InPlace;
 
-/// For each output the argument whose memory it may take: the plan's, but for arguments that the program returns, and for
-/// those of another dtype.
+/// The argument whose memory each output may take. This is the plan's choice, except for arguments that the program returns and for
+/// arguments of another dtype.
 pub(super) fn donated_arguments(kernels: &Kernels<'_>, plan: &Plan) -> IndexVec<OutId, Option<ArgId>> {
     let (steps, buffers) = (kernels.steps, &kernels.buffers);
     let mut is_returned: IndexVec<ArgId, bool> = index_vec![false; buffers.arguments.len()];

@@ -14,7 +14,7 @@ use crate::ids::{BufferId, EqnId, StepId};
 use crate::schedule::{Graph, StepNode};
 use crate::steps::{Step, Steps, Value};
 
-/// The kernels of a program over its buffers, which have no locations yet.
+/// The kernels of a program and their buffers; the buffers have no locations yet.
 pub(super) struct Kernels<'a> {
     pub(super) steps: &'a Steps,
     pub(super) buffers: Buffers<'a>,
@@ -25,8 +25,8 @@ pub(super) struct Kernels<'a> {
     pub(super) controls: &'a Controls,
 }
 
-/// The kernels of loops and branches, by their equations: to compile their bodies again for each plan of a program would multiply with every level at which
-/// they are nested.
+/// The kernels of loops and branches by their equations, shared by all plans of a program. If each plan compiled the bodies again, the time
+/// would multiply with each level of nesting.
 pub(super) type Controls = RefCell<HashMap<EqnId, Arc<dyn Kernel>>>;
 
 /// A kernel and its operands.
@@ -36,11 +36,11 @@ pub(super) struct KernelCall {
     pub(super) outs: Vec<BufferId>,
     /// Bytes of its scratch memory.
     pub(super) scratch: usize,
-    /// The equation that it computes, or the last of them.
+    /// The equation that it computes; of several, the last.
     pub(super) eqn: Option<EqnId>,
 }
 
-/// The bytes of a buffer that a kernel is given.
+/// The bytes of a buffer that a kernel receives.
 #[derive(Clone, Copy)]
 pub(super) struct BufferSlice {
     pub(super) buffer: BufferId,
@@ -69,8 +69,8 @@ impl<'a> Kernels<'a> {
         Graph { steps: self.nodes.clone(), buffers: self.buffers.nodes() }
     }
 
-    /// Adds a step. It reads the tokens of the barriers that it waits for, and a barrier reads its operands: this orders the
-    /// steps, and no kernel is given these buffers.
+    /// Adds a step. It reads the tokens of the barriers that it waits for, and a barrier reads its operands. This orders the steps; kernels
+    /// do not receive these buffers.
     fn step(&mut self, step: &Step) -> Result<()> {
         self.call(step)?;
         let operands = if let Step::Barrier { operands, .. } = step { &operands[..] } else { &[] };
@@ -139,8 +139,8 @@ impl<'a> Kernels<'a> {
         self.push(eqn, kernel.into(), vec![slice], vec![to])
     }
 
-    /// The bytes of a value that a kernel is given, and the layout there: a row-major slice of a buffer is given as if it were
-    /// a buffer of its own.
+    /// The bytes that a kernel receives for a value, and the layout within them. A row-major slice of a buffer is passed as if it were a
+    /// whole buffer.
     fn operand(&mut self, value: &Value) -> (BufferSlice, Layout) {
         let (buffer, mut layout) = self.buffers.operand(value);
         let aval = self.buffers.aval(buffer);
@@ -156,7 +156,7 @@ impl<'a> Kernels<'a> {
     /// Adds a step to the graph.
     ///
     /// # Errors
-    /// If the kernel has pairs in place of operands that it does not have, which is a defect of the kernel.
+    /// If the kernel lists a pair of operand and result to compute in place that it does not have, which is a defect of the kernel.
     pub(super) fn push(
         &mut self,
         eqn: Option<EqnId>,

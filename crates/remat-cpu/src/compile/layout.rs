@@ -15,7 +15,7 @@ use crate::program::{CompiledProgram, Memory, ProgramStep, Span};
 /// The program that runs the steps in an order, in the memory of its plan.
 ///
 /// # Errors
-/// If an operand is outside of its memory, or a step runs twice: defects, which would be undefined behaviour in a run.
+/// If an operand is outside of its memory, or a step runs twice. Both are defects that would be undefined behaviour in a run.
 pub(super) fn program(jaxpr: &Jaxpr, planned: &Planned<'_>, ordered: &Ordered) -> Result<CompiledProgram> {
     let (kernels, Ordered { order, plan }) = (&planned.kernels, ordered);
     let table = |call: &KernelCall| CompiledProgram::table(call.ins.len(), call.outs.len());
@@ -93,7 +93,7 @@ fn span(kernels: &Kernels<'_>, plan: &Plan, slice: &BufferSlice) -> Result<Span>
     Ok(Span { dtype, bytes, memory, offset: start + offset })
 }
 
-/// The bytes of a constant, first in eight.
+/// A constant as eight bytes, its own bytes first.
 fn constant(literal: &Literal) -> u64 {
     let mut bytes = [0; 8];
     let bits = literal.bits().to_ne_bytes();

@@ -10,7 +10,7 @@ use remat_kernels::{
 use super::kernels::{BufferSlice, Kernels};
 use crate::steps::{Blocks, Group, Steps, Value};
 
-/// The operands of a loop, each once: a buffer is one input of the kernel, also if it is read through several layouts.
+/// The operands of a loop without duplicates. A buffer is one input of the kernel, even if the loop reads it through several layouts.
 #[derive(Default)]
 struct Operands {
     /// The variables whose buffers are the inputs.
@@ -21,7 +21,7 @@ struct Operands {
 }
 
 impl Operands {
-    /// The number of an operand.
+    /// Adds an operand and returns its number.
     fn add(&mut self, steps: &Steps, value: &Value, extent: Extent) -> usize {
         let (base, layout) = match value {
             Value::Splat { literal, .. } => {
@@ -50,7 +50,7 @@ fn name(steps: &Steps, group: &Group) -> &'static str {
     group.members.first().map_or("loop", |m| steps.eqn(m.eqn).op.name())
 }
 
-/// What a loop computes, and the variables whose buffers are its inputs.
+/// The specification of a loop, and the variables whose buffers are its inputs.
 ///
 /// # Errors
 /// If it has a call, or stores a value that it does not compute: defects of fusion.
@@ -137,7 +137,7 @@ impl Kernels<'_> {
     }
 }
 
-/// Where the loops of a step find their operands.
+/// The memory in which the loops of a step find their operands.
 struct Places<'a> {
     homes: &'a HashMap<Var, Var>,
     outs: Vec<Var>,
@@ -146,12 +146,12 @@ struct Places<'a> {
 }
 
 impl Places<'_> {
-    /// The variable whose memory one has.
+    /// The variable whose memory this variable shares, or itself.
     fn home(&self, var: Var) -> Var {
         self.homes.get(&var).copied().unwrap_or(var)
     }
 
-    /// The place of a variable: it becomes an input if no loop computes it.
+    /// The memory of a variable. A variable that none of the loops computes becomes an input.
     fn place(&mut self, var: Var) -> PhaseMemory {
         let home = self.home(var);
         let position = |vars: &[Var]| vars.iter().position(|&other| other == home);
@@ -168,8 +168,9 @@ impl Places<'_> {
     }
 }
 
-/// The variables that have the buffers of others: what only the loops of a step read has that of a result which the last of its readers computes in place of it. Where that
-/// cannot be in place, as of a reduction or of another dtype, a value of full size has a buffer of its own while the step runs, as a result has.
+/// Maps values that only the loops of this step read to the results that replace them in place: such a value shares the buffer of the
+/// result that its last reader computes. Where in place is impossible (a reduction, another dtype), a value of full size gets its own
+/// buffer while the step runs.
 ///
 /// # Errors
 /// If there is no function for an operation of a loop.

@@ -24,26 +24,26 @@ use crate::schedule::{Graph, schedule};
 use crate::steps::Steps;
 use kernels::{Controls, KernelCall, Kernels};
 
-/// Who runs a program.
+/// The caller of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Caller {
-    /// A user, to whom an argument can be returned as a result.
+    /// A user: an argument can be returned as a result.
     User,
-    /// A loop or a branch, which has the memory of every result ready.
+    /// A loop or a branch, which provides the memory of every result.
     Control,
 }
 
-/// A program whose steps have kernels, orders and memory.
+/// A program whose steps have kernels, schedules and memory.
 struct Planned<'a> {
     kernels: Kernels<'a>,
     results: IndexVec<ResultId, ProgramResult>,
     /// For callers who keep the arguments.
     keeping: Ordered,
-    /// For callers who donate them, where that may be another.
+    /// For callers who donate them, if that needs another order.
     donating: Option<Ordered>,
 }
 
-/// An order of the steps, and the memory that they have in it.
+/// A schedule of the steps, and their memory in it.
 struct Ordered {
     order: Vec<StepId>,
     plan: Plan,
@@ -65,7 +65,7 @@ impl<'a> Planned<'a> {
         let results = kernels.results(caller)?;
         let graph = kernels.graph();
         let keeping = Ordered::new(&graph)?;
-        // The body of a loop or a branch donates what its control flow says, which its own plan serves.
+        // The body of a loop or a branch donates what its control flow allows, and its plan accounts for that.
         let donated = if caller == Caller::User { graph.for_donated_arguments() } else { None };
         let donating = donated.as_ref().map(Ordered::new).transpose()?;
         Ok(Planned { kernels, results, keeping, donating })
@@ -80,10 +80,11 @@ impl<'a> Planned<'a> {
     }
 }
 
-/// How many times its bytes a value that is kept takes of those that are free, in turn, until the program needs no more memory.
+/// The multiples of its bytes that a kept value reserves from the free bytes. They are tried in turn until the program needs no more memory
+/// than before.
 const MARGINS: [usize; 2] = [1, 4];
 
-/// Plans a program. What its loops compute again is kept where that needs no more memory, and loops are computed together where that does not either.
+/// Plans a program. Values that its loops would compute again are kept, and loops are computed in blocks, where neither raises the memory.
 ///
 /// # Errors
 /// If an operation cannot be run.
@@ -94,7 +95,7 @@ fn plan_with<R>(
     use_plan: impl FnOnce(&Planned<'_>, Programs) -> Result<R>,
 ) -> Result<R> {
     let steps = Steps::of(pipeline::run(pipeline::CPU, jaxpr)?)?;
-    // The bodies of loops and branches are compiled once for all plans.
+    // The bodies of loops and branches are compiled once and shared by all plans.
     let controls = Controls::default();
     let planned = Planned::new(&steps, caller, threads, &controls)?;
     let programs = planned.programs(jaxpr)?;
@@ -111,7 +112,7 @@ fn plan_with<R>(
     in_blocks(jaxpr, &planned, programs, caller, use_plan)
 }
 
-/// Plans a program with loops that are computed together, unless it needs more memory then than in this plan.
+/// Plans a program with its loops computed in blocks, unless that needs more memory than this plan.
 ///
 /// # Errors
 /// As [`plan_with`].
@@ -123,7 +124,7 @@ fn in_blocks<R>(
     use_plan: impl FnOnce(&Planned<'_>, Programs) -> Result<R>,
 ) -> Result<R> {
     let Kernels { steps, threads, controls, .. } = planned.kernels;
-    // The tables of large steps are memory too.
+    // The operand tables of large steps are memory too.
     let table = |call: &KernelCall| CompiledProgram::table(call.ins.len(), call.outs.len());
     let largest = planned.kernels.calls.iter().map(table).max().unwrap_or(0);
     if let Some(blocks) = steps.in_blocks(|ins, outs| CompiledProgram::table(ins, outs) <= largest)? {
@@ -152,7 +153,7 @@ pub(crate) fn compile(jaxpr: &Jaxpr, caller: Caller, threads: &Threads) -> Resul
     plan_with(jaxpr, caller, threads, |_, programs| Ok(programs))
 }
 
-/// The text of the steps that [`compile`] makes of a program, its lines but the first indented.
+/// The text of the steps that [`compile`] makes of a program. All lines except the first are indented.
 ///
 /// # Errors
 /// As [`compile`].

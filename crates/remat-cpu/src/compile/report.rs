@@ -16,7 +16,7 @@ pub(super) fn live(kernels: &Kernels<'_>, plan: &Plan) -> Vec<LiveValue> {
     for (var, buffer) in buffers.owners() {
         names[buffer] = steps.names[var].clone();
     }
-    // The equation whose result a buffer is: in a loop, the one of its members that is stored.
+    // The equation whose result each buffer holds; for a loop, the stored member.
     let mut eqns: IndexVec<BufferId, Option<EqnId>> = index_vec![None; buffers.len()];
     for call in &kernels.calls {
         for &out in &call.outs {

@@ -1,4 +1,4 @@
-//! The results of a program: arguments, outputs, or the same as another result.
+//! The results of a program. Each is an argument, an output, or the same as an earlier result.
 
 use oxc_index::{IndexVec, index_vec};
 use remat_ir::Result;
@@ -13,7 +13,7 @@ impl Kernels<'_> {
     /// The results of the program. A value that no step computes into an output is copied into one.
     pub(super) fn results(&mut self, caller: Caller) -> Result<IndexVec<ResultId, ProgramResult>> {
         let steps = self.steps;
-        // The result that each output is.
+        // The first result that is each output.
         let mut first: IndexVec<OutId, Option<ResultId>> = index_vec![None; self.buffers.outputs.len()];
         let mut results: IndexVec<ResultId, ProgramResult> = IndexVec::with_capacity(steps.jaxpr.outs.len());
         for &atom in &steps.jaxpr.outs {

@@ -11,9 +11,9 @@ use super::buffers::Buffers;
 use super::*;
 use crate::Cpu;
 
-/// A program whose value `c` is read at once and many steps later, where the engine computes it again from `b` and `x`, which are in memory then. The running maxima of an
-/// array thirty times as large are computed before all others, where the peak is then, or between those two. The equations at the end read `k` and `c`
-/// and compute `n`.
+/// A program whose value `c` is read at once and many steps later. The engine computes it again there from `b` and `x`, which are in
+/// memory. Running maxima of an array thirty times as large make the peak: before everything else, or between the two reads of `c`. The
+/// equations at the end read `k` and `c` and compute `n`.
 fn program(is_between: bool, end: &str) -> String {
     let large = |of: &str| {
         format!(
@@ -112,7 +112,7 @@ fn programs_that_keep_values_compute_the_same() {
     }
 }
 
-/// The gradient of a normalisation of channels, of a dtype and a shape of images. Where loops are to be apart, barriers are between them.
+/// The gradient of a batch norm for images of this dtype and shape. Barriers keep the loops apart if asked to.
 fn normalisation(are_apart: bool, dtype: &str, images: [usize; 4]) -> String {
     let equations = equations_of_normalisation(are_apart);
     let text = format!("{{ lambda ; {OPERANDS}. let {equations} in (q, b, v) }}");
@@ -212,7 +212,7 @@ fn loops_in_blocks_have_the_bits_and_no_more_memory_than_apart() {
     let images = [2, 64, 37, 37];
     together_and_apart(|are_apart| normalisation(are_apart, "f32", images));
     together_and_apart(|are_apart| normalisation(are_apart, "bf16", images));
-    // As few channels as there may be.
+    // The fewest channels that qualify.
     together_and_apart(|are_apart| normalisation(are_apart, "f32", [4, 32, 37, 37]));
     together_and_apart(repeated);
     together_and_apart(without_a_home);

@@ -9,10 +9,9 @@
 //!   in (out0, arg0) }
 //! ```
 //!
-//! A value of the arena has its offset in bytes behind an `@`, one that lies in the memory of an output the name of that. A
-//! value of a loop that is not stored is an `x`. An operand that is a view has its layout in brackets, in elements. The scratch
-//! memory of a step and the barriers that it waits for are in a comment behind it, and the steps of the bodies of loops and
-//! branches are below it.
+//! A temporary has its offset in bytes in the arena after an `@`; a value that lies in the memory of an output has the name of that output
+//! there. A value that a loop does not store is an `x`. An operand that is a view has its layout in brackets, in elements. Scratch memory
+//! and the barriers that a step waits for follow in a comment. The steps of loop and branch bodies are listed below their step.
 
 use remat_ir::{Eqn, Op, Result, Var};
 use remat_kernels::{Layout, Threads};
@@ -26,7 +25,7 @@ use crate::program::ProgramResult;
 use crate::steps::{Group, Step, Value};
 
 impl Planned<'_> {
-    /// The text, whose lines but the first are indented by this many spaces.
+    /// The text. All lines except the first are indented by this many spaces.
     ///
     /// # Errors
     /// If the body of a loop or a branch cannot be compiled.
@@ -70,7 +69,7 @@ impl Planned<'_> {
         let outs: Vec<String> = call.outs.iter().map(|&out| self.definition(out)).collect();
         let outs = outs.join(" ");
         let steps = self.kernels.steps;
-        // Each step has one call, in order; the calls after those copy values into outputs.
+        // Each step has one call, in order. The calls after those copy values into outputs.
         match steps.steps.get(number.index()) {
             Some(Step::Equation { eqn, operands }) => {
                 let eqn = steps.eqn(*eqn);
@@ -113,7 +112,7 @@ impl Planned<'_> {
         Ok(())
     }
 
-    /// The equations of a loop, which is one of several. Those that it stores define a buffer.
+    /// The equations of a loop, one of `all`. Stored results are printed as definitions of buffers.
     fn group(&self, group: &Group, all: &[Group], note: &str, indent: usize, text: &mut String) {
         let mut params = vec![format!("rows={}", group.rows)];
         params.extend(group.columns.map(|columns| format!("columns={columns}")));
@@ -165,7 +164,7 @@ impl Planned<'_> {
         }
     }
 
-    /// The name of a variable: its buffer, or its number in the loops of which one computes it.
+    /// The name of a variable: its buffer, or its number among the values of these loops.
     fn var(&self, var: Var, loops: &[Group]) -> String {
         let is_stored = loops.iter().any(|group| group.outs.contains(&var));
         let number = loops.iter().flat_map(|group| &group.members).position(|member| member.out == var);
@@ -204,7 +203,7 @@ fn line(text: &mut String, indent: usize, content: &str) {
     text.push_str(content);
 }
 
-/// The layout of a view. That of a row-major slice has no strides.
+/// The layout of a view. A row-major slice has no strides.
 fn view(layout: &Layout) -> String {
     let mut text = format!("[shape={}", tuple(&layout.shape));
     if !layout.is_contiguous() {

@@ -1,10 +1,9 @@
-//! The checker of memory plans, on which the `unsafe` code that runs them relies.
+//! The checker of memory plans. The `unsafe` code that runs a plan relies on it.
 //!
-//! It follows the steps over the memory that the plan gives them, once with all arguments kept by the caller and once with
-//! all donated that may be, and notes which buffer each piece of memory holds. So it finds every operand that was not
-//! written yet or that was overwritten, whatever the reason: two live blocks that overlap, scratch memory over a value, a
-//! result in the memory of an operand that a later step reads. This takes time in proportion to the operands, far less than
-//! to make the plan, and so every plan is checked, in every build.
+//! It follows the steps through the planned memory, once with all arguments kept and once with all possible arguments donated, and notes
+//! which buffer each piece of memory holds. So it finds every operand that was not yet written or was overwritten, for whatever reason: two
+//! live blocks that overlap, scratch memory over a value, a result in the memory of an operand that a later step reads. The time is
+//! proportional to the number of operands, far less than planning takes, so every plan is checked in every build.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +27,7 @@ pub(super) fn check(graph: &Graph, order: &[StepId], plan: &Plan) -> Result<()> 
     if plan.donations.is_empty() { Ok(()) } else { Memory::new(graph, plan, true)?.follow(order) }
 }
 
-/// Each step runs once, and each buffer has one writer, or none if the caller or the executable has written it.
+/// Each step runs once, and each buffer has one writer, or none if the caller or the executable provides it.
 fn steps(graph: &Graph, order: &[StepId]) -> Result<()> {
     let mut runs: IndexVec<StepId, bool> = index_vec![false; graph.steps.len()];
     for &step in order {
@@ -190,12 +189,12 @@ impl<'a> Memory<'a> {
             }
     }
 
-    /// The buffer whose memory a home is.
+    /// The buffer whose memory a home refers to.
     fn home(&self, buffer: BufferId) -> BufferId {
         self.donated[buffer].unwrap_or(buffer)
     }
 
-    /// Whether a buffer has its elements.
+    /// Whether the memory of a buffer still holds its elements.
     fn holds(&self, buffer: BufferId) -> bool {
         let bytes = self.graph.buffers[buffer].bytes;
         bytes == 0
@@ -221,7 +220,7 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// Writes a piece of the arena. Nothing is left of pieces that it overlaps.
+    /// Writes a piece of the arena. Pieces that it overlaps are lost.
     fn write_arena(&mut self, offset: usize, bytes: usize, what: Holds) {
         let end = offset + aligned(bytes);
         while let Some((&start, _)) = self.arena.range(..end).next_back().filter(|(_, piece)| piece.0 > offset) {

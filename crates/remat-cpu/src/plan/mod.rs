@@ -23,15 +23,15 @@ pub(crate) struct Plan {
     pub(crate) scratch: IndexVec<StepId, usize>,
     /// The bytes of the arena.
     pub(crate) arena: usize,
-    /// The bytes of temporaries and scratch memory that are live at the peak: no arena is smaller.
+    /// The bytes of temporaries and scratch memory that are live at the peak, a lower bound for the arena.
     #[allow(dead_code, reason = "tests and benchmarks compare plans by it")]
     pub(crate) peak: usize,
     /// The bytes of temporaries and scratch memory that are live while each step runs, in order.
     pub(crate) timeline: Vec<usize>,
     /// The live values at the peak: temporaries in the arena, and scratch memory, largest first.
     pub(crate) live: Vec<Live>,
-    /// The arguments whose memory a result may take, if the caller donates them: then the output in whose memory the
-    /// result lies has the argument's.
+    /// The arguments whose memory a result may take if the caller donates them. The output that holds the result then lies in the memory of
+    /// the argument.
     pub(crate) donations: Vec<InPlace>,
 }
 
@@ -60,7 +60,7 @@ impl Live {
     }
 }
 
-/// Plans the memory of the steps in this order, and checks the plan: the code that runs it relies on it.
+/// Plans the memory of the steps in this order and checks the plan, on which the code that runs it relies.
 ///
 /// # Errors
 /// If the plan is wrong, which is a defect of the planner.
@@ -105,7 +105,7 @@ fn items(graph: &Graph, order: &[StepId], liveness: &Liveness) -> Vec<Item> {
 
 /// The values that are live at a position, largest first.
 fn live(graph: &Graph, order: &[StepId], liveness: &Liveness, position: usize) -> Vec<Live> {
-    // Of the temporaries that share a block, the one that the block holds then: the last that was written.
+    // Among the temporaries that share a block, the one that it holds at that time: the last one written.
     let mut holds: IndexVec<BlockId, Option<BufferId>> = index_vec![None; liveness.blocks.len()];
     for &step in order.iter().take(position + 1) {
         for &buffer in &graph.steps[step].writes {

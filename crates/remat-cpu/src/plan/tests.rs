@@ -8,7 +8,7 @@ use crate::schedule::models::Net;
 use crate::schedule::random::Random;
 use crate::schedule::{BufferKind, Graph, InPlace, schedule};
 
-/// The plan, which the planner has checked, with a list of live values that adds up to the peak.
+/// The plan, which the planner has checked. Its live values add up to the peak.
 fn planned(graph: &Graph, order: &[StepId]) -> Plan {
     let plan = plan(graph, order).unwrap_or_else(|e| panic!("{e}"));
     assert!(plan.arena >= plan.peak);
@@ -88,7 +88,7 @@ fn an_argument_that_is_read_last_may_be_donated() {
     let first = planned(&net.graph, &program_order(&net.graph));
     assert_eq!(first.donations, [InPlace { step: StepId::new(1), input: weight, output: out }]);
     assert_eq!((first.arena, first.locations[gradient]), (256, Location::Arena(0)));
-    // The other way round the temporary is preferred, and lies in the output's memory.
+    // In the other order the temporary is preferred, and lies in the memory of the output.
     net.graph.steps[StepId::new(1)].in_place.reverse();
     let second = planned(&net.graph, &program_order(&net.graph));
     assert_eq!((second.arena, second.donations.len()), (0, 0));
@@ -103,7 +103,7 @@ fn gradients_are_temporaries_where_parameters_are_donated() {
     for weight in weights {
         values.push(net.product(&[values[values.len() - 1], weight], 64));
     }
-    // The update of a weight comes before the last step that reads it.
+    // A weight is updated before the last step that reads it.
     let mut outputs = Vec::new();
     for i in (0..3).rev() {
         let gradient = net.product(&[values[i], values[3]], 256);
@@ -125,7 +125,7 @@ fn gradients_are_temporaries_where_parameters_are_donated() {
     let donated = net.graph.for_donated_arguments().expect("three pairs");
     let order = schedule(&donated);
     let plan = planned(&donated, &order);
-    // One gradient at a time, in memory that is another's before and after.
+    // One gradient at a time, in memory that another value has before and after it.
     assert_eq!((plan.donations.len(), plan.arena), (3, 256 + 3 * 64));
     assert_eq!(plan.locations[outputs[0]], Location::Buffer(outputs[0]));
 }
@@ -140,8 +140,8 @@ fn sizes_that_no_machine_has_do_not_overflow() {
     assert!(plan.arena >= 99 << 46);
 }
 
-/// An argument `x`, temporaries `a` and `b` of it with scratch memory, `c` of both in place of `a`, and an output of `c` and
-/// another argument `y`, whose memory it may take.
+/// An argument `x`; temporaries `a` and `b` computed from it with scratch memory; `c` computed from both in place of `a`; and an output
+/// computed from `c` and another argument `y`, whose memory it may take.
 struct Small {
     net: Net,
     x: BufferId,
@@ -164,7 +164,7 @@ fn small() -> Small {
     Small { net, x, y, a, b, c, out }
 }
 
-/// The checker's message after a plan and its order were changed.
+/// The checker's message after `change` has altered a plan and its order.
 fn fault(change: impl FnOnce(&Small, &mut Plan, &mut Vec<StepId>)) -> String {
     let small = small();
     let graph = &small.net.graph;
@@ -254,7 +254,7 @@ fn donations_that_are_not_allowed_are_found() {
     assert_eq!(give(|s| s.x, |s| s.out), "b0 cannot be donated to b5");
     assert_eq!(give(|s| s.c, |s| s.out), "b4 cannot be donated to b5");
     assert_eq!(give(|s| s.y, |s| s.out), "b1 is donated to b5, and one of them twice");
-    // An argument that its step does not compute in place.
+    // An argument that its step cannot compute in place.
     let mut small = small();
     let order = program_order(&small.net.graph);
     let plan = planned(&small.net.graph, &order);

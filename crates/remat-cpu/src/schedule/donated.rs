@@ -1,10 +1,10 @@
 //! The graph for callers who donate their arguments.
 //!
-//! A step that updates a parameter reads a gradient, which dies there, and the parameter, which dies there too. Which of the two the new
-//! parameter takes the memory of makes no difference to a caller who keeps the arguments but one gradient's bytes: results need
-//! memory of their own, and a gradient may lie in it from the beginning. Where the old parameters are donated, their memory serves
-//! the new ones, and gradients that lie in the memory of results would be as many bytes again. So there the gradients are
-//! temporaries, each of which is live from the step that computes it to its update.
+//! A step that updates a parameter reads a gradient and the parameter, and both die there; the new parameter can take the memory of either.
+//! If the caller keeps the arguments, the gradient is the better choice: results need memory of their own, and the gradient can lie in it
+//! from the beginning, which saves its bytes. If the caller donates the old parameters, the new ones take their memory, and gradients in
+//! the memory of results would need the same bytes again. In this graph the gradients are therefore temporaries, each live from the step
+//! that computes it to its update.
 
 use oxc_index::{IndexVec, index_vec};
 
@@ -12,8 +12,8 @@ use super::graph::{BufferKind, BufferNode, Graph};
 use crate::ids::{BufferId, StepId};
 
 impl Graph {
-    /// This graph, in which an output takes the memory of an argument rather than that of a temporary, and is written when no other
-    /// step reads the argument any more: those steps come before it by tokens of no bytes. `None` where nothing changes.
+    /// This graph with each output taking the memory of an argument rather than of a temporary, where it can. The output is written after
+    /// all other readers of the argument, which is expressed by tokens of no bytes. `None` if nothing changes.
     pub(crate) fn for_donated_arguments(&self) -> Option<Graph> {
         let mut readers: IndexVec<BufferId, Vec<StepId>> = index_vec![Vec::new(); self.buffers.len()];
         for (number, step) in self.steps.iter_enumerated() {
@@ -39,7 +39,7 @@ impl Graph {
         is_changed.then_some(graph)
     }
 
-    /// The arguments that the outputs of a step can take the memory of, each once: no later step of the program's own order reads them.
+    /// The arguments whose memory the outputs of a step can take, each once. No later step in the program's order reads them.
     fn taken_arguments(&self, number: StepId, readers: &IndexVec<BufferId, Vec<StepId>>) -> Vec<(BufferId, BufferId)> {
         let mut taken: Vec<(BufferId, BufferId)> = Vec::new();
         for &(input, output) in &self.steps[number].in_place {

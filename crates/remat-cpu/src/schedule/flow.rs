@@ -8,8 +8,8 @@ use crate::ids::{BufferId, StepId};
 /// The dependencies of a graph.
 pub(super) struct Flow<'g> {
     pub(super) graph: &'g Graph,
-    /// The bytes that each buffer adds to the arena while it is live. A buffer that is certain to be in the memory of an output
-    /// weighs nothing, and neither does one that no step reads.
+    /// The bytes that each buffer adds to the arena while it is live. A buffer that is certain to lie in the memory of an output weighs
+    /// nothing, nor does one that no step reads.
     pub(super) weight: IndexVec<BufferId, i64>,
     /// The step that writes each buffer, if one does.
     writer: IndexVec<BufferId, Option<StepId>>,
@@ -34,7 +34,7 @@ impl<'g> Flow<'g> {
         }
         let mut end = 0;
         for range in &mut ranges {
-            // Empty at first: it grows with each reader that is put there.
+            // Empty at first; it grows as readers are added.
             let start = end;
             end += range.1;
             *range = (start, start);
@@ -51,7 +51,8 @@ impl<'g> Flow<'g> {
         flow
     }
 
-    /// A temporary with one reader dies there in any order, so that the result that takes its memory is known without one.
+    /// The weight of each buffer. A temporary with one reader dies there in any order, so the result that takes its memory is known before
+    /// the schedule is.
     fn weights(&self) -> IndexVec<BufferId, i64> {
         let graph = self.graph;
         let in_arena = |b: BufferId| graph.is_temporary(b) && !self.readers(b).is_empty();
@@ -66,7 +67,7 @@ impl<'g> Flow<'g> {
                     continue;
                 }
                 if graph.buffers[input].kind == BufferKind::Argument {
-                    // The output may be the argument's memory.
+                    // The output may lie in the memory of the argument.
                     is_output[output] = false;
                 } else if in_arena(input) && self.readers(input).len() == 1 && !is_output[input] {
                     weight[input] = 0;

@@ -1,4 +1,4 @@
-//! A program as scheduling and planning see it: steps, and the buffers that they read and write.
+//! A program for scheduling and planning: steps, and the buffers that they read and write.
 
 use oxc_index::IndexVec;
 use smallvec::SmallVec;
@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use crate::ids::{BufferId, StepId};
 use crate::memory::aligned;
 
-/// Steps and buffers. The order of the steps is the program's own and can run.
+/// Steps and buffers. The steps are in program order, which can run.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Graph {
     pub(crate) steps: IndexVec<StepId, StepNode>,
@@ -22,10 +22,10 @@ pub(crate) struct StepNode {
     pub(crate) writes: SmallVec<[BufferId; 2]>,
     /// Bytes that it needs while it runs.
     pub(crate) scratch: usize,
-    /// Pairs of a buffer that it reads and one that it writes which may be one piece of memory, if no later step reads the
-    /// operand. Of several pairs the first is preferred. Only temporaries and arguments of as many bytes as the result are
-    /// ever taken. A temporary that an output takes lies in the output's memory from the beginning; an argument is taken
-    /// where the caller donates it, which is known only when the program runs.
+    /// Pairs of a buffer that it reads and one that it writes that may share memory if no later step reads the operand. The first possible
+    /// pair is preferred. Only temporaries and arguments with as many bytes as the result are taken. A temporary that an output takes lies
+    /// in the memory of the output from the beginning. An argument is taken if the caller donates it, which is known only when the program
+    /// runs.
     pub(crate) in_place: SmallVec<[(BufferId, BufferId); 2]>,
 }
 
@@ -39,13 +39,13 @@ pub(crate) struct BufferNode {
 /// Who owns a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BufferKind {
-    /// The arena: the buffer is live from the step that writes it to the last one that reads it.
+    /// The arena. The buffer is live from the step that writes it to the last one that reads it.
     Temporary,
-    /// The caller: it is live throughout, unless it is donated.
+    /// The caller. The buffer is live throughout, unless it is donated.
     Argument,
-    /// The caller: it exists throughout and is free until a step writes into it.
+    /// The caller. The buffer exists throughout and is free until a step writes it.
     Output,
-    /// The executable: it is live throughout.
+    /// The executable. The buffer is live throughout.
     Constant,
 }
 

@@ -1,11 +1,10 @@
-//! List scheduling: of the steps that can run next, one that frees memory, or else the next of a given order.
+//! List scheduling: among the steps that can run next it prefers one that frees memory, and otherwise the next of a given order.
 //!
-//! Plain list scheduling by memory freed, as in XLA's `ListMemoryScheduler`, strays from a good order: among steps that all
-//! take memory it prefers a small one far away to the large one that is next, and so begins the recomputation of a later
-//! layer, or leaves a cheap gradient to the end and its operands in memory. So only steps that free memory (or take none) leave
-//! their position. From the front this computes a weight's gradient as soon as it is the
-//! last use of its operands; from the back it computes each value as late as possible, which puts recomputation just
-//! before its first use.
+//! Plain list scheduling by freed memory, as in XLA's `ListMemoryScheduler`, strays from a good order. Among steps that all take memory it
+//! prefers a small one far away to the large one that is next. So it starts to recompute a later layer, or leaves a cheap gradient to the
+//! end and keeps its operands in memory. Here only steps that free memory (or take none) leave their position. Scheduling forward then
+//! computes a weight's gradient as soon as that is the last use of its operands; scheduling backward computes each value as late as
+//! possible, so that recomputation comes just before its first use.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,14 +16,14 @@ use crate::ids::{BufferId, StepId};
 
 /// Steps that can be taken next.
 struct Ready<'a> {
-    /// The position of each step in the given order, counted from where the new order begins.
+    /// The position of each step in the given order, counted from the end at which scheduling begins.
     rank: &'a IndexVec<StepId, u32>,
     /// A step that adds no more than this to the live bytes is taken at once.
     most: i64,
     taken: Vec<bool>,
-    /// All that can be taken, the first of the given order on top.
+    /// All steps that can be taken, the first of the given order on top.
     all: BinaryHeap<Reverse<u32>>,
-    /// Those that are taken at once, with the bytes that they add, the least on top.
+    /// The steps to take at once, with the bytes that they add, the least on top.
     eager: BinaryHeap<Reverse<(i64, u32)>>,
 }
 
@@ -34,13 +33,13 @@ impl<'a> Ready<'a> {
         Ready { rank, most, taken, all: BinaryHeap::new(), eager: BinaryHeap::new() }
     }
 
-    /// A step can be taken and adds this many bytes.
+    /// Adds a step that can be taken and adds this many bytes.
     fn add(&mut self, step: StepId, adds: i64) {
         self.all.push(Reverse(self.rank[step]));
         self.update(step, adds);
     }
 
-    /// A step that can be taken adds less than before. Its older entry stays behind, and is skipped when it comes up.
+    /// Notes that a ready step adds fewer bytes than before. Its older entry stays and is skipped when it comes up.
     fn update(&mut self, step: StepId, adds: i64) {
         if adds <= self.most {
             self.eager.push(Reverse((adds, self.rank[step])));
@@ -63,13 +62,13 @@ impl<'a> Ready<'a> {
     }
 }
 
-/// Schedules from the first step to the last. A step that adds at most `most` bytes is taken as soon as it can run, the
-/// others in the given order.
+/// Schedules from the first step to the last. A step that adds at most `most` bytes is taken as soon as it can run; the others are taken in
+/// the given order.
 pub(super) fn forward(flow: &Flow, order: &[StepId], most: i64) -> Vec<StepId> {
     let graph = flow.graph;
     let mut rank = index_vec![0u32; order.len()];
     order.iter().enumerate().for_each(|(i, &step)| rank[step] = i as u32);
-    // Of each buffer the number of readers that are still to come, and the exclusive or of them: the last one itself.
+    // The number of remaining readers of each buffer, and their exclusive or, which is the last reader once one is left.
     let buffers = || graph.buffers.indices();
     let mut count: IndexVec<BufferId, u32> = buffers().map(|b| flow.readers(b).len() as u32).collect();
     let mut last: IndexVec<BufferId, u32> =
@@ -111,8 +110,8 @@ pub(super) fn forward(flow: &Flow, order: &[StepId], most: i64) -> Vec<StepId> {
     scheduled
 }
 
-/// Schedules from the last step to the first. A step that adds at most `most` bytes to the memory that has to be live before
-/// it is taken as soon as all steps that need it are scheduled, the others in the given order.
+/// Schedules from the last step to the first. A step that adds at most `most` bytes to the memory that must be live before it is taken as
+/// soon as all its readers are scheduled; the others are taken in the given order.
 pub(super) fn backward(flow: &Flow, order: &[StepId], most: i64) -> Vec<StepId> {
     let graph = flow.graph;
     let count = order.len();

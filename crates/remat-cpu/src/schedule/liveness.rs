@@ -1,4 +1,4 @@
-//! Live ranges of the temporaries under an order, and which of them are one piece of memory.
+//! Live ranges of temporaries in a given order, and which temporaries share memory.
 
 use oxc_index::{IndexVec, define_index_type, index_vec};
 
@@ -11,7 +11,7 @@ define_index_type! {
     pub(crate) struct BlockId = u32;
 }
 
-/// A value whose memory a result takes: both are one piece of memory.
+/// A value whose memory a result takes, so that both share it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct InPlace {
     pub(crate) step: StepId,
@@ -19,14 +19,14 @@ pub(crate) struct InPlace {
     pub(crate) output: BufferId,
 }
 
-/// One piece of memory: a temporary and those that take it in place, one after the other.
+/// Memory that temporaries share: a temporary and those that take it in place, one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Block {
     /// The positions in the order at which it is live: from `first` to `last`, both included.
     pub(crate) first: usize,
     pub(crate) last: usize,
     pub(crate) bytes: usize,
-    /// The output of the program that the last of them is: then the memory is the output's and no part of the arena.
+    /// The output that the last of them is, if it is one. The memory is then the output's, not part of the arena.
     pub(crate) output: Option<BufferId>,
 }
 
@@ -44,16 +44,15 @@ pub(crate) struct Liveness {
     pub(crate) blocks: IndexVec<BlockId, Block>,
     /// The storage of each buffer.
     pub(crate) storage: IndexVec<BufferId, Storage>,
-    /// The temporaries that are taken, in the order of the steps.
+    /// The temporaries whose memory a result takes, in the order of the steps.
     pub(crate) in_place: Vec<InPlace>,
-    /// The arguments that may be taken where the caller donates them, in the order of the steps. The result is an output
-    /// or lies in the memory of one, in which nothing lay before.
+    /// The arguments whose memory a result takes if the caller donates them, in the order of the steps. The result is an output, or lies in
+    /// the memory of an output that held nothing before.
     pub(crate) donations: Vec<InPlace>,
 }
 
 impl Liveness {
-    /// Follows the steps in this order. A buffer that a step is the last to read is taken by one that the step writes, where
-    /// the step allows it.
+    /// Follows the steps in this order. At the last reader of a buffer, a result may take its memory if the step allows that.
     pub(crate) fn new(graph: &Graph, order: &[StepId]) -> Liveness {
         let mut last = index_vec![0; graph.buffers.len()];
         for (position, &step) in order.iter().enumerate() {
@@ -87,11 +86,11 @@ impl Liveness {
         liveness
     }
 
-    /// Decides which of its results a step computes in place.
+    /// Decides which results of a step are computed in place.
     fn pair(&mut self, graph: &Graph, step: StepId, dies: impl Fn(BufferId) -> bool, last: impl Fn(BufferId) -> usize) {
         let (taken, given) = (self.in_place.len(), self.donations.len());
         let kind = |buffer: BufferId| graph.buffers[buffer].kind;
-        // A temporary takes no argument in place of another temporary: whether the argument is donated is not known yet.
+        // A temporary never takes an argument rather than another temporary, since it is not known yet whether the argument is donated.
         for is_argument in [false, true] {
             for &(input, output) in &graph.steps[step].in_place {
                 let pairs = self.in_place[taken..].iter().chain(&self.donations[given..]);
@@ -123,7 +122,7 @@ impl Liveness {
         self.in_place.push(pair);
     }
 
-    /// The bytes that are live in the arena while each step runs, scratch memory with them.
+    /// The live bytes of the arena while each step runs, including scratch memory.
     pub(crate) fn timeline(&self, graph: &Graph, order: &[StepId]) -> Vec<usize> {
         let mut change = vec![0isize; order.len() + 1];
         for block in self.blocks.iter().filter(|block| block.output.is_none()) {
@@ -138,8 +137,7 @@ impl Liveness {
         order.iter().enumerate().map(at).collect()
     }
 
-    /// The most bytes that are live at one time in the arena, scratch memory with them, and the first position at which
-    /// they are.
+    /// The most live bytes of the arena at one time, including scratch memory, and the first position at which they occur.
     pub(crate) fn peak(&self, graph: &Graph, order: &[StepId]) -> (usize, usize) {
         first_peak(&self.timeline(graph, order))
     }

@@ -1,8 +1,8 @@
-//! The order of the steps: a low peak of memory.
+//! Schedules the steps for a low peak of memory.
 //!
-//! To find the best order is NP-complete (Sethi 1975), and the program's own is good already: derivatives come in the
-//! reverse order of their primals. So a few orders are made of it, the lowest peak wins, and the steps around the
-//! peak are then ordered exactly.
+//! Finding the best order is NP-complete (Sethi 1975), and the program's own order is already good: derivatives come in the reverse order
+//! of their primals. So a few orders are derived from it, the one with the lowest peak is chosen, and the steps around the peak are then
+//! ordered exactly.
 
 mod donated;
 mod flow;
@@ -27,17 +27,16 @@ use window::WINDOW;
 pub(crate) use graph::{BufferKind, BufferNode, Graph, StepNode};
 pub(crate) use liveness::{BlockId, InPlace, Liveness, Storage, first_peak};
 
-/// Of programs with more steps fewer orders are tried.
+/// Programs with more steps get fewer candidate orders.
 const LARGE: usize = 20_000;
 
 /// How many steps the searches around the peak visit in all.
 const REFINEMENT_STEPS: usize = 300_000;
 
-/// How often the steps around the peak are ordered anew at most.
+/// How often the steps around the peak are reordered at most.
 const REFINEMENTS: usize = 50;
 
-/// An order of the steps in which each runs after those whose results it reads, and whose peak is at most that of the
-/// program's own order.
+/// A schedule of the steps: each runs after the steps whose results it reads, and the peak is at most that of the program's own order.
 pub(crate) fn schedule(graph: &Graph) -> Vec<StepId> {
     let mut best = Candidate::new(graph, graph.steps.indices().collect());
     if graph.steps.len() < 3 {
@@ -62,7 +61,7 @@ pub(crate) fn schedule(graph: &Graph) -> Vec<StepId> {
     best.order
 }
 
-/// The most bytes of temporaries that are live at one time when the steps run in this order: no arena is smaller.
+/// The most bytes of temporaries that are live at one time in this order, a lower bound for the arena.
 #[allow(dead_code, reason = "tests and benchmarks compare orders by it")]
 pub(crate) fn peak(graph: &Graph, order: &[StepId]) -> usize {
     Liveness::new(graph, order).peak(graph, order).0
@@ -82,13 +81,13 @@ impl Candidate {
         Candidate { order, peak, position }
     }
 
-    /// The one with the lower peak; itself if they are equal.
+    /// The candidate with the lower peak; `self` if they are equal.
     fn or_lower(self, other: Candidate) -> Candidate {
         if other.peak < self.peak { other } else { self }
     }
 }
 
-/// Orders the steps around the peak anew, as long as that lowers it or moves its first position back.
+/// Reorders the steps around the peak as long as that lowers it or moves its first position later.
 fn refine(flow: &Flow, best: &mut Candidate) {
     let count = best.order.len();
     let size = WINDOW.min(count);
@@ -102,7 +101,7 @@ fn refine(flow: &Flow, best: &mut Candidate) {
             order[start..start + size].copy_from_slice(&window);
             Some(order)
         });
-        // Several positions may share the peak: then the next one is later.
+        // Several positions may share the peak. An improvement then moves the first one later.
         let is_better = |c: &Candidate| (c.peak, best.position) < (best.peak, c.position);
         match better.map(|order| Candidate::new(flow.graph, order)).find(is_better) {
             Some(candidate) => *best = candidate,

@@ -8,9 +8,9 @@ use crate::ids::BufferId;
 pub(crate) enum Keep {
     /// Everything.
     All,
-    /// The input of each layer, which is computed again just before its backward pass.
+    /// The input of each layer. The rest is computed again just before the layer's backward pass.
     Layers,
-    /// The results of matrix products; everything else is computed again, for all layers at once, before the backward pass.
+    /// The results of matrix products. The rest is computed again, for all layers at once, before the backward pass.
     Products,
 }
 
@@ -47,8 +47,8 @@ impl Net {
     }
 }
 
-/// A chain of `length` operations and its backward pass, which reads the result of each; of every segment of `segment`
-/// operations only the input is kept, and all segments are computed again before the backward pass begins.
+/// A chain of `length` operations and its backward pass, which reads the result of each. Of every `segment` operations only the input is
+/// kept, and all segments are computed again before the backward pass begins.
 pub(crate) fn chain(length: usize, segment: Option<usize>, bytes: usize) -> Graph {
     let mut net = Net::default();
     let mut values = vec![net.buffer(bytes, BufferKind::Argument)];
@@ -169,7 +169,7 @@ fn normalise(net: &mut Net, x: BufferId) -> (BufferId, BufferId) {
     (net.map(&[centred, spread]), spread)
 }
 
-/// The forward pass of a layer; with `saved`, all but its matrix products, which are saved.
+/// The forward pass of a layer. With `saved` its matrix products are saved, and everything else is computed again.
 fn forward(net: &mut Net, x: BufferId, w: &[BufferId; 4], saved: Option<Layer>) -> Layer {
     let product = |net: &mut Net, which: fn(&Layer) -> BufferId, reads: &[BufferId], bytes: usize| match &saved {
         Some(saved) => which(saved),

@@ -1,4 +1,4 @@
-//! Depth-first scheduling: each step after its operands, the most demanding operand first.
+//! Depth-first scheduling: each step comes after its operands, the most demanding operand first.
 //!
 //! For expression trees this is optimal (Sethi and Ullman 1970; for results of different sizes Liu 1987): an operand whose
 //! computation needs much memory and leaves little comes first, while nothing else is held. In other graphs it is a
@@ -40,7 +40,7 @@ pub(super) fn postorder(flow: &Flow, order: &[StepId]) -> Vec<StepId> {
     scheduled
 }
 
-/// The memory that a step needs when it is computed with all steps that it depends on.
+/// The memory that a step and all steps that it depends on need.
 #[derive(Clone, Copy, Default)]
 struct Need {
     /// The bytes live at the peak.
@@ -55,7 +55,7 @@ impl Need {
     }
 }
 
-/// The memory that each step needs if it shares no operand with another.
+/// The memory that each step needs if no two steps share an operand.
 fn needs(flow: &Flow, order: &[StepId]) -> IndexVec<StepId, Need> {
     let mut needs: IndexVec<StepId, Need> = index_vec![Need::default(); order.len()];
     let mut writers: Vec<StepId> = Vec::new();

@@ -16,12 +16,12 @@ impl Random {
         ((z ^ (z >> 31)) % end as u64) as usize
     }
 
-    /// Whether something happens that happens once in `n` times.
+    /// Returns true once in `n` times on average.
     pub(crate) fn once_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 
-    /// A number of bytes: often 0, often one of a few so that buffers fit each other.
+    /// A number of bytes: often 0, often one of a few values so that buffers fit each other.
     fn bytes(&mut self) -> usize {
         match self.below(8) {
             0 => 0,

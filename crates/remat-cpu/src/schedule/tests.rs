@@ -1,4 +1,4 @@
-//! Orders that can run, are no worse than the program's, and near the best where the best is known.
+//! Schedules can run, are no worse than the program's order, and are near the best where that is known.
 
 use super::models::{Gpt, Keep, Net, chain};
 use super::random::Random;
@@ -90,8 +90,8 @@ fn a_chain_and_its_backward_pass_are_left_as_they_are() {
 
 #[test]
 fn segments_are_computed_again_one_at_a_time() {
-    // In the program's order all 99 values are live when the backward pass begins. Needed are the ends of 9
-    // segments, and the values of the one whose turn it is.
+    // In the program's order all 99 values are live when the backward pass begins. Only the ends of 9 segments and the values of the
+    // current segment are needed.
     assert_eq!(peaks(&chain(100, Some(10), 1024), 1024), [99, 18, 18]);
 }
 

@@ -1,7 +1,7 @@
 //! Exact scheduling of a few neighbouring steps: the best of all their orders.
 //!
-//! Dynamic programming over the sets of steps that have run, as in Ahn et al. 2020, "Ordering Chaos", for a window of an
-//! order that is good already: the values that are live before and after a window do not depend on the order within.
+//! Dynamic programming over the sets of steps that have run, as in Ahn et al. 2020, "Ordering Chaos", on a window of an order that is
+//! already good. The values that are live before and after a window do not depend on the order within it.
 
 use oxc_index::IndexVec;
 use smallvec::SmallVec;
@@ -13,7 +13,7 @@ use crate::memory::aligned;
 /// The most steps of a window.
 pub(super) const WINDOW: usize = 10;
 
-/// Some steps of the window, a bit each.
+/// A set of steps of the window, one bit each.
 type Set = u32;
 
 /// The effect of one step of a window.
@@ -23,8 +23,8 @@ struct Move {
     scratch: i64,
     /// The bytes of its results.
     writes: i64,
-    /// The buffers that it reads and nothing after the window does: weight, the steps of the window that read it, and the
-    /// bytes of the results that may take its memory in place.
+    /// The buffers that it reads and that die in the window. For each: its weight, the steps of the window that read it, and the bytes of
+    /// the results that may take its memory in place.
     frees: SmallVec<[(i64, Set, i64); 4]>,
 }
 
@@ -35,13 +35,13 @@ struct Reached {
     last: usize,
 }
 
-/// The order with the lowest peak of these steps, neighbours in an order that `position` tells; none if they are in such
-/// an order.
+/// The order of these steps with the lowest peak, or `None` if they already have it. They are neighbours in an order in which `position`
+/// gives their positions.
 pub(super) fn improve(flow: &Flow, window: &[StepId], position: &IndexVec<StepId, u32>) -> Option<Vec<StepId>> {
     let moves: SmallVec<[Move; WINDOW]> = window.iter().map(|&step| movement(flow, step, window, position)).collect();
     let all: Set = (1 << window.len()) - 1;
     let mut reached: Vec<Option<Reached>> = vec![None; all as usize + 1];
-    // Live bytes beyond those live before the window.
+    // Live bytes beyond those before the window.
     let mut live = vec![0i64; all as usize + 1];
     reached[0] = Some(Reached { peak: i64::MIN, last: 0 });
     for set in 0..all {
@@ -76,7 +76,7 @@ pub(super) fn improve(flow: &Flow, window: &[StepId], position: &IndexVec<StepId
 }
 
 impl Move {
-    /// The live bytes while the step runs and after it, if `live` are live before; `set` has run when it ends.
+    /// The live bytes while the step runs and after it, given `live` bytes before. `set` is the set of steps that have run when it ends.
     fn run(&self, live: i64, set: Set) -> (i64, i64) {
         let dying = self.frees.iter().filter(|(_, readers, _)| readers & !set == 0);
         let (freed, in_place) = dying.fold((0, 0), |sum, d| (sum.0 + d.0, sum.1 + d.2));
@@ -87,7 +87,7 @@ impl Move {
 
 fn movement(flow: &Flow, number: StepId, window: &[StepId], position: &IndexVec<StepId, u32>) -> Move {
     let start = position[window[0]];
-    // The position in the window; beyond its end for steps after it and, wrapping around, for those before it.
+    // The position in the window. Steps after the window are beyond its end, and so are steps before it, by wrapping around.
     let within = |step: StepId| position[step].wrapping_sub(start) as usize;
     let step = &flow.graph.steps[number];
     let mut after = 0;

@@ -1,13 +1,14 @@
-//! Loops that are computed together, block by block.
+//! Groups loops into one step that computes them block by block.
 //!
-//! A normalisation of channels is several loops: reductions to a mean and to a variance, and those that use them. Each reads arrays that are larger than
-//! caches. But of one channel, of all images, a loop needs only what the one before has computed of that channel. So loops over one space of which
-//! some reduce to one dimension become one step, which computes them all for some positions along that dimension while the elements are in the cache of a core
-//! (`kernels::loops::blocks`), or, where one position is larger, in the last-level cache. Where that gains nothing ([`BlockedLoops::are_worthwhile`]), they stay apart.
+//! A batch norm is several loops: reductions to a mean and a variance, and the loops that use them. Each loop reads arrays larger than the
+//! caches, but for one channel (of all images) it needs only what the loops before it have computed for that channel. So loops over one
+//! space, some of which reduce to one dimension of it, become one step. The step computes all of them for a few positions along that
+//! dimension while the elements are in the cache of a core (`kernels::loops::blocks`), or in the last-level cache where one position is
+//! larger. Loops that gain nothing from this stay apart ([`BlockedLoops::are_worthwhile`]).
 //!
-//! The steps are visited in the order in which they run. From a loop on that computes what a reduction reads, loops join that read what others
-//! of the step compute, at the same positions. What lies between goes before the step if it reads nothing of it, and after it otherwise; there it keeps whatever
-//! reads it from joining, so that there are no cycles.
+//! The pass visits the steps in order. It starts at a loop that computes an operand of a reduction, and adds later loops that read results
+//! of the step at the same positions. Other steps in between move before the step if they read nothing of it, and after it otherwise. A
+//! loop that reads a step moved behind cannot join, so no cycles arise.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,16 +18,17 @@ use remat_kernels::{BlockedLoops, Layout};
 use super::check::check;
 use super::ir::{Blocks, Group, Step, Steps, Value};
 
-/// A space has at least this many elements: smaller arrays stay in the caches between two loops.
+/// The fewest elements of a space. Smaller arrays stay in the caches from one loop to the next.
 const LEAST_ELEMENTS: usize = 1 << 17;
-/// Positions along the dimension, at least: enough that no reduction is cut into segments, and for 16 blocks or more, which are the tasks of threads.
+/// The fewest positions along the dimension: enough that no reduction is cut into segments, and that there are 16 blocks or more as tasks
+/// for threads.
 const LEAST_POSITIONS: usize = BlockedLoops::LEAST_POSITIONS;
-/// Loops that are computed together are at most this many steps apart.
+/// Loops in one step are at most this many steps apart.
 const NEAR_STEPS: usize = 24;
 
 impl Steps {
-    /// The steps, where loops are computed together block by block. `None` if there are none. A step of them has as many inputs and outputs as are `allowed`: these
-    /// are counted before there are kernels, so that in rare cases there are more.
+    /// The steps with loops grouped into blocks, or `None` if there are none to group. `allowed` tells which numbers of inputs and outputs
+    /// such a step may have. They are estimated before there are kernels and can rarely be exceeded.
     ///
     /// # Errors
     /// If the steps are wrong, which is a defect.
@@ -59,13 +61,13 @@ impl Steps {
 
 struct Pass<'a, F> {
     steps: &'a Steps,
-    /// Whether a step may have so many inputs and outputs.
+    /// Whether a step may have this many inputs and outputs.
     allowed: F,
     /// The variables that the program returns.
     needed: VarMap<bool>,
     /// How often the steps read each variable.
     reads: VarMap<usize>,
-    /// The steps; those that have joined others are taken out.
+    /// The steps; a step that has joined another is taken out.
     rest: Vec<Option<Step>>,
     is_changed: bool,
 }
@@ -75,7 +77,7 @@ impl<F: Fn(usize, usize) -> bool> Pass<'_, F> {
         self.rest[at].as_ref()?.group()
     }
 
-    /// Makes a step of the loops around a reduction. Returns where to go on.
+    /// Makes one step of the loops around a reduction. Returns the next position to visit.
     fn reduction(&mut self, at: usize) -> usize {
         let Some((group, space)) = self.group(at).and_then(|group| Some((group, space(group)?))) else { return at + 1 };
         let reads =
@@ -102,7 +104,7 @@ impl<F: Fn(usize, usize) -> bool> Pass<'_, F> {
         at + 1
     }
 
-    /// The loops that are computed together with this one, in order.
+    /// The positions of the loops that can be computed in one step with the loop at `start`, in order.
     fn joined(&self, start: usize, space: [usize; 3]) -> Vec<usize> {
         let mut joined = vec![start];
         let (mut inside, mut after): (Vec<Var>, Vec<Var>) = (Vec::new(), Vec::new());
@@ -129,7 +131,7 @@ impl<F: Fn(usize, usize) -> bool> Pass<'_, F> {
         joined
     }
 
-    /// What others read of the values of loops, in their order.
+    /// The results of these loops that other steps read, in order.
     fn read_by_others(&self, groups: &[&Group]) -> Vec<Var> {
         let mut inner: HashMap<Var, usize> = HashMap::new();
         for base in groups.iter().flat_map(|group| &group.members).flat_map(|m| &m.operands).filter_map(Value::base) {
@@ -139,12 +141,12 @@ impl<F: Fn(usize, usize) -> bool> Pass<'_, F> {
         outs.filter(|out| self.needed[*out] || self.reads[*out] > inner.get(out).copied().unwrap_or(0)).collect()
     }
 
-    /// Whether loops are faster together, and their step has no more inputs and outputs than it may have.
+    /// Whether one step for these loops is faster, and has no more inputs and outputs than allowed.
     fn is_worthwhile(&self, groups: &[&Group], space: [usize; 3]) -> bool {
         let avals = &self.steps.jaxpr.avals;
         let all = space.iter().product::<usize>();
         let outs = self.read_by_others(groups);
-        // Values that no other step reads: as in `compile::loops`, the last loop that reads one computes a result in place of it.
+        // Values that no other step reads. As in `compile::loops`, their last reader computes a result in place of them.
         let mut in_place = HashSet::new();
         let (mut inputs, mut arrays) = (HashSet::new(), HashSet::new());
         let mut made: HashSet<Var> = HashSet::new();
@@ -175,7 +177,8 @@ impl<F: Fn(usize, usize) -> bool> Pass<'_, F> {
         (self.allowed)(inputs.len(), stored.len()) && BlockedLoops::are_worthwhile(space, width)
     }
 
-    /// Makes one step of loops, and puts it after the steps between them that it does not precede. Returns where to go on.
+    /// Makes one step of these loops. Steps in between that do not depend on them go before it, the others after it. Returns the next
+    /// position to visit.
     fn join(&mut self, joined: &[usize], space: [usize; 3]) -> usize {
         let [Some(&first), Some(&last)] = [joined.first(), joined.last()] else { return self.rest.len() };
         let mut groups = Vec::new();
@@ -205,16 +208,16 @@ impl<F: Fn(usize, usize) -> bool> Pass<'_, F> {
     }
 }
 
-/// How many elements the values of a loop have that it gives to others.
+/// The size of a loop's results.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
-    /// One at each position of the space, or it reduces those.
+    /// One element per position of the space, or reductions of these.
     Full,
-    /// One for each position along the dimension.
+    /// One element per position along the dimension.
     Kept,
 }
 
-/// The positions before, along and after the one dimension that a reduction keeps, if there are many.
+/// The numbers of positions before, along and after the single dimension that a reduction keeps, if there are enough of them.
 fn space(group: &Group) -> Option<[usize; 3]> {
     let (shape, axes) = group.reduction.as_ref()?;
     let kept: Vec<usize> = (0..shape.len()).filter(|d| !axes.contains(d) && shape[*d] != 1).collect();
@@ -236,7 +239,7 @@ fn kind(group: &Group, over: [usize; 3]) -> Option<Kind> {
     }
 }
 
-/// Whether a loop is one over this space, and reads of these variables, which loops over it compute, what belongs to the positions that it computes.
+/// Whether a loop runs over this space, and reads from the variables `inside` only elements at the positions that it computes.
 pub(super) fn fits(jaxpr: &Jaxpr, group: &Group, space: [usize; 3], inside: &[Var]) -> bool {
     let Some(kind) = kind(group, space) else { return false };
     let all = space.iter().product::<usize>();
@@ -255,7 +258,7 @@ pub(super) fn fits(jaxpr: &Jaxpr, group: &Group, space: [usize; 3], inside: &[Va
     })
 }
 
-/// Whether the element at each position is that of its position along the dimension.
+/// Whether a layout broadcasts one element per position along the dimension.
 fn repeats(layout: &Layout, space: [usize; 3]) -> bool {
     layout.reshaped(&space).is_some_and(|layout| {
         let strides = layout.strides.iter().zip(&layout.shape).zip([0, 1, 0]);

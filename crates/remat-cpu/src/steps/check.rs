@@ -1,9 +1,9 @@
-//! The checker of steps, on which kernels rely when they address elements through layouts.
+//! The checker of steps. Kernels rely on it when they address elements through layouts.
 //!
-//! Every operand is an argument or was written by an earlier step, and each of its elements is inside of the buffer; a loop
-//! reads its own values after it has computed them, and has the number of elements of each; every buffer is written
-//! once, and the program's outputs are. A step whose equation reads a barrier's result comes after the barrier. This looks at each
-//! operand once, and so every program is checked, in every build.
+//! Every operand is an argument or was written by an earlier step, and all its elements are inside of the buffer. A loop reads its own
+//! values after computing them, and its values have its number of elements. Every buffer is written once, and so are the outputs of the
+//! program. A step whose equation reads a barrier's result comes after the barrier. The checker looks at each operand once, so every
+//! program is checked in every build.
 
 use remat_ir::{Error, ErrorKind, Result, Var, VarMap};
 use remat_kernels::{Extent, Layout};
@@ -11,14 +11,14 @@ use remat_kernels::{Extent, Layout};
 use super::blocks::fits;
 use super::ir::{Blocks, Group, Member, Step, Steps, Value};
 
-/// Which steps can read a variable.
+/// The steps that can read a variable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Available {
-    /// Nothing: it is not computed yet.
+    /// None: it is not computed yet.
     No,
-    /// The loop of this step, which does not store it or is not done yet.
+    /// Only the loop of this step, which does not store it or has not finished.
     InLoop(usize),
-    /// Nothing any more: the loop that computed it is done, and has not stored it.
+    /// None any more: the loop that computed it has finished without storing it.
     Nowhere,
     /// Every later step.
     Stored,
@@ -91,7 +91,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// What a loop reads of those before it is at the positions that it computes. What no other step is to read is not there for it.
+    /// Checks that a loop reads results of the loops before it only at the positions that it computes, and that other steps read only what
+    /// is stored.
     fn blocks(&mut self, blocks: &Blocks) -> Result<()> {
         let mut inside = Vec::new();
         for group in &blocks.groups {
@@ -100,7 +101,7 @@ impl Checker<'_> {
             }
             self.group(group)?;
             inside.extend(&group.outs);
-            // The next loop is another phase, which has no memory of what this one does not store.
+            // The next loop is another phase, which cannot read what this one does not store.
             for member in group.members.iter().filter(|member| !group.outs.contains(&member.out)) {
                 self.available[member.out] = Available::Nowhere;
             }
@@ -114,7 +115,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// A member has one element for each element of the loop, or for each row, or for each that is left of a reduction.
+    /// Checks that a member has one element per element of the loop, per row, or per result of its reduction.
     fn extent(&self, group: &Group, member: &Member) -> Result<()> {
         let size = self.steps.jaxpr.avals[member.out].size();
         let expected = match (member.extent, &group.reduction) {
@@ -189,7 +190,7 @@ mod tests {
     use super::super::ir::Group;
     use super::*;
 
-    /// A loop that stores two values and keeps one to itself, a step that reads one of them transposed, and a copy.
+    /// A loop that stores two of its three values, a step that reads one of them transposed, and a copy.
     fn steps() -> Steps {
         let text = "{ lambda ; a:f32[4,4]. let
             b:f32[4,4] = exp a
@@ -277,7 +278,7 @@ mod tests {
         for (found, expected) in found.iter().zip(expected) {
             assert!(found.contains(expected), "{found}");
         }
-        // What the sum's loop keeps to itself.
+        // A value that the loop of the sum does not store.
         let found = fault(|blocks| {
             let (hidden, product) = (blocks.groups[0].outs[0], blocks.groups.len() - 1);
             assert!(product > 0 && blocks.groups[product].members[0].operands.iter().any(|x| x.base() == Some(hidden)));

@@ -1,19 +1,19 @@
-//! The form that each operation takes in the engine: the one table of such facts.
+//! The table of forms: how the engine runs each operation.
 
 use remat_ir::{Eqn, Jaxpr, Op, Prim};
 
 /// The form of an equation among the steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Form<'a> {
-    /// A label: no step.
+    /// A label, which is not a step.
     Label,
-    /// Its operands, behind a token.
+    /// A barrier: its results are its operands, read after its token.
     Barrier,
-    /// Another layout of its operand's buffer, where there is one.
+    /// A view: another layout of the operand's buffer, where there is one.
     View,
     /// A member of a loop, whose operands have its shape.
     Elementwise,
-    /// A member of a loop, at the end of rows or of the loop; over these axes.
+    /// A member of a loop that reduces these axes, at the end of rows or of the loop.
     Reduction(&'a [usize]),
     /// A step of its own, whose kernel reads operands of any layout.
     Strided,
@@ -21,7 +21,7 @@ pub(super) enum Form<'a> {
     RowMajor,
 }
 
-/// The form of an equation. Operations of which the passes leave no equation are steps without a kernel, which is an error.
+/// The form of an equation. Operations that the passes always replace get a step without a kernel, which is an error.
 pub(super) fn form<'a>(jaxpr: &Jaxpr, eqn: &'a Eqn) -> Form<'a> {
     let Op::Prim(op) = &eqn.op else { return Form::RowMajor };
     match op {
@@ -32,7 +32,7 @@ pub(super) fn form<'a>(jaxpr: &Jaxpr, eqn: &'a Eqn) -> Form<'a> {
         Prim::Unary(_) | Prim::IntegerPow(_) | Prim::Binary(_) => Form::Elementwise,
         Prim::Compare(_) | Prim::SelectN(_) | Prim::Clamp(_) => Form::Elementwise,
         Prim::ConvertElementType(_) | Prim::ReducePrecision(_) => Form::Elementwise,
-        // Between dtypes of different sizes it changes the shape.
+        // A bitcast between dtypes of different sizes changes the shape.
         Prim::BitcastConvertType(op) => {
             let is_same_size = jaxpr.atom_aval(eqn.ins[0]).dtype.size() == op.dtype.size();
             if is_same_size { Form::Elementwise } else { Form::RowMajor }

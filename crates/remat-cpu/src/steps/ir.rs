@@ -1,4 +1,4 @@
-//! Steps: values, loops, and the steps themselves.
+//! The types of steps: values, loops, and the steps themselves.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use crate::ids::EqnId;
 /// A value.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Value {
-    /// Elements of the buffer of a variable that has its own.
+    /// Elements of the buffer of a variable that has its own buffer.
     View { base: Var, layout: Layout },
     /// One number, repeated.
     Splat { literal: Literal, shape: Shape },
 }
 
 impl Value {
-    /// The variable whose buffer it is in.
+    /// The variable that owns the buffer it is in.
     pub(crate) fn base(&self) -> Option<Var> {
         match self {
             Value::View { base, .. } => Some(*base),
@@ -26,7 +26,7 @@ impl Value {
         }
     }
 
-    /// Its elements.
+    /// Its shape.
     pub(crate) fn shape(&self) -> &Shape {
         match self {
             Value::View { layout, .. } => &layout.shape,
@@ -34,7 +34,7 @@ impl Value {
         }
     }
 
-    /// The view of it whose layout `f` makes of its own.
+    /// The view whose layout is `f` of this value's layout.
     pub(super) fn map(&self, shape: &Shape, f: impl FnOnce(&Layout) -> Option<Layout>) -> Option<Value> {
         match self {
             Value::View { base, layout } => Some(Value::View { base: *base, layout: f(layout)? }),
@@ -43,20 +43,20 @@ impl Value {
     }
 }
 
-/// A step: it runs at one time.
+/// A step: work that runs at one time.
 #[derive(Clone)]
 pub(crate) enum Step {
     /// One equation, with its operands.
     Equation { eqn: EqnId, operands: Vec<Value> },
-    /// An operand is copied into a buffer of its own, row-major, for this equation.
+    /// Copies an operand into its own row-major buffer, for this equation.
     Copy { eqn: EqnId, operand: Value, out: Var },
-    /// The numbers from zero, for this equation.
+    /// Writes the numbers from zero, for this equation.
     Count { eqn: EqnId, out: Var, iota: Iota },
-    /// A barrier: nothing runs, but steps that read the token come after those that write the operands.
+    /// A barrier, which runs nothing. It orders the readers of the token after the writers of the operands.
     Barrier { eqn: EqnId, operands: Vec<Value>, token: Var },
-    /// Equations that one loop computes.
+    /// Equations that share one loop.
     Loop(Group),
-    /// Loops that are computed together.
+    /// Loops that are computed in blocks.
     Blocks(Blocks),
 }
 
@@ -72,8 +72,8 @@ pub(crate) struct Steps {
     pub(crate) tokens: Tokens,
 }
 
-/// The tokens of the barriers that equations wait for: those whose results they read, themselves or as views. A token is a
-/// variable of no bytes that the step of its barrier writes, so that schedule and plan need not know of barriers.
+/// The tokens of the barriers that equations wait for: those whose results they read, directly or through views. A token is a variable of
+/// no bytes that the step of the barrier writes, so that scheduling and planning need not know about barriers.
 #[derive(Clone, Default)]
 pub(crate) struct Tokens(HashMap<EqnId, Vec<Var>>);
 
@@ -100,27 +100,27 @@ pub(crate) struct Member {
     pub(crate) extent: Extent,
 }
 
-/// Equations that one loop computes.
+/// A loop, and the equations that it computes.
 #[derive(Clone)]
 pub(crate) struct Group {
     pub(crate) members: Vec<Member>,
-    /// Rows; all elements where there are no columns.
+    /// The number of rows, or of all elements if there are no columns.
     pub(crate) rows: usize,
-    /// Elements per row, once a row means something.
+    /// Elements per row, once there are row values.
     pub(crate) columns: Option<usize>,
-    /// The shape and the axes of the reductions that end it, where it is a loop that keeps only accumulators.
+    /// The shape and axes of the reductions that end the loop, if it stores only accumulators.
     pub(crate) reduction: Option<(Shape, Shape)>,
     /// The members that others read.
     pub(crate) outs: Vec<Var>,
 }
 
-/// Loops over one space, each of which reads what those before it compute at the same positions along one dimension.
+/// Loops over one space. Each reads results of earlier loops only at the positions, along one dimension, that it computes.
 #[derive(Clone)]
 pub(crate) struct Blocks {
     pub(crate) groups: Vec<Group>,
-    /// The positions before, along and after the dimension.
+    /// The numbers of positions before, along and after the dimension.
     pub(crate) space: [usize; 3],
-    /// What other steps read.
+    /// The results that other steps read.
     pub(crate) outs: Vec<Var>,
 }
 
@@ -142,7 +142,7 @@ impl Group {
 }
 
 impl Step {
-    /// The loop that it is.
+    /// The loop of the step, if it is one.
     pub(super) fn group(&self) -> Option<&Group> {
         match self {
             Step::Loop(group) => Some(group),
@@ -158,7 +158,7 @@ impl Step {
         }
     }
 
-    /// Makes it read the buffer of another variable.
+    /// Replaces the buffer of one variable by that of another in all operands.
     pub(super) fn replace(&mut self, old: Var, new: Var) {
         let operands: Vec<&mut Value> = match self {
             Step::Equation { operands, .. } | Step::Barrier { operands, .. } => operands.iter_mut().collect(),
@@ -178,7 +178,7 @@ impl Step {
         }
     }
 
-    /// The values that it reads. In a loop some of them are computed by the loop itself.
+    /// The values that it reads. A loop computes some of them itself.
     pub(crate) fn operands(&self) -> Box<dyn Iterator<Item = &Value> + '_> {
         match self {
             Step::Equation { operands, .. } | Step::Barrier { operands, .. } => Box::new(operands.iter()),
@@ -191,7 +191,7 @@ impl Step {
         }
     }
 
-    /// The equations that it computes, or that it prepares an operand of.
+    /// The equations that it computes, or for which it prepares an operand.
     fn eqns(&self) -> Box<dyn Iterator<Item = EqnId> + '_> {
         match self {
             Step::Equation { eqn, .. }
@@ -223,7 +223,7 @@ impl Step {
         eqns.flat_map(|eqn| tokens.of(eqn)).copied()
     }
 
-    /// The variables that it reads: those whose buffers its operands are in, and tokens.
+    /// The variables that it reads: those that own the buffers of its operands, and tokens.
     pub(super) fn reads<'a>(&'a self, tokens: &'a Tokens) -> impl Iterator<Item = Var> + 'a {
         self.operands().filter_map(Value::base).chain(self.tokens(tokens))
     }

@@ -1,12 +1,12 @@
-//! Values that loops compute again although there is memory for them.
+//! Keeps values that loops would compute again, where there is memory for them.
 //!
-//! [`recompute`](super::recompute) decides before the order of the steps and the memory plan are known, as if every byte counted. But only
-//! those at the peak do: where fewer bytes are live, a value that several loops compute may be stored by one and read by the
-//! others, which then need not read what it is computed from. The blocks of a residual network are such values: each is the sum of
-//! all before it, so that a loop far behind reads the operands of them all. What a policy recomputes has equations of its own and is not touched.
+//! [`recompute`](super::recompute) decides before schedule and memory plan are known, as if every byte counted. But only bytes at the peak
+//! count. Where fewer bytes are live, one loop may store a value that several loops compute, and the others read it instead of its
+//! operands. The blocks of a residual network are such values: each is the sum of all before it, so a loop far behind would read the
+//! operands of all of them. What a policy recomputes has equations of its own and is not touched.
 //!
-//! (What to keep in how many bytes is the question of Jain et al., "Checkmate: breaking the memory wall with optimal tensor
-//! rematerialization", MLSys 2020. Here it is asked of loops alone, and answered greedily: value by value, the last first.)
+//! (Jain et al., "Checkmate: breaking the memory wall with optimal tensor rematerialization", MLSys 2020, choose optimally what to keep
+//! within a budget. Here only loops are considered, and greedily: value by value, the last first.)
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,11 +22,11 @@ use crate::ids::{EqnId, StepId};
 use crate::memory::aligned;
 
 impl Steps {
-    /// The steps in the order in which they run, where loops read values that earlier ones have computed, as far as the bytes suffice that are
-    /// free while each step runs; a value takes `margin` times its bytes of them. `None` where nothing is kept.
+    /// The steps in the order in which they run, with loops reading values that earlier loops have computed, as far as the bytes suffice
+    /// that are free while each step runs. A kept value reserves `margin` times its bytes. `None` if nothing is kept.
     ///
-    /// That there are as many free bytes does not prove that a value fits, since memory has holes and results are computed in place of operands: the
-    /// caller plans the memory of both programs.
+    /// Enough free bytes do not prove that a value fits, since memory has holes and results are computed in place of operands. The caller
+    /// therefore plans the memory of both programs.
     ///
     /// # Errors
     /// If the steps are wrong, which is a defect.
@@ -34,7 +34,7 @@ impl Steps {
         if !self.computes_again() {
             return Ok(None);
         }
-        // Copies of results have no step here.
+        // Copies of results are not steps here.
         let there = order.iter().zip(free).filter(|(step, _)| step.index() < self.steps.len());
         let (order, free): (Vec<StepId>, Vec<usize>) = there.map(|(&step, &free)| (step, free / margin)).unzip();
         let steps = order.iter().map(|step| self.steps[step.index()].clone()).collect();
@@ -42,7 +42,7 @@ impl Steps {
         let steps =
             Steps { jaxpr: jaxpr.clone(), names: names.clone(), values: values.clone(), tokens: tokens.clone(), steps };
         let mut pass = Pass::new(steps, free);
-        // The last equations first: what reads one of them need not compute those before it.
+        // The last equations first: a loop that reads one of them need not compute the equations before it.
         let mut is_changed = false;
         for (eqn, positions) in pass.computed().into_iter().rev() {
             is_changed |= pass.keep(eqn, &positions);
@@ -55,7 +55,7 @@ impl Steps {
         Ok(Some(steps))
     }
 
-    /// Whether loops compute a large value twice.
+    /// Whether several loops compute one large value.
     fn computes_again(&self) -> bool {
         let mut seen = vec![false; self.jaxpr.eqns.len()];
         let mut members = self.steps.iter().filter_map(Step::group).flat_map(|group| &group.members);
@@ -70,7 +70,8 @@ struct Pass {
     steps: Steps,
     /// Bytes that are free while each step runs.
     free: Vec<usize>,
-    /// The steps that read the buffer of each variable, and do not compute it, in order: they do now, or did before another value was kept.
+    /// The steps that read the buffer of each variable without computing it, in order. This includes steps that did so before another value
+    /// was kept.
     readers: VarMap<Vec<usize>>,
     /// Arguments and results, which are in memory throughout.
     stays: VarMap<bool>,
@@ -103,7 +104,7 @@ impl Pass {
         Pass { steps, free, readers, stays }
     }
 
-    /// The loops that compute each large value, where there are several.
+    /// The loops that compute each large value, if there are several.
     fn computed(&self) -> BTreeMap<EqnId, Vec<usize>> {
         let mut computed: BTreeMap<EqnId, Vec<usize>> = BTreeMap::new();
         for (at, group) in self.steps.steps.iter().enumerate().filter_map(|(at, step)| Some((at, step.group()?))) {
@@ -119,7 +120,7 @@ impl Pass {
         computed
     }
 
-    /// Makes loops read a value that one before them has computed. Returns whether one does.
+    /// Makes loops read a value that an earlier loop has computed. Returns whether any does.
     fn keep(&mut self, eqn: EqnId, positions: &[usize]) -> bool {
         let (mut kept, mut is_changed) = (None, false);
         for &at in positions {
@@ -137,8 +138,8 @@ impl Pass {
         is_changed
     }
 
-    /// Makes a loop, and what reads the value of it, read the one that another loop has computed. Returns whether they do: if less is read and
-    /// written then, and the memory suffices.
+    /// Makes a loop, and the readers of its value, read the value that another loop has computed. Does so, and returns true, if that moves
+    /// fewer bytes and the memory suffices.
     fn reads(&mut self, kept: Computed, again: Computed) -> bool {
         let [Some(from), Some(group)] = [kept.at, again.at].map(|at| self.steps.steps[at].group()) else {
             return false;
@@ -175,8 +176,8 @@ impl Pass {
         true
     }
 
-    /// Takes the bytes of `kept` from those that are free, at the steps where it was not live before, up to where `again` would have been computed: from
-    /// there on it has the memory of that. Returns whether there are as many.
+    /// Subtracts the bytes of `kept` from the free bytes of the steps at which it was not live before, up to the one that would have
+    /// computed `again`: from there on it takes the memory of `again`. Returns whether they suffice.
     fn takes_memory(&mut self, kept: Computed, again: Computed, is_stored: bool, is_given: bool) -> bool {
         if self.stays[kept.var] {
             return true;
@@ -192,7 +193,7 @@ impl Pass {
         suffices
     }
 
-    /// The steps without stores that nothing reads any more, and without loops and copies that are left without a store.
+    /// The steps without stores that nothing reads, and without loops and copies that store nothing.
     fn finish(self) -> Steps {
         let Pass { mut steps, stays: mut needed, .. } = self;
         let mut rest = Vec::with_capacity(steps.steps.len());
@@ -216,7 +217,7 @@ impl Pass {
         steps
     }
 
-    /// The bytes that these equations of a loop read from memory, the equations counted as bytes.
+    /// The bytes that these equations of a loop read from memory, plus a number of bytes per equation that takes as long.
     fn cost(&self, group: &Group, members: &[&Member]) -> usize {
         let bases = members.iter().flat_map(|m| &m.operands).filter_map(Value::base);
         let is_own = |var: &Var| members.iter().any(|m| m.out == *var);
@@ -231,7 +232,7 @@ impl Pass {
     }
 }
 
-/// The members that a loop still needs if it reads this value from memory instead of computing it.
+/// The members that a loop still needs if it reads `read` from memory instead of computing it.
 fn rest(group: &Group, read: Var) -> Vec<&Member> {
     let mut needed: Vec<Var> = group.outs.iter().copied().filter(|&out| out != read).collect();
     let mut rest = Vec::new();

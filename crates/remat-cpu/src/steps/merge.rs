@@ -1,8 +1,8 @@
-//! What loops need to compute or to read only once.
+//! Merges equal equations of a loop, and reductions that read the same values.
 //!
-//! A loop whose readers compute a value again may do so for several of its own values: of the gradient of a maximum, two comparisons,
-//! each with all that leads to it. Within a loop equal equations are one. Reductions over the same axes of values that are computed
-//! from the same ones are one loop, which reads those once.
+//! A loop that computes values of another loop again may compute something twice. The gradient of a maximum, for example, has two
+//! comparisons, each with everything that leads to it. So equal equations within a loop become one. Reductions over the same axes become
+//! one loop if they are computed from the same values, which are then read once.
 
 use remat_ir::Var;
 use remat_opt::cost::{MUCH_SMALLER, SMALL_BYTES};
@@ -10,10 +10,10 @@ use remat_opt::cost::{MUCH_SMALLER, SMALL_BYTES};
 use super::fuse::MOST_MEMBERS;
 use super::ir::{Group, Member, Step, Steps, Value};
 
-/// A reduction is moved ahead by at most this many steps.
+/// A reduction moves ahead by at most this many steps.
 const NEAR_STEPS: usize = 16;
 
-/// Most arrays that a merged reduction reads: more are not foreseen by a CPU, and the registers of tiles leave the first-level cache.
+/// The most arrays that a merged reduction reads: a CPU does not prefetch more, and the tiles of more would leave the first-level cache.
 const MOST_READ: usize = 6;
 
 /// Computes equal values of each loop once.
@@ -37,7 +37,7 @@ fn merge_members(steps: &Steps, group: &mut Group) {
         let [kept, dropped] = [first, at].map(|i| group.members[i].out);
         let is_stored = |var: Var| group.outs.contains(&var);
         match (is_stored(kept), is_stored(dropped)) {
-            // Each has a buffer of its own.
+            // Each has its own buffer.
             (true, true) => at += 1,
             (false, true) => {
                 group.members.remove(at);
@@ -73,8 +73,8 @@ fn rename(group: &mut Group, old: Var, new: Var) {
     }
 }
 
-/// Merges reductions that read the same values. Each goes to the first one that its operands are computed before, if its results are so
-/// small that they may be kept from then on.
+/// Merges reductions that read the same values. Each moves to the first such reduction at which its operands are available, if its results
+/// are small enough to be kept from then on.
 pub(super) fn merge_reductions(steps: &mut Steps) {
     let mut all = std::mem::take(&mut steps.steps);
     let mut written: Vec<usize> = vec![0; steps.jaxpr.avals.len()];
@@ -87,14 +87,14 @@ pub(super) fn merge_reductions(steps: &mut Steps) {
             into.members.append(&mut group.members);
             into.outs.append(&mut group.outs);
         }
-        // Steps are counted from one: arguments are there before.
+        // Steps are counted from one; arguments are written at zero.
         all[home].outs(&steps.jaxpr).for_each(|out| written[out.0 as usize] = home + 1);
     }
     all.retain(|step| !matches!(step, Step::Loop(group) if group.members.is_empty()));
     steps.steps = all;
 }
 
-/// The first reduction that one can be merged into.
+/// The first reduction into which this one can be merged.
 fn home(steps: &Steps, all: &[Step], at: usize, written: &[usize]) -> Option<usize> {
     let reduction = |i: usize| match &all[i] {
         Step::Loop(group) => group.reduction.as_ref().map(|over| (group, over)),

@@ -1,9 +1,9 @@
 //! Steps: the form of a program between equations and kernels.
 //!
-//! [`form`] is the table of the forms that operations take, [`views`] turns changes of layout into views, [`fuse`] decides which equations
-//! compute together, [`order`] in which order, [`recompute`] which values are not worth keeping, [`merge`] what loops need to compute only once,
-//! [`check`] whether all of them were right, [`keep`], once there is a plan, which values there is memory for after all, and [`blocks`] which loops are
-//! computed together.
+//! [`form`] is the table of forms that operations take. [`views`] turns changes of layout into views, [`fuse`] groups equations into loops,
+//! [`order`] orders them, [`recompute`] computes values again that are not worth keeping, and [`merge`] drops duplicate work within loops.
+//! [`check`] verifies the result. Once there is a memory plan, [`keep`] keeps values for which there is memory after all, and [`blocks`]
+//! groups loops to compute them block by block.
 
 mod blocks;
 mod check;

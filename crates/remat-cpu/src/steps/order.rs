@@ -1,4 +1,4 @@
-//! An order of units that read each other.
+//! A topological order of units.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,10 +9,10 @@ use remat_ir::{Error, ErrorKind, Result};
 use super::fuse::UnitId;
 use crate::ids::EqnId;
 
-/// The units, each after the units that it reads, and otherwise by position; `reads` are the units that each one reads.
+/// The units, each after the units that it reads (`reads`), and otherwise by position.
 ///
 /// # Errors
-/// If units read each other in a circle, which is a defect of fusion.
+/// If units depend on each other in a cycle, which is a defect of fusion.
 pub(super) fn order(reads: &IndexVec<UnitId, Vec<UnitId>>, positions: &IndexVec<UnitId, EqnId>) -> Result<Vec<UnitId>> {
     let mut waits: IndexVec<UnitId, usize> = reads.iter().map(Vec::len).collect();
     let mut readers: IndexVec<UnitId, Vec<UnitId>> = index_vec![Vec::new(); reads.len()];

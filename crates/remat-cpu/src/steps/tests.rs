@@ -1,4 +1,4 @@
-//! Which equations become one loop, and which do not.
+//! Which equations share a loop, and which do not.
 
 use remat_ir::{Jaxpr, Op, Prim};
 use remat_opt::pipeline::{CPU, run};
@@ -12,7 +12,7 @@ fn steps(text: &str) -> Vec<String> {
     steps.steps.iter().map(|step| describe(&steps, step)).collect()
 }
 
-/// The operation of a step, or those of a loop and the number of results that it stores; of loops that are computed together, those of each.
+/// The operation of a step. For a loop: its operations and the number of results that it stores; for blocks: those of each loop.
 fn describe(steps: &Steps, step: &Step) -> String {
     let name = |eqn| steps.eqn(eqn).op.name();
     let of_loop = |group: &Group| {
@@ -196,7 +196,7 @@ fn values_that_are_read_far_away_are_computed_again() {
     let after = format!("{}e:f32[128,128] = add d x19\nf:f32[128,128] = add e p\n", product("d", "c"));
     let found = steps(&with_products(&before, 20, &after, "f"));
     assert_eq!(found[found.len() - 3..], ["[tanh mul exp] -> 1", "dot_general", "[add add] -> 1"]);
-    // Nor where its operands would have to stay for it.
+    // Nor if its operands would have to stay for it.
     let before = format!("{}{}{}", product("v", "u"), "c:f32[128,128] = tanh v\n", product("p", "c"));
     let found = steps(&with_products(&before, 20, &last(20), "e"));
     assert_eq!((found[1].as_str(), found[found.len() - 1].as_str()), ("[tanh] -> 1", "[add add] -> 1"));
@@ -218,7 +218,7 @@ fn a_normalisation_keeps_its_row_values() {
 
 #[test]
 fn values_wider_than_their_operands_are_computed_again() {
-    // Of a sum in half precision that is normalised in f32, the difference from the mean is read far away.
+    // The difference from the mean, of a sum in half precision that is normalised in f32, is read far away.
     let before = "v:bf16[128,128] = convert_element_type[new_dtype=bfloat16] u
         w:bf16[128,128] = dot_general[
           dimension_numbers=(([1], [0]), ([], []))
@@ -279,7 +279,7 @@ fn a_barrier_of_several_values_ends_loops() {
         "d:f32[4,4] n:f32[] = optimization_barrier b 1.0:f32[]\nc:f32[4,4] = broadcast_in_dim[broadcast_dimensions=() shape=(4, 4)] n",
     ));
     assert_eq!(found, ["[exp] -> 1", "barrier", "[sin neg add reduce_sum] -> 1"]);
-    // A barrier of one value is only against merging.
+    // A barrier of one value only prevents merging.
     let found = steps(&around("c:f32[4,4] = optimization_barrier b"));
     assert_eq!(found, ["[exp sin neg add reduce_sum] -> 1"]);
 }
@@ -336,7 +336,7 @@ fn equal_equations_of_a_loop_are_one() {
     let with_results = |results: &str| text.replace("in (i,)", results);
     assert_eq!(steps(&with_results("in (f, i)")), ["[add tanh add mul mul] -> 2"]);
     assert_eq!(steps(&with_results("in (f, d, i)")), ["[add tanh tanh add mul mul] -> 3"]);
-    // A comparison is not the one of other numbers, and a conversion not the one to another dtype.
+    // Comparisons with different numbers, or conversions to different dtypes, are not equal.
     let text = "{ lambda ; a:f32[4]. let
         b:bool[4] = gt a 0.0:f32[]
         c:bool[4] = gt a -0.0:f32[]
@@ -354,7 +354,7 @@ fn equal_equations_of_a_loop_are_one() {
 
 #[test]
 fn values_sink_into_the_loops_that_read_them() {
-    // The statistics of columns, as a batch norm has them: neither differences nor their squares are stored.
+    // The statistics of columns, as in a batch norm: neither differences nor their squares are stored.
     let statistics = "s:f32[128] = reduce_sum[axes=(0,)] p
         m:f32[128] = div s 128.0:f32[]
         t:f32[128,128] = broadcast_in_dim[broadcast_dimensions=(1,) shape=(128, 128)] m
@@ -378,7 +378,7 @@ fn values_sink_into_the_loops_that_read_them() {
     let found = steps(&text(last));
     assert!(found.contains(&"[sub] -> 1".to_string()), "{found:?}");
     assert!(found.contains(&"[integer_pow reduce_sum] -> 1".to_string()), "{found:?}");
-    // Functions are not computed twice, and a result of the program is stored.
+    // Special functions are not computed twice, and a result of the program is stored.
     let found = steps(&text("o:f32[128,128] = mul d r in (o,) }").replace("integer_pow[y=2] d", "exp d"));
     assert!(found.contains(&"[sub exp] -> 1".to_string()), "{found:?}");
     let found = steps(&text("o:f32[128,128] = mul d r in (o, d, q) }"));
@@ -404,7 +404,7 @@ fn reductions_that_read_the_same_values_are_one_loop() {
         f:f32[128] = reduce_sum[axes=(0,)] e
       in (f,) }";
     assert_eq!(steps(text), ["[reduce_sum] -> 1", "[mul reduce_sum] -> 1"]);
-    // Results that are not much smaller than what is read are not computed earlier than they are needed.
+    // Reductions whose results are not much smaller than their operands stay where they are.
     let text = |n: usize| {
         let text = "{ lambda ; a:f32[2,N] b:f32[2,N]. let
             d:f32[N] = reduce_sum[axes=(0,)] a
@@ -417,12 +417,12 @@ fn reductions_that_read_the_same_values_are_one_loop() {
     assert_eq!(steps(&text(1 << 13)), ["[reduce_sum] -> 1", "[mul reduce_sum] -> 1"]);
 }
 
-/// The steps of a program of two images with 64 channels of 48 by 48, where loops are computed together if there are any that can be.
+/// The steps of a program of two images with 64 channels of 48 by 48, with loops grouped into blocks where possible.
 fn in_blocks(equations: &str, outs: &str) -> Vec<String> {
     in_blocks_with(equations, outs, |_, _| true)
 }
 
-/// As [`in_blocks`], where steps may have so many inputs and outputs.
+/// As [`in_blocks`], with a limit on the inputs and outputs of steps.
 fn in_blocks_with(equations: &str, outs: &str, allowed: fn(usize, usize) -> bool) -> Vec<String> {
     let text = format!("{{ lambda ; x:f32[2,64,48,48] g:f32[64] y:f32[64,48,48]. let {equations} in ({outs}) }}");
     let text = text.replace("IMAGES", "f32[2,64,48,48]").replace("SUM", "reduce_sum[axes=(0, 2, 3)]");
@@ -477,7 +477,7 @@ fn what_reads_other_positions_is_not_computed_in_blocks() {
         );
         assert_eq!(in_blocks(&equations, "o, e").last().map(String::as_str), Some("[mul] -> 1"), "{other}");
     }
-    // A sum over the images is one over another space than that for each channel.
+    // A sum over the images runs over another space than the sum for each channel.
     let equations = "e:IMAGES = exp x
         s:f32[64] = SUM e
         i:f32[64,48,48] = reduce_sum[axes=(0,)] e";
@@ -523,7 +523,7 @@ fn small_arrays_and_few_channels_are_not_computed_in_blocks() {
     assert!(program([4, 64, 512]));
     assert!(!program([4, 64, 256]));
     assert!(!program([64, 4, 512]));
-    // As many channels as there are at least, and one less.
+    // The fewest channels that qualify, and one less.
     assert!(program([8, 32, 529]));
     assert!(!program([8, 31, 600]));
     // Short pieces of many images.

@@ -1,8 +1,8 @@
-//! Views: values that are a layout of another value's buffer.
+//! Views: values that read another value's buffer through a layout.
 //!
-//! A value has a buffer of its own, or is a view of another value's buffer, or is one number repeated. Reshapes,
-//! transposes, broadcasts, reversals and slices are views: they cost nothing, and their readers read through strides. The
-//! results of a barrier are its operands, and their readers wait for its token.
+//! A value has its own buffer, is a view of another value's buffer, or is one number repeated. Reshapes, transposes, broadcasts, reversals
+//! and slices are views: they cost nothing, and their readers read through strides. The results of a barrier are its operands, and their
+//! readers wait for its token.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use super::merge::{merge_equal, merge_reductions};
 use super::recompute::{recompute, sink};
 use crate::ids::EqnId;
 
-/// The number of elements at which a loop's row stays in the cache of its core with all that is computed of it.
+/// The longest row of a loop, in elements, that stays in the cache of its core together with the values computed from it.
 pub(crate) const LONGEST_ROW: usize = 1 << 14;
 
-/// A slice this many times smaller than its base is copied and not viewed, so that the base can die.
+/// A slice this many times smaller than its base is copied instead of viewed, so that the base can die.
 const SMALL_SLICE: usize = 8;
 
 impl Steps {
-    /// Lowers a program that went through [`CPU`](remat_opt::pipeline::CPU).
+    /// Lowers a program that has gone through [`CPU`](remat_opt::pipeline::CPU).
     ///
     /// # Errors
     /// If its steps cannot be put in order, or are wrong, which is a defect.
@@ -69,9 +69,9 @@ struct Lowering {
     fusion: Fusion,
     /// The numbers from zero, by dtype and count: one buffer serves every `iota` of a program.
     counts: HashMap<(DType, usize), Var>,
-    /// The row-major copies that were made of views.
+    /// The row-major copies of views.
     copies: HashMap<(Var, Layout), Var>,
-    /// The tokens that readers of a variable wait for: of a barrier's results, and of views of them.
+    /// The tokens that readers of a variable wait for: the readers of a barrier's results and of views of them.
     behind: HashMap<Var, Vec<Var>>,
 }
 
@@ -101,7 +101,7 @@ impl Lowering {
         }
     }
 
-    /// The tokens that an equation waits for: those of its operands, each once.
+    /// The tokens of an equation's operands, each once.
     fn tokens(&self, eqn: &Eqn) -> Vec<Var> {
         if self.behind.is_empty() {
             return Vec::new();
@@ -113,18 +113,18 @@ impl Lowering {
         tokens
     }
 
-    /// The readers of a variable wait for these tokens.
+    /// Makes readers of a variable wait for these tokens.
     fn follow(&mut self, var: Var, tokens: Vec<Var>) {
         if !tokens.is_empty() {
             self.behind.insert(var, tokens);
         }
     }
 
-    /// A barrier, whose results are its operands, behind a new token.
+    /// Lowers a barrier: its results are its operands, behind a new token.
     fn barrier(&mut self, at: EqnId, eqn: &Eqn, operands: Vec<Value>) {
         let token = self.buffer(&Aval::new(DType::U8, [0]));
         for (&out, operand) in eqn.outs.iter().zip(&operands) {
-            // A name of the result is one of the operand, whose buffer reports list.
+            // A name of the result becomes a name of the operand, whose buffer reports list.
             if let (Some(base), Some(name)) = (operand.base(), &self.names[out])
                 && self.names[base].is_none()
             {
@@ -143,7 +143,7 @@ impl Lowering {
         }
     }
 
-    /// The result of an equation that only changes a layout, or that is one number.
+    /// The result of an equation that only changes a layout, or whose elements are all one number.
     fn view(&mut self, at: EqnId, eqn: &Eqn, operands: &[Value]) -> Option<Value> {
         let aval = self.jaxpr.avals[*eqn.outs.first()?].clone();
         let shape = &aval.shape;
@@ -174,7 +174,7 @@ impl Lowering {
             }
             Prim::Reduce(op) if op.axes.is_empty() => x.cloned(),
             Prim::Reduce(op) if x?.shape().contains(&0) => {
-                // The reduction of no elements.
+                // A reduction of no elements.
                 let whole = Reduce { kind: op.kind, axes: [0].into_iter().collect() };
                 let nothing = Array::full(Literal::from_bits(aval.dtype, 0), [0]);
                 let literal = eval_op(&whole.into(), &[nothing]).ok()?.first()?.to_literal()?;
@@ -198,7 +198,7 @@ impl Lowering {
         var
     }
 
-    /// The value, copied into a buffer of its own unless it is one, or a row-major slice of one.
+    /// The value, copied into its own buffer unless it already is a buffer or a row-major slice of one.
     fn row_major(&mut self, at: EqnId, value: Value) -> Value {
         let (key, aval) = match &value {
             Value::View { layout, .. } if layout.is_contiguous() => return value,
@@ -208,7 +208,7 @@ impl Lowering {
             }
             Value::Splat { literal, shape } => (None, Aval::new(literal.dtype(), shape.iter().copied())),
         };
-        // One number is a constant of the program, and needs no step.
+        // A single number is a constant of the program and needs no step.
         if key.is_none() && aval.size() == 1 {
             return value;
         }

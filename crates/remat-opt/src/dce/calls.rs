@@ -1,4 +1,4 @@
-//! Dead code in calls, loops and branches: equations are pruned to the results that are used.
+//! Dead code elimination in calls, loops and branches: equations keep only the results that are used.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(super) struct Pruned {
     pub(super) kept_outs: Vec<bool>,
 }
 
-/// An equation without the results that are not used; `None` if all of them have to stay.
+/// Removes unused results from an equation; `None` if all of them have to stay.
 pub(super) fn dce(op: &Call, used_outs: &[bool]) -> Result<Option<Pruned>> {
     match op {
         Call::Jit(op) => {
@@ -42,7 +42,7 @@ struct Body {
     used_ins: Vec<bool>,
 }
 
-/// What is left of a body. A body that was made here and is asked about again, all of it being used, is itself.
+/// Removes dead code from a body. A body that was made here is returned as it is when all of it is used.
 fn dce_body(body: &Arc<Jaxpr>, used: &[bool], keep_ins: &[bool]) -> Result<Body> {
     memo::once(body, [used, keep_ins].concat(), || {
         let pruned = dce_jaxpr(body, used, keep_ins)?;
@@ -104,7 +104,7 @@ fn while_loop(op: &While, used_outs: &[bool]) -> Result<Pruned> {
     Ok(Pruned { op: pruned.into(), used_ins, kept_outs: used })
 }
 
-/// The branches take the same operands, so each keeps those that another reads.
+/// All branches take the same operands, so a branch keeps those that any other branch reads.
 fn cond(op: &Cond, used_outs: &[bool]) -> Result<Pruned> {
     let prune = |keep: &[bool]| -> Result<Vec<Body>> {
         op.branches.iter().map(|branch| dce_body(branch, used_outs, keep)).collect()

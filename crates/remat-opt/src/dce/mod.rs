@@ -5,7 +5,7 @@
 //!     → { lambda ; a. -> c }      ×  which of (a, b) are used
 //! ```
 //!
-//! Reaches into bodies: an unused output of a loop, call, branch or region is no longer computed.
+//! It reaches into bodies: an unused output of a loop, call, branch or region is no longer computed.
 
 mod calls;
 
@@ -24,8 +24,8 @@ pub(crate) fn pass(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
     Ok(Cow::Owned(dce(&jaxpr, &outs, &ins)?.jaxpr))
 }
 
-/// Drops the equations whose results reach no output. Bodies stay as they are: `dce` has been in them before. A label stays
-/// where its value does.
+/// Drops equations whose results reach no output. Bodies stay as they are, since `dce` has already visited them. A label stays as long as
+/// its value.
 pub(crate) fn drop_unused(jaxpr: Cow<'_, Jaxpr>) -> Result<Cow<'_, Jaxpr>> {
     let mut is_needed = jaxpr.var_map(false);
     jaxpr.outs.iter().filter_map(|a| a.var()).for_each(|v| is_needed[v] = true);
@@ -55,7 +55,7 @@ pub struct Dce {
     pub used_ins: Vec<bool>,
 }
 
-/// Keeps the equations that the outputs in `used` need. The inputs in `keep_ins` stay though they are not used.
+/// Keeps the equations that the outputs in `used` need. The inputs in `keep_ins` stay even if they are unused.
 ///
 /// ```
 /// use remat_ir::Jaxpr;
@@ -78,7 +78,7 @@ pub fn dce(jaxpr: &Jaxpr, used: &[bool], keep_ins: &[bool]) -> Result<Dce> {
     for var in outs.iter().filter_map(|a| a.var()) {
         live[var] = true;
     }
-    // Backwards, the equations that stay: as they are, or with fewer operands and results.
+    // The equations to keep, last first: as they are, or with fewer operands and results.
     let mut kept: Vec<(usize, Option<Pruned>)> = Vec::new();
     for (i, eqn) in jaxpr.eqns.iter().enumerate().rev() {
         let used_outs: Vec<bool> = eqn.outs.iter().map(|&v| live[v]).collect();
@@ -123,7 +123,7 @@ pub fn dce(jaxpr: &Jaxpr, used: &[bool], keep_ins: &[bool]) -> Result<Dce> {
     Ok(Dce { jaxpr: checked(b.finish(outs))?, used_ins })
 }
 
-/// Fails unless a mask over the inputs or outputs of a program, called `what` one by one, has their number.
+/// Fails unless a mask over the inputs or outputs of a program has the right length. `what` names one of them.
 fn expect_mask(what: &str, mask: &[bool], expected: usize) -> Result<()> {
     if mask.len() == expected {
         return Ok(());

@@ -1,14 +1,14 @@
-//! Greedy packing: one item after the other into the smallest gap that fits.
+//! Greedy packing: each item in turn goes into the smallest gap that fits.
 //!
-//! By decreasing size this was found best for most networks by Pisarchyk and Lee 2020, "Efficient Memory Management for Deep Neural
-//! Net Inference". TensorFlow Lite and XLA pack in this way.
+//! Pisarchyk and Lee 2020, "Efficient Memory Management for Deep Neural Net Inference", found decreasing size the best order for most
+//! networks. TensorFlow Lite and XLA pack in this way.
 
 use super::{Item, Packed};
 
-/// The positions of a span: the items of one span are found without a search of the others.
+/// The number of positions in a span. Items are listed by span, so that neighbours are found without a search of all items.
 const SPAN: usize = 64;
 
-/// Packs items in this order. Each comparison with a neighbour is taken from `work`; when nothing is left, it gives up.
+/// Packs items in this order. Each comparison with a neighbour is subtracted from `work`; the packing gives up when nothing is left.
 pub(super) fn greedy(items: &[Item], order: &[usize], work: &mut usize) -> Option<Packed> {
     let spans = items.iter().map(|item| item.last / SPAN + 1).max().unwrap_or(0);
     // The items of each span that have an offset, by offset.
@@ -20,7 +20,7 @@ pub(super) fn greedy(items: &[Item], order: &[usize], work: &mut usize) -> Optio
         let within = item.first / SPAN..=item.last / SPAN;
         near.clear();
         for span in within.clone() {
-            // An item of several spans counts in the first of them that this item is in.
+            // An item that covers several spans is counted in the first one that both items share.
             let is_new = |b: &&Block| b.first / SPAN == span || span == item.first / SPAN;
             near.extend(placed[span].iter().filter(|b| b.first <= item.last && item.first <= b.last).filter(is_new));
             *work = work.checked_sub(placed[span].len() + 1)?;
@@ -49,8 +49,8 @@ struct Block {
     end: usize,
 }
 
-/// The offset of the smallest gap of at least this many bytes between these blocks, which are sorted by offset; their end if
-/// there is none.
+/// The offset of the smallest gap of at least `bytes` bytes between these blocks, which are sorted by offset, or their end if there is no
+/// such gap.
 fn gap(blocks: &[Block], bytes: usize) -> usize {
     let mut best = None;
     let mut end = 0;

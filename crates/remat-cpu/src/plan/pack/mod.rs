@@ -1,4 +1,4 @@
-//! Packing: items with live ranges get offsets, so that no two that are live at one time overlap.
+//! Packing: gives items with live ranges offsets, so that items that are live at the same time do not overlap.
 //!
 //! This is dynamic storage allocation, which is NP-complete (Garey and Johnson 1979, problem SR2). Several heuristics run
 //! until one reaches the live bytes at the peak, which are a lower bound.
@@ -30,13 +30,13 @@ pub(super) struct Packed {
     pub(super) size: usize,
 }
 
-/// How many neighbours greedy packing compares in all: some milliseconds.
+/// How many neighbours greedy packing compares in all, which takes a few milliseconds.
 const WORK: usize = 1_000_000;
 
 /// How often each greedy order is tried at most.
 const ROUNDS: usize = 16;
 
-/// Packs items. At the position `peak` they are `bound` bytes, and nowhere more.
+/// Packs items. At position `peak` their sizes add up to `bound` bytes, and nowhere to more.
 pub(super) fn pack(items: &[Item], bound: usize, peak: usize) -> Packed {
     let end = items.iter().map(|item| item.last).max().unwrap_or(0);
     let mut best = sweep::sweep(items, peak);
@@ -75,7 +75,7 @@ fn repair(items: &[Item], bound: usize, mut best: Packed) -> Packed {
 }
 
 impl Packed {
-    /// The smaller one; itself if they are equal.
+    /// The smaller packing; `self` if they are equal.
     fn or_smaller(self, other: Packed) -> Packed {
         if other.size < self.size { other } else { self }
     }

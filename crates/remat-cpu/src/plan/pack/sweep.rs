@@ -1,9 +1,9 @@
 //! Packing from the peak outwards in time.
 //!
-//! Items that are live at the peak are stacked without gaps. From there memory is allocated as a program would, once forwards and
-//! once backwards in time, from the smallest gap that is large enough. Items that end before the peak and items that begin after
-//! it never overlap in time, and at the peak no byte is lost. A training step keeps the values of the forward pass until the
-//! backward pass reads them, last in, first out: stacked in the order in which they begin, they leave no gaps.
+//! Items that are live at the peak are stacked without gaps. From there memory is allocated as in a running program, once forwards and once
+//! backwards in time, from the smallest gap that is large enough. Items that end before the peak never overlap in time with items that
+//! begin after it, and at the peak no byte is lost. A training step keeps the values of the forward pass until the backward pass reads
+//! them, last in, first out: stacked in the order in which they begin, they leave no gaps.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};

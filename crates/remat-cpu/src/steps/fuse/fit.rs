@@ -1,4 +1,4 @@
-//! Fits: how an equation fits into the loop that computes one of its operands.
+//! Decides how an equation fits into the loop that computes one of its operands.
 
 use remat_ir::Var;
 use remat_kernels::{Extent, Layout};
@@ -59,7 +59,7 @@ impl Fusion {
         None
     }
 
-    /// Gives a loop the rows and columns of a fit.
+    /// Applies a fit to the rows and columns of a loop.
     pub(super) fn adjust(&mut self, unit: UnitId, fit: Fit) {
         let Some(group) = self.group_mut(unit) else { return };
         if fit.promotes {
@@ -79,7 +79,7 @@ impl Fusion {
         }
     }
 
-    /// Whether a second loop can be merged into the one that the equation joins.
+    /// Whether a second loop can be merged into the loop that the equation joins.
     pub(super) fn can_merge(&self, into: UnitId, unit: UnitId, chosen: Fit, fit: Fit, sources: &[UnitId]) -> bool {
         let (Some(a), Some(b)) = (self.group(into), self.group(unit)) else { return false };
         // A loop without columns has full values only, which fit any columns.
@@ -93,14 +93,14 @@ impl Fusion {
             && self.is_free(unit, sources, &[into, unit])
     }
 
-    /// Whether the values of a loop are read by the loop itself and by this equation only.
+    /// Whether only the loop itself and this equation read the values of a loop.
     pub(super) fn ends_in(&self, unit: UnitId, at: EqnId) -> bool {
         let Some(group) = self.group(unit) else { return false };
         group.members.iter().all(|m| !self.leaves(m.out, unit, Some(at)))
     }
 }
 
-/// How often a layout of `size` elements repeats each of the `rows` elements of a row-major buffer before the next.
+/// How many times in a row a layout of `size` elements repeats each of the `rows` elements of a row-major buffer.
 fn repeats(layout: &Layout, rows: usize, size: usize) -> Option<usize> {
     let columns = size.checked_div(rows)?;
     let is_scalar = layout.size() == 1 && rows == 1;

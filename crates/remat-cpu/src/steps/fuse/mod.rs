@@ -1,16 +1,16 @@
-//! Fusion: which elementwise equations and reductions one loop computes.
+//! Fusion: decides which elementwise equations and reductions share one loop.
 //!
-//! All values of a loop have the elements of one row-major space of `rows x columns`, in which reshapes mean nothing. A
-//! value is *full* (one element per element of the space) or has one element per *row*: the reduction of a full value over
-//! its last dimensions, or a result of such reductions. A row value that is broadcast along the rows is used as it is. So a
-//! softmax or a normalisation, and the operations before and after it, are one loop. Reductions over other dimensions, or over
-//! rows too long for a cache, end a loop of their own kind, which keeps nothing but their accumulators.
+//! All values of a loop have the elements of one row-major space of `rows x columns`, in which reshapes change nothing. A value is *full*
+//! (one element per element of the space) or has one element per *row*: it is the reduction of a full value over its last dimensions, or
+//! computed from such reductions. The loop can read a row value that is broadcast along the rows. So a softmax or a normalisation is one
+//! loop with the operations before and after it. Reductions over other dimensions, or over rows too long for a cache, end a separate kind
+//! of loop that stores only their accumulators.
 //!
-//! Equations are taken in program order, and each joins the loop that computes one of its operands if that makes no
-//! cycle: no other operand may depend on the loop, nor a barrier that the equation waits for. This is known without a search. A
-//! loop is *closed* at the first position from which on an equation outside may depend on it: that of the first equation outside
-//! that reads it, or the one at which a loop that reads it is closed, if that is earlier. Units that were complete before
-//! cannot depend on it. (Loops are grown as in XLA's instruction fusion, but over whole programs, and several results are kept.)
+//! Equations are taken in program order. Each joins the loop that computes one of its operands if that makes no cycle: no other operand,
+//! and no barrier that the equation waits for, may depend on the loop. This takes no search. A loop is *closed* at the first position from
+//! which an outside equation may depend on it: the first outside equation that reads it, or the position at which a loop that reads it is
+//! closed, if that is earlier. Units that were complete before that position cannot depend on it. (XLA's instruction fusion grows loops in
+//! the same way; here whole programs are fused, and a loop may store several results.)
 
 mod fit;
 mod units;
@@ -31,7 +31,7 @@ pub(super) use self::units::UnitId;
 /// A loop has at most this many equations, so that its tiles stay in the first-level cache.
 pub(super) const MOST_MEMBERS: usize = 64;
 
-/// The units of a program, while they are made.
+/// The units of a program under construction.
 pub(super) struct Fusion {
     units: IndexVec<UnitId, Unit>,
     /// The unit that computes each variable; `None` for arguments and for views.
@@ -41,9 +41,9 @@ pub(super) struct Fusion {
     readers: VarMap<Vec<EqnId>>,
     /// Whether each variable is an output of the program, or read by a copy.
     is_read: VarMap<bool>,
-    /// The unit that each equation is in.
+    /// The unit of each equation.
     part_of: IndexVec<EqnId, Option<UnitId>>,
-    /// The first variable that each equation makes: the only one, if it is a change of layout.
+    /// The first result of each equation, which is the only one of a change of layout.
     eqn_outs: IndexVec<EqnId, Option<Var>>,
     tokens: Tokens,
 }
@@ -82,26 +82,26 @@ impl Fusion {
         self.is_read.push(false);
     }
 
-    /// The equation, which is not added yet, waits for the barriers of these tokens.
+    /// Makes an equation that is not yet added wait for the barriers of these tokens.
     pub(super) fn wait(&mut self, eqn: EqnId, tokens: Vec<Var>) {
         self.tokens.wait(eqn, tokens);
     }
 
-    /// An equation that runs alone.
+    /// Adds an equation that runs alone.
     pub(super) fn alone(&mut self, eqn: EqnId, outs: &[Var], operands: Vec<Value>) {
         let unit = self.push(Step::Equation { eqn, operands: operands.clone() }, eqn, outs);
         self.part_of[eqn] = Some(unit);
         self.read(eqn, &operands, unit);
     }
 
-    /// A barrier, which writes its token.
+    /// Adds a barrier, which writes its token.
     pub(super) fn barrier(&mut self, eqn: EqnId, operands: Vec<Value>, token: Var) {
         let unit = self.push(Step::Barrier { eqn, operands: operands.clone(), token }, eqn, &[token]);
         self.part_of[eqn] = Some(unit);
         self.read(eqn, &operands, unit);
     }
 
-    /// A copy for an equation.
+    /// Adds a copy for an equation.
     pub(super) fn copy(&mut self, eqn: EqnId, operand: Value, out: Var) {
         if let Some(base) = operand.base() {
             self.is_read[base] = true;
@@ -110,13 +110,13 @@ impl Fusion {
         self.read(eqn, &[operand], unit);
     }
 
-    /// The numbers from zero, for an equation.
+    /// Adds the numbers from zero for an equation.
     pub(super) fn count(&mut self, eqn: EqnId, out: Var, iota: Iota) {
         self.push(Step::Count { eqn, out, iota }, eqn, &[out]);
     }
 
-    /// Takes an elementwise equation into the loop that computes one of its operands, or into a new one. Loops of further
-    /// operands are merged with it.
+    /// Adds an elementwise equation to the loop that computes one of its operands, or to a new one. Loops that compute its other operands
+    /// are merged with it.
     pub(super) fn elementwise(&mut self, jaxpr: &Jaxpr, at: EqnId, eqn: &Eqn, operands: &[Value]) {
         let out = eqn.outs[0];
         let size = jaxpr.avals[out].size();
@@ -144,13 +144,13 @@ impl Fusion {
         self.read(at, operands, unit);
     }
 
-    /// A loop without equations, of this many rows.
+    /// A loop without equations and with this many rows.
     fn new_loop(&mut self, at: EqnId, rows: usize) -> UnitId {
         let group = Group { members: Vec::new(), rows, columns: None, reduction: None, outs: Vec::new() };
         self.push(Step::Loop(group), at, &[])
     }
 
-    /// Takes a reduction into the loop that computes its operand, or into a new one.
+    /// Adds a reduction to the loop that computes its operand, or to a new one.
     pub(super) fn reduce(&mut self, jaxpr: &Jaxpr, at: EqnId, eqn: &Eqn, operand: &Value, axes: &[usize]) {
         let shape = operand.shape().clone();
         let (size, rows) = (shape.iter().product::<usize>(), jaxpr.avals[eqn.outs[0]].size());

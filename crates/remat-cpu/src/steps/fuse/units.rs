@@ -1,4 +1,4 @@
-//! Units: the steps to be, and the dependencies between them.
+//! Units: future steps, and the dependencies between them.
 
 use oxc_index::{IndexVec, define_index_type};
 use remat_ir::{Error, ErrorKind, Result, Var};
@@ -13,15 +13,15 @@ define_index_type! {
     pub(in crate::steps) struct UnitId = u32;
 }
 
-/// The position at which a unit is closed that nothing outside depends on yet.
+/// The closing position of a unit on which nothing outside depends yet.
 const OPEN: EqnId = EqnId::from_raw_unchecked(u32::MAX);
 
-/// A unit: a step to be.
+/// A unit: a future step.
 pub(super) struct Unit {
     pub(super) kind: Kind,
-    /// The last equation in it.
+    /// Its last equation.
     pub(super) last: EqnId,
-    /// The equations that depend on it, outside of it, are this one or later ones.
+    /// The first equation outside of it that may depend on it.
     pub(super) closed: EqnId,
     /// The units that it reads, which are closed no later than it is.
     reads: Vec<UnitId>,
@@ -43,13 +43,13 @@ impl Fusion {
         unit
     }
 
-    /// The units that an equation reads: those that compute its operands, and the barriers that it waits for.
+    /// The units that an equation depends on: those that compute its operands, and the barriers that it waits for.
     pub(super) fn sources(&self, at: EqnId, operands: &[Value]) -> Vec<UnitId> {
         let vars = operands.iter().filter_map(Value::base).chain(self.tokens.of(at).iter().copied());
         sorted(vars.filter_map(|var| self.unit[var]))
     }
 
-    /// Notes that an equation of a unit reads these, and closes them.
+    /// Records that an equation of a unit reads these operands, and closes the units that compute them.
     pub(super) fn read(&mut self, at: EqnId, operands: &[Value], reader: UnitId) {
         for unit in self.sources(at, operands).into_iter().filter(|&u| u != reader) {
             if !self.units[reader].reads.contains(&unit) {
@@ -59,7 +59,7 @@ impl Fusion {
         }
     }
 
-    /// Closes a unit at a position, and those that it reads.
+    /// Closes a unit, and the units that it reads, at a position.
     fn close(&mut self, unit: UnitId, at: EqnId) {
         let mut stack = vec![unit];
         while let Some(unit) = stack.pop() {
@@ -73,14 +73,14 @@ impl Fusion {
         }
     }
 
-    /// Whether none of these units, but for those of `inside`, depends on the unit.
+    /// Whether none of these units, except those in `inside`, depends on the unit.
     pub(super) fn is_free(&self, unit: UnitId, sources: &[UnitId], inside: &[UnitId]) -> bool {
         let closed = self.units[unit].closed;
         let mut outside = sources.iter().filter(|u| !inside.contains(u));
         outside.all(|&u| self.units[u].last < closed)
     }
 
-    /// The loop that a unit is.
+    /// The loop of a unit, if it is one.
     pub(super) fn group(&self, unit: UnitId) -> Option<&Group> {
         match &self.units[unit].kind {
             Kind::Step(Step::Loop(group)) => Some(group),
@@ -106,7 +106,7 @@ impl Fusion {
         }
     }
 
-    /// Merges a loop into another one, whose rows and columns it has.
+    /// Merges a loop into another, which keeps its rows and columns.
     pub(super) fn merge(&mut self, into: UnitId, unit: UnitId) {
         let merged = std::mem::replace(&mut self.units[unit].kind, Kind::Merged(into));
         let reads = std::mem::take(&mut self.units[unit].reads);
@@ -132,7 +132,7 @@ impl Fusion {
         }
     }
 
-    /// Whether an equation outside of a unit, other than `except`, reads a variable or a view of it.
+    /// Whether an equation outside of a unit, other than `except`, reads a variable of it or a view of that.
     pub(super) fn leaves(&self, var: Var, unit: UnitId, except: Option<EqnId>) -> bool {
         let mut stack = vec![var];
         while let Some(var) = stack.pop() {
@@ -144,7 +144,7 @@ impl Fusion {
                     _ if except == Some(reader) => {}
                     Some(u) if u == unit => {}
                     Some(_) => return true,
-                    // A change of layout that was seen, or an equation that is still to come.
+                    // A change of layout that was visited, or an equation that is still to come.
                     None if except.is_none_or(|at| reader < at) => stack.extend(self.eqn_outs[reader]),
                     None => return true,
                 }
@@ -156,7 +156,7 @@ impl Fusion {
     /// The steps, in an order in which they can run.
     ///
     /// # Errors
-    /// If there is none, which is a defect: loops were made that depend on each other.
+    /// If there is none because loops depend on each other, which is a defect.
     pub(in crate::steps) fn finish(mut self) -> Result<(Vec<Step>, Tokens)> {
         for unit in self.units.indices() {
             let Some(group) = self.group(unit) else { continue };
@@ -188,7 +188,7 @@ impl Fusion {
     }
 }
 
-/// The units, each once.
+/// The units, sorted and without duplicates.
 fn sorted(units: impl Iterator<Item = UnitId>) -> Vec<UnitId> {
     let mut units: Vec<UnitId> = units.collect();
     units.sort_unstable();

@@ -1,11 +1,11 @@
-//! Rematerialization that costs next to nothing: values that a loop stores for a step far away, or that have more bytes than
-//! their operands, are computed again by their readers.
+//! Rematerialization that costs next to nothing: readers compute a value again that a loop would store for a step far away, or that has
+//! more bytes than its operands.
 //!
-//! An elementwise value need not stay in memory until a late reader if its operands are in memory then anyway. A loop that
-//! reads it computes it itself; for other steps a loop is put before the first of them. Only elementwise operations are
-//! computed again: row values of a loop (a mean, a maximum) are small and are stored. The results do not change, since the same
-//! operations are applied to the same elements. (The idea is that of XLA's fusion, which duplicates cheap producers into their
-//! consumers, decided here by how long a value would be kept.)
+//! An elementwise value need not stay in memory until a late reader if its operands are in memory then anyway. A reader that is a loop
+//! computes the value itself; for other steps a loop is inserted before the first of them. Only elementwise operations are computed again:
+//! row values of a loop (a mean, a maximum) are small and are stored. Results do not change, since the same operations are applied to the
+//! same elements. (XLA's fusion also duplicates cheap producers into their consumers; here the decision depends on how long a value would
+//! be kept.)
 
 mod sink;
 
@@ -33,20 +33,20 @@ struct Pass {
     steps: Steps,
     /// The steps that read each variable's buffer, in order.
     readers: VarMap<Vec<usize>>,
-    /// The step that computes it in a loop.
+    /// The loop that computes each variable, if one does.
     computed: VarMap<Option<usize>>,
     /// Arguments and outputs, which are in memory throughout.
     stays: VarMap<bool>,
-    /// Values that are not computed again: operands of values that are, and of barriers.
+    /// Values that are not computed again, because they are operands of recomputed values or of barriers.
     pinned: VarMap<bool>,
-    /// The steps that are put before each step.
+    /// The steps that are inserted before each step.
     before: Vec<Vec<Step>>,
 }
 
-/// The values that a value of a loop may be computed from again, beside the loop's operands and its row values.
+/// The values from which a value of a loop may be computed again, besides the loop's operands and its row values.
 #[derive(Clone, Copy)]
 enum Leaves {
-    /// Nothing else.
+    /// None.
     Read,
     /// Values that the loop stores and that take fewer bytes.
     Narrower,
@@ -56,7 +56,7 @@ enum Leaves {
     All,
 }
 
-/// The members that compute a value from leaves.
+/// The members that compute a value from its leaves.
 struct Cone {
     /// Positions in the group, in order.
     members: Vec<usize>,
@@ -86,7 +86,7 @@ impl Pass {
         for var in steps.jaxpr.ins.iter().copied().chain(outs) {
             stays[var] = true;
         }
-        // An operand of a barrier is computed ahead of it, and not once more behind it.
+        // An operand of a barrier is computed before the barrier, and not again after it.
         let mut pinned = VarMap::filled(vars, false);
         for step in steps.steps.iter().filter(|step| matches!(step, Step::Barrier { .. })) {
             step.operands().filter_map(Value::base).for_each(|base| pinned[base] = true);
@@ -103,8 +103,8 @@ impl Pass {
         self.steps.steps[at].group_mut()
     }
 
-    /// Decides about the values that a loop stores, the last first, so that their operands may stay. The widest come before all
-    /// others, so that they are not kept for narrow ones.
+    /// Decides which stored values of a loop are computed again. The last come first, so that their operands may stay, and the widest
+    /// before all others, so that they are not kept for narrow ones.
     fn group(&mut self, at: usize) {
         let Some(group) = self.loop_at(at).filter(|g| g.reduction.is_none()) else { return };
         let mut outs: Vec<Var> = group.outs.iter().rev().copied().collect();
@@ -150,8 +150,8 @@ impl Pass {
         }
     }
 
-    /// The steps for which it pays to compute a value again: those far away, and all of them where they are loops that can
-    /// compute it and the operands have fewer bytes, as numbers in half precision do.
+    /// The readers for which computing a value again pays: steps far away, or all readers if they are loops that can compute it and its
+    /// operands have fewer bytes, as numbers in half precision do.
     fn worth(&self, at: usize, out: Var, cone: &Cone) -> Vec<usize> {
         let (bytes, size) = (self.steps.jaxpr.avals[out].bytes(), self.steps.jaxpr.avals[out].size());
         let of_leaves: usize = cone.leaves.iter().map(|&leaf| self.steps.jaxpr.avals[leaf].bytes()).sum();
@@ -162,7 +162,7 @@ impl Pass {
         readers.iter().copied().filter(|&r| r > at + FAR_STEPS).collect()
     }
 
-    /// The members that compute a value of a loop from such leaves.
+    /// The members that compute a value of a loop from leaves of this kind.
     fn cone(&self, group: &Group, at: usize, out: Var, leaves: Leaves) -> Option<Cone> {
         let position: HashMap<Var, usize> = group.members.iter().enumerate().map(|(i, m)| (m.out, i)).collect();
         let mut cone = Cone { members: Vec::new(), leaves: Vec::new() };
@@ -192,7 +192,7 @@ impl Pass {
         Some(cone)
     }
 
-    /// Whether a stored value may stay so that another one need not.
+    /// Whether a stored value may stay in memory instead of another one.
     fn may_stay(&self, var: Var, at: usize, out: Var, leaves: Leaves) -> bool {
         let avals = &self.steps.jaxpr.avals;
         match leaves {
@@ -203,8 +203,8 @@ impl Pass {
         }
     }
 
-    /// Whether the leaves of a value are in memory at a step anyway, or nearly until then, or are small, or have fewer bytes than
-    /// the value that would have to stay.
+    /// Whether the leaves of a value are in memory at a step (or nearly until then) anyway, are small, or have fewer bytes than the value
+    /// that would have to stay.
     fn available(&self, cone: &Cone, at: usize, out: Var, step: usize) -> bool {
         let bytes = |var: Var| self.steps.jaxpr.avals[var].bytes();
         let stays = |leaf: Var| {
@@ -257,7 +257,7 @@ impl Pass {
         }
     }
 
-    /// Whether a loop can compute the value: it has one element for each of the value's.
+    /// Whether a loop can compute the value: it has as many elements.
     fn can_inline(&self, reader: usize, out: Var, cone: &Cone, size: usize) -> bool {
         let Some(group) = self.loop_at(reader) else { return false };
         let is_whole = |layout: &Layout| layout.is_contiguous() && layout.size() == size;
@@ -272,7 +272,7 @@ impl Pass {
             })
     }
 
-    /// The members of a cone once more, with results of their own, and the one that is the value.
+    /// Copies of a cone's members with new results, and the variable of the value among them.
     fn copies(&mut self, at: usize, out: Var, cone: &Cone) -> (Vec<Member>, Var) {
         let mut again: HashMap<Var, Var> = HashMap::new();
         let mut members = Vec::new();
@@ -295,7 +295,7 @@ impl Pass {
         (members, again.get(&out).copied().unwrap_or(out))
     }
 
-    /// A new variable like another one.
+    /// A new variable of the same aval.
     fn var(&mut self, like: Var) -> Var {
         let aval = self.steps.jaxpr.avals[like].clone();
         let var = self.steps.jaxpr.avals.push(aval.clone());
@@ -313,7 +313,7 @@ impl Pass {
         let old = std::mem::take(&mut steps.steps);
         for (step, before) in old.into_iter().zip(before) {
             steps.steps.extend(before);
-            // A loop that stores no value any more.
+            // Loops that store no value any more are dropped.
             if !matches!(&step, Step::Loop(group) if group.outs.is_empty()) {
                 steps.steps.push(step);
             }

@@ -1,10 +1,10 @@
-//! Values that a loop stores for other loops alone, which can as well compute them: they sink into their readers.
+//! Sinks values that a loop stores only for other loops into these readers.
 //!
-//! A value takes a way to memory, and one back for each reader. A reader that computes it reads its operands instead, many of which it reads
-//! anyway: of a batch norm, the squares of differences, and what is summed for the gradients of scale and bias, are never
-//! stored. Unlike [`recompute`](super::recompute) this saves time first; what is kept
-//! for its readers in its place has no more bytes than it. (A reader that would write its result over the value needs other memory for that,
-//! unless it can take that of an operand which is kept: there the peak may be higher by the result.) Elements are the same, so that results do not change.
+//! A stored value travels to memory once, and back once per reader. A reader that computes the value reads its operands instead, many of
+//! which it reads anyway. In a batch norm, the squared differences and the terms that are summed for the gradients of scale and bias are
+//! then never stored. Unlike [`recompute`](super::recompute), this saves time in the first place, and the operands that are kept for the
+//! readers have no more bytes than the value. (A reader that would write its result over the value needs other memory for it, unless it can
+//! take that of a kept operand: the peak may then be higher by the result.) The same elements are computed, so results do not change.
 
 use remat_ir::Var;
 use remat_opt::cost::{SMALL_BYTES, is_cheap};
@@ -13,10 +13,10 @@ use super::super::fuse::{MOST_MEMBERS, fits_shape};
 use super::super::ir::{Group, Steps, Value};
 use super::{Cone, Leaves, Pass, reads};
 
-/// Most equations that sink with a value.
+/// The most equations that sink with a value.
 const MOST_SUNK: usize = 6;
 
-/// Bytes that come from memory in the time in which a loop computes an equation for an element.
+/// The bytes that arrive from memory in the time a loop takes to compute one equation for one element.
 pub(in crate::steps) const BYTES_OF_EQUATION: usize = 1;
 
 /// Computes values where they are read.
@@ -25,7 +25,7 @@ pub(in crate::steps) fn sink(steps: Steps) -> Steps {
     for at in 0..pass.steps.steps.len() {
         let is_plain = |group: &&Group| group.reduction.is_none() && group.columns.is_none();
         let Some(group) = pass.loop_at(at).filter(is_plain) else { continue };
-        // The last first, so that those before need not be stored for them.
+        // The last first, so that earlier values need not be stored for them.
         for out in group.outs.clone().into_iter().rev() {
             pass.sink(at, out);
         }
@@ -34,7 +34,7 @@ pub(in crate::steps) fn sink(steps: Steps) -> Steps {
 }
 
 impl Pass {
-    /// Computes a value that a loop stores in all loops that read it, if they can and if it pays.
+    /// Computes a stored value in all loops that read it, if they can and it pays.
     fn sink(&mut self, at: usize, out: Var) {
         let Some(group) = self.loop_at(at) else { return };
         if self.stays[out] || self.steps.jaxpr.avals[out].bytes() < SMALL_BYTES {
@@ -75,7 +75,7 @@ impl Pass {
             && cone.members.iter().all(|&i| fits_shape(&from.members[i], shape))
     }
 
-    /// Whether less is read and written, equations counted as bytes, if these steps compute the value.
+    /// Whether computing the value in its readers moves fewer bytes, with equations counted as bytes.
     fn pays(&self, from: &Group, out: Var, cone: &Cone, readers: &[usize]) -> bool {
         let bytes = |var: Var| self.steps.jaxpr.avals[var].bytes();
         let large = || cone.leaves.iter().copied().filter(|&leaf| bytes(leaf) >= SMALL_BYTES);
@@ -92,7 +92,7 @@ impl Pass {
         readers.iter().map(more).sum::<usize>() + equations < saved
     }
 
-    /// Whether what is kept for the readers has no more bytes than the value.
+    /// Whether the operands kept for the readers have no more bytes than the value.
     fn needs_no_memory(&self, out: Var, cone: &Cone, readers: &[usize]) -> bool {
         let bytes = |var: Var| self.steps.jaxpr.avals[var].bytes();
         let last = readers.last();
