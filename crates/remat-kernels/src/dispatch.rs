@@ -1,4 +1,4 @@
-//! Which kernel computes an operation.
+//! Selects the kernel of an operation.
 
 use remat_ir::{Aval, DType, Prim};
 
@@ -9,9 +9,8 @@ use crate::kernels::{
     sort, threefry, top_k, window,
 };
 
-/// The kernel of an operation on operands of these dtypes and layouts. `None` for elementwise operations and reductions, which
-/// are fused to loops ([`LoopSpec`](crate::LoopSpec)), for changes of layout, and where the kernel reads its operands
-/// row-major and these are not.
+/// The kernel of an operation on operands of these dtypes and layouts. `None` for elementwise operations and reductions, which are fused
+/// into loops ([`LoopSpec`](crate::LoopSpec)), for changes of layout, and if the kernel needs row-major operands and these are not.
 ///
 /// # Examples
 ///
@@ -58,8 +57,8 @@ pub fn copy(dtype: DType, layout: &Layout) -> Box<dyn Kernel> {
     copy::kernel(dtype, layout)
 }
 
-/// The kernel of an operation that moves, finds, sorts, counts or accumulates elements, or makes random bits, on row-major
-/// operands; `None` for others: elementwise operations and reductions, products and views.
+/// The kernel of an operation that moves, finds, sorts, counts or accumulates elements, or generates random bits, on row-major operands.
+/// `None` for elementwise operations, reductions, products and views.
 fn library(op: &Prim, ins: &[Aval], outs: &[Aval]) -> Option<Box<dyn Kernel>> {
     Some(match op {
         Prim::BitcastConvertType(op) => bitcast::kernel(op, ins, outs),

@@ -1,10 +1,10 @@
 //! The kernels of the native engine: each computes one step of a compiled program over operands that are in memory.
 //!
-//! [`kernel`] gives the kernel of an operation, [`LoopSpec::kernel`] that of a chain of elementwise operations and reductions,
-//! and [`copy`] one that copies between layouts. Whatever can be decided when a program is compiled is decided then; a run
-//! allocates nothing. Deliberately absent: programs, schedules and memory plans, which are the engine's (`remat-cpu`).
+//! [`kernel`] returns the kernel of an operation, [`LoopSpec::kernel`] that of a chain of elementwise operations and reductions, and
+//! [`copy`] one that copies between layouts. Everything that can be decided when a program is compiled is decided then; a run allocates
+//! nothing. Not here: programs, schedules and memory plans, which belong to the engine (`remat-cpu`).
 //!
-//! Each of these modules uses only those before it and beside it in this list (a test holds this):
+//! Each of these modules uses only those before it and beside it in this list (a test checks this):
 //!
 //! 1. `simd`, `threads`: vector instructions, and the only way to run in parallel
 //! 2. `interface`, `test_support`: the types that lowering and kernels share; what the tests of kernels share

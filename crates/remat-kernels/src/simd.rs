@@ -1,7 +1,7 @@
-//! The one way in which this crate uses vector instructions: plain Rust loops, compiled once per instruction set.
+//! Vector instructions from plain Rust loops, compiled once per instruction set.
 //!
-//! [`multiversion!`] takes a function whose loops LLVM can vectorise and compiles it for each [`Level`]. The version for this
-//! CPU is chosen when the function is called, which costs a load and a branch:
+//! [`multiversion!`] takes a function with loops that LLVM can vectorise and compiles it for each [`Level`]. A call selects the version for
+//! this CPU, which costs a load and a branch:
 //!
 //! ```text
 //! multiversion! {
@@ -14,7 +14,7 @@
 //! }
 //! ```
 //!
-//! Where a call is so short that even this counts, the second form gives a pointer to the version for a level, to be kept:
+//! If a call is so short that even this counts, the second form returns a function pointer to the version for a level, for reuse:
 //!
 //! ```text
 //! multiversion! {
@@ -28,10 +28,10 @@
 //! let negate = negate::<f32>(Level::best());
 //! ```
 //!
-//! With `where T::IS_COMMON =>` before its body a function is compiled for all levels only where this constant of the type
-//! is true, and for [`Level::PLAIN`] alone otherwise: a version costs time to build, which rare dtypes are not worth.
+//! With `where T::IS_COMMON =>` before its body, a function is compiled for all levels only if this constant of the type is true, and
+//! otherwise for [`Level::PLAIN`] alone. Each version takes time to build, which rare dtypes are not worth.
 //!
-//! What to know when writing such a function:
+//! When writing such a function:
 //!
 //! - Functions that it calls are compiled for a level only where they are inlined: mark them `#[inline(always)]`. Closures
 //!   and iterators are inlined as a rule.
@@ -41,20 +41,20 @@
 //! - LLVM does not reorder floating-point additions: a sum is vectorised only if it is written with several sums side by
 //!   side.
 
-// A version is called where the level says that the CPU has its instructions.
+// A version is called only if its level proves that the CPU has the instructions.
 #![allow(unsafe_code)]
 
 use std::sync::LazyLock;
 
-/// A set of instructions that this CPU has. Only levels found on this CPU can be had, so that holding one proves that the
-/// functions compiled for it may be called.
+/// A set of instructions that this CPU has. Levels are created only for instructions that were detected, so a level proves that functions
+/// compiled for it may be called.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Level(Instructions);
 
-/// The instruction sets that functions are compiled for, the later ones with all that the earlier ones have.
+/// The instruction sets for which functions are compiled. Each includes the ones before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Instructions {
-    /// What every CPU of the architecture has: SSE2 on x86-64, NEON on AArch64.
+    /// The baseline of the architecture: SSE2 on x86-64, NEON on AArch64.
     Plain,
     /// x86-64-v3: AVX2, FMA, F16C, BMI.
     #[cfg(target_arch = "x86_64")]
@@ -65,7 +65,7 @@ pub(crate) enum Instructions {
 }
 
 impl Level {
-    /// What every CPU of the architecture has.
+    /// The baseline of the architecture.
     pub(crate) const PLAIN: Level = Level(Instructions::Plain);
 
     /// The best level that this CPU has.
@@ -106,8 +106,7 @@ impl Level {
         self.0
     }
 
-    /// The level with these instructions, by their number: for functions that are compiled for one level, which they know as a
-    /// constant.
+    /// The level with these instructions, by number. Functions compiled for one level know it as a constant.
     ///
     /// # Safety
     /// The CPU has the instructions.
@@ -127,7 +126,7 @@ impl Level {
     }
 }
 
-/// Instantiates a function whose last generic parameter is the number of a [`Level`], for the level given.
+/// Instantiates a function for a level, whose number is the function's last generic parameter.
 macro_rules! with_level_number {
     ($level:expr, $($function:ident)::+::<$($generic:ty),*>) => {
         match $level.instructions() {
@@ -152,23 +151,23 @@ macro_rules! multiversion {
     ) => {
         $(#[$meta])*
         $vis fn $name $(<$($generic $(: $bound)?),+>)? ($level: $crate::simd::Level) -> unsafe fn($($type),*) {
-            // What a version may assume about its arguments is what the function's documentation asks of its callers.
+            // A version may assume about its arguments what the function's documentation requires of callers.
             #[inline(always)]
             unsafe fn plain $(<$($generic $(: $bound)?),+>)? ($($arg: $type),*) $body
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
             unsafe fn avx2 $(<$($generic $(: $bound)?),+>)? ($($arg: $type),*) {
-                // SAFETY: the same arguments, of which both functions ask the same.
+                // SAFETY: the same arguments, and both functions have the same requirements.
                 unsafe { plain $(::<$($generic),+>)? ($($arg),*) }
             }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
             #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl")]
             unsafe fn avx512 $(<$($generic $(: $bound)?),+>)? ($($arg: $type),*) {
-                // SAFETY: the same arguments, of which both functions ask the same.
+                // SAFETY: the same arguments, and both functions have the same requirements.
                 unsafe { plain $(::<$($generic),+>)? ($($arg),*) }
             }
-            // A condition that is constant and false leaves no other versions to compile.
+            // If this constant condition is false, no other versions are compiled.
             if const { false $(|| !$is_common)? } {
                 return plain $(::<$($generic),+>)?;
             }
@@ -203,15 +202,15 @@ macro_rules! multiversion {
             fn avx512 $(<$($generic $(: $bound)?),+>)? ($($arg: $type),*) $(-> $output)? {
                 plain $(::<$($generic),+>)? ($($arg),*)
             }
-            // A condition that is constant and false leaves no other versions to compile.
+            // If this constant condition is false, no other versions are compiled.
             if const { false $(|| !$is_common)? } {
                 return plain $(::<$($generic),+>)? ($($arg),*);
             }
             match $crate::simd::Level::best().instructions() {
-                // SAFETY: a level is only found where the CPU has its instructions, and these are the ones of this level.
+                // SAFETY: a level exists only if the CPU has its instructions, and these are the ones of this level.
                 #[cfg(target_arch = "x86_64")]
                 $crate::simd::Instructions::Avx512 => unsafe { avx512 $(::<$($generic),+>)? ($($arg),*) },
-                // SAFETY: a level is only found where the CPU has its instructions, and these are the ones of this level.
+                // SAFETY: a level exists only if the CPU has its instructions, and these are the ones of this level.
                 #[cfg(target_arch = "x86_64")]
                 $crate::simd::Instructions::Avx2 => unsafe { avx2 $(::<$($generic),+>)? ($($arg),*) },
                 $crate::simd::Instructions::Plain => plain $(::<$($generic),+>)? ($($arg),*),
@@ -222,7 +221,7 @@ macro_rules! multiversion {
 
 pub(crate) use multiversion;
 
-/// Bytes that a cache loads at a time.
+/// Bytes of a cache line.
 pub(crate) const CACHE_LINE: usize = 64;
 
 /// As [`prefetch`], into the second-level cache.

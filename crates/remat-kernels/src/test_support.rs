@@ -1,6 +1,6 @@
-//! What the tests of kernels share: runs on several numbers of threads, comparison with the evaluator.
+//! Test support for kernels: runs on several numbers of threads, and comparison with the evaluator.
 
-// Buffers of bytes become operands here, as in the arena, and an allocator that counts is `unsafe` to write.
+// Buffers of bytes become operands here, as in the arena, and a counting allocator is `unsafe` to write.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout as Block, System};
@@ -13,14 +13,14 @@ pub(crate) use remat_testkit::arrays::{Stream, assert_close, assert_same, filled
 use crate::interface::{Kernel, Layout, Source, Target};
 use crate::threads::Threads;
 
-/// Runs the kernel that `build` makes for the operation on these operands, and compares with the evaluator, bit for bit:
-/// on 1, 2 and 3 threads, and in place of every operand that the kernel names. On one thread nothing may be allocated.
+/// Runs the kernel that `build` makes for the operation on these operands, and compares it with the evaluator, bit for bit: on 1, 2 and 3
+/// threads, and in place of every operand that the kernel names. On one thread nothing may be allocated.
 pub(crate) fn check(op: &Op, build: impl Fn(&[Aval], &[Aval]) -> Box<dyn Kernel>, ins: &[Array]) {
     check_by(op, build, ins, assert_same);
 }
 
-/// As [`check`], where `compare` is given the kernel's and the evaluator's results and a description. Results on several
-/// threads are compared with those on one, bit for bit.
+/// As [`check`], with `compare` for the results of the kernel and the evaluator, and a description. Results on several threads are compared
+/// with those on one, bit for bit.
 pub(crate) fn check_by(
     op: &Op,
     build: impl Fn(&[Aval], &[Aval]) -> Box<dyn Kernel>,
@@ -43,8 +43,8 @@ pub(crate) fn check_by(
     }
 }
 
-/// Runs a kernel on buffers with these elements, with an output in place of an operand (operand, output) if `place` says so.
-/// Nothing may be allocated on the calling thread where it does all of the work.
+/// Runs a kernel on buffers with these elements, with an output in place of an operand (operand, output) if `place` says so. The calling
+/// thread may not allocate if it does all of the work.
 pub(crate) fn run(
     kernel: &dyn Kernel,
     ins: &[Array],
@@ -52,7 +52,7 @@ pub(crate) fn run(
     place: Option<(usize, usize)>,
     threads: &Threads,
 ) -> Vec<Array> {
-    // What an output holds before is unspecified, and differs from run to run: zeros, or NaN where there is one, which shows in sums.
+    // The initial content of an output is unspecified and differs from run to run: zeros, or NaN if the dtype has one, which shows in sums.
     let garbage = |dtype: DType| match (threads.count() % 2, dtype) {
         (0, _) => 0,
         (_, DType::Bool) => 1,
@@ -136,8 +136,8 @@ pub(crate) fn view(dtype: DType, shape: &[usize], stream: &mut Stream) -> (Array
     (rough(dtype, &buffer, stream), layout.broadcast(shape, &order))
 }
 
-/// Runs the kernel that `build` makes for an operation on random views, and on row-major copies of the same elements: the
-/// results must have the same bits, on any number of threads.
+/// Runs the kernel that `build` makes for an operation on random views, and on row-major copies of the same elements. The results must have
+/// the same bits on any number of threads.
 pub(crate) fn check_views(
     op: &Op,
     ins: &[Aval],
@@ -212,15 +212,15 @@ impl Buffer {
 }
 
 thread_local! {
-    /// How often this thread has allocated.
+    /// The number of allocations of this thread.
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, which counts.
+/// The system's allocator, with a count.
 struct Counting;
 
-// SAFETY: every call is the system allocator's; the count is a constant-initialised thread local without a destructor, which
-// neither allocates nor panics.
+// SAFETY: every call goes to the system allocator. The count is a constant-initialised thread local without a destructor, which neither
+// allocates nor panics.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, block: Block) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
@@ -237,7 +237,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// A kernel that copies shows that the support does what it says.
+/// A copy kernel shows that the checks work.
 #[test]
 fn a_kernel_that_copies_agrees_with_the_evaluator() {
     struct Same;

@@ -1,6 +1,6 @@
 //! Rectangular parts of a matrix, each written by one task.
 
-// The parts of a slice that a rectangle is made of are not one slice, so that the borrow checker cannot tell them apart.
+// A rectangle consists of parts of a slice that are not one slice, so the borrow checker cannot tell rectangles apart.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -15,15 +15,15 @@ pub(crate) struct Block<'a, T> {
     first: *mut T,
     /// The distance between rows.
     stride: usize,
-    /// The rows of the matrix that the rectangle has.
+    /// The rows of the matrix that the rectangle covers.
     pub(crate) rows: Range<usize>,
-    /// The columns of the matrix that the rectangle has.
+    /// The columns of the matrix that the rectangle covers.
     pub(crate) columns: Range<usize>,
     elements: PhantomData<&'a mut [T]>,
 }
 
 impl<'a, T> Block<'a, T> {
-    /// All of a matrix with this many columns.
+    /// The rectangle of a whole matrix with this many columns.
     pub(crate) fn whole(matrix: &'a mut [T], columns: usize) -> Block<'a, T> {
         let rows = 0..matrix.len().checked_div(columns).unwrap_or(0);
         Block { first: matrix.as_mut_ptr(), stride: columns, rows, columns: 0..columns, elements: PhantomData }
@@ -38,8 +38,7 @@ impl<'a, T> Block<'a, T> {
         unsafe { std::slice::from_raw_parts_mut(self.first.add(i * self.stride), self.columns.len()) }
     }
 
-    /// A pointer to the element at `row` and `column` of the rectangle, from which on there are `n` by `n` elements, and the
-    /// distance between rows.
+    /// A pointer to the element at `row` and `column` of the rectangle, where an `n` by `n` square begins, and the distance between rows.
     #[inline(always)]
     pub(crate) fn square(&mut self, row: usize, column: usize, n: usize) -> (*mut T, usize) {
         assert!(row + n <= self.rows.len() && column + n <= self.columns.len());
@@ -47,7 +46,7 @@ impl<'a, T> Block<'a, T> {
         (unsafe { self.first.add(row * self.stride + column) }, self.stride)
     }
 
-    /// Whether, in each row of the rectangle, the address of the element in this column is a multiple of `bytes`.
+    /// Whether the element in this column has an address that is a multiple of `bytes` in every row of the rectangle.
     pub(crate) fn is_aligned(&self, column: usize, bytes: usize) -> bool {
         (self.first as usize + column * size_of::<T>()).is_multiple_of(bytes)
             && (self.stride * size_of::<T>()).is_multiple_of(bytes)

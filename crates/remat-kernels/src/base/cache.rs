@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-/// Bytes of the second-level cache where the CPU does not say: what small CPUs of the last ten years have.
+/// Bytes of the second-level cache if the CPU does not report them: the size in small CPUs of the last ten years.
 const USUAL: usize = 256 << 10;
 
 /// Bytes of the second-level cache of a core, as the CPU reports them.
@@ -16,7 +16,7 @@ fn reported() -> Option<usize> {
     None
 }
 
-/// What the "deterministic cache parameters" say: leaf 4 of Intel's CPUs, and one of the same form of AMD's. Sources: Intel, "Software
+/// The size in CPUID's "deterministic cache parameters": leaf 4 on Intel, and a leaf of the same form on AMD. Sources: Intel, "Software
 /// developer's manual", volume 2, `CPUID`; AMD, "Architecture programmer's manual", volume 3, appendix E.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn reported() -> Option<usize> {
@@ -24,14 +24,14 @@ fn reported() -> Option<usize> {
 
     const INTEL: u32 = 4;
     const AMD: u32 = 0x8000_001d;
-    /// The bit of AMD's CPUs that have this leaf, in `ecx` of leaf 0x8000_0001: topology extensions.
+    /// The bit that AMD CPUs with this leaf set in `ecx` of leaf 0x8000_0001 (topology extensions).
     const HAS_LEAF: u32 = 1 << 22;
     let has_amd = __get_cpuid_max(1 << 31).0 >= AMD && __cpuid(0x8000_0001).ecx & HAS_LEAF != 0;
     let leaf = if has_amd { AMD } else { INTEL };
     if leaf == INTEL && __get_cpuid_max(0).0 < INTEL {
         return None;
     }
-    // Caches are listed until one has no type; no CPU has as many.
+    // The list of caches ends with one of no type; no CPU has 16.
     (0..16)
         .map(|i| __cpuid_count(leaf, i))
         .take_while(|cache| cache.eax & 0x1f != 0)
@@ -46,8 +46,8 @@ fn reported() -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// Linux lists the same caches, where it lists any. Cores may have caches of different sizes, and the system may list what the CPU hides. An
-    /// emulated CPU has caches of its own.
+    /// Compares with the caches that Linux lists, if any. Cores may differ in size, the system may know what the CPU hides, and an emulated CPU
+    /// has caches of its own.
     #[test]
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     #[cfg_attr(miri, ignore = "reads files of the system")]

@@ -1,4 +1,4 @@
-//! Copies of strided arrays to row-major ones: this is what makes a transpose, a broadcast, a reversal or a slice real.
+//! Copies of strided arrays to row-major ones, which materialize a transpose, a broadcast, a reversal or a slice.
 
 use remat_ir::{DType, Element};
 
@@ -32,34 +32,33 @@ impl Kernel for CopyLayout {
     }
 }
 
-/// How the elements of a strided array get to a row-major one.
+/// How to copy a strided array to a row-major one.
 pub(crate) enum StridedCopy {
-    /// Row by row of the result. The strides are those of the source and of the result.
+    /// Row by row of the result, with the strides of the source and of the result.
     Rows(Rows<2>),
-    /// As `Rows`, with each element as often as this one after the other.
+    /// As `Rows`, with each element repeated this many times.
     Repeats(Rows<2>, usize),
     /// In tiles, because neighbours in the source are not neighbours in the result.
     Tiles(Transposition),
 }
 
-/// A copy of an array in which neighbours are not along the last axis but along an earlier one.
+/// A copy of an array whose neighbours lie along an earlier axis, not the last one.
 pub(crate) struct Transposition {
-    /// The dimensions before that one.
+    /// The dimensions before that axis.
     outer: StridedIter<2>,
-    /// The dimension along which the source has its neighbours: its size and its stride in the source.
+    /// The dimension along which elements of the source are neighbours: its size, and its stride in the source.
     rows: (usize, isize),
-    /// The dimensions after it, the last of which has the neighbours of the result.
+    /// The dimensions after it. Along the last of them, elements of the result are neighbours.
     columns: Rows<2>,
 }
 
-/// Rows of a block of a transposition: as many elements of a row of the source are read one after the other, a line for each
-/// tile.
+/// Rows of a block of a transposition. This many elements of a row of the source are read in sequence, one cache line per tile.
 const BLOCK_ROWS: usize = 512;
 
-/// Fewer copies of an element than this are not a row of their own: to begin a row would take longer than to write it.
+/// An element with fewer copies than this is not a row of its own, since beginning a row would take longer than writing it.
 const FEW: usize = 32;
 
-/// Results that will hardly be in the cache when they are used, so that it is faster to write them past it.
+/// Larger results are written past the cache, since they will hardly be in it when they are used.
 const STREAM_BYTES: usize = 1 << 23;
 
 impl StridedCopy {
@@ -136,7 +135,7 @@ impl Transposition {
             });
             return;
         }
-        // Rows of single bytes are so short that too many lines would be written at a time.
+        // Rows of single bytes are so short that too many cache lines would be written at a time.
         let stream = size_of_val(to) >= STREAM_BYTES && size_of::<W>() > 1;
         let size = [BLOCK_ROWS, (task / BLOCK_ROWS).max(task / self.rows.0).next_multiple_of(64)];
         let mut rest = to.chunks_exact_mut(matrix);
@@ -152,8 +151,8 @@ impl Transposition {
         });
     }
 
-    /// Copies to one block of a matrix whose first element comes from `start`, in tiles that are a cache line wide and
-    /// high: both the source and the result are touched a line at a time, so that lines may exclude each other from the cache.
+    /// Copies to one block of a matrix whose first element comes from `start`, in tiles that are a cache line wide and high. Source and
+    /// result are then both accessed a line at a time, even if lines evict each other from the cache.
     fn block<W: Element>(&self, from: &[W], start: isize, block: &mut Block<'_, W>, stream: bool) {
         let (row_stride, column_stride) = (self.rows.1, self.columns.stride[0]);
         let line = CACHE_LINE / size_of::<W>();
@@ -209,7 +208,7 @@ pub(crate) fn copy_row<W: Copy>(from: &[W], start: isize, stride: isize, to: &mu
     }
 }
 
-/// Copies elements that are `stride` apart, each as often as `times` one after the other.
+/// Copies elements that are `stride` apart, each repeated `times` times.
 fn repeat_row<W: Element>(from: &[W], start: isize, stride: isize, times: usize, to: &mut [W]) {
     let start = start as usize;
     if stride == 1 {

@@ -1,21 +1,21 @@
-//! The one way in which several tasks write to one slice.
+//! A slice that several tasks write, each its own elements. No other type does this.
 
-// Which elements are a task's own is known to its caller alone.
+// Only the caller knows which elements a task owns.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
 
 use crate::interface::Target;
 
-/// A slice of which each task writes elements of its own.
+/// A slice in which each task writes only its own elements.
 pub(crate) struct DisjointMut<'a, T> {
     first: *mut T,
     len: usize,
     elements: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: elements are reached only through `slice`, whose callers promise that no two tasks have the same ones, and through
-// addresses, which are unsafe to use; they are sent to threads as those of a `&mut [T]` are.
+// SAFETY: elements are reached only through `slice`, whose callers promise that no two tasks share an element, and through addresses, which
+// are unsafe to use. They are sent to threads like those of a `&mut [T]`.
 unsafe impl<T: Send> Send for DisjointMut<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for DisjointMut<'_, T> {}
@@ -43,24 +43,24 @@ impl<'a, T> DisjointMut<'a, T> {
     /// The `len` elements from `first` on.
     ///
     /// # Safety
-    /// No other task has one of them while they are borrowed.
+    /// No other task borrows any of them at the same time.
     ///
     /// # Panics
-    /// If the slice has fewer.
+    /// If the slice is shorter.
     #[allow(clippy::mut_from_ref, reason = "the caller promises that no other task has these elements")]
     pub(crate) unsafe fn slice(&self, first: usize, len: usize) -> &mut [T] {
         assert!(first <= self.len && len <= self.len - first);
-        // SAFETY: the elements are in the slice (checked), and are the caller's (promised).
+        // SAFETY: the elements are in the slice (checked), and belong to the caller (promised).
         unsafe { std::slice::from_raw_parts_mut(self.first.add(first), len) }
     }
 
-    /// The address of an element, for functions that take addresses. Their callers say why the element is the task's own, and
-    /// in the slice.
+    /// The address of an element, for functions that take addresses. Their callers state why the element belongs to the task and is in the
+    /// slice.
     pub(crate) fn at(&self, i: usize) -> *mut T {
         self.first.wrapping_add(i)
     }
 
-    /// The elements from `first` on; none where the slice has fewer.
+    /// The elements from `first` on; empty if the slice is shorter.
     pub(crate) fn skip(&self, first: usize) -> DisjointMut<'a, T> {
         DisjointMut {
             first: self.first.wrapping_add(first),

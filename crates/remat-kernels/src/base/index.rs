@@ -1,4 +1,4 @@
-//! Indices that are known when the program runs: the starts of the slices that gathers read and scatters write.
+//! Indices that are known only at run time: the starts of the slices that gathers read and scatters write.
 
 use std::ops::Range;
 
@@ -10,17 +10,17 @@ use crate::interface::Source;
 use crate::interface::layout::row_major;
 use crate::simd::multiversion;
 
-/// Index vectors that are looked at together: their starts are on the stack.
+/// Index vectors whose starts are computed together, on the stack.
 pub(crate) const BLOCK: usize = 256;
 
-/// The slices of an array that index vectors name.
+/// The slices of an array to which index vectors point.
 pub(crate) struct Slices {
     /// The dtype of the indices.
     dtype: DType,
-    /// For each component of an index vector the largest start and the stride of its dimension.
+    /// The largest start and the stride of the dimension for each component of an index vector.
     components: SmallVec<[(i64, isize); 4]>,
     mode: IndexMode,
-    /// All index vectors, with what their batching dimensions add to the offset in the array, and with the offset of their
+    /// All index vectors. The offsets are the part of the array offset that batching dimensions contribute, and the offset of the
     /// counterpart.
     vectors: StridedIter<2>,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Numbers<'a> {
     pub(crate) sizes: &'a [usize],
     /// The dimension of the array for each component of an index vector.
     pub(crate) index_map: &'a [usize],
-    /// Dimensions of the array that run with dimensions of the indices.
+    /// Batching dimensions of the array, which correspond to dimensions of the indices.
     pub(crate) operand_batching: &'a [usize],
     pub(crate) index_batching: &'a [usize],
     pub(crate) mode: IndexMode,
@@ -39,16 +39,16 @@ pub(crate) struct Numbers<'a> {
 
 /// The starts of consecutive index vectors.
 pub(crate) struct Starts {
-    /// Which index vectors.
+    /// The range of index vectors.
     vectors: Range<usize>,
-    /// Offsets in the array; negative for a slice that is left out.
+    /// Offsets in the array; negative for a dropped slice.
     array: [isize; BLOCK],
     /// Offsets in the counterpart of the slices: the result of a gather, the updates of a scatter.
     counterpart: [isize; BLOCK],
 }
 
 impl Slices {
-    /// The slices of `array` at `indices`, where the index vectors have these strides in the slices' counterpart.
+    /// The slices of `array` at `indices`. `counterpart` has the strides of index vectors in the slices' counterpart.
     pub(crate) fn new(array: &Aval, indices: &Aval, numbers: &Numbers<'_>, counterpart: &[isize]) -> Slices {
         let strides = row_major(&array.shape);
         let batch = &indices.shape[..indices.rank() - 1];
@@ -73,7 +73,7 @@ impl Slices {
         self.vectors.len()
     }
 
-    /// The distance in the counterpart between the slices of neighbouring index vectors; `None` if there is but one.
+    /// The distance in the counterpart between the slices of neighbouring index vectors; `None` if there is only one.
     pub(crate) fn counterpart_stride(&self) -> Option<isize> {
         self.vectors.strides().last().map(|stride| stride[1])
     }
@@ -104,7 +104,7 @@ impl Slices {
 }
 
 multiversion! {
-    /// Adds every `n`th index, clamped and times `stride`, to the starts, or drops those that are out of range.
+    /// Adds every `n`th index, clamped and times `stride`, to the starts, or drops slices that are out of range.
     fn add_component<T: Index>(
         indices: &[T],
         n: usize,
@@ -133,7 +133,7 @@ multiversion! {
 
 /// An integer type as an index.
 trait Index: Element {
-    /// The index. A number past the range of i64 is past every size, and so is its bound.
+    /// The index as an i64. A number beyond the range of i64 is beyond every size, and so is its bound.
     fn value(self) -> i64;
 }
 
@@ -199,7 +199,7 @@ impl Starts {
         (array, counterpart)
     }
 
-    /// The start of one index vector in the array. Those after it are found with it.
+    /// The start of one index vector in the array. The following ones are computed with it.
     pub(crate) fn of(&mut self, slices: &Slices, indices: &Source<'_>, vector: usize) -> isize {
         if !self.vectors.contains(&vector) {
             self.find(slices, indices, vector, BLOCK.min(slices.len() - vector));

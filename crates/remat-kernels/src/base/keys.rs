@@ -1,5 +1,5 @@
-//! Keys: integers in the order of the elements, packed with where the element is, so that to sort is to sort integers and
-//! equal elements keep their order.
+//! Sort keys: integers in the order of the elements, packed with the position of the element. Sorting them sorts integers, and equal
+//! elements keep their order.
 
 use remat_ir::{Element, bf16, f16};
 
@@ -7,8 +7,8 @@ use crate::number::{Number, Scalar};
 
 /// An element type that can be sorted.
 pub(crate) trait Key: Element {
-    /// A key in the order of the elements: zeros are equal, NaNs are equal and last. It has no more than 32
-    /// bits if the element has no more.
+    /// A key in the order of the elements. Zeros are equal, and NaNs are equal and last. Elements of at most 32 bits have keys of at most
+    /// 32 bits.
     fn key(self) -> u64;
 }
 
@@ -51,7 +51,7 @@ keys! {
 
 /// A key and the position of its element, as one integer that is ordered by the key first.
 pub(crate) trait Packed: Scalar + Ord {
-    /// What holds a position.
+    /// The type of a position.
     type Position: Scalar;
     fn pack(key: u64, position: usize) -> Self;
     /// As [`Packed::pack`], but ordered by descending keys.
@@ -107,7 +107,7 @@ packed! {
     u128 u64;
 }
 
-/// Whether a key of an element of this many bytes and one of `n` positions fit in a u64; they fit in a u128 always.
+/// Whether the key of an element of this many bytes and a position below `n` fit in a u64. They always fit in a u128.
 pub(crate) fn fits_u64(bytes: usize, n: usize) -> bool {
     bytes <= 4 && u32::try_from(n).is_ok()
 }

@@ -1,4 +1,4 @@
-//! What kernels of several families are made of.
+//! Building blocks that kernels of several families share.
 
 pub(crate) mod blocks;
 pub(crate) mod cache;

@@ -1,4 +1,4 @@
-//! How precise products of f32 are where the CPU can trade precision for speed.
+//! The precision of f32 products on CPUs that can trade precision for speed.
 
 use std::env;
 use std::ffi::OsStr;
@@ -6,23 +6,23 @@ use std::sync::OnceLock;
 
 use remat_ir::{Error, ErrorKind, Result};
 
-/// The precision of products of f32, as JAX has it for all products by `jax_default_matmul_precision`.
+/// The precision of f32 products, as `jax_default_matmul_precision` sets it for all products in JAX.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Precision {
     /// f32 is multiplied as f32.
     Highest,
-    /// Large products run on the matrix unit of a CPU that has one, as sums of six products of bf16: as precise for numbers of usual
-    /// magnitudes, and less so where products are smaller than some 2^-108.
+    /// On a CPU with a matrix unit, large products are sums of six products of bf16. They are as precise for numbers of usual magnitudes,
+    /// and less so if products are smaller than about 2^-108.
     High,
 }
 
-/// The environment variable that says which.
+/// The environment variable that selects it.
 const VARIABLE: &str = "REMAT_MATMUL_PRECISION";
 
-/// The precision that `REMAT_MATMUL_PRECISION` asks for, `highest` or `high`; the former where it is not set. It is read once.
+/// The precision that `REMAT_MATMUL_PRECISION` selects: `highest` (the default) or `high`. It is read once.
 ///
 /// # Errors
-/// If the variable says something else.
+/// If the variable has another value.
 pub fn matmul_precision() -> Result<Precision> {
     static PRECISION: OnceLock<Result<Precision>> = OnceLock::new();
     PRECISION.get_or_init(|| parsed(env::var_os(VARIABLE).as_deref())).clone()

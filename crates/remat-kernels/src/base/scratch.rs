@@ -1,4 +1,4 @@
-//! Scratch memory as elements of a type.
+//! Views scratch memory as elements of a type.
 
 // Bytes become elements.
 #![allow(unsafe_code)]
@@ -6,7 +6,7 @@
 use crate::number::Scalar;
 use crate::simd::CACHE_LINE;
 
-/// As many elements as fit in the bytes, which are aligned to 64. What they hold is unspecified.
+/// As many elements as fit in the bytes, which are aligned to 64. Their values are unspecified.
 pub(crate) fn of<T: Scalar>(bytes: &mut [u8]) -> &mut [T] {
     // SAFETY: any bits are a value of the type.
     let (before, elements, _) = unsafe { bytes.align_to_mut() };
@@ -14,7 +14,7 @@ pub(crate) fn of<T: Scalar>(bytes: &mut [u8]) -> &mut [T] {
     elements
 }
 
-/// As [`of`], of memory that several tasks read.
+/// As [`of`], for memory that several tasks read.
 pub(crate) fn shared<T: Scalar>(bytes: &[u8]) -> &[T] {
     // SAFETY: any bits are a value of the type.
     let (before, elements, _) = unsafe { bytes.align_to() };
@@ -22,12 +22,12 @@ pub(crate) fn shared<T: Scalar>(bytes: &[u8]) -> &[T] {
     elements
 }
 
-/// Bytes of scratch memory for this many elements, up to a multiple of 64, so that what follows is aligned too.
+/// Bytes of scratch memory for this many elements, rounded up to a multiple of 64 so that the memory after them is aligned too.
 pub(crate) fn bytes<T>(count: usize) -> usize {
     (count * size_of::<T>()).next_multiple_of(CACHE_LINE)
 }
 
-/// The first elements of scratch memory, which has at least as many [`bytes`] as they need, and the bytes that are left.
+/// Splits scratch memory into its first `count` elements and the remaining bytes. It has at least the [`bytes`] that they need.
 pub(crate) fn take<T: Scalar>(scratch: &mut [u8], count: usize) -> (&mut [T], &mut [u8]) {
     let (taken, rest) = scratch.split_at_mut(bytes::<T>(count));
     (&mut of::<T>(taken)[..count], rest)

@@ -1,14 +1,14 @@
-//! Strided iterators: everything that moves elements runs over the indices of several strided arrays at once.
+//! Strided iterators: indices of a shape with their offsets in several strided arrays. All kernels that move elements use them.
 
 use std::ops::Range;
 
 use remat_ir::Shape;
 use smallvec::SmallVec;
 
-/// Bytes that one task moves. Many times what it costs to hand out a task, and few enough to stay in the cache of a core.
+/// Bytes that one task moves: far more than handing out a task costs, and few enough to stay in the cache of a core.
 pub(crate) const TASK_BYTES: usize = 1 << 18;
 
-/// An array whose elements can be counted has fewer dimensions of two elements or more.
+/// No countable array has more dimensions of two elements or more.
 const MOST_DIMENSIONS: usize = 64;
 
 /// The indices of a shape in row-major order, with their offsets in each of `N` arrays.
@@ -21,8 +21,8 @@ pub(crate) struct StridedIter<const N: usize> {
 }
 
 impl<const N: usize> StridedIter<N> {
-    /// All indices of `shape`, with the strides of each array. Dimensions of one element are dropped, and a dimension joins
-    /// the one before where no array can tell the two from one longer dimension.
+    /// All indices of `shape`, with the strides of each array. Dimensions of one element are dropped. A dimension is merged with the one
+    /// before it where the two are one longer dimension in every array.
     pub(crate) fn new(shape: &[usize], strides: [&[isize]; N]) -> StridedIter<N> {
         let mut iter = StridedIter { len: 1, sizes: Shape::new(), strides: SmallVec::new() };
         if shape.contains(&0) {
@@ -51,12 +51,12 @@ impl<const N: usize> StridedIter<N> {
         self.len
     }
 
-    /// The sizes of the dimensions that are left.
+    /// The sizes of the remaining dimensions.
     pub(crate) fn sizes(&self) -> &[usize] {
         &self.sizes
     }
 
-    /// The strides of the dimensions that are left.
+    /// The strides of the remaining dimensions.
     pub(crate) fn strides(&self) -> &[[isize; N]] {
         &self.strides
     }
@@ -64,7 +64,7 @@ impl<const N: usize> StridedIter<N> {
     /// The iterators over the dimensions before `d` and from `d` on.
     pub(crate) fn split(&self, d: usize) -> (StridedIter<N>, StridedIter<N>) {
         let part = |dims: Range<usize>| StridedIter {
-            // Of no index at all, each part has none.
+            // If there is no index at all, each part has none.
             len: if self.len == 0 { 0 } else { self.sizes[dims.clone()].iter().product() },
             sizes: self.sizes[dims.clone()].into(),
             strides: self.strides[dims].iter().copied().collect(),
@@ -72,17 +72,17 @@ impl<const N: usize> StridedIter<N> {
         (part(0..d), part(d..self.sizes.len()))
     }
 
-    /// How far the last element is from the first in array `n`, for strides that are not negative.
+    /// The distance from the first to the last element in array `n`, for strides that are not negative.
     pub(crate) fn extent(&self, n: usize) -> isize {
         self.sizes.iter().zip(&self.strides).map(|(&size, stride)| (size as isize - 1) * stride[n]).sum()
     }
 
-    /// The offsets of the index that is number `i` in row-major order.
+    /// The offsets of index number `i` in row-major order.
     pub(crate) fn offsets(&self, i: usize) -> [isize; N] {
         self.locate(i).0
     }
 
-    /// Calls `f` with the offsets of each index of a range of them, in row-major order.
+    /// Calls `f` with the offsets of each index in a range, in row-major order.
     #[inline(always)]
     pub(crate) fn each(&self, indices: Range<usize>, mut f: impl FnMut([isize; N])) {
         if indices.is_empty() {
@@ -106,7 +106,7 @@ impl<const N: usize> StridedIter<N> {
         }
     }
 
-    /// The offsets of the index that is number `i` in row-major order, and the index itself.
+    /// The offsets of index number `i` in row-major order, and the index itself.
     fn locate(&self, i: usize) -> ([isize; N], [usize; MOST_DIMENSIONS]) {
         let (mut at, mut index) = ([0; N], [0; MOST_DIMENSIONS]);
         let mut rest = i;
@@ -127,8 +127,7 @@ fn advance<const N: usize>(at: &mut [isize; N], strides: [isize; N], count: isiz
     }
 }
 
-/// A strided iterator whose innermost dimension is left to the caller, as a row of `len` elements that are `stride` apart in each
-/// array.
+/// A strided iterator that leaves its innermost dimension to the caller, as rows of `len` elements that are `stride` apart in each array.
 #[derive(Clone, Debug)]
 pub(crate) struct Rows<const N: usize> {
     pub(crate) outer: StridedIter<N>,
@@ -147,8 +146,8 @@ impl<const N: usize> From<StridedIter<N>> for Rows<N> {
 }
 
 impl<const N: usize> Rows<N> {
-    /// Calls `f` for each row that has elements in a range of the elements in row-major order, with the offsets of the row's
-    /// first element and the range of its elements.
+    /// Calls `f` for each row that has elements in this range of the row-major order, with the offsets of the row's first element and the
+    /// range of its elements.
     #[inline(always)]
     pub(crate) fn each(&self, elements: Range<usize>, mut f: impl FnMut([isize; N], Range<usize>)) {
         if elements.is_empty() {

@@ -1,12 +1,11 @@
-//! Stores of a strided array to a larger row-major one: what padding, concatenation, updates of slices and scatters have in
-//! common.
+//! Stores of a strided array to a larger row-major one, for padding, concatenation, updates of slices and scatters.
 
 use std::ops::Range;
 
 use super::strided::{Rows, StridedIter};
 
-/// Where the elements of an array go in a larger row-major one. Both have the dimensions in the same order, so that later
-/// elements have larger offsets.
+/// The destinations of an array's elements in a larger row-major one. Both have their dimensions in the same order, so later elements have
+/// larger offsets.
 pub(crate) struct StridedStore {
     /// Rows, with the strides of the smaller and of the larger array.
     rows: Rows<2>,
@@ -42,9 +41,9 @@ impl StridedStore {
         if self.extent < 0 { 0..0 } else { to as usize..(to + self.extent + 1) as usize }
     }
 
-    /// Calls `row` for each row that has elements in a part of the larger array, with where the first of these elements is
-    /// in the smaller array and in the part, and with their number. `from` is the first element of the smaller array, and
-    /// `to` is where it goes, counted from where the part of `len` elements begins.
+    /// Calls `row` for each row with elements in a part of the larger array. It gets the index of the first such element in the smaller
+    /// array and in the part, and their number. `from` is the first element of the smaller array, and `to` its destination relative to the
+    /// start of the part, which has `len` elements.
     #[inline(always)]
     pub(crate) fn each_row(&self, [from, to]: [isize; 2], len: usize, mut row: impl FnMut([usize; 2], usize)) {
         let [from_stride, to_stride] = self.rows.stride;
@@ -80,11 +79,11 @@ impl StridedStore {
         });
     }
 
-    /// Copies the elements that go to a part of the larger array; see [`StridedStore::each_row`].
+    /// Copies the elements whose destination is in this part of the larger array; see [`StridedStore::each_row`].
     pub(crate) fn store<T: Copy>(&self, from: &[T], starts: [isize; 2], part: &mut [T]) {
         let strides = self.rows.stride;
         self.each_row(starts, part.len(), |[source, target], count| match strides {
-            // A call for a few elements would take longer than to copy them.
+            // A call for a few elements would take longer than copying them.
             [1, 1] if count > 8 => part[target..target + count].copy_from_slice(&from[source..source + count]),
             [from_stride, to_stride] => {
                 for k in 0..count {
@@ -95,7 +94,7 @@ impl StridedStore {
     }
 }
 
-/// The first of `n` indices for which `test` holds, which then holds for all later ones; `n` if there is none.
+/// The first of `n` indices for which `test` holds, or `n` if there is none. `test` holds for all later ones.
 fn first_index(n: usize, test: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, n);
     while low < high {

@@ -1,9 +1,8 @@
-//! Transposition in registers.
+//! Transposition of squares in registers.
 //!
-//! Squares of elements are read as rows of 16 bytes, interleaved in registers, and written as rows of 16 bytes. Interleaving
-//! row `k` with row `k + N / 2`, for each `k`, rotates the bits of an element's position (row, column) by one; as often as a
-//! position has bits for the row, this exchanges row and column. Source: Stone, "Parallel processing with the perfect
-//! shuffle", IEEE Transactions on Computers, 1971.
+//! Squares of elements are read as rows of 16 bytes, interleaved in registers, and written as rows of 16 bytes. Interleaving row `k` with
+//! row `k + N / 2`, for each `k`, rotates the bits of an element's position (row, column) by one. After as many rotations as the row has
+//! bits, row and column are exchanged. Source: Stone, "Parallel processing with the perfect shuffle", IEEE Transactions on Computers, 1971.
 
 // Vector registers are loaded and stored through pointers.
 #![allow(unsafe_code)]
@@ -17,9 +16,9 @@ use crate::simd::CACHE_LINE;
 /// Bytes of a register.
 const REGISTER: usize = 16;
 
-/// Copies `rows` by `columns` elements to a block from `row` and `column` on. Element `i, j` is read from
-/// `start + i + j * from_stride`. With `stream`, lines are written past the cache where they are
-/// aligned to it; the thread must call [`finish_stream`] before another may read them.
+/// Copies `rows` by `columns` elements to a block from `row` and `column` on. Element `i, j` is read from `start + i + j * from_stride`.
+/// With `stream`, aligned cache lines are written past the cache; the thread must call [`finish_stream`] before another thread may read
+/// them.
 #[inline(always)]
 pub(crate) fn transpose<W: Element>(
     from: &[W],
@@ -47,7 +46,7 @@ pub(crate) fn transpose<W: Element>(
     }
 }
 
-/// Makes what this thread has written past the cache visible to the threads that it is handed to.
+/// Makes data that this thread has written past the cache visible to the threads that receive it.
 pub(crate) fn finish_stream() {
     // SAFETY: every x86-64 CPU has SSE.
     #[cfg(target_arch = "x86_64")]
@@ -68,26 +67,26 @@ fn checked_square<W: Element>(
 ) {
     let n = REGISTER / size_of::<W>();
     let last = start + (n as isize - 1) * from_stride;
-    // The first elements of the first and the last row, and with them those between, are followed by a row's.
+    // The rows between the first and the last one lie between them in memory, so checking those two suffices.
     let inside = |first: isize| first >= 0 && first as usize + n <= from.len();
     assert!(inside(start) && inside(last));
     let (to, to_stride) = block.square(row, column, n);
-    // SAFETY: all rows of the square are inside of `from` (checked) and of the block (checked by `square`); streaming was
-    // asked for aligned rows only.
+    // SAFETY: all rows of the square are inside of `from` (checked) and of the block (checked by `square`); `stream` is only set for
+    // aligned rows.
     unsafe {
         let from = from.as_ptr().offset(start);
         #[cfg(target_arch = "x86_64")]
         if stream {
             return x86::square_of_size(from, from_stride, to, to_stride, true);
         }
-        // Only x86-64 has a way to write around the caches.
+        // Only x86-64 can write past the caches.
         let _ = stream;
         square(from, from_stride, to, to_stride);
     }
 }
 
-/// Transposes rows of 16 words, four times `QUADS` of them: word `k` of row `i` becomes word `i` of row `k`. Four rows of four words each, from four places, come into a register by
-/// loads, so that half of the shuffles of a transposition in registers is left.
+/// Transposes rows of 16 words, `4 * QUADS` of them: word `k` of row `i` becomes word `i` of row `k`. Loads put four words each from four
+/// rows into a register, which saves half of the shuffles of a transposition in registers.
 ///
 /// # Safety
 /// All rows, which are `from_stride` and `to_stride` words apart, are valid for reading and writing, without overlap. The CPU has the instructions.

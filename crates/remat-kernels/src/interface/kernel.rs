@@ -7,8 +7,8 @@ use crate::threads::Threads;
 
 /// One step of a compiled program.
 ///
-/// A kernel is built once, when a program is compiled, for operands of known dtypes and layouts. It allocates nothing while it
-/// runs: memory beside its outputs is given to it as scratch. Its results have the same bits on any number of threads.
+/// A kernel is built once, when a program is compiled, for operands of known dtypes and layouts. It allocates nothing while it runs: all
+/// memory besides its outputs is scratch memory that it receives. Its results have the same bits on any number of threads.
 pub trait Kernel: Send + Sync {
     /// Bytes of scratch memory that a run on `threads` threads needs.
     fn scratch(&self, threads: usize) -> usize {
@@ -16,20 +16,19 @@ pub trait Kernel: Send + Sync {
         0
     }
 
-    /// The operands whose memory an output may take, if no later step needs the operand, as pairs of operand and output.
-    /// Such an operand is a whole buffer of the output's size. In a run where the output did take it,
-    /// [`Source::is_in_place`] says so, the operand has no elements of its own, and the output holds the operand's
-    /// elements when the run begins.
+    /// Pairs of an operand and an output that may share memory, if no later step needs the operand. The operand is then a whole buffer of
+    /// the output's size. In a run in which they share memory, [`Source::is_in_place`] returns true, the operand has no elements of its
+    /// own, and the output holds the elements of the operand at the start.
     fn in_place(&self) -> &[(usize, usize)] {
         &[]
     }
 
-    /// The values in the scratch memory when most of it is used, where the kernel knows more about them than their size.
+    /// The values in the scratch memory at its peak, if the kernel knows more about them than their size.
     fn live(&self) -> &[LiveValue] {
         &[]
     }
 
-    /// Computes the outputs. Their bytes before are unspecified, unless in place. The scratch memory is aligned to 64
-    /// bytes, and its bytes are unspecified.
+    /// Computes the outputs. Their initial bytes are unspecified, unless in place. The scratch memory is aligned to 64 bytes, and its bytes
+    /// are unspecified.
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads);
 }

@@ -1,4 +1,4 @@
-//! Layouts: where the elements of an operand are in its buffer, and the changes of layout that cost nothing.
+//! Layouts: the positions of an operand's elements in its buffer, and the changes of layout that cost nothing.
 
 use remat_ir::{Aval, Shape};
 use smallvec::SmallVec;
@@ -6,13 +6,13 @@ use smallvec::SmallVec;
 /// Distances between neighbours along each axis, in elements.
 pub type Strides = SmallVec<[isize; 4]>;
 
-/// The largest step that is a whole number of times in each of two.
+/// The greatest common divisor.
 pub(crate) fn greatest_common_divisor(a: usize, b: usize) -> usize {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
-/// Where the elements of an operand are in its buffer: element `i, j, ..` is at `offset + i * strides[0] + j * strides[1] + ..`,
-/// counted in elements. A stride of zero repeats, a negative one reverses.
+/// The positions of an operand's elements in its buffer: element `i, j, ..` is at `offset + i * strides[0] + j * strides[1] + ..`, counted
+/// in elements. A stride of zero repeats, a negative one reverses.
 ///
 /// # Examples
 ///
@@ -46,7 +46,7 @@ impl Layout {
         Layout { shape: shape.iter().copied().collect(), strides: SmallVec::from_elem(0, shape.len()), offset: 0 }
     }
 
-    /// Whether this is row-major without gaps, from wherever it begins. Dimensions of one element have any stride.
+    /// Whether this is row-major without gaps, at any offset. Dimensions of one element may have any stride.
     pub fn is_contiguous(&self) -> bool {
         if self.size() == 0 {
             return true;
@@ -75,7 +75,7 @@ impl Layout {
         }
     }
 
-    /// Dimension `i` becomes dimension `dims[i]` of `shape`; one that had one element, or is new, repeats.
+    /// Dimension `i` becomes dimension `dims[i]` of `shape`. New dimensions, and those that had one element, repeat.
     pub fn broadcast(&self, shape: &[usize], dims: &[usize]) -> Layout {
         let mut strides: Strides = SmallVec::from_elem(0, shape.len());
         for (i, &d) in dims.iter().enumerate() {
@@ -84,7 +84,7 @@ impl Layout {
         Layout { shape: shape.iter().copied().collect(), strides, offset: self.offset }
     }
 
-    /// The axes in reverse.
+    /// Reverses these axes.
     pub fn reversed(&self, axes: &[usize]) -> Layout {
         let mut out = self.clone();
         if self.size() == 0 {
@@ -97,7 +97,7 @@ impl Layout {
         out
     }
 
-    /// From `start` to `limit` by `steps`.
+    /// The slice from `start` to `limit` by `steps`.
     pub fn sliced(&self, start: &[usize], limit: &[usize], steps: &[usize]) -> Layout {
         let mut out = self.clone();
         for d in 0..self.shape.len() {
@@ -111,13 +111,13 @@ impl Layout {
         out
     }
 
-    /// The same elements in row-major order with another shape of the same size, if strides can say so.
+    /// The same elements in row-major order with another shape of the same size, if strides can express it.
     pub fn reshaped(&self, shape: &[usize]) -> Option<Layout> {
         let whole = |strides| Layout { shape: shape.iter().copied().collect(), strides, offset: self.offset };
         if self.size() == 0 {
             return Some(whole(row_major(shape)));
         }
-        // Merged dimensions, outermost first; each must be cut into whole dimensions of the new shape.
+        // Merged dimensions, outermost first. Each must split into whole dimensions of the new shape.
         let merged = self.merged();
         let mut strides: Strides = SmallVec::from_elem(0, shape.len());
         let mut rest = merged.iter().rev();
@@ -139,8 +139,8 @@ impl Layout {
         Some(whole(strides))
     }
 
-    /// Size and stride of the fewest dimensions that give the same elements in the same order, outermost first; none for
-    /// one element.
+    /// The sizes and strides of the fewest dimensions that give the same elements in the same order, outermost first; empty for one
+    /// element.
     pub fn merged(&self) -> SmallVec<[(usize, isize); 4]> {
         let mut dims: SmallVec<[(usize, isize); 4]> = SmallVec::new();
         for (&size, &stride) in self.shape.iter().zip(&self.strides) {
@@ -157,7 +157,7 @@ impl Layout {
     }
 }
 
-/// Where each element of a value of this aval is in a buffer of its own.
+/// The layout of a value of this aval that fills its own buffer.
 impl From<&Aval> for Layout {
     fn from(aval: &Aval) -> Layout {
         Layout::contiguous(&aval.shape)

@@ -4,7 +4,7 @@ use remat_ir::{DType, Literal, Prim, Shape};
 
 use super::Layout;
 
-/// How many elements a value of a loop has.
+/// The number of elements of a value in a loop.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Extent {
     /// One per element of the loop.
@@ -13,7 +13,7 @@ pub enum Extent {
     Row,
 }
 
-/// What a loop computes.
+/// The specification of a fused loop.
 ///
 /// # Examples
 ///
@@ -51,15 +51,15 @@ pub enum Extent {
 pub struct LoopSpec {
     /// The arrays that the loop reads from memory, and its literals.
     pub operands: Vec<LoopOperand>,
-    /// In an order in which they can run.
+    /// The equations, in an order in which they can run.
     pub equations: Vec<LoopEquation>,
     /// The equations whose results are stored, in the order of the outputs.
     pub outs: Vec<usize>,
-    /// Rows; all elements where there are no columns.
+    /// The number of rows, or of all elements if there are no columns.
     pub rows: usize,
-    /// Elements per row, where there are row values.
+    /// Elements per row, if there are row values.
     pub columns: Option<usize>,
-    /// The shape and the axes of the reductions, where the outputs are the results of reductions over any axes.
+    /// The shape and the axes of the reductions, if the outputs are reductions over arbitrary axes.
     pub reduction: Option<(Shape, Shape)>,
 }
 
@@ -68,20 +68,20 @@ pub struct LoopSpec {
 pub struct LoopOperand {
     /// The dtype of its elements.
     pub dtype: DType,
-    /// How many elements it has.
+    /// The number of its elements.
     pub extent: Extent,
-    /// Where they come from.
+    /// The source of its elements.
     pub source: LoopSource,
 }
 
-/// Where the elements of an operand come from.
+/// The source of an operand's elements.
 #[derive(Debug)]
 pub enum LoopSource {
     /// An input of the kernel.
     Input {
         /// Its number among the inputs.
         input: usize,
-        /// How the operand lies in the input's buffer.
+        /// The operand's layout in the buffer of the input.
         layout: Layout,
     },
     /// One number, repeated.
@@ -97,7 +97,7 @@ pub struct LoopEquation {
     pub ins: Vec<LoopInput>,
     /// The dtype of the result.
     pub dtype: DType,
-    /// How many elements the result has.
+    /// The number of elements of the result.
     pub extent: Extent,
 }
 
@@ -110,35 +110,35 @@ pub enum LoopInput {
     Equation(usize),
 }
 
-/// One of several loops that are computed together, a block of a space at a time.
+/// One of several loops that are computed together, block by block.
 #[derive(Debug)]
 pub struct LoopPhase {
-    /// What it computes: a value at each position of the space, or one for each kept position of it.
+    /// The loop. Its values have one element per position of the space, or one per position of the kept dimension.
     pub spec: LoopSpec,
-    /// Where its inputs are. What an earlier phase has written is read at the positions that the phase computes.
+    /// The memory of its inputs. Results of earlier phases are read only at the positions that this phase computes.
     pub ins: Vec<PhaseMemory>,
-    /// Where its outputs are.
+    /// The memory of its outputs.
     pub outs: Vec<PhaseMemory>,
 }
 
-/// Where an input or an output of a phase is.
+/// The memory of an input or an output of a phase.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum PhaseMemory {
     /// An input of the kernel.
     Input(usize),
     /// An output of the kernel.
     Output(usize),
-    /// Memory of a block, of one element for each of its positions. The values there have numbers from zero.
+    /// Memory of a block, with one element per position of the block. These values are numbered from zero.
     Inside(usize),
 }
 
-/// Loops over one space, computed block by block of the positions along one dimension: all loops compute their part of a block while it is in
-/// the cache of a core.
+/// Loops over one space, computed in blocks of positions along one dimension: all loops compute their part of a block while it is in the
+/// cache of a core.
 #[derive(Debug)]
 pub struct BlockedLoops {
-    /// In the order in which each block goes through them.
+    /// The loops, in the order in which they run for each block.
     pub phases: Vec<LoopPhase>,
-    /// The positions before, along and after the dimension.
+    /// The numbers of positions before, along and after the dimension.
     pub space: [usize; 3],
 }
 

@@ -1,6 +1,6 @@
-//! What lowering and kernels agree on: layouts, operands, the description of a fused loop, and the trait of kernels.
+//! The interface between lowering and kernels: layouts, operands, the description of a fused loop, and the trait of kernels.
 //!
-//! Lowering describes a step with these types and never looks into a kernel; kernels never see a program.
+//! Lowering describes a step with these types and never looks inside a kernel; kernels never see a program.
 
 mod kernel;
 pub(crate) mod layout;

@@ -25,15 +25,13 @@ pub struct Target<'a> {
     elements: PhantomData<&'a mut [u8]>,
 }
 
-// SAFETY: what a source gives is a shared borrow of bytes, which `new` was given, or none where it is in place; `&[u8]` is
-// `Send`.
+// SAFETY: a source gives out only the shared borrow of bytes that `new` received, or nothing if it is in place; `&[u8]` is `Send`.
 unsafe impl Send for Source<'_> {}
-// SAFETY: no method of a source changes anything, and the bytes that it gives are shared: `&[u8]` is `Sync`.
+// SAFETY: no method of a source changes anything, and the bytes that it gives out are shared: `&[u8]` is `Sync`.
 unsafe impl Sync for Source<'_> {}
-// SAFETY: a target is the exclusive borrow of the bytes that `new` was given; `&mut [u8]` is `Send`.
+// SAFETY: a target is the exclusive borrow of the bytes that `new` received; `&mut [u8]` is `Send`.
 unsafe impl Send for Target<'_> {}
-// SAFETY: of a shared target nothing can be had but the address (its elements need `&mut self`), and to write through an
-// address is unsafe.
+// SAFETY: a shared target gives out only its address (its elements need `&mut self`), and writing through an address is unsafe.
 unsafe impl Sync for Target<'_> {}
 
 impl<'a> Source<'a> {
@@ -45,12 +43,12 @@ impl<'a> Source<'a> {
         Source { dtype, start: bytes.as_ptr(), bytes: bytes.len(), in_place: false, elements: PhantomData }
     }
 
-    /// An operand whose elements the output holds, which begins here.
+    /// An operand whose elements are in the memory of the output, which begins at `start`.
     pub fn in_place(dtype: DType, start: *const u8) -> Source<'a> {
         Source { dtype, start, bytes: 0, in_place: true, elements: PhantomData }
     }
 
-    /// Where the elements are: in the output, where the operand is in place.
+    /// The address of the elements. For an operand in place it is that of the output.
     pub fn as_ptr(&self) -> *const u8 {
         self.start
     }
@@ -65,7 +63,7 @@ impl<'a> Source<'a> {
         self.dtype
     }
 
-    /// The elements; none where the operand is in place.
+    /// The elements; empty if the operand is in place.
     ///
     /// # Panics
     /// If `T` is not the dtype.
@@ -74,8 +72,7 @@ impl<'a> Source<'a> {
         self.words()
     }
 
-    /// The bits of the elements as numbers of another type, which need not be of the same size; none where the operand is
-    /// in place. See [`with_word!`].
+    /// The bits of the elements as numbers of another type, possibly of another size; empty if the operand is in place. See [`with_word!`].
     ///
     /// # Panics
     /// If one of `T` and the dtype is bool and the other is not.
@@ -100,7 +97,7 @@ impl<'a> Target<'a> {
         Target { dtype, start: bytes.as_mut_ptr(), bytes: bytes.len(), elements: PhantomData }
     }
 
-    /// Where the elements are.
+    /// The address of the elements.
     pub fn as_ptr(&self) -> *mut u8 {
         self.start
     }
@@ -119,7 +116,7 @@ impl<'a> Target<'a> {
         self.words_mut()
     }
 
-    /// The bits of the elements as numbers of another type, which need not be of the same size. See [`with_word!`].
+    /// The bits of the elements as numbers of another type, possibly of another size. See [`with_word!`].
     ///
     /// # Panics
     /// If one of `T` and the dtype is bool and the other is not.
@@ -135,13 +132,13 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Whether bits of one dtype are bits of the other: a bool has two values only.
+/// Whether elements of the two dtypes have the same valid bits: a bool has two values only.
 fn have_the_same_bits(a: DType, b: DType) -> bool {
     (a == DType::Bool) == (b == DType::Bool)
 }
 
-/// Runs a block with `$word` bound to the one type that stands for all dtypes of a size, for what moves elements without
-/// looking at them: bool, or the unsigned integer of the size.
+/// Runs a block with `$word` bound to one type for all dtypes of a size, for code that moves elements without interpreting them: bool, or
+/// the unsigned integer of that size.
 macro_rules! with_word {
     ($dtype:expr, $word:ident => $body:expr) => {
         match ($dtype, $dtype.size()) {

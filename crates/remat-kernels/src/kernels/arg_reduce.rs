@@ -30,7 +30,7 @@ struct Search {
     inner: usize,
 }
 
-/// Lanes that are searched together: their positions are on the stack.
+/// Lanes that are searched together, with their positions on the stack.
 const BLOCK: usize = 1024;
 
 impl Kernel for Search {
@@ -46,9 +46,9 @@ impl Kernel for Search {
 }
 
 impl Search {
-    /// Writes what `find` finds in consecutive lanes, from some lane on.
+    /// Writes the indices that `find` returns for consecutive lanes, beginning with a given lane.
     fn write(&self, outs: &mut [Target<'_>], threads: &Threads, find: &(dyn Fn(usize, &mut [usize]) + Sync)) {
-        // A bool and a float are not indices.
+        // Bools and floats cannot be indices.
         with_dtype!(self.index_dtype, I => {
             let task = (TASK_BYTES / self.dtype.size() / self.n).max(if self.inner == 1 { 1 } else { BLOCK });
             threads.for_each_chunk(outs[0].slice_mut::<I>(), task, |i, part| {
@@ -64,7 +64,7 @@ impl Search {
         });
     }
 
-    /// Finds the best elements of the lanes from `first` on; `better` says whether a value comes before the best so far.
+    /// Finds the best elements of the lanes from `first` on. `better` tells whether a value precedes the best so far.
     fn find<T: Number>(
         &self,
         x: &[T],
@@ -92,14 +92,14 @@ impl Search {
 /// Elements of a row that are compared side by side.
 const LANES: usize = 16;
 
-/// Rows by which columns are fetched ahead.
+/// How many rows ahead columns are prefetched.
 const AHEAD: usize = 2;
 
-/// Elements of a lane whose positions are counted in 32 bits.
+/// Pieces of a lane in which positions fit in 32 bits.
 const PIECE: usize = 1 << 30;
 
 multiversion! {
-    /// The position of the first element that no other is better than.
+    /// The position of the first element such that no other is better.
     fn first_best<T: Number, F: Fn(T::Wide, T::Wide) -> bool>(row: &[T], better: F) -> usize where T::IS_COMMON => {
         let (mut best, mut position) = (row[0].widen(), 0);
         for (number, piece) in row.chunks(PIECE).enumerate() {
@@ -151,7 +151,7 @@ multiversion! {
             let mut numbers = [u32::MAX; BLOCK];
             for i in start..n.min(start + PIECE) {
                 let row = &x[i * stride..][..positions.len()];
-                // Rows are far apart, and a CPU does not foresee the next one.
+                // Rows are far apart, and the hardware does not prefetch the next one.
                 for line in (0..row.len()).step_by(CACHE_LINE / size_of::<T>()) {
                     prefetch(row.as_ptr().wrapping_add(AHEAD * stride + line).cast());
                 }

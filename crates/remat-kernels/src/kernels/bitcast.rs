@@ -6,10 +6,10 @@ use crate::base::copy::copy;
 use crate::interface::{Kernel, Source, Target};
 use crate::threads::Threads;
 
-// A narrower dtype has the little end first, as the memory of the CPUs that this engine is for.
+// A narrower dtype gets the low end first, as in the memory of little-endian CPUs, for which this engine is built.
 const _: () = assert!(cfg!(target_endian = "little"));
 
-/// The kernel of a bitcast of a row-major operand, to a dtype of any width: it copies bytes, and nothing in place.
+/// The kernel of a bitcast of a row-major operand to a dtype of any width. It copies bytes, and never in place.
 pub(crate) fn kernel(_op: &BitcastConvertType, ins: &[Aval], _outs: &[Aval]) -> Box<dyn Kernel> {
     Box::new(Bitcast { is_bool: ins[0].dtype == DType::Bool })
 }

@@ -25,7 +25,7 @@ pub(crate) fn kernel(op: &Concatenate, ins: &[Aval], outs: &[Aval]) -> Box<dyn K
 
 struct Joined {
     dtype: DType,
-    /// Where the first element of each operand goes, and how the others are spread behind it.
+    /// The destination of the first element of each operand, and the store of its elements from there.
     operands: SmallVec<[(isize, StridedStore); 2]>,
 }
 

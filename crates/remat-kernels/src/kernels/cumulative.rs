@@ -1,7 +1,7 @@
-//! Reductions of all prefixes or suffixes along an axis.
+//! Cumulative reductions: of all prefixes or suffixes along an axis.
 //!
-//! Each lane is accumulated from one end to the other, as the definition says; several lanes go side by side. Of one lane,
-//! several parts do, where that changes nothing: of maxima, minima and integers.
+//! Each lane is accumulated from one end to the other, as defined, and several lanes run side by side. Maxima, minima and integers do not
+//! depend on the order, so several parts of one lane can run side by side too.
 
 use remat_ir::{Aval, Cumulative, CumulativeKind, DType, bf16, f16, with_dtype};
 
@@ -29,7 +29,7 @@ struct Scan {
     inner: usize,
 }
 
-/// Rows that are accumulated side by side: an addition waits for the one before it.
+/// Rows that are accumulated side by side, since each addition waits for the one before it in its row.
 const ROWS: usize = 8;
 
 /// Columns that are accumulated side by side.
@@ -62,7 +62,7 @@ impl Scan {
             CumulativeKind::Min if T::IS_COMMON => return self.scan::<T>(x, out, threads, Number::minimum),
             _ => {}
         }
-        // One loop for the other kinds on rare dtypes.
+        // Rare dtypes share one loop for all kinds of combination.
         let combine: fn(T::Wide, T::Wide) -> T::Wide = match self.kind {
             CumulativeKind::Prod => Number::times,
             CumulativeKind::Max => Number::maximum,
@@ -120,7 +120,7 @@ impl Scan {
         }
     }
 
-    /// Whether parts of a lane may be combined on their own first.
+    /// Whether parts of a lane may be combined independently first.
     fn in_any_order(&self) -> bool {
         let is_order = matches!(self.kind, CumulativeKind::Max | CumulativeKind::Min);
         is_order || (!self.dtype.is_float() && self.kind != CumulativeKind::LogSumExp)
@@ -147,7 +147,7 @@ impl Scan {
 }
 
 multiversion! {
-    /// Combines each element with the sum of those before it.
+    /// Combines each element with the accumulated elements before it.
     fn accumulate<T: Number, F: Fn(T::Wide, T::Wide) -> T::Wide>(row: &mut [T], sums: &mut [T::Wide], combine: F) where T::IS_COMMON => {
         for (x, sum) in row.iter_mut().zip(sums) {
             *sum = combine(*sum, x.widen());
@@ -172,7 +172,7 @@ multiversion! {
         match (count, reverse) {
             (1, false) => rows[1..].iter_mut().for_each(|x| next(x, &mut sums[0])),
             (1, true) => rows[..n - 1].iter_mut().rev().for_each(|x| next(x, &mut sums[0])),
-            // A number of rows that is known keeps their sums in registers.
+            // A constant number of rows keeps their sums in registers.
             (ROWS, _) => {
                 for i in (1..n).map(at) {
                     for (row, sum) in sums.iter_mut().enumerate() {
@@ -194,8 +194,8 @@ multiversion! {
 /// Elements of a part of a row.
 const PART: usize = 512;
 
-/// Accumulates a row, by an operation whose operands may be combined in any order: [`ROWS`] parts side by side, each of which
-/// then takes in what is before it.
+/// Accumulates a row by an operation that may be applied in any order: [`ROWS`] parts side by side, each of which then takes in the
+/// elements before it.
 fn scan_row<T: Number>(row: &mut [T], reverse: bool, combine: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy) {
     let len = row.len();
     let mut before: Option<T> = None;
@@ -217,7 +217,7 @@ fn scan_row<T: Number>(row: &mut [T], reverse: bool, combine: impl Fn(T::Wide, T
 }
 
 multiversion! {
-    /// Combines each element with one that comes before it.
+    /// Combines each element with the total of the elements before the part.
     fn take_in<T: Number, F: Fn(T::Wide, T::Wide) -> T::Wide>(part: &mut [T], before: T, combine: F) where T::IS_COMMON => {
         for x in part {
             *x = T::narrow(combine(before.widen(), x.widen()));
@@ -230,7 +230,7 @@ macro_rules! log_add_exp {
         /// The logarithm of the sum of two exponentials.
         fn $name(a: $type, b: $type) -> $type {
             let maximum = Number::maximum(a, b);
-            // Equal infinities have no difference, and a NaN stays.
+            // The difference of equal infinities is undefined, and a NaN stays.
             if maximum.is_finite() { maximum + (-(a - b).abs()).exp().ln_1p() } else { maximum }
         }
     )* };
@@ -279,12 +279,12 @@ mod tests {
         accumulated(&plain(DType::F32, &[2; 12], 1), 3);
     }
 
-    /// What is cut for tasks and for vectors does not depend on the kind beyond whether parts are combined first.
+    /// The division into tasks and vectors depends on the kind only through whether parts are combined first.
     #[test]
     fn large_arrays_accumulate_in_parts() {
         for dtype in [DType::F32, DType::Bf16, DType::I8] {
             for kind in [CumulativeKind::Sum, CumulativeKind::Max] {
-                // One long row, in parts side by side, and what is left of it.
+                // One long row: parts side by side, and a remainder.
                 accumulated_by(kind, &plain(dtype, &[9_000], 1), 0);
                 accumulated_by(kind, &wild(dtype, &[2 * ROWS * PART], 1), 0);
             }
@@ -292,10 +292,10 @@ mod tests {
         for dtype in [DType::F32, DType::Bf16] {
             let task = TASK_BYTES / dtype.size();
             for shape in [[task / 64, 70], [3, task / 3 + 100], [task / 3 + 1, 3], [3, task / 2 + 1]] {
-                // Columns in several blocks, of which the last one is narrow; few of them; images of several tasks.
+                // Columns in several blocks, the last one narrow; few columns; images of several tasks.
                 accumulated_by(CumulativeKind::Sum, &plain(dtype, &shape, 1), 0);
             }
-            // Rows in several tasks, the last of which has fewer than are accumulated side by side.
+            // Rows in several tasks, the last with fewer rows than run side by side.
             accumulated_by(CumulativeKind::Sum, &plain(dtype, &[ROWS + 1, task / ROWS + 8], 1), 1);
             accumulated_by(CumulativeKind::Sum, &plain(dtype, &[1000, task / 700], 1), 1);
         }

@@ -1,4 +1,4 @@
-//! Gathers: the result is written row by row, each row from the slice or slices that it shows.
+//! Gathers. The result is written row by row, each row from the slice or slices that it reads.
 
 use remat_ir::{Aval, DType, Element, Gather, Literal};
 
@@ -23,7 +23,7 @@ pub(crate) fn kernel(op: &Gather, ins: &[Aval], outs: &[Aval]) -> Box<dyn Kernel
     let batch = &indices.shape[..indices.rank() - 1];
     let number = row_major(batch);
     let slices = Slices::new(x, indices, &numbers, &number);
-    // Along each dimension of the result either the index vector changes or the position in the slice.
+    // Along each dimension of the result either the index vector or the position in the slice changes.
     let kept = |d: &usize| !op.collapsed_slice_dims.contains(d) && !op.operand_batching_dims.contains(d);
     let x_strides = row_major(&x.shape);
     let mut window = (0..x.rank()).filter(kept).map(|d| x_strides[d]);
@@ -44,7 +44,7 @@ struct Gathered {
     dtype: DType,
     fill: Literal,
     slices: Slices,
-    /// The rows of the result; strides are in numbers of index vectors, and in elements of the operand.
+    /// The rows of the result. The strides count index vectors, and elements of the operand.
     rows: Rows<2>,
 }
 
@@ -71,14 +71,14 @@ impl Gathered {
             let vector = vector as usize + range.start * vector_stride as usize;
             let position = position + range.start as isize * stride;
             if vector_stride == 0 {
-                // The whole row is of one slice.
+                // The whole row comes from one slice.
                 match starts.of(&self.slices, indices, vector) {
                     ..0 => to.fill(fill),
                     start => copy_row(from, start + position, stride, to),
                 }
                 return;
             }
-            // Each element is of the next slice.
+            // Each element comes from the next slice.
             for (i, to) in to.chunks_mut(BLOCK).enumerate() {
                 let (starts, _) = starts.find(&self.slices, indices, vector + i * BLOCK, to.len());
                 for (to, &start) in to.iter_mut().zip(starts) {

@@ -1,4 +1,4 @@
-//! Padding, also negative and between elements.
+//! Padding, including negative and interior padding.
 
 use remat_ir::{Aval, DType, Pad, Shape};
 
@@ -26,7 +26,7 @@ pub(crate) fn kernel(op: &Pad, ins: &[Aval], outs: &[Aval]) -> Box<dyn Kernel> {
         }
         from_start += first as isize * from[d];
         to_start += (low + first * stride) as isize * to[d];
-        // A single element has no neighbour, and then the stride may be past all sizes.
+        // A single element has no neighbour, so its stride may exceed all sizes.
         (from[d], to[d]) = if shape[d] == 1 { (0, 0) } else { (from[d], to[d] * stride as isize) };
     }
     Box::new(Padded { dtype: x.dtype, starts: [from_start, to_start], x: StridedStore::new(&shape, &from, &to) })
@@ -34,7 +34,7 @@ pub(crate) fn kernel(op: &Pad, ins: &[Aval], outs: &[Aval]) -> Box<dyn Kernel> {
 
 struct Padded {
     dtype: DType,
-    /// The first element of the operand that is not cropped, and where it goes.
+    /// The first element of the operand that is not cropped, and its destination.
     starts: [isize; 2],
     x: StridedStore,
 }

@@ -1,5 +1,5 @@
-//! Scatters. The result is cut into parts, each of which one task updates with whatever falls into it: so an element is
-//! updated in the order of the index vectors, whichever thread does it and however the result is cut.
+//! Scatters. The result is cut into parts, and one task applies all updates that fall into a part. So updates of an element are applied in
+//! the order of the index vectors, for any number of threads and any division into parts.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ use crate::number::Number;
 use crate::simd::multiversion;
 use crate::threads::Threads;
 
-/// The kernel of a scatter into a row-major operand, in place if nobody else needs it.
+/// The kernel of a scatter into a row-major operand, in place if there is no other reference to it.
 pub(crate) fn kernel(op: &Scatter, ins: &[Aval], _outs: &[Aval]) -> Box<dyn Kernel> {
     let (x, indices, updates) = (&ins[0], &ins[1], &ins[2]);
     let kept = |d: &usize| !op.inserted_window_dims.contains(d) && !op.operand_batching_dims.contains(d);
@@ -41,7 +41,7 @@ pub(crate) fn kernel(op: &Scatter, ins: &[Aval], _outs: &[Aval]) -> Box<dyn Kern
         mode: op.mode,
     };
     let slices = Slices::new(x, indices, &numbers, &along_vectors);
-    // No two positions of a slice can meet if those dimensions in which it has several are not indexed.
+    // Two positions of a slice never coincide if the dimensions in which it has several positions are not indexed.
     let meet = window.iter().any(|d| sizes[*d] > 1 && op.scatter_dims_to_operand_dims.contains(d));
     let by_position = slice.len() == 1 || !meet && slices.counterpart_stride().is_some_and(|s| s < slice.strides()[0]);
     Box::new(Scattered { dtype: x.dtype, kind: op.kind, size: x.size(), slices, slice, by_position })
@@ -53,20 +53,20 @@ struct Scattered {
     /// Elements of the result.
     size: usize,
     slices: Slices,
-    /// How the elements of one slice of the updates are spread in the operand.
+    /// The destinations of one slice's elements in the operand.
     slice: StridedStore,
-    /// Whether each position of the slices is updated for many index vectors, rather than each slice for all positions.
+    /// Whether each position of the slices is updated for many index vectors in turn, rather than all positions of each slice.
     by_position: bool,
 }
 
-/// Parts of the result into which updates are sorted, at most: each part has to look at all indices.
+/// The most parts of the result into which updates are sorted, since each part has to look at all indices.
 const PARTS: usize = 64;
 
-/// Elements of the result that are updated in a wider type, at least.
+/// The fewest elements of a part that is updated in a wider type.
 const WIDE_PART: usize = 1 << 18;
 
-/// Index vectors of which the lowest and the highest start are found once, so that a part passes over those that do not reach
-/// it: parts are many where they are updated in a wider type, and indices mostly rise.
+/// The lowest and the highest start are computed once for each span of this many index vectors, so that a part skips spans that do not
+/// reach it. There are many parts when they are updated in a wider type, and indices mostly rise.
 const SPAN: usize = 16 * BLOCK;
 
 impl Kernel for Scattered {
@@ -100,12 +100,12 @@ impl Kernel for Scattered {
 }
 
 impl Scattered {
-    /// Whether many updates may meet in one element, which is rounded once, after the last.
+    /// Whether many updates may add to one element, which is rounded once, after the last.
     fn is_wide(&self) -> bool {
         matches!(self.kind, ScatterKind::Add | ScatterKind::Mul) && matches!(self.dtype, DType::F16 | DType::Bf16)
     }
 
-    /// Elements of the parts of the result. Since a part looks at all indices, there are more parts if slices are long.
+    /// The length of the parts of the result. Since each part looks at all indices, there are more parts if slices are long.
     fn part(&self, threads: usize) -> usize {
         let slice = self.slice.len() * self.dtype.size();
         if self.slices.len() * slice <= TASK_BYTES {
@@ -113,11 +113,11 @@ impl Scattered {
         }
         let parts = (slice / 64).min(PARTS).max(threads);
         let (part, extent) = (self.size.div_ceil(parts), self.slice.extent() as usize + 1);
-        // Slices are rather not cut.
+        // Avoids cutting slices.
         if extent <= part { part.next_multiple_of(extent) } else { part }
     }
 
-    /// Elements of the parts that are updated in a wider type, for which there is scratch memory.
+    /// The length of the parts that are updated in a wider type, for which there is scratch memory.
     fn wide_part(&self, threads: usize) -> usize {
         self.part(threads).min(WIDE_PART.max(self.size / PARTS)).min(self.size)
     }
@@ -125,7 +125,7 @@ impl Scattered {
     /// Combines elements in their own type.
     fn run_same<T: Number>(&self, ins: &[Source<'_>], out: &mut Target<'_>, threads: &Threads) {
         let (updates, to) = (ins[2].slice::<T>(), out.slice_mut::<T>());
-        // Loops of their own for sums and products of common dtypes. The condition is constant, so that others have none.
+        // Sums and products of common dtypes have loops of their own. The condition is constant, so others have none.
         if const { matches!(T::DTYPE, DType::F32 | DType::F64 | DType::I32) } {
             match self.kind {
                 ScatterKind::Add => return self.update(&ins[1], updates, to, threads, T::plus),
@@ -166,7 +166,7 @@ impl Scattered {
         span * SPAN..self.slices.len().min((span + 1) * SPAN)
     }
 
-    /// The lowest and the highest start of a span's index vectors; of none the lowest is higher.
+    /// The lowest and the highest start of a span's index vectors. If there are none, the lowest is above the highest.
     fn reach(&self, indices: &Source<'_>, span: usize) -> [i64; 2] {
         let mut reach = [i64::MAX, i64::MIN];
         self.each_block(indices, self.span(span), |starts, _| {
@@ -199,7 +199,7 @@ impl Scattered {
                 reach[0] <= reach[1] && reach[1] + self.slice.extent() as i64 >= (i * len) as i64 && reach[0] < end
             };
             let spans = || reaches.chunks_exact(2).enumerate().filter(reaching).map(|(span, _)| self.span(span));
-            // Rounding leaves all elements as they are that no update reaches; where there are few updates it pays to look.
+            // Rounding leaves elements without updates unchanged. If there are few updates, finding the updated range pays.
             let few = self.slices.len() * self.slice.len() < self.size / 8;
             let touched = if few { self.touched(indices, spans(), i * len, part.len()) } else { 0..part.len() };
             let part = &mut part[touched.clone()];
@@ -218,8 +218,8 @@ impl Scattered {
         });
     }
 
-    /// From the first to the last element of a part that a slice of these index vectors may reach. The part has `len` elements from
-    /// `first` on.
+    /// The range of a part that slices of these index vectors may reach, from its first to its last element. The part has `len` elements
+    /// from `first` on.
     fn touched(
         &self,
         indices: &Source<'_>,
@@ -315,8 +315,8 @@ multiversion! {
     }
 }
 
-/// Lists which starts are among `len` elements from `first` on, counted from there, each with its counterpart. Where they
-/// are is as good as random, so this does not branch.
+/// Lists the starts that are among `len` elements from `first` on, relative to `first`, each with its counterpart. Their positions are
+/// practically random, so this does not branch.
 fn inside(
     starts: &[isize],
     counterparts: &[isize],
@@ -402,7 +402,7 @@ mod tests {
                     x.clone(),
                     indices(DType::I64, &[150_000, 1], 400_000, 2),
                 );
-                // Indices that mostly rise, as those of windows do: a part passes over most of them.
+                // Indices that mostly rise, like those of windows: a part skips most of them.
                 let next = std::cell::Cell::new(0);
                 let rising = filled(DType::I64, &[150_000, 1], 3, |stream| {
                     next.set(next.get() + stream.below(5) as i128);
@@ -444,7 +444,7 @@ mod tests {
         }
     }
 
-    /// The scatter of what a gather reads.
+    /// The scatter that mirrors a gather.
     fn mirror(op: &Gather, kind: ScatterKind) -> Scatter {
         Scatter {
             kind,

@@ -1,4 +1,4 @@
-//! Slices whose start is known when the program runs.
+//! Slices whose start is known only at run time.
 
 use remat_ir::{Aval, DType, DynamicSlice, DynamicUpdateSlice};
 use smallvec::SmallVec;
@@ -20,7 +20,7 @@ pub(crate) fn dynamic_slice(op: &DynamicSlice, ins: &[Aval], _outs: &[Aval]) -> 
     Box::new(Sliced { dtype: x.dtype, start: Start::new(&x.shape, &op.sizes), copy })
 }
 
-/// The kernel of the update of a slice of a row-major operand, in place if nobody else needs the operand.
+/// The kernel of the update of a slice of a row-major operand, in place if there is no other reference to the operand.
 pub(crate) fn dynamic_update_slice(_op: &DynamicUpdateSlice, ins: &[Aval], _outs: &[Aval]) -> Box<dyn Kernel> {
     let (x, update) = (&ins[0], &ins[1]);
     let store = StridedStore::new(&update.shape, &row_major(&update.shape), &row_major(&x.shape));
@@ -39,7 +39,7 @@ struct Updated {
     store: StridedStore,
 }
 
-/// Where a slice begins: scalars that are clamped so that it fits.
+/// The start of a slice: scalars that are clamped so that the slice fits.
 struct Start {
     /// The largest start along each axis, and the stride.
     dims: SmallVec<[(usize, isize); 4]>,
@@ -48,7 +48,7 @@ struct Start {
 impl Start {
     fn new(shape: &[usize], sizes: &[usize]) -> Start {
         let dims = shape.iter().zip(sizes).map(|(&n, &size)| n - size).zip(row_major(shape));
-        // A slice of no elements begins anywhere, and the array may be too large for its strides to be counted.
+        // A slice of no elements may begin anywhere, and the strides of its array may not be countable.
         Start { dims: if sizes.contains(&0) { SmallVec::new() } else { dims.collect() } }
     }
 

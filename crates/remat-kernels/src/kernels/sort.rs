@@ -1,8 +1,8 @@
 //! Sorting along an axis.
 //!
-//! Integers that hold a key and a position are sorted in scratch memory: `sort_unstable` allocates nothing, and no two of
-//! them are equal, so that the order of equal elements is kept. Where other operands follow, or elements of a lane are not
-//! neighbours, all positions are found first, and then each result is gathered in the order of its memory.
+//! The kernel sorts integers of a key and a position in scratch memory. `sort_unstable` allocates nothing, and no two of these integers are
+//! equal, so equal elements keep their order. If there are further operands, or the elements of a lane are not neighbours, all positions
+//! are computed first, and each result is then gathered in the order of its memory.
 
 use std::cmp::Ordering;
 
@@ -61,12 +61,12 @@ impl Sorted {
         fits_u64(self.dtypes[0].size(), self.n)
     }
 
-    /// Whether the sorted elements are written at once: the one operand's, whose lanes are rows.
+    /// Whether the sorted elements are written directly: for one operand whose lanes are rows.
     fn is_direct(&self) -> bool {
         self.dtypes.len() == 1 && self.inner == 1
     }
 
-    /// Bytes of all positions, a multiple of an alignment.
+    /// Bytes of all positions, rounded up to the alignment.
     fn position_bytes<P: Packed>(&self) -> usize {
         if self.is_direct() { 0 } else { (self.size * size_of::<P::Position>()).next_multiple_of(64) }
     }
@@ -149,7 +149,7 @@ impl Sorted {
                 }
                 return;
             }
-            // Along a row of the result the lane changes.
+            // The lane changes along a row of the result.
             while !rest.is_empty() {
                 let (outer, i, k) = (at / self.inner / self.n, at / self.inner % self.n, at % self.inner);
                 let len = rest.len().min(self.inner - k);

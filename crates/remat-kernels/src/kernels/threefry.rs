@@ -11,7 +11,7 @@ use crate::threads::Threads;
 /// Pairs of counters that are computed side by side.
 const BLOCK: usize = 64;
 
-/// The kernel of the block function on row-major operands, scalars standing for every element.
+/// The kernel of the block function on row-major operands; scalars are repeated.
 pub(crate) fn kernel(ins: &[Aval], outs: &[Aval]) -> Box<dyn Kernel> {
     let is_whole = |&(operand, _): &(usize, usize)| ins[operand].rank() > 0 && ins[operand].shape == outs[0].shape;
     Box::new(Threefry {
@@ -20,7 +20,7 @@ pub(crate) fn kernel(ins: &[Aval], outs: &[Aval]) -> Box<dyn Kernel> {
     })
 }
 
-/// The operands that are counters, and the outputs that may take their memory: a block is read before it is written.
+/// The operands that are counters, and the outputs that may take their memory. A block is read before it is written.
 const COUNTERS: [(usize, usize); 2] = [(2, 0), (3, 1)];
 
 struct Threefry {
@@ -42,7 +42,7 @@ impl Kernel for Threefry {
         let parts = y0.chunks_mut(task).zip(y1.chunks_mut(task)).enumerate();
         threads.for_each_item(tasks, parts, |(i, (y0, y1))| {
             let start = i * task;
-            // A scalar stays as it is, and an operand that an output holds has no elements.
+            // A scalar stays as it is, and an operand in place has no elements of its own.
             let words = std::array::from_fn(|i| match self.is_scalar[i] || words[i].is_empty() {
                 true => words[i],
                 false => &words[i][start..start + y0.len()],
@@ -53,8 +53,7 @@ impl Kernel for Threefry {
 }
 
 multiversion! {
-    /// Computes all blocks of keys `words[0], words[1]` and counters `words[2], words[3]`. The outputs hold those counters
-    /// that have no words.
+    /// Computes all blocks of keys `words[0], words[1]` and counters `words[2], words[3]`. Counters without words are in the outputs.
     fn encrypt(words: [&[u32]; 4], is_scalar: [bool; 4], y0: &mut [u32], y1: &mut [u32]) {
         let mut lanes = [[0; BLOCK]; 4];
         for (lane, words) in lanes.iter_mut().zip(words) {

@@ -1,7 +1,7 @@
 //! The largest elements of rows.
 //!
-//! Candidates gather in scratch memory; when it is full, all but the largest are dropped, and with them whatever comes later
-//! and is no larger. So a row is read once, and most of its elements are compared once.
+//! Candidates are collected in scratch memory. When it is full, all but the largest are dropped, and from then on smaller or equal elements
+//! are skipped. So a row is read once, and most of its elements are compared once.
 
 use remat_ir::{Aval, DType, TopK, with_dtype};
 
@@ -50,7 +50,7 @@ impl Largest {
         fits_u64(self.dtype.size(), self.n)
     }
 
-    /// How many candidates there are at most.
+    /// The most candidates that are kept.
     fn candidates(&self) -> usize {
         (4 * self.k).max(256).min(self.n)
     }
@@ -91,7 +91,7 @@ impl Largest {
     /// The largest elements of a row, in descending order; `k` is not 0.
     fn largest<'a, T: Key, P: Packed>(&self, row: &[T], candidates: &'a mut [P]) -> &'a [P] {
         let mut count = 0;
-        // Of elements with the key of the least candidate, later ones are not candidates.
+        // Later elements with the key of the smallest candidate are not candidates.
         let mut least = None;
         for (number, chunk) in row.chunks(CHUNK).enumerate() {
             if least.is_some_and(|least| !exceeds(chunk, least)) {

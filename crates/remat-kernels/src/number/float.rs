@@ -9,7 +9,7 @@ use remat_ir::{bf16, f16};
 use super::rounding::{from_bf16, from_f16, round_to_bf16, round_to_f16, to_bf16, to_f16};
 use super::{Number, Scalar, math, own_wide};
 
-/// What floats are computed in: f32 or f64.
+/// The types in which floats are computed: f32 or f64.
 pub(crate) trait Real:
     Number<Wide = Self>
     + Scalar
@@ -37,7 +37,7 @@ pub(crate) trait Real:
     fn ln(self) -> Self;
 }
 
-/// What all floats have in common: they are compared as the numbers that they are computed in.
+/// Methods of all floats: they are compared in the type in which they are computed.
 macro_rules! float {
     ($type:ident $wide:ident) => {
         const IS_COMMON: bool = true;
@@ -108,7 +108,7 @@ half! {
     bf16 from_bf16 round_to_bf16 to_bf16;
 }
 
-/// An f32 that rounds to the f16 and bf16 to which this integer rounds: the bits that do not fit are gathered in the last.
+/// An f32 that rounds to the same f16 and bf16 as this integer: the bits that do not fit set the last one.
 #[inline(always)]
 fn round_to_odd(index: usize) -> f32 {
     let excess = (usize::BITS - index.leading_zeros()).saturating_sub(f32::MANTISSA_DIGITS);

@@ -13,7 +13,7 @@ pub(crate) trait Integer: Number + Scalar + Eq {
     fn not(self) -> Self;
     fn count_ones(self) -> Self;
     fn sub(self, other: Self) -> Self;
-    /// Whether the quotient is computed without an instruction that divides integers, so that loops are vectorised.
+    /// Whether the quotient is computed without an integer division instruction, so that loops are vectorised.
     const DIVIDES_IN_FLOATS: bool;
     /// The quotient, rounded to zero; all ones when divided by zero.
     fn div(self, other: Self) -> Self;
@@ -22,11 +22,11 @@ pub(crate) trait Integer: Number + Scalar + Eq {
     fn and(self, other: Self) -> Self;
     fn or(self, other: Self) -> Self;
     fn xor(self, other: Self) -> Self;
-    /// Zero when shifted by at least the number of bits; a negative distance counts as such.
+    /// The shifted number; zero if the distance is negative or at least the number of bits.
     fn shift_left(self, distance: Self) -> Self;
-    /// As if unsigned: zeros come in.
+    /// As for unsigned numbers: zeros are shifted in.
     fn shift_right_logical(self, distance: Self) -> Self;
-    /// As if signed, also for unsigned types: copies of the highest bit come in.
+    /// As for signed numbers, also in unsigned types: copies of the highest bit are shifted in.
     fn shift_right_arithmetic(self, distance: Self) -> Self;
 }
 
@@ -140,16 +140,16 @@ macro_rules! integer {
             if other == 0 { self } else { self.wrapping_rem(other) }
         }
     };
-    // CPUs have no vectors of quotients of integers, but truncated quotients of floats are exact: `a / b` is at least `1 / b`
-    // below the next integer, and rounded by less than that as long as the float holds `a`.
+    // CPUs have no vector division of integers, but truncated quotients of floats are exact: `a / b` is at least `1 / b` below the next
+    // integer, and the rounding is smaller than that as long as the float represents `a`.
     (@division $float:ident $type:ident) => {
         const DIVIDES_IN_FLOATS: bool = true;
         #[inline(always)]
         fn div(self, other: Self) -> Self {
-            // The two divisors by which a quotient may not be an integer of this type.
+            // The two divisors whose quotient may not be an integer of this type.
             let (zero, minus_one) = (other == 0, ($type::MIN != 0) & (other == !0));
             let quotient = self as $float / (if zero | minus_one { 1 } else { other }) as $float;
-            // SAFETY: the divisor is not zero, and what the quotient truncates to is not further from zero than `self`.
+            // SAFETY: the divisor is not zero, and the truncated quotient is not further from zero than `self`.
             let quotient: $type = unsafe { quotient.to_int_unchecked() };
             let quotient = if minus_one { self.wrapping_neg() } else { quotient };
             if zero { !0 } else { quotient }

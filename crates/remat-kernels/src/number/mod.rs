@@ -1,13 +1,13 @@
-//! Numbers: the arithmetic of the evaluator, written without branches, so that loops over it are vectorised.
+//! Numbers: the arithmetic of the evaluator, without branches, so that loops over it are vectorised.
 //!
-//! | trait | of which types |
+//! | trait | types |
 //! |---|---|
-//! | [`Scalar`] | all that loops read and scratch memory holds |
-//! | [`Number`] | every element type: sums, products and orders, and the type that they are computed in |
+//! | [`Scalar`] | everything that loops read or scratch memory contains |
+//! | [`Number`] | every element type: sums, products and orders, and the type in which they are computed |
 //! | [`Integer`] | integers: division, bits and shifts |
-//! | [`Real`] | f32 and f64: what floats are computed in |
+//! | [`Real`] | f32 and f64: the types in which floats are computed |
 
-// Quotients of integers are those of floats, converted without checks; scalars promise something of their bits.
+// Quotients of integers use floats, converted without checks; the scalar trait makes a promise about bits.
 #![allow(unsafe_code)]
 
 mod float;
@@ -20,18 +20,18 @@ pub(crate) use integer::Integer;
 
 use remat_ir::{DType, Element};
 
-/// What a loop reads and scratch memory holds: a number, or nothing.
+/// A type that loops read or scratch memory contains: a number, or `()`.
 ///
 /// # Safety
 /// Every pattern of bits is a value.
 pub(crate) unsafe trait Scalar: Copy + Send + Sync + 'static {
-    /// Whether tiles of common dtypes are held in it: loops over other numbers are compiled for plain instructions only.
+    /// Whether tiles of common dtypes contain it. Loops over other numbers are compiled for plain instructions only.
     const IS_COMMON_IN_TILES: bool;
 }
 
 macro_rules! scalar {
     ($($is_common:literal: $($type:ty)*;)*) => { $( $(
-        // SAFETY: integers and floats have no invalid values, and nothing has no bits.
+        // SAFETY: integers and floats have no invalid values, and `()` has no bits.
         unsafe impl Scalar for $type {
             const IS_COMMON_IN_TILES: bool = $is_common;
         }
@@ -40,16 +40,16 @@ macro_rules! scalar {
 
 scalar! {
     true: () u32 u64 i32 i64 f32 f64;
-    // Of bools, and of f16 and bf16 in memory.
+    // For bools, and for f16 and bf16 in memory.
     true: u8 u16;
     false: i8 i16 u128;
 }
 
-/// An element type with arithmetic: integers wrap, floats are rounded once. On bools a sum is `or` and a product `and`.
+/// An element type with arithmetic. Integers wrap, floats are rounded once, and for bools a sum is `or` and a product `and`.
 pub(crate) trait Number: Element {
-    /// Whether models compute in this type: loops over it are then compiled for every level of vector instructions.
+    /// Whether models compute in this type. Loops over it are then compiled for every level of vector instructions.
     const IS_COMMON: bool;
-    /// What is computed in: f32 for f16 and bf16, else the type itself.
+    /// The type of computation: f32 for f16 and bf16, otherwise the type itself.
     type Wide: Number<Wide = Self::Wide>;
     const ZERO: Self;
     const ONE: Self;
@@ -61,7 +61,7 @@ pub(crate) trait Number: Element {
     fn widen(self) -> Self::Wide;
     /// Rounds to nearest, half to even.
     fn narrow(wide: Self::Wide) -> Self;
-    /// The elements as those that are computed with, where these have the same type.
+    /// The elements in the type of computation, if that is the same type.
     fn as_wide(elements: &mut [Self]) -> Option<&mut [Self::Wide]>;
     fn plus(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
@@ -79,16 +79,15 @@ pub(crate) trait Number: Element {
     fn minimum_of(numbers: &[Self]) -> Self {
         numbers.iter().fold(Self::TOP, |a, &b| a.minimum(b))
     }
-    /// Whether this value comes before `best` in a search for the maximum; of NaNs the first one does.
+    /// Whether this value precedes `best` in a search for the maximum. The first NaN precedes everything.
     fn is_above(self, best: Self) -> bool;
-    /// Whether this value comes before `best` in a search for the minimum; of NaNs the first one does.
+    /// Whether this value precedes `best` in a search for the minimum. The first NaN precedes everything.
     fn is_below(self, best: Self) -> bool;
-    /// Integers wrap, floats are rounded.
+    /// The index as a number: integers wrap, floats are rounded.
     fn from_index(index: usize) -> Self;
 }
 
-/// The type in which elements of a dtype are held in a register: f32 for f16 and bf16, the dtype itself for all others. A
-/// bool is a byte, 0 or 1.
+/// The type of an element in a register: f32 for f16 and bf16, the dtype itself for all others. A bool is a byte, 0 or 1.
 pub(crate) fn register_type(dtype: DType) -> DType {
     match dtype {
         DType::F16 | DType::Bf16 => DType::F32,
@@ -156,8 +155,7 @@ macro_rules! with_integer {
     };
 }
 
-/// Runs a block with `$t` bound to the unsigned integer of the size of a register's elements: for functions that depend on
-/// their bits alone.
+/// Runs a block with `$t` bound to the unsigned integer of the size of a register's elements, for functions that depend only on their bits.
 macro_rules! with_bits {
     ($dtype:expr, $t:ident => $block:expr) => {
         match $crate::number::register_type($dtype).size() {

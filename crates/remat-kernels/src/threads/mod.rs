@@ -1,7 +1,7 @@
 //! The threads of the engine.
 //!
-//! No sum is cut by the number of threads, and a task computes its elements alone: so results are the same, bit for bit, on any
-//! number of threads. Which elements a task has may depend on it.
+//! Sums are not cut by the number of threads, and each task computes its elements independently. So results are bitwise the same on any
+//! number of threads. The elements of a task may depend on that number.
 
 mod pool;
 
@@ -13,13 +13,13 @@ use remat_ir::{Error, ErrorKind, Result};
 
 use pool::Pool;
 
-/// The environment variable that says how many threads the engine has where a program does not.
+/// The environment variable with the default number of threads.
 const VARIABLE: &str = "REMAT_THREADS";
 
-/// More threads than this are a mistake: the system would refuse them after thousands were started.
+/// More threads than this are a mistake; the system would refuse them after starting thousands.
 const MAX_THREADS: usize = 1 << 16;
 
-/// The number of threads that the variable asks for: as many as there are cores where it is not set.
+/// The number of threads in the variable, or the number of cores if it is not set.
 fn asked_for(variable: Option<OsString>) -> Result<usize> {
     let Some(value) = variable.filter(|value| !value.is_empty()) else {
         return Ok(std::thread::available_parallelism().map_or(1, |n| n.get()));
@@ -31,7 +31,7 @@ fn asked_for(variable: Option<OsString>) -> Result<usize> {
     })
 }
 
-/// A number of threads: the calling one and those of the pool, if there is one.
+/// A number of threads: the calling one and those of a pool, if there is one.
 ///
 /// # Examples
 ///
@@ -59,7 +59,7 @@ impl Threads {
     /// `count` threads: the calling one, and `count - 1` new ones.
     ///
     /// # Errors
-    /// If `count` is 0 or more than 65,536, or the system refuses to start them.
+    /// If `count` is 0 or more than 65,536, or the system cannot start them.
     pub fn new(count: usize) -> Result<Threads> {
         match count {
             0 => Err(Error::new(ErrorKind::Argument, "threads", "an engine needs at least one thread")),
@@ -76,16 +76,16 @@ impl Threads {
         }
     }
 
-    /// As many threads as the environment variable `REMAT_THREADS` says, or as the machine has cores; started once.
+    /// The number of threads in the environment variable `REMAT_THREADS`, or one per core. They are started once.
     ///
     /// # Errors
-    /// If the variable is not a number of threads, or the system refuses to start them.
+    /// If the variable is not a number of threads, or the system cannot start them.
     pub fn all() -> Result<Threads> {
         static ALL: LazyLock<Result<Threads>> = LazyLock::new(|| Threads::new(asked_for(std::env::var_os(VARIABLE))?));
         ALL.clone()
     }
 
-    /// How many tasks can run at one time.
+    /// The number of tasks that can run at one time.
     pub fn count(&self) -> usize {
         self.pool.as_ref().map_or(1, |pool| pool.workers() + 1)
     }
@@ -105,8 +105,8 @@ impl Threads {
         self.for_each_item(tasks, data.chunks_mut(len).enumerate(), |(i, chunk)| f(i, chunk));
     }
 
-    /// Calls `f` for each of `tasks` tasks with scratch memory that no other task uses at the same time. `scratch` is cut
-    /// into as many equal pieces as there are threads; what a piece holds when a task begins is unspecified.
+    /// Calls `f` for each of `tasks` tasks with scratch memory that no other task uses at the same time. `scratch` is cut into one equal
+    /// piece per thread; the content of a piece at the start of a task is unspecified.
     pub fn for_each_with_scratch<T: Send>(
         &self,
         tasks: usize,
@@ -157,7 +157,7 @@ impl Threads {
     }
 }
 
-/// The next item, for whichever thread asks first. Where a thread has panicked, the panic is about to be passed on.
+/// The next item, for the thread that asks first. If a thread has panicked, the panic is about to be passed on.
 fn next<I: Iterator>(items: &Mutex<I>) -> Option<I::Item> {
     items.lock().unwrap_or_else(PoisonError::into_inner).next()
 }

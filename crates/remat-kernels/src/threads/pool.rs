@@ -1,10 +1,10 @@
 //! A pool of threads that allocates nothing after it has started.
 //!
-//! A job is a function and a number of tasks. It is on the stack of the thread that submits it; that thread and the idle
-//! workers take its tasks one by one, and the thread returns when every worker has left the job. Several threads may submit jobs
-//! at one time, and a task may submit one itself.
+//! A job is a function and a number of tasks, on the stack of the thread that submits it. That thread and the idle workers take its tasks
+//! one by one, and the thread returns when every worker has left the job. Several threads may submit jobs at the same time, and a task may
+//! submit one itself.
 
-// A job is borrowed by threads that do not know how long it lives.
+// Threads borrow a job without knowing how long it lives.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -16,37 +16,37 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// How many jobs workers can see at one time. A thread that submits one more does all of it.
+/// The most jobs that workers can see at one time. A thread that submits one more does all of it itself.
 const MAX_JOBS: usize = 64;
 
-/// How often a thread spins before it sleeps: waking takes longer than many a job.
+/// How often a thread spins before it sleeps, since waking takes longer than many a job.
 const SPINS: usize = 64;
 
-/// Threads that wait for jobs, and end with the pool.
+/// Threads that wait for jobs and end with the pool.
 pub(super) struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
 }
 
-/// What the threads share.
+/// The state that the threads share.
 struct Shared {
     state: Mutex<State>,
-    /// How many jobs were submitted so far; it changes under the lock.
+    /// The number of jobs submitted so far; it changes under the lock.
     submitted: AtomicUsize,
-    /// Woken when a job is submitted, and at the end.
+    /// Notified when a job is submitted, and when the pool ends.
     job: Condvar,
-    /// Woken when the last worker leaves a job that is waited for, and when a worker begins.
+    /// Notified when the last worker leaves a job whose owner waits, and when a worker starts.
     left: Condvar,
 }
 
 struct State {
-    /// The jobs that are not over; it never grows beyond its first capacity.
+    /// The unfinished jobs; the list never grows beyond its initial capacity.
     jobs: Vec<JobAddress>,
-    /// How many workers have begun.
+    /// The number of workers that have started.
     begun: usize,
-    /// How many workers sleep.
+    /// The number of sleeping workers.
     asleep: usize,
-    /// How many threads sleep until workers have left their jobs.
+    /// The number of threads that sleep until workers have left their jobs.
     waiting: usize,
     is_over: bool,
 }
@@ -56,23 +56,23 @@ struct Job<'a> {
     tasks: usize,
     /// The first task that no thread has taken.
     next: AtomicUsize,
-    /// How many workers run its tasks; it changes under the lock.
+    /// The number of workers that run its tasks; it changes under the lock.
     helpers: AtomicUsize,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-/// Where a job is. It is there as long as it is listed in [`State::jobs`] or has a helper.
+/// The address of a job, which exists as long as it is listed in [`State::jobs`] or has a helper.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct JobAddress(NonNull<Job<'static>>);
 
-// SAFETY: all that a job has can be used from several threads, the function being `Sync`.
+// SAFETY: every part of a job can be used from several threads, since the function is `Sync`.
 unsafe impl Send for JobAddress {}
 
 impl Pool {
-    /// A pool of this many workers beside the threads that submit jobs.
+    /// A pool of this many workers besides the threads that submit jobs.
     ///
     /// # Errors
-    /// If the system refuses to start a thread.
+    /// If the system cannot start a thread.
     pub(super) fn new(workers: usize) -> io::Result<Pool> {
         let state = State { jobs: Vec::with_capacity(MAX_JOBS), begun: 0, asleep: 0, waiting: 0, is_over: false };
         let shared = Arc::new(Shared {
@@ -87,7 +87,7 @@ impl Pool {
             let worker = thread::Builder::new().name(format!("remat-{}", i + 1)).spawn(move || shared.work())?;
             pool.workers.push(worker);
         }
-        // What a thread allocates when it begins is not part of a run.
+        // Allocations of a starting thread are not part of a run.
         let mut state = pool.shared.lock();
         while state.begun < workers {
             state = pool.shared.left.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -101,7 +101,7 @@ impl Pool {
         self.workers.len()
     }
 
-    /// Calls `task` for each of `tasks` tasks, on this thread and on workers. If one panics, so does this, when all have ended.
+    /// Calls `task` for each of `tasks` tasks, on this thread and on workers. If a task panics, this panics when all have ended.
     pub(super) fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         let (next, helpers) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let job = Job { task, tasks, next, helpers, panic: Mutex::new(None) };
@@ -128,7 +128,7 @@ impl Drop for Pool {
 }
 
 impl Job<'_> {
-    /// Takes tasks until there is none left.
+    /// Runs tasks until none is left.
     fn work(&self) {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             while let Some(task) = Some(self.next.fetch_add(1, Relaxed)).filter(|&task| task < self.tasks) {
@@ -155,8 +155,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lists a job and wakes workers for it, unless there are too many already. A job that was listed has to be withdrawn
-    /// before it ends to live.
+    /// Lists a job and wakes workers for it, unless too many are listed. A listed job must be withdrawn before its lifetime ends.
     fn submit(&self, job: &Job<'_>) -> bool {
         let mut state = self.lock();
         if state.jobs.len() == MAX_JOBS {
@@ -166,7 +165,7 @@ impl Shared {
         self.submitted.fetch_add(1, Release);
         let asleep = state.asleep;
         drop(state);
-        // One task is the caller's.
+        // The caller takes one task.
         if asleep < job.tasks {
             if asleep > 0 {
                 self.job.notify_all();
@@ -177,7 +176,7 @@ impl Shared {
         true
     }
 
-    /// Waits until no worker runs tasks of a job that has none left to take, and removes it from the list.
+    /// Waits until no worker runs tasks of an exhausted job, and removes it from the list.
     fn withdraw(&self, job: &Job<'_>) {
         spin_until(|| job.helpers.load(Relaxed) == 0);
         let mut state = self.lock();
@@ -189,7 +188,7 @@ impl Shared {
         state.jobs.retain(|other| !ptr::addr_eq(other.0.as_ptr(), job));
     }
 
-    /// What a worker does until the end.
+    /// The loop of a worker.
     fn work(&self) {
         self.lock().begun += 1;
         self.left.notify_all();
@@ -200,7 +199,7 @@ impl Shared {
         }
     }
 
-    /// Makes a worker a helper of a job, as soon as there is one; none at the end.
+    /// Makes a worker a helper of a job as soon as there is one; `None` when the pool ends.
     fn join(&self) -> Option<JobAddress> {
         let mut state = self.lock();
         loop {
@@ -208,7 +207,7 @@ impl Shared {
                 return None;
             }
             for &address in &state.jobs {
-                // SAFETY: the job is listed, and the lock is held that is needed to withdraw it.
+                // SAFETY: the job is listed, and withdrawing it needs the lock that is held here.
                 let job = unsafe { address.0.as_ref() };
                 if job.has_tasks() {
                     job.helpers.fetch_add(1, Relaxed);
@@ -227,7 +226,7 @@ impl Shared {
         }
     }
 
-    /// Ends what [`Shared::join`] began: the job may end to live as soon as the lock is given back.
+    /// Ends the work that [`Shared::join`] began. The job's lifetime may end as soon as the lock is released.
     fn leave(&self, address: JobAddress) {
         let state = self.lock();
         // SAFETY: this worker is still a helper.
@@ -238,7 +237,7 @@ impl Shared {
     }
 }
 
-/// Waits a short while for a condition, letting other threads run.
+/// Spins for a short while until a condition holds, letting other threads run.
 fn spin_until(holds: impl Fn() -> bool) {
     for _ in 0..SPINS {
         if holds() {
@@ -254,7 +253,7 @@ mod tests {
 
     use super::*;
 
-    /// How often each task ran, which is once.
+    /// How often each task ran, which should be once.
     fn counts(pool: &Pool, tasks: usize) -> Vec<usize> {
         let counts: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
         pool.run(tasks, &|i| {

@@ -5,10 +5,10 @@ use remat_ir::{Array, Binary, DType, Data, Element, Prim, Unary, eval_op, specia
 use super::tests::{is_approximate, run, values};
 use super::*;
 
-/// How far apart the tested arguments are: everything takes long where nothing is optimised.
+/// The distance between tested arguments; it is larger without optimisation, where everything takes long.
 const STEP: usize = if cfg!(debug_assertions) { 40_009 } else { 997 };
 
-/// The result of a function for this CPU.
+/// The result of an operation's function for this CPU.
 fn apply<T: Element>(op: impl Into<Prim>, ins: &[Vec<T>]) -> Vec<T> {
     let ins: Vec<Array> = ins.iter().map(|x| Array::from_vec(x.clone(), [x.len()]).expect("the size")).collect();
     let result = run(Level::best(), &op.into(), &ins).expect("a function").remove(0);
@@ -31,7 +31,7 @@ fn error_f32(got: f32, expected: f64) -> f64 {
     (f64::from(got) - expected).abs() / 2f64.powi(exponent - 23)
 }
 
-/// The error in units of the last place of f64 of a result beside the nearest f64.
+/// The error of a result in units of the last place of f64, relative to the nearest f64.
 fn error_f64(got: f64, expected: f64) -> f64 {
     let ordered = |x: f64| x.to_bits() as i64 ^ ((x.to_bits() as i64) >> 63 & i64::MAX);
     match (got.is_nan(), expected.is_nan()) {
@@ -45,7 +45,7 @@ fn logistic(x: f64) -> f64 {
     if x < 0.0 { x.exp() / (1.0 + x.exp()) } else { 1.0 / (1.0 + (-x).exp()) }
 }
 
-/// The bounds are those that the documentation of `math` lists.
+/// The bounds are those in the documentation of `math`.
 #[test]
 fn functions_of_f32() {
     let functions: [(Unary, fn(f64) -> f64, f64); 25] = [
@@ -72,7 +72,7 @@ fn functions_of_f32() {
         (Unary::Acosh, special::acosh, 0.6),
         (Unary::Atanh, libm::atanh, 0.6),
         (Unary::Cbrt, f64::cbrt, 0.6),
-        // These are rounded from f64, whose errors count too beside zeros.
+        // These are rounded from f64, whose errors also count near zeros.
         (Unary::Lgamma, libm::lgamma, 0.5),
         (Unary::Digamma, special::digamma, 0.5),
     ];
@@ -90,7 +90,7 @@ fn functions_of_f32() {
     }
 }
 
-/// Beside the zero of the digamma function, where its f64 is the least exact: the f32 around it.
+/// Near the zero of the digamma function, where its f64 is least accurate: the f32 around it.
 #[test]
 fn digamma_of_f32_beside_its_zero() {
     let y = apply(Unary::Digamma, &[vec![1.461_632_1f32, 1.461_632_3]]);
@@ -109,7 +109,7 @@ fn functions_of_two_f32() {
     for i in (0..10_000_000).step_by(STEP / 9) {
         let a = f32::from_bits(bits(i, 2_654_435_761));
         let b = f32::from_bits(bits(i, 40_503_123));
-        // Numbers that make neither zero nor infinity.
+        // Numbers whose results are neither zero nor infinity.
         let near = f32::from_bits(0x3F00_0000 + bits(i, 977) % 0x0180_0000);
         pairs.extend([(a, b), (a.abs(), near), (a.abs(), -near), (near, 50.0 * near), (near, a)]);
     }
@@ -125,7 +125,7 @@ fn functions_of_two_f32() {
     }
 }
 
-/// Exact values, rounded to the nearest f64, at arguments where the errors are large or a method ends.
+/// Exact values, rounded to the nearest f64, at arguments with large errors or where methods meet.
 #[test]
 #[expect(clippy::approx_constant, reason = "the largest errors are near such numbers")]
 fn functions_of_f64() {
@@ -210,8 +210,8 @@ fn functions_of_f64() {
     }
 }
 
-/// The functions that call a library's: exact values, rounded to the nearest f64, where errors are large, and how many units they
-/// are off at most, of the larger of the result and the last number.
+/// Functions that call a library: exact values, rounded to the nearest f64, where errors are large, and bounds in units of the larger of
+/// the result and the last number.
 #[test]
 fn functions_of_f64_that_are_those_of_libraries() {
     let values = [
@@ -261,13 +261,13 @@ fn functions_of_f64_that_are_those_of_libraries() {
         let y = apply(op, &[vec![x]])[0];
         let of: f64 = f64::max(f64::abs(expected), least);
         let unit = of.next_up() - of;
-        // The nearest f64 is up to half a unit beside the exact value.
+        // The nearest f64 is up to half a unit from the exact value.
         let error = f64::abs(y - expected) / unit;
         assert!(error <= bound + 0.5, "{op:?} of {x:e} is {y:e}, {error} units from {expected:e}");
     }
 }
 
-/// Beside the functions of libm, whose own errors are up to two units.
+/// Comparison with the functions of libm, whose own errors are up to two units.
 #[test]
 fn functions_of_f64_on_random_arguments() {
     let functions: [(Unary, fn(f64) -> f64); 9] = [
@@ -292,8 +292,8 @@ fn functions_of_f64_on_random_arguments() {
     }
 }
 
-/// The other functions of f64 are those of the evaluator; functions of f16 and bf16 are rounded from f32. All have the
-/// evaluator's NaNs, infinities and zeros.
+/// The other functions of f64 are those of the evaluator, and functions of f16 and bf16 are rounded from f32. All have the evaluator's
+/// NaNs, infinities and zeros.
 #[test]
 fn results_are_those_of_the_evaluator() {
     for dtype in [DType::F16, DType::Bf16, DType::F32, DType::F64] {
@@ -351,7 +351,7 @@ fn all_levels_give_the_same_bits() {
     }
 }
 
-/// Where an element lies in a tile does not change its result, nor what lies beside it.
+/// A result does not depend on the position of its element in the tile or on other elements.
 #[test]
 fn results_do_not_depend_on_the_neighbours() {
     for op in [Unary::Exp, Unary::Sin, Unary::Cos, Unary::Tan, Unary::Tanh] {

@@ -13,7 +13,7 @@ use crate::simd::Level;
 pub(super) fn convert(level: Level, from: DType, to: DType) -> Option<TileFn> {
     match from {
         _ if from == to => Some(copy(level, from)),
-        // Every f16 and bf16 is an f32, and held as one.
+        // Every f16 and bf16 is an f32, and is represented as one.
         DType::F16 | DType::Bf16 if to == DType::F32 => Some(copy(level, DType::F32)),
         DType::F16 | DType::Bf16 | DType::F32 => from_float::<f32>(level, to),
         DType::F64 => from_float::<f64>(level, to),
@@ -42,7 +42,7 @@ fn copy(level: Level, dtype: DType) -> TileFn {
     with_bits!(dtype, T => loops::unary(level, |x: T| x, Exact))
 }
 
-/// The function that converts integers to integers of no more bytes: the low bits stay, whatever the signs.
+/// The function that converts integers to integers of no more bytes. It keeps the low bits, whatever the signs.
 fn truncate(level: Level, from: usize, to: usize) -> Option<TileFn> {
     Some(match (from, to) {
         (2, 1) => loops::unary(level, |x: u16| x as u8, Exact),
@@ -59,8 +59,8 @@ fn truncate(level: Level, from: usize, to: usize) -> Option<TileFn> {
     })
 }
 
-/// The function that converts integers or bools to integers of more bytes: the bits are those of the same number, if the
-/// integer's sign allows it.
+/// The function that converts integers or bools to integers of more bytes. The bits are those of the same number, with the sign of the
+/// source dtype.
 fn extend(level: Level, from: DType, to: usize) -> Option<TileFn> {
     Some(match (from, to) {
         (DType::Bool | DType::U8, 2) => loops::unary(level, |x: u8| u16::from(x), Exact),
@@ -79,7 +79,7 @@ fn extend(level: Level, from: DType, to: usize) -> Option<TileFn> {
     })
 }
 
-/// The function that converts integers, which tiles hold as `B`, to floats.
+/// The function that converts integers, which tiles store as `B`, to floats.
 fn integer_to_float<B: Scalar, S: ToFloat>(
     level: Level,
     integer: impl Fn(B) -> S + Copy + 'static,
@@ -88,7 +88,7 @@ fn integer_to_float<B: Scalar, S: ToFloat>(
     Some(match to {
         DType::F16 if size_of::<S>() > 1 => loops::costly_unary(level, move |x| integer(x).to_odd_f32(), ToF16),
         DType::Bf16 if size_of::<S>() > 1 => loops::costly_unary(level, move |x| integer(x).to_odd_f32(), ToBf16),
-        // Every integer of 8 bits is an f16 and a bf16, and held as an f32.
+        // Every integer of 8 bits is an f16 and a bf16, which are represented as f32.
         DType::F16 | DType::Bf16 | DType::F32 => loops::unary(level, move |x| integer(x).to_f32(), Exact),
         DType::F64 => loops::unary(level, move |x| integer(x).to_f64(), Exact),
         _ => return None,
@@ -118,11 +118,11 @@ fn from_float<S: ToInteger>(level: Level, to: DType) -> Option<TileFn> {
 trait ToFloat: Scalar {
     fn to_f32(self) -> f32;
     fn to_f64(self) -> f64;
-    /// An f32 that rounds to the f16 and bf16 to which this value rounds.
+    /// An f32 that rounds to the same f16 and bf16 as this value.
     fn to_odd_f32(self) -> f32;
 }
 
-/// The conversions of one float to integers: it is truncated and saturated, and NaN becomes zero, as Rust's `as` has it.
+/// The conversions of one float to integers: truncated and saturated, with NaN as zero, like Rust's `as`.
 trait ToInteger: ToFloat {
     fn to_bool(self) -> u8;
     fn to_i8(self) -> i8;
@@ -166,7 +166,7 @@ macro_rules! to_integer {
             }
         }
     )* };
-    // What `as` does, in a way that is vectorised.
+    // The same as `as`, in a form that is vectorised.
     (@truncate $type:ident $($name:ident $to:ident),*) => { $(
         #[inline(always)]
         fn $name(self) -> $to {
@@ -199,8 +199,8 @@ to_float! {
 
 to_integer! { f32 f64 }
 
-/// An f32 that rounds to the f16 and bf16 to which this f64 rounds: truncated, with the last bit set if it is inexact.
-/// Rounding twice to nearest would err where the first rounding makes a tie.
+/// An f32 that rounds to the same f16 and bf16 as this f64: truncated, with the last bit set if it is inexact. Rounding twice to nearest
+/// would err if the first rounding makes a tie.
 #[inline(always)]
 fn round_to_odd(x: f64) -> f32 {
     let nearest = x as f32;
@@ -210,7 +210,7 @@ fn round_to_odd(x: f64) -> f32 {
     if exact { nearest } else { odd }
 }
 
-/// An f64 that rounds to every smaller format as this integer does: the bits that do not fit are gathered in the last.
+/// An f64 that rounds to every smaller format as this integer does: the bits that do not fit set the last one.
 #[inline(always)]
 fn sticky(x: u64) -> f64 {
     let low = u64::from(x & 0xFFF != 0) << 12;

@@ -31,7 +31,7 @@ pub(super) fn binary(level: Level, op: Binary, dtype: DType) -> Option<TileFn> {
     }
 }
 
-/// The function of a binary operation on this float dtype of which operand `one` is one element.
+/// The function of a binary operation on this float dtype with a single element as operand number `one`.
 pub(super) fn with_one(level: Level, op: Binary, dtype: DType, one: usize) -> Option<TileFn> {
     match dtype {
         DType::F16 => max_or_min_with_one::<f32>(level, op).or_else(|| one_term(level, op, one, ToF16)),
@@ -42,7 +42,7 @@ pub(super) fn with_one(level: Level, op: Binary, dtype: DType, one: usize) -> Op
     }
 }
 
-/// Arithmetic with one element, which is the first operand if `one` is 0.
+/// Arithmetic with a single element, which is the first operand if `one` is 0.
 fn one_term<T: Real, R: Round<T>>(level: Level, op: Binary, one: usize, round: R) -> Option<TileFn> {
     Some(match (op, one) {
         (Binary::Add | Binary::AddAny, _) => loops::with_one(level, |a: T, b: T| a + b, round),
@@ -55,7 +55,7 @@ fn one_term<T: Real, R: Round<T>>(level: Level, op: Binary, one: usize, round: R
     })
 }
 
-/// The maximum or the minimum with one element, which may be either operand.
+/// The maximum or the minimum with a single element, which may be either operand.
 fn max_or_min_with_one<T: Number + Scalar>(level: Level, op: Binary) -> Option<TileFn> {
     Some(match op {
         Binary::Max => loops::with_one(level, T::maximum, Exact),
@@ -64,7 +64,7 @@ fn max_or_min_with_one<T: Number + Scalar>(level: Level, op: Binary) -> Option<T
     })
 }
 
-/// The operations whose results need no rounding: of numbers of a dtype they are numbers of this dtype.
+/// Operations whose results need no rounding, since they are numbers of the operand's dtype.
 fn exact_unary<T: Real>(level: Level, op: Unary) -> Option<TileFn> {
     Some(match op {
         Unary::Neg => loops::unary(level, |x: T| -x, Exact),
@@ -103,7 +103,7 @@ fn binary_f32<R: Round<f32>>(level: Level, op: Binary, round: R) -> Option<TileF
         Binary::Atan2 => loops::costly_binary(level, wide::atan2, round),
         Binary::Add | Binary::AddAny | Binary::Sub | Binary::Mul | Binary::Div => return arithmetic(level, op, round),
         Binary::Max | Binary::Min => return exact_binary::<f32>(level, op),
-        // Not of floats.
+        // Not for floats.
         Binary::And | Binary::Or | Binary::Xor => return None,
         Binary::ShiftLeft | Binary::ShiftRightLogical | Binary::ShiftRightArithmetic => return None,
     })
@@ -118,7 +118,7 @@ fn binary_f64(level: Level, op: Binary) -> Option<TileFn> {
             return arithmetic::<f64, Exact>(level, op, Exact);
         }
         Binary::Max | Binary::Min => return exact_binary::<f64>(level, op),
-        // Not of floats.
+        // Not for floats.
         Binary::And | Binary::Or | Binary::Xor => return None,
         Binary::ShiftLeft | Binary::ShiftRightLogical | Binary::ShiftRightArithmetic => return None,
     })
@@ -153,11 +153,11 @@ fn unary_f32<R: Round<f32>>(level: Level, op: Unary, round: R) -> Option<TileFn>
         Unary::ErfInv => loops::costly_unary(level, error::erf_inv, round),
         Unary::Lgamma => loops::unary_scalar(|x: f32| libm::lgamma(x.into()) as f32, round),
         Unary::Digamma => loops::unary_scalar(|x: f32| special::digamma(x.into()) as f32, round),
-        // Results of numbers of a dtype are numbers of this dtype.
+        // The results are numbers of the operand's dtype.
         Unary::Neg | Unary::Sign | Unary::Abs | Unary::Floor | Unary::Ceil | Unary::Round | Unary::IsFinite => {
             return exact_unary::<f32>(level, op);
         }
-        // Not of floats.
+        // Not for floats.
         Unary::Not | Unary::PopulationCount => return None,
     })
 }
@@ -191,11 +191,11 @@ fn unary_f64(level: Level, op: Unary) -> Option<TileFn> {
         Unary::ErfInv => loops::unary_scalar(special::erf_inv, Exact),
         Unary::Lgamma => loops::unary_scalar(libm::lgamma, Exact),
         Unary::Digamma => loops::unary_scalar(special::digamma, Exact),
-        // Results of numbers of a dtype are numbers of this dtype.
+        // The results are numbers of the operand's dtype.
         Unary::Neg | Unary::Sign | Unary::Abs | Unary::Floor | Unary::Ceil | Unary::Round | Unary::IsFinite => {
             return exact_unary::<f64>(level, op);
         }
-        // Not of floats.
+        // Not for floats.
         Unary::Not | Unary::PopulationCount => return None,
     })
 }
@@ -212,7 +212,7 @@ macro_rules! guarded {
         impl Guarded<$type> for $name {
             #[inline(always)]
             fn is_within(x: $type) -> bool {
-                // Of an infinity and a NaN any method makes NaN.
+                // For an infinity and a NaN, any method gives NaN.
                 let distance = x.abs();
                 !((distance > $limit) & (distance < $type::INFINITY))
             }

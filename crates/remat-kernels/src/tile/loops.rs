@@ -1,8 +1,7 @@
 //! The loop that all elementwise functions share.
 //!
-//! Elements are read, computed and written in blocks that are values of their own. So it does not matter to LLVM's
-//! vectoriser whether the output is one of the operands, and one body serves all cases. What is left at the end is
-//! computed as a part of a block too, so that there is no scalar remainder.
+//! Elements are read, computed and written in blocks that are local values. So LLVM's vectoriser need not know whether the output is one of
+//! the operands, and one body serves all cases. The remainder is computed as part of a block too, so there is no scalar remainder.
 
 use std::hint::black_box;
 use std::marker::PhantomData;
@@ -13,13 +12,12 @@ use crate::number::Scalar;
 use crate::number::rounding::{Exact, Round};
 use crate::simd::{Level, multiversion, with_level_number};
 
-/// Elements of a block: enough vectors to keep a CPU with long latencies busy, and not so many that they do not fit its
-/// registers.
+/// Elements of a block: enough vectors to keep a CPU with long latencies busy, and few enough to fit its registers.
 pub(crate) const BLOCK: usize = 64;
 
-/// A function of up to three elements; the operands that it does not have are `()`.
+/// A function of up to three elements; missing operands are `()`.
 pub(super) trait Function<A, B, C, D>: Copy {
-    /// The function, made when a tile begins.
+    /// The function, created at the start of a tile.
     ///
     /// # Safety
     /// `ins` are those of a [`TileFn`] for this function.
@@ -29,7 +27,7 @@ pub(super) trait Function<A, B, C, D>: Copy {
     fn call(self, a: A, b: B, c: C) -> D;
 }
 
-/// A function of one element, as closures are.
+/// A function of one element, given as a closure.
 #[derive(Clone, Copy)]
 struct One<F>(F);
 
@@ -41,34 +39,34 @@ struct Two<F>(F);
 #[derive(Clone, Copy)]
 struct Three<F>(F);
 
-/// A function of two elements, of which the second is the same throughout.
+/// A function of two elements whose second operand is the same throughout.
 #[derive(Clone, Copy)]
 struct WithOne<A, F>(A, F);
 
-/// A function that is vectorised for most arguments, and needs another method for others.
+/// A function that is vectorised for common arguments and uses another method for the others.
 pub(super) trait Guarded<T>: Copy + 'static {
-    /// Whether the argument is one of most.
+    /// Whether the argument is a common one.
     fn is_within(x: T) -> bool;
 
-    /// The function of an argument within.
+    /// The function of a common argument.
     fn within(x: T) -> T;
 
-    /// The function of another argument.
+    /// The function of any other argument.
     fn beyond(x: T) -> T;
 }
 
-/// A guarded function of arguments that are all within.
+/// A guarded function whose arguments are all common.
 #[derive(Clone, Copy)]
 struct Within<G>(PhantomData<G>);
 
-/// A guarded function of any arguments.
+/// A guarded function of arbitrary arguments.
 #[derive(Clone, Copy)]
 struct Any<G>(PhantomData<G>);
 
 impl<A, D, F: Fn(A) -> D + Copy> Function<A, (), (), D> for One<F> {
     #[inline(always)]
     unsafe fn new(_: &[*const u8]) -> Self {
-        // SAFETY: the loops are only made in this file, for a function that was passed by value.
+        // SAFETY: loops are only created in this file, for a function that was passed by value.
         One(unsafe { stateless() })
     }
 
@@ -107,7 +105,7 @@ impl<A, B, C, D, F: Fn(A, B, C) -> D + Copy> Function<A, B, C, D> for Three<F> {
 impl<A: Scalar, D, F: Fn(A, A) -> D + Copy> Function<A, (), (), D> for WithOne<A, F> {
     #[inline(always)]
     unsafe fn new(ins: &[*const u8]) -> Self {
-        // SAFETY: the second pointer of this function is one to an element; and as above.
+        // SAFETY: the second pointer of this function points to an element; and as above.
         unsafe { WithOne(ins[1].cast::<A>().read(), stateless()) }
     }
 
@@ -144,15 +142,15 @@ impl<T: Copy, G: Guarded<T>> Function<T, (), (), T> for Any<G> {
 /// Another copy of a function that captures nothing.
 ///
 /// # Safety
-/// There is a value of this type.
+/// A value of this type exists.
 #[inline(always)]
 unsafe fn stateless<F: Copy>() -> F {
     const { assert!(size_of::<F>() == 0, "a function of a tile captures nothing") };
-    // SAFETY: no byte is read; the type has values (promised), and another one can be made by copying.
+    // SAFETY: no byte is read; the type has values (promised), and copying one creates another.
     unsafe { std::ptr::NonNull::<F>::dangling().read() }
 }
 
-/// A loop over one operand, whose results are rounded. `f` is inlined where it is small or `#[inline(always)]`.
+/// A loop over one operand whose results are rounded. `f` is inlined if it is small or `#[inline(always)]`.
 pub(super) fn unary<A: Scalar, D: Scalar, R: Round<D>>(
     level: Level,
     f: impl Fn(A) -> D + Copy + 'static,
@@ -164,8 +162,8 @@ pub(super) fn unary<A: Scalar, D: Scalar, R: Round<D>>(
     of(level, One(f), round)
 }
 
-/// As [`unary`], for a function that takes much longer than rounding does. Its results are rounded by a second loop, so that it
-/// is compiled once for f32, f16 and bf16.
+/// As [`unary`], for a function that takes much longer than rounding. A second loop rounds its results, so that it is compiled once for
+/// f32, f16 and bf16.
 pub(super) fn costly_unary<A: Scalar, D: Scalar, R: Round<D>>(
     level: Level,
     f: impl Fn(A) -> D + Copy + 'static,
@@ -177,7 +175,7 @@ pub(super) fn costly_unary<A: Scalar, D: Scalar, R: Round<D>>(
     of(level, One(f), round)
 }
 
-/// As [`costly_unary`], for a function that is common in models: for bf16 it rounds in the same loop.
+/// As [`costly_unary`], for a function that is common in models. For bf16 it rounds in the same loop.
 pub(super) fn common_unary<A: Scalar, D: Scalar, R: Round<D>>(
     level: Level,
     f: impl Fn(A) -> D + Copy + 'static,
@@ -186,7 +184,7 @@ pub(super) fn common_unary<A: Scalar, D: Scalar, R: Round<D>>(
     if R::IS_COMMON { unary(level, f, round) } else { costly_unary(level, f, round) }
 }
 
-/// As [`binary`], for a function that takes much longer than rounding does; see [`costly_unary`].
+/// As [`binary`], for a function that takes much longer than rounding; see [`costly_unary`].
 pub(super) fn costly_binary<A: Scalar, D: Scalar, R: Round<D>>(
     level: Level,
     f: impl Fn(A, A) -> D + Copy + 'static,
@@ -198,7 +196,7 @@ pub(super) fn costly_binary<A: Scalar, D: Scalar, R: Round<D>>(
     of(level, Two(f), round)
 }
 
-/// The function of two operands in the other order.
+/// The function of two operands in exchanged order.
 pub(super) fn reversed<A: Scalar, D: Scalar>(level: Level, f: impl Fn(A, A) -> D + Copy + 'static) -> TileFn {
     fn of<A: Scalar, D: Scalar, F: Function<A, A, (), D>>(level: Level, _: F) -> TileFn {
         with_level_number!(level, call_reversed::<Blocks<A, A, D, F>>)
@@ -218,7 +216,7 @@ pub(super) fn binary<A: Scalar, D: Scalar, R: Round<D>>(
     of(level, Two(f), round)
 }
 
-/// A loop over one operand and, as second operand, one element, whose results are rounded.
+/// A loop over one operand and a single element as second operand, whose results are rounded.
 pub(super) fn with_one<A: Scalar, D: Scalar, R: Round<D>>(
     level: Level,
     f: impl Fn(A, A) -> D + Copy + 'static,
@@ -246,18 +244,18 @@ pub(super) fn ternary<A: Scalar, B: Scalar>(level: Level, f: impl Fn(A, B, B) ->
     of(level, Three(f))
 }
 
-/// A loop over one operand and a function that knows the instruction's immediate.
+/// A loop over one operand, with a function that reads the instruction's immediate.
 pub(super) fn with_immediate<T: Scalar, F: Function<T, (), (), T>>(level: Level) -> TileFn {
     blocks::<T, (), (), T, Exact, F>(level)
 }
 
-/// As [`with_immediate`], for a function that takes much longer than to round its results; see [`costly_unary`].
+/// As [`with_immediate`], for a function that takes much longer than rounding; see [`costly_unary`].
 pub(super) fn costly_with_immediate<T: Scalar, R: Round<T>, F: Function<T, (), (), T>>(level: Level) -> TileFn {
     rounded::<T, R, Blocks<T, (), T, F>>(level)
 }
 
-/// A loop over one operand and a function with a rare case, whose results are rounded by a second loop. Whether a tile is
-/// computed in blocks or element by element does not change the results.
+/// A loop over one operand, with a function with a rare case, whose results are rounded by a second loop. Computing a tile in blocks or
+/// element by element gives the same results.
 pub(super) fn guarded<T: Scalar, R: Round<T>, G: Guarded<T>>(level: Level, _: G, _: R) -> TileFn {
     rounded::<T, R, GuardedBlocks<T, G>>(level)
 }
@@ -281,7 +279,7 @@ pub(super) fn binary_scalar<A: Scalar, D: Scalar, R: Round<D>>(
     of(Two(f), round)
 }
 
-/// A function that is compiled for each level, as a type.
+/// A type that represents a function compiled for each level.
 trait Compiled {
     /// The function for a level.
     fn at(level: Level) -> TileFn;
@@ -322,7 +320,7 @@ unsafe fn call_and_round<D: Scalar, R: Round<D>, F: Compiled, const LEVEL: u8>(
     }
     // SAFETY: the CPU has the instructions (promised).
     let level = unsafe { Level::numbered(LEVEL) };
-    // What is not known cannot be inlined, which would be another copy of it.
+    // The compiler must not know the functions, or it would inline another copy of them.
     let (f, round) = black_box((F::at(level), round::<D, R, _>(level, One(|x: D| x))));
     // SAFETY: the arguments are those of a `TileFn`; for the second, the output is the operand.
     unsafe {
@@ -367,8 +365,8 @@ multiversion! {
     }
 }
 
-/// The loop over blocks. What is left at the end is the end of a last block, which overlaps the one before; of a tile that
-/// is shorter, a block is filled up.
+/// The loop over blocks. The remainder is computed by a last block that overlaps the one before it. In a tile shorter than a block, the
+/// block is padded.
 ///
 /// # Safety
 /// That of a [`TileFn`].
@@ -384,10 +382,10 @@ unsafe fn in_blocks<A: Scalar, B: Scalar, C: Scalar, D: Scalar, R: Round<D>, F: 
     let mut filled = MaybeUninit::<([A; BLOCK], [B; BLOCK], [C; BLOCK])>::uninit();
     let mut last = MaybeUninit::<[D; BLOCK]>::uninit();
     let has_last = !n.is_multiple_of(BLOCK);
-    // The last block is computed first, while the operands are whole even if the output is one of them.
+    // The last block is computed first, while the operands are intact even if the output is one of them.
     let mut block = (a, b, c, last.as_mut_ptr().cast::<D>());
     if has_last && n < BLOCK {
-        // SAFETY: the operands have `n` elements, which fit into a block, of which zeros are valid elements.
+        // SAFETY: the operands have `n` elements, which fit in a block, and zeros are valid elements of it.
         unsafe {
             let filled = filled.as_mut_ptr();
             filled.write_bytes(0, 1);
@@ -408,9 +406,8 @@ unsafe fn in_blocks<A: Scalar, B: Scalar, C: Scalar, D: Scalar, R: Round<D>, F: 
             (from, count) = ((a, b, c, out), n / BLOCK);
         }
         for i in (0..count).map(|i| i * BLOCK) {
-            // SAFETY: `BLOCK` elements from `i` can be read from each operand, and written to the output: those of the
-            // tile, or those of the last block, which has a place of its own. A block is read before any of it is written,
-            // so that the output may be an operand.
+            // SAFETY: `BLOCK` elements from `i` can be read from each operand and written to the output: those of the tile, or those of the
+            // last block, which has its own memory. A block is read before any of it is written, so the output may be an operand.
             unsafe {
                 let a = from.0.add(i).cast::<[A; BLOCK]>().read();
                 let b = from.1.add(i).cast::<[B; BLOCK]>().read();
@@ -457,7 +454,7 @@ unsafe fn one_by_one<A: Scalar, B: Scalar, D: Scalar, R: Round<D>, F: Function<A
     }
 }
 
-/// The pointer to an operand; one that does not exist is `()`, of which nothing is read.
+/// The pointer to an operand. A missing operand is `()`, of which nothing is read.
 #[inline(always)]
 fn operand<T: Scalar>(ins: &[*const u8], i: usize) -> *const T {
     if size_of::<T>() == 0 { std::ptr::dangling() } else { ins[i].cast() }

@@ -1,17 +1,15 @@
-//! Functions of tiles: each computes one instruction of a fused loop for a few hundred to a few thousand elements that lie
-//! in the first-level cache.
+//! Tile functions: each computes one instruction of a fused loop for a few hundred to a few thousand elements in the first-level cache.
 //!
-//! A tile lies in a *register*: memory for its elements, each held as its [`register_type`]. f16 and bf16 are held as f32
-//! that are rounded to the dtype after each operation, so that a chain of operations converts only where it loads and stores.
-//! What the functions compute is what the evaluator computes, bit for bit, except the transcendental functions, whose
-//! accuracy [`math`] lists, and the order in which reductions add.
+//! A tile is in a *register*: memory for its elements, each stored as its [`register_type`]. f16 and bf16 are stored as f32 that are
+//! rounded to the dtype after each operation, so a chain of operations converts only at loads and stores. The functions compute bitwise
+//! what the evaluator computes, except for transcendental functions, whose accuracy [`math`] lists, and the order in which reductions add.
 //!
-//! Whether a function exists for an operation and its dtypes, and which version of it suits this CPU, is decided once, when
-//! a program is compiled. A result does not depend on where in a tile an element lies nor on the other elements.
+//! Whether a function exists for an operation and its dtypes, and which version suits this CPU, is decided once, when a program is
+//! compiled. A result does not depend on the position of its element in a tile or on other elements.
 //!
 //! All pointers need only the alignment of their elements.
 
-// Tiles are addressed by pointers: an interpreter knows their number, types and places only at run time.
+// Tiles are addressed by pointers: an interpreter knows their number, types and addresses only at run time.
 #![allow(unsafe_code)]
 
 pub(crate) mod chain;
@@ -45,15 +43,15 @@ use crate::simd::Level;
 /// `out` may be one of `ins` where the elements of both have the same size; otherwise they do not overlap.
 ///
 /// # Safety
-/// The pointers are aligned to their elements and valid for `n` of them, of the register types that the function was made
-/// for; those for reading hold valid ones (0 or 1 where they are bools). `ins` has as many pointers as the operation has
-/// operands, and then one to an [`Immediate`] if the operation has one.
+/// The pointers are aligned to their elements and valid for `n` of them, of the register types that the function was made for. Elements
+/// that are read are valid (bools are 0 or 1). `ins` has one pointer per operand of the operation, and then one to an [`Immediate`] if the
+/// operation has one.
 pub(crate) type TileFn = unsafe fn(n: usize, out: *mut u8, ins: &[*const u8]);
 
 /// The parameters of an operation that its function reads when it runs.
 pub(crate) type Immediate = [i32; 2];
 
-/// What the function of this operation reads through one pointer more, after those to the operands.
+/// The immediate that the function of this operation reads through an additional pointer, after those to the operands.
 pub(crate) fn immediate(op: &Prim) -> Option<Immediate> {
     match op {
         Prim::IntegerPow(op) => Some([op.y, 0]),
@@ -88,8 +86,8 @@ pub(crate) fn elementwise_at(level: Level, op: &Prim, ins: &[DType]) -> Option<T
     }
 }
 
-/// The function of a binary operation on floats of which operand `one` is the same element throughout: it is given the other
-/// operand, and a pointer to one element. `None` for other operations and dtypes.
+/// The function of a binary operation on floats with a single element as operand number `one`. It receives the other operand and a pointer
+/// to the element. `None` for other operations and dtypes.
 pub(crate) fn with_one(op: &Prim, dtype: DType, one: usize) -> Option<TileFn> {
     with_one_at(Level::best(), op, dtype, one)
 }

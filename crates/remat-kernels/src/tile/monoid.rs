@@ -1,4 +1,4 @@
-//! What reductions combine elements with.
+//! Monoids: the operations with which reductions combine elements.
 
 use crate::number::Scalar;
 use crate::number::{Integer, Number};
@@ -124,21 +124,21 @@ impl Monoid<u8> for AndOfBools {
     }
 }
 
-/// The reduction of a row by an operation that LLVM knows to be associative, and brings into an order of its own.
+/// The reduction of a row by an operation that LLVM knows to be associative, in the order that LLVM chooses.
 #[inline(always)]
 fn in_any_order<T: Scalar, M: Monoid<T>>(row: &[T]) -> T {
     row.iter().fold(M::IDENTITY, |a, &b| M::combine(a, b))
 }
 
-/// Elements that are reduced in lanes before the next are.
+/// Elements that are reduced in lanes before the lanes are combined.
 pub(crate) const RUN: usize = 4096;
 /// Lanes of long rows.
 pub(crate) const MANY: usize = 64;
 /// Lanes of short rows.
 const FEW: usize = 8;
 
-/// The reduction of a row by an operation that rounds: in several lanes, which are combined in pairs, so that the error is
-/// far below that of combining one after the other.
+/// The reduction of a row by an operation that rounds. It runs in several lanes, which are combined in pairs, so that the error is far
+/// below that of combining one element after the other.
 #[inline(always)]
 fn in_lanes<T: Scalar, M: Monoid<T>>(row: &[T]) -> T {
     match row.len() {
@@ -149,7 +149,7 @@ fn in_lanes<T: Scalar, M: Monoid<T>>(row: &[T]) -> T {
     }
 }
 
-/// Lane `i` has every element whose position is `i`, modulo the number of lanes.
+/// Lane `i` reduces the elements whose position is `i` modulo the number of lanes.
 #[inline(always)]
 fn run_in_lanes<T: Scalar, M: Monoid<T>, const LANES: usize>(row: &[T]) -> T {
     let mut lanes = [M::IDENTITY; LANES];

@@ -1,4 +1,4 @@
-//! Moving elements: between memory and registers, from one to many, from elements that are apart.
+//! Functions that move elements: between memory and registers, repeated, or strided.
 
 use remat_ir::DType;
 
@@ -9,17 +9,17 @@ use crate::number::rounding::{Exact, from_bf16, from_f16, to_bf16, to_f16};
 use crate::number::with_bits;
 use crate::simd::{Level, multiversion};
 
-/// Spreads an element over each row: `out[r * columns + c] = input[r]`.
+/// Repeats an element along each row: `out[r * columns + c] = input[r]`.
 ///
 /// # Safety
 /// `input` is valid for reading `rows` elements and `out` for writing `rows * columns`, both aligned to the element, and
 /// they do not overlap.
 pub(crate) type SpreadFn = unsafe fn(rows: usize, columns: usize, out: *mut u8, input: *const u8);
 
-/// Gathers elements that are apart: `out[i] = input[i * stride]` for `i < n`, the stride counted in elements.
+/// Gathers strided elements: `out[i] = input[i * stride]` for `i < n`, with the stride in elements.
 ///
 /// # Safety
-/// Each element that is read or written is valid and aligned, and `out` does not overlap what is read.
+/// Each element that is read or written is valid and aligned, and `out` does not overlap the elements that are read.
 pub(crate) type StridedFn = unsafe fn(n: usize, out: *mut u8, input: *const u8, stride: isize);
 
 /// Repeats elements: `out[i * times + j] = input[i]` for `i < n` and `j < times`.
@@ -28,13 +28,13 @@ pub(crate) type StridedFn = unsafe fn(n: usize, out: *mut u8, input: *const u8, 
 /// As of [`StridedFn`].
 pub(crate) type RepeatFn = unsafe fn(n: usize, times: usize, out: *mut u8, input: *const u8);
 
-/// The function that loads from memory into a register, where these differ: it widens f16 and bf16.
+/// The function that loads from memory into a register, if their types differ: it widens f16 and bf16.
 pub(crate) fn load(dtype: DType) -> Option<TileFn> {
     load_at(Level::best(), dtype)
 }
 
-/// The function that stores a register to memory, where these differ: it narrows to f16 and bf16, to which the elements
-/// are rounded already.
+/// The function that stores a register to memory, if their types differ. It narrows to f16 and bf16, to which the elements are already
+/// rounded.
 pub(crate) fn store(dtype: DType) -> Option<TileFn> {
     store_at(Level::best(), dtype)
 }
@@ -55,7 +55,7 @@ pub(super) fn store_at(level: Level, dtype: DType) -> Option<TileFn> {
     }
 }
 
-/// The function that spreads registers' elements of this dtype.
+/// The function that repeats register elements of this dtype along rows.
 pub(crate) fn spread(dtype: DType) -> SpreadFn {
     with_bits!(dtype, T => spread_at::<T>(Level::best()))
 }
@@ -90,7 +90,7 @@ unsafe fn repeat_of<T: Scalar>(n: usize, times: usize, out: *mut u8, input: *con
 }
 
 multiversion! {
-    /// Copies elements, each as often as `times` one after the other.
+    /// Copies elements, each repeated `times` times.
     pub(crate) fn repeat<W: Copy>(from: &[W], times: usize, to: &mut [W]) {
         match times {
             2 => repeat_each::<W, 2>(from, to),
@@ -105,7 +105,7 @@ multiversion! {
     }
 }
 
-/// As [`repeat`], for a number of copies that the compiler knows, so that it writes whole vectors.
+/// As [`repeat`], with a constant number of copies, so that the compiler writes whole vectors.
 #[inline(always)]
 fn repeat_each<W: Copy, const TIMES: usize>(from: &[W], to: &mut [W]) {
     for (to, &from) in to.as_chunks_mut::<TIMES>().0.iter_mut().zip(from) {

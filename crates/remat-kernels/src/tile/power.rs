@@ -52,7 +52,7 @@ impl<const BITS: u32> Power<BITS> {
         Power { exponent: unsafe { ins[1].cast::<i32>().read() }.unsigned_abs() }
     }
 
-    /// All bits are looked at, so that every element takes the same way.
+    /// The loop covers all bits, so that every element takes the same path.
     #[inline(always)]
     fn of<T: Number>(self, x: T) -> T {
         let (mut result, mut square) = (T::ONE, x);

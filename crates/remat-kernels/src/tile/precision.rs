@@ -7,7 +7,7 @@ use super::{Immediate, TileFn};
 use crate::number::rounding::{from_bf16, from_f16, to_bf16, to_f16};
 use crate::simd::Level;
 
-/// The function that rounds to fewer bits, which are the instruction's immediate.
+/// The function that rounds to a format of fewer bits, given by the instruction's immediate.
 pub(super) fn reduce_precision(level: Level, dtype: DType) -> Option<TileFn> {
     Some(match dtype {
         DType::F16 => loops::with_immediate::<f32, ReduceF16>(level),
@@ -32,22 +32,22 @@ struct ReduceF64(Reduce64);
 
 macro_rules! reduce {
     ($($name:ident $bits:ident;)*) => { $(
-        /// What the rounding of any element needs: masks and bounds of the bits of its format.
+        /// Masks and bounds for rounding an element to the format.
         #[derive(Clone, Copy)]
         struct $name {
             sign: $bits,
             infinity: $bits,
             /// Whether the new format has a NaN.
             has_nan: bool,
-            /// One less than half of the last bit that stays.
+            /// One less than half of the last kept bit.
             half: $bits,
-            /// The last bit that stays, unless all do.
+            /// The last kept bit, unless all bits are kept.
             odd: $bits,
-            /// The bits that stay.
+            /// The kept bits.
             kept: $bits,
-            /// Exponents above are infinite.
+            /// Larger exponents become infinite.
             largest: $bits,
-            /// Exponents below are zero.
+            /// Smaller exponents become zero.
             smallest: $bits,
         }
 
@@ -76,13 +76,12 @@ macro_rules! reduce {
                 }
             }
 
-            /// Rounds the mantissa, half to even; then what is too large for the exponent becomes infinite, and what would
-            /// be subnormal zero.
+            /// Rounds the mantissa, half to even. Numbers too large for the exponent then become infinite, and subnormal ones zero.
             #[inline(always)]
             fn apply(self, bits: $bits) -> $bits {
                 let sign = bits & self.sign;
                 let magnitude = bits ^ sign;
-                // An infinity stays as it is: less than half of a unit is added, or half of one and then the unit is odd.
+                // An infinity stays an infinity: less than half a unit is added, or half of one to an odd unit.
                 let rounded = (magnitude + self.half + $bits::from(magnitude & self.odd != 0)) & self.kept;
                 let exponent = rounded & self.infinity;
                 let finite = if exponent < self.smallest { 0 } else { rounded };

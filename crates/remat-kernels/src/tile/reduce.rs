@@ -1,6 +1,6 @@
 //! Reductions of tiles.
 //!
-//! Floats are added in an order that depends on the number of columns alone.
+//! The order in which floats are added depends only on the number of columns.
 
 use remat_ir::{DType, ReduceKind};
 
@@ -13,8 +13,8 @@ use crate::number::rounding::{Exact, Round, ToBf16, ToF16};
 use crate::number::{Integer, Real, with_bits, with_integer};
 use crate::simd::{Level, multiversion};
 
-/// Reduces each of `rows` rows of `columns` contiguous elements to one: `out[r]` is the reduction of `input[r * columns ..]`.
-/// Of no columns it is the [`identity`].
+/// Reduces each of `rows` rows of `columns` contiguous elements to one: `out[r]` is the reduction of `input[r * columns ..]`. It is the
+/// [`identity`] if there are no columns.
 ///
 /// # Safety
 /// `input` is valid for reading `rows * columns` elements of the register type and `out` for writing `rows`, both aligned
@@ -26,9 +26,8 @@ pub(crate) fn reduce_rows(kind: ReduceKind, dtype: DType) -> Option<ReduceFn> {
     reduce_rows_at(Level::best(), kind, dtype)
 }
 
-/// The function that accumulates: `out[i]` is the reduction of `acc[i]` and `input[i]`, for the operands `[acc, input]`. The
-/// accumulator is a register that begins as the [`identity`]. f16 and bf16 are not rounded while they accumulate:
-/// [`finish`] does it.
+/// The function that accumulates: `out[i]` is the reduction of `acc[i]` and `input[i]`, for the operands `[acc, input]`. The accumulator is
+/// a register that starts as the [`identity`]. f16 and bf16 are not rounded during accumulation; [`finish`] rounds them.
 pub(crate) fn accumulate(kind: ReduceKind, dtype: DType) -> Option<TileFn> {
     accumulate_at(Level::best(), kind, dtype)
 }
@@ -40,13 +39,13 @@ pub(crate) fn accumulate(kind: ReduceKind, dtype: DType) -> Option<TileFn> {
 /// element, and they do not overlap.
 pub(crate) type LanesFn = unsafe fn(n: usize, first: usize, lanes: *mut u8, input: *const u8);
 
-/// The function that reduces elements in lanes, which begin as the [`identity`]. When [`reduce_rows`] reduces the lanes of at most
-/// [`RUN`] elements, and [`accumulate`] such results one after the other, the result has the bits of a row that has all elements.
+/// The function that reduces elements in lanes, which start as the [`identity`]. If [`reduce_rows`] reduces the lanes of at most [`RUN`]
+/// elements, and [`accumulate`] combines such results one after the other, the result is bitwise that of a row with all elements.
 pub(crate) fn accumulate_lanes(kind: ReduceKind, dtype: DType) -> Option<LanesFn> {
     with_monoid(kind, dtype, InLanes(Level::best()))
 }
 
-/// The function that rounds accumulators to the dtype, where its registers hold more: for f16 and bf16.
+/// The function that rounds accumulators to the dtype, if its registers have more bits: for f16 and bf16.
 pub(crate) fn finish(dtype: DType) -> Option<TileFn> {
     match dtype {
         DType::F16 => Some(loops::unary(Level::best(), |x: f32| x, ToF16)),
@@ -55,7 +54,7 @@ pub(crate) fn finish(dtype: DType) -> Option<TileFn> {
     }
 }
 
-/// What an accumulator begins with: the first bytes are an element of the register type.
+/// The initial value of an accumulator. Its first bytes are an element of the register type.
 pub(crate) fn identity(kind: ReduceKind, dtype: DType) -> Option<[u8; 8]> {
     with_monoid(kind, dtype, Identity)
 }
@@ -68,7 +67,7 @@ pub(super) fn accumulate_at(level: Level, kind: ReduceKind, dtype: DType) -> Opt
     with_monoid(kind, dtype, Accumulate(level))
 }
 
-/// What is made for a monoid.
+/// A visitor of monoids.
 trait Visit {
     type Output;
     fn visit<T: Scalar, M: Monoid<T>, R: Round<T>>(self, round: R) -> Self::Output;
@@ -115,7 +114,7 @@ impl Visit for InLanes {
     }
 }
 
-/// Visits the monoid of this kind on registers of this dtype; `None` where there is none.
+/// Visits the monoid of this kind for registers of this dtype; `None` if there is none.
 fn with_monoid<V: Visit>(kind: ReduceKind, dtype: DType, visit: V) -> Option<V::Output> {
     match dtype {
         DType::Bool => bools(kind, visit),
@@ -147,7 +146,7 @@ where
     match kind {
         ReduceKind::Sum => Some(visit.visit::<T, Sum, R>(round)),
         ReduceKind::Prod => Some(visit.visit::<T, Product, R>(round)),
-        // The maximum is one of the elements, and so is the minimum.
+        // The maximum and the minimum are among the elements, so they need no rounding.
         ReduceKind::Max => Some(visit.visit::<T, Maximum, _>(Exact)),
         ReduceKind::Min => Some(visit.visit::<T, Minimum, _>(Exact)),
         ReduceKind::And | ReduceKind::Or => None,

@@ -11,7 +11,7 @@ use crate::simd::Level;
 
 /// The function of a comparison of two operands of this dtype.
 pub(super) fn compare(level: Level, op: Compare, dtype: DType) -> Option<TileFn> {
-    // Whether integers are equal does not depend on their sign.
+    // Equality of integers does not depend on their sign.
     match op {
         Compare::Eq if !dtype.is_float() => with_bits!(dtype, T => Some(comparison::<T>(level, op))),
         Compare::Ne if !dtype.is_float() => with_bits!(dtype, T => Some(comparison::<T>(level, op))),
@@ -40,8 +40,7 @@ fn at_most<T: Number>(a: T, b: T) -> u8 {
     u8::from(a <= b)
 }
 
-/// The function that clamps elements of this dtype: the smaller of the upper bound and the larger of the lower bound and
-/// the element.
+/// The function that clamps elements of this dtype: the smaller of the upper bound and the larger of the lower bound and the element.
 pub(super) fn clamp(level: Level, dtype: DType) -> Option<TileFn> {
     with_register!(dtype, T => Some(clamped::<T>(level)))
 }
@@ -62,7 +61,7 @@ pub(super) fn select_n(level: Level, which: DType, dtype: DType, cases: usize) -
     }
 }
 
-/// The element of the case that an i32 numbers; of the first or the last case where there is none of this number.
+/// The element of the case with the number in an i32, or of the first or last case if there is no such number.
 ///
 /// # Safety
 /// That of a [`TileFn`].

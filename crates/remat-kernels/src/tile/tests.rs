@@ -9,7 +9,7 @@ use remat_ir::{
 use super::*;
 use remat_testkit::arrays::{Stream, assert_same, filled};
 
-/// Lengths: none, one, less than a block, a block, blocks and a rest.
+/// Lengths: zero, one, less than a block, a block, blocks and a remainder.
 const LENGTHS: [usize; 7] = [0, 1, 3, 63, 64, 65, 517];
 
 /// Memory for elements of any type, aligned to 8 bytes.
@@ -32,7 +32,7 @@ impl Register {
         register
     }
 
-    /// The elements of an array as the interpreter holds them.
+    /// The elements of an array in register format.
     pub(super) fn of(x: &Array) -> Register {
         match x.data() {
             Data::F16(v) => Register::fill(v.iter().map(|x| x.to_f32())),
@@ -41,7 +41,7 @@ impl Register {
         }
     }
 
-    /// The elements of an array as memory holds them.
+    /// The elements of an array in memory format.
     fn memory(x: &Array) -> Register {
         with_dtype!(x.dtype(), T => Register::fill(T::slice(x.data()).expect("the dtype").iter().copied()))
     }
@@ -60,7 +60,7 @@ impl Register {
         (0..n).map(|i| unsafe { self.as_ptr().cast::<T>().add(i).read() }).collect()
     }
 
-    /// The array that the register holds. Where the dtype is rounded to, the elements are rounded already.
+    /// The array in the register. Elements are already rounded if the dtype needs it.
     pub(super) fn array(&self, dtype: DType, shape: &[usize]) -> Array {
         let aval = Aval::new(dtype, shape.iter().copied());
         let n = aval.size();
@@ -79,7 +79,7 @@ fn exactly<T: Into<f32> + Copy>(register: f32, x: T) -> T {
     x
 }
 
-/// Values that are likely to be treated wrongly, and random ones of all sizes.
+/// Values that are likely to be handled wrongly, and random ones of all magnitudes.
 pub(super) fn values(dtype: DType, n: usize, seed: u64) -> Array {
     let special = [
         0.0,
@@ -172,7 +172,7 @@ pub(super) fn is_approximate(op: Unary) -> bool {
     op.class() == Class::Transcendental && !matches!(op, Unary::Sqrt | Unary::Rsqrt)
 }
 
-/// What is left out at compile time nothing computes at run time: every function of every dtype that the operation takes.
+/// Functions that are left out at compile time are missing at run time, so every operation needs a function for each of its dtypes.
 #[test]
 fn every_kind_has_a_function_in_every_dtype() {
     for dtype in DType::ALL {
@@ -423,7 +423,7 @@ fn half_floats_accumulate_in_f32() {
     }
 }
 
-/// The error of long sums does not grow as that of adding one after the other.
+/// The error of a long sum does not grow like that of adding elements one after the other.
 #[test]
 fn long_sums_are_accurate() {
     let x = vec![0.1f32; 1 << 20];
@@ -461,7 +461,7 @@ fn strides() {
             for n in [0, 1, 5, 70] {
                 let start = if stride < 0 { (n.max(1) - 1) * stride.unsigned_abs() } else { 0 };
                 let mut out = vec![T::default(); n];
-                // SAFETY: with this start all that is read lies in the vector, which is long enough for each case.
+                // SAFETY: with this start, all elements that are read are in the vector, which is long enough for each case.
                 unsafe {
                     strided(size_of::<T>())(n, out.as_mut_ptr().cast(), x.as_ptr().add(start).cast(), stride);
                 }

@@ -1,7 +1,7 @@
 //! Cholesky factors, by blocks of columns (the right-looking algorithm: Golub and Van Loan, Matrix Computations, 4.2.6).
 //!
-//! The triangle of a block on the diagonal is factored element by element; the rows below are solved by it, packed into tiles; and
-//! the products of these tiles are subtracted from what is right of them.
+//! The triangle of a diagonal block is factored element by element. The rows below are solved with it and packed into tiles, and the
+//! products of these tiles are subtracted from the trailing matrix.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -28,10 +28,10 @@ struct Factor {
 /// Columns of a block.
 const BLOCK: usize = 32;
 
-/// Larger matrices are factored one by one, each by all threads; of others, each thread factors its own.
+/// Larger matrices are factored one by one, each by all threads. Of smaller ones, each thread factors its own.
 const LARGE: usize = 256;
 
-/// Products that a task subtracts at least, where there are as many.
+/// The fewest products that a task subtracts, if there are that many.
 const TASK: usize = 1 << 17;
 
 impl Kernel for Factor {
@@ -50,8 +50,7 @@ impl Kernel for Factor {
 }
 
 impl Factor {
-    /// Elements of scratch memory for one matrix: the tiles of a block, and the matrix itself where elements are not what is
-    /// computed with.
+    /// Elements of scratch memory for one matrix: the tiles of a block, and a copy of the matrix if it is computed in another type.
     fn elements(&self) -> usize {
         let matrix = if self.dtype.size() < size_of::<f32>() { self.n * self.n } else { 0 };
         matrix + self.n.saturating_sub(BLOCK).next_multiple_of(COLUMNS) * BLOCK
@@ -100,8 +99,8 @@ impl Factor {
     }
 }
 
-/// Replaces the lower triangle of a matrix by its factor. False where it has none; what is in the matrix is then unspecified,
-/// as is what is above the diagonal.
+/// Replaces the lower triangle of a matrix by its factor. Returns false if it has none; the content of the matrix is then unspecified, as
+/// is always the part above the diagonal.
 fn factor<W: Real + Accumulator>(matrix: &mut [W], n: usize, scratch: &mut [W], threads: &Threads) -> bool {
     for start in (0..n).step_by(BLOCK) {
         let end = n.min(start + BLOCK);
@@ -114,7 +113,7 @@ fn factor<W: Real + Accumulator>(matrix: &mut [W], n: usize, scratch: &mut [W], 
         let triangle = Factors { elements: &*block, start, row: n as isize, column: 1 };
         let rows = n - end;
         let tiles = &mut scratch[..rows.next_multiple_of(COLUMNS) * width];
-        // A tile has the elements of some rows below the block, each row a column of the tile.
+        // A tile has the elements of some rows below the block; each row is a column of the tile.
         let tile = COLUMNS * width;
         let solve = |tile: &mut [W], rows: &mut [W]| {
             for (k, packed) in tile.chunks_exact_mut(COLUMNS).enumerate() {
@@ -128,7 +127,7 @@ fn factor<W: Real + Accumulator>(matrix: &mut [W], n: usize, scratch: &mut [W], 
         };
         let items = tiles.chunks_mut(tile).zip(below.chunks_mut(COLUMNS * n));
         threads.for_each_item(rows.div_ceil(COLUMNS), items, |(tile, rows)| solve(tile, rows));
-        // What is right of the block, as far as the diagonal.
+        // The trailing matrix, up to the diagonal.
         let tiles = &*tiles;
         let group = TASK.div_ceil(rows.max(1) * width).next_multiple_of(ROWS);
         threads.for_each_chunk(below, group * n, |task, rows| {
@@ -152,7 +151,7 @@ fn factor<W: Real + Accumulator>(matrix: &mut [W], n: usize, scratch: &mut [W], 
     true
 }
 
-/// Factors the triangle in these columns of the rows of a block. False where a pivot is not positive, or NaN.
+/// Factors the triangle in these columns of the rows of a block. Returns false if a pivot is not positive, or NaN.
 fn factor_block<W: Real + Accumulator>(rows: &mut [W], n: usize, columns: Range<usize>) -> bool {
     for i in 0..columns.len() {
         let (above, current) = rows.split_at_mut(i * n);
@@ -181,7 +180,7 @@ mod tests {
 
     const FLOATS: [DType; 4] = [DType::F16, DType::Bf16, DType::F32, DType::F64];
 
-    /// Matrices with a large diagonal: positive definite. What is above the diagonal is not read.
+    /// Matrices with a large diagonal, which are positive definite. The part above the diagonal is not read.
     fn definite(dtype: DType, batch: usize, n: usize) -> Array {
         let mut stream = Stream::new(7);
         let mut element = |at: usize| {

@@ -1,8 +1,8 @@
 //! Triangular systems and Cholesky factors.
 //!
-//! Each element of a result is an operand less products that are subtracted one by one, in the order of the definition. Blocks
-//! choose which elements are computed side by side and never the order of a sum, so that results are the evaluator's bit for
-//! bit, whatever the sizes, the layouts and the number of threads.
+//! Each element of a result is an operand minus products that are subtracted one by one, in the order of the definition. Blocks choose
+//! which elements are computed side by side, never the order of a sum. So results are bitwise those of the evaluator for all sizes, layouts
+//! and numbers of threads.
 
 mod cholesky;
 mod tile;

@@ -1,16 +1,16 @@
-//! Columns of unknowns side by side: substitution, and the subtraction of products that it consists of.
+//! Substitution for several columns of unknowns side by side, and the subtraction of products within it.
 
 use crate::base::product::Float;
 use crate::number::Number;
 use crate::simd::multiversion;
 
-/// Columns that are computed side by side. They are packed: the elements of a row are neighbours, and rows follow each other.
+/// Columns that are computed side by side. They are packed: the elements of a row are neighbours, and rows are consecutive.
 pub(super) const COLUMNS: usize = 16;
 
-/// Rows that are computed side by side: with their columns they fit into the registers.
+/// Rows that are computed side by side. Together with their columns they fit in the registers.
 pub(super) const ROWS: usize = 4;
 
-/// A matrix of factors: the element in row `i` and column `k` is number `start + i * row + k * column`.
+/// A matrix of factors. The element in row `i` and column `k` is number `start + i * row + k * column`.
 #[derive(Clone, Copy)]
 pub(super) struct Factors<'a, T> {
     pub(super) elements: &'a [T],
@@ -30,8 +30,8 @@ impl<T: Number> Factors<'_, T> {
 /// Rows of a tile.
 pub(super) type Sums<W> = [[W; COLUMNS]; ROWS];
 
-/// Subtracts from each row of a tile the rows of `x`, one after the other, times the row's factors. `rows` are the rows of the
-/// factors; a row that is there twice is computed twice.
+/// Subtracts from each row of a tile the rows of `x`, one after the other, times the row's factors. `rows` are row indices of the factors
+/// and may repeat.
 #[inline(always)]
 fn subtract<T: Float>(factors: &Factors<'_, T>, rows: [usize; ROWS], x: &[T::Wide], sums: &mut Sums<T::Wide>) {
     let mut local = *sums;
@@ -47,7 +47,7 @@ fn subtract<T: Float>(factors: &Factors<'_, T>, rows: [usize; ROWS], x: &[T::Wid
 }
 
 multiversion! {
-    /// As [`subtract`], for the first rows of the factors, of which there are `rows`.
+    /// As [`subtract`], for the first `rows` rows of the factors.
     pub(super) fn subtract_rows<T: Float>(factors: Factors<'_, T>, rows: usize, x: &[T::Wide], sums: &mut Sums<T::Wide>) {
         subtract(&factors, [0, 1, 2, 3].map(|i: usize| i.min(rows - 1)), x, sums);
     }

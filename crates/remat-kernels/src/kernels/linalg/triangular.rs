@@ -1,9 +1,9 @@
-//! Triangular systems.
+//! Solves triangular systems.
 //!
-//! Systems are solved [`COLUMNS`] at a time, packed into a panel of scratch memory in the order of their solution, so that there is
-//! one loop for all: of lower and upper triangles, transposed ones, and those on the right.
+//! Systems are solved [`COLUMNS`] at a time, packed into a panel of scratch memory in the order in which they are solved. One loop then
+//! covers lower and upper triangles, transposed ones, and systems on the right.
 
-// Panels that are solved by different threads lie between each other in the result.
+// Panels that different threads solve are interleaved in the result.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -35,7 +35,7 @@ struct Solve {
     systems: usize,
 }
 
-/// Products that a task subtracts at least, where there are as many.
+/// The fewest products that a task subtracts, if there are that many.
 const TASK: usize = 1 << 17;
 
 impl Kernel for Solve {
@@ -79,17 +79,17 @@ impl Solve {
         });
     }
 
-    /// Whether the transposed matrix is that of the systems: `x a = b` is solved as `aᵀ xᵀ = bᵀ`.
+    /// Whether the systems use the transposed matrix: `x a = b` is solved as `aᵀ xᵀ = bᵀ`.
     fn is_transposed(&self) -> bool {
         self.op.transpose_a == self.op.left_side
     }
 
-    /// The unknown that is solved for in a step: the first of a lower triangle, the last of an upper one, and so on.
+    /// The unknown that a step solves for: the first one for a lower triangle, the last one for an upper triangle, and so on.
     fn unknown(&self, step: usize) -> usize {
         if self.op.lower != self.is_transposed() { step } else { self.n - 1 - step }
     }
 
-    /// The matrix of the systems with rows and columns in the order of the solution.
+    /// The matrix of the systems, with rows and columns in the order in which they are solved.
     fn triangle<'a, T>(&self, a: &'a [T]) -> Factors<'a, T> {
         let (n, first) = (self.n as isize, self.unknown(0));
         let (row, column) = if self.is_transposed() { (1, n) } else { (n, 1) };
@@ -122,7 +122,7 @@ impl Solve {
         }
     }
 
-    /// Where an unknown of a system is in its matrix.
+    /// The index of an unknown of a system in its matrix.
     fn element(&self, unknown: usize, system: usize) -> usize {
         if self.op.left_side { unknown * self.systems + system } else { system * self.n + unknown }
     }

@@ -1,4 +1,4 @@
-//! Loops of operations of which chains are made, in all orders, beside the evaluator.
+//! Loops of operations that become chains, in all orders, compared with the evaluator.
 
 use remat_ir::{
     Array, Binary, Clamp, Compare, ConvertElementType, DType, IntegerPow, Literal, Prim, Reduce, ReduceKind, SelectN,
@@ -14,7 +14,7 @@ use crate::simd::Level;
 use crate::test_support::{Stream, wild};
 use crate::tile::chain::function_at;
 
-/// A loop in the making, with the arrays that it reads.
+/// A loop under construction, with the arrays that it reads.
 struct Loop {
     stream: Stream,
     operands: Vec<LoopOperand>,
@@ -41,7 +41,7 @@ impl Loop {
         matches!(x, Operand(i) if matches!(self.operands[i].source, LoopSource::Literal(_)))
     }
 
-    /// Adds an array that lies like this.
+    /// Adds an array with this extent and layout.
     fn add(&mut self, dtype: DType, extent: Extent, buffer: &[usize], layout: Layout) {
         let number = self.arrays.len();
         self.arrays.push(wild(dtype, buffer, self.stream.bits()));
@@ -54,7 +54,7 @@ impl Loop {
         self.operands.push(LoopOperand { dtype, extent: Full, source: LoopSource::Literal(literal) });
     }
 
-    /// A value of this dtype: often the last one, as in chains.
+    /// A value of this dtype, often the last one, as in chains.
     fn value(&mut self, dtype: DType) -> Option<LoopInput> {
         let operands = (0..self.operands.len()).map(Operand);
         let all = operands.chain((0..self.equations.len()).map(Equation));
@@ -80,7 +80,7 @@ impl Loop {
             _ => (ConvertElementType { dtype }.into(), vec![other]),
         };
         let ins = dtypes.iter().map(|&dtype| self.value(dtype)).collect::<Option<Vec<LoopInput>>>()?;
-        // The evaluator makes one number of literals alone.
+        // The evaluator folds equations of literals alone into one number.
         if ins.iter().all(|&x| self.is_literal(x)) {
             return None;
         }
@@ -90,7 +90,7 @@ impl Loop {
         Some(())
     }
 
-    /// Checks it, with some results stored.
+    /// Checks the loop, with some of its results stored.
     fn check(mut self, rows: usize, columns: Option<usize>) {
         let count = self.equations.len();
         let mut outs: Vec<usize> = (0..count).filter(|_| self.stream.below(6) == 0).collect();
@@ -99,7 +99,7 @@ impl Loop {
         let Loop { operands, arrays, equations, .. } = self;
         let spec = LoopSpec { operands, equations, outs, rows, columns, reduction: None };
         check_all(&spec, &arrays);
-        // Shorter vectors: which elements a step computes before the next step begins is another number of them.
+        // Shorter vectors: the number of elements that a step computes before the next step begins differs.
         for chain in Level::all().filter(|&level| level < Level::best()).filter_map(function_at) {
             let map = Map::new(&spec).expect("a function for each operation");
             check_kernel(&map.with_chain(chain), &spec, &arrays);

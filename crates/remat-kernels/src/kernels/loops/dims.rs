@@ -1,4 +1,4 @@
-//! Walking through the dimensions of a strided operand.
+//! The dimensions of a strided operand, and how to walk through them.
 
 // Elements are addressed by pointers, as the functions of tiles are.
 #![allow(unsafe_code)]
@@ -32,7 +32,7 @@ impl Dims {
         position
     }
 
-    /// The elements of a run along the innermost of several dimensions, if they repeat one element or lie side by side.
+    /// The length of a run along the innermost of several dimensions, if its elements are all the same or contiguous.
     pub(super) fn run(&self) -> Option<usize> {
         match self.0.as_slice() {
             [_, .., (size, 0 | 1)] => Some(*size),
@@ -45,7 +45,7 @@ impl Dims {
         matches!(self.0.as_slice(), [_, .., (_, 0)])
     }
 
-    /// Whether the elements of each range that does not cross a multiple of `run` are one element.
+    /// Whether each range that does not cross a multiple of `run` is one repeated element.
     pub(super) fn is_one_along(&self, run: Option<usize>) -> bool {
         match self.0.as_slice() {
             [] | [(_, 0)] => true,
@@ -54,7 +54,7 @@ impl Dims {
         }
     }
 
-    /// The position of element `start`, relative to the first, if the next `n` lie side by side from there.
+    /// The position of element `start`, relative to the first, if the next `n` elements are contiguous from there.
     pub(super) fn side_by_side(&self, start: usize, n: usize) -> Option<isize> {
         let &(size, stride) = self.0.last()?;
         (stride == 1 && start % size + n <= size).then(|| self.at(start))
@@ -63,8 +63,8 @@ impl Dims {
     /// Copies the elements from `start` to `start + n` to `out`. `base` is the first element.
     ///
     /// # Safety
-    /// All elements of these dimensions must be readable at `base`, `n` of them writable at `out`, and there must be
-    /// `start + n` of them; they have `width` bytes, for which `copy` and `repeat` are made.
+    /// All elements of these dimensions must be readable at `base`, `n` of them writable at `out`, and there must be `start + n` of them;
+    /// each has `width` bytes, the size for which `copy` and `repeat` are made.
     pub(super) unsafe fn copy(
         &self,
         (copy, repeat): (StridedFn, RepeatFn),
@@ -75,7 +75,7 @@ impl Dims {
         out: *mut u8,
     ) {
         let &(size, stride) = self.0.last().unwrap_or(&(1, 0));
-        // Neighbours that are repeated are copied together, as far as they lie side by side.
+        // Neighbours that are repeated are copied together, as far as they are contiguous.
         let side_by_side = match self.0.as_slice() {
             [.., (count, 1), (times, 0)] => count * times,
             _ => 0,

@@ -13,17 +13,17 @@ use crate::threads::Threads;
 #[cfg(test)]
 use crate::tile::chain::ChainFn;
 
-/// A loop whose results have an element at each position or one per row.
+/// A loop whose results have one element per position or one per row.
 pub(super) struct Map {
     program: Program,
     /// Rows, or elements if there are no columns.
     rows: usize,
     columns: Option<usize>,
-    /// Whether tiles are fetched ahead.
+    /// Whether tiles are prefetched.
     fetches: bool,
 }
 
-/// A task computes at least this many elements, so that to hand it to a thread costs little in comparison.
+/// The fewest elements of a task, so that handing it to a thread costs little in comparison.
 const TASK: usize = 1 << 15;
 
 impl Map {
@@ -35,14 +35,14 @@ impl Map {
         Some(Map { program, rows: spec.rows, columns: spec.columns, fetches })
     }
 
-    /// The same loop with another function of chains.
+    /// The same loop with another chain function.
     #[cfg(test)]
     pub(super) fn with_chain(mut self, chain: ChainFn) -> Map {
         self.program.set_chain(chain);
         self
     }
 
-    /// The rows of the tile that begins with this one: single elements where there are no columns.
+    /// The number of rows in the tile that begins with this one, which are single elements if there are no columns.
     fn tile(&self, row: usize) -> usize {
         if self.columns.is_some() { self.program.row_capacity } else { self.program.tile(row) }
     }

@@ -2,7 +2,7 @@
 
 use crate::interface::{PhaseMemory, Source, Target};
 
-/// The operands and outputs of a kernel, as one loop of it numbers them.
+/// The operands and outputs of a kernel, in the numbering of one of its loops.
 #[derive(Clone, Copy)]
 pub(super) struct Memory<'a> {
     ins: &'a [Source<'a>],
@@ -10,35 +10,35 @@ pub(super) struct Memory<'a> {
     phase: Option<OfPhase<'a>>,
 }
 
-/// What the inputs and the outputs of a loop are that is one of several.
+/// The memory of a phase: what its inputs and outputs refer to.
 #[derive(Clone, Copy)]
 pub(super) struct OfPhase<'a> {
     pub(super) ins: &'a [PhaseMemory],
     pub(super) outs: &'a [PhaseMemory],
-    /// Where the memory of the block ends, and the bytes of each value there; the first value is the last.
+    /// The end of the block's memory, and the bytes of each value there, the last value first.
     pub(super) end: *mut u8,
     pub(super) of_value: usize,
-    /// The first position of the block, in whose memory it is the first too.
+    /// The first position of the block.
     pub(super) first: usize,
 }
 
 impl<'a> Memory<'a> {
-    /// That of a loop which is a kernel.
+    /// The memory of a loop that is a kernel by itself.
     pub(super) fn new(ins: &'a [Source<'a>], outs: &'a [Target<'a>]) -> Memory<'a> {
         Memory { ins, outs, phase: None }
     }
 
-    /// That of one of several loops.
+    /// The memory of one of several loops.
     pub(super) fn of_phase(self, phase: OfPhase<'a>) -> Memory<'a> {
         Memory { phase: Some(phase), ..self }
     }
 
-    /// Where the elements of an input begin, which have `width` bytes.
+    /// The address of the first element of an input, whose elements have `width` bytes.
     pub(super) fn input(&self, number: usize, width: usize) -> *const u8 {
         self.at(self.phase.map_or(PhaseMemory::Input(number), |phase| phase.ins[number]), width)
     }
 
-    /// Where the elements of an output begin, which have `width` bytes.
+    /// The address of the first element of an output, whose elements have `width` bytes.
     pub(super) fn output(&self, number: usize, width: usize) -> *mut u8 {
         self.at(self.phase.map_or(PhaseMemory::Output(number), |phase| phase.outs[number]), width)
     }

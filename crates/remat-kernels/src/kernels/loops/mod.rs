@@ -1,9 +1,8 @@
 //! Fused loops: chains of elementwise operations, and reductions, computed tile by tile.
 //!
-//! A loop is given as a [`LoopSpec`] and becomes a small program whose instructions each compute a whole tile, so that
-//! what lies between two operations never leaves the first-level cache (as in MonetDB/X100's vectorised execution, Boncz
-//! et al. 2005). There is no code generation: to compile a loop takes microseconds. Several loops over one space run block by block
-//! ([`BlockedLoops`](crate::BlockedLoops)).
+//! A loop is given as a [`LoopSpec`] and becomes a small program in which each instruction computes a whole tile, so that intermediate
+//! values never leave the first-level cache (as in MonetDB/X100's vectorised execution, Boncz et al. 2005). There is no code generation:
+//! compiling a loop takes microseconds. Several loops over one space can run block by block ([`BlockedLoops`](crate::BlockedLoops)).
 
 mod blocks;
 #[cfg(test)]

@@ -1,14 +1,14 @@
 //! Loops that end in reductions over any axes.
 //!
-//! Elements are computed tile by tile, and only accumulators are kept. If the last axes are kept, a tile runs along them and is
-//! added to a tile of accumulators; if they have few elements, as the channels of an image have, a tile runs along the reduced axes and
-//! them, and several positions have accumulators of their own. Otherwise a tile runs along the reduced axes, whose elements are reduced as those of a row
-//! are: in lanes, which become one number after each run of elements. Long reductions are cut into segments, whose results are
-//! combined in order.
+//! Elements are computed tile by tile, and only accumulators are stored. If the last axes are kept, a tile runs along them and is added to
+//! a tile of accumulators. If those have few elements, like the channels of an image, a tile runs along the reduced axes and them, and
+//! several positions have accumulators of their own. Otherwise a tile runs along the reduced axes, whose elements are reduced like those of
+//! a row: in lanes, which become one number after each run of elements. Long reductions are cut into segments, whose results are combined
+//! in order.
 //!
-//! The order of a sum depends on the shape and the axes alone: not on how long tiles are, which changes with what else the loop
-//! computes and with the layouts of its operands, and not on the number of threads. So a sum has the same bits whether its
-//! operand is computed in the loop or was stored before.
+//! The order of a sum depends only on the shape and the axes. It does not depend on the length of tiles, which changes with the rest of the
+//! loop and the layouts of its operands, or on the number of threads. So a sum has the same bits whether its operand is computed in the
+//! loop or was stored before.
 
 // Tiles are addressed by pointers, as the functions of tiles are.
 #![allow(unsafe_code)]
@@ -32,27 +32,27 @@ pub(super) struct Reduction {
     program: Program,
     ends: Vec<End>,
     offsets: Vec<OperandOffsets>,
-    /// Elements before, along and after what is reduced.
+    /// Elements before, along and after the reduced axes.
     outer: usize,
     reduced: usize,
     inner: usize,
-    /// Positions along the reduced axes that have accumulators of their own, if tiles run along these axes and the inner ones.
+    /// Positions along the reduced axes with accumulators of their own, if tiles run along these axes and the inner ones.
     together: Option<usize>,
     segments: usize,
-    /// Whether tiles are fetched ahead.
+    /// Whether tiles are prefetched.
     fetches: bool,
 }
 
 /// One reduction.
 struct End {
-    /// The slot of what it reduces.
+    /// The slot of its operand.
     value: usize,
     accumulate: TileFn,
     /// Accumulates in lanes.
     lanes: LanesFn,
     /// Reduces lanes, without rounding.
     fold: ReduceFn,
-    /// Begins with an element of the dtype of an accumulator.
+    /// The identity, which begins with an element of the accumulator's dtype.
     identity: u64,
     /// Fills accumulators.
     fill: StridedFn,
@@ -61,7 +61,7 @@ struct End {
     dtype: DType,
 }
 
-/// The offsets of an operand along the dimensions that a tile does not run along.
+/// The offsets of an operand along the dimensions that tiles do not run along.
 struct OperandOffsets {
     outer: Dims,
     /// Offsets along the reduced axes, if tiles run along the kept ones.
@@ -71,13 +71,13 @@ struct OperandOffsets {
     offset: usize,
 }
 
-/// Pieces are put together to tasks of up to this many elements.
+/// A task combines pieces up to this many elements.
 const TASK: usize = 1 << 15;
-/// There are segments until there are this many pieces.
+/// Reductions are cut into segments until there are this many pieces.
 pub(super) const TASKS: usize = 32;
-/// Elements of a tile by which the number of segments is decided.
+/// The tile length, in elements, by which the number of segments is decided.
 const TILE: usize = 2048;
-/// Tiles that run along fewer inner elements would take longer to begin than to compute.
+/// Tiles along fewer inner elements would take longer to begin than to compute.
 const FEW: usize = 128;
 /// Accumulators of a tile that runs along the reduced axes and few inner elements.
 const ACCUMULATORS: usize = 512;
@@ -137,12 +137,12 @@ impl Reduction {
         Some(this)
     }
 
-    /// Whether it has so many results, and each is a piece of work.
+    /// Whether it has this many results, one per piece of work.
     pub(super) fn is_of_positions(&self, results: usize) -> bool {
         self.segments == 1 && self.inner == 1 && self.outer == results
     }
 
-    /// Whether tiles run along the inner dimensions alone.
+    /// Whether tiles run along the inner dimensions only.
     fn is_along_inner(&self) -> bool {
         self.inner > 1 && self.together.is_none()
     }
@@ -152,12 +152,13 @@ impl Reduction {
         if self.is_along_inner() { self.inner.div_ceil(self.program.capacity.max(1)) } else { 1 }
     }
 
-    /// What each thread needs: registers and accumulators.
+    /// The bytes that each thread needs for registers and accumulators.
     fn of_thread(&self) -> usize {
         self.program.scratch() + self.ends.len() * self.accumulator()
     }
 
-    /// The accumulators of one reduction: a tile of them, those of several positions, or lanes, their reduction, and that of all runs before.
+    /// The number of accumulators of one reduction: a tile of them, those of several positions, or lanes plus their reduction and that of
+    /// all previous runs.
     fn accumulators(&self) -> usize {
         match self.together {
             Some(positions) => positions * self.inner,
@@ -166,7 +167,7 @@ impl Reduction {
         }
     }
 
-    /// Their bytes.
+    /// The bytes of these accumulators.
     fn accumulator(&self) -> usize {
         (self.accumulators() * 8).next_multiple_of(64)
     }
@@ -175,22 +176,22 @@ impl Reduction {
         self.outer * self.inner
     }
 
-    /// Whether the accumulators are the outputs.
+    /// Whether the outputs serve as accumulators.
     fn is_direct(&self, end: &End) -> bool {
         self.segments == 1 && end.register == end.dtype
     }
 
-    /// Where segments' results begin in the scratch memory, in bytes.
+    /// The offset of the segments' results in the scratch memory, in bytes.
     fn partial(&self, threads: usize, end: usize) -> usize {
         threads * self.of_thread() + end * self.segments * accumulators(self.results())
     }
 
-    /// Pieces of work, each a segment of one tile of results.
+    /// The number of pieces of work, each a segment of one tile of results.
     fn pieces(&self) -> usize {
         self.outer * self.tiles() * self.segments
     }
 
-    /// Pieces of a task.
+    /// The number of pieces in a task.
     fn of_task(&self) -> usize {
         let elements = self.reduced.div_ceil(self.segments) * self.inner.min(self.program.capacity.max(1));
         (TASK / elements.max(1)).max(1)
@@ -325,7 +326,7 @@ impl End {
         })
     }
 
-    /// Accumulates elements that follow on `before` others.
+    /// Accumulates elements that come after `before` others.
     ///
     /// # Safety
     /// `lanes` has lanes and two more elements of the register type, `from` has `n`.
@@ -346,10 +347,10 @@ impl End {
         }
     }
 
-    /// Adds elements that follow on `before` others to `width` accumulators, around and around.
+    /// Adds elements that come after `before` others to `width` accumulators, cyclically.
     ///
     /// # Safety
-    /// `accumulators` has so many of the register type, `from` has `n`.
+    /// `accumulators` has `width` elements of the register type, `from` has `n`.
     unsafe fn add_around(&self, accumulators: *mut u8, width: usize, before: usize, n: usize, from: *const u8) {
         let (size, mut done) = (self.register.size(), 0);
         while done < n {
@@ -364,10 +365,10 @@ impl End {
         }
     }
 
-    /// Combines rows of `inner` accumulators to the first one: the second half with the first, until one is left.
+    /// Combines rows of `inner` accumulators into the first one: the second half into the first, until one is left.
     ///
     /// # Safety
-    /// `accumulators` has so many of the register type.
+    /// `accumulators` has `rows * inner` elements of the register type.
     unsafe fn halve(&self, accumulators: *mut u8, mut rows: usize, inner: usize) -> *const u8 {
         while rows > 1 {
             let half = rows.div_ceil(2);
@@ -388,7 +389,7 @@ impl End {
     /// Rounds `n` accumulators and stores them.
     ///
     /// # Safety
-    /// `from` has so many of the register type, `to` has room for as many of the dtype.
+    /// `from` has `n` elements of the register type, `to` has room for `n` of the dtype.
     unsafe fn store(&self, n: usize, from: *mut u8, to: *mut u8) {
         // SAFETY: promised by the caller.
         unsafe {
@@ -402,7 +403,7 @@ impl End {
         }
     }
 
-    /// Reduces the lanes to one number, and combines those before with it.
+    /// Reduces the lanes to one number, and combines it with that of the runs before.
     ///
     /// # Safety
     /// `lanes` has lanes and two more elements of the register type.
@@ -418,13 +419,13 @@ impl End {
     }
 }
 
-/// The bytes of the accumulators of so many results.
+/// The bytes of the accumulators of this many results.
 fn accumulators(results: usize) -> usize {
     (results * 8).next_multiple_of(64)
 }
 
 impl Phase for Reduction {
-    /// Beside what each task needs, the accumulators of all positions, where they are rounded at the end.
+    /// The scratch memory of a task, and the accumulators of all positions if they are rounded at the end.
     fn scratch(&self, kept: usize) -> usize {
         let rounded = self.ends.iter().filter(|end| !self.is_direct(end)).count();
         self.of_thread() + rounded * accumulators(kept)
@@ -443,7 +444,7 @@ impl Phase for Reduction {
             }
         };
         let to = |e: usize, index: usize| result(e).wrapping_add((index - kept.start) * self.ends[e].register.size());
-        // SAFETY: promised by the caller. Where there are no segments and nothing is kept after what is reduced, a piece is a position.
+        // SAFETY: promised by the caller. Without segments and without inner elements, a piece is a position.
         unsafe {
             self.task(kept.clone(), of_task, memory, &to);
             for (e, end) in self.ends.iter().enumerate().filter(|(_, end)| !self.is_direct(end)) {
@@ -462,7 +463,7 @@ impl Kernel for Reduction {
     }
 
     fn run(&self, ins: &[Source<'_>], outs: &mut [Target<'_>], scratch: &mut [u8], threads: &Threads) {
-        // Where a dimension that is kept has no elements there is nothing to read either.
+        // If a kept dimension has no elements, there is nothing to read either.
         if self.results() == 0 {
             return;
         }
@@ -478,8 +479,8 @@ impl Kernel for Reduction {
         };
         let (all, of_task) = (self.pieces(), self.of_task());
         threads.for_each_with_scratch(all.div_ceil(of_task), of_threads, |task, scratch| {
-            // SAFETY: the sources and targets are those that the kernel was made for. Each piece computes other results, or
-            // another segment of them.
+            // SAFETY: the sources and targets are those that the kernel was made for. Each piece computes other results, or another segment
+            // of them.
             unsafe { self.task(task * of_task..all.min((task + 1) * of_task), scratch, &Memory::new(ins, outs), &to) }
         });
         for (e, end) in self.ends.iter().enumerate() {

@@ -1,11 +1,11 @@
-//! Loops over operands in all layouts, beside the evaluator.
+//! Loops over operands in all layouts, compared with the evaluator.
 
 use remat_ir::{Array, Aval, Binary, ConvertElementType, DType, Prim, Reduce, ReduceKind, Unary, eval_op};
 
 use crate::interface::{Extent, Kernel, Layout, LoopEquation, LoopInput, LoopOperand, LoopSource, LoopSpec};
 use crate::test_support::{Stream, assert_same, elements, plain, run, threads, view, wild};
 
-/// How an operand lies in its buffer.
+/// The layout of an operand in its buffer.
 #[derive(Clone, Copy, Debug)]
 enum Lies {
     /// Row-major.
@@ -14,9 +14,9 @@ enum Lies {
     Along(usize),
     /// With these two dimensions exchanged.
     Exchanged(usize, usize),
-    /// With a wider row, of which this is a part.
+    /// A part of wider rows.
     PartOfRows,
-    /// Each second one of each row.
+    /// Every second element of each row.
     Spaced,
     /// Backwards.
     Reversed,
@@ -62,7 +62,7 @@ impl Lies {
     }
 }
 
-/// Shapes with runs of all lengths: within a tile, of several tiles, and of no whole number of blocks or tiles.
+/// Shapes with runs of all lengths: within a tile, of several tiles, and not a whole number of blocks or tiles.
 const SHAPES: [[usize; 4]; 7] =
     [[2, 3, 70, 70], [3, 5, 7, 7], [2, 3, 1, 1300], [2, 2, 100, 41], [2, 3, 0, 5], [1, 2, 3, 2], [3, 2, 700, 2]];
 
@@ -108,7 +108,7 @@ fn check(spec: &LoopSpec, buffers: &[Array], expected: &Array, what: &str) {
     }
 }
 
-/// Operands of values of all kinds that lie like these in buffers of their own.
+/// Operands with values of all kinds, each in a buffer of its own with one of these layouts.
 fn buffers(dtype: DType, shape: &[usize], lies: &[Lies]) -> (Vec<Array>, Vec<Layout>) {
     let lies = lies.iter().enumerate().map(|(seed, lies)| {
         let (buffer, layout) = lies.layout(shape);
@@ -158,7 +158,7 @@ fn reductions_over_any_axes_read_operands_however_they_lie() {
 
 #[test]
 fn sums_of_all_lengths_begin_with_zero() {
-    // Multiples of 2^-10 up to 2, of which the sums are exact.
+    // Multiples of 2^-10 up to 2, whose sums are exact.
     for shape in SHAPES {
         for dtype in [DType::F32, DType::F64, DType::I32] {
             for axes in [&[0, 2, 3][..], &[0, 1, 2], &[0, 1, 2, 3]] {
@@ -181,7 +181,7 @@ fn sums_of_all_lengths_begin_with_zero() {
     }
 }
 
-/// The results of a loop, by the evaluator: row values have an element per row, all others those of the whole space.
+/// The results of a loop by the evaluator: row values have one element per row, all others one per element of the space.
 fn expected(spec: &LoopSpec, ins: &[Array]) -> Vec<Array> {
     let space = match (&spec.reduction, spec.columns) {
         (Some((shape, _)), _) => shape.to_vec(),
@@ -208,7 +208,7 @@ fn expected(spec: &LoopSpec, ins: &[Array]) -> Vec<Array> {
             if !is_full || extent == Extent::Full {
                 return x.clone();
             }
-            // A row value stands for every element of its row.
+            // A row value is repeated for every element of its row.
             elements(x, &Layout::contiguous(x.shape()).broadcast(&space, &[0]))
         };
         let ins: Vec<Array> = equation.ins.iter().map(read).collect();
@@ -217,8 +217,8 @@ fn expected(spec: &LoopSpec, ins: &[Array]) -> Vec<Array> {
     spec.outs.iter().map(|&out| results[out].clone()).collect()
 }
 
-/// Runs a loop of several results on 1 to 3 threads, in place of every operand that it names and that has the bytes of the result,
-/// and compares. Gives the pairs of operand and result that it names, in order.
+/// Runs a loop with several results on 1 to 3 threads, in place of every operand that it names with as many bytes as the result, and
+/// compares. Returns the pairs of operand and result that it names, in order.
 pub(super) fn check_all(spec: &LoopSpec, ins: &[Array]) -> Vec<(usize, usize)> {
     let kernel = spec.kernel().expect("a function for each operation");
     check_kernel(&*kernel, spec, ins);
@@ -326,7 +326,7 @@ fn a_result_is_stored_in_another_dtype() {
     ];
     let outs = vec![1, 2, 4];
     let spec = LoopSpec { operands, equations, outs, rows, columns: Some(columns), reduction: None };
-    // A result of two bytes may take the operand's place, one of four may not.
+    // A result of two bytes may take the operand's memory, one of four may not.
     assert_eq!(check_all(&spec, &[plain(DType::Bf16, &[rows, columns], 1)]), [(0, 1)]);
 }
 
@@ -363,8 +363,8 @@ fn one_loop_has_several_reductions() {
     }
 }
 
-/// A reduction has the same bits whatever else its loop computes and however its operands lie in memory: a policy may store an
-/// operand that another one computes in the loop, from views.
+/// A reduction has the same bits regardless of the rest of its loop and of the memory of its operands: one policy may store an operand that
+/// another one computes in the loop, from views.
 #[test]
 fn sums_do_not_depend_on_what_is_fused_or_on_layouts() {
     let mut stream = Stream::new(5);
@@ -376,7 +376,7 @@ fn sums_do_not_depend_on_what_is_fused_or_on_layouts() {
         (&[3, 22_000], &[1]),
         (&[60, 70, 17], &[0, 1, 2]),
         (&[30, 2500], &[0]),
-        // Few elements are kept last: several positions have accumulators of their own.
+        // Few elements are kept last, so several positions have accumulators of their own.
         (&[400, 50, 3], &[0, 1]),
         (&[4, 700, 100], &[1]),
         (&[3, 2, 2], &[0]),
@@ -387,7 +387,7 @@ fn sums_do_not_depend_on_what_is_fused_or_on_layouts() {
             for operands in [2, 6] {
                 let (buffers, layouts): (Vec<Array>, Vec<Layout>) =
                     (0..operands).map(|_| view(dtype, shape, &mut stream)).unzip();
-                // All operands are summed with all before them, so that as many values are live at a time.
+                // Every operand is summed with all operands before it, so that many values are live at one time.
                 let mut equations: Vec<LoopEquation> =
                     (0..operands).map(|i| equation(Unary::Neg, &[Operand(i)], dtype, Full)).collect();
                 for i in (0..operands).rev() {

@@ -1,8 +1,7 @@
 //! Reductions over sliding windows.
 //!
-//! The result is computed a row at a time: each position of a window, in row-major order, adds a row of the operand to a row
-//! of results. Which elements of the innermost dimension meet at a position of the window is the same in every row, and is
-//! found once.
+//! The result is computed a row at a time: each position of a window, in row-major order, combines a row of the operand with a row of
+//! results. The pairs of innermost elements and windows at a given position are the same for all rows, and are computed once.
 
 mod slide;
 
@@ -88,8 +87,8 @@ impl Reduced {
 }
 
 multiversion! {
-    /// Combines sums with a row of the operand, at each position in the window along the last axis. `in_any_order` says
-    /// that the order and repetitions do not matter.
+    /// Combines sums with a row of the operand, at each position in the window along the last axis. `in_any_order` means that order and
+    /// repetitions do not matter.
     fn reduce_row<T: Number, F: Fn(T::Wide, T::Wide) -> T::Wide>(
         sums: &mut [T::Wide],
         x: &[T],
@@ -99,7 +98,7 @@ multiversion! {
         combine: F,
     ) where T::IS_COMMON => {
         if windows.len * windows.inner == 1 {
-            // One result stays in a register, or a few parts of it do.
+            // A single result stays in a register, or a few partial results do.
             if let (Some(range), true) = (windows.side_by_side(), in_any_order) {
                 let (chunks, rest) = x[range].as_chunks::<LANES>();
                 let mut lanes = [sums[0]; LANES];
@@ -131,8 +130,8 @@ multiversion! {
     }
 }
 
-/// Numbers that are combined side by side. Left to itself LLVM takes several vectors at once, and what is left of a row,
-/// which is all of a short one, number by number.
+/// Numbers that are combined side by side. LLVM on its own takes several vectors at once and computes the remainder, which is all of a
+/// short row, number by number.
 const LANES: usize = 8;
 
 /// Combines sums with numbers of `x` that are `STEP` apart.
@@ -146,7 +145,7 @@ fn combine_spaced<const STEP: usize, T: Number>(
     let done = chunks.len() * LANES * STEP;
     for (number, chunk) in chunks.iter_mut().enumerate() {
         let x = &x[number * LANES * STEP..][..(LANES - 1) * STEP + 1];
-        // A copy is in registers, and cannot overlap with `x`.
+        // The copy is in registers, and cannot overlap with `x`.
         let mut lanes = *chunk;
         for i in 0..LANES {
             lanes[i] = combine(lanes[i], x[i * STEP].widen());
@@ -174,8 +173,7 @@ impl Kernel for WindowSearch {
 }
 
 impl WindowSearch {
-    /// Finds the positions in `x`, which the shape rule has checked to fit. `better` says whether a value comes before the
-    /// best so far.
+    /// Finds positions in `x`, which fit according to the shape rule. `better` tells whether a value precedes the best so far.
     fn find<T: Number, I: Number + Neg<Output = I>>(
         &self,
         x: &[T],
@@ -279,7 +277,7 @@ mod tests {
                 window.padding.push((stream.below(8) as i64 - 3, stream.below(8) as i64 - 2));
             }
             let x = wild(DType::ALL[round % 13], &shape, round as u64);
-            // Negative padding may leave less than nothing.
+            // Negative padding may exceed the operand.
             if Op::from(ReduceWindow { kind: WindowKind::Max, window: window.clone() })
                 .infer(&[x.aval().clone()])
                 .is_ok()

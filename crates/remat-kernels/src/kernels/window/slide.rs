@@ -1,4 +1,4 @@
-//! How windows slide over an array: which elements meet which window.
+//! Sliding windows: which elements of an array belong to which window.
 
 use std::ops::Range;
 
@@ -8,8 +8,8 @@ use super::BLOCK;
 use crate::base::strided::TASK_BYTES;
 use crate::interface::layout::{greatest_common_divisor, row_major};
 
-/// How windows slide over an array. Dimensions at the end along which each element is a window may be left out: then an
-/// element is a vector of all that lies there.
+/// Sliding windows over an array. Trailing dimensions whose windows have one element may be left out; an element is then a vector over
+/// these dimensions.
 pub(super) struct Windows {
     /// The dimensions but the last one.
     outer: Vec<Slide>,
@@ -17,7 +17,7 @@ pub(super) struct Windows {
     pub(super) len: usize,
     /// Numbers in an element.
     pub(super) inner: usize,
-    /// For each position in the window along the last axis the elements that are there.
+    /// The elements at each position in the window along the last axis.
     pub(super) runs: Vec<Run>,
 }
 
@@ -37,7 +37,7 @@ struct Slide {
     window_dilation: usize,
     /// The number of windows.
     count: usize,
-    /// How many rows of the result there are for each of them.
+    /// The number of result rows for each of them.
     rows: usize,
 }
 
@@ -51,10 +51,10 @@ pub(super) struct Run {
     count: usize,
 }
 
-/// Elements of dimensions that are one window, at most: there is a run for each.
+/// The most elements of dimensions with a single window, since there is a run for each of them.
 const WHOLE: usize = 1 << 12;
 
-/// Numbers that are an element, at most.
+/// The most numbers in an element.
 const INNER: usize = 256;
 
 impl Windows {
@@ -103,7 +103,7 @@ impl Windows {
         Windows { outer: slides, len: last.count, inner, runs }
     }
 
-    /// The elements of a row that the only window shows, if they lie side by side.
+    /// The elements of a row that its only window covers, if they are contiguous.
     pub(super) fn side_by_side(&self) -> Option<Range<usize>> {
         let (first, last) = (self.runs.first()?.from, self.runs.last()?.from);
         (last - first + 1 == self.runs.len()).then_some(first..last + 1)
@@ -114,8 +114,8 @@ impl Windows {
         TASK_BYTES / 16 / self.inner * self.inner
     }
 
-    /// Calls `f` for pieces of at most [`BLOCK`] results of one row, with the row and the first window. The results begin
-    /// with an element.
+    /// Calls `f` for pieces of at most [`BLOCK`] results of one row, with the row and the first window. The results begin with a whole
+    /// element.
     pub(super) fn each_block<T>(&self, first: usize, mut part: &mut [T], mut f: impl FnMut(usize, usize, &mut [T])) {
         let most = BLOCK / self.inner;
         let mut at = first / self.inner;
@@ -129,16 +129,16 @@ impl Windows {
         }
     }
 
-    /// Calls `f` with the offset of each element that windows of this row show in all dimensions but the last.
+    /// Calls `f` with the offset of each element that windows of this row cover in all dimensions but the last.
     pub(super) fn each_row(&self, row: usize, mut f: impl FnMut(usize)) {
-        // Where no window meets an element of the last dimension, the operand may have none.
+        // If no window covers an element of the last dimension, the operand may have none.
         if !self.runs.is_empty() {
             visit(&self.outer, row, 0, &mut f);
         }
     }
 
-    /// The runs that reach windows `columns` of a row, in the order of the window's positions, counted in numbers: elements
-    /// from the start of the row of the operand, and windows from the first of them.
+    /// The runs that reach windows `columns` of a row, in the order of the window's positions. They count numbers: elements from the start
+    /// of the operand's row, and windows from the first of `columns`.
     #[inline(always)]
     pub(super) fn runs(&self, columns: Range<usize>) -> impl Iterator<Item = Run> {
         let all = columns == (0..self.len);
@@ -159,17 +159,17 @@ impl Windows {
     }
 }
 
-/// A part of a run: the numbers of windows from `to` on, and as many of the operand from `from` on.
+/// A part of a run: the windows from `to` on, and as many operand elements from `from` on, in numbers.
 pub(super) struct Piece {
     pub(super) to: usize,
     pub(super) from: usize,
     pub(super) len: usize,
-    /// Whether of the operand every other number is meant.
+    /// Whether every second number of the operand is read.
     pub(super) is_paired: bool,
 }
 
 impl Run {
-    /// The pieces of a run that is counted in numbers, of which an element has `inner`.
+    /// The pieces of a run that counts numbers, `inner` per element.
     #[inline(always)]
     pub(super) fn pieces(self, inner: usize) -> impl Iterator<Item = Piece> {
         let (pieces, len, is_paired) = match (self.to_step, self.from_step, inner) {
@@ -182,7 +182,7 @@ impl Run {
     }
 }
 
-/// Calls `f` with the offset of each element that the windows of a row of results show in all dimensions but the last.
+/// Calls `f` with the offset of each element that the windows of a row of results cover in all dimensions but the last.
 fn visit(slides: &[Slide], row: usize, base: usize, f: &mut impl FnMut(usize)) {
     let Some((slide, rest)) = slides.split_first() else { return f(base) };
     let position = row / slide.rows % slide.count;
@@ -205,13 +205,13 @@ impl Slide {
         is_dense && (self.window, self.low, self.count) == (self.size, 0, 1)
     }
 
-    /// Element `k` of the window at `position`, counted from the first element of the array before padding, and with all
-    /// elements that dilation adds. Sizes are below 2^63, so that their products are below 2^126.
+    /// Element `k` of the window at `position`, counted from the first element of the array before padding, including the elements that
+    /// dilation adds. Sizes are below 2^63, so their products are below 2^126.
     fn dilated(&self, position: usize, k: usize) -> i128 {
         position as i128 * self.stride as i128 + k as i128 * self.window_dilation as i128 - self.low as i128
     }
 
-    /// Element `k` of the window at `position`, or `None` for padding and between two elements.
+    /// Element `k` of the window at `position`, or `None` if it is padding or between two elements.
     fn element(&self, position: usize, k: usize) -> Option<usize> {
         let dilated = u64::try_from(self.dilated(position, k)).ok()?;
         let dilation = self.base_dilation as u64;
@@ -219,10 +219,10 @@ impl Slide {
         (between == 0 && index < self.size as u64).then_some(index as usize)
     }
 
-    /// The elements that are number `k` of some window.
+    /// The elements at position `k` of some window.
     fn run(&self, k: usize) -> Option<Run> {
         let common = greatest_common_divisor(self.stride, self.base_dilation);
-        // The window at `first` is the first that does not begin in the padding; of this many windows one meets an element.
+        // The window at `first` is the first that does not begin in the padding. One of the next `to_step` windows covers an element.
         let first = (-self.dilated(0, k)).max(0) as u128;
         let first = usize::try_from(first.div_ceil(self.stride as u128)).ok()?;
         let (to_step, from_step) = (self.base_dilation / common, self.stride / common);

@@ -1,26 +1,26 @@
-//! Functions of f64, by the methods of their relatives of f32.
+//! Functions of f64, by the methods of their f32 counterparts.
 
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, LN_2, LOG2_E};
 
 use super::{clamp, polynomial, zero_below};
 
-/// Adding this number rounds to an integer, which the last bits of the sum then hold.
+/// Adding this number rounds to an integer, which the last bits of the sum then contain.
 pub(super) const TO_INTEGER: f64 = 6_755_399_441_055_744.0;
-/// What [`LN_2`] lacks of the logarithm of 2.
+/// The logarithm of 2 minus [`LN_2`].
 const LN_2_LOW: f64 = 2.3190468138462996e-17;
-/// The logarithm of 2 in two parts, the first with so few bits that its multiples are exact.
+/// The logarithm of 2 in two parts. The first has so few bits that its multiples are exact.
 const LN_2_SHORT: f64 = 0.6931471805437468;
 const LN_2_REST: f64 = 1.619851018665656e-11;
-/// What [`FRAC_PI_2`] lacks of one half of pi, in two parts.
+/// One half of pi minus [`FRAC_PI_2`], in two parts.
 pub(super) const HALF_PI_LOW: f64 = 6.123233995736766e-17;
 const HALF_PI_LOWEST: f64 = -1.4973849048591698e-33;
 /// The bits of the root of one half.
 const ROOT_HALF: u64 = 0x3FE6_A09E_667F_3BCD;
-/// What a subnormal number is multiplied by to make it normal: 2^54.
+/// The factor that makes a subnormal number normal: 2^54.
 const SUBNORMAL_SCALE: f64 = (1u64 << 54) as f64;
-/// Below 2^-54 functions of slope 1 are their argument.
+/// Below 2^-54, functions of slope 1 return their argument.
 const TINY: f64 = 1.0 / SUBNORMAL_SCALE;
-/// From 2^52 on numbers are integers, and the last bits of `2^52 + n` are `n`.
+/// From 2^52 on, numbers are integers, and the last bits of `2^52 + n` are `n`.
 const INTEGERS: f64 = (1u64 << 52) as f64;
 /// The largest argument of the sine and the cosine.
 pub(crate) const LIMIT: f64 = 1_048_576.0;
@@ -86,7 +86,7 @@ pub(crate) fn exp2(x: f64) -> f64 {
 pub(crate) fn expm1(x: f64) -> f64 {
     let x_in_range = clamp(x, -38.0, 710.0);
     let (k, r) = reduce(x_in_range);
-    // What the reduction rounds away: multiplied by 2 it would show in the last place.
+    // The error of the reduction: multiplied by 2 it would show in the last place.
     let whole = k - TO_INTEGER;
     let lost = whole.mul_add(-LN_2_LOW, whole.mul_add(-LN_2, x_in_range) - r);
     let q = polynomial(
@@ -135,7 +135,7 @@ pub(crate) fn log(x: f64) -> f64 {
     let result = reduced_log(f, k - if subnormal { 54.0 } else { 0.0 });
     let special = if x == 0.0 { f64::NEG_INFINITY } else { x };
     let special = if x < 0.0 { f64::NAN } else { special };
-    // The bits of the positive finite numbers are those between zero's and infinity's.
+    // Positive finite numbers are those whose bits are between those of zero and infinity.
     if x.to_bits().wrapping_sub(1) < f64::INFINITY.to_bits() - 1 { result } else { special }
 }
 
@@ -205,14 +205,14 @@ fn shifted_sin(x: f64, quarters: u64) -> f64 {
     f64::from_bits(value.to_bits() ^ (quadrant & 2) << 62)
 }
 
-/// `k` and `f` of a normal number `2^k (1 + f)`, `1 + f` from the root of one half to that of 2.
+/// `k` and `f` of a normal number `2^k (1 + f)`, with `1 + f` between the root of one half and the root of 2.
 #[inline(always)]
 pub(super) fn exponent_and_fraction(x: f64) -> (f64, f64) {
     let exponent = x.to_bits().wrapping_sub(ROOT_HALF) & (0xFFF << 52);
     (signed_exponent(exponent), f64::from_bits(x.to_bits().wrapping_sub(exponent)) - 1.0)
 }
 
-/// The number whose low 12 bits are the high ones here.
+/// The number whose low 12 bits are the high bits of the argument.
 #[inline(always)]
 fn signed_exponent(bits: u64) -> f64 {
     // AVX2 neither shifts nor converts signed integers of 64 bits.
@@ -244,7 +244,7 @@ fn reduced_log(f: f64, k: f64) -> f64 {
     k.mul_add(LN_2_SHORT, f - (half - rest))
 }
 
-/// The quotient by a divisor that is rounded, and lacks `lost`: corrected by what the division and the rounding left.
+/// The quotient by a rounded divisor, corrected for `lost`, the error of the divisor, and for the error of the division.
 #[inline(always)]
 fn quotient(dividend: f64, divisor: f64, lost: f64) -> f64 {
     let reciprocal = 1.0 / divisor;
@@ -261,7 +261,7 @@ fn reduce(x: f64) -> (f64, f64) {
     (k, whole.mul_add(-LN_2_LOW, whole.mul_add(-LN_2, x)))
 }
 
-/// `x * 2^k`, of `k + TO_INTEGER`, in two steps.
+/// `x * 2^k`, given `k + TO_INTEGER`, in two steps.
 #[inline(always)]
 fn scale(x: f64, k: f64) -> f64 {
     let exponents = k.to_bits().wrapping_sub(TO_INTEGER.to_bits() - 2 * 1023);

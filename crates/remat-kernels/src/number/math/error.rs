@@ -57,11 +57,11 @@ pub(crate) fn erfc(x: f32) -> f32 {
     (if x < 0.0 { 2.0 - right } else { right }) as f32
 }
 
-/// The scaled complementary error function: as [`erfc`] without the exponential, the polynomial being good for every positive
-/// argument; below zero `2 e^x^2 - erfcx(-x)`.
+/// The scaled complementary error function. It is [`erfc`] without the exponential, with a polynomial for all positive arguments; below
+/// zero it is `2 e^x^2 - erfcx(-x)`.
 #[inline(always)]
 pub(crate) fn erfcx(x: f32) -> f32 {
-    // Farther out results are zero. The square is that of arguments whose result is finite.
+    // Larger distances give zero. The bound of the square covers all arguments with a finite result.
     let distance = clamp(f64::from(x.abs()), 0.0, 1e60);
     let square = clamp(distance * distance, 0.0, 150.0);
     let (sum, twice) = (distance + 4.0, distance.mul_add(2.0, 1.0));

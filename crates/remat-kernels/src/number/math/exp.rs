@@ -1,19 +1,18 @@
 //! Exponentials in f32.
 //!
-//! The argument is reduced to `x = k ln 2 + r`, `|r| <= ln 2 / 2`, with `ln 2` in two parts (Cody and Waite, *Software Manual
-//! for the Elementary Functions*, 1980), a polynomial approximates the function of `r`, and the exponent of the result is
-//! put together of `k`.
+//! The argument is reduced to `x = k ln 2 + r`, `|r| <= ln 2 / 2`, with `ln 2` in two parts (Cody and Waite, *Software Manual for the
+//! Elementary Functions*, 1980). A polynomial approximates the function of `r`, and `k` gives the exponent of the result.
 
 use std::f32::consts::{LN_2, LOG2_E};
 
 use super::{clamp, polynomial, zero_below};
 
-/// Adding this number rounds to an integer, which the last bits of the sum then hold.
+/// Adding this number rounds to an integer, which the last bits of the sum then contain.
 pub(super) const TO_INTEGER: f32 = 12_582_912.0;
-/// What [`LN_2`] lacks of the logarithm of 2.
+/// The logarithm of 2 minus [`LN_2`].
 const LN_2_LOW: f32 = -1.904_654_2e-9;
 
-/// Below 2^-25 functions of slope 1 are their argument.
+/// Below 2^-25, functions of slope 1 return their argument.
 pub(super) const TINY: f32 = 1.0 / 33_554_432.0;
 
 /// The logarithm of 2^-150, half of the smallest positive number.
@@ -25,7 +24,7 @@ pub(crate) fn exp(x: f32) -> f32 {
     zero_below(LOG_OF_HALF_LEAST, x, |x| {
         let (k, r) = reduce(if x > 89.0 { 89.0 } else { x });
         let q = polynomial(r, [0.499_999_94, 0.166_665_17, 0.041_668_136, 0.008_369_31, 0.001_382_586_9]);
-        // What is lost where 1 is added to `r` is added to the small rest.
+        // The error of adding 1 to `r` is added to the small remainder.
         let sum = 1.0 + r;
         let rest = (r * r).mul_add(q, r - (sum - 1.0));
         scale(sum + rest, k)
@@ -56,7 +55,7 @@ pub(crate) fn expm1(x: f32) -> f32 {
     // One half of 2^k, which is finite also where 2^k is not.
     let half = f32::from_bits((k.to_bits() << 23).wrapping_add(126 << 23));
     let result = 2.0 * half.mul_add(reduced, half - 0.5);
-    // Half of a subnormal number is not exact; and a zero keeps its sign.
+    // Half of a subnormal number is not exact, and a zero keeps its sign.
     if x.abs() < TINY { x } else { result }
 }
 
@@ -76,7 +75,7 @@ pub(crate) fn tanh(x: f32) -> f32 {
     quotient(e, divisor, e - (divisor - 2.0)).copysign(x)
 }
 
-/// The quotient by a divisor that is rounded, and lacks `lost`: corrected by what the division and the rounding left.
+/// The quotient by a rounded divisor, corrected for `lost`, the error of the divisor, and for the error of the division.
 #[inline(always)]
 fn quotient(dividend: f32, divisor: f32, lost: f32) -> f32 {
     let reciprocal = 1.0 / divisor;

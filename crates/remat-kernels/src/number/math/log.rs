@@ -1,12 +1,12 @@
 //! Logarithms in f32.
 //!
-//! The argument is reduced to `x = 2^k (1 + f)`, `1 + f` from the root of one half to that of 2, and a polynomial approximates
+//! The argument is reduced to `x = 2^k (1 + f)`, with `1 + f` between the root of one half and the root of 2, and a polynomial approximates
 //! `log(1 + f) = f - f^2 / 2 + f^3 q(f)`.
 
 use super::exp::TINY;
 use super::polynomial;
 
-/// The logarithm of 2 in two parts, the first with so few bits that its multiples are exact.
+/// The logarithm of 2 in two parts. The first has so few bits that its multiples are exact.
 const LN_2_SHORT: f32 = 0.693_145_75;
 const LN_2_REST: f32 = 1.428_606_8e-6;
 /// The bits of the root of one half.
@@ -24,7 +24,7 @@ pub(crate) fn log(x: f32) -> f32 {
     let result = reduced(f, k);
     let special = if x == 0.0 { f32::NEG_INFINITY } else { x };
     let special = if x < 0.0 { f32::NAN } else { special };
-    // The bits of the positive finite numbers are those between zero's and infinity's.
+    // Positive finite numbers are those whose bits are between those of zero and infinity.
     if x.to_bits().wrapping_sub(1) < f32::INFINITY.to_bits() - 1 { result } else { special }
 }
 
@@ -32,8 +32,8 @@ pub(crate) fn log(x: f32) -> f32 {
 #[inline(always)]
 pub(crate) fn log1p(x: f32) -> f32 {
     let exponent = (1.0 + x).to_bits().wrapping_sub(ROOT_HALF) & 0xFF80_0000;
-    // The reduced argument of `x` itself, so that what `1 + x` rounds away is not lost: `1 + f = 2^-k + 2^-k x`. The largest
-    // `k` is 128, and a quarter of `x` is exact.
+    // The reduced argument of `x` itself, without the rounding of `1 + x`: `1 + f = 2^-k + 2^-k x`. The largest `k` is 128, and a quarter
+    // of `x` is exact.
     let scale = f32::from_bits((129u32 << 23).wrapping_sub(exponent));
     let f = scale.mul_add(0.25 * x, 0.25f32.mul_add(scale, -1.0));
     let result = reduced(f, (exponent as i32 >> 23) as f32);

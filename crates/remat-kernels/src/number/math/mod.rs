@@ -1,13 +1,13 @@
 //! Transcendental functions that LLVM vectorises.
 //!
-//! They have no branches, no tables and no calls: every element takes the same way, and both sides of a condition are
-//! computed. Their polynomials are minimax approximations found by Remez's exchange algorithm, with the coefficients rounded
-//! one after the other and the rest fitted again. `mul_add` is part of the definition, so that all CPUs give the same bits.
+//! They have no branches, no tables and no calls: every element takes the same path, and both sides of a condition are computed. Their
+//! polynomials are minimax approximations found by Remez's exchange algorithm; coefficients are rounded one by one, and the remaining ones
+//! fitted again. `mul_add` is part of the definition, so that all CPUs give the same bits.
 //!
-//! The functions of f32 that training spends its time in are computed in f32. The others are computed in f64 to some 35
-//! bits and rounded once, which is simpler and nearly exact.
+//! Functions of f32 that take much time in training are computed in f32. The others are computed in f64 to about 35 bits and rounded once,
+//! which is simpler and nearly exact.
 //!
-//! Largest errors found, in units of the last place, over the whole range, subnormal numbers and infinities among it:
+//! Largest errors found, in units in the last place, over the whole range including subnormal numbers and infinities:
 //!
 //! | dtype | functions | error |
 //! |---|---|---|
@@ -25,9 +25,8 @@
 //! | f64 | `tanh` | 1.7 |
 //!
 //! `sqrt` is exact, `rsqrt` is `1 / sqrt(x)` with two roundings (1.4). Functions of f16 and bf16 are those of f32, rounded again.
-//! All others (`lgamma` and `digamma`; of f64 also `tan`, `pow`, the inverse and the hyperbolic functions, `cbrt`, `erf` and
-//! its relatives) call, element by element, what the evaluator calls. Errors found of those, beside 200 bits, at 8,000 arguments
-//! of each range:
+//! All others (`lgamma` and `digamma`; of f64 also `tan`, `pow`, the inverse and the hyperbolic functions, `cbrt`, `erf` and its relatives)
+//! call the evaluator's function for each element. Their errors, measured against 200 bits at 8,000 arguments of each range:
 //!
 //! | dtype | functions | error |
 //! |---|---|---|
@@ -39,13 +38,13 @@
 //! | f64 | **`erf_inv`** | **2.3** |
 //! | f64 | **`erfc`** | **2.7** |
 //! | f64 | **`erfcx`** | **3.9** |
-//! | f64 | **`lgamma` below zero** | **4.3 of the larger of result and 1**: any number of its own beside a zero |
-//! | f64 | **`digamma` from zero on** | **16 of the larger of result and 1**: any number of its own beside the zero at 1.46 |
+//! | f64 | **`lgamma` below zero** | **4.3 of the larger of result and 1**: unbounded in its own units near a zero |
+//! | f64 | **`digamma` from zero on** | **16 of the larger of result and 1**: unbounded in its own units near the zero at 1.46 |
 //! | f64 | **`digamma` below zero** | **170 of the larger of result and 1** down to -11, and more farther down or within 0.1 of a pole |
 //!
-//! So all are within two units but `lgamma`, `erf_inv`, `erfc`, `erfcx` and `digamma` of f64.
+//! So all errors are within two units, except those of `lgamma`, `erf_inv`, `erfc`, `erfcx` and `digamma` of f64.
 //!
-//! Sines, cosines and tangents of arguments beyond some limit take another method, also element by element.
+//! Sines, cosines and tangents of arguments beyond a limit use another method, also element by element.
 
 pub(crate) mod double;
 pub(crate) mod error;
@@ -66,15 +65,15 @@ fn polynomial<T: Real, const N: usize>(x: T, coefficients: [T; N]) -> T {
     sum
 }
 
-/// `x` within the bounds; a NaN stays one.
+/// `x` clamped to the bounds; a NaN stays NaN.
 #[inline(always)]
 fn clamp<T: PartialOrd>(x: T, low: T, high: T) -> T {
     let x = if x > high { high } else { x };
     if x < low { low } else { x }
 }
 
-/// `f(x)`, zero where `x` is below a bound. `f` computes another number there: a result on the way that is too small for a normal number,
-/// even if it is rounded to zero, takes some CPUs a hundred cycles, and masked scores are such arguments.
+/// `f(x)`, or zero if `x` is below a bound. `f` is then computed for another number: an intermediate result below the smallest normal
+/// number, even if it is rounded to zero, takes some CPUs a hundred cycles, and masked scores are such arguments.
 #[inline(always)]
 fn zero_below<T: Real>(bound: T, x: T, f: impl Fn(T) -> T) -> T {
     let is_zero = x < bound;

@@ -1,7 +1,7 @@
 //! Sine and cosine in f32, for arguments up to [`LIMIT`].
 //!
-//! The argument is reduced to `x = k pi / 2 + r`, `|r| <= pi / 4`, with `pi / 2` in three parts (Cody and Waite, as for the
-//! exponential). Beyond the limit the parts are too few.
+//! The argument is reduced to `x = k pi / 2 + r`, `|r| <= pi / 4`, with `pi / 2` in three parts (Cody and Waite, as for the exponential).
+//! Beyond the limit three parts are too few.
 
 use std::f32::consts::{FRAC_2_PI, FRAC_PI_2};
 
@@ -11,7 +11,7 @@ use super::polynomial;
 /// The largest argument.
 pub(crate) const LIMIT: f32 = 65536.0;
 
-/// What [`FRAC_PI_2`] lacks of one half of pi, in two parts.
+/// One half of pi minus [`FRAC_PI_2`], in two parts.
 const HALF_PI_MIDDLE: f32 = -4.371_139e-8;
 const HALF_PI_LOW: f32 = -1.715_124_5e-15;
 

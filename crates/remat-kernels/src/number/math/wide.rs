@@ -1,6 +1,6 @@
 //! Functions of f32 that are computed in f64 and rounded once.
 //!
-//! Some 35 bits are enough for that, and the exponents of f64 leave room for every intermediate result.
+//! About 35 bits are enough for that, and the exponents of f64 leave room for every intermediate result.
 
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, FRAC_PI_4, LN_2, LOG2_E, PI};
 
@@ -137,7 +137,7 @@ pub(crate) fn pow(x: f32, y: f32) -> f32 {
     let exponent = if distance == 0.0 { f64::NEG_INFINITY } else { exponent };
     let exponent = if distance == f64::INFINITY { f64::INFINITY } else { exponent };
     let product = y_wide * exponent;
-    // No multiple of the logarithm of 1 is anything but zero, also an infinite one.
+    // The logarithm of 1 times any number is zero, even times infinity.
     let product = if (distance == 1.0) & !y.is_nan() { 0.0 } else { product };
     let power = exp2(clamp(product, -300.0, 300.0)) as f32;
     let half = 0.5 * y;
@@ -149,7 +149,7 @@ pub(crate) fn pow(x: f32, y: f32) -> f32 {
     if (y == 0.0) | (x == 1.0) { 1.0 } else { power }
 }
 
-/// The inverse sine of `|x|` where that is at most one half, and of `sqrt((1 - |x|) / 2)` where it is more; and which it is.
+/// The inverse sine of `|x|` up to one half, and of `sqrt((1 - |x|) / 2)` above; and whether it is the former.
 #[inline(always)]
 fn reduced_asin(x: f32) -> (f64, bool) {
     let distance = f64::from(x.abs());
@@ -174,7 +174,7 @@ fn reduced_asin(x: f32) -> (f64, bool) {
     (root * p, near)
 }
 
-/// The inverse tangent of `height / width`, neither of them negative, nor both zero or both infinite.
+/// The inverse tangent of `height / width`. Neither is negative, and they are not both zero or both infinite.
 #[inline(always)]
 fn atan_of_ratio(height: f64, width: f64) -> f64 {
     let steep = height > width;
@@ -233,7 +233,7 @@ pub(super) fn log(x: f64) -> f64 {
     log2(x) * LN_2
 }
 
-/// The logarithm to base 2 of a normal number; also near 1 its relative error is small.
+/// The logarithm to base 2 of a normal number, with a small relative error even near 1.
 #[inline(always)]
 fn log2(x: f64) -> f64 {
     let (k, f) = exponent_and_fraction(x);

@@ -1,12 +1,12 @@
-//! Chains: several elementwise operations on f32 and bf16 as one pass over a tile.
+//! Chains: several elementwise operations on f32 and bf16 in one pass over a tile.
 //!
-//! A function of a tile reads its operands from the first-level cache and writes its result there, which for an addition takes
-//! longer than to add. A chain is a list of [`Step`]s with one value, which stays in the CPU's registers from step to step: some
-//! vectors of it take all steps before the next vectors do. What a later step reads again is stored to a tile on the way. So
-//! one function serves all chains, and to decide what a step is takes little beside its vectors.
+//! A tile function reads its operands from the first-level cache and writes its result there, which for an addition takes longer than the
+//! addition itself. A chain is a list of [`Step`]s with one value, which stays in CPU registers between steps: a few vectors of it take all
+//! steps before the next vectors do. Values that a later step reads again are stored to a tile on the way. So one function serves all
+//! chains, and dispatching a step takes little time compared with its vectors.
 //!
-//! Each step rounds as its operation alone does: a product and the sum after it are rounded twice, and a bf16 is an f32 that is rounded
-//! where it is.
+//! Each step rounds like its operation on its own: a product and the sum after it are rounded twice, and a bf16 is an f32 that is rounded
+//! at once.
 
 #[cfg(test)]
 mod tests;
@@ -17,28 +17,28 @@ use crate::simd::Level;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{CACHE_LINE, prefetch};
 
-/// The bytes ahead of what is read of a stream that are fetched: several streams are more than a CPU foresees by itself.
+/// How many bytes ahead a stream is prefetched. Several streams are more than the hardware prefetcher handles.
 #[cfg(target_arch = "x86_64")]
 const AHEAD: usize = 2048;
 
-/// One operation of a chain. The numbers are those of slots.
+/// One operation of a chain. Its numbers are slots.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Step {
     pub(crate) op: Op,
-    /// What the other operand is, and where.
+    /// The other operand: its kind and its slot.
     pub(crate) fetch: Fetch,
     pub(crate) input: u32,
-    /// Whether the other operand comes from memory that is not in the first-level cache yet.
+    /// Whether the other operand comes from memory that is not yet in the first-level cache.
     pub(crate) is_far: bool,
-    /// Bools that a selection reads, or that a comparison writes.
+    /// The bools that a selection reads, or that a comparison writes.
     pub(crate) bools: u32,
     pub(crate) round: Rounding,
-    /// Whether the value is stored, and where.
+    /// Whether and how the value is stored.
     pub(crate) store: Store,
     pub(crate) out: u32,
 }
 
-/// What a step makes of the value `x` and the other operand `y`.
+/// The result of a step, given the value `x` and the other operand `y`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Op {
     /// `x`.
@@ -57,9 +57,9 @@ pub(crate) enum Op {
     DivInto,
     Max,
     Min,
-    /// The maximum, where `y` is neither NaN nor -0.
+    /// The maximum, for `y` that is neither NaN nor -0.
     MaxPlain,
-    /// The minimum, where `y` is neither NaN nor 0.
+    /// The minimum, for `y` that is neither NaN nor 0.
     MinPlain,
     /// `x` where the bool is true, else `y`.
     IfTrue,
@@ -95,7 +95,7 @@ pub(crate) enum Fetch {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rounding {
     Exact,
-    /// To bf16, what arithmetic made of bf16: a NaN among it is one of bf16.
+    /// To bf16, for results of arithmetic on bf16: a NaN among them is a bf16 NaN.
     Bf16,
     /// To bf16, any number.
     AnyToBf16,
@@ -106,21 +106,21 @@ pub(crate) enum Rounding {
 pub(crate) enum Store {
     Nothing,
     Tile,
-    /// In a tile with room for whole vectors: what is read soon after is best written whole.
+    /// In a tile with room for whole vectors: values that are read soon are best written as whole vectors.
     Register,
-    /// As bf16, which it is.
+    /// As bf16, which it already is.
     Bf16,
 }
 
 /// Computes all steps for the first `n` elements of the slots.
 ///
 /// # Safety
-/// `slots` has a pointer for each number in the steps, aligned to its elements and valid for `n` of them, or for one where one is
-/// fetched, and bools are 0 or 1. What is written to overlaps what is read only where both have the same first element and elements of the
-/// same size, and no step after the one that writes reads what was there before.
+/// `slots` has a pointer for each number in the steps, aligned to its elements and valid for `n` of them, or for one if a single element is
+/// fetched; bools are 0 or 1. Written memory overlaps read memory only if both have the same first element and elements of the same size,
+/// and no later step reads the old content.
 pub(crate) type ChainFn = unsafe fn(n: usize, steps: &[Step], slots: *const *mut u8);
 
-/// The function that computes chains, where this CPU has vectors for it.
+/// The function that computes chains, if this CPU has vectors for it.
 pub(crate) fn function() -> Option<ChainFn> {
     function_at(Level::best())
 }
@@ -136,7 +136,7 @@ pub(crate) fn function_at(level: Level) -> Option<ChainFn> {
     }
 }
 
-/// A vector of f32 in a register. The methods of a part read and write the first `n` elements only, and `n` may be more than there are.
+/// A vector of f32 in a register. The methods for parts read and write only the first `n` elements; `n` may exceed the vector.
 ///
 /// # Safety of all methods
 /// The CPU has the instructions; pointers are valid for as many elements as are read or written.
@@ -154,10 +154,10 @@ trait Vector: Copy {
     /// Stores the upper half of each element.
     unsafe fn store_bf16(self, to: *mut u16);
     unsafe fn store_bf16_part(self, to: *mut u16, n: usize);
-    /// `self` where the bool is true, else `other`.
+    /// `self` if the bool is true, else `other`.
     unsafe fn select(self, other: Self, bools: *const u8) -> Self;
     unsafe fn select_part(self, other: Self, bools: *const u8, n: usize) -> Self;
-    /// Stores whether a comparison, by its number among those of the instruction, is true.
+    /// Stores whether a comparison holds; `PREDICATE` is its number in the instruction.
     unsafe fn compare<const PREDICATE: i32>(self, other: Self, bools: *mut u8);
     unsafe fn compare_part<const PREDICATE: i32>(self, other: Self, bools: *mut u8, n: usize);
     unsafe fn neg(self) -> Self;
@@ -166,7 +166,7 @@ trait Vector: Copy {
     unsafe fn sub(self, other: Self) -> Self;
     unsafe fn mul(self, other: Self) -> Self;
     unsafe fn div(self, other: Self) -> Self;
-    /// As `Number::maximum` has it.
+    /// As [`Number::maximum`](crate::number::Number::maximum).
     unsafe fn max(self, other: Self) -> Self;
     unsafe fn min(self, other: Self) -> Self;
     unsafe fn max_plain(self, other: Self) -> Self;
@@ -175,11 +175,11 @@ trait Vector: Copy {
     unsafe fn round_any(self) -> Self;
 }
 
-/// Vectors that take a step together: enough of them to keep a CPU with long latencies busy, and half of its registers.
+/// Vectors that take a step together: enough to keep a CPU with long latencies busy, and half of its registers.
 #[cfg(target_arch = "x86_64")]
 const COUNT: usize = 8;
 
-/// Of each vector, by its number, one expression. Not a closure: that would have to be inlined, which vector instructions need.
+/// Evaluates an expression for each vector, by its number. It is not a closure, since vector instructions require inlining.
 #[cfg(target_arch = "x86_64")]
 macro_rules! each {
     ($($name:ident),* => $e:expr) => { each!(@ [$($name),*] $e; 0 1 2 3 4 5 6 7) };
@@ -210,7 +210,7 @@ unsafe fn run<V: Vector>(n: usize, steps: &[Step], slots: *const *mut u8) {
     }
 }
 
-/// Computes all steps for the `n` elements from `start` on: all elements of a group, or some of them if it `IS_PART`.
+/// Computes all steps for `n` elements from `start` on: a whole group, or a part of one if `IS_PART`.
 ///
 /// # Safety
 /// As for [`run`].
@@ -218,9 +218,9 @@ unsafe fn run<V: Vector>(n: usize, steps: &[Step], slots: *const *mut u8) {
 #[inline(always)]
 unsafe fn group<V: Vector, const IS_PART: bool>(start: usize, n: usize, steps: &[Step], slots: *const *mut u8) {
     let len = V::LEN;
-    // What is left for a vector.
+    // The number of elements left for a vector.
     let left = |i: usize| n.saturating_sub(i * len);
-    // SAFETY: of each slot the elements from `start` on are read or written, as the caller promises, which are `n` in all.
+    // SAFETY: of each slot, the elements from `start` on are read or written, which are `n` in all, as the caller promises.
     unsafe {
         let at = |slot: u32| *slots.add(slot as usize);
         let tile = |slot: u32, i: usize| at(slot).cast::<f32>().wrapping_add(start + i * len);
@@ -296,7 +296,7 @@ unsafe fn group<V: Vector, const IS_PART: bool>(start: usize, n: usize, steps: &
                 Op::MinPlain => each!(_i, x, y => x.min_plain(y)),
                 Op::IfTrue => select!(x, y => x, y),
                 Op::IfFalse => select!(x, y => y, x),
-                // The predicates that do not signal for quiet NaN, of which `Ne` alone is true.
+                // The predicates that do not signal for quiet NaN. Of these only `Ne` is true for NaN.
                 Op::Lt => compare!(0x11),
                 Op::Le => compare!(0x12),
                 Op::Gt => compare!(0x1E),

@@ -1,4 +1,4 @@
-//! Chains at every level of the CPU, beside their steps one element at a time.
+//! Chains at every level of the CPU, compared with their steps applied to one element at a time.
 
 use super::{Fetch, Op, Rounding, Step, Store, function_at};
 use crate::number::Number;
@@ -42,19 +42,19 @@ struct Memory {
     narrow_out: Vec<u16>,
 }
 
-/// Numbers of all kinds: few of each, so that they meet.
+/// Numbers of all kinds from a small set, so that equal ones meet.
 fn number(stream: &mut Stream) -> f32 {
     let special = [0.0, -0.0, 1.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, f32::MIN_POSITIVE, 1e-45];
     match stream.below(4) {
         0 => special[stream.below(special.len())],
         1 => f32::from_bits(stream.bits() as u32),
-        // Halfway between two bf16 and beside that.
+        // Halfway between two bf16, and next to that.
         2 => f32::from_bits((stream.bits() as u32 & 0xFFFF_0000 | 0x8000) + stream.below(3) as u32 - 1),
         _ => stream.below(65) as f32 / 16.0 - 2.0,
     }
 }
 
-/// What a step does to the value of element `i`.
+/// Applies a step to the value of element `i`.
 fn one(step: &Step, x: f32, memory: &mut Memory, i: usize) -> f32 {
     let y = match step.fetch {
         Fetch::Nothing | Fetch::Itself => x,
@@ -100,21 +100,21 @@ fn one(step: &Step, x: f32, memory: &mut Memory, i: usize) -> f32 {
     x
 }
 
-/// The bits, all NaN being one.
+/// The bits, with all NaNs equal.
 fn of_numbers(memory: &Memory, n: usize) -> Memory {
     let mut memory = memory.clone();
     memory.out.truncate(n);
     let (nan, narrow_nan) = (f32::NAN.to_bits(), to_bf16(f32::NAN));
     memory.out.iter_mut().filter(|x| f32::from_bits(**x).is_nan()).for_each(|x| *x = nan);
     memory.narrow_out.iter_mut().filter(|x| from_bf16(**x).is_nan()).for_each(|x| *x = narrow_nan);
-    // NaN are not equal.
+    // NaNs are not equal.
     memory.tile.clear();
     memory
 }
 
 fn check(steps: &[Step], level: Level, n: usize, stream: &mut Stream) {
     let Some(chain) = function_at(level) else { return };
-    // Room for whole vectors after what is stored in a register.
+    // Room for whole vectors after a value that is stored as a register.
     let room = n + 16;
     let memory = Memory {
         tile: (0..n.max(1)).map(|_| number(stream)).collect(),

@@ -1,4 +1,4 @@
-//! Vectors of AVX2 and AVX-512.
+//! Chain vectors of AVX2 and AVX-512.
 
 use std::arch::x86_64::*;
 
@@ -31,7 +31,7 @@ unsafe fn avx512(n: usize, steps: &[Step], slots: *const *mut u8) {
     unsafe { run::<__m512>(n, steps, slots) }
 }
 
-/// What is one instruction for either length of vectors.
+/// Methods that are a single instruction for both vector lengths.
 macro_rules! arithmetic {
     ($($method:ident $instruction:ident;)*) => { $(
         #[inline(always)]
@@ -273,7 +273,7 @@ impl Vector for __m256 {
     #[inline(always)]
     unsafe fn select(self, other: Self, bools: *const u8) -> Self {
         unsafe {
-            // The sign of an element says what is taken.
+            // The selection depends on the sign of each element.
             let bools = _mm256_cvtepu8_epi32(_mm_loadl_epi64(bools.cast()));
             _mm256_blendv_ps(other, self, _mm256_castsi256_ps(_mm256_slli_epi32::<31>(bools)))
         }

@@ -9,7 +9,7 @@ use crate::interface::{Extent, LoopEquation, LoopInput, LoopSource, LoopSpec};
 use crate::kernels::loops::dims::Dims;
 use crate::tile::{self, Immediate, TileFn};
 
-/// A program in the making.
+/// A program under construction.
 pub(super) struct Builder<'a> {
     pub(super) spec: &'a LoopSpec,
     pub(super) outs: &'a [usize],
@@ -17,11 +17,11 @@ pub(super) struct Builder<'a> {
     /// The slot of each operand and of each equation's result.
     operands: Vec<Option<usize>>,
     pub(super) results: Vec<Option<usize>>,
-    /// The slot of each operand as it is in memory.
+    /// The slot of each operand in its memory format.
     in_memory: Vec<Option<usize>>,
     /// The slot of each operand that is one element throughout a tile.
     ones: Vec<Option<usize>>,
-    /// The step that computes each equation's result, and the slot of a result that is in memory only, as bf16.
+    /// The step that computes each equation's result, and the slot of a result that exists only in memory, as bf16.
     pub(super) made: Vec<Option<usize>>,
     pub(super) narrow: Vec<Option<usize>>,
     pub(super) open: Option<Open>,
@@ -31,7 +31,7 @@ pub(super) struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// A program without equations. `outs` are those whose results are stored, `section` and `run` as for the program.
+    /// A program without equations. The results of `outs` are stored; `section` and `run` are those of the program.
     pub(super) fn new(
         spec: &'a LoopSpec,
         outs: &'a [usize],
@@ -74,7 +74,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The program, whose registers are not allocated yet.
+    /// The finished program; its registers are not yet allocated.
     pub(super) fn finish(mut self) -> Program {
         self.end_chain();
         self.program
@@ -85,7 +85,7 @@ impl<'a> Builder<'a> {
         self.program.slots.len() - 1
     }
 
-    /// A register for elements as they are computed.
+    /// A register for elements in the type of computation.
     pub(super) fn register(&mut self, extent: Extent, dtype: DType) -> usize {
         self.slot(Storage::Register(0), extent, tile::register_type(dtype).size())
     }
@@ -148,7 +148,8 @@ impl<'a> Builder<'a> {
         Some(())
     }
 
-    /// The function of an operation of which one operand is one element throughout, and the slots of both, this one last.
+    /// The function of an operation with one operand that is a single element throughout, and the slots of both operands, the single
+    /// element last.
     fn with_one(&mut self, equation: &LoopEquation) -> Option<Option<(TileFn, [usize; 2])>> {
         let &[a, b] = &equation.ins[..] else { return Some(None) };
         for (one, element, other) in [(1, b, a), (0, a, b)] {
@@ -163,7 +164,7 @@ impl<'a> Builder<'a> {
         Some(None)
     }
 
-    /// The slot of an operand that is one element throughout a tile, as registers or as memory holds it, and the dtype of that.
+    /// The slot of an operand that is one element throughout a tile, in register or memory format, and the dtype of that format.
     pub(super) fn one(&mut self, input: LoopInput) -> Option<(usize, DType)> {
         let LoopInput::Operand(number) = self.origin(input) else { return None };
         let operand = &self.spec.operands[number];
@@ -210,7 +211,7 @@ impl<'a> Builder<'a> {
         operands.len() - 1
     }
 
-    /// The slot of a value, with an element at each position or for each row.
+    /// The slot of a value with one element per position or per row.
     pub(super) fn read(&mut self, input: LoopInput, extent: Extent) -> Option<usize> {
         let slot = match self.origin(input) {
             LoopInput::Equation(i) => match self.results[i] {
@@ -265,7 +266,7 @@ impl<'a> Builder<'a> {
         Some(wide)
     }
 
-    /// The slot of an operand as it is in memory, with an element at each position.
+    /// The slot of an operand in its memory format, with one element per position.
     pub(super) fn memory(&mut self, number: usize) -> Option<usize> {
         if self.in_memory[number].is_some() {
             return self.in_memory[number];

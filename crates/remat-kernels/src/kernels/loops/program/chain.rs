@@ -1,4 +1,4 @@
-//! Equations as steps of chains.
+//! Turns equations into steps of chains.
 
 use remat_ir::{Binary, Compare, DType, Prim, Unary};
 
@@ -14,7 +14,7 @@ pub(super) struct Open {
     /// Its first step.
     first: usize,
     extent: Extent,
-    /// What its value is.
+    /// The value in the registers.
     value: LoopInput,
 }
 
@@ -107,14 +107,14 @@ impl Builder<'_> {
         Some(())
     }
 
-    /// Ends the chain: what follows reads its results.
+    /// Ends the chain. Later instructions read its results.
     pub(super) fn end_chain(&mut self) {
         if let Some(Open { first, extent, .. }) = self.open.take() {
             self.program.code.push(Instruction::Chain { steps: first..self.program.steps.len(), extent });
         }
     }
 
-    /// Says that the value is the result of this equation, and stores it where the loop has to.
+    /// Records that the value is the result of this equation, and stores it if the loop has to.
     fn made(&mut self, number: usize) {
         let dtype = self.spec.equations[number].dtype;
         self.made[number] = Some(self.program.steps.len() - 1);
@@ -129,7 +129,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Stores the result of an equation that a chain has computed, unless it is, and gives its slot.
+    /// Stores the result of an equation that a chain has computed, unless it is stored already, and returns its slot.
     pub(super) fn stored(&mut self, number: usize) -> Option<usize> {
         self.made[number]?;
         if let Some(narrow) = self.narrow[number] {
@@ -142,7 +142,7 @@ impl Builder<'_> {
         Some(slot)
     }
 
-    /// Reads a bf16 result that is only in the memory of an output.
+    /// Reads a bf16 result that exists only in the memory of an output.
     fn widened(&mut self, narrow: usize, number: usize) -> Option<usize> {
         let equation = &self.spec.equations[number];
         let slot = self.register(equation.extent, equation.dtype);
@@ -158,7 +158,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The slot of a result: of an output, or a register.
+    /// The slot of a result: an output or a register.
     fn result(&mut self, number: usize, dtype: DType) -> usize {
         let extent = self.spec.equations[number].extent;
         match self.outs.iter().position(|&out| out == number) {
@@ -180,7 +180,7 @@ impl Builder<'_> {
         });
     }
 
-    /// A step of two operands, of which either may be the value: then the second operation is that in the other order.
+    /// A step of two operands, either of which may be the value. If it is the second one, the operation with exchanged operands is used.
     fn of_two(
         &mut self,
         ins: [LoopInput; 2],
@@ -192,7 +192,7 @@ impl Builder<'_> {
         let [a, b] = ins.map(|x| self.origin(x));
         let is_second = self.is_value(b, extent) || !self.is_value(a, extent) && self.is_one(a);
         let (x, y, op) = if is_second { (b, a, reversed) } else { (a, b, op) };
-        // The other operand first: to read it may end the chain.
+        // The other operand is read first, since reading it may end the chain.
         let other = if x == y { ITSELF } else { self.other(y, extent)? };
         self.begin(x, extent)?;
         self.step(op, other, rounding);
@@ -202,8 +202,8 @@ impl Builder<'_> {
         Some(())
     }
 
-    /// The step that bounds the value; none if the bound is this one, which bounds nothing. The plain operation suffices for a number
-    /// that is not this zero.
+    /// The step that bounds the value from one side. There is none if the bound is `nothing`, which bounds nothing. The plain operation
+    /// suffices for a bound that is a number other than `zero`.
     fn bound(
         &mut self,
         bound: LoopInput,
@@ -242,7 +242,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Makes this the value, beginning a chain if there is none of this extent.
+    /// Makes `x` the value, and begins a chain if none of this extent is open.
     fn begin(&mut self, x: LoopInput, extent: Extent) -> Option<()> {
         let x = self.origin(x);
         if self.is_value(x, extent) {
@@ -258,7 +258,7 @@ impl Builder<'_> {
         Some(())
     }
 
-    /// How a step reads an operand, which may end the chain.
+    /// How a step reads an operand. Reading it may end the chain.
     fn other(&mut self, x: LoopInput, extent: Extent) -> Option<Other> {
         let (dtype, from) = match x {
             LoopInput::Operand(i) => (self.spec.operands[i].dtype, self.spec.operands[i].extent),
@@ -279,7 +279,7 @@ impl Builder<'_> {
         })
     }
 
-    /// What an operand of an equation is: bf16 are f32, so that to widen one does nothing.
+    /// The source of an operand. A widened bf16 is the bf16 itself, since chains hold bf16 as f32.
     pub(super) fn origin(&self, x: LoopInput) -> LoopInput {
         let LoopInput::Equation(number) = x else { return x };
         let equation = &self.spec.equations[number];

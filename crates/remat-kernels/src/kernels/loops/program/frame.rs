@@ -1,4 +1,4 @@
-//! How a tile runs.
+//! Runs the tiles of a program.
 
 // Tiles are addressed by pointers, as the functions of tiles are.
 #![allow(unsafe_code)]
@@ -10,10 +10,10 @@ use crate::kernels::loops::memory::Memory;
 use crate::simd::{CACHE_LINE, prefetch};
 use crate::tile;
 
-/// Elements of a tile for each instruction, below which parts of a stream are less than a cache line of f32.
+/// In tiles with fewer elements per instruction than this, each part of a stream would be less than a cache line of f32.
 const SHORT: usize = 16;
 
-/// Where a tile is: elements from `start`, rows from `row`.
+/// The position of a tile: elements from `start`, rows from `row`.
 #[derive(Clone, Copy)]
 pub(in super::super) struct Tile {
     pub(in super::super) start: usize,
@@ -22,7 +22,7 @@ pub(in super::super) struct Tile {
     pub(in super::super) rows: usize,
 }
 
-/// The memory of one task: where every slot is now.
+/// The memory of one task: the current address of every slot.
 pub(in super::super) struct Frame<'a> {
     program: &'a Program,
     slots: *mut *mut u8,
@@ -36,11 +36,11 @@ impl<'a> Frame<'a> {
     /// Prepares scratch memory for tiles of a program.
     ///
     /// # Safety
-    /// `scratch` has [`Program::scratch`] bytes, aligned to 64. The memory is what the program was compiled for: every element that its layouts mention can be read, every element of the outputs that its tiles
-    /// mention can be written, and no other task does so while the frame lives.
+    /// `scratch` has [`Program::scratch`] bytes, aligned to 64. The memory is that for which the program was compiled: every element of its
+    /// layouts can be read, every element of the outputs in its tiles can be written, and no other task does so while the frame lives.
     pub(in super::super) unsafe fn new(program: &'a Program, scratch: &mut [u8], memory: &Memory<'_>) -> Self {
         assert!(scratch.len() >= program.scratch() && scratch.as_ptr().cast::<usize>().is_aligned());
-        // All pointers are made of this one: another borrow of the memory would end them.
+        // All pointers derive from this one; another borrow of the memory would invalidate them.
         let start = scratch.as_mut_ptr();
         let slots = start.cast::<*mut u8>();
         // SAFETY: all of this is in the scratch memory, whose size was checked.
@@ -105,7 +105,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Moves an operand: says where its first element in the section of the tiles that follow is.
+    /// Moves an operand: sets the address of its first element in the section of the following tiles.
     ///
     /// # Safety
     /// The tiles that follow must read elements of the operands only.
@@ -114,14 +114,14 @@ impl<'a> Frame<'a> {
         unsafe { self.bases.add(operand).write(base) }
     }
 
-    /// Where a value of the last tile is.
+    /// The address of a value of the last tile.
     pub(in super::super) fn value(&self, slot: usize) -> *const u8 {
         // SAFETY: there is a pointer for each slot.
         unsafe { *self.slots.add(slot) }
     }
 
-    /// Fetches part `i` of `count` of the elements from `next` on, of as many as the tile has, into the first-level cache: a part of each
-    /// stream, or, where that would be less than a cache line, some streams.
+    /// Prefetches part `i` of `count` of the next tile's elements, beginning at `next`, into the first-level cache: a part of each stream,
+    /// or some of the streams if the parts would be less than a cache line.
     #[inline(always)]
     fn fetch(&self, tile: Tile, next: usize, i: usize, count: usize) {
         let piece = |len: usize| len * i / count..len * (i + 1) / count;
@@ -141,8 +141,8 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Computes one tile, and meanwhile fetches the one that begins with element `next`: a CPU sees by itself what a loop will
-    /// read next, but not what many short loops will, one after the other.
+    /// Computes one tile and meanwhile prefetches the tile that begins with element `next`. The hardware prefetches what one loop reads
+    /// next, but not what many short loops read in turn.
     ///
     /// # Safety
     /// As for [`Frame::new`]; the tile is within the program's capacity and within the elements of operands and outputs,

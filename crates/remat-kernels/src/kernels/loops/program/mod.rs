@@ -1,10 +1,11 @@
 //! The program of a tile: the functions that compute it, and the storage of their operands.
 //!
-//! Instructions name *slots*. A slot is a register in scratch memory, or memory of an operand or an output that is used
-//! as it is: a contiguous operand is not copied, nor the part of another one that is contiguous or one element throughout,
-//! and a result is written to the output directly.
+//! Instructions refer to *slots*. A slot is a register in scratch memory, or memory of an operand or an output that is used directly. An
+//! operand is not copied if it is contiguous, or if the tile's part of it is contiguous or a single element. A result is written directly
+//! to its output.
 //!
-//! [`builder`] makes instructions of equations, where it can steps of a [`chain`], [`registers`] allocates registers, and a [`frame`] runs tiles.
+//! [`builder`] turns equations into instructions, or into steps of a [`chain`] where it can; [`registers`] allocates registers, and a
+//! [`frame`] runs tiles.
 
 mod builder;
 mod chain;
@@ -35,11 +36,11 @@ pub(super) struct Program {
     args: Vec<usize>,
     /// The steps of all chains, one after the other.
     steps: Vec<Step>,
-    /// What computes chains, where this CPU has them.
+    /// The function that computes chains, if this CPU has one.
     chain: Option<ChainFn>,
     immediates: Vec<Immediate>,
     constants: Vec<Constant>,
-    /// Each begins with an element as registers hold it.
+    /// The literals. Each word begins with an element in register format.
     literals: Vec<u64>,
     /// The most elements of a tile, and the most rows.
     pub(super) capacity: usize,
@@ -50,7 +51,7 @@ pub(super) struct Program {
     registers: usize,
     /// The slots of memory that tiles stream, element by element.
     streams: Vec<usize>,
-    /// The slots whose memory is another one for each tile.
+    /// The slots whose address changes with each tile.
     moving: Vec<usize>,
     pub(super) outs: Vec<Out>,
     /// The inputs whose memory an output may take: (input, output).
@@ -65,7 +66,7 @@ struct Operand {
     /// The offset of its first element, in bytes.
     offset: usize,
     dims: Dims,
-    /// The first operand with these dimensions, whose position in a tile is shared.
+    /// The first operand with these dimensions, which shares its position in a tile.
     same_dims: usize,
     width: usize,
     extent: Extent,
@@ -87,14 +88,14 @@ struct Slot {
     width: usize,
 }
 
-/// Where the elements of a slot are.
+/// The storage of a slot's elements.
 #[derive(Clone, Copy, PartialEq)]
 enum Storage {
-    /// A register, by its number; by its offset in scratch memory once it is allocated.
+    /// A register, by its number or, once allocated, by its offset in scratch memory.
     Register(usize),
-    /// Memory of an operand, used as it is.
+    /// Memory of an operand, used directly.
     Operand(usize),
-    /// The one element that the tile has of an operand.
+    /// The single element of an operand that the tile reads.
     Element(usize),
     Output(usize),
     Immediate(usize),
@@ -104,7 +105,7 @@ enum Storage {
 
 #[derive(Clone)]
 enum Instruction {
-    /// Copies elements of a strided operand, unless they are contiguous: then the slot is the operand's memory.
+    /// Copies the elements of a strided operand, unless they are contiguous: then the slot is the operand's memory.
     Gather {
         operand: usize,
         out: usize,
@@ -144,16 +145,15 @@ enum ConstantValue {
     Operand(usize),
 }
 
-/// Operands of at least this many elements do not stay in the cache of a core between two loops.
+/// Operands with at least this many elements do not stay in the cache of a core from one loop to the next.
 const FAR: usize = 1 << 18;
 
-/// From this many instructions per tile on the hardware prefetcher loses the streams, and tiles are prefetched explicitly.
+/// From this many instructions per tile, the hardware prefetcher loses the streams, and tiles are prefetched explicitly.
 const LONG_CODE: usize = 3;
 
 impl Program {
-    /// Compiles equations, in this order, and stores the results of some. `wanted` are values that the caller reads
-    /// after each tile; `section` gives the part of an operand's layout that a tile runs along. If `is_cut`, tiles are as
-    /// long as [`Program::tile`] says.
+    /// Compiles equations, in this order, and stores some of their results. `wanted` are values that the caller reads after each tile;
+    /// `section` selects the part of an operand's layout along which a tile runs. If `is_cut`, tiles are as long as [`Program::tile`] says.
     ///
     /// `None` if there is no tile function for an operation.
     pub(super) fn new(
@@ -184,12 +184,12 @@ impl Program {
         Some((program, wanted))
     }
 
-    /// The elements of the tile that begins with this one, of a loop without rows.
+    /// The number of elements in the tile that begins with this one, for a loop without rows.
     pub(super) fn tile(&self, start: usize) -> usize {
         self.run.map_or(self.capacity, |run| self.capacity.min(run - start % run))
     }
 
-    /// Finds the inputs whose memory an output may take: what is read for the last time before the output is written.
+    /// Finds the inputs whose memory an output may take: those whose last read comes before the output is written.
     fn find_in_place(&mut self, spec: &LoopSpec) {
         let reads = |event: Event<'_>, input: usize| match event {
             Event::Instruction(Instruction::Gather { operand, .. }) => self.operands[*operand].input == input,
@@ -221,12 +221,12 @@ impl Program {
                 }
             }
         }
-        // In the order of the specification: who plans memory may take the first that fits.
+        // In the order of the specification, since memory planning prefers the first pair that fits.
         in_place.sort_unstable();
         self.in_place = in_place;
     }
 
-    /// What an instruction does, in order.
+    /// The events of an instruction, in order.
     fn events<'a>(&'a self, instruction: &'a Instruction) -> impl Iterator<Item = Event<'a>> {
         let (whole, steps) = match instruction {
             Instruction::Chain { steps, .. } => (None, &self.steps[steps.clone()]),
@@ -240,14 +240,14 @@ impl Program {
         self.operands.iter().map(|o| o.number)
     }
 
-    /// Whether tiles of a loop over this many elements are prefetched: if they come from memory, and if so much is computed of
-    /// each that the hardware does not prefetch the next one.
+    /// Whether tiles of a loop over this many elements are prefetched: if they come from memory, and each takes so much computation that
+    /// the hardware does not prefetch the next one.
     pub(super) fn fetches(&self, elements: usize) -> bool {
         let gathers = self.code.iter().filter(|instruction| matches!(instruction, Instruction::Gather { .. })).count();
         elements >= FAR && self.code.len() - gathers >= LONG_CODE
     }
 
-    /// Has chains fetch what they read from memory, unless whole tiles are fetched ahead.
+    /// Makes chains prefetch their far operands, unless whole tiles are prefetched.
     fn fetch_in_chains(&mut self, elements: usize) {
         let gathered: Vec<usize> = self
             .code
@@ -267,7 +267,7 @@ impl Program {
         }
     }
 
-    /// Has another function compute chains, of which the steps are the same.
+    /// Replaces the chain function by another one for the same steps.
     #[cfg(test)]
     pub(super) fn set_chain(&mut self, chain: ChainFn) {
         self.chain = Some(chain);
@@ -283,7 +283,7 @@ impl Program {
     }
 }
 
-/// One thing after another that reads and writes slots: an instruction that is no chain, or a step of one.
+/// One event that reads and writes slots: an instruction other than a chain, or a step of a chain.
 #[derive(Clone, Copy)]
 enum Event<'a> {
     Instruction(&'a Instruction),
@@ -291,7 +291,7 @@ enum Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    /// The slot that is written.
+    /// The slot that it writes.
     fn out(self) -> Option<usize> {
         match self {
             Event::Instruction(
@@ -309,7 +309,7 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// The slots that are read.
+    /// The slots that it reads.
     fn ins(self, args: &'a [usize]) -> SmallVec<[usize; 4]> {
         match self {
             Event::Instruction(Instruction::Gather { .. } | Instruction::Chain { .. }) => SmallVec::new(),

@@ -6,17 +6,17 @@ use crate::interface::{Extent, LoopSource, LoopSpec};
 use crate::kernels::loops::dims::Dims;
 use crate::tile;
 
-/// The registers of a tile take at most this many bytes, so that they stay in the first-level cache of any CPU beside what
-/// streams through it; more only where a row, which is in one tile, or the shortest tile is longer.
+/// The registers of a tile take at most this many bytes, so that they stay in the first-level cache of any CPU beside the streams. They
+/// take more only if a row, which is always in one tile, or the shortest tile is longer.
 const REGISTER_BYTES: usize = 16 << 10;
 /// The most elements of a tile of a loop without rows.
 const LONGEST_TILE: usize = 2048;
 const SHORTEST_TILE: usize = 128;
 
 impl Program {
-    /// Decides how long a tile is, and allocates every register.
+    /// Chooses the length of a tile, and allocates every register.
     pub(super) fn allocate(&mut self, columns: Option<usize>, wanted: &[usize]) {
-        // The last event that reads each register, or the one that writes it; events are those of each instruction in turn.
+        // The last event that reads each register, or else the one that writes it. Events are those of each instruction in turn.
         let events = self.code.iter().flat_map(|instruction| {
             let count = self.events(instruction).count();
             self.events(instruction).enumerate().map(move |(i, event)| (event, i + 1 == count))
@@ -41,12 +41,12 @@ impl Program {
         for constant in &self.constants {
             registers[constant.slot] = Some(pools[pool(self.slots[constant.slot].extent)].take());
         }
-        // What a chain has read for the last time, but what other elements take another part of.
+        // Registers that a chain has read for the last time, of which other elements still read another part.
         let mut after_chain: Vec<usize> = Vec::new();
         for (i, &(event, is_last)) in events.iter().enumerate() {
-            // The result may take the register of an operand that dies here, if the elements of both have one size: tile
-            // functions work in place then. Reductions and broadcasts do not. Of a chain later steps may take it as well, and their
-            // elements have no more bytes than those of f32.
+            // A result may take the register of an operand that dies here if their elements have the same size: tile functions work in
+            // place then, except for reductions and broadcasts. Later steps of a chain may take it too, since their elements are no larger
+            // than f32.
             let mut dies = event.ins(&self.args);
             dies.sort_unstable();
             dies.dedup();
@@ -70,7 +70,7 @@ impl Program {
                 registers[out] = Some(pools[pool(self.slots[out].extent)].take());
             }
             after_chain.extend(dies.iter().filter(|s| !is_free(s)));
-            // A result that is not read.
+            // A result that is never read.
             after_chain.extend(out.filter(|&out| last[out] == i && is_register(&self.slots[out])));
             if is_last {
                 after_chain.drain(..).for_each(|s| give_back(&mut pools, &registers, s));
@@ -87,7 +87,7 @@ impl Program {
             None => (length, 0),
         };
         if let Some(run) = self.run {
-            // Whole blocks of what computes tiles, where they can be.
+            // A multiple of the block of tile functions, if possible.
             let even = run.div_ceil(run.div_ceil(self.capacity));
             self.capacity = self.capacity.min(even.next_multiple_of(tile::BLOCK));
         }
@@ -104,7 +104,7 @@ impl Program {
     }
 }
 
-/// The runs of operands at whose ends tiles are cut, so that each operand is one element or read in place.
+/// The run lengths at which tiles are cut, so that each operand is one element or read in place within a tile.
 pub(super) fn run(spec: &LoopSpec, section: impl Fn(&Layout) -> Option<Layout>) -> Option<usize> {
     let dims = spec.operands.iter().filter_map(|operand| match &operand.source {
         LoopSource::Input { layout, .. } => Some(Dims::of(&section(layout)?)),
@@ -115,7 +115,7 @@ pub(super) fn run(spec: &LoopSpec, section: impl Fn(&Layout) -> Option<Layout>) 
     dims.iter().filter_map(Dims::run).reduce(greatest_common_divisor).filter(|&run| run >= shortest)
 }
 
-/// The elements of a tile whose registers take `bytes` bytes for each of them.
+/// The number of elements in a tile whose registers take `bytes` bytes per element.
 fn tile_length(bytes: usize) -> usize {
     let fits = REGISTER_BYTES / bytes.max(1);
     (fits / SHORTEST_TILE * SHORTEST_TILE).clamp(SHORTEST_TILE, LONGEST_TILE)
