@@ -12,11 +12,11 @@ use crate::tree::leaves;
 pub use remat_cluster::{ClusterConfig, KeyValueStore};
 use remat_cluster::{Node, Reduction};
 
-/// The processes that train one model together, as one of them sees it.
+/// The processes that train one model together, as seen by one of them.
 ///
-/// Each process has the whole model, computes gradients of its own part of a batch, and takes a step with the mean over all. Begin with one
-/// process's parameters everywhere ([`Cluster::broadcast`]): from then on they stay the same in every bit, since the results of
-/// sums are.
+/// Each process has the whole model, computes gradients for its own part of a batch, and takes a step with the mean of all gradients. Start
+/// with the parameters of one process everywhere ([`Cluster::broadcast`]). From then on they stay bitwise the same, since the results of
+/// sums are bitwise the same on all processes.
 ///
 /// ```
 /// use remat::cluster::Cluster;
@@ -41,17 +41,18 @@ use remat_cluster::{Node, Reduction};
 /// # Ok::<(), remat::Error>(())
 /// ```
 ///
-/// All processes have to call the same functions in the same order; where one cannot, as with a failed tensor, all get an error. When one ends, the others get an error that names it, within a second or
-/// two; when its host or network is lost, within the failure timeout of the [`ClusterConfig`] and a second: 11 seconds, unless it says otherwise.
+/// All processes must call the same functions in the same order; if one cannot, for example because of a failed tensor, all get an error.
+/// If a process ends, the others get an error that names it within a second or two. If its host or network is lost, they get it within the
+/// failure timeout of the [`ClusterConfig`] plus a second, which is 11 seconds by default.
 #[derive(Clone, Debug)]
 pub struct Cluster(Node);
 
 impl Cluster {
-    /// The cluster that the environment of this process speaks of, by the variables of [`ClusterConfig::from_variables`]; a process by
-    /// itself if there is none. It waits until all processes are there.
+    /// Joins the cluster described by the environment of this process, in the variables of [`ClusterConfig::from_variables`], or returns a
+    /// process by itself if there is none. It waits until all processes have joined.
     ///
     /// # Errors
-    /// If variables are wrong or missing, or not all processes come.
+    /// If variables are wrong or missing, or not all processes join.
     #[track_caller]
     pub fn from_env() -> Result<Cluster> {
         let loc = current_loc();
@@ -61,17 +62,17 @@ impl Cluster {
         }
     }
 
-    /// Joins a cluster, and waits until all of its processes have.
+    /// Joins a cluster, and waits until all of its processes have joined.
     ///
     /// # Errors
-    /// If not all come, or were told different things.
+    /// If not all processes join, or their configurations differ.
     #[track_caller]
     pub fn join(config: &ClusterConfig) -> Result<Cluster> {
         let here = current_loc();
         Node::join(config).map(Cluster).map_err(|error| error.at(here))
     }
 
-    /// A process by itself, for which sums and means are what they are given.
+    /// A process by itself, for which sums and means return their argument.
     pub fn alone() -> Cluster {
         Cluster(Node::alone())
     }
@@ -86,12 +87,12 @@ impl Cluster {
         self.0.nodes()
     }
 
-    /// The tree whose leaves are the sums of the corresponding leaves of all processes, the same in every bit on each. Floats are
-    /// summed in f64 in the order of ranks, and rounded to the dtype at the end; integers wrap around. The results are in the host's memory.
+    /// The tree whose leaves are the sums of the corresponding leaves of all processes, bitwise the same on each. Floats are summed in f64
+    /// in the order of ranks and rounded to the dtype at the end; integers wrap around. The results are in the host's memory.
     ///
     /// # Errors
-    /// If a leaf is of bools, traced, abstract or failed; if the trees of two processes differ in leaves, dtypes or shapes: the error names the leaf;
-    /// if a process ends or leaves. A mistake of one process is an error on all.
+    /// If a leaf is of bools, traced, abstract or failed; if the trees of two processes differ in leaves, dtypes or shapes (the error names
+    /// the leaf); if a process ends or leaves. A mistake of one process is an error on all.
     ///
     /// ```
     /// use remat::{Tensor, cluster::Cluster};
@@ -105,17 +106,18 @@ impl Cluster {
         self.exchange("all_reduce_sum", tree, |node, leaves| node.all_reduce(Reduction::Sum, leaves))
     }
 
-    /// The tree whose leaves are the means of the corresponding leaves of all processes, as [`Cluster::all_reduce_sum`] sums them, divided
-    /// in f64 and rounded to the dtype at the end. The mean of gradients of parts of a batch that are of one size is the gradient of the batch's mean.
+    /// The tree whose leaves are the means of the corresponding leaves of all processes: sums as in [`Cluster::all_reduce_sum`], divided in
+    /// f64 and rounded to the dtype at the end. If all parts of a batch have the same size, the mean of their gradients is the gradient of
+    /// the batch's mean.
     ///
     /// # Errors
-    /// As [`Cluster::all_reduce_sum`], and if a leaf is of integers.
+    /// As [`Cluster::all_reduce_sum`]; if a leaf is of integers.
     #[track_caller]
     pub fn all_reduce_mean<T: Tree>(&self, tree: &T) -> Result<T> {
         self.exchange("all_reduce_mean", tree, |node, leaves| node.all_reduce(Reduction::Mean, leaves))
     }
 
-    /// The tree of the process of rank 0, on all processes; leaves may be of every dtype.
+    /// The tree of the process with rank 0, on all processes. Leaves may have any dtype.
     ///
     /// # Errors
     /// As [`Cluster::all_reduce_sum`].
@@ -124,17 +126,17 @@ impl Cluster {
         self.exchange("broadcast", tree, Node::broadcast)
     }
 
-    /// Waits until all processes are at the barrier of this name, which may be used again then.
+    /// Waits until all processes have reached the barrier with this name. The name can be used again afterwards.
     ///
     /// # Errors
-    /// If not all are within this time, with those that are missing; if one ends or leaves.
+    /// If not all arrive within this time, with the missing ones; if one ends or leaves.
     #[track_caller]
     pub fn barrier(&self, name: &str, timeout: Duration) -> Result<()> {
         let here = current_loc();
         self.0.barrier(name, timeout).map_err(|error| error.at(here))
     }
 
-    /// Keys and values that all processes share. XLA's plugins find the GPUs of other hosts by it (`remat_xla::Xla::join`).
+    /// The keys and values that all processes share. XLA's plugins use them to find the GPUs of other hosts (`remat_xla::Xla::join`).
     ///
     /// # Errors
     /// If this process is by itself.
@@ -144,7 +146,7 @@ impl Cluster {
         self.0.store().map_err(|error| error.at(here))
     }
 
-    /// What ended the cluster, if anything has: for a process that computes for long between sums.
+    /// Fails if the cluster has failed, for a process that computes for long between sums.
     ///
     /// # Errors
     /// The failure.
@@ -154,8 +156,8 @@ impl Cluster {
         self.0.check().map_err(|error| error.at(here))
     }
 
-    /// From now on this process exits with code 1, and a line on its standard error, when another one fails: for what waits for others and
-    /// cannot be ended otherwise, such as collectives of a GPU.
+    /// From now on this process exits with code 1 and a line on standard error when another process fails. Use it if the process waits for
+    /// others in a way that cannot be interrupted, such as collectives of a GPU.
     pub fn exit_on_failure(&self) {
         self.0.exit_on_failure();
     }

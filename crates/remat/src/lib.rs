@@ -1,8 +1,8 @@
 //! JAX-style program transformation for Rust, built around rematerialization.
 //!
-//! Write a model as a plain Rust function over [`Tensor`]s. [`grad`], [`vmap`], [`jit`] and their kin trace it once to a
-//! small typed program and transform that. [`checkpoint`] says what the backward pass may keep and what it computes again,
-//! by a [`Policy`], and the values and gradients are the same under each (docs/DESIGN.md names one exception, of roundings):
+//! Write a model as a plain Rust function over [`Tensor`]s. [`grad`], [`vmap`], [`jit`] and others trace it once into a small typed program
+//! and transform that program. [`checkpoint`] with a [`Policy`] decides what the backward pass keeps and what it computes again. Values and
+//! gradients are the same under every policy (docs/DESIGN.md names one exception, of roundings):
 //!
 //! ```
 //! use remat::{DType, Policy, Tensor, Tree, checkpoint, value_and_grad};
@@ -32,21 +32,21 @@
 //!
 //! Three rules cover the interface:
 //!
-//! - A transformation takes a function of one tree, and values that the closure captures are constant. So there are no argument
-//!   numbers, no static arguments and no partition of a model: capture the values that are not differentiated.
-//! - An error is an [`Error`], which names the operation, the types and your own line. Functions that make tensors defer it:
-//!   methods of tensors, the layers of [`nn`] (`init` too) and [`random`] return failed tensors, which carry the error to
-//!   where they are read. All others that can fail return a [`Result`]: reading shapes and values, transformations, loops,
-//!   branches, optimizers, engines, and layers that are loops, have a cache or statistics, or change a model. Four stand for the
-//!   function that they are given and return what it returns, a tree or a `Result`: [`checkpoint`], [`checkpoint_layers`], [`custom_jvp`] and [`custom_vjp`].
+//! - A transformation takes a function of one tree, and values that the closure captures are constant. So there are no argument numbers, no
+//!   static arguments and no partition of a model: capture the values that are not differentiated.
+//! - An error is an [`Error`], which names the operation, the types and your own line. Functions that make tensors defer it: methods of
+//!   tensors, the layers of [`nn`] (including `init`) and [`random`] return failed tensors, which carry the error to the point where they
+//!   are read. All others that can fail return a [`Result`]: reading shapes and values, transformations, loops, branches, optimizers,
+//!   engines, and layers that are loops, have a cache or statistics, or change a model. Four return whatever the function that they wrap
+//!   returns, a tree or a `Result`: [`checkpoint`], [`checkpoint_layers`], [`custom_jvp`] and [`custom_vjp`].
 //! - A model is a plain struct that derives [`Tree`]; its gradient has its type.
 //!
-//! Here is what a program writes every day. The rest is in modules: [`nn`], [`optim`], [`random`]; [`cluster`] for several
-//! hosts; [`tree`] for the leaves of models, [`index`] and [`argument`] for arguments of methods, [`layer`] for writing layers,
-//! [`report`] for residuals and memory, [`stages`] and [`ir`] for programs, [`transform`] for transformations of these. A function whose name
-//! ends in `_with` takes options first, by reference.
+//! This page lists what most programs use. The rest is in modules: [`nn`], [`optim`], [`random`]; [`cluster`] for several hosts; [`tree`]
+//! for the leaves of models, [`index`] and [`argument`] for arguments of methods, [`layer`] for writing layers, [`report`] for residuals
+//! and memory, [`stages`] and [`ir`] for programs, [`transform`] for transformations of these. A function whose name ends in `_with` takes
+//! options first, by reference.
 //!
-//! Layers, each using only those above it in this list (a test holds this):
+//! Layers, each using only those above it in this list (a test checks this):
 //!
 //! 1. `rules`: the calculus of first-order operations
 //! 2. [`transform`]: jaxpr to jaxpr
@@ -54,9 +54,9 @@
 //! 4. `tensor`: the methods of tensors
 //! 5. `api`: the transformations of closures
 //! 6. `loops`: loops that keep a bounded number of states for reverse mode
-//! 7. [`report`]: reports of what is kept
-//! 8. [`random`], [`optim`], [`cluster`], `testing`: built upon all these
-//! 9. [`nn`], [`memory`]: the layers of models; what a training step needs memory for
+//! 7. [`report`]: reports of residuals, decisions of policies and memory
+//! 8. [`random`], [`optim`], [`cluster`], `testing`: built on all of these
+//! 9. [`nn`], [`memory`]: the layers of models; the memory of a training step
 
 extern crate self as remat;
 
@@ -96,13 +96,13 @@ pub mod argument {
     pub use crate::tensor::{Argument, Axes, Dims, Int, Keep, Nested, Operand, Scalar, Starts, keep};
 }
 
-/// The arguments of `x.index(..)` and `x.at(..)` beside numbers, ranges and tensors, and the result of `at`.
+/// Arguments of `x.index(..)` and `x.at(..)` other than numbers, ranges and tensors, and the result of `at`.
 pub mod index {
     pub use crate::tensor::{AsIndex, At, Ellipsis, Index, IndexRange, Indices, NewAxis, non_negative, span, step};
 }
 
-/// What layers of models are written with, those of [`nn`] and your own: a layer is one call to its user, so its errors,
-/// and the values in reports, are at the line that calls the layer and not inside it.
+/// Tools for writing layers, used by [`nn`] and for your own. For its user a layer is one call, so its errors, and its values in reports,
+/// are located at the line that calls the layer, not inside it.
 ///
 /// ```
 /// use remat::layer::{deferred, pinned};
@@ -149,7 +149,7 @@ pub mod stages {
     pub use crate::api::{Compiled, Lowered, Traced};
 }
 
-/// Chips that need not be in the machine, for [`Lowered::compile_for`](stages::Lowered::compile_for).
+/// Targets of ahead-of-time compilation, which need not be in the machine, for [`Lowered::compile_for`](stages::Lowered::compile_for).
 pub mod ahead {
     pub use remat_xla::{AheadOptions, Chip, ChipMemory, Effort, Target, serve_ahead};
 }

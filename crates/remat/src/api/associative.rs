@@ -6,7 +6,7 @@ use super::skeleton::mismatch;
 use crate::tensor::{Index, axis, step};
 use crate::trace::{Output, Tensor, Tree, current_loc, rebuild, structure};
 
-/// The operation that errors name.
+/// The operation name in errors.
 const NAME: &str = "associative_scan";
 
 /// Options of [`associative_scan_with`].
@@ -14,16 +14,16 @@ const NAME: &str = "associative_scan";
 pub struct AssociativeScanOptions {
     /// The axis along which to combine. Negative ones count from the last.
     pub axis: i64,
-    /// From the last slice to the first.
+    /// Whether to combine from the last slice to the first.
     pub reverse: bool,
 }
 
-/// All prefixes `x0, f(x0, x1), f(f(x0, x1), x2), ..` along the first axis of the leaves, under an associative `f`: as many
-/// slices as `elems` has, in a number of steps that grows with the logarithm of the length.
+/// All prefixes `x0, f(x0, x1), f(f(x0, x1), x2), ..` along the first axis of the leaves, for an associative `f`. The result has as many
+/// slices as `elems`; the number of steps is logarithmic in the length.
 ///
-/// `f` takes two trees of equally many slices, which it combines one by one: the leaves have the axis of the scan,
-/// with fewer slices than those of `elems`. The length may be anything, zero too. Reverse mode keeps what `f` needs at
-/// each level, which is linear in the length.
+/// `f` takes two trees with the same number of slices, which it combines one by one: the leaves have the axis of the scan, with fewer
+/// slices than `elems`. Any length is allowed, including zero. Reverse mode keeps what `f` needs at each level, which is linear in the
+/// length.
 ///
 /// Source: Blelloch, "Prefix sums and their applications", 1990, as the recursion on pairs of neighbours: the odd prefixes
 /// are the prefixes of the combined pairs, the even ones need one more step.
@@ -41,8 +41,8 @@ pub struct AssociativeScanOptions {
 /// ```
 ///
 /// # Errors
-/// The first error inside the function; if a leaf has no such axis, the lengths differ, or the function gives another
-/// structure or other avals than it takes.
+/// The first error inside the function; if a leaf has no such axis, the lengths differ, or the structure or avals of the result differ from
+/// those of the arguments.
 #[track_caller]
 pub fn associative_scan<T: Tree, R: Output<Tree = T>>(f: impl Fn(&T, &T) -> R, elems: &T) -> Result<T> {
     associative_scan_with(&AssociativeScanOptions::default(), f, elems)
@@ -129,7 +129,7 @@ fn prefixes(
     }
     let even = combine(&pick(&odd, 0, num_even - 1, 1), &pick(elems, 2, length, 2))?;
     let even = join(&[&first, &even], axes);
-    // Neighbours side by side, then in one dimension; an odd length leaves the last even one over.
+    // Pairs of neighbours, then flattened into one dimension. With an odd length the last even prefix remains.
     let mut woven = Vec::with_capacity(odd.len());
     for ((e, o), &axis) in pick(&even, 0, num_pairs, 1).iter().zip(&odd).zip(axes) {
         let mut shape = e.shape()?.to_vec();

@@ -42,7 +42,7 @@ impl BatchAxes {
 pub struct VmapOptions {
     /// The batch axes of the argument.
     pub in_axes: BatchAxes,
-    /// The batch axes of the result; a leaf with `None` must be the same for all examples.
+    /// The batch axes of the result. A leaf with `None` must be the same for all examples.
     pub out_axes: BatchAxes,
     /// The number of examples: needed only if no leaf of the argument is batched.
     pub size: Option<usize>,
@@ -56,8 +56,8 @@ impl Default for VmapOptions {
     }
 }
 
-/// Applies a function to every example of a batch at once: along the first axis of every leaf of its argument. What
-/// the closure captures is shared by all examples.
+/// Applies a function to all examples of a batch at once, along the first axis of every leaf of its argument. Values that the closure
+/// captures are shared by all examples.
 ///
 /// ```
 /// use remat::{Tensor, vmap};
@@ -173,7 +173,7 @@ fn batch<A: Tree, R: Output>(options: &VmapOptions, f: &impl Fn(&A) -> R, x: &A,
     rebuild(&like, outs)
 }
 
-/// The position that a possibly negative axis means.
+/// The position of a possibly negative axis.
 fn resolve(axis: i64, aval: &Aval, loc: Loc, message: impl FnOnce() -> String) -> Result<usize> {
     let rank = aval.rank() as i64;
     if !(-rank..rank).contains(&axis) {

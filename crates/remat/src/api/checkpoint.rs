@@ -13,17 +13,16 @@ use crate::transform::internal;
 
 /// A function whose intermediate values the backward pass computes again, except those that the policy saves.
 ///
-/// The values and gradients are the same, bit for bit, under every policy, with one exception: a gradient through zeros that pad an
-/// operand of a matrix product may differ by roundings (docs/DESIGN.md says why). The inputs of the region are always kept (they
-/// are there anyway); nothing else is under [`Policy::Nothing`], the default in JAX. The policy reaches into every loop,
-/// branch, call and nested checkpoint inside the region; of nested checkpoints the outermost policy decides what the
-/// forward pass keeps, the inner ones what is kept while the region is computed again.
+/// Values and gradients are the same, bit for bit, under every policy, with one exception: a gradient through zeros that pad an operand of
+/// a matrix product may differ by roundings (docs/DESIGN.md says why). The inputs of the region are always kept, since they exist anyway;
+/// under [`Policy::Nothing`], the default in JAX, nothing else is. The policy applies inside every loop, branch, call and nested checkpoint
+/// of the region. With nested checkpoints the outermost policy decides what the forward pass keeps, and the inner ones what is kept while
+/// the region is computed again.
 ///
-/// With `None` for the policy there is no region: the returned function is `f`. So a setting of a program can be an
-/// `Option<Policy>`.
+/// With `None` for the policy there is no region, and the returned function is `f`. So a setting of a program can be an `Option<Policy>`.
 ///
-/// The returned function has the type of `f`: inside a trace it is used in its place. Source: Chen et al., "Training deep
-/// nets with sublinear memory cost", 2016; the semantics are those of JAX's `jax.checkpoint`.
+/// The returned function has the type of `f` and can replace it inside a trace. Source: Chen et al., "Training deep nets with sublinear
+/// memory cost", 2016; the semantics are those of `jax.checkpoint`.
 ///
 /// ```
 /// use remat::{Policy, Tensor, checkpoint, grad};
@@ -36,12 +35,11 @@ use crate::transform::internal;
 /// ```
 ///
 /// # Errors
-/// A policy that mentions a name which no value in the region has is an error that proposes the nearest name: a failed
-/// tensor, or an `Err` if `f` returns a `Result`.
+/// If the policy mentions a name that no value in the region has; the error suggests the nearest name. It is a failed tensor, or an `Err`
+/// if `f` returns a `Result`.
 ///
 /// # Panics
-/// If `f` calls itself forever, returns a plain tree, and is not inside of another transformation: there is nothing that
-/// could hold the error.
+/// If `f` calls itself forever, returns a plain tree, and is not inside another transformation: then no value can carry the error.
 #[doc(alias = "remat")]
 #[track_caller]
 pub fn checkpoint<A: Tree, R: Output>(policy: impl Into<Option<Policy>>, f: impl Fn(&A) -> R) -> impl Fn(&A) -> R {
@@ -58,7 +56,7 @@ pub fn checkpoint<A: Tree, R: Output>(policy: impl Into<Option<Policy>>, f: impl
     }
 }
 
-/// Traces a function on arguments of these avals; gives its program and what it returned, whose leaves are of the ended trace.
+/// Traces a function on arguments of these avals. Returns its program and its result, whose leaves belong to the ended trace.
 pub(super) fn trace_value<A: Tree, R: Output>(
     order: Order,
     avals: Vec<Aval>,
@@ -87,8 +85,8 @@ pub(super) fn trace_value<A: Tree, R: Output>(
     }
 }
 
-/// Records in the surrounding trace the first error inside, where the function returned an error of its own: the caller gets
-/// its own error and may deal with it, but the first one must not be lost.
+/// Records the region's first error in the enclosing trace if the function returned a different one. The caller gets that one and may
+/// handle it, but the first must not be lost.
 fn remember_first<T, R: Output>(traced: &Result<T>, value: &R) {
     if let (Err(first), Err(own)) = (traced, value.as_result())
         && first.message() != own.message()
@@ -109,7 +107,7 @@ fn apply<A: Tree>(policy: &Arc<Policy>, program: &Program, x: &A, loc: Loc) -> R
     bind_at(op, &operands, loc)
 }
 
-/// Fails if the policy mentions a name that is not one of those that values have there, or a name both to save and to offload.
+/// Fails if the policy mentions a name that no value has, or a name both to save and to offload.
 pub(super) fn expect_names(operation: &str, policy: &Policy, names: &BTreeSet<Arc<str>>, place: &str) -> Result<()> {
     let error = |message: String| Err(Error::new(ErrorKind::Policy, operation, message));
     if let Some(name) = policy.contradictory_name() {

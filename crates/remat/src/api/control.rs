@@ -15,11 +15,10 @@ use crate::trace::{
 pub struct ScanOptions {
     /// The number of iterations: needed only if there is no stacked input.
     pub length: Option<usize>,
-    /// From the last slice to the first.
+    /// Whether to run from the last slice to the first.
     pub reverse: bool,
-    /// How many iterations one iteration of the compiled loop takes; what is left over follows the loop, and as many as the
-    /// length or more leave no loop. The results are the same in every bit; the outputs of iterations in a row are put together
-    /// by a copy.
+    /// How many iterations of the body one iteration of the compiled loop takes. The remainder follows the loop; if this is at least the
+    /// length, no loop is left. The results are bitwise the same; outputs of consecutive iterations are joined by a copy.
     pub unroll: usize,
 }
 
@@ -29,8 +28,8 @@ impl Default for ScanOptions {
     }
 }
 
-/// A loop over the first axis of `xs`: `f` takes the carry and a slice of every leaf of `xs`, and gives the next
-/// carry and a slice of the result. Gives the last carry and the stacked slices.
+/// A loop over the first axis of `xs`: `f` takes the carry and a slice of every leaf of `xs`, and returns the next carry and a slice of the
+/// result. Returns the last carry and the stacked slices.
 ///
 /// The function is traced once, whatever the length.
 ///
@@ -51,8 +50,7 @@ impl Default for ScanOptions {
 /// ```
 ///
 /// # Errors
-/// The first error inside the function; if the new carry has another structure or other avals than the old one; if the
-/// lengths differ.
+/// The first error inside the function; if the new carry differs from the old one in structure or avals; if the lengths differ.
 #[track_caller]
 pub fn scan<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
     f: impl Fn(&C, &X) -> R,
@@ -108,9 +106,9 @@ fn scan_at<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
     Ok((rebuild(init, outs)?, rebuild(&traced.ys_like, ys)?))
 }
 
-/// What every kind of scan is made of.
+/// A traced scan body and its stacked outputs, the basis of every kind of scan.
 pub(crate) struct TracedScan<Y> {
-    /// Takes the captured tensors, the carry and a slice of each stacked input; gives the next carry and slices.
+    /// Takes the captured tensors, the carry and a slice of each stacked input; returns the next carry and slices.
     pub(crate) program: Program,
     pub(crate) carry: Vec<Tensor>,
     pub(crate) xs: Vec<Tensor>,
@@ -189,8 +187,8 @@ pub fn map<X: Tree, R: Output>(f: impl Fn(&X) -> R, xs: &X) -> Result<R::Tree> {
     Ok(scan_at(&ScanOptions::default(), body, &(), xs, current_loc())?.1)
 }
 
-/// A loop over the integers `lower..upper`: `f` takes the index, an i32 scalar, and the carry, and gives the next carry.
-/// The bounds are static, so the loop can be differentiated in reverse.
+/// A loop over the integers `lower..upper`: `f` takes the index, an i32 scalar, and the carry, and returns the next carry. The bounds are
+/// static, so the loop can be differentiated in reverse.
 ///
 /// ```
 /// use remat::{Tensor, fori_loop};
@@ -220,9 +218,9 @@ pub fn fori_loop<C: Tree, R: Output<Tree = C>>(
     Ok(scan_at(&ScanOptions::default(), body, init, &index, loc)?.0)
 }
 
-/// A loop while `condition` gives a true bool scalar.
+/// A loop that runs while `condition` returns true, a bool scalar.
 ///
-/// It can be differentiated forward. Reverse mode needs the states of all iterations, whose number is not known: use
+/// It can be differentiated in forward mode. Reverse mode needs the states of all iterations, whose number is unknown: use
 /// [`while_loop_checkpointed`](crate::while_loop_checkpointed), or [`fori_loop`].
 ///
 /// ```
@@ -233,8 +231,8 @@ pub fn fori_loop<C: Tree, R: Output<Tree = C>>(
 /// ```
 ///
 /// # Errors
-/// The first error inside the functions; if the condition is not a bool scalar; if the new carry has another structure or
-/// other avals than the old one.
+/// The first error inside the functions; if the condition is not a bool scalar; if the new carry differs from the old one in structure or
+/// avals.
 #[track_caller]
 pub fn while_loop<C: Tree, P: Output<Tree = Tensor>, R: Output<Tree = C>>(
     condition: impl Fn(&C) -> P,
@@ -254,7 +252,7 @@ pub fn while_loop<C: Tree, P: Output<Tree = Tensor>, R: Output<Tree = C>>(
     rebuild(init, outs)
 }
 
-/// The leaves of the carry and the programs of condition and body, which fit them.
+/// The leaves of the carry, and the programs of condition and body, checked against them.
 pub(crate) fn trace_while<C: Tree, P: Output<Tree = Tensor>, R: Output<Tree = C>>(
     operation: &str,
     condition: impl Fn(&C) -> P,
@@ -277,7 +275,7 @@ pub(crate) fn trace_while<C: Tree, P: Output<Tree = Tensor>, R: Output<Tree = C>
     Ok((carry, cond, body))
 }
 
-/// One of two functions of `operand`, chosen by a bool scalar. Both are traced; one runs.
+/// Runs one of two functions on `operand`, chosen by a bool scalar. Both are traced.
 ///
 /// ```
 /// use remat::{Tensor, cond};
@@ -306,7 +304,7 @@ pub fn cond<A: Tree, R: Output>(
     branch("cond", &index, &[&if_false, &if_true], operand, loc)
 }
 
-/// One of several functions of `operand`, chosen by an i32 scalar, which is clamped to their number.
+/// Runs one of several functions on `operand`, chosen by an i32 scalar, which is clamped to their number.
 ///
 /// ```
 /// use remat::{Tensor, switch};
@@ -369,7 +367,7 @@ fn branch<A: Tree, R: Output>(
     rebuild(like, outs)
 }
 
-/// Programs that take the captured tensors of all of them, then their own arguments.
+/// Makes each program take the captured tensors of all of them, then its own arguments.
 pub(super) fn share_captures<'p>(
     programs: impl Iterator<Item = &'p Program> + Clone,
 ) -> Result<(Vec<Tensor>, Vec<Arc<Jaxpr>>)> {
@@ -423,7 +421,7 @@ fn expect_carry<C: Tree>(
     Ok(())
 }
 
-/// How to make a bool scalar of this.
+/// Advice on how to turn this aval into a bool scalar.
 fn to_bool(aval: &Aval) -> &'static str {
     match aval.dtype {
         DType::Bool => "reduce it with .all(..) or .any(..)",

@@ -1,4 +1,4 @@
-//! Functions with a derivative of their own.
+//! Functions with custom derivatives.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::trace::{
     trace_at, untraced, zeros,
 };
 
-/// A function whose derivative is `rule`: it takes the argument and its tangent and gives the result and its tangent.
+/// A function whose derivative is `rule`, which takes the argument and its tangent and returns the result and its tangent.
 ///
-/// The tangent has the structure of the argument; leaves that are not floats have tangents of zeros. The rule must be
-/// linear in the tangent; it may be differentiated again, and is transposed for reverse mode. It may call the function
-/// itself, whose derivative is then the rule again:
+/// The tangent has the structure of the argument; leaves that are not floats have tangents of zeros. The rule must be linear in the
+/// tangent. It can be differentiated again, and is transposed for reverse mode. It may call the function itself, whose derivative is then
+/// the rule again:
 ///
 /// ```
 /// use remat::{Tensor, custom_jvp, grad};
@@ -30,8 +30,7 @@ use crate::trace::{
 /// # Ok::<(), remat::Error>(())
 /// ```
 ///
-/// The rule is traced where the function is differentiated, once for each derivative that is taken, and not where it is
-/// only called.
+/// The rule is traced where the function is differentiated, once for each derivative, and not where the function is only called.
 ///
 /// ```
 /// use remat::{Tensor, custom_jvp, grad};
@@ -46,8 +45,8 @@ use crate::trace::{
 /// ```
 ///
 /// # Errors
-/// A failed tensor (or an `Err` if `f` returns a `Result`): the first error inside the functions; where it is
-/// differentiated, if the rule gives another structure or other avals than the function.
+/// A failed tensor (or an `Err` if `f` returns a `Result`): the first error inside the functions; when it is differentiated, if the result
+/// of the rule differs from that of the function in structure or avals.
 ///
 /// # Panics
 /// As [`checkpoint`](crate::checkpoint).
@@ -89,12 +88,12 @@ pub fn custom_jvp<A: Tree, R: Output, J: Output<Tree = (R::Tree, R::Tree)>>(
     }
 }
 
-/// A function with a reverse rule of its own. `forward` takes the argument and gives the result and residuals; `backward`
-/// takes the residuals and the cotangent of the result and gives the cotangent of the argument.
+/// A function with a custom reverse rule. `forward` takes the argument and returns the result and residuals; `backward` takes the residuals
+/// and the cotangent of the result and returns the cotangent of the argument.
 ///
-/// Leaves that are not floats have cotangents that are not read. Forward mode is an error. Under a checkpoint, `forward` is
-/// a part of the region: values named inside it can be saved by name. As with [`custom_jvp`], both may call the function
-/// itself, and are traced only where it is differentiated.
+/// Cotangents of leaves that are not floats are not read. Forward mode is an error. Under a checkpoint, `forward` is part of the region:
+/// values named inside it can be saved by name. As with [`custom_jvp`], both may call the function itself, and are traced only where it is
+/// differentiated.
 ///
 /// ```
 /// use remat::{Tensor, custom_vjp, grad};
@@ -123,7 +122,7 @@ pub fn custom_vjp<A: Tree, R: Output, S: Tree, F: Output<Tree = (R::Tree, S)>, B
     custom_vjp_at(name.into(), current_loc(), f, forward, backward)
 }
 
-/// As [`custom_vjp`], called `name` in programs and errors.
+/// As [`custom_vjp`], with the name `name` in programs and errors.
 pub(crate) fn custom_vjp_at<A: Tree, R: Output, S: Tree, F: Output<Tree = (R::Tree, S)>, B: Output<Tree = A>>(
     name: Arc<str>,
     loc: Loc,
@@ -170,7 +169,7 @@ pub(crate) fn custom_vjp_at<A: Tree, R: Output, S: Tree, F: Output<Tree = (R::Tr
     }
 }
 
-/// Values that the backward rule captures are residuals: the forward rule hands its constants on, right after the results.
+/// Turns values that the backward rule captures into residuals: the forward rule returns its constants right after the results.
 fn return_consts(fwd: &Jaxpr, num_consts: usize, num_outs: usize) -> Result<Jaxpr> {
     let mut b = Builder::new();
     let ins = b.inputs(fwd.in_avals());
@@ -179,10 +178,10 @@ fn return_consts(fwd: &Jaxpr, num_consts: usize, num_outs: usize) -> Result<Jaxp
     Ok(b.finish(outs))
 }
 
-/// Traces the function, makes the operation and applies it; the result has the type of `f`'s.
+/// Traces the function, creates the operation and applies it. The result has the type of `f`'s result.
 ///
-/// `operation` gets the program, the avals of the argument, and the order for which the rule is to be traced, if it is.
-/// The function itself is never differentiated: the rule is, in its place. So it is traced for no derivative at all.
+/// `operation` gets the program, the avals of the argument, and the number of derivatives for which the rule is traced, if it is. The
+/// function itself is never differentiated, since the rule replaces its derivative, so it is traced for no derivative.
 fn define<A: Tree, R: Output>(
     f: &impl Fn(&A) -> R,
     x: &A,

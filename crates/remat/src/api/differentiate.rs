@@ -11,10 +11,9 @@ use crate::trace::{
 };
 use crate::transform::{self, transpose};
 
-/// The gradient of a scalar function of a tree of floats: a value of the type of the argument.
+/// The gradient of a scalar function of a tree of floats. It has the type of the argument.
 ///
-/// Values that the closure captures are constant; so a batch, a mask or a hyperparameter is captured, and there are no argument
-/// numbers.
+/// Values that the closure captures are constant. So capture a batch, a mask or a hyperparameter; there are no argument numbers.
 ///
 /// ```
 /// use remat::{Tensor, grad};
@@ -33,7 +32,7 @@ pub fn grad<A: Tree, R: Output<Tree = Tensor>>(f: impl Fn(&A) -> R) -> impl Fn(&
     move |x| Ok(value_and_grad(x)?.1)
 }
 
-/// As [`grad`] of a function that also returns a tree that is not differentiated.
+/// As [`grad`], for a function that also returns a tree that is not differentiated.
 ///
 /// ```
 /// use remat::{Tensor, grad_aux};
@@ -75,7 +74,7 @@ pub fn value_and_grad<A: Tree, R: Output<Tree = Tensor>>(f: impl Fn(&A) -> R) ->
     }
 }
 
-/// As [`value_and_grad`] of a function that also returns a tree that is not differentiated: `((value, aux), gradient)`.
+/// As [`value_and_grad`], for a function that also returns a tree that is not differentiated: `((value, aux), gradient)`.
 ///
 /// ```
 /// use remat::{Tensor, value_and_grad_aux};
@@ -100,7 +99,7 @@ pub fn value_and_grad_aux<A: Tree, X: Tree, R: Output<Tree = (Tensor, X)>>(
     }
 }
 
-/// Runs forward and backward pass; the first result is the scalar, the others are not differentiated.
+/// Runs the forward and the backward pass. The first result is the scalar, the others are not differentiated.
 fn run_gradient<A: Tree>(x: &A, program: Program, loc: Loc) -> Result<(Vec<Tensor>, A)> {
     let avals = program.jaxpr.out_avals();
     if avals[0].rank() != 0 || !avals[0].dtype.is_float() {
@@ -132,8 +131,8 @@ fn run_gradient<A: Tree>(x: &A, program: Program, loc: Loc) -> Result<(Vec<Tenso
 
 /// The result of a function and its derivative in one direction: `(f(x), df(x)[t])`.
 ///
-/// The tangent has the structure of the argument. Tangents of leaves that are not floats are not read; those of results
-/// that are not floats are zeros.
+/// The tangent has the structure of the argument. Tangents of argument leaves that are not floats are not read; those of result leaves that
+/// are not floats are zeros.
 ///
 /// ```
 /// use remat::{Tensor, jvp};
@@ -162,7 +161,7 @@ pub fn jvp<A: Tree, R: Output>(f: impl Fn(&A) -> R, primal: &A, tangent: &A) -> 
     Ok((rebuild(&like, outs)?, result.fill(&both.nonzero, tangents, loc)?))
 }
 
-/// The result of a function and its derivative as a linear map, which can be called many times.
+/// The result of a function, and its derivative as a linear map that can be called many times.
 ///
 /// ```
 /// use remat::{Tensor, linearize};
@@ -207,7 +206,7 @@ pub fn vjp<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<(R::Tree, L
     Ok((rebuild(&like, outs)?, pullback))
 }
 
-/// As [`vjp`] of a function that also returns a tree that is not differentiated: `(result, pullback, aux)`.
+/// As [`vjp`], for a function that also returns a tree that is not differentiated: `(result, pullback, aux)`.
 ///
 /// ```
 /// use remat::{Tensor, vjp_aux};
@@ -233,7 +232,7 @@ pub fn vjp_aux<A: Tree, B: Tree, X: Tree, R: Output<Tree = (B, X)>>(
     Ok((rebuild(&like.0, outs)?, pullback, rebuild(&like.1, aux)?))
 }
 
-/// Runs the forward pass and makes the pullback of the results in `like`, which come first.
+/// Runs the forward pass and creates the pullback of the results in `like`, which come first.
 fn pull_back<A: Tree, B: Tree>(program: Program, x: &A, like: &B, loc: Loc) -> Result<(Vec<Tensor>, LinearMap<B, A>)> {
     let num_outs = structure(like).0.len();
     let linearization = Linearization::new(program, num_outs).map_err(|e| e.at(loc))?;
@@ -244,8 +243,8 @@ fn pull_back<A: Tree, B: Tree>(program: Program, x: &A, like: &B, loc: Loc) -> R
     Ok((outs, pullback))
 }
 
-/// The transpose of a linear function: maps cotangents of its result to cotangents of its argument. `example` gives the
-/// structure and avals of the argument; its values are not read.
+/// The transpose of a linear function: it maps cotangents of the result to cotangents of the argument. `example` provides the structure and
+/// avals of the argument; its values are not read.
 ///
 /// ```
 /// use remat::{Tensor, linear_transpose};
@@ -268,7 +267,7 @@ pub fn linear_transpose<A: Tree, R: Output>(f: impl Fn(&A) -> R, example: &A) ->
     Ok(LinearMap::transposed(transposed.jaxpr, program.captured, result, Skeleton::of(example)?, loc))
 }
 
-/// Traces a function to be differentiated once, and for one derivative of the linear map that comes of it.
+/// Traces a function that will be differentiated once, and whose linear map will be differentiated once more.
 fn trace_linearized<A: Tree, R: Output>(x: &A, loc: Loc, f: impl FnOnce(&A) -> R) -> Result<(Program, R::Tree)> {
     trace_tree_at(Order::current().plus(2), x, loc, f)
 }

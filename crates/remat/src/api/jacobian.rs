@@ -11,12 +11,12 @@ use crate::transform;
 
 /// The type of the Jacobian of a result: the result's structure with a value of the argument's type at every leaf.
 ///
-/// Leaf `o` of the result and leaf `i` of the argument meet in a tensor of the dimensions of `o`, then those of `i`.
+/// The block for leaf `o` of the result and leaf `i` of the argument is a tensor with the dimensions of `o`, then those of `i`.
 pub trait JacobianOf<A>: Tree {
     /// A tree of `A`s.
     type Jacobian;
 
-    /// Puts one `A` per leaf of the result, in order, into place.
+    /// Assembles the Jacobian from one `A` per leaf of the result, in order.
     fn assemble(&self, rows: &mut dyn FnMut() -> Result<A>) -> Result<Self::Jacobian>;
 }
 
@@ -111,8 +111,8 @@ where
     move |x| jacobian("jacfwd", &f, x, forward_rows, loc)
 }
 
-/// The matrix of second derivatives of a scalar function: forward mode over reverse mode. For a tensor of dimensions `d`
-/// it has dimensions `d ++ d`; for a tree, at each leaf a tree.
+/// The matrix of second derivatives of a scalar function, by forward mode over reverse mode. For a tensor with dimensions `d` it has
+/// dimensions `d ++ d`; for a tree, each leaf becomes a tree.
 ///
 /// ```
 /// use remat::{Tensor, hessian};
@@ -132,7 +132,7 @@ pub fn hessian<A: Tree + JacobianOf<A>, R: Output<Tree = Tensor>>(
     move |x| jacobian("hessian", |x: &A| gradient(x), x, forward_rows, loc)
 }
 
-/// Traces a function and builds its Jacobian, of the structure of the result, from one row of tensors per result.
+/// Traces a function and builds its Jacobian, with the structure of the result, from one row of tensors per result.
 fn jacobian<A: Tree, R: Output>(
     operation: &'static str,
     f: impl Fn(&A) -> R,
@@ -158,7 +158,7 @@ fn expect_floats(operation: &'static str, avals: &[Aval], what: &str, loc: Loc) 
     }
 }
 
-/// For each result the cotangents of all arguments, batched over its elements in front.
+/// The cotangents of all arguments for each result, batched over the elements of the result in front.
 fn reverse_rows<A: Tree>(operation: &'static str, program: Program, x: &A, loc: Loc) -> Result<Vec<Vec<Tensor>>> {
     let args = structure(x).0;
     let in_avals = avals(&args)?;
@@ -189,7 +189,7 @@ fn reverse_rows<A: Tree>(operation: &'static str, program: Program, x: &A, loc: 
     run_rows(operation, b, outs, linearization.program.captured, args, in_avals.len(), loc)
 }
 
-/// For each result the tangents of it for all arguments, whose elements come last.
+/// The tangents of each result for all arguments, whose elements come last.
 fn forward_rows<A: Tree>(operation: &'static str, program: Program, x: &A, loc: Loc) -> Result<Vec<Vec<Tensor>>> {
     let args = structure(x).0;
     let in_avals = avals(&args)?;
@@ -235,7 +235,7 @@ fn run_rows(
     loc: Loc,
 ) -> Result<Vec<Vec<Tensor>>> {
     let rows = run(operation, &b.finish(outs), &[captured, args].concat(), loc)?;
-    // chunks(0) would panic; without arguments every row is empty, and `assemble` makes it so.
+    // chunks(0) would panic. Without arguments every row is empty, and `assemble` builds it so.
     Ok(rows.chunks(num_ins.max(1)).map(<[Tensor]>::to_vec).collect())
 }
 

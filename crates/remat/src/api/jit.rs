@@ -20,11 +20,10 @@ use crate::trace::{
 /// Options of [`jit_with`].
 #[derive(Clone, Default)]
 pub struct JitOptions {
-    /// The name that programs and reports print; the function's own where it is `None`.
+    /// The name in programs and reports; `None` is the function's own name.
     pub name: Option<String>,
-    /// The device that the function runs on; operands must be there or in the host's memory. Where it is `None`, the function runs
-    /// where its operands live, and on the default [`Device`] where none is bound to a device. Results do not depend on the number of
-    /// threads.
+    /// The device on which the function runs. Operands must be on it or in the host's memory. If it is `None`, the function runs where its
+    /// operands are, or on the default [`Device`] if none of them is bound to a device. Results do not depend on the number of threads.
     ///
     /// ```
     /// use remat::{Cpu, JitOptions, Tensor, jit_with};
@@ -34,11 +33,10 @@ pub struct JitOptions {
     /// # Ok::<(), remat::Error>(())
     /// ```
     pub device: Option<Device>,
-    /// The most bytes that a compiled program may need; where it is `None`, what the environment variable
-    /// `REMAT_MEMORY_LIMIT` says: a number of bytes, such as `500000`, `512MiB` or `1.5GiB`. A program that needs more is not
-    /// compiled; the error lists what takes them.
+    /// The most bytes that a compiled program may need. `None` uses the environment variable `REMAT_MEMORY_LIMIT`: a number of bytes, such
+    /// as `500000`, `512MiB` or `1.5GiB`. A program that needs more is not compiled; the error lists the largest values.
     pub memory_limit: Option<usize>,
-    /// How the leaves of the argument are cut over a mesh. Where it is `None`, an engine with several devices has the whole argument on each of
+    /// How the leaves of the argument are cut over a mesh. With `None`, an engine with several devices has the whole argument on each of
     /// them. On one device it has no effect.
     ///
     /// ```
@@ -52,7 +50,7 @@ pub struct JitOptions {
     /// # Ok::<(), remat::Error>(())
     /// ```
     pub in_shardings: Option<Shardings>,
-    /// The same of the leaves of the result: where it is `None`, every device has the whole result.
+    /// The same for the leaves of the result. With `None`, every device has the whole result.
     pub out_shardings: Option<Shardings>,
 }
 
@@ -60,8 +58,8 @@ pub struct JitOptions {
 ///
 /// It can be called from several threads if the function's captured values can be shared between threads.
 ///
-/// The native engine keeps the memory of temporaries of each compiled program from one call to the next, as many bytes as
-/// [`Jitted::memory`] says. Dropping the `Jitted` gives them back. Programs for one [`Cpu::sharing_memory`] keep them once for all.
+/// The native engine keeps the memory of temporaries of each compiled program between calls, as many bytes as [`Jitted::memory`] reports.
+/// Dropping the `Jitted` frees it. Programs for one [`Cpu::sharing_memory`] share one such memory.
 pub struct Jitted<A, R: Output, F> {
     f: F,
     name: Arc<str>,
@@ -70,44 +68,44 @@ pub struct Jitted<A, R: Output, F> {
     out_shardings: Option<Shardings>,
     loc: Loc,
     cache: Mutex<HashMap<Key, Slot<R::Tree>>>,
-    /// The program of the last call. The next one most often has an argument of the same kind, which is compared with that of this one: it
-    /// takes a fraction of the time of making a key and its hash.
+    /// The program of the last call. The next call usually has the same kind of argument, and comparing it with the last one is much faster
+    /// than building a key and its hash.
     last: Mutex<Option<Arc<Entry<R::Tree>>>>,
-    /// Woken when a thread has ended to trace.
+    /// Notified when a thread has finished tracing.
     traced: Condvar,
     marker: PhantomData<fn(&A) -> R>,
 }
 
-/// The key of a program in the cache. The order is there for a program that depends on it: one in which custom functions are
-/// called, whose rules are traced for as many derivatives as are taken. It is `None` for all others.
+/// The cache key of a program. `order` is set only for programs that depend on it: those that call custom functions, whose rules are traced
+/// once for each derivative.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Key {
     structure: Structure,
     avals: Vec<Aval>,
     order: Option<Order>,
-    /// The axes that have names where it is called: collectives in it may use them, and inside a mesh there is no `shard_map`.
+    /// The named axes at the call: collectives in the function may use them, and inside a mesh there is no `shard_map`.
     axes: Vec<Binding>,
 }
 
 /// The entry of a key.
 enum Slot<T> {
-    /// A thread traces it.
+    /// A thread is tracing it.
     Tracing,
     Ready(Arc<Entry<T>>),
 }
 
-/// A traced function, and its executables once they were needed.
+/// A traced function, and its executables once they are needed.
 struct Entry<T> {
     key: Key,
     program: Program,
     /// The path of each leaf of the argument.
     paths: Arc<[Arc<str>]>,
     like: T,
-    /// For each device that it ran on.
+    /// The executables, one for each device on which it has run.
     compiled: Mutex<Vec<Arc<Compiled>>>,
 }
 
-/// Compiles a function on its first call, and again for an argument of another structure or other avals.
+/// Compiles a function on its first call, and again for an argument with another structure or other avals.
 ///
 /// ```
 /// use remat::{Tensor, jit};
@@ -140,10 +138,10 @@ pub fn jit_with<A: Tree, R: Output, F: Fn(&A) -> R>(options: &JitOptions, f: F) 
 impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     /// Runs the function. The argument is moved in: a buffer without other references may be overwritten.
     ///
-    /// On a device with its own memory, results stay there, and may be pending when this returns: an error of the run comes with the
-    /// first read and names the line of the call.
+    /// On a device with its own memory, results stay there and may still be pending when this returns. An error of the run is then returned
+    /// by the first read, and names the line of the call.
     ///
-    /// While a trace is open the call becomes an equation of it.
+    /// While a trace is open, the call becomes an equation of that trace.
     ///
     /// # Errors
     /// The first error inside the function; a failed or abstract tensor in the argument; operands on two devices.
@@ -200,7 +198,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         Ok(self.lower(args)?.jaxpr().clone())
     }
 
-    /// The bytes that a call with an argument of this structure and avals needs, known before it.
+    /// The bytes that a call with an argument of this structure and avals needs, computed before it runs.
     ///
     /// ```
     /// use remat::{Tensor, jit};
@@ -210,18 +208,18 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     /// # Ok::<(), remat::Error>(())
     /// ```
     ///
-    /// A training step to which model and optimizer are moved needs [`donated_peak`](MemoryStats::donated_peak): new parameters take
+    /// A training step whose model and optimizer state are moved in needs [`donated_peak`](MemoryStats::donated_peak): new parameters take
     /// the memory of the old ones, and each gradient is freed by its update.
     ///
     /// # Errors
-    /// The first error inside the function; if the engine cannot run the program, or it needs more memory than it may, also where all
-    /// arguments are donated.
+    /// The first error inside the function; if the engine cannot run the program, or if it exceeds the memory limit even with all arguments
+    /// donated.
     #[track_caller]
     pub fn memory(&self, args: &A) -> Result<MemoryStats> {
         Ok(self.lower(args)?.compile()?.memory())
     }
 
-    /// The same, and the values that are live at the peak, with their bytes, names, operations and your lines.
+    /// The same, with the values that are live at the peak: their bytes, names, operations and your lines.
     ///
     /// ```
     /// use remat::{Tensor, jit};
@@ -250,9 +248,8 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         Ok(self.lower(args)?.cost())
     }
 
-    /// The program for an argument of this structure and avals after each pass: those of [`Jitted::lower`], then those of the
-    /// engine that the function is compiled for. Printed, it says what each pass is for, and the whole program where
-    /// it changed.
+    /// The program for an argument of this structure and avals after each pass: the passes of [`Jitted::lower`], then those of the engine
+    /// that the function is compiled for. The text explains each pass, and prints the whole program where it changed.
     ///
     /// ```
     /// use remat::{Tensor, jit};
@@ -281,8 +278,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         passes().map_err(|error: Error| error.at(loc))
     }
 
-    /// The steps that the engine makes of the program for an argument of this structure and avals: short for [`Jitted::lower`]
-    /// and [`Lowered::steps`].
+    /// The engine's steps of the program for an argument of this structure and avals: short for [`Jitted::lower`] and [`Lowered::steps`].
     ///
     /// ```
     /// use remat::{Tensor, jit};
@@ -314,8 +310,8 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         self.lower(args)?.stablehlo()
     }
 
-    /// The number of programs that were traced so far: one for each structure and avals of the argument, and where the
-    /// function calls custom functions, for each number of derivatives that are taken of it.
+    /// The number of programs traced so far: one for each structure and avals of the argument. If the function calls custom functions,
+    /// there is one for each number of derivatives taken of it.
     pub fn cache_size(&self) -> usize {
         self.cache().values().filter(|slot| matches!(slot, Slot::Ready(_))).count()
     }
@@ -327,9 +323,9 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
     fn entry(&self, args: &A, leaves: &[Tensor], structure: Structure) -> Result<Arc<Entry<R::Tree>>> {
         let avals = avals(leaves).map_err(|e| e.at(self.loc))?;
         let mut key = Key { structure, avals, order: None, axes: bindings() };
-        // Of several threads one traces and the others wait, unless they are tracing themselves: then something may wait
-        // for them, and they trace for their own. So does a function that calls itself.
-        // Under a selection of layers the program has regions that no other call wants: it is traced for this one.
+        // One of several threads traces and the others wait, unless they are tracing themselves: then another thread may wait for them, and
+        // they trace on their own. A function that calls itself does the same. Under a selection of layers the program has regions that
+        // other calls do not want, so it is traced for this call only.
         let mut cache = self.cache();
         let own = loop {
             if is_selecting() {
@@ -357,7 +353,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         // Traced without the lock: the function may call this very function again.
         drop(cache);
         let (program, like) = trace_tree(args, self.loc, |args| self.run(args))?;
-        // What belongs to a trace that is open now cannot be used in another one.
+        // Values of a trace that is open now cannot be used in another one.
         let is_cacheable = !is_selecting() && program.captured.iter().all(|t| !t.is_traced());
         let paths = leaf_paths(args).iter().map(|path| path.to_string().into()).collect();
         let order = key.order.filter(|_| calls_custom_functions(&program.jaxpr));
@@ -370,7 +366,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         Ok(entry)
     }
 
-    /// The leaves of the argument and the program of the last call, if it is that of this one too.
+    /// The leaves of the argument and the program of the last call, if that program fits this call.
     fn like_last(&self, args: &A) -> Option<(Vec<Tensor>, Arc<Entry<R::Tree>>)> {
         if is_selecting() {
             return None;
@@ -387,7 +383,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         *self.last.lock().unwrap_or_else(|e| e.into_inner()) = Some(entry.clone());
     }
 
-    /// The function, with constraints on its argument and result where there are some.
+    /// The function, with sharding constraints on its argument and result if there are any.
     fn run(&self, args: &A) -> Result<R::Tree> {
         let constrained = self.in_shardings.as_ref().map(|s| s.constrain("argument", args, self.loc)).transpose()?;
         let out = (self.f)(constrained.as_ref().unwrap_or(args)).into_result()?;
@@ -408,7 +404,7 @@ impl<A: Tree, R: Output, F: Fn(&A) -> R> Jitted<A, R, F> {
         if let Some(compiled) = all.iter().find(|compiled| compiled.device().name() == device.name()) {
             return Ok(compiled.clone());
         }
-        // What is donated once is donated again, as a rule.
+        // An argument that is donated once is usually donated again.
         let is_donated = |leaf: &Tensor| matches!(&leaf.0, Repr::Concrete(value) if value.is_donated());
         let captured = entry.program.captured.iter().map(|_| false);
         let donated = captured.chain(leaves.iter().map(is_donated)).collect();
@@ -428,14 +424,14 @@ fn calls_custom_functions(jaxpr: &Jaxpr) -> bool {
         .any(|eqn| is_custom(&eqn.op) || eqn.op.bodies().into_iter().any(|body| calls_custom_functions(body)))
 }
 
-/// The claim of a thread to trace a function; given up, it wakes those who wait.
+/// The claim of a thread to trace a function. Dropping it wakes the waiting threads.
 struct Claim<'a, A, R: Output, F> {
     jit: &'a Jitted<A, R, F>,
     key: &'a Key,
 }
 
 impl<A, R: Output, F> Drop for Claim<'_, A, R, F> {
-    /// Also where the function failed or panicked: then the next thread traces it.
+    /// Also runs if the function failed or panicked: the next thread then traces it.
     fn drop(&mut self) {
         let mut cache = self.jit.cache.lock().unwrap_or_else(|e| e.into_inner());
         if matches!(cache.get(self.key), Some(Slot::Tracing)) {

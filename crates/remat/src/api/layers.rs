@@ -1,4 +1,4 @@
-//! Checkpointed regions around the layers of a model whose author wrote none.
+//! Checkpointed regions around the layers of a model, without changes to the model.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -16,11 +16,12 @@ use crate::trace::{
 
 const NAME: &str = "checkpoint_layers";
 
-/// Which layers [`checkpoint_layers`] takes. A layer is what runs in a [`named_scope`](crate::named_scope), as attention, MLPs, blocks,
-/// recurrent layers and the models of [`nn`](crate::nn) do (not single linear maps, convolutions and norms); its path is the names of the scopes around it and its own, as `gpt2/block/attention`.
+/// The layers that [`checkpoint_layers`] selects. A layer is code that runs in a [`named_scope`](crate::named_scope), such as attention,
+/// MLPs, blocks, recurrent layers and the models of [`nn`](crate::nn) (but not single linear maps, convolutions and norms). Its path is the
+/// names of the enclosing scopes and its own, as in `gpt2/block/attention`.
 ///
-/// A text is a pattern for the end of the path: `block` takes `gpt2/block`. In a pattern `*` stands for any one name, and `**` for any number
-/// of them; with a `/` in front it is for the whole path.
+/// A string is a pattern for the end of the path: `block` selects `gpt2/block`. In a pattern `*` matches any one name, and `**` any number
+/// of names; with a leading `/` it must match the whole path.
 ///
 /// ```
 /// use remat::Layers;
@@ -43,30 +44,30 @@ enum Test {
 }
 
 impl Layers {
-    /// Those that a pattern takes.
+    /// The layers that match a pattern.
     pub fn named(pattern: impl Into<Arc<str>>) -> Layers {
         Layers { test: Test::Pattern(pattern.into()), skip: 0, every: 1 }
     }
 
-    /// Those for whose path this holds.
+    /// The layers whose path satisfies the predicate.
     pub fn matching(predicate: impl Fn(&str) -> bool + Send + Sync + 'static) -> Layers {
         Layers { test: Test::Custom(Arc::new(predicate)), skip: 0, every: 1 }
     }
 
-    /// Of these layers, in the order in which the function runs them, the first and then each `n`-th: 2 leaves out every other one. 0 is
-    /// taken as 1. The body of a loop runs once, whatever its length.
+    /// Of these layers, in the order in which the function runs them, the first and then every `n`-th: 2 selects every other one. 0 counts
+    /// as 1. The body of a loop runs once, whatever its length.
     #[must_use]
     pub fn every(self, n: usize) -> Layers {
         Layers { every: n.max(1), ..self }
     }
 
-    /// Of these layers all but the first `n`.
+    /// These layers except the first `n`.
     #[must_use]
     pub fn skip(self, n: usize) -> Layers {
         Layers { skip: n, ..self }
     }
 
-    /// Whether the layer of this path is meant, unless its number leaves it out.
+    /// Whether the layer with this path is selected, regardless of its number.
     fn matches(&self, path: &str) -> bool {
         match &self.test {
             Test::Pattern(pattern) => matches(pattern, path),
@@ -74,7 +75,7 @@ impl Layers {
         }
     }
 
-    /// A test that counts the layers that it is asked for.
+    /// A test that counts the layers for which it is called.
     fn test(&self) -> impl Fn(&str) -> bool + 'static {
         let (layers, met) = (self.clone(), Cell::new(0usize));
         move |path| {
@@ -109,7 +110,7 @@ impl fmt::Debug for Layers {
     }
 }
 
-/// The pattern, and which of the layers are meant.
+/// The pattern, and which of the matching layers are selected.
 impl fmt::Display for Layers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.test, self.every) {
@@ -128,16 +129,16 @@ fn matches(pattern: &str, path: &str) -> bool {
     pattern::matches(pattern.split('/'), &path.split('/').collect::<Vec<_>>(), is_whole)
 }
 
-/// The function with a [`checkpoint`](crate::checkpoint) around each of its layers that is selected, wherever it runs them: inside loops,
-/// branches and calls too. So a model gets a policy from outside, whose author wrote nothing about checkpoints.
+/// The function with a [`checkpoint`](crate::checkpoint) around each selected layer, wherever it runs: also inside loops, branches and
+/// calls. So a model can get a policy from outside, even if its author did not write any checkpoint.
 ///
 /// Values, gradients and residuals are those of the same `checkpoint`s written by hand. Selections nest: `checkpoint_layers("attention",
-/// Policy::Nothing, checkpoint_layers("block", Policy::Dots, f))` has regions within regions, of which the outermost policy decides
-/// what the forward pass keeps; where two take the same layer, the inner call's region is the inner one.
+/// Policy::Nothing, checkpoint_layers("block", Policy::Dots, f))` has regions within regions, and the outermost policy decides what the
+/// forward pass keeps. If two calls select the same layer, the inner call's region is the inner one.
 ///
-/// With `None` for the policy there is no region, and whether a layer is selected is not looked at: the returned function is `f`.
+/// With `None` for the policy there is no region and no check of the selection: the returned function is `f`.
 ///
-/// A function that is jitted inside `f` is traced anew for each call of the returned function: put this inside of `jit`.
+/// A function that is jitted inside `f` is traced again for each call of the returned function, so call this inside `jit`.
 ///
 /// ```
 /// use remat::nn::{Gpt2, Gpt2Config, next_token_loss};
@@ -158,7 +159,8 @@ fn matches(pattern: &str, path: &str) -> bool {
 /// ```
 ///
 /// # Errors
-/// If there is a policy and no layer is selected, or the policy mentions a name that no value in the selected layers has: a failed tensor, or an `Err` if `f` returns a `Result`.
+/// If there is a policy and no layer is selected, or the policy mentions a name that no value in the selected layers has. The error is a
+/// failed tensor, or an `Err` if `f` returns a `Result`.
 ///
 /// # Panics
 /// As [`checkpoint`](crate::checkpoint).
@@ -187,7 +189,7 @@ pub fn checkpoint_layers<A: Tree, R: Output>(
     }
 }
 
-/// Fails if no layer was selected, or the policy does not fit those that were.
+/// Fails if no layer was selected, or if the policy does not fit the selected layers.
 fn expect_met(layers: &Layers, policy: &Policy, seen: &Seen, loc: Loc) -> Result<()> {
     if seen.selected > 0 {
         return expect_names(NAME, policy, &seen.names, "the selected layers").map_err(|error| error.at(loc));

@@ -1,16 +1,16 @@
-//! How much memory a program may need.
+//! The memory limit of compiled programs.
 
 use std::env;
 
 use remat_ir::{Error, ErrorKind, Result, parse_bytes};
 
-/// The variable that holds the limit of programs that have none of their own.
+/// The environment variable with the default limit.
 const VARIABLE: &str = "REMAT_MEMORY_LIMIT";
 
-/// The limit in bytes: the option, else the environment's.
+/// The limit in bytes: the option, or else the environment variable.
 ///
 /// # Errors
-/// If the environment says something else than a number of bytes.
+/// If the environment variable is not a number of bytes.
 pub(super) fn memory_limit(option: Option<usize>) -> Result<Option<usize>> {
     let Some(text) = env::var_os(VARIABLE).filter(|text| option.is_none() && !text.is_empty()) else {
         return Ok(option);

@@ -1,4 +1,4 @@
-//! The linear map that `linearize`, `vjp` and `linear_transpose` give.
+//! Linear maps, the results of `linearize`, `vjp` and `linear_transpose`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,15 +11,14 @@ use super::skeleton::Skeleton;
 use crate::trace::{Path, Tensor, Tree, current_loc, expect_avals, run};
 use crate::transform::{ResidualSource, select};
 
-/// A linear map from `X` to `Y`, which can be called many times. It holds the residuals.
+/// A linear map from `X` to `Y` that can be called many times. It holds its residuals.
 ///
-/// It is the derivative of a function at a point or the transpose of that: [`linearize`](crate::linearize) gives the map from
-/// tangents of the argument to tangents of the result, [`vjp`](crate::vjp) the *pullback*, from cotangents of the result to
-/// cotangents of the argument. [`linear_transpose`](crate::linear_transpose) gives the transpose of a function that is linear
-/// itself.
+/// It is the derivative of a function at a point, or the transpose of that: [`linearize`](crate::linearize) returns the map from tangents
+/// of the argument to tangents of the result, [`vjp`](crate::vjp) the *pullback*, from cotangents of the result to cotangents of the
+/// argument. [`linear_transpose`](crate::linear_transpose) returns the transpose of a function that is itself linear.
 ///
-/// The residuals can be read, taken out (to be written to a file, or sent elsewhere) and put back. So a pullback can be jitted
-/// with its residuals as arguments, and is compiled once for all points:
+/// The residuals can be read, taken out (to write them to a file or send them elsewhere) and put back. So a pullback can be jitted with its
+/// residuals as arguments and compiled once for all points:
 ///
 /// ```
 /// use remat::{Tensor, jit, vjp};
@@ -40,10 +39,10 @@ pub struct LinearMap<X, Y> {
     residuals: Vec<Tensor>,
 }
 
-/// What is the same for all residuals of these avals.
+/// The part of a map that is the same for all residuals of these avals.
 struct LinearProgram<X, Y> {
     words: Words,
-    /// From residuals and the leaves of the argument in `taken` to the leaves of the result in `given`.
+    /// Maps residuals and the leaves of the argument in `taken` to the leaves of the result in `given`.
     jaxpr: Jaxpr,
     taken: Vec<bool>,
     given: Vec<bool>,
@@ -53,20 +52,20 @@ struct LinearProgram<X, Y> {
     loc: Loc,
 }
 
-/// What errors call a map and its argument.
+/// The words for a map and its argument in errors.
 #[derive(Clone, Copy)]
 struct Words {
     operation: &'static str,
     argument: &'static str,
-    /// What the argument is a tangent or a cotangent of.
+    /// The value whose tangent or cotangent the argument is.
     of: &'static str,
 }
 
 const PULLBACK: Words = Words { operation: "vjp", argument: "cotangent", of: "result" };
 
-/// Where residuals come from, so that a map can say what they are.
+/// The origin of the residuals, so that a map can describe them.
 struct ResidualOrigin {
-    /// The program that gives them: its inputs are captured constants, then the leaves of the argument of the function.
+    /// The program that computes them. Its inputs are captured constants, then the leaves of the function's argument.
     known: Jaxpr,
     residuals: Vec<ResidualSource>,
     num_captured: usize,
@@ -102,8 +101,8 @@ impl<X: Tree, Y: Tree> LinearMap<X, Y> {
         LinearMap::new(program, residuals)
     }
 
-    /// The transpose of the derivative; `argument` is the result of the function that was linearized, of which the first results are
-    /// differentiated, and `result` its argument.
+    /// The transpose of the derivative. `argument` is the result of the linearized function, whose first results are differentiated, and
+    /// `result` is its argument.
     pub(super) fn pullback(
         linearization: Linearization,
         residuals: Vec<Tensor>,
@@ -129,7 +128,7 @@ impl<X: Tree, Y: Tree> LinearMap<X, Y> {
         Ok(LinearMap::new(program, residuals))
     }
 
-    /// The transpose of a linear function, which takes what it captured, then cotangents.
+    /// The transpose of a linear function. It takes the captured values of the function, then cotangents.
     pub(super) fn transposed(
         jaxpr: Jaxpr,
         captured: Vec<Tensor>,
@@ -156,11 +155,11 @@ impl<X: Tree, Y: Tree> LinearMap<X, Y> {
         LinearMap::new(program, captured)
     }
 
-    /// The image of a tangent or cotangent, without computing the function again. Leaves that are not floats are not read;
-    /// those of the image are zeros.
+    /// Applies the map to a tangent or cotangent, without computing the function again. Leaves of the argument that are not floats are not
+    /// read; such leaves of the result are zeros.
     ///
     /// # Errors
-    /// If the argument does not have the structure and avals that the map was made for; if the residuals were taken out.
+    /// If the argument does not have the structure and avals of the map; if the residuals were taken out.
     #[track_caller]
     pub fn call(&self, argument: &X) -> Result<Y> {
         let LinearProgram { words, jaxpr, loc, .. } = &*self.program;
@@ -177,13 +176,13 @@ impl<X: Tree, Y: Tree> LinearMap<X, Y> {
         &self.program.jaxpr
     }
 
-    /// The values that it keeps, in the order of the inputs of [`LinearMap::jaxpr`].
+    /// The residuals, in the order of the inputs of [`LinearMap::jaxpr`].
     pub fn residuals(&self) -> &[Tensor] {
         &self.residuals
     }
 
-    /// What each of the residuals is: a captured constant, the leaf of the argument at a path, a named value, the result of an
-    /// operation. The order is that of [`LinearMap::residuals`].
+    /// The kind of each residual: a captured constant, the leaf of the argument at a path, a named value, or the result of an operation.
+    /// The order is that of [`LinearMap::residuals`].
     ///
     /// ```
     /// use remat::{Policy, Tensor, checkpoint, vjp};
@@ -199,16 +198,15 @@ impl<X: Tree, Y: Tree> LinearMap<X, Y> {
         Residuals::new(known, residuals, *num_captured, paths)
     }
 
-    /// Takes the residuals out, so that the map holds no tensors. It cannot be called until it gets some again, by
-    /// [`LinearMap::with_residuals`].
+    /// Takes the residuals out, so that the map holds no tensors. It cannot be called until [`LinearMap::with_residuals`] puts some back.
     pub fn take_residuals(&mut self) -> Vec<Tensor> {
         std::mem::take(&mut self.residuals)
     }
 
-    /// The same map with other residuals: those that were taken out of it, or those of the same function at another point.
+    /// The same map with other residuals: those taken out of it, or those of the same function at another point.
     ///
     /// # Errors
-    /// If their number or an aval is not that of [`LinearMap::saved_residuals`]; that of a failed tensor.
+    /// If their number or an aval differs from [`LinearMap::saved_residuals`]; the error of a failed tensor.
     #[track_caller]
     pub fn with_residuals(&self, residuals: Vec<Tensor>) -> Result<LinearMap<X, Y>> {
         let loc = current_loc();

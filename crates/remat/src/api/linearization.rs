@@ -1,5 +1,5 @@
-//! A traced function split into its forward pass and its linear function: what every reverse-mode entry point and every
-//! report of residuals is made of.
+//! A traced function split into its forward pass and its linear function. Every reverse-mode entry point and every report of residuals is
+//! built on it.
 
 use remat_ir::{Atom, Builder, Jaxpr, Loc, Result};
 
@@ -12,12 +12,12 @@ use crate::transform::{self, Jvp, PartialEval, ResidualSource, Saving, jvp, part
 pub(crate) struct Linearization {
     /// The program that was differentiated; its inputs are the captured tensors, then the arguments.
     pub(crate) program: Program,
-    /// Which arguments are differentiated: the floats.
+    /// The arguments that are differentiated: the floats.
     pub(crate) differentiated: Vec<bool>,
-    /// Which results have a tangent: the floats among the wanted ones.
+    /// The results that have a tangent: the floats among the wanted ones.
     pub(crate) float_outs: Vec<bool>,
-    /// The known part is the forward pass (the inputs of the program to its outputs and residuals), the staged part the
-    /// linear function of the tangents of the differentiated arguments.
+    /// The known part is the forward pass, from the inputs of the program to its outputs and residuals. The staged part is the linear
+    /// function of the tangents of the differentiated arguments.
     pub(crate) split: PartialEval,
 }
 
@@ -27,7 +27,7 @@ impl Linearization {
         Linearization::logged(program, num_outs, None)
     }
 
-    /// As [`Linearization::new`]; what policies decide is written into the log.
+    /// As [`Linearization::new`]; decisions of policies are written into the log.
     pub(crate) fn logged(program: Program, num_outs: usize, log: Option<&Log>) -> Result<Linearization> {
         let jaxpr = &program.jaxpr;
         let num_captured = program.captured.len();
@@ -56,12 +56,12 @@ impl Linearization {
         Ok(transpose(&self.split.staged, &linear, &cotangents, true)?.jaxpr)
     }
 
-    /// What the residuals are; the leaves of the argument are at `paths`.
+    /// The kinds of the residuals; the leaves of the argument are at `paths`.
     pub(crate) fn residuals(&self, paths: &[Path]) -> Residuals {
         Residuals::new(&self.split.known, &self.split.residuals, self.program.captured.len(), paths)
     }
 
-    /// Runs the forward pass, for the function of this name: gives the results and the residuals.
+    /// Runs the forward pass for the function with this name. Returns the results and the residuals.
     pub(crate) fn run_forward<A: Tree>(
         &self,
         operation: &'static str,
@@ -79,8 +79,8 @@ impl Linearization {
         Ok((outs, residuals))
     }
 
-    /// Forward and backward pass in one program: the inputs of the program, then cotangents made by `seed` from the
-    /// results; gives the results, then the cotangents of the differentiated arguments.
+    /// Forward and backward pass in one program. It takes the inputs of the program, computes cotangents from the results by `seed`, and
+    /// returns the results, then the cotangents of the differentiated arguments.
     pub(crate) fn forward_and_backward(
         &self,
         seed: impl FnOnce(&mut Builder, &[Atom]) -> Result<Vec<Atom>>,

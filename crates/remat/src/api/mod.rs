@@ -1,7 +1,7 @@
-//! The transformations as the user calls them: on closures over trees.
+//! The user-facing transformations, on closures over trees.
 //!
-//! Each takes a function of one tree, traces it once, transforms the program and runs it, or splices it into the trace
-//! that is open. The values that a closure captures are constant for the transformation.
+//! Each takes a function of one tree, traces it once, transforms the program, and runs it or adds it to the open trace. Values that a
+//! closure captures are constant for the transformation.
 
 mod associative;
 mod batch;

@@ -1,4 +1,4 @@
-//! Looking at programs without running them.
+//! Programs of functions without running them.
 
 use remat_ir::{ClosedJaxpr, Error, ErrorKind, Result, Value};
 
@@ -6,8 +6,8 @@ use crate::trace::{Order, Output, Tensor, Tree, concrete, current_loc, rebuild, 
 
 /// The program of a function for an argument of these avals, whose values are not read.
 ///
-/// The program can be differentiated once with [`transform`](crate::transform): the custom functions in it have their
-/// rules, but those that the rules call have none. For more derivatives make the program of the derivative.
+/// The program can be differentiated once with [`transform`](crate::transform): its custom functions have their rules, but custom functions
+/// called by the rules do not. For more derivatives, take the program of the derivative.
 ///
 /// ```
 /// use remat::{Tensor, make_jaxpr};
@@ -17,7 +17,7 @@ use crate::trace::{Order, Output, Tensor, Tree, concrete, current_loc, rebuild, 
 /// ```
 ///
 /// # Errors
-/// The first error inside the function; if it captures a tensor of a trace that is open.
+/// The first error inside the function; if it captures a tensor of an open trace.
 #[track_caller]
 pub fn make_jaxpr<A: Tree, R: Output>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Result<ClosedJaxpr> {
     let loc = current_loc();
@@ -35,8 +35,8 @@ pub fn make_jaxpr<A: Tree, R: Output>(f: impl Fn(&A) -> R) -> impl Fn(&A) -> Res
     }
 }
 
-/// The result with abstract tensors, which have dtypes and shapes and no elements, without computing it. The argument may be
-/// abstract too, so that a model that no memory holds can be made, traced and compiled:
+/// The result as abstract tensors, which have dtypes and shapes but no elements, without computing it. The argument may be abstract too, so
+/// a model that does not fit in memory can be created, traced and compiled:
 ///
 /// ```
 /// use remat::{DType, Tensor, eval_shape, random};

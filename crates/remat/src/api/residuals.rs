@@ -1,4 +1,4 @@
-//! What the residuals of a function are: arguments, constants, and the values that the forward pass keeps.
+//! Descriptions of residuals: arguments, constants, and values that the forward pass keeps.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,15 +9,14 @@ use crate::trace::Path;
 use crate::transform::ResidualSource;
 use crate::transform::origin::{Origin, Origins, Through};
 
-/// What a residual is.
+/// The kind of a residual.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SavedKind {
-    /// A tensor that the function captured: constant, and in memory anyway.
+    /// A tensor that the function captured. It is constant, and in memory anyway.
     Constant,
-    /// A scalar constant that an equation hands through.
+    /// A scalar constant that an equation passes on.
     Literal,
-    /// The leaf of the argument at this path, which is empty for an argument that is a tensor itself. The caller has it
-    /// in memory anyway.
+    /// The leaf of the argument at this path, which is empty if the argument is itself a tensor. The caller has it in memory anyway.
     Argument(String),
     /// A value with this name.
     Named(Arc<str>),
@@ -26,7 +25,7 @@ pub enum SavedKind {
 }
 
 impl SavedKind {
-    /// What the result of an operation is called.
+    /// The kind of an operation's result.
     pub(crate) fn of(op: &Op) -> SavedKind {
         match op {
             Op::Prim(Prim::Name(op)) => SavedKind::Named(op.name.clone()),
@@ -53,7 +52,7 @@ impl fmt::Display for SavedKind {
 pub struct SavedResidual {
     /// Dtype, shape and memory space: host for an offloaded value.
     pub aval: Aval,
-    /// What it is: also inside loops, branches, calls and nested checkpoints the value itself.
+    /// The kind of the value itself, also if it is inside loops, branches, calls and nested checkpoints.
     pub kind: SavedKind,
     /// The user's line and scope; none for constants and arguments.
     pub loc: Option<Loc>,
@@ -76,7 +75,7 @@ impl SavedResidual {
     }
 }
 
-/// JAX's line, then what it went through, and the bytes.
+/// JAX's line, then the enclosing loops and calls, and the bytes.
 impl fmt::Display for SavedResidual {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.aval, self.kind)?;
@@ -90,17 +89,16 @@ impl fmt::Display for SavedResidual {
     }
 }
 
-/// All residuals of a function, in the one order that they have everywhere: that of the inputs of the backward program.
-/// Captured constants come first, then leaves of the argument, then the results of equations, in the order of the forward
-/// program.
+/// All residuals of a function, always in the order of the inputs of the backward program: captured constants, then leaves of the argument,
+/// then results of equations in the order of the forward program.
 #[derive(Clone, Debug, Default)]
 pub struct Residuals {
     list: Vec<SavedResidual>,
 }
 
 impl Residuals {
-    /// What each residual of a split program is. The inputs of `known` are `num_captured` constants, then the leaves of the
-    /// argument, which are at `paths`.
+    /// Describes each residual of a split program. The inputs of `known` are `num_captured` constants, then the leaves of the argument,
+    /// which are at `paths`.
     pub(crate) fn new(known: &Jaxpr, residuals: &[ResidualSource], num_captured: usize, paths: &[Path]) -> Residuals {
         let mut origins = Origins::default();
         let saved = |residual: &ResidualSource| {
@@ -127,7 +125,7 @@ impl Residuals {
         self.list.iter()
     }
 
-    /// Those that the forward pass computes: all but constants and arguments.
+    /// The residuals that the forward pass computes: all but constants and arguments.
     pub fn intermediates(&self) -> impl Iterator<Item = &SavedResidual> {
         self.list.iter().filter(|r| r.is_intermediate())
     }
@@ -162,7 +160,7 @@ impl<'a> IntoIterator for &'a Residuals {
     }
 }
 
-/// One line for each residual as JAX prints it, with the bytes behind; then the totals.
+/// One line for each residual as JAX prints it, followed by its bytes; then the totals.
 impl fmt::Display for Residuals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for residual in &self.list {

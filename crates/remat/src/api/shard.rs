@@ -11,21 +11,21 @@ use crate::trace::{
 };
 use crate::transform::expect_invariant;
 
-/// How each leaf of a tree is cut over a mesh.
+/// How the leaves of a tree are cut over a mesh.
 #[derive(Clone)]
 pub enum Specs {
     /// Every leaf in the same way.
     All(PartitionSpec),
     /// One spec for each leaf, in order.
     PerLeaf(Vec<PartitionSpec>),
-    /// One for each element of a tuple or sequence, elements without leaves included.
+    /// One entry for each element of a tuple or sequence, including elements without leaves.
     Parts(Vec<Specs>),
-    /// What a function says of a leaf, by its path and aval.
+    /// A function from the path and aval of a leaf to its spec.
     By(Arc<dyn Fn(&Path, &Aval) -> PartitionSpec + Send + Sync>),
 }
 
 impl Specs {
-    /// What `f` says of each leaf.
+    /// The specs that `f` returns for each leaf.
     ///
     /// ```
     /// use remat::{DType, Mesh, Specs, Tensor, shard_map, spec};
@@ -41,10 +41,10 @@ impl Specs {
         Specs::By(Arc::new(f))
     }
 
-    /// The spec of each of these leaves of a tree of this structure.
+    /// The spec of each leaf of a tree with this structure.
     ///
     /// # Errors
-    /// If there is not one for each, or there are more parts than the tree has elements.
+    /// If their number does not match the leaves, or there are more parts than the tree has elements.
     fn of_leaves(
         &self,
         operation: &str,
@@ -61,7 +61,7 @@ impl Specs {
                 let (specs, leaves) = (counted(specs.len(), "spec"), counted(leaves.len(), "leaf"));
                 wrong(format!("{specs} for the {leaves} of the {what}"))
             }
-            // Where there are no leaves, as in an option that is absent, there is nothing to cut.
+            // Without leaves, as in an absent option, there is nothing to cut.
             Specs::Parts(_) if leaves.is_empty() => Ok(Vec::new()),
             Specs::Parts(parts) => {
                 let elements = structure.elements();
@@ -120,7 +120,7 @@ macro_rules! parts {
 
 crate::trace::for_tuples!(parts);
 
-/// A mesh, and how the leaves of a tree are cut over it: what `jit` is told of arguments and results.
+/// A mesh, and how the leaves of a tree are cut over it: the shardings of `jit`'s arguments and results.
 #[derive(Clone)]
 pub struct Shardings {
     /// The devices.
@@ -135,10 +135,10 @@ impl Shardings {
         Shardings { mesh: mesh.clone(), specs: specs.into() }
     }
 
-    /// The tree with a constraint on each leaf, at this location.
+    /// The tree with a sharding constraint on each leaf, at this location.
     ///
     /// # Errors
-    /// If there is not a spec for each leaf. A leaf that cannot be cut in its way is a failed tensor.
+    /// If there is not one spec per leaf. A leaf that its spec cannot cut becomes a failed tensor.
     pub(super) fn constrain<T: Tree>(&self, what: &str, tree: &T, loc: Loc) -> Result<T> {
         let (leaves, structure) = leaves_of(tree)?;
         let mut specs = self.specs.of_leaves("jit", what, &leaves, &structure)?.into_iter();
@@ -154,12 +154,12 @@ fn leaves_of<T: Tree>(tree: &T) -> Result<(Vec<(Path, Aval)>, Structure)> {
     Ok((leaf_paths(tree).into_iter().zip(avals(&leaves)?).collect(), structure))
 }
 
-/// Runs a function on every device of a mesh, each with its shards of the argument: the leaves are cut as `in_specs` say, and the
-/// shards of the result are put together as `out_specs` say. In the function the axes of the mesh have names, along which
-/// collectives ([`Tensor::psum`] and its kin) communicate. What the closure captures is copied to every device.
+/// Runs a function on every device of a mesh, each with its shards of the argument. The leaves are cut as `in_specs` say, and the shards of
+/// the result are joined as `out_specs` say. In the function the axes of the mesh have names, along which collectives ([`Tensor::psum`] and
+/// others) communicate. Values that the closure captures are copied to every device.
 ///
-/// The engine of [`jit`](crate::jit) decides where it runs: on one device all shards are computed there, with the same result. So
-/// this is also how a program for many devices is tried on a laptop.
+/// The engine of [`jit`](crate::jit) decides where it runs. On one device all shards are computed there, with the same result, so a program
+/// for many devices can be tried on a laptop.
 ///
 /// Data parallel training is one line: parameters are copied, the batch is cut, and gradients are averaged.
 ///
@@ -175,10 +175,10 @@ fn leaves_of<T: Tree>(tree: &T) -> Result<(Vec<(Path, Aval)>, Structure)> {
 /// # Ok::<(), remat::Error>(())
 /// ```
 ///
-/// A derivative inside the function is that of the sum of all shards' results. In the example each shard's loss is of its own
-/// part of the batch, so that this is right. Where the loss inside the derivative is the same on all shards, as after a [`Tensor::psum`]
-/// in the forward pass of a tensor parallel model, it is counted once for each shard: gradients come out multiplied by the size of the
-/// axis. Divide the loss by this size inside the derivative, or take the derivative outside, where none of this is needed:
+/// A derivative inside the function is that of the sum of all shards' results. In the example each shard's loss covers its own part of the
+/// batch, so this is right. If the loss inside the derivative is the same on all shards, as after a [`Tensor::psum`] in the forward pass of
+/// a tensor parallel model, it counts once per shard: gradients are multiplied by the size of the axis. Divide the loss by this size inside
+/// the derivative, or take the derivative outside, where this is not needed:
 ///
 /// ```
 /// # use remat::{DType, Mesh, Tensor, grad, shard_map, spec};
@@ -193,7 +193,7 @@ fn leaves_of<T: Tree>(tree: &T) -> Result<(Vec<(Path, Aval)>, Structure)> {
 /// # Ok::<(), remat::Error>(())
 /// ```
 ///
-/// A derivative may also be taken outside; then the gradient of an operand that is copied is the sum over its copies:
+/// A derivative may also be taken outside. The gradient of a copied operand is then the sum over its copies:
 ///
 /// ```
 /// # use remat::{DType, Mesh, Tensor, grad, shard_map, spec};
@@ -208,8 +208,8 @@ fn leaves_of<T: Tree>(tree: &T) -> Result<(Vec<(Path, Aval)>, Structure)> {
 /// ```
 ///
 /// # Errors
-/// The first error inside the function; if a leaf cannot be cut in its way; if a result differs between shards along an axis that
-/// its spec does not name; if the function is inside another `shard_map`, and it is not as [`shard_map_with`] says.
+/// The first error inside the function; if a leaf cannot be cut as its spec says; if a result differs between shards along an axis that its
+/// spec does not name; if the function is inside another `shard_map`, except as [`shard_map_with`] allows.
 #[track_caller]
 pub fn shard_map<A: Tree, R: Output, F: Fn(&A) -> R, I: Into<Specs>, O: Into<Specs>>(
     mesh: &Mesh,
@@ -223,14 +223,14 @@ pub fn shard_map<A: Tree, R: Output, F: Fn(&A) -> R, I: Into<Specs>, O: Into<Spe
 /// Options of [`shard_map_with`].
 #[derive(Clone, Debug, Default)]
 pub struct ShardMapOptions {
-    /// The axes of the mesh that have names in the function, and over which its specs cut. Along the others values stay whole in it, and the
-    /// engine cuts them as it does outside of a `shard_map`: by the shardings of what they are computed from, and by
-    /// [`Tensor::with_sharding_constraint`] in the function. Where it is `None`, these are all axes that no `shard_map` around has.
+    /// The axes of the mesh that have names in the function and over which its specs cut. Along the other axes values stay whole in the
+    /// function, and the engine cuts them as it does outside of a `shard_map`: by the shardings of their operands, and by
+    /// [`Tensor::with_sharding_constraint`] in the function. With `None`, these are all axes that no enclosing `shard_map` has named.
     pub axis_names: Option<Vec<String>>,
 }
 
-/// As [`shard_map`] with options: along some axes of the mesh alone, or in the function of another `shard_map` over the same mesh, along
-/// axes that the outer one leaves. Then the names of both can be used in the inner function.
+/// As [`shard_map`] with options: along some axes of the mesh only, or inside the function of another `shard_map` over the same mesh, along
+/// axes that the outer one leaves. The inner function can then use the names of both.
 ///
 /// ```
 /// use remat::{DType, Mesh, ShardMapOptions, Tensor, shard_map, shard_map_with, spec};
@@ -246,8 +246,8 @@ pub struct ShardMapOptions {
 /// ```
 ///
 /// # Errors
-/// As [`shard_map`]; if the mesh does not have an axis of such a name; if the function is in that of another `shard_map` over another mesh,
-/// or over all axes of this one.
+/// As [`shard_map`]; if the mesh has no axis of such a name; if the function is inside another `shard_map` over another mesh, or over all
+/// axes of this one.
 #[track_caller]
 pub fn shard_map_with<A: Tree, R: Output, F: Fn(&A) -> R, I: Into<Specs>, O: Into<Specs>>(
     options: &ShardMapOptions,
@@ -318,7 +318,7 @@ pub fn psum<T: Tree>(tree: &T, axes: impl Into<AxisNames>) -> T {
     crate::trace::pinned(|| map(tree, |_, x| x.psum(axes.clone())))
 }
 
-/// The tree with [`Tensor::pmean`] of each leaf: what averages gradients.
+/// The tree with [`Tensor::pmean`] of each leaf, for example to average gradients.
 ///
 /// ```
 /// use remat::{Tensor, VmapOptions, pmean, vmap_with};

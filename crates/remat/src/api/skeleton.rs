@@ -4,12 +4,12 @@ use remat_ir::{Aval, DType, Error, ErrorKind, Loc, Result};
 
 use crate::trace::{Path, Structure, Tensor, Tree, avals, leaf_paths, rebuild, structure, zeros};
 
-/// The kind of the error that two avals differ.
+/// The kind of error for two avals that differ.
 pub(super) fn mismatch(a: &Aval, b: &Aval) -> ErrorKind {
     if a.dtype == b.dtype { ErrorKind::Shape } else { ErrorKind::DType }
 }
 
-/// The structure and the avals of a tree, to check another one against and to rebuild one; it keeps no elements alive.
+/// The structure and the avals of a tree, to check and rebuild other trees. It keeps no elements alive.
 pub(super) struct Skeleton<T> {
     like: T,
     structure: Structure,
@@ -18,17 +18,17 @@ pub(super) struct Skeleton<T> {
 }
 
 impl<T: Tree> Skeleton<T> {
-    /// Of `tree`, whose leaves have these avals; the leaves themselves may be of a trace that has ended.
+    /// The skeleton of `tree`, whose leaves have these avals. The leaves themselves may belong to a trace that has ended.
     pub(super) fn new(tree: &T, avals: Vec<Aval>) -> Result<Skeleton<T>> {
         let placeholder = Tensor::scalar(DType::F32, 0.0);
         let like = rebuild(tree, vec![placeholder; avals.len()])?;
         Ok(Skeleton { like, structure: structure(tree).1, paths: leaf_paths(tree), avals })
     }
 
-    /// Of a tree.
+    /// The skeleton of a tree.
     ///
     /// # Errors
-    /// That of a failed leaf.
+    /// The error of a failed leaf.
     pub(super) fn of(tree: &T) -> Result<Skeleton<T>> {
         Skeleton::new(tree, avals(&structure(tree).0)?)
     }
@@ -38,10 +38,10 @@ impl<T: Tree> Skeleton<T> {
         &self.paths
     }
 
-    /// The leaves of another tree, called `what` beside this one, which is called `this`.
+    /// The leaves of another tree. Errors call it `what`, and this tree `this`.
     ///
     /// # Errors
-    /// If its structure is another one, or a float of it has another aval.
+    /// If its structure differs, or the aval of a float.
     pub(super) fn matching(&self, operation: &str, what: &str, this: &str, tree: &T, loc: Loc) -> Result<Vec<Tensor>> {
         let (leaves, given) = structure(tree);
         if let Some(difference) = given.difference(&self.structure) {

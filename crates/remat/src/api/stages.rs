@@ -17,7 +17,7 @@ use crate::trace::{
 };
 use crate::transform::on_one_device;
 
-/// What programs are compiled for.
+/// The target of compilation.
 #[derive(Clone)]
 pub(super) struct Target {
     /// The device that the user asked for.
@@ -26,11 +26,11 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// The device of a run with these captured constants on these leaves: the one that the user asked for, else the one where one of them
-    /// lives, else the default.
+    /// The device of a run with these captured constants and leaves: the requested one, or else the one on which any of them is, or else
+    /// the default.
     ///
     /// # Errors
-    /// If one of them lives on another.
+    /// If one of them is on another device.
     pub(super) fn device_for(
         &self,
         operation: &str,
@@ -118,8 +118,8 @@ impl Lowered {
         &self.jaxpr
     }
 
-    /// The steps that the engine makes of it, in the order in which they run, with the memory of each value. The text is for
-    /// people; its form differs between engines.
+    /// The engine's steps of the program, in the order in which they run, with the memory of each value. The text is for people; its form
+    /// differs between engines.
     ///
     /// # Errors
     /// If the engine cannot run the program; captured constants on two devices.
@@ -133,8 +133,8 @@ impl Lowered {
         steps().map_err(|error: Error| error.at(loc))
     }
 
-    /// The work of a run: operations, and the bytes that they read and write if each is computed on its own. It is counted in this
-    /// program, with the iterations of loops, and so is the same for every engine.
+    /// The work of a run: operations, and the bytes that they would read and write if each were computed on its own. It is counted on this
+    /// program, including the iterations of loops, so it is the same for every engine.
     ///
     /// ```
     /// use remat::{DType, Tensor, jit};
@@ -147,12 +147,12 @@ impl Lowered {
         cost::program(&self.jaxpr)
     }
 
-    /// The program in StableHLO, as a module for XLA on the device that it would be compiled for, or on CPUs where that is no device of
-    /// XLA. Other programs that know StableHLO read it too, such as JAX. The function `main` takes the captured constants, then the
+    /// The program in StableHLO, as a module for XLA on the device that it would be compiled for, or on CPUs if that is not a device of
+    /// XLA. Other programs that read StableHLO, such as JAX, can read it too. The function `main` takes the captured constants, then the
     /// leaves of the argument.
     ///
     /// # Errors
-    /// If the program has a linear map that is known by its transpose only; captured constants on two devices.
+    /// If the program has a linear map of which only the transpose is known; captured constants on two devices.
     #[track_caller]
     pub fn stablehlo(&self) -> Result<String> {
         let text = || {
@@ -167,8 +167,8 @@ impl Lowered {
         text().map_err(|error: Error| error.at(loc))
     }
 
-    /// Compiles it ahead of time for chips that need not be in the machine, in a process of its own, and gives its memory on each of
-    /// them: does it fit? Arguments may be abstract, so that none of them need fit here. A program for several chips has the
+    /// Compiles the program ahead of time for chips that need not be in the machine, in a separate process, and returns its memory on each
+    /// chip: does it fit? Arguments may be abstract, so none of them need fit here. A program for several chips uses the
     /// [`in_shardings`](crate::JitOptions::in_shardings) of its arguments; one chip computes all shards of a mesh.
     ///
     /// ```no_run
@@ -182,8 +182,8 @@ impl Lowered {
     /// ```
     ///
     /// # Errors
-    /// If the program has a mesh of another number of devices than the target of several chips has; if the plugin or the worker is missing, the compiler refuses the program, ends its process or takes longer than it may; of the kind
-    /// [`ErrorKind::Memory`] if it says that the program does not fit.
+    /// If the program's mesh and a target of several chips differ in the number of devices; if the plugin or the worker is missing; if the
+    /// compiler refuses the program, crashes or exceeds its time limit. The kind is [`ErrorKind::Memory`] if the program does not fit.
     #[track_caller]
     pub fn compile_for(&self, target: &remat_xla::Target, options: &AheadOptions) -> Result<ChipMemory> {
         let compile = || {
@@ -194,7 +194,7 @@ impl Lowered {
         compile().map_err(|error: Error| error.at(loc))
     }
 
-    /// Compiles it for the device that was asked for, else for the one of the captured constants, else for the default.
+    /// Compiles the program for the requested device, or else for the device of the captured constants, or else for the default.
     ///
     /// # Errors
     /// If the engine cannot run the program; captured constants on two devices; if the program needs more memory than
@@ -214,7 +214,7 @@ impl Lowered {
         let avals = self.jaxpr.in_avals().split_off(self.captured.len());
         let executable = device.placed(&self.jaxpr).and_then(|jaxpr| device.engine().compile_with(&jaxpr, options));
         let executable = executable.map_err(|error| error.at(loc))?;
-        // Constants are moved once, and not in every run.
+        // Constants are moved once, not in every run.
         let place = |(i, tensor): (usize, &Tensor)| match &tensor.0 {
             Repr::Concrete(value) => executable.place(i, value.clone()).map(Tensor::from_value),
             _ => Ok(tensor.clone()),
@@ -224,7 +224,7 @@ impl Lowered {
         let (device, paths) = (device.clone(), self.paths.clone());
         let compiled = Compiled { device, executable, captured, paths, avals, limit };
         match limit {
-            // What a call needs depends on the arguments that it donates: this is the least.
+            // The memory of a call depends on the donated arguments; this is the least.
             Some(limit) if compiled.memory().donated_peak > limit => {
                 let report = compiled.memory_report();
                 Err(report.over_limit(report.stats.donated_peak, limit).at(loc))
@@ -254,7 +254,7 @@ impl Compiled {
         &self.device
     }
 
-    /// The bytes that a run needs, known before it.
+    /// The bytes that a run needs, computed before it runs.
     pub fn memory(&self) -> MemoryStats {
         self.executable.memory()
     }
@@ -276,7 +276,7 @@ impl Compiled {
     /// Runs the program on the leaves of an argument.
     ///
     /// # Errors
-    /// If their number or an aval is not the program's.
+    /// If the number of leaves or an aval does not match the program.
     #[track_caller]
     pub fn call(&self, leaves: Vec<Tensor>) -> Result<Vec<Tensor>> {
         let loc = current_loc();
@@ -294,7 +294,7 @@ impl Compiled {
         self.run("compiled", leaves, loc)
     }
 
-    /// Runs the program on leaves of its avals, on its device or the host.
+    /// Runs the program on leaves with its avals, on its device or the host.
     pub(super) fn run(&self, operation: &str, leaves: Vec<Tensor>, loc: Loc) -> Result<Vec<Tensor>> {
         let values = into_values(operation, operands(&self.captured, leaves))?;
         if let Some(limit) = self.limit {

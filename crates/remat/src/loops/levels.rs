@@ -1,4 +1,4 @@
-//! Nested loops whose inner ones are checkpointed regions.
+//! Nested loops whose inner loops are checkpointed regions.
 
 use remat_ir::{Policy, Result};
 
@@ -8,14 +8,14 @@ use crate::trace::Tensor;
 
 type Outs = (Vec<Tensor>, Vec<Tensor>);
 
-/// The blocks of loops of about the same length, one block fewer than levels.
+/// The block sizes for loops of about the same length, one fewer than levels.
 pub(crate) fn equal_blocks(length: usize, levels: usize) -> Vec<usize> {
     let mut blocks: Vec<usize> = Vec::new();
-    // A loop has no use for more levels than iterations.
+    // More levels than iterations are of no use.
     let levels = levels.min(length.max(1));
     for inner in (1..levels).rev() {
         let block = (length as f64).powf(inner as f64 / levels as f64).round() as usize;
-        // Rounded, blocks may be equal.
+        // After rounding, blocks may be equal.
         if block > 1 && blocks.last().is_none_or(|&last| block < last) {
             blocks.push(block);
         }

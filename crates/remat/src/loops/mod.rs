@@ -1,8 +1,7 @@
 //! Loops that keep a bounded number of states for reverse mode, and compute the others again.
 //!
-//! One file per scheme: `levels` nests loops, `binomial` follows the optimal `schedule` for a known length, `online` keeps
-//! up with a loop whose length is not known. Each works on the traced body, whose captured tensors are operands: so they
-//! get their gradients.
+//! One file per scheme: `levels` nests loops, `binomial` follows the optimal `schedule` for a known length, and `online` handles a loop of
+//! unknown length. Each works on the traced body. Its captured tensors are operands, so they get gradients.
 
 mod binomial;
 mod levels;
@@ -21,7 +20,7 @@ pub use schedule::binomial_steps;
 /// The operation in errors and in programs.
 const SCAN: &str = "scan_checkpointed";
 
-/// Which states a checkpointed scan keeps for reverse mode.
+/// A scheme that decides which states a checkpointed scan keeps for reverse mode.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum LoopScheme {
     /// This number of nested loops, each of about the same length: `n` levels keep about `n` times the `n`-th root of the
@@ -32,9 +31,9 @@ pub enum LoopScheme {
     /// As `Levels`, with the number of iterations in a block of each level, the longest first. `Blocks([100, 10])` runs
     /// blocks of 100 that are blocks of 10; the remainder at a level is a shorter block.
     Blocks(Vec<usize>),
-    /// This number of states, placed so that the number of iterations that are computed again is the least possible; see
-    /// [`binomial_steps`]. The initial state is one of them; the state that the loop works on comes on top. The order of
-    /// the backward pass is a table with 13 bytes for each iteration that it computes.
+    /// This number of states, placed so that the fewest iterations are computed again; see [`binomial_steps`]. The initial state is one of
+    /// them; the current state of the loop comes on top. The order of the backward pass is a table of 13 bytes for each iteration that it
+    /// computes.
     ///
     /// Source: Griewank and Walther, "Algorithm 799: revolve", ACM Transactions on Mathematical Software 26, 2000.
     Binomial {
@@ -43,13 +42,12 @@ pub enum LoopScheme {
     },
 }
 
-/// As [`scan`](crate::scan), keeping for reverse mode only the states that the scheme says. The values are the same; so
-/// are the gradients, up to the order in which the levels sum those of captured tensors.
+/// As [`scan`](crate::scan), keeping only the states that the scheme selects for reverse mode. The values are the same, and so are the
+/// gradients, up to the order in which the levels sum those of captured tensors.
 ///
-/// Between two states the backward pass runs the loop again. With levels, a block of the innermost loop keeps what plain
-/// differentiation keeps; use [`checkpoint`](crate::checkpoint) in the body where that is much. With the binomial scheme a
-/// single iteration is differentiated at a time; it has no forward mode, and its second derivatives in reverse keep all
-/// states of its backward pass.
+/// Between two states the backward pass runs the loop again. With levels, a block of the innermost loop keeps what plain differentiation
+/// keeps; use [`checkpoint`](crate::checkpoint) in the body if that is much. The binomial scheme differentiates a single iteration at a
+/// time. It has no forward mode, and its second derivatives in reverse mode keep all states of its backward pass.
 ///
 /// ```
 /// use remat::{LoopScheme, Tensor, grad, scan_checkpointed, vjp};
@@ -132,12 +130,12 @@ pub fn scan_checkpointed_with<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)
     Ok((rebuild(init, checked(carry, loc)?)?, rebuild(&traced.ys_like, checked(ys, loc)?)?))
 }
 
-/// As [`while_loop`](crate::while_loop) with reverse mode: `states` states are kept while the loop runs, though the number
-/// of iterations is not known. They get sparser as it goes on; the backward pass computes the others again, and places
-/// states that it no longer needs anew.
+/// As [`while_loop`](crate::while_loop) with reverse mode: `states` states are kept while the loop runs, although the number of iterations
+/// is unknown. They become sparser as the loop goes on. The backward pass computes the others again, and reuses slots that it no longer
+/// needs.
 ///
-/// The initial state is one of them; the state that the loop works on comes on top. The condition has no gradient. There is
-/// no forward mode, and no second derivative in reverse mode: the backward pass is a `while` itself.
+/// The initial state is one of them; the current state of the loop comes on top. The condition has no gradient. There is no forward mode,
+/// and no second derivative in reverse mode: the backward pass is itself a `while`.
 ///
 /// Source: Wang, Moin and Iaccarino, "Minimal repetition dynamic checkpointing algorithm for unsteady adjoint calculation",
 /// SIAM Journal on Scientific Computing 31, 2009; Stumm and Walther, "New algorithms for optimal online checkpointing",

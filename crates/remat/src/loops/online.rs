@@ -1,4 +1,4 @@
-//! A `while` loop that keeps a bounded number of states, whatever the number of iterations will be.
+//! A `while` loop that keeps a bounded number of states for any number of iterations.
 
 use remat_ir::{DType, Loc, Result};
 
@@ -65,8 +65,8 @@ pub(super) fn run(
     loop_(&(condition.captured.clone(), body.captured.clone(), carry))
 }
 
-/// The states that are kept, each with the number of iterations before it and a level. A state is dispensable when a
-/// later one has a higher level: then it no longer helps to keep the repetitions even.
+/// The kept states, each with the number of iterations before it and a level. A state is dispensable if a later one has a higher level:
+/// then it no longer helps to keep the repetitions even.
 #[derive(Clone)]
 struct Slots {
     buffers: Vec<Tensor>,
@@ -86,7 +86,7 @@ impl Tree for Slots {
 }
 
 impl Slots {
-    /// Free slots, at least two: for the initial state and for the one that the loop works on.
+    /// Free slots, at least two: for the initial state and for the current one.
     fn new(state: &[Tensor], count: usize) -> Result<Slots> {
         Ok(Slots {
             buffers: slots::buffers(state, count)?,
@@ -95,8 +95,8 @@ impl Slots {
         })
     }
 
-    /// Keeps a state that is later than all others: in a free slot, in place of one that is dispensable, or in place of the
-    /// latest, one level higher. The initial state has the highest level, so that it stays.
+    /// Keeps a state that is later than all others: in a free slot, in place of a dispensable one, or in place of the latest, one level
+    /// higher. The initial state has the highest level, so it stays.
     fn place(&self, state: &[Tensor], step: &Tensor) -> Slots {
         let Slots { buffers, steps, levels } = self;
         let is_free = steps.lt(0);
@@ -114,8 +114,7 @@ impl Slots {
         Slots { buffers: slots::write(buffers, &slot, state), steps: put(steps, step), levels: put(levels, &level) }
     }
 
-    /// The state before iteration `target`, which is computed from the latest kept one. What the loop passes is kept where
-    /// there is room.
+    /// The state before iteration `target`, computed from the latest kept one. States on the way are kept while there are free slots.
     fn reach(&self, target: &Tensor, next: impl Fn(&[Tensor]) -> Result<Vec<Tensor>>) -> Result<(Vec<Tensor>, Slots)> {
         let (state, step) = self.latest();
         let is_before = |(_, step, _): &(Vec<Tensor>, Tensor, Slots)| step.lt(target);
@@ -144,8 +143,7 @@ mod tests {
     use super::*;
     use crate::binomial_steps;
 
-    /// Runs the slots of a loop of this length, forward and backward, on numbers; gives how many iterations are computed
-    /// again.
+    /// Runs the slots of a loop of this length, forward and backward, on numbers. Returns how many iterations are computed again.
     fn repeated(length: i32, states: usize) -> usize {
         let mut slots = Slots::new(&[Tensor::from(0i32)], states + 1).unwrap();
         for step in 0..length {
@@ -172,7 +170,7 @@ mod tests {
     fn the_repetitions_are_close_to_the_least_number() {
         for states in [1, 2, 3, 5, 8] {
             for length in [0, 1, 2, 3, 5, 7, 12, 30] {
-                // The least number with the forward sweep; in the loop that sweep is not a repetition.
+                // The minimum includes the forward sweep, which in the loop is not a repetition.
                 let least = binomial_steps(length as usize, states).unwrap() - (length as usize).saturating_sub(1);
                 let count = repeated(length, states);
                 assert!(count >= least && count <= least + least / 4, "{length}, {states}: {count} for {least}");

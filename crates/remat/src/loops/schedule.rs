@@ -1,6 +1,6 @@
-//! The order in which a loop of known length is reversed with a given number of states.
+//! The binomial schedule: the order in which a loop of known length is reversed with a given number of states.
 
-/// The next step of the reversal of a loop. States are in slots; `from` is the slot of the state before iteration `step`.
+/// An action of the reversal of a loop. States are in slots; `from` is the slot of the state before iteration `step`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Action {
     /// Computes the state after an iteration into a slot.
@@ -9,8 +9,8 @@ pub(super) enum Action {
     Reverse { step: usize, from: usize },
 }
 
-/// The least number of iterations that have to be computed to reverse a loop of this length with this number of states,
-/// the initial one among them, beside the differentiated ones; `None` if it does not fit, or without any state.
+/// The least number of iterations to compute, besides the differentiated ones, to reverse a loop of this length with this number of states,
+/// including the initial one. `None` if it overflows, or without any state.
 ///
 /// With `r` the least number for which `length <= C(states + r, states)`, it is `r * length - C(states + r, states + 1)`.
 ///
@@ -37,13 +37,13 @@ pub fn binomial_steps(length: usize, states: usize) -> Option<usize> {
     usize::try_from(steps).ok()
 }
 
-/// The whole reversal. Slot 0 holds the initial state, the slots up to `states` the others that are kept, and the one after
-/// those the state that the loop works on.
+/// The whole reversal. Slot 0 holds the initial state, the slots below `states` the other kept states, and the one after those the current
+/// state of the loop.
 pub(super) fn reversal(length: usize, states: usize) -> Vec<Action> {
     let work = states;
     let mut actions = Vec::new();
     let mut free: Vec<usize> = (1..states.min(length)).rev().collect();
-    // Parts of the loop that are still to be reversed, the last one first: start, length, slot of the state at the start.
+    // Parts of the loop that remain to be reversed, the last one first: start, length, slot of the state at the start.
     let mut parts = vec![(0, length, 0)];
     while let Some((start, length, slot)) = parts.pop() {
         if length > 1
@@ -75,8 +75,8 @@ fn advance(actions: &mut Vec<Action>, start: usize, count: usize, slot: usize, w
     }
 }
 
-/// How many iterations to advance before the next state is kept, with at least two states: then neither part needs more
-/// repetitions than the whole.
+/// How many iterations to advance before the next state is kept, with at least two states, so that neither part needs more repetitions than
+/// the whole.
 fn split(length: usize, states: usize) -> usize {
     let r = repetitions(length, states) as i64;
     let least = binomial(states, r - 2).max((length as u128).saturating_sub(binomial(states - 1, r)));
@@ -84,13 +84,12 @@ fn split(length: usize, states: usize) -> usize {
     usize::try_from(least).unwrap_or(length).clamp(1, length - 1)
 }
 
-/// How often an iteration has to be computed at most, with at least two states.
+/// How often an iteration is computed at most, with at least two states.
 fn repetitions(length: usize, states: usize) -> usize {
     (0..).find(|&r| binomial(states, r as i64) >= length as u128).unwrap_or(length)
 }
 
-/// `C(states + r, r)`: the length that can be reversed with this number of states and repetitions. Saturates at a number
-/// greater than any length.
+/// `C(states + r, r)`: the length that can be reversed with this number of states and repetitions. It saturates above any length.
 fn binomial(states: usize, r: i64) -> u128 {
     if r < 0 {
         return 0;
@@ -111,7 +110,7 @@ fn binomial(states: usize, r: i64) -> u128 {
 mod tests {
     use super::*;
 
-    /// The least number by trying all positions for the next state.
+    /// The minimum, found by trying all positions for the next state.
     fn by_trial(length: usize, states: usize, known: &mut Vec<Vec<Option<usize>>>) -> usize {
         if length < 2 {
             return 0;
@@ -130,7 +129,7 @@ mod tests {
         least
     }
 
-    /// Runs a schedule on numbers; gives the number of advances and the greatest number of slots in use for later.
+    /// Runs a schedule on numbers. Returns the number of advances and the largest number of slots in use for later.
     fn run(length: usize, states: usize) -> (usize, usize) {
         let mut slots: Vec<Option<usize>> = vec![None; states + 1];
         slots[0] = Some(0);

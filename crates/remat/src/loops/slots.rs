@@ -1,4 +1,4 @@
-//! States in slots, which are indices into stacked buffers, and the gradients of one iteration.
+//! Slots for states in stacked buffers, and the gradients of one iteration.
 
 use remat_ir::{Aval, Result};
 
@@ -42,7 +42,7 @@ pub(super) fn floats(tensors: &[Tensor]) -> Result<Vec<Tensor>> {
     Ok(floats)
 }
 
-/// One tensor for each of `like`: the floats in turn, zeros at the others.
+/// One tensor for each of `like`: the floats in order, and zeros for the others.
 pub(super) fn with_zeros(like: &[Tensor], floats: &[Tensor]) -> Result<Vec<Tensor>> {
     let mut floats = floats.iter();
     let mut all = Vec::with_capacity(like.len());
@@ -59,7 +59,7 @@ pub(super) fn zero_floats(tensors: &[Tensor]) -> Result<Vec<Tensor>> {
     floats(tensors)?.iter().map(|t| Ok(zeros(t.aval()?, current_loc()))).collect()
 }
 
-/// Sums in pairs.
+/// The sums of corresponding tensors.
 pub(super) fn add(sums: &[Tensor], terms: &[Tensor]) -> Vec<Tensor> {
     sums.iter().zip(terms).map(|(sum, term)| sum + term).collect()
 }

@@ -1,4 +1,4 @@
-//! Changes that lower the peak of a step, each planned.
+//! Changes that lower the peak of a training step, each with a plan.
 
 use remat_ir::{DType, ErrorKind, Policy, Result};
 
@@ -12,15 +12,15 @@ use crate::{Layers, Tensor, Tree, checkpoint_layers, eval_shape, tree};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Change {
-    /// This policy around these layers ([`checkpoint_layers`]): the same results.
+    /// A [`checkpoint_layers`] with this policy around these layers. The results stay the same.
     Policy(Layers, Policy),
-    /// [`Adafactor`] in place of the optimizer.
+    /// [`Adafactor`] instead of the optimizer.
     Adafactor,
-    /// [`Adam8bit`] in place of the optimizer.
+    /// [`Adam8bit`] instead of the optimizer.
     Adam8bit,
-    /// Parameters of bf16.
+    /// Parameters in bf16.
     HalfPrecision,
-    /// Parameters, gradients and the optimizer's state cut over this many chips: the same results.
+    /// Parameters, gradients and the optimizer's state cut over this many chips. The results stay the same.
     Sharded(usize),
 }
 
@@ -31,16 +31,16 @@ impl Change {
     }
 }
 
-/// A change, and the step with it.
+/// A change, and the cost of the step with it.
 #[derive(Clone, Debug)]
 pub struct Lever {
     /// The change.
     pub change: Change,
-    /// The peak with it, in bytes: of each chip where there are several.
+    /// The peak with the change, in bytes; with several chips, of each chip.
     pub peak: usize,
-    /// How many more floating-point operations the step takes, as a share of those that it takes without: 0.25 for a quarter more.
+    /// The additional floating-point operations, as a share of those without the change: 0.25 for a quarter more.
     pub more_operations: f64,
-    /// Whether the peak is that of a plan. It is estimated otherwise.
+    /// Whether the peak is that of a plan; otherwise it is an estimate.
     pub is_planned: bool,
 }
 
@@ -51,10 +51,10 @@ impl Lever {
     }
 }
 
-/// The policies around the layers, and why one was not tried.
+/// The policies around the layers, and the reason if one could not be tried.
 ///
 /// # Errors
-/// If a step cannot be planned for another reason than its layers.
+/// If a step cannot be planned for a reason other than its layers.
 pub(super) fn of_policies<M: Tree, O: Optimizer, R: Output<Tree = Tensor>>(
     options: &Options,
     optimizer: &O,
@@ -80,7 +80,7 @@ pub(super) fn of_policies<M: Tree, O: Optimizer, R: Output<Tree = Tensor>>(
     Ok((levers, note))
 }
 
-/// Optimizers whose state is smaller.
+/// Optimizers with a smaller state.
 ///
 /// # Errors
 /// If a step cannot be planned.
@@ -107,7 +107,7 @@ fn state_bytes<M: Tree, O: Optimizer>(optimizer: &O, model: &M) -> Result<usize>
     tree::leaves(&state).iter().map(|(_, leaf)| Ok(leaf.aval()?.bytes())).sum()
 }
 
-/// Parameters of bf16, where some are wider and the loss takes such.
+/// Parameters in bf16, if some are wider and the loss accepts bf16.
 pub(super) fn of_precision<M: Tree, O: Optimizer, R: Output<Tree = Tensor>>(
     optimizer: &O,
     model: &M,
@@ -120,12 +120,12 @@ pub(super) fn of_precision<M: Tree, O: Optimizer, R: Output<Tree = Tensor>>(
         |model: &M| tree::map(model, |_, leaf| if is_wide(leaf) { leaf.to_dtype(DType::Bf16) } else { leaf.clone() });
     let model = wide.then(|| shape_only(model)).and_then(Result::ok)?;
     let model = eval_shape(narrow)(&model).ok()?;
-    // A loss may need the parameters in their own dtype: then this is no change to propose.
+    // A loss may require the dtype of its parameters; then this change is not proposed.
     let step = Step::plan(optimizer, &model, loss).ok()?;
     Some(Lever::planned(Change::HalfPrecision, &step, before))
 }
 
-/// Parameters, gradients and state cut over several chips, each of which has a batch of its own.
+/// Parameters, gradients and state cut over several chips, each with its own batch.
 pub(super) fn of_chips(options: &Options, before: &Step) -> Option<Lever> {
     let cut: usize =
         [Part::Parameters, Part::Optimizer, Part::Gradients].iter().map(|&part| before.bytes.of(part)).sum();

@@ -1,9 +1,9 @@
-//! What a training step needs memory for, and which change would help most.
+//! The memory of a training step by purpose, and the changes that would lower it most.
 //!
-//! [`report`](fn@report) plans the step of a loss and an optimizer, to which model and state are moved, and divides the bytes that are live at its peak among
-//! parameters, optimizer, gradients and activations. Then it plans the step again under each change that is known to help
-//! (policies around the layers, optimizers with a smaller state, parameters of half the bytes), so that what it says of a change is a plan too, and
-//! no rule of thumb. Nothing runs, and the model may be abstract.
+//! [`report`](fn@report) plans the step of a loss and an optimizer, with model and state moved in, and divides the bytes that are live at
+//! its peak among parameters, optimizer, gradients and activations. It then plans the step again with each change that usually helps
+//! (policies around the layers, optimizers with a smaller state, parameters in half precision), so its figures are plans too, not rules of
+//! thumb. Nothing runs, and the model may be abstract.
 //!
 //! ```
 //! use remat::nn::{Gpt2, Gpt2Config, next_token_loss};
@@ -35,14 +35,14 @@ use crate::{Layers, Tensor, Tree};
 
 use parts::{Bytes, Step};
 
-/// What [`report_with`] tries.
+/// The options of [`report_with`].
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The layers that a policy is put around. Those called `block` by default.
+    /// The layers around which policies are tried; by default those named `block`.
     pub layers: Layers,
-    /// The policies that are tried there: [`Policy::Dots`], [`Policy::DotsWithNoBatchDims`] and [`Policy::Nothing`] by default.
+    /// The policies to try there: [`Policy::Dots`], [`Policy::DotsWithNoBatchDims`] and [`Policy::Nothing`] by default.
     pub policies: Vec<Policy>,
-    /// The chips that a fully sharded step is estimated for. 8 by default; 1 for no estimate.
+    /// The number of chips for which a fully sharded step is estimated: 8 by default, 1 for no estimate.
     pub chips: usize,
 }
 
@@ -53,16 +53,16 @@ impl Default for Options {
     }
 }
 
-/// The memory of a training step at its peak, and what would lower that.
+/// The memory of a training step at its peak, and changes that would lower it.
 #[derive(Clone, Debug)]
 pub struct TrainingMemory {
-    /// The most bytes that are live at one time, model, state and batch included.
+    /// The most bytes that are live at one time, including model, state and batch.
     pub peak: usize,
     /// The bytes that are saved for the backward pass: residuals that are neither parameters nor batch.
     pub saved: usize,
-    /// Changes with the peak that each has, lowest first.
+    /// Changes and the peak with each of them, lowest first.
     pub levers: Vec<Lever>,
-    /// Why a policy could not be tried, where one could not.
+    /// The reason if a policy could not be tried.
     pub note: Option<String>,
     bytes: Bytes,
 }
@@ -78,14 +78,14 @@ impl TrainingMemory {
         self.bytes.largest()
     }
 
-    /// The change that lowers the peak most, of those that keep the results if there is any; none where no change lowers it.
+    /// The change that lowers the peak most, preferably one that keeps the results; `None` if no change lowers it.
     pub fn best(&self) -> Option<&Lever> {
         let lower = || self.levers.iter().filter(|lever| lever.peak < self.peak);
         lower().find(|lever| lever.change.keeps_results()).or_else(|| lower().next())
     }
 }
 
-/// The memory of a step of `loss` with respect to `model`, and of `optimizer`, as [`report_with`] with the default options.
+/// The memory of a training step of `loss`, a function of `model`, with `optimizer`: [`report_with`] with the default options.
 ///
 /// # Errors
 /// As [`report_with`].
@@ -98,8 +98,8 @@ pub fn report<M: Tree, O: Optimizer, R: Output<Tree = Tensor>>(
     report_with(&Options::default(), optimizer, model, loss)
 }
 
-/// The memory of a step of `loss` with respect to `model`, and of `optimizer`, on this CPU's own engine. The step is the one that trains:
-/// it computes loss and gradient and updates, and model and state are donated to it. What `loss` captures is the batch.
+/// The memory of a training step of `loss`, a function of `model`, with `optimizer`, on the CPU's native engine. The step computes loss and
+/// gradient and updates the parameters; model and state are donated to it. Values that `loss` captures are the batch.
 ///
 /// ```
 /// use remat::memory::{Options, Part, report_with};

@@ -6,7 +6,7 @@ use crate::optim::Optimizer;
 use crate::trace::Output;
 use crate::{Cpu, JitOptions, Tensor, Tree, eval_shape, jit_with, tree, value_and_grad};
 
-/// What memory is needed for.
+/// The purpose of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Part {
@@ -16,18 +16,18 @@ pub enum Part {
     Optimizer,
     /// Gradients that no update has consumed yet.
     Gradients,
-    /// Values of the forward and the backward pass: those that are saved, and those that are being computed, also in the body of a loop.
+    /// Values of the forward and the backward pass: saved ones and those in computation, including those in the bodies of loops.
     Activations,
-    /// What a kernel needs while it runs: packed panels, windows.
+    /// Memory that kernels need while they run: packed panels, windows.
     Scratch,
-    /// What the loss captures.
+    /// Values that the loss captures.
     Batch,
     /// The rest: results that take no argument's memory, gaps of alignment, lists of arguments.
     Overhead,
 }
 
 impl Part {
-    /// All of them, in the order of reports.
+    /// All parts, in the order of reports.
     pub const ALL: [Part; 7] = [
         Part::Parameters,
         Part::Optimizer,
@@ -49,7 +49,7 @@ impl Bytes {
     }
 
     pub(super) fn largest(&self) -> Part {
-        // The first of equal ones.
+        // The first of equal parts.
         Part::ALL.into_iter().rev().max_by_key(|&part| self.of(part)).unwrap_or(Part::Parameters)
     }
 
@@ -66,7 +66,7 @@ pub(super) struct Step {
     pub(super) flops: u64,
 }
 
-/// What gradients are called while their step is planned: a name that no model has.
+/// The name of gradients while their step is planned, which no model uses.
 const GRADIENT: &str = "remat::memory::gradient";
 
 impl Step {
@@ -87,7 +87,7 @@ impl Step {
             let (model, state) = optimizer.update(model, &gradients, state)?;
             Result::Ok((loss, model, state))
         };
-        // The peak is asked for, whatever limit the environment sets.
+        // The peak is computed without the limit of the environment.
         let device = Some(Cpu::default().into());
         let options = JitOptions { device, memory_limit: Some(usize::MAX), ..JitOptions::default() };
         let lowered = jit_with(&options, update).lower(&(model, state))?;
@@ -108,7 +108,7 @@ impl Step {
 fn part(value: &LiveValue, captured: usize, parameters: usize) -> Part {
     match value.kind {
         LiveKind::Constant => Part::Batch,
-        // Paths and numbers are those of the program's inputs, of which the captured come first.
+        // Paths and numbers are those of the program's inputs; captured values come first.
         LiveKind::Argument(i) if i < captured => Part::Batch,
         LiveKind::Argument(i) if i < captured + parameters => Part::Parameters,
         LiveKind::Argument(_) => Part::Optimizer,
@@ -119,7 +119,7 @@ fn part(value: &LiveValue, captured: usize, parameters: usize) -> Part {
     }
 }
 
-/// The model with abstract tensors, so that a plan holds nothing of it.
+/// The model with abstract tensors, so that a plan keeps none of its elements.
 ///
 /// # Errors
 /// If a tensor has failed.

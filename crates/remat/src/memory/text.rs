@@ -80,12 +80,12 @@ impl fmt::Display for TrainingMemory {
     }
 }
 
-/// The decimals of a share, so that a small one is not none.
+/// The number of decimals of a share, so that a small share does not print as zero.
 fn digits(share: f64) -> usize {
     if share < 1.0 { 2 } else { 0 }
 }
 
-/// Of a hundred.
+/// A share in per cent.
 fn share(bytes: usize, all: usize) -> f64 {
     100.0 * bytes as f64 / all.max(1) as f64
 }

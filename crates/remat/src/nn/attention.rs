@@ -21,13 +21,13 @@ pub struct AttentionConfig {
     pub causal: bool,
     /// The factor of the products of queries and keys; `None` is one over the square root of the features.
     pub scale: Option<f64>,
-    /// It is added to the scores `[.., heads, queries, keys]`, and broadcasts to them.
+    /// A bias that is added to the scores `[.., heads, queries, keys]` and broadcasts to them.
     pub bias: Option<Tensor>,
-    /// Bools that say which query attends to which key; they broadcast to the scores.
+    /// Bools that select the keys to which each query attends; they broadcast to the scores.
     pub mask: Option<Tensor>,
 }
 
-/// For each query the mean of the values, weighted by the softmax of its products with the keys.
+/// Attention: for each query, the mean of the values weighted by the softmax of its products with the keys.
 ///
 /// Queries are `[.., queries, heads, features]`, keys `[.., keys, key heads, features]` and values
 /// `[.., keys, key heads, value features]`, all of one float dtype; the result is `[.., queries, heads, value features]`.
@@ -104,7 +104,7 @@ fn one_batch(x: &Tensor, batch: &[usize]) -> Result<Tensor> {
     Ok(x.reshape([&[batch.iter().product()], own].concat()))
 }
 
-/// A bias or mask with four dimensions, of which the first is the batch or 1.
+/// A bias or mask with four dimensions, the first of which is the batch or 1.
 fn scores_of_one_batch(what: &str, x: &Tensor, batch: &[usize]) -> Result<Tensor> {
     let aval = x.aval()?;
     let rank = batch.len() + 3;
@@ -120,10 +120,11 @@ fn scores_of_one_batch(what: &str, x: &Tensor, batch: &[usize]) -> Result<Tensor
     one_batch(&x.broadcast_to([batch, scores].concat()), batch)
 }
 
-/// Self-attention with several heads: each position of a sequence attends to itself and to those before it, or with `causal: false` to all.
+/// Self-attention with several heads: each position of a sequence attends to itself and to earlier positions, or with `causal: false` to
+/// all.
 ///
-/// Source: Vaswani et al., "Attention is all you need", 2017. Two values have names: `qkv`, the queries, keys and values
-/// in one, and `attn`, the result.
+/// Source: Vaswani et al., "Attention is all you need", 2017. Two values have names: `qkv`, the queries, keys and values in one tensor, and
+/// `attn`, the result.
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::Attention, random};
@@ -144,15 +145,15 @@ pub struct Attention {
     pub out: Linear,
     /// The number of heads.
     pub heads: usize,
-    /// Whether a position attends only to itself and to those before it; `true` by default. With a cache it always does.
+    /// Whether a position attends only to itself and to earlier positions; `true` by default. With a cache this is always so.
     pub causal: bool,
 }
 
 impl Attention {
-    /// Weights as [`Linear::init`] makes them.
+    /// Weights as in [`Linear::init`].
     ///
     /// # Errors
-    /// If the heads do not divide the features, or the dtype is not a float: weights are failed tensors.
+    /// If the heads do not divide the features, or the dtype is not a float: the weights are failed tensors.
     #[track_caller]
     pub fn init(key: Key, features: usize, heads: usize, dtype: DType) -> Attention {
         pinned(|| {
@@ -173,8 +174,8 @@ impl Attention {
         pinned(|| named_scope("attention", || deferred(|| self.attend(x))))
     }
 
-    /// As [`Attention::apply`] for the next positions of a cache, whose layer is numbered by an i32 scalar: `x` is
-    /// `dtype[batch, positions, features]`.
+    /// As [`Attention::apply`] for the next positions of a cache. The layer is an i32 scalar, and `x` is `dtype[batch, positions,
+    /// features]`.
     ///
     /// # Errors
     /// As [`Attention::apply`] and [`KvCache::attend`].
@@ -206,7 +207,7 @@ impl Attention {
             let message = format!("takes axes of positions and of features, not {aval}");
             return Err(Error::new(ErrorKind::Shape, NAME, message));
         };
-        // An error of the weights, such as that of `init`, comes before those of this call.
+        // An error of the weights, such as that of `init`, takes precedence over those of this call.
         self.qkv.weight.aval()?;
         let size = head_size(NAME, *features, self.heads)?;
         let qkv = self.qkv.apply(x).named("qkv");

@@ -22,7 +22,7 @@ pub struct Mlp {
 }
 
 impl Mlp {
-    /// Weights as [`Linear::init`] makes them.
+    /// Weights as in [`Linear::init`].
     ///
     /// # Errors
     /// If the dtype is not a float: the weights are failed tensors.
@@ -68,10 +68,10 @@ pub struct Block {
 }
 
 impl Block {
-    /// Weights as the parts make them, with four times as many hidden features.
+    /// Weights as the parts initialise them, with four times as many hidden features.
     ///
     /// # Errors
-    /// If the heads do not divide the features, or the dtype is not a float: weights are failed tensors.
+    /// If the heads do not divide the features, or the dtype is not a float: the weights are failed tensors.
     #[track_caller]
     pub fn init(key: Key, features: usize, heads: usize, dtype: DType) -> Block {
         pinned(|| {
@@ -99,8 +99,7 @@ impl Block {
         })
     }
 
-    /// As [`Block::apply`] for the next positions of a cache, whose layer is numbered by an i32 scalar: `x` is
-    /// `dtype[batch, positions, features]`.
+    /// As [`Block::apply`] for the next positions of a cache. The layer is an i32 scalar, and `x` is `dtype[batch, positions, features]`.
     ///
     /// # Errors
     /// As [`Attention::apply_cached`].

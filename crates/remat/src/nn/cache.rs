@@ -1,4 +1,4 @@
-//! The keys and values of positions that a decoder has seen.
+//! The cache of a decoder: keys and values of the positions so far.
 
 use remat_ir::{Error, ErrorKind, Result};
 
@@ -6,24 +6,24 @@ use super::{AttentionConfig, dot_product_attention};
 use crate::trace::{current_loc, pinned};
 use crate::{DType, Tensor, Tree};
 
-/// The keys and values of the positions that a decoder has seen, with room for a fixed number of them, so that every call of
-/// a jitted function has arguments of the same shapes: a prompt at once, then one position at a time.
+/// The keys and values of the positions that a decoder has seen, with room for a fixed number of them. So every call of a jitted function
+/// has arguments of the same shapes: first a whole prompt, then one position at a time.
 ///
-/// A model takes a cache and gives the next one: [`Gpt2::apply_cached`](super::Gpt2::apply_cached). Donate it to a jitted function,
-/// and the positions are written where they lie.
+/// A model takes a cache and returns the next one: [`Gpt2::apply_cached`](super::Gpt2::apply_cached). If the cache is donated to a jitted
+/// function, the new positions are written in place.
 ///
-/// Positions past the end, and a layer that there is not, are an error where `length` and the layer are known. Inside a trace they are not known, and they
-/// give NaN.
+/// Positions past the end, and a layer that does not exist, are errors if `length` and the layer are known. Inside a trace they are unknown
+/// and give NaN.
 #[derive(Clone, Debug, Tree)]
 pub struct KvCache {
     /// `[layers, batch, positions, key heads, features]`
     pub keys: Tensor,
     /// `[layers, batch, positions, key heads, features]`
     pub values: Tensor,
-    /// How many positions there are so far: an i32 scalar.
+    /// The number of positions so far, an i32 scalar.
     pub length: Tensor,
-    /// For each sequence of the batch the first position that holds a token, `i32[batch]`, where sequences of unequal lengths end at the same
-    /// position; `None` is the first for all.
+    /// The first position with a token for each sequence of the batch, `i32[batch]`, if sequences of different lengths end at the same
+    /// position. `None` means that all begin at the first position.
     pub first: Option<Tensor>,
 }
 
@@ -48,8 +48,8 @@ impl KvCache {
         })
     }
 
-    /// The positions of the next `count` tokens, `i32[count]`; `i32[batch, count]`, counted from each sequence's first token, where these differ. What is
-    /// before a first token has position 0.
+    /// The positions of the next `count` tokens, `i32[count]`, or `i32[batch, count]`, counted from each sequence's first token, if these
+    /// differ. Entries before a first token have position 0.
     ///
     /// # Errors
     /// If they do not fit.
@@ -76,10 +76,10 @@ impl KvCache {
         .map_err(|error: Error| error.at(loc))
     }
 
-    /// Where the next `count` tokens are kept, `i32[count]`.
+    /// The slots of the next `count` tokens, `i32[count]`.
     fn slots(&self, count: usize) -> Result<Tensor> {
         self.expect_room(count)?;
-        // At most the room, which is the size of an axis that i32 positions number.
+        // At most the room, which is the size of an axis with i32 positions.
         Ok(Tensor::arange(0..i32::try_from(count).unwrap_or(i32::MAX)) + &self.length)
     }
 
@@ -96,7 +96,7 @@ impl KvCache {
 
     fn expect_room(&self, count: usize) -> Result<()> {
         let room = self.room()?;
-        // The length is read where it is known; a trace does not know it.
+        // The length is read if it is known, which it is not inside a trace.
         let taken = if self.length.is_traced() { 0 } else { usize::try_from(self.length.item::<i32>()?).unwrap_or(0) };
         if taken.saturating_add(count) > room {
             let message = format!("{taken} of {room} positions are taken, and {count} more do not fit");
@@ -105,12 +105,12 @@ impl KvCache {
         Ok(())
     }
 
-    /// The attention of new queries to all positions up to their own, and the cache with the new keys and values, as those of
-    /// `layer`, an i32 scalar. Queries are `[batch, positions, heads, features]`, keys and values `[batch, positions, key heads,
-    /// features]`. [`KvCache::advanced`] comes after the last layer.
+    /// The attention of new queries to all positions up to their own, and the cache with the new keys and values added for `layer`, an i32
+    /// scalar. Queries are `[batch, positions, heads, features]`, keys and values `[batch, positions, key heads, features]`. Call
+    /// [`KvCache::advanced`] after the last layer.
     ///
     /// # Errors
-    /// If the positions do not fit, the layer is not one of the cache, or shapes or dtypes are not those of the cache.
+    /// If the positions do not fit, the cache has no such layer, or shapes or dtypes differ from those of the cache.
     ///
     /// ```
     /// use remat::{DType, Tensor, nn::KvCache};
@@ -136,7 +136,7 @@ impl KvCache {
             self.expect_layer(layer)?;
             let write = |held: &Tensor, new: &Tensor| {
                 let (expected, given) = (held.aval()?, new.aval()?);
-                // Written as a slice, fewer heads or features than those of the cache would leave zeros beside them.
+                // Written as a slice, fewer heads or features than in the cache would leave zeros beside them.
                 let fits = match expected.shape[..] {
                     [_, batch, _, heads, features] => given.shape[..] == [batch, count, heads, features],
                     _ => false,
@@ -171,7 +171,7 @@ impl KvCache {
         .map_err(|error: Error| error.at(loc))
     }
 
-    /// That a layer, where its number is known, is one of the cache.
+    /// Fails if the number of a layer is known and the cache has no such layer.
     fn expect_layer(&self, layer: &Tensor) -> Result<()> {
         if layer.is_traced() {
             return Ok(());
@@ -184,7 +184,7 @@ impl KvCache {
         Err(Error::new(ErrorKind::Argument, NAME, message))
     }
 
-    /// That the cache has this number of layers: the index of a layer that it does not have would be that of its last one.
+    /// Fails unless the cache has this number of layers. The index of a missing layer would be clamped to the last one.
     pub(super) fn expect_layers(&self, operation: &str, layers: usize) -> Result<()> {
         for held in [&self.keys, &self.values] {
             let aval = held.aval()?;
@@ -197,7 +197,7 @@ impl KvCache {
         Ok(())
     }
 
-    /// The cache after this many positions more.
+    /// The cache with this many more positions.
     #[must_use]
     #[track_caller]
     pub fn advanced(self, count: usize) -> KvCache {

@@ -7,8 +7,8 @@ use crate::{ConvConfig, DType, Padding, Tensor, Tree};
 
 /// A convolution with weights, in any number of spatial dimensions.
 ///
-/// The strides and the rest are fields, set where the layer is made. A convolution in groups takes the weights of one whose
-/// inputs are those of a group:
+/// The strides and other options are fields, set where the layer is created. For a convolution in groups, create the weights with the input
+/// channels of one group:
 ///
 /// ```
 /// use remat::{DType, Padding, Tensor, nn::Conv, random};
@@ -27,20 +27,20 @@ pub struct Conv {
     pub kernel: Tensor,
     /// `[outputs]`
     pub bias: Option<Tensor>,
-    /// The distance between windows in each spatial dimension; an empty `Vec` stands for ones.
+    /// The distance between windows in each spatial dimension; an empty `Vec` means ones.
     pub strides: Vec<usize>,
     /// The padding of the input: by default what keeps its size if the strides are 1.
     #[tree(static)]
     pub padding: Padding,
-    /// The distance between the elements of the kernel in each spatial dimension; an empty `Vec` stands for ones.
+    /// The distance between the elements of the kernel in each spatial dimension; an empty `Vec` means ones.
     pub dilation: Vec<usize>,
     /// The channels are convolved in this many groups; 1 by default.
     pub groups: usize,
 }
 
 impl Conv {
-    /// Weights as [`Linear::init`](super::Linear::init) makes them, with as many inputs as a window has elements, and a bias
-    /// of zeros. `window` has the sizes of the kernel's spatial dimensions.
+    /// Weights as in [`Linear::init`](super::Linear::init), where the number of inputs is that of the elements in a window, and a bias of
+    /// zeros. `window` has the sizes of the kernel's spatial dimensions.
     ///
     /// # Errors
     /// If the dtype is not a float: the weights are failed tensors.
@@ -80,14 +80,14 @@ impl Conv {
     }
 }
 
-/// Weights `[channels]` as an array of this rank that broadcasts along axis 1, that of the channels.
+/// Weights `[channels]` reshaped to this rank, so that they broadcast along axis 1, the channels.
 pub(super) fn per_feature(weights: &Tensor, rank: usize) -> Tensor {
     let shape: Vec<i64> = std::iter::once(-1).chain(std::iter::repeat_n(1, rank.saturating_sub(2))).collect();
     weights.reshape(shape)
 }
 
-/// The weights of a convolution, `[channels.., window..]`, whose windows have the elements of `inputs` channels: as [`Linear::init`](super::Linear::init)
-/// makes them with as many inputs.
+/// The weights of a convolution, `[channels.., window..]`, whose windows cover `inputs` channels: as in
+/// [`Linear::init`](super::Linear::init), with the elements of a window as inputs.
 pub(super) fn kernel(key: Key, features: [usize; 2], inputs: usize, window: &[usize], dtype: DType) -> Tensor {
     let elements = window.iter().fold(inputs, |product, &size| product.saturating_mul(size));
     let shape: Vec<usize> = features.iter().chain(window).copied().collect();

@@ -8,8 +8,8 @@ use crate::random::Key;
 use crate::tensor::spatial_numbers;
 use crate::{ConvConfig, DType, Padding, Tensor, Tree};
 
-/// A transposed convolution with weights, in any number of spatial dimensions: the map whose transpose is a [`Conv`](super::Conv) of the same
-/// strides, which makes an image larger.
+/// A transposed convolution with weights, in any number of spatial dimensions. It is the transpose of a [`Conv`](super::Conv) with the same
+/// strides and makes an image larger.
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::ConvTranspose, random};
@@ -23,14 +23,15 @@ pub struct ConvTranspose {
     pub kernel: Tensor,
     /// `[outputs]`
     pub bias: Option<Tensor>,
-    /// How many times as large the result is in each spatial dimension; an empty `Vec` stands for ones.
+    /// The factor by which each spatial dimension grows; an empty `Vec` means ones.
     pub strides: Vec<usize>,
-    /// What is cut off the result. [`Padding::Valid`] leaves all that a window reaches, [`Padding::Same`], the default, the size of the input times the stride
-    /// (if the total is odd, the end loses one more; by [`Padding::SameLower`] the start), and [`Padding::Explicit`] cuts off these numbers, negative
-    /// ones being zeros that are added: `padding` and `output_padding` of PyTorch are `(padding, padding - output_padding)`.
+    /// How much is cut off the result. [`Padding::Valid`] keeps everything that a window reaches. [`Padding::Same`], the default, keeps the
+    /// size of the input times the stride (if the total is odd, the end loses one more; with [`Padding::SameLower`] the start).
+    /// [`Padding::Explicit`] cuts off these numbers; negative ones add zeros. PyTorch's `padding` and `output_padding` are `(padding,
+    /// padding - output_padding)`.
     #[tree(static)]
     pub padding: Padding,
-    /// The distance between the elements of the kernel in each spatial dimension; an empty `Vec` stands for ones.
+    /// The distance between the elements of the kernel in each spatial dimension; an empty `Vec` means ones.
     pub dilation: Vec<usize>,
     /// The channels are convolved in this many groups; 1 by default.
     pub groups: usize,
@@ -39,7 +40,7 @@ pub struct ConvTranspose {
 const NAME: &str = "nn::ConvTranspose::apply";
 
 impl ConvTranspose {
-    /// Weights as [`Conv::init`](super::Conv::init) makes them, with a bias of zeros. `window` has the sizes of the kernel's spatial dimensions.
+    /// Weights as in [`Conv::init`](super::Conv::init), with a bias of zeros. `window` has the sizes of the kernel's spatial dimensions.
     ///
     /// # Errors
     /// If the dtype is not a float: the weights are failed tensors.
@@ -86,7 +87,7 @@ impl ConvTranspose {
         }
         let strides = spatial_numbers(NAME, "strides", &self.strides, window.len())?;
         let dilation = spatial_numbers(NAME, "dilation", &self.dilation, window.len())?;
-        // Saturating, so that numbers past all memory are refused by the convolution.
+        // Saturating, so that the convolution rejects numbers beyond all memory.
         let reach: Vec<i64> = window
             .iter()
             .zip(&dilation)
@@ -103,7 +104,7 @@ impl ConvTranspose {
                 let upper = usize::from(*same == Padding::SameLower) as i64;
                 let cut = |(&reach, &stride): (&i64, &usize)| {
                     let total = reach - signed(stride);
-                    // A window shorter than the stride is at the start of its part of the result.
+                    // A window shorter than the stride lies at the start of its part of the result.
                     let start = ((total + upper) / 2).max(0);
                     (start, total - start)
                 };
@@ -119,7 +120,7 @@ impl ConvTranspose {
             feature_groups: self.groups,
             ..ConvConfig::default()
         };
-        // Of [inputs, outputs / groups, ..] to [outputs, inputs / groups, ..], with the elements in reverse.
+        // From [inputs, outputs / groups, ..] to [outputs, inputs / groups, ..], with the elements reversed.
         let grouped = [&[self.groups, inputs / self.groups, *outputs], window].concat();
         let whole = [&[self.groups * outputs, inputs / self.groups], window].concat();
         let spatial: Vec<usize> = (2..kernel.rank()).collect();

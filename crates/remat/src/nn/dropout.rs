@@ -6,10 +6,10 @@ use crate::Tensor;
 use crate::layer::deferred;
 use crate::random::{self, Key};
 
-/// `x` with each element zero with probability `rate`, and the others divided by `1 - rate`, so that the mean stays.
+/// Sets each element of `x` to zero with probability `rate`, and divides the others by `1 - rate`, so that the mean stays.
 ///
-/// There is no mode for training: a model that is only used leaves the call out, or passes a rate of 0. Inside a
-/// checkpoint the mask is computed again, from the same key. Source: Srivastava et al., "Dropout", JMLR 2014.
+/// There is no training mode: for inference, leave the call out or pass a rate of 0. Inside a checkpoint the mask is computed again from
+/// the same key. Source: Srivastava et al., "Dropout", JMLR 2014.
 ///
 /// # Errors
 /// If the rate is not between 0 and 1, or the dtype is not a float.

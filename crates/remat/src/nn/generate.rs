@@ -1,4 +1,4 @@
-//! Tokens out of a decoder, one after the other.
+//! Generates tokens with a decoder, one after the other.
 
 use std::iter::FusedIterator;
 
@@ -9,7 +9,7 @@ use crate::random::{self, Key};
 use crate::trace::{current_loc, pinned_at};
 use crate::{DType, JitOptions, Jitted, Tensor, Tree, eval_shape, jit_with};
 
-/// A language model that goes on with a cache, as [`Gpt2`](super::Gpt2) and [`Llama`](super::Llama) do: what [`Generator`] needs.
+/// A language model that continues from a cache, such as [`Gpt2`](super::Gpt2) and [`Llama`](super::Llama). [`Generator`] requires it.
 ///
 /// ```
 /// use remat::nn::{Decoder, Gpt2, Gpt2Config};
@@ -22,13 +22,13 @@ use crate::{DType, JitOptions, Jitted, Tensor, Tree, eval_shape, jit_with};
 /// # Ok::<(), remat::Error>(())
 /// ```
 pub trait Decoder: Tree + Clone {
-    /// The number of tokens that it knows.
+    /// The size of the vocabulary.
     ///
     /// # Errors
     /// If weights are failed.
     fn vocabulary(&self) -> Result<usize>;
 
-    /// The longest sequence that it can read; `None` if there is no such bound.
+    /// The longest sequence that the model can read; `None` if there is no limit.
     ///
     /// # Errors
     /// As [`Decoder::vocabulary`].
@@ -37,25 +37,24 @@ pub trait Decoder: Tree + Clone {
     /// An empty cache for sequences of up to `positions` tokens.
     ///
     /// # Errors
-    /// If the model does not have as many positions, or weights are failed.
+    /// If the model has fewer positions, or weights are failed.
     fn cache(&self, batch: usize, positions: usize) -> Result<KvCache>;
 
-    /// The logits `[batch, positions, vocabulary]` of the token after each of `tokens`, integers `[batch, positions]` that follow those of
-    /// the cache, and the next cache.
+    /// The logits `[batch, positions, vocabulary]` for the token after each of `tokens`, integers `[batch, positions]` that follow the
+    /// tokens in the cache, and the next cache.
     ///
     /// # Errors
     /// If the tokens do not fit.
     fn apply_cached(&self, tokens: &Tensor, cache: KvCache) -> Result<(Tensor, KvCache)>;
 }
 
-/// Draws tokens that a model writes after prompts.
+/// Generates tokens that continue prompts.
 ///
-/// A prompt is read at once, then each token goes through a program that is compiled once, with the position as data, and whose cache is
-/// donated to it: keys and values are written where they lie. Prompts of unequal lengths end at the same position and begin at
-/// positions of their own.
+/// A prompt is read in one call. Then each token goes through a program that is compiled once, with the position as data and a donated
+/// cache, so that keys and values are written in place. Prompts of unequal lengths end at the same position and begin at different ones.
 ///
-/// Where the tokens reach the model's context, or [`context`](Generator::context), the last half of it is read again as a new prompt, and
-/// so on. That works for learned positions, which cannot slide, as for rotary ones; the model does not see what was before.
+/// When the tokens reach the model's context, or [`context`](Generator::context), the last half of it is read again as a new prompt, and so
+/// on. This works for learned positions, which cannot slide, as well as for rotary ones. The model does not see earlier tokens.
 ///
 /// ```
 /// use remat::nn::{Generator, Gpt2, Gpt2Config, Sampling};
@@ -72,7 +71,7 @@ pub trait Decoder: Tree + Clone {
 pub struct Generator<M: Decoder> {
     model: M,
     sampling: Sampling,
-    /// The most positions that the model reads, if fewer than it can.
+    /// The most positions that the model reads, if that is less than its context.
     pub context: Option<usize>,
     step: Jitted<Step<M>, Result<(Tensor, KvCache)>, fn(&Step<M>) -> Result<(Tensor, KvCache)>>,
 }
@@ -85,15 +84,15 @@ struct Step<M> {
     tokens: Tensor,
     cache: KvCache,
     key: Key,
-    /// How many tokens were drawn before.
+    /// The number of tokens drawn before.
     number: Tensor,
     sampling: Sampling,
 }
 
-/// In place of a token where the logits are not numbers.
+/// Marks a token whose logits are NaN.
 const NOT_A_TOKEN: i32 = -1;
 
-/// The tokens `i32[batch, 1]` that follow, and the cache.
+/// The next tokens, `i32[batch, 1]`, and the cache.
 fn step<M: Decoder>(args: &Step<M>) -> Result<(Tensor, KvCache)> {
     let (logits, cache) = args.model.apply_cached(&args.tokens, args.cache.clone())?;
     let last = logits.index((.., -1)).to_dtype(DType::F32);
@@ -103,7 +102,7 @@ fn step<M: Decoder>(args: &Step<M>) -> Result<(Tensor, KvCache)> {
 }
 
 impl<M: Decoder> Generator<M> {
-    /// A generator for this model, which draws tokens as `sampling` says.
+    /// A generator for this model, which draws tokens according to `sampling`.
     #[track_caller]
     pub fn new(model: M, sampling: Sampling) -> Generator<M> {
         Generator::new_with(&JitOptions::default(), model, sampling)
@@ -122,19 +121,19 @@ impl<M: Decoder> Generator<M> {
         &self.model
     }
 
-    /// The next `count` tokens after each of some prompts, drawn as they are asked for: one for each prompt at a time. The same key draws the
-    /// same tokens after the same prompts. A prompt that is longer than the context loses its beginning.
+    /// The next `count` tokens after each prompt, drawn on demand: one for each prompt at a time. The same key draws the same tokens after
+    /// the same prompts. A prompt longer than the context loses its beginning.
     ///
     /// # Errors
-    /// If a prompt is empty or has a token that the model does not know, the options of sampling are out of their ranges, or weights are
-    /// failed; each token may fail as compiled programs do, and where the logits are NaN.
+    /// If a prompt is empty or has a token outside the vocabulary, the sampling options are out of range, or weights are failed. Each token
+    /// may fail as compiled programs do, or if logits are NaN.
     #[track_caller]
     pub fn tokens(&self, key: Key, prompts: &[impl AsRef<[u32]>], count: usize) -> Result<Tokens<'_, M>> {
         self.begin(current_loc(), &self.model, key, prompts, count)
     }
 
-    /// As [`Generator::tokens`] of another model, whose tensors have the shapes and dtypes of the first: programs are compiled for both once. So a model
-    /// can be sampled while it is trained; the generator is made of an abstract one then, and holds no weights.
+    /// As [`Generator::tokens`] for another model whose tensors have the same shapes and dtypes, so that programs are compiled once for
+    /// both. This samples a model while it is trained; create the generator from an abstract model, so that it holds no weights.
     ///
     /// ```
     /// use remat::nn::{Generator, Gpt2, Gpt2Config, Sampling};
@@ -163,7 +162,7 @@ impl<M: Decoder> Generator<M> {
         self.begin(current_loc(), model, key, prompts, count)
     }
 
-    /// The tokens for a caller at `loc`, where the model is run and errors are.
+    /// The tokens for a caller at `loc`, which is the location of the model's run and of errors.
     fn begin<'a>(
         &'a self,
         loc: Loc,
@@ -192,7 +191,7 @@ impl<M: Decoder> Generator<M> {
         pinned_at(loc, checked).map_err(|error: Error| error.at(loc))
     }
 
-    /// The positions of the cache for so many tokens after a prompt.
+    /// The number of cache positions for this many tokens after a prompt.
     ///
     /// # Errors
     /// If there are none.
@@ -206,8 +205,8 @@ impl<M: Decoder> Generator<M> {
         Ok(prompt.saturating_add(count.saturating_sub(1)).min(context.unwrap_or(usize::MAX)))
     }
 
-    /// The most bytes that are live while `count` tokens are drawn after each of `batch` prompts, of `prompt` tokens at most: the programs that draw
-    /// them are compiled, and none is run. Model and cache are among the bytes; the model may be abstract.
+    /// The most bytes that are live while `count` tokens are drawn after each of `batch` prompts, each with at most `prompt` tokens. The
+    /// programs are compiled but not run. Model and cache are included; the model may be abstract.
     ///
     /// ```
     /// use remat::nn::{Generator, Gpt2, Gpt2Config, Sampling};
@@ -219,14 +218,14 @@ impl<M: Decoder> Generator<M> {
     /// ```
     ///
     /// # Errors
-    /// The first error of the model; if a program needs more memory than it may.
+    /// The first error of the model; if a program exceeds its memory limit.
     #[track_caller]
     pub fn peak(&self, batch: usize, prompt: usize, count: usize) -> Result<usize> {
         let loc = current_loc();
         pinned_at(loc, || {
             let room = self.room(&self.model, prompt, count)?;
             let first = prompt.min(room);
-            // Those of the first call, of the next ones, and of those that read again what there is no room for.
+            // The programs of the first call, of the following ones, and of those that read the context again.
             let next = (count > 1).then_some(1);
             let again = (count > room - first + 1).then_some((room / 2).max(1));
             let cache = eval_shape(|(): &()| self.model.cache(batch, room))(&())?;
@@ -248,7 +247,7 @@ impl<M: Decoder> Generator<M> {
     }
 }
 
-/// All tokens of prompts and of the `count` that a model writes after each: [`Generator`] for those who do not need them as they come.
+/// The prompts with `count` tokens that a model adds to each: [`Generator`] for callers who do not need each token at once.
 ///
 /// ```
 /// use remat::nn::{self, Llama, LlamaConfig, Sampling};
@@ -279,14 +278,14 @@ pub fn generate<M: Decoder>(
     Ok(texts)
 }
 
-/// The tokens that [`Generator::tokens`] draws: an iterator of one for each prompt at a time. It ends after the first error.
+/// The tokens from [`Generator::tokens`]: an iterator over one token per prompt. It ends after the first error.
 pub struct Tokens<'a, M: Decoder> {
     generator: &'a Generator<M>,
     model: &'a M,
-    /// Where the tokens were asked for.
+    /// The location of the call that asked for the tokens.
     loc: Loc,
     key: Key,
-    /// What the model reads next after a jump: the ends of the texts so far, of at most `room` tokens.
+    /// The text to read after the context is full: the ends of the texts so far, of at most `room` tokens.
     texts: Vec<Vec<u32>>,
     /// The positions of the cache.
     room: usize,
@@ -295,17 +294,17 @@ pub struct Tokens<'a, M: Decoder> {
     state: State,
 }
 
-/// What the model has read.
+/// What the model has read so far.
 enum State {
     /// Nothing.
     Unread,
-    /// All but the last tokens, `i32[batch, 1]`, up to a position.
+    /// Everything except the last tokens, `i32[batch, 1]`, up to a position.
     Read(Box<Read>),
     /// There was an error.
     Ended,
 }
 
-/// What continues a text.
+/// The state that continues a text.
 struct Read {
     cache: KvCache,
     last: Tensor,
@@ -337,7 +336,7 @@ impl<M: Decoder> Tokens<'_, M> {
         let drawn: Vec<u32> = drawn.into_iter().map(known).collect::<Result<_>>()?;
         for (text, &token) in self.texts.iter_mut().zip(&drawn) {
             text.push(token);
-            // What the model cannot read again is not kept, and forgotten many at a time.
+            // Tokens that the model cannot read again are dropped, many at a time.
             if text.len() > 2 * self.room {
                 text.drain(..text.len() - self.room);
             }
@@ -347,7 +346,8 @@ impl<M: Decoder> Tokens<'_, M> {
         Ok(drawn)
     }
 
-    /// The last tokens of all texts, which end at one position, and a cache for them: one whose positions do not count any more.
+    /// The last tokens of all texts, which end at the same position, and a cache for them. The positions in the given cache no longer
+    /// count.
     fn read(&self, keeps: usize, cache: KvCache) -> Result<(Tensor, KvCache, usize)> {
         let ends: Vec<&[u32]> = self.texts.iter().map(|text| &text[text.len().saturating_sub(keeps)..]).collect();
         let longest = ends.iter().map(|end| end.len()).max().unwrap_or(1);
@@ -381,7 +381,7 @@ impl<M: Decoder> Iterator for Tokens<'_, M> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        // An error ends it before.
+        // An error ends the iterator earlier.
         (usize::from(self.drawn < self.count), Some(self.count - self.drawn))
     }
 }

@@ -1,4 +1,4 @@
-//! Attention whose heads share keys, and the gated map beside it.
+//! Grouped-query attention and the gated MLP.
 
 use remat_ir::{Error, ErrorKind, Result};
 
@@ -11,8 +11,8 @@ use crate::{DType, Tensor, Tree, named_scope};
 
 /// Causal self-attention in which consecutive heads share a key head, with rotary positions.
 ///
-/// With as many key heads as heads it is ordinary attention, with one it is multi-query attention. Queries, keys and values, rotated,
-/// have the name `qkv`, the result `attn`. Source: Ainslie et al., "GQA", 2023.
+/// With as many key heads as heads it is ordinary attention, with one key head it is multi-query attention. Rotated queries and keys, and
+/// values, have the name `qkv`; the result has the name `attn`. Source: Ainslie et al., "GQA", 2023.
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::{GroupedAttention, Rotary}, random};
@@ -34,15 +34,15 @@ pub struct GroupedAttention {
     pub out: Linear,
     /// The number of heads.
     pub heads: usize,
-    /// The number of key heads, which divides that of heads.
+    /// The number of key heads, which divides the number of heads.
     pub key_heads: usize,
 }
 
 impl GroupedAttention {
-    /// Weights as [`Linear::init`] makes them, without biases, for this many heads and key heads of `size` features each.
+    /// Weights as in [`Linear::init`], without biases, for this many heads and key heads of `size` features each.
     ///
     /// # Errors
-    /// If the key heads do not divide the heads, or the dtype is not a float: weights are failed tensors.
+    /// If the key heads do not divide the heads, or the dtype is not a float: the weights are failed tensors.
     #[track_caller]
     pub fn init(
         key: Key,
@@ -68,7 +68,7 @@ impl GroupedAttention {
         })
     }
 
-    /// The attention of `x`, of type `dtype[.., positions, features]`, with queries and keys rotated: the result has the same type.
+    /// The attention of `x`, of type `dtype[.., positions, features]`, with queries and keys rotated. The result has the same type.
     ///
     /// # Errors
     /// If `x` has fewer than two dimensions, shapes or dtypes do not fit, or the key heads do not divide the heads.
@@ -85,8 +85,8 @@ impl GroupedAttention {
         })
     }
 
-    /// As [`GroupedAttention::apply`] for the next positions of a cache, whose layer is numbered by an i32 scalar: `x` is
-    /// `dtype[batch, positions, features]`.
+    /// As [`GroupedAttention::apply`] for the next positions of a cache. The layer is an i32 scalar, and `x` is `dtype[batch, positions,
+    /// features]`.
     ///
     /// # Errors
     /// As [`GroupedAttention::apply`] and [`KvCache::attend`].
@@ -119,7 +119,7 @@ impl GroupedAttention {
         if batch.is_empty() {
             return Err(no_positions(NAME, aval));
         }
-        // An error of the weights, such as that of `init`, comes before those of this call.
+        // An error of the weights, such as that of `init`, takes precedence over those of this call.
         self.q.weight.aval()?;
         expect_groups(NAME, self.heads, self.key_heads)?;
         let split = |map: &Linear, heads: usize| -> Result<Tensor> {
@@ -132,7 +132,7 @@ impl GroupedAttention {
         Ok([q, k, split(&self.v, self.key_heads)?].map(|y| y.named("qkv")))
     }
 
-    /// The result, of the results of all heads.
+    /// The result, given the results of all heads.
     fn join(&self, mixed: &Tensor) -> Result<Tensor> {
         let [batch @ .., heads, size] = mixed.shape()? else {
             return Err(no_positions("nn::GroupedAttention::apply", mixed.aval()?));
@@ -173,7 +173,7 @@ pub struct GatedMlp {
 }
 
 impl GatedMlp {
-    /// Weights as [`Linear::init`] makes them, without biases.
+    /// Weights as in [`Linear::init`], without biases.
     ///
     /// # Errors
     /// If the dtype is not a float: the weights are failed tensors.

@@ -1,4 +1,4 @@
-//! Tables of weights: linear maps and embeddings.
+//! Linear maps and embeddings.
 
 use remat_ir::{Error, ErrorKind, Result};
 
@@ -25,13 +25,13 @@ pub struct Linear {
     pub weight: Tensor,
     /// `[outputs]`
     pub bias: Option<Tensor>,
-    /// What is added to the weight: [`Lora`](super::Lora) puts it there.
+    /// A low-rank product that is added to the weight; [`Lora`](super::Lora) sets it.
     pub adapter: Option<LowRank>,
 }
 
 impl Linear {
-    /// Normal weights of variance `1 / inputs`, cut at two standard deviations, and a bias of zeros. Source: LeCun et al.,
-    /// "Efficient backprop", 1998.
+    /// Normal weights of variance `1 / inputs`, truncated at two standard deviations, and a bias of zeros. Source: LeCun et al., "Efficient
+    /// backprop", 1998.
     ///
     /// # Errors
     /// If the dtype is not a float: the weights are failed tensors.
@@ -62,7 +62,7 @@ impl Linear {
     }
 }
 
-/// A vector for each of a number of entries.
+/// A table of vectors, one for each entry.
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::Embedding, random};
@@ -79,7 +79,7 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// Normal vectors of standard deviation 0.02, cut at two of it. Source: Radford et al., "Improving language
+    /// Normal vectors of standard deviation 0.02, truncated at two standard deviations. Source: Radford et al., "Improving language
     /// understanding by generative pre-training", 2018.
     ///
     /// # Errors
@@ -89,16 +89,16 @@ impl Embedding {
         pinned(|| Embedding { table: normal(key, &[entries, features], dtype, 0.02) })
     }
 
-    /// The vectors that a tensor of integers numbers, as [`Tensor::take`] finds them: `dtype[.., features]`.
+    /// The vectors at these indices, a tensor of integers, as in [`Tensor::take`]: `dtype[.., features]`.
     ///
     /// # Errors
-    /// If the numbers are not integers.
+    /// If the indices are not integers.
     #[track_caller]
     pub fn apply(&self, entries: &Tensor) -> Tensor {
         self.table.take(entries, 0)
     }
 
-    /// The products of `x`, of type `dtype[.., features]`, with the vectors of all entries: a head that shares its weights.
+    /// The products of `x`, of type `dtype[.., features]`, with the vectors of all entries: an output head that shares the weights.
     ///
     /// # Errors
     /// If the last size of `x` is not the number of features, or the dtypes differ.
@@ -108,7 +108,7 @@ impl Embedding {
     }
 }
 
-/// Normal numbers of this standard deviation before they are cut at two of it.
+/// Normal numbers of this standard deviation, truncated at two standard deviations.
 pub(super) fn normal(key: Key, shape: &[usize], dtype: DType, deviation: f64) -> Tensor {
     deferred(|| {
         expect_float_weights(dtype)?;

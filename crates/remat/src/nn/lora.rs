@@ -10,7 +10,7 @@ use crate::trace::{current_loc, pinned};
 use crate::tree::{Path, map_nodes};
 use crate::{Tensor, Tree};
 
-/// What is added to the weights of a linear map: the product of two narrow matrices, times a factor.
+/// A low-rank addition to the weights of a linear map: the product of two narrow matrices, times a factor.
 #[derive(Clone, Debug, Tree)]
 pub struct LowRank {
     /// `[inputs, rank]`
@@ -21,11 +21,11 @@ pub struct LowRank {
     pub scale: f64,
 }
 
-/// Low-rank adapters (LoRA): a model is adapted by training two narrow matrices beside each chosen linear map, while its own
-/// weights stay as they are.
+/// Low-rank adapters (LoRA) adapt a model by training two narrow matrices beside each chosen linear map, while the model's own weights stay
+/// fixed.
 ///
-/// The maps are the [`Linear`]s at paths that match a pattern, as in [`Mask::Paths`], whatever the model is: `blocks.*.attn.qkv`,
-/// `**.q`. Source: Hu et al., "LoRA", 2021.
+/// The maps are the [`Linear`]s whose paths match a pattern, as in [`Mask::Paths`], in any model: `blocks.*.attn.qkv`, `**.q`. Source: Hu
+/// et al., "LoRA", 2021.
 ///
 /// ```
 /// use remat::nn::{Gpt2, Gpt2Config, Lora, next_token_loss};
@@ -51,9 +51,9 @@ pub struct LowRank {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lora {
-    /// The width of the narrow matrices.
+    /// The rank: the width of the narrow matrices.
     pub rank: usize,
-    /// The product of the two is multiplied by `alpha / rank`.
+    /// The product of the two matrices is multiplied by `alpha / rank`.
     pub alpha: f64,
     /// Patterns of the paths of the linear maps.
     pub maps: Vec<String>,
@@ -62,11 +62,13 @@ pub struct Lora {
 const NAME: &str = "nn::Lora::attach";
 
 impl Lora {
-    /// The model with adapters beside the maps that the patterns name, in the dtype of their weights: `a` is normal with a variance of one over the
-    /// number of inputs, `b` is zero, so that the model computes what it did. Maps of a [`Stack`](super::Stack) whose weights are stacked get stacked adapters.
+    /// The model with adapters beside the maps that match the patterns, in the dtype of their weights. `a` is normal with variance `1 /
+    /// inputs` and `b` is zero, so the model computes the same at first. Maps with stacked weights, in a [`Stack`](super::Stack), get
+    /// stacked adapters.
     ///
     /// # Errors
-    /// If there is no pattern, a pattern matches no linear map, a map has an adapter already or weights that are failed or not floats, or the rank is 0.
+    /// If there is no pattern, a pattern matches no linear map, a map already has an adapter or its weights are failed or not floats, or
+    /// the rank is 0.
     #[track_caller]
     pub fn attach<M: Tree>(&self, key: Key, model: &M) -> Result<M> {
         let loc = current_loc();
@@ -138,8 +140,8 @@ impl Lora {
         Mask::paths(["**.adapter.*"])
     }
 
-    /// The model with its adapters added to the weights beside them, and without adapters. It computes the same, up to roundings: those
-    /// of the weights, where they are narrower than f32.
+    /// The model with its adapters added to the weights, and without adapters. It computes the same, up to roundings, including those of
+    /// weights narrower than f32.
     #[track_caller]
     pub fn merge<M: Tree>(model: &M) -> M {
         pinned(|| {
