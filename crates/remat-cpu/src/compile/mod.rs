@@ -84,7 +84,8 @@ impl<'a> Planned<'a> {
 /// than before.
 const MARGINS: [usize; 2] = [1, 4];
 
-/// Plans a program. Values that its loops would compute again are kept, and loops are computed in blocks, where neither raises the memory.
+/// Plans a program. Values that its loops would compute again are kept, loops are joined, and loops are computed in blocks, where none of it
+/// raises the memory.
 ///
 /// # Errors
 /// If an operation cannot be run.
@@ -106,10 +107,32 @@ fn plan_with<R>(
         let keeping = Planned::new(&kept, caller, threads, &controls)?;
         let more = keeping.programs(jaxpr)?;
         if needs_no_more(&more, &programs) {
-            return in_blocks(jaxpr, &keeping, more, caller, use_plan);
+            return joined(jaxpr, &keeping, more, caller, use_plan);
         }
     }
-    in_blocks(jaxpr, &planned, programs, caller, use_plan)
+    joined(jaxpr, &planned, programs, caller, use_plan)
+}
+
+/// Plans a program with its loops joined where they share work, unless that needs more memory than this plan.
+///
+/// # Errors
+/// As [`plan_with`].
+fn joined<R>(
+    jaxpr: &Jaxpr,
+    planned: &Planned<'_>,
+    programs: Programs,
+    caller: Caller,
+    use_plan: impl FnOnce(&Planned<'_>, Programs) -> Result<R>,
+) -> Result<R> {
+    let Kernels { steps, threads, controls, .. } = planned.kernels;
+    if let Some(joined) = steps.join(&planned.keeping.order)? {
+        let joined = Planned::new(&joined, caller, threads, controls)?;
+        let more = joined.programs(jaxpr)?;
+        if needs_no_more(&more, &programs) {
+            return in_blocks(jaxpr, &joined, more, caller, use_plan);
+        }
+    }
+    in_blocks(jaxpr, planned, programs, caller, use_plan)
 }
 
 /// Plans a program with its loops computed in blocks, unless that needs more memory than this plan.

@@ -13,8 +13,8 @@ use super::ir::{Group, Member, Step, Steps, Value};
 /// A reduction moves ahead by at most this many steps.
 const NEAR_STEPS: usize = 16;
 
-/// The most arrays that a merged reduction reads: a CPU does not prefetch more, and the tiles of more would leave the first-level cache.
-const MOST_READ: usize = 6;
+/// The most arrays that a merged loop reads: a CPU does not prefetch more, and the tiles of more would leave the first-level cache.
+pub(super) const MOST_READ: usize = 6;
 
 /// Computes equal values of each loop once.
 pub(super) fn merge_equal(steps: &mut Steps) {
@@ -27,7 +27,8 @@ pub(super) fn merge_equal(steps: &mut Steps) {
     steps.steps = all;
 }
 
-fn merge_members(steps: &Steps, group: &mut Group) {
+/// As [`merge_equal`], of one loop.
+pub(super) fn merge_members(steps: &Steps, group: &mut Group) {
     let mut at = 0;
     while at < group.members.len() {
         let Some(first) = group.members[..at].iter().position(|m| is_equal(steps, m, &group.members[at])) else {

@@ -101,7 +101,7 @@ impl Fusion {
 }
 
 /// How many times in a row a layout of `size` elements repeats each of the `rows` elements of a row-major buffer.
-fn repeats(layout: &Layout, rows: usize, size: usize) -> Option<usize> {
+pub(in crate::steps) fn repeats(layout: &Layout, rows: usize, size: usize) -> Option<usize> {
     let columns = size.checked_div(rows)?;
     let is_scalar = layout.size() == 1 && rows == 1;
     let is_repeated = layout.size() == size

@@ -25,7 +25,7 @@ use super::ir::{Group, Member, Step, Tokens, Value};
 use super::views::LONGEST_ROW;
 use crate::ids::EqnId;
 
-pub(super) use self::fit::fits_shape;
+pub(super) use self::fit::{fits_shape, repeats};
 pub(super) use self::units::UnitId;
 
 /// A loop has at most this many equations, so that its tiles stay in the first-level cache.

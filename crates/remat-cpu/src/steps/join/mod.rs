@@ -1,0 +1,195 @@
+//! Joins loops that share equations or operands but run at different times.
+//!
+//! Fusion takes equations in program order, and leaves two loops in the backward pass of a layer: one computes the activation again, for the
+//! gradient of the weights that follow it; the other computes the derivative of the activation, from the cotangent that a product between the two makes. Both begin with
+//! the same equations. The first loop could run later, since the product that reads its result can wait as well. Joined, the two loops compute
+//! what they share once and store nothing for each other.
+//!
+//! The pass visits the steps in the order in which they run. It moves the first loop to the second one, and all steps between that depend on the first behind
+//! both; where the second loop depends on one of these steps, the loops stay apart. The operands of the first loop then live longer, so the caller plans
+//! the memory of both programs.
+
+#[cfg(test)]
+mod tests;
+
+use remat_ir::{Result, Var, VarMap};
+use remat_kernels::Extent;
+use remat_opt::cost::SMALL_BYTES;
+
+use super::check::check;
+use super::fuse::{MOST_MEMBERS, repeats};
+use super::ir::{Group, Member, Step, Steps, Value};
+use super::merge::{MOST_READ, merge_members};
+use super::recompute::BYTES_OF_EQUATION;
+use crate::ids::StepId;
+
+/// Joined loops are at most this many steps apart: the steps between them are delayed.
+const NEAR_STEPS: usize = 6;
+
+/// The joined loop costs at most this fraction of both loops: smaller gains are not worth another order of the steps.
+const MOST_OF_BOTH: [usize; 2] = [7, 8];
+
+impl Steps {
+    /// The steps in the order in which they run, with loops joined where that saves time. `None` if there are no such loops.
+    ///
+    /// # Errors
+    /// If the steps are wrong, which is a defect.
+    pub(crate) fn join(&self, order: &[StepId]) -> Result<Option<Steps>> {
+        // Copies of results have no step here.
+        let order = order.iter().filter(|step| step.index() < self.steps.len());
+        let all: Vec<Step> = order.map(|step| self.steps[step.index()].clone()).collect();
+        let mut readers: VarMap<usize> = VarMap::filled(self.jaxpr.avals.len(), 0);
+        for step in &all {
+            outside(step).into_iter().for_each(|var| readers[var] += 1);
+        }
+        for base in self.jaxpr.outs.iter().filter_map(|out| self.values[out.var()?].base()) {
+            readers[base] += 1;
+        }
+        let Steps { jaxpr, names, values, tokens, .. } = self;
+        let steps = Vec::new();
+        let steps =
+            Steps { jaxpr: jaxpr.clone(), names: names.clone(), values: values.clone(), tokens: tokens.clone(), steps };
+        let mut pass = Pass { steps, all, readers };
+        let (mut at, mut is_changed) = (0, false);
+        while at < pass.all.len() {
+            let joined = pass.join_one_before(at);
+            is_changed |= joined.is_some();
+            // The loop may be joined to one more.
+            at = joined.unwrap_or(at + 1);
+        }
+        let Pass { mut steps, all, .. } = pass;
+        if !is_changed {
+            return Ok(None);
+        }
+        steps.steps = all;
+        check(&steps)?;
+        Ok(Some(steps))
+    }
+}
+
+struct Pass {
+    /// The program, without its steps.
+    steps: Steps,
+    all: Vec<Step>,
+    /// The number of steps that read each variable which they do not compute; one more where it is returned.
+    readers: VarMap<usize>,
+}
+
+impl Pass {
+    /// Joins a loop before this step with it. Returns the position of the joined loop.
+    fn join_one_before(&mut self, at: usize) -> Option<usize> {
+        for first in (at.saturating_sub(NEAR_STEPS)..at).rev() {
+            let Some(joined) = self.joined(first, at) else { continue };
+            let Some(waiting) = self.waiting(first, at) else { continue };
+            for var in outside(&self.all[first]).into_iter().chain(outside(&self.all[at])) {
+                self.readers[var] -= 1;
+            }
+            let joined = Step::Loop(joined);
+            outside(&joined).into_iter().for_each(|var| self.readers[var] += 1);
+            // The steps that need not wait, the joined loop, and the steps that wait for it.
+            let (mut before, mut after) = (Vec::new(), Vec::new());
+            for (i, step) in (first..).zip(self.all.drain(first..=at)) {
+                match waiting.contains(&i) {
+                    true => after.push(step),
+                    false if i != first && i != at => before.push(step),
+                    false => {}
+                }
+            }
+            let place = first + before.len();
+            self.all.splice(first..first, before.into_iter().chain([joined]).chain(after));
+            return Some(place);
+        }
+        None
+    }
+
+    /// The steps between two which depend on the first. `None` if the second depends on one of them.
+    fn waiting(&self, first: usize, second: usize) -> Option<Vec<usize>> {
+        let mut made: Vec<Var> = self.all[first].outs(&self.steps.jaxpr).collect();
+        let mut waiting = Vec::new();
+        for at in first + 1..second {
+            let step = &self.all[at];
+            if step.reads(&self.steps.tokens).any(|var| made.contains(&var)) {
+                waiting.push(at);
+                made.extend(step.outs(&self.steps.jaxpr));
+            }
+        }
+        let of_first: Vec<Var> = self.all[first].outs(&self.steps.jaxpr).collect();
+        let depends = |var: Var| made.contains(&var) && !of_first.contains(&var);
+        (!self.all[second].reads(&self.steps.tokens).any(depends)).then_some(waiting)
+    }
+
+    /// Two loops joined, if they fit together and the joined loop costs less.
+    fn joined(&self, first: usize, second: usize) -> Option<Group> {
+        let [a, b] = [first, second].map(|at| self.all[at].group().filter(|group| group.reduction.is_none()));
+        let (a, b) = (a?, b?);
+        let columns = a.columns.or(b.columns);
+        if a.size() != b.size() || b.columns.or(columns) != columns || a.members.len() + b.members.len() > MOST_MEMBERS
+        {
+            return None;
+        }
+        let rows = if a.columns.is_some() { a.rows } else { b.rows };
+        // The second loop has to read the values of the first one at the same elements.
+        let extent = |var: Var| a.members.iter().find(|m| m.out == var).map(|m| m.extent);
+        let fits = |reader: &Member, x: &Value| match x {
+            Value::View { base, layout } => match (extent(*base), reader.extent) {
+                (None, _) => true,
+                (Some(Extent::Full), _) => layout.is_contiguous() && layout.size() == a.size(),
+                (Some(Extent::Row), Extent::Row) => layout.is_contiguous() && layout.size() == rows,
+                (Some(Extent::Row), Extent::Full) => columns.is_some() && repeats(layout, rows, a.size()) == columns,
+            },
+            Value::Splat { .. } => true,
+        };
+        if !b.members.iter().all(|m| m.operands.iter().all(|x| fits(m, x))) {
+            return None;
+        }
+        let members = a.members.iter().chain(&b.members).cloned().collect();
+        let outs = a.outs.iter().chain(&b.outs).copied().collect();
+        let mut joined = Group { members, rows, columns, reduction: None, outs };
+        // Values that only the second loop reads are not stored.
+        let reads_of_second = outside(&self.all[second]);
+        joined.outs.retain(|out| self.readers[*out] > usize::from(reads_of_second.contains(out)));
+        merge_members(&self.steps, &mut joined);
+        results_last(&mut joined);
+        let (a_cost, b_cost, cost) = (self.cost(a), self.cost(b), self.cost(&joined)?);
+        let [part, whole] = MOST_OF_BOTH;
+        (cost * whole <= (a_cost? + b_cost?) * part).then_some(joined)
+    }
+
+    /// The bytes that a loop reads and writes, the equations counted as bytes. `None` if it reads more than [`MOST_READ`] arrays.
+    fn cost(&self, group: &Group) -> Option<usize> {
+        let bytes = |var: &Var| self.steps.jaxpr.avals[*var].bytes();
+        let mut read = group_reads(group);
+        read.retain(|var| bytes(var) >= SMALL_BYTES);
+        // A store first reads its cache line.
+        let stored: usize = group.outs.iter().map(|out| 2 * bytes(out)).sum();
+        let equations = group.members.len() * group.size() * BYTES_OF_EQUATION;
+        (read.len() <= MOST_READ).then(|| read.iter().map(bytes).sum::<usize>() + stored + equations)
+    }
+}
+
+/// Moves the members that no other member reads to the end, where their results can take the memory of operands.
+fn results_last(group: &mut Group) {
+    let read: Vec<Var> = group.members.iter().flat_map(|m| &m.operands).filter_map(Value::base).collect();
+    group.members.sort_by_key(|m| !read.contains(&m.out));
+}
+
+/// The variables that a loop reads and does not compute.
+fn group_reads(group: &Group) -> Vec<Var> {
+    let is_own = |var: &Var| group.members.iter().any(|m| m.out == *var);
+    let mut reads: Vec<Var> = group.members.iter().flat_map(|m| &m.operands).filter_map(Value::base).collect();
+    reads.retain(|var| !is_own(var));
+    reads.sort_unstable();
+    reads.dedup();
+    reads
+}
+
+/// The variables whose buffers a step reads and does not compute.
+fn outside(step: &Step) -> Vec<Var> {
+    if let Step::Loop(group) = step {
+        return group_reads(group);
+    }
+    let mut reads: Vec<Var> = step.operands().filter_map(Value::base).collect();
+    reads.sort_unstable();
+    reads.dedup();
+    reads
+}
