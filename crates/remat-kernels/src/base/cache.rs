@@ -42,14 +42,13 @@ fn reported() -> Option<usize> {
         })
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
 mod tests {
     use super::*;
 
     /// Compares with the caches that Linux lists, if any. Cores may differ in size, the system may know what the CPU hides, and an emulated CPU
     /// has caches of its own.
     #[test]
-    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     #[cfg_attr(miri, ignore = "reads files of the system")]
     fn the_size_is_the_systems() {
         let listed = |cpu: usize, i: usize| -> Option<String> {
@@ -69,7 +68,6 @@ mod tests {
     }
 
     /// Whether QEMU translates the instructions of this program (`tools/other-cpus`): it says so where a hypervisor gives its name.
-    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     fn is_emulated() -> bool {
         let name = std::arch::x86_64::__cpuid(0x4000_0000);
         [name.ebx, name.ecx, name.edx] == [*b"TCGT", *b"CGTC", *b"GTCG"].map(u32::from_le_bytes)
