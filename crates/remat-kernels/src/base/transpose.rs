@@ -12,6 +12,8 @@ use remat_ir::Element;
 use super::blocks::Block;
 use super::copy::copy_row;
 use crate::simd::CACHE_LINE;
+#[cfg(target_arch = "x86_64")]
+use crate::simd::{Instructions, Level};
 
 /// Bytes of a register.
 const REGISTER: usize = 16;
@@ -43,6 +45,45 @@ pub(crate) fn transpose<W: Element>(
                 copy_row(from, start + k as isize + j as isize * from_stride, from_stride, to);
             }
         }
+    }
+}
+
+/// Transposes a tile of `size` rows and columns of the result, both matrices with the given strides of rows: as [`transpose`], in the widest
+/// registers of the CPU.
+pub(crate) fn transpose_tile<W: Element>(
+    (from, from_stride): (&[W], usize),
+    (to, to_stride): (&mut [W], usize),
+    size: [usize; 2],
+) {
+    let [rows, columns] = size;
+    let mut whole = [0, 0];
+    #[cfg(target_arch = "x86_64")]
+    if size_of::<W>() == 4 && Level::best().instructions() == Instructions::Avx512 {
+        whole = size.map(|n| n - n % 16);
+        let fits = |rows: usize, stride: usize, columns: usize, len: usize| {
+            rows == 0 || columns == 0 || (rows - 1) * stride + columns <= len
+        };
+        assert!(fits(whole[1], from_stride, whole[0], from.len()) && fits(whole[0], to_stride, whole[1], to.len()));
+        for i in (0..whole[0]).step_by(16) {
+            for j in (0..whole[1]).step_by(16) {
+                // SAFETY: the rows and columns are those of both matrices (checked), which do not overlap, and the CPU has the instructions.
+                unsafe {
+                    let from = from.as_ptr().add(i + j * from_stride).cast();
+                    words_avx512::<4>(
+                        from,
+                        from_stride as isize,
+                        to.as_mut_ptr().add(i * to_stride + j).cast(),
+                        to_stride,
+                    );
+                }
+            }
+        }
+    }
+    let mut to = Block::whole(to, to_stride);
+    for (i, j, rows, columns) in [(whole[0], 0, rows - whole[0], columns), (0, whole[1], whole[0], columns - whole[1])]
+    {
+        let start = (i + j * from_stride) as isize;
+        transpose(from, start, from_stride as isize, &mut to, [i, j], [rows, columns], false);
     }
 }
 
@@ -241,6 +282,31 @@ mod plain {
                 // SAFETY: the rows are as promised.
                 unsafe { to.add(i * to_stride + j).write(from.offset(i as isize + j as isize * from_stride).read()) };
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check<W: Element + From<u8>>(size: [usize; 2]) {
+        let ([rows, columns], from_stride, to_stride) = (size, size[0] + 3, size[1] + 2);
+        let from: Vec<W> = (0..columns * from_stride).map(|i| W::from((i % 251) as u8)).collect();
+        let mut to = vec![W::from(252); rows * to_stride];
+        transpose_tile((&from, from_stride), (&mut to, to_stride), size);
+        for (i, row) in to.chunks(to_stride).enumerate() {
+            assert!((0..columns).all(|j| row[j] == from[j * from_stride + i]), "{rows} by {columns}");
+            assert!(row[columns..].iter().all(|&x| x == W::from(252)), "{rows} by {columns}");
+        }
+    }
+
+    #[test]
+    fn tiles_are_transposed_and_nothing_else_is_written() {
+        for size in [[64, 64], [16, 16], [17, 33], [5, 40], [40, 5], [0, 16], [16, 0], [48, 16]] {
+            check::<f32>(size);
+            check::<f64>(size);
+            check::<u16>(size);
         }
     }
 }

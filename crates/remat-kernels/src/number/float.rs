@@ -33,6 +33,8 @@ pub(crate) trait Real:
     fn fused(self, factor: Self, term: Self) -> Self;
     /// The exponential, by arithmetic that is vectorised.
     fn exp(self) -> Self;
+    /// The exponential by fewer operations, where results below the smallest normal number may be zero: a weight of a softmax.
+    fn exp_normal(self) -> Self;
     /// The natural logarithm, likewise.
     fn ln(self) -> Self;
 }
@@ -117,7 +119,7 @@ fn round_to_odd(index: usize) -> f32 {
 }
 
 macro_rules! real {
-    ($($type:ident $key:ident $bits:ident $ordered:ident, $exp:path, $log:path;)*) => { $(
+    ($($type:ident $key:ident $bits:ident $ordered:ident, $exp:path, $exp_normal:path, $log:path;)*) => { $(
         impl Number for $type {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
@@ -205,6 +207,10 @@ macro_rules! real {
                 $exp(self)
             }
             #[inline(always)]
+            fn exp_normal(self) -> Self {
+                $exp_normal(self)
+            }
+            #[inline(always)]
             fn ln(self) -> Self {
                 $log(self)
             }
@@ -213,8 +219,8 @@ macro_rules! real {
 }
 
 real! {
-    f32 i32 u32 ordered_32, math::exp::exp, math::log::log;
-    f64 i64 u64 ordered_64, math::double::exp, math::double::log;
+    f32 i32 u32 ordered_32, math::exp::exp, math::exp::exp_normal, math::log::log;
+    f64 i64 u64 ordered_64, math::double::exp, math::double::exp, math::double::log;
 }
 
 /// The bits of an f32 as an integer of the same order, and back.

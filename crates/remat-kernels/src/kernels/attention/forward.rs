@@ -271,12 +271,12 @@ multiversion! {
             }
             let shifts = next.map(shift);
             for ((factor, &before), &shift) in factor.iter_mut().zip(maximum.iter()).zip(&shifts) {
-                *factor = (before - shift).exp();
+                *factor = (before - shift).exp_normal();
             }
             let mut sums = [T::ZERO; COLUMNS];
             for row in rows.iter_mut() {
                 for ((score, sum), &shift) in vector(row, first).iter_mut().zip(&mut sums).zip(&shifts) {
-                    *score = (*score - shift).exp();
+                    *score = (*score - shift).exp_normal();
                     *sum = *sum + *score;
                 }
             }

@@ -3,16 +3,18 @@
 //! For a unit, rows of features are packed when they are loaded, once for all tiles that they are in, as operands of each product that they
 //! take part in; packed operands take the memory of the rows. Queries, keys, values and cotangents of the results are bf16 as
 //! they are; the weights and the cotangents of the scores are rounded tile by tile, by half a unit in their last place. Sums stay f32, the sums of
-//! the exponentials too, which are those of the weights before they are rounded. All keys that are loaded take part in a product, those that no
-//! query of a tile looks at with weights of zero: if one of them is not finite, so are the results, as the definition has it.
+//! the exponentials too, which are those of the weights before they are rounded. All keys of a panel take part in a product, those that no
+//! query looks at with weights of zero: if one of them is not finite, so are the results, as the definition has it. Panels that no query looks at are left out.
 
 // A type that is f32 is known to be one when the program runs.
 #![allow(unsafe_code)]
 
+use std::ops::Range;
+
 use remat_ir::{DType, Element};
 
 use super::problem::take;
-use super::tile::{KEYS, QUERIES, Tile, row_width, transposed};
+use super::tile::{COLUMNS, KEYS, QUERIES, Tile, row_width, transposed};
 use crate::base::narrow::{GROUP, PANEL, Part, Session, Side, Strided, Unit, pack};
 use crate::base::product::{Accumulator, Left, Out, Right, product};
 use crate::number::Real;
@@ -23,7 +25,7 @@ use crate::simd::multiversion;
 const POSITIONS: usize = if QUERIES > KEYS { QUERIES } else { KEYS };
 
 /// Both forms of rows of features fit in their memory if positions are whole panels and whole groups.
-const _: () = assert!(POSITIONS.is_multiple_of(PANEL) && u16::PER_GROUP == PANEL);
+const _: () = assert!(POSITIONS.is_multiple_of(PANEL) && u16::PER_GROUP == PANEL && KEYS == QUERIES);
 
 /// How a task multiplies tiles.
 pub(super) struct Products<'a> {
@@ -116,8 +118,10 @@ impl<'a> Products<'a> {
         out: &mut [T],
     ) {
         if let Some(narrow) = &mut self.narrow {
-            let size = [tile.keys, tile.queries.len, groups(features)];
-            return narrow.multiply(size, floats(rows), floats(columns), (floats_mut(out), QUERIES), false);
+            let groups = groups(features);
+            let part = |i: usize, j: usize| (tile.panels_of_keys(j) > i).then_some(0..groups);
+            let size = [tile.keys, tile.queries.len, groups];
+            return narrow.multiply(size, floats(rows), floats(columns), (floats_mut(out), QUERIES), false, part);
         }
         for strip in tile.strips() {
             product(
@@ -139,10 +143,11 @@ impl<'a> Products<'a> {
         out: &mut [T],
     ) {
         if let Some(narrow) = &mut self.narrow {
-            narrow.pack_weights(floats(weights), tile, Side::Right);
+            pack_columns(floats(weights), [tile.keys, tile.queries.len], words(narrow.weights));
             let rows = &floats(rows)[packed_len(features)..];
             let size = [features, tile.queries.len, groups(POSITIONS)];
-            return narrow.multiply(size, rows, narrow.weights, (floats_mut(out), QUERIES), true);
+            let part = |_: usize, j: usize| Some(0..tile.panels_of_keys(j));
+            return narrow.multiply(size, rows, narrow.weights, (floats_mut(out), QUERIES), true, part);
         }
         for strip in tile.strips() {
             product(
@@ -165,9 +170,11 @@ impl<'a> Products<'a> {
     ) {
         let width = row_width(features);
         if let Some(narrow) = &mut self.narrow {
-            narrow.pack_weights(floats(weights), tile, Side::Left);
+            pack_rows(floats(weights), [tile.keys, tile.queries.len], halves(words(narrow.weights)));
+            let panels = tile.queries.len.div_ceil(PANEL);
+            let part = |i: usize, _: usize| Some((0..panels).find(|&j| tile.panels_of_keys(j) > i)?..panels);
             let size = [tile.keys, features, groups(POSITIONS)];
-            return narrow.multiply(size, narrow.weights, floats(rows), (floats_mut(out), width), true);
+            return narrow.multiply(size, narrow.weights, floats(rows), (floats_mut(out), width), true, part);
         }
         for strip in tile.strips() {
             let columns = strip.columns.min(tile.queries.len.saturating_sub(strip.column));
@@ -200,16 +207,9 @@ impl Narrow<'_> {
         pack(columns, width, POSITIONS, side, words(by_position), groups(POSITIONS) * GROUP);
     }
 
-    /// Rounds and packs the weights of a tile: of a left operand the rows are the keys, of a right one the columns are the queries.
-    fn pack_weights(&mut self, weights: &[f32], tile: &Tile, side: Side) {
-        self.round(weights, [tile.keys, tile.queries.len], QUERIES);
-        let (free, contracted) = if side == Side::Left { (QUERIES as isize, 1) } else { (1, QUERIES as isize) };
-        let from = Strided { elements: &self.rounded[..POSITIONS * QUERIES], start: 0, free, contracted };
-        pack(from, POSITIONS, POSITIONS, side, words(self.weights), groups(POSITIONS) * GROUP);
-    }
-
-    /// Multiplies the panels of `m` rows with those of `n` columns, where `size` is `[m, n, groups]`, and writes the sums, or adds to
-    /// them. Whole panels are written, those that zeros fill too.
+    /// Multiplies the panels of `m` rows with those of `n` columns, where `size` is `[m, n, groups]` of the operands, and writes the sums, or adds
+    /// to them. `part` gives the groups that are multiplied of a panel of rows and one of columns; `None` leaves the sums as they are. Whole panels are written, those that zeros
+    /// fill too.
     fn multiply(
         &self,
         [m, n, groups]: [usize; 3],
@@ -217,11 +217,14 @@ impl Narrow<'_> {
         right: &[f32],
         (out, stride): (&mut [f32], usize),
         adds: bool,
+        part: impl Fn(usize, usize) -> Option<Range<usize>>,
     ) {
         let len = groups * GROUP;
         for i in 0..m.div_ceil(PANEL) {
             for j in 0..n.div_ceil(PANEL) {
-                let (left, right) = (&left[i * len..][..len], &right[j * len..][..len]);
+                let Some(part) = part(i, j) else { continue };
+                let part = part.start * GROUP..part.end * GROUP;
+                let (left, right) = (&left[i * len..][part.clone()], &right[j * len..][part]);
                 let out = &mut out[PANEL * (i * stride + j)..];
                 self.session.multiply(bits(left), bits(right), (out, stride), adds, None);
             }
@@ -243,6 +246,65 @@ multiversion! {
     }
 }
 
+/// Where a tile of 16 rows (of a right operand: columns) and a group of a packed tile of weights begins, in words.
+#[inline(always)]
+fn packed_at(tile: usize, group: usize) -> usize {
+    const TILES: usize = PANEL / COLUMNS;
+    (tile / TILES * (POSITIONS / PANEL) + group) * GROUP + tile % TILES * (GROUP / TILES)
+}
+
+/// A vector of queries of a row of weights, with zeros from query `queries` on, as the bits of bf16 in the upper halves.
+#[inline(always)]
+fn rounded(row: &[f32; QUERIES], first: usize, queries: usize) -> [u32; COLUMNS] {
+    let mut bits = row.as_chunks::<COLUMNS>().0[first / COLUMNS].map(|x| round_to_bf16(x).to_bits());
+    if first + COLUMNS > queries {
+        bits.iter_mut().skip(queries.saturating_sub(first)).for_each(|bits| *bits = 0);
+    }
+    bits
+}
+
+multiversion! {
+    /// Rounds and packs the weights of a tile of `size` keys and queries as a right operand, of which the queries are the columns: as
+    /// [`pack`] does, in one pass.
+    fn pack_columns(weights: &[f32], size: [usize; 2], to: &mut [u32]) {
+        const PAIRS: usize = u16::PER_GROUP / 2;
+        let [keys, queries] = size;
+        for (pair, rows) in weights.as_chunks::<QUERIES>().0.as_chunks::<2>().0.iter().enumerate() {
+            for first in (0..QUERIES).step_by(COLUMNS) {
+                let low = if 2 * pair < keys { rounded(&rows[0], first, queries) } else { [0; COLUMNS] };
+                let high = if 2 * pair + 1 < keys { rounded(&rows[1], first, queries) } else { [0; COLUMNS] };
+                let to = &mut to[packed_at(first / COLUMNS, pair / PAIRS) + pair % PAIRS * COLUMNS..][..COLUMNS];
+                for ((to, low), high) in to.iter_mut().zip(low).zip(high) {
+                    *to = low >> 16 | high;
+                }
+            }
+        }
+    }
+}
+
+multiversion! {
+    /// As [`pack_columns`], as a left operand, of which the keys are the rows.
+    fn pack_rows(weights: &[f32], size: [usize; 2], to: &mut [u16]) {
+        let [keys, queries] = size;
+        for (key, row) in weights.as_chunks::<QUERIES>().0.iter().enumerate() {
+            for first in (0..QUERIES).step_by(COLUMNS) {
+                let bits = if key < keys { rounded(row, first, queries) } else { [0; COLUMNS] };
+                let (group, within) = (first / u16::PER_GROUP, first % u16::PER_GROUP);
+                let at = 2 * packed_at(key / COLUMNS, group) + key % COLUMNS * u16::PER_GROUP + within;
+                for (to, bits) in to[at..][..COLUMNS].iter_mut().zip(bits) {
+                    *to = (bits >> 16) as u16;
+                }
+            }
+        }
+    }
+}
+
+/// Words as pairs of elements, the first one in the lower half.
+fn halves(words: &mut [u32]) -> &mut [u16] {
+    // SAFETY: two elements have the size of a word, whose alignment is enough; any bits are a value of either.
+    unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), 2 * words.len()) }
+}
+
 /// Numbers as the words of packed operands.
 fn bits(numbers: &[f32]) -> &[u32] {
     // SAFETY: both types have the same size and alignment, and any bits are a value of either.
@@ -253,4 +315,29 @@ fn bits(numbers: &[f32]) -> &[u32] {
 fn words(numbers: &mut [f32]) -> &mut [u32] {
     // SAFETY: as above.
     unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), numbers.len()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_are_packed_as_rounded_elements_are() {
+        let weights: Vec<f32> = (0..KEYS * QUERIES).map(|i| (i as f32).sin() / 3.0).collect();
+        for [keys, queries] in [[KEYS, QUERIES], [1, 1], [33, 17], [64, 31], [15, 64], [0, 0]] {
+            let mut elements = vec![0; KEYS * QUERIES];
+            round(&weights, [keys, queries], QUERIES, &mut elements);
+            for side in [Side::Left, Side::Right] {
+                let [mut expected, mut got] = [(); 2].map(|()| vec![7u32; packed_len(POSITIONS)]);
+                let (free, contracted) = if side == Side::Left { (QUERIES as isize, 1) } else { (1, QUERIES as isize) };
+                let from = Strided { elements: &elements[..], start: 0, free, contracted };
+                pack(from, POSITIONS, POSITIONS, side, &mut expected, groups(POSITIONS) * GROUP);
+                match side {
+                    Side::Left => pack_rows(&weights, [keys, queries], halves(&mut got)),
+                    Side::Right => pack_columns(&weights, [keys, queries], &mut got),
+                }
+                assert!(got == expected, "{keys} keys, {queries} queries, {side:?}");
+            }
+        }
+    }
 }

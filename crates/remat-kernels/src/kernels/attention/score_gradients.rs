@@ -197,7 +197,7 @@ multiversion! {
         for (scores, d_scores) in rows {
             let columns = scores[..columns].iter_mut().zip(&mut d_scores[..columns]);
             for ((score, d_score), (&less, &mean)) in columns.zip(queries.shift.iter().zip(&queries.mean)) {
-                let weight = (*score - less).exp();
+                let weight = (*score - less).exp_normal();
                 let product = weight * (*d_score - mean);
                 *score = weight;
                 *d_score = if weight == T::ZERO { T::ZERO } else { product };

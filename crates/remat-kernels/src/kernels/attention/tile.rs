@@ -6,10 +6,9 @@
 
 use remat_ir::AttentionSizes;
 
-use crate::base::blocks::Block;
 use crate::base::narrow::PANEL;
 use crate::base::product::Float;
-use crate::base::transpose::transpose;
+use crate::base::transpose::transpose_tile;
 use crate::interface::Layout;
 use crate::number::{Number, Real};
 use crate::simd::multiversion;
@@ -190,6 +189,12 @@ impl Tile {
         })
     }
 
+    /// How many panels of keys the queries of a panel attend to.
+    pub(super) fn panels_of_keys(&self, panel: usize) -> usize {
+        let keys = if self.is_cut { self.limit(panel * PANEL + PANEL - 1) } else { self.keys };
+        keys.div_ceil(PANEL)
+    }
+
     /// Sets scores to negative infinity where a key is later than the query.
     pub(super) fn hide_later<T: Real>(&self, scores: &mut [T]) {
         if self.is_cut {
@@ -259,7 +264,7 @@ multiversion! {
 pub(super) fn transposed<T: Real>(from: &[T], from_width: usize, columns: usize, to: &mut [T], width: usize) {
     let rows = from.len().checked_div(from_width).unwrap_or(0);
     let size = [columns, rows.min(width)];
-    transpose(from, 0, from_width as isize, &mut Block::whole(to, width), [0, 0], size, false);
+    transpose_tile((from, from_width), (to, width), size);
 }
 
 /// Adds a bias to scores.

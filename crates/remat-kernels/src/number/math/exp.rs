@@ -18,6 +18,9 @@ pub(super) const TINY: f32 = 1.0 / 33_554_432.0;
 /// The logarithm of 2^-150, half of the smallest positive number.
 const LOG_OF_HALF_LEAST: f32 = -103.972_08;
 
+/// The logarithm of 2^-126, the smallest normal number, rounded up.
+const LOG_OF_LEAST_NORMAL: f32 = -87.336_54;
+
 /// `e^x`.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
@@ -28,6 +31,18 @@ pub(crate) fn exp(x: f32) -> f32 {
         let sum = 1.0 + r;
         let rest = (r * r).mul_add(q, r - (sum - 1.0));
         scale(sum + rest, k)
+    })
+}
+
+/// `e^x` within 1.1 units in the last place, where results below the smallest normal number are zero, and those above 2^127.5 infinite: the exponent is added
+/// in one step, and nothing is added for what `1 + r` loses.
+#[inline(always)]
+pub(crate) fn exp_normal(x: f32) -> f32 {
+    zero_below(LOG_OF_LEAST_NORMAL, x, |x| {
+        let (k, r) = reduce(if x > 89.0 { 89.0 } else { x });
+        let q = polynomial(r, [0.499_999_94, 0.166_665_17, 0.041_668_136, 0.008_369_31, 0.001_382_586_9]);
+        let power = f32::from_bits((k.to_bits() << 23).wrapping_add(127 << 23));
+        (1.0 + (r * r).mul_add(q, r)) * power
     })
 }
 
@@ -99,4 +114,29 @@ fn scale(x: f32, k: f32) -> f32 {
     let exponents = k.to_bits().wrapping_sub(TO_INTEGER.to_bits() - 2 * 127);
     let first = exponents >> 1;
     x * f32::from_bits(first << 23) * f32::from_bits(exponents.wrapping_sub(first) << 23)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exponentials_of_weights_are_those_of_normal_numbers() {
+        for i in -1_000_000..890_000 {
+            let x = i as f32 * 1e-4;
+            let (got, expected) = (exp_normal(x), f64::from(x).exp());
+            if x < LOG_OF_LEAST_NORMAL {
+                assert_eq!(got.to_bits(), 0, "{x}");
+            } else if expected < 2f64.powf(127.4) {
+                let unit = 2f64.powi((expected.log2().floor() as i32).max(-126) - 23);
+                assert!((f64::from(got) - expected).abs() <= 1.1 * unit, "{x}: {got} and not {expected}");
+            }
+        }
+        assert_eq!(
+            [f32::NEG_INFINITY, 0.0, f32::INFINITY, 1e30].map(exp_normal),
+            [0.0, 1.0, f32::INFINITY, f32::INFINITY]
+        );
+        assert!([f32::NAN, -f32::NAN, f32::from_bits(0x7FFF_FFFF)].iter().all(|&x| exp_normal(x).is_nan()));
+        assert!(exp_normal(LOG_OF_LEAST_NORMAL) >= f32::MIN_POSITIVE);
+    }
 }
