@@ -69,7 +69,8 @@ pub(crate) fn transpose_tile<W: Element>(
                 // SAFETY: the rows and columns are those of both matrices (checked), which do not overlap, and the CPU has the instructions.
                 unsafe {
                     let from = from.as_ptr().add(i + j * from_stride).cast();
-                    words_avx512::<4>(
+                    words_avx512::<4, false>(
+                        [16, 1],
                         from,
                         from_stride as isize,
                         to.as_mut_ptr().add(i * to_stride + j).cast(),
@@ -126,14 +127,17 @@ fn checked_square<W: Element>(
     }
 }
 
-/// Transposes rows of 16 words, `4 * QUADS` of them: word `k` of row `i` becomes word `i` of row `k`. Loads put four words each from four
-/// rows into a register, which saves half of the shuffles of a transposition in registers.
+/// Transposes `groups` times 16 words of each of some rows: word `k` of row `i` becomes word `i` of row `k`. The rows are at most `4 * QUADS`,
+/// and more than four fewer. Loads put four words each from four rows into a register, which saves half of the shuffles of a transposition
+/// in registers. With `FETCH`, as many rows after these are prefetched.
 ///
 /// # Safety
-/// All rows, which are `from_stride` and `to_stride` words apart, are valid for reading and writing, without overlap. The CPU has the instructions.
+/// All rows, which are `from_stride` and `to_stride` words apart, are valid for reading and writing `16 * groups` words and rows,
+/// without overlap. The CPU has the instructions.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-pub(crate) unsafe fn words_avx512<const QUADS: usize>(
+pub(crate) unsafe fn words_avx512<const QUADS: usize, const FETCH: bool>(
+    [rows, groups]: [usize; 2],
     from: *const u32,
     from_stride: isize,
     to: *mut u32,
@@ -141,37 +145,47 @@ pub(crate) unsafe fn words_avx512<const QUADS: usize>(
 ) {
     use std::arch::x86_64::*;
 
-    for column in (0..16).step_by(4) {
-        // SAFETY: these are words of the rows.
-        unsafe {
-            let row = |i: usize| _mm_loadu_si128(from.offset(i as isize * from_stride).add(column).cast());
-            let rows = |i: usize| {
-                let mut rows = _mm512_castsi128_si512(row(i));
-                if QUADS > 1 {
-                    rows = _mm512_inserti32x4::<1>(rows, row(i + 4));
-                }
-                if QUADS > 2 {
-                    rows = _mm512_inserti32x4::<2>(rows, row(i + 8));
-                }
-                if QUADS > 3 {
-                    rows = _mm512_inserti32x4::<3>(rows, row(i + 12));
-                }
-                rows
-            };
-            let [a, b, c, d] = [rows(0), rows(1), rows(2), rows(3)];
-            let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
-            let (ab_high, cd_high) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
-            let columns = [
-                _mm512_unpacklo_epi64(ab, cd),
-                _mm512_unpackhi_epi64(ab, cd),
-                _mm512_unpacklo_epi64(ab_high, cd_high),
-                _mm512_unpackhi_epi64(ab_high, cd_high),
-            ];
-            for (i, words) in columns.into_iter().enumerate() {
-                let to = to.add((column + i) * to_stride);
-                match QUADS {
-                    4 => _mm512_storeu_si512(to.cast(), words),
-                    _ => _mm512_mask_storeu_epi32(to.cast(), ((1u32 << (4 * QUADS)) - 1) as __mmask16, words),
+    use crate::simd::prefetch;
+
+    // Where a quad has fewer rows, the last one is read in their place, and not written.
+    let starts: [isize; 16] = std::array::from_fn(|i| i.min(rows - 1) as isize * from_stride);
+    let written = ((1u32 << rows) - 1) as __mmask16;
+    for group in 0..groups {
+        let (from, to) = (from.wrapping_add(16 * group), to.wrapping_add(16 * group * to_stride));
+        if FETCH {
+            // Rows that are far apart are no pattern that a CPU sees.
+            for i in rows..2 * rows {
+                prefetch(from.wrapping_offset(i as isize * from_stride).cast());
+            }
+        }
+        for column in (0..16).step_by(4) {
+            // SAFETY: these are words of the rows.
+            unsafe {
+                let row = |i: usize| _mm_loadu_si128(from.offset(starts[i]).add(column).cast());
+                let rows = |i: usize| {
+                    let mut rows = _mm512_castsi128_si512(row(i));
+                    if QUADS > 1 {
+                        rows = _mm512_inserti32x4::<1>(rows, row(i + 4));
+                    }
+                    if QUADS > 2 {
+                        rows = _mm512_inserti32x4::<2>(rows, row(i + 8));
+                    }
+                    if QUADS > 3 {
+                        rows = _mm512_inserti32x4::<3>(rows, row(i + 12));
+                    }
+                    rows
+                };
+                let [a, b, c, d] = [rows(0), rows(1), rows(2), rows(3)];
+                let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
+                let (ab_high, cd_high) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
+                let columns = [
+                    _mm512_unpacklo_epi64(ab, cd),
+                    _mm512_unpackhi_epi64(ab, cd),
+                    _mm512_unpacklo_epi64(ab_high, cd_high),
+                    _mm512_unpackhi_epi64(ab_high, cd_high),
+                ];
+                for (i, words) in columns.into_iter().enumerate() {
+                    _mm512_mask_storeu_epi32(to.add((column + i) * to_stride).cast(), written, words);
                 }
             }
         }

@@ -36,7 +36,7 @@ unsafe fn squares(from: *const u32, to: *mut u32) {
 #[target_feature(enable = "avx512f")]
 unsafe fn avx512(from: *const u32, to: *mut u32) {
     // SAFETY: as the caller promises.
-    unsafe { transpose::words_avx512::<4>(from, 16, to, 16) }
+    unsafe { transpose::words_avx512::<4, false>([16, 1], from, 16, to, 16) }
 }
 
 #[cfg(test)]

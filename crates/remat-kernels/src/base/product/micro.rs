@@ -92,7 +92,7 @@ impl<A: Accumulator> MicroKernel<A> {
         // SAFETY: the operands and the result have so many elements (checked), and the kernel is one for this CPU.
         unsafe {
             if is_panel {
-                (self.packed)(size, left, right, right, (out.as_mut_ptr(), row), adds);
+                (self.packed)(size, left, right, Ahead::nothing(right), (out.as_mut_ptr(), row), adds);
             } else {
                 (self.strided)(size, (left, [1, self.rows]), (right, right_row), (out.as_mut_ptr(), row), adds);
             }
@@ -100,18 +100,35 @@ impl<A: Accumulator> MicroKernel<A> {
     }
 }
 
+/// What a call fetches that later ones read. Nothing is read through the addresses, which may be invalid.
+#[derive(Clone, Copy)]
+pub(crate) struct Ahead<A> {
+    /// A part ([`CALLS`](super::CALLS)) of a panel of the right operand.
+    pub(crate) right: *const A,
+    /// The first of some cache lines, one for every [`FETCH`](super::FETCH) positions.
+    pub(crate) lines: *const u8,
+    /// Bytes from one of these lines to the next.
+    pub(crate) stride: isize,
+}
+
+impl<A> Ahead<A> {
+    /// No lines but those of a panel that is read anyway.
+    pub(crate) fn nothing(right: *const A) -> Ahead<A> {
+        Ahead { right, lines: right.cast(), stride: 0 }
+    }
+}
+
 /// Multiplies a panel of rows and a panel of columns of `size` `[rows, columns, positions]`, of which the first two are the first
 /// ones of the panels, at least one of each. Writes the products to `out`, a row-major matrix with the given stride of rows, or adds
 /// them to what is there.
 ///
-/// From `ahead` on there is a part ([`CALLS`](super::CALLS)) of a panel of the right operand that later calls will read: it is fetched into the
-/// second-level cache meanwhile. The address may be invalid.
+/// What [`Ahead`] says is fetched into the second-level cache meanwhile.
 ///
 /// # Safety
 /// Both panels are valid for reading, whole; `out` is valid for writing these rows and columns, and for reading if `adds`. The CPU
 /// has the instructions.
 pub(crate) type PackedFn<A> =
-    unsafe fn(size: [usize; 3], left: *const A, right: *const A, ahead: *const A, out: (*mut A, usize), adds: bool);
+    unsafe fn(size: [usize; 3], left: *const A, right: *const A, ahead: Ahead<A>, out: (*mut A, usize), adds: bool);
 
 /// As [`PackedFn`], with the strides of rows and columns of the left operand and of rows of the right one, whose columns are
 /// neighbours.

@@ -25,8 +25,8 @@ use plain as floats;
 use remat_ir::bf16;
 
 pub use ceiling::ceiling;
-pub(crate) use micro::{MOST_PIECES, MicroKernel, Piece, ROWS_OF_GROUP, Segments};
-pub(crate) use tile::CALLS;
+pub(crate) use micro::{Ahead, MOST_PIECES, MicroKernel, Piece, ROWS_OF_GROUP, Segments};
+pub(crate) use tile::{CALLS, FETCH};
 
 use crate::number::{Number, Real, Scalar};
 #[cfg(target_arch = "x86_64")]

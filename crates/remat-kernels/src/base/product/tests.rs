@@ -29,7 +29,8 @@ fn check_micro_kernel<A: Accumulator>(kernel: &MicroKernel<A>, element: fn(i8) -
                     // SAFETY: the panels are whole, and the result has these rows and columns.
                     unsafe {
                         let out = (out.as_mut_ptr(), stride);
-                        (kernel.packed)([m, n, k], left.as_ptr(), right.as_ptr(), right.as_ptr(), out, adds);
+                        let ahead = Ahead { right: right.as_ptr(), lines: left.as_ptr().cast(), stride: 99 };
+                        (kernel.packed)([m, n, k], left.as_ptr(), right.as_ptr(), ahead, out, adds);
                     }
                     assert_eq!(out, expected(before), "{m} by {n} of {k}, packed");
                 }

@@ -8,8 +8,9 @@
 
 use std::hint::black_box;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
-use super::micro::{Piece, ROWS_OF_GROUP, Segments};
+use super::micro::{Ahead, Piece, ROWS_OF_GROUP, Segments};
 use crate::simd::{prefetch, prefetch_far};
 
 /// Positions by which elements of a right panel are fetched ahead into the first-level cache.
@@ -20,6 +21,9 @@ const POINTERS: usize = 4;
 
 /// Calls in which the next right panel is fetched into the second-level cache.
 pub(crate) const CALLS: usize = 4;
+
+/// Positions in which one cache line of what is packed next is fetched.
+pub(crate) const FETCH: usize = 16;
 
 /// A vector in a register. Functions that load or store take pointers that need not be aligned.
 ///
@@ -66,7 +70,7 @@ pub(super) unsafe fn multiply<V: Vector, const M: usize, const N: usize, const P
     [columns, positions]: [usize; 2],
     (mut left, [row, column]): (*const V::Element, [usize; 2]),
     (mut right, right_row): (*const V::Element, usize),
-    mut ahead: *const V::Element,
+    mut ahead: Ahead<V::Element>,
     (out, out_row): (*mut V::Element, usize),
     adds: bool,
 ) {
@@ -77,36 +81,51 @@ pub(super) unsafe fn multiply<V: Vector, const M: usize, const N: usize, const P
     let last = columns - (N - 1) * V::LANES;
     // SAFETY: what is read and written are elements of the operands and of the result, as the caller promises.
     unsafe {
-        for i in 0..M {
-            for j in 0..N {
-                prefetch(out.wrapping_add(i * out_row + j * V::LANES).cast());
-            }
-        }
         let mut sums = [[V::zero(); N]; M];
         let mut pointers = row_pointers(left, ROWS_OF_GROUP * row);
-        for _ in 0..positions {
+        let fetch_rows = |rows: Range<usize>| {
+            for i in rows {
+                for j in 0..N {
+                    prefetch(out.wrapping_add(i * out_row + j * V::LANES).cast());
+                }
+            }
+        };
+        // Rows of the result are fetched a few at a time: loads of the operands would wait for many.
+        let rows_together = if PACKED { M.div_ceil(positions.div_ceil(FETCH).max(1)) } else { M };
+        let (mut fetched, mut left_over) = (0, positions);
+        while left_over > 0 {
+            fetch_rows(fetched..M.min(fetched + rows_together));
+            fetched += rows_together;
+            let together = if PACKED { FETCH.min(left_over) } else { left_over };
+            left_over -= together;
             if PACKED {
-                prefetch_far(ahead.cast());
-                ahead = ahead.wrapping_add(N * V::LANES / CALLS);
+                prefetch_far(ahead.lines);
+                ahead.lines = ahead.lines.wrapping_offset(ahead.stride);
             }
-            let mut x = [V::zero(); N];
-            for (j, x) in x.iter_mut().enumerate() {
-                let from = right.add(j * V::LANES);
+            for _ in 0..together {
                 if PACKED {
-                    prefetch(from.wrapping_add(NEAR * N * V::LANES).cast());
+                    prefetch_far(ahead.right.cast());
+                    ahead.right = ahead.right.wrapping_add(N * V::LANES / CALLS);
                 }
-                *x = if PACKED || j + 1 < N { V::load(from) } else { V::load_first(last, from) };
-            }
-            for (i, sums) in sums.iter_mut().enumerate() {
-                let from = if PACKED { left.add(i * row) } else { row_of(&pointers, row, i) };
-                let factor = V::splat(from);
-                for (sum, &x) in sums.iter_mut().zip(&x) {
-                    *sum = sum.multiply_add(factor, x);
+                let mut x = [V::zero(); N];
+                for (j, x) in x.iter_mut().enumerate() {
+                    let from = right.add(j * V::LANES);
+                    if PACKED {
+                        prefetch(from.wrapping_add(NEAR * N * V::LANES).cast());
+                    }
+                    *x = if PACKED || j + 1 < N { V::load(from) } else { V::load_first(last, from) };
                 }
+                for (i, sums) in sums.iter_mut().enumerate() {
+                    let from = if PACKED { left.add(i * row) } else { row_of(&pointers, row, i) };
+                    let factor = V::splat(from);
+                    for (sum, &x) in sums.iter_mut().zip(&x) {
+                        *sum = sum.multiply_add(factor, x);
+                    }
+                }
+                left = left.wrapping_add(column);
+                pointers = pointers.map(|pointer| pointer.wrapping_add(column));
+                right = right.wrapping_add(right_row);
             }
-            left = left.wrapping_add(column);
-            pointers = pointers.map(|pointer| pointer.wrapping_add(column));
-            right = right.wrapping_add(right_row);
         }
         for (i, sums) in sums.into_iter().enumerate() {
             for (j, sum) in sums.into_iter().enumerate() {
@@ -256,7 +275,7 @@ macro_rules! micro_kernel {
         $name:ident: $element:ty, $vector:ty, $(features $features:literal,)? rows [$($m:literal)+] $rows:literal, vectors [$($n:literal)*] $vectors:literal
     ) => {
         pub(in super::super) static $name: $crate::base::product::MicroKernel<$element> = {
-            use $crate::base::product::micro::{MicroKernel, Piece, Segments};
+            use $crate::base::product::micro::{Ahead, MicroKernel, Piece, Segments};
             use $crate::base::product::tile::{self, Vector, multiply, multiply_apart, multiply_segments};
             use $crate::number::Number;
 
@@ -268,7 +287,7 @@ macro_rules! micro_kernel {
                 [rows, columns, positions]: [usize; 3],
                 left: (*const $element, [usize; 2]),
                 right: (*const $element, usize),
-                ahead: *const $element,
+                ahead: Ahead<$element>,
                 out: (*mut $element, usize),
                 adds: bool,
             ) {
@@ -287,7 +306,7 @@ macro_rules! micro_kernel {
                 size: [usize; 3],
                 left: *const $element,
                 right: *const $element,
-                ahead: *const $element,
+                ahead: Ahead<$element>,
                 out: (*mut $element, usize),
                 adds: bool,
             ) {
@@ -307,10 +326,10 @@ macro_rules! micro_kernel {
                 unsafe {
                     $(
                         if size[1] <= $n * LANES {
-                            return rows::<$n, false>(size, left, right, right.0, out, adds);
+                            return rows::<$n, false>(size, left, right, Ahead::nothing(right.0), out, adds);
                         }
                     )*
-                    rows::<$vectors, false>(size, left, right, right.0, out, adds)
+                    rows::<$vectors, false>(size, left, right, Ahead::nothing(right.0), out, adds)
                 }
             }
 

@@ -17,16 +17,17 @@
 use std::ops::Range;
 
 use super::cut::Cut;
+use super::narrow::Memory;
 use super::operands::{Left, LeftBlock, Output, Right, pieces};
-use crate::base::product::{self, Accumulator, CALLS, MicroKernel};
+use crate::base::product::{self, Accumulator, Ahead, CALLS, FETCH, MicroKernel};
 use crate::base::scratch;
 use crate::threads::Threads;
 
 /// Most panels of a strip that a task packs: they lie side by side in the operand, so that more neighbours are read at a time.
 const PANELS: usize = 4;
 
-/// Fewest tasks that pack a strip which has as many panels.
-const PACKING_TASKS: usize = 8;
+/// Fewest tasks of each thread that pack a strip which has as many panels.
+const PACKING_TASKS: usize = 2;
 
 /// A right operand is read in place where it is multiplied with at most this many rows.
 const IN_PLACE_ROWS: usize = 48;
@@ -81,7 +82,7 @@ impl<A: Accumulator> Cut<A> {
                     let in_place = rows.len() <= IN_PLACE_ROWS;
                     let strip = Strip::new(self.kernel, &right, depth, columns.clone(), panels, in_place);
                     // SAFETY: each tile of each product is computed once.
-                    unsafe { self.multiply(&left, &strip, rows.clone(), columns.clone(), block, to) };
+                    unsafe { self.multiply(&left, &strip, [rows.clone(), 0..0], columns.clone(), block, to) };
                 }
                 self.finish(&out, rows, columns, sums);
             }
@@ -103,15 +104,18 @@ impl<A: Accumulator> Cut<A> {
                 for depth in pieces(0..self.depth, self.strip_depth) {
                     let strip = Strip::pack(self.kernel, &right, depth, strip_columns.clone(), panels, threads);
                     let across = strip_columns.len().div_ceil(self.tile_columns);
-                    let tiles = self.rows.div_ceil(self.tile_rows) * across;
+                    let (tiles, count) = (self.rows.div_ceil(self.tile_rows) * across, threads.count());
                     let compute = |tile: usize, block: &mut [A], sums: &mut [A]| {
                         let rows = piece(self.rows, self.tile_rows, tile / across);
                         let columns = piece(strip_columns.len(), self.tile_columns, tile % across);
                         let columns = strip_columns.start + columns.start..strip_columns.start + columns.end;
                         let to = self.destination(&out, &rows, &columns, sums);
+                        // Threads take turns, if all are as fast.
+                        let next = if tile + count < tiles { (tile + count) / across } else { tiles };
+                        let next = piece(self.rows, self.tile_rows, next);
                         // SAFETY: each tile is computed by one task; where there are several strips for it, one is
                         // multiplied after the other.
-                        unsafe { self.multiply(&left, &strip, rows.clone(), columns.clone(), block, to) };
+                        unsafe { self.multiply(&left, &strip, [rows.clone(), next], columns.clone(), block, to) };
                         if strip.depth.end == self.depth {
                             self.finish(&out, rows, columns, sums);
                         }
@@ -157,7 +161,7 @@ impl<A: Accumulator> Cut<A> {
     }
 
     /// Multiplies rows with some columns of a strip, and writes the products to `out`, whose rows are `stride` apart, or adds
-    /// them unless the strip is the first.
+    /// them unless the strip is the first. The `next` rows are those which the thread will probably multiply then.
     ///
     /// # Safety
     /// `out` is valid for reading and writing these rows and columns, and no other task has access to them.
@@ -165,7 +169,7 @@ impl<A: Accumulator> Cut<A> {
         &self,
         left: &impl Left<A>,
         strip: &Strip<'_, A>,
-        rows: Range<usize>,
+        [rows, next]: [Range<usize>; 2],
         columns: Range<usize>,
         block: &mut [A],
         (out, stride): (*mut A, usize),
@@ -180,6 +184,7 @@ impl<A: Accumulator> Cut<A> {
         let block_rows = self.rows_of_blocks(rows.len());
         for block_rows in pieces(rows.clone(), block_rows) {
             for depth in pieces(strip.depth.clone(), self.part) {
+                let mut ahead = self.memory_ahead(left, strip, [&block_rows, &rows, &next], &depth);
                 let left = left.block(self.kernel, block_rows.clone(), depth.clone(), columns.len(), block);
                 for panel in pieces(columns.clone(), self.kernel.columns) {
                     let size = [block_rows.len(), panel.len(), depth.len()];
@@ -188,16 +193,47 @@ impl<A: Accumulator> Cut<A> {
                         true => strip.offset(self.kernel, panel.end, depth.start),
                         false => strip.offset(self.kernel, columns.start, depth.end),
                     };
-                    let next = strip.elements.as_ptr().wrapping_add(next);
+                    ahead.panel = strip.elements.as_ptr().wrapping_add(next);
                     // SAFETY: these are rows and columns of those that the caller promises.
                     unsafe {
                         let out = out.add((block_rows.start - rows.start) * stride + panel.start - columns.start);
-                        multiply_panel(self.kernel, size, &left, (right, next), (out, stride), depth.start > 0);
+                        multiply_panel(self.kernel, size, &left, (right, &mut ahead), (out, stride), depth.start > 0);
                     }
                 }
             }
         }
     }
+
+    /// The memory that is packed after some positions of a block of rows, which are some of those of a tile.
+    fn memory_ahead(
+        &self,
+        left: &impl Left<A>,
+        strip: &Strip<'_, A>,
+        [block, rows, next]: [&Range<usize>; 3],
+        depth: &Range<usize>,
+    ) -> ToFetch<A> {
+        let first = |rows: &Range<usize>| rows.start..rows.end.min(rows.start + self.rows_of_blocks(rows.len()));
+        let part = |from: usize| from..strip.depth.end.min(from + self.part);
+        let (rows, depth) = if depth.end < strip.depth.end {
+            (block.clone(), part(depth.end))
+        } else if block.end < rows.end {
+            (block.end..rows.end.min(block.end + block.len()), part(strip.depth.start))
+        } else {
+            (first(next), part(strip.depth.start))
+        };
+        let memory = if self.fetches() && !rows.is_empty() { left.memory(&rows, &depth) } else { Memory::NONE };
+        ToFetch { panel: strip.elements.as_ptr(), memory, calls: 0 }
+    }
+}
+
+/// What is fetched while a block is multiplied.
+struct ToFetch<A> {
+    /// The panel that is multiplied next.
+    panel: *const A,
+    /// What is packed next.
+    memory: Memory,
+    /// Calls that have fetched some of it.
+    calls: usize,
 }
 
 /// Some columns of a strip, as many as a micro-kernel takes, and some positions of the contracted dimension.
@@ -207,7 +243,7 @@ enum RightPanel<'a, A> {
     Packed(&'a [A]),
 }
 
-/// Multiplies a block of rows with one panel of columns, and fetches the panel `next`, if both operands are packed.
+/// Multiplies a block of rows with one panel of columns, and fetches what is `ahead`, if both operands are packed.
 ///
 /// # Safety
 /// `out` is valid for writing these rows and columns, and for reading if `adds`; no other task has access to them.
@@ -215,7 +251,7 @@ unsafe fn multiply_panel<A: Accumulator>(
     kernel: &MicroKernel<A>,
     [rows, columns, depth]: [usize; 3],
     left: &LeftBlock<'_, A>,
-    (right, next): (RightPanel<'_, A>, *const A),
+    (right, ahead): (RightPanel<'_, A>, &mut ToFetch<A>),
     (out, stride): (*mut A, usize),
     adds: bool,
 ) {
@@ -243,8 +279,12 @@ unsafe fn multiply_panel<A: Accumulator>(
         unsafe {
             let (left, out) = (left.add(panel * step), (out.add(i * stride), stride));
             if are_packed && columns >= kernel.min_columns {
-                let ahead = next.wrapping_add(panel % CALLS * width * depth / CALLS);
-                (kernel.packed)(size, left, right, ahead, out, adds);
+                let part = ahead.panel.wrapping_add(panel % CALLS * width * depth / CALLS);
+                let lines = ahead.memory.lines(ahead.calls, depth.div_ceil(FETCH));
+                ahead.calls += 1;
+                // Where all is fetched, a line that is read anyway.
+                let (lines, stride) = lines.unwrap_or((left.cast(), 0));
+                (kernel.packed)(size, left, right, Ahead { right: part, lines, stride }, out, adds);
             } else {
                 (kernel.strided)(size, (left, strides), (right, right_row), out, adds);
             }
@@ -279,7 +319,8 @@ impl<'a, A: Accumulator> Strip<'a, A> {
     ) -> Strip<'a, A> {
         let (size, positions) = (kernel.columns, depth.len());
         let panels = &mut panels[..positions * columns.len().next_multiple_of(size)];
-        let together = (columns.len().div_ceil(size) / PACKING_TASKS).clamp(1, PANELS);
+        let tasks = PACKING_TASKS * threads.count();
+        let together = (columns.len().div_ceil(size) / tasks).clamp(1, PANELS);
         threads.for_each_chunk(panels, positions * size * together, |i, panels| {
             let piece = piece(columns.len(), size * together, i);
             let columns = columns.start + piece.start..columns.start + piece.end;

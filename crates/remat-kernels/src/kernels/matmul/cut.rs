@@ -27,9 +27,15 @@ const TILE_COLUMNS: usize = 256;
 /// operand comes into it once for all of them.
 const BLOCK_ROWS: usize = 48;
 
-/// Such blocks that are packed at a time: two where they take at most two thirds of the second-level cache, else one.
-fn blocks_in_cache<A>() -> usize {
-    (cache::second_level() / (3 * BLOCK_ROWS * PART * size_of::<A>())).clamp(1, 2)
+/// Such blocks that are packed at a time, of elements of a size: two where they take at most two thirds of the second-level cache, else one.
+fn blocks_in_cache(cache: usize, element: usize) -> usize {
+    (cache / (3 * BLOCK_ROWS * PART * element)).clamp(1, 2)
+}
+
+/// Whether a block of the left operand and a panel of the right one are in the second-level cache together with the next ones, given
+/// the bytes of all.
+fn fits_with_next(cache: usize, [block, panel]: [usize; 2]) -> bool {
+    2 * (block + panel) <= cache
 }
 
 /// Most rows of a tile that shares its strips.
@@ -171,7 +177,14 @@ impl<A: Accumulator> Cut<A> {
 
     /// Most rows of a block of the left operand.
     pub(super) fn block_rows(&self) -> usize {
-        (blocks_in_cache::<A>() * BLOCK_ROWS / self.kernel.rows).max(1) * self.kernel.rows
+        (blocks_in_cache(cache::second_level(), size_of::<A>()) * BLOCK_ROWS / self.kernel.rows).max(1)
+            * self.kernel.rows
+    }
+
+    /// Whether what is packed next of the left operand is fetched while a block is multiplied.
+    pub(super) fn fetches(&self) -> bool {
+        let panel = self.kernel.columns * self.part;
+        fits_with_next(cache::second_level(), [self.block(), panel].map(|elements| elements * size_of::<A>()))
     }
 
     /// Elements of a block of the left operand.
@@ -192,5 +205,30 @@ impl<A: Accumulator> Cut<A> {
         }
         let tiles = self.rows.div_ceil(self.tile_rows) * self.strip_columns.div_ceil(self.tile_columns);
         tiles * self.tile_rows * self.tile_columns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Caches of 256 KiB (Haswell), 512 KiB (Zen 2), 1 MiB (Zen 4 and 5, Skylake) and 2 MiB (Sapphire Rapids), and elements of 4 and 8 bytes.
+    #[test]
+    fn blocks_fit_in_the_second_level_cache() {
+        for (kibibytes, element, blocks, fetches) in [
+            (256, 4, 1, false),
+            (512, 4, 1, true),
+            (1024, 4, 2, true),
+            (2048, 4, 2, true),
+            (256, 8, 1, false),
+            (1024, 8, 1, true),
+            (2048, 8, 2, true),
+        ] {
+            let cache = kibibytes << 10;
+            assert_eq!(blocks_in_cache(cache, element), blocks, "{kibibytes} KiB, {element} bytes");
+            // A panel of 128 bytes for each position.
+            let bytes = [blocks * BLOCK_ROWS * PART * element, 128 * PART];
+            assert_eq!(fits_with_next(cache, bytes), fetches, "{kibibytes} KiB, {element} bytes");
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::element::Elements;
+use super::narrow::Memory;
 use super::operands::{Left, LeftBlock, Right, for_each_panel, pack_panels, panels_len};
 use super::pack::{RowsToPanels, copy_rows, pack_transposed, transpose_rows, widen_rows};
 use crate::base::product::{self, Accumulator, MicroKernel};
@@ -151,16 +152,16 @@ impl<A: Accumulator> Matrix<'_, A> {
         Some((&self.elements.numbers()?[first..], row, column))
     }
 
-    /// Packs a panel of some free indices. What is left of the panel becomes zeros.
-    fn pack_panel(&self, free: Range<usize>, depth: Range<usize>, width: usize, to: &mut [A]) {
+    /// Packs a panel of some free indices. What is left of the panel becomes zeros, if it is one of columns: of rows it is not read.
+    fn pack_panel(&self, free: Range<usize>, depth: Range<usize>, width: usize, fills: bool, to: &mut [A]) {
         let count = free.len();
         if self.is_contiguous_along_free() {
-            let shape = RowsToPanels { count, depth: depth.len(), height: width, width, panel: to.len() };
+            let shape = RowsToPanels { count, depth: depth.len(), height: width, width, panel: to.len(), fills };
             if self.copy_rows(&free, &depth, shape, to) {
                 return;
             }
         }
-        if count < width {
+        if fills && count < width {
             to.chunks_exact_mut(width).for_each(|row| row[count..].fill(A::default()));
         }
         if self.is_contiguous_along_free() {
@@ -218,17 +219,34 @@ impl<A: Accumulator> Left<A> for Matrix<'_, A> {
         }
         let (height, width) = (kernel.height(rows.len()), kernel.rows);
         if self.is_contiguous_along_free() {
-            // Rows of the whole block are longer than those of a panel.
+            // Rows of the whole block are longer than those of a panel. Of a panel of fewer rows the others are not read.
             let len = panels_len(kernel, rows.len(), depth.len());
-            let shape =
-                RowsToPanels { count: rows.len(), depth: depth.len(), height, width, panel: width * depth.len() };
+            let shape = RowsToPanels {
+                count: rows.len(),
+                depth: depth.len(),
+                height,
+                width,
+                panel: width * depth.len(),
+                fills: false,
+            };
             if self.copy_rows(&rows, &depth, shape, &mut to[..len]) {
                 return LeftBlock::Packed(&to[..len]);
             }
         }
         LeftBlock::Packed(pack_panels(kernel, rows, depth.len(), to, |rows, to| {
-            self.pack_panel(rows, depth.clone(), width, to);
+            self.pack_panel(rows, depth.clone(), width, false, to);
         }))
+    }
+
+    fn memory(&self, rows: &Range<usize>, depth: &Range<usize>) -> Memory {
+        let Some(Location { first, strides }) = self.locate(rows, depth) else { return Memory::NONE };
+        let size = self.elements.bytes().2;
+        let (count, stride, len) = match strides {
+            [row, 1] => (rows.len(), row, depth.len()),
+            [1, column] => (depth.len(), column, rows.len()),
+            _ => return Memory::NONE,
+        };
+        Memory { first, rows: count, stride: (stride * size) as isize, bytes: len * size }
     }
 }
 
@@ -240,11 +258,18 @@ impl<A: Accumulator> Right<A> for Matrix<'_, A> {
     fn pack(&self, depth: Range<usize>, columns: Range<usize>, width: usize, to: &mut [A]) {
         let len = depth.len() * width;
         if self.is_contiguous_along_free() {
-            let shape = RowsToPanels { count: columns.len(), depth: depth.len(), height: width, width, panel: len };
+            let shape = RowsToPanels {
+                count: columns.len(),
+                depth: depth.len(),
+                height: width,
+                width,
+                panel: len,
+                fills: true,
+            };
             if self.copy_rows(&columns, &depth, shape, to) {
                 return;
             }
         }
-        for_each_panel(columns, width, len, to, |columns, to| self.pack_panel(columns, depth.clone(), width, to));
+        for_each_panel(columns, width, len, to, |columns, to| self.pack_panel(columns, depth.clone(), width, true, to));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::narrow::Memory;
 use crate::base::product::{self, Accumulator, MicroKernel};
 
 /// Room between the rows of a block that is copied row by row, so that they do not meet in one set of a cache.
@@ -26,6 +27,11 @@ pub(in super::super) trait Left<A: Accumulator>: Sync {
         columns: usize,
         to: &'a mut [A],
     ) -> LeftBlock<'a, A>;
+
+    /// The memory that a block of it is packed from, to be fetched before, if it is worth it.
+    fn memory(&self, _rows: &Range<usize>, _depth: &Range<usize>) -> Memory {
+        Memory::NONE
+    }
 }
 
 /// A right operand: it has rows along which products are summed, and columns.

@@ -21,7 +21,8 @@ const CHUNK: usize = 64;
 /// Most columns of a panel that are read so: the elements of all of them lie in memory of their own.
 const MOST_COLUMNS: usize = 48;
 
-/// Rows by which elements are fetched ahead: rows that are far apart are no pattern that a CPU sees.
+/// Rows by which elements are fetched ahead, and that are copied to a narrow panel at a time: rows that are far apart are no pattern that a
+/// CPU sees.
 const AHEAD: usize = 8;
 
 /// Packs a part of a matrix whose columns `read` reads, to the first `count` elements of rows of `width`: a few elements of each
@@ -76,42 +77,29 @@ unsafe fn transpose_at<A: Accumulator>(
     to: *mut A,
     width: usize,
 ) {
-    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut, reason = "only CPUs of x86-64 have such registers"))]
-    let mut done = [0, 0];
     #[cfg(target_arch = "x86_64")]
     if level.instructions() == Instructions::Avx512 && size_of::<A>() == 4 && depth >= 16 {
-        let positions = depth / 16 * 16;
-        // SAFETY, of all: these rows and elements are some of those that the caller promises.
-        while count - done[0] >= 4 {
-            let first = done[0];
-            let [from, to] =
-                unsafe { [from.offset(first as isize * stride).cast::<u32>(), to.add(first).cast_const().cast()] };
-            for k in (0..positions).step_by(16) {
-                let (from, to) = unsafe { (from.add(k), to.add(k * width).cast_mut()) };
-                // The next rows: those that are far apart are no pattern that a CPU sees.
-                for i in 16..(count - first).min(32) {
-                    prefetch(from.wrapping_offset(i as isize * stride).cast());
-                }
-                unsafe {
-                    match (count - first) / 4 {
-                        1 => words_avx512::<1>(from, stride, to, width),
-                        2 => words_avx512::<2>(from, stride, to, width),
-                        3 => words_avx512::<3>(from, stride, to, width),
-                        _ => words_avx512::<4>(from, stride, to, width),
-                    }
-                }
+        let groups = depth / 16;
+        for first in (0..count).step_by(16) {
+            let rows = 16.min(count - first);
+            // SAFETY, of all: these rows and elements are some of those that the caller promises.
+            unsafe {
+                let (from, to) = (from.offset(first as isize * stride).cast(), to.add(first).cast());
+                let words = match rows.div_ceil(4) {
+                    1 => words_avx512::<1, true>,
+                    2 => words_avx512::<2, true>,
+                    3 => words_avx512::<3, true>,
+                    _ => words_avx512::<4, true>,
+                };
+                words([rows, groups], from, stride, to, width);
             }
-            done = [first + (count - first).min(16) / 4 * 4, positions];
         }
+        let done = 16 * groups;
+        // SAFETY: as above.
+        return unsafe { transpose(level)([count, depth - done], from.add(done), stride, to.add(done * width), width) };
     }
-    // SAFETY, of both: as above.
-    unsafe {
-        let rest = [done[0], depth - done[1]];
-        transpose(level)(rest, from.add(done[1]), stride, to.add(done[1] * width), width);
-        // Where all rows are done this is past them, and not read.
-        let from = from.wrapping_offset(done[0] as isize * stride);
-        transpose(level)([count - done[0], depth], from, stride, to.add(done[0]), width);
-    }
+    // SAFETY: as the caller promises.
+    unsafe { transpose(level)([count, depth], from, stride, to, width) }
 }
 
 multiversion! {
@@ -125,25 +113,27 @@ multiversion! {
         width: usize,
     ) {
         let ([count, depth], n) = (shape, 16 / size_of::<A>());
-        let whole = [count / n * n, depth / n * n];
-        for k in (0..whole[1]).step_by(n) {
-            for i in (0..whole[0]).step_by(n) {
-                // SAFETY: these rows and elements are some of those that the caller promises.
-                unsafe { square(from.offset(i as isize * stride).add(k), stride, to.add(k * width + i), width) };
-            }
-        }
-        for i in 0..count {
-            let rest = if i < whole[0] { whole[1] } else { 0 };
-            for k in rest..depth {
-                // SAFETY: as above.
-                unsafe { to.add(k * width + i).write(from.offset(i as isize * stride).add(k).read()) };
+        // The last square overlaps the one before.
+        let squares = |len: usize| (0..len.saturating_sub(n)).step_by(n).chain([len.saturating_sub(n)]);
+        for k in squares(depth) {
+            for i in squares(count) {
+                // SAFETY, of both: these rows and elements are some of those that the caller promises.
+                unsafe {
+                    let (from, to) = (from.wrapping_offset(i as isize * stride).wrapping_add(k), to.wrapping_add(k * width + i));
+                    if count >= n && depth >= n {
+                        square(from, stride, to, width);
+                    } else {
+                        for k in 0..depth.min(n) {
+                            (0..count.min(n)).for_each(|i| to.add(k * width + i).write(from.offset(i as isize * stride).add(k).read()));
+                        }
+                    }
+                }
             }
         }
     }
 }
 
-/// Copies rows of neighbours, `stride` apart, to panels: `height` of each row to each panel, the last of which may get fewer. What is
-/// left of the rows of panels becomes zeros.
+/// Copies rows of neighbours, `stride` apart, to panels: `height` of each row to each panel, the last of which may get fewer.
 ///
 /// # Panics
 /// If there are fewer elements than the panels get, or panels are shorter.
@@ -164,7 +154,7 @@ pub(super) fn widen_rows<A: Accumulator>(from: &[bf16], stride: usize, shape: Ro
 }
 
 /// The sizes of panels to which rows are copied.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct RowsToPanels {
     /// Elements of a row.
     pub(super) count: usize,
@@ -176,11 +166,13 @@ pub(super) struct RowsToPanels {
     pub(super) width: usize,
     /// The distance between panels.
     pub(super) panel: usize,
+    /// Whether what is left of the rows of panels becomes zeros.
+    pub(super) fills: bool,
 }
 
 impl RowsToPanels {
     fn check(&self, from: usize, stride: usize, to: usize) {
-        let RowsToPanels { count, depth, height, width, panel } = *self;
+        let RowsToPanels { count, depth, height, width, panel, .. } = *self;
         if count > 0 && depth > 0 {
             assert!(height > 0 && height <= width && (depth - 1) * stride + count <= from);
             assert!((count - 1) / height * panel + depth * width <= to);
@@ -204,68 +196,181 @@ multiversion! {
     }
 }
 
-/// Copies each row, panel by panel.
+/// Copies some rows at a time, panel by panel, and fetches others meanwhile.
 ///
 /// # Safety
 /// `from` is valid for reading the rows, `to` for writing the panels.
 #[inline(always)]
-unsafe fn each_run<T: Copy, A: Default>(
+unsafe fn each_run<T: Copy, A: Copy + Default>(
     shape: RowsToPanels,
     from: *const T,
     stride: usize,
     to: *mut A,
     number: impl Fn(T) -> A + Copy,
 ) {
-    let RowsToPanels { count, depth, height, width, panel } = shape;
-    for k in 0..depth {
-        let from = from.wrapping_add(k * stride);
-        for line in (0..count * size_of::<T>()).step_by(CACHE_LINE) {
-            prefetch(from.wrapping_add(AHEAD * stride).cast::<u8>().wrapping_add(line));
+    let RowsToPanels { count, depth, height, width, panel, fills } = shape;
+    // Where panels have several cache lines of a row, it is copied along, so that a CPU sees a pattern.
+    let together = if height * size_of::<A>() >= 2 * CACHE_LINE { 1 } else { AHEAD };
+    for first in (0..depth).step_by(together) {
+        let rows = together.min(depth - first);
+        for k in first + AHEAD..depth.min(first + AHEAD + together) {
+            for line in (0..count * size_of::<T>()).step_by(CACHE_LINE) {
+                prefetch(from.wrapping_add(k * stride).cast::<u8>().wrapping_add(line));
+            }
         }
         for (p, i) in (0..count).step_by(height).enumerate() {
             let len = height.min(count - i);
-            // SAFETY: these are elements of the row and of the panel.
+            // SAFETY: these are elements of the rows and of the panel.
             unsafe {
-                let to = to.add(p * panel + k * width);
-                run(from.add(i), to, len, number);
-                (len..width).for_each(|i| to.add(i).write(A::default()));
+                let to = to.add(p * panel + first * width);
+                runs(rows, (from.add(first * stride + i), stride), (to, width), len, number);
+                if fills && len < width {
+                    (0..rows).for_each(|k| (len..width).for_each(|i| to.add(k * width + i).write(A::default())));
+                }
             }
         }
     }
 }
 
-/// Copies a few neighbours, in vectors of which the last overlaps the one before.
+/// Copies a few neighbours of each of some rows.
 ///
 /// # Safety
 /// All are valid for reading at `from` and for writing at `to`.
 #[inline(always)]
-unsafe fn run<T: Copy, A>(from: *const T, to: *mut A, len: usize, number: impl Fn(T) -> A + Copy) {
+unsafe fn runs<T: Copy, A: Copy + Default>(
+    rows: usize,
+    from: (*const T, usize),
+    to: (*mut A, usize),
+    len: usize,
+    number: impl Fn(T) -> A + Copy,
+) {
     // SAFETY: as the caller promises.
     unsafe {
         match len {
-            32 => vector::<T, A, 32>(from, to, number),
-            16 => vector::<T, A, 16>(from, to, number),
-            12 => vector::<T, A, 12>(from, to, number),
-            8.. => {
-                for i in (0..len - 8).step_by(8).chain([len - 8]) {
-                    vector::<T, A, 8>(from.add(i), to.add(i), number);
+            32 => vectors::<T, A, 32>(rows, from, to, &[0], number),
+            16 => vectors::<T, A, 16>(rows, from, to, &[0], number),
+            12 => vectors::<T, A, 12>(rows, from, to, &[0], number),
+            8 => vectors::<T, A, 8>(rows, from, to, &[0], number),
+            17.. => {
+                for i in (0..len - 16).step_by(16).chain([len - 16]) {
+                    vectors::<T, A, 16>(rows, from, to, &[i], number);
                 }
             }
-            4.. => {
-                vector::<T, A, 4>(from, to, number);
-                vector::<T, A, 4>(from.add(len - 4), to.add(len - 4), number);
-            }
-            _ => (0..len).for_each(|i| to.add(i).write(number(from.add(i).read()))),
+            9.. => vectors::<T, A, 8>(rows, from, to, &[0, len - 8], number),
+            4.. => vectors::<T, A, 4>(rows, from, to, &[0, len - 4], number),
+            _ => (0..len).for_each(|i| vectors::<T, A, 1>(rows, from, to, &[i], number)),
         }
     }
 }
 
-/// Copies neighbours.
+/// Copies `N` neighbours of each row from each of the places on, which may overlap.
 ///
 /// # Safety
-/// As many are valid for reading at `from` and for writing at `to`.
+/// As of [`runs`].
 #[inline(always)]
-unsafe fn vector<T: Copy, A, const N: usize>(from: *const T, to: *mut A, number: impl Fn(T) -> A) {
-    // SAFETY: as the caller promises.
-    unsafe { to.cast::<[A; N]>().write(from.cast::<[T; N]>().read().map(number)) }
+unsafe fn vectors<T: Copy, A: Copy + Default, const N: usize>(
+    rows: usize,
+    (from, stride): (*const T, usize),
+    (to, width): (*mut A, usize),
+    places: &[usize],
+    number: impl Fn(T) -> A + Copy,
+) {
+    for k in 0..rows {
+        for &i in places {
+            let mut numbers = [A::default(); N];
+            // SAFETY: as the caller promises.
+            let elements = unsafe { from.add(k * stride + i).cast::<[T; N]>().read() };
+            for (number_of, x) in numbers.iter_mut().zip(elements) {
+                *number_of = number(x);
+            }
+            // SAFETY: as above.
+            unsafe { to.add(k * width + i).cast::<[A; N]>().write(numbers) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Elements that are told apart, in memory of some rows.
+    fn numbers<A: Accumulator>(count: usize) -> Vec<A> {
+        (0..count).map(|i| A::from_bf16(bf16::from_f32((i % 251) as f32 + 1.0))).collect()
+    }
+
+    /// Transposes rows of any number and length, forwards and backwards, and checks that nothing beside the results is written.
+    fn check_transposition<A: Accumulator>(level: Level) {
+        for count in (1..=20).chain([32, 33]) {
+            for depth in [1, 2, 3, 4, 5, 15, 16, 17, 35, 48] {
+                let (stride, width) = (depth + 3, count + 2);
+                let from = numbers::<A>(count * stride);
+                for (start, step) in [(0, stride as isize), ((count - 1) * stride, -(stride as isize))] {
+                    let mut to = vec![A::default(); depth * width];
+                    // SAFETY: the rows and the matrix are in the slices, and the CPU has the level.
+                    unsafe {
+                        let from = from.as_ptr().add(start);
+                        transpose_at(level, [count, depth], from, step, to.as_mut_ptr(), width);
+                    }
+                    let row = |i: usize| (start as isize + i as isize * step) as usize;
+                    for (k, i) in (0..depth).flat_map(|k| (0..width).map(move |i| (k, i))) {
+                        let expected = if i < count { from[row(i) + k] } else { A::default() };
+                        assert!(to[k * width + i] == expected, "{count} rows of {depth}, {level:?}: {k}, {i}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_of_any_number_and_length_are_transposed() {
+        for level in Level::all() {
+            check_transposition::<f32>(level);
+            check_transposition::<f64>(level);
+            check_transposition::<i64>(level);
+        }
+    }
+
+    /// Copies rows to panels of any height, and checks each element of them, and those that are left.
+    fn check_copies<T: Copy, A: Accumulator>(
+        from: &[T],
+        copy: unsafe fn(RowsToPanels, *const T, usize, *mut A),
+        number: fn(T) -> A,
+    ) {
+        for height in (1..=17).chain([24, 31, 32, 33, 48]) {
+            for (count, width, fills) in
+                [(1, height, true), (height, height + 1, true), (2 * height + 1, height + 2, false)]
+            {
+                for depth in [1, 7, 8, 9, 20] {
+                    let (stride, panel) = (count + 2, depth * width);
+                    let shape = RowsToPanels { count, depth, height, width, panel, fills };
+                    let panels = count.div_ceil(height);
+                    let left = A::from_bf16(bf16::from_f32(-7.0));
+                    let mut to = vec![left; panels * panel];
+                    shape.check(from.len(), stride, to.len());
+                    // SAFETY: the elements are in the slices (checked), and the CPU has the level.
+                    unsafe { copy(shape, from.as_ptr(), stride, to.as_mut_ptr()) };
+                    for (at, &found) in to.iter().enumerate() {
+                        let (p, k, i) = (at / panel, at % panel / width, at % width);
+                        let column = p * height + i;
+                        let expected = match i < height && column < count {
+                            true => number(from[k * stride + column]),
+                            false if fills => A::default(),
+                            false => left,
+                        };
+                        assert!(found == expected, "{shape:?}: {p}, {k}, {i}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_are_copied_to_panels_of_any_height() {
+        let halves: Vec<bf16> = (0..4000).map(|i| bf16::from_f32((i % 251) as f32 + 1.0)).collect();
+        for level in Level::all() {
+            check_copies(&numbers::<f32>(4000), copy::<f32>(level), |x| x);
+            check_copies(&numbers::<f64>(4000), copy::<f64>(level), |x| x);
+            check_copies(&halves, widen::<f32>(level), |x| x.to_f32());
+        }
+    }
 }

@@ -108,6 +108,20 @@ impl Memory {
         Some(Ahead { first, stride: self.stride })
     }
 
+    /// The first cache line, and the bytes from one to the next, that call `i` of those which fetch so many lines each does, if there is so much left.
+    /// Calls go along rows or down columns of lines, so that few fetch all.
+    pub(in super::super) fn lines(&self, i: usize, lines: usize) -> Option<(*const u8, isize)> {
+        let (across, lines) = (self.bytes.div_ceil(CACHE_LINE), lines.max(1));
+        let (along, down) = (across.div_ceil(lines), self.rows.div_ceil(lines));
+        let ([row, line], stride) = if self.rows * along <= across * down {
+            ([i / along.max(1), i % along.max(1) * lines], CACHE_LINE as isize)
+        } else {
+            ([i % down * lines, i / down], self.stride)
+        };
+        let first = self.first.wrapping_offset(row as isize * self.stride).wrapping_add(line * CACHE_LINE);
+        (row < self.rows && line < across).then_some((first, stride))
+    }
+
     /// Calls that fetch all of it.
     fn calls(&self, groups: usize) -> usize {
         self.rows.div_ceil(groups.max(1)) * self.bytes.div_ceil(Ahead::BYTES)
@@ -366,6 +380,31 @@ mod tests {
                     columns.flat_map(|column| (0..rows).map(move |row| row * 1000 + column)).collect();
                 assert_eq!(fetched, all, "{rows} rows of {len}, {groups} groups");
                 assert!(memory.ahead(memory.calls(groups), groups).is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn lines_are_fetched_once() {
+        let bytes = vec![0u8; 70 * 1024];
+        for (rows, len) in [(70, 600), (64, 256), (1, 1), (5, 1024), (0, 600), (7, 0), (70, 64)] {
+            let memory = Memory { first: bytes.as_ptr(), rows, stride: 1024, bytes: len };
+            for lines in [0, 1, 4, 32] {
+                let mut fetched = Vec::new();
+                for (first, stride) in (0..).map_while(|i| memory.lines(i, lines)) {
+                    let first = first.addr() - bytes.as_ptr().addr();
+                    let is_row = stride == CACHE_LINE as isize;
+                    // The last call of a row or a column may go on behind it.
+                    let inside = |at: &usize| {
+                        at % 1024 < len && if is_row { at / 1024 == first / 1024 } else { at / 1024 < rows }
+                    };
+                    fetched.extend((0..lines.max(1)).map(|line| first + line * stride as usize).take_while(inside));
+                }
+                fetched.sort_unstable();
+                let lines_of_row = (0..len).step_by(CACHE_LINE);
+                let all: Vec<usize> =
+                    (0..rows).flat_map(|row| lines_of_row.clone().map(move |at| row * 1024 + at)).collect();
+                assert_eq!(fetched, all, "{rows} rows of {len}, {lines} lines");
             }
         }
     }
