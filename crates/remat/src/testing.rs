@@ -1,4 +1,4 @@
-//! What the project's own generic tests run over; not a part of the API.
+//! Helpers for the project's own generic tests; not part of the API.
 
 use remat_ir::{Atom, Aval, Builder, Jaxpr, Op, Result};
 
@@ -6,9 +6,8 @@ use crate::Tensor;
 use crate::rules::Batched;
 use crate::transform::{Batch, vmap_equation};
 
-/// One operation on a batch of `size` examples, with the batch dimension of each batched operand where `axes` says. Gives
-/// the batch dimensions of the results as well. `transform::vmap` knows batches in front only; inside a program they can
-/// be anywhere.
+/// Batches one operation over `size` examples, with the batch dimension of each batched operand at the position in `axes`. Also returns the
+/// batch dimensions of the results. `transform::vmap` takes batch dimensions in front only; inside a program they can be anywhere.
 ///
 /// # Errors
 /// If the operation does not take such operands.
@@ -27,10 +26,10 @@ pub fn batch(op: &Op, avals: &[Aval], size: usize, axes: &[Option<usize>]) -> Re
     Ok((b.finish(atoms), outs.iter().map(|x| x.axis).collect()))
 }
 
-/// A program as a function of tensors: spliced into the trace that is open, or run.
+/// Applies a program to tensors: it is added to the open trace, or run.
 ///
 /// # Errors
-/// That of a failed tensor; if the number of arguments or an aval is not the program's.
+/// The error of a failed tensor; if the number of arguments or an aval does not match the program.
 #[track_caller]
 pub fn call(jaxpr: &Jaxpr, args: &[Tensor]) -> Result<Vec<Tensor>> {
     crate::trace::run("run", jaxpr, args, crate::trace::current_loc())

@@ -6,14 +6,14 @@ use crate::index::{Ellipsis, non_negative};
 use crate::layer::{apply, deferred};
 use crate::{DType, Tensor, custom_jvp};
 
-/// The mean over all positions of the negative logarithm of the probability that `softmax(logits)` gives to the target.
+/// Cross entropy: the mean over all positions of the negative log probability that `softmax(logits)` gives to the target.
 ///
-/// `logits` are floats `[.., classes]`, `targets` integers `[..]`: indices of classes, negative ones from the end. The result
-/// is a scalar of the dtype of the logits. f16 and bf16 are computed in f32. A target out of range makes the mean NaN; so do
-/// empty logits.
+/// `logits` are floats `[.., classes]`, `targets` integers `[..]`: indices of classes, with negative ones counted from the end. The result
+/// is a scalar of the dtype of the logits. f16 and bf16 are computed in f32. A target out of range makes the mean NaN, and so do empty
+/// logits.
 ///
-/// The backward pass keeps the logits, the targets and one number per position; the gradient is one elementwise expression of
-/// them, and the probabilities are not residuals.
+/// The backward pass keeps the logits, the targets and one number per position. The gradient is one elementwise expression of them, and the
+/// probabilities are not residuals.
 ///
 /// # Errors
 /// If the logits are not floats, the targets are not integers, or their shape is not that of the logits without the last
@@ -34,7 +34,7 @@ pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Tensor {
     })
 }
 
-/// The loss of each position, in the dtype that losses are computed in, with the derivative that keeps no probabilities.
+/// The loss of each position, in the dtype in which losses are computed, with the derivative that keeps no probabilities.
 #[track_caller]
 fn losses(logits: &Tensor, targets: &Tensor) -> Tensor {
     let losses = custom_jvp(cross_entropies, |(logits, targets), (tangent, _)| {
@@ -50,8 +50,8 @@ fn losses(logits: &Tensor, targets: &Tensor) -> Tensor {
     losses(&(logits.clone(), targets.clone()))
 }
 
-/// As [`cross_entropy`], the mean over the positions whose `mask` is true: a bool of the shape of the targets, or one that broadcasts
-/// to it. Targets of the others are not read, and may be out of range. Without any position the mean is NaN.
+/// As [`cross_entropy`], over the positions whose `mask` is true: bools of the shape of the targets, or broadcasting to it. Targets at
+/// other positions are not read and may be out of range. Without any position the mean is NaN.
 ///
 /// # Errors
 /// As [`cross_entropy`]; if the mask is not bool or does not broadcast to the targets.
@@ -81,9 +81,9 @@ pub fn cross_entropy_where(logits: &Tensor, targets: &Tensor, mask: &Tensor) -> 
     })
 }
 
-/// The mean cross entropy of all tokens of a sequence but the first: the logits at each position are scored against the token that follows.
-/// `logits` are floats `[.., positions, classes]`, `tokens` integers `[.., positions]`. A `mask` of the shape of the tokens says which of them
-/// count; that of the first is not read.
+/// The mean cross entropy of all tokens of a sequence except the first: the logits at each position are scored against the token that
+/// follows. `logits` are floats `[.., positions, classes]`, `tokens` integers `[.., positions]`. A `mask` of the shape of the tokens
+/// selects the tokens that count; its first entry is not read.
 ///
 /// # Errors
 /// As [`cross_entropy_where`]; if there is no axis of positions.
@@ -148,7 +148,7 @@ fn chosen(logits: &Tensor, targets: &Tensor) -> Tensor {
     wide(&logits.take_along_axis(&targets.expand_dims(-1), -1).squeeze(-1))
 }
 
-/// `x` in the dtype that losses are computed in.
+/// `x` in the dtype in which losses are computed.
 fn wide(x: &Tensor) -> Tensor {
     deferred(|| Ok(x.to_dtype(x.dtype()?.wide())))
 }

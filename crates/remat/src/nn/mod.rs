@@ -1,8 +1,8 @@
 //! Layers of neural networks: plain structs of tensors.
 //!
-//! A layer is a struct that derives [`Tree`](crate::Tree), made by `init` of a random key, and applied by a method. So a
-//! model is a struct of layers, its gradient has the model's own type, and freezing, sharing or replacing a part is
-//! ordinary Rust. Deliberately absent: a trait that layers implement, a store of parameters, a mode for training.
+//! A layer is a struct that derives [`Tree`](crate::Tree). It is created by `init` from a random key and applied by a method. So a model is
+//! a struct of layers, its gradient has the model's own type, and freezing, sharing or replacing a part is ordinary Rust. There is no trait
+//! for layers, no parameter store and no training mode.
 //!
 //! ```
 //! use remat::{DType, Tensor, Tree, grad, nn, random};
@@ -25,8 +25,8 @@
 //! # Ok::<(), remat::Error>(())
 //! ```
 //!
-//! The values that a checkpoint's policy may want to keep have names: `qkv` and `attn` in [`Attention`], `mlp` in [`Mlp`];
-//! [`GroupedAttention`] and [`GatedMlp`] have the same.
+//! Values that a checkpoint policy may want to keep have names: `qkv` and `attn` in [`Attention`], `mlp` in [`Mlp`], and the same in
+//! [`GroupedAttention`] and [`GatedMlp`].
 
 mod attention;
 mod block;

@@ -6,7 +6,7 @@ use super::conv::per_feature;
 use crate::layer::{deferred, pinned};
 use crate::{DType, Tensor, Tree};
 
-/// The default of the number that is added to a variance before its root is taken.
+/// The default number that is added to a variance before the square root.
 const EPS: f64 = 1e-5;
 
 /// [`Tensor::layer_norm`] of the last axis with weights.
@@ -81,11 +81,11 @@ impl RmsNorm {
     }
 }
 
-/// Each channel with mean 0 and variance 1 over a batch, then weights; the channels are axis 1.
+/// Batch norm: normalises each channel to mean 0 and variance 1 over a batch, then applies weights. The channels are axis 1.
 ///
-/// [`BatchNorm::apply`] takes the statistics of its own batch, as training does, and keeps none of them: a model that is
-/// used on single examples has averages of [`BatchNorm::statistics`] beside its weights, and gives them to
-/// [`BatchNorm::apply_given`]. Source: Ioffe and Szegedy, "Batch normalization", 2015.
+/// [`BatchNorm::apply`] uses the statistics of its own batch, as in training, and keeps none of them. A model that is used on single
+/// examples stores averages of [`BatchNorm::statistics`] beside its weights and passes them to [`BatchNorm::apply_given`]. Source: Ioffe
+/// and Szegedy, "Batch normalization", 2015.
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::BatchNorm};
@@ -130,7 +130,7 @@ impl BatchNorm {
         })
     }
 
-    /// As [`BatchNorm::apply`] by a mean and a variance that are given, `[channels]` each.
+    /// As [`BatchNorm::apply`] with a given mean and variance, `[channels]` each.
     ///
     /// # Errors
     /// As [`BatchNorm::apply`]; if the statistics have another shape or dtype.
@@ -160,10 +160,10 @@ impl BatchNorm {
     }
 }
 
-/// Each group of channels of each example with mean 0 and variance 1, then weights; the channels are axis 1.
+/// Group norm: normalises each group of channels of each example to mean 0 and variance 1, then applies weights. The channels are axis 1.
 ///
-/// Unlike with [`BatchNorm`], the result of an example does not depend on the others of its batch. Source: Wu and He, "Group
-/// normalization", 2018.
+/// Unlike [`BatchNorm`], the result for an example does not depend on the rest of its batch. Source: Wu and He, "Group normalization",
+/// 2018.
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::GroupNorm};
@@ -212,7 +212,7 @@ impl GroupNorm {
         deferred(|| {
             let aval = features(NAME, x, &self.scale)?;
             let size = group_size(NAME, aval.shape[1], self.groups)?;
-            // The channels become two axes, that of the groups and that of the channels of one.
+            // The channels become two axes: the groups, and the channels within a group.
             let (batch, spatial) = (aval.shape[0], &aval.shape[2..]);
             let grouped: Vec<usize> = [batch, self.groups, size].iter().chain(spatial).copied().collect();
             let of_features: Vec<usize> = [self.groups, size].into_iter().chain(spatial.iter().map(|_| 1)).collect();
@@ -223,7 +223,7 @@ impl GroupNorm {
     }
 }
 
-/// The aval of a tensor whose axis 1 has the channels of these weights.
+/// The aval of a tensor whose axis 1 has the same channels as these weights.
 ///
 /// # Errors
 /// If it has no such axis, or another number of channels.
@@ -243,7 +243,7 @@ fn all_but_features(aval: &Aval) -> Vec<usize> {
     (0..aval.rank()).filter(|&axis| axis != 1).collect()
 }
 
-/// The number of channels of a group.
+/// The number of channels in a group.
 ///
 /// # Errors
 /// If the groups do not divide the channels.

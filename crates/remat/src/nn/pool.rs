@@ -94,11 +94,12 @@ pub fn global_max_pool(x: &Tensor) -> Tensor {
     })
 }
 
-/// Means over windows that are chosen so that the spatial dimensions of the result have these sizes: window number *i* of *n* goes from `i * size / n`,
+/// Means over windows such that the spatial dimensions of the result have these sizes. Window number *i* of *n* goes from `i * size / n`,
 /// rounded down, to `(i + 1) * size / n`, rounded up, as in PyTorch's `AdaptiveAvgPool2d`.
 ///
 /// # Errors
-/// If there is not one size for each spatial dimension of `x`, of type `dtype[batch, channels, spatial..]`, one of them is 0, or `x` is not a float.
+/// If there is not one size for each spatial dimension of `x`, of type `dtype[batch, channels, spatial..]`, a size is 0, or `x` is not a
+/// float.
 ///
 /// ```
 /// use remat::{Tensor, nn};
@@ -116,7 +117,7 @@ pub fn adaptive_avg_pool(x: &Tensor, sizes: impl AsRef<[usize]>) -> Tensor {
 /// As [`adaptive_avg_pool`] with the largest element of each window.
 ///
 /// # Errors
-/// As [`adaptive_avg_pool`], but for the dtype.
+/// As [`adaptive_avg_pool`], except for the dtype.
 ///
 /// ```
 /// use remat::{Tensor, nn};
@@ -130,7 +131,7 @@ pub fn adaptive_max_pool(x: &Tensor, sizes: impl AsRef<[usize]>) -> Tensor {
     deferred(|| adaptive(NAME, x, sizes.as_ref(), |window, axis| window.max(axis)))
 }
 
-/// One dimension after the other: a window is a box, so that its mean is the mean of the means along each axis.
+/// Reduces one dimension after the other. A window is a box, so its mean is the mean of the means along each axis.
 fn adaptive(name: &str, x: &Tensor, sizes: &[usize], reduce: impl Fn(&Tensor, usize) -> Tensor) -> Result<Tensor> {
     let rank = spatial(name, x)?;
     if sizes.len() != rank || sizes.contains(&0) {

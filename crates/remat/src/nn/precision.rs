@@ -6,10 +6,10 @@ use crate::layer::deferred;
 use crate::trace::{current_loc, pinned};
 use crate::{DType, Tree, tree};
 
-/// The dtypes of parameters, of what is computed with them, and of results: mixed precision as a value.
+/// Mixed precision: the dtypes of parameters, of computation, and of results.
 ///
-/// Inside of a gradient the conversions are a part of the function, so that gradients have the dtype of the parameters. The design is that of
-/// DeepMind's `jmp`. Sums of the losses of [`nn`](crate::nn) and its norms are computed in f32 in any case.
+/// Inside a gradient the conversions are part of the function, so gradients have the dtype of the parameters. The design is that of
+/// DeepMind's `jmp`. Losses and norms of [`nn`](crate::nn) sum in f32 in any case.
 ///
 /// ```
 /// use remat::nn::{Linear, Precision};
@@ -45,12 +45,12 @@ impl Default for Precision {
 }
 
 impl Precision {
-    /// Parameters and results in f32, and bf16 between them.
+    /// Parameters and results in f32, computation in bf16.
     pub fn bf16() -> Precision {
         Precision { compute: DType::Bf16, ..Precision::default() }
     }
 
-    /// Parameters and results in f32, and f16 between them, whose gradients want a [`LossScale`](crate::optim::LossScale).
+    /// Parameters and results in f32, computation in f16, whose gradients need a [`LossScale`](crate::optim::LossScale).
     pub fn f16() -> Precision {
         Precision { compute: DType::F16, ..Precision::default() }
     }
@@ -58,7 +58,7 @@ impl Precision {
     /// The tree with its float leaves in the dtype of parameters. Others, such as tokens and masks, stay.
     ///
     /// # Errors
-    /// If that dtype is not a float: these leaves are failed tensors.
+    /// If that dtype is not a float: the float leaves are failed tensors.
     #[track_caller]
     pub fn to_params<T: Tree>(&self, tree: &T) -> T {
         pinned(|| floats_to("parameters", self.params, tree))

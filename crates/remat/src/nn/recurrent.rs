@@ -9,20 +9,20 @@ use crate::random::{self, Key};
 use crate::trace::{current_loc, deferred_array};
 use crate::{DType, ScanOptions, Tensor, Tree, named_scope, scan_with};
 
-/// The hidden values and the memory cells of an [`Lstm`] between two positions: `[batch, features]` each.
+/// The state of an [`Lstm`] between two positions: hidden values and memory cells, `[batch, features]` each.
 #[derive(Clone, Debug, Tree)]
 pub struct LstmState {
     /// The result of the position before.
     pub hidden: Tensor,
-    /// What is remembered.
+    /// The memory cells.
     pub cell: Tensor,
 }
 
-/// A long short-term memory: a loop over positions with an input, a forget and an output gate.
+/// A long short-term memory (LSTM): a loop over positions with an input, a forget and an output gate.
 ///
-/// Layers follow one another by their results; for both directions two of them are run, one with `reverse`. The products with the inputs of all
-/// positions are one product before the loop. Source: Hochreiter and Schmidhuber, "Long short-term memory", 1997; the equations are those of
-/// `torch.nn.LSTM`, of whose two biases this has the sum.
+/// To stack layers, pass the results of one to the next; for both directions run two, one with `reverse`. One product before the loop
+/// covers the inputs of all positions. Source: Hochreiter and Schmidhuber, "Long short-term memory", 1997. The equations are those of
+/// `torch.nn.LSTM`, with the sum of its two biases.
 ///
 /// ```
 /// use remat::{DType, Tensor, nn::Lstm, random};
@@ -40,12 +40,12 @@ pub struct Lstm {
     pub input: Linear,
     /// From the hidden values to the gates, without a bias.
     pub hidden: Linear,
-    /// From the last position to the first.
+    /// Whether to run from the last position to the first.
     pub reverse: bool,
 }
 
 impl Lstm {
-    /// Weights that are uniform up to one over the square root of the features, as PyTorch's, and biases of zeros.
+    /// Weights that are uniform up to one over the square root of the features, as in PyTorch, and biases of zeros.
     ///
     /// # Errors
     /// If the dtype is not a float: the weights are failed tensors.
@@ -62,8 +62,8 @@ impl Lstm {
         })
     }
 
-    /// The results of all positions, `dtype[batch, positions, features]`, of `x`, which is `dtype[batch, positions, inputs]`, and the state after the last
-    /// one. It begins with zeros, or with a state.
+    /// The results `dtype[batch, positions, features]` for all positions of `x`, of type `dtype[batch, positions, inputs]`, and the state
+    /// after the last one. The initial state is zeros, or the given one.
     ///
     /// # Errors
     /// If shapes or dtypes do not fit.
@@ -86,7 +86,7 @@ impl Lstm {
         .map_err(|error: Error| error.at(loc))
     }
 
-    /// The state after one position more, whose input is `dtype[batch, inputs]`.
+    /// The state after one more position, whose input is `dtype[batch, inputs]`.
     ///
     /// # Errors
     /// If shapes or dtypes do not fit: failed tensors in both fields.
@@ -109,7 +109,7 @@ impl Lstm {
     }
 }
 
-/// A gated recurrent unit: a loop over positions with gates for what is reset and what is updated.
+/// A gated recurrent unit (GRU): a loop over positions with a reset and an update gate.
 ///
 /// Source: Cho et al., "Learning phrase representations using RNN encoder-decoder", 2014; the equations are those of `torch.nn.GRU`, whose reset gate
 /// multiplies the product with the hidden values, bias included.
@@ -128,12 +128,12 @@ pub struct Gru {
     pub input: Linear,
     /// From the hidden values to the same.
     pub hidden: Linear,
-    /// From the last position to the first.
+    /// Whether to run from the last position to the first.
     pub reverse: bool,
 }
 
 impl Gru {
-    /// Weights as those of [`Lstm::init`].
+    /// Weights as in [`Lstm::init`].
     ///
     /// # Errors
     /// If the dtype is not a float: the weights are failed tensors.
@@ -147,8 +147,8 @@ impl Gru {
         })
     }
 
-    /// The results of all positions, `dtype[batch, positions, features]`, of `x`, which is `dtype[batch, positions, inputs]`, and the last hidden
-    /// values, `dtype[batch, features]`. It begins with zeros, or with hidden values.
+    /// The results `dtype[batch, positions, features]` for all positions of `x`, of type `dtype[batch, positions, inputs]`, and the last
+    /// hidden values, `dtype[batch, features]`. The initial hidden values are zeros, or the given ones.
     ///
     /// # Errors
     /// If shapes or dtypes do not fit.
@@ -170,7 +170,7 @@ impl Gru {
         .map_err(|error: Error| error.at(loc))
     }
 
-    /// The hidden values after one position more, whose input is `dtype[batch, inputs]`.
+    /// The hidden values after one more position, whose input is `dtype[batch, inputs]`.
     ///
     /// # Errors
     /// If shapes or dtypes do not fit.
@@ -184,7 +184,7 @@ impl Gru {
         let [reset, update, old] = gates(&self.hidden.apply(hidden))?;
         let update = (own_update + update).sigmoid();
         let candidate = (own + (own_reset + reset).sigmoid() * old).tanh();
-        // Between the candidate and what was there.
+        // Interpolates between the candidate and the old hidden values.
         let next = &candidate + update * (hidden - &candidate);
         next.aval()?;
         Ok(next)
@@ -202,7 +202,7 @@ fn uniform(key: Key, inputs: usize, gates: usize, features: usize, dtype: DType)
     Linear { weight, bias: Some(Tensor::zeros([outputs], dtype)), adapter: None }
 }
 
-/// The maps of the inputs of all positions, with the positions in front, and hidden values of zeros.
+/// The products with the inputs of all positions, with the positions in front, and hidden values of zeros.
 fn prepare(operation: &str, x: &Tensor, input: &Linear, hidden: &Linear) -> Result<(Tensor, Tensor)> {
     let aval = x.aval()?;
     let [batch, _, _] = aval.shape[..] else {

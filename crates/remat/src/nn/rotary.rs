@@ -5,8 +5,8 @@ use remat_ir::{Error, ErrorKind, Result};
 use crate::layer::{deferred, pinned};
 use crate::{DType, Tensor, Tree};
 
-/// Positions as rotations of pairs of features: the product of a rotated query and a rotated key depends on the distance of
-/// their positions only.
+/// Positions as rotations of pairs of features. The product of a rotated query and a rotated key depends only on the distance of their
+/// positions.
 ///
 /// Pair number *i* of *n* is rotated by `position * theta^(-i / n)`. Source: Su et al., "RoFormer", 2021.
 ///
@@ -24,48 +24,48 @@ use crate::{DType, Tensor, Tree};
 /// ```
 #[derive(Clone, Debug, PartialEq, Tree)]
 pub struct Rotary {
-    /// The number of features of a head that are rotated, an even one: the first ones. Others stay as they are.
+    /// The number of features of a head that are rotated, which is even. They are the first ones; the others stay as they are.
     pub features: usize,
     /// The base of the frequencies; 10,000 by default.
     pub theta: f64,
-    /// Which features are a pair.
+    /// The features that form a pair.
     pub pairing: Pairing,
-    /// How the frequencies are changed for longer sequences.
+    /// How the frequencies are scaled for longer sequences.
     pub scaling: RopeScaling,
 }
 
-/// Which features [`Rotary`] rotates together.
+/// The features that [`Rotary`] rotates together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Tree)]
 pub enum Pairing {
-    /// Feature *i* of the first half with feature *i* of the second, as GPT-NeoX and Llama (in the files of Hugging Face) have it.
+    /// Feature *i* of the first half with feature *i* of the second, as in GPT-NeoX and in Hugging Face's files of Llama.
     #[default]
     Halves,
     /// Neighbours, as in the paper and in GPT-J.
     Neighbours,
 }
 
-/// How [`Rotary`] changes its frequencies for sequences longer than those that a model learned from; the fields are those of
+/// How [`Rotary`] scales its frequencies for sequences longer than those that a model was trained on. The fields are those of
 /// `rope_scaling` in Hugging Face's `config.json`.
 #[derive(Clone, Copy, Debug, PartialEq, Default, Tree)]
 pub enum RopeScaling {
-    /// Not at all.
+    /// No scaling.
     #[default]
     None,
-    /// All are divided by a factor: `linear`. Source: Chen et al., "Extending context window", 2023.
+    /// All frequencies are divided by a factor: `linear`. Source: Chen et al., "Extending context window", 2023.
     Linear {
-        /// What frequencies are divided by.
+        /// The divisor of the frequencies.
         factor: f64,
     },
-    /// Low ones are divided by a factor, high ones are not, and those between go over from one to the other: `llama3`.
-    /// Source: Llama 3.1 (`apply_scaling` of its reference implementation).
+    /// Low frequencies are divided by a factor, high ones are not, and those in between are interpolated: `llama3`. Source: Llama 3.1
+    /// (`apply_scaling` of its reference implementation).
     Llama3 {
-        /// What low frequencies are divided by.
+        /// The divisor of low frequencies.
         factor: f64,
         /// Frequencies whose wavelength is more than `original_max_position_embeddings / low_freq_factor` positions are low.
         low_freq_factor: f64,
         /// Frequencies whose wavelength is less than `original_max_position_embeddings / high_freq_factor` positions are high.
         high_freq_factor: f64,
-        /// The length of the sequences that the model learned from first.
+        /// The length of the sequences that the model was first trained on.
         original_max_position_embeddings: usize,
     },
 }
@@ -91,7 +91,7 @@ impl RopeScaling {
 }
 
 impl Rotary {
-    /// Rotations of this many features, in halves, of base 10,000.
+    /// Rotations of this many features, paired by halves, with base 10,000.
     pub fn new(features: usize) -> Rotary {
         Rotary { features, theta: 10_000.0, pairing: Pairing::default(), scaling: RopeScaling::default() }
     }
@@ -102,8 +102,8 @@ impl Rotary {
         (0..pairs).map(|i| self.scaling.scale(self.theta.powf(-(i as f64) / pairs as f64))).collect()
     }
 
-    /// The rotation at these positions, integers `[.., positions]`. A model computes it once, and all layers share it. It is f64 for
-    /// features in f64, else f32.
+    /// The rotation at these positions, integers `[.., positions]`. A model computes it once for all layers. It is f64 for features in f64,
+    /// else f32.
     ///
     /// # Errors
     /// If the number of features is odd, the positions are not integers, or the dtype is not a float.
@@ -125,7 +125,7 @@ impl Rotary {
                 }
                 let work = dtype.wide();
                 let frequencies = Tensor::from_vec(self.frequencies(), [self.features / 2]).to_dtype(work);
-                // For each position, all heads and each pair.
+                // For each position, every head and each pair.
                 Ok(positions.to_dtype(work).reshape([&aval.shape[..], &[1, 1]].concat()) * frequencies)
             });
             Rotation { cos: angles.cos(), sin: angles.sin(), pairing: self.pairing }
@@ -140,17 +140,17 @@ pub struct Rotation {
     pub cos: Tensor,
     /// `[.., positions, 1, pairs]`
     pub sin: Tensor,
-    /// Which features are a pair.
+    /// The features that form a pair.
     pub pairing: Pairing,
 }
 
 impl Rotation {
     /// `x` rotated, of type `dtype[.., positions, heads, features]`: queries or keys. f16 and bf16 are rotated in f32 and rounded once.
-    /// Dimensions before that of the positions may be missing in the rotation, or 1: it is the same for all of these.
+    /// Dimensions of the rotation before the positions may be missing or 1, and then broadcast.
     ///
     /// # Errors
-    /// If `x` has fewer than three dimensions, fewer features than are rotated, or another number of positions; if its dtype is
-    /// not that of the rotation, or a narrower one.
+    /// If `x` has fewer than three dimensions, fewer features than are rotated, or another number of positions; if its dtype is neither
+    /// that of the rotation nor narrower.
     #[track_caller]
     pub fn apply(&self, x: &Tensor) -> Tensor {
         deferred(|| {
@@ -200,7 +200,7 @@ impl Rotation {
     }
 }
 
-/// Whether a rotation is of the positions of `x`. One of a single position would broadcast to all.
+/// Whether a rotation has the positions of `x`. A rotation of a single position would otherwise broadcast to all.
 fn fits(rotation: &[usize], x: &[usize], pairs: usize) -> bool {
     let ([leading @ .., positions, 1, own_pairs], [batch @ .., of_x, _, _]) = (rotation, x) else { return false };
     let Some(missing) = batch.len().checked_sub(leading.len()) else { return false };

@@ -7,8 +7,8 @@ use crate::layer::pinned;
 use crate::trace::current_loc;
 use crate::{DType, Tensor, Tree};
 
-/// Averages of the means and variances that a [`BatchNorm`] met in training, for its use afterwards. They are a state and not weights: a training step takes them
-/// and gives the next ones, and no gradient is taken of them.
+/// Averages of the means and variances that a [`BatchNorm`] met in training, for use at inference. They are a state, not weights: a
+/// training step takes them and returns the next ones, and no gradient is taken of them.
 ///
 /// ```
 /// use remat::nn::{BatchNorm, RunningStatistics};
@@ -28,9 +28,9 @@ use crate::{DType, Tensor, Tree};
 pub struct RunningStatistics {
     /// `[channels]`, at least f32.
     pub mean: Tensor,
-    /// `[channels]`, at least f32; with the sum divided by one less than the number of elements.
+    /// `[channels]`, at least f32; unbiased, with the sum divided by one less than the number of elements.
     pub variance: Tensor,
-    /// The part of a new batch in the averages; 0.1 by default.
+    /// The weight of a new batch in the averages; 0.1 by default.
     pub momentum: f64,
 }
 
@@ -50,10 +50,10 @@ impl RunningStatistics {
 }
 
 impl BatchNorm {
-    /// As [`BatchNorm::apply`], and the statistics with those of this batch in them.
+    /// As [`BatchNorm::apply`], with the statistics updated with those of this batch.
     ///
     /// # Errors
-    /// As [`BatchNorm::apply`]; if the statistics are not of its channels.
+    /// As [`BatchNorm::apply`]; if the statistics have other channels.
     #[track_caller]
     pub fn train(&self, x: &Tensor, statistics: &RunningStatistics) -> Result<(Tensor, RunningStatistics)> {
         let loc = current_loc();
@@ -76,7 +76,7 @@ impl BatchNorm {
             let towards = |old: &Tensor, new: Tensor| -> Result<Tensor> {
                 Ok(old + (new.to_dtype(old.dtype()?) - old) * statistics.momentum)
             };
-            // A batch of one element has no variance, and leaves that average as it is.
+            // The variance of a batch with one element is undefined, and leaves the average as it is.
             let variance = match count {
                 0 | 1 => statistics.variance.clone(),
                 _ => towards(&statistics.variance, x.variance_ddof(axes.clone(), 1))?,

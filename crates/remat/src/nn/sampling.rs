@@ -1,4 +1,4 @@
-//! The choice of the next token.
+//! Sampling: the choice of the next token.
 
 use remat_ir::{Error, ErrorKind, Result};
 
@@ -7,7 +7,7 @@ use crate::layer::deferred;
 use crate::random::{self, Key};
 use crate::{DType, Tensor, Tree};
 
-/// How the next token is drawn from its logits. The default draws with the probabilities that the model gives.
+/// How the next token is drawn from its logits. The default draws with the model's probabilities.
 ///
 /// ```
 /// use remat::{Tensor, nn::Sampling, random};
@@ -19,12 +19,12 @@ use crate::{DType, Tensor, Tree};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Tree)]
 pub struct Sampling {
-    /// What the logits are divided by; with 0 the most likely token is taken each time.
+    /// The divisor of the logits; with 0 the most likely token is always taken.
     pub temperature: f64,
     /// Draws only among this many of the most likely tokens.
     pub top_k: Option<usize>,
-    /// Draws only among the fewest most likely tokens whose probabilities add up to at least this share, above 0 and at most 1. With `top_k` the
-    /// probabilities are those among its tokens. Source: Holtzman et al., "The curious case of neural text degeneration", 2019.
+    /// Draws only among the fewest most likely tokens whose probabilities add up to at least this share, above 0 and at most 1. With
+    /// `top_k`, only its tokens count. Source: Holtzman et al., "The curious case of neural text degeneration", 2019.
     pub top_p: Option<f64>,
 }
 
@@ -35,16 +35,16 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    /// The most likely token each time; the first of equals.
+    /// Takes the most likely token each time, the first of equals.
     pub const fn greedy() -> Sampling {
         Sampling { temperature: 0.0, top_k: None, top_p: None }
     }
 
-    /// The tokens that are drawn from logits `float[.., vocabulary]`: `i32[..]`.
+    /// Draws tokens from logits `float[.., vocabulary]`: `i32[..]`.
     ///
     /// # Errors
     /// If the temperature is negative or not finite, `top_k` is 0, `top_p` is not above 0 and at most 1, or the logits are not floats with
-    /// a dimension that is not empty.
+    /// a non-empty dimension.
     #[track_caller]
     pub fn choose(&self, key: Key, logits: &Tensor) -> Tensor {
         deferred(|| {
@@ -54,14 +54,14 @@ impl Sampling {
             if self.temperature == 0.0 {
                 return Ok(logits.argmax(-1));
             }
-            // Relative to the largest, so that a temperature near zero makes the others -inf, and none infinite.
+            // Relative to the largest, so that with a temperature near zero the others become -inf and none infinite.
             let logits = (&logits - logits.max(keep(-1))) / self.temperature.max(f64::from(f32::MIN_POSITIVE));
             if self.top_k.is_none() && self.top_p.is_none() {
                 return Ok(random::categorical(key, (), &logits, -1));
             }
             let (mut likely, tokens) = logits.top_k(self.top_k.unwrap_or(vocabulary).min(vocabulary));
             if let Some(share) = self.top_p {
-                // A token is among them if those before it do not reach the share: the first one always is.
+                // A token is included if those before it do not reach the share, so the first one always is.
                 let probabilities = likely.softmax(-1);
                 let before = probabilities.cumsum(-1) - &probabilities;
                 likely = before.lt(share).select(&likely, f64::NEG_INFINITY);
@@ -71,10 +71,10 @@ impl Sampling {
         })
     }
 
-    /// That the fields are in their ranges.
+    /// Checks that the fields are in their ranges.
     ///
     /// # Errors
-    /// Which of them is not, as [`Sampling::choose`].
+    /// If a field is out of range, as [`Sampling::choose`].
     pub fn check(&self) -> Result<()> {
         let refused = |message: String| Err(Error::new(ErrorKind::Argument, "nn::Sampling", message));
         if !(self.temperature >= 0.0 && self.temperature.is_finite()) {

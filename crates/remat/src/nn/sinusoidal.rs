@@ -1,16 +1,16 @@
-//! Sines and cosines of positions and of times.
+//! Sinusoidal embeddings of positions and times.
 
 use remat_ir::{Error, ErrorKind};
 
 use crate::layer::deferred;
 use crate::{DType, Tensor};
 
-/// Sines, then cosines, of numbers at frequencies from 1 down to one over `max_period`: what tells a diffusion model the time, and what a transformer
-/// without learned positions adds to its tokens.
+/// Sines, then cosines, of numbers at frequencies from 1 down to one over `max_period`. Diffusion models embed the time in this way, and
+/// transformers without learned positions the position of a token.
 ///
-/// Frequency number *i* of *n* is `max_period^(-i / n)`; of an odd number of features the last one is 0. `positions` are numbers `[..]`, and the result
-/// is `dtype[.., features]`, computed in f32, in f64 for f64. Source: Vaswani et al., "Attention is all you need", 2017, where `max_period` is 10,000; the order is that of
-/// `diffusers` (`get_timestep_embedding` without a shift).
+/// Frequency number *i* of *n* is `max_period^(-i / n)`; with an odd number of features the last one is 0. `positions` are numbers `[..]`,
+/// and the result is `dtype[.., features]`, computed in f32, or in f64 for f64. Source: Vaswani et al., "Attention is all you need", 2017,
+/// where `max_period` is 10,000; the order is that of `diffusers` (`get_timestep_embedding` without a shift).
 ///
 /// # Errors
 /// If the dtype is not a float, or the positions are bools.

@@ -8,18 +8,19 @@ use crate::trace::{Output, current_loc, pinned, structure};
 use crate::tree::{Segment, Walk, leaves};
 use crate::{LoopScheme, ScanOptions, Tensor, Tree, checkpoint, scan_checkpointed_with, tree};
 
-/// Layers of one kind, one after the other, under a checkpoint policy: what `nn.scan(nn.remat(Block, policy))` is in Flax.
+/// Layers of one kind, one after the other, under a checkpoint policy, like `nn.scan(nn.remat(Block, policy))` in Flax.
 ///
-/// The layers are a list, and the program has the equations of each of them; or they are [`stacked`](Stack::stacked), each weight of
-/// all of them one tensor with a leading axis of layers, and the program is a [`scan`](crate::scan) that is traced once, however many
-/// there are. Values and gradients have the same bits either way, and under every policy.
+/// The layers are a list, and the program has the equations of each of them; or they are [`stacked`](Stack::stacked), with each weight of
+/// all layers in one tensor with a leading axis of layers, and the program is a [`scan`](crate::scan) that is traced once for any number of
+/// layers. Values and gradients have the same bits either way, and under every policy.
 ///
-/// With `levels` of 2 or more only some states between layers are kept: [`LoopScheme::Levels`]. Two levels are the scheme of the
-/// square root, which keeps about twice the root of the number of layers.
+/// With `levels` of 2 or more only some states between layers are kept: [`LoopScheme::Levels`]. Two levels keep about twice the square root
+/// of the number of layers.
 ///
-/// Optimizers treat stacked weights layer by layer, as they do those of a list ([`Structure::layer_axes`](crate::tree::Structure::layer_axes)).
+/// Optimizers treat stacked weights layer by layer, as they treat those of a list
+/// ([`Structure::layer_axes`](crate::tree::Structure::layer_axes)).
 ///
-/// The path of a weight is that in the list (`3.up.weight`), or that in one layer (`up.weight`) if the layers are stacked.
+/// The path of a weight includes its index in a list (`3.up.weight`), but not if the layers are stacked (`up.weight`).
 ///
 /// ```
 /// use remat::nn::{Block, Stack};
@@ -36,16 +37,16 @@ use crate::{LoopScheme, ScanOptions, Tensor, Tree, checkpoint, scan_checkpointed
 #[derive(Clone, Debug)]
 pub struct Stack<L> {
     held: Held<L>,
-    /// The policy of a [`checkpoint`] around each layer; by default there is none.
+    /// The policy of a [`checkpoint`] around each layer; `None` by default.
     pub policy: Option<Policy>,
-    /// The number of levels of checkpoints; 0 and 1, the default, have none but those of the policy.
+    /// The number of levels of checkpoints; 0 and 1, the default, have only those of the policy.
     pub levels: usize,
 }
 
 #[derive(Clone, Debug)]
 enum Held<L> {
     List(Vec<L>),
-    /// Each leaf has a leading axis of this length, which is not 0.
+    /// All leaves have a leading axis of this length, which is not 0.
     Stacked(L, usize),
 }
 
@@ -76,7 +77,7 @@ impl<L: Tree> Tree for Stack<L> {
 }
 
 impl<L: Tree> Stack<L> {
-    /// A list of this many layers, each made of a key of its own.
+    /// A list of this many layers, each created from its own key.
     pub fn init(key: Key, layers: usize, init: impl FnMut(Key) -> L) -> Stack<L> {
         Stack::from(key.split_vec(layers).into_iter().map(init).collect::<Vec<L>>())
     }
@@ -111,10 +112,10 @@ impl<L: Tree> Stack<L> {
         matches!(self.held, Held::Stacked(..))
     }
 
-    /// The same layers with their weights stacked: a copy of them. Without any layer it stays a list.
+    /// The same layers with stacked weights, which are a copy. Without any layer it stays a list.
     ///
     /// # Errors
-    /// If a layer has another structure than the first one, or weights of other shapes or dtypes; that of a failed weight.
+    /// If a layer differs from the first in structure or in shapes or dtypes of weights; the error of a failed weight.
     ///
     /// ```
     /// use remat::{DType, nn::{Linear, Stack}, random};
@@ -147,8 +148,8 @@ impl<L: Tree> Stack<L> {
         Stack { held, ..self }
     }
 
-    /// The first layer, if the layers are a list; all of them, with a leading axis of layers, if they are stacked: for what does not
-    /// differ from layer to layer.
+    /// The first layer, if the layers are a list, or all of them with a leading axis of layers, if they are stacked. For properties that
+    /// are the same for all layers.
     pub(super) fn first(&self) -> Option<&L> {
         match &self.held {
             Held::List(layers) => layers.first(),
@@ -165,7 +166,7 @@ impl<L: Tree> Stack<L> {
         }
     }
 
-    /// The value after all layers: each layer in turn maps the value before it by `f(layer, x)`.
+    /// The value after all layers: each layer in turn maps the previous value by `f(layer, x)`.
     ///
     /// # Errors
     /// The first error of a layer; if the layers are stacked, as [`scan`](crate::scan).
@@ -176,8 +177,8 @@ impl<L: Tree> Stack<L> {
         Ok(x)
     }
 
-    /// As [`Stack::apply`] with an input and an output for each layer, along the first axes of `xs` and of the result:
-    /// `f(layer, carry, x)` gives the next carry and an output. Keys of dropout and states of layers go this way.
+    /// As [`Stack::apply`] with an input and an output for each layer, along the first axes of `xs` and of the result: `f(layer, carry, x)`
+    /// returns the next carry and an output. Use it for dropout keys and layer states.
     ///
     /// ```
     /// use remat::{DType, Tensor, nn::{Linear, Stack}, random};
@@ -193,7 +194,7 @@ impl<L: Tree> Stack<L> {
     /// ```
     ///
     /// # Errors
-    /// The first error of a layer; as [`scan`](crate::scan); if there is no layer, so that the type of the outputs is not known.
+    /// The first error of a layer; as [`scan`](crate::scan); if there is no layer, since the type of the outputs is then unknown.
     #[track_caller]
     pub fn scan<C: Tree, X: Tree, Y: Tree, R: Output<Tree = (C, Y)>>(
         &self,
@@ -228,12 +229,12 @@ impl<L: Tree> Stack<L> {
         xs: &X,
     ) -> Result<(C, Outs<Y>)> {
         let levels = self.levels.max(1);
-        // An operation of a layer is at its own line, and the loop at that of the caller: so nothing is pinned here.
+        // Operations of a layer are located at their own lines, and the loop at that of the caller, so nothing is pinned here.
         match &self.held {
             Held::List(layers) => {
                 let list = List { layers, f, xs, policy: self.policy.as_ref() };
                 let (carry, ys) = list.nested(0..layers.len(), &equal_blocks(layers.len(), levels), init)?;
-                // As a loop does, fail where a layer did.
+                // Fail if a layer failed, as a loop does.
                 for leaf in structure(&carry).0 {
                     leaf.aval()?;
                 }
@@ -258,7 +259,7 @@ enum Outs<Y> {
     Stacked(Y),
 }
 
-/// A run of layers that are a list.
+/// Layers in a list, while they run.
 struct List<'a, L, X, F> {
     layers: &'a [L],
     f: F,
@@ -336,7 +337,7 @@ fn stack_trees<T: Tree>(what: &str, trees: &[T]) -> Result<T> {
         }
     }
     let stacked: Vec<Tensor> = columns.iter().map(|column| Tensor::stack(column, 0)).collect();
-    // A failed weight is an error now, so that a loop over it is not the first to say so.
+    // A failed weight is reported here, and not first by a loop over the stack.
     for leaf in &stacked {
         leaf.aval()?;
     }

@@ -1,4 +1,4 @@
-//! Gradients of several batches for one step.
+//! Gradient accumulation: gradients of several batches for one step.
 
 use remat_ir::{Aval, Error, ErrorKind, Result};
 
@@ -7,10 +7,10 @@ use super::leaves::{self, Slot, no_steps, scoped};
 use crate::trace::pinned;
 use crate::{Tensor, Tree, cond, tree};
 
-/// One step of an optimizer for the mean gradient of every `steps` calls, as if of one batch that large: `optax.MultiSteps`.
+/// One step of an optimizer for the mean gradient of every `steps` calls, as if they were one large batch: `optax.MultiSteps`.
 ///
-/// Calls in between leave the model as it is. The mean is kept in f32 (f64 for parameters in f64), and the optimizer runs in a branch,
-/// so that its work is done in every `steps`-th call only.
+/// Calls in between leave the model unchanged. The mean is kept in f32 (f64 for parameters in f64), and the optimizer runs in a branch, so
+/// its work is done only in every `steps`-th call.
 ///
 /// ```
 /// use remat::optim::{Accumulate, Optimizer, Sgd};
@@ -27,7 +27,7 @@ use crate::{Tensor, Tree, cond, tree};
 pub struct Accumulate<O> {
     /// The optimizer that does the steps.
     pub optimizer: O,
-    /// How many calls make a step; at least 1.
+    /// The number of calls that make a step; at least 1.
     pub steps: u64,
 }
 
@@ -38,7 +38,7 @@ pub struct Accumulated<M, S> {
     pub count: Tensor,
     /// The mean of the gradients since the last step.
     pub mean: M,
-    /// The state of the optimizer, whose own number of steps counts those that it did.
+    /// The state of the optimizer, whose own number of steps counts the steps that it has done.
     pub inner: S,
 }
 
@@ -53,7 +53,7 @@ impl<O: Optimizer> Optimizer for Accumulate<O> {
         })
     }
 
-    /// As [`Optimizer::update`], and an error if `steps` is 0.
+    /// As [`Optimizer::update`]; if `steps` is 0.
     #[track_caller]
     fn update<M: Tree>(&self, model: &M, gradients: &M, state: &Self::State<M>) -> Result<(M, Self::State<M>)> {
         const NAME: &str = "optim::Accumulate::update";

@@ -8,14 +8,14 @@ use crate::argument::keep;
 use crate::trace::pinned;
 use crate::{Tensor, Tree};
 
-/// Adam without the first moment, and with the second as the product of a row and a column: for a matrix of `r` by `c` a state of
-/// `r + c` elements instead of `2 r c`.
+/// Adam without the first moment, and with the second moment as the product of a row and a column: for an `r` by `c` matrix a state of `r +
+/// c` elements instead of `2 r c`.
 ///
-/// With `d = 1 - (t + 1)^-decay_rate` in step `t`, the averages `R = d * R + (1 - d) * mean(g^2 + eps)` over each row and `C` over
-/// each column, the update is `u = g / sqrt(R C / mean(R))`. It is divided by `max(1, rms(u) / clip)`, multiplied by the rate and by
-/// `max(rms(p), 1e-3)`, averaged where there is momentum, and `p - u - weight_decay * p` is the parameter. Rows and columns run along
-/// the two largest dimensions; where the smaller of these is below `min_factored`, all of `g^2` is averaged, as in Adam. Each layer of
-/// a stacked [`Stack`](crate::nn::Stack) has its own rows, columns and root mean squares.
+/// With `d = 1 - (t + 1)^-decay_rate` in step `t`, the averages are `R = d * R + (1 - d) * mean(g^2 + eps)` over each row and `C` over each
+/// column, and the update is `u = g / sqrt(R C / mean(R))`. It is divided by `max(1, rms(u) / clip)`, multiplied by the rate and by
+/// `max(rms(p), 1e-3)`, averaged if there is momentum, and the new parameter is `p - u - weight_decay * p`. Rows and columns run along the
+/// two largest dimensions. If the smaller of these is below `min_factored`, all of `g^2` is averaged, as in Adam. Each layer of a stacked
+/// [`Stack`](crate::nn::Stack) has its own rows, columns and root mean squares.
 ///
 /// Source: Shazeer and Stern, "Adafactor: adaptive learning rates with sublinear memory cost", ICML 2018; defaults of Optax.
 ///
@@ -33,34 +33,34 @@ use crate::{Tensor, Tree};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Adafactor {
-    /// The rate, relative to the parameters where `scale_by_parameter`; 1e-2 by default.
+    /// The learning rate, relative to the parameters if `scale_by_parameter` is set; 1e-2 by default.
     pub learning_rate: Schedule,
     /// The second moment is factored if both of the two largest axes have at least this size; 128 by default.
     pub min_factored: usize,
-    /// How fast the averages grow long; 0.8 by default.
+    /// The exponent by which the averages become longer; 0.8 by default.
     pub decay_rate: f64,
     /// Whether updates are multiplied by the root mean square of the parameter; true by default.
     pub scale_by_parameter: bool,
     /// The largest root mean square of an update before the rate; 1 by default. `None` for no bound.
     pub clip: Option<f64>,
-    /// How much of the average update stays; `None`, the default, for no average and no memory for it.
+    /// The decay rate of the average update; `None`, the default, for no average and no memory for it.
     pub momentum: Option<f64>,
     /// Added to the square; 1e-30 by default.
     pub eps: f64,
-    /// The decay of weights, which is not times the rate, as in Optax; 0 by default.
+    /// The weight decay, which is not multiplied by the rate, as in Optax; 0 by default.
     pub weight_decay: f64,
-    /// The parameters that decay; all by default.
+    /// The parameters with weight decay; all by default.
     pub decay: Mask,
 }
 
-/// The state of [`Adafactor`]. All but `step` is f32, f64 for parameters in f64, and empty where a parameter does not need it.
+/// The state of [`Adafactor`]. All except `step` is f32, or f64 for parameters in f64, and empty where a parameter does not need it.
 #[derive(Clone, Debug, Tree)]
 pub struct Factored<M> {
     /// The number of steps done, i32.
     pub step: Tensor,
-    /// Averages of squares along the largest dimension, which their shape lacks.
+    /// Averages of squares over the largest dimension, which is missing from their shape.
     pub row: M,
-    /// Averages of squares along the second largest dimension, which their shape lacks.
+    /// Averages of squares over the second largest dimension, which is missing from their shape.
     pub column: M,
     /// The average square of parameters that are not factored.
     pub full: M,
@@ -104,7 +104,7 @@ impl Optimizer for Adafactor {
             let mut rate = rate(&self.learning_rate, &state.step);
             let mut averaging = PerDType::new(|dtype| 1 - (state.step.to_dtype(dtype) + 1).pow(-self.decay_rate));
             let decays = self.decay.of(model)?;
-            // Without momentum an empty tree stands in its place.
+            // Without momentum an empty tree takes its place.
             let [none] = leaves::init(model, |_, _| [Slot::none()]);
             let momentum = state.momentum.as_ref().unwrap_or(&none);
             let trees = (model, gradients, [&state.row, &state.column, &state.full, momentum]);
@@ -150,7 +150,7 @@ impl Optimizer for Adafactor {
     }
 }
 
-/// The two dimensions that a second moment is factored in.
+/// The two dimensions in which a second moment is factored.
 #[derive(Clone, Copy)]
 struct FactoredAxes {
     /// The second largest, which rows are counted along.
@@ -160,14 +160,14 @@ struct FactoredAxes {
 }
 
 impl FactoredAxes {
-    /// The axis of rows in a shape without that of columns.
+    /// The axis of rows in a shape without the axis of columns.
     fn rows_of_row(self) -> usize {
         self.rows - usize::from(self.rows > self.columns)
     }
 }
 
 impl Adafactor {
-    /// In which dimensions the second moment of a parameter is factored, if it is.
+    /// The dimensions in which the second moment of a parameter is factored, if it is.
     fn factored(&self, shape: &[usize], layer_axes: usize) -> Option<FactoredAxes> {
         let mut axes: Vec<usize> = (layer_axes..shape.len()).collect();
         axes.sort_by_key(|&axis| shape[axis]);

@@ -1,4 +1,4 @@
-//! AdamW with moments of eight bits.
+//! AdamW with 8-bit moments.
 
 use remat_ir::{Aval, Error, ErrorKind, Result};
 
@@ -10,15 +10,16 @@ use crate::argument::keep;
 use crate::trace::pinned;
 use crate::{DType, Tensor, Tree};
 
-/// [`AdamW`] whose moments are kept in eight bits: a quarter of their memory, and a float for each block.
+/// [`AdamW`] with moments in eight bits: a quarter of the memory, plus one float per block.
 ///
-/// A step decodes both moments to f32, does what AdamW does, and encodes them again. The elements of a parameter, in row-major order,
-/// (of each layer, where they are stacked) are cut into blocks; a block is divided by its largest magnitude, which is kept as its scale, and each quotient is kept as a u8 of a
-/// dynamic code: 7 decades, of which the upper have more values. The code of the squared gradient has no sign, and only 0 itself is
-/// kept as 0, so that no step divides by a square that was rounded away. A block in which an element is not finite decodes to NaN.
+/// A step decodes both moments to f32, applies AdamW, and encodes them again. The elements of a parameter (of each layer, if layers are
+/// stacked) are cut into blocks in row-major order. A block is divided by its largest magnitude, which is kept as its scale, and each
+/// quotient is stored as a u8 of a dynamic code: 7 decades, with more values in the upper ones. The code of the squared gradient has no
+/// sign, and only 0 itself is stored as 0, so that no step divides by a square that was rounded to zero. A block with an element that is
+/// not finite decodes to NaN.
 ///
-/// Source: Dettmers, Lewis, Shleifer and Zettlemoyer, "8-bit optimizers via block-wise quantization", ICLR 2022, with the values of
-/// its code; that small squares are not kept as 0 is of Li, Chen and Zhu, "Memory efficient optimizers with 4-bit states", NeurIPS 2023.
+/// Source: Dettmers, Lewis, Shleifer and Zettlemoyer, "8-bit optimizers via block-wise quantization", ICLR 2022, with the values of its
+/// code; storing small squares as nonzero is from Li, Chen and Zhu, "Memory efficient optimizers with 4-bit states", NeurIPS 2023.
 ///
 /// ```
 /// use remat::optim::{Adam8bit, AdamW, Optimizer};
@@ -36,11 +37,11 @@ use crate::{DType, Tensor, Tree};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Adam8bit {
-    /// Rates, averages and decay.
+    /// Rates, decay rates of averages, and weight decay.
     pub adamw: AdamW,
     /// The number of elements of a block, at least 1; 256 by default.
     pub block: usize,
-    /// Parameters of fewer elements keep their moments in f32; 4096 by default, as in bitsandbytes.
+    /// Parameters with fewer elements keep their moments in f32; 4096 by default, as in bitsandbytes.
     pub min_size: usize,
 }
 
@@ -49,7 +50,7 @@ pub struct Adam8bit {
 pub struct Moments8bit<M> {
     /// The number of steps done, i32.
     pub step: Tensor,
-    /// The codes of the average gradient, u8 in the shape of the parameter; the average itself for small parameters.
+    /// The codes of the average gradient, u8 in the shape of the parameter; for small parameters the average itself.
     pub mu: M,
     /// The largest magnitude of each block of `mu`, f32 (f64 for parameters in f64); empty for small parameters.
     pub mu_scale: M,
@@ -77,7 +78,7 @@ impl Optimizer for Adam8bit {
         })
     }
 
-    /// As [`Optimizer::update`], and an error if `block` is 0.
+    /// As [`Optimizer::update`]; if `block` is 0.
     #[track_caller]
     fn update<M: Tree>(&self, model: &M, gradients: &M, state: &Moments8bit<M>) -> Result<(M, Moments8bit<M>)> {
         const NAME: &str = "optim::Adam8bit::update";
@@ -128,9 +129,9 @@ impl Adam8bit {
     fn encode(&self, code: Code, moments: &Tensor, layers: usize) -> Result<(Tensor, Tensor)> {
         let blocks = self.blocks(moments, layers)?;
         let largest = blocks.abs().max(keep(1));
-        // The product with an infinite scale would be infinite where a code is not of 0.
+        // An infinite scale times the code of a nonzero number would be infinite.
         let scales = largest.is_finite().select(&largest, f64::NAN);
-        // A block of zeros has the scale 0, and codes of zeros.
+        // A block of zeros has scale 0 and codes of zeros.
         let codes = code.encode(&blocks, &scales.eq(0).select(1, &scales));
         Ok((joined(&codes, moments, layers)?, scales.squeeze(1)))
     }
@@ -140,7 +141,7 @@ impl Adam8bit {
         joined(&values, codes, layers)
     }
 
-    /// The elements as a matrix of one block a row, the last of each layer with zeros behind it.
+    /// The elements as a matrix with one block per row; the last block of each layer is padded with zeros.
     fn blocks(&self, x: &Tensor, layers: usize) -> Result<Tensor> {
         let size = x.size()? / layers;
         let (blocks, block) = (size.div_ceil(self.block), self.block.min(size));
@@ -158,7 +159,7 @@ fn joined(blocks: &Tensor, like: &Tensor, layers: usize) -> Result<Tensor> {
     Ok(flat.reshape(like.shape()?))
 }
 
-/// The number of stacked layers of a parameter, each of which has blocks of its own; at least 1.
+/// The number of stacked layers of a parameter, each with its own blocks; at least 1.
 fn layers(parameter: &Aval, layer_axes: usize) -> usize {
     parameter.shape.iter().take(layer_axes).product::<usize>().max(1)
 }

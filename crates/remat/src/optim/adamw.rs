@@ -7,10 +7,10 @@ use super::{Mask, Optimizer, Schedule};
 use crate::trace::pinned;
 use crate::{Tensor, Tree};
 
-/// Adam with decoupled decay of weights.
+/// Adam with decoupled weight decay.
 ///
-/// `p - rate * (m / (sqrt(v) + eps) + weight_decay * p)`, where `m` and `v` are averages of the gradient and of its square,
-/// corrected for their start at zero. Source: Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019.
+/// The new parameter is `p - rate * (m / (sqrt(v) + eps) + weight_decay * p)`, where `m` and `v` are averages of the gradient and of its
+/// square, with bias correction. Source: Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019.
 ///
 /// ```
 /// use remat::{Tensor, optim::{self, Optimizer}};
@@ -23,17 +23,17 @@ use crate::{Tensor, Tree};
 /// ```
 #[derive(Clone, Debug)]
 pub struct AdamW {
-    /// The rate; 1e-3 by default.
+    /// The learning rate; 1e-3 by default.
     pub learning_rate: Schedule,
-    /// How much of the average gradient stays; 0.9 by default.
+    /// The decay rate of the average gradient; 0.9 by default.
     pub b1: f64,
-    /// How much of the average square stays; 0.999 by default.
+    /// The decay rate of the average square; 0.999 by default.
     pub b2: f64,
-    /// Added to the root; 1e-8 by default.
+    /// The number added to the square root; 1e-8 by default.
     pub eps: f64,
-    /// The decay of weights, times the rate; 1e-4 by default.
+    /// The weight decay, multiplied by the rate; 1e-4 by default.
     pub weight_decay: f64,
-    /// The parameters that decay; all by default.
+    /// The parameters with weight decay; all by default.
     pub decay: Mask,
 }
 
@@ -86,7 +86,7 @@ fn slots(parameter: &Aval, _: usize) -> [Slot; 2] {
     [Slot::like(parameter), Slot::like(parameter)]
 }
 
-/// One step of AdamW: what all parameters share.
+/// One step of AdamW: the values that all parameters share.
 pub(super) struct AdamStep<'a> {
     adam: &'a AdamW,
     decays: Vec<bool>,
@@ -95,7 +95,7 @@ pub(super) struct AdamStep<'a> {
 }
 
 impl<'a> AdamStep<'a> {
-    /// The step after `before` steps, which makes `step`.
+    /// The step after `before` steps, which is number `step`.
     pub(super) fn new<M: Tree>(
         adam: &'a AdamW,
         model: &M,

@@ -1,4 +1,4 @@
-//! Bounds of gradients: of their norm, and of their values.
+//! Gradient clipping, by norm and by value.
 
 use super::leaves::working_dtype;
 use crate::trace::pinned;
@@ -18,10 +18,10 @@ pub fn global_norm<T: Tree>(tree: &T) -> Tensor {
     pinned(|| norm(tree))
 }
 
-/// The tree scaled so that its [`global_norm`] is at most `max_norm`, and the norm that it had.
+/// The tree scaled so that its [`global_norm`] is at most `max_norm`, and the norm before scaling.
 ///
-/// The norm needs all gradients before the first update, so that a training step holds all of them at once, as many bytes as the
-/// parameters: without it, and with [`clip_by_value`], each gradient is freed by its update as soon as it is computed.
+/// The norm needs all gradients before the first update, so a training step holds all of them at once, as many bytes as the parameters
+/// have. Without it, or with [`clip_by_value`], each gradient is freed by its update as soon as it is computed.
 ///
 /// Source: Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", ICML 2013.
 ///
@@ -50,7 +50,7 @@ pub fn clip_by_global_norm<T: Tree>(tree: &T, max_norm: f64) -> (T, Tensor) {
     })
 }
 
-/// The tree with each element of its float leaves within `-max` to `max`; NaN stays.
+/// The tree with each element of its float leaves clipped to `-max..=max`; NaN stays.
 ///
 /// ```
 /// use remat::{Tensor, optim};

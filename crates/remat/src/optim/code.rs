@@ -1,23 +1,23 @@
 //! The dynamic code: floats from -1 to 1, or from 0 to 1, in eight bits.
 //!
-//! Each of seven decades below 1 is cut into bins of one width: in the signed code the decade up to `10^(i - 6)` into `2^i`, in the
-//! unsigned one into twice as many. So small numbers keep an order of magnitude, and large ones two digits. A number has the code of
-//! its bin, which stands for the middle of the bin; 0 and 1 have codes of their own. These are the 256 values of Dettmers et al.,
-//! "8-bit optimizers via block-wise quantization", ICLR 2022, and of its library, bitsandbytes.
+//! Each of seven decades below 1 is cut into bins of equal width. In the signed code the decade up to `10^(i - 6)` has `2^i` bins, in the
+//! unsigned one twice as many. So small numbers keep their order of magnitude, and large ones two digits. A number has the code of its bin,
+//! which decodes to the middle of the bin; 0 and 1 have their own codes. These are the 256 values of Dettmers et al., "8-bit optimizers via
+//! block-wise quantization", ICLR 2022, and of its library, bitsandbytes.
 //!
-//! From code to value the middles lie on a line in each decade, these lines meet where decades do, and they get steeper: the value is
-//! the largest of seven lines, and the bin of a number the smallest of the seven inverse ones. No table is searched.
+//! As a function of the code, the values lie on a line in each decade. These lines meet at the ends of the decades and get steeper, so a
+//! value is the largest of seven lines, and the bin of a number the smallest of the seven inverse lines. No table is searched.
 
 use crate::{DType, Tensor};
 
 const DECADES: i32 = 7;
 
-/// One of both codes.
+/// The two codes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Code {
-    /// From -1 to 1: 127 is 0, and 255 is 1. There is no code for -1, which has that of the bin next to it.
+    /// From -1 to 1: 127 is 0, and 255 is 1. There is no code for -1, which gets the code of the nearest bin.
     Signed,
-    /// From 0 to 1: 255 is 1. No number but 0 has code 0: a second moment that were taken for 0 would be divided by.
+    /// From 0 to 1: 255 is 1. Only 0 has code 0, since a second moment of zero would be a divisor.
     Unsigned,
 }
 
@@ -30,7 +30,7 @@ impl Code {
         }
     }
 
-    /// Of how many bins the lowest decade consists, and where it starts.
+    /// The number of bins in a decade, and the number of the first bin.
     fn bins(self, decade: i32) -> (f64, f64) {
         match self {
             Code::Signed => (2f64.powi(decade), 0.0),
@@ -38,7 +38,7 @@ impl Code {
         }
     }
 
-    /// The codes of floats divided by a unit that none of them is beyond, as u8.
+    /// The codes, as u8, of floats divided by a unit that is at least as large as each of them.
     pub(super) fn encode(self, x: &Tensor, unit: &Tensor) -> Tensor {
         let magnitude = if self == Code::Signed { x.abs() } else { x.clone() } / unit;
         let line = |decade: i32| {
@@ -48,18 +48,18 @@ impl Code {
         };
         let bin = (1..DECADES).fold(line(0), |least, decade| least.minimum(line(decade))).floor();
         let top = f64::from(255 - self.zero());
-        // The middle between 1 and the last bin's middle: a number that divides itself is 1, and stays so.
+        // Halfway between 1 and the last bin's middle. A number divided by itself is 1 and stays 1.
         let (bins, _) = self.bins(DECADES - 1);
         let bin = magnitude.ge(1.0 - 0.225 / bins).select(top, bin.minimum(top - 1.0));
         let code = match self {
             Code::Signed => x.sign() * bin.maximum(0) + f64::from(self.zero()),
-            // A float whose quotient is rounded to 0 is none of the zeros.
+            // A nonzero float whose quotient is rounded to 0 does not get the code of zero.
             Code::Unsigned => bin.maximum(x.sign()),
         };
         code.to_dtype(DType::U8)
     }
 
-    /// The floats that u8 codes stand for.
+    /// The floats of u8 codes.
     pub(super) fn decode(self, codes: &Tensor, dtype: DType) -> Tensor {
         let offset = codes.to_dtype(dtype) - f64::from(self.zero());
         let bin = if self == Code::Signed { offset.abs() } else { offset.clone() };
@@ -78,7 +78,7 @@ mod tests {
     use super::{Code, DECADES};
     use crate::{DType, Tensor};
 
-    /// The values of codes, as `create_dynamic_map` of bitsandbytes builds them.
+    /// The values of the codes, as `create_dynamic_map` of bitsandbytes computes them.
     fn table(code: Code) -> Vec<f64> {
         let mut values = vec![0.0, 1.0];
         for decade in 0..DECADES {
@@ -105,7 +105,7 @@ mod tests {
             assert_eq!((expected.len(), expected[usize::from(code.zero())]), (256, 0.0));
             for (dtype, tolerance) in [(DType::F64, 1e-15), (DType::F32, 2e-7)] {
                 let values = code.decode(&Tensor::from_slice(&all, [256]), dtype);
-                // A code decodes to a value that has this code.
+                // A code decodes to a value that has this code again.
                 assert_eq!(code.encode(&values, &Tensor::from(1.0f32).to_dtype(dtype)).to_vec::<u8>().unwrap(), all);
                 let values: Vec<f64> = values.to_dtype(DType::F64).to_vec().unwrap();
                 for (value, expected) in values.iter().zip(&expected) {
@@ -120,10 +120,10 @@ mod tests {
         for dtype in [DType::F64, DType::F32] {
             assert_eq!(codes(Code::Signed, &[1.0, -1.0, 0.0, -0.0, 1e-9, -1e-9], dtype), [255, 0, 127, 127, 127, 127]);
             assert_eq!(codes(Code::Unsigned, &[1.0, 0.0, 1e-30, 1e-7, 0.9999, 0.99], dtype), [255, 0, 1, 1, 255, 253]);
-            // The least numbers, divided by the largest, are 0, and yet none of the zeros.
+            // The smallest numbers, divided by the largest, round to 0, but do not get the code of zero.
             let (x, unit) = (Tensor::new([1e-30f32, 1e30, 0.0]).to_dtype(dtype), Tensor::from(1e30f32).to_dtype(dtype));
             assert_eq!(Code::Unsigned.encode(&x, &unit).to_vec::<u8>().unwrap(), [1, 255, 0]);
-            // No number is further from its value than half a bin of its decade.
+            // A number is at most half a bin of its decade away from its value.
             let x: Vec<f64> = (0..4000).map(|i| 10f64.powf(-7.0 * f64::from(i) / 4000.0)).collect();
             for code in [Code::Signed, Code::Unsigned] {
                 let coded = codes(code, &x, dtype);

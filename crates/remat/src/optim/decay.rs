@@ -1,4 +1,4 @@
-//! Decay of weights through the gradients.
+//! Weight decay through the gradients.
 
 use remat_ir::Result;
 
@@ -8,12 +8,12 @@ use crate::Tree;
 use crate::trace::rebuild;
 use crate::tree::leaves;
 
-/// The gradients plus `weight_decay` times the parameters that `decay` takes: what adds half of `weight_decay` times their squares
-/// to the loss (L2 regularisation). Before [`Sgd`](super::Sgd) this is its usual decay; the other optimizers decay weights apart
-/// from the gradients.
+/// The gradients plus `weight_decay` times the parameters that `decay` selects, which corresponds to adding half of `weight_decay` times
+/// their squares to the loss (L2 regularisation). It is the usual weight decay for [`Sgd`](super::Sgd); the other optimizers have decoupled
+/// weight decay.
 ///
 /// # Errors
-/// If the gradients do not have the structure and the shapes of the model; if a path of the mask is not in it.
+/// If the gradients differ from the model in structure or shapes; if the mask names a path that does not exist.
 ///
 /// ```
 /// use remat::optim::{Mask, add_decayed_weights};

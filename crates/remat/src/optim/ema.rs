@@ -1,4 +1,4 @@
-//! Averages of parameters over steps.
+//! Exponential moving averages of parameters.
 
 use remat_ir::{Aval, Result};
 
@@ -8,9 +8,9 @@ use crate::{Tensor, Tree, tree};
 
 /// An exponential moving average of the parameters, which is often the better model for evaluation.
 ///
-/// `a = decay * a + (1 - decay) * p` after each step. It starts at zero and is divided by `1 - decay^t` when it is read, or without
-/// `debias` starts at the parameters. Source: Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", 1992;
-/// the correction is that of Adam.
+/// `a = decay * a + (1 - decay) * p` after each step. It starts at zero and is divided by `1 - decay^t` when it is read; without `debias`
+/// it starts at the parameters. Source: Polyak and Juditsky, "Acceleration of stochastic approximation by averaging", 1992; the correction
+/// is that of Adam.
 ///
 /// ```
 /// use remat::{Tensor, optim::Ema};
@@ -26,9 +26,9 @@ use crate::{Tensor, Tree, tree};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Ema {
-    /// How much of the average stays; 0.999 by default.
+    /// The decay rate of the average; 0.999 by default.
     pub decay: f64,
-    /// Whether the average starts at zero and is corrected for it; true by default.
+    /// Whether the average starts at zero and is bias-corrected; true by default.
     pub debias: bool,
 }
 
@@ -67,14 +67,14 @@ impl Ema {
         })
     }
 
-    /// The state after a step that gave this model.
+    /// The state after a step that resulted in this model.
     ///
     /// # Errors
     /// If the state does not have the structure and the shapes of the model.
     #[track_caller]
     pub fn update<M: Tree>(&self, model: &M, state: &Averaged<M>) -> Result<Averaged<M>> {
         scoped("ema", || {
-            // The model stands in the place of the gradients: what is averaged.
+            // The model takes the place of the gradients, since it is what is averaged.
             let trees = (model, model, [&state.average]);
             let (_, [average]) = leaves::update("optim::Ema::update", trees, slots, |leaf| {
                 let [average] = leaf.state;
@@ -85,7 +85,7 @@ impl Ema {
         })
     }
 
-    /// The average as a model: in the dtypes of `model`, with those of its leaves that are not floats. Before the first step it is
+    /// The average as a model, in the dtypes of `model` and with those of its leaves that are not floats. Before the first step it is
     /// `model` itself.
     ///
     /// # Errors

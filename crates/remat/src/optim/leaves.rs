@@ -1,4 +1,4 @@
-//! The leaves of a model, with those of its gradients and of the state of an optimizer.
+//! The float leaves of a model with their gradients and optimizer state.
 
 use remat_ir::{Aval, Error, ErrorKind, Result};
 
@@ -7,7 +7,7 @@ use crate::trace::{current_loc, pinned, rebuild, structure};
 use crate::tree::{Path, Structure, leaves};
 use crate::{DType, Tensor, Tree, named_scope, tree};
 
-/// What a state keeps for one parameter, in one of its trees.
+/// The part of a state for one parameter, in one of its trees.
 #[derive(Clone)]
 pub(super) struct Slot {
     pub shape: Vec<usize>,
@@ -27,7 +27,7 @@ impl Slot {
         Slot::zeros(&[0], DType::F32)
     }
 
-    /// Zeros of the shape of a parameter, in the dtype in which it is updated.
+    /// Zeros with the shape of a parameter, in the dtype in which it is updated.
     pub(super) fn like(parameter: &Aval) -> Slot {
         Slot::zeros(&parameter.shape, working_dtype(parameter.dtype))
     }
@@ -37,8 +37,8 @@ impl Slot {
     }
 }
 
-/// The `S` trees of a state before the first step, of the slots of each parameter and its number of leading axes of layers. A parameter
-/// that is not a float has none.
+/// The `S` trees of a state before the first step, built from the slots for each parameter and its number of leading axes of layers.
+/// Parameters that are not floats have none.
 pub(super) fn init<M: Tree, const S: usize>(model: &M, slots: impl Fn(&Aval, usize) -> [Slot; S]) -> [M; S] {
     let layer_axes = Structure::of(model).layer_axes();
     std::array::from_fn(|s| {
@@ -58,24 +58,23 @@ pub(super) fn init<M: Tree, const S: usize>(model: &M, slots: impl Fn(&Aval, usi
 pub(super) struct Leaf<const S: usize> {
     /// Its number among the leaves of the model.
     pub index: usize,
-    /// The number of its leading axes that are of stacked layers: each layer is updated for itself.
+    /// The number of its leading axes that are stacked layers, which are updated separately.
     pub layer_axes: usize,
     /// The parameter, in its [`working_dtype`].
     pub parameter: Tensor,
     /// The gradient, in the same dtype.
     pub gradient: Tensor,
-    /// As the slots of the state say.
+    /// The state in its slots.
     pub state: [Tensor; S],
     /// The [`working_dtype`].
     pub work: DType,
 }
 
-/// The model and the trees of its state after `f` of each float parameter, which gives the parameter in its working dtype.
-/// Other leaves stay as they are.
+/// The model and the trees of its state after `f` has updated each float parameter in its working dtype. Other leaves stay as they are.
 ///
 /// # Errors
-/// If the structure of the gradients or of the state is not that of the model, a gradient does not have the shape of its parameter, or
-/// the state is not as `slots` say; those of `f`.
+/// If the gradients or the state differ from the model in structure, a gradient does not have the shape of its parameter, or the state does
+/// not match `slots`; the errors of `f`.
 pub(super) fn update<M: Tree, const S: usize>(
     operation: &str,
     (model, gradients, state): (&M, &M, [&M; S]),
@@ -131,7 +130,7 @@ pub(super) fn belonging<M: Tree>(operation: &str, model: &M, (name, tree): (&str
     }
 }
 
-/// That a gradient has the shape of its parameter.
+/// Fails unless a gradient has the shape of its parameter.
 pub(super) fn expect_shape(operation: &str, path: &Path, parameter: &Aval, gradient: &Aval) -> Result<()> {
     if parameter.shape == gradient.shape {
         return Ok(());
@@ -151,7 +150,7 @@ fn expect_slot(operation: &str, path: &Path, held: &Aval, slot: &Slot) -> Result
     Err(Error::new(ErrorKind::Shape, operation, message))
 }
 
-/// An update as one operation of its user, in a scope of this name.
+/// Runs an update as one operation of the user, in a scope of this name.
 #[track_caller]
 pub(super) fn scoped<R>(name: &str, update: impl FnOnce() -> Result<R>) -> Result<R> {
     let loc = current_loc();
@@ -168,13 +167,13 @@ pub(super) fn no_steps() -> Tensor {
     Tensor::from(0i32)
 }
 
-/// One step more; the last number stays.
+/// One more step; the largest number stays.
 pub(super) fn next_step(step: &Tensor) -> Tensor {
     step.minimum(i32::MAX - 1) + 1
 }
 
-/// `1 - b^step`, what an average that started at zero is divided by. By the logarithm of `b`: in f32 the power itself would leave
-/// four digits of the first steps.
+/// `1 - b^step`, the divisor of an average that started at zero. It uses the logarithm of `b`: in f32 the power itself would leave four
+/// digits in the first steps.
 pub(super) fn correction(step: &Tensor, dtype: DType, b: f64) -> Tensor {
     if b == 0.0 { Tensor::scalar(dtype, 1.0) } else { -(step.to_dtype(dtype) * b.ln()).expm1() }
 }

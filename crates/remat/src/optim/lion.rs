@@ -7,7 +7,7 @@ use super::{Mask, Optimizer, Schedule};
 use crate::trace::pinned;
 use crate::{Tensor, Tree};
 
-/// The sign of an average gradient as the update: half of Adam's state, and wants a third to a tenth of its rate.
+/// The sign of an average gradient as the update. It has half of Adam's state, and needs a third to a tenth of its rate.
 ///
 /// Source: Chen et al., "Symbolic discovery of optimization algorithms", 2023.
 ///
@@ -21,15 +21,15 @@ use crate::{Tensor, Tree};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Lion {
-    /// The rate; 1e-4 by default.
+    /// The learning rate; 1e-4 by default.
     pub learning_rate: Schedule,
-    /// How much of the average the update is made of; 0.9 by default.
+    /// The weight of the average in the update; 0.9 by default.
     pub b1: f64,
-    /// How much of the average stays; 0.99 by default.
+    /// The decay rate of the average; 0.99 by default.
     pub b2: f64,
-    /// The decay of weights, times the rate; 1e-3 by default.
+    /// The weight decay, multiplied by the rate; 1e-3 by default.
     pub weight_decay: f64,
-    /// The parameters that decay; all by default.
+    /// The parameters with weight decay; all by default.
     pub decay: Mask,
 }
 

@@ -1,4 +1,4 @@
-//! Losses that are scaled so that gradients in f16 do not vanish.
+//! Loss scaling, so that gradients in f16 do not vanish.
 
 use remat_ir::Result;
 
@@ -8,8 +8,8 @@ use crate::trace::pinned;
 use crate::tree::leaves;
 use crate::{DType, Tensor, Tree, tree};
 
-/// A factor of the loss, so that small gradients do not vanish in f16, which adapts itself: after `growth_interval` steps in a row with
-/// finite gradients it doubles, and when one is not finite it is halved and the step is skipped.
+/// A factor of the loss that keeps small gradients from vanishing in f16. It adapts: after `growth_interval` consecutive steps with finite
+/// gradients it doubles; if a gradient is not finite, it is halved and the step is skipped.
 ///
 /// Source: Micikevicius et al., "Mixed precision training", 2018; the defaults are those of PyTorch's `GradScaler`. bf16 has the range of f32 and
 /// does not need it.
@@ -34,19 +34,19 @@ use crate::{DType, Tensor, Tree, tree};
 pub struct LossScale {
     /// The factor, an f32 scalar.
     pub factor: Tensor,
-    /// Steps in a row with finite gradients since the factor changed, an i32 scalar.
+    /// Consecutive steps with finite gradients since the factor changed, an i32 scalar.
     pub finite_steps: Tensor,
-    /// Steps that were skipped so far, an i32 scalar.
+    /// The number of skipped steps so far, an i32 scalar.
     pub skipped: Tensor,
     /// After this many steps with finite gradients the factor grows; 2,000 by default.
     pub growth_interval: u64,
-    /// What the factor is multiplied by then; 2 by default.
+    /// The factor of growth; 2 by default.
     pub growth: f64,
-    /// What the factor is multiplied by where a gradient is not finite; 1/2 by default.
+    /// The factor when a gradient is not finite; 1/2 by default.
     pub backoff: f64,
 }
 
-/// A factor of 65,536 at first.
+/// An initial factor of 65,536.
 impl Default for LossScale {
     fn default() -> LossScale {
         LossScale::new(65_536.0)
@@ -54,7 +54,7 @@ impl Default for LossScale {
 }
 
 impl LossScale {
-    /// This factor at first.
+    /// A scale with this initial factor.
     pub fn new(factor: f64) -> LossScale {
         LossScale {
             factor: Tensor::from(factor as f32),
@@ -66,7 +66,7 @@ impl LossScale {
         }
     }
 
-    /// The loss times the factor, at least in f32: that is what the gradient is taken of.
+    /// The loss times the factor, at least in f32. Differentiate this loss.
     #[track_caller]
     pub fn scale(&self, loss: &Tensor) -> Tensor {
         crate::layer::deferred(|| {
@@ -92,14 +92,14 @@ impl LossScale {
     /// Whether all float leaves are finite: a bool scalar.
     ///
     /// # Errors
-    /// That of a failed leaf.
+    /// The error of a failed leaf.
     #[track_caller]
     pub fn all_finite<M: Tree>(gradients: &M) -> Result<Tensor> {
         scoped("all_finite", || {
             let mut finite = Tensor::from(true);
             for (_, leaf) in leaves(gradients) {
                 if leaf.dtype()?.is_float() {
-                    // A sum of zeros, or NaN where an element is not finite; one pass, and nothing of the size of the leaf.
+                    // A sum of zeros, or NaN if an element is not finite: one pass, and no array of the size of the leaf.
                     finite &= (&leaf * 0.0).to_dtype(DType::F32).sum(..).eq(0.0);
                 }
             }
@@ -107,9 +107,9 @@ impl LossScale {
         })
     }
 
-    /// The step of an optimizer with the gradients of the scaled loss: the model, the state and the next scale. Where a gradient is not finite, model and
-    /// state stay as they are, and the step counts as skipped. What should see the true gradients, such as clipping, takes [`LossScale::unscale`] and
-    /// goes on with [`LossScale::keep_if_finite`] by itself.
+    /// The step of an optimizer with the gradients of the scaled loss: returns the model, the state and the next scale. If a gradient is
+    /// not finite, model and state stay as they are and the step counts as skipped. Code that needs the true gradients, such as clipping,
+    /// uses [`LossScale::unscale`] and then [`LossScale::keep_if_finite`] itself.
     ///
     /// # Errors
     /// Those of the optimizer.
@@ -129,7 +129,7 @@ impl LossScale {
         })
     }
 
-    /// `new` where `finite`, a bool scalar, is true, and else `old`.
+    /// `new` if `finite`, a bool scalar, is true, and otherwise `old`.
     ///
     /// # Errors
     /// If the structures differ.
@@ -138,7 +138,7 @@ impl LossScale {
         scoped("loss_scale", || keep(finite, new, old))
     }
 
-    /// The scale after a step whose gradients were finite, or were not: a bool scalar.
+    /// The scale after a step; `finite` is a bool scalar that tells whether its gradients were finite.
     #[must_use]
     #[track_caller]
     pub fn adjusted(&self, finite: &Tensor) -> LossScale {
@@ -147,9 +147,9 @@ impl LossScale {
             let interval = i32::try_from(self.growth_interval.max(1)).unwrap_or(i32::MAX);
             let is_full = steps.ge(interval);
             let grown = &self.factor * self.growth;
-            // A factor that would be infinite stays.
+            // The factor does not become infinite.
             let grown = (&is_full & grown.lt(f64::from(f32::MAX))).select(grown, &self.factor);
-            // Nor does it vanish.
+            // The factor does not become zero.
             let shrunk = (&self.factor * self.backoff).maximum(f64::from(f32::MIN_POSITIVE));
             LossScale {
                 factor: finite.select(grown, shrunk),

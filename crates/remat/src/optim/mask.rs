@@ -1,4 +1,4 @@
-//! Which parameters a rule applies to.
+//! Masks: selections of parameters.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::trace::pattern::matches;
 use crate::tree::{Path, Structure, leaves};
 use crate::{Tensor, Tree};
 
-/// Which parameters a rule applies to: the decay of weights, or an optimizer of a [`Partition`](super::Partition).
+/// The parameters to which a rule applies, such as weight decay or an optimizer of a [`Partition`](super::Partition).
 ///
 /// ```
 /// use remat::{DType, Tensor, optim::Mask};
@@ -22,17 +22,18 @@ use crate::{Tensor, Tree};
 /// ```
 #[derive(Clone, Default)]
 pub enum Mask {
-    /// All.
+    /// All parameters.
     #[default]
     All,
-    /// Those of two or more dimensions: matrices and not biases or gains. The axis of layers of a stacked [`Stack`](crate::nn::Stack) does not count.
+    /// Parameters with two or more dimensions: matrices, not biases or gains. The axis of layers of a stacked [`Stack`](crate::nn::Stack)
+    /// does not count.
     Matrices,
-    /// Those whose path matches one of these patterns. A pattern is a path, as `blocks.3.attn.w`, in which `*` stands for any one
-    /// segment, and `**` for any number of them, also none.
+    /// Parameters whose path matches one of these patterns. A pattern is a path, such as `blocks.3.attn.w`, in which `*` matches any one
+    /// segment, and `**` any number of segments, including none.
     Paths(Vec<String>),
-    /// All but those that another mask takes.
+    /// All parameters except those that another mask selects.
     Complement(Box<Mask>),
-    /// Those for which this holds. Parameters of a stacked [`Stack`](crate::nn::Stack) come with their axis of layers.
+    /// Parameters for which the function returns true. Parameters of a stacked [`Stack`](crate::nn::Stack) have their axis of layers.
     Custom(fn(&Path, &Tensor) -> bool),
 }
 
@@ -42,13 +43,13 @@ impl Mask {
         Mask::Paths(patterns.into_iter().map(Into::into).collect())
     }
 
-    /// All but those that this mask takes.
+    /// All parameters except those that this mask selects.
     #[must_use]
     pub fn complement(self) -> Mask {
         Mask::Complement(Box::new(self))
     }
 
-    /// Whether a leaf is meant that has this number of leading axes of stacked layers:
+    /// Whether the mask selects a leaf with this number of leading axes of stacked layers:
     /// [`Structure::layer_axes`](crate::tree::Structure::layer_axes).
     pub fn takes(&self, path: &Path, leaf: &Tensor, layer_axes: usize) -> bool {
         match self {
@@ -63,10 +64,10 @@ impl Mask {
         }
     }
 
-    /// Whether each leaf of a model is meant, in the order of [`leaves`].
+    /// Whether each leaf of a model is selected, in the order of [`leaves`].
     ///
     /// # Errors
-    /// If a pattern of [`Mask::Paths`] matches no leaf: it is misspelt, or of another model.
+    /// If a pattern of [`Mask::Paths`] matches no leaf, because it is misspelt or belongs to another model.
     #[track_caller]
     pub fn of<M: Tree>(&self, model: &M) -> Result<Vec<bool>> {
         let loc = crate::trace::current_loc();
@@ -74,7 +75,7 @@ impl Mask {
         Ok(self.unchecked(model))
     }
 
-    /// As [`Mask::of`], where patterns may match no leaf.
+    /// As [`Mask::of`], but patterns may match no leaf.
     pub(super) fn unchecked<M: Tree>(&self, model: &M) -> Vec<bool> {
         let layer_axes = Structure::of(model).layer_axes();
         leaves(model).iter().zip(layer_axes).map(|((path, leaf), axes)| self.takes(path, leaf, axes)).collect()
@@ -111,7 +112,7 @@ impl fmt::Debug for Mask {
     }
 }
 
-/// The segments of a pattern; the empty pattern has none, as the path of a model that is one tensor.
+/// The segments of a pattern. The empty pattern has none, like the path of a model that is one tensor.
 fn split(pattern: &str) -> impl Iterator<Item = &str> {
     pattern.split('.').filter(|_| !pattern.is_empty())
 }

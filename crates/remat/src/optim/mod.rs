@@ -1,13 +1,11 @@
 //! Optimizers: plain values with an `init` and an `update`.
 //!
-//! An update is a function of the model, its gradients and the state of the optimizer, and gives a new model and a new
-//! state: it runs as it is, or inside `jit`. The state is a [`Tree`] whose parts have the model's own type,
-//! so that it is stored, mapped and reported as the model is.
+//! An update is a function from the model, its gradients and the optimizer state to a new model and a new state. It can run directly or
+//! inside `jit`. The state is a [`Tree`] whose parts have the model's own type, so it is stored, mapped and reported like the model.
 //!
-//! What comes before an update is a function of the gradients ([`clip_by_global_norm`], [`clip_by_value`],
-//! [`add_decayed_weights`]), what comes around it an optimizer that holds others ([`Accumulate`], [`Partition`] with [`Frozen`]) or
-//! a value that goes along ([`LossScale`]), and
-//! what comes after it a function of the model ([`Ema`]).
+//! Steps before an update are functions of the gradients ([`clip_by_global_norm`], [`clip_by_value`], [`add_decayed_weights`]). Wrappers of
+//! an update are optimizers that hold others ([`Accumulate`], [`Partition`] with [`Frozen`]) or a value that is passed along
+//! ([`LossScale`]). Steps after an update are functions of the model ([`Ema`]).
 //!
 //! ```
 //! use remat::optim::Optimizer;
@@ -27,22 +25,22 @@
 //! # Ok::<(), remat::Error>(())
 //! ```
 //!
-//! Parameters in f16 and bf16 are updated in f32, rounded once, and their states are f32: 0.999 of something, added up
-//! over steps, needs more digits than they have. A leaf of the model that is not a float stays as it is, and its state is empty.
+//! Parameters in f16 and bf16 are updated in f32 and rounded once, and their states are f32: an average that keeps 0.999 of its value in
+//! each step needs more digits than these dtypes have. A leaf of the model that is not a float stays as it is, and its state is empty.
 //!
-//! Inside a [`shard_map`](crate::shard_map) an optimizer sees the shard of a parameter. [`AdamW`], [`Sgd`] and [`Lion`] compute each element
-//! for itself, so that this is the same. What is computed of many elements is computed of the shard's: [`global_norm`] and
-//! [`clip_by_global_norm`], the averages of [`Adafactor`], the matrices of [`Muon`], the blocks and the smallest size of [`Adam8bit`]. Give `jit`
-//! [`Shardings`](crate::Shardings) of the parameters instead where these should be of the whole.
+//! Inside a [`shard_map`](crate::shard_map) an optimizer sees the shard of a parameter. [`AdamW`], [`Sgd`] and [`Lion`] work element by
+//! element, so the result is the same. Values that depend on many elements are computed from those of the shard: [`global_norm`] and
+//! [`clip_by_global_norm`], the averages of [`Adafactor`], the matrices of [`Muon`], the blocks and the minimum size of [`Adam8bit`]. If
+//! these should cover whole parameters, pass `jit` the [`Shardings`](crate::Shardings) of the parameters instead.
 //!
-//! Inside `jit`, where model and state are moved to the step, an update takes the memory of what it updates, and each gradient is freed
-//! as soon as it is consumed: [`Jitted::memory`](crate::Jitted::memory) tells the peak (`donated_peak`). Gradients of layers that a scan runs
-//! come out of it all at once.
+//! Inside `jit`, if model and state are moved into the step, an update takes the memory of the old values, and each gradient is freed as
+//! soon as it is consumed: [`Jitted::memory`](crate::Jitted::memory) reports the peak (`donated_peak`). A scan over layers returns the
+//! gradients of all its layers at once.
 //!
-//! The layers of a stacked [`Stack`](crate::nn::Stack) are updated each for itself, as those of a list are: the axis of layers does not
-//! make a bias a matrix, and no average runs along it.
+//! The layers of a stacked [`Stack`](crate::nn::Stack) are updated separately, like those of a list: the axis of layers does not turn a
+//! bias into a matrix, and no average runs along it.
 //!
-//! The number of steps counts from 0, and a [`Schedule`] is asked for the rate of the step that is done, as in optax.
+//! Steps are counted from 0. A [`Schedule`] receives the number of the current step, as in optax.
 
 mod accumulate;
 mod adafactor;
@@ -80,7 +78,7 @@ use remat_ir::Result;
 
 use crate::Tree;
 
-/// An optimizer: how a model moves along its gradients, and the state that it keeps for that.
+/// An optimizer: it moves a model along its gradients, and keeps a state for that.
 ///
 /// ```
 /// use remat::optim::{AdamW, Optimizer, Sgd};
@@ -102,18 +100,18 @@ use crate::Tree;
 /// # Ok::<(), remat::Error>(())
 /// ```
 pub trait Optimizer {
-    /// What is kept from one step to the next for a model of type `M`.
+    /// The state that is kept between steps for a model of type `M`.
     type State<M: Tree>: Tree;
 
-    /// The state before the first step. If a leaf of the model is a failed tensor, its state is, too.
+    /// The state before the first step. If a leaf of the model is a failed tensor, so is its state.
     #[track_caller]
     fn init<M: Tree>(&self, model: &M) -> Self::State<M>;
 
     /// The model and the state after a step.
     ///
     /// # Errors
-    /// If the gradients or the state do not have the structure of the model, a gradient does not have the shape of its parameter, the
-    /// state is not that of this optimizer, or a [`Mask`] names a path that the model does not have.
+    /// If the gradients or the state differ from the model in structure, a gradient does not have the shape of its parameter, the state
+    /// belongs to another optimizer, or a [`Mask`] names a path that the model does not have.
     #[track_caller]
     fn update<M: Tree>(&self, model: &M, gradients: &M, state: &Self::State<M>) -> Result<(M, Self::State<M>)>;
 }

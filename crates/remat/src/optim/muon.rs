@@ -9,12 +9,12 @@ use crate::argument::keep;
 use crate::trace::{pinned, rebuild, structure};
 use crate::{Tensor, Tree};
 
-/// Momentum made orthogonal, for matrices; all other parameters are those of an [`AdamW`].
+/// Momentum that is orthogonalised, for matrices. All other parameters use an [`AdamW`].
 ///
-/// The average gradient `m`, corrected for its start at zero, is divided by its Frobenius norm and mapped `iterations` times by the
-/// Newton-Schulz polynomial `a x + (b (x x^T) + c (x x^T)^2) x`, which brings its singular values near 1. A matrix of `r` rows
-/// (inputs) and `c` columns (outputs) moves by `rate * (sqrt(max(1, c / r)) * x + weight_decay * p)`. A parameter of more than two
-/// dimensions is a batch of matrices in its last two; so is one of stacked layers, whose biases and gains are not matrices.
+/// The average gradient `m`, with bias correction, is divided by its Frobenius norm and mapped `iterations` times by the Newton-Schulz
+/// polynomial `a x + (b (x x^T) + c (x x^T)^2) x`, which brings its singular values near 1. A matrix with `r` rows (inputs) and `c` columns
+/// (outputs) moves by `rate * (sqrt(max(1, c / r)) * x + weight_decay * p)`. A parameter with more than two dimensions is a batch of
+/// matrices in its last two. So is a parameter of stacked layers, whose biases and gains are not matrices.
 ///
 /// Sources: Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024; `rms`: Liu et al., "Muon is scalable for LLM
 /// training", 2025. As in the first, use it for the matrices of hidden layers, and leave embeddings and the last layer to AdamW.
@@ -33,27 +33,27 @@ use crate::{Tensor, Tree};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Muon {
-    /// The rate of matrices; 0.02 by default.
+    /// The learning rate of matrices; 0.02 by default.
     pub learning_rate: Schedule,
-    /// How much of the average gradient stays; 0.95 by default.
+    /// The decay rate of the average gradient; 0.95 by default.
     pub beta: f64,
     /// Nesterov momentum; true by default.
     pub nesterov: bool,
     /// `a`, `b` and `c` of the polynomial; 3.4445, -4.775 and 2.0315 by default.
     pub coefficients: [f64; 3],
-    /// How often the polynomial is applied; 5 by default.
+    /// The number of times that the polynomial is applied; 5 by default.
     pub iterations: usize,
-    /// Added to the norm; 1e-8 by default.
+    /// The number added to the norm; 1e-8 by default.
     pub eps: f64,
-    /// If given, `x` is multiplied by `rms * sqrt(max(r, c))` instead, so that its root mean square is near `rms`: with 0.2 the rates
-    /// of AdamW fit. Not by default.
+    /// If given, `x` is multiplied by `rms * sqrt(max(r, c))` instead, so that its root mean square is near `rms`. With 0.2 the rates of
+    /// AdamW fit. `None` by default.
     pub rms: Option<f64>,
-    /// The decay of matrices, times the rate; 0 by default.
+    /// The weight decay of matrices, multiplied by the rate; 0 by default.
     pub weight_decay: f64,
-    /// The matrices that decay; all by default.
+    /// The matrices with weight decay; all by default.
     pub decay: Mask,
-    /// The parameters that are matrices; by default all of two or more dimensions. Of what it takes, those with fewer dimensions or
-    /// no elements are left to AdamW.
+    /// The parameters that are treated as matrices; by default all with two or more dimensions. Selected parameters with fewer dimensions
+    /// or no elements are left to AdamW.
     pub matrices: Mask,
     /// The optimizer of all others.
     pub adamw: AdamW,
@@ -152,7 +152,7 @@ impl Muon {
     /// The matrices with their singular values near 1, scaled by their shape.
     fn orthogonal(&self, momentum: &Tensor) -> Result<Tensor> {
         let (rows, columns) = (momentum.dim(-2)?, momentum.dim(-1)?);
-        // The polynomial commutes with the transpose, and costs less in the narrow one.
+        // The polynomial commutes with the transpose, and is cheaper for wide matrices.
         let turned = rows > columns;
         let mut x = if turned { momentum.t() } else { momentum.clone() };
         x = &x / (x.square().sum(keep([-2, -1])).sqrt() + self.eps);

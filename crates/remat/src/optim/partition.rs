@@ -7,9 +7,9 @@ use super::{Mask, Optimizer};
 use crate::trace::{pinned, rebuild, structure};
 use crate::{DType, Tensor, Tree, tree};
 
-/// One optimizer for the parameters that a mask takes, and another for the rest: `optax.partition` of two.
+/// One optimizer for the parameters that a mask selects, and another for the rest: `optax.partition` of two.
 ///
-/// Each sees the model with the parameters of the other one empty, so that it keeps no state for them.
+/// Each sees the model with the other's parameters empty, so it keeps no state for them.
 ///
 /// ```
 /// use remat::optim::{AdamW, Frozen, Mask, Optimizer, Partition};
@@ -28,7 +28,7 @@ use crate::{DType, Tensor, Tree, tree};
 pub struct Partition<A, B> {
     /// The parameters of `chosen`.
     pub mask: Mask,
-    /// The optimizer of the parameters that the mask takes.
+    /// The optimizer of the selected parameters.
     pub chosen: A,
     /// The optimizer of all others.
     pub others: B,
@@ -46,7 +46,7 @@ pub struct Parts<A, B> {
 impl<A: Optimizer, B: Optimizer> Optimizer for Partition<A, B> {
     type State<M: Tree> = Parts<A::State<M>, B::State<M>>;
 
-    /// Errors of the mask are those of the first update.
+    /// Errors of the mask are reported by the first update.
     #[track_caller]
     fn init<M: Tree>(&self, model: &M) -> Self::State<M> {
         pinned(|| {
@@ -71,8 +71,8 @@ impl<A: Optimizer, B: Optimizer> Optimizer for Partition<A, B> {
     }
 }
 
-/// The tree with only the leaves that are taken, and with only the others. What is left out is an empty tensor of integers, which
-/// no optimizer touches.
+/// The tree with only the selected leaves, and with only the others. A leaf that is left out becomes an empty tensor of integers, which no
+/// optimizer changes.
 pub(super) fn halves<M: Tree>(tree: &M, takes: Vec<bool>) -> (M, M) {
     let empty = Tensor::zeros([0], DType::I32);
     let half = |wanted: bool| {
@@ -82,9 +82,9 @@ pub(super) fn halves<M: Tree>(tree: &M, takes: Vec<bool>) -> (M, M) {
     (half(true), half(false))
 }
 
-/// The optimizer that leaves all parameters as they are, and keeps no state: for those that a [`Partition`] does not train.
+/// The optimizer that leaves all parameters unchanged and keeps no state, for those that a [`Partition`] does not train.
 ///
-/// Their gradients are not needed then, and inside `jit` they are not computed.
+/// Their gradients are then not needed, and inside `jit` they are not computed.
 ///
 /// ```
 /// use remat::optim::{Frozen, Optimizer};

@@ -1,4 +1,4 @@
-//! Learning rates over steps.
+//! Learning rate schedules.
 
 use std::f64::consts::PI;
 
@@ -7,7 +7,7 @@ use crate::{DType, Tensor};
 
 /// A learning rate as a function of the number of steps done.
 ///
-/// A number is a constant rate, and a tensor is the rate itself: compute any other schedule of the state's step.
+/// A number is a constant rate, and a tensor is the rate itself: compute any other schedule from the step in the state.
 ///
 /// ```
 /// use remat::{DType, Tensor, optim::Schedule};
@@ -66,17 +66,17 @@ pub enum Schedule {
     Piecewise {
         /// The rate of the first step.
         start: f64,
-        /// From which step on the rate is multiplied by what, once more for each that is reached.
+        /// Steps and factors: from each step on, the rate is multiplied by its factor.
         scales: Vec<(u64, f64)>,
     },
-    /// Schedules one after the other, each of which counts steps from its own first.
+    /// Schedules one after the other, each counting steps from its own start.
     Joined {
         /// The schedule of the first step.
         first: Box<Schedule>,
-        /// From which step on another is in force.
+        /// The following schedules, with the step at which each begins.
         then: Vec<(u64, Schedule)>,
     },
-    /// This rate, a scalar: of a schedule of one's own.
+    /// This rate, a scalar, for custom schedules.
     Rate(Tensor),
 }
 
@@ -129,7 +129,7 @@ impl From<Tensor> for Schedule {
     }
 }
 
-/// A number of steps as the i32 that steps are counted in, the last for all that are longer.
+/// A number of steps as i32, the type in which steps are counted; larger numbers saturate.
 fn last(steps: u64) -> i32 {
     i32::try_from(steps).unwrap_or(i32::MAX)
 }
@@ -148,7 +148,7 @@ fn cosine(step: &Tensor, dtype: DType, start: f64, end: f64, steps: u64) -> Tens
     (start - end) * (((part(step, steps) * PI).cos() + 1) * 0.5) + end
 }
 
-/// How much of `steps` is done, up to 1.
+/// The share of `steps` that is done, up to 1.
 fn part(step: &Tensor, steps: u64) -> Tensor {
     step.clamp(0, steps as f64) / steps as f64
 }

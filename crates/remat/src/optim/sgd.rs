@@ -7,10 +7,10 @@ use super::{Optimizer, Schedule};
 use crate::trace::pinned;
 use crate::{Tensor, Tree, tree};
 
-/// Gradient descent, with momentum if it is not zero, and Nesterov's if that is said.
+/// Gradient descent, optionally with momentum or Nesterov momentum.
 ///
-/// `v = g + momentum * v`, then `p - rate * v`, or with Nesterov `p - rate * (g + momentum * v)`. Source: Sutskever et al., "On the
-/// importance of initialization and momentum in deep learning", ICML 2013. Weights decay by
+/// `v = g + momentum * v`, and the new parameter is `p - rate * v`, or `p - rate * (g + momentum * v)` with Nesterov momentum. Source:
+/// Sutskever et al., "On the importance of initialization and momentum in deep learning", ICML 2013. For weight decay, use
 /// [`add_decayed_weights`](super::add_decayed_weights) on the gradients.
 ///
 /// ```
@@ -23,9 +23,9 @@ use crate::{Tensor, Tree, tree};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Sgd {
-    /// The rate; 1e-2 by default.
+    /// The learning rate; 1e-2 by default.
     pub learning_rate: Schedule,
-    /// How much of the velocity stays; 0 by default.
+    /// The decay rate of the velocity; 0 by default.
     pub momentum: f64,
     /// Nesterov momentum; false by default.
     pub nesterov: bool,
@@ -57,7 +57,7 @@ impl Optimizer for Sgd {
         })
     }
 
-    /// As [`Optimizer::update`], and an error if the state has no velocity and there is momentum.
+    /// As [`Optimizer::update`]; if there is momentum and the state has no velocity.
     #[track_caller]
     fn update<M: Tree>(&self, model: &M, gradients: &M, state: &Velocity<M>) -> Result<(M, Velocity<M>)> {
         const NAME: &str = "optim::Sgd::update";

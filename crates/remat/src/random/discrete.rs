@@ -1,4 +1,4 @@
-//! Draws from finite sets: events, categories, orders, samples.
+//! Draws from finite sets: events, categories, permutations, samples.
 
 use remat_ir::{Error, ErrorKind, Gather, IndexMode, Literal, Result, Shape, Sort, TopK};
 
@@ -10,10 +10,10 @@ use crate::argument::{Axes, Dims, Int, Operand};
 use crate::trace::{bind, bind1, deferred};
 use crate::{DType, Tensor};
 
-/// True with probability `p`: JAX's `bernoulli`, for a `p` of dtype `dtype`.
+/// True with probability `p`: JAX's `bernoulli`, with `p` in `dtype`.
 ///
-/// `p` is converted to `dtype`, in which the uniform numbers are drawn that it is compared with, and broadcast to the
-/// shape. The result is bool. Another than a float dtype gives a failed tensor.
+/// `p` is converted to `dtype`, the dtype of the uniform numbers with which it is compared, and broadcast to the shape. The result is bool.
+/// A dtype that is not a float gives a failed tensor.
 ///
 /// ```
 /// use remat::{DType, random};
@@ -32,9 +32,9 @@ pub fn bernoulli(key: Key, shape: impl Dims, dtype: DType, p: impl Operand) -> T
 
 /// Indices along `axis` with the probabilities `softmax(logits, axis)`: JAX's `categorical`.
 ///
-/// `draws` are leading dimensions of the result, which is i32 of the shape `draws` and then that of `logits` without
-/// `axis`: `()` draws once from each distribution. `logits` are floats and not normalized; a logit of minus infinity is
-/// never drawn. An axis that is empty or out of range gives a failed tensor.
+/// `draws` are leading dimensions of the result, which is i32 with the shape `draws` followed by that of `logits` without `axis`; `()`
+/// draws once from each distribution. `logits` are unnormalized floats; a logit of minus infinity is never drawn. An axis that is empty or
+/// out of range gives a failed tensor.
 ///
 /// ```
 /// use remat::{Tensor, random};
@@ -55,7 +55,7 @@ pub fn categorical(key: Key, draws: impl Dims, logits: &Tensor, axis: impl Int) 
         }
         let draws = draws.to_shape(NAME)?;
         let all: Vec<usize> = draws.iter().chain(&aval.shape).copied().collect();
-        // The index of the largest of logits with Gumbel noise has the probabilities of their softmax.
+        // The index of the largest logit with added Gumbel noise has the probabilities of the softmax.
         Ok((noise(&key, NAME, &shape(NAME, all)?, aval.dtype)? + logits).argmax(draws.len() + axis))
     })
 }
@@ -104,7 +104,7 @@ pub fn shuffle(key: Key, x: &Tensor, axis: impl Int) -> Tensor {
     })
 }
 
-/// `x` with the elements of each vector along `axis` in an order of its own: JAX's `permutation` with `independent`.
+/// `x` with the elements of each vector along `axis` in an independent random order: JAX's `permutation` with `independent`.
 ///
 /// ```
 /// use remat::{DType, random};
@@ -122,7 +122,7 @@ pub fn permuted(key: Key, x: &Tensor, axis: impl Int) -> Tensor {
     deferred(|| sort_rounds(key, NAME, x, [axis].resolve(NAME, x.aval()?)?[0]))
 }
 
-/// How [`choice`] draws; by default with replacement, each with the same probability.
+/// Options of [`choice`]; by default it draws with replacement and equal probabilities.
 ///
 /// ```
 /// use remat::random::Choice;
@@ -131,7 +131,7 @@ pub fn permuted(key: Key, x: &Tensor, axis: impl Int) -> Tensor {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
-    /// Draws no integer twice.
+    /// Whether no integer is drawn twice.
     pub without_replacement: bool,
     /// The probabilities, a float tensor of `n` elements. With replacement they need not add up to 1.
     pub p: Option<Tensor>,
@@ -139,8 +139,8 @@ pub struct Choice {
 
 /// Integers of `0..n`, as i32: JAX's `choice`. Take the elements of a tensor at these indices to draw from it.
 ///
-/// More draws without replacement than `n`, draws from nothing, or probabilities of another shape give a failed tensor.
-/// Without replacement, `p` should have as many positive elements as there are draws.
+/// More draws without replacement than `n`, draws from an empty set, or probabilities of another shape give a failed tensor. Without
+/// replacement, `p` should have at least as many positive elements as there are draws.
 ///
 /// ```
 /// use remat::random::{self, Choice};
@@ -187,8 +187,8 @@ fn order(key: Key, operation: &str, n: usize) -> Result<Tensor> {
     sort_rounds(key, operation, &Tensor::iota(n, 0, DType::I32), 0)
 }
 
-/// Sorts by random keys of 32 bits, so often that elements with equal keys in every round are improbable.
-/// Source: the shuffle of TensorFlow's XLA bridge, which JAX follows.
+/// Sorts by random keys of 32 bits, in enough rounds that equal keys in every round are improbable. Source: the shuffle of TensorFlow's XLA
+/// bridge, which JAX follows.
 fn sort_rounds(mut key: Key, operation: &str, x: &Tensor, axis: usize) -> Result<Tensor> {
     let aval = x.aval()?;
     let rounds = (3.0 * (aval.size().max(1) as f64).ln() / f64::from(u32::MAX).ln()).ceil() as usize;

@@ -12,7 +12,7 @@ use crate::tensor::Argument;
 use crate::trace::deferred;
 use crate::{DType, Tensor};
 
-/// Floats of `range`, uniform, its start included and its end not: JAX's `uniform`.
+/// Uniform floats in `range`, including its start and excluding its end: JAX's `uniform`.
 ///
 /// The bounds are converted to `dtype` and broadcast to the shape. The numbers are multiples of 2^-10 (f16), 2^-7 (bf16),
 /// 2^-23 (f32) or 2^-52 (f64) of the range. Another dtype gives a failed tensor.
@@ -49,7 +49,7 @@ pub fn uniform<T: Operand>(key: Key, shape: impl Dims, dtype: DType, range: Rang
 
 /// Standard normal numbers: JAX's `normal`, that is `sqrt(2) * erf_inv(u)` of the same uniform `u`.
 ///
-/// Another than a float dtype gives a failed tensor.
+/// A dtype that is not a float gives a failed tensor.
 ///
 /// ```
 /// use remat::{DType, random};
@@ -62,16 +62,16 @@ pub fn normal(key: Key, shape: impl Dims, dtype: DType) -> Tensor {
     const NAME: &str = "random::normal";
     deferred(|| {
         let u = unit(&key, NAME, &self::shape(NAME, shape)?, dtype)?;
-        // The open interval from -1: its start is the float after -1, and 1 less that rounds to 2 in every dtype.
+        // The open interval from -1: its start is the float after -1, and 1 minus that rounds to 2 in every dtype.
         let (_, mantissa) = dtype.float_format().unwrap_or_default();
         let min = Tensor::scalar(dtype, (-f64::from(mantissa) - 1.0).exp2() - 1.0);
         Ok(Tensor::scalar(dtype, std::f64::consts::SQRT_2) * scaled(&u, &Tensor::scalar(dtype, 2.0), &min).erf_inv())
     })
 }
 
-/// Standard normal numbers on the condition that they lie in the open interval `range`: JAX's `truncated_normal`.
+/// Standard normal numbers truncated to the open interval `range`: JAX's `truncated_normal`.
 ///
-/// The bounds are converted to `dtype` and broadcast to the shape. Another than a float dtype gives a failed tensor.
+/// The bounds are converted to `dtype` and broadcast to the shape. A dtype that is not a float gives a failed tensor.
 ///
 /// ```
 /// use remat::{DType, random};
@@ -95,9 +95,9 @@ pub fn truncated_normal<T: Operand>(key: Key, shape: impl Dims, dtype: DType, ra
     })
 }
 
-/// Numbers of the density `exp(-x)` on `x >= 0`: JAX's `exponential`.
+/// Exponentially distributed numbers, with density `exp(-x)` for `x >= 0`: JAX's `exponential`.
 ///
-/// Another than a float dtype gives a failed tensor.
+/// A dtype that is not a float gives a failed tensor.
 ///
 /// ```
 /// use remat::{DType, random};
@@ -108,14 +108,13 @@ pub fn truncated_normal<T: Operand>(key: Key, shape: impl Dims, dtype: DType, ra
 #[track_caller]
 pub fn exponential(key: Key, shape: impl Dims, dtype: DType) -> Tensor {
     const NAME: &str = "random::exponential";
-    // Of 1 - u, which is never zero.
+    // The logarithm of 1 - u, which is never zero.
     deferred(|| Ok(-(-unit(&key, NAME, &self::shape(NAME, shape)?, dtype)?).log1p()))
 }
 
 /// Numbers of the standard Gumbel distribution, `-log(-log(u))`: JAX's `gumbel` in its default mode.
 ///
-/// The largest f32 is about 16, so that events of a probability below 1e-7 are biased. Another than a float dtype gives a
-/// failed tensor.
+/// The largest f32 is about 16, so events with a probability below 1e-7 are biased. A dtype that is not a float gives a failed tensor.
 ///
 /// ```
 /// use remat::{DType, random};
@@ -129,7 +128,7 @@ pub fn gumbel(key: Key, shape: impl Dims, dtype: DType) -> Tensor {
     deferred(|| noise(&key, NAME, &self::shape(NAME, shape)?, dtype))
 }
 
-/// Uniform numbers of `[0, 1)`: random mantissa bits under the exponent of 1, less 1.
+/// Uniform numbers in `[0, 1)`: random mantissa bits with the exponent of 1, minus 1.
 ///
 /// # Errors
 /// If `dtype` is not a float; as [`raw`].
@@ -151,17 +150,17 @@ pub(super) fn unit(key: &Key, operation: &str, shape: &[usize], dtype: DType) ->
 pub(super) fn noise(key: &Key, operation: &str, shape: &[usize], dtype: DType) -> Result<Tensor> {
     let u = unit(key, operation, shape, dtype)?;
     let (exponent, _) = dtype.float_format().unwrap_or_default();
-    // From the smallest normal number, whose distance to 1 rounds to 1: so the logarithm is finite.
+    // From the smallest normal number, which 1 absorbs in rounding, so that the logarithm is finite.
     let tiny = Tensor::scalar(dtype, (2.0 - (f64::from(exponent) - 1.0).exp2()).exp2());
     Ok(-(-(u + tiny).log()).log())
 }
 
-/// `u * span + min`; rounding must not go below `min`.
+/// `u * span + min`, at least `min` in spite of rounding.
 fn scaled(u: &Tensor, span: &Tensor, min: &Tensor) -> Tensor {
     (u * span + min).maximum(min)
 }
 
-/// The float after `x` on the way up or down; infinity up and NaN stay. No tangent passes.
+/// The float after `x` in a direction. Positive infinity upwards and NaN stay. It has no tangent.
 fn next(x: &Tensor, dtype: DType, up: bool) -> Tensor {
     let unsigned = unsigned(dtype);
     let bits = x.bitcast(unsigned);

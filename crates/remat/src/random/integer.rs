@@ -11,9 +11,9 @@ use crate::tensor::Argument;
 use crate::trace::deferred;
 use crate::{DType, Tensor};
 
-/// Uniform bits as unsigned integers, of any shape: JAX's `bits`.
+/// Uniform random bits as unsigned integers: JAX's `bits`.
 ///
-/// Another dtype than u8, u16, u32 or u64 gives a failed tensor.
+/// A dtype other than u8, u16, u32 or u64 gives a failed tensor.
 ///
 /// ```
 /// use remat::{DType, random};
@@ -33,7 +33,7 @@ pub fn bits(key: Key, shape: impl Dims, dtype: DType) -> Tensor {
     })
 }
 
-/// The bits that `operation` draws.
+/// The random bits of `operation`.
 ///
 /// # Errors
 /// As [`Key::blocks`].
@@ -47,11 +47,10 @@ pub(super) fn raw(key: &Key, operation: &str, shape: &[usize], dtype: DType) -> 
     Ok(flat.reshape(shape))
 }
 
-/// Integers of `range`, uniform but for a bias of at most 2^-32: JAX's `randint`.
+/// Integers in `range`, uniform except for a bias of at most 2^-32: JAX's `randint`.
 ///
-/// The bounds are integers, or integer tensors of any dtype that broadcast to the shape; they are clipped to what `dtype` holds, where the
-/// end may be one more than its largest value. An empty range gives its start. Another than an integer dtype, or bounds
-/// that are not integers, give a failed tensor.
+/// The bounds are integers, or integer tensors of any dtype that broadcast to the shape. They are clipped to the range of `dtype`; the end
+/// may be one more than its largest value. An empty range gives its start. A dtype or bounds that are not integers give a failed tensor.
 ///
 /// ```
 /// use remat::{DType, random};
@@ -80,25 +79,25 @@ pub fn randint<T: Operand>(key: Key, shape: impl Dims, dtype: DType, range: Rang
 
 const NAME: &str = "random::randint";
 
-/// The dtype that is drawn: at least 32 bits, since the bias grows as the square of the range against that of the draw.
+/// The dtype of the random bits: at least 32 bits, since the bias grows with the square of the range relative to it.
 fn drawn(dtype: DType) -> DType {
     if dtype.bits() < 32 { DType::I32 } else { dtype }
 }
 
-/// The remainder of twice as many bits as `dtype` has, by the size of the range.
+/// The remainder of twice as many bits as `dtype` has, divided by the size of the range.
 fn sample(key: Key, shape: &[usize], dtype: DType, min: &Tensor, span: &Tensor) -> Result<Tensor> {
     let unsigned = unsigned(dtype);
     let [first, second] = key.split();
     let (high, low) = (raw(&first, NAME, shape, unsigned)?, raw(&second, NAME, shape, unsigned)?);
-    // (2^bits) mod span, by two factors of half as many bits.
+    // (2^bits) mod span, as a product of two factors of half as many bits.
     let half = integer(unsigned, 1 << (dtype.bits() / 2)) % span;
     let multiplier = &half * &half % span;
     let offset = (high % span * multiplier + low % span) % span;
     Ok(min + offset.to_dtype(dtype))
 }
 
-/// The start of a range and its size. The size of all of the dtype wraps to zero, and the remainder by zero is the
-/// dividend, as it should be. An empty range is one of its start.
+/// The start of a range and its size. The size of a dtype's whole range wraps to zero, and the remainder by zero is the dividend, as it
+/// should be. An empty range has its start only.
 fn known_span(min: i128, max: i128, dtype: DType) -> (Tensor, Tensor) {
     let (smallest, largest) = limits(dtype);
     let min = min.clamp(smallest, largest);
@@ -106,12 +105,12 @@ fn known_span(min: i128, max: i128, dtype: DType) -> (Tensor, Tensor) {
     (integer(drawn(dtype), min), integer(unsigned(drawn(dtype)), span))
 }
 
-/// As [`known_span`], of tensors.
+/// As [`known_span`], for tensors.
 fn span(min: &Tensor, max: &Tensor, dtype: DType) -> Result<(Tensor, Tensor)> {
     let drawn = drawn(dtype);
     let (smallest, largest) = limits(dtype);
     if drawn != dtype {
-        // The end is clipped to one past the largest value, which the wider dtype has.
+        // The end is clipped to one more than the largest value, which the wider dtype can represent.
         let min = clip(min, drawn, (smallest, largest))?;
         let max = clip(max, drawn, (smallest, largest + 1))?;
         let span = max.gt(&min).select(&max - &min, 1).to_dtype(unsigned(drawn));
@@ -127,7 +126,7 @@ fn span(min: &Tensor, max: &Tensor, dtype: DType) -> Result<(Tensor, Tensor)> {
 /// A bound as a tensor.
 ///
 /// # Errors
-/// If it holds no integers; if it does not broadcast to the shape.
+/// If it is not of integers; if it does not broadcast to the shape.
 fn bound(x: Argument<'_>, shape: &[usize]) -> Result<Tensor> {
     let wrong = |what: String| {
         let message = format!("takes integer bounds, not {what}; convert it with .to_dtype(DType::I32)");

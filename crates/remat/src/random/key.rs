@@ -11,13 +11,12 @@ use crate::trace::{bind, bind1, deferred, pinned};
 use crate::tree::Walk;
 use crate::{Tensor, Tree};
 
-/// The state of the generator: two words of 32 bits. Neither `Copy` nor `Clone`, and samplers take it by value, so that a
-/// key is used once; `split` and `fold_in` give new ones.
+/// The state of the random number generator: two words of 32 bits. It is neither `Copy` nor `Clone`, and samplers take it by value, so each
+/// key is used once; `split` and `fold_in` create new ones.
 ///
-/// A key is a [`Tree`] of one tensor, `u32[2]`, so that it can be an argument or a result of any transformation; inside
-/// `vmap` each example has its own. What takes trees apart and builds them anew copies keys with them, inside the
-/// library only. A traced function has its arguments by reference: there, [`Key::fold_in`] what tells the uses apart, or
-/// say [`Key::reuse`].
+/// A key is a [`Tree`] of one tensor, `u32[2]`, so it can be an argument or a result of any transformation; inside `vmap` each example has
+/// its own. Only the library copies keys, where it takes trees apart and rebuilds them. A traced function gets its arguments by reference:
+/// there, [`Key::fold_in`] a number that differs for each use, or call [`Key::reuse`].
 ///
 /// ```
 /// use remat::{DType, random};
@@ -53,7 +52,7 @@ pub fn key(seed: u64) -> Key {
 }
 
 impl Key {
-    /// `N` independent keys: JAX's `split`. The pattern says how many.
+    /// `N` independent keys: JAX's `split`. The pattern on the left determines `N`.
     ///
     /// ```
     /// use remat::random;
@@ -69,7 +68,7 @@ impl Key {
         })
     }
 
-    /// `n` independent keys, where `n` is known at run time only.
+    /// `n` independent keys, where `n` is known only at run time.
     ///
     /// ```
     /// use remat::random;
@@ -80,13 +79,13 @@ impl Key {
     pub fn split_vec(self, n: usize) -> Vec<Key> {
         pinned(|| {
             let keys = self.split_batch(n);
-            // Keys that failed all have one error, and there may be more of them than memory holds.
+            // Failed keys all have the same error, and their number may exceed memory.
             let n = if keys.0.error().is_some() { n.min(1 << 16) } else { n };
             (0..n).map(|i| keys.row(i)).collect()
         })
     }
 
-    /// `n` independent keys stacked, `u32[n,2]`: to map or scan over. No sampler takes them as they are.
+    /// `n` independent keys stacked, `u32[n,2]`, to map or scan over. Samplers do not accept a stack.
     ///
     /// ```
     /// use remat::random;
@@ -102,8 +101,8 @@ impl Key {
         }))
     }
 
-    /// A new key from this one and an integer: JAX's `fold_in`. The key stays, since what distinguishes two uses is the
-    /// integer: fold in the number of the step, of the layer, of the use. It is converted to u32.
+    /// A new key from this one and an integer, which is converted to u32: JAX's `fold_in`. This key stays usable, since the integer
+    /// distinguishes the uses: fold in the number of the step, of the layer, or of the use.
     ///
     /// ```
     /// use remat::random;
@@ -122,9 +121,8 @@ impl Key {
         }))
     }
 
-    /// The same key once more, said out loud: what uses it gets the numbers that the first use got. JAX's
-    /// `jax.random.clone`. It is needed where a traced function, which has its arguments by reference, is to use a key
-    /// of its arguments as it is.
+    /// An explicit copy of the key: its use draws the same numbers as the first. JAX's `jax.random.clone`. It is needed in a traced
+    /// function, which gets its arguments by reference, to use a key of the arguments as it is.
     ///
     /// ```
     /// use remat::{DType, random};
@@ -150,8 +148,8 @@ impl Key {
         &self.0
     }
 
-    /// The key of these words, as [`Key::data`] gave them: to store a generator on disk. JAX's `wrap_key_data`. A tensor
-    /// that is not a key fails where it is used.
+    /// The key with these words, as returned by [`Key::data`], to load a generator from disk. JAX's `wrap_key_data`. A tensor that is not a
+    /// key fails where it is used.
     ///
     /// ```
     /// use remat::{Tensor, random::Key};
@@ -163,7 +161,7 @@ impl Key {
         Key(data)
     }
 
-    /// Two words for each element of a shape, in one dimension: the block function applied to the number of the element.
+    /// Two random words for each element of a shape, in one dimension: the block function applied to the element's index.
     ///
     /// # Errors
     /// If this is not one key.
@@ -196,7 +194,7 @@ impl Key {
         Ok([0, 1].map(|i| row(&self.0, i).reshape(())))
     }
 
-    /// One of stacked keys.
+    /// One key of a stack.
     fn row(&self, index: usize) -> Key {
         Key(row(&self.0, index).reshape([2]))
     }
@@ -209,7 +207,7 @@ impl Tree for Key {
 }
 
 impl fmt::Debug for Key {
-    /// The type of the words; not the words, which a trace does not know.
+    /// Prints the type of the words, not the words, which a trace does not know.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.aval() {
             Ok(aval) => write!(f, "Key({aval})"),
@@ -234,7 +232,7 @@ fn row(x: &Tensor, index: usize) -> Tensor {
     bind1(Slice { start, limit, strides: Shape::from_elem(1, aval.rank()) }, &[x])
 }
 
-/// The data folded into a key, as a u32 scalar.
+/// The number to fold into a key, as a u32 scalar.
 ///
 /// # Errors
 /// If it is not an integer scalar.

@@ -1,8 +1,8 @@
-//! Random numbers of JAX's default generator: its keys and bits exactly, what goes through a logarithm up to rounding.
+//! Random numbers of JAX's default generator: keys and bits exactly, and distributions that use a logarithm up to rounding.
 //!
-//! A [`Key`] is the whole state: a sampler is a pure function of its key, so it can be traced, mapped and recomputed, and
-//! a recomputed dropout mask is the mask of the forward pass. A sampler takes its key by value, and a key can neither be
-//! copied nor cloned, so using one twice does not compile:
+//! A [`Key`] is the whole state. A sampler is a pure function of its key, so it can be traced, mapped and recomputed, and a recomputed
+//! dropout mask equals that of the forward pass. A sampler takes its key by value, and a key can be neither copied nor cloned, so using one
+//! twice does not compile:
 //!
 //! ```compile_fail,E0382
 //! use remat::{DType, random};
@@ -24,15 +24,14 @@
 //!
 //! # What equals JAX
 //!
-//! The generator is Threefry-2x32 as JAX uses it by default (`jax_threefry_partitionable`). Keys, [`bits`], [`uniform`],
-//! [`randint`], [`bernoulli`] and [`permutation`] have JAX's bits. What goes through a logarithm or an error function
-//! ([`normal`], [`truncated_normal`], [`gumbel`], [`exponential`]) is computed of the same uniform numbers and differs from
-//! JAX by the errors of these functions, which engines do not share: in f16 and bf16 not at all, in f32 by up to 8 epsilon,
-//! in f64 by up to 64, which are XLA's. [`categorical`] and weighted [`choice`] compare such numbers.
+//! The generator is Threefry-2x32 as JAX uses it by default (`jax_threefry_partitionable`). Keys, [`bits`], [`uniform`], [`randint`],
+//! [`bernoulli`] and [`permutation`] have JAX's bits. Distributions that use a logarithm or an error function ([`normal`],
+//! [`truncated_normal`], [`gumbel`], [`exponential`]) are computed from the same uniform numbers. They differ from JAX by the errors of
+//! these functions, which vary between engines: not at all in f16 and bf16, by up to 8 epsilon in f32, and by up to 64 in f64, which are
+//! XLA's. [`categorical`] and weighted [`choice`] compare such numbers.
 //!
-//! JAX compiles several operations as one, and may then round less often: its `uniform` of another range than 0 to 1 is
-//! ours when each of its operations runs alone. Without `jax_enable_x64` JAX has no 64-bit dtypes; with it, these have its
-//! bits too.
+//! JAX compiles several operations as one, and may then round less often: its `uniform` in a range other than 0 to 1 equals ours if each of
+//! its operations runs alone. Without `jax_enable_x64` JAX has no 64-bit dtypes; with it, their bits are equal too.
 //!
 //! Source of the generator: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 
@@ -55,7 +54,7 @@ mod tests {
     use crate::trace::{structure, trace_tree};
     use crate::{DType, Tensor, Tree};
 
-    /// A traced function draws the same numbers as the function itself.
+    /// Checks that a traced function draws the same numbers as the function itself.
     fn check<R: Tree>(f: impl Fn(&Key) -> R) -> Result<()> {
         let key = key(1701);
         let (program, _) = trace_tree(&key, Loc::default(), &f)?;

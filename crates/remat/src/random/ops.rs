@@ -1,4 +1,4 @@
-//! What samplers share.
+//! Helpers of the samplers.
 
 use remat_ir::{Aval, Error, ErrorKind, Literal, Result};
 
@@ -24,7 +24,7 @@ pub(super) fn parameter(operation: &str, x: Argument<'_>, dtype: DType, shape: &
     stretch(operation, &x.to_dtype(dtype), shape)
 }
 
-/// `x` repeated to `shape` as NumPy does it. A scalar stays one: elementwise operations let it stand for every element.
+/// `x` repeated to `shape` as in NumPy. A scalar stays a scalar, since elementwise operations broadcast it.
 ///
 /// # Errors
 /// If it does not broadcast to the shape.

@@ -1,7 +1,7 @@
-//! What each policy decided, and whether that made a difference.
+//! The decisions of each policy, and whether they made a difference.
 //!
-//! The decisions are those that partial evaluation wrote down as it split the function. That of saving a value has an effect
-//! only if the backward pass needs the value, and that of computing it again only if something there reads it.
+//! The decisions are those that partial evaluation recorded when it split the function. Saving a value has an effect only if the backward
+//! pass needs the value, and recomputing it only if something there reads it.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -17,32 +17,32 @@ use crate::transform::log::{Decisions, Entry, Log, Reason, visit_numbers};
 use crate::transform::origin::Origins;
 use crate::transform::{PartialEval, ResidualSource};
 
-/// What the policy of a checkpointed region decided about the values that one operation of the user computes.
+/// The decision of a region's policy about the values that one of the user's operations computes.
 #[derive(Clone, Debug)]
 pub struct PolicyDecision {
-    /// Where the region is.
+    /// The location of the region.
     pub region: Loc,
     /// Its policy.
     pub policy: Arc<Policy>,
     /// The value: the first result of the operation.
     pub aval: Aval,
-    /// Its name or operation, which may be one that only differentiation brings, such as the `cos` of a `sin`.
+    /// Its name or operation. The operation may exist only after differentiation, such as the `cos` of a `sin`.
     pub kind: SavedKind,
     /// The user's line and scope.
     pub loc: Loc,
     /// The decision.
     pub decision: Decision,
-    /// Why it is so, or why it has no effect.
+    /// The reason for the decision, or for its lack of effect.
     pub reason: Reason,
-    /// The number of values of this line that it is about, such as those of the layers of an unrolled loop.
+    /// The number of values at this line that it covers, such as one per layer of an unrolled loop.
     pub asked: usize,
-    /// How many of them became residuals, if they are to be saved or offloaded; how many the backward pass computes again,
-    /// if they are to be recomputed.
+    /// How many of them have an effect: became residuals, if they are saved or offloaded, or are computed again in the backward pass, if
+    /// they are recomputed.
     pub used: usize,
 }
 
 impl PolicyDecision {
-    /// Whether the backward pass takes or computes any of the values.
+    /// Whether any of the values is kept or computed again for the backward pass.
     pub fn has_effect(&self) -> bool {
         self.used > 0
     }
@@ -82,7 +82,7 @@ impl PolicyDecisions {
         self.list.iter()
     }
 
-    /// Those that made no difference: a value that is saved though nothing needs it, a value that is never computed again.
+    /// Decisions that made no difference: values that are saved but not needed, or recomputed but not read.
     pub fn without_effect(&self) -> impl Iterator<Item = &PolicyDecision> {
         self.list.iter().filter(|d| !d.has_effect())
     }
@@ -104,11 +104,11 @@ impl fmt::Display for PolicyDecisions {
     }
 }
 
-/// What the policies of a function's checkpointed regions decide when it is differentiated, for an argument of these avals,
-/// whose values are not read.
+/// The decisions of the policies of a function's checkpointed regions when it is differentiated, for an argument with these avals, whose
+/// values are not read.
 ///
-/// Of nested regions the outermost policy alone decides what the forward pass keeps, so the list has its decisions about
-/// the values of the inner ones.
+/// With nested regions the outermost policy alone decides what the forward pass keeps, so the list has its decisions about values in the
+/// inner regions.
 ///
 /// ```
 /// use remat::report::policy_decisions;
@@ -136,7 +136,7 @@ pub fn policy_decisions<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Resul
     Ok(PolicyDecisions { list: summary(log, &linearization.split) })
 }
 
-/// The user's line and scope, to compare.
+/// The user's line and scope, for comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Site(Option<&'static Location<'static>>, Scope);
 
@@ -146,8 +146,8 @@ impl Site {
     }
 }
 
-/// The log as a list, in which the decisions about one line are one, with what became of the values. Regions of one line and
-/// policy, such as those of the layers of an unrolled loop, are one too.
+/// Summarises the log: one decision per line, with the number of values that had an effect. Regions with the same line and policy, such as
+/// those of the layers of an unrolled loop, are merged too.
 fn summary(log: Log, split: &PartialEval) -> Vec<PolicyDecision> {
     let mut origins = Origins::default();
     let kept = |residual: &ResidualSource| match *residual {

@@ -15,7 +15,7 @@ pub(super) fn highlight(line: &str) -> String {
     }
     let mut out = String::with_capacity(2 * line.len());
     let mut rest = line;
-    // After the equals sign of an equation, which has spaces around it, comes its operation.
+    // The operation of an equation comes after its equals sign, which has spaces around it.
     let mut is_operation = false;
     while let Some(first) = rest.chars().next() {
         let end = if first == ':' {

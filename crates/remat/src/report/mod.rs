@@ -1,7 +1,7 @@
-//! Reports: what the backward pass keeps and why, the programs of both passes, what takes the memory of a program.
+//! Reports: what the backward pass keeps and why, the programs of both passes, and what takes the memory of a program.
 //!
-//! To make a report runs no program: it is made from the traced one, so reports are the same before the first step as
-//! after it, whatever the size of the model.
+//! Reports are made from the traced program and run nothing. So they are the same before the first step and after it, for a model of any
+//! size.
 
 mod decisions;
 mod highlight;

@@ -10,11 +10,11 @@ use crate::api::linearization::Linearization;
 use crate::trace::{Order, Output, Tensor, Tree, current_loc, expect_avals, run, trace_tree_at};
 use crate::transform::dce;
 
-/// The width where the terminal does not tell: JAX's.
+/// The width if the terminal does not report one, as in JAX.
 const DEFAULT_WIDTH: usize = 80;
-/// The least width of a column: programs in narrower ones are one line a word.
+/// The smallest width of a column; in a narrower one, programs would have one word per line.
 const MIN_COLUMN: usize = 48;
-/// Between the columns.
+/// The separator between the columns.
 const GAP: &str = " │ ";
 const FORWARD: &str = "--- forward computation:";
 const BACKWARD: &str = "--- backward computation:";
@@ -22,9 +22,9 @@ const BACKWARD: &str = "--- backward computation:";
 /// The programs of both passes of a function.
 #[derive(Clone, Debug)]
 pub struct FwdBwd {
-    /// From captured constants and arguments to the results, then the residuals.
+    /// Maps captured constants and arguments to the results, then the residuals.
     pub forward: Jaxpr,
-    /// From residuals and cotangents of the results to cotangents of the arguments.
+    /// Maps residuals and cotangents of the results to cotangents of the arguments.
     pub backward: Jaxpr,
     /// The captured constants, the first inputs of the forward program.
     pub consts: Vec<Tensor>,
@@ -33,10 +33,10 @@ pub struct FwdBwd {
 }
 
 impl FwdBwd {
-    /// Runs the forward program on the leaves of an argument: gives the leaves of the result, and the residuals.
+    /// Runs the forward program on the leaves of an argument. Returns the leaves of the result, and the residuals.
     ///
     /// # Errors
-    /// If the number of leaves or an aval is not the program's; that of a failed tensor, or of the run.
+    /// If the number of leaves or an aval does not match the program; the error of a failed tensor, or of the run.
     #[track_caller]
     pub fn run_forward(&self, leaves: &[Tensor]) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
         let groups = [("constant", &self.consts[..]), ("leaf", leaves)];
@@ -45,8 +45,8 @@ impl FwdBwd {
         Ok((outs, residuals))
     }
 
-    /// Runs the backward program on residuals and on cotangents of the leaves of the result that are floats: gives the cotangents of the
-    /// leaves of the argument that are floats.
+    /// Runs the backward program on residuals and on cotangents of the float leaves of the result. Returns the cotangents of the float
+    /// leaves of the argument.
     ///
     /// ```
     /// use remat::report::fwd_bwd;
@@ -66,13 +66,12 @@ impl FwdBwd {
         run_on(&self.backward, self.num_residuals, [("residual", residuals), ("cotangent", cotangents)], current_loc())
     }
 
-    /// Both programs for a terminal of this width: side by side where it is wide enough for two columns, else one above the
-    /// other.
+    /// Both programs for a terminal of this width: side by side if it has room for two columns, otherwise one above the other.
     pub fn side_by_side(&self, width: usize) -> String {
         self.laid_out(width, |line| line.to_string())
     }
 
-    /// As [`FwdBwd::side_by_side`], with the escape sequences that colour a terminal.
+    /// As [`FwdBwd::side_by_side`], with escape sequences for colours.
     pub fn styled(&self, width: usize) -> String {
         self.laid_out(width, highlight)
     }
@@ -149,8 +148,8 @@ pub fn fwd_bwd<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<FwdBwd>
     })
 }
 
-/// Prints [`fwd_bwd`] to the standard output: side by side if the terminal is wide enough, in colour if it has colour
-/// and `NO_COLOR` is not set.
+/// Prints [`fwd_bwd`] to standard output: side by side if the terminal is wide enough, in colour if it supports colours and `NO_COLOR` is
+/// not set.
 ///
 /// ```
 /// use remat::report::print_fwd_bwd;
@@ -160,23 +159,23 @@ pub fn fwd_bwd<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<FwdBwd>
 /// ```
 ///
 /// # Errors
-/// As [`vjp`](crate::vjp); of kind `Io` if the standard output cannot be written.
+/// As [`vjp`](crate::vjp); of kind `Io` if writing to standard output fails.
 #[track_caller]
 pub fn print_fwd_bwd<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<()> {
     let programs = fwd_bwd(f, x)?;
     let width = terminal_size::terminal_size().map_or(DEFAULT_WIDTH, |(width, _)| usize::from(width.0));
-    // The stream takes the styles away where there is no colour.
+    // The stream removes the styles if there is no colour.
     print("print_fwd_bwd", &programs.styled(width))
 }
 
-/// Writes text to the standard output; `print!` would panic where that fails.
+/// Writes text to standard output; `print!` would panic if that fails.
 pub(super) fn print(operation: &str, text: &str) -> Result<()> {
     let mut stdout = anstream::stdout().lock();
     let written = write!(stdout, "{text}").and_then(|()| stdout.flush());
     written.map_err(|e| Error::new(ErrorKind::Io, operation, format!("cannot write to the standard output: {e}")))
 }
 
-/// Breaks the lines that are longer than a column between words, and those of longer words within them.
+/// Breaks lines longer than a column between words, and longer words within.
 fn wrapped(lines: Vec<String>, column: usize) -> Vec<String> {
     let mut all = Vec::with_capacity(lines.len());
     for line in lines {
@@ -195,7 +194,7 @@ fn wrapped(lines: Vec<String>, column: usize) -> Vec<String> {
     all
 }
 
-/// Runs a program on two groups of tensors, of which the first has `num_first`; the words are what errors call them.
+/// Runs a program on two groups of tensors, the first of which has `num_first`. The strings name the groups in errors.
 fn run_on(jaxpr: &Jaxpr, num_first: usize, groups: [(&str, &[Tensor]); 2], loc: Loc) -> Result<Vec<Tensor>> {
     let (first, second) = jaxpr.ins.split_at(num_first);
     for (vars, (what, tensors)) in [first, second].into_iter().zip(groups) {
@@ -205,7 +204,7 @@ fn run_on(jaxpr: &Jaxpr, num_first: usize, groups: [(&str, &[Tensor]); 2], loc: 
     run("fwd_bwd", jaxpr, &groups.map(|(_, tensors)| tensors).concat(), loc)
 }
 
-/// Without dead equations; all inputs stay.
+/// The program without dead equations; all inputs stay.
 fn live(jaxpr: &Jaxpr) -> Result<Jaxpr> {
     Ok(dce(jaxpr, &vec![true; jaxpr.outs.len()], &vec![true; jaxpr.ins.len()])?.jaxpr)
 }

@@ -1,4 +1,4 @@
-//! The list of residuals: what lies in memory between the forward and the backward pass.
+//! The list of residuals: the values in memory between the forward and the backward pass.
 
 use remat_ir::Result;
 
@@ -7,12 +7,12 @@ use crate::api::linearization::Linearization;
 use crate::api::residuals::Residuals;
 use crate::trace::{Order, Output, Tree, current_loc, leaf_paths, trace_tree_at};
 
-/// What the backward pass of a function keeps, for an argument of these avals, whose values are not read: every residual
-/// of [`vjp`](crate::vjp).
+/// The values that the backward pass of a function keeps, for an argument with these avals, whose values are not read: every residual of
+/// [`vjp`](crate::vjp).
 ///
-/// Values inside `scan`, `jit`, branches and nested checkpoints keep their name, operation and line; what they went through
-/// is told beside it. The order is that of [`LinearMap::residuals`](crate::LinearMap::residuals), and of the inputs of the
-/// backward program of [`fwd_bwd`](super::fwd_bwd).
+/// Values inside `scan`, `jit`, branches and nested checkpoints keep their name, operation and line, followed by the loops and calls that
+/// they passed through. The order is that of [`LinearMap::residuals`](crate::LinearMap::residuals), and of the inputs of the backward
+/// program of [`fwd_bwd`](super::fwd_bwd).
 ///
 /// ```
 /// use remat::report::{SavedKind, saved_residuals};
@@ -34,7 +34,7 @@ pub fn saved_residuals<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result
     Ok(Linearization::new(program, num_outs)?.residuals(&leaf_paths(x)))
 }
 
-/// Prints [`saved_residuals`] to the standard output.
+/// Prints [`saved_residuals`] to standard output.
 ///
 /// ```
 /// use remat::report::print_saved_residuals;
@@ -44,7 +44,7 @@ pub fn saved_residuals<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result
 /// ```
 ///
 /// # Errors
-/// As [`saved_residuals`]; of kind `Io` if the standard output cannot be written.
+/// As [`saved_residuals`]; of kind `Io` if writing to standard output fails.
 #[track_caller]
 pub fn print_saved_residuals<A: Tree, R: Output>(f: impl Fn(&A) -> R, x: &A) -> Result<()> {
     print("print_saved_residuals", &format!("{}\n", saved_residuals(f, x)?))

@@ -1,8 +1,8 @@
 //! Rules of attention.
 //!
-//! The derivative of an attention is one operation forward and one backward, each the transpose of the other, so that the
-//! backward pass keeps queries, keys, values and results and never the matrix of weights. Only the derivatives of those two
-//! go through their definitions. Source: Dao et al., "FlashAttention", 2022.
+//! The derivative of an attention is one operation forward and one backward, each the transpose of the other. So the backward pass keeps
+//! queries, keys, values and results, and never the matrix of weights. Only the derivatives of those two go through their definitions.
+//! Source: Dao et al., "FlashAttention", 2022.
 
 use remat_ir::{Aval, DotProductAttention, DotProductAttentionCotangent, DotProductAttentionTangent, Result};
 
@@ -138,7 +138,7 @@ impl Rules for DotProductAttentionCotangent {
         let mut outs = outs.into_iter().map(|out| unfold(size, batch, out)).collect::<Result<Vec<_>>>()?;
         let bias = self.attention.operands(own).bias.filter(|_| wants_bias);
         if let (Some(&bias), Some(ct)) = (bias, outs.last_mut()) {
-            // What the elements of a batch share gets the sum of their cotangents.
+            // A value that the elements of a batch share gets the sum of their cotangents.
             let shape = [&[size], &example_shape(bias)?[..]].concat();
             if ct.atom.shape()?[..] != shape {
                 *ct = Batched::front(ct.atom.sum(&[1]).reshape(&shape));
@@ -148,8 +148,8 @@ impl Rules for DotProductAttentionCotangent {
     }
 }
 
-/// The operands of an attention with the examples folded into its batch. A bias and a mask that all examples and all
-/// elements of the batch share can stay so; the bias only if `shares_bias`.
+/// The operands of an attention with the examples folded into its batch. A bias and a mask that all examples and all elements of the batch
+/// share can stay shared; the bias only if `shares_bias`.
 fn fold_operands<'w>(
     attention: &DotProductAttention,
     size: usize,
@@ -185,7 +185,7 @@ fn fold<'w>(size: usize, x: Batched<Expr<'w>>) -> Result<Expr<'w>> {
     Ok(front.reshape(&[&[shape[0] * shape[1]], &shape[2..]].concat()))
 }
 
-/// The examples of a value that has them in its first dimension, with a batch of this size each.
+/// The examples of a value that has them in its first dimension, each with a batch of this size.
 fn unfold<'w>(size: usize, batch: usize, x: Expr<'w>) -> Result<Batched<Expr<'w>>> {
     let shape = x.shape()?;
     Ok(Batched::front(x.reshape(&[&[size, batch], &shape[1..]].concat())))

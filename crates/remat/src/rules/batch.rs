@@ -4,8 +4,8 @@ use remat_ir::{Operation, Result, Shape};
 
 use super::{Batched, Expr, Writer};
 
-/// Operands of an elementwise operation, reshaped to equal ranks with the batch dimension at the position that is
-/// returned. Scalars that all examples share stay scalars.
+/// Operands of an elementwise operation, reshaped to equal ranks, and the position of their batch dimension. Scalars that all examples
+/// share stay scalars.
 pub(super) fn align<'w>(size: usize, ins: &[Batched<Expr<'w>>]) -> Result<(Vec<Expr<'w>>, usize)> {
     let mut examples = Vec::with_capacity(ins.len());
     for x in ins {
@@ -36,7 +36,7 @@ pub(super) fn elementwise<'w>(
     Ok(vec![Batched::at(w.apply(op.clone(), &aligned), axis)])
 }
 
-/// The operation itself, where no operand is batched.
+/// The operation itself, for operands that are not batched.
 pub(super) fn unbatched<'w>(
     w: Writer<'w>,
     op: &impl Operation,
@@ -54,12 +54,12 @@ pub(super) fn in_place<'w>(size: usize, ins: &[Batched<Expr<'w>>]) -> (Expr<'w>,
     }
 }
 
-/// Axis `axis` of an example, counted with a batch dimension at `batch`.
+/// The position of axis `axis` of an example when the batch dimension is at `batch`.
 pub(super) fn past(batch: usize, axis: usize) -> usize {
     axis + usize::from(axis >= batch)
 }
 
-/// Axes of an example, counted with a batch dimension at `batch`.
+/// The positions of axes of an example when the batch dimension is at `batch`.
 pub(super) fn shifted(axes: &[usize], batch: usize) -> Shape {
     axes.iter().map(|&axis| past(batch, axis)).collect()
 }

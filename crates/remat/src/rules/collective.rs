@@ -1,11 +1,11 @@
 //! Rules of collectives.
 //!
-//! A collective is a map of the operands of all shards to the results of all shards. Its derivative and its transpose are those of
-//! this map: the transpose of a sum that every shard gets is such a sum, since each operand is a term of every result. So one rule
-//! holds in a named `vmap` and in a `shard_map`, and no value has to say along which axes it varies.
+//! A collective maps the operands of all shards to the results of all shards, and its derivative and transpose are those of this map. The
+//! transpose of a sum that every shard gets is again such a sum, since each operand is a term of every result. So one rule holds in a named
+//! `vmap` and in a `shard_map`, and values need no record of the axes along which they vary.
 //!
-//! A `vmap` over another axis batches the operand as it does for any operation. A `vmap` over the very axis has the operands of
-//! all shards in one value, and the collective becomes operations on that ([`bind`]).
+//! A `vmap` over another axis batches the operand as for any operation. A `vmap` over the axis of the collective has the operands of all
+//! shards in one value, and the collective becomes operations on that value ([`bind`]).
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl Rules for AllReduce {
         let sum = |x: Expr<'w>| x.apply(AllReduce { kind: AllReduceKind::Sum, axes: self.axes.clone() });
         Ok(vec![Some(match self.kind {
             AllReduceKind::Sum => sum(t),
-            // As in a reduction, equal elements share equally, and the derivative of a NaN is NaN.
+            // As in a reduction, equal elements share the tangent equally, and the derivative of a NaN is NaN.
             AllReduceKind::Max | AllReduceKind::Min => {
                 let loses = if self.kind == AllReduceKind::Max { Compare::Lt } else { Compare::Gt };
                 let mask = ins[0].compare(loses, outs[0]).apply(Unary::Not);
@@ -129,12 +129,12 @@ impl Rules for AxisIndex {
     }
 }
 
-/// The operation on the one tangent or cotangent.
+/// The operation applied to the single tangent or cotangent.
 fn linear<'w>(op: &impl Operation, values: &[Option<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
     Ok(vec![values[0].map(|t| t.apply(op.clone()))])
 }
 
-/// Writes what a collective along the axis `name` is where the operands of its `size` shards are the examples of a batch.
+/// Writes a collective along the axis `name` whose `size` shards are the examples of a batch.
 ///
 /// # Errors
 /// If the collective is for another number of shards.
@@ -167,7 +167,7 @@ pub(crate) fn bind(b: &mut Builder, op: &Prim, name: &Arc<str>, size: usize, ins
     })
 }
 
-/// The reduction over the examples, then along the axes that are left, with one rounding.
+/// The reduction over the examples, then along the remaining axes, with one rounding.
 fn reduced<'w>(op: &AllReduce, name: &Arc<str>, x: Expr<'w>) -> Result<Expr<'w>> {
     let dtype = x.dtype()?;
     let reduce = Reduce { kind: op.kind.reduce(), axes: [0].into_iter().collect() };
@@ -193,7 +193,7 @@ fn joined_at(x: Expr<'_>, from: usize, to: usize) -> Result<Expr<'_>> {
     Ok(x.reshape(&shape))
 }
 
-/// A dimension cut into as many parts, whose number becomes a dimension before it.
+/// A dimension cut into parts, whose number becomes a dimension before it.
 fn parted(x: Expr<'_>, dimension: usize, parts: usize) -> Result<Expr<'_>> {
     let mut shape = x.shape()?;
     shape[dimension] /= parts;
@@ -201,7 +201,7 @@ fn parted(x: Expr<'_>, dimension: usize, parts: usize) -> Result<Expr<'_>> {
     Ok(x.reshape(&shape))
 }
 
-/// Examples in other places, in as few pieces as there are runs.
+/// Permutes the examples, in as few pieces as there are runs.
 fn permuted<'w>(op: &Ppermute, x: Expr<'w>) -> Result<Expr<'w>> {
     let mut sources = vec![None; op.axis_size];
     for &(from, to) in &*op.pairs {

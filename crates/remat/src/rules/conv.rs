@@ -24,7 +24,7 @@ impl Rules for Conv {
                 return Err(not_linear(self));
             }
         };
-        // Where nothing is summed the cotangent is zero, and the formulas for the padding of windows do not hold.
+        // If nothing is summed, the cotangent is zero and the formulas for the padding of windows do not hold.
         if ct.aval()?.size() == 0 || known.aval()?.size() == 0 || linear.size() == 0 {
             return Ok(vec![None, None]);
         }
@@ -42,7 +42,7 @@ impl Rules for Conv {
             return unbatched(w, self, ins);
         }
         if size == 0 {
-            // There is no group to make of no example.
+            // Without examples there are no groups.
             let example = |x: Batched<Expr<'w>>| -> Result<Aval> {
                 let mut aval = x.atom.aval()?;
                 x.axis.map(|axis| aval.shape.remove(axis));
@@ -94,7 +94,7 @@ impl Rules for Conv {
 fn transpose_input<'w>(op: &Conv, ct: Expr<'w>, input: &Aval, kernel: Expr<'w>) -> Result<Expr<'w>> {
     let sizes = Sizes::new(op, input, &kernel.aval()?, &ct.aval()?);
     let groups = op.feature_group_count.max(op.batch_group_count);
-    // Within a group the features of the output are summed and those of the input made.
+    // Within a group, the features of the output are summed, and those of the input are produced.
     let mut kernel = kernel;
     if groups > 1 {
         kernel = split_axis(kernel, op.rhs_dims.first, groups)?;

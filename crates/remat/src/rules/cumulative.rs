@@ -38,7 +38,7 @@ impl Rules for Cumulative {
     }
 }
 
-/// The element before each one in the order of accumulation; `first` where there is none.
+/// The previous element in the order of accumulation, or `first` for the first one.
 fn previous<'w>(op: &Cumulative, x: Expr<'w>, first: f64) -> Result<Expr<'w>> {
     pad(x, first, op.axis, if op.reverse { (-1, 1, 0) } else { (1, -1, 0) })
 }
@@ -68,15 +68,15 @@ fn latest_tangent<'w>(op: &Cumulative, x: Expr<'w>, out: Expr<'w>, t: Expr<'w>) 
     take_along(t, index_vectors(candidates.apply(Cumulative { kind, ..*op }))?, op.axis)
 }
 
-/// `exp(x - y)`, and 1 where the two are equal, infinite ones too. The difference is made harmless before the exponential
-/// so that no infinite derivative meets a zero.
+/// `exp(x - y)`, or 1 where the two are equal, even if infinite. The difference is replaced before the exponential, so that no infinite
+/// derivative meets a zero.
 fn exp_of_difference<'w>(x: Expr<'w>, y: Expr<'w>) -> Expr<'w> {
     x.eq(y).select(0.0, x - y).exp()
 }
 
-/// `y[i] = factor[i] y[i-1] + term[i]` from zero along an axis that is not empty, in logarithmic depth and linear work,
-/// linear in `term`. The first factor plays no part. Pairs of steps are again such steps, for every second result; one
-/// step more gives the others. Source: Blelloch, "Prefix sums and their applications", 1990.
+/// `y[i] = factor[i] y[i-1] + term[i]` from zero along an axis that is not empty, in logarithmic depth and linear work, linear in `term`.
+/// The first factor is not used. Pairs of steps are again such steps and give every second result; one more step gives the others. Source:
+/// Blelloch, "Prefix sums and their applications", 1990.
 fn linear_recurrence<'w>(factor: Expr<'w>, term: Expr<'w>, axis: usize) -> Result<Expr<'w>> {
     let n = term.shape()?[axis];
     if n <= 1 {
@@ -106,7 +106,7 @@ fn linear_recurrence<'w>(factor: Expr<'w>, term: Expr<'w>, axis: usize) -> Resul
     Ok(pad(even, 0.0, axis, (0, is_even, 1))? + pad(odd, 0.0, axis, (1, 1 - is_even, 1))?)
 }
 
-/// Elements `start, start + stride, .. < limit` along one axis; `x` itself for all of them.
+/// Elements `start, start + stride, .. < limit` along one axis; `x` itself if these are all elements.
 fn slice(x: Expr<'_>, axis: usize, start: usize, limit: usize, stride: usize) -> Result<Expr<'_>> {
     let mut op = Slice { start: Shape::new(), limit: x.shape()?, strides: Shape::new() };
     if start == 0 && limit == op.limit[axis] && stride == 1 {

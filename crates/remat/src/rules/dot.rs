@@ -39,8 +39,8 @@ impl Rules for DotGeneral {
             op.rhs_contract = shifted(&self.rhs_contract, axis);
             op.rhs_batch = shifted(&self.rhs_batch, axis);
         }
-        // A batch dimension of one operand is one more free dimension, whose position in the result follows from its
-        // position among the operand's free dimensions: nothing is moved.
+        // A batch dimension of one operand is an additional free dimension. Its position in the result follows from its position among the
+        // operand's free dimensions, so nothing is moved.
         let out = match (ins[0].axis, ins[1].axis) {
             (Some(l), Some(r)) => {
                 op.lhs_batch.insert(0, l);
@@ -62,8 +62,8 @@ impl Rules for DotGeneral {
     }
 }
 
-/// The cotangent of `x` in `dot_general x y`, or in `dot_general y x` if `swapped`: a product of `ct` and `y`, whose
-/// dimensions are permuted at the end only where they are not in order already.
+/// The cotangent of `x` in `dot_general x y`, or in `dot_general y x` if `swapped`: a product of `ct` and `y`, whose dimensions are
+/// permuted at the end only if they are out of order.
 fn transpose_lhs<'w>(op: &DotGeneral, ct: Expr<'w>, x: &Aval, y: Expr<'w>, swapped: bool) -> Result<Expr<'w>> {
     let x_kept = remaining(x.rank(), &op.lhs_contract, &op.lhs_batch);
     let y_kept = remaining(y.shape()?.len(), &op.rhs_contract, &op.rhs_batch);
@@ -77,7 +77,7 @@ fn transpose_lhs<'w>(op: &DotGeneral, ct: Expr<'w>, x: &Aval, y: Expr<'w>, swapp
         rhs_batch: op.rhs_batch.clone(),
         preferred_element_type: x.dtype,
     };
-    // The product has the batch dimensions, what is kept of `x`, and the contracted dimensions in the order of `y`.
+    // The product has the batch dimensions, the free dimensions of `x`, and the contracted dimensions in the order of `y`.
     let mut contracted: Vec<(usize, usize)> =
         op.rhs_contract.iter().copied().zip(op.lhs_contract.iter().copied()).collect();
     contracted.sort_unstable();
@@ -94,13 +94,13 @@ fn remaining(rank: usize, contract: &[usize], batch: &[usize]) -> Shape {
     (0..rank).filter(|d| !contract.contains(d) && !batch.contains(d)).collect()
 }
 
-/// Both in the wider of their dtypes; a product takes operands of one dtype, and its cotangent has the result's.
+/// Both operands in the wider of their dtypes. A product takes operands of one dtype, and its cotangent has that of the result.
 pub(super) fn same_dtype<'w>(x: Expr<'w>, y: Expr<'w>) -> Result<(Expr<'w>, Expr<'w>)> {
     let dtype = match (x.dtype()?, y.dtype()?) {
         (x, y) if x == y => x,
         (x, y) if x.size() > y.size() => x,
         (x, y) if x.size() < y.size() => y,
-        // Neither of f16 and bf16 holds the other.
+        // Neither of f16 and bf16 represents all of the other.
         _ => DType::F32,
     };
     Ok((x.convert(dtype), y.convert(dtype)))

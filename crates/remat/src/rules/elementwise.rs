@@ -1,7 +1,6 @@
-//! Rules of elementwise operations of several operands.
+//! Rules of elementwise operations with several operands.
 //!
-//! A scalar operand may stand for every element: its tangent is repeated where nothing else gives the result's shape,
-//! its cotangent is a sum.
+//! A scalar operand may be broadcast. Its tangent is then repeated if nothing else has the result's shape, and its cotangent is a sum.
 
 use remat_ir::{Binary, Clamp, Compare, Result, SelectN};
 
@@ -86,7 +85,7 @@ impl Rules for SelectN {
         spread_tangent(out, Some(which.writer().apply(*self, &operands)))
     }
 
-    /// The known cases contribute nothing: where the equation is linear, they are zero.
+    /// The known cases contribute nothing: if the equation is linear, they are zero.
     fn transpose<'w>(&self, cotangents: &[Option<Expr<'w>>], ins: &[Operand<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
         let which = ins[0].known(self)?;
         let mut results = vec![None; ins.len()];
@@ -108,7 +107,8 @@ impl Rules for SelectN {
 }
 
 impl Rules for Clamp {
-    /// An operand has a tangent where it alone decides the result: as in JAX, the bounds do where they equal it, unless they are infinite literals.
+    /// An operand has a tangent where it alone decides the result. As in JAX, a bound does so where it equals the result, unless it is an
+    /// infinite literal.
     fn jvp<'w>(&self, ins: &[Expr<'w>], outs: &[Expr<'w>], tangents: &[Option<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
         let (min, x, max) = (ins[0], ins[1], ins[2]);
         let shape = outs[0].shape()?;
@@ -134,13 +134,13 @@ impl Rules for Clamp {
     }
 }
 
-/// The tangent of a result, repeated where it came from a scalar operand.
+/// The tangent of a result, repeated if it comes from a scalar operand.
 fn spread_tangent<'w>(out: Expr<'w>, tangent: Option<Expr<'w>>) -> Result<Linear<Expr<'w>>> {
     let shape = out.shape()?;
     Ok(vec![tangent.map(|t| t.spread(&shape))])
 }
 
-/// The cotangent of an operand of the result's shape or a scalar; none where it is known.
+/// The cotangent of an operand, which has the result's shape or is a scalar; `None` if it is known.
 fn sum_to<'w>(ct: Expr<'w>, operand: &Operand<Expr<'w>>) -> Option<Expr<'w>> {
     match operand {
         Operand::Known(_) => None,
@@ -148,7 +148,7 @@ fn sum_to<'w>(ct: Expr<'w>, operand: &Operand<Expr<'w>>) -> Option<Expr<'w>> {
     }
 }
 
-/// Whether `low < x < high`; an infinite literal bounds nothing, and is not compared.
+/// Whether `low < x < high`. An infinite literal is no bound and is not compared.
 fn between<'w>(low: Expr<'w>, x: Expr<'w>, high: Expr<'w>) -> Expr<'w> {
     let is = |bound: Expr<'w>, value: f64| bound.atom().literal().is_some_and(|bound| bound.as_f64() == value);
     match (is(low, f64::NEG_INFINITY), is(high, f64::INFINITY)) {
@@ -158,8 +158,8 @@ fn between<'w>(low: Expr<'w>, x: Expr<'w>, high: Expr<'w>) -> Expr<'w> {
     }
 }
 
-/// The tangent of the larger or smaller of two: that of the operand that wins, half the sum where they are equal, and as in
-/// JAX none where one of them is NaN. What is kept for the backward pass is two masks.
+/// The tangent of the larger or smaller of two operands: that of the chosen operand, or half the sum where they are equal. As in JAX, it is
+/// zero where one of them is NaN. The backward pass keeps two masks.
 fn winner_tangent<'w>(
     [left_wins, right_wins]: [Compare; 2],
     x: Expr<'w>,

@@ -1,4 +1,4 @@
-//! Shortcuts with which transformations write equations.
+//! Shortcuts for writing equations.
 
 use remat_ir::{
     Atom, Aval, Binary, BroadcastInDim, Builder, ConvertElementType, DType, DevicePut, Literal, MemorySpace, Operation,
@@ -7,7 +7,7 @@ use remat_ir::{
 
 use super::Batched;
 
-/// Shortcuts on [`Builder`], which the transformations share with the expressions of rules.
+/// Shortcuts on [`Builder`], shared by transformations and the expressions of rules.
 pub(crate) trait Emit {
     /// One equation with one result.
     fn apply(&mut self, op: impl Operation, ins: &[Atom]) -> Result<Atom>;
@@ -15,7 +15,7 @@ pub(crate) trait Emit {
     /// The sum of two cotangents of one value; `None` is zero.
     fn add_any(&mut self, x: Option<Atom>, y: Option<Atom>) -> Result<Option<Atom>>;
 
-    /// Dimension `i` of `x` becomes dimension `dims[i]` of `shape`; `x` itself where nothing changes.
+    /// Dimension `i` of `x` becomes dimension `dims[i]` of `shape`; returns `x` itself if nothing changes.
     fn broadcast(&mut self, x: Atom, shape: &[usize], dims: &[usize]) -> Result<Atom>;
 
     /// Zeros of this aval: a literal for a scalar in device memory.
@@ -24,25 +24,25 @@ pub(crate) trait Emit {
     /// `x` itself, or zeros of this aval for `None`.
     fn instantiate(&mut self, x: Option<Atom>, aval: &Aval) -> Result<Atom>;
 
-    /// `x` in another dtype; `x` itself where it has it.
+    /// `x` in another dtype, or `x` itself if it has that dtype.
     fn convert(&mut self, x: Atom, dtype: DType) -> Result<Atom>;
 
-    /// The sum over some axes; `x` itself where there are none.
+    /// The sum over some axes, or `x` itself if there are none.
     fn reduce_sum(&mut self, x: Atom, axes: &[usize]) -> Result<Atom>;
 
-    /// The same elements with another shape; `x` itself where it has it.
+    /// The same elements with another shape, or `x` itself if it has that shape.
     fn reshape(&mut self, x: Atom, shape: &[usize]) -> Result<Atom>;
 
-    /// Dimension `i` of the result is dimension `permutation[i]`; `x` itself for the identity.
+    /// Dimension `i` of the result is dimension `permutation[i]`; returns `x` itself for the identity.
     fn transpose(&mut self, x: Atom, permutation: &[usize]) -> Result<Atom>;
 
     /// `x` with one dimension moved.
     fn move_axis(&mut self, x: Atom, from: usize, to: usize) -> Result<Atom>;
 
-    /// The value of a batched atom with its batch dimension in front, repeated where all examples share it.
+    /// The value of a batched atom with its batch dimension in front, repeated if all examples share it.
     fn batch_front(&mut self, x: Batched, size: usize) -> Result<Atom>;
 
-    /// The value of a batched atom with its batch dimension at `axis`, repeated where all examples share it.
+    /// The value of a batched atom with its batch dimension at `axis`, repeated if all examples share it.
     fn batch_at(&mut self, x: Batched, size: usize, axis: usize) -> Result<Atom>;
 }
 

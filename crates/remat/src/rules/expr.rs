@@ -1,9 +1,9 @@
-//! Values as expressions: what a rule writes reads as in a textbook, `t * x.cos()`.
+//! Expressions for values, so that rules read as in a textbook: `t * x.cos()`.
 //!
-//! An [`Expr`] is a value of the program that a [`Writer`] writes to. An operator or a method adds an equation and gives its
-//! result; a number beside an expression is a scalar literal of its dtype. As a tensor does, an expression defers its error:
-//! the first operation that fails stops the writing, and [`write()`] gives the error, with the location of the equation whose
-//! rule it is. So only what is not an expression returns a [`Result`]: shapes, dtypes and operations with several results.
+//! An [`Expr`] is a value in the program of a [`Writer`]. An operator or a method adds an equation and returns its result; a number beside
+//! an expression is a scalar literal of its dtype. Like a tensor, an expression defers its error: the first operation that fails stops the
+//! writing, and [`write()`] returns the error, with the location of the equation whose rule is written. So only methods that return no
+//! expression return a [`Result`]: shapes, dtypes and operations with several results.
 
 use std::cell::RefCell;
 use std::ops;
@@ -15,7 +15,7 @@ use remat_ir::{
 
 use super::{Batched, Emit};
 
-/// The program that rules write to; copies write to the same.
+/// The program to which rules write; copies write to the same one.
 #[derive(Clone, Copy)]
 pub(crate) struct Writer<'w>(&'w RefCell<State<'w>>);
 
@@ -34,7 +34,7 @@ pub(crate) struct Expr<'w> {
 /// Writes equations to `b`.
 ///
 /// # Errors
-/// That of the first operation that failed, or else that of `rule`.
+/// The error of the first operation that failed, or else that of `rule`.
 pub(crate) fn write<T>(b: &mut Builder, rule: impl FnOnce(Writer<'_>) -> Result<T>) -> Result<T> {
     let state = RefCell::new(State { builder: b, error: None });
     let result = rule(Writer(&state));
@@ -55,9 +55,9 @@ impl<'w> Writer<'w> {
         self.expr(literal.into())
     }
 
-    /// What `f` adds to the program, unless an operation failed before.
+    /// Adds what `f` writes to the program, unless an operation failed before.
     pub(crate) fn add(self, f: impl FnOnce(&mut Builder) -> Result<Atom>) -> Expr<'w> {
-        // What comes after a failure is not looked at, so that any atom will do.
+        // Results after a failure are not used, so any atom will do.
         self.expr(self.read(f).unwrap_or(Literal::from_bool(false).into()))
     }
 
@@ -85,7 +85,7 @@ impl<'w> Writer<'w> {
         x.unwrap_or_else(|| self.zeros(aval))
     }
 
-    /// What `f` reads or adds, or the error of the first operation that failed.
+    /// The result of `f`, or the error of the first operation that failed.
     fn read<T>(self, f: impl FnOnce(&mut Builder) -> Result<T>) -> Result<T> {
         let State { builder, error } = &mut *self.0.borrow_mut();
         if let Some(error) = error {
@@ -96,12 +96,12 @@ impl<'w> Writer<'w> {
 }
 
 impl<'w> Expr<'w> {
-    /// The program that it is a value of.
+    /// The program to which the value belongs.
     pub(crate) fn writer(self) -> Writer<'w> {
         self.writer
     }
 
-    /// The atom that it is.
+    /// The atom of the value.
     pub(crate) fn atom(self) -> Atom {
         self.atom
     }
@@ -151,17 +151,17 @@ impl<'w> Expr<'w> {
         self.binary(Binary::Max, y)
     }
 
-    /// Where both hold.
+    /// Whether both hold.
     pub(crate) fn and(self, y: Expr<'w>) -> Expr<'w> {
         self.binary(Binary::And, y)
     }
 
-    /// Where `self` equals `y`.
+    /// Whether `self` equals `y`.
     pub(crate) fn eq(self, y: impl Term<'w>) -> Expr<'w> {
         self.compare(Compare::Eq, y)
     }
 
-    /// Where `self` is less than `y`.
+    /// Whether `self` is less than `y`.
     pub(crate) fn lt(self, y: impl Term<'w>) -> Expr<'w> {
         self.compare(Compare::Lt, y)
     }
@@ -177,25 +177,24 @@ impl<'w> Expr<'w> {
         self.writer.apply(SelectN, &[self, if_false.beside(like), if_true.beside(like)])
     }
 
-    /// In another dtype; itself where it has it.
+    /// The value in another dtype, or itself if it has that dtype.
     pub(crate) fn convert(self, dtype: DType) -> Expr<'w> {
         self.writer.add(|b| b.convert(self.atom, dtype))
     }
 
-    /// Dimension `i` becomes dimension `dims[i]` of `shape`; itself where nothing changes.
+    /// Dimension `i` becomes dimension `dims[i]` of `shape`; returns itself if nothing changes.
     pub(crate) fn broadcast(self, shape: &[usize], dims: &[usize]) -> Expr<'w> {
         self.writer.add(|b| b.broadcast(self.atom, shape, dims))
     }
 
-    /// A scalar repeated to a shape; itself where it has the shape. For the tangent of a scalar operand that stands for
-    /// every element.
+    /// A scalar repeated to a shape, or itself if it has that shape. For the tangent of a scalar operand that is broadcast.
     pub(crate) fn spread(self, shape: &[usize]) -> Expr<'w> {
         self.writer
             .add(|b| if b.shape(self.atom)[..] == *shape { Ok(self.atom) } else { b.broadcast(self.atom, shape, &[]) })
     }
 
-    /// The sum of all elements if `shape` is that of a scalar: the transpose of a scalar operand standing for every
-    /// element. Itself for any other shape.
+    /// The sum of all elements if `shape` is that of a scalar, which is the transpose of broadcasting a scalar operand. Itself for any
+    /// other shape.
     pub(crate) fn sum_to(self, shape: &[usize]) -> Expr<'w> {
         if !shape.is_empty() {
             return self;
@@ -203,12 +202,12 @@ impl<'w> Expr<'w> {
         self.writer.add(|b| b.reduce_sum(self.atom, &(0..b.shape(self.atom).len()).collect::<Vec<_>>()))
     }
 
-    /// The sum over some axes; itself where there are none.
+    /// The sum over some axes, or itself if there are none.
     pub(crate) fn sum(self, axes: &[usize]) -> Expr<'w> {
         self.writer.add(|b| b.reduce_sum(self.atom, axes))
     }
 
-    /// The same elements with another shape; itself where it has it.
+    /// The same elements with another shape, or itself if it has that shape.
     pub(crate) fn reshape(self, shape: &[usize]) -> Expr<'w> {
         self.writer.add(|b| b.reshape(self.atom, shape))
     }
@@ -248,7 +247,7 @@ macro_rules! functions {
 
 functions! { exp Exp log Log rsqrt Rsqrt sin Sin cos Cos sinh Sinh cosh Cosh round Round digamma Digamma }
 
-/// What an operation takes beside an expression: another one, or a number, which is a literal of the dtype beside it.
+/// An operand beside an expression: another expression, or a number, which becomes a literal of the same dtype.
 pub(crate) trait Term<'w>: Copy {
     /// The expression, if it is one.
     fn expr(self) -> Option<Expr<'w>>;
@@ -321,17 +320,17 @@ pub(crate) fn difference_of<'w>(x: Option<Expr<'w>>, y: Option<Expr<'w>>) -> Opt
 }
 
 impl<'w> Batched<Expr<'w>> {
-    /// A value computed from one, whose batch dimension stays where it is.
+    /// A value computed from this one; its batch dimension stays in place.
     pub(crate) fn map(self, f: impl FnOnce(Expr<'w>) -> Expr<'w>) -> Batched<Expr<'w>> {
         Batched { atom: f(self.atom), axis: self.axis }
     }
 
-    /// The value with its batch dimension in front, repeated where all examples share it.
+    /// The value with its batch dimension in front, repeated if all examples share it.
     pub(crate) fn to_front(self, size: usize) -> Expr<'w> {
         self.to_axis(size, 0)
     }
 
-    /// The value with its batch dimension at `axis`, repeated where all examples share it.
+    /// The value with its batch dimension at `axis`, repeated if all examples share it.
     pub(crate) fn to_axis(self, size: usize, axis: usize) -> Expr<'w> {
         self.atom.writer.add(|b| b.batch_at(Batched { atom: self.atom.atom, axis: self.axis }, size, axis))
     }

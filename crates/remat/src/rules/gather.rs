@@ -1,7 +1,7 @@
 //! Rules of gather and scatter.
 //!
-//! Batching uses the batching dimensions of both operations, so that no index has to be computed. Each is the transpose
-//! of the other: a gather scatters its cotangent, adding where slices overlap, and a scatter gathers it.
+//! Batching uses the batching dimensions of both operations, so no index has to be computed. The two are transposes of each other: a gather
+//! scatters its cotangent, adding where slices overlap, and a scatter gathers it.
 
 use remat_ir::{
     Aval, Compare, DType, Error, ErrorKind, Gather, Iota, Literal, Operation, Result, Scatter, ScatterKind, Unary,
@@ -12,7 +12,7 @@ use super::{Batched, Expr, Linear, Operand, Rules, Writer, not_linear, shifted, 
 impl Rules for Gather {
     fn jvp<'w>(&self, ins: &[Expr<'w>], _: &[Expr<'w>], tangents: &[Option<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
         let Some(t) = tangents[0] else { return Ok(vec![None]) };
-        // An element out of range is constant, also where the fill value is a NaN.
+        // An element out of range is constant, even if the fill value is a NaN.
         let fill_value = Literal::from_f64(t.dtype()?, 0.0);
         Ok(vec![Some(t.writer().apply(Gather { fill_value, ..self.clone() }, &[t, ins[1]]))])
     }
@@ -46,7 +46,7 @@ impl Rules for Gather {
         let out = match (x.axis, indices.axis) {
             (None, None) => return unbatched(w, self, ins),
             (Some(axis), None) => {
-                // The batch dimension is one more dimension of every slice, taken whole.
+                // The batch dimension becomes another dimension of every slice, taken whole.
                 let kept =
                     |d: &usize| !self.collapsed_slice_dims.contains(d) && !self.operand_batching_dims.contains(d);
                 let at = (0..axis).filter(kept).count();
@@ -112,8 +112,8 @@ impl Rules for Scatter {
                 if x_aval.size() == 0 {
                     return Ok(vec![None]);
                 }
-                // The tangent is the mean over all that equal the result, the element that was there included. As in
-                // reductions it is NaN where an update gives NaN; an element without updates keeps its tangent.
+                // The tangent is the mean over all elements that equal the result, including the original one. As in reductions it is NaN
+                // where an update is NaN; an element without updates keeps its tangent.
                 let results = self.inverse_gather(outs[0], indices, &u_aval)?;
                 let loses = if self.kind == ScatterKind::Max { Compare::Lt } else { Compare::Gt };
                 let wins = |x: Expr<'w>, out| x.compare(loses, out).apply(Unary::Not);
@@ -160,7 +160,7 @@ impl Rules for Scatter {
                 (Operand::Linear(_), &Operand::Known(updates)) => {
                     (Some(ct.writer().apply(self.clone(), &[ct, indices, updates])), None)
                 }
-                // Elements that no update reaches stay what they are: a constant, which a cotangent does not see.
+                // Elements without updates are constant, and contribute nothing to a cotangent.
                 (&Operand::Known(x), Operand::Linear(_)) if self.unique_indices => {
                     (None, Some(self.inverse_gather(ct * x, indices, &u_aval)?))
                 }
@@ -184,7 +184,7 @@ impl Rules for Scatter {
             ..self.clone()
         };
         let indices = if ins[1].axis.is_none() {
-            // All examples are updated at the same positions: the batch dimension is one more dimension of every slice.
+            // All examples are updated at the same positions: the batch dimension becomes another dimension of every slice.
             op.update_window_dims.insert(0, 0);
             ins[1].atom
         } else {
@@ -197,12 +197,12 @@ impl Rules for Scatter {
     }
 }
 
-/// What rules need of a scatter.
+/// Helpers for the rules of a scatter.
 trait Inverse {
-    /// The same scatter with another way to combine.
+    /// The same scatter with another combining operation.
     fn with_kind(&self, kind: ScatterKind) -> Scatter;
 
-    /// For each element of the updates the element of `x` that it goes to; zero where it is left out.
+    /// For each element of the updates, the element of `x` that it updates; zero if the update is dropped.
     fn inverse_gather<'w>(&self, x: Expr<'w>, indices: Expr<'w>, updates: &Aval) -> Result<Expr<'w>>;
 
     /// As [`Inverse::inverse_gather`], but zero for the updates that a later one overwrites.
@@ -240,7 +240,7 @@ impl Inverse for Scatter {
         if self.unique_indices || aval.size() == 0 {
             return Ok(gathered);
         }
-        // Number the elements of the updates from 1, scatter the numbers, and see which find their own number again.
+        // Numbers the elements of the updates from 1, scatters the numbers, and finds those that read back their own number.
         let count = updates.size();
         let dtype = if i32::try_from(count).is_ok() { DType::I32 } else { DType::I64 };
         let numbers = w.apply(Iota { dtype, shape: [count].into_iter().collect(), axis: 0 }, &[]) + 1.0;

@@ -53,7 +53,7 @@ impl Rules for Cholesky {
         let left = TriangularSolve { left_side: true, lower: true, transpose_a: false, unit_diagonal: false };
         let right = TriangularSolve { left_side: false, transpose_a: true, ..left };
         let inner = w.apply(left, &[l, w.apply(right, &[l, da])]);
-        // Above the diagonal `l` is constant: NaN there would come of a factor that is NaN, or of a cotangent that is.
+        // Above the diagonal `l` is constant: NaN there would come from a factor or a cotangent that is NaN.
         let (row, column) = positions(l)?;
         let product = matmul(l, half_lower(inner)?, [rank - 1, rank - 2])?;
         Ok(vec![Some(row.compare(Compare::Ge, column).select(product, 0.0))])
@@ -75,7 +75,7 @@ fn positions(x: Expr<'_>) -> Result<(Expr<'_>, Expr<'_>)> {
     Ok((iota(shape.len() - 2), iota(shape.len() - 1)))
 }
 
-/// The triangle of matrices that a system reads, and zeros.
+/// The triangle that a system reads, and zeros elsewhere.
 fn read_triangle<'w>(op: &TriangularSolve, a: Expr<'w>) -> Result<Expr<'w>> {
     let (row, column) = positions(a)?;
     let compare = match (op.lower, op.unit_diagonal) {
@@ -87,7 +87,7 @@ fn read_triangle<'w>(op: &TriangularSolve, a: Expr<'w>) -> Result<Expr<'w>> {
     Ok(row.compare(compare, column).select(a, 0.0))
 }
 
-/// The lower triangle of matrices with half of the diagonal, and zeros.
+/// The lower triangle with half of the diagonal, and zeros elsewhere.
 fn half_lower(x: Expr<'_>) -> Result<Expr<'_>> {
     let (row, column) = positions(x)?;
     Ok(column.lt(row).select(x, column.eq(row).select(x * 0.5, 0.0)))
@@ -100,7 +100,7 @@ fn times<'w>(op: &TriangularSolve, a: Expr<'w>, x: Expr<'w>) -> Result<Expr<'w>>
     if op.left_side { matmul(a, x, [summed, last - 1]) } else { matmul(x, a, [last, summed]) }
 }
 
-/// Products of matrices over these axes of the operands, of the last two; the others are batch dimensions.
+/// Matrix products over these axes among the operands' last two; the others are batch dimensions.
 fn matmul<'w>(lhs: Expr<'w>, rhs: Expr<'w>, [left, right]: [usize; 2]) -> Result<Expr<'w>> {
     let aval = lhs.aval()?;
     let product = DotGeneral {

@@ -73,7 +73,7 @@ impl Rules for ShardingConstraint {
         Ok(vec![tangents[0].map(|t| t.apply(self.clone()))])
     }
 
-    /// The cotangent is cut as the value is.
+    /// The cotangent is cut in the same way as the value.
     fn transpose<'w>(&self, cotangents: &[Option<Expr<'w>>], ins: &[Operand<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
         ins[0].linear(self)?;
         Ok(vec![cotangents[0].map(|ct| ct.apply(self.clone()))])
@@ -87,7 +87,7 @@ impl Rules for ShardingConstraint {
     }
 }
 
-/// A barrier of those that are not zero.
+/// A barrier of the values that are not zero.
 fn barrier<'w>(values: &[Option<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
     let some: Vec<_> = values.iter().flatten().copied().collect();
     let Some(first) = some.first() else { return Ok(vec![None; values.len()]) };

@@ -1,11 +1,11 @@
-//! The calculus of the first-order operations: how each one is differentiated, transposed and batched.
+//! The rules of the first-order operations: derivative (jvp), transpose and batching.
 //!
-//! [`Rules`] has every rule as a required method and is implemented once per operation struct, one file per family. A
-//! missing rule is a compile error: [`rules_of`] is made from the list of operations. Rules are written as expressions ([`Expr`]):
-//! `Unary::Sin => t * x.cos()`. Their equations have the location of the equation that they come from.
+//! [`Rules`] requires every rule as a method and is implemented once per operation struct, one file per family. A missing rule is a compile
+//! error, since [`rules_of`] is generated from the list of operations. Rules are written as expressions ([`Expr`]): `Unary::Sin => t *
+//! x.cos()`. Their equations have the location of the original equation.
 //!
-//! Deliberately absent: operations with jaxprs in their parameters, whose rules need the transformations themselves. They are in
-//! `transform::control`. The samples that tests run over are in the crate `remat-testkit`.
+//! Operations with jaxprs in their parameters are not here: their rules need the transformations themselves and are in
+//! `transform::control`. The samples for tests are in the crate `remat-testkit`.
 
 mod attention;
 mod batch;
@@ -56,14 +56,14 @@ impl<V: Copy> Operand<V> {
         }
     }
 
-    /// Whether a cotangent for it is wanted.
+    /// Whether a cotangent for it is needed.
     pub(crate) fn is_linear(&self) -> bool {
         matches!(self, Operand::Linear(_))
     }
 }
 
 impl<'w> Operand<Expr<'w>> {
-    /// The aval of an operand for which a cotangent is wanted, or an error that `op` is not linear in the others.
+    /// The aval of an operand that needs a cotangent, or an error that `op` is not linear in the others.
     fn linear(&self, op: &impl Operation) -> Result<&Aval> {
         match self {
             Operand::Linear(aval) => Ok(aval),
@@ -85,7 +85,7 @@ impl<'w> Operand<Expr<'w>> {
 pub(crate) struct Batched<V = Atom> {
     /// The value; its aval includes the batch dimension.
     pub(crate) atom: V,
-    /// Where the batch dimension is; `None` if all examples share the value.
+    /// The position of the batch dimension; `None` if all examples share the value.
     pub(crate) axis: Option<usize>,
 }
 
@@ -108,12 +108,11 @@ impl<V> Batched<V> {
 
 /// The rules of a first-order operation.
 pub(crate) trait Rules {
-    /// The tangents of `outs`, given the tangents of `ins`. `outs` are the results that were already computed from `ins`.
-    /// Tangents have the aval of their primal. At least one tangent is not zero; operands and results that are not floats
-    /// have none.
+    /// The tangents of `outs`, given the tangents of `ins`. `outs` are the results already computed from `ins`. Tangents have the aval of
+    /// their primal. At least one tangent is not zero; operands and results that are not floats have none.
     ///
-    /// The equations that use a tangent must be linear in it, and what they multiply it with should be computed from as
-    /// few and as small values as possible: those are what the backward pass keeps.
+    /// Equations that use a tangent must be linear in it. The values that they multiply it with should be few and small, since the backward
+    /// pass keeps them.
     fn jvp<'w>(&self, ins: &[Expr<'w>], outs: &[Expr<'w>], tangents: &[Option<Expr<'w>>]) -> Result<Linear<Expr<'w>>>;
 
     /// The cotangents of the linear operands, given those of the results; `None` for the known operands. At least one
@@ -174,7 +173,7 @@ fn optional<'w>(w: Writer<'w>, atoms: &[Option<Atom>]) -> Linear<Expr<'w>> {
     atoms.iter().map(|atom| atom.map(|atom| w.expr(atom))).collect()
 }
 
-/// Says where a user can have written what is transposed.
+/// Tells users where they may have written the transposed function.
 pub(crate) const NOT_LINEAR: &str = "is not linear in the operands that are to be transposed; the function of `linear_transpose`, and \
                                      the rule of a `custom_jvp` in its tangent, must be linear";
 
@@ -199,8 +198,8 @@ macro_rules! rules_of {
 
 remat_ir::with_prims!(rules_of);
 
-/// The tangents of the results of a program, all of whose equations are first-order: for an operation whose derivative is
-/// that of its definition. At least one tangent is not zero.
+/// The tangents of the results of a first-order program, for an operation whose derivative is that of its definition. At least one tangent
+/// is not zero.
 fn differentiate<'w>(
     w: Writer<'w>,
     definition: &Jaxpr,

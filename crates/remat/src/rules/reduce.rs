@@ -18,8 +18,8 @@ impl Rules for Reduce {
             // The identity of the monoid does not depend on the operand.
             _ if aval.size() == 0 => return Ok(vec![None]),
             ReduceKind::Prod => (t * product_of_others(x, &self.axes)?).sum(&self.axes),
-            // As in JAX, equal elements share equally, and the derivative of a NaN is NaN. Every element then has a share, so
-            // that the gradient is NaN as well.
+            // As in JAX, equal elements share the tangent equally, and the derivative of a NaN is NaN: every element then has a share, so
+            // the gradient is NaN as well.
             ReduceKind::Max | ReduceKind::Min => {
                 let loses = if self.kind == ReduceKind::Max { Compare::Lt } else { Compare::Gt };
                 let loses = x.compare(loses, out.broadcast(&aval.shape, &kept(&aval, &self.axes)));
@@ -68,8 +68,8 @@ pub(super) fn kept(aval: &Aval, axes: &[usize]) -> Vec<usize> {
     (0..aval.rank()).filter(|d| !axes.contains(d)).collect()
 }
 
-/// For each element, the product of the others that are reduced with it: what precedes it times what follows it. That is
-/// right where elements are zero, and a quotient is not.
+/// The product of the other elements that are reduced together with each element: the product of those before it times the product of those
+/// after it. Unlike a quotient, this is correct if elements are zero.
 fn product_of_others<'w>(x: Expr<'w>, axes: &[usize]) -> Result<Expr<'w>> {
     let aval = x.aval()?;
     let mut order = kept(&aval, axes);

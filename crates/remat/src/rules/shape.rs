@@ -1,6 +1,6 @@
 //! Rules of operations that move elements.
 //!
-//! All of them are linear. Batching keeps the batch dimension where it is wherever that needs no further equation.
+//! All of them are linear. Batching keeps the batch dimension in place if that needs no additional equation.
 
 use remat_ir::{
     Aval, BroadcastInDim, Concatenate, DType, ExpandDims, Iota, Literal, Pad, Reshape, Result, Rev, Shape, Slice,
@@ -26,7 +26,7 @@ impl Rules for BroadcastInDim {
 
     fn vmap<'w>(&self, w: Writer<'w>, size: usize, ins: &[Batched<Expr<'w>>]) -> Result<Vec<Batched<Expr<'w>>>> {
         let Some(axis) = ins[0].axis else { return unbatched(w, self, ins) };
-        // The new dimension goes right behind the result dimension of the operand dimension that it stands behind.
+        // The new dimension follows the result dimension of the operand dimension that it follows.
         let out = if axis == 0 { 0 } else { self.dims[axis - 1] + 1 };
         let mut shape = self.shape.clone();
         shape.insert(out, size);
@@ -67,7 +67,7 @@ impl Rules for Transpose {
         Ok(vec![cotangents[0].map(|ct| ct.transpose(&inverse))])
     }
 
-    /// Puts the batch dimension in front: elements are moved in any case.
+    /// Puts the batch dimension in front, since elements are moved in any case.
     fn vmap<'w>(&self, w: Writer<'w>, _size: usize, ins: &[Batched<Expr<'w>>]) -> Result<Vec<Batched<Expr<'w>>>> {
         let Some(axis) = ins[0].axis else { return unbatched(w, self, ins) };
         let mut permutation = shifted(&self.permutation, axis);
@@ -195,7 +195,7 @@ impl Rules for Pad {
             let Some(axis) = x.axis else { return unbatched(w, self, ins) };
             return Ok(vec![x.map(|x| w.apply(pad_with_batch(self, axis), &[x, value.atom]))]);
         }
-        // Each example has a padding value of its own: pad with zeros, then put the values in.
+        // Each example has its own padding value: pad with zeros, then insert the values.
         let x = x.to_front(size);
         let padding = padding_mask(w, &x.shape()?[1..], &self.config);
         let x = w.apply(pad_with_batch(self, 0), &[x, x.literal(0.0)]);
@@ -220,8 +220,7 @@ impl Rules for Iota {
     }
 }
 
-/// The inverse of padding where it is one: the elements of a padded array that came from the operand, and zeros for those
-/// that were cropped away.
+/// The inverse of padding: the elements of a padded array that came from the operand, and zeros for those that were cropped.
 fn unpad<'w>(ct: Expr<'w>, config: &[(i64, i64, usize)]) -> Result<Expr<'w>> {
     let mut x = ct;
     if config.iter().any(|&(low, high, _)| (low, high) != (0, 0)) {
@@ -237,7 +236,7 @@ fn unpad<'w>(ct: Expr<'w>, config: &[(i64, i64, usize)]) -> Result<Expr<'w>> {
     Ok(x.apply(Slice { start, limit, strides }))
 }
 
-/// True where an operand of this shape, padded, holds the padding value.
+/// True where the padded array of an operand with this shape has the padding value.
 fn padding_mask<'w>(w: Writer<'w>, shape: &[usize], config: &[(i64, i64, usize)]) -> Expr<'w> {
     let inside = w.zeros(&Aval::new(DType::Bool, shape.iter().copied()));
     w.apply(Pad { config: config.to_vec() }, &[inside, w.literal(Literal::from_bool(true))])

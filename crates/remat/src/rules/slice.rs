@@ -1,6 +1,6 @@
 //! Rules of slices.
 //!
-//! A dynamic slice whose starts differ between the examples of a batch is a gather, and an update of one a scatter: both
+//! If the starts of a dynamic slice differ between the examples of a batch, it becomes a gather, and an update becomes a scatter. Both
 //! clamp their starts as the slices do.
 
 use remat_ir::{
@@ -137,12 +137,12 @@ fn at_starts<'w>(op: &impl Operation, operands: &[Expr<'w>], starts: &[Expr<'w>]
     operands[0].writer().apply(op.clone(), &[operands, starts].concat())
 }
 
-/// The starts, in which nothing is linear.
+/// The starts, in which the operation is not linear.
 fn known<'w>(op: &impl Operation, starts: &[Operand<Expr<'w>>]) -> Result<Vec<Expr<'w>>> {
     starts.iter().map(|s| s.known(op)).collect()
 }
 
-/// The shared starts of a block that has the whole batch dimension at `axis`.
+/// The shared starts of a block that covers the whole batch dimension at `axis`.
 fn starts_with_batch<'w>(w: Writer<'w>, starts: &[Batched<Expr<'w>>], axis: usize) -> Result<Vec<Expr<'w>>> {
     let dtype = starts.first().map_or(Ok(DType::I32), |s| s.atom.dtype())?;
     let mut starts: Vec<_> = starts.iter().map(|s| s.atom).collect();
@@ -150,7 +150,7 @@ fn starts_with_batch<'w>(w: Writer<'w>, starts: &[Batched<Expr<'w>>], axis: usiz
     Ok(starts)
 }
 
-/// Starts of which some differ between examples, as one index vector per example: `[size, starts.len()]`.
+/// Starts that differ between examples, as one index vector per example: `[size, starts.len()]`.
 fn index_vectors<'w>(w: Writer<'w>, size: usize, starts: &[Batched<Expr<'w>>]) -> Expr<'w> {
     let columns: Vec<_> = starts.iter().map(|start| start.to_front(size).expand_dims(&[1])).collect();
     match columns[..] {

@@ -7,7 +7,7 @@ use super::reduce::kept;
 use super::{Batched, Expr, Linear, Operand, Rules, Writer, align, not_linear};
 
 impl Rules for Sort {
-    /// Positions are sorted along with the operands, and the tangents are taken from those positions.
+    /// Positions are sorted along with the operands, and the tangents are gathered at these positions.
     fn jvp<'w>(&self, ins: &[Expr<'w>], outs: &[Expr<'w>], tangents: &[Option<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
         if tangents.iter().all(Option::is_none) {
             return Ok(vec![None; tangents.len()]);
@@ -48,19 +48,19 @@ impl Rules for TopK {
     }
 }
 
-/// Positions along an axis in the form that [`take_along`] takes: vectors of one element.
+/// Positions along an axis as [`take_along`] expects them: vectors of one element.
 pub(super) fn index_vectors(positions: Expr<'_>) -> Result<Expr<'_>> {
     Ok(positions.expand_dims(&[positions.shape()?.len()]))
 }
 
-/// The elements of `x` at these positions along an axis. The positions have the shape of `x` but along that axis,
-/// and a last dimension more.
+/// The elements of `x` at these positions along an axis. The positions have the shape of `x`, except along that axis, and one additional
+/// last dimension.
 pub(super) fn take_along<'w>(x: Expr<'w>, positions: Expr<'w>, axis: usize) -> Result<Expr<'w>> {
     let aval = x.aval()?;
     let vectors = positions.shape()?;
     let result = aval.with_shape(vectors[..aval.rank()].iter().copied());
     if result.size() == 0 {
-        // A slice of one element does not fit into nothing.
+        // A slice of one element does not fit in an empty array.
         return Ok(x.writer().zeros(&result));
     }
     let others: Shape = kept(&aval, &[axis]).into();

@@ -1,6 +1,6 @@
-//! Rules of elementwise operations of one operand.
+//! Rules of elementwise operations with one operand.
 //!
-//! The factor of a tangent is computed from the result where that is as good: the result is what is kept anyway.
+//! The factor of a tangent is computed from the result if that is as accurate, since the result is usually kept anyway.
 
 use std::f64::consts::{LN_2, PI};
 
@@ -35,7 +35,7 @@ impl Rules for Unary {
             Unary::Cosh => t * x.sinh(),
             Unary::Tanh => t * (1.0 - out.square()),
             Unary::Asinh => t * (x.square() + 1.0).rsqrt(),
-            // The product of the differences keeps its digits near 1, where the difference of squares loses them.
+            // The product of the differences is accurate near 1, where the difference of squares is not.
             Unary::Acosh => t * ((x - 1.0) * (x + 1.0)).rsqrt(),
             Unary::Atanh => t / one_minus_square(x),
             Unary::Erf => t * (-x.square()).exp() * (2.0 / PI.sqrt()),
@@ -82,7 +82,7 @@ impl Rules for IntegerPow {
     }
 }
 
-/// `(1 - x) (1 + x)`, which keeps its digits near 1 and -1.
+/// `(1 - x) (1 + x)`, which is accurate near 1 and -1.
 fn one_minus_square(x: Expr<'_>) -> Expr<'_> {
     (1.0 - x) * (1.0 + x)
 }
@@ -91,7 +91,7 @@ fn one_minus_square(x: Expr<'_>) -> Expr<'_> {
 /// NIST Digital Library of Mathematical Functions, 5.15.
 fn trigamma(x: Expr<'_>) -> Result<Expr<'_>> {
     let dtype = x.dtype()?;
-    // Many terms of a 16-bit format would lose its few digits.
+    // Many terms in a 16-bit format would lose its few digits.
     let x = if dtype.bits() == 16 { x.convert(DType::F32) } else { x };
     let reflect = x.lt(0.5);
     let mut z = reflect.select(1.0 - x, x);
@@ -108,21 +108,21 @@ fn trigamma(x: Expr<'_>) -> Result<Expr<'_>> {
         series = series * square + bernoulli;
     }
     let direct = sum + ((series * inverse + 0.5) * square + inverse);
-    // The sine of the distance to the nearest whole number is exact at the poles. Where nothing is reflected the argument
-    // is a constant, so that no infinite derivative of this branch meets a zero.
+    // The sine of the distance to the nearest integer is exact at the poles. Without reflection the argument is a constant, so that no
+    // infinite derivative of this branch meets a zero.
     let distance = reflect.select(x - x.round(), 0.5);
     let reflected = (distance * PI).sin().powi(-2) * (PI * PI) - direct;
     Ok(reflect.select(reflected, direct).convert(dtype))
 }
 
-/// The derivative of `erfcx`, `2 x erfcx(x) - 2 / sqrt(pi)`. For large arguments that difference has no digits: from one half on
-/// it is a polynomial of `(x - 4) / (x + 4)` over `(1 + 2 x)^2`, as `special::erfcx` is one over `1 + 2 x`.
+/// The derivative of `erfcx`, `2 x erfcx(x) - 2 / sqrt(pi)`. For large arguments this difference loses all digits, so from one half on it
+/// is a polynomial of `(x - 4) / (x + 4)` over `(1 + 2 x)^2`, as `special::erfcx` is one over `1 + 2 x`.
 fn slope_of_erfcx<'w>(x: Expr<'w>, out: Expr<'w>) -> Result<Expr<'w>> {
     let dtype = x.dtype()?;
-    // Many terms of a 16-bit format would lose its few digits.
+    // Many terms in a 16-bit format would lose its few digits.
     let wide = |x: Expr<'w>| if dtype.bits() == 16 { x.convert(DType::F32) } else { x };
     let (x, out) = (wide(x), wide(out));
-    // Each branch gets arguments of its own, so that no infinite derivative of the other meets a zero.
+    // Each branch gets its own arguments, so that no infinite derivative of the other meets a zero.
     let is_small = x.lt(0.5);
     let (small, large) = (is_small.select(x, 0.0), is_small.select(0.5, x));
     let direct = small * is_small.select(out, 0.0) * 2.0 - 2.0 / PI.sqrt();

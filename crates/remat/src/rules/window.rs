@@ -7,7 +7,7 @@ use remat_ir::{
 use super::{Batched, Expr, Linear, Operand, Rules, Writer, not_linear, unbatched};
 
 impl Rules for ReduceWindow {
-    /// The tangent of a max or min is the tangent at its position: only the positions have to be kept.
+    /// The tangent of a max or min is the tangent at its position, so only the positions have to be kept.
     fn jvp<'w>(&self, ins: &[Expr<'w>], outs: &[Expr<'w>], tangents: &[Option<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
         let w = outs[0].writer();
         let kind = match self.kind {
@@ -27,15 +27,14 @@ impl Rules for ReduceWindow {
             operand_batching_dims: Shape::new(),
             start_indices_batching_dims: Shape::new(),
             slice_sizes: Shape::from_elem(1, 1),
-            // The position of a window of padding is -1, which is out of range.
+            // The position of a window that covers only padding is -1, which is out of range.
             mode: IndexMode::FillOrDrop,
             fill_value: Literal::from_f64(t.dtype()?, 0.0),
         };
         Ok(vec![Some(w.apply(at_positions, &[t.reshape(&[size]), positions]))])
     }
 
-    /// Each element gets the sum of the cotangents of the windows that it is in: a window sum over the cotangent, dilated
-    /// by the strides.
+    /// Each element gets the sum of the cotangents of the windows that contain it: a window sum over the cotangent, dilated by the strides.
     fn transpose<'w>(&self, cotangents: &[Option<Expr<'w>>], ins: &[Operand<Expr<'w>>]) -> Result<Linear<Expr<'w>>> {
         if self.kind != WindowKind::Sum {
             return Err(not_linear(self));
@@ -82,8 +81,7 @@ impl Rules for ArgReduceWindow {
         Err(not_linear(self))
     }
 
-    /// Positions are counted in the whole batch, with the batch dimension in front, and then corrected: example `i` starts
-    /// `i` times the size of an example later.
+    /// Positions are counted in the whole batch, with the batch dimension in front, and then corrected by the offset of each example.
     fn vmap<'w>(&self, w: Writer<'w>, size: usize, ins: &[Batched<Expr<'w>>]) -> Result<Vec<Batched<Expr<'w>>>> {
         if ins[0].axis.is_none() {
             return unbatched(w, self, ins);
@@ -96,7 +94,7 @@ impl Rules for ArgReduceWindow {
         let positions = x.apply(op);
         let number = w.apply(Iota { dtype, shape: positions.shape()?, axis: 0 }, &[]);
         let positions = positions - number * w.literal(Literal::from_i128(dtype, example as i128));
-        // The -1 of a window of padding was not counted from anywhere.
+        // The -1 of a window that covers only padding has no such offset.
         let positions = positions.max(w.literal(Literal::from_i128(dtype, -1)));
         Ok(vec![Batched::front(positions.convert(self.index_dtype))])
     }

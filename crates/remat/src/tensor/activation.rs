@@ -8,7 +8,8 @@ use crate::Tensor;
 use crate::trace::deferred;
 
 impl Tensor {
-    /// `max(x, 0)`. Its derivative at 0 is 0, as in JAX and PyTorch, where [`maximum`](Tensor::maximum) shares it between equal operands.
+    /// `max(x, 0)`. Its derivative at 0 is 0, as in JAX and PyTorch. [`maximum`](Tensor::maximum), in contrast, shares the derivative
+    /// between equal operands.
     ///
     /// ```
     /// use remat::{Tensor, grad};
@@ -20,7 +21,7 @@ impl Tensor {
     #[track_caller]
     pub fn relu(&self) -> Tensor {
         deferred(|| {
-            // The derivative of `clamp` is 0 at its bounds. Only floats have one, and an upper bound that is none.
+            // The derivative of `clamp` is 0 at its bounds. Only floats have one, and an upper bound that has no effect.
             let is_float = self.dtype()?.is_float();
             Ok(if is_float { self.clamp(0, f64::INFINITY) } else { self.maximum(self.zero_scalar()?) })
         })
@@ -72,7 +73,7 @@ impl Tensor {
         deferred(|| {
             require_float("elu", self.aval()?)?;
             let positive = self.gt(0);
-            // Where the other branch is taken its argument is 0, so that no infinity comes into the derivative.
+            // Where the other branch is chosen the argument is 0, so that the derivative has no infinity.
             let exponent = positive.select(0, self).expm1();
             Ok(positive.select(self, exponent.mul(alpha)))
         })
@@ -150,15 +151,15 @@ impl Tensor {
     pub fn softplus(&self) -> Tensor {
         deferred(|| {
             require_float("softplus", self.aval()?)?;
-            // By selection, and not by `max` and `abs`: their derivatives at 0 would make the second derivative wrong.
+            // By selection, not by `max` and `abs`, whose derivatives at 0 would make the second derivative wrong.
             let positive = self.gt(0);
             let tail = positive.select(-self, self).exp().log1p();
             Ok(positive.select(self, 0) + tail)
         })
     }
 
-    /// `exp(x)` over its sum over axes. The largest element is subtracted first, and carries no gradient. A row
-    /// that is all negative infinity gives NaN.
+    /// `exp(x)` divided by its sum over axes. The largest element is subtracted first, and has no gradient. A row of negative infinities
+    /// gives NaN.
     ///
     /// # Errors
     /// If an axis is out of range or given twice, the dtype is not a float, or there is no element.
@@ -180,7 +181,7 @@ impl Tensor {
         })
     }
 
-    /// The logarithm of the softmax over axes, exact also where that is tiny.
+    /// The logarithm of the softmax over axes, accurate even where the softmax is tiny.
     ///
     /// # Errors
     /// As [`Tensor::softmax`].

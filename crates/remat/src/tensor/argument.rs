@@ -1,4 +1,4 @@
-//! Arguments of methods beside tensors: scalars, axes, shapes.
+//! Arguments of methods other than tensors: scalars, axes, shapes.
 
 use remat_ir::{Aval, DType, Error, ErrorKind, Literal, Result, Shape, bf16, f16};
 
@@ -19,8 +19,8 @@ impl Scalar {
     /// The literal of this dtype.
     ///
     /// # Errors
-    /// If the dtype does not have the value: 0.5 is not an integer, -1 is not unsigned, 2 is not a bool, 300 does not fit `u8`, and 1e6
-    /// does not fit `f16`. Digits that a float rounds off are not an error.
+    /// If the dtype cannot represent the value: 0.5 is not an integer, -1 is not unsigned, 2 is not a bool, 300 does not fit in `u8`, and
+    /// 1e6 does not fit in `f16`. Rounding to a float is not an error.
     pub fn literal(self, operation: &str, dtype: DType) -> Result<Literal> {
         let wrong = |what: String, conversion: DType| {
             let message =
@@ -67,7 +67,7 @@ pub enum Argument<'a> {
 }
 
 impl Argument<'_> {
-    /// The tensor of this dtype: itself, or a scalar.
+    /// The tensor, or the scalar in this dtype.
     pub(crate) fn of_dtype(&self, operation: &str, dtype: DType) -> Result<Tensor> {
         match self {
             Argument::Tensor(tensor) => Ok((*tensor).clone()),
@@ -90,8 +90,8 @@ mod sealed {
 
 /// An operand of an operation: a tensor, a reference to one, or a Rust number or bool.
 ///
-/// A number takes the dtype of the tensor, so `&x * 2` and `&x * 0.5` are right for any float dtype; a number that the
-/// dtype does not have is an error.
+/// A number takes the dtype of the tensor, so `&x * 2` and `&x * 0.5` work for any float dtype. A number that the dtype cannot represent is
+/// an error.
 ///
 /// ```
 /// use remat::Tensor;
@@ -204,8 +204,8 @@ impl Dims for () {
     }
 }
 
-/// The dimensions that a method works on: `..` for all, a number, an array, a slice or a `Vec`; negative numbers count
-/// from the last. A reduction keeps them with size 1 where they are wrapped in [`keep`].
+/// The dimensions that a method works on: `..` for all, a number, an array, a slice or a `Vec`; negative numbers count from the last. A
+/// reduction keeps dimensions wrapped in [`keep`] with size 1.
 ///
 /// ```
 /// use remat::argument::keep;
@@ -228,7 +228,7 @@ pub trait Axes {
         false
     }
 
-    /// Whether this is `..`, which names no dimension in particular.
+    /// Whether this is `..`.
     fn is_all(&self) -> bool {
         false
     }
@@ -249,7 +249,7 @@ macro_rules! ints {
         $(
             impl Int for $type {
                 fn get(self) -> i64 {
-                    // What does not fit is out of range wherever an integer is used.
+                    // A value that does not fit is out of range for every use of an integer.
                     i64::try_from(self).unwrap_or(i64::MAX)
                 }
             }
@@ -347,7 +347,7 @@ pub(crate) fn axis(operation: &str, aval: &Aval, axis: i64) -> Result<usize> {
     })
 }
 
-/// Dimension `axis` of `rank`, counted from the last where negative.
+/// Dimension `axis` of `rank`; a negative axis counts from the last.
 pub(crate) fn axis_of(rank: usize, axis: i64) -> Option<usize> {
     let rank = rank as i64;
     (-rank..rank).contains(&axis).then(|| axis.rem_euclid(rank) as usize)

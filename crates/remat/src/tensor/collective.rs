@@ -1,4 +1,4 @@
-//! Collectives: what the shards of a named axis exchange, and how tensors are cut over devices.
+//! Collectives, which communicate between the shards along a named axis, and constraints on how tensors are cut over devices.
 
 use std::sync::Arc;
 
@@ -40,10 +40,10 @@ impl<const N: usize> From<[&str; N]> for AxisNames {
 }
 
 impl Tensor {
-    /// The sum of the tensors of all shards along these axes, which every shard gets. An axis has a name inside of
-    /// [`shard_map`](crate::shard_map), and of [`vmap_with`](crate::vmap_with) where the option `axis_name` gives one.
+    /// The sum over the shards along these axes, on every shard. Axes have names inside [`shard_map`](crate::shard_map), and inside
+    /// [`vmap_with`](crate::vmap_with) with the option `axis_name`.
     ///
-    /// A derivative that is taken inside, with respect to what a shard has, is that of the sum of the results of all shards.
+    /// A derivative that is taken inside, with respect to a shard's own value, is that of the sum of the results of all shards.
     ///
     /// # Errors
     /// If an axis has no name here, is given twice, or the dtype is bool.
@@ -60,7 +60,7 @@ impl Tensor {
         self.all_reduce(AllReduceKind::Sum, &axes.into())
     }
 
-    /// The mean of the tensors of all shards along these axes, which every shard gets: [`Tensor::psum`] divided by their number.
+    /// The mean over the shards along these axes, on every shard: [`Tensor::psum`] divided by their number.
     ///
     /// # Errors
     /// As [`Tensor::psum`]; if the dtype is not a float.
@@ -91,7 +91,7 @@ impl Tensor {
         })
     }
 
-    /// The largest elements of the tensors of all shards along these axes; NaN wins.
+    /// The elementwise maximum over the shards along these axes; NaN wins.
     ///
     /// # Errors
     /// If an axis has no name here, or is given twice.
@@ -108,7 +108,7 @@ impl Tensor {
         self.all_reduce(AllReduceKind::Max, &axes.into())
     }
 
-    /// The smallest elements of the tensors of all shards along these axes; NaN wins.
+    /// The elementwise minimum over the shards along these axes; NaN wins.
     ///
     /// # Errors
     /// As [`Tensor::pmax`].
@@ -135,8 +135,8 @@ impl Tensor {
         })
     }
 
-    /// The tensors of all shards along these axes, joined along an axis in the order of the axes, of which the first is the
-    /// slowest. For a new axis give the tensors one: `x.expand_dims(0).all_gather("data", 0)`.
+    /// The tensors of all shards along these axes, joined along an axis in the order of the named axes, the first being the slowest. To
+    /// join along a new axis, expand first: `x.expand_dims(0).all_gather("data", 0)`.
     ///
     /// # Errors
     /// If an axis has no name here, or `axis` is out of range.
@@ -162,8 +162,8 @@ impl Tensor {
         })
     }
 
-    /// The sum of the tensors of all shards along these axes, of which each shard gets its part: the sum is cut along an axis.
-    /// It costs half of what [`Tensor::psum`] does.
+    /// The sum over the shards along these axes, cut along an axis so that each shard gets its part. It costs half as much as
+    /// [`Tensor::psum`].
     ///
     /// # Errors
     /// If an axis has no name here, `axis` is out of range or its size not a multiple of the number of shards, or the dtype
@@ -191,8 +191,8 @@ impl Tensor {
         })
     }
 
-    /// Each shard cuts its tensor along `split` and sends part `i` to shard `i` of the axis, which joins what it gets along
-    /// `concat`. So the axis that is cut over devices becomes another one.
+    /// Each shard cuts its tensor along `split` and sends part `i` to shard `i` of the named axis, which joins the parts along `concat`. So
+    /// the tensor is then cut along another axis.
     ///
     /// # Errors
     /// If the axis has no name here, `split` or `concat` is out of range, or the size of `split` is not a multiple of the number of shards.
@@ -214,10 +214,10 @@ impl Tensor {
         })
     }
 
-    /// Shard `to` of the axis gets the tensor of shard `from` for each pair `(from, to)`, and zeros where there is no pair.
+    /// For each pair `(from, to)`, shard `to` of the axis gets the tensor of shard `from`. Shards without a pair get zeros.
     ///
     /// # Errors
-    /// If the axis has no name here, a position is out of range, or a shard sends or gets twice.
+    /// If the axis has no name here, a position is out of range, or a shard sends or receives twice.
     ///
     /// ```
     /// use remat::{Tensor, VmapOptions, vmap_with};
@@ -234,8 +234,8 @@ impl Tensor {
         })
     }
 
-    /// The tensor, which an engine with several devices is to cut over them in this way; it moves the tensor there if need be. On one
-    /// device it says nothing.
+    /// The same tensor, with a request to an engine with several devices to cut it in this way, which may move it. It has no effect on one
+    /// device.
     ///
     /// # Errors
     /// If the tensor cannot be cut in this way.

@@ -1,4 +1,4 @@
-//! Making tensors.
+//! Creating tensors.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use crate::Tensor;
 use crate::trace::{bind1, deferred};
 
 impl Tensor {
-    /// A tensor of a number, or of nested arrays or `Vec`s of numbers. The dtype is that of the Rust type.
+    /// A tensor of a number, or of nested arrays or `Vec`s of numbers, with the dtype of their Rust type.
     ///
     /// # Errors
     /// If `Vec`s inside have different lengths.
@@ -48,9 +48,9 @@ impl Tensor {
         deferred(|| from_elements(elements.to_vec(), shape.to_shape("from_slice")?, "from_slice"))
     }
 
-    /// An abstract tensor: dtype and shape without elements, which stands for an argument where a function is only traced, by
-    /// [`Jitted::lower`](crate::Jitted::lower), [`eval_shape`](crate::eval_shape) or [`make_jaxpr`](crate::make_jaxpr). It takes no
-    /// memory however large it is. To read it, or to compute with it outside of a trace, is an error.
+    /// An abstract tensor: dtype and shape without elements, an argument for tracing a function by [`Jitted::lower`](crate::Jitted::lower),
+    /// [`eval_shape`](crate::eval_shape) or [`make_jaxpr`](crate::make_jaxpr). It takes no memory, whatever its size. Reading it, or
+    /// computing with it outside of a trace, is an error.
     ///
     /// ```
     /// use remat::{DType, Tensor, jit};
@@ -109,10 +109,10 @@ impl Tensor {
         deferred(|| Ok(fill(Literal::from_f64(dtype, 1.0), shape.to_shape("ones")?)))
     }
 
-    /// A tensor whose elements all are `value`, a number or a tensor that broadcasts to `shape`.
+    /// A tensor filled with `value`, a number or a tensor that broadcasts to `shape`.
     ///
     /// # Errors
-    /// If the dtype does not have the number, or the tensor is of another dtype or does not broadcast.
+    /// If the dtype cannot represent the number, or the tensor has another dtype or does not broadcast.
     ///
     /// ```
     /// use remat::{DType, Tensor};
@@ -175,7 +175,7 @@ impl Tensor {
         })
     }
 
-    /// The index along dimension `axis` of this shape; a negative axis counts from the last.
+    /// The index along dimension `axis` in a tensor of this shape; a negative axis counts from the last.
     ///
     /// # Errors
     /// If the axis is out of range, or the dtype is bool.
@@ -194,7 +194,7 @@ impl Tensor {
         })
     }
 
-    /// The numbers from `range.start` up to, not including, `range.end`, one apart.
+    /// The numbers from `range.start` up to but excluding `range.end`, one apart.
     ///
     /// ```
     /// use remat::Tensor;
@@ -207,7 +207,7 @@ impl Tensor {
         deferred(|| arange("arange", range, Scalar::Int(1)))
     }
 
-    /// The numbers from `start` up or down to, not including, `end`, `step` apart.
+    /// The numbers from `start` up or down to but excluding `end`, `step` apart.
     ///
     /// # Errors
     /// If the step is 0, or a bound is not finite.
@@ -243,7 +243,7 @@ impl Tensor {
             if num < 2 {
                 return Ok(index + start);
             }
-            // A weighted mean, and not `start + i * step`, so that the last number is exactly `end`.
+            // A weighted mean instead of `start + i * step`, so that the last number is exactly `end`.
             let t = index / (num - 1);
             Ok((1.0 - &t) * start + t * end)
         })
@@ -365,9 +365,9 @@ pub(crate) fn zero(dtype: DType) -> Literal {
     Literal::from_f64(dtype, 0.0)
 }
 
-/// Whether `row + offset` compares to `column` so.
+/// Whether `row + offset` satisfies this comparison with `column`.
 fn diagonal_mask(shape: &[usize; 2], offset: i64, compare: Compare) -> Tensor {
-    // 32 bits count every matrix that fits in memory, and an offset past the sizes is like one at their edge.
+    // 32 bits suffice for every matrix that fits in memory, and an offset beyond the sizes is equivalent to one at the edge.
     let bound = i64::try_from(shape[0].max(shape[1])).unwrap_or(i64::MAX);
     let rows = Tensor::iota(shape, 0, DType::I32);
     let rows = if offset == 0 { rows } else { rows + offset.clamp(-bound, bound) };

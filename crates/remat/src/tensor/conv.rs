@@ -9,18 +9,19 @@ use crate::trace::{bind1, deferred};
 /// How the spatial dimensions of an array are padded.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Padding {
-    /// Not at all.
+    /// No padding.
     #[default]
     Valid,
-    /// So that the result has the size of the operand divided by the stride, rounded up; if the total is odd, the end gets one more.
+    /// Padding such that the result has the size of the operand divided by the stride, rounded up. If the total is odd, the end gets one
+    /// more.
     Same,
     /// As `Same`, but if the total is odd, the start gets one more.
     SameLower,
-    /// By these numbers before and after each dimension; negative ones crop.
+    /// Padding by these numbers before and after each dimension; negative ones crop.
     Explicit(Vec<(i64, i64)>),
 }
 
-/// The parameters of [`Tensor::conv`]; an empty `Vec` stands for ones.
+/// The parameters of [`Tensor::conv`]; an empty `Vec` means ones.
 ///
 /// ```
 /// use remat::{ConvConfig, Padding};
@@ -33,7 +34,7 @@ pub struct ConvConfig {
     pub strides: Vec<usize>,
     /// The padding of the input.
     pub padding: Padding,
-    /// The distance between the elements of the input, with zeros in the gaps: a transposed convolution.
+    /// The distance between the elements of the input after zeros are inserted, for a transposed convolution.
     pub input_dilation: Vec<usize>,
     /// The distance between the elements of the kernel.
     pub kernel_dilation: Vec<usize>,
@@ -64,8 +65,8 @@ impl Default for ConvConfig {
 }
 
 impl Tensor {
-    /// The convolution with a kernel, in any number of spatial dimensions; a cross-correlation, as in machine learning.
-    /// Numbers per spatial dimension are in the order of the kernel's.
+    /// The convolution with a kernel, in any number of spatial dimensions; it is a cross-correlation, as usual in machine learning.
+    /// Parameters per spatial dimension are in the order of the kernel's dimensions.
     ///
     /// # Errors
     /// If ranks, features, groups or dtypes do not fit, or the layout is malformed.
@@ -121,10 +122,10 @@ fn operation(x: &Aval, kernel: &Aval, config: &ConvConfig) -> Result<Conv> {
     })
 }
 
-/// One positive number for each spatial axis; none stand for ones.
+/// One positive number for each spatial axis; an empty list means ones.
 ///
 /// # Errors
-/// If they are not as many, or one is 0.
+/// If their number is wrong, or one is 0.
 pub(crate) fn spatial_numbers(operation: &str, what: &str, numbers: &[usize], spatial: usize) -> Result<Shape> {
     if numbers.is_empty() {
         return Ok(Shape::from_elem(1, spatial));
@@ -163,7 +164,7 @@ fn dimension_numbers(rank: usize, layout: [&str; 3]) -> Result<[ConvDims; 3]> {
 }
 
 impl Padding {
-    /// The numbers before and after each dimension, for operands and windows of these dilated sizes.
+    /// The padding before and after each dimension, for operands and windows of these dilated sizes.
     pub(crate) fn resolve(
         &self,
         operation: &str,

@@ -6,8 +6,8 @@ use crate::Tensor;
 use crate::trace::{bind1, deferred};
 
 impl Tensor {
-    /// The elements converted to a dtype. A float becomes an integer by truncation, saturating, with NaN as 0; integers
-    /// wrap; anything but zero is `true`; a smaller float is rounded half to even. No operation where it has the dtype.
+    /// The elements converted to a dtype. A float becomes an integer by truncation and saturation, with NaN as 0; integers wrap; anything
+    /// but zero is `true`; a smaller float is rounded half to even. It adds no operation if the tensor has this dtype.
     ///
     /// ```
     /// use remat::{DType, Tensor};
@@ -22,8 +22,8 @@ impl Tensor {
         })
     }
 
-    /// The same bits as another dtype. To a narrower dtype a last dimension is added, to a wider one the last is
-    /// consumed, little end first.
+    /// The same bits as another dtype. Conversion to a narrower dtype adds a last dimension, to a wider one it consumes the last dimension;
+    /// the low end comes first.
     ///
     /// # Errors
     /// If one dtype is bool and the other not, or the last dimension does not make one wider element.
@@ -38,8 +38,8 @@ impl Tensor {
         bind1(BitcastConvertType { dtype }, &[self])
     }
 
-    /// The elements rounded, half to even, to a float format with fewer bits, in the same dtype. A format without mantissa bits
-    /// has no NaN, which becomes infinite as XLA defines it; JAX on the CPU keeps it.
+    /// The elements rounded, half to even, to a float format with fewer bits, in the same dtype. A format without mantissa bits has no NaN;
+    /// NaN then becomes infinite, as XLA defines it, while JAX on the CPU keeps it.
     ///
     /// # Errors
     /// If the dtype is not a float.

@@ -1,4 +1,4 @@
-//! Where tensors live.
+//! The devices of tensors.
 
 use remat_ir::{Result, Sharding, Value};
 use remat_xla::XlaDevices;
@@ -7,11 +7,12 @@ use crate::Tensor;
 use crate::trace::{Device, current_loc, deferred};
 
 impl Tensor {
-    /// The tensor on this device: itself if it lives there, else a copy. On [`Device::cpu`] it is in the host's memory and bound to no
-    /// device: operations on it run where the other operands live. (A tensor that is read keeps its copy on the host; this one does not.)
+    /// The tensor on this device: itself if it is there already, otherwise a copy. On [`Device::cpu`] it is in the host's memory and not
+    /// bound to a device: operations on it run where the other operands are. (A tensor that is read keeps its copy on the host; this one
+    /// does not.)
     ///
     /// # Errors
-    /// If the tensor is traced: programs run on one device; if the device has no memory for it.
+    /// If the tensor is traced, since a program runs on one device; if the device does not have enough memory.
     ///
     /// ```
     /// use remat::{Device, Tensor, Tree, tree};
@@ -41,11 +42,12 @@ impl Tensor {
         })
     }
 
-    /// The tensor where another of its shape lives, and cut over several devices as that one is: each gets its shard, and no more. On one
-    /// device it is as [`Tensor::to_device`].
+    /// The tensor on the device of another one of its shape, cut over several devices in the same way: each gets only its shard. On one
+    /// device it is [`Tensor::to_device`].
     ///
     /// # Errors
-    /// If one of the two is traced, or the other has no elements; if the tensor cannot be cut in this way, or a device has no memory for it.
+    /// If one of the two is traced, or the other has no elements; if the tensor cannot be cut in this way, or a device does not have enough
+    /// memory.
     ///
     /// ```
     /// use remat::{DType, Device, JitOptions, Mesh, Shardings, Tensor, jit_with, spec};
@@ -84,7 +86,7 @@ impl Tensor {
         })
     }
 
-    /// How it is cut over several devices; `None` on one device and in the host's memory.
+    /// How the tensor is cut over several devices; `None` on one device and in the host's memory.
     ///
     /// # Errors
     /// As [`Tensor::device`].
@@ -96,7 +98,7 @@ impl Tensor {
         })
     }
 
-    /// The device that it lives on: [`Device::cpu`] in the host's memory.
+    /// The device on which the tensor is: [`Device::cpu`] in the host's memory.
     ///
     /// # Errors
     /// The error of a failed tensor; if it is traced or has no elements.
@@ -108,7 +110,7 @@ impl Tensor {
         })
     }
 
-    /// Waits until it is computed, on a device that computes asynchronously. Whatever reads it waits too.
+    /// Waits until the tensor is computed, on a device that computes asynchronously. Reading it waits too.
     ///
     /// # Errors
     /// The error of a failed tensor, also of the run that computes it, at the line of its call; if it is traced or has no elements.

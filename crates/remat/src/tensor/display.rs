@@ -1,5 +1,5 @@
-//! Printing tensors as NumPy prints arrays: columns aligned, the fewest digits that tell the numbers apart up to 8 of a
-//! fraction, and only the edges of large arrays. Source: NumPy's `array2string` with its default options.
+//! Prints tensors as NumPy prints arrays: aligned columns, the fewest fractional digits (up to 8) that distinguish the numbers, and only
+//! the edges of large arrays. Source: NumPy's `array2string` with its default options.
 
 use std::fmt;
 
@@ -62,7 +62,7 @@ struct Printer<'a> {
     style: Style,
 }
 
-/// How every element is printed, after a look at all that are shown.
+/// The format of all elements, chosen from those that are shown.
 enum Style {
     Bool,
     Integer { width: usize },
@@ -92,8 +92,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The part from row-major position `offset` on, whose first dimension is `axis`, lines after the first beginning with
-    /// `indent`.
+    /// The part from row-major position `offset` on, whose first dimension is `axis`. Lines after the first begin with `indent`.
     fn print_axis(&self, axis: usize, offset: usize, indent: &str, width: usize) -> String {
         let shape = self.array.shape();
         if axis == shape.len() {
@@ -149,7 +148,7 @@ fn visit(shape: &[usize], elide: bool, offset: usize, f: &mut impl FnMut(usize))
     }
 }
 
-/// The indices of a dimension that are shown; `None` stands for the others.
+/// The indices of a dimension that are shown; `None` marks the omitted ones.
 fn shown_indices(size: usize, elide: bool) -> Vec<Option<usize>> {
     if elide && size > 2 * EDGE {
         (0..EDGE).map(Some).chain([None]).chain((size - EDGE..size).map(Some)).collect()
@@ -197,7 +196,7 @@ fn float_style(shown: &[Literal]) -> Style {
     let finite: Vec<Literal> = shown.iter().copied().filter(|x| non_finite(*x).is_none()).collect();
     let sizes = finite.iter().map(|x| x.as_f64().abs()).filter(|x| *x != 0.0);
     let (smallest, largest) = sizes.fold((f64::INFINITY, 0.0f64), |(s, l), x| (s.min(x), l.max(x)));
-    // NumPy compares and divides in the dtype.
+    // NumPy compares and divides in the tensor's dtype.
     let rounded = |x: f64| shown.first().map_or(x, |like| Literal::from_f64(like.dtype(), x).as_f64());
     let most_digits = shown.first().map_or(0, |x| sure_digits(x.dtype()).min(8));
     let many = largest > 0.0
@@ -216,7 +215,7 @@ fn float_style(shown: &[Literal]) -> Style {
         let right = parts.iter().map(|p| p.1.len()).max().unwrap_or(0);
         (Style::Positional { left, right }, right + 1)
     };
-    // Words for what is not a number may need more room than the numbers.
+    // `nan` and `inf` may need more room than the numbers.
     let room = shown.iter().filter_map(|x| non_finite(*x)).map(|word| word.len().saturating_sub(offset)).max();
     match style {
         Style::Positional { left, right } => Style::Positional { left: left.max(room.unwrap_or(0)), right },
@@ -227,7 +226,7 @@ fn float_style(shown: &[Literal]) -> Style {
     }
 }
 
-/// The decimal digits that every number of a float dtype holds. f64 counts one more than it has, as Python's floats do.
+/// The number of decimal digits that every number of a float dtype can represent. f64 counts one more, as Python's floats do.
 fn sure_digits(dtype: DType) -> i32 {
     match dtype {
         DType::Bf16 => 2,
@@ -237,7 +236,7 @@ fn sure_digits(dtype: DType) -> i32 {
     }
 }
 
-/// What NumPy prints of a scalar: as Python prints a float.
+/// A scalar as NumPy prints it, which is how Python prints a float.
 fn print_scalar(x: Literal) -> String {
     match x.dtype() {
         DType::Bool => (if x.is_zero() { "False" } else { "True" }).to_string(),
@@ -265,7 +264,7 @@ fn shortest(x: Literal) -> (String, i32) {
     let value = x.as_f64().abs();
     let reads_back = |text: &str| {
         let read = match x.dtype() {
-            // By way of f64 a number could be rounded twice.
+            // By way of f64, a number could be rounded twice.
             DType::F32 => text.parse().map(|v: f32| v.literal()),
             d => text.parse().map(|v: f64| Literal::from_f64(d, v)),
         };
@@ -279,7 +278,7 @@ fn shortest(x: Literal) -> (String, i32) {
         }
         _ => format!("{value:e}"),
     };
-    // Of two numbers of as many digits that are equally near, NumPy takes the even one, and Rust the larger.
+    // Among equally near numbers with the same number of digits, NumPy takes the even one, and Rust the larger.
     let digits = text.bytes().take_while(|b| *b != b'e').filter(u8::is_ascii_digit).count().max(1) - 1;
     let even = format!("{value:.digits$e}");
     let text = if reads_back(&even) { even } else { text };

@@ -8,13 +8,13 @@ use super::shape::permute;
 use crate::Tensor;
 use crate::trace::deferred;
 
-/// Einstein summation, with NumPy's whole notation: every operand has a letter per dimension, letters that the result
-/// lacks are summed over, a letter twice in one operand is its diagonal, `...` stands for the dimensions without letters,
-/// which broadcast, and without `->` the result has the letters that occur once, in alphabetical order, after those
-/// dimensions. Spaces are ignored. More than two operands are contracted pair by pair, the pair first that leaves least.
+/// Einstein summation in NumPy's full notation. Every operand has a letter per dimension. Letters that the result lacks are summed over, a
+/// letter that occurs twice in one operand selects its diagonal, and `...` covers the dimensions without letters, which broadcast. Without
+/// `->` the result has those dimensions, then the letters that occur once, in alphabetical order. Spaces are ignored. More than two
+/// operands are contracted pair by pair, beginning with the pair that leaves the least.
 ///
 /// # Errors
-/// If the notation is malformed or does not fit the operands; the message says where. If dtypes differ.
+/// If the notation is malformed or does not fit the operands (the message says where), or if dtypes differ.
 ///
 /// ```
 /// use remat::{Tensor, einsum};
@@ -135,7 +135,7 @@ fn implicit_output(inputs: &[Vec<Label>], widest: usize) -> Vec<Label> {
     (0..widest).rev().map(Label::Ellipsis).chain(letters).collect()
 }
 
-/// Fails unless every label has one size, or 1.
+/// Fails unless every label has a single size, apart from 1.
 fn check_sizes(notation: &str, inputs: &[Vec<Label>], avals: &[&Aval]) -> Result<()> {
     let mut seen: Vec<(Label, usize, &Aval)> = Vec::new();
     for (labels, aval) in inputs.iter().zip(avals) {
@@ -181,10 +181,10 @@ fn run(plan: Plan, operands: &[&Tensor]) -> Result<Tensor> {
     Ok(permute(&last.tensor, order))
 }
 
-/// Replaces a letter that is twice in a term by the diagonal.
+/// Replaces a letter that occurs twice in a term by the diagonal.
 fn diagonals(mut tensor: Tensor, mut labels: Vec<Label>) -> Result<Term> {
     while let Some((i, j)) = repeated(&labels) {
-        // A dimension of size 1 broadcasts against the other, also in one operand.
+        // A dimension of size 1 broadcasts against the other, even within one operand.
         let (m, n) = (tensor.dim(i)?, tensor.dim(j)?);
         let label = labels[j];
         if m == n {
@@ -235,7 +235,7 @@ fn sum_out(term: Term, kept: impl Fn(&Label) -> bool) -> Result<Term> {
     Ok(Term { tensor: term.tensor.sum(&axes), labels })
 }
 
-/// The pair whose product is smallest, compared with what it replaces; the first of equals.
+/// The pair whose product is smallest relative to its operands; the first of equals.
 fn best_pair(terms: &[Term], output: &[Label]) -> Result<(usize, usize)> {
     let mut best: Option<(f64, usize, usize)> = None;
     for i in 0..terms.len() {
@@ -262,8 +262,8 @@ fn best_pair(terms: &[Term], output: &[Label]) -> Result<(usize, usize)> {
     Ok((i, j))
 }
 
-/// The product of two terms, summed over the labels that are not kept: one `dot_general`. Where the order of the result is
-/// wanted, the operands are exchanged if that saves a transposition.
+/// The product of two terms, summed over the labels that are not kept, as one `dot_general`. If `wanted` gives the order of the result, the
+/// operands are exchanged if that saves a transposition.
 fn product(lhs: Term, rhs: Term, kept: impl Fn(&Label) -> bool, wanted: Option<&[Label]>) -> Result<Term> {
     let (left, right) = (lhs.labels.clone(), rhs.labels.clone());
     let lhs = sum_out(lhs, |l| kept(l) || right.contains(l))?;

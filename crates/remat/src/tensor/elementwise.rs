@@ -1,4 +1,4 @@
-//! Functions of each element: unary, binary, comparisons, selection. Binary ones broadcast as NumPy does.
+//! Elementwise functions: unary, binary, comparisons, selection. Binary ones broadcast as in NumPy.
 
 use remat_ir::{
     Aval, Binary, BroadcastInDim, Clamp, Compare, DType, Error, ErrorKind, IntegerPow, Op, Result, SelectN, Shape,
@@ -173,7 +173,7 @@ impl Tensor {
         })
     }
 
-    /// A small integer power, by repeated multiplication; a negative one for floats only.
+    /// A small integer power, by repeated multiplication. Negative powers are for floats only.
     ///
     /// # Errors
     /// If the dtype is bool, or an integer with a negative exponent.
@@ -188,8 +188,8 @@ impl Tensor {
         bind1(IntegerPow { y: exponent }, &[self])
     }
 
-    /// The power. An integer number as exponent is [`Tensor::powi`], for any numeric dtype; any other exponent takes
-    /// floats, and gives NaN for a negative base unless it is whole.
+    /// The power. An integer exponent is [`Tensor::powi`], for any numeric dtype. Any other exponent requires floats, and gives NaN for a
+    /// negative base unless it is an integer.
     ///
     /// # Errors
     /// If the shapes do not broadcast, the dtypes differ, or the operation does not take the dtype.
@@ -238,8 +238,8 @@ impl Tensor {
         self.powi(-1)
     }
 
-    /// The elements of `if_true` where this tensor of bools is `true`, and of `if_false` elsewhere. All three broadcast;
-    /// one case may be a number. For a choice among several cases by an i32 see [`Tensor::select_n`].
+    /// The elements of `if_true` where this tensor of bools is `true`, and of `if_false` elsewhere. All three broadcast; one case may be a
+    /// number. For several cases, selected by an i32, see [`Tensor::select_n`].
     ///
     /// # Errors
     /// If this tensor is not bool, both cases are numbers, their dtypes differ, or the shapes do not broadcast.
@@ -270,7 +270,7 @@ impl Tensor {
         })
     }
 
-    /// The elements of the case that this i32 tensor numbers; a number out of range is clamped. All broadcast.
+    /// The elements of the case with the number in this i32 tensor. A number out of range is clamped. All broadcast.
     ///
     /// # Errors
     /// If this tensor is not i32 (or bool, for two cases), there is no case, or dtypes or shapes do not fit.
@@ -293,7 +293,7 @@ impl Tensor {
         })
     }
 
-    /// The elements, not below `min` and not above `max`; the maximum wins where the bounds cross. All broadcast.
+    /// The elements clamped to `min` and `max`; the maximum wins where the bounds cross. All broadcast.
     ///
     /// # Errors
     /// If the shapes do not broadcast or the dtypes differ.
@@ -318,15 +318,15 @@ impl Tensor {
     }
 }
 
-/// A binary operation on operands of which one at least is a tensor.
+/// A binary operation on operands, at least one of which is a tensor.
 #[track_caller]
 pub(crate) fn binary(op: impl Into<Op>, x: Argument<'_>, y: Argument<'_>) -> Tensor {
     let op = op.into();
-    // Most operands need nothing done to them, and then nothing is copied.
+    // Most operands need no conversion, and nothing is copied.
     if let (Argument::Tensor(x), Argument::Tensor(y)) = (x, y)
         && let (Ok(a), Ok(b)) = (x.aval(), y.aval())
     {
-        // The shape rule has the message for different dtypes.
+        // The shape rule reports different dtypes.
         if a.shape == b.shape || a.rank() == 0 || b.rank() == 0 || a.dtype != b.dtype {
             return bind1(op, &[x, y]);
         }
@@ -341,7 +341,7 @@ pub(crate) fn binary(op: impl Into<Op>, x: Argument<'_>, y: Argument<'_>) -> Ten
     })
 }
 
-/// The operands with one shape, but for scalars, which stay.
+/// The operands broadcast to one shape, except for scalars, which stay.
 pub(crate) fn broadcast<const N: usize>(operation: &str, operands: [Tensor; N]) -> Result<[Tensor; N]> {
     let shape = common_shape(operation, &operands)?;
     Ok(operands.map(|t| broadcast_unless_scalar(&t, &shape)))
@@ -361,7 +361,7 @@ fn broadcast_unless_scalar(tensor: &Tensor, shape: &[usize]) -> Tensor {
     }
 }
 
-/// The tensor repeated to a shape that its own broadcasts to; itself where it has it.
+/// The tensor broadcast to a shape, or itself if it has that shape.
 #[track_caller]
 pub(crate) fn broadcast_trailing(tensor: &Tensor, aval: Aval, shape: &[usize]) -> Tensor {
     if aval.shape[..] == *shape {
@@ -371,13 +371,13 @@ pub(crate) fn broadcast_trailing(tensor: &Tensor, aval: Aval, shape: &[usize]) -
     bind1(BroadcastInDim { shape: shape.into(), dims }, &[tensor])
 }
 
-/// Whether a shape broadcasts to another, dimensions being added in front.
+/// Whether a shape broadcasts to another, with dimensions added in front.
 pub(crate) fn broadcasts(from: &[usize], to: &[usize]) -> bool {
     let trailing = to.len().checked_sub(from.len()).map(|offset| &to[offset..]);
     trailing.is_some_and(|to| from.iter().zip(to).all(|(&from, &to)| from == 1 || from == to))
 }
 
-/// The shape that all operands broadcast to, aligned at the last dimension.
+/// The common shape to which all operands broadcast, aligned at the last dimension.
 ///
 /// # Errors
 /// If two sizes differ and neither is 1; the message names the two tensors.
@@ -386,7 +386,7 @@ pub(crate) fn common_shape(operation: &str, operands: &[Tensor]) -> Result<Shape
     let rank = avals.iter().map(|a| a.rank()).max().unwrap_or(0);
     let mut shape = Shape::from_elem(1, rank);
     for d in 0..rank {
-        // The operand that gives the size of this dimension, for the message.
+        // The operand that determines the size of this dimension, for the message.
         let mut giver: Option<&Aval> = None;
         for aval in &avals {
             let Some(own) = (d + aval.rank()).checked_sub(rank) else { continue };
@@ -411,12 +411,12 @@ pub(crate) fn common_shape(operation: &str, operands: &[Tensor]) -> Result<Shape
     Ok(shape)
 }
 
-/// Fails unless both have one dtype; the message has the conversion to write.
+/// Fails unless both have the same dtype; the message suggests the conversion.
 pub(crate) fn same_dtype(operation: &str, x: &Aval, y: &Aval) -> Result<()> {
     if x.dtype == y.dtype {
         return Ok(());
     }
-    // The conversion that loses least: to the float, else to the wider one.
+    // The conversion that loses least: to the float, or else to the wider dtype.
     let order = |d: DType| (d.is_float(), d.is_integer(), d.size(), d.is_signed());
     let wider = if order(y.dtype) > order(x.dtype) { y.dtype } else { x.dtype };
     let message = format!("{x} and {y} have different dtypes; convert one with .to_dtype(DType::{wider:?})");

@@ -1,4 +1,4 @@
-//! Reading elements by index: static, from tensors of integers, and at dynamic starts.
+//! Reading elements by index: static indices, tensors of integers, and dynamic starts.
 
 use remat_ir::{
     BroadcastInDim, Concatenate, DType, DynamicSlice, DynamicUpdateSlice, Error, ErrorKind, Gather, IndexMode, Iota,
@@ -13,12 +13,12 @@ use crate::Tensor;
 use crate::trace::{bind1, deferred};
 
 impl Tensor {
-    /// The elements at an index, as NumPy's brackets: for each dimension a number (which drops it; negative ones count
-    /// from the end), a range, a range with a [`step`](crate::index::step), or a tensor of integers; `..` is a whole dimension,
-    /// [`Ellipsis`](crate::index::Ellipsis) all that are left, [`NewAxis`](crate::index::NewAxis) a new one.
+    /// The elements at an index, like NumPy's brackets: for each dimension a number (which drops it; negative ones count from the end), a
+    /// range, a range with a [`step`](crate::index::step), or a tensor of integers. `..` is a whole dimension,
+    /// [`Ellipsis`](crate::index::Ellipsis) all remaining ones, [`NewAxis`](crate::index::NewAxis) a new one.
     ///
-    /// Several index tensors broadcast to one shape, whose dimensions stand where the tensors are if they and numbers are
-    /// neighbours, and in front otherwise. The indices are checked when the program runs, as [`Tensor::take`] does.
+    /// Several index tensors broadcast to one shape. Its dimensions take the place of the tensors if these and numbers are adjacent, and
+    /// come first otherwise. Tensor indices are handled at run time as in [`Tensor::take`].
     ///
     /// # Errors
     /// If there are more entries than dimensions, or a number or a range is out of range.
@@ -38,9 +38,9 @@ impl Tensor {
         deferred(|| get("index", self, resolve("index", self.aval()?, index.to_indices())?, IndexMode::FillOrDrop))
     }
 
-    /// The slices along an axis that a tensor of integers numbers: its dimensions replace that one. `take(ids, 0)` looks
-    /// embeddings up. Negative numbers count from the end. An index out of range gives NaN for floats, the smallest value
-    /// for signed integers, the largest for unsigned ones, `true` for bools, and no gradient; see [`Tensor::take_clipped`].
+    /// The slices along an axis at the indices in a tensor, whose dimensions replace the axis. `take(ids, 0)` looks up embeddings. Negative
+    /// indices count from the end. An index out of range gives NaN for floats, the smallest value for signed integers, the largest for
+    /// unsigned ones, `true` for bools, and no gradient; see [`Tensor::take_clipped`].
     ///
     /// # Errors
     /// If the axis is out of range, or the indices are not integers.
@@ -57,7 +57,7 @@ impl Tensor {
         deferred(|| take(self, indices, axis.get(), IndexMode::FillOrDrop))
     }
 
-    /// As [`Tensor::take`], with places out of range clipped to the first and the last; so are negative ones.
+    /// As [`Tensor::take`], with indices out of range clipped to the first and the last; negative ones are clipped too.
     ///
     /// # Errors
     /// As [`Tensor::take`].
@@ -73,8 +73,8 @@ impl Tensor {
         deferred(|| take(self, indices, axis.get(), IndexMode::Clip))
     }
 
-    /// For each element of `indices`, the element at this index along an axis; the other dimensions broadcast. Out of
-    /// range it is as with [`Tensor::take`].
+    /// For each element of `indices`, the element at this index along an axis; the other dimensions broadcast. Indices out of range are
+    /// handled as in [`Tensor::take`].
     ///
     /// # Errors
     /// If the ranks differ, the axis is out of range, the other dimensions do not broadcast, or the indices are not integers.
@@ -91,11 +91,11 @@ impl Tensor {
         deferred(|| take_along_axis(self, indices, axis.get()))
     }
 
-    /// A block of these sizes at starts that may be computed: a tuple or slice of integer scalars, one per dimension. They
-    /// are clamped so that the block fits.
+    /// A block of these sizes at dynamic starts: a tuple or slice of integer scalars, one per dimension. They are clamped so that the block
+    /// fits.
     ///
     /// # Errors
-    /// If there is not one start and one size per dimension, a size is more than there is, or a start is not an integer scalar.
+    /// If there is not one start and one size per dimension, a size exceeds its dimension, or a start is not an integer scalar.
     ///
     /// ```
     /// use remat::Tensor;
@@ -115,7 +115,7 @@ impl Tensor {
         })
     }
 
-    /// The tensor with a block replaced, at starts that may be computed; they are clamped so that the block fits.
+    /// The tensor with a block replaced, at dynamic starts that are clamped so that the block fits.
     ///
     /// # Errors
     /// If the update has another dtype or rank or is larger, or a start is not an integer scalar.
@@ -136,7 +136,7 @@ impl Tensor {
         })
     }
 
-    /// The slice at one index, which may be computed, along an axis, which is dropped. The index is clamped.
+    /// The slice at one dynamic index along an axis, which is dropped. The index is clamped.
     ///
     /// # Errors
     /// If the axis is out of range, or the index is not an integer scalar.
@@ -162,8 +162,8 @@ impl Tensor {
         })
     }
 
-    /// Ones where the new last dimension, of size `classes`, is at the index that the element gives, zeros elsewhere; all
-    /// zeros for a number out of range.
+    /// One-hot encoding: a new last dimension of size `classes` with one at the index in the element and zeros elsewhere. It is all zeros
+    /// for an index out of range.
     ///
     /// # Errors
     /// If the elements are not integers.
@@ -239,7 +239,7 @@ macro_rules! tuples {
 
 crate::trace::for_tuples!(tuples);
 
-/// The elements at an index that is worked out.
+/// The elements at a resolved index.
 pub(crate) fn get(operation: &str, tensor: &Tensor, entries: Vec<Entry>, mode: IndexMode) -> Result<Tensor> {
     let aval = tensor.aval()?;
     let layout = layout(&entries);
@@ -309,8 +309,8 @@ fn take(tensor: &Tensor, indices: &Tensor, axis: i64, mode: IndexMode) -> Result
     gather(tensor, &[(axis, indices.clone())], &index.shape, axis, mode)
 }
 
-/// Slices of size 1 along the dimensions that have an index tensor, whole along the others. The dimensions `block` of the
-/// index tensors begin at axis `first` of the result.
+/// Slices of size 1 along the dimensions with an index tensor, and whole along the others. The dimensions `block` of the index tensors
+/// begin at axis `first` of the result.
 fn gather(
     tensor: &Tensor,
     tensors: &[(usize, Tensor)],
@@ -390,8 +390,7 @@ fn take_along_axis(tensor: &Tensor, indices: &Tensor, axis: i64) -> Result<Tenso
     Ok(bind1(op, &[&tensor, &index]))
 }
 
-/// The index tensor of an operation, in 32 bits or more, where every size has a number. Clipping keeps negative indices as
-/// they are.
+/// The index tensor of an operation, in at least 32 bits and wide enough for every size. Clipping keeps negative indices.
 pub(super) fn wrapped(index: &Tensor, size: usize, mode: IndexMode) -> Result<Tensor> {
     match mode {
         IndexMode::Clip => Ok(index.to_dtype(wide(index.dtype()?))),
@@ -399,8 +398,8 @@ pub(super) fn wrapped(index: &Tensor, size: usize, mode: IndexMode) -> Result<Te
     }
 }
 
-/// Indices into an axis of this size in which `size` is added to the negative ones, so that -1 is the last element, as all
-/// methods of tensors have it. For layers that hand indices to an operation. Those out of range stay out of range.
+/// Indices into an axis of this size, with `size` added to the negative ones so that -1 is the last element, as in all methods of tensors.
+/// For layers that pass indices to an operation. Indices out of range stay out of range.
 ///
 /// The dtype is i32, or i64 where the indices are i64, u32 or u64.
 ///
@@ -429,7 +428,7 @@ pub fn non_negative(indices: &Tensor, size: usize) -> Tensor {
     })
 }
 
-/// The integer dtype of indices for one that is perhaps too small to hold a size.
+/// The integer dtype of indices, widened if it may be too small for a size.
 pub(crate) fn wide(dtype: DType) -> DType {
     match dtype {
         DType::I64 | DType::U32 | DType::U64 => DType::I64,

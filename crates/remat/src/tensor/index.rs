@@ -1,4 +1,4 @@
-//! What stands in the brackets of NumPy: numbers, ranges, new axes, an ellipsis, tensors of integers.
+//! Indices, as in NumPy's brackets: numbers, ranges, new axes, an ellipsis, tensors of integers.
 
 use std::ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
@@ -12,8 +12,7 @@ use crate::Tensor;
 pub enum Index {
     /// One index; the dimension is dropped. Negative numbers count from the end.
     At(i64),
-    /// A range of places; bounds that are absent are the ends. A negative step takes the places of the range from its
-    /// last to its first.
+    /// A range of indices; missing bounds are the ends. A negative step takes the indices of the range from last to first.
     Range {
         /// The first index.
         start: Option<i64>,
@@ -24,7 +23,7 @@ pub enum Index {
     },
     /// A new axis of size 1.
     NewAxis,
-    /// As many whole dimensions as the other entries leave.
+    /// All whole dimensions that the other entries leave.
     Ellipsis,
     /// The indices in a tensor of integers.
     Tensor(Tensor),
@@ -38,7 +37,7 @@ pub struct NewAxis;
 #[derive(Clone, Copy, Debug)]
 pub struct Ellipsis;
 
-/// Every `by`th index of a range; backwards, from the last of them, if `by` is negative.
+/// Every `by`th index of a range; backwards from the last one if `by` is negative.
 ///
 /// ```
 /// use remat::index::step;
@@ -53,9 +52,9 @@ pub fn step(range: impl IndexRange, by: i64) -> Index {
     Index::Range { start, end, step: by }
 }
 
-/// A range of indices, for [`step`]: those of Rust, of any integers.
+/// A range of indices for [`step`]: Rust's ranges of any integers.
 pub trait IndexRange: sealed::Sealed {
-    /// The first index and the one after the last; the ends of the axis where there is none.
+    /// The first index and the one after the last; `None` is the end of the axis.
     #[doc(hidden)]
     fn bounds(&self) -> (Option<i64>, Option<i64>);
 }
@@ -64,8 +63,8 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// The indices from `start` to before `end`, as `start..end`. For an end that is counted from the last: clippy takes `1..-1`
-/// for an empty range.
+/// The indices from `start` up to but excluding `end`, like `start..end`. Use it for an end counted from the last, since clippy considers
+/// `1..-1` an empty range.
 ///
 /// ```
 /// use remat::index::span;
@@ -154,7 +153,7 @@ ranges! {
     RangeToInclusive<T> => |r| None, after(r.end);
 }
 
-/// The bound after an inclusive one; after the last index there is none.
+/// The bound after an inclusive one; `None` after the last index.
 fn after(end: impl Int) -> Option<i64> {
     (end.get() != -1).then(|| end.get().saturating_add(1))
 }
@@ -227,11 +226,11 @@ macro_rules! tuples {
 
 crate::trace::for_tuples!(tuples);
 
-/// An index worked out for a shape: an entry for each dimension of the tensor, in order, and the new ones between.
+/// A resolved index: an entry for each dimension of the tensor, in order, with new axes in between.
 pub(crate) enum Entry {
     /// A dimension that is dropped.
     At(usize),
-    /// `len` indices with stride `step` from `first`, which is the last of them in the tensor if `step` is negative.
+    /// `len` indices with stride `step` from `first`, which is the last one in the tensor if `step` is negative.
     Range { first: usize, len: usize, step: i64 },
     /// A new axis.
     New,
@@ -239,7 +238,7 @@ pub(crate) enum Entry {
     Tensor(Tensor),
 }
 
-/// A dimension, or several, of the result of an index.
+/// One or several dimensions of the result of an index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Out {
     /// The indices of a range of this dimension of the tensor.
@@ -250,7 +249,7 @@ pub(crate) enum Out {
     New,
 }
 
-/// Works an index out.
+/// Resolves an index.
 ///
 /// # Errors
 /// If there are more entries than dimensions or two ellipses, a number is out of range, a range ends before it starts, a step is 0, or a
@@ -331,8 +330,8 @@ fn range(operation: &str, aval: &Aval, axis: usize, start: Option<i64>, end: Opt
     Ok(Entry::Range { first: first as usize, len, step: if len > 1 { step } else { step.signum() } })
 }
 
-/// The dimensions of the result, as NumPy lays them out: those of the index tensors stand where the tensors and numbers
-/// are if these are neighbours, and in front otherwise.
+/// The dimensions of the result in NumPy's order: those of the index tensors take the place of tensors and numbers if these are adjacent,
+/// and come first otherwise.
 pub(crate) fn layout(entries: &[Entry]) -> Vec<Out> {
     let advanced = |e: &Entry| matches!(e, Entry::Tensor(_) | Entry::At(_));
     let block = entries.iter().any(|e| matches!(e, Entry::Tensor(_)));
@@ -358,7 +357,7 @@ pub(crate) fn layout(entries: &[Entry]) -> Vec<Out> {
     out
 }
 
-/// The sizes that a layout has, `block` being the common shape of the index tensors.
+/// The sizes of a layout; `block` is the common shape of the index tensors.
 pub(crate) fn sizes(layout: &[Out], entries: &[Entry], block: &[usize]) -> Shape {
     let lens: Vec<usize> = entries
         .iter()

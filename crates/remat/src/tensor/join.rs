@@ -11,10 +11,10 @@ use crate::Tensor;
 use crate::trace::{bind1, deferred, deferred_all};
 
 impl Tensor {
-    /// Tensors joined along an axis that they have.
+    /// Tensors joined along an existing axis.
     ///
     /// # Errors
-    /// If there is none, the axis is out of range, or dtypes or other sizes differ.
+    /// If there are no tensors, the axis is out of range, or dtypes or other sizes differ.
     ///
     /// ```
     /// use remat::Tensor;
@@ -38,7 +38,7 @@ impl Tensor {
     /// Tensors of one shape joined along a new axis, at this position of the result.
     ///
     /// # Errors
-    /// If there is none, the axis is out of range, or dtypes or shapes differ.
+    /// If there are no tensors, the axis is out of range, or dtypes or shapes differ.
     ///
     /// ```
     /// use remat::Tensor;
@@ -125,7 +125,7 @@ impl Tensor {
         })
     }
 
-    /// At most `count` parts along an axis, all of one size but for the last, which may be smaller.
+    /// At most `count` parts along an axis, all of the same size except the last, which may be smaller.
     ///
     /// # Errors
     /// If the axis is out of range or `count` is 0; then every part is failed.
@@ -155,7 +155,7 @@ impl Tensor {
     /// `value` added before and after each dimension; negative numbers crop.
     ///
     /// # Errors
-    /// If there is not one pair per dimension, more is cropped than is there, or the value does not have the dtype.
+    /// If there is not one pair per dimension, more is cropped than exists, or the dtype cannot represent the value.
     ///
     /// ```
     /// use remat::Tensor;
@@ -189,7 +189,7 @@ impl Tensor {
         })
     }
 
-    /// The whole tensor repeated, `repeats[i]` times along dimension `i`; dimensions that either lacks are added in front.
+    /// The whole tensor repeated, `repeats[i]` times along dimension `i`. Missing dimensions are added in front.
     ///
     /// # Errors
     /// If a number is negative.
@@ -207,7 +207,7 @@ impl Tensor {
             let rank = aval.rank().max(repeats.len());
             let old: Shape = at_least(rank, &aval.shape);
             let repeats = at_least(rank, &repeats);
-            // Every dimension becomes two, of which the first is new.
+            // Every dimension becomes two, the first of which is new.
             let wide: Shape = (0..rank).flat_map(|d| [repeats[d], old[d]]).collect();
             let dims = (rank - aval.rank()..rank).map(|d| 2 * d + 1).collect();
             let wide = bind1(BroadcastInDim { shape: wide, dims }, &[self]);
@@ -240,7 +240,7 @@ impl Tensor {
         })
     }
 
-    /// The elements moved on by `shift` along axes; what leaves at the end comes in at the start.
+    /// The elements shifted by `shift` along axes; those that leave at the end return at the start.
     ///
     /// # Errors
     /// If an axis is out of range or given twice.
@@ -280,7 +280,7 @@ fn at_least(rank: usize, shape: &[usize]) -> Shape {
     std::iter::repeat_n(1, rank - shape.len()).chain(shape.iter().copied()).collect()
 }
 
-/// The number of failed tensors that stand for `n` parts: one at least, which has the error, and no more than memory holds.
+/// The number of failed tensors for `n` parts: at least one, which carries the error, and no more than fit in memory.
 fn failed_parts(count: usize) -> usize {
     count.clamp(1, 1 << 16)
 }

@@ -9,8 +9,8 @@ use crate::Tensor;
 use crate::trace::{bind1, deferred};
 
 impl Tensor {
-    /// The matrix product, as NumPy's `matmul`: of the last two dimensions, the others broadcasting. A vector on the left
-    /// is a row, on the right a column, and that dimension is absent from the result.
+    /// The matrix product, like NumPy's `matmul`: of the last two dimensions, with the others broadcasting. A vector is a row on the left
+    /// and a column on the right, and that dimension is absent from the result.
     ///
     /// # Errors
     /// If an operand is a scalar, the inner sizes differ, the other dimensions do not broadcast, or the dtypes differ.
@@ -27,8 +27,8 @@ impl Tensor {
         deferred(|| matmul(self, rhs))
     }
 
-    /// NumPy's `dot`: the inner product of vectors, the matrix product of matrices, the product with a scalar; for more
-    /// dimensions the sum over the last of the left operand and the last but one of the right, without broadcasting.
+    /// NumPy's `dot`: the inner product of vectors, the matrix product of matrices, the product with a scalar. For more dimensions it is
+    /// the sum over the last dimension of the left operand and the second to last of the right one, without broadcasting.
     ///
     /// # Errors
     /// If the inner sizes or the dtypes differ.
@@ -55,8 +55,8 @@ impl Tensor {
         })
     }
 
-    /// The general product: sums over pairs of contracting dimensions, for each index of the pairs of batch dimensions.
-    /// The result has the batch dimensions, then the others of the left operand, then the others of the right one.
+    /// The general product: sums over pairs of contracting dimensions, for each index of the pairs of batch dimensions. The result has the
+    /// batch dimensions, then the free dimensions of the left operand, then those of the right one.
     ///
     /// # Errors
     /// If axes are out of range or given twice, their numbers or sizes differ, or the dtypes differ.
@@ -130,7 +130,7 @@ impl Tensor {
     }
 }
 
-/// One product. Dimensions are the operation's own; they are checked by its shape rule.
+/// One product. The dimensions are those of the operation, whose shape rule checks them.
 #[track_caller]
 pub(crate) fn contract(
     lhs: &Tensor,
@@ -171,8 +171,8 @@ fn dot_general(
     Ok(contract(lhs, rhs, &l, &r, &lb, &rb, dtype))
 }
 
-/// One `dot_general`. A batch dimension that only one operand has, or that has size 1 in the other, is a free dimension of
-/// that operand: nothing is repeated, and nothing is transposed unless the free dimensions come out of order.
+/// One `dot_general`. A batch dimension that only one operand has, or that has size 1 in the other, is a free dimension of that operand. So
+/// nothing is repeated, and nothing is transposed unless the free dimensions come out of order.
 fn matmul(lhs: &Tensor, rhs: &Tensor) -> Result<Tensor> {
     let (a, b) = (lhs.aval()?, rhs.aval()?);
     if let Some(scalar) = [a, b].into_iter().find(|aval| aval.rank() == 0) {
@@ -187,8 +187,8 @@ fn matmul(lhs: &Tensor, rhs: &Tensor) -> Result<Tensor> {
     }
     let (a_batch, b_batch) = (a.rank().saturating_sub(2), b.rank().saturating_sub(2));
     let batch = a_batch.max(b_batch);
-    // Positions, in the operands without their superfluous ones, of the dimensions that both have; and for each dimension
-    // of the product, in the order in which it comes out, its axis in the result.
+    // The positions of the dimensions that both operands have, without superfluous ones, and for each dimension of the product its axis in
+    // the result.
     let (mut l_batch, mut r_batch) = (Shape::new(), Shape::new());
     let (mut l_ones, mut r_ones) = (Shape::new(), Shape::new());
     let (mut both, mut left, mut right) = (Shape::new(), Shape::new(), Shape::new());

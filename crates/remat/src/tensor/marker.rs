@@ -6,7 +6,7 @@ use crate::Tensor;
 use crate::trace::{bind, bind1};
 
 impl Tensor {
-    /// The tensor, with a name: policies can save, recompute or offload it by that name, and reports show it.
+    /// The tensor with a name, by which policies can save, recompute or offload it, and which reports show.
     ///
     /// ```
     /// use remat::Tensor;
@@ -20,7 +20,7 @@ impl Tensor {
         bind1(Name { name: name.into() }, &[self])
     }
 
-    /// The tensor as a constant to every derivative.
+    /// The tensor as a constant for every derivative.
     ///
     /// ```
     /// use remat::Tensor;
@@ -34,7 +34,7 @@ impl Tensor {
         bind1(StopGradient, &[self])
     }
 
-    /// A copy in another memory: the host's beside the device, or back.
+    /// A copy in another memory: that of the host beside the device, or back.
     ///
     /// ```
     /// use remat::ir::MemorySpace;
@@ -49,12 +49,12 @@ impl Tensor {
     }
 }
 
-/// The tensors, as values that are available once all of them are computed: operations on any of the results run after the
-/// operations that compute the operands. Nothing is merged across the barrier, so that an operation that is repeated behind it is
-/// computed again. The bits of the results do not change. The derivatives are behind a barrier of their own.
+/// The tensors as values that are available once all of them are computed: operations on any of the results run after the operations that
+/// compute the operands. Nothing is merged across the barrier, so an operation that is repeated behind it is computed again. The bits of
+/// the results do not change. The derivatives have a barrier of their own.
 ///
-/// This orders operations where it matters for memory: the engine itself chooses an order with a low peak. Operations on none
-/// of the results are not ordered. A barrier of one tensor is only against merging: the tensor and its readers may be one loop.
+/// Use it to order operations for memory; otherwise the engine chooses an order with a low peak. Operations that use none of the results
+/// are not ordered. A barrier of one tensor only prevents merging: the tensor and its readers may still share one loop.
 ///
 /// ```
 /// use remat::{Tensor, jit, optimization_barrier};

@@ -1,9 +1,8 @@
-//! The user's operations on tensors, one file per subject.
+//! The operations on tensors, one file per subject.
 //!
-//! Every method ends in one or a few operations, which are computed at once, or staged while a function is traced.
-//! Methods take `&self` and give a tensor; where something does not fit, that tensor is a failed one, whose error names
-//! the operation, the types and the user's own line. Deliberately absent: promotion between dtypes, operations in place,
-//! and views.
+//! Every method consists of one or a few operations, which are computed at once, or staged while a function is traced. Methods take `&self`
+//! and return a tensor. If something does not fit, it is a failed tensor, whose error names the operation, the types and your own line.
+//! There is no promotion between dtypes, no operation in place, and no view.
 
 mod activation;
 mod argument;

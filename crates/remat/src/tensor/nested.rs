@@ -1,21 +1,21 @@
-//! Numbers and nested arrays of them, as tensors are made of.
+//! Numbers and nested arrays of numbers, from which tensors are created.
 
 use remat_ir::{Element, Error, ErrorKind, Result, bf16, f16};
 
 use crate::Tensor;
 
-/// A scalar, or an array or `Vec` of equal-shaped nested values: what [`Tensor::new`] takes.
+/// A scalar, or an array or `Vec` of nested values of equal shape: the argument of [`Tensor::new`].
 pub trait Nested {
     /// The element type.
     type Element: Element;
 
-    /// Appends the elements in row-major order and gives the shape.
+    /// Appends the elements in row-major order and returns the shape.
     ///
     /// # Errors
-    /// If the values in it have different shapes.
+    /// If nested values have different shapes.
     fn collect(&self, elements: &mut Vec<Self::Element>) -> Result<Vec<usize>>;
 
-    /// The shape of a value whose length is not known, as in an empty sequence.
+    /// The shape of a value of unknown length, as in an empty sequence.
     fn empty_shape() -> Vec<usize>;
 }
 

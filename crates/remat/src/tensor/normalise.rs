@@ -7,8 +7,8 @@ use crate::Tensor;
 use crate::trace::deferred;
 
 impl Tensor {
-    /// `(x - mean) / sqrt(variance + eps)` over axes, then `* scale + bias` where they are given; these broadcast.
-    /// f16 and bf16 are normalised in f32. Source: Ba, Kiros and Hinton, "Layer normalization", 2016.
+    /// `(x - mean) / sqrt(variance + eps)` over axes, then `* scale + bias` if these are given; they broadcast. f16 and bf16 are normalised
+    /// in f32. Source: Ba, Kiros and Hinton, "Layer normalization", 2016.
     ///
     /// # Errors
     /// If an axis is out of range or given twice, the dtype is not a float, or scale or bias have another dtype or do not
@@ -33,8 +33,8 @@ impl Tensor {
         })
     }
 
-    /// `x / sqrt(mean(x^2) + eps)` over axes, then `* scale` where it is given; it broadcasts. f16 and bf16 are
-    /// normalised in f32. Source: Zhang and Sennrich, "Root mean square layer normalization", 2019.
+    /// `x / sqrt(mean(x^2) + eps)` over axes, then `* scale` if it is given; it broadcasts. f16 and bf16 are normalised in f32. Source:
+    /// Zhang and Sennrich, "Root mean square layer normalization", 2019.
     ///
     /// # Errors
     /// As [`Tensor::layer_norm`].
@@ -54,7 +54,7 @@ impl Tensor {
         })
     }
 
-    /// `x / max(norm, eps)` over axes, the norm being Euclidean.
+    /// `x / max(norm, eps)` over axes, with the Euclidean norm.
     ///
     /// # Errors
     /// If an axis is out of range or given twice, the dtype is not a float, or `eps` is negative or NaN.
@@ -76,7 +76,7 @@ impl Tensor {
                 ));
             }
             let axes = axes.resolve("normalize", self.aval()?)?;
-            // The maximum is taken of squares, since the square root has no derivative at 0.
+            // The maximum of squares, since the square root has no derivative at 0.
             self.in_wide("normalize", |x| Ok(x * x.square().sum(keep(&axes[..])).maximum(eps * eps).rsqrt()))
         })
     }

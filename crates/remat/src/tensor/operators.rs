@@ -1,9 +1,8 @@
 //! Operators for every mix of tensors, references and scalars.
 //!
-//! On the left of an operator a number is `f64` or `i32`, which is what a literal is where nothing else says so: with
-//! more types there, `(1.0 - &x).exp()` would not compile, since the type of the literal, and with it that of the
-//! difference, would be open. A number in a variable of another type is best written on the right, or converted:
-//! `&x * rate`, `f64::from(rate) * &x`. On the right any number may stand.
+//! On the left of an operator a number is `f64` or `i32`, the default types of literals. With more types there, `(1.0 - &x).exp()` would
+//! not compile, since the type of the literal, and so that of the difference, would be ambiguous. Write a number in a variable of another
+//! type on the right, or convert it: `&x * rate`, `f64::from(rate) * &x`. On the right any number type is allowed.
 
 use std::ops::{
     Add, AddAssign, BitAnd, BitAndAssign, BitOr, BitOrAssign, BitXor, BitXorAssign, Div, DivAssign, Mul, MulAssign,
@@ -125,7 +124,7 @@ macro_rules! shifts {
             impl<R: Operand> Shr<R> for $type {
                 type Output = Tensor;
 
-                /// The sign comes in for signed integers, zeros for unsigned ones, as for Rust's integers.
+                /// Shifts in the sign for signed integers and zeros for unsigned ones, like Rust's integers.
                 #[track_caller]
                 fn shr(self, other: R) -> Tensor {
                     let signed = self.dtype().is_ok_and(|dtype| dtype.is_signed());

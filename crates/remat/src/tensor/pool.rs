@@ -7,8 +7,8 @@ use super::elementwise::require_float;
 use crate::Tensor;
 use crate::trace::{bind1, deferred};
 
-/// The windows of [`Tensor::max_pool`] and its like. They slide over the last `window.len()` dimensions; a 1 leaves a
-/// dimension alone. An empty `Vec` of strides stands for the window itself, one of dilations for ones.
+/// The windows of [`Tensor::max_pool`] and similar methods. They slide over the last `window.len()` dimensions; a size of 1 leaves a
+/// dimension alone. An empty `Vec` means the window itself for strides, and ones for dilations.
 ///
 /// ```
 /// use remat::{Padding, PoolConfig};
@@ -30,7 +30,7 @@ pub struct PoolConfig {
 }
 
 impl PoolConfig {
-    /// Windows of this size beside each other, without padding.
+    /// Adjacent windows of this size, without padding.
     pub fn new(window: impl Into<Vec<usize>>) -> PoolConfig {
         PoolConfig {
             window: window.into(),
@@ -43,7 +43,7 @@ impl PoolConfig {
 }
 
 impl Tensor {
-    /// The largest element of each window; padding never is.
+    /// The largest element of each window, ignoring padding.
     ///
     /// # Errors
     /// If there are more window sizes than dimensions, or the configuration is malformed.
@@ -59,7 +59,7 @@ impl Tensor {
         deferred(|| self.reduce_window("max_pool", WindowKind::Max, config))
     }
 
-    /// The smallest element of each window; padding never is.
+    /// The smallest element of each window, ignoring padding.
     ///
     /// # Errors
     /// As [`Tensor::max_pool`].
@@ -111,7 +111,7 @@ impl Tensor {
             if config.count_padding {
                 return Ok(sums / config.window.iter().fold(1usize, |size, &n| size.saturating_mul(n)));
             }
-            // How many elements a window has does not depend on the dimensions that it leaves alone.
+            // The number of elements in a window does not depend on the dimensions that it leaves alone.
             let slid = aval.rank() - config.window.len();
             let shape: Shape = (0..aval.rank()).map(|d| if d < slid { 1 } else { aval.shape[d] }).collect();
             let ones = Tensor::ones(&shape[..], aval.dtype);

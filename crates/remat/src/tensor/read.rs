@@ -6,8 +6,8 @@ use crate::Tensor;
 use crate::trace::current_loc;
 
 impl Tensor {
-    /// Whether every element is within `atol + rtol * |expected|` of the other's: for tests. A NaN is close to a NaN, an
-    /// infinity to itself.
+    /// Whether every element is within `atol + rtol * |expected|` of the expected one, for tests. NaN is close to NaN, and an infinity to
+    /// itself.
     ///
     /// # Errors
     /// The error of a failed tensor; if one is traced; if dtypes or shapes differ.

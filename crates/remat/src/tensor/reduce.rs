@@ -11,7 +11,7 @@ use crate::Tensor;
 use crate::trace::{bind1, deferred};
 
 impl Tensor {
-    /// The sum over axes; 0 of nothing. f16 and bf16 are summed in f32 and rounded once.
+    /// The sum over axes; 0 if there are no elements. f16 and bf16 are summed in f32 and rounded once.
     ///
     /// # Errors
     /// If an axis is out of range or given twice, or the dtype is bool.
@@ -30,7 +30,7 @@ impl Tensor {
         deferred(|| self.reduce("sum", ReduceKind::Sum, &axes))
     }
 
-    /// The product over axes; 1 of nothing. f16 and bf16 are multiplied in f32 and rounded once.
+    /// The product over axes; 1 if there are no elements. f16 and bf16 are multiplied in f32 and rounded once.
     ///
     /// # Errors
     /// If an axis is out of range or given twice, or the dtype is bool.
@@ -75,7 +75,7 @@ impl Tensor {
         deferred(|| self.max_or_min("min", ReduceKind::Min, &axes))
     }
 
-    /// Whether all elements over axes are `true`, or not zero; `true` of nothing.
+    /// Whether all elements over axes are `true`, or not zero; `true` if there are none.
     ///
     /// # Errors
     /// If an axis is out of range or given twice.
@@ -90,7 +90,7 @@ impl Tensor {
         deferred(|| self.truth()?.reduce("all", ReduceKind::And, &axes))
     }
 
-    /// Whether any element over axes is `true`, or not zero; `false` of nothing.
+    /// Whether any element over axes is `true`, or not zero; `false` if there are none.
     ///
     /// # Errors
     /// If an axis is out of range or given twice.
@@ -105,7 +105,7 @@ impl Tensor {
         deferred(|| self.truth()?.reduce("any", ReduceKind::Or, &axes))
     }
 
-    /// The i32 index of the first largest element along an axis; with `..` its row-major position. A NaN is largest.
+    /// The i32 index of the first largest element along an axis; with `..` its row-major position. NaN counts as the largest.
     ///
     /// # Errors
     /// If the axis is out of range, or there is no element to choose from.
@@ -122,7 +122,7 @@ impl Tensor {
         deferred(|| self.arg_extremum("argmax", ArgKind::Max, &axis))
     }
 
-    /// The i32 index of the first smallest element along an axis; with `..` its row-major position. A NaN is smallest.
+    /// The i32 index of the first smallest element along an axis; with `..` its row-major position. NaN counts as the smallest.
     ///
     /// # Errors
     /// If the axis is out of range, or there is no element to choose from.
@@ -137,7 +137,7 @@ impl Tensor {
         deferred(|| self.arg_extremum("argmin", ArgKind::Min, &axis))
     }
 
-    /// The mean over axes; NaN of nothing. That of f16 and bf16 is computed in f32.
+    /// The mean over axes; NaN if there are no elements. For f16 and bf16 it is computed in f32.
     ///
     /// # Errors
     /// If an axis is out of range or given twice, or the dtype is not a float.
@@ -152,7 +152,7 @@ impl Tensor {
         deferred(|| self.in_wide("mean", |x| x.plain_mean("mean", &axes)))
     }
 
-    /// The mean squared distance from the mean over axes. That of f16 and bf16 is computed in f32.
+    /// The mean squared distance from the mean over axes. For f16 and bf16 it is computed in f32.
     ///
     /// # Errors
     /// If an axis is out of range or given twice, or the dtype is not a float.
@@ -167,7 +167,7 @@ impl Tensor {
         deferred(|| self.in_wide("variance", |x| x.plain_variance("variance", &axes, 0)))
     }
 
-    /// As [`Tensor::variance`], with the sum of squares divided by the number of elements less `ddof`.
+    /// As [`Tensor::variance`], with the sum of squares divided by the number of elements minus `ddof`.
     ///
     /// # Errors
     /// As [`Tensor::variance`].
@@ -197,7 +197,7 @@ impl Tensor {
         deferred(|| self.in_wide("std", |x| Ok(x.plain_variance("std", &axes, 0)?.sqrt())))
     }
 
-    /// As [`Tensor::std`], with the sum of squares divided by the number of elements less `ddof`.
+    /// As [`Tensor::std`], with the sum of squares divided by the number of elements minus `ddof`.
     ///
     /// # Errors
     /// As [`Tensor::variance`].
@@ -212,7 +212,7 @@ impl Tensor {
         deferred(|| self.in_wide("std_ddof", |x| Ok(x.plain_variance("std_ddof", &axes, ddof)?.sqrt())))
     }
 
-    /// The Euclidean norm over axes: the square root of the sum of squares. That of f16 and bf16 is computed in f32.
+    /// The Euclidean norm over axes: the square root of the sum of squares. For f16 and bf16 it is computed in f32.
     ///
     /// # Errors
     /// If an axis is out of range or given twice, or the dtype is not a float.
@@ -257,8 +257,7 @@ impl Tensor {
         deferred(|| self.abs().max_or_min("norm_max", ReduceKind::Max, &axes))
     }
 
-    /// `log(sum(exp(x)))` over axes, without overflow: the largest element is subtracted first, and carries no
-    /// gradient.
+    /// `log(sum(exp(x)))` over axes, without overflow: the largest element is subtracted first, and has no gradient.
     ///
     /// # Errors
     /// If an axis is out of range or given twice, the dtype is not a float, or there is no element.
@@ -314,8 +313,8 @@ impl Tensor {
         self.cumulative(CumulativeKind::Prod, axis, false)
     }
 
-    /// The largest element so far along an axis. The derivative is that of the latest element that equals it; JAX shares it
-    /// among equal elements in a way that depends on the length.
+    /// The largest element so far along an axis. Its derivative goes to the latest element that equals it; JAX shares it among equal
+    /// elements in a way that depends on the length.
     ///
     /// # Errors
     /// If the axis is out of range or the dtype is bool.
@@ -330,8 +329,8 @@ impl Tensor {
         self.cumulative(CumulativeKind::Max, axis, false)
     }
 
-    /// The smallest element so far along an axis. The derivative is that of the latest element that equals it; JAX shares it
-    /// among equal elements in a way that depends on the length.
+    /// The smallest element so far along an axis. Its derivative goes to the latest element that equals it; JAX shares it among equal
+    /// elements in a way that depends on the length.
     ///
     /// # Errors
     /// If the axis is out of range or the dtype is bool.
@@ -362,7 +361,7 @@ impl Tensor {
         self.cumulative(CumulativeKind::LogSumExp, axis, false)
     }
 
-    /// A running reduction along an axis, from its first element on or, reversed, from its last.
+    /// A cumulative reduction along an axis, from its first element on or, reversed, from its last.
     ///
     /// # Errors
     /// If the axis is out of range, or the reduction does not take the dtype.
@@ -388,12 +387,12 @@ impl Tensor {
         let dims = axes.resolve(operation, self.aval()?)?;
         let mut sorted = dims;
         sorted.sort_unstable();
-        // Also over no dimension: the shape rule then checks the dtype.
+        // Also over no dimension, so that the shape rule checks the dtype.
         let out = bind1(Reduce { kind, axes: sorted.clone() }, &[self]);
         Ok(if axes.keeps() { expand(&out, sorted) } else { out })
     }
 
-    /// A reduction that has no value for no elements.
+    /// A reduction that is undefined for no elements.
     fn max_or_min(&self, operation: &str, kind: ReduceKind, axes: &dyn Axes) -> Result<Tensor> {
         let aval = self.aval()?;
         let dims = axes.resolve(operation, aval)?;
@@ -426,7 +425,7 @@ impl Tensor {
         Ok(if self.dtype()? == DType::Bool { self.clone() } else { self.ne(0) })
     }
 
-    /// A computation in f32 for the narrow floats, whose sums overflow and lose digits otherwise.
+    /// Runs a computation in f32 for the narrow floats, whose sums would otherwise overflow and lose digits.
     pub(crate) fn in_wide(&self, operation: &str, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
         let aval = self.aval()?;
         require_float(operation, aval)?;
@@ -449,7 +448,7 @@ impl Tensor {
     }
 }
 
-/// The number of elements that a reduction makes one of.
+/// The number of elements that a reduction combines into one.
 fn count(aval: &Aval, dims: &[usize]) -> usize {
     dims.iter().map(|&d| aval.shape[d]).product()
 }

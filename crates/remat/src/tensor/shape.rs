@@ -1,4 +1,4 @@
-//! Shapes: asking for them, and moving elements without changing them.
+//! Shapes: reading them, and operations that move elements without changing them.
 
 use remat_ir::{Aval, Error, ErrorKind, ExpandDims, Reshape, Result, Rev, Shape, Slice, Squeeze, Transpose};
 
@@ -54,10 +54,10 @@ impl Tensor {
         Ok(self.aval()?.size())
     }
 
-    /// The same elements in row-major order with another shape; one size may be -1: it follows from the others.
+    /// The same elements in row-major order with another shape. One size may be -1 and is then inferred.
     ///
     /// # Errors
-    /// If the sizes do not make the same number of elements.
+    /// If the sizes do not give the same number of elements.
     ///
     /// ```
     /// use remat::Tensor;
@@ -157,7 +157,7 @@ impl Tensor {
         })
     }
 
-    /// Dimensions moved to other positions, the others keeping their order.
+    /// Dimensions moved to other positions; the others keep their order.
     ///
     /// # Errors
     /// If an axis is out of range or given twice, or the numbers of axes differ.
@@ -187,7 +187,7 @@ impl Tensor {
         })
     }
 
-    /// Without these dimensions, which have size 1; with `..` without every dimension of size 1.
+    /// The tensor without these dimensions, which have size 1; with `..`, without all dimensions of size 1.
     ///
     /// # Errors
     /// If an axis is out of range or given twice, or its size is not 1.
@@ -212,7 +212,7 @@ impl Tensor {
         })
     }
 
-    /// With new dimensions of size 1: these axes of the result.
+    /// The tensor with new dimensions of size 1 at these axes of the result.
     ///
     /// # Errors
     /// If an axis is out of range or given twice.
@@ -248,7 +248,7 @@ impl Tensor {
         })
     }
 
-    /// The tensor repeated to a shape: dimensions are added in front, and those of size 1 repeated.
+    /// The tensor broadcast to a shape: dimensions are added in front, and those of size 1 repeated.
     ///
     /// # Errors
     /// If it does not broadcast to this shape.
@@ -271,7 +271,7 @@ impl Tensor {
         })
     }
 
-    /// Reversed along axes.
+    /// The tensor reversed along axes.
     ///
     /// # Errors
     /// If an axis is out of range or given twice.
@@ -290,11 +290,11 @@ impl Tensor {
         })
     }
 
-    /// The elements of diagonal `offset` of the matrices in dimensions `axis1` and `axis2`, in a last dimension; positive
-    /// offsets are above the main diagonal.
+    /// The elements of diagonal `offset` of the matrices in dimensions `axis1` and `axis2`, as a last dimension; positive offsets are above
+    /// the main diagonal.
     ///
     /// # Errors
-    /// If an axis is out of range, or both are one.
+    /// If an axis is out of range, or both axes are the same.
     ///
     /// ```
     /// use remat::Tensor;
@@ -312,7 +312,7 @@ impl Tensor {
             let shift = offset.unsigned_abs() as usize;
             let (row, column) = if offset < 0 { (shift.min(n), 0) } else { (0, shift.min(m)) };
             let len = (n - row).min(m - column);
-            // In the elements of a matrix in a row, one step down the diagonal is one row and one element.
+            // In a flattened matrix, one step down the diagonal is one row plus one element.
             let mut flat = matrices.aval()?.shape.clone();
             flat.truncate(aval.rank() - 2);
             let rank = flat.len();
@@ -332,20 +332,20 @@ impl Tensor {
 }
 
 impl Tensor {
-    /// Without these increasing dimensions of size 1.
+    /// The tensor without these dimensions of size 1, given in increasing order.
     #[track_caller]
     pub(crate) fn squeeze_dims(&self, axes: Shape) -> Tensor {
         if axes.is_empty() { self.clone() } else { bind1(Squeeze { axes }, &[self]) }
     }
 }
 
-/// The slice that is all of a tensor.
+/// The slice that covers a whole tensor.
 pub(crate) fn whole(aval: &Aval) -> Slice {
     let rank = aval.rank();
     Slice { start: Shape::from_elem(0, rank), limit: aval.shape.clone(), strides: Shape::from_elem(1, rank) }
 }
 
-/// Elements `start..end` along an axis; the tensor itself where that is all of it.
+/// Elements `start..end` along an axis; the tensor itself if these are all elements.
 #[track_caller]
 pub(crate) fn slice_axis(tensor: &Tensor, aval: &Aval, axis: usize, start: usize, end: usize) -> Tensor {
     if start == 0 && end == aval.shape[axis] {
@@ -356,13 +356,13 @@ pub(crate) fn slice_axis(tensor: &Tensor, aval: &Aval, axis: usize, start: usize
     bind1(slice, &[tensor])
 }
 
-/// The tensor with another shape of its size; itself where it has it.
+/// The tensor with another shape of the same size, or itself if it has that shape.
 #[track_caller]
 pub(crate) fn reshape_to(tensor: &Tensor, aval: &Aval, shape: Shape) -> Tensor {
     if aval.shape == shape { tensor.clone() } else { bind1(Reshape { shape }, &[tensor]) }
 }
 
-/// The dimensions in this order; the tensor itself where that is its own.
+/// The dimensions in this order; the tensor itself if they already are.
 #[track_caller]
 pub(crate) fn permute(tensor: &Tensor, permutation: Shape) -> Tensor {
     if permutation.iter().copied().eq(0..permutation.len()) {
@@ -371,13 +371,13 @@ pub(crate) fn permute(tensor: &Tensor, permutation: Shape) -> Tensor {
     bind1(Transpose { permutation }, &[tensor])
 }
 
-/// With dimensions of size 1: these increasing axes of the result.
+/// The tensor with new dimensions of size 1 at these axes of the result, given in increasing order.
 #[track_caller]
 pub(crate) fn expand(tensor: &Tensor, axes: Shape) -> Tensor {
     if axes.is_empty() { tensor.clone() } else { bind1(ExpandDims { axes }, &[tensor]) }
 }
 
-/// The shape with its one -1, if there is one, worked out.
+/// The shape with its -1, if there is one, inferred.
 fn new_shape(aval: &Aval, sizes: &[i64]) -> Result<Shape> {
     let wrong = |message: String| Err(Error::new(ErrorKind::Shape, "reshape", message));
     if sizes.iter().filter(|&&n| n == -1).count() > 1 {

@@ -6,8 +6,8 @@ use super::shape::permute;
 use crate::Tensor;
 use crate::trace::{bind1, deferred};
 
-/// Which triangular systems [`Tensor::solve_triangular`] solves. By default `a x = b` with the lower triangle of `a`; JAX's
-/// `lax.linalg.triangular_solve` has the matrix on the right and the upper triangle.
+/// Options of [`Tensor::solve_triangular`]. The default is `a x = b` with the lower triangle of `a`; JAX's `lax.linalg.triangular_solve`
+/// defaults to the matrix on the right and the upper triangle.
 ///
 /// ```
 /// use remat::TriangularConfig;
@@ -16,13 +16,13 @@ use crate::trace::{bind1, deferred};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TriangularConfig {
-    /// `op(a) x = b`; otherwise `x op(a) = b`.
+    /// Whether to solve `op(a) x = b`; otherwise `x op(a) = b`.
     pub left_side: bool,
-    /// The lower triangle of `a` is read; otherwise the upper one.
+    /// Whether the lower triangle of `a` is read; otherwise the upper one.
     pub lower: bool,
-    /// `op(a)` is the transpose of `a`; otherwise `a` itself.
+    /// Whether `op(a)` is the transpose of `a`; otherwise `a` itself.
     pub transpose_a: bool,
-    /// The diagonal of `a` is 1, and not read.
+    /// Whether the diagonal of `a` is taken as 1 and not read.
     pub unit_diagonal: bool,
 }
 
@@ -33,9 +33,9 @@ impl Default for TriangularConfig {
 }
 
 impl Tensor {
-    /// Solves systems whose matrix is a triangle of this tensor, `[.., n, n]`: each column of `b`, `[.., n, k]`, is the right-hand
-    /// side of one, or each row of `b`, `[.., k, n]`, if the matrix is on the right. `b` may also be one vector for each matrix,
-    /// `[.., n]`. The other dimensions are batch dimensions, the same in both. Floats only; f16 and bf16 are computed in f32.
+    /// Solves systems whose matrix is a triangle of this tensor, `[.., n, n]`. Each column of `b`, `[.., n, k]`, is the right-hand side of
+    /// a system, or each row of `b`, `[.., k, n]`, if the matrix is on the right. `b` may also be one vector for each matrix, `[.., n]`.
+    /// The other dimensions are batch dimensions, the same in both. Floats only; f16 and bf16 are computed in f32.
     ///
     /// A zero on the diagonal gives infinities and NaN. Only the triangle that is read has a derivative.
     ///
@@ -64,9 +64,9 @@ impl Tensor {
         })
     }
 
-    /// The lower triangular `l` with `l lᵀ = a` for the symmetric positive definite matrices `a`, `[.., n, n]`, that are the means of
-    /// those of this tensor and their transposes, as with JAX's default, `symmetrize_input`. Zeros are above the diagonal. Where `a` is
-    /// not positive definite, the lower triangle is NaN. Floats only; f16 and bf16 are computed in f32.
+    /// The lower triangular `l` with `l lᵀ = a`, where `a`, `[.., n, n]`, is symmetric positive definite: the mean of this tensor and its
+    /// transpose, like JAX's default, `symmetrize_input`. Elements above the diagonal are zero. Where `a` is not positive definite, the
+    /// lower triangle is NaN. Floats only; f16 and bf16 are computed in f32.
     ///
     /// # Errors
     /// If the matrices are not square, or the dtype is not a float.
@@ -85,8 +85,8 @@ impl Tensor {
         })
     }
 
-    /// As [`Tensor::cholesky`], of the matrices whose lower triangles are those of this tensor: the elements above the diagonal are not
-    /// read, and its derivative is zero. (JAX without `symmetrize_input` differentiates as if both triangles were read.)
+    /// As [`Tensor::cholesky`], for symmetric matrices given by their lower triangles. Elements above the diagonal are not read, and have
+    /// zero derivative. (JAX without `symmetrize_input` differentiates as if both triangles were read.)
     ///
     /// # Errors
     /// If the matrices are not square, or the dtype is not a float.
@@ -103,7 +103,7 @@ impl Tensor {
     }
 }
 
-/// With the last two dimensions swapped, which there are.
+/// The tensor with its last two dimensions swapped; it has at least two.
 fn transposed(x: &Tensor) -> Result<Tensor> {
     let rank = x.aval()?.rank();
     let mut permutation: remat_ir::Shape = (0..rank).collect();

@@ -48,11 +48,11 @@ impl Tensor {
         })
     }
 
-    /// Tensors of one shape sorted together along an axis, by the first `keys` of them, the first counting most; equal
-    /// keys keep their order.
+    /// Tensors of one shape sorted together along an axis, by the first `keys` of them, the first having priority. Equal keys keep their
+    /// order.
     ///
     /// # Errors
-    /// If the axis is out of range, shapes differ, or there are not between one and all keys. Without tensors the result is empty.
+    /// If the axis is out of range, shapes differ, or `keys` is 0 or more than the number of tensors. Without tensors the result is empty.
     ///
     /// ```
     /// use remat::Tensor;
@@ -71,9 +71,8 @@ impl Tensor {
         })
     }
 
-    /// The `k` largest elements along the last axis, in descending order, and their i32 positions; the first of equals
-    /// comes first, NaN is largest. Zeros of both signs are equal, as they are to a sort; JAX's `top_k` puts 0 before -0
-    /// on the CPU.
+    /// The `k` largest elements along the last axis, in descending order, and their i32 positions. Equal elements keep their order, and NaN
+    /// is the largest. Zeros of both signs are equal, as in a sort; JAX's `top_k` puts 0 before -0 on the CPU.
     ///
     /// # Errors
     /// If there is no dimension, or it is smaller than `k`.

@@ -1,4 +1,4 @@
-//! Functional updates: a tensor with elements at an index replaced, added to, and so on.
+//! Functional updates: copies of a tensor with elements at an index replaced, added to, and so on.
 
 use remat_ir::{
     Binary, DType, DynamicUpdateSlice, Error, ErrorKind, IndexMode, Iota, Literal, Result, Rev, Scatter, ScatterKind,
@@ -23,7 +23,7 @@ pub struct At {
 }
 
 impl Tensor {
-    /// The elements at an index, as [`Tensor::index`] takes it, to be updated: the result is a new tensor.
+    /// Selects the elements at an index (see [`Tensor::index`]) for an update, which returns a new tensor.
     ///
     /// ```
     /// use remat::Tensor;
@@ -38,7 +38,7 @@ impl Tensor {
 }
 
 impl At {
-    /// With indices out of range clipped to the first and the last, instead of left out of updates.
+    /// Clips indices out of range to the first and the last; otherwise updates ignore them.
     ///
     /// ```
     /// use remat::Tensor;
@@ -51,7 +51,7 @@ impl At {
         At { mode: IndexMode::Clip, ..self }
     }
 
-    /// With the promise that no element is indexed twice; the derivative of [`At::mul`] at an index tensor needs it.
+    /// Promises that no element is indexed twice; the derivative of [`At::mul`] at an index tensor needs it.
     ///
     /// ```
     /// use remat::Tensor;
@@ -79,7 +79,7 @@ impl At {
         deferred(|| get("at", &self.tensor, resolve("at", self.tensor.aval()?, self.index.clone())?, self.mode))
     }
 
-    /// The tensor with these values at the index; of several for one element the last wins. Values broadcast.
+    /// The tensor with these values at the index; if an element gets several, the last wins. Values broadcast.
     ///
     /// # Errors
     /// As [`Tensor::index`]; if the values do not broadcast to the indexed elements, or have another dtype.
@@ -95,7 +95,7 @@ impl At {
         deferred(|| self.update(ScatterKind::Set, values.argument()))
     }
 
-    /// The tensor with these values added at the index, all of them where an element is indexed several times.
+    /// The tensor with these values added at the index. If an element is indexed several times, all are added.
     ///
     /// # Errors
     /// As [`At::set`], or if the dtype is bool.
@@ -112,7 +112,7 @@ impl At {
         deferred(|| self.update(ScatterKind::Add, values.argument()))
     }
 
-    /// The tensor multiplied by these values at the index, by all of them where an element is indexed several times.
+    /// The tensor multiplied by these values at the index. If an element is indexed several times, all multiply it.
     ///
     /// # Errors
     /// As [`At::set`], or if the dtype is bool.
@@ -127,7 +127,7 @@ impl At {
         deferred(|| self.update(ScatterKind::Mul, values.argument()))
     }
 
-    /// The tensor with the smaller of its element and the value at the index.
+    /// The tensor with the minimum of element and value at the index.
     ///
     /// # Errors
     /// As [`At::set`].
@@ -142,7 +142,7 @@ impl At {
         deferred(|| self.update(ScatterKind::Min, values.argument()))
     }
 
-    /// The tensor with the larger of its element and the value at the index.
+    /// The tensor with the maximum of element and value at the index.
     ///
     /// # Errors
     /// As [`At::set`].
@@ -170,7 +170,7 @@ impl At {
         if one_block { self.update_block(kind, &entries, &values) } else { self.scatter(kind, &entries, &values) }
     }
 
-    /// An update of one block at a static index: no index arrays, and the rest is untouched.
+    /// An update of one block at a static index, without index arrays.
     fn update_block(&self, kind: ScatterKind, entries: &[Entry], values: &Tensor) -> Result<Tensor> {
         let aval = self.tensor.aval()?;
         let values = fill(values, &sizes(&layout(entries), entries, &[]))?;
@@ -215,7 +215,7 @@ impl At {
         Ok(bind1(DynamicUpdateSlice, &operands))
     }
 
-    /// An update through index vectors: every dimension that is not taken whole has a component.
+    /// An update by index vectors, which have a component for every dimension that is not taken whole.
     fn scatter(&self, kind: ScatterKind, entries: &[Entry], values: &Tensor) -> Result<Tensor> {
         let aval = self.tensor.aval()?;
         let tensors: Vec<Tensor> =
@@ -229,7 +229,7 @@ impl At {
         let entries: Vec<&Entry> = entries.iter().filter(|e| !matches!(e, Entry::New)).collect();
         let is_window =
             |axis: usize| matches!(*entries[axis], Entry::Range { first: 0, len, step: 1 } if len == aval.shape[axis]);
-        // The result without its windows is the batch of index vectors.
+        // The result's dimensions without the windows are the batch of index vectors.
         let (mut batch, mut windows, mut block_at) = (Shape::new(), Shape::new(), 0);
         let mut range_at: Vec<usize> = vec![0; aval.rank()];
         for out in &layout {
@@ -293,7 +293,7 @@ fn fill(values: &Tensor, shape: &[usize]) -> Result<Tensor> {
     Ok(broadcast_trailing(values, aval.clone(), shape))
 }
 
-/// The dtype in which every index of this shape has a number.
+/// The dtype that can represent every index of this shape.
 fn index_dtype(shape: &[usize]) -> DType {
     if shape.iter().any(|&n| n > i32::MAX as usize) { wide(DType::I64) } else { DType::I32 }
 }

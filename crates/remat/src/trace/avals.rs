@@ -1,4 +1,4 @@
-//! The avals of tensors: reading them, checking them, making zeros of them.
+//! The avals of tensors: reading and checking them, and creating zeros.
 
 use remat_ir::{Aval, BroadcastInDim, Error, ErrorKind, Loc, Result, Shape, counted};
 
@@ -7,9 +7,9 @@ use super::{Tensor, bind1, pinned_at};
 /// The avals of tensors.
 ///
 /// # Errors
-/// That of a failed tensor.
+/// The error of a failed tensor.
 pub(crate) fn avals(tensors: &[Tensor]) -> Result<Vec<Aval>> {
-    // A list that is collected from results grows as it is made.
+    // With a reserved capacity, since collecting from results would grow the list repeatedly.
     let mut avals = Vec::with_capacity(tensors.len());
     for tensor in tensors {
         avals.push(tensor.aval()?.clone());
@@ -17,10 +17,10 @@ pub(crate) fn avals(tensors: &[Tensor]) -> Result<Vec<Aval>> {
     Ok(avals)
 }
 
-/// Fails unless the tensors, called `what` one by one, have these avals.
+/// Fails unless the tensors have these avals. `what` names one of them.
 ///
 /// # Errors
-/// If their number or an aval is another one; that of a failed tensor.
+/// If their number or an aval differs; the error of a failed tensor.
 pub(crate) fn expect_avals<'a>(
     operation: &str,
     what: &str,
@@ -40,7 +40,7 @@ pub(crate) fn expect_avals<'a>(
     Ok(())
 }
 
-/// Zeros of this aval, staged where a trace is open.
+/// Zeros of this aval, staged if a trace is open.
 pub(crate) fn zeros(aval: &Aval, loc: Loc) -> Tensor {
     let zero = Tensor::scalar(aval.dtype, 0.0);
     let op = BroadcastInDim { shape: aval.shape.clone(), dims: Shape::new() };

@@ -1,4 +1,4 @@
-//! The axes that have names where a function is being traced: those of a `vmap` with a name and of the mesh of a `shard_map`.
+//! The named axes of the function being traced: those of a named `vmap` and of the mesh of a `shard_map`.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ type NamedAxes = Vec<(Arc<str>, usize)>;
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Binding {
     axes: NamedAxes,
-    /// All devices, where the axes are of a mesh.
+    /// All devices, if the axes are those of a mesh.
     mesh: Option<Arc<Mesh>>,
 }
 
@@ -20,10 +20,10 @@ thread_local! {
     static BINDINGS: RefCell<Vec<Binding>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The axes of a mesh that a `shard_map` over it is along here: those that these names choose, or all that none around has.
+/// The axes of a mesh along which a `shard_map` here runs: the chosen ones, or all that no enclosing one has named.
 ///
 /// # Errors
-/// If the mesh does not have such an axis, or the list is empty; if there is another mesh around, or these axes of it have names already.
+/// If the mesh has no such axis, or the list is empty; if an enclosing `shard_map` has another mesh, or has already named these axes.
 pub(crate) fn free_axes(operation: &str, mesh: &Mesh, chosen: Option<&[String]>) -> Result<Mesh> {
     for name in chosen.into_iter().flatten() {
         mesh.expect_axis(operation, name)?;
@@ -55,10 +55,10 @@ pub(crate) fn free_axes(operation: &str, mesh: &Mesh, chosen: Option<&[String]>)
     }
 }
 
-/// Runs `f`, in which these axes have names; where they are a mesh's, it is given with all of its axes.
+/// Runs `f` with these named axes. If they are those of a mesh, the mesh is given with all of its axes.
 ///
 /// # Errors
-/// What `f` gives; if a name is bound already.
+/// The error of `f`; if a name is already bound.
 pub(crate) fn with_axes<T>(
     operation: &str,
     axes: &[(Arc<str>, usize)],
@@ -78,7 +78,7 @@ pub(crate) fn with_axes<T>(
     f()
 }
 
-/// Ends the innermost binding, also where the function panics.
+/// Ends the innermost binding, even if the function panics.
 struct Unbind;
 
 impl Drop for Unbind {
@@ -87,22 +87,22 @@ impl Drop for Unbind {
     }
 }
 
-/// All on which the meaning of axes in a function depends that is traced here, outermost first. A `vmap` without a name is not among
-/// them, so that it shares the programs of calls outside of it.
+/// Everything that determines the meaning of axes in a function traced here, outermost first. An unnamed `vmap` is not included, so that it
+/// shares the programs of calls outside of it.
 pub(crate) fn bindings() -> Vec<Binding> {
     let means_something = |binding: &&Binding| binding.mesh.is_some() || !binding.axes.is_empty();
     BINDINGS.with_borrow(|bindings| bindings.iter().filter(means_something).cloned().collect())
 }
 
-/// The axes that have names here, outermost first.
+/// The named axes here, outermost first.
 fn bound_axes() -> NamedAxes {
     BINDINGS.with_borrow(|bindings| bindings.iter().flat_map(|binding| binding.axes.iter().cloned()).collect())
 }
 
-/// The size of an axis that has a name here.
+/// The size of a named axis.
 ///
 /// # Errors
-/// An error of `operation` that lists the names, if there is none of this name.
+/// If there is no axis of this name: an error of `operation` that lists the names.
 pub(crate) fn bound_size(operation: &str, name: &str) -> Result<usize> {
     let axes = bound_axes();
     let size = axes.iter().find(|(axis, _)| **axis == *name).map(|(_, size)| *size);

@@ -32,10 +32,10 @@ pub(crate) fn bind(op: impl Into<Op>, ins: &[&Tensor], n: usize) -> Vec<Tensor> 
     }
 }
 
-/// As [`bind`], at the site of `loc` in the current scope, for a function that is made at one place and called later.
+/// As [`bind`], at the site of `loc` in the current scope, for a function that is created at one place and called later.
 ///
 /// # Errors
-/// That of the operation, which the innermost trace remembers: also one without results can fail.
+/// The error of the operation, which the innermost trace remembers, since an operation without results can fail too.
 pub(crate) fn bind_at(op: impl Into<Op>, ins: &[&Tensor], loc: Loc) -> Result<Vec<Tensor>> {
     super::pinned_at(loc, || {
         let loc = super::current_loc();
@@ -65,8 +65,8 @@ pub fn apply(op: impl Into<Op>, operands: &[&Tensor]) -> Result<Vec<Tensor>> {
     bind_at(op, operands, super::current_loc())
 }
 
-/// The tensor that `f` makes of several operations, all at the caller's location as with [`pinned`](super::pinned); a
-/// failed one where `f` fails.
+/// The tensor that `f` computes by several operations, all at the caller's location as with [`pinned`](super::pinned). If `f` fails, it is
+/// a failed tensor.
 ///
 /// ```
 /// use remat::layer::deferred;
@@ -97,7 +97,7 @@ pub(crate) fn deferred_array<const N: usize>(f: impl FnOnce() -> Result<[Tensor;
     })
 }
 
-/// A failed tensor, whose error the innermost trace remembers.
+/// A failed tensor. The innermost trace remembers its error.
 pub(crate) fn fail(error: Error) -> Tensor {
     Tracer::with_innermost(|tracer, _| tracer.fail(&error));
     Tensor::failed(error)
@@ -142,8 +142,7 @@ fn run_unlocated(operation: &'static str, jaxpr: &Jaxpr, args: &[Tensor], loc: L
     }
 }
 
-/// The operands of a program: captured tensors, then leaves, in the memory of the leaves' list, which has no more room than
-/// it needs.
+/// The operands of a program: captured tensors, then leaves, in the list of the leaves, which has no spare capacity.
 pub(crate) fn operands(captured: &[Tensor], mut leaves: Vec<Tensor>) -> Vec<Tensor> {
     leaves.reserve_exact(captured.len());
     leaves.shrink_to(leaves.len() + captured.len());
@@ -152,8 +151,8 @@ pub(crate) fn operands(captured: &[Tensor], mut leaves: Vec<Tensor>) -> Vec<Tens
     leaves
 }
 
-/// The values of a list of concrete tensors, where the list is: both are as large, and so there are never two lists, of which
-/// the plan of a program's memory would know one.
+/// The values of concrete tensors, in the memory of their list. Both lists have the same size, so there are never two lists, of which the
+/// memory plan of a program would count only one.
 ///
 /// # Errors
 /// As [`concrete`].
@@ -167,7 +166,7 @@ pub(crate) fn into_values(operation: &str, tensors: Vec<Tensor>) -> Result<Vec<V
     tensors.into_iter().map(value).collect()
 }
 
-/// The results of a call at this location, which errors of reading them name.
+/// The results of a call at this location, which is the location in errors of reading them.
 pub(crate) fn tensors(results: Vec<Value>, loc: Loc) -> Vec<Tensor> {
     results.into_iter().map(|value| Tensor::from_value(value.called_at(loc))).collect()
 }
@@ -175,11 +174,10 @@ pub(crate) fn tensors(results: Vec<Value>, loc: Loc) -> Vec<Tensor> {
 /// The values of concrete tensors.
 ///
 /// # Errors
-/// The error of a failed tensor; that of an escaped one, since without an open trace every traced tensor has escaped; if one has a
-/// shape alone.
+/// The error of a failed tensor; of an escaped one, since without an open trace every traced tensor has escaped; of an abstract one.
 pub(crate) fn concrete<'a>(operation: &str, tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Vec<Value>> {
     let tensors = tensors.into_iter();
-    // Memory is planned for a list that has no more room than it needs.
+    // The memory plan counts a list without spare capacity.
     let mut values = Vec::with_capacity(tensors.size_hint().0);
     for tensor in tensors {
         values.push(match &tensor.0 {

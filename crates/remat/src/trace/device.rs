@@ -1,4 +1,4 @@
-//! Devices: where tensors live and programs run.
+//! Devices: where tensors are stored and programs run.
 
 use std::borrow::Cow;
 use std::env;
@@ -11,17 +11,18 @@ use remat_xla::{Platform, Xla, XlaDevices};
 
 use crate::transform::on_one_device;
 
-/// The variable that names the default device.
+/// The environment variable with the name of the default device.
 const VARIABLE: &str = "REMAT_DEVICE";
 
-/// The kinds of devices by their names.
+/// The names of the kinds of devices.
 const KINDS: [&str; 4] = [Cpu::NAME, "xla-cpu", "cuda", "tpu"];
 
-/// A device: where tensors live and programs run. Cloning shares it.
+/// A device, on which tensors are stored and programs run. Clones share it.
 ///
-/// The native engine computes in the host's memory. The devices of XLA have a memory of their own, which tensors are moved to with
-/// [`Tensor::to_device`](crate::Tensor::to_device) or come from as results: an operation runs where its operands live. Tensors in the
-/// host's memory follow the others; where there are only such, operations and jitted functions run on the default device, which the
+/// The native engine computes in the host's memory. The devices of XLA have their own memory; tensors get there by
+/// [`Tensor::to_device`](crate::Tensor::to_device) or as results. An operation runs where its operands are, and tensors in the host's
+/// memory follow the others. If all operands are in the host's memory, operations and jitted functions run on the default device: the one
+/// named by the environment variable `REMAT_DEVICE` (as in [`Device::named`]), or else the native engine.
 /// environment variable `REMAT_DEVICE` names (as [`Device::named`] does), and which otherwise is the native engine.
 ///
 /// ```
@@ -39,7 +40,7 @@ const KINDS: [&str; 4] = [Cpu::NAME, "xla-cpu", "cuda", "tpu"];
 #[derive(Clone)]
 pub struct Device {
     engine: Arc<dyn remat_ir::Device>,
-    /// Whether operations outside of programs go to the native engine's own function for them.
+    /// Whether operations outside of programs use the native engine's own function for them.
     is_native: bool,
 }
 
@@ -57,7 +58,7 @@ impl Device {
         Device { engine: Arc::new(engine), is_native: false }
     }
 
-    /// The native engine, with as many threads as the environment variable `REMAT_THREADS` says, or as the machine has cores.
+    /// The native engine, with the number of threads in the environment variable `REMAT_THREADS`, or one per core.
     ///
     /// ```
     /// use remat::{Device, Tensor};
@@ -70,7 +71,7 @@ impl Device {
         NATIVE.clone()
     }
 
-    /// The device of this ordinal of XLA for CPUs.
+    /// The XLA CPU device with this ordinal.
     ///
     /// # Errors
     /// If the plugin is not installed, with the command that installs it; if there is no such device.
@@ -78,7 +79,7 @@ impl Device {
         Ok(Device::new(Xla::device(Platform::Cpu, ordinal)?))
     }
 
-    /// The NVIDIA GPU of this ordinal, by XLA.
+    /// The NVIDIA GPU with this ordinal, through XLA.
     ///
     /// # Errors
     /// As [`Device::xla_cpu`].
@@ -86,7 +87,7 @@ impl Device {
         Ok(Device::new(Xla::device(Platform::Gpu, ordinal)?))
     }
 
-    /// The TPU of this ordinal, by XLA.
+    /// The TPU with this ordinal, through XLA.
     ///
     /// # Errors
     /// As [`Device::xla_cpu`].
@@ -94,8 +95,8 @@ impl Device {
         Ok(Device::new(Xla::device(Platform::Tpu, ordinal)?))
     }
 
-    /// The first `count` devices of XLA for CPUs, as one device for programs on meshes ([`shard_map`](crate::shard_map) and shardings). They
-    /// are virtual: up to 1,024 of them share the cores, to try a program for many devices on one machine.
+    /// The first `count` XLA CPU devices, as one device for programs on meshes ([`shard_map`](crate::shard_map) and shardings). They are
+    /// virtual: up to 1,024 of them share the cores, so that a program for many devices can be tried on one machine.
     ///
     /// # Errors
     /// If the plugin is not installed, with the command that installs it; if `count` is 0 or more than 1,024.
@@ -103,7 +104,7 @@ impl Device {
         Ok(Device::new(XlaDevices::find(Platform::Cpu, count)?))
     }
 
-    /// The first `count` NVIDIA GPUs, by XLA, as one device for programs on meshes.
+    /// The first `count` NVIDIA GPUs, through XLA, as one device for programs on meshes.
     ///
     /// # Errors
     /// If the plugin is not installed, with the command that installs it; if `count` is 0, or there are fewer.
@@ -111,7 +112,7 @@ impl Device {
         Ok(Device::new(XlaDevices::find(Platform::Gpu, count)?))
     }
 
-    /// The first `count` TPUs, by XLA, as one device for programs on meshes.
+    /// The first `count` TPUs, through XLA, as one device for programs on meshes.
     ///
     /// # Errors
     /// As [`Device::cudas`].
@@ -119,7 +120,7 @@ impl Device {
         Ok(Device::new(XlaDevices::find(Platform::Tpu, count)?))
     }
 
-    /// The device of this name: `cpu`, or `xla-cpu`, `cuda` or `tpu`, with an ordinal behind it or without: `cuda:1`.
+    /// The device with this name: `cpu`, or `xla-cpu`, `cuda` or `tpu`, optionally followed by an ordinal: `cuda:1`.
     ///
     /// ```
     /// use remat::Device;
@@ -130,13 +131,13 @@ impl Device {
     /// ```
     ///
     /// # Errors
-    /// If there is no device of this name; as [`Device::xla_cpu`].
+    /// If there is no device with this name; as [`Device::xla_cpu`].
     pub fn named(name: &str) -> Result<Device> {
         let unknown = || {
             let all = || format!("; it is one of {}, such as cuda:0", KINDS.join(", "));
             let hint = match name.split(':').next().unwrap_or(name) {
                 kind if KINDS.contains(&kind) => all(),
-                // It is nearer to `cpu`, and that is not what is meant.
+                // The nearest name is `cpu`, which is not what was meant.
                 "gpu" => "; did you mean `cuda`?".to_string(),
                 kind => did_you_mean(kind, KINDS, all),
             };
@@ -155,8 +156,8 @@ impl Device {
         }
     }
 
-    /// The device of operations and jitted functions that nothing else decides: the one that the environment variable `REMAT_DEVICE`
-    /// names when this is first asked, else the native engine.
+    /// The default device of operations and jitted functions: the one named by the environment variable `REMAT_DEVICE` at the first call,
+    /// or else the native engine.
     ///
     /// # Errors
     /// As [`Device::named`].
@@ -164,7 +165,7 @@ impl Device {
         default_device().cloned()
     }
 
-    /// The name, with its ordinal: `cpu`, `xla-cpu:0`, `cuda:1`. Devices of one name have one memory.
+    /// The name with its ordinal: `cpu`, `xla-cpu:0`, `cuda:1`. Devices with the same name share one memory.
     pub fn name(&self) -> &str {
         self.engine.name()
     }
@@ -174,7 +175,7 @@ impl Device {
         &self.engine
     }
 
-    /// The program as the engine takes it: where it has one device, that computes all shards of a `shard_map`, and has all of an array
+    /// The program in the form that the engine takes. A single device computes all shards of a `shard_map`, and has the whole of an array
     /// whatever its sharding.
     pub(crate) fn placed(&self, jaxpr: &Arc<Jaxpr>) -> Result<Arc<Jaxpr>> {
         if self.engine.devices() > 1 {

@@ -1,4 +1,4 @@
-//! Operations and programs outside of any trace, on the device where their operands live.
+//! Operations and programs outside of any trace, on the device of their operands.
 
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
@@ -9,7 +9,7 @@ use crate::transform::{needs_one_device, on_one_device};
 
 use super::device::{Device, default_device, device_of};
 
-/// Operations that were compiled for a device, by its name. The native engine has its own.
+/// Operations compiled for a device, by the name of the device. The native engine has its own cache.
 type Programs = Recent<(String, Op, Vec<Aval>), Arc<dyn Executable>>;
 
 static PROGRAMS: LazyLock<Mutex<Programs>> = LazyLock::new(Mutex::default);
@@ -47,7 +47,7 @@ fn one_equation(op: &Op, operands: impl Iterator<Item = Aval>) -> Result<Jaxpr> 
     Ok(builder.finish(outs.to_vec()))
 }
 
-/// Runs a program once. Errors have this name.
+/// Runs a program once. Its errors start with `operation`.
 pub(super) fn run(operation: &'static str, jaxpr: &Jaxpr, args: Vec<Value>) -> Result<Vec<Value>> {
     match other_than_native(operation, &args)? {
         None => Ok(values(remat_cpu::run(operation, &*on_one_device(jaxpr)?, hosts(args)?)?)),
@@ -70,7 +70,7 @@ fn named(operation: &str, error: Error) -> Error {
     Error::new(error.kind(), operation, error.message())
 }
 
-/// Both lists are as large as each other, and are one list: the memory of a run has room for one.
+/// Both lists have the same size and share memory, since the memory of a run has room for one.
 fn hosts(values: Vec<Value>) -> Result<Vec<Array>> {
     const { assert!(size_of::<Value>() == size_of::<Array>()) };
     values.into_iter().map(Value::into_host).collect()

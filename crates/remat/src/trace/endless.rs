@@ -1,9 +1,8 @@
-//! Functions that call themselves forever: the error that takes the place of an overflow of the stack.
+//! Functions that call themselves forever: an error instead of a stack overflow.
 //!
-//! Tracing is as deep as the traced functions call one another. Before one more is traced, what is left of the thread's stack is
-//! asked for. The error travels as an `Err` where there is a `Result`. A `checkpoint` or custom rule around a function that returns
-//! a plain tree has no tree to put the error into, so there the stack is unwound up to the trace around, which fails
-//! with it.
+//! Tracing nests as deeply as the traced functions call one another. Before each nested trace the remaining stack of the thread is checked.
+//! The error is returned as an `Err` if there is a `Result`. A `checkpoint` or custom rule around a function that returns a plain tree has
+//! no tree to put the error in, so there the stack is unwound to the enclosing trace, which fails with the error.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
 
@@ -11,10 +10,10 @@ use remat_ir::{Error, ErrorKind, Loc, Result};
 
 use super::{Output, Tracer};
 
-/// The stack that has to be left for tracing one more function, in bytes.
+/// The stack that must remain to trace one more function, in bytes.
 const MIN_STACK: usize = 128 << 10;
 
-/// Fails where the stack of the thread is nearly used up: what overflows it aborts the program without a line.
+/// Fails if the stack of the thread is nearly used up. An overflow would abort the program without a message.
 pub(super) fn check_stack() -> Result<()> {
     if stacker::remaining_stack().is_none_or(|bytes| bytes >= MIN_STACK) {
         return Ok(());
@@ -27,7 +26,7 @@ pub(super) fn check_stack() -> Result<()> {
     Err(Error::new(ErrorKind::Argument, "trace", message))
 }
 
-/// What a function gives for an argument that failed and cannot be traced: it fails as well, in its own way.
+/// The result of a function for a failed argument, which cannot be traced: it fails too, in its own way.
 pub(crate) fn untraced<A, R: Output>(f: &impl Fn(&A) -> R, x: &A, loc: Loc) -> R {
     match check_stack() {
         Ok(()) => f(x),
@@ -35,10 +34,10 @@ pub(crate) fn untraced<A, R: Output>(f: &impl Fn(&A) -> R, x: &A, loc: Loc) -> R
     }
 }
 
-/// What a function gives that could not be traced to its end.
+/// The result of a function that could not be traced to its end.
 ///
 /// # Panics
-/// If it returns a plain tree, and no trace is open that could fail in its place.
+/// If the function returns a plain tree and no open trace can fail in its place.
 pub(crate) fn failed<R: Output>(error: Error) -> R {
     R::from_error(error.clone()).unwrap_or_else(|| leave(error))
 }
@@ -46,7 +45,7 @@ pub(crate) fn failed<R: Output>(error: Error) -> R {
 /// An error on its way to the innermost open trace.
 struct Leaving(Error);
 
-/// Leaves the traced function, whose trace fails with this error.
+/// Leaves the traced function. Its trace fails with this error.
 fn leave(error: Error) -> ! {
     if Tracer::depth() > 0 && cfg!(panic = "unwind") {
         resume_unwind(Box::new(Leaving(error)))
@@ -54,9 +53,9 @@ fn leave(error: Error) -> ! {
     panic_any(error.to_string())
 }
 
-/// The result of a traced function, or the error with which it was left. Other panics go on.
+/// The result of a traced function, or the error with which it was left. Other panics continue.
 pub(super) fn traced<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
-    // The function is not called again, and its trace fails: what it left half done is not seen.
+    // The function is not called again and its trace fails, so its unfinished state is not observed.
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| match panic.downcast::<Leaving>() {
         Ok(leaving) => Err(leaving.0),
         Err(panic) => resume_unwind(panic),

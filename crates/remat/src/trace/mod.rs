@@ -1,8 +1,8 @@
 //! Tracing: tensors, the stack of open traces, trees.
 //!
-//! While a trace is open on a thread, every operation on that thread is staged into the innermost one, also an operation
-//! on concrete tensors: all that a closure computes belongs to its program. An outer tensor that a closure uses
-//! becomes an input of its program (closure conversion).
+//! While a trace is open on a thread, every operation on that thread is staged into the innermost trace, including operations on concrete
+//! tensors: everything that a closure computes belongs to its program. An outer tensor that a closure uses becomes an input of its program
+//! (closure conversion).
 
 mod avals;
 mod axes;

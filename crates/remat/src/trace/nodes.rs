@@ -1,11 +1,11 @@
-//! Parts of trees that are trees of one type.
+//! Replaces parts of trees that have a given type.
 
 use std::any::Any;
 
 use super::tree::{Path, Tree, Walk};
 
-/// The tree with each of its parts of type `N` replaced by what `f` makes of it, where that is something: what puts adapters beside linear maps, or
-/// exchanges layers. A part that is replaced is not looked into; one inside a part that stays is.
+/// The tree with parts of type `N` replaced by the results of `f`; a part stays if `f` returns `None`. Use it to add adapters to linear
+/// maps, or to exchange layers. Parts inside a replaced part are not visited; those inside a part that stays are.
 ///
 /// ```
 /// use remat::{DType, Tensor, Tree, nn, random, tree};
@@ -26,7 +26,7 @@ pub fn map_nodes<N: Tree, T: Tree>(tree: &T, mut f: impl FnMut(&Path, &N) -> Opt
         let new = f(path, node.downcast_ref()?)?;
         Some(Box::new(new))
     };
-    // The whole is a part of itself.
+    // The whole tree counts as a part.
     if let Some(new) = replace(&Path::default(), tree).and_then(|new| new.downcast().ok()) {
         return *new;
     }

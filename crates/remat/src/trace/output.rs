@@ -20,19 +20,19 @@ pub trait Output: Sized {
     /// The tree, or the error of the function.
     ///
     /// # Errors
-    /// The function's own.
+    /// The error that the function returned.
     fn into_result(self) -> Result<Self::Tree>;
 
     /// As [`Output::into_result`], borrowed.
     ///
     /// # Errors
-    /// The function's own.
+    /// The error that the function returned.
     fn as_result(&self) -> Result<&Self::Tree>;
 
     /// The error as the result of the function, if that is a `Result`.
     fn from_error(error: Error) -> Option<Self>;
 
-    /// The same kind of value with the tree that `f` makes; where `f` fails, an `Err`, or a tree of failed tensors.
+    /// The same kind of value with the tree returned by `f`. If `f` fails, it is an `Err` or a tree of failed tensors.
     fn map_tree(self, f: impl FnOnce(&Self::Tree) -> Result<Self::Tree>) -> Self;
 }
 

@@ -1,10 +1,10 @@
-//! Patterns of paths: of parameters, of scopes.
+//! Patterns for paths of parameters and of scopes.
 
-/// Whether names match a pattern, in which `*` stands for any one name and `**` for any number of them. `is_whole` says that the pattern is for
-/// all names and not just for the last ones.
+/// Whether names match a pattern, in which `*` matches any one name and `**` any number of names. `is_whole` means that the pattern must
+/// match all names, not just the last ones.
 ///
-/// Each `**` is met once for each end that it may have: reached positions are a set, so that the time is the product of both lengths,
-/// however many `**` there are.
+/// Reached positions are kept as a set, so each `**` is visited once per possible end, and the time is the product of both lengths for any
+/// number of `**`.
 pub(crate) fn matches<'a>(
     pattern: impl IntoIterator<Item = &'a str>,
     names: &[impl AsRef<str>],

@@ -1,8 +1,8 @@
-//! Named scopes that are selected to be checkpointed regions.
+//! Selected named scopes, which become checkpointed regions.
 //!
-//! While a function runs under a selection, each named scope that it enters is asked for, and the equations that are traced in a
-//! selected one are noted as a range: a function runs at one time, so that they follow one another. When the trace ends, each
-//! range becomes the body of a `checkpoint` equation, inner ones first. So a region is what `checkpoint` around the scope would have made.
+//! While a function runs under a selection, the predicate is called for each named scope that it enters, and the equations traced in a
+//! selected scope are recorded as a range; they are consecutive, since a scope runs at one time. When the trace ends, each range becomes
+//! the body of a `checkpoint` equation, inner ones first. So a region is the same as a `checkpoint` around the scope.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -18,33 +18,33 @@ thread_local! {
     static ACTIVE: RefCell<Vec<Rc<Selection>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Which scopes become regions, and what has been met of them.
+/// A predicate for the scopes that become regions, and what it has met.
 pub(crate) struct Selection {
-    /// Whether the scope of this path is selected; it is asked once for each scope that is entered.
+    /// Whether the scope with this path is selected. It is called once for each entered scope.
     pub(crate) takes: Box<dyn Fn(&str) -> bool>,
     pub(crate) policy: Arc<Policy>,
     pub(crate) seen: RefCell<Seen>,
 }
 
-/// What a selection has met.
+/// The scopes that a selection has met.
 #[derive(Default)]
 pub(crate) struct Seen {
     /// The paths of all scopes.
     pub(crate) scopes: BTreeSet<Arc<str>>,
-    /// How many were selected.
+    /// The number of selected scopes.
     pub(crate) selected: usize,
     /// The names of values in them.
     pub(crate) names: BTreeSet<Arc<str>>,
 }
 
-/// Runs `f` under a selection, beside those that are in force already.
+/// Runs `f` under a selection, in addition to those already active.
 pub(crate) fn with_selection<R>(selection: Rc<Selection>, f: impl FnOnce() -> R) -> R {
     ACTIVE.with_borrow_mut(|active| active.push(selection));
     let _end = End;
     f()
 }
 
-/// Ends the selection also when the function panics.
+/// Ends the selection, even if the function panics.
 struct End;
 
 impl Drop for End {
@@ -53,7 +53,7 @@ impl Drop for End {
     }
 }
 
-/// Whether a selection is in force: then a program must not be taken from a cache, nor put there.
+/// Whether a selection is active. A program must then not be taken from a cache or put there.
 pub(crate) fn is_selecting() -> bool {
     ACTIVE.with_borrow(|active| !active.is_empty())
 }
@@ -63,17 +63,17 @@ pub(super) struct Entered {
     trace: TraceId,
     start: usize,
     scope: Scope,
-    /// The selections that take it, the innermost first.
+    /// The selections that select it, the innermost first.
     by: Vec<Rc<Selection>>,
 }
 
-/// To be called when a scope is entered.
+/// Must be called when a scope is entered.
 pub(super) fn enter(scope: Scope) -> Option<Entered> {
     if !is_selecting() {
         return None;
     }
     let path = scope.path();
-    // A predicate is the user's, and may use tensors: nothing is borrowed while it runs.
+    // A predicate is user code and may use tensors, so nothing is borrowed while it runs.
     let mut by = ACTIVE.with_borrow(|active| active.iter().rev().cloned().collect::<Vec<_>>());
     by.retain(|selection| {
         let is_taken = (selection.takes)(&path);
@@ -86,7 +86,7 @@ pub(super) fn enter(scope: Scope) -> Option<Entered> {
     (!by.is_empty()).then_some(Entered { trace, start, scope, by })
 }
 
-/// To be called when the scope ends.
+/// Must be called when the scope ends.
 pub(super) fn leave(entered: Entered) {
     let Entered { trace, start, scope, by } = entered;
     Tracer::with_innermost(|tracer, _| {
@@ -104,7 +104,7 @@ pub(super) fn leave(entered: Entered) {
     });
 }
 
-/// Adds the names that values of these equations and of their bodies have.
+/// Adds the names of values in these equations and in their bodies.
 pub(crate) fn collect_names(eqns: &[Eqn], names: &mut BTreeSet<Arc<str>>) {
     for eqn in eqns {
         if let Op::Prim(Prim::Name(op)) = &eqn.op {
@@ -116,14 +116,14 @@ pub(crate) fn collect_names(eqns: &[Eqn], names: &mut BTreeSet<Arc<str>>) {
     }
 }
 
-/// Equations that follow one another and are to be a region.
+/// Consecutive equations that become a region.
 pub(super) struct Region {
     range: Range<usize>,
     policy: Arc<Policy>,
     loc: Loc,
 }
 
-/// The program with these regions, of which inner ones come before outer ones.
+/// Groups the equations of a program into these regions, which are listed inner ones first.
 pub(super) fn group(mut jaxpr: Jaxpr, regions: &[Region]) -> Jaxpr {
     // The equation that reads a variable last; outputs are read after all.
     let mut last_use: VarMap<Option<usize>> = jaxpr.var_map(None);
@@ -135,7 +135,7 @@ pub(super) fn group(mut jaxpr: Jaxpr, regions: &[Region]) -> Jaxpr {
     for var in jaxpr.outs.iter().filter_map(|atom| atom.var()) {
         last_use[var] = Some(usize::MAX);
     }
-    // Each with the number that it, or the first equation of its body, had.
+    // Each equation with the number that it, or the first equation of its body, had originally.
     let mut eqns: Vec<(usize, Eqn)> = std::mem::take(&mut jaxpr.eqns).into_iter().enumerate().collect();
     for region in regions {
         let [from, to] = [region.range.start, region.range.end].map(|at| eqns.partition_point(|(i, _)| *i < at));
@@ -152,7 +152,7 @@ pub(super) fn group(mut jaxpr: Jaxpr, regions: &[Region]) -> Jaxpr {
     jaxpr
 }
 
-/// A `checkpoint` of these equations that gives these variables; its operands are in the order in which they are read first.
+/// A `checkpoint` of these equations with these outputs. Its operands are in the order in which they are first read.
 fn checkpoint(avals: &VarMap<remat_ir::Aval>, eqns: Vec<(usize, Eqn)>, outs: Vec<Var>, region: &Region) -> Eqn {
     let defined: BTreeSet<Var> = eqns.iter().flat_map(|(_, eqn)| eqn.outs.iter().copied()).collect();
     let mut builder = Builder::new();

@@ -10,7 +10,7 @@ thread_local! {
     static PINNED: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
 }
 
-/// The caller's location in the current scope; inside [`pinned`], the location of the call of that.
+/// The caller's location in the current scope; inside [`pinned`], the location of the call of [`pinned`].
 ///
 /// ```
 /// use remat::layer::location;
@@ -32,10 +32,10 @@ pub fn current_loc() -> Loc {
     Loc { site: Some(PINNED.get().unwrap_or(caller)), scope: SCOPE.get(), ..Loc::UNKNOWN }
 }
 
-/// Runs `f`, whose operations are all at the caller's location: a function that is made of several operations is one call
-/// to its user. `#[track_caller]` alone would not do, since it ends at every closure.
+/// Runs `f` with all its operations at the caller's location, since a function that consists of several operations is one call to its user.
+/// `#[track_caller]` alone does not suffice, since it ends at every closure.
 ///
-/// A function that the caller gave should not be called inside `f`: its operations would be at the wrong line.
+/// Do not call functions given by the caller inside `f`: their operations would be at the wrong line.
 ///
 /// ```
 /// use remat::layer::pinned;
@@ -53,15 +53,14 @@ pub fn pinned<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// As [`pinned`], for a function that the user called elsewhere than where it was made: all operations are at `loc`, but
-/// in the scope that is current.
+/// As [`pinned`], for a function that is called elsewhere than it was created: all operations are at `loc`, but in the current scope.
 pub(crate) fn pinned_at<R>(loc: Loc, f: impl FnOnce() -> R) -> R {
     let site = PINNED.get().or(loc.site);
     let _unpin = Unpin(PINNED.replace(site));
     f()
 }
 
-/// Puts the pinned location back also when `f` panics.
+/// Restores the pinned location, even if `f` panics.
 struct Unpin(Option<&'static Location<'static>>);
 
 impl Drop for Unpin {
@@ -70,8 +69,8 @@ impl Drop for Unpin {
     }
 }
 
-/// Runs `f` in the scope `name` inside the current one: what reports call the function of an operation, and what
-/// [`checkpoint_layers`](crate::checkpoint_layers) can make a region of.
+/// Runs `f` in the scope `name` inside the current one. Reports use it as the function of an operation, and
+/// [`checkpoint_layers`](crate::checkpoint_layers) can make it a region.
 ///
 /// ```
 /// use remat::{Tensor, named_scope};
@@ -89,7 +88,7 @@ pub fn named_scope<R>(name: &str, f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Puts the scope back also when `f` panics.
+/// Restores the scope, even if `f` panics.
 struct Restore(Scope);
 
 impl Drop for Restore {
@@ -98,7 +97,7 @@ impl Drop for Restore {
     }
 }
 
-/// The name of a function or closure type without its modules: `gpt::loss` is `loss`, a closure in it `loss::{closure}`.
+/// The name of a function or closure type without its modules: `gpt::loss` becomes `loss`, a closure in it `loss::{closure}`.
 pub(crate) fn short_type_name<F>() -> String {
     let name = std::any::type_name::<F>();
     let name = name.split('<').next().unwrap_or(name);

@@ -1,11 +1,11 @@
-//! What of a tree is not tensors.
+//! The structure of a tree: everything except its tensors.
 
 use std::hash::{Hash, Hasher};
 
 use super::tree::{Path, Segment, Tree};
 
-/// Everything of a tree but its leaves, in the order of a visit: two trees of one type can be exchanged for each other
-/// in a program if their structures are equal.
+/// Everything in a tree except its leaves, in the order of a visit. Two trees of one type are interchangeable in a program if their
+/// structures are equal.
 ///
 /// ```
 /// use remat::tree::Structure;
@@ -34,8 +34,8 @@ impl Structure {
         super::structure(tree).1
     }
 
-    /// For each leaf the number of its leading axes that are not of itself but of stacked layers: see [`Walk::stacked`](crate::tree::Walk::stacked). What goes by the rank
-    /// or the sizes of a parameter, as [`Mask::Matrices`](crate::optim::Mask::Matrices) does, leaves them out.
+    /// For each leaf the number of its leading axes that come from stacked layers: see [`Walk::stacked`](crate::tree::Walk::stacked). Code
+    /// that depends on the rank or the sizes of a parameter, such as [`Mask::Matrices`](crate::optim::Mask::Matrices), ignores these axes.
     ///
     /// ```
     /// use remat::{DType, nn::{Linear, Stack}, random, tree::Structure};
@@ -48,7 +48,7 @@ impl Structure {
         self.0.iter().filter_map(of_leaf).collect()
     }
 
-    /// The structures of the elements of a tuple or sequence, those without leaves too.
+    /// The structures of the elements of a tuple or sequence, including those without leaves.
     pub(crate) fn elements(&self) -> Vec<Structure> {
         let (mut elements, mut depth) = (Vec::new(), 0);
         for token in &self.0 {
@@ -65,7 +65,7 @@ impl Structure {
         elements
     }
 
-    /// Says where two structures differ first, for an error message.
+    /// Describes the first difference of two structures, for an error message.
     pub fn difference(&self, other: &Structure) -> Option<String> {
         let at = (0..self.0.len().max(other.0.len())).find(|&i| self.0.get(i) != other.0.get(i))?;
         let mut path = Path::default();
@@ -104,8 +104,8 @@ impl Token {
     }
 }
 
-/// Keeps every byte that a value hashes, so that equal records mean equal values: a hash alone could collide, and a
-/// collision in the cache of `jit` would run the wrong program.
+/// Records every byte that a value hashes, so that equal records mean equal values. Hashes alone could collide, and a collision in the
+/// cache of `jit` would run the wrong program.
 struct Recorder(Vec<u8>);
 
 impl Hasher for Recorder {

@@ -1,4 +1,4 @@
-//! The one tensor type.
+//! The tensor type.
 
 use std::sync::Arc;
 
@@ -9,12 +9,11 @@ use super::tracer::{TraceId, escaped, is_open};
 
 /// An array: concrete, traced, abstract or failed.
 ///
-/// Rank, dtype and memory are run-time values. Cloning is cheap: elements are shared. A concrete tensor is `Send` and
-/// `Sync`. It lives in the host's memory or on a [`Device`](crate::Device), may be pending there, and comes to the host when it is
-/// read. Inside a trace a tensor stands for a variable of the program that is being traced. A failed tensor carries the
-/// error of the operation that made it: what returns a tensor never fails, it defers, and what reads one back, or ends
-/// the trace, reports the first error. An abstract tensor has dtype and shape and no elements, and stands for an argument where a
-/// function is only traced.
+/// Rank, dtype and memory are run-time values. Cloning is cheap, since elements are shared. A concrete tensor is `Send` and `Sync`. It is
+/// in the host's memory or on a [`Device`](crate::Device), where it may be pending, and is copied to the host when it is read. Inside a
+/// trace a tensor is a variable of the program being traced. A failed tensor carries the error of the operation that created it: functions
+/// that return a tensor defer their errors, and reading a tensor or ending the trace reports the first one. An abstract tensor has dtype
+/// and shape but no elements, and is an argument for tracing only.
 ///
 /// ```
 /// use remat::Tensor;
@@ -30,9 +29,9 @@ pub struct Tensor(pub(crate) Repr);
 #[derive(Clone)]
 pub(crate) enum Repr {
     Concrete(Value),
-    /// Shared, so that a tensor is as large as an array: a list of arrays becomes a list of tensors where it lies.
+    /// Shared, so that a tensor has the size of an array and a list of arrays becomes a list of tensors in place.
     Traced(Arc<Variable>),
-    /// Dtype and shape alone.
+    /// Dtype and shape only.
     Abstract(Arc<Aval>),
     Failed(Error),
 }
@@ -44,7 +43,7 @@ pub(crate) struct Variable {
     pub(crate) trace: TraceId,
     pub(crate) var: Var,
     pub(crate) aval: Aval,
-    /// Where it was made, for the error of an escaped tensor.
+    /// Where it was created, for the error of an escaped tensor.
     pub(crate) loc: Loc,
 }
 
@@ -79,7 +78,7 @@ impl Tensor {
         Tensor(Repr::Abstract(aval.into()))
     }
 
-    /// The array of a concrete tensor. One that lives on a device is waited for, and copied to the host once.
+    /// The array of a concrete tensor. One on a device is waited for, and copied to the host once.
     ///
     /// ```
     /// use remat::Tensor;
@@ -88,7 +87,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// The error of a failed tensor; of kind [`ErrorKind::Traced`] if the tensor is traced or abstract; that of the run that computes
+    /// The error of a failed tensor; of kind [`ErrorKind::Traced`] if the tensor is traced or abstract; the error of the run that computes
     /// it.
     #[track_caller]
     pub fn array(&self) -> Result<&Array> {
@@ -197,12 +196,12 @@ impl Tensor {
         }
     }
 
-    /// Whether the tensor stands for a variable of a program that is being traced.
+    /// Whether the tensor is a variable of a program being traced.
     pub fn is_traced(&self) -> bool {
         matches!(self.0, Repr::Traced(_))
     }
 
-    /// Whether the tensor has dtype and shape and no elements.
+    /// Whether the tensor has dtype and shape but no elements.
     pub fn is_abstract(&self) -> bool {
         matches!(self.0, Repr::Abstract(_))
     }

@@ -24,23 +24,22 @@ pub(crate) struct Program {
 pub(crate) struct Tracer {
     id: TraceId,
     pub(crate) builder: Builder,
-    /// How many derivatives will be taken of the program, at most.
+    /// The most derivatives that will be taken of the program.
     pub(super) order: Order,
-    /// The inputs that stand for captured tensors, beside these.
+    /// The inputs that represent captured tensors, and these tensors.
     captured: Vec<Tensor>,
     captured_vars: Vec<Var>,
     index: HashMap<CaptureKey, Atom>,
     /// The first error of any operation in this trace, whether its result is used or not.
     error: Option<Error>,
-    /// The equations that are to be regions, inner ones before outer ones.
+    /// The equations that become regions, inner ones before outer ones.
     pub(super) regions: Vec<Region>,
 }
 
-/// What identifies a captured tensor.
+/// The identity of a captured tensor.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) enum CaptureKey {
-    /// The address of the elements, which the captured tensor keeps alive, and the aval, since reshaped arrays share
-    /// them.
+    /// The address of the elements, which the captured tensor keeps alive, and the aval, since reshaped arrays share their elements.
     Concrete(usize, Aval),
     Traced(TraceId, Var),
 }
@@ -57,7 +56,7 @@ impl CaptureKey {
     }
 }
 
-/// What tells a trace from all others, and where it is: tracing is per thread.
+/// The identity of a trace, and its thread, since tracing is per thread.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct TraceId {
     number: u64,
@@ -89,7 +88,7 @@ impl Tracer {
         STACK.with_borrow(|stack| !stack.is_empty())
     }
 
-    /// What tells this trace from others.
+    /// The identity of this trace.
     pub(super) fn id(&self) -> TraceId {
         self.id
     }
@@ -99,14 +98,14 @@ impl Tracer {
         self.error.get_or_insert_with(|| error.clone());
     }
 
-    /// The atom of a tensor in this trace, as an operand of this operation. Scalars become literals, other outer tensors inputs.
+    /// The atom of a tensor in this trace, as an operand of this operation. Scalars become literals, and other outer tensors inputs.
     pub(crate) fn lift(&mut self, operation: &str, tensor: &Tensor, parents: &Parents<'_>) -> Result<Atom> {
         let key = match &tensor.0 {
             Repr::Failed(error) => return Err(error.clone()),
             Repr::Traced(traced) if traced.trace == self.id => return Ok(Atom::Var(traced.var)),
             Repr::Traced(traced) if parents.contains(traced.trace) => CaptureKey::Traced(traced.trace, traced.var),
             Repr::Traced(traced) => return Err(escaped(operation, traced)),
-            // A scalar on a device is not waited for.
+            // A scalar on a device is not read, which would wait for it.
             Repr::Concrete(Value::Host(array)) => match array.to_literal() {
                 Some(literal) if array.aval() == &literal.aval() => return Ok(Atom::Lit(literal)),
                 _ => CaptureKey::Concrete(array.data_id(), array.aval().clone()),
@@ -135,7 +134,7 @@ impl Tracer {
     }
 }
 
-/// The open traces around the innermost one.
+/// The enclosing traces of the innermost one.
 pub(crate) struct Parents<'a>(&'a [Tracer]);
 
 impl Parents<'_> {
@@ -149,7 +148,7 @@ pub(crate) fn is_open(id: TraceId) -> bool {
     STACK.with_borrow(|stack| stack.iter().any(|tracer| tracer.id == id))
 }
 
-/// The error of using a tensor whose trace has ended, or is on another thread.
+/// The error of using a tensor whose trace has ended or is on another thread.
 pub(crate) fn escaped(operation: &str, traced: &Variable) -> Error {
     let (where_used, advice) = if traced.trace.thread == thread::current().id() {
         ("after the function in which it was traced has ended", "Return it from the function instead of storing it")
@@ -160,7 +159,7 @@ pub(crate) fn escaped(operation: &str, traced: &Variable) -> Error {
     Error::new(ErrorKind::Escaped, operation, message)
 }
 
-/// Traces `f` on arguments of these avals, to be differentiated as often as the trace around it.
+/// Traces `f` on arguments of these avals, for the same number of derivatives as the enclosing trace.
 ///
 /// # Errors
 /// As [`trace_at`].
@@ -172,11 +171,11 @@ pub(crate) fn trace<R>(
     trace_at(Order::current(), avals, loc, f)
 }
 
-/// Traces `f` on arguments of these avals, to be differentiated this often.
+/// Traces `f` on arguments of these avals, for this number of derivatives.
 ///
 /// # Errors
-/// What `f` returns as an error, else the first error of any operation inside; if the stack of the thread does not
-/// suffice for one more function inside those that are being traced.
+/// The error returned by `f`, or else the first error of any operation inside; if the stack of the thread does not suffice for another
+/// nested trace.
 pub(crate) fn trace_at<R>(
     order: Order,
     avals: impl IntoIterator<Item = Aval>,
@@ -212,7 +211,7 @@ pub(crate) fn trace_at<R>(
     let Some(tracer) = tracer else {
         return Err(Error::new(ErrorKind::Internal, "trace", "the stack of traces is empty"));
     };
-    // The first error inside explains best: an error that the function returned usually is a consequence of it.
+    // The first error inside explains most: an error that the function returned is usually a consequence of it.
     if let Some(error) = tracer.error {
         return Err(error);
     }
@@ -227,8 +226,8 @@ pub(crate) fn trace_at<R>(
     Ok((Program { jaxpr: Arc::new(jaxpr), captured: tracer.captured }, extra))
 }
 
-/// Traces a function of a tree; gives the program and what the function returned, whose leaves are of the ended trace
-/// and serve as structure only. It is differentiated as often as the trace around it.
+/// Traces a function of a tree. Returns the program and the function's result, whose leaves belong to the ended trace and serve only as
+/// structure. The number of derivatives is that of the enclosing trace.
 pub(crate) fn trace_tree<A: Tree, R: Output>(
     args: &A,
     loc: Loc,
@@ -237,7 +236,7 @@ pub(crate) fn trace_tree<A: Tree, R: Output>(
     trace_tree_at(Order::current(), args, loc, f)
 }
 
-/// As [`trace_tree`], to be differentiated this often.
+/// As [`trace_tree`], for this number of derivatives.
 pub(crate) fn trace_tree_at<A: Tree, R: Output>(
     order: Order,
     args: &A,
@@ -253,7 +252,7 @@ pub(crate) fn trace_tree_at<A: Tree, R: Output>(
     })
 }
 
-/// Takes the innermost trace off the stack when the traced function panics.
+/// Removes the innermost trace from the stack if the traced function panics.
 struct PopOnUnwind;
 
 impl Drop for PopOnUnwind {

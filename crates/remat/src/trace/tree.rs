@@ -11,12 +11,11 @@ use remat_ir::{Error, ErrorKind, Result};
 use super::Tensor;
 use super::structure::{Structure, Token};
 
-/// A value whose leaves are tensors: a tensor, a tuple, an array, a `Vec`, an `Option`, a struct that derives `Tree`.
+/// A value whose leaves are tensors: a tensor, a tuple, an array, a `Vec`, an `Option`, or a struct that derives `Tree`.
 ///
-/// One structural method serves all: [`Tree::map_leaves`] visits the leaves in a fixed order and builds a value of the
-/// same structure. So the value is its own description: there is no separate treedef. What is not a tensor (a `usize`, a
-/// `String`, the variant of an enum, the length of a `Vec`) is static structure, and takes part in the key of the `jit`
-/// cache.
+/// One structural method serves all purposes: [`Tree::map_leaves`] visits the leaves in a fixed order and builds a value of the same
+/// structure. So the value describes itself, and there is no separate treedef. Parts that are not tensors (a `usize`, a `String`, the
+/// variant of an enum, the length of a `Vec`) are static structure, and part of the key of the `jit` cache.
 ///
 /// ```
 /// use remat::tree::leaves;
@@ -44,7 +43,7 @@ use super::structure::{Structure, Token};
 /// # let _ = Padding::Valid;
 /// ```
 ///
-/// Unmarked, it does not compile:
+/// Without the mark it does not compile:
 ///
 /// ```compile_fail,E0277
 /// # use remat::{Tensor, Tree};
@@ -54,7 +53,7 @@ use super::structure::{Structure, Token};
 /// struct Conv { kernel: Tensor, padding: Padding }
 /// ```
 ///
-/// Neither does an attribute that is not known, nor a union:
+/// Unknown attributes and unions do not compile either:
 ///
 /// ```compile_fail
 /// # use remat::{Tensor, Tree};
@@ -67,7 +66,7 @@ use super::structure::{Structure, Token};
 /// union Bits { integer: u32, float: f32 }
 /// ```
 pub trait Tree: Sized + 'static {
-    /// Visits every leaf in order and gives the value with the leaves that the visitor returned.
+    /// Visits every leaf in order and returns the value with the leaves that the visitor returned.
     fn map_leaves(&self, walk: &mut Walk<'_>) -> Self;
 }
 
@@ -92,12 +91,12 @@ impl fmt::Display for Segment {
     }
 }
 
-/// The way to a leaf: `blocks.3.attn.qkv.w`. Empty for a tree that is a leaf itself.
+/// The path to a leaf: `blocks.3.attn.qkv.w`. Empty for a tree that is itself a leaf.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Path(pub Vec<Segment>);
 
 impl Path {
-    /// Where a leaf is, for an error message: nothing for a tree that is one leaf.
+    /// The position of a leaf for an error message; empty for a tree that is one leaf.
     pub(crate) fn place(&self) -> String {
         if self.0.is_empty() { String::new() } else { format!(" at `{self}`") }
     }
@@ -115,25 +114,25 @@ impl fmt::Display for Path {
     }
 }
 
-/// The state of one walk over a tree: the path, the visitor, and the structure that it meets, where somebody asks for it.
+/// The state of a walk over a tree: the path, the visitor, and the structure so far if it is needed.
 pub struct Walk<'a> {
     path: Path,
-    /// The number of stacks of layers around the place of the path.
+    /// The number of stacks of layers that enclose the current path.
     layer_axes: usize,
     structure: Tokens<'a>,
     visit: &'a mut dyn FnMut(&Path, &Tensor) -> Tensor,
     replace: Option<&'a mut Replace<'a>>,
 }
 
-/// What a walk does with the structure that it meets.
+/// How a walk uses the structure that it meets.
 enum Tokens<'a> {
     Ignored,
     Recorded(Vec<Token>),
-    /// The tokens that are expected next; `None` after another one was met.
+    /// The expected next tokens; `None` after a mismatch.
     Expected(Option<&'a [Token]>),
 }
 
-/// Gives what a child of a tree is replaced by, of the same type.
+/// Returns the replacement of a child, of the same type.
 pub(super) type Replace<'a> = dyn FnMut(&Path, &dyn Any) -> Option<Box<dyn Any>> + 'a;
 
 impl<'a> Walk<'a> {
@@ -141,7 +140,7 @@ impl<'a> Walk<'a> {
         Walk { path: Path::default(), layer_axes: 0, structure: Tokens::Ignored, visit, replace: None }
     }
 
-    /// As [`Walk::new`], with what replaces children.
+    /// As [`Walk::new`], with replacements of children.
     pub(super) fn replacing(
         visit: &'a mut dyn FnMut(&Path, &Tensor) -> Tensor,
         replace: &'a mut Replace<'a>,
@@ -171,14 +170,13 @@ impl<'a> Walk<'a> {
         self.enter(Segment::Key(key.to_string()), child)
     }
 
-    /// Walks into a part that is at the place of the whole, as the value of an `Option` is.
+    /// Walks into a part at the same path as the whole, such as the value of an `Option`.
     pub fn inner<T: Tree>(&mut self, child: &T) -> T {
         let replaced = self.replace.as_mut().and_then(|replace| replace(&self.path, child)?.downcast().ok());
         replaced.map_or_else(|| child.map_leaves(self), |new| *new)
     }
 
-    /// As [`Walk::inner`], for layers whose leaves are stacked: each has one more leading axis, that of the layers. So does
-    /// [`Stack`](crate::nn::Stack).
+    /// As [`Walk::inner`], for stacked layers, whose leaves have a leading axis of layers, as in [`Stack`](crate::nn::Stack).
     pub fn stacked<T: Tree>(&mut self, layers: &T) -> T {
         self.layer_axes += 1;
         let layers = self.inner(layers);
@@ -247,7 +245,7 @@ pub fn leaves<T: Tree>(tree: &T) -> Vec<(Path, Tensor)> {
     leaves
 }
 
-/// The tree with `f` of each leaf: what scales, casts or freezes parameters.
+/// The tree with `f` applied to each leaf, for example to scale, cast or freeze parameters.
 ///
 /// ```
 /// use remat::{Tensor, tree};
@@ -260,7 +258,7 @@ pub fn map<T: Tree>(tree: &T, mut f: impl FnMut(&Path, &Tensor) -> Tensor) -> T 
     tree.map_leaves(&mut Walk::new(&mut f))
 }
 
-/// The tree with `f` of each two corresponding leaves of two trees: what averages or adds parameters.
+/// The tree with `f` applied to each pair of corresponding leaves of two trees, for example to average or add parameters.
 ///
 /// # Errors
 /// If the structures of the trees differ.
@@ -298,7 +296,7 @@ pub(crate) fn structure<T: Tree>(tree: &T) -> (Vec<Tensor>, Structure) {
     (leaves, Structure(tokens))
 }
 
-/// The leaves of a tree of this structure, of which there are `count`; nothing where it has another. No structure is made for it.
+/// The leaves of a tree if it has this structure, with `count` leaves, and `None` otherwise. It builds no structure for the tree.
 pub(crate) fn leaves_like<T: Tree>(tree: &T, structure: &Structure, count: usize) -> Option<Vec<Tensor>> {
     let mut leaves = Vec::with_capacity(count);
     let mut visit = |_: &Path, tensor: &Tensor| {
@@ -315,10 +313,10 @@ pub(crate) fn leaf_paths<T: Tree>(tree: &T) -> Vec<Path> {
     leaves(tree).into_iter().map(|(path, _)| path).collect()
 }
 
-/// A tree of the structure of `like` with these leaves.
+/// A tree with the structure of `like` and these leaves.
 ///
 /// # Errors
-/// If their number is not that of the leaves of `like`.
+/// If their number differs from the number of leaves of `like`.
 pub(crate) fn rebuild<T: Tree>(like: &T, leaves: Vec<Tensor>) -> Result<T> {
     let given = leaves.len();
     let mut expected = 0;

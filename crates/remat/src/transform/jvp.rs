@@ -5,9 +5,9 @@
 //!     → { lambda ; a b a' b'. -> c d c' d' }
 //! ```
 //!
-//! Tangents exist only where they can differ from zero: the result says for which outputs there is one. Source: Griewank
-//! and Walther, "Evaluating Derivatives"; the decomposition into jvp, partial evaluation and transposition is that of
-//! Radul et al., "You only linearize once", POPL 2023.
+//! Tangents exist only where they can be nonzero: the result tells which outputs have one. Source: Griewank and Walther, "Evaluating
+//! Derivatives"; the decomposition into jvp, partial evaluation and transposition is that of Radul et al., "You only linearize once", POPL
+//! 2023.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ use crate::rules::{Emit, rules_of};
 /// A program with its derivative.
 #[derive(Clone, Debug)]
 pub struct Jvp {
-    /// Inputs: the primals, then the tangents that are not zero. Outputs likewise.
+    /// The inputs are the primals, then the nonzero tangents. The outputs have the same order.
     pub jaxpr: Jaxpr,
-    /// Which outputs have a tangent.
+    /// The outputs that have a tangent.
     pub nonzero: Vec<bool>,
 }
 
-/// Differentiates a program forward. `nonzero` says which inputs have a tangent, `instantiate` which outputs get one in
-/// any case, of zeros if need be; only floats can have one.
+/// Differentiates a program forward. `nonzero` selects the inputs that have a tangent, `instantiate` the outputs that get one in any case,
+/// of zeros if necessary. Only floats can have one.
 ///
 /// ```
 /// use remat::ir::Jaxpr;
@@ -93,7 +93,7 @@ pub fn jvp(jaxpr: &Jaxpr, nonzero: &[bool], instantiate: &[bool]) -> Result<Jvp>
     Ok(Jvp { jaxpr: checked(b.finish(outs))?, nonzero: out_nonzero })
 }
 
-/// As [`jvp`], of a body, which an outer loop may ask for again.
+/// As [`jvp`] for a body, which an outer loop may request again.
 pub(super) fn jvp_body(body: &Arc<Jaxpr>, nonzero: &[bool], instantiate: &[bool]) -> Result<Jvp> {
     memo::once(body, [nonzero, instantiate].concat(), || jvp(body, nonzero, instantiate))
 }

@@ -1,8 +1,8 @@
 //! Transformations: functions from a jaxpr to a jaxpr.
 //!
-//! Each module states the type of its transformation, and its outputs are held to it by the checker in debug builds.
-//! First-order equations are handled by their `rules`; the equations with programs in them by `control`, one file per
-//! operation, since their rules are these transformations applied to the bodies.
+//! Each module states the type of its transformation; in debug builds the checker checks its outputs. First-order equations are handled by
+//! their `rules`. Equations with bodies are handled by `control`, one file per operation, since their rules apply these transformations to
+//! the bodies.
 //!
 //! Programs can be read from text, so a transformation can be tried on its own:
 //!
@@ -41,10 +41,10 @@ pub(crate) use remat_opt::{checked, memo};
 
 use remat_ir::{Atom, Error, ErrorKind, Result, VarMap, counted};
 
-/// Where the variables of a program went in the program that is being built.
+/// Maps the variables of a program to atoms of the program under construction.
 pub(crate) type Env = VarMap<Option<Atom>>;
 
-/// What `env` says of an atom: a literal stands for itself.
+/// The entry of an atom; a literal is itself.
 pub(crate) fn lookup(env: &Env, atom: Atom) -> Option<Atom> {
     match atom {
         Atom::Var(var) => env[var],
@@ -52,7 +52,7 @@ pub(crate) fn lookup(env: &Env, atom: Atom) -> Option<Atom> {
     }
 }
 
-/// Reads an atom that has to be there, in a program that is well formed.
+/// The entry of an atom, which must be there in a well-formed program.
 pub(crate) fn read(env: &Env, atom: Atom) -> Result<Atom> {
     lookup(env, atom).ok_or_else(|| internal("a variable is used before it is defined"))
 }
@@ -62,7 +62,7 @@ pub(crate) fn internal(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Internal, "transform", message)
 }
 
-/// Fails unless a mask over the inputs or outputs of a program, called `what` one by one, has their number.
+/// Fails unless a mask over the inputs or outputs of a program has the right length. `what` names one of them.
 fn expect_mask(operation: &str, what: &str, mask: &[bool], expected: usize) -> Result<()> {
     if mask.len() == expected {
         return Ok(());
@@ -82,7 +82,7 @@ pub(crate) fn select<T: Clone>(items: &[T], mask: &[bool]) -> Vec<T> {
     items.iter().zip(mask).filter(|(_, m)| **m).map(|(t, _)| t.clone()).collect()
 }
 
-/// The mask with every entry turned round.
+/// The mask with every entry inverted.
 pub(crate) fn invert(mask: &[bool]) -> Vec<bool> {
     mask.iter().map(|m| !m).collect()
 }

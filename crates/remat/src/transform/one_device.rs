@@ -1,10 +1,10 @@
-//! Programs on meshes as programs on one device.
+//! Turns programs on meshes into programs on one device.
 //!
 //! ```text
 //! shard_map f, mesh (x=4)  →  operands cut into 4 shards each, f batched over them along the axis x, results put together
 //! ```
 //!
-//! After it no `shard_map` is left, no collective and no `sharding_constraint`: any engine runs the program.
+//! The result has no `shard_map`, no collective and no `sharding_constraint`, so any engine can run it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,8 +15,8 @@ use remat_ir::{Atom, Atoms, Aval, Builder, Call, Jaxpr, Mesh, Op, PartitionSpec,
 use super::{Env, checked, read, vmap_named};
 use crate::rules::Emit;
 
-/// The program without `shard_map`s: each computes all shards of its mesh, as examples of a batch. Constraints of shardings are
-/// dropped, since one device has all of an array.
+/// The program without `shard_map`s: each computes all shards of its mesh, as examples of a batch. Sharding constraints are dropped, since
+/// one device has the whole array.
 ///
 /// ```
 /// use remat::ir::Jaxpr;
@@ -40,7 +40,7 @@ pub fn on_one_device(jaxpr: &Jaxpr) -> Result<Cow<'_, Jaxpr>> {
     rewrite(jaxpr, &mut HashMap::new()).map(Cow::Owned)
 }
 
-/// Whether an operation is a `shard_map`, or has a mesh in its jaxprs. The native engine knows a constraint on its own.
+/// Whether an operation is a `shard_map`, or has a mesh in its jaxprs. The native engine handles a single constraint itself.
 pub(crate) fn needs_one_device(op: &Op) -> bool {
     matches!(op, Op::Call(Call::ShardMap(_))) || op.bodies().iter().any(|body| has_mesh(body))
 }
@@ -85,12 +85,12 @@ fn rewrite(jaxpr: &Jaxpr, done: &mut HashMap<*const Jaxpr, Arc<Jaxpr>>) -> Resul
     checked(b.finish(outs))
 }
 
-/// Cuts the operands, computes the body on a batch of shards, and puts the results together.
+/// Cuts the operands, computes the body on a batch of shards, and joins the results.
 fn on_all_shards(b: &mut Builder, op: &ShardMap, ins: &[Atom]) -> Result<Vec<Atom>> {
     let cuts = |specs: &[PartitionSpec], axis: &Arc<str>| -> Vec<bool> {
         specs.iter().map(|spec| spec.axes().any(|name| name == axis)).collect()
     };
-    // The slowest axis is batched last, and so its dimension is the first.
+    // The slowest axis is batched last, so its dimension is the first.
     let mut body = Cow::Borrowed(&*op.jaxpr);
     for (name, size) in op.mesh.axes().iter().rev() {
         let cut_outs = cuts(&op.out_specs, name);
@@ -104,7 +104,7 @@ fn on_all_shards(b: &mut Builder, op: &ShardMap, ins: &[Atom]) -> Result<Vec<Ato
     outs.iter().zip(&op.out_specs).map(|(&x, spec)| join(b, x, spec, &op.mesh)).collect()
 }
 
-/// The program with the first entry of the results that have one for each of several equal shards.
+/// The program with only the first entry of results that have one entry for each of several equal shards.
 fn first_copies(jaxpr: &Jaxpr, copies: &[bool]) -> Result<Jaxpr> {
     let mut b = Builder::new();
     let ins = b.inputs(jaxpr.in_avals());
@@ -121,9 +121,9 @@ fn first_copies(jaxpr: &Jaxpr, copies: &[bool]) -> Result<Jaxpr> {
     Ok(b.finish(outs))
 }
 
-/// How a whole array is seen as its shards: with the dimensions cut in parts, and these moved to the front.
+/// How a whole array is divided into its shards: with the dimensions cut into parts, and these moved to the front.
 struct Parts {
-    /// For each dimension the sizes of the axes that it is cut over, then that of a shard.
+    /// For each dimension, the sizes of the axes over which it is cut, then that of a shard.
     parted: Vec<usize>,
     /// The positions in `parted` of the mesh's axes, slowest first, then of the dimensions of a shard.
     order: Vec<usize>,
@@ -147,7 +147,7 @@ impl Parts {
     }
 }
 
-/// The shards of an array, with a dimension in front for each axis that it is cut over, in the order of the mesh.
+/// The shards of an array, with a dimension in front for each axis over which it is cut, in the order of the mesh.
 fn cut(b: &mut Builder, x: Atom, spec: &PartitionSpec, mesh: &Mesh) -> Result<Atom> {
     let Parts { parted, order } = Parts::new(&b.aval(x), spec, mesh);
     let parted = b.reshape(x, &parted)?;

@@ -1,4 +1,4 @@
-//! Where a value of a program comes from: the first-order equation behind loops, branches, calls and transfers.
+//! The origin of a value: the first-order equation that computes it, behind loops, branches, calls and transfers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use remat_ir::{Atom, Call, Eqn, Jaxpr, Op, Prim, VarMap};
 
-/// An equation with a program in it that a value leaves on its way from its origin to where it is kept.
+/// An equation with a body that a value passes through between its origin and the place where it is kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Through {
     /// A jitted function of this name.
@@ -17,16 +17,16 @@ pub enum Through {
     Scan {
         /// The number of iterations.
         length: usize,
-        /// Whether the values of all iterations are kept, stacked, and not only the last one.
+        /// Whether the values of all iterations are kept, stacked, or only the last one.
         stacked: bool,
-        /// Whether this is what an iteration starts from: the result of the iteration before, or the initial value.
+        /// Whether it is the carry at the start of an iteration: the result of the previous iteration, or the initial value.
         carry: bool,
     },
     /// A loop while a condition holds.
     While,
     /// A branch, by its number.
     Cond(usize),
-    /// A function with a derivative of its own, which is not differentiated here.
+    /// A function with a custom derivative, which is not differentiated here.
     Custom(Arc<str>),
     /// A program on every device of a mesh.
     ShardMap,
@@ -50,7 +50,7 @@ impl fmt::Display for Through {
     }
 }
 
-/// What computes a value.
+/// The origin of a value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Origin<'j> {
     /// This input of the program.
@@ -61,8 +61,8 @@ pub(crate) enum Origin<'j> {
     Equation(&'j Eqn),
 }
 
-/// Finds origins in one program and its bodies. Remembers where each variable is defined, so that many look-ups in a long
-/// program take linear time.
+/// Finds origins in one program and its bodies. It remembers where each variable is defined, so that many lookups in a long program take
+/// linear time.
 #[derive(Default)]
 pub(crate) struct Origins {
     definitions: HashMap<*const Jaxpr, VarMap<Definition>>,
@@ -72,7 +72,7 @@ pub(crate) struct Origins {
 enum Definition {
     Missing,
     Input(usize),
-    /// An equation and which of its results.
+    /// An equation, and the index of one of its results.
     Result(usize, usize),
 }
 
@@ -82,14 +82,14 @@ impl Origins {
         let Atom::Var(var) = atom else { return Found::new(Origin::Literal) };
         let definitions = self.definitions.entry(jaxpr).or_insert_with(|| define(jaxpr));
         let (index, out) = match definitions[var] {
-            // A program that is well formed defines its variables.
+            // A well-formed program defines its variables.
             Definition::Missing => return Found::new(Origin::Literal),
             Definition::Input(i) => return Found::new(Origin::Input(i)),
             Definition::Result(eqn, out) => (eqn, out),
         };
         let eqn = &jaxpr.eqns[index];
         let number = eqn.loc.discriminator;
-        // A transfer by a policy: what was transferred is of interest. A transfer of an input is the user's own.
+        // For a transfer by a policy, the transferred value is the origin. A transfer of an input is the user's own.
         if let Op::Prim(Prim::DevicePut(_)) = eqn.op
             && let transferred @ Found { origin: Origin::Equation(..), .. } = self.find(jaxpr, eqn.ins[0])
         {
@@ -114,7 +114,7 @@ impl Origins {
             Op::Call(Call::CustomLin(_)) | Op::Prim(_) => Found::new(Origin::Equation(eqn)),
         };
         match found.origin {
-            // Handed through: the operand is the same value.
+            // Passed on: the operand is the same value.
             Origin::Input(i) => self.find(jaxpr, eqn.ins[i]),
             Origin::Literal | Origin::Equation(_) => {
                 if found.numbers.is_empty() && number != 0 {
@@ -145,8 +145,8 @@ impl Origins {
         found
     }
 
-    /// The origin of a result of a loop body. A carry that enters an iteration comes from the iteration before; one that
-    /// no iteration changes is its initial value.
+    /// The origin of a result of a loop body. A carry at the start of an iteration comes from the previous iteration; one that no iteration
+    /// changes is its initial value.
     fn in_loop<'j>(
         &mut self,
         body: &'j Jaxpr,
@@ -172,8 +172,8 @@ impl Origins {
         }
     }
 
-    /// The origin in the first branch that computes the value: another may fill its place with zeros, or with a value of its
-    /// own, whose number is listed too.
+    /// The origin in the first branch that computes the value. Another branch may fill the slot with zeros, or with a value of its own,
+    /// whose number is listed too.
     fn in_branches<'j>(&mut self, branches: &'j [Arc<Jaxpr>], out: usize) -> Found<'j> {
         let mut filling = None;
         let mut computed: Option<Found<'j>> = None;
@@ -196,12 +196,12 @@ impl Origins {
     }
 }
 
-/// Where a value comes from.
+/// The result of a search for an origin.
 pub(crate) struct Found<'j> {
     pub(crate) origin: Origin<'j>,
-    /// What lies between, outermost first.
+    /// The equations in between, outermost first.
     pub(crate) through: Vec<Through>,
-    /// The numbers of the equations that compute it, if equations are numbered: more than one where branches share a place.
+    /// The numbers of the equations that compute it, if equations are numbered. There are several if branches share a slot.
     pub(crate) numbers: Vec<u32>,
 }
 
@@ -210,7 +210,7 @@ impl<'j> Found<'j> {
         Found { origin, through: Vec::new(), numbers: Vec::new() }
     }
 
-    /// Where `by` operands come before the inputs of the body.
+    /// Corrects the origin for `by` operands that come before the inputs of the body.
     fn shifted(mut self, by: usize) -> Found<'j> {
         if let Origin::Input(i) = &mut self.origin {
             *i += by;

@@ -5,8 +5,8 @@
 //!           → { lambda ; a c^ d^. -> b^ }
 //! ```
 //!
-//! The program is split by partial evaluation first: what does not depend on the linear inputs is computed, then the
-//! linear equations are walked backwards, each handing cotangents to its linear operands.
+//! The program is first split by partial evaluation. Everything that does not depend on the linear inputs is computed; then the linear
+//! equations are visited backwards, each passing cotangents to its linear operands.
 
 use remat_ir::{Atom, Aval, Builder, Jaxpr, Op, Result};
 
@@ -17,15 +17,15 @@ use crate::rules::{Emit, Operand, rules_of};
 /// A transposed program.
 #[derive(Clone, Debug)]
 pub struct Transposed {
-    /// Inputs: the known inputs, then the cotangents of the outputs that have one. Outputs: the cotangents of the linear
-    /// inputs that are not zero.
+    /// The inputs are the known inputs, then the cotangents of the outputs that have one. The outputs are the nonzero cotangents of the
+    /// linear inputs.
     pub jaxpr: Jaxpr,
-    /// Which linear inputs have a cotangent.
+    /// The linear inputs that have a cotangent.
     pub nonzero: Vec<bool>,
 }
 
-/// Transposes a program that is linear in the inputs `linear`. `cotangents` says which outputs have a cotangent,
-/// `instantiate` whether all linear inputs get one, of zeros if need be.
+/// Transposes a program that is linear in the inputs `linear`. `cotangents` selects the outputs that have a cotangent; with `instantiate`
+/// all linear inputs get one, of zeros if necessary.
 ///
 /// ```
 /// use remat::ir::Jaxpr;
@@ -37,7 +37,7 @@ pub struct Transposed {
 /// ```
 ///
 /// # Errors
-/// If the program is not linear in them.
+/// If the program is not linear in these inputs.
 pub fn transpose(jaxpr: &Jaxpr, linear: &[bool], cotangents: &[bool], instantiate: bool) -> Result<Transposed> {
     expect_mask("transpose", "input", linear, jaxpr.ins.len())?;
     expect_mask("transpose", "output", cotangents, jaxpr.outs.len())?;
@@ -59,7 +59,7 @@ pub fn transpose(jaxpr: &Jaxpr, linear: &[bool], cotangents: &[bool], instantiat
     let mut ct_ins = ct_ins.into_iter();
     for (&atom, &has) in staged.outs.iter().zip(cotangents) {
         let ct = if has { ct_ins.next() } else { None };
-        // A known output is constant in the linear inputs, so nothing becomes of its cotangent.
+        // A known output is constant in the linear inputs, so its cotangent contributes nothing.
         if let (Atom::Var(var), Some(ct)) = (atom, ct)
             && known[var].is_none()
         {
@@ -78,7 +78,7 @@ pub fn transpose(jaxpr: &Jaxpr, linear: &[bool], cotangents: &[bool], instantiat
     Ok(Transposed { jaxpr: checked(b.finish(outs))?, nonzero })
 }
 
-/// Computes the equations of known variables in order, then walks the linear ones backwards.
+/// Computes the equations of known variables in order, then visits the linear ones backwards.
 fn backward(b: &mut Builder, staged: &Jaxpr, known: &mut Env, cts: &mut Env) -> Result<()> {
     let mut linear_eqns = Vec::new();
     for eqn in &staged.eqns {

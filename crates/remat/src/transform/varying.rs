@@ -1,4 +1,4 @@
-//! Along which axes of a mesh the values of a body differ between shards.
+//! Finds the axes of a mesh along which the values of a body differ between shards.
 //!
 //! ```text
 //! operands cut over an axis, and the position along it, differ; a sum or a gathering along it is the same for all shards
@@ -12,7 +12,7 @@ use remat_ir::{Call, Error, ErrorKind, Jaxpr, Op, PartitionSpec, Prim, Result, S
 /// The names of axes.
 type Axes = BTreeSet<Arc<str>>;
 
-/// Fails if a result differs between shards along an axis that its spec does not name, or if what only some shards compute has a
+/// Fails if a result differs between shards along an axis that its spec does not name, or if an equation that only some shards run has a
 /// collective. `describe` names a result for the message: ` at .loss`.
 ///
 /// # Errors
@@ -92,7 +92,7 @@ fn call(op: &Call, ins: &[Axes]) -> Result<Vec<Axes>> {
                 let mut outs = program(&op.jaxpr, &ins)?;
                 let carries = &mut ins[op.num_consts..op.num_consts + op.num_carry];
                 if op.length == 0 {
-                    // The results are the carries that it begins with.
+                    // The results are the carries with which it begins.
                     grow(&mut outs, carries);
                 }
                 if !grow(carries, &outs) {
@@ -125,7 +125,7 @@ fn call(op: &Call, ins: &[Axes]) -> Result<Vec<Axes>> {
         }
         Call::CustomLin(op) => Ok(vec![union(ins); op.bwd.in_avals().len() - op.num_residuals]),
         Call::ShardMap(op) => {
-            // Whether results are what their specs say along its own axes was looked at when it was traced.
+            // Results were checked against their specs along its own axes when it was traced.
             let own = |(axes, spec): (&Axes, &PartitionSpec)| axes.iter().chain(spec.axes()).cloned().collect();
             let mut outs = program(&op.jaxpr, &ins.iter().zip(&op.in_specs).map(own).collect::<Vec<Axes>>())?;
             outs.iter_mut().for_each(|out| out.retain(|axis| op.mesh.size(axis).is_none()));
@@ -134,7 +134,7 @@ fn call(op: &Call, ins: &[Axes]) -> Result<Vec<Axes>> {
     }
 }
 
-/// Adds axes to those of each value; whether some were new.
+/// Adds axes to those of each value. Returns whether any were new.
 fn grow(values: &mut [Axes], more: &[Axes]) -> bool {
     let before: usize = values.iter().map(BTreeSet::len).sum();
     for (value, more) in values.iter_mut().zip(more) {
@@ -143,7 +143,7 @@ fn grow(values: &mut [Axes], more: &[Axes]) -> bool {
     before != values.iter().map(BTreeSet::len).sum::<usize>()
 }
 
-/// Fails if shards that do not agree on what to run would have to meet in a collective.
+/// Fails if shards that may run different equations would have to meet in a collective.
 fn expect_agreement<'a>(
     operation: &str,
     what: &str,

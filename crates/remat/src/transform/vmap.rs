@@ -5,7 +5,7 @@
 //!      → { lambda ; a:[n,..] b. -> c:[n,..] d }  ×  which of (c, d) are
 //! ```
 //!
-//! At the borders of a program the batch dimension is the first one; inside, each rule leaves it where it falls.
+//! At the borders of a program the batch dimension is the first one; inside, each rule leaves it where it ends up.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use crate::rules::{Batched, Emit, bind_collective, rules_of};
 /// A batched program.
 #[derive(Clone, Debug)]
 pub struct Vmapped {
-    /// Batched inputs and outputs have a first dimension more.
+    /// The program; batched inputs and outputs have an additional first dimension.
     pub jaxpr: Jaxpr,
-    /// Which outputs are batched.
+    /// The outputs that are batched.
     pub batched_outs: Vec<bool>,
 }
 
-/// The examples of a batch: their number, and the name of the axis that they are along, if it has one.
+/// The examples of a batch: their number, and the name of their axis, if it has one.
 #[derive(Clone, Copy)]
 pub(crate) struct Batch<'a> {
     pub(crate) size: usize,
@@ -48,7 +48,7 @@ pub fn vmap(jaxpr: &Jaxpr, size: usize, batched_ins: &[bool], force: &[bool]) ->
     vmap_batch(jaxpr, Batch { size, name: None }, batched_ins, force)
 }
 
-/// As [`vmap`]; collectives along the axis `name` are between the examples, and none is left.
+/// As [`vmap`]; collectives along the axis `name` communicate between the examples and are removed.
 ///
 /// ```
 /// use remat::ir::Jaxpr;
@@ -72,7 +72,7 @@ pub fn vmap_named(
     vmap_batch(jaxpr, Batch { size, name: Some(name) }, batched_ins, force)
 }
 
-/// As [`vmap`], over these examples.
+/// As [`vmap`], over this batch.
 pub(crate) fn vmap_batch(jaxpr: &Jaxpr, batch: Batch<'_>, batched_ins: &[bool], force: &[bool]) -> Result<Vmapped> {
     let size = batch.size;
     expect_mask("vmap", "input", batched_ins, jaxpr.ins.len())?;
@@ -118,7 +118,7 @@ pub(crate) fn vmap_batch(jaxpr: &Jaxpr, batch: Batch<'_>, batched_ins: &[bool], 
     Ok(Vmapped { jaxpr: checked(b.finish(outs))?, batched_outs })
 }
 
-/// Writes a batch of one equation: an operand is batched, or the operation communicates along the axis of the examples.
+/// Writes a batch of one equation that has a batched operand or communicates along the axis of the examples.
 pub(crate) fn vmap_equation(b: &mut Builder, op: &Op, batch: Batch<'_>, ins: &[Batched]) -> Result<Vec<Batched>> {
     match (op, batch.name) {
         (Op::Prim(op), Some(name)) => Ok(vec![bind_collective(b, op, name, batch.size, ins)?]),

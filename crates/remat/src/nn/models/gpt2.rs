@@ -20,21 +20,21 @@ pub struct Gpt2Config {
     pub n_embd: usize,
     /// The number of blocks.
     pub n_layer: usize,
-    /// The number of heads, which divides that of features.
+    /// The number of heads, which divides the number of features.
     pub n_head: usize,
-    /// The hidden features of a block; `None` is four times as many as features.
+    /// The hidden features of a block; `None` means four times the number of features.
     pub n_inner: Option<usize>,
     /// Added to the variance in norms.
     pub layer_norm_epsilon: f64,
     /// The standard deviation of weights.
     pub initializer_range: f64,
-    /// Whether the head is the table of the tokens.
+    /// Whether the head shares the weights of the token embedding.
     pub tie_word_embeddings: bool,
-    /// The token that begins a text; the model does not read it, nor those below.
+    /// The token that begins a text. The model does not read it, nor the tokens below.
     pub bos_token_id: Option<i64>,
     /// The tokens that end a text.
     pub eos_token_id: Vec<i64>,
-    /// The token that fills up short texts; some files have -1 for none.
+    /// The token that pads short texts; some files have -1 for none.
     pub pad_token_id: Option<i64>,
 }
 
@@ -57,7 +57,7 @@ impl Default for Gpt2Config {
     }
 }
 
-/// GPT-2: learned positions, blocks with the norm in front, the gelu by `tanh`, and the table of tokens as head.
+/// GPT-2: learned positions, pre-norm blocks, the `tanh` approximation of gelu, and a head tied to the token embedding.
 ///
 /// There is no dropout. Source: Radford et al., "Language models are unsupervised multitask learners", 2019.
 ///
@@ -89,18 +89,18 @@ pub struct Gpt2 {
     pub positions: Embedding,
     /// The blocks (`h`): `attn.qkv` is `c_attn`, `attn.out` and `mlp.down` are each a `c_proj`, `mlp.up` is `c_fc`.
     pub blocks: Stack<Block>,
-    /// After the last block (`ln_f`).
+    /// The norm after the last block (`ln_f`).
     pub norm: LayerNorm,
-    /// The head, if it is not the table of tokens (`lm_head`).
+    /// The head, unless it is tied to the token embedding (`lm_head`).
     pub head: Option<Linear>,
 }
 
 impl Gpt2 {
-    /// Normal weights of the standard deviation that the configuration says, those that write to the residual stream divided by the square root
-    /// of the number of such maps, and biases of zeros.
+    /// Normal weights with the standard deviation of the configuration, and biases of zeros. Weights that write to the residual stream are
+    /// divided by the square root of the number of such maps.
     ///
     /// # Errors
-    /// If the heads do not divide the features or the dtype is not a float: weights are failed tensors.
+    /// If the heads do not divide the features or the dtype is not a float: the weights are failed tensors.
     #[track_caller]
     pub fn init(key: Key, config: &Gpt2Config, dtype: DType) -> Gpt2 {
         pinned(|| {
@@ -127,11 +127,11 @@ impl Gpt2 {
         })
     }
 
-    /// The logits of the token after each of `tokens`, integers `[batch, positions]`: `dtype[batch, positions, vocabulary]`. A token that
-    /// is not in the vocabulary makes them NaN.
+    /// The logits for the token after each of `tokens`, integers `[batch, positions]`: `dtype[batch, positions, vocabulary]`. A token
+    /// outside the vocabulary makes them NaN.
     ///
     /// # Errors
-    /// If the tokens have another type, or more positions than the model has vectors for.
+    /// If the tokens have another type, or more positions than the model.
     #[track_caller]
     pub fn apply(&self, tokens: &Tensor) -> Tensor {
         deferred(|| {
@@ -148,7 +148,7 @@ impl Gpt2 {
     /// An empty cache for sequences of up to `positions` tokens.
     ///
     /// # Errors
-    /// If the model does not have as many positions, or its weights are failed.
+    /// If the model has fewer positions, or its weights are failed.
     #[track_caller]
     pub fn cache(&self, batch: usize, positions: usize) -> Result<KvCache> {
         let loc = current_loc();
@@ -162,7 +162,7 @@ impl Gpt2 {
         .map_err(|error: Error| error.at(loc))
     }
 
-    /// As [`Gpt2::apply`] for tokens that follow those of a cache, which is given on with them.
+    /// As [`Gpt2::apply`] for tokens that follow those of a cache. Returns the next cache too.
     ///
     /// # Errors
     /// As [`Gpt2::apply`] and [`KvCache::attend`]; if the cache is of another number of layers.

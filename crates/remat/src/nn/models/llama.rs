@@ -12,7 +12,7 @@ use crate::random::Key;
 use crate::trace::current_loc;
 use crate::{DType, Tensor, Tree, named_scope};
 
-/// The sizes of a [`Llama`]; the names are those of Hugging Face's `config.json`. The default is that of `LlamaConfig` there.
+/// The sizes of a [`Llama`]; the names are those of Hugging Face's `config.json`, and the defaults those of `LlamaConfig` there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LlamaConfig {
     /// The number of tokens of the vocabulary.
@@ -25,31 +25,31 @@ pub struct LlamaConfig {
     pub num_hidden_layers: usize,
     /// The number of heads.
     pub num_attention_heads: usize,
-    /// The number of key heads, which divides that of heads; `None` is as many as heads.
+    /// The number of key heads, which divides the number of heads; `None` means the number of heads.
     pub num_key_value_heads: Option<usize>,
-    /// The features of a head; `None` is the number of features over that of heads.
+    /// The features of a head; `None` means the number of features divided by the number of heads.
     pub head_dim: Option<usize>,
-    /// The longest sequence that the model learned from. Longer ones are not refused.
+    /// The longest sequence that the model was trained on. Longer ones are accepted.
     pub max_position_embeddings: usize,
     /// Added to the mean square in norms.
     pub rms_norm_eps: f64,
     /// The base of the rotary frequencies.
     pub rope_theta: f64,
-    /// How these frequencies are changed.
+    /// How these frequencies are scaled.
     pub rope_scaling: RopeScaling,
-    /// Whether the head is the table of the tokens.
+    /// Whether the head shares the weights of the token embedding.
     pub tie_word_embeddings: bool,
     /// Whether the maps of the attention have biases.
     pub attention_bias: bool,
-    /// Whether the maps of the gated map have biases.
+    /// Whether the maps of the gated MLP have biases.
     pub mlp_bias: bool,
     /// The standard deviation of weights.
     pub initializer_range: f64,
-    /// The token that begins a text; the model does not read it, nor those below.
+    /// The token that begins a text. The model does not read it, nor the tokens below.
     pub bos_token_id: Option<i64>,
     /// The tokens that end a text.
     pub eos_token_id: Vec<i64>,
-    /// The token that fills up short texts; some files have -1 for none.
+    /// The token that pads short texts; some files have -1 for none.
     pub pad_token_id: Option<i64>,
 }
 
@@ -85,9 +85,9 @@ pub struct LlamaBlock {
     pub norm1: RmsNorm,
     /// The attention (`self_attn`).
     pub attn: GroupedAttention,
-    /// Before the gated map (`post_attention_layernorm`).
+    /// Before the gated MLP (`post_attention_layernorm`).
     pub norm2: RmsNorm,
-    /// The gated map.
+    /// The gated MLP.
     pub mlp: GatedMlp,
 }
 
@@ -128,7 +128,7 @@ impl LlamaBlock {
     }
 }
 
-/// Llama: RMS norms, rotary positions, attention whose heads share keys, gated maps; in its newer sizes Mistral and others have the same shape.
+/// Llama: RMS norms, rotary positions, grouped-query attention and gated MLPs. Mistral and other models have the same architecture.
 ///
 /// Source: Touvron et al., "LLaMA", 2023.
 ///
@@ -160,21 +160,22 @@ impl LlamaBlock {
 pub struct Llama {
     /// The vectors of tokens (`embed_tokens`).
     pub embed: Embedding,
-    /// The blocks (`layers`): `attn.out` is `o_proj`, the others are named as there without `_proj`.
+    /// The blocks (`layers`). `attn.out` is `o_proj`; the others have the same names without `_proj`.
     pub blocks: Stack<LlamaBlock>,
-    /// After the last block.
+    /// The norm after the last block.
     pub norm: RmsNorm,
-    /// The head, if it is not the table of tokens (`lm_head`).
+    /// The head, unless it is tied to the token embedding (`lm_head`).
     pub head: Option<Linear>,
     /// The rotary positions of all blocks.
     pub rotary: Rotary,
 }
 
 impl Llama {
-    /// Normal weights of the standard deviation that the configuration says, and biases of zeros.
+    /// Normal weights with the standard deviation of the configuration, and biases of zeros.
     ///
     /// # Errors
-    /// If the heads do not divide the features and `head_dim` is not given, the key heads do not divide the heads or the dtype is not a float: weights are failed tensors.
+    /// If the heads do not divide the features and `head_dim` is not given, the key heads do not divide the heads, or the dtype is not a
+    /// float: the weights are failed tensors.
     #[track_caller]
     pub fn init(key: Key, config: &LlamaConfig, dtype: DType) -> Llama {
         pinned(|| {
@@ -226,8 +227,8 @@ impl Llama {
         })
     }
 
-    /// The logits of the token after each of `tokens`, integers `[batch, positions]`: `dtype[batch, positions, vocabulary]`. A token that
-    /// is not in the vocabulary makes them NaN.
+    /// The logits for the token after each of `tokens`, integers `[batch, positions]`: `dtype[batch, positions, vocabulary]`. A token
+    /// outside the vocabulary makes them NaN.
     ///
     /// # Errors
     /// If the tokens have another type.
@@ -260,7 +261,7 @@ impl Llama {
         .map_err(|error: Error| error.at(loc))
     }
 
-    /// As [`Llama::apply`] for tokens that follow those of a cache, which is given on with them.
+    /// As [`Llama::apply`] for tokens that follow those of a cache. Returns the next cache too.
     ///
     /// # Errors
     /// As [`Llama::apply`] and [`KvCache::attend`]; if the cache is of another number of layers.
@@ -295,7 +296,7 @@ impl Decoder for Llama {
         Ok(self.embed.table.dims::<2>()?[0])
     }
 
-    // Rotary positions have no end; the model learned from sequences of `max_position_embeddings` tokens.
+    // Rotary positions have no limit; the model was trained on sequences of `max_position_embeddings` tokens.
     fn context(&self) -> Result<Option<usize>> {
         Ok(None)
     }

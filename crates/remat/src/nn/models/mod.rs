@@ -1,4 +1,4 @@
-//! Whole models: configurations with the field names of Hugging Face's `config.json`, weights, and what they compute.
+//! Whole models: configurations with the field names of Hugging Face's `config.json`, weights, and forward passes.
 
 mod gpt2;
 mod llama;
@@ -31,17 +31,17 @@ fn positions(operation: &str, tokens: &Tensor) -> Result<usize> {
     }
 }
 
-/// The head of a language model, unless it is the table of the tokens: `features` and the size of the vocabulary are its sizes.
+/// The head of a language model, unless it is tied to the token embedding. Its sizes are `features` and the size of the vocabulary.
 fn untied_head(key: Key, is_tied: bool, [features, vocabulary]: [usize; 2], dtype: DType) -> Option<Linear> {
     (!is_tied).then(|| Linear { bias: None, ..Linear::init(key, features, vocabulary, dtype) })
 }
 
-/// The logits of normalised features, by the head or the table of the tokens.
+/// The logits of normalised features, from the head or the token embedding.
 fn logits(head: Option<&Linear>, embed: &Embedding, x: &Tensor) -> Tensor {
     head.map_or_else(|| embed.logits(x), |head| head.apply(x))
 }
 
-/// The model, or one of failed weights where its configuration is wrong.
+/// The model, or one with failed weights if its configuration is wrong.
 fn checked<M: crate::Tree>(configuration: Result<()>, model: M) -> M {
     match configuration {
         Ok(()) => model,
@@ -49,8 +49,8 @@ fn checked<M: crate::Tree>(configuration: Result<()>, model: M) -> M {
     }
 }
 
-/// The model with normal weights of mean 0 in place of every matrix; its vectors, which are biases and scales, stay. `deviation` is
-/// that of the matrix at a path. Failed weights stay too.
+/// The model with normal weights of mean 0 in every matrix; vectors, which are biases and scales, stay. `deviation` gives the standard
+/// deviation of the matrix at a path. Failed weights stay too.
 fn with_normal_matrices<M: crate::Tree>(key: &Key, model: &M, deviation: impl Fn(&str) -> f64) -> M {
     let mut number = 0u32;
     tree::map(model, |path, leaf| match leaf.aval() {

@@ -12,7 +12,7 @@ use crate::{DType, Padding, PoolConfig, Tensor, Tree, named_scope};
 /// The sizes of a [`ResNet`]; the names are those of Hugging Face's `config.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResNetConfig {
-    /// The features of an image.
+    /// The channels of an image.
     pub num_channels: usize,
     /// The features after the first convolution.
     pub embedding_size: usize,
@@ -20,7 +20,7 @@ pub struct ResNetConfig {
     pub hidden_sizes: Vec<usize>,
     /// The blocks of each stage.
     pub depths: Vec<usize>,
-    /// Whether a block is three convolutions, of which the middle one has a quarter of the features, and not two.
+    /// Whether a block has three convolutions instead of two; the middle one then has a quarter of the features.
     pub bottleneck: bool,
     /// The number of classes.
     pub num_labels: usize,
@@ -76,7 +76,8 @@ pub struct ConvNorm {
 }
 
 impl ConvNorm {
-    /// Normal weights of variance two over the number of elements that a feature of the input reaches. Source: He et al., "Delving deep into rectifiers", 2015.
+    /// Normal weights with variance two over the number of elements that each input feature reaches. Source: He et al., "Delving deep into
+    /// rectifiers", 2015.
     fn init(key: Key, inputs: usize, outputs: usize, window: usize, stride: usize, dtype: DType) -> ConvNorm {
         let deviation = (2.0 / (outputs * window * window).max(1) as f64).sqrt();
         let kernel = random::normal(key.fold_in(1), [outputs, inputs, window, window], dtype) * deviation;
@@ -96,12 +97,12 @@ impl ConvNorm {
     }
 }
 
-/// A block of [`ResNet`]: convolutions beside the input, which is convolved too where its shape changes.
+/// A block of [`ResNet`]: convolutions with a shortcut, which is a convolution too if the shape changes.
 #[derive(Clone, Debug, Tree)]
 pub struct ResNetBlock {
-    /// Two or three, with the rectifier between them.
+    /// Two or three convolutions, with a ReLU between them.
     pub convs: Vec<ConvNorm>,
-    /// Of the input.
+    /// The convolution of the shortcut, if there is one.
     pub shortcut: Option<ConvNorm>,
 }
 
@@ -134,9 +135,9 @@ impl ResNetBlock {
     }
 }
 
-/// A residual network for classes of images, with strides in the middle convolution of a block, as in torchvision.
+/// A residual network that classifies images, with strides in the middle convolution of a block, as in torchvision.
 ///
-/// Its norms have [`RunningStatistics`], which are a state beside the weights. Source: He et al., "Deep residual learning", 2015.
+/// Its norms have [`RunningStatistics`], a state separate from the weights. Source: He et al., "Deep residual learning", 2015.
 ///
 /// ```
 /// use remat::nn::{ResNet, ResNetConfig, cross_entropy};
@@ -160,16 +161,16 @@ pub struct ResNet {
     pub stem: ConvNorm,
     /// The blocks of each stage.
     pub stages: Vec<Vec<ResNetBlock>>,
-    /// From the means of the features to the classes.
+    /// From the mean of each feature to the classes.
     pub head: Linear,
 }
 
 impl ResNet {
-    /// Weights as He et al. have them.
+    /// Weights as in He et al.
     ///
     /// # Errors
-    /// If there are not as many depths as hidden sizes, a bottleneck's features are not a multiple of 4, or the dtype is not a float: the weights
-    /// are failed tensors.
+    /// If the numbers of depths and hidden sizes differ, a bottleneck's features are not a multiple of 4, or the dtype is not a float: the
+    /// weights are failed tensors.
     #[track_caller]
     pub fn init(key: Key, config: &ResNetConfig, dtype: DType) -> ResNet {
         pinned(|| {
@@ -203,7 +204,7 @@ impl ResNet {
         })
     }
 
-    /// The statistics of all norms before training.
+    /// The initial statistics of all norms.
     ///
     /// # Errors
     /// If weights are failed.
@@ -214,11 +215,11 @@ impl ResNet {
         norms.map(|scale| Ok(RunningStatistics::init(scale.size()?, scale.dtype()?))).collect()
     }
 
-    /// The logits of images `dtype[batch, channels, height, width]`, `dtype[batch, classes]`, with norms by the batch's own statistics, and the running statistics with those of
-    /// the batch in them.
+    /// The logits `dtype[batch, classes]` of images `dtype[batch, channels, height, width]`, normalised by the batch's own statistics, and
+    /// the running statistics updated with those of the batch.
     ///
     /// # Errors
-    /// If shapes or dtypes do not fit, or the statistics are of another model.
+    /// If shapes or dtypes do not fit, or the statistics belong to another model.
     #[track_caller]
     pub fn train(&self, x: &Tensor, statistics: &[RunningStatistics]) -> Result<(Tensor, Vec<RunningStatistics>)> {
         let loc = current_loc();
@@ -227,7 +228,7 @@ impl ResNet {
         Ok((logits, norms.held))
     }
 
-    /// As [`ResNet::train`], with norms by running statistics, so that an image's result does not depend on the others.
+    /// As [`ResNet::train`], normalised by running statistics, so that the result for an image does not depend on the others.
     ///
     /// # Errors
     /// As [`ResNet::train`].
@@ -264,7 +265,7 @@ impl ResNet {
 struct Norms {
     training: bool,
     held: Vec<RunningStatistics>,
-    /// The number of those that have run.
+    /// The number of norms that have run.
     at: usize,
 }
 

@@ -10,23 +10,23 @@ use crate::{DType, Padding, Tensor, Tree, named_scope};
 /// The sizes of a [`UNet`]; the names are those of `UNet2DModel` in `diffusers`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UNetConfig {
-    /// The features of an image.
+    /// The channels of an image.
     pub in_channels: usize,
-    /// The features of the result.
+    /// The channels of the result.
     pub out_channels: usize,
     /// The features of each level, from the largest images to the smallest.
     pub block_out_channels: Vec<usize>,
     /// The blocks of each level on the way down; there is one more on the way up.
     pub layers_per_block: usize,
-    /// The groups of norms, which divide all features.
+    /// The groups of the norms, which divide all numbers of features.
     pub norm_num_groups: usize,
-    /// The levels, from 0, at which pixels attend to one another, after each block.
+    /// The levels, counted from 0, with self-attention of the pixels after each block.
     pub attention_levels: Vec<usize>,
-    /// Whether it is told a time: that of a diffusion process.
+    /// Whether the model takes a time, that of a diffusion process.
     pub time: bool,
 }
 
-/// Without a time, four levels of 64 to 512 features.
+/// Four levels of 64 to 512 features, without a time.
 impl Default for UNetConfig {
     fn default() -> UNetConfig {
         UNetConfig {
@@ -41,7 +41,7 @@ impl Default for UNetConfig {
     }
 }
 
-/// Two convolutions with norms and `silu` in front, beside the input; the time is added between them.
+/// A residual block of two convolutions, each after a norm and `silu`; the time embedding is added between them.
 #[derive(Clone, Debug, Tree)]
 pub struct UNetBlock {
     /// Before the first convolution.
@@ -54,13 +54,13 @@ pub struct UNetBlock {
     pub norm2: GroupNorm,
     /// The second convolution.
     pub conv2: Conv,
-    /// Of the input, where the number of features changes.
+    /// The convolution of the shortcut, if the number of features changes.
     pub shortcut: Option<Conv>,
-    /// Of the pixels to one another, after a norm, beside the result.
+    /// A norm and self-attention of the pixels, added to the result.
     pub attention: Option<(GroupNorm, Attention)>,
 }
 
-/// What blocks are made of.
+/// The parts from which blocks are created.
 struct Parts<'a> {
     config: &'a UNetConfig,
     dtype: DType,
@@ -124,22 +124,22 @@ impl UNetBlock {
 pub struct UNetDown {
     /// The blocks.
     pub blocks: Vec<UNetBlock>,
-    /// To half of the size.
+    /// The convolution that halves the size.
     pub smaller: Option<Conv>,
 }
 
-/// A level on the way up: blocks, each of which also takes a result of the way down; then, at all levels but the largest, every pixel is
+/// A level on the way up: blocks, each of which also takes a result of the way down. At all levels except the largest, every pixel is then
 /// repeated to two by two and convolved.
 #[derive(Clone, Debug, Tree)]
 pub struct UNetUp {
     /// The blocks.
     pub blocks: Vec<UNetBlock>,
-    /// After the pixels were repeated.
+    /// The convolution after the pixels are repeated.
     pub larger: Option<Conv>,
 }
 
-/// A U-Net: images become smaller and get more features from level to level, then larger again, joined with what was there on the way down. With a time it is
-/// what removes noise in a diffusion model.
+/// A U-Net: images become smaller with more features from level to level, then larger again, joined with the results of the way down. With
+/// a time it is the denoiser of a diffusion model.
 ///
 /// Source: Ronneberger, Fischer and Brox, "U-Net", 2015; Ho, Jain and Abbeel, "Denoising diffusion probabilistic models", 2020. Convolutions
 /// have the name `conv`.
@@ -165,22 +165,22 @@ pub struct UNet {
     pub first: Conv,
     /// The way down.
     pub down: Vec<UNetDown>,
-    /// At the smallest size.
+    /// The blocks at the smallest size.
     pub middle: Vec<UNetBlock>,
     /// The way up.
     pub up: Vec<UNetUp>,
-    /// Before the last convolution.
+    /// The norm before the last convolution.
     pub norm: GroupNorm,
     /// The last convolution.
     pub last: Conv,
 }
 
 impl UNet {
-    /// Weights as the parts make them.
+    /// Weights as the parts initialise them.
     ///
     /// # Errors
-    /// If the groups do not divide the features, an attention level is not one of the levels, or the dtype is not a float: weights are
-    /// failed tensors.
+    /// If the groups do not divide the features, an attention level does not exist, or the dtype is not a float: the weights are failed
+    /// tensors.
     #[track_caller]
     pub fn init(key: Key, config: &UNetConfig, dtype: DType) -> UNet {
         pinned(|| {
@@ -197,7 +197,7 @@ impl UNet {
                 let message = format!("attention level {level} is not one of the {}", counted(sizes.len(), "level"));
                 first.kernel = deferred(|| Err(Error::new(ErrorKind::Argument, "nn::UNet::init", message)));
             }
-            // The features of each result that the way up is given.
+            // The features of each result that is passed to the way up.
             let (mut features, mut kept) = (begin, vec![begin]);
             let mut down = Vec::new();
             for (level, &size) in sizes.iter().enumerate() {
@@ -233,10 +233,11 @@ impl UNet {
         })
     }
 
-    /// The result for images `dtype[batch, channels, height, width]`, of the same size; `time` are numbers `[batch]`, of a model that is told one.
+    /// The result for images `dtype[batch, channels, height, width]`, which has the same size. `time` is `[batch]` numbers, for a model
+    /// that takes a time.
     ///
     /// # Errors
-    /// If height or width cannot be halved from level to level, the time is missing or not wanted, or shapes or dtypes do not fit.
+    /// If height or width cannot be halved at every level, the time is missing or not expected, or shapes or dtypes do not fit.
     #[track_caller]
     pub fn apply(&self, x: &Tensor, time: Option<&Tensor>) -> Tensor {
         deferred(|| named_scope("unet", || self.run(x, time)))

@@ -14,13 +14,13 @@ pub struct VitConfig {
     pub image_size: usize,
     /// The height and the width of a patch, which divide those of the image.
     pub patch_size: usize,
-    /// The features of an image.
+    /// The channels of an image.
     pub num_channels: usize,
     /// The number of features.
     pub hidden_size: usize,
     /// The number of blocks.
     pub num_hidden_layers: usize,
-    /// The number of heads, which divides that of features.
+    /// The number of heads, which divides the number of features.
     pub num_attention_heads: usize,
     /// The hidden features of a block.
     pub intermediate_size: usize,
@@ -46,9 +46,10 @@ impl Default for VitConfig {
     }
 }
 
-/// A vision transformer for classes of images: patches are tokens, and one more token, which is learned, gathers what the head reads.
+/// A vision transformer that classifies images: patches are tokens, and the head reads one additional, learned token.
 ///
-/// The gelu is that by `tanh`, as in the original implementation. Source: Dosovitskiy et al., "An image is worth 16x16 words", 2020.
+/// It uses the `tanh` approximation of gelu, as the original implementation does. Source: Dosovitskiy et al., "An image is worth 16x16
+/// words", 2020.
 ///
 /// ```
 /// use remat::nn::{Vit, VitConfig};
@@ -63,25 +64,26 @@ impl Default for VitConfig {
 /// ```
 #[derive(Clone, Debug, Tree)]
 pub struct Vit {
-    /// From a patch to its features.
+    /// The convolution from a patch to its features.
     pub patches: Conv,
-    /// The token of the class, `[features]`.
+    /// The class token, `[features]`.
     pub class: Tensor,
-    /// The vectors of positions, that of the class first: `[positions, features]`.
+    /// The vectors of positions, with that of the class token first: `[positions, features]`.
     pub positions: Tensor,
-    /// The blocks, whose attention is to all positions.
+    /// The blocks, which attend to all positions.
     pub blocks: Stack<Block>,
-    /// After the last block.
+    /// The norm after the last block.
     pub norm: LayerNorm,
-    /// From the features of the class's token to the classes.
+    /// From the features of the class token to the classes.
     pub head: Linear,
 }
 
 impl Vit {
-    /// Weights as the parts make them, and normal positions of standard deviation 0.02.
+    /// Weights as the parts initialise them, and normal positions of standard deviation 0.02.
     ///
     /// # Errors
-    /// If the patches do not divide the image, the heads do not divide the features, or the dtype is not a float: weights are failed tensors.
+    /// If the patches do not divide the image, the heads do not divide the features, or the dtype is not a float: the weights are failed
+    /// tensors.
     #[track_caller]
     pub fn init(key: Key, config: &VitConfig, dtype: DType) -> Vit {
         pinned(|| {
@@ -132,7 +134,7 @@ impl Vit {
     pub fn apply(&self, x: &Tensor) -> Tensor {
         deferred(|| {
             named_scope("vit", || {
-                // An error of the weights, such as that of `init`, comes before those of this call.
+                // An error of the weights, such as that of `init`, takes precedence over those of this call.
                 let [positions, features] = self.positions.dims()?;
                 let patches = self.patches.apply(x);
                 let [batch, _, height, width] = patches.dims()?;

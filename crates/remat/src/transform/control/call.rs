@@ -1,4 +1,4 @@
-//! `jit` and `checkpoint`: one body, called once.
+//! The rules of `jit` and `checkpoint`, which call one body once.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use crate::rules::{Batched, Linear, Operand};
 /// An operation that calls one program.
 pub(super) trait Call {
     fn body(&self) -> &Arc<Jaxpr>;
-    /// The same call of another program.
+    /// The same call with another body.
     fn of(&self, body: Jaxpr) -> Op;
-    /// The call of the backward pass of the program.
+    /// The call of the body's backward pass.
     fn of_transposed(&self, body: Jaxpr) -> Op;
 }
 

@@ -1,4 +1,4 @@
-//! `cond`: one of several branches.
+//! The rules of `cond`, which runs one of several branches.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ fn of(branches: impl IntoIterator<Item = Jaxpr>) -> Cond {
     Cond { branches: branches.into_iter().map(Arc::new).collect() }
 }
 
-/// Widens a mask by what each branch asks for until all branches agree; a branch that agrees already is not done again.
+/// Widens a mask by the needs of each branch until all branches agree. A branch that already agrees is not processed again.
 fn agree<T>(
     op: &Cond,
     mut mask: Vec<bool>,
@@ -77,7 +77,7 @@ pub(super) fn split(op: &Cond, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
         .enumerate()
         .map(|(i, p)| merged.staged_branch(i, p, &known_avals[1..]))
         .collect::<Result<Vec<_>>>()?;
-    // Behind the index: the residuals, the known operands that are kept, the unknown operands.
+    // After the index: the residuals, the kept known operands, the unknown operands.
     let known_operands = eqn.known();
     let residuals = (0..merged.avals.len()).map(|i| StagedIn::Known(num_known + i));
     let kept = merged.inputs.iter().map(|&i| StagedIn::Operand(known_operands[1 + i]));
@@ -87,8 +87,8 @@ pub(super) fn split(op: &Cond, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
     Ok(Some(SplitEqn { known, unknown_outs, staged, named: Vec::new() }))
 }
 
-/// The residuals of all branches in one list: a slot serves every branch that needs a value of its aval, and holds
-/// zeros for a branch that does not need it. Known operands that any branch keeps are passed as they are.
+/// The residuals of all branches in one list. A slot serves every branch that needs a value of its aval, and holds zeros for the others.
+/// Known operands that any branch keeps are passed as they are.
 struct Merged {
     avals: Vec<Aval>,
     /// For each branch, the slot of each of its residuals; `None` for an operand.
@@ -98,8 +98,8 @@ struct Merged {
 }
 
 impl Merged {
-    /// What only known outputs need, which are there in case that they are read where the branch is computed again, has
-    /// slots of its own: dead code elimination takes those away where nobody reads the outputs.
+    /// Values that only known outputs need, in case they are read where the branch is computed again, have separate slots: dead code
+    /// elimination removes these if the outputs are not read.
     fn new(branches: &[PartialEval]) -> Result<Merged> {
         let mut avals: Vec<Aval> = Vec::new();
         let mut inputs: Vec<usize> = Vec::new();
@@ -140,7 +140,7 @@ impl Merged {
         Ok(Merged { avals, slots, inputs })
     }
 
-    /// The known part of a branch: the known outputs, then all slots.
+    /// The known part of a branch. It returns the known outputs, then all slots.
     fn known_branch(&self, branch: usize, parts: &PartialEval, num_known: usize) -> Result<Jaxpr> {
         let mut b = Builder::new();
         let ins = b.inputs(parts.known.in_avals());
@@ -165,7 +165,7 @@ impl Merged {
         Ok(b.finish(all))
     }
 
-    /// The staged part of a branch: takes all slots, the kept operands, then the unknown operands.
+    /// The staged part of a branch. It takes all slots, the kept operands, then the unknown operands.
     fn staged_branch(&self, branch: usize, parts: &PartialEval, known_avals: &[Aval]) -> Result<Jaxpr> {
         let mut b = Builder::new();
         let slots = b.inputs(self.avals.iter().cloned());
@@ -191,7 +191,7 @@ pub(super) fn transpose(b: &mut Builder, op: &Cond, cotangents: &[Option<Atom>],
     let index = ins[0].known(op)?;
     let linear: Vec<bool> = ins[1..].iter().map(Operand::is_linear).collect();
     let has_ct: Vec<bool> = cotangents.iter().map(Option::is_some).collect();
-    // Every branch gives a cotangent for every linear operand, since the branches must agree.
+    // Every branch returns a cotangent for every linear operand, since the branches must agree.
     let branches = op
         .branches
         .iter()
@@ -216,7 +216,7 @@ pub(super) fn vmap(b: &mut Builder, op: &Cond, batch: Batch<'_>, ins: &[Batched]
         let outs = push(b, of(branches.into_iter().map(|v| v.jaxpr)).into(), &operands, &like);
         return Ok(batched_outs(outs, &outs_batched));
     }
-    // Each example takes its own branch: compute all and select.
+    // Each example takes its own branch: all branches are computed, and results selected.
     let index = front(b, batch.size, ins[0])?;
     let last = Literal::from_i128(DType::I32, op.branches.len() as i128 - 1);
     let index = b.apply(remat_ir::Clamp, &[Literal::from_i128(DType::I32, 0).into(), index, last.into()])?;

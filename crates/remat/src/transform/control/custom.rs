@@ -1,4 +1,4 @@
-//! Functions with a derivative of their own.
+//! The rules of functions with custom derivatives.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::super::vmap_batch as vmap_jaxpr;
 use super::{batched_mask, batched_outs, fronted, not_linear, push, spread};
 use crate::rules::{Batched, Emit, Linear, Operand};
 
-/// Which avals can have a tangent.
+/// The avals that can have a tangent.
 fn floats(avals: &[Aval]) -> Vec<bool> {
     avals.iter().map(|a| a.dtype.is_float()).collect()
 }
@@ -25,10 +25,10 @@ fn traced<'a, T>(operation: &str, name: &str, rule: &'a Option<T>) -> Result<&'a
     })
 }
 
-/// The tangents of the floats of the argument, zeros where there is none.
+/// The tangents of the floats of the argument, with zeros for missing ones.
 ///
 /// # Errors
-/// If a captured constant has a tangent: the rule says nothing of it, and to drop it would give a wrong gradient.
+/// If a captured constant has a tangent: the rule does not cover it, and dropping it would give a wrong gradient.
 fn instantiate_floats(
     b: &mut Builder,
     operation: &str,
@@ -186,7 +186,7 @@ pub(super) fn vmap_custom_lin(
 ) -> Result<Vec<Batched>> {
     let batched = batched_mask(ins);
     let (residuals, tangents) = batched.split_at(op.num_residuals);
-    // All cotangents that come are batched, since the results are.
+    // All incoming cotangents are batched, since the results are.
     let num_cts = op.bwd.ins.len() - op.num_residuals;
     let bwd = batch_backward(&op.bwd, batch, &[residuals, &vec![true; num_cts]].concat(), tangents)?;
     let operands = fronted(b, batch.size, ins)?;

@@ -1,5 +1,4 @@
-//! The rules of operations with jaxprs in their parameters, one file per operation: each is its transformation applied to the
-//! bodies.
+//! The rules of operations with jaxprs in their parameters, one file per operation. Each applies its transformation to the bodies.
 
 mod call;
 mod cond;
@@ -29,7 +28,7 @@ pub(super) fn jvp(b: &mut Builder, op: &Call, ins: &[Atom], tangents: &[Option<A
     }
 }
 
-/// The known and the staged part of an equation; `None` where it is treated as one operation.
+/// The known and the staged part of an equation; `None` if it is treated as one operation.
 pub(super) fn split(op: &Call, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
     match op {
         Call::Jit(op) => call::split_jit(op, eqn),
@@ -42,7 +41,7 @@ pub(super) fn split(op: &Call, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
     }
 }
 
-/// The cotangents of the linear operands; at least one result has one.
+/// The cotangents of the linear operands; at least one result has a cotangent.
 pub(super) fn transpose(
     b: &mut Builder,
     op: &Call,
@@ -83,7 +82,7 @@ fn push(b: &mut Builder, op: Op, ins: &[Atom], like: &Jaxpr) -> Vec<Atom> {
     b.push(op, ins, like.out_avals(), loc).into_iter().map(Atom::Var).collect()
 }
 
-/// Hands out the values in turn to the places where the mask is `true`.
+/// Distributes the values in order to the entries where the mask is `true`.
 fn spread<T>(mask: &[bool], values: impl IntoIterator<Item = T>) -> Vec<Option<T>> {
     let mut values = values.into_iter();
     mask.iter().map(|&m| if m { values.next() } else { None }).collect()
@@ -103,7 +102,7 @@ fn known(ins: &[Operand]) -> Vec<Atom> {
     ins.iter().filter_map(atom).collect()
 }
 
-/// The operands with the batch dimension in front where they have one.
+/// The operands with the batch dimension in front if they have one.
 fn fronted(b: &mut Builder, size: usize, ins: &[Batched]) -> Result<Vec<Atom>> {
     ins.iter().map(|&i| if i.axis.is_some() { front(b, size, i) } else { Ok(i.atom) }).collect()
 }
@@ -113,7 +112,7 @@ fn front(b: &mut Builder, size: usize, x: Batched) -> Result<Atom> {
     crate::rules::Emit::batch_front(b, x, size)
 }
 
-/// For each example the case that `which` says. What lives in another memory is selected in that of the device.
+/// Selects for each example the case given by `which`. Values in another memory are selected in device memory.
 fn select_example(b: &mut Builder, which: Atom, cases: &[Atom]) -> Result<Atom> {
     let aval = b.aval(cases[0]);
     let which = crate::rules::Emit::broadcast(b, which, &aval.shape, &[0])?;

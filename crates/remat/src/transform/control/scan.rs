@@ -1,4 +1,4 @@
-//! `scan`: a loop over the first axis.
+//! The rules of `scan`, a loop over the first axis.
 
 mod split;
 
@@ -25,7 +25,7 @@ fn of(op: &Scan, body: Jaxpr, num_consts: usize, num_carry: usize) -> Scan {
     Scan { jaxpr: Arc::new(body), num_consts, num_carry, ..op.clone() }
 }
 
-/// Adds the loop; stacked outputs are slices of the body with the length in front.
+/// Adds the loop. Stacked outputs are slices of the body with the length in front.
 fn push(b: &mut Builder, op: Scan, ins: &[Atom]) -> Vec<Atom> {
     let loc = b.loc;
     let avals = out_avals(&op);
@@ -43,7 +43,7 @@ fn out_avals(op: &Scan) -> Vec<Aval> {
 pub(super) fn jvp(b: &mut Builder, op: &Scan, ins: &[Atom], tangents: &[Option<Atom>]) -> Result<(Vec<Atom>, Linear)> {
     let mut nonzero: Vec<bool> = tangents.iter().map(Option::is_some).collect();
     let num_ys = op.jaxpr.outs.len() - op.num_carry;
-    // A carry has a tangent if its initial value has one or the body gives it one: a fixpoint of at most num_carry steps.
+    // A carry has a tangent if its initial value or the body's result has one: a fixpoint of at most num_carry steps.
     let body = loop {
         let (_, carry, _) = groups(op, &nonzero);
         let instantiate = [carry.to_vec(), vec![false; num_ys]].concat();
@@ -80,8 +80,7 @@ pub(super) fn jvp(b: &mut Builder, op: &Scan, ins: &[Atom], tangents: &[Option<A
     Ok(([carry, ys].concat(), spread(&body.nonzero, out_tangents)))
 }
 
-/// Brings primals followed by tangents into the order of a loop: constants and theirs, carries and theirs, inputs and
-/// theirs.
+/// Reorders primals followed by tangents for a loop: constants and their tangents, carries and theirs, inputs and theirs.
 fn interleave<T: Copy>(op: &Scan, items: &[T], nonzero: &[bool]) -> Vec<T> {
     let (primals, tangents) = items.split_at(nonzero.len());
     let tangents = spread(nonzero, tangents.iter().copied());
@@ -97,7 +96,7 @@ pub(super) fn transpose(
     out_avals: &[Aval],
     ins: &[Operand],
 ) -> Result<Linear> {
-    // A carry is linear though its initial value may be known: the zeros that a tangent starts from.
+    // A carry is linear even if its initial value is known, since a tangent starts from zeros.
     let carry_range = op.num_consts..op.num_consts + op.num_carry;
     let linear: Vec<bool> =
         ins.iter().enumerate().map(|(i, operand)| carry_range.contains(&i) || operand.is_linear()).collect();
@@ -172,7 +171,7 @@ pub(super) fn vmap(b: &mut Builder, op: &Scan, batch: Batch<'_>, ins: &[Batched]
     for (i, (&x, &is_batched)) in ins.iter().zip(&batched).enumerate() {
         operands.push(match x.axis {
             _ if !is_batched => x.atom,
-            // The loop is over the first axis, so that the batch comes second.
+            // The loop is over the first axis, so the batch is the second.
             Some(axis) if i >= op.num_consts + op.num_carry => b.move_axis(x.atom, axis, 1)?,
             _ => front(b, batch.size, x)?,
         });

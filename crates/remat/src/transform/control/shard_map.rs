@@ -1,8 +1,8 @@
-//! `shard_map`: one body, run on every device of a mesh.
+//! The rules of `shard_map`, which runs one body on every device of a mesh.
 //!
-//! The transformations of its body are those of the map of all shards to all shards (see the rules of collectives). At its border an
-//! operand that is not cut over an axis is copied along it, so that its cotangent is the sum of those of the copies. The shards of a
-//! result that is not cut over an axis are equal, so that each takes an equal part of its cotangent.
+//! The body is transformed as a map from all shards to all shards (see the rules of collectives). At its border, an operand that is not cut
+//! over an axis is copied along it, so its cotangent is the sum over the copies. The shards of a result that is not cut over an axis are
+//! equal, so each takes an equal part of its cotangent.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(super) fn jvp(
     Ok((outs, spread(&jvp.nonzero, out_tangents)))
 }
 
-/// Residuals that the body computes have a dimension in front, which is cut over all axes: one entry for each device.
+/// Residuals that the body computes get a first dimension, which is cut over all axes: one entry per device.
 pub(super) fn split(op: &ShardMap, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
     let has_known_outs = || unknown_outs(&op.jaxpr, &eqn.unknown()).contains(&false);
     let Some(saving) = eqn.saving_of_bodies(has_known_outs) else { return Ok(None) };
@@ -59,7 +59,7 @@ fn of_each_device(mesh: &Mesh) -> PartitionSpec {
     PartitionSpec::new([Cut(mesh.axes().iter().map(|(name, _)| name.clone()).collect())])
 }
 
-/// The known results, then the residuals.
+/// The known part, which returns the known results, then the residuals.
 fn known_part(op: &ShardMap, parts: &PartialEval, eqn: &Context<'_>) -> Result<Jaxpr> {
     let mut b = Builder::new();
     b.loc = eqn.loc;
@@ -76,7 +76,7 @@ fn known_part(op: &ShardMap, parts: &PartialEval, eqn: &Context<'_>) -> Result<J
     Ok(program_of(known.into(), eqn.known_avals(), out_avals, eqn.loc))
 }
 
-/// The unknown results of residuals and unknown operands.
+/// The staged part, which maps residuals and unknown operands to the unknown results.
 fn staged_part(op: &ShardMap, parts: &PartialEval, eqn: &Context<'_>) -> Result<ShardMap> {
     let known_operands = eqn.known();
     let known_results = select(&op.out_specs, &invert(&parts.unknown_outs));
@@ -149,7 +149,7 @@ fn whole_along(mesh: &Mesh, spec: &PartitionSpec) -> Vec<Arc<str>> {
     names.filter(|name| !spec.axes().any(|axis| axis == *name)).cloned().collect()
 }
 
-/// Every device has the whole batch of its shards. A name of the mesh hides that of the batch.
+/// Every device has the whole batch of its shards. A name of the mesh hides the batch's axis of the same name.
 pub(super) fn vmap(b: &mut Builder, op: &ShardMap, batch: Batch<'_>, ins: &[Batched]) -> Result<Vec<Batched>> {
     let batched = batched_mask(ins);
     let inside = Batch { name: batch.name.filter(|name| op.mesh.size(name).is_none()), ..batch };

@@ -1,4 +1,4 @@
-//! `while`: a loop while a condition holds.
+//! The rules of `while`, a loop that runs while a condition holds.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(super) fn no_reverse_mode(_: &While) -> Error {
     Error::new(ErrorKind::Differentiation, "while", message)
 }
 
-/// A condition that takes more carries: it reads those in the mask.
+/// A condition that takes additional carries; it reads those in the mask.
 fn widen_condition(cond: &Jaxpr, num_consts: usize, carry: Vec<remat_ir::Aval>, is_old: &[bool]) -> Result<Jaxpr> {
     let mut b = Builder::new();
     let consts = b.inputs(cond.in_avals().into_iter().take(num_consts));
@@ -54,7 +54,7 @@ pub(super) fn jvp(b: &mut Builder, op: &While, ins: &[Atom], tangents: &[Option<
             carry_in.push(b.instantiate(tangent, &aval)?);
         }
     }
-    // Inputs come as constants, carries, then the tangents of both; a loop wants constants and theirs first.
+    // Inputs are constants, carries, then the tangents of both; a loop takes constants and their tangents first.
     let mut jaxpr = body.jaxpr;
     let num_const_tangents = const_nonzero.iter().filter(|n| **n).count();
     let (primals, tangent_ins) = jaxpr.ins.split_at(op.body_consts + carry.len());
@@ -77,8 +77,8 @@ pub(super) fn jvp(b: &mut Builder, op: &While, ins: &[Atom], tangents: &[Option<
     Ok((outs, spread(&carry_nonzero, out_tangents)))
 }
 
-/// The known carries are computed by a loop of their own. The staged loop runs everything again: the number of
-/// iterations is not known, so nothing can be stacked.
+/// A separate loop computes the known carries. The staged loop runs everything again: the number of iterations is unknown, so nothing can
+/// be stacked.
 pub(super) fn split(op: &While, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
     if !eqn.any_unknown() {
         return Ok(None);
@@ -93,8 +93,8 @@ pub(super) fn split(op: &While, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
         return Ok(None);
     }
     let known = known_loop(op, eqn, parts, body_consts, &carry)?;
-    // Where known values are computed again the known carries are taken from the staged loop, so that they need not be
-    // kept; else nothing reads them there.
+    // If known values are computed again, the known carries are taken from the staged loop, so that they need not be kept; otherwise
+    // nothing reads them there.
     let recomputes = eqn.saving.recomputes();
     let out = |(i, &unknown): (usize, &bool)| {
         if unknown || recomputes { StagedOut::Result(i) } else { StagedOut::Unused(i) }
@@ -107,8 +107,7 @@ pub(super) fn split(op: &While, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
     Ok(Some(SplitEqn { known, unknown_outs: carry, staged: Some(staged), named: Vec::new() }))
 }
 
-/// The split of the body, and which carries are unknown: those that start so, and those that the body makes from unknown
-/// values.
+/// The split of the body, and the unknown carries: those that start unknown, and those that the body computes from unknown values.
 fn split_body(op: &While, body_consts: &[bool], carry: &[bool]) -> Result<(PartialEval, Vec<bool>)> {
     let mut carry = carry.to_vec();
     loop {
@@ -150,7 +149,7 @@ pub(super) fn vmap(b: &mut Builder, op: &While, batch: Batch<'_>, ins: &[Batched
     let (cond, body) = loop {
         let body = vmap_jaxpr(&op.body, batch, &[body_consts, &carry].concat(), &carry)?;
         let cond = vmap_jaxpr(&op.cond, batch, &[cond_consts, &carry].concat(), &[false])?;
-        // Examples that end at different times all go on until the last one ends, so each carry needs a batch.
+        // Examples that end at different times all continue until the last one ends, so each carry needs a batch.
         let needed: Vec<bool> = body.batched_outs.iter().map(|&o| o || cond.batched_outs[0]).collect();
         if needed == carry {
             break (cond, body);
@@ -173,7 +172,7 @@ pub(super) fn vmap(b: &mut Builder, op: &While, batch: Batch<'_>, ins: &[Batched
                 b.apply(remat_ir::Reduce { kind: remat_ir::ReduceKind::Or, axes: [0].into_iter().collect() }, &going)?;
             b.finish(vec![any])
         };
-        // The body freezes the examples that have ended, so it needs what the condition reads.
+        // The body freezes the examples that have ended, so it needs the operands of the condition.
         let frozen = {
             let mut b = Builder::new();
             let cond_ins = b.inputs(cond_avals.iter().cloned());

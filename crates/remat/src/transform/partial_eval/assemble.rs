@@ -27,7 +27,7 @@ impl Splitter<'_> {
         let (mut known, residuals, env) = self.build_known(jaxpr, request.ins, &unknown_outs, residuals)?;
         let mut named = Vec::new();
         if request.is_minimised_outside {
-            // Equations that nothing reads are dropped there too: a name of a value may be one.
+            // Equations that are not read are dropped there too; the name of a value may be one.
             for &(operand, name) in &self.named {
                 named.extend(env[operand].and_then(Atom::var).zip(env[name].and_then(Atom::var)));
             }
@@ -37,11 +37,11 @@ impl Splitter<'_> {
         Ok(PartialEval { known, staged, unknown_outs, staged_outs, residuals, named })
     }
 
-    /// Whether the staged part gives a known output too.
+    /// Whether the staged part returns a known output too.
     fn is_staged_too(&self, atom: Atom, stage_outs: StageOuts) -> bool {
         match stage_outs {
             StageOuts::Unknown => false,
-            // An input that is handed on may be recomputed outside, and must not be kept on its way through.
+            // An input that is passed on may be recomputed outside, and must not be kept on the way.
             StageOuts::Recomputed => {
                 atom.var().is_some_and(|v| self.status[v] == Known::Recomputed || self.inputs[v].is_some())
             }
@@ -49,7 +49,7 @@ impl Splitter<'_> {
         }
     }
 
-    /// The staged part and the variables of its residuals, in the order of its inputs.
+    /// The staged part, and the variables of its residuals in the order of its inputs.
     fn build_staged(
         &self,
         jaxpr: &Jaxpr,
@@ -92,7 +92,7 @@ impl Splitter<'_> {
             }
         }
         let staged = b.finish(outs);
-        // Residuals that survive dead code elimination, in the order of the program, come first.
+        // Residuals that survive dead code elimination come first, in the order of the program.
         let mut keep = vec![true; num_unknown];
         keep.resize(staged.ins.len(), false);
         let live = dce(&staged, &vec![true; staged.outs.len()], &keep)?;
@@ -109,7 +109,7 @@ impl Splitter<'_> {
         Ok((checked(staged)?, kept.into_iter().map(|(_, var)| var).collect()))
     }
 
-    /// The atom that replaces this one, through all names.
+    /// The atom that replaces this one, after following all names.
     fn resolve(&self, mut atom: Atom) -> Atom {
         while let Atom::Var(var) = atom
             && let Some(alias) = self.alias[var]
@@ -119,7 +119,7 @@ impl Splitter<'_> {
         atom
     }
 
-    /// For each variable its position in the known part: inputs first.
+    /// The position of each variable in the known part, with inputs first.
     fn definition_order(&self, jaxpr: &Jaxpr) -> VarMap<usize> {
         let mut order = VarMap::filled(self.avals.len(), usize::MAX);
         let defined = jaxpr.ins.iter().chain(self.known.iter().flat_map(|eqn| &eqn.outs));
@@ -129,7 +129,7 @@ impl Splitter<'_> {
         order
     }
 
-    /// The known part, where it has the residuals, and where the variables of this one went.
+    /// The known part, the positions of the residuals in it, and a map of this program's variables.
     fn build_known(
         &self,
         jaxpr: &Jaxpr,
@@ -144,8 +144,8 @@ impl Splitter<'_> {
             input_index[var] = Some(b.peek().ins.len());
             env[var] = Some(b.input(self.avals[var].clone()));
         }
-        // In the known part the operand of a `name` is itself: only a result that was inlined is replaced by another
-        // value, and only as far as that is defined, since a name may come later.
+        // In the known part the operand of a `name` stays itself. Only a result that was inlined is replaced by another value, and only if
+        // that is defined already, since a name may come later.
         let get = |env: &Env, mut atom: Atom| {
             while let Atom::Var(var) = atom
                 && env[var].is_none()

@@ -1,7 +1,7 @@
-//! The log of what policies decide, written as they are asked.
+//! The log of policy decisions, written when the policies are called.
 //!
-//! The equations of a program are numbered before it is split. Copies keep the number, which is a part of their location, so
-//! that an entry of the log is found again in both parts.
+//! The equations of a program are numbered before it is split. Copies keep the number, which is part of their location, so that an entry of
+//! the log can be found in both parts.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use remat_ir::{Aval, Call, Decision, Eqn, Jaxpr, Loc, Op, Policy};
 
-/// Why a policy's decision is what it is, or why it changes nothing.
+/// The reason for a policy's decision, or for its lack of effect.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Reason {
-    /// The policy says so of the value.
+    /// The policy decides this for the value.
     Policy,
-    /// The policy says nothing of the value, which is computed again then.
+    /// The policy has no rule for the value, which is then computed again.
     Undecided,
-    /// The policy would keep the value, but not under this name, which it is given later.
+    /// The policy would keep the value, but not under this name, which it gets later.
     Named(Arc<str>),
     /// The value is a name of an input of the region, which is available anyway.
     Input,
@@ -24,7 +24,7 @@ pub enum Reason {
     Cheap,
 }
 
-/// What was decided about the results of one equation.
+/// The decision about the results of one equation.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     /// The region whose policy was asked: an index into the regions of the log.
@@ -41,22 +41,22 @@ pub(crate) struct Entry {
 #[derive(Default)]
 pub(crate) struct Log(RefCell<Decisions>);
 
-/// What policies decided.
+/// The decisions of all policies.
 #[derive(Default)]
 pub(crate) struct Decisions {
     /// The checkpointed regions whose policies were asked: their locations and policies.
     pub(crate) regions: Vec<(Loc, Arc<Policy>)>,
-    /// By the number of the equation, so in the order of the program.
+    /// The entries by equation number, which is the order of the program.
     pub(crate) entries: BTreeMap<u32, Entry>,
 }
 
 impl Log {
-    /// The policy of this region is asked from here on. Policies of regions inside it are not.
+    /// Starts a region. From here on its policy is called, and those of nested regions are not.
     pub(crate) fn enter(&self, loc: Loc, policy: &Arc<Policy>) {
         self.0.borrow_mut().regions.push((loc, policy.clone()));
     }
 
-    /// The innermost region decided about the results of an equation, of which `aval` is the first.
+    /// Records the decision of the innermost region about the results of an equation; `aval` is that of the first.
     pub(super) fn decided(&self, eqn: &Eqn, aval: &Aval, decision: Decision, reason: Reason) {
         let mut log = self.0.borrow_mut();
         let Some(region) = log.regions.len().checked_sub(1) else { return };
@@ -64,20 +64,20 @@ impl Log {
         log.entries.insert(eqn.loc.discriminator, entry);
     }
 
-    /// A residual that the equation at this location computes is not kept, since it is cheap to compute.
+    /// Records that a residual computed by the equation at this location is not kept, since it is cheap to compute.
     pub(super) fn dropped_as_cheap(&self, loc: Loc) {
         if let Some(entry) = self.0.borrow_mut().entries.get_mut(&loc.discriminator) {
             entry.reason = Reason::Cheap;
         }
     }
 
-    /// What was written.
+    /// The recorded decisions.
     pub(crate) fn into_decisions(self) -> Decisions {
         self.0.into_inner()
     }
 }
 
-/// The program with a number of its own for each equation that policies may be asked about, from 1 on.
+/// Numbers the equations for which policies may be called, from 1 on.
 pub(crate) fn numbered(jaxpr: &Jaxpr) -> Jaxpr {
     fn number(jaxpr: &Jaxpr, last: &mut u32) -> Jaxpr {
         let mut jaxpr = jaxpr.clone();
@@ -88,7 +88,7 @@ pub(crate) fn numbered(jaxpr: &Jaxpr) -> Jaxpr {
                 Op::Call(Call::Jit(_) | Call::Checkpoint(_) | Call::Scan(_) | Call::Cond(_) | Call::ShardMap(_)) => {
                     eqn.op.bodies_mut().into_iter().for_each(|body| *body = Arc::new(number(body, last)));
                 }
-                // One value to a policy.
+                // To a policy these are one value.
                 Op::Call(Call::While(_) | Call::CustomJvp(_) | Call::CustomVjp(_) | Call::CustomLin(_))
                 | Op::Prim(_) => {}
             }
@@ -98,7 +98,7 @@ pub(crate) fn numbered(jaxpr: &Jaxpr) -> Jaxpr {
     number(jaxpr, &mut 0)
 }
 
-/// Calls `visit` with the number of each equation of a program and its bodies; 0 where it has none.
+/// Calls `visit` with the number of each equation of a program and its bodies; it is 0 if there is none.
 pub(crate) fn visit_numbers(jaxpr: &Jaxpr, visit: &mut impl FnMut(u32)) {
     for eqn in &jaxpr.eqns {
         visit(eqn.loc.discriminator);

@@ -5,9 +5,9 @@
 //!          → staged { lambda ; r b. -> d }
 //! ```
 //!
-//! Cheap is an elementwise operation that is not a transcendental function, a conversion or a move of elements, and whatever
-//! depends on literals only. So `where` keeps no array of zeros, and no transposed copy of a weight is kept. Where several
-//! residuals are cheap to compute from one value that is none, that value is kept in their place: the tanh of a gelu.
+//! Cheap equations are elementwise operations other than transcendental functions, conversions, operations that move elements, and
+//! everything that depends only on literals. So `where` keeps no array of zeros, and no transposed copy of a weight is kept. If several
+//! residuals are cheap to compute from one value that is not a residual, that value is kept instead: the tanh of a gelu.
 
 use std::collections::BTreeMap;
 
@@ -18,19 +18,19 @@ use super::super::{Env, checked, read};
 use super::log::Log;
 use super::split_eqn::Input;
 
-/// What is known of the known part.
+/// Facts about the known part.
 pub(super) struct Facts<'a> {
     pub(super) known: &'a [Eqn],
     pub(super) avals: &'a VarMap<Aval>,
-    /// What is known of the inputs; `None` for other variables.
+    /// The kinds of the inputs; `None` for other variables.
     pub(super) inputs: &'a VarMap<Option<Input>>,
     /// The position of each variable in the program.
     pub(super) order: &'a VarMap<usize>,
     pub(super) log: Option<&'a Log>,
 }
 
-/// Drops residuals of the staged part that are cheap to compute from others. `residuals` are the variables of the known
-/// part that its first inputs stand for, `outs` the outputs of the program.
+/// Drops residuals of the staged part that are cheap to compute from others. `residuals` are the variables of the known part for its first
+/// inputs, and `outs` the outputs of the program.
 pub(super) fn minimise(
     staged: Jaxpr,
     residuals: Vec<Var>,
@@ -38,7 +38,7 @@ pub(super) fn minimise(
     facts: &Facts<'_>,
 ) -> Result<(Jaxpr, Vec<Var>)> {
     let mut search = Search::new(&residuals, facts);
-    // The latest first, so that a chain of cheap values falls back to its first.
+    // The latest first, so that a chain of cheap values is reduced to its first.
     for &var in residuals.iter().rev() {
         search.derive_from_kept(var);
     }
@@ -75,8 +75,8 @@ pub(super) fn minimise(
         env[var] = Some(b.input(facts.avals[var].clone()));
     }
     let unknown: Vec<Atom> = staged.ins[residuals.len()..].iter().map(|&v| b.input(staged.avals[v].clone())).collect();
-    // Behind barriers, so that they are not merged with their twins in the forward pass, which would keep the values alive
-    // after all. One for each operand: a barrier of several would also order the operands, at the cost of memory.
+    // Behind barriers, so that they are not merged with their twins in the forward pass, which would keep the values alive after all. Each
+    // operand has its own barrier, since a barrier of several would also order them, at the cost of memory.
     let mut late = env.clone();
     let operands = needed.iter().flat_map(|&i| &facts.known[i].ins).filter_map(|a| a.var());
     let mut barred: Vec<Var> = operands.filter(|&v| env[v].is_some()).collect();
@@ -91,7 +91,7 @@ pub(super) fn minimise(
         let ins = eqn.ins.iter().map(|&a| read(&late, a)).collect::<Result<Atoms>>()?;
         let outs = b.push(eqn.op.clone(), &ins, eqn.outs.iter().map(|&v| facts.avals[v].clone()), eqn.loc);
         for (&var, out) in eqn.outs.iter().zip(outs) {
-            // A kept residual that a needed equation happens to define stays the residual.
+            // A kept residual that is also defined by a needed equation stays a residual.
             env[var] = env[var].or(Some(Atom::Var(out)));
             late[var] = late[var].or(Some(Atom::Var(out)));
         }
@@ -107,7 +107,7 @@ struct Search<'a> {
     /// The equation of the known part that defines a variable.
     definition: VarMap<Option<usize>>,
     kept: VarMap<bool>,
-    /// What is kept in the place of residuals.
+    /// The values that are kept in place of residuals.
     roots: Vec<Var>,
     /// The equations of the known part that the staged part repeats.
     needed: Vec<usize>,
@@ -131,7 +131,7 @@ impl<'a> Search<'a> {
         Search { facts, definition, kept, roots: Vec::new(), needed: Vec::new() }
     }
 
-    /// Drops a residual that is cheap to compute from what is kept.
+    /// Drops a residual that is cheap to compute from kept values.
     fn derive_from_kept(&mut self, var: Var) {
         let (mut roots, mut eqns) = (Vec::new(), Vec::new());
         if self.facts.inputs[var].is_none()
@@ -143,8 +143,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Keeps one value in the place of the residuals that are cheap to compute from it, if it is the smaller one, or an
-    /// output of the program, which exists anyway.
+    /// Keeps one value in place of the residuals that are cheap to compute from it, if it is smaller than they are or is an output of the
+    /// program, which exists anyway.
     fn replace_by_roots(&mut self, residuals: &[Var], outs: &[Atom]) {
         let mut groups: BTreeMap<Var, (usize, Vec<Var>, Vec<usize>)> = BTreeMap::new();
         for &var in residuals.iter().filter(|&&v| self.kept[v] && self.facts.inputs[v].is_none()) {
@@ -174,13 +174,13 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Follows cheap equations from `var` up to what is kept, `target` excepted, and to roots: values that are not cheap.
-    /// Collects roots and equations; `false` if the way is too long.
+    /// Follows cheap equations from `var` back to kept values, `target` excepted, and to roots, which are values that are not cheap.
+    /// Collects roots and equations; returns `false` if the chain is too long.
     fn trace(&self, var: Var, target: Var, depth: usize, roots: &mut Vec<Var>, eqns: &mut Vec<usize>) -> bool {
         if var != target && self.kept[var] {
             return true;
         }
-        // An input, or what a spliced program only hands on.
+        // An input, or a value that an inlined program only passes on.
         let Some(index) = self.definition[var] else { return false };
         let eqn = &self.facts.known[index];
         if !is_cheap(&eqn.op) {

@@ -1,4 +1,4 @@
-//! Partial evaluation: what can be computed now, and what has to wait.
+//! Partial evaluation: splits a program into a known part, computed now, and a staged part, computed later.
 //!
 //! ```text
 //! partial_eval : { lambda ; a b. -> c d }, b unknown
@@ -6,13 +6,12 @@
 //!     × staged { lambda ; r b. -> d }        the rest
 //! ```
 //!
-//! Applied to a jvp whose tangents are unknown this is linearization: the known part is the forward pass, the staged part
-//! the linear function, and the residuals are what the memory between them holds. What may become a residual is decided
-//! by [`Saving`]. Under a policy a value that is not saved is computed by both parts, and dead code elimination then takes
-//! away what nobody needs: so the last value of a region is not computed again, and a value that may be saved but is not
-//! needed is not saved.
+//! Applied to a jvp with unknown tangents this is linearization: the known part is the forward pass, the staged part the linear function,
+//! and the residuals are the values kept in memory between them. [`Saving`] decides what may become a residual. Under a policy, both parts
+//! compute a value that is not saved, and dead code elimination then removes what is not needed. So the last value of a region is not
+//! computed again, and a value that may be saved but is not needed is not saved.
 //!
-//! A `name` is a label on its operand: where the named value is kept, it serves for the operand as well.
+//! A `name` is a label on its operand: if the named value is kept, it replaces the operand too.
 //!
 //! Source: JAX's `partial_eval_jaxpr_custom` for the semantics of policies.
 
@@ -33,21 +32,20 @@ use splitter::Splitter;
 
 use super::{expect_mask, memo};
 
-/// What the staged part may take from the known part.
+/// The values that the staged part may take from the known part.
 #[derive(Clone, Copy, Debug)]
 pub enum Saving<'a> {
-    /// Whatever it needs, but nothing that is cheap to compute from other residuals: plain differentiation.
+    /// Whatever it needs, except values that are cheap to compute from other residuals: plain differentiation.
     Residuals,
-    /// Whatever it needs; a call-like equation without known results stays whole. For a program whose parts will be put
-    /// together again: transposition.
+    /// Whatever it needs; a call-like equation without known results stays whole. For a program whose parts will be joined again:
+    /// transposition.
     Linear,
-    /// Inputs, and what the policy saves: the inside of a checkpoint.
+    /// Inputs, and values that the policy saves: the inside of a checkpoint.
     Policy(&'a Policy),
 }
 
 impl Saving<'_> {
-    /// Whether the staged part computes known values again that it does not save. To save everything is plain
-    /// differentiation.
+    /// Whether the staged part recomputes known values that are not saved. A policy that saves everything is plain differentiation.
     pub(crate) fn recomputes(self) -> bool {
         matches!(self, Saving::Policy(policy) if *policy != Policy::Everything)
     }
@@ -58,7 +56,7 @@ impl Saving<'_> {
     }
 }
 
-/// Where a residual comes from.
+/// The source of a residual.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ResidualSource {
     /// This input of the known part.
@@ -70,17 +68,17 @@ pub enum ResidualSource {
 /// The two parts of a program.
 #[derive(Clone, Debug)]
 pub struct PartialEval {
-    /// Takes the known inputs; gives the known outputs, then the residuals that are neither input nor output.
+    /// Takes the known inputs; returns the known outputs, then the residuals that are neither inputs nor outputs.
     pub known: Jaxpr,
-    /// Takes the residuals, then the unknown inputs; gives the outputs in `staged_outs`.
+    /// Takes the residuals, then the unknown inputs; returns the outputs in `staged_outs`.
     pub staged: Jaxpr,
-    /// Which outputs are not known.
+    /// The outputs that are unknown.
     pub unknown_outs: Vec<bool>,
-    /// Which outputs the staged part gives: the unknown ones, and known ones that it computes again.
+    /// The outputs that the staged part returns: the unknown ones, and known ones that it recomputes.
     pub staged_outs: Vec<bool>,
     /// The residuals, inputs first, in the order of the program.
     pub residuals: Vec<ResidualSource>,
-    /// Variables of the known part and the named values that replace them, where residuals are dropped outside.
+    /// Variables of the known part and the named values that replace them, if residuals are dropped outside.
     pub(crate) named: Vec<(Var, Var)>,
 }
 
@@ -100,7 +98,7 @@ impl PartialEval {
     }
 }
 
-/// Splits a program by which inputs are unknown. Outputs in `force_unknown` are given by the staged part alone.
+/// Splits a program, given its unknown inputs. Only the staged part returns outputs in `force_unknown`.
 ///
 /// ```
 /// use remat::ir::Jaxpr;
@@ -125,7 +123,7 @@ pub fn partial_eval(
     partial_eval_logged(jaxpr, unknown_ins, force_unknown, saving, None)
 }
 
-/// As [`partial_eval`]; what policies decide is written into the log, which needs a program with numbered equations.
+/// As [`partial_eval`], with the decisions of policies written into the log, which requires numbered equations.
 ///
 /// # Errors
 /// As [`partial_eval`].
@@ -144,11 +142,11 @@ pub(crate) fn partial_eval_logged(
     split(jaxpr, &Request { ins: &ins, force_unknown, stage_outs, saving, is_minimised_outside: false, log })
 }
 
-/// How a program is split.
+/// The options of a split.
 pub(crate) struct Request<'a> {
-    /// What is known of the inputs.
+    /// The kinds of the inputs.
     pub(crate) ins: &'a [Input],
-    /// Which outputs the staged part alone gives.
+    /// The outputs that only the staged part returns.
     pub(crate) force_unknown: &'a [bool],
     pub(crate) stage_outs: StageOuts,
     pub(crate) saving: Saving<'a>,
@@ -159,18 +157,18 @@ pub(crate) struct Request<'a> {
     pub(crate) log: Option<&'a Log>,
 }
 
-/// Which outputs the staged part gives beside the unknown ones.
+/// The outputs that the staged part returns besides the unknown ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum StageOuts {
     /// None.
     Unknown,
-    /// The known ones that it computes again: the body of a call inside a region.
+    /// The known ones that it recomputes: the body of a call inside a region.
     Recomputed,
     /// All: a loop or branch inside a region, whose bodies must agree.
     All,
 }
 
-/// As [`partial_eval`], with more to say of inputs and outputs.
+/// As [`partial_eval`], with more options for inputs and outputs.
 pub(crate) fn split(jaxpr: &Jaxpr, request: &Request<'_>) -> Result<PartialEval> {
     let _open = memo::open();
     let mut splitter = Splitter::new(jaxpr, request);
@@ -180,7 +178,7 @@ pub(crate) fn split(jaxpr: &Jaxpr, request: &Request<'_>) -> Result<PartialEval>
     splitter.finish(jaxpr, request)
 }
 
-/// The names that each variable of a program is given by later equations.
+/// The names that later equations give to each variable of a program.
 fn labels(jaxpr: &Jaxpr) -> VarMap<Vec<Arc<str>>> {
     let mut labels = jaxpr.var_map(Vec::new());
     for eqn in &jaxpr.eqns {
@@ -191,8 +189,8 @@ fn labels(jaxpr: &Jaxpr) -> VarMap<Vec<Arc<str>>> {
     labels
 }
 
-/// What a policy decides about the results of an operation that are given these names later on, and why. A value that is not
-/// to be saved under its name is not saved without it.
+/// A policy's decision about the results of an operation that later get these names, with its reason. A value that must not be saved under
+/// its name is not saved without it either.
 fn decide<'l>(
     policy: &Policy,
     op: &Op,

@@ -1,11 +1,11 @@
-//! What depends on what: the cheap question that precedes a split.
+//! Which values depend on unknown inputs: a cheap analysis before a split.
 //!
 //! ```text
 //! unknown_outs : { lambda ; a b. -> c d }  ×  which of (a, b) are unknown  →  which of (c, d) are
 //! ```
 //!
-//! One walk over a program and its bodies. Loops are walked until their carries settle, so that the split itself, which is
-//! dear, is done once.
+//! It walks once over a program and its bodies. Loops are walked until their carries settle, so that the split itself, which is expensive,
+//! is done once.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use remat_ir::{Atom, Call, Eqn, Jaxpr, Op, Scan};
 
 use super::super::memo;
 
-/// Which outputs of a body depend on unknown inputs.
+/// The outputs of a body that depend on unknown inputs.
 pub(crate) fn unknown_outs(body: &Arc<Jaxpr>, unknown_ins: &[bool]) -> Vec<bool> {
     #[derive(Clone)]
     struct UnknownOuts(Vec<bool>);
@@ -37,7 +37,7 @@ fn follow(jaxpr: &Jaxpr, unknown_ins: &[bool]) -> Vec<bool> {
     jaxpr.outs.iter().map(|&a| matches!(a, Atom::Var(v) if unknown[v])).collect()
 }
 
-/// Which results of an equation depend on unknown operands; completes the carries of a loop in `ins`.
+/// The results of an equation that depend on unknown operands. It also completes the carries of a loop in `ins`.
 fn unknown_results(eqn: &Eqn, ins: &mut [bool]) -> Vec<bool> {
     if !ins.contains(&true) {
         return vec![false; eqn.outs.len()];
@@ -49,14 +49,14 @@ fn unknown_results(eqn: &Eqn, ins: &mut [bool]) -> Vec<bool> {
         Op::Call(Call::Scan(op)) => unknown_of_scan(op, ins),
         Op::Call(Call::Cond(_)) if ins[0] => vec![true; eqn.outs.len()],
         Op::Call(Call::Cond(op)) => unknown_of_branches(&op.branches, &ins[1..]),
-        // Unknown carries may decide how long the loop goes on, so that all of it is unknown; the split looks closer.
+        // Unknown carries may determine the number of iterations, so all results are unknown; the split is more precise.
         Op::Call(Call::While(_) | Call::CustomJvp(_) | Call::CustomVjp(_) | Call::CustomLin(_)) | Op::Prim(_) => {
             vec![true; eqn.outs.len()]
         }
     }
 }
 
-/// Which results of a loop depend on unknown operands; completes the carries in `ins`.
+/// The results of a loop that depend on unknown operands. It also completes the carries in `ins`.
 pub(crate) fn unknown_of_scan(op: &Scan, ins: &mut [bool]) -> Vec<bool> {
     loop {
         let mut outs = unknown_outs(&op.jaxpr, ins);
@@ -73,7 +73,7 @@ pub(crate) fn unknown_of_scan(op: &Scan, ins: &mut [bool]) -> Vec<bool> {
     }
 }
 
-/// Which results of any of several branches depend on unknown operands.
+/// The results of any of several branches that depend on unknown operands.
 pub(crate) fn unknown_of_branches(branches: &[Arc<Jaxpr>], ins: &[bool]) -> Vec<bool> {
     let mut all = vec![false; branches.first().map_or(0, |j| j.outs.len())];
     for branch in branches {

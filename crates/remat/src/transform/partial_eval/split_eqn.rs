@@ -1,4 +1,4 @@
-//! What a rule of partial evaluation is told of an equation with programs in it, and what it gives back.
+//! The input and the result of a partial evaluation rule for an equation with bodies.
 //!
 //! ```text
 //! split : eqn, what is known of its operands
@@ -6,8 +6,8 @@
 //!     × staged equation over residuals and operands
 //! ```
 //!
-//! A rule is a function: it knows neither the program around the equation nor the variables there. That is the form of
-//! JAX's rules, which return `(eqn_known, eqn_staged, unks_out, inst_out, new_residuals)`.
+//! A rule is a function: it knows neither the enclosing program nor its variables. JAX's rules have the same form and return `(eqn_known,
+//! eqn_staged, unks_out, inst_out, new_residuals)`.
 
 use remat_ir::{Aval, Builder, Jaxpr, Loc, Op, Var};
 
@@ -15,17 +15,17 @@ use super::super::{count, select};
 use super::log::Log;
 use super::{PartialEval, ResidualSource, Saving};
 
-/// What partial evaluation knows of an input of a program or an operand of an equation.
+/// What partial evaluation knows about an input of a program or an operand of an equation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Input {
-    /// Its value comes later, as that of a tangent does.
+    /// The value comes later, like that of a tangent.
     Unknown,
-    /// Its value is known, and is kept if the staged part reads it.
+    /// The value is known, and is kept if the staged part reads it.
     Known,
-    /// As `Known`: an input of a checkpointed region. If the staged part reads a `name` of it, it is kept in the place of
-    /// the named value.
+    /// As `Known`, for an input of a checkpointed region. If the staged part reads a `name` of it, the input is kept instead of the named
+    /// value.
     Region,
-    /// Its value is known, and is kept whether the staged part reads it or not: an argument of the user's function.
+    /// The value is known, and is kept in any case: an argument of the user's function.
     Available,
 }
 
@@ -36,16 +36,16 @@ impl Input {
     }
 }
 
-/// An equation with programs in it, as its rule sees it.
+/// The context of an equation with bodies, as its rule sees it.
 pub(crate) struct Context<'a> {
-    /// What is known of each operand.
+    /// The kind of each operand.
     pub(crate) ins: &'a [Input],
     /// The aval of each operand.
     pub(crate) avals: &'a [Aval],
-    /// What the program around the equation may save.
+    /// What the enclosing program may save.
     pub(crate) saving: Saving<'a>,
     pub(crate) loc: Loc,
-    /// Where decisions are written.
+    /// The log of decisions.
     pub(crate) log: Option<&'a Log>,
 }
 
@@ -54,7 +54,7 @@ impl<'a> Context<'a> {
         self.ins.contains(&Input::Unknown)
     }
 
-    /// Which operands are unknown.
+    /// The operands that are unknown.
     pub(crate) fn unknown(&self) -> Vec<bool> {
         self.ins.iter().map(|i| i.is_unknown()).collect()
     }
@@ -69,8 +69,8 @@ impl<'a> Context<'a> {
         self.known().into_iter().map(|i| self.avals[i].clone()).collect()
     }
 
-    /// How the bodies of the equation are split; `None` where it is treated as one operation: all of it is known, or it is
-    /// to be transposed, and has no known results.
+    /// How the bodies of the equation are split. `None` if it is treated as one operation: if all of it is known, or if it will be
+    /// transposed and has no known results.
     pub(crate) fn saving_of_bodies(&self, has_known_outs: impl FnOnce() -> bool) -> Option<Saving<'a>> {
         match self.saving {
             Saving::Policy(_) if self.saving.recomputes() => Some(self.saving),
@@ -82,17 +82,17 @@ impl<'a> Context<'a> {
 
 /// The two parts of an equation.
 pub(crate) struct SplitEqn {
-    /// From the known operands to the known results, then the residuals. It is copied into the known part.
+    /// Maps the known operands to the known results, then the residuals. It is copied into the known part.
     pub(crate) known: Jaxpr,
-    /// Which results are unknown.
+    /// The results that are unknown.
     pub(crate) unknown_outs: Vec<bool>,
-    /// The equation of the staged part; none if nothing is left for it.
+    /// The equation of the staged part; `None` if nothing is left for it.
     pub(crate) staged: Option<StagedEqn>,
-    /// Variables of `known` and the named values that replace them, in the program around as well.
+    /// Variables of `known` and the named values that replace them, also in the enclosing program.
     pub(crate) named: Vec<(Var, Var)>,
 }
 
-/// The equation that the staged part gets.
+/// The equation in the staged part.
 pub(crate) struct StagedEqn {
     pub(crate) op: Op,
     pub(crate) ins: Vec<StagedIn>,
@@ -111,9 +111,9 @@ pub(crate) enum StagedIn {
 /// A result of a staged equation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum StagedOut {
-    /// This result of the equation; one that is known is computed again.
+    /// This result of the equation; a known one is recomputed.
     Result(usize),
-    /// This result of the equation, which nothing reads here.
+    /// This result of the equation, which is not read here.
     Unused(usize),
 }
 
@@ -142,7 +142,7 @@ impl SplitEqn {
 }
 
 impl StagedEqn {
-    /// An equation that gives the results in the mask; `None` if there are none.
+    /// An equation with the results in the mask; `None` if there are none.
     pub(crate) fn of_outs(op: Op, ins: Vec<StagedIn>, staged_outs: &[bool]) -> Option<StagedEqn> {
         let all: Vec<StagedOut> = (0..staged_outs.len()).map(StagedOut::Result).collect();
         let outs = select(&all, staged_outs);
@@ -150,7 +150,7 @@ impl StagedEqn {
     }
 }
 
-/// A program of one equation; of none, if the operation has no results.
+/// A program of one equation, or of none if the operation has no results.
 pub(crate) fn program_of(op: Op, in_avals: Vec<Aval>, out_avals: Vec<Aval>, loc: Loc) -> Jaxpr {
     let mut b = Builder::new();
     let ins = b.inputs(in_avals);

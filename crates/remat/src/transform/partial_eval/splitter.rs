@@ -11,34 +11,33 @@ use super::log::{Log, Reason};
 use super::split_eqn::{Context, Input, SplitEqn, StagedIn, StagedOut};
 use super::{Request, Saving, decide, labels};
 
-/// Whether and where a variable of the known part is available.
+/// The availability of a variable of the known part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Known {
     /// Not known.
     No,
     /// Known, and kept if the staged part needs it.
     Saved,
-    /// Known, and computed by the staged part too.
+    /// Known, and also computed by the staged part.
     Recomputed,
 }
 
-/// The equations of both parts over one set of variables, those of the program and new ones. A variable may be defined in
-/// both parts.
+/// The equations of both parts over one set of variables: those of the program and new ones. A variable may be defined in both parts.
 pub(super) struct Splitter<'a> {
     pub(super) saving: Saving<'a>,
     pub(super) log: Option<&'a Log>,
     pub(super) avals: VarMap<Aval>,
     pub(super) status: VarMap<Known>,
-    /// What is known of the inputs; `None` for other variables.
+    /// The kinds of the inputs; `None` for other variables.
     pub(super) inputs: VarMap<Option<Input>>,
-    /// The atom that replaces a variable: the named value for the operand of a `name`, an operand for a result that is one.
+    /// The atom that replaces a variable: for the operand of a `name` the named value, for a result that equals an operand that operand.
     pub(super) alias: VarMap<Option<Atom>>,
-    /// The operands of names that the named values replace, and these.
+    /// The operands of names that are replaced, and the named values that replace them.
     pub(super) named: Vec<(Var, Var)>,
-    /// The names that policies see; empty where there is no policy.
+    /// The names that policies see; empty without a policy.
     names: VarMap<Vec<Arc<str>>>,
     pub(super) known: Vec<Eqn>,
-    /// Fetches what was offloaded. These come first in the staged part, since any equation there may read them.
+    /// Equations that fetch offloaded values. They come first in the staged part, since any equation there may read them.
     pub(super) fetched: Vec<Eqn>,
     pub(super) staged: Vec<Eqn>,
 }
@@ -99,7 +98,7 @@ impl<'a> Splitter<'a> {
         Ok(())
     }
 
-    /// Asks the rule of an equation with jaxprs in its operation.
+    /// Calls the rule of an equation with jaxprs in its operation.
     fn split(&self, op: &Call, eqn: &Eqn) -> Result<Option<SplitEqn>> {
         let ins: Vec<Input> = eqn.ins.iter().map(|&a| self.input(a)).collect();
         let avals: Vec<Aval> = eqn.ins.iter().map(|&a| self.aval(a)).collect();
@@ -137,7 +136,7 @@ impl<'a> Splitter<'a> {
         Ok(())
     }
 
-    /// Copies a program into the known part, naming its outputs `outs`; gives where its variables went.
+    /// Copies a program into the known part with the outputs `outs`. Returns a map of its variables.
     fn inline_known(&mut self, jaxpr: &Jaxpr, args: &[Atom], outs: &[Var]) -> Result<Env> {
         let mut env: Env = jaxpr.var_map(None);
         for (&var, &arg) in jaxpr.ins.iter().zip(args) {
@@ -147,7 +146,7 @@ impl<'a> Splitter<'a> {
             match atom {
                 Atom::Var(var) if env[var].is_none() => env[var] = Some(Atom::Var(out)),
                 _ => {
-                    // An operand that is handed on is the same input under another variable.
+                    // An operand that is passed on is the same input under another variable.
                     let operand = read(&env, atom)?;
                     self.alias[out] = Some(operand);
                     self.inputs[out] = operand.var().map_or(Some(Input::Available), |v| self.inputs[v]);
@@ -191,18 +190,18 @@ impl<'a> Splitter<'a> {
         if let (Some(log), Some(aval)) = (self.log, outs.first()) {
             log.decided(eqn, aval, decision, reason);
         }
-        // The name of a value that is kept itself is computed again.
+        // The name of a value that is itself kept is computed again.
         if is_input && self.saving.recomputes() { Decision::Recompute } else { decision }
     }
 
-    /// Lets a kept named value replace the operand of the `name`.
+    /// Makes a kept named value replace the operand of its `name`.
     fn alias_name(&mut self, eqn: &Eqn) {
         if let (Op::Prim(Prim::Name(_)), [operand], [named]) = (&eqn.op, &eqn.ins[..], &eqn.outs[..]) {
             self.replace_by_name(*operand, Atom::Var(*named));
         }
     }
 
-    /// Lets a named value replace the operand of its `name`, unless that is kept itself.
+    /// Makes a named value replace the operand of its `name`, unless the operand is itself kept.
     fn replace_by_name(&mut self, operand: Atom, named: Atom) {
         if let (Atom::Var(operand), Atom::Var(named)) = (operand, named)
             && !self.is_kept_itself(operand.into())
@@ -231,7 +230,7 @@ impl<'a> Splitter<'a> {
         atom.var().is_some_and(|v| self.status[v] == Known::No)
     }
 
-    /// Whether an atom is kept in the place of its names.
+    /// Whether an atom is kept instead of its names.
     fn is_kept_itself(&self, atom: Atom) -> bool {
         matches!(self.input(atom), Input::Available | Input::Region)
     }

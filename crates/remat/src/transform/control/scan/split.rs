@@ -11,11 +11,10 @@ use super::super::super::partial_eval::{
 use super::super::spread;
 use super::{groups, of, push};
 
-/// Splits a loop into one over the known part of the body, of which the residuals are stacked outputs, and one over the
-/// staged part.
+/// Splits a loop into one over the known part of the body, with the residuals as stacked outputs, and one over the staged part.
 pub(in crate::transform::control) fn split(op: &Scan, eqn: &Context<'_>) -> Result<Option<SplitEqn>> {
     let mut unknown = eqn.unknown();
-    // A loop that carries nothing known is transposed whole, so that nothing inside it has to be stacked.
+    // A loop without known carries is transposed as a whole, so that nothing inside it has to be stacked.
     let Some(saving) = eqn.saving_of_bodies(|| unknown_of_scan(op, &mut unknown).contains(&false)) else {
         return Ok(None);
     };
@@ -29,7 +28,7 @@ pub(in crate::transform::control) fn split(op: &Scan, eqn: &Context<'_>) -> Resu
 struct Body<'a> {
     op: &'a Scan,
     eqn: &'a Context<'a>,
-    /// Which operands are unknown; of the carries also those that an iteration makes so.
+    /// The unknown operands, including carries that become unknown in an iteration.
     unknown: Vec<bool>,
     /// Whether the staged loop computes the known carries again.
     recomputes: bool,
@@ -38,22 +37,22 @@ struct Body<'a> {
 
 /// The loop of the known part.
 struct KnownLoop {
-    /// From the known operands to the known results, the hoisted residuals, the stacked ones.
+    /// Maps the known operands to the known results, the hoisted residuals, then the stacked ones.
     program: Jaxpr,
     num_hoisted: usize,
-    /// Where the staged loop takes each residual from.
+    /// The source of each residual for the staged loop.
     sources: Vec<Source>,
 }
 
-/// Where the staged loop takes a residual from. The numbers of operands and carries are among the known ones.
+/// The source of a residual for the staged loop. Operands and carries are numbered among the known ones.
 enum Source {
     /// A constant of the known loop.
     Const(usize),
-    /// A value that is the same in every iteration, and is computed once, before the loop.
+    /// A value that is the same in every iteration and is computed once, before the loop.
     Hoisted(usize),
     /// A stacked input of the known loop.
     Stacked(usize),
-    /// A stacked output that the known loop has anyway: this result.
+    /// A stacked output that the known loop has in any case: this result.
     Result(usize),
     /// A stacked output that is added to the known loop.
     Added(usize),
@@ -67,7 +66,7 @@ impl<'a> Body<'a> {
         let carries = op.num_consts..op.num_consts + op.num_carry;
         let input = |(i, &is_unknown): (usize, &bool)| match eqn.ins[i] {
             _ if is_unknown => Input::Unknown,
-            // A carry is not available: it would have to be stacked.
+            // A carry is not available, since it would have to be stacked.
             _ if carries.contains(&i) => Input::Known,
             input => input,
         };
@@ -83,7 +82,7 @@ impl<'a> Body<'a> {
         Ok(Body { op, eqn, unknown, recomputes, parts })
     }
 
-    /// The positions of the known operands, of which the initial value of a carry may be one though the carry is unknown.
+    /// The positions of the known operands. The initial value of a carry can be known even if the carry is unknown.
     fn known_operands(&self) -> Vec<usize> {
         (0..self.unknown.len()).filter(|&i| !self.unknown[i]).collect()
     }
@@ -121,7 +120,7 @@ impl<'a> Body<'a> {
         }
         let mut b = Builder::new();
         b.loc = self.eqn.loc;
-        // All known operands of the equation are inputs, also those that start an unknown carry.
+        // All known operands of the equation are inputs, including the initial values of unknown carries.
         let inputs = b.inputs(self.eqn.known_avals());
         let known_operands = self.eqn.known();
         let ins: Vec<Atom> =
@@ -138,8 +137,8 @@ impl<'a> Body<'a> {
         Ok(KnownLoop { program: b.finish(outs), num_hoisted, sources })
     }
 
-    /// The staged loop: constants, carries (the known ones too where they are computed again), stacked residuals and
-    /// inputs. `None` if it has no results.
+    /// The staged loop: constants, carries (including the known ones if they are computed again), stacked residuals and inputs. `None` if
+    /// it has no results.
     fn staged_loop(&self, known: &KnownLoop) -> Option<StagedEqn> {
         let mut body = self.parts.staged.clone();
         let (residual_ins, unknown_ins) = body.ins.split_at(self.parts.residuals.len());
@@ -170,7 +169,7 @@ impl<'a> Body<'a> {
         xs.extend(x_ins.iter().filter_map(operand));
         let mut carries: Vec<(Var, StagedIn)> = Vec::new();
         for &(i, var) in carry_ins.iter().filter(|(i, _)| self.unknown[*i] || self.recomputes) {
-            // A carry that is computed again, and that the staged body does not read, still is an input of the loop.
+            // A carry that is computed again is an input of the loop even if the staged body does not read it.
             let var = var.unwrap_or_else(|| body.avals.push(self.carry_aval(i)));
             carries.push((var, StagedIn::Operand(i)));
         }
@@ -185,7 +184,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Which variables of a body depend on its constants only.
+/// The variables of a body that depend only on its constants.
 fn invariants(body: &Jaxpr, num_consts: usize) -> VarMap<bool> {
     let mut invariant = body.var_map(false);
     for &var in &body.ins[..num_consts] {
@@ -201,7 +200,7 @@ fn invariants(body: &Jaxpr, num_consts: usize) -> VarMap<bool> {
     invariant
 }
 
-/// Computes invariant values of a body before the loop.
+/// Computes loop-invariant values of a body before the loop.
 fn hoist(b: &mut Builder, body: &Jaxpr, outs: Vec<Atom>, consts: &[Atom]) -> Result<Vec<Atom>> {
     if outs.is_empty() {
         return Ok(Vec::new());
